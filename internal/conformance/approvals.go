@@ -10,9 +10,10 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// ada may decide; bot is an agent's own key; ops is the platform's, which may do both.
+// ada may decide. bot is an agent's own key. ops is a platform key, which may do both.
 var (
-	ada = perdure.Key{ID: "k-ada", Name: "ada", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeApprove, perdure.ScopeControl}}
+	ada = perdure.Key{ID: "k-ada", Name: "ada", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeApprove,
+		perdure.ScopeControl}}
 	eve = perdure.Key{ID: "k-eve", Name: "eve", Scopes: []perdure.Scope{perdure.ScopeApprove}}
 	bot = perdure.Key{ID: "k-bot", Name: "bot", Scopes: perdure.Scopes}
 	ops = perdure.Key{ID: "k-ops", Name: "ops", Scopes: perdure.Scopes, Platform: true}
@@ -21,7 +22,8 @@ var (
 const push = `{"push":{"branch":"main","commits":3}}`
 
 func forYes(id string, change ...func(*perdure.WaitSpec)) perdure.WaitSpec {
-	s := perdure.WaitSpec{ID: id, Type: perdure.WaitApproval, Name: "approve_push", Approval: &perdure.ApprovalSpec{Title: "Push to main?", Action: json.RawMessage(push)}}
+	s := perdure.WaitSpec{ID: id, Type: perdure.WaitApproval, Name: "approve_push",
+		Approval: &perdure.ApprovalSpec{Title: "Push to main?", Action: json.RawMessage(push)}}
 	for _, f := range change {
 		f(&s)
 	}
@@ -30,8 +32,8 @@ func forYes(id string, change ...func(*perdure.WaitSpec)) perdure.WaitSpec {
 
 func yes() perdure.Decision { return perdure.Decision{Decision: perdure.Approve} }
 
-// asked gives a run that sleeps on an approval, and the approval's id.
-func (w *World) asked(change ...func(*perdure.WaitSpec)) (perdure.Run, perdure.ApprovalID) {
+// askApproval gives a run that is suspended on an approval, and the approval's id.
+func (w *World) askApproval(change ...func(*perdure.WaitSpec)) (perdure.Run, perdure.ApprovalID) {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
 	w.commit(w.take("w1"), perdure.Commit{Waits: wait(forYes("ok", change...)), Outcome: suspend})
@@ -55,7 +57,7 @@ func (w *World) approval(id perdure.ApprovalID) (a perdure.Approval) {
 	return a
 }
 
-// lastLine is the data of the last line of a type.
+// lastLine gives the data of the last log line of a type.
 func (w *World) lastLine(id perdure.RunID, typ string) (data string) {
 	w.t.Helper()
 	for _, l := range w.lines(id) {
@@ -68,39 +70,45 @@ func (w *World) lastLine(id perdure.RunID, typ string) (data string) {
 
 var approvalScenarios = []Scenario{
 	{"an approval is shown, decided once, and wakes who asked", func(w *World) {
-		r, id := w.asked()
+		r, id := w.askApproval()
 		a := w.approval(id)
 		hash, _ := perdure.ActionHash(json.RawMessage(push))
-		w.check(a.State == perdure.ApprovalOpen && a.ActionHash == hash && string(a.Action) == push && a.Kind == "deploy" && a.Name == "approve_push" &&
+		w.check(a.State == perdure.ApprovalOpen && a.ActionHash == hash && string(a.Action) == push &&
+			a.Kind == "deploy" && a.Name == "approve_push" &&
 			a.ExpiresAt == a.OpenedAt.Add(10*time.Minute), "%+v", a)
 		line := w.lastLine(r.ID, perdure.LineWaitOpened)
-		w.check(strings.Contains(line, string(id)) && strings.Contains(line, `"title":"Push to main?"`) && strings.Contains(line, hash), "%s", line)
+		w.check(strings.Contains(line, string(id)) && strings.Contains(line, `"title":"Push to main?"`) &&
+			strings.Contains(line, hash), "%s", line)
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "go", ActionHash: hash}))
 		w.state(r.ID, perdure.Queued)
 		line = w.lastLine(r.ID, perdure.LineWaitSatisfied)
 		w.check(strings.Contains(line, `"decision":"approve","by":{"key_id":"k-ada","name":"ada"},"comment":"go"`), "%s", line)
 		a = w.approval(id)
-		w.check(a.State == perdure.ApprovalApproved && *a.DecidedBy == (perdure.Decider{KeyID: "k-ada", Name: "ada"}) && a.DecidedAt == w.Now && a.Comment == "go", "%+v", a)
-		// The same again, by whomever, counts once; another does not count.
+		w.check(a.State == perdure.ApprovalApproved && *a.DecidedBy == (perdure.Decider{KeyID: "k-ada",
+			Name: "ada"}) && a.DecidedAt == w.Now && a.Comment == "go", "%+v", a)
+		// The same decision again, by any key, counts once. Another decision is refused.
 		before := w.fingerprint()
 		w.do(w.decide(id, eve, perdure.Decision{Decision: "approve", Comment: "go"}))
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "went"}))
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve"}))
-		w.check(w.fingerprint() == before && w.approval(id).DecidedBy.Name == "ada" && w.approval(id).Comment == "go", "the same again changes nothing, whatever is said beside it")
+		w.check(w.fingerprint() == before && w.approval(id).DecidedBy.Name == "ada" &&
+			w.approval(id).Comment == "go", "the same again changes nothing, whatever is said beside it")
 		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "reject"}))
-		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(`{"where":"eu"}`)}))
+		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "approve",
+			Answer: json.RawMessage(`{"where":"eu"}`)}))
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1, "%+v", g.Inbox)
 		i := g.Inbox[0]
 		at, _ := w.approval(id).DecidedAt.MarshalJSON()
-		w.check(i.Type == perdure.ItemApproval && i.WaitID == "ok" && i.Name == "approve_push" && i.Outcome == perdure.WaitSatisfied &&
+		w.check(i.Type == perdure.ItemApproval && i.WaitID == "ok" && i.Name == "approve_push" &&
+			i.Outcome == perdure.WaitSatisfied &&
 			string(i.Data) == `{"approval_id":"`+string(id)+`","decision":"approve","comment":"go","by":{"key_id":"k-ada","name":"ada"},"at":`+string(at)+`,"action_hash":"`+hash+`"}`, "%+v", i)
 		w.complete(g, `1`)
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "go"})) // still the same
 		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "reject"}))
 	}},
 	{"a decision is about the action that was shown", func(w *World) {
-		r, id := w.asked()
+		r, id := w.askApproval()
 		other, _ := perdure.ActionHash(json.RawMessage(`{"push":{"branch":"main","commits":300}}`))
 		w.refuse(perdure.CodeActionChanged, w.decide(id, ada, perdure.Decision{Decision: "approve", ActionHash: other}))
 		w.state(r.ID, perdure.Suspended)
@@ -118,15 +126,15 @@ var approvalScenarios = []Scenario{
 		other := forYes("ok", func(s *perdure.WaitSpec) {
 			s.Approval.Action = json.RawMessage(`{"push":{"branch":"main","commits":4}}`)
 		})
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(other)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(other)}))
 		other = forYes("ok", func(s *perdure.WaitSpec) { s.Name = "approve_pull" })
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(other)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(other)}))
 		signal := perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal, Name: "approve_push"}
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(signal)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(signal)}))
 	}},
 	{"silence counts as no, or as the default", func(w *World) {
 		for _, c := range []struct{ def, want string }{{"", "reject"}, {"reject", "reject"}, {"approve", "approve"}} {
-			r, id := w.asked(func(s *perdure.WaitSpec) { s.Approval.Default = c.def })
+			r, id := w.askApproval(func(s *perdure.WaitSpec) { s.Approval.Default = c.def })
 			w.pass(599 * time.Second)
 			w.state(r.ID, perdure.Suspended)
 			w.pass(2 * time.Second)
@@ -138,12 +146,13 @@ var approvalScenarios = []Scenario{
 			i := g.Inbox[0]
 			w.check(i.Type == perdure.ItemTimeout && i.Outcome == perdure.WaitTimedOut && i.WaitID == "ok" &&
 				strings.Contains(string(i.Data), `"decision":"`+c.want+`","action_hash":"`+a.ActionHash+`"`), "%+v", i)
-			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+c.want), "in the log too")
+			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+c.want),
+				"in the log too")
 			w.complete(g, `1`)
 		}
 	}},
 	{"an answer after its time is too late, also where nobody has looked yet", func(w *World) {
-		r, id := w.asked(func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Minute) })
+		r, id := w.askApproval(func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Minute) })
 		w.Now = w.Now.Add(time.Minute)
 		op := w.decide(id, ada, yes())
 		w.do(op)
@@ -154,19 +163,22 @@ var approvalScenarios = []Scenario{
 		w.check(w.take("w1").Inbox[0].Type == perdure.ItemTimeout, "it is told so")
 
 		r = w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
-		ans := w.commit(w.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "pay", Type: perdure.WaitCallback, Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
+		ans := w.commit(w.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "pay",
+			Type: perdure.WaitCallback, Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
 		w.Now = w.Now.Add(time.Minute)
 		for range 2 {
 			late := &engine.Callback{Token: ans.Callbacks[0].Token, Result: json.RawMessage(`1`)}
 			err := w.E.Step(w.Now, late)[0]
-			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || late.Refused != nil && late.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, late.Refused)
+			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || late.Refused != nil &&
+				late.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, late.Refused)
 		}
 		w.state(r.ID, perdure.Queued)
-		w.check(w.count(r.ID, perdure.LineWaitTimedOut) == 1 && w.count(r.ID, perdure.LineWaitClosed) == 1, "%v", w.types(r.ID))
+		w.check(w.count(r.ID, perdure.LineWaitTimedOut) == 1 && w.count(r.ID, perdure.LineWaitClosed) == 1,
+			"%v", w.types(r.ID))
 		w.check(w.take("w1").Inbox[0].Type == perdure.ItemTimeout, "it is told so")
 	}},
 	{"whatever ends the wait ends the approval", func(w *World) {
-		_, gone := w.asked()
+		_, gone := w.askApproval()
 		w.do(&engine.Cancel{Tenant: tenant, RunID: w.approval(gone).RunID})
 		w.pass(time.Minute)
 		r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
@@ -180,47 +192,54 @@ var approvalScenarios = []Scenario{
 		}
 	}},
 	{"an agent's own key does not approve", func(w *World) {
-		r, id := w.asked()
+		r, id := w.askApproval()
 		data := json.RawMessage(`{"decision":"approve"}`)
 		reader := perdure.Key{ID: "k", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeControl}}
 		for _, k := range []perdure.Key{bot, reader, {}} {
 			w.refuse(perdure.CodeForbidden, w.decide(id, k, yes()))
-			w.refuse(perdure.CodeForbidden, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Data: data, By: k})
+			w.refuse(perdure.CodeForbidden, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
+				Data: data, By: k})
 		}
 		w.do(w.decide(id, ops, yes()))
 		w.check(w.approval(id).DecidedBy.Name == "ops", "the platform's may")
 	}},
 	{"a form is answered as it asks", func(w *World) {
-		_, id := w.asked(func(s *perdure.WaitSpec) {
-			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice, Options: []string{"eu", "us"}, Required: true}, {Name: "note", Type: perdure.FieldText}}
+		_, id := w.askApproval(func(s *perdure.WaitSpec) {
+			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice,
+				Options: []string{"eu", "us"}, Required: true}, {Name: "note", Type: perdure.FieldText}}
 		})
 		for _, bad := range []string{``, `{}`, `[]`, `{"where":"mars"}`, `{"where":"eu","note":1}`, `{"where":"eu","what":1}`} {
-			w.refuse(perdure.CodeAnswerInvalid, w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(bad)}))
+			w.refuse(perdure.CodeAnswerInvalid, w.decide(id, ada, perdure.Decision{Decision: "approve",
+				Answer: json.RawMessage(bad)}))
 		}
-		answer := json.RawMessage(`{"where":"eu","note":"` + strings.Repeat("x", 10_000) + `"}`) // more than stands in a row
+		answer := json.RawMessage(`{"where":"eu","note":"` + strings.Repeat("x", 10_000) +
+			`"}`) // more than stands in a row
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: answer}))
 		w.check(string(w.approval(id).Answer) == string(answer), "%+v", w.approval(id))
-		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Answer: json.RawMessage(strings.Replace(string(answer), ":", ": ", 1))}))
+		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve",
+			Answer: json.RawMessage(strings.Replace(string(answer), ":", ": ", 1))}))
 		w.check(strings.Contains(string(w.take("w1").Inbox[0].Data), `"answer":{"where":"eu"`), "it gets there")
 	}},
 	{"a signal of an approval's name is the decision", func(w *World) {
 		signal := func(id perdure.RunID, name, data string) *engine.Signal {
 			return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data), By: ada}
 		}
-		r, id := w.asked()
+		r, id := w.askApproval()
 		for _, bad := range []string{``, `1`, `"approve"`, `{"decision":"perhaps"}`, `{"decision":null}`} {
 			w.refuse(perdure.CodeInvalid, signal(r.ID, "approve_push", bad))
 		}
 		w.do(signal(r.ID, "approve_push", `{"decision":"reject","comment":"not on a Friday"}`))
-		w.check(w.approval(id).State == perdure.ApprovalRejected && w.approval(id).Comment == "not on a Friday", "%+v", w.approval(id))
+		w.check(w.approval(id).State == perdure.ApprovalRejected && w.approval(id).Comment == "not on a Friday",
+			"%+v", w.approval(id))
 		g := w.take("w1")
-		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemApproval, "one item, and no signal beside it: %+v", g.Inbox)
-		// Decided: nothing is kept for what may be asked next.
+		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemApproval,
+			"one item, and no signal beside it: %+v", g.Inbox)
+		// After the decision, nothing is kept for the next approval.
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `{"decision":"approve"}`))
 		w.refuse(perdure.CodeNoOpenApproval, signal(r.ID, "approve_push", `1`))
 		w.complete(g, `1`)
-		// By a name that says nothing, too.
-		r, _ = w.asked(func(s *perdure.WaitSpec) { s.Name = "deploy" })
+		// A name without the prefix is treated alike.
+		r, _ = w.askApproval(func(s *perdure.WaitSpec) { s.Name = "deploy" })
 		op := signal(r.ID, "deploy", ``)
 		op.Decision, op.Key = &perdure.Decision{Decision: "approve"}, "once"
 		w.do(op)
@@ -240,12 +259,14 @@ var approvalScenarios = []Scenario{
 			g := w.take("w1")
 			w.commit(g, perdure.Commit{Waits: wait(forYes("ok"))})
 			signal := func(data string) *engine.Signal {
-				return &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Data: json.RawMessage(data), By: ada}
+				return &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
+					Data: json.RawMessage(data), By: ada}
 			}
 			c := perdure.Commit{Outcome: suspend}
 			switch over {
 			case "timed out":
-				w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{"ok"}}})
+				w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend,
+					Waits: []string{"ok"}}})
 				w.pass(601 * time.Second)
 				g = w.take("w1")
 			case "decided":
@@ -280,7 +301,8 @@ var approvalScenarios = []Scenario{
 		early := &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Key: "k"}
 		w.refuse(perdure.CodeNoOpenApproval, early)
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal, Name: "approve_push"}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal,
+			Name: "approve_push"}), Outcome: suspend})
 		w.do(early)
 		w.do(early)
 		w.state(r.ID, perdure.Queued)
@@ -290,12 +312,15 @@ var approvalScenarios = []Scenario{
 	{"names have timeouts of their own", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		w.commit(w.take("w1"), perdure.Commit{Waits: []perdure.WaitSpec{
-			{ID: "a", Type: perdure.WaitSignal, Name: "start_task"}, {ID: "b", Type: perdure.WaitSignal, Name: "approve_push"}, forYes("c"),
-			forYes("d", func(s *perdure.WaitSpec) { s.Name = "start_task" }), forYes("e", func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Hour) }),
+			{ID: "a", Type: perdure.WaitSignal, Name: "start_task"}, {ID: "b", Type: perdure.WaitSignal,
+				Name: "approve_push"}, forYes("c"),
+			forYes("d", func(s *perdure.WaitSpec) { s.Name = "start_task" }),
+			forYes("e", func(s *perdure.WaitSpec) { s.Timeout = perdure.Duration(time.Hour) }),
 			forYes("f", func(s *perdure.WaitSpec) { s.Timeout = perdure.Never })}, Outcome: suspend})
 		w.view(func(v *store.View) error {
 			all, err := v.Waits.List(tenant, r.ID)
-			want := map[string]time.Duration{"a": 300 * time.Second, "b": 600 * time.Second, "c": 600 * time.Second, "d": 300 * time.Second, "e": time.Hour}
+			want := map[string]time.Duration{"a": 300 * time.Second, "b": 600 * time.Second,
+				"c": 600 * time.Second, "d": 300 * time.Second, "e": time.Hour}
 			for _, x := range all {
 				d := time.Duration(0)
 				if x.TimeoutAt != 0 {
@@ -305,13 +330,14 @@ var approvalScenarios = []Scenario{
 			}
 			return err
 		})
-		w.check(w.approval(perdure.IDOfApproval(tenant, r.ID, "f")).ExpiresAt == r.DeadlineAt, "the run's own end ends it")
+		w.check(w.approval(perdure.IDOfApproval(tenant, r.ID, "f")).ExpiresAt == r.DeadlineAt,
+			"the run's own end ends it")
 	}},
 	{"of many approvals each is found, the oldest first", func(w *World) {
 		var ids []perdure.ApprovalID
 		var last perdure.Run
 		for range 5 {
-			r, id := w.asked()
+			r, id := w.askApproval()
 			ids, last = append(ids, id), r
 			w.Now = w.Now.Add(time.Second)
 		}

@@ -14,7 +14,7 @@ import (
 func TestTwoNodesDecideAtOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		r, id := b.asked()
+		r, id := b.askApproval()
 		between.f = func() { b.do(b.decide(id, ada, perdure.Decision{Decision: perdure.Reject})) }
 		if err := a.E.Step(a.Now, a.decide(id, eve, yes()))[0]; perdure.CodeOf(err) != perdure.CodeAlreadyDecided {
 			t.Errorf("the second one: %v", err)
@@ -25,7 +25,7 @@ func TestTwoNodesDecideAtOnce(t *testing.T) {
 		b.complete(b.take("w1"), `1`)
 
 		// The same said twice at once counts once.
-		r, id = b.asked()
+		r, id = b.askApproval()
 		between.f = func() { b.do(b.decide(id, ada, yes())) }
 		a.do(a.decide(id, eve, yes()))
 		if got := b.approval(id); got.DecidedBy.Name != "ada" || b.get(r.ID).InboxSeq != 1 || b.count(r.ID, perdure.LineWaitSatisfied) != 1 {
@@ -44,7 +44,7 @@ func TestAnApprovalsWaitEndsWhileSomebodyDecides(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 				a, b, between := pair(t, at)
-				_, id := b.asked(func(s *perdure.WaitSpec) { s.Timeout = timeout })
+				_, id := b.askApproval(func(s *perdure.WaitSpec) { s.Timeout = timeout })
 				a.Now, b.Now = dawn, b.approval(id).ExpiresAt
 				between.f = func() { b.sweep() }
 				if err := a.E.Step(a.Now, a.decide(id, ada, yes()))[0]; perdure.CodeOf(err) != perdure.CodeWaitClosed {
@@ -63,7 +63,7 @@ func TestAnApprovalsWaitEndsWhileSomebodyDecides(t *testing.T) {
 func TestAnApprovalThatOutlivesItsWaitIsFound(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
-		_, id := w.asked()
+		_, id := w.askApproval()
 		found := func() (n int) {
 			w.view(func(v *store.View) error {
 				list, err := v.Check(nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// bytesOf makes so many bytes, other ones for each seed.
+// bytesOf makes n bytes that depend on the seed.
 func bytesOf(seed byte, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -22,12 +22,14 @@ func bytesOf(seed byte, n int) []byte {
 	return b
 }
 
-// send uploads what an artifact is made of and gives what makes one of it.
+// send uploads the bytes of an artifact, and gives the operation that creates it.
 func (w *World) send(g engine.Grant, name string, data []byte) *engine.PutArtifact {
 	w.t.Helper()
-	begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name, Size: int64(len(data))}
+	begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
+		Size: int64(len(data))}
 	w.do(begin)
-	put := &engine.PutArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name, ContentType: begin.ContentType, Size: int64(len(data)),
+	put := &engine.PutArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
+		ContentType: begin.ContentType, Size: int64(len(data)),
 		SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Upload: begin.Upload}
 	for n := int64(0); len(data) > 0; n++ {
 		k := min(len(data), store.ChunkSize)
@@ -44,7 +46,7 @@ func (w *World) put(g engine.Grant, name string, data []byte) *engine.PutArtifac
 	return op
 }
 
-// artifact reads one whole.
+// artifact reads all bytes of an artifact.
 func (w *World) artifact(id perdure.RunID, name string) []byte {
 	w.t.Helper()
 	r, err := w.E.Runs.Artifact(w.ctx(), tenant, id, name)
@@ -88,7 +90,8 @@ var artifactScenarios = []Scenario{
 		op := w.send(g, "report.pdf", data)
 		w.check(w.names(r.ID) == "", "seen too early: %s", w.names(r.ID))
 		w.do(op)
-		w.check(op.Created && op.Artifact.Attempt == 1 && op.Artifact.ContentType == perdure.AnyContent && op.Artifact.Size == int64(len(data)), "%+v", op.Artifact)
+		w.check(op.Created && op.Artifact.Attempt == 1 && op.Artifact.ContentType == perdure.AnyContent &&
+			op.Artifact.Size == int64(len(data)), "%+v", op.Artifact)
 		w.check(w.names(r.ID) == "report.pdf ", "%s", w.names(r.ID))
 		w.check(bytes.Equal(w.artifact(r.ID, "report.pdf"), data), "other bytes")
 		from, err := w.E.Runs.Artifact(w.ctx(), tenant, r.ID, "report.pdf")
@@ -103,7 +106,8 @@ var artifactScenarios = []Scenario{
 		w.put(g, "empty", nil)
 		w.check(len(w.artifact(r.ID, "empty")) == 0, "not empty")
 		w.complete(g, `1`)
-		w.check(w.names(r.ID) == "empty report.pdf " && w.rows("removals") == 0, "%s %d", w.names(r.ID), w.rows("removals"))
+		w.check(w.names(r.ID) == "empty report.pdf " && w.rows("removals") == 0, "%s %d", w.names(r.ID),
+			w.rows("removals"))
 	}},
 	{"the same bytes are stored once, and as long as somebody has them", func(w *World) {
 		a, b := w.task(), w.task()
@@ -113,14 +117,16 @@ var artifactScenarios = []Scenario{
 		w.put(ga, "two", data)
 		w.put(gb, "three", data)
 		w.retire()
-		w.check(w.rows("contents") == 1 && w.rows("chunks") == 2 && w.rows("removals") == 0, "%d contents, %d chunks, %d removals", w.rows("contents"), w.rows("chunks"), w.rows("removals"))
+		w.check(w.rows("contents") == 1 && w.rows("chunks") == 2 && w.rows("removals") == 0,
+			"%d contents, %d chunks, %d removals", w.rows("contents"), w.rows("chunks"), w.rows("removals"))
 		w.put(ga, "one", bytesOf(3, 9))
 		w.put(ga, "two", bytesOf(3, 9))
 		w.retire()
 		w.check(bytes.Equal(w.artifact(b.ID, "three"), data) && len(w.artifact(a.ID, "two")) == 9, "gone")
 		w.put(gb, "three", bytesOf(4, 10))
 		w.retire()
-		w.check(w.rows("contents") == 2 && w.rows("chunks") == 2, "%d contents, %d chunks", w.rows("contents"), w.rows("chunks"))
+		w.check(w.rows("contents") == 2 && w.rows("chunks") == 2, "%d contents, %d chunks", w.rows("contents"),
+			w.rows("chunks"))
 		w.check(bytes.Equal(w.artifact(b.ID, "three"), bytesOf(4, 10)), "other bytes")
 	}},
 	{"the same name with the same bytes changes nothing", func(w *World) {
@@ -148,23 +154,28 @@ var artifactScenarios = []Scenario{
 		w.fsck()
 		w.retire()
 		w.check(bytes.Equal(w.artifact(r.ID, "x"), bytesOf(6, 100)), "%s does not read as it was sent last", r.ID)
-		w.check(w.rows("contents") == 1 && w.rows("chunks") == 1 && w.rows("removals") == 0, "of one artifact there are %d contents, %d chunks, %d removals, want 1, 1, 0",
+		w.check(w.rows("contents") == 1 && w.rows("chunks") == 1 && w.rows("removals") == 0,
+			"of one artifact there are %d contents, %d chunks, %d removals, want 1, 1, 0",
 			w.rows("contents"), w.rows("chunks"), w.rows("removals"))
 		w.complete(g, `1`)
 		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.retire()
 		w.retire() // the bytes follow the run
-		w.check(w.rows("contents")+w.rows("chunks")+w.rows("removals") == 0, "after its run was deleted there are %d contents, %d chunks, %d removals",
+		w.check(w.rows("contents")+w.rows("chunks")+w.rows("removals") == 0,
+			"after its run was deleted there are %d contents, %d chunks, %d removals",
 			w.rows("contents"), w.rows("chunks"), w.rows("removals"))
 	}},
 	{"bytes that two names have stay until both are replaced, in whichever batch", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
 		w.put(g, "x", bytesOf(1, 100))
-		w.all([]engine.Op{w.send(g, "x", bytesOf(2, 100)), w.send(g, "y", bytesOf(1, 100)), w.send(g, "x", bytesOf(1, 100)), w.send(g, "y", bytesOf(3, 100))})
+		w.all([]engine.Op{w.send(g, "x", bytesOf(2, 100)), w.send(g, "y", bytesOf(1, 100)),
+			w.send(g, "x", bytesOf(1, 100)), w.send(g, "y", bytesOf(3, 100))})
 		w.retire()
-		w.check(bytes.Equal(w.artifact(r.ID, "x"), bytesOf(1, 100)) && bytes.Equal(w.artifact(r.ID, "y"), bytesOf(3, 100)), "other bytes")
-		w.check(w.rows("contents") == 2 && w.rows("chunks") == 2, "of two artifacts there are %d contents, %d chunks", w.rows("contents"), w.rows("chunks"))
+		w.check(bytes.Equal(w.artifact(r.ID, "x"), bytesOf(1, 100)) && bytes.Equal(w.artifact(r.ID, "y"),
+			bytesOf(3, 100)), "other bytes")
+		w.check(w.rows("contents") == 2 && w.rows("chunks") == 2,
+			"of two artifacts there are %d contents, %d chunks", w.rows("contents"), w.rows("chunks"))
 	}},
 	{"only who holds the run leaves artifacts", func(w *World) {
 		r := w.task()
@@ -179,7 +190,8 @@ var artifactScenarios = []Scenario{
 		w.refuse(perdure.CodeStaleEpoch, begin(frozen.Run.Epoch))
 		w.refuse(perdure.CodeStaleEpoch, late)
 		w.put(g, "x", bytesOf(8, 10))
-		w.refuse(perdure.CodeNotFound, &engine.BeginArtifact{Tenant: "other", RunID: r.ID, Epoch: g.Run.Epoch, Name: "x"})
+		w.refuse(perdure.CodeNotFound, &engine.BeginArtifact{Tenant: "other", RunID: r.ID, Epoch: g.Run.Epoch,
+			Name: "x"})
 		_, err := w.E.Runs.Artifacts(w.ctx(), "other", r.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
 		ready := w.send(g, "y", bytesOf(8, 10))
@@ -223,13 +235,16 @@ var artifactScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		for _, name := range []string{"", ".", "..", ".hidden", "-rf", "_x", "a/b", `a\b`, "../x", "a b", "a\n", "a\x00", "é", "a:b", "a%2f", "a*", "~", strings.Repeat("a", 129)} {
-			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name})
+			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
+				Epoch: g.Run.Epoch, Name: name})
 		}
 		for _, media := range []string{"text", "text/", "/", "a b", "text/html\r\nX: y", "text/plain; charset", "\x00/x", "text/" + strings.Repeat("a", 300)} {
-			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x", ContentType: media})
+			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
+				Epoch: g.Run.Epoch, Name: "x", ContentType: media})
 		}
 		for _, name := range []string{"a", "0", "A.b-c_d", "x..y", strings.Repeat("a", 128), "CON"} {
-			w.do(&engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name, ContentType: "Text/HTML; Charset=UTF-8"})
+			w.do(&engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
+				ContentType: "Text/HTML; Charset=UTF-8"})
 		}
 	}},
 	{"an upload that nobody finishes is swept after an hour", func(w *World) {
@@ -246,7 +261,8 @@ var artifactScenarios = []Scenario{
 		w.refuse(perdure.CodeUnavailable, op)
 		w.Now = w.Now.Add(2 * time.Minute)
 		w.retire()
-		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"), w.rows("removals"))
+		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"),
+			w.rows("removals"))
 		w.refuse(perdure.CodeUnavailable, op)
 	}},
 	{"what comes of an upload after its hour is refused, and nothing of it stays", func(w *World) {
@@ -258,7 +274,8 @@ var artifactScenarios = []Scenario{
 			return &engine.AddChunk{Tenant: tenant, Upload: begin.Upload, N: n, Data: bytesOf(1, 100)}
 		}
 		w.do(chunk(0))
-		w.refuse(perdure.CodeUnavailable, &engine.AddChunk{Tenant: "other", Upload: begin.Upload, N: 1, Data: bytesOf(1, 100)})
+		w.refuse(perdure.CodeUnavailable, &engine.AddChunk{Tenant: "other", Upload: begin.Upload, N: 1,
+			Data: bytesOf(1, 100)})
 		w.Now = w.Now.Add(time.Hour - 30*time.Second)
 		w.refuse(perdure.CodeUnavailable, chunk(1))
 		w.Now = w.Now.Add(time.Minute)
@@ -266,7 +283,8 @@ var artifactScenarios = []Scenario{
 		w.refuse(perdure.CodeUnavailable, chunk(1))
 		w.do(&engine.EndUpload{Tenant: tenant, Upload: begin.Upload})
 		w.retire()
-		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"), w.rows("removals"))
+		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"),
+			w.rows("removals"))
 		given := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
 		w.do(given)
 		w.do(&engine.EndUpload{Tenant: tenant, Upload: given.Upload})

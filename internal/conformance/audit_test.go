@@ -12,8 +12,8 @@ import (
 )
 
 // manyAudits adds so many old entries of the audit log, all of one tenant. Their ids are numbers with eight digits.
-func manyAudits(n int64) breakIt {
-	return breakIt{"INSERT INTO audit (id,tenant,at,key_id,key_name,platform,action,target,detail,remote) " +
+func manyAudits(n int64) corrupt {
+	return corrupt{"INSERT INTO audit (id,tenant,at,key_id,key_name,platform,action,target,detail,remote) " +
 		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<CAST(? AS BIGINT)) " +
 		"SELECT substr('0000000' || CAST(i AS TEXT), length(CAST(i AS TEXT))), 'acme', i, 'k', 'key', 0, 'run.cancel', 'r', '', '' FROM n", []any{n}}
 }
@@ -71,7 +71,7 @@ func TestAPageOfTheAuditLogLooksAtABoundedPart(t *testing.T) {
 		at.Hooks.Clock = func() perdure.Instant { return dawn }
 		w := NewWorld(t, storetest.Open(t, at))
 		w.do(manyAudits(10_050))
-		w.do(breakIt{"UPDATE audit SET target='this one' WHERE id='00000020'", nil})
+		w.do(corrupt{"UPDATE audit SET target='this one' WHERE id='00000020'", nil})
 		f := store.AuditFilter{Target: "this one", Limit: 10}
 		list, next := w.audited(f)
 		if len(list) != 0 || next != "00000051" {

@@ -92,7 +92,7 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 		for _, old := range []engine.Grant{g, lost, s, stop} {
 			v.refuseLease(perdure.CodeStaleEpoch, old)
 		}
-		op := v.say(lost, perdure.Commit{Outcome: done(`"late"`)})
+		op := v.commitOf(lost, perdure.Commit{Outcome: done(`"late"`)})
 		v.do(op)
 		v.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch, "%+v", op.Refused)
 		v.check(len(v.lates(waiting.ID)) == 1, "the result is kept beside the run")
@@ -175,7 +175,7 @@ func TestWorkUnderAnUnknownEpochIsKept(t *testing.T) {
 			w.Now = max(w.Now, before.Now)
 			g := w.take("a")
 			g.Run.Epoch += 1000
-			op := w.say(g, perdure.Commit{Outcome: done(`"late"`)})
+			op := w.commitOf(g, perdure.Commit{Outcome: done(`"late"`)})
 			w.do(op)
 			w.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch, "%+v", op.Refused)
 			kept := w.lates(r.ID)

@@ -12,7 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// One call costs a bounded number of rows and bytes, however much a run or a queue has.
+// boundScenarios check that one call costs a bounded number of rows and bytes, however much a run
+// or a queue holds.
 var boundScenarios = []Scenario{
 	{"the end of an epoch writes no inbox item", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
@@ -35,11 +36,13 @@ var boundScenarios = []Scenario{
 		w.check(w.statuses(r.ID) == "done pending pending pending", "after the end: %s", w.statuses(r.ID))
 	}},
 	{"an earlier holder's answer is not told", func(w *World) {
-		// The first holder was handed the wait's end; the second has not fetched it and suspends on all that is open.
+		// The first holder was handed the wait's end; the second has not fetched it and suspends on
+		// all that is open.
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		big := strings.Repeat("x", 600<<10)
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"}, {ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}})
+		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"},
+			{ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
@@ -64,9 +67,11 @@ var boundScenarios = []Scenario{
 		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: g.InboxNext}
 		w.do(in)
 		w.check(len(in.Page) == 44 && in.Next == 0, "the next page has %d items, next %d", len(in.Page), in.Next)
-		w.commit(g, perdure.Commit{Ack: []int64{1, 300, 300}, Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitSignal, Name: "s2"}}})
+		w.commit(g, perdure.Commit{Ack: []int64{1, 300, 300},
+			Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitSignal, Name: "s2"}}})
 		for _, i := range w.items(r.ID) {
-			w.check((i.WaitID == "w") == (i.Seq == 2), "item %d satisfied %q: the oldest of its name comes first", i.Seq, i.WaitID)
+			w.check((i.WaitID == "w") == (i.Seq == 2),
+				"item %d satisfied %q: the oldest of its name comes first", i.Seq, i.WaitID)
 			w.check((i.Status == perdure.ItemDone) == (i.Seq == 1 || i.Seq == 300), "item %d is %s", i.Seq, i.Status)
 		}
 		w.complete(g, `1`)
@@ -78,14 +83,16 @@ var boundScenarios = []Scenario{
 		version := w.get(r.ID).Version
 		w.Now = w.Now.Add(11 * time.Second)
 		w.do(w.W.Pass())
-		w.check(w.get(r.ID).Version == version, "looking at 40 items made version %d of version %d", w.get(r.ID).Version, version)
+		w.check(w.get(r.ID).Version == version, "looking at 40 items made version %d of version %d",
+			w.get(r.ID).Version, version)
 		w.view(func(v *store.View) error {
-			return v.Rows("SELECT count(*) FROM inbox WHERE alarm_at>?", []any{int64(w.Now)}, func(scan func(...any) error) error {
-				n := 0
-				err := scan(&n)
-				w.check(n == 40, "%d of 40 alarms were put off", n)
-				return err
-			})
+			return v.Rows("SELECT count(*) FROM inbox WHERE alarm_at>?", []any{int64(w.Now)},
+				func(scan func(...any) error) error {
+					n := 0
+					err := scan(&n)
+					w.check(n == 40, "%d of 40 alarms were put off", n)
+					return err
+				})
 		})
 		w.complete(g, `1`)
 	}},
@@ -102,7 +109,7 @@ var boundScenarios = []Scenario{
 		before := w.stored(r.ID)
 		w.do(inTx(func(tx *engine.Tx) error { // as it was read before the items were handed over
 			for _, i := range rung {
-				if err := tx.PutOffItem(i, tx.Now.Add(time.Minute)); err != nil {
+				if err := tx.PostponeItemAlarm(i, tx.Now.Add(time.Minute)); err != nil {
 					return err
 				}
 			}
@@ -136,11 +143,12 @@ var boundScenarios = []Scenario{
 		g := w.take("w1")
 		waits := make([]perdure.WaitSpec, perdure.MaxOpenWaits)
 		for i := range waits {
-			waits[i] = perdure.WaitSpec{ID: fmt.Sprint("w", i), Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Never}
+			waits[i] = perdure.WaitSpec{ID: fmt.Sprint("w", i), Type: perdure.WaitSignal, Name: "s",
+				Timeout: perdure.Never}
 		}
 		w.commit(g, perdure.Commit{Waits: waits})
 		more := perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitSignal, Name: "s"}}}
-		w.refuse(perdure.CodeOverBound, w.say(g, more))
+		w.refuse(perdure.CodeOverBound, w.commitOf(g, more))
 		w.commit(g, perdure.Commit{Waits: waits[:1]}) // it is open already
 		more.Close = []string{"w7"}
 		w.commit(g, more)
@@ -157,22 +165,28 @@ var boundScenarios = []Scenario{
 		}
 		w.commit(g, perdure.Commit{Children: kids})
 		for i := range perdure.MaxOpenTargets / len(kids) {
-			w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: fmt.Sprint("w", i), Type: perdure.WaitChildren, Keys: keys}}})
+			w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: fmt.Sprint("w", i),
+				Type: perdure.WaitChildren, Keys: keys}}})
 		}
-		w.refuse(perdure.CodeOverBound, w.say(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}}))
-		w.commit(g, perdure.Commit{Close: []string{"w0"}, Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}})
+		w.refuse(perdure.CodeOverBound, w.commitOf(g,
+			perdure.Commit{Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}}))
+		w.commit(g, perdure.Commit{Close: []string{"w0"},
+			Waits: []perdure.WaitSpec{{ID: "more", Type: perdure.WaitChildren, Keys: keys[:1]}}})
 	}},
 	{"a failure's code is short", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeOverBound, w.say(g, perdure.Commit{Outcome: failed(strings.Repeat("c", perdure.MaxCode+1))}))
+		w.refuse(perdure.CodeOverBound, w.commitOf(g,
+			perdure.Commit{Outcome: failed(strings.Repeat("c", perdure.MaxCode+1))}))
 		o := failed(strings.Repeat("c", perdure.MaxCode))
 		o.Retryable = new(bool)
 		w.commit(g, perdure.Commit{Outcome: o})
 		w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g = w.take("w1")
-		token := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "cb", Type: perdure.WaitCallback}}}).Callbacks[0].Token
-		w.refuse(perdure.CodeOverBound, &engine.Callback{Token: token, Error: &perdure.Failure{Code: perdure.Code(strings.Repeat("c", 4000))}})
+		token := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "cb",
+			Type: perdure.WaitCallback}}}).Callbacks[0].Token
+		w.refuse(perdure.CodeOverBound, &engine.Callback{Token: token,
+			Error: &perdure.Failure{Code: perdure.Code(strings.Repeat("c", 4000))}})
 		w.complete(g, `1`)
 	}},
 	{"a poll has a bound of bytes", func(w *World) {
@@ -202,7 +216,7 @@ var boundScenarios = []Scenario{
 			w.submit(perdure.Submission{Kind: fmt.Sprintf("kind%03d", i)})
 		}
 		first := w.submit(perdure.Submission{Kind: "kind000", Priority: 5})
-		// A poll with one slot looks at 64 kinds; the next one begins behind them.
+		// A poll with one slot visits 64 kinds. The next poll begins behind them.
 		w.check(w.poll("w1", 1)[0].Run.ID == first.ID, "the first poll takes by priority")
 		second := w.poll("w1", 1)[0].Run.Kind
 		w.check(second == "kind064", "the second poll took a run of %s", second)
@@ -225,14 +239,16 @@ var boundScenarios = []Scenario{
 			return out
 		}
 		got := take(6)
-		w.check(slices.Equal(got, []string{"a-busy", "z-quiet", "a-busy", "z-quiet", "a-busy", "z-quiet"}), "the first poll: %v", got)
-		w.check(slices.Equal(take(1), []string{"a-busy"}) && slices.Equal(take(1), []string{"z-quiet"}), "polls of one slot don't take turns")
+		w.check(slices.Equal(got, []string{"a-busy", "z-quiet", "a-busy", "z-quiet", "a-busy", "z-quiet"}),
+			"the first poll: %v", got)
+		w.check(slices.Equal(take(1), []string{"a-busy"}) && slices.Equal(take(1), []string{"z-quiet"}),
+			"polls of one slot don't take turns")
 		got = take(1000)
 		w.check(len(got) == 57 && got[1] == "z-quiet", "the rest: %v", got)
 	}},
 }
 
-// inTx is an operation of a test's own.
+// inTx is an operation that a scenario defines.
 type inTx func(tx *engine.Tx) error
 
 func (inTx) Needs() []store.Ref       { return nil }
@@ -250,14 +266,14 @@ func (w *World) signals(id perdure.RunID, n int) {
 	}
 }
 
-// items are a run's inbox items, with the status that they have now.
+// items gives a run's inbox items, with their current status.
 func (w *World) items(id perdure.RunID) (out []perdure.Item) {
 	w.t.Helper()
 	w.view(func(v *store.View) (err error) { out, err = v.Inbox.List(tenant, id); return err })
 	return out
 }
 
-// statuses are those of a run's inbox items, in order.
+// statuses gives the current status of each inbox item, in order.
 func (w *World) statuses(id perdure.RunID) string {
 	w.t.Helper()
 	var out []string
@@ -267,17 +283,18 @@ func (w *World) statuses(id perdure.RunID) string {
 	return strings.Join(out, " ")
 }
 
-// stored are a run's inbox items as they are stored.
+// stored gives a run's inbox items as they are stored.
 func (w *World) stored(id perdure.RunID) (out string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		return v.Rows("SELECT seq, status, epoch, coalesce(alarm_at,0) FROM inbox WHERE run_id=? ORDER BY seq", []any{string(id)}, func(scan func(...any) error) error {
-			var seq, epoch, alarm int64
-			var status string
-			err := scan(&seq, &status, &epoch, &alarm)
-			out += fmt.Sprintf("%d %s %d %d; ", seq, status, epoch, alarm)
-			return err
-		})
+		return v.Rows("SELECT seq, status, epoch, coalesce(alarm_at,0) FROM inbox WHERE run_id=? ORDER BY seq",
+			[]any{string(id)}, func(scan func(...any) error) error {
+				var seq, epoch, alarm int64
+				var status string
+				err := scan(&seq, &status, &epoch, &alarm)
+				out += fmt.Sprintf("%d %s %d %d; ", seq, status, epoch, alarm)
+				return err
+			})
 	})
 	return out
 }

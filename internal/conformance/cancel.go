@@ -37,7 +37,8 @@ var cancelScenarios = []Scenario{
 		w.check(len(w.beat(g).Cancel) == 1, "the heartbeat says so")
 		w.check(len(w.beat(g).Cancel) == 1, "and says it again")
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.check(len(w.beat(g).Cancel) == 0, "until it is acknowledged")
 		for range 20 { // it cleans up, longer than the grace
 			w.pass(20 * time.Second)
@@ -52,7 +53,8 @@ var cancelScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 31 {
 			w.pass(20 * time.Second)
 			w.beat(g)
@@ -68,7 +70,7 @@ var cancelScenarios = []Scenario{
 		w.state(r.ID, perdure.Running)
 		w.pass(2 * time.Second)
 		w.ended(r.ID, perdure.Cancelled, perdure.CodeCancelled)
-		late := w.say(g, perdure.Commit{Outcome: done(`1`)})
+		late := w.commitOf(g, perdure.Commit{Outcome: done(`1`)})
 		w.do(late)
 		w.check(late.Refused != nil && len(w.lates(r.ID)) == 1, "its result is kept")
 	}},
@@ -81,7 +83,7 @@ var cancelScenarios = []Scenario{
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
 		w.check(g.Run.ID == r.ID && g.Cancel, "it goes first, marked: %+v", g.Cancel)
-		w.refuse(perdure.CodeCancelRequested, w.say(g, perdure.Commit{Outcome: suspend}))
+		w.refuse(perdure.CodeCancelRequested, w.commitOf(g, perdure.Commit{Outcome: suspend}))
 		w.commit(g, perdure.Commit{Outcome: stopped})
 		w.state(r.ID, perdure.Cancelled)
 	}},
@@ -118,7 +120,8 @@ var cancelScenarios = []Scenario{
 		for _, cancelFirst := range []bool{true, false} {
 			r := w.task()
 			g := w.take("w1")
-			ops := []engine.Op{w.say(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant, RunID: r.ID}}
+			ops := []engine.Op{w.commitOf(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant,
+				RunID: r.ID}}
 			if cancelFirst {
 				ops[0], ops[1] = ops[1], ops[0]
 			}
@@ -132,7 +135,8 @@ var cancelScenarios = []Scenario{
 		lost := w.task()
 		w.take("dies")
 		w.cancel(lost.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "dies", Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: lost.ID, Epoch: 1}, CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "dies",
+			Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: lost.ID, Epoch: 1}, CancelAck: true}}})
 		w.pass(62 * time.Second)
 		w.state(lost.ID, perdure.Cancelled)
 
@@ -145,7 +149,7 @@ var cancelScenarios = []Scenario{
 	}},
 	{"cancelled without a request is refused", func(w *World) {
 		w.task()
-		w.refuse(perdure.CodeOutcome, w.say(w.take("w1"), perdure.Commit{Outcome: stopped}))
+		w.refuse(perdure.CodeOutcome, w.commitOf(w.take("w1"), perdure.Commit{Outcome: stopped}))
 	}},
 	{"cancelling again, and cancelling an ended run, is no error", func(w *World) {
 		r := w.task()
@@ -162,7 +166,7 @@ var cancelScenarios = []Scenario{
 	{"a process can't suspend, and its lease is not judged", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Process})
 		g := w.take("w1")
-		w.refuse(perdure.CodeOutcome, w.say(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend}))
+		w.refuse(perdure.CodeOutcome, w.commitOf(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend}))
 		w.pass(5 * time.Minute)
 		w.state(r.ID, perdure.Running)
 		w.complete(g, `1`)

@@ -7,21 +7,22 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// hasty gives graces of seconds, so that a table of what follows a cancel request is short.
-func (w *World) hasty() {
+// shortenGraces sets grace periods of seconds, so that the table of cancel requests takes little
+// time.
+func (w *World) shortenGraces() {
 	p := w.E.Policy()
 	p.CancelGrace, p.CleanupGrace, p.Lease = 10*time.Second, 40*time.Second, 20*time.Second
-	w.unhurried()
+	w.widenGap()
 }
 
-// A place is where a run is, and who holds it, if anybody.
+// A place is the state of a run, and its holder if there is one.
 type place struct {
 	name string
 	make func(w *World) (perdure.Run, *engine.Grant)
 }
 
-// unbegun are the places of a run that nobody has started.
-var unbegun = []place{
+// unstarted are the places of a run that has not started.
+var unstarted = []place{
 	{"queued", func(w *World) (perdure.Run, *engine.Grant) { return w.task(), nil }},
 	{"delayed", func(w *World) (perdure.Run, *engine.Grant) {
 		return w.submit(perdure.Submission{Kind: "job", Delay: perdure.Duration(time.Hour)}), nil
@@ -88,8 +89,9 @@ var begun = []place{
 	}},
 }
 
-// following is everything that can follow a cancel request of a run that its holder knows of, and what it leads to.
-var following = []struct {
+// afterCancel lists everything that can follow a cancel request of which the holder knows, and its
+// result.
+var afterCancel = []struct {
 	name string
 	do   func(w *World, g engine.Grant)
 	want perdure.State
@@ -97,7 +99,8 @@ var following = []struct {
 	kept bool         // its holder's result is refused, and kept
 }{
 	{"it completes", func(w *World, g engine.Grant) { w.complete(g, `1`) }, perdure.Completed, "", false},
-	{"it fails", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: failed("broke")}) }, perdure.Failed, "broke", false},
+	{"it fails", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: failed("broke")}) },
+		perdure.Failed, "broke", false},
 	{"it fails for good", func(w *World, g engine.Grant) {
 		no := false
 		o := failed("broke")
@@ -107,7 +110,8 @@ var following = []struct {
 	{"it rejects", func(w *World, g engine.Grant) {
 		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
 	}, perdure.Failed, perdure.CodeRejected, false},
-	{"it says cancelled", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: stopped}) }, perdure.Cancelled, perdure.CodeCancelled, false},
+	{"it says cancelled", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: stopped}) },
+		perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it acknowledges in a commit, cleans up, and says cancelled", func(w *World, g engine.Grant) {
 		ans := w.commit(g, perdure.Commit{CancelAck: true})
 		w.check(!ans.Cancel, "the request is not repeated")
@@ -118,7 +122,9 @@ var following = []struct {
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it wants to suspend", func(w *World, g engine.Grant) {
-		w.refuse(perdure.CodeCancelRequested, w.say(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend}))
+		w.refuse(perdure.CodeCancelRequested,
+			w.commitOf(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal,
+				Name: "s"}), Outcome: suspend}))
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"it is released", func(w *World, g engine.Grant) {
@@ -130,11 +136,13 @@ var following = []struct {
 		w.pass(2 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
 	{"it is acknowledged, and its holder is lost", func(w *World, g engine.Grant) {
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(21 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
 	{"its clean-up takes too long", func(w *World, g engine.Grant) {
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 3 {
 			w.pass(13 * time.Second)
 			w.beat(g)
@@ -147,7 +155,8 @@ var following = []struct {
 		w.pass(time.Second)
 		w.cancel(g.Run.ID)
 		after := w.get(g.Run.ID).Cancel
-		w.check(before.RequestedAt == after.RequestedAt && w.count(g.Run.ID, "run:cancel_requested") == 1, "one request: %+v", after)
+		w.check(before.RequestedAt == after.RequestedAt && w.count(g.Run.ID, "run:cancel_requested") == 1,
+			"one request: %+v", after)
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
 	{"a wait of it times out unhandled", func(w *World, g engine.Grant) {
@@ -155,58 +164,65 @@ var following = []struct {
 	}, perdure.TimedOut, perdure.CodeWaitTimeout, false},
 }
 
-// proven checks what a run's cancel request says of itself.
-func (w *World) proven(r *perdure.Run, name string) {
+// checkCancelProof checks the recorded proof of a run's cancel request.
+func (w *World) checkCancelProof(r *perdure.Run, name string) {
 	w.t.Helper()
 	c := r.Cancel
-	w.check(c.RequestedAt != 0 && c.Reason == "not needed" && c.StoppedAt == r.FinishedAt, "%s: %+v, finished at %s", name, c, r.FinishedAt)
+	w.check(c.RequestedAt != 0 && c.Reason == "not needed" && c.StoppedAt == r.FinishedAt,
+		"%s: %+v, finished at %s", name, c, r.FinishedAt)
 	for _, at := range []perdure.Instant{c.DeliveredAt, c.AckedAt} {
 		w.check(at == 0 || at >= c.RequestedAt && at <= c.StoppedAt, "%s: %+v", name, c)
 	}
-	w.check(c.AckedAt == 0 || c.DeliveredAt != 0 && c.DeliveredAt <= c.AckedAt, "%s: acknowledged before it was delivered: %+v", name, c)
+	w.check(c.AckedAt == 0 || c.DeliveredAt != 0 && c.DeliveredAt <= c.AckedAt,
+		"%s: acknowledged before it was delivered: %+v", name, c)
 }
 
 var cancelTable = []Scenario{
 	{"cancelling what has not started ends it at once, wherever it is", func(w *World) {
-		for _, place := range unbegun {
+		for _, place := range unstarted {
 			name := place.name
 			r, g := place.make(w)
 			got := w.cancel(r.ID)
-			w.check(got.State == perdure.Cancelled && got.Cancel.DeliveredAt == 0, "%s: %s, %+v", name, got.State, got.Cancel)
-			w.proven(&got, name)
+			w.check(got.State == perdure.Cancelled && got.Cancel.DeliveredAt == 0, "%s: %s, %+v", name,
+				got.State, got.Cancel)
+			w.checkCancelProof(&got, name)
 			if g != nil {
 				w.refuseLease(perdure.CodeStaleEpoch, *g)
 			}
-			w.ungranted(r.ID, name)
+			w.checkNotGranted(r.ID, name)
 		}
 	}},
 	{"cancelling what has started: every place, and everything that can follow", func(w *World) {
-		w.hasty()
+		w.shortenGraces()
 		for _, place := range begun {
-			for _, next := range following {
+			for _, next := range afterCancel {
 				name := place.name + ", then " + next.name
 				r, g := place.make(w)
 				before := w.get(r.ID)
 				w.pass(time.Second)
 				w.check(w.cancel(r.ID).State.Live(), "%s: it ended at once", name)
 				if g == nil { // it goes first, and whoever gets it is told
-					w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Metadata: map[string]string{"other": "1"}}})
+					w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+						Metadata: map[string]string{"other": "1"}}})
 					got := w.take("w2")
-					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.DeliveredAt == w.Now, "%s: granted %+v", name, got.Run.Cancel)
+					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.DeliveredAt == w.Now,
+						"%s: granted %+v", name, got.Run.Cancel)
 					g = &got
 				} else {
 					w.check(len(w.beat(*g).Cancel) == 1, "%s: the heartbeat says so", name)
 				}
 				next.do(w, *g)
 				after := w.get(r.ID).Run
-				w.check(after.State == next.want && (next.code == "" || after.Failure.Code == next.code), "%s: %s, %+v", name, after.State, after.Failure)
-				w.proven(&after, name)
+				w.check(after.State == next.want && (next.code == "" || after.Failure.Code == next.code),
+					"%s: %s, %+v", name, after.State, after.Failure)
+				w.checkCancelProof(&after, name)
 				w.check(after.Attempt == before.Attempt, "%s: another attempt", name)
-				w.ungranted(r.ID, name)
+				w.checkNotGranted(r.ID, name)
 				if next.kept {
-					late := w.say(*g, perdure.Commit{Outcome: done(`"late"`)})
+					late := w.commitOf(*g, perdure.Commit{Outcome: done(`"late"`)})
 					w.do(late)
-					w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(r.ID)) == 1, "%s: %v", name, late.Refused)
+					w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch &&
+						len(w.lates(r.ID)) == 1, "%s: %v", name, late.Refused)
 					w.state(r.ID, next.want)
 				}
 				w.drain()
@@ -214,7 +230,7 @@ var cancelTable = []Scenario{
 		}
 	}},
 	{"a cancel request that nobody comes for is enforced, in every place", func(w *World) {
-		w.hasty()
+		w.shortenGraces()
 		for _, place := range begun {
 			r, _ := place.make(w)
 			w.cancel(r.ID)
@@ -222,7 +238,7 @@ var cancelTable = []Scenario{
 			w.check(w.get(r.ID).State.Live(), "%s: too early", place.name)
 			w.pass(2 * time.Second)
 			ended := w.ended(r.ID, perdure.Cancelled, perdure.CodeCancelled)
-			w.proven(&ended, place.name)
+			w.checkCancelProof(&ended, place.name)
 			w.drain()
 		}
 	}},
@@ -242,10 +258,11 @@ var cancelTable = []Scenario{
 		g := w.take("w1")
 		w.pass(30 * time.Second)
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(31 * time.Second)
 		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-		w.proven(&ended, "deadline")
+		w.checkCancelProof(&ended, "deadline")
 	}},
 	{"a lost grant of a cancelled run ends it", func(w *World) {
 		r := w.task()
@@ -259,7 +276,8 @@ var cancelTable = []Scenario{
 	{"the end of a cancelled run is passed on to its children, and theirs to theirs", func(w *World) {
 		p, kids := w.family(2, perdure.ModeAll)
 		g := w.takeKind("kid")
-		deep := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "deep", Kind: "deep"}, {Key: "free", Kind: "free", OnParentEnd: perdure.OutliveParent}}}).Children
+		deep := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "deep", Kind: "deep"},
+			{Key: "free", Kind: "free", OnParentEnd: perdure.OutliveParent}}}).Children
 		w.takeKind("deep")
 		w.cancel(p.ID)
 		w.check(w.get(kids[0].RunID).Cancel.RequestedAt == 0, "not before its parent has ended")
@@ -280,15 +298,15 @@ var cancelTable = []Scenario{
 	}},
 }
 
-// ungranted checks that no poll gets a run.
-func (w *World) ungranted(id perdure.RunID, name string) {
+// checkNotGranted checks that no poll gets a run.
+func (w *World) checkNotGranted(id perdure.RunID, name string) {
 	w.t.Helper()
 	for _, g := range w.poll("any", 100) {
 		w.check(g.Run.ID != id, "%s: it is granted again", name)
 	}
 }
 
-// drain ends whatever nobody has begun.
+// drain ends all runs that have not started.
 func (w *World) drain() {
 	w.t.Helper()
 	f := filter("", "")

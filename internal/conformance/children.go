@@ -28,13 +28,15 @@ func (w *World) takeKind(kind string) engine.Grant {
 	return op.Grants[0]
 }
 
-// family makes a parent that runs, with n children, and sleeps on them.
+// family creates a running parent with n children, and suspends it on them.
 func (w *World) family(n int, mode string) (parent perdure.Run, children []engine.ChildOf) {
 	w.t.Helper()
 	parent = w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(30 * time.Minute)})
 	g := w.takeKind("parent")
 	spawns, keys := kids(n)
-	ans := w.commit(g, perdure.Commit{Children: spawns, Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Mode: mode, Keys: keys}), Outcome: suspend})
+	ans := w.commit(g, perdure.Commit{Children: spawns,
+		Waits:   wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Mode: mode, Keys: keys}),
+		Outcome: suspend})
 	w.check(ans.State == perdure.Suspended, "%s", ans.State)
 	return parent, ans.Children
 }
@@ -46,7 +48,8 @@ var childScenarios = []Scenario{
 		spawns, keys := kids(1)
 		w.commit(g, perdure.Commit{Children: spawns})
 		w.complete(w.takeKind("kid"), `"done"`)
-		ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys}), Outcome: suspend})
+		ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren,
+			Keys: keys}), Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "there is no window: %s", ans.State)
 		g = w.takeKind("parent")
 		var result string
@@ -61,7 +64,7 @@ var childScenarios = []Scenario{
 	{"two children that end at once, the last two of a join", func(w *World) {
 		p, _ := w.family(2, perdure.ModeAll)
 		a, b := w.takeKind("kid"), w.takeKind("kid")
-		for _, err := range w.E.Step(w.Now, w.say(a, perdure.Commit{Outcome: done(`1`)}), w.say(b, perdure.Commit{Outcome: done(`2`)})) {
+		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}), w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
 		w.state(p.ID, perdure.Queued)
@@ -136,7 +139,8 @@ var childScenarios = []Scenario{
 		for _, i := range g.Inbox {
 			count[i.Outcome]++
 		}
-		w.check(count["completed"] == 34 && count["failed"] == 33 && count["timeout"] == 33 && count["satisfied"] == 1, "%v", count)
+		w.check(count["completed"] == 34 && count["failed"] == 33 && count["timeout"] == 33 &&
+			count["satisfied"] == 1, "%v", count)
 	}},
 	{"a child is unique by its parent and its key", func(w *World) {
 		w.submit(perdure.Submission{Kind: "parent"})
@@ -146,9 +150,9 @@ var childScenarios = []Scenario{
 		again := w.commit(g, perdure.Commit{Children: spawns}).Children[0]
 		w.check(first == again && w.get(g.Run.ID).Children == 1, "%v %v", first, again)
 		spawns[0].Kind = "other"
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Children: spawns}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Children: spawns}))
 		spawns[0].Kind, spawns[0].Input = "kid", json.RawMessage(`1`)
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Children: spawns}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Children: spawns}))
 	}},
 	{"children end with their parent, unless they may outlive it", func(w *World) {
 		w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(10 * time.Minute)})
@@ -216,7 +220,8 @@ var childScenarios = []Scenario{
 		g := w.takeKind("parent")
 		spawns, keys := kids(1)
 		w.commit(g, perdure.Commit{Children: spawns,
-			Waits: wait(perdure.WaitSpec{ID: "j1", Type: perdure.WaitChildren, Keys: keys, Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
+			Waits: wait(perdure.WaitSpec{ID: "j1", Type: perdure.WaitChildren, Keys: keys,
+				Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
 		k := w.takeKind("kid")
 		w.pass(30 * time.Second)
 		w.beat(k)
@@ -225,7 +230,8 @@ var childScenarios = []Scenario{
 		w.check(g.Inbox[0].Type == perdure.ItemTimeout, "%+v", g.Inbox)
 		w.state(k.Run.ID, perdure.Running)
 		w.complete(k, `"after all"`)
-		ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "j2", Type: perdure.WaitChildren, Keys: keys}), Outcome: suspend})
+		ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "j2", Type: perdure.WaitChildren,
+			Keys: keys}), Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "its result is there for a later wait")
 		w.state(p.ID, perdure.Queued)
 	}},
@@ -234,7 +240,8 @@ var childScenarios = []Scenario{
 		g := w.takeKind("parent")
 		spawns, keys := kids(1)
 		w.commit(g, perdure.Commit{Children: spawns,
-			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: keys, OnStall: true}), Outcome: suspend})
+			Waits:   wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: keys, OnStall: true}),
+			Outcome: suspend})
 		k := w.takeKind("kid")
 		w.pass(31 * time.Second)
 		w.check(w.count(k.Run.ID, "run:slow") == 1, "%v", w.types(k.Run.ID))
@@ -246,9 +253,11 @@ var childScenarios = []Scenario{
 		other := w.submit(perdure.Submission{Kind: "other"})
 		w.submit(perdure.Submission{Kind: "parent"})
 		g := w.takeKind("parent")
-		for _, spec := range []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, RunIDs: []perdure.RunID{other.ID}},
-			{ID: "j", Type: perdure.WaitChildren, Keys: []string{"nobody"}}, {ID: "j", Type: perdure.WaitChildren, RunIDs: []perdure.RunID{"no-such-run"}}} {
-			w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Waits: wait(spec), Outcome: suspend}))
+		for _, spec := range []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren,
+			RunIDs: []perdure.RunID{other.ID}},
+			{ID: "j", Type: perdure.WaitChildren, Keys: []string{"nobody"}},
+			{ID: "j", Type: perdure.WaitChildren, RunIDs: []perdure.RunID{"no-such-run"}}} {
+			w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Waits: wait(spec), Outcome: suspend}))
 		}
 	}},
 }

@@ -71,9 +71,9 @@ func wounds(v any, postgres bool) (out []any) {
 func (w *World) unchecked(postgres bool, change func()) {
 	w.t.Helper()
 	if !postgres {
-		w.do(breakIt{"PRAGMA ignore_check_constraints=1", nil})
+		w.do(corrupt{"PRAGMA ignore_check_constraints=1", nil})
 		change()
-		w.do(breakIt{"PRAGMA ignore_check_constraints=0", nil})
+		w.do(corrupt{"PRAGMA ignore_check_constraints=0", nil})
 		return
 	}
 	type constraint struct{ table, name, def string }
@@ -89,11 +89,11 @@ func (w *World) unchecked(postgres bool, change func()) {
 	})
 	w.check(len(all) == 4, "%v", all)
 	for _, c := range all {
-		w.do(breakIt{"ALTER TABLE " + c.table + " DROP CONSTRAINT " + c.name, nil})
+		w.do(corrupt{"ALTER TABLE " + c.table + " DROP CONSTRAINT " + c.name, nil})
 	}
 	change()
 	for _, c := range all {
-		w.do(breakIt{"ALTER TABLE " + c.table + " ADD CONSTRAINT " + c.name + " " + c.def + " NOT VALID", nil})
+		w.do(corrupt{"ALTER TABLE " + c.table + " ADD CONSTRAINT " + c.name + " " + c.def + " NOT VALID", nil})
 	}
 }
 
@@ -136,7 +136,7 @@ func (w *crowded) victims(state string, n int) []perdure.RunID {
 			c.Waits = wait(perdure.WaitSpec{ID: "c", Type: perdure.WaitChildren, Keys: []string{"a"}, Timeout: perdure.Duration(3 * time.Minute)})
 			c.Outcome = suspend
 		}
-		return w.say(op.Grants[i], c)
+		return w.commitOf(op.Grants[i], c)
 	})
 	w.many(n, func(i int) engine.Op {
 		return &engine.CreateGroup{Tenant: tenant, RunIDs: ids[i : i+1], Timeout: perdure.Duration(4 * time.Minute)}
@@ -184,7 +184,7 @@ func (w *crowded) hurt(postgres bool) (all []wound) {
 			case "gatherings":
 				key = "members"
 			}
-			return breakIt{"UPDATE " + x.table + " SET " + x.column + "=? WHERE " + key + "=?", []any{x.value, string(x.run)}}
+			return corrupt{"UPDATE " + x.table + " SET " + x.column + "=? WHERE " + key + "=?", []any{x.value, string(x.run)}}
 		})
 	})
 	return all
@@ -226,14 +226,14 @@ func TestADamagedRunStopsNobody(t *testing.T) {
 				}
 			}
 			if w.Now > due.DeadlineAt && w.Now < due.DeadlineAt.Add(5*time.Second) {
-				w.check(w.statelessly(due.ID) == perdure.TimedOut, "another meets its deadline: %s", w.statelessly(due.ID))
+				w.check(w.storedState(due.ID) == perdure.TimedOut, "another meets its deadline: %s", w.storedState(due.ID))
 			}
 		}
 		w.state(good.ID, perdure.Completed)
 		w.everythingIsShown(all)
 		for _, x := range all {
 			// A bit of the deadline makes another deadline.
-			if s := w.statelessly(x.run); !s.Terminal() && x.column != "deadline_at" {
+			if s := w.storedState(x.run); !s.Terminal() && x.column != "deadline_at" {
 				t.Errorf("%v: it is %s", x, s)
 			}
 		}
@@ -281,11 +281,11 @@ func TestWhatCantBeReadIsKeptUntilTheEnd(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := NewWorld(t, storetest.Open(t, at))
 		r := w.submit(perdure.Submission{Kind: "job"})
-		w.do(breakIt{"UPDATE runs SET rest='{\"held\":', committed='7x', version=version+1 WHERE id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE runs SET rest='{\"held\":', committed='7x', version=version+1 WHERE id=?", []any{string(r.ID)}})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		row := w.row("runs", "id", string(r.ID))
 		w.check(row["rest"] == `{"held":` && row["committed"] == "7x", "%v %v", row["rest"], row["committed"])
-		w.do(breakIt{"UPDATE tenants SET require_signatures=1", nil})
+		w.do(corrupt{"UPDATE tenants SET require_signatures=1", nil})
 		w.restart()
 		w.pass(6 * time.Second)
 		w.ended(r.ID, perdure.Failed, perdure.CodeSignatureInvalid)
@@ -300,7 +300,7 @@ func TestAnAlarmThatIsTooLateIsSetAnew(t *testing.T) {
 		w := NewWorld(t, storetest.Open(t, at))
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})
 		w.sweep()
-		w.do(breakIt{"UPDATE runs SET alarm_at=alarm_at+100000000000, version=version+1 WHERE id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE runs SET alarm_at=alarm_at+100000000000, version=version+1 WHERE id=?", []any{string(r.ID)}})
 		w.pass(61 * time.Second)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 	})
@@ -324,15 +324,15 @@ func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
 					w.do(op)
 					w.many(len(ids), func(i int) engine.Op {
 						if state == "running" {
-							return w.say(op.Grants[i], perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1", Value: json.RawMessage(`1`)}}})
+							return w.commitOf(op.Grants[i], perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1", Value: json.RawMessage(`1`)}}})
 						}
-						return w.say(op.Grants[i], perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
+						return w.commitOf(op.Grants[i], perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
 					})
 				}
 				for i, id := range ids {
 					row := w.row("runs", "id", string(id))
 					alarms[id], deadline = row["alarm_at"], perdure.Instant(row["deadline_at"].(int64))
-					w.do(breakIt{"UPDATE runs SET alarm_at=?, version=version+1 WHERE id=?", []any{lost[i], string(id)}})
+					w.do(corrupt{"UPDATE runs SET alarm_at=?, version=version+1 WHERE id=?", []any{lost[i], string(id)}})
 				}
 			}
 		})
@@ -361,7 +361,7 @@ func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
 			w.pass(10 * time.Second)
 		}
 		for id := range alarms {
-			w.check(w.statelessly(id).Terminal(), "%s is %s", id, w.statelessly(id))
+			w.check(w.storedState(id).Terminal(), "%s is %s", id, w.storedState(id))
 		}
 	})
 }

@@ -11,19 +11,20 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// quota bounds the tenant's live runs.
+// quota limits the tenant's live runs.
 func (w *World) quota(n int64) {
 	w.t.Helper()
 	w.do(setQuota{n})
 }
 
-// lastOfChord makes a chord whose only child is running.
+// lastOfChord creates a chord whose only child is running.
 func (w *World) lastOfChord() engine.Grant {
 	w.t.Helper()
 	w.on(w.thread(), perdure.Submission{Kind: "boss"})
 	o := done(`1`)
 	o.ContinueOn = []string{"a"}
-	w.commit(w.takeKind("boss"), perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", Timeout: perdure.Duration(time.Minute)}}, Outcome: o})
+	w.commit(w.takeKind("boss"), perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid",
+		Timeout: perdure.Duration(time.Minute)}}, Outcome: o})
 	return w.takeKind("kid")
 }
 
@@ -32,15 +33,16 @@ var edgeScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
 		g := w.take("w1")
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
-		c := w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#1", Value: json.RawMessage(`1`)}},
+		c := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#1", Value: json.RawMessage(`1`)}},
 			Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
 		claim := &engine.Claim{Tenant: tenant, Worker: "w2", Slots: 1, Start: true}
 		for _, err := range w.E.Step(w.Now, c, claim) {
 			w.check(err == nil, "%v", err)
 		}
-		w.check(len(claim.Grants) == 1 && len(claim.Grants[0].Journal) == 1, "the grant lacks what was recorded: %+v", claim.Grants)
+		w.check(len(claim.Grants) == 1 && len(claim.Grants[0].Journal) == 1,
+			"the grant lacks what was recorded: %+v", claim.Grants)
 		g = claim.Grants[0]
-		c = w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#2", Value: json.RawMessage(`2`)}}})
+		c = w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#2", Value: json.RawMessage(`2`)}}})
 		claim = &engine.Claim{Tenant: tenant, Worker: "w3", Slots: 1, Start: true}
 		for _, err := range w.E.Step(w.Now, c, &engine.Release{Tenant: tenant, Worker: "w2", Leases: []engine.Lease{lease(g)}}, claim) {
 			w.check(err == nil, "%v", err)
@@ -62,20 +64,23 @@ var edgeScenarios = []Scenario{
 		w.check(w.get(r.ID).ContinuedBy != "", "and its continuation is there")
 	}},
 	{"a rule that is refused holds nobody up", func(w *World) {
-		// The child's end is refused, because the run that its chord would continue is hidden; an earlier action of the same
-		// sweep writes its row.
+		// The child's end is refused, because the run that its chord would continue is hidden; an
+		// earlier action of the same sweep writes its row.
 		w.on(w.thread(), perdure.Submission{Kind: "boss"})
 		o := done(`1`)
 		o.ContinueOn = []string{"a", "b"}
-		w.commit(w.takeKind("boss"), perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", Timeout: perdure.Duration(time.Minute)}, {Key: "b", Kind: "kid2"}}, Outcome: o})
+		w.commit(w.takeKind("boss"), perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid",
+			Timeout: perdure.Duration(time.Minute)}, {Key: "b", Kind: "kid2"}}, Outcome: o})
 		w.complete(w.takeKind("kid2"), `1`)
 		g := w.takeKind("kid")
-		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "g", Kind: "grandkid", Timeout: perdure.Duration(59 * time.Second)}},
-			Waits: wait(perdure.WaitSpec{ID: "g", Type: perdure.WaitChildren, Keys: []string{"g"}, Timeout: perdure.Never}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "g", Kind: "grandkid",
+			Timeout: perdure.Duration(59 * time.Second)}},
+			Waits: wait(perdure.WaitSpec{ID: "g", Type: perdure.WaitChildren, Keys: []string{"g"},
+				Timeout: perdure.Never}), Outcome: suspend})
 		boss := w.hide("boss")
 		bystander := w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(2 * time.Minute)})
 		w.sweep()
-		w.away(3 * time.Minute)
+		w.offline(3 * time.Minute)
 		w.sweep()
 		w.ended(bystander.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.check(w.get(g.Run.ID).State.Live(), "it can't end yet")
@@ -86,7 +91,8 @@ var edgeScenarios = []Scenario{
 	{"a grant is bounded by what it hands over, not by how that is stored", func(w *World) {
 		r := w.task()
 		for i := range 12 {
-			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`"` + fmt.Sprint(i) + strings.Repeat("x", 200_000) + `"`)})
+			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`"` +
+				fmt.Sprint(i) + strings.Repeat("x", 200_000) + `"`)})
 		}
 		g := w.take("w1")
 		have, next := len(g.Inbox), g.InboxNext
@@ -99,26 +105,29 @@ var edgeScenarios = []Scenario{
 		w.check(have == 12, "%d in all", have)
 	}},
 	{"a run whose content is damaged blocks nobody, and reaches its end", func(w *World) {
-		bad := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour), Input: json.RawMessage(`"` + strings.Repeat("x", store.InlineMax) + `"`)})
+		bad := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour),
+			Input: json.RawMessage(`"` + strings.Repeat("x", store.InlineMax) + `"`)})
 		good := w.task()
 		content := w.blobs()
-		w.do(breakIt{"UPDATE blobs SET content='damaged'", nil})
+		w.do(corrupt{"UPDATE blobs SET content='damaged'", nil})
 		g := w.poll("w1", 2)
 		w.check(len(g) == 1 && g[0].Run.ID == good.ID, "the one behind it is granted: %+v", g)
 		w.complete(g[0], `1`)
 		for range 2000 {
 			w.poll("w1", 1)
-			if !w.statelessly(bad.ID).Live() {
+			if !w.storedState(bad.ID).Live() {
 				break
 			}
 			w.pass(2 * time.Second)
 		}
-		w.check(w.statelessly(bad.ID) == perdure.TimedOut, "a dead letter after ten deliveries: %s", w.statelessly(bad.ID))
-		w.do(breakIt{"UPDATE blobs SET content=?", []any{content}})
+		w.check(w.storedState(bad.ID) == perdure.TimedOut, "a dead letter after ten deliveries: %s",
+			w.storedState(bad.ID))
+		w.do(corrupt{"UPDATE blobs SET content=?", []any{content}})
 	}},
 	{"outside work counts once, however long the run lives", func(w *World) {
 		r := w.on(w.thread(), perdure.Submission{Kind: "boss", Timeout: perdure.Duration(20 * 24 * time.Hour)})
-		w.commit(w.takeKind("boss"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Never}), Outcome: suspend})
+		w.commit(w.takeKind("boss"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s",
+			Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Never}), Outcome: suspend})
 		op := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "j1", Status: "ok"}
 		w.do(op)
 		w.Now = w.Now.Add(25 * time.Hour)
@@ -131,14 +140,16 @@ var edgeScenarios = []Scenario{
 		p, _ := w.family(1, perdure.ModeAll)
 		g := w.takeKind("kid")
 		big := `"` + strings.Repeat("found ", 30_000) + `"`
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w", Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(big)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w",
+			Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(big)}}})
 		no := false
 		o := failed("x")
 		o.Retryable = &no
 		w.commit(g, perdure.Commit{Outcome: o})
 		w.check(strings.Contains(string(w.get(g.Run.ID).Fallback), big), "%.200s", w.get(g.Run.ID).Fallback)
 		parent := w.takeKind("parent")
-		w.check(parent.Run.ID == p.ID && strings.Contains(string(parent.Inbox[0].Data), big), "%.200s", parent.Inbox[0].Data)
+		w.check(parent.Run.ID == p.ID && strings.Contains(string(parent.Inbox[0].Data), big), "%.200s",
+			parent.Inbox[0].Data)
 	}},
 	{"long messages that a waiting run came with are there when its turn comes", func(w *World) {
 		th := w.thread()
@@ -146,17 +157,19 @@ var edgeScenarios = []Scenario{
 		long := strings.Repeat("word ", 5000)
 		w.on(th, perdure.Submission{Messages: user(long)})
 		w.complete(w.take("w1"), `1`)
-		w.check(len(w.messages(th)) == 1 && strings.Contains(string(w.messages(th)[0].Content), long), "%.100v", w.texts(th))
+		w.check(len(w.messages(th)) == 1 && strings.Contains(string(w.messages(th)[0].Content), long), "%.100v",
+			w.texts(th))
 	}},
 	{"another body under the commit_id of a late result is refused as such", func(w *World) {
 		w.task()
 		g := w.take("w1")
 		w.complete(g, "1")
-		late := w.say(g, perdure.Commit{ID: "x", Outcome: done("2")})
+		late := w.commitOf(g, perdure.Commit{ID: "x", Outcome: done("2")})
 		w.do(late)
 		w.do(late)
-		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(g.Run.ID)) == 1, "the same again: %v", late.Refused)
-		w.refuse(perdure.CodeReused, w.say(g, perdure.Commit{ID: "x", Outcome: done("3")}))
+		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch &&
+			len(w.lates(g.Run.ID)) == 1, "the same again: %v", late.Refused)
+		w.refuse(perdure.CodeReused, w.commitOf(g, perdure.Commit{ID: "x", Outcome: done("3")}))
 	}},
 	{"an interrupting run with a future run_at interrupts when it joins", func(w *World) {
 		th := w.thread()
@@ -179,7 +192,8 @@ var edgeScenarios = []Scenario{
 		for i := range 3 {
 			ops := make([]engine.Op, 500)
 			for k := range ops {
-				ops[k] = &engine.Submit{Tenant: tenant, Key: fmt.Sprint(i, "-", k), Submission: perdure.Submission{Kind: "x", Timeout: perdure.Duration(time.Second)}}
+				ops[k] = &engine.Submit{Tenant: tenant, Key: fmt.Sprint(i, "-", k),
+					Submission: perdure.Submission{Kind: "x", Timeout: perdure.Duration(time.Second)}}
 			}
 			w.E.Step(w.Now, ops...)
 		}
@@ -187,7 +201,8 @@ var edgeScenarios = []Scenario{
 		w.Now = w.Now.Add(25 * time.Hour)
 		left := func() (n int) {
 			w.view(func(v *store.View) error {
-				return v.Rows("SELECT count(*) FROM idempotency", nil, func(scan func(...any) error) error { return scan(&n) })
+				return v.Rows("SELECT count(*) FROM idempotency", nil,
+					func(scan func(...any) error) error { return scan(&n) })
 			})
 			return n
 		}
@@ -207,8 +222,8 @@ func (w *World) blobs() (content string) {
 	return content
 }
 
-// statelessly reads a run's state without its content.
-func (w *World) statelessly(id perdure.RunID) (s perdure.State) {
+// storedState reads a run's state without its values.
+func (w *World) storedState(id perdure.RunID) (s perdure.State) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
 		r, _, err := v.Runs.Get(tenant, id)
@@ -218,12 +233,12 @@ func (w *World) statelessly(id perdure.RunID) (s perdure.State) {
 	return s
 }
 
-// hide takes the run of a kind out of sight, as damage would, and gives what brings it back.
+// hide makes the run of a kind unreadable, as damage would, and gives a function that restores it.
 func (w *World) hide(kind string) (back func()) {
 	w.t.Helper()
 	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Kind: kind, Limit: 1})
 	w.check(err == nil && len(runs) == 1, "runs of kind %s: %d, %v", kind, len(runs), err)
 	const rename = "UPDATE %s SET id=? WHERE id=?"
-	w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{"hidden", string(runs[0].ID)}})
-	return func() { w.do(breakIt{fmt.Sprintf(rename, "runs"), []any{string(runs[0].ID), "hidden"}}) }
+	w.do(corrupt{fmt.Sprintf(rename, "runs"), []any{"hidden", string(runs[0].ID)}})
+	return func() { w.do(corrupt{fmt.Sprintf(rename, "runs"), []any{string(runs[0].ID), "hidden"}}) }
 }

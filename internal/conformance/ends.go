@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// An end is a way to end without a result.
+// An end is a way to end a run without a result.
 type end struct {
 	name  string
 	spawn perdure.Spawn
@@ -22,7 +22,8 @@ type end struct {
 	empty bool // nobody has begun
 }
 
-// finish has a run meet an event as the watchdog would, where its own clocks never let it come to that.
+// finish applies an event to a run as the watchdog would. It is for events that the run's own
+// clocks do not reach.
 type finish struct {
 	id perdure.RunID
 	ev perdure.Event
@@ -39,9 +40,11 @@ func (f finish) Do(tx *engine.Tx) error {
 }
 
 var ends = []end{
-	{name: "its deadline", spawn: perdure.Spawn{Timeout: perdure.Duration(40 * time.Second)}, code: perdure.CodeDeadline, state: perdure.TimedOut,
+	{name: "its deadline", spawn: perdure.Spawn{Timeout: perdure.Duration(40 * time.Second)},
+		code: perdure.CodeDeadline, state: perdure.TimedOut,
 		by: func(w *World, _ engine.Grant) { w.pass(41 * time.Second) }},
-	{name: "a dispatch that nobody is heard from", code: perdure.CodeDispatchTimeout, state: perdure.TimedOut, empty: true,
+	{name: "a dispatch that nobody is heard from", code: perdure.CodeDispatchTimeout, state: perdure.TimedOut,
+		empty: true,
 		spawn: perdure.Spawn{Class: perdure.Agent},
 		by: func(w *World, g engine.Grant) {
 			for range 2 * w.E.Policy().MaxDeliveries {
@@ -52,11 +55,14 @@ var ends = []end{
 				}
 			}
 		}},
-	{name: "the loss of its only attempt", spawn: perdure.Spawn{MaxAttempts: 1}, code: perdure.CodeAttemptsExhausted, state: perdure.Failed,
+	{name: "the loss of its only attempt", spawn: perdure.Spawn{MaxAttempts: 1},
+		code: perdure.CodeAttemptsExhausted, state: perdure.Failed,
 		by: func(w *World, _ engine.Grant) { w.pass(65 * time.Second) }},
-	{name: "a process without a heartbeat", spawn: perdure.Spawn{Class: perdure.Process, MaxAttempts: 1}, code: perdure.CodeHeartbeatLost, state: perdure.Failed,
+	{name: "a process without a heartbeat", spawn: perdure.Spawn{Class: perdure.Process, MaxAttempts: 1},
+		code: perdure.CodeHeartbeatLost, state: perdure.Failed,
 		by: func(w *World, _ engine.Grant) { w.pass(11 * time.Minute) }},
-	{name: "the reaper", code: perdure.CodeReaped, state: perdure.Failed, spawn: perdure.Spawn{Timeout: perdure.Duration(time.Hour)},
+	{name: "the reaper", code: perdure.CodeReaped, state: perdure.Failed,
+		spawn: perdure.Spawn{Timeout: perdure.Duration(time.Hour)},
 		by: func(w *World, g engine.Grant) {
 			w.Now = w.Now.Add(w.E.Policy().ActiveReap + time.Hour)
 			w.do(finish{g.Run.ID, perdure.Reaped{}})
@@ -87,11 +93,12 @@ var ends = []end{
 		}},
 	{name: "a signature that is wrong", code: perdure.CodeSignatureInvalid, state: perdure.Failed, said: true,
 		by: func(w *World, g engine.Grant) {
-			w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: string(perdure.CodeSignatureInvalid)}})
+			w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
+				Reason: string(perdure.CodeSignatureInvalid)}})
 		}},
 }
 
-// fallbackOf is what an end without a result hands over.
+// fallbackOf is the fallback of a run that ended without a result.
 type fallbackOf struct {
 	Reason      perdure.Code    `json:"reason"`
 	Message     string          `json:"message"`
@@ -119,15 +126,20 @@ func (w *World) endsWell(e end) {
 	if e.spawn.Class == "" {
 		e.spawn.Class = perdure.Task
 	}
-	id := w.commit(parent, perdure.Commit{Children: []perdure.Spawn{e.spawn}, Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"kid"}, Timeout: perdure.Never}),
+	id := w.commit(parent, perdure.Commit{Children: []perdure.Spawn{e.spawn},
+		Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"kid"},
+			Timeout: perdure.Never}),
 		Outcome: suspend}).Children[0].RunID
 	next := w.submit(perdure.Submission{Kind: "next", ThreadID: th, Class: perdure.Agent})
 	g := engine.Grant{Run: w.get(id).Run}
 	if !e.empty {
 		g = w.takeKind("kid")
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_streaming", Progress: json.RawMessage(`{"pages":3}`)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_streaming",
+				Progress: json.RawMessage(`{"pages":3}`)}}})
 		w.put(g, "draft.md", []byte("# half"))
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: json.RawMessage(`"Once upon "`)}, {Type: "x:other", Data: json.RawMessage(`1`)},
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta,
+			Data: json.RawMessage(`"Once upon "`)}, {Type: "x:other", Data: json.RawMessage(`1`)},
 			{Type: perdure.LineDelta, Data: json.RawMessage(`{"text":"a \u0074ime"}`)}}})
 	}
 	check(!w.get(next.ID).Ready, "the next run did not wait for its turn")
@@ -140,18 +152,24 @@ func (w *World) endsWell(e end) {
 	check(json.Unmarshal([]byte(w.get(id).Fallback), &f) == nil, "%s", w.get(id).Fallback)
 	check(f.Reason == e.code, "%+v", f)
 	if !e.empty {
-		check(f.Activity == "llm_streaming" && f.SeenAt >= seen && string(f.Partial) == `{"pages":3}` && f.PartialText == "Once upon a time" && len(f.Artifacts) == 1 &&
-			f.Artifacts[0].Name == "draft.md" && f.Artifacts[0].Size == 6 && len(f.Artifacts[0].SHA256) == 64, "%+v in %s", f, w.get(id).Fallback)
+		check(f.Activity == "llm_streaming" && f.SeenAt >= seen && string(f.Partial) == `{"pages":3}` &&
+			f.PartialText == "Once upon a time" && len(f.Artifacts) == 1 &&
+			f.Artifacts[0].Name == "draft.md" && f.Artifacts[0].Size == 6 && len(f.Artifacts[0].SHA256) == 64,
+			"%+v in %s", f, w.get(id).Fallback)
 	}
 	last := w.lines(id)[len(w.lines(id))-1]
-	check(last.Type == perdure.TerminalLine(e.state) && strings.Contains(string(last.Data), `"deliverable_id":"`+r.DeliverableID()+`"`), "%s %s", last.Type, last.Data)
+	check(last.Type == perdure.TerminalLine(e.state) && strings.Contains(string(last.Data),
+		`"deliverable_id":"`+r.DeliverableID()+`"`), "%s %s", last.Type, last.Data)
 	ms := w.messages(th)
-	check(len(ms) == 1 && ms[0].RunID == id && strings.HasPrefix(string(ms[0].Content), `"This run `) && strings.Contains(string(ms[0].Metadata), `"code":"`+string(e.code)+`"`), "%+v", ms)
+	check(len(ms) == 1 && ms[0].RunID == id && strings.HasPrefix(string(ms[0].Content), `"This run `) &&
+		strings.Contains(string(ms[0].Metadata), `"code":"`+string(e.code)+`"`), "%+v", ms)
 	check(w.get(next.ID).Ready, "the next run on the thread is not claimable")
 	again := w.takeKind("parent")
-	check(len(again.Inbox) == 2 && again.Inbox[0].Type == perdure.ItemChild && again.Inbox[0].Outcome == string(e.state), "%+v", again.Inbox)
+	check(len(again.Inbox) == 2 && again.Inbox[0].Type == perdure.ItemChild &&
+		again.Inbox[0].Outcome == string(e.state), "%+v", again.Inbox)
 	var told fallbackOf
-	check(json.Unmarshal([]byte(again.Inbox[0].Data), &told) == nil && told.Reason == e.code && told.PartialText == f.PartialText && len(told.Artifacts) == len(f.Artifacts), "%s", again.Inbox[0].Data)
+	check(json.Unmarshal([]byte(again.Inbox[0].Data), &told) == nil && told.Reason == e.code &&
+		told.PartialText == f.PartialText && len(told.Artifacts) == len(f.Artifacts), "%s", again.Inbox[0].Data)
 	w.complete(again, `1`)
 	w.complete(w.takeKind("next"), `1`)
 }
@@ -163,22 +181,27 @@ var endScenarios = func() (out []Scenario) {
 	return append(out, Scenario{"of a long text a fallback has the end, and of its own attempt alone", func(w *World) {
 		w.submit(perdure.Submission{Kind: "job", MaxAttempts: 2})
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: json.RawMessage(`"first attempt"`)}}})
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta,
+			Data: json.RawMessage(`"first attempt"`)}}})
 		w.pass(65 * time.Second)
 		g = w.take("w2")
 		long := `"` + strings.Repeat("é", 8<<9) + `."`
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: json.RawMessage(long)}, {Type: "x:y", Data: json.RawMessage(`1`)}}})
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta,
+			Data: json.RawMessage(long)}, {Type: "x:y", Data: json.RawMessage(`1`)}}})
 		w.pass(65 * time.Second)
 		var f fallbackOf
 		w.check(json.Unmarshal([]byte(w.get(g.Run.ID).Fallback), &f) == nil, "not JSON")
-		w.check(len(f.PartialText) <= 4<<10 && len(f.PartialText) > 4000 && strings.HasSuffix(f.PartialText, "é.") && strings.HasPrefix(f.PartialText, "é"), "%.40q (%d)", f.PartialText, len(f.PartialText))
+		w.check(len(f.PartialText) <= 4<<10 && len(f.PartialText) > 4000 && strings.HasSuffix(f.PartialText,
+			"é.") && strings.HasPrefix(f.PartialText, "é"), "%.40q (%d)", f.PartialText, len(f.PartialText))
 	}}, Scenario{"a text that is long, or long ago, is found too", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", MaxAttempts: 1})
 		g := w.take("w1")
 		tell := func(data string) {
-			w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: json.RawMessage(data)}}})
+			w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta,
+				Data: json.RawMessage(data)}}})
 			for range 3 {
-				w.commit(g, perdure.Commit{Events: slices.Repeat([]perdure.Emitted{{Type: "x:other", Data: json.RawMessage(`1`)}}, 300)})
+				w.commit(g, perdure.Commit{Events: slices.Repeat([]perdure.Emitted{{Type: "x:other",
+					Data: json.RawMessage(`1`)}}, 300)})
 			}
 		}
 		shown := func() string {
@@ -189,10 +212,12 @@ var endScenarios = func() (out []Scenario) {
 		tell(`"Once upon a time"`)
 		w.check(shown() == "Once upon a time", "%q", shown())
 		tell(`"` + strings.Repeat("x", 70_000) + ` and the end"`)
-		w.check(strings.HasSuffix(shown(), "x and the end") && len(shown()) == 2<<10, "%d bytes: %.40q", len(shown()), shown())
+		w.check(strings.HasSuffix(shown(), "x and the end") && len(shown()) == 2<<10, "%d bytes: %.40q",
+			len(shown()), shown())
 		w.pass(65 * time.Second)
 		var f fallbackOf
 		w.check(json.Unmarshal([]byte(w.get(r.ID).Fallback), &f) == nil, "not JSON")
-		w.check(strings.HasSuffix(f.PartialText, "x and the end") && len(f.PartialText) == 4<<10, "%d bytes: %.40q", len(f.PartialText), f.PartialText)
+		w.check(strings.HasSuffix(f.PartialText, "x and the end") && len(f.PartialText) == 4<<10,
+			"%d bytes: %.40q", len(f.PartialText), f.PartialText)
 	}})
 }()

@@ -195,7 +195,7 @@ func (s *stubborn) story() string {
 	return fmt.Sprint(out, " ", len(s.messages(th.Thread.ID)), " messages")
 }
 
-// told tells the story on a fresh database with some faults.
+// lineTypes tells the story on a fresh database with some faults.
 func told(t *testing.T, at store.Options, f *faults) string {
 	t.Helper()
 	s := &stubborn{World: &World{t: t}, at: at, faults: f}

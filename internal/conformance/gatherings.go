@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// chord makes a run on a thread that ends with continue_on over n children.
+// chord creates a run on a thread that completes with continue_on over n children.
 func (w *World) chord(th perdure.ThreadID, n int) (orig perdure.Run, children []engine.ChildOf) {
 	w.t.Helper()
 	orig = w.on(th, perdure.Submission{Kind: "boss"})
@@ -51,9 +51,11 @@ var gatheringScenarios = []Scenario{
 		made := w.get(orig.ID).ContinuedBy
 		w.check(made != "" && w.count(orig.ID, "run:continued") == 1, "%v", w.types(orig.ID))
 		c := w.get(made)
-		w.check(c.ContinuationOf == orig.ID && c.ThreadID == th && c.ParentID == "" && c.RootID == orig.RootID && c.Kind == "boss", "%+v", c.Run)
+		w.check(c.ContinuationOf == orig.ID && c.ThreadID == th && c.ParentID == "" &&
+			c.RootID == orig.RootID && c.Kind == "boss", "%+v", c.Run)
 		got := w.texts(th)
-		w.check(len(got) == 3 && strings.HasPrefix(got[0], `tool {"run_id":"`+string(children[0].RunID)) && strings.Contains(got[0], "45%") &&
+		w.check(len(got) == 3 && strings.HasPrefix(got[0], `tool {"run_id":"`+string(children[0].RunID)) &&
+			strings.Contains(got[0], "45%") &&
 			strings.Contains(got[1], "boom"), "each result, in child order: %v", got)
 		w.check(w.takeKind("boss").Run.ID == made, "it is claimable")
 	}},
@@ -61,11 +63,12 @@ var gatheringScenarios = []Scenario{
 		th := w.thread()
 		orig, _ := w.chord(th, 2)
 		a, b := w.takeKind("kid"), w.takeKind("kid")
-		for _, err := range w.E.Step(w.Now, w.say(a, perdure.Commit{Outcome: done(`1`)}), w.say(b, perdure.Commit{Outcome: done(`2`)})) {
+		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}), w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
 		runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ThreadID: th, Limit: 10})
-		w.check(err == nil && len(runs) == 2 && w.count(orig.ID, "run:continued") == 1, "one continuation: %d runs", len(runs))
+		w.check(err == nil && len(runs) == 2 && w.count(orig.ID, "run:continued") == 1,
+			"one continuation: %d runs", len(runs))
 	}},
 	{"a chord whose children have ended already", func(w *World) {
 		th := w.thread()
@@ -101,19 +104,20 @@ var gatheringScenarios = []Scenario{
 		spawns, keys := kids(1)
 		o := done(`1`)
 		o.ContinueOn = keys
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Children: spawns, Outcome: o})) // no thread
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Children: spawns, Outcome: o})) // no thread
 		th := w.thread()
 		stranger := w.task()
 		w.on(th, perdure.Submission{Kind: "boss2"})
 		g = w.takeKind("boss2")
 		o.ContinueOn = []string{string(stranger.ID)}
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Outcome: o}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Outcome: o}))
 	}},
 	{"work outside continues a run that has ended, once per job", func(w *World) {
 		th := w.thread()
 		r := w.on(th, perdure.Submission{Kind: "boss"})
 		w.complete(w.takeKind("boss"), `1`)
-		op := &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "worker_complete", JobID: "2", Status: "success", Summary: "Disk check complete"}
+		op := &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "worker_complete", JobID: "2",
+			Status: "success", Summary: "Disk check complete"}
 		w.do(op)
 		made := op.Made
 		w.check(op.Created && made != "", "made")
@@ -200,21 +204,24 @@ var gatheringScenarios = []Scenario{
 	}},
 	{"a group's losers, deadline and bad input", func(w *World) {
 		a, b := w.submit(perdure.Submission{Kind: "a"}), w.submit(perdure.Submission{Kind: "b"})
-		g := w.group(&engine.CreateGroup{Mode: perdure.ModeAny, RunIDs: []perdure.RunID{a.ID, b.ID, a.ID}, OnLosers: "cancel"})
+		g := w.group(&engine.CreateGroup{Mode: perdure.ModeAny, RunIDs: []perdure.RunID{a.ID, b.ID, a.ID},
+			OnLosers: "cancel"})
 		w.check(g.Total == 2, "each counts once")
 		w.complete(w.takeKind("a"), `1`)
 		w.check(w.gathering(g.ID).State == perdure.GroupSatisfied, "satisfied")
 		w.state(b.ID, perdure.Cancelled)
 
 		c := w.submit(perdure.Submission{Kind: "c"})
-		late := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{c.ID}, Timeout: perdure.Duration(time.Minute), OnLosers: "cancel"})
+		late := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{c.ID},
+			Timeout: perdure.Duration(time.Minute), OnLosers: "cancel"})
 		w.pass(61 * time.Second)
 		w.check(w.gathering(late.ID).State == perdure.GroupTimedOut, "timed out")
 		w.state(c.ID, perdure.Queued) // a timeout stops waiting, not working
 		w.complete(w.takeKind("c"), `1`)
 		w.check(w.gathering(late.ID).State == perdure.GroupTimedOut, "once")
 
-		for _, bad := range []*engine.CreateGroup{{Mode: "some", RunIDs: []perdure.RunID{a.ID}}, {}, {RunIDs: []perdure.RunID{a.ID}, OnLosers: "weep"},
+		for _, bad := range []*engine.CreateGroup{{Mode: "some", RunIDs: []perdure.RunID{a.ID}}, {},
+			{RunIDs: []perdure.RunID{a.ID}, OnLosers: "weep"},
 			{RunIDs: []perdure.RunID{a.ID}, Timeout: perdure.Never}} {
 			bad.Tenant = tenant
 			w.refuse(perdure.CodeInvalid, bad)

@@ -91,7 +91,7 @@ func (w *crowded) signals(ids []perdure.RunID) {
 }
 
 func (w *crowded) over(id perdure.RunID) func() bool {
-	return func() bool { return w.statelessly(id) == perdure.TimedOut }
+	return func() bool { return w.storedState(id) == perdure.TimedOut }
 }
 
 const crowd = 600 // more than two batches
@@ -107,7 +107,7 @@ var crowds = []struct {
 		w.sweep()
 		w.check(len(w.poll("w1", crowd)) == crowd, "granted")
 		due := w.submit(perdure.Submission{Kind: "due", Timeout: perdure.Duration(10 * time.Minute)})
-		w.away(11 * time.Minute)
+		w.offline(11 * time.Minute)
 		return w.over(due.ID)
 	}},
 	{"runs that can't be ended", 3, func(w *crowded) func() bool {
@@ -191,13 +191,13 @@ var crowds = []struct {
 	{"ended runs that have no children left", 3, func(w *crowded) func() bool {
 		w.runs(40, false, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second)})
 		w.pass(time.Second)
-		w.do(breakIt{"UPDATE runs SET cascade=1, version=version+1", nil})
+		w.do(corrupt{"UPDATE runs SET cascade=1, version=version+1", nil})
 		w.submit(perdure.Submission{Kind: "parent"})
 		g := w.takeKind("parent")
 		spawns, _ := kids(101)
 		ans := w.commit(g, perdure.Commit{Children: spawns})
 		w.complete(g, `1`)
-		return func() bool { return w.statelessly(ans.Children[100].RunID) == perdure.Cancelled }
+		return func() bool { return w.storedState(ans.Children[100].RunID) == perdure.Cancelled }
 	}},
 	{"children that can't be stopped", 24, func(w *crowded) func() bool { // the patrol comes by every tenth time
 		w.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
@@ -214,7 +214,7 @@ var crowds = []struct {
 		ans := w.commit(g, perdure.Commit{Children: spawns})
 		w.spoil("threads", on...)
 		w.complete(g, `1`)
-		return func() bool { return w.statelessly(ans.Children[149].RunID) == perdure.Cancelled }
+		return func() bool { return w.storedState(ans.Children[149].RunID) == perdure.Cancelled }
 	}},
 	{"live runs that can't be looked at", 60, func(w *crowded) func() bool {
 		w.submit(perdure.Submission{Kind: "job", Queue: "doomed", Class: perdure.Agent})
@@ -232,9 +232,9 @@ func (w *crowded) missed() (acted func() bool) {
 	r := w.submit(perdure.Submission{Kind: "sleeps", Class: perdure.Agent})
 	w.commit(w.takeKind("sleeps"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
-	w.do(breakIt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
+	w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 	w.Now = w.Now.Add(10 * time.Second)
-	return func() bool { return w.statelessly(r.ID) == perdure.Queued }
+	return func() bool { return w.storedState(r.ID) == perdure.Queued }
 }
 
 // left makes a run whose last waiter is gone, and moves time to when that is known.
@@ -251,8 +251,8 @@ func (w *crowded) orphaned() (acted func() bool) {
 	w.t.Helper()
 	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Queue: "doomed", Limit: 1})
 	w.check(err == nil && len(runs) == 1, "%v", err)
-	w.do(breakIt{"DELETE FROM queues WHERE name='doomed'", nil})
-	return func() bool { return w.statelessly(runs[0].ID) == perdure.Failed }
+	w.do(corrupt{"DELETE FROM queues WHERE name='doomed'", nil})
+	return func() bool { return w.storedState(runs[0].ID) == perdure.Failed }
 }
 
 // until sweeps until a row is acted on.
@@ -321,13 +321,13 @@ func TestAnEndDoesntFailForWhatTheNextRunCameWith(t *testing.T) {
 		active := w.on(th, perdure.Submission{Timeout: perdure.Duration(time.Minute)})
 		w.on(th, perdure.Submission{Kind: "next", Messages: user(strings.Repeat("word ", store.InlineMax))})
 		content := w.blobs()
-		w.do(breakIt{"UPDATE blobs SET content='damaged'", nil})
+		w.do(corrupt{"UPDATE blobs SET content='damaged'", nil})
 		w.pass(time.Minute)
 		w.ended(active.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.takeKind("next")
 		said := w.texts(th)
 		w.check(len(said) == 2 && strings.Contains(said[1], "can't be read"), "%.300v", said)
-		w.do(breakIt{"UPDATE blobs SET content=?", []any{content}})
+		w.do(corrupt{"UPDATE blobs SET content=?", []any{content}})
 		w.fsck()
 	})
 }

@@ -24,7 +24,7 @@ func TestABatchThatIsDecidedAgainLooksForWebhooksAgain(t *testing.T) {
 			b.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"}) // somebody is quicker with the run
 		}
 		a.complete(g, `1`)
-		if got := b.told(r.ID, hook.ID); got != "completed" {
+		if got := b.lineTypes(r.ID, hook.ID); got != "completed" {
 			t.Errorf("it was told %q", got)
 		}
 		b.fsck()
@@ -45,7 +45,7 @@ func TestABatchThatIsOldWhenItIsWrittenIsDecidedAgain(t *testing.T) {
 		a.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:mine"}}}) // what is not too old is written
 		between.f = func() { age++ }                                             // and a node that is always slow gets on
 		a.complete(g, `1`)
-		if got := b.told(r.ID, hook.ID); got != "completed" {
+		if got := b.lineTypes(r.ID, hook.ID); got != "completed" {
 			t.Errorf("it was told %q", got)
 		}
 		b.fsck()
@@ -78,7 +78,7 @@ func TestAWebhookIsMadeWhileAnotherLaneDecides(t *testing.T) {
 			if err := w.E.Do(t.Context(), aside{op}); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.told(op.Run.ID, hook.Webhook.ID); got != "created" {
+			if got := w.lineTypes(op.Run.ID, hook.Webhook.ID); got != "created" {
 				t.Errorf("it was told %q", got)
 			}
 		})
@@ -140,7 +140,7 @@ func TestMoreTenantsWithWebhooksThanAreKnownAsASet(t *testing.T) {
 			}
 		}
 		hook, _ := w.hook("") // its tenant comes after all these
-		w.ending(hook.ID)
+		w.endedRun(hook.ID)
 	})
 }
 

@@ -14,12 +14,14 @@ import (
 
 var inputScenarios = []Scenario{
 	{"submit is idempotent by its key", func(w *World) {
-		op := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`1`), Metadata: map[string]string{"a": "1", "b": "2"}}}
+		op := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job",
+			Input: json.RawMessage(`1`), Metadata: map[string]string{"a": "1", "b": "2"}}}
 		w.do(op)
 		first := op.Run.ID
 		w.do(op)
 		w.check(!op.Created && op.Run.ID == first, "the same run")
-		w.refuse(perdure.CodeReused, &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`2`)}})
+		w.refuse(perdure.CodeReused, &engine.Submit{Tenant: tenant, Key: "k",
+			Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`2`)}})
 		other := &engine.Submit{Tenant: "other", Key: "k", Submission: perdure.Submission{Kind: "job"}}
 		w.do(other)
 		w.check(other.Created, "keys belong to their tenant")
@@ -31,7 +33,8 @@ var inputScenarios = []Scenario{
 		w.check(same[0].(*engine.Submit).Run.ID == same[1].(*engine.Submit).Run.ID, "in one batch too")
 	}},
 	{"a key lasts at least as long as its run", func(w *World) {
-		op := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Timeout: perdure.Duration(72 * time.Hour)}}
+		op := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job",
+			Class: perdure.Agent, Timeout: perdure.Duration(72 * time.Hour)}}
 		w.do(op)
 		first := op.Run.ID
 		w.Now = w.Now.Add(48 * time.Hour)
@@ -47,24 +50,35 @@ var inputScenarios = []Scenario{
 	}},
 	{"what a run can't be asked for", func(w *World) {
 		for _, s := range []perdure.Submission{
-			{}, {Kind: "a\x00b"}, {Kind: "job", Timeout: perdure.Duration(2 * time.Hour)}, {Kind: "job", Timeout: perdure.Duration(time.Nanosecond)},
-			{Kind: "job", Class: perdure.Agent, Timeout: perdure.Duration(31 * 24 * time.Hour)}, {Kind: "job", Timeout: perdure.Never},
-			{Kind: "job", Input: json.RawMessage(`"\u0000"`)}, {Kind: "job", RunAt: w.Now.Add(400 * 24 * time.Hour)}, {Kind: "job", Delay: perdure.Duration(400 * 24 * time.Hour)},
+			{}, {Kind: "a\x00b"}, {Kind: "job", Timeout: perdure.Duration(2 * time.Hour)},
+			{Kind: "job", Timeout: perdure.Duration(time.Nanosecond)},
+			{Kind: "job", Class: perdure.Agent, Timeout: perdure.Duration(31 * 24 * time.Hour)},
+			{Kind: "job", Timeout: perdure.Never},
+			{Kind: "job", Input: json.RawMessage(`"\u0000"`)},
+			{Kind: "job", RunAt: w.Now.Add(400 * 24 * time.Hour)},
+			{Kind: "job", Delay: perdure.Duration(400 * 24 * time.Hour)},
 			{Kind: "job", Priority: 101},
 		} {
 			w.refuse(perdure.CodeInvalid, &engine.Submit{Tenant: tenant, Submission: s})
 		}
-		w.refuse(perdure.CodeTooLarge, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + strings.Repeat("a", perdure.MaxValue) + `"`)}})
+		w.refuse(perdure.CodeTooLarge, &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` +
+				strings.Repeat("a", perdure.MaxValue) + `"`)}})
 	}},
 	{"another tenant's run is not there", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
 		for _, op := range []engine.Op{
-			&engine.Cancel{Tenant: "other", RunID: r.ID}, &engine.Signal{Tenant: "other", RunID: r.ID, Name: "s"}, &engine.Retry{Tenant: "other", RunID: r.ID},
-			&engine.Redrive{Tenant: "other", RunID: r.ID}, &engine.DropDeadLetter{Tenant: "other", RunID: r.ID}, &engine.Continue{Tenant: "other", RunID: r.ID, JobID: "1"},
-			&engine.Defer{Tenant: "other", RunID: r.ID}, &engine.Attach{Tenant: "other", Node: "n", RunIDs: []perdure.RunID{r.ID}},
-			&engine.Journal{Tenant: "other", RunID: r.ID, Epoch: 1}, &engine.Inbox{Tenant: "other", RunID: r.ID, Epoch: 1},
-			&engine.Commit{Tenant: "other", Commit: perdure.Commit{ID: "c", RunID: r.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}},
+			&engine.Cancel{Tenant: "other", RunID: r.ID}, &engine.Signal{Tenant: "other", RunID: r.ID,
+				Name: "s"}, &engine.Retry{Tenant: "other", RunID: r.ID},
+			&engine.Redrive{Tenant: "other", RunID: r.ID}, &engine.DropDeadLetter{Tenant: "other", RunID: r.ID},
+			&engine.Continue{Tenant: "other", RunID: r.ID, JobID: "1"},
+			&engine.Defer{Tenant: "other", RunID: r.ID}, &engine.Attach{Tenant: "other", Node: "n",
+				RunIDs: []perdure.RunID{r.ID}},
+			&engine.Journal{Tenant: "other", RunID: r.ID, Epoch: 1}, &engine.Inbox{Tenant: "other", RunID: r.ID,
+				Epoch: 1},
+			&engine.Commit{Tenant: "other", Commit: perdure.Commit{ID: "c", RunID: r.ID, Epoch: g.Run.Epoch,
+				Outcome: done(`1`)}},
 		} {
 			w.refuse(perdure.CodeNotFound, op)
 		}
@@ -80,17 +94,18 @@ var inputScenarios = []Scenario{
 		g := w.take("w1")
 		for _, epoch := range []int64{-1, 0} {
 			g.Run.Epoch = epoch
-			w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Outcome: done(`1`)}))
+			w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
 		}
 		g.Run.Epoch = 99
-		w.refuse(perdure.CodeStaleEpoch, w.say(g, perdure.Commit{Outcome: done(`1`)}))
+		w.refuse(perdure.CodeStaleEpoch, w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
 		w.check(len(w.lates(r.ID)) == 0, "nothing is kept of an epoch that never was")
 	}},
 	{"one refusal in a batch leaves no trace and hurts nobody", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		bad := w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}}, Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}, Outcome: suspend})
-		good := w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "b", Value: json.RawMessage(`1`)}}})
+		bad := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a",
+			Value: json.RawMessage(`1`)}}, Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}, Outcome: suspend})
+		good := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "b", Value: json.RawMessage(`1`)}}})
 		errs := w.E.Step(w.Now, bad, good)
 		w.check(perdure.CodeOf(errs[0]) == perdure.CodeNothingToWaitFor && errs[1] == nil, "%v", errs)
 		d := w.get(r.ID)
@@ -133,15 +148,16 @@ var inputScenarios = []Scenario{
 		w.task()
 		w.refuse(perdure.CodeQuota, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
 		g := w.take("w1")
-		w.refuse(perdure.CodeQuota, w.say(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}}))
+		w.refuse(perdure.CodeQuota, w.commitOf(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}}))
 		w.complete(g, `1`)
 		w.task()
 	}},
 	{"workers write only what is theirs to write", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Events: []perdure.Emitted{{Type: "run:completed"}}}))
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "llm:delta", Data: json.RawMessage(`{"text":"hel"}`)}, {Type: "run:progress", Data: json.RawMessage(`{"done":3}`)}}})
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Events: []perdure.Emitted{{Type: "run:completed"}}}))
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "llm:delta",
+			Data: json.RawMessage(`{"text":"hel"}`)}, {Type: "run:progress", Data: json.RawMessage(`{"done":3}`)}}})
 		w.pass(15 * time.Minute)
 		_ = r
 		d := w.get(r.ID)
@@ -153,7 +169,8 @@ var inputScenarios = []Scenario{
 		delta := func(text string) perdure.Emitted {
 			return perdure.Emitted{Type: "llm:delta", Data: json.RawMessage(`{"text":"` + text + `"}`)}
 		}
-		c := perdure.Commit{ID: "tokens", Events: []perdure.Emitted{delta("a"), delta("b"), delta("c"), {Type: "x:mark"}, delta("d"), delta("e")}}
+		c := perdure.Commit{ID: "tokens", Events: []perdure.Emitted{delta("a"), delta("b"), delta("c"),
+			{Type: "x:mark"}, delta("d"), delta("e")}}
 		before := w.get(r.ID).Seq
 		w.commit(g, c)
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{delta("f")}})
@@ -170,7 +187,7 @@ var inputScenarios = []Scenario{
 	}},
 }
 
-// setQuota bounds the tenant's live runs.
+// setQuota limits the tenant's live runs.
 type setQuota struct{ n int64 }
 
 func (setQuota) Needs() []store.Ref { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// lateOf makes a run that has timed out and a result that comes after that.
+// lateOf creates a run that has timed out, and a late result of it.
 func (w *World) lateOf(result string) perdure.Run {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})
@@ -19,7 +19,7 @@ func (w *World) lateOf(result string) perdure.Run {
 	w.beat(g)
 	w.pass(31 * time.Second)
 	w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-	op := w.say(g, perdure.Commit{Outcome: done(result)})
+	op := w.commitOf(g, perdure.Commit{Outcome: done(result)})
 	w.do(op)
 	w.check(op.Refused != nil, "refused")
 	return r
@@ -31,7 +31,8 @@ var lateScenarios = []Scenario{
 		w.check(w.get(r.ID).ResultText == "", "not by itself")
 		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 		d := w.get(r.ID)
-		w.check(d.State == perdure.TimedOut && string(d.ResultText) == `{"answer":42}`, "the state is final, the deliverable is there: %+v", d)
+		w.check(d.State == perdure.TimedOut && string(d.ResultText) == `{"answer":42}`,
+			"the state is final, the deliverable is there: %+v", d)
 		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 		w.refuse(perdure.CodeWrongState, &engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1, Discard: true})
 		w.refuse(perdure.CodeNotFound, &engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2})
@@ -48,7 +49,8 @@ var lateScenarios = []Scenario{
 		var held []engine.Grant
 		for i := range 3 { // an attempt with a resume, and many lines, each
 			g := w.take(fmt.Sprint("w", i))
-			w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint(i), Type: perdure.WaitTimer, Timeout: perdure.Duration(time.Second)}), Outcome: suspend})
+			w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint(i), Type: perdure.WaitTimer,
+				Timeout: perdure.Duration(time.Second)}), Outcome: suspend})
 			w.pass(2 * time.Second)
 			g = w.take(fmt.Sprint("w", i))
 			for range 7 * i {
@@ -59,16 +61,18 @@ var lateScenarios = []Scenario{
 		}
 		w.complete(w.take("last"), `"done"`)
 		for _, g := range held {
-			w.do(w.say(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), Summary: "late"}}))
+			w.do(w.commitOf(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete,
+				Result: json.RawMessage(`1`), Summary: "late"}}))
 		}
 		forged := held[0]
 		forged.Run.Epoch++ // an epoch that nobody ever had: the one that took the lease away
-		w.do(w.say(forged, perdure.Commit{Outcome: done(`2`)}))
+		w.do(w.commitOf(forged, perdure.Commit{Outcome: done(`2`)}))
 		lates := w.lates(r.ID)
 		w.check(len(lates) == 4, "%+v", lates)
 		for i, g := range held {
 			l := lates[i]
-			w.check(l.N == i+1 && l.Epoch == g.Run.Epoch && l.Attempt == g.Run.Attempt && l.Worker == fmt.Sprint("w", i) && l.Summary == "late", "%+v of %+v", l, g.Run)
+			w.check(l.N == i+1 && l.Epoch == g.Run.Epoch && l.Attempt == g.Run.Attempt &&
+				l.Worker == fmt.Sprint("w", i) && l.Summary == "late", "%+v of %+v", l, g.Run)
 		}
 		w.check(lates[0].Attempt == 1 && lates[2].Attempt > lates[1].Attempt, "%+v", lates)
 		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
@@ -80,7 +84,7 @@ var lateScenarios = []Scenario{
 		frozen := w.take("frozen")
 		w.pass(65 * time.Second)
 		g := w.take("healthy")
-		w.do(w.say(frozen, perdure.Commit{Outcome: done(`"late"`)}))
+		w.do(w.commitOf(frozen, perdure.Commit{Outcome: done(`"late"`)}))
 		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 		w.check(string(w.get(r.ID).ResultText) == `"late"`, "adopted")
 		w.state(r.ID, perdure.Completed)
@@ -89,12 +93,15 @@ var lateScenarios = []Scenario{
 	{"a live parent is told of an adopted result, and no children wait is satisfied by it", func(w *World) {
 		p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})
 		g := w.takeKind("parent")
-		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Timeout: perdure.Duration(20 * time.Second)}, {Key: "kid2", Kind: "kid2", Timeout: perdure.Duration(time.Hour)}},
-			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"kid", "kid2"}, Timeout: perdure.Never}), Outcome: suspend})
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "kid", Kind: "kid",
+			Timeout: perdure.Duration(20 * time.Second)}, {Key: "kid2", Kind: "kid2",
+			Timeout: perdure.Duration(time.Hour)}},
+			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"kid", "kid2"},
+				Timeout: perdure.Never}), Outcome: suspend})
 		k := w.takeKind("kid")
 		w.pass(21 * time.Second)
 		w.state(k.Run.ID, perdure.TimedOut)
-		w.do(w.say(k, perdure.Commit{Outcome: done(`"late"`)}))
+		w.do(w.commitOf(k, perdure.Commit{Outcome: done(`"late"`)}))
 		w.do(&engine.Adopt{Tenant: tenant, RunID: ans.Children[0].RunID, N: 1})
 		w.state(p.ID, perdure.Suspended)
 		w.complete(w.takeKind("kid2"), `2`)
@@ -110,14 +117,15 @@ var lateScenarios = []Scenario{
 		g := w.take("w1")
 		w.complete(g, `0`)
 		for i := range 20 {
-			op := w.say(g, perdure.Commit{ID: fmt.Sprintf("late-%d", i), Outcome: done(`1`)})
+			op := w.commitOf(g, perdure.Commit{ID: fmt.Sprintf("late-%d", i), Outcome: done(`1`)})
 			w.do(op)
 			w.check(op.Refused != nil, "refused")
 		}
 		w.check(len(w.lates(r.ID)) == perdure.MaxLate, "%d", len(w.lates(r.ID)))
 	}},
 	{"retry makes a new run whose result is a late result of the first", func(w *World) {
-		r := w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`{"n":7}`), Timeout: perdure.Duration(time.Minute)})
+		r := w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`{"n":7}`),
+			Timeout: perdure.Duration(time.Minute)})
 		w.refuse(perdure.CodeWrongState, &engine.Retry{Tenant: tenant, RunID: r.ID})
 		w.pass(61 * time.Second)
 		op := &engine.Retry{Tenant: tenant, RunID: r.ID, Key: "k"}
@@ -130,7 +138,8 @@ var lateScenarios = []Scenario{
 		w.check(string(g.Input) == `{"n":7}`, "the same input")
 		w.complete(g, `"second try"`)
 		lates := w.lates(r.ID)
-		w.check(len(lates) == 1 && lates[0].FromRun == again.ID && string(lates[0].Result) == `"second try"`, "%+v", lates)
+		w.check(len(lates) == 1 && lates[0].FromRun == again.ID && string(lates[0].Result) == `"second try"`,
+			"%+v", lates)
 		w.state(r.ID, perdure.TimedOut)
 	}},
 	{"a dead letter is redriven once, or discarded, and expires", func(w *World) {

@@ -20,24 +20,26 @@ var leaseScenarios = []Scenario{
 		g := w.take("healthy")
 		w.check(g.Run.Epoch > frozen.Run.Epoch, "a higher epoch")
 
-		late := w.say(frozen, perdure.Commit{Outcome: done(`"late"`)})
+		late := w.commitOf(frozen, perdure.Commit{Outcome: done(`"late"`)})
 		w.do(late)
-		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch, "refused as stale: %v", late.Refused)
+		w.check(late.Refused != nil && late.Refused.Code == perdure.CodeStaleEpoch, "refused as stale: %v",
+			late.Refused)
 		w.state(r.ID, perdure.Running)
-		w.do(w.say(frozen, late.Commit)) // sent again: kept once
+		w.do(w.commitOf(frozen, late.Commit)) // sent again: kept once
 		w.check(len(w.lates(r.ID)) == 1 && w.count(r.ID, "run:late_result") == 1, "kept once")
 
 		w.complete(g, `"fresh"`)
 		d := w.get(r.ID)
 		w.check(string(d.ResultText) == `"fresh"`, "the new result stands: %s", d.ResultText)
-		late = w.say(frozen, perdure.Commit{Outcome: done(`"later"`)})
+		late = w.commitOf(frozen, perdure.Commit{Outcome: done(`"later"`)})
 		w.do(late)
 		w.check(late.Refused != nil && len(w.lates(r.ID)) == 2, "kept for an ended run too")
 	}},
 	{"a commit sent again after a lost response", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		op := w.say(g, perdure.Commit{ID: "same", Journal: []perdure.JournalEntry{{Key: "step#1", Value: json.RawMessage(`1`)}},
+		op := w.commitOf(g, perdure.Commit{ID: "same", Journal: []perdure.JournalEntry{{Key: "step#1",
+			Value: json.RawMessage(`1`)}},
 			Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}}, Events: []perdure.Emitted{{Type: "x:note"}},
 			Waits: []perdure.WaitSpec{{ID: "w", Type: perdure.WaitCallback}}})
 		w.do(op)
@@ -45,14 +47,15 @@ var leaseScenarios = []Scenario{
 		w.do(op)
 		w.check(fmt.Sprint(op.Answer) == fmt.Sprint(first), "the same answer: %+v, %+v", op.Answer, first)
 		w.check(w.fingerprint() == before, "no second child, no second event")
-		other := w.say(g, perdure.Commit{ID: "same"})
+		other := w.commitOf(g, perdure.Commit{ID: "same"})
 		w.refuse(perdure.CodeReused, other)
 
-		end := w.say(g, perdure.Commit{ID: "end", Outcome: done(`1`)})
+		end := w.commitOf(g, perdure.Commit{ID: "end", Outcome: done(`1`)})
 		w.do(end)
 		before = w.fingerprint()
 		w.do(end)
-		w.check(end.Refused == nil && end.Answer.OK && w.fingerprint() == before, "the end is answered as the first time")
+		w.check(end.Refused == nil && end.Answer.OK && w.fingerprint() == before,
+			"the end is answered as the first time")
 	}},
 	{"a commit with a long answer sent again, at once and later", func(w *World) {
 		w.task()
@@ -61,22 +64,25 @@ var leaseScenarios = []Scenario{
 		for i := range 30 {
 			kids = append(kids, perdure.Spawn{Key: fmt.Sprintf("kid#%d", i), Kind: "kid"})
 		}
-		short, long := w.say(g, perdure.Commit{ID: "short"}), w.say(g, perdure.Commit{ID: "long", Children: kids})
-		after := w.say(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
+		short, long := w.commitOf(g, perdure.Commit{ID: "short"}),
+			w.commitOf(g, perdure.Commit{ID: "long", Children: kids})
+		after := w.commitOf(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
 		var first []string
 		for _, op := range []*engine.Commit{short, long, after} {
 			w.do(op)
 			first = append(first, fmt.Sprint(op.Answer))
 			before := w.fingerprint()
 			w.do(op)
-			w.check(fmt.Sprint(op.Answer) == first[len(first)-1] && w.fingerprint() == before, "the same answer at once: %+v", op.Answer)
+			w.check(fmt.Sprint(op.Answer) == first[len(first)-1] && w.fingerprint() == before,
+				"the same answer at once: %+v", op.Answer)
 		}
 		before := w.fingerprint()
 		for i, op := range []*engine.Commit{short, long, after} {
 			w.do(op)
-			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before, "the same answer later: %+v", op.Answer)
+			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before,
+				"the same answer later: %+v", op.Answer)
 		}
-		w.refuse(perdure.CodeReused, w.say(g, perdure.Commit{ID: "long"}))
+		w.refuse(perdure.CodeReused, w.commitOf(g, perdure.Commit{ID: "long"}))
 	}},
 	{"progress that a heartbeat and a commit both tell", func(w *World) {
 		r := w.task()
@@ -84,7 +90,8 @@ var leaseScenarios = []Scenario{
 		note := func(p string) perdure.Emitted {
 			return perdure.Emitted{Type: perdure.LineProgress, Data: json.RawMessage(p)}
 		}
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`{"percent":100}`)}, Outcome: done(`1`)})
 		w.check(w.count(r.ID, perdure.LineProgress) == 1, "it is one line")
 		w.check(string(w.get(r.ID).Progress) == `{"percent":100}`, "and stands")
@@ -95,12 +102,15 @@ var leaseScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`1`)}})
 		}
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`2`)}, Outcome: done(`1`)})
-		w.check(w.count(r.ID, perdure.LineProgress) == 3, "what a worker commits on its way is told as often as it says so: %d", w.count(r.ID, perdure.LineProgress))
+		w.check(w.count(r.ID, perdure.LineProgress) == 3,
+			"what a worker commits on its way is told as often as it says so: %d",
+			w.count(r.ID, perdure.LineProgress))
 	}},
 	{"progress that two attempts tell alike", func(w *World) {
 		half := func(g engine.Grant) {
 			for range 2 {
-				w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
+				w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+					Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
 			}
 		}
 		again := func(r perdure.Run) engine.Grant {
@@ -112,22 +122,27 @@ var leaseScenarios = []Scenario{
 		half(w.take("w1"))
 		g := again(r)
 		half(g)
-		w.check(w.count(r.ID, perdure.LineProgress) == 2, "each attempt tells once how far it got: %d", w.count(r.ID, perdure.LineProgress))
+		w.check(w.count(r.ID, perdure.LineProgress) == 2, "each attempt tells once how far it got: %d",
+			w.count(r.ID, perdure.LineProgress))
 		w.complete(g, `1`)
 
 		r = w.task()
 		half(w.take("w1"))
 		g = again(r)
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineProgress, Data: json.RawMessage(`{"percent":50}`)}}, Outcome: done(`1`)})
-		w.check(w.count(r.ID, perdure.LineProgress) == 2, "with its last word too: %d", w.count(r.ID, perdure.LineProgress))
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineProgress,
+			Data: json.RawMessage(`{"percent":50}`)}}, Outcome: done(`1`)})
+		w.check(w.count(r.ID, perdure.LineProgress) == 2, "with its last word too: %d",
+			w.count(r.ID, perdure.LineProgress))
 
 		r = w.task()
 		g = w.take("w1")
 		half(g)
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}),
+			Outcome: suspend})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		half(w.take("w2"))
-		w.check(w.count(r.ID, perdure.LineProgress) == 1, "who was resumed goes on where it was: %d", w.count(r.ID, perdure.LineProgress))
+		w.check(w.count(r.ID, perdure.LineProgress) == 1, "who was resumed goes on where it was: %d",
+			w.count(r.ID, perdure.LineProgress))
 	}},
 	{"a worker that vanishes after its poll", func(w *World) {
 		r := w.task()
@@ -136,7 +151,8 @@ var leaseScenarios = []Scenario{
 		w.check(len(w.poll("w2", 1)) == 0, "not granted again before dispatched_retry")
 		w.pass(2 * time.Second)
 		g2 := w.poll("w2", 1)
-		w.check(len(g2) == 1 && g2[0].Run.Epoch == g1[0].Run.Epoch+1 && g2[0].Run.State == perdure.Dispatched, "granted again: %+v", g2)
+		w.check(len(g2) == 1 && g2[0].Run.Epoch == g1[0].Run.Epoch+1 && g2[0].Run.State == perdure.Dispatched,
+			"granted again: %+v", g2)
 		w.refuseLease(perdure.CodeStaleEpoch, g1[0])
 		w.do(&engine.Start{Tenant: tenant, Worker: "w2", Leases: []engine.Lease{lease(g2[0])}})
 		w.complete(g2[0], `1`)
@@ -172,24 +188,27 @@ var leaseScenarios = []Scenario{
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDispatchTimeout)
 		w.view(func(v *store.View) error {
 			dead, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10})
-			w.check(len(dead) == 1 && dead[0].RunID == r.ID && dead[0].Cause == string(perdure.CodeDispatchTimeout), "a dead letter: %+v", dead)
+			w.check(len(dead) == 1 && dead[0].RunID == r.ID &&
+				dead[0].Cause == string(perdure.CodeDispatchTimeout), "a dead letter: %+v", dead)
 			return err
 		})
 	}},
 	{"ten thousand poison runs don't delay a healthy one", func(w *World) {
-		// In batches, as a group commit would take them.
+		// Submit in batches, as a group commit does.
 		const n = 10000
 		for range n / 250 {
 			ops := make([]engine.Op, 250)
 			for i := range ops {
-				ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "poison", Timeout: perdure.Duration(time.Hour)}}
+				ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "poison",
+					Timeout: perdure.Duration(time.Hour)}}
 			}
 			for _, err := range w.E.Step(w.Now, ops...) {
 				w.check(err == nil, "%v", err)
 			}
 		}
 		healthy := w.submit(perdure.Submission{Kind: "job"})
-		// A worker takes poison and dies; the healthy run's own worker is not held up by the backlog …
+		// A worker takes poisonous runs and dies. The backlog does not delay the worker of the
+		// healthy run …
 		w.poll("dies", 500)
 		op := &engine.Claim{Tenant: tenant, Worker: "w2", Kinds: []string{"job"}, Slots: 1, Start: true}
 		w.do(op)
@@ -220,11 +239,13 @@ var leaseScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		for i := range 6 {
 			g := w.take("dies")
-			w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("s#%d", i), Value: json.RawMessage(`1`)}}})
+			w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("s#%d", i),
+				Value: json.RawMessage(`1`)}}})
 			w.pass(75 * time.Second)
 		}
 		got := w.state(r.ID, perdure.Queued)
-		w.check(got.Attempt == 7, "an agent that makes progress doesn't die at its third deploy: attempt %d", got.Attempt)
+		w.check(got.Attempt == 7, "an agent that makes progress doesn't die at its third deploy: attempt %d",
+			got.Attempt)
 	}},
 	{"a failure is retried with backoff, then a dead letter with its own code", func(w *World) {
 		r := w.task()
@@ -234,7 +255,8 @@ var leaseScenarios = []Scenario{
 			w.pass(10 * time.Second)
 		}
 		w.ended(r.ID, perdure.Failed, "model_down")
-		w.check(w.count(r.ID, "run:retrying") == 2 && w.count(r.ID, "run:dead_lettered") == 1, "lines: %v", w.types(r.ID))
+		w.check(w.count(r.ID, "run:retrying") == 2 && w.count(r.ID, "run:dead_lettered") == 1, "lines: %v",
+			w.types(r.ID))
 		last := w.lines(r.ID)
 		w.check(last[len(last)-1].Type == "run:failed", "the last line is the end: %v", w.types(r.ID))
 	}},
@@ -256,7 +278,8 @@ var leaseScenarios = []Scenario{
 			r := w.task()
 			op := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: start}
 			w.do(op)
-			w.commit(op.Grants[0], perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "signature_invalid"}})
+			w.commit(op.Grants[0], perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
+				Reason: "signature_invalid"}})
 			w.ended(r.ID, perdure.Failed, perdure.CodeSignatureInvalid)
 			w.check(w.count(r.ID, "run:dead_lettered") == 1, "a dead letter")
 		}
@@ -292,7 +315,8 @@ var leaseScenarios = []Scenario{
 		before := len(w.lines(r.ID))
 		for range 60 {
 			w.pass(10 * time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
 		}
 		n := w.count(r.ID, "run:heartbeat")
 		w.check(n >= 9 && n <= 12, "%d heartbeat lines in ten minutes", n)
@@ -307,11 +331,11 @@ var leaseScenarios = []Scenario{
 		c := w.take("dead")
 		w.check(a.Run.ID == r.ID && b.Run.ID == short.ID && c.Run.ID == lost.ID, "granted in order")
 		w.pass(5 * time.Second)
-		w.away(3 * time.Hour)
+		w.offline(3 * time.Hour)
 		w.sweep()
 		w.state(r.ID, perdure.Running)
 		w.state(lost.ID, perdure.Running)
-		// What the worker kept is delivered within the spare, even past the deadline.
+		// The worker's last report is accepted within the spare time, even past the deadline.
 		w.Now = w.Now.Add(10 * time.Second)
 		w.sweep()
 		w.complete(b, `"kept"`)
@@ -327,7 +351,7 @@ var leaseScenarios = []Scenario{
 	{"an absence costs nobody anything but their deadline", func(w *World) {
 		past := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		w.sweep()
-		w.away(3 * time.Hour)
+		w.offline(3 * time.Hour)
 		w.sweep()
 		w.ended(past.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
@@ -337,11 +361,11 @@ var leaseScenarios = []Scenario{
 		g := w.take("w1")
 		w.pass(50 * time.Second)
 		w.beat(g)
-		w.away(20 * time.Second)
+		w.offline(20 * time.Second)
 		w.sweep()
 		w.beat(g)
 		w.state(r.ID, perdure.Running) // it is spared
-		w.away(6 * time.Second)
+		w.offline(6 * time.Second)
 		w.sweep()
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
@@ -370,7 +394,8 @@ var leaseScenarios = []Scenario{
 		for _, j := range g.Journal {
 			size += len(j.Key) + len(j.Value)
 		}
-		w.check(size <= engine.GrantMax && size > engine.GrantMax*9/10 && g.JournalNext > 0, "the grant has %d bytes, more after %d", size, g.JournalNext)
+		w.check(size <= engine.GrantMax && size > engine.GrantMax*9/10 && g.JournalNext > 0,
+			"the grant has %d bytes, more after %d", size, g.JournalNext)
 		have, next := len(g.Journal), g.JournalNext
 		for next > 0 {
 			op := &engine.Journal{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, After: next}
@@ -400,7 +425,8 @@ var leaseScenarios = []Scenario{
 		}
 		w.check(poll(&engine.Claim{Tenant: "other"}) == 0, "another tenant")
 		w.check(poll(&engine.Claim{Tenant: tenant, Kinds: []string{"c"}}) == 0, "another kind")
-		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}, Kinds: []string{"a"}}) == 0, "another queue")
+		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}, Kinds: []string{"a"}}) == 0,
+			"another queue")
 		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}}) == 1, "its queue")
 		w.check(poll(&engine.Claim{Tenant: "platform", AnyTenant: true}) == 1, "a worker of the platform")
 	}},
@@ -414,10 +440,11 @@ func make200() []byte {
 	return b
 }
 
-// refuseLease checks that a lease no longer holds, by every call that a worker has.
+// refuseLease checks that every call of a worker refuses a lease that no longer holds.
 func (w *World) refuseLease(code perdure.Code, g engine.Grant) {
 	w.t.Helper()
-	w.refuse(code, w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late", Value: json.RawMessage(`1`)}}}))
+	w.refuse(code, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late",
+		Value: json.RawMessage(`1`)}}}))
 	w.refuse(code, &engine.Inbox{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch})
 	before := w.fingerprint()
 	start := &engine.Start{Tenant: tenant, Worker: "x", Leases: []engine.Lease{lease(g)}}

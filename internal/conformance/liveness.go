@@ -11,32 +11,32 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// tier is how alive a run looks now.
+// tier gives the liveness tier of a run.
 func (w *World) tier(id perdure.RunID) string {
 	w.t.Helper()
 	return w.E.Policy().Tier(&w.get(id).Run, w.Now)
 }
 
-// leisurely gives leases that outlast every threshold: what is seen then is what the tiers do.
-func (w *World) leisurely() {
+// lengthenLeases sets leases that outlast every liveness threshold, so that only the tiers act.
+func (w *World) lengthenLeases() {
 	w.E.Policy().Lease, w.E.Policy().ActiveReap = 20*time.Minute, 20*time.Minute
-	w.unhurried()
+	w.widenGap()
 }
 
-// unhurried has the watchdog look when an alarm rings and hardly in between: that is no gap here.
-func (w *World) unhurried() { w.E.Policy().GapAfter = 2 * time.Minute }
+// widenGap raises GapAfter, so that the watchdog may sleep between alarms without detecting a gap.
+func (w *World) widenGap() { w.E.Policy().GapAfter = 2 * time.Minute }
 
-// process submits a run whose life is judged by its process, and starts it.
+// process submits a run of class process, and starts it.
 func (w *World) process(attempts int) engine.Grant {
 	w.t.Helper()
-	w.unhurried()
+	w.widenGap()
 	w.submit(perdure.Submission{Kind: "proc", Class: perdure.Process, MaxAttempts: attempts})
 	return w.takeKind("proc")
 }
 
 var livenessScenarios = []Scenario{
 	{"tiers: fresh, stale, dead, and fresh again with the next sign of life", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		w.check(w.tier(r.ID) == "", "nobody holds it")
 		g := w.take("w1")
@@ -47,7 +47,8 @@ var livenessScenarios = []Scenario{
 		w.pass(8 * time.Minute)
 		w.check(w.tier(r.ID) == perdure.TierStale, "%s", w.tier(r.ID))
 		w.pass(5 * time.Minute)
-		w.check(w.tier(r.ID) == perdure.TierDead && w.count(r.ID, "run:stale") == 1, "once per silence: %v", w.types(r.ID))
+		w.check(w.tier(r.ID) == perdure.TierDead && w.count(r.ID, "run:stale") == 1, "once per silence: %v",
+			w.types(r.ID))
 		w.state(r.ID, perdure.Running) // a tier ends no lease
 		w.beat(g)
 		w.check(w.tier(r.ID) == perdure.TierFresh, "heard from: %s", w.tier(r.ID))
@@ -69,7 +70,7 @@ var livenessScenarios = []Scenario{
 		w.check(w.count(g.Run.ID, "run:slow") == 1, "%v", w.types(g.Run.ID))
 	}},
 	{"any beat, event, delta or commit is a sign of life", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		emit := func(typ, data string) func() {
@@ -88,7 +89,8 @@ var livenessScenarios = []Scenario{
 			},
 		} {
 			w.pass(2*time.Minute + time.Second)
-			w.check(w.tier(r.ID) == perdure.TierStale && w.count(r.ID, "run:stale") == i+1, "%d: %s, %v", i, w.tier(r.ID), w.types(r.ID))
+			w.check(w.tier(r.ID) == perdure.TierStale && w.count(r.ID, "run:stale") == i+1, "%d: %s, %v", i,
+				w.tier(r.ID), w.types(r.ID))
 			sign()
 			w.check(w.tier(r.ID) == perdure.TierFresh, "sign %d was not heard", i)
 		}
@@ -96,20 +98,24 @@ var livenessScenarios = []Scenario{
 	}},
 	{"W12: a process without a heartbeat fails as heartbeat_lost", func(w *World) {
 		g := w.process(1)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-proc", Beats: []engine.BeatOf{{Lease: lease(g), Activity: "compiling", Progress: json.RawMessage(`{"done":3}`)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-proc",
+			Beats: []engine.BeatOf{{Lease: lease(g), Activity: "compiling",
+				Progress: json.RawMessage(`{"done":3}`)}}})
 		w.pass(9 * time.Minute) // its lease and its worker are long gone, and nobody minds
 		w.state(g.Run.ID, perdure.Running)
-		w.check(w.tier(g.Run.ID) == perdure.TierStale && w.count(g.Run.ID, "run:stale") == 1 && w.acted("W6") == 0, "%v", w.Acted)
+		w.check(w.tier(g.Run.ID) == perdure.TierStale && w.count(g.Run.ID, "run:stale") == 1 &&
+			w.acted("W6") == 0, "%v", w.Acted)
 		w.pass(61 * time.Second)
 		r := w.ended(g.Run.ID, perdure.Failed, perdure.CodeHeartbeatLost)
 		w.check(r.Epoch > g.Run.Epoch && r.Attempt == 1, "fenced: %d, attempt %d", r.Epoch, r.Attempt)
-		w.check(strings.Contains(string(r.Fallback), `"activity":"compiling"`) && strings.Contains(string(r.Fallback), `"partial":{"done":3}`), "%s", r.Fallback)
+		w.check(strings.Contains(string(r.Fallback), `"activity":"compiling"`) &&
+			strings.Contains(string(r.Fallback), `"partial":{"done":3}`), "%s", r.Fallback)
 		w.view(func(v *store.View) error {
 			letter, ok, err := v.DeadLetters.Get(tenant, r.ID)
 			w.check(ok && letter.Cause == "heartbeat_lost", "%+v", letter)
 			return err
 		})
-		late := w.say(g, perdure.Commit{Outcome: done(`"after all"`)})
+		late := w.commitOf(g, perdure.Commit{Outcome: done(`"after all"`)})
 		w.do(late)
 		w.check(late.Refused != nil && len(w.lates(r.ID)) == 1, "its result is kept")
 	}},
@@ -137,18 +143,19 @@ var livenessScenarios = []Scenario{
 		g := w.process(3)
 		w.E.Policy().CleanupGrace = time.Hour
 		w.cancel(g.Run.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-proc", Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-proc",
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(11 * time.Minute)
 		w.ended(g.Run.ID, perdure.Cancelled, perdure.CodeCancelled)
 	}},
 	{"W12: after a gap tiers wait for a lease, and nobody is given up for what he could not say", func(w *World) {
 		g := w.process(1)
-		w.leisurely()
+		w.lengthenLeases()
 		w.E.Policy().Lease = time.Minute
 		job := w.task()
 		k := w.takeKind("job")
 		w.sweep()
-		w.away(15 * time.Minute) // with the deadlines of a process and of a task of ten minutes
+		w.offline(15 * time.Minute) // with the deadlines of a process and of a task of ten minutes
 		w.sweep()
 		w.state(g.Run.ID, perdure.Running)
 		w.check(w.count(g.Run.ID, "run:stale") == 0, "held back: %v", w.types(g.Run.ID))
@@ -161,12 +168,15 @@ var livenessScenarios = []Scenario{
 		w.complete(g, `1`)
 	}},
 	{"thresholds of kinds and of activities", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		w.E.Policy().Liveness = perdure.Liveness{
-			Activities: map[string]perdure.Thresholds{"llm_thinking": {Silent: 3 * time.Minute, Stale: 5 * time.Minute}},
+			Activities: map[string]perdure.Thresholds{"llm_thinking": {Silent: 3 * time.Minute,
+				Stale: 5 * time.Minute}},
 			Kinds: map[string]perdure.KindLiveness{
 				"report": {Thresholds: perdure.Thresholds{Silent: time.Minute}},
-				"scan":   {Thresholds: perdure.Thresholds{Stale: 40 * time.Second, Dead: 80 * time.Second}, Activities: map[string]perdure.Thresholds{"llm_thinking": {Stale: 7 * time.Minute, Dead: 8 * time.Minute}}},
+				"scan": {Thresholds: perdure.Thresholds{Stale: 40 * time.Second, Dead: 80 * time.Second},
+					Activities: map[string]perdure.Thresholds{"llm_thinking": {Stale: 7 * time.Minute,
+						Dead: 8 * time.Minute}}},
 			}}
 		w.check(w.E.Policy().Validate() == nil, "%v", w.E.Policy().Validate())
 		for _, x := range []struct {
@@ -177,25 +187,28 @@ var livenessScenarios = []Scenario{
 			{"job", "llm_thinking", 3 * time.Minute, 5 * time.Minute},
 			{"job", "tool_executing", 30 * time.Second, 2 * time.Minute},
 			{"report", "", time.Minute, 2 * time.Minute},
-			{"report", "llm_thinking", time.Minute, 5 * time.Minute}, // what the kind says goes first, what it does not say does not
+			{"report", "llm_thinking", time.Minute, 5 * time.Minute},
+			// what the kind says goes first, what it does not say does not
 			{"scan", "", 30 * time.Second, 40 * time.Second},
 			{"scan", "llm_thinking", 3 * time.Minute, 7 * time.Minute},
 		} {
 			r := w.submit(perdure.Submission{Kind: x.kind, Timeout: perdure.Duration(time.Hour)})
 			g := w.takeKind(x.kind)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), Activity: x.activity}}})
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+				Beats: []engine.BeatOf{{Lease: lease(g), Activity: x.activity}}})
 			heard := w.Now
 			w.pass(7*time.Minute + time.Second)
 			at := map[string]time.Duration{}
 			for _, l := range w.lines(r.ID) {
 				at[l.Type] = l.At.Sub(heard)
 			}
-			w.check(at["run:slow"] == x.silent && at["run:stale"] == x.stale, "%s %s: slow after %s, stale after %s", x.kind, x.activity, at["run:slow"], at["run:stale"])
+			w.check(at["run:slow"] == x.silent && at["run:stale"] == x.stale,
+				"%s %s: slow after %s, stale after %s", x.kind, x.activity, at["run:slow"], at["run:stale"])
 			w.complete(g, `1`)
 		}
 	}},
 	{"on_stall: a child's run:slow or run:stale satisfies the wait as stalled, and ends nothing", func(w *World) {
-		w.leisurely()
+		w.lengthenLeases()
 		for _, line := range []string{"run:slow", "run:stale"} {
 			w.E.Policy().Silent = 30 * time.Second
 			if line == "run:stale" {
@@ -204,16 +217,20 @@ var livenessScenarios = []Scenario{
 			p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})
 			spawns, keys := kids(1)
 			ans := w.commit(w.takeKind("parent"), perdure.Commit{Children: spawns,
-				Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys, Timeout: perdure.Never, OnStall: true}), Outcome: suspend})
+				Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys,
+					Timeout: perdure.Never, OnStall: true}), Outcome: suspend})
 			kid := w.takeKind("kid")
 			w.pass(29 * time.Second)
 			w.state(p.ID, perdure.Suspended)
 			w.pass(2 * time.Minute)
 			w.check(w.count(kid.Run.ID, line) == 1, "%v", w.types(kid.Run.ID))
 			g := w.takeKind("parent")
-			w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "join" && g.Inbox[0].Outcome == perdure.WaitStalled, "%+v", g.Inbox)
+			w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "join" &&
+				g.Inbox[0].Outcome == perdure.WaitStalled, "%+v", g.Inbox)
 			w.state(ans.Children[0].RunID, perdure.Running)
-			again := w.commit(g, perdure.Commit{Ack: []int64{g.Inbox[0].Seq}, Waits: wait(perdure.WaitSpec{ID: "again", Type: perdure.WaitChildren, Keys: keys, Timeout: perdure.Never}), Outcome: suspend})
+			again := w.commit(g, perdure.Commit{Ack: []int64{g.Inbox[0].Seq},
+				Waits: wait(perdure.WaitSpec{ID: "again", Type: perdure.WaitChildren, Keys: keys,
+					Timeout: perdure.Never}), Outcome: suspend})
 			w.check(again.State == perdure.Suspended, "it decides to wait on: %s", again.State)
 			w.complete(kid, `1`)
 			w.complete(w.takeKind("parent"), `1`)
@@ -223,14 +240,17 @@ var livenessScenarios = []Scenario{
 		hook, _ := w.hook("")
 		g := w.process(1)
 		w.pass(11 * time.Minute)
-		w.do(w.say(g, perdure.Commit{Outcome: done(`1`)}))
-		w.check(w.told(g.Run.ID, hook.ID) == "slow stale dead_lettered failed late_result", "%s", w.told(g.Run.ID, hook.ID))
+		w.do(w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
+		w.check(w.lineTypes(g.Run.ID, hook.ID) == "slow stale dead_lettered failed late_result", "%s",
+			w.lineTypes(g.Run.ID, hook.ID))
 	}},
 	{"the activity of a run: bounded, and in the order of its log", func(w *World) {
 		p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})
 		g := w.takeKind("parent")
 		spawns, keys := kids(3)
-		w.commit(g, perdure.Commit{Children: spawns, Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys, Timeout: perdure.Never}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Children: spawns,
+			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys,
+				Timeout: perdure.Never}), Outcome: suspend})
 		ended, kid := w.takeKind("kid"), w.takeKind("kid")
 		w.complete(ended, `1`)
 		look := func(id perdure.RunID) engine.Activity {
@@ -240,14 +260,16 @@ var livenessScenarios = []Scenario{
 			return a
 		}
 		a := look(p.ID)
-		w.check(a.State == perdure.Suspended && len(a.Waits) == 1 && a.Waits[0].Ended == 1 && len(a.Family) == 3 && a.Family[2].ID == ended.Run.ID,
+		w.check(a.State == perdure.Suspended && len(a.Waits) == 1 && a.Waits[0].Ended == 1 &&
+			len(a.Family) == 3 && a.Family[2].ID == ended.Run.ID,
 			"the living first: %+v", a)
 		_, err := w.E.Runs.ChildActivity(w.ctx(), tenant, p.ID, g.Run.Epoch, kid.Run.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeStaleEpoch, "a sleeping parent has no lease to show: %v", err)
 
 		say := func(activity string) {
 			w.Now = w.Now.Add(time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: kid.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(kid), Activity: activity}}})
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: kid.Run.Worker,
+				Beats: []engine.BeatOf{{Lease: lease(kid), Activity: activity}}})
 		}
 		say("tool_executing")
 		since := w.Now
@@ -265,13 +287,17 @@ var livenessScenarios = []Scenario{
 		w.check(n == 1, "%d lines of one activity", n)
 		var many []perdure.Emitted
 		for i := range 120 {
-			many = append(many, perdure.Emitted{Type: "x:" + fmt.Sprint(i), Data: json.RawMessage(`{"tool":"grep","args":["` + strings.Repeat("é", 300) + `"]}`)})
-			many = append(many, perdure.Emitted{Type: perdure.LineDelta, Data: json.RawMessage(`{"text":"` + strings.Repeat("ü", 20) + fmt.Sprint(i) + ` "}`)})
+			many = append(many, perdure.Emitted{Type: "x:" + fmt.Sprint(i),
+				Data: json.RawMessage(`{"tool":"grep","args":["` + strings.Repeat("é", 300) + `"]}`)})
+			many = append(many, perdure.Emitted{Type: perdure.LineDelta, Data: json.RawMessage(`{"text":"` +
+				strings.Repeat("ü", 20) + fmt.Sprint(i) + ` "}`)})
 		}
 		w.commit(kid, perdure.Commit{Events: many})
 		a = look(kid.Run.ID)
-		w.check(len(a.Recent) == 20 && a.Recent[19].Type == "x:119" && a.Recent[0].Type == "x:100" && len(a.Recent[0].Text) <= 240 && strings.HasPrefix(a.Recent[0].Text, "tool grep, args "), "%+v", a.Recent)
-		w.check(len(a.Text) <= 2048 && len(a.Text) > 2000 && strings.HasSuffix(a.Text, "119 ") && json.Valid([]byte(`"`+a.Text+`"`)), "%d bytes: %s", len(a.Text), a.Text)
+		w.check(len(a.Recent) == 20 && a.Recent[19].Type == "x:119" && a.Recent[0].Type == "x:100" &&
+			len(a.Recent[0].Text) <= 240 && strings.HasPrefix(a.Recent[0].Text, "tool grep, args "), "%+v", a.Recent)
+		w.check(len(a.Text) <= 2048 && len(a.Text) > 2000 && strings.HasSuffix(a.Text, "119 ") &&
+			json.Valid([]byte(`"`+a.Text+`"`)), "%d bytes: %s", len(a.Text), a.Text)
 
 		w.complete(kid, `1`)
 		w.complete(w.takeKind("kid"), `1`)
@@ -287,7 +313,8 @@ var livenessScenarios = []Scenario{
 	{"a long log costs no more to look at than a short one, and an attempt's text is its own", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: json.RawMessage(`"lost"`)}}})
+		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta,
+			Data: json.RawMessage(`"lost"`)}}})
 		w.commit(g, perdure.Commit{Outcome: failed("x")})
 		w.pass(2 * time.Second)
 		g = w.take("w1")
@@ -296,12 +323,14 @@ var livenessScenarios = []Scenario{
 		for range 20 {
 			var part []perdure.Emitted
 			for range 60 {
-				part = append(part, perdure.Emitted{Type: "x:a", Data: json.RawMessage(`1`)}, perdure.Emitted{Type: perdure.LineDelta, Data: json.RawMessage(`"a"`)})
+				part = append(part, perdure.Emitted{Type: "x:a", Data: json.RawMessage(`1`)},
+					perdure.Emitted{Type: perdure.LineDelta, Data: json.RawMessage(`"a"`)})
 			}
 			w.commit(g, perdure.Commit{Events: part})
 		}
 		a, err = w.E.Runs.Activity(w.ctx(), tenant, r.ID)
-		w.check(err == nil && len(a.Text) == 500 && len(a.Recent) == 20, "%d bytes of text, %d lines", len(a.Text), len(a.Recent))
+		w.check(err == nil && len(a.Text) == 500 && len(a.Recent) == 20, "%d bytes of text, %d lines",
+			len(a.Text), len(a.Recent))
 		w.complete(g, `1`)
 	}},
 }

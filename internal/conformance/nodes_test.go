@@ -274,7 +274,7 @@ func TestW3AWaitThatIsOverBesideOneThatIsOpen(t *testing.T) {
 		r := w.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
 		w.commit(w.take("w1"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a", Timeout: perdure.Never},
 			{ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}, Outcome: suspend})
-		w.do(breakIt{"UPDATE waits SET state='satisfied' WHERE id='a'", nil})
+		w.do(corrupt{"UPDATE waits SET state='satisfied' WHERE id='a'", nil})
 		w.pass(12 * time.Second)
 		w.state(r.ID, perdure.Queued)
 	})

@@ -7,31 +7,36 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A keyed is an operation under an idempotency key; other is the same with another body, and made what it led to.
+// A keyed is an operation under an idempotency key. other is the same operation with another body.
+// made names what it created.
 type keyed struct {
 	name      string
 	op, other engine.Op
 	made      func(engine.Op) string
 }
 
-// keyed gives operations that make something, each time anew.
+// keyed gives new operations that create something, all under one key.
 func (w *World) keyed(key string, th perdure.ThreadID, ids []perdure.RunID) []keyed {
 	return []keyed{
-		{"thread", &engine.CreateThread{Tenant: tenant, Key: key}, &engine.CreateThread{Tenant: tenant, Key: key, Metadata: []byte(`1`)},
+		{"thread", &engine.CreateThread{Tenant: tenant, Key: key}, &engine.CreateThread{Tenant: tenant,
+			Key: key, Metadata: []byte(`1`)},
 			func(op engine.Op) string { return string(op.(*engine.CreateThread).Thread.ID) }},
 		{"message", &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0], Key: key},
 			&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("y")[0], Key: key},
 			func(op engine.Op) string { return fmt.Sprint(op.(*engine.AppendMessage).Seq) }},
-		{"group", &engine.CreateGroup{Tenant: tenant, RunIDs: ids, Key: key}, &engine.CreateGroup{Tenant: tenant, RunIDs: ids[:1], Key: key},
+		{"group", &engine.CreateGroup{Tenant: tenant, RunIDs: ids, Key: key},
+			&engine.CreateGroup{Tenant: tenant, RunIDs: ids[:1], Key: key},
 			func(op engine.Op) string {
 				g := op.(*engine.CreateGroup)
 				return fmt.Sprint(g.Group.ID, g.Ends)
 			}},
-		{"webhook", &engine.CreateWebhook{Tenant: tenant, URL: sink, Key: key}, &engine.CreateWebhook{Tenant: tenant, URL: sink + "/other", Key: key},
+		{"webhook", &engine.CreateWebhook{Tenant: tenant, URL: sink, Key: key},
+			&engine.CreateWebhook{Tenant: tenant, URL: sink + "/other", Key: key},
 			func(op engine.Op) string {
 				return string(op.(*engine.CreateWebhook).Webhook.ID) + op.(*engine.CreateWebhook).Secret
 			}},
-		{"key", &engine.CreateKey{Tenant: tenant, Name: "k", Scopes: perdure.Scopes, Once: key}, &engine.CreateKey{Tenant: tenant, Name: "l", Scopes: perdure.Scopes, Once: key},
+		{"key", &engine.CreateKey{Tenant: tenant, Name: "k", Scopes: perdure.Scopes, Once: key},
+			&engine.CreateKey{Tenant: tenant, Name: "l", Scopes: perdure.Scopes, Once: key},
 			func(op engine.Op) string { return op.(*engine.CreateKey).Key.ID }},
 	}
 }
@@ -46,7 +51,8 @@ var onceScenarios = []Scenario{
 			w.do(x.op)
 			again := w.keyed("k", th, ids)[i]
 			w.do(again.op)
-			w.check(x.made(x.op) != "" && x.made(x.op) == x.made(again.op), "%s: %s, then %s", name, x.made(x.op), x.made(again.op))
+			w.check(x.made(x.op) != "" && x.made(x.op) == x.made(again.op), "%s: %s, then %s", name,
+				x.made(x.op), x.made(again.op))
 			w.refuse(perdure.CodeReused, again.other)
 			other := w.keyed("another", th, ids)[i]
 			w.do(other.op)
@@ -81,7 +87,8 @@ var onceScenarios = []Scenario{
 		w.do(ask())
 		o := done(`1`)
 		o.ContinueOn = []string{"a"}
-		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}, Outcome: o}).Children[0].RunID
+		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}},
+			Outcome: o}).Children[0].RunID
 		w.do(ask())
 		w.state(kid, perdure.Queued)
 		w.refuse(perdure.CodeReused, &engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "other", Key: "k"})

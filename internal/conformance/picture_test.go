@@ -33,7 +33,7 @@ func TestPictureOfLostWorkerIsTrue(t *testing.T) {
 	}
 	w.do(&engine.Attach{Tenant: tenant, Node: "n", RunIDs: []perdure.RunID{r.ID}})
 	w.complete(g, `"ok"`)
-	w.do(w.say(lost, perdure.Commit{Outcome: done(`"old"`)}))
+	w.do(w.commitOf(lost, perdure.Commit{Outcome: done(`"old"`)}))
 
 	if want := regexp.MustCompile(`run:\w+`).FindAllString(drawn, -1); !slices.Equal(w.types(r.ID), want) {
 		t.Errorf("run %s leaves the lines\n%q, the picture has\n%q", r.ID, w.types(r.ID), want)

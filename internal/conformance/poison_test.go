@@ -223,7 +223,7 @@ func TestPoisonRunsThatAlwaysFailBecomeDeadLetters(t *testing.T) {
 				for part := range slices.Chunk(grants, 250) {
 					ops := make([]engine.Op, len(part))
 					for i, g := range part {
-						ops[i] = p.say(g, perdure.Commit{Outcome: failed("panic")})
+						ops[i] = p.commitOf(g, perdure.Commit{Outcome: failed("panic")})
 					}
 					for _, err := range p.E.Step(p.Now, ops...) {
 						p.check(err == nil, "%v", err)

@@ -23,7 +23,7 @@ func TestARunThatIsRetriedOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
 		a, b, between := pair(t, at)
 		r := b.task()
 		b.complete(b.take("w"), `1`)
-		a.week()
+		a.passRetention()
 		b.Now = a.Now
 		between.f = func() { b.do(&engine.Retry{Tenant: tenant, RunID: r.ID}) }
 		a.retire()
@@ -142,7 +142,7 @@ func TestTwoNodesThatRemoveTheSameRemoveItOnce(t *testing.T) {
 			b.complete(g, string(big("result")))
 		}
 		live := b.task()
-		a.week()
+		a.passRetention()
 		b.Now = a.Now
 		for range 6 {
 			between.f = func() { b.do(b.W.Retire()) }
@@ -204,21 +204,21 @@ func TestNothingOfADeletedRunComesBackWithItsWebhooks(t *testing.T) {
 		}
 
 		r := ended() // sent while it was deleted,
-		out := b.taken(h.ID, 10)
+		out := b.takeDue(h.ID, 10)
 		b.gone(r)
 		b.do(sent(out[0]))
 		left(b)
 
 		r = ended() // deleted while the answer is being written down,
-		out = b.taken(h.ID, 10)
+		out = b.takeDue(h.ID, 10)
 		between.f = func() { b.gone(r) }
 		a.do(sent(out[0]))
 		left(b)
 
 		r = ended() // the same with an answer that is too late to decide anything,
-		out = b.taken(h.ID, 10)
+		out = b.takeDue(h.ID, 10)
 		b.pass(2 * time.Minute)
-		if again := b.taken(h.ID, 10); len(again) != 1 {
+		if again := b.takeDue(h.ID, 10); len(again) != 1 {
 			t.Fatalf("%d are due", len(again))
 		}
 		a.Now = b.Now
@@ -327,7 +327,7 @@ func TestNothingOfWhatIsDeletedIsInTheFile(t *testing.T) {
 	dir := t.TempDir()
 	s := storetest.Open(t, store.Options{Path: filepath.Join(dir, "perdure.db")})
 	w := NewWorld(t, s)
-	r := w.rich()
+	r := w.runInEveryTable()
 	w.submit(perdure.Submission{Kind: "stays", Input: json.RawMessage(`"this stays"`)})
 	for _, op := range []engine.Op{&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)}, &engine.DeleteRun{Tenant: tenant, RunID: r.ID},
 		&engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}} {

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// retire has the retention go through everything once.
+// retire runs retention until it has gone through everything once.
 func (w *World) retire() (steps int) {
 	w.t.Helper()
 	for steps = 1; steps < 10000; steps++ {
@@ -27,12 +27,12 @@ func (w *World) retire() (steps int) {
 	return 0
 }
 
-// week lets so much time go by that what has ended is past its retention, with nobody looking on the way.
-func (w *World) week() {
+// passRetention advances the clock past the retention of ended runs, without a sweep in between.
+func (w *World) passRetention() {
 	w.Now = w.Now.Add(w.E.Policy().Retention + time.Minute)
 }
 
-// all does many things at once.
+// all runs many operations in one batch.
 func (w *World) all(ops []engine.Op) {
 	w.t.Helper()
 	for _, err := range w.E.Step(w.Now, ops...) {
@@ -48,8 +48,8 @@ func (w *World) exists(id perdure.RunID) (ok bool) {
 	return ok
 }
 
-// traces gives the rows that tell of something, but for those of tables that may.
-func (w *World) traces(of string, may ...string) (out []string) {
+// rowsAbout gives the rows that contain a text, except in the tables named in may.
+func (w *World) rowsAbout(of string, may ...string) (out []string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
 		all, err := storetest.Dump(v, "", may...)
@@ -65,33 +65,38 @@ func (w *World) traces(of string, may ...string) (out []string) {
 
 const canary = "canary-of-what-is-gone"
 
-// big is a value that is stored by its hash, with a canary in it.
+// big makes a value that is stored by its hash and contains a canary.
 func big(seed string) json.RawMessage {
 	return json.RawMessage(`"` + canary + seed + strings.Repeat("x", store.InlineMax) + `"`)
 }
 
-// rich makes an ended run with something in every table.
-func (w *World) rich() perdure.Run {
+// runInEveryTable creates an ended run with rows in every table.
+func (w *World) runInEveryTable() perdure.Run {
 	w.t.Helper()
 	th := w.thread()
 	w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/"})
-	r := w.submit(perdure.Submission{Kind: "rich", Class: perdure.Agent, ThreadID: th, Input: big("in"), Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"hello"`)}}})
+	r := w.submit(perdure.Submission{Kind: "rich", Class: perdure.Agent, ThreadID: th, Input: big("in"),
+		Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"hello"`)}}})
 	g := w.takeKind("rich")
 	w.put(g, "left.txt", []byte(strings.Repeat(canary, 20000)))
-	w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "step", Value: big("step")}}, Events: []perdure.Emitted{{Type: "x:said", Data: json.RawMessage(`{"a":"` + canary + `"}`)}},
-		Waits: []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_it", Approval: &perdure.ApprovalSpec{Title: "t", Action: big("act")}},
-			{ID: "go", Type: perdure.WaitSignal, Name: "go"}}, Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Input: big("kid")}}})
+	w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "step", Value: big("step")}},
+		Events: []perdure.Emitted{{Type: "x:said", Data: json.RawMessage(`{"a":"` + canary + `"}`)}},
+		Waits: []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_it",
+			Approval: &perdure.ApprovalSpec{Title: "t", Action: big("act")}},
+			{ID: "go", Type: perdure.WaitSignal, Name: "go"}},
+		Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Input: big("kid")}}})
 	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go", Data: big("signal")})
 	w.complete(w.takeKind("kid"), string(big("kid result")))
 	w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: canary}})
-	w.do(w.say(g, perdure.Commit{Outcome: done(string(big("late")))}))
+	w.do(w.commitOf(g, perdure.Commit{Outcome: done(string(big("late")))}))
 	return w.get(r.ID).Run
 }
 
 var retentionScenarios = []Scenario{
 	{"an ended run goes after the retention, with all that belongs to it", func(w *World) {
-		same := w.submit(perdure.Submission{Kind: "other", Timeout: perdure.Duration(20 * 24 * time.Hour), Class: perdure.Agent, Input: big("in")})
-		r := w.rich()
+		same := w.submit(perdure.Submission{Kind: "other", Timeout: perdure.Duration(20 * 24 * time.Hour),
+			Class: perdure.Agent, Input: big("in")})
+		r := w.runInEveryTable()
 		w.Now = w.Now.Add(w.E.Policy().Retention - time.Second)
 		w.retire()
 		w.check(w.exists(r.ID), "gone too early")
@@ -105,12 +110,14 @@ var retentionScenarios = []Scenario{
 		}
 		w.retire()
 		w.check(!w.exists(r.ID), "still there")
-		// Its thread stays, and who wrote a message there; so does what a live run has in common with it.
-		left := w.traces(string(r.ID), "messages", "watchdog_log")
+		// Its thread stays, with the author of each message. So do values that a live run shares
+		// with it.
+		left := w.rowsAbout(string(r.ID), "messages", "watchdog_log")
 		w.check(len(left) == 0, "left: %.300q", left)
-		left = w.traces(canary, "messages")
+		left = w.rowsAbout(canary, "messages")
 		w.check(len(left) == 1 && strings.HasPrefix(left[0], "blobs "), "left: %d %.200q", len(left), left)
-		w.check(len(w.messages(r.ThreadID)) > 0 && string(w.get(same.ID).InputText) == string(big("in")), "taken from somebody else")
+		w.check(len(w.messages(r.ThreadID)) > 0 && string(w.get(same.ID).InputText) == string(big("in")),
+			"taken from somebody else")
 		_, err := w.E.Runs.Get(w.ctx(), tenant, r.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
 		acted := w.Acted[len(w.Acted)-1]
@@ -120,9 +127,11 @@ var retentionScenarios = []Scenario{
 		long := perdure.Duration(25 * 24 * time.Hour)
 		top := w.submit(perdure.Submission{Kind: "top", Class: perdure.Agent})
 		g := w.takeKind("top")
-		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "mid", Kind: "mid", Class: perdure.Agent, OnParentEnd: perdure.OutliveParent, Timeout: long}}})
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "mid", Kind: "mid", Class: perdure.Agent,
+			OnParentEnd: perdure.OutliveParent, Timeout: long}}})
 		mid := w.takeKind("mid")
-		kid := w.commit(mid, perdure.Commit{Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Class: perdure.Agent, OnParentEnd: perdure.OutliveParent, Timeout: long}}}).Children[0].RunID
+		kid := w.commit(mid, perdure.Commit{Children: []perdure.Spawn{{Key: "kid", Kind: "kid",
+			Class: perdure.Agent, OnParentEnd: perdure.OutliveParent, Timeout: long}}}).Children[0].RunID
 		w.complete(mid, `1`)
 		w.complete(g, `1`)
 
@@ -140,19 +149,23 @@ var retentionScenarios = []Scenario{
 		th := w.thread()
 		turn := w.submit(perdure.Submission{Kind: "turn", ThreadID: th})
 		g = w.takeKind("turn")
-		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "a"}, {Key: "b", Kind: "b", Class: perdure.Agent, Timeout: long}}})
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "a"},
+			{Key: "b", Kind: "b", Class: perdure.Agent, Timeout: long}}})
 		w.complete(w.takeKind("a"), string(big("a")))
-		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), ContinueOn: []string{"a", "b"}}})
+		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete,
+			Result: json.RawMessage(`1`), ContinueOn: []string{"a", "b"}}})
 
 		w.Now = w.Now.Add(w.E.Policy().Retention - 5*time.Minute)
 		w.do(again)
 		w.Now = w.Now.Add(6 * time.Minute)
 		w.retire()
-		for name, id := range map[string]perdure.RunID{"the root of a live run": top.ID, "its parent": mid.Run.ID, "what a live retry retries": retried.ID, "a member of an open group": grouped.ID,
+		for name, id := range map[string]perdure.RunID{"the root of a live run": top.ID,
+			"its parent": mid.Run.ID, "what a live retry retries": retried.ID,
+			"a member of an open group":     grouped.ID,
 			"a run that is to be continued": turn.ID, "a child whose result is to be told": ans.Children[0].RunID} {
 			w.check(w.exists(id), "%s is gone", name)
 		}
-		// As they end, all of it goes, a week later.
+		// A week after these runs end, everything is removed.
 		for _, id := range []perdure.RunID{kid, again.Run.ID, open.ID} {
 			w.do(&engine.Cancel{Tenant: tenant, RunID: id})
 		}
@@ -161,9 +174,10 @@ var retentionScenarios = []Scenario{
 		w.check(next.Run.ContinuationOf == turn.ID, "%+v", next.Run)
 		w.check(strings.Contains(string(w.messages(th)[0].Content), canary), "its result was lost")
 		w.complete(next, `1`)
-		w.week()
+		w.passRetention()
 		w.retire()
-		w.check(w.rows("runs") == 0 && w.rows("events") == 0 && w.rows("gatherings") == 0 && w.rows("members") == 0, "left: %d runs, %d lines, %d gatherings, %d members",
+		w.check(w.rows("runs") == 0 && w.rows("events") == 0 && w.rows("gatherings") == 0 &&
+			w.rows("members") == 0, "left: %d runs, %d lines, %d gatherings, %d members",
 			w.rows("runs"), w.rows("events"), w.rows("gatherings"), w.rows("members"))
 	}},
 	{"many runs go in many small steps, of all tenants", func(w *World) {
@@ -176,19 +190,22 @@ var retentionScenarios = []Scenario{
 			op := &engine.Claim{Tenant: t, Worker: "w", Slots: len(submits), Start: true}
 			w.do(op)
 			for i, g := range op.Grants {
-				commits[i] = &engine.Commit{Tenant: t, Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}
+				commits[i] = &engine.Commit{Tenant: t, Worker: "w", Commit: perdure.Commit{ID: "c",
+					RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}
 			}
 			w.all(commits)
 		}
 		live := w.task()
-		w.week()
+		w.passRetention()
 		for w.rows("runs") > 1 {
 			runs, lines := w.rows("runs"), w.rows("events")
 			w.do(w.W.Retire())
-			w.check(runs-w.rows("runs") <= 100 && lines-w.rows("events") <= 5000, "a step took %d runs and %d lines", runs-w.rows("runs"), lines-w.rows("events"))
+			w.check(runs-w.rows("runs") <= 100 && lines-w.rows("events") <= 5000,
+				"a step took %d runs and %d lines", runs-w.rows("runs"), lines-w.rows("events"))
 		}
 		w.retire()
-		w.check(w.exists(live.ID) && w.rows("events") == 1 && w.rows("removals") == 0, "%d lines, %d removals", w.rows("events"), w.rows("removals"))
+		w.check(w.exists(live.ID) && w.rows("events") == 1 && w.rows("removals") == 0, "%d lines, %d removals",
+			w.rows("events"), w.rows("removals"))
 	}},
 	{"a run with a long log goes in parts", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job"})
@@ -201,7 +218,7 @@ var retentionScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Events: lines})
 		}
 		w.complete(g, `1`)
-		w.week()
+		w.passRetention()
 		before := w.rows("events")
 		steps := 0
 		for ; w.rows("events") > 0; steps++ {
@@ -228,7 +245,7 @@ func (w *World) hooks() (out []perdure.WebhookID) {
 
 var deletionScenarios = []Scenario{
 	{"an ended run is deleted, and nothing of it is left", func(w *World) {
-		r := w.rich()
+		r := w.runInEveryTable()
 		w.do(&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)})
 		del := &engine.DeleteRun{Tenant: tenant, RunID: r.ID, Key: "k"}
 		w.refuse(perdure.CodeNotFound, &engine.DeleteRun{Tenant: "other", RunID: r.ID})
@@ -238,17 +255,19 @@ var deletionScenarios = []Scenario{
 		w.refuse(perdure.CodeNotFound, &engine.Retry{Tenant: tenant, RunID: r.ID})
 		w.refuse(perdure.CodeNotFound, &engine.Cancel{Tenant: tenant, RunID: r.ID})
 		w.retire()
-		left := append(w.traces(string(r.ID), "messages", "watchdog_log", "idempotency"), w.traces(canary, "messages")...)
+		left := append(w.rowsAbout(string(r.ID), "messages", "watchdog_log", "idempotency"),
+			w.rowsAbout(canary, "messages")...)
 		w.check(len(left) == 0, "left: %.300q", left)
 		w.check(w.E.Delete(w.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}) == nil, "refused")
-		w.check(len(w.traces(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.traces(canary))
+		w.check(len(w.rowsAbout(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.rowsAbout(canary))
 	}},
 	{"what lives, or is needed, is not deleted", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "parent"})
 		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
 		g := w.takeKind("parent")
 		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
-		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid", OnParentEnd: perdure.OutliveParent}}}).Children[0].RunID
+		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid",
+			OnParentEnd: perdure.OutliveParent}}}).Children[0].RunID
 		w.complete(g, `1`)
 		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.complete(w.takeKind("kid"), `1`)
@@ -265,7 +284,8 @@ var deletionScenarios = []Scenario{
 	{"a thread is deleted when no live run needs it", func(w *World) {
 		th := w.thread()
 		w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/", ThreadID: th})
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: big("message")}})
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user",
+			Content: big("message")}})
 		del := &engine.DeleteThread{Tenant: tenant, ThreadID: th}
 		w.refuse(perdure.CodeNotFound, &engine.DeleteThread{Tenant: "other", ThreadID: th})
 		later := w.submit(perdure.Submission{Kind: "later", ThreadID: th, Delay: perdure.Duration(time.Hour)})
@@ -274,23 +294,28 @@ var deletionScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "turn", ThreadID: th})
 		w.refuse(perdure.CodeInUse, del)
 		g := w.takeKind("turn")
-		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "a"}}, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, ContinueOn: []string{"a"}}})
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "a"}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, ContinueOn: []string{"a"}}})
 		w.refuse(perdure.CodeInUse, del) // it goes on there
 		w.complete(w.takeKind("a"), `1`)
 		w.refuse(perdure.CodeInUse, del)
 		w.complete(w.takeKind("turn"), `1`)
 		w.check(w.E.Delete(w.ctx(), del) == nil, "refused")
 		w.refuse(perdure.CodeNotFound, del)
-		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})
-		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "turn", ThreadID: th}})
-		w.check(w.rows("messages") == 0 && len(w.traces(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q", w.traces(canary))
+		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: tenant, ThreadID: th,
+			Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})
+		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "turn", ThreadID: th}})
+		w.check(w.rows("messages") == 0 && len(w.rowsAbout(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q",
+			w.rowsAbout(canary))
 		w.check(w.exists(r.ID), "its runs stay")
 	}},
 	{"no part of a removal has many bytes", func(w *World) {
 		const most = 5 << 20 // of small runs together, of one that goes alone, and of values
 		bytes := func() (n int64) {
 			w.view(func(v *store.View) error {
-				return v.Rows("SELECT CAST(coalesce(sum(octet_length(data)),0) AS BIGINT) FROM events", nil, func(scan func(...any) error) error { return scan(&n) })
+				return v.Rows("SELECT CAST(coalesce(sum(octet_length(data)),0) AS BIGINT) FROM events", nil,
+					func(scan func(...any) error) error { return scan(&n) })
 			})
 			return n
 		}
@@ -319,7 +344,7 @@ var deletionScenarios = []Scenario{
 		for range 3 {
 			talk(50)
 		}
-		w.week()
+		w.passRetention()
 		for have, more := bytes(), true; more; have = bytes() {
 			op := w.W.Retire()
 			w.do(op)
@@ -342,7 +367,7 @@ var deletionScenarios = []Scenario{
 	}},
 }
 
-// childOf gives the one child of a run.
+// childOf gives the only child of a run.
 func (w *World) childOf(id perdure.RunID) (child perdure.RunID) {
 	w.t.Helper()
 	runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ParentID: id, Limit: 10})

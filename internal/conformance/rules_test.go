@@ -158,7 +158,7 @@ func (w *World) springsLater(rule *watchdog.Rule, set func(w *World) trap) {
 	w.sweep() // the last one for a while
 	x := set(w)
 	since := len(w.Acted)
-	w.away(max(0, x.due.Sub(w.Now)) + p.GapAfter + time.Second)
+	w.offline(max(0, x.due.Sub(w.Now)) + p.GapAfter + time.Second)
 	end := w.Now
 	w.look(x)
 	switch {
@@ -243,7 +243,7 @@ func (w *World) contract(h household, epoch int64, state perdure.State, code per
 func (w *World) late(g engine.Grant) {
 	w.t.Helper()
 	n := len(w.lates(g.Run.ID))
-	op := w.say(g, perdure.Commit{Outcome: done(`"late"`)})
+	op := w.commitOf(g, perdure.Commit{Outcome: done(`"late"`)})
 	w.do(op)
 	w.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(g.Run.ID)) == n+1, "%v", op.Refused)
 }

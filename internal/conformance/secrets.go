@@ -14,7 +14,7 @@ import (
 
 func sealKey(letter string) []byte { return bytes.Repeat([]byte(letter), engine.SealKeySize) }
 
-// sealWith restarts the server with these keys, one per letter. It gives why that can't be done.
+// sealWith restarts the server with sealing keys, one per letter. It gives the error of the start.
 func (w *World) sealWith(letters string) error {
 	w.t.Helper()
 	var keys [][]byte
@@ -29,11 +29,12 @@ func (w *World) sealWith(letters string) error {
 	return nil
 }
 
-// storedSecret is the row of the root secret.
+// storedSecret reads the meta row of the root secret.
 func (w *World) storedSecret() (text string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
-		return v.Rows("SELECT value FROM meta WHERE name='secret'", nil, func(scan func(...any) error) error { return scan(&text) })
+		return v.Rows("SELECT value FROM meta WHERE name='secret'", nil,
+			func(scan func(...any) error) error { return scan(&text) })
 	})
 	return text
 }
@@ -60,10 +61,10 @@ var secretScenarios = []Scenario{
 
 		changed := w.storedSecret()
 		broken := changed[:len(changed)-8] + "AAAAAAA="
-		w.do(breakIt{"UPDATE meta SET value=? WHERE name='secret'", []any{broken}})
+		w.do(corrupt{"UPDATE meta SET value=? WHERE name='secret'", []any{broken}})
 		err = w.sealWith("b")
 		w.check(err != nil && strings.Contains(err.Error(), "was changed"), "a changed row: %v", err)
-		w.do(breakIt{"UPDATE meta SET value=? WHERE name='secret'", []any{changed}})
+		w.do(corrupt{"UPDATE meta SET value=? WHERE name='secret'", []any{changed}})
 	}},
 	{"a rotated root secret leaves tokens and webhooks valid", func(w *World) {
 		w.check(w.sealWith("a") == nil, "sealing")
@@ -71,15 +72,18 @@ var secretScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		waits := func(id string) string {
-			return w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: id, Type: perdure.WaitCallback}}}).Callbacks[0].Token
+			return w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: id,
+				Type: perdure.WaitCallback}}}).Callbacks[0].Token
 		}
 		before, stale := waits("a"), waits("b")
 		w.pass(time.Second)
 		rotate := &engine.RotateSecret{}
 		w.do(rotate)
-		w.check(len(rotate.Old) == 1 && rotate.Old[0].ID == hook.ID, "webhooks of the older root secret: %v", rotate.Old)
+		w.check(len(rotate.Old) == 1 && rotate.Old[0].ID == hook.ID, "webhooks of the older root secret: %v",
+			rotate.Old)
 		for range 2 { // with the engine that rotated, and after a restart
-			w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{first}), "the rotation changed the secret of a webhook")
+			w.check(slices.Equal(w.E.Webhooks.Secrets(&hook, w.Now), []string{first}),
+				"the rotation changed the secret of a webhook")
 			w.restart()
 		}
 		after := waits("c")
@@ -99,8 +103,10 @@ var secretScenarios = []Scenario{
 			w.pass(time.Second)
 		}
 		w.restart()
-		w.check(w.E.Webhooks.Secrets(&made, w.Now)[0] == fresh && w.E.Webhooks.Secrets(&hook, w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
-		w.refuse(perdure.CodeNotFound, &engine.Callback{Token: stale, Result: json.RawMessage(`1`)}) // three rotations ago
+		w.check(w.E.Webhooks.Secrets(&made, w.Now)[0] == fresh && w.E.Webhooks.Secrets(&hook,
+			w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
+		w.refuse(perdure.CodeNotFound, &engine.Callback{Token: stale,
+			Result: json.RawMessage(`1`)}) // three rotations ago
 	}},
 	{"a root secret that webhooks need is not dropped", func(w *World) {
 		hook, secret := w.hook("")
@@ -110,7 +116,8 @@ var secretScenarios = []Scenario{
 			w.pass(time.Second)
 			err = w.E.Step(w.Now, &engine.RotateSecret{})[0]
 		}
-		w.check(n == 8 && err != nil && strings.Contains(err.Error(), string(hook.ID)), "after %d rotations: %v", n, err)
+		w.check(n == 8 && err != nil && strings.Contains(err.Error(), string(hook.ID)),
+			"after %d rotations: %v", n, err)
 		w.restart()
 		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == secret, "its secret is another")
 		w.do(&engine.RotateWebhook{Tenant: tenant, ID: hook.ID})

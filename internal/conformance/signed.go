@@ -14,16 +14,17 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// signingKey gives a private key, the same for the same letter.
+// signingKey gives a private key that depends on the letter.
 func signingKey(letter byte) []byte {
-	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(letter), ed25519.SeedSize))))
+	der, err := x509.MarshalPKCS8PrivateKey(ed25519.NewKeyFromSeed([]byte(strings.Repeat(string(letter),
+		ed25519.SeedSize))))
 	if err != nil {
 		panic(err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// signWith restarts the server with these keys, or without any.
+// signWith restarts the server with signing keys, one per letter.
 func (w *World) signWith(letters string) {
 	w.t.Helper()
 	w.Signer = nil
@@ -45,22 +46,25 @@ func (w *World) requireSignatures(yes bool) {
 	w.do(&engine.ChangeTenant{Tenant: tenant, RequireSignatures: &yes})
 }
 
-// signed checks that a run's signature holds for what it is.
+// signed checks that a run's signature is valid.
 func (w *World) signed(id perdure.RunID) {
 	w.t.Helper()
 	d := w.get(id)
-	err := w.Signer.Trust().Verify(&perdure.SignedRun{Tenant: d.Tenant, RunID: d.ID, Kind: d.Kind, Queue: d.Queue, Input: []byte(d.InputText), DeadlineAt: d.DeadlineAt}, d.Signature)
+	err := w.Signer.Trust().Verify(&perdure.SignedRun{Tenant: d.Tenant, RunID: d.ID, Kind: d.Kind,
+		Queue: d.Queue, Input: []byte(d.InputText), DeadlineAt: d.DeadlineAt}, d.Signature)
 	if err != nil {
 		w.t.Fatalf("run %s of kind %s: %v", id, d.Kind, err)
 	}
 }
 
-// unsigned checks that a run was rejected because of its signature, with all that belongs to such an end.
+// unsigned checks that a run was rejected for its signature, with everything that such an end
+// writes.
 func (w *World) unsigned(id perdure.RunID) {
 	w.t.Helper()
 	r := w.ended(id, perdure.Failed, perdure.CodeSignatureInvalid)
 	w.check(w.count(id, perdure.LineStarted) == 0, "it was started: %v", w.types(id))
-	w.check(w.count(id, perdure.LineDeadLettered) == 1 && w.count(id, perdure.LineFailed) == 1, "lines: %v", w.types(id))
+	w.check(w.count(id, perdure.LineDeadLettered) == 1 && w.count(id, perdure.LineFailed) == 1, "lines: %v",
+		w.types(id))
 	w.view(func(v *store.View) error {
 		d, ok, err := v.DeadLetters.Get(r.Tenant, id)
 		w.check(ok && d.Cause == string(perdure.CodeSignatureInvalid), "dead letter: %+v", d)
@@ -77,10 +81,13 @@ var signedScenarios = []Scenario{
 		p := w.submit(perdure.Submission{Kind: "parent", ThreadID: th, Input: big})
 		w.signed(p.ID)
 		g := w.takeKind("parent")
-		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid", Input: json.RawMessage(`[1, 2]`)}},
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), ContinueOn: []string{"k"}}}).Children[0].RunID
+		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid",
+			Input: json.RawMessage(`[1, 2]`)}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`),
+				ContinueOn: []string{"k"}}}).Children[0].RunID
 		w.signed(kid)
-		w.commit(w.takeKind("kid"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
+		w.commit(w.takeKind("kid"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
+			Reason: "no"}})
 		next := w.get(p.ID).ContinuedBy
 		w.check(next != "", "it is continued")
 		w.signed(next)
@@ -112,7 +119,8 @@ var signedScenarios = []Scenario{
 		w.refuse(perdure.CodeNoSigner, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
 		w.refuse(perdure.CodeNoSigner, &engine.Retry{Tenant: tenant, RunID: before.ID})
 		w.refuse(perdure.CodeNoSigner, &engine.Redrive{Tenant: tenant, RunID: before.ID, Resign: true})
-		w.refuse(perdure.CodeNoSigner, w.say(held[0], perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}}))
+		w.refuse(perdure.CodeNoSigner, w.commitOf(held[0],
+			perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}}))
 		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w1", Slots: 1})
 		w.state(waiting.ID, perdure.Queued)
 		other := &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}
@@ -146,7 +154,8 @@ var signedScenarios = []Scenario{
 		w.unsigned(op.Made)
 		ms := w.messages(th)
 		last := ms[len(ms)-1]
-		w.check(strings.Contains(string(last.Content), "signature") && strings.Contains(string(last.Metadata), `"code":"signature_invalid"`), "the thread says so: %+v", last)
+		w.check(strings.Contains(string(last.Content), "signature") && strings.Contains(string(last.Metadata),
+			`"code":"signature_invalid"`), "the thread says so: %+v", last)
 	}},
 	{"a key is replaced while runs wait", func(w *World) {
 		w.signWith("a")
@@ -163,7 +172,8 @@ var signedScenarios = []Scenario{
 		w.check(len(got) == 1 && got[0].Run.ID == third.ID, "%+v", got)
 		w.unsigned(second.ID)
 		w.complete(got[0], `1`)
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: first.ID}) // nobody can tell any more what it was
+		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant,
+			RunID: first.ID}) // nobody can tell any more what it was
 	}},
 	{"a run that was turned away is redriven by whoever vouches for it", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`{"n":1}`)})
@@ -188,11 +198,14 @@ var signedScenarios = []Scenario{
 		w.signWith("a")
 		p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})
 		kid := w.commit(w.takeKind("parent"), perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}},
-			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"}, Timeout: perdure.Never}), Outcome: suspend}).Children[0].RunID
-		w.commit(w.takeKind("kid"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: string(perdure.CodeSignatureInvalid)}})
+			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"},
+				Timeout: perdure.Never}), Outcome: suspend}).Children[0].RunID
+		w.commit(w.takeKind("kid"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
+			Reason: string(perdure.CodeSignatureInvalid)}})
 		w.ended(kid, perdure.Failed, perdure.CodeSignatureInvalid)
 		g := w.takeKind("parent")
-		w.check(g.Run.ID == p.ID && g.Inbox[0].From == kid && g.Inbox[0].Outcome == string(perdure.Failed), "the parent is told: %+v", g.Inbox)
+		w.check(g.Run.ID == p.ID && g.Inbox[0].From == kid && g.Inbox[0].Outcome == string(perdure.Failed),
+			"the parent is told: %+v", g.Inbox)
 		w.complete(g, `1`)
 	}},
 	{"the configuration has runs signed whatever the store says", func(w *World) {
@@ -220,7 +233,8 @@ var signedScenarios = []Scenario{
 	}},
 	{"without keys what a worker turned away is repeated in either way", func(w *World) {
 		r := w.task()
-		w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: string(perdure.CodeSignatureInvalid)}})
+		w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
+			Reason: string(perdure.CodeSignatureInvalid)}})
 		w.refuse(perdure.CodeNoSigner, &engine.Redrive{Tenant: tenant, RunID: r.ID, Resign: true})
 		w.signWith("a")
 		w.refuse(perdure.CodeSignatureInvalid, &engine.Redrive{Tenant: tenant, RunID: r.ID})
@@ -229,6 +243,7 @@ var signedScenarios = []Scenario{
 		w.do(&engine.Retry{Tenant: tenant, RunID: r.ID})
 		redriven := &engine.Redrive{Tenant: tenant, RunID: r.ID}
 		w.do(redriven)
-		w.check(redriven.Created && redriven.Run.Signature.IsZero(), "it is made, and bears no signature: %+v", redriven.Run)
+		w.check(redriven.Created && redriven.Run.Signature.IsZero(), "it is made, and bears no signature: %+v",
+			redriven.Run)
 	}},
 }

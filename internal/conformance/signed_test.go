@@ -64,7 +64,7 @@ func (w *World) victim(f flip) victim {
 	kid := w.get(v.id).Run
 	name, value := f(w, &kid)
 	v.value = value
-	w.do(breakIt{"UPDATE runs SET " + name + "=? WHERE id=?", []any{value, string(v.id)}})
+	w.do(corrupt{"UPDATE runs SET " + name + "=? WHERE id=?", []any{value, string(v.id)}})
 	return v
 }
 
@@ -89,7 +89,7 @@ func TestEndedSignedRunIsNotReplayed(t *testing.T) {
 		}
 		replayed := map[string]perdure.RunID{", finished_at=0, started_at=0, result=''": one.ID, "": two.ID}
 		for change, id := range replayed {
-			w.do(breakIt{"UPDATE runs SET state='queued', ready=1, alarm_at=deadline_at, worker='', lease_until=0" + change + " WHERE id=?", []any{string(id)}})
+			w.do(corrupt{"UPDATE runs SET state='queued', ready=1, alarm_at=deadline_at, worker='', lease_until=0" + change + " WHERE id=?", []any{string(id)}})
 		}
 		waiting := w.task()
 		later, grants := handedOver(t, at)
@@ -159,7 +159,7 @@ func TestAChangedRequirementHidesNothing(t *testing.T) {
 		w.requireSignatures(true)
 		changed := w.victim(column("input", func(r *perdure.Run) any { return strings.Replace(string(r.Input), "1", "0", 1) }))
 		robbed := w.victim(inSignature(func(s *perdure.Signature) { *s = perdure.Signature{} }))
-		w.do(breakIt{"UPDATE tenants SET require_signatures=0", nil})
+		w.do(corrupt{"UPDATE tenants SET require_signatures=0", nil})
 		later := node(t, at)
 		later.Demanded = []perdure.TenantID{tenant}
 		later.signWith("a")
@@ -169,7 +169,7 @@ func TestAChangedRequirementHidesNothing(t *testing.T) {
 		later.unsigned(changed.id)
 		later.unsigned(robbed.id)
 		other := w.task()
-		w.do(breakIt{"UPDATE runs SET input=? WHERE id=?", []any{`{"n":2}`, string(other.ID)}})
+		w.do(corrupt{"UPDATE runs SET input=? WHERE id=?", []any{`{"n":2}`, string(other.ID)}})
 		last, grants := handedOver(t, at)
 		if len(grants) != 0 {
 			t.Errorf("handed over: %+v", grants)
@@ -223,7 +223,7 @@ func TestSignatureFail(t *testing.T) {
 			ids = append(ids, w.task().ID)
 		}
 		for _, id := range ids {
-			w.do(breakIt{"UPDATE runs SET input=? WHERE id=?", []any{`{"n":2}`, string(id)}})
+			w.do(corrupt{"UPDATE runs SET input=? WHERE id=?", []any{`{"n":2}`, string(id)}})
 		}
 		good := w.task()
 		other := node(t, at)
@@ -260,8 +260,8 @@ func TestALargeInputIsCoveredToo(t *testing.T) {
 		if !ok {
 			t.Fatal("it is kept as it is")
 		}
-		w.do(breakIt{"UPDATE blobs SET content=? WHERE hash=?", []any{string(big("w")), hash}})
-		w.do(breakIt{"UPDATE runs SET input=? WHERE id=?", []any{string(another.Input), string(swapped.ID)}})
+		w.do(corrupt{"UPDATE blobs SET content=? WHERE hash=?", []any{string(big("w")), hash}})
+		w.do(corrupt{"UPDATE runs SET input=? WHERE id=?", []any{string(another.Input), string(swapped.ID)}})
 		other := node(t, at)
 		other.signWith("a")
 		got := other.poll("w1", 10)
@@ -286,7 +286,7 @@ func TestAContinuationOfAChangedRunIsNotExecuted(t *testing.T) {
 		p := w.submit(perdure.Submission{Kind: "parent", ThreadID: w.thread()})
 		w.commit(w.takeKind("parent"), perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}},
 			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), ContinueOn: []string{"k"}}})
-		w.do(breakIt{"UPDATE runs SET kind='rm' WHERE id=?", []any{string(p.ID)}})
+		w.do(corrupt{"UPDATE runs SET kind='rm' WHERE id=?", []any{string(p.ID)}})
 		other := node(t, at)
 		other.signWith("a")
 		other.complete(other.takeKind("kid"), `1`)

@@ -48,7 +48,7 @@ func TestTwoNodesSweepOnce(t *testing.T) {
 	}
 }
 
-// asked tells of the queries that a node makes.
+// askApproval tells of the queries that a node makes.
 type asked struct {
 	store.Session
 	tell func(query string)
@@ -101,7 +101,7 @@ func TestACommitThatIsTakenMeanwhileIsAnsweredAsTheFirstTime(t *testing.T) {
 		b := node(t, at)
 		b.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
 		g := b.take("w")
-		here := b.say(g, perdure.Commit{ID: "same", Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}},
+		here := b.commitOf(g, perdure.Commit{ID: "same", Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}},
 			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"kid#1"}, Timeout: perdure.Never}), Outcome: suspend})
 		there := &engine.Commit{Tenant: tenant, Worker: "w", Commit: here.Commit}
 		looked := 0

@@ -41,7 +41,8 @@ var threadScenarios = []Scenario{
 		w.Now = w.Now.Add(time.Second)
 		chat := w.thread()
 		w.Now = w.Now.Add(time.Second)
-		r := w.submit(perdure.Submission{Kind: "chat", ThreadID: chat, Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"where is\n Oslo?"`)}}})
+		r := w.submit(perdure.Submission{Kind: "chat", ThreadID: chat,
+			Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"where is\n Oslo?"`)}}})
 		list := func() (out []string) {
 			w.view(func(v *store.View) error {
 				page, _, err := v.Threads.Page(tenant, store.Page{Limit: 10})
@@ -50,7 +51,8 @@ var threadScenarios = []Scenario{
 					w.check(err == nil, "live runs: %v", err)
 					last, err := v.Threads.LastMessages(tenant, []perdure.ThreadID{th.ID})
 					w.check(err == nil, "last messages: %v", err)
-					out = append(out, fmt.Sprintf("%s: %s: %s %s", th.Title, last[th.ID].Role, last[th.ID].Text, live[th.Active].State))
+					out = append(out, fmt.Sprintf("%s: %s: %s %s", th.Title, last[th.ID].Role, last[th.ID].Text,
+						live[th.Active].State))
 				}
 				return err
 			})
@@ -59,13 +61,16 @@ var threadScenarios = []Scenario{
 		want := []string{"where is Oslo?: user: where is Oslo? queued", "named: :  "}
 		w.check(slices.Equal(list(), want), "threads: %q, want %q", list(), want)
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: named.Thread.ID, Message: perdure.Message{Role: "user", Content: big("said")}})
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: named.Thread.ID,
+			Message: perdure.Message{Role: "user", Content: big("said")}})
 		w.check(strings.HasPrefix(list()[0], "named: user: "+canary), "threads: %q, want the named one first", list())
 		w.Now = w.Now.Add(time.Second)
 		g := w.take("w1")
 		w.check(g.Run.ID == r.ID, "leased %s, want %s", g.Run.ID, r.ID)
-		w.commit(g, perdure.Commit{Messages: []perdure.Message{{Role: "assistant", Content: json.RawMessage(`[{"type":"text","text":"north"}]`)}}, Outcome: done(`1`)})
-		w.check(list()[0] == "where is Oslo?: assistant: north ", "threads: %q, want the one whose run has ended first", list())
+		w.commit(g, perdure.Commit{Messages: []perdure.Message{{Role: "assistant",
+			Content: json.RawMessage(`[{"type":"text","text":"north"}]`)}}, Outcome: done(`1`)})
+		w.check(list()[0] == "where is Oslo?: assistant: north ",
+			"threads: %q, want the one whose run has ended first", list())
 		w.do(&engine.DeleteThread{Tenant: tenant, ThreadID: chat})
 		w.check(len(list()) == 1, "threads: %q, want the named one", list())
 	}},
@@ -77,23 +82,27 @@ var threadScenarios = []Scenario{
 		b := w.on(th, perdure.Submission{Messages: user("two")})
 		g := w.poll("w1", 10)
 		w.check(len(g) == 1 && g[0].Run.ID == a.ID, "the first alone")
-		w.check(len(w.messages(th)) == 1, "a waiting run's messages are appended when it becomes active: %v", w.texts(th))
+		w.check(len(w.messages(th)) == 1, "a waiting run's messages are appended when it becomes active: %v",
+			w.texts(th))
 		w.commit(g[0], perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.check(len(w.poll("w1", 10)) == 0, "a suspended run holds its thread")
 		w.do(&engine.Signal{Tenant: tenant, RunID: a.ID, Name: "start_task"})
 		g = w.poll("w1", 10)
-		w.commit(g[0], perdure.Commit{Messages: []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"answer"`)}}, Outcome: done(`1`)})
+		w.commit(g[0], perdure.Commit{Messages: []perdure.Message{{Role: "assistant",
+			Content: json.RawMessage(`"answer"`)}}, Outcome: done(`1`)})
 		g = w.poll("w1", 10)
 		w.check(len(g) == 1 && g[0].Run.ID == b.ID, "then the second")
 		got := w.texts(th)
-		w.check(len(got) == 3 && got[0] == `user "one"` && got[1] == `assistant "answer"` && got[2] == `user "two"`, "%v", got)
+		w.check(len(got) == 3 && got[0] == `user "one"` && got[1] == `assistant "answer"` &&
+			got[2] == `user "two"`, "%v", got)
 	}},
 	{"reject and interrupt", func(w *World) {
 		th := w.thread()
 		a := w.on(th, perdure.Submission{})
 		w.Now = w.Now.Add(time.Second)
 		waiting := w.on(th, perdure.Submission{})
-		w.refuse(perdure.CodeThreadBusy, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "chat", ThreadID: th, MultitaskStrategy: "reject"}})
+		w.refuse(perdure.CodeThreadBusy, &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "chat", ThreadID: th, MultitaskStrategy: "reject"}})
 		g := w.take("w1")
 		w.Now = w.Now.Add(time.Second)
 		c := w.on(th, perdure.Submission{MultitaskStrategy: "interrupt", Messages: user("stop")})
@@ -150,7 +159,8 @@ var threadScenarios = []Scenario{
 		w.cancel(c.ID)
 		got := w.texts(th)
 		w.check(len(got) == 3 && got[0] == `assistant "This run ran out of time: the run was not done by its deadline"` &&
-			got[1] == `assistant "This run failed: it broke"` && got[2] == `assistant "This run was cancelled: not needed"`, "%v", got)
+			got[1] == `assistant "This run failed: it broke"` &&
+			got[2] == `assistant "This run was cancelled: not needed"`, "%v", got)
 		last := w.lines(r.ID)
 		w.check(last[len(last)-1].Type == "run:timed_out", "and the log ends with the end: %v", w.types(r.ID))
 	}},
@@ -158,20 +168,24 @@ var threadScenarios = []Scenario{
 		th := w.thread()
 		w.on(th, perdure.Submission{})
 		g := w.take("w1")
-		w.refuse(perdure.CodeThreadBusy, w.say(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", ThreadID: th}}}))
+		w.refuse(perdure.CodeThreadBusy, w.commitOf(g,
+			perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", ThreadID: th}}}))
 		other := w.thread()
 		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", ThreadID: other}}})
 		k := w.takeKind("kid")
 		w.check(k.Run.ID == ans.Children[0].RunID, "another thread is fine")
-		w.refuse(perdure.CodeThreadBusy, w.say(k, perdure.Commit{Children: []perdure.Spawn{{Key: "b", Kind: "kid", ThreadID: th}}}))
+		w.refuse(perdure.CodeThreadBusy, w.commitOf(k,
+			perdure.Commit{Children: []perdure.Spawn{{Key: "b", Kind: "kid", ThreadID: th}}}))
 	}},
 	{"messages belong to runs on threads, and threads to tenants", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Messages: user("hi")}))
-		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "chat", ThreadID: "no-such-thread"}})
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Messages: user("hi")}))
+		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "chat", ThreadID: "no-such-thread"}})
 		th := w.thread()
-		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "chat", ThreadID: th}})
+		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: "other",
+			Submission: perdure.Submission{Kind: "chat", ThreadID: th}})
 		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: "other", ThreadID: th, Message: user("x")[0]})
 		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0]})
 		w.check(len(w.messages(th)) == 1, "appended")
@@ -191,7 +205,8 @@ var threadScenarios = []Scenario{
 		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
 		w.check(w.get(r.ID).Status() == "running", "re-attached")
 		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "detached"})
-		w.check(len(w.messages(th)) == 1 && w.get(r.ID).Status() == "deferred", "the first deferral alone tells the thread")
+		w.check(len(w.messages(th)) == 1 && w.get(r.ID).Status() == "deferred",
+			"the first deferral alone tells the thread")
 		w.complete(g, `1`)
 		w.check(w.get(r.ID).Status() == "completed", "it ends as it would have")
 		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
@@ -232,7 +247,8 @@ var threadScenarios = []Scenario{
 			w.pass(10 * time.Second)
 			op := &engine.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
 			w.do(op)
-			w.check(slices.Equal(op.Lost, []perdure.RunID{ids[0], ids[4]}), "one was let go, and one never waited for: %v", op.Lost)
+			w.check(slices.Equal(op.Lost, []perdure.RunID{ids[0], ids[4]}),
+				"one was let go, and one never waited for: %v", op.Lost)
 		}
 		for i, id := range ids {
 			w.check((w.get(id).Status() == "deferred") == (i == 0), "run %d is %s", i, w.get(id).Status())
@@ -242,6 +258,7 @@ var threadScenarios = []Scenario{
 		w.pass(31 * time.Second)
 		op := &engine.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
 		w.do(op)
-		w.check(len(op.Lost) == 5 && w.get(ids[1]).Status() == "deferred", "what has expired is not renewed: %v", op.Lost)
+		w.check(len(op.Lost) == 5 && w.get(ids[1]).Status() == "deferred",
+			"what has expired is not renewed: %v", op.Lost)
 	}},
 }

@@ -113,7 +113,7 @@ func trapReap(w *World) trap {
 	h := w.household(perdure.Spawn{Timeout: perdure.Duration(time.Hour)})
 	g := w.busy()
 	// It is the net under the lease: only a lease that was lost from the row leaves something to it.
-	w.do(breakIt{"UPDATE runs SET lease_until=0, version=version+1 WHERE id=?", []any{string(h.run)}})
+	w.do(corrupt{"UPDATE runs SET lease_until=0, version=version+1 WHERE id=?", []any{string(h.run)}})
 	return trap{run: h.run, due: w.get(h.run).SeenAt.Add(30 * time.Minute), then: func() {
 		w.contract(h, g.Run.Epoch, perdure.Failed, perdure.CodeReaped, false)
 		w.late(g)
@@ -217,7 +217,7 @@ func trapInbox(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 	g := w.take("w1")
-	w.do(breakIt{"UPDATE inbox SET epoch=77 WHERE run_id=?", []any{string(r.ID)}})
+	w.do(corrupt{"UPDATE inbox SET epoch=77 WHERE run_id=?", []any{string(r.ID)}})
 	return trap{run: r.ID, due: w.Now.Add(time.Minute), alive: w.beats(g), then: func() {
 		i := w.items(r.ID)[0]
 		w.check(i.Status == perdure.ItemPending && i.Epoch == 0, "%+v", i)
@@ -232,7 +232,7 @@ func trapPending(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 	w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
-	w.do(breakIt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}}) // it should have satisfied the wait
+	w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}}) // it should have satisfied the wait
 	return trap{run: r.ID, due: w.Now.Add(10 * time.Second), then: func() {
 		w.state(r.ID, perdure.Queued)
 	}, more: func() {
@@ -252,7 +252,7 @@ func trapReplay(w *World) trap {
 	w.sweep() // the patrol has just been by
 	p, _ := w.family(2, perdure.ModeAll)
 	w.complete(w.takeKind("kid"), `1`)
-	w.do(breakIt{"UPDATE waits SET ended=0, ok=0 WHERE run_id=?", []any{string(p.ID)}})
+	w.do(corrupt{"UPDATE waits SET ended=0, ok=0 WHERE run_id=?", []any{string(p.ID)}})
 	w.complete(w.takeKind("kid"), `1`)
 	w.state(p.ID, perdure.Suspended)
 	return trap{run: p.ID, due: w.Now.Add(5 * time.Second), then: func() {
@@ -263,19 +263,19 @@ func trapReplay(w *World) trap {
 		// A child whose parent ended without asking it to stop.
 		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "x", Kind: "kid", Timeout: perdure.Duration(20 * time.Minute)}}})
 		k := w.takeKind("kid")
-		w.do(breakIt{"UPDATE runs SET parent_id='', version=version+1 WHERE id=?", []any{string(k.Run.ID)}})
+		w.do(corrupt{"UPDATE runs SET parent_id='', version=version+1 WHERE id=?", []any{string(k.Run.ID)}})
 		w.complete(g, `1`)
-		w.do(breakIt{"UPDATE runs SET parent_id=?, version=version+1 WHERE id=?", []any{string(p.ID), string(k.Run.ID)}})
+		w.do(corrupt{"UPDATE runs SET parent_id=?, version=version+1 WHERE id=?", []any{string(p.ID), string(k.Run.ID)}})
 		w.check(w.get(ans.Children[0].RunID).Cancel.RequestedAt == 0, "missed")
 		w.pass(5 * time.Second)
 		w.check(w.get(ans.Children[0].RunID).Cancel.RequestedAt != 0, "asked to stop")
 		// A chord whose condition holds.
 		orig, _ := w.chord(w.thread(), 1)
 		k = w.takeKind("kid")
-		w.do(breakIt{"DELETE FROM members WHERE run_id=?", []any{string(k.Run.ID)}})
+		w.do(corrupt{"DELETE FROM members WHERE run_id=?", []any{string(k.Run.ID)}})
 		w.complete(k, `1`)
 		w.check(w.get(orig.ID).ContinuedBy == "", "missed")
-		w.do(breakIt{"INSERT INTO members (tenant,run_id,gathering_id) VALUES (?,?,?)", []any{string(tenant), string(k.Run.ID), string(orig.ID)}})
+		w.do(corrupt{"INSERT INTO members (tenant,run_id,gathering_id) VALUES (?,?,?)", []any{string(tenant), string(k.Run.ID), string(orig.ID)}})
 		w.pass(5 * time.Second)
 		w.check(w.get(orig.ID).ContinuedBy != "", "continued")
 	}}
@@ -287,7 +287,7 @@ func trapOrphans(w *World) trap {
 	w.do(op)
 	w.beat(op.Grants[0])
 	w.sweep() // the patrol has just been by
-	w.do(breakIt{"DELETE FROM queues WHERE name='doomed'", nil})
+	w.do(corrupt{"DELETE FROM queues WHERE name='doomed'", nil})
 	return trap{run: h.run, due: w.Now.Add(5 * time.Second), then: func() {
 		w.contract(h, op.Grants[0].Run.Epoch, perdure.Failed, perdure.CodeOrphaned, false)
 		w.late(op.Grants[0])
@@ -298,7 +298,7 @@ func trapDamaged(w *World) trap {
 	h := w.household(perdure.Spawn{})
 	g := w.takeKind("kid")
 	w.sweep() // the patrol has just been by
-	w.do(breakIt{"UPDATE runs SET rest='{', version=version+1 WHERE id=?", []any{string(h.run)}})
+	w.do(corrupt{"UPDATE runs SET rest='{', version=version+1 WHERE id=?", []any{string(h.run)}})
 	return trap{run: h.run, due: w.Now.Add(5 * time.Second), then: func() {
 		w.contract(h, g.Run.Epoch, perdure.Failed, perdure.CodeDamaged, true)
 	}}

@@ -55,7 +55,7 @@ var triggers = []Scenario{
 		p, _ := w.family(1, perdure.ModeAll)
 		w.sweep()
 		w.complete(w.takeKind("kid"), `"kept"`)
-		w.away(20 * time.Minute)
+		w.offline(20 * time.Minute)
 		w.sweep()
 		w.state(p.ID, perdure.Queued)
 		g := w.takeKind("parent")
@@ -149,7 +149,7 @@ var triggers = []Scenario{
 		w.signWith("a")
 		w.requireSignatures(true)
 		h := w.household(perdure.Spawn{Input: []byte(`{"pay":10}`)})
-		w.do(breakIt{`UPDATE runs SET input='{"pay":1000}', version=version+1 WHERE id=?`, []any{string(h.run)}})
+		w.do(corrupt{`UPDATE runs SET input='{"pay":1000}', version=version+1 WHERE id=?`, []any{string(h.run)}})
 		op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"kid"}, Slots: 1}
 		w.do(op)
 		w.check(len(op.Grants) == 0, "nothing is executed: %+v", op.Grants)
@@ -167,7 +167,7 @@ var triggers = []Scenario{
 		}
 		healthy := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		w.sweep()
-		w.do(breakIt{"DELETE FROM queues WHERE name='doomed'", nil})
+		w.do(corrupt{"DELETE FROM queues WHERE name='doomed'", nil})
 		w.pass(20 * time.Second)
 		for _, op := range ops {
 			w.ended(op.(*engine.Submit).Run.ID, perdure.Failed, perdure.CodeOrphaned)

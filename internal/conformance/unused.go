@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// workers gives the ids of the workers that are listed.
+// workers gives the ids of the listed workers.
 func (w *World) workers() (out []string) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
@@ -23,22 +23,23 @@ func (w *World) workers() (out []string) {
 	return out
 }
 
-// hasWebhook tells whether the store has a row of a webhook.
+// hasWebhook tells whether the store has a webhook's row.
 func (w *World) hasWebhook(id perdure.WebhookID) (ok bool) {
 	w.t.Helper()
 	w.view(func(v *store.View) (err error) { _, ok, err = v.Webhooks.Get(tenant, id); return err })
 	return ok
 }
 
-// withWebhook submits a run with a webhook, and gives the webhook's id and its secret if it is new.
+// withWebhook submits a run with a webhook. It gives the webhook's id, and its secret if it is new.
 func (w *World) withWebhook(url string, timeout time.Duration) (run perdure.Run, id perdure.WebhookID, secret string) {
 	w.t.Helper()
-	op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Webhook: url, Timeout: perdure.Duration(timeout)}}
+	op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent,
+		Webhook: url, Timeout: perdure.Duration(timeout)}}
 	w.do(op)
 	return op.Run, perdure.WebhookID(op.Run.Options.Webhook), op.WebhookSecret
 }
 
-// leave lets time go by, looks, and has the retention go through everything once.
+// leave advances the clock, sweeps, and runs retention once.
 func (w *World) leave(d time.Duration) {
 	w.t.Helper()
 	w.Now = w.Now.Add(d)
@@ -63,15 +64,18 @@ var unusedScenarios = []Scenario{
 		w.poll("stays", 1)
 		w.Now = w.Now.Add(2 * time.Second)
 		steps := w.retire()
-		w.check(slices.Equal(w.workers(), []string{"stays"}), "%d workers after their time, want the one that polled", len(w.workers()))
+		w.check(slices.Equal(w.workers(), []string{"stays"}),
+			"%d workers after their time, want the one that polled", len(w.workers()))
 		w.check(steps > 1, "600 workers went in %d step, want several: a step is bounded", steps)
 		w.poll("gone-001", 1)
-		w.check(slices.Equal(w.workers(), []string{"gone-001", "stays"}), "workers after one came back = %q", w.workers())
+		w.check(slices.Equal(w.workers(), []string{"gone-001", "stays"}), "workers after one came back = %q",
+			w.workers())
 	}},
 	{"a revoked or expired key is listed for a while", func(w *World) {
 		p := w.E.Policy()
 		make := func(name string, ttl time.Duration) *engine.CreateKey {
-			op := &engine.CreateKey{Tenant: tenant, Name: name, Scopes: []perdure.Scope{perdure.ScopeRead}, TTL: perdure.Duration(ttl)}
+			op := &engine.CreateKey{Tenant: tenant, Name: name, Scopes: []perdure.Scope{perdure.ScopeRead},
+				TTL: perdure.Duration(ttl)}
 			w.do(op)
 			return op
 		}
@@ -105,7 +109,7 @@ var unusedScenarios = []Scenario{
 	{"a deleted webhook stays as long as its deliveries do", func(w *World) {
 		p := w.E.Policy()
 		hook, _ := w.hook("")
-		n := w.ending(hook.ID)
+		n := w.endedRun(hook.ID)
 		stays, _ := w.hook("")
 		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		// An open group keeps the run, and its deliveries with it.
@@ -133,14 +137,14 @@ var unusedScenarios = []Scenario{
 		w.check(w.hasWebhook(id), "it went while a run that came with it lives")
 		w.leave(2 * time.Hour)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-		w.check(w.told(r.ID, id) != "", "its end is not told")
-		for _, o := range w.taken(id, 10) {
+		w.check(w.lineTypes(r.ID, id) != "", "its end is not told")
+		for _, o := range w.takeDue(id, 10) {
 			w.answer(o, 200, 0)
 		}
 		retry := &engine.Retry{Tenant: tenant, RunID: r.ID} // a retry needs it as well
 		w.do(retry)
 		w.do(&engine.Cancel{Tenant: tenant, RunID: retry.Run.ID})
-		for _, o := range w.taken(id, 10) {
+		for _, o := range w.takeDue(id, 10) {
 			w.answer(o, 200, 0)
 		}
 		w.leave(p.Retention + 2*time.Hour)
@@ -148,7 +152,7 @@ var unusedScenarios = []Scenario{
 		w.check(!w.exists(r.ID) && !w.exists(retry.Run.ID), "the runs are still there")
 		w.check(w.hasWebhook(id), "it went before the deadline of the retry")
 		w.leave(long + 2*time.Hour)
-		w.check(!w.hasWebhook(id), "it is still there: %+v", w.traces(string(id), "watchdog_log"))
+		w.check(!w.hasWebhook(id), "it is still there: %+v", w.rowsAbout(string(id), "watchdog_log"))
 	}},
 	{"a webhook of runs that was removed comes back with another secret", func(w *World) {
 		p := w.E.Policy()
@@ -159,7 +163,8 @@ var unusedScenarios = []Scenario{
 		w.leave(time.Second)
 		w.check(!w.hasWebhook(id), "it is still there")
 		_, back, second := w.withWebhook(sink, time.Minute)
-		w.check(back == id && second != "" && second != first, "webhook %s with secret %q, want %s with another one than %q", back, second, id, first)
+		w.check(back == id && second != "" && second != first,
+			"webhook %s with secret %q, want %s with another one than %q", back, second, id, first)
 	}},
 	{"a webhook of runs that somebody disabled is not forgotten", func(w *World) {
 		p := w.E.Policy()

@@ -11,7 +11,8 @@ import (
 
 func wait(spec perdure.WaitSpec) []perdure.WaitSpec { return []perdure.WaitSpec{spec} }
 
-var forGo = perdure.WaitSpec{ID: "go", Type: perdure.WaitSignal, Name: "start_task", Timeout: perdure.Duration(5 * time.Minute)}
+var forGo = perdure.WaitSpec{ID: "go", Type: perdure.WaitSignal, Name: "start_task",
+	Timeout: perdure.Duration(5 * time.Minute)}
 
 var waitScenarios = []Scenario{
 	{"a signal before, during and after anybody waits for it", func(w *World) {
@@ -22,7 +23,8 @@ var waitScenarios = []Scenario{
 		ans := w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "already satisfied: queued in that commit, got %s", ans.State)
 		g = w.take("w1")
-		w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "go" && string(g.Inbox[0].Data) == `"early"`, "the item bears the wait: %+v", g.Inbox)
+		w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "go" && string(g.Inbox[0].Data) == `"early"`,
+			"the item bears the wait: %+v", g.Inbox)
 		w.check(g.Run.Attempt == 1, "a resume costs no attempt")
 		// During.
 		two := forGo
@@ -45,10 +47,12 @@ var waitScenarios = []Scenario{
 		for range 3 {
 			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`1`), Key: "k1"})
 		}
-		w.refuse(perdure.CodeReused, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`2`), Key: "k1"})
+		w.refuse(perdure.CodeReused, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s",
+			Data: json.RawMessage(`2`), Key: "k1"})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`2`)})
 		for i, want := range []string{"1", "2"} {
-			ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint("w", i), Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend})
+			ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint("w", i),
+				Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend})
 			w.check(ans.State == perdure.Queued, "there is one more")
 			g = w.take("w1")
 			for _, item := range g.Inbox {
@@ -57,7 +61,8 @@ var waitScenarios = []Scenario{
 				}
 			}
 		}
-		ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w2", Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend})
+		ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w2", Type: perdure.WaitSignal,
+			Name: "s"}), Outcome: suspend})
 		w.check(ans.State == perdure.Suspended, "each was taken once")
 	}},
 	{"a wait that nobody answers", func(w *World) {
@@ -69,7 +74,8 @@ var waitScenarios = []Scenario{
 		w.pass(2 * time.Second)
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
-		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemTimeout && g.Inbox[0].WaitID == "go", "a report: %+v", g.Inbox)
+		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemTimeout && g.Inbox[0].WaitID == "go",
+			"a report: %+v", g.Inbox)
 		// A signal that comes now is kept for a later wait.
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
 		w.commit(g, perdure.Commit{Outcome: failed("wait_timeout")})
@@ -78,11 +84,13 @@ var waitScenarios = []Scenario{
 	{"waits without a timeout, and without end", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"}}, Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"}},
+			Outcome: suspend})
 		w.pass(601 * time.Second)
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}, Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "b", Type: perdure.WaitSignal, Name: "b",
+			Timeout: perdure.Never}}, Outcome: suspend})
 		w.pass(2 * time.Hour)
 		w.state(r.ID, perdure.Suspended)
 		w.Now = r.DeadlineAt
@@ -92,7 +100,8 @@ var waitScenarios = []Scenario{
 	{"a timer", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "nap", Type: perdure.WaitTimer, Timeout: perdure.Duration(90 * time.Second)}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "nap", Type: perdure.WaitTimer,
+			Timeout: perdure.Duration(90 * time.Second)}), Outcome: suspend})
 		w.pass(89 * time.Second)
 		w.state(r.ID, perdure.Suspended)
 		w.pass(2 * time.Second)
@@ -102,7 +111,8 @@ var waitScenarios = []Scenario{
 	{"a callback answers one wait, once", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		ans := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "pay", Type: perdure.WaitCallback}, {ID: "ship", Type: perdure.WaitCallback}}, Outcome: suspend})
+		ans := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "pay", Type: perdure.WaitCallback},
+			{ID: "ship", Type: perdure.WaitCallback}}, Outcome: suspend})
 		token := ans.Callbacks[0].Token
 		flipped := []byte(token)
 		flipped[len(flipped)-3] ^= 1
@@ -121,24 +131,27 @@ var waitScenarios = []Scenario{
 		for range 2 { // after its wait: refused, kept in the log once
 			op := &engine.Callback{Token: ans.Callbacks[1].Token, Result: json.RawMessage(`1`)}
 			err := w.E.Step(w.Now, op)[0]
-			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || op.Refused != nil && op.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, op.Refused)
+			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || op.Refused != nil &&
+				op.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, op.Refused)
 		}
 		w.check(w.count(r.ID, "wait:closed") == 1, "kept once: %v", w.types(r.ID))
 	}},
 	{"suspend without an open wait", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeNothingToWaitFor, w.say(g, perdure.Commit{Outcome: suspend}))
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Outcome: &perdure.Outcome{Type: "suspend", Waits: []string{"nope"}}}))
+		w.refuse(perdure.CodeNothingToWaitFor, w.commitOf(g, perdure.Commit{Outcome: suspend}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Outcome: &perdure.Outcome{Type: "suspend",
+			Waits: []string{"nope"}}}))
 		w.commit(g, perdure.Commit{Waits: wait(forGo)})
 		w.commit(g, perdure.Commit{Close: []string{"go"}})
-		w.refuse(perdure.CodeNothingToWaitFor, w.say(g, perdure.Commit{Outcome: suspend}))
+		w.refuse(perdure.CodeNothingToWaitFor, w.commitOf(g, perdure.Commit{Outcome: suspend}))
 	}},
 	{"only the named waits queue the run", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{
-			{ID: "a", Type: perdure.WaitSignal, Name: "a"}, {ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Duration(time.Minute)}},
+			{ID: "a", Type: perdure.WaitSignal, Name: "a"}, {ID: "b", Type: perdure.WaitSignal, Name: "b",
+				Timeout: perdure.Duration(time.Minute)}},
 			Outcome: &perdure.Outcome{Type: "suspend", Waits: []string{"a"}}})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "b"})
 		w.state(r.ID, perdure.Suspended)
@@ -152,7 +165,8 @@ var waitScenarios = []Scenario{
 	{"what ended a wait while the run was running is not slept through", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"}, {ID: "b", Type: perdure.WaitSignal, Name: "b"}}})
+		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"},
+			{ID: "b", Type: perdure.WaitSignal, Name: "b"}}})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		w.state(r.ID, perdure.Running)
 		ans := w.commit(g, perdure.Commit{Outcome: suspend})
@@ -166,7 +180,8 @@ var waitScenarios = []Scenario{
 	{"a timeout that passed while the run was running", func(w *World) {
 		w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "nap", Type: perdure.WaitTimer, Timeout: perdure.Duration(10 * time.Second)})})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "nap", Type: perdure.WaitTimer,
+			Timeout: perdure.Duration(10 * time.Second)})})
 		w.pass(20 * time.Second)
 		ans := w.commit(g, perdure.Commit{Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "%s", ans.State)
@@ -175,7 +190,7 @@ var waitScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
-		w.refuse(perdure.CodeWrongState, w.say(g, perdure.Commit{Outcome: done(`1`)}))
+		w.refuse(perdure.CodeWrongState, w.commitOf(g, perdure.Commit{Outcome: done(`1`)}))
 		w.check(len(w.lates(g.Run.ID)) == 0, "and nothing is late about it")
 	}},
 	{"items that were not acknowledged come back with the next lease", func(w *World) {
@@ -187,7 +202,7 @@ var waitScenarios = []Scenario{
 		w.do(in)
 		w.check(len(in.Page) == 2, "%+v", in.Page)
 		w.commit(g, perdure.Commit{Ack: []int64{1}})
-		w.refuse(perdure.CodeInvalid, w.say(g, perdure.Commit{Ack: []int64{7}}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Ack: []int64{7}}))
 		w.pass(75 * time.Second)
 		g = w.take("w2")
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].Seq == 2, "the second one alone: %+v", g.Inbox)
@@ -210,14 +225,16 @@ var waitScenarios = []Scenario{
 		w.check(w.count(g.Run.ID, "wait:opened") == before, "a replay opens it again for nothing")
 		other := forGo
 		other.Name = "another"
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Waits: wait(other)}))
+		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(other)}))
 	}},
 	{"a step is recorded once, with one value", func(w *World) {
 		w.task()
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}}})
-		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)}, {Key: "b", Value: json.RawMessage(`2`)}}})
-		w.refuse(perdure.CodeNondeterminism, w.say(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`3`)}}}))
+		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`1`)},
+			{Key: "b", Value: json.RawMessage(`2`)}}})
+		w.refuse(perdure.CodeNondeterminism,
+			w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: json.RawMessage(`3`)}}}))
 		w.check(w.get(g.Run.ID).JournalSeq == 2, "two entries")
 	}},
 }

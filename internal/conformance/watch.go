@@ -10,20 +10,20 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// breakIt changes the store behind the engine's back, to see the net catch what can't happen.
-type breakIt struct {
+// corrupt changes the store directly, to test that the watchdog repairs what the engine never does.
+type corrupt struct {
 	text string
 	args []any
 }
 
-func (breakIt) Needs() []store.Ref { return nil }
+func (corrupt) Needs() []store.Ref { return nil }
 
-func (b breakIt) Do(tx *engine.Tx) error {
+func (b corrupt) Do(tx *engine.Tx) error {
 	tx.DB.Stage(b.text, b.args...)
 	return nil
 }
 
-// acted counts what a rule did.
+// acted counts the actions of a rule.
 func (w *World) acted(rule string) (n int) {
 	for _, a := range w.Acted {
 		if a.Rule == rule {
@@ -38,7 +38,7 @@ var watchdogScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
-		w.do(breakIt{"UPDATE inbox SET status='processing', epoch=77 WHERE run_id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE inbox SET status='processing', epoch=77 WHERE run_id=?", []any{string(r.ID)}})
 		w.pass(15 * time.Second)
 		w.check(w.acted("W1") == 1, "%v", w.Acted)
 		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
@@ -48,7 +48,7 @@ var watchdogScenarios = []Scenario{
 	{"W3: a join whose count is wrong, and a chord", func(w *World) {
 		p, _ := w.family(2, perdure.ModeAll)
 		w.complete(w.takeKind("kid"), `1`)
-		w.do(breakIt{"UPDATE waits SET ended=0, ok=0 WHERE run_id=?", []any{string(p.ID)}})
+		w.do(corrupt{"UPDATE waits SET ended=0, ok=0 WHERE run_id=?", []any{string(p.ID)}})
 		w.complete(w.takeKind("kid"), `1`)
 		w.state(p.ID, perdure.Suspended)
 		w.pass(12 * time.Second)
@@ -57,7 +57,7 @@ var watchdogScenarios = []Scenario{
 
 		orig, _ := w.chord(w.thread(), 2)
 		w.complete(w.takeKind("kid"), `1`)
-		w.do(breakIt{"UPDATE gatherings SET ended=0 WHERE id=?", []any{string(orig.ID)}})
+		w.do(corrupt{"UPDATE gatherings SET ended=0 WHERE id=?", []any{string(orig.ID)}})
 		w.complete(w.takeKind("kid"), `1`)
 		w.check(w.get(orig.ID).ContinuedBy == "", "missed")
 		w.pass(12 * time.Second)
@@ -68,7 +68,7 @@ var watchdogScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
-		w.do(breakIt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 		w.pass(11 * time.Second)
 		w.state(r.ID, perdure.Queued)
 		w.check(w.acted("W9") == 1, "%v", w.Acted)
@@ -78,8 +78,10 @@ var watchdogScenarios = []Scenario{
 		w.view(func(v *store.View) error {
 			items, err := v.Inbox.List(tenant, r.ID)
 			last := w.Acted[len(w.Acted)-1]
-			w.check(last.Name == "pending-wakeup" && last.Run == r.ID, "the last action is %+v, want the skipped item of run %s", last, r.ID)
-			w.check(items[0].Status == perdure.ItemSkipped && items[0].WatchdogError == "run_ended" && items[0].WatchdogAt == last.At,
+			w.check(last.Name == "pending-wakeup" && last.Run == r.ID,
+				"the last action is %+v, want the skipped item of run %s", last, r.ID)
+			w.check(items[0].Status == perdure.ItemSkipped && items[0].WatchdogError == "run_ended" &&
+				items[0].WatchdogAt == last.At,
 				"items %+v, want the first one skipped at %s", items, last.At)
 			return err
 		})
@@ -96,9 +98,9 @@ var watchdogScenarios = []Scenario{
 		th := w.thread()
 		thread := w.on(th, perdure.Submission{Kind: "chat"})
 		p, children := w.family(1, perdure.ModeAll)
-		w.do(breakIt{"DELETE FROM queues WHERE name='doomed'", nil})
-		w.do(breakIt{"DELETE FROM threads WHERE id=?", []any{string(th)}})
-		w.do(breakIt{"UPDATE waits SET targets=targets||'x' WHERE run_id=?", []any{string(p.ID)}})
+		w.do(corrupt{"DELETE FROM queues WHERE name='doomed'", nil})
+		w.do(corrupt{"DELETE FROM threads WHERE id=?", []any{string(th)}})
+		w.do(corrupt{"UPDATE waits SET targets=targets||'x' WHERE run_id=?", []any{string(p.ID)}})
 		w.pass(12 * time.Second)
 		w.ended(queue.ID, perdure.Failed, perdure.CodeOrphaned)
 		w.ended(thread.ID, perdure.Failed, perdure.CodeOrphaned)
@@ -106,7 +108,7 @@ var watchdogScenarios = []Scenario{
 		w.check(g.Inbox[0].Outcome == "orphaned", "%+v", g.Inbox)
 		w.state(children[0].RunID, perdure.Queued)
 		w.complete(g, `1`)
-		w.do(breakIt{"UPDATE waits SET targets='' WHERE run_id=?", []any{string(p.ID)}})
+		w.do(corrupt{"UPDATE waits SET targets='' WHERE run_id=?", []any{string(p.ID)}})
 	}},
 	{"W11 and W13: alerts, never a kill", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
@@ -118,7 +120,8 @@ var watchdogScenarios = []Scenario{
 		w.pass(20 * time.Second)
 		w.check(w.count(r.ID, "run:slow") == 2, "once per silence")
 		for range 70 { // twelve minutes of silent thinking kill nothing
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
+			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
 			w.pass(10 * time.Second)
 		}
 		w.check(w.count(r.ID, "run:slow") == 3, "no progress: %v", w.types(r.ID))
@@ -141,7 +144,8 @@ var watchdogScenarios = []Scenario{
 		const n = 700
 		ops := make([]engine.Op, n)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)}}
+			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+				Timeout: perdure.Duration(time.Hour)}}
 		}
 		w.E.Step(w.Now, ops...)
 		w.sweep()
@@ -149,7 +153,7 @@ var watchdogScenarios = []Scenario{
 		w.do(op)
 		w.check(len(op.Grants) == n, "%d", len(op.Grants))
 		due := w.submit(perdure.Submission{Kind: "due", Timeout: perdure.Duration(10 * time.Minute)})
-		w.away(11 * time.Minute)
+		w.offline(11 * time.Minute)
 		// … and one whose deadline has passed.
 		w.sweep()
 		w.ended(due.ID, perdure.TimedOut, perdure.CodeDeadline)
@@ -169,7 +173,8 @@ var watchdogScenarios = []Scenario{
 	{"ends come before wait timeouts", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "t", Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Duration(30 * time.Second)}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "t", Type: perdure.WaitSignal, Name: "s",
+			Timeout: perdure.Duration(30 * time.Second)}), Outcome: suspend})
 		w.Now = w.Now.Add(2 * time.Minute)
 		w.sweep()
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
@@ -179,12 +184,15 @@ var watchdogScenarios = []Scenario{
 		th := w.thread()
 		p := w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(time.Hour)})
 		g := w.takeKind("parent")
-		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", ThreadID: th, Timeout: perdure.Duration(time.Minute)}},
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", ThreadID: th,
+			Timeout: perdure.Duration(time.Minute)}},
 			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}}), Outcome: suspend})
 		child := ans.Children[0].RunID
 		next := w.on(th, perdure.Submission{Kind: "next"})
 		k := w.takeKind("kid")
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w", Beats: []engine.BeatOf{{Lease: lease(k), Activity: "tool_executing", Progress: json.RawMessage(`{"found":3}`)}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w",
+			Beats: []engine.BeatOf{{Lease: lease(k), Activity: "tool_executing",
+				Progress: json.RawMessage(`{"found":3}`)}}})
 		w.pass(40 * time.Second)
 		w.beat(k)
 		w.pass(21 * time.Second)
@@ -195,7 +203,8 @@ var watchdogScenarios = []Scenario{
 		lines := w.lines(child)
 		last := lines[len(lines)-1]
 		var data map[string]any
-		w.check(json.Unmarshal([]byte(last.Data), &data) == nil && data["deliverable_id"] == d.DeliverableID() && data["parent_run_id"] == string(p.ID) &&
+		w.check(json.Unmarshal([]byte(last.Data), &data) == nil &&
+			data["deliverable_id"] == d.DeliverableID() && data["parent_run_id"] == string(p.ID) &&
 			data["deadline_at"] != nil && data["started_at"] != nil, "the last line: %s", last.Data)
 		w.check(len(w.messages(th)) == 1, "a readable message: %v", w.texts(th))
 		w.state(p.ID, perdure.Queued)
@@ -211,7 +220,8 @@ var watchdogScenarios = []Scenario{
 	{"two watchdogs that sweep at once do everything once", func(w *World) {
 		var ids []perdure.RunID
 		for i := range 20 {
-			ids = append(ids, w.submit(perdure.Submission{Kind: fmt.Sprint("k", i), Timeout: perdure.Duration(time.Minute)}).ID)
+			ids = append(ids, w.submit(perdure.Submission{Kind: fmt.Sprint("k", i),
+				Timeout: perdure.Duration(time.Minute)}).ID)
 		}
 		w.Now = w.Now.Add(2 * time.Minute)
 		a, b := w.W.Pass(), w.W.Pass()

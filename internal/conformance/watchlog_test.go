@@ -33,7 +33,7 @@ var listed = []struct {
 		w.do(&engine.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(150 * time.Second)})
 	}},
 	{"ttl", func(w *World) {
-		w.do(breakIt{"INSERT INTO idempotency (tenant,key,digest,ref,expires_at) VALUES (?,'k','','',?)", []any{string(tenant), int64(dawn) + 150e6}})
+		w.do(corrupt{"INSERT INTO idempotency (tenant,key,digest,ref,expires_at) VALUES (?,'k','','',?)", []any{string(tenant), int64(dawn) + 150e6}})
 	}},
 	{"workers", func(w *World) {
 		w.Now = dawn.Add(150*time.Second - w.E.Policy().WorkerOffline)

@@ -17,7 +17,7 @@ func TestAWebhookOfOneNodeIsKnownToTheOtherWithinASecond(t *testing.T) {
 		b.endingTold(0) // b has looked, and found none
 		hook, _ := a.hook("")
 		b.Now = b.Now.Add(time.Second)
-		b.ending(hook.ID)
+		b.endedRun(hook.ID)
 		a.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		b.Now = b.Now.Add(time.Second)
 		b.endingTold(0)
@@ -56,10 +56,10 @@ func TestWhatTwoNodesFindDueOneOfThemTakes(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
 		hook, _ := b.hook("")
-		b.ending(hook.ID)
+		b.endedRun(hook.ID)
 		var there []engine.Outgoing
-		between.f = func() { there = b.taken(hook.ID, 5) }
-		here := a.taken(hook.ID, 5)
+		between.f = func() { there = b.takeDue(hook.ID, 5) }
+		here := a.takeDue(hook.ID, 5)
 		if len(there) != 1 || len(here) != 0 {
 			t.Errorf("one took %d, the other %d", len(here), len(there))
 		}
@@ -77,7 +77,7 @@ func TestARunFromBeforeThereWereWebhooksNotifiesTheURLItHas(t *testing.T) {
 		w := node(t, at)
 		for asked, want := range map[string]int{`"https://example.com/a"`: 1, `{"url":"https://example.com/b"}`: 1, `{"url":"nothing"}`: 0, `7`: 0} {
 			r := w.task()
-			w.do(breakIt{"UPDATE runs SET rest=?, version=version+1 WHERE id=?", []any{fmt.Sprintf(`{"options":{"webhook":%q}}`, asked), string(r.ID)}})
+			w.do(corrupt{"UPDATE runs SET rest=?, version=version+1 WHERE id=?", []any{fmt.Sprintf(`{"options":{"webhook":%q}}`, asked), string(r.ID)}})
 			w.complete(w.take("w1"), `1`)
 			if list := w.notes(r.ID, ""); len(list) != want {
 				t.Errorf("%s: %+v", asked, list)
@@ -159,7 +159,7 @@ func TestTheQuotaOfURLsThatRunsNameIsPerHour(t *testing.T) {
 			return &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: fmt.Sprint(sink, n)}}
 		}
 		a.do(submit(1))
-		a.do(breakIt{"UPDATE webhook_quota SET made=made+?", []any{int64(perdure.MaxRunWebhooks - 3)}})
+		a.do(corrupt{"UPDATE webhook_quota SET made=made+?", []any{int64(perdure.MaxRunWebhooks - 3)}})
 		between.f = func() { b.do(submit(2)) }
 		errs := a.E.Step(a.Now, submit(3), submit(4), submit(1))
 		if errs[0] != nil || perdure.CodeOf(errs[1]) != perdure.CodeQuota || errs[2] != nil {

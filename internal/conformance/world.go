@@ -1,5 +1,13 @@
-// Package conformance is what every store has to pass: each promise of the engine and the watchdog as a
-// scenario, driven step by step with a clock that the test moves. Its tests run them on each store.
+// Package conformance is the suite that every store has to pass. Each promise of the engine and the
+// watchdog is a [Scenario]: a function that drives both step by step, with a clock that it moves
+// itself. The tests of the package run all scenarios on SQLite and on PostgreSQL.
+//
+// A scenario gets a [World]: an empty store with an engine and a watchdog. Its helpers drive a run
+// (submit, take, complete) and check operations. do expects success. refuse expects an error code
+// and an unchanged store. pass advances the clock with sweeps, and offline without.
+//
+// Start reading with world.go, then life.go (the simplest scenarios). To add a promise, append a
+// Scenario to the list of its theme. No scenario reads the real clock or sleeps.
 package conformance
 
 import (
@@ -17,34 +25,39 @@ import (
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
-// A Scenario is one promise.
+// A Scenario is one promise. Its name says the promise in ordinary words.
 type Scenario struct {
 	Name string
 	Run  func(w *World)
 }
 
-// Scenarios are all promises, by theme.
+// Scenarios lists all promises by theme.
 func Scenarios() []Scenario {
 	var all []Scenario
-	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios, cancelScenarios, threadScenarios,
-		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios, fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios, livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios, deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
+	for _, part := range [][]Scenario{lifeScenarios, leaseScenarios, waitScenarios, childScenarios,
+		cancelScenarios, threadScenarios,
+		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios,
+		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
+		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
+		deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
 		all = append(all, part...)
 	}
 	return all
 }
 
-// World is a store with an engine and a watchdog, and a clock that stands still until it is moved.
+// World is a store with an engine and a watchdog. Its clock moves only when a scenario moves it.
 type World struct {
 	t   testing.TB
 	S   *store.Store
 	E   *engine.Engine
 	W   *watchdog.Watchdog
 	Now perdure.Instant
-	// Acted collects what the watchdog did.
+	// Acted collects the actions of the watchdog.
 	Acted []watchdog.Action
-	// Signer signs what is accepted, from the next restart on.
+	// Signer signs accepted runs, from the next restart on.
 	Signer *perdure.Signer
-	// Demanded are tenants whose runs the configuration has signed, from the next restart on.
+	// Demanded names tenants whose runs have to be signed by configuration, from the next restart
+	// on.
 	Demanded []perdure.TenantID
 	// SealKeys seal the root secret, from the next restart on.
 	SealKeys [][]byte
@@ -61,10 +74,11 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 	return w
 }
 
-// restart makes a new engine and watchdog, as a restarted server does.
+// restart makes a new engine and watchdog, as a restart of the server does.
 func (w *World) restart() {
 	w.t.Helper()
-	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))}, Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys})
+	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))},
+		Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)
@@ -91,7 +105,7 @@ func (w *World) do(op engine.Op) {
 	}
 }
 
-// refuse runs an operation that must be refused with that code, and checks that nothing was written.
+// refuse runs an operation that must fail with that code, and checks that nothing was written.
 func (w *World) refuse(code perdure.Code, op engine.Op) {
 	w.t.Helper()
 	before := w.fingerprint()
@@ -104,16 +118,26 @@ func (w *World) refuse(code perdure.Code, op engine.Op) {
 	}
 }
 
-// fingerprint is a cheap summary of everything stored.
+// fingerprint summarizes all stored rows.
 func (w *World) fingerprint() string {
 	w.t.Helper()
 	out := ""
 	err := w.S.View(context.Background(), func(v *store.View) error {
-		for _, q := range []string{"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM runs", "SELECT count(*), 0, 0 FROM events",
-			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox", "SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
-			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads", "SELECT count(*), 0, 0 FROM commits",
-			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency", "SELECT count(*), 0, 0 FROM journal",
-			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals", "SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts", "SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks", "SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks", "SELECT count(*), coalesce(sum(version),0), 0 FROM outbox", "SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts", "SELECT count(*), coalesce(sum(made),0), coalesce(sum(version),0) FROM webhook_quota"} {
+		for _, q := range []string{"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM runs",
+			"SELECT count(*), 0, 0 FROM events",
+			"SELECT count(*), coalesce(sum(epoch),0), 0 FROM inbox",
+			"SELECT count(*), coalesce(sum(ended),0), 0 FROM waits",
+			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(seq),0) FROM threads",
+			"SELECT count(*), 0, 0 FROM commits",
+			"SELECT count(*), 0, 0 FROM late_results", "SELECT count(*), 0, 0 FROM idempotency",
+			"SELECT count(*), 0, 0 FROM journal",
+			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals",
+			"SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts",
+			"SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM outbox",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts",
+			"SELECT count(*), coalesce(sum(made),0), coalesce(sum(version),0) FROM webhook_quota"} {
 			if err := v.Rows(q, nil, func(scan func(...any) error) error {
 				var a, b, c int64
 				err := scan(&a, &b, &c)
@@ -131,7 +155,7 @@ func (w *World) fingerprint() string {
 	return out
 }
 
-// fsck has the store checked against the invariants.
+// fsck checks the store against the invariants.
 func (w *World) fsck() {
 	w.t.Helper()
 	err := w.S.Audit(context.Background(), func(v *store.View) error {
@@ -158,7 +182,7 @@ func (w *World) task() perdure.Run {
 	return w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`{"n":1}`)})
 }
 
-// poll leases what there is.
+// poll leases up to so many runs.
 func (w *World) poll(worker string, slots int) []engine.Grant {
 	w.t.Helper()
 	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: slots}
@@ -187,8 +211,8 @@ func (w *World) beat(g engine.Grant) *engine.Heartbeat {
 
 func lease(g engine.Grant) engine.Lease { return engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch} }
 
-// say makes a commit of a grant.
-func (w *World) say(g engine.Grant, c perdure.Commit) *engine.Commit {
+// commitOf makes the operation of a commit under a grant.
+func (w *World) commitOf(g engine.Grant, c perdure.Commit) *engine.Commit {
 	w.n++
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("c%d", w.n)
@@ -199,7 +223,7 @@ func (w *World) say(g engine.Grant, c perdure.Commit) *engine.Commit {
 
 func (w *World) commit(g engine.Grant, c perdure.Commit) engine.CommitAnswer {
 	w.t.Helper()
-	op := w.say(g, c)
+	op := w.commitOf(g, c)
 	w.do(op)
 	if op.Refused != nil {
 		w.t.Fatalf("the commit was refused: %v", op.Refused)
@@ -217,12 +241,13 @@ func done(result string) *perdure.Outcome {
 }
 
 func failed(code string) *perdure.Outcome {
-	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(code), Message: "it broke"}}
+	return &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: perdure.Code(code),
+		Message: "it broke"}}
 }
 
 var suspend = &perdure.Outcome{Type: perdure.OutcomeSuspend}
 
-// sweep has the watchdog act until it has nothing more to do now.
+// sweep runs the watchdog until it has nothing to do now.
 func (w *World) sweep() {
 	w.t.Helper()
 	for range 1000 {
@@ -236,12 +261,12 @@ func (w *World) sweep() {
 	w.t.Fatal("the watchdog does not come to rest")
 }
 
-// pass lets time go by, with a watchdog that sweeps as it would.
+// pass advances the clock, with sweeps at the alarms in between.
 func (w *World) pass(d time.Duration) {
 	w.t.Helper()
 	end := w.Now.Add(d)
 	for w.Now < end {
-		next := min(end, w.Now.Add(w.E.Policy().GapAfter*3/4)) // nobody looks in between: nothing is due
+		next := min(end, w.Now.Add(w.E.Policy().GapAfter*3/4)) // without an alarm, sweep before the gap
 		var alarm perdure.Instant
 		if err := w.S.View(context.Background(), func(v *store.View) (err error) { alarm, err = v.NextAlarm(); return err }); err != nil {
 			w.t.Fatal(err)
@@ -254,8 +279,8 @@ func (w *World) pass(d time.Duration) {
 	}
 }
 
-// away lets time go by with nobody sweeping: the server is off.
-func (w *World) away(d time.Duration) {
+// offline advances the clock without sweeps, as while the server is off.
+func (w *World) offline(d time.Duration) {
 	w.Now = w.Now.Add(d)
 	w.restart()
 }

@@ -12,33 +12,44 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Bounds of what is shown of a run's activity, however much has happened.
+// These bound the cost of showing a run's activity, however long its log is.
 const (
-	tailLines    = 400       // of its log are looked at, from the end,
-	tailBytes    = 256 << 10 // and no more than so much of it
-	maxRecent    = 20        // lines are shown
-	textWithin   = 1000      // lines of its log are looked through for what was streamed
-	maxTail      = 2 << 10   // bytes of that
-	maxTailRead  = 4 << 20   // bytes of lines that are read for them
-	maxShown     = 240       // bytes of a line, or of a summary
-	maxSoFar     = 4 << 10   // bytes of progress
+	// tailLines and tailBytes bound the part of the log that is read, from the end.
+	tailLines = 400
+	tailBytes = 256 << 10
+	// maxRecent bounds the log lines that are shown.
+	maxRecent = 20
+	// textWithin is how many of the last log lines are searched for streamed text. maxTail bounds
+	// the bytes of that text, and maxTailRead the bytes of the lines that are read for it.
+	textWithin  = 1000
+	maxTail     = 2 << 10
+	maxTailRead = 4 << 20
+	// maxShown bounds the bytes of a shown line, or of a summary.
+	maxShown = 240
+	// maxSoFar bounds the bytes of progress.
+	maxSoFar     = 4 << 10
 	maxOpenWaits = 100
 	maxChildren  = 100
 	maxSkipped   = 20
 )
 
-// An Activity is what a run is doing, in the words of its log: the view of who looks over its shoulder.
+// An Activity shows what a run is doing now, read from the end of its log.
 type Activity struct {
-	perdure.Run // its Progress in full, or empty if that is too much to show
-	SoFar       int
-	Text        string // the end of what it streamed in this attempt
-	Recent      []Happening
-	Waits       []perdure.Wait
-	Family      []perdure.Run  // children: those that live first
-	Skipped     []perdure.Item // what the watchdog skipped of its inbox: the last ones, oldest first
+	// Run has its Progress in full, or empty if it is larger than maxSoFar.
+	perdure.Run
+	// SoFar is the size of the progress in bytes.
+	SoFar int
+	// Text is the end of the text that the current attempt streamed.
+	Text   string
+	Recent []Happening
+	Waits  []perdure.Wait
+	// Family are the children, live ones first.
+	Family []perdure.Run
+	// Skipped are the last inbox items that the watchdog skipped, oldest first.
+	Skipped []perdure.Item
 }
 
-// A Happening is a line of a log that a person cares about, in short.
+// A Happening is the summary of a log line.
 type Happening struct {
 	Seq     int64
 	Type    string
@@ -47,7 +58,7 @@ type Happening struct {
 	Text    string
 }
 
-// Activity shows what a run is doing. It costs the same for a short log and a long one.
+// Activity reads what a run is doing. Its cost does not grow with the log.
 func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID) (a Activity, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
@@ -57,14 +68,16 @@ func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID
 		if err != nil {
 			return err
 		}
-		a, err = look(v, r)
+		a, err = readActivity(v, r)
 		return err
 	})
 	return a, err
 }
 
-// ChildActivity shows the holder of a run what a child of it is doing.
-func (q Runs) ChildActivity(ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID) (a Activity, err error) {
+// ChildActivity reads what a child is doing, for the holder of its parent.
+func (q Runs) ChildActivity(
+	ctx context.Context, t perdure.TenantID, parent perdure.RunID, epoch int64, child perdure.RunID,
+) (a Activity, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		p, ok, err := v.Runs.Get(t, parent)
 		if err == nil && !ok {
@@ -83,13 +96,14 @@ func (q Runs) ChildActivity(ctx context.Context, t perdure.TenantID, parent perd
 		if err != nil {
 			return err
 		}
-		a, err = look(v, r)
+		a, err = readActivity(v, r)
 		return err
 	})
 	return a, err
 }
 
-func look(v *store.View, r perdure.Run) (a Activity, err error) {
+// readActivity collects the activity of a run from one snapshot.
+func readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
 	a.Run = r
 	full, err := v.Values.Resolve(r.Tenant, r.Progress)
 	if err != nil {
@@ -104,11 +118,11 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 		return a, err
 	}
 	a.Recent = recent(lines)
-	said := tail{attempt: r.Attempt, most: maxTail}
-	if err := v.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add); err != nil {
+	text := textTail{attempt: r.Attempt, most: maxTail}
+	if err := v.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, text.add); err != nil {
 		return a, err
 	}
-	a.Text = said.String()
+	a.Text = text.String()
 	if r.WaitsOpen > 0 {
 		if a.Waits, err = v.Waits.FirstOpen(r.Tenant, r.ID, maxOpenWaits); err != nil {
 			return a, err
@@ -125,8 +139,8 @@ func look(v *store.View, r perdure.Run) (a Activity, err error) {
 	return a, err
 }
 
-// A tail is the end of the text that an attempt streams, put together from its last delta on.
-type tail struct {
+// A textTail collects the end of the text that an attempt streamed, from the last delta backwards.
+type textTail struct {
 	attempt, most int
 
 	parts []string
@@ -134,8 +148,8 @@ type tail struct {
 	read  int
 }
 
-// add puts what one line says before what is there, and tells whether that is enough.
-func (t *tail) add(l perdure.Line) (enough bool) {
+// add prepends the text of an earlier line, and tells whether that is enough.
+func (t *textTail) add(l perdure.Line) (enough bool) {
 	if l.Attempt != t.attempt {
 		return true
 	}
@@ -145,7 +159,8 @@ func (t *tail) add(l perdure.Line) (enough bool) {
 	return t.size >= t.most || t.read > maxTailRead
 }
 
-func (t *tail) String() string {
+// String joins the collected text, cut to the last most bytes at a rune boundary.
+func (t *textTail) String() string {
 	slices.Reverse(t.parts)
 	text := strings.Join(t.parts, "")
 	if over := len(text) - t.most; over > 0 {
@@ -157,7 +172,7 @@ func (t *tail) String() string {
 	return text
 }
 
-// recent chooses the last lines that a person cares about, and puts the first of them first. The last line comes first.
+// recent selects the last lines worth showing, oldest first. The given lines are newest first.
 func recent(lines []perdure.Line) []Happening {
 	out := make([]Happening, 0, maxRecent)
 	for i, l := range lines {
@@ -165,11 +180,11 @@ func recent(lines []perdure.Line) []Happening {
 		case perdure.LineDelta, perdure.LineDispatched, perdure.LineWaitClosed:
 			continue
 		case perdure.LineHeartbeat:
-			if l.Data == "{}" || saidBefore(lines[i+1:], &l) {
+			if l.Data == "{}" || repeatsHeartbeat(lines[i+1:], &l) {
 				continue
 			}
 		}
-		if out = append(out, Happening{l.Seq, l.Type, l.At, l.Attempt, inShort(l.Data)}); len(out) == maxRecent {
+		if out = append(out, Happening{l.Seq, l.Type, l.At, l.Attempt, summarize(l.Data)}); len(out) == maxRecent {
 			break
 		}
 	}
@@ -177,8 +192,8 @@ func recent(lines []perdure.Line) []Happening {
 	return out
 }
 
-// saidBefore tells whether a heartbeat only repeats the one before it.
-func saidBefore(earlier []perdure.Line, l *perdure.Line) bool {
+// repeatsHeartbeat tells whether a heartbeat repeats the one before it.
+func repeatsHeartbeat(earlier []perdure.Line, l *perdure.Line) bool {
 	for i := range earlier {
 		if earlier[i].Type == perdure.LineHeartbeat {
 			return earlier[i].Data == l.Data && earlier[i].Epoch == l.Epoch
@@ -187,12 +202,12 @@ func saidBefore(earlier []perdure.Line, l *perdure.Line) bool {
 	return false
 }
 
-// inShort is a line's data in a few words: "reason silent, activity llm_thinking".
-func inShort(data perdure.Value) string {
+// summarize turns a line's data into a few words: "reason silent, activity llm_thinking".
+func summarize(data perdure.Value) string {
 	text, _ := data.MarshalJSON()
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, _ := d.Token(); t != json.Delim('{') {
-		return Clip(plain(text), maxShown)
+		return Clip(unquoted(text), maxShown)
 	}
 	var words []string
 	for size := 0; d.More() && size < maxShown; {
@@ -201,22 +216,22 @@ func inShort(data perdure.Value) string {
 		if err != nil || d.Decode(&value) != nil {
 			break
 		}
-		word := name.(string) + " " + Clip(plain(value), maxShown/2)
+		word := name.(string) + " " + Clip(unquoted(value), maxShown/2)
 		size += len(word)
 		words = append(words, word)
 	}
 	return Clip(strings.Join(words, ", "), maxShown)
 }
 
-// plain is a text without its quotes, and anything else as it is written.
-func plain(value json.RawMessage) (text string) {
+// unquoted decodes a JSON string. Any other value stays as it is written.
+func unquoted(value json.RawMessage) (text string) {
 	if json.Unmarshal(value, &text) != nil {
 		return string(value)
 	}
 	return text
 }
 
-// Clip shortens a text to that many bytes, or a few less.
+// Clip shortens a text to at most so many bytes, at a rune boundary.
 func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text

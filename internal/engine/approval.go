@@ -11,20 +11,23 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Decide says yes or no to an action that a run asks about. The same decision again is no error and counts once; another
-// one is refused, and so is one that comes after the wait is over.
+// Decide approves or rejects an action that a run asks about. Repeating the same decision is no
+// error and counts once. Another decision is refused, and so is one that comes after the wait has
+// ended.
 type Decide struct {
 	Tenant   perdure.TenantID
 	ID       perdure.ApprovalID
 	Decision perdure.Decision
 	By       perdure.Key
 
-	Refused *perdure.Error // its time had passed and nobody had looked: the refusal is the answer, and the wait ends here
+	// Refused is set if the wait's timeout had passed unnoticed. The refusal is the answer, and the
+	// wait ends in this operation, so it is not an error of Do.
+	Refused *perdure.Error
 }
 
 func (op *Decide) Needs() []store.Ref { return nil }
 
-// Do decides.
+// Do records the decision.
 func (op *Decide) Do(tx *Tx) error {
 	op.Refused = nil
 	if err := op.By.MayDecide(); err != nil {
@@ -48,9 +51,11 @@ func (op *Decide) Do(tx *Tx) error {
 	return err
 }
 
-// decideApproval is a decision about what a run's wait asks for. late is a refusal that is stored: the wait had timed out, and that is
-// what happens to it.
-func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key) (late *perdure.Error, err error) {
+// decideApproval records a decision about the approval of a run's wait. late is a refusal that is
+// stored together with the timeout of the wait.
+func decideApproval(
+	tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by *perdure.Key,
+) (late *perdure.Error, err error) {
 	a, ok, err := tx.DB.Approvals.Get(r.Tenant, r.ID, wait)
 	if err != nil {
 		return nil, err
@@ -62,17 +67,19 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	if !ok || !found {
 		return nil, notFound("approval")
 	}
-	said := *d
+	decision := *d
 	if a.DecidedBy != nil {
-		said.Comment = a.Comment // whatever is said beside it, it is the same decision
+		// Another comment does not make it another decision.
+		decision.Comment = a.Comment
 	}
-	digest, err := said.Digest()
+	digest, err := decision.Digest()
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case d.ActionHash != "" && d.ActionHash != a.ActionHash:
-		return nil, &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash", Message: "the approval is about the action " + a.ActionHash}
+		return nil, &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
+			Message: "the approval is about the action " + a.ActionHash}
 	case a.DecidedBy != nil && a.Digest == digest:
 		return nil, nil
 	case a.DecidedBy != nil:
@@ -80,7 +87,8 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	case w.State != perdure.WaitOpen:
 		return nil, perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", a.State)
 	case w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now:
-		return perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", perdure.ApprovalTimedOut), tx.TimeOutWaits(r)
+		return perdure.Errorf(perdure.CodeWaitClosed, "the approval is %s", perdure.ApprovalTimedOut),
+			tx.TimeOutWaits(r)
 	}
 	if d.Decision == perdure.Approve {
 		if err := perdure.CheckAnswer(a.Form, d.Answer); err != nil {
@@ -94,25 +102,35 @@ func decideApproval(tx *Tx, r *perdure.Run, wait string, d *perdure.Decision, by
 	a.DecidedAt, a.DecidedBy, a.Digest = tx.Now, &perdure.Decider{KeyID: by.ID, Name: by.Name}, digest
 	a.Comment, a.Answer = d.Comment, tx.DB.Values.Intern(r.Tenant, string(r.ID), d.Answer)
 	tx.DB.Approvals.Put(a)
-	if err := tx.audit(r.Tenant, perdure.AuditApprovalDecide, string(a.ID), "decision", d.Decision, "run_id", string(r.ID), "action_hash", a.ActionHash); err != nil {
+	err = tx.audit(r.Tenant, perdure.AuditApprovalDecide, string(a.ID),
+		"decision", d.Decision, "run_id", string(r.ID), "action_hash", a.ActionHash)
+	if err != nil {
 		return nil, err
 	}
-	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment, "answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
+	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment,
+		"answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
 		"action_hash", a.ActionHash)
-	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name, Outcome: perdure.WaitSatisfied, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), []byte(data))})
+	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name,
+		Outcome: perdure.WaitSatisfied, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), []byte(data))})
 	if err != nil {
 		return nil, err
 	}
 	return nil, endWait(tx, r, w, perdure.WaitSatisfied, &item)
 }
 
-// askForApproval stages the approval that a new wait asks for.
-func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec) (a perdure.Approval, err error) {
+// askForApproval stages the approval of a new wait. It refuses an action in which a secret was
+// redacted, because a person could not see what is approved.
+func askForApproval(
+	tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.ApprovalSpec,
+) (a perdure.Approval, err error) {
 	if tx.e.secrets != nil && bytes.Contains(spec.Action, []byte(redact.Mark)) {
-		return a, perdure.Errorf(perdure.CodeInvalid, "the action has a secret in it: nobody could see what is approved")
+		return a, perdure.Errorf(perdure.CodeInvalid,
+			"the action has a secret in it: nobody could see what is approved")
 	}
-	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID, Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
-		Action: tx.DB.Values.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form, Default: spec.Default, State: perdure.ApprovalOpen,
+	a = perdure.Approval{Tenant: r.Tenant, ID: perdure.IDOfApproval(r.Tenant, r.ID, w.ID), RunID: r.ID,
+		Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
+		Action: tx.DB.Values.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form,
+		Default: spec.Default, State: perdure.ApprovalOpen,
 		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt}
 	if w.TimeoutAt != 0 {
 		a.ExpiresAt = min(w.TimeoutAt, r.DeadlineAt)
@@ -123,8 +141,8 @@ func askForApproval(tx *Tx, r *perdure.Run, w *perdure.Wait, spec *perdure.Appro
 	return a, err
 }
 
-// askedBefore refuses a wait that was opened with another action.
-func askedBefore(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
+// checkSameAction refuses a replayed wait whose action differs from the first one.
+func checkSameAction(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
 	a, _, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil {
 		return err
@@ -136,14 +154,15 @@ func askedBefore(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error {
 	return err
 }
 
-// endApproval ends an approval together with its wait, and gives it as it is then; other waits have none.
+// endApproval closes an open approval together with its wait, and gives its new version. Waits of
+// other types have none.
 func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	if w.Type != perdure.WaitApproval {
 		return a, nil
 	}
 	a, ok, err := tx.DB.Approvals.Get(w.Tenant, w.RunID, w.ID)
 	if err != nil || !ok || a.State != perdure.ApprovalOpen {
-		return a, err // decided
+		return a, err
 	}
 	a.State = perdure.ApprovalClosed
 	if w.State == perdure.WaitTimedOut {
@@ -153,12 +172,13 @@ func endApproval(tx *Tx, w *perdure.Wait) (a perdure.Approval, err error) {
 	return a, nil
 }
 
-// approvalPrefix begins names that stand for a decision: a signal of such a name is not kept for later, since a yes is to what
-// was shown, and not to whatever is asked next.
+// approvalPrefix begins the names of signals that are decisions. Such a signal is not kept for a
+// later wait: an approval is for the action that was shown, not for the next one.
 const approvalPrefix = "approve_"
 
-// asDecision settles whether a signal is a decision: then it is made, or refused if there is nothing to decide about.
-func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
+// decideIfApproval handles a signal that is a decision. It decides an open approval of that name,
+// or refuses the signal if there is none. For any other signal it does nothing.
+func (op *Signal) decideIfApproval(tx *Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
 	plain := false
 	var asks []string
 	for i := range open {
@@ -174,20 +194,21 @@ func (op *Signal) asDecision(tx *Tx, r *perdure.Run, open []perdure.Wait) (decid
 		return true, op.decide(tx, r, asks)
 	}
 	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
-	if !isOne && !plain && speaksOfDecision(op.Data) {
-		// Somebody answers twice what is decided, or over.
+	if !isOne && !plain && hasDecision(op.Data) {
+		// The approval of that name may have been decided before, or have ended.
 		if isOne, err = tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, ""); err != nil {
 			return false, err
 		}
 	}
 	if isOne {
-		return false, perdure.Errorf(perdure.CodeNoOpenApproval, "the run asks for no approval %q now; a decision is not kept for later", op.Name)
+		return false, perdure.Errorf(perdure.CodeNoOpenApproval,
+			"the run asks for no approval %q now; a decision is not kept for later", op.Name)
 	}
 	return false, nil
 }
 
-// decide is about one of the waits that ask under the signal's name: the one with the action that the decision is about,
-// or the first.
+// decide applies the decision to one of the waits that ask under the signal's name: the one with
+// the decision's action hash, or the first.
 func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	if err := op.By.MayDecide(); err != nil {
 		return err
@@ -195,14 +216,15 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	d := op.Decision
 	if d == nil {
 		d = new(perdure.Decision)
-		if !speaksOfDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
-			return perdure.Invalid("data", `the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
+		if !hasDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
+			return perdure.Invalid("data",
+				`the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
 		}
 	}
 	if err := d.Validate(); err != nil {
 		return err
 	}
-	wait, err := op.meant(tx, r, asks, d)
+	wait, err := op.findWait(tx, r, asks, d)
 	if err != nil {
 		return err
 	}
@@ -211,14 +233,15 @@ func (op *Signal) decide(tx *Tx, r *perdure.Run, asks []string) error {
 	return err
 }
 
-// meant finds the wait that a decision is about. A name alone says which as long as it was asked under once: a yes that is
-// late for one action is not a yes to the next.
-func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
+// findWait finds the wait that a decision is about. A name alone suffices only if the run asked
+// once under it. Otherwise a late approval of one action would approve the next.
+func (op *Signal) findWait(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
 	if d.ActionHash == "" {
 		others, err := tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, asks[0])
 		if err == nil && others {
 			err = &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
-				Message: "the run has asked for more than one approval of this name: give the action_hash of the action that you mean, or decide by the approval's id"}
+				Message: "the run has asked for more than one approval of this name: " +
+					"give the action_hash of the action that you mean, or decide by the approval's id"}
 		}
 		return asks[0], err
 	}
@@ -230,19 +253,19 @@ func (op *Signal) meant(tx *Tx, r *perdure.Run, asks []string, d *perdure.Decisi
 	return asks[0], nil
 }
 
-// speaksOfDecision tells whether a signal's data is an object with a decision.
-func speaksOfDecision(data json.RawMessage) bool {
+// hasDecision tells whether a signal's data is an object with a decision.
+func hasDecision(data json.RawMessage) bool {
 	var in struct {
 		Decision *json.RawMessage `json:"decision"`
 	}
 	return len(data) > 0 && json.Unmarshal(data, &in) == nil && in.Decision != nil
 }
 
-// An ApprovalFilter chooses approvals of a list; see the store's.
+// An ApprovalFilter selects approvals; see the store's.
 type ApprovalFilter = store.ApprovalFilter
 
-// Approvals reads a page of a tenant's approvals, oldest first. next is its cursor if there may be
-// more.
+// Approvals reads a page of a tenant's approvals, oldest first. next is the cursor of the next page
+// if there may be one.
 func (q Runs) Approvals(
 	ctx context.Context, t perdure.TenantID, f ApprovalFilter,
 ) (list []perdure.Approval, next perdure.ApprovalID, err error) {

@@ -9,31 +9,33 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// uploadWithin is how long an upload may take; what is not an artifact by then is swept away. lastMinute is how long before that
-// nothing is made of it any more, so that nobody sweeps what somebody else is about to use.
+// uploadWithin is how long an upload may take. After that, retention removes its bytes. No artifact
+// is created in the last minute before, so that bytes in use are not removed.
 const (
 	uploadWithin = time.Hour
 	lastMinute   = time.Minute
 )
 
-// BeginArtifact opens an upload for a leased run, or says at once why what it brings would not be taken.
+// BeginArtifact opens an upload for a leased run. It refuses at once an artifact that would exceed
+// a limit.
 type BeginArtifact struct {
 	Tenant      perdure.TenantID
 	RunID       perdure.RunID
 	Epoch       int64
 	Name        string
 	ContentType string
-	Size        int64 // zero: it is not known yet
+	// Size is zero if it is not known yet.
+	Size int64
 
 	Upload string
 }
 
 func (op *BeginArtifact) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Lane keeps bytes out of everybody's way.
+// Lane keeps artifact bytes apart from work on runs.
 func (*BeginArtifact) Lane() store.Lane { return store.LaneBulk }
 
-// Do opens it.
+// Do opens the upload.
 func (op *BeginArtifact) Do(tx *Tx) (err error) {
 	if err := perdure.CheckArtifactName(op.Name); err != nil {
 		return err
@@ -65,7 +67,7 @@ func (op *BeginArtifact) Do(tx *Tx) (err error) {
 	return nil
 }
 
-// artifactFits refuses what is too much for one run.
+// artifactFits checks the limits of one artifact and of all artifacts of a run.
 func artifactFits(tx *Tx, have []perdure.Artifact, name string, size int64) error {
 	p, others, total := tx.Policy(), 0, size
 	for _, a := range have {
@@ -78,14 +80,15 @@ func artifactFits(tx *Tx, have []perdure.Artifact, name string, size int64) erro
 	case size > p.ArtifactMaxBytes:
 		return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", p.ArtifactMaxBytes)
 	case total > p.ArtifactTotalBytes:
-		return perdure.Errorf(perdure.CodeTooLarge, "the artifacts of a run have at most %d bytes together", p.ArtifactTotalBytes)
+		return perdure.Errorf(perdure.CodeTooLarge, "the artifacts of a run have at most %d bytes together",
+			p.ArtifactTotalBytes)
 	case others >= perdure.MaxArtifacts:
 		return perdure.Errorf(perdure.CodeTooLarge, "a run has at most %d artifacts", perdure.MaxArtifacts)
 	}
 	return nil
 }
 
-// AddChunk stores a part of an upload. All but the last have store.ChunkSize bytes.
+// AddChunk stores a chunk of an upload. All chunks but the last have store.ChunkSize bytes.
 type AddChunk struct {
 	Tenant perdure.TenantID
 	Upload string
@@ -97,7 +100,7 @@ func (*AddChunk) Needs() []store.Ref { return nil }
 
 func (*AddChunk) Lane() store.Lane { return store.LaneBulk }
 
-// Do stores it.
+// Do stores the chunk.
 func (op *AddChunk) Do(tx *Tx) error {
 	if err := checkUpload(tx, op.Tenant, op.Upload); err != nil {
 		return err
@@ -109,7 +112,7 @@ func (op *AddChunk) Do(tx *Tx) error {
 	return nil
 }
 
-// checkUpload refuses an upload that has had its time.
+// checkUpload refuses an upload that has taken too long.
 func checkUpload(tx *Tx, t perdure.TenantID, id string) error {
 	until, err := tx.DB.Artifacts.Uploading(t, id)
 	if err == nil && until < tx.Now.Add(lastMinute) {
@@ -118,7 +121,7 @@ func checkUpload(tx *Tx, t perdure.TenantID, id string) error {
 	return err
 }
 
-// EndUpload gives up an upload that does not become an artifact.
+// EndUpload drops an upload that does not become an artifact.
 type EndUpload struct {
 	Tenant perdure.TenantID
 	Upload string
@@ -128,14 +131,15 @@ func (*EndUpload) Needs() []store.Ref { return nil }
 
 func (*EndUpload) Lane() store.Lane { return store.LaneBulk }
 
-// Do gives it up.
+// Do drops the upload.
 func (op *EndUpload) Do(tx *Tx) error {
 	tx.DB.Artifacts.EndUpload(op.Tenant, op.Upload)
 	return nil
 }
 
-// PutArtifact makes an artifact of what was uploaded: from here on it is seen. It is the holder's word, and a sign of life.
-// The same name with the same bytes changes nothing, with others it is replaced.
+// PutArtifact turns an upload into a visible artifact. It counts as a heartbeat of the run's
+// holder. The same name with the same bytes changes nothing; with other bytes the artifact is
+// replaced.
 type PutArtifact struct {
 	Tenant      perdure.TenantID
 	RunID       perdure.RunID
@@ -147,14 +151,15 @@ type PutArtifact struct {
 	Upload      string
 
 	Artifact perdure.Artifact
-	Created  bool // there was none of that name
+	// Created is set if there was no artifact of that name.
+	Created bool
 }
 
 func (op *PutArtifact) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
 func (*PutArtifact) Lane() store.Lane { return store.LaneBulk }
 
-// Do makes it.
+// Do creates or replaces the artifact.
 func (op *PutArtifact) Do(tx *Tx) error {
 	op.Created = false
 	r, err := tx.run(op.Tenant, op.RunID)
@@ -164,7 +169,8 @@ func (op *PutArtifact) Do(tx *Tx) error {
 	if err := holds(&r, op.Epoch); err != nil {
 		return err
 	}
-	// The run's row is written with it: whoever else puts one at this moment counts this one too.
+	// Writing the run's row makes concurrent calls for the run conflict, so that each counts the
+	// artifacts of the others.
 	if err := heartbeat(tx, &r, BeatOf{Lease: Lease{RunID: op.RunID, Epoch: op.Epoch}}); err != nil {
 		return err
 	}
@@ -178,7 +184,8 @@ func (op *PutArtifact) Do(tx *Tx) error {
 	if err := artifactFits(tx, have, op.Name, op.Size); err != nil {
 		return err
 	}
-	op.Artifact = perdure.Artifact{Tenant: op.Tenant, RunID: op.RunID, Name: op.Name, Size: op.Size, SHA256: op.SHA256, ContentType: op.ContentType,
+	op.Artifact = perdure.Artifact{Tenant: op.Tenant, RunID: op.RunID, Name: op.Name, Size: op.Size,
+		SHA256: op.SHA256, ContentType: op.ContentType,
 		At: tx.Now, Attempt: r.Attempt}
 	op.Created = true
 	for _, old := range have {
@@ -193,16 +200,19 @@ func (op *PutArtifact) Do(tx *Tx) error {
 		if err := tx.DB.Artifacts.Put(op.Artifact, op.Upload); err != nil || old.SHA256 == op.SHA256 {
 			return err
 		}
-		return tx.DB.Artifacts.DropContents(op.Tenant, []string{old.SHA256}, func(perdure.Artifact) bool { return false })
+		return tx.DB.Artifacts.DropContents(op.Tenant, []string{old.SHA256},
+			func(perdure.Artifact) bool { return false })
 	}
 	return tx.DB.Artifacts.Put(op.Artifact, op.Upload)
 }
 
-// ChunkSize is how many bytes of an artifact are stored at once; the last chunk may have fewer.
+// ChunkSize is the size of a stored chunk in bytes. The last chunk may be shorter.
 const ChunkSize = store.ChunkSize
 
-// Artifacts lists what a run has left.
-func (q Runs) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunID) (list []perdure.Artifact, err error) {
+// Artifacts lists the artifacts of a run.
+func (q Runs) Artifacts(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID,
+) (list []perdure.Artifact, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		if _, ok, err := v.Runs.Get(t, id); err != nil {
 			return err
@@ -215,8 +225,10 @@ func (q Runs) Artifacts(ctx context.Context, t perdure.TenantID, id perdure.RunI
 	return list, err
 }
 
-// Artifact finds one of them, and gives what reads its bytes.
-func (q Runs) Artifact(ctx context.Context, t perdure.TenantID, id perdure.RunID, name string) (*ArtifactReader, error) {
+// Artifact opens an artifact of a run for reading.
+func (q Runs) Artifact(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, name string,
+) (*ArtifactReader, error) {
 	list, err := q.Artifacts(ctx, t, id)
 	if err != nil {
 		return nil, err
@@ -229,19 +241,23 @@ func (q Runs) Artifact(ctx context.Context, t perdure.TenantID, id perdure.RunID
 	return nil, notFound("artifact")
 }
 
-// An ArtifactReader reads an artifact's bytes, a chunk at a time: nobody else waits for who reads slowly.
+// An ArtifactReader reads an artifact's bytes. It reads one chunk per snapshot, so that a slow
+// reader holds no transaction open.
 type ArtifactReader struct {
 	perdure.Artifact
-	Err error // what went wrong: bytes that were replaced or removed meanwhile can't be read on
+	// Err is the first error. Bytes that were replaced or removed meanwhile can't be read any
+	// further.
+	Err error
 
-	e     *Engine
-	ctx   context.Context
-	at    int64
-	have  int64 // which chunk is here
+	e   *Engine
+	ctx context.Context
+	at  int64
+	// have is the number of the chunk in memory.
+	have  int64
 	chunk []byte
 }
 
-// Read reads on.
+// Read implements io.Reader.
 func (r *ArtifactReader) Read(p []byte) (int, error) {
 	if r.Err != nil {
 		return 0, r.Err
@@ -267,7 +283,7 @@ func (r *ArtifactReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Seek goes to where to read on.
+// Seek implements io.Seeker.
 func (r *ArtifactReader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:

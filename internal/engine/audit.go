@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// An Actor is who acts: the key that a call came with, and where the call came from. The audit log names it. An operation without
-// one, such as the watchdog's, leaves no entry.
+// An Actor is the API key of a call and the address that the call came from. The audit log names
+// it. An operation without an actor, such as the watchdog's, leaves no entry.
 type Actor struct {
 	KeyID    string
 	Name     string
@@ -16,6 +16,7 @@ type Actor struct {
 	Remote   string
 }
 
+// actorKey is the context key of an Actor.
 type actorKey struct{}
 
 // WithActor gives a context whose operations are done by an actor.
@@ -28,8 +29,9 @@ func actorOf(ctx context.Context) *Actor {
 	return a
 }
 
-// audit stages an entry of the audit log: what the actor of this operation does, and to what. An operation adds one at most. tenant
-// is empty for what concerns the platform. pairs are names and values of the detail, none of them a text that a caller wrote.
+// audit stages an entry of the audit log: the operation's actor, the action, and its target. An
+// operation adds one at most. The tenant is empty for actions on the platform. pairs are names and
+// values of the detail; none may be a text that a caller wrote.
 func (tx *Tx) audit(t perdure.TenantID, action, target string, pairs ...any) error {
 	if tx.actor == nil {
 		return nil
@@ -41,10 +43,13 @@ func (tx *Tx) audit(t perdure.TenantID, action, target string, pairs ...any) err
 	return err
 }
 
-// auditEntry makes an entry.
-func (e *Engine) auditEntry(now perdure.Instant, by *Actor, t perdure.TenantID, action, target string, pairs ...any) (perdure.AuditEntry, error) {
+// auditEntry makes an entry. A detail that is too large is replaced by its size.
+func (e *Engine) auditEntry(
+	now perdure.Instant, by *Actor, t perdure.TenantID, action, target string, pairs ...any,
+) (perdure.AuditEntry, error) {
 	id, err := perdure.NewID(now, e.ids.Add(1), e.random)
-	a := perdure.AuditEntry{ID: id, Tenant: t, At: now, KeyID: by.KeyID, KeyName: by.Name, Platform: by.Platform, Action: action, Target: target, Remote: by.Remote}
+	a := perdure.AuditEntry{ID: id, Tenant: t, At: now, KeyID: by.KeyID, KeyName: by.Name,
+		Platform: by.Platform, Action: action, Target: target, Remote: by.Remote}
 	if a.Detail = perdure.Object(pairs...); len(a.Detail) > perdure.MaxAuditDetail {
 		a.Detail = perdure.Object("left_out", len(a.Detail))
 	}
@@ -54,7 +59,7 @@ func (e *Engine) auditEntry(now perdure.Instant, by *Actor, t perdure.TenantID, 
 	return a, err
 }
 
-// Note adds an entry to the audit log for something that changes nothing in the store: a backup.
+// Note adds an audit entry for an action that changes nothing in the store, such as a backup.
 type Note struct {
 	Tenant perdure.TenantID
 	Action string
@@ -67,20 +72,20 @@ func (*Note) Needs() []store.Ref { return nil }
 // Do adds the entry.
 func (op *Note) Do(tx *Tx) error { return tx.audit(op.Tenant, op.Action, op.Target, op.Detail...) }
 
-// auditBatch is how many entries of the audit log the retention removes in one step.
+// auditBatch bounds the audit entries that retention removes in one step.
 const auditBatch = 1000
 
-// trimAudit removes a bounded part of the entries that are older than the policy's audit_retention.
+// trimAudit removes at most auditBatch entries that are older than the policy's AuditRetention.
 func trimAudit(tx *Tx) (more bool, err error) {
 	n, err := tx.DB.AuditLog.Trim(tx.Now.Add(-tx.e.policy.AuditRetention), auditBatch)
 	return n == auditBatch, err
 }
 
-// An AuditFilter chooses entries of the audit log; see the store's.
+// An AuditFilter selects entries of the audit log; see the store's.
 type AuditFilter = store.AuditFilter
 
-// AuditLog reads a page of the audit log, newest entries first. next is its cursor if there may be
-// more.
+// AuditLog reads a page of the audit log, newest entries first. next is the cursor of the next page
+// if there may be one.
 func (e *Engine) AuditLog(ctx context.Context, f AuditFilter) (list []perdure.AuditEntry, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		list, next, err = v.AuditLog.Page(f)

@@ -10,10 +10,15 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Cancel asks a run to stop. The request is durable and leaves proof: requested, delivered, acknowledged,
-// stopped. A run that never started ends at once; one that did is told, with the next grant or with the
-// answers that its worker gets, and ends when the worker says so or the grace is over. With a Key it counts once: a
-// request that is sent again does not drop the chord that the run has left behind meanwhile.
+// Cancel asks a run to stop. The request is durable and leaves proof in the log: requested,
+// delivered, acknowledged, stopped.
+//
+// A run that never started ends at once. A run that did start is asked with its next grant, or with
+// the next answer to its worker. It ends when the worker confirms, or when the grace period is
+// over.
+//
+// With a Key the request counts once: a repeated request does not drop a chord that the run opened
+// meanwhile.
 type Cancel struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -25,8 +30,8 @@ type Cancel struct {
 
 func (op *Cancel) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do asks. Cancelling an ended run is no error: it drops the chord that the run left behind and stops the
-// runs of it.
+// Do requests the cancellation. For an ended run it drops the chord that the run left, and stops
+// the chord's members.
 func (op *Cancel) Do(tx *Tx) error {
 	if err := perdure.CheckText("reason", op.Reason); err != nil {
 		return err
@@ -42,7 +47,7 @@ func (op *Cancel) Do(tx *Tx) error {
 	return err
 }
 
-// cancelFor cancels a run for the actor of the operation.
+// cancelFor cancels a run on behalf of the operation's actor.
 func cancelFor(tx *Tx, r *perdure.Run, reason string) error {
 	if err := auditCancel(tx, r); err != nil {
 		return err
@@ -50,31 +55,35 @@ func cancelFor(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() {
 		return dropChord(tx, r)
 	}
-	return askToStop(tx, r, reason)
+	return requestCancel(tx, r, reason)
 }
 
-// auditCancel tells of the request, unless it changes nothing: the run was asked before, or has ended and left no chord.
+// auditCancel writes an audit entry, unless the request changes nothing: the run was asked before,
+// or has ended without a chord.
 func auditCancel(tx *Tx, r *perdure.Run) error {
 	if tx.actor == nil || !r.State.Terminal() && r.Cancel.RequestedAt != 0 {
 		return nil
 	}
 	if r.State.Terminal() {
-		if g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID)); err != nil || !ok || g.State != perdure.GroupOpen {
+		g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID))
+		if err != nil || !ok || g.State != perdure.GroupOpen {
 			return err
 		}
 	}
 	return tx.audit(r.Tenant, perdure.AuditRunCancel, string(r.ID))
 }
 
-// askToStop requests that a live run stops, and ends it if nothing has started.
-func askToStop(tx *Tx, r *perdure.Run, reason string) error {
+// requestCancel asks a live run to stop, and ends it if it has not started. It wakes a suspended
+// run and makes a delayed one claimable, so that a worker can clean up.
+func requestCancel(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() {
 		return nil
 	}
 	if err := tx.Apply(r, perdure.CancelAsked{Reason: reason}); err != nil {
 		return err
 	}
-	if r.State.Leased() { // its worker need not wait for its next heartbeat to learn of it
+	// Ring the worker, so that it learns of the request before its next heartbeat.
+	if r.State.Leased() {
 		tx.ring(doorbell.Worker(r.Tenant, r.Worker))
 		tx.ring(doorbell.Worker("", r.Worker))
 	}
@@ -89,8 +98,9 @@ func askToStop(tx *Tx, r *perdure.Run, reason string) error {
 	return nil
 }
 
-// AnyToStop tells whether one of some leases stands, and its run was asked to stop and its worker
-// has not said that it knows. The leases are epochs by run and tenant.
+// AnyToStop tells whether the run of one of the leases is asked to stop and its worker has not
+// acknowledged that. Leases that are stale do not count. They are given as epochs by tenant and
+// run.
 func (q Runs) AnyToStop(
 	ctx context.Context, leases map[perdure.TenantID]map[perdure.RunID]int64,
 ) (found bool, err error) {

@@ -7,11 +7,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// spawnChildren makes children. A child is unique by its parent and its key: a replay that spawns it again gets
-// the same run, and one that spawns something else under its key is contradicted.
+// spawnChildren creates children. A child is unique by its parent and its key. A replay that spawns
+// it again gets the same run; a spawn of something else under the key is refused as nondeterminism.
 func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *CommitAnswer) ([]perdure.Line, error) {
 	have := map[string]perdure.Run{}
-	if parent.Children > 0 { // otherwise none of them can be there
+	// A parent without children has none to look up.
+	if parent.Children > 0 {
 		keys := make([]string, len(spawns))
 		for i := range spawns {
 			keys[i] = spawns[i].Key
@@ -40,7 +41,7 @@ func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *Com
 	return lines, nil
 }
 
-// sameChild checks that a spawn that is said again says the same.
+// sameChild checks that a repeated spawn has the same kind and input.
 func sameChild(tx *Tx, c *perdure.Run, s *perdure.Spawn) error {
 	input, err := tx.DB.Values.Resolve(c.Tenant, c.Input)
 	if err != nil {
@@ -52,14 +53,18 @@ func sameChild(tx *Tx, c *perdure.Run, s *perdure.Spawn) error {
 	return nil
 }
 
+// spawnChild creates one child. Its deadline is not later than the parent's, unless it may outlive
+// the parent.
 func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, error) {
 	r := perdure.Run{
 		Tenant: parent.Tenant, Kind: s.Kind, Class: s.Class, Queue: s.Queue, Priority: s.Priority, ThreadID: s.ThreadID,
 		ParentID: parent.ID, RootID: parent.RootID, JournalKey: s.Key, MaxAttempts: s.MaxAttempts,
-		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd, Process: s.Class == perdure.Process, Depth: parent.Options.Depth + 1},
+		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd,
+			Process: s.Class == perdure.Process, Depth: parent.Options.Depth + 1},
 	}
 	if r.Options.Depth > perdure.MaxDepth {
-		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is", perdure.MaxDepth)
+		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is",
+			perdure.MaxDepth)
 	}
 	if r.Options.OnParentEnd == perdure.EndWithParent {
 		r.Options.OnParentEnd = ""

@@ -10,37 +10,46 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Claim leases runs to a worker: a poll.
+// Claim leases runs to a worker: one poll.
 //
-// One poll costs a bounded number of looks, rows and bytes, and grants at least one run if it finds one. What it leaves
-// stays claimable, and the queue is rung again for the next poll.
+// A poll reads a bounded number of places, rows and bytes, and grants at least one run if it finds
+// one. Runs that it leaves stay claimable, and their queue is rung again for the next poll.
 type Claim struct {
-	Tenant    perdure.TenantID
-	AnyTenant bool // a worker of the platform leases for all
+	Tenant perdure.TenantID
+	// AnyTenant is set for a worker of the platform, which leases runs of all tenants.
+	AnyTenant bool
 	Worker    string
 	Queues    []string
-	Kinds     []string // empty: any
-	Slots     int
-	Room      int  // bytes of inputs, journals and inboxes; 0: PollMax
-	Start     bool // the worker begins at once: the grants are running
+	// Kinds are the kinds that the worker executes. Empty: any.
+	Kinds []string
+	Slots int
+	// Room bounds the bytes of inputs, journals and inboxes. Zero: PollMax.
+	Room int
+	// Start says that the worker begins at once: the grants are running, not only dispatched.
+	Start bool
 
 	Grants []Grant
 
-	began perdure.TenantID // where a round through the tenants began that has found nothing yet
+	// began is the tenant at which the current round through all tenants started, while it has
+	// found nothing.
+	began perdure.TenantID
 }
 
 // A Grant is a leased run, with what a worker needs to execute it.
 type Grant struct {
-	Run         perdure.Run
-	Input       perdure.Value
-	Journal     []JournalRow
-	JournalNext int64 // more of the journal follows after this one; 0: that is all
+	Run     perdure.Run
+	Input   perdure.Value
+	Journal []JournalRow
+	// JournalNext is the cursor for the rest of the journal. Zero: the grant has all of it.
+	JournalNext int64
 	Inbox       []perdure.Item
-	InboxNext   int64
-	Cancel      bool // asked to stop: clean up and say so
+	// InboxNext is the cursor for the rest of the inbox. Zero: the grant has all of it.
+	InboxNext int64
+	// Cancel is set if the run is asked to stop. The worker cleans up and confirms.
+	Cancel bool
 }
 
-// Size is how many bytes a grant has, about.
+// Size estimates the bytes of a grant.
 func (g *Grant) Size() int {
 	n := len(g.Input)
 	for i := range g.Journal {
@@ -52,23 +61,26 @@ func (g *Grant) Size() int {
 	return n
 }
 
-// GrantMax bounds the bytes of journal and inbox that ride on a grant; the rest is fetched.
+// GrantMax bounds the bytes of journal and inbox in a grant. The worker fetches the rest.
 const GrantMax = 1 << 20
 
 // Bounds of one poll.
 const (
-	MaxSlots = 1000    // runs
-	PollMax  = 8 << 20 // bytes of inputs, journals and inboxes together
+	// MaxSlots bounds the runs of one poll.
+	MaxSlots = 1000
+	// PollMax bounds the bytes of inputs, journals and inboxes of one poll.
+	PollMax = 8 << 20
 
-	pollRows = 2000 // rows that are read or written for its grants
+	// pollRows bounds the rows that are read or written for the grants of one poll.
+	pollRows = 2000
 )
 
 func (*Claim) Needs() []store.Ref { return nil }
 
-// Lane keeps polls among themselves.
+// Lane keeps polls in a lane of their own.
 func (*Claim) Lane() store.Lane { return store.LaneClaim }
 
-// Do grants.
+// Do finds runs and grants them.
 func (op *Claim) Do(tx *Tx) error {
 	op.Grants = nil
 	if err := perdure.CheckName("worker_id", op.Worker); err != nil {
@@ -80,10 +92,10 @@ func (op *Claim) Do(tx *Tx) error {
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
-	if err := noteWorker(tx, op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
 		return err
 	}
-	// Named twice, a queue would have its runs granted twice.
+	// A queue that is named twice would have its runs granted twice.
 	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
 	s := op.begin(tx)
 	budget := pollBudget{rows: pollRows, bytes: cmp.Or(op.Room, PollMax)}
@@ -96,7 +108,7 @@ func (op *Claim) Do(tx *Tx) error {
 			break
 		}
 		looked += len(found)
-		if full, err := op.take(tx, found, &budget); err != nil {
+		if full, err := op.grantFound(tx, found, &budget); err != nil {
 			return err
 		} else if full {
 			break
@@ -109,11 +121,11 @@ func (op *Claim) Do(tx *Tx) error {
 // A pollBudget is what a poll may still cost.
 type pollBudget struct{ rows, bytes int }
 
-// grantOverhead is about how many bytes a grant has beside what it carries.
+// grantOverhead estimates the bytes of a grant without its input, journal and inbox.
 const grantOverhead = 512
 
-// fits tells whether a run can be granted too. How much of its journal and inbox there is shows only when they are read:
-// each page has at least one entry, which may be as large as a value.
+// fits tells whether a run can be granted within the budget. The sizes of its journal and inbox are
+// not known before they are read, so it counts one value of the greatest size for each.
 func (b *pollBudget) fits(r *perdure.Run) bool {
 	need := grantOverhead + len(r.Input)
 	if _, size, ref := r.Input.Ref(); ref {
@@ -128,7 +140,7 @@ func (b *pollBudget) fits(r *perdure.Run) bool {
 	return b.rows > 0 && need <= b.bytes
 }
 
-// spend counts a grant: the run, its line, and the rows that ride on it.
+// spend deducts a grant: the run, its log line, and the entries that it carries.
 func (b *pollBudget) spend(g *Grant) {
 	b.rows -= 2 + len(g.Journal) + len(g.Inbox)
 	b.bytes -= grantOverhead + len(g.Input)
@@ -140,27 +152,31 @@ func (b *pollBudget) spend(g *Grant) {
 	}
 }
 
-// entryOverhead is about how many bytes a journal entry or an inbox item has beside its value.
+// entryOverhead estimates the bytes of a journal entry or an inbox item without its value.
 const entryOverhead = 64
 
-// take grants runs in their order until the budget is spent. The one that does not fit rings for itself.
-func (op *Claim) take(tx *Tx, found []perdure.Run, budget *pollBudget) (full bool, err error) {
+// grantFound grants runs in order until the budget is spent. It rings the queue of the run that did
+// not fit.
+func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (full bool, err error) {
 	if err := prefetch(tx, found); err != nil {
 		return false, err
 	}
 	for _, f := range found {
-		r, err := tx.run(f.Tenant, f.ID) // the start of a child writes its parent's row
+		// An earlier grant may have changed the run: the start of a child writes its parent's row.
+		r, err := tx.run(f.Tenant, f.ID)
 		if err != nil {
 			return false, err
 		}
-		if !r.Ready { // one that was turned away has taken it along
+		// An earlier run of this poll was ended instead of granted, and this one was stopped with
+		// it.
+		if !r.Ready {
 			continue
 		}
 		if len(op.Grants) > 0 && !budget.fits(&r) {
 			tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 			return true, nil
 		}
-		g, ok, err := op.hand(tx, r)
+		g, ok, err := op.grant(tx, r)
 		if err != nil {
 			return false, err
 		}
@@ -168,13 +184,14 @@ func (op *Claim) take(tx *Tx, found []perdure.Run, budget *pollBudget) (full boo
 			budget.spend(&g)
 			op.Grants = append(op.Grants, g)
 		} else {
-			budget.rows -= 8 // about what an end writes
+			// 8 rows is about the cost of an end.
+			budget.rows -= 8
 		}
 	}
 	return false, nil
 }
 
-// prefetch reads the runs that are about to be granted, those of a tenant at once.
+// prefetch loads the runs that are about to be granted, with one read for each tenant.
 func prefetch(tx *Tx, found []perdure.Run) error {
 	var order []perdure.TenantID
 	byTenant := make(map[perdure.TenantID][]perdure.RunID)
@@ -193,15 +210,15 @@ func prefetch(tx *Tx, found []perdure.Run) error {
 	return nil
 }
 
-// hand grants a run, or sets it aside if it can't be granted.
-func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
+// grant leases a run, or ends it if it is damaged or its signature is not valid.
+func (op *Claim) grant(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 	if r.Damage == nil && !readable(r.Input) {
 		r.Damage = &perdure.Damage{What: "input is no JSON"}
 	}
 	if r.Damage != nil {
 		return g, false, setRunAside(tx, &r, op.Worker)
 	}
-	if away, err := turnAwayUnsigned(tx, &r, op.Worker); away || err != nil {
+	if away, err := rejectInvalidSignature(tx, &r, op.Worker); away || err != nil {
 		return g, false, err
 	}
 	g, err = grantRun(tx, r, op.Worker, op.Start)
@@ -209,12 +226,14 @@ func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 	if !errors.As(err, &broken) {
 		return g, err == nil, err
 	}
-	// What it needs can't be read. The delivery counts, so that it reaches its end, and it blocks nobody.
+	// The journal, inbox or input can't be read. The delivery counts all the same, so that the run
+	// reaches its end and does not block others.
 	tx.e.log.Error("a run could not be handed over", "run", r.ID, "error", err)
 	if broken.Code != perdure.CodeDamaged {
 		return g, false, nil
 	}
-	if r, err = tx.run(r.Tenant, r.ID); err != nil { // and never will be
+	// A damaged value stays unreadable: end the run.
+	if r, err = tx.run(r.Tenant, r.ID); err != nil {
 		return g, false, err
 	}
 	r.Damage = &perdure.Damage{What: broken.Message}
@@ -223,13 +242,14 @@ func (op *Claim) hand(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
+// grantRun applies the grant and reads the input, and as much of journal and inbox as fits.
 func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 	firstStart := start && r.StartedAt == 0
 	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Start: start}); err != nil {
 		return Grant{}, err
 	}
 	if firstStart {
-		if err := tellParentStarted(tx, &r); err != nil {
+		if err := notifyParentStarted(tx, &r); err != nil {
 			return Grant{}, err
 		}
 	}
@@ -238,16 +258,17 @@ func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
 	if g.Input, err = tx.DB.Values.Resolve(r.Tenant, r.Input); err != nil {
 		return Grant{}, err
 	}
-	room := GrantMax
-	if g.Journal, g.JournalNext, err = journalPage(tx, &r, 0, &room); err != nil {
+	bytesLeft := GrantMax
+	if g.Journal, g.JournalNext, err = journalPage(tx, &r, 0, &bytesLeft); err != nil {
 		return Grant{}, err
 	}
-	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &room)
+	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &bytesLeft)
 	return g, err
 }
 
-// journalPage reads what of the journal fits.
-func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []JournalRow, next int64, err error) {
+// journalPage reads journal entries after a cursor, as many as fit into bytesLeft but at least one.
+// next is the cursor for more.
+func journalPage(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []JournalRow, next int64, err error) {
 	for after < r.JournalSeq {
 		rows, err := tx.DB.Journal.After(r.Tenant, r.ID, after, 256)
 		if err != nil {
@@ -260,7 +281,7 @@ func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []Journal
 			if j.Seq <= after || !readable(j.Value) {
 				return nil, 0, perdure.Errorf(perdure.CodeDamaged, "entry %d of its journal can't be read", j.Seq)
 			}
-			if *room -= len(j.Key) + len(j.Value); *room < 0 && len(page) > 0 {
+			if *bytesLeft -= len(j.Key) + len(j.Value); *bytesLeft < 0 && len(page) > 0 {
 				return page, after, nil
 			}
 			page = append(page, j)
@@ -273,11 +294,12 @@ func journalPage(tx *Tx, r *perdure.Run, after int64, room *int) (page []Journal
 	return page, 0, nil
 }
 
-// maxItems bounds the inbox items that are handed over at once.
+// maxItems bounds the inbox items of one page.
 const maxItems = 256
 
-// handOverItems gives the holder of the current epoch what of the inbox fits, stamped with that epoch.
-func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdure.Item, next int64, err error) {
+// handOverItems reads inbox items after a cursor, as many as fit into bytesLeft but at least one.
+// It marks them as processed by the current epoch.
+func handOverItems(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []perdure.Item, next int64, err error) {
 	items, err := tx.DB.Inbox.After(r, after, maxItems+1)
 	if err != nil {
 		return nil, 0, err
@@ -293,7 +315,7 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdu
 		if !readable(data) {
 			return nil, 0, perdure.Errorf(perdure.CodeDamaged, "item %d of its inbox can't be read", i.Seq)
 		}
-		if *room -= len(data) + 64; *room < 0 && len(page) > 0 {
+		if *bytesLeft -= len(data) + 64; *bytesLeft < 0 && len(page) > 0 {
 			return page, page[len(page)-1].Seq, nil
 		}
 		if i.Status != perdure.ItemProcessing || i.Epoch != r.Epoch {
@@ -307,9 +329,10 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, room *int) (page []perdu
 	return page, 0, nil
 }
 
-// noteWorker notes a worker's sign of life, seldom enough to cost nothing.
-func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slots int) error {
-	if worker == "" || !tx.e.seldom(t, worker, tx.Now) {
+// recordWorkerSeen writes that a worker was seen. It writes at most every eighth of WorkerOffline,
+// so that polls and heartbeats do not each write a row.
+func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string, queues []string, slots int) error {
+	if worker == "" || !tx.e.workerRowDue(t, worker, tx.Now) {
 		return nil
 	}
 	w, _, err := tx.DB.Workers.Get(t, worker)
@@ -318,22 +341,23 @@ func noteWorker(tx *Tx, t perdure.TenantID, worker string, queues []string, slot
 	}
 	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
 	if queues != nil {
-		w.Queues, w.Slots = quoted(queues), slots
+		w.Queues, w.Slots = jsonList(queues), slots
 	}
 	tx.DB.Workers.Put(w)
-	tx.DB.After(func() { tx.e.sawWorker(t, worker, tx.Now) })
+	tx.DB.After(func() { tx.e.rememberWorkerSeen(t, worker, tx.Now) })
 	return nil
 }
 
-// seldom tells whether a worker's sign of life is worth writing down again.
-func (e *Engine) seldom(t perdure.TenantID, worker string, now perdure.Instant) bool {
+// workerRowDue tells whether the worker's row is old enough to be written again.
+func (e *Engine) workerRowDue(t perdure.TenantID, worker string, now perdure.Instant) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last, ok := e.workers[string(t)+"\x00"+worker]
 	return !ok || now.Sub(last) >= e.policy.WorkerOffline/8
 }
 
-func (e *Engine) sawWorker(t perdure.TenantID, worker string, now perdure.Instant) {
+// rememberWorkerSeen records when the worker's row was written.
+func (e *Engine) rememberWorkerSeen(t perdure.TenantID, worker string, now perdure.Instant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.workers) >= maxKnown {
@@ -345,7 +369,7 @@ func (e *Engine) sawWorker(t perdure.TenantID, worker string, now perdure.Instan
 // A JournalRow is an entry of a run's journal.
 type JournalRow = store.JournalRow
 
-// Journal reads more of a leased run's journal than its grant had room for.
+// Journal reads entries of a leased run's journal for which its grant had no room.
 type Journal struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -358,18 +382,19 @@ type Journal struct {
 
 func (op *Journal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do reads.
+// Do reads a page.
 func (op *Journal) Do(tx *Tx) error {
 	r, err := heldRun(tx, op.Tenant, op.RunID, op.Epoch)
 	if err != nil {
 		return err
 	}
-	room := GrantMax
-	op.Page, op.Next, err = journalPage(tx, &r, op.After, &room)
+	bytesLeft := GrantMax
+	op.Page, op.Next, err = journalPage(tx, &r, op.After, &bytesLeft)
 	return err
 }
 
-// Inbox hands over more of a leased run's inbox: what its grant had no room for, and what has come since.
+// Inbox hands over items of a leased run's inbox: those for which its grant had no room, and those
+// that arrived since.
 type Inbox struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -382,22 +407,22 @@ type Inbox struct {
 
 func (op *Inbox) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do hands over.
+// Do hands over a page.
 func (op *Inbox) Do(tx *Tx) error {
 	r, err := heldRun(tx, op.Tenant, op.RunID, op.Epoch)
 	if err != nil {
 		return err
 	}
-	// The hand-over rides on the run's row, so that nobody takes the run away in the same moment.
+	// Writing the run's row makes this conflict with an operation that takes the lease away.
 	if err := tx.Apply(&r, perdure.ItemsHandedOver{}); err != nil {
 		return err
 	}
-	room := GrantMax
-	op.Page, op.Next, err = handOverItems(tx, &r, op.After, &room)
+	bytesLeft := GrantMax
+	op.Page, op.Next, err = handOverItems(tx, &r, op.After, &bytesLeft)
 	return err
 }
 
-// heldRun gives a run if the epoch holds it.
+// heldRun reads a run, and refuses an epoch that does not hold it.
 func heldRun(tx *Tx, t perdure.TenantID, id perdure.RunID, epoch int64) (perdure.Run, error) {
 	r, err := tx.run(t, id)
 	if err != nil {
@@ -406,6 +431,7 @@ func heldRun(tx *Tx, t perdure.TenantID, id perdure.RunID, epoch int64) (perdure
 	return r, holds(&r, epoch)
 }
 
+// holds refuses an epoch that does not hold the run.
 func holds(r *perdure.Run, epoch int64) error {
 	if epoch != r.Epoch || !r.State.Leased() {
 		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run", epoch)

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// ResetClock sets the clock of a stopped store back to an instant, in steps of a bounded number of runs. Each step is
-// whole, and the last one sets the clock: a reset that was killed is begun anew. It tells how many live runs had
-// instants that were moved.
+// ResetClock sets the clock of a stopped store back to an instant, in steps of a bounded number of
+// runs. Each step is atomic, and the last one sets the clock, so a reset that was killed can be
+// started again. It gives the number of live runs whose instants were moved.
 func (e *Engine) ResetClock(ctx context.Context, now perdure.Instant, by time.Duration) (moved int, err error) {
 	step := &setClockBack{by: by, alarm: math.MaxInt64, limit: clockStep}
 	for {
@@ -28,11 +28,11 @@ func (e *Engine) ResetClock(ctx context.Context, now perdure.Instant, by time.Du
 	}
 }
 
-// clockStep bounds the live runs that one step looks at.
+// clockStep bounds the live runs that one step reads.
 const clockStep = 256
 
-// setClockBack is one step. It goes through the live runs from the latest alarm to the earliest. A run whose alarm is
-// moved back may be met again, and is not concerned then.
+// setClockBack is one step. The steps go through the live runs from the latest alarm to the
+// earliest. A run whose alarm was moved back may be read again, and then needs no change.
 type setClockBack struct {
 	by     time.Duration
 	limit  int
@@ -55,10 +55,11 @@ func (op *setClockBack) Do(tx *Tx) error {
 	}
 	for i := range live {
 		r := live[i]
-		if r.Damage != nil { // its clocks mean nothing, and the watchdog ends it
+		// The watchdog ends a damaged run, whatever its clocks say.
+		if r.Damage != nil {
 			continue
 		}
-		moved, err := op.one(tx, &r)
+		moved, err := op.shiftRun(tx, &r)
 		if err != nil {
 			return err
 		}
@@ -76,8 +77,8 @@ func (op *setClockBack) Do(tx *Tx) error {
 	return nil
 }
 
-// one moves the instants of a run and of its open waits.
-func (op *setClockBack) one(tx *Tx, r *perdure.Run) (moved bool, err error) {
+// shiftRun moves the instants of a run and of its open waits.
+func (op *setClockBack) shiftRun(tx *Tx, r *perdure.Run) (moved bool, err error) {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return false, err

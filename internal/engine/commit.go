@@ -8,57 +8,61 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Commit takes what a worker has to say about a run, all of it or nothing: journal entries, children,
-// waits, messages, events, acknowledged inbox items and, last, an outcome.
+// Commit applies what a worker reports about a run, all of it or nothing: journal entries,
+// children, waits, messages, events, acknowledged inbox items and, last, an outcome.
 //
-// A commit_id is looked up before the epoch is checked: the same commit again is answered as the first
-// time. A complete that comes too late is refused and kept as a late result.
+// The commit_id is looked up before the epoch is checked, so a repeated commit gets its first
+// answer. A complete that comes too late is refused, and its result is kept as a late result.
 type Commit struct {
 	Tenant perdure.TenantID
 	Worker string
 	Commit perdure.Commit
 
-	Answer  CommitAnswer
-	Refused *perdure.Error // set together with a late result: the refusal is the answer, and is stored
+	Answer CommitAnswer
+	// Refused is set together with a late result. The refusal is the answer, and is stored, so it
+	// is not an error of Do.
+	Refused *perdure.Error
 
-	checked perdure.Commit // as it is taken
+	// checked is the commit with its defaults filled in.
+	checked perdure.Commit
 	digest  string
-	bad     error
+	invalid error
 }
 
-// prepare looks at the commit by itself.
+// prepare validates the commit and computes its digest.
 func (op *Commit) prepare() {
 	op.checked = op.Commit
 	c := &op.checked
-	if op.bad = c.Validate(); op.bad != nil {
+	if op.invalid = c.Validate(); op.invalid != nil {
 		return
 	}
-	if op.bad = perdure.CheckEpoch("epoch", c.Epoch); op.bad != nil {
+	if op.invalid = perdure.CheckEpoch("epoch", c.Epoch); op.invalid != nil {
 		return
 	}
 	var body []byte
-	body, op.bad = json.Marshal(c)
+	body, op.invalid = json.Marshal(c)
 	op.digest = store.Digest(string(body))
 }
 
-// A CommitAnswer says what a commit led to.
+// A CommitAnswer is the answer to a commit.
 type CommitAnswer struct {
-	RunID     perdure.RunID  `json:"run_id"`
-	OK        bool           `json:"ok"`
-	State     perdure.State  `json:"state"`
-	Cancel    bool           `json:"cancel,omitempty"` // asked to stop
+	RunID perdure.RunID `json:"run_id"`
+	OK    bool          `json:"ok"`
+	State perdure.State `json:"state"`
+	// Cancel is set if the run is asked to stop.
+	Cancel    bool           `json:"cancel,omitempty"`
 	Children  []ChildOf      `json:"children,omitempty"`
 	Callbacks []CallbackOf   `json:"callbacks,omitempty"`
 	Error     *perdure.Error `json:"error,omitempty"`
 }
 
-// A ChildOf says which run a spawn made.
+// A ChildOf names the run that a spawn created.
 type ChildOf struct {
 	Key   string        `json:"key"`
 	RunID perdure.RunID `json:"run_id"`
 }
 
-// A CallbackOf gives the token of a callback wait.
+// A CallbackOf holds the token of a callback wait.
 type CallbackOf struct {
 	WaitID string `json:"wait_id"`
 	Token  string `json:"token"`
@@ -66,11 +70,13 @@ type CallbackOf struct {
 
 func (op *Commit) Needs() []store.Ref { return refs(op.Tenant, op.Commit.RunID) }
 
-// Lookups names what every commit looks up: itself, and the steps that it records.
+// Lookups names the rows that every commit reads: an earlier commit with its id, and the steps that
+// it records. The store reads those of a whole batch at once.
 func (op *Commit) Lookups() []store.Lookup {
 	c := &op.Commit
-	look := store.Lookup{Ref: store.Ref{Tenant: op.Tenant, Run: c.RunID}, Commit: c.ID, Steps: make([]string, len(c.Journal))}
-	// What no database can hold is not asked for: Do refuses it, and the others of the batch shall not pay for it.
+	look := store.Lookup{Ref: store.Ref{Tenant: op.Tenant, Run: c.RunID}, Commit: c.ID,
+		Steps: make([]string, len(c.Journal))}
+	// A text that the database can't hold would fail the look-up of the whole batch. Do refuses it.
 	if perdure.CheckText("commit_id", c.ID) != nil {
 		return nil
 	}
@@ -83,26 +89,26 @@ func (op *Commit) Lookups() []store.Lookup {
 	return []store.Lookup{look}
 }
 
-// Lookups is what the Op looks up: most have none.
-func (b bound) Lookups() []store.Lookup {
+// Lookups names the rows that the Op reads beside runs. Default: none.
+func (b boundOp) Lookups() []store.Lookup {
 	if l, ok := b.op.(interface{ Lookups() []store.Lookup }); ok {
 		return l.Lookups()
 	}
 	return nil
 }
 
-// Do takes the commit.
+// Do applies the commit, or repeats the first answer.
 func (op *Commit) Do(tx *Tx) error {
 	op.Answer, op.Refused = CommitAnswer{}, nil
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	c, digest := op.checked, op.digest
 	r, err := tx.run(op.Tenant, c.RunID)
 	if err != nil {
 		return err
 	}
-	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	before, ok, err := tx.DB.Commits.Answer(&r, c.ID)
@@ -120,16 +126,7 @@ func (op *Commit) Do(tx *Tx) error {
 		return nil
 	}
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
-		if perdure.CodeOf(err) == perdure.CodeStaleEpoch && c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete && (c.Epoch <= r.Epoch || wasRestored(&r)) {
-			op.Refused = err.(*perdure.Error)
-			kept, err := keepLateResult(tx, &r, perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}, c.Outcome.Result)
-			if err != nil || !kept {
-				return err
-			}
-			op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
-			return rememberCommit(tx, &r, c.ID, digest, &op.Answer)
-		}
-		return err
+		return op.refuse(tx, &r, err)
 	}
 	ans := CommitAnswer{RunID: r.ID, OK: true}
 	if err := recordCommit(tx, &r, &c, &ans); err != nil {
@@ -145,7 +142,27 @@ func (op *Commit) Do(tx *Tx) error {
 	return rememberCommit(tx, &r, c.ID, digest, &ans)
 }
 
-// rememberCommit keeps the answer to a commit, to be given again.
+// refuse answers a commit of an epoch that does not hold the run. The result of a complete is kept
+// as a late result, and the refusal is stored as the answer. A commit without a result gets an
+// error.
+func (op *Commit) refuse(tx *Tx, r *perdure.Run, err error) error {
+	c := &op.checked
+	completes := c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete
+	wasGranted := c.Epoch <= r.Epoch || wasRestored(r)
+	if perdure.CodeOf(err) != perdure.CodeStaleEpoch || !completes || !wasGranted {
+		return err
+	}
+	op.Refused = err.(*perdure.Error)
+	late := perdure.LateResult{CommitID: c.ID, Epoch: c.Epoch, Worker: op.Worker, Summary: c.Outcome.Summary}
+	kept, err := keepLateResult(tx, r, late, c.Outcome.Result)
+	if err != nil || !kept {
+		return err
+	}
+	op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
+	return rememberCommit(tx, r, c.ID, op.digest, &op.Answer)
+}
+
+// rememberCommit stores the answer, so that a repeated commit gets the same.
 func rememberCommit(tx *Tx, r *perdure.Run, id, digest string, ans *CommitAnswer) error {
 	text, err := json.Marshal(ans)
 	if err != nil {
@@ -154,7 +171,8 @@ func rememberCommit(tx *Tx, r *perdure.Run, id, digest string, ans *CommitAnswer
 	return tx.DB.Commits.Put(r.Tenant, r.ID, perdure.Taken{ID: id, Digest: digest, Answer: string(text)})
 }
 
-// recordCommit takes everything of a commit but its outcome.
+// recordCommit applies everything of a commit but its outcome. It starts a run that was only
+// dispatched.
 func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error {
 	if r.State == perdure.Dispatched && (c.Outcome == nil || c.Outcome.Type != perdure.OutcomeReject) {
 		first := r.StartedAt == 0
@@ -162,55 +180,57 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 			return err
 		}
 		if first {
-			if err := tellParentStarted(tx, r); err != nil {
+			if err := notifyParentStarted(tx, r); err != nil {
 				return err
 			}
 		}
 	}
-	if r.State == perdure.Dispatched { // a reject before the start has nothing else to say
+	// A rejected run has not started, so its commit can hold nothing else.
+	if r.State == perdure.Dispatched {
 		if len(c.Journal)+len(c.Children)+len(c.Waits)+len(c.Messages)+len(c.Events)+len(c.Ack) > 0 {
 			return perdure.Invalid("outcome", "a reject before the start stands alone")
 		}
 		return nil
 	}
-	said := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck}
+	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck}
 	var err error
-	if said.Journal, err = recordSteps(tx, r, c.Journal); err != nil {
+	if ev.Journal, err = recordSteps(tx, r, c.Journal); err != nil {
 		return err
 	}
-	if said.Acked, err = acknowledgeItems(tx, r, c.Ack); err != nil {
+	if ev.Acked, err = acknowledgeItems(tx, r, c.Ack); err != nil {
 		return err
 	}
 	spawned, err := spawnChildren(tx, r, c.Children, ans)
 	if err != nil {
 		return err
 	}
-	said.Children = len(spawned)
-	said.Lines = spawned
-	told, err := addMessagesOf(tx, r, c.Messages)
+	ev.Children = len(spawned)
+	ev.Lines = spawned
+	messages, err := addMessagesOf(tx, r, c.Messages)
 	if err != nil {
 		return err
 	}
-	if len(c.Messages) > 0 && told == nil {
+	if len(c.Messages) > 0 && messages == nil {
 		return perdure.Invalid("messages", "a run without a thread writes no messages")
 	}
-	said.Lines = append(said.Lines, told...)
+	ev.Lines = append(ev.Lines, messages...)
 	var events []perdure.Emitted
-	if events, said.Held, err = redactCommit(tx, r, c.Events, c.Outcome); err != nil {
+	if events, ev.Held, err = redactCommit(tx, r, c.Events, c.Outcome); err != nil {
 		return err
 	}
 	for _, e := range events {
 		data := tx.DB.Values.InternShown(r.Tenant, string(r.ID), e.Data)
 		if e.Type == perdure.LineProgress {
 			v := tx.DB.Values.Intern(r.Tenant, string(r.ID), e.Data)
+			// The last commit repeats the progress of a heartbeat, in case that heartbeat was lost.
 			if c.Outcome != nil && r.HasTold(v) {
-				continue // the last word repeats what a heartbeat may have told or not
+				continue
 			}
-			said.Progress = v
+			ev.Progress = v
 		}
-		said.Lines = append(said.Lines, perdure.Line{Type: e.Type, Data: data})
+		ev.Lines = append(ev.Lines, perdure.Line{Type: e.Type, Data: data})
 	}
-	if err := tx.Apply(r, said); err != nil {
+	if err := tx.Apply(r, ev); err != nil {
 		return err
 	}
 	for _, id := range c.Close {
@@ -226,8 +246,8 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 	return nil
 }
 
-// recordSteps adds journal entries. One that is there already with the same value is not added again; with
-// another value it is a contradiction.
+// recordSteps adds journal entries. An entry that exists with the same value is skipped; with
+// another value it is refused as nondeterminism.
 func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added int, err error) {
 	if len(entries) == 0 {
 		return 0, nil
@@ -255,7 +275,8 @@ func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added 
 	return added, nil
 }
 
-// acknowledgeItems marks inbox items as done that were handed over under the current epoch.
+// acknowledgeItems marks inbox items as done. They must have been handed over under the current
+// epoch.
 func acknowledgeItems(tx *Tx, r *perdure.Run, seqs []int64) (done int, err error) {
 	if len(seqs) == 0 {
 		return 0, nil
@@ -273,7 +294,7 @@ func acknowledgeItems(tx *Tx, r *perdure.Run, seqs []int64) (done int, err error
 		i, ok := items[seq]
 		switch {
 		case !ok || i.Status == perdure.ItemDone || i.Status == perdure.ItemSkipped:
-			continue // done before
+			continue
 		case i.Epoch != r.Epoch:
 			return 0, perdure.Invalid("ack", "inbox item %d was not handed over under this epoch", seq)
 		}
@@ -285,7 +306,7 @@ func acknowledgeItems(tx *Tx, r *perdure.Run, seqs []int64) (done int, err error
 	return done, nil
 }
 
-// concludeCommit takes a commit's outcome.
+// concludeCommit applies a commit's outcome.
 func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	o := c.Outcome
 	switch o.Type {
@@ -295,7 +316,8 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 				return err
 			}
 			var err error
-			if *r, err = tx.run(r.Tenant, r.ID); err != nil { // a chord that is satisfied already has continued it
+			// A chord that is satisfied already has continued the run.
+			if *r, err = tx.run(r.Tenant, r.ID); err != nil {
 				return err
 			}
 		}
@@ -308,10 +330,11 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		case o.Retryable != nil && !*o.Retryable:
 			return tx.Finish(r, perdure.FailedForGood{Epoch: c.Epoch, Failure: *o.Error})
 		}
-		return tx.Lose(r, c.Epoch, *o.Error)
+		return tx.RetryOrFail(r, c.Epoch, *o.Error)
 	case perdure.OutcomeCancelled:
 		if r.Cancel.RequestedAt == 0 {
-			return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "nobody asked this run to stop: fail it or complete it"}
+			return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type",
+				Message: "nobody asked this run to stop: fail it or complete it"}
 		}
 		return tx.Finish(r, perdure.CancelConfirmed{Epoch: c.Epoch})
 	case perdure.OutcomeSuspend:
@@ -319,16 +342,17 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	case perdure.OutcomeReject:
 		why := perdure.Failure{Code: perdure.CodeRejected, Message: o.Reason}
 		if o.Reason == string(perdure.CodeSignatureInvalid) {
-			why = perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: "the worker could not verify the run's signature"}
+			why = perdure.Failure{Code: perdure.CodeSignatureInvalid,
+				Message: "the worker could not verify the run's signature"}
 		}
 		return tx.Finish(r, perdure.Rejected{Epoch: c.Epoch, Failure: why})
 	}
 	return perdure.Invalid("outcome.type", "%q is unknown", o.Type)
 }
 
-// Lose handles an execution that was lost (epoch 0) or that failed retryably: another attempt while some
-// remain, and otherwise the end.
-func (tx *Tx) Lose(r *perdure.Run, epoch int64, why perdure.Failure) error {
+// RetryOrFail handles an execution that failed with a retryable error, or whose lease was lost
+// (epoch 0). It queues another attempt if some remain, and ends the run otherwise.
+func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) error {
 	ev := tx.e.policy.AfterLoss(r, epoch, why, tx.Roll())
 	if _, again := ev.(perdure.Retried); !again {
 		return tx.Finish(r, ev)
@@ -336,6 +360,7 @@ func (tx *Tx) Lose(r *perdure.Run, epoch int64, why perdure.Failure) error {
 	return tx.Requeue(r, ev)
 }
 
+// fieldOf names the field of the request that a domain error is about, unless the error names one.
 func fieldOf(err error, field string) error {
 	if e, ok := err.(*perdure.Error); ok && e.Field == "" {
 		return &perdure.Error{Code: e.Code, Message: e.Message, Field: field}

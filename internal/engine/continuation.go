@@ -9,8 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// openChord is the other way to use children: the run ends its turn now, and when all of these have
-// ended, one continuation composes the answer. Children that have ended already count.
+// openChord lets a run complete while its children go on. When all of the named children have
+// ended, one continuation on the thread composes the answer. Children that have ended already
+// count.
 func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	if r.ThreadID == "" {
 		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
@@ -36,8 +37,9 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	return createGathering(tx, &g, members, perdure.Gathered{Outlives: true})
 }
 
-// createGathering makes a chord or a group over runs, counting those that have ended. The row of each live member is
-// written, so that one that ends at this moment on another node is not missed.
+// createGathering creates a chord or a group over runs, and counts the members that have ended. It
+// writes the row of each live member, so that it conflicts with an end of that member on another
+// node.
 func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdure.Gathered) error {
 	g.State, g.CreatedAt = perdure.GroupOpen, tx.Now
 	if err := checkWatchable(tx, g.Tenant, members); err != nil {
@@ -51,7 +53,8 @@ func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdu
 		seen[m.ID] = true
 		g.Members = append(g.Members, m.ID)
 		g.Total++
-		tx.DB.Groups.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID}) // of those that have ended too: as long as it is open, they stay
+		// Members that have ended are added too: while the gathering is open, they are not removed.
+		tx.DB.Groups.AddMember(store.MemberRow{Tenant: g.Tenant, RunID: m.ID, ID: g.ID})
 		if m.State.Terminal() {
 			g.Ended++
 			if m.State == perdure.Completed {
@@ -70,10 +73,11 @@ func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdu
 	return nil
 }
 
-// maxWatchers bounds how many gatherings may wait for one run: its end writes a row of each.
+// maxWatchers bounds how many gatherings may wait for one run, because the run's end writes a row
+// for each.
 const maxWatchers = 100
 
-// checkWatchable refuses to gather live runs that too many gatherings wait for already.
+// checkWatchable refuses live members that maxWatchers gatherings wait for already.
 func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 	var watched []perdure.RunID
 	for i := range members {
@@ -94,8 +98,9 @@ func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 	return nil
 }
 
-// tellGatherings counts a run's end in the chords and groups that wait for it.
-func tellGatherings(tx *Tx, r *perdure.Run) error {
+// countInGatherings counts a run's end in the chords and groups that wait for it, and closes those
+// that it satisfies.
+func countInGatherings(tx *Tx, r *perdure.Run) error {
 	if !r.Watched {
 		return nil
 	}
@@ -128,8 +133,8 @@ func tellGatherings(tx *Tx, r *perdure.Run) error {
 	return nil
 }
 
-// CloseGathering is called when an open gathering's condition holds: a chord makes its continuation, a group
-// ends and deals with its losers.
+// closeGathering closes an open gathering whose condition holds. A chord creates its continuation;
+// a group ends, and its losers become a follow-up.
 func (tx *Tx) closeGathering(g *perdure.Group) error {
 	if g.Kind == perdure.GroupChord {
 		return fireChord(tx, g)
@@ -137,20 +142,21 @@ func (tx *Tx) closeGathering(g *perdure.Group) error {
 	return endGroup(tx, g, perdure.GroupSatisfied)
 }
 
-// endGroup ends a gathering. What is left to do with its members follows.
+// endGroup ends a gathering. Releasing its members is a follow-up. The alarm is set to now, so that
+// the watchdog continues what does not fit into this operation.
 func endGroup(tx *Tx, g *perdure.Group, state string) error {
 	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
 	tx.DB.Groups.Put(*g)
 	tx.wakeAt(g.AlarmAt)
-	setGroupAlarm(tx, g)
-	tx.follow(followUp{tenant: g.Tenant, group: g.ID})
-	_, err := tx.followUp()
+	ringGroup(tx, g)
+	tx.addFollowUp(followUp{tenant: g.Tenant, group: g.ID})
+	_, err := tx.runFollowUps()
 	return err
 }
 
-// GoOn does what a gathering's alarm rings for: a group's deadline has passed, or a chord or an ended group has
-// something left to do.
-func (tx *Tx) GoOn(g *perdure.Group) error {
+// HandleGroupAlarm handles a gathering whose alarm is due. An open group has reached its deadline.
+// A chord, or a group that has ended, has members left to process.
+func (tx *Tx) HandleGroupAlarm(g *perdure.Group) error {
 	switch {
 	case g.State != perdure.GroupOpen:
 		return releaseGroup(tx, g.Tenant, g.ID)
@@ -160,8 +166,9 @@ func (tx *Tx) GoOn(g *perdure.Group) error {
 	return endGroup(tx, g, perdure.GroupTimedOut)
 }
 
-// fireChord writes each result into the thread as a tool's, in child order, and makes the continuation. A chord of many is
-// told of in parts: it stays open, with an alarm that rings at once, until the last one is told.
+// fireChord appends each result to the thread as a tool message, in the order of the children, and
+// creates the continuation. A large chord is processed in parts: it stays open, with an alarm that
+// is due at once, until the last result is appended.
 func fireChord(tx *Tx, g *perdure.Group) error {
 	orig, err := tx.run(g.Tenant, perdure.RunID(g.ID))
 	if err != nil {
@@ -171,9 +178,9 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 	if err != nil {
 		return err
 	}
-	for first := true; g.Next < len(members) && (first || !tx.spent()); first = false {
-		part := members[g.Next:min(g.Next+tx.part(), len(members))]
-		if err := tellResults(tx, &orig, part); err != nil {
+	for first := true; g.Next < len(members) && (first || !tx.OverBudget()); first = false {
+		part := members[g.Next:min(g.Next+tx.chunk(), len(members))]
+		if err := appendResults(tx, &orig, part); err != nil {
 			return err
 		}
 		if err := tx.DB.Groups.DropMembers(g, part); err != nil {
@@ -195,17 +202,17 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 		g.State = perdure.GroupDropped
 	}
 	tx.DB.Groups.Put(*g)
-	setGroupAlarm(tx, g)
+	ringGroup(tx, g)
 	return nil
 }
 
-// tellResults writes the results of some runs of a chord into the thread. A large one is not copied: the message refers to
-// where it is stored, and whoever reads the thread gets it in its place.
-func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
+// appendResults appends the results of some runs of a chord to the thread. A large result is not
+// copied: the message refers to the stored value, and readers of the thread get it resolved.
+func appendResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 	if err := tx.DB.Runs.Load(orig.Tenant, ids); err != nil {
 		return err
 	}
-	var told []perdure.Message
+	var messages []perdure.Message
 	for _, id := range ids {
 		m, ok, err := tx.DB.Runs.Get(orig.Tenant, id)
 		if err != nil {
@@ -218,11 +225,12 @@ func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 		if _, _, ref := m.Result.Ref(); ref {
 			meta = append(meta, resultRef, tx.DB.Values.Share(m.Tenant, string(orig.ThreadID), m.Result))
 		}
-		told = append(told, perdure.Message{Role: "tool",
-			Content:  json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey, "status", string(m.State), "result", m.Result, "error", m.Failure)),
+		messages = append(messages, perdure.Message{Role: "tool",
+			Content: json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey,
+				"status", string(m.State), "result", m.Result, "error", m.Failure)),
 			Metadata: json.RawMessage(perdure.Object(meta...))})
 	}
-	lines, err := addMessagesOf(tx, orig, told)
+	lines, err := addMessagesOf(tx, orig, messages)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
@@ -232,23 +240,25 @@ func tellResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 	return tx.Apply(orig, perdure.MessagesAppended{Lines: lines})
 }
 
-// createContinuation makes the run that goes on where an earlier one on the thread ended: same thread, same root,
-// no parent, a fresh timeout. It gives no id if the thread is gone.
-func createContinuation(tx *Tx, orig *perdure.Run, trigger string, told []perdure.Message) (perdure.RunID, error) {
+// createContinuation creates the run that continues an ended run of the thread: same thread, same
+// root, no parent, a fresh timeout. It gives no id if the thread was deleted.
+func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []perdure.Message) (perdure.RunID, error) {
 	if _, ok, err := tx.DB.Threads.Get(orig.Tenant, orig.ThreadID); err != nil || !ok {
 		return "", err
 	}
-	lines, err := addMessagesOf(tx, orig, told)
+	lines, err := addMessagesOf(tx, orig, messages)
 	if err != nil {
 		return "", err
 	}
 	r := perdure.Run{
-		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority, ThreadID: orig.ThreadID,
-		RootID: orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Webhook: orig.Options.Webhook,
+		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
+		ThreadID: orig.ThreadID,
+		RootID:   orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process,
+			Webhook:      orig.Options.Webhook,
 			WebhookLines: orig.Options.WebhookLines},
 	}
-	// An end must not fail because the greatest timeout has been lowered since.
+	// The greatest timeout may have been lowered since, and an end must not fail because of it.
 	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts.Of(r.Class).Max))
 	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
 	if err := acceptRun(tx, &r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
@@ -260,7 +270,7 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, told []perdur
 	return r.ID, tx.Apply(orig, perdure.Continued{By: r.ID, Trigger: trigger, Messages: lines})
 }
 
-// dropChord forgets the chord of an ended run that is cancelled, and stops the runs of it.
+// dropChord drops the chord of an ended run that is cancelled, and stops the members of the chord.
 func dropChord(tx *Tx, r *perdure.Run) error {
 	g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID))
 	if err != nil || !ok || g.State != perdure.GroupOpen {
@@ -269,9 +279,9 @@ func dropChord(tx *Tx, r *perdure.Run) error {
 	return endGroup(tx, &g, perdure.GroupDropped)
 }
 
-// Continue says that work outside, which a run started, has finished. While the run is live it becomes an
-// item in its inbox; if the run has ended, or ends without acknowledging it, a continuation is made. Once
-// per run and JobID.
+// Continue reports that external work, which a run started, has finished. A live run gets an item
+// in its inbox. If the run has ended, or ends without acknowledging the item, a continuation is
+// created. Each JobID counts once for a run.
 type Continue struct {
 	Tenant   perdure.TenantID
 	RunID    perdure.RunID
@@ -281,19 +291,23 @@ type Continue struct {
 	Status   string
 	Summary  string
 
-	Made    perdure.RunID // the continuation, if there is one by now
-	Created bool          // false: it was said before
+	// Made is the continuation, if there is one by now.
+	Made perdure.RunID
+	// Created is false if the job was reported before.
+	Created bool
 }
 
 func (op *Continue) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do continues.
+// Do delivers the item, or creates the continuation.
 func (op *Continue) Do(tx *Tx) error {
 	op.Made, op.Created = "", false
 	if err := perdure.CheckName("job_id", op.JobID); err != nil {
 		return err
 	}
-	for _, f := range [][2]string{{"trigger", op.Trigger}, {"worker_id", op.WorkerID}, {"status", op.Status}, {"result_summary", op.Summary}} {
+	texts := [][2]string{{"trigger", op.Trigger}, {"worker_id", op.WorkerID}, {"status", op.Status},
+		{"result_summary", op.Summary}}
+	for _, f := range texts {
 		if err := perdure.CheckText(f[0], f[1]); err != nil {
 			return err
 		}
@@ -305,26 +319,29 @@ func (op *Continue) Do(tx *Tx) error {
 	if r.ThreadID == "" {
 		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
 	}
-	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, saidKey(&r, op.JobID)); err != nil {
+	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, continueKey(&r, op.JobID)); err != nil {
 		return err
 	} else if ok {
 		if op.Made = perdure.RunID(known.Ref); op.Made != r.ID {
 			return nil
 		}
-		// It was live then: there is a continuation if it ended without having heard.
-		made, _, err := tx.DB.Idempotency.Get(op.Tenant, unheardKey(&r, op.JobID))
+		// The run was live at the first report. There is a continuation if it ended without
+		// acknowledging.
+		made, _, err := tx.DB.Idempotency.Get(op.Tenant, unacknowledgedKey(&r, op.JobID))
 		op.Made = perdure.RunID(made.Ref)
 		return err
 	}
 	if _, ok, err := tx.DB.Threads.Get(op.Tenant, r.ThreadID); err != nil {
 		return err
 	} else if !ok {
-		return perdure.Errorf(perdure.CodeRunEnded, "the run has ended and its thread was deleted: there is nothing to go on with")
+		return perdure.Errorf(perdure.CodeRunEnded,
+			"the run has ended and its thread was deleted: there is nothing to go on with")
 	}
 	op.Created = true
-	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID, "status", op.Status, "result_summary", op.Summary)
+	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID,
+		"status", op.Status, "result_summary", op.Summary)
 	if r.State.Live() {
-		if err := takesContinue(tx, &r); err != nil {
+		if err := checkContinueLimit(tx, &r); err != nil {
 			return err
 		}
 		_, err = deliverItem(tx, &r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
@@ -334,64 +351,75 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: saidKey(&r, op.JobID), Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: continueKey(&r, op.JobID),
+		Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
 
-// saidKey leads to the continuation of a run for a job, or to the run itself if it was live when that was said;
-// unheardKey then to the one that its end made.
-func saidKey(r *perdure.Run, job string) string    { return "continue:" + string(r.ID) + ":" + job }
-func unheardKey(r *perdure.Run, job string) string { return "unheard:" + string(r.ID) + ":" + job }
+// continueKey maps a run and a job to the continuation, or to the run itself if it was live at the
+// time of the report. unacknowledgedKey then maps them to the continuation that the run's end
+// created.
+func continueKey(r *perdure.Run, job string) string { return "continue:" + string(r.ID) + ":" + job }
+func unacknowledgedKey(r *perdure.Run, job string) string {
+	return "unheard:" + string(r.ID) + ":" + job
+}
 
+// outsideResult is the tool message that a continuation finds in the thread.
 func outsideResult(data perdure.Value) perdure.Message {
 	return perdure.Message{Role: "tool", Content: json.RawMessage(data), Metadata: json.RawMessage(`{"outside":true}`)}
 }
 
-// maxContinues is how many ends of work outside a live run keeps in its inbox. Its own end makes one continuation of all
-// of them, in one operation.
+// maxContinues bounds the unacknowledged Continue items of a live run, because its end puts all of
+// them into one continuation, in one operation.
 const maxContinues = 256
 
-// takesContinue refuses one more end of work outside when a run has not acknowledged maxContinues of them.
-func takesContinue(tx *Tx, r *perdure.Run) error {
+// checkContinueLimit refuses another Continue item when a run has maxContinues of them
+// unacknowledged.
+func checkContinueLimit(tx *Tx, r *perdure.Run) error {
 	if r.InboxOpen < maxContinues {
 		return nil
 	}
 	open, err := tx.DB.Inbox.Continues(r, maxContinues)
 	if err == nil && len(open) == maxContinues {
-		err = perdure.Errorf(perdure.CodeQuota, "the run has %d ends of work outside in its inbox and acknowledged none of them: it takes no more until it does", maxContinues)
+		err = perdure.Errorf(perdure.CodeQuota,
+			"the run has %d ends of work outside in its inbox and acknowledged none of them: "+
+				"it takes no more until it does", maxContinues)
 	}
 	return err
 }
 
-// continueUnheard makes the continuation for outside work whose end the ending run was told of and did not
-// acknowledge.
-func continueUnheard(tx *Tx, r *perdure.Run) error {
+// continueUnacknowledged creates the continuation of an ending run for the Continue items that it
+// did not acknowledge.
+func continueUnacknowledged(tx *Tx, r *perdure.Run) error {
 	if r.ThreadID == "" {
-		return nil // nothing outside can continue it
+		// Continue refuses a run without a thread.
+		return nil
 	}
-	items, err := tx.DB.Inbox.Continues(r, perdure.MaxBatch) // a run of an older version may have more than maxContinues
+	// A run of an older version may have more than maxContinues.
+	items, err := tx.DB.Inbox.Continues(r, perdure.MaxBatch)
 	if err != nil {
 		return err
 	}
-	var told []perdure.Message
+	var messages []perdure.Message
 	var jobs []string
 	for _, i := range items {
 		i.Status, i.AlarmAt = perdure.ItemDone, 0
 		tx.DB.Inbox.Put(i)
-		told, jobs = append(told, outsideResult(i.Data)), append(jobs, i.Name)
+		messages, jobs = append(messages, outsideResult(i.Data)), append(jobs, i.Name)
 	}
-	if len(told) == 0 {
+	if len(messages) == 0 {
 		return nil
 	}
-	if err := tx.Apply(r, perdure.ItemsContinued{Count: len(told)}); err != nil {
+	if err := tx.Apply(r, perdure.ItemsContinued{Count: len(messages)}); err != nil {
 		return err
 	}
-	made, err := createContinuation(tx, r, "external", told)
+	made, err := createContinuation(tx, r, "external", messages)
 	if err != nil || made == "" {
 		return err
 	}
 	for _, job := range jobs {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unheardKey(r, job), Ref: string(made), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, job), Ref: string(made),
+			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	return nil
 }

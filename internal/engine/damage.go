@@ -8,15 +8,16 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// EndDamaged ends a run that is not what was written. What can be read of it stands in its dead letter.
+// EndDamaged ends a run whose stored row is damaged. The dead letter holds what can be read of it.
 func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	why := perdure.Failure{Code: perdure.CodeDamaged, Message: "the run is damaged: " + r.Damage.What}
-	signed, err := tx.e.strict.has(tx, r.Tenant)
+	signed, err := tx.e.signing.requires(tx, r.Tenant)
 	if err != nil {
 		return Repair{}, err
 	}
 	if signed {
-		why = perdure.Failure{Code: perdure.CodeSignatureInvalid, Message: "the run is not what was accepted: " + r.Damage.What}
+		why = perdure.Failure{Code: perdure.CodeSignatureInvalid,
+			Message: "the run is not what was accepted: " + r.Damage.What}
 	}
 	tx.DB.After(func() {
 		tx.e.log.Warn("a run is damaged and ends", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
@@ -24,10 +25,10 @@ func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	return Repair{"damaged", "failed/" + string(why.Code), why.Message}, tx.Finish(r, perdure.Spoiled{Failure: why})
 }
 
-// setRunAside ends a damaged run that a poll has found. One that can't end now counts as delivered, to nobody: it is not found again at
-// once, and blocks nobody.
+// setRunAside ends a damaged run that a poll has found. A run that can't end now is granted without
+// handing it over, so that the next polls do not find it first.
 func setRunAside(tx *Tx, r *perdure.Run, worker string) error {
-	// It may have stood before others, who were not looked at.
+	// The poll has spent a slot on it: another poll looks at the runs behind it.
 	tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	before := *r
 	err := tx.Try(func() error {
@@ -45,7 +46,7 @@ func setRunAside(tx *Tx, r *perdure.Run, worker string) error {
 	return tx.Apply(&before, perdure.Granted{Worker: worker})
 }
 
-// readable tells whether a value is JSON, or stands elsewhere.
+// readable tells whether a value is valid JSON, or a reference.
 func readable(v perdure.Value) bool {
 	_, _, ref := v.Ref()
 	return ref || v == "" || json.Valid([]byte(v))

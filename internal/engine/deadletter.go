@@ -8,12 +8,14 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Redrive makes a new run of a dead letter. A letter is redriven once; asking again gives the same run, and with the
-// same Key so it does when the letter is gone.
+// Redrive makes a new run of a dead letter. A letter is redriven once: repeating the call gives the
+// same run. With a Key this holds even after the letter is gone.
 type Redrive struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
-	Resign bool // somebody vouches for the run, although its signature is not valid
+	// Resign redrives a run whose signature is not valid, and signs the new run. The caller vouches
+	// for it.
+	Resign bool
 	Key    string
 
 	Run     perdure.Run
@@ -22,7 +24,7 @@ type Redrive struct {
 
 func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do redrives.
+// Do creates the new run.
 func (op *Redrive) Do(tx *Tx) error {
 	op.Created = false
 	_, err := underKey(tx, op.Tenant, "redrive:"+string(op.RunID), op.Key, op.Resign, func() (string, error) {
@@ -35,8 +37,10 @@ func (op *Redrive) Do(tx *Tx) error {
 	return err
 }
 
+// redrive creates the new run and marks the letter.
 func (op *Redrive) redrive(tx *Tx) error {
-	orig, found, err := tx.DB.Runs.Get(op.Tenant, op.RunID) // before its letter: see the end
+	// The original is read before its letter, and written last: its version guards the letter.
+	orig, found, err := tx.DB.Runs.Get(op.Tenant, op.RunID)
 	if err != nil {
 		return err
 	}
@@ -47,7 +51,8 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if !ok {
 		return notFound("dead letter")
 	}
-	if d.RedrivenBy != "" { // unless that one was deleted
+	// The letter may be redriven again if the run that it led to was deleted.
+	if d.RedrivenBy != "" {
 		var kept bool
 		if op.Run, kept, err = tx.DB.Runs.Get(op.Tenant, d.RedrivenBy); err != nil || kept {
 			return err
@@ -56,7 +61,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if !found {
 		return notFound("run")
 	}
-	if err := op.vouched(tx, &orig); err != nil {
+	if err := op.checkResign(tx, &orig); err != nil {
 		return err
 	}
 	if op.Run, err = repeatRun(tx, &orig); err != nil {
@@ -65,25 +70,31 @@ func (op *Redrive) redrive(tx *Tx) error {
 	op.Created = true
 	d.RedrivenBy = op.Run.ID
 	tx.DB.DeadLetters.Put(d)
-	if err := tx.audit(op.Tenant, perdure.AuditLetterRedrive, string(op.RunID), "redriven_by", string(op.Run.ID)); err != nil {
+	err = tx.audit(op.Tenant, perdure.AuditLetterRedrive, string(op.RunID), "redriven_by", string(op.Run.ID))
+	if err != nil {
 		return err
 	}
-	// The original's row guards the letter: two who redrive at once make one run.
+	// Two redrives at once both write the original's row. One of them conflicts, is decided again
+	// and finds the other's run.
 	return tx.Apply(&orig, perdure.Repeated{})
 }
 
-// vouched refuses to sign what nobody stands up for: a run whose signature is not valid, unless it is to be signed anew.
-func (op *Redrive) vouched(tx *Tx, orig *perdure.Run) error {
+// checkResign refuses to redrive a run whose signature is not valid, unless Resign is set and there
+// is a key to sign with.
+func (op *Redrive) checkResign(tx *Tx, orig *perdure.Run) error {
 	if op.Resign {
 		if tx.e.signer == nil {
-			return perdure.Errorf(perdure.CodeNoSigner, "this server has no key to sign with: redrive it where there is one, or without resign if nothing of the tenant has to be signed")
+			return perdure.Errorf(perdure.CodeNoSigner,
+				"this server has no key to sign with: redrive it where there is one, "+
+					"or without resign if nothing of the tenant has to be signed")
 		}
 		return nil
 	}
 	return mayRepeat(tx, orig)
 }
 
-// DropDeadLetter discards a dead letter; its run and its history stay. With a Key, saying it again is no error.
+// DropDeadLetter discards a dead letter. Its run and the run's log stay. With a Key, repeating it
+// is no error.
 type DropDeadLetter struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -92,7 +103,7 @@ type DropDeadLetter struct {
 
 func (op *DropDeadLetter) Needs() []store.Ref { return nil }
 
-// Do discards.
+// Do discards the letter.
 func (op *DropDeadLetter) Do(tx *Tx) error {
 	_, err := underKey(tx, op.Tenant, "drop:"+string(op.RunID), op.Key, nil, func() (string, error) {
 		_, ok, err := tx.DB.DeadLetters.Get(op.Tenant, op.RunID)
@@ -108,23 +119,29 @@ func (op *DropDeadLetter) Do(tx *Tx) error {
 	return err
 }
 
-// PickLetters says which dead letters a call is about: those that are named, or the oldest that a filter chooses. Under a
-// Key it is the same ones each time, so that a call whose answer was lost does not go on to the next.
+// PickLetters selects the dead letters of a bulk call: those that are named, or the oldest that a
+// filter finds. A repeated call with the same Key selects the same letters, so that a lost answer
+// does not make it continue with the next ones.
 type PickLetters struct {
 	Tenant perdure.TenantID
-	What   string          // what is to be done with them: a key counts for that alone
-	IDs    []perdure.RunID // the letters that the caller named
-	Found  []perdure.RunID // or those that a filter found, see FindLetters
-	Asked  any             // the whole request, by which a repeated key is told from a reused one
-	Key    string
+	// What is the action on the letters. A key counts for this action alone.
+	What string
+	// IDs are the letters that the caller named.
+	IDs []perdure.RunID
+	// Found are the letters that a filter found; see DeadLetters.Find.
+	Found []perdure.RunID
+	// Asked is the whole request. It tells a repeated call from a reused key.
+	Asked any
+	Key   string
 
 	Picked []perdure.RunID
-	Again  bool // the key was known
+	// Again is set if the key was known.
+	Again bool
 }
 
 func (*PickLetters) Needs() []store.Ref { return nil }
 
-// Do picks.
+// Do selects the letters.
 func (op *PickLetters) Do(tx *Tx) error {
 	op.Picked = op.IDs
 	created, err := underKey(tx, op.Tenant, op.What, op.Key, op.Asked, func() (string, error) {
@@ -147,11 +164,11 @@ func (op *PickLetters) Do(tx *Tx) error {
 	return err
 }
 
-// A LetterFilter chooses dead letters; see the store's.
+// A LetterFilter selects dead letters; see the store's.
 type LetterFilter = store.LetterFilter
 
-// Find names the dead letters that match a filter. It reads before PickLetters is in its lane: a filter that
-// matches few of very many letters reads for long, and nobody else's writes wait for that.
+// Find names the dead letters that match a filter. It runs before PickLetters, outside of the lane:
+// a filter that matches few of very many letters reads for long, and would hold up writes.
 func (q DeadLetters) Find(ctx context.Context, t perdure.TenantID, f LetterFilter) (ids []perdure.RunID, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, err := v.DeadLetters.List(t, f)
@@ -163,7 +180,8 @@ func (q DeadLetters) Find(ctx context.Context, t perdure.TenantID, f LetterFilte
 	return ids, err
 }
 
-// Page reads a page of a tenant's dead letters. next is its cursor if there may be more.
+// Page reads a page of a tenant's dead letters. next is the cursor of the next page if there may be
+// one.
 func (q DeadLetters) Page(
 	ctx context.Context, t perdure.TenantID, f LetterFilter,
 ) (list []perdure.DeadLetter, next perdure.RunID, err error) {
@@ -174,7 +192,7 @@ func (q DeadLetters) Page(
 	return list, next, err
 }
 
-// A LetterGroup is the dead letters of a kind that have the same cause; see the store's.
+// A LetterGroup counts the dead letters of one kind and cause; see the store's.
 type LetterGroup = store.LetterGroup
 
 // Groups counts a tenant's dead letters by cause and kind, the largest groups first.
@@ -186,26 +204,29 @@ func (q DeadLetters) Groups(ctx context.Context, t perdure.TenantID, f LetterFil
 	return list, err
 }
 
-// A Letter is a dead letter and what led to it.
+// A Letter is a dead letter together with its run, its attempts and the end of its log.
 type Letter struct {
 	perdure.DeadLetter
-	Run    perdure.Run // without its input, where that is kept by reference
-	Kept   bool        // the run is still there
+	// Run lacks its input if that is stored by reference.
+	Run perdure.Run
+	// Kept is set if the run still exists.
+	Kept   bool
 	Parent perdure.Run
 	// ParentChangedAt is when something last happened to the parent.
 	ParentChangedAt perdure.Instant
 	Attempts        []perdure.Attempt
-	Events          []perdure.Line // the last of its log
+	// Events are the last lines of the run's log.
+	Events []perdure.Line
 }
 
-// How much a letter tells.
+// These bound the events and attempts of a Letter, and the log lines that are read for them.
 const (
 	letterEvents   = 20
 	letterAttempts = 50
 	letterLines    = 1000
 )
 
-// Get reads a dead letter and what led to it.
+// Get reads a dead letter with its run, its attempts and the end of its log.
 func (q DeadLetters) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (l Letter, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool

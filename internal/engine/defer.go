@@ -8,12 +8,13 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// expected stands for the node of a follower that a start in the foreground announces and that is not attached yet.
-// Its row expires after DetachGrace. The first waiter that attaches, on any node, takes its place.
+// expected takes the place of the node of a follower that a foreground start announces and that has
+// not attached yet. The row expires after DetachGrace. The first waiter that attaches, on any node,
+// replaces it.
 const expected = ""
 
-// Attach notes that somebody on a node waits for runs, and renews that note. Re-attaching to a deferred
-// run ends its deferral.
+// Attach records that a caller on a node waits for runs, or extends that record. Attaching to a
+// deferred run ends its deferral.
 type Attach struct {
 	Tenant perdure.TenantID
 	Node   string
@@ -22,7 +23,7 @@ type Attach struct {
 
 func (op *Attach) Needs() []store.Ref { return refs(op.Tenant, op.RunIDs...) }
 
-// Do attaches.
+// Do records the waiters.
 func (op *Attach) Do(tx *Tx) error {
 	for _, id := range op.RunIDs {
 		r, err := tx.run(op.Tenant, id)
@@ -36,18 +37,24 @@ func (op *Attach) Do(tx *Tx) error {
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(waiters, func(w store.WaiterRow) bool { return w.Node == op.Node && w.ExpiresAt > tx.Now }) {
-			// A new waiter writes the run's row: whoever finds at this moment that nobody waits looks again.
+		attached := slices.ContainsFunc(waiters, func(w store.WaiterRow) bool {
+			return w.Node == op.Node && w.ExpiresAt > tx.Now
+		})
+		if !attached {
+			// Writing the run's row makes this conflict with an operation that finds no waiter and
+			// defers the run.
 			if err := tx.Apply(&r, perdure.WaiterAttached{}); err != nil {
 				return err
 			}
 		}
 		for _, w := range waiters {
 			if w.Node == expected {
-				tx.DB.Waiters.Drop(w) // the follower that the start expected is here
+				// The announced follower has attached.
+				tx.DB.Waiters.Drop(w)
 			}
 		}
-		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: id, Node: op.Node,
+			ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 		if r.DeferredAt != 0 {
 			if err := tx.Apply(&r, perdure.Reattached{}); err != nil {
 				return err
@@ -57,17 +64,21 @@ func (op *Attach) Do(tx *Tx) error {
 	return nil
 }
 
-// Defer says that a waiter on a node has stopped waiting. When nobody else waits, the run is deferred: at
-// once when the wait's own time was up or the caller said so, after DetachGrace when the connection was
-// dropped. The work goes on, unless the run was started with on_disconnect=cancel and its last waiter has closed the
-// connection: then the run is asked to stop.
+// Defer records that a waiter on a node has stopped waiting. If no other waits, the run is
+// deferred. That happens at once if the wait timed out or the caller detached, and after
+// DetachGrace if the connection was dropped.
+//
+// A deferred run goes on. But a run with on_disconnect=cancel is asked to stop when its last waiter
+// closes the connection.
 type Defer struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
-	Node   string // empty: whoever waits, the caller wants it deferred
-	Reason string // timeout, disconnect, detached
-	// Closed says of a disconnect that the waiter closed the connection, and that this node saw it. A connection that
-	// the server ended (a shutdown, a revoked key, a slow reader) was not closed in this sense.
+	// Node is the waiter's node. Empty: the caller detaches, and no waiter is dropped.
+	Node string
+	// Reason is timeout, disconnect or detached.
+	Reason string
+	// Closed says of a disconnect that the waiter closed the connection, as seen by this node. It
+	// is not set for a connection that the server ended (a shutdown, a revoked key, a slow reader).
 	Closed bool
 
 	Run perdure.Run
@@ -75,7 +86,7 @@ type Defer struct {
 
 func (op *Defer) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do defers. Deferring an ended run does nothing.
+// Do removes the waiter, and defers or cancels the run. It does nothing for an ended run.
 func (op *Defer) Do(tx *Tx) error {
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
@@ -93,7 +104,8 @@ func (op *Defer) Do(tx *Tx) error {
 	others := false
 	for i := range waiters {
 		switch w := &waiters[i]; {
-		case op.Node == "": // a waiter that was cut off, and may come back, does not keep others from deferring
+		// A waiter within its grace period was cut off, and does not prevent the deferral.
+		case op.Node == "":
 			others = others || w.ExpiresAt > tx.Now.Add(tx.e.policy.DetachGrace)
 		case w.Node == op.Node:
 			own = w
@@ -115,8 +127,9 @@ func (op *Defer) Do(tx *Tx) error {
 	return err
 }
 
-// leave drops the node's waiter at once and defers the run if it was the last. If others wait, the run's row is written
-// all the same: of two nodes that leave at once, the second looks again and finds that it is the last.
+// leave drops the node's waiter, and defers the run if it was the last. If others wait, the run's
+// row is written all the same. Of two nodes that leave at once, one conflicts, is decided again and
+// finds that it is the last.
 func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool) error {
 	if own != nil {
 		tx.DB.Waiters.Drop(*own)
@@ -130,7 +143,7 @@ func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool
 	return nil
 }
 
-// deferRun marks a run as deferred; the first time, its thread is told.
+// deferRun marks a run as deferred. The first time, it adds a message to the thread.
 func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() || r.DeferredAt != 0 {
 		return nil
@@ -141,15 +154,16 @@ func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 		return err
 	}
 	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant",
-		Content:  json.RawMessage(`"Still working on this in the background. You will be told when it is done."`),
-		Metadata: json.RawMessage(perdure.Object("status", perdure.StatusDeferred, "run_id", string(r.ID), "attach_url", attach))}})
+		Content: json.RawMessage(`"Still working on this in the background. You will be told when it is done."`),
+		Metadata: json.RawMessage(perdure.Object("status", perdure.StatusDeferred, "run_id", string(r.ID),
+			"attach_url", attach))}})
 	if err != nil || len(lines) == 0 {
 		return err
 	}
 	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
 }
 
-// ExpireWaiter drops a waiter that its node no longer vouches for, and defers the run if it was the last.
+// ExpireWaiter drops a waiter that its node has not renewed, and defers the run if it was the last.
 func (tx *Tx) ExpireWaiter(w store.WaiterRow) (deferred bool, err error) {
 	tx.DB.Waiters.Drop(w)
 	r, ok, err := tx.DB.Runs.Get(w.Tenant, w.RunID)

@@ -7,19 +7,20 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// DeleteRun removes an ended run: its row now, so that nobody finds it any more, and what belongs to it bit by bit. With a
-// Key, saying it again is no error.
+// DeleteRun removes an ended run. Its row is removed in this operation, so that it is no longer
+// found; the rows that belong to it are removed in steps. With a Key, repeating it is no error.
 type DeleteRun struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	Key    string
 
-	uploads []string // that brought what it left
+	// uploads are those of the run's artifacts.
+	uploads []string
 }
 
 func (op *DeleteRun) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do removes it.
+// Do removes the run's row.
 func (op *DeleteRun) Do(tx *Tx) error {
 	_, err := underKey(tx, op.Tenant, "delete:"+string(op.RunID), op.Key, nil, func() (string, error) {
 		r, err := tx.run(op.Tenant, op.RunID)
@@ -45,8 +46,8 @@ func (op *DeleteRun) Do(tx *Tx) error {
 	return err
 }
 
-// DeleteThread removes a conversation that no live run is on. Runs that were on it stay. With a Key, saying it again is no
-// error.
+// DeleteThread removes a thread without live runs. Ended runs of it stay. With a Key, repeating it
+// is no error.
 type DeleteThread struct {
 	Tenant   perdure.TenantID
 	ThreadID perdure.ThreadID
@@ -55,10 +56,12 @@ type DeleteThread struct {
 
 func (*DeleteThread) Needs() []store.Ref { return nil }
 
-// Do removes it.
+// Do removes the thread's row.
 func (op *DeleteThread) Do(tx *Tx) error {
 	_, err := underKey(tx, op.Tenant, "delete:"+string(op.ThreadID), op.Key, nil, func() (string, error) {
-		th, err := tx.thread(op.Tenant, op.ThreadID) // before who is on it: whoever comes writes its row
+		// The thread is read before its runs: a run that joins meanwhile writes the thread's row,
+		// and this operation conflicts.
+		th, err := tx.thread(op.Tenant, op.ThreadID)
 		if err != nil {
 			return "", err
 		}
@@ -78,7 +81,7 @@ func (op *DeleteThread) Do(tx *Tx) error {
 	return err
 }
 
-// removeThread removes the webhooks of a thread that is gone.
+// removeThread deletes the webhooks of a thread that was deleted.
 func removeThread(tx *Tx, t perdure.TenantID, id perdure.ThreadID) error {
 	have, err := tx.DB.Webhooks.List(t)
 	if err != nil {
@@ -93,7 +96,8 @@ func removeThread(tx *Tx, t perdure.TenantID, id perdure.ThreadID) error {
 	return nil
 }
 
-// Clear removes a part of what is on its way out.
+// Clear removes a bounded part of the rows that belong to a deleted run, thread or upload. More
+// tells whether there are more.
 type Clear struct {
 	Tenant perdure.TenantID
 	Kind   string
@@ -104,16 +108,17 @@ type Clear struct {
 
 func (*Clear) Needs() []store.Ref { return nil }
 
-// Lane is that of the retention, which does the same.
+// Lane is the same as that of retention, which removes the same rows.
 func (*Clear) Lane() store.Lane { return store.LaneBulk }
 
-// Do removes it.
+// Do removes some rows.
 func (op *Clear) Do(tx *Tx) (err error) {
 	op.More, err = tx.DB.Removals.ClearOf(op.Tenant, op.Kind, op.ID)
 	return err
 }
 
-// Delete removes a run or a thread, and all that belongs to it. What is left when the caller goes away the watchdog removes.
+// Delete removes a run or a thread, and the rows that belong to it. If the context ends before, the
+// watchdog removes the rest.
 func (e *Engine) Delete(ctx context.Context, op Op) error {
 	if err := e.Do(ctx, op); err != nil {
 		return err

@@ -8,39 +8,46 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A Want asks for notifications of an endpoint that are due, or with none only that those of one that is gone are
-// given up.
+// A Want asks for at most Most due notifications of an endpoint. With zero it only gives up those
+// of an endpoint that is deleted or disabled.
 type Want struct {
 	Tenant  perdure.TenantID
 	Webhook perdure.WebhookID
 	Most    int
 }
 
-// An Outgoing is a notification that was taken to be sent, and where to.
+// An Outgoing is a notification that was leased for sending, and its endpoint.
 type Outgoing struct {
 	perdure.Notification
 	To perdure.Webhook
 }
 
-// A Sent is what became of a notification that was taken.
+// A Sent is the result of sending a notification that was leased.
 type Sent struct {
-	perdure.Notification // as it was taken
+	// Notification is the row as it was leased.
+	perdure.Notification
 
-	At         perdure.Instant
-	Took       time.Duration
-	Status     int // of the answer; 0: there was none
-	Error      string
-	Response   string
-	RetryAfter time.Duration // what the receiver asked for
-	Stopped    bool          // it was this node that gave up: that says nothing about the receiver
-	Unsent     bool          // it could not be read: nothing was sent
-	Gone       bool          // and there is nothing to read any more
+	At   perdure.Instant
+	Took time.Duration
+	// Status is the HTTP status of the answer. Zero: there was no answer.
+	Status   int
+	Error    string
+	Response string
+	// RetryAfter is the delay that the receiver asked for.
+	RetryAfter time.Duration
+	// Stopped says that this node aborted the request. It says nothing about the receiver.
+	Stopped bool
+	// Unsent says that the notification could not be read, so nothing was sent.
+	Unsent bool
+	// Gone says that the notification's content no longer exists.
+	Gone bool
 }
 
-// OK tells whether the receiver has it.
+// OK tells whether the receiver accepted the notification.
 func (s *Sent) OK() bool { return s.Status >= 200 && s.Status < 300 && s.Error == "" }
 
-// Down tells whether it is the receiver that can't be reached or takes nothing now, rather than that it does not want this.
+// Down tells whether the receiver is unreachable or overloaded, as opposed to refusing this
+// notification.
 func (s *Sent) Down() bool {
 	switch {
 	case s.Stopped || s.Unsent:
@@ -51,45 +58,52 @@ func (s *Sent) Down() bool {
 	return s.Status >= 500
 }
 
-// Deliver writes down what became of notifications, and takes others that are due. Nobody else sends what was
-// taken until its lease has passed; then it is due again, unless it is known what became of it.
+// Deliver records the results of sent notifications, and leases others that are due. Nobody else
+// sends a leased notification until its lease expires. Then it is due again, unless its result was
+// recorded.
 type Deliver struct {
 	Sent []Sent
 	Want []Want
 
+	// Taken are the notifications that were leased.
 	Taken []Outgoing
-	Again []store.Mailbox // when there is something to send that is not due yet
-	More  []Want          // those with more that is only to be given up: ask again
+	// Again says when notifications become due that are not due yet.
+	Again []store.Mailbox
+	// More names endpoints with more notifications to give up. The caller asks again.
+	More []Want
 
-	left int // how many more notifications are given up
+	// left is how many more notifications this operation gives up.
+	left int
 }
 
 func (*Deliver) Needs() []store.Ref { return nil }
 
-// Lane keeps nodes that are after the same notifications out of everybody else's way.
+// Lane keeps deliveries apart from work on runs, because nodes conflict about the same
+// notifications.
 func (*Deliver) Lane() store.Lane { return store.LaneNotify }
 
 const (
-	// SendLease is how long a notification is in the hands of who took it.
+	// SendLease is how long a node that leased a notification has for sending it.
 	SendLease = time.Minute
-	// maxSettled bounds how many notifications a delivery gives up, and settledAtOnce those that an operation does which deletes or
-	// disables an endpoint: the deliverer goes on with the rest.
+	// maxSettled bounds the notifications that a delivery gives up. settledAtOnce bounds those that
+	// the deletion or disabling of an endpoint gives up; the deliverer continues with the rest.
 	maxSettled    = 500
 	settledAtOnce = 64
-	// MaxRetryAfter bounds what a receiver can ask for.
+	// MaxRetryAfter bounds the delay that a receiver can ask for.
 	MaxRetryAfter = 24 * time.Hour
-	// giveUpAfter is how long after its schedule began a notification is given up: as long as the schedule lasts at
-	// most, whatever the receiver asked for and whether it was tried or not.
+	// giveUpAfter is how long after the start of its schedule a notification is given up. It is the
+	// longest that the schedule takes. A receiver's Retry-After does not extend it.
 	giveUpAfter = 29 * time.Hour
 	jitter      = 0.2
 )
 
-// resend is the time from one failed attempt to the next: 5 s after the first one, 5 min, 30 min, 2 h, 5 h, 10 h,
-// 14 h, 20 h and a day, each give or take a fifth.
-var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minute, 90 * time.Minute, 3 * time.Hour, 5 * time.Hour, 4 * time.Hour,
+// resend holds the delay after each failed attempt, which gets 20 % jitter. Counted from the first
+// attempt, the others come after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h and a day.
+var resend = []time.Duration{5 * time.Second, 295 * time.Second, 25 * time.Minute, 90 * time.Minute,
+	3 * time.Hour, 5 * time.Hour, 4 * time.Hour,
 	6 * time.Hour, 4 * time.Hour}
 
-// Do delivers.
+// Do records results, then leases.
 func (op *Deliver) Do(tx *Tx) error {
 	op.Taken, op.Again, op.More, op.left = nil, nil, nil, maxSettled
 	for i := range op.Sent {
@@ -98,7 +112,8 @@ func (op *Deliver) Do(tx *Tx) error {
 			return err
 		}
 		if again != 0 {
-			op.Again = append(op.Again, store.Mailbox{Tenant: op.Sent[i].Tenant, Webhook: op.Sent[i].Webhook, Due: again})
+			op.Again = append(op.Again, store.Mailbox{Tenant: op.Sent[i].Tenant, Webhook: op.Sent[i].Webhook,
+				Due: again})
 		}
 	}
 	for _, want := range op.Want {
@@ -109,7 +124,8 @@ func (op *Deliver) Do(tx *Tx) error {
 	return nil
 }
 
-// take takes what is due of an endpoint, or gives up what is pending for one that is gone.
+// take leases the due notifications of an endpoint, or gives up those of one that is deleted or
+// disabled.
 func (op *Deliver) take(tx *Tx, want Want) error {
 	w, ok, err := tx.DB.Webhooks.Get(want.Tenant, want.Webhook)
 	if err != nil {
@@ -119,7 +135,7 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		w = perdure.Webhook{Tenant: want.Tenant, ID: want.Webhook, DeletedAt: tx.Now}
 	}
 	if !w.Active() {
-		return op.giveUp(tx, want, func(most int) (int, bool, error) { return settlePending(tx, &w, most) })
+		return op.giveUp(tx, want, func(limit int) (int, bool, error) { return settlePending(tx, &w, limit) })
 	}
 	due, full, err := tx.DB.Outbox.Pending(want.Tenant, want.Webhook, tx.Now, want.Most)
 	if err != nil {
@@ -127,8 +143,9 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	}
 	again := store.Mailbox{Tenant: want.Tenant, Webhook: want.Webhook, Due: tx.Now}
 	if len(due) > 0 && tx.Now.Sub(due[0].AlarmAt) > giveUpAfter {
-		return op.giveUp(tx, want, func(most int) (int, bool, error) {
-			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), most, perdure.NoteDead, "the receiver was not reached for more than a day")
+		return op.giveUp(tx, want, func(limit int) (int, bool, error) {
+			n, _, err := settleNotifications(tx, &w, tx.Now.Add(-giveUpAfter), limit, perdure.NoteDead,
+				"the receiver was not reached for more than a day")
 			return n, true, err
 		})
 	}
@@ -152,7 +169,8 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 		if took < want.Most {
 			op.Again = append(op.Again, again)
 		}
-		return nil // there may be more
+		// The deliverer asks again, since there may be more.
+		return nil
 	}
 	next, err := tx.DB.Outbox.NextAlarm(want.Tenant, want.Webhook)
 	if next != 0 {
@@ -161,9 +179,9 @@ func (op *Deliver) take(tx *Tx, want Want) error {
 	return err
 }
 
-// giveUp has a portion of what is pending for an endpoint given up, and asks for another turn if there is more. All endpoints of a
-// delivery share one bound: a hundred of them may be disabled at once.
-func (op *Deliver) giveUp(tx *Tx, want Want, settle func(most int) (n int, more bool, err error)) error {
+// giveUp gives up some of an endpoint's notifications, and asks for another call if there are more.
+// All endpoints of a delivery share one bound, because a hundred of them may be disabled at once.
+func (op *Deliver) giveUp(tx *Tx, want Want, settle func(limit int) (n int, more bool, err error)) error {
 	more := true
 	if op.left > 0 {
 		n, rest, err := settle(op.left)
@@ -178,8 +196,9 @@ func (op *Deliver) giveUp(tx *Tx, want Want, settle func(most int) (n int, more 
 	return nil
 }
 
-// deliveryOver tells whether a notification's schedule is over at an instant. It began with the first attempt since the notification
-// was made or redelivered, or when it was due, if there was none.
+// deliveryOver tells whether a notification's schedule is over at an instant. The schedule starts
+// with the first attempt since the notification was created or redelivered. Without an attempt, it
+// starts when the notification was due.
 func deliveryOver(tx *Tx, n *perdure.Notification, at perdure.Instant) (bool, error) {
 	if at.Sub(n.CreatedAt) <= giveUpAfter {
 		return false, nil
@@ -195,31 +214,39 @@ func deliveryOver(tx *Tx, n *perdure.Notification, at perdure.Instant) (bool, er
 	return at.Sub(began) > giveUpAfter, nil
 }
 
-// recordAttempt writes an attempt down and decides what follows from it: when it is sent again, or zero.
+// recordAttempt writes an attempt and decides what follows from it. It gives the instant of the
+// next attempt, or zero.
 func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 	n, ok, err := tx.DB.Outbox.Get(s.Tenant, s.RunID, s.Seq, s.Webhook)
 	if err != nil {
 		return 0, err
 	}
-	if !s.Unsent && tx.e.counts != nil {
+	if !s.Unsent && tx.e.observer != nil {
 		countAttempt(tx, s)
 	}
 	if !ok {
-		return 0, nil // its run was deleted meanwhile: nothing of it is written back
+		// The run was deleted meanwhile: write nothing of it back.
+		return 0, nil
 	}
 	if !s.Unsent {
-		tx.DB.Outbox.Put(n) // whoever deletes the run at this moment sees the attempt, or this is decided again
-		tx.DB.Outbox.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq, Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
+		// Writing the row makes this conflict with an operation that deletes the run.
+		tx.DB.Outbox.Put(n)
+		tx.DB.Outbox.AddAttempt(perdure.WebhookAttempt{Tenant: s.Tenant, RunID: s.RunID, Seq: s.Seq,
+			Webhook: s.Webhook, N: s.Attempts, At: s.At, Took: s.Took,
 			Status: s.Status, Error: s.Error, Response: s.Response})
 	}
 	if n.Attempts != s.Attempts {
-		return 0, nil // its lease passed, and somebody else has it
+		// The lease expired, and another node leased the notification.
+		return 0, nil
 	}
 	switch {
-	case n.State == perdure.NotePending && n.AlarmAt == s.AlarmAt: // as it was taken
-	case n.State == perdure.NoteDead && s.OK(): // given up while it was on its way, and it has arrived
+	// The row is as it was leased.
+	case n.State == perdure.NotePending && n.AlarmAt == s.AlarmAt:
+	// It was given up while it was being sent, and has arrived.
+	case n.State == perdure.NoteDead && s.OK():
 	default:
-		return 0, nil // it is wanted again, or this is known already
+		// It was redelivered meanwhile, or its result is recorded already.
+		return 0, nil
 	}
 	w, ok, err := tx.DB.Webhooks.Get(s.Tenant, s.Webhook)
 	if err != nil || !ok {
@@ -248,10 +275,10 @@ func recordAttempt(tx *Tx, s *Sent) (again perdure.Instant, err error) {
 	return n.AlarmAt, endpointAnswered(tx, &w, s)
 }
 
-// goneReason is why an endpoint is disabled that says itself that it is gone.
+// goneReason is recorded when an endpoint is disabled because it answered 410.
 const goneReason = "the receiver answered 410"
 
-// endpointAnswered notes whether an endpoint can be reached, and that it wants no more.
+// endpointAnswered records since when an endpoint fails, and disables one that answers 410.
 func endpointAnswered(tx *Tx, w *perdure.Webhook, s *Sent) error {
 	switch {
 	case !w.Active():
@@ -272,17 +299,21 @@ func endpointAnswered(tx *Tx, w *perdure.Webhook, s *Sent) error {
 	return nil
 }
 
-// settlePending gives up a portion of what is pending for an endpoint that is sent nothing any more, and says whether there may be more.
-func settlePending(tx *Tx, w *perdure.Webhook, most int) (n int, more bool, err error) {
+// settlePending gives up at most so many pending notifications of a deleted or disabled endpoint,
+// and tells whether there may be more.
+func settlePending(tx *Tx, w *perdure.Webhook, limit int) (n int, more bool, err error) {
 	if w.DeletedAt != 0 {
-		return settleNotifications(tx, w, math.MaxInt64, most, perdure.NoteDropped, "the webhook was deleted")
+		return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDropped, "the webhook was deleted")
 	}
-	return settleNotifications(tx, w, math.MaxInt64, most, perdure.NoteDead, "the webhook was disabled")
+	return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDead, "the webhook was disabled")
 }
 
-// settleNotifications gives up a portion of what is pending for an endpoint and is due until an instant.
-func settleNotifications(tx *Tx, w *perdure.Webhook, until perdure.Instant, most int, state, why string) (n int, more bool, err error) {
-	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, most)
+// settleNotifications gives up at most so many pending notifications of an endpoint that are due
+// until an instant.
+func settleNotifications(
+	tx *Tx, w *perdure.Webhook, until perdure.Instant, limit int, state, why string,
+) (n int, more bool, err error) {
+	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, limit)
 	if err != nil {
 		return 0, false, err
 	}

@@ -10,13 +10,17 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// Finish ends a run, with all that follows from it, in one transaction: its waits are closed, a readable message
-// goes to its thread, what was not undone is listed, a dead letter is written if
-// it is one, its parent is told and perhaps woken, chords and groups count it, its children are asked to stop,
-// its thread goes to the next run, and whoever waits is rung.
+// Finish ends a run and stages all consequences, in one transaction:
 //
-// An end can lead to other ends: of children, and of the losers of a group. These are follow-ups, see follow.go: they are
-// done one after the other when the end itself is written, as far as the operation's budget goes.
+//   - its waits are closed, and its thread gets a message if there is no result;
+//   - its fallback lists partial work and steps that were not compensated;
+//   - a dead letter is written if a person has to look at the run;
+//   - its parent, and the chords and groups that wait for it, are updated;
+//   - its children are asked to stop;
+//   - the next run of its thread becomes active.
+//
+// An end can cause other ends: of children, and of the losers of a group. These are follow-ups, see
+// follow.go. They run one after the other once this end is staged, within the operation's budget.
 func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	tx.ending++
 	err := endRun(tx, r, ev)
@@ -24,14 +28,15 @@ func (tx *Tx) Finish(r *perdure.Run, ev perdure.Event) error {
 	if err != nil {
 		return err
 	}
-	did, err := tx.followUp()
-	if err == nil && did { // which may have written the run's row
+	did, err := tx.runFollowUps()
+	// A follow-up may have written the run's row.
+	if err == nil && did {
 		*r, err = tx.run(r.Tenant, r.ID)
 	}
 	return err
 }
 
-// endRun writes the end of one run, and leaves the ends of others as follow-ups.
+// endRun stages the end of one run. The ends of other runs become follow-ups.
 func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	next, _, err := tx.e.policy.Apply(*r, ev, tx.Now)
 	if err != nil {
@@ -41,13 +46,14 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 		return fmt.Errorf("%s does not end a run", perdure.EventName(ev))
 	}
 	turn := r.Turn
-	if err := continueUnheard(tx, r); err != nil {
+	if err := continueUnacknowledged(tx, r); err != nil {
 		return err
 	}
 	if err := closeWaits(tx, r); err != nil {
 		return err
 	}
-	// What is said in the thread comes before the last line: a stream ends with that one.
+	// The thread's message comes before the run's last log line, because a stream ends with that
+	// line.
 	if err := explainEnd(tx, r, &next); err != nil {
 		return err
 	}
@@ -60,17 +66,17 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	if err := writeDeadLetter(tx, r, ev); err != nil {
 		return err
 	}
-	if err := tellParent(tx, r); err != nil {
+	if err := notifyParentEnded(tx, r); err != nil {
 		return err
 	}
-	if err := tellGatherings(tx, r); err != nil {
+	if err := countInGatherings(tx, r); err != nil {
 		return err
 	}
-	if err := tellOriginal(tx, r); err != nil {
+	if err := keepResultForOriginal(tx, r); err != nil {
 		return err
 	}
 	if r.Children > 0 {
-		tx.follow(followUp{tenant: r.Tenant, run: r.ID})
+		tx.addFollowUp(followUp{tenant: r.Tenant, run: r.ID})
 	}
 	if turn == perdure.TurnActive {
 		return leaveThread(tx, r)
@@ -78,7 +84,7 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	return nil
 }
 
-// explainEnd writes into the thread why a run ended without a result.
+// explainEnd adds a message to the thread that says why a run ended without a result.
 func explainEnd(tx *Tx, r, ended *perdure.Run) error {
 	if r.ThreadID == "" || ended.State == perdure.Completed {
 		return nil
@@ -97,15 +103,16 @@ func explainEnd(tx *Tx, r, ended *perdure.Run) error {
 	}
 	meta := perdure.Object("status", string(ended.State), "run_id", string(r.ID), "code", string(ended.Failure.Code),
 		"deliverable_id", r.DeliverableID())
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content, Metadata: json.RawMessage(meta)}})
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content,
+		Metadata: json.RawMessage(meta)}})
 	if err != nil || len(lines) == 0 {
 		return err
 	}
 	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
 }
 
-// listFindings adds to the fallback of a run what there is of its work: what it left, what it was saying, and what its journal
-// says should be undone and is not.
+// listFindings adds to the fallback of a run that did not complete: its artifacts, the end of its
+// streamed text, and the steps that were not compensated.
 func listFindings(tx *Tx, r *perdure.Run) error {
 	if r.State == perdure.Completed || r.StartedAt == 0 {
 		return nil
@@ -125,27 +132,30 @@ func listFindings(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(r, perdure.FindingsListed{NotUndone: undo, Text: text, Artifacts: left})
 }
 
-// maxWords is how many bytes of the text that a run was streaming a fallback has.
-const maxWords = 4 << 10
+// maxPartialText bounds the bytes of streamed text in a fallback.
+const maxPartialText = 4 << 10
 
-// partialText is the end of the text that the last attempt was streaming.
+// partialText reads the end of the text that the last attempt streamed.
 func partialText(tx *Tx, r *perdure.Run) (string, error) {
-	said := tail{attempt: r.Attempt, most: maxWords}
-	err := tx.DB.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, said.add)
+	text := textTail{attempt: r.Attempt, most: maxPartialText}
+	err := tx.DB.Events.LastOf(r.Tenant, r.ID, perdure.LineDelta, r.Seq-textWithin, text.add)
 	var damaged *perdure.Error
 	if errors.As(err, &damaged) {
-		err = nil // words that can't be read are no reason not to end
+		// The end must not fail because of a line that can't be read.
+		err = nil
 	}
-	return said.String(), err
+	return text.String(), err
 }
 
-// notCompensated names the steps of a run that should be undone and are not. A worker that fails a run has undone what it can;
-// where the end is not its word, somebody has to know what is left.
+// notCompensated names the steps of a run that have a compensation which was not recorded as done.
+// A worker that fails a run has compensated what it can. After any other end, a person has to know
+// what is left.
 func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 	if r.JournalSeq == 0 {
 		return nil, nil
 	}
-	keys, err := tx.DB.Journal.Keys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":")) // both prefixes begin with it
+	// Both prefixes begin with this one.
+	keys, err := tx.DB.Journal.Keys(r.Tenant, r.ID, strings.TrimSuffix(perdure.UndoPrefix, ":"))
 	if err != nil {
 		return nil, err
 	}
@@ -163,20 +173,21 @@ func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 	return left[max(0, len(left)-perdure.MaxNotUndone):], nil
 }
 
-// writeDeadLetter writes the dead letter of a run that can't go on without a person.
+// writeDeadLetter writes the dead letter of a run that needs a person.
 func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
 	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected, perdure.Spoiled:
-		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Cause: string(r.Failure.Code),
+		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue,
+			Cause:   string(r.Failure.Code),
 			Message: r.Failure.Message, At: tx.Now, ExpiresAt: tx.Now.Add(tx.e.policy.DeadLetterTTL)})
 	}
 	return nil
 }
 
-// tellParent puts a child's end into its parent's inbox and log, and wakes it if that was what it waited
-// for. The parent's row is written in any case, so that two children that end at once on two nodes can't
-// both miss that they were the last.
-func tellParent(tx *Tx, r *perdure.Run) error {
+// notifyParentEnded adds a child's end to its parent's inbox and log, and ends the parent's waits
+// that it satisfies. The parent's row is written in any case. If two children end at once on two
+// nodes, one of them conflicts, is decided again and finds that it was the last.
+func notifyParentEnded(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
@@ -190,16 +201,19 @@ func tellParent(tx *Tx, r *perdure.Run) error {
 	} else {
 		full, err := tx.DB.Values.Resolve(r.Tenant, r.Progress)
 		if err != nil {
-			full = r.Progress // findings that can't be read are no reason not to end
+			// Progress that can't be read stays a reference: the end must not fail.
+			full = r.Progress
 		}
-		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID), []byte(inFull(r.Fallback, r.Progress, full)))
+		item.Data = tx.DB.Values.Intern(r.Tenant, string(parent.ID),
+			[]byte(expandFallback(r.Fallback, r.Progress, full)))
 	}
 	tx.putNextItem(&parent, item)
-	if err := tx.Apply(&parent, perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}); err != nil {
+	ended := perdure.ChildEnded{Child: r.ID, State: r.State, Summary: r.Summary, Failure: r.Failure}
+	if err := tx.Apply(&parent, ended); err != nil {
 		return err
 	}
 	return endChildWaits(tx, &parent, r)
 }
 
-// setGroupAlarm wakes whoever joins a group.
-func setGroupAlarm(tx *Tx, g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }
+// ringGroup rings the topic of a group, for callers that wait for it.
+func ringGroup(tx *Tx, g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }

@@ -1,14 +1,3 @@
-// Package engine is what can be done with runs: a file per use case. It is the only place where a
-// decision of the domain and its write meet.
-//
-// Every use case is an Op: a struct that holds what was asked and, afterwards, the answer. Its Do is a
-// synchronous function that takes its time from the transaction; it starts no goroutine and reads no
-// clock, so that the simulator can drive it. Do runs an Op through the store's group commit; Step runs a
-// batch of them at a given instant.
-//
-// A read is a method of Engine that looks at the store at one moment; it stands in the file of its noun.
-//
-// The path of a run: submit.go, claim.go, commit.go, end.go, and the transition table of the domain.
 package engine
 
 import (
@@ -31,26 +20,37 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Options of an engine. The zero value is usable.
+// Options configure an engine. The zero value is usable.
 type Options struct {
-	Policy  *perdure.Policy // default: perdure.DefaultPolicy
-	Bell    doorbell.Ringer // default: nobody hears
-	Logger  *slog.Logger
-	Entropy io.Reader       // of ids; default: the system's
-	Roll    func() float64  // dice of the backoff, 0 to 1
-	Counter Observer        // is told of what happened; default: nobody
-	Secrets *redact.Set     // what must not be written
-	Signer  *perdure.Signer // signs the runs that are accepted; default: they are not signed
+	// Policy holds the timeouts and limits to decide by. Default: perdure.DefaultPolicy.
+	Policy *perdure.Policy
+	// Bell rings when something changed. Default: it is silent, and waiters poll.
+	Bell   doorbell.Ringer
+	Logger *slog.Logger
+	// Entropy is the source of ids and secrets. Default: the system's.
+	Entropy io.Reader
+	// Roll gives a random number from 0 to 1, for the jitter of backoffs.
+	Roll func() float64
+	// Counter is told of changes once they are durable. Default: none.
+	Counter Observer
+	// Secrets are the texts that are redacted before anything is stored.
+	Secrets *redact.Set
+	// Signer signs the runs that are accepted. Default: runs are not signed.
+	Signer *perdure.Signer
 
-	// SealKeys seal the store's root secret: the first seals, all open. Each has SealKeySize bytes. Default: it is not sealed.
-	SealKeys    [][]byte
-	MaxLiveRuns int64 // live runs of a tenant that has no limit of its own; default: no limit
+	// SealKeys encrypt the store's root secret: the first one seals, all of them open. Each has
+	// SealKeySize bytes. Default: the secret is not sealed.
+	SealKeys [][]byte
+	// MaxLiveRuns limits the live runs of a tenant that has no limit of its own. Default: no limit.
+	MaxLiveRuns int64
 
-	SigningRequired []perdure.TenantID // whose runs have to be signed, beside those of which the store says so; AnyTenant: all
+	// SigningRequired names tenants whose runs have to be signed, in addition to those that the
+	// store names. AnyTenant stands for all.
+	SigningRequired []perdure.TenantID
 }
 
-// Engine decides and writes. It holds no state of runs: everything is in the store, and any number of
-// engines may work on one.
+// Engine decides and writes. It holds no state of runs: everything is in the store, and any number
+// of engines may work on one store.
 type Engine struct {
 	Reads
 
@@ -61,44 +61,58 @@ type Engine struct {
 	random  io.Reader
 	roll    func() float64
 	secrets *redact.Set
-	ring    keyring // of callback tokens and webhooks
+	ring    keyring
 	signer  *perdure.Signer
 
 	sealKeys [][]byte
 
-	maxLive  int64              // live runs of a tenant without a limit of its own; zero: no limit
-	demanded []perdure.TenantID // whose runs have to be signed, whatever the store says
+	// maxLive limits the live runs of a tenant without a limit of its own. Zero: no limit.
+	maxLive int64
+	// signingRequired names tenants whose runs have to be signed, whatever the store says.
+	signingRequired []perdure.TenantID
 
-	ids   atomic.Uint32 // ids made
-	sleep atomic.Int64  // until when the watchdog sleeps
-	kick  chan struct{} // wakes it
+	// ids counts the ids that were made.
+	ids atomic.Uint32
+	// sleepUntil is the instant at which the watchdog wakes by itself.
+	sleepUntil atomic.Int64
+	// wakeup wakes the watchdog before that.
+	wakeup chan struct{}
 
-	mu      sync.Mutex
-	known   map[string]bool            // queues that are known to be stored
-	workers map[string]perdure.Instant // when each was last written down as seen
-	keys    map[string]cachedKey       // credentials that were looked up
-	revoked int                        // how many were forgotten since
+	mu sync.Mutex
+	// storedKeys holds the keys of rows that are known to be stored; see Tx.ensureStored.
+	storedKeys map[string]bool
+	// workers holds when the row of each worker was last written.
+	workers map[string]perdure.Instant
+	// keys caches the API keys that were looked up, by id.
+	keys map[string]cachedKey
+	// revoked counts removals from keys. A look-up that began before a removal does not fill the
+	// cache.
+	revoked int
 
-	turns  turns
-	hooks  hooks
-	strict strict
-	live   liveRuns
-	posted postings
-	counts Observer // may be nil
+	cursors pollCursors
+	hooks   webhookCache
+	signing signingTenants
+	live    liveRuns
+	posted  postings
+	// observer may be nil.
+	observer Observer
 }
 
 // New makes an engine over a store.
 func New(s *store.Store, opt Options) (*Engine, error) {
-	e, err := bare(s, opt)
+	e, err := newEngine(s, opt)
 	if err != nil {
 		return nil, err
 	}
 	boot, sealed := &bootOp{}, ""
-	for range 2 { // made by whoever was first, and then read: two nodes may boot at once
+	// The first pass creates the root secret, the second one reads it. Of two nodes that boot at
+	// once, one has created it, and both read the same.
+	for range 2 {
 		err := e.Step(s.Now(), boot)[0]
 		var refused *perdure.Error
 		if errors.As(err, &refused) && refused.Code == perdure.CodeWrongState {
-			err = errors.New(refused.Message) // for whoever starts the server
+			// The message is for the operator who starts the server.
+			err = errors.New(refused.Message)
 		}
 		if err != nil {
 			return nil, err
@@ -112,16 +126,19 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	return e, nil
 }
 
-// Offline makes an engine for a command that works on a store without a server: for keys and the audit log. It has no secret, so
-// that it can't make or check callback tokens and secrets of webhooks.
-func Offline(s *store.Store) (*Engine, error) { return bare(s, Options{}) }
+// Offline makes an engine for a command that works on a store without a server: for keys and the
+// audit log. It does not know the root secret, so it can't make or check callback tokens and
+// webhook secrets.
+func Offline(s *store.Store) (*Engine, error) { return newEngine(s, Options{}) }
 
-// bare makes an engine that does not know the store's secret yet.
-func bare(s *store.Store, opt Options) (*Engine, error) {
-	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll, secrets: opt.Secrets, signer: opt.Signer, demanded: opt.SigningRequired, sealKeys: opt.SealKeys, maxLive: opt.MaxLiveRuns, kick: make(chan struct{}, 1), known: make(map[string]bool),
+// newEngine makes an engine that does not know the root secret yet.
+func newEngine(s *store.Store, opt Options) (*Engine, error) {
+	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll,
+		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
+		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
-	e.Reads = readsOf(e)
-	e.counts = opt.Counter
+	e.Reads = newReads(e)
+	e.observer = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
 	e.policy = perdure.DefaultPolicy()
 	if opt.Policy != nil {
@@ -145,146 +162,170 @@ func bare(s *store.Store, opt Options) (*Engine, error) {
 	return e, nil
 }
 
-// Policy is what the engine decides by.
+// Policy gives the timeouts and limits that the engine decides by.
 func (e *Engine) Policy() *perdure.Policy { return &e.policy }
 
-// Store is where it writes.
+// Store gives the store that the engine writes to.
 func (e *Engine) Store() *store.Store { return e.store }
 
-// Now is the store's clock.
+// Now reads the store's clock.
 func (e *Engine) Now() perdure.Instant { return e.store.Now() }
 
 // A Ref names a run.
 type Ref = store.Ref
 
-// A Page says which part of a list is wanted; see the store's.
+// A Page selects a part of a list; see the store's.
 type Page = store.Page
 
-// An Op is a use case with its input and, afterwards, its answer.
+// An Op is a use case with its input and, afterwards, its answer. Needs names the runs that Do
+// reads, so that the store can load those of a whole batch at once.
 type Op interface {
 	Needs() []store.Ref
 	Do(*Tx) error
 }
 
-// Do decides an Op together with whatever else is waiting and returns when it is durable.
+// Do runs an Op in a batch with other waiting operations, and returns once it is durable.
 func (e *Engine) Do(ctx context.Context, op Op) error {
 	return e.store.DoAll(ctx, e.bind(actorOf(ctx), []Op{op})...)[0]
 }
 
-// DoAll is Do for Ops that came together: in their order, in one batch as far as they fit, one error each.
+// DoAll is Do for several Ops. They are decided in order, in one batch as far as they fit, and each
+// has an error of its own.
 func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
 	return e.store.DoAll(ctx, e.bind(actorOf(ctx), ops)...)
 }
 
-// Step decides a batch at an instant: what the group commit does, as one synchronous step. There is one
-// error per Op, in order.
+// Step decides and commits a batch at an instant, synchronously, as the group commit does. It gives
+// one error per Op, in order.
 func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
 	return e.store.Batch(now, e.bind(nil, ops)...)
 }
 
-// StepBy is Step for operations that an actor does.
+// StepBy is Step on behalf of an actor, whom the audit log names.
 func (e *Engine) StepBy(by Actor, now perdure.Instant, ops ...Op) []error {
 	return e.store.Batch(now, e.bind(&by, ops)...)
 }
 
-// bind makes operations of the store of Ops. What one can do by itself it does here, before it is in anybody's way.
+// bind wraps Ops for the store. It runs an Op's prepare method outside of the lane, so that
+// validating and hashing do not hold up the batch.
 func (e *Engine) bind(by *Actor, ops []Op) []store.Op {
 	list := make([]store.Op, len(ops))
 	for i, op := range ops {
 		if p, ok := op.(interface{ prepare() }); ok {
 			p.prepare()
 		}
-		list[i] = bound{e, op, by}
+		list[i] = boundOp{e, op, by}
 	}
 	return list
 }
 
-type bound struct {
+// A boundOp is an Op as the store sees it, with its engine and its actor.
+type boundOp struct {
 	e  *Engine
 	op Op
-	by *Actor // may be nil
+	// by may be nil.
+	by *Actor
 }
 
-func (b bound) Needs() []store.Ref { return b.op.Needs() }
+// Needs names the runs that the Op reads.
+func (b boundOp) Needs() []store.Ref { return b.op.Needs() }
 
-// Name is the use case's, for logs and tests.
-func (b bound) Name() string { return strings.TrimPrefix(fmt.Sprintf("%T", b.op), "*") }
+// Name gives the type of the Op, for logs and tests.
+func (b boundOp) Name() string { return strings.TrimPrefix(fmt.Sprintf("%T", b.op), "*") }
 
-// Lane is where the Op belongs: most are work.
-func (b bound) Lane() store.Lane {
+// Lane gives the lane that the Op runs in. Default: LaneWork.
+func (b boundOp) Lane() store.Lane {
 	if l, ok := b.op.(interface{ Lane() store.Lane }); ok {
 		return l.Lane()
 	}
 	return store.LaneWork
 }
 
-// Weight is about how many rows and bytes the Op costs, for those who put batches together.
-func (b bound) Weight() (rows, bytes int) {
+// Weight estimates the rows and bytes that the Op costs. The store forms batches by it.
+func (b boundOp) Weight() (rows, bytes int) {
 	if w, ok := b.op.(interface{ Weight() (rows, bytes int) }); ok {
 		return w.Weight()
 	}
 	return 4, 1 << 10
 }
 
-func (b bound) Do(tx *store.Tx) error {
-	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stops: maxStops, began: tx.Cost()}
+// Do runs the Op, and registers its effects for when the batch is durable.
+func (b boundOp) Do(tx *store.Tx) error {
+	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stopsLeft: maxStops, began: tx.Cost()}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
-	if len(x.rings) > 0 || x.alarm != 0 || len(x.posts) > 0 || len(x.tally) > 0 {
-		tx.After(x.tell)
+	if len(x.rings) > 0 || x.alarm != 0 || len(x.postings) > 0 || len(x.observed) > 0 {
+		tx.After(x.afterCommit)
 	}
 	return nil
 }
 
-// Tx is an Op's view: what is stored, through what the batch has staged so far.
+// Tx is an Op's view of the store: the stored rows, overlaid with the rows that the batch has
+// staged so far.
 type Tx struct {
-	DB  *store.Tx       // what is stored, and where changes are staged
-	Now perdure.Instant // of the batch
+	// DB reads stored rows and stages changes.
+	DB *store.Tx
+	// Now is the batch's instant.
+	Now perdure.Instant
 
-	e     *Engine
-	actor *Actor     // named by the audit log; nil: the operation leaves no entry
-	began store.Cost // of the batch, when the operation began
-	stops int        // how many more runs this operation asks to stop; the watchdog does the rest
-	notes int        // how many notifications it has staged; see maxNotes
+	e *Engine
+	// actor is named by the audit log. Without one, the operation leaves no entry.
+	actor *Actor
+	// began is what the batch had cost when the operation began.
+	began store.Cost
+	// stopsLeft is how many more runs this operation asks to stop. The watchdog asks the rest.
+	stopsLeft int
+	// notified counts the notifications that the operation has staged; see maxNotified.
+	notified int
 
-	todo     []followUp // see follow.go
-	ending   int        // ends that are being written
-	settling bool       // follow-ups are being done
+	// followUps are the consequences of ends that are left to do; see follow.go.
+	followUps []followUp
+	// ending counts nested calls of Finish.
+	ending int
+	// inFollowUps is true while runFollowUps is running.
+	inFollowUps bool
 
-	rings []doorbell.Topic // what rings once it is durable
-	alarm perdure.Instant  // the earliest alarm that was set
-	posts []Posting        // endpoints for which there is something then
-	tally []Change         // what is counted then
+	// rings are the topics that ring once the batch is durable.
+	rings []doorbell.Topic
+	// alarm is the earliest alarm that was set.
+	alarm perdure.Instant
+	// postings name the endpoints that have something to send once the batch is durable.
+	postings []Posting
+	// observed are the changes that the observer is told of once the batch is durable.
+	observed []Change
 }
 
-// tell rings the doorbells, and wakes the watchdog if it would sleep through an alarm that is stored now.
-func (tx *Tx) tell() {
+// afterCommit runs once the batch is durable. It rings the doorbells, wakes the watchdog for an
+// alarm that it would sleep through, wakes the webhook deliverer, and counts changes.
+func (tx *Tx) afterCommit() {
 	for _, t := range tx.rings {
 		tx.e.bell.Ring(t)
 	}
-	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleep.Load() {
+	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleepUntil.Load() {
 		tx.e.wake()
 	}
-	if len(tx.posts) > 0 {
-		tx.e.posted.add(tx.posts)
+	if len(tx.postings) > 0 {
+		tx.e.posted.add(tx.postings)
 	}
-	if len(tx.tally) > 0 {
-		tx.e.counts.Observe(tx.tally)
+	if len(tx.observed) > 0 {
+		tx.e.observer.Observe(tx.observed)
 	}
 }
 
-// Policy is what is decided by.
+// Policy gives the timeouts and limits to decide by.
 func (tx *Tx) Policy() *perdure.Policy { return &tx.e.policy }
 
-// Roll throws the dice of the backoff.
+// Roll gives a random number from 0 to 1, for the jitter of backoffs.
 func (tx *Tx) Roll() float64 { return tx.e.roll() }
 
-// Apply has the domain decide and stages what it says: the run, its lines, and the notifications that
-// somebody asked for. r is the run as it is afterwards.
+// Apply has the transition table decide about an event and stages the result: the run, its log
+// lines, and the notifications of the webhooks that match them. Afterwards r is the new version of
+// the run. It refuses a copy of the run that is older than the staged one.
 func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if v, ok := tx.DB.Runs.Staged(r.Tenant, r.ID); ok && v != r.Version {
-		return perdure.Errorf(perdure.CodeInternal, "%s on an outdated copy of the run: version %d, not %d", perdure.EventName(ev), r.Version, v)
+		return perdure.Errorf(perdure.CodeInternal, "%s on an outdated copy of the run: version %d, not %d",
+			perdure.EventName(ev), r.Version, v)
 	}
 	from := r.State
 	next, lines, err := tx.e.policy.Apply(*r, ev, tx.Now)
@@ -296,8 +337,8 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	}
 	*r = next
 	tx.DB.Runs.Put(next, lines)
-	if tx.e.counts != nil {
-		tx.note(r, ev, lines)
+	if tx.e.observer != nil {
+		tx.observe(r, ev, lines)
 	}
 	if err := tx.notify(r, lines); err != nil {
 		return err
@@ -312,39 +353,42 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if from != r.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
 		next := *r
 		tx.DB.After(func() {
-			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev), "from", from, "to", next.State,
+			tx.e.log.Debug("run", "tenant", next.Tenant, "run", next.ID, "event", perdure.EventName(ev),
+				"from", from, "to", next.State,
 				"epoch", next.Epoch, "attempt", next.Attempt)
 		})
 	}
 	return nil
 }
 
-// Sleep says until when the watchdog sleeps; whoever sets an alarm that rings earlier wakes it.
-func (e *Engine) Sleep(until perdure.Instant) { e.sleep.Store(int64(until)) }
+// Sleep records until when the watchdog sleeps. An operation that sets an earlier alarm wakes it.
+func (e *Engine) Sleep(until perdure.Instant) { e.sleepUntil.Store(int64(until)) }
 
-// Earlier is signalled when an alarm was set that rings before the watchdog means to wake.
-func (e *Engine) Earlier() <-chan struct{} { return e.kick }
+// Earlier is signalled when an alarm was set that is earlier than the watchdog's next wake-up.
+func (e *Engine) Earlier() <-chan struct{} { return e.wakeup }
 
+// wake signals the watchdog, unless a signal is pending.
 func (e *Engine) wake() {
 	select {
-	case e.kick <- struct{}{}:
+	case e.wakeup <- struct{}{}:
 	default:
 	}
 }
 
-// wakeAt has the watchdog woken for an alarm, unless that is zero.
+// wakeAt has the watchdog awake for an alarm. Zero: there is none.
 func (tx *Tx) wakeAt(at perdure.Instant) {
 	if at != 0 && (tx.alarm == 0 || at < tx.alarm) {
 		tx.alarm = at
 	}
 }
 
+// ring rings a topic once the batch is durable.
 func (tx *Tx) ring(t doorbell.Topic) { tx.rings = append(tx.rings, t) }
 
-// newID makes an id.
+// newID makes an id. Ids of a process sort by the time that they were made.
 func (tx *Tx) newID() (string, error) { return perdure.NewID(tx.Now, tx.e.ids.Add(1), tx.e.random) }
 
-// run gives a run or says that there is none.
+// run reads a run. If there is none, the error is CodeNotFound.
 func (tx *Tx) run(t perdure.TenantID, id perdure.RunID) (perdure.Run, error) {
 	r, ok, err := tx.DB.Runs.Get(t, id)
 	if err == nil && !ok {
@@ -363,13 +407,14 @@ func refs(t perdure.TenantID, ids ...perdure.RunID) []store.Ref {
 	return out
 }
 
-// maxKnown bounds what is remembered; forgetting costs a look-up.
+// maxKnown bounds each cache. A full cache is cleared, which costs one look-up for each entry.
 const maxKnown = 10000
 
-// once remembers that something is stored, after the batch that stored it is durable.
-func (tx *Tx) once(key string, stage func() error) error {
+// ensureStored calls stage unless the row with this key is known to be stored. It remembers the key
+// once the batch is durable.
+func (tx *Tx) ensureStored(key string, stage func() error) error {
 	tx.e.mu.Lock()
-	known := tx.e.known[key]
+	known := tx.e.storedKeys[key]
 	tx.e.mu.Unlock()
 	if known {
 		return nil
@@ -380,10 +425,10 @@ func (tx *Tx) once(key string, stage func() error) error {
 	tx.DB.After(func() {
 		tx.e.mu.Lock()
 		defer tx.e.mu.Unlock()
-		if len(tx.e.known) >= maxKnown {
-			clear(tx.e.known)
+		if len(tx.e.storedKeys) >= maxKnown {
+			clear(tx.e.storedKeys)
 		}
-		tx.e.known[key] = true
+		tx.e.storedKeys[key] = true
 	})
 	return nil
 }

@@ -5,36 +5,43 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// FanOut makes notifications of events that wait for it: a bounded number, of several tenants in turn, so that one with a million
-// events delays nobody else's. An event's row is changed or removed in the write that makes its notifications, which guards against
-// making them twice.
+// FanOut creates the notifications of events that were stored for it. One step creates a bounded
+// number, for several tenants in turn, so that a tenant with a million events delays no other. An
+// event's row is changed or removed in the same write, which prevents creating a notification
+// twice.
 type FanOut struct {
-	After perdure.TenantID // the last tenant whose turn it was
+	// After is the last tenant of the previous step.
+	After perdure.TenantID
 
-	Last perdure.TenantID // the last one now
-	Made int              // notifications
-	More bool             // there may be events left
+	// Last is the last tenant of this step.
+	Last perdure.TenantID
+	// Made counts the notifications.
+	Made int
+	// More is set if there may be events left.
+	More bool
 }
 
 func (*FanOut) Needs() []store.Ref { return nil }
 
-// Lane is that of deliveries, so that no work of runs waits for it.
+// Lane is that of deliveries, so that no work on runs waits for it.
 func (*FanOut) Lane() store.Lane { return store.LaneNotify }
 
-// How much one step does at most: notifications and events, which its tenants share, and tenants.
+// fanOutRows bounds the notifications and events of one step, which its tenants share.
+// fanOutTenants bounds the tenants.
 const (
 	fanOutRows    = 200
 	fanOutTenants = 8
 )
 
-// Do makes them.
+// Do creates the notifications of one step.
 func (op *FanOut) Do(tx *Tx) error {
 	op.Last, op.Made, op.More = op.After, 0, false
 	list, err := tx.DB.FanOuts.Tenants(op.After, fanOutTenants)
 	if err != nil {
 		return err
 	}
-	if len(list) < fanOutTenants && op.After != "" { // round to the first ones
+	// Continue with the first tenants.
+	if len(list) < fanOutTenants && op.After != "" {
 		first, err := tx.DB.FanOuts.Tenants("", fanOutTenants-len(list))
 		if err != nil {
 			return err
@@ -56,9 +63,10 @@ func (op *FanOut) Do(tx *Tx) error {
 	return nil
 }
 
-// fanOutEvents makes at most so many notifications of a tenant's oldest events, and tells whether there may be more.
-func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, err error) {
-	events, more, err := tx.DB.FanOuts.List(t, most)
+// fanOutEvents creates at most so many notifications of a tenant's oldest events, and tells whether
+// there may be more.
+func fanOutEvents(tx *Tx, t perdure.TenantID, limit int) (made int, more bool, err error) {
+	events, more, err := tx.DB.FanOuts.List(t, limit)
 	if err != nil || len(events) == 0 {
 		return 0, false, err
 	}
@@ -68,11 +76,11 @@ func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, er
 	}
 	hooks := newRoutes(list)
 	for i := range events {
-		if made == most {
+		if made == limit {
 			return made, true, nil
 		}
 		f := &events[i]
-		n, done, err := fanOutEvent(tx, f, hooks, most-made)
+		n, done, err := fanOutEvent(tx, f, hooks, limit-made)
 		if err != nil {
 			return made, more, err
 		}
@@ -85,10 +93,12 @@ func fanOutEvents(tx *Tx, t perdure.TenantID, most int) (made int, more bool, er
 	return made, more, nil
 }
 
-// fanOutEvent makes at most so many notifications of an event, notes in its row how far it came, and tells whether that was all.
-func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, done bool, err error) {
+// fanOutEvent creates at most so many notifications of an event, records its progress in the
+// event's row, and tells whether the event is done.
+func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, limit int) (made int, done bool, err error) {
 	var have map[perdure.WebhookID]bool
-	if tx.DB.Again { // it may have failed because of one that is there
+	// An earlier try may have failed because a notification exists already.
+	if tx.DB.Again {
 		if have, err = tx.DB.FanOuts.Notified(f); err != nil {
 			return 0, false, err
 		}
@@ -97,11 +107,12 @@ func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, do
 		if have[w] {
 			return true
 		}
-		if made == most {
+		if made == limit {
 			return false
 		}
 		made++
-		tx.DB.Outbox.Put(perdure.Notification{Tenant: f.Tenant, RunID: f.RunID, Seq: f.Seq, Webhook: w, Type: f.Type, State: perdure.NotePending,
+		tx.DB.Outbox.Put(perdure.Notification{Tenant: f.Tenant, RunID: f.RunID, Seq: f.Seq, Webhook: w,
+			Type: f.Type, State: perdure.NotePending,
 			CreatedAt: f.At, AlarmAt: tx.Now})
 		tx.post(f.Tenant, w, false)
 		return true
@@ -112,7 +123,8 @@ func fanOutEvent(tx *Tx, f *store.FanOut, hooks *routes, most int) (made int, do
 		}
 		f.Own = ""
 	}
-	for _, k := range hooks.to(f.ThreadID, f.Type) { // in the order of their ids
+	// The endpoints come in the order of their ids.
+	for _, k := range hooks.match(f.ThreadID, f.Type) {
 		w := &hooks.list[k]
 		if w.ID <= f.After || w.CreatedAt > f.At || (w.DisabledAt != 0 && w.DisabledAt < f.At) {
 			continue

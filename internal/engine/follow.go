@@ -7,54 +7,61 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Follow-ups keep the cost of an end bounded. The end of a run can lead to the ends of others: its children
-// are asked to stop, and so are the losers of a group that it satisfies; one that has not started ends at
-// once, and leads to more. None of this is a call from an end to the next. Each end puts what follows from it
-// on a list, and the list is worked off by Tx.followUp when the first end is written.
+// Follow-ups bound the cost of an end.
 //
-// An operation that has spent its budget stops there. What is left is stored with the rows that the ends
-// write anyway: a run has Cascade set, with the key of the last child that was asked, and a group has an
-// alarm that rings at once, with the number of members that it has let go. The watchdog finds both.
+// The end of a run can cause other ends. Its children are asked to stop, and so are the losers of a
+// group that it satisfies. A run that has not started ends at once, and causes more ends. An end
+// does not call the next one. It adds its consequences to a list, and Tx.runFollowUps works off the
+// list once the first end is staged.
+//
+// An operation that has spent its budget stops there. The rest is recorded in rows that the ends
+// write anyway: a run has Cascade set, with the key of the last child that was asked. A group has
+// an alarm that is due at once, with the number of members that it has released. The watchdog
+// continues both.
 
-// A followUp is what an end leaves to be done.
+// A followUp is a consequence of an end that is left to do.
 type followUp struct {
 	tenant perdure.TenantID
-	run    perdure.RunID   // the children of this run are asked to stop
-	group  perdure.GroupID // or: this group lets go of its members
+	// run: the children of this run are asked to stop.
+	run perdure.RunID
+	// group: this group releases its members.
+	group perdure.GroupID
 }
 
-// How much of what follows is done in one operation, and how much of it at a time.
+// These bound the follow-ups of one operation.
 const (
-	maxStops  = 256 // runs that are asked to stop
-	groupPart = 64  // members of a gathering at a time
+	// maxStops bounds the runs that an operation asks to stop.
+	maxStops = 256
+	// maxGroupChunk bounds the members that are processed between two checks of the budget.
+	maxGroupChunk = 64
 
-	stopsOf = 100 // of one parent, before the next one has its turn
+	// maxStopsPerParent bounds the children of one parent before the next follow-up runs.
+	maxStopsPerParent = 100
 )
 
-// part is how many members are dealt with between two looks at the budget.
-func (tx *Tx) part() int { return max(1, min(groupPart, tx.DB.OpRows()/16)) }
+// chunk gives how many members are processed between two checks of the budget.
+func (tx *Tx) chunk() int { return max(1, min(maxGroupChunk, tx.DB.OpRows()/16)) }
 
-func (tx *Tx) follow(f followUp) { tx.todo = append(tx.todo, f) }
+// addFollowUp adds a consequence to the list.
+func (tx *Tx) addFollowUp(f followUp) { tx.followUps = append(tx.followUps, f) }
 
-// spent tells whether the operation has used up its budget.
-func (tx *Tx) spent() bool {
+// OverBudget tells whether the operation has used up its budget of stops, rows, bytes or time. A
+// sweep of the watchdog asks it, too.
+func (tx *Tx) OverBudget() bool {
 	c := tx.DB.Cost().Minus(tx.began)
-	return tx.stops <= 0 || c.Written >= tx.DB.OpRows() || c.Bytes >= store.OpBytes || tx.DB.Late()
+	return tx.stopsLeft <= 0 || c.Written >= tx.DB.OpRows() || c.Bytes >= store.OpBytes || tx.DB.Late()
 }
 
-// Spent tells whether an operation that goes on by itself, a sweep, should stop here.
-func (tx *Tx) Spent() bool { return tx.spent() }
-
-// followUp does what follows from the ends that were written, one after the other. Inside of an end, and of a
-// follow-up, it does nothing: the outermost one does. It tells whether there was anything.
-func (tx *Tx) followUp() (did bool, err error) {
-	if tx.ending > 0 || tx.settling || len(tx.todo) == 0 {
+// runFollowUps does the follow-ups one after the other, including those that they add. Inside of an
+// end or of a follow-up it does nothing: the outermost call does. It tells whether there were any.
+func (tx *Tx) runFollowUps() (did bool, err error) {
+	if tx.ending > 0 || tx.inFollowUps || len(tx.followUps) == 0 {
 		return false, nil
 	}
-	tx.settling = true
-	defer func() { tx.settling, tx.todo = false, nil }()
-	for i := 0; i < len(tx.todo); i++ {
-		if f := tx.todo[i]; f.group != "" {
+	tx.inFollowUps = true
+	defer func() { tx.inFollowUps, tx.followUps = false, nil }()
+	for i := 0; i < len(tx.followUps); i++ {
+		if f := tx.followUps[i]; f.group != "" {
 			err = releaseGroup(tx, f.tenant, f.group)
 		} else {
 			err = stopChildrenOf(tx, f.tenant, f.run)
@@ -66,6 +73,7 @@ func (tx *Tx) followUp() (did bool, err error) {
 	return true, nil
 }
 
+// stopChildrenOf reads a run and asks its children to stop.
 func stopChildrenOf(tx *Tx, t perdure.TenantID, id perdure.RunID) error {
 	r, err := tx.run(t, id)
 	if err != nil {
@@ -75,11 +83,12 @@ func stopChildrenOf(tx *Tx, t perdure.TenantID, id perdure.RunID) error {
 	return err
 }
 
-// StopChildren asks some of an ended run's live children to stop, and notes how far it came.
+// StopChildren asks some live children of an ended run to stop, and records the last one in the
+// run's row. It gives how many it asked.
 func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	how := perdure.CascadeAdvanced{More: true, After: r.Stopped}
-	if !tx.spent() {
-		limit := max(1, min(stopsOf, tx.stops, tx.DB.OpRows()/16))
+	if !tx.OverBudget() {
+		limit := max(1, min(maxStopsPerParent, tx.stopsLeft, tx.DB.OpRows()/16))
 		children, next, done, err := tx.DB.Runs.LiveChildren(r.Tenant, r.ID, r.Stopped, limit)
 		if err != nil {
 			return 0, err
@@ -105,20 +114,22 @@ func (tx *Tx) StopChildren(r *perdure.Run) (stopped int, err error) {
 	return stopped, tx.Apply(r, how)
 }
 
-// stopRun asks a run to stop, if it lives. One that can't be asked is logged and passed over: the others
-// don't wait for it, and its deadline ends it.
+// stopRun asks a run to stop if it is live. A refusal is logged and skipped: the others do not wait
+// for it, and its deadline ends it.
 func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked bool, err error) {
 	err = tx.Try(func() error {
-		r, ok, err := tx.DB.Runs.Get(t, id) // an earlier end may have changed it
+		// An earlier end of this operation may have changed the run.
+		r, ok, err := tx.DB.Runs.Get(t, id)
 		if err != nil || !ok || r.State.Terminal() || r.Cancel.RequestedAt != 0 {
 			return err
 		}
-		tx.stops--
+		tx.stopsLeft--
 		asked = true
-		return askToStop(tx, &r, reason)
+		return requestCancel(tx, &r, reason)
 	})
 	var refused *perdure.Error
-	if store.Locked(err) { // what led to this is tried again later
+	// The operation is tried again later.
+	if store.Locked(err) {
 		return false, err
 	}
 	if errors.As(err, &refused) {
@@ -128,8 +139,8 @@ func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked
 	return asked, err
 }
 
-// releaseGroup goes on with what is left of a gathering that waits for nobody any more: its runs are asked to stop, if
-// that was wanted, and are its members no longer.
+// releaseGroup continues to release the members of a gathering that has ended. It asks their runs
+// to stop if the gathering was dropped, or if its losers are to be cancelled.
 func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	g, ok, err := tx.DB.Groups.Get(t, id)
 	if err != nil || !ok || g.State == perdure.GroupOpen || g.AlarmAt == 0 {
@@ -146,8 +157,8 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	case g.State == perdure.GroupSatisfied && g.OnLosers == "cancel":
 		reason = "another run of its group was enough"
 	}
-	for g.Next < len(members) && !tx.spent() {
-		part := members[g.Next:min(g.Next+tx.part(), len(members))]
+	for g.Next < len(members) && !tx.OverBudget() {
+		part := members[g.Next:min(g.Next+tx.chunk(), len(members))]
 		if reason != "" {
 			if err := tx.DB.Runs.Load(t, part); err != nil {
 				return err

@@ -9,27 +9,32 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// An End says when and how a run has ended.
+// An End says when and how a run ended.
 type End = store.End
 
-// CreateGroup gathers runs under one of the four modes, with a deadline of its own: what a wait is inside
-// an agent, as a resource for callers outside. With a Key it is idempotent.
+// CreateGroup gathers runs under one of the four modes, with a deadline of its own. It gives
+// callers outside of an agent what a wait for children is inside of one. With a Key it is
+// idempotent.
 type CreateGroup struct {
-	Tenant   perdure.TenantID
-	Mode     string
-	RunIDs   []perdure.RunID
-	Timeout  perdure.Duration
-	OnLosers string // "continue" (default) or "cancel": what happens to the rest once it is satisfied
+	Tenant  perdure.TenantID
+	Mode    string
+	RunIDs  []perdure.RunID
+	Timeout perdure.Duration
+	// OnLosers says what happens to the other runs once the group is satisfied: "continue"
+	// (default) or "cancel".
+	OnLosers string
 	Key      string
 
-	Group   perdure.Group
-	Ends    []End // of those that have ended, the first first
-	Created bool  // false: the key was known
+	Group perdure.Group
+	// Ends are the members that have ended, in the order of their ends.
+	Ends []End
+	// Created is false if the key was known.
+	Created bool
 }
 
 func (op *CreateGroup) Needs() []store.Ref { return refs(op.Tenant, op.RunIDs...) }
 
-// Do gathers.
+// Do creates the group.
 func (op *CreateGroup) Do(tx *Tx) error {
 	op.Ends = nil
 	if op.Mode == "" {
@@ -51,7 +56,8 @@ func (op *CreateGroup) Do(tx *Tx) error {
 		return perdure.Invalid("timeout", "must lie between 0 and %s", perdure.MaxWait)
 	}
 	var err error
-	op.Created, err = underKey(tx, op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout, op.OnLosers}, func() (string, error) {
+	op.Created, err = underKey(tx, op.Tenant, "group", op.Key, []any{op.Mode, op.RunIDs, op.Timeout,
+		op.OnLosers}, func() (string, error) {
 		err := op.gather(tx)
 		return string(op.Group.ID), err
 	}, func(id string) error {
@@ -81,6 +87,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 	return nil
 }
 
+// gather reads the members and creates the group.
 func (op *CreateGroup) gather(tx *Tx) error {
 	if err := tx.DB.RefuseIfFull(); err != nil {
 		return err
@@ -100,7 +107,8 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	g := perdure.Group{Tenant: op.Tenant, ID: perdure.GroupID(id), Kind: perdure.GroupOfCaller, Mode: op.Mode, OnLosers: op.OnLosers}
+	g := perdure.Group{Tenant: op.Tenant, ID: perdure.GroupID(id), Kind: perdure.GroupOfCaller, Mode: op.Mode,
+		OnLosers: op.OnLosers}
 	if op.Timeout > 0 {
 		g.AlarmAt = tx.Now.Add(time.Duration(op.Timeout))
 	}
@@ -108,14 +116,14 @@ func (op *CreateGroup) gather(tx *Tx) error {
 		return err
 	}
 	tx.wakeAt(g.AlarmAt)
-	// Its losers may have been dealt with since.
+	// A group that is satisfied at once may have released its losers, which changed its row.
 	all := g.Members
 	op.Group, _, err = tx.DB.Groups.Get(g.Tenant, g.ID)
 	op.Group.Members = all
 	return err
 }
 
-// Group reads a group that a caller made, and which of its runs have ended, the first first.
+// Group reads a group that a caller created, and the ends of its runs in their order.
 func (q Runs) Group(
 	ctx context.Context, t perdure.TenantID, id perdure.GroupID,
 ) (g perdure.Group, ends []End, err error) {
@@ -128,7 +136,8 @@ func (q Runs) Group(
 	return g, ends, err
 }
 
-// GroupEnded tells whether a group that a caller made is open no more. It does not read its runs.
+// GroupEnded tells whether a group that a caller created has ended. It does not read the group's
+// runs.
 func (q Runs) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.GroupID) (ended bool, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		g, err := groupOfCaller(v, t, id)
@@ -138,6 +147,7 @@ func (q Runs) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.Gro
 	return ended, err
 }
 
+// groupOfCaller reads a group, and hides chords.
 func groupOfCaller(v *store.View, t perdure.TenantID, id perdure.GroupID) (perdure.Group, error) {
 	g, ok, err := v.Groups.GetFull(t, id)
 	if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A BeatOf is what a heartbeat says of one run.
+// A BeatOf is one run's part of a heartbeat.
 type BeatOf struct {
 	Lease
 	Activity  string          `json:"activity,omitempty"`
@@ -16,14 +16,16 @@ type BeatOf struct {
 	CancelAck bool            `json:"cancel_ack,omitempty"`
 }
 
-// Heartbeat keeps leases alive: all of a worker's runs in one call.
+// Heartbeat extends leases: all of a worker's runs in one call.
 type Heartbeat struct {
 	Tenant perdure.TenantID
 	Worker string
 	Beats  []BeatOf
 
-	Lost   []LeaseResult // no longer this worker's: stop them
-	Cancel []LeaseResult // asked to stop
+	// Lost names the runs that the worker no longer holds. It stops executing them.
+	Lost []LeaseResult
+	// Cancel names the runs that are asked to stop.
+	Cancel []LeaseResult
 }
 
 func (op *Heartbeat) Needs() []store.Ref {
@@ -34,13 +36,13 @@ func (op *Heartbeat) Needs() []store.Ref {
 	return out
 }
 
-// Do renews.
+// Do extends the leases.
 func (op *Heartbeat) Do(tx *Tx) error {
 	op.Lost, op.Cancel = nil, nil
 	if len(op.Beats) > perdure.MaxBatch {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
-	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	for _, b := range op.Beats {
@@ -62,7 +64,9 @@ func (op *Heartbeat) Do(tx *Tx) error {
 		case err == nil:
 		case errors.As(err, &res.Error):
 			if code := res.Error.Code; code == perdure.CodeInvalid || code == perdure.CodeTooLarge {
-				return err // malformed: that is no lease that is lost, and nobody shall stop his work for it
+				// A malformed beat fails the whole call. As a lost lease it would make the worker
+				// stop its work.
+				return err
 			}
 			op.Lost = append(op.Lost, res)
 		default:
@@ -72,6 +76,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 	return nil
 }
 
+// heartbeat applies one run's part, with secrets redacted.
 func heartbeat(tx *Tx, r *perdure.Run, b BeatOf) error {
 	if err := perdure.CheckEpoch("epoch", b.Epoch); err != nil {
 		return err
@@ -85,12 +90,14 @@ func heartbeat(tx *Tx, r *perdure.Run, b BeatOf) error {
 		}
 	}
 	first := r.StartedAt == 0
-	err := tx.Apply(r, perdure.Beat{Epoch: b.Epoch, Activity: tx.e.secrets.Whole(b.Activity), Progress: tx.DB.Values.Intern(r.Tenant, string(r.ID), tx.e.secrets.Values(b.Progress)), CancelAck: b.CancelAck})
+	err := tx.Apply(r, perdure.Beat{Epoch: b.Epoch, Activity: tx.e.secrets.Whole(b.Activity),
+		Progress:  tx.DB.Values.Intern(r.Tenant, string(r.ID), tx.e.secrets.Values(b.Progress)),
+		CancelAck: b.CancelAck})
 	if err != nil {
 		return err
 	}
 	if first {
-		return tellParentStarted(tx, r)
+		return notifyParentStarted(tx, r)
 	}
 	return nil
 }

@@ -8,21 +8,25 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A bodyDigest tells bodies apart that came under the same key. Keys hold the digest by value. Those that were made
-// before there was one hold the digest by bytes, so that either counts: a canonical body has the same digest in both.
+// A bodyDigest tells apart the bodies that come under one idempotency key. Keys store the digest of
+// the canonical body (value). Keys from before canonical bodies store that of the raw bytes, so
+// either is accepted.
 type bodyDigest struct{ value, bytes string }
 
+// digestBody computes both digests of a body.
 func digestBody(text []byte) bodyDigest {
 	return bodyDigest{store.Digest(string(canonical(text))), store.Digest(string(text))}
 }
 
+// is tells whether a stored digest is that of this body.
 func (d bodyDigest) is(known string) bool { return known == d.value || known == d.bytes }
 
-// maxCanonical bounds what is compared by value: reading a value takes many times its size in memory.
+// maxCanonical bounds the bodies that are made canonical, because decoding takes many times their
+// size in memory.
 const maxCanonical = 64 << 10
 
-// canonical writes a JSON value with its keys sorted, without spaces and with the escapes of this package. Numbers stay as
-// they are written. A large value stays as it is.
+// canonical rewrites a JSON value with sorted keys, without spaces and with this package's escapes.
+// Numbers stay as they are written. A value above maxCanonical stays as it is.
 func canonical(text []byte) []byte {
 	if len(text) > maxCanonical {
 		return text
@@ -40,10 +44,15 @@ func canonical(text []byte) []byte {
 	return out
 }
 
-// underKey does something once for each idempotency key: the first time do, which says what it led to, and from then
-// on again, with that. what says what is done, and to what: a key counts for that alone. body is all that was asked
-// for; the same key with another body is refused. Without a key it is done each time.
-func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() (ref string, err error), again func(ref string) error) (created bool, err error) {
+// underKey does something once for each idempotency key. The first call runs do and stores the
+// reference that it gives. Later calls run again with that reference.
+//
+// action names the action and its target; a key counts for these alone. body is the whole request:
+// the same key with another body is refused. Without a key, do runs each time.
+func underKey(
+	tx *Tx, t perdure.TenantID, action, key string, body any,
+	do func() (ref string, err error), again func(ref string) error,
+) (created bool, err error) {
 	if key == "" {
 		_, err := do()
 		return err == nil, err
@@ -55,7 +64,7 @@ func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() 
 	if err != nil {
 		return false, err
 	}
-	digest, name := digestBody(text), what+":"+key
+	digest, name := digestBody(text), action+":"+key
 	known, ok, err := tx.DB.Idempotency.Get(t, name)
 	switch {
 	case err != nil:
@@ -69,6 +78,7 @@ func underKey(tx *Tx, t perdure.TenantID, what, key string, body any, do func() 
 	if err != nil {
 		return false, err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref, ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+	tx.DB.Idempotency.Put(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref,
+		ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return true, nil
 }

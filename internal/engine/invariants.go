@@ -8,21 +8,24 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// maxPast is how many runs past their deadline are named.
+// maxPast bounds the runs past their deadline that are named.
 const maxPast = 20
 
-// Invariants is what a check of a whole store found.
+// Invariants is the result of checking a whole store.
 type Invariants struct {
-	Generation   int64 // how often the store was restored from a backup
-	PastDeadline int   // live runs past their deadline
+	// Generation counts how often the store was restored from a backup.
+	Generation int64
+	// PastDeadline counts the live runs past their deadline.
+	PastDeadline int
 	PastRuns     []perdure.RunID
-	Checked      int      // invariants
-	Unchecked    []string // those that there was no time for
-	Violations   []store.Violation
+	// Checked counts the invariants that were checked.
+	Checked int
+	// Unchecked names those for which there was no time.
+	Unchecked  []string
+	Violations []store.Violation
 }
 
-// CheckInvariants checks the whole store, and goes no further after so long; zero: however long it
-// takes.
+// CheckInvariants checks the whole store, and stops after so long. Zero: there is no time limit.
 func (e *Engine) CheckInvariants(ctx context.Context, within time.Duration) (out Invariants, err error) {
 	err = e.store.Audit(ctx, func(v *store.View) error {
 		if out.Generation, err = v.Generation(); err != nil {

@@ -15,27 +15,33 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// CreateKey makes a credential. Its secret is shown once, here, and stored as a hash. With Once it is idempotent, and
-// the secret is shown the first time alone: whoever lost that answer revokes the credential and makes another.
+// CreateKey creates an API key. The secret is given here and stored as a hash. With Once it is
+// idempotent, but a repeated call does not give the secret: a caller that lost it revokes the key
+// and creates another.
 type CreateKey struct {
 	Tenant   perdure.TenantID
 	Name     string
 	Scopes   []perdure.Scope
 	Platform bool
-	TTL      perdure.Duration // zero: it does not expire
-	Once     string           // the idempotency key
+	// TTL is zero for a key that does not expire.
+	TTL perdure.Duration
+	// Once is the idempotency key.
+	Once string
 
-	// Maker is the key that makes this one, which can't give away more than it has; nil: an operator does, who may make any.
+	// Maker is the API key of the caller; the new key can't have more rights. Nil: an operator
+	// creates it on the machine, and may give it any rights.
 	Maker *perdure.Key
 
-	Key     perdure.Key
-	Secret  string // empty unless Created
-	Created bool   // false: the idempotency key was known
+	Key perdure.Key
+	// Secret is empty unless Created is set.
+	Secret string
+	// Created is false if the idempotency key was known.
+	Created bool
 }
 
 func (*CreateKey) Needs() []store.Ref { return nil }
 
-// Do makes the key.
+// Do creates the key.
 func (op *CreateKey) Do(tx *Tx) error {
 	if err := perdure.CheckName("name", op.Name); err != nil {
 		return err
@@ -49,32 +55,34 @@ func (op *CreateKey) Do(tx *Tx) error {
 	if len(op.Scopes) == 0 {
 		return perdure.Invalid("scopes", "a key without scopes allows nothing")
 	}
-	op.Secret = "" // of a try that was not written
+	// An earlier try of this batch may have set it.
+	op.Secret = ""
 	if op.Maker != nil {
-		made := op.shape(tx.Now)
+		made := op.newKey(tx.Now)
 		if err := op.Maker.MayMake(&made); err != nil {
 			return err
 		}
 	}
 	var err error
-	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL}, func() (string, error) {
-		if err := op.make(tx); err != nil {
-			return "", err
-		}
-		return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
-	}, func(id string) error {
-		k, ok, err := tx.DB.Keys.Get(id)
-		if err == nil && !ok {
-			err = notFound("key")
-		}
-		op.Key = k
-		return err
-	})
+	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL},
+		func() (string, error) {
+			if err := op.create(tx); err != nil {
+				return "", err
+			}
+			return op.Key.ID, auditKey(tx, perdure.AuditKeyCreate, &op.Key)
+		}, func(id string) error {
+			k, ok, err := tx.DB.Keys.Get(id)
+			if err == nil && !ok {
+				err = notFound("key")
+			}
+			op.Key = k
+			return err
+		})
 	return err
 }
 
-// shape is the key that is to be made, without its id and its secret.
-func (op *CreateKey) shape(now perdure.Instant) perdure.Key {
+// newKey gives the key without its id and hash.
+func (op *CreateKey) newKey(now perdure.Instant) perdure.Key {
 	k := perdure.Key{Tenant: op.Tenant, Name: op.Name, Platform: op.Platform, Scopes: op.Scopes, CreatedAt: now}
 	if op.TTL > 0 {
 		k.ExpiresAt = now.Add(time.Duration(op.TTL))
@@ -82,31 +90,36 @@ func (op *CreateKey) shape(now perdure.Instant) perdure.Key {
 	return k
 }
 
-// auditKey tells what was done to a key. A platform key is the platform's affair, whatever its tenant.
+// auditKey writes an audit entry about a key. Entries about platform keys belong to the platform,
+// not to the key's tenant.
 func auditKey(tx *Tx, action string, k *perdure.Key) error {
 	t := k.Tenant
 	if k.Platform {
 		t = ""
 	}
-	return tx.audit(t, action, k.ID, "name", k.Name, "scopes", k.Scopes, "platform", k.Platform, "expires_at", k.ExpiresAt)
+	return tx.audit(t, action, k.ID, "name", k.Name, "scopes", k.Scopes, "platform", k.Platform,
+		"expires_at", k.ExpiresAt)
 }
 
-// draw draws the id and the secret of the key.
-func (op *CreateKey) draw(random io.Reader, now perdure.Instant) error {
-	var raw [38]byte // 6 of its id, 32 of its secret
+// generate draws the id and the secret of the key. The secret ends with a checksum, so that a
+// mistyped one is refused without a look-up.
+func (op *CreateKey) generate(random io.Reader, now perdure.Instant) error {
+	// 6 bytes are for the id, 32 for the secret.
+	var raw [38]byte
 	if _, err := io.ReadFull(random, raw[:]); err != nil {
 		return err
 	}
 	id := hex.EncodeToString(raw[:6])
 	body := "prd_" + id + "_" + hex.EncodeToString(raw[6:])
 	op.Secret = fmt.Sprintf("%s_%08x", body, crc32.ChecksumIEEE([]byte(body)))
-	op.Key = op.shape(now)
+	op.Key = op.newKey(now)
 	op.Key.ID, op.Key.Hash = id, store.Digest(op.Secret)
 	return nil
 }
 
-func (op *CreateKey) make(tx *Tx) error {
-	if err := op.draw(tx.e.random, tx.Now); err != nil {
+// create generates the key and stages it, and its tenant if that is new.
+func (op *CreateKey) create(tx *Tx) error {
+	if err := op.generate(tx.e.random, tx.Now); err != nil {
 		return err
 	}
 	if _, ok, err := tx.DB.Tenants.Get(op.Tenant); err != nil {
@@ -118,25 +131,29 @@ func (op *CreateKey) make(tx *Tx) error {
 	return nil
 }
 
-// metaBootstrap names the first platform key of a store in its meta table.
+// metaBootstrap is the name of the meta row that holds the id of the first platform key.
 const metaBootstrap = "bootstrap"
 
-// Bootstrap makes the first platform key of a store, with every scope. A store that has had one gets none, whichever node asks:
-// of two that start at once, one makes it. With Another it makes one all the same: that is the offline command.
+// Bootstrap creates the first platform key of a store, with every scope. If there was one before,
+// it creates none: of two nodes that start at once, one creates it. With Another, which the offline
+// command sets, it creates one in any case.
 type Bootstrap struct {
-	Tenant  perdure.TenantID // that the key belongs to
-	Name    string
-	Scopes  []perdure.Scope // empty: all
+	// Tenant is the tenant that the key belongs to.
+	Tenant perdure.TenantID
+	Name   string
+	// Scopes default to all.
+	Scopes  []perdure.Scope
 	TTL     perdure.Duration
 	Another bool
 
-	Key    perdure.Key
-	Secret string // empty: the store has had its first key
+	Key perdure.Key
+	// Secret is empty if the store has had its first key.
+	Secret string
 }
 
 func (*Bootstrap) Needs() []store.Ref { return nil }
 
-// Do makes the key.
+// Do creates the key.
 func (op *Bootstrap) Do(tx *Tx) error {
 	op.Key, op.Secret = perdure.Key{}, ""
 	first, err := tx.DB.Meta.Get(metaBootstrap)
@@ -150,7 +167,7 @@ func (op *Bootstrap) Do(tx *Tx) error {
 	if err := perdure.CheckName("name", made.Name); err != nil {
 		return err
 	}
-	if err := made.make(tx); err != nil {
+	if err := made.create(tx); err != nil {
 		return err
 	}
 	if first == "" {
@@ -160,13 +177,14 @@ func (op *Bootstrap) Do(tx *Tx) error {
 	return auditKey(tx, perdure.AuditKeyBootstrap, &op.Key)
 }
 
-// RevokeKey ends a key at once.
+// RevokeKey revokes a key at once.
 type RevokeKey struct {
-	Tenant   perdure.TenantID
-	ID       string
-	Platform bool // the key has to be one of the platform
+	Tenant perdure.TenantID
+	ID     string
+	// Platform requires that the key is one of the platform.
+	Platform bool
 
-	// NotPlatform refuses keys of the platform, which share their tenant with other keys.
+	// NotPlatform refuses platform keys, which share their tenant with other keys.
 	NotPlatform bool
 
 	Key perdure.Key
@@ -174,7 +192,7 @@ type RevokeKey struct {
 
 func (*RevokeKey) Needs() []store.Ref { return nil }
 
-// Do revokes. Revoking again is no error.
+// Do revokes the key. Repeating it is no error.
 func (op *RevokeKey) Do(tx *Tx) error {
 	k, ok, err := tx.DB.Keys.Get(op.ID)
 	if err != nil {
@@ -190,34 +208,37 @@ func (op *RevokeKey) Do(tx *Tx) error {
 		k.RevokedAt = tx.Now
 		tx.DB.Keys.Put(k)
 		tx.DB.After(func() { tx.e.Keys.forget(k.ID) })
-		tx.ring(doorbell.Keys()) // whoever is attached with it is cut off
+		// Connections that were opened with this key are closed.
+		tx.ring(doorbell.Keys())
 	}
 	op.Key = k
 	return nil
 }
 
-// A Probe changes nothing: that it can be decided says that the store can be used.
+// A probe is an operation that changes nothing. That it can be decided shows that the store works.
 type probe struct{}
 
 func (probe) Needs() []store.Ref { return nil }
 
-// Do reads.
+// Do reads a key that does not exist.
 func (probe) Do(tx *Tx) error {
 	_, _, err := tx.DB.Keys.Get("")
 	return err
 }
 
-// keyTTL is how long a key is believed without looking: a revocation on another node counts after this.
+// keyTTL is how long a cached key is used without reading it. A revocation on another node takes
+// effect after this.
 const keyTTL = time.Second
 
+// A cachedKey is the result of a look-up. ok is false if there is no such key.
 type cachedKey struct {
 	key   perdure.Key
 	ok    bool
 	until perdure.Instant
 }
 
-// Authenticate gives the key that a secret is, or an error with CodeNotFound. It looks a key up by its id and
-// compares hashes in constant time.
+// Authenticate gives the key of a secret, or an error with CodeNotFound. It looks the key up by its
+// id and compares hashes in constant time.
 func (q Keys) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
 	id, ok := keyID(secret)
 	if !ok {
@@ -231,11 +252,12 @@ func (q Keys) Authenticate(ctx context.Context, secret string) (perdure.Key, err
 	return c.open(secret, now)
 }
 
-// rememberFor is how long ago a key that is remembered may have been looked up.
+// rememberFor is how long after its look-up a key is accepted by Remembered.
 const rememberFor = 24 * time.Hour
 
-// Remembered is Authenticate for when the store can't be asked: it gives a key that was valid when this process last looked, and that nobody
-// has revoked here since. That another node has is not known, so that it opens nothing but what shows nothing of any run.
+// Remembered is Authenticate without reading the store, for when the store does not answer. It
+// accepts a key that was valid at its last look-up and was not revoked on this node since. A
+// revocation on another node is not known, so use it only for answers that show nothing of any run.
 func (q Keys) Remembered(secret string) (perdure.Key, error) {
 	id, ok := keyID(secret)
 	now := q.e.store.Now()
@@ -248,7 +270,7 @@ func (q Keys) Remembered(secret string) (perdure.Key, error) {
 	return c.open(secret, now)
 }
 
-// keyID reads the id of a key from its secret.
+// keyID reads the id of a key from its secret, and checks the secret's checksum.
 func keyID(secret string) (id string, ok bool) {
 	parts := strings.Split(secret, "_")
 	if len(secret) > 200 || len(parts) != 4 || parts[0] != "prd" || len(parts[1]) != 12 {
@@ -258,7 +280,7 @@ func keyID(secret string) (id string, ok bool) {
 	return parts[1], fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3] // mistyped: not worth a look
 }
 
-// open gives the key if the secret is its own and it is valid.
+// open gives the key if the secret matches it and the key is valid.
 func (c *cachedKey) open(secret string, now perdure.Instant) (perdure.Key, error) {
 	if subtle.ConstantTimeCompare([]byte(store.Digest(secret)), []byte(c.key.Hash)) != 1 || !c.ok || !c.key.Valid(now) {
 		return perdure.Key{}, notFound("key")
@@ -266,7 +288,7 @@ func (c *cachedKey) open(secret string, now perdure.Instant) (perdure.Key, error
 	return c.key, nil
 }
 
-// Check gives an error with CodeNotFound if a key that was authenticated is valid no more.
+// Check gives an error with CodeNotFound if an authenticated key is no longer valid.
 func (q Keys) Check(ctx context.Context, id string) error {
 	now := q.e.store.Now()
 	c, err := q.lookUp(ctx, id, now)
@@ -276,6 +298,7 @@ func (q Keys) Check(ctx context.Context, id string) error {
 	return err
 }
 
+// lookUp reads a key from the cache or the store.
 func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cachedKey, error) {
 	q.e.mu.Lock()
 	c, ok := q.e.keys[id]
@@ -295,7 +318,9 @@ func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cache
 	q.e.mu.Lock()
 	defer q.e.mu.Unlock()
 	if q.e.revoked != revoked {
-		return c, nil // perhaps this one, after it was read
+		// A key was removed from the cache after this read began, perhaps this one: do not cache
+		// it.
+		return c, nil
 	}
 	if len(q.e.keys) >= maxKnown {
 		clear(q.e.keys)
@@ -304,7 +329,7 @@ func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cache
 	return c, nil
 }
 
-// Invalid gives those of some keys that are no longer valid. It looks, whatever was remembered.
+// Invalid gives those of some keys that are no longer valid. It reads the store, not the cache.
 func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err error) {
 	err = q.e.store.Keys(ctx, func(v *store.View) error {
 		keys, err := v.Keys.ByID(ids)
@@ -326,6 +351,7 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 	return gone, err
 }
 
+// forget removes a key from the cache.
 func (q Keys) forget(id string) {
 	q.e.mu.Lock()
 	defer q.e.mu.Unlock()
@@ -333,7 +359,7 @@ func (q Keys) forget(id string) {
 	q.e.revoked++
 }
 
-// Page reads a page of a tenant's keys by id, those of the platform only if they are wanted.
+// Page reads a page of a tenant's keys by id. Platform keys are included only if platform is set.
 func (q Keys) Page(
 	ctx context.Context, t perdure.TenantID, platform bool, p Page,
 ) (list []perdure.Key, next string, err error) {

@@ -8,7 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// keepLateResult keeps finished work that came too late beside its run: once per commit, and at most MaxLate.
+// keepLateResult keeps a result that came too late, beside its run: once per commit, and at most
+// MaxLate per run.
 func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.RawMessage) (kept bool, err error) {
 	have, err := tx.DB.LateResults.List(r.Tenant, r.ID)
 	if err != nil || len(have) >= perdure.MaxLate {
@@ -30,8 +31,8 @@ func keepLateResult(tx *Tx, r *perdure.Run, l perdure.LateResult, result json.Ra
 	return true, tx.Apply(r, perdure.LateResultKept{Late: l})
 }
 
-// tellOriginal keeps a retry's result as a late result of the run that it retries.
-func tellOriginal(tx *Tx, r *perdure.Run) error {
+// keepResultForOriginal keeps the result of a retry as a late result of the original run.
+func keepResultForOriginal(tx *Tx, r *perdure.Run) error {
 	if r.RetryOf == "" || r.State != perdure.Completed {
 		return nil
 	}
@@ -43,24 +44,27 @@ func tellOriginal(tx *Tx, r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	_, err = keepLateResult(tx, &orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt, Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
+	_, err = keepLateResult(tx, &orig, perdure.LateResult{CommitID: "retry:" + string(r.ID), Attempt: r.Attempt,
+		Worker: r.Worker, FromRun: r.ID, Summary: r.Summary},
 		json.RawMessage(result))
 	return err
 }
 
-// Adopt takes a late result: it completes a live run, and becomes the deliverable of an ended one.
+// Adopt accepts a late result. It completes a live run, and becomes the deliverable of an ended
+// one.
 type Adopt struct {
-	Tenant  perdure.TenantID
-	RunID   perdure.RunID
-	N       int
-	Discard bool // or throw it away
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	N      int
+	// Discard discards the late result instead.
+	Discard bool
 
 	Run perdure.Run
 }
 
 func (op *Adopt) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do adopts or discards. Doing again what was done is no error.
+// Do adopts or discards the late result. Repeating it is no error.
 func (op *Adopt) Do(tx *Tx) error {
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
@@ -100,7 +104,7 @@ func (op *Adopt) Do(tx *Tx) error {
 		return err
 	}
 	if op.Discard {
-		// The run's row is written too, so that nobody adopts it in the same moment.
+		// Writing the run's row makes this conflict with an adoption of the same result.
 		err = tx.Apply(&r, perdure.LateResultDiscarded{N: late.N})
 	} else {
 		err = adoptResult(tx, &r, late)
@@ -109,23 +113,27 @@ func (op *Adopt) Do(tx *Tx) error {
 	return err
 }
 
+// adoptResult applies the late result to the run, and adds it to the thread and to a live parent's
+// inbox.
 func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	text, err := tx.DB.Values.Resolve(r.Tenant, late.Result)
 	if err != nil {
 		return err
 	}
-	told, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
 		Metadata: json.RawMessage(perdure.Object("run_id", string(r.ID), "late_result", late.N))}})
 	if err != nil {
 		return err
 	}
 	if r.State.Live() {
-		if err := tx.Apply(r, perdure.MessagesAppended{Lines: told}); err != nil {
+		if err := tx.Apply(r, perdure.MessagesAppended{Lines: lines}); err != nil {
 			return err
 		}
-		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result, Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
+		return tx.Finish(r, perdure.Adopted{N: late.N, Result: late.Result,
+			Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), []byte(text)), Summary: late.Summary})
 	}
-	if err := tx.Apply(r, perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: told}); err != nil {
+	adopted := perdure.LateResultAdopted{N: late.N, Result: late.Result, Summary: late.Summary, Messages: lines}
+	if err := tx.Apply(r, adopted); err != nil {
 		return err
 	}
 	if r.ParentID == "" {
@@ -135,8 +143,9 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
-	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID, Outcome: string(perdure.Completed),
-		Data: tx.DB.Values.Share(r.Tenant, string(parent.ID), late.Result)})
+	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID,
+		Outcome: string(perdure.Completed),
+		Data:    tx.DB.Values.Share(r.Tenant, string(parent.ID), late.Result)})
 	return err
 }
 
@@ -161,6 +170,7 @@ func (q Runs) LateResults(
 	return list, next, err
 }
 
+// latePage selects a page of late results and resolves their values.
 func latePage(
 	v *store.View, all []perdure.LateResult, after, limit int,
 ) (list []perdure.LateResult, next int, err error) {
@@ -173,7 +183,7 @@ func latePage(
 			return nil, 0, err
 		}
 		n := len(list)
-		// The summary is a text, of which JSON makes up to six times as many bytes.
+		// JSON escapes can make a summary six times as long.
 		if left -= len(l.Result) + 6*len(l.Summary) + 1024; n == limit || n > 0 && left < 0 {
 			return list, list[n-1].N, nil
 		}

@@ -7,32 +7,38 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// liveRuns holds tenants to their number of live runs. Counting costs as many index rows as the tenant has live
-// runs, so a count is used for more than one submission. After a count of n under a limit of m, the next one
-// comes when a tenth of the m-n free places is taken, or when none seems to be left. Where other nodes submit as
-// well, each submission within the last tenth of the limit is counted for. A limit of many thousands is counted
-// only once in a while (see countEvery); a refusal may be as old as that.
+// liveRuns enforces the limit of live runs of a tenant. Counting reads as many index rows as the
+// tenant has live runs, so a count is used for several submissions.
+//
+// A count of n under a limit of m leaves m-n free places. The next count comes when a tenth of
+// these is taken, or when none seems to be left. If other nodes submit as well, each submission
+// within the last tenth of the limit is counted.
+//
+// With a limit of many thousands, counts have a minimum interval (see countEvery). A refusal may be
+// as old as that.
 type liveRuns struct {
 	mu    sync.Mutex
 	known map[perdure.TenantID]*counted
 }
 
-// counted is what is known of a tenant's live runs.
+// counted is the last count of a tenant's live runs.
 type counted struct {
-	n     int64 // live runs when they were counted
-	since int64 // submissions that were let in since then
+	// n is the number of live runs at the count.
+	n int64
+	// since is the number of submissions that were admitted after the count.
+	since int64
 	at    perdure.Instant
 }
 
 const (
-	// countEvery is the least time between two counts for each thousand of the limit. It bounds counting to a few
-	// percent of the writer's time.
+	// countEvery is the minimum time between two counts, for each thousand of the limit. It bounds
+	// counting to a few percent of the writer's time.
 	countEvery = 2 * time.Millisecond
-	// maxCounted is how many tenants are remembered.
+	// maxCounted bounds the tenants in the cache.
 	maxCounted = 4096
 )
 
-// admit lets one more run of a tenant in, or refuses it. Limit zero is none.
+// admit admits one more live run of a tenant, or refuses it. A limit of zero is none.
 func (l *liveRuns) admit(tx *Tx, t perdure.TenantID, limit int64) error {
 	if limit <= 0 {
 		return nil
@@ -68,6 +74,7 @@ func (c *counted) due(limit int64, now perdure.Instant, shared bool) bool {
 	return free <= 0 || c.since*10 >= limit-c.n || shared && free*10 <= limit
 }
 
+// take admits one run within the limit, or refuses it.
 func (c *counted) take(limit int64) error {
 	if c.n+c.since >= limit {
 		return perdure.Errorf(perdure.CodeQuota, "this tenant may have %d live runs, and has them", limit)
@@ -76,7 +83,7 @@ func (c *counted) take(limit int64) error {
 	return nil
 }
 
-// forget has a tenant's runs counted anew.
+// forget drops a tenant's count.
 func (l *liveRuns) forget(t perdure.TenantID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

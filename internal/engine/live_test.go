@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A count serves until a tenth of the free places is taken, and a large one is not made again at once.
+// A count serves until a tenth of the free places is taken, and a large one is not made again at
+// once.
 func TestLiveRunsAreCountedSeldom(t *testing.T) {
 	const limit = 500
 	c, counts, let := &counted{}, 0, 0

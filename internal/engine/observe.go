@@ -2,47 +2,55 @@ package engine
 
 import "github.com/perdure/perdure"
 
-// A Change is something that happened to a run and that somebody may count: what it was, not what was said.
+// A Change is something that happened to a run, for metrics. It holds no payload.
 type Change struct {
-	What   string // the type of its line, or WebhookAttempt
-	Reason string // of an alert or a deferral; the outcome of an attempt
+	// What is the type of the log line, or WebhookAttempt.
+	What string
+	// Reason is that of an alert or a deferral, or the outcome of a webhook attempt.
+	Reason string
 
-	State       perdure.State // as it is afterwards, like the rest
+	// State and the fields below are those of the run after the change.
+	State       perdure.State
 	Queue, Kind string
-	Code        perdure.Code // why it ended without a result
-	CreatedAt   perdure.Instant
-	DeadlineAt  perdure.Instant
-	FinishedAt  perdure.Instant
-	CancelAt    perdure.Instant // when it was asked to stop
+	// Code says why the run ended without a result.
+	Code       perdure.Code
+	CreatedAt  perdure.Instant
+	DeadlineAt perdure.Instant
+	FinishedAt perdure.Instant
+	// CancelAt is when the run was asked to stop.
+	CancelAt perdure.Instant
 }
 
-// WebhookAttempt is a Change that no line tells of: a message was sent, or could not be.
+// WebhookAttempt is a Change without a log line: a notification was sent, or could not be.
 const WebhookAttempt = "webhook:attempt"
 
-// An Observer is told of changes once they are durable. It is called before the caller has its answer: it is quick, and blocks on
-// nothing.
+// An Observer receives changes once they are durable. It is called before the caller gets its
+// answer, so it must be quick and must not block.
 type Observer interface{ Observe([]Change) }
 
-// Try calls f as an operation of its own inside the operation, as the store's does. Of an f that fails nothing is
-// counted, and what follows from its ends is forgotten.
+// Try calls f as an operation inside of the operation, as the store's Try does. If f fails, the
+// rows that it staged, its observed changes and its follow-ups are discarded.
 func (tx *Tx) Try(f func() error) error {
-	tally, todo, ending, settling := len(tx.tally), len(tx.todo), tx.ending, tx.settling
+	tally, todo, ending, settling := len(tx.observed), len(tx.followUps), tx.ending, tx.inFollowUps
 	err := tx.DB.Try(f)
 	if err != nil {
-		tx.tally, tx.todo, tx.ending, tx.settling = tx.tally[:tally], tx.todo[:min(todo, len(tx.todo))], ending, settling
+		tx.observed, tx.followUps, tx.ending, tx.inFollowUps = tx.observed[:tally],
+			tx.followUps[:min(todo, len(tx.followUps))], ending, settling
 	}
 	return err
 }
 
-// note has the lines counted that count. Those of workers, which are the most, don't.
-func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
+// observe collects the changes that the observer counts. Lines that workers write are most of the
+// log, and are not counted.
+func (tx *Tx) observe(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 	for i := range lines {
 		c := Change{What: lines[i].Type, State: r.State, Queue: r.Queue, Kind: r.Kind}
 		switch c.What {
 		case perdure.LineCreated, perdure.LineStale:
 		case perdure.LineLateResult:
 			if _, kept := ev.(perdure.LateResultKept); !kept {
-				continue // somebody decided about one that was counted when it came
+				// It was counted when it was kept.
+				continue
 			}
 		case perdure.LineSlow:
 			if slow, ok := ev.(perdure.Slow); ok {
@@ -52,19 +60,21 @@ func (tx *Tx) note(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 			if went, ok := ev.(perdure.WentDeferred); ok {
 				c.Reason = went.Reason
 			}
-		case perdure.LineDeadLettered, perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled:
+		case perdure.LineDeadLettered, perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut,
+			perdure.LineCancelled:
 			if r.Failure != nil {
 				c.Code = r.Failure.Code
 			}
-			c.CreatedAt, c.DeadlineAt, c.FinishedAt, c.CancelAt = r.CreatedAt, r.DeadlineAt, r.FinishedAt, r.Cancel.RequestedAt
+			c.CreatedAt, c.DeadlineAt, c.FinishedAt, c.CancelAt = r.CreatedAt, r.DeadlineAt, r.FinishedAt,
+				r.Cancel.RequestedAt
 		default:
 			continue
 		}
-		tx.tally = append(tx.tally, c)
+		tx.observed = append(tx.observed, c)
 	}
 }
 
-// countAttempt has an attempt to send a message counted.
+// countAttempt collects the result of sending a notification.
 func countAttempt(tx *Tx, s *Sent) {
 	c := Change{What: WebhookAttempt, Reason: "refused"}
 	switch {
@@ -75,5 +85,5 @@ func countAttempt(tx *Tx, s *Sent) {
 	case s.Status == 0:
 		c.Reason = "unreachable"
 	}
-	tx.tally = append(tx.tally, c)
+	tx.observed = append(tx.observed, c)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A Detail is a run as people see it, with its values in full.
+// A Detail is a run with its values in full.
 type Detail struct {
 	perdure.Run
 	InputText  perdure.Value
@@ -37,14 +37,16 @@ func (q Runs) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d 
 		if d.Progress, err = v.Values.Resolve(t, r.Progress); err != nil {
 			return err
 		}
-		d.Fallback = inFull(r.Fallback, r.Progress, d.Progress)
+		d.Fallback = expandFallback(r.Fallback, r.Progress, d.Progress)
 		return nil
 	})
 	return d, err
 }
 
-// Status reads a run without its values, and when something last happened to it.
-func (q Runs) Status(ctx context.Context, t perdure.TenantID, id perdure.RunID) (r perdure.Run, changed perdure.Instant, err error) {
+// Status reads a run without its values, and when it last changed.
+func (q Runs) Status(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID,
+) (r perdure.Run, changed perdure.Instant, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) (err error) {
 		var ok bool
 		if r, ok, err = v.Runs.Get(t, id); err != nil {
@@ -59,7 +61,7 @@ func (q Runs) Status(ctx context.Context, t perdure.TenantID, id perdure.RunID) 
 	return r, changed, err
 }
 
-// Ended gives a run that has ended, as Get does, if nothing has to be read for that.
+// Ended gives an ended run, as Get does, if that needs no read of the store.
 func (q Runs) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
 	r, ok := q.e.store.Ended(t, id)
 	if !ok {
@@ -73,31 +75,31 @@ func (q Runs) Ended(t perdure.TenantID, id perdure.RunID) (d Detail, ok bool) {
 	return Detail{Run: r, InputText: r.Input, ResultText: r.Result}, true
 }
 
-// maxDepth is how deep the API takes a value to be nested.
+// maxDepth is the greatest nesting of a JSON value that the API accepts.
 const maxDepth = 64
 
-// inFull gives a fallback with its partial findings, which stand in it as a reference when they are large. A fallback is
-// a value as any other, which its parent may record: findings that fill one by themselves are left out, and the run has
-// them as its progress.
-func inFull(fallback, progress, full perdure.Value) perdure.Value {
+// expandFallback resolves the partial findings in a fallback, which are a reference if they are
+// large. The parent may record a fallback as a value, so it must not exceed a value's limits.
+// Findings that are too large or too deep are left out, and stay readable as the run's progress.
+func expandFallback(fallback, progress, full perdure.Value) perdure.Value {
 	if progress == "" {
 		return fallback
 	}
 	short, _ := progress.MarshalJSON()
 	long, _ := full.MarshalJSON()
-	// What comes before them are texts, in which no quote stands by itself.
+	// The fields before it are texts, in which a quote is escaped, so the match is unambiguous.
 	before, after, found := strings.Cut(string(fallback), `"partial":`+string(short))
 	switch {
 	case !found:
 		return fallback
-	case len(fallback)-len(short)+len(long) > perdure.MaxValue || deeper(long, maxDepth-1):
+	case len(fallback)-len(short)+len(long) > perdure.MaxValue || nestedDeeper(long, maxDepth-1):
 		return perdure.Value(before + `"partial_cut":true` + after)
 	}
 	return perdure.Value(before + `"partial":` + string(long) + after)
 }
 
-// deeper tells whether JSON is nested deeper than that.
-func deeper(text []byte, than int) bool {
+// nestedDeeper tells whether JSON is nested deeper than a limit.
+func nestedDeeper(text []byte, than int) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -117,10 +119,10 @@ func deeper(text []byte, than int) bool {
 	return false
 }
 
-// Live tells whether a run is known to be live, if nothing has to be read for that.
+// Live tells whether a run is known to be live, without reading the store.
 func (q Runs) Live(t perdure.TenantID, id perdure.RunID) bool { return q.e.store.Live(t, id) }
 
-// TenantOf gives the tenant of a run: likely, if it has the run or if there is no such run.
+// TenantOf gives the tenant of a run. It tries likely first, and gives it if there is no such run.
 func (q Runs) TenantOf(
 	ctx context.Context, id perdure.RunID, likely perdure.TenantID,
 ) (t perdure.TenantID, err error) {
@@ -131,13 +133,13 @@ func (q Runs) TenantOf(
 	return t, err
 }
 
-// A RunFilter chooses runs of a list; see the store's.
+// A RunFilter selects runs; see the store's.
 type RunFilter = store.RunFilter
 
-// A RunPage is a part of a list of runs; see the store's.
+// A RunPage is a page of runs; see the store's.
 type RunPage = store.RunPage
 
-// List reads the runs of a page of a tenant's runs, newest first.
+// List reads a page of a tenant's runs, newest first, without its cursor.
 func (q Runs) List(ctx context.Context, t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
 	p, err := q.Page(ctx, t, f)
 	return p.Runs, err
@@ -155,7 +157,7 @@ func (q Runs) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p RunP
 	return p, err
 }
 
-// Pages reads the first pages of several lists of a tenant's runs, all as of one moment.
+// Pages reads the first pages of several lists of a tenant's runs from one snapshot.
 func (q Runs) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter) (pages []RunPage, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		for _, f := range lists {
@@ -170,28 +172,33 @@ func (q Runs) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter)
 	return pages, err
 }
 
-// A Head says how far a run's log goes, and what state the run is in; see the store's.
+// A Head holds the last line number of a run's log and the run's state; see the store's.
 type Head = store.Head
 
-// A Look is a look at a run's log from a cursor on, and what is seen.
+// A Look asks for a run's log after a cursor, and holds the answer.
 type Look struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
 	After  int64
-	Lines  int  // at most so many
-	Bytes  int  // and no more once they hold that many; zero lines: none are wanted
-	Whole  bool // the run is wanted as well
+	// Lines bounds the number of lines. Zero: no lines are read.
+	Lines int
+	// Bytes bounds the size of the lines: no more are read once it is reached.
+	Bytes int
+	// Whole asks for the run as well.
+	Whole bool
 
 	Found bool
 	Head  Head
-	Run   perdure.Run // with Whole
-	Log   []perdure.Line
+	// Run is set with Whole.
+	Run perdure.Run
+	Log []perdure.Line
 }
 
-// Ended tells whether the run has ended, and what was seen is the end of its log.
+// Ended tells whether the run has ended and the Look has reached the end of its log.
 func (l *Look) Ended() bool { return l.Head.State.Terminal() && l.Upto() >= l.Head.Seq }
 
-// Upto is the last line that was seen, or the cursor. Of a log of which nothing is left it is its end.
+// Upto gives the number of the last line that was read, or the cursor. If no line after the cursor
+// is kept, it is the end of the log.
 func (l *Look) Upto() int64 {
 	switch n := len(l.Log); {
 	case n > 0:
@@ -202,8 +209,8 @@ func (l *Look) Upto() int64 {
 	return l.After
 }
 
-// First is the first line after the cursor that there is, or will be. If it is not the next one, those between are no
-// longer kept.
+// First gives the number of the first kept line after the cursor, or of the next one to come. If it
+// is not the cursor's successor, the lines between are no longer kept.
 func (l *Look) First() int64 {
 	if len(l.Log) > 0 {
 		return l.Log[0].Seq
@@ -211,7 +218,8 @@ func (l *Look) First() int64 {
 	return l.Upto() + 1
 }
 
-// Look looks at logs, all of them at one moment. Lines of the runs themselves bear their run_id in their data.
+// Look reads logs from one snapshot. Lines that the server wrote get the run_id added to their
+// data.
 func (q Runs) Look(ctx context.Context, looks ...*Look) error {
 	return q.e.store.View(ctx, func(v *store.View) error {
 		if err := heads(v, looks); err != nil {
@@ -238,7 +246,7 @@ func (q Runs) Look(ctx context.Context, looks ...*Look) error {
 	})
 }
 
-// heads reads how far the logs go: one statement for the runs of a tenant.
+// heads reads the heads of the logs, with one statement for each tenant.
 func heads(v *store.View, looks []*Look) error {
 	ids := make(map[perdure.TenantID][]perdure.RunID)
 	byRef := make(map[store.Ref]store.Head, len(looks))
@@ -265,8 +273,8 @@ func heads(v *store.View, looks []*Look) error {
 	return nil
 }
 
-// WithRunID puts the run's id in front of the payload of the server's own lines. It is not stored with
-// every line: each belongs to its run anyway.
+// withRunID adds the run's id to the data of a line that the server wrote. It is not stored,
+// because every line belongs to one run.
 func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 	if perdure.WorkerMayWrite(typ) || !strings.HasPrefix(string(data), "{") {
 		return data
@@ -278,9 +286,11 @@ func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 	return perdure.Value(`{"run_id":"` + string(id) + `"` + rest)
 }
 
-// History reads the thread of a leased run from a cursor on, about as much as rides on a grant. A run without a thread
-// has none.
-func (q Runs) History(ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int) (ms []perdure.ThreadMessage, err error) {
+// History reads the thread of a leased run after a cursor, up to the size of a grant. A run without
+// a thread has none.
+func (q Runs) History(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int,
+) (ms []perdure.ThreadMessage, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
 		switch {
@@ -295,14 +305,15 @@ func (q Runs) History(ctx context.Context, t perdure.TenantID, id perdure.RunID,
 		if ms, err = v.Threads.Messages(t, r.ThreadID, after, limit); err != nil {
 			return err
 		}
-		ms, err = inWords(v, ms, GrantMax)
+		ms, err = resolveMessages(v, ms, GrantMax)
 		return err
 	})
 	return ms, err
 }
 
-// inWords puts the values of messages in full: of the first one, and of those after it while all of them hold no more than so many bytes.
-func inWords(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.ThreadMessage, err error) {
+// resolveMessages replaces references in messages by their values. It cuts the list once the values
+// exceed so many bytes, but keeps the first message.
+func resolveMessages(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.ThreadMessage, err error) {
 	for i := range ms {
 		m := &ms[i]
 		if m.Content, err = v.Values.Resolve(m.Tenant, m.Content); err != nil {
@@ -321,10 +332,12 @@ func inWords(v *store.View, ms []perdure.ThreadMessage, bytes int) (_ []perdure.
 	return ms, nil
 }
 
-// resultRef is the name in a message's metadata that says where a result is stored which its content refers to.
+// resultRef is the name in a message's metadata that holds the reference of a result in the
+// content.
 const resultRef = "result_ref"
 
-// withResult puts a result that a message refers to in its place. One that can't be read stays a reference.
+// withResult replaces the reference of a result in a message by its value. A value that can't be
+// read stays a reference.
 func withResult(v *store.View, m *perdure.ThreadMessage) error {
 	if m.Role != "tool" || !strings.Contains(string(m.Metadata), `"`+resultRef+`":`) {
 		return nil
@@ -348,16 +361,19 @@ func withResult(v *store.View, m *perdure.ThreadMessage) error {
 	if errors.As(err, &missing) {
 		return nil
 	}
-	// The content was written by the server: the reference stands in it as it stands in the metadata.
-	m.Content = perdure.Value(strings.Replace(string(m.Content), `"result":`+string(meta.Result), `"result":`+string(text), 1))
+	// The server wrote the content, so the reference is in it exactly as in the metadata.
+	m.Content = perdure.Value(strings.Replace(string(m.Content), `"result":`+string(meta.Result),
+		`"result":`+string(text), 1))
 	return err
 }
 
-// threadMax is about how many bytes of a conversation are read at once.
+// threadMax bounds the bytes of a thread's messages in one read.
 const threadMax = 4 << 20
 
-// Get reads a conversation's messages from a cursor on: so many, or fewer that are large.
-func (q Threads) Get(ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
+// Get reads a thread and its messages after a cursor: at most limit, and fewer if they are large.
+func (q Threads) Get(
+	ctx context.Context, t perdure.TenantID, id perdure.ThreadID, after int64, limit int,
+) (th perdure.Thread, ms []perdure.ThreadMessage, err error) {
 	if limit < 1 || limit > 1000 {
 		return th, nil, perdure.Invalid("limit", "%d does not lie between 1 and 1000", limit)
 	}
@@ -375,7 +391,7 @@ func (q Threads) Get(ctx context.Context, t perdure.TenantID, id perdure.ThreadI
 		if th.Metadata, err = v.Values.Resolve(t, th.Metadata); err != nil {
 			return err
 		}
-		ms, err = inWords(v, ms, threadMax)
+		ms, err = resolveMessages(v, ms, threadMax)
 		return err
 	})
 	return th, ms, err

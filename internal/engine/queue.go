@@ -8,10 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A Queue is a queue with what is in it.
+// A Queue is a queue with the number of its runs.
 type Queue struct {
 	store.QueueDepth
-	OldestFor time.Duration // how long its oldest claimable run has been that
+	// OldestFor is how long its oldest claimable run has been claimable.
+	OldestFor time.Duration
 }
 
 // Queues reads a page of a tenant's queues by name.
@@ -32,14 +33,14 @@ func (e *Engine) Queues(ctx context.Context, t perdure.TenantID, p Page) (list [
 }
 
 type (
-	// Ready names a kind and a queue in which there is something to claim.
+	// Ready names a queue and a kind with a claimable run.
 	Ready = store.Ready
-	// A ReadyRound says how far the last look at what is ready came.
+	// A ReadyRound is the cursor of repeated calls of Engine.Ready.
 	ReadyRound = store.ReadyRound
 )
 
-// Ready reads of which kinds and in which queues there is something to claim, and goes on where the
-// look before ended. It waits for no reads of callers.
+// Ready reads the queues and kinds that have a claimable run, from the cursor on. It does not wait
+// for reads of callers.
 func (e *Engine) Ready(ctx context.Context, round *ReadyRound) (list []Ready, err error) {
 	err = e.store.Keep(ctx, func(v *store.View) error {
 		list, err = v.Claims.Ready(round)

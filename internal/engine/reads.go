@@ -1,25 +1,25 @@
 package engine
 
-// The engine's reads, by what they read. Each is a method in the file of its noun. A read sees what is committed; it
-// changes nothing, and does not wait for batches.
+// The engine's reads, grouped by noun. Each method is in the file of its noun. A read sees one
+// committed snapshot; it changes nothing, and waits for no batch.
 type (
-	// Runs reads runs, and what belongs to a run: its activity, artifacts, approvals, groups and late results.
+	// Runs reads runs and their parts: activity, artifacts, approvals, groups and late results.
 	Runs struct{ e *Engine }
 	// Threads reads threads and their messages.
 	Threads struct{ e *Engine }
 	// DeadLetters reads dead letters.
 	DeadLetters struct{ e *Engine }
-	// Webhooks reads webhooks and what they were sent, and makes their secrets.
+	// Webhooks reads webhooks and their deliveries, and derives their secrets.
 	Webhooks struct{ e *Engine }
 	// Tenants reads tenants.
 	Tenants struct{ e *Engine }
-	// Keys looks up API keys, and remembers them for a while.
+	// Keys looks up API keys, and caches them for a short time.
 	Keys struct{ e *Engine }
-	// Health tells how the store is.
+	// Health reports whether the store can be used.
 	Health struct{ e *Engine }
 )
 
-// Reads are the engine's reads.
+// Reads holds a reader for each noun. Engine embeds it: e.Runs.Get, e.Threads.Page.
 type Reads struct {
 	Runs        Runs
 	Threads     Threads
@@ -30,6 +30,7 @@ type Reads struct {
 	Health      Health
 }
 
-func readsOf(e *Engine) Reads {
+// newReads makes the readers of an engine.
+func newReads(e *Engine) Reads {
 	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Webhooks{e}, Tenants{e}, Keys{e}, Health{e}}
 }

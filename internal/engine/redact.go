@@ -8,32 +8,42 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 )
 
-// What comes in has no secrets any more, as far as each stands in one piece; see httpd. Here are those that do not: of a text that
-// is streamed, what may be the beginning of a secret is held back until the next piece, and kept on the run meanwhile. Its
-// next piece may come through another node.
+// Redaction of streamed text.
+//
+// httpd redacts each request, as far as a secret is in one piece. A secret can also be spread over
+// several deltas. The part of a delta that may be the beginning of a secret is therefore held back
+// until the next delta. It is stored with the run, because the next delta may come through another
+// node.
 
-// heldDeltas is what is held back of a run's deltas.
+// heldDeltas is the streamed text of a run that is held back.
 type heldDeltas struct {
-	Epoch     int64         `json:"epoch"`               // of whoever streams
-	Suspended bool          `json:"suspended,omitempty"` // that one goes on under another epoch
-	Crowded   bool          `json:"crowded,omitempty"`   // a channel had to be forgotten
-	Channels  []heldChannel `json:"channels,omitempty"`
+	// Epoch is that of the streaming holder.
+	Epoch int64 `json:"epoch"`
+	// Suspended says that the text continues under the next epoch.
+	Suspended bool `json:"suspended,omitempty"`
+	// Crowded says that a channel was dropped to make room.
+	Crowded  bool          `json:"crowded,omitempty"`
+	Channels []heldChannel `json:"channels,omitempty"`
 }
 
+// A heldChannel is the held text of one channel.
 type heldChannel struct {
 	Channel string      `json:"channel"`
 	Tail    redact.Tail `json:"tail"`
 }
 
-// Every heartbeat writes what is held, so it is little: so many channels of a run, and so many bytes that say which.
+// Every heartbeat writes the held text with the run, so it is bounded. maxHeld is the number of
+// channels of a run, and maxChannel the bytes of a channel's name.
 const (
 	maxHeld    = 16
 	maxChannel = 256
 )
 
-// redactCommit gives the lines of a commit as they may be written, and what is held back of them. When the holder ends its turn
-// with this commit nothing is, unless it goes on later.
-func redactCommit(tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome) ([]perdure.Emitted, string, error) {
+// redactCommit gives the lines of a commit with secrets redacted, and the text that is held back. A
+// commit that ends the holder's turn releases all held text, unless the run suspends.
+func redactCommit(
+	tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *perdure.Outcome,
+) ([]perdure.Emitted, string, error) {
 	secrets := tx.e.secrets
 	events = perdure.JoinDeltas(events)
 	if secrets == nil && r.Held == "" {
@@ -68,7 +78,8 @@ func redactCommit(tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *per
 		before := held.Channels[i].Tail
 		shown, tail := secrets.Hold(before, piece)
 		if before == "" && tail == "" && shown == text {
-			out = append(out, e) // to the byte
+			// The text is unchanged, so the line is kept to the byte.
+			out = append(out, e)
 		} else {
 			out = appendDelta(out, channel, shown)
 		}
@@ -80,7 +91,8 @@ func redactCommit(tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *per
 		switch outcome.Type {
 		case perdure.OutcomeSuspend:
 			held.Suspended = true
-		case perdure.OutcomeFail: // and another attempt, perhaps
+		// Another attempt may follow, so the text stays remembered.
+		case perdure.OutcomeFail:
 			out = held.release(secrets, out)
 		default:
 			return held.release(secrets, out), "", nil
@@ -93,12 +105,13 @@ func redactCommit(tx *Tx, r *perdure.Run, events []perdure.Emitted, outcome *per
 	return out, string(kept), err
 }
 
-// heldDeltasOf reads what is held back of a run. What a lost holder had is lost with it, and remembered as if it had been shown: the rest of
-// a secret does not begin the next attempt.
+// heldDeltasOf reads the held text of a run. The held text of a lost holder is lost with it. It is
+// remembered as shown, so that the next attempt does not show the rest of a secret.
 func heldDeltasOf(tx *Tx, r *perdure.Run) heldDeltas {
 	held := heldDeltas{Epoch: r.Epoch}
 	if r.Held != "" && json.Unmarshal([]byte(r.Held), &held) != nil {
-		held = heldDeltas{Epoch: r.Epoch, Crowded: true} // damaged: nobody knows what it was
+		// The held text is damaged, so its channels are unknown.
+		held = heldDeltas{Epoch: r.Epoch, Crowded: true}
 	}
 	if held.Epoch != r.Epoch && !held.Suspended {
 		held.release(tx.e.secrets, nil)
@@ -107,7 +120,7 @@ func heldDeltasOf(tx *Tx, r *perdure.Run) heldDeltas {
 	return held
 }
 
-// release adds what is held back of every channel to a list of lines, and remembers it as shown.
+// release appends the held text of every channel to a list of lines, and remembers it as shown.
 func (h *heldDeltas) release(secrets *redact.Set, list []perdure.Emitted) []perdure.Emitted {
 	for i := range h.Channels {
 		c := &h.Channels[i]
@@ -119,7 +132,8 @@ func (h *heldDeltas) release(secrets *redact.Set, list []perdure.Emitted) []perd
 	return list
 }
 
-// forgetOne makes room for a channel: the oldest of which nothing is held back, or the oldest, has said all.
+// forgetOne drops one channel to make room: the oldest that holds nothing back, or else the oldest.
+// The text that it holds is appended to the list.
 func (h *heldDeltas) forgetOne(secrets *redact.Set, list []perdure.Emitted) []perdure.Emitted {
 	i := max(0, slices.IndexFunc(h.Channels, func(c heldChannel) bool { return !secrets.Hides(c.Tail) }))
 	text, _ := secrets.Release(h.Channels[i].Tail)
@@ -128,6 +142,7 @@ func (h *heldDeltas) forgetOne(secrets *redact.Set, list []perdure.Emitted) []pe
 	return list
 }
 
+// appendDelta appends a delta, unless its text is empty.
 func appendDelta(list []perdure.Emitted, channel, text string) []perdure.Emitted {
 	if text == "" {
 		return list

@@ -5,7 +5,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Release hands back runs that a worker has not finished, because it shuts down. It costs no attempt.
+// Release returns runs that a worker has not finished, because it shuts down. It costs no attempt.
 type Release struct {
 	Tenant perdure.TenantID
 	Worker string
@@ -16,7 +16,7 @@ type Release struct {
 
 func (op *Release) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
 
-// Do hands back.
+// Do queues the runs again. A run that is being cancelled ends instead.
 func (op *Release) Do(tx *Tx) (err error) {
 	op.Results, err = eachLease(tx, op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
 		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
@@ -27,7 +27,7 @@ func (op *Release) Do(tx *Tx) (err error) {
 	return err
 }
 
-// Requeue takes a run off its holder and queues it again.
+// Requeue takes a run from its holder and queues it again.
 func (tx *Tx) Requeue(r *perdure.Run, ev perdure.Event) error {
 	return tx.Apply(r, ev)
 }

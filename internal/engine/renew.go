@@ -5,9 +5,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Renew repeats a node's word that somebody there waits for runs, as it was given by Attach: many at once, and without
-// touching the runs. What is no longer written down, because the store was away for too long, is not renewed but
-// named: it has to be attached again.
+// Renew extends a node's waiters on runs, as Attach created them: many at once, and without writing
+// the runs. Lost names the runs whose waiter has expired meanwhile, for example because the store
+// was unreachable. The node attaches these again.
 type Renew struct {
 	Tenant perdure.TenantID
 	Node   string
@@ -18,7 +18,7 @@ type Renew struct {
 
 func (*Renew) Needs() []store.Ref { return nil }
 
-// Do renews.
+// Do extends the waiters.
 func (op *Renew) Do(tx *Tx) error {
 	op.Lost = nil
 	kept, err := tx.DB.Waiters.Renew(op.Tenant, op.Node, op.RunIDs, tx.Now.Add(tx.e.policy.WaiterTTL))

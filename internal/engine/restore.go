@@ -8,38 +8,45 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Restore fills an empty store from a backup. Whoever held a run when the backup was made, or has been granted it since, on the
-// store that is lost, holds it no more: epochs go on from far beyond any that can have been granted. What was leased is
-// claimable at once, and has lost no attempt.
-func Restore(ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied)) (store.Backup, int64, error) {
+// Restore fills an empty store from a backup. All leases are void, those of the backup and those
+// that the lost store granted later: epochs continue far beyond any that can have been granted.
+// Leased runs are claimable at once, and have lost no attempt.
+func Restore(
+	ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied),
+) (store.Backup, int64, error) {
 	r := Restoring{Store: s, Policy: p, Told: told}
 	err := r.Do(ctx, path)
 	return r.Backup, r.Generation, err
 }
 
-// Restoring is a Restore with a choice about keys. A backup does not know of keys that were revoked after it was made: they are
-// valid again, unless all of them are revoked.
+// Restoring is a Restore with a choice about API keys. A backup does not contain revocations that
+// were made after it. Those keys are valid again, unless RevokeKeys is set.
 type Restoring struct {
-	Store      *store.Store
-	Policy     *perdure.Policy
-	Told       func(store.Copied)
-	RevokeKeys bool             // revoke every key of the backup, and make one platform key
-	Tenant     perdure.TenantID // that the new key belongs to
+	Store  *store.Store
+	Policy *perdure.Policy
+	Told   func(store.Copied)
+	// RevokeKeys revokes every key of the backup, and creates one platform key.
+	RevokeKeys bool
+	// Tenant is the tenant that the new key belongs to.
+	Tenant perdure.TenantID
 
 	Backup     store.Backup
 	Generation int64
-	Revoked    int    // keys of the backup that were valid
-	Secret     string // of the new key; empty: there is none
-	Key        perdure.Key
+	// Revoked counts the keys of the backup that were valid.
+	Revoked int
+	// Secret is that of the new key. Empty: there is none.
+	Secret string
+	Key    perdure.Key
 }
 
-// Do restores: all of it, in one transaction, or nothing.
+// Do restores everything in one transaction, or nothing.
 func (op *Restoring) Do(ctx context.Context, path string) (err error) {
 	e, err := Offline(op.Store)
 	if err != nil {
 		return err
 	}
-	op.Backup, op.Generation, err = op.Store.Restore(ctx, path, func(generation int64, now perdure.Instant) store.Adoption {
+	op.Backup, op.Generation, err = op.Store.Restore(ctx, path, func(generation int64,
+		now perdure.Instant) store.Adoption {
 		a := op.adoption(firstEpoch(generation, now), now)
 		a.More = func() ([]perdure.Key, []perdure.AuditEntry, error) { return op.more(e, generation, now) }
 		return a
@@ -47,7 +54,7 @@ func (op *Restoring) Do(ctx context.Context, path string) (err error) {
 	return err
 }
 
-// adoption decides what becomes of runs, items and keys.
+// adoption decides how runs, inbox items and keys of the backup are changed.
 func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 	p := op.Policy
 	return store.Adoption{
@@ -73,31 +80,36 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 	}
 }
 
-// more gives the new key, if there is to be one, and the entry of the audit log.
-func (op *Restoring) more(e *Engine, generation int64, now perdure.Instant) (keys []perdure.Key, audits []perdure.AuditEntry, err error) {
+// more gives the new key, if there is to be one, and the audit entry.
+func (op *Restoring) more(
+	e *Engine, generation int64, now perdure.Instant,
+) (keys []perdure.Key, audits []perdure.AuditEntry, err error) {
 	if op.RevokeKeys {
 		made := CreateKey{Tenant: op.Tenant, Name: "admin", Scopes: perdure.Scopes, Platform: true}
-		if err := made.draw(e.random, now); err != nil {
+		if err := made.generate(e.random, now); err != nil {
 			return nil, nil, err
 		}
 		op.Key, op.Secret = made.Key, made.Secret
 		keys = append(keys, made.Key)
 	}
-	entry, err := e.auditEntry(now, &Actor{Name: "perdure restore", Platform: true}, "", perdure.AuditRestore, strconv.FormatInt(generation, 10),
+	entry, err := e.auditEntry(now, &Actor{Name: "perdure restore", Platform: true}, "", perdure.AuditRestore,
+		strconv.FormatInt(generation, 10),
 		"keys_revoked", op.Revoked, "new_key", op.Key.ID)
 	return keys, append(audits, entry), err
 }
 
-// firstEpoch is what the epochs of a restored store go on from. The same backup may be restored again, and what happened in between be
-// lost too: the later of the two has the greater epochs, since nobody is granted a run more often than once in a millisecond.
+// firstEpoch gives the epoch from which a restored store continues. The same backup may be restored
+// twice, and the first restored store be lost. The later restore has greater epochs, because a run
+// is not granted more often than once in a millisecond.
 func firstEpoch(generation int64, now perdure.Instant) int64 {
 	const year2020 = 1_577_836_800_000
 	return generation<<epochBits | min(max(0, int64(now)/1000-year2020), 1<<epochBits-1)
 }
 
-// epochBits hold milliseconds until 2089; the generation is above them.
+// epochBits is the number of bits for milliseconds, which last until 2089. The generation is above
+// them.
 const epochBits = 41
 
-// wasRestored tells of a run that it came from a backup. Another store that was restored from it, and is lost, may have granted
-// epochs that this one never did.
+// wasRestored tells whether a run came from a backup. Another store that was restored from the same
+// backup, and then lost, may have granted epochs that this one did not.
 func wasRestored(r *perdure.Run) bool { return r.Epoch>>epochBits > 0 }

@@ -5,30 +5,37 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// How many runs retention looks at in one step, how many of them it removes, and how many tenants without any it passes.
+// These bound one step of retention: the runs that it reads, the runs that it removes, and the
+// tenants that it passes.
 const (
 	retainLook    = 1000
 	retainRuns    = 100
 	retainTenants = 16
 )
 
-// A Retention is where retention is on its way through all runs, oldest first, one tenant after the other.
+// A Retention is the cursor of retention. It goes through the tenants one after the other, and
+// through each tenant's runs from the oldest.
 type Retention struct {
 	Tenant perdure.TenantID
 	After  perdure.RunID
-	Hook   store.HookCursor // where it is among the unused webhooks
+	// Hook is the cursor among the unused webhooks.
+	Hook store.HookCursor
 }
 
-// Retained is what a step of it did.
+// Retained is the result of one step.
 type Retained struct {
 	Tenant perdure.TenantID
-	Runs   int    // that are gone
-	Rows   Unused // beside them
-	More   bool   // there is more to do at once
+	// Runs counts the runs that were removed.
+	Runs int
+	// Rows counts the other rows that were removed.
+	Rows Unused
+	// More is set if the next step should follow at once.
+	More bool
 }
 
-// Retain removes a bounded part of what has had its time: runs that ended longer ago than the policy's retention, and to which
-// nobody refers that is live or open, and what is left of those that are gone already.
+// Retain removes a bounded number of expired rows. It removes runs that ended longer ago than the
+// policy's Retention, unless something live or open refers to them. It also removes rows left over
+// from removed runs, audit entries, and unused workers, webhooks and keys.
 func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	more, err := tx.DB.Removals.Clear()
 	if err != nil {
@@ -71,8 +78,10 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	return at, did, nil
 }
 
-// retireRuns removes runs of a tenant that have had their time.
-func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.Instant) (n int, next perdure.RunID, err error) {
+// retireRuns removes expired runs of a tenant.
+func retireRuns(
+	tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.Instant,
+) (n int, next perdure.RunID, err error) {
 	aged, next, err := tx.DB.Removals.Aged(t, after, before, retainLook)
 	if err != nil {
 		return 0, next, err
@@ -103,6 +112,7 @@ func retireRuns(tx *Tx, t perdure.TenantID, after perdure.RunID, before perdure.
 	return len(gone), next, tx.DB.Removals.DropSpent(t, gone)
 }
 
+// dropEndedGroups removes some groups of a tenant that ended before an instant.
 func dropEndedGroups(tx *Tx, t perdure.TenantID, before perdure.Instant) error {
 	some, err := tx.DB.Groups.HasEnded(t, before)
 	if err == nil && some {

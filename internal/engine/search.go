@@ -11,40 +11,45 @@ import (
 
 // How a poll finds runs.
 //
-// A place is a queue and a kind of a tenant. A poll looks at its places in rounds. A round takes some tenants and, of
-// each of their queues, some kinds, and reads the heads of these places; the runs themselves are not read. A tenant's
-// runs come in claim order, whichever place of the round they are in. Tenants come in turn: one run of each, then the
-// next of each.
+// A place is a queue and a kind of a tenant. A poll visits its places in rounds. A round takes some
+// tenants and, of each of their queues, some kinds. It reads only the claim keys of the next runs
+// of these places. A tenant's runs come in claim order, whichever place they are in. Tenants take
+// turns: one run of each, then the next of each.
 //
-// A round has a bound, and so has the number of places of a poll. Where a queue has more kinds, or the store more
-// tenants, than a poll looks at, the next poll begins behind them: the engine remembers where, for all polls.
+// The places of a round and of a poll are bounded. If a queue has more kinds, or the store more
+// tenants, than a poll visits, the next poll begins behind them. The engine holds one cursor for
+// all polls (pollCursors).
 const (
-	maxLooks   = 1000 // places of one poll
+	maxPlaces  = 1000 // places of one poll
 	maxKinds   = 64   // kinds of a queue in one round, of a poll that names none
 	maxTenants = 64   // tenants of one round
 )
 
-// A search is what one poll looks for.
+// A search is the state of one poll's search for runs.
 type search struct {
 	op *Claim
 	tx *Tx
 
-	tenants circle[perdure.TenantID]
-	first   perdure.TenantID // the first tenant that was looked at
-	round   []*walk
-	walks   []*walk // of all rounds
-	looks   int     // places that were looked at
+	tenants roundRobin[perdure.TenantID]
+	// first is the first tenant that was visited.
+	first perdure.TenantID
+	round []*walk
+	// walks are those of all rounds.
+	walks []*walk
+	// visited counts the places.
+	visited int
 }
 
 // A walk goes through places of one tenant in claim order.
 type walk struct {
 	tenant perdure.TenantID
 	places []*place
-	kinds  []*kindsOf // of each queue, if the poll names no kinds
-	over   bool
+	// kinds has an entry for each queue, if the poll names no kinds.
+	kinds []*kindsOf
+	over  bool
 }
 
-// A place is a queue and a kind of a tenant, and the run that is next there.
+// A place is a queue and a kind of a tenant, with the run that is next there.
 type place struct {
 	*store.ClaimQueue
 	topic doorbell.Topic
@@ -52,30 +57,30 @@ type place struct {
 	over  bool
 }
 
-// kindsOf goes through the kinds of a queue that have something to claim.
+// kindsOf goes through the kinds of a queue that have a claimable run.
 type kindsOf struct {
 	queue string
-	circle[string]
+	roundRobin[string]
 }
 
 // begin prepares the first round.
 func (op *Claim) begin(tx *Tx) *search {
 	s := &search{op: op, tx: tx}
 	if op.AnyTenant {
-		s.tenants.from(perdure.TenantID(tx.e.turns.last(tenantTurns)))
+		s.tenants.from(perdure.TenantID(tx.e.cursors.get(tenantCursor)))
 	}
 	return s
 }
 
-// next gives up to limit runs that may be granted, those first that go first. None: the poll has looked at all that it
-// looks at.
+// next gives up to limit claimable runs, in the order in which they are to be granted. None: the
+// poll has reached its bounds.
 func (s *search) next(limit int) ([]perdure.Run, error) {
 	for {
-		found, err := s.deal(limit)
+		found, err := s.takeInTurn(limit)
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		if s.looks >= maxLooks {
+		if s.visited >= maxPlaces {
 			return nil, nil
 		}
 		if more, err := s.nextRound(); err != nil || !more {
@@ -84,8 +89,8 @@ func (s *search) next(limit int) ([]perdure.Run, error) {
 	}
 }
 
-// deal takes runs from the tenants of the round in turn.
-func (s *search) deal(limit int) (found []perdure.Run, err error) {
+// takeInTurn takes runs from the tenants of the round, one of each in turn.
+func (s *search) takeInTurn(limit int) (found []perdure.Run, err error) {
 	for progress := true; progress; {
 		progress = false
 		for _, w := range s.round {
@@ -128,7 +133,8 @@ func (w *walk) next() (perdure.Run, bool, error) {
 	return r, true, nil
 }
 
-// nextRound goes on with the kinds that the tenants of the last round have left or, if there are none, with other tenants.
+// nextRound continues with the remaining kinds of the last round's tenants. If there are none, it
+// continues with the next tenants.
 func (s *search) nextRound() (bool, error) {
 	last := s.round
 	s.round = nil
@@ -139,7 +145,8 @@ func (s *search) nextRound() (bool, error) {
 		if err := s.look(&walk{tenant: w.tenant, kinds: w.kinds}, len(last)); err != nil {
 			return false, err
 		}
-		w.kinds = nil // the new walk has them
+		// The new walk has them.
+		w.kinds = nil
 	}
 	if len(s.round) > 0 || s.tenants.done {
 		return len(s.round) > 0, nil
@@ -154,13 +161,15 @@ func (s *search) nextRound() (bool, error) {
 		s.tenants.done = true
 	}
 	for _, t := range tenants {
-		if s.looks >= maxLooks {
+		if s.visited >= maxPlaces {
 			break
 		}
-		s.tenants.at = t // those behind it come with the next poll
+		// The next poll begins behind this tenant.
+		s.tenants.at = t
 		if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
-			s.looks++
-			continue // nobody else waits for that
+			s.visited++
+			// The other tenants must not wait for a signing key.
+			continue
 		} else if err != nil {
 			return false, err
 		}
@@ -168,7 +177,7 @@ func (s *search) nextRound() (bool, error) {
 		for _, q := range s.op.Queues {
 			k := &kindsOf{queue: q}
 			if k.done = len(s.op.Kinds) > 0; !k.done {
-				k.from(s.tx.e.turns.last(kindTurns(t, q)))
+				k.from(s.tx.e.cursors.get(kindCursor(t, q)))
 			}
 			w.kinds = append(w.kinds, k)
 		}
@@ -182,11 +191,11 @@ func (s *search) nextRound() (bool, error) {
 	if s.op.AnyTenant && len(tenants) > 0 && s.tenants.at != tenants[len(tenants)-1] {
 		s.tenants.done = false
 	}
-	return len(s.round) > 0 || s.op.AnyTenant && !s.tenants.done && s.looks < maxLooks, nil
+	return len(s.round) > 0 || s.op.AnyTenant && !s.tenants.done && s.visited < maxPlaces, nil
 }
 
-// look adds a walk to the round: of each queue the kinds that the poll names, or those that come next. tenants is how many
-// share the round.
+// look adds a walk to the round. For each queue it visits the kinds that the poll names, or the
+// next ones. tenants is the number of tenants that share the round.
 func (s *search) look(w *walk, tenants int) error {
 	type pair struct{ queue, kind string }
 	var pairs []pair
@@ -197,7 +206,7 @@ func (s *search) look(w *walk, tenants int) error {
 				continue
 			}
 			var err error
-			limit := max(1, min(maxKinds, maxLooks/len(w.kinds)))
+			limit := max(1, min(maxKinds, maxPlaces/len(w.kinds)))
 			kinds, err = k.next(limit, func(after string, limit int) ([]string, bool, error) {
 				return s.tx.DB.Claims.Kinds(w.tenant, k.queue, after, limit)
 			})
@@ -211,15 +220,16 @@ func (s *search) look(w *walk, tenants int) error {
 	}
 	open := s.tx.DB.Claims.Queues(pageFor(s.op.Slots, tenants*len(pairs)))
 	for _, p := range pairs {
-		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind), topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
+		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind),
+			topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
 	}
-	s.looks += max(1, len(pairs))
+	s.visited += max(1, len(pairs))
 	s.round, s.walks = append(s.round, w), append(s.walks, w)
 	return nil
 }
 
-// pageFor is how many runs of a place are read at first. All places of a round together read no more than a few
-// thousand; a place that needs more reads on.
+// pageFor gives how many runs of a place the first read gets. All places of a round together read a
+// few thousand at most; a place that needs more reads again.
 func pageFor(slots, places int) int {
 	n := 64
 	for n < slots {
@@ -228,14 +238,15 @@ func pageFor(slots, places int) int {
 	return max(2, min(n, 2*pollRows/max(1, places)))
 }
 
-// finish rings for what the poll leaves, and remembers where the next one begins.
+// finish rings for the runs that the poll leaves, and stores the cursors for the next poll.
 func (s *search) finish() {
 	granted := len(s.op.Grants)
-	turns := make(map[string]string)
+	cursors := make(map[string]string)
 	for _, w := range s.walks {
 		for _, p := range w.places {
 			if p.More() {
-				s.tx.ring(p.topic) // a poll that finds more than it can take wakes the next
+				// A poll that finds more than it can take wakes the next one.
+				s.tx.ring(p.topic)
 			}
 		}
 		if len(s.op.Kinds) > 0 {
@@ -244,40 +255,41 @@ func (s *search) finish() {
 		for _, k := range w.kinds {
 			if k.done {
 				if k.start != "" {
-					turns[kindTurns(w.tenant, k.queue)] = ""
+					cursors[kindCursor(w.tenant, k.queue)] = ""
 				}
 				continue
 			}
-			turns[kindTurns(w.tenant, k.queue)] = k.at
+			cursors[kindCursor(w.tenant, k.queue)] = k.at
 			if granted > 0 {
 				s.tx.ring(doorbell.Queue(w.tenant, k.queue))
 			}
 		}
 	}
-	began := s.finishTenants(turns)
-	if len(turns) == 0 && began == s.op.began {
+	began := s.finishTenants(cursors)
+	if len(cursors) == 0 && began == s.op.began {
 		return
 	}
 	s.tx.DB.After(func() {
 		s.op.began = began
-		s.tx.e.turns.set(turns)
+		s.tx.e.cursors.set(cursors)
 	})
 }
 
-// finishTenants says with which tenant the next poll begins: behind the one that had the last grant, or behind those that
-// were looked at in vain. A poll that found nothing looks at the rest of the tenants too, once round.
-func (s *search) finishTenants(turns map[string]string) (began perdure.TenantID) {
+// finishTenants sets the tenant behind which the next poll begins: the one of the last grant, or
+// the last one that was visited in vain. A poll that found nothing wakes another one for the
+// remaining tenants, until the round is complete.
+func (s *search) finishTenants(cursors map[string]string) (began perdure.TenantID) {
 	if !s.op.AnyTenant {
 		return ""
 	}
 	granted := len(s.op.Grants)
 	switch {
 	case granted > 0:
-		turns[tenantTurns] = string(s.op.Grants[granted-1].Run.Tenant)
+		cursors[tenantCursor] = string(s.op.Grants[granted-1].Run.Tenant)
 	case s.tenants.done:
 		return ""
 	default:
-		turns[tenantTurns] = string(s.tenants.at)
+		cursors[tenantCursor] = string(s.tenants.at)
 		if began = s.op.began; began == "" {
 			began = s.first
 		} else if s.passed(began) {
@@ -294,21 +306,24 @@ func (s *search) finishTenants(turns map[string]string) (began perdure.TenantID)
 	return began
 }
 
-// passed tells whether the poll has come by a tenant.
+// passed tells whether the poll has visited a tenant.
 func (s *search) passed(t perdure.TenantID) bool {
 	return slices.ContainsFunc(s.walks, func(w *walk) bool { return w.tenant == t })
 }
 
-// A circle goes through names in order, from behind one of them to the end and then from the beginning up to it.
-type circle[T ~string] struct {
+// roundRobin goes through names in order: from behind start to the end, and then from the beginning
+// up to start.
+type roundRobin[T ~string] struct {
 	start, at     T
 	wrapped, done bool
 }
 
-func (c *circle[T]) from(start T) { c.start, c.at = start, start }
+// from sets the name behind which the round begins.
+func (c *roundRobin[T]) from(start T) { c.start, c.at = start, start }
 
-// next gives the names that come next, at most limit. ready gives those behind a name, and whether there are more.
-func (c *circle[T]) next(limit int, ready func(after T, limit int) ([]T, bool, error)) (out []T, err error) {
+// next gives the next names, at most limit. ready reads those behind a name, and tells whether
+// there are more.
+func (c *roundRobin[T]) next(limit int, ready func(after T, limit int) ([]T, bool, error)) (out []T, err error) {
 	for !c.done && len(out) < limit {
 		names, more, err := ready(c.at, limit-len(out))
 		if err != nil {
@@ -333,26 +348,30 @@ func (c *circle[T]) next(limit int, ready func(after T, limit int) ([]T, bool, e
 	return out, nil
 }
 
-// turns remembers where polls left off. It is bounded, and forgetting costs a turn.
-type turns struct {
+// pollCursors holds where the last polls stopped. It is bounded. After it is cleared, a round
+// begins with the first name.
+type pollCursors struct {
 	mu sync.Mutex
 	at map[string]string
 }
 
-const tenantTurns = "tenants"
+// tenantCursor is the key of the cursor among tenants.
+const tenantCursor = "tenants"
 
-func kindTurns(t perdure.TenantID, queue string) string {
+// kindCursor is the key of the cursor among the kinds of a queue.
+func kindCursor(t perdure.TenantID, queue string) string {
 	return "kinds\x00" + string(t) + "\x00" + queue
 }
 
-func (t *turns) last(key string) string {
+// get gives the name at which the last poll stopped.
+func (t *pollCursors) get(key string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.at[key]
 }
 
-// set remembers names by their keys; an empty one is forgotten.
-func (t *turns) set(names map[string]string) {
+// set stores names by their keys, and removes those that are empty.
+func (t *pollCursors) set(names map[string]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.at == nil || len(t.at) >= maxKnown {

@@ -17,38 +17,42 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// The root secret is a row of meta. Callback tokens and the secrets of webhooks follow from it.
+// The root secret is a row of the meta table. Callback tokens and webhook secrets are derived from
+// it.
 //
-// It has generations. A rotation adds one; the newest makes callback tokens, and the newest few verify them. A webhook's secret
-// follows from the generation that was the newest when that secret was made, by the instants of both: a rotation changes no
+// It has generations. A rotation adds one. The newest generation makes callback tokens, and the
+// newest few verify them. A webhook's secret is derived from the generation that was the newest
+// when that secret was made; the two are matched by their instants. A rotation therefore changes no
 // secret that a receiver has. A generation is kept while a webhook needs it.
 //
-// The row is one generation in hexadecimal digits, or several as JSON, or either of them sealed: AES-256-GCM under a key that is
-// not in the store. Sealed, it names its key by an id, and is of no use to a reader of the database or of a backup.
+// The row holds one generation in hexadecimal digits, or several as JSON. Either can be sealed
+// with AES-256-GCM under a key that is not in the store. A sealed row names its key by an id.
+// Without that key it is of no use to a reader of the database or of a backup.
 
-// A generation of the root secret.
+// A generation is one version of the root secret.
 type generation struct {
-	At     perdure.Instant `json:"at"` // since when it is the newest; the first: 0
+	// At is since when it is the newest. It is zero for the first one.
+	At     perdure.Instant `json:"at"`
 	Secret []byte          `json:"secret"`
 }
 
-// A keyring is the generations, oldest first. There is at least one.
+// A keyring holds the generations, oldest first. There is at least one.
 type keyring []generation
 
 const (
-	// maxGenerations bounds what is kept for webhooks.
+	// maxGenerations bounds the generations that are kept for webhooks.
 	maxGenerations = 8
-	// tokenGenerations is how many generations verify callback tokens: the newest, and two before it.
+	// tokenGenerations is how many of the newest generations verify callback tokens.
 	tokenGenerations = 3
 
 	sealedPrefix = "sealed:v1:"
 	sealPurpose  = "perdure root secret"
 )
 
-// newest makes tokens.
+// newest gives the generation that makes callback tokens.
 func (k keyring) newest() generation { return k[len(k)-1] }
 
-// of is the generation that was the newest at an instant.
+// of gives the generation that was the newest at an instant.
 func (k keyring) of(at perdure.Instant) generation {
 	for _, g := range slices.Backward(k) {
 		if g.At <= at {
@@ -58,7 +62,7 @@ func (k keyring) of(at perdure.Instant) generation {
 	return k[0]
 }
 
-// until gives the generations that were the newest at some time up to an instant, newest first.
+// until gives the generations that were made up to an instant, newest first.
 func (k keyring) until(at perdure.Instant) (out []generation) {
 	for _, g := range slices.Backward(k) {
 		if g.At <= at {
@@ -68,13 +72,14 @@ func (k keyring) until(at perdure.Instant) (out []generation) {
 	return out
 }
 
-// derive is a value that follows from a generation.
+// derive computes the HMAC of a text under a generation.
 func (g generation) derive(text string) []byte {
 	m := hmac.New(sha256.New, g.Secret)
 	m.Write([]byte(text))
 	return m.Sum(nil)
 }
 
+// encode writes a keyring as the text of its meta row, before sealing.
 func (k keyring) encode() (string, error) {
 	if len(k) == 1 {
 		return hex.EncodeToString(k[0].Secret), nil
@@ -83,6 +88,7 @@ func (k keyring) encode() (string, error) {
 	return string(b), err
 }
 
+// decodeKeyring reads the text of an unsealed meta row.
 func decodeKeyring(text string) (k keyring, err error) {
 	if strings.HasPrefix(text, "[") {
 		err = json.Unmarshal([]byte(text), &k)
@@ -92,20 +98,22 @@ func decodeKeyring(text string) (k keyring, err error) {
 		k = keyring{{Secret: b}}
 	}
 	if err != nil || len(k) == 0 || slices.ContainsFunc(k, func(g generation) bool { return len(g.Secret) != 32 }) {
-		return nil, perdure.Errorf(perdure.CodeWrongState, "the store's secret can't be read: the row of meta is damaged")
+		return nil, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret can't be read: the row of meta is damaged")
 	}
 	return k, nil
 }
 
-// SealKeySize is the size of a key that seals.
+// SealKeySize is the size of a sealing key in bytes.
 const SealKeySize = 32
 
-// sealKeyID names a key without telling anything of it.
+// sealKeyID gives a key's id, which does not reveal the key.
 func sealKeyID(key []byte) string {
 	sum := sha256.Sum256(append([]byte("perdure seal key\x00"), key...))
 	return hex.EncodeToString(sum[:8])
 }
 
+// aead gives AES-256-GCM under a key.
 func aead(key []byte) (cipher.AEAD, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -114,7 +122,7 @@ func aead(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// seal encrypts a text; without a key it stays as it is.
+// seal encrypts a text with the first key. Without a key, the text stays as it is.
 func seal(text string, keys [][]byte, random io.Reader) (string, error) {
 	if len(keys) == 0 {
 		return text, nil
@@ -128,10 +136,12 @@ func seal(text string, keys [][]byte, random io.Reader) (string, error) {
 		return "", err
 	}
 	id := sealKeyID(keys[0])
-	return sealedPrefix + id + ":" + base64.StdEncoding.EncodeToString(c.Seal(nonce, nonce, []byte(text), []byte(sealPurpose+"\x00"+id))), nil
+	return sealedPrefix + id + ":" + base64.StdEncoding.EncodeToString(c.Seal(nonce, nonce, []byte(text),
+		[]byte(sealPurpose+"\x00"+id))), nil
 }
 
-// unseal is the opposite. by is the id of the key that had sealed it; empty: nobody had.
+// unseal decrypts a sealed text. by is the id of the key that sealed it. It is empty for a text
+// that is not sealed.
 func unseal(text string, keys [][]byte) (plain, by string, err error) {
 	rest, sealed := strings.CutPrefix(text, sealedPrefix)
 	if !sealed {
@@ -141,9 +151,13 @@ func unseal(text string, keys [][]byte) (plain, by string, err error) {
 	i := slices.IndexFunc(keys, func(k []byte) bool { return sealKeyID(k) == by })
 	switch {
 	case len(keys) == 0:
-		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret is sealed with key %s: give that key (seal_keys, --seal-keys file:PATH or env:NAME)", by)
+		return "", by, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret is sealed with key %s: "+
+				"give that key (seal_keys, --seal-keys file:PATH or env:NAME)", by)
 	case i < 0:
-		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret is sealed with key %s, and none of the seal_keys is that one (they are %s)", by, sealKeyIDs(keys))
+		return "", by, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret is sealed with key %s, and none of the seal_keys is that one (they are %s)", by,
+			sealKeyIDs(keys))
 	}
 	c, err := aead(keys[i])
 	if err != nil {
@@ -156,11 +170,13 @@ func unseal(text string, keys [][]byte) (plain, by string, err error) {
 		err = errors.New("too short")
 	}
 	if err != nil {
-		return "", by, perdure.Errorf(perdure.CodeWrongState, "the store's secret can't be opened with key %s: the row of meta was changed", by)
+		return "", by, perdure.Errorf(perdure.CodeWrongState,
+			"the store's secret can't be opened with key %s: the row of meta was changed", by)
 	}
 	return string(b), by, nil
 }
 
+// sealKeyIDs lists the ids of keys, for an error message.
 func sealKeyIDs(keys [][]byte) string {
 	ids := make([]string, len(keys))
 	for i, k := range keys {
@@ -169,14 +185,16 @@ func sealKeyIDs(keys [][]byte) string {
 	return strings.Join(ids, ", ")
 }
 
-// bootOp makes the store's secret once, and has it sealed by the first of the keys.
+// bootOp creates the store's root secret once, and seals it with the first of the sealing keys.
 type bootOp struct {
-	ring   keyring
-	sealed string // how it was sealed just now; empty: it was already, or is not
+	ring keyring
+	// sealed says how the secret was sealed in this operation. Empty: it was not.
+	sealed string
 }
 
 func (*bootOp) Needs() []store.Ref { return nil }
 
+// Do reads the keyring, or creates it, and seals it anew if its key has changed.
 func (op *bootOp) Do(tx *Tx) error {
 	stored, err := tx.DB.Meta.Get("secret")
 	if err != nil {
@@ -208,7 +226,8 @@ func (op *bootOp) Do(tx *Tx) error {
 	return putKeyring(tx, stored, op.ring)
 }
 
-// putKeyring stages a keyring in the place of what was read. Another node that does the same has written something equal.
+// putKeyring replaces the meta row, if it is still the one that was read. Another node that does so
+// at the same time writes an equal keyring.
 func putKeyring(tx *Tx, stored string, ring keyring) error {
 	text, err := ring.encode()
 	if err == nil {
@@ -220,21 +239,24 @@ func putKeyring(tx *Tx, stored string, ring keyring) error {
 	return err
 }
 
-// RotateSecret gives the store a new root secret. No other engine may work on the store: it would go on with the one before.
+// RotateSecret gives the store a new root secret. No other engine may work on the store, because it
+// would continue with the previous secret.
 type RotateSecret struct {
-	Generation int // how many there have been, the new one included, as far as they are kept
+	// Generation is the number of generations that are kept, the new one included.
+	Generation int
 
-	// Old are webhooks whose secret follows from an older root secret, at most maxOldWebhooks. Each stays valid until it is rotated.
+	// Old names webhooks whose secret is derived from an older root secret, at most maxOldWebhooks.
+	// Their secrets stay valid until they are rotated.
 	Old []store.WebhookRef
 }
 
-// maxOldWebhooks bounds what is listed.
+// maxOldWebhooks bounds the webhooks that are listed.
 const maxOldWebhooks = 1000
 
-// Needs nothing.
+// Needs names no run.
 func (*RotateSecret) Needs() []store.Ref { return nil }
 
-// Do rotates.
+// Do adds a generation.
 func (op *RotateSecret) Do(tx *Tx) error {
 	stored, err := tx.DB.Meta.Get("secret")
 	if err != nil {
@@ -248,7 +270,8 @@ func (op *RotateSecret) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	// Later than whatever was made, also by a clock that was wrong: what follows from an older secret goes on to.
+	// The new generation must be later than every webhook secret, even one that was made under a
+	// wrong clock. Otherwise that secret would be derived from the new generation.
 	last, err := tx.DB.Webhooks.LastSecretMade()
 	if err != nil {
 		return err
@@ -258,13 +281,16 @@ func (op *RotateSecret) Do(tx *Tx) error {
 		return err
 	}
 	if len(ring) >= maxGenerations {
-		// The oldest goes, if nothing follows from it.
+		// The oldest generation is dropped if no webhook needs it.
 		need, err := tx.DB.Webhooks.SecretsMadeBefore(ring[1].At, 10)
 		if err != nil {
 			return err
 		}
 		if len(need) > 0 {
-			return perdure.Errorf(perdure.CodeWrongState, "the secrets of webhooks follow from the oldest of %d root secrets: rotate these webhooks first (perdure webhooks rotate ID), or delete them: %v", len(ring), need)
+			return perdure.Errorf(perdure.CodeWrongState,
+				"the secrets of webhooks follow from the oldest of %d root secrets: "+
+					"rotate these webhooks first (perdure webhooks rotate ID), or delete them: %v",
+				len(ring), need)
 		}
 		ring = ring[1:]
 	}
@@ -273,6 +299,7 @@ func (op *RotateSecret) Do(tx *Tx) error {
 	if op.Old, err = tx.DB.Webhooks.SecretsMadeBefore(fresh.At, maxOldWebhooks); err != nil {
 		return err
 	}
-	tx.DB.After(func() { tx.e.ring = ring }) // nobody else has the engine
+	// No other goroutine uses this engine.
+	tx.DB.After(func() { tx.e.ring = ring })
 	return putKeyring(tx, stored, ring)
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Signal sends a named signal to a run. One that comes before anybody waits for it stays in the inbox and
-// satisfies the next wait. With a Key it counts once. Where the run asks for an approval of that name, it is a decision.
+// Signal sends a named signal to a run. A signal that arrives before a wait for it stays in the
+// inbox and satisfies the next such wait. With a Key it counts once. If the run asks for an
+// approval of that name, the signal is a decision.
 type Signal struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -21,34 +22,40 @@ type Signal struct {
 	Data   json.RawMessage
 	Key    string
 
-	Decision *perdure.Decision // instead of data: it is for an approval, and nothing else
-	By       perdure.Key       // who decides, if it is a decision
+	// Decision takes the place of Data. The signal then counts for an approval only.
+	Decision *perdure.Decision
+	// By is the key of the caller, who decides if the signal is a decision.
+	By perdure.Key
 
-	Run      perdure.Run
-	Seq      int64              // of the inbox item
-	Approval perdure.ApprovalID // what was decided
-	Refused  *perdure.Error     // as of Decide
+	Run perdure.Run
+	// Seq is the number of the inbox item.
+	Seq int64
+	// Approval is the one that was decided.
+	Approval perdure.ApprovalID
+	// Refused is as in Decide.
+	Refused *perdure.Error
 
-	bad error // what is wrong with it by itself
+	// invalid is the result of prepare.
+	invalid error
 }
 
-// prepare looks at the signal by itself.
+// prepare validates the signal.
 func (op *Signal) prepare() {
-	if op.bad = perdure.CheckName("name", op.Name); op.bad == nil && len(op.Data) > 0 {
-		op.bad = perdure.CheckValue("data", op.Data)
+	if op.invalid = perdure.CheckName("name", op.Name); op.invalid == nil && len(op.Data) > 0 {
+		op.invalid = perdure.CheckValue("data", op.Data)
 	}
-	if op.bad == nil && op.Decision != nil {
-		op.bad = op.Decision.Validate()
+	if op.invalid == nil && op.Decision != nil {
+		op.invalid = op.Decision.Validate()
 	}
 }
 
 func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
-// Do sends.
+// Do delivers the signal, or decides the approval.
 func (op *Signal) Do(tx *Tx) error {
 	op.Seq, op.Approval, op.Refused = 0, "", nil
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	r, err := tx.run(op.Tenant, op.RunID)
 	if err != nil {
@@ -80,17 +87,19 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	slices.SortStableFunc(open, func(a, b perdure.Wait) int { return int(max(-1, min(1, a.OpenedAt-b.OpenedAt))) })
-	decided, err := op.asDecision(tx, &r, open)
+	decided, err := op.decideIfApproval(tx, &r, open)
 	if op.Run = r; err != nil || op.Refused != nil {
 		return err
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID),
+			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if decided {
 		return nil
 	}
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name,
+		Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
 	if err != nil {
 		return err
 	}
@@ -107,7 +116,7 @@ func (op *Signal) Do(tx *Tx) error {
 	return nil
 }
 
-// digest is equal for signals that say the same.
+// digest is equal for signals with the same name, data and decision.
 func (op *Signal) digest() (d bodyDigest, err error) {
 	var decision []byte
 	if op.Decision != nil {
@@ -125,7 +134,7 @@ func (op *Signal) digest() (d bodyDigest, err error) {
 	return bodyDigest{of(canonical(op.Data), canonical(decision)), of(op.Data, decision)}, nil
 }
 
-// matchSignal satisfies a new wait by the oldest signal of its name that satisfied none.
+// matchSignal satisfies a new wait by the oldest signal of its name that has satisfied none.
 func matchSignal(tx *Tx, r *perdure.Run, w perdure.Wait) error {
 	i, ok, err := tx.DB.Inbox.NextSignal(r, w.Name)
 	if err != nil || !ok {
@@ -134,35 +143,39 @@ func matchSignal(tx *Tx, r *perdure.Run, w perdure.Wait) error {
 	return endWait(tx, r, w, perdure.WaitSatisfied, &i)
 }
 
-// Callback uses a callback token: the outside world answers one wait, once.
+// Callback uses a callback token: an external system answers one wait, once.
 type Callback struct {
 	Token  string
 	Result json.RawMessage
 	Error  *perdure.Failure
 
-	RunID   perdure.RunID
-	Refused *perdure.Error // the wait was over: the refusal is the answer, and the log keeps what came
+	RunID perdure.RunID
+	// Refused is set if the wait had ended. The refusal is the answer, and the log keeps the body,
+	// so it is not an error of Do.
+	Refused *perdure.Error
 
-	body   []byte // what it says
+	// body is the answer as JSON.
+	body   []byte
 	digest bodyDigest
-	bad    error // what is wrong with it by itself
+	// invalid is the result of prepare.
+	invalid error
 }
 
-// prepare looks at the answer by itself.
+// prepare validates the answer and computes its digest.
 func (op *Callback) prepare() {
-	op.bad = nil
+	op.invalid = nil
 	if len(op.Result) > 0 {
-		op.bad = perdure.CheckValue("result", op.Result)
+		op.invalid = perdure.CheckValue("result", op.Result)
 	}
-	if op.bad == nil && op.Error != nil {
-		if op.bad = perdure.CheckText("error.message", op.Error.Message); op.bad == nil {
-			op.bad = perdure.CheckCode("error.code", op.Error.Code)
+	if op.invalid == nil && op.Error != nil {
+		if op.invalid = perdure.CheckText("error.message", op.Error.Message); op.invalid == nil {
+			op.invalid = perdure.CheckCode("error.code", op.Error.Code)
 		}
 	}
-	if op.bad != nil {
+	if op.invalid != nil {
 		return
 	}
-	op.body, op.bad = json.Marshal(struct {
+	op.body, op.invalid = json.Marshal(struct {
 		Result json.RawMessage  `json:"result,omitempty"`
 		Error  *perdure.Failure `json:"error,omitempty"`
 	}{op.Result, op.Error})
@@ -171,15 +184,15 @@ func (op *Callback) prepare() {
 
 func (op *Callback) Needs() []store.Ref { return nil }
 
-// Do answers the wait. The same body again is no error; another one is; after its wait is over by other
-// means it is refused as wait_closed and kept in the log.
+// Do answers the wait. Repeating it with the same body is no error; another body is refused. After
+// the wait has ended otherwise, the answer is refused as wait_closed and kept in the log.
 func (op *Callback) Do(tx *Tx) error {
 	tenant, run, wait, ok := tx.e.readToken(op.Token)
 	if !ok {
 		return notFound("callback")
 	}
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	op.RunID, op.Refused = run, nil
 	body, digest := op.body, op.digest
@@ -209,7 +222,8 @@ func (op *Callback) Do(tx *Tx) error {
 		}
 		return nil
 	}
-	if w.State == perdure.WaitOpen && w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now { // nobody has looked yet
+	// The timeout has passed, and the watchdog has not handled it yet.
+	if w.State == perdure.WaitOpen && w.TimeoutAt != 0 && w.TimeoutAt <= tx.Now {
 		if err := tx.TimeOutWaits(&r); err != nil {
 			return err
 		}
@@ -218,39 +232,46 @@ func (op *Callback) Do(tx *Tx) error {
 		}
 		tooLate = perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
 	}
-	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
+	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run),
+		ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
 	if w.State != perdure.WaitOpen {
 		op.Refused = tooLate
 		row.Ref = "too late"
 		tx.DB.Idempotency.Put(row)
-		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.DB.Values.InternShown(tenant, string(run), body)})
+		return tx.Apply(&r, perdure.CallbackRefused{WaitID: wait, Shown: tx.DB.Values.InternShown(tenant,
+			string(run), body)})
 	}
 	tx.DB.Idempotency.Put(row)
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait, Data: tx.DB.Values.Intern(tenant, string(run), body)})
+	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait,
+		Data: tx.DB.Values.Intern(tenant, string(run), body)})
 	if err != nil {
 		return err
 	}
 	return endWait(tx, &r, w, perdure.WaitSatisfied, &item)
 }
 
-// token is a callback's token: unguessable without the store's secret, and the same each time it is
-// asked for, so that a commit that is sent again gets the same answer.
+// token makes a callback's token. It can't be guessed without the root secret. It is the same each
+// time, so that a repeated commit gets the same answer.
 func (e *Engine) token(t perdure.TenantID, run perdure.RunID, wait string) string {
 	body := string(t) + "\x00" + string(run) + "\x00" + wait
-	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body), e.ring.newest().derive("callback\x00"+body)...))
+	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body),
+		e.ring.newest().derive("callback\x00"+body)...))
 }
 
-// signed tells whether the newest root secret, or one of those before it, has made a token's MAC.
+// signed verifies a token's MAC with the newest root secret and the ones before it; see
+// tokenGenerations.
 func (k keyring) signed(body string, mac []byte) bool {
-	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):], func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
+	return slices.ContainsFunc(k[max(0, len(k)-tokenGenerations):],
+		func(g generation) bool { return hmac.Equal(mac, g.derive("callback\x00"+body)) })
 }
 
-// ValidToken tells whether a callback token bears the store's signature. It reads nothing.
+// ValidToken verifies the MAC of a callback token. It reads nothing from the store.
 func (e *Engine) ValidToken(token string) bool {
 	_, _, _, ok := e.readToken(token)
 	return ok
 }
 
+// readToken decodes a token and verifies its MAC.
 func (e *Engine) readToken(token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "cb_"))
 	if err != nil || len(raw) <= sha256.Size || !strings.HasPrefix(token, "cb_") {

@@ -8,22 +8,25 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A Lease is what a worker presents: a run and the epoch that it was granted under.
+// A Lease identifies a worker's hold on a run: the run, and the epoch under which it was granted.
 type Lease struct {
 	RunID perdure.RunID `json:"run_id"`
 	Epoch int64         `json:"epoch"`
 }
 
-// A LeaseResult answers for one lease of a call: a stale one doesn't hurt the others.
+// A LeaseResult is the answer for one lease of a call. A stale lease does not affect the others.
 type LeaseResult struct {
-	RunID  perdure.RunID  `json:"run_id"`
-	Epoch  int64          `json:"epoch"` // as it was presented
-	OK     bool           `json:"ok,omitempty"`
-	Cancel bool           `json:"cancel,omitempty"` // asked to stop
+	RunID perdure.RunID `json:"run_id"`
+	// Epoch is the one that was presented.
+	Epoch int64 `json:"epoch"`
+	OK    bool  `json:"ok,omitempty"`
+	// Cancel is set if the run is asked to stop.
+	Cancel bool           `json:"cancel,omitempty"`
 	Error  *perdure.Error `json:"error,omitempty"`
 }
 
-// Start says that a worker begins with runs that it was granted. It may be said again.
+// Start records that a worker begins to execute runs that it was granted. Repeating it changes
+// nothing.
 type Start struct {
 	Tenant perdure.TenantID
 	Worker string
@@ -34,9 +37,9 @@ type Start struct {
 
 func (op *Start) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
 
-// Do starts.
+// Do starts the runs.
 func (op *Start) Do(tx *Tx) error {
-	if err := noteWorker(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
 		return err
 	}
 	var err error
@@ -46,7 +49,7 @@ func (op *Start) Do(tx *Tx) error {
 			return err
 		}
 		if first {
-			return tellParentStarted(tx, r)
+			return notifyParentStarted(tx, r)
 		}
 		return nil
 	})
@@ -61,7 +64,8 @@ func leaseRefs(t perdure.TenantID, leases []Lease) []store.Ref {
 	return out
 }
 
-// eachLease does something with each run that a worker presents a lease for, and answers for each.
+// eachLease calls do for the run of each lease, and gives one result each. A refusal becomes the
+// lease's result; any other error fails the whole call.
 func eachLease(tx *Tx, t perdure.TenantID, leases []Lease, do func(*perdure.Run, Lease) error) ([]LeaseResult, error) {
 	if len(leases) > perdure.MaxBatch {
 		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
@@ -91,8 +95,8 @@ func eachLease(tx *Tx, t perdure.TenantID, leases []Lease, do func(*perdure.Run,
 	return out, nil
 }
 
-// tellParentStarted writes into the parent's log that a child has begun.
-func tellParentStarted(tx *Tx, r *perdure.Run) error {
+// notifyParentStarted writes into the parent's log that a child has started.
+func notifyParentStarted(tx *Tx, r *perdure.Run) error {
 	if r.ParentID == "" {
 		return nil
 	}
@@ -103,7 +107,7 @@ func tellParentStarted(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(&parent, perdure.ChildStarted{Child: r.ID, Worker: r.Worker})
 }
 
-func quoted(list []string) perdure.Value {
+func jsonList(list []string) perdure.Value {
 	b, _ := json.Marshal(list)
 	return perdure.Value(b)
 }

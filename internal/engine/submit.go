@@ -16,45 +16,53 @@ type Submit struct {
 	Tenant     perdure.TenantID
 	Submission perdure.Submission
 	Key        string
-	Node       string // somebody waits for it there, from the start
-	Expects    bool   // nobody waits yet, and a follower has DetachGrace to attach
+	// Node is a node on which a caller waits for the run from the start.
+	Node string
+	// Expects says that no caller waits yet, but a follower will: it has DetachGrace to attach.
+	Expects bool
 
-	Run           perdure.Run
-	Created       bool   // false: the key was known
-	WebhookSecret string // set if this made its webhook's endpoint: it is shown to this call, however often it is made
+	Run perdure.Run
+	// Created is false if the key was known.
+	Created bool
+	// WebhookSecret is set if this submission created its webhook's endpoint. A repeated submission
+	// with the same key gets it again.
+	WebhookSecret string
 
-	checked perdure.Submission // as it is taken
-	digest  bodyDigest         // of it, if there is a key
-	bad     error
+	// checked is the submission with its defaults filled in.
+	checked perdure.Submission
+	// digest is that of the checked submission, if there is a key.
+	digest  bodyDigest
+	invalid error
 }
 
-// prepare looks at the submission by itself.
+// prepare validates the submission and computes its digest.
 func (op *Submit) prepare() {
 	op.checked, op.digest = op.Submission, bodyDigest{}
-	if op.bad = op.checked.Validate(); op.bad != nil || op.Key == "" {
+	if op.invalid = op.checked.Validate(); op.invalid != nil || op.Key == "" {
 		return
 	}
-	if op.bad = perdure.CheckText("idempotency-key", op.Key); op.bad != nil {
+	if op.invalid = perdure.CheckText("idempotency-key", op.Key); op.invalid != nil {
 		return
 	}
 	var body []byte
-	body, op.bad = json.Marshal(&op.checked)
+	body, op.invalid = json.Marshal(&op.checked)
 	op.digest = digestBody(body)
 }
 
-// Needs names nothing: a new run is nowhere yet.
+// Needs names no run: a new one is not stored yet.
 func (*Submit) Needs() []store.Ref { return nil }
 
-// Lane keeps new runs apart from those under way.
+// Lane keeps new runs apart from work on existing ones.
 func (*Submit) Lane() store.Lane { return store.LaneSubmit }
 
 // Do accepts the run.
 func (op *Submit) Do(tx *Tx) error {
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	sub, digest := &op.checked, op.digest
-	op.WebhookSecret = "" // of a try that was not written
+	// An earlier try of this batch may have set it.
+	op.WebhookSecret = ""
 	if op.Key != "" {
 		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, "run:"+op.Key)
 		if err != nil {
@@ -77,41 +85,52 @@ func (op *Submit) Do(tx *Tx) error {
 		runAt = tx.Now.Add(time.Duration(sub.Delay))
 	}
 	r := perdure.Run{
-		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority, ThreadID: sub.ThreadID,
+		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority,
+		ThreadID:    sub.ThreadID,
 		MaxAttempts: sub.MaxAttempts,
-		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect, Foreground: sub.Foreground,
-			Process: sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect,
+			Foreground: sub.Foreground,
+			Process:    sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
 	if sub.Webhook != "" {
-		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, roomForRunWebhook)
+		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, checkRunWebhookQuota)
 		if err != nil {
 			return err
 		}
-		r.Options.Webhook, r.Options.WebhookLines, op.WebhookSecret = perdure.Value(id), strings.Join(sub.WebhookEvents, " "), secret
+		r.Options.Webhook, r.Options.WebhookLines, op.WebhookSecret = perdure.Value(id),
+			strings.Join(sub.WebhookEvents, " "), secret
 	}
 	if err := acceptRun(tx, &r, sub.Input, sub.Metadata, sub.Messages, sub.MultitaskStrategy); err != nil {
 		return err
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value, Ref: string(r.ID),
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value,
+			Ref:       string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	switch {
 	case op.Node != "":
-		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node, ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: op.Node,
+			ExpiresAt: tx.Now.Add(tx.e.policy.WaiterTTL)})
 	case op.Expects:
-		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected, ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
+		tx.DB.Waiters.Put(store.WaiterRow{Tenant: op.Tenant, RunID: r.ID, Node: expected,
+			ExpiresAt: tx.Now.Add(tx.e.policy.DetachGrace)})
 	}
 	op.Run, op.Created = r, true
 	return nil
 }
 
-// AnyRun is what rings, in place of a run's id, when a tenant has a new run.
+// AnyRun takes the place of a run's id in the topic that rings when a tenant has a new run.
 const AnyRun = "*"
 
-// acceptRun makes a run out of what is known of it: a submission, a spawn, a retry or a continuation. The
-// caller has set what they differ in.
-func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[string]string, opening []perdure.Message, strategy string) error {
+// acceptRun stages a new run: a submission, a child, a retry or a continuation. The caller has set
+// the fields in which these differ. acceptRun sets the id, deadline, signature and place on the
+// thread, and stages the opening messages. A run that interrupts another one on its thread asks
+// that one to stop.
+func acceptRun(
+	tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[string]string,
+	opening []perdure.Message, strategy string,
+) error {
 	p := tx.Policy()
 	id, err := tx.newID()
 	if err != nil {
@@ -124,7 +143,8 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	r.CreatedAt = tx.Now
 	from := tx.Now
 	if r.Options.RunAt > from {
-		if r.Options.RunAt > from.Add(perdure.MaxWait) { // not Sub: no Duration reaches into the year 9999
+		// Not Sub: a Duration does not reach the year 9999.
+		if r.Options.RunAt > from.Add(perdure.MaxWait) {
 			return perdure.Invalid("run_at", "lies more than %s ahead", perdure.MaxWait)
 		}
 		from = r.Options.RunAt
@@ -169,7 +189,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	r.State, r.Attempt, r.ReadyAt = perdure.Queued, 1, from
 	var interrupts perdure.RunID
 	if r.ThreadID != "" {
-		if interrupts, err = takePlace(tx, r, strategy); err != nil {
+		if interrupts, err = queueOnThread(tx, r, strategy); err != nil {
 			return err
 		}
 	}
@@ -179,7 +199,7 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	}
 	tx.ring(doorbell.Run(r.Tenant, AnyRun))
 	if r.Turn == perdure.TurnActive {
-		return openThread(tx, r)
+		return appendOpening(tx, r)
 	}
 	if interrupts == "" {
 		return nil
@@ -188,21 +208,24 @@ func acceptRun(tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[strin
 	if err != nil {
 		return err
 	}
-	if err := askToStop(tx, &active, "interrupted by a new run on its thread"); err != nil {
+	if err := requestCancel(tx, &active, "interrupted by a new run on its thread"); err != nil {
 		return err
 	}
-	*r, err = tx.run(r.Tenant, r.ID) // the interrupted run may have ended at once and made way
+	// The interrupted run may have ended at once, which made this one active.
+	*r, err = tx.run(r.Tenant, r.ID)
 	return err
 }
 
-// ensureTenantAndQueue makes the tenant and the queue that a run lives in, and holds the tenant to its quota and all to the disk.
+// ensureTenantAndQueue stages the rows of a run's tenant and queue if they are missing. It refuses
+// the run if the disk is full or the tenant has reached its limit of live runs. Continuations are
+// exempt: an end must not fail.
 func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
-	if r.ContinuationOf == "" { // an end must never fail for want of room
+	if r.ContinuationOf == "" {
 		if err := tx.DB.RefuseIfFull(); err != nil {
 			return err
 		}
 	}
-	err := tx.once("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
+	err := tx.ensureStored("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
 		have, err := tx.DB.Queues.Has(r.Tenant, r.Queue)
 		if err == nil && !have {
 			tx.DB.Queues.Put(store.QueueRow{Tenant: r.Tenant, Name: r.Queue, CreatedAt: tx.Now})
@@ -219,7 +242,7 @@ func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
 	if !ok {
 		tx.DB.Tenants.Put(store.TenantRow{ID: r.Tenant, CreatedAt: tx.Now})
 	}
-	if r.ContinuationOf == "" { // an end must never fail for a quota
+	if r.ContinuationOf == "" {
 		return tx.e.live.admit(tx, r.Tenant, cmp.Or(t.Limits.MaxLiveRuns, tx.e.maxLive))
 	}
 	return nil

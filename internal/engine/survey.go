@@ -9,25 +9,35 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A Survey is a look at many runs of a tenant: at those that its watcher knows, and for new ones.
+// A Survey reads many runs of a tenant for a watcher: new runs, and known ones that have changed.
 // Known runs are compared by their heads, and only those that are new or have changed are read.
 type Survey struct {
-	Tenant  perdure.TenantID
-	Fresh   RunFilter                       // chooses the runs that may be new
-	Known   []perdure.RunID                 // the runs that the watcher knows
-	Knows   func(perdure.RunID) bool        // tells whether a run is one of these
-	Changed func(*Head) bool                // tells whether one of these is not as the watcher knows it
-	Wants   func(*perdure.Run) (from int64) // the line after which a run's log is wanted; negative: none is
+	Tenant perdure.TenantID
+	// Fresh selects the runs that may be new.
+	Fresh RunFilter
+	// Known are the runs that the watcher knows.
+	Known []perdure.RunID
+	// Knows tells whether a run is one of these.
+	Knows func(perdure.RunID) bool
+	// Changed tells whether a known run differs from what the watcher knows.
+	Changed func(*Head) bool
+	// Wants gives the line after which a run's log is wanted. Negative: the log is not wanted.
+	Wants func(*perdure.Run) (from int64)
 
-	Lines    int // of a run's log are read at most
-	Bytes    int // a log that has more of them is left out
-	AllBytes int // no more logs are read once these hold as many
+	// Lines bounds the lines of a run's log.
+	Lines int
+	// Bytes bounds the size of a log; a larger one is left out.
+	Bytes int
+	// AllBytes bounds the size of all logs: no more are read once it is reached.
+	AllBytes int
 
-	Runs []perdure.Run                    // by id
-	Logs map[perdure.RunID][]perdure.Line // those that were read to the run's last line
+	// Runs are the new and changed runs, by id.
+	Runs []perdure.Run
+	// Logs are those that were read up to the run's last line.
+	Logs map[perdure.RunID][]perdure.Line
 }
 
-// Survey looks, at one moment.
+// Survey reads the runs and logs from one snapshot.
 func (e *Engine) Survey(ctx context.Context, s *Survey) error {
 	return e.store.View(ctx, func(v *store.View) error {
 		ids, err := v.Runs.IDs(s.Tenant, s.Fresh)
@@ -52,7 +62,7 @@ func (e *Engine) Survey(ctx context.Context, s *Survey) error {
 	})
 }
 
-// readLogs reads the logs that are wanted, as long as there is room for them.
+// readLogs reads the wanted logs within the bounds.
 func (s *Survey) readLogs(v *store.View) error {
 	s.Logs = make(map[perdure.RunID][]perdure.Line)
 	left := s.AllBytes
@@ -67,7 +77,8 @@ func (s *Survey) readLogs(v *store.View) error {
 			return err
 		}
 		if n := len(log); n == 0 || log[n-1].Seq < r.Seq {
-			continue // too much: whoever wants it reads it
+			// The log exceeds the bounds. The watcher reads it by itself.
+			continue
 		}
 		size := 0
 		for k := range log {

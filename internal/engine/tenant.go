@@ -10,10 +10,11 @@ import (
 // A TenantRow is a tenant as it is stored.
 type TenantRow = store.TenantRow
 
-// ChangeTenant says what holds for a tenant, and makes it if there is none.
+// ChangeTenant changes a tenant's settings, and creates the tenant if there is none.
 type ChangeTenant struct {
-	Tenant            perdure.TenantID
-	RequireSignatures *bool // nil: as it is
+	Tenant perdure.TenantID
+	// RequireSignatures is nil to leave the setting as it is.
+	RequireSignatures *bool
 	Limits            perdure.TenantLimitChanges
 
 	Row TenantRow
@@ -34,10 +35,12 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 	row.ID = op.Tenant
 	if op.RequireSignatures != nil {
 		if *op.RequireSignatures && tx.e.signer == nil {
-			return perdure.Errorf(perdure.CodeWrongState, "this server has no key to sign with: every run of the tenant would be refused")
+			return perdure.Errorf(perdure.CodeWrongState,
+				"this server has no key to sign with: every run of the tenant would be refused")
 		}
-		if !*op.RequireSignatures && tx.e.demands(op.Tenant) {
-			return perdure.Errorf(perdure.CodeWrongState, "the configuration of this server requires that the runs of this tenant are signed (signing_required)")
+		if !*op.RequireSignatures && tx.e.signingConfigured(op.Tenant) {
+			return perdure.Errorf(perdure.CodeWrongState,
+				"the configuration of this server requires that the runs of this tenant are signed (signing_required)")
 		}
 		row.Signed = *op.RequireSignatures
 	}
@@ -52,18 +55,20 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 		tx.DB.Tenants.Put(row)
 	}
 	if row != before {
-		if err := tx.audit(op.Tenant, perdure.AuditTenantChange, string(op.Tenant), "created", !ok, "require_signatures", op.RequireSignatures); err != nil {
+		err := tx.audit(op.Tenant, perdure.AuditTenantChange, string(op.Tenant),
+			"created", !ok, "require_signatures", op.RequireSignatures)
+		if err != nil {
 			return err
 		}
 	}
-	tx.DB.After(tx.e.strict.forget)
+	tx.DB.After(tx.e.signing.forget)
 	tx.DB.After(func() { tx.e.live.forget(op.Tenant) })
 	op.Row = row
-	op.Row.Signed = row.Signed || tx.e.demands(op.Tenant)
+	op.Row.Signed = row.Signed || tx.e.signingConfigured(op.Tenant)
 	return nil
 }
 
-// Get looks at a tenant.
+// Get reads a tenant.
 func (q Tenants) Get(ctx context.Context, id perdure.TenantID) (row TenantRow, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
@@ -72,23 +77,23 @@ func (q Tenants) Get(ctx context.Context, id perdure.TenantID) (row TenantRow, e
 		}
 		return err
 	})
-	row.Signed = row.Signed || q.e.demands(id)
+	row.Signed = row.Signed || q.e.signingConfigured(id)
 	return row, err
 }
 
-// Page lists tenants by their names, after one.
+// Page lists tenants by name, after one.
 func (q Tenants) Page(ctx context.Context, after perdure.TenantID, limit int) (rows []TenantRow, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		rows, err = v.Tenants.Page(after, limit)
 		return err
 	})
 	for i := range rows {
-		rows[i].Signed = rows[i].Signed || q.e.demands(rows[i].ID)
+		rows[i].Signed = rows[i].Signed || q.e.signingConfigured(rows[i].ID)
 	}
 	return rows, err
 }
 
-// CountLive counts the live runs of a tenant, and no further than most.
+// CountLive counts the live runs of a tenant, up to most.
 func (q Tenants) CountLive(ctx context.Context, t perdure.TenantID, most int) (n int, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		n, err = v.Runs.CountLive(t, most)
@@ -97,10 +102,10 @@ func (q Tenants) CountLive(ctx context.Context, t perdure.TenantID, most int) (n
 	return n, err
 }
 
-// limitsAtOnce is how many tenants with limits are read at a time.
+// limitsAtOnce is the page size of Limited.
 const limitsAtOnce = 1000
 
-// Limited reads all tenants that have limits of their own.
+// Limited reads all tenants with limits of their own.
 func (q Tenants) Limited(ctx context.Context) (rows []TenantRow, err error) {
 	err = q.e.store.Keep(ctx, func(v *store.View) error {
 		after := perdure.TenantID("")
@@ -118,13 +123,13 @@ func (q Tenants) Limited(ctx context.Context) (rows []TenantRow, err error) {
 	return rows, err
 }
 
-// Signer is what signs the runs that are accepted here; nil: nothing does.
+// Signer gives the key that signs accepted runs. Nil: runs are not signed.
 func (e *Engine) Signer() *perdure.Signer { return e.signer }
 
-// AnySigned names a tenant whose runs have to be signed, if there is one.
+// AnySigned names one tenant whose runs have to be signed, if there is any.
 func (q Tenants) AnySigned(ctx context.Context) (id perdure.TenantID, err error) {
-	if len(q.e.demanded) > 0 {
-		return q.e.demanded[0], nil
+	if len(q.e.signingRequired) > 0 {
+		return q.e.signingRequired[0], nil
 	}
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		id, err = v.Tenants.AnySigned()

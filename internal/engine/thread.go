@@ -9,31 +9,33 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// CreateThread makes a conversation. With a Key it is idempotent.
+// CreateThread creates a thread. With a Key it is idempotent.
 type CreateThread struct {
 	Tenant   perdure.TenantID
 	Metadata json.RawMessage
 	Key      string
 
-	Thread  perdure.Thread
-	Created bool // false: the key was known
+	Thread perdure.Thread
+	// Created is false if the key was known.
+	Created bool
 
-	bad error // what is wrong with it by itself
+	// invalid is the result of prepare.
+	invalid error
 }
 
-// prepare looks at the metadata by itself.
+// prepare validates the metadata.
 func (op *CreateThread) prepare() {
-	if op.bad = nil; len(op.Metadata) > 0 {
-		op.bad = perdure.CheckValue("metadata", op.Metadata)
+	if op.invalid = nil; len(op.Metadata) > 0 {
+		op.invalid = perdure.CheckValue("metadata", op.Metadata)
 	}
 }
 
 func (*CreateThread) Needs() []store.Ref { return nil }
 
-// Do makes the thread.
+// Do creates the thread.
 func (op *CreateThread) Do(tx *Tx) error {
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	var err error
 	op.Created, err = underKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
@@ -44,7 +46,8 @@ func (op *CreateThread) Do(tx *Tx) error {
 		if err != nil {
 			return "", err
 		}
-		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id), Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id),
+			Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
 		if op.Thread.Title, err = tx.DB.Threads.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
 			return "", err
 		}
@@ -57,6 +60,7 @@ func (op *CreateThread) Do(tx *Tx) error {
 	return err
 }
 
+// thread reads a thread. If there is none, the error is CodeNotFound.
 func (tx *Tx) thread(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, error) {
 	th, ok, err := tx.DB.Threads.Get(t, id)
 	if err == nil && !ok {
@@ -72,21 +76,23 @@ type AppendMessage struct {
 	Message  perdure.Message
 	Key      string
 
-	Seq     int64
-	Created bool // false: the key was known
+	Seq int64
+	// Created is false if the key was known.
+	Created bool
 
-	bad error // what is wrong with it by itself
+	// invalid is the result of prepare.
+	invalid error
 }
 
-// prepare looks at the message by itself.
-func (op *AppendMessage) prepare() { op.bad = op.Message.Validate("message") }
+// prepare validates the message.
+func (op *AppendMessage) prepare() { op.invalid = op.Message.Validate("message") }
 
 func (*AppendMessage) Needs() []store.Ref { return nil }
 
-// Do appends.
+// Do appends the message.
 func (op *AppendMessage) Do(tx *Tx) error {
-	if op.bad != nil {
-		return op.bad
+	if op.invalid != nil {
+		return op.invalid
 	}
 	th, err := tx.thread(op.Tenant, op.ThreadID)
 	if err != nil {
@@ -107,7 +113,8 @@ func (op *AppendMessage) Do(tx *Tx) error {
 	return err
 }
 
-// addMessage appends a message to a thread, which has its title from the first one of a user unless its metadata gives it one.
+// addMessage appends a message to a thread, with secrets redacted. The first message of a user
+// gives the thread its title, unless its metadata has one.
 func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message) (int64, error) {
 	content := tx.DB.Values.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content))
 	if th.Title == "" && m.Role == perdure.RoleUser {
@@ -117,13 +124,14 @@ func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message
 	}
 	th.Seq++
 	tx.DB.Threads.Put(*th)
-	tx.DB.Threads.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq, Role: m.Role, RunID: run, At: tx.Now,
+	tx.DB.Threads.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq,
+		Role: m.Role, RunID: run, At: tx.Now,
 		Content: content, Metadata: tx.DB.Values.Intern(th.Tenant, string(th.ID), m.Metadata)})
 	return th.Seq, nil
 }
 
-// setTitle gives a thread its title from a message that comes: from what is stored of it, without
-// secrets. A thread from before there were titles has it from its first messages.
+// setTitle sets a thread's title from a new message, as it is stored, without secrets. A thread
+// from before titles takes the title from its first messages.
 func setTitle(tx *Tx, th *perdure.Thread, content perdure.Value) error {
 	if th.Seq > 0 {
 		if err := tx.DB.Threads.FindTitle(th); err != nil || th.Title != "" {
@@ -135,8 +143,8 @@ func setTitle(tx *Tx, th *perdure.Thread, content perdure.Value) error {
 	return err
 }
 
-// addMessagesOf appends messages of a run to its thread and gives the lines that tell of them. A thread that is
-// gone swallows them.
+// addMessagesOf appends messages of a run to its thread, and gives the log lines about them. If the
+// thread was deleted, it does nothing.
 func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line, error) {
 	if r.ThreadID == "" || len(ms) == 0 {
 		return nil, nil
@@ -151,13 +159,15 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 		if err != nil {
 			return nil, err
 		}
-		lines = append(lines, perdure.Line{Type: perdure.LineMessage, Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
+		lines = append(lines, perdure.Line{Type: perdure.LineMessage,
+			Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
 	}
 	return lines, nil
 }
 
-// takePlace gives a new run its place on its thread. It names the active run that the new one interrupts.
-func takePlace(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
+// queueOnThread gives a new run its turn on its thread: active, waiting, or later if it is delayed.
+// It names the active run that the new one interrupts.
+func queueOnThread(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
 	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil {
 		return "", err
@@ -182,14 +192,16 @@ func takePlace(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunI
 			interrupts = th.Active
 		}
 	}
-	// The thread's row is written even by a run that only queues up, or comes later: the active one may be ending at this
-	// moment on another node, or the thread be deleted, and one of the two has to see the other.
+	// The thread's row is written even if it does not change. The active run may be ending on
+	// another node, or the thread be deleted: one of the two operations then conflicts and is
+	// decided again.
 	tx.DB.Threads.Put(th)
 	return interrupts, nil
 }
 
-// checkNotAncestor refuses a child on the thread of a live ancestor: each would wait for the other. Only the active run of the thread
-// can be one: a run that has not had its turn has not started, and has no children.
+// checkNotAncestor refuses a child on the thread of a live ancestor, because each would wait for
+// the other. Only the active run of the thread can be an ancestor: a waiting run has not started,
+// and has no children.
 func checkNotAncestor(tx *Tx, r *perdure.Run, active perdure.RunID) error {
 	if r.ParentID == "" || active == "" {
 		return nil
@@ -211,7 +223,7 @@ func checkNotAncestor(tx *Tx, r *perdure.Run, active perdure.RunID) error {
 	return nil
 }
 
-// JoinThread gives a run whose run_at has come its place on its thread.
+// JoinThread gives a delayed run its turn on its thread when its run_at has come.
 func (tx *Tx) JoinThread(r *perdure.Run) error {
 	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil {
@@ -229,7 +241,7 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 		if err != nil {
 			return err
 		}
-		return askToStop(tx, &active, "interrupted by a new run on its thread")
+		return requestCancel(tx, &active, "interrupted by a new run on its thread")
 	}
 	return activateRun(tx, &th, r)
 }
@@ -241,13 +253,15 @@ func activateRun(tx *Tx, th *perdure.Thread, r *perdure.Run) error {
 	if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnActive}); err != nil {
 		return err
 	}
-	return openThread(tx, r)
+	return appendOpening(tx, r)
 }
 
-var unreadable = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
+// unreadable takes the place of opening messages that can't be read.
+var unreadable = []perdure.Message{{Role: "assistant",
+	Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
 
-// openThread appends the messages that a run came with, now that it is its turn.
-func openThread(tx *Tx, r *perdure.Run) error {
+// appendOpening appends the messages that a run was submitted with, now that it is active.
+func appendOpening(tx *Tx, r *perdure.Run) error {
 	if r.Options.Opening == "" {
 		return nil
 	}
@@ -256,14 +270,15 @@ func openThread(tx *Tx, r *perdure.Run) error {
 	var damaged *perdure.Error
 	switch {
 	case errors.As(err, &damaged):
-		// The run before it has ended, and that must not fail for what this one came with.
+		// This is part of the end of the previous run, which must not fail.
 		tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
 		ms = unreadable
 	case err != nil:
 		return err
 	default:
 		if err := json.Unmarshal([]byte(text), &ms); err != nil {
-			tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
+			tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID,
+				"error", err)
 			ms = unreadable
 		}
 	}
@@ -274,7 +289,7 @@ func openThread(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
 }
 
-// leaveThread makes the next run of an ended run's thread claimable.
+// leaveThread activates the next run of an ended run's thread.
 func leaveThread(tx *Tx, r *perdure.Run) error {
 	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil || !ok || th.Active != r.ID {

@@ -7,14 +7,16 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A ListedThread is a thread as a list shows it.
+// A ListedThread is a thread with its last message and its active run.
 type ListedThread struct {
 	perdure.Thread
-	Last *store.LastMessage // nil: it has no messages
-	Live *store.LiveRun     // its active run; nil: none is live
+	// Last is nil if the thread has no messages.
+	Last *store.LastMessage
+	// Live is the active run, or nil.
+	Live *store.LiveRun
 }
 
-// Page reads a page of a tenant's threads. next is its cursor if there may be more.
+// Page reads a page of a tenant's threads. next is the cursor of the next page if there may be one.
 func (q Threads) Page(
 	ctx context.Context, t perdure.TenantID, p Page,
 ) (list []ListedThread, next string, err error) {

@@ -7,24 +7,26 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// How many rows of a kind that nobody needs any more the retention removes in one step, and how
-// many webhooks it looks at for that.
+// These bound one step of retention: the rows of a kind that it removes, and the webhooks that it
+// reads.
 const (
 	unusedRows  = 250
 	unusedHooks = 100
 )
 
-// Unused says how many rows of each kind a step of the retention removed.
+// Unused counts the rows of each kind that a step of retention removed.
 type Unused struct{ Workers, Webhooks, Keys int }
 
-// dropUnused removes a bounded part of the workers, webhooks and keys that nobody needs any more.
-// Webhooks are walked through once a round: some stay that are due.
+// dropUnused removes a bounded number of unused workers, webhooks and keys. It goes through the
+// webhooks once in each round of retention, because some that are due stay.
 func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 	p := &tx.e.policy
-	if did.Workers, err = tx.DB.Workers.DropUnused(tx.Now.Add(-max(p.WorkerRetention, p.Lease)), unusedRows); err != nil {
+	workersBefore := tx.Now.Add(-max(p.WorkerRetention, p.Lease))
+	if did.Workers, err = tx.DB.Workers.DropUnused(workersBefore, unusedRows); err != nil {
 		return did, false, err
 	}
-	if did.Keys, err = tx.DB.Keys.DropUnused(tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL)), unusedRows); err != nil {
+	keysBefore := tx.Now.Add(-max(p.KeyRetention, p.IdempotencyTTL))
+	if did.Keys, err = tx.DB.Keys.DropUnused(keysBefore, unusedRows); err != nil {
 		return did, false, err
 	}
 	if at.Tenant == "" || at.Hook != (store.HookCursor{}) {
@@ -35,8 +37,8 @@ func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 	return did, did.Workers == unusedRows || did.Keys >= unusedRows || at.Hook != (store.HookCursor{}), nil
 }
 
-// dropWebhooks removes webhooks that were deleted, and those that came with runs of which none is
-// kept any more.
+// dropWebhooks removes webhooks that were deleted, and those that came with runs which no longer
+// exist.
 func dropWebhooks(tx *Tx, at store.HookCursor) (n int, next store.HookCursor, err error) {
 	p := &tx.e.policy
 	list, next, err := tx.DB.Webhooks.Unused(at, tx.Now.Add(-max(p.WebhookRetention, p.Retention)), unusedHooks)
@@ -46,7 +48,9 @@ func dropWebhooks(tx *Tx, at store.HookCursor) (n int, next store.HookCursor, er
 	for i := range list {
 		w := &list[i]
 		if w.DeletedAt == 0 && w.DisabledAt != 0 && w.DisabledReason != goneReason {
-			continue // somebody disabled it: the next run with its URL must not enable it
+			// A person disabled it. If it were removed, the next run with its URL would create it
+			// enabled.
+			continue
 		}
 		if w.Scope == perdure.OfRun {
 			q, err := tx.DB.Webhooks.Quota(w.Tenant, perdure.OfRun)
@@ -62,12 +66,11 @@ func dropWebhooks(tx *Tx, at store.HookCursor) (n int, next store.HookCursor, er
 	return n, next, nil
 }
 
-// neededAhead is how far the instant until which a run's webhook is needed is set ahead, so that it
-// is not written for every run.
+// neededAhead is added to the instant until which a run's webhook is kept, so that not every run
+// writes it.
 const neededAhead = time.Hour
 
-// needWebhook keeps the webhook that came with a run until the run's deadline: it is not removed
-// before.
+// needWebhook keeps the webhook that came with a run until the run's deadline.
 func needWebhook(tx *Tx, t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
 	if tx.e.hooks.needed(tx, id) >= until {
 		return nil

@@ -8,10 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// openWait opens a wait and looks, in the same transaction, whether what it waits for is there already. A
-// wait that exists is left as it is: a replay opens its waits again.
+// openWait opens a wait and checks, in the same transaction, whether it is satisfied already. A
+// wait that exists is left as it is, because a replay opens its waits again.
 func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer) error {
-	w := perdure.Wait{Tenant: r.Tenant, RunID: r.ID, ID: spec.ID, Type: spec.Type, Mode: spec.Mode, Name: spec.Name, OnStall: spec.OnStall,
+	w := perdure.Wait{Tenant: r.Tenant, RunID: r.ID, ID: spec.ID, Type: spec.Type, Mode: spec.Mode,
+		Name: spec.Name, OnStall: spec.OnStall,
 		State: perdure.WaitOpen, OpenedAt: tx.Now}
 	if spec.Type == perdure.WaitCallback {
 		ans.Callbacks = append(ans.Callbacks, CallbackOf{spec.ID, tx.e.token(r.Tenant, r.ID, spec.ID)})
@@ -25,11 +26,12 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 		return err
 	}
 	if ok {
-		if before.Type != w.Type || before.Mode != w.Mode || before.Name != w.Name || !slices.Equal(before.Targets, w.Targets) {
+		same := before.Type == w.Type && before.Mode == w.Mode && before.Name == w.Name
+		if !same || !slices.Equal(before.Targets, w.Targets) {
 			return perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened as something else", spec.ID)
 		}
 		if w.Type == perdure.WaitApproval {
-			return askedBefore(tx, &before, spec.Approval)
+			return checkSameAction(tx, &before, spec.Approval)
 		}
 		return nil
 	}
@@ -70,14 +72,15 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 	return nil
 }
 
-// mayOpenWait bounds the open waits of a run and the children that they name: a run's end closes all of its waits, and a
-// child's end looks at all that may name it.
+// mayOpenWait limits the open waits of a run and the children that they name. A run's end closes
+// all of its waits, and a child's end reads all that may name it.
 func mayOpenWait(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 	if r.WaitsOpen >= perdure.MaxOpenWaits {
 		return perdure.OverBound("", "the run has %d open waits, and may have no more: close some", r.WaitsOpen)
 	}
 	if len(w.Targets) == 0 || r.WaitsOpen < perdure.MaxOpenTargets/perdure.MaxBatch {
-		return nil // so few waits can't name more
+		// This few waits can't name more than MaxOpenTargets.
+		return nil
 	}
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
@@ -88,12 +91,13 @@ func mayOpenWait(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 		n += len(open[i].Targets)
 	}
 	if n > perdure.MaxOpenTargets {
-		return perdure.OverBound("", "the open waits of the run would name %d children, and may name %d", n, perdure.MaxOpenTargets)
+		return perdure.OverBound("", "the open waits of the run would name %d children, and may name %d", n,
+			perdure.MaxOpenTargets)
 	}
 	return nil
 }
 
-// childrenOf finds the children that a wait names.
+// childrenOf reads the children that a wait names, and sets the wait's targets.
 func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait) ([]perdure.Run, error) {
 	if spec.Type != perdure.WaitChildren {
 		return nil, nil
@@ -134,7 +138,7 @@ func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait)
 	return out, nil
 }
 
-// closeWait ends a wait that the run no longer cares for.
+// closeWait closes a wait that the run withdraws.
 func closeWait(tx *Tx, r *perdure.Run, id string) error {
 	w, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, id)
 	if err != nil {
@@ -154,7 +158,7 @@ func closeWait(tx *Tx, r *perdure.Run, id string) error {
 	return tx.Apply(r, perdure.WaitWithdrawn{WaitID: id})
 }
 
-// closeWaits ends all open waits of a run that is ending.
+// closeWaits closes all open waits of a run that is ending.
 func closeWaits(tx *Tx, r *perdure.Run) error {
 	if r.WaitsOpen == 0 {
 		return nil
@@ -173,13 +177,14 @@ func closeWaits(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(r, perdure.WaitsClosed{Count: len(open)})
 }
 
-// deliverItem puts an item into a live run's inbox.
+// deliverItem adds an item to a live run's inbox.
 func deliverItem(tx *Tx, r *perdure.Run, i perdure.Item) (perdure.Item, error) {
 	i = tx.putNextItem(r, i)
 	return i, tx.Apply(r, perdure.ItemArrived{})
 }
 
-// putNextItem stages an item as the next one of a run's inbox. The event that counts it follows.
+// putNextItem stages an item as the next one of a run's inbox. The caller applies the event that
+// counts it.
 func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 	i.Tenant, i.RunID, i.Seq, i.Status = r.Tenant, r.ID, r.InboxSeq+1, perdure.ItemPending
 	i.CreatedAt, i.AlarmAt = tx.Now, tx.Now.Add(tx.e.policy.PendingWakeup)
@@ -187,9 +192,9 @@ func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 	return i
 }
 
-// endWait ends an open wait: satisfied, timed out, stalled or orphaned. Exactly one inbox item bears its
-// wait_id: the one that satisfied it, or one that says how it ended. If the run sleeps on this wait, it
-// is queued.
+// endWait ends an open wait: satisfied, timed out, stalled or orphaned. Exactly one inbox item
+// bears its wait_id: the item that satisfied it (by), or a new one that says how it ended. If the
+// run is suspended on this wait, it is queued.
 func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
 	wakes := w.Named && r.State == perdure.Suspended
 	w.State, w.EndedAt, w.Named = state, tx.Now, false
@@ -203,8 +208,8 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 	}
 	if by != nil {
 		i := *by
-		// The holder may have this item in hands already, without knowing what it is for: it is handed over
-		// once more, and may be acknowledged either way.
+		// The holder may have received this item before it had a wait_id. It is handed over again,
+		// and may be acknowledged either time.
 		i.WaitID, i.Status, i.AlarmAt = w.ID, perdure.ItemPending, tx.Now.Add(tx.e.policy.PendingWakeup)
 		tx.DB.Inbox.Put(i)
 	} else {
@@ -214,7 +219,8 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 			i.Type = perdure.ItemTimer
 		case state == perdure.WaitTimedOut:
 			i.Type = perdure.ItemTimeout
-			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout), "message", "nothing came in time for wait "+w.ID,
+			i.Data = perdure.Object("code", string(perdure.CodeToolTimeout),
+				"message", "nothing came in time for wait "+w.ID,
 				"approval_id", string(a.ID), "decision", a.Decision(), "action_hash", a.ActionHash)
 		}
 		if _, err := deliverItem(tx, r, i); err != nil {
@@ -230,7 +236,7 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 	return nil
 }
 
-// resetWaitClock sets a suspended run's clock to the first timeout of the waits that are still open.
+// resetWaitClock sets a suspended run's clock to the first timeout of its open waits.
 func resetWaitClock(tx *Tx, r *perdure.Run) error {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
@@ -243,6 +249,7 @@ func resetWaitClock(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(r, perdure.WaitClockReset{At: at})
 }
 
+// firstTimeout gives the earliest timeout of some waits, or zero.
 func firstTimeout(waits []perdure.Wait) (first perdure.Instant) {
 	for _, w := range waits {
 		if w.TimeoutAt != 0 && (first == 0 || w.TimeoutAt < first) {
@@ -252,8 +259,8 @@ func firstTimeout(waits []perdure.Wait) (first perdure.Instant) {
 	return first
 }
 
-// TimeOutWaits ends the open waits of a run whose time has come; a timer's time is its satisfaction. Their
-// children go on, and what comes later stays in the inbox for a later wait.
+// TimeOutWaits ends the open waits of a run whose timeout has passed. A timer is satisfied by that.
+// Children that a wait names go on, and items that arrive later stay in the inbox.
 func (tx *Tx) TimeOutWaits(r *perdure.Run) error {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
@@ -277,7 +284,8 @@ func (tx *Tx) TimeOutWaits(r *perdure.Run) error {
 	return nil
 }
 
-// endChildWaits counts a child's end in the waits of its parent that name it.
+// endChildWaits counts a child's end in the waits of its parent that name it, and ends those that
+// are satisfied.
 func endChildWaits(tx *Tx, parent, child *perdure.Run) error {
 	if parent.WaitsOpen == 0 {
 		return nil
@@ -304,8 +312,8 @@ func endChildWaits(tx *Tx, parent, child *perdure.Run) error {
 	return nil
 }
 
-// Stalled tells a parent that asked for it that a child looks stuck.
-func (tx *Tx) Stalled(child *perdure.Run) error {
+// NotifyStall ends the waits of a parent that name a stalled child and were opened with on_stall.
+func (tx *Tx) NotifyStall(child *perdure.Run) error {
 	if child.ParentID == "" {
 		return nil
 	}
@@ -327,8 +335,8 @@ func (tx *Tx) Stalled(child *perdure.Run) error {
 	return nil
 }
 
-// suspendRun puts a run to sleep on its waits. Whether one of them is over already is looked at here, in the
-// transaction that suspends: there is no window.
+// suspendRun suspends a run on its waits. It checks in the same transaction whether one of them has
+// ended, so that no wake-up is lost.
 func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	if r.Options.Process {
 		return &perdure.Error{Code: perdure.CodeOutcome, Field: "outcome.type", Message: "a process can't suspend"}
@@ -336,14 +344,16 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	if r.Cancel.RequestedAt != 0 {
 		return perdure.Errorf(perdure.CodeCancelRequested, "the run is asked to stop: clean up and say cancelled")
 	}
-	if err := tx.TimeOutWaits(r); err != nil { // what timed out while it was running
+	// Some waits may have timed out while the run was running.
+	if err := tx.TimeOutWaits(r); err != nil {
 		return err
 	}
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err
 	}
-	over := "" // a named wait that is over
+	// over is a wait that the run would suspend on and that has ended.
+	over := ""
 	if len(c.Outcome.Waits) > 0 {
 		for _, id := range c.Outcome.Waits {
 			w, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, id)
@@ -358,7 +368,7 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 			}
 		}
 	} else {
-		// What the worker has not been told yet counts as well.
+		// A wait whose end was not handed over to the worker counts, too.
 		if over, err = tx.DB.Inbox.UntoldWait(r); err != nil {
 			return err
 		}
@@ -372,7 +382,8 @@ func suspendRun(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 		tx.DB.Waits.Put(w)
 	}
 	if len(named) == 0 && over == "" {
-		return perdure.Errorf(perdure.CodeNothingToWaitFor, "the run has no open wait: it would sleep until its deadline")
+		return perdure.Errorf(perdure.CodeNothingToWaitFor,
+			"the run has no open wait: it would sleep until its deadline")
 	}
 	if err := tx.Apply(r, perdure.WentToSleep{Epoch: c.Epoch, Waits: named, WaitAt: firstTimeout(open)}); err != nil {
 		return err

@@ -7,12 +7,12 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A WatchFilter chooses entries of the watchdog's log; see the store's.
+// A WatchFilter selects entries of the watchdog's log; see the store's.
 type WatchFilter = store.WatchFilter
 
-// WatchdogLog lists what the watchdog did, newest first. It refuses the id of a run that does not
-// exist: that nothing was done to it would be said of a mistyped one too. likely is the tenant that
-// such a run is looked for in first, if the filter names none.
+// WatchdogLog lists actions of the watchdog, newest first. It refuses the id of a run that does not
+// exist, because an empty list for a mistyped id would be misleading. likely is the tenant to look
+// for the run in first, if the filter names none.
 func (e *Engine) WatchdogLog(
 	ctx context.Context, f WatchFilter, likely perdure.TenantID,
 ) (list []perdure.WatchdogAction, err error) {

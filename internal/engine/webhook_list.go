@@ -18,7 +18,7 @@ func (q Webhooks) Page(
 	return list, next, err
 }
 
-// Get reads an endpoint that was not deleted.
+// Get reads an endpoint that is not deleted.
 func (q Webhooks) Get(ctx context.Context, t perdure.TenantID, id perdure.WebhookID) (w perdure.Webhook, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
@@ -30,8 +30,7 @@ func (q Webhooks) Get(ctx context.Context, t perdure.TenantID, id perdure.Webhoo
 	return w, err
 }
 
-// Deliveries lists what an endpoint was told, of one that was deleted too: those before one, so
-// many of them.
+// Deliveries lists notifications of an endpoint, even of a deleted one, before a cursor.
 func (q Webhooks) Deliveries(
 	ctx context.Context, t perdure.TenantID, id perdure.WebhookID, state, before string, limit int,
 ) (list []perdure.Notification, err error) {
@@ -47,7 +46,7 @@ func (q Webhooks) Deliveries(
 	return list, err
 }
 
-// Delivery reads a delivery and its attempts.
+// Delivery reads a notification and its attempts.
 func (q Webhooks) Delivery(
 	ctx context.Context, t perdure.TenantID, id string,
 ) (n perdure.Notification, tries []perdure.WebhookAttempt, err error) {

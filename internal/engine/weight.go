@@ -1,7 +1,8 @@
 package engine
 
-// What operations cost, about: rows that they read or write, and bytes. The store puts batches together by it, so that
-// one heavy operation does not hold up many light ones. An operation that is not here costs a few rows.
+// Weights estimate the rows that an operation reads or writes, and its bytes. The store forms
+// batches by them, so that one heavy operation does not hold up many light ones. An operation
+// without a Weight counts as a few rows.
 
 // Weight counts a commit's entries.
 func (op *Commit) Weight() (rows, bytes int) {
@@ -36,7 +37,7 @@ func (op *Release) Weight() (rows, bytes int) {
 	return 2 + 3*len(op.Leases), 1<<10 + 512*len(op.Leases)
 }
 
-// Weight counts slots: most polls find less.
+// Weight counts slots. Most polls find fewer runs.
 func (op *Claim) Weight() (rows, bytes int) {
 	return min(pollRows, 4+2*max(1, op.Slots)), min(PollMax, (4<<10)*max(1, op.Slots))
 }

@@ -22,7 +22,7 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	for i := range ended {
-		if tx.Spent() {
+		if tx.OverBudget() {
 			s.More = true
 			return nil
 		}
@@ -68,9 +68,9 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 			return nil
 		}
 		return s.tryRow(tx, "inbox", i.Tenant, i.RunID, func() error {
-			did, err := tx.LookAtItem(*i, tx.Now < g.HoldUntil)
+			did, err := tx.HandleItemAlarm(*i, tx.Now < g.HoldUntil)
 			return s.recordRepair(tx, i.Tenant, i.RunID, did, err)
-		}, func() error { return tx.PutOffItem(*i, tx.Now.Add(setAsideFor)) })
+		}, func() error { return tx.PostponeItemAlarm(*i, tx.Now.Add(setAsideFor)) })
 	})
 }
 
@@ -96,7 +96,7 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 func (s *Sweep) group(tx *engine.Tx, g *perdure.Group) error {
 	due := g.AlarmAt
 	timedOut := g.State == perdure.GroupOpen && g.Kind == perdure.GroupOfCaller
-	if err := tx.GoOn(g); err != nil {
+	if err := tx.HandleGroupAlarm(g); err != nil {
 		return err
 	}
 	if !timedOut {

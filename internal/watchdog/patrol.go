@@ -62,7 +62,7 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	reads := tx.DB.Cost().Read
-	full := func() bool { return tx.DB.Cost().Read-reads > patrolReads || tx.Spent() }
+	full := func() bool { return tx.DB.Cost().Read-reads > patrolReads || tx.OverBudget() }
 
 	if _, err := s.repairRuns(tx, withoutAlarm, nil); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) 
 			continue
 		}
 		err = s.tryRow(tx, "patrol", r.Tenant, r.ID, func() error {
-			did, err := tx.Mend(&r)
+			did, err := tx.RepairRun(&r)
 			return s.recordRepair(tx, r.Tenant, r.ID, did, err)
 		}, nil)
 		if err != nil {
@@ -132,7 +132,7 @@ func (s *Sweep) repairGroups(tx *engine.Tx, groups []perdure.Group, full func() 
 		g := &groups[i]
 		t, id := g.Tenant, perdure.RunID(g.ID)
 		err := s.tryRow(tx, "patrol", t, id, func() error {
-			did, err := tx.MendGathering(g)
+			did, err := tx.RepairGathering(g)
 			return s.recordRepair(tx, t, id, did, err)
 		}, nil)
 		if err != nil {

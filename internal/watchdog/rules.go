@@ -65,7 +65,7 @@ var Rules = []Rule{
 		Bound: "`lease`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			why := "worker " + r.Worker + " was not heard from in time"
-			return tx.Lose(r, 0, perdure.Failure{Code: "lease_lost", Message: why})
+			return tx.RetryOrFail(r, 0, perdure.Failure{Code: "lease_lost", Message: why})
 		}},
 	{ID: "W12", Name: "dead", Clock: "dead", Postponed: true,
 		Condition: "`running`, a process (class `process`) without a sign of life",
@@ -74,7 +74,7 @@ var Rules = []Rule{
 		Bound: "`dead_after`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			why := "no heartbeat for " + tx.Now.Sub(r.SeenAt).Round(time.Second).String()
-			return tx.Lose(r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: why})
+			return tx.RetryOrFail(r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: why})
 		}},
 	{ID: "W5", Name: "dispatch-timeout", Clock: "undelivered", Postponed: true,
 		Condition: "granted and not heard from since its first grant",
@@ -139,7 +139,7 @@ var Rules = []Rule{
 			if err := tx.Apply(r, perdure.WentStale{}); err != nil {
 				return err
 			}
-			return tx.Stalled(r)
+			return tx.NotifyStall(r)
 		}},
 
 	{ID: "W1", Name: "inbox-reclaim", Postponed: true,
@@ -233,7 +233,7 @@ func alertSlow(reason string, bit perdure.Said) func(*engine.Tx, *perdure.Run) e
 		if err := tx.Apply(r, perdure.Slow{Reason: reason, Bit: bit}); err != nil {
 			return err
 		}
-		return tx.Stalled(r)
+		return tx.NotifyStall(r)
 	}
 }
 

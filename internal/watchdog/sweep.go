@@ -129,7 +129,7 @@ func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
 		if !p.due(&due) || s.part != "" && s.part != p.name {
 			continue
 		}
-		if tx.Spent() {
+		if tx.OverBudget() {
 			next, s.More = i, true
 			break
 		}

@@ -48,7 +48,7 @@ func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant fu
 	rows = takeTurns(rows, s.w.lastTenant[part], tenant)
 	var last perdure.TenantID
 	for i := range rows {
-		if i > 0 && tx.Spent() {
+		if i > 0 && tx.OverBudget() {
 			s.More = true
 			break
 		}

@@ -25,7 +25,7 @@ func TestRoutesFindTheEndpointsThatWantALine(t *testing.T) {
 					want = append(want, i)
 				}
 			}
-			if got := r.to(thread, line); fmt.Sprint(got) != fmt.Sprint(want) {
+			if got := r.match(thread, line); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Errorf("%s on thread %q goes to %v, want %v", line, thread, got, want)
 			}
 		}

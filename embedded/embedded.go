@@ -180,7 +180,7 @@ func Open(opt Options) (*Server, error) {
 	if opt.Clock != nil {
 		look = 10 * time.Minute // a test would wait for a day of looking every second
 	}
-	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits, Webhooks: guard, Sender: sender,
+	if s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(), StoredRule: watchdog.StoredName, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams, StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits, Webhooks: guard, Sender: sender,
 		Poll: look, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger}); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

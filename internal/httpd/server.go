@@ -47,7 +47,11 @@ type Options struct {
 	Secrets          *redact.Set  // what is taken out of everything that comes in
 	Scratch          string       // a folder where a backup is put together; empty: where the system has such things
 	Metrics          http.Handler // what is counted; nil: nothing is
-	Rules            []string     // what the watchdog's rules are known by
+	Rules            []string     // numbers and names of the watchdog's rules, as its log stores them
+
+	// StoredRule maps a rule's full name to the name in the watchdog's log, and any other text to
+	// itself. Nil means that rules have no full names.
+	StoredRule func(name string) string
 
 	Webhooks *webhook.Guard // where webhooks may go; nil: to public addresses only
 	Sender   webhook.Sender // of test messages; nil: HTTP, to where webhooks may go

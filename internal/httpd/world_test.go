@@ -126,7 +126,7 @@ func newWorld(t *testing.T, opt setup) *world {
 	if opt.poll == 0 {
 		opt.poll = long
 	}
-	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Rules: watchdog.RuleNames(), Poll: opt.poll, Logger: log, Ready: opt.ready}
+	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Rules: watchdog.RuleNames(), StoredRule: watchdog.StoredName, Poll: opt.poll, Logger: log, Ready: opt.ready}
 	if opt.options != nil {
 		opt.options(&sopt)
 	}

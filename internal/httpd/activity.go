@@ -52,14 +52,14 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 	}
 	for _, w := range a.Waits {
 		out.Waits = append(out.Waits, api.OpenWait{WaitID: w.ID, Type: w.Type, Mode: w.Mode, Name: w.Name, OnStall: w.OnStall, Children: len(w.Targets), Ended: w.Ended,
-			OpenedAt: w.OpenedAt, TimeoutAt: set(w.TimeoutAt)})
+			OpenedAt: w.OpenedAt, TimeoutAt: optional(w.TimeoutAt)})
 	}
 	for i := range a.Family {
 		out.Children = append(out.Children, s.childLine(&a.Family[i], now))
 	}
 	for i := range a.Skipped {
 		x := &a.Skipped[i]
-		out.Skipped = append(out.Skipped, api.SkippedItem{Seq: x.Seq, Type: x.Type, Name: x.Name, At: x.CreatedAt, WatchdogError: x.WatchdogError, WatchdogAt: set(x.WatchdogAt)})
+		out.Skipped = append(out.Skipped, api.SkippedItem{Seq: x.Seq, Type: x.Type, Name: x.Name, At: x.CreatedAt, WatchdogError: x.WatchdogError, WatchdogAt: optional(x.WatchdogAt)})
 	}
 	return out
 }

@@ -126,7 +126,7 @@ func TestADroppedConnection(t *testing.T) {
 			}
 			w.s.mu.Lock()
 			defer w.s.mu.Unlock()
-			return id != "" && len(w.s.waiting) == 1
+			return id != "" && len(w.s.waiters) == 1
 		})
 		hangUp()
 		soon(t, gone)
@@ -587,14 +587,14 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 			polls <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/w%d/poll", i), key: w.key, body: `{"slots":1,"start":true,"wait":"60s"}`})
 		}()
 	}
-	eventually.True(t, "all of them wait", func() bool { return w.s.looks.Load() == many })
+	eventually.True(t, "all of them wait", func() bool { return w.s.pollReads.Load() == many })
 	for i := range 5 {
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, polls).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
 			t.Fatalf("%v", got)
 		}
-		if looks := w.s.looks.Load(); looks != int64(many+i+1) {
+		if looks := w.s.pollReads.Load(); looks != int64(many+i+1) {
 			t.Errorf("%d runs had polls look %d times more", i+1, looks-many)
 		}
 	}
@@ -616,16 +616,16 @@ func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
 			idle <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/o%d/poll", i), key: w.key, body: `{"slots":1,"kinds":["other"],"wait":"60s"}`})
 		}()
 	}
-	eventually.True(t, "all of them wait", func() bool { return w.s.looks.Load() == others })
+	eventually.True(t, "all of them wait", func() bool { return w.s.pollReads.Load() == others })
 	for i := range int64(5) {
 		poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"kinds":["some","job"],"start":true,"wait":"60s"}`)
-		eventually.True(t, "it waits", func() bool { return w.s.looks.Load() == others+2*i+1 })
+		eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() == others+2*i+1 })
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, poll).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
 			t.Fatalf("%v", got)
 		}
-		if looks := w.s.looks.Load(); looks != others+2*i+2 {
+		if looks := w.s.pollReads.Load(); looks != others+2*i+2 {
 			t.Errorf("run %d had polls look %d times", i+1, looks-others-2*i-1)
 		}
 	}
@@ -643,7 +643,7 @@ func TestAWorkerHearsOfACancelAtOnce(t *testing.T) {
 	w.start(`{"kind":"job"}`)
 	news := w.later("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":0,"wait":"60s"}`)
 	other := w.later("POST", "/api/v1/workers/other/poll", `{"news":true,"slots":0,"wait":"60s"}`)
-	eventually.True(t, "both wait", func() bool { return w.s.looks.Load() == 3 })
+	eventually.True(t, "both wait", func() bool { return w.s.pollReads.Load() == 3 })
 	w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
 	if got := soon(t, news).is(200); got["news"] != true || len(got["runs"].([]any)) != 0 {
 		t.Errorf("%v", got)
@@ -687,7 +687,7 @@ func TestALostRingCostsLatencyAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"60s"}`)
-	eventually.True(t, "it waits", func() bool { return w.s.looks.Load() >= 1 })
+	eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() >= 1 })
 	op := &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job"}}
 	if err := deaf.Do(context.Background(), op); err != nil {
 		t.Fatal(err)
@@ -827,7 +827,7 @@ func TestAWorkerOfThePlatform(t *testing.T) {
 	b := w.as(w.newKey("b", nil))
 	p := w.as(w.admin)
 	poll := p.later("POST", "/api/v1/workers/p/poll", `{"slots":10,"start":true,"all_tenants":true,"wait":"60s"}`)
-	eventually.True(t, "it waits", func() bool { return w.s.looks.Load() == 1 })
+	eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() == 1 })
 	id := b.start(`{"kind":"job"}`)
 	g := soon(t, poll).is(200)["runs"].([]any)[0].(obj)
 	if g["run_id"] != id || g["tenant"] != "b" {

@@ -10,7 +10,7 @@ import (
 const approvalPage = 4 << 20
 
 func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -23,11 +23,11 @@ var auditFilters = []string{"action", "key_id", "target", "limit", "cursor"}
 
 // auditFilter reads which entries are meant.
 func (c *call) auditFilter() (f engine.AuditFilter, err error) {
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
-	cursor, err := c.cursor()
+	cursor, err := c.cursorParam()
 	if err != nil {
 		return f, err
 	}

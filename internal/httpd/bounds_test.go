@@ -241,7 +241,7 @@ func TestLimitsAreFoundInTheStore(t *testing.T) {
 	if err := w.e.Do(t.Context(), &engine.ChangeTenant{Tenant: "a", Limits: perdure.TenantLimitChanges{MaxPolls: &n}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.s.lookAtLimits(t.Context()); err != nil {
+	if err := w.s.loadLimits(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if l := w.s.shares.of("a"); l == nil || l.MaxPolls != 7 {
@@ -256,19 +256,19 @@ func TestLimitsAreFoundInTheStore(t *testing.T) {
 func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
 	opt := &Options{Tenant: perdure.TenantLimits{MaxBytesPerHour: 3600}}
 	s, now := newShares(opt), time.Now()
-	s.meet("a", now)
-	s.sent("a", 3600+10, now)
-	if wait := s.maySend("a", now); wait != 0 {
+	s.called("a", now)
+	s.spendBytes("a", 3600+10, now)
+	if wait := s.byteWait("a", now); wait != 0 {
 		t.Errorf("a alone has to wait %s, want not at all", wait)
 	}
-	s.meet("b", now)
-	if wait := s.maySend("a", now); wait.Round(time.Second) != 11*time.Second {
+	s.called("b", now)
+	if wait := s.byteWait("a", now); wait.Round(time.Second) != 11*time.Second {
 		t.Errorf("a beside b has to wait %s, want 11s", wait)
 	}
-	if wait := s.maySend("b", now); wait != 0 {
+	if wait := s.byteWait("b", now); wait != 0 {
 		t.Errorf("b has to wait %s, want not at all", wait)
 	}
-	if wait := s.maySend("a", now.Add(12*time.Second)); wait != 0 {
+	if wait := s.byteWait("a", now.Add(12*time.Second)); wait != 0 {
 		t.Errorf("a has to wait %s when its bucket has refilled, want not at all", wait)
 	}
 }
@@ -324,13 +324,13 @@ func TestTenantRestsAfterALargeBody(t *testing.T) {
 			return time.Since(begin)
 		}
 		all := max(2, runtime.GOMAXPROCS(0)) / 2
-		s.shares.meet("a", time.Now())
+		s.shares.called("a", time.Now())
 		for i := range 3 {
 			if waited := work(2 * all); waited != 0 {
 				t.Errorf("alone, call %d waits %s, want not at all", i, waited)
 			}
 		}
-		s.shares.meet("b", time.Now())
+		s.shares.called("b", time.Now())
 		if waited := work(all); waited != 0 {
 			t.Errorf("the first turns beside another tenant wait %s, want not at all", waited)
 		}

@@ -21,7 +21,7 @@ func (w *world) here(id string) int {
 	w.t.Helper()
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
 	w.s.mu.Lock()
-	n := w.s.waiting[ref]
+	n := w.s.waiters[ref]
 	w.s.mu.Unlock()
 	if n > 0 && !slices.Contains(w.noted(id), w.s.opt.Node) {
 		return 0
@@ -335,13 +335,13 @@ func TestSomebodyComesWhileTheLastWaiterLeaves(t *testing.T) {
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
 	ctx := context.Background()
 	for round := range 1000 {
-		if err := w.s.arrive(ctx, ref, false); err != nil {
+		if err := w.s.addWaiter(ctx, ref, false); err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
-		both.Go(func() { w.s.leave(ctx, ref, "timeout", false) })
+		both.Go(func() { w.s.removeWaiter(ctx, ref, "timeout", false) })
 		both.Go(func() {
-			if err := w.s.arrive(ctx, ref, false); err != nil {
+			if err := w.s.addWaiter(ctx, ref, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -350,7 +350,7 @@ func TestSomebodyComesWhileTheLastWaiterLeaves(t *testing.T) {
 			types := w.types(id)
 			t.Fatalf("round %d: somebody waits, and the run is %v: …%v", round, w.status(id), strings.Join(types[max(0, len(types)-6):], " "))
 		}
-		w.s.leave(ctx, ref, "timeout", false)
+		w.s.removeWaiter(ctx, ref, "timeout", false)
 		if w.status(id) != "deferred" || w.here(id) != 0 {
 			t.Fatalf("round %d: nobody waits, and the run is %v", round, w.status(id))
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// lettersAtOnce is how many dead letters of one call share a batch.
-const lettersAtOnce = 64
+// letterBatch is how many dead letters of one call share a batch.
+const letterBatch = 64
 
 // maxLetters bounds the dead letters of one call.
 const maxLetters = 1000
 
 // letterFilter reads which dead letters are meant.
-func (c *call) letterFilter(otherwise int64) (f engine.LetterFilter, err error) {
-	limit, err := c.whole("limit", otherwise, 1, maxLetters)
+func (c *call) letterFilter(def int64) (f engine.LetterFilter, err error) {
+	limit, err := c.intParam("limit", def, 1, maxLetters)
 	if err != nil {
 		return f, err
 	}
@@ -43,7 +43,7 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if f.Before, err = c.cursor(); err != nil {
+	if f.Before, err = c.cursorParam(); err != nil {
 		return 0, nil, err
 	}
 	list, next, err := c.s.engine.DeadLetters.Page(c.Context(), c.tenant(), f)
@@ -82,7 +82,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 		}
 	}
 	if p := &l.Parent; p.ID != "" {
-		out.Parent = jobStatusOf(p, l.ParentChangedAt)
+		out.Parent = showJobStatus(p, l.ParentChangedAt)
 	}
 	for i := range l.Events {
 		out.Events = append(out.Events, stream.Event(&l.Events[i]))
@@ -99,7 +99,7 @@ func redrive(c *call, in *api.Redrive) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return c.made(op.Run.ID, op.Created)
+	return c.answerRun(op.Run.ID, op.Created)
 }
 
 func dropDeadLetter(c *call, _ *none) (int, *none, error) {
@@ -188,8 +188,8 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 // eachLetter does something with each letter, in batches that leave room for others. judge says what a result means.
 func (c *call) eachLetter(ids []perdure.RunID, ops []engine.Op, judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
 	out := &api.LettersDone{Results: make([]api.LetterDone, len(ids))}
-	for from := 0; from < len(ops); from += lettersAtOnce {
-		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+lettersAtOnce, len(ops))]...) {
+	for from := 0; from < len(ops); from += letterBatch {
+		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+letterBatch, len(ops))]...) {
 			i := from + k
 			done := &out.Results[i]
 			done.RunID = ids[i]

@@ -19,15 +19,15 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), showGroup(&op.Group, op.Ends), nil
+	return createdStatus(op.Created), showGroup(&op.Group, op.Ends), nil
 }
 
 // showGroup is a group as callers see it: with those who have ended, the first of them first.
 func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
 	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
-		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
+		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: optional(g.EndedAt)}
 	if g.State == perdure.GroupOpen {
-		out.DeadlineAt = set(g.AlarmAt)
+		out.DeadlineAt = optional(g.AlarmAt)
 	}
 	for _, e := range ends {
 		out.EndedRuns = append(out.EndedRuns, api.EndedRun{RunID: e.ID, State: e.State, FinishedAt: e.At})
@@ -43,11 +43,11 @@ func getGroup(c *call, _ *none) (int, *api.Group, error) {
 }
 
 func joinGroup(c *call, _ *none) (int, *api.Group, error) {
-	limit, err := c.span("timeout", 10*time.Minute, maxWait)
+	limit, err := c.durationParam("timeout", 10*time.Minute, maxWait)
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, leave := c.seated(stream.Wait, limit)
+	limit, leave := c.mayBlockFor(stream.Wait, limit)
 	defer leave()
 	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
 		return c.s.engine.Runs.GroupEnded(c.Context(), c.tenant(), c.groupID())

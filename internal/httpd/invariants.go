@@ -16,7 +16,7 @@ const (
 )
 
 func checkInvariants(c *call, _ *none) (int, *api.Invariants, error) {
-	if err := c.hold(); err != nil {
+	if err := c.watchKey(); err != nil {
 		return 0, nil, err
 	}
 	out, err := Invariants(c.Context(), c.s.engine, checkTimeout)

@@ -37,7 +37,7 @@ func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
+	return createdStatus(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
 }
 
 func listKeys(c *call, _ *none) (int, *api.Keys, error) {

@@ -24,11 +24,11 @@ func (c *call) decideLate(discard bool) (int, *api.Run, error) {
 
 // runLateResults lists the late results of a run, in full, up to the bytes of a page.
 func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
-	limit, err := c.whole("limit", perdure.MaxLate, 1, maxPage)
+	limit, err := c.intParam("limit", perdure.MaxLate, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
-	after, err := c.whole("cursor", 0, 0, 1<<31)
+	after, err := c.intParam("cursor", 0, 0, 1<<31)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -39,7 +39,7 @@ func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
 	}
 	for _, l := range list {
 		out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch, Attempt: l.Attempt, WorkerID: l.Worker,
-			FromRunID: l.FromRun, Result: shown(l.Result), Size: len(l.Result), Summary: l.Summary, At: l.At})
+			FromRunID: l.FromRun, Result: jsonValue(l.Result), Size: len(l.Result), Summary: l.Summary, At: l.At})
 	}
 	return 0, out, err
 }

@@ -9,7 +9,7 @@ import (
 // listPage reads limit and cursor of a list whose cursor is the id or the name of its last entry. Without a limit it is as many as a
 // page may have.
 func (c *call) listPage() (engine.Page, error) {
-	limit, err := c.whole("limit", 1000, 1, maxPage)
+	limit, err := c.intParam("limit", 1000, 1, maxPage)
 	if err != nil {
 		return engine.Page{}, err
 	}

@@ -7,6 +7,6 @@ func serveMetrics(c *call) error {
 	if c.s.opt.Metrics == nil {
 		return perdure.Errorf(perdure.CodeNotFound, "this server keeps no metrics")
 	}
-	c.s.opt.Metrics.ServeHTTP(timed{c.w, c.s}, c.Request)
+	c.s.opt.Metrics.ServeHTTP(deadlineWriter{c.w, c.s}, c.Request)
 	return nil
 }

@@ -33,17 +33,17 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if out.News, err = c.anyToStop(in.Holding); err != nil || out.News {
 		return 0, out, err
 	}
-	if err := c.hold(); err != nil {
+	if err := c.watchKey(); err != nil {
 		return 0, nil, err
 	}
 	if wait > 0 {
-		leave, err := c.seat(stream.Poll)
+		leave, err := c.acquire(stream.Poll)
 		if err != nil {
 			return 0, nil, err
 		}
 		defer leave()
 	}
-	c.s.looks.Add(1)
+	c.s.pollReads.Add(1)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	select {

@@ -48,7 +48,7 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) (done bool) {
 	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
 		h.Set("Access-Control-Allow-Private-Network", "true")
 	}
-	s.allow(w, 0)
+	s.setWriteDeadline(w, 0)
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }

@@ -34,7 +34,7 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 	if err := c.s.engine.Health.Writable(); err != nil { // known without a try
 		return no("not ready", err.Error())
 	}
-	if err := c.s.tried.look(); err != nil {
+	if err := c.s.storeProbe.look(); err != nil {
 		return no("not ready", err.Error())
 	}
 	if c.s.engine.Health.Full() { // runs under way need it: it should get traffic
@@ -47,12 +47,12 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 	return 0, out, nil
 }
 
-// How the store is tried: not more often than once in freshFor, and nobody waits longer than probeWait to hear of it. A store
+// How the store is tried: not more often than once in probeTTL, and nobody waits longer than probeWait to hear of it. A store
 // that is slow is believed to work for a while, since it is slow for its calls as well.
 const (
-	freshFor   = time.Second
-	probeWait  = time.Second
-	believeFor = 5 * time.Second
+	probeTTL      = time.Second
+	probeWait     = time.Second
+	slowTolerance = 5 * time.Second
 )
 
 // A probe tries what every call needs of the store: a read, a decision and a write. A database can be there and refuse any of
@@ -66,11 +66,11 @@ type probe struct {
 	going chan struct{} // closed when the try under way has ended; nil: none is
 }
 
-var errUntried = errors.New("the store does not answer")
+var errNoReply = errors.New("the store does not answer")
 
 func (p *probe) look() error {
 	p.mu.Lock()
-	if p.going == nil && time.Since(p.at) < freshFor {
+	if p.going == nil && time.Since(p.at) < probeTTL {
 		defer p.mu.Unlock()
 		return p.err
 	}
@@ -88,8 +88,8 @@ func (p *probe) look() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.going == done && time.Since(p.at) > believeFor {
-		return errUntried
+	if p.going == done && time.Since(p.at) > slowTolerance {
+		return errNoReply
 	}
 	return p.err
 }

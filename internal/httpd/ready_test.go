@@ -114,23 +114,23 @@ func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
 		if tries != 1 {
 			t.Errorf("%d tries", tries)
 		}
-		time.Sleep(freshFor)
+		time.Sleep(probeTTL)
 		takes = 20*time.Second + 500*time.Millisecond
 		for range 4 { // it is slow, and believed for a while
 			ask(nil, probeWait)
 		}
 		for range 16 {
-			ask(errUntried, probeWait)
+			ask(errNoReply, probeWait)
 		}
 		ask(nil, probeWait)
 		if tries != 2 {
 			t.Errorf("%d tries", tries)
 		}
-		time.Sleep(freshFor)
+		time.Sleep(probeTTL)
 		takes, fails = 0, errors.New("broken")
 		ask(fails, 0)
 		fails = nil
-		time.Sleep(freshFor)
+		time.Sleep(probeTTL)
 		ask(nil, 0)
 	})
 }

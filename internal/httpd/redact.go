@@ -29,7 +29,7 @@ func redacted(s *redact.Set, r *http.Request) *http.Request {
 		if u.Path != r.URL.Path {
 			u.RawPath = ""
 		}
-		if q, err := parseQuery(u.RawQuery); err == nil {
+		if q, err := url.ParseQuery(u.RawQuery); err == nil {
 			u.RawQuery = redactQuery(s, q, u.RawQuery)
 		} else {
 			u.RawQuery = s.String(u.RawQuery)

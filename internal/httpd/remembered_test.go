@@ -22,7 +22,7 @@ func TestWhoWaitsDoesNotTrustWhatIsRemembered(t *testing.T) {
 	waits := w.later("POST", runs, `{"kind":"job","wait":"1h"}`)
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
-	eventually.True(t, "somebody waits", func() bool { return w.s.waits(ref) })
+	eventually.True(t, "somebody waits", func() bool { return w.s.hasWaiter(ref) })
 	behind.commits(g, complete) // the first server hears nothing of it
 	if !w.e.Store().Live(ref.Tenant, ref.Run) {
 		t.Error("the first server knows it: this proves nothing")

@@ -71,9 +71,9 @@ func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey), do fun
 		id := strings.Split(secret, "_")[1]
 		ids, answers = append(ids, id), append(answers, w.as(secret).later(a.method, a.path, a.body))
 		eventually.True(t, b.name+" blocks", func() bool {
-			w.s.keyring.mu.Lock()
-			defer w.s.keyring.mu.Unlock()
-			return w.s.keyring.keys[id] != nil
+			w.s.keyWatcher.mu.Lock()
+			defer w.s.keyWatcher.mu.Unlock()
+			return w.s.keyWatcher.keys[id] != nil
 		})
 	}
 	do(w, ids, open)

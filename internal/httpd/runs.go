@@ -17,7 +17,7 @@ import (
 const maxWait = time.Hour
 
 // shown is a stored value as callers see it: one that is damaged as the text that it is.
-func shown(v perdure.Value) json.RawMessage {
+func jsonValue(v perdure.Value) json.RawMessage {
 	if v == "" {
 		return nil
 	}
@@ -43,11 +43,11 @@ func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
 	out := &api.Run{
 		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority, Status: r.Status(), State: r.State,
-		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: shown(d.InputText), Result: shown(d.ResultText),
+		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: jsonValue(d.InputText), Result: jsonValue(d.ResultText),
 		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
-		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
-		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
+		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), DeferredAt: optional(r.DeferredAt),
+		SeenAt: optional(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
 	}
 	if r.Damage != nil {
 		out.Damaged = r.Damage.What
@@ -75,7 +75,7 @@ func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	return out
 }
 
-func set(i perdure.Instant) *perdure.Instant {
+func optional(i perdure.Instant) *perdure.Instant {
 	if i == 0 {
 		return nil
 	}
@@ -146,7 +146,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return status, out, err
 	}
 	if !op.Created {
-		status, out, err := c.made(op.Run.ID, false)
+		status, out, err := c.answerRun(op.Run.ID, false)
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
@@ -171,15 +171,15 @@ func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, jobStatusOf(&r, changed), nil
+	return 0, showJobStatus(&r, changed), nil
 }
 
-func jobStatusOf(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
+func showJobStatus(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
 	return &api.JobStatus{JobID: r.ID, Status: r.Status(), State: r.State, UpdatedAt: changed}
 }
 
 func joinRun(c *call, _ *none) (int, *api.Run, error) {
-	d, err := c.span("timeout", 10*time.Minute, maxWait)
+	d, err := c.durationParam("timeout", 10*time.Minute, maxWait)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -191,7 +191,7 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if f.Before, err = c.cursor(); err != nil {
+	if f.Before, err = c.cursorParam(); err != nil {
 		return 0, nil, err
 	}
 	return c.page(f)
@@ -201,8 +201,8 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit", "metadata.*"}
 
 // runFilter reads which runs are meant.
-func (c *call) runFilter(otherwise int64) (f engine.RunFilter, err error) {
-	limit, err := c.whole("limit", otherwise, 1, maxPage)
+func (c *call) runFilter(def int64) (f engine.RunFilter, err error) {
+	limit, err := c.intParam("limit", def, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
@@ -252,11 +252,11 @@ func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {
 }
 
 func runTree(c *call, _ *none) (int, *api.Runs, error) {
-	limit, err := c.whole("limit", 200, 1, maxPage)
+	limit, err := c.intParam("limit", 200, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
-	before, err := c.cursor()
+	before, err := c.cursorParam()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -271,23 +271,23 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 const maxEvents = 4 << 20
 
 func runEvents(c *call, _ *none) (int, *api.Events, error) {
-	after, err := c.whole("after", 0, 0, maxSeq)
+	after, err := c.intParam("after", 0, 0, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, err := c.whole("limit", 500, 1, maxEventPage)
+	limit, err := c.intParam("limit", 500, 1, maxEventPage)
 	if err != nil {
 		return 0, nil, err
 	}
-	wait, err := c.span("wait", 0, time.Minute)
+	wait, err := c.durationParam("wait", 0, time.Minute)
 	if err != nil {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.seated(stream.Wait, wait)
+	wait, leave := c.mayBlockFor(stream.Wait, wait)
 	defer leave()
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
-		if err := c.room(maxEvents); err != nil {
+		if err := c.reserveAnswer(maxEvents); err != nil {
 			return false, err
 		}
 		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
@@ -309,7 +309,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		out.NextAfter, out.Ended = l.Upto(), l.Ended()
 		found := out.NextAfter > after || l.Head.State.Terminal()
 		if !found {
-			c.leaveAnswer()
+			c.releaseAnswer()
 		}
 		return found, nil
 	})
@@ -327,7 +327,7 @@ func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	if d.State.Live() {
 		return 0, nil, perdure.Errorf(perdure.CodeWrongState, "the run is %s: it hands over something when it ends", d.State)
 	}
-	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result", Content: shown(d.ResultText), Error: d.Failure}
+	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result", Content: jsonValue(d.ResultText), Error: d.Failure}
 	if d.ResultText == "" && d.State != perdure.Completed {
 		out.Kind = "fallback"
 		out.Content, _ = d.Fallback.MarshalJSON()
@@ -340,7 +340,7 @@ func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 }
 
 func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
-	wait, err := c.span("wait", 0, maxWait)
+	wait, err := c.durationParam("wait", 0, maxWait)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -356,7 +356,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 		status = http.StatusAccepted // unless it has ended by then
 	}
 	c.changed = true
-	wait, leave := c.seated(stream.Cancel, wait)
+	wait, leave := c.mayBlockFor(stream.Cancel, wait)
 	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
@@ -389,20 +389,20 @@ func retryRun(c *call, _ *none) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return c.made(op.Run.ID, op.Created)
+	return c.answerRun(op.Run.ID, op.Created)
 }
 
 // made answers with a run that was made now, or before.
-func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
+func (c *call) answerRun(id perdure.RunID, created bool) (int, *api.Run, error) {
 	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
 	if err != nil {
 		return 0, nil, err
 	}
-	return createdOr(created), c.show(&d), nil
+	return createdStatus(created), c.show(&d), nil
 }
 
-// createdOr is the status of an answer with something that was made now, or before.
-func createdOr(created bool) int {
+// createdStatus is the status of an answer with something that was made now, or before.
+func createdStatus(created bool) int {
 	if created {
 		return http.StatusCreated
 	}
@@ -461,5 +461,5 @@ func continueRun(c *call, in *api.ContinueRun) (int, *api.Continued, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
+	return createdStatus(op.Created), &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
 }

@@ -268,8 +268,8 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut(t, s)
-		if keysEvery > time.Second {
-			t.Errorf("after up to %s", keysEvery)
+		if keyCheckEvery > time.Second {
+			t.Errorf("after up to %s", keyCheckEvery)
 		}
 		stays.next("run:created")
 		w.do("POST", runs+"/"+id+"/cancel", "").is(200)
@@ -285,7 +285,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 		"when the server shuts down while it replays": func(w *world, _ string) { w.s.Shutdown() },
 	} {
 		t.Run(why, func(t *testing.T) {
-			w := newWorld(t, setup{options: func(o *Options) { o.Patience = long }})
+			w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = long }})
 			g := w.running(`{"kind":"job"}`)
 			for range 2 {
 				w.commits(g, `"events":[`+strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",")+`]`)
@@ -296,7 +296,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			s.next("stream:attached") // and no more, until what sockets hold is full
 			last, same := -1, 0
 			eventually.True(t, "it is stuck", func() bool {
-				at := w.s.logs.Place()
+				at := w.s.reader.CacheIndex()
 				if same++; at != last {
 					last, same = at, 0
 				}
@@ -318,7 +318,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 		}
 	})
 	t.Run("when its reader is too slow", func(t *testing.T) {
-		w := newWorld(t, setup{options: func(o *Options) { o.Patience = 100 * time.Millisecond }})
+		w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 100 * time.Millisecond }})
 		g := w.running(`{"kind":"job"}`)
 		id := g["run_id"].(string)
 		hs, client := w.narrow()
@@ -332,7 +332,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			t.Errorf("%d frames, then %v", len(frames), err)
 		}
 		// It comes back with its cursor, and has everything. That a machine is busy does not make it slow.
-		w.s.opt.Patience = long
+		w.s.opt.StreamWriteTimeout = long
 		again := w.attach(id, "", "Last-Event-ID", frames[len(frames)-1].id)
 		again.next("stream:attached")
 		more, err := again.rest()
@@ -343,7 +343,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 }
 
 func TestAStreamBeats(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.Beat = 20 * time.Millisecond }})
+	w := newWorld(t, setup{options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	s := w.attach(w.start(`{"kind":"job"}`), "")
 	s.next("stream:attached")
 	s.next("run:created")
@@ -356,7 +356,7 @@ func TestAStreamBeats(t *testing.T) {
 
 // Without any ring, what happens is found with the next beat.
 func TestAStreamThatNoRingReaches(t *testing.T) {
-	w := newWorld(t, setup{deaf: true, options: func(o *Options) { o.Beat = 20 * time.Millisecond }})
+	w := newWorld(t, setup{deaf: true, options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	s := w.attach(g["run_id"].(string), "?after=3")
 	s.next("stream:attached")
@@ -589,7 +589,7 @@ func TestAJoinThatFindsNoSeatTakesNobodysPlace(t *testing.T) {
 	for range 3 {
 		w.get(runs + "/" + id + "/join?timeout=1h").is(202)
 	}
-	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); !w.s.waits(ref) {
+	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); !w.s.hasWaiter(ref) {
 		t.Error("the one who waits was counted as gone")
 	}
 	if got := w.types(id); !slices.Equal(got, []string{"run:created"}) {

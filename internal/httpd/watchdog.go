@@ -16,7 +16,7 @@ var isLogID = regexp.MustCompile(`^[0-9a-f]{14}(-[0-9a-f]{8}){2}$`)
 // name or its full name; see watchdog.Rule.
 func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	q := c.URL.Query()
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}

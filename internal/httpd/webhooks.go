@@ -43,7 +43,7 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 	if err := c.settle(op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
+	return createdStatus(op.Created), &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
 }
 
 func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
@@ -146,7 +146,7 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	leave, err := c.seat(stream.Wait) // the receiver may take its time
+	leave, err := c.acquire(stream.Wait) // the receiver may take its time
 	if err != nil {
 		return 0, nil, err
 	}
@@ -164,7 +164,7 @@ func showDelivery(n *perdure.Notification) api.Delivery {
 
 // webhookDeliveries lists what an endpoint was told, of one that was deleted too.
 func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -206,7 +206,7 @@ func redeliver(c *call, _ *none) (int, *api.Delivery, error) {
 
 // checkURL refuses an address that messages may not be sent to.
 func (c *call) checkURL(field, url string) error {
-	err := c.s.addresses.check(c.Context(), c.s.opt.Webhooks, url)
+	err := c.s.goodURLs.check(c.Context(), c.s.opt.Webhooks, url)
 	var e *perdure.Error
 	if errors.As(err, &e) {
 		return &perdure.Error{Code: e.Code, Field: field, Message: e.Message}
@@ -216,17 +216,17 @@ func (c *call) checkURL(field, url string) error {
 
 // addresses remembers which were found to be good. Many runs name the same one, and a slow name server must not hold up each of
 // them. It is for latency alone: what is dialled is checked then.
-type addresses struct {
+type urlCache struct {
 	mu   sync.Mutex
 	good map[string]time.Time // until when
 }
 
 const (
-	goodFor      = time.Minute
-	maxAddresses = 1000
+	goodURLTTL  = time.Minute
+	maxGoodURLs = 1000
 )
 
-func (a *addresses) check(ctx context.Context, g *webhook.Guard, url string) error {
+func (a *urlCache) check(ctx context.Context, g *webhook.Guard, url string) error {
 	a.mu.Lock()
 	until, ok := a.good[url]
 	a.mu.Unlock()
@@ -238,9 +238,9 @@ func (a *addresses) check(ctx context.Context, g *webhook.Guard, url string) err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.good == nil || len(a.good) >= maxAddresses {
+	if a.good == nil || len(a.good) >= maxGoodURLs {
 		a.good = make(map[string]time.Time)
 	}
-	a.good[url] = time.Now().Add(goodFor)
+	a.good[url] = time.Now().Add(goodURLTTL)
 	return nil
 }

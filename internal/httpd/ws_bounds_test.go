@@ -30,7 +30,7 @@ func TestNewRunsAreListenedForAtOnce(t *testing.T) {
 	began := time.Now()
 	for range 3 {
 		x.until(of(w.start(`{"kind":"job"}`), perdure.Queued))
-		id := w.start(`{"kind":"job"}`) // while the socket takes a breath
+		id := w.start(`{"kind":"job"}`) // while the socket takes a pause
 		x.until(of(id, perdure.Queued))
 		w.do("POST", runs+"/"+id+"/cancel", `{}`).is(200)
 		x.until(of(id, perdure.Cancelled))
@@ -148,14 +148,14 @@ func TestALookAtManyRunsIsBounded(t *testing.T) {
 		grants = append(grants, w.running(`{"kind":"job"}`))
 	}
 	x, _ := w.watch("")
-	for range socketsAtOnce { // nobody looks until all of it has happened
-		w.s.looking <- struct{}{}
+	for range maxSocketReads { // nobody looks until all of it has happened
+		w.s.socketReads <- struct{}{}
 	}
 	for _, g := range grants {
 		w.commits(g, `"events":[{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"}]`)
 	}
-	for range socketsAtOnce {
-		<-w.s.looking
+	for range maxSocketReads {
+		<-w.s.socketReads
 	}
 	told, size := map[perdure.RunID]bool{}, 0
 	x.until(func(c api.Change) bool {
@@ -165,7 +165,7 @@ func TestALookAtManyRunsIsBounded(t *testing.T) {
 		}
 		return len(told) == many
 	})
-	if size > lookBytes+changeBytes || size < lookBytes/2 {
+	if size > surveyBytes+changeBytes || size < surveyBytes/2 {
 		t.Errorf("%d bytes of lines", size)
 	}
 }

@@ -208,7 +208,7 @@ func TestASocketWatchesTheNewest(t *testing.T) {
 
 // Whoever does not read is told less, and costs nobody anything; at last he is dropped.
 func TestASocketThatIsNotRead(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.Patience = 200 * time.Millisecond }})
+	w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 200 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	hs, client := w.narrow()
 	w.watchAt(hs.URL, client, "")

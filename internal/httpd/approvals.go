@@ -15,7 +15,8 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	f := engine.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")), After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
+	f := engine.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")),
+		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
 	case "":
 		f.State = perdure.ApprovalOpen

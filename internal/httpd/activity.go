@@ -17,8 +17,8 @@ func runActivity(c *call, _ *none) (int, *api.Activity, error) {
 	return 0, c.s.showActivity(&a), nil
 }
 
-// childActivity shows the activity of a child to the worker that has leased its parent. The worker's key
-// need not have the scope to read other runs.
+// childActivity shows the activity of a child to the worker that has leased its parent. The
+// worker's key need not have the scope to read other runs.
 func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 	epoch, _, _, t, err := c.leaseQuery()
 	if err != nil {

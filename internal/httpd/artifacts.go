@@ -35,8 +35,8 @@ func download(pattern string, g guard, summary string, f func(*call) error) rout
 		in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
 }
 
-// maxChunkWrites bounds the chunks of uploads that are written at once. They share a transaction, which
-// has to stay short. A tenant has half of them.
+// maxChunkWrites bounds the chunks of uploads that are written at once. They share a transaction,
+// which has to stay short. A tenant has half of them.
 const maxChunkWrites = 4
 
 func putArtifact(c *call) (int, *perdure.Artifact, error) {
@@ -77,7 +77,8 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 		err = c.s.engine.Do(c.Context(), put)
 	}
 	if err != nil {
-		// Remove the chunks of the failed upload now. If that fails, the watchdog removes them in an hour.
+		// Remove the chunks of the failed upload now. If that fails, the watchdog removes them in
+		// an hour.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), time.Second)
 		defer cancel()
 		_ = c.s.engine.Do(ctx, &engine.EndUpload{Tenant: t, Upload: begin.Upload})
@@ -86,8 +87,8 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	return createdStatus(put.Created), &put.Artifact, nil
 }
 
-// receive stores a body chunk by chunk. Each chunk has BodyTimeout to arrive. The hash that is compared
-// is of the bytes that were sent; the stored one is of the bytes without secrets.
+// receive stores a body chunk by chunk. Each chunk has BodyTimeout to arrive. The hash that is
+// compared is of the bytes that were sent; the stored one is of the bytes without secrets.
 func (c *call) receive(put *engine.PutArtifact, want string) error {
 	rc := http.NewResponseController(c.w)
 	limit := c.s.engine.Policy().ArtifactMaxBytes
@@ -125,8 +126,8 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 	return nil
 }
 
-// fill reads until a buffer is full. The error is io.EOF only for a complete body. io.ReadFull would
-// turn a short last chunk into the error of a body that breaks off.
+// fill reads until a buffer is full. The error is io.EOF only for a complete body. io.ReadFull
+// would turn a short last chunk into the error of a body that breaks off.
 func fill(r io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var k int
@@ -154,8 +155,8 @@ func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
 	return 0, &api.Artifacts{Artifacts: append([]perdure.Artifact{}, list...)}, nil
 }
 
-// getArtifact sends the bytes of an artifact. A worker may have sent anything, so the headers make a
-// browser save the file, and never show or execute it as a page of this server.
+// getArtifact sends the bytes of an artifact. A worker may have sent anything, so the headers make
+// a browser save the file, and never show or execute it as a page of this server.
 func getArtifact(c *call) error {
 	if err := perdure.CheckArtifactName(c.PathValue("name")); err != nil {
 		return err
@@ -215,8 +216,8 @@ func (w *pacedWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A rangeErrorFilter suppresses the 416 response of http.ServeContent, so that getArtifact can answer
-// with a problem.
+// A rangeErrorFilter suppresses the 416 response of http.ServeContent, so that getArtifact can
+// answer with a problem.
 type rangeErrorFilter struct {
 	http.ResponseWriter
 	status int

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// actor returns the caller for the audit log. The address is that of the connection, because the headers
-// that a proxy adds can be forged.
+// actor returns the caller for the audit log. The address is that of the connection, because the
+// headers that a proxy adds can be forged.
 func (c *call) actor() engine.Actor {
 	remote := c.RemoteAddr
 	if host, _, err := net.SplitHostPort(remote); err == nil {
@@ -46,8 +46,8 @@ func (c *call) auditFilter() (f engine.AuditFilter, err error) {
 	return f, nil
 }
 
-// tenantAudit lists the entries of the caller's tenant. Entries of platform keys are listed without the
-// key, its name and its address, because a tenant does not see the platform's keys.
+// tenantAudit lists the entries of the caller's tenant. Entries of platform keys are listed without
+// the key, its name and its address, because a tenant does not see the platform's keys.
 func tenantAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	f, err := c.auditFilter()
 	if err != nil {
@@ -66,7 +66,8 @@ func tenantAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	return 0, out, err
 }
 
-// platformAudit lists the entries of all tenants and of the platform itself, or those of one tenant.
+// platformAudit lists the entries of all tenants and of the platform itself, or those of one
+// tenant.
 func platformAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	f, err := c.auditFilter()
 	if err != nil {

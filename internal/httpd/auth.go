@@ -67,8 +67,8 @@ func unauthorized(err error) error {
 	return err
 }
 
-// watchKey ends the call's context when its key is revoked or expires. A call that may last long has to
-// call it. serve checks the key of such a call again before it answers.
+// watchKey ends the call's context when its key is revoked or expires. A call that may last long
+// has to call it. serve checks the key of such a call again before it answers.
 func (c *call) watchKey() error {
 	if c.releaseKey != nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// Run does the server's background work until the context ends. It reads logs for the streams, ends the
-// calls of revoked keys, and renews the waiters of this node. Every Options.Poll it rings for the queues
-// that have claimable runs, so that a lost ring costs latency and nothing else.
+// Run does the server's background work until the context ends. It reads logs for the streams, ends
+// the calls of revoked keys, and renews the waiters of this node. Every Options.Poll it rings for
+// the queues that have claimable runs, so that a lost ring costs latency and nothing else.
 func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -41,8 +41,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// ringQueues rings for each queue and kind that has a claimable run. One read of the store serves all
-// polls of this node.
+// ringQueues rings for each queue and kind that has a claimable run. One read of the store serves
+// all polls of this node.
 func (s *Server) ringQueues(ctx context.Context) {
 	ready, err := s.engine.Ready(ctx, &s.ready)
 	if err != nil && ctx.Err() == nil {
@@ -53,8 +53,8 @@ func (s *Server) ringQueues(ctx context.Context) {
 	}
 }
 
-// Shutdown answers all blocked calls: waits and joins with 202, polls with an empty list. Streams are
-// aborted.
+// Shutdown answers all blocked calls: waits and joins with 202, polls with an empty list. Streams
+// are aborted.
 func (s *Server) Shutdown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +82,8 @@ func (s *Server) goStream(f func()) bool {
 	return !s.closed
 }
 
-// awaitStreams waits up to a second for the streams to end, so that they can remove their waiters. The
-// waiter of a stream that is blocked in a write expires by itself.
+// awaitStreams waits up to a second for the streams to end, so that they can remove their waiters.
+// The waiter of a stream that is blocked in a write expires by itself.
 func (s *Server) awaitStreams() {
 	s.Shutdown()
 	done := make(chan struct{})

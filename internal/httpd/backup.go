@@ -11,8 +11,9 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// getBackup sends a backup of the whole store. It is assembled in a file beside the data first, so that
-// it is complete and its length known. One backup is made at a time, because it needs the disk space.
+// getBackup sends a backup of the whole store. It is assembled in a file beside the data first, so
+// that it is complete and its length known. One backup is made at a time, because it needs the disk
+// space.
 func getBackup(c *call) error {
 	if !c.s.backupMu.TryLock() {
 		return perdure.Errorf(perdure.CodeUnavailable, "another backup is being made: try again later")
@@ -57,6 +58,6 @@ func getBackup(c *call) error {
 	return nil
 }
 
-// BackupFolder is the prefix of folders in which backups are assembled. A server that is killed leaves
-// its folder behind, which can be removed.
+// BackupFolder is the prefix of folders in which backups are assembled. A server that is killed
+// leaves its folder behind, which can be removed.
 const BackupFolder = ".perdure-backup-"

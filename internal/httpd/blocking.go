@@ -6,9 +6,9 @@ import "github.com/perdure/perdure/internal/httpd/stream"
 // sockets and waits.
 func (s *Server) Attached() (by map[string]int64, limit int64) { return s.limiter.Attached() }
 
-// acquire counts a call that is about to block: against the limit of its tenant, if an operator has set
-// one, and against the limits of the node. The call then gives its shares back. A refused stream, socket
-// or poll closes its connection, so that idle connections do not add up.
+// acquire counts a call that is about to block: against the limit of its tenant, if an operator has
+// set one, and against the limits of the node. The call then gives its shares back. A refused
+// stream, socket or poll closes its connection, so that idle connections do not add up.
 func (c *call) acquire(how stream.Transport) (release func(), err error) {
 	t := c.tenant()
 	var own func()

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A call with many commits is cut into batches of at most so many commits, entries and bytes. A single
-// commit is never cut.
+// A call with many commits is cut into batches of at most so many commits, entries and bytes. A
+// single commit is never cut.
 const (
 	maxBatchCommits = 128
 	maxBatchEntries = perdure.MaxCommitEntries
@@ -29,8 +29,8 @@ func commitParts(list []perdure.Commit) (parts []int) {
 	return append(parts, len(list))
 }
 
-// commit writes a list of commits. Each has its own result. If there is only one and it is refused, its
-// refusal is the error of the call.
+// commit writes a list of commits. Each has its own result. If there is only one and it is refused,
+// its refusal is the error of the call.
 func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxBatch {
 		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxBatch)
@@ -46,8 +46,8 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 		ops[i] = &engine.Commit{Tenant: t, Worker: c.PathValue("id"), Commit: cm}
 		list[i] = ops[i]
 	}
-	// The commits are written in batches that leave room for other operations. Commits of one run keep
-	// their order.
+	// The commits are written in batches that leave room for other operations. Commits of one run
+	// keep their order.
 	from := 0
 	for _, to := range commitParts(in.Commits) {
 		copy(errs[from:], c.s.engine.DoAll(c.Context(), list[from:to]...))

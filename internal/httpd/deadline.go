@@ -5,25 +5,28 @@ import (
 	"time"
 )
 
-// Every answer has a write deadline. An ordinary answer has AnswerTime plus a second for each AnswerRate
-// of its bytes. A download has BodyTimeout for each write, and a minimum rate over all of them. Streams
-// and sockets have StreamWriteTimeout for each write. A connection whose deadline passes is closed, and
-// its buffers are freed.
+// Every answer has a write deadline. An ordinary answer has AnswerTime plus a second for each
+// AnswerRate of its bytes. A download has BodyTimeout for each write, and a minimum rate over all
+// of them. Streams and sockets have StreamWriteTimeout for each write. A connection whose deadline
+// passes is closed, and its buffers are freed.
 
 const (
 	defaultAnswerTime = 10 * time.Second
 	defaultAnswerRate = 64 << 10
-	// downloadRate is the minimum rate of a download in bytes a second, after its first BodyTimeout.
+	// downloadRate is the minimum rate of a download in bytes a second, after its first
+	// BodyTimeout.
 	downloadRate = 16 << 10
 )
 
-// setWriteDeadline sets the write deadline of an answer with so many bytes. A call in process has none.
+// setWriteDeadline sets the write deadline of an answer with so many bytes. A call in process has
+// none.
 func (s *Server) setWriteDeadline(w http.ResponseWriter, size int) {
 	d := s.opt.AnswerTime + time.Duration(size)*time.Second/time.Duration(s.opt.AnswerRate)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(d))
 }
 
-// A deadlineWriter sets a write deadline before each write, for handlers that write in several steps.
+// A deadlineWriter sets a write deadline before each write, for handlers that write in several
+// steps.
 type deadlineWriter struct {
 	http.ResponseWriter
 	s *Server

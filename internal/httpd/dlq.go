@@ -26,8 +26,8 @@ func (c *call) letterFilter(def int64) (f engine.LetterFilter, err error) {
 	return f, checkLetters(f.Cause, f.Kind, f.Queue)
 }
 
-// checkLetters checks the texts that select dead letters. Workers choose the causes, so a cause is any
-// text.
+// checkLetters checks the texts that select dead letters. Workers choose the causes, so a cause is
+// any text.
 func checkLetters(cause, kind, queue string) error {
 	for _, x := range [][2]string{{"kind", kind}, {"queue", queue}} {
 		if x[1] != "" {
@@ -144,8 +144,8 @@ func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, err
 	})
 }
 
-// pickLetters selects the dead letters of a call: by ids, or by cause, kind or queue. A call that selects
-// by nothing is refused, because it would mean all of them.
+// pickLetters selects the dead letters of a call: by ids, or by cause, kind or queue. A call that
+// selects by nothing is refused, because it would mean all of them.
 func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open bool) (*engine.PickLetters, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
@@ -189,8 +189,8 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	return op, c.s.engine.Do(c.Context(), op)
 }
 
-// eachLetter runs an operation for each letter, in batches that leave room for other operations. judge
-// sets the result of an operation, and returns the error that the caller sees.
+// eachLetter runs an operation for each letter, in batches that leave room for other operations.
+// judge sets the result of an operation, and returns the error that the caller sees.
 func (c *call) eachLetter(ids []perdure.RunID, ops []engine.Op,
 	judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
 	out := &api.LettersDone{Results: make([]api.LetterDone, len(ids))}

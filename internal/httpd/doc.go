@@ -3,10 +3,10 @@
 // # How a call goes through it
 //
 //  1. The listener limits connections (package connlimit), before this package sees a request.
-//  2. [Server.Handler] sets the headers of every answer. It checks the host, the origin and the path,
-//     and removes secrets from the request (redact.go).
-//  3. The route's guard authenticates the key and checks its scope (auth.go). The tenant always comes
-//     from the key.
+//  2. [Server.Handler] sets the headers of every answer. It checks the host, the origin and the
+//     path, and removes secrets from the request (redact.go).
+//  3. The route's guard authenticates the key and checks its scope (auth.go). The tenant always
+//     comes from the key.
 //  4. The query and the path are checked: unknown parameters and impossible ids are refused.
 //  5. The call takes its tenant's share of the calls under way, and of the memory for bodies and
 //     answers (shares.go). A tenant that has used its share gets 429, and nothing has changed.
@@ -16,21 +16,22 @@
 //     deadline.go).
 //
 // A call that blocks (a poll, a wait, a stream, a socket) gives its shares back and is counted by a
-// limiter instead (blocking.go). It ends when its key is revoked (keywatcher.go) and when the server
-// shuts down.
+// limiter instead (blocking.go). It ends when its key is revoked (keywatcher.go) and when the
+// server shuts down.
 //
 // # What it is not
 //
-// It decides nothing about runs: each handler reads a request, calls the engine and shows the result.
-// It never uses the store directly. It has no listener: package embedded and the command bring one.
+// It decides nothing about runs: each handler reads a request, calls the engine and shows the
+// result. It never uses the store directly. It has no listener: package embedded and the command
+// bring one.
 //
 // # Where to start reading
 //
-// routes.go is the table of all routes. route.go makes a handler of a row, and serve.go runs it. Each
-// noun of the API then has a file: runs.go, threads.go, groups.go, dlq.go, webhooks.go, keys.go.
-// Workers have poll.go, leases.go and commit.go. wait.go has the calls that wait for a run, waiters.go
-// their record in the store, stream.go and ws.go the streams. openapi.go and bounds.go make the OpenAPI
-// document from the table.
+// routes.go is the table of all routes. route.go makes a handler of a row, and serve.go runs it.
+// Each noun of the API then has a file: runs.go, threads.go, groups.go, dlq.go, webhooks.go,
+// keys.go. Workers have poll.go, leases.go and commit.go. wait.go has the calls that wait for a
+// run, waiters.go their record in the store, stream.go and ws.go the streams. openapi.go and
+// bounds.go make the OpenAPI document from the table.
 //
 // # Invariants
 //

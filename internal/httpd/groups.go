@@ -44,7 +44,8 @@ func getGroup(c *call, _ *none) (int, *api.Group, error) {
 	return 0, showGroup(&g, ends), err
 }
 
-// joinGroup waits for the end of a group. A group that is still open after the timeout is answered 202.
+// joinGroup waits for the end of a group. A group that is still open after the timeout is answered
+// 202.
 func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	limit, err := c.durationParam("timeout", 10*time.Minute, maxWait)
 	if err != nil {

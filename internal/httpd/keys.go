@@ -24,8 +24,8 @@ func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, 
 	return c.makeKey(&engine.CreateKey{Tenant: t}, in)
 }
 
-// makeKey makes a key with no more scopes than the key of the call. Only the first answer has the secret:
-// a repeated call with the same Idempotency-Key gets the key without it.
+// makeKey makes a key with no more scopes than the key of the call. Only the first answer has the
+// secret: a repeated call with the same Idempotency-Key gets the key without it.
 func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out *api.NewKey, err error) {
 	if op.Once, err = c.idempotencyKey(); err != nil {
 		return 0, nil, err
@@ -49,8 +49,8 @@ func listKeys(c *call, _ *none) (int, *api.Keys, error) {
 	return 0, &api.Keys{Keys: append([]perdure.Key{}, list...), NextCursor: next}, err
 }
 
-// revokeKey revokes a key of the tenant. A key of the platform may belong to the same tenant, and only
-// another platform key may revoke it.
+// revokeKey revokes a key of the tenant. A key of the platform may belong to the same tenant, and
+// only another platform key may revoke it.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), NotPlatform: !c.key.Platform})
 }
@@ -59,7 +59,8 @@ func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: perdure.TenantID(c.PathValue("tenant"))})
 }
 
-// revokePlatformKey revokes a platform key. Such a key belongs to the tenant of the key that made it.
+// revokePlatformKey revokes a platform key. Such a key belongs to the tenant of the key that made
+// it.
 func revokePlatformKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), Platform: true})
 }

@@ -10,9 +10,9 @@ import (
 
 // A keyWatcher ends the streams and the blocked calls of a key when the key is revoked or expires.
 //
-// Each call registers its key and gets a context. The watcher reads all registered keys in one query:
-// when the doorbell rings for a revoked key, and at an interval, which finds keys that have expired or
-// whose ring was lost. It cancels the contexts of those that are invalid.
+// Each call registers its key and gets a context. The watcher reads all registered keys in one
+// query: when the doorbell rings for a revoked key, and at an interval, which finds keys that have
+// expired or whose ring was lost. It cancels the contexts of those that are invalid.
 type keyWatcher struct {
 	engine *engine.Engine
 	// every is the interval at which the keys are read while any is registered.
@@ -31,8 +31,8 @@ type watchedKey struct {
 	end   context.CancelFunc
 }
 
-// keyCheckEvery is the interval on a store that nodes share, where a ring may be lost. On other stores
-// a ring tells of every revocation, and Options.Poll is enough to find keys that expire.
+// keyCheckEvery is the interval on a store that nodes share, where a ring may be lost. On other
+// stores a ring tells of every revocation, and Options.Poll is enough to find keys that expire.
 const keyCheckEvery = 500 * time.Millisecond
 
 // watch registers a call of a key. The context ends when the key is no longer valid.
@@ -59,8 +59,8 @@ func (k *keyWatcher) watch(id string) (valid context.Context, forget func()) {
 	}
 }
 
-// run checks the keys until the context ends. If the store can't be read, the keys stay valid until the
-// next check.
+// run checks the keys until the context ends. If the store can't be read, the keys stay valid until
+// the next check.
 func (k *keyWatcher) run(ctx context.Context, rung <-chan struct{}) {
 	var next <-chan time.Time // nil while no key is registered
 	for {

@@ -23,7 +23,8 @@ func (c *call) decideLate(discard bool) (int, *api.Run, error) {
 	return getRun(c, nil)
 }
 
-// runLateResults lists the late results of a run with their content, as many as a page has room for.
+// runLateResults lists the late results of a run with their content, as many as a page has room
+// for.
 func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
 	limit, err := c.intParam("limit", perdure.MaxLate, 1, maxPage)
 	if err != nil {

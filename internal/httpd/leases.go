@@ -13,8 +13,8 @@ import (
 // A leaseOp runs an operation on leases of one tenant, and returns a result for each.
 type leaseOp func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error)
 
-// leases runs an operation on a worker's leases, tenant by tenant. The results have the order of the
-// request. If the request has a single lease, its refusal is the error of the call.
+// leases runs an operation on a worker's leases, tenant by tenant. The results have the order of
+// the request. If the request has a single lease, its refusal is the error of the call.
 func (c *call) leases(in []api.Lease, do leaseOp) (int, *api.LeaseResults, error) {
 	if len(in) == 0 || len(in) > perdure.MaxBatch {
 		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxBatch)
@@ -89,7 +89,8 @@ func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
 func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 	ids := make([]perdure.RunID, len(in.Runs))
 	for i, b := range in.Runs {
-		// A malformed beat is an error of the call. As a lost lease it would make the worker stop its work.
+		// A malformed beat is an error of the call. As a lost lease it would make the worker stop
+		// its work.
 		if err := checkBeat(fmt.Sprintf("runs[%d]", i), &b); err != nil {
 			return 0, nil, err
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// listPage reads the limit and the cursor of a list whose cursor is the id or name of its last entry. The
-// default limit is that of a page.
+// listPage reads the limit and the cursor of a list whose cursor is the id or name of its last
+// entry. The default limit is that of a page.
 func (c *call) listPage() (engine.Page, error) {
 	limit, err := c.intParam("limit", 1000, 1, maxPage)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// pollNews waits until a run that the worker holds is asked to stop. It listens to the doorbell first and
-// then reads the runs that the call names, so that no cancel request is missed. If a ring is lost, the
-// worker learns of the request from its next heartbeat.
+// pollNews waits until a run that the worker holds is asked to stop. It listens to the doorbell
+// first and then reads the runs that the call names, so that no cancel request is missed. If a ring
+// is lost, the worker learns of the request from its next heartbeat.
 func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, error) {
 	if in.Slots != 0 {
 		return 0, nil, perdure.Invalid("slots", "a poll for news leases nothing")
@@ -56,8 +56,8 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	return 0, out, nil
 }
 
-// anyToStop tells whether the run of a valid lease was asked to stop and its worker has not acknowledged
-// that yet.
+// anyToStop tells whether the run of a valid lease was asked to stop and its worker has not
+// acknowledged that yet.
 func (c *call) anyToStop(held []api.Lease) (bool, error) {
 	if len(held) == 0 {
 		return false, nil

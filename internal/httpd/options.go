@@ -19,11 +19,11 @@ type Options struct {
 	Hosts []string
 	// Origins are origins of pages that may call the API, such as https://app.example.com.
 	Origins []string
-	// Streams is the limit of open streams. The default, and the maximum, is three quarters of the file
-	// descriptors.
+	// Streams is the limit of open streams. The default, and the maximum, is three quarters of the
+	// file descriptors.
 	Streams int
-	// StreamsPerTenant is the limit of one tenant's streams. The default is three quarters of Streams
-	// while several tenants call.
+	// StreamsPerTenant is the limit of one tenant's streams. The default is three quarters of
+	// Streams while several tenants call.
 	StreamsPerTenant int
 	// Ready tells whether the node should get traffic. Nil means that it always should.
 	Ready func() error
@@ -32,7 +32,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Secrets are removed from everything that a request brings.
 	Secrets *redact.Set
-	// Scratch is the folder in which backups are assembled. The default is the system's temporary folder.
+	// Scratch is the folder in which backups are assembled. The default is the system's temporary
+	// folder.
 	Scratch string
 	// Metrics serves the metrics. Nil means that there are none.
 	Metrics http.Handler
@@ -53,20 +54,21 @@ type Options struct {
 	// Descriptors is the number of files and sockets that the process may open. The default is the
 	// limit of the operating system.
 	Descriptors int64
-	// ShareWait is how long a call waits for its tenant's share before it is refused. The default is 1 s.
+	// ShareWait is how long a call waits for its tenant's share before it is refused. The default
+	// is 1 s.
 	ShareWait time.Duration
 
 	// BodyTimeout bounds the time in which a request's body has to arrive. The default is 30 s.
 	BodyTimeout time.Duration
-	// AnswerTime and AnswerRate bound the time in which the client has to read an answer: AnswerTime
-	// plus one second for each AnswerRate bytes. The defaults are 10 s and 64 KiB.
+	// AnswerTime and AnswerRate bound the time in which the client has to read an answer:
+	// AnswerTime plus one second for each AnswerRate bytes. The defaults are 10 s and 64 KiB.
 	AnswerTime time.Duration
 	AnswerRate int64
 	// Heartbeat is the interval between heartbeats of a stream, by which clients notice a dead
 	// connection. The default is 5 s.
 	Heartbeat time.Duration
-	// StreamWriteTimeout bounds a write to a stream or a socket. A slower client is disconnected, and
-	// can reconnect with its cursor. The default is 10 s.
+	// StreamWriteTimeout bounds a write to a stream or a socket. A slower client is disconnected,
+	// and can reconnect with its cursor. The default is 10 s.
 	StreamWriteTimeout time.Duration
 }
 

@@ -17,12 +17,13 @@ import (
 const (
 	// maxPollWait bounds a long poll.
 	maxPollWait = time.Minute
-	// maxPairs bounds the pairs of a queue and a kind that a poll reads. A claim is one operation of the
-	// store's only writer.
+	// maxPairs bounds the pairs of a queue and a kind that a poll reads. A claim is one operation
+	// of the store's only writer.
 	maxPairs = 1000
 )
 
-// pollBody is api.Poll as it is received. The pointer tells a wait of 0s from one that is not given.
+// pollBody is api.Poll as it is received. The pointer tells a wait of 0s from one that is not
+// given.
 type pollBody struct {
 	api.Poll
 	Wait *perdure.Duration `json:"wait,omitempty"`
@@ -79,8 +80,9 @@ func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	return op, nil
 }
 
-// poll claims runs until it gets some or the time has passed. Before it blocks for the first time it
-// asks the limiter. A poll that may not block has claimed once, and is refused if it got nothing.
+// poll claims runs until it gets some or the time has passed. Before it blocks for the first time
+// it asks the limiter. A poll that may not block has claimed once, and is refused if it got
+// nothing.
 func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
 	topics := pollTopics(op)
 	deadline := time.NewTimer(wait)
@@ -110,7 +112,8 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 			stop()
 			return 0, nil, err
 		}
-		// The server rings for all claimable runs every Poll. This timer is for a ring that gets lost.
+		// The server rings for all claimable runs every Poll. This timer is for a ring that gets
+		// lost.
 		fallback := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
 		more := false
 		select {
@@ -130,8 +133,8 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 	}
 }
 
-// lease claims once and adds the grants to the answer. It reserves memory for them first, and limits the
-// claim to that.
+// lease claims once and adds the grants to the answer. It reserves memory for them first, and
+// limits the claim to that.
 func (c *call) lease(op *engine.Claim, out *api.Polled) error {
 	if err := c.checkKey(); err != nil { // the key may have been revoked while the poll waited
 		return err
@@ -178,8 +181,8 @@ func pollTopics(op *engine.Claim) (out []doorbell.Topic) {
 	return out
 }
 
-// grant shows a grant to its worker. named adds the tenant, which a worker for all tenants needs. The
-// signature covers the tenant, so a signed run always has it.
+// grant shows a grant to its worker. named adds the tenant, which a worker for all tenants needs.
+// The signature covers the tenant, so a signed run always has it.
 func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 	r := &g.Run
 	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, Kind: r.Kind, Class: r.Class, Queue: r.Queue,

@@ -104,7 +104,7 @@ func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
 		ask := func(want error, within time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if err := p.look(); err != want || time.Since(began) > within {
+			if err := p.check(); err != want || time.Since(began) > within {
 				t.Errorf("%v after %s", err, time.Since(began))
 			}
 		}

@@ -82,8 +82,8 @@ var public = guard{open: true}
 // none is the type of a body or an answer that has no fields.
 type none struct{}
 
-// A handler answers calls with a body of type In and an answer of type Out. Status 0 means the usual
-// status of the route.
+// A handler answers calls with a body of type In and an answer of type Out. Status 0 means the
+// usual status of the route.
 type handler[In, Out any] = func(c *call, in *In) (status int, out *Out, err error)
 
 // on makes a route of a typed handler.
@@ -106,8 +106,8 @@ func on[In, Out any](method, pattern string, g guard, summary string, f handler[
 		}}
 }
 
-// live makes a route of a handler that keeps its answer open: a stream or a socket. Browsers can't send
-// headers with these, so the key may be a query parameter.
+// live makes a route of a handler that keeps its answer open: a stream or a socket. Browsers can't
+// send headers with these, so the key may be a query parameter.
 func live(pattern string, g guard, summary, media string, f func(*call) error) route {
 	g.inQuery = true
 	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: media, raw: f,
@@ -132,8 +132,8 @@ func (r route) creates() route {
 	return r
 }
 
-// once makes a route take an Idempotency-Key. A route that creates something then answers a repeated
-// call with 200.
+// once makes a route take an Idempotency-Key. A route that creates something then answers a
+// repeated call with 200.
 func (r route) once() route {
 	r.keyed = true
 	if r.created && !slices.Contains(r.more, http.StatusOK) {
@@ -178,11 +178,13 @@ type call struct {
 	w   http.ResponseWriter
 	key perdure.Key
 
-	// releaseKey ends the watching of the call's key. It is nil if the key is not watched; see watchKey.
+	// releaseKey ends the watching of the call's key. It is nil if the key is not watched; see
+	// watchKey.
 	releaseKey func()
 
-	// leaveCall, leaveBody and leaveAnswer give back the shares of calls, bodies and answers that the
-	// call holds, and endTurn ends its turn. Each is nil if the call holds nothing; see shares.go.
+	// leaveCall, leaveBody and leaveAnswer give back the shares of calls, bodies and answers that
+	// the call holds, and endTurn ends its turn. Each is nil if the call holds nothing; see
+	// shares.go.
 	leaveCall, leaveBody, leaveAnswer func()
 	endTurn                           func()
 	// found is the number of bytes that were read for the answer, where the handler sets it.
@@ -268,11 +270,12 @@ func (c *call) body() ([]byte, error) {
 	return c.s.opt.Secrets.JSON(b), nil
 }
 
-// readBody reads a body of at most so many bytes. A body of unknown length that is not small reserves
-// memory for the largest one.
+// readBody reads a body of at most so many bytes. A body of unknown length that is not small
+// reserves memory for the largest one.
 func (c *call) readBody(limit int64) ([]byte, error) {
-	// The deadline ends a body that arrives too slowly. It is cleared afterwards, because net/http reads
-	// on while the call blocks, to notice that the client has gone. A call in process has no deadline.
+	// The deadline ends a body that arrives too slowly. It is cleared afterwards, because net/http
+	// reads on while the call blocks, to notice that the client has gone. A call in process has no
+	// deadline.
 	rc := http.NewResponseController(c.w)
 	_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout))
 	from := io.Reader(http.MaxBytesReader(c.w, c.Body, limit))
@@ -293,15 +296,16 @@ func (c *call) readBody(limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// drainBytes and drainTime bound what is read and discarded of a body that was refused for its size.
+// drainBytes and drainTime bound what is read and discarded of a body that was refused for its
+// size.
 const (
 	drainBytes = 4 * maxBody
 	drainTime  = 5 * time.Second
 )
 
-// drain flushes the answer and discards the rest of the body. A client that writes its whole body before
-// it reads would otherwise find the connection reset, and never see the answer. A client that waits for
-// 100 Continue sends no body, and is not drained.
+// drain flushes the answer and discards the rest of the body. A client that writes its whole body
+// before it reads would otherwise find the connection reset, and never see the answer. A client
+// that waits for 100 Continue sends no body, and is not drained.
 func (c *call) drain() {
 	rc := http.NewResponseController(c.w)
 	if c.Header.Get("Expect") != "" || rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
@@ -310,8 +314,8 @@ func (c *call) drain() {
 	_, _ = io.CopyN(io.Discard, c.Body, drainBytes) // an error means that the client is gone
 }
 
-// bodyError returns the error of a body that could not be read. The original error is not shown: it may
-// have the addresses of the connection.
+// bodyError returns the error of a body that could not be read. The original error is not shown: it
+// may have the addresses of the connection.
 func (c *call) bodyError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body did not arrive within %s", c.s.opt.BodyTimeout)

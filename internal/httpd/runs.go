@@ -117,7 +117,8 @@ func joinRun(c *call, _ *none) (int, *api.Run, error) {
 	return c.await(c.run(), d, false, nil)
 }
 
-// runDeliverable shows the result of an ended run, or its fallback if it has none, and its artifacts.
+// runDeliverable shows the result of an ended run, or its fallback if it has none, and its
+// artifacts.
 func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {

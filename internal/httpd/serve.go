@@ -80,8 +80,8 @@ func (s *Server) serve(r route) http.HandlerFunc {
 	}
 }
 
-// recoverPanic logs a panic of a handler and answers 500. The panic that aborts an answer on purpose
-// goes on to net/http.
+// recoverPanic logs a panic of a handler and answers 500. The panic that aborts an answer on
+// purpose goes on to net/http.
 func (s *Server) recoverPanic(w http.ResponseWriter, r route) {
 	p := recover()
 	if p == nil {
@@ -198,8 +198,8 @@ func (s *Server) problem(w http.ResponseWriter, err error) {
 	w.Write(append(b, '\n'))
 }
 
-// refused returns the error that a caller sees. An error without a code is logged, and the caller sees
-// "unavailable" without detail. Texts are cut, because they may repeat a part of the request.
+// refused returns the error that a caller sees. An error without a code is logged, and the caller
+// sees "unavailable" without detail. Texts are cut, because they may repeat a part of the request.
 func (s *Server) refused(err error) *perdure.Error {
 	var e *perdure.Error
 	switch {

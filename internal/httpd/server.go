@@ -80,7 +80,8 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s.chunkGate = fair.NewGate(fair.Limits{Size: maxChunkWrites, Share: maxChunkWrites / 2, Strict: true})
 	opt.setDefaults()
 	s.opt, s.log = opt, opt.Logger
-	s.keyWatcher = keyWatcher{engine: e, every: keyCheckEvery, keys: make(map[string]*watchedKey), added: make(chan struct{}, 1)}
+	s.keyWatcher = keyWatcher{engine: e, every: keyCheckEvery,
+		keys: make(map[string]*watchedKey), added: make(chan struct{}, 1)}
 	if !e.Shared() {
 		s.keyWatcher.every = s.opt.Poll
 	}
@@ -99,8 +100,8 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	return s, nil
 }
 
-// register adds the routes to the mux, and handlers that refuse everything else: 405 for a path with
-// another method, 404 for other paths.
+// register adds the routes to the mux, and handlers that refuse everything else: 405 for a path
+// with another method, 404 for other paths.
 func (s *Server) register() {
 	methods := make(map[string][]string) // by pattern
 	for _, r := range s.routes {
@@ -140,7 +141,8 @@ func (s *Server) refuseMethod(w http.ResponseWriter, allowed []string) {
 // Handler returns the API as a handler. It makes the checks that do not depend on the route.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Clear the deadline of the previous answer on the same connection. A call in process has none.
+		// Clear the deadline of the previous answer on the same connection. A call in process has
+		// none.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		h := w.Header()
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -189,8 +191,9 @@ func namesArtifact(escaped string) bool {
 		cleanPath("/"+parts[2]) != "" && parts[2] != ""
 }
 
-// allowedHost tells whether a request is addressed to an IP address, to localhost or to a configured
-// name. It stops DNS rebinding: a page whose own name resolves to this machine is refused.
+// allowedHost tells whether a request is addressed to an IP address, to localhost or to a
+// configured name. It stops DNS rebinding: a page whose own name resolves to this machine is
+// refused.
 func (s *Server) allowedHost(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -15,35 +15,35 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// Shares limit what one tenant takes of this node. Four resources are divided by gates (package fair),
-// which serve the tenants in rounds:
+// Shares limit what one tenant takes of this node. Four resources are divided by gates (package
+// fair), which serve the tenants in rounds:
 //
 //   - calls under way;
 //   - bytes of request bodies in memory;
 //   - bytes of answers in memory;
-//   - turns, for work that keeps a processor busy: decoding a large body, and reading and encoding a
-//     large answer.
+//   - turns, for work that keeps a processor busy: decoding a large body, and reading and encoding
+//     a large answer.
 //
-// Turns keep processors free for the short calls of other tenants. A tenant has turns for half of the
-// processors. A turn is held for longer than its work: for a rest of turnRest times the work, at most
-// maxTurnRest. Large calls of one tenant thus use a part of those processors only. A tenant that
-// calls alone needs no turns.
+// Turns keep processors free for the short calls of other tenants. A tenant has turns for half of
+// the processors. A turn is held for longer than its work: for a rest of turnRest times the work,
+// at most maxTurnRest. Large calls of one tenant thus use a part of those processors only. A tenant
+// that calls alone needs no turns.
 //
 // A call that gets no unit of a gate waits for ShareWait (for memory of an answer and for a turn:
 // AnswerTime). It is then refused with 429, before it has changed anything. A call that has changed
-// something is answered even without its units. A call that blocks gives its units back, and is counted
-// by the limiter instead (blocking.go).
+// something is answered even without its units. A call that blocks gives its units back, and is
+// counted by the limiter instead (blocking.go).
 //
 // Bytes of bodies per hour are limited by a token bucket for each tenant.
 //
-// The limits that operators set for tenants are cached here. On a store that nodes share they are read
-// again every Poll. On other stores they change only through this server.
+// The limits that operators set for tenants are cached here. On a store that nodes share they are
+// read again every Poll. On other stores they change only through this server.
 
 const (
 	// maxCalls bounds the calls under way. A tenant has three quarters of them.
 	maxCalls = 2048
-	// maxBodies and maxAnswers bound the bytes of bodies and of answers in memory. A tenant has half of
-	// them.
+	// maxBodies and maxAnswers bound the bytes of bodies and of answers in memory. A tenant has
+	// half of them.
 	maxBodies  = 64 << 20
 	maxAnswers = 64 << 20
 	// smallBody and smallAnswer are sizes up to which no memory is reserved: maxCalls bounds those.
@@ -53,24 +53,25 @@ const (
 	// largePage and largeRun are reserved for an answer with a page or a run, before it is read.
 	largePage = 8 << 20
 	largeRun  = 2 << 20
-	// A poll reserves one part in pollAnswerPart of the free memory, and at least minPollAnswer. Many
-	// polls at once thus get less each.
+	// A poll reserves one part in pollAnswerPart of the free memory, and at least minPollAnswer.
+	// Many polls at once thus get less each.
 	minPollAnswer  = 256 << 10
 	pollAnswerPart = 16
 
 	defaultShareWait = time.Second
-	// otherCallers is how long a tenant counts as a caller after its last call, for the bytes per hour.
+	// otherCallers is how long a tenant counts as a caller after its last call, for the bytes per
+	// hour.
 	otherCallers = time.Minute
 
-	// turnRest and maxTurnRest bound the rest after a turn. A tenant needs turns while another one has
-	// called within turnCallers.
+	// turnRest and maxTurnRest bound the rest after a turn. A tenant needs turns while another one
+	// has called within turnCallers.
 	turnRest    = 2
 	maxTurnRest = 300 * time.Millisecond
 	turnCallers = time.Second
 )
 
-// DefaultBytesPerHour is the number of bytes of bodies that a node accepts from one tenant while others
-// call.
+// DefaultBytesPerHour is the number of bytes of bodies that a node accepts from one tenant while
+// others call.
 const DefaultBytesPerHour = 64 << 30
 
 type shares struct {
@@ -83,12 +84,13 @@ type shares struct {
 	mu      sync.Mutex
 	limited map[perdure.TenantID]*limited
 	buckets map[perdure.TenantID]*bucket
-	// recent has the two tenants that called last. Two are enough to tell whether another one calls.
+	// recent has the two tenants that called last. Two are enough to tell whether another one
+	// calls.
 	recent [2]caller
 }
 
-// limited has the limits that are set for a tenant, and their gates. A gate is nil where no limit is
-// set.
+// limited has the limits that are set for a tenant, and their gates. A gate is nil where no limit
+// is set.
 type limited struct {
 	perdure.TenantLimits
 	calls, streams, polls *fair.Gate
@@ -106,8 +108,8 @@ func newShares(opt *Options) *shares {
 	}
 	s := &shares{wait: opt.ShareWait, bytesPerHour: opt.Tenant.MaxBytesPerHour,
 		buckets: make(map[perdure.TenantID]*bucket)}
-	// The gates are strict: they keep a tenant to its share even while nobody else asks. A client that
-	// sends or reads slowly holds its units for long, so they could not be taken back in time.
+	// The gates are strict: they keep a tenant to its share even while nobody else asks. A client
+	// that sends or reads slowly holds its units for long, so they could not be taken back in time.
 	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true})
 	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
@@ -182,8 +184,8 @@ func (s *shares) set(t perdure.TenantID, l perdure.TenantLimits) {
 	s.limited[t] = s.entry(t, l)
 }
 
-// entry returns the entry of a tenant with these limits. If the limits are unchanged it is the old one,
-// whose gates have counted the calls under way. The caller holds s.mu.
+// entry returns the entry of a tenant with these limits. If the limits are unchanged it is the old
+// one, whose gates have counted the calls under way. The caller holds s.mu.
 func (s *shares) entry(t perdure.TenantID, l perdure.TenantLimits) *limited {
 	if x := s.limited[t]; x != nil && x.TenantLimits == l {
 		return x
@@ -265,8 +267,8 @@ func (b *bucket) refill(limit int64, now time.Time) {
 // maxBuckets is the number of buckets from which full ones are dropped.
 const maxBuckets = 4096
 
-// byteWait returns how long a tenant has to wait before it may send bytes. Zero means that it may send
-// now.
+// byteWait returns how long a tenant has to wait before it may send bytes. Zero means that it may
+// send now.
 func (s *shares) byteWait(t perdure.TenantID, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +283,8 @@ func (s *shares) byteWait(t perdure.TenantID, now time.Time) time.Duration {
 	return time.Duration((1 - b.left) / float64(limit) * float64(time.Hour))
 }
 
-// spendBytes takes bytes out of a tenant's bucket. A body is accepted while the bucket is not empty,
-// so the balance may become negative.
+// spendBytes takes bytes out of a tenant's bucket. A body is accepted while the bucket is not
+// empty, so the balance may become negative.
 func (s *shares) spendBytes(t perdure.TenantID, n int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,8 +301,8 @@ func (s *shares) spendBytes(t perdure.TenantID, n int64, now time.Time) {
 	b.left -= float64(n)
 }
 
-// byteLimit returns a tenant's bytes per hour, and whether the limit is set for it. The caller holds
-// s.mu.
+// byteLimit returns a tenant's bytes per hour, and whether the limit is set for it. The caller
+// holds s.mu.
 func (s *shares) byteLimit(t perdure.TenantID) (limit int64, set bool) {
 	if l := s.limited[t]; l != nil && l.MaxBytesPerHour > 0 {
 		return l.MaxBytesPerHour, true
@@ -356,8 +358,8 @@ func (c *call) reserveBody(n int64) error {
 	return nil
 }
 
-// reserveAnswer reserves memory for the answer, before anything is read for it. It does nothing if the
-// call has a reservation. A call that may have changed something goes on without one.
+// reserveAnswer reserves memory for the answer, before anything is read for it. It does nothing if
+// the call has a reservation. A call that may have changed something goes on without one.
 func (c *call) reserveAnswer(size int64) error {
 	if c.leaveAnswer != nil || size <= smallAnswer {
 		return nil
@@ -373,8 +375,8 @@ func (c *call) reserveAnswer(size int64) error {
 	return err
 }
 
-// turn waits for the tenant's turn to work on so many bytes. The returned function is never nil. It has
-// to be called when the work is done; the turn itself ends after the rest.
+// turn waits for the tenant's turn to work on so many bytes. The returned function is never nil. It
+// has to be called when the work is done; the turn itself ends after the rest.
 func (c *call) turn(size int64) (end func(), err error) {
 	if size <= smallBody || c.s.shares.alone(c.tenant(), time.Now()) {
 		return func() {}, nil

@@ -29,8 +29,8 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status(), ApprovalID: op.Approval}, nil
 }
 
-// callbackToken refuses a token that this store has not signed. Anybody can send tokens, so the check
-// costs no read of the store.
+// callbackToken refuses a token that this store has not signed. Anybody can send tokens, so the
+// check costs no read of the store.
 func callbackToken(s *Server, token string) error {
 	if !s.engine.ValidToken(token) {
 		return perdure.Errorf(perdure.CodeNotFound, "no such callback")

@@ -38,8 +38,8 @@ type socket struct {
 	stale bool
 }
 
-// A watched is what the client of a socket knows of a run. A socket has up to maxWatched of these, so
-// they are small and hold nothing of the row.
+// A watched is what the client of a socket knows of a run. A socket has up to maxWatched of these,
+// so they are small and hold nothing of the row.
 type watched struct {
 	// seq is the last line that was sent.
 	seq int64
@@ -97,7 +97,8 @@ func (w *socket) matches(r *perdure.Run) bool {
 	return (w.filter.Status == "" || w.filter.Status == r.Status()) && (w.filter.State == "" || w.filter.State == r.State)
 }
 
-// snapshot reads the runs that match and begins to watch them, and live ones that may come to match.
+// snapshot reads the runs that match and begins to watch them, and live ones that may come to
+// match.
 func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
 	out := &api.Snapshot{Type: api.SocketSnapshot, Runs: []api.Run{}}
 	w.surveyed = w.s.engine.Now()
@@ -182,8 +183,8 @@ func (w *socket) ids() []perdure.RunID {
 	return ids
 }
 
-// serve sends the snapshot and then changes. It ends when the client is gone, the key is revoked or the
-// server shuts down.
+// serve sends the snapshot and then changes. It ends when the client is gone, the key is revoked or
+// the server shuts down.
 func (w *socket) serve(first *api.Snapshot) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -210,8 +211,8 @@ func (w *socket) serve(first *api.Snapshot) {
 	always := make(chan struct{})
 	close(always)
 	for {
-		// After the topics have changed the socket surveys at once, because rings for the new runs may have
-		// been missed.
+		// After the topics have changed the socket surveys at once, because rings for the new runs
+		// may have been missed.
 		var now <-chan struct{}
 		if w.stale {
 			w.listen()
@@ -244,8 +245,8 @@ func (w *socket) serve(first *api.Snapshot) {
 	}
 }
 
-// cutBlockedWrite waits until the socket has to end, and cuts it if it has not ended shortly after: it
-// is then blocked in a write.
+// cutBlockedWrite waits until the socket has to end, and cuts it if it has not ended shortly after:
+// it is then blocked in a write.
 func (w *socket) cutBlockedWrite(ctx context.Context, cut func()) {
 	select {
 	case <-w.revoked:
@@ -294,8 +295,8 @@ func (w *socket) write(ctx context.Context, v any) bool {
 	return w.conn.Write(ctx, websocket.MessageText, b) == nil
 }
 
-// sendChanges surveys the store and sends the differences. It returns false if the socket has ended. If
-// the store can't be read, the next survey finds the changes.
+// sendChanges surveys the store and sends the differences. It returns false if the socket has
+// ended. If the store can't be read, the next survey finds the changes.
 func (w *socket) sendChanges(ctx context.Context) bool {
 	select {
 	case w.s.socketReads <- struct{}{}:

@@ -12,12 +12,12 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// streamRun follows a run's log as server-sent events: the lines after the cursor, then new ones, and an
-// end frame after the run's end. The cursor is its only state, so a client can go on after a restart
-// and on any node. Package stream has the loop.
+// streamRun follows a run's log as server-sent events: the lines after the cursor, then new ones,
+// and an end frame after the run's end. The cursor is its only state, so a client can go on after a
+// restart and on any node. Package stream has the loop.
 //
-// A complete stream ends cleanly. One that the server has to end is aborted, so that no client takes it
-// for the end of the run.
+// A complete stream ends cleanly. One that the server has to end is aborted, so that no client
+// takes it for the end of the run.
 func streamRun(c *call) error {
 	after, named, err := c.streamCursor()
 	if err != nil {
@@ -91,8 +91,8 @@ type follower struct {
 	// how is how the stream has ended.
 	how stream.Ending
 
-	// release, forget and stop give back the place in the limiter, the watched key and the doorbell's
-	// topic. They are nil until they are acquired.
+	// release, forget and stop give back the place in the limiter, the watched key and the
+	// doorbell's topic. They are nil until they are acquired.
 	release, forget, stop func()
 }
 
@@ -112,8 +112,8 @@ func (f *follower) close() {
 	}
 }
 
-// streamCursor reads the cursor of a stream and the name of the parameter that has it. The header comes
-// first: a browser that reconnects repeats its URL and adds the cursor as a header.
+// streamCursor reads the cursor of a stream and the name of the parameter that has it. The header
+// comes first: a browser that reconnects repeats its URL and adds the cursor as a header.
 func (c *call) streamCursor() (after int64, name string, err error) {
 	text := c.Header.Get("Last-Event-ID")
 	name = "Last-Event-ID"

@@ -24,7 +24,7 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 		return 0, nil, err
 	}
 	out := showThread(&op.Thread)
-	out.Metadata = in.Metadata // in full, however it is kept
+	out.Metadata = in.Metadata // the row may have a reference to large content
 	return createdStatus(op.Created), out, nil
 }
 
@@ -78,7 +78,7 @@ func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, err
 	return createdStatus(op.Created), &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
 }
 
-// maxThreads is how many threads a page has at most.
+// maxThreads bounds the threads of a page.
 const maxThreads = 200
 
 func listThreads(c *call, _ *none) (int, *api.Threads, error) {

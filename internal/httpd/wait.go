@@ -15,20 +15,21 @@ import (
 // Waiting for a run. A timeout stops waiting, not working: a caller whose time passes gets 202 with
 // status "deferred", and the run goes on.
 //
-// watch is the loop of all calls that wait: it listens to the doorbell, reads, and blocks until a ring.
-// It listens before it reads, so that no change falls between. await builds on it for runs:
+// watch is the loop of all calls that wait: it listens to the doorbell, reads, and blocks until a
+// ring. It listens before it reads, so that no change falls between. await builds on it for runs:
 //
-//  1. It asks the limiter for permission to block. A refused call does not wait, and is answered as if
-//     its time had passed.
+//  1. It asks the limiter for permission to block. A refused call does not wait, and is answered as
+//     if its time had passed.
 //  2. It reads the run. An ended run is answered at once.
 //  3. If the run is in the foreground, the call becomes one of its waiters (waiters.go).
-//  4. It watches until the run has ended, the time has passed, the caller is gone or the server shuts
-//     down. Most rings are answered from memory: the engine remembers live runs and recent ends.
+//  4. It watches until the run has ended, the time has passed, the caller is gone or the server
+//     shuts down. Most rings are answered from memory: the engine remembers live runs and recent
+//     ends.
 //  5. It stops being a waiter. The last waiter's leaving defers the run.
 
-// watch calls look until it is done, the time has passed, the caller is gone or the server shuts down.
-// After 2×Options.Poll without a ring it calls look with fresh set: then look has to read the store,
-// whatever memory says.
+// watch calls look until it is done, the time has passed, the caller is gone or the server shuts
+// down. After 2×Options.Poll without a ring it calls look with fresh set: then look has to read the
+// store, whatever memory says.
 func (c *call) watch(topic string, limit time.Duration, look func(fresh bool) (bool, error)) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
@@ -77,8 +78,9 @@ func (c *call) mayBlockFor(how stream.Transport, limit time.Duration) (time.Dura
 	return 0, func() {}
 }
 
-// await waits for the end of a run, at most for the limit. started is set if this call has started the
-// run. made has the row of a run that this call has created; its waiter is then recorded already.
+// await waits for the end of a run, at most for the limit. started is set if this call has started
+// the run. made has the row of a run that this call has created; its waiter is then recorded
+// already.
 func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (
 	int, *api.Run, error) {
 	wanted := limit
@@ -116,8 +118,8 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	} else if done, err := look(); err != nil || done {
 		return http.StatusOK, out, err
 	}
-	// A call that may not block is no waiter: joins that are refused again and again leave no trace. If
-	// it has started the run, the run is deferred, because nobody waits for it.
+	// A call that may not block is no waiter: joins that are refused again and again leave no
+	// trace. If it has started the run, the run is deferred, because nobody waits for it.
 	refused := limit == 0 && wanted > 0
 	waits := foreground && !refused
 	var err error

@@ -10,8 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A waiter is the store's record that a caller on a node waits for a run in the foreground. When the
-// last waiter of a run is gone, the run is deferred: it goes on, and nobody waits for its result.
+// A waiter is the store's record that a caller on a node waits for a run in the foreground. When
+// the last waiter of a run is gone, the run is deferred: it goes on, and nobody waits for its
+// result.
 //
 // The store has one record per run and node, however many callers wait there. This file counts the
 // callers of this node. The first one writes the record, the last one removes it with engine.Defer,
@@ -42,7 +43,8 @@ func (s *Server) addWaiter(ctx context.Context, ref engine.Ref, written bool) er
 	return err
 }
 
-// waiterLock returns the lock under which the waiters of a run change. Runs share the locks by hash.
+// waiterLock returns the lock under which the waiters of a run change. Runs share the locks by
+// hash.
 func (s *Server) waiterLock(ref engine.Ref) *sync.Mutex {
 	h := fnv.New32a()
 	h.Write([]byte(ref.Run))
@@ -66,7 +68,8 @@ func (s *Server) dropWaiter(ref engine.Ref) (last bool) {
 }
 
 // reasonClosed is the reason of a waiter that closed its connection. The store records it as a
-// disconnect. If it was the last waiter, it cancels a run that was started with on_disconnect=cancel.
+// disconnect. If it was the last waiter, it cancels a run that was started with
+// on_disconnect=cancel.
 const reasonClosed = "hung up"
 
 // removeWaiter counts one caller less. The last one defers the run, unless the run has ended.
@@ -119,8 +122,8 @@ func (s *Server) renewWaiters(ctx context.Context) {
 }
 
 // renew renews some records. It does not hold their locks, so it then compares each record with the
-// count: a lost record is written again if a caller still waits, and a renewed one is removed if none
-// does.
+// count: a lost record is written again if a caller still waits, and a renewed one is removed if
+// none does.
 func (s *Server) renew(ctx context.Context, t perdure.TenantID, ids []perdure.RunID) error {
 	op := &engine.Renew{Tenant: t, Node: s.opt.Node, RunIDs: ids}
 	if err := s.engine.Do(ctx, op); err != nil {

@@ -16,15 +16,15 @@ import (
 
 // A WebSocket shows many runs: a snapshot of the runs that match a filter, then their changes.
 //
-// The socket keeps an entry for each run that it watches: the last line that it has sent and the last
-// status. These are the runs that match, and live ones that may come to match. The doorbell tells that
-// something may have changed. The socket then surveys the store: it reads the heads of the runs that it
-// watches and of new runs, and then the rows and lines of those that differ from their entries. The
-// difference is sent.
+// The socket keeps an entry for each run that it watches: the last line that it has sent and the
+// last status. These are the runs that match, and live ones that may come to match. The doorbell
+// tells that something may have changed. The socket then surveys the store: it reads the heads of
+// the runs that it watches and of new runs, and then the rows and lines of those that differ from
+// their entries. The difference is sent.
 //
-// The store is the only source, and there is no cursor over all runs: a global sequence would miss rows
-// that commit late on PostgreSQL. While a client reads slowly, its socket reads nothing, and the next
-// survey finds the latest state. Changes in between are merged.
+// The store is the only source, and there is no cursor over all runs: a global sequence would miss
+// rows that commit late on PostgreSQL. While a client reads slowly, its socket reads nothing, and
+// the next survey finds the latest state. Changes in between are merged.
 //
 // ws.go opens a socket. socket.go has its entries, its loop and its surveys.
 
@@ -33,15 +33,15 @@ const (
 	maxWatched = 1000
 	// socketPause is the least time between two surveys of a socket.
 	socketPause = 100 * time.Millisecond
-	// lingering is how long a run is watched after its end, because lines may follow. A survey looks for
-	// new runs as far back, because a run may commit after a newer one.
+	// lingering is how long a run is watched after its end, because lines may follow. A survey
+	// looks for new runs as far back, because a run may commit after a newer one.
 	lingering = 10 * time.Second
 	// changeLines and changeBytes bound the lines of one change, and surveyBytes those of a survey.
 	changeLines = 100
 	changeBytes = 64 << 10
 	surveyBytes = 1 << 20
-	// maxSocketReads bounds the sockets that survey at the same time, so that readers of the store are
-	// left for other calls.
+	// maxSocketReads bounds the sockets that survey at the same time, so that readers of the store
+	// are left for other calls.
 	maxSocketReads = 2
 
 	// pingEvery is the interval between pings, and maxIncoming bounds a message of the client.

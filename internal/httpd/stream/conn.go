@@ -18,12 +18,13 @@ type Conn interface {
 	send(piece) bool
 	// gone is closed when the client has closed the connection.
 	gone() <-chan struct{}
-	// broken tells that a send failed because the connection is closed, and not because of its timeout.
+	// broken tells that a send failed because the connection is closed, and not because of its
+	// timeout.
 	broken() bool
 }
 
-// FromResponse returns a Conn that writes to the response of a request. The handler has to run as long
-// as the stream.
+// FromResponse returns a Conn that writes to the response of a request. The handler has to run as
+// long as the stream.
 func FromResponse(w http.ResponseWriter, r *http.Request, writeTimeout time.Duration) Conn {
 	return &response{w: w, rc: http.NewResponseController(w), done: r.Context().Done(), writeTimeout: writeTimeout}
 }
@@ -55,7 +56,8 @@ func (o *response) send(p piece) bool {
 }
 
 // Hijacked writes chunks of HTTP/1.1 to a connection that was taken over from the HTTP server. It
-// saves memory: a request in a handler holds buffers and a stack ten times as large as a stream needs.
+// saves memory: a request in a handler holds buffers and a stack ten times as large as a stream
+// needs.
 type Hijacked struct {
 	conn   net.Conn
 	closed chan struct{}
@@ -73,8 +75,8 @@ type Bounds struct {
 	Revoked, Closing <-chan struct{}
 }
 
-// Hijack takes over the connection of a request and writes the head of the response. It returns nil if
-// the connection can't be hijacked; the request is then unchanged.
+// Hijack takes over the connection of a request and writes the head of the response. It returns nil
+// if the connection can't be hijacked; the request is then unchanged.
 func Hijack(w http.ResponseWriter, r *http.Request, b Bounds) *Hijacked {
 	if !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
 		return nil
@@ -97,8 +99,8 @@ func Hijack(w http.ResponseWriter, r *http.Request, b Bounds) *Hijacked {
 	return o
 }
 
-// userTimeout bounds the time in which the peer has to acknowledge data. Linux would otherwise keep a
-// connection to a lost network for a quarter of an hour.
+// userTimeout bounds the time in which the peer has to acknowledge data. Linux would otherwise keep
+// a connection to a lost network for a quarter of an hour.
 const userTimeout = 30 * time.Second
 
 // setUserTimeout sets TCP_USER_TIMEOUT. Connections that are not TCP are left as they are.
@@ -140,7 +142,8 @@ func (o *Hijacked) broken() bool { return o.failed }
 
 func (o *Hijacked) send(p piece) bool { return o.write(p.chunk) }
 
-// Closed tells whether a channel is closed. It may only be used for channels that nothing is sent to.
+// Closed tells whether a channel is closed. It may only be used for channels that nothing is sent
+// to.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -153,7 +156,8 @@ func Closed(c <-chan struct{}) bool {
 // CheckEvery is the usual Bounds.CheckEvery.
 const CheckEvery = 500 * time.Millisecond
 
-// write writes all of b. It sets short deadlines, and after each checks whether the stream has to end.
+// write writes all of b. It sets short deadlines, and after each checks whether the stream has to
+// end.
 func (o *Hijacked) write(b []byte) bool {
 	if t, ok := o.conn.(*tls.Conn); ok {
 		return o.writeTLS(t, b)
@@ -173,8 +177,9 @@ func (o *Hijacked) write(b []byte) bool {
 	}
 }
 
-// writeTLS writes with a single deadline: a TLS connection can't be used after a write has timed out.
-// A timer checks meanwhile whether the stream has to end, and then ends the write by its deadline.
+// writeTLS writes with a single deadline: a TLS connection can't be used after a write has timed
+// out. A timer checks meanwhile whether the stream has to end, and then ends the write by its
+// deadline.
 func (o *Hijacked) writeTLS(conn *tls.Conn, b []byte) bool {
 	if conn.SetWriteDeadline(time.Now().Add(o.WriteTimeout)) != nil {
 		return false
@@ -198,8 +203,8 @@ func (o *Hijacked) writeTLS(conn *tls.Conn, b []byte) bool {
 	return err == nil
 }
 
-// Finish closes the connection. The last chunk is written only for a complete stream: without it the
-// client knows that the response was cut off.
+// Finish closes the connection. The last chunk is written only for a complete stream: without it
+// the client knows that the response was cut off.
 func (o *Hijacked) Finish(how Ending) {
 	if how == Complete {
 		o.write([]byte("0\r\n\r\n"))

@@ -1,5 +1,5 @@
-// Package stream follows the logs of runs: it reads them for all followers of a node, writes them to
-// connections, and limits the number of calls that block.
+// Package stream follows the logs of runs: it reads them for all followers of a node, writes them
+// to connections, and limits the number of calls that block.
 //
 // # How it works
 //
@@ -23,5 +23,6 @@
 //   - A follower holds its cursor and at most one page, however long its log is.
 //   - A follower sends every line after its cursor once, in order, or says which lines are gone.
 //   - An aborted stream has no last chunk, so no client takes it for the end of the run.
-//   - A write ends after its timeout, and shortly after the key is revoked or the server shuts down.
+//   - A write ends after its timeout, and shortly after the key is revoked or the server shuts
+//     down.
 package stream

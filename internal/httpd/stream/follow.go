@@ -13,8 +13,8 @@ import (
 //  1. It sends the page that it has: a gap frame for lines that were removed, then the lines.
 //  2. If the page has the end of an ended run's log, it sends "end" and is done.
 //  3. If the page shows that more lines exist, it asks the reader for the next one.
-//  4. Otherwise it waits. A ring makes it ask. Every heartbeat is written to the connection, and every
-//     second one makes it ask too, because a ring can be lost.
+//  4. Otherwise it waits. A ring makes it ask. Every heartbeat is written to the connection, and
+//     every second one makes it ask too, because a ring can be lost.
 //
 // The caller listens to the doorbell before it reads the first page, so no line is missed between.
 
@@ -47,8 +47,8 @@ const (
 	Complete Ending = iota
 	// Disconnected means that the client closed the connection.
 	Disconnected
-	// Aborted means that the server ended the stream. The client can go on with its cursor, here or on
-	// another node.
+	// Aborted means that the server ended the stream. The client can go on with its cursor, here or
+	// on another node.
 	Aborted
 )
 
@@ -97,8 +97,8 @@ func (f *Follower) Follow(out Conn, p *Page) Ending {
 		}
 		q, caughtUp := query{ref: f.Ref, after: f.After}, f.After >= p.Head.Seq && !p.cached
 		p = nil // free the page: the next one may be long in coming
-		// r is the result that the follower waits for, and done its channel. Both are nil while it waits
-		// for a ring.
+		// r is the result that the follower waits for, and done its channel. Both are nil while it
+		// waits for a ring.
 		var r *result
 		var done chan struct{}
 		if !caughtUp {
@@ -135,8 +135,8 @@ func (f *Follower) Follow(out Conn, p *Page) Ending {
 			}
 		}
 		if r.err != nil {
-			// The store can't be read now, or the run was deleted. The client reconnects with its cursor,
-			// perhaps to another node, and that answer tells it the reason.
+			// The store can't be read now, or the run was deleted. The client reconnects with its
+			// cursor, perhaps to another node, and that answer tells it the reason.
 			return Aborted
 		}
 		p = r.page

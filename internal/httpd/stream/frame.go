@@ -22,15 +22,15 @@ func pieceOf(text []byte) piece {
 	return piece{text: b[at:len(b):len(b)], chunk: append(b, "\r\n"...)}
 }
 
-// heartbeat is an SSE comment with one line break. A blank line after it would end an event that never
-// began, and some clients deliver that as an empty event.
+// heartbeat is an SSE comment with one line break. A blank line after it would end an event that
+// never began, and some clients deliver that as an empty event.
 var heartbeat = pieceOf([]byte(": hb\n"))
 
 // retryHint is how long a client should wait before it reconnects, in milliseconds.
 const retryHint = "retry: 1000\n"
 
-// frame appends a line of a log as an SSE frame. Types are names without line breaks, and the data is
-// JSON on one line, so nothing needs escaping.
+// frame appends a line of a log as an SSE frame. Types are names without line breaks, and the data
+// is JSON on one line, so nothing needs escaping.
 func frame(b []byte, l *perdure.Line) ([]byte, error) {
 	data, err := Encode(Event(l))
 	if err != nil {

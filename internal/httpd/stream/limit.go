@@ -9,12 +9,12 @@ import (
 	"github.com/perdure/perdure/internal/connlimit"
 )
 
-// A Limiter limits the calls that block, so that connections are left for calls that are answered at
-// once. There are three limits for a node:
+// A Limiter limits the calls that block, so that connections are left for calls that are answered
+// at once. There are three limits for a node:
 //
 //   - streams: SSE streams, sockets and waits together;
-//   - polls: polls of workers; cancels that wait have a limit of the same size of their own, so that
-//     streams never keep them out;
+//   - polls: polls of workers; cancels that wait have a limit of the same size of their own, so
+//     that streams never keep them out;
 //   - blocking: all of them together.
 //
 // A tenant has three quarters of the streams and of the polls. That limit is not applied while a

@@ -85,8 +85,8 @@ type Page struct {
 }
 
 const (
-	// pageLines and pageBytes bound a page. A stream holds one page, and a slow client makes it hold
-	// the page for long.
+	// pageLines and pageBytes bound a page. A stream holds one page, and a slow client makes it
+	// hold the page for long.
 	pageLines = 256
 	pageBytes = 32 << 10
 
@@ -103,8 +103,8 @@ func NewReader(e *engine.Engine) *Reader {
 		hasUrgent: make(chan struct{}, 1), hasIdle: make(chan struct{}, 1)}
 }
 
-// ask queues a query and returns its result, which is set later. The result is of a moment after the
-// call, or a cached page.
+// ask queues a query and returns its result, which is set later. The result is of a moment after
+// the call, or a cached page.
 func (l *Reader) ask(q query) *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +240,8 @@ func (l *Reader) readBatch(ctx context.Context, queue *[]query, limit int, more 
 	return true
 }
 
-// finish sets a result and wakes the followers that wait for it. A page with lines goes to the cache.
+// finish sets a result and wakes the followers that wait for it. A page with lines goes to the
+// cache.
 func (l *Reader) finish(r *result, q query, k *engine.Look, err error) {
 	defer close(r.done)
 	switch {
@@ -256,8 +257,8 @@ func (l *Reader) finish(r *result, q query, k *engine.Look, err error) {
 	}
 }
 
-// CacheIndex returns the index at which the next page is cached. Tests watch it to see whether pages
-// are still read.
+// CacheIndex returns the index at which the next page is cached. Tests watch it to see whether
+// pages are still read.
 func (l *Reader) CacheIndex() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

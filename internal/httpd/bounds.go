@@ -87,7 +87,9 @@ var bounds = map[reflect.Type]map[string]bound{
 		"multitask_strategy": oneOf(perdure.MultitaskStrategies...), "on_disconnect": oneOf(perdure.Dispositions...),
 		"webhook": aURL, "webhook_events": {items: perdure.MaxEventNames},
 	}),
-	reflect.TypeFor[perdure.Spawn](): work(map[string]bound{"key": aName, "on_parent_end": oneOf(perdure.Dispositions...)}),
+	reflect.TypeFor[perdure.Spawn](): work(map[string]bound{
+		"key": aName, "on_parent_end": oneOf(perdure.Dispositions...),
+	}),
 	reflect.TypeFor[perdure.Commit](): {
 		"commit_id": aName, "epoch": anEpoch,
 	},
@@ -148,7 +150,8 @@ const (
 // queryBounds has the bounds of query parameters by name, or by route and name where routes differ.
 // Other parameters are texts.
 var queryBounds = map[string]bound{
-	"limit": between(1, maxPage), "after": between(0, maxSeq), "last_event_id": between(0, maxSeq), "epoch": between(0, maxSeq),
+	"limit": between(1, maxPage), "after": between(0, maxSeq),
+	"last_event_id": between(0, maxSeq), "epoch": between(0, maxSeq),
 	"wait": {duration: true}, "timeout": {duration: true}, "events": {boolean: true},
 	"GET /api/v1/runs status": aStatus, "GET /api/v1/runs state": oneOf(perdure.States...),
 	"GET /api/v1/ws status": aStatus, "GET /api/v1/ws state": oneOf(perdure.States...),

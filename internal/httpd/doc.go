@@ -38,7 +38,8 @@
 //   - A request that is not in the table is refused. A route without a guard can't exist.
 //   - A call sees only the rows of its key's tenant, unless the key is of the platform.
 //   - A body is decoded completely or refused: no field is ignored.
-//   - A refused call has changed nothing, and its error names the field at fault.
+//   - A call that is refused for its key, its input or its share has changed nothing. The error names
+//     the field at fault.
 //   - An internal error is logged, and the caller sees a code and no detail.
 //   - Memory for bodies and answers, blocked calls and write times are all bounded.
 package httpd

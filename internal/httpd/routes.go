@@ -31,7 +31,8 @@ func (s *Server) table() []route {
 			takes(append(runFilters, "events")...),
 		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit", "wait"),
 		on("GET", v1+"/runs/{id}/activity", read, "See what a run is doing", runActivity),
-		on("GET", v1+"/runs/{id}/children/{child}/activity", report, "See what a child of a leased run is doing", childActivity).
+		on("GET", v1+"/runs/{id}/children/{child}/activity", report,
+			"See what a child of a leased run is doing", childActivity).
 			takes("epoch"),
 		on("GET", v1+"/runs/{id}/tree", read, "List the runs of a run's tree", runTree).
 			takes("limit", "cursor").upTo(largePage),
@@ -116,9 +117,11 @@ func (s *Server) table() []route {
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey).logged(),
 		on("GET", v1+"/audit", scope(perdure.ScopeAudit), "List who did what in this tenant, newest first", tenantAudit).
 			takes(auditFilters...),
-		on("POST", "/api/admin/tenants/{tenant}/keys", platform(perdure.ScopeKeys), "Make a key of any tenant", createTenantKey).
+		on("POST", "/api/admin/tenants/{tenant}/keys", platform(perdure.ScopeKeys),
+			"Make a key of any tenant", createTenantKey).
 			creates().once().logged(),
-		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of any tenant", revokeTenantKey).
+		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", platform(perdure.ScopeKeys),
+			"Revoke a key of any tenant", revokeTenantKey).
 			logged(),
 		on("POST", "/api/admin/keys", platform(perdure.ScopeKeys), "Make a key of the platform", createPlatformKey).
 			creates().once().logged(),
@@ -128,17 +131,22 @@ func (s *Server) table() []route {
 		on("GET", "/api/admin/tenants", platform(perdure.ScopePlatformRead), "List tenants and their limits", listTenants).
 			takes("limit", "cursor"),
 		on("GET", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformRead), "Look at a tenant", getTenant),
-		on("PUT", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformAdmin), "Say what holds for a tenant", changeTenant).
+		on("PUT", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformAdmin),
+			"Say what holds for a tenant", changeTenant).
 			logged(),
-		on("GET", "/api/admin/invariants", platform(perdure.ScopePlatformRead), "Check the store against its invariants", checkInvariants),
+		on("GET", "/api/admin/invariants", platform(perdure.ScopePlatformRead),
+			"Check the store against its invariants", checkInvariants),
 		download("/api/admin/backup", platform(perdure.ScopePlatformAdmin), "Get a backup of the whole store", getBackup).
 			logged(),
-		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead), "List what the watchdog did and why, newest first", watchdogLog).
+		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead),
+			"List what the watchdog did and why, newest first", watchdogLog).
 			takes("rule", "run_id", "tenant", "limit", "cursor"),
-		on("GET", "/api/admin/audit", platform(perdure.ScopeAudit), "List who did what in all tenants, newest first", platformAudit).
+		on("GET", "/api/admin/audit", platform(perdure.ScopeAudit),
+			"List who did what in all tenants, newest first", platformAudit).
 			takes(append(auditFilters, "tenant")...),
 
-		text("/metrics", guard{platform: true, scope: perdure.ScopePlatformRead, remembered: true}, "Metrics for Prometheus", serveMetrics),
+		text("/metrics", guard{platform: true, scope: perdure.ScopePlatformRead, remembered: true},
+			"Metrics for Prometheus", serveMetrics),
 		on("GET", "/healthz", public, "Whether the process lives", healthz),
 		on("GET", "/readyz", public, "Whether the node should get traffic", readyz).also(http.StatusServiceUnavailable),
 		on("GET", "/openapi.json", public, "This document", openapi),

@@ -61,7 +61,8 @@ func streamRun(c *call) error {
 		}
 		f.Waits, f.actor = true, c.actor()
 	}
-	bounds := stream.Bounds{WriteTimeout: c.s.opt.StreamWriteTimeout, CheckEvery: c.s.checkEvery, Revoked: f.Revoked, Closing: f.Closing}
+	bounds := stream.Bounds{WriteTimeout: c.s.opt.StreamWriteTimeout, CheckEvery: c.s.checkEvery,
+		Revoked: f.Revoked, Closing: f.Closing}
 	if out := stream.Hijack(c.w, c.Request, bounds); out != nil {
 		// The stream goes on outside of the request, whose memory is freed.
 		mine := *f

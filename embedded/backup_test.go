@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-func TestWhatAKilledServerLeftOfABackupIsRemoved(t *testing.T) {
+func TestPartialBackupsAreRemovedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	left := filepath.Join(dir, ".perdure-backup-1")
 	if err := os.Mkdir(left, 0o700); err != nil {

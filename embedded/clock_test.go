@@ -10,7 +10,7 @@ import (
 )
 
 // A server in a bubble lives by the bubble's clock: what takes a day there takes no time here.
-func TestAServerLivesByTheClockItIsGiven(t *testing.T) {
+func TestServerUsesGivenClock(t *testing.T) {
 	for name, dir := range map[string]string{"in memory": "", "in a file": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestAServerLivesByTheClockItIsGiven(t *testing.T) {
 	}
 }
 
-func TestASharedStoreHasAClockOfItsOwn(t *testing.T) {
+func TestSharedStoreTakesNoClock(t *testing.T) {
 	err := embedded.Options{Store: "postgres://h/d", Clock: time.Now}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "clock: ") {
 		t.Errorf("%v", err)

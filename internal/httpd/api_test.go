@@ -20,7 +20,7 @@ const runs = "/api/v1/runs"
 
 // ---- starting and waiting
 
-func TestAWaitThatEnds(t *testing.T) {
+func TestWaitReturnsResult(t *testing.T) {
 	w := newWorld(t, setup{})
 	call := w.later("POST", runs, `{"kind":"job","input":{"n":1},"wait":"60s"}`)
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
@@ -37,7 +37,7 @@ func TestAWaitThatEnds(t *testing.T) {
 	}
 }
 
-func TestAWaitThatPasses(t *testing.T) {
+func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	late := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"}`).is(202)
@@ -74,7 +74,7 @@ func TestAWaitThatPasses(t *testing.T) {
 }
 
 // A join of a run that was started in the background is nobody whom the run would miss.
-func TestAJoinOfABackgroundRunDefersNothing(t *testing.T) {
+func TestJoinOfBackgroundRunDefersNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if a := w.get(runs + "/" + id + "/join?timeout=1ms").is(202); a["status"] != "deferred" || a["message"] == nil {
@@ -88,7 +88,7 @@ func TestAJoinOfABackgroundRunDefersNothing(t *testing.T) {
 	}
 }
 
-func TestManyWhoWait(t *testing.T) {
+func TestManyWaitersGetResult(t *testing.T) {
 	w := newWorld(t, setup{})
 	var calls []<-chan *answer
 	for range 20 {
@@ -110,7 +110,7 @@ func TestManyWhoWait(t *testing.T) {
 	}
 }
 
-func TestADroppedConnection(t *testing.T) {
+func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = time.Millisecond }})
 	for mode, want := range map[string]string{"continue": "deferred", "cancel": "cancelled"} {
 		ctx, hangUp := context.WithCancel(context.Background())
@@ -134,7 +134,7 @@ func TestADroppedConnection(t *testing.T) {
 	}
 }
 
-func TestIdempotency(t *testing.T) {
+func TestIdempotencyKeyOfSubmission(t *testing.T) {
 	w := newWorld(t, setup{})
 	post := func(path, key, body string) *answer {
 		return w.send(ask{method: "POST", path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
@@ -607,7 +607,7 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 }
 
 // Workers of different kinds share a queue: a run wakes the one that takes it, and nobody looks in vain.
-func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
+func TestRunWakesPollThatTakesItsKind(t *testing.T) {
 	w := newWorld(t, setup{})
 	const others = 20
 	idle := make(chan *answer, others)
@@ -636,7 +636,7 @@ func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
 }
 
 // A poll for news is answered when a run that the worker has is asked to stop, and leases nothing.
-func TestAWorkerHearsOfACancelAtOnce(t *testing.T) {
+func TestCancelEndsPollForNews(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)
@@ -656,7 +656,7 @@ func TestAWorkerHearsOfACancelAtOnce(t *testing.T) {
 }
 
 // A cancel that came before the poll for news is news, until the worker says that it knows.
-func TestACancelBeforeThePollIsNews(t *testing.T) {
+func TestCancelBeforePollForNewsIsReported(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)["runs"].([]any)[0].(obj)
@@ -680,7 +680,7 @@ func TestACancelBeforeThePollIsNews(t *testing.T) {
 }
 
 // The server's own look at the queues finds what no ring told of.
-func TestALostRingCostsLatencyAlone(t *testing.T) {
+func TestLostRingCostsLatencyOnly(t *testing.T) {
 	w := newWorld(t, setup{poll: 5 * time.Millisecond})
 	deaf, err := engine.New(w.e.Store(), engine.Options{}) // its bell is heard by nobody
 	if err != nil {
@@ -704,7 +704,7 @@ func TestALostRingCostsLatencyAlone(t *testing.T) {
 	soon(t, join).is(200)
 }
 
-func TestAPollThatDoesNotWait(t *testing.T) {
+func TestPollWithoutWait(t *testing.T) {
 	w := newWorld(t, setup{})
 	if got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`).is(200); len(got["runs"].([]any)) != 0 {
 		t.Errorf("%v", got)
@@ -781,7 +781,7 @@ func TestCommits(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[%s]}`, entry(good, "one", `"journal":[{"key":"step","value":2}]`)).refuses(422, "key_reused")
 }
 
-func TestALongJournalAndInboxCome(t *testing.T) {
+func TestLongJournalAndInboxArePaged(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -822,7 +822,7 @@ func TestALongJournalAndInboxCome(t *testing.T) {
 	w.get(runs+"/"+id+"/journal?epoch=1").refuses(409, "stale_epoch")
 }
 
-func TestAWorkerOfThePlatform(t *testing.T) {
+func TestPlatformWorkerLeasesForAllTenants(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	p := w.as(w.admin)
@@ -846,7 +846,7 @@ func TestAWorkerOfThePlatform(t *testing.T) {
 
 // ---- going away
 
-func TestShutdownAnswersWhoeverIsBlocked(t *testing.T) {
+func TestShutdownAnswersBlockedCalls(t *testing.T) {
 	ready := errors.New("warming up")
 	w := newWorld(t, setup{ready: func() error { return ready }})
 	if h := w.send(ask{method: "GET", path: "/readyz"}).is(503); h["detail"] != "warming up" {

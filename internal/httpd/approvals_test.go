@@ -87,7 +87,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 }
 
 // A key can't hand on what it could not do itself: it would approve by a key of its own making.
-func TestAWorkersKeyMakesNoKeyThatApproves(t *testing.T) {
+func TestWorkerKeyCantMakeKeyThatApproves(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).refuses(403, "forbidden")
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve","worker:poll"]}`).is(201) // decides no more than who made it
@@ -97,7 +97,7 @@ func TestAWorkersKeyMakesNoKeyThatApproves(t *testing.T) {
 }
 
 // A cursor of another tenant's is none.
-func TestAnotherTenantsApprovalIsNoCursor(t *testing.T) {
+func TestApprovalOfOtherTenantIsNoCursor(t *testing.T) {
 	w := newWorld(t, setup{})
 	other := w.as(w.newKey("b", nil))
 	other.sleeping(`{"kind":"deploy"}`, askPush)
@@ -106,7 +106,7 @@ func TestAnotherTenantsApprovalIsNoCursor(t *testing.T) {
 }
 
 // What nobody answers ends by itself, and an answer after that is too late.
-func TestWaitsForPeopleEndAfterTheirTimeout(t *testing.T) {
+func TestWaitForApprovalTimesOut(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	short := strings.Replace(askPush, `"ok"`, `"ok","timeout":"30ms"`, 1)
 	_, done := w.sleeping(`{"kind":"deploy"}`, short+`,{"id":"cb","type":"callback","timeout":"30ms"}`)
@@ -132,7 +132,7 @@ func TestWaitsForPeopleEndAfterTheirTimeout(t *testing.T) {
 }
 
 // The token of a callback is good for one answer.
-func TestACallbackIsAnsweredOnce(t *testing.T) {
+func TestCallbackIsAnsweredOnce(t *testing.T) {
 	w := newWorld(t, setup{})
 	_, done := w.sleeping(`{"kind":"job"}`, `{"id":"cb","type":"callback"}`)
 	at := "/api/v1/callbacks/" + done["callbacks"].([]any)[0].(obj)["token"].(string)

@@ -42,7 +42,7 @@ func (w *world) rows(table string) (n int) {
 	return n
 }
 
-func TestAnArtifactIsLeftAndFetched(t *testing.T) {
+func TestArtifactIsStoredAndFetched(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	at := fmt.Sprintf("/api/v1/runs/%s/artifacts", g["run_id"])
@@ -93,7 +93,7 @@ func TestAnArtifactIsLeftAndFetched(t *testing.T) {
 	}
 }
 
-func TestAnArtifactThatIsNotRightChangesNothing(t *testing.T) {
+func TestInvalidArtifactChangesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes, w.e.Policy().ArtifactTotalBytes = 1000, 1500
 	old, g := w.fenced(`{"kind":"job"}`)
@@ -142,7 +142,7 @@ func (u *unhurried) Read(p []byte) (int, error) {
 }
 
 // A body that breaks off is nobody's artifact, whether its length was known or not, and leaves nothing.
-func TestAnUploadThatBreaksOffLeavesNothing(t *testing.T) {
+func TestAbortedUploadLeavesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -177,7 +177,7 @@ func TestAnUploadThatBreaksOffLeavesNothing(t *testing.T) {
 }
 
 // A body that drips in slower than any other may does not hold its place.
-func TestAnUploadThatDripsIsGivenUp(t *testing.T) {
+func TestSlowUploadTimesOut(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.BodyTimeout = 50 * time.Millisecond }})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -195,7 +195,7 @@ func TestAnUploadThatDripsIsGivenUp(t *testing.T) {
 }
 
 // An upload holds a chunk in memory, however large it is, and other calls don't wait for it.
-func TestAnUploadIsStoredAsItComes(t *testing.T) {
+func TestUploadIsStoredInChunks(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	body := &unhurried{parts: make(chan []byte), end: make(chan error)}
@@ -220,7 +220,7 @@ func TestAnUploadIsStoredAsItComes(t *testing.T) {
 }
 
 // A reader that meets bytes which are gone is cut off: half of them must not look like all.
-func TestADownloadThatCantGoOnIsCutOff(t *testing.T) {
+func TestDownloadWithReadErrorIsAborted(t *testing.T) {
 	w := newWorld(t, setup{})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -247,7 +247,7 @@ func TestADownloadThatCantGoOnIsCutOff(t *testing.T) {
 	}
 }
 
-func TestArtifactsAreRedactedAcrossTheirChunks(t *testing.T) {
+func TestArtifactsAreRedactedAcrossChunks(t *testing.T) {
 	const secret = "s3cret-of-the-house"
 	set, err := redact.New([]string{secret})
 	if err != nil {
@@ -264,7 +264,7 @@ func TestArtifactsAreRedactedAcrossTheirChunks(t *testing.T) {
 	}
 }
 
-func TestWhatIsDeletedIsGone(t *testing.T) {
+func TestDeletedRunIsGone(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	g := w.running(`{"kind":"job","thread_id":"` + thread + `"}`)

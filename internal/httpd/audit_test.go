@@ -77,7 +77,7 @@ func (w *world) audit(query string) (out []obj) {
 	return out
 }
 
-func TestEachAuditedCallLeavesOneEntryOfItsKey(t *testing.T) {
+func TestEachAuditedCallAddsOneEntry(t *testing.T) {
 	w := newWorld(t, toLoopback)
 	keyed, others := keyedCalls(), auditedCalls()
 	for _, r := range w.s.routes {
@@ -143,7 +143,7 @@ func TestOrdinaryWorkIsNotAudited(t *testing.T) {
 	}
 }
 
-func TestTheAuditLogOfATenantIsItsOwn(t *testing.T) {
+func TestTenantSeesItsOwnAuditLog(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	for range 3 {

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-func TestABackupIsGivenToThePlatformAlone(t *testing.T) {
+func TestBackupTakesPlatformKey(t *testing.T) {
 	dir := t.TempDir()
 	w := newWorld(t, setup{options: func(o *Options) { o.Scratch = dir }})
 	w.do("POST", "/api/v1/runs", `{"kind":"k"}`).is(201)

@@ -253,7 +253,7 @@ func TestBothStoresRefuseTheSame(t *testing.T) {
 }
 
 // The table only counts if it is there.
-func TestThereAreManyBadRows(t *testing.T) {
+func TestBadInputTableIsLarge(t *testing.T) {
 	n := 0
 	for name, rows := range badRows(t) {
 		t.Logf("%s: %d", name, len(rows))
@@ -265,7 +265,7 @@ func TestThereAreManyBadRows(t *testing.T) {
 }
 
 // What looks odd and is right is taken, and comes back byte by byte.
-func TestOddButRight(t *testing.T) {
+func TestUnusualButValidInputIsAccepted(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, input := range []string{
 		`-0`, `9007199254740993`, `9223372036854775808`, `1e308`, `0.1e-999`, `""`, `null`, `[]`, `{}`, `false`,
@@ -310,7 +310,7 @@ func sameJSON(a, b string) bool {
 }
 
 // Whatever stands in a path is refused, or is nothing that there is, and never reaches a store that can't hold it.
-func TestNoPathValueIsTooOdd(t *testing.T) {
+func TestUnusualPathValuesAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	admin := w.as(w.admin)
 	before := w.fingerprint("")
@@ -333,7 +333,7 @@ func TestNoPathValueIsTooOdd(t *testing.T) {
 }
 
 // A body that says that it is too large is not read, and one that breaks off says nothing of who is connected to whom.
-func TestBodiesThatCantBeRead(t *testing.T) {
+func TestUnreadableBodiesAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-func TestOneTenantLeavesStreamsForOthers(t *testing.T) {
+func TestTenantLeavesStreamsForOthers(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 4 }})
 	id := w.start(`{"kind":"job"}`)
 	other := w.as(w.newKey("b", nil))
@@ -33,7 +33,7 @@ func TestOneTenantLeavesStreamsForOthers(t *testing.T) {
 }
 
 // A node that is called by one tenant alone has all its streams for that one, unless it is said otherwise.
-func TestTheOnlyTenantHasAllStreams(t *testing.T) {
+func TestOnlyTenantHasAllStreams(t *testing.T) {
 	for _, c := range []struct{ configured, fit int }{{0, 4}, {2, 2}} {
 		w := newWorld(t, setup{options: func(o *Options) { o.Streams, o.StreamsPerTenant = 4, c.configured }})
 		id := w.start(`{"kind":"job"}`)

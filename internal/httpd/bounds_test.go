@@ -51,7 +51,7 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 }
 
 // The deadline of an answer is over with it: a call that blocks for longer, on the same connection, is answered.
-func TestDeadlineOfAnAnswerEndsWithIt(t *testing.T) {
+func TestWriteDeadlineEndsWithAnswer(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.AnswerTime = 100 * time.Millisecond }})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -114,7 +114,7 @@ func (b *counting) Read(p []byte) (int, error) {
 }
 
 // A poll that would wait takes a seat. Without one it looks once: it leases what is there, or is told to come back.
-func TestPollsHaveSeats(t *testing.T) {
+func TestPollsAreLimited(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Descriptors, o.Tenant.MaxPolls = 64, 2 }})
 	const poll = `{"slots":1,"wait":"30s"}`
 	first := w.later("POST", "/api/v1/workers/w1/poll", poll)
@@ -138,7 +138,7 @@ func TestPollsHaveSeats(t *testing.T) {
 	}
 }
 
-func TestCancelThatWaitsHasASeat(t *testing.T) {
+func TestCancelThatWaitsIsLimited(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.running(`{"kind":"job"}`)["run_id"].(string)
 	w.later("POST", runs+"/"+id+"/cancel?wait=30s", "")
@@ -275,7 +275,7 @@ func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
 
 // A tenant that does not read its answers, or sends its bodies slowly, holds its share for long. The tenant gets no
 // more than its share even while no other asks, so that one that comes later finds its own share free.
-func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
+func TestTenantAtItsShareLeavesRestToOthers(t *testing.T) {
 	s := newShares(&Options{})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))
 	for _, x := range []struct {
@@ -305,7 +305,7 @@ func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
 }
 
 // Beside others a tenant rests after it has worked on a large body. Alone it does not, and has no turns either.
-func TestTenantRestsAfterALargeBody(t *testing.T) {
+func TestTenantRestsAfterLargeBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{shares: newShares(&Options{}), opt: Options{AnswerTime: time.Second}}
 		c := &call{Request: httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), s: s, key: perdure.Key{ID: "k", Tenant: "a"}}

@@ -69,7 +69,7 @@ func (w *world) boss(thread string, n int) (g obj, kids []string) {
 
 const broken = `"outcome":{"type":"fail","error":{"code":"broke","message":"it broke"},"retryable":false}`
 
-func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
+func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, kids := w.boss(thread, 4)
@@ -160,7 +160,7 @@ func countOf(list []string, s string) (n int) {
 	return n
 }
 
-func TestATurnWhoseChildrenHaveEndedAlreadyIsContinuedAtOnce(t *testing.T) {
+func TestTurnWithEndedChildrenIsContinuedAtOnce(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, kids := w.boss(w.thread(), 2)
 	for range kids {
@@ -176,7 +176,7 @@ func TestATurnWhoseChildrenHaveEndedAlreadyIsContinuedAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhatATurnCantBeContinuedOn(t *testing.T) {
+func TestInvalidContinuationsOfTurnAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 1)
 	_, other := w.boss(w.thread(), 1)
@@ -192,7 +192,7 @@ func TestWhatATurnCantBeContinuedOn(t *testing.T) {
 	}
 }
 
-func TestCancellingAnEndedTurnDropsItsContinuation(t *testing.T) {
+func TestCancelOfEndedTurnDropsContinuation(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, kids := w.boss(w.thread(), 2)
 	held := w.take("kid")
@@ -216,7 +216,7 @@ func (w *world) outside(id any, body string) *answer {
 	return w.do("POST", fmt.Sprint("/api/internal/runs/", id, "/continue"), body)
 }
 
-func TestWorkOutsideContinuesAnEndedRunOncePerJob(t *testing.T) {
+func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, _ := w.boss(thread, 0)
@@ -248,7 +248,7 @@ func TestWorkOutsideContinuesAnEndedRunOncePerJob(t *testing.T) {
 
 // What a live run is told and does not acknowledge is for the continuation that its end makes; saying it again tells
 // which one that is, whatever continues the run after it.
-func TestWorkOutsideThatEndsWhileTheRunLives(t *testing.T) {
+func TestExternalWorkThatEndsDuringRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, kids := w.boss(thread, 1)
@@ -284,7 +284,7 @@ func TestWorkOutsideThatEndsWhileTheRunLives(t *testing.T) {
 	}
 }
 
-func TestWorkOutsideIsToldOfARunThatFails(t *testing.T) {
+func TestExternalWorkContinuesFailedRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, _ := w.boss(thread, 0)
@@ -306,7 +306,7 @@ func TestWorkOutsideIsToldOfARunThatFails(t *testing.T) {
 	}
 }
 
-func TestWhatCantBeContinued(t *testing.T) {
+func TestInvalidContinuationsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 0)
 	for body, field := range map[string]string{
@@ -330,7 +330,7 @@ func TestWhatCantBeContinued(t *testing.T) {
 
 // ---- who goes first on a thread
 
-func TestMultitaskStrategiesBesideAContinuation(t *testing.T) {
+func TestMultitaskStrategiesWithContinuation(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	path := "/api/v1/threads/" + thread + "/runs"
@@ -360,7 +360,7 @@ func TestMultitaskStrategiesBesideAContinuation(t *testing.T) {
 
 // ---- ends that people can read
 
-func TestEveryEndIsReadableInTheThread(t *testing.T) {
+func TestEveryEndIsWrittenToThread(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	for _, c := range []struct {
 		name, body string

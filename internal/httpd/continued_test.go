@@ -10,7 +10,7 @@ import (
 )
 
 // A user whose stream has ended learns of the continuation by webhook and by WebSocket: that it was made, and by which run.
-func TestContinuationIsToldByWebhookAndWebSocket(t *testing.T) {
+func TestContinuationIsSentByWebhookAndWebSocket(t *testing.T) {
 	w := delivering(t, setup{})
 	byDefault, byName, ofRun := newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	w.hook(fmt.Sprintf(`"url":%q`, byDefault.at))

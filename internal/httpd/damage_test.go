@@ -15,7 +15,7 @@ func (breaks) Needs() []store.Ref       { return nil }
 func (b breaks) Do(tx *engine.Tx) error { tx.DB.Stage(b.text); return nil }
 
 // A run that something has happened to in the database is shown with what can be read of it, and the one behind it is granted.
-func TestADamagedRunIsShownAndNotHandedOver(t *testing.T) {
+func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := newWorld(t, setup{store: &at})
 		var bad []string

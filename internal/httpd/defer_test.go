@@ -79,7 +79,7 @@ func (w *world) foreground(thread, more string) (id string) {
 	return w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"`+more+`}`).is(202)["run_id"].(string)
 }
 
-func TestWhatADeferredCallerIsTold(t *testing.T) {
+func TestDeferredAnswer(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	a := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms","metadata":{"n":"1"}}`).is(202)
@@ -126,7 +126,7 @@ func TestWhatADeferredCallerIsTold(t *testing.T) {
 }
 
 // A deferral is told to the thread the first time alone, however many follow.
-func TestASecondDeferralSaysNothingMore(t *testing.T) {
+func TestSecondDeferralWritesNoLine(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	id := w.foreground(thread, "")
@@ -143,7 +143,7 @@ func TestASecondDeferralSaysNothingMore(t *testing.T) {
 }
 
 // Two who wait and one who joins: only when the last of them is gone, nobody waits.
-func TestARunIsDeferredWhenTheLastWaiterIsGone(t *testing.T) {
+func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 	w := newWorld(t, setup{})
 	start := func(wait string) <-chan *answer {
 		c := make(chan *answer, 1)
@@ -180,7 +180,7 @@ func TestARunIsDeferredWhenTheLastWaiterIsGone(t *testing.T) {
 	}
 }
 
-func TestADroppedConnectionHasAMomentToComeBack(t *testing.T) {
+func TestDroppedConnectionHasGracePeriod(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	id := w.foreground(w.thread(), "")
 	for range 3 {
@@ -236,7 +236,7 @@ func TestOnDisconnect(t *testing.T) {
 	}
 }
 
-func TestDeferringAnEndedRunDoesNothing(t *testing.T) {
+func TestDeferOfEndedRunDoesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	g := w.running(`{"kind":"job","thread_id":"` + thread + `"}`)
@@ -252,7 +252,7 @@ func TestDeferringAnEndedRunDoesNothing(t *testing.T) {
 
 // ---- on several nodes
 
-func TestWhoWaitsOnAnotherNodeCounts(t *testing.T) {
+func TestWaiterOnOtherNodeCounts(t *testing.T) {
 	a, b := twoNodes(t)
 	id := a.foreground(a.thread(), "")
 	join := b.later("GET", runs+"/"+id+"/join?timeout=60s", "")
@@ -275,7 +275,7 @@ func TestWhoWaitsOnAnotherNodeCounts(t *testing.T) {
 }
 
 // Nobody vouches for those who wait on a node that died: they are missed after a while.
-func TestTheWaitersOfADeadNode(t *testing.T) {
+func TestWaitersOfDeadNodeExpire(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	thread := w.thread()
 	id, kept := w.foreground(thread, ""), w.foreground(w.thread(), "")
@@ -299,7 +299,7 @@ func TestTheWaitersOfADeadNode(t *testing.T) {
 }
 
 // A node says again and again that somebody waits there, as long as somebody does.
-func TestALivingNodeVouchesForItsWaiters(t *testing.T) {
+func TestLiveNodeRenewsItsWaiters(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.foreground(w.thread(), "")
 	until := func() (at int64) {
@@ -329,7 +329,7 @@ func TestALivingNodeVouchesForItsWaiters(t *testing.T) {
 
 // Whoever comes while the last one's leaving is decided is attached when all is said, in whatever order the two are
 // written.
-func TestSomebodyComesWhileTheLastWaiterLeaves(t *testing.T) {
+func TestWaiterArrivesWhileLastOneLeaves(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.foreground(w.thread(), "")
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}

@@ -62,7 +62,7 @@ const (
 	passes   = `{"kind":"job","wait":"1ms","on_disconnect":"cancel"}`
 )
 
-func TestLastWaiterThatClosesItsConnectionCancels(t *testing.T) {
+func TestLastWaiterThatDisconnectsCancelsRun(t *testing.T) {
 	t.Run("a stream", func(t *testing.T) {
 		w := newWorld(t, setup{})
 		id := w.leased(followed)
@@ -110,7 +110,7 @@ func TestLastWaiterThatClosesItsConnectionCancels(t *testing.T) {
 	})
 }
 
-func TestDisconnectThatNobodySawCancelsNothing(t *testing.T) {
+func TestUnnoticedDisconnectCancelsNothing(t *testing.T) {
 	t.Run("nobody came", func(t *testing.T) {
 		w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = time.Millisecond }})
 		id := w.leased(followed)

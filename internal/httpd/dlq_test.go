@@ -46,7 +46,7 @@ func TestDeadLetters(t *testing.T) {
 	w.get(runs + "/" + ids[1]).is(200) // the run stays
 }
 
-func TestADeadLetterTellsItsStory(t *testing.T) {
+func TestDeadLetterHasItsHistory(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	w.start(`{"kind":"parent"}`)
@@ -73,7 +73,7 @@ func TestADeadLetterTellsItsStory(t *testing.T) {
 	}
 }
 
-func TestManyDeadLettersAtOnce(t *testing.T) {
+func TestBulkRedriveAndDiscard(t *testing.T) {
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 3 {
@@ -131,7 +131,7 @@ func testSigner(t testing.TB) *perdure.Signer {
 }
 
 // A grant has all that it takes to verify it, in the very bytes that were signed, whatever was written at the door.
-func TestAGrantCanBeVerifiedFromWhatIsOnTheWire(t *testing.T) {
+func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
 	w := newWorld(t, setup{signer: testSigner(t)})
 	keys := w.get("/api/v1/signing-keys").is(200)["keys"].([]any)
 	block, _ := pem.Decode([]byte(keys[0].(obj)["public_key"].(string)))
@@ -175,7 +175,7 @@ func TestAGrantCanBeVerifiedFromWhatIsOnTheWire(t *testing.T) {
 	}
 }
 
-func TestATenantThatRequiresSignatures(t *testing.T) {
+func TestTenantThatRequiresSignatures(t *testing.T) {
 	w := newWorld(t, setup{signer: testSigner(t)})
 	admin := w.as(w.admin)
 	if x := admin.do("PUT", "/api/admin/tenants/a", `{"require_signatures":true}`).is(200); x["require_signatures"] != true || x["tenant"] != "a" {

@@ -32,7 +32,7 @@ With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authent
 	return b.String()
 }
 
-func TestDocsOfErrors(t *testing.T) {
+func TestErrorDocsAreComplete(t *testing.T) {
 	const path = "../../docs/errors.md"
 	want := errorsPage()
 	if *update {
@@ -54,7 +54,7 @@ func TestDocsOfErrors(t *testing.T) {
 }
 
 // The page of the API ends with the table of routes.
-func TestDocsOfTheAPI(t *testing.T) {
+func TestAPIDocsAreComplete(t *testing.T) {
 	const path = "../../docs/api.md"
 	page, err := os.ReadFile(path)
 	if err != nil {

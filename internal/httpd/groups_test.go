@@ -106,7 +106,7 @@ func TestGroupsInFourModes(t *testing.T) {
 	}
 }
 
-func TestAGroupTellsWhoEndedInWhichOrder(t *testing.T) {
+func TestGroupListsEndedRunsInOrder(t *testing.T) {
 	w := newWorld(t, setup{})
 	a, b, c := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`), w.running(`{"kind":"c"}`)
 	g := w.gather(`,"mode":"any_ok","on_losers":"cancel"`, a, b, c)
@@ -139,7 +139,7 @@ func TestAGroupTellsWhoEndedInWhichOrder(t *testing.T) {
 }
 
 // A group's deadline stops the waiting, never the work, whatever is to become of losers.
-func TestAGroupThatIsOutOfTime(t *testing.T) {
+func TestGroupTimesOut(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	a := w.running(`{"kind":"a"}`)
 	g := w.gather(`,"timeout":"50ms","on_losers":"cancel"`, a)
@@ -158,7 +158,7 @@ func TestAGroupThatIsOutOfTime(t *testing.T) {
 	}
 }
 
-func TestAGroupOfAThousandRuns(t *testing.T) {
+func TestGroupOfThousandRuns(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	const many = 1000
 	var ids []string
@@ -189,7 +189,7 @@ func TestAGroupOfAThousandRuns(t *testing.T) {
 	w.do("POST", "/api/v1/groups", `{"run_ids":%s}`, twice).refuses(413, "too_large")
 }
 
-func TestWhatIsNoGroup(t *testing.T) {
+func TestInvalidGroupsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"a"}`)
 	for body, field := range map[string]string{
@@ -220,7 +220,7 @@ func TestWhatIsNoGroup(t *testing.T) {
 }
 
 // Two groups may share a run, and a group may be joined where it was not made.
-func TestAGroupIsJoinedOnAnotherNode(t *testing.T) {
+func TestGroupIsJoinedOnOtherNode(t *testing.T) {
 	a, b := twoNodes(t)
 	one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
 	all, any := a.gather("", one, two), a.gather(`,"mode":"any","timeout":"1h"`, one, two)
@@ -240,7 +240,7 @@ func TestAGroupIsJoinedOnAnotherNode(t *testing.T) {
 }
 
 // The last two of a group end on two nodes at once: one of them sees that they are the last.
-func TestTheLastTwoOfAGroupEndOnTwoNodesAtOnce(t *testing.T) {
+func TestLastTwoRunsOfGroupEndOnTwoNodes(t *testing.T) {
 	a, b := twoNodes(t)
 	for range 30 {
 		one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)

@@ -11,7 +11,7 @@ import (
 
 // Who has leased a run reads its thread: with a key that may do nothing else, page by page, and no longer than the
 // lease lasts.
-func TestALeasedRunsThreadIsReadUnderItsLease(t *testing.T) {
+func TestThreadIsReadUnderLease(t *testing.T) {
 	w := newWorld(t, setup{})
 	bot := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport} }))
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -57,7 +57,7 @@ func TestALeasedRunsThreadIsReadUnderItsLease(t *testing.T) {
 	}
 }
 
-func TestAWorkerOfThePlatformReadsAThread(t *testing.T) {
+func TestPlatformWorkerReadsThread(t *testing.T) {
 	w := newWorld(t, setup{})
 	b, p := w.as(w.newKey("b", nil)), w.as(w.admin)
 	thread := b.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -73,7 +73,7 @@ func TestAWorkerOfThePlatformReadsAThread(t *testing.T) {
 }
 
 // What is legal as a value stays so on its way to a worker: escaping would make it six times as long.
-func TestAValueIsAsLongInAnAnswerAsItIs(t *testing.T) {
+func TestValuesAreNotEscapedInAnswers(t *testing.T) {
 	w := newWorld(t, setup{})
 	value := `"` + strings.Repeat("<&>", 200<<10/3) + `"`
 	id := w.start(`{"kind":"job","input":` + value + `}`)

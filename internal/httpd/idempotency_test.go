@@ -128,7 +128,7 @@ func keyedCalls() map[string]keyedCall {
 	}
 }
 
-func TestACallUnderAKeyCountsOnce(t *testing.T) {
+func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
 	rows := keyedCalls()
 	for _, r := range (&Server{}).table() {
 		name := r.method + " " + r.pattern
@@ -171,7 +171,7 @@ func TestACallUnderAKeyCountsOnce(t *testing.T) {
 	}
 }
 
-func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
+func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 	w := newWorld(t, toLoopback)
 	under := func(key, method, path, body string) *answer {
 		return w.send(ask{method: method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
@@ -208,7 +208,7 @@ func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
 	}
 }
 
-func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
+func TestRepeatedTestMessageHasSameID(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, nil)
 	path := "/api/v1/webhooks/" + w.hook(`"url":"` + s.at + `"`)["webhook_id"].(string) + "/test"
@@ -226,7 +226,7 @@ func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
 
 // A key's body is compared by its values: the order of keys, spaces and escapes don't matter. Numbers count as they are
 // written.
-func TestBodiesUnderAKeyAreComparedByValue(t *testing.T) {
+func TestBodiesWithSameKeyAreComparedByValue(t *testing.T) {
 	w := newWorld(t, setup{})
 	g, res := w.sleeping(`{"kind":"waits"}`, `{"id":"c","type":"callback"}`)
 	thread := w.makeThread()
@@ -265,7 +265,7 @@ func (op *forgedKey) Do(tx *engine.Tx) error {
 	return nil
 }
 
-func TestKeysOfBeforeStillCount(t *testing.T) {
+func TestOldIdempotencyKeysStillCount(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	sub := perdure.Submission{Kind: "job", Input: json.RawMessage(`{"b":1,"a":2}`)}

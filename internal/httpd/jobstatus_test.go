@@ -10,7 +10,7 @@ import (
 )
 
 // Whatever changes a run moves updated_at of its job status; looking at it does not.
-func TestJobStatusSaysWhenTheRunLastChanged(t *testing.T) {
+func TestJobStatusHasTimeOfLastChange(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.Options(t)

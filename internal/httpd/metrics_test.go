@@ -37,7 +37,7 @@ func (w *world) scrape() map[string]float64 {
 	return out
 }
 
-func TestMetricsAreForThePlatform(t *testing.T) {
+func TestMetricsTakePlatformKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.get("/metrics").refuses(403, "forbidden")
 	w.as(w.admin).get("/metrics?run_id=1").refuses(400, "invalid")
@@ -57,7 +57,7 @@ func TestMetricsAreForThePlatform(t *testing.T) {
 }
 
 // What a call does to the metrics. Counters of what happened move when it is durable, so that no wait is needed.
-func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
+func TestEachMetricCountsItsEvent(t *testing.T) {
 	var now atomic.Int64 // time passes when it is told to, so that no lease is lost and nobody silent because a machine is busy
 	now.Store(1e15)
 	pass := func(d time.Duration) { now.Add(d.Microseconds()) }
@@ -130,7 +130,7 @@ func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
 	}
 }
 
-func TestWhatThereIsIsCounted(t *testing.T) {
+func TestGaugesCountRows(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.start(`{"kind":"waits","queue":"deep"}`)
 	w.start(`{"kind":"waits","queue":"deep"}`)
@@ -167,7 +167,7 @@ func TestWhatThereIsIsCounted(t *testing.T) {
 	<-done
 }
 
-func TestRunsPastTheirDeadlineAreCountedAndNamed(t *testing.T) {
+func TestRunsPastDeadlineAreCountedAndListed(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.Options(t)
@@ -187,7 +187,7 @@ func TestRunsPastTheirDeadlineAreCountedAndNamed(t *testing.T) {
 	eventually.True(t, "the metric says so", func() bool { return w.scrape()["perdure_runs_past_deadline"] == 1 })
 }
 
-func TestWhatTheWatchdogDidIsListed(t *testing.T) {
+func TestWatchdogLog(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	admin := w.as(w.admin)
 	const many = 5

@@ -55,7 +55,7 @@ func behind(t *testing.T, at *store.Options) func(query string) {
 	}
 }
 
-func TestWhoseTablesAreGoneIsNotReady(t *testing.T) {
+func TestMissingTablesAreNotReady(t *testing.T) {
 	at := storetest.OnDisk(t)
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
@@ -70,7 +70,7 @@ func TestWhoseTablesAreGoneIsNotReady(t *testing.T) {
 	eventually.True(t, "it is ready again", func() bool { return ready() == "ready" })
 }
 
-func TestWhoseFileIsLockedByAnotherIsNotReady(t *testing.T) {
+func TestLockedFileIsNotReady(t *testing.T) {
 	at := store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")} // whatever the others run on: only a file can be locked
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
@@ -91,7 +91,7 @@ func TestWhoseFileIsLockedByAnotherIsNotReady(t *testing.T) {
 	}
 }
 
-func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
+func TestConcurrentReadyChecksShareOneProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries int
 		var takes time.Duration
@@ -135,7 +135,7 @@ func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
 	})
 }
 
-func TestMetricsAreThereWhileTheStoreIsNot(t *testing.T) {
+func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.OnDisk(t)

@@ -10,7 +10,7 @@ import (
 )
 
 // Whoever waits looks for himself from time to time: what is remembered of a run may be wrong.
-func TestWhoWaitsDoesNotTrustWhatIsRemembered(t *testing.T) {
+func TestWaitDoesNotTrustStaleCache(t *testing.T) {
 	m, err := store.NewMemory()
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func (w *world) revoke(ids ...string) {
 	}
 }
 
-func TestACallThatBlocksEndsWithItsKey(t *testing.T) {
+func TestBlockedCallEndsWhenKeyIsRevoked(t *testing.T) {
 	t.Run("when that is revoked", func(t *testing.T) {
 		whileTheyBlock(t, setup{}, nil, func(w *world, ids []string, _ []blocking) { w.revoke(ids...) })
 	})
@@ -121,7 +121,7 @@ func TestACallThatBlocksEndsWithItsKey(t *testing.T) {
 }
 
 // Nobody has told the server that the key is revoked when what the call waits for happens.
-func TestNothingIsHandedOverUnderARevokedKey(t *testing.T) {
+func TestRevokedKeyGetsNoGrant(t *testing.T) {
 	whileTheyBlock(t, setup{deaf: true}, nil, func(w *world, ids []string, open []blocking) {
 		w.revoke(ids...)
 		for _, b := range open {
@@ -138,7 +138,7 @@ func TestNothingIsHandedOverUnderARevokedKey(t *testing.T) {
 	})
 }
 
-func TestABodyThatComesAfterItsKeyWasRevokedIsRefused(t *testing.T) {
+func TestBodyAfterRevocationIsRefused(t *testing.T) {
 	for name, r := range map[string]struct{ method, path, half, rest string }{
 		"a run":       {"POST", "/api/v1/runs", `{"kind":`, `"late"}`},
 		"an artifact": {"PUT", "/api/v1/runs/$RUN/artifacts/late?epoch=1", strings.Repeat("a", 2<<20), strings.Repeat("b", 1<<20)},
@@ -192,7 +192,7 @@ func (s *slowly) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-func TestADownloadEndsWithItsKey(t *testing.T) {
+func TestDownloadEndsWhenKeyIsRevoked(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	artifact := fmt.Sprintf("/api/v1/runs/%v/artifacts/a", g["run_id"])

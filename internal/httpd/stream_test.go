@@ -132,7 +132,7 @@ func (w *world) logOf(id string) (out []frameRead) {
 	}
 }
 
-func TestAStreamIsTheLog(t *testing.T) {
+func TestStreamHasTheWholeLog(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	s := w.attach(id, "")
@@ -176,7 +176,7 @@ func TestAStreamIsTheLog(t *testing.T) {
 	}
 }
 
-func TestTheCursorOfAStream(t *testing.T) {
+func TestStreamCursor(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -224,7 +224,7 @@ func TestTheCursorOfAStream(t *testing.T) {
 	w.get(runs+"/no-such-run/stream").refuses(404, "not_found")
 }
 
-func TestTheKeyOfAStreamMayComeInItsAddress(t *testing.T) {
+func TestStreamTakesKeyInQuery(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	w.commits(g, complete)
@@ -242,7 +242,7 @@ func TestTheKeyOfAStreamMayComeInItsAddress(t *testing.T) {
 }
 
 // A stream that is cut off can be told from one that has ended.
-func TestAStreamThatIsCutOff(t *testing.T) {
+func TestStreamIsAborted(t *testing.T) {
 	cut := func(t *testing.T, s *sseReader) {
 		t.Helper()
 		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -342,7 +342,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 	})
 }
 
-func TestAStreamBeats(t *testing.T) {
+func TestStreamSendsHeartbeats(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	s := w.attach(w.start(`{"kind":"job"}`), "")
 	s.next("stream:attached")
@@ -355,7 +355,7 @@ func TestAStreamBeats(t *testing.T) {
 }
 
 // Without any ring, what happens is found with the next beat.
-func TestAStreamThatNoRingReaches(t *testing.T) {
+func TestStreamWithoutRingsPolls(t *testing.T) {
 	w := newWorld(t, setup{deaf: true, options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	s := w.attach(g["run_id"].(string), "?after=3")
@@ -365,7 +365,7 @@ func TestAStreamThatNoRingReaches(t *testing.T) {
 	s.next("stream:end")
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestStreamsAreLimited(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 2 }})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -402,7 +402,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	w.attach(id, "").next("stream:attached")
 }
 
-func TestAPrunedLogIsAGap(t *testing.T) {
+func TestPrunedLogIsGap(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -456,7 +456,7 @@ func (op pruneOp) Do(tx *engine.Tx) error {
 }
 
 // A stream of a run of the foreground is somebody who waits.
-func TestAStreamWaits(t *testing.T) {
+func TestStreamCountsAsWaiter(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = 50 * time.Millisecond }})
 	late := w.do("POST", runs, `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
@@ -547,7 +547,7 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherOrigins(t *testing.T) {
+func TestCORS(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"} }})
 	for _, c := range []struct {
 		origin string
@@ -581,7 +581,7 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 }
 
 // Whoever finds no seat has not waited, and does not leave in the place of one who does.
-func TestAJoinThatFindsNoSeatTakesNobodysPlace(t *testing.T) {
+func TestRefusedJoinIsNoWaiter(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 1 }})
 	id := w.start(`{"kind":"job","foreground":true}`)
 	s := w.attach(id, "")

@@ -181,7 +181,7 @@ func (w *world) settled(hook any, what string, ok func(obj) bool) obj {
 func delivered(d obj) bool { return d["state"] == "delivered" }
 func tried(d obj) bool     { return d["attempts"] == float64(1) && d["last_error"] != nil }
 
-func TestHooksOfRunThreadAndTenantArriveSigned(t *testing.T) {
+func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 	w := delivering(t, setup{})
 	ofTenant, ofThread, ofRun, ofEvents := newSink(t, nil), newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -266,7 +266,7 @@ func TestHooksOfRunThreadAndTenantArriveSigned(t *testing.T) {
 	}
 }
 
-func TestSinksThatMisbehaveHarmNobody(t *testing.T) {
+func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
 	at := storetest.Options(t)
 	at.Hooks.Clock = func() perdure.Instant { return 1_800_000_000_000_000 } // time stands still: nobody is tried again
 	w := delivering(t, setup{store: &at})
@@ -351,7 +351,7 @@ func wait(t *testing.T, d obj) time.Duration {
 	return at[1].Sub(at[0])
 }
 
-func TestADeadDeliveryIsDeliveredAgainByHand(t *testing.T) {
+func TestDeadDeliveryIsRedelivered(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(410)
@@ -381,7 +381,7 @@ func TestADeadDeliveryIsDeliveredAgainByHand(t *testing.T) {
 	}
 }
 
-func TestBothSecretsSignForADay(t *testing.T) {
+func TestOldSecretSignsForADayAfterRotation(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, nil)
 	hook := w.hook(fmt.Sprintf(`"url":%q`, s.at))
@@ -396,7 +396,7 @@ func TestBothSecretsSignForADay(t *testing.T) {
 	}
 }
 
-func TestAWebhooksSecretIsShownOnce(t *testing.T) {
+func TestWebhookSecretIsShownOnce(t *testing.T) {
 	w := delivering(t, setup{})
 	hook := w.hook(`"url":"https://1.1.1.1/hook","description":"mine","events":["run:*"]`)
 	secret, path := hook["secret"].(string), "/api/v1/webhooks/"+hook["webhook_id"].(string)
@@ -456,7 +456,7 @@ func TestAWebhooksSecretIsShownOnce(t *testing.T) {
 	w.get(path + "/deliveries").is(200) // its history stays
 }
 
-func TestATestMessageTellsWhatCameOfIt(t *testing.T) {
+func TestTestMessageShowsOutcome(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
 	hook := w.hook(fmt.Sprintf(`"url":%q`, s.at))
@@ -477,7 +477,7 @@ func TestATestMessageTellsWhatCameOfIt(t *testing.T) {
 	}
 }
 
-func TestThereIsALimitOfWebhooks(t *testing.T) {
+func TestWebhooksAreLimited(t *testing.T) {
 	w := newWorld(t, setup{})
 	for i := range perdure.MaxWebhooks {
 		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a", URL: fmt.Sprintf("https://1.1.1.1/%d", i)}); err != nil {
@@ -490,7 +490,7 @@ func TestThereIsALimitOfWebhooks(t *testing.T) {
 }
 
 // That a key is the platform's adds no scope.
-func TestAPlatformKeyDoesWhatItsScopesSay(t *testing.T) {
+func TestPlatformKeyIsLimitedToItsScopes(t *testing.T) {
 	w := newWorld(t, setup{})
 	limited := w.as(w.newKey("default", func(op *engine.CreateKey) {
 		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
@@ -505,7 +505,7 @@ func TestAPlatformKeyDoesWhatItsScopesSay(t *testing.T) {
 }
 
 // An answer may be lost, and the secret of a run's webhook is in one.
-func TestARunThatIsStartedAgainShowsTheSecretAgain(t *testing.T) {
+func TestRepeatedSubmissionShowsWebhookSecret(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, wait := range []string{"", `,"wait":"1ms"`} {
 		start := func(key string) any {

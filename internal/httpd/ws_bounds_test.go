@@ -24,7 +24,7 @@ func of(id string, state perdure.State) func(api.Change) bool {
 func anyChange(api.Change) bool { return true }
 
 // Runs that are made one right after the other are all listened for, not only found.
-func TestNewRunsAreListenedForAtOnce(t *testing.T) {
+func TestSocketListensForNewRunsAtOnce(t *testing.T) {
 	w := newWorld(t, setup{})
 	x, _ := w.watch("?kind=job")
 	began := time.Now()
@@ -41,7 +41,7 @@ func TestNewRunsAreListenedForAtOnce(t *testing.T) {
 }
 
 // What matches is watched before what only may come to, however much there is of that.
-func TestABacklogDoesNotHideWhatMatches(t *testing.T) {
+func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	old := g["run_id"].(string)
@@ -65,7 +65,7 @@ func TestABacklogDoesNotHideWhatMatches(t *testing.T) {
 }
 
 // Whoever was told sees from the numbers that something was left out.
-func TestLinesThatAreTooMuchAreLeftOut(t *testing.T) {
+func TestChangeHasBoundedLines(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	x, first := w.watch("")
@@ -87,7 +87,7 @@ func TestLinesThatAreTooMuchAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestAHandshakeThatIsNoneIsAProblem(t *testing.T) {
+func TestInvalidHandshakeIsRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()
@@ -111,7 +111,7 @@ func TestAHandshakeThatIsNoneIsAProblem(t *testing.T) {
 	eventually.True(t, "nobody keeps a seat", func() bool { return w.streams() == 0 })
 }
 
-func TestASocketFindsRunsOfAnotherNode(t *testing.T) {
+func TestSocketFindsRunsOfOtherNode(t *testing.T) {
 	a, b := twoNodes(t)
 	x, _ := a.watch("")
 	id := b.start(`{"kind":"job"}`)
@@ -121,7 +121,7 @@ func TestASocketFindsRunsOfAnotherNode(t *testing.T) {
 }
 
 // What another tenant has is what nobody has: in the snapshot, and afterwards.
-func TestASocketShowsNothingOfOthers(t *testing.T) {
+func TestSocketShowsOwnTenantOnly(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	has := furnish(b)
@@ -140,7 +140,7 @@ func TestASocketShowsNothingOfOthers(t *testing.T) {
 }
 
 // However much has happened to however many runs, one look holds a bounded number of lines.
-func TestALookAtManyRunsIsBounded(t *testing.T) {
+func TestSurveyIsBounded(t *testing.T) {
 	w := newWorld(t, setup{})
 	const many = 40
 	var grants []obj

@@ -89,7 +89,7 @@ func idsOf(runs []api.Run) (out []string) {
 	return out
 }
 
-func TestASocketTellsOfRuns(t *testing.T) {
+func TestSocketSendsSnapshotAndChanges(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -122,7 +122,7 @@ func TestASocketTellsOfRuns(t *testing.T) {
 	}
 }
 
-func TestTheFiltersOfASocket(t *testing.T) {
+func TestSocketFilters(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	w.start(`{"kind":"other"}`)
@@ -174,7 +174,7 @@ func TestTheFiltersOfASocket(t *testing.T) {
 }
 
 // On another node, and without any ring.
-func TestASocketThatNoRingReaches(t *testing.T) {
+func TestSocketWithoutRingsPolls(t *testing.T) {
 	w := newWorld(t, setup{deaf: true, poll: 10 * time.Millisecond})
 	x, _ := w.watch("")
 	g := w.running(`{"kind":"job"}`)
@@ -182,7 +182,7 @@ func TestASocketThatNoRingReaches(t *testing.T) {
 	x.until(func(c api.Change) bool { return c.Run.State.Terminal() })
 }
 
-func TestASocketWatchesTheNewest(t *testing.T) {
+func TestSocketWatchesNewestRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 5 {
@@ -207,7 +207,7 @@ func TestASocketWatchesTheNewest(t *testing.T) {
 }
 
 // Whoever does not read is told less, and costs nobody anything; at last he is dropped.
-func TestASocketThatIsNotRead(t *testing.T) {
+func TestUnreadSocketIsClosed(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 200 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	hs, client := w.narrow()
@@ -238,7 +238,7 @@ func (w *world) narrow() (*httptest.Server, *http.Client) {
 	}}}
 }
 
-func TestWhoMayOpenASocket(t *testing.T) {
+func TestSocketChecksKeyAndOrigin(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"}; o.Streams = 2 }})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -306,7 +306,7 @@ func TestWhoMayOpenASocket(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsClosed(t *testing.T) {
+func TestSocketIsClosed(t *testing.T) {
 	closed := func(t *testing.T, x *watcher, code websocket.StatusCode) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -347,7 +347,7 @@ func TestASocketThatIsClosed(t *testing.T) {
 }
 
 // A run that is accepted rings for those who watch a tenant.
-func TestANewRunRings(t *testing.T) {
+func TestNewRunRings(t *testing.T) {
 	w := newWorld(t, setup{})
 	rung, stop := w.s.bell.Listen(doorbell.Run("a", engine.AnyRun))
 	defer stop()

@@ -22,7 +22,7 @@ func TestServerUsesGivenClock(t *testing.T) {
 				began := time.Now()
 				_, run := call(t, s, "POST", "/api/v1/runs", `{"kind":"nobody knows it","timeout":"30m","wait":"45m"}`)
 				if run["state"] != "timeout" {
-					t.Errorf("%v", run)
+					t.Errorf("run = %v, want state = timeout", run)
 				}
 				if d := time.Since(began); d < 30*time.Minute || d > 30*time.Minute+time.Second {
 					t.Errorf("it took %s", d)

@@ -27,7 +27,8 @@ func TestWaitReturnsResult(t *testing.T) {
 	w.commits(g, complete)
 	run := soon(t, call).is(200)
 	if run["run_id"] != g["run_id"] || run["state"] != "completed" || run["status"] != "completed" || run["result"] != "done" || run["message"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want run_id = %v, state = completed, status = completed, result = done, no message",
+			run, g["run_id"])
 	}
 	if ms, _ := run["duration_ms"].(float64); ms != run["elapsed_ms"] {
 		t.Errorf("duration %v, elapsed %v", run["duration_ms"], run["elapsed_ms"])
@@ -43,7 +44,8 @@ func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	late := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
 	if late["status"] != "deferred" || late["attach_url"] != runs+"/"+id+"/stream" || late["status_url"] != runs+"/"+id || late["message"] == nil {
-		t.Errorf("%v", late)
+		t.Errorf("late = %v, want status = deferred, attach_url = %v, status_url = %v, message set",
+			late, runs+"/"+id+"/stream", runs+"/"+id)
 	}
 	run := w.get(runs + "/" + id).is(200)
 	if run["status"] != "deferred" || run["state"] != "queued" || run["deferred_at"] == nil || run["epoch"] != 0.0 || run["attempt"] != 1.0 || run["cancel"] != nil {
@@ -63,7 +65,7 @@ func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	eventually.True(t, "the run is attached again", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "queued" })
 	w.commits(w.lease("w", `,"start":true`), complete)
 	if run := soon(t, join).is(200); run["status"] != "completed" || run["result"] != "done" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want status = completed, result = done", run)
 	}
 	types := w.types(id)
 	mustContain(t, types, "run:deferred", "run:reattached", "run:completed")
@@ -78,10 +80,10 @@ func TestJoinOfBackgroundRunDefersNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if a := w.get(runs + "/" + id + "/join?timeout=1ms").is(202); a["status"] != "deferred" || a["message"] == nil {
-		t.Errorf("%v", a)
+		t.Errorf("a = %v, want status = deferred, message set", a)
 	}
 	if run := w.get(runs + "/" + id).is(200); run["status"] != "queued" || run["deferred_at"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want status = queued, no deferred_at", run)
 	}
 	if run := w.do("POST", runs+"/"+id+"/defer", "").is(200); run["status"] != "deferred" {
 		t.Errorf("a detached run is %v", run["status"])
@@ -105,7 +107,7 @@ func TestManyWaitersGetResult(t *testing.T) {
 	w.commits(g[0].(obj), complete)
 	for _, c := range calls {
 		if run := soon(t, c).is(200); run["run_id"] != g[0].(obj)["run_id"] {
-			t.Errorf("%v", run)
+			t.Errorf("run = %v, want run_id = %v", run, g[0].(obj)["run_id"])
 		}
 	}
 }
@@ -169,10 +171,10 @@ func TestIdempotencyKeyOfSubmission(t *testing.T) {
 	path := fmt.Sprintf("%s/%v/retry", runs, ended["run_id"])
 	retry := post(path, "r", "").is(201)
 	if retry["retry_of_run_id"] != ended["run_id"] || retry["run_id"] == ended["run_id"] {
-		t.Errorf("%v", retry)
+		t.Errorf("retry = %v, want retry_of_run_id = %v, another run_id than %v", retry, ended["run_id"], ended["run_id"])
 	}
 	if again := post(path, "r", "").is(200); again["run_id"] != retry["run_id"] {
-		t.Errorf("%v", again)
+		t.Errorf("again = %v, want run_id = %v", again, retry["run_id"])
 	}
 	if more := w.do("POST", path, "").is(201); more["run_id"] == retry["run_id"] {
 		t.Error("without a key, and the same run")
@@ -237,11 +239,11 @@ func TestLists(t *testing.T) {
 	}
 	tree := w.get(runs + "/" + child + "/tree").is(200)["runs"].([]any)
 	if len(tree) != 2 || tree[0].(obj)["parent_run_id"] != parent {
-		t.Errorf("%v", tree)
+		t.Errorf("tree = %v, want 2 entries, [0].parent_run_id = %v", tree, parent)
 	}
 	workers := w.get("/api/v1/workers").is(200)["workers"].([]any)
 	if len(workers) != 1 || workers[0].(obj)["worker_id"] != "w" {
-		t.Errorf("%v", workers)
+		t.Errorf("workers = %v, want 1 entry, [0].worker_id = w", workers)
 	}
 	for _, q := range w.get("/api/v1/queues").is(200)["queues"].([]any) {
 		if q := q.(obj); q["name"] == "chat" && (q["running"] != 1.0 || q["claimable"] != 1.0) {
@@ -250,7 +252,7 @@ func TestLists(t *testing.T) {
 	}
 	job := w.get("/api/v1/jobs/" + parent + "/status").is(200)
 	if job["job_id"] != parent || job["state"] != "running" || job["updated_at"] == nil {
-		t.Errorf("%v", job)
+		t.Errorf("job = %v, want job_id = %v, state = running, updated_at set", job, parent)
 	}
 }
 
@@ -260,7 +262,7 @@ func TestEvents(t *testing.T) {
 	path := runs + "/" + id + "/events"
 	first := w.get(path).is(200)
 	if first["next_after"] != 1.0 || first["ended"] != false {
-		t.Errorf("%v", first)
+		t.Errorf("first = %v, want next_after = 1, ended = false", first)
 	}
 	// With nothing to look again, what wakes these is the ring of the commit itself.
 	var calls []<-chan *answer
@@ -270,7 +272,7 @@ func TestEvents(t *testing.T) {
 	g := w.lease("w", `,"start":true`)
 	for _, c := range calls {
 		if page := soon(t, c).is(200); page["events"].([]any)[0].(obj)["seq"] != 2.0 {
-			t.Errorf("%v", page)
+			t.Errorf("page = %v, want events[0].seq = 2", page)
 		}
 	}
 	w.commits(g, `"events":[{"type":"x:one","data":{"a":1}},{"type":"x:two"},{"type":"run:progress","data":0.5}],`+complete)
@@ -304,17 +306,17 @@ func TestCancel(t *testing.T) {
 	w := newWorld(t, setup{})
 	queued := w.start(`{"kind":"job"}`)
 	if run := w.do("POST", runs+"/"+queued+"/cancel?wait=60s", `{"reason":"changed my mind"}`).is(200); run["state"] != "cancelled" || run["cancel"].(obj)["reason"] != "changed my mind" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = cancelled, cancel.reason = changed my mind", run)
 	}
 	w.do("POST", runs+"/"+queued+"/cancel", "").is(200)
 
 	g := w.running(`{"kind":"job"}`)
 	path := fmt.Sprintf("%s/%v/cancel", runs, g["run_id"])
 	if run := w.do("POST", path, "").is(200); run["state"] != "running" || run["cancel"].(obj)["requested_at"] == nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running, cancel.requested_at set", run)
 	}
 	if run := w.do("POST", path+"?wait=20ms", "").is(202); run["state"] != "running" || run["cancel"].(obj)["stopped_at"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running, no cancel.stopped_at", run)
 	}
 	call := w.later("POST", path+"?wait=60s", `{}`)
 	beat := func(ack string) []any {
@@ -339,7 +341,7 @@ func TestCancel(t *testing.T) {
 		t.Errorf("%v", run)
 	}
 	if d := w.get(fmt.Sprintf("%s/%v/deliverable", runs, g["run_id"])).is(200); d["kind"] != "fallback" || d["content"] == nil {
-		t.Errorf("%v", d)
+		t.Errorf("d = %v, want kind = fallback, content set", d)
 	}
 	w.do("POST", fmt.Sprintf("%s/%v/defer", runs, g["run_id"]), "").is(200)
 }
@@ -363,17 +365,17 @@ func TestSignals(t *testing.T) {
 	g = w.lease("w", `,"start":true`)
 	inbox := g["inbox"].([]any)
 	if len(inbox) != 3 || inbox[0].(obj)["wait_id"] != "first" || inbox[0].(obj)["data"].(obj)["n"] != 1.0 {
-		t.Fatalf("%v", inbox)
+		t.Fatalf("inbox = %v, want 3 entries, [0].wait_id = first, [0].data.n = 1", inbox)
 	}
 	if done := w.commits(g, `"ack":[1,2,3],"waits":[{"id":"slash","type":"signal","name":"a/b"}],"outcome":{"type":"suspend"}`); done["state"] != "suspended" {
-		t.Fatalf("%v", done)
+		t.Fatalf("done = %v, want state = suspended", done)
 	}
 	if sent := send("a%2Fb", `{"data":"in time"}`).is(200); sent["status"] != "queued" {
-		t.Errorf("%v", sent)
+		t.Errorf("sent = %v, want status = queued", sent)
 	}
 	g = w.lease("w", `,"start":true`)
 	if inbox = g["inbox"].([]any); len(inbox) != 1 || inbox[0].(obj)["data"] != "in time" {
-		t.Errorf("%v", inbox)
+		t.Errorf("inbox = %v, want 1 entry, [0].data = in time", inbox)
 	}
 	w.commits(g, complete)
 	send("go", `{}`).refuses(409, "run_ended")
@@ -387,7 +389,7 @@ func TestCallbacks(t *testing.T) {
 		return w.send(ask{method: "POST", path: "/api/v1/callbacks/" + token, body: body}) // without a key
 	}
 	if used := use(token(0), `{"result":{"paid":true}}`).is(200); used["run_id"] != g["run_id"] {
-		t.Errorf("%v", used)
+		t.Errorf("used = %v, want run_id = %v", used, g["run_id"])
 	}
 	use(token(0), `{"result":{"paid":true}}`).is(200)
 	use(token(0), `{"result":{"paid":false}}`).refuses(409, "callback_answered")
@@ -395,7 +397,7 @@ func TestCallbacks(t *testing.T) {
 	g = w.lease("w", `,"start":true`)
 	inbox := g["inbox"].([]any)
 	if len(inbox) != 1 || inbox[0].(obj)["wait_id"] != "pay" || inbox[0].(obj)["data"].(obj)["result"].(obj)["paid"] != true {
-		t.Errorf("%v", inbox)
+		t.Errorf("inbox = %v, want 1 entry, [0].wait_id = pay, [0].data.result.paid = true", inbox)
 	}
 	w.commits(g, `"ack":[1],"close":["ship"],`+complete)
 	use(token(1), `{"error":{"code":"lost","message":"at sea"}}`).refuses(410, "wait_closed")
@@ -419,7 +421,7 @@ func TestLateResults(t *testing.T) {
 	}
 	list := w.get(path + "/late-results").is(200)["late_results"].([]any)
 	if len(list) != 2 || list[0].(obj)["result"] != "one" || list[0].(obj)["state"] != "kept" {
-		t.Fatalf("%v", list)
+		t.Fatalf("list = %v, want 2 entries, [0].result = one, [0].state = kept", list)
 	}
 	first := w.get(path + "/late-results?limit=1").is(200)
 	rest := w.get(path + "/late-results?limit=1&cursor=1").is(200)
@@ -427,15 +429,15 @@ func TestLateResults(t *testing.T) {
 		t.Errorf("one late result a page: %v, then %v; want the cursor 1, then the second and no cursor", first, rest)
 	}
 	if run := w.do("POST", path+"/late-results/1/discard", "").is(200); run["state"] != "running" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running", run)
 	}
 	w.do("POST", path+"/late-results/1/adopt", "").refuses(409, "wrong_state")
 	if run := w.do("POST", path+"/late-results/2/adopt", "").is(200); run["state"] != "completed" || run["result"] != "two" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = completed, result = two", run)
 	}
 	w.commit(held, complete).refuses(409, "stale_epoch")
 	if d := w.get(path + "/deliverable").is(200); d["kind"] != "result" || d["content"] != "two" {
-		t.Errorf("%v", d)
+		t.Errorf("d = %v, want kind = result, content = two", d)
 	}
 }
 
@@ -454,7 +456,7 @@ func TestThreads(t *testing.T) {
 	}
 	for i := range 3 {
 		if m := w.do("POST", path+"/messages", `{"role":"user","content":{"n":%d,"big":"%s"},"metadata":{"big":"%s"}}`, i, big, big).is(201); m["seq"] != float64(i+1) {
-			t.Errorf("%v", m)
+			t.Errorf("m = %v, want seq = %v", m, float64(i+1))
 		}
 	}
 	page := w.get(path + "/messages?limit=2").is(200)
@@ -469,12 +471,12 @@ func TestThreads(t *testing.T) {
 	first := w.do("POST", path+"/runs", `{"kind":"chat","messages":[{"role":"user","content":"hello"}]}`).is(201)
 	second := w.do("POST", path+"/runs", `{"kind":"chat"}`).is(201)
 	if got := w.get(path).is(200); got["active_run_id"] != first["run_id"] || got["last_seq"] != 4.0 {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want active_run_id = %v, last_seq = 4", got, first["run_id"])
 	}
 	w.do("POST", path+"/runs", `{"kind":"chat","multitask_strategy":"reject"}`).refuses(409, "thread_busy")
 	g := w.lease("w", `,"start":true`)
 	if g["run_id"] != first["run_id"] || g["thread_id"] != th["thread_id"] {
-		t.Fatalf("%v", g)
+		t.Fatalf("g = %v, want run_id = %v, thread_id = %v", g, first["run_id"], th["thread_id"])
 	}
 	w.commits(g, `"messages":[{"role":"assistant","content":"hi"}],`+complete)
 	if g := w.lease("w", ""); g["run_id"] != second["run_id"] {
@@ -488,17 +490,17 @@ func TestGroups(t *testing.T) {
 	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%v","%v","%v"],"mode":"all"}`, a["run_id"], b["run_id"], a["run_id"]).is(201)
 	path := "/api/v1/groups/" + group["group_id"].(string)
 	if group["total"] != 2.0 || group["state"] != "open" {
-		t.Errorf("%v", group)
+		t.Errorf("group = %v, want total = 2, state = open", group)
 	}
 	w.get(path + "/join?timeout=0s").is(202)
 	call := w.later("GET", path+"/join?timeout=60s", "")
 	w.commits(a, complete)
 	if g := w.get(path).is(200); g["ended"] != 1.0 || g["completed"] != 1.0 || g["state"] != "open" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want ended = 1, completed = 1, state = open", g)
 	}
 	w.commits(b, `"outcome":{"type":"fail","error":{"code":"broke"},"retryable":false}`)
 	if g := soon(t, call).is(200); g["state"] != "satisfied" || g["ended"] != 2.0 || g["completed"] != 1.0 {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want state = satisfied, ended = 2, completed = 1", g)
 	}
 }
 
@@ -512,7 +514,7 @@ func TestContinue(t *testing.T) {
 	}
 	inbox := w.get(fmt.Sprintf("%s/%v/inbox?epoch=%v", runs, g["run_id"], g["epoch"])).is(200)["inbox"].([]any)
 	if len(inbox) != 1 || inbox[0].(obj)["type"] != "continue" {
-		t.Errorf("%v", inbox)
+		t.Errorf("inbox = %v, want 1 entry, [0].type = continue", inbox)
 	}
 	w.commits(g, `"ack":[1],`+complete)
 	c := w.do("POST", path, `{"trigger":"ci","job_id":"later","worker_id":"x","status":"ok","result_summary":"green"}`).is(201)
@@ -554,7 +556,7 @@ func TestKeys(t *testing.T) {
 
 	gone := w.do("DELETE", "/api/v1/keys/"+made["key_id"].(string), "").is(200)
 	if gone["revoked_at"] == nil || gone["secret"] != nil {
-		t.Errorf("%v", gone)
+		t.Errorf("gone = %v, want revoked_at set, no secret", gone)
 	}
 	reader.get(runs).refuses(401, "unauthorized")
 	w.do("DELETE", "/api/v1/keys/"+made["key_id"].(string), "").is(200) // again
@@ -565,7 +567,7 @@ func TestAdmin(t *testing.T) {
 	w := newWorld(t, setup{})
 	made := w.as(w.admin).do("POST", "/api/admin/tenants/new/keys", `{"name":"first","scopes":["runs:create","runs:read"]}`).is(201)
 	if made["tenant"] != "new" || made["platform"] != nil {
-		t.Errorf("%v", made)
+		t.Errorf("made = %v, want tenant = new, no platform", made)
 	}
 	tenant := w.as(made["secret"].(string))
 	tenant.start(`{"kind":"job"}`)
@@ -592,7 +594,7 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, polls).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
-			t.Fatalf("%v", got)
+			t.Fatalf("got = %v, want 1 entry, [0].run_id = %v", got, id)
 		}
 		if looks := w.s.pollReads.Load(); looks != int64(many+i+1) {
 			t.Errorf("%d runs had polls look %d times more", i+1, looks-many)
@@ -601,7 +603,7 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 	w.s.Shutdown()
 	for range many - 5 {
 		if got := soon(t, polls).is(200)["runs"].([]any); len(got) != 0 {
-			t.Errorf("%v", got)
+			t.Errorf("got = %v, want 0 entries", got)
 		}
 	}
 }
@@ -623,7 +625,7 @@ func TestRunWakesPollThatTakesItsKind(t *testing.T) {
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, poll).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
-			t.Fatalf("%v", got)
+			t.Fatalf("got = %v, want 1 entry, [0].run_id = %v", got, id)
 		}
 		if looks := w.s.pollReads.Load(); looks != others+2*i+2 {
 			t.Errorf("run %d had polls look %d times", i+1, looks-others-2*i-1)
@@ -650,7 +652,7 @@ func TestCancelEndsPollForNews(t *testing.T) {
 	}
 	w.s.Shutdown()
 	if got := soon(t, other).is(200); got["news"] != nil {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want no news", got)
 	}
 	w.do("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":1}`).is(400)
 }
@@ -694,7 +696,7 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 	}
 	got := soon(t, poll).is(200)["runs"].([]any)
 	if len(got) != 1 {
-		t.Fatalf("%v", got)
+		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	join := w.later("GET", runs+"/"+string(op.Run.ID)+"/join?timeout=60s", "")
 	done := &engine.Commit{Tenant: "a", Commit: perdure.Commit{ID: "c", RunID: op.Run.ID, Epoch: 1, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}}}
@@ -714,20 +716,21 @@ func TestPollWithoutWait(t *testing.T) {
 	// A queue and a kind that are named twice grant once.
 	got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s","queues":["q","r","q"],"kinds":["job","x","job"]}`).is(200)["runs"].([]any)
 	if len(got) != 1 {
-		t.Fatalf("%v", got)
+		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	g := got[0].(obj)
 	if g["run_id"] != id || g["state"] != "dispatched" || g["epoch"] != 1.0 || g["lease_ms"] != 60000.0 || g["tenant"] != nil || g["deadline_at"] == nil {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want run_id = %v, state = dispatched, epoch = 1, lease_ms = 60000, no tenant, deadline_at set",
+			g, id)
 	}
 	got = w.do("POST", "/api/v1/workers/w/poll", `{"slots":5,"wait":"0s","queues":["q","q"],"kinds":["job","job"]}`).is(200)["runs"].([]any)
 	if len(got) != 1 {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want 1 entry", got)
 	}
 	lease := fmt.Sprintf(`{"runs":[{"run_id":"%v","epoch":1}]}`, g["run_id"])
 	for range 2 {
 		if res := w.do("POST", "/api/v1/workers/w/start", "%s", lease).is(200)["results"].([]any)[0].(obj); res["ok"] != true {
-			t.Errorf("%v", res)
+			t.Errorf("res = %v, want ok = true", res)
 		}
 	}
 	w.do("POST", "/api/v1/workers/w/heartbeat", `{}`).is(200)
@@ -735,7 +738,7 @@ func TestPollWithoutWait(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/release", "%s", lease).refuses(409, "stale_epoch")
 	w.do("POST", "/api/v1/workers/w/start", "%s", lease).refuses(409, "stale_epoch")
 	if lost := w.do("POST", "/api/v1/workers/w/heartbeat", "%s", lease).is(200)["lost"].([]any); len(lost) != 1 || lost[0].(obj)["error"].(obj)["code"] != "stale_epoch" {
-		t.Errorf("%v", lost)
+		t.Errorf("lost = %v, want 1 entry, [0].error.code = stale_epoch", lost)
 	}
 	if run := w.get(runs + "/" + id).is(200); run["attempt"] != 1.0 {
 		t.Errorf("a release cost an attempt: %v", run)
@@ -831,15 +834,15 @@ func TestPlatformWorkerLeasesForAllTenants(t *testing.T) {
 	id := b.start(`{"kind":"job"}`)
 	g := soon(t, poll).is(200)["runs"].([]any)[0].(obj)
 	if g["run_id"] != id || g["tenant"] != "b" {
-		t.Fatalf("%v", g)
+		t.Fatalf("g = %v, want run_id = %v, tenant = b", g, id)
 	}
 	p.do("POST", "/api/v1/workers/p/heartbeat", `{"runs":[{"run_id":"%s","epoch":1}]}`, id).is(200)
 	p.get(runs + "/" + id + "/journal?epoch=1").is(200)
 	if done := p.commits(g, complete); done["state"] != "completed" {
-		t.Errorf("%v", done)
+		t.Errorf("done = %v, want state = completed", done)
 	}
 	if run := b.get(runs + "/" + id).is(200); run["result"] != "done" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want result = done", run)
 	}
 	p.get(runs+"/"+id).refuses(404, "not_found")
 }
@@ -850,7 +853,7 @@ func TestShutdownAnswersBlockedCalls(t *testing.T) {
 	ready := errors.New("warming up")
 	w := newWorld(t, setup{ready: func() error { return ready }})
 	if h := w.send(ask{method: "GET", path: "/readyz"}).is(503); h["detail"] != "warming up" {
-		t.Errorf("%v", h)
+		t.Errorf("h = %v, want detail = warming up", h)
 	}
 	ready = nil
 	w.send(ask{method: "GET", path: "/readyz"}).is(200)

@@ -18,13 +18,13 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	w := newWorld(t, setup{})
 	ada := w.as(w.approver())
 	if list := w.get("/api/v1/approvals").is(200)["approvals"].([]any); len(list) != 0 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 0 entries", list)
 	}
 	g, _ := w.sleeping(`{"kind":"deploy"}`, askPush)
 	id := g["run_id"].(string)
 	list := w.get("/api/v1/approvals").is(200)["approvals"].([]any)
 	if len(list) != 1 {
-		t.Fatalf("%v", list)
+		t.Fatalf("list = %v, want 1 entry", list)
 	}
 	a := list[0].(obj)
 	at := "/api/v1/approvals/" + a["approval_id"].(string)
@@ -66,12 +66,12 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	// What was asked before may be what he means: he says which.
 	for _, blind := range []string{`{"decision":"approve","answer":{"where":"eu"}}`, `{"data":{"decision":"approve","answer":{"where":"eu"}}}`} {
 		if p := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", blind).refuses(409, "action_changed"); p["field"] != "action_hash" {
-			t.Errorf("%v", p)
+			t.Errorf("p = %v, want field = action_hash", p)
 		}
 	}
 	sent := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", fmt.Sprintf(`{"decision":"reject","comment":"no","action_hash":"%s"}`, hash)).is(200)
 	if got := w.get("/api/v1/approvals/" + sent["approval_id"].(string)).is(200); got["state"] != "rejected" || got["comment"] != "no" {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want state = rejected, comment = no", got)
 	}
 	// Pages, oldest first.
 	first := w.get("/api/v1/approvals?state=all&limit=1").is(200)

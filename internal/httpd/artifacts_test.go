@@ -50,12 +50,13 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(page)))
 	made := w.puts(g, "page.html", "&sha256="+sum, "text/html; charset=utf-8", page).is(201)
 	if made["sha256"] != sum || made["size"] != float64(len(page)) || made["content_type"] != "text/html; charset=utf-8" || made["name"] != "page.html" || made["attempt"] != 1.0 {
-		t.Errorf("%v", made)
+		t.Errorf("made = %v, want sha256 = %v, size = %v, content_type = text/html; charset=utf-8, name = page.html, attempt = 1",
+			made, sum, float64(len(page)))
 	}
 	w.puts(g, "page.html", "", "text/html; charset=utf-8", page).is(200)
 	list := w.get(at).is(200)["artifacts"].([]any)
 	if len(list) != 1 || list[0].(obj)["sha256"] != sum {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 1 entry, [0].sha256 = %v", list, sum)
 	}
 
 	whole := w.get(at + "/page.html")

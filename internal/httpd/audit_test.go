@@ -139,7 +139,7 @@ func TestOrdinaryWorkIsNotAudited(t *testing.T) {
 	w.do("POST", fmt.Sprintf("/api/v1/runs/%s/signals/go", g["run_id"]), `{"data":1}`).is(200)
 	w.commits(g, complete)
 	if list := w.audit(""); len(list) != 0 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 0 entries", list)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestPlatformKeysHaveScopes(t *testing.T) {
 	admin := w.as(w.admin)
 	made := admin.do("POST", "/api/admin/keys", `{"name":"prometheus","scopes":["platform:read"]}`).is(201)
 	if made["platform"] != true || made["tenant"] != "default" {
-		t.Errorf("%v", made)
+		t.Errorf("made = %v, want platform = true, tenant = default", made)
 	}
 	scraper := w.as(made["secret"].(string))
 	if a := scraper.get("/metrics"); a.status != 200 {

@@ -78,7 +78,7 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	done := w.commits(boss, fmt.Sprintf(`"messages":[{"role":"assistant","content":"I'll tell you"}],
 		"outcome":{"type":"complete","result":"later","continue_on":["k3","%s","k1","k0","%s"]}`, kids[2], kids[0])) // by key and id, one twice
 	if done["state"] != "completed" {
-		t.Fatalf("%v", done)
+		t.Fatalf("done = %v, want state = completed", done)
 	}
 	w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"chat"}`).is(201)
 	chat := w.take("chat") // the thread goes on meanwhile
@@ -147,7 +147,7 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	}
 	w.commits(g, complete)
 	if g := w.lease("w", `,"start":true`); g["kind"] != "chat" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want kind = chat", g)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestInvalidContinuationsOfTurnAreRefused(t *testing.T) {
 	task := w.running(`{"kind":"task","priority":100}`)
 	w.commit(task, `"children":[{"key":"k","kind":"kid"}],"outcome":{"type":"complete","continue_on":["k"]}`).refuses(400, "invalid")
 	if run := w.run(boss["run_id"]); run["state"] != "running" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running", run)
 	}
 }
 
@@ -198,14 +198,14 @@ func TestCancelOfEndedTurnDropsContinuation(t *testing.T) {
 	held := w.take("kid")
 	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0","k1"]}`)
 	if run := w.do("POST", fmt.Sprint(runs, "/", boss["run_id"], "/cancel"), "").is(200); run["state"] != "completed" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = completed", run)
 	}
 	if run := w.run(kids[1]); run["state"] != "cancelled" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = cancelled", run)
 	}
 	w.commits(held, complete)
 	if more := w.continued(boss["run_id"]); len(more) != 0 {
-		t.Errorf("%v", more)
+		t.Errorf("more = %v, want 0 entries", more)
 	}
 }
 
@@ -234,7 +234,8 @@ func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 	}
 	more := w.continued(boss["run_id"])
 	if len(more) != 2 || more[0]["run_id"] != one["continued_by_run_id"] || more[1]["run_id"] != two["continued_by_run_id"] {
-		t.Errorf("%v", more)
+		t.Errorf("more = %v, want 2 entries, [0].run_id = %v, [1].run_id = %v",
+			more, one["continued_by_run_id"], two["continued_by_run_id"])
 	}
 	said := w.messages(thread)
 	if c := said[0]["content"].(obj); len(said) != 2 || said[0]["role"] != "tool" || c["job_id"] != "build 7" || c["worker_id"] != "runner-3" || c["status"] != "success" ||
@@ -242,7 +243,7 @@ func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 		t.Errorf("%v", said)
 	}
 	if input := w.run(more[0]["run_id"])["input"].(obj); input["trigger"] != "external" {
-		t.Errorf("%v", input)
+		t.Errorf("input = %v, want trigger = external", input)
 	}
 }
 
@@ -255,18 +256,18 @@ func TestExternalWorkThatEndsDuringRun(t *testing.T) {
 	id := boss["run_id"]
 	for _, job := range []string{"heard", "unheard"} {
 		if c := w.outside(id, `{"job_id":"`+job+`"}`).is(201); c["continued_by_run_id"] != nil {
-			t.Errorf("%v", c)
+			t.Errorf("c = %v, want no continued_by_run_id", c)
 		}
 		w.outside(id, `{"job_id":"`+job+`"}`).is(200)
 	}
 	inbox := w.get(fmt.Sprint(runs, "/", id, "/inbox?epoch=", boss["epoch"])).is(200)["inbox"].([]any)
 	if len(inbox) != 2 || inbox[0].(obj)["type"] != "continue" || inbox[0].(obj)["name"] != "heard" {
-		t.Fatalf("%v", inbox)
+		t.Fatalf("inbox = %v, want 2 entries, [0].type = continue, [0].name = heard", inbox)
 	}
 	w.commits(boss, `"ack":[1],"outcome":{"type":"complete","continue_on":["k0"]}`)
 	unheard := w.continued(id)
 	if len(unheard) != 1 {
-		t.Fatalf("%v", unheard)
+		t.Fatalf("unheard = %v, want 1 entry", unheard)
 	}
 	w.commits(w.take("kid"), complete)
 	all := w.continued(id)
@@ -292,10 +293,10 @@ func TestExternalWorkContinuesFailedRun(t *testing.T) {
 	w.commits(boss, broken)
 	more := w.continued(boss["run_id"])
 	if len(more) != 1 || more[0]["state"] != "queued" {
-		t.Fatalf("%v", more)
+		t.Fatalf("more = %v, want 1 entry, [0].state = queued", more)
 	}
 	if g := w.take("boss"); g["run_id"] != more[0]["run_id"] {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want run_id = %v", g, more[0]["run_id"])
 	}
 	var roles []string
 	for _, m := range w.messages(thread) {
@@ -324,7 +325,7 @@ func TestInvalidContinuationsAreRefused(t *testing.T) {
 	w.outside(task, `{"job_id":"x"}`).refuses(400, "invalid")
 	w.commits(boss, complete)
 	if more := w.continued(boss["run_id"]); len(more) != 0 {
-		t.Errorf("%v", more)
+		t.Errorf("more = %v, want 0 entries", more)
 	}
 }
 

@@ -32,7 +32,7 @@ func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 			t.Errorf("%d runs are listed", len(got))
 		}
 		if got := w.do("GET", runs+"/"+bad[0], "").is(200); got["damaged"] != "rest can't be read" {
-			t.Errorf("%v", got)
+			t.Errorf("got = %v, want damaged = rest can't be read", got)
 		}
 		if got := w.do("GET", runs+"/"+bad[1], "").is(200); got["input"] != `{"n":` {
 			t.Errorf("%v", got)

@@ -90,7 +90,7 @@ func TestDeferredAnswer(t *testing.T) {
 		}
 	}
 	if a["message"] == nil || a["deferred_at"] == nil || a["result"] != nil || a["error"] != nil {
-		t.Errorf("%v", a)
+		t.Errorf("a = %v, want message set, deferred_at set, no result, no error", a)
 	}
 	if at, err := time.Parse(time.RFC3339, a["deferred_at"].(string)); err != nil || time.Since(at) > time.Minute {
 		t.Errorf("%v: %v", a["deferred_at"], err)
@@ -103,11 +103,11 @@ func TestDeferredAnswer(t *testing.T) {
 		}
 	}
 	if job := w.get("/api/v1/jobs/" + id + "/status").is(200); job["status"] != "deferred" || job["state"] != "running" {
-		t.Errorf("%v", job)
+		t.Errorf("job = %v, want status = deferred, state = running", job)
 	}
 	said := w.messages(thread)
 	if len(said) != 1 {
-		t.Fatalf("%v", said)
+		t.Fatalf("said = %v, want 1 entry", said)
 	}
 	meta := said[0]["metadata"].(obj)
 	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "assistant" || said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
@@ -134,7 +134,7 @@ func TestSecondDeferralWritesNoLine(t *testing.T) {
 		w.get(runs + "/" + id + "/join?timeout=1ms").is(202)
 	}
 	if run := w.do("POST", runs+"/"+id+"/defer", "").is(200); run["status"] != "deferred" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want status = deferred", run)
 	}
 	types := w.types(id)
 	if countOf(types, "run:deferred") != 4 || countOf(types, "run:reattached") != 3 || len(w.messages(thread)) != 1 {
@@ -200,7 +200,7 @@ func TestDroppedConnectionHasGracePeriod(t *testing.T) {
 		eventually.True(t, "it is deferred", func() bool { return w.status(id) == "deferred" })
 		log := w.events(id)
 		if d := log[len(log)-1]; d["type"] != "run:deferred" || d["data"].(obj)["reason"] != "disconnect" {
-			t.Errorf("%v", d)
+			t.Errorf("d = %v, want type = run:deferred, data.reason = disconnect", d)
 		}
 	}
 }
@@ -266,7 +266,7 @@ func TestWaiterOnOtherNodeCounts(t *testing.T) {
 	}
 	a.commits(a.take("job"), complete)
 	if run := soon(t, join).is(200); run["result"] != "done" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want result = done", run)
 	}
 	if n := countOf(b.types(id), "run:deferred"); n != 1 {
 		t.Errorf("%v", b.types(id))

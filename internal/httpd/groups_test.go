@@ -144,13 +144,13 @@ func TestGroupTimesOut(t *testing.T) {
 	a := w.running(`{"kind":"a"}`)
 	g := w.gather(`,"timeout":"50ms","on_losers":"cancel"`, a)
 	if g["deadline_at"] == nil || g["state"] != "open" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want deadline_at set, state = open", g)
 	}
 	if g = w.get(groupPath(g) + "/join?timeout=60s").is(200); g["state"] != "timed_out" || g["ended_at"] == nil || g["deadline_at"] != nil || g["ended"] != 0.0 {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want state = timed_out, ended_at set, no deadline_at, ended = 0", g)
 	}
 	if run := w.run(a["run_id"]); run["state"] != "running" || run["cancel"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running, no cancel", run)
 	}
 	w.commits(a, complete)
 	if g = w.get(groupPath(g)).is(200); g["state"] != "timed_out" || !slices.Equal(ends(g), []string{"0 completed"}) {
@@ -203,7 +203,7 @@ func TestInvalidGroupsAreRefused(t *testing.T) {
 	}
 	for _, stranger := range []string{"nobody", w.as(w.newKey("b", nil)).start(`{"kind":"a"}`)} {
 		if p := w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, id, stranger).refuses(404, "not_found"); p["field"] != "run_ids" {
-			t.Errorf("%v", p)
+			t.Errorf("p = %v, want field = run_ids", p)
 		}
 	}
 	g := w.gather("", obj{"run_id": id})
@@ -225,7 +225,7 @@ func TestGroupIsJoinedOnOtherNode(t *testing.T) {
 	one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
 	all, any := a.gather("", one, two), a.gather(`,"mode":"any","timeout":"1h"`, one, two)
 	if g := b.get(groupPath(all)).is(200); g["state"] != "open" || g["total"] != 2.0 {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want state = open, total = 2", g)
 	}
 	b.get(groupPath(all) + "/join?timeout=1ms").is(202)
 	joins := []<-chan *answer{b.later("GET", groupPath(any)+"/join?timeout=60s", ""), b.later("GET", groupPath(all)+"/join?timeout=60s", "")}
@@ -249,10 +249,10 @@ func TestLastTwoRunsOfGroupEndOnTwoNodes(t *testing.T) {
 		a.commits(one, complete)
 		soon(t, there).is(200)
 		if g = a.get(groupPath(g)).is(200); g["state"] != "satisfied" || g["ended"] != 2.0 || g["completed"] != 2.0 {
-			t.Fatalf("%v", g)
+			t.Fatalf("g = %v, want state = satisfied, ended = 2, completed = 2", g)
 		}
 	}
 	if found := a.as(a.admin).get("/api/admin/invariants").is(200)["violations"].([]any); len(found) != 0 {
-		t.Errorf("%v", found)
+		t.Errorf("found = %v, want 0 entries", found)
 	}
 }

@@ -53,7 +53,7 @@ func TestThreadIsReadUnderLease(t *testing.T) {
 	// A run without a thread has no messages.
 	g = w.running(`{"kind":"job"}`)
 	if list := bot.get(fmt.Sprintf("%s/%s/messages?epoch=%v", runs, g["run_id"], g["epoch"])).is(200)["messages"].([]any); len(list) != 0 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 0 entries", list)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestPlatformWorkerReadsThread(t *testing.T) {
 	g := soon(t, poll).is(200)["runs"].([]any)[0].(obj)
 	at := fmt.Sprintf("%s/%s/messages?epoch=%v", runs, id, g["epoch"])
 	if list := p.get(at).is(200)["messages"].([]any); len(list) != 1 || list[0].(obj)["content"] != "hello" {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 1 entry, [0].content = hello", list)
 	}
 	w.get(at).refuses(404, "not_found")
 }

@@ -187,7 +187,7 @@ func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 	w.do("DELETE", "/api/v1/keys/"+id, "").refuses(404, "not_found")
 	w.as(w.admin).do("DELETE", "/api/admin/tenants/a/keys/"+id, "").refuses(404, "not_found")
 	if k := w.as(w.admin).do("DELETE", "/api/admin/tenants/b/keys/"+id, "").is(200); k["revoked_at"] == nil {
-		t.Errorf("%v", k)
+		t.Errorf("k = %v, want revoked_at set", k)
 	}
 	w.as(theirs["secret"].(string)).get("/api/v1/runs").refuses(401, "unauthorized")
 
@@ -200,11 +200,11 @@ func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 		t.Errorf("%v, then %v", first, second)
 	}
 	if old := under("h", "POST", "/api/v1/webhooks", hook).is(200); old["secret"] != nil || old["webhook_id"] != first["webhook_id"] {
-		t.Errorf("%v", old)
+		t.Errorf("old = %v, want no secret, webhook_id = %v", old, first["webhook_id"])
 	}
 	under("s", "POST", rotate, "").is(200)
 	if old := under("r", "POST", rotate, "").is(200); old["secret"] != nil {
-		t.Errorf("%v", old)
+		t.Errorf("old = %v, want no secret", old)
 	}
 }
 

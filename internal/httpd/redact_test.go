@@ -55,7 +55,7 @@ func TestSecretInPathQueryOrNumberIsRedacted(t *testing.T) {
 	r := w.do("POST", "/api/v1/runs", `{"kind":"k","input":{"card":4111222233334444}}`).is(201)
 	id := r["run_id"].(string)
 	if in := w.get("/api/v1/runs/" + id).is(200)["input"].(obj); in["card"] != "[redacted]" {
-		t.Errorf("%v", in)
+		t.Errorf("in = %v, want card = [redacted]", in)
 	}
 	for _, a := range []ask{
 		{method: "GET", path: "/api/v1/runs?kind=" + url.QueryEscape(hidden)},

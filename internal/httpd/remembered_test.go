@@ -28,6 +28,6 @@ func TestWaitDoesNotTrustStaleCache(t *testing.T) {
 		t.Error("the first server knows it: this proves nothing")
 	}
 	if run := soon(t, waits).is(200); run["state"] != "completed" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = completed", run)
 	}
 }

@@ -394,7 +394,7 @@ func TestStreamsAreLimited(t *testing.T) {
 	eventually.True(t, "it is asked to stop", func() bool { return slices.Contains(w.types(id), "run:cancel_requested") })
 	w.commits(g, `"outcome":{"type":"cancelled"},"cancel_ack":true`)
 	if got := soon(t, cancel).is(200); got["state"] != "cancelled" {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want state = cancelled", got)
 	}
 	one.stop()
 	two.stop()

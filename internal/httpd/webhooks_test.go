@@ -365,15 +365,16 @@ func TestDeadDeliveryIsRedelivered(t *testing.T) {
 	w.do("POST", path+"/redeliver", "").refuses(409, "wrong_state") // its webhook is disabled
 	s.answers(204)
 	if on := w.do("PATCH", "/api/v1/webhooks/"+id, `{"disabled":false}`).is(200); on["disabled"] != false || on["disabled_reason"] != nil {
-		t.Errorf("%v", on)
+		t.Errorf("on = %v, want disabled = false, no disabled_reason", on)
 	}
 	if again := w.do("POST", path+"/redeliver", "").is(200); again["state"] != "pending" || again["delivery_id"] != dead["delivery_id"] {
-		t.Errorf("%v", again)
+		t.Errorf("again = %v, want state = pending, delivery_id = %v", again, dead["delivery_id"])
 	}
 	d := w.settled(id, "it is delivered", delivered)
 	h := d["history"].([]any)
 	if len(h) != 2 || h[0].(obj)["status"] != float64(410) || h[0].(obj)["response"] != "no longer here" || h[1].(obj)["status"] != float64(204) {
-		t.Errorf("%v", h)
+		t.Errorf("h = %v, want 2 entries, [0].status = %v, [0].response = no longer here, [1].status = %v",
+			h, float64(410), float64(204))
 	}
 	letters := s.got()
 	if len(letters) != 2 || letters[0].id() != letters[1].id() || !bytes.Equal(letters[0].body, letters[1].body) || letters[0].id() != dead["delivery_id"] {
@@ -387,7 +388,7 @@ func TestOldSecretSignsForADayAfterRotation(t *testing.T) {
 	hook := w.hook(fmt.Sprintf(`"url":%q`, s.at))
 	rotated := w.do("POST", "/api/v1/webhooks/"+hook["webhook_id"].(string)+"/rotate", "").is(200)
 	if rotated["secret"] == hook["secret"] || rotated["rotated_at"] == nil {
-		t.Errorf("%v", rotated)
+		t.Errorf("rotated = %v, want another secret than %v, rotated_at set", rotated, hook["secret"])
 	}
 	w.commits(w.running(`{"kind":"job"}`), complete)
 	l := s.waits(1)[0]
@@ -408,7 +409,7 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 		t.Errorf("%s", changed.body)
 	}
 	if c := w.do("PATCH", path, `{"disabled":true}`).is(200); c["disabled"] != true || c["url"] != "https://1.1.1.1/other" || c["disabled_reason"] == nil {
-		t.Errorf("%v", c)
+		t.Errorf("c = %v, want disabled = true, url = https://1.1.1.1/other, disabled_reason set", c)
 	}
 	for _, a := range []*answer{changed, w.get(path), w.get("/api/v1/webhooks"), w.do("PATCH", path, `{}`)} {
 		a.is(200)
@@ -433,18 +434,18 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 		}
 	}
 	if first := w.do("POST", "/api/v1/runs", `{"kind":"waited","queue":"nobody","wait":"10ms","webhook":"https://1.1.1.1/waited"}`).is(202); first["webhook_secret"] == nil {
-		t.Errorf("%v", first)
+		t.Errorf("first = %v, want webhook_secret set", first)
 	}
 	if got := w.get("/api/v1/runs/" + run["run_id"].(string)).is(200); got["webhook_secret"] != nil || got["webhook_id"] != run["webhook_id"] {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want no webhook_secret, webhook_id = %v", got, run["webhook_id"])
 	}
 	// What runs bring with them is not in the list, and can be looked at.
 	if list := w.get("/api/v1/webhooks").is(200)["webhooks"].([]any); len(list) != 1 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 1 entry", list)
 	}
 	ofRun := "/api/v1/webhooks/" + run["webhook_id"].(string)
 	if h := w.get(ofRun).is(200); h["scope"] != "run" || h["url"] != "https://1.1.1.1/run" || h["events"] != nil {
-		t.Errorf("%v", h)
+		t.Errorf("h = %v, want scope = run, url = https://1.1.1.1/run, no events", h)
 	}
 	w.do("PATCH", ofRun, `{"url":"https://1.1.1.1/elsewhere"}`).refuses(409, "wrong_state")
 
@@ -463,14 +464,14 @@ func TestTestMessageShowsOutcome(t *testing.T) {
 	path := "/api/v1/webhooks/" + hook["webhook_id"].(string)
 	before := w.fingerprint("")
 	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != true || r["status"] != float64(200) || r["response"] != "hello" {
-		t.Errorf("%v", r)
+		t.Errorf("r = %v, want delivered = true, status = %v, response = hello", r, float64(200))
 	}
 	if l := s.waits(1)[0]; !l.verifies(t, hook["secret"]) || l.json(t).Type != "webhook:test" {
 		t.Errorf("%s", l.body)
 	}
 	s.answers(404)
 	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != false || r["status"] != float64(404) {
-		t.Errorf("%v", r)
+		t.Errorf("r = %v, want delivered = false, status = %v", r, float64(404))
 	}
 	if w.fingerprint("") != before {
 		t.Error("something is stored of it")

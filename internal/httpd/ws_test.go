@@ -140,7 +140,7 @@ func TestSocketFilters(t *testing.T) {
 	id := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job"}`).is(201)["run_id"].(string)
 	root, first := w.watch("?root_run_id=" + id)
 	if got := idsOf(first.Runs); len(got) != 1 || got[0] != id {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want 1 entry, [0] = %v", got, id)
 	}
 	is := func(c api.Change) bool { return string(c.RunID) == id }
 	for name, x := range map[string]*watcher{"kind": kind, "thread": onThread, "state": queued, "heads": heads} {

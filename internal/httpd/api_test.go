@@ -59,7 +59,7 @@ func TestWaitThatTimesOutDefersRun(t *testing.T) {
 		t.Errorf("the thread was told %v", told)
 	}
 
-	// Whoever comes back ends the deferral; a second wait that passes says nothing more to the thread.
+	// A caller that comes back ends the deferral. A second timeout adds nothing to the thread.
 	w.do("GET", runs+"/"+id+"/join?timeout=1ms", "").is(202)
 	join := w.later("GET", runs+"/"+id+"/join?timeout=60s", "")
 	eventually.True(t, "the run is attached again", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "queued" })
@@ -75,7 +75,7 @@ func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	w.get(runs + "/" + id + "/join?timeout=0").is(200)
 }
 
-// A join of a run that was started in the background is nobody whom the run would miss.
+// A join of a background run is no waiter, so its end does not defer the run.
 func TestJoinOfBackgroundRunDefersNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
@@ -608,7 +608,7 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 	}
 }
 
-// Workers of different kinds share a queue: a run wakes the one that takes it, and nobody looks in vain.
+// Workers of different kinds share a queue. A run wakes only the poll that takes its kind.
 func TestRunWakesPollThatTakesItsKind(t *testing.T) {
 	w := newWorld(t, setup{})
 	const others = 20

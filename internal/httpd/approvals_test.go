@@ -105,7 +105,7 @@ func TestApprovalOfOtherTenantIsNoCursor(t *testing.T) {
 	same(t, w.get("/api/v1/approvals?cursor="+theirs), w.get("/api/v1/approvals?cursor="+like(theirs)))
 }
 
-// What nobody answers ends by itself, and an answer after that is too late.
+// A wait without an answer times out, and an answer after that is refused.
 func TestWaitForApprovalTimesOut(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	short := strings.Replace(askPush, `"ok"`, `"ok","timeout":"30ms"`, 1)

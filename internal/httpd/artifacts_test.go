@@ -122,7 +122,7 @@ func TestInvalidArtifactChangesNothing(t *testing.T) {
 	}
 }
 
-// unhurried sends a body whose end the test decides about.
+// unhurried sends a body that ends when the test says so.
 type unhurried struct {
 	parts chan []byte
 	end   chan error
@@ -142,7 +142,7 @@ func (u *unhurried) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A body that breaks off is nobody's artifact, whether its length was known or not, and leaves nothing.
+// A body that breaks off makes no artifact and leaves no chunks, whether its length was known or not.
 func TestAbortedUploadLeavesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	srv := httptest.NewServer(w.s.Handler())

@@ -145,7 +145,7 @@ func TestCancelThatWaitsIsLimited(t *testing.T) {
 	eventually.True(t, "the cancel has a seat", func() bool { return w.attached("cancel") == 1 })
 }
 
-// Whoever holds all that a tenant may hold of a gate is refused, and others are not.
+// A tenant that holds its whole share of a gate is refused, and others are not.
 func TestBytesInMemoryAreShared(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.ShareWait, o.AnswerTime = 10*time.Millisecond, 10*time.Millisecond }})
 	b := w.as(w.newKey("b", nil))
@@ -234,7 +234,7 @@ func TestLimitsOfATenant(t *testing.T) {
 	}
 }
 
-// What another node has set is found by looking.
+// Limits that another node has set are read from the store.
 func TestLimitsAreFoundInTheStore(t *testing.T) {
 	w := newWorld(t, setup{})
 	n := int64(7)

@@ -247,8 +247,8 @@ func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 	}
 }
 
-// What a live run is told and does not acknowledge is for the continuation that its end makes; saying it again tells
-// which one that is, whatever continues the run after it.
+// A report that a live run does not acknowledge goes to the continuation that its end makes. A
+// repeated report is answered with that continuation, whatever continues the run later.
 func TestExternalWorkThatEndsDuringRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
@@ -303,7 +303,7 @@ func TestExternalWorkContinuesFailedRun(t *testing.T) {
 		roles = append(roles, m["role"].(string))
 	}
 	if !slices.Equal(roles, []string{"tool", "assistant"}) {
-		t.Errorf("%v", roles)
+		t.Errorf("roles = %v, want %v", roles, []string{"tool", "assistant"})
 	}
 }
 
@@ -354,7 +354,7 @@ func TestMultitaskStrategiesWithContinuation(t *testing.T) {
 		w.commits(g, complete)
 	}
 	if !slices.Equal(order, []string{"urgent", "boss", "waiting"}) {
-		t.Errorf("%v", order)
+		t.Errorf("order = %v, want %v", order, []string{"urgent", "boss", "waiting"})
 	}
 	w.do("POST", path, `{"kind":"free","multitask_strategy":"reject"}`).is(201)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// A user whose stream has ended learns of the continuation by webhook and by WebSocket: that it was made, and by which run.
+// After a stream has ended, a webhook and a WebSocket tell of the continuation and its run.
 func TestContinuationIsSentByWebhookAndWebSocket(t *testing.T) {
 	w := delivering(t, setup{})
 	byDefault, byName, ofRun := newSink(t, nil), newSink(t, nil), newSink(t, nil)

@@ -29,7 +29,7 @@ func (w *world) here(id string) int {
 	return n
 }
 
-// noted are the nodes that have it written down that somebody waits there.
+// noted returns the nodes that have a waiter's record for a run.
 func (w *world) noted(id string) (nodes []string) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) error {
@@ -142,7 +142,7 @@ func TestSecondDeferralWritesNoLine(t *testing.T) {
 	}
 }
 
-// Two who wait and one who joins: only when the last of them is gone, nobody waits.
+// With two waits and a join, the run is deferred only when the last of them ends.
 func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 	w := newWorld(t, setup{})
 	start := func(wait string) <-chan *answer {
@@ -205,7 +205,7 @@ func TestDroppedConnectionHasGracePeriod(t *testing.T) {
 	}
 }
 
-// Who leaves does not cancel unless that was asked for, and then with all that a cancel is.
+// A waiter that leaves cancels the run only with on_disconnect=cancel, and then as a cancel call does.
 func TestOnDisconnect(t *testing.T) {
 	w := newWorld(t, setup{})
 	for mode, cancelled := range map[string]bool{"continue": false, "cancel": true} {
@@ -274,7 +274,7 @@ func TestWaiterOnOtherNodeCounts(t *testing.T) {
 	eventually.True(t, "nobody is noted any more", func() bool { return b.here(id) == 0 })
 }
 
-// Nobody vouches for those who wait on a node that died: they are missed after a while.
+// The records of a dead node are not renewed, so its waiters expire.
 func TestWaitersOfDeadNodeExpire(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	thread := w.thread()
@@ -298,7 +298,7 @@ func TestWaitersOfDeadNodeExpire(t *testing.T) {
 	}
 }
 
-// A node says again and again that somebody waits there, as long as somebody does.
+// A node renews its record as long as a caller waits there.
 func TestLiveNodeRenewsItsWaiters(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.foreground(w.thread(), "")
@@ -327,8 +327,8 @@ func TestLiveNodeRenewsItsWaiters(t *testing.T) {
 
 // ---- the last one leaves while another comes
 
-// Whoever comes while the last one's leaving is decided is attached when all is said, in whatever order the two are
-// written.
+// A waiter that arrives while the last one is being removed is recorded, in whatever order the two
+// writes happen.
 func TestWaiterArrivesWhileLastOneLeaves(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.foreground(w.thread(), "")

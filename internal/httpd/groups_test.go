@@ -33,8 +33,8 @@ func ends(g obj) (out []string) {
 	return out
 }
 
-// Whatever the mode, it makes no difference whether runs ended before the group was made or after, and a join is
-// answered by the end that decides.
+// In every mode, runs that ended before the group was made count like those that end later. A join is
+// answered when the deciding run ends.
 func TestGroupsInFourModes(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, c := range []struct {
@@ -128,7 +128,7 @@ func TestGroupListsEndedRunsInOrder(t *testing.T) {
 	if !slices.Equal(ends(g), []string{"0 completed", "1 cancelled"}) || g["state"] != "satisfied" {
 		t.Errorf("%v", g)
 	}
-	// Who made it enough stands before those that end with that, at one instant, whoever is named first.
+	// The run that decides the group is listed before those that it ends at the same instant.
 	queued = w.start(`{"kind":"d"}`)
 	e := w.running(`{"kind":"e","priority":100}`)
 	g = w.gather(`,"mode":"any","on_losers":"cancel"`, obj{"run_id": queued}, e)

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// Who has leased a run reads its thread: with a key that may do nothing else, page by page, and no longer than the
-// lease lasts.
+// A worker reads the thread of a run that it has leased, page by page, with a key that may do nothing
+// else, and only while the lease lasts.
 func TestThreadIsReadUnderLease(t *testing.T) {
 	w := newWorld(t, setup{})
 	bot := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport} }))
@@ -72,7 +72,7 @@ func TestPlatformWorkerReadsThread(t *testing.T) {
 	w.get(at).refuses(404, "not_found")
 }
 
-// What is legal as a value stays so on its way to a worker: escaping would make it six times as long.
+// Values are not escaped in answers: escaping could make them six times as long.
 func TestValuesAreNotEscapedInAnswers(t *testing.T) {
 	w := newWorld(t, setup{})
 	value := `"` + strings.Repeat("<&>", 200<<10/3) + `"`
@@ -82,7 +82,7 @@ func TestValuesAreNotEscapedInAnswers(t *testing.T) {
 	}
 }
 
-// However many messages are asked for, an answer holds so much and no more, and the cursor goes on behind it.
+// An answer has a bounded number of bytes, whatever the limit, and the cursor continues after it.
 func TestAPageOfAThreadIsBoundedInBytes(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)

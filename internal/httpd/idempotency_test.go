@@ -48,7 +48,7 @@ func (w *world) makeThread() string {
 	return w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 }
 
-// toLoopback has webhooks go to loopback, where nobody is.
+// toLoopback allows webhooks to loopback, where nothing listens.
 var toLoopback = setup{options: func(o *Options) {
 	o.Webhooks, o.Sender = loopback, webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback})
 }}
@@ -176,7 +176,7 @@ func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 	under := func(key, method, path, body string) *answer {
 		return w.send(ask{method: method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
 	}
-	// A key's secret is stored as a hash, and can't be shown again. Whoever lost it revokes the key.
+	// A key's secret is stored as a hash and can't be shown again. A lost key has to be revoked.
 	const body = `{"name":"k","scopes":["runs:read"]}`
 	made, again := under("k", "POST", "/api/v1/keys", body).is(201), under("k", "POST", "/api/v1/keys", body).is(200)
 	if made["secret"] == nil || again["secret"] != nil || again["key_id"] != made["key_id"] {

@@ -75,7 +75,7 @@ func furnish(w *world) belongings {
 	return b
 }
 
-// like gives an id of the same form that nobody has.
+// like returns an id of the same form that does not exist.
 func like(id string) string {
 	switch {
 	case strings.HasPrefix(id, "cb_"):

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// Whatever changes a run moves updated_at of its job status; looking at it does not.
+// Every change of a run moves updated_at of its job status. Reading the run does not.
 func TestJobStatusHasTimeOfLastChange(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)

@@ -78,7 +78,7 @@ func TestEachMetricCountsItsEvent(t *testing.T) {
 		}, map[string]float64{`perdure_runs_ended_total{state="cancelled"}`: 1, `perdure_cancel_seconds_count`: 1}},
 		{"a wait gives up", func(w *world) {
 			if a := w.do("POST", "/api/v1/runs", `{"kind":"slow","queue":"left","wait":"10ms"}`); a.status != 202 {
-				t.Errorf("%d", a.status)
+				t.Errorf("a.status = %d, want %d", a.status, 202)
 			}
 		}, map[string]float64{`perdure_waits_detached_total{reason="timeout"}`: 1}},
 		{"a result comes too late", func(w *world) {
@@ -112,7 +112,7 @@ func TestEachMetricCountsItsEvent(t *testing.T) {
 			w.t = t
 			before := w.scrape()
 			r.do(&w)
-			// What the watchdog did is counted just after whoever waits for it is told.
+			// An action of the watchdog is counted just after its waiters are woken.
 			eventually.True(t, fmt.Sprint("it is counted: ", r.counts), func() bool {
 				after := w.scrape()
 				for name, by := range r.counts {
@@ -138,7 +138,7 @@ func TestGaugesCountRows(t *testing.T) {
 	w.sleeping(`{"kind":"sleeps"}`, `{"id":"w","type":"signal","name":"go"}`)
 	w.commits(w.running(`{"kind":"bad"}`), `"outcome":{"type":"reject","reason":"no"}`)
 	if a := w.do("POST", "/api/v1/runs", `{"kind":"slow","queue":"left","wait":"10ms"}`); a.status != 202 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 202)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()

@@ -147,7 +147,7 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	}), w.newKey("default", platform)
 	for _, key := range []string{w.admin, revoked, brief} {
 		if a := w.as(key).get("/metrics"); a.status != 200 {
-			t.Fatalf("%d", a.status)
+			t.Fatalf("a.status = %d, want %d", a.status, 200)
 		}
 	}
 	w.get("/metrics").refuses(403, "forbidden")
@@ -180,7 +180,7 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	}
 	w.as(w.admin).get("/api/v1/runs").refuses(503, "unavailable")
 	if a := w.as(brief).get("/metrics"); a.status != 200 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 200)
 	}
 	now.Add(time.Hour.Microseconds())
 	if a := w.as(brief).get("/metrics"); a.status == 200 {
@@ -191,7 +191,7 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	exec("ALTER TABLE gone RENAME TO keys")
 	exec("ALTER TABLE lost RENAME TO runs")
 	if a := w.as(w.admin).get("/metrics"); a.status != 200 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 200)
 	}
 	w.as(revoked).get("/metrics").refuses(401, "unauthorized")
 }

@@ -21,7 +21,7 @@ func hiding(t *testing.T, secrets ...string) *redact.Set {
 	return s
 }
 
-// What is sent again is answered as the first time: it is compared as it is stored, without the secrets.
+// A repeated call gets the first answer: bodies are compared as they are stored, without secrets.
 func TestRepeatedCallWithSecretGetsSameAnswer(t *testing.T) {
 	w := newWorld(t, setup{secrets: hiding(t)})
 	body := fmt.Sprintf(`{"kind":"k","input":{"key":%q,"again":"\u0068unter2\/7c1f-secret"},"metadata":{"m":%q}}`, hidden, "x"+hidden)

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Whoever waits looks for himself from time to time: what is remembered of a run may be wrong.
+// A wait reads the store from time to time, because the cached state of a run may be stale.
 func TestWaitDoesNotTrustStaleCache(t *testing.T) {
 	m, err := store.NewMemory()
 	if err != nil {

@@ -120,7 +120,7 @@ func TestBlockedCallEndsWhenKeyIsRevoked(t *testing.T) {
 	})
 }
 
-// Nobody has told the server that the key is revoked when what the call waits for happens.
+// The server has not heard of the revocation when the event that the call waits for happens.
 func TestRevokedKeyGetsNoGrant(t *testing.T) {
 	whileTheyBlock(t, setup{deaf: true}, nil, func(w *world, ids []string, open []blocking) {
 		w.revoke(ids...)

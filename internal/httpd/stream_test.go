@@ -387,7 +387,7 @@ func TestStreamsAreLimited(t *testing.T) {
 		w.get(runs + "/" + fresh + "/join?timeout=1h").is(202)
 	}
 	if got := w.types(fresh); !slices.Equal(got, []string{"run:created", "run:deferred"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created", "run:deferred"})
 	}
 	// A cancel that waits really does.
 	cancel := w.later("POST", runs+"/"+id+"/cancel?wait=60s", "")
@@ -427,7 +427,7 @@ func TestPrunedLogIsGap(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	if a := w.get(runs + "/" + id + "/stream?after=6"); a.status != 204 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 204)
 	}
 	// By polling too.
 	page := w.get(runs + "/" + id + "/events?after=1&wait=60s").is(200)
@@ -455,7 +455,7 @@ func (op pruneOp) Do(tx *engine.Tx) error {
 	return nil
 }
 
-// A stream of a run of the foreground is somebody who waits.
+// A stream of a foreground run is one of its waiters.
 func TestStreamCountsAsWaiter(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = 50 * time.Millisecond }})
 	late := w.do("POST", runs, `{"kind":"job","wait":"1ms"}`).is(202)
@@ -475,9 +475,9 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 	two.stop()
 	eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
 	if got := w.types(id); !slices.Equal(got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"})
 	}
-	// Somebody may say that he is about to come, and has a moment for it.
+	// A submission may announce a waiter, which then has a grace period to attach.
 	follow := w.start(`{"kind":"job","foreground":true}`)
 	three := w.attach(follow, "")
 	three.next("stream:attached")
@@ -487,14 +487,14 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 	for _, id := range []string{follow, never} {
 		eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
 	}
-	// One of the background expects nobody.
+	// A background run expects no waiter.
 	background := w.start(`{"kind":"job"}`)
 	s := w.attach(background, "")
 	s.next("stream:attached")
 	s.stop()
 	eventually.True(t, "it has gone", func() bool { return w.streams() == 0 })
 	if got := w.types(background); !slices.Equal(got, []string{"run:created"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created"})
 	}
 }
 
@@ -580,7 +580,7 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// Whoever finds no seat has not waited, and does not leave in the place of one who does.
+// A join that may not block is no waiter, and its end removes no other waiter.
 func TestRefusedJoinIsNoWaiter(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 1 }})
 	id := w.start(`{"kind":"job","foreground":true}`)
@@ -593,6 +593,6 @@ func TestRefusedJoinIsNoWaiter(t *testing.T) {
 		t.Error("the one who waits was counted as gone")
 	}
 	if got := w.types(id); !slices.Equal(got, []string{"run:created"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created"})
 	}
 }

@@ -26,8 +26,8 @@ import (
 
 var loopback = &webhook.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 
-// brief is how long a receiver has to answer that is meant to run out of time, and whose address ends in late. The others have all
-// the time that they have: a machine with other things to do is no receiver that hangs.
+// brief is the timeout of receivers that are meant to time out; their addresses end in late. The others
+// have the usual timeout, so that a busy machine does not make them fail.
 const (
 	brief = 300 * time.Millisecond
 	late  = "?late"
@@ -490,7 +490,7 @@ func TestWebhooksAreLimited(t *testing.T) {
 	w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/more"}`).is(201)
 }
 
-// That a key is the platform's adds no scope.
+// A platform key has only the scopes that it was made with.
 func TestPlatformKeyIsLimitedToItsScopes(t *testing.T) {
 	w := newWorld(t, setup{})
 	limited := w.as(w.newKey("default", func(op *engine.CreateKey) {

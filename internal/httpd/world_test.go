@@ -366,7 +366,7 @@ func (w *world) later(method, path, body string) <-chan *answer {
 	return c
 }
 
-// soon is the answer of a call in the background; nobody waits for it for ever.
+// soon returns the answer of a call in the background, and fails the test if it takes too long.
 func soon(t *testing.T, c <-chan *answer) *answer {
 	t.Helper()
 	select {
@@ -437,7 +437,7 @@ func (w *world) sleeping(body, wait string) (g, result obj) {
 	return g, w.commits(g, `"waits":[`+wait+`],"outcome":{"type":"suspend"}`)
 }
 
-// fenced gives a lease of a run that somebody else holds by now.
+// fenced returns a lease that has been fenced: another worker holds the run.
 func (w *world) fenced(body string) (old, held obj) {
 	w.t.Helper()
 	old = w.running(body)

@@ -40,7 +40,7 @@ func TestSocketListensForNewRunsAtOnce(t *testing.T) {
 	}
 }
 
-// What matches is watched before what only may come to, however much there is of that.
+// Runs that match are watched before those that only may come to match.
 func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
@@ -56,7 +56,7 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	}
 	x, first := w.watch("?status=running")
 	if !slices.Equal(idsOf(first.Runs), []string{old}) {
-		t.Fatalf("%v", idsOf(first.Runs))
+		t.Fatalf("idsOf(first.Runs) = %v, want %v", idsOf(first.Runs), []string{old})
 	}
 	w.commits(g, complete)
 	if c := x.until(of(old, perdure.Completed)); !c[len(c)-1].Left {
@@ -64,7 +64,7 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	}
 }
 
-// Whoever was told sees from the numbers that something was left out.
+// Lines beyond the bound are left out, and the sequence numbers show it.
 func TestChangeHasBoundedLines(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
@@ -120,7 +120,7 @@ func TestSocketFindsRunsOfOtherNode(t *testing.T) {
 	x.until(of(id, perdure.Completed))
 }
 
-// What another tenant has is what nobody has: in the snapshot, and afterwards.
+// Runs of another tenant are in neither the snapshot nor the changes.
 func TestSocketShowsOwnTenantOnly(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
@@ -139,7 +139,7 @@ func TestSocketShowsOwnTenantOnly(t *testing.T) {
 	}
 }
 
-// However much has happened to however many runs, one look holds a bounded number of lines.
+// A survey has a bounded number of lines, however many runs have changed.
 func TestSurveyIsBounded(t *testing.T) {
 	w := newWorld(t, setup{})
 	const many = 40

@@ -206,7 +206,7 @@ func TestSocketWatchesNewestRuns(t *testing.T) {
 	}
 }
 
-// Whoever does not read is told less, and costs nobody anything; at last he is dropped.
+// A client that does not read is sent fewer changes, and is disconnected in the end.
 func TestUnreadSocketIsClosed(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 200 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)

@@ -247,7 +247,7 @@ func TestLists(t *testing.T) {
 	}
 	for _, q := range w.get("/api/v1/queues").is(200)["queues"].([]any) {
 		if q := q.(obj); q["name"] == "chat" && (q["running"] != 1.0 || q["claimable"] != 1.0) {
-			t.Errorf("%v", q)
+			t.Errorf("queue = %v, want 1 running and 1 claimable", q)
 		}
 	}
 	job := w.get("/api/v1/jobs/" + parent + "/status").is(200)
@@ -293,7 +293,7 @@ func TestEvents(t *testing.T) {
 	}
 	mustContain(t, types, "run:created", "x:one", "x:two", "run:progress")
 	if types[len(types)-1] != "run:completed" {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:completed last", types)
 	}
 	if page := w.get(fmt.Sprintf("%s?after=%v&wait=60s", path, after)).is(200); page["ended"] != true {
 		t.Errorf("whoever waits for more of an ended log gets %v", page)
@@ -338,7 +338,7 @@ func TestCancel(t *testing.T) {
 	run := soon(t, call).is(200)
 	proof := run["cancel"].(obj)
 	if run["state"] != "cancelled" || proof["requested_at"] == nil || proof["delivered_at"] == nil || proof["acknowledged_at"] == nil || proof["stopped_at"] == nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want it cancelled, with all four times of the cancel", run)
 	}
 	if d := w.get(fmt.Sprintf("%s/%v/deliverable", runs, g["run_id"])).is(200); d["kind"] != "fallback" || d["content"] == nil {
 		t.Errorf("d = %v, want kind = fallback, content set", d)
@@ -531,7 +531,7 @@ func TestKeys(t *testing.T) {
 	made := w.do("POST", "/api/v1/keys", `{"name":"reader","scopes":["runs:read","worker:poll"],"ttl":"1h"}`).is(201)
 	secret := made["secret"].(string)
 	if made["tenant"] != "a" || made["expires_at"] == nil || !strings.HasPrefix(secret, "prd_") {
-		t.Errorf("%v", made)
+		t.Errorf("key = %v, want tenant a, expires_at, and a secret with prd_", made)
 	}
 	reader := w.as(secret)
 	reader.get(runs).is(200)
@@ -540,7 +540,7 @@ func TestKeys(t *testing.T) {
 
 	list := w.get("/api/v1/keys")
 	if n := len(list.is(200)["keys"].([]any)); n != 2 || contains(list.body, secret) || contains(list.body, "secret") || contains(list.body, "hash") {
-		t.Errorf("%s", list.body)
+		t.Errorf("keys = %s, want 2 without secret or hash", list.body)
 	}
 	if w.stored(strings.Split(secret, "_")[2]) {
 		t.Error("the secret itself is stored")
@@ -574,7 +574,7 @@ func TestAdmin(t *testing.T) {
 	tenant.do("POST", "/api/admin/tenants/other/keys", `{"name":"n","scopes":["runs:read"]}`).refuses(403, "forbidden")
 	found := w.as(w.admin).get("/api/admin/invariants").is(200)
 	if len(found["violations"].([]any)) != 0 || found["checked"].(float64) < 5 {
-		t.Errorf("%v", found)
+		t.Errorf("invariants = %v, want no violation and at least 5 checked", found)
 	}
 }
 
@@ -648,7 +648,7 @@ func TestCancelEndsPollForNews(t *testing.T) {
 	eventually.True(t, "both wait", func() bool { return w.s.pollReads.Load() == 3 })
 	w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
 	if got := soon(t, news).is(200); got["news"] != true || len(got["runs"].([]any)) != 0 {
-		t.Errorf("%v", got)
+		t.Errorf("poll = %v, want news and no runs", got)
 	}
 	w.s.Shutdown()
 	if got := soon(t, other).is(200); got["news"] != nil {
@@ -709,7 +709,7 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 func TestPollWithoutWait(t *testing.T) {
 	w := newWorld(t, setup{})
 	if got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`).is(200); len(got["runs"].([]any)) != 0 {
-		t.Errorf("%v", got)
+		t.Errorf("poll = %v, want no runs", got)
 	}
 	id := w.start(`{"kind":"job","queue":"q","input":[1]}`)
 	w.start(`{"kind":"job","queue":"q"}`)

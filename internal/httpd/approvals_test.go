@@ -31,7 +31,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	hash, _ := perdure.ActionHash([]byte(`{"push":"main"}`))
 	if a["run_id"] != id || a["kind"] != "deploy" || a["name"] != "approve_push" || a["title"] != "Push?" || fmt.Sprint(a["action"]) != "map[push:main]" || a["action_hash"] != hash ||
 		a["state"] != "open" || a["default"] != "reject" || a["expires_at"] == nil || a["decided_by"] != nil || len(a["form"].([]any)) != 1 {
-		t.Errorf("%v", a)
+		t.Errorf("approval = %v, want it open with its action, default, expiry and form", a)
 	}
 	if got := w.get(at).is(200); fmt.Sprint(got) != fmt.Sprint(a) {
 		t.Errorf("%v is not %v", got, a)
@@ -40,7 +40,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	a = ada.do("POST", at, said).is(200)
 	by, _ := a["decided_by"].(obj)
 	if a["state"] != "approved" || by["name"] != "ada" || by["key_id"] == "" || a["decided_at"] == nil || a["comment"] != "fine" || fmt.Sprint(a["answer"]) != "map[where:eu]" {
-		t.Errorf("%v", a)
+		t.Errorf("approval = %v, want it approved by ada with comment and answer", a)
 	}
 	before := w.fingerprint("")
 	w.as(w.admin).get(at).refuses(404, "not_found")
@@ -55,7 +55,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	if item["type"] != "approval" || item["wait_id"] != "ok" || item["name"] != "approve_push" || item["outcome"] != "satisfied" || data["decision"] != "approve" ||
 		data["approval_id"] != a["approval_id"] || data["comment"] != "fine" || fmt.Sprint(data["answer"]) != "map[where:eu]" || data["by"].(obj)["name"] != "ada" ||
 		data["at"] != a["decided_at"] || data["action_hash"] != hash {
-		t.Errorf("%v", item)
+		t.Errorf("inbox item = %v, want the decision with its time and action hash", item)
 	}
 	if n := len(w.get("/api/v1/approvals").is(200)["approvals"].([]any)); n != 0 {
 		t.Errorf("%d are open", n)
@@ -126,7 +126,7 @@ func TestWaitForApprovalTimesOut(t *testing.T) {
 	for _, i := range g["inbox"].([]any) {
 		item := i.(obj)
 		if item["type"] != "timeout" || item["wait_id"] == "ok" && item["data"].(obj)["decision"] != "reject" {
-			t.Errorf("%v", item)
+			t.Errorf("inbox item = %v, want a timeout, for wait ok with decision reject", item)
 		}
 	}
 }

@@ -84,13 +84,13 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 		t.Errorf("another unit: %d, %d bytes", all.status, len(all.body))
 	}
 	if same := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"If-None-Match": {`"` + sum + `"`}}}); same.status != 304 || len(same.body) > 0 {
-		t.Errorf("%d", same.status)
+		t.Errorf("status of a conditional GET = %d, want 304 without a body", same.status)
 	}
 	w.get(at+"/other").refuses(404, "not_found")
 	w.commits(g, `"outcome":{"type":"fail","error":{"code":"broken"},"retryable":false}`)
 	d := w.get(fmt.Sprintf("/api/v1/runs/%s/deliverable", g["run_id"])).is(200)
 	if left := d["content"].(obj)["artifacts"].([]any); len(left) != 1 || left[0].(obj)["name"] != "page.html" || len(d["artifacts"].([]any)) != 1 {
-		t.Errorf("%v", d)
+		t.Errorf("deliverable = %v, want page.html in content and artifacts", d)
 	}
 }
 

@@ -200,7 +200,7 @@ func TestSecretsAreKeptOutOfTheAuditLog(t *testing.T) {
 	w := newWorld(t, setup{secrets: secrets})
 	w.do("POST", "/api/v1/keys", `{"name":"hunter2-hunter2","scopes":["runs:read"]}`)
 	if a := w.as(w.admin).get("/api/admin/audit"); contains(a.body, "hunter2") {
-		t.Errorf("%s", a.body)
+		t.Errorf("audit log has the secret: %s", a.body)
 	}
 }
 

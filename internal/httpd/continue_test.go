@@ -98,7 +98,7 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	c := more[0]
 	if c["run_id"] != orig["continued_by_run_id"] || c["parent_run_id"] != nil || c["root_run_id"] != orig["root_run_id"] || c["thread_id"] != thread ||
 		c["kind"] != "boss" || c["metadata"].(obj)["who"] != "ann" || c["state"] != "queued" {
-		t.Errorf("%v", c)
+		t.Errorf("continuation = %v, want it queued with the kind and metadata of its run", c)
 	}
 	input := w.run(c["run_id"])["input"].(obj)
 	if input["trigger"] != "chord" || input["continuation_of_run_id"] != boss["run_id"] {
@@ -124,11 +124,11 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 		}
 		content, meta := m["content"].(obj), m["metadata"].(obj)
 		if m["run_id"] != boss["run_id"] || meta["run_id"] != content["run_id"] || meta["status"] != content["status"] {
-			t.Errorf("%v", m)
+			t.Errorf("message = %v, want run and status equal in content and metadata", m)
 		}
 		told = append(told, fmt.Sprint(content["key"], " ", content["status"], " ", content["result"]))
 		if content["key"] == "k1" && content["error"].(obj)["message"] != "it broke" {
-			t.Errorf("%v", content)
+			t.Errorf("message = %v, want error message \"it broke\" for k1", content)
 		}
 	}
 	if want := []string{"k3 cancelled <nil>", "k2 completed done", "k1 failed <nil>", "k0 completed map[disk:45%]"}; !slices.Equal(told, want) {
@@ -136,7 +136,7 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	}
 	types := w.types(fmt.Sprint(boss["run_id"]))
 	if n := countOf(types, "run:continued"); n != 1 {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:continued once", types)
 	}
 
 	// It goes before the run that waited longer.
@@ -168,11 +168,11 @@ func TestTurnWithEndedChildrenIsContinuedAtOnce(t *testing.T) {
 	}
 	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0","`+kids[1]+`"]}`)
 	if more := w.continued(boss["run_id"]); len(more) != 1 || w.take("boss")["run_id"] != more[0]["run_id"] {
-		t.Errorf("%v", more)
+		t.Errorf("continuations = %v, want 1 that can be leased", more)
 	}
 	// The end is the last line but for what has come of it.
 	if types := w.types(fmt.Sprint(boss["run_id"])); types[len(types)-1] != "run:completed" {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:completed last", types)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 	said := w.messages(thread)
 	if c := said[0]["content"].(obj); len(said) != 2 || said[0]["role"] != "tool" || c["job_id"] != "build 7" || c["worker_id"] != "runner-3" || c["status"] != "success" ||
 		c["result_summary"] != "green" || c["trigger"] != "ci" || said[0]["metadata"].(obj)["outside"] != true {
-		t.Errorf("%v", said)
+		t.Errorf("messages = %v, want the report of the job, marked as outside", said)
 	}
 	if input := w.run(more[0]["run_id"])["input"].(obj); input["trigger"] != "external" {
 		t.Errorf("input = %v, want trigger = external", input)
@@ -272,7 +272,7 @@ func TestExternalWorkThatEndsDuringRun(t *testing.T) {
 	w.commits(w.take("kid"), complete)
 	all := w.continued(id)
 	if len(all) != 2 || kids[0] == "" || w.run(id)["continued_by_run_id"] != all[1]["run_id"] {
-		t.Fatalf("%v", all)
+		t.Fatalf("continuations = %v, want 2, the second one linked from the run", all)
 	}
 	if c := w.outside(id, `{"job_id":"unheard"}`).is(200); c["continued_by_run_id"] != unheard[0]["run_id"] {
 		t.Errorf("what was not heard is continued by %v, and that is said to be %v", unheard[0]["run_id"], c)

@@ -35,7 +35,7 @@ func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 			t.Errorf("got = %v, want damaged = rest can't be read", got)
 		}
 		if got := w.do("GET", runs+"/"+bad[1], "").is(200); got["input"] != `{"n":` {
-			t.Errorf("%v", got)
+			t.Errorf("run = %v, want the damaged input as text", got)
 		}
 		got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":3,"start":true}`).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != good {
@@ -45,7 +45,7 @@ func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 			got := w.do("GET", runs+"/"+id, "").is(200)
 			why, _ := got["error"].(obj)
 			if got["state"] != "failed" || why["code"] != "damaged" || strings.Contains(why["message"].(string), "json:") {
-				t.Errorf("%v", got)
+				t.Errorf("run = %v, want failed/damaged without internal words", got)
 			}
 			w.do("GET", runs+"/"+id+"/deliverable", "").is(200)
 			w.do("GET", "/api/v1/dlq/"+id, "").is(200)

@@ -112,16 +112,16 @@ func TestDeferredAnswer(t *testing.T) {
 	meta := said[0]["metadata"].(obj)
 	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "assistant" || said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
 		meta["attach_url"] != a["attach_url"] {
-		t.Errorf("%v", said[0])
+		t.Errorf("message = %v, want the notice of the deferral with its URLs", said[0])
 	}
 	for _, e := range w.events(id) {
 		if e["type"] == "run:deferred" && e["data"].(obj)["reason"] != "timeout" {
-			t.Errorf("%v", e)
+			t.Errorf("line = %v, want reason timeout", e)
 		}
 	}
 	w.commits(g, complete)
 	if run := w.run(id); run["status"] != "completed" || len(w.get(runs + "?status=deferred").is(200)["runs"].([]any)) != 0 {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want it completed, and no deferred runs", run)
 	}
 }
 
@@ -170,13 +170,13 @@ func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 		t.Errorf("deferred while two wait: %v", run)
 	}
 	if types := w.types(id); slices.Contains(types, "run:deferred") || slices.Contains(types, "run:reattached") {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want neither run:deferred nor run:reattached", types)
 	}
 	w.s.Shutdown() // both are answered, as if their connection had dropped
 	soon(t, first).is(202)
 	soon(t, second).is(202)
 	if w.status(id) != "queued" || w.here(id) != 0 {
-		t.Errorf("%v", w.run(id))
+		t.Errorf("run = %v, want it queued without waiters", w.run(id))
 	}
 }
 
@@ -194,7 +194,7 @@ func TestDroppedConnectionHasGracePeriod(t *testing.T) {
 	for range 3 {
 		hangUp := w.leaving(id)
 		if types := w.types(id); w.status(id) != "queued" || types[len(types)-1] != "run:reattached" {
-			t.Errorf("%v", types)
+			t.Errorf("types of lines = %v, want the run queued and run:reattached last", types)
 		}
 		hangUp()
 		eventually.True(t, "it is deferred", func() bool { return w.status(id) == "deferred" })
@@ -245,7 +245,7 @@ func TestDeferOfEndedRunDoesNothing(t *testing.T) {
 	before := w.run(id)
 	after := w.do("POST", runs+"/"+id+"/defer", "").is(200)
 	if after["status"] != "completed" || after["deferred_at"] != nil || after["last_seq"] != before["last_seq"] || len(w.messages(thread)) != 0 {
-		t.Errorf("%v", after)
+		t.Errorf("run = %v, want it completed and unchanged, without messages", after)
 	}
 	w.do("POST", runs+"/nobody/defer", "").refuses(404, "not_found")
 }
@@ -258,7 +258,7 @@ func TestWaiterOnOtherNodeCounts(t *testing.T) {
 	join := b.later("GET", runs+"/"+id+"/join?timeout=60s", "")
 	b.waits(id, 1)
 	if b.status(id) != "queued" {
-		t.Errorf("%v", b.types(id))
+		t.Errorf("status is not queued; types of lines = %v", b.types(id))
 	}
 	a.get(runs + "/" + id + "/join?timeout=1ms").is(202)
 	if run := a.do("POST", runs+"/"+id+"/defer", "").is(200); run["status"] != "queued" {
@@ -269,7 +269,7 @@ func TestWaiterOnOtherNodeCounts(t *testing.T) {
 		t.Errorf("run = %v, want result = done", run)
 	}
 	if n := countOf(b.types(id), "run:deferred"); n != 1 {
-		t.Errorf("%v", b.types(id))
+		t.Errorf("types of lines = %v, want run:deferred once", b.types(id))
 	}
 	eventually.True(t, "nobody is noted any more", func() bool { return b.here(id) == 0 })
 }
@@ -294,7 +294,7 @@ func TestWaitersOfDeadNodeExpire(t *testing.T) {
 		t.Errorf("%v: %v; %v: %v", w.status(id), w.types(id), w.status(kept), w.types(kept))
 	}
 	if types := w.types(id); !slices.Equal(types[len(types)-2:], []string{"run:reattached", "run:deferred"}) {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:reattached, run:deferred at the end", types)
 	}
 }
 

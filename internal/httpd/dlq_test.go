@@ -82,7 +82,7 @@ func TestBulkRedriveAndDiscard(t *testing.T) {
 	}
 	causes := w.get("/api/v1/dlq/causes").is(200)["causes"].([]any)
 	if c := causes[0].(obj); len(causes) != 1 || c["cause"] != "broken" || c["kind"] != "job" || c["count"] != 3.0 || c["redriven"] != 0.0 || c["example_run_id"] != ids[2] {
-		t.Errorf("%v", causes)
+		t.Errorf("causes = %v, want 3 of kind job with cause broken, none redriven", causes)
 	}
 	for _, limit := range []string{"0", "-1", "1001"} {
 		for _, what := range []string{"redrive", "discard"} {
@@ -105,7 +105,7 @@ func TestBulkRedriveAndDiscard(t *testing.T) {
 	}
 	named := w.do("POST", "/api/v1/dlq/redrive", `{"ids":["%s","%s"]}`, ids[0], unknown).is(200)["results"].([]any)
 	if a, b := named[0].(obj), named[1].(obj); a["redriven_by_run_id"] != results[0].(obj)["redriven_by_run_id"] || b["error"].(obj)["code"] != "not_found" || b["ok"] != nil {
-		t.Errorf("%v", named)
+		t.Errorf("results = %v, want the run of the first redrive, and not_found", named)
 	}
 	if l := w.get("/api/v1/dlq?cause=broken&kind=job&limit=1").is(200)["dead_letters"].([]any)[0].(obj); l["run_id"] != ids[2] || l["redriven_by_run_id"] == nil {
 		t.Errorf("l = %v, want run_id = %v, redriven_by_run_id set", l, ids[2])

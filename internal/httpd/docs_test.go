@@ -47,7 +47,7 @@ func TestErrorDocsAreComplete(t *testing.T) {
 	seen := map[any]bool{}
 	for _, c := range api.Codes {
 		if seen[c.Code] || c.Status < 400 || c.Title == "" || api.StatusOf(c.Code) != c.Status {
-			t.Errorf("%+v", c)
+			t.Errorf("code = %+v, want it unique, with a title and a status of 400 or more", c)
 		}
 		seen[c.Code] = true
 	}

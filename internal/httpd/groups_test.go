@@ -113,20 +113,20 @@ func TestGroupListsEndedRunsInOrder(t *testing.T) {
 	w.commits(c, broken)
 	w.commits(b, complete)
 	if g = w.get(groupPath(g) + "/join").is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want ends 2 failed, 1 completed", g)
 	}
 	if run := w.run(a["run_id"]); run["cancel"].(obj)["reason"] != "another run of its group was enough" {
 		t.Errorf("a loser is %v", run)
 	}
 	w.commits(a, `"outcome":{"type":"cancelled"}`)
 	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed", "0 cancelled"}) || g["ended"] != 2.0 {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want ends 2 failed, 1 completed, 0 cancelled, and ended 2", g)
 	}
 	// One over runs that have ended, with a loser that has not begun: it ends with it.
 	queued := w.start(`{"kind":"d"}`)
 	g = w.gather(`,"mode":"any","on_losers":"cancel"`, b, obj{"run_id": queued})
 	if !slices.Equal(ends(g), []string{"0 completed", "1 cancelled"}) || g["state"] != "satisfied" {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it satisfied with ends 0 completed, 1 cancelled", g)
 	}
 	// The run that decides the group is listed before those that it ends at the same instant.
 	queued = w.start(`{"kind":"d"}`)
@@ -134,7 +134,7 @@ func TestGroupListsEndedRunsInOrder(t *testing.T) {
 	g = w.gather(`,"mode":"any","on_losers":"cancel"`, obj{"run_id": queued}, e)
 	w.commits(e, broken)
 	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"1 failed", "0 cancelled"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want ends 1 failed, 0 cancelled", g)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestGroupTimesOut(t *testing.T) {
 	}
 	w.commits(a, complete)
 	if g = w.get(groupPath(g)).is(200); g["state"] != "timed_out" || !slices.Equal(ends(g), []string{"0 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it timed_out with end 0 completed", g)
 	}
 }
 
@@ -231,11 +231,11 @@ func TestGroupIsJoinedOnOtherNode(t *testing.T) {
 	joins := []<-chan *answer{b.later("GET", groupPath(any)+"/join?timeout=60s", ""), b.later("GET", groupPath(all)+"/join?timeout=60s", "")}
 	a.commits(one, complete)
 	if g := soon(t, joins[0]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it satisfied with end 0 completed", g)
 	}
 	b.commits(two, complete)
 	if g := soon(t, joins[1]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed", "1 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it satisfied with ends 0 completed, 1 completed", g)
 	}
 }
 

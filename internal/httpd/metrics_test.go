@@ -182,7 +182,7 @@ func TestRunsPastDeadlineAreCountedAndListed(t *testing.T) {
 	now.Add(1)
 	got := w.as(w.admin).get("/api/admin/invariants").is(200)
 	if got["runs_past_deadline"] != float64(1) || fmt.Sprint(got["past_deadline_run_ids"]) != "["+id+"]" {
-		t.Errorf("%v", got)
+		t.Errorf("invariants = %v, want 1 run past its deadline, by its id", got)
 	}
 	eventually.True(t, "the metric says so", func() bool { return w.scrape()["perdure_runs_past_deadline"] == 1 })
 }

@@ -168,10 +168,10 @@ func TestBodyAfterRevocationIsRefused(t *testing.T) {
 				t.Errorf("%d %s", rec.Code, rec.Body)
 			}
 			if list := w.get("/api/v1/runs?kind=late").is(200)["runs"].([]any); len(list) > 0 {
-				t.Errorf("%v", list)
+				t.Errorf("runs = %v, want none of the revoked key", list)
 			}
 			if list := w.get(fmt.Sprintf("/api/v1/runs/%v/artifacts", g["run_id"])).is(200)["artifacts"].([]any); len(list) > 0 {
-				t.Errorf("%v", list)
+				t.Errorf("artifacts = %v, want none of the revoked key", list)
 			}
 		})
 	}

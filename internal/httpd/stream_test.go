@@ -137,7 +137,7 @@ func TestStreamHasTheWholeLog(t *testing.T) {
 	id := w.start(`{"kind":"job"}`)
 	s := w.attach(id, "")
 	if h := s.res.Header; s.res.StatusCode != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("X-Accel-Buffering") != "no" {
-		t.Fatalf("%v", s.res)
+		t.Fatalf("response = %v, want 200 text/event-stream, no-store, unbuffered", s.res)
 	}
 	line, _ := s.text.ReadString('\n')
 	first := s.next("stream:attached")
@@ -158,7 +158,7 @@ func TestStreamHasTheWholeLog(t *testing.T) {
 	got = append(got, more...)
 	last := got[len(got)-1]
 	if got = got[:len(got)-1]; last.event != "stream:end" || last.id != got[len(got)-1].id || !strings.Contains(last.data, `"state":"completed"`) {
-		t.Errorf("%+v", last)
+		t.Errorf("last frame = %+v, want stream:end with the last id and state completed", last)
 	}
 	if log := w.logOf(id); !slices.Equal(got, log) {
 		t.Errorf("streamed\n%v\nlogged\n%v", got, log)
@@ -167,7 +167,7 @@ func TestStreamHasTheWholeLog(t *testing.T) {
 	for n := range got {
 		s := w.attach(id, "", "Last-Event-ID", fmt.Sprint(n))
 		if f := s.next("stream:attached"); f.id != fmt.Sprint(n) {
-			t.Errorf("%+v", f)
+			t.Errorf("attached frame = %+v, want the cursor as its id", f)
 		}
 		again, err := s.rest()
 		if err != io.EOF || !slices.Equal(again[:len(again)-1], got[n:]) || again[len(again)-1] != last {
@@ -314,7 +314,7 @@ func TestStreamIsAborted(t *testing.T) {
 		w.stop()
 		cut(t, s)
 		if a := w.get(runs + "/" + id + "/stream"); a.status == 200 {
-			t.Errorf("%d", a.status)
+			t.Errorf("status = %d, want the stream refused", a.status)
 		}
 	})
 	t.Run("when its reader is too slow", func(t *testing.T) {
@@ -373,14 +373,14 @@ func TestStreamsAreLimited(t *testing.T) {
 	one.next("stream:attached")
 	two.next("stream:attached")
 	if a := w.get(runs + "/" + id + "/stream"); a.refuses(503, "too_many_streams")["status"] == nil || a.header.Get("Retry-After") == "" {
-		t.Errorf("%v", a.header)
+		t.Errorf("headers = %v, want Retry-After", a.header)
 	}
 	// Everything else is answered; who would have waited is answered at once, and that leaves no trace.
 	w.get("/healthz").is(200)
 	w.get(runs + "/" + id + "/events?after=3&wait=60s").is(200)
 	late := w.do("POST", runs, `{"kind":"other","wait":"60s"}`)
 	if late.is(202); late.header.Get("Retry-After") == "" {
-		t.Errorf("%v", late.header)
+		t.Errorf("headers = %v, want Retry-After", late.header)
 	}
 	fresh := late.json()["run_id"].(string)
 	for range 3 {
@@ -411,20 +411,20 @@ func TestPrunedLogIsGap(t *testing.T) {
 	s := w.attach(id, "?after=1")
 	s.next("stream:attached")
 	if f := s.next("stream:gap"); f.id != "3" || !strings.Contains(f.data, `"from":2,"to":3`) {
-		t.Errorf("%+v", f)
+		t.Errorf("gap frame = %+v, want id 3, lines 2 to 3", f)
 	}
 	if f := s.next("x:a"); f.id != "4" {
-		t.Errorf("%+v", f)
+		t.Errorf("frame = %+v, want id 4", f)
 	}
 	w.commits(g, complete)
 	w.prune(id, 99)
 	s = w.attach(id, "?after=1")
 	s.next("stream:attached")
 	if f := s.next("stream:gap"); f.id != "6" || !strings.Contains(f.data, `"from":2,"to":6`) {
-		t.Errorf("%+v", f)
+		t.Errorf("gap frame = %+v, want id 6, lines 2 to 6", f)
 	}
 	if f := s.next("stream:end"); f.id != "6" {
-		t.Errorf("%+v", f)
+		t.Errorf("end frame = %+v, want id 6", f)
 	}
 	if a := w.get(runs + "/" + id + "/stream?after=6"); a.status != 204 {
 		t.Errorf("a.status = %d, want %d", a.status, 204)
@@ -432,7 +432,7 @@ func TestPrunedLogIsGap(t *testing.T) {
 	// By polling too.
 	page := w.get(runs + "/" + id + "/events?after=1&wait=60s").is(200)
 	if gap := page["gap"].(obj); gap["from"] != 2.0 || gap["to"] != 6.0 || page["next_after"] != 6.0 || page["ended"] != true {
-		t.Errorf("%v", page)
+		t.Errorf("page = %v, want a gap from 2 to 6 and the end of the log", page)
 	}
 }
 
@@ -462,7 +462,7 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 	id := late["run_id"].(string)
 	one := w.attach(id, "")
 	if f := one.next("stream:attached"); !strings.Contains(f.data, `"status":"queued"`) {
-		t.Errorf("%+v", f)
+		t.Errorf("attached frame = %+v, want status queued", f)
 	}
 	eventually.True(t, "the deferral is over", func() bool { return w.get(runs + "/" + id).is(200)["deferred_at"] == nil })
 	two := w.attach(id, "")
@@ -563,7 +563,7 @@ func TestCORS(t *testing.T) {
 			t.Errorf("%q: allowed %q", c.origin, got)
 		}
 		if a.header.Get("Access-Control-Allow-Credentials") != "" || a.header.Get("Vary") != "Origin" {
-			t.Errorf("%v", a.header)
+			t.Errorf("headers = %v, want Vary: Origin and no credentials", a.header)
 		}
 		req := httptest.NewRequest("OPTIONS", runs, nil)
 		req.Host, req.Header = "localhost", h
@@ -576,7 +576,7 @@ func TestCORS(t *testing.T) {
 	}
 	plain := newWorld(t, setup{})
 	if a := plain.send(ask{method: "GET", path: "/healthz", header: http.Header{"Origin": {"https://app.example.com"}}}); a.header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("%v", a.header)
+		t.Errorf("headers = %v, want no Access-Control-Allow-Origin", a.header)
 	}
 }
 

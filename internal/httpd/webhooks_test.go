@@ -402,11 +402,11 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 	hook := w.hook(`"url":"https://1.1.1.1/hook","description":"mine","events":["run:*"]`)
 	secret, path := hook["secret"].(string), "/api/v1/webhooks/"+hook["webhook_id"].(string)
 	if !strings.HasPrefix(secret, "whsec_") {
-		t.Errorf("%v", hook)
+		t.Errorf("webhook = %v, want a secret with whsec_", hook)
 	}
 	changed := w.do("PATCH", path, `{"url":"https://1.1.1.1/other","events":[],"description":""}`)
 	if c := changed.is(200); c["url"] != "https://1.1.1.1/other" || len(c["events"].([]any)) != len(perdure.NotifiedLines) || c["description"] != nil {
-		t.Errorf("%s", changed.body)
+		t.Errorf("webhook = %s, want the new url, all events and no description", changed.body)
 	}
 	if c := w.do("PATCH", path, `{"disabled":true}`).is(200); c["disabled"] != true || c["url"] != "https://1.1.1.1/other" || c["disabled_reason"] == nil {
 		t.Errorf("c = %v, want disabled = true, url = https://1.1.1.1/other, disabled_reason set", c)
@@ -424,7 +424,7 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 
 	run := w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/run","webhook_events":["run:created"]}`).is(201)
 	if s, _ := run["webhook_secret"].(string); !strings.HasPrefix(s, "whsec_") {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want a webhook_secret with whsec_", run)
 	}
 	header := http.Header{"Idempotency-Key": {"k"}}
 	for _, body := range []string{`{"kind":"job","webhook":"https://1.1.1.1/run"}`, `{"kind":"job","webhook":"https://1.1.1.1/run"}`} {
@@ -467,7 +467,7 @@ func TestTestMessageShowsOutcome(t *testing.T) {
 		t.Errorf("r = %v, want delivered = true, status = %v, response = hello", r, float64(200))
 	}
 	if l := s.waits(1)[0]; !l.verifies(t, hook["secret"]) || l.json(t).Type != "webhook:test" {
-		t.Errorf("%s", l.body)
+		t.Errorf("message = %s, want a signed webhook:test", l.body)
 	}
 	s.answers(404)
 	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != false || r["status"] != float64(404) {

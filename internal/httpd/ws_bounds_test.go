@@ -60,7 +60,7 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	}
 	w.commits(g, complete)
 	if c := x.until(of(old, perdure.Completed)); !c[len(c)-1].Left {
-		t.Errorf("%+v", c)
+		t.Errorf("changes = %+v, want the last one to have left the filter", c)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestSocketShowsOwnTenantOnly(t *testing.T) {
 	b.start(fmt.Sprintf(`{"kind":"job","metadata":{"who":"%s"}}`, canary))
 	own := w.start(`{"kind":"own"}`)
 	if c := x.until(anyChange)[0]; string(c.RunID) != own {
-		t.Errorf("%+v", c)
+		t.Errorf("change = %+v, want one of the own run", c)
 	}
 }
 

@@ -49,7 +49,7 @@ func (w *world) watchAt(url string, client *http.Client, query string) (*watcher
 	var first api.Snapshot
 	x.read(&first)
 	if first.Type != "snapshot" {
-		w.t.Fatalf("%+v", first)
+		w.t.Fatalf("first message = %+v, want a snapshot", first)
 	}
 	return x, first
 }
@@ -74,7 +74,7 @@ func (x *watcher) until(done func(api.Change) bool) (all []api.Change) {
 		var c api.Change
 		x.read(&c)
 		if c.Type != "change" || c.RunID != c.Run.RunID || c.Seq != c.Run.LastSeq {
-			x.t.Fatalf("%+v", c)
+			x.t.Fatalf("message = %+v, want a change that agrees with its run", c)
 		}
 		if all = append(all, c); done(c) {
 			return all
@@ -95,7 +95,7 @@ func TestSocketSendsSnapshotAndChanges(t *testing.T) {
 	id := g["run_id"].(string)
 	x, first := w.watch("")
 	if len(first.Runs) != 1 || string(first.Runs[0].RunID) != id || first.Runs[0].LastSeq != 3 || first.Truncated {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want one run with 3 lines, not truncated", first)
 	}
 	// Every line, once, over all messages.
 	w.commits(g, `"events":[{"type":"x:a","data":1}]`)
@@ -118,7 +118,7 @@ func TestSocketSendsSnapshotAndChanges(t *testing.T) {
 	// A run that did not exist yet.
 	fresh := w.start(`{"kind":"job"}`)
 	if c := x.until(func(c api.Change) bool { return string(c.RunID) == fresh }); len(c) != 1 || c[0].Seq != 1 || len(c[0].Events) != 1 || c[0].Events[0].Type != "run:created" {
-		t.Errorf("%+v", c)
+		t.Errorf("changes = %+v, want one with the line run:created", c)
 	}
 }
 
@@ -130,11 +130,11 @@ func TestSocketFilters(t *testing.T) {
 	onThread, _ := w.watch("?thread_id=" + thread)
 	failed, first := w.watch("?status=failed")
 	if len(first.Runs) != 0 {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want no runs", first)
 	}
 	queued, first := w.watch("?state=queued&limit=1")
 	if len(first.Runs) != 1 {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want 1 run", first)
 	}
 	heads, _ := w.watch("?events=false")
 	id := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job"}`).is(201)["run_id"].(string)
@@ -190,7 +190,7 @@ func TestSocketWatchesNewestRuns(t *testing.T) {
 	}
 	x, first := w.watch("?limit=2")
 	if got := idsOf(first.Runs); !first.Truncated || len(got) != 2 || got[0] != ids[4] || got[1] != ids[3] {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want the two newest runs, truncated", first)
 	}
 	// What is older than the snapshot is watched nevertheless, while it lives.
 	w.do("POST", runs+"/"+ids[0]+"/cancel", "").is(200)
@@ -297,7 +297,7 @@ func TestSocketChecksKeyAndOrigin(t *testing.T) {
 	w.start(`{"kind":"job"}`)
 	other := w.as(w.newKey("b", nil))
 	if _, first := other.watch("?kind=job"); len(first.Runs) != 0 {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want no runs of another tenant", first)
 	}
 	other.watch("")
 	w.send(ask{method: "GET", path: "/api/v1/ws", key: w.key, header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}}).refuses(426, "upgrade_required")

@@ -24,6 +24,6 @@ func TestPartialBackupsAreRemovedAtStart(t *testing.T) {
 	}
 	defer s.Close()
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("stat of the partial backup: %v, want it removed", err)
 	}
 }

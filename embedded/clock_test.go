@@ -35,6 +35,6 @@ func TestServerUsesGivenClock(t *testing.T) {
 func TestSharedStoreTakesNoClock(t *testing.T) {
 	err := embedded.Options{Store: "postgres://h/d", Clock: time.Now}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "clock: ") {
-		t.Errorf("%v", err)
+		t.Errorf("Validate = %v, want an error about clock", err)
 	}
 }

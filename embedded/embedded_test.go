@@ -101,6 +101,6 @@ func TestFirstStartWritesPrivateKeyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := embedded.Open(opt); err == nil || !strings.Contains(err.Error(), "is not valid") {
-		t.Errorf("%v", err)
+		t.Errorf("Open = %v, want that the key is not valid", err)
 	}
 }

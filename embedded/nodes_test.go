@@ -76,7 +76,7 @@ func TestNoPasswordIsLogged(t *testing.T) {
 	defer mu.Unlock()
 	text := log.String()
 	if strings.Contains(text, "hunter2") || !strings.Contains(text, "nats://user:xxxxx@127.0.0.1:1") || !strings.Contains(text, "SQLite in memory") {
-		t.Errorf("%s", text)
+		t.Errorf("log = %s, want the masked URL and the store, without the password", text)
 	}
 }
 

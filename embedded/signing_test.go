@@ -39,7 +39,7 @@ func TestMissingSigningKeysRefuseStart(t *testing.T) {
 	s.Close()
 	opt.SigningKeys = nil
 	if _, err := embedded.Open(opt); err == nil || !strings.Contains(err.Error(), "tenant default requires") {
-		t.Errorf("%v", err)
+		t.Errorf("Open = %v, want that the tenant requires signatures", err)
 	}
 	opt.SigningKeys = []string{keyFile(t, "b", 0o600), key}
 	s = open(t, opt)

@@ -114,7 +114,7 @@ func TestRequestBodyIsClosed(t *testing.T) {
 		_, err := io.ReadAll(r.Body)
 		read <- err
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("error of the call = %v, want context.Canceled", err)
 	}
 	if err := soon(t, "the handler's read ends", read); err == nil {
 		t.Error("it was read to its end")

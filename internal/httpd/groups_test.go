@@ -68,6 +68,7 @@ func TestGroupsInFourModes(t *testing.T) {
 				mode = `,"mode":"` + c.mode + `"`
 			}
 			g := w.gather(mode, members...)
+			var joins []<-chan *answer // of the group while it is open; its end answers them
 			for n := before; ; n++ {
 				if open := g["state"] == "open"; open != (n < c.over) || len(g["ended_runs"].([]any)) != n {
 					t.Fatalf("%s: after %d it is %v", name, n, g)
@@ -84,9 +85,13 @@ func TestGroupsInFourModes(t *testing.T) {
 					default:
 					}
 					g = w.get(groupPath(g)).is(200)
+					joins = append(joins, join)
 					continue
 				}
 				g = soon(t, join).is(200)
+			}
+			for _, join := range joins {
+				soon(t, join).is(200)
 			}
 			if g["state"] != "satisfied" || g["ended_at"] == nil || g["mode"] == "" {
 				t.Errorf("%s: %v", name, g)

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-func TestWhatAKilledServerLeftOfABackupIsRemoved(t *testing.T) {
+func TestPartialBackupsAreRemovedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	left := filepath.Join(dir, ".perdure-backup-1")
 	if err := os.Mkdir(left, 0o700); err != nil {
@@ -24,6 +24,6 @@ func TestWhatAKilledServerLeftOfABackupIsRemoved(t *testing.T) {
 	}
 	defer s.Close()
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
+		t.Errorf("stat of the partial backup: %v, want it removed", err)
 	}
 }

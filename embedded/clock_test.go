@@ -10,7 +10,7 @@ import (
 )
 
 // A server in a bubble lives by the bubble's clock: what takes a day there takes no time here.
-func TestAServerLivesByTheClockItIsGiven(t *testing.T) {
+func TestServerUsesGivenClock(t *testing.T) {
 	for name, dir := range map[string]string{"in memory": "", "in a file": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAServerLivesByTheClockItIsGiven(t *testing.T) {
 				began := time.Now()
 				_, run := call(t, s, "POST", "/api/v1/runs", `{"kind":"nobody knows it","timeout":"30m","wait":"45m"}`)
 				if run["state"] != "timeout" {
-					t.Errorf("%v", run)
+					t.Errorf("run = %v, want state = timeout", run)
 				}
 				if d := time.Since(began); d < 30*time.Minute || d > 30*time.Minute+time.Second {
 					t.Errorf("it took %s", d)
@@ -32,9 +32,9 @@ func TestAServerLivesByTheClockItIsGiven(t *testing.T) {
 	}
 }
 
-func TestASharedStoreHasAClockOfItsOwn(t *testing.T) {
+func TestSharedStoreTakesNoClock(t *testing.T) {
 	err := embedded.Options{Store: "postgres://h/d", Clock: time.Now}.Validate()
 	if err == nil || !strings.Contains(err.Error(), "clock: ") {
-		t.Errorf("%v", err)
+		t.Errorf("Validate = %v, want an error about clock", err)
 	}
 }

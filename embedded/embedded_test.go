@@ -59,7 +59,7 @@ func call(t *testing.T, s *embedded.Server, method, path, body string) (int, map
 	return res.StatusCode, out
 }
 
-func TestAWholeLifeWithoutASocket(t *testing.T) {
+func TestRunWithoutSocket(t *testing.T) {
 	s := open(t, embedded.Options{Store: storetest.Address(t)})
 	status, run := call(t, s, "POST", "/api/v1/runs", `{"kind":"job","input":{"n":1}}`)
 	if status != 201 || run["state"] != "queued" {
@@ -78,7 +78,7 @@ func TestAWholeLifeWithoutASocket(t *testing.T) {
 	}
 }
 
-func TestTheFirstStartWritesAKeyForItsOwnerAlone(t *testing.T) {
+func TestFirstStartWritesPrivateKeyFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	opt := embedded.Options{Dir: dir, Store: storetest.Address(t)}
 	s := open(t, opt)
@@ -101,6 +101,6 @@ func TestTheFirstStartWritesAKeyForItsOwnerAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := embedded.Open(opt); err == nil || !strings.Contains(err.Error(), "is not valid") {
-		t.Errorf("%v", err)
+		t.Errorf("Open = %v, want that the key is not valid", err)
 	}
 }

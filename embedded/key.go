@@ -24,8 +24,8 @@ func (opt Options) checkKeyFile() error {
 	return nil
 }
 
-// findKey finds the platform key of this node: one that is given, the one in the folder, or a new one if this is the first start of
-// the store. It is empty if there is none.
+// findKey returns the platform key of this node: the one of Options, the one in the folder, or a
+// new one if this is the first start of the store. It is empty if there is none.
 func (s *Server) findKey(opt Options) (string, error) {
 	if opt.Key != "" {
 		return opt.Key, s.checkKey(opt.Key, "Options.Key")
@@ -60,11 +60,12 @@ func (s *Server) findKey(opt Options) (string, error) {
 	return first.Secret, keyfile.Write(path, first.Secret)
 }
 
-// checkKey refuses a key that the store doesn't know, or that is not valid any more.
+// checkKey refuses a key that is not valid in this store.
 func (s *Server) checkKey(key, from string) error {
 	_, err := s.engine.Keys.Authenticate(context.Background(), key)
 	if err != nil && perdure.CodeOf(err) == perdure.CodeNotFound {
-		return fmt.Errorf("the key in %s is not valid (revoked, or of other data). If this is the right store, move it away and have another one made: perdure keys bootstrap", from)
+		return fmt.Errorf("the key in %s is not valid (revoked, or of other data). If this is the right store, "+
+			"move it away and have another one made: perdure keys bootstrap", from)
 	}
-	return err // that the store is away says nothing about the key
+	return err // an unavailable store
 }

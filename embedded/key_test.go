@@ -88,7 +88,7 @@ func TestTwoFirstStartsAtOnceMakeOneKey(t *testing.T) {
 	}
 }
 
-func TestAKeyFileThatOthersCanReadRefusesTheStart(t *testing.T) {
+func TestReadableKeyFileRefusesStart(t *testing.T) {
 	dir := t.TempDir()
 	opt := embedded.Options{Dir: dir, Store: storetest.Address(t)}
 	open(t, opt).Close()

@@ -12,7 +12,7 @@ import (
 
 // A folder whose database is gone, moved or cut to nothing, is no new one: what is in the log would be destroyed. It is left
 // as it is, and is in order when the database is back.
-func TestAFolderWhoseDatabaseIsMissingIsNotBegunAnew(t *testing.T) {
+func TestMissingDatabaseRefusesStart(t *testing.T) {
 	dir := t.TempDir()
 	db := filepath.Join(dir, "perdure.db")
 	s, err := embedded.Open(embedded.Options{Dir: dir})

@@ -76,7 +76,7 @@ func TestNoPasswordIsLogged(t *testing.T) {
 	defer mu.Unlock()
 	text := log.String()
 	if strings.Contains(text, "hunter2") || !strings.Contains(text, "nats://user:xxxxx@127.0.0.1:1") || !strings.Contains(text, "SQLite in memory") {
-		t.Errorf("%s", text)
+		t.Errorf("log = %s, want the masked URL and the store, without the password", text)
 	}
 }
 
@@ -91,7 +91,7 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 	return w.b.Write(p)
 }
 
-func TestAddressesThatAreNone(t *testing.T) {
+func TestInvalidAddressesAreRefused(t *testing.T) {
 	for _, x := range []struct{ store, bell, want string }{
 		{store: "/var/lib/perdure.db", want: "store: /var/lib/perdure.db is not an address such as postgres://"},
 		{store: "mysql://u:hunter2@h/d", want: "store: mysql://u:xxxxx@h/d is not an address"},

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// sealKeys reads the keys that seal the store's root secret. What it says holds no key.
+// sealKeys reads the keys that seal the store's root secret. Its errors have no key.
 func (opt Options) sealKeys() ([][]byte, error) {
 	var keys [][]byte
 	for _, source := range opt.SealKeys {
@@ -27,14 +27,16 @@ func (opt Options) sealKeys() ([][]byte, error) {
 			key, err = base64.StdEncoding.DecodeString(text)
 		}
 		if err != nil || len(key) != engine.SealKeySize {
-			return nil, fmt.Errorf("seal_keys: %s does not hold %d bytes in hexadecimal digits or base64 (openssl rand -hex %d makes some)", source, engine.SealKeySize, engine.SealKeySize)
+			return nil, fmt.Errorf("seal_keys: %s does not hold %d bytes in hexadecimal digits or base64 "+
+				"(openssl rand -hex %d makes some)", source, engine.SealKeySize, engine.SealKeySize)
 		}
 		keys = append(keys, key)
 	}
 	return keys, nil
 }
 
-// readSource reads the text that env:NAME or file:PATH names. A file that others could read is refused.
+// readSource reads the text that env:NAME or file:PATH names. It refuses a file that others can
+// read.
 func readSource(source string) (string, error) {
 	kind, name, _ := strings.Cut(source, ":")
 	switch {
@@ -53,17 +55,19 @@ func readSource(source string) (string, error) {
 			return "", fmt.Errorf("%s: is no file with a key", source)
 		}
 		if mode := info.Mode().Perm(); mode&0o077 != 0 {
-			return "", fmt.Errorf("%s: can be read by others (its mode is %#o): chmod 600 it, and think about who has read it", source, mode)
+			return "", fmt.Errorf("%s: can be read by others (its mode is %#o): "+
+				"chmod 600 it, and think about who has read it", source, mode)
 		}
 		b, err := os.ReadFile(name)
 		return strings.TrimSpace(string(b)), err
 	}
-	// It may be a key itself, written where only its name belongs: it is not repeated.
+	// The text is not repeated: it may be a key that was written in place of its name.
 	return "", errors.New("a key is named as env:NAME or file:PATH; its value has no place in the configuration")
 }
 
-// RotateSecret gives the store a new root secret, with no server on it. It tells which webhooks have secrets that follow from an older
-// one; these stay valid until each webhook is rotated.
+// RotateSecret gives a store a new root secret. No server may run on the store. It returns the
+// webhooks whose secrets are derived from an older one. These stay valid until each webhook is
+// rotated.
 func RotateSecret(opt Options) (old []string, err error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err

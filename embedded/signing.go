@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// signer reads the keys that runs are signed with. A key that others could read is none.
+// signer reads the keys that sign runs. It refuses a file that others can read.
 func (opt Options) signer() (*perdure.Signer, error) {
 	if len(opt.SigningKeys) == 0 {
 		return nil, nil
@@ -24,7 +24,8 @@ func (opt Options) signer() (*perdure.Signer, error) {
 			return nil, fmt.Errorf("signing_keys: %s is no file with a key", file)
 		}
 		if mode := info.Mode().Perm(); mode&0o077 != 0 {
-			return nil, fmt.Errorf("signing_keys: %s can be read by others (its mode is %#o): chmod 600 it, and think about who has read it", file, mode)
+			return nil, fmt.Errorf("signing_keys: %s can be read by others (its mode is %#o): "+
+				"chmod 600 it, and think about who has read it", file, mode)
 		}
 		if keys[i], err = os.ReadFile(file); err != nil {
 			return nil, fmt.Errorf("signing_keys: %w", err)
@@ -40,7 +41,8 @@ func (opt Options) signer() (*perdure.Signer, error) {
 	return s, nil
 }
 
-func (opt Options) demanded() []perdure.TenantID {
+// signedTenants returns the tenants of SigningRequired.
+func (opt Options) signedTenants() []perdure.TenantID {
 	list := make([]perdure.TenantID, len(opt.SigningRequired))
 	for i, t := range opt.SigningRequired {
 		list[i] = perdure.TenantID(t)
@@ -48,15 +50,16 @@ func (opt Options) demanded() []perdure.TenantID {
 	return list
 }
 
-// checkSigner refuses to serve tenants whose runs have to be signed without a key: none of their runs could be accepted, or
-// handed over, and nobody would know why.
+// checkSigner refuses to start without a signing key if the store has a tenant whose runs have to
+// be signed. None of its runs could be accepted or handed over, and nothing would show the reason.
 func checkSigner(e *engine.Engine) error {
 	if e.Signer() != nil {
 		return nil
 	}
 	t, err := e.Tenants.AnySigned(context.Background())
 	if err == nil && t != "" {
-		err = fmt.Errorf("signing_keys: tenant %s requires that its runs are signed, and there is no key: give the one that signed them, or a new one (perdure keys signing new)", t)
+		err = fmt.Errorf("signing_keys: tenant %s requires that its runs are signed, and there is no key: "+
+			"give the one that signed them, or a new one (perdure keys signing new)", t)
 	}
 	return err
 }

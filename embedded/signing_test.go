@@ -28,7 +28,7 @@ func keyFile(t *testing.T, letter string, mode os.FileMode) string {
 	return file
 }
 
-func TestAServerWithoutItsKeysDoesNotStart(t *testing.T) {
+func TestMissingSigningKeysRefuseStart(t *testing.T) {
 	opt := embedded.Options{Dir: t.TempDir(), Store: storetest.Address(t)}
 	key := keyFile(t, "a", 0o600)
 	opt.SigningKeys = []string{key}
@@ -39,7 +39,7 @@ func TestAServerWithoutItsKeysDoesNotStart(t *testing.T) {
 	s.Close()
 	opt.SigningKeys = nil
 	if _, err := embedded.Open(opt); err == nil || !strings.Contains(err.Error(), "tenant default requires") {
-		t.Errorf("%v", err)
+		t.Errorf("Open = %v, want that the tenant requires signatures", err)
 	}
 	opt.SigningKeys = []string{keyFile(t, "b", 0o600), key}
 	s = open(t, opt)
@@ -51,7 +51,7 @@ func TestAServerWithoutItsKeysDoesNotStart(t *testing.T) {
 	open(t, opt)
 }
 
-func TestSigningKeysThatAreNone(t *testing.T) {
+func TestInvalidSigningKeysAreRefused(t *testing.T) {
 	good := keyFile(t, "a", 0o600)
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("hello"), 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestSigningKeysThatAreNone(t *testing.T) {
 }
 
 // What has to be signed is said outside of the store too, where nobody changes it who changes runs.
-func TestWhoRequiresSignaturesNeedsKeys(t *testing.T) {
+func TestSigningRequiredNeedsKeys(t *testing.T) {
 	key := keyFile(t, "a", 0o600)
 	for _, who := range []string{"default", "*"} {
 		if err := (embedded.Options{SigningRequired: []string{who}}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_required: ") {

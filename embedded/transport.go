@@ -10,7 +10,16 @@ import (
 	"sync"
 )
 
-// Transport carries requests to the server without a socket. It is what a client's HTTP client uses.
+// The transport connects a client to the API within the process. RoundTrip runs the handler in a
+// goroutine, and connects both by a buffer of maxUnread bytes. The handler blocks while the buffer
+// is full, and the reader while it is empty.
+//
+// RoundTrip returns when the answer is complete, is flushed or has filled the buffer. A stream thus
+// begins with its first flush, and most answers are complete at once. Closing the body, or the end
+// of the caller's context, ends the handler: its context is cancelled, and its writes fail.
+
+// Transport returns a transport that carries requests to the server without a socket, for
+// client.Options.
 func (s *Server) Transport() http.RoundTripper {
 	return transport{s.Handler(), &s.callers, s.log}
 }
@@ -18,11 +27,10 @@ func (s *Server) Transport() http.RoundTripper {
 type transport struct {
 	handler http.Handler
 	callers *callers
-	log     *slog.Logger // nil: as net/http without one
+	log     *slog.Logger // nil means the standard logger, as in net/http
 }
 
-// RoundTrip calls the handler. It gives the answer when that is whole, or flushed, or long: most answers are there
-// at once, and a stream begins when it says so.
+// RoundTrip calls the handler and returns its answer.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	in := req.Clone(ctx)
@@ -34,18 +42,19 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if in.Body == nil {
 		in.Body = http.NoBody
 	}
-	w := &response{asked: in.Body, header: make(http.Header), ready: make(chan struct{})}
-	w.moved.L = &w.mu
-	// Not of the handler's own context: who closes the answer needs no goroutine to say so.
+	w := &response{reqBody: in.Body, header: make(http.Header), ready: make(chan struct{})}
+	w.changed.L = &w.mu
+	// This watches the caller's context and not the handler's: body.Close abandons the answer
+	// itself, and needs no goroutine for that.
 	stop := context.AfterFunc(req.Context(), func() { w.abandon(req.Context().Err()) })
 	t.callers.do(func() {
 		defer func() {
 			status, why := http.StatusOK, io.EOF
 			if p := recover(); p != nil {
 				t.report(in, p)
-				status, why = http.StatusInternalServerError, io.ErrUnexpectedEOF // as a connection that was cut
+				status, why = http.StatusInternalServerError, io.ErrUnexpectedEOF // as if the connection was cut
 			} else if err := req.Context().Err(); err != nil {
-				why = err // it may have stopped in the middle
+				why = err // the handler may have stopped in the middle
 			}
 			in.Body.Close()
 			w.WriteHeader(status)
@@ -68,7 +77,8 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// report logs a handler's panic, as net/http does: unless it is the one that means to cut the answer.
+// report logs a handler's panic, as net/http does. http.ErrAbortHandler is not logged: it cuts the
+// answer on purpose.
 func (t transport) report(req *http.Request, p any) {
 	switch stack := debug.Stack(); {
 	case p == http.ErrAbortHandler:
@@ -79,16 +89,18 @@ func (t transport) report(req *http.Request, p any) {
 	}
 }
 
-// callers are goroutines that have served a call and stay for the next one: their stacks have grown to what it takes.
+// callers is a pool of goroutines that run handlers. A goroutine that has served a call is kept for
+// the next one, because its stack has grown to the size that a call needs.
 type callers struct {
 	mu     sync.Mutex
 	idle   []chan func()
 	closed bool
 }
 
-// maxIdle is how many stay.
+// maxIdle bounds the idle goroutines of the pool.
 const maxIdle = 64
 
+// do runs f in an idle goroutine, or in a new one.
 func (c *callers) do(f func()) {
 	c.mu.Lock()
 	if n := len(c.idle); n > 0 {
@@ -111,7 +123,7 @@ func (c *callers) do(f func()) {
 	}()
 }
 
-// stay has a goroutine wait for a call, unless there are enough that do.
+// stay adds a goroutine to the pool. It returns false if the pool is full or closed.
 func (c *callers) stay(next chan func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +134,7 @@ func (c *callers) stay(next chan func()) bool {
 	return true
 }
 
-// close lets them go.
+// close ends the idle goroutines.
 func (c *callers) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,23 +145,28 @@ func (c *callers) close() {
 	c.idle = nil
 }
 
-// maxUnread is how far a handler may be ahead of who reads its answer.
+// maxUnread bounds the bytes that a handler has written and the client has not read.
 const maxUnread = 64 << 10
 
 // response is the handler's side of an answer.
 type response struct {
-	asked  io.Closer // the request's body
-	header http.Header
+	reqBody io.Closer
+	header  http.Header
 
-	mu     sync.Mutex
-	moved  sync.Cond // something was written, read or ended
+	mu sync.Mutex
+	// changed is signalled when something was written or read, and at the end.
+	changed sync.Cond
+	// sent is a copy of the header at the time of WriteHeader.
 	sent   http.Header
 	status int
 	unread []byte
-	err    error // why there is nothing more to read
-	gone   error // why nobody reads any more
-	ready  chan struct{}
-	begun  bool // ready is closed
+	// err is the reader's error after the unread bytes: io.EOF after a complete answer.
+	err error
+	// gone is the handler's error after the reader has gone.
+	gone error
+	// ready is closed when RoundTrip may return, and begun is set then.
+	ready chan struct{}
+	begun bool
 }
 
 func (w *response) Header() http.Header { return w.header }
@@ -173,7 +190,7 @@ func (w *response) Write(b []byte) (n int, err error) {
 	for len(b) > 0 {
 		for len(w.unread) >= maxUnread && w.gone == nil {
 			w.begin()
-			w.moved.Wait()
+			w.changed.Wait()
 		}
 		if w.gone != nil {
 			return n, w.gone
@@ -181,12 +198,12 @@ func (w *response) Write(b []byte) (n int, err error) {
 		part := b[:min(len(b), maxUnread-len(w.unread))]
 		w.unread = append(w.unread, part...)
 		n, b = n+len(part), b[len(part):]
-		w.moved.Broadcast()
+		w.changed.Broadcast()
 	}
 	return n, nil
 }
 
-// Flush lets go of what is written so far.
+// Flush makes RoundTrip return, with the rest of the answer to follow.
 func (w *response) Flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,7 +211,7 @@ func (w *response) Flush() {
 	w.begin()
 }
 
-// begin gives the answer to who asked, with the rest to follow. The caller holds w.mu.
+// begin makes RoundTrip return. The caller holds w.mu.
 func (w *response) begin() {
 	if !w.begun {
 		w.begun = true
@@ -202,32 +219,35 @@ func (w *response) begin() {
 	}
 }
 
+// end ends the answer.
 func (w *response) end(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.err = err
 	w.begin()
-	w.moved.Broadcast()
+	w.changed.Broadcast()
 }
 
-// abandon says that nobody reads the answer any more, and has nobody wait for the rest of the request.
+// abandon fails the handler's writes. If the handler is still running, it also closes the request's
+// body, so that the handler does not wait for the rest of it.
 func (w *response) abandon(why error) {
 	w.mu.Lock()
 	if w.gone == nil {
 		w.gone = why
 	}
 	ended := w.err != nil
-	w.moved.Broadcast()
+	w.changed.Broadcast()
 	w.mu.Unlock()
 	if !ended {
-		w.asked.Close()
+		w.reqBody.Close()
 	}
 }
 
-// body is the reader's side.
+// body is the reader's side of an answer.
 type body struct {
-	w      *response
-	stop   func() bool // listening to the caller's context
+	w *response
+	// stop ends the watching of the caller's context.
+	stop   func() bool
 	cancel context.CancelFunc
 }
 
@@ -236,7 +256,7 @@ func (b *body) Read(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.unread) == 0 && w.err == nil && w.gone == nil {
-		w.moved.Wait()
+		w.changed.Wait()
 	}
 	switch {
 	case w.gone != nil:
@@ -248,11 +268,11 @@ func (b *body) Read(p []byte) (int, error) {
 	if w.unread = w.unread[n:]; len(w.unread) == 0 {
 		w.unread = nil
 	}
-	w.moved.Broadcast()
+	w.changed.Broadcast()
 	return n, nil
 }
 
-// Close ends the handler: its answer is no longer read.
+// Close ends the handler, because its answer is no longer read.
 func (b *body) Close() error {
 	b.stop()
 	b.cancel()

@@ -36,7 +36,7 @@ func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
 	return v
 }
 
-func TestAHandlerThatNobodyReadsFromNoticesThatItsCallerIsGone(t *testing.T) {
+func TestUnreadHandlerNoticesThatCallerIsGone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	wrote := make(chan error, 1)
 	res, err := ask(t, ctx, nil, nil, func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,7 @@ func TestAHandlerThatNobodyReadsFromNoticesThatItsCallerIsGone(t *testing.T) {
 }
 
 // However quick the handler is to notice it.
-func TestAStreamThatWasCancelledHasNoEnd(t *testing.T) {
+func TestCancelledStreamHasNoEOF(t *testing.T) {
 	for range 200 {
 		ctx, cancel := context.WithCancel(t.Context())
 		res, err := ask(t, ctx, nil, nil, func(w http.ResponseWriter, r *http.Request) {
@@ -91,7 +91,7 @@ func (c *closing) Close() error {
 	return nil
 }
 
-func TestARequestsBodyIsClosed(t *testing.T) {
+func TestRequestBodyIsClosed(t *testing.T) {
 	in := &closing{Reader: strings.NewReader("x"), closed: make(chan struct{})}
 	res, err := ask(t, t.Context(), in, nil, func(http.ResponseWriter, *http.Request) {})
 	if err != nil {
@@ -114,14 +114,14 @@ func TestARequestsBodyIsClosed(t *testing.T) {
 		_, err := io.ReadAll(r.Body)
 		read <- err
 	}); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+		t.Errorf("error of the call = %v, want context.Canceled", err)
 	}
 	if err := soon(t, "the handler's read ends", read); err == nil {
 		t.Error("it was read to its end")
 	}
 }
 
-func TestAPanicOfAHandlerIsLogged(t *testing.T) {
+func TestHandlerPanicIsLogged(t *testing.T) {
 	for _, c := range []struct {
 		with   any
 		logged bool

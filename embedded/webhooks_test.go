@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-func TestLinksInAWebhookBeginWithThePublicURL(t *testing.T) {
+func TestWebhookLinksBeginWithPublicURL(t *testing.T) {
 	for public, want := range map[string]string{"": "/api/v1/runs/", "https://perdure.example.com/there/": "https://perdure.example.com/there/api/v1/runs/"} {
 		got := make(chan string, 1)
 		receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -40,7 +40,7 @@ func TestLinksInAWebhookBeginWithThePublicURL(t *testing.T) {
 	}
 }
 
-func TestAPublicURLIsAnAddress(t *testing.T) {
+func TestInvalidPublicURLIsRefused(t *testing.T) {
 	for _, good := range []string{"", "https://perdure.example.com", "http://10.0.0.1:7373/", "https://example.com/perdure", "https://[2001:db8::1]:8443"} {
 		if err := (embedded.Options{PublicURL: good}).Validate(); err != nil {
 			t.Errorf("%q: %v", good, err)

@@ -30,7 +30,8 @@ judge by silence and wait after a gap, see below.
 
 Several rules share a number, W15 above all, so each has a name of its own. Metrics and stored
 entries have the number and the name. Where the name is short, the second line is the full name,
-which the server's log adds as ` + "`full_name`" + ` and ` + "`perdure watchdog --rule`" + ` also takes.
+which the server's log adds as ` + "`full_name`" + `. ` + "`perdure watchdog --rule`" + ` and
+` + "`GET /api/admin/watchdog?rule=`" + ` take the number, the name or the full name.
 
 `
 

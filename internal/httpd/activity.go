@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// maxSummary is how much of a summary, or an activity, stands in a line.
+// maxSummary bounds the bytes of a summary or an activity in a list.
 const maxSummary = 240
 
 func runActivity(c *call, _ *none) (int, *api.Activity, error) {
@@ -17,7 +17,8 @@ func runActivity(c *call, _ *none) (int, *api.Activity, error) {
 	return 0, c.s.showActivity(&a), nil
 }
 
-// childActivity shows the holder of a parent what a child is doing: its key may only work, and not look at everything.
+// childActivity shows the activity of a child to the worker that has leased its parent. The
+// worker's key need not have the scope to read other runs.
 func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 	epoch, _, _, t, err := c.leaseQuery()
 	if err != nil {
@@ -36,9 +37,11 @@ func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 	r, now := &a.Run, s.engine.Now()
 	short := s.childLine(r, now)
-	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
-		WorkerID: r.Worker, ElapsedMS: short.ElapsedMS, DeadlineAt: r.DeadlineAt, SilentMS: short.SilentMS, Operation: short.Operation, Error: r.Failure,
-		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{}, Children: []api.ChildActivity{}, Skipped: []api.SkippedItem{}, Spawned: r.Children, LastSeq: r.Seq}
+	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier,
+		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, WorkerID: r.Worker, ElapsedMS: short.ElapsedMS,
+		DeadlineAt: r.DeadlineAt, SilentMS: short.SilentMS, Operation: short.Operation, Error: r.Failure,
+		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{},
+		Children: []api.ChildActivity{}, Skipped: []api.SkippedItem{}, Spawned: r.Children, LastSeq: r.Seq}
 	if r.Cancel.RequestedAt != 0 {
 		out.Cancel = &r.Cancel
 	}
@@ -51,23 +54,25 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 		out.Recent = append(out.Recent, api.Happening(h))
 	}
 	for _, w := range a.Waits {
-		out.Waits = append(out.Waits, api.OpenWait{WaitID: w.ID, Type: w.Type, Mode: w.Mode, Name: w.Name, OnStall: w.OnStall, Children: len(w.Targets), Ended: w.Ended,
-			OpenedAt: w.OpenedAt, TimeoutAt: set(w.TimeoutAt)})
+		out.Waits = append(out.Waits, api.OpenWait{WaitID: w.ID, Type: w.Type, Mode: w.Mode, Name: w.Name,
+			OnStall: w.OnStall, Children: len(w.Targets), Ended: w.Ended,
+			OpenedAt: w.OpenedAt, TimeoutAt: optional(w.TimeoutAt)})
 	}
 	for i := range a.Family {
 		out.Children = append(out.Children, s.childLine(&a.Family[i], now))
 	}
 	for i := range a.Skipped {
 		x := &a.Skipped[i]
-		out.Skipped = append(out.Skipped, api.SkippedItem{Seq: x.Seq, Type: x.Type, Name: x.Name, At: x.CreatedAt, WatchdogError: x.WatchdogError, WatchdogAt: set(x.WatchdogAt)})
+		out.Skipped = append(out.Skipped, api.SkippedItem{Seq: x.Seq, Type: x.Type, Name: x.Name, At: x.CreatedAt,
+			WatchdogError: x.WatchdogError, WatchdogAt: optional(x.WatchdogAt)})
 	}
 	return out
 }
 
-// childLine is what a run is doing, in a line.
+// childLine returns the activity of a run in short, as lists of children show it.
 func (s *Server) childLine(r *perdure.Run, now perdure.Instant) api.ChildActivity {
-	out := api.ChildActivity{RunID: r.ID, Key: r.JournalKey, Kind: r.Kind, Status: r.Status(), State: r.State, Tier: s.engine.Policy().Tier(r, now),
-		Attempt: r.Attempt, Summary: engine.Clip(r.Summary, maxSummary)}
+	out := api.ChildActivity{RunID: r.ID, Key: r.JournalKey, Kind: r.Kind, Status: r.Status(), State: r.State,
+		Tier: s.engine.Policy().Tier(r, now), Attempt: r.Attempt, Summary: engine.Clip(r.Summary, maxSummary)}
 	end := now
 	switch {
 	case r.State.Terminal():
@@ -75,7 +80,7 @@ func (s *Server) childLine(r *perdure.Run, now perdure.Instant) api.ChildActivit
 	case r.State.Leased():
 		silent := now.Sub(r.SeenAt).Milliseconds()
 		out.SilentMS = &silent
-		if r.Activity != "" && r.ActivityAt >= r.GrantedAt { // said by who has it now
+		if r.Activity != "" && r.ActivityAt >= r.GrantedAt { // reported by the current worker
 			out.Operation = &api.Operation{Activity: engine.Clip(r.Activity, maxSummary), Since: r.ActivityAt}
 		}
 	}

@@ -31,18 +31,18 @@ func TestActivity(t *testing.T) {
 		}
 	}
 	if waits := a["waits"].([]any); len(waits) != 1 || waits[0].(obj)["wait_id"] != "go" || waits[0].(obj)["name"] != "go" {
-		t.Errorf("%v", waits)
+		t.Errorf("waits = %v, want 1 entry, [0].wait_id = go, [0].name = go", waits)
 	}
 	kid := a["children"].([]any)[0].(obj)
 	if kid["state"] != "queued" || kid["key"] != "kid" || kid["elapsed_ms"] == nil {
-		t.Errorf("%v", kid)
+		t.Errorf("kid = %v, want state = queued, key = kid, elapsed_ms set", kid)
 	}
 
 	// A key that may only work sees the children of what it holds, and nothing else.
 	works := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport} }))
 	child := fmt.Sprintf("%s/%s/children/%v/activity", runs, id, kid["run_id"])
 	if seen := works.get(fmt.Sprintf("%s?epoch=%v", child, g["epoch"])).is(200); seen["run_id"] != kid["run_id"] || seen["state"] != "queued" {
-		t.Errorf("%v", seen)
+		t.Errorf("seen = %v, want run_id = %v, state = queued", seen, kid["run_id"])
 	}
 	works.get(child+"?epoch=7").refuses(409, "stale_epoch")
 	if p := works.get(child).problem(); p["status"] != 400.0 || p["field"] != "epoch" || p["detail"] != "is missing" {

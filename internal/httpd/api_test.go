@@ -20,14 +20,15 @@ const runs = "/api/v1/runs"
 
 // ---- starting and waiting
 
-func TestAWaitThatEnds(t *testing.T) {
+func TestWaitReturnsResult(t *testing.T) {
 	w := newWorld(t, setup{})
 	call := w.later("POST", runs, `{"kind":"job","input":{"n":1},"wait":"60s"}`)
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	w.commits(g, complete)
 	run := soon(t, call).is(200)
 	if run["run_id"] != g["run_id"] || run["state"] != "completed" || run["status"] != "completed" || run["result"] != "done" || run["message"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want run_id = %v, state = completed, status = completed, result = done, no message",
+			run, g["run_id"])
 	}
 	if ms, _ := run["duration_ms"].(float64); ms != run["elapsed_ms"] {
 		t.Errorf("duration %v, elapsed %v", run["duration_ms"], run["elapsed_ms"])
@@ -37,13 +38,14 @@ func TestAWaitThatEnds(t *testing.T) {
 	}
 }
 
-func TestAWaitThatPasses(t *testing.T) {
+func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	late := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
 	if late["status"] != "deferred" || late["attach_url"] != runs+"/"+id+"/stream" || late["status_url"] != runs+"/"+id || late["message"] == nil {
-		t.Errorf("%v", late)
+		t.Errorf("late = %v, want status = deferred, attach_url = %v, status_url = %v, message set",
+			late, runs+"/"+id+"/stream", runs+"/"+id)
 	}
 	run := w.get(runs + "/" + id).is(200)
 	if run["status"] != "deferred" || run["state"] != "queued" || run["deferred_at"] == nil || run["epoch"] != 0.0 || run["attempt"] != 1.0 || run["cancel"] != nil {
@@ -57,13 +59,13 @@ func TestAWaitThatPasses(t *testing.T) {
 		t.Errorf("the thread was told %v", told)
 	}
 
-	// Whoever comes back ends the deferral; a second wait that passes says nothing more to the thread.
+	// A caller that comes back ends the deferral. A second timeout adds nothing to the thread.
 	w.do("GET", runs+"/"+id+"/join?timeout=1ms", "").is(202)
 	join := w.later("GET", runs+"/"+id+"/join?timeout=60s", "")
 	eventually.True(t, "the run is attached again", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "queued" })
 	w.commits(w.lease("w", `,"start":true`), complete)
 	if run := soon(t, join).is(200); run["status"] != "completed" || run["result"] != "done" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want status = completed, result = done", run)
 	}
 	types := w.types(id)
 	mustContain(t, types, "run:deferred", "run:reattached", "run:completed")
@@ -73,22 +75,22 @@ func TestAWaitThatPasses(t *testing.T) {
 	w.get(runs + "/" + id + "/join?timeout=0").is(200)
 }
 
-// A join of a run that was started in the background is nobody whom the run would miss.
-func TestAJoinOfABackgroundRunDefersNothing(t *testing.T) {
+// A join of a background run is no waiter, so its end does not defer the run.
+func TestJoinOfBackgroundRunDefersNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if a := w.get(runs + "/" + id + "/join?timeout=1ms").is(202); a["status"] != "deferred" || a["message"] == nil {
-		t.Errorf("%v", a)
+		t.Errorf("a = %v, want status = deferred, message set", a)
 	}
 	if run := w.get(runs + "/" + id).is(200); run["status"] != "queued" || run["deferred_at"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want status = queued, no deferred_at", run)
 	}
 	if run := w.do("POST", runs+"/"+id+"/defer", "").is(200); run["status"] != "deferred" {
 		t.Errorf("a detached run is %v", run["status"])
 	}
 }
 
-func TestManyWhoWait(t *testing.T) {
+func TestManyWaitersGetResult(t *testing.T) {
 	w := newWorld(t, setup{})
 	var calls []<-chan *answer
 	for range 20 {
@@ -105,12 +107,12 @@ func TestManyWhoWait(t *testing.T) {
 	w.commits(g[0].(obj), complete)
 	for _, c := range calls {
 		if run := soon(t, c).is(200); run["run_id"] != g[0].(obj)["run_id"] {
-			t.Errorf("%v", run)
+			t.Errorf("run = %v, want run_id = %v", run, g[0].(obj)["run_id"])
 		}
 	}
 }
 
-func TestADroppedConnection(t *testing.T) {
+func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = time.Millisecond }})
 	for mode, want := range map[string]string{"continue": "deferred", "cancel": "cancelled"} {
 		ctx, hangUp := context.WithCancel(context.Background())
@@ -126,7 +128,7 @@ func TestADroppedConnection(t *testing.T) {
 			}
 			w.s.mu.Lock()
 			defer w.s.mu.Unlock()
-			return id != "" && len(w.s.waiting) == 1
+			return id != "" && len(w.s.waiters) == 1
 		})
 		hangUp()
 		soon(t, gone)
@@ -134,7 +136,7 @@ func TestADroppedConnection(t *testing.T) {
 	}
 }
 
-func TestIdempotency(t *testing.T) {
+func TestIdempotencyKeyOfSubmission(t *testing.T) {
 	w := newWorld(t, setup{})
 	post := func(path, key, body string) *answer {
 		return w.send(ask{method: "POST", path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
@@ -169,10 +171,10 @@ func TestIdempotency(t *testing.T) {
 	path := fmt.Sprintf("%s/%v/retry", runs, ended["run_id"])
 	retry := post(path, "r", "").is(201)
 	if retry["retry_of_run_id"] != ended["run_id"] || retry["run_id"] == ended["run_id"] {
-		t.Errorf("%v", retry)
+		t.Errorf("retry = %v, want retry_of_run_id = %v, another run_id than %v", retry, ended["run_id"], ended["run_id"])
 	}
 	if again := post(path, "r", "").is(200); again["run_id"] != retry["run_id"] {
-		t.Errorf("%v", again)
+		t.Errorf("again = %v, want run_id = %v", again, retry["run_id"])
 	}
 	if more := w.do("POST", path, "").is(201); more["run_id"] == retry["run_id"] {
 		t.Error("without a key, and the same run")
@@ -237,20 +239,20 @@ func TestLists(t *testing.T) {
 	}
 	tree := w.get(runs + "/" + child + "/tree").is(200)["runs"].([]any)
 	if len(tree) != 2 || tree[0].(obj)["parent_run_id"] != parent {
-		t.Errorf("%v", tree)
+		t.Errorf("tree = %v, want 2 entries, [0].parent_run_id = %v", tree, parent)
 	}
 	workers := w.get("/api/v1/workers").is(200)["workers"].([]any)
 	if len(workers) != 1 || workers[0].(obj)["worker_id"] != "w" {
-		t.Errorf("%v", workers)
+		t.Errorf("workers = %v, want 1 entry, [0].worker_id = w", workers)
 	}
 	for _, q := range w.get("/api/v1/queues").is(200)["queues"].([]any) {
 		if q := q.(obj); q["name"] == "chat" && (q["running"] != 1.0 || q["claimable"] != 1.0) {
-			t.Errorf("%v", q)
+			t.Errorf("queue = %v, want 1 running and 1 claimable", q)
 		}
 	}
 	job := w.get("/api/v1/jobs/" + parent + "/status").is(200)
 	if job["job_id"] != parent || job["state"] != "running" || job["updated_at"] == nil {
-		t.Errorf("%v", job)
+		t.Errorf("job = %v, want job_id = %v, state = running, updated_at set", job, parent)
 	}
 }
 
@@ -260,7 +262,7 @@ func TestEvents(t *testing.T) {
 	path := runs + "/" + id + "/events"
 	first := w.get(path).is(200)
 	if first["next_after"] != 1.0 || first["ended"] != false {
-		t.Errorf("%v", first)
+		t.Errorf("first = %v, want next_after = 1, ended = false", first)
 	}
 	// With nothing to look again, what wakes these is the ring of the commit itself.
 	var calls []<-chan *answer
@@ -270,7 +272,7 @@ func TestEvents(t *testing.T) {
 	g := w.lease("w", `,"start":true`)
 	for _, c := range calls {
 		if page := soon(t, c).is(200); page["events"].([]any)[0].(obj)["seq"] != 2.0 {
-			t.Errorf("%v", page)
+			t.Errorf("page = %v, want events[0].seq = 2", page)
 		}
 	}
 	w.commits(g, `"events":[{"type":"x:one","data":{"a":1}},{"type":"x:two"},{"type":"run:progress","data":0.5}],`+complete)
@@ -291,7 +293,7 @@ func TestEvents(t *testing.T) {
 	}
 	mustContain(t, types, "run:created", "x:one", "x:two", "run:progress")
 	if types[len(types)-1] != "run:completed" {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:completed last", types)
 	}
 	if page := w.get(fmt.Sprintf("%s?after=%v&wait=60s", path, after)).is(200); page["ended"] != true {
 		t.Errorf("whoever waits for more of an ended log gets %v", page)
@@ -304,17 +306,17 @@ func TestCancel(t *testing.T) {
 	w := newWorld(t, setup{})
 	queued := w.start(`{"kind":"job"}`)
 	if run := w.do("POST", runs+"/"+queued+"/cancel?wait=60s", `{"reason":"changed my mind"}`).is(200); run["state"] != "cancelled" || run["cancel"].(obj)["reason"] != "changed my mind" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = cancelled, cancel.reason = changed my mind", run)
 	}
 	w.do("POST", runs+"/"+queued+"/cancel", "").is(200)
 
 	g := w.running(`{"kind":"job"}`)
 	path := fmt.Sprintf("%s/%v/cancel", runs, g["run_id"])
 	if run := w.do("POST", path, "").is(200); run["state"] != "running" || run["cancel"].(obj)["requested_at"] == nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running, cancel.requested_at set", run)
 	}
 	if run := w.do("POST", path+"?wait=20ms", "").is(202); run["state"] != "running" || run["cancel"].(obj)["stopped_at"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running, no cancel.stopped_at", run)
 	}
 	call := w.later("POST", path+"?wait=60s", `{}`)
 	beat := func(ack string) []any {
@@ -336,10 +338,10 @@ func TestCancel(t *testing.T) {
 	run := soon(t, call).is(200)
 	proof := run["cancel"].(obj)
 	if run["state"] != "cancelled" || proof["requested_at"] == nil || proof["delivered_at"] == nil || proof["acknowledged_at"] == nil || proof["stopped_at"] == nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want it cancelled, with all four times of the cancel", run)
 	}
 	if d := w.get(fmt.Sprintf("%s/%v/deliverable", runs, g["run_id"])).is(200); d["kind"] != "fallback" || d["content"] == nil {
-		t.Errorf("%v", d)
+		t.Errorf("d = %v, want kind = fallback, content set", d)
 	}
 	w.do("POST", fmt.Sprintf("%s/%v/defer", runs, g["run_id"]), "").is(200)
 }
@@ -363,17 +365,17 @@ func TestSignals(t *testing.T) {
 	g = w.lease("w", `,"start":true`)
 	inbox := g["inbox"].([]any)
 	if len(inbox) != 3 || inbox[0].(obj)["wait_id"] != "first" || inbox[0].(obj)["data"].(obj)["n"] != 1.0 {
-		t.Fatalf("%v", inbox)
+		t.Fatalf("inbox = %v, want 3 entries, [0].wait_id = first, [0].data.n = 1", inbox)
 	}
 	if done := w.commits(g, `"ack":[1,2,3],"waits":[{"id":"slash","type":"signal","name":"a/b"}],"outcome":{"type":"suspend"}`); done["state"] != "suspended" {
-		t.Fatalf("%v", done)
+		t.Fatalf("done = %v, want state = suspended", done)
 	}
 	if sent := send("a%2Fb", `{"data":"in time"}`).is(200); sent["status"] != "queued" {
-		t.Errorf("%v", sent)
+		t.Errorf("sent = %v, want status = queued", sent)
 	}
 	g = w.lease("w", `,"start":true`)
 	if inbox = g["inbox"].([]any); len(inbox) != 1 || inbox[0].(obj)["data"] != "in time" {
-		t.Errorf("%v", inbox)
+		t.Errorf("inbox = %v, want 1 entry, [0].data = in time", inbox)
 	}
 	w.commits(g, complete)
 	send("go", `{}`).refuses(409, "run_ended")
@@ -387,7 +389,7 @@ func TestCallbacks(t *testing.T) {
 		return w.send(ask{method: "POST", path: "/api/v1/callbacks/" + token, body: body}) // without a key
 	}
 	if used := use(token(0), `{"result":{"paid":true}}`).is(200); used["run_id"] != g["run_id"] {
-		t.Errorf("%v", used)
+		t.Errorf("used = %v, want run_id = %v", used, g["run_id"])
 	}
 	use(token(0), `{"result":{"paid":true}}`).is(200)
 	use(token(0), `{"result":{"paid":false}}`).refuses(409, "callback_answered")
@@ -395,7 +397,7 @@ func TestCallbacks(t *testing.T) {
 	g = w.lease("w", `,"start":true`)
 	inbox := g["inbox"].([]any)
 	if len(inbox) != 1 || inbox[0].(obj)["wait_id"] != "pay" || inbox[0].(obj)["data"].(obj)["result"].(obj)["paid"] != true {
-		t.Errorf("%v", inbox)
+		t.Errorf("inbox = %v, want 1 entry, [0].wait_id = pay, [0].data.result.paid = true", inbox)
 	}
 	w.commits(g, `"ack":[1],"close":["ship"],`+complete)
 	use(token(1), `{"error":{"code":"lost","message":"at sea"}}`).refuses(410, "wait_closed")
@@ -419,7 +421,7 @@ func TestLateResults(t *testing.T) {
 	}
 	list := w.get(path + "/late-results").is(200)["late_results"].([]any)
 	if len(list) != 2 || list[0].(obj)["result"] != "one" || list[0].(obj)["state"] != "kept" {
-		t.Fatalf("%v", list)
+		t.Fatalf("list = %v, want 2 entries, [0].result = one, [0].state = kept", list)
 	}
 	first := w.get(path + "/late-results?limit=1").is(200)
 	rest := w.get(path + "/late-results?limit=1&cursor=1").is(200)
@@ -427,15 +429,15 @@ func TestLateResults(t *testing.T) {
 		t.Errorf("one late result a page: %v, then %v; want the cursor 1, then the second and no cursor", first, rest)
 	}
 	if run := w.do("POST", path+"/late-results/1/discard", "").is(200); run["state"] != "running" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running", run)
 	}
 	w.do("POST", path+"/late-results/1/adopt", "").refuses(409, "wrong_state")
 	if run := w.do("POST", path+"/late-results/2/adopt", "").is(200); run["state"] != "completed" || run["result"] != "two" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = completed, result = two", run)
 	}
 	w.commit(held, complete).refuses(409, "stale_epoch")
 	if d := w.get(path + "/deliverable").is(200); d["kind"] != "result" || d["content"] != "two" {
-		t.Errorf("%v", d)
+		t.Errorf("d = %v, want kind = result, content = two", d)
 	}
 }
 
@@ -454,7 +456,7 @@ func TestThreads(t *testing.T) {
 	}
 	for i := range 3 {
 		if m := w.do("POST", path+"/messages", `{"role":"user","content":{"n":%d,"big":"%s"},"metadata":{"big":"%s"}}`, i, big, big).is(201); m["seq"] != float64(i+1) {
-			t.Errorf("%v", m)
+			t.Errorf("m = %v, want seq = %v", m, float64(i+1))
 		}
 	}
 	page := w.get(path + "/messages?limit=2").is(200)
@@ -469,12 +471,12 @@ func TestThreads(t *testing.T) {
 	first := w.do("POST", path+"/runs", `{"kind":"chat","messages":[{"role":"user","content":"hello"}]}`).is(201)
 	second := w.do("POST", path+"/runs", `{"kind":"chat"}`).is(201)
 	if got := w.get(path).is(200); got["active_run_id"] != first["run_id"] || got["last_seq"] != 4.0 {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want active_run_id = %v, last_seq = 4", got, first["run_id"])
 	}
 	w.do("POST", path+"/runs", `{"kind":"chat","multitask_strategy":"reject"}`).refuses(409, "thread_busy")
 	g := w.lease("w", `,"start":true`)
 	if g["run_id"] != first["run_id"] || g["thread_id"] != th["thread_id"] {
-		t.Fatalf("%v", g)
+		t.Fatalf("g = %v, want run_id = %v, thread_id = %v", g, first["run_id"], th["thread_id"])
 	}
 	w.commits(g, `"messages":[{"role":"assistant","content":"hi"}],`+complete)
 	if g := w.lease("w", ""); g["run_id"] != second["run_id"] {
@@ -488,17 +490,17 @@ func TestGroups(t *testing.T) {
 	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%v","%v","%v"],"mode":"all"}`, a["run_id"], b["run_id"], a["run_id"]).is(201)
 	path := "/api/v1/groups/" + group["group_id"].(string)
 	if group["total"] != 2.0 || group["state"] != "open" {
-		t.Errorf("%v", group)
+		t.Errorf("group = %v, want total = 2, state = open", group)
 	}
 	w.get(path + "/join?timeout=0s").is(202)
 	call := w.later("GET", path+"/join?timeout=60s", "")
 	w.commits(a, complete)
 	if g := w.get(path).is(200); g["ended"] != 1.0 || g["completed"] != 1.0 || g["state"] != "open" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want ended = 1, completed = 1, state = open", g)
 	}
 	w.commits(b, `"outcome":{"type":"fail","error":{"code":"broke"},"retryable":false}`)
 	if g := soon(t, call).is(200); g["state"] != "satisfied" || g["ended"] != 2.0 || g["completed"] != 1.0 {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want state = satisfied, ended = 2, completed = 1", g)
 	}
 }
 
@@ -512,7 +514,7 @@ func TestContinue(t *testing.T) {
 	}
 	inbox := w.get(fmt.Sprintf("%s/%v/inbox?epoch=%v", runs, g["run_id"], g["epoch"])).is(200)["inbox"].([]any)
 	if len(inbox) != 1 || inbox[0].(obj)["type"] != "continue" {
-		t.Errorf("%v", inbox)
+		t.Errorf("inbox = %v, want 1 entry, [0].type = continue", inbox)
 	}
 	w.commits(g, `"ack":[1],`+complete)
 	c := w.do("POST", path, `{"trigger":"ci","job_id":"later","worker_id":"x","status":"ok","result_summary":"green"}`).is(201)
@@ -529,7 +531,7 @@ func TestKeys(t *testing.T) {
 	made := w.do("POST", "/api/v1/keys", `{"name":"reader","scopes":["runs:read","worker:poll"],"ttl":"1h"}`).is(201)
 	secret := made["secret"].(string)
 	if made["tenant"] != "a" || made["expires_at"] == nil || !strings.HasPrefix(secret, "prd_") {
-		t.Errorf("%v", made)
+		t.Errorf("key = %v, want tenant a, expires_at, and a secret with prd_", made)
 	}
 	reader := w.as(secret)
 	reader.get(runs).is(200)
@@ -538,7 +540,7 @@ func TestKeys(t *testing.T) {
 
 	list := w.get("/api/v1/keys")
 	if n := len(list.is(200)["keys"].([]any)); n != 2 || contains(list.body, secret) || contains(list.body, "secret") || contains(list.body, "hash") {
-		t.Errorf("%s", list.body)
+		t.Errorf("keys = %s, want 2 without secret or hash", list.body)
 	}
 	if w.stored(strings.Split(secret, "_")[2]) {
 		t.Error("the secret itself is stored")
@@ -554,7 +556,7 @@ func TestKeys(t *testing.T) {
 
 	gone := w.do("DELETE", "/api/v1/keys/"+made["key_id"].(string), "").is(200)
 	if gone["revoked_at"] == nil || gone["secret"] != nil {
-		t.Errorf("%v", gone)
+		t.Errorf("gone = %v, want revoked_at set, no secret", gone)
 	}
 	reader.get(runs).refuses(401, "unauthorized")
 	w.do("DELETE", "/api/v1/keys/"+made["key_id"].(string), "").is(200) // again
@@ -565,14 +567,14 @@ func TestAdmin(t *testing.T) {
 	w := newWorld(t, setup{})
 	made := w.as(w.admin).do("POST", "/api/admin/tenants/new/keys", `{"name":"first","scopes":["runs:create","runs:read"]}`).is(201)
 	if made["tenant"] != "new" || made["platform"] != nil {
-		t.Errorf("%v", made)
+		t.Errorf("made = %v, want tenant = new, no platform", made)
 	}
 	tenant := w.as(made["secret"].(string))
 	tenant.start(`{"kind":"job"}`)
 	tenant.do("POST", "/api/admin/tenants/other/keys", `{"name":"n","scopes":["runs:read"]}`).refuses(403, "forbidden")
 	found := w.as(w.admin).get("/api/admin/invariants").is(200)
 	if len(found["violations"].([]any)) != 0 || found["checked"].(float64) < 5 {
-		t.Errorf("%v", found)
+		t.Errorf("invariants = %v, want no violation and at least 5 checked", found)
 	}
 }
 
@@ -587,27 +589,27 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 			polls <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/w%d/poll", i), key: w.key, body: `{"slots":1,"start":true,"wait":"60s"}`})
 		}()
 	}
-	eventually.True(t, "all of them wait", func() bool { return w.s.looks.Load() == many })
+	eventually.True(t, "all of them wait", func() bool { return w.s.pollReads.Load() == many })
 	for i := range 5 {
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, polls).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
-			t.Fatalf("%v", got)
+			t.Fatalf("got = %v, want 1 entry, [0].run_id = %v", got, id)
 		}
-		if looks := w.s.looks.Load(); looks != int64(many+i+1) {
+		if looks := w.s.pollReads.Load(); looks != int64(many+i+1) {
 			t.Errorf("%d runs had polls look %d times more", i+1, looks-many)
 		}
 	}
 	w.s.Shutdown()
 	for range many - 5 {
 		if got := soon(t, polls).is(200)["runs"].([]any); len(got) != 0 {
-			t.Errorf("%v", got)
+			t.Errorf("got = %v, want 0 entries", got)
 		}
 	}
 }
 
-// Workers of different kinds share a queue: a run wakes the one that takes it, and nobody looks in vain.
-func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
+// Workers of different kinds share a queue. A run wakes only the poll that takes its kind.
+func TestRunWakesPollThatTakesItsKind(t *testing.T) {
 	w := newWorld(t, setup{})
 	const others = 20
 	idle := make(chan *answer, others)
@@ -616,16 +618,16 @@ func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
 			idle <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/o%d/poll", i), key: w.key, body: `{"slots":1,"kinds":["other"],"wait":"60s"}`})
 		}()
 	}
-	eventually.True(t, "all of them wait", func() bool { return w.s.looks.Load() == others })
+	eventually.True(t, "all of them wait", func() bool { return w.s.pollReads.Load() == others })
 	for i := range int64(5) {
 		poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"kinds":["some","job"],"start":true,"wait":"60s"}`)
-		eventually.True(t, "it waits", func() bool { return w.s.looks.Load() == others+2*i+1 })
+		eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() == others+2*i+1 })
 		id := w.start(`{"kind":"job"}`)
 		got := soon(t, poll).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
-			t.Fatalf("%v", got)
+			t.Fatalf("got = %v, want 1 entry, [0].run_id = %v", got, id)
 		}
-		if looks := w.s.looks.Load(); looks != others+2*i+2 {
+		if looks := w.s.pollReads.Load(); looks != others+2*i+2 {
 			t.Errorf("run %d had polls look %d times", i+1, looks-others-2*i-1)
 		}
 	}
@@ -636,27 +638,27 @@ func TestARunWakesAPollThatTakesItsKind(t *testing.T) {
 }
 
 // A poll for news is answered when a run that the worker has is asked to stop, and leases nothing.
-func TestAWorkerHearsOfACancelAtOnce(t *testing.T) {
+func TestCancelEndsPollForNews(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)
 	w.start(`{"kind":"job"}`)
 	news := w.later("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":0,"wait":"60s"}`)
 	other := w.later("POST", "/api/v1/workers/other/poll", `{"news":true,"slots":0,"wait":"60s"}`)
-	eventually.True(t, "both wait", func() bool { return w.s.looks.Load() == 3 })
+	eventually.True(t, "both wait", func() bool { return w.s.pollReads.Load() == 3 })
 	w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
 	if got := soon(t, news).is(200); got["news"] != true || len(got["runs"].([]any)) != 0 {
-		t.Errorf("%v", got)
+		t.Errorf("poll = %v, want news and no runs", got)
 	}
 	w.s.Shutdown()
 	if got := soon(t, other).is(200); got["news"] != nil {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want no news", got)
 	}
 	w.do("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":1}`).is(400)
 }
 
 // A cancel that came before the poll for news is news, until the worker says that it knows.
-func TestACancelBeforeThePollIsNews(t *testing.T) {
+func TestCancelBeforePollForNewsIsReported(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)["runs"].([]any)[0].(obj)
@@ -680,21 +682,21 @@ func TestACancelBeforeThePollIsNews(t *testing.T) {
 }
 
 // The server's own look at the queues finds what no ring told of.
-func TestALostRingCostsLatencyAlone(t *testing.T) {
+func TestLostRingCostsLatencyOnly(t *testing.T) {
 	w := newWorld(t, setup{poll: 5 * time.Millisecond})
 	deaf, err := engine.New(w.e.Store(), engine.Options{}) // its bell is heard by nobody
 	if err != nil {
 		t.Fatal(err)
 	}
 	poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"60s"}`)
-	eventually.True(t, "it waits", func() bool { return w.s.looks.Load() >= 1 })
+	eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() >= 1 })
 	op := &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job"}}
 	if err := deaf.Do(context.Background(), op); err != nil {
 		t.Fatal(err)
 	}
 	got := soon(t, poll).is(200)["runs"].([]any)
 	if len(got) != 1 {
-		t.Fatalf("%v", got)
+		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	join := w.later("GET", runs+"/"+string(op.Run.ID)+"/join?timeout=60s", "")
 	done := &engine.Commit{Tenant: "a", Commit: perdure.Commit{ID: "c", RunID: op.Run.ID, Epoch: 1, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}}}
@@ -704,30 +706,31 @@ func TestALostRingCostsLatencyAlone(t *testing.T) {
 	soon(t, join).is(200)
 }
 
-func TestAPollThatDoesNotWait(t *testing.T) {
+func TestPollWithoutWait(t *testing.T) {
 	w := newWorld(t, setup{})
 	if got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`).is(200); len(got["runs"].([]any)) != 0 {
-		t.Errorf("%v", got)
+		t.Errorf("poll = %v, want no runs", got)
 	}
 	id := w.start(`{"kind":"job","queue":"q","input":[1]}`)
 	w.start(`{"kind":"job","queue":"q"}`)
 	// A queue and a kind that are named twice grant once.
 	got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s","queues":["q","r","q"],"kinds":["job","x","job"]}`).is(200)["runs"].([]any)
 	if len(got) != 1 {
-		t.Fatalf("%v", got)
+		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	g := got[0].(obj)
 	if g["run_id"] != id || g["state"] != "dispatched" || g["epoch"] != 1.0 || g["lease_ms"] != 60000.0 || g["tenant"] != nil || g["deadline_at"] == nil {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want run_id = %v, state = dispatched, epoch = 1, lease_ms = 60000, no tenant, deadline_at set",
+			g, id)
 	}
 	got = w.do("POST", "/api/v1/workers/w/poll", `{"slots":5,"wait":"0s","queues":["q","q"],"kinds":["job","job"]}`).is(200)["runs"].([]any)
 	if len(got) != 1 {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want 1 entry", got)
 	}
 	lease := fmt.Sprintf(`{"runs":[{"run_id":"%v","epoch":1}]}`, g["run_id"])
 	for range 2 {
 		if res := w.do("POST", "/api/v1/workers/w/start", "%s", lease).is(200)["results"].([]any)[0].(obj); res["ok"] != true {
-			t.Errorf("%v", res)
+			t.Errorf("res = %v, want ok = true", res)
 		}
 	}
 	w.do("POST", "/api/v1/workers/w/heartbeat", `{}`).is(200)
@@ -735,7 +738,7 @@ func TestAPollThatDoesNotWait(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/release", "%s", lease).refuses(409, "stale_epoch")
 	w.do("POST", "/api/v1/workers/w/start", "%s", lease).refuses(409, "stale_epoch")
 	if lost := w.do("POST", "/api/v1/workers/w/heartbeat", "%s", lease).is(200)["lost"].([]any); len(lost) != 1 || lost[0].(obj)["error"].(obj)["code"] != "stale_epoch" {
-		t.Errorf("%v", lost)
+		t.Errorf("lost = %v, want 1 entry, [0].error.code = stale_epoch", lost)
 	}
 	if run := w.get(runs + "/" + id).is(200); run["attempt"] != 1.0 {
 		t.Errorf("a release cost an attempt: %v", run)
@@ -781,7 +784,7 @@ func TestCommits(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[%s]}`, entry(good, "one", `"journal":[{"key":"step","value":2}]`)).refuses(422, "key_reused")
 }
 
-func TestALongJournalAndInboxCome(t *testing.T) {
+func TestLongJournalAndInboxArePaged(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -822,35 +825,35 @@ func TestALongJournalAndInboxCome(t *testing.T) {
 	w.get(runs+"/"+id+"/journal?epoch=1").refuses(409, "stale_epoch")
 }
 
-func TestAWorkerOfThePlatform(t *testing.T) {
+func TestPlatformWorkerLeasesForAllTenants(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	p := w.as(w.admin)
 	poll := p.later("POST", "/api/v1/workers/p/poll", `{"slots":10,"start":true,"all_tenants":true,"wait":"60s"}`)
-	eventually.True(t, "it waits", func() bool { return w.s.looks.Load() == 1 })
+	eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() == 1 })
 	id := b.start(`{"kind":"job"}`)
 	g := soon(t, poll).is(200)["runs"].([]any)[0].(obj)
 	if g["run_id"] != id || g["tenant"] != "b" {
-		t.Fatalf("%v", g)
+		t.Fatalf("g = %v, want run_id = %v, tenant = b", g, id)
 	}
 	p.do("POST", "/api/v1/workers/p/heartbeat", `{"runs":[{"run_id":"%s","epoch":1}]}`, id).is(200)
 	p.get(runs + "/" + id + "/journal?epoch=1").is(200)
 	if done := p.commits(g, complete); done["state"] != "completed" {
-		t.Errorf("%v", done)
+		t.Errorf("done = %v, want state = completed", done)
 	}
 	if run := b.get(runs + "/" + id).is(200); run["result"] != "done" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want result = done", run)
 	}
 	p.get(runs+"/"+id).refuses(404, "not_found")
 }
 
 // ---- going away
 
-func TestShutdownAnswersWhoeverIsBlocked(t *testing.T) {
+func TestShutdownAnswersBlockedCalls(t *testing.T) {
 	ready := errors.New("warming up")
 	w := newWorld(t, setup{ready: func() error { return ready }})
 	if h := w.send(ask{method: "GET", path: "/readyz"}).is(503); h["detail"] != "warming up" {
-		t.Errorf("%v", h)
+		t.Errorf("h = %v, want detail = warming up", h)
 	}
 	ready = nil
 	w.send(ask{method: "GET", path: "/readyz"}).is(200)

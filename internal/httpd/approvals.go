@@ -10,12 +10,13 @@ import (
 const approvalPage = 4 << 20
 
 func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	f := engine.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")), After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
+	f := engine.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")),
+		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
 	case "":
 		f.State = perdure.ApprovalOpen

@@ -18,20 +18,20 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	w := newWorld(t, setup{})
 	ada := w.as(w.approver())
 	if list := w.get("/api/v1/approvals").is(200)["approvals"].([]any); len(list) != 0 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 0 entries", list)
 	}
 	g, _ := w.sleeping(`{"kind":"deploy"}`, askPush)
 	id := g["run_id"].(string)
 	list := w.get("/api/v1/approvals").is(200)["approvals"].([]any)
 	if len(list) != 1 {
-		t.Fatalf("%v", list)
+		t.Fatalf("list = %v, want 1 entry", list)
 	}
 	a := list[0].(obj)
 	at := "/api/v1/approvals/" + a["approval_id"].(string)
 	hash, _ := perdure.ActionHash([]byte(`{"push":"main"}`))
 	if a["run_id"] != id || a["kind"] != "deploy" || a["name"] != "approve_push" || a["title"] != "Push?" || fmt.Sprint(a["action"]) != "map[push:main]" || a["action_hash"] != hash ||
 		a["state"] != "open" || a["default"] != "reject" || a["expires_at"] == nil || a["decided_by"] != nil || len(a["form"].([]any)) != 1 {
-		t.Errorf("%v", a)
+		t.Errorf("approval = %v, want it open with its action, default, expiry and form", a)
 	}
 	if got := w.get(at).is(200); fmt.Sprint(got) != fmt.Sprint(a) {
 		t.Errorf("%v is not %v", got, a)
@@ -40,7 +40,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	a = ada.do("POST", at, said).is(200)
 	by, _ := a["decided_by"].(obj)
 	if a["state"] != "approved" || by["name"] != "ada" || by["key_id"] == "" || a["decided_at"] == nil || a["comment"] != "fine" || fmt.Sprint(a["answer"]) != "map[where:eu]" {
-		t.Errorf("%v", a)
+		t.Errorf("approval = %v, want it approved by ada with comment and answer", a)
 	}
 	before := w.fingerprint("")
 	w.as(w.admin).get(at).refuses(404, "not_found")
@@ -55,7 +55,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	if item["type"] != "approval" || item["wait_id"] != "ok" || item["name"] != "approve_push" || item["outcome"] != "satisfied" || data["decision"] != "approve" ||
 		data["approval_id"] != a["approval_id"] || data["comment"] != "fine" || fmt.Sprint(data["answer"]) != "map[where:eu]" || data["by"].(obj)["name"] != "ada" ||
 		data["at"] != a["decided_at"] || data["action_hash"] != hash {
-		t.Errorf("%v", item)
+		t.Errorf("inbox item = %v, want the decision with its time and action hash", item)
 	}
 	if n := len(w.get("/api/v1/approvals").is(200)["approvals"].([]any)); n != 0 {
 		t.Errorf("%d are open", n)
@@ -66,12 +66,12 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	// What was asked before may be what he means: he says which.
 	for _, blind := range []string{`{"decision":"approve","answer":{"where":"eu"}}`, `{"data":{"decision":"approve","answer":{"where":"eu"}}}`} {
 		if p := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", blind).refuses(409, "action_changed"); p["field"] != "action_hash" {
-			t.Errorf("%v", p)
+			t.Errorf("p = %v, want field = action_hash", p)
 		}
 	}
 	sent := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", fmt.Sprintf(`{"decision":"reject","comment":"no","action_hash":"%s"}`, hash)).is(200)
 	if got := w.get("/api/v1/approvals/" + sent["approval_id"].(string)).is(200); got["state"] != "rejected" || got["comment"] != "no" {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want state = rejected, comment = no", got)
 	}
 	// Pages, oldest first.
 	first := w.get("/api/v1/approvals?state=all&limit=1").is(200)
@@ -87,7 +87,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 }
 
 // A key can't hand on what it could not do itself: it would approve by a key of its own making.
-func TestAWorkersKeyMakesNoKeyThatApproves(t *testing.T) {
+func TestWorkerKeyCantMakeKeyThatApproves(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).refuses(403, "forbidden")
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve","worker:poll"]}`).is(201) // decides no more than who made it
@@ -97,7 +97,7 @@ func TestAWorkersKeyMakesNoKeyThatApproves(t *testing.T) {
 }
 
 // A cursor of another tenant's is none.
-func TestAnotherTenantsApprovalIsNoCursor(t *testing.T) {
+func TestApprovalOfOtherTenantIsNoCursor(t *testing.T) {
 	w := newWorld(t, setup{})
 	other := w.as(w.newKey("b", nil))
 	other.sleeping(`{"kind":"deploy"}`, askPush)
@@ -105,8 +105,8 @@ func TestAnotherTenantsApprovalIsNoCursor(t *testing.T) {
 	same(t, w.get("/api/v1/approvals?cursor="+theirs), w.get("/api/v1/approvals?cursor="+like(theirs)))
 }
 
-// What nobody answers ends by itself, and an answer after that is too late.
-func TestWaitsForPeopleEndAfterTheirTimeout(t *testing.T) {
+// A wait without an answer times out, and an answer after that is refused.
+func TestWaitForApprovalTimesOut(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	short := strings.Replace(askPush, `"ok"`, `"ok","timeout":"30ms"`, 1)
 	_, done := w.sleeping(`{"kind":"deploy"}`, short+`,{"id":"cb","type":"callback","timeout":"30ms"}`)
@@ -126,13 +126,13 @@ func TestWaitsForPeopleEndAfterTheirTimeout(t *testing.T) {
 	for _, i := range g["inbox"].([]any) {
 		item := i.(obj)
 		if item["type"] != "timeout" || item["wait_id"] == "ok" && item["data"].(obj)["decision"] != "reject" {
-			t.Errorf("%v", item)
+			t.Errorf("inbox item = %v, want a timeout, for wait ok with decision reject", item)
 		}
 	}
 }
 
 // The token of a callback is good for one answer.
-func TestACallbackIsAnsweredOnce(t *testing.T) {
+func TestCallbackIsAnsweredOnce(t *testing.T) {
 	w := newWorld(t, setup{})
 	_, done := w.sleeping(`{"kind":"job"}`, `{"id":"cb","type":"callback"}`)
 	at := "/api/v1/callbacks/" + done["callbacks"].([]any)[0].(obj)["token"].(string)

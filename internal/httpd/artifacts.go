@@ -16,30 +16,31 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// upload makes a route out of a handler that reads its body itself, as it comes: bytes of any kind.
+// upload makes a route of a handler that reads its body itself, in chunks: bytes of any kind.
 func upload[Out any](pattern string, g guard, summary string, f func(*call) (int, *Out, error)) route {
-	return route{method: "PUT", pattern: pattern, guard: g, summary: summary, in: reflect.TypeFor[none](), out: reflect.TypeFor[Out](), bytes: true,
+	return route{method: "PUT", pattern: pattern, guard: g, summary: summary,
+		in: reflect.TypeFor[none](), out: reflect.TypeFor[Out](), bytes: true,
 		handle: func(c *call) (int, any, error) {
 			status, out, err := f(c)
 			if err != nil {
-				c.w.Header().Set("Connection", "close") // what is left of the body is not waited for
+				c.w.Header().Set("Connection", "close") // the rest of the body is not read
 			}
 			return status, out, err
 		}}
 }
 
-// download makes a route out of a handler that writes bytes of any kind.
+// download makes a route of a handler that writes bytes of any kind.
 func download(pattern string, g guard, summary string, f func(*call) error) route {
 	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: perdure.AnyContent, raw: f,
 		in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
 }
 
-// storingAtOnce is how many chunks of uploads are being stored at once: they share a transaction, and it must not become
-// long. A tenant has half of these places.
-const storingAtOnce = 4
+// maxChunkWrites bounds the chunks of uploads that are written at once. They share a transaction,
+// which has to stay short. A tenant has half of them.
+const maxChunkWrites = 4
 
 func putArtifact(c *call) (int, *perdure.Artifact, error) {
-	epoch, err := c.whole("epoch", 0, 1, maxSeq)
+	epoch, err := c.intParam("epoch", 0, 1, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -56,34 +57,38 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.hold(); err != nil {
+	if err := c.watchKey(); err != nil {
 		return 0, nil, err
 	}
-	if err := c.mayUpload(); err != nil {
+	if err := c.checkByteQuota(); err != nil {
 		return 0, nil, err
 	}
-	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"), ContentType: c.Header.Get("Content-Type"), Size: max(c.ContentLength, 0)}
+	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"),
+		ContentType: c.Header.Get("Content-Type"), Size: max(c.ContentLength, 0)}
 	if err := c.s.engine.Do(c.Context(), begin); err != nil {
 		return 0, nil, err
 	}
-	put := &engine.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name, ContentType: begin.ContentType, Upload: begin.Upload}
+	put := &engine.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name,
+		ContentType: begin.ContentType, Upload: begin.Upload}
 	if err = c.receive(put, want); err == nil {
-		err = c.valid()
+		err = c.checkKey()
 	}
 	if err == nil {
 		err = c.s.engine.Do(c.Context(), put)
 	}
 	if err != nil {
-		// Whoever gave up must not leave bytes for an hour. What can't be said now is swept then.
+		// Remove the chunks of the failed upload now. If that fails, the watchdog removes them in
+		// an hour.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), time.Second)
 		defer cancel()
 		_ = c.s.engine.Do(ctx, &engine.EndUpload{Tenant: t, Upload: begin.Upload})
 		return 0, nil, err
 	}
-	return createdOr(put.Created), &put.Artifact, nil
+	return createdStatus(put.Created), &put.Artifact, nil
 }
 
-// receive stores a body as it comes, a chunk at a time. Each has as long to arrive as any other body.
+// receive stores a body chunk by chunk. Each chunk has BodyTimeout to arrive. The hash that is
+// compared is of the bytes that were sent; the stored one is of the bytes without secrets.
 func (c *call) receive(put *engine.PutArtifact, want string) error {
 	rc := http.NewResponseController(c.w)
 	limit := c.s.engine.Policy().ArtifactMaxBytes
@@ -91,7 +96,7 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 	body := c.s.opt.Secrets.Reader(io.TeeReader(http.MaxBytesReader(c.w, c.Body, limit), sent))
 	chunk := make([]byte, engine.ChunkSize)
 	for n, ended := int64(0), false; !ended; n++ {
-		_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
+		_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // a call in process has none
 		have, err := fill(body, chunk)
 		var big *http.MaxBytesError
 		switch {
@@ -100,15 +105,16 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 		case errors.As(err, &big):
 			return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", limit)
 		case err != nil:
-			return c.brokenOff(err)
+			return c.bodyError(err)
 		}
 		if have == 0 {
 			break
 		}
-		c.uploaded(have)
+		c.countBytes(have)
 		kept.Write(chunk[:have])
 		put.Size += int64(have)
-		if err := c.s.storeChunk(c.Context(), &engine.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}); err != nil {
+		add := &engine.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}
+		if err := c.s.storeChunk(c.Context(), add); err != nil {
 			return err
 		}
 	}
@@ -120,7 +126,8 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 	return nil
 }
 
-// fill reads until a buffer is full. Only who has sent all of it ends with io.EOF: a body that breaks off does not.
+// fill reads until a buffer is full. The error is io.EOF only for a complete body. io.ReadFull
+// would turn a short last chunk into the error of a body that breaks off.
 func fill(r io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var k int
@@ -130,8 +137,9 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
+// storeChunk writes a chunk, when its tenant's turn has come.
 func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
-	leave, err := s.storing.Enter(ctx, op.Tenant, 1)
+	leave, err := s.chunkGate.Enter(ctx, op.Tenant, 1)
 	if err != nil {
 		return err
 	}
@@ -147,8 +155,8 @@ func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
 	return 0, &api.Artifacts{Artifacts: append([]perdure.Artifact{}, list...)}, nil
 }
 
-// getArtifact gives the bytes of an artifact. They are whatever a worker has sent: a browser saves them, and never shows or
-// executes them as a page of this server.
+// getArtifact sends the bytes of an artifact. A worker may have sent anything, so the headers make
+// a browser save the file, and never show or execute it as a page of this server.
 func getArtifact(c *call) error {
 	if err := perdure.CheckArtifactName(c.PathValue("name")); err != nil {
 		return err
@@ -164,20 +172,20 @@ func getArtifact(c *call) error {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("ETag", `"`+r.SHA256+`"`)
 	if !strings.HasPrefix(c.Header.Get("Range"), "bytes=") {
-		c.Header.Del("Range") // who counts in something else gets all of it
+		c.Header.Del("Range") // a range in another unit is ignored
 	}
 	rc := http.NewResponseController(c.w)
-	to := &patient{ResponseWriter: c.w, rc: rc, c: c}
-	out := &choosy{ResponseWriter: to}
+	to := &pacedWriter{ResponseWriter: c.w, rc: rc, c: c}
+	out := &rangeErrorFilter{ResponseWriter: to}
 	http.ServeContent(out, c.Request, "", time.Time{}, r)
-	c.s.allow(c.w, 0) // the last bytes are written when the handler has returned
+	c.s.setWriteDeadline(c.w, 0) // net/http writes the last bytes after the handler has returned
 	switch {
 	case to.dead:
 		panic(http.ErrAbortHandler)
 	case r.Err != nil && out.status == 0:
 		return r.Err
 	case r.Err != nil:
-		panic(http.ErrAbortHandler) // half of it must not look like all of it
+		panic(http.ErrAbortHandler) // a partial file must not look complete
 	case out.status == http.StatusRequestedRangeNotSatisfiable:
 		h.Del("Content-Disposition")
 		h.Set("Content-Range", fmt.Sprintf("bytes */%d", r.Size))
@@ -186,8 +194,8 @@ func getArtifact(c *call) error {
 	return nil
 }
 
-// patient gives who reads an answer so long for each piece of it, and no more of it to a key that has died.
-type patient struct {
+// A pacedWriter sets the deadline of each write of a download, and stops when the key is revoked.
+type pacedWriter struct {
 	http.ResponseWriter
 	rc   *http.ResponseController
 	c    *call
@@ -195,32 +203,33 @@ type patient struct {
 	pace pace
 }
 
-func (w *patient) Write(b []byte) (int, error) {
-	if w.c.valid() == errKey {
+func (w *pacedWriter) Write(b []byte) (int, error) {
+	if w.c.checkKey() == errKey {
 		w.dead = true
 		return 0, errKey
 	}
 	began := time.Now()
-	_ = w.rc.SetWriteDeadline(began.Add(w.pace.left(w.c.s.opt.BodyTimeout, len(b)))) // in process there is none to set
+	_ = w.rc.SetWriteDeadline(began.Add(w.pace.left(w.c.s.opt.BodyTimeout, len(b)))) // a call in process has none
 	n, err := w.ResponseWriter.Write(b)
 	w.pace.sent += int64(n)
 	w.pace.spent += time.Since(began)
 	return n, err
 }
 
-// choosy keeps to itself what is no answer: a range that does not exist is refused as anything else is.
-type choosy struct {
+// A rangeErrorFilter suppresses the 416 response of http.ServeContent, so that getArtifact can
+// answer with a problem.
+type rangeErrorFilter struct {
 	http.ResponseWriter
 	status int
 }
 
-func (w *choosy) WriteHeader(status int) {
+func (w *rangeErrorFilter) WriteHeader(status int) {
 	if w.status = status; status != http.StatusRequestedRangeNotSatisfiable {
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
 
-func (w *choosy) Write(b []byte) (int, error) {
+func (w *rangeErrorFilter) Write(b []byte) (int, error) {
 	if w.status == http.StatusRequestedRangeNotSatisfiable {
 		return len(b), nil
 	}

@@ -42,7 +42,7 @@ func (w *world) rows(table string) (n int) {
 	return n
 }
 
-func TestAnArtifactIsLeftAndFetched(t *testing.T) {
+func TestArtifactIsStoredAndFetched(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	at := fmt.Sprintf("/api/v1/runs/%s/artifacts", g["run_id"])
@@ -50,12 +50,13 @@ func TestAnArtifactIsLeftAndFetched(t *testing.T) {
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(page)))
 	made := w.puts(g, "page.html", "&sha256="+sum, "text/html; charset=utf-8", page).is(201)
 	if made["sha256"] != sum || made["size"] != float64(len(page)) || made["content_type"] != "text/html; charset=utf-8" || made["name"] != "page.html" || made["attempt"] != 1.0 {
-		t.Errorf("%v", made)
+		t.Errorf("made = %v, want sha256 = %v, size = %v, content_type = text/html; charset=utf-8, name = page.html, attempt = 1",
+			made, sum, float64(len(page)))
 	}
 	w.puts(g, "page.html", "", "text/html; charset=utf-8", page).is(200)
 	list := w.get(at).is(200)["artifacts"].([]any)
 	if len(list) != 1 || list[0].(obj)["sha256"] != sum {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 1 entry, [0].sha256 = %v", list, sum)
 	}
 
 	whole := w.get(at + "/page.html")
@@ -83,17 +84,17 @@ func TestAnArtifactIsLeftAndFetched(t *testing.T) {
 		t.Errorf("another unit: %d, %d bytes", all.status, len(all.body))
 	}
 	if same := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"If-None-Match": {`"` + sum + `"`}}}); same.status != 304 || len(same.body) > 0 {
-		t.Errorf("%d", same.status)
+		t.Errorf("status of a conditional GET = %d, want 304 without a body", same.status)
 	}
 	w.get(at+"/other").refuses(404, "not_found")
 	w.commits(g, `"outcome":{"type":"fail","error":{"code":"broken"},"retryable":false}`)
 	d := w.get(fmt.Sprintf("/api/v1/runs/%s/deliverable", g["run_id"])).is(200)
 	if left := d["content"].(obj)["artifacts"].([]any); len(left) != 1 || left[0].(obj)["name"] != "page.html" || len(d["artifacts"].([]any)) != 1 {
-		t.Errorf("%v", d)
+		t.Errorf("deliverable = %v, want page.html in content and artifacts", d)
 	}
 }
 
-func TestAnArtifactThatIsNotRightChangesNothing(t *testing.T) {
+func TestInvalidArtifactChangesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes, w.e.Policy().ArtifactTotalBytes = 1000, 1500
 	old, g := w.fenced(`{"kind":"job"}`)
@@ -121,7 +122,7 @@ func TestAnArtifactThatIsNotRightChangesNothing(t *testing.T) {
 	}
 }
 
-// unhurried sends a body whose end the test decides about.
+// unhurried sends a body that ends when the test says so.
 type unhurried struct {
 	parts chan []byte
 	end   chan error
@@ -141,8 +142,8 @@ func (u *unhurried) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// A body that breaks off is nobody's artifact, whether its length was known or not, and leaves nothing.
-func TestAnUploadThatBreaksOffLeavesNothing(t *testing.T) {
+// A body that breaks off makes no artifact and leaves no chunks, whether its length was known or not.
+func TestAbortedUploadLeavesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -177,7 +178,7 @@ func TestAnUploadThatBreaksOffLeavesNothing(t *testing.T) {
 }
 
 // A body that drips in slower than any other may does not hold its place.
-func TestAnUploadThatDripsIsGivenUp(t *testing.T) {
+func TestSlowUploadTimesOut(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.BodyTimeout = 50 * time.Millisecond }})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -195,7 +196,7 @@ func TestAnUploadThatDripsIsGivenUp(t *testing.T) {
 }
 
 // An upload holds a chunk in memory, however large it is, and other calls don't wait for it.
-func TestAnUploadIsStoredAsItComes(t *testing.T) {
+func TestUploadIsStoredInChunks(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	body := &unhurried{parts: make(chan []byte), end: make(chan error)}
@@ -220,7 +221,7 @@ func TestAnUploadIsStoredAsItComes(t *testing.T) {
 }
 
 // A reader that meets bytes which are gone is cut off: half of them must not look like all.
-func TestADownloadThatCantGoOnIsCutOff(t *testing.T) {
+func TestDownloadWithReadErrorIsAborted(t *testing.T) {
 	w := newWorld(t, setup{})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -247,7 +248,7 @@ func TestADownloadThatCantGoOnIsCutOff(t *testing.T) {
 	}
 }
 
-func TestArtifactsAreRedactedAcrossTheirChunks(t *testing.T) {
+func TestArtifactsAreRedactedAcrossChunks(t *testing.T) {
 	const secret = "s3cret-of-the-house"
 	set, err := redact.New([]string{secret})
 	if err != nil {
@@ -264,7 +265,7 @@ func TestArtifactsAreRedactedAcrossTheirChunks(t *testing.T) {
 	}
 }
 
-func TestWhatIsDeletedIsGone(t *testing.T) {
+func TestDeletedRunIsGone(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	g := w.running(`{"kind":"job","thread_id":"` + thread + `"}`)

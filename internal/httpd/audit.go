@@ -9,7 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// actor is who makes the call, for the audit log. The address is that of the connection: headers that a proxy adds can be forged.
+// actor returns the caller for the audit log. The address is that of the connection, because the
+// headers that a proxy adds can be forged.
 func (c *call) actor() engine.Actor {
 	remote := c.RemoteAddr
 	if host, _, err := net.SplitHostPort(remote); err == nil {
@@ -21,18 +22,19 @@ func (c *call) actor() engine.Actor {
 // auditFilters are the parameters of the calls that list the audit log.
 var auditFilters = []string{"action", "key_id", "target", "limit", "cursor"}
 
-// auditFilter reads which entries are meant.
+// auditFilter reads the parameters that select entries.
 func (c *call) auditFilter() (f engine.AuditFilter, err error) {
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
-	cursor, err := c.cursor()
+	cursor, err := c.cursorParam()
 	if err != nil {
 		return f, err
 	}
 	q := c.URL.Query()
-	f = engine.AuditFilter{Action: q.Get("action"), KeyID: q.Get("key_id"), Target: q.Get("target"), Before: string(cursor), Limit: int(limit)}
+	f = engine.AuditFilter{Action: q.Get("action"), KeyID: q.Get("key_id"), Target: q.Get("target"),
+		Before: string(cursor), Limit: int(limit)}
 	if f.Action != "" && !slices.Contains(perdure.AuditActions, f.Action) {
 		return f, perdure.Invalid("action", "is none of %v", perdure.AuditActions)
 	}
@@ -44,8 +46,8 @@ func (c *call) auditFilter() (f engine.AuditFilter, err error) {
 	return f, nil
 }
 
-// tenantAudit lists what was done in the caller's tenant. What a platform key did is told, and not which key: a tenant doesn't see
-// the platform's keys.
+// tenantAudit lists the entries of the caller's tenant. Entries of platform keys are listed without
+// the key, its name and its address, because a tenant does not see the platform's keys.
 func tenantAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	f, err := c.auditFilter()
 	if err != nil {
@@ -64,7 +66,8 @@ func tenantAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	return 0, out, err
 }
 
-// platformAudit lists what was done in all tenants and to the platform itself, or in one tenant.
+// platformAudit lists the entries of all tenants and of the platform itself, or those of one
+// tenant.
 func platformAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	f, err := c.auditFilter()
 	if err != nil {

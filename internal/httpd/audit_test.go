@@ -77,7 +77,7 @@ func (w *world) audit(query string) (out []obj) {
 	return out
 }
 
-func TestEachAuditedCallLeavesOneEntryOfItsKey(t *testing.T) {
+func TestEachAuditedCallAddsOneEntry(t *testing.T) {
 	w := newWorld(t, toLoopback)
 	keyed, others := keyedCalls(), auditedCalls()
 	for _, r := range w.s.routes {
@@ -139,11 +139,11 @@ func TestOrdinaryWorkIsNotAudited(t *testing.T) {
 	w.do("POST", fmt.Sprintf("/api/v1/runs/%s/signals/go", g["run_id"]), `{"data":1}`).is(200)
 	w.commits(g, complete)
 	if list := w.audit(""); len(list) != 0 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 0 entries", list)
 	}
 }
 
-func TestTheAuditLogOfATenantIsItsOwn(t *testing.T) {
+func TestTenantSeesItsOwnAuditLog(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	for range 3 {
@@ -200,7 +200,7 @@ func TestSecretsAreKeptOutOfTheAuditLog(t *testing.T) {
 	w := newWorld(t, setup{secrets: secrets})
 	w.do("POST", "/api/v1/keys", `{"name":"hunter2-hunter2","scopes":["runs:read"]}`)
 	if a := w.as(w.admin).get("/api/admin/audit"); contains(a.body, "hunter2") {
-		t.Errorf("%s", a.body)
+		t.Errorf("audit log has the secret: %s", a.body)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestPlatformKeysHaveScopes(t *testing.T) {
 	admin := w.as(w.admin)
 	made := admin.do("POST", "/api/admin/keys", `{"name":"prometheus","scopes":["platform:read"]}`).is(201)
 	if made["platform"] != true || made["tenant"] != "default" {
-		t.Errorf("%v", made)
+		t.Errorf("made = %v, want platform = true, tenant = default", made)
 	}
 	scraper := w.as(made["secret"].(string))
 	if a := scraper.get("/metrics"); a.status != 200 {

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// admit lets a call pass, or says why not. The tenant comes from the key alone. A key is needed on loopback
-// too.
+// admit authenticates a call and checks it against the route's guard. The tenant comes from the key
+// alone. Calls from the same machine need a key too.
 func (s *Server) admit(c *call, g guard) error {
 	if g.open {
 		if g.token == nil {
@@ -29,7 +29,7 @@ func (s *Server) admit(c *call, g guard) error {
 	if c.key, err = s.authenticate(c.Context(), secret, g.remembered); err != nil {
 		return unauthorized(err)
 	}
-	s.seats.Meet(c.key.Tenant)
+	s.limiter.Called(c.key.Tenant)
 	c.Request = c.WithContext(fair.With(c.Context(), c.key.Tenant))
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")
@@ -40,9 +40,10 @@ func (s *Server) admit(c *call, g guard) error {
 	return nil
 }
 
-// authenticate gives the key that a secret is. While the store can't say, it may be one that is remembered.
+// authenticate returns the key of a secret. If remembered is set and the store can't be read, a key
+// that was valid before is enough.
 func (s *Server) authenticate(ctx context.Context, secret string, remembered bool) (perdure.Key, error) {
-	if remembered && s.engine.Health.Away() != nil { // it would be asked in vain, and that takes its time
+	if remembered && s.engine.Health.Away() != nil { // a read would only run into its timeout
 		if k, err := s.engine.Keys.Remembered(secret); err == nil {
 			return k, nil
 		}
@@ -58,7 +59,7 @@ func (s *Server) authenticate(ctx context.Context, secret string, remembered boo
 
 var errKey = perdure.Errorf(api.CodeUnauthorized, "the key is not valid")
 
-// unauthorized says of a key that is not there, or not any more, that it is not valid.
+// unauthorized turns "not found" into errKey, so that a missing key looks like an invalid one.
 func unauthorized(err error) error {
 	if perdure.CodeOf(err) == perdure.CodeNotFound {
 		return errKey
@@ -66,34 +67,34 @@ func unauthorized(err error) error {
 	return err
 }
 
-// hold is called by a call that may take long: its context ends when its key does, and it is not answered under a key that was
-// revoked, or has expired, meanwhile.
-func (c *call) hold() error {
-	if c.release != nil {
+// watchKey ends the call's context when its key is revoked or expires. A call that may last long
+// has to call it. serve checks the key of such a call again before it answers.
+func (c *call) watchKey() error {
+	if c.releaseKey != nil {
 		return nil
 	}
-	key, forget := c.s.keyring.watch(c.key.ID)
+	key, forget := c.s.keyWatcher.watch(c.key.ID)
 	ctx, cancel := context.WithCancelCause(c.Context())
 	stop := context.AfterFunc(key, func() { cancel(errKey) })
 	c.Request = c.WithContext(ctx)
-	c.release = func() {
+	c.releaseKey = func() {
 		stop()
 		forget()
 		cancel(nil)
 	}
-	return c.valid()
+	return c.checkKey()
 }
 
-// valid refuses if the call's key is valid no more.
-func (c *call) valid() error {
-	if err := c.dead(); err != nil {
+// checkKey returns an error if the call's key is no longer valid.
+func (c *call) checkKey() error {
+	if err := c.keyEnded(); err != nil {
 		return err
 	}
 	return unauthorized(c.s.engine.Keys.Check(c.Context(), c.key.ID))
 }
 
-// dead tells that the call's context has ended because its key did.
-func (c *call) dead() error {
+// keyEnded returns errKey if the call's context ended because of its key.
+func (c *call) keyEnded() error {
 	if context.Cause(c.Context()) == errKey {
 		return errKey
 	}
@@ -103,8 +104,8 @@ func (c *call) dead() error {
 // tokenParam is the parameter that holds a key where a browser can't send a header.
 const tokenParam = "access_token"
 
-// secret reads the credential: Authorization: Bearer, or x-api-key, or for some routes a parameter. Two are none:
-// nobody guesses which is meant.
+// secret reads the credential from Authorization: Bearer, from X-Api-Key, or for some routes from a
+// parameter. A request with two credentials is refused.
 func (c *call) secret(inQuery bool) (string, error) {
 	var found []string
 	for _, v := range c.Header.Values("Authorization") {

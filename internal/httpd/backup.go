@@ -11,14 +11,15 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// getBackup gives a backup of the whole store. It is put together in a file beside the data first, so that what is sent is whole
-// and its length known; one at a time, since that takes its space.
+// getBackup sends a backup of the whole store. It is assembled in a file beside the data first, so
+// that it is complete and its length known. One backup is made at a time, because it needs the disk
+// space.
 func getBackup(c *call) error {
-	if !c.s.backing.TryLock() {
+	if !c.s.backupMu.TryLock() {
 		return perdure.Errorf(perdure.CodeUnavailable, "another backup is being made: try again later")
 	}
-	defer c.s.backing.Unlock()
-	if err := c.hold(); err != nil {
+	defer c.s.backupMu.Unlock()
+	if err := c.watchKey(); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp(c.s.opt.Scratch, BackupFolder+"*") // 0700
@@ -40,7 +41,7 @@ func getBackup(c *call) error {
 		return err
 	}
 	note := &engine.Note{Action: perdure.AuditBackup, Target: "store", Detail: []any{"bytes", info.Size()}}
-	if err := c.s.engine.Do(c.Context(), note); err != nil { // a store that takes no writes is backed up all the same
+	if err := c.s.engine.Do(c.Context(), note); err != nil { // a read-only store can be backed up too
 		c.s.log.Warn("a backup has no entry in the audit log", "key", c.key.ID, "error", err)
 	}
 	h := c.w.Header()
@@ -49,13 +50,14 @@ func getBackup(c *call) error {
 	h.Set("Content-Disposition", `attachment; filename="perdure.backup"`)
 	c.w.WriteHeader(http.StatusOK)
 	rc := http.NewResponseController(c.w)
-	_, err = io.Copy(&patient{ResponseWriter: c.w, rc: rc, c: c}, f)
-	c.s.allow(c.w, 0) // the last bytes are written when the handler has returned
+	_, err = io.Copy(&pacedWriter{ResponseWriter: c.w, rc: rc, c: c}, f)
+	c.s.setWriteDeadline(c.w, 0) // net/http writes the last bytes after the handler has returned
 	if err != nil {
-		panic(http.ErrAbortHandler) // half of it must not look like all of it
+		panic(http.ErrAbortHandler) // a partial file must not look complete
 	}
 	return nil
 }
 
-// BackupFolder begins the name of a folder in which a backup is put together. One that a killed server leaves is of no use.
+// BackupFolder is the prefix of folders in which backups are assembled. A server that is killed
+// leaves its folder behind, which can be removed.
 const BackupFolder = ".perdure-backup-"

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-func TestABackupIsGivenToThePlatformAlone(t *testing.T) {
+func TestBackupTakesPlatformKey(t *testing.T) {
 	dir := t.TempDir()
 	w := newWorld(t, setup{options: func(o *Options) { o.Scratch = dir }})
 	w.do("POST", "/api/v1/runs", `{"kind":"k"}`).is(201)
@@ -27,7 +27,7 @@ func TestABackupIsGivenToThePlatformAlone(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, BackupFolder+"*")); len(left) > 0 {
 		t.Errorf("it leaves %v", left)
 	}
-	w.s.backing.Lock() // somebody else is at it
-	defer w.s.backing.Unlock()
+	w.s.backupMu.Lock() // somebody else is at it
+	defer w.s.backupMu.Unlock()
 	w.as(w.admin).get("/api/admin/backup").refuses(503, "unavailable")
 }

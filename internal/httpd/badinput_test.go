@@ -185,7 +185,7 @@ func spent(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// Whatever is wrong with a request: a clear problem, at once, and nothing changed.
+// Every bad request gets a clear problem at once, and changes nothing.
 func TestBadInput(t *testing.T) {
 	shared := newWorld(t, setup{}) // nothing changes it
 	vars := surroundings(shared)
@@ -226,8 +226,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// What one store refuses the other refuses, and in the same words: two servers that draw the same ids and have the
-// same clock, one on each, answer byte by byte the same.
+// Both stores refuse the same input in the same words. Two servers with the same ids and the same
+// clock, one on each store, give byte by byte the same answers.
 func TestBothStoresRefuseTheSame(t *testing.T) {
 	clock := func() perdure.Instant { return 1_800_000_000_000_000 }
 	same := func(at store.Options) setup {
@@ -253,7 +253,7 @@ func TestBothStoresRefuseTheSame(t *testing.T) {
 }
 
 // The table only counts if it is there.
-func TestThereAreManyBadRows(t *testing.T) {
+func TestBadInputTableIsLarge(t *testing.T) {
 	n := 0
 	for name, rows := range badRows(t) {
 		t.Logf("%s: %d", name, len(rows))
@@ -264,8 +264,8 @@ func TestThereAreManyBadRows(t *testing.T) {
 	}
 }
 
-// What looks odd and is right is taken, and comes back byte by byte.
-func TestOddButRight(t *testing.T) {
+// Unusual but valid input is accepted, and returned byte by byte.
+func TestUnusualButValidInputIsAccepted(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, input := range []string{
 		`-0`, `9007199254740993`, `9223372036854775808`, `1e308`, `0.1e-999`, `""`, `null`, `[]`, `{}`, `false`,
@@ -309,8 +309,8 @@ func sameJSON(a, b string) bool {
 	return x.String() == y.String()
 }
 
-// Whatever stands in a path is refused, or is nothing that there is, and never reaches a store that can't hold it.
-func TestNoPathValueIsTooOdd(t *testing.T) {
+// Unusual path values are refused or not found. They never reach a store that can't hold them.
+func TestUnusualPathValuesAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	admin := w.as(w.admin)
 	before := w.fingerprint("")
@@ -333,7 +333,7 @@ func TestNoPathValueIsTooOdd(t *testing.T) {
 }
 
 // A body that says that it is too large is not read, and one that breaks off says nothing of who is connected to whom.
-func TestBodiesThatCantBeRead(t *testing.T) {
+func TestUnreadableBodiesAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -9,18 +10,24 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A bound is what holds for a field of a body, or for a query parameter, beside its type. The OpenAPI document is made
-// from it. The values are those that the code checks by.
+// A bound restricts a field of a body or a query parameter beyond its type. The OpenAPI document
+// shows it. Its values are the constants that the code checks by.
 type bound struct {
-	enum        []string // of a text, or of the entries of a list
-	least, most *int64   // of a whole number
-	length      int      // bytes of a text at most
-	items       int      // entries of a list or an object at most
-	duration    bool     // of a query parameter: a text such as 30s, or seconds
-	boolean     bool     // of a query parameter
+	// enum has the values of a text, or of the entries of a list.
+	enum []string
+	// least and most bound a whole number.
+	least, most *int64
+	// length bounds the bytes of a text.
+	length int
+	// items bounds the entries of a list or an object.
+	items int
+	// duration marks a query parameter such as 30s, or a number of seconds.
+	duration bool
+	// boolean marks a query parameter that is true or false.
+	boolean bool
 
-	// zero says that a zero which is given is refused. A field that is not given has a default, and its zero is how the
-	// domain says so: the two can be told apart in the body alone.
+	// zero is set if an explicit zero is refused. In the domain zero means the default, so only the
+	// body can tell an explicit zero from a field that is not given.
 	zero bool
 }
 
@@ -36,7 +43,7 @@ func oneOf[S ~string](list ...S) bound {
 	return bound{enum: out}
 }
 
-// given refuses a zero in the body.
+// given refuses an explicit zero.
 func (b bound) given() bound {
 	b.zero = true
 	return b
@@ -52,14 +59,14 @@ var (
 
 func stateNames() (out []string) { return oneOf(perdure.States...).enum }
 
-// enums are types that have a list of values.
+// enums has the values of types that have a fixed list of them.
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[perdure.State](): stateNames(),
 	reflect.TypeFor[perdure.Class](): oneOf(perdure.Classes...).enum,
 	reflect.TypeFor[perdure.Scope](): oneOf(perdure.Scopes...).enum,
 }
 
-// work are the bounds that submissions and children share.
+// work returns the bounds that submissions and children share, and more.
 func work(more map[string]bound) map[string]bound {
 	out := map[string]bound{
 		"kind": aName, "queue": aName,
@@ -74,13 +81,15 @@ func work(more map[string]bound) map[string]bound {
 	return out
 }
 
-// bounds are those of the types of bodies and answers.
+// bounds has the bounds of bodies and answers, by type and by field.
 var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[perdure.Submission](): work(map[string]bound{
 		"multitask_strategy": oneOf(perdure.MultitaskStrategies...), "on_disconnect": oneOf(perdure.Dispositions...),
 		"webhook": aURL, "webhook_events": {items: perdure.MaxEventNames},
 	}),
-	reflect.TypeFor[perdure.Spawn](): work(map[string]bound{"key": aName, "on_parent_end": oneOf(perdure.Dispositions...)}),
+	reflect.TypeFor[perdure.Spawn](): work(map[string]bound{
+		"key": aName, "on_parent_end": oneOf(perdure.Dispositions...),
+	}),
 	reflect.TypeFor[perdure.Commit](): {
 		"commit_id": aName, "epoch": anEpoch,
 	},
@@ -128,17 +137,21 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.Webhook]():       {"scope": oneOf(perdure.OfTenant, perdure.OfThread, perdure.OfRun)},
 }
 
-// The types of query parameters. Calls read them by these.
 const (
-	maxPage      = 1000    // entries of a page
-	maxEventPage = 10_000  // lines of a page
-	maxSeq       = 1 << 53 // numbers that every reader of JSON tells apart
-	maxKey       = 255     // bytes of an Idempotency-Key
+	// maxPage bounds the entries of a page, and maxEventPage the lines of a page of a log.
+	maxPage      = 1000
+	maxEventPage = 10_000
+	// maxSeq bounds numbers to those that a double represents exactly.
+	maxSeq = 1 << 53
+	// maxKey bounds the bytes of an Idempotency-Key.
+	maxKey = 255
 )
 
-// parameters of the query by their names, and where they differ by their routes. The others are texts.
+// queryBounds has the bounds of query parameters by name, or by route and name where routes differ.
+// Other parameters are texts.
 var queryBounds = map[string]bound{
-	"limit": between(1, maxPage), "after": between(0, maxSeq), "last_event_id": between(0, maxSeq), "epoch": between(0, maxSeq),
+	"limit": between(1, maxPage), "after": between(0, maxSeq),
+	"last_event_id": between(0, maxSeq), "epoch": between(0, maxSeq),
 	"wait": {duration: true}, "timeout": {duration: true}, "events": {boolean: true},
 	"GET /api/v1/runs status": aStatus, "GET /api/v1/runs state": oneOf(perdure.States...),
 	"GET /api/v1/ws status": aStatus, "GET /api/v1/ws state": oneOf(perdure.States...),
@@ -149,11 +162,11 @@ var queryBounds = map[string]bound{
 	"GET /api/v1/dlq limit":                        between(1, maxLetters),
 	"GET /api/v1/dlq/causes limit":                 between(1, maxLetters),
 	"PUT /api/v1/runs/{id}/artifacts/{name} epoch": between(1, maxSeq),
-	"GET /api/v1/approvals state":                  oneOf(append(perdure.ApprovalStates[:len(perdure.ApprovalStates):len(perdure.ApprovalStates)], "all")...),
+	"GET /api/v1/approvals state":                  oneOf(append(slices.Clone(perdure.ApprovalStates), "all")...),
 	"GET /api/v1/webhooks/{id}/deliveries state":   oneOf(perdure.NoteStates...),
 }
 
-// queryBound gives the bound of a route's parameter.
+// queryBound returns the bound of a route's parameter.
 func queryBound(r route, name string) bound {
 	if b, ok := queryBounds[r.method+" "+r.pattern+" "+name]; ok {
 		return b
@@ -163,7 +176,8 @@ func queryBound(r route, name string) bound {
 
 var boundCache sync.Map // reflect.Type → map[string]bound
 
-// boundsOf gives the bounds of a struct's fields by their names in JSON; those of an embedded one are its own.
+// boundsOf returns the bounds of a struct's fields by their names in JSON, with those of embedded
+// structs.
 func boundsOf(t reflect.Type) map[string]bound {
 	if m, ok := boundCache.Load(t); ok {
 		return m.(map[string]bound)
@@ -183,7 +197,7 @@ func boundsOf(t reflect.Type) map[string]bound {
 	return out
 }
 
-// durationPattern is how durations are written. The server reads a little more.
+// durationPattern matches durations as they should be written. The server accepts a few more forms.
 const durationPattern = `^(never|([0-9]+([.][0-9]*)?(ns|us|µs|ms|s|m|h))+)$`
 
 // describe adds a bound to the schema of its type.

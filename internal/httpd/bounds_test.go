@@ -51,7 +51,7 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 }
 
 // The deadline of an answer is over with it: a call that blocks for longer, on the same connection, is answered.
-func TestDeadlineOfAnAnswerEndsWithIt(t *testing.T) {
+func TestWriteDeadlineEndsWithAnswer(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.AnswerTime = 100 * time.Millisecond }})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -114,7 +114,7 @@ func (b *counting) Read(p []byte) (int, error) {
 }
 
 // A poll that would wait takes a seat. Without one it looks once: it leases what is there, or is told to come back.
-func TestPollsHaveSeats(t *testing.T) {
+func TestPollsAreLimited(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Descriptors, o.Tenant.MaxPolls = 64, 2 }})
 	const poll = `{"slots":1,"wait":"30s"}`
 	first := w.later("POST", "/api/v1/workers/w1/poll", poll)
@@ -138,14 +138,14 @@ func TestPollsHaveSeats(t *testing.T) {
 	}
 }
 
-func TestCancelThatWaitsHasASeat(t *testing.T) {
+func TestCancelThatWaitsIsLimited(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.running(`{"kind":"job"}`)["run_id"].(string)
 	w.later("POST", runs+"/"+id+"/cancel?wait=30s", "")
 	eventually.True(t, "the cancel has a seat", func() bool { return w.attached("cancel") == 1 })
 }
 
-// Whoever holds all that a tenant may hold of a gate is refused, and others are not.
+// A tenant that holds its whole share of a gate is refused, and others are not.
 func TestBytesInMemoryAreShared(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.ShareWait, o.AnswerTime = 10*time.Millisecond, 10*time.Millisecond }})
 	b := w.as(w.newKey("b", nil))
@@ -234,14 +234,14 @@ func TestLimitsOfATenant(t *testing.T) {
 	}
 }
 
-// What another node has set is found by looking.
+// Limits that another node has set are read from the store.
 func TestLimitsAreFoundInTheStore(t *testing.T) {
 	w := newWorld(t, setup{})
 	n := int64(7)
 	if err := w.e.Do(t.Context(), &engine.ChangeTenant{Tenant: "a", Limits: perdure.TenantLimitChanges{MaxPolls: &n}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.s.lookAtLimits(t.Context()); err != nil {
+	if err := w.s.loadLimits(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if l := w.s.shares.of("a"); l == nil || l.MaxPolls != 7 {
@@ -256,26 +256,26 @@ func TestLimitsAreFoundInTheStore(t *testing.T) {
 func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
 	opt := &Options{Tenant: perdure.TenantLimits{MaxBytesPerHour: 3600}}
 	s, now := newShares(opt), time.Now()
-	s.meet("a", now)
-	s.sent("a", 3600+10, now)
-	if wait := s.maySend("a", now); wait != 0 {
+	s.called("a", now)
+	s.spendBytes("a", 3600+10, now)
+	if wait := s.byteWait("a", now); wait != 0 {
 		t.Errorf("a alone has to wait %s, want not at all", wait)
 	}
-	s.meet("b", now)
-	if wait := s.maySend("a", now); wait.Round(time.Second) != 11*time.Second {
+	s.called("b", now)
+	if wait := s.byteWait("a", now); wait.Round(time.Second) != 11*time.Second {
 		t.Errorf("a beside b has to wait %s, want 11s", wait)
 	}
-	if wait := s.maySend("b", now); wait != 0 {
+	if wait := s.byteWait("b", now); wait != 0 {
 		t.Errorf("b has to wait %s, want not at all", wait)
 	}
-	if wait := s.maySend("a", now.Add(12*time.Second)); wait != 0 {
+	if wait := s.byteWait("a", now.Add(12*time.Second)); wait != 0 {
 		t.Errorf("a has to wait %s when its bucket has refilled, want not at all", wait)
 	}
 }
 
 // A tenant that does not read its answers, or sends its bodies slowly, holds its share for long. The tenant gets no
 // more than its share even while no other asks, so that one that comes later finds its own share free.
-func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
+func TestTenantAtItsShareLeavesRestToOthers(t *testing.T) {
 	s := newShares(&Options{})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))
 	for _, x := range []struct {
@@ -305,7 +305,7 @@ func TestTenantWithItsShareLeavesTheRestToOthers(t *testing.T) {
 }
 
 // Beside others a tenant rests after it has worked on a large body. Alone it does not, and has no turns either.
-func TestTenantRestsAfterALargeBody(t *testing.T) {
+func TestTenantRestsAfterLargeBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{shares: newShares(&Options{}), opt: Options{AnswerTime: time.Second}}
 		c := &call{Request: httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), s: s, key: perdure.Key{ID: "k", Tenant: "a"}}
@@ -324,13 +324,13 @@ func TestTenantRestsAfterALargeBody(t *testing.T) {
 			return time.Since(begin)
 		}
 		all := max(2, runtime.GOMAXPROCS(0)) / 2
-		s.shares.meet("a", time.Now())
+		s.shares.called("a", time.Now())
 		for i := range 3 {
 			if waited := work(2 * all); waited != 0 {
 				t.Errorf("alone, call %d waits %s, want not at all", i, waited)
 			}
 		}
-		s.shares.meet("b", time.Now())
+		s.shares.called("b", time.Now())
 		if waited := work(all); waited != 0 {
 			t.Errorf("the first turns beside another tenant wait %s, want not at all", waited)
 		}

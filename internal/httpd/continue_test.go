@@ -69,7 +69,7 @@ func (w *world) boss(thread string, n int) (g obj, kids []string) {
 
 const broken = `"outcome":{"type":"fail","error":{"code":"broke","message":"it broke"},"retryable":false}`
 
-func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
+func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, kids := w.boss(thread, 4)
@@ -78,7 +78,7 @@ func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
 	done := w.commits(boss, fmt.Sprintf(`"messages":[{"role":"assistant","content":"I'll tell you"}],
 		"outcome":{"type":"complete","result":"later","continue_on":["k3","%s","k1","k0","%s"]}`, kids[2], kids[0])) // by key and id, one twice
 	if done["state"] != "completed" {
-		t.Fatalf("%v", done)
+		t.Fatalf("done = %v, want state = completed", done)
 	}
 	w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"chat"}`).is(201)
 	chat := w.take("chat") // the thread goes on meanwhile
@@ -98,7 +98,7 @@ func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
 	c := more[0]
 	if c["run_id"] != orig["continued_by_run_id"] || c["parent_run_id"] != nil || c["root_run_id"] != orig["root_run_id"] || c["thread_id"] != thread ||
 		c["kind"] != "boss" || c["metadata"].(obj)["who"] != "ann" || c["state"] != "queued" {
-		t.Errorf("%v", c)
+		t.Errorf("continuation = %v, want it queued with the kind and metadata of its run", c)
 	}
 	input := w.run(c["run_id"])["input"].(obj)
 	if input["trigger"] != "chord" || input["continuation_of_run_id"] != boss["run_id"] {
@@ -124,11 +124,11 @@ func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
 		}
 		content, meta := m["content"].(obj), m["metadata"].(obj)
 		if m["run_id"] != boss["run_id"] || meta["run_id"] != content["run_id"] || meta["status"] != content["status"] {
-			t.Errorf("%v", m)
+			t.Errorf("message = %v, want run and status equal in content and metadata", m)
 		}
 		told = append(told, fmt.Sprint(content["key"], " ", content["status"], " ", content["result"]))
 		if content["key"] == "k1" && content["error"].(obj)["message"] != "it broke" {
-			t.Errorf("%v", content)
+			t.Errorf("message = %v, want error message \"it broke\" for k1", content)
 		}
 	}
 	if want := []string{"k3 cancelled <nil>", "k2 completed done", "k1 failed <nil>", "k0 completed map[disk:45%]"}; !slices.Equal(told, want) {
@@ -136,7 +136,7 @@ func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
 	}
 	types := w.types(fmt.Sprint(boss["run_id"]))
 	if n := countOf(types, "run:continued"); n != 1 {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:continued once", types)
 	}
 
 	// It goes before the run that waited longer.
@@ -147,7 +147,7 @@ func TestATurnThatEndsIsContinuedWhenItsChildrenHaveEnded(t *testing.T) {
 	}
 	w.commits(g, complete)
 	if g := w.lease("w", `,"start":true`); g["kind"] != "chat" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want kind = chat", g)
 	}
 }
 
@@ -160,7 +160,7 @@ func countOf(list []string, s string) (n int) {
 	return n
 }
 
-func TestATurnWhoseChildrenHaveEndedAlreadyIsContinuedAtOnce(t *testing.T) {
+func TestTurnWithEndedChildrenIsContinuedAtOnce(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, kids := w.boss(w.thread(), 2)
 	for range kids {
@@ -168,15 +168,15 @@ func TestATurnWhoseChildrenHaveEndedAlreadyIsContinuedAtOnce(t *testing.T) {
 	}
 	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0","`+kids[1]+`"]}`)
 	if more := w.continued(boss["run_id"]); len(more) != 1 || w.take("boss")["run_id"] != more[0]["run_id"] {
-		t.Errorf("%v", more)
+		t.Errorf("continuations = %v, want 1 that can be leased", more)
 	}
 	// The end is the last line but for what has come of it.
 	if types := w.types(fmt.Sprint(boss["run_id"])); types[len(types)-1] != "run:completed" {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:completed last", types)
 	}
 }
 
-func TestWhatATurnCantBeContinuedOn(t *testing.T) {
+func TestInvalidContinuationsOfTurnAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 1)
 	_, other := w.boss(w.thread(), 1)
@@ -188,24 +188,24 @@ func TestWhatATurnCantBeContinuedOn(t *testing.T) {
 	task := w.running(`{"kind":"task","priority":100}`)
 	w.commit(task, `"children":[{"key":"k","kind":"kid"}],"outcome":{"type":"complete","continue_on":["k"]}`).refuses(400, "invalid")
 	if run := w.run(boss["run_id"]); run["state"] != "running" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running", run)
 	}
 }
 
-func TestCancellingAnEndedTurnDropsItsContinuation(t *testing.T) {
+func TestCancelOfEndedTurnDropsContinuation(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, kids := w.boss(w.thread(), 2)
 	held := w.take("kid")
 	w.commits(boss, `"outcome":{"type":"complete","continue_on":["k0","k1"]}`)
 	if run := w.do("POST", fmt.Sprint(runs, "/", boss["run_id"], "/cancel"), "").is(200); run["state"] != "completed" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = completed", run)
 	}
 	if run := w.run(kids[1]); run["state"] != "cancelled" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = cancelled", run)
 	}
 	w.commits(held, complete)
 	if more := w.continued(boss["run_id"]); len(more) != 0 {
-		t.Errorf("%v", more)
+		t.Errorf("more = %v, want 0 entries", more)
 	}
 }
 
@@ -216,7 +216,7 @@ func (w *world) outside(id any, body string) *answer {
 	return w.do("POST", fmt.Sprint("/api/internal/runs/", id, "/continue"), body)
 }
 
-func TestWorkOutsideContinuesAnEndedRunOncePerJob(t *testing.T) {
+func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, _ := w.boss(thread, 0)
@@ -234,44 +234,45 @@ func TestWorkOutsideContinuesAnEndedRunOncePerJob(t *testing.T) {
 	}
 	more := w.continued(boss["run_id"])
 	if len(more) != 2 || more[0]["run_id"] != one["continued_by_run_id"] || more[1]["run_id"] != two["continued_by_run_id"] {
-		t.Errorf("%v", more)
+		t.Errorf("more = %v, want 2 entries, [0].run_id = %v, [1].run_id = %v",
+			more, one["continued_by_run_id"], two["continued_by_run_id"])
 	}
 	said := w.messages(thread)
 	if c := said[0]["content"].(obj); len(said) != 2 || said[0]["role"] != "tool" || c["job_id"] != "build 7" || c["worker_id"] != "runner-3" || c["status"] != "success" ||
 		c["result_summary"] != "green" || c["trigger"] != "ci" || said[0]["metadata"].(obj)["outside"] != true {
-		t.Errorf("%v", said)
+		t.Errorf("messages = %v, want the report of the job, marked as outside", said)
 	}
 	if input := w.run(more[0]["run_id"])["input"].(obj); input["trigger"] != "external" {
-		t.Errorf("%v", input)
+		t.Errorf("input = %v, want trigger = external", input)
 	}
 }
 
-// What a live run is told and does not acknowledge is for the continuation that its end makes; saying it again tells
-// which one that is, whatever continues the run after it.
-func TestWorkOutsideThatEndsWhileTheRunLives(t *testing.T) {
+// A report that a live run does not acknowledge goes to the continuation that its end makes. A
+// repeated report is answered with that continuation, whatever continues the run later.
+func TestExternalWorkThatEndsDuringRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, kids := w.boss(thread, 1)
 	id := boss["run_id"]
 	for _, job := range []string{"heard", "unheard"} {
 		if c := w.outside(id, `{"job_id":"`+job+`"}`).is(201); c["continued_by_run_id"] != nil {
-			t.Errorf("%v", c)
+			t.Errorf("c = %v, want no continued_by_run_id", c)
 		}
 		w.outside(id, `{"job_id":"`+job+`"}`).is(200)
 	}
 	inbox := w.get(fmt.Sprint(runs, "/", id, "/inbox?epoch=", boss["epoch"])).is(200)["inbox"].([]any)
 	if len(inbox) != 2 || inbox[0].(obj)["type"] != "continue" || inbox[0].(obj)["name"] != "heard" {
-		t.Fatalf("%v", inbox)
+		t.Fatalf("inbox = %v, want 2 entries, [0].type = continue, [0].name = heard", inbox)
 	}
 	w.commits(boss, `"ack":[1],"outcome":{"type":"complete","continue_on":["k0"]}`)
 	unheard := w.continued(id)
 	if len(unheard) != 1 {
-		t.Fatalf("%v", unheard)
+		t.Fatalf("unheard = %v, want 1 entry", unheard)
 	}
 	w.commits(w.take("kid"), complete)
 	all := w.continued(id)
 	if len(all) != 2 || kids[0] == "" || w.run(id)["continued_by_run_id"] != all[1]["run_id"] {
-		t.Fatalf("%v", all)
+		t.Fatalf("continuations = %v, want 2, the second one linked from the run", all)
 	}
 	if c := w.outside(id, `{"job_id":"unheard"}`).is(200); c["continued_by_run_id"] != unheard[0]["run_id"] {
 		t.Errorf("what was not heard is continued by %v, and that is said to be %v", unheard[0]["run_id"], c)
@@ -284,7 +285,7 @@ func TestWorkOutsideThatEndsWhileTheRunLives(t *testing.T) {
 	}
 }
 
-func TestWorkOutsideIsToldOfARunThatFails(t *testing.T) {
+func TestExternalWorkContinuesFailedRun(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, _ := w.boss(thread, 0)
@@ -292,21 +293,21 @@ func TestWorkOutsideIsToldOfARunThatFails(t *testing.T) {
 	w.commits(boss, broken)
 	more := w.continued(boss["run_id"])
 	if len(more) != 1 || more[0]["state"] != "queued" {
-		t.Fatalf("%v", more)
+		t.Fatalf("more = %v, want 1 entry, [0].state = queued", more)
 	}
 	if g := w.take("boss"); g["run_id"] != more[0]["run_id"] {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want run_id = %v", g, more[0]["run_id"])
 	}
 	var roles []string
 	for _, m := range w.messages(thread) {
 		roles = append(roles, m["role"].(string))
 	}
 	if !slices.Equal(roles, []string{"tool", "assistant"}) {
-		t.Errorf("%v", roles)
+		t.Errorf("roles = %v, want %v", roles, []string{"tool", "assistant"})
 	}
 }
 
-func TestWhatCantBeContinued(t *testing.T) {
+func TestInvalidContinuationsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 0)
 	for body, field := range map[string]string{
@@ -324,13 +325,13 @@ func TestWhatCantBeContinued(t *testing.T) {
 	w.outside(task, `{"job_id":"x"}`).refuses(400, "invalid")
 	w.commits(boss, complete)
 	if more := w.continued(boss["run_id"]); len(more) != 0 {
-		t.Errorf("%v", more)
+		t.Errorf("more = %v, want 0 entries", more)
 	}
 }
 
 // ---- who goes first on a thread
 
-func TestMultitaskStrategiesBesideAContinuation(t *testing.T) {
+func TestMultitaskStrategiesWithContinuation(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	path := "/api/v1/threads/" + thread + "/runs"
@@ -353,14 +354,14 @@ func TestMultitaskStrategiesBesideAContinuation(t *testing.T) {
 		w.commits(g, complete)
 	}
 	if !slices.Equal(order, []string{"urgent", "boss", "waiting"}) {
-		t.Errorf("%v", order)
+		t.Errorf("order = %v, want %v", order, []string{"urgent", "boss", "waiting"})
 	}
 	w.do("POST", path, `{"kind":"free","multitask_strategy":"reject"}`).is(201)
 }
 
 // ---- ends that people can read
 
-func TestEveryEndIsReadableInTheThread(t *testing.T) {
+func TestEveryEndIsWrittenToThread(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	for _, c := range []struct {
 		name, body string

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// A user whose stream has ended learns of the continuation by webhook and by WebSocket: that it was made, and by which run.
-func TestContinuationIsToldByWebhookAndWebSocket(t *testing.T) {
+// After a stream has ended, a webhook and a WebSocket tell of the continuation and its run.
+func TestContinuationIsSentByWebhookAndWebSocket(t *testing.T) {
 	w := delivering(t, setup{})
 	byDefault, byName, ofRun := newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	w.hook(fmt.Sprintf(`"url":%q`, byDefault.at))

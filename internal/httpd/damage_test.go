@@ -15,7 +15,7 @@ func (breaks) Needs() []store.Ref       { return nil }
 func (b breaks) Do(tx *engine.Tx) error { tx.DB.Stage(b.text); return nil }
 
 // A run that something has happened to in the database is shown with what can be read of it, and the one behind it is granted.
-func TestADamagedRunIsShownAndNotHandedOver(t *testing.T) {
+func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := newWorld(t, setup{store: &at})
 		var bad []string
@@ -32,10 +32,10 @@ func TestADamagedRunIsShownAndNotHandedOver(t *testing.T) {
 			t.Errorf("%d runs are listed", len(got))
 		}
 		if got := w.do("GET", runs+"/"+bad[0], "").is(200); got["damaged"] != "rest can't be read" {
-			t.Errorf("%v", got)
+			t.Errorf("got = %v, want damaged = rest can't be read", got)
 		}
 		if got := w.do("GET", runs+"/"+bad[1], "").is(200); got["input"] != `{"n":` {
-			t.Errorf("%v", got)
+			t.Errorf("run = %v, want the damaged input as text", got)
 		}
 		got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":3,"start":true}`).is(200)["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != good {
@@ -45,7 +45,7 @@ func TestADamagedRunIsShownAndNotHandedOver(t *testing.T) {
 			got := w.do("GET", runs+"/"+id, "").is(200)
 			why, _ := got["error"].(obj)
 			if got["state"] != "failed" || why["code"] != "damaged" || strings.Contains(why["message"].(string), "json:") {
-				t.Errorf("%v", got)
+				t.Errorf("run = %v, want failed/damaged without internal words", got)
 			}
 			w.do("GET", runs+"/"+id+"/deliverable", "").is(200)
 			w.do("GET", "/api/v1/dlq/"+id, "").is(200)

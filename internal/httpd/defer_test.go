@@ -21,7 +21,7 @@ func (w *world) here(id string) int {
 	w.t.Helper()
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
 	w.s.mu.Lock()
-	n := w.s.waiting[ref]
+	n := w.s.waiters[ref]
 	w.s.mu.Unlock()
 	if n > 0 && !slices.Contains(w.noted(id), w.s.opt.Node) {
 		return 0
@@ -29,7 +29,7 @@ func (w *world) here(id string) int {
 	return n
 }
 
-// noted are the nodes that have it written down that somebody waits there.
+// noted returns the nodes that have a waiter's record for a run.
 func (w *world) noted(id string) (nodes []string) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) error {
@@ -79,7 +79,7 @@ func (w *world) foreground(thread, more string) (id string) {
 	return w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"`+more+`}`).is(202)["run_id"].(string)
 }
 
-func TestWhatADeferredCallerIsTold(t *testing.T) {
+func TestDeferredAnswer(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	a := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms","metadata":{"n":"1"}}`).is(202)
@@ -90,7 +90,7 @@ func TestWhatADeferredCallerIsTold(t *testing.T) {
 		}
 	}
 	if a["message"] == nil || a["deferred_at"] == nil || a["result"] != nil || a["error"] != nil {
-		t.Errorf("%v", a)
+		t.Errorf("a = %v, want message set, deferred_at set, no result, no error", a)
 	}
 	if at, err := time.Parse(time.RFC3339, a["deferred_at"].(string)); err != nil || time.Since(at) > time.Minute {
 		t.Errorf("%v: %v", a["deferred_at"], err)
@@ -103,30 +103,30 @@ func TestWhatADeferredCallerIsTold(t *testing.T) {
 		}
 	}
 	if job := w.get("/api/v1/jobs/" + id + "/status").is(200); job["status"] != "deferred" || job["state"] != "running" {
-		t.Errorf("%v", job)
+		t.Errorf("job = %v, want status = deferred, state = running", job)
 	}
 	said := w.messages(thread)
 	if len(said) != 1 {
-		t.Fatalf("%v", said)
+		t.Fatalf("said = %v, want 1 entry", said)
 	}
 	meta := said[0]["metadata"].(obj)
 	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "assistant" || said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
 		meta["attach_url"] != a["attach_url"] {
-		t.Errorf("%v", said[0])
+		t.Errorf("message = %v, want the notice of the deferral with its URLs", said[0])
 	}
 	for _, e := range w.events(id) {
 		if e["type"] == "run:deferred" && e["data"].(obj)["reason"] != "timeout" {
-			t.Errorf("%v", e)
+			t.Errorf("line = %v, want reason timeout", e)
 		}
 	}
 	w.commits(g, complete)
 	if run := w.run(id); run["status"] != "completed" || len(w.get(runs + "?status=deferred").is(200)["runs"].([]any)) != 0 {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want it completed, and no deferred runs", run)
 	}
 }
 
 // A deferral is told to the thread the first time alone, however many follow.
-func TestASecondDeferralSaysNothingMore(t *testing.T) {
+func TestSecondDeferralWritesNoLine(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	id := w.foreground(thread, "")
@@ -134,7 +134,7 @@ func TestASecondDeferralSaysNothingMore(t *testing.T) {
 		w.get(runs + "/" + id + "/join?timeout=1ms").is(202)
 	}
 	if run := w.do("POST", runs+"/"+id+"/defer", "").is(200); run["status"] != "deferred" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want status = deferred", run)
 	}
 	types := w.types(id)
 	if countOf(types, "run:deferred") != 4 || countOf(types, "run:reattached") != 3 || len(w.messages(thread)) != 1 {
@@ -142,8 +142,8 @@ func TestASecondDeferralSaysNothingMore(t *testing.T) {
 	}
 }
 
-// Two who wait and one who joins: only when the last of them is gone, nobody waits.
-func TestARunIsDeferredWhenTheLastWaiterIsGone(t *testing.T) {
+// With two waits and a join, the run is deferred only when the last of them ends.
+func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 	w := newWorld(t, setup{})
 	start := func(wait string) <-chan *answer {
 		c := make(chan *answer, 1)
@@ -170,17 +170,17 @@ func TestARunIsDeferredWhenTheLastWaiterIsGone(t *testing.T) {
 		t.Errorf("deferred while two wait: %v", run)
 	}
 	if types := w.types(id); slices.Contains(types, "run:deferred") || slices.Contains(types, "run:reattached") {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want neither run:deferred nor run:reattached", types)
 	}
 	w.s.Shutdown() // both are answered, as if their connection had dropped
 	soon(t, first).is(202)
 	soon(t, second).is(202)
 	if w.status(id) != "queued" || w.here(id) != 0 {
-		t.Errorf("%v", w.run(id))
+		t.Errorf("run = %v, want it queued without waiters", w.run(id))
 	}
 }
 
-func TestADroppedConnectionHasAMomentToComeBack(t *testing.T) {
+func TestDroppedConnectionHasGracePeriod(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	id := w.foreground(w.thread(), "")
 	for range 3 {
@@ -194,18 +194,18 @@ func TestADroppedConnectionHasAMomentToComeBack(t *testing.T) {
 	for range 3 {
 		hangUp := w.leaving(id)
 		if types := w.types(id); w.status(id) != "queued" || types[len(types)-1] != "run:reattached" {
-			t.Errorf("%v", types)
+			t.Errorf("types of lines = %v, want the run queued and run:reattached last", types)
 		}
 		hangUp()
 		eventually.True(t, "it is deferred", func() bool { return w.status(id) == "deferred" })
 		log := w.events(id)
 		if d := log[len(log)-1]; d["type"] != "run:deferred" || d["data"].(obj)["reason"] != "disconnect" {
-			t.Errorf("%v", d)
+			t.Errorf("d = %v, want type = run:deferred, data.reason = disconnect", d)
 		}
 	}
 }
 
-// Who leaves does not cancel unless that was asked for, and then with all that a cancel is.
+// A waiter that leaves cancels the run only with on_disconnect=cancel, and then as a cancel call does.
 func TestOnDisconnect(t *testing.T) {
 	w := newWorld(t, setup{})
 	for mode, cancelled := range map[string]bool{"continue": false, "cancel": true} {
@@ -236,7 +236,7 @@ func TestOnDisconnect(t *testing.T) {
 	}
 }
 
-func TestDeferringAnEndedRunDoesNothing(t *testing.T) {
+func TestDeferOfEndedRunDoesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	g := w.running(`{"kind":"job","thread_id":"` + thread + `"}`)
@@ -245,20 +245,20 @@ func TestDeferringAnEndedRunDoesNothing(t *testing.T) {
 	before := w.run(id)
 	after := w.do("POST", runs+"/"+id+"/defer", "").is(200)
 	if after["status"] != "completed" || after["deferred_at"] != nil || after["last_seq"] != before["last_seq"] || len(w.messages(thread)) != 0 {
-		t.Errorf("%v", after)
+		t.Errorf("run = %v, want it completed and unchanged, without messages", after)
 	}
 	w.do("POST", runs+"/nobody/defer", "").refuses(404, "not_found")
 }
 
 // ---- on several nodes
 
-func TestWhoWaitsOnAnotherNodeCounts(t *testing.T) {
+func TestWaiterOnOtherNodeCounts(t *testing.T) {
 	a, b := twoNodes(t)
 	id := a.foreground(a.thread(), "")
 	join := b.later("GET", runs+"/"+id+"/join?timeout=60s", "")
 	b.waits(id, 1)
 	if b.status(id) != "queued" {
-		t.Errorf("%v", b.types(id))
+		t.Errorf("status is not queued; types of lines = %v", b.types(id))
 	}
 	a.get(runs + "/" + id + "/join?timeout=1ms").is(202)
 	if run := a.do("POST", runs+"/"+id+"/defer", "").is(200); run["status"] != "queued" {
@@ -266,16 +266,16 @@ func TestWhoWaitsOnAnotherNodeCounts(t *testing.T) {
 	}
 	a.commits(a.take("job"), complete)
 	if run := soon(t, join).is(200); run["result"] != "done" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want result = done", run)
 	}
 	if n := countOf(b.types(id), "run:deferred"); n != 1 {
-		t.Errorf("%v", b.types(id))
+		t.Errorf("types of lines = %v, want run:deferred once", b.types(id))
 	}
 	eventually.True(t, "nobody is noted any more", func() bool { return b.here(id) == 0 })
 }
 
-// Nobody vouches for those who wait on a node that died: they are missed after a while.
-func TestTheWaitersOfADeadNode(t *testing.T) {
+// The records of a dead node are not renewed, so its waiters expire.
+func TestWaitersOfDeadNodeExpire(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	thread := w.thread()
 	id, kept := w.foreground(thread, ""), w.foreground(w.thread(), "")
@@ -294,12 +294,12 @@ func TestTheWaitersOfADeadNode(t *testing.T) {
 		t.Errorf("%v: %v; %v: %v", w.status(id), w.types(id), w.status(kept), w.types(kept))
 	}
 	if types := w.types(id); !slices.Equal(types[len(types)-2:], []string{"run:reattached", "run:deferred"}) {
-		t.Errorf("%v", types)
+		t.Errorf("types of lines = %v, want run:reattached, run:deferred at the end", types)
 	}
 }
 
-// A node says again and again that somebody waits there, as long as somebody does.
-func TestALivingNodeVouchesForItsWaiters(t *testing.T) {
+// A node renews its record as long as a caller waits there.
+func TestLiveNodeRenewsItsWaiters(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.foreground(w.thread(), "")
 	until := func() (at int64) {
@@ -327,21 +327,21 @@ func TestALivingNodeVouchesForItsWaiters(t *testing.T) {
 
 // ---- the last one leaves while another comes
 
-// Whoever comes while the last one's leaving is decided is attached when all is said, in whatever order the two are
-// written.
-func TestSomebodyComesWhileTheLastWaiterLeaves(t *testing.T) {
+// A waiter that arrives while the last one is being removed is recorded, in whatever order the two
+// writes happen.
+func TestWaiterArrivesWhileLastOneLeaves(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.foreground(w.thread(), "")
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
 	ctx := context.Background()
 	for round := range 1000 {
-		if err := w.s.arrive(ctx, ref, false); err != nil {
+		if err := w.s.addWaiter(ctx, ref, false); err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
-		both.Go(func() { w.s.leave(ctx, ref, "timeout", false) })
+		both.Go(func() { w.s.removeWaiter(ctx, ref, "timeout", false) })
 		both.Go(func() {
-			if err := w.s.arrive(ctx, ref, false); err != nil {
+			if err := w.s.addWaiter(ctx, ref, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -350,7 +350,7 @@ func TestSomebodyComesWhileTheLastWaiterLeaves(t *testing.T) {
 			types := w.types(id)
 			t.Fatalf("round %d: somebody waits, and the run is %v: …%v", round, w.status(id), strings.Join(types[max(0, len(types)-6):], " "))
 		}
-		w.s.leave(ctx, ref, "timeout", false)
+		w.s.removeWaiter(ctx, ref, "timeout", false)
 		if w.status(id) != "deferred" || w.here(id) != 0 {
 			t.Fatalf("round %d: nobody waits, and the run is %v", round, w.status(id))
 		}

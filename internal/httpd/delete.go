@@ -18,5 +18,6 @@ func deleteThread(c *call, _ *none) (int, *none, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &none{}, c.s.engine.Delete(c.Context(), &engine.DeleteThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Key: key})
+	op := &engine.DeleteThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Key: key}
+	return 0, &none{}, c.s.engine.Delete(c.Context(), op)
 }

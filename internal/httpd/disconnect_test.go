@@ -18,9 +18,9 @@ func (w *world) remain(id string, n int) {
 	eventually.True(w.t, "waiters have left", func() bool {
 		w.s.mu.Lock()
 		defer w.s.mu.Unlock()
-		return w.s.waiting[ref] == n
+		return w.s.waiters[ref] == n
 	})
-	turn := w.s.turn(ref)
+	turn := w.s.waiterLock(ref)
 	turn.Lock() // the last one holds it until its departure is written
 	defer turn.Unlock()
 }
@@ -62,7 +62,7 @@ const (
 	passes   = `{"kind":"job","wait":"1ms","on_disconnect":"cancel"}`
 )
 
-func TestLastWaiterThatClosesItsConnectionCancels(t *testing.T) {
+func TestLastWaiterThatDisconnectsCancelsRun(t *testing.T) {
 	t.Run("a stream", func(t *testing.T) {
 		w := newWorld(t, setup{})
 		id := w.leased(followed)
@@ -110,7 +110,7 @@ func TestLastWaiterThatClosesItsConnectionCancels(t *testing.T) {
 	})
 }
 
-func TestDisconnectThatNobodySawCancelsNothing(t *testing.T) {
+func TestUnnoticedDisconnectCancelsNothing(t *testing.T) {
 	t.Run("nobody came", func(t *testing.T) {
 		w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = time.Millisecond }})
 		id := w.leased(followed)
@@ -122,12 +122,12 @@ func TestDisconnectThatNobodySawCancelsNothing(t *testing.T) {
 		id := w.leased(followed)
 		hangUp := w.following(id)
 		ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
-		if err := w.s.arrive(t.Context(), ref, false); err != nil {
+		if err := w.s.addWaiter(t.Context(), ref, false); err != nil {
 			t.Fatal(err)
 		}
 		hangUp()
 		w.remain(id, 1)
-		w.s.leave(t.Context(), ref, "timeout", false)
+		w.s.removeWaiter(t.Context(), ref, "timeout", false)
 		w.expectCancel(id, "the last waiter's time passed", false)
 	})
 	t.Run("the server shuts down", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestDisconnectThatNobodySawCancelsNothing(t *testing.T) {
 		w.expectCancel(id, "the key was revoked", false)
 	})
 	t.Run("the reader is too slow", func(t *testing.T) {
-		w := newWorld(t, setup{options: func(o *Options) { o.Patience = 100 * time.Millisecond }})
+		w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 100 * time.Millisecond }})
 		w.start(followed)
 		g := w.lease("w", `,"start":true`)
 		id := g["run_id"].(string)

@@ -9,15 +9,15 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// lettersAtOnce is how many dead letters of one call share a batch.
-const lettersAtOnce = 64
+// letterBatch is the number of dead letters of one call that are written in a batch.
+const letterBatch = 64
 
 // maxLetters bounds the dead letters of one call.
 const maxLetters = 1000
 
-// letterFilter reads which dead letters are meant.
-func (c *call) letterFilter(otherwise int64) (f engine.LetterFilter, err error) {
-	limit, err := c.whole("limit", otherwise, 1, maxLetters)
+// letterFilter reads the parameters that select dead letters.
+func (c *call) letterFilter(def int64) (f engine.LetterFilter, err error) {
+	limit, err := c.intParam("limit", def, 1, maxLetters)
 	if err != nil {
 		return f, err
 	}
@@ -26,7 +26,8 @@ func (c *call) letterFilter(otherwise int64) (f engine.LetterFilter, err error) 
 	return f, checkLetters(f.Cause, f.Kind, f.Queue)
 }
 
-// checkLetters checks what dead letters are chosen by. A cause is what a worker made of it: a text.
+// checkLetters checks the texts that select dead letters. Workers choose the causes, so a cause is
+// any text.
 func checkLetters(cause, kind, queue string) error {
 	for _, x := range [][2]string{{"kind", kind}, {"queue", queue}} {
 		if x[1] != "" {
@@ -43,7 +44,7 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if f.Before, err = c.cursor(); err != nil {
+	if f.Before, err = c.cursorParam(); err != nil {
 		return 0, nil, err
 	}
 	list, next, err := c.s.engine.DeadLetters.Page(c.Context(), c.tenant(), f)
@@ -60,8 +61,8 @@ func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
 	list, err := c.s.engine.DeadLetters.Groups(c.Context(), c.tenant(), f)
 	out := &api.DeadLetterCauses{Causes: []api.DeadLetterCause{}, More: len(list) > limit}
 	for _, g := range list[:min(limit, len(list))] {
-		out.Causes = append(out.Causes, api.DeadLetterCause{Cause: g.Cause, Kind: g.Kind, Count: g.Count, Redriven: g.Redriven, OldestAt: g.Oldest,
-			NewestAt: g.Newest, Example: g.Example, Message: g.Message})
+		out.Causes = append(out.Causes, api.DeadLetterCause{Cause: g.Cause, Kind: g.Kind, Count: g.Count,
+			Redriven: g.Redriven, OldestAt: g.Oldest, NewestAt: g.Newest, Example: g.Example, Message: g.Message})
 	}
 	return 0, out, err
 }
@@ -71,7 +72,8 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	out := &api.DeadLetterStory{DeadLetter: l.DeadLetter, Attempts: append([]perdure.Attempt{}, l.Attempts...), Events: []api.Event{}}
+	out := &api.DeadLetterStory{DeadLetter: l.DeadLetter, Attempts: append([]perdure.Attempt{}, l.Attempts...),
+		Events: []api.Event{}}
 	if l.Kept {
 		out.Run = c.s.show(&engine.Detail{Run: l.Run}, c.s.engine.Now())
 		if l.Run.Input != "" {
@@ -82,7 +84,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 		}
 	}
 	if p := &l.Parent; p.ID != "" {
-		out.Parent = jobStatusOf(p, l.ParentChangedAt)
+		out.Parent = showJobStatus(p, l.ParentChangedAt)
 	}
 	for i := range l.Events {
 		out.Events = append(out.Events, stream.Event(&l.Events[i]))
@@ -99,7 +101,7 @@ func redrive(c *call, in *api.Redrive) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return c.made(op.Run.ID, op.Created)
+	return c.answerRun(op.Run.ID, op.Created)
 }
 
 func dropDeadLetter(c *call, _ *none) (int, *none, error) {
@@ -136,13 +138,14 @@ func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, err
 	}
 	return c.eachLetter(picked.Picked, ops, func(_ int, err error, _ *api.LetterDone) error {
 		if picked.Again && perdure.CodeOf(err) == perdure.CodeNotFound {
-			return nil // this call has discarded it, when it was first made
+			return nil // the first call with this Idempotency-Key has discarded it
 		}
 		return err
 	})
 }
 
-// pickLetters reads which dead letters a call is about. It has to say so: nobody means all of them by saying nothing.
+// pickLetters selects the dead letters of a call: by ids, or by cause, kind or queue. A call that
+// selects by nothing is refused, because it would mean all of them.
 func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open bool) (*engine.PickLetters, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
@@ -155,7 +158,8 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	case len(in.IDs) > 0 && (filtered || in.Limit != nil):
 		return nil, perdure.Invalid("ids", "give either ids, or cause, kind, queue and limit")
 	case len(in.IDs) > maxLetters:
-		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "ids", Message: fmt.Sprintf("names at most %d", maxLetters)}
+		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "ids",
+			Message: fmt.Sprintf("names at most %d", maxLetters)}
 	case in.Limit != nil && (*in.Limit < 1 || *in.Limit > maxLetters):
 		return nil, perdure.Invalid("limit", "takes a whole number from 1 to %d", maxLetters)
 	}
@@ -185,11 +189,13 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	return op, c.s.engine.Do(c.Context(), op)
 }
 
-// eachLetter does something with each letter, in batches that leave room for others. judge says what a result means.
-func (c *call) eachLetter(ids []perdure.RunID, ops []engine.Op, judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
+// eachLetter runs an operation for each letter, in batches that leave room for other operations.
+// judge sets the result of an operation, and returns the error that the caller sees.
+func (c *call) eachLetter(ids []perdure.RunID, ops []engine.Op,
+	judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
 	out := &api.LettersDone{Results: make([]api.LetterDone, len(ids))}
-	for from := 0; from < len(ops); from += lettersAtOnce {
-		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+lettersAtOnce, len(ops))]...) {
+	for from := 0; from < len(ops); from += letterBatch {
+		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+letterBatch, len(ops))]...) {
 			i := from + k
 			done := &out.Results[i]
 			done.RunID = ids[i]

@@ -31,11 +31,11 @@ func TestDeadLetters(t *testing.T) {
 	}
 	letter := w.get("/api/v1/dlq/" + ids[0]).is(200)
 	if letter["cause"] != "rejected" || letter["message"] != "not mine" || letter["kind"] != "poison" {
-		t.Errorf("%v", letter)
+		t.Errorf("letter = %v, want cause = rejected, message = not mine, kind = poison", letter)
 	}
 	again := w.do("POST", "/api/v1/dlq/"+ids[0]+"/redrive", "").is(201)
 	if again["retry_of_run_id"] != ids[0] || again["input"].(obj)["n"] != 1.0 {
-		t.Errorf("%v", again)
+		t.Errorf("again = %v, want retry_of_run_id = %v, input.n = 1", again, ids[0])
 	}
 	if twice := w.do("POST", "/api/v1/dlq/"+ids[0]+"/redrive", "").is(200); twice["run_id"] != again["run_id"] {
 		t.Errorf("redriven twice: %v", twice)
@@ -46,7 +46,7 @@ func TestDeadLetters(t *testing.T) {
 	w.get(runs + "/" + ids[1]).is(200) // the run stays
 }
 
-func TestADeadLetterTellsItsStory(t *testing.T) {
+func TestDeadLetterHasItsHistory(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	w.start(`{"kind":"parent"}`)
@@ -62,7 +62,8 @@ func TestADeadLetterTellsItsStory(t *testing.T) {
 		t.Errorf("the run: %v", run)
 	}
 	if l["cause"] != "broken" || l["parent"].(obj)["job_id"] != parent["run_id"] || l["fallback"].(obj)["reason"] != "broken" || l["expires_at"] == nil {
-		t.Errorf("%v", l)
+		t.Errorf("l = %v, want cause = broken, parent.job_id = %v, fallback.reason = broken, expires_at set",
+			l, parent["run_id"])
 	}
 	if a := attempts[0].(obj); len(attempts) != 1 || a["worker_id"] != "busy" || a["outcome"] != "failed" || a["started_at"] == nil || a["ended_at"] == nil ||
 		a["error"].(obj)["message"] != "it broke" {
@@ -73,7 +74,7 @@ func TestADeadLetterTellsItsStory(t *testing.T) {
 	}
 }
 
-func TestManyDeadLettersAtOnce(t *testing.T) {
+func TestBulkRedriveAndDiscard(t *testing.T) {
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 3 {
@@ -81,7 +82,7 @@ func TestManyDeadLettersAtOnce(t *testing.T) {
 	}
 	causes := w.get("/api/v1/dlq/causes").is(200)["causes"].([]any)
 	if c := causes[0].(obj); len(causes) != 1 || c["cause"] != "broken" || c["kind"] != "job" || c["count"] != 3.0 || c["redriven"] != 0.0 || c["example_run_id"] != ids[2] {
-		t.Errorf("%v", causes)
+		t.Errorf("causes = %v, want 3 of kind job with cause broken, none redriven", causes)
 	}
 	for _, limit := range []string{"0", "-1", "1001"} {
 		for _, what := range []string{"redrive", "discard"} {
@@ -104,16 +105,16 @@ func TestManyDeadLettersAtOnce(t *testing.T) {
 	}
 	named := w.do("POST", "/api/v1/dlq/redrive", `{"ids":["%s","%s"]}`, ids[0], unknown).is(200)["results"].([]any)
 	if a, b := named[0].(obj), named[1].(obj); a["redriven_by_run_id"] != results[0].(obj)["redriven_by_run_id"] || b["error"].(obj)["code"] != "not_found" || b["ok"] != nil {
-		t.Errorf("%v", named)
+		t.Errorf("results = %v, want the run of the first redrive, and not_found", named)
 	}
 	if l := w.get("/api/v1/dlq?cause=broken&kind=job&limit=1").is(200)["dead_letters"].([]any)[0].(obj); l["run_id"] != ids[2] || l["redriven_by_run_id"] == nil {
-		t.Errorf("%v", l)
+		t.Errorf("l = %v, want run_id = %v, redriven_by_run_id set", l, ids[2])
 	}
 	if d := w.do("POST", "/api/v1/dlq/discard", `{"cause":"broken"}`).is(200); d["done"] != 3.0 {
-		t.Errorf("%v", d)
+		t.Errorf("d = %v, want done = 3", d)
 	}
 	if left := w.get("/api/v1/dlq").is(200)["dead_letters"].([]any); len(left) != 0 {
-		t.Errorf("%v", left)
+		t.Errorf("left = %v, want 0 entries", left)
 	}
 }
 
@@ -131,7 +132,7 @@ func testSigner(t testing.TB) *perdure.Signer {
 }
 
 // A grant has all that it takes to verify it, in the very bytes that were signed, whatever was written at the door.
-func TestAGrantCanBeVerifiedFromWhatIsOnTheWire(t *testing.T) {
+func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
 	w := newWorld(t, setup{signer: testSigner(t)})
 	keys := w.get("/api/v1/signing-keys").is(200)["keys"].([]any)
 	block, _ := pem.Decode([]byte(keys[0].(obj)["public_key"].(string)))
@@ -175,11 +176,11 @@ func TestAGrantCanBeVerifiedFromWhatIsOnTheWire(t *testing.T) {
 	}
 }
 
-func TestATenantThatRequiresSignatures(t *testing.T) {
+func TestTenantThatRequiresSignatures(t *testing.T) {
 	w := newWorld(t, setup{signer: testSigner(t)})
 	admin := w.as(w.admin)
 	if x := admin.do("PUT", "/api/admin/tenants/a", `{"require_signatures":true}`).is(200); x["require_signatures"] != true || x["tenant"] != "a" {
-		t.Errorf("%v", x)
+		t.Errorf("x = %v, want require_signatures = true, tenant = a", x)
 	}
 	admin.do("PUT", "/api/admin/tenants/a", `{}`).is(200)
 	if x := admin.get("/api/admin/tenants/a").is(200); x["require_signatures"] != true {
@@ -187,7 +188,7 @@ func TestATenantThatRequiresSignatures(t *testing.T) {
 	}
 	g := w.running(`{"kind":"job","max_attempts":1}`)
 	if g["signature"] == nil || g["tenant"] != "a" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want signature set, tenant = a", g)
 	}
 	w.commits(g, `"outcome":{"type":"reject","reason":"signature_invalid"}`)
 	dead := g["run_id"].(string)

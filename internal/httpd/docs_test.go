@@ -32,7 +32,7 @@ With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authent
 	return b.String()
 }
 
-func TestDocsOfErrors(t *testing.T) {
+func TestErrorDocsAreComplete(t *testing.T) {
 	const path = "../../docs/errors.md"
 	want := errorsPage()
 	if *update {
@@ -47,14 +47,14 @@ func TestDocsOfErrors(t *testing.T) {
 	seen := map[any]bool{}
 	for _, c := range api.Codes {
 		if seen[c.Code] || c.Status < 400 || c.Title == "" || api.StatusOf(c.Code) != c.Status {
-			t.Errorf("%+v", c)
+			t.Errorf("code = %+v, want it unique, with a title and a status of 400 or more", c)
 		}
 		seen[c.Code] = true
 	}
 }
 
 // The page of the API ends with the table of routes.
-func TestDocsOfTheAPI(t *testing.T) {
+func TestAPIDocsAreComplete(t *testing.T) {
 	const path = "../../docs/api.md"
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -15,19 +15,21 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout, OnLosers: in.OnLosers, Key: key}
+	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout,
+		OnLosers: in.OnLosers, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), showGroup(&op.Group, op.Ends), nil
+	return createdStatus(op.Created), showGroup(&op.Group, op.Ends), nil
 }
 
-// showGroup is a group as callers see it: with those who have ended, the first of them first.
+// showGroup returns a group as the API shows it, with its ended runs in the order of their ends.
 func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
-	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total, Ended: g.Ended, Completed: g.OK,
-		RunIDs: g.Members, EndedRuns: []api.EndedRun{}, CreatedAt: g.CreatedAt, EndedAt: set(g.EndedAt)}
+	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total,
+		Ended: g.Ended, Completed: g.OK, RunIDs: g.Members, EndedRuns: []api.EndedRun{},
+		CreatedAt: g.CreatedAt, EndedAt: optional(g.EndedAt)}
 	if g.State == perdure.GroupOpen {
-		out.DeadlineAt = set(g.AlarmAt)
+		out.DeadlineAt = optional(g.AlarmAt)
 	}
 	for _, e := range ends {
 		out.EndedRuns = append(out.EndedRuns, api.EndedRun{RunID: e.ID, State: e.State, FinishedAt: e.At})
@@ -42,13 +44,15 @@ func getGroup(c *call, _ *none) (int, *api.Group, error) {
 	return 0, showGroup(&g, ends), err
 }
 
+// joinGroup waits for the end of a group. A group that is still open after the timeout is answered
+// 202.
 func joinGroup(c *call, _ *none) (int, *api.Group, error) {
-	limit, err := c.span("timeout", 10*time.Minute, maxWait)
+	limit, err := c.durationParam("timeout", 10*time.Minute, maxWait)
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, leave := c.seated(stream.Wait, limit)
-	defer leave()
+	limit, release := c.mayBlockFor(stream.Wait, limit)
+	defer release()
 	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
 		return c.s.engine.Runs.GroupEnded(c.Context(), c.tenant(), c.groupID())
 	})

@@ -33,8 +33,8 @@ func ends(g obj) (out []string) {
 	return out
 }
 
-// Whatever the mode, it makes no difference whether runs ended before the group was made or after, and a join is
-// answered by the end that decides.
+// In every mode, runs that ended before the group was made count like those that end later. A join is
+// answered when the deciding run ends.
 func TestGroupsInFourModes(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, c := range []struct {
@@ -68,6 +68,7 @@ func TestGroupsInFourModes(t *testing.T) {
 				mode = `,"mode":"` + c.mode + `"`
 			}
 			g := w.gather(mode, members...)
+			var joins []<-chan *answer // of the group while it is open; its end answers them
 			for n := before; ; n++ {
 				if open := g["state"] == "open"; open != (n < c.over) || len(g["ended_runs"].([]any)) != n {
 					t.Fatalf("%s: after %d it is %v", name, n, g)
@@ -84,9 +85,13 @@ func TestGroupsInFourModes(t *testing.T) {
 					default:
 					}
 					g = w.get(groupPath(g)).is(200)
+					joins = append(joins, join)
 					continue
 				}
 				g = soon(t, join).is(200)
+			}
+			for _, join := range joins {
+				soon(t, join).is(200)
 			}
 			if g["state"] != "satisfied" || g["ended_at"] == nil || g["mode"] == "" {
 				t.Errorf("%s: %v", name, g)
@@ -106,59 +111,59 @@ func TestGroupsInFourModes(t *testing.T) {
 	}
 }
 
-func TestAGroupTellsWhoEndedInWhichOrder(t *testing.T) {
+func TestGroupListsEndedRunsInOrder(t *testing.T) {
 	w := newWorld(t, setup{})
 	a, b, c := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`), w.running(`{"kind":"c"}`)
 	g := w.gather(`,"mode":"any_ok","on_losers":"cancel"`, a, b, c)
 	w.commits(c, broken)
 	w.commits(b, complete)
 	if g = w.get(groupPath(g) + "/join").is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want ends 2 failed, 1 completed", g)
 	}
 	if run := w.run(a["run_id"]); run["cancel"].(obj)["reason"] != "another run of its group was enough" {
 		t.Errorf("a loser is %v", run)
 	}
 	w.commits(a, `"outcome":{"type":"cancelled"}`)
 	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed", "0 cancelled"}) || g["ended"] != 2.0 {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want ends 2 failed, 1 completed, 0 cancelled, and ended 2", g)
 	}
 	// One over runs that have ended, with a loser that has not begun: it ends with it.
 	queued := w.start(`{"kind":"d"}`)
 	g = w.gather(`,"mode":"any","on_losers":"cancel"`, b, obj{"run_id": queued})
 	if !slices.Equal(ends(g), []string{"0 completed", "1 cancelled"}) || g["state"] != "satisfied" {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it satisfied with ends 0 completed, 1 cancelled", g)
 	}
-	// Who made it enough stands before those that end with that, at one instant, whoever is named first.
+	// The run that decides the group is listed before those that it ends at the same instant.
 	queued = w.start(`{"kind":"d"}`)
 	e := w.running(`{"kind":"e","priority":100}`)
 	g = w.gather(`,"mode":"any","on_losers":"cancel"`, obj{"run_id": queued}, e)
 	w.commits(e, broken)
 	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"1 failed", "0 cancelled"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want ends 1 failed, 0 cancelled", g)
 	}
 }
 
 // A group's deadline stops the waiting, never the work, whatever is to become of losers.
-func TestAGroupThatIsOutOfTime(t *testing.T) {
+func TestGroupTimesOut(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	a := w.running(`{"kind":"a"}`)
 	g := w.gather(`,"timeout":"50ms","on_losers":"cancel"`, a)
 	if g["deadline_at"] == nil || g["state"] != "open" {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want deadline_at set, state = open", g)
 	}
 	if g = w.get(groupPath(g) + "/join?timeout=60s").is(200); g["state"] != "timed_out" || g["ended_at"] == nil || g["deadline_at"] != nil || g["ended"] != 0.0 {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want state = timed_out, ended_at set, no deadline_at, ended = 0", g)
 	}
 	if run := w.run(a["run_id"]); run["state"] != "running" || run["cancel"] != nil {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = running, no cancel", run)
 	}
 	w.commits(a, complete)
 	if g = w.get(groupPath(g)).is(200); g["state"] != "timed_out" || !slices.Equal(ends(g), []string{"0 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it timed_out with end 0 completed", g)
 	}
 }
 
-func TestAGroupOfAThousandRuns(t *testing.T) {
+func TestGroupOfThousandRuns(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	const many = 1000
 	var ids []string
@@ -189,7 +194,7 @@ func TestAGroupOfAThousandRuns(t *testing.T) {
 	w.do("POST", "/api/v1/groups", `{"run_ids":%s}`, twice).refuses(413, "too_large")
 }
 
-func TestWhatIsNoGroup(t *testing.T) {
+func TestInvalidGroupsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"a"}`)
 	for body, field := range map[string]string{
@@ -203,7 +208,7 @@ func TestWhatIsNoGroup(t *testing.T) {
 	}
 	for _, stranger := range []string{"nobody", w.as(w.newKey("b", nil)).start(`{"kind":"a"}`)} {
 		if p := w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, id, stranger).refuses(404, "not_found"); p["field"] != "run_ids" {
-			t.Errorf("%v", p)
+			t.Errorf("p = %v, want field = run_ids", p)
 		}
 	}
 	g := w.gather("", obj{"run_id": id})
@@ -220,27 +225,27 @@ func TestWhatIsNoGroup(t *testing.T) {
 }
 
 // Two groups may share a run, and a group may be joined where it was not made.
-func TestAGroupIsJoinedOnAnotherNode(t *testing.T) {
+func TestGroupIsJoinedOnOtherNode(t *testing.T) {
 	a, b := twoNodes(t)
 	one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
 	all, any := a.gather("", one, two), a.gather(`,"mode":"any","timeout":"1h"`, one, two)
 	if g := b.get(groupPath(all)).is(200); g["state"] != "open" || g["total"] != 2.0 {
-		t.Errorf("%v", g)
+		t.Errorf("g = %v, want state = open, total = 2", g)
 	}
 	b.get(groupPath(all) + "/join?timeout=1ms").is(202)
 	joins := []<-chan *answer{b.later("GET", groupPath(any)+"/join?timeout=60s", ""), b.later("GET", groupPath(all)+"/join?timeout=60s", "")}
 	a.commits(one, complete)
 	if g := soon(t, joins[0]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it satisfied with end 0 completed", g)
 	}
 	b.commits(two, complete)
 	if g := soon(t, joins[1]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed", "1 completed"}) {
-		t.Errorf("%v", g)
+		t.Errorf("group = %v, want it satisfied with ends 0 completed, 1 completed", g)
 	}
 }
 
 // The last two of a group end on two nodes at once: one of them sees that they are the last.
-func TestTheLastTwoOfAGroupEndOnTwoNodesAtOnce(t *testing.T) {
+func TestLastTwoRunsOfGroupEndOnTwoNodes(t *testing.T) {
 	a, b := twoNodes(t)
 	for range 30 {
 		one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
@@ -249,10 +254,10 @@ func TestTheLastTwoOfAGroupEndOnTwoNodesAtOnce(t *testing.T) {
 		a.commits(one, complete)
 		soon(t, there).is(200)
 		if g = a.get(groupPath(g)).is(200); g["state"] != "satisfied" || g["ended"] != 2.0 || g["completed"] != 2.0 {
-			t.Fatalf("%v", g)
+			t.Fatalf("g = %v, want state = satisfied, ended = 2, completed = 2", g)
 		}
 	}
 	if found := a.as(a.admin).get("/api/admin/invariants").is(200)["violations"].([]any); len(found) != 0 {
-		t.Errorf("%v", found)
+		t.Errorf("found = %v, want 0 entries", found)
 	}
 }

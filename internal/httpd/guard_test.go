@@ -32,7 +32,7 @@ func concrete(pattern string) string {
 	})
 }
 
-func TestOpenRoutesAreTheseAlone(t *testing.T) {
+func TestListOfOpenRoutes(t *testing.T) {
 	w := newWorld(t, setup{})
 	var open []string
 	for _, r := range w.s.routes {
@@ -59,7 +59,7 @@ func summed(body string) string {
 	return fmt.Sprintf("%s_%08x", body, crc32.ChecksumIEEE([]byte(body)))
 }
 
-func TestEveryRouteAsksForAKey(t *testing.T) {
+func TestEveryRouteRequiresKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	expiring := w.newKey("a", func(op *engine.CreateKey) { op.TTL = perdure.Duration(time.Millisecond) })
 	eventually.True(t, "the key expires", func() bool {
@@ -124,7 +124,7 @@ func TestEveryRouteAsksForAKey(t *testing.T) {
 	}
 }
 
-func TestEveryRouteAsksForItsScope(t *testing.T) {
+func TestEveryRouteRequiresItsScope(t *testing.T) {
 	w := newWorld(t, setup{})
 	before := ""
 	for _, r := range w.s.routes {
@@ -149,7 +149,7 @@ func TestEveryRouteAsksForItsScope(t *testing.T) {
 }
 
 // A platform key is refused without the route's scope, whatever else it may do.
-func TestEveryPlatformRouteAsksForItsScope(t *testing.T) {
+func TestEveryPlatformRouteRequiresItsScope(t *testing.T) {
 	w := newWorld(t, setup{})
 	without := make(map[perdure.Scope]string)
 	for _, r := range w.s.routes {
@@ -176,7 +176,7 @@ func TestEveryPlatformRouteAsksForItsScope(t *testing.T) {
 	}
 }
 
-func TestAWrongMethodIs405(t *testing.T) {
+func TestWrongMethodIs405(t *testing.T) {
 	w := newWorld(t, setup{})
 	byPattern := map[string][]string{}
 	for _, r := range w.s.routes {
@@ -199,7 +199,7 @@ func TestAWrongMethodIs405(t *testing.T) {
 	}
 }
 
-func TestPathsWithTricksNameNothing(t *testing.T) {
+func TestUncleanPathsAreNotFound(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	for _, path := range []string{
@@ -272,7 +272,7 @@ func TestHosts(t *testing.T) {
 }
 
 // A key of the platform shares the tenant "default" with others: they neither see nor revoke it.
-func TestATenantsKeyDoesNotReachThePlatforms(t *testing.T) {
+func TestTenantKeyCantReachPlatformKeys(t *testing.T) {
 	w := newWorld(t, setup{})
 	peer := w.as(w.newKey("default", nil))
 	id := strings.Split(w.admin, "_")[1]

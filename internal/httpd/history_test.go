@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// Who has leased a run reads its thread: with a key that may do nothing else, page by page, and no longer than the
-// lease lasts.
-func TestALeasedRunsThreadIsReadUnderItsLease(t *testing.T) {
+// A worker reads the thread of a run that it has leased, page by page, with a key that may do nothing
+// else, and only while the lease lasts.
+func TestThreadIsReadUnderLease(t *testing.T) {
 	w := newWorld(t, setup{})
 	bot := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport} }))
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -53,11 +53,11 @@ func TestALeasedRunsThreadIsReadUnderItsLease(t *testing.T) {
 	// A run without a thread has no messages.
 	g = w.running(`{"kind":"job"}`)
 	if list := bot.get(fmt.Sprintf("%s/%s/messages?epoch=%v", runs, g["run_id"], g["epoch"])).is(200)["messages"].([]any); len(list) != 0 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 0 entries", list)
 	}
 }
 
-func TestAWorkerOfThePlatformReadsAThread(t *testing.T) {
+func TestPlatformWorkerReadsThread(t *testing.T) {
 	w := newWorld(t, setup{})
 	b, p := w.as(w.newKey("b", nil)), w.as(w.admin)
 	thread := b.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -67,13 +67,13 @@ func TestAWorkerOfThePlatformReadsAThread(t *testing.T) {
 	g := soon(t, poll).is(200)["runs"].([]any)[0].(obj)
 	at := fmt.Sprintf("%s/%s/messages?epoch=%v", runs, id, g["epoch"])
 	if list := p.get(at).is(200)["messages"].([]any); len(list) != 1 || list[0].(obj)["content"] != "hello" {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 1 entry, [0].content = hello", list)
 	}
 	w.get(at).refuses(404, "not_found")
 }
 
-// What is legal as a value stays so on its way to a worker: escaping would make it six times as long.
-func TestAValueIsAsLongInAnAnswerAsItIs(t *testing.T) {
+// Values are not escaped in answers: escaping could make them six times as long.
+func TestValuesAreNotEscapedInAnswers(t *testing.T) {
 	w := newWorld(t, setup{})
 	value := `"` + strings.Repeat("<&>", 200<<10/3) + `"`
 	id := w.start(`{"kind":"job","input":` + value + `}`)
@@ -82,7 +82,7 @@ func TestAValueIsAsLongInAnAnswerAsItIs(t *testing.T) {
 	}
 }
 
-// However many messages are asked for, an answer holds so much and no more, and the cursor goes on behind it.
+// An answer has a bounded number of bytes, whatever the limit, and the cursor continues after it.
 func TestAPageOfAThreadIsBoundedInBytes(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)

@@ -48,7 +48,7 @@ func (w *world) makeThread() string {
 	return w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 }
 
-// toLoopback has webhooks go to loopback, where nobody is.
+// toLoopback allows webhooks to loopback, where nothing listens.
 var toLoopback = setup{options: func(o *Options) {
 	o.Webhooks, o.Sender = loopback, webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback})
 }}
@@ -128,7 +128,7 @@ func keyedCalls() map[string]keyedCall {
 	}
 }
 
-func TestACallUnderAKeyCountsOnce(t *testing.T) {
+func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
 	rows := keyedCalls()
 	for _, r := range (&Server{}).table() {
 		name := r.method + " " + r.pattern
@@ -171,12 +171,12 @@ func TestACallUnderAKeyCountsOnce(t *testing.T) {
 	}
 }
 
-func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
+func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 	w := newWorld(t, toLoopback)
 	under := func(key, method, path, body string) *answer {
 		return w.send(ask{method: method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
 	}
-	// A key's secret is stored as a hash, and can't be shown again. Whoever lost it revokes the key.
+	// A key's secret is stored as a hash and can't be shown again. A lost key has to be revoked.
 	const body = `{"name":"k","scopes":["runs:read"]}`
 	made, again := under("k", "POST", "/api/v1/keys", body).is(201), under("k", "POST", "/api/v1/keys", body).is(200)
 	if made["secret"] == nil || again["secret"] != nil || again["key_id"] != made["key_id"] {
@@ -187,7 +187,7 @@ func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
 	w.do("DELETE", "/api/v1/keys/"+id, "").refuses(404, "not_found")
 	w.as(w.admin).do("DELETE", "/api/admin/tenants/a/keys/"+id, "").refuses(404, "not_found")
 	if k := w.as(w.admin).do("DELETE", "/api/admin/tenants/b/keys/"+id, "").is(200); k["revoked_at"] == nil {
-		t.Errorf("%v", k)
+		t.Errorf("k = %v, want revoked_at set", k)
 	}
 	w.as(theirs["secret"].(string)).get("/api/v1/runs").refuses(401, "unauthorized")
 
@@ -200,15 +200,15 @@ func TestASecretIsShownToWhoeverAsksFirst(t *testing.T) {
 		t.Errorf("%v, then %v", first, second)
 	}
 	if old := under("h", "POST", "/api/v1/webhooks", hook).is(200); old["secret"] != nil || old["webhook_id"] != first["webhook_id"] {
-		t.Errorf("%v", old)
+		t.Errorf("old = %v, want no secret, webhook_id = %v", old, first["webhook_id"])
 	}
 	under("s", "POST", rotate, "").is(200)
 	if old := under("r", "POST", rotate, "").is(200); old["secret"] != nil {
-		t.Errorf("%v", old)
+		t.Errorf("old = %v, want no secret", old)
 	}
 }
 
-func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
+func TestRepeatedTestMessageHasSameID(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, nil)
 	path := "/api/v1/webhooks/" + w.hook(`"url":"` + s.at + `"`)["webhook_id"].(string) + "/test"
@@ -226,7 +226,7 @@ func TestATestMessageThatIsSentAgainIsTheSameMessage(t *testing.T) {
 
 // A key's body is compared by its values: the order of keys, spaces and escapes don't matter. Numbers count as they are
 // written.
-func TestBodiesUnderAKeyAreComparedByValue(t *testing.T) {
+func TestBodiesWithSameKeyAreComparedByValue(t *testing.T) {
 	w := newWorld(t, setup{})
 	g, res := w.sleeping(`{"kind":"waits"}`, `{"id":"c","type":"callback"}`)
 	thread := w.makeThread()
@@ -265,7 +265,7 @@ func (op *forgedKey) Do(tx *engine.Tx) error {
 	return nil
 }
 
-func TestKeysOfBeforeStillCount(t *testing.T) {
+func TestOldIdempotencyKeysStillCount(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	sub := perdure.Submission{Kind: "job", Input: json.RawMessage(`{"b":1,"a":2}`)}

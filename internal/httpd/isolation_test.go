@@ -75,7 +75,7 @@ func furnish(w *world) belongings {
 	return b
 }
 
-// like gives an id of the same form that nobody has.
+// like returns an id of the same form that does not exist.
 func like(id string) string {
 	switch {
 	case strings.HasPrefix(id, "cb_"):
@@ -118,7 +118,7 @@ func same(t *testing.T, foreign, none *answer) {
 	}
 }
 
-func TestAnotherTenantsIdIsAnUnknownOne(t *testing.T) {
+func TestIDOfOtherTenantIsNotFound(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	furnish(w.as(w.newKey("c", nil))) // so that b's rows are not the first of anything
@@ -159,7 +159,7 @@ func TestAnotherTenantsIdIsAnUnknownOne(t *testing.T) {
 	t.Logf("%d calls", calls)
 }
 
-func TestAnotherTenantsIdInABodyIsAnUnknownOne(t *testing.T) {
+func TestIDOfOtherTenantInBodyIsNotFound(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -226,7 +226,7 @@ func TestAnotherTenantsIdInABodyIsAnUnknownOne(t *testing.T) {
 	}
 }
 
-func TestListsShowNothingOfOthers(t *testing.T) {
+func TestListsShowOwnTenantOnly(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	w.start(`{"kind":"own"}`)
@@ -272,7 +272,7 @@ func TestListsShowNothingOfOthers(t *testing.T) {
 }
 
 // Idempotency keys of one tenant are nothing to another.
-func TestIdempotencyKeysAreATenantsOwn(t *testing.T) {
+func TestIdempotencyKeysArePerTenant(t *testing.T) {
 	w := newWorld(t, setup{})
 	header := http.Header{"Idempotency-Key": {"k"}}
 	first := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"one"}`, header: header}).is(201)

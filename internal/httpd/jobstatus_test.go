@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// Whatever changes a run moves updated_at of its job status; looking at it does not.
-func TestJobStatusSaysWhenTheRunLastChanged(t *testing.T) {
+// Every change of a run moves updated_at of its job status. Reading the run does not.
+func TestJobStatusHasTimeOfLastChange(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.Options(t)

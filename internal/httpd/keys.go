@@ -14,7 +14,7 @@ func createTenantKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
 	return c.newKey(perdure.TenantID(c.PathValue("tenant")), in)
 }
 
-// createPlatformKey makes a platform key. Its own tenant is that of the key that makes it.
+// createPlatformKey makes a platform key. It belongs to the tenant of the key that makes it.
 func createPlatformKey(c *call, in *api.CreateKey) (int, *api.NewKey, error) {
 	return c.makeKey(&engine.CreateKey{Tenant: c.tenant(), Platform: true}, in)
 }
@@ -24,8 +24,8 @@ func (c *call) newKey(t perdure.TenantID, in *api.CreateKey) (int, *api.NewKey, 
 	return c.makeKey(&engine.CreateKey{Tenant: t}, in)
 }
 
-// makeKey makes a key, which is allowed no more than the key of the call. Its secret is in the answer that made it: asked again
-// under the same Idempotency-Key, the answer is the key without it.
+// makeKey makes a key with no more scopes than the key of the call. Only the first answer has the
+// secret: a repeated call with the same Idempotency-Key gets the key without it.
 func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out *api.NewKey, err error) {
 	if op.Once, err = c.idempotencyKey(); err != nil {
 		return 0, nil, err
@@ -37,7 +37,7 @@ func (c *call) makeKey(op *engine.CreateKey, in *api.CreateKey) (status int, out
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
+	return createdStatus(op.Created), &api.NewKey{Key: op.Key, Secret: op.Secret}, nil
 }
 
 func listKeys(c *call, _ *none) (int, *api.Keys, error) {
@@ -49,7 +49,8 @@ func listKeys(c *call, _ *none) (int, *api.Keys, error) {
 	return 0, &api.Keys{Keys: append([]perdure.Key{}, list...), NextCursor: next}, err
 }
 
-// revokeKey ends a key. A key of the platform shares its tenant with others, and is none of theirs.
+// revokeKey revokes a key of the tenant. A key of the platform may belong to the same tenant, and
+// only another platform key may revoke it.
 func revokeKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), NotPlatform: !c.key.Platform})
 }
@@ -58,7 +59,8 @@ func revokeTenantKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: perdure.TenantID(c.PathValue("tenant"))})
 }
 
-// revokePlatformKey ends a platform key. The tenant of one is that of the key that made it.
+// revokePlatformKey revokes a platform key. Such a key belongs to the tenant of the key that made
+// it.
 func revokePlatformKey(c *call, _ *none) (int, *perdure.Key, error) {
 	return c.revoke(&engine.RevokeKey{Tenant: c.tenant(), Platform: true})
 }

@@ -16,19 +16,21 @@ func (c *call) decideLate(discard bool) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, perdure.Errorf(perdure.CodeNotFound, "no such late result")
 	}
-	if err := c.s.engine.Do(c.Context(), &engine.Adopt{Tenant: c.tenant(), RunID: c.run(), N: n, Discard: discard}); err != nil {
+	op := &engine.Adopt{Tenant: c.tenant(), RunID: c.run(), N: n, Discard: discard}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	return getRun(c, nil)
 }
 
-// runLateResults lists the late results of a run, in full, up to the bytes of a page.
+// runLateResults lists the late results of a run with their content, as many as a page has room
+// for.
 func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
-	limit, err := c.whole("limit", perdure.MaxLate, 1, maxPage)
+	limit, err := c.intParam("limit", perdure.MaxLate, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
-	after, err := c.whole("cursor", 0, 0, 1<<31)
+	after, err := c.intParam("cursor", 0, 0, 1<<31)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -38,8 +40,9 @@ func runLateResults(c *call, _ *none) (int, *api.LateResults, error) {
 		out.NextCursor = strconv.Itoa(next)
 	}
 	for _, l := range list {
-		out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch, Attempt: l.Attempt, WorkerID: l.Worker,
-			FromRunID: l.FromRun, Result: shown(l.Result), Size: len(l.Result), Summary: l.Summary, At: l.At})
+		out.LateResults = append(out.LateResults, api.LateResult{N: l.N, State: l.State, Epoch: l.Epoch,
+			Attempt: l.Attempt, WorkerID: l.Worker, FromRunID: l.FromRun, Result: jsonValue(l.Result),
+			Size: len(l.Result), Summary: l.Summary, At: l.At})
 	}
 	return 0, out, err
 }

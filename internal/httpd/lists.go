@@ -6,10 +6,10 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// listPage reads limit and cursor of a list whose cursor is the id or the name of its last entry. Without a limit it is as many as a
-// page may have.
+// listPage reads the limit and the cursor of a list whose cursor is the id or name of its last
+// entry. The default limit is that of a page.
 func (c *call) listPage() (engine.Page, error) {
-	limit, err := c.whole("limit", 1000, 1, maxPage)
+	limit, err := c.intParam("limit", 1000, 1, maxPage)
 	if err != nil {
 		return engine.Page{}, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-func TestMetadataBeyondItsBoundIsRefused(t *testing.T) {
+func TestTooMuchMetadataIsRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	entries := make([]string, 64)
 	for i := range entries {
@@ -114,7 +114,7 @@ func TestWebhooksArePaged(t *testing.T) {
 	w.get("/api/v1/webhooks?limit=1001").refuses(400, "invalid")
 }
 
-func TestLateResultsOfARunWithoutAny(t *testing.T) {
+func TestLateResultsOfRunWithoutAny(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if got := w.get("/api/v1/runs/" + id + "/late-results?limit=1").is(200); len(got["late_results"].([]any)) != 0 {

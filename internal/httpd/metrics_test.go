@@ -37,7 +37,7 @@ func (w *world) scrape() map[string]float64 {
 	return out
 }
 
-func TestMetricsAreForThePlatform(t *testing.T) {
+func TestMetricsTakePlatformKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.get("/metrics").refuses(403, "forbidden")
 	w.as(w.admin).get("/metrics?run_id=1").refuses(400, "invalid")
@@ -57,7 +57,7 @@ func TestMetricsAreForThePlatform(t *testing.T) {
 }
 
 // What a call does to the metrics. Counters of what happened move when it is durable, so that no wait is needed.
-func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
+func TestEachMetricCountsItsEvent(t *testing.T) {
 	var now atomic.Int64 // time passes when it is told to, so that no lease is lost and nobody silent because a machine is busy
 	now.Store(1e15)
 	pass := func(d time.Duration) { now.Add(d.Microseconds()) }
@@ -78,7 +78,7 @@ func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
 		}, map[string]float64{`perdure_runs_ended_total{state="cancelled"}`: 1, `perdure_cancel_seconds_count`: 1}},
 		{"a wait gives up", func(w *world) {
 			if a := w.do("POST", "/api/v1/runs", `{"kind":"slow","queue":"left","wait":"10ms"}`); a.status != 202 {
-				t.Errorf("%d", a.status)
+				t.Errorf("a.status = %d, want %d", a.status, 202)
 			}
 		}, map[string]float64{`perdure_waits_detached_total{reason="timeout"}`: 1}},
 		{"a result comes too late", func(w *world) {
@@ -112,7 +112,7 @@ func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
 			w.t = t
 			before := w.scrape()
 			r.do(&w)
-			// What the watchdog did is counted just after whoever waits for it is told.
+			// An action of the watchdog is counted just after its waiters are woken.
 			eventually.True(t, fmt.Sprint("it is counted: ", r.counts), func() bool {
 				after := w.scrape()
 				for name, by := range r.counts {
@@ -130,7 +130,7 @@ func TestEachMetricMovesWhenItsThingHappens(t *testing.T) {
 	}
 }
 
-func TestWhatThereIsIsCounted(t *testing.T) {
+func TestGaugesCountRows(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.start(`{"kind":"waits","queue":"deep"}`)
 	w.start(`{"kind":"waits","queue":"deep"}`)
@@ -138,7 +138,7 @@ func TestWhatThereIsIsCounted(t *testing.T) {
 	w.sleeping(`{"kind":"sleeps"}`, `{"id":"w","type":"signal","name":"go"}`)
 	w.commits(w.running(`{"kind":"bad"}`), `"outcome":{"type":"reject","reason":"no"}`)
 	if a := w.do("POST", "/api/v1/runs", `{"kind":"slow","queue":"left","wait":"10ms"}`); a.status != 202 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 202)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -167,7 +167,7 @@ func TestWhatThereIsIsCounted(t *testing.T) {
 	<-done
 }
 
-func TestRunsPastTheirDeadlineAreCountedAndNamed(t *testing.T) {
+func TestRunsPastDeadlineAreCountedAndListed(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.Options(t)
@@ -182,12 +182,12 @@ func TestRunsPastTheirDeadlineAreCountedAndNamed(t *testing.T) {
 	now.Add(1)
 	got := w.as(w.admin).get("/api/admin/invariants").is(200)
 	if got["runs_past_deadline"] != float64(1) || fmt.Sprint(got["past_deadline_run_ids"]) != "["+id+"]" {
-		t.Errorf("%v", got)
+		t.Errorf("invariants = %v, want 1 run past its deadline, by its id", got)
 	}
 	eventually.True(t, "the metric says so", func() bool { return w.scrape()["perdure_runs_past_deadline"] == 1 })
 }
 
-func TestWhatTheWatchdogDidIsListed(t *testing.T) {
+func TestWatchdogLog(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true})
 	admin := w.as(w.admin)
 	const many = 5

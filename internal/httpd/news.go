@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// pollNews waits until a run that the worker has is asked to stop. It listens first and looks afterwards at the runs
-// that the call names, so that a cancel is heard whenever it comes. A ring that is lost costs latency: the worker
-// learns of it with its next heartbeat.
+// pollNews waits until a run that the worker holds is asked to stop. It listens to the doorbell
+// first and then reads the runs that the call names, so that no cancel request is missed. If a ring
+// is lost, the worker learns of the request from its next heartbeat.
 func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, error) {
 	if in.Slots != 0 {
 		return 0, nil, perdure.Invalid("slots", "a poll for news leases nothing")
@@ -33,17 +33,17 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if out.News, err = c.anyToStop(in.Holding); err != nil || out.News {
 		return 0, out, err
 	}
-	if err := c.hold(); err != nil {
+	if err := c.watchKey(); err != nil {
 		return 0, nil, err
 	}
 	if wait > 0 {
-		leave, err := c.seat(stream.Poll)
+		release, err := c.acquire(stream.Poll)
 		if err != nil {
 			return 0, nil, err
 		}
-		defer leave()
+		defer release()
 	}
-	c.s.looks.Add(1)
+	c.s.pollReads.Add(1)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	select {
@@ -56,8 +56,8 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	return 0, out, nil
 }
 
-// anyToStop tells whether one of these leases stands, and its run was asked to stop and its worker has not said that
-// it knows.
+// anyToStop tells whether the run of a valid lease was asked to stop and its worker has not
+// acknowledged that yet.
 func (c *call) anyToStop(held []api.Lease) (bool, error) {
 	if len(held) == 0 {
 		return false, nil

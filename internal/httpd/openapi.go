@@ -13,23 +13,26 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// describe makes the OpenAPI 3.1 document out of the table: what is not in the one is not in the other.
+// describe makes the OpenAPI 3.1 document of the routes. The document has exactly the routes of the
+// table.
 func describe(routes []route) ([]byte, error) {
-	c := &components{schemas: map[string]any{}, asked: askedTypes(routes)}
+	c := &components{schemas: map[string]any{}, requestOnly: requestTypes(routes)}
 	paths := map[string]map[string]any{}
 	codes := make([]string, len(api.Codes))
 	for i, c := range api.Codes {
 		codes[i] = string(c.Code)
 	}
 	problem := schemaOf(reflect.TypeFor[api.Problem](), c)
-	c.schemas["Problem"].(map[string]any)["properties"].(map[string]any)["code"] = map[string]any{"type": "string", "enum": codes}
+	properties := c.schemas["Problem"].(map[string]any)["properties"].(map[string]any)
+	properties["code"] = map[string]any{"type": "string", "enum": codes}
 	for _, r := range routes {
 		op := map[string]any{"summary": r.summary, "operationId": operationID(r), "responses": responses(r, c, problem)}
 		if params := parameters(r); len(params) > 0 {
 			op["parameters"] = params
 		}
 		if r.in != reflect.TypeFor[none]() {
-			op["requestBody"] = map[string]any{"content": map[string]any{"application/json": map[string]any{"schema": schemaOf(r.in, c)}}}
+			op["requestBody"] = map[string]any{"content": map[string]any{
+				"application/json": map[string]any{"schema": schemaOf(r.in, c)}}}
 		}
 		if r.bytes {
 			op["requestBody"] = map[string]any{"content": map[string]any{perdure.AnyContent: map[string]any{}}}
@@ -60,24 +63,28 @@ func describe(routes []route) ([]byte, error) {
 	}, "", " ")
 }
 
+// notWord matches the parts of a path that an operation id can't have.
 var notWord = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 func operationID(r route) string {
-	return strings.Trim(strings.ToLower(r.method)+"_"+notWord.ReplaceAllString(strings.TrimPrefix(r.pattern, "/api"), "_"), "_")
+	path := notWord.ReplaceAllString(strings.TrimPrefix(r.pattern, "/api"), "_")
+	return strings.Trim(strings.ToLower(r.method)+"_"+path, "_")
 }
 
 var inPath = regexp.MustCompile(`\{(\w+)\}`)
 
 func parameters(r route) (out []any) {
 	for _, m := range inPath.FindAllStringSubmatch(r.pattern, -1) {
-		out = append(out, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
+		out = append(out, map[string]any{"name": m[1], "in": "path", "required": true,
+			"schema": map[string]any{"type": "string"}})
 	}
 	for _, q := range r.query {
 		schema := queryBound(r, q).describe(map[string]any{"type": "string"})
 		out = append(out, map[string]any{"name": q, "in": "query", "schema": schema})
 	}
 	if r.keyed {
-		out = append(out, map[string]any{"name": "Idempotency-Key", "in": "header", "schema": map[string]any{"type": "string", "maxLength": maxKey}})
+		out = append(out, map[string]any{"name": "Idempotency-Key", "in": "header",
+			"schema": map[string]any{"type": "string", "maxLength": maxKey}})
 	}
 	return out
 }
@@ -99,14 +106,15 @@ func responses(r route, c *components, problem any) map[string]any {
 	return out
 }
 
-// components are the schemas that have a name.
+// components has the schemas of named types.
 type components struct {
 	schemas map[string]any
-	asked   map[reflect.Type]bool // types of which bodies are made, and no answers
+	// requestOnly has the types that bodies have and answers don't.
+	requestOnly map[reflect.Type]bool
 }
 
-// askedTypes finds the types that are in bodies and in no answer.
-func askedTypes(routes []route) map[reflect.Type]bool {
+// requestTypes returns the types that bodies have and answers don't.
+func requestTypes(routes []route) map[reflect.Type]bool {
 	in, out := make(map[reflect.Type]bool), make(map[reflect.Type]bool)
 	var visit func(t reflect.Type, seen map[reflect.Type]bool)
 	visit = func(t reflect.Type, seen map[reflect.Type]bool) {
@@ -131,7 +139,7 @@ func askedTypes(routes []route) map[reflect.Type]bool {
 	return in
 }
 
-// schemaOf gives the JSON schema of a type; named structs become components.
+// schemaOf returns the JSON schema of a type. Named structs become components.
 func schemaOf(t reflect.Type, c *components) any {
 	switch t {
 	case reflect.TypeFor[perdure.Instant]():
@@ -158,7 +166,7 @@ func schemaOf(t reflect.Type, c *components) any {
 	return map[string]any{"type": "integer"}
 }
 
-// schemaNames are for types that share their name with another one, or shall not be seen under theirs.
+// schemaNames has the names of schemas where the type's name is used twice, or is internal.
 var schemaNames = map[reflect.Type]string{
 	reflect.TypeFor[perdure.JournalEntry](): "NewJournalEntry",
 	reflect.TypeFor[perdure.Message]():      "NewMessage",
@@ -199,8 +207,8 @@ func structSchema(t reflect.Type, c *components) any {
 			properties[tag] = schemaOf(f.Type, c)
 			if schema, ok := properties[tag].(map[string]any); ok && schema["$ref"] == nil {
 				limit := limits[tag]
-				if limit.items == 0 && c.asked[top] {
-					limit.items = perdure.MaxBatch // which holds for every list of a body
+				if limit.items == 0 && c.requestOnly[top] {
+					limit.items = perdure.MaxBatch // the limit of every list in a body
 				}
 				limit.describe(schema)
 			}

@@ -216,7 +216,7 @@ func (d *document) validateObject(s *schema, o obj, at string) error {
 	return nil
 }
 
-func TestTheDocumentIsTheTable(t *testing.T) {
+func TestOpenAPIHasEveryRoute(t *testing.T) {
 	w := newWorld(t, setup{})
 	a := w.send(ask{method: "GET", path: "/openapi.json"})
 	a.is(200)
@@ -261,7 +261,7 @@ func TestTheDocumentIsTheTable(t *testing.T) {
 	}
 }
 
-func TestEveryReferenceOfTheDocumentResolves(t *testing.T) {
+func TestOpenAPIReferencesResolve(t *testing.T) {
 	w := newWorld(t, setup{})
 	var all any
 	if err := json.Unmarshal(w.s.openapi, &all); err != nil {
@@ -296,7 +296,7 @@ func TestEveryReferenceOfTheDocumentResolves(t *testing.T) {
 }
 
 // Two types of one name would be described as one of them.
-func TestEverySchemaIsOneType(t *testing.T) {
+func TestSchemaNamesAreUnique(t *testing.T) {
 	w := newWorld(t, setup{})
 	types := map[string]reflect.Type{}
 	seen := map[reflect.Type]bool{}
@@ -338,7 +338,7 @@ func TestEverySchemaIsOneType(t *testing.T) {
 	}
 }
 
-func TestTheValidatorRefuses(t *testing.T) {
+func TestSchemaValidatorRefuses(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, body := range []string{`{}`, `{"status":1}`, `{"status":"ok","more":1}`, `[]`, `null`, `{"status":null}`} {
 		if err := w.doc.check("GET", "/healthz", 200, []byte(body)); err == nil {
@@ -351,7 +351,7 @@ func TestTheValidatorRefuses(t *testing.T) {
 }
 
 // The document says what values there are and how large they may be, as the code checks them.
-func TestTheDocumentHasEnumsAndBounds(t *testing.T) {
+func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 	w := newWorld(t, setup{})
 	field := func(name, property string) *schema {
 		s := w.doc.Components.Schemas[name]
@@ -396,7 +396,7 @@ func TestTheDocumentHasEnumsAndBounds(t *testing.T) {
 }
 
 // A whole number of a query is refused below and above what the document says, and the refusal names it.
-func TestParametersHaveTheBoundsOfTheDocument(t *testing.T) {
+func TestParametersHaveDocumentedBounds(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := fmt.Sprint(g["run_id"])

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Pages of other origins get nothing unless the operator has named their origin. Who is named may call the whole
-// API, with a key as everybody.
+// Pages of other origins may call the API only if their origin is configured. Such a page may call
+// the whole API, and needs a key like any other client.
 
 const (
 	corsMethods = "GET, POST, PUT, PATCH, DELETE"
@@ -16,18 +16,20 @@ const (
 	corsExposed = "Retry-After, Location, Content-Location"
 )
 
-// namedOrigin tells whether an origin is one that the operator has named.
+// namedOrigin tells whether an origin is configured.
 func (s *Server) namedOrigin(origin string) bool {
-	return origin != "" && origin != "null" && slices.ContainsFunc(s.opt.Origins, func(o string) bool { return strings.EqualFold(o, origin) })
+	same := func(o string) bool { return strings.EqualFold(o, origin) }
+	return origin != "" && origin != "null" && slices.ContainsFunc(s.opt.Origins, same)
 }
 
-// sameOrigin tells whether a page of that origin was served by the host that the request is addressed to.
+// sameOrigin tells whether an origin has the host that the request is addressed to.
 func sameOrigin(origin string, r *http.Request) bool {
 	u, err := url.Parse(origin)
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// cors answers a browser that asks on behalf of a page of another origin. It tells whether that was all.
+// cors sets the CORS headers for a page of a configured origin. It answers preflight requests, and
+// then returns true.
 func (s *Server) cors(w http.ResponseWriter, r *http.Request) (done bool) {
 	origin := r.Header.Get("Origin")
 	if len(s.opt.Origins) > 0 {
@@ -48,7 +50,7 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) (done bool) {
 	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
 		h.Set("Access-Control-Allow-Private-Network", "true")
 	}
-	s.allow(w, 0)
+	s.setWriteDeadline(w, 0)
 	w.WriteHeader(http.StatusNoContent)
 	return true
 }

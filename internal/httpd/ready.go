@@ -31,14 +31,15 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 			return no("not ready", err.Error())
 		}
 	}
-	if err := c.s.engine.Health.Writable(); err != nil { // known without a try
+	if err := c.s.engine.Health.Writable(); err != nil { // known from earlier writes
 		return no("not ready", err.Error())
 	}
-	if err := c.s.tried.look(); err != nil {
+	if err := c.s.storeProbe.check(); err != nil {
 		return no("not ready", err.Error())
 	}
-	if c.s.engine.Health.Full() { // runs under way need it: it should get traffic
-		return 0, &api.Health{Status: "full", Detail: "the disk is full: runs under way can end, new work is not taken"}, nil
+	if c.s.engine.Health.Full() { // the node stays ready, so that runs under way can end
+		detail := "the disk is full: runs under way can end, new work is not taken"
+		return 0, &api.Health{Status: "full", Detail: detail}, nil
 	}
 	out := &api.Health{Status: "ready"}
 	if ahead := c.s.engine.Health.ClockAhead(); ahead > 0 {
@@ -47,30 +48,37 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 	return 0, out, nil
 }
 
-// How the store is tried: not more often than once in freshFor, and nobody waits longer than probeWait to hear of it. A store
-// that is slow is believed to work for a while, since it is slow for its calls as well.
 const (
-	freshFor   = time.Second
-	probeWait  = time.Second
-	believeFor = 5 * time.Second
+	// probeTTL is how long the result of a try is used.
+	probeTTL = time.Second
+	// probeWait bounds how long a check waits for a try.
+	probeWait = time.Second
+	// slowTolerance is how long the last result is used while a try is under way. A slow store is
+	// thus not taken for an unusable one at once.
+	slowTolerance = 5 * time.Second
 )
 
-// A probe tries what every call needs of the store: a read, a decision and a write. A database can be there and refuse any of
-// them: its role may have no connection left, its tables may be gone, it may be read-only or its disk full.
+// A probe tries the operations of the store that every call needs: a read, a decision and a write.
+// A database that accepts connections may still refuse any of them, for example because a table is
+// missing, it is read-only or its disk is full. All checks at one time share a try.
 type probe struct {
 	try func() error
 
-	mu    sync.Mutex
-	err   error         // of the last try
-	at    time.Time     // when it ended
-	going chan struct{} // closed when the try under way has ended; nil: none is
+	mu sync.Mutex
+	// err is the result of the last try, and at is when it ended.
+	err error
+	at  time.Time
+	// going is closed when the try under way has ended. It is nil if none is.
+	going chan struct{}
 }
 
-var errUntried = errors.New("the store does not answer")
+var errNoReply = errors.New("the store does not answer")
 
-func (p *probe) look() error {
+// check returns the result of a try that is not older than probeTTL, or errNoReply if the store
+// takes too long.
+func (p *probe) check() error {
 	p.mu.Lock()
-	if p.going == nil && time.Since(p.at) < freshFor {
+	if p.going == nil && time.Since(p.at) < probeTTL {
 		defer p.mu.Unlock()
 		return p.err
 	}
@@ -88,12 +96,13 @@ func (p *probe) look() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.going == done && time.Since(p.at) > believeFor {
-		return errUntried
+	if p.going == done && time.Since(p.at) > slowTolerance {
+		return errNoReply
 	}
 	return p.err
 }
 
+// run makes a try and stores its result.
 func (p *probe) run(done chan struct{}) {
 	err := p.try()
 	p.mu.Lock()
@@ -102,13 +111,14 @@ func (p *probe) run(done chan struct{}) {
 	close(done)
 }
 
-// tryStore is what a probe tries. An error is logged and not told, unless it is that the store takes no writes.
+// tryStore is the try of the server's probe. An error is logged and its text is not shown, except
+// that the store takes no writes.
 func (s *Server) tryStore() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	err := s.engine.Health.Try(ctx)
 	if no := s.engine.Health.Writable(); no != nil {
-		return no // it is logged when it begins and when it ends
+		return no // the engine logs it when it begins and when it ends
 	}
 	if err != nil {
 		s.log.Warn("the store can't be used", "error", err)

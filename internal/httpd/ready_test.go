@@ -55,7 +55,7 @@ func behind(t *testing.T, at *store.Options) func(query string) {
 	}
 }
 
-func TestWhoseTablesAreGoneIsNotReady(t *testing.T) {
+func TestMissingTablesAreNotReady(t *testing.T) {
 	at := storetest.OnDisk(t)
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
@@ -70,7 +70,7 @@ func TestWhoseTablesAreGoneIsNotReady(t *testing.T) {
 	eventually.True(t, "it is ready again", func() bool { return ready() == "ready" })
 }
 
-func TestWhoseFileIsLockedByAnotherIsNotReady(t *testing.T) {
+func TestLockedFileIsNotReady(t *testing.T) {
 	at := store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")} // whatever the others run on: only a file can be locked
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
@@ -91,7 +91,7 @@ func TestWhoseFileIsLockedByAnotherIsNotReady(t *testing.T) {
 	}
 }
 
-func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
+func TestConcurrentReadyChecksShareOneProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries int
 		var takes time.Duration
@@ -104,7 +104,7 @@ func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
 		ask := func(want error, within time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if err := p.look(); err != want || time.Since(began) > within {
+			if err := p.check(); err != want || time.Since(began) > within {
 				t.Errorf("%v after %s", err, time.Since(began))
 			}
 		}
@@ -114,28 +114,28 @@ func TestAStoreIsTriedOnceForAllWhoAsk(t *testing.T) {
 		if tries != 1 {
 			t.Errorf("%d tries", tries)
 		}
-		time.Sleep(freshFor)
+		time.Sleep(probeTTL)
 		takes = 20*time.Second + 500*time.Millisecond
 		for range 4 { // it is slow, and believed for a while
 			ask(nil, probeWait)
 		}
 		for range 16 {
-			ask(errUntried, probeWait)
+			ask(errNoReply, probeWait)
 		}
 		ask(nil, probeWait)
 		if tries != 2 {
 			t.Errorf("%d tries", tries)
 		}
-		time.Sleep(freshFor)
+		time.Sleep(probeTTL)
 		takes, fails = 0, errors.New("broken")
 		ask(fails, 0)
 		fails = nil
-		time.Sleep(freshFor)
+		time.Sleep(probeTTL)
 		ask(nil, 0)
 	})
 }
 
-func TestMetricsAreThereWhileTheStoreIsNot(t *testing.T) {
+func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.OnDisk(t)
@@ -147,7 +147,7 @@ func TestMetricsAreThereWhileTheStoreIsNot(t *testing.T) {
 	}), w.newKey("default", platform)
 	for _, key := range []string{w.admin, revoked, brief} {
 		if a := w.as(key).get("/metrics"); a.status != 200 {
-			t.Fatalf("%d", a.status)
+			t.Fatalf("a.status = %d, want %d", a.status, 200)
 		}
 	}
 	w.get("/metrics").refuses(403, "forbidden")
@@ -180,7 +180,7 @@ func TestMetricsAreThereWhileTheStoreIsNot(t *testing.T) {
 	}
 	w.as(w.admin).get("/api/v1/runs").refuses(503, "unavailable")
 	if a := w.as(brief).get("/metrics"); a.status != 200 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 200)
 	}
 	now.Add(time.Hour.Microseconds())
 	if a := w.as(brief).get("/metrics"); a.status == 200 {
@@ -191,7 +191,7 @@ func TestMetricsAreThereWhileTheStoreIsNot(t *testing.T) {
 	exec("ALTER TABLE gone RENAME TO keys")
 	exec("ALTER TABLE lost RENAME TO runs")
 	if a := w.as(w.admin).get("/metrics"); a.status != 200 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 200)
 	}
 	w.as(revoked).get("/metrics").refuses(401, "unauthorized")
 }

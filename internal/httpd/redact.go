@@ -9,15 +9,17 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 )
 
-// Vocabulary is what the API is described with. A secret that is a word of it can't be taken out: every answer would be unreadable.
+// Vocabulary returns the text of the OpenAPI document and the types of lines. A secret that occurs
+// in it can't be redacted, because every answer would become unreadable.
 func Vocabulary() ([]byte, error) {
 	doc, err := describe(new(Server).table())
 	return append(doc, strings.Join(append([]string{""}, perdure.LineTypes...), " ")...), err
 }
 
-// redacted gives a request without the secrets in its path, its query and its headers; its body follows when it is read. So
-// everything that is decided, compared, hashed, stored or said afterwards is about the same text. Credentials are left alone:
-// they are never stored, and one of them may be a secret itself.
+// redacted returns a request without the secrets in its path, its query and its headers. Its body
+// is redacted when it is read. Everything after this step thus compares, hashes, stores and shows
+// the same text. Credentials are not redacted: they are never stored, and one may itself be a
+// secret.
 func redacted(s *redact.Set, r *http.Request) *http.Request {
 	if s == nil {
 		return r
@@ -29,7 +31,7 @@ func redacted(s *redact.Set, r *http.Request) *http.Request {
 		if u.Path != r.URL.Path {
 			u.RawPath = ""
 		}
-		if q, err := parseQuery(u.RawQuery); err == nil {
+		if q, err := url.ParseQuery(u.RawQuery); err == nil {
 			u.RawQuery = redactQuery(s, q, u.RawQuery)
 		} else {
 			u.RawQuery = s.String(u.RawQuery)
@@ -48,7 +50,7 @@ func redacted(s *redact.Set, r *http.Request) *http.Request {
 	return &clean
 }
 
-// redactQuery writes a query anew, if there is something to take out of it.
+// redactQuery returns a query without secrets. A query that has none is returned as it was sent.
 func redactQuery(s *redact.Set, q url.Values, raw string) string {
 	clean, changed := make(url.Values, len(q)), false
 	for name, values := range q {

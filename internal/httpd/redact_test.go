@@ -21,8 +21,8 @@ func hiding(t *testing.T, secrets ...string) *redact.Set {
 	return s
 }
 
-// What is sent again is answered as the first time: it is compared as it is stored, without the secrets.
-func TestWithSecretsWhatIsSentAgainIsAnsweredAsBefore(t *testing.T) {
+// A repeated call gets the first answer: bodies are compared as they are stored, without secrets.
+func TestRepeatedCallWithSecretGetsSameAnswer(t *testing.T) {
 	w := newWorld(t, setup{secrets: hiding(t)})
 	body := fmt.Sprintf(`{"kind":"k","input":{"key":%q,"again":"\u0068unter2\/7c1f-secret"},"metadata":{"m":%q}}`, hidden, "x"+hidden)
 	key := http.Header{"Idempotency-Key": {"order " + hidden}}
@@ -50,12 +50,12 @@ func TestWithSecretsWhatIsSentAgainIsAnsweredAsBefore(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/commit", commit("c4", `"journal":[{"key":"s","value":"with [redacted]"}]`)).is(200)
 }
 
-func TestASecretInAPathAQueryOrANumberIsNotRepeated(t *testing.T) {
+func TestSecretInPathQueryOrNumberIsRedacted(t *testing.T) {
 	w := newWorld(t, setup{secrets: hiding(t, "4111222233334444")})
 	r := w.do("POST", "/api/v1/runs", `{"kind":"k","input":{"card":4111222233334444}}`).is(201)
 	id := r["run_id"].(string)
 	if in := w.get("/api/v1/runs/" + id).is(200)["input"].(obj); in["card"] != "[redacted]" {
-		t.Errorf("%v", in)
+		t.Errorf("in = %v, want card = [redacted]", in)
 	}
 	for _, a := range []ask{
 		{method: "GET", path: "/api/v1/runs?kind=" + url.QueryEscape(hidden)},
@@ -81,7 +81,7 @@ func TestASecretInAPathAQueryOrANumberIsNotRepeated(t *testing.T) {
 	open.send(ask{method: "GET", path: "/api/v1/runs/" + "01234567-0123-0123-0123-012345678901" + "/stream?access_token=" + open.key}).refuses(404, "not_found")
 }
 
-func TestTheWordsOfTheAPIAreKnown(t *testing.T) {
+func TestVocabularyHasWordsOfTheAPI(t *testing.T) {
 	words, err := Vocabulary()
 	if err != nil {
 		t.Fatal(err)

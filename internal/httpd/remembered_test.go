@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Whoever waits looks for himself from time to time: what is remembered of a run may be wrong.
-func TestWhoWaitsDoesNotTrustWhatIsRemembered(t *testing.T) {
+// A wait reads the store from time to time, because the cached state of a run may be stale.
+func TestWaitDoesNotTrustStaleCache(t *testing.T) {
 	m, err := store.NewMemory()
 	if err != nil {
 		t.Fatal(err)
@@ -22,12 +22,12 @@ func TestWhoWaitsDoesNotTrustWhatIsRemembered(t *testing.T) {
 	waits := w.later("POST", runs, `{"kind":"job","wait":"1h"}`)
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
-	eventually.True(t, "somebody waits", func() bool { return w.s.waits(ref) })
+	eventually.True(t, "somebody waits", func() bool { return w.s.hasWaiter(ref) })
 	behind.commits(g, complete) // the first server hears nothing of it
 	if !w.e.Store().Live(ref.Tenant, ref.Run) {
 		t.Error("the first server knows it: this proves nothing")
 	}
 	if run := soon(t, waits).is(200); run["state"] != "completed" {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want state = completed", run)
 	}
 }

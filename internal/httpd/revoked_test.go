@@ -71,9 +71,9 @@ func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey), do fun
 		id := strings.Split(secret, "_")[1]
 		ids, answers = append(ids, id), append(answers, w.as(secret).later(a.method, a.path, a.body))
 		eventually.True(t, b.name+" blocks", func() bool {
-			w.s.keyring.mu.Lock()
-			defer w.s.keyring.mu.Unlock()
-			return w.s.keyring.keys[id] != nil
+			w.s.keyWatcher.mu.Lock()
+			defer w.s.keyWatcher.mu.Unlock()
+			return w.s.keyWatcher.keys[id] != nil
 		})
 	}
 	do(w, ids, open)
@@ -102,7 +102,7 @@ func (w *world) revoke(ids ...string) {
 	}
 }
 
-func TestACallThatBlocksEndsWithItsKey(t *testing.T) {
+func TestBlockedCallEndsWhenKeyIsRevoked(t *testing.T) {
 	t.Run("when that is revoked", func(t *testing.T) {
 		whileTheyBlock(t, setup{}, nil, func(w *world, ids []string, _ []blocking) { w.revoke(ids...) })
 	})
@@ -120,8 +120,8 @@ func TestACallThatBlocksEndsWithItsKey(t *testing.T) {
 	})
 }
 
-// Nobody has told the server that the key is revoked when what the call waits for happens.
-func TestNothingIsHandedOverUnderARevokedKey(t *testing.T) {
+// The server has not heard of the revocation when the event that the call waits for happens.
+func TestRevokedKeyGetsNoGrant(t *testing.T) {
 	whileTheyBlock(t, setup{deaf: true}, nil, func(w *world, ids []string, open []blocking) {
 		w.revoke(ids...)
 		for _, b := range open {
@@ -138,7 +138,7 @@ func TestNothingIsHandedOverUnderARevokedKey(t *testing.T) {
 	})
 }
 
-func TestABodyThatComesAfterItsKeyWasRevokedIsRefused(t *testing.T) {
+func TestBodyAfterRevocationIsRefused(t *testing.T) {
 	for name, r := range map[string]struct{ method, path, half, rest string }{
 		"a run":       {"POST", "/api/v1/runs", `{"kind":`, `"late"}`},
 		"an artifact": {"PUT", "/api/v1/runs/$RUN/artifacts/late?epoch=1", strings.Repeat("a", 2<<20), strings.Repeat("b", 1<<20)},
@@ -168,10 +168,10 @@ func TestABodyThatComesAfterItsKeyWasRevokedIsRefused(t *testing.T) {
 				t.Errorf("%d %s", rec.Code, rec.Body)
 			}
 			if list := w.get("/api/v1/runs?kind=late").is(200)["runs"].([]any); len(list) > 0 {
-				t.Errorf("%v", list)
+				t.Errorf("runs = %v, want none of the revoked key", list)
 			}
 			if list := w.get(fmt.Sprintf("/api/v1/runs/%v/artifacts", g["run_id"])).is(200)["artifacts"].([]any); len(list) > 0 {
-				t.Errorf("%v", list)
+				t.Errorf("artifacts = %v, want none of the revoked key", list)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func (s *slowly) Write(b []byte) (int, error) {
 	return s.ResponseRecorder.Write(b)
 }
 
-func TestADownloadEndsWithItsKey(t *testing.T) {
+func TestDownloadEndsWhenKeyIsRevoked(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	artifact := fmt.Sprintf("/api/v1/runs/%v/artifacts/a", g["run_id"])

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"os"
 	"reflect"
 	"regexp"
@@ -20,56 +21,77 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// A route is one row of the table: who may call it, what it takes, what it gives. Handlers are not
-// registered anywhere else, so that a route without a guard can't exist.
+// A route is one row of the table. Handlers are not registered anywhere else, so a route without a
+// guard can't exist.
 type route struct {
 	method  string
 	pattern string
 	guard   guard
 	summary string
-	query   []string // the query parameters that it takes; others are refused
+	// query has the names of the query parameters. Others are refused.
+	query []string
+	// in and out are the types of the body and of the answer.
 	in, out reflect.Type
-	created bool  // 201 instead of 200
-	keyed   bool  // it counts once per Idempotency-Key
-	audited bool  // a call that changes something leaves an entry in the audit log
-	more    []int // other statuses that are no problem
-	large   int64 // bytes that are reserved for its answer before it is made
-	handle  func(*call) (int, any, error)
+	// created is set if the usual status is 201 instead of 200.
+	created bool
+	// keyed is set if the route takes an Idempotency-Key.
+	keyed bool
+	// audited is set if a call that changes something adds an entry to the audit log.
+	audited bool
+	// more has further statuses of success.
+	more []int
+	// large is the number of bytes that are reserved for the answer before it is made.
+	large int64
+	// handle decodes the body, and returns a status and an answer.
+	handle func(*call) (int, any, error)
 
-	raw   func(*call) error // instead of handle: it writes its answer itself, unless it gives an error
-	media string            // what kind of answer that is
-	bytes bool              // its body is no JSON but bytes of any kind
+	// raw replaces handle for a route that writes its answer itself. If it returns an error, it has
+	// written nothing.
+	raw func(*call) error
+	// media is the content type of a raw answer.
+	media string
+	// bytes is set if the body is not JSON but bytes of any kind.
+	bytes bool
 }
 
-// A guard says who may call a route.
+// A guard decides who may call a route.
 type guard struct {
-	open     bool          // nobody is asked for a key
-	platform bool          // only keys of the platform
-	scope    perdure.Scope // the scope that the key needs
-	inQuery  bool          // the key may come as a parameter
-
-	remembered bool // while the store is away, a key does that was valid before
-
-	// token checks the token in the path of an open route, before any of the body is read.
+	// open is set if the route takes no key.
+	open bool
+	// platform is set if the route takes keys of the platform only.
+	platform bool
+	// scope is the scope that the key needs.
+	scope perdure.Scope
+	// inQuery is set if the key may be a query parameter.
+	inQuery bool
+	// remembered is set if a key that was valid before is enough while the store is unavailable.
+	remembered bool
+	// token checks the token in the path of an open route, before the body is read.
 	token func(*Server, string) error
 }
 
+// scope guards a route that takes a key with a scope.
 func scope(s perdure.Scope) guard { return guard{scope: s} }
 
 // platform guards a route that takes a platform key with a scope.
 func platform(s perdure.Scope) guard { return guard{platform: true, scope: s} }
 
+// public guards a route that takes no key.
 var public = guard{open: true}
 
-// none is the body of a route that takes none.
+// none is the type of a body or an answer that has no fields.
 type none struct{}
 
-// on makes a route out of a typed handler. A handler that gives status 0 means 200, or 201 for one that
-// creates.
-func on[In, Out any](method, pattern string, g guard, summary string, f func(c *call, in *In) (int, *Out, error)) route {
+// A handler answers calls with a body of type In and an answer of type Out. Status 0 means the
+// usual status of the route.
+type handler[In, Out any] = func(c *call, in *In) (status int, out *Out, err error)
+
+// on makes a route of a typed handler.
+func on[In, Out any](method, pattern string, g guard, summary string, f handler[In, Out]) route {
 	var in In
 	_, bodiless := any(in).(none)
-	return route{method: method, pattern: pattern, guard: g, summary: summary, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](),
+	return route{method: method, pattern: pattern, guard: g, summary: summary,
+		in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](),
 		handle: func(c *call) (int, any, error) {
 			var in In
 			if bodiless {
@@ -84,17 +106,18 @@ func on[In, Out any](method, pattern string, g guard, summary string, f func(c *
 		}}
 }
 
-// live makes a route out of a handler that keeps its answer open: a stream, or a socket. A browser opens these, and
-// can't send a header with them, so that the key may come as a parameter.
+// live makes a route of a handler that keeps its answer open: a stream or a socket. Browsers can't
+// send headers with these, so the key may be a query parameter.
 func live(pattern string, g guard, summary, media string, f func(*call) error) route {
 	g.inQuery = true
 	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: media, raw: f,
 		in: reflect.TypeFor[none](), out: reflect.TypeFor[none](), query: []string{tokenParam}}
 }
 
-// text makes a route out of a handler that writes a text.
+// text makes a route of a handler that writes plain text.
 func text(pattern string, g guard, summary string, f func(*call) error) route {
-	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: api.MediaText, raw: f, in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
+	return route{method: "GET", pattern: pattern, guard: g, summary: summary, media: api.MediaText, raw: f,
+		in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
 }
 
 // takes names the query parameters of a route.
@@ -103,14 +126,14 @@ func (r route) takes(names ...string) route {
 	return r
 }
 
-// creates says that the usual answer is 201.
+// creates makes 201 the usual status.
 func (r route) creates() route {
 	r.created = true
 	return r
 }
 
-// once says that an Idempotency-Key has the call count once. Where it stands on a call that makes something, the
-// answer is 200 when it was made before.
+// once makes a route take an Idempotency-Key. A route that creates something then answers a
+// repeated call with 200.
 func (r route) once() route {
 	r.keyed = true
 	if r.created && !slices.Contains(r.more, http.StatusOK) {
@@ -119,19 +142,19 @@ func (r route) once() route {
 	return r
 }
 
-// logged says that the call leaves an entry in the audit log, if it changes something.
+// logged makes calls that change something add an entry to the audit log.
 func (r route) logged() route {
 	r.audited = true
 	return r
 }
 
-// upTo says that the answer may have so many bytes. They are reserved before anything is read for it.
+// upTo reserves so many bytes for the answer, before anything is read for it.
 func (r route) upTo(size int64) route {
 	r.large = size
 	return r
 }
 
-// usual is the status of the usual answer.
+// usual returns the usual status.
 func (r route) usual() int {
 	switch {
 	case r.media == api.MediaSocket:
@@ -142,25 +165,32 @@ func (r route) usual() int {
 	return http.StatusOK
 }
 
-// also names other statuses that are no problem.
+// also names further statuses of success.
 func (r route) also(statuses ...int) route {
 	r.more = statuses
 	return r
 }
 
-// A call is one request of a route.
+// A call is one request to a route.
 type call struct {
 	*http.Request
 	s   *Server
 	w   http.ResponseWriter
 	key perdure.Key
 
-	release func() // its key, which it holds; nil: it does not
+	// releaseKey ends the watching of the call's key. It is nil if the key is not watched; see
+	// watchKey.
+	releaseKey func()
 
-	leaveCall, leaveBody, leaveRoom func() // give back its share of calls, bodies and answers; nil: it has none
-	endTurn                         func() // ends its turn; nil: it has none
-	found                           int64  // bytes that were found for its answer, if it says so
-	changed                         bool   // it may have changed something
+	// leaveCall, leaveBody and leaveAnswer give back the shares of calls, bodies and answers that
+	// the call holds, and endTurn ends its turn. Each is nil if the call holds nothing; see
+	// shares.go.
+	leaveCall, leaveBody, leaveAnswer func()
+	endTurn                           func()
+	// found is the number of bytes that were read for the answer, where the handler sets it.
+	found int64
+	// changed is set when the call may have changed something. It is then answered in any case.
+	changed bool
 }
 
 func (c *call) tenant() perdure.TenantID { return c.key.Tenant }
@@ -170,7 +200,7 @@ func (c *call) run() perdure.RunID { return perdure.RunID(c.PathValue("id")) }
 // maxBody bounds a request's body.
 const maxBody = 16 << 20
 
-// maxOpenBody bounds the body of a call without a key: one value, and a little around it.
+// maxOpenBody bounds the body of a call without a key. It has room for one value and its envelope.
 const maxOpenBody = perdure.MaxValue + 64<<10
 
 // decode reads a JSON body strictly.
@@ -190,6 +220,7 @@ func (c *call) decode(into any) error {
 	return decodeStrict(b, into)
 }
 
+// body reads the body within its limits of size, time and memory, and removes secrets from it.
 func (c *call) body() ([]byte, error) {
 	limit := int64(maxBody)
 	if c.key.ID == "" {
@@ -200,7 +231,7 @@ func (c *call) body() ([]byte, error) {
 		c.w.Header().Set("Connection", "close")
 		return nil, tooLarge
 	}
-	if err := c.mayUpload(); err != nil {
+	if err := c.checkByteQuota(); err != nil {
 		return nil, err
 	}
 	if err := c.reserveBody(c.ContentLength); err != nil {
@@ -208,7 +239,7 @@ func (c *call) body() ([]byte, error) {
 	}
 	b, err := c.readBody(limit)
 	if err != nil {
-		c.w.Header().Set("Connection", "close") // what is left of the body is not waited for
+		c.w.Header().Set("Connection", "close") // the rest of the body is not read
 		var big *http.MaxBytesError
 		var refused *perdure.Error
 		switch {
@@ -217,11 +248,11 @@ func (c *call) body() ([]byte, error) {
 		case errors.As(err, &refused):
 			return nil, err
 		}
-		return nil, c.brokenOff(err)
+		return nil, c.bodyError(err)
 	}
-	c.uploaded(len(b))
-	if c.key.ID != "" { // which may have died while the body came
-		if err := c.valid(); err != nil {
+	c.countBytes(len(b))
+	if c.key.ID != "" { // the key may have been revoked while the body arrived
+		if err := c.checkKey(); err != nil {
 			return nil, err
 		}
 	}
@@ -239,13 +270,14 @@ func (c *call) body() ([]byte, error) {
 	return c.s.opt.Secrets.JSON(b), nil
 }
 
-// readBody reads a body of at most so many bytes. One of unknown length is taken for the largest as soon as it is
-// no small one.
+// readBody reads a body of at most so many bytes. A body of unknown length that is not small
+// reserves memory for the largest one.
 func (c *call) readBody(limit int64) ([]byte, error) {
-	// A body that drips in must not hold a connection for ever. The deadline is taken back afterwards: a call
-	// may block for long, and the connection is read on meanwhile, to see whether the caller is still there.
+	// The deadline ends a body that arrives too slowly. It is cleared afterwards, because net/http
+	// reads on while the call blocks, to notice that the client has gone. A call in process has no
+	// deadline.
 	rc := http.NewResponseController(c.w)
-	_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // in process there is none to set
+	_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout))
 	from := io.Reader(http.MaxBytesReader(c.w, c.Body, limit))
 	var b bytes.Buffer
 	if c.ContentLength > 0 {
@@ -264,30 +296,34 @@ func (c *call) readBody(limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// How much is read, and dropped, of a body that was refused for its size.
+// drainBytes and drainTime bound what is read and discarded of a body that was refused for its
+// size.
 const (
 	drainBytes = 4 * maxBody
 	drainTime  = 5 * time.Second
 )
 
-// drain sends the answer and reads what is left of the body. A client that writes all of it before it reads would
-// otherwise find its connection closed, and never see the answer. One that waits for 100 Continue sends no more.
+// drain flushes the answer and discards the rest of the body. A client that writes its whole body
+// before it reads would otherwise find the connection reset, and never see the answer. A client
+// that waits for 100 Continue sends no body, and is not drained.
 func (c *call) drain() {
 	rc := http.NewResponseController(c.w)
 	if c.Header.Get("Expect") != "" || rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, c.Body, drainBytes) // a client that is gone needs no answer
+	_, _ = io.CopyN(io.Discard, c.Body, drainBytes) // an error means that the client is gone
 }
 
-// brokenOff says why a body could not be read, and nothing of who is connected to whom.
-func (c *call) brokenOff(err error) error {
+// bodyError returns the error of a body that could not be read. The original error is not shown: it
+// may have the addresses of the connection.
+func (c *call) bodyError(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body did not arrive within %s", c.s.opt.BodyTimeout)
 	}
 	return perdure.Errorf(perdure.CodeInvalid, "the body broke off")
 }
 
+// noBody refuses a body other than {}.
 func (c *call) noBody() error {
 	b, err := c.body()
 	if err != nil {
@@ -301,8 +337,9 @@ func (c *call) noBody() error {
 
 // ---- query parameters
 
+// checkQuery refuses unknown and repeated parameters. An allowed name that ends with * is a prefix.
 func (c *call) checkQuery(allowed []string) error {
-	q, err := parseQuery(c.URL.RawQuery)
+	q, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
 		return perdure.Errorf(perdure.CodeInvalid, "the query is malformed")
 	}
@@ -326,11 +363,11 @@ func (c *call) checkQuery(allowed []string) error {
 	return nil
 }
 
-// whole reads a whole number from the query.
-func (c *call) whole(name string, otherwise, low, high int64) (int64, error) {
+// intParam reads a whole number from the query.
+func (c *call) intParam(name string, def, low, high int64) (int64, error) {
 	text := c.URL.Query().Get(name)
 	if text == "" {
-		return otherwise, nil
+		return def, nil
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < low || n > high {
@@ -339,10 +376,11 @@ func (c *call) whole(name string, otherwise, low, high int64) (int64, error) {
 	return n, nil
 }
 
+// isID matches the id of a run.
 var isID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// cursor reads where a page begins: a next_cursor of the page before.
-func (c *call) cursor() (perdure.RunID, error) {
+// cursorParam reads the cursor of a list of runs: the next_cursor of the previous page.
+func (c *call) cursorParam() (perdure.RunID, error) {
 	text := c.URL.Query().Get("cursor")
 	if text != "" && !isID.MatchString(text) {
 		return "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
@@ -350,11 +388,11 @@ func (c *call) cursor() (perdure.RunID, error) {
 	return perdure.RunID(text), nil
 }
 
-// span reads a duration from the query: "30s", or a bare number of seconds.
-func (c *call) span(name string, otherwise, limit time.Duration) (time.Duration, error) {
+// durationParam reads a duration from the query: "30s", or a bare number of seconds.
+func (c *call) durationParam(name string, def, limit time.Duration) (time.Duration, error) {
 	text := c.URL.Query().Get(name)
 	if text == "" {
-		return otherwise, nil
+		return def, nil
 	}
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
 		text = fmt.Sprint(n, "s")

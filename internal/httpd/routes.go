@@ -7,55 +7,76 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// table is every route there is. What stands here is what the OpenAPI document says, and what the tests call
-// without a key, with a wrong scope and with another tenant's key.
+// table returns all routes. The OpenAPI document is made from it. Tests call each route without a
+// key, with a wrong scope and with another tenant's key.
+//
+// A row has the method, the path, the guard, a summary and the handler. Methods add the rest: takes
+// names the query parameters, upTo reserves memory for a large answer, creates, also and once
+// concern the status and idempotency, logged the audit log (route.go).
 func (s *Server) table() []route {
 	const v1 = api.Prefix
 	create, read, control := scope(perdure.ScopeCreate), scope(perdure.ScopeRead), scope(perdure.ScopeControl)
 	poll, report, keys := scope(perdure.ScopePoll), scope(perdure.ScopeReport), scope(perdure.ScopeKeys)
 	hooks, approve := scope(perdure.ScopeWebhooks), scope(perdure.ScopeApprove)
 	return []route{
-		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).creates().also(http.StatusOK, http.StatusAccepted).once(),
+		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).
+			creates().also(http.StatusOK, http.StatusAccepted).once(),
 		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
 			takes(append(runFilters, "cursor")...).upTo(largePage),
 		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun).upTo(largeRun),
 		on("GET", v1+"/runs/{id}/join", read, "Wait for a run", joinRun).takes("timeout").also(http.StatusAccepted),
 		live(v1+"/runs/{id}/stream", read, "Follow a run's log as server-sent events", api.MediaStream, streamRun).
 			takes("after", "last_event_id").also(http.StatusNoContent),
-		live(v1+"/ws", read, "Watch many runs over a WebSocket", api.MediaSocket, openSocket).takes(append(runFilters, "events")...),
+		live(v1+"/ws", read, "Watch many runs over a WebSocket", api.MediaSocket, openSocket).
+			takes(append(runFilters, "events")...),
 		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit", "wait"),
 		on("GET", v1+"/runs/{id}/activity", read, "See what a run is doing", runActivity),
-		on("GET", v1+"/runs/{id}/children/{child}/activity", report, "See what a child of a leased run is doing", childActivity).takes("epoch"),
-		on("GET", v1+"/runs/{id}/tree", read, "List the runs of a run's tree", runTree).takes("limit", "cursor").upTo(largePage),
+		on("GET", v1+"/runs/{id}/children/{child}/activity", report,
+			"See what a child of a leased run is doing", childActivity).
+			takes("epoch"),
+		on("GET", v1+"/runs/{id}/tree", read, "List the runs of a run's tree", runTree).
+			takes("limit", "cursor").upTo(largePage),
 		on("GET", v1+"/runs/{id}/deliverable", read, "Get what an ended run hands over", runDeliverable).upTo(largeRun),
 		on("GET", v1+"/runs/{id}/artifacts", read, "List what a run has left beside its result", listArtifacts),
-		download(v1+"/runs/{id}/artifacts/{name}", read, "Get an artifact's bytes", getArtifact).also(http.StatusPartialContent, http.StatusNotModified),
-		upload(v1+"/runs/{id}/artifacts/{name}", report, "Leave an artifact beside a leased run's result", putArtifact).creates().takes("epoch", "sha256").also(http.StatusOK),
-		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults).takes("limit", "cursor").upTo(largePage),
+		download(v1+"/runs/{id}/artifacts/{name}", read, "Get an artifact's bytes", getArtifact).
+			also(http.StatusPartialContent, http.StatusNotModified),
+		upload(v1+"/runs/{id}/artifacts/{name}", report, "Leave an artifact beside a leased run's result", putArtifact).
+			creates().takes("epoch", "sha256").also(http.StatusOK),
+		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults).
+			takes("limit", "cursor").upTo(largePage),
 		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate).logged(),
 		on("POST", v1+"/runs/{id}/late-results/{n}/discard", control, "Discard a late result", discardLate).logged(),
-		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).takes("wait").also(http.StatusAccepted).once().logged(),
+		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).
+			takes("wait").also(http.StatusAccepted).once().logged(),
 		on("POST", v1+"/runs/{id}/defer", control, "Stop waiting for a run; it goes on", deferRun),
-		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).creates().once(),
+		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).
+			creates().once(),
 		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once().logged(),
 		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it", deleteRun).once().logged(),
-		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).takes("epoch", "after", "limit").upTo(largePage),
-		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).takes("epoch", "after", "limit").upTo(largePage),
-		on("GET", v1+"/runs/{id}/messages", report, "Read the thread of a leased run", runMessages).takes("epoch", "after", "limit").upTo(largePage),
+		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).
+			takes("epoch", "after", "limit").upTo(largePage),
+		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).
+			takes("epoch", "after", "limit").upTo(largePage),
+		on("GET", v1+"/runs/{id}/messages", report, "Read the thread of a leased run", runMessages).
+			takes("epoch", "after", "limit").upTo(largePage),
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
 		on("POST", v1+"/callbacks/{token}", guard{open: true, token: callbackToken}, "Answer a callback", useCallback),
-		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).takes("state", "run_id", "limit", "cursor").upTo(largePage),
+		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).
+			takes("state", "run_id", "limit", "cursor").upTo(largePage),
 		on("GET", v1+"/approvals/{id}", read, "Look at an approval", getApproval),
 		on("POST", v1+"/approvals/{id}", approve, "Approve or reject", decide).logged(),
-		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).creates().also(http.StatusOK),
+		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).
+			creates().also(http.StatusOK),
 
 		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().once(),
 		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).takes("limit", "cursor"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
 		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages", deleteThread).once().logged(),
-		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).takes("after", "limit").upTo(largePage),
+		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).
+			takes("after", "limit").upTo(largePage),
 		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates().once(),
-		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).creates().also(http.StatusOK, http.StatusAccepted).once(),
+		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).
+			creates().also(http.StatusOK, http.StatusAccepted).once(),
 
 		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().once(),
 		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
@@ -69,8 +90,10 @@ func (s *Server) table() []route {
 		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 
-		on("GET", v1+"/dlq", read, "List dead letters, newest first", listDeadLetters).takes("cause", "kind", "queue", "limit", "cursor").upTo(largePage),
-		on("GET", v1+"/dlq/causes", read, "Count dead letters by cause and kind", deadLetterCauses).takes("cause", "kind", "queue", "limit"),
+		on("GET", v1+"/dlq", read, "List dead letters, newest first", listDeadLetters).
+			takes("cause", "kind", "queue", "limit", "cursor").upTo(largePage),
+		on("GET", v1+"/dlq/causes", read, "Count dead letters by cause and kind", deadLetterCauses).
+			takes("cause", "kind", "queue", "limit"),
 		on("GET", v1+"/dlq/{id}", read, "Look at a dead letter and what led to it", getDeadLetter).upTo(largePage),
 		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter", redrive).creates().once().logged(),
 		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter).once().logged(),
@@ -84,28 +107,46 @@ func (s *Server) table() []route {
 		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).once().logged(),
 		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook).once().logged(),
 		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook).once(),
-		on("GET", v1+"/webhooks/{id}/deliveries", hooks, "List what a webhook was told", webhookDeliveries).takes("state", "limit", "cursor").upTo(largePage),
+		on("GET", v1+"/webhooks/{id}/deliveries", hooks, "List what a webhook was told", webhookDeliveries).
+			takes("state", "limit", "cursor").upTo(largePage),
 		on("GET", v1+"/deliveries/{id}", hooks, "Look at a delivery and its attempts", getDelivery),
 		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver).once().logged(),
 
 		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().once().logged(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys).takes("limit", "cursor"),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey).logged(),
-		on("GET", v1+"/audit", scope(perdure.ScopeAudit), "List who did what in this tenant, newest first", tenantAudit).takes(auditFilters...),
-		on("POST", "/api/admin/tenants/{tenant}/keys", platform(perdure.ScopeKeys), "Make a key of any tenant", createTenantKey).creates().once().logged(),
-		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of any tenant", revokeTenantKey).logged(),
-		on("POST", "/api/admin/keys", platform(perdure.ScopeKeys), "Make a key of the platform", createPlatformKey).creates().once().logged(),
-		on("DELETE", "/api/admin/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of the platform", revokePlatformKey).logged(),
+		on("GET", v1+"/audit", scope(perdure.ScopeAudit), "List who did what in this tenant, newest first", tenantAudit).
+			takes(auditFilters...),
+		on("POST", "/api/admin/tenants/{tenant}/keys", platform(perdure.ScopeKeys),
+			"Make a key of any tenant", createTenantKey).
+			creates().once().logged(),
+		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", platform(perdure.ScopeKeys),
+			"Revoke a key of any tenant", revokeTenantKey).
+			logged(),
+		on("POST", "/api/admin/keys", platform(perdure.ScopeKeys), "Make a key of the platform", createPlatformKey).
+			creates().once().logged(),
+		on("DELETE", "/api/admin/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of the platform", revokePlatformKey).
+			logged(),
 		on("GET", v1+"/signing-keys", read, "List the public keys that runs are signed with", signingKeys),
-		on("GET", "/api/admin/tenants", platform(perdure.ScopePlatformRead), "List tenants and their limits", listTenants).takes("limit", "cursor"),
+		on("GET", "/api/admin/tenants", platform(perdure.ScopePlatformRead), "List tenants and their limits", listTenants).
+			takes("limit", "cursor"),
 		on("GET", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformRead), "Look at a tenant", getTenant),
-		on("PUT", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformAdmin), "Say what holds for a tenant", changeTenant).logged(),
-		on("GET", "/api/admin/invariants", platform(perdure.ScopePlatformRead), "Check the store against its invariants", checkInvariants),
-		download("/api/admin/backup", platform(perdure.ScopePlatformAdmin), "Get a backup of the whole store", getBackup).logged(),
-		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead), "List what the watchdog did and why, newest first", watchdogLog).takes("rule", "run_id", "tenant", "limit", "cursor"),
-		on("GET", "/api/admin/audit", platform(perdure.ScopeAudit), "List who did what in all tenants, newest first", platformAudit).takes(append(auditFilters, "tenant")...),
+		on("PUT", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformAdmin),
+			"Say what holds for a tenant", changeTenant).
+			logged(),
+		on("GET", "/api/admin/invariants", platform(perdure.ScopePlatformRead),
+			"Check the store against its invariants", checkInvariants),
+		download("/api/admin/backup", platform(perdure.ScopePlatformAdmin), "Get a backup of the whole store", getBackup).
+			logged(),
+		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead),
+			"List what the watchdog did and why, newest first", watchdogLog).
+			takes("rule", "run_id", "tenant", "limit", "cursor"),
+		on("GET", "/api/admin/audit", platform(perdure.ScopeAudit),
+			"List who did what in all tenants, newest first", platformAudit).
+			takes(append(auditFilters, "tenant")...),
 
-		text("/metrics", guard{platform: true, scope: perdure.ScopePlatformRead, remembered: true}, "Metrics for Prometheus", serveMetrics),
+		text("/metrics", guard{platform: true, scope: perdure.ScopePlatformRead, remembered: true},
+			"Metrics for Prometheus", serveMetrics),
 		on("GET", "/healthz", public, "Whether the process lives", healthz),
 		on("GET", "/readyz", public, "Whether the node should get traffic", readyz).also(http.StatusServiceUnavailable),
 		on("GET", "/openapi.json", public, "This document", openapi),

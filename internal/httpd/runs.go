@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -13,76 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// maxWait bounds how long a caller may block.
+// maxWait bounds how long a call may block.
 const maxWait = time.Hour
 
-// shown is a stored value as callers see it: one that is damaged as the text that it is.
-func shown(v perdure.Value) json.RawMessage {
-	if v == "" {
-		return nil
-	}
-	if !json.Valid([]byte(v)) {
-		b, _ := json.Marshal(string(v))
-		return b
-	}
-	return json.RawMessage(v)
-}
-
-// show is a run as this caller sees it. Large values are looked at in a turn.
-func (c *call) show(d *engine.Detail) *api.Run {
-	c.found = int64(len(d.InputText) + len(d.ResultText))
-	if c.endTurn == nil {
-		end, _ := c.turn(c.found) // what was found is in memory already: it is shown in any case
-		defer end()
-	}
-	return c.s.show(d, c.s.engine.Now())
-}
-
-// show is a run as callers see it.
-func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
-	r := &d.Run
-	out := &api.Run{
-		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority, Status: r.Status(), State: r.State,
-		Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Input: shown(d.InputText), Result: shown(d.ResultText),
-		Summary: r.Summary, Error: r.Failure, Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},
-		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf, ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf,
-		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt, StartedAt: set(r.StartedAt), FinishedAt: set(r.FinishedAt), DeferredAt: set(r.DeferredAt),
-		SeenAt: set(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late, AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
-	}
-	if r.Damage != nil {
-		out.Damaged = r.Damage.What
-	}
-	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
-		out.WebhookID = perdure.WebhookID(id)
-	}
-	if r.Progress != "" {
-		out.Progress, _ = r.Progress.MarshalJSON()
-	}
-	if r.Cancel.RequestedAt != 0 {
-		out.Cancel = &r.Cancel
-	}
-	if r.Metadata != "" {
-		_ = json.Unmarshal([]byte(r.Metadata), &out.Metadata)
-	}
-	end := now
-	if r.State.Terminal() {
-		end = r.FinishedAt
-		ms := end.Sub(r.CreatedAt).Milliseconds()
-		out.DurationMS = &ms
-		out.DeliverableID = r.DeliverableID()
-	}
-	out.ElapsedMS = end.Sub(r.CreatedAt).Milliseconds()
-	return out
-}
-
-func set(i perdure.Instant) *perdure.Instant {
-	if i == 0 {
-		return nil
-	}
-	return &i
-}
-
-// idempotencyKey reads the header, bare or as a structured string.
+// idempotencyKey reads the Idempotency-Key header, bare or as a quoted string.
 func (c *call) idempotencyKey() (string, error) {
 	values := c.Header.Values("Idempotency-Key")
 	if len(values) > 1 {
@@ -101,6 +34,7 @@ func (c *call) idempotencyKey() (string, error) {
 	return key, perdure.CheckText("Idempotency-Key", key)
 }
 
+// startRunOnThread starts a run on the thread of the path.
 func startRunOnThread(c *call, in *api.StartRun) (int, *api.Run, error) {
 	if in.ThreadID != "" && string(in.ThreadID) != c.PathValue("id") {
 		return 0, nil, perdure.Invalid("thread_id", "differs from the one in the path")
@@ -109,6 +43,7 @@ func startRunOnThread(c *call, in *api.StartRun) (int, *api.Run, error) {
 	return startRun(c, in)
 }
 
+// startRun creates a run. With wait it then waits for the run's end, as joinRun does.
 func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
@@ -132,11 +67,11 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return 0, nil, err
 	}
 	if in.Wait > 0 {
-		var made *engine.Detail // what is known needs no look
+		var made *engine.Detail // the row of a new run, which then need not be read
 		if op.Created {
 			made = &engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}
 		}
-		// The input may be large and the wait long: nothing holds it meanwhile.
+		// The input may be large and the wait long, so it is freed.
 		in.Submission, op.Submission = perdure.Submission{}, perdure.Submission{}
 		c.changed = true
 		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, made)
@@ -146,13 +81,13 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return status, out, err
 	}
 	if !op.Created {
-		status, out, err := c.made(op.Run.ID, false)
+		status, out, err := c.answerRun(op.Run.ID, false)
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
 		return status, out, err
 	}
-	// What was accepted is known; nothing has to be read for the answer.
+	// The row of a new run is known, so nothing is read for the answer.
 	out := c.show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)})
 	out.WebhookSecret = op.WebhookSecret
 	return http.StatusCreated, out, nil
@@ -171,163 +106,30 @@ func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, jobStatusOf(&r, changed), nil
-}
-
-func jobStatusOf(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
-	return &api.JobStatus{JobID: r.ID, Status: r.Status(), State: r.State, UpdatedAt: changed}
+	return 0, showJobStatus(&r, changed), nil
 }
 
 func joinRun(c *call, _ *none) (int, *api.Run, error) {
-	d, err := c.span("timeout", 10*time.Minute, maxWait)
+	d, err := c.durationParam("timeout", 10*time.Minute, maxWait)
 	if err != nil {
 		return 0, nil, err
 	}
 	return c.await(c.run(), d, false, nil)
 }
 
-func listRuns(c *call, _ *none) (int, *api.Runs, error) {
-	f, err := c.runFilter(50)
-	if err != nil {
-		return 0, nil, err
-	}
-	if f.Before, err = c.cursor(); err != nil {
-		return 0, nil, err
-	}
-	return c.page(f)
-}
-
-// runFilters are the parameters that choose runs.
-var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit", "metadata.*"}
-
-// runFilter reads which runs are meant.
-func (c *call) runFilter(otherwise int64) (f engine.RunFilter, err error) {
-	limit, err := c.whole("limit", otherwise, 1, maxPage)
-	if err != nil {
-		return f, err
-	}
-	q := c.URL.Query()
-	f = engine.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"), Queue: q.Get("queue"),
-		ThreadID: perdure.ThreadID(q.Get("thread_id")), ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")),
-		Limit: int(limit)}
-	for name := range q {
-		if key, ok := strings.CutPrefix(name, "metadata."); ok {
-			if err := perdure.CheckName(name, key); err != nil {
-				return f, err
-			}
-			if f.Metadata == nil {
-				f.Metadata = make(map[string]string)
-			}
-			f.Metadata[key] = q.Get(name)
-			if len(f.Metadata) > perdure.MaxMetadata {
-				return f, perdure.Errorf(perdure.CodeTooLarge, "a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
-			}
-		}
-	}
-	if f.State != "" && !f.State.Live() && !f.State.Terminal() {
-		return f, perdure.Invalid("state", "%q is none of %v", f.State, perdure.States)
-	}
-	if s := perdure.State(f.Status); f.Status != "" && f.Status != perdure.StatusDeferred && !s.Live() && !s.Terminal() {
-		return f, perdure.Invalid("status", "%q is neither deferred nor one of %v", f.Status, perdure.States)
-	}
-	return f, nil
-}
-
-// pageTime is how long the rows for one page are looked for. The caller goes on with the cursor.
-const pageTime = 250 * time.Millisecond
-
-func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {
-	began := time.Now()
-	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
-	p, err := c.s.engine.Runs.Page(c.Context(), c.tenant(), f)
-	if err != nil {
-		return 0, nil, err
-	}
-	out := &api.Runs{Runs: []api.Run{}, NextCursor: string(p.Next)}
-	now := c.s.engine.Now()
-	for i := range p.Runs {
-		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: p.Runs[i]}, now))
-	}
-	return 0, out, nil
-}
-
-func runTree(c *call, _ *none) (int, *api.Runs, error) {
-	limit, err := c.whole("limit", 200, 1, maxPage)
-	if err != nil {
-		return 0, nil, err
-	}
-	before, err := c.cursor()
-	if err != nil {
-		return 0, nil, err
-	}
-	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
-	if err != nil {
-		return 0, nil, err
-	}
-	return c.page(engine.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
-}
-
-// maxEvents is about how many bytes of a log one answer holds.
-const maxEvents = 4 << 20
-
-func runEvents(c *call, _ *none) (int, *api.Events, error) {
-	after, err := c.whole("after", 0, 0, maxSeq)
-	if err != nil {
-		return 0, nil, err
-	}
-	limit, err := c.whole("limit", 500, 1, maxEventPage)
-	if err != nil {
-		return 0, nil, err
-	}
-	wait, err := c.span("wait", 0, time.Minute)
-	if err != nil {
-		return 0, nil, err
-	}
-	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.seated(stream.Wait, wait)
-	defer leave()
-	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
-		if err := c.room(maxEvents); err != nil {
-			return false, err
-		}
-		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
-		if err := c.s.engine.Runs.Look(c.Context(), l); err != nil {
-			return false, err
-		}
-		if !l.Found {
-			return false, perdure.Errorf(perdure.CodeNotFound, "no such run")
-		}
-		if after > l.Head.Seq {
-			return false, perdure.Invalid("after", "lies beyond the end of the log, %d", l.Head.Seq)
-		}
-		for i := range l.Log {
-			out.Events = append(out.Events, stream.Event(&l.Log[i]))
-		}
-		if first := l.First(); first > after+1 {
-			out.Gap = &api.Gap{RunID: c.run(), From: after + 1, To: first - 1}
-		}
-		out.NextAfter, out.Ended = l.Upto(), l.Ended()
-		found := out.NextAfter > after || l.Head.State.Terminal()
-		if !found {
-			c.leaveAnswer()
-		}
-		return found, nil
-	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return 0, out, nil
-}
-
+// runDeliverable shows the result of an ended run, or its fallback if it has none, and its
+// artifacts.
 func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 	if err != nil {
 		return 0, nil, err
 	}
 	if d.State.Live() {
-		return 0, nil, perdure.Errorf(perdure.CodeWrongState, "the run is %s: it hands over something when it ends", d.State)
+		return 0, nil, perdure.Errorf(perdure.CodeWrongState,
+			"the run is %s: it hands over something when it ends", d.State)
 	}
-	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result", Content: shown(d.ResultText), Error: d.Failure}
+	out := &api.Deliverable{DeliverableID: d.DeliverableID(), RunID: d.ID, Kind: "result",
+		Content: jsonValue(d.ResultText), Error: d.Failure}
 	if d.ResultText == "" && d.State != perdure.Completed {
 		out.Kind = "fallback"
 		out.Content, _ = d.Fallback.MarshalJSON()
@@ -339,8 +141,9 @@ func runDeliverable(c *call, _ *none) (int, *api.Deliverable, error) {
 	return 0, out, err
 }
 
+// cancelRun asks a run to stop. With wait it then waits for the run's end.
 func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
-	wait, err := c.span("wait", 0, maxWait)
+	wait, err := c.durationParam("wait", 0, maxWait)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -348,15 +151,16 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if err := c.s.engine.Do(c.Context(), &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason, Key: key}); err != nil {
+	op := &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	status := http.StatusOK
 	if wait > 0 {
-		status = http.StatusAccepted // unless it has ended by then
+		status = http.StatusAccepted // until the run has ended
 	}
 	c.changed = true
-	wait, leave := c.seated(stream.Cancel, wait)
+	wait, leave := c.mayBlockFor(stream.Cancel, wait)
 	defer leave()
 	var out *api.Run
 	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
@@ -374,7 +178,8 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 }
 
 func deferRun(c *call, _ *none) (int, *api.Run, error) {
-	if err := c.s.engine.Do(c.Context(), &engine.Defer{Tenant: c.tenant(), RunID: c.run(), Reason: "detached"}); err != nil {
+	op := &engine.Defer{Tenant: c.tenant(), RunID: c.run(), Reason: "detached"}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
 	return getRun(c, nil)
@@ -389,77 +194,31 @@ func retryRun(c *call, _ *none) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return c.made(op.Run.ID, op.Created)
+	return c.answerRun(op.Run.ID, op.Created)
 }
 
-// made answers with a run that was made now, or before.
-func (c *call) made(id perdure.RunID, created bool) (int, *api.Run, error) {
+// answerRun answers with a run that this call or an earlier one with the same key has created.
+func (c *call) answerRun(id perdure.RunID, created bool) (int, *api.Run, error) {
 	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
 	if err != nil {
 		return 0, nil, err
 	}
-	return createdOr(created), c.show(&d), nil
+	return createdStatus(created), c.show(&d), nil
 }
 
-// createdOr is the status of an answer with something that was made now, or before.
-func createdOr(created bool) int {
+// createdStatus returns 201 if this call created something, and 200 if an earlier one did.
+func createdStatus(created bool) int {
 	if created {
 		return http.StatusCreated
 	}
 	return http.StatusOK
 }
 
-func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
-	key, err := c.idempotencyKey()
-	if err != nil {
-		return 0, nil, err
-	}
-	op := &engine.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data, Key: key, By: c.key}
-	if in.Decision != "" || in.Comment != "" || in.ActionHash != "" || len(in.Answer) > 0 {
-		if len(in.Data) > 0 {
-			return 0, nil, perdure.Invalid("data", "stands without a decision, or has it inside")
-		}
-		op.Decision = &perdure.Decision{Decision: in.Decision, Comment: in.Comment, Answer: in.Answer, ActionHash: in.ActionHash}
-	}
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
-		return 0, nil, err
-	}
-	if op.Refused != nil {
-		return 0, nil, op.Refused
-	}
-	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status(), ApprovalID: op.Approval}, nil
-}
-
-// callbackToken refuses a token that this store has not signed. Anybody can send one, so nothing else is done
-// for it.
-func callbackToken(s *Server, token string) error {
-	if !s.engine.ValidToken(token) {
-		return perdure.Errorf(perdure.CodeNotFound, "no such callback")
-	}
-	return nil
-}
-
-func useCallback(c *call, in *api.UseCallback) (int, *api.CallbackUsed, error) {
-	if in.Error != nil && (len(in.Result) > 0 || in.Error.Code == "") {
-		return 0, nil, perdure.Invalid("error", "is {code, message}, and stands without a result")
-	}
-	op := &engine.Callback{Token: c.PathValue("token"), Result: in.Result, Error: in.Error}
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
-		if perdure.CodeOf(err) == perdure.CodeReused {
-			err = perdure.Errorf(api.CodeAnswered, "this callback was answered with another body")
-		}
-		return 0, nil, err
-	}
-	if op.Refused != nil {
-		return 0, nil, op.Refused
-	}
-	return 0, &api.CallbackUsed{RunID: op.RunID}, nil
-}
-
 func continueRun(c *call, in *api.ContinueRun) (int, *api.Continued, error) {
-	op := &engine.Continue{Tenant: c.tenant(), RunID: c.run(), Trigger: in.Trigger, JobID: in.JobID, WorkerID: in.WorkerID, Status: in.Status, Summary: in.Summary}
+	op := &engine.Continue{Tenant: c.tenant(), RunID: c.run(), Trigger: in.Trigger, JobID: in.JobID,
+		WorkerID: in.WorkerID, Status: in.Status, Summary: in.Summary}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
+	return createdStatus(op.Created), &api.Continued{RunID: c.run(), ContinuedByID: op.Made}, nil
 }

@@ -15,62 +15,82 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// Shares bound what one tenant takes of this node. Four things are divided by gates that go round the tenants:
-// calls under way, bytes of request bodies, bytes of answers, and turns. A turn is for work that takes a processor
-// for long: reading a large body, and finding and writing a large answer. A tenant has half of the processors for
-// such work, so that the short calls of others find one free. A turn lasts longer than its work: the tenant rests
-// turnRest times as long as it worked, so that such work takes a part of those processors only. A tenant that calls
-// alone needs no turns. A call that finds no unit waits a moment and is then refused with 429, before it has changed
-// anything. A call that blocks gives its units back and has a seat instead (see seats.go).
+// Shares limit what one tenant takes of this node. Four resources are divided by gates (package
+// fair), which serve the tenants in rounds:
 //
-// Limits that an operator has set for a tenant are kept here as well. A store that other nodes share is asked for
-// them every Poll; on a store of one node they change only through this server.
+//   - calls under way;
+//   - bytes of request bodies in memory;
+//   - bytes of answers in memory;
+//   - turns, for work that keeps a processor busy: decoding a large body, and reading and encoding
+//     a large answer.
+//
+// Turns keep processors free for the short calls of other tenants. A tenant has turns for half of
+// the processors. A turn is held for longer than its work: for a rest of turnRest times the work,
+// at most maxTurnRest. Large calls of one tenant thus use a part of those processors only. A tenant
+// that calls alone needs no turns.
+//
+// A call that gets no unit of a gate waits for ShareWait (for memory of an answer and for a turn:
+// AnswerTime). It is then refused with 429, before it has changed anything. A call that has changed
+// something is answered even without its units. A call that blocks gives its units back, and is
+// counted by the limiter instead (blocking.go).
+//
+// Bytes of bodies per hour are limited by a token bucket for each tenant.
+//
+// The limits that operators set for tenants are cached here. On a store that nodes share they are
+// read again every Poll. On other stores they change only through this server.
 
 const (
-	// maxCalls is how many calls are under way at once. A tenant has three quarters of them.
+	// maxCalls bounds the calls under way. A tenant has three quarters of them.
 	maxCalls = 2048
-	// maxBodies and maxAnswers are how many bytes of bodies and of answers are in memory at once. A tenant has
-	// half of them at most.
+	// maxBodies and maxAnswers bound the bytes of bodies and of answers in memory. A tenant has
+	// half of them.
 	maxBodies  = 64 << 20
 	maxAnswers = 64 << 20
-	// smallBody and smallAnswer are sizes up to which nothing is reserved: the number of calls bounds them.
+	// smallBody and smallAnswer are sizes up to which no memory is reserved: maxCalls bounds those.
 	smallBody   = 64 << 10
 	smallAnswer = 64 << 10
 
-	// Sizes that are reserved for an answer before anything is read for it.
+	// largePage and largeRun are reserved for an answer with a page or a run, before it is read.
 	largePage = 8 << 20
 	largeRun  = 2 << 20
-	// A poll reserves a part of what is free: many polls at once get less each.
-	leastRoom = 256 << 10
-	roomPart  = 16
+	// A poll reserves one part in pollAnswerPart of the free memory, and at least minPollAnswer.
+	// Many polls at once thus get less each.
+	minPollAnswer  = 256 << 10
+	pollAnswerPart = 16
 
 	defaultShareWait = time.Second
-	// otherCallers is how long a tenant counts as one that asks after its last call.
+	// otherCallers is how long a tenant counts as a caller after its last call, for the bytes per
+	// hour.
 	otherCallers = time.Minute
 
-	// A rest is turnRest times as long as the work before it, and maxTurnRest at most. A tenant rests for those
-	// that have called within turnCallers.
+	// turnRest and maxTurnRest bound the rest after a turn. A tenant needs turns while another one
+	// has called within turnCallers.
 	turnRest    = 2
 	maxTurnRest = 300 * time.Millisecond
 	turnCallers = time.Second
 )
 
-// DefaultBytesPerHour is how many bytes of bodies a node accepts from one tenant while others call.
+// DefaultBytesPerHour is the number of bytes of bodies that a node accepts from one tenant while
+// others call.
 const DefaultBytesPerHour = 64 << 30
 
 type shares struct {
 	calls, bodies, answers *fair.Gate
 	turns                  *fair.Gate
 	wait                   time.Duration
-	bytesPerHour           int64 // of a tenant without a limit of its own
+	// bytesPerHour is the limit of a tenant without one of its own.
+	bytesPerHour int64
 
 	mu      sync.Mutex
 	limited map[perdure.TenantID]*limited
 	buckets map[perdure.TenantID]*bucket
-	recent  [2]caller // the two tenants that called last
+	// recent has the two tenants that called last. Two are enough to tell whether another one
+	// calls.
+	recent [2]caller
 }
 
-// limited is a tenant with limits of its own, and gates for them. A gate is nil where no limit is set.
+// limited has the limits that are set for a tenant, and their gates. A gate is nil where no limit
+// is set.
 type limited struct {
 	perdure.TenantLimits
 	calls, streams, polls *fair.Gate
@@ -86,8 +106,10 @@ func newShares(opt *Options) *shares {
 	if n := opt.Tenant.MaxCalls; n > 0 {
 		share = min(n, maxCalls)
 	}
-	s := &shares{wait: opt.ShareWait, bytesPerHour: opt.Tenant.MaxBytesPerHour, buckets: make(map[perdure.TenantID]*bucket)}
-	// Shares are strict: a caller that sends its body slowly, or does not read its answer, holds its units for long.
+	s := &shares{wait: opt.ShareWait, bytesPerHour: opt.Tenant.MaxBytesPerHour,
+		buckets: make(map[perdure.TenantID]*bucket)}
+	// The gates are strict: they keep a tenant to its share even while nobody else asks. A client
+	// that sends or reads slowly holds its units for long, so they could not be taken back in time.
 	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true})
 	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
@@ -102,8 +124,8 @@ func newShares(opt *Options) *shares {
 	return s
 }
 
-// meet notes that a tenant called.
-func (s *shares) meet(t perdure.TenantID, now time.Time) {
+// called records that a tenant has called.
+func (s *shares) called(t perdure.TenantID, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := 0
@@ -113,8 +135,8 @@ func (s *shares) meet(t perdure.TenantID, now time.Time) {
 	s.recent[i] = caller{t, now}
 }
 
-// others tells whether another tenant has called lately. It is called with the lock held.
-func (s *shares) others(t perdure.TenantID, now time.Time, lately time.Duration) bool {
+// othersCalled tells whether another tenant has called within a time. The caller holds s.mu.
+func (s *shares) othersCalled(t perdure.TenantID, now time.Time, lately time.Duration) bool {
 	for _, c := range s.recent {
 		if !c.at.IsZero() && c.tenant != t && now.Sub(c.at) < lately {
 			return true
@@ -123,33 +145,33 @@ func (s *shares) others(t perdure.TenantID, now time.Time, lately time.Duration)
 	return false
 }
 
-// alone tells whether no other tenant calls at this time.
+// alone tells whether no other tenant has called within turnCallers.
 func (s *shares) alone(t perdure.TenantID, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.others(t, now, turnCallers)
+	return !s.othersCalled(t, now, turnCallers)
 }
 
-// of gives the limits that are set for a tenant, or nil.
+// of returns the limits that are set for a tenant, or nil.
 func (s *shares) of(t perdure.TenantID) *limited {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limited[t]
 }
 
-// replace takes over the limits of all tenants that have some.
-func (s *shares) replace(rows []engine.TenantRow) {
+// setAll replaces the limits of all tenants.
+func (s *shares) setAll(rows []engine.TenantRow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := make(map[perdure.TenantID]*limited, len(rows))
 	for i := range rows {
-		next[rows[i].ID] = s.keepOrMake(rows[i].ID, rows[i].Limits)
+		next[rows[i].ID] = s.entry(rows[i].ID, rows[i].Limits)
 	}
 	s.limited = next
 }
 
-// change takes over the limits of one tenant.
-func (s *shares) change(t perdure.TenantID, l perdure.TenantLimits) {
+// set replaces the limits of one tenant.
+func (s *shares) set(t perdure.TenantID, l perdure.TenantLimits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.limited == nil {
@@ -159,11 +181,12 @@ func (s *shares) change(t perdure.TenantID, l perdure.TenantLimits) {
 		delete(s.limited, t)
 		return
 	}
-	s.limited[t] = s.keepOrMake(t, l)
+	s.limited[t] = s.entry(t, l)
 }
 
-// keepOrMake gives the entry of a tenant. One whose limits are the same keeps its gates, and what they count.
-func (s *shares) keepOrMake(t perdure.TenantID, l perdure.TenantLimits) *limited {
+// entry returns the entry of a tenant with these limits. If the limits are unchanged it is the old
+// one, whose gates have counted the calls under way. The caller holds s.mu.
+func (s *shares) entry(t perdure.TenantID, l perdure.TenantLimits) *limited {
 	if x := s.limited[t]; x != nil && x.TenantLimits == l {
 		return x
 	}
@@ -176,8 +199,9 @@ func (s *shares) keepOrMake(t perdure.TenantID, l perdure.TenantLimits) *limited
 	return &limited{TenantLimits: l, calls: gate(l.MaxCalls), streams: gate(l.MaxStreams), polls: gate(l.MaxPolls)}
 }
 
-// enter takes units of a gate. It waits for them, but not for long.
-func (s *shares) enter(ctx context.Context, g *fair.Gate, t perdure.TenantID, units int64, wait time.Duration, what string) (func(), error) {
+// enter takes units of a gate, and waits for them at most for a time. The refusal begins with what.
+func (s *shares) enter(ctx context.Context, g *fair.Gate, t perdure.TenantID, units int64,
+	wait time.Duration, what string) (func(), error) {
 	if leave, ok := g.TryEnter(t, units); ok {
 		return leave, nil
 	}
@@ -193,16 +217,18 @@ func (s *shares) enter(ctx context.Context, g *fair.Gate, t perdure.TenantID, un
 	return nil, tooBusy("%s; nothing was changed, try again", what)
 }
 
-// enterCall counts a call that begins.
+// enterCall takes a unit for a call: of the tenant's own limit, if it has one, and of the node's.
 func (s *shares) enterCall(ctx context.Context, t perdure.TenantID) (leave func(), err error) {
-	s.meet(t, time.Now())
+	s.called(t, time.Now())
 	var own func()
 	if l := s.of(t); l != nil && l.calls != nil {
-		if own, err = s.enter(ctx, l.calls, t, 1, s.wait, "this tenant has as many calls under way as its limit allows"); err != nil {
+		own, err = s.enter(ctx, l.calls, t, 1, s.wait, "this tenant has as many calls under way as its limit allows")
+		if err != nil {
 			return nil, err
 		}
 	}
-	leave, err = s.enter(ctx, s.calls, t, 1, s.wait, "this tenant has as many calls under way on this node as its share allows")
+	leave, err = s.enter(ctx, s.calls, t, 1, s.wait,
+		"this tenant has as many calls under way on this node as its share allows")
 	switch {
 	case own == nil:
 		return leave, err
@@ -213,7 +239,7 @@ func (s *shares) enterCall(ctx context.Context, t perdure.TenantID) (leave func(
 	return both(leave, own), nil
 }
 
-// both does two things.
+// both returns a function that calls two others.
 func both(a, b func()) func() {
 	return func() {
 		a()
@@ -227,7 +253,7 @@ func tooBusy(format string, args ...any) error {
 
 // ---- bytes an hour
 
-// A bucket holds the bytes that a tenant may still send. It refills in an hour.
+// A bucket holds the bytes that a tenant may still send. An empty one refills in an hour.
 type bucket struct {
 	left float64
 	at   time.Time
@@ -238,16 +264,17 @@ func (b *bucket) refill(limit int64, now time.Time) {
 	b.at = now
 }
 
-// maxBuckets is how many buckets are kept before full ones are dropped.
+// maxBuckets is the number of buckets from which full ones are dropped.
 const maxBuckets = 4096
 
-// maySend tells how long a tenant has to wait before it may send bytes; zero: it may now.
-func (s *shares) maySend(t perdure.TenantID, now time.Time) time.Duration {
+// byteWait returns how long a tenant has to wait before it may send bytes. Zero means that it may
+// send now.
+func (s *shares) byteWait(t perdure.TenantID, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit, set := s.byteLimit(t)
 	b := s.buckets[t]
-	if b == nil || !set && !s.others(t, now, otherCallers) {
+	if b == nil || !set && !s.othersCalled(t, now, otherCallers) {
 		return 0
 	}
 	if b.refill(limit, now); b.left > 0 {
@@ -256,8 +283,9 @@ func (s *shares) maySend(t perdure.TenantID, now time.Time) time.Duration {
 	return time.Duration((1 - b.left) / float64(limit) * float64(time.Hour))
 }
 
-// sent takes bytes out of a tenant's bucket. The last body before it is empty may be larger than what is left.
-func (s *shares) sent(t perdure.TenantID, n int64, now time.Time) {
+// spendBytes takes bytes out of a tenant's bucket. A body is accepted while the bucket is not
+// empty, so the balance may become negative.
+func (s *shares) spendBytes(t perdure.TenantID, n int64, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	limit, _ := s.byteLimit(t)
@@ -273,6 +301,8 @@ func (s *shares) sent(t perdure.TenantID, n int64, now time.Time) {
 	b.left -= float64(n)
 }
 
+// byteLimit returns a tenant's bytes per hour, and whether the limit is set for it. The caller
+// holds s.mu.
 func (s *shares) byteLimit(t perdure.TenantID) (limit int64, set bool) {
 	if l := s.limited[t]; l != nil && l.MaxBytesPerHour > 0 {
 		return l.MaxBytesPerHour, true
@@ -280,7 +310,7 @@ func (s *shares) byteLimit(t perdure.TenantID) (limit int64, set bool) {
 	return s.bytesPerHour, false
 }
 
-// dropFull forgets tenants that have not sent anything for so long that their buckets are full.
+// dropFull removes the buckets that are full again. The caller holds s.mu.
 func (s *shares) dropFull(now time.Time) {
 	for t, b := range s.buckets {
 		limit, _ := s.byteLimit(t)
@@ -292,12 +322,12 @@ func (s *shares) dropFull(now time.Time) {
 
 // ---- of one call
 
-// mayUpload refuses a call whose tenant has sent as many bytes as it may.
-func (c *call) mayUpload() error {
+// checkByteQuota refuses a call whose tenant has used its bytes per hour.
+func (c *call) checkByteQuota() error {
 	if c.key.ID == "" {
 		return nil
 	}
-	wait := c.s.shares.maySend(c.tenant(), time.Now())
+	wait := c.s.shares.byteWait(c.tenant(), time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -306,19 +336,20 @@ func (c *call) mayUpload() error {
 	return tooBusy("this tenant has sent as many bytes in an hour as it may; nothing was changed")
 }
 
-// uploaded counts bytes that were accepted.
-func (c *call) uploaded(n int) {
+// countBytes counts bytes that were received against the bytes per hour.
+func (c *call) countBytes(n int) {
 	if c.key.ID != "" && n > 0 {
-		c.s.shares.sent(c.tenant(), int64(n), time.Now())
+		c.s.shares.spendBytes(c.tenant(), int64(n), time.Now())
 	}
 }
 
-// reserveBody waits for memory for a body of so many bytes. It is given back when the call is answered, or blocks.
+// reserveBody reserves memory for a body. It is given back when the call is answered or blocks.
 func (c *call) reserveBody(n int64) error {
 	if n <= smallBody {
 		return nil
 	}
-	leave, err := c.s.shares.enter(c.Context(), c.s.shares.bodies, c.tenant(), n, c.s.shares.wait, "too many bytes of bodies are in memory")
+	s := c.s.shares
+	leave, err := s.enter(c.Context(), s.bodies, c.tenant(), n, s.wait, "too many bytes of bodies are in memory")
 	if err != nil {
 		c.w.Header().Set("Connection", "close") // the body is not read
 		return err
@@ -327,23 +358,25 @@ func (c *call) reserveBody(n int64) error {
 	return nil
 }
 
-// room waits for memory for the answer, before anything is read for it. Calling it again changes nothing. A call
-// that may have changed something is answered in any case.
-func (c *call) room(size int64) error {
-	if c.leaveRoom != nil || size <= smallAnswer {
+// reserveAnswer reserves memory for the answer, before anything is read for it. It does nothing if
+// the call has a reservation. A call that may have changed something goes on without one.
+func (c *call) reserveAnswer(size int64) error {
+	if c.leaveAnswer != nil || size <= smallAnswer {
 		return nil
 	}
-	leave, err := c.s.shares.enter(c.Context(), c.s.shares.answers, c.tenant(), size, c.s.opt.AnswerTime, "too many bytes of answers are in memory")
+	s := c.s.shares
+	leave, err := s.enter(c.Context(), s.answers, c.tenant(), size, c.s.opt.AnswerTime,
+		"too many bytes of answers are in memory")
 	var busy *perdure.Error
 	if errors.As(err, &busy) && c.changed {
 		return nil
 	}
-	c.leaveRoom = leave
+	c.leaveAnswer = leave
 	return err
 }
 
-// turn waits until the tenant may work on so many bytes. The function that it returns ends the work, and is never nil.
-// The turn ends after the tenant's rest.
+// turn waits for the tenant's turn to work on so many bytes. The returned function is never nil. It
+// has to be called when the work is done; the turn itself ends after the rest.
 func (c *call) turn(size int64) (end func(), err error) {
 	if size <= smallBody || c.s.shares.alone(c.tenant(), time.Now()) {
 		return func() {}, nil
@@ -357,15 +390,16 @@ func (c *call) turn(size int64) (end func(), err error) {
 	return func() { time.AfterFunc(min(maxTurnRest, turnRest*time.Since(begin)), leave) }, nil
 }
 
-// pollRoom reserves memory for what a poll may lease, and tells how many bytes that is.
-func (c *call) pollRoom() (int64, error) {
-	size := min(largePage, max(leastRoom, c.s.shares.answers.Free(c.tenant())/roomPart))
-	return size, c.room(size)
+// reservePoll reserves memory for the answer of a poll, and returns the number of bytes.
+func (c *call) reservePoll() (int64, error) {
+	size := min(largePage, max(minPollAnswer, c.s.shares.answers.Free(c.tenant())/pollAnswerPart))
+	return size, c.reserveAnswer(size)
 }
 
-// letGo gives back what the call holds: before it blocks, and when it is answered.
-func (c *call) letGo() {
-	for _, leave := range []*func(){&c.endTurn, &c.leaveRoom, &c.leaveBody, &c.leaveCall} {
+// releaseShares gives back all shares of a call. A call does so before it blocks, and when it is
+// answered.
+func (c *call) releaseShares() {
+	for _, leave := range []*func(){&c.endTurn, &c.leaveAnswer, &c.leaveBody, &c.leaveCall} {
 		if *leave != nil {
 			(*leave)()
 			*leave = nil
@@ -373,12 +407,13 @@ func (c *call) letGo() {
 	}
 }
 
-func (c *call) leaveAnswer() {
-	if c.leaveRoom != nil {
-		c.leaveRoom()
-		c.leaveRoom = nil
+// releaseAnswer gives back the memory that is reserved for the answer.
+func (c *call) releaseAnswer() {
+	if c.leaveAnswer != nil {
+		c.leaveAnswer()
+		c.leaveAnswer = nil
 	}
 }
 
-// reads tells whether a call changes nothing.
+// reads tells whether a call can't change anything.
 func (c *call) reads() bool { return c.Method == http.MethodGet || c.Method == http.MethodHead }

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// An item that its run has ended without reading is skipped after a while. Whoever looks at the run sees which, why and when.
+// An inbox item that an ended run has not read is skipped later. The run's activity shows it.
 func TestSkippedItemIsShown(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.PendingWakeup, p.PendingWakeupSkip = time.Millisecond, time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)

@@ -39,7 +39,7 @@ func TestSlowBodies(t *testing.T) {
 }
 
 // A client that writes all of its body before it reads still gets the answer to one that is too large, and not a broken pipe.
-func TestTooLargeIsToldToWhoWritesFirst(t *testing.T) {
+func TestClientThatWritesFirstSeesTooLarge(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes = 1 << 20
 	hs := httptest.NewServer(w.s.Handler())

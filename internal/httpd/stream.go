@@ -12,41 +12,41 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// streamRun follows a run's log as server-sent events: what there is from the cursor on, what comes, and an end
-// after the run's end. It holds nothing but the cursor. It waits for the doorbell and reads the log, so that it
-// works before a run, during it, after it, after a restart, and on any node.
+// streamRun follows a run's log as server-sent events: the lines after the cursor, then new ones,
+// and an end frame after the run's end. The cursor is its only state, so a client can go on after a
+// restart and on any node. Package stream has the loop.
 //
-// A stream that has told everything ends cleanly. One that is cut off, because the server shuts down, the key is
-// revoked or the reader is too slow, is aborted, so that no client takes it for the end.
+// A complete stream ends cleanly. One that the server has to end is aborted, so that no client
+// takes it for the end of the run.
 func streamRun(c *call) error {
 	after, named, err := c.streamCursor()
 	if err != nil {
 		return err
 	}
 	f := &follower{s: c.s}
-	f.Follower = stream.Follower{Reader: c.s.logs, Ref: engine.Ref{Tenant: c.tenant(), Run: c.run()}, After: after,
-		Beat: c.s.opt.Beat, Closing: c.s.closing}
+	f.Follower = stream.Follower{Reader: c.s.reader, Ref: engine.Ref{Tenant: c.tenant(), Run: c.run()}, After: after,
+		Heartbeat: c.s.opt.Heartbeat, Closing: c.s.closing}
 	defer f.close()
-	if f.leave, err = c.seat(stream.SSE); err != nil {
+	if f.release, err = c.acquire(stream.SSE); err != nil {
 		return err
 	}
-	valid, forget := c.s.keyring.watch(c.key.ID)
+	valid, forget := c.s.keyWatcher.watch(c.key.ID)
 	f.Revoked, f.forget = valid.Done(), forget
-	if err := c.valid(); err != nil {
+	if err := c.checkKey(); err != nil {
 		return err
 	}
-	// Whoever listens before he looks misses nothing.
+	// The stream listens before it reads, so that no line is missed.
 	f.Rung, f.stop = c.s.bell.Listen(doorbell.Run(f.Ref.Tenant, string(f.Ref.Run)))
 
-	p, err := c.s.logs.First(c.Context().Done(), f.Ref, after)
+	p, err := c.s.reader.First(c.Context().Done(), f.Ref, after)
 	switch {
 	case err != nil:
 		return err
 	case after > p.Head.Seq:
 		return perdure.Invalid(named, "lies beyond the end of the log, %d", p.Head.Seq)
 	case p.Head.State.Terminal() && after == p.Head.Seq:
-		c.s.allow(c.w, 0)
-		c.w.WriteHeader(http.StatusNoContent) // there is nothing more; a browser stops asking
+		c.s.setWriteDeadline(c.w, 0)
+		c.w.WriteHeader(http.StatusNoContent) // the log is complete: a browser does not reconnect after 204
 		return nil
 	}
 	h := c.w.Header()
@@ -56,59 +56,65 @@ func streamRun(c *call) error {
 		return nil
 	}
 	if p.Run.Options.Foreground && p.Head.State.Live() {
-		if err := c.s.arrive(c.Context(), f.Ref, false); err != nil {
+		if err := c.s.addWaiter(c.Context(), f.Ref, false); err != nil {
 			return err
 		}
 		f.Waits, f.actor = true, c.actor()
 	}
-	ends := stream.Bounds{Patience: c.s.opt.Patience, Glance: c.s.glance, Revoked: f.Revoked, Closing: f.Closing}
-	if out := stream.Hijack(c.w, c.Request, ends); out != nil {
-		// The stream goes on by itself: what a request needs, which is most of it, is let go.
+	bounds := stream.Bounds{WriteTimeout: c.s.opt.StreamWriteTimeout, CheckEvery: c.s.checkEvery,
+		Revoked: f.Revoked, Closing: f.Closing}
+	if out := stream.Hijack(c.w, c.Request, bounds); out != nil {
+		// The stream goes on outside of the request, whose memory is freed.
 		mine := *f
-		if c.s.detach(func() {
+		if c.s.goStream(func() {
 			defer mine.close()
 			mine.how = mine.Follow(out, p)
 			out.Finish(mine.how)
 		}) {
 			*f = follower{}
 		} else {
-			out.Finish(stream.Cut)
+			out.Finish(stream.Aborted)
 		}
 		return nil
 	}
-	if f.how = f.Follow(stream.Borrow(c.w, c.Request, c.s.opt.Patience), p); f.how == stream.Cut {
+	if f.how = f.Follow(stream.FromResponse(c.w, c.Request, c.s.opt.StreamWriteTimeout), p); f.how == stream.Aborted {
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// A follower is a stream that is told, and what it has to give back.
+// A follower is a stream and the resources that it has to give back.
 type follower struct {
 	stream.Follower
-	s     *Server
-	actor engine.Actor  // of the call, in case that its close cancels the run
-	how   stream.Ending // of the stream, once it is over
+	s *Server
+	// actor is the caller, for the audit log: closing the stream may cancel the run.
+	actor engine.Actor
+	// how is how the stream has ended.
+	how stream.Ending
 
-	leave, forget, stop func() // give back the seat, the key and the place where rings are heard
+	// release, forget and stop give back the place in the limiter, the watched key and the
+	// doorbell's topic. They are nil until they are acquired.
+	release, forget, stop func()
 }
 
+// close gives everything back, and removes the waiter.
 func (f *follower) close() {
 	reason := "disconnect"
-	if f.how == stream.Left && !stream.Closed(f.Revoked) && !stream.Closed(f.Closing) {
-		reason = hungUp
+	if f.how == stream.Disconnected && !stream.Closed(f.Revoked) && !stream.Closed(f.Closing) {
+		reason = reasonClosed
 	}
-	for _, give := range []func(){f.stop, f.forget, f.leave} {
-		if give != nil {
-			give()
+	for _, release := range []func(){f.stop, f.forget, f.release} {
+		if release != nil {
+			release()
 		}
 	}
 	if f.Waits {
-		f.s.leave(engine.WithActor(context.Background(), f.actor), f.Ref, reason, f.Ended)
+		f.s.removeWaiter(engine.WithActor(context.Background(), f.actor), f.Ref, reason, f.Ended)
 	}
 }
 
-// streamCursor reads where a stream begins. A browser repeats its address when it reconnects, with its cursor in the
-// header, so that the header is what counts.
+// streamCursor reads the cursor of a stream and the name of the parameter that has it. The header
+// comes first: a browser that reconnects repeats its URL and adds the cursor as a header.
 func (c *call) streamCursor() (after int64, name string, err error) {
 	text := c.Header.Get("Last-Event-ID")
 	name = "Last-Event-ID"

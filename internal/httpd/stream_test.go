@@ -132,12 +132,12 @@ func (w *world) logOf(id string) (out []frameRead) {
 	}
 }
 
-func TestAStreamIsTheLog(t *testing.T) {
+func TestStreamHasTheWholeLog(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	s := w.attach(id, "")
 	if h := s.res.Header; s.res.StatusCode != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("X-Accel-Buffering") != "no" {
-		t.Fatalf("%v", s.res)
+		t.Fatalf("response = %v, want 200 text/event-stream, no-store, unbuffered", s.res)
 	}
 	line, _ := s.text.ReadString('\n')
 	first := s.next("stream:attached")
@@ -158,7 +158,7 @@ func TestAStreamIsTheLog(t *testing.T) {
 	got = append(got, more...)
 	last := got[len(got)-1]
 	if got = got[:len(got)-1]; last.event != "stream:end" || last.id != got[len(got)-1].id || !strings.Contains(last.data, `"state":"completed"`) {
-		t.Errorf("%+v", last)
+		t.Errorf("last frame = %+v, want stream:end with the last id and state completed", last)
 	}
 	if log := w.logOf(id); !slices.Equal(got, log) {
 		t.Errorf("streamed\n%v\nlogged\n%v", got, log)
@@ -167,7 +167,7 @@ func TestAStreamIsTheLog(t *testing.T) {
 	for n := range got {
 		s := w.attach(id, "", "Last-Event-ID", fmt.Sprint(n))
 		if f := s.next("stream:attached"); f.id != fmt.Sprint(n) {
-			t.Errorf("%+v", f)
+			t.Errorf("attached frame = %+v, want the cursor as its id", f)
 		}
 		again, err := s.rest()
 		if err != io.EOF || !slices.Equal(again[:len(again)-1], got[n:]) || again[len(again)-1] != last {
@@ -176,7 +176,7 @@ func TestAStreamIsTheLog(t *testing.T) {
 	}
 }
 
-func TestTheCursorOfAStream(t *testing.T) {
+func TestStreamCursor(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -224,7 +224,7 @@ func TestTheCursorOfAStream(t *testing.T) {
 	w.get(runs+"/no-such-run/stream").refuses(404, "not_found")
 }
 
-func TestTheKeyOfAStreamMayComeInItsAddress(t *testing.T) {
+func TestStreamTakesKeyInQuery(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	w.commits(g, complete)
@@ -242,7 +242,7 @@ func TestTheKeyOfAStreamMayComeInItsAddress(t *testing.T) {
 }
 
 // A stream that is cut off can be told from one that has ended.
-func TestAStreamThatIsCutOff(t *testing.T) {
+func TestStreamIsAborted(t *testing.T) {
 	cut := func(t *testing.T, s *sseReader) {
 		t.Helper()
 		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -268,8 +268,8 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		cut(t, s)
-		if keysEvery > time.Second {
-			t.Errorf("after up to %s", keysEvery)
+		if keyCheckEvery > time.Second {
+			t.Errorf("after up to %s", keyCheckEvery)
 		}
 		stays.next("run:created")
 		w.do("POST", runs+"/"+id+"/cancel", "").is(200)
@@ -285,7 +285,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 		"when the server shuts down while it replays": func(w *world, _ string) { w.s.Shutdown() },
 	} {
 		t.Run(why, func(t *testing.T) {
-			w := newWorld(t, setup{options: func(o *Options) { o.Patience = long }})
+			w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = long }})
 			g := w.running(`{"kind":"job"}`)
 			for range 2 {
 				w.commits(g, `"events":[`+strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",")+`]`)
@@ -296,7 +296,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			s.next("stream:attached") // and no more, until what sockets hold is full
 			last, same := -1, 0
 			eventually.True(t, "it is stuck", func() bool {
-				at := w.s.logs.Place()
+				at := w.s.reader.CacheIndex()
 				if same++; at != last {
 					last, same = at, 0
 				}
@@ -314,11 +314,11 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 		w.stop()
 		cut(t, s)
 		if a := w.get(runs + "/" + id + "/stream"); a.status == 200 {
-			t.Errorf("%d", a.status)
+			t.Errorf("status = %d, want the stream refused", a.status)
 		}
 	})
 	t.Run("when its reader is too slow", func(t *testing.T) {
-		w := newWorld(t, setup{options: func(o *Options) { o.Patience = 100 * time.Millisecond }})
+		w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 100 * time.Millisecond }})
 		g := w.running(`{"kind":"job"}`)
 		id := g["run_id"].(string)
 		hs, client := w.narrow()
@@ -332,7 +332,7 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 			t.Errorf("%d frames, then %v", len(frames), err)
 		}
 		// It comes back with its cursor, and has everything. That a machine is busy does not make it slow.
-		w.s.opt.Patience = long
+		w.s.opt.StreamWriteTimeout = long
 		again := w.attach(id, "", "Last-Event-ID", frames[len(frames)-1].id)
 		again.next("stream:attached")
 		more, err := again.rest()
@@ -342,8 +342,8 @@ func TestAStreamThatIsCutOff(t *testing.T) {
 	})
 }
 
-func TestAStreamBeats(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.Beat = 20 * time.Millisecond }})
+func TestStreamSendsHeartbeats(t *testing.T) {
+	w := newWorld(t, setup{options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	s := w.attach(w.start(`{"kind":"job"}`), "")
 	s.next("stream:attached")
 	s.next("run:created")
@@ -355,8 +355,8 @@ func TestAStreamBeats(t *testing.T) {
 }
 
 // Without any ring, what happens is found with the next beat.
-func TestAStreamThatNoRingReaches(t *testing.T) {
-	w := newWorld(t, setup{deaf: true, options: func(o *Options) { o.Beat = 20 * time.Millisecond }})
+func TestStreamWithoutRingsPolls(t *testing.T) {
+	w := newWorld(t, setup{deaf: true, options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	s := w.attach(g["run_id"].(string), "?after=3")
 	s.next("stream:attached")
@@ -365,7 +365,7 @@ func TestAStreamThatNoRingReaches(t *testing.T) {
 	s.next("stream:end")
 }
 
-func TestStreamsAreBounded(t *testing.T) {
+func TestStreamsAreLimited(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 2 }})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -373,28 +373,28 @@ func TestStreamsAreBounded(t *testing.T) {
 	one.next("stream:attached")
 	two.next("stream:attached")
 	if a := w.get(runs + "/" + id + "/stream"); a.refuses(503, "too_many_streams")["status"] == nil || a.header.Get("Retry-After") == "" {
-		t.Errorf("%v", a.header)
+		t.Errorf("headers = %v, want Retry-After", a.header)
 	}
 	// Everything else is answered; who would have waited is answered at once, and that leaves no trace.
 	w.get("/healthz").is(200)
 	w.get(runs + "/" + id + "/events?after=3&wait=60s").is(200)
 	late := w.do("POST", runs, `{"kind":"other","wait":"60s"}`)
 	if late.is(202); late.header.Get("Retry-After") == "" {
-		t.Errorf("%v", late.header)
+		t.Errorf("headers = %v, want Retry-After", late.header)
 	}
 	fresh := late.json()["run_id"].(string)
 	for range 3 {
 		w.get(runs + "/" + fresh + "/join?timeout=1h").is(202)
 	}
 	if got := w.types(fresh); !slices.Equal(got, []string{"run:created", "run:deferred"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created", "run:deferred"})
 	}
 	// A cancel that waits really does.
 	cancel := w.later("POST", runs+"/"+id+"/cancel?wait=60s", "")
 	eventually.True(t, "it is asked to stop", func() bool { return slices.Contains(w.types(id), "run:cancel_requested") })
 	w.commits(g, `"outcome":{"type":"cancelled"},"cancel_ack":true`)
 	if got := soon(t, cancel).is(200); got["state"] != "cancelled" {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want state = cancelled", got)
 	}
 	one.stop()
 	two.stop()
@@ -402,7 +402,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	w.attach(id, "").next("stream:attached")
 }
 
-func TestAPrunedLogIsAGap(t *testing.T) {
+func TestPrunedLogIsGap(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -411,28 +411,28 @@ func TestAPrunedLogIsAGap(t *testing.T) {
 	s := w.attach(id, "?after=1")
 	s.next("stream:attached")
 	if f := s.next("stream:gap"); f.id != "3" || !strings.Contains(f.data, `"from":2,"to":3`) {
-		t.Errorf("%+v", f)
+		t.Errorf("gap frame = %+v, want id 3, lines 2 to 3", f)
 	}
 	if f := s.next("x:a"); f.id != "4" {
-		t.Errorf("%+v", f)
+		t.Errorf("frame = %+v, want id 4", f)
 	}
 	w.commits(g, complete)
 	w.prune(id, 99)
 	s = w.attach(id, "?after=1")
 	s.next("stream:attached")
 	if f := s.next("stream:gap"); f.id != "6" || !strings.Contains(f.data, `"from":2,"to":6`) {
-		t.Errorf("%+v", f)
+		t.Errorf("gap frame = %+v, want id 6, lines 2 to 6", f)
 	}
 	if f := s.next("stream:end"); f.id != "6" {
-		t.Errorf("%+v", f)
+		t.Errorf("end frame = %+v, want id 6", f)
 	}
 	if a := w.get(runs + "/" + id + "/stream?after=6"); a.status != 204 {
-		t.Errorf("%d", a.status)
+		t.Errorf("a.status = %d, want %d", a.status, 204)
 	}
 	// By polling too.
 	page := w.get(runs + "/" + id + "/events?after=1&wait=60s").is(200)
 	if gap := page["gap"].(obj); gap["from"] != 2.0 || gap["to"] != 6.0 || page["next_after"] != 6.0 || page["ended"] != true {
-		t.Errorf("%v", page)
+		t.Errorf("page = %v, want a gap from 2 to 6 and the end of the log", page)
 	}
 }
 
@@ -455,14 +455,14 @@ func (op pruneOp) Do(tx *engine.Tx) error {
 	return nil
 }
 
-// A stream of a run of the foreground is somebody who waits.
-func TestAStreamWaits(t *testing.T) {
+// A stream of a foreground run is one of its waiters.
+func TestStreamCountsAsWaiter(t *testing.T) {
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = 50 * time.Millisecond }})
 	late := w.do("POST", runs, `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
 	one := w.attach(id, "")
 	if f := one.next("stream:attached"); !strings.Contains(f.data, `"status":"queued"`) {
-		t.Errorf("%+v", f)
+		t.Errorf("attached frame = %+v, want status queued", f)
 	}
 	eventually.True(t, "the deferral is over", func() bool { return w.get(runs + "/" + id).is(200)["deferred_at"] == nil })
 	two := w.attach(id, "")
@@ -475,9 +475,9 @@ func TestAStreamWaits(t *testing.T) {
 	two.stop()
 	eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
 	if got := w.types(id); !slices.Equal(got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"})
 	}
-	// Somebody may say that he is about to come, and has a moment for it.
+	// A submission may announce a waiter, which then has a grace period to attach.
 	follow := w.start(`{"kind":"job","foreground":true}`)
 	three := w.attach(follow, "")
 	three.next("stream:attached")
@@ -487,14 +487,14 @@ func TestAStreamWaits(t *testing.T) {
 	for _, id := range []string{follow, never} {
 		eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
 	}
-	// One of the background expects nobody.
+	// A background run expects no waiter.
 	background := w.start(`{"kind":"job"}`)
 	s := w.attach(background, "")
 	s.next("stream:attached")
 	s.stop()
 	eventually.True(t, "it has gone", func() bool { return w.streams() == 0 })
 	if got := w.types(background); !slices.Equal(got, []string{"run:created"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created"})
 	}
 }
 
@@ -547,7 +547,7 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-func TestPagesOfOtherOrigins(t *testing.T) {
+func TestCORS(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"} }})
 	for _, c := range []struct {
 		origin string
@@ -563,7 +563,7 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 			t.Errorf("%q: allowed %q", c.origin, got)
 		}
 		if a.header.Get("Access-Control-Allow-Credentials") != "" || a.header.Get("Vary") != "Origin" {
-			t.Errorf("%v", a.header)
+			t.Errorf("headers = %v, want Vary: Origin and no credentials", a.header)
 		}
 		req := httptest.NewRequest("OPTIONS", runs, nil)
 		req.Host, req.Header = "localhost", h
@@ -576,12 +576,12 @@ func TestPagesOfOtherOrigins(t *testing.T) {
 	}
 	plain := newWorld(t, setup{})
 	if a := plain.send(ask{method: "GET", path: "/healthz", header: http.Header{"Origin": {"https://app.example.com"}}}); a.header.Get("Access-Control-Allow-Origin") != "" {
-		t.Errorf("%v", a.header)
+		t.Errorf("headers = %v, want no Access-Control-Allow-Origin", a.header)
 	}
 }
 
-// Whoever finds no seat has not waited, and does not leave in the place of one who does.
-func TestAJoinThatFindsNoSeatTakesNobodysPlace(t *testing.T) {
+// A join that may not block is no waiter, and its end removes no other waiter.
+func TestRefusedJoinIsNoWaiter(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 1 }})
 	id := w.start(`{"kind":"job","foreground":true}`)
 	s := w.attach(id, "")
@@ -589,10 +589,10 @@ func TestAJoinThatFindsNoSeatTakesNobodysPlace(t *testing.T) {
 	for range 3 {
 		w.get(runs + "/" + id + "/join?timeout=1h").is(202)
 	}
-	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); !w.s.waits(ref) {
+	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); !w.s.hasWaiter(ref) {
 		t.Error("the one who waits was counted as gone")
 	}
 	if got := w.types(id); !slices.Equal(got, []string{"run:created"}) {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want %v", got, []string{"run:created"})
 	}
 }

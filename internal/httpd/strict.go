@@ -1,8 +1,9 @@
 package httpd
 
-// A body is read twice. checkStrict walks over its bytes along the type of the call, with the tokenizer of
-// go-json-experiment (encoding/json/v2 to be), and refuses what no call takes. Then the same library decodes it.
-// The walk makes a path only when it refuses something, and keeps nothing of the body.
+// A body is read twice. First checkStrict walks over its tokens along the type of the call, with
+// the tokenizer of go-json-experiment (the future encoding/json/v2). It refuses everything that the
+// type does not have, and names the field. Then the same library decodes the body. The walk copies
+// nothing of the body, and makes the path of a field only for a refusal.
 
 import (
 	"bytes"
@@ -23,12 +24,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// maxDepth bounds how deep a value may be nested. What is around it has the depth of its type.
+// maxDepth bounds the nesting of a value of any type. The depth of everything else follows from its
+// type.
 const maxDepth = 64
 
-// decodeStrict reads a body as its type says, and refuses what encoding/json lets pass: a body that is no
-// object, more than one value, unknown fields and fields in another spelling, the same key twice, null in a
-// list, nesting and lists without bound, escaped NULs and lone surrogates. Whatever is refused names its field.
+// decodeStrict decodes a body into its type. It refuses what encoding/json accepts: a body that is
+// not an object, more than one value, unknown fields and fields in another case, duplicate keys,
+// null in a list, unbounded nesting and lists, escaped NULs and lone surrogates.
 func decodeStrict(b []byte, into any) error {
 	if err := checkStrict(b, reflect.TypeOf(into).Elem()); err != nil {
 		return err
@@ -39,7 +41,7 @@ func decodeStrict(b []byte, into any) error {
 	return nil
 }
 
-// checkStrict walks over a body, and says what is wrong with it.
+// checkStrict walks over a body and returns its first error.
 func checkStrict(b []byte, t reflect.Type) error {
 	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
@@ -50,7 +52,8 @@ func checkStrict(b []byte, t reflect.Type) error {
 	w := walks.Get().(*walk)
 	defer w.release(len(b))
 	w.in = *bytes.NewBuffer(b)
-	// Lone surrogates are let through, because BadEscape has the words for them.
+	// The tokenizer accepts lone surrogates here, because BadEscape refuses them with a better
+	// message.
 	w.d.Reset(&w.in, jsontext.AllowInvalidUTF8(true))
 	if tok, err := w.d.ReadToken(); err != nil {
 		return w.broken(err)
@@ -69,64 +72,20 @@ func checkStrict(b []byte, t reflect.Type) error {
 	return nil
 }
 
-// A shape is what the walk has to know of a type.
-type shape struct {
-	of     reflect.Type // without pointers
-	raw    bool         // a value of no type
-	own    bool         // a duration or an instant, which read themselves
-	fields map[string]field
-	elem   *shape // of a list or a map
-}
-
-type field struct {
-	*shape
-	nonzero *bound // of a field in which zero is refused
-}
-
-var shapes sync.Map // reflect.Type → *shape
-
-// shapeOf takes a type apart. No body has a type that holds itself.
-func shapeOf(t reflect.Type) *shape {
-	if s, ok := shapes.Load(t); ok {
-		return s.(*shape)
-	}
-	s := &shape{of: t}
-	for s.of.Kind() == reflect.Pointer {
-		s.of = s.of.Elem()
-	}
-	p := reflect.PointerTo(s.of)
-	switch s.raw = isRaw(s.of); s.of.Kind() {
-	case reflect.Struct:
-		s.fields = make(map[string]field)
-		for name, ft := range fieldsOf(s.of) {
-			f := field{shape: shapeOf(ft)}
-			if b := boundsOf(s.of)[name]; b.zero {
-				f.nonzero = &b
-			}
-			s.fields[name] = f
-		}
-	default:
-		s.own = !s.raw && (p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) || p.Implements(reflect.TypeFor[json.Unmarshaler]()))
-		if k := s.of.Kind(); !s.raw && !s.own && (k == reflect.Map || k == reflect.Slice) {
-			s.elem = shapeOf(s.of.Elem())
-		}
-	}
-	shapes.Store(t, s)
-	return s
-}
-
-// A walk goes over one body.
+// A walk is the state of checkStrict for one body.
 type walk struct {
-	d    *jsontext.Decoder
-	in   bytes.Buffer
-	zero bool // the value just read is a number or a duration, and not above zero
+	d  *jsontext.Decoder
+	in bytes.Buffer
+	// zero is set if the last value was a number or a duration that is not above zero.
+	zero bool
 }
 
 var walks = sync.Pool{New: func() any { return &walk{d: new(jsontext.Decoder)} }}
 
-// keptBody is the largest body that the pool may keep until its walk is used again.
+// keptBody bounds the body that a walk in the pool may refer to.
 const keptBody = 64 << 10
 
+// release puts the walk back into the pool.
 func (w *walk) release(size int) {
 	if size > keptBody {
 		w.in = bytes.Buffer{}
@@ -135,7 +94,7 @@ func (w *walk) release(size int) {
 	walks.Put(w)
 }
 
-// value reads one value of a type. null stands for a field that is not given.
+// value checks one value. If orNull is set, null is accepted, as for a field that is not given.
 func (w *walk) value(s *shape, orNull bool) error {
 	w.zero = false
 	if s.raw {
@@ -165,7 +124,7 @@ func (w *walk) value(s *shape, orNull bool) error {
 	}
 }
 
-// object reads the rest of an object: the fields of a struct, or the entries of a map.
+// object checks the rest of an object: the fields of a struct, or the entries of a map.
 func (w *walk) object(s *shape) error {
 	for n := 0; w.d.PeekKind() != '}'; n++ {
 		name, err := w.d.ReadValue()
@@ -182,7 +141,7 @@ func (w *walk) object(s *shape) error {
 			continue
 		}
 		f, ok := s.fields[string(name[1:len(name)-1])]
-		if !ok { // it may have escapes
+		if !ok { // the name may have escapes
 			plain, _ := jsontext.AppendUnquote(nil, name)
 			if f, ok = s.fields[string(plain)]; !ok {
 				return perdure.Invalid(w.path(-1), "is no field of this call")
@@ -198,6 +157,7 @@ func (w *walk) object(s *shape) error {
 	return w.end()
 }
 
+// list checks the rest of a list.
 func (w *walk) list(s *shape) error {
 	for n := 0; w.d.PeekKind() != ']'; n++ {
 		if n == perdure.MaxBatch {
@@ -237,7 +197,7 @@ func (w *walk) leaf(s *shape, k jsontext.Kind, v []byte) error {
 	return perdure.Invalid(w.path(-1), "takes %s, not %s", kindOf(s.of), nameOf(k))
 }
 
-// own has a type read its value itself.
+// own checks a value of a type that parses itself.
 func (w *walk) own(s *shape, k jsontext.Kind, v []byte) error {
 	switch u := reflect.New(s.of).Interface().(type) {
 	case encoding.TextUnmarshaler: // durations
@@ -261,8 +221,8 @@ func (w *walk) own(s *shape, k jsontext.Kind, v []byte) error {
 	return nil
 }
 
-// raw reads a value of no particular shape: up to a size, no key twice, no nesting without bound, and no number that
-// most readers would take for infinity or refuse.
+// raw checks a value of any JSON type. It refuses values that are too large or nested too deep,
+// duplicate keys, and numbers beyond a double, which other parsers read as infinity or refuse.
 func (w *walk) raw() error {
 	around := w.d.StackDepth()
 	v, err := w.d.ReadValue()
@@ -287,7 +247,7 @@ func (w *walk) raw() error {
 	return nil
 }
 
-// measure gives how deep a valid value is nested, and the first number in it that is beyond a double.
+// measure returns the nesting of a valid value, and the first number in it that is beyond a double.
 func measure(v []byte) (deepest int, number []byte) {
 	depth := 0
 	for i := 0; i < len(v); i++ {
@@ -316,7 +276,7 @@ func measure(v []byte) (deepest int, number []byte) {
 	return deepest, number
 }
 
-// unbounded tells whether a number is beyond a double. The largest has 309 digits.
+// unbounded tells whether a number is beyond a double. The largest double has 309 digits.
 func unbounded(number []byte) bool {
 	if len(number) < 300 && !bytes.ContainsAny(number, "eE") {
 		return false
@@ -325,7 +285,7 @@ func unbounded(number []byte) bool {
 	return err != nil
 }
 
-// broken says that a body is no JSON, or has a key twice.
+// broken returns the error of a body that is not valid JSON or has a duplicate key.
 func (w *walk) broken(err error) error {
 	if errors.Is(err, jsontext.ErrDuplicateName) {
 		return perdure.Invalid(w.pathTo(pointer(err), -1), "stands twice in the same object")
@@ -333,10 +293,11 @@ func (w *walk) broken(err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
 	}
-	return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %s", strings.TrimPrefix(err.Error(), "jsontext: "))
+	text := strings.TrimPrefix(err.Error(), "jsontext: ")
+	return perdure.Errorf(perdure.CodeInvalid, "the body is not valid JSON: %s", text)
 }
 
-// pointer gives where an error of the tokenizer lies.
+// pointer returns the place of a tokenizer's error.
 func pointer(err error) jsontext.Pointer {
 	var s *jsontext.SyntacticError
 	if errors.As(err, &s) {
@@ -345,10 +306,10 @@ func pointer(err error) jsontext.Pointer {
 	return ""
 }
 
-// path gives the path of what was read last, or so many steps of it.
+// path returns the path of the last value, or its first steps if steps is not negative.
 func (w *walk) path(steps int) string { return w.pathTo(w.d.StackPointer(), steps) }
 
-// pathTo writes a pointer as a path, as in commits[0].outcome.
+// pathTo returns a pointer as a path such as commits[0].outcome.
 func (w *walk) pathTo(p jsontext.Pointer, steps int) string {
 	var b strings.Builder
 	n := 0
@@ -380,12 +341,9 @@ func refuseZero(path string, b bound) error {
 	return perdure.Invalid(path, "0 does not lie between %d and %d; leave it out for the default", *b.least, *b.most)
 }
 
-func isRaw(t reflect.Type) bool {
-	return t == reflect.TypeFor[json.RawMessage]() || t == reflect.TypeFor[perdure.Value]()
-}
-
 func tooMany(path string) error {
-	return &perdure.Error{Code: perdure.CodeTooLarge, Field: path, Message: fmt.Sprintf("has more than %d entries", perdure.MaxBatch)}
+	message := fmt.Sprintf("has more than %d entries", perdure.MaxBatch)
+	return &perdure.Error{Code: perdure.CodeTooLarge, Field: path, Message: message}
 }
 
 func kindOf(t reflect.Type) string {
@@ -416,30 +374,4 @@ func nameOf(k jsontext.Kind) string {
 		return "an object"
 	}
 	return "a number"
-}
-
-var fieldCache sync.Map // reflect.Type → map[string]reflect.Type
-
-// fieldsOf gives the fields of a struct by their names in JSON; those of an embedded one are its own.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
-	if m, ok := fieldCache.Load(t); ok {
-		return m.(map[string]reflect.Type)
-	}
-	out := make(map[string]reflect.Type)
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			for name, of := range fieldsOf(f.Type) {
-				if out[name] == nil {
-					out[name] = of
-				}
-			}
-			continue
-		}
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			out[name] = f.Type
-		}
-	}
-	fieldCache.Store(t, out)
-	return out
 }

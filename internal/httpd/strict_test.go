@@ -75,7 +75,7 @@ var ordinary = []struct {
 	{"nothing", reflect.TypeFor[api.CancelRun](), `{}`},
 }
 
-func TestStrictTakesOrdinaryBodies(t *testing.T) {
+func TestStrictAcceptsOrdinaryBodies(t *testing.T) {
 	for _, o := range ordinary {
 		if !agree(t, []byte(o.body), o.of) {
 			t.Errorf("%s is refused: %v", o.name, checkStrict([]byte(o.body), o.of))

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// maxLiveShown is how far the live runs of a tenant are counted for whoever looks at it.
+// maxLiveShown bounds the count of a tenant's live runs in an answer.
 const maxLiveShown = 100_000
 
 func getTenant(c *call, _ *none) (int, *api.Tenant, error) {
@@ -24,7 +24,7 @@ func getTenant(c *call, _ *none) (int, *api.Tenant, error) {
 }
 
 func listTenants(c *call, _ *none) (int, *api.Tenants, error) {
-	limit, err := c.whole("limit", 100, 1, maxPage)
+	limit, err := c.intParam("limit", 100, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -57,7 +57,7 @@ func changeTenant(c *call, in *api.ChangeTenant) (int, *api.Tenant, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	c.s.shares.change(op.Tenant, op.Row.Limits) // other nodes learn of it when they look
+	c.s.shares.set(op.Tenant, op.Row.Limits) // other nodes read the limits every Poll
 	return 0, showTenant(&op.Row), nil
 }
 
@@ -65,11 +65,11 @@ func showTenant(row *engine.TenantRow) *api.Tenant {
 	return &api.Tenant{Tenant: row.ID, CreatedAt: row.CreatedAt, RequireSignatures: row.Signed, Limits: row.Limits}
 }
 
-// lookAtLimits reads the limits of all tenants that have some.
-func (s *Server) lookAtLimits(ctx context.Context) error {
+// loadLimits reads the limits of all tenants that have any.
+func (s *Server) loadLimits(ctx context.Context) error {
 	rows, err := s.engine.Tenants.Limited(ctx)
 	if err == nil {
-		s.shares.replace(rows)
+		s.shares.setAll(rows)
 	}
 	return err
 }

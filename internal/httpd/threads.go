@@ -24,8 +24,8 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 		return 0, nil, err
 	}
 	out := showThread(&op.Thread)
-	out.Metadata = in.Metadata // in full, however it is kept
-	return createdOr(op.Created), out, nil
+	out.Metadata = in.Metadata // the row may have a reference to large content
+	return createdStatus(op.Created), out, nil
 }
 
 func getThread(c *call, _ *none) (int, *api.Thread, error) {
@@ -37,11 +37,11 @@ func getThread(c *call, _ *none) (int, *api.Thread, error) {
 }
 
 func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
-	after, err := c.whole("after", 0, 0, maxSeq)
+	after, err := c.intParam("after", 0, 0, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, err := c.whole("limit", 100, 1, maxPage)
+	limit, err := c.intParam("limit", 100, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -75,10 +75,10 @@ func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, err
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
+	return createdStatus(op.Created), &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
 }
 
-// maxThreads is how many threads a page has at most.
+// maxThreads bounds the threads of a page.
 const maxThreads = 200
 
 func listThreads(c *call, _ *none) (int, *api.Threads, error) {
@@ -86,7 +86,7 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, err := c.whole("limit", 50, 1, maxThreads)
+	limit, err := c.intParam("limit", 50, 1, maxThreads)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -17,7 +17,7 @@ func (w *world) listed(query string) (list []obj, next any) {
 	return list, page["next_cursor"]
 }
 
-func TestThreadsAreListedByTheirLastActivity(t *testing.T) {
+func TestThreadsAreListedByLastActivity(t *testing.T) {
 	w := newWorld(t, setup{})
 	if list, next := w.listed(""); len(list) != 0 || next != nil {
 		t.Errorf("threads of a tenant without any: %v, %v", list, next)

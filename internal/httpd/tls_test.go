@@ -60,7 +60,7 @@ func (w *world) narrowTLS() (*httptest.Server, *http.Client) {
 func (w *world) stuck() {
 	last, same := -1, 0
 	eventually.True(w.t, "the stream is stuck", func() bool {
-		at := w.s.logs.Place()
+		at := w.s.reader.CacheIndex()
 		if same++; at != last {
 			last, same = at, 0
 		}
@@ -71,8 +71,8 @@ func (w *world) stuck() {
 func TestStreamsOverTLS(t *testing.T) {
 	big := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 20), ",") + `]`
 	begin := func(t *testing.T, patience time.Duration) (w *world, g obj, s *sseReader, key string) {
-		w = newWorld(t, setup{options: func(o *Options) { o.Patience = patience }})
-		w.s.glance = time.Millisecond
+		w = newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = patience }})
+		w.s.checkEvery = time.Millisecond
 		g = w.running(`{"kind":"job"}`)
 		w.commits(g, big)
 		key = w.newKey("a", nil)

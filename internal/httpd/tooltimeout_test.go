@@ -6,7 +6,7 @@ import (
 )
 
 // A wait for a tool lasts as long as its definition says, and at least as long as any wait does by default.
-func TestWaitForAToolHasTheLargerTimeout(t *testing.T) {
+func TestWaitForToolHasLargerTimeout(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, x := range []struct {
 		name, wait string

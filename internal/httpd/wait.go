@@ -2,9 +2,7 @@ package httpd
 
 import (
 	"context"
-	"hash/fnv"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -14,30 +12,45 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// watch calls look until it is satisfied, the time has passed, the caller is gone or the server shuts down.
-// It listens before it looks, so that nothing can happen in between. Now and then look is called without a ring, and told
-// to look for itself, whatever is remembered.
-func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (bool, error)) error {
+// Waiting for a run. A timeout stops waiting, not working: a caller whose time passes gets 202 with
+// status "deferred", and the run goes on.
+//
+// watch is the loop of all calls that wait: it listens to the doorbell, reads, and blocks until a
+// ring. It listens before it reads, so that no change falls between. await builds on it for runs:
+//
+//  1. It asks the limiter for permission to block. A refused call does not wait, and is answered as
+//     if its time had passed.
+//  2. It reads the run. An ended run is answered at once.
+//  3. If the run is in the foreground, the call becomes one of its waiters (waiters.go).
+//  4. It watches until the run has ended, the time has passed, the caller is gone or the server
+//     shuts down. Most rings are answered from memory: the engine remembers live runs and recent
+//     ends.
+//  5. It stops being a waiter. The last waiter's leaving defers the run.
+
+// watch calls look until it is done, the time has passed, the caller is gone or the server shuts
+// down. After 2×Options.Poll without a ring it calls look with fresh set: then look has to read the
+// store, whatever memory says.
+func (c *call) watch(topic string, limit time.Duration, look func(fresh bool) (bool, error)) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
-	for itself := false; ; {
+	for fresh := false; ; {
 		rung, stop := c.s.bell.Listen(doorbell.Run(c.tenant(), topic))
-		done, err := look(itself)
+		done, err := look(fresh)
 		if err != nil || done || limit == 0 {
 			stop()
 			return err
 		}
-		if err := c.hold(); err != nil {
+		if err := c.watchKey(); err != nil {
 			stop()
 			return err
 		}
-		again := time.NewTimer(2 * c.s.opt.Poll) // without having been rung
+		fallback := time.NewTimer(2 * c.s.opt.Poll)
 		ended := false
-		itself = false
+		fresh = false
 		select {
 		case <-rung:
-		case <-again.C:
-			itself = true
+		case <-fallback.C:
+			fresh = true
 		case <-deadline.C:
 			ended = true
 		case <-c.Context().Done():
@@ -45,7 +58,7 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 		case <-c.s.closing:
 			ended = true
 		}
-		again.Stop()
+		fallback.Stop()
 		stop()
 		if ended {
 			return nil
@@ -53,36 +66,38 @@ func (c *call) watch(topic string, limit time.Duration, look func(itself bool) (
 	}
 }
 
-// seated gives how long a caller may block: no time at all if there is no room for one more who waits. He is
-// answered as if his time had passed, and told to come back a little later.
-func (c *call) seated(how stream.Transport, limit time.Duration) (time.Duration, func()) {
+// mayBlockFor returns how long a call may block: the limit, or zero if too many calls block. A call
+// that may not block is answered as if its time had passed, with a Retry-After header.
+func (c *call) mayBlockFor(how stream.Transport, limit time.Duration) (time.Duration, func()) {
 	if limit > 0 {
-		if leave, err := c.seat(how); err == nil {
-			return limit, leave
+		if release, err := c.acquire(how); err == nil {
+			return limit, release
 		}
 		c.w.Header().Set("Retry-After", "1")
 	}
 	return 0, func() {}
 }
 
-// await blocks until a run has ended, at most so long. When the time passes, the caller gets 202 and the run
-// goes on: a timeout stops waiting, not working. Of a run that was just made, and that is known to have a waiter on
-// this node, made is what is known.
-func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (int, *api.Run, error) {
+// await waits for the end of a run, at most for the limit. started is set if this call has started
+// the run. made has the row of a run that this call has created; its waiter is then recorded
+// already.
+func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (
+	int, *api.Run, error) {
 	wanted := limit
-	limit, leave := c.seated(stream.Wait, limit)
-	defer leave()
+	limit, release := c.mayBlockFor(stream.Wait, limit)
+	defer release()
 	ref := engine.Ref{Tenant: c.tenant(), Run: id}
 	var out *api.Run
 	ended := false
-	counts := false // whoever joins a run of the background is not its waiter: nobody expected one
+	// foreground is set if the call counts as a waiter: a background run has none.
+	foreground := false
 	see := func(d *engine.Detail) {
-		counts = d.Options.Foreground
+		foreground = d.Options.Foreground
 		out = c.show(d)
 		ended = d.State.Terminal()
 	}
 	look := func() (bool, error) {
-		if err := c.room(largeRun); err != nil {
+		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
 		}
 		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
@@ -90,45 +105,45 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 			return false, err
 		}
 		if see(&d); !ended {
-			c.leaveAnswer()
+			c.releaseAnswer()
 		}
 		return ended, nil
 	}
-	fresh := made != nil
-	if fresh {
+	created := made != nil
+	if created {
 		see(made)
 		if wanted > 0 {
-			made, out = nil, nil // which would be held while it waits
+			made, out = nil, nil // do not hold them in memory while the call waits
 		}
 	} else if done, err := look(); err != nil || done {
 		return http.StatusOK, out, err
 	}
-	// Whoever is not let in has not waited, and joining again and again leaves no trace. Of a new run it has to be
-	// known that nobody does.
+	// A call that may not block is no waiter: joins that are refused again and again leave no
+	// trace. If it has started the run, the run is deferred, because nobody waits for it.
 	refused := limit == 0 && wanted > 0
-	arrives := counts && !refused
+	waits := foreground && !refused
 	var err error
 	switch {
-	case arrives:
-		err = c.s.arrive(c.Context(), ref, fresh)
+	case waits:
+		err = c.s.addWaiter(c.Context(), ref, created)
 	case refused && started:
 		detach := &engine.Defer{Tenant: ref.Tenant, RunID: id, Reason: "detached"}
-		if fresh {
-			detach.Node = c.s.opt.Node // it was noted as waiting, and is the only one
+		if created {
+			detach.Node = c.s.opt.Node // the submission has recorded this node as the only waiter
 		}
 		err = c.s.engine.Do(c.Context(), detach)
 	}
 	if err != nil {
 		return 0, nil, err
 	}
-	err = c.watch(string(id), limit, func(itself bool) (bool, error) {
-		if itself {
+	err = c.watch(string(id), limit, func(fresh bool) (bool, error) {
+		if fresh {
 			return look()
 		}
 		if c.s.engine.Runs.Live(ref.Tenant, id) {
-			return false, nil // nothing has to be read to know that
+			return false, nil // known from memory
 		}
-		if err := c.room(largeRun); err != nil {
+		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
 		}
 		if d, ok := c.s.engine.Runs.Ended(ref.Tenant, id); ok {
@@ -137,32 +152,18 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		}
 		return look()
 	})
-	reason := "timeout"
-	if err != nil {
-		reason = "disconnect"
+	if waits {
+		// The waiter is removed even if the caller is gone.
+		ctx := engine.WithActor(context.WithoutCancel(c.Context()), c.actor())
+		c.s.removeWaiter(ctx, ref, c.leaveReason(err), ended)
 	}
-	select {
-	case <-c.Context().Done():
-		reason = "disconnect"
-	case <-c.s.closing:
-		reason = "disconnect"
-	default:
-	}
-	gone := c.Context().Err() != nil
-	if gone && c.dead() == nil && !stream.Closed(c.s.closing) {
-		reason = hungUp
-	}
-	// The caller may be gone; what is said about that is said anyway.
-	if arrives {
-		c.s.leave(engine.WithActor(context.WithoutCancel(c.Context()), c.actor()), ref, reason, ended)
-	}
-	if gone {
+	if c.Context().Err() != nil {
 		return 0, nil, c.Context().Err()
 	}
 	if err != nil || ended {
 		return http.StatusOK, out, err
 	}
-	if _, err := look(); err != nil || ended { // it may have ended in the last moment
+	if _, err := look(); err != nil || ended { // the run may have ended since the last ring
 		return http.StatusOK, out, err
 	}
 	out.Status = perdure.StatusDeferred
@@ -170,77 +171,14 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	return http.StatusAccepted, out, nil
 }
 
-// arrive notes that one more waits for a run on this node. The first is written down, unless it is already; the node
-// renews that.
-func (s *Server) arrive(ctx context.Context, ref engine.Ref, written bool) error {
-	turn := s.turn(ref)
-	turn.Lock()
-	defer turn.Unlock()
-	s.mu.Lock()
-	s.waiting[ref]++
-	first := s.waiting[ref] == 1
-	s.mu.Unlock()
-	if !first || written {
-		return nil
+// leaveReason returns why a call stops waiting. err is the error that ended the wait, if one did.
+func (c *call) leaveReason(err error) string {
+	gone, closing := c.Context().Err() != nil, stream.Closed(c.s.closing)
+	switch {
+	case gone && c.keyEnded() == nil && !closing:
+		return reasonClosed
+	case gone || closing || err != nil:
+		return "disconnect"
 	}
-	err := s.attach(ctx, ref)
-	if err != nil {
-		s.depart(ref)
-	}
-	return err
-}
-
-// turn has those who come to a run and those who leave it do so one after the other: a run for which somebody waits is
-// not deferred by the one who left before.
-func (s *Server) turn(ref engine.Ref) *sync.Mutex {
-	h := fnv.New32a()
-	h.Write([]byte(ref.Run))
-	return &s.turns[h.Sum32()%uint32(len(s.turns))]
-}
-
-func (s *Server) attach(ctx context.Context, ref engine.Ref) error {
-	return s.engine.Do(ctx, &engine.Attach{Tenant: ref.Tenant, Node: s.opt.Node, RunIDs: []perdure.RunID{ref.Run}})
-}
-
-// depart counts one who waited, and tells whether he was the last.
-func (s *Server) depart(ref engine.Ref) (last bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting[ref]--; s.waiting[ref] > 0 {
-		return false
-	}
-	delete(s.waiting, ref)
-	return true
-}
-
-// hungUp is the reason of a waiter that closed its connection. It is a disconnect, and cancels a run that was started with
-// on_disconnect=cancel if the waiter was the last.
-const hungUp = "hung up"
-
-// leave notes that one fewer waits; the last one defers the run, unless somebody came meanwhile.
-func (s *Server) leave(ctx context.Context, ref engine.Ref, reason string, ended bool) {
-	turn := s.turn(ref)
-	turn.Lock()
-	defer turn.Unlock()
-	if !s.depart(ref) || ended {
-		return
-	}
-	s.deferRun(ctx, ref, reason)
-}
-
-func (s *Server) deferRun(ctx context.Context, ref engine.Ref, reason string) {
-	op := &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: s.opt.Node, Reason: reason}
-	if reason == hungUp {
-		op.Reason, op.Closed = "disconnect", true
-	}
-	if err := s.engine.Do(ctx, op); err != nil {
-		s.log.Warn("a run could not be deferred; its waiter expires by itself", "run", ref.Run, "error", err)
-	}
-}
-
-// waits tells whether anybody here waits for a run.
-func (s *Server) waits(ref engine.Ref) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.waiting[ref] > 0
+	return "timeout"
 }

@@ -18,8 +18,9 @@ import (
 )
 
 func showWebhook(w *perdure.Webhook) *api.Webhook {
-	out := &api.Webhook{WebhookID: w.ID, URL: w.URL, Scope: w.Scope, ThreadID: w.ThreadID, Events: w.Events, Description: w.Description, Disabled: w.DisabledAt != 0,
-		DisabledAt: w.DisabledAt, DisabledReason: w.DisabledReason, FailingAt: w.FailingAt, RotatedAt: w.RotatedAt, CreatedAt: w.CreatedAt}
+	out := &api.Webhook{WebhookID: w.ID, URL: w.URL, Scope: w.Scope, ThreadID: w.ThreadID, Events: w.Events,
+		Description: w.Description, Disabled: w.DisabledAt != 0, DisabledAt: w.DisabledAt,
+		DisabledReason: w.DisabledReason, FailingAt: w.FailingAt, RotatedAt: w.RotatedAt, CreatedAt: w.CreatedAt}
 	if len(w.Events) == 0 && w.Scope != perdure.OfRun {
 		out.Events = perdure.NotifiedLines
 	}
@@ -39,11 +40,12 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events, Description: in.Description, Key: key}
+	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events,
+		Description: in.Description, Key: key}
 	if err := c.settle(op); err != nil {
 		return 0, nil, err
 	}
-	return createdOr(op.Created), &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
+	return createdStatus(op.Created), &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
 }
 
 func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
@@ -61,7 +63,7 @@ func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
 
 func (c *call) webhookID() perdure.WebhookID { return perdure.WebhookID(c.PathValue("id")) }
 
-// webhook reads the endpoint that the path names.
+// webhook reads the webhook of the path.
 func (c *call) webhook() (perdure.Webhook, error) {
 	return c.s.engine.Webhooks.Get(c.Context(), c.tenant(), c.webhookID())
 }
@@ -87,8 +89,8 @@ func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: c.webhookID(), URL: in.URL, Events: in.Events, Description: in.Description, Disabled: in.Disabled,
-		Reason: "disabled by hand", Key: key}
+	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: c.webhookID(), URL: in.URL, Events: in.Events,
+		Description: in.Description, Disabled: in.Disabled, Reason: "disabled by hand", Key: key}
 	if err := c.settle(op); err != nil {
 		return 0, nil, err
 	}
@@ -115,8 +117,8 @@ func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
 	return 0, &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
 }
 
-// settle does what changes which endpoints there are, and answers when every node knows. It is done by then: a caller
-// that has gone away does not take it back.
+// settle runs an operation that changes webhooks, and waits until every node uses the change. The
+// operation is committed before the wait, so it holds even if the caller goes away.
 func (c *call) settle(op engine.Op) error {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return err
@@ -125,8 +127,9 @@ func (c *call) settle(op engine.Op) error {
 	return nil
 }
 
-// testWebhook sends a message that is about nothing, once, and says what came of it. It is no delivery: nothing is stored.
-// Asked again under its Idempotency-Key, it sends the message again under the same id, as deliveries are.
+// testWebhook sends a test message once and shows the outcome. It is not a delivery, and nothing is
+// stored. A repeated call with the same Idempotency-Key sends a message with the same id, as a
+// repeated delivery does.
 func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	w, err := c.webhook()
 	if err != nil {
@@ -142,34 +145,39 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 		id = fmt.Sprintf("test_%x", sum[:13])
 	}
 	now := c.s.engine.Now()
-	body, err := json.Marshal(map[string]any{"type": "webhook:test", "timestamp": now, "data": map[string]any{"webhook_id": w.ID}})
+	body, err := json.Marshal(map[string]any{"type": "webhook:test", "timestamp": now,
+		"data": map[string]any{"webhook_id": w.ID}})
 	if err != nil {
 		return 0, nil, err
 	}
-	leave, err := c.seat(stream.Wait) // the receiver may take its time
+	release, err := c.acquire(stream.Wait) // the receiver may be slow
 	if err != nil {
 		return 0, nil, err
 	}
-	defer leave()
-	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL, Secrets: c.s.engine.Webhooks.Secrets(&w, now), Body: body})
-	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err, Response: r.Response, TookMS: r.Took.Milliseconds()}, nil
+	defer release()
+	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL,
+		Secrets: c.s.engine.Webhooks.Secrets(&w, now), Body: body})
+	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err,
+		Response: r.Response, TookMS: r.Took.Milliseconds()}, nil
 }
 
 // ---- deliveries
 
 func showDelivery(n *perdure.Notification) api.Delivery {
-	return api.Delivery{DeliveryID: n.ID(), WebhookID: n.Webhook, RunID: n.RunID, Seq: n.Seq, Type: n.Type, State: n.State, Attempts: n.Attempts, CreatedAt: n.CreatedAt,
+	return api.Delivery{DeliveryID: n.ID(), WebhookID: n.Webhook, RunID: n.RunID, Seq: n.Seq, Type: n.Type,
+		State: n.State, Attempts: n.Attempts, CreatedAt: n.CreatedAt,
 		NextAttemptAt: n.AlarmAt, LastStatus: n.Status, LastError: n.Error}
 }
 
-// webhookDeliveries lists what an endpoint was told, of one that was deleted too.
+// webhookDeliveries lists the deliveries of a webhook, also of a deleted one.
 func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
-	limit, err := c.whole("limit", 50, 1, maxPage)
+	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	list, err := c.s.engine.Webhooks.Deliveries(c.Context(), c.tenant(), c.webhookID(), q.Get("state"), q.Get("cursor"), int(limit))
+	list, err := c.s.engine.Webhooks.Deliveries(c.Context(), c.tenant(), c.webhookID(),
+		q.Get("state"), q.Get("cursor"), int(limit))
 	out := &api.Deliveries{Deliveries: []api.Delivery{}}
 	for i := range list {
 		out.Deliveries = append(out.Deliveries, showDelivery(&list[i]))
@@ -184,7 +192,8 @@ func getDelivery(c *call, _ *none) (int, *api.DeliveryHistory, error) {
 	n, tries, err := c.s.engine.Webhooks.Delivery(c.Context(), c.tenant(), c.PathValue("id"))
 	out := &api.DeliveryHistory{Delivery: showDelivery(&n), History: []api.DeliveryAttempt{}}
 	for _, a := range tries {
-		out.History = append(out.History, api.DeliveryAttempt{N: a.N, At: a.At, TookMS: a.Took.Milliseconds(), Status: a.Status, Error: a.Error, Response: a.Response})
+		out.History = append(out.History, api.DeliveryAttempt{N: a.N, At: a.At, TookMS: a.Took.Milliseconds(),
+			Status: a.Status, Error: a.Error, Response: a.Response})
 	}
 	return 0, out, err
 }
@@ -202,11 +211,11 @@ func redeliver(c *call, _ *none) (int, *api.Delivery, error) {
 	return 0, &out, nil
 }
 
-// ---- where messages may go
+// ---- URLs of webhooks
 
-// checkURL refuses an address that messages may not be sent to.
+// checkURL refuses a URL that the guard does not allow.
 func (c *call) checkURL(field, url string) error {
-	err := c.s.addresses.check(c.Context(), c.s.opt.Webhooks, url)
+	err := c.s.goodURLs.check(c.Context(), c.s.opt.Webhooks, url)
 	var e *perdure.Error
 	if errors.As(err, &e) {
 		return &perdure.Error{Code: e.Code, Field: field, Message: e.Message}
@@ -214,19 +223,20 @@ func (c *call) checkURL(field, url string) error {
 	return err
 }
 
-// addresses remembers which were found to be good. Many runs name the same one, and a slow name server must not hold up each of
-// them. It is for latency alone: what is dialled is checked then.
-type addresses struct {
+// A urlCache caches URLs that the guard has allowed. Many runs name the same URL, and a slow name
+// server must not delay each of them. The cache does not affect security: the guard checks every
+// address again when it is dialled.
+type urlCache struct {
 	mu   sync.Mutex
-	good map[string]time.Time // until when
+	good map[string]time.Time // the time until which a URL is cached
 }
 
 const (
-	goodFor      = time.Minute
-	maxAddresses = 1000
+	goodURLTTL  = time.Minute
+	maxGoodURLs = 1000
 )
 
-func (a *addresses) check(ctx context.Context, g *webhook.Guard, url string) error {
+func (a *urlCache) check(ctx context.Context, g *webhook.Guard, url string) error {
 	a.mu.Lock()
 	until, ok := a.good[url]
 	a.mu.Unlock()
@@ -238,9 +248,9 @@ func (a *addresses) check(ctx context.Context, g *webhook.Guard, url string) err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.good == nil || len(a.good) >= maxAddresses {
+	if a.good == nil || len(a.good) >= maxGoodURLs {
 		a.good = make(map[string]time.Time)
 	}
-	a.good[url] = time.Now().Add(goodFor)
+	a.good[url] = time.Now().Add(goodURLTTL)
 	return nil
 }

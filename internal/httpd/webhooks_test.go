@@ -26,8 +26,8 @@ import (
 
 var loopback = &webhook.Guard{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 
-// brief is how long a receiver has to answer that is meant to run out of time, and whose address ends in late. The others have all
-// the time that they have: a machine with other things to do is no receiver that hangs.
+// brief is the timeout of receivers that are meant to time out; their addresses end in late. The others
+// have the usual timeout, so that a busy machine does not make them fail.
 const (
 	brief = 300 * time.Millisecond
 	late  = "?late"
@@ -181,7 +181,7 @@ func (w *world) settled(hook any, what string, ok func(obj) bool) obj {
 func delivered(d obj) bool { return d["state"] == "delivered" }
 func tried(d obj) bool     { return d["attempts"] == float64(1) && d["last_error"] != nil }
 
-func TestHooksOfRunThreadAndTenantArriveSigned(t *testing.T) {
+func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 	w := delivering(t, setup{})
 	ofTenant, ofThread, ofRun, ofEvents := newSink(t, nil), newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -266,7 +266,7 @@ func TestHooksOfRunThreadAndTenantArriveSigned(t *testing.T) {
 	}
 }
 
-func TestSinksThatMisbehaveHarmNobody(t *testing.T) {
+func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
 	at := storetest.Options(t)
 	at.Hooks.Clock = func() perdure.Instant { return 1_800_000_000_000_000 } // time stands still: nobody is tried again
 	w := delivering(t, setup{store: &at})
@@ -351,7 +351,7 @@ func wait(t *testing.T, d obj) time.Duration {
 	return at[1].Sub(at[0])
 }
 
-func TestADeadDeliveryIsDeliveredAgainByHand(t *testing.T) {
+func TestDeadDeliveryIsRedelivered(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(410)
@@ -365,15 +365,16 @@ func TestADeadDeliveryIsDeliveredAgainByHand(t *testing.T) {
 	w.do("POST", path+"/redeliver", "").refuses(409, "wrong_state") // its webhook is disabled
 	s.answers(204)
 	if on := w.do("PATCH", "/api/v1/webhooks/"+id, `{"disabled":false}`).is(200); on["disabled"] != false || on["disabled_reason"] != nil {
-		t.Errorf("%v", on)
+		t.Errorf("on = %v, want disabled = false, no disabled_reason", on)
 	}
 	if again := w.do("POST", path+"/redeliver", "").is(200); again["state"] != "pending" || again["delivery_id"] != dead["delivery_id"] {
-		t.Errorf("%v", again)
+		t.Errorf("again = %v, want state = pending, delivery_id = %v", again, dead["delivery_id"])
 	}
 	d := w.settled(id, "it is delivered", delivered)
 	h := d["history"].([]any)
 	if len(h) != 2 || h[0].(obj)["status"] != float64(410) || h[0].(obj)["response"] != "no longer here" || h[1].(obj)["status"] != float64(204) {
-		t.Errorf("%v", h)
+		t.Errorf("h = %v, want 2 entries, [0].status = %v, [0].response = no longer here, [1].status = %v",
+			h, float64(410), float64(204))
 	}
 	letters := s.got()
 	if len(letters) != 2 || letters[0].id() != letters[1].id() || !bytes.Equal(letters[0].body, letters[1].body) || letters[0].id() != dead["delivery_id"] {
@@ -381,13 +382,13 @@ func TestADeadDeliveryIsDeliveredAgainByHand(t *testing.T) {
 	}
 }
 
-func TestBothSecretsSignForADay(t *testing.T) {
+func TestOldSecretSignsForADayAfterRotation(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, nil)
 	hook := w.hook(fmt.Sprintf(`"url":%q`, s.at))
 	rotated := w.do("POST", "/api/v1/webhooks/"+hook["webhook_id"].(string)+"/rotate", "").is(200)
 	if rotated["secret"] == hook["secret"] || rotated["rotated_at"] == nil {
-		t.Errorf("%v", rotated)
+		t.Errorf("rotated = %v, want another secret than %v, rotated_at set", rotated, hook["secret"])
 	}
 	w.commits(w.running(`{"kind":"job"}`), complete)
 	l := s.waits(1)[0]
@@ -396,19 +397,19 @@ func TestBothSecretsSignForADay(t *testing.T) {
 	}
 }
 
-func TestAWebhooksSecretIsShownOnce(t *testing.T) {
+func TestWebhookSecretIsShownOnce(t *testing.T) {
 	w := delivering(t, setup{})
 	hook := w.hook(`"url":"https://1.1.1.1/hook","description":"mine","events":["run:*"]`)
 	secret, path := hook["secret"].(string), "/api/v1/webhooks/"+hook["webhook_id"].(string)
 	if !strings.HasPrefix(secret, "whsec_") {
-		t.Errorf("%v", hook)
+		t.Errorf("webhook = %v, want a secret with whsec_", hook)
 	}
 	changed := w.do("PATCH", path, `{"url":"https://1.1.1.1/other","events":[],"description":""}`)
 	if c := changed.is(200); c["url"] != "https://1.1.1.1/other" || len(c["events"].([]any)) != len(perdure.NotifiedLines) || c["description"] != nil {
-		t.Errorf("%s", changed.body)
+		t.Errorf("webhook = %s, want the new url, all events and no description", changed.body)
 	}
 	if c := w.do("PATCH", path, `{"disabled":true}`).is(200); c["disabled"] != true || c["url"] != "https://1.1.1.1/other" || c["disabled_reason"] == nil {
-		t.Errorf("%v", c)
+		t.Errorf("c = %v, want disabled = true, url = https://1.1.1.1/other, disabled_reason set", c)
 	}
 	for _, a := range []*answer{changed, w.get(path), w.get("/api/v1/webhooks"), w.do("PATCH", path, `{}`)} {
 		a.is(200)
@@ -423,7 +424,7 @@ func TestAWebhooksSecretIsShownOnce(t *testing.T) {
 
 	run := w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/run","webhook_events":["run:created"]}`).is(201)
 	if s, _ := run["webhook_secret"].(string); !strings.HasPrefix(s, "whsec_") {
-		t.Errorf("%v", run)
+		t.Errorf("run = %v, want a webhook_secret with whsec_", run)
 	}
 	header := http.Header{"Idempotency-Key": {"k"}}
 	for _, body := range []string{`{"kind":"job","webhook":"https://1.1.1.1/run"}`, `{"kind":"job","webhook":"https://1.1.1.1/run"}`} {
@@ -433,18 +434,18 @@ func TestAWebhooksSecretIsShownOnce(t *testing.T) {
 		}
 	}
 	if first := w.do("POST", "/api/v1/runs", `{"kind":"waited","queue":"nobody","wait":"10ms","webhook":"https://1.1.1.1/waited"}`).is(202); first["webhook_secret"] == nil {
-		t.Errorf("%v", first)
+		t.Errorf("first = %v, want webhook_secret set", first)
 	}
 	if got := w.get("/api/v1/runs/" + run["run_id"].(string)).is(200); got["webhook_secret"] != nil || got["webhook_id"] != run["webhook_id"] {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want no webhook_secret, webhook_id = %v", got, run["webhook_id"])
 	}
 	// What runs bring with them is not in the list, and can be looked at.
 	if list := w.get("/api/v1/webhooks").is(200)["webhooks"].([]any); len(list) != 1 {
-		t.Errorf("%v", list)
+		t.Errorf("list = %v, want 1 entry", list)
 	}
 	ofRun := "/api/v1/webhooks/" + run["webhook_id"].(string)
 	if h := w.get(ofRun).is(200); h["scope"] != "run" || h["url"] != "https://1.1.1.1/run" || h["events"] != nil {
-		t.Errorf("%v", h)
+		t.Errorf("h = %v, want scope = run, url = https://1.1.1.1/run, no events", h)
 	}
 	w.do("PATCH", ofRun, `{"url":"https://1.1.1.1/elsewhere"}`).refuses(409, "wrong_state")
 
@@ -456,28 +457,28 @@ func TestAWebhooksSecretIsShownOnce(t *testing.T) {
 	w.get(path + "/deliveries").is(200) // its history stays
 }
 
-func TestATestMessageTellsWhatCameOfIt(t *testing.T) {
+func TestTestMessageShowsOutcome(t *testing.T) {
 	w := delivering(t, setup{})
 	s := newSink(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") })
 	hook := w.hook(fmt.Sprintf(`"url":%q`, s.at))
 	path := "/api/v1/webhooks/" + hook["webhook_id"].(string)
 	before := w.fingerprint("")
 	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != true || r["status"] != float64(200) || r["response"] != "hello" {
-		t.Errorf("%v", r)
+		t.Errorf("r = %v, want delivered = true, status = %v, response = hello", r, float64(200))
 	}
 	if l := s.waits(1)[0]; !l.verifies(t, hook["secret"]) || l.json(t).Type != "webhook:test" {
-		t.Errorf("%s", l.body)
+		t.Errorf("message = %s, want a signed webhook:test", l.body)
 	}
 	s.answers(404)
 	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != false || r["status"] != float64(404) {
-		t.Errorf("%v", r)
+		t.Errorf("r = %v, want delivered = false, status = %v", r, float64(404))
 	}
 	if w.fingerprint("") != before {
 		t.Error("something is stored of it")
 	}
 }
 
-func TestThereIsALimitOfWebhooks(t *testing.T) {
+func TestWebhooksAreLimited(t *testing.T) {
 	w := newWorld(t, setup{})
 	for i := range perdure.MaxWebhooks {
 		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a", URL: fmt.Sprintf("https://1.1.1.1/%d", i)}); err != nil {
@@ -489,8 +490,8 @@ func TestThereIsALimitOfWebhooks(t *testing.T) {
 	w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/more"}`).is(201)
 }
 
-// That a key is the platform's adds no scope.
-func TestAPlatformKeyDoesWhatItsScopesSay(t *testing.T) {
+// A platform key has only the scopes that it was made with.
+func TestPlatformKeyIsLimitedToItsScopes(t *testing.T) {
 	w := newWorld(t, setup{})
 	limited := w.as(w.newKey("default", func(op *engine.CreateKey) {
 		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
@@ -505,7 +506,7 @@ func TestAPlatformKeyDoesWhatItsScopesSay(t *testing.T) {
 }
 
 // An answer may be lost, and the secret of a run's webhook is in one.
-func TestARunThatIsStartedAgainShowsTheSecretAgain(t *testing.T) {
+func TestRepeatedSubmissionShowsWebhookSecret(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, wait := range []string{"", `,"wait":"1ms"`} {
 		start := func(key string) any {

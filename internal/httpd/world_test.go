@@ -73,7 +73,7 @@ type setup struct {
 	secrets  *redact.Set
 }
 
-// A world is a server without a socket.
+// A world is a server without a socket, with the store that the environment names.
 type world struct {
 	t      *testing.T
 	s      *Server
@@ -126,7 +126,7 @@ func newWorld(t *testing.T, opt setup) *world {
 	if opt.poll == 0 {
 		opt.poll = long
 	}
-	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Rules: watchdog.RuleNames(), Poll: opt.poll, Logger: log, Ready: opt.ready}
+	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Rules: watchdog.RuleNames(), StoredRule: watchdog.StoredName, Poll: opt.poll, Logger: log, Ready: opt.ready}
 	if opt.options != nil {
 		opt.options(&sopt)
 	}
@@ -190,7 +190,7 @@ func (w *world) approver() string {
 	})
 }
 
-// failing fails the test that logs an error: a refusal is none.
+// failing is a log handler that fails the test when an error is logged.
 type failing struct{ t *testing.T }
 
 func (failing) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
@@ -210,7 +210,7 @@ func (h failing) Handle(_ context.Context, r slog.Record) error {
 
 type obj = map[string]any
 
-// An answer is what a call gave.
+// An answer is the response to a call.
 type answer struct {
 	t      *testing.T
 	what   string
@@ -259,11 +259,11 @@ func (w *world) send(a ask) *answer {
 	return out
 }
 
-// conforms checks an answer, and what was asked if it was accepted, against the OpenAPI document.
+// conforms checks an answer against the OpenAPI document, and the body of an accepted request too.
 func (w *world) conforms(req *http.Request, sent []byte, a *answer) {
 	w.t.Helper()
 	if a.status >= 500 && a.status != http.StatusServiceUnavailable && a.status != http.StatusInsufficientStorage {
-		w.t.Errorf("%s: %d %s", a.what, a.status, a.body)
+		w.t.Errorf("%s: status = %d, want no internal error: %s", a.what, a.status, a.body)
 	}
 	if a.status >= 400 && a.header.Get("Content-Type") != "application/json" {
 		a.problem()
@@ -273,33 +273,33 @@ func (w *world) conforms(req *http.Request, sent []byte, a *answer) {
 	method, path, _ := strings.Cut(pattern, " ")
 	if a.status/100 == 2 && !bytes.Contains(a.body, []byte(`"error":{"code"`)) { // of an entry of a batch
 		if err := w.doc.checkRequest(method, path, sent); err != nil {
-			w.t.Errorf("%s: %.300s is accepted\n%v", a.what, sent, err)
+			w.t.Errorf("%s: body was accepted, and does not match the OpenAPI document: %.300s\n%v", a.what, sent, err)
 		}
 	}
 	if err := w.doc.check(method, path, a.status, a.body); err != nil {
-		w.t.Errorf("%s: %d %.300s\n%v", a.what, a.status, a.body, err)
+		w.t.Errorf("%s: answer %d does not match the OpenAPI document: %.300s\n%v", a.what, a.status, a.body, err)
 	}
 	answered.Store(fmt.Sprint(pattern, " ", a.status), true)
 }
 
-// problem checks that an answer is a whole problem and gives it.
+// problem checks that an answer is a complete problem, and returns it.
 func (a *answer) problem() obj {
 	a.t.Helper()
 	if ct := a.header.Get("Content-Type"); ct != "application/problem+json" {
-		a.t.Errorf("%s: %d with content type %q: %.200s", a.what, a.status, ct, a.body)
+		a.t.Errorf("%s: content type of answer %d = %q, want a problem: %.200s", a.what, a.status, ct, a.body)
 		return nil
 	}
 	p := a.json()
 	for _, f := range []string{"type", "title", "detail", "code"} {
 		if s, _ := p[f].(string); s == "" {
-			a.t.Errorf("%s: a problem without %s: %s", a.what, f, a.body)
+			a.t.Errorf("%s: the problem has no %s: %s", a.what, f, a.body)
 		}
 	}
 	if p["status"] != float64(a.status) {
-		a.t.Errorf("%s: status %d, and %v in the problem", a.what, a.status, p["status"])
+		a.t.Errorf("%s: status in the problem = %v, want that of the answer, %d", a.what, p["status"], a.status)
 	}
 	if p["type"] != "urn:perdure:problem:"+fmt.Sprint(p["code"]) {
-		a.t.Errorf("%s: type %v with code %v", a.what, p["type"], p["code"])
+		a.t.Errorf("%s: type of the problem = %v, want that of its code %v", a.what, p["type"], p["code"])
 	}
 	return p
 }
@@ -307,16 +307,16 @@ func (a *answer) problem() obj {
 func (a *answer) json() (out obj) {
 	a.t.Helper()
 	if err := json.Unmarshal(a.body, &out); err != nil {
-		a.t.Fatalf("%s: %d %.200s: %v", a.what, a.status, a.body, err)
+		a.t.Fatalf("%s: answer %d is not JSON: %v: %.200s", a.what, a.status, err, a.body)
 	}
 	return out
 }
 
-// is fails the test unless the answer has that status, and gives it.
+// is fails the test unless the answer has that status. It returns the answer's JSON.
 func (a *answer) is(status int) obj {
 	a.t.Helper()
 	if a.status != status {
-		a.t.Fatalf("%s: %d, not %d: %.500s", a.what, a.status, status, a.body)
+		a.t.Fatalf("%s: status = %d, want %d: %.500s", a.what, a.status, status, a.body)
 	}
 	return a.json()
 }
@@ -326,7 +326,7 @@ func (a *answer) refuses(status int, code string) obj {
 	a.t.Helper()
 	p := a.problem()
 	if a.status != status || p["code"] != code {
-		a.t.Fatalf("%s: %d %v, not %d %s: %.300s", a.what, a.status, p["code"], status, code, a.body)
+		a.t.Fatalf("%s: problem = %d %v, want %d %s: %.300s", a.what, a.status, p["code"], status, code, a.body)
 	}
 	return p
 }
@@ -366,7 +366,7 @@ func (w *world) later(method, path, body string) <-chan *answer {
 	return c
 }
 
-// soon is the answer of a call in the background; nobody waits for it for ever.
+// soon returns the answer of a call in the background, and fails the test if it takes too long.
 func soon(t *testing.T, c <-chan *answer) *answer {
 	t.Helper()
 	select {
@@ -437,7 +437,7 @@ func (w *world) sleeping(body, wait string) (g, result obj) {
 	return g, w.commits(g, `"waits":[`+wait+`],"outcome":{"type":"suspend"}`)
 }
 
-// fenced gives a lease of a run that somebody else holds by now.
+// fenced returns a lease that has been fenced: another worker holds the run.
 func (w *world) fenced(body string) (old, held obj) {
 	w.t.Helper()
 	old = w.running(body)

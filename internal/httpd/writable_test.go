@@ -41,7 +41,7 @@ func (w *writers) exec(t *testing.T, query string) {
 	}
 }
 
-// spaceless is a session of a PostgreSQL whose disk can be full: a statement that takes space fails as it does there.
+// spaceless is a session of PostgreSQL with a full disk: statements that need space fail.
 type spaceless struct {
 	store.Session
 	full *atomic.Bool
@@ -101,7 +101,7 @@ func unwritables(t *testing.T) map[string]map[string]func(*testing.T) unwritable
 	}
 }
 
-// The same words tell that a store takes no writes, whatever it is and whoever asks; and it is ready again by itself.
+// A store that takes no writes is reported in the same words everywhere. It recovers by itself.
 func TestStoreThatTakesNoWritesIsNotReady(t *testing.T) {
 	for words, stores := range unwritables(t) {
 		for name, make := range stores {
@@ -161,7 +161,7 @@ func TestStoreThatTakesNoWritesIsNotReady(t *testing.T) {
 	}
 }
 
-// A store that nobody writes to is tested by a write when somebody asks whether it is ready.
+// A ready check of an idle store tests it by a write.
 func TestIdleStoreIsTestedByAWrite(t *testing.T) {
 	const words = "the store takes no writes: it is read-only"
 	for name, make := range unwritables(t)[words] {

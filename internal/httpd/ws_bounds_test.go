@@ -24,13 +24,13 @@ func of(id string, state perdure.State) func(api.Change) bool {
 func anyChange(api.Change) bool { return true }
 
 // Runs that are made one right after the other are all listened for, not only found.
-func TestNewRunsAreListenedForAtOnce(t *testing.T) {
+func TestSocketListensForNewRunsAtOnce(t *testing.T) {
 	w := newWorld(t, setup{})
 	x, _ := w.watch("?kind=job")
 	began := time.Now()
 	for range 3 {
 		x.until(of(w.start(`{"kind":"job"}`), perdure.Queued))
-		id := w.start(`{"kind":"job"}`) // while the socket takes a breath
+		id := w.start(`{"kind":"job"}`) // while the socket takes a pause
 		x.until(of(id, perdure.Queued))
 		w.do("POST", runs+"/"+id+"/cancel", `{}`).is(200)
 		x.until(of(id, perdure.Cancelled))
@@ -40,8 +40,8 @@ func TestNewRunsAreListenedForAtOnce(t *testing.T) {
 	}
 }
 
-// What matches is watched before what only may come to, however much there is of that.
-func TestABacklogDoesNotHideWhatMatches(t *testing.T) {
+// Runs that match are watched before those that only may come to match.
+func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	old := g["run_id"].(string)
@@ -56,16 +56,16 @@ func TestABacklogDoesNotHideWhatMatches(t *testing.T) {
 	}
 	x, first := w.watch("?status=running")
 	if !slices.Equal(idsOf(first.Runs), []string{old}) {
-		t.Fatalf("%v", idsOf(first.Runs))
+		t.Fatalf("idsOf(first.Runs) = %v, want %v", idsOf(first.Runs), []string{old})
 	}
 	w.commits(g, complete)
 	if c := x.until(of(old, perdure.Completed)); !c[len(c)-1].Left {
-		t.Errorf("%+v", c)
+		t.Errorf("changes = %+v, want the last one to have left the filter", c)
 	}
 }
 
-// Whoever was told sees from the numbers that something was left out.
-func TestLinesThatAreTooMuchAreLeftOut(t *testing.T) {
+// Lines beyond the bound are left out, and the sequence numbers show it.
+func TestChangeHasBoundedLines(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	x, first := w.watch("")
@@ -87,7 +87,7 @@ func TestLinesThatAreTooMuchAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestAHandshakeThatIsNoneIsAProblem(t *testing.T) {
+func TestInvalidHandshakeIsRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()
@@ -111,7 +111,7 @@ func TestAHandshakeThatIsNoneIsAProblem(t *testing.T) {
 	eventually.True(t, "nobody keeps a seat", func() bool { return w.streams() == 0 })
 }
 
-func TestASocketFindsRunsOfAnotherNode(t *testing.T) {
+func TestSocketFindsRunsOfOtherNode(t *testing.T) {
 	a, b := twoNodes(t)
 	x, _ := a.watch("")
 	id := b.start(`{"kind":"job"}`)
@@ -120,8 +120,8 @@ func TestASocketFindsRunsOfAnotherNode(t *testing.T) {
 	x.until(of(id, perdure.Completed))
 }
 
-// What another tenant has is what nobody has: in the snapshot, and afterwards.
-func TestASocketShowsNothingOfOthers(t *testing.T) {
+// Runs of another tenant are in neither the snapshot nor the changes.
+func TestSocketShowsOwnTenantOnly(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	has := furnish(b)
@@ -135,12 +135,12 @@ func TestASocketShowsNothingOfOthers(t *testing.T) {
 	b.start(fmt.Sprintf(`{"kind":"job","metadata":{"who":"%s"}}`, canary))
 	own := w.start(`{"kind":"own"}`)
 	if c := x.until(anyChange)[0]; string(c.RunID) != own {
-		t.Errorf("%+v", c)
+		t.Errorf("change = %+v, want one of the own run", c)
 	}
 }
 
-// However much has happened to however many runs, one look holds a bounded number of lines.
-func TestALookAtManyRunsIsBounded(t *testing.T) {
+// A survey has a bounded number of lines, however many runs have changed.
+func TestSurveyIsBounded(t *testing.T) {
 	w := newWorld(t, setup{})
 	const many = 40
 	var grants []obj
@@ -148,14 +148,14 @@ func TestALookAtManyRunsIsBounded(t *testing.T) {
 		grants = append(grants, w.running(`{"kind":"job"}`))
 	}
 	x, _ := w.watch("")
-	for range socketsAtOnce { // nobody looks until all of it has happened
-		w.s.looking <- struct{}{}
+	for range maxSocketReads { // nobody looks until all of it has happened
+		w.s.socketReads <- struct{}{}
 	}
 	for _, g := range grants {
 		w.commits(g, `"events":[{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"}]`)
 	}
-	for range socketsAtOnce {
-		<-w.s.looking
+	for range maxSocketReads {
+		<-w.s.socketReads
 	}
 	told, size := map[perdure.RunID]bool{}, 0
 	x.until(func(c api.Change) bool {
@@ -165,7 +165,7 @@ func TestALookAtManyRunsIsBounded(t *testing.T) {
 		}
 		return len(told) == many
 	})
-	if size > lookBytes+changeBytes || size < lookBytes/2 {
+	if size > surveyBytes+changeBytes || size < surveyBytes/2 {
 		t.Errorf("%d bytes of lines", size)
 	}
 }

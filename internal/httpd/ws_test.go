@@ -49,7 +49,7 @@ func (w *world) watchAt(url string, client *http.Client, query string) (*watcher
 	var first api.Snapshot
 	x.read(&first)
 	if first.Type != "snapshot" {
-		w.t.Fatalf("%+v", first)
+		w.t.Fatalf("first message = %+v, want a snapshot", first)
 	}
 	return x, first
 }
@@ -74,7 +74,7 @@ func (x *watcher) until(done func(api.Change) bool) (all []api.Change) {
 		var c api.Change
 		x.read(&c)
 		if c.Type != "change" || c.RunID != c.Run.RunID || c.Seq != c.Run.LastSeq {
-			x.t.Fatalf("%+v", c)
+			x.t.Fatalf("message = %+v, want a change that agrees with its run", c)
 		}
 		if all = append(all, c); done(c) {
 			return all
@@ -89,13 +89,13 @@ func idsOf(runs []api.Run) (out []string) {
 	return out
 }
 
-func TestASocketTellsOfRuns(t *testing.T) {
+func TestSocketSendsSnapshotAndChanges(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
 	x, first := w.watch("")
 	if len(first.Runs) != 1 || string(first.Runs[0].RunID) != id || first.Runs[0].LastSeq != 3 || first.Truncated {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want one run with 3 lines, not truncated", first)
 	}
 	// Every line, once, over all messages.
 	w.commits(g, `"events":[{"type":"x:a","data":1}]`)
@@ -118,11 +118,11 @@ func TestASocketTellsOfRuns(t *testing.T) {
 	// A run that did not exist yet.
 	fresh := w.start(`{"kind":"job"}`)
 	if c := x.until(func(c api.Change) bool { return string(c.RunID) == fresh }); len(c) != 1 || c[0].Seq != 1 || len(c[0].Events) != 1 || c[0].Events[0].Type != "run:created" {
-		t.Errorf("%+v", c)
+		t.Errorf("changes = %+v, want one with the line run:created", c)
 	}
 }
 
-func TestTheFiltersOfASocket(t *testing.T) {
+func TestSocketFilters(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	w.start(`{"kind":"other"}`)
@@ -130,17 +130,17 @@ func TestTheFiltersOfASocket(t *testing.T) {
 	onThread, _ := w.watch("?thread_id=" + thread)
 	failed, first := w.watch("?status=failed")
 	if len(first.Runs) != 0 {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want no runs", first)
 	}
 	queued, first := w.watch("?state=queued&limit=1")
 	if len(first.Runs) != 1 {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want 1 run", first)
 	}
 	heads, _ := w.watch("?events=false")
 	id := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job"}`).is(201)["run_id"].(string)
 	root, first := w.watch("?root_run_id=" + id)
 	if got := idsOf(first.Runs); len(got) != 1 || got[0] != id {
-		t.Errorf("%v", got)
+		t.Errorf("got = %v, want 1 entry, [0] = %v", got, id)
 	}
 	is := func(c api.Change) bool { return string(c.RunID) == id }
 	for name, x := range map[string]*watcher{"kind": kind, "thread": onThread, "state": queued, "heads": heads} {
@@ -174,7 +174,7 @@ func TestTheFiltersOfASocket(t *testing.T) {
 }
 
 // On another node, and without any ring.
-func TestASocketThatNoRingReaches(t *testing.T) {
+func TestSocketWithoutRingsPolls(t *testing.T) {
 	w := newWorld(t, setup{deaf: true, poll: 10 * time.Millisecond})
 	x, _ := w.watch("")
 	g := w.running(`{"kind":"job"}`)
@@ -182,7 +182,7 @@ func TestASocketThatNoRingReaches(t *testing.T) {
 	x.until(func(c api.Change) bool { return c.Run.State.Terminal() })
 }
 
-func TestASocketWatchesTheNewest(t *testing.T) {
+func TestSocketWatchesNewestRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 5 {
@@ -190,7 +190,7 @@ func TestASocketWatchesTheNewest(t *testing.T) {
 	}
 	x, first := w.watch("?limit=2")
 	if got := idsOf(first.Runs); !first.Truncated || len(got) != 2 || got[0] != ids[4] || got[1] != ids[3] {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want the two newest runs, truncated", first)
 	}
 	// What is older than the snapshot is watched nevertheless, while it lives.
 	w.do("POST", runs+"/"+ids[0]+"/cancel", "").is(200)
@@ -206,9 +206,9 @@ func TestASocketWatchesTheNewest(t *testing.T) {
 	}
 }
 
-// Whoever does not read is told less, and costs nobody anything; at last he is dropped.
-func TestASocketThatIsNotRead(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.Patience = 200 * time.Millisecond }})
+// A client that does not read is sent fewer changes, and is disconnected in the end.
+func TestUnreadSocketIsClosed(t *testing.T) {
+	w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 200 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	hs, client := w.narrow()
 	w.watchAt(hs.URL, client, "")
@@ -238,7 +238,7 @@ func (w *world) narrow() (*httptest.Server, *http.Client) {
 	}}}
 }
 
-func TestWhoMayOpenASocket(t *testing.T) {
+func TestSocketChecksKeyAndOrigin(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"}; o.Streams = 2 }})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -297,7 +297,7 @@ func TestWhoMayOpenASocket(t *testing.T) {
 	w.start(`{"kind":"job"}`)
 	other := w.as(w.newKey("b", nil))
 	if _, first := other.watch("?kind=job"); len(first.Runs) != 0 {
-		t.Errorf("%+v", first)
+		t.Errorf("snapshot = %+v, want no runs of another tenant", first)
 	}
 	other.watch("")
 	w.send(ask{method: "GET", path: "/api/v1/ws", key: w.key, header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}}).refuses(426, "upgrade_required")
@@ -306,7 +306,7 @@ func TestWhoMayOpenASocket(t *testing.T) {
 	}
 }
 
-func TestASocketThatIsClosed(t *testing.T) {
+func TestSocketIsClosed(t *testing.T) {
 	closed := func(t *testing.T, x *watcher, code websocket.StatusCode) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -347,7 +347,7 @@ func TestASocketThatIsClosed(t *testing.T) {
 }
 
 // A run that is accepted rings for those who watch a tenant.
-func TestANewRunRings(t *testing.T) {
+func TestNewRunRings(t *testing.T) {
 	w := newWorld(t, setup{})
 	rung, stop := w.s.bell.Listen(doorbell.Run("a", engine.AnyRun))
 	defer stop()

@@ -12,36 +12,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Conn is where a stream is written to. Each send is on its way when it returns; one that fails, or takes too
-// long, was the last.
+// A Conn is the connection of a stream.
 type Conn interface {
+	// send writes a piece and flushes it. After it has returned false, nothing more is sent.
 	send(piece) bool
-	left() <-chan struct{} // closed when nobody reads any more
-	broken() bool          // a send failed because the connection is closed, and not because it took too long
+	// gone is closed when the client has closed the connection.
+	gone() <-chan struct{}
+	// broken tells that a send failed because the connection is closed, and not because of its
+	// timeout.
+	broken() bool
 }
 
-// Borrow gives a Conn that writes to the answer of a request, which is served as long as the stream
-// goes on.
-func Borrow(w http.ResponseWriter, r *http.Request, patience time.Duration) Conn {
-	return &borrowed{w: w, rc: http.NewResponseController(w), gone: r.Context().Done(), patience: patience}
+// FromResponse returns a Conn that writes to the response of a request. The handler has to run as
+// long as the stream.
+func FromResponse(w http.ResponseWriter, r *http.Request, writeTimeout time.Duration) Conn {
+	return &response{w: w, rc: http.NewResponseController(w), done: r.Context().Done(), writeTimeout: writeTimeout}
 }
 
-// borrowed writes to the answer of a request that is still being served: in a process without sockets, and for
-// connections that can't be taken over.
-type borrowed struct {
-	w        http.ResponseWriter
-	rc       *http.ResponseController
-	gone     <-chan struct{}
-	patience time.Duration
-	failed   bool
+// response is the Conn of calls in process, which have no socket, and of connections that can't be
+// hijacked.
+type response struct {
+	w            http.ResponseWriter
+	rc           *http.ResponseController
+	done         <-chan struct{}
+	writeTimeout time.Duration
+	failed       bool
 }
 
-func (o *borrowed) broken() bool { return o.failed }
+func (o *response) broken() bool { return o.failed }
 
-func (o *borrowed) left() <-chan struct{} { return o.gone }
+func (o *response) gone() <-chan struct{} { return o.done }
 
-func (o *borrowed) send(p piece) bool {
-	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // in process there is none to set
+func (o *response) send(p piece) bool {
+	_ = o.rc.SetWriteDeadline(time.Now().Add(o.writeTimeout)) // a call in process has no deadline to set
 	_, err := o.w.Write(p.text)
 	if err == nil {
 		if err = o.rc.Flush(); errors.Is(err, http.ErrNotSupported) {
@@ -52,31 +55,36 @@ func (o *borrowed) send(p piece) bool {
 	return err == nil
 }
 
-// Hijacked writes to a connection of its own, in chunks as HTTP/1.1 has them. A request that is being served holds
-// buffers and a stack that are ten times what a stream needs, and most streams are silent most of the time.
+// Hijacked writes chunks of HTTP/1.1 to a connection that was taken over from the HTTP server. It
+// saves memory: a request in a handler holds buffers and a stack ten times as large as a stream
+// needs.
 type Hijacked struct {
 	conn   net.Conn
-	gone   chan struct{}
+	closed chan struct{}
 	failed bool
 	Bounds
 }
 
-// Bounds are what ends a write to a connection.
+// Bounds are the conditions that end a write to a connection.
 type Bounds struct {
-	Patience         time.Duration   // how long a write may take
-	Glance           time.Duration   // how long it may take before is looked whether the stream has to end
-	Revoked, Closing <-chan struct{} // the stream has to end, also in the middle of a write
+	// WriteTimeout bounds a write.
+	WriteTimeout time.Duration
+	// CheckEvery is the interval at which a blocked write checks Revoked and Closing.
+	CheckEvery time.Duration
+	// Revoked and Closing end the stream when they are closed, also in the middle of a write.
+	Revoked, Closing <-chan struct{}
 }
 
-// Hijack takes the connection of a request over and writes the head of the answer. It gives nil
-// where that can't be done.
+// Hijack takes over the connection of a request and writes the head of the response. It returns nil
+// if the connection can't be hijacked; the request is then unchanged.
 func Hijack(w http.ResponseWriter, r *http.Request, b Bounds) *Hijacked {
 	if !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
 		return nil
 	}
-	head := []byte("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) + "\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n")
+	head := []byte("HTTP/1.1 200 OK\r\nDate: " + time.Now().UTC().Format(http.TimeFormat) +
+		"\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n")
 	for name, values := range w.Header() {
-		for _, v := range values { // names and values of our own: none has a line break
+		for _, v := range values { // the server sets these itself: none has a line break
 			head = append(head, name+": "+v+"\r\n"...)
 		}
 	}
@@ -84,30 +92,31 @@ func Hijack(w http.ResponseWriter, r *http.Request, b Bounds) *Hijacked {
 	if err != nil {
 		return nil
 	}
-	o := &Hijacked{conn: conn, gone: make(chan struct{}), Bounds: b}
-	o.hurry()
-	o.write(append(head, "\r\n"...)) // if this fails, so does the first frame
-	go o.listen()
+	o := &Hijacked{conn: conn, closed: make(chan struct{}), Bounds: b}
+	o.setUserTimeout()
+	o.write(append(head, "\r\n"...)) // if this fails, the first frame fails too
+	go o.detectClose()
 	return o
 }
 
-// silence is how long the other side may leave what was sent unacknowledged. Without a bound, one whose network is
-// gone would be kept for a quarter of an hour.
-const silence = 30 * time.Second
+// userTimeout bounds the time in which the peer has to acknowledge data. Linux would otherwise keep
+// a connection to a lost network for a quarter of an hour.
+const userTimeout = 30 * time.Second
 
-func (o *Hijacked) hurry() {
+// setUserTimeout sets TCP_USER_TIMEOUT. Connections that are not TCP are left as they are.
+func (o *Hijacked) setUserTimeout() {
 	t, ok := socketOf(o.conn).(syscall.Conn)
 	if !ok {
 		return
 	}
 	if raw, err := t.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) {
-			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
 		})
 	}
 }
 
-// socketOf is the connection below TLS, or the connection itself.
+// socketOf returns the connection below TLS, or the connection itself.
 func socketOf(c net.Conn) net.Conn {
 	if t, ok := c.(interface{ NetConn() net.Conn }); ok {
 		return t.NetConn()
@@ -115,10 +124,10 @@ func socketOf(c net.Conn) net.Conn {
 	return c
 }
 
-// listen notices when the other side closes the connection. Whatever it sends is of no interest, and not much of it
-// is listened to.
-func (o *Hijacked) listen() {
-	defer close(o.gone)
+// detectClose reads until the peer closes the connection. Received bytes are discarded. A peer that
+// sends more than 4 KiB is taken for gone.
+func (o *Hijacked) detectClose() {
+	defer close(o.closed)
 	var b [64]byte
 	for range 64 {
 		if _, err := o.conn.Read(b[:]); err != nil {
@@ -127,13 +136,14 @@ func (o *Hijacked) listen() {
 	}
 }
 
-func (o *Hijacked) left() <-chan struct{} { return o.gone }
+func (o *Hijacked) gone() <-chan struct{} { return o.closed }
 
 func (o *Hijacked) broken() bool { return o.failed }
 
 func (o *Hijacked) send(p piece) bool { return o.write(p.chunk) }
 
-// Closed tells whether a channel is.
+// Closed tells whether a channel is closed. It may only be used for channels that nothing is sent
+// to.
 func Closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -143,15 +153,17 @@ func Closed(c <-chan struct{}) bool {
 	}
 }
 
-// Glance is the usual Bounds.Glance.
-const Glance = 500 * time.Millisecond
+// CheckEvery is the usual Bounds.CheckEvery.
+const CheckEvery = 500 * time.Millisecond
 
+// write writes all of b. It sets short deadlines, and after each checks whether the stream has to
+// end.
 func (o *Hijacked) write(b []byte) bool {
 	if t, ok := o.conn.(*tls.Conn); ok {
 		return o.writeTLS(t, b)
 	}
 	for began := time.Now(); ; {
-		if o.conn.SetWriteDeadline(time.Now().Add(min(o.Glance, o.Patience))) != nil {
+		if o.conn.SetWriteDeadline(time.Now().Add(min(o.CheckEvery, o.WriteTimeout))) != nil {
 			return false
 		}
 		n, err := o.conn.Write(b)
@@ -159,22 +171,23 @@ func (o *Hijacked) write(b []byte) bool {
 			return true
 		}
 		o.failed = !errors.Is(err, os.ErrDeadlineExceeded)
-		if o.failed || Closed(o.Revoked) || Closed(o.Closing) || time.Since(began) > o.Patience {
+		if o.failed || Closed(o.Revoked) || Closed(o.Closing) || time.Since(began) > o.WriteTimeout {
 			return false
 		}
 	}
 }
 
-// writeTLS writes in one go: after a write that timed out a TLS connection can't be written to any more. A timer looks
-// meanwhile whether the stream has to end, and then ends the write by its deadline.
+// writeTLS writes with a single deadline: a TLS connection can't be used after a write has timed
+// out. A timer checks meanwhile whether the stream has to end, and then ends the write by its
+// deadline.
 func (o *Hijacked) writeTLS(conn *tls.Conn, b []byte) bool {
-	if conn.SetWriteDeadline(time.Now().Add(o.Patience)) != nil {
+	if conn.SetWriteDeadline(time.Now().Add(o.WriteTimeout)) != nil {
 		return false
 	}
 	written := make(chan struct{})
 	defer close(written)
-	defer time.AfterFunc(o.Glance, func() {
-		every := time.NewTicker(o.Glance)
+	defer time.AfterFunc(o.CheckEvery, func() {
+		every := time.NewTicker(o.CheckEvery)
 		defer every.Stop()
 		for !Closed(o.Revoked) && !Closed(o.Closing) {
 			select {
@@ -183,23 +196,21 @@ func (o *Hijacked) writeTLS(conn *tls.Conn, b []byte) bool {
 			case <-every.C:
 			}
 		}
-		_ = conn.SetWriteDeadline(time.Now()) // the stream ends: no write follows that this could hurt
+		_ = conn.SetWriteDeadline(time.Now()) // the stream ends, so no write follows
 	}).Stop()
 	_, err := conn.Write(b)
 	o.failed = err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
 	return err == nil
 }
 
-// Finish ends the answer if everything was told, and closes the connection. Without the last chunk the other side
-// knows that the answer was cut off.
+// Finish closes the connection. The last chunk is written only for a complete stream: without it
+// the client knows that the response was cut off.
 func (o *Hijacked) Finish(how Ending) {
-	if how == Told {
+	if how == Complete {
 		o.write([]byte("0\r\n\r\n"))
-	}
-	if how == Told {
 		o.conn.Close()
 		return
 	}
-	// Not through TLS, which would wait to say goodbye to a reader that takes nothing.
+	// Closing a TLS connection would write an alert, and block on a client that does not read.
 	socketOf(o.conn).Close()
 }

@@ -1,15 +1,28 @@
-// Package stream follows logs of runs: it reads them for everyone who follows one, writes them to
-// connections, and bounds how many connections there are.
+// Package stream follows the logs of runs: it reads them for all followers of a node, writes them
+// to connections, and limits the number of calls that block.
 //
-// A Follower has a cursor and a connection. A ring of the doorbell has it ask the Reader for the
+// # How it works
+//
+// A [Follower] has a cursor and a connection. When the doorbell rings, it asks the [Reader] for the
 // lines after its cursor. The Reader answers all followers that want the same lines with one query,
-// and keeps the last pages. The follower writes each page to its Conn: a connection of its own
-// (Hijack), or the answer of a request (Borrow). A Limiter counts the calls that block, of a node
-// and of each tenant.
+// and caches the last pages (reader.go). The follower writes each page to its [Conn]: a hijacked
+// connection ([Hijack]), or the response of a request ([FromResponse]). frame.go has the format of
+// server-sent events. A [Limiter] counts the calls that block, per node and per tenant (limit.go).
 //
-// The package knows no routes, no keys and no waiters: the handler in httpd checks the call, and
-// says by closed channels when a stream has to end. Start with Follower.Follow.
+// # What it is not
 //
-// A follower holds its cursor and at most one page, however long its log is. A stream whose end was
-// not told (Cut) is aborted, so that no client takes it for the end of the run.
+// The package knows no routes, no keys and no waiters. The handler in httpd checks the call first.
+// It ends a stream by closing the channels Revoked or Closing.
+//
+// # Where to start reading
+//
+// [Follower.Follow] in follow.go is the loop of one stream.
+//
+// # Invariants
+//
+//   - A follower holds its cursor and at most one page, however long its log is.
+//   - A follower sends every line after its cursor once, in order, or says which lines are gone.
+//   - An aborted stream has no last chunk, so no client takes it for the end of the run.
+//   - A write ends after its timeout, and shortly after the key is revoked or the server shuts
+//     down.
 package stream

@@ -8,108 +8,136 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A Follower follows a run's log: it sends what there is from its cursor on, then what comes, and
-// an end after the run's end.
+// A follower writes one log to one connection. It sends "attached", then repeats:
+//
+//  1. It sends the page that it has: a gap frame for lines that were removed, then the lines.
+//  2. If the page has the end of an ended run's log, it sends "end" and is done.
+//  3. If the page shows that more lines exist, it asks the reader for the next one.
+//  4. Otherwise it waits. A ring makes it ask. Every heartbeat is written to the connection, and
+//     every second one makes it ask too, because a ring can be lost.
+//
+// The caller listens to the doorbell before it reads the first page, so no line is missed between.
+
+// A Follower follows a run's log from its cursor on, and sends an end frame after the run's end.
 type Follower struct {
 	Reader *Reader
 	Ref    engine.Ref
-	After  int64         // the cursor
-	Waits  bool          // it counts as somebody who waits for the run
-	Beat   time.Duration // how often it says that it is there
+	// After is the cursor: the last line that was sent.
+	After int64
+	// Waits is set if the stream counts as a waiter of the run.
+	Waits bool
+	// Heartbeat is the interval between heartbeats.
+	Heartbeat time.Duration
 
-	Rung             <-chan struct{} // there may be something new
-	Revoked, Closing <-chan struct{} // the key is valid no more, the server shuts down: the stream is cut off
+	// Rung receives when the log may have more lines.
+	Rung <-chan struct{}
+	// Revoked is closed when the key is no longer valid, and Closing when the server shuts down.
+	// Either aborts the stream.
+	Revoked, Closing <-chan struct{}
 
-	Ended bool // the run has
+	// Ended is set when the run has ended.
+	Ended bool
 }
 
 // An Ending is how a stream ends.
 type Ending int
 
 const (
-	Told Ending = iota // everything was
-	Left               // nobody reads it any more
-	Cut                // it goes on elsewhere, or later
+	// Complete means that everything was sent, and the end frame too.
+	Complete Ending = iota
+	// Disconnected means that the client closed the connection.
+	Disconnected
+	// Aborted means that the server ended the stream. The client can go on with its cursor, here or
+	// on another node.
+	Aborted
 )
 
-// lost tells how a stream ends that could not be written to: Left, if the other side closed the connection.
-func lost(out Conn) Ending {
-	if out.broken() || Closed(out.left()) {
-		return Left
+// failed returns how a stream ends after a failed write: Disconnected if the client closed the
+// connection, and Aborted if the write took too long.
+func failed(out Conn) Ending {
+	if out.broken() || Closed(out.gone()) {
+		return Disconnected
 	}
-	return Cut
+	return Aborted
 }
 
-// looksEvery is how many beats pass before a log is looked at without a ring: one may have been lost.
-const looksEvery = 2
+// checkEvery is the number of heartbeats after which a log is read without a ring.
+const checkEvery = 2
 
-// Follow writes the stream. p is what the log had after the cursor when the stream began.
+// Follow writes the stream until it ends. p is the first page after the cursor.
 func (f *Follower) Follow(out Conn, p *Page) Ending {
-	attached := api.Attached{RunID: f.Ref.Run, After: f.After, LastSeq: p.Head.Seq, Status: perdure.StatusOf(p.Head.State, p.Head.DeferredAt), State: p.Head.State}
+	attached := api.Attached{RunID: f.Ref.Run, After: f.After, LastSeq: p.Head.Seq,
+		Status: perdure.StatusOf(p.Head.State, p.Head.DeferredAt), State: p.Head.State}
 	if f.Waits {
-		attached.Status = string(p.Head.State) // whoever attaches ends the deferral
+		attached.Status = string(p.Head.State) // a waiter ends the deferral
 	}
 	if !out.send(control(api.StreamAttached, f.After, attached)) {
-		return lost(out)
+		return failed(out)
 	}
-	ticker := time.NewTicker(f.Beat)
+	ticker := time.NewTicker(f.Heartbeat)
 	defer ticker.Stop()
 	for beats := 0; ; {
-		if p.gap > f.After+1 && !out.send(control(api.StreamGap, p.gap-1, api.Gap{RunID: f.Ref.Run, From: f.After + 1, To: p.gap - 1})) {
-			return lost(out)
+		if p.first > f.After+1 {
+			gap := api.Gap{RunID: f.Ref.Run, From: f.After + 1, To: p.first - 1}
+			if !out.send(control(api.StreamGap, gap.To, gap)) {
+				return failed(out)
+			}
 		}
 		if len(p.lines.text) > 0 && !out.send(p.lines) {
-			return lost(out)
+			return failed(out)
 		}
 		f.After = p.upto
-		if p.ended && !p.kept {
+		if p.ended && !p.cached {
 			f.Ended = true
-			if !out.send(control(api.StreamEnd, f.After, api.End{RunID: f.Ref.Run, State: p.Head.State, LastSeq: f.After})) {
-				return lost(out)
+			end := api.End{RunID: f.Ref.Run, State: p.Head.State, LastSeq: f.After}
+			if !out.send(control(api.StreamEnd, f.After, end)) {
+				return failed(out)
 			}
-			return Told
+			return Complete
 		}
-		w, caughtUp := want{ref: f.Ref, after: f.After}, f.After >= p.Head.Seq && !p.kept
-		p = nil // it may be long until there is another
-		var r *reading
-		var done chan struct{} // of r
+		q, caughtUp := query{ref: f.Ref, after: f.After}, f.After >= p.Head.Seq && !p.cached
+		p = nil // free the page: the next one may be long in coming
+		// r is the result that the follower waits for, and done its channel. Both are nil while it
+		// waits for a ring.
+		var r *result
+		var done chan struct{}
 		if !caughtUp {
-			r = f.Reader.ask(w)
+			r = f.Reader.ask(q)
 			done = r.done
 		}
 		for waiting := true; waiting; {
 			if Closed(f.Revoked) || Closed(f.Closing) {
-				return Cut
+				return Aborted
 			}
 			rung := f.Rung
 			if r != nil {
-				rung = nil
+				rung = nil // keep the ring until the result has come
 			}
 			select {
 			case <-done:
 				waiting = false
 			case <-rung:
-				r = f.Reader.ask(w)
+				r = f.Reader.ask(q)
 				done = r.done
 			case <-ticker.C:
-				if !out.send(beat) {
-					return lost(out)
+				if !out.send(heartbeat) {
+					return failed(out)
 				}
-				if beats++; r == nil && beats%looksEvery == 0 {
-					w.idle = true
-					r = f.Reader.ask(w)
+				if beats++; r == nil && beats%checkEvery == 0 {
+					q.idle = true
+					r = f.Reader.ask(q)
 					done = r.done
 				}
 			case <-f.Revoked:
 			case <-f.Closing:
-			case <-out.left():
-				return Left
+			case <-out.gone():
+				return Disconnected
 			}
 		}
 		if r.err != nil {
-			// The store can't be read now, or the run was deleted. The cursor stands: the client comes back, perhaps
-			// to another node, and is told.
-			return Cut
+			// The store can't be read now, or the run was deleted. The client reconnects with its
+			// cursor, perhaps to another node, and that answer tells it the reason.
+			return Aborted
 		}
 		p = r.page
 	}

@@ -9,10 +9,11 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// A piece is some text of a stream, and the same as a chunk of HTTP/1.1. Those who are told the same share it.
+// A piece is text of a stream, and the same text as a chunk of HTTP/1.1. Both share one array, and
+// followers of the same log share the piece.
 type piece struct{ text, chunk []byte }
 
-// pieceOf wraps a text.
+// pieceOf wraps a text into a chunk.
 func pieceOf(text []byte) piece {
 	b := make([]byte, 0, len(text)+16)
 	b = append(strconv.AppendInt(b, int64(len(text)), 16), "\r\n"...)
@@ -21,15 +22,15 @@ func pieceOf(text []byte) piece {
 	return piece{text: b[at:len(b):len(b)], chunk: append(b, "\r\n"...)}
 }
 
-// beat is a comment and one line break: a blank line after it would end an event that never began, and some
-// clients make one of it.
-var beat = pieceOf([]byte(": hb\n"))
+// heartbeat is an SSE comment with one line break. A blank line after it would end an event that
+// never began, and some clients deliver that as an empty event.
+var heartbeat = pieceOf([]byte(": hb\n"))
 
 // retryHint is how long a client should wait before it reconnects, in milliseconds.
 const retryHint = "retry: 1000\n"
 
-// frame appends an event of the log to a stream. Types are names without line breaks, and the data is JSON on one
-// line.
+// frame appends a line of a log as an SSE frame. Types are names without line breaks, and the data
+// is JSON on one line, so nothing needs escaping.
 func frame(b []byte, l *perdure.Line) ([]byte, error) {
 	data, err := Encode(Event(l))
 	if err != nil {
@@ -38,7 +39,7 @@ func frame(b []byte, l *perdure.Line) ([]byte, error) {
 	return compose(b, l.Type, l.Seq, data), nil
 }
 
-// control is a frame that is no line of the log. It bears the cursor as its id.
+// control makes a frame that is not a line of the log: attached, gap or end. Its id is the cursor.
 func control(typ string, cursor int64, v any) piece {
 	data, _ := Encode(v)
 	var b []byte
@@ -48,6 +49,7 @@ func control(typ string, cursor int64, v any) piece {
 	return pieceOf(compose(b, typ, cursor, data))
 }
 
+// compose appends the fields of a frame.
 func compose(b []byte, typ string, id int64, data []byte) []byte {
 	b = append(b, "id: "...)
 	b = strconv.AppendInt(b, id, 10)
@@ -58,14 +60,14 @@ func compose(b []byte, typ string, id int64, data []byte) []byte {
 	return append(b, "\n\n"...)
 }
 
-// Event is a line of a log as callers see it, the same everywhere.
+// Event returns a line of a log as the API shows it. Streams, sockets and lists use the same form.
 func Event(l *perdure.Line) api.Event {
 	data, _ := l.Data.MarshalJSON()
 	return api.Event{Seq: l.Seq, Type: l.Type, At: l.At, Attempt: l.Attempt, Data: data}
 }
 
-// Encode writes JSON and leaves values as they were given: <, > and & are not escaped, so that what a worker has
-// recorded comes back to it byte by byte.
+// Encode encodes JSON without escaping <, > and &, so that a value that a worker has recorded is
+// returned byte by byte.
 func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -2,7 +2,7 @@ package stream
 
 import "testing"
 
-func TestATenantHasThreeQuartersUnlessConfigured(t *testing.T) {
+func TestTenantHasThreeQuartersUnlessConfigured(t *testing.T) {
 	for _, r := range []struct {
 		limit      int64
 		configured int

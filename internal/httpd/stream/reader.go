@@ -9,116 +9,148 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// A Reader reads the logs that the streams of a node follow. Streams that want the same are given the same, and one
-// look at the store serves many: an event that ten thousand wait for is read a few times. What was wanted after a look
-// has begun is looked at anew. A few pages are kept: the lines of a log never change, so that one that has some
-// is as good as a new one to whoever goes on from there.
+// The reader merges the reads of all followers of a node.
+//
+// A follower asks for a query: a run, the line after which to read, and whether the run's row is
+// needed. Followers that ask for the same query share one result, so an event with ten thousand
+// followers is read a few times. Queries wait in one of two queues:
+//
+//   - urgent: the doorbell rang, or the follower knows of more lines. Two workers take up to
+//     batchSize queries each and read them in one view of the store.
+//   - idle: nothing rang, and the follower checks for a lost ring. One worker takes them, a pause
+//     after the first, so that followers of many runs share a view.
+//
+// A worker removes a query from the pending ones before it reads. A query that comes while the read
+// is under way is therefore read again: its result is never older than the question.
+//
+// The last cachedPages pages with lines are cached, and the oldest is evicted first. The lines of a
+// log never change, so a cached page is right for a follower with the same cursor. It is not
+// current: lines may have followed it, and the run may have ended. The follower asks again
+// after it.
+
+// A Reader reads logs for the followers of a node.
 type Reader struct {
 	engine *engine.Engine
 
 	mu      sync.Mutex
 	stopped bool
-	asked   map[want]*reading
-	now     []want // in the order in which they came
-	idle    []want
+	// pending has the queries that no worker has taken yet.
+	pending map[query]*result
+	// urgent and idle have the keys of pending, in the order of arrival.
+	urgent []query
+	idle   []query
 
-	recent map[want]*Page // with lines
-	ring   [keptPages]want
-	at     int
+	// cache has the last pages with lines. ring has its keys, and next is the index of the oldest.
+	cache map[query]*Page
+	ring  [cachedPages]query
+	next  int
 
-	more     chan struct{} // signalled when there is something to read now
-	someIdle chan struct{}
+	// hasUrgent and hasIdle are signalled when a query is queued.
+	hasUrgent chan struct{}
+	hasIdle   chan struct{}
 }
 
-// A want is for what a log has after a line.
-type want struct {
+// A query asks for the lines of a log after a line.
+type query struct {
 	ref   engine.Ref
 	after int64
-	whole bool // the run is wanted as well
-	idle  bool // there is no reason to think that something is new: it may wait for others
+	// withRun also asks for the run's row.
+	withRun bool
+	// idle is set for a check that nothing prompted. It may wait for others.
+	idle bool
 }
 
-// A reading is what those who want the same wait for.
-type reading struct {
+// A result is shared by the followers that asked for the same query. Its page and error are set
+// before done is closed.
+type result struct {
 	done chan struct{}
 	page *Page
 	err  error
 }
 
-// A Page is what a log had.
+// A Page is a part of a log, and the state of its run.
 type Page struct {
-	Head  engine.Head
-	Run   perdure.Run
-	lines piece // as frames of a stream
-	upto  int64 // the last of them, or the cursor
-	gap   int64 // the first line that there is
-	ended bool  // the run has ended and this was the last of its log
-	kept  bool  // it is not of now: what is beyond its last line is not known
+	Head engine.Head
+	Run  perdure.Run
+	// lines are the frames of the page's lines.
+	lines piece
+	// upto is the last line of the page, or the cursor if it has none.
+	upto int64
+	// first is the first line after the cursor that still exists. Earlier ones were removed.
+	first int64
+	// ended is set if the run has ended and the page has the end of its log.
+	ended bool
+	// cached is set for a page of the cache: later lines may exist.
+	cached bool
 }
 
 const (
-	// pageLines and pageBytes bound a page: a stream holds at most one, and one whose reader is slow holds it for long.
+	// pageLines and pageBytes bound a page. A stream holds one page, and a slow client makes it
+	// hold the page for long.
 	pageLines = 256
 	pageBytes = 32 << 10
 
-	keptPages     = 64
-	readersOfLogs = 2
-	asksAtOnce    = 32
-	idleAtOnce    = 512
+	cachedPages   = 64
+	urgentWorkers = 2
+	batchSize     = 32
+	idleBatchSize = 512
 	idlePause     = 200 * time.Millisecond
 )
 
-// NewReader makes a Reader, which reads while its Run goes on.
+// NewReader returns a Reader, which reads while its Run is running.
 func NewReader(e *engine.Engine) *Reader {
-	return &Reader{engine: e, asked: make(map[want]*reading), recent: make(map[want]*Page), more: make(chan struct{}, 1), someIdle: make(chan struct{}, 1)}
+	return &Reader{engine: e, pending: make(map[query]*result), cache: make(map[query]*Page),
+		hasUrgent: make(chan struct{}, 1), hasIdle: make(chan struct{}, 1)}
 }
 
-// ask begins to read what a log has after a line, as of a moment after this was called.
-func (l *Reader) ask(a want) *reading {
+// ask queues a query and returns its result, which is set later. The result is of a moment after
+// the call, or a cached page.
+func (l *Reader) ask(q query) *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.stopped {
-		return &reading{done: over, err: context.Canceled}
+		return &result{done: closedChan, err: context.Canceled}
 	}
-	if p := l.recent[want{ref: a.ref, after: a.after}]; p != nil && !a.whole {
-		old := *p
-		old.kept = true
-		return &reading{done: over, page: &old}
+	if p := l.cache[query{ref: q.ref, after: q.after}]; p != nil && !q.withRun {
+		page := *p
+		page.cached = true
+		return &result{done: closedChan, page: &page}
 	}
-	r := l.asked[a]
+	r := l.pending[q]
 	if r != nil {
 		return r
 	}
-	r = &reading{done: make(chan struct{})}
-	l.asked[a] = r
-	if a.idle {
-		l.idle = append(l.idle, a)
-		signal(l.someIdle)
+	r = &result{done: make(chan struct{})}
+	l.pending[q] = r
+	if q.idle {
+		l.idle = append(l.idle, q)
+		signal(l.hasIdle)
 	} else {
-		l.now = append(l.now, a)
-		signal(l.more)
+		l.urgent = append(l.urgent, q)
+		signal(l.hasUrgent)
 	}
 	return r
 }
 
-// over is closed.
-var over = func() chan struct{} {
+// closedChan is a closed channel.
+var closedChan = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// First reads a run and what its log has after a line, unless left is closed before.
-func (l *Reader) First(left <-chan struct{}, ref engine.Ref, after int64) (*Page, error) {
-	r := l.ask(want{ref: ref, after: after, whole: true})
+// First reads a run and the first page of its log after a line. It gives up when gone is closed.
+func (l *Reader) First(gone <-chan struct{}, ref engine.Ref, after int64) (*Page, error) {
+	r := l.ask(query{ref: ref, after: after, withRun: true})
 	select {
 	case <-r.done:
 		return r.page, r.err
-	case <-left:
+	case <-gone:
 		return nil, context.Canceled
 	}
 }
 
+// signal wakes one receiver. The channel has a buffer of one, so a signal is kept until it is read.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -126,20 +158,20 @@ func signal(c chan struct{}) {
 	}
 }
 
-// Run reads until the context ends.
+// Run reads until the context ends. It then fails the queries that are pending.
 func (l *Reader) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	for range readersOfLogs {
+	for range urgentWorkers {
 		wg.Go(func() {
-			for l.wait(ctx, l.more, 0) {
-				for l.look(ctx, &l.now, asksAtOnce, l.more) {
+			for l.wait(ctx, l.hasUrgent, 0) {
+				for l.readBatch(ctx, &l.urgent, batchSize, l.hasUrgent) {
 				}
 			}
 		})
 	}
 	wg.Go(func() {
-		for l.wait(ctx, l.someIdle, idlePause) {
-			for l.look(ctx, &l.idle, idleAtOnce, nil) {
+		for l.wait(ctx, l.hasIdle, idlePause) {
+			for l.readBatch(ctx, &l.idle, idleBatchSize, nil) {
 			}
 		}
 	})
@@ -147,13 +179,14 @@ func (l *Reader) Run(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stopped = true
-	for a, r := range l.asked {
+	for q, r := range l.pending {
 		r.err = context.Canceled
 		close(r.done)
-		delete(l.asked, a)
+		delete(l.pending, q)
 	}
 }
 
+// wait waits for a signal, and then for the pause. It returns false when the context ends.
 func (l *Reader) wait(ctx context.Context, c chan struct{}, pause time.Duration) bool {
 	select {
 	case <-c:
@@ -173,40 +206,43 @@ func (l *Reader) wait(ctx context.Context, c chan struct{}, pause time.Duration)
 	}
 }
 
-// look answers the next wants, and tells whether there may be more.
-func (l *Reader) look(ctx context.Context, from *[]want, limit int, next chan struct{}) bool {
+// readBatch takes up to limit queries from a queue and reads them in one view of the store. If more
+// are queued it signals another worker. It returns false if the queue was empty.
+func (l *Reader) readBatch(ctx context.Context, queue *[]query, limit int, more chan struct{}) bool {
 	l.mu.Lock()
-	n := min(limit, len(*from))
-	wants := append([]want(nil), (*from)[:n]...)
-	if *from = (*from)[n:]; len(*from) == 0 {
-		*from = nil // what was a storm once is not kept
+	n := min(limit, len(*queue))
+	queries := append([]query(nil), (*queue)[:n]...)
+	if *queue = (*queue)[n:]; len(*queue) == 0 {
+		*queue = nil // release the backing array after a burst
 	}
-	readings := make([]*reading, n)
-	for i, a := range wants {
-		readings[i] = l.asked[a]
-		delete(l.asked, a)
+	results := make([]*result, n)
+	for i, q := range queries {
+		results[i] = l.pending[q]
+		delete(l.pending, q)
 	}
-	left := len(*from) > 0
+	left := len(*queue) > 0
 	l.mu.Unlock()
 	if n == 0 {
 		return false
 	}
-	if left && next != nil {
-		signal(next) // for the other reader
+	if left && more != nil {
+		signal(more)
 	}
 	looks := make([]*engine.Look, n)
-	for i, a := range wants {
-		looks[i] = &engine.Look{Tenant: a.ref.Tenant, RunID: a.ref.Run, After: a.after, Lines: pageLines, Bytes: pageBytes, Whole: a.whole}
+	for i, q := range queries {
+		looks[i] = &engine.Look{Tenant: q.ref.Tenant, RunID: q.ref.Run, After: q.after,
+			Lines: pageLines, Bytes: pageBytes, Whole: q.withRun}
 	}
 	err := l.engine.Runs.Look(ctx, looks...)
-	for i, r := range readings {
-		l.settle(r, wants[i], looks[i], err)
+	for i, r := range results {
+		l.finish(r, queries[i], looks[i], err)
 	}
 	return true
 }
 
-// settle answers those who wait for a reading.
-func (l *Reader) settle(r *reading, w want, k *engine.Look, err error) {
+// finish sets a result and wakes the followers that wait for it. A page with lines goes to the
+// cache.
+func (l *Reader) finish(r *result, q query, k *engine.Look, err error) {
 	defer close(r.done)
 	switch {
 	case err != nil:
@@ -216,33 +252,34 @@ func (l *Reader) settle(r *reading, w want, k *engine.Look, err error) {
 	default:
 		r.page, r.err = newPage(k)
 	}
-	if r.page != nil && len(r.page.lines.text) > 0 && !w.whole {
-		l.keep(want{ref: w.ref, after: w.after}, r.page)
+	if r.page != nil && len(r.page.lines.text) > 0 && !q.withRun {
+		l.store(query{ref: q.ref, after: q.after}, r.page)
 	}
 }
 
-// Place is where the next page is kept. It changes as long as streams are read for.
-func (l *Reader) Place() int {
+// CacheIndex returns the index at which the next page is cached. Tests watch it to see whether
+// pages are still read.
+func (l *Reader) CacheIndex() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.at
+	return l.next
 }
 
-// keep keeps a page instead of the one that was kept for longest.
-func (l *Reader) keep(w want, p *Page) {
+// store caches a page, in place of the oldest.
+func (l *Reader) store(q query, p *Page) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.recent[w] == nil {
-		delete(l.recent, l.ring[l.at])
-		l.ring[l.at] = w
-		l.at = (l.at + 1) % keptPages
+	if l.cache[q] == nil {
+		delete(l.cache, l.ring[l.next])
+		l.ring[l.next] = q
+		l.next = (l.next + 1) % cachedPages
 	}
-	l.recent[w] = p
+	l.cache[q] = p
 }
 
-// newPage is what was seen of a log, as frames.
+// newPage encodes the lines of a look as frames.
 func newPage(l *engine.Look) (*Page, error) {
-	p := &Page{Head: l.Head, Run: l.Run, upto: l.Upto(), ended: l.Ended(), gap: l.First()}
+	p := &Page{Head: l.Head, Run: l.Run, upto: l.Upto(), ended: l.Ended(), first: l.First()}
 	if len(l.Log) > 0 {
 		var frames []byte
 		for i := range l.Log {

@@ -1,0 +1,100 @@
+package httpd
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure/internal/doorbell"
+)
+
+// Run does the server's background work until the context ends. It reads logs for the streams, ends
+// the calls of revoked keys, and renews the waiters of this node. Every Options.Poll it rings for
+// the queues that have claimable runs, so that a lost ring costs latency and nothing else.
+func (s *Server) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer s.awaitStreams()
+	wg.Go(func() { s.reader.Run(ctx) })
+	rung, stop := s.bell.Listen(doorbell.Keys())
+	defer stop()
+	wg.Go(func() { s.keyWatcher.run(ctx, rung) })
+	loaded := s.loadLimits(ctx) == nil
+	poll := time.NewTicker(s.opt.Poll)
+	defer poll.Stop()
+	renew := time.NewTicker(s.engine.Policy().WaiterTTL / 3)
+	defer renew.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-poll.C:
+			s.ringQueues(ctx)
+			if loaded && !s.engine.Shared() {
+				continue // limits change only through this server
+			}
+			loaded = s.loadLimits(ctx) == nil
+		case <-renew.C:
+			s.renewWaiters(ctx)
+		}
+	}
+}
+
+// ringQueues rings for each queue and kind that has a claimable run. One read of the store serves
+// all polls of this node.
+func (s *Server) ringQueues(ctx context.Context) {
+	ready, err := s.engine.Ready(ctx, &s.ready)
+	if err != nil && ctx.Err() == nil {
+		s.log.Error("the queues could not be looked at", "error", err)
+	}
+	for _, r := range ready {
+		s.bell.Ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
+	}
+}
+
+// Shutdown answers all blocked calls: waits and joins with 202, polls with an empty list. Streams
+// are aborted.
+func (s *Server) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
+	}
+}
+
+// goStream runs a stream in its own goroutine, outside of its request. It returns false, and runs
+// nothing, if the server shuts down.
+func (s *Server) goStream(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.streams.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					s.log.Error("a stream panicked", "panic", p, "stack", string(debug.Stack()))
+				}
+			}()
+			f()
+		})
+	}
+	return !s.closed
+}
+
+// awaitStreams waits up to a second for the streams to end, so that they can remove their waiters.
+// The waiter of a stream that is blocked in a write expires by itself.
+func (s *Server) awaitStreams() {
+	s.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		s.streams.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}

@@ -1,0 +1,247 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// A leaseOp runs an operation on leases of one tenant, and returns a result for each.
+type leaseOp func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error)
+
+// leases runs an operation on a worker's leases, tenant by tenant. The results have the order of
+// the request. If the request has a single lease, its refusal is the error of the call.
+func (c *call) leases(in []api.Lease, do leaseOp) (int, *api.LeaseResults, error) {
+	if len(in) == 0 || len(in) > perdure.MaxBatch {
+		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxBatch)
+	}
+	ids := make([]perdure.RunID, len(in))
+	for i, l := range in {
+		ids[i] = l.RunID
+	}
+	parts, err := c.byTenant(ids)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.LeaseResults{Results: make([]api.LeaseResult, len(in))}
+	for t, at := range parts {
+		list := make([]engine.Lease, len(at))
+		for k, i := range at {
+			list[k] = engine.Lease{RunID: in[i].RunID, Epoch: in[i].Epoch}
+		}
+		results, err := do(t, list)
+		if err != nil {
+			return 0, nil, err
+		}
+		for k, i := range at {
+			out.Results[i] = leaseResult(results[k])
+		}
+	}
+	if len(in) == 1 && out.Results[0].Error != nil {
+		e := out.Results[0].Error
+		return 0, nil, within("runs[0]", &perdure.Error{Code: e.Code, Message: e.Detail, Field: e.Field})
+	}
+	return 0, out, nil
+}
+
+func leaseResult(r engine.LeaseResult) api.LeaseResult {
+	return api.LeaseResult{RunID: r.RunID, Epoch: r.Epoch, OK: r.OK, Cancel: r.Cancel, Error: refusal(r.Error)}
+}
+
+// refusal shows an error as an entry of an answer.
+func refusal(e *perdure.Error) *api.Refusal {
+	if e == nil {
+		return nil
+	}
+	return &api.Refusal{Code: e.Code, Detail: e.Message, Field: e.Field}
+}
+
+// within prefixes the field of an error with the path of the entry that was refused, as in
+// commits[0].epoch.
+func within(entry string, err error) error {
+	var e *perdure.Error
+	if !errors.As(err, &e) || e.Field == "" {
+		return err
+	}
+	return &perdure.Error{Code: e.Code, Message: e.Message, Field: entry + "." + e.Field}
+}
+
+func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
+	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
+		op := &engine.Start{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		err := c.s.engine.Do(c.Context(), op)
+		return op.Results, err
+	})
+}
+
+func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
+	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
+		op := &engine.Release{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		err := c.s.engine.Do(c.Context(), op)
+		return op.Results, err
+	})
+}
+
+func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
+	ids := make([]perdure.RunID, len(in.Runs))
+	for i, b := range in.Runs {
+		// A malformed beat is an error of the call. As a lost lease it would make the worker stop
+		// its work.
+		if err := checkBeat(fmt.Sprintf("runs[%d]", i), &b); err != nil {
+			return 0, nil, err
+		}
+		ids[i] = b.RunID
+	}
+	parts, err := c.byTenant(ids)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(in.Runs) == 0 {
+		parts[c.tenant()] = nil // a worker without runs still gives a sign of life
+	}
+	out := &api.Beaten{Lost: []api.LeaseResult{}, Cancel: []api.LeaseResult{}}
+	for t, at := range parts {
+		op := &engine.Heartbeat{Tenant: t, Worker: c.PathValue("id")}
+		for _, i := range at {
+			b := in.Runs[i]
+			op.Beats = append(op.Beats, engine.BeatOf{Lease: engine.Lease{RunID: b.RunID, Epoch: b.Epoch},
+				Activity: b.Activity, Progress: b.Progress, CancelAck: b.CancelAck})
+		}
+		if err := c.s.engine.Do(c.Context(), op); err != nil {
+			return 0, nil, err
+		}
+		for _, r := range op.Lost {
+			out.Lost = append(out.Lost, leaseResult(r))
+		}
+		for _, r := range op.Cancel {
+			out.Cancel = append(out.Cancel, leaseResult(r))
+		}
+	}
+	return 0, out, nil
+}
+
+func checkBeat(field string, b *api.Beat) error {
+	if b.RunID == "" {
+		return perdure.Invalid(field+".run_id", "is missing")
+	}
+	if err := perdure.CheckEpoch(field+".epoch", b.Epoch); err != nil {
+		return err
+	}
+	return perdure.CheckText(field+".activity", b.Activity)
+}
+
+func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
+	epoch, after, limit, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Journal{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	if len(op.Page) > limit {
+		op.Page, op.Next = op.Page[:limit], op.Page[limit-1].Seq
+	}
+	return 0, &api.JournalPage{Journal: journal(op.Page), Next: op.Next}, nil
+}
+
+func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
+	epoch, after, limit, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.Inbox{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	if len(op.Page) > limit { // the rest is marked as processing already, and the next page has it again
+		op.Page, op.Next = op.Page[:limit], op.Page[limit-1].Seq
+	}
+	return 0, &api.InboxPage{Inbox: items(op.Page), Next: op.Next}, nil
+}
+
+func runMessages(c *call, _ *none) (int, *api.Messages, error) {
+	epoch, after, limit, t, err := c.leaseQuery()
+	if err != nil {
+		return 0, nil, err
+	}
+	ms, err := c.s.engine.Runs.History(c.Context(), t, c.run(), epoch, after, limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showMessages(ms, after), nil
+}
+
+// leaseQuery reads the parameters of a call about a leased run, and finds the run's tenant.
+func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, err error) {
+	if epoch, err = c.intParam("epoch", 0, 0, maxSeq); err != nil {
+		return 0, 0, 0, "", err
+	}
+	if after, err = c.intParam("after", 0, 0, maxSeq); err != nil {
+		return 0, 0, 0, "", err
+	}
+	n, err := c.intParam("limit", perdure.MaxBatch, 1, perdure.MaxBatch)
+	if err != nil {
+		return 0, 0, 0, "", err
+	}
+	t, err = c.tenantOf(c.run())
+	return epoch, after, int(n), t, err
+}
+
+// tenantOf returns the tenant of a run: that of the key, unless the key is of the platform, whose
+// workers may lease runs of all tenants.
+func (c *call) tenantOf(id perdure.RunID) (perdure.TenantID, error) {
+	if !c.key.Platform {
+		return c.tenant(), nil
+	}
+	if t, ok := c.s.runTenants.get(id); ok {
+		return t, nil
+	}
+	return c.s.engine.Runs.TenantOf(c.Context(), id, c.tenant())
+}
+
+// runTenants caches the tenants of runs that were leased to workers of the platform. A run's tenant
+// never changes, and every heartbeat and commit of such a worker needs it. The cache has two
+// generations: when the current one is full, it becomes the previous one, which is dropped.
+type runTenants struct {
+	mu                sync.Mutex
+	current, previous map[perdure.RunID]perdure.TenantID
+}
+
+const maxRunTenants = 1 << 16
+
+func (o *runTenants) put(id perdure.RunID, t perdure.TenantID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.current == nil || len(o.current) >= maxRunTenants {
+		o.current, o.previous = make(map[perdure.RunID]perdure.TenantID), o.current
+	}
+	o.current[id] = t
+}
+
+func (o *runTenants) get(id perdure.RunID) (perdure.TenantID, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t, ok := o.current[id]
+	if !ok {
+		t, ok = o.previous[id]
+	}
+	return t, ok
+}
+
+// byTenant groups the indexes of runs by their tenant.
+func (c *call) byTenant(ids []perdure.RunID) (map[perdure.TenantID][]int, error) {
+	out := make(map[perdure.TenantID][]int)
+	for i, id := range ids {
+		t, err := c.tenantOf(id)
+		if err != nil {
+			return nil, err
+		}
+		out[t] = append(out[t], i)
+	}
+	return out, nil
+}

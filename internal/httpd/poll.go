@@ -1,0 +1,219 @@
+package httpd
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/stream"
+)
+
+const (
+	// maxPollWait bounds a long poll.
+	maxPollWait = time.Minute
+	// maxPairs bounds the pairs of a queue and a kind that a poll reads. A claim is one operation
+	// of the store's only writer.
+	maxPairs = 1000
+)
+
+// pollBody is api.Poll as it is received. The pointer tells a wait of 0s from one that is not
+// given.
+type pollBody struct {
+	api.Poll
+	Wait *perdure.Duration `json:"wait,omitempty"`
+}
+
+func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
+	wait := 30 * time.Second
+	if in.Wait != nil {
+		wait = time.Duration(*in.Wait)
+	}
+	if wait < 0 || wait > maxPollWait {
+		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxPollWait)
+	}
+	if in.AllTenants && !c.key.Platform {
+		return 0, nil, perdure.Errorf(api.CodeForbidden, "only a key of the platform leases for all tenants")
+	}
+	if in.News {
+		return pollNews(c, in, wait)
+	}
+	if len(in.Holding) > 0 {
+		return 0, nil, perdure.Invalid("holding", "is for a poll for news")
+	}
+	op, err := c.claim(in)
+	if err != nil {
+		return 0, nil, err
+	}
+	return c.poll(op, wait)
+}
+
+// claim makes the operation of a poll.
+func (c *call) claim(in *pollBody) (*engine.Claim, error) {
+	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"),
+		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
+	if len(op.Queues) == 0 {
+		op.Queues = []string{perdure.DefaultQueue}
+	}
+	if len(op.Queues) > 100 || len(op.Kinds) > 1000 {
+		return nil, perdure.Errorf(perdure.CodeTooLarge, "a poll names at most 100 queues and 1000 kinds")
+	}
+	if len(op.Queues)*len(op.Kinds) > maxPairs {
+		return nil, perdure.Errorf(perdure.CodeTooLarge,
+			"a poll looks at no more than %d pairs of a queue and a kind", maxPairs)
+	}
+	for i, q := range op.Queues {
+		if err := perdure.CheckName(fmt.Sprintf("queues[%d]", i), q); err != nil {
+			return nil, err
+		}
+	}
+	for i, k := range op.Kinds {
+		if err := perdure.CheckName(fmt.Sprintf("kinds[%d]", i), k); err != nil {
+			return nil, err
+		}
+	}
+	return op, nil
+}
+
+// poll claims runs until it gets some or the time has passed. Before it blocks for the first time
+// it asks the limiter. A poll that may not block has claimed once, and is refused if it got
+// nothing.
+func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
+	topics := pollTopics(op)
+	deadline := time.NewTimer(wait)
+	defer deadline.Stop()
+	out := &api.Polled{Runs: []api.Grant{}}
+	var release func() // nil until the limiter has counted the poll
+	defer func() {
+		if release != nil {
+			release()
+		}
+	}()
+	for {
+		rung, stop := c.s.bell.Listen(topics...)
+		if err := c.lease(op, out); err != nil || len(out.Runs) > 0 {
+			stop()
+			return 0, out, err
+		}
+		if wait == 0 {
+			stop()
+			return 0, out, nil
+		}
+		err := c.watchKey()
+		if err == nil && release == nil {
+			release, err = c.acquire(stream.Poll)
+		}
+		if err != nil {
+			stop()
+			return 0, nil, err
+		}
+		// The server rings for all claimable runs every Poll. This timer is for a ring that gets
+		// lost.
+		fallback := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
+		more := false
+		select {
+		case <-rung:
+			more = true
+		case <-fallback.C:
+			more = true
+		case <-deadline.C:
+		case <-c.Context().Done():
+		case <-c.s.closing:
+		}
+		fallback.Stop()
+		stop()
+		if !more {
+			return 0, out, nil
+		}
+	}
+}
+
+// lease claims once and adds the grants to the answer. It reserves memory for them first, and
+// limits the claim to that.
+func (c *call) lease(op *engine.Claim, out *api.Polled) error {
+	if err := c.checkKey(); err != nil { // the key may have been revoked while the poll waited
+		return err
+	}
+	room, err := c.reservePoll()
+	if err != nil {
+		return err
+	}
+	op.Room = int(room)
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return err
+	}
+	c.s.pollReads.Add(1)
+	if len(op.Grants) == 0 {
+		c.releaseAnswer()
+		return nil
+	}
+	c.changed = true
+	for i := range op.Grants {
+		if c.key.Platform {
+			c.s.runTenants.put(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)
+		}
+		c.found += int64(op.Grants[i].Size())
+		out.Runs = append(out.Runs, grant(&op.Grants[i], op.AnyTenant, c.s.engine.Policy()))
+	}
+	op.Grants = nil
+	return nil
+}
+
+// pollTopics returns the doorbell topics of a poll: one for each kind in each queue.
+func pollTopics(op *engine.Claim) (out []doorbell.Topic) {
+	for _, q := range op.Queues {
+		t := doorbell.Queue(op.Tenant, q)
+		if op.AnyTenant {
+			t.Tenant = ""
+		}
+		if len(op.Kinds) == 0 {
+			out = append(out, t)
+		}
+		for _, k := range op.Kinds {
+			out = append(out, t.Of(k))
+		}
+	}
+	return out
+}
+
+// grant shows a grant to its worker. named adds the tenant, which a worker for all tenants needs.
+// The signature covers the tenant, so a signed run always has it.
+func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
+	r := &g.Run
+	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, Kind: r.Kind, Class: r.Class, Queue: r.Queue,
+		ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID, State: r.State,
+		Input: json.RawMessage(g.Input), LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
+		Journal: journal(g.Journal), JournalNext: g.JournalNext,
+		Inbox: items(g.Inbox), InboxNext: g.InboxNext, Cancel: g.Cancel}
+	if g.Cancel {
+		out.CancelWhy = r.Cancel.Reason
+	}
+	if !r.Signature.IsZero() {
+		out.Signature = &r.Signature
+	}
+	if named || out.Signature != nil {
+		out.Tenant = r.Tenant
+	}
+	return out
+}
+
+func journal(rows []engine.JournalRow) []api.JournalEntry {
+	out := make([]api.JournalEntry, len(rows))
+	for i, j := range rows {
+		out[i] = api.JournalEntry{Seq: j.Seq, Key: j.Key, Value: json.RawMessage(cmp.Or(j.Value, "null"))}
+	}
+	return out
+}
+
+// items returns a list that is encoded as [] if it is empty.
+func items(list []perdure.Item) []perdure.Item {
+	if list == nil {
+		return []perdure.Item{}
+	}
+	return list
+}

@@ -1,0 +1,85 @@
+package httpd
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// jsonValue returns a stored value as JSON. A damaged value becomes a string with its text.
+func jsonValue(v perdure.Value) json.RawMessage {
+	if v == "" {
+		return nil
+	}
+	if !json.Valid([]byte(v)) {
+		b, _ := json.Marshal(string(v))
+		return b
+	}
+	return json.RawMessage(v)
+}
+
+// show returns a run as the API shows it. Large values take a turn, because checking them keeps a
+// processor busy.
+func (c *call) show(d *engine.Detail) *api.Run {
+	c.found = int64(len(d.InputText) + len(d.ResultText))
+	if c.endTurn == nil {
+		end, _ := c.turn(c.found) // the values are in memory already, so they are shown even without a turn
+		defer end()
+	}
+	return c.s.show(d, c.s.engine.Now())
+}
+
+// show returns a run as the API shows it.
+func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
+	r := &d.Run
+	out := &api.Run{
+		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority,
+		Status: r.Status(), State: r.State, Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
+		Input: jsonValue(d.InputText), Result: jsonValue(d.ResultText), Summary: r.Summary, Error: r.Failure,
+		Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},
+		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf,
+		ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf, CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt,
+		StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), DeferredAt: optional(r.DeferredAt),
+		SeenAt: optional(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late,
+		AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
+	}
+	if r.Damage != nil {
+		out.Damaged = r.Damage.What
+	}
+	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
+		out.WebhookID = perdure.WebhookID(id)
+	}
+	if r.Progress != "" {
+		out.Progress, _ = r.Progress.MarshalJSON()
+	}
+	if r.Cancel.RequestedAt != 0 {
+		out.Cancel = &r.Cancel
+	}
+	if r.Metadata != "" {
+		_ = json.Unmarshal([]byte(r.Metadata), &out.Metadata)
+	}
+	end := now
+	if r.State.Terminal() {
+		end = r.FinishedAt
+		ms := end.Sub(r.CreatedAt).Milliseconds()
+		out.DurationMS = &ms
+		out.DeliverableID = r.DeliverableID()
+	}
+	out.ElapsedMS = end.Sub(r.CreatedAt).Milliseconds()
+	return out
+}
+
+// optional returns nil for an instant that is not set.
+func optional(i perdure.Instant) *perdure.Instant {
+	if i == 0 {
+		return nil
+	}
+	return &i
+}
+
+func showJobStatus(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
+	return &api.JobStatus{JobID: r.ID, Status: r.Status(), State: r.State, UpdatedAt: changed}
+}

@@ -74,23 +74,13 @@ func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key
 
 // List lists a tenant's keys.
 func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
-	var out []perdure.Key
-	err := apiKeyTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)}, func(k *perdure.Key) error {
-		out = append(out, *k)
-		return nil
-	})
-	return out, err
+	return apiKeyTable.list(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)})
 }
 
 // Valid lists at most limit keys of all tenants that are valid at an instant.
 func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
-	err = apiKeyTable.query(repo.in.sess,
-		"WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost,
-		[]any{int64(now), int64(limit)}, func(k *perdure.Key) error {
-			out = append(out, *k)
-			return nil
-		})
-	return out, err
+	return apiKeyTable.list(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost,
+		[]any{int64(now), int64(limit)})
 }
 
 // CountPlatform counts the platform keys that are not revoked. Without one, nobody can administer

@@ -114,12 +114,7 @@ func (repo *DeadLetters) List(t perdure.TenantID, f LetterFilter) (out []perdure
 	if f.Oldest {
 		order = " ORDER BY run_id"
 	}
-	err = deadTable.query(repo.in.sess, where+order+atMost, append(args, int64(f.Limit)),
-		func(d *perdure.DeadLetter) error {
-			out = append(out, *d)
-			return nil
-		})
-	return out, err
+	return deadTable.list(repo.in.sess, where+order+atMost, append(args, int64(f.Limit)))
 }
 
 // A LetterGroup is the dead letters of a kind with the same cause.

@@ -159,12 +159,7 @@ func (repo *Outbox) Delivery(t perdure.TenantID, id string) (n perdure.Notificat
 
 // where reads notifications as the database has them.
 func (repo *Outbox) where(where string, args ...any) ([]perdure.Notification, error) {
-	var out []perdure.Notification
-	err := noteTable.query(repo.in.sess, where, args, func(n *perdure.Notification) error {
-		out = append(out, *n)
-		return nil
-	})
-	return out, err
+	return noteTable.list(repo.in.sess, where, args)
 }
 
 // FirstAttempt gives the instant of the first attempt after the nth, or zero.

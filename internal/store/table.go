@@ -180,6 +180,15 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 	})
 }
 
+// list reads the records that a query chooses.
+func (t *table[T]) list(s Session, rest string, args []any) (out []T, err error) {
+	err = t.query(s, rest, args, func(v *T) error {
+		out = append(out, *v)
+		return nil
+	})
+	return out, err
+}
+
 // one reads the row that a condition selects. ok is false if there is none.
 func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err error) {
 	err = t.query(s, where, args, func(x *T) error {

@@ -91,12 +91,7 @@ func (repo *Tenants) Limited(after perdure.TenantID, limit int) ([]TenantRow, er
 
 // where reads tenants after one that meet a condition.
 func (repo *Tenants) where(where string, after perdure.TenantID, limit int) (out []TenantRow, err error) {
-	err = tenantTable.query(repo.in.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)},
-		func(x *TenantRow) error {
-			out = append(out, *x)
-			return nil
-		})
-	return out, err
+	return tenantTable.list(repo.in.sess, where+" ORDER BY id"+atMost, []any{string(after), int64(limit)})
 }
 
 // AnySigned gives a tenant that requires signatures, or an empty id.

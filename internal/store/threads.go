@@ -110,13 +110,8 @@ func threadPlace(cursor string) (at int64, id string, ok bool) {
 func (repo *Threads) Messages(
 	t perdure.TenantID, id perdure.ThreadID, after int64, limit int,
 ) ([]perdure.ThreadMessage, error) {
-	var out []perdure.ThreadMessage
-	err := messageTable.query(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost,
-		[]any{string(t), string(id), after, int64(limit)}, func(m *perdure.ThreadMessage) error {
-			out = append(out, *m)
-			return nil
-		})
-	return out, err
+	return messageTable.list(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost,
+		[]any{string(t), string(id), after, int64(limit)})
 }
 
 // A LastMessage is the beginning of the last message of a thread.

@@ -50,13 +50,8 @@ func (repo *Waits) Get(t perdure.TenantID, run perdure.RunID, id string) (perdur
 
 // List gives all waits of a run.
 func (repo *Waits) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Wait, error) {
-	var out []perdure.Wait
-	err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id",
-		[]any{string(t), string(run)}, func(w *perdure.Wait) error {
-			out = append(out, *w)
-			return nil
-		})
-	return out, err
+	return waitTable.list(repo.in.sess, "WHERE tenant=? AND run_id=? ORDER BY opened_at, id",
+		[]any{string(t), string(run)})
 }
 
 // Open gives a run's open waits, in the order of their ids.
@@ -88,12 +83,8 @@ func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 
 // FirstOpen gives at most limit open waits of a run, in the order of their ids.
 func (repo *Waits) FirstOpen(t perdure.TenantID, run perdure.RunID, limit int) (out []perdure.Wait, err error) {
-	err = waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost,
-		[]any{string(t), string(run), int64(limit)}, func(w *perdure.Wait) error {
-			out = append(out, *w)
-			return nil
-		})
-	return out, err
+	return waitTable.list(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open' ORDER BY id"+atMost,
+		[]any{string(t), string(run), int64(limit)})
 }
 
 // Missed gives the id of a wait that has ended without resuming the suspended run that named it. It

@@ -56,13 +56,8 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 	and("tenant=?", string(f.Tenant))
 	and("run_id=?", string(f.Run))
 	and("id<?", f.Before)
-	err = watchTable.query(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost,
-		append(args, int64(f.Limit)),
-		func(a *perdure.WatchdogAction) error {
-			out = append(out, *a)
-			return nil
-		})
-	return out, err
+	return watchTable.list(repo.in.sess, "WHERE "+strings.Join(where, " AND ")+" ORDER BY id DESC"+atMost,
+		append(args, int64(f.Limit)))
 }
 
 // Add stages entries of the watchdog's log. They are written in the same transaction as the

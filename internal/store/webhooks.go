@@ -88,13 +88,8 @@ func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Web
 
 // List gives the registered endpoints of a tenant, as the database has them.
 func (repo *Webhooks) List(t perdure.TenantID) ([]perdure.Webhook, error) {
-	var out []perdure.Webhook
-	err := webhookTable.query(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id",
-		[]any{string(t)}, func(w *perdure.Webhook) error {
-			out = append(out, *w)
-			return nil
-		})
-	return out, err
+	return webhookTable.list(repo.in.sess, "WHERE tenant=? AND scope<>'run' AND deleted_at=0 ORDER BY id",
+		[]any{string(t)})
 }
 
 // Page lists a tenant's registered webhooks by id.
@@ -114,12 +109,7 @@ func (repo *Webhooks) Page(t perdure.TenantID, p Page) ([]perdure.Webhook, strin
 
 // All lists at most limit webhooks of all tenants that are not deleted.
 func (repo *Webhooks) All(limit int) (out []perdure.Webhook, err error) {
-	err = webhookTable.query(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)},
-		func(w *perdure.Webhook) error {
-			out = append(out, *w)
-			return nil
-		})
-	return out, err
+	return webhookTable.list(repo.in.sess, "WHERE deleted_at=0 ORDER BY tenant, id"+atMost, []any{int64(limit)})
 }
 
 // Tenants gives tenants with registered endpoints, in order. It takes one step per tenant, however

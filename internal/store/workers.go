@@ -40,13 +40,7 @@ func (repo *Workers) Get(t perdure.TenantID, id string) (perdure.Worker, bool, e
 
 // List lists a tenant's workers.
 func (repo *Workers) List(t perdure.TenantID) ([]perdure.Worker, error) {
-	var out []perdure.Worker
-	err := workerTable.query(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)},
-		func(w *perdure.Worker) error {
-			out = append(out, *w)
-			return nil
-		})
-	return out, err
+	return workerTable.list(repo.in.sess, "WHERE tenant=? ORDER BY id", []any{string(t)})
 }
 
 // Page lists a tenant's workers by id.

@@ -19,7 +19,7 @@ type Transition struct {
 	From State
 	On   string
 	To   State
-	Who  string // who causes it: worker, watchdog, server or person
+	Who  string // the cause of it: worker, watchdog, server or person
 	Note string
 }
 

@@ -188,7 +188,7 @@ var livenessScenarios = []Scenario{
 			{"job", "tool_executing", 30 * time.Second, 2 * time.Minute},
 			{"report", "", time.Minute, 2 * time.Minute},
 			{"report", "llm_thinking", time.Minute, 5 * time.Minute},
-			// what the kind says goes first, what it does not say does not
+			// a threshold of the kind takes precedence over the default
 			{"scan", "", 30 * time.Second, 40 * time.Second},
 			{"scan", "llm_thinking", 3 * time.Minute, 7 * time.Minute},
 		} {

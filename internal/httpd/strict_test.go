@@ -220,7 +220,7 @@ func (g *gen) value(t reflect.Type) {
 			case g.odd == 0 && boundsOf(t)[name].zero && of == reflect.TypeFor[perdure.Duration]():
 				g.one(`"30s"`, `"1h15m"`)
 			case g.odd == 0 && boundsOf(t)[name].zero:
-				g.one("1", "42", "-1") // what is wrong otherwise is said by who reads it
+				g.one("1", "42", "-1") // any other mistake is reported by the reader
 			default:
 				g.value(of)
 			}

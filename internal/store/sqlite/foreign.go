@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What other programs can do to a SQLite file in use: hold its write lock, and move or remove it.
+// Other programs can do two things to a SQLite file in use: hold its write lock, and move or remove it.
 
 // lockWait is how long a write waits for the file's lock. While another program is known to hold
 // it, a write waits blockedWait, so that callers are answered soon.

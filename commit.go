@@ -1,19 +1,16 @@
 package perdure
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
-	"unicode/utf8"
 )
 
-// This file has the bodies of the two calls that write most: a caller's submission and a worker's
-// commit. Validate checks their shape and limits; the engine checks them against stored data.
+// This file has the body of the call that writes most: a worker's commit. A caller's submission is in
+// submission.go, and the checks of single fields are in check.go. Validate checks shape and limits;
+// the engine checks a body against stored data.
 
 // Limits of the parts of a call.
 const (
@@ -33,31 +30,6 @@ const (
 	MaxOpenTargets   = 10000   // children named by all open waits of one run together
 )
 
-// A Submission is the body of a request for a new run.
-type Submission struct {
-	Kind        string            `json:"kind"`
-	Input       json.RawMessage   `json:"input,omitempty"`
-	ThreadID    ThreadID          `json:"thread_id,omitempty"`
-	Class       Class             `json:"class,omitempty"`
-	Queue       string            `json:"queue,omitempty"`
-	Priority    int               `json:"priority,omitempty"`
-	Timeout     Duration          `json:"timeout,omitempty"`
-	RunAt       Instant           `json:"run_at,omitempty"`
-	Delay       Duration          `json:"delay,omitempty"`
-	MaxAttempts int               `json:"max_attempts,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-	// Messages are appended to the thread when the run becomes its active one.
-	Messages          []Message `json:"messages,omitempty"`
-	MultitaskStrategy string    `json:"multitask_strategy,omitempty"`
-	OnDisconnect      string    `json:"on_disconnect,omitempty"`
-	// Webhook is a URL that receives events of the run. WebhookEvents selects them; if it is empty,
-	// the webhook receives NotifiedLines.
-	Webhook       string   `json:"webhook,omitempty"`
-	WebhookEvents []string `json:"webhook_events,omitempty"`
-	// Foreground says that the caller waits for the run, or is about to.
-	Foreground bool `json:"-"`
-}
-
 // The values of MultitaskStrategy: what happens when the thread already has an active run.
 const (
 	MultitaskEnqueue   = "enqueue"
@@ -67,139 +39,6 @@ const (
 
 // MultitaskStrategies are all of them.
 var MultitaskStrategies = []string{MultitaskEnqueue, MultitaskReject, MultitaskInterrupt}
-
-// Dispositions say what becomes of a run whose caller or parent is gone, or of a group's runs when the group is over.
-var Dispositions = []string{OutliveParent, EndWithParent}
-
-// oneOf refuses a word that is not in a list.
-func oneOf[S ~string](field string, word S, list []S) error {
-	if slices.Contains(list, word) {
-		return nil
-	}
-	names := make([]string, len(list))
-	for i, s := range list {
-		names[i] = string(s)
-	}
-	return Invalid(field, "%q is none of %s", word, strings.Join(names, ", "))
-}
-
-// DefaultQueue is the queue of runs that name none.
-const DefaultQueue = "default"
-
-// Validate checks a submission and fills in its defaults.
-func (s *Submission) Validate() error {
-	if s.Class == "" {
-		s.Class = Task
-		if s.ThreadID != "" {
-			s.Class = Agent
-		}
-	}
-	if err := checkWork("", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata); err != nil {
-		return err
-	}
-	if s.RunAt != 0 && s.Delay != 0 {
-		return Invalid("delay", "give run_at or delay, not both")
-	}
-	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
-		return Invalid("delay", "must lie between 0 and %s", MaxWait)
-	}
-	s.MultitaskStrategy = cmp.Or(s.MultitaskStrategy, MultitaskEnqueue)
-	if err := oneOf("multitask_strategy", s.MultitaskStrategy, MultitaskStrategies); err != nil {
-		return err
-	}
-	if s.OnDisconnect != "" {
-		if err := oneOf("on_disconnect", s.OnDisconnect, Dispositions); err != nil {
-			return err
-		}
-	}
-	if len(s.Messages) > 0 && s.ThreadID == "" {
-		return Invalid("messages", "a run without a thread writes no messages")
-	}
-	if err := checkMessages("messages", s.Messages); err != nil {
-		return err
-	}
-	if err := s.checkSize(); err != nil {
-		return err
-	}
-	if s.Webhook != "" {
-		if err := CheckURL("webhook", s.Webhook); err != nil {
-			return err
-		}
-	} else if len(s.WebhookEvents) > 0 {
-		return Invalid("webhook_events", "needs a webhook to send them to")
-	}
-	return CheckEvents("webhook_events", s.WebhookEvents)
-}
-
-// checkSize limits the bytes and messages that one submission makes the store write.
-func (s *Submission) checkSize() error {
-	if len(s.Messages) > MaxBatch {
-		return OverBound("messages", "has %d entries; a submission takes %d", len(s.Messages), MaxBatch)
-	}
-	if n := s.Size(); n > MaxCommitBytes {
-		return OverBound("messages", "makes this a submission of %d bytes; one takes %d", n, MaxCommitBytes)
-	}
-	return nil
-}
-
-// Size estimates the bytes that a submission makes the store write.
-func (s *Submission) Size() int {
-	n := len(s.Input) + messageBytes(s.Messages)
-	for k, v := range s.Metadata {
-		n += len(k) + len(v)
-	}
-	return n
-}
-
-func messageBytes(ms []Message) (n int) {
-	for i := range ms {
-		n += len(ms[i].Content) + len(ms[i].Metadata)
-	}
-	return n
-}
-
-// A Spawn is the request for a child run.
-type Spawn struct {
-	Key         string            `json:"key"` // the child's name in the parent's journal
-	Kind        string            `json:"kind"`
-	Input       json.RawMessage   `json:"input,omitempty"`
-	Class       Class             `json:"class,omitempty"`
-	Queue       string            `json:"queue,omitempty"`
-	ThreadID    ThreadID          `json:"thread_id,omitempty"`
-	Priority    int               `json:"priority,omitempty"`
-	Timeout     Duration          `json:"timeout,omitempty"`
-	Delay       Duration          `json:"delay,omitempty"`
-	MaxAttempts int               `json:"max_attempts,omitempty"`
-	OnParentEnd string            `json:"on_parent_end,omitempty"`
-	Metadata    map[string]string `json:"metadata,omitempty"`
-}
-
-func (s *Spawn) validate(field string) error {
-	if err := checkName(field+".key", s.Key); err != nil {
-		return err
-	}
-	if s.Class == "" {
-		s.Class = Task
-		if s.ThreadID != "" {
-			s.Class = Agent
-		}
-	}
-	s.OnParentEnd = cmp.Or(s.OnParentEnd, EndWithParent)
-	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {
-		return err
-	}
-	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
-		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)
-	}
-	return checkWork(field+".", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata)
-}
-
-// A Message is one message of a thread.
-type Message struct {
-	Role     string          `json:"role"`
-	Content  json.RawMessage `json:"content"`
-	Metadata json.RawMessage `json:"metadata,omitempty"`
-}
 
 // An Emitted event is a line that a worker writes to its run's log.
 type Emitted struct {
@@ -472,151 +311,4 @@ func checkWork(
 	return checkMetadata(prefix+"metadata", metadata)
 }
 
-func checkMessages(field string, ms []Message) error {
-	for i := range ms {
-		f := fmt.Sprintf("%s[%d]", field, i)
-		if err := ms[i].Validate(f); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Validate checks a message.
-func (m *Message) Validate(field string) error {
-	if err := checkName(field+".role", m.Role); err != nil {
-		return err
-	}
-	if err := CheckValue(field+".content", m.Content); err != nil {
-		return err
-	}
-	if len(m.Metadata) > 0 {
-		return CheckValue(field+".metadata", m.Metadata)
-	}
-	return nil
-}
-
 var nameOK = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.:/#@ +-]*$`)
-
-// checkName checks kinds, queues, keys, wait ids, roles and signal names. They are printable,
-// short, and free of characters that mean something in a path, a terminal or SQL.
-func checkName(field, s string) error {
-	switch {
-	case s == "":
-		return Invalid(field, "is missing")
-	case len(s) > MaxName:
-		return Invalid(field, "is longer than %d bytes", MaxName)
-	case !utf8.ValidString(s) || !nameOK.MatchString(s) || strings.Contains(s, "..") || strings.HasSuffix(s, " "):
-		return Invalid(field, "%q is not a name: letters, digits and _ . : / # @ + - and inner spaces, "+
-			"beginning with a letter, digit or _", s)
-	}
-	return nil
-}
-
-// CheckName checks a name from outside: a kind, queue, key, wait id, role or signal.
-func CheckName(field, s string) error { return checkName(field, s) }
-
-func checkText(field, s string) error {
-	if len(s) > MaxText {
-		return tooLarge(field, "is longer than %d bytes", MaxText)
-	}
-	if !cleanText(s) {
-		return Invalid(field, "is not valid UTF-8, or has a NUL byte")
-	}
-	return nil
-}
-
-// CheckText checks a text from outside: a reason, a summary, a comment.
-func CheckText(field, s string) error { return checkText(field, s) }
-
-// CheckCode checks the code of a failure from outside. It is short, because it is indexed.
-func CheckCode(field string, code Code) error {
-	if err := checkText(field, string(code)); err != nil {
-		return err
-	}
-	if len(code) > MaxCode {
-		return OverBound(field, "has %d bytes; a code takes %d", len(code), MaxCode)
-	}
-	return nil
-}
-
-// CheckEpoch checks that a worker names an epoch. Epochs begin at 1.
-func CheckEpoch(field string, n int64) error {
-	switch {
-	case n == 0:
-		return Invalid(field, "is missing")
-	case n < 0:
-		return Invalid(field, "%d is no epoch: they begin at 1", n)
-	}
-	return nil
-}
-
-func cleanText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
-
-// CheckValue checks that a JSON value is within its limit and valid. It refuses NUL, invalid UTF-8
-// and lone surrogates, which SQLite and PostgreSQL treat differently.
-func CheckValue(field string, v json.RawMessage) error {
-	switch {
-	case len(v) == 0:
-		return Invalid(field, "is missing")
-	case len(v) > MaxValue:
-		return tooLarge(field, "has %d bytes; a value takes %d: put larger things into an artifact", len(v), MaxValue)
-	case !utf8.Valid(v):
-		return Invalid(field, "is not valid UTF-8")
-	case !json.Valid(v):
-		return Invalid(field, "is not valid JSON")
-	}
-	if BadEscape(v) {
-		return Invalid(field, `has an escaped NUL or a lone surrogate (\u0000, \ud800)`)
-	}
-	return nil
-}
-
-// BadEscape tells whether valid JSON contains \u0000 or a surrogate without its partner.
-func BadEscape(v []byte) bool {
-	if !bytes.Contains(v, []byte(`\u`)) {
-		return false
-	}
-	for i := 0; i < len(v); i++ {
-		if v[i] != '\\' {
-			continue
-		}
-		i++
-		if v[i] != 'u' {
-			continue
-		}
-		c := hex4(v[i+1:])
-		i += 4
-		switch {
-		case c == 0:
-			return true
-		case c >= 0xdc00 && c <= 0xdfff:
-			return true
-		case c >= 0xd800 && c <= 0xdbff:
-			if i+6 >= len(v) || v[i+1] != '\\' || v[i+2] != 'u' {
-				return true
-			}
-			if d := hex4(v[i+3:]); d < 0xdc00 || d > 0xdfff {
-				return true
-			}
-			i += 6
-		}
-	}
-	return false
-}
-
-// hex4 reads four hexadecimal digits.
-func hex4(b []byte) (n int) {
-	for _, c := range b[:4] {
-		n <<= 4
-		switch {
-		case c >= 'a':
-			n |= int(c-'a') + 10
-		case c >= 'A':
-			n |= int(c-'A') + 10
-		default:
-			n |= int(c - '0')
-		}
-	}
-	return n
-}

@@ -1,0 +1,192 @@
+package perdure
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DefaultQueue is the queue of runs that name none.
+const DefaultQueue = "default"
+
+// A Submission is the body of a request for a new run.
+type Submission struct {
+	Kind        string            `json:"kind"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	ThreadID    ThreadID          `json:"thread_id,omitempty"`
+	Class       Class             `json:"class,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	Priority    int               `json:"priority,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	RunAt       Instant           `json:"run_at,omitempty"`
+	Delay       Duration          `json:"delay,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	// Messages are appended to the thread when the run becomes its active one.
+	Messages          []Message `json:"messages,omitempty"`
+	MultitaskStrategy string    `json:"multitask_strategy,omitempty"`
+	OnDisconnect      string    `json:"on_disconnect,omitempty"`
+	// Webhook is a URL that receives events of the run. WebhookEvents selects them; if it is empty,
+	// the webhook receives NotifiedLines.
+	Webhook       string   `json:"webhook,omitempty"`
+	WebhookEvents []string `json:"webhook_events,omitempty"`
+	// Foreground says that the caller waits for the run, or is about to.
+	Foreground bool `json:"-"`
+}
+
+// Dispositions say what becomes of a run whose caller or parent is gone, or of a group's runs when the group is over.
+var Dispositions = []string{OutliveParent, EndWithParent}
+
+// A Spawn is the request for a child run.
+type Spawn struct {
+	Key         string            `json:"key"` // the child's name in the parent's journal
+	Kind        string            `json:"kind"`
+	Input       json.RawMessage   `json:"input,omitempty"`
+	Class       Class             `json:"class,omitempty"`
+	Queue       string            `json:"queue,omitempty"`
+	ThreadID    ThreadID          `json:"thread_id,omitempty"`
+	Priority    int               `json:"priority,omitempty"`
+	Timeout     Duration          `json:"timeout,omitempty"`
+	Delay       Duration          `json:"delay,omitempty"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	OnParentEnd string            `json:"on_parent_end,omitempty"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+}
+
+// A Message is one message of a thread.
+type Message struct {
+	Role     string          `json:"role"`
+	Content  json.RawMessage `json:"content"`
+	Metadata json.RawMessage `json:"metadata,omitempty"`
+}
+
+// oneOf refuses a word that is not in a list.
+func oneOf[S ~string](field string, word S, list []S) error {
+	if slices.Contains(list, word) {
+		return nil
+	}
+	names := make([]string, len(list))
+	for i, s := range list {
+		names[i] = string(s)
+	}
+	return Invalid(field, "%q is none of %s", word, strings.Join(names, ", "))
+}
+
+// Validate checks a submission and fills in its defaults.
+func (s *Submission) Validate() error {
+	if s.Class == "" {
+		s.Class = Task
+		if s.ThreadID != "" {
+			s.Class = Agent
+		}
+	}
+	if err := checkWork("", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata); err != nil {
+		return err
+	}
+	if s.RunAt != 0 && s.Delay != 0 {
+		return Invalid("delay", "give run_at or delay, not both")
+	}
+	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
+		return Invalid("delay", "must lie between 0 and %s", MaxWait)
+	}
+	s.MultitaskStrategy = cmp.Or(s.MultitaskStrategy, MultitaskEnqueue)
+	if err := oneOf("multitask_strategy", s.MultitaskStrategy, MultitaskStrategies); err != nil {
+		return err
+	}
+	if s.OnDisconnect != "" {
+		if err := oneOf("on_disconnect", s.OnDisconnect, Dispositions); err != nil {
+			return err
+		}
+	}
+	if len(s.Messages) > 0 && s.ThreadID == "" {
+		return Invalid("messages", "a run without a thread writes no messages")
+	}
+	if err := checkMessages("messages", s.Messages); err != nil {
+		return err
+	}
+	if err := s.checkSize(); err != nil {
+		return err
+	}
+	if s.Webhook != "" {
+		if err := CheckURL("webhook", s.Webhook); err != nil {
+			return err
+		}
+	} else if len(s.WebhookEvents) > 0 {
+		return Invalid("webhook_events", "needs a webhook to send them to")
+	}
+	return CheckEvents("webhook_events", s.WebhookEvents)
+}
+
+// checkSize limits the bytes and messages that one submission makes the store write.
+func (s *Submission) checkSize() error {
+	if len(s.Messages) > MaxBatch {
+		return OverBound("messages", "has %d entries; a submission takes %d", len(s.Messages), MaxBatch)
+	}
+	if n := s.Size(); n > MaxCommitBytes {
+		return OverBound("messages", "makes this a submission of %d bytes; one takes %d", n, MaxCommitBytes)
+	}
+	return nil
+}
+
+// Size estimates the bytes that a submission makes the store write.
+func (s *Submission) Size() int {
+	n := len(s.Input) + messageBytes(s.Messages)
+	for k, v := range s.Metadata {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+func messageBytes(ms []Message) (n int) {
+	for i := range ms {
+		n += len(ms[i].Content) + len(ms[i].Metadata)
+	}
+	return n
+}
+
+func (s *Spawn) validate(field string) error {
+	if err := checkName(field+".key", s.Key); err != nil {
+		return err
+	}
+	if s.Class == "" {
+		s.Class = Task
+		if s.ThreadID != "" {
+			s.Class = Agent
+		}
+	}
+	s.OnParentEnd = cmp.Or(s.OnParentEnd, EndWithParent)
+	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {
+		return err
+	}
+	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
+		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)
+	}
+	return checkWork(field+".", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata)
+}
+
+func checkMessages(field string, ms []Message) error {
+	for i := range ms {
+		f := fmt.Sprintf("%s[%d]", field, i)
+		if err := ms[i].Validate(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Validate checks a message.
+func (m *Message) Validate(field string) error {
+	if err := checkName(field+".role", m.Role); err != nil {
+		return err
+	}
+	if err := CheckValue(field+".content", m.Content); err != nil {
+		return err
+	}
+	if len(m.Metadata) > 0 {
+		return CheckValue(field+".metadata", m.Metadata)
+	}
+	return nil
+}

@@ -60,6 +60,17 @@ type Commit struct {
 	Ack       []int64        `json:"ack,omitempty"`
 	CancelAck bool           `json:"cancel_ack,omitempty"`
 	Outcome   *Outcome       `json:"outcome,omitempty"`
+
+	// Views has new values of named views. Each replaces the value before.
+	Views []View `json:"views,omitempty"`
+	// Cancel names children that are asked to stop, by run id or journal key.
+	Cancel []string `json:"cancel,omitempty"`
+}
+
+// A View is a named value that a run publishes. Only the latest value is kept.
+type View struct {
+	Name  string          `json:"name"`
+	Value json.RawMessage `json:"value"`
 }
 
 // The types of outcomes. Each of them ends the worker's hold on the run.
@@ -82,6 +93,7 @@ type Outcome struct {
 	ContinueOn []string        `json:"continue_on,omitempty"` // complete: children, by run id or journal key
 	Error      *Failure        `json:"error,omitempty"`       // fail
 	Retryable  *bool           `json:"retryable,omitempty"`   // fail: true if absent
+	Defect     bool            `json:"defect,omitempty"`      // fail: the fault is the code's, so the run is held
 	Reason     string          `json:"reason,omitempty"`      // reject
 	Waits      []string        `json:"waits,omitempty"`       // suspend: all open waits if absent
 }

@@ -112,4 +112,7 @@ func CodeOf(err error) Code {
 type Failure struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message,omitempty"`
+	// CauseKey names the entry of the run's journal that records the cause, if one does. A retry
+	// with that entry would fail in the same way.
+	CauseKey string `json:"cause_key,omitempty"`
 }

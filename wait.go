@@ -13,6 +13,7 @@ const (
 	WaitTimer    = "timer"
 	WaitCallback = "callback"
 	WaitApproval = "approval"
+	WaitMessage  = "message"
 )
 
 // WaitTypes are all of them.

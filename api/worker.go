@@ -21,6 +21,9 @@ type Poll struct {
 	// News leases nothing, and has no slots. The poll waits until one of the worker's runs gets a
 	// cancel request.
 	News bool `json:"news,omitempty"`
+	// Build identifies the worker's program. A run that was held under other builds is granted to a
+	// new one at once.
+	Build string `json:"build,omitempty"`
 	// Holding is for a poll with News: the worker's runs without a known cancel request. The poll
 	// returns at once if one of them already has one.
 	Holding []Lease `json:"holding,omitempty"`
@@ -48,6 +51,12 @@ type Grant struct {
 	Input       json.RawMessage  `json:"input,omitempty"`
 	LeaseMS     int64            `json:"lease_ms"` // from the time when the poll was sent
 	DeadlineAt  perdure.Instant  `json:"deadline_at"`
+	// OriginRunID is the first run of a chain of retries, or this run. Keys for the outside world are
+	// derived from it.
+	OriginRunID perdure.RunID `json:"origin_run_id,omitempty"`
+	// FirstEpoch is set for a retry that has a journal from the start. Entries that were written
+	// under lower epochs are those of the original.
+	FirstEpoch int64 `json:"first_epoch,omitempty"`
 	// Journal and Inbox have at most 1 MiB each, and Inbox at most 256 items. If the field with the
 	// suffix Next is set, the worker fetches the rest.
 	Journal     []JournalEntry `json:"journal"`

@@ -109,7 +109,7 @@ func (e CancelConfirmed) allowed(_ *Policy, r *Run, _ Instant) bool {
 
 func (e CancelConfirmed) apply(_ *Policy, r *Run, now Instant, log *history) {
 	ackCancel(r, true, now)
-	endWithout(r, Failure{CodeCancelled, r.Cancel.Reason}, false, LineCancelled, log)
+	endWithout(r, Failure{Code: CodeCancelled, Message: r.Cancel.Reason}, false, LineCancelled, log)
 }
 
 // CancelEnforced ends a run after a cancel request without a confirmation from its holder.
@@ -124,7 +124,7 @@ func (e CancelEnforced) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	if why == "" {
 		why = r.Cancel.Reason
 	}
-	endWithout(r, Failure{CodeCancelled, why}, true, LineCancelled, log)
+	endWithout(r, Failure{Code: CodeCancelled, Message: why}, true, LineCancelled, log)
 }
 
 // DeadlinePassed ends a run at its deadline.
@@ -133,7 +133,7 @@ type DeadlinePassed struct{}
 func (DeadlinePassed) allowed(_ *Policy, r *Run, now Instant) bool { return now >= r.DeadlineAt }
 
 func (DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{CodeDeadline, "the run was not done by its deadline"}, true, LineTimedOut, log)
+	endWithout(r, Failure{Code: CodeDeadline, Message: "the run was not done by its deadline"}, true, LineTimedOut, log)
 }
 
 // Reaped ends a running run without a sign of life for active_reap, whatever its lease says.
@@ -144,14 +144,14 @@ func (Reaped) allowed(p *Policy, r *Run, now Instant) bool {
 }
 
 func (Reaped) apply(p *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{CodeReaped, "no sign of life for " + p.reapAfter(r).String()}, true, LineFailed, log)
+	endWithout(r, Failure{Code: CodeReaped, Message: "no sign of life for " + p.reapAfter(r).String()}, true, LineFailed, log)
 }
 
 // Orphaned ends a run whose queue, thread, tenant or parent no longer exists.
 type Orphaned struct{ Missing string }
 
 func (e Orphaned) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{CodeOrphaned, "its " + e.Missing + " no longer exists"}, true, LineFailed, log)
+	endWithout(r, Failure{Code: CodeOrphaned, Message: "its " + e.Missing + " no longer exists"}, true, LineFailed, log)
 }
 
 // DeliveryGaveUp ends a run that was granted MaxDeliveries times without a sign of life from a
@@ -165,5 +165,5 @@ func (DeliveryGaveUp) allowed(p *Policy, r *Run, _ Instant) bool {
 func (DeliveryGaveUp) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", CodeDispatchTimeout))
 	message := fmt.Sprintf("%d workers in a row took it and were not heard from", r.Deliveries)
-	endWithout(r, Failure{CodeDispatchTimeout, message}, true, LineTimedOut, log)
+	endWithout(r, Failure{Code: CodeDispatchTimeout, Message: message}, true, LineTimedOut, log)
 }

@@ -57,7 +57,7 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 		{"a child's end", ChildEnded{Child: "c", State: Completed, Summary: "ok"}, Suspended,
 			func(r *Run) { r.InboxSeq, r.InboxOpen = 8, 6 },
 			[]string{`worker:completed {"job_id":"c","status":"completed","result_summary":"ok"}`}},
-		{"a child's failure", ChildEnded{Child: "c", State: Failed, Failure: &Failure{"boom", "it broke"}}, Suspended,
+		{"a child's failure", ChildEnded{Child: "c", State: Failed, Failure: &Failure{Code: "boom", Message: "it broke"}}, Suspended,
 			func(r *Run) { r.InboxSeq, r.InboxOpen = 8, 6 },
 			[]string{`worker:completed {"job_id":"c","status":"failed","error":{"code":"boom","message":"it broke"}}`}},
 		{"a part of the children", CascadeAdvanced{More: true, After: "k2"}, Failed,

@@ -144,7 +144,7 @@ func TestProcessIsLostByHeartbeatsNotByLease(t *testing.T) {
 		{1, 3, Retried{Failure: Failure{Code: CodeHeartbeatLost, Message: "gone"}, Delay: 2 * time.Second}},
 	} {
 		r.Strikes, r.MaxAttempts = c.strikes, c.most
-		if got := p.AfterLoss(&r, 0, Failure{CodeHeartbeatLost, "gone"}, 0.5); got != c.want {
+		if got := p.AfterLoss(&r, 0, Failure{Code: CodeHeartbeatLost, Message: "gone"}, 0.5); got != c.want {
 			t.Errorf("after %d of %d attempts: %+v, want %+v", c.strikes, c.most, got, c.want)
 		}
 	}

@@ -47,6 +47,10 @@ type Options struct {
 	// SigningRequired names tenants whose runs have to be signed, in addition to those that the
 	// store names. AnyTenant stands for all.
 	SigningRequired []perdure.TenantID
+
+	// Alone says that no other node uses the store, so that nothing has to wait for their caches. It
+	// is for tests of one node.
+	Alone bool
 }
 
 // Engine decides and writes. It holds no state of runs: everything is in the store, and any number
@@ -70,6 +74,7 @@ type Engine struct {
 	maxLive int64
 	// signingRequired names tenants whose runs have to be signed, whatever the store says.
 	signingRequired []perdure.TenantID
+	alone           bool
 
 	// ids counts the ids that were made.
 	ids atomic.Uint32
@@ -134,7 +139,7 @@ func Offline(s *store.Store) (*Engine, error) { return newEngine(s, Options{}) }
 // newEngine makes an engine that does not know the root secret yet.
 func newEngine(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll,
-		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
+		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys, alone: opt.Alone,
 		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.Reads = newReads(e)

@@ -278,7 +278,7 @@ func putWebhook(tx *Tx, w perdure.Webhook) {
 // Delay gives how long other nodes may not use a changed webhook: the age of their cache, and of
 // decisions that they have made with it.
 func (q Webhooks) Delay() time.Duration {
-	if !q.e.store.Shared() {
+	if !q.e.store.Shared() || q.e.alone {
 		return 0
 	}
 	// 250 ms allow for differences between the nodes' clocks.

@@ -95,7 +95,8 @@ func newWorld(t *testing.T, opt setup) *world {
 	if opt.broken {
 		log = slog.New(slog.DiscardHandler)
 	}
-	if opt.store == nil {
+	alone := opt.store == nil // a test that names a store may open it twice
+	if alone {
 		at := storetest.Options(t)
 		opt.store = &at
 	}
@@ -119,7 +120,7 @@ func newWorld(t *testing.T, opt setup) *world {
 		opt.policy(&p)
 	}
 	bell := &doorbell.Local{}
-	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Counter: counts, Logger: log, Entropy: opt.entropy, Signer: opt.signer, Secrets: opt.secrets})
+	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Counter: counts, Logger: log, Entropy: opt.entropy, Signer: opt.signer, Secrets: opt.secrets, Alone: alone})
 	if err != nil {
 		t.Fatal(err)
 	}

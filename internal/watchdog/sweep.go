@@ -1,6 +1,7 @@
 package watchdog
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const (
 	// sweepRows bounds the rows of each part that one sweep reads.
 	sweepRows = 256
-	// minSweepRows is the least that a sweep reads when conflicts make it smaller.
+	// minSweepRows is the least that a sweep reads when conflicts or its time make it smaller.
 	minSweepRows = 8
 
 	// setAsideFor is how long a row is left alone after its rule failed.
@@ -30,7 +31,7 @@ type Sweep struct {
 	single *store.Ref
 	// part limits the sweep to the part with this name.
 	part string
-	// maxRows limits the rows of a part. Zero means sweepRows.
+	// maxRows limits the rows of a part. Zero means the watchdog's maxRows.
 	maxRows int
 	// decisions counts the calls of Do: it is called again after a conflict.
 	decisions int
@@ -147,10 +148,7 @@ func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
 // otherwise they could fill the whole selection and hide the others. From the third decision on the
 // limit is halved each time: a sweep of fewer rows conflicts less often.
 func (s *Sweep) limit(tx *engine.Tx) int {
-	limit := sweepRows
-	if s.maxRows > 0 {
-		limit = s.maxRows
-	}
+	limit := cmp.Or(s.maxRows, s.w.maxRows)
 	if s.decisions > 2 {
 		limit = max(minSweepRows, limit>>(s.decisions-2))
 	}

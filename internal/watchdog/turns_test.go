@@ -67,3 +67,19 @@ func TestSweepThatStopsEarlyReachesEveryTenant(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestLongSweepsReadFewerRows(t *testing.T) {
+	w := &Watchdog{maxRows: sweepRows}
+	for _, x := range []struct {
+		took time.Duration
+		want int
+	}{
+		{sweepGoal + 1, 128}, {time.Second, 64}, {sweepGoal, 64}, {sweepGoal / 2, 64}, {time.Millisecond, 128},
+		{time.Minute, 64}, {time.Minute, 32}, {time.Minute, 16}, {time.Minute, minSweepRows}, {time.Minute, minSweepRows},
+		{0, 16}, {0, 32}, {0, 64}, {0, 128}, {0, sweepRows}, {0, sweepRows},
+	} {
+		if w.pace(x.took); w.maxRows != x.want {
+			t.Errorf("after a sweep of %s the next one reads %d rows, want %d", x.took, w.maxRows, x.want)
+		}
+	}
+}

@@ -29,6 +29,8 @@ type Watchdog struct {
 	aside asideList
 	// firstPart is the index of the part that the next sweep begins with.
 	firstPart int
+	// maxRows limits the rows of each part that the next sweep reads; see pace.
+	maxRows int
 	// lastTenant is, for each part, the tenant that was acted on last.
 	lastTenant map[string]perdure.TenantID
 
@@ -45,7 +47,7 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{engine: e, log: log, lastTenant: make(map[string]perdure.TenantID)}
+	return &Watchdog{engine: e, log: log, maxRows: sweepRows, lastTenant: make(map[string]perdure.TenantID)}
 }
 
 // Run sweeps, and removes expired data beside it, until the context ends.
@@ -74,6 +76,21 @@ func (w *Watchdog) Run(ctx context.Context) error {
 // watchdog pauses as long as the sweep took, so that it leaves half of the store's time to them.
 const maxYield = 100 * time.Millisecond
 
+// sweepGoal is the time that a sweep should take while callers write. A deadline that passes during
+// a sweep waits for the end of it, for the pause and for the next sweep.
+const sweepGoal = 100 * time.Millisecond
+
+// pace sets how many rows of each part the next sweep reads, by the time that this one took: half as
+// many if it was too long, twice as many if it was short.
+func (w *Watchdog) pace(took time.Duration) {
+	switch {
+	case took > sweepGoal:
+		w.maxRows = max(minSweepRows, w.maxRows/2)
+	case took < sweepGoal/2:
+		w.maxRows = min(sweepRows, 2*w.maxRows)
+	}
+}
+
 // SweepOnce makes one sweep and returns how long to sleep before the next one. If the sweep can't
 // be written, it is repeated in parts.
 func (w *Watchdog) SweepOnce(ctx context.Context) (pause time.Duration) {
@@ -83,6 +100,8 @@ func (w *Watchdog) SweepOnce(ctx context.Context) (pause time.Duration) {
 		w.log.Error("a sweep failed", "error", err)
 		w.sweepInParts(ctx)
 	}
+	took := time.Since(begin)
+	w.pace(took)
 	for _, ref := range op.Contended {
 		w.sweepRun(ctx, ref)
 	}
@@ -92,7 +111,7 @@ func (w *Watchdog) SweepOnce(ctx context.Context) (pause time.Duration) {
 	case op.More:
 		pause = 0
 		if w.engine.Store().InUse() {
-			pause = min(maxYield, time.Since(begin))
+			pause = min(maxYield, took)
 		}
 	case op.Locked > 0 || w.aside.any():
 		// The alarms of skipped rows stay due: the next alarm says nothing about when to sweep.

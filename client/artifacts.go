@@ -71,7 +71,7 @@ func (c *Client) Artifact(
 			found.RunID, found.Name = id, name
 			return body, found, nil
 		}
-		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || !c.pause(ctx, n, f.after) {
+		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || !c.pause(ctx, time.Time{}, n, f.after) {
 			return nil, nil, r.explain(ctx, f, false)
 		}
 	}

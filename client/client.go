@@ -129,6 +129,9 @@ type request struct {
 	okStatus  int           // a status besides 2xx that is not an error
 	// beforeResend is called before each retry. It shortens the wait to the time that is left.
 	beforeResend func()
+	// end is when the caller stops waiting. The call is not sent again after it, and an answer may
+	// come up to answerGrace later. Zero means that only the context ends the wait.
+	end time.Time
 
 	// raw replaces body: it returns the bytes from their beginning. A size of -1 means unknown.
 	raw   func() (body io.Reader, size int64, err error)
@@ -150,13 +153,19 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 		r.key = rand.Text()
 	}
 	once := session.OnceOf(ctx)
+	sending := ctx
+	if !r.end.IsZero() {
+		var cancel context.CancelFunc
+		sending, cancel = context.WithDeadline(ctx, r.end.Add(answerGrace))
+		defer cancel()
+	}
 	maybe := false // an earlier attempt may have taken effect
 	for n := 0; ; n++ {
 		if n > 0 && r.beforeResend != nil {
 			r.beforeResend()
 		}
 		var f *failure
-		status, f = c.send(ctx, r, out)
+		status, f = c.send(sending, r, out)
 		if f == nil {
 			return status, nil
 		}
@@ -165,12 +174,17 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 			once.After = f.after
 			return status, r.explain(ctx, f, maybe)
 		}
-		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || r.noRetry || !c.pause(ctx, n, f.after) {
+		again := f.again && n < c.opt.Retries && !r.noRetry && sending.Err() == nil
+		if !again || !c.pause(ctx, r.end, n, f.after) {
 			return status, r.explain(ctx, f, maybe)
 		}
 		c.log.Debug("a call is sent again", "method", r.method, "path", r.path, "sent", n+1, "error", f.err)
 	}
 }
+
+// answerGrace is how long after the end of the caller's wait an answer may come: the server answers
+// at that end, and the answer takes its way.
+const answerGrace = 2 * time.Second
 
 // answer makes a call and returns its decoded answer. After an error it returns nil, never a partly
 // filled value.

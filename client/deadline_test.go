@@ -2,11 +2,14 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,6 +62,71 @@ func TestContextDeadlineShortensTheWait(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A server that dies, or no longer answers, does not lengthen a wait.
+func TestWaitEndsWithoutAServer(t *testing.T) {
+	for name, fault := range map[string]func(*http.Request) error{
+		"refused": func(*http.Request) error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} },
+		"frozen": func(r *http.Request) error {
+			<-r.Context().Done()
+			return r.Context().Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv, err := embedded.Open(embedded.Options{Clock: time.Now})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer srv.Close()
+				wire := &faulty{next: srv.Transport()}
+				c := client.New("http://perdure", srv.Key(), client.Options{Transport: wire})
+				run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "nobody", Class: perdure.Agent}))
+				group := ok[*api.Group](t)(c.CreateGroup(t.Context(), api.CreateGroup{RunIDs: []perdure.RunID{run.RunID}}))
+				wire.fault.Store(&fault)
+				for name, wait := range map[string]func(time.Duration) error{
+					"run": func(d time.Duration) error {
+						_, _, err := c.Run(t.Context(), perdure.Submission{Kind: "nobody"}, d)
+						return err
+					},
+					"join": func(d time.Duration) error {
+						_, _, err := c.Join(t.Context(), run.RunID, d)
+						return err
+					},
+					"join a group": func(d time.Duration) error {
+						_, _, err := c.JoinGroup(t.Context(), group.GroupID, d)
+						return err
+					},
+					"cancel": func(d time.Duration) error {
+						_, err := c.Cancel(t.Context(), run.RunID, "", d)
+						return err
+					},
+				} {
+					for _, d := range []time.Duration{time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second} {
+						began := time.Now()
+						err := wait(d)
+						if took := time.Since(began); !client.Transient(err) || took > max(d, time.Second)+2*time.Second {
+							t.Errorf("%s for %s: %v after %s, want a transient error in time", name, d, err, took)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// A faulty transport fails its calls once fault is set.
+type faulty struct {
+	next  http.RoundTripper
+	fault atomic.Pointer[func(*http.Request) error]
+}
+
+func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
+	if fault := f.fault.Load(); fault != nil {
+		return nil, (*fault)(r)
+	}
+	return f.next.RoundTrip(r)
 }
 
 // A call that could not be sent has the code unavailable, not unknown_outcome.

@@ -52,7 +52,7 @@ func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter
 			// A server that shuts down answers at once. The pause prevents a busy loop.
 			if len(page.Events) > 0 || time.Since(began) > eventsWait/2 {
 				empty = 0
-			} else if empty++; !c.pause(ctx, empty, 0) {
+			} else if empty++; !c.pause(ctx, time.Time{}, empty, 0) {
 				<-ctx.Done() // the context ends before the next attempt
 				yield(api.Event{}, ctx.Err())
 				return

@@ -33,9 +33,17 @@ func backoff(n int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// pause waits before a retry. It returns false if the context ends before the pause does.
-func (c *Client) pause(ctx context.Context, n int, atLeast time.Duration) bool {
+// pause waits before a retry. It returns false if the context ends before the pause does, or if the
+// end of the caller's wait comes before (zero: there is none).
+func (c *Client) pause(ctx context.Context, end time.Time, n int, atLeast time.Duration) bool {
 	d := max(backoff(n), atLeast)
+	if !end.IsZero() {
+		if left := time.Until(end); left <= atLeast || left < minRemaining {
+			return false
+		} else if left < d { // the last try is just before the end
+			d = left
+		}
+	}
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
 		return false
 	}

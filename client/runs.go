@@ -90,15 +90,17 @@ func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...Call
 // Run starts a run in the foreground and waits for its end, up to the given time (zero:
 // [DefaultWait]). When the time has passed, deferred is true and the run continues. If the server
 // restarts meanwhile, Run waits for it. A context with an earlier deadline shortens the wait: Run
-// returns up to a second before that deadline, so that the caller gets the run's id.
+// returns up to a second before that deadline, so that the caller gets the run's id. A server that
+// does not answer does not lengthen the wait: the error comes two seconds after its end at the
+// latest.
 func (c *Client) Run(
 	ctx context.Context, sub perdure.Submission, wait time.Duration, opts ...CallOption,
 ) (run *api.Run, deferred bool, err error) {
-	left := countdown(ctx, wait)
+	w := newCountdown(ctx, wait)
 	body := &api.StartRun{Submission: sub}
 	r := &request{method: "POST", path: v1 + "/runs", body: body}
 	r.beforeResend = func() {
-		r.wait = left()
+		r.wait, r.end = w.left(), w.lastTry()
 		body.Wait = perdure.Duration(r.wait)
 	}
 	r.beforeResend()
@@ -107,7 +109,7 @@ func (c *Client) Run(
 	if err != nil {
 		return nil, false, err
 	}
-	return c.rejoin(ctx, run, status, left)
+	return c.rejoin(ctx, run, status, w)
 }
 
 // Join waits for the end of a run, up to the given time (zero: [DefaultWait]). It returns the same
@@ -116,18 +118,18 @@ func (c *Client) Run(
 func (c *Client) Join(
 	ctx context.Context, id perdure.RunID, wait time.Duration,
 ) (run *api.Run, deferred bool, err error) {
-	left := countdown(ctx, wait)
-	run, status, err := c.join(ctx, id, left)
+	w := newCountdown(ctx, wait)
+	run, status, err := c.join(ctx, id, w)
 	if err != nil {
 		return nil, false, err
 	}
-	return c.rejoin(ctx, run, status, left)
+	return c.rejoin(ctx, run, status, w)
 }
 
-func (c *Client) join(ctx context.Context, id perdure.RunID, left func() time.Duration) (*api.Run, int, error) {
+func (c *Client) join(ctx context.Context, id perdure.RunID, w countdown) (*api.Run, int, error) {
 	r := &request{method: "GET", path: path(v1+"/runs/%s/join", string(id))}
 	r.beforeResend = func() {
-		r.wait = left()
+		r.wait, r.end = w.left(), w.lastTry()
 		r.query = url.Values{"timeout": {r.wait.String()}}
 	}
 	r.beforeResend()
@@ -140,13 +142,13 @@ func (c *Client) join(ctx context.Context, id perdure.RunID, left func() time.Du
 // Another node, or the same one after its restart, continues the wait. If none answers, the run as
 // it was last seen is returned as deferred.
 func (c *Client) rejoin(
-	ctx context.Context, run *api.Run, status int, left func() time.Duration,
+	ctx context.Context, run *api.Run, status int, w countdown,
 ) (*api.Run, bool, error) {
 	for n := 0; status == http.StatusAccepted && !run.State.Terminal(); n++ {
-		if left() <= minRemaining || !c.pause(ctx, min(n, 4), 0) {
+		if w.left() <= minRemaining || !c.pause(ctx, w.end, min(n, 4), 0) {
 			return run, true, nil
 		}
-		next, s, err := c.join(ctx, run.RunID, left)
+		next, s, err := c.join(ctx, run.RunID, w)
 		if ctx.Err() != nil || Transient(err) {
 			return run, true, nil
 		}
@@ -158,11 +160,12 @@ func (c *Client) rejoin(
 	return run, false, nil
 }
 
-// countdown returns a function that gives the rest of a wait, limited by the maximum of one call.
-// It is at least a millisecond, because the server refuses a start with a wait of zero. A third of
-// the context's time, up to a second, is reserved for the answer: without it the caller would not
-// learn the run's id.
-func countdown(ctx context.Context, wait time.Duration) func() time.Duration {
+// A countdown is the wait of a caller.
+type countdown struct{ begin, end time.Time }
+
+// newCountdown begins a wait. A third of the context's time, up to a second, is reserved for the
+// answer: without it the caller would not learn the run's id.
+func newCountdown(ctx context.Context, wait time.Duration) countdown {
 	if wait <= 0 {
 		wait = DefaultWait
 	}
@@ -171,10 +174,22 @@ func countdown(ctx context.Context, wait time.Duration) func() time.Duration {
 		left := end.Sub(now)
 		wait = min(wait, left-min(left/3, time.Second))
 	}
-	end := now.Add(wait)
-	return func() time.Duration {
-		return min(max(time.Until(end), time.Millisecond), maxWait).Round(time.Microsecond)
+	return countdown{now, now.Add(wait)}
+}
+
+// left returns the rest of the wait, limited by the maximum of one call. It is at least a
+// millisecond, because the server refuses a start with a wait of zero.
+func (w countdown) left() time.Duration {
+	return min(max(time.Until(w.end), time.Millisecond), maxWait).Round(time.Microsecond)
+}
+
+// lastTry returns when the last call may be sent. A call with a very short wait may still be
+// repeated for a second, because its answer may be lost.
+func (w countdown) lastTry() time.Time {
+	if first := w.begin.Add(time.Second); w.end.Before(first) {
+		return first
 	}
+	return w.end
 }
 
 // Get returns a run.
@@ -267,9 +282,9 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 	if wait <= 0 {
 		return answer[api.Run](ctx, c, r)
 	}
-	left := countdown(ctx, wait)
+	w := newCountdown(ctx, wait)
 	r.beforeResend = func() {
-		r.wait = left()
+		r.wait, r.end = w.left(), w.lastTry()
 		r.query = url.Values{"wait": {r.wait.String()}}
 	}
 	var run *api.Run
@@ -282,7 +297,7 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 		case err != nil:
 			return nil, err
 		}
-		if run = next; run.State.Terminal() || left() <= minRemaining || !c.pause(ctx, min(n, 4), 0) {
+		if run = next; run.State.Terminal() || w.left() <= minRemaining || !c.pause(ctx, w.end, min(n, 4), 0) {
 			return run, nil
 		}
 	}

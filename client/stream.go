@@ -61,7 +61,7 @@ func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter
 				n = 0 // the connection worked, so the backoff starts again
 			}
 			c.log.Debug("a stream is attached again", "run", id, "after", s.after, "error", f.err)
-			if !c.pause(ctx, n, f.after) {
+			if !c.pause(ctx, time.Time{}, n, f.after) {
 				<-ctx.Done() // the context ends before the next attempt
 				yield(api.Event{}, ctx.Err())
 				return

@@ -79,11 +79,11 @@ func (c *Client) Group(ctx context.Context, id perdure.GroupID) (*api.Group, err
 func (c *Client) JoinGroup(
 	ctx context.Context, id perdure.GroupID, wait time.Duration,
 ) (group *api.Group, open bool, err error) {
-	left := countdown(ctx, wait)
+	w := newCountdown(ctx, wait)
 	for n := 0; ; n++ {
 		r := &request{method: "GET", path: path(v1+"/groups/%s/join", string(id))}
 		r.beforeResend = func() {
-			r.wait = left()
+			r.wait, r.end = w.left(), w.lastTry()
 			r.query = url.Values{"timeout": {r.wait.String()}}
 		}
 		r.beforeResend()
@@ -97,7 +97,7 @@ func (c *Client) JoinGroup(
 		case status != http.StatusAccepted:
 			return next, false, nil
 		}
-		if group = next; left() <= minRemaining || !c.pause(ctx, min(n, 4), 0) {
+		if group = next; w.left() <= minRemaining || !c.pause(ctx, w.end, min(n, 4), 0) {
 			return group, true, nil
 		}
 	}

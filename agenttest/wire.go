@@ -24,10 +24,16 @@ func (f front) RoundTrip(req *http.Request) (*http.Response, error) {
 	srv := f.s.srv
 	f.s.mu.Unlock()
 	if srv == nil {
-		return nil, errors.New("the server is away")
+		return nil, errAway
 	}
-	return srv.Transport().RoundTrip(req)
+	res, err := srv.Transport().RoundTrip(req)
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil, errAway // it comes back, so the call is sent again
+	}
+	return res, err
 }
+
+var errAway = errors.New("the server is away")
 
 // A workerConn is the transport of one worker. It observes its calls and answers, and can be cut.
 type workerConn struct {

@@ -218,9 +218,10 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 		if errors.As(err, &u) {
 			err = u.Err // explain adds the method and the path
 		}
-		// A retry does not help against an untrusted certificate.
-		untrusted := errors.As(err, new(*tls.CertificateVerificationError))
-		return 0, &failure{err: err, again: !untrusted, maybe: !unsent(err)}
+		// A retry does not help against an untrusted certificate, or if a server in this process is
+		// closed.
+		hopeless := errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrServerClosed)
+		return 0, &failure{err: err, again: !hopeless, maybe: !unsent(err)}
 	}
 	defer res.Body.Close()
 	limit := max(r.limit, maxAnswer)
@@ -248,6 +249,7 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 func unsent(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial" || errors.Is(err, http.ErrSchemeMismatch) ||
+		errors.Is(err, http.ErrServerClosed) ||
 		errors.As(err, new(*tls.CertificateVerificationError))
 }
 

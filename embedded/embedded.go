@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -48,6 +49,8 @@ type Server struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 	once sync.Once
+	// draining is set by Drain, closed by Close.
+	draining, closed atomic.Bool
 	// callers run the handlers of calls in process.
 	callers callers
 }
@@ -229,17 +232,24 @@ func (s *Server) Key() string { return s.key }
 // restart can tell what is in the file.
 func (s *Server) Err() error { return s.store.Err() }
 
-// Drain answers all blocked calls, and lets no further call block. Call Close afterwards.
-func (s *Server) Drain() { s.api.Shutdown() }
+// Drain answers all blocked calls, and lets no further call block. A client in process that waits for
+// a run gets a deferral at once. Call Close afterwards. A program with an HTTP server and a worker of
+// its own ends them in this order: Drain, so that no request waits for a run; the worker, which
+// delivers its last results; the HTTP server; Close.
+func (s *Server) Drain() {
+	s.draining.Store(true)
+	s.api.Shutdown()
+}
 
 // Close stops the server. Everything that was acknowledged is on disk. Leased runs stay leased.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() {
-		s.api.Shutdown()
+		s.Drain()
 		s.callers.close()
 		s.stop()
 		s.wg.Wait()
+		s.closed.Store(true)
 		err = s.store.Close()
 	})
 	return err

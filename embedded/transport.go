@@ -6,6 +6,7 @@ import (
 	"log"
 	"log/slog"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"sync"
 )
@@ -21,17 +22,28 @@ import (
 // Transport returns a transport that carries requests to the server without a socket, for
 // client.Options.
 func (s *Server) Transport() http.RoundTripper {
-	return transport{s.Handler(), &s.callers, s.log}
+	return transport{s.Handler(), &s.callers, s.log, s.over}
 }
 
 type transport struct {
 	handler http.Handler
 	callers *callers
 	log     *slog.Logger // nil means the standard logger, as in net/http
+	// over tells whether the server will not serve a call any more.
+	over func(*http.Request) bool
+}
+
+// over tells whether the server will not serve a call any more. A client joins a run again when the
+// server shuts down, because another node may answer. In process there is none.
+func (s *Server) over(r *http.Request) bool {
+	return s.closed.Load() || s.draining.Load() && r.Method == http.MethodGet && path.Base(r.URL.Path) == "join"
 }
 
 // RoundTrip calls the handler and returns its answer.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.over(req) {
+		return nil, http.ErrServerClosed
+	}
 	ctx, cancel := context.WithCancel(req.Context())
 	in := req.Clone(ctx)
 	in.RequestURI = req.URL.RequestURI()

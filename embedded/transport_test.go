@@ -22,7 +22,7 @@ func ask(t *testing.T, ctx context.Context, body io.Reader, log *slog.Logger, f 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return transport{f, &c, log}.RoundTrip(req)
+	return transport{f, &c, log, func(*http.Request) bool { return false }}.RoundTrip(req)
 }
 
 // soon fails the test if it does not happen.

@@ -61,8 +61,8 @@
 // # Time
 //
 // Server, workers, handlers and script run in a bubble of package testing/synctest, which begins at
-// midnight of 2000-01-01 UTC. Its clock advances when all goroutines wait: a sleep of a day takes
-// about a second. Three things follow:
+// midnight of 2000-01-01 UTC. Its clock advances when all goroutines wait: a sleep of a week takes
+// a fraction of a second. Three things follow:
 //
 //   - A function that waits for a socket, a process or a channel from outside of the bubble stops
 //     the clock. Replace models and services by functions, or by handlers that are called in

@@ -161,16 +161,34 @@ const address = "http://perdure"
 func (s *Session) options() embedded.Options {
 	opt := s.sc.Server
 	opt.Dir, opt.Clock = s.dir, time.Now
-	if opt.Policy == nil {
-		p := perdure.DefaultPolicy()
-		// Virtual time passes faster with fewer timers. The watchdog wakes for every alarm anyway.
-		p.WatchdogInterval, p.PatrolEvery, p.GapAfter = 10*time.Minute, 10*time.Minute, time.Hour
-		opt.Policy = &p
-	}
+	opt.Policy = unhurried(opt.Policy)
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.NewTextHandler(s.log, nil)).With("of", "server")
 	}
 	return opt
+}
+
+// unhurried returns a policy with longer intervals between routine checks, unless the scenario has
+// set them. Virtual time passes faster with fewer timers, and the watchdog wakes for every alarm
+// anyway.
+func unhurried(given *perdure.Policy) *perdure.Policy {
+	usual := perdure.DefaultPolicy()
+	p := usual
+	if given != nil {
+		p = *given
+	}
+	for _, x := range []struct{ of, usually *time.Duration }{
+		{&p.WatchdogInterval, &usual.WatchdogInterval},
+		{&p.PatrolEvery, &usual.PatrolEvery},
+	} {
+		if *x.of == *x.usually {
+			*x.of = 6 * time.Hour
+		}
+	}
+	if p.GapAfter == usual.GapAfter {
+		p.GapAfter = 4 * p.WatchdogInterval
+	}
+	return &p
 }
 
 // newKey creates an API key of the trial's tenant.
@@ -220,7 +238,7 @@ func (s *Session) startWorker() {
 	opt := s.sc.Worker
 	opt.ID, opt.DrainTimeout = l.id, -1
 	if opt.PollWait == 0 && s.shared == nil {
-		opt.PollWait = time.Minute // the maximum
+		opt.PollWait = 24 * time.Hour // the most that a server with a given clock allows
 	}
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.NewTextHandler(s.log, nil))

@@ -129,14 +129,15 @@ func Open(opt Options) (*Server, error) {
 	}
 	guard := opt.guard()
 	sender := webhook.NewHTTP(webhook.HTTPOptions{Guard: guard})
-	var poll time.Duration // zero is the default of each service
+	var poll, maxPoll time.Duration // zero is the default of each service
 	if opt.Clock != nil {
-		poll = 10 * time.Minute // a test that skips a day would otherwise poll for every second of it
+		// A test that skips a day would otherwise poll for every second of it.
+		poll, maxPoll = time.Hour, 24*time.Hour
 	}
 	s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(),
 		StoredRule: watchdog.StoredName, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams,
 		StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits,
-		Webhooks: guard, Sender: sender, Poll: poll, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger})
+		Webhooks: guard, Sender: sender, Poll: poll, MaxPollWait: maxPoll, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

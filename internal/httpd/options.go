@@ -28,7 +28,9 @@ type Options struct {
 	// Ready tells whether the node should get traffic. Nil means that it always should.
 	Ready func() error
 	// Poll is the fallback polling interval, used when no doorbell rings. The default is 1 s.
-	Poll   time.Duration
+	Poll time.Duration
+	// MaxPollWait bounds a worker's long poll. The default is a minute.
+	MaxPollWait time.Duration
 	Logger *slog.Logger
 	// Secrets are removed from everything that a request brings.
 	Secrets *redact.Set
@@ -76,6 +78,7 @@ type Options struct {
 func (opt *Options) setDefaults() {
 	opt.Node = cmp.Or(opt.Node, "node")
 	opt.Poll = cmp.Or(opt.Poll, time.Second)
+	opt.MaxPollWait = cmp.Or(opt.MaxPollWait, maxPollWait)
 	opt.BodyTimeout = cmp.Or(opt.BodyTimeout, 30*time.Second)
 	opt.AnswerTime = cmp.Or(opt.AnswerTime, defaultAnswerTime)
 	opt.AnswerRate = cmp.Or(opt.AnswerRate, defaultAnswerRate)

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// maxPollWait bounds a long poll.
+	// maxPollWait bounds a long poll, unless the options say otherwise.
 	maxPollWait = time.Minute
 	// maxPairs bounds the pairs of a queue and a kind that a poll reads. A claim is one operation
 	// of the store's only writer.
@@ -34,8 +34,8 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if in.Wait != nil {
 		wait = time.Duration(*in.Wait)
 	}
-	if wait < 0 || wait > maxPollWait {
-		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxPollWait)
+	if most := c.s.opt.MaxPollWait; wait < 0 || wait > most {
+		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", most)
 	}
 	if in.AllTenants && !c.key.Platform {
 		return 0, nil, perdure.Errorf(api.CodeForbidden, "only a key of the platform leases for all tenants")

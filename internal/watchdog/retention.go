@@ -10,8 +10,9 @@ import (
 )
 
 // Retention runs in small steps with pauses between them, so that other operations always get the
-// store. Between two rounds it rests for a hundredth of the retention, within these bounds. An idle
-// server spends nothing on it, and data is kept only a little longer than asked.
+// store. Between two rounds it rests for a hundredth of the retention, within these bounds, and at
+// least for watchdog_interval. An idle server spends nothing on it, and data is kept only a little
+// longer than asked.
 const (
 	minRetainPause = 25 * time.Millisecond
 	minRetainRest  = time.Second
@@ -20,7 +21,8 @@ const (
 
 // retire removes expired data until the context ends.
 func (w *Watchdog) retire(ctx context.Context) {
-	rest := max(minRetainRest, min(maxRetainRest, w.engine.Policy().Retention/100))
+	p := w.engine.Policy()
+	rest := max(minRetainRest, min(maxRetainRest, p.Retention/100), p.WatchdogInterval)
 	timer := time.NewTimer(rest)
 	defer timer.Stop()
 	for {

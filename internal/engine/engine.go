@@ -90,6 +90,7 @@ type Engine struct {
 	revoked int
 
 	cursors pollCursors
+	held    heldPlaces
 	hooks   webhookCache
 	signing signingTenants
 	live    liveRuns

@@ -210,6 +210,21 @@ var heldScenarios = []Scenario{
 		w.check(got.State == perdure.Queued && got.Attempt == 2 && got.Strikes == 1, "%s, attempt %d", got.State, got.Attempt)
 		w.check(len(w.pollAs("v3")) == 0, "a retry waits for its backoff, whichever build asks")
 	}},
+	{"without hold_defects a defect costs an attempt, as other failures do", func(w *World) {
+		p := perdure.DefaultPolicy()
+		p.HoldDefects = false
+		w.Policy = &p
+		w.restart()
+		r := w.agentRun()
+		for attempt := 1; attempt <= 3; attempt++ {
+			g := w.takeAs("v1")
+			w.check(g.Run.Attempt == attempt, "attempt %d, want %d", g.Run.Attempt, attempt)
+			w.commit(g, perdure.Commit{Outcome: defect("panic")})
+			w.pass(5 * time.Second)
+		}
+		w.ended(r.ID, perdure.Failed, "panic")
+		w.check(w.count(r.ID, perdure.LineHeld) == 0 && w.get(r.ID).Hold == nil, "%v", w.types(r.ID))
+	}},
 	{"a held run of any queue and kind is found among many that a build has held", func(w *World) {
 		for n := range 150 {
 			w.submit(perdure.Submission{Kind: "agent", Class: perdure.Agent, Queue: []string{"a", "b"}[n%2],

@@ -53,11 +53,10 @@ func (w *World) hold(build string) perdure.Run {
 	return w.get(g.Run.ID).Run
 }
 
-// skip advances the clock with few sweeps: none until shortly before the end. The rest is longer
-// than a lease, for which rules wait after a gap.
+// skip advances the clock with few sweeps: none until shortly before the end.
 func (w *World) skip(d time.Duration) {
 	w.t.Helper()
-	rest := 2 * w.E.Policy().Lease
+	const rest = time.Minute
 	w.Now = w.Now.Add(d - rest)
 	w.sweep()
 	w.pass(rest)

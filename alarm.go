@@ -19,8 +19,16 @@ type Clock struct {
 // and no live state lacks a way out.
 //
 // The order matters: if several clocks are due, the watchdog acts on the first. Clocks that end a
-// run come before wait timeouts, and the lease comes before the reap, which is its backstop.
+// run come before wait timeouts, and the lease comes before the reap, which is its backstop. The
+// hold comes before the deadline, so that a run that is on hold until then ends with the defect.
 var Clocks = []Clock{
+	{"hold", "W15", "queued and on hold: hold_timeout since the first defect, at most deadline_at",
+		func(_ *Policy, r *Run) Instant {
+			if !r.OnHold() || r.Cancel.RequestedAt != 0 {
+				return 0
+			}
+			return when(r.State == Queued, r.Hold.Until, 0)
+		}},
 	{"deadline", "W8", "deadline_at", func(_ *Policy, r *Run) Instant { return r.DeadlineAt }},
 	{"cancel-grace", "W15", "a cancel request: cancel_grace unacknowledged, cleanup_grace once acknowledged",
 		func(p *Policy, r *Run) Instant {

@@ -28,11 +28,12 @@ func (Accepted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 // Granted hands the run to a worker, under a new epoch.
 type Granted struct {
 	Worker string
-	Start  bool // the run starts in the same write
+	Build  string // of the worker; see Run.MayTry
+	Start  bool   // the run starts in the same write
 }
 
-func (e Granted) allowed(_ *Policy, r *Run, _ Instant) bool {
-	return r.Ready && !r.Heard && r.Turn <= TurnActive
+func (e Granted) allowed(_ *Policy, r *Run, now Instant) bool {
+	return (r.Ready || r.MayTry(e.Build, now)) && !r.Heard && r.Turn <= TurnActive
 }
 
 func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
@@ -51,7 +52,7 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
 		r.Cancel.DeliveredAt = now
 	}
-	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries))
+	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries, "build", e.Build))
 	if e.Start && was != Running {
 		start(r, now, log)
 	}
@@ -159,6 +160,7 @@ type Committed struct {
 	Progress  Value
 	Held      string // text of deltas that is held back; see Run.Held
 	CancelAck bool
+	Defect    bool // the outcome is a defect: the entries do not end a hold
 }
 
 func (e Committed) presents() int64 { return e.Epoch }
@@ -169,6 +171,9 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	if e.Journal > 0 {
 		r.JournalSeq += int64(e.Journal)
 		r.Strikes = 0
+		if !e.Defect {
+			progressed(r)
+		}
 	}
 	r.Held = e.Held
 	r.Children += e.Children
@@ -196,6 +201,7 @@ func (e WentToSleep) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cance
 func (e WentToSleep) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	drop(r)
 	r.Strikes = 0
+	progressed(r)
 	r.WaitAt = e.WaitAt
 	log.add(LineSuspended, object("waits", e.Waits))
 }
@@ -434,8 +440,13 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 	back(&r.Cancel.RequestedAt, &r.Cancel.DeliveredAt, &r.Cancel.AckedAt)
 	// The delay of a first attempt may be the caller's run_at, which must not be moved: late is
 	// better than early.
-	if r.Ready || r.Attempt > 1 {
+	if r.Ready || r.Attempt > 1 || r.HeldBack() {
 		back(&r.ReadyAt)
+	}
+	if r.Hold != nil && r.Hold.At > now {
+		h := *r.Hold
+		back(&h.Since, &h.Until, &h.At, &h.NextAt)
+		r.Hold = &h
 	}
 	return moved
 }

@@ -59,6 +59,7 @@ type Run struct {
 	Held       string // the end of its deltas, held back because a secret may begin there
 
 	Cancel     Cancel
+	Hold       *Hold   // the defects of the code that workers have reported; nil: none
 	DeferredAt Instant // set while the run is deferred: no caller waits for it
 	WasDefer   bool    // it was deferred at least once
 

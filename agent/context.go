@@ -103,7 +103,7 @@ func execute(
 	}
 	switch {
 	case panicked != nil:
-		return session.Failed(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack), true)
+		return session.Defective(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack))
 	case early != nil:
 		return early.outcome
 	case !returned:

@@ -303,6 +303,18 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 	}
 }
 
+// ReleaseHold ends the hold of a run, so that any worker may claim it now. A run that is not on hold
+// is refused with wrong_state.
+func (c *Client) ReleaseHold(ctx context.Context, id perdure.RunID) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/release-hold", string(id))})
+}
+
+// DeadLetterRun ends a run that is on hold: it fails with the code of its defect and becomes a dead
+// letter. A run that is not on hold is refused with wrong_state.
+func (c *Client) DeadLetterRun(ctx context.Context, id perdure.RunID) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/dead-letter", string(id))})
+}
+
 // Activity returns a summary of what a run is doing: its operation, recent events, waits and
 // children.
 func (c *Client) Activity(ctx context.Context, id perdure.RunID) (*api.Activity, error) {

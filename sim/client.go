@@ -27,6 +27,9 @@ func (c *client) act() {
 		return
 	}
 	s.after(s.work.between(s.cfg.tempo/10, 2*s.cfg.tempo), c.act)
+	if s.defect.chance(0.05) {
+		c.endHold()
+	}
 	id, any := s.someRun()
 	x := s.work.Float64()
 	switch {
@@ -65,6 +68,26 @@ func (c *client) act() {
 		} else {
 			c.thread()
 		}
+	}
+}
+
+// endHold releases a run that is on hold, or gives it up.
+func (c *client) endHold() {
+	s := c.s
+	var held []perdure.RunID
+	for _, id := range s.model.order {
+		if s.model.rows[id].OnHold() {
+			held = append(held, id)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	id := pick(s.defect, held...)
+	if s.defect.chance(0.7) {
+		s.sendOnce(func() engine.Op { return &engine.ReleaseHold{Tenant: tenant, RunID: id} })
+	} else {
+		s.sendOnce(func() engine.Op { return &engine.DeadLetterRun{Tenant: tenant, RunID: id} })
 	}
 }
 

@@ -63,6 +63,14 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 				s.checkSameRun("continue:"+string(x.RunID)+":"+x.JobID, x.Made)
 			}
 		}
+	case *engine.ReleaseHold:
+		if stored {
+			s.sometimes("a hold was released")
+		}
+	case *engine.DeadLetterRun:
+		if stored {
+			s.sometimes("a held run was given up")
+		}
 	case *engine.Release:
 		if stored && x.Results[0].OK {
 			s.sometimes("a run was handed back")

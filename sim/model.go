@@ -45,15 +45,16 @@ type fact struct {
 // A row is a run as it was last committed, with what follows from its log so far.
 type row struct {
 	perdure.Run
-	nth     int
-	fold    perdure.State // state according to the log
-	attempt int           // attempt according to the log
-	epoch   int64         // epoch of the last line
-	granted int64         // epoch of the last grant
-	adopted bool          // a late result replaced the run's own
-	overdue int           // sweeps since the deadline
-	letter  bool          // the log has a dead letter
-	end     int64         // number of the terminal line
+	nth      int
+	fold     perdure.State // state according to the log
+	attempt  int           // attempt according to the log
+	epoch    int64         // epoch of the last line
+	granted  int64         // epoch of the last grant
+	adopted  bool          // a late result replaced the run's own
+	overdue  int           // sweeps since the deadline
+	overlong int           // sweeps since the end of its hold
+	letter   bool          // the log has a dead letter
+	end      int64         // number of the terminal line
 }
 
 func newModel() *model {
@@ -163,6 +164,9 @@ func (s *sim) summary(op engine.Op) string {
 		}
 		if c.Outcome != nil {
 			text += " " + c.Outcome.Type
+			if c.Outcome.Defect {
+				text += " by a defect"
+			}
 		}
 		if x.Refused != nil {
 			text += " -> kept as late"
@@ -178,6 +182,10 @@ func (s *sim) summary(op engine.Op) string {
 		return "callback " + s.short(x.RunID)
 	case *engine.Cancel:
 		return fmt.Sprintf("cancel %s = %s", s.short(x.RunID), x.Run.State)
+	case *engine.ReleaseHold:
+		return fmt.Sprintf("release hold %s = %s", s.short(x.RunID), x.Run.State)
+	case *engine.DeadLetterRun:
+		return fmt.Sprintf("give up %s = %s", s.short(x.RunID), x.Run.State)
 	case *engine.Retry:
 		return fmt.Sprintf("retry %s = %s", s.short(x.RunID), s.short(x.Run.ID))
 	case *engine.Redrive:

@@ -56,7 +56,7 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 // claim makes the operation of a poll.
 func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"),
-		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
+		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start, Build: in.Build}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}

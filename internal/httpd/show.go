@@ -43,7 +43,7 @@ func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf,
 		ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf, CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt,
 		StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), DeferredAt: optional(r.DeferredAt),
-		SeenAt: optional(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late,
+		SeenAt: optional(r.SeenAt), Hold: showHold(r), LastSeq: r.Seq, LateResults: r.Late,
 		AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
 	}
 	if r.Damage != nil {

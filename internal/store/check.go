@@ -33,7 +33,7 @@ var Invariants = []Invariant{
 		"SELECT a.run_id, b.type FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id " +
 			"AND b.seq>a.seq WHERE a.type IN " + ends +
 			" AND b.type IN ('run:dispatched','run:started','run:suspended','run:resumed'," +
-			"'run:retrying','run:reclaimed')"},
+			"'run:retrying','run:reclaimed','run:held')"},
 	{"S6", "the epochs of a run's grants strictly increase: one holder per epoch",
 		"SELECT a.run_id, b.epoch FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id " +
 			"AND b.seq>a.seq WHERE a.type='run:dispatched' AND b.type='run:dispatched' AND b.epoch<=a.epoch"},

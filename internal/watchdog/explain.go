@@ -15,7 +15,8 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 		if after.Failure != nil {
 			text += "/" + string(after.Failure.Code)
 		}
-		deadLetters := rule.Clock == "lease" || rule.Clock == "dead" || rule.Clock == "undelivered"
+		deadLetters := rule.Clock == "lease" || rule.Clock == "dead" || rule.Clock == "undelivered" ||
+			rule.Clock == "hold"
 		if after.State != perdure.Cancelled && deadLetters {
 			text += ", a dead letter"
 		}
@@ -52,6 +53,9 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 			text += ", last sign of life " + ago(r.SeenAt) + " ago"
 		}
 		return text
+	case "hold":
+		return fmt.Sprintf("on hold for %s after %d defects; the last: %s", ago(r.Hold.Since), r.Hold.Count,
+			r.Hold.Failure.Code)
 	case "cancel-grace":
 		if r.Cancel.AckedAt != 0 {
 			return fmt.Sprintf("it acknowledged the request to stop %s ago and has not stopped", ago(r.Cancel.AckedAt))

@@ -46,6 +46,11 @@ const (
 
 // Rules lists all rules. Those with a clock come first, in the order in which they are tried.
 var Rules = []Rule{
+	{ID: "W15", Name: "hold-timeout", FullName: "hold-timeout-over", Clock: "hold",
+		Condition: "`queued`, and a defect of the code has held it for too long",
+		Action:    "`failed` with the defect's code, and a dead letter",
+		Bound:     "`hold_timeout`, on a thread `hold_timeout_thread`; at most `deadline_at`",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.HoldExpired{}) }},
 	{ID: "W8", Name: "deadline", Clock: "deadline",
 		Condition: "`deadline_at` has passed, in any live state",
 		Action:    "`timeout`/`deadline_exceeded`; not retried",

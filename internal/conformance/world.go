@@ -39,7 +39,7 @@ func Scenarios() []Scenario {
 		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios,
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
-		deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
+		deletionScenarios, endScenarios, boundScenarios, secretScenarios, retryFromScenarios} {
 		all = append(all, part...)
 	}
 	return all

@@ -39,6 +39,11 @@ func retryMany(c *call, in *api.RetryMany) (int, *api.RetriesDone, error) {
 	if err := checkIDs("run_ids", in.RunIDs); err != nil {
 		return 0, nil, err
 	}
+	if in.From != "" {
+		if err := perdure.CheckName("from", in.From); err != nil {
+			return 0, nil, err
+		}
+	}
 	// The whole call is tied to its key first: another list, or another from, is refused.
 	pick := &engine.PickLetters{Tenant: c.tenant(), What: "retry-many", IDs: in.RunIDs, Asked: in, Key: key}
 	if err := c.s.engine.Do(c.Context(), pick); err != nil {

@@ -65,9 +65,13 @@ var Clocks = []Clock{
 		func(_ *Policy, r *Run) Instant {
 			return when(r.State == Suspended, r.WaitAt, 0)
 		}},
+	{"copy", "W15", "queued, a retry whose journal is being copied: 10 ms after the last part",
+		func(_ *Policy, r *Run) Instant {
+			return when(r.State == Queued && r.Copying(), max(r.MovedAt, r.CreatedAt), CopyPause)
+		}},
 	{"due", "W15", "queued: the end of its delay or backoff",
 		func(_ *Policy, r *Run) Instant {
-			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting, r.ReadyAt, 0)
+			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting && !r.Copying(), r.ReadyAt, 0)
 		}},
 	{"queued-long", "W11", "claimable: queued_alert since then",
 		func(p *Policy, r *Run) Instant {
@@ -87,6 +91,10 @@ var Clocks = []Clock{
 			return when(r.State == Running && r.Heard && r.Said&SaidStale == 0, r.SeenAt, p.Thresholds(r).Stale)
 		}},
 }
+
+// CopyPause is the pause between two parts of a journal that is copied to a retry. Others get their
+// turn at the store meanwhile.
+const CopyPause = 10 * time.Millisecond
 
 // when returns from+d if the condition holds and from is set, and zero otherwise.
 func when(holds bool, from Instant, d time.Duration) Instant {

@@ -256,6 +256,11 @@ func (o *Outcome) validate() error {
 		if err := CheckCode("outcome.error.code", o.Error.Code); err != nil {
 			return err
 		}
+		if o.Error.CauseKey != "" {
+			if err := checkName("outcome.error.cause_key", o.Error.CauseKey); err != nil {
+				return err
+			}
+		}
 	}
 	if len(o.ContinueOn) > MaxBatch {
 		return tooLarge("outcome.continue_on", "names at most 1000 runs")

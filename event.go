@@ -22,7 +22,8 @@ func (Accepted) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Version ==
 func (Accepted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineCreated, object("thread_id", string(r.ThreadID), "task", r.Kind, "queue", r.Queue,
 		"deadline_at", r.DeadlineAt, "parent_run_id", string(r.ParentID),
-		"continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf)))
+		"continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf),
+		"origin_run_id", string(r.OriginID)))
 }
 
 // Granted hands the run to a worker, under a new epoch.
@@ -302,12 +303,29 @@ func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Epoch = 
 type Due struct{ Now bool }
 
 func (e Due) allowed(_ *Policy, r *Run, now Instant) bool {
-	return r.Turn <= TurnActive && (e.Now || now >= r.ReadyAt)
+	return r.Turn <= TurnActive && !r.Copying() && (e.Now || now >= r.ReadyAt)
 }
 
 func (e Due) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	r.ReadyAt = min(r.ReadyAt, now)
 	r.Ready = true
+}
+
+// JournalCopied records that entries of the original's journal were copied to a retry. With the last
+// of them the run becomes claimable, if its turn on the thread allows it.
+type JournalCopied struct{ Entries int }
+
+func (e JournalCopied) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.JournalSeq+int64(e.Entries) <= r.CopyTo
+}
+
+func (e JournalCopied) apply(_ *Policy, r *Run, now Instant, _ *history) {
+	r.JournalSeq += int64(e.Entries)
+	r.MovedAt = now
+	if !r.Copying() {
+		r.ReadyAt = max(r.ReadyAt, now)
+		r.Ready = r.ReadyAt <= now && r.Turn <= TurnActive
+	}
 }
 
 // TurnCame gives a run its place on its thread: active, or waiting behind another run.
@@ -316,7 +334,7 @@ type TurnCame struct{ Turn Turn }
 func (e TurnCame) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	r.Turn = e.Turn
 	r.ReadyAt = max(r.ReadyAt, now)
-	r.Ready = r.Turn == TurnActive && r.ReadyAt <= now
+	r.Ready = r.Turn == TurnActive && r.ReadyAt <= now && !r.Copying()
 }
 
 // Redeliverable lets any poll claim a run whose holder has not been heard from.

@@ -30,6 +30,8 @@ var Transitions = []Transition{
 	{Queued, "Granted", Dispatched, "worker", "a poll takes it"},
 	{Queued, "GrantedStarted", Running, "worker", "a poll with start:true takes and starts it in one write"},
 	{Queued, "Due", Queued, "watchdog", "its delay or backoff is over: claimable"},
+	{Queued, "JournalCopied", Queued, "person, watchdog",
+		"a part of the original's journal is copied to a retry; with the last part it is claimable"},
 	{Queued, "TurnCame", Queued, "server", "the thread is free: it becomes the active run"},
 	{Queued, "Slow", Queued, "watchdog", "claimable for too long: an alert, never a kill"},
 	{Queued, "HoldReleased", Queued, "person", "its hold is over: any build may claim it now"},
@@ -182,6 +184,7 @@ var deeds = map[string]string{
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
 	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
 	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter", "Repeated": "repeated",
+	"JournalCopied": "given a journal",
 }
 
 // EventName returns the name of an event in the table.

@@ -22,7 +22,7 @@ func events() []Event {
 		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"},
 		Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
 		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"},
-		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
+		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, JournalCopied{}, TurnCame{Turn: TurnActive},
 		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{},
 		WentDeferred{Reason: "timeout"}, Reattached{},
 		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)},

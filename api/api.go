@@ -51,6 +51,8 @@ type Run struct {
 	ContinuationOfRunID perdure.RunID `json:"continuation_of_run_id,omitempty"`
 	ContinuedByRunID    perdure.RunID `json:"continued_by_run_id,omitempty"`
 	RetryOfRunID        perdure.RunID `json:"retry_of_run_id,omitempty"`
+	// OriginRunID is the first run of a chain of retries. It is absent from a run that is no retry.
+	OriginRunID perdure.RunID `json:"origin_run_id,omitempty"`
 
 	CreatedAt  perdure.Instant  `json:"created_at"`
 	DeadlineAt perdure.Instant  `json:"deadline_at"`

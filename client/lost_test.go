@@ -108,7 +108,7 @@ func (l *loss) defect(lease api.Lease, commit string) {
 func (l *loss) late() perdure.RunID {
 	l.t.Helper()
 	id := l.dead()
-	ok[*api.Run](l.t)(l.c.Retry(l.ctx, id))
+	ok[*api.Run](l.t)(l.c.Retry(l.ctx, id, api.Retry{}))
 	finish(l.t, l.c, `1`)
 	return id
 }
@@ -251,7 +251,12 @@ var mutations = map[string]func(l *loss) call{
 	"Retry": func(l *loss) call {
 		id := l.dead()
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
-		return func(c *client.Client) (any, error) { return c.Retry(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return c.Retry(l.ctx, id, api.Retry{}) }
+	},
+	"RetryMany": func(l *loss) call {
+		ids := []perdure.RunID{l.dead(), l.dead()}
+		l.once = func(got any) { l.same(got, "results"); l.runs(4) }
+		return func(c *client.Client) (any, error) { return c.RetryMany(l.ctx, api.RetryMany{RunIDs: ids}) }
 	},
 	"Adopt": func(l *loss) call {
 		id := l.late()

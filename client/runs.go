@@ -334,9 +334,17 @@ func (c *Client) Defer(ctx context.Context, id perdure.RunID) (*api.Run, error) 
 	return c.act(ctx, path(v1+"/runs/%s/defer", string(id)))
 }
 
-// Retry starts a new run with the input of an ended one.
-func (c *Client) Retry(ctx context.Context, id perdure.RunID, opts ...CallOption) (*api.Run, error) {
-	return c.act(ctx, path(v1+"/runs/%s/retry", string(id)), opts...)
+// Retry starts a new run with the input of an ended one, and with the part of its journal that
+// in.From says.
+func (c *Client) Retry(ctx context.Context, id perdure.RunID, in api.Retry, opts ...CallOption) (*api.Run, error) {
+	r := &request{method: "POST", path: path(v1+"/runs/%s/retry", string(id)), body: in}
+	return answer[api.Run](ctx, c, r, opts...)
+}
+
+// RetryMany starts new runs with the inputs of many ended ones, at most 1,000, and returns a result
+// for each.
+func (c *Client) RetryMany(ctx context.Context, in api.RetryMany, opts ...CallOption) (*api.RetriesDone, error) {
+	return answer[api.RetriesDone](ctx, c, &request{method: "POST", path: v1 + "/runs/retry", body: in}, opts...)
 }
 
 // act makes a call without a body whose answer is a run.

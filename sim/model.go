@@ -17,15 +17,17 @@ type model struct {
 	order []perdure.RunID // in order of creation, because loops over maps have no fixed order
 
 	submitted   int
-	asks        map[uint64]string        // idempotency key, or "", by the number in the input
-	keys        map[string]perdure.RunID // runs by idempotency key
-	grants      map[perdure.RunID]int64  // the last granted epoch
-	commits     map[string]string        // answers by run and commit id
-	results     map[perdure.RunID]string // results of accepted completes
-	steps       []fact                   // journal entries that were accepted
-	signals     []fact                   // signals that were accepted
-	lateResults []fact                   // late results that were kept, by commit
-	unkeyed     map[string]bool          // payloads of signals without a key, which may come twice
+	asks        map[uint64]string          // idempotency key, or "", by the number in the input
+	keys        map[string]perdure.RunID   // runs by idempotency key
+	grants      map[perdure.RunID]int64    // the last granted epoch
+	commits     map[string]string          // answers by run and commit id
+	results     map[perdure.RunID]string   // results of accepted completes
+	steps       []fact                     // journal entries that were accepted
+	journals    map[perdure.RunID][]string // keys of accepted journal entries, in their order
+	inherited   map[perdure.RunID][]string // those of them that a retry from the journal begins with
+	signals     []fact                     // signals that were accepted
+	lateResults []fact                     // late results that were kept, by commit
+	unkeyed     map[string]bool            // payloads of signals without a key, which may come twice
 	tokens      []string
 	threads     []perdure.ThreadID
 
@@ -60,7 +62,8 @@ type row struct {
 func newModel() *model {
 	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string), keys: make(map[string]perdure.RunID),
 		grants: make(map[perdure.RunID]int64), commits: make(map[string]string),
-		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool)}
+		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool),
+		journals: make(map[perdure.RunID][]string), inherited: make(map[perdure.RunID][]string)}
 }
 
 func (m *model) asked(n uint64, key string) { m.asks[n] = key }

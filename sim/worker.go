@@ -33,6 +33,7 @@ type task struct {
 	thread  bool
 	plan    *plan
 	journal map[string]bool
+	theirs  map[string]bool // entries of the original, if the run is a retry
 	opened  map[int]bool
 	inbox   []perdure.Item
 	cancel  bool // it was asked to stop
@@ -128,9 +129,9 @@ func (w *worker) begin(g engine.Grant, started bool) {
 	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
 		cancel: g.Cancel,
 		plan:   planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
-		opened: make(map[int]bool), inbox: g.Inbox}
+		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox}
 	for _, j := range g.Journal {
-		t.journal[j.Key] = true
+		t.journal[j.Key], t.theirs[j.Key] = true, j.Seq <= g.Run.CopyTo
 	}
 	w.tasks = append(w.tasks, t)
 	if g.Cancel {

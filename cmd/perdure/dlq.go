@@ -22,6 +22,7 @@ const dlqUsage = `Usage:
   perdure dlq add RUN_ID…                      give up runs that a defect holds
   perdure dlq redrive RUN_ID…                  make new runs of them
   perdure dlq redrive --cause C [--kind K] [--queue Q] [--limit N]
+  perdure dlq redrive RUN_ID… --from start     with an empty journal: its steps are executed again
   perdure dlq redrive RUN_ID… --resign         although its signature is not valid: you have looked at it
   perdure dlq discard RUN_ID…
   perdure dlq discard --cause C [--kind K] [--queue Q] [--limit N]
@@ -244,6 +245,7 @@ func (d *dlqCall) redrive() error {
 	var how api.Redrive
 	d.flags.BoolVar(&how.Resign, "resign", false,
 		"sign them although their signature is not valid: you have looked at them")
+	d.flags.StringVar(&how.From, "from", "", fromUsage)
 	in, c, err := d.selectLetters()
 	if err != nil {
 		return err

@@ -39,7 +39,8 @@ func Scenarios() []Scenario {
 		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios,
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
-		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios} {
+		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
+		retryFromScenarios} {
 		all = append(all, part...)
 	}
 	return all

@@ -72,7 +72,7 @@ func noSigner() error {
 func signedRun(tx *Tx, r *perdure.Run) (*perdure.SignedRun, error) {
 	input, err := tx.DB.Values.Resolve(r.Tenant, r.Input)
 	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input),
-		DeadlineAt: r.DeadlineAt}, err
+		DeadlineAt: r.DeadlineAt, OriginRunID: r.OriginID}, err
 }
 
 // checkSignature verifies a run's signature. If the run is not what was accepted, the error has the

@@ -189,6 +189,7 @@ func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 		ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID, State: r.State,
 		Input: json.RawMessage(g.Input), LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
 		Journal: journal(g.Journal), JournalNext: g.JournalNext,
+		OriginRunID: r.Origin(), FirstEpoch: r.FirstEpoch,
 		Inbox: items(g.Inbox), InboxNext: g.InboxNext, Cancel: g.Cancel}
 	if g.Cancel {
 		out.CancelWhy = r.Cancel.Reason

@@ -16,7 +16,7 @@ import (
 var (
 	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id",
 		"journal_key", "continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts",
-		"place"}
+		"place", "origin_id", "first_epoch", "inbox_from", "copy_to"}
 	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard",
 		"resumed", "ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at",
 		"wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq",
@@ -28,7 +28,7 @@ func bindInsert(r *perdure.Run) []any {
 	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
 		string(r.ThreadID), string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf),
 		string(r.RetryOf), string(r.Input), string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt),
-		int64(r.MaxAttempts), int64(r.Place())}
+		int64(r.MaxAttempts), int64(r.Place()), string(r.OriginID), r.FirstEpoch, r.InboxFrom, r.CopyTo}
 }
 
 func bindUpdate(r *perdure.Run) []any {
@@ -49,7 +49,7 @@ var runTable = &table[perdure.Run]{
 		// The columns place and held_by are ignored: they follow from other columns.
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
 			&r.JournalKey, &r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt,
-			&r.MaxAttempts, ignored{}, &r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn,
+			&r.MaxAttempts, ignored{}, &r.OriginID, &r.FirstEpoch, &r.InboxFrom, &r.CopyTo, &r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn,
 			bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed}, &r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil,
 			&r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt, &r.DeferredAt, &r.Worker,
 			&r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen,

@@ -27,7 +27,7 @@ func (c *client) act() {
 		return
 	}
 	s.after(s.work.between(s.cfg.tempo/10, 2*s.cfg.tempo), c.act)
-	if s.defect.chance(0.05) {
+	if s.defect.chance(0.3) {
 		c.endHold()
 	}
 	id, any := s.someRun()

@@ -69,8 +69,8 @@ func (c *config) drawHolds(r stream) {
 	c.policy.HoldTimeout = r.scaled(10*time.Second, hour)
 	c.policy.HoldTimeoutThread = r.scaled(5*time.Second, 10*time.Minute)
 	c.policy.HoldDefects = r.chance(0.9)
-	if r.chance(0.5) {
-		c.faults.defect = r.share(0.01, 0.4)
+	if r.chance(0.55) {
+		c.faults.defect = r.share(0.02, 0.5)
 	}
 }
 

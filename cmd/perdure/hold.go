@@ -40,8 +40,8 @@ func (d *dlqCall) add() error {
 
 // holdText describes a hold.
 func holdText(h *api.Hold, now time.Time) string {
-	text := fmt.Sprintf("%s, %d times since %s", visible(string(h.Code)), h.Count,
-		h.Since.Time().Local().Format("15:04:05"))
+	text := fmt.Sprintf("%s, since %s, defects: %d", visible(string(h.Code)), h.Since.Time().Local().Format("15:04:05"),
+		h.Count)
 	if h.NextAt != nil {
 		text += ", tried again in " + formatDuration(max(0, h.NextAt.Time().Sub(now)))
 	} else {

@@ -26,6 +26,7 @@ const (
 	queueOldest  = "perdure_queue_oldest_seconds"
 	runs         = "perdure_runs"
 	runsDeferred = "perdure_runs_deferred"
+	runsHeld     = "perdure_runs_held"
 	runTiers     = "perdure_run_tiers"
 	pastDeadline = "perdure_runs_past_deadline"
 	lettersHeld  = "perdure_dead_letters"
@@ -70,6 +71,8 @@ var Table = []Metric{
 		Help: "Time for which the oldest claimable run has been claimable.", Watch: "above what callers put up with"},
 	{Name: runs, Type: Gauge, Labels: []string{"state"}, Help: "Live runs by state."},
 	{Name: runsDeferred, Type: Gauge, Help: "Live runs that no caller waits for any more."},
+	{Name: runsHeld, Type: Gauge, Help: "Runs that wait for a backoff after a defect of their code.",
+		Watch: "above 0: a fixed build continues them"},
 	{Name: runTiers, Type: Gauge, Labels: []string{"tier"}, Help: "Leased runs by tier of liveness.",
 		Watch: "stale or dead above 0 for long"},
 	{Name: runsCreated, Type: Counter, Local: true, Help: "Runs accepted."},

@@ -231,7 +231,7 @@ var retryFromScenarios = []Scenario{
 			op := w.W.Pass()
 			w.do(op)
 			copied := w.get(r.ID).JournalSeq - before
-			w.check(copied > 0 && copied <= 256, "%d entries in one step", copied)
+			w.check(copied > 0 && copied <= 128, "%d entries in one step", copied)
 			w.view(func(v *store.View) error {
 				x, _, err := v.Runs.Get("other", other.Run.ID)
 				w.check(x.Ready, "the run of the other tenant waits for the copy")

@@ -157,7 +157,7 @@ func invalidFrom(format string, args ...any) error {
 // copyPart bounds the entries of one step of CopyJournal, and copyBytes the bytes of their values.
 // Values that are stored by their hash are shared and not copied.
 const (
-	copyPart  = 256
+	copyPart  = 128
 	copyBytes = 1 << 20
 )
 
@@ -169,7 +169,7 @@ func (tx *Tx) CopyJournal(r *perdure.Run) error {
 	} else if !ok {
 		return tx.Finish(r, perdure.Orphaned{Missing: "original, whose journal was being copied,"})
 	}
-	limit := max(1, min(copyPart, int(r.CopyTo-r.JournalSeq), tx.DB.OpRows()/8))
+	limit := max(1, min(copyPart, int(r.CopyTo-r.JournalSeq), tx.DB.OpRows()/16))
 	rows, err := tx.DB.Journal.After(r.Tenant, r.RetryOf, r.JournalSeq, limit)
 	if err != nil {
 		return err

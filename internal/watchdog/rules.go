@@ -114,7 +114,7 @@ var Rules = []Rule{
 	{ID: "W15", Name: "copy", FullName: "journal-copied", Clock: "copy",
 		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
 		Action:    "the next entries are copied; with the last ones it is claimable; ring",
-		Bound:     "256 entries or 1 MiB at a time, 10 ms apart",
+		Bound:     "128 entries or 1 MiB at a time, 10 ms apart",
 		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.CopyJournal(r) }},
 	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",

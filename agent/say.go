@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // executionOf returns the execution of a context, and whether a step's function makes the call. The
@@ -174,15 +175,20 @@ func Progress(ctx context.Context, v any) error {
 }
 
 // Delta streams text into the run's log, such as the tokens of a model. Within a step, with the
-// step's context, it is written each time the step is executed. Between steps it is written once,
-// however often the agent is executed.
+// step's context, it is written each time the step is executed. The line names the step and has the
+// number of the try, so that a reader can discard the text of an earlier one; client.Text does.
+// Between steps a text is written once, however often the agent is executed.
 func Delta(ctx context.Context, text string) error {
 	c, inside := executionOf(ctx)
 	if c == nil {
 		return errNoAgent
 	}
 	if inside {
-		return c.s.Delta(ctx, text)
+		step, n := "", 0
+		if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
+			step, n = w.key, w.try
+		}
+		return c.s.Delta(ctx, step, session.Try(c.grant.Epoch, n), text)
 	}
 	if strings.ContainsRune(text, 0) {
 		return misuse("Delta: a text has no NUL in it")

@@ -188,7 +188,7 @@ func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
 func attempt[T any](
 	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
 ) (out T, err error) {
-	inside := context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key})
+	var inside context.Context
 	ctx.c.stepBegan()
 	returned := false
 	defer func() {
@@ -203,6 +203,7 @@ func attempt[T any](
 	}()
 	for n := 0; ; n++ {
 		returned = false
+		inside = context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key, n})
 		out, err = f(inside)
 		returned = true
 		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
@@ -284,6 +285,8 @@ type stepKey struct{}
 type stepScope struct {
 	c   *execution
 	key string
+	// try counts the repetitions of the step in this execution, from 0.
+	try int
 }
 
 // IdempotencyKey returns a key that is the same in every execution of a step. A service that is

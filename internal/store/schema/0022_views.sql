@@ -22,3 +22,6 @@ CREATE TABLE run_views (
   value {text} NOT NULL, size BIGINT NOT NULL, version BIGINT NOT NULL, at BIGINT NOT NULL,
   PRIMARY KEY (tenant, run_id, name)
 );
+
+-- What ends an open approval first: its wait's timeout, or the deadline of its run.
+ALTER TABLE approvals ADD COLUMN expires_by {text} NOT NULL DEFAULT '';

@@ -189,7 +189,7 @@ func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
 func attempt[T any](
 	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
 ) (out T, err error) {
-	inside := context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key})
+	var inside context.Context
 	ctx.c.stepBegan()
 	returned := false
 	defer func() {
@@ -204,6 +204,7 @@ func attempt[T any](
 	}()
 	for n := 0; ; n++ {
 		returned = false
+		inside = context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key, n})
 		out, err = f(inside)
 		returned = true
 		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
@@ -285,6 +286,8 @@ type stepKey struct{}
 type stepScope struct {
 	c   *execution
 	key string
+	// try counts the repetitions of the step in this execution, from 0.
+	try int
 }
 
 // IdempotencyKey returns a key that is the same in every execution of a step, also in a retry of the

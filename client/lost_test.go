@@ -29,7 +29,7 @@ import (
 var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close
 	DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
 	Inbox Invariants Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys
-	Stream Tenant Tenants Thread Threads Tree Watchdog Webhook Webhooks Workers`)
+	Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
 // A loss is the test of one method.
 type loss struct {

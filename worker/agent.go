@@ -93,7 +93,10 @@ func (s agentRun) Progress(v json.RawMessage) { s.r.say("", v) }
 func (s agentRun) Emit(ctx context.Context, typ string, v any) error {
 	return Emit(s.within(ctx), typ, v)
 }
-func (s agentRun) Delta(ctx context.Context, text string) error { return Delta(s.within(ctx), text) }
+
+func (s agentRun) Delta(ctx context.Context, step string, try int64, text string) error {
+	return s.r.delta(ctx, stream{step: step, try: try}, text)
+}
 
 // within returns a context that belongs to this run.
 func (s agentRun) within(ctx context.Context) context.Context {

@@ -65,6 +65,7 @@ func commands() []command {
 		{"fg", "come back to a run and stay with it", fg, false},
 		{"bg", "leave a run to itself", bg, false},
 		{"wait", "wait for a run to end", waitCommand, false},
+		{"view", "list the views of a run, or print one", viewCommand, false},
 		{"artifacts", "list or get what a run has left beside its result", artifactsCommand, false},
 		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},

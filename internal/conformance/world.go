@@ -40,7 +40,7 @@ func Scenarios() []Scenario {
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
-		retryFromScenarios} {
+		retryFromScenarios, sdkWaitScenarios, viewScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -136,6 +136,7 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), 0, 0 FROM journal",
 			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals",
 			"SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts",
+			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(size),0) FROM run_views",
 			"SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM outbox",

@@ -146,6 +146,8 @@ type textTail struct {
 	parts []string
 	size  int
 	read  int
+	// tries has the last try of each step. Text of earlier tries is left out.
+	tries map[string]int64
 }
 
 // add prepends the text of an earlier line, and tells whether that is enough.
@@ -153,10 +155,24 @@ func (t *textTail) add(l perdure.Line) (enough bool) {
 	if l.Attempt != t.attempt {
 		return true
 	}
-	text := perdure.DeltaText(l.Data)
-	t.parts, t.size = append(t.parts, text), t.size+len(text)
 	t.read += len(l.Data)
+	if step, try := perdure.DeltaOf(l.Data); t.isLast(step, try) {
+		text := perdure.DeltaText(l.Data)
+		t.parts, t.size = append(t.parts, text), t.size+len(text)
+	}
 	return t.size >= t.most || t.read > maxTailRead
+}
+
+// isLast tells whether a try of a step is the last one. Lines come from the last one backwards.
+func (t *textTail) isLast(step string, try int64) bool {
+	if try == 0 {
+		return true
+	}
+	if t.tries == nil {
+		t.tries = make(map[string]int64)
+	}
+	t.tries[step] = max(t.tries[step], try)
+	return try == t.tries[step]
 }
 
 // String joins the collected text, cut to the last most bytes at a rune boundary.

@@ -41,6 +41,49 @@ func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *Com
 	return lines, nil
 }
 
+// cancelChildren asks children of a run to stop, by their journal keys or run ids. One that has ended,
+// or was asked before, is left as it is.
+func cancelChildren(tx *Tx, parent *perdure.Run, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	children, err := childrenNamed(tx, parent, names, "cancel")
+	if err != nil {
+		return err
+	}
+	for i := range children {
+		if _, err := stopRun(tx, parent.Tenant, children[i].ID, "its parent cancelled it"); err != nil {
+			return err
+		}
+	}
+	// A child that had not started has ended, which its parent's row tells.
+	*parent, err = tx.run(parent.Tenant, parent.ID)
+	return err
+}
+
+// childrenNamed reads children of a run by their journal keys or run ids. field is where the request
+// names them.
+func childrenNamed(tx *Tx, parent *perdure.Run, names []string, field string) ([]perdure.Run, error) {
+	byKey, err := tx.DB.Runs.Children(parent.Tenant, parent.ID, names)
+	if err != nil {
+		return nil, err
+	}
+	children := make([]perdure.Run, 0, len(names))
+	for _, name := range names {
+		c, ok := byKey[name]
+		if !ok {
+			if c, ok, err = tx.DB.Runs.Get(parent.Tenant, perdure.RunID(name)); err != nil {
+				return nil, err
+			}
+		}
+		if !ok || c.ParentID != parent.ID {
+			return nil, perdure.Invalid(field, "%q is no child of the run", name)
+		}
+		children = append(children, c)
+	}
+	return children, nil
+}
+
 // sameChild checks that a repeated spawn has the same kind and input.
 func sameChild(tx *Tx, c *perdure.Run, s *perdure.Spawn) error {
 	input, err := tx.DB.Values.Resolve(c.Tenant, c.Input)

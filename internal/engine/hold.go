@@ -99,19 +99,10 @@ func grantedBuild(tx *Tx, r *perdure.Run) (string, error) {
 	return granted.Build, err
 }
 
-// noteHold adds a message to the thread that says that its run is on hold.
+// noteHold adds a notice to the thread that says that its run is on hold.
 func noteHold(tx *Tx, r *perdure.Run) error {
-	content, err := json.Marshal("This run is on hold because of a fault in its program. It is tried again by itself.")
-	if err != nil {
-		return err
-	}
-	meta := perdure.Object("status", "held", "run_id", string(r.ID), "code", string(r.Hold.Failure.Code))
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content,
-		Metadata: json.RawMessage(meta)}})
-	if err != nil || len(lines) == 0 {
-		return err
-	}
-	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
+	return addNotice(tx, r, "This run is on hold because of a fault in its program. It is tried again by itself.",
+		"status", "held", "code", string(r.Hold.Failure.Code))
 }
 
 // ReleaseHold ends the hold of a run: any worker may claim it now. With a Key it counts once.

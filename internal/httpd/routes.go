@@ -42,6 +42,8 @@ func (s *Server) table() []route {
 			also(http.StatusPartialContent, http.StatusNotModified),
 		upload(v1+"/runs/{id}/artifacts/{name}", report, "Leave an artifact beside a leased run's result", putArtifact).
 			creates().takes("epoch", "sha256").also(http.StatusOK),
+		on("GET", v1+"/runs/{id}/views", read, "List the views that a run has published", listViews),
+		on("GET", v1+"/runs/{id}/views/{name}", read, "Get the latest value of a view", getView),
 		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults).
 			takes("limit", "cursor").upTo(largePage),
 		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate).logged(),

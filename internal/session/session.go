@@ -28,11 +28,12 @@ type Session interface {
 	Bind(Source)
 	// Commit requests a commit: at once, or with the next flush of log lines.
 	Commit(now bool)
-	// Heartbeat, Progress, Emit and Delta are the functions of package worker with these names.
+	// Heartbeat, Progress, Emit and Delta are the functions of package worker with these names. The
+	// text of a delta belongs to a try of a step.
 	Heartbeat(activity string)
 	Progress(v json.RawMessage)
 	Emit(ctx context.Context, typ string, v any) error
-	Delta(ctx context.Context, text string) error
+	Delta(ctx context.Context, step string, try int64, text string) error
 }
 
 // A Source returns the content of the run's next commit, or nil, and whether there is more for

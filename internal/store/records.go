@@ -23,6 +23,7 @@ type Records struct {
 	Commits     Commits
 	Approvals   Approvals
 	Artifacts   Artifacts
+	Views       Views
 	Values      Values
 	LateResults LateResults
 	DeadLetters DeadLetters
@@ -79,6 +80,7 @@ func (r *Records) open() {
 	r.Keys.open(r)
 	r.Values.open(r)
 	r.Artifacts.open(r)
+	r.Views.open(r)
 	r.Removals.open(r)
 	r.Claims.open(r)
 	r.Meta.open(r)

@@ -35,6 +35,8 @@ const (
 	AuditWebhookRotate  = "webhook.rotate"
 	AuditWebhookDelete  = "webhook.delete"
 	AuditDeliveryRepeat = "delivery.redeliver"
+	AuditKindChange     = "kind.change"
+	AuditKindDelete     = "kind.delete"
 	AuditBackup         = "backup"
 	AuditRestore        = "restore"
 )
@@ -45,7 +47,7 @@ var AuditActions = []string{
 	AuditRunCancel, AuditRunDelete, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
-	AuditBackup, AuditRestore,
+	AuditKindChange, AuditKindDelete, AuditBackup, AuditRestore,
 }
 
 // MaxAuditDetail limits the detail of an entry, in bytes.

@@ -10,6 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
+// PlatformKinds is the tenant of the platform's kinds; see the store's.
+const PlatformKinds = store.PlatformKinds
+
 // announceEvery is the least time between two writes for announcements that change nothing.
 const announceEvery = time.Minute
 

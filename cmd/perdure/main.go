@@ -66,6 +66,7 @@ func commands() []command {
 		{"bg", "leave a run to itself", bg, false},
 		{"wait", "wait for a run to end", waitCommand, false},
 		{"artifacts", "list or get what a run has left beside its result", artifactsCommand, false},
+		{"kinds", "list what runs can be of, and change their defaults", kindsCommand, false},
 		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},
 		{"kill", "ask runs to stop", kill, false},

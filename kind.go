@@ -149,8 +149,13 @@ func (d *KindDef) Empty() bool {
 	return !slices.ContainsFunc(kindFields, func(f kindField) bool { return f.set(d) })
 }
 
-// Validate checks a definition.
+// Validate checks a definition. A schema that is null counts as not given.
 func (d *KindDef) Validate() error {
+	for _, s := range []*json.RawMessage{&d.InputSchema, &d.OutputSchema} {
+		if string(*s) == "null" {
+			*s = nil
+		}
+	}
 	if err := CheckText("description", d.Description); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -204,8 +205,21 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if !*asJSON {
 		fmt.Fprintf(stderr, "%s started; Ctrl-C detaches and leaves it running\n", r.RunID)
 	}
+	stderr = &lockedWriter{w: stderr} // both write to it
 	defer sayUnserved(ctx, c, r.RunID, stderr)()
 	return stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
+}
+
+// A lockedWriter is a writer for several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
 }
 
 // unservedAfter is how long a run may wait for a worker before it is looked up whether there is one.

@@ -59,18 +59,18 @@ func TestWorkerAnnouncesItsKinds(t *testing.T) {
 		}
 
 		// A submission that says nothing takes the defaults.
-		run := w.start(perdure.Submission{Kind: "ask", Input: json.RawMessage(`{"topic":"x"}`)})
+		run := w.startRun(perdure.Submission{Kind: "ask", Input: json.RawMessage(`{"topic":"x"}`)})
 		if run.MaxAttempts != 9 || run.DeadlineAt.Sub(run.CreatedAt) != 7*time.Minute {
 			t.Errorf("run: %d attempts, deadline after %s; want 9 and 7m", run.MaxAttempts, run.DeadlineAt.Sub(run.CreatedAt))
 		}
-		if run := w.start(perdure.Submission{Kind: "research"}); run.Class != perdure.Agent {
+		if run := w.startRun(perdure.Submission{Kind: "research"}); run.Class != perdure.Agent {
 			t.Errorf("class of the run = %s, want agent, as its kind", run.Class)
 		}
 		eventually.True(t, "the kind is served", func() bool { return w.announced("ask").Served })
 	})
 }
 
-func (w *world) start(sub perdure.Submission) *api.Run {
+func (w *world) startRun(sub perdure.Submission) *api.Run {
 	w.t.Helper()
 	run, err := w.c.Start(w.ctx, sub)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// kindTTL is how long a cached definition is used on a database that other nodes write to. On a
+// KindTTL is how long a cached definition is used on a database that other nodes write to. On a
 // database of this process alone, changes invalidate the cache and nothing expires.
-const kindTTL = time.Second
+const KindTTL = time.Second
 
 // maxCachedKinds bounds the cache. A full cache is cleared.
 const maxCachedKinds = 4096
@@ -56,7 +56,7 @@ func (tx *Tx) kindOf(t perdure.TenantID, kind string) (*perdure.KindDef, error) 
 	}
 	known = cachedKind{until: math.MaxInt64, def: noKind}
 	if tx.e.store.Shared() {
-		known.until = tx.Now.Add(kindTTL)
+		known.until = tx.Now.Add(KindTTL)
 	}
 	if def, _ := mergeLayers(layers, nil); !def.Empty() {
 		def.Description, def.InputSchema, def.OutputSchema = "", nil, nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -124,12 +125,9 @@ func TestWorkerWorksWithServerWithoutRegistry(t *testing.T) {
 
 func TestAnnouncementWaitsForServer(t *testing.T) {
 	virtual(t, func(w *world) {
-		away := true
-		var mu sync.Mutex
+		var back atomic.Bool
 		flaky := tripper(func(r *http.Request) (*http.Response, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if away && r.Method == http.MethodPut {
+			if !back.Load() && r.Method == http.MethodPut {
 				return nil, errors.New("unplugged")
 			}
 			return w.wire.RoundTrip(r)
@@ -141,9 +139,7 @@ func TestAnnouncementWaitsForServer(t *testing.T) {
 		if k, err := w.c.Kind(w.ctx, "ask"); err == nil {
 			t.Fatalf("the kind is announced: %+v", k)
 		}
-		mu.Lock()
-		away = false
-		mu.Unlock()
+		back.Store(true)
 		time.Sleep(time.Minute)
 		if _, err := w.c.Kind(w.ctx, "ask"); err != nil {
 			t.Errorf("the kind after the server is back: %v", err)

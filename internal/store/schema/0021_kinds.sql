@@ -25,5 +25,9 @@ ALTER TABLE workers ADD COLUMN polls {text} NOT NULL DEFAULT '';
 ALTER TABLE workers ADD COLUMN any_tenant INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX workers_any ON workers (seen_at) WHERE any_tenant = 1;
 
--- Keys that can do everything keep being able to.
-UPDATE keys SET scopes = scopes || ' kinds:admin' WHERE ' ' || scopes || ' ' LIKE '% keys:admin %';
+-- A key with every scope keeps having every scope. Other keys get the new one from a person.
+UPDATE keys SET scopes = scopes || ' kinds:admin' WHERE platform = 1
+  AND ' ' || scopes || ' ' LIKE '% runs:create %' AND ' ' || scopes || ' ' LIKE '% runs:read %' AND ' ' || scopes || ' ' LIKE '% runs:control %'
+  AND ' ' || scopes || ' ' LIKE '% runs:approve %' AND ' ' || scopes || ' ' LIKE '% worker:poll %' AND ' ' || scopes || ' ' LIKE '% worker:report %'
+  AND ' ' || scopes || ' ' LIKE '% webhooks:admin %' AND ' ' || scopes || ' ' LIKE '% keys:admin %' AND ' ' || scopes || ' ' LIKE '% audit:read %'
+  AND ' ' || scopes || ' ' LIKE '% platform:read %' AND ' ' || scopes || ' ' LIKE '% platform:admin %';

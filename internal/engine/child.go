@@ -73,7 +73,7 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 		r.Options.RunAt = tx.Now.Add(time.Duration(s.Delay))
 		from = r.Options.RunAt
 	}
-	kind, err := tx.kindOf(parent.Tenant, s.Kind)
+	kind, err := kindOf(tx, parent.Tenant, s.Kind)
 	if err != nil {
 		return r, err
 	}

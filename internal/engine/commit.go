@@ -354,7 +354,7 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 // (epoch 0). It queues another attempt if some remain and the run's kind retries the error, and ends
 // the run otherwise.
 func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) error {
-	kind, err := tx.kindOf(r.Tenant, r.Kind)
+	kind, err := kindOf(tx, r.Tenant, r.Kind)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func (op *AnnounceKind) Do(tx *Tx) error {
 	if op.Platform {
 		t = store.PlatformKinds
 	}
-	row, err := tx.ensureKind(t, op.Kind)
+	row, err := ensureKind(tx, t, op.Kind)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (op *AnnounceKind) Do(tx *Tx) error {
 	}
 	b.Def, b.LastSeen = op.Def, tx.Now
 	tx.DB.Kinds.PutBuild(b)
-	tx.putKind(row)
+	putKind(tx, row)
 	return nil
 }
 
@@ -80,7 +80,7 @@ func sameDef(a, b *perdure.KindDef) bool {
 }
 
 // ensureKind gives a kind's entry, or a new one within the tenant's quota.
-func (tx *Tx) ensureKind(t perdure.TenantID, kind string) (store.KindRow, error) {
+func ensureKind(tx *Tx, t perdure.TenantID, kind string) (store.KindRow, error) {
 	row, ok, err := tx.DB.Kinds.Get(t, kind)
 	if err != nil || ok {
 		return row, err
@@ -105,7 +105,7 @@ func (tx *Tx) ensureKind(t perdure.TenantID, kind string) (store.KindRow, error)
 }
 
 // putKind stages an entry, and invalidates the cache once it is durable.
-func (tx *Tx) putKind(row store.KindRow) {
+func putKind(tx *Tx, row store.KindRow) {
 	tx.DB.Kinds.Put(row)
 	tx.DB.After(func() { tx.e.kinds.forget(row.Tenant, row.Kind) })
 }
@@ -145,7 +145,7 @@ func (op *PatchKind) change(tx *Tx) error {
 	if !own && !platform {
 		return notFound("kind")
 	}
-	row, err := tx.ensureKind(op.Tenant, op.Kind)
+	row, err := ensureKind(tx, op.Tenant, op.Kind)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (op *PatchKind) change(tx *Tx) error {
 	if err := row.Overrides.Validate(); err != nil {
 		return err
 	}
-	tx.putKind(row)
+	putKind(tx, row)
 	return tx.audit(op.Tenant, perdure.AuditKindChange, op.Kind, "removed", op.Remove)
 }
 

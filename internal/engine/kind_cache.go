@@ -41,7 +41,7 @@ var noKind = &perdure.KindDef{}
 
 // kindOf gives the effective definition of a kind for decisions, from the cache or from what is
 // committed. It is shared: callers do not change it.
-func (tx *Tx) kindOf(t perdure.TenantID, kind string) (*perdure.KindDef, error) {
+func kindOf(tx *Tx, t perdure.TenantID, kind string) (*perdure.KindDef, error) {
 	c, ref := &tx.e.kinds, kindRef{t, kind}
 	c.mu.Lock()
 	known, ok := c.known[ref]

@@ -180,7 +180,7 @@ type cachedServing struct {
 func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
 	ev := perdure.DeadlinePassed{}
 	if r.Ready && r.Epoch == 0 {
-		s, err := tx.serving(r.Tenant)
+		s, err := servingOf(tx, r.Tenant)
 		if err != nil {
 			return err
 		}
@@ -189,8 +189,8 @@ func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
 	return tx.Finish(r, ev)
 }
 
-// serving gives what is served for a tenant, as of the last second.
-func (tx *Tx) serving(t perdure.TenantID) (*serving, error) {
+// servingOf gives what is served for a tenant, as of the last second.
+func servingOf(tx *Tx, t perdure.TenantID) (*serving, error) {
 	c := &tx.e.served
 	c.mu.Lock()
 	known, ok := c.tenants[t]

@@ -84,7 +84,7 @@ func (op *Submit) Do(tx *Tx) error {
 	if sub.Delay > 0 {
 		runAt = tx.Now.Add(time.Duration(sub.Delay))
 	}
-	kind, err := tx.kindOf(op.Tenant, sub.Kind)
+	kind, err := kindOf(tx, op.Tenant, sub.Kind)
 	if err != nil {
 		return err
 	}

@@ -127,6 +127,9 @@ func (e CancelEnforced) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, Failure{Code: CodeCancelled, Message: why}, true, LineCancelled, log)
 }
 
+// DeadlineMessage begins the message of a run that ended at its deadline. A thread shows it alone.
+const DeadlineMessage = "the run was not done by its deadline"
+
 // DeadlinePassed ends a run at its deadline.
 type DeadlinePassed struct {
 	// Unserved is set if the run was never granted and no worker polls for its kind.
@@ -136,7 +139,7 @@ type DeadlinePassed struct {
 func (DeadlinePassed) allowed(_ *Policy, r *Run, now Instant) bool { return now >= r.DeadlineAt }
 
 func (e DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	why := Failure{Code: CodeDeadline, Message: "the run was not done by its deadline"}
+	why := Failure{Code: CodeDeadline, Message: DeadlineMessage}
 	if e.Unserved != nil {
 		why.Message += ": " + e.Unserved.Message(r.Kind)
 	}

@@ -94,7 +94,11 @@ func explainEnd(tx *Tx, r, ended *perdure.Run) error {
 		perdure.TimedOut:  "This run ran out of time",
 		perdure.Cancelled: "This run was cancelled",
 	}[ended.State]
-	if ended.Failure != nil && ended.Failure.Message != "" {
+	switch {
+	case ended.Failure == nil || ended.Failure.Message == "":
+	case ended.Failure.Code == perdure.CodeDeadline: // that nobody served it is for its operators
+		text += ": " + perdure.DeadlineMessage
+	default:
 		text += ": " + ended.Failure.Message
 	}
 	content, err := json.Marshal(text)

@@ -67,6 +67,7 @@ func commands() []command {
 		{"wait", "wait for a run to end", waitCommand, false},
 		{"view", "list the views of a run, or print one", viewCommand, false},
 		{"artifacts", "list or get what a run has left beside its result", artifactsCommand, false},
+		{"kinds", "list what runs can be of, and change their defaults", kindsCommand, false},
 		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},
 		{"kill", "ask runs to stop", kill, false},

@@ -45,6 +45,8 @@ type Activity struct {
 	Waits  []perdure.Wait
 	// Family are the children, live ones first.
 	Family []perdure.Run
+	// Unserved is set for a claimable run whose kind nobody polls for.
+	Unserved *perdure.Unserved
 	// Skipped are the last inbox items that the watchdog skipped, oldest first.
 	Skipped []perdure.Item
 }
@@ -68,7 +70,7 @@ func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID
 		if err != nil {
 			return err
 		}
-		a, err = readActivity(v, r)
+		a, err = q.readActivity(v, r)
 		return err
 	})
 	return a, err
@@ -96,14 +98,14 @@ func (q Runs) ChildActivity(
 		if err != nil {
 			return err
 		}
-		a, err = readActivity(v, r)
+		a, err = q.readActivity(v, r)
 		return err
 	})
 	return a, err
 }
 
 // readActivity collects the activity of a run from one snapshot.
-func readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
+func (q Runs) readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
 	a.Run = r
 	full, err := v.Values.Resolve(r.Tenant, r.Progress)
 	if err != nil {
@@ -132,6 +134,13 @@ func readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
 		if a.Family, err = v.Runs.Family(r.Tenant, r.ID, maxChildren); err != nil {
 			return a, err
 		}
+	}
+	if r.State == perdure.Queued && r.Ready {
+		s, err := servingNow(&v.Records, &q.e.policy, r.Tenant, v.Now)
+		if err != nil {
+			return a, err
+		}
+		a.Unserved = s.unserved(&r)
 	}
 	if r.State.Terminal() && r.InboxSeq > 0 {
 		a.Skipped, err = v.Inbox.Skipped(r.Tenant, r.ID, maxSkipped)

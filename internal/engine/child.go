@@ -102,8 +102,7 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 	r := perdure.Run{
 		Tenant: parent.Tenant, Kind: s.Kind, Class: s.Class, Queue: s.Queue, Priority: s.Priority, ThreadID: s.ThreadID,
 		ParentID: parent.ID, RootID: parent.RootID, JournalKey: s.Key, MaxAttempts: s.MaxAttempts,
-		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd,
-			Process: s.Class == perdure.Process, Depth: parent.Options.Depth + 1},
+		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd, Depth: parent.Options.Depth + 1},
 	}
 	if r.Options.Depth > perdure.MaxDepth {
 		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is",
@@ -117,8 +116,12 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 		r.Options.RunAt = tx.Now.Add(time.Duration(s.Delay))
 		from = r.Options.RunAt
 	}
-	var err error
-	if r.DeadlineAt, err = tx.e.policy.Deadline(r.Class, s.Timeout, from); err != nil {
+	kind, err := kindOf(tx, parent.Tenant, s.Kind)
+	if err != nil {
+		return r, err
+	}
+	takeFromKind(tx, &r, kind, s.ClassGiven())
+	if r.DeadlineAt, err = tx.e.policy.Deadline(r.Class, r.Options.Timeout, from); err != nil {
 		return r, err
 	}
 	if !r.MayOutlive() {

@@ -108,7 +108,7 @@ func (op *Commit) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker); err != nil {
 		return err
 	}
 	before, ok, err := tx.DB.Commits.Answer(&r, c.ID)
@@ -358,9 +358,14 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 }
 
 // RetryOrFail handles an execution that failed with a retryable error, or whose lease was lost
-// (epoch 0). It queues another attempt if some remain, and ends the run otherwise.
+// (epoch 0). It queues another attempt if some remain and the run's kind retries the error, and ends
+// the run otherwise.
 func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) error {
-	ev := tx.e.policy.AfterLoss(r, epoch, why, tx.Roll())
+	kind, err := kindOf(tx, r.Tenant, r.Kind)
+	if err != nil {
+		return err
+	}
+	ev := tx.e.policy.AfterLossOf(r, epoch, why, kind, tx.Roll())
 	if _, again := ev.(perdure.Retried); !again {
 		return tx.Finish(r, ev)
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -36,13 +37,22 @@ const (
 	maxHeldBuilds = 64
 )
 
-// holdPolicy gives how long a run may be on hold, and whether a defect holds it at all.
+// holdPolicy gives how long a run may be on hold, and whether a defect holds it at all. Its kind
+// decides, and the policy where the kind is silent.
 func holdPolicy(tx *Tx, r *perdure.Run) (timeout time.Duration, hold bool, err error) {
 	p := &tx.e.policy
+	timeout, hold = p.HoldTimeout, p.HoldDefects
 	if r.ThreadID != "" {
-		return p.HoldTimeoutThread, p.HoldDefects, nil
+		timeout = p.HoldTimeoutThread
 	}
-	return p.HoldTimeout, p.HoldDefects, nil
+	def, err := kindOf(tx, r.Tenant, r.Kind)
+	if err != nil {
+		return 0, false, err
+	}
+	if def.HoldDefects != nil {
+		hold = *def.HoldDefects
+	}
+	return cmp.Or(time.Duration(def.HoldTimeout), timeout), hold, nil
 }
 
 // holdRun queues a run again because its worker reports a defect of the code. Under a cancel request,

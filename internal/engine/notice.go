@@ -54,6 +54,9 @@ func noticeOfEnd(state perdure.State, why *perdure.Failure) string {
 	case "panic", "agent_misuse", perdure.CodeNondeterminism:
 		// The message is about the program's code.
 		return text + ": there is an error in its program"
+	case perdure.CodeDeadline:
+		// That no worker served it is for its operators.
+		return text + ": " + perdure.DeadlineMessage
 	}
 	// A message of several lines has a stack trace or an output behind its first line.
 	first, _, _ := strings.Cut(strings.TrimSpace(why.Message), "\n")

@@ -35,6 +35,7 @@ type Records struct {
 	Tenants     Tenants
 	Queues      Queues
 	Keys        Keys
+	Kinds       Kinds
 	Webhooks    Webhooks
 	Outbox      Outbox
 	FanOuts     FanOuts
@@ -61,6 +62,7 @@ func (r *Records) open() {
 	r.Webhooks.open(r)
 	r.Outbox.open(r)
 	r.FanOuts.open(r)
+	r.Kinds.open(r)
 	// Tables from here on have no version.
 	r.Events.open(r)
 	r.Waits.open(r)

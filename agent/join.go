@@ -42,13 +42,16 @@ func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 		return nil, err
 	}
 	for {
-		first, ended := w.firstFailure()
+		first, all, at := w.progress()
+		if n, err := w.stalledBefore(at); n >= 0 {
+			return nil, err
+		}
 		if first >= 0 {
 			w.release()
 			_, err := fs[first].Result()
 			return nil, err
 		}
-		if ended == len(fs) {
+		if all {
 			break
 		}
 		if w.takeAll() {
@@ -77,7 +80,11 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 	}
 	for {
 		w.takeAll()
-		if _, ended := w.firstFailure(); ended == len(fs) {
+		_, all, _ := w.progress()
+		if n, err := w.stalledBefore(w.lastEnd(all)); n >= 0 {
+			return Settled[T]{}, err
+		}
+		if all {
 			break
 		}
 		if _, err := w.sleep(); err != nil {
@@ -137,30 +144,51 @@ func newJoin(ctx *Context, what, mode string, fs []Awaitable) (*join, error) {
 	return w, nil
 }
 
-// firstFailure returns the index of the first future that ended without a result, or -1, and how
-// many have ended.
-func (w *join) firstFailure() (first, ended int) {
-	first = -1
-	var at int64
+// progress returns the index of the first future that ended without a result, or -1, and whether all
+// have ended. at is the place of that failure, or of the last end if all have completed.
+func (w *join) progress() (first int, all bool, at int64) {
+	first, all = -1, true
 	for n, f := range w.fs {
-		var order int64
+		order := int64(-1)
 		if f.err == nil {
 			i := f.ended()
 			if i == nil {
+				all = false
 				continue
 			}
-			ended++
 			if order = i.order; f.ok(i) {
 				continue
 			}
-		} else {
-			ended++
 		}
 		if first < 0 || order < at {
 			first, at = n, order
 		}
 	}
-	return first, ended
+	if first < 0 {
+		at = w.lastEnd(all)
+	}
+	return first, all, at
+}
+
+// lastEnd returns the place of the last end if all have ended, and otherwise zero.
+func (w *join) lastEnd(all bool) (at int64) {
+	for _, f := range w.fs {
+		if all && f.err == nil {
+			at = max(at, f.ended().order)
+		}
+	}
+	return at
+}
+
+// stalledBefore returns the index and the error of a child that looked stuck before a place of the
+// inbox, or at all if the place is zero. The index is -1 if there is none.
+func (w *join) stalledBefore(at int64) (int, error) {
+	n, order := w.stalled()
+	if n < 0 || at != 0 && at < order {
+		return -1, nil
+	}
+	w.release()
+	return n, w.stallError(n)
 }
 
 // takeAll takes the signals, messages and timers that have come for the futures. It tells whether
@@ -280,9 +308,8 @@ func (w *join) stallError(index int) error {
 // sleep suspends the run until one of its waits is over. It returns only with an error: the run is
 // to stop, or the child of the index looks stuck.
 func (w *join) sleep() (index int, err error) {
-	if index, _ := w.stalled(); index >= 0 {
-		w.release()
-		return index, w.stallError(index)
+	if index, err := w.stalledBefore(0); index >= 0 {
+		return index, err
 	}
 	var open []perdure.WaitSpec
 	var on []string

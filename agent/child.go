@@ -28,6 +28,9 @@ func (f *Future[T]) Cancel(ctx *Context) error {
 	if f.err != nil || f.claim() {
 		return nil
 	}
+	if f.key == "" && f.ended() == nil {
+		c.flush() // a wait can be closed once it is open
+	}
 	c.mu.Lock()
 	id := f.id()
 	if f.endedLocked() != nil || c.cancelled[id] {

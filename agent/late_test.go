@@ -60,5 +60,5 @@ func TestLateResultOfAChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.signal(id, "adopted", 1)
-	completed(t, w.end(id), `"falseafter alltruefalse"`)
+	completed(t, w.end(id), `"falseafter alltrue false"`)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
@@ -148,6 +149,33 @@ func TestSelectOfAnApproval(t *testing.T) {
 		defer stop()
 		completed(w.t, w.ends("asks", nil), `"1 1 false true"`)
 	})
+}
+
+func TestCancelWithdrawsAnApproval(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "asks", func(ctx *agent.Context, _ struct{}) (string, error) {
+			ask := agent.OnApproval(ctx, agent.Approval{Title: "Push?", Action: "git push"})
+			if err := ask.Cancel(ctx); err != nil {
+				return "", err
+			}
+			if err := agent.Sleep(ctx, time.Millisecond); err != nil { // the next execution finds it closed
+				return "", err
+			}
+			n, err := agent.Select(ctx, agent.After(ctx, time.Hour), ask)
+			if err != nil {
+				return "", err
+			}
+			_, err = ask.Result()
+			return fmt.Sprint(n, errors.Is(err, agent.ErrCancelled)), ask.Cancel(ctx)
+		})
+	})
+	completed(t, w.ends("asks", nil), `"1 true"`)
+	open, err := w.c.Approvals(w.ctx, client.ApprovalFilter{})
+	if err != nil || len(open.Approvals) != 0 {
+		t.Errorf("open approvals = %+v (%v), want none", open, err)
+	}
 }
 
 // A future without a child, such as one of a kind that a model made up, ends at once.

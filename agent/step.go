@@ -87,20 +87,20 @@ func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
 
 // A stepRecord is the journal entry of a step.
 type stepRecord struct {
-	OK    json.RawMessage  `json:"ok,omitempty"`
-	Error *perdure.Failure `json:"error,omitempty"`
 	// Aside tells that the step ran beside others, so its place in the journal says nothing.
-	Aside bool `json:"aside,omitempty"`
+	Aside bool             `json:"aside,omitempty"`
+	Error *perdure.Failure `json:"error,omitempty"`
+	OK    json.RawMessage  `json:"ok,omitempty"`
 }
 
 // encode returns the record as JSON. OK is JSON already and is copied as it is.
 func (r *stepRecord) encode() json.RawMessage {
 	if r.Error == nil {
-		end := `}`
+		head := `{`
 		if r.Aside {
-			end = `,"aside":true}`
+			head = `{"aside":true,`
 		}
-		return slices.Concat([]byte(`{"ok":`), r.OK, []byte(end))
+		return slices.Concat([]byte(head+`"ok":`), r.OK, []byte(`}`))
 	}
 	b, err := perdure.Encode(r)
 	if err != nil { // can't happen: the texts were cut and checked

@@ -49,6 +49,8 @@ func (o *MapOptions) limit(c *execution, what string) (int, error) {
 }
 
 const (
+	// mapPrefix begins the ids of a map's waits.
+	mapPrefix    = "map:"
 	defaultLimit = 20
 	// mapPatience is how long a map keeps its lease while no child ends.
 	mapPatience = 500 * time.Millisecond
@@ -341,7 +343,7 @@ func (m *mapping) suspend() error {
 	// The number of children that have ended tells one wait from the next. With it the children that
 	// have not are always the same.
 	done := m.next - len(m.live)
-	spec := perdure.WaitSpec{ID: fmt.Sprintf("map:%s.%d", m.key, done), Type: perdure.WaitChildren,
+	spec := perdure.WaitSpec{ID: fmt.Sprintf("%s%s.%d", mapPrefix, m.key, done), Type: perdure.WaitChildren,
 		Mode: perdure.ModeAny, Timeout: perdure.Never}
 	for _, n := range m.live {
 		spec.Keys = append(spec.Keys, m.childKey(n))

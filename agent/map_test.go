@@ -338,3 +338,26 @@ func TestParallelSurvivesCrashes(t *testing.T) {
 		Start: perdure.Submission{Kind: "boss", Class: perdure.Agent, Input: client.JSON(3)},
 	}.CrashEverywhere(t, nil)
 }
+
+// The waits of a map are not asked for one by one. A run that is past them is past its journal.
+func TestMapLeavesNothingToReplay(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	var g gates
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (int, error) {
+			if _, err := agent.Map[int](ctx, "gated", numbers(2), agent.MapOptions{Limit: 2}); err != nil {
+				return 0, err
+			}
+			return agent.Version(ctx, "new", 3), nil
+		})
+	})
+	id := w.start(perdure.Submission{Kind: "boss"})
+	for n := range 2 {
+		w.suspended(id)
+		g.open(n)
+		w.children("gated", perdure.Completed, n+1)
+	}
+	completed(t, w.end(id), "3")
+}

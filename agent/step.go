@@ -78,6 +78,8 @@ type stepOptions struct {
 	undo    func(ctx context.Context, result json.RawMessage) error
 	// undoType is the type of the result that undo takes.
 	undoType reflect.Type
+	// aside tells that the step runs beside others, in a Parallel.
+	aside bool
 }
 
 // Retries repeats a failed step at once, up to n times and with growing pauses, before Step returns
@@ -86,14 +88,20 @@ func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
 
 // A stepRecord is the journal entry of a step.
 type stepRecord struct {
-	OK    json.RawMessage  `json:"ok,omitempty"`
+	// Aside tells that the step ran beside others, so its place in the journal says nothing.
+	Aside bool             `json:"aside,omitempty"`
 	Error *perdure.Failure `json:"error,omitempty"`
+	OK    json.RawMessage  `json:"ok,omitempty"`
 }
 
 // encode returns the record as JSON. OK is JSON already and is copied as it is.
 func (r *stepRecord) encode() json.RawMessage {
 	if r.Error == nil {
-		return slices.Concat([]byte(`{"ok":`), r.OK, []byte(`}`))
+		head := `{`
+		if r.Aside {
+			head = `{"aside":true,`
+		}
+		return slices.Concat([]byte(head+`"ok":`), r.OK, []byte(`}`))
 	}
 	b, err := perdure.Encode(r)
 	if err != nil { // can't happen: the texts were cut and checked
@@ -133,11 +141,11 @@ func step[T any](
 			return *new(T), err
 		}
 		f := session.Describe(err)
-		rec := stepRecord{Error: &f}
+		rec := stepRecord{Error: &f, Aside: o.aside}
 		c.recordEntry(key, rec.encode(), false)
 		return *new(T), rec.err(key) // the error as every later execution gets it
 	}
-	var rec stepRecord
+	rec := stepRecord{Aside: o.aside}
 	if rec.OK, err = perdure.Encode(out); err != nil {
 		return *new(T), unrecordable(key, out, err)
 	}

@@ -61,6 +61,10 @@ func (s agentRun) Messages(ctx context.Context, after int64) (*api.Messages, err
 	return s.r.w.c.History(ctx, s.r.lease, after)
 }
 
+func (s agentRun) Run(ctx context.Context, id perdure.RunID) (*api.Run, error) {
+	return s.r.w.c.Get(ctx, id)
+}
+
 func (s agentRun) Bind(src session.Source) {
 	s.r.mu.Lock()
 	s.r.source = src

@@ -82,8 +82,8 @@ func write(out any) (json.RawMessage, error) {
 	return b, nil
 }
 
-// Permanent marks an error that is not to be retried: the run fails at once. Any error with a
-// method Permanent that returns true has the same effect.
+// Permanent is [agent.Permanent], for handlers: it marks an error that is not to be retried, and the
+// run fails at once. Any error with a method Permanent that returns true has the same effect.
 func Permanent(err error) error { return session.Permanent(err) }
 
 // Fail makes an error with a code, which callers find in the run's error. It is retried unless it

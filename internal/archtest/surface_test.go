@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"cmp"
 	"os/exec"
 	"strings"
 	"testing"
@@ -9,7 +10,7 @@ import (
 // most is how many names go doc may list of a package that programs call: what a person takes in at one look.
 const most = 40
 
-// mostOf are the packages that may list more. agent is a language of its own: each name is a verb of it.
+// mostOf has the exceptions. Package agent is the language that agents are written in.
 var mostOf = map[string]int{"agent": 60}
 
 // vocabularies are read word by word, when one is met, and not as a whole: what a run and all around it is made of, and
@@ -42,10 +43,7 @@ packages:
 		}
 		// A group of constants or variables is a line, as is a function, a type, and what makes one.
 		names := strings.Split(strings.TrimSpace(string(out)), "\n")
-		limit := most
-		if n, ok := mostOf[rest]; ok {
-			limit = n
-		}
+		limit := cmp.Or(mostOf[rest], most)
 		if len(names) > limit {
 			t.Errorf("go doc %s lists %d names, more than %d: what can go, or be a method?\n%s", rest, len(names), limit, out)
 		}

@@ -385,7 +385,12 @@ func (tx *Tx) NotifyStall(child *perdure.Run) error {
 	}
 	for _, w := range open {
 		if w.OnStall && w.Names(child.ID) {
-			if err := endWait(tx, &parent, w, perdure.WaitStalled, nil); err != nil {
+			item, err := deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemWait, Outcome: perdure.WaitStalled,
+				Name: child.JournalKey, From: child.ID})
+			if err != nil {
+				return err
+			}
+			if err := endWait(tx, &parent, w, perdure.WaitStalled, &item); err != nil {
 				return err
 			}
 		}

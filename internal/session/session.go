@@ -24,6 +24,8 @@ type Session interface {
 	Inbox(ctx context.Context, after int64) (*api.InboxPage, error)
 	// Messages reads the run's thread.
 	Messages(ctx context.Context, after int64) (*api.Messages, error)
+	// Run looks at another run, such as a child.
+	Run(ctx context.Context, id perdure.RunID) (*api.Run, error)
 	// Bind sets the source that is asked for the content of every commit.
 	Bind(Source)
 	// Commit requests a commit: at once, or with the next flush of log lines.

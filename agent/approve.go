@@ -55,7 +55,7 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 	}
 	action, err := perdure.Encode(a.Action)
 	if err != nil {
-		return Decision{}, c.misuse("Approve: the action, a %T, can't be written as JSON: %v", a.Action, err)
+		return Decision{}, malformed(err, "Approve: the action, a %T, can't be written as JSON", a.Action)
 	}
 	hash, err := perdure.ActionHash(action)
 	if err != nil {

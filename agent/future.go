@@ -39,7 +39,7 @@ type Future[T any] struct {
 func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{c: c, kind: kind}
-	if f.err = c.enter(); f.err != nil {
+	if f.err = c.proceed(); f.err != nil {
 		return f
 	}
 	if c.insideStep() {
@@ -47,50 +47,54 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 			"and what it spawned would be somebody else's; spawn between steps", kind)
 		return f
 	}
-	key, err := c.keyFor("kind", kind)
-	if err != nil {
-		f.err = err
+	if f.err = checkKind(kind); f.err != nil {
 		return f
 	}
-	f.key = key
-	f.spawn = perdure.Spawn{Key: key, Kind: kind}
+	f.spawn = perdure.Spawn{Key: kind, Kind: kind}
 	for _, o := range opts {
 		o.applyTo(&f.spawn)
 	}
 	if input != nil {
+		var err error
 		if f.spawn.Input, err = perdure.Encode(input); err != nil {
-			f.err = c.misuse("spawn %s: its input, a %T, can't be written as JSON: %v", key, input, err)
+			f.err = malformed(err, "spawn of %s: its input, a %T, can't be written as JSON", kind, input)
 			return f
 		}
 	}
 	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{f.spawn}}
 	if err := check.Validate(); err != nil {
-		f.err = Permanent(fmt.Errorf("spawn %s: %w", key, err))
+		f.err = Permanent(fmt.Errorf("spawn of %s: %w", kind, err))
 		return f
 	}
 	digest := digestOf(&f.spawn)
+	aside := goroutine() != c.mainGoroutine
+	key, before, again := c.childKey(kind, digest, aside)
+	f.key, f.spawn.Key = key, key
 	c.mu.Lock()
-	before, again := c.spawned[key]
-	delete(c.unvisited, "spawn "+key)
+	known := c.visit("spawn " + key)
 	c.mu.Unlock()
 	switch {
 	case again && before != digest:
-		c.fail(nondeterminism(key, "a child was spawned under this name with another kind or input"))
+		c.fail(nondeterminism(key, "the journal has a child with another input than the one for which the agent asks now"))
 	case again:
 		return f
 	}
 	if f.err = c.stopReason(); f.err != nil {
 		return f
 	}
-	c.markNew()
+	if !known { // a retry spawns children of the original anew, if they had not ended
+		c.begin("child", key)
+	}
 	c.mu.Lock()
-	c.spawned[key] = digest
 	b := c.batchFor(len(f.spawn.Input) + 256)
 	b.part.Children = append(b.part.Children, f.spawn)
 	if b.frame.Spawned == nil {
 		b.frame.Spawned = map[string]string{}
 	}
 	b.frame.Spawned[key] = digest
+	if aside {
+		b.frame.Aside = append(b.frame.Aside, key)
+	}
 	c.mu.Unlock()
 	c.s.Commit(false)
 	return f
@@ -243,11 +247,14 @@ func (o Options) applyTo(s *perdure.Spawn) {
 func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{c: c, kind: name}
-	if f.err = c.enter(); f.err != nil {
+	if f.err = c.proceed(); f.err != nil {
 		return f
 	}
 	if c.insideStep() {
 		f.err = c.misuse("Callback %q inside of a step: open it between steps", name)
+		return f
+	}
+	if f.err = c.checkOwn("Callback"); f.err != nil {
 		return f
 	}
 	key, err := c.keyFor("callback", name)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,8 +54,21 @@ type execution struct {
 	times    []int64
 	uuids    []string
 	versions map[string]int
-	// unvisited has the recorded things that this execution has not come to yet.
+	// unvisited has the recorded things that this execution has not come to yet: "step a#1",
+	// "spawn kind#1", "wait signal:go#1". order has all of them as they were recorded; those before
+	// orderAt need not be looked at again. aside has those of other goroutines. See edits.go.
 	unvisited map[string]bool
+	order     []string
+	orderAt   int
+	aside     map[string]bool
+	// asideKeys has the keys of children that other goroutines spawned, and asideChildren those that
+	// are recorded and not asked for, by digest.
+	asideKeys     map[string]bool
+	asideChildren map[string][]string
+	// executing has the steps that are being executed or looked up, by name.
+	executing map[string]string
+	// pending has the errors of steps that are not recorded yet, by goroutine. See pending.go.
+	pending map[string][]pendingError
 	// pastJournal tells that this execution has done something that is not in the journal.
 	pastJournal bool
 
@@ -104,6 +119,7 @@ type batch struct {
 type frame struct {
 	In       []item            `json:"in,omitempty"`
 	Spawned  map[string]string `json:"spawned,omitempty"`
+	Aside    []string          `json:"aside,omitempty"` // keys in Spawned that other goroutines spawned
 	Messages int               `json:"messages,omitempty"`
 	Lines    int               `json:"lines,omitempty"`
 	Times    []int64           `json:"times,omitempty"`
@@ -161,7 +177,13 @@ func newExecution(s session.Session) *execution {
 		journaled: map[int64]bool{},
 		versions:  map[string]int{},
 		unvisited: map[string]bool{},
-		exiting:   make(chan struct{}),
+		aside:     map[string]bool{},
+		asideKeys: map[string]bool{},
+		executing: map[string]string{},
+		pending:   map[string][]pendingError{},
+
+		asideChildren: map[string][]string{},
+		exiting:       make(chan struct{}),
 	}
 }
 
@@ -171,7 +193,7 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		if !strings.HasPrefix(e.Key, framePrefix) {
 			c.entries[e.Key] = e.Value
 			if !strings.HasPrefix(e.Key, "_") {
-				c.unvisited[e.Key] = true
+				c.expect("step "+e.Key, isAside(e.Value))
 			}
 			continue
 		}
@@ -179,9 +201,13 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		if err := json.Unmarshal(e.Value, &f); err != nil {
 			return nondeterminism(e.Key, "the journal is not what this library wrote: %v", err)
 		}
-		for key, digest := range f.Spawned {
-			c.spawned[key] = digest
-			c.unvisited["spawn "+key] = true
+		for _, key := range f.Aside {
+			c.asideKeys[key] = true
+			c.asideChildren[f.Spawned[key]] = append(c.asideChildren[f.Spawned[key]], key)
+		}
+		for _, key := range slices.Sorted(maps.Keys(f.Spawned)) {
+			c.spawned[key] = f.Spawned[key]
+			c.expect("spawn "+key, c.asideKeys[key])
 		}
 		for i := range f.In {
 			c.addItem(&f.In[i])
@@ -206,7 +232,7 @@ func (c *execution) addItem(i *item) {
 		c.childIDs[i.Name] = i.From
 	case i.Wait != "":
 		c.waits[i.Wait] = i
-		c.unvisited["wait "+i.Wait] = true
+		c.expect("wait "+i.Wait, false)
 	}
 }
 
@@ -439,11 +465,11 @@ func (c *execution) awaitAnswer(b *batch) error {
 	return refusal(b.answer.Error)
 }
 
-// refusal returns the error of a refused commit. It is permanent, except for nondeterminism: the
-// code that wrote the journal may be deployed again.
+// refusal returns the error of a refused commit. It is permanent, except for nondeterminism, which is
+// a defect of the code.
 func refusal(r *api.Refusal) error {
 	if r.Code == perdure.CodeNondeterminism {
-		return perdure.Errorf(r.Code, "%s", r.Detail)
+		return session.Defect(perdure.Errorf(r.Code, "%s", r.Detail))
 	}
 	return Permanent(perdure.Errorf(r.Code, "%s", session.Refusal(r)))
 }
@@ -453,14 +479,10 @@ func refusal(r *api.Refusal) error {
 // maxName leaves room for the prefix and the number that a key adds to a name.
 const maxName = perdure.MaxName - 30
 
-// keyFor checks the name of a step, a child or a wait, and returns its key. That is the name with
+// keyFor checks the name of a step or a wait, and returns its key. That is the name with
 // the number of its use in this execution. Each kind of thing has its own count.
 func (c *execution) keyFor(what, name string) (string, error) {
-	switch {
-	case name != "":
-	case what == "kind":
-		return "", c.misuse("a child needs a kind")
-	default:
+	if name == "" {
 		return "", c.misuse("%s needs a name", withArticle(what))
 	}
 	if err := perdure.CheckName(what, name); err != nil {
@@ -496,7 +518,7 @@ func (c *execution) lookup(key string) (json.RawMessage, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.entries[key]
-	delete(c.unvisited, key)
+	c.visit("step " + key)
 	return v, ok
 }
 
@@ -511,11 +533,4 @@ func (c *execution) replaying() bool {
 func (c *execution) replayingLocked() bool {
 	return !c.pastJournal && (len(c.unvisited) > 0 || c.skipMessages > 0 || c.skipLines > 0 ||
 		c.usedTimes < len(c.times) || c.usedUUIDs < len(c.uuids))
-}
-
-// markNew tells that the execution now does something that no earlier one did.
-func (c *execution) markNew() {
-	c.mu.Lock()
-	c.pastJournal = true
-	c.mu.Unlock()
 }

@@ -137,6 +137,8 @@ func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) e
 	if err := c.stopReason(); err != nil {
 		return err
 	}
+	c.checkExit()
+	c.begin("wait", on[0])
 	c.mu.Lock()
 	var b *batch
 	for i := range open {

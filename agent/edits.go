@@ -40,15 +40,15 @@ func (c *execution) expect(key string, aside bool) {
 		return
 	}
 	c.unvisited[key] = true
-	c.order = append(c.order, key)
+	c.inOrder = append(c.inOrder, key)
 }
 
 // firstMissed returns the first recorded thing that was not asked for, or nothing. The wait of a
 // join is never missed: the ends of its children are the facts, and these are found by their keys.
 // The caller holds c.mu.
 func (c *execution) firstMissed() string {
-	for ; c.orderAt < len(c.order); c.orderAt++ {
-		if key := c.order[c.orderAt]; c.unvisited[key] && !strings.HasPrefix(key, "wait join:") {
+	for ; c.inOrderAt < len(c.inOrder); c.inOrderAt++ {
+		if key := c.inOrder[c.inOrderAt]; c.unvisited[key] && !strings.HasPrefix(key, "wait join:") {
 			return key
 		}
 	}
@@ -75,12 +75,17 @@ func (c *execution) begin(what, key string) (aside bool) {
 }
 
 // checkComplete returns an error if the agent completes without having asked for all that is
-// recorded. An agent that was asked to stop may end early.
+// recorded, or without having looked at a child that could not be spawned. An agent that was asked to
+// stop may end early.
 func (c *execution) checkComplete() error {
 	if context.Cause(c.ctx) != nil {
 		return nil
 	}
 	c.mu.Lock()
+	if len(c.unread) > 0 {
+		defer c.mu.Unlock()
+		return c.unread[0]
+	}
 	missed := c.firstMissed()
 	if missed == "" && len(c.aside) > 0 {
 		for key := range c.aside {
@@ -274,16 +279,40 @@ func (c *execution) childKey(kind, digest string, aside bool) (key string, befor
 	return key, before, again && !aside
 }
 
-// checkKind checks a child's kind, which may come from a model.
-func checkKind(kind string) error {
-	if kind == "" {
+// Children that can't be spawned.
+
+// checkSpawn checks a child, whose kind and input may come from a model, and writes its input.
+func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
+	if s.Kind == "" {
 		return Permanent(perdure.Errorf(perdure.CodeInvalid, "a child needs a kind"))
 	}
-	if err := perdure.CheckName("kind", kind); err != nil {
+	if err := perdure.CheckName("kind", s.Kind); err != nil {
 		return malformed(err, "spawn of a kind that is none")
 	}
-	if strings.HasPrefix(kind, "_") || len(kind) > maxName {
-		return malformed(fmt.Errorf("a kind has at most %d bytes and does not begin with _", maxName), "spawn of %.200q", kind)
+	if strings.HasPrefix(s.Kind, "_") || len(s.Kind) > maxName {
+		return malformed(fmt.Errorf("a kind has at most %d bytes and does not begin with _", maxName),
+			"spawn of %.200q", s.Kind)
+	}
+	if input != nil {
+		var err error
+		if s.Input, err = perdure.Encode(input); err != nil {
+			return malformed(err, "spawn of %s: its input, a %T, can't be written as JSON", s.Kind, input)
+		}
+	}
+	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{*s}}
+	if err := check.Validate(); err != nil {
+		return Permanent(fmt.Errorf("spawn of %s: %w", s.Kind, err))
+	}
+	if s.ThreadID != "" && s.ThreadID == c.grant.ThreadID {
+		return Permanent(perdure.Errorf(perdure.CodeThreadBusy,
+			"spawn of %s: the thread is busy with this run, and each would wait for the other", s.Kind))
 	}
 	return nil
+}
+
+// look notes that the agent looks at the error of a child that could not be spawned.
+func (c *execution) look(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unread = slices.DeleteFunc(c.unread, func(e error) bool { return e == err })
 }

@@ -36,6 +36,10 @@ type Future[T any] struct {
 // A child ends with its parent unless its [Options] say otherwise, and its deadline is never later
 // than the parent's. The server ends a child whose [Timeout] has passed, and its parent gets an
 // [ErrTaskTimedOut] from the join. The server retries failures, but not timeouts.
+//
+// Kind and input may come from a model. If the child can't be spawned, because its kind is no name or
+// its input can't be written as JSON, the join returns an ordinary error, and an agent that handles
+// it goes on. An agent that completes without having joined such a child fails with the error.
 func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{c: c, kind: kind}
@@ -47,23 +51,14 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 			"and what it spawned would be somebody else's; spawn between steps", kind)
 		return f
 	}
-	if f.err = checkKind(kind); f.err != nil {
-		return f
-	}
 	f.spawn = perdure.Spawn{Key: kind, Kind: kind}
 	for _, o := range opts {
 		o.applyTo(&f.spawn)
 	}
-	if input != nil {
-		var err error
-		if f.spawn.Input, err = perdure.Encode(input); err != nil {
-			f.err = malformed(err, "spawn of %s: its input, a %T, can't be written as JSON", kind, input)
-			return f
-		}
-	}
-	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{f.spawn}}
-	if err := check.Validate(); err != nil {
-		f.err = Permanent(fmt.Errorf("spawn of %s: %w", kind, err))
+	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
+		c.mu.Lock()
+		c.unread = append(c.unread, f.err)
+		c.mu.Unlock()
 		return f
 	}
 	digest := digestOf(&f.spawn)

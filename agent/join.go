@@ -230,6 +230,7 @@ func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) (*join[T],
 	}
 	targets := sha256.New()
 	for _, f := range fs {
+		ctx.c.look(f.err)
 		fmt.Fprintf(targets, "%s %s\n", f.key, f.wait)
 	}
 	id := ctx.c.nextUse(fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
@@ -356,6 +357,7 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 			return result, c.misuse("Continue: child %d of %d is nil", n+1, len(children))
 		}
 		if f.err != nil {
+			c.look(f.err)
 			return result, f.err
 		}
 		if f.key == "" {

@@ -55,11 +55,11 @@ type execution struct {
 	uuids    []string
 	versions map[string]int
 	// unvisited has the recorded things that this execution has not come to yet: "step a#1",
-	// "spawn kind#1", "wait signal:go#1". order has all of them as they were recorded; those before
-	// orderAt need not be looked at again. aside has those of other goroutines. See edits.go.
+	// "spawn kind#1", "wait signal:go#1". inOrder has all of them as they were recorded; those before
+	// inOrderAt need not be looked at again. aside has those of other goroutines. See edits.go.
 	unvisited map[string]bool
-	order     []string
-	orderAt   int
+	inOrder   []string
+	inOrderAt int
 	aside     map[string]bool
 	// asideKeys has the keys of children that other goroutines spawned, and asideChildren those that
 	// are recorded and not asked for, by digest.
@@ -67,6 +67,9 @@ type execution struct {
 	asideChildren map[string][]string
 	// executing has the steps that are being executed or looked up, by name.
 	executing map[string]string
+	// unread has the errors of children that could not be spawned, and that the agent has not looked
+	// at.
+	unread []error
 	// pending has the errors of steps that are not recorded yet, by goroutine. See pending.go.
 	pending map[string][]pendingError
 	// pastJournal tells that this execution has done something that is not in the journal.

@@ -31,15 +31,20 @@ import (
 // contain a NUL character or half of a surrogate pair, or the step fails. Use []byte for arbitrary
 // bytes: JSON writes them as base64.
 //
-// An error is returned and not recorded, so that the next attempt calls the function again. A
-// [Permanent] error is recorded. An agent that goes on in another way after an error has to make it
-// Permanent first. Otherwise the step might succeed in a later execution.
+// A [Permanent] error is recorded at once. Any other error is recorded when the agent goes on after
+// it, so that a replay gets it again. If the agent returns it instead, the next attempt calls the
+// function again. The error that Step returns has the code and the text of the function's error, as
+// the journal keeps them. Tell errors apart by their code.
 //
 // The function may be called twice, if a worker dies after the function has returned and before its
 // result is recorded. [IdempotencyKey] lets the services it calls notice.
 //
-// Steps may run at the same time in several goroutines, if their names differ. A step can't be
-// inside another one.
+// Steps may run at the same time in several goroutines, if their names differ. A step that begins
+// while its namesake is executed is a misuse, because a replay could swap their results. A step can't
+// be inside another one.
+//
+// A recorded result has to fit the type T in later releases. Fields that T has lost or renamed are
+// found as nondeterminism; fields that it has gained are zero.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var o stepOptions
 	for _, opt := range opts {
@@ -382,7 +387,8 @@ func handOut[T any](c *execution, what string, given *[]T, used *int, newValue f
 //	if agent.Version(ctx, "two prompts", 1) >= 1 { new } else { old }
 //
 // A run that comes to this point for the first time gets the given version. A run that was past it
-// before the call was added gets 0. Each run gets the same answer from then on.
+// before the call was added gets 0. Each run gets the same answer from then on. Use it for a step that
+// is added before recorded ones, and for one that is renamed. [Removed] is for what is gone.
 func Version(ctx *Context, name string, version int) int {
 	c := ctx.c
 	if c.proceed() != nil {

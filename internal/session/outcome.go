@@ -29,8 +29,8 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p) && p.Permanent()
 }
 
-// Defect marks an error as a fault of the code, which says nothing about the run. The server holds
-// the run for a fixed release and does not end it.
+// Defect marks an error as a fault of the code and not of the run. A run that fails with it is held:
+// it is tried again without an attempt being spent.
 func Defect(err error) error {
 	if err == nil {
 		return nil
@@ -75,8 +75,16 @@ func Describe(err error) perdure.Failure {
 // Failure returns the outcome of a function that returned an error.
 func Failure(err error) *perdure.Outcome {
 	f := Describe(err)
-	out := Failed(f.Code, f.Message, !IsPermanent(err))
-	out.Defect = IsDefect(err)
+	if IsDefect(err) {
+		return Defective(f.Code, f.Message)
+	}
+	return Failed(f.Code, f.Message, !IsPermanent(err))
+}
+
+// Defective returns the outcome of a defect of the code. Code and message are cut to their limits.
+func Defective(code perdure.Code, message string) *perdure.Outcome {
+	out := Failed(code, message, true)
+	out.Defect = true
 	return out
 }
 

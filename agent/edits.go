@@ -9,8 +9,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
 )
 
 // Edits of code under running agents are found by what a replay does not ask for. A replay asks for
@@ -84,7 +86,7 @@ func (c *execution) checkComplete() error {
 	c.mu.Lock()
 	if len(c.unread) > 0 {
 		defer c.mu.Unlock()
-		return c.unread[0]
+		return c.unread[0].err
 	}
 	missed := c.firstMissed()
 	if missed == "" && len(c.aside) > 0 {
@@ -310,9 +312,88 @@ func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
 	return nil
 }
 
-// look notes that the agent looks at the error of a child that could not be spawned.
-func (c *execution) look(err error) {
+// An unread is the error of a child that could not be spawned, and that the agent has not looked at.
+type unread struct {
+	key string // of a child that the server refused
+	err error
+}
+
+// look notes that the agent looks at a child, by its key or by the error that it has instead.
+func (c *execution) look(key string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.unread = slices.DeleteFunc(c.unread, func(e error) bool { return e == err })
+	c.unread = slices.DeleteFunc(c.unread, func(u unread) bool {
+		return u.err == err || key != "" && u.key == key
+	})
+}
+
+// A child that the server alone can judge, by its thread or its timeout, is refused with the commit
+// that spawns it. The commit is sent again without the child, and with an item as if the child had
+// failed. It has no run id. So the refusal is the child's own error, in every execution.
+
+// againPrefix begins the ids of waits that end at once. They replace the waits of a commit that
+// was to suspend the run on a refused child: the next execution sees the refusal.
+const againPrefix = "_again:"
+
+// dropChild takes a refused child out of a commit and queues the commit again. The caller holds c.mu.
+func (c *execution) dropChild(b *batch, n int, why *api.Refusal) {
+	key := b.part.Children[n].Key
+	b.part.Children = slices.Delete(slices.Clone(b.part.Children), n, n+1)
+	b.part.Journal = b.part.Journal[:len(b.part.Journal)-1] // without the frame, which is encoded again
+	i := item{Type: perdure.ItemChild, Name: key, Outcome: string(perdure.Failed),
+		Data: json.RawMessage(perdure.Object("reason", string(why.Code), "message", why.Detail))}
+	b.frame.In = append(b.frame.In, i)
+	c.addItem(&i)
+	c.queue = append([]*batch{b}, c.queue...)
+	c.forgetRefused()
+}
+
+// forgetRefused takes refused children out of the waits that are to be committed. The caller holds
+// c.mu.
+func (c *execution) forgetRefused() {
+	if !c.anyRefused {
+		return
+	}
+	changed := false
+	for _, b := range c.queue {
+		waits := b.part.Waits
+		b.part.Waits = nil
+		for _, w := range waits {
+			keys := slices.DeleteFunc(slices.Clone(w.Keys), c.refusedLocked)
+			changed = changed || len(keys) < len(w.Keys)
+			if len(keys) > 0 || len(w.Keys) == 0 {
+				w.Keys = keys
+				b.part.Waits = append(b.part.Waits, w)
+			}
+		}
+		if out := b.part.Outcome; changed && out != nil && out.Type == perdure.OutcomeSuspend {
+			again := perdure.WaitSpec{ID: fmt.Sprintf("%s%d", againPrefix, c.grant.Epoch), Type: perdure.WaitCallback,
+				Timeout: perdure.Duration(time.Millisecond)}
+			b.part.Waits = append(b.part.Waits, again)
+			b.part.Outcome = &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{again.ID}}
+		}
+	}
+}
+
+// refused tells whether the server has refused a child.
+func (c *execution) refused(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refusedLocked(key)
+}
+
+// refusedLocked is refused for a caller that holds c.mu.
+func (c *execution) refusedLocked(key string) bool {
+	i := c.childEnds[key]
+	return i != nil && i.From == ""
+}
+
+// refusal returns the error with which the server refused a child.
+func (i *item) refusal() error {
+	var why struct {
+		Reason  perdure.Code `json:"reason"`
+		Message string       `json:"message"`
+	}
+	_ = json.Unmarshal(i.Data, &why)
+	return Permanent(perdure.Errorf(why.Reason, "spawn of %s: %s", i.Name, why.Message))
 }

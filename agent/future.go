@@ -57,7 +57,7 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	}
 	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
 		c.mu.Lock()
-		c.unread = append(c.unread, f.err)
+		c.unread = append(c.unread, unread{err: f.err})
 		c.mu.Unlock()
 		return f
 	}
@@ -116,7 +116,7 @@ func (f *Future[T]) ID() perdure.RunID {
 		return id
 	}
 	c.flush()
-	if id := c.childID(f.key); id != "" {
+	if id := c.childID(f.key); id != "" || c.refused(f.key) {
 		return id
 	}
 	// An earlier execution spawned it. A second spawn with the same key is the same child, and the

@@ -230,7 +230,7 @@ func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) (*join[T],
 	}
 	targets := sha256.New()
 	for _, f := range fs {
-		ctx.c.look(f.err)
+		ctx.c.look(f.key, f.err)
 		fmt.Fprintf(targets, "%s %s\n", f.key, f.wait)
 	}
 	id := ctx.c.nextUse(fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
@@ -305,7 +305,7 @@ func (w *join[T]) sleep(limit time.Duration) error {
 	for n := range w.parts() {
 		spec := perdure.WaitSpec{ID: w.part(n), Type: perdure.WaitChildren, Mode: w.mode, Timeout: timeout}
 		for _, f := range w.fs[min(n*maxTargets, len(w.fs)):min((n+1)*maxTargets, len(w.fs))] {
-			if f.key != "" && f.err == nil {
+			if f.key != "" && f.err == nil && !w.c.refused(f.key) {
 				spec.Keys = append(spec.Keys, f.key)
 			}
 		}
@@ -357,8 +357,13 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 			return result, c.misuse("Continue: child %d of %d is nil", n+1, len(children))
 		}
 		if f.err != nil {
-			c.look(f.err)
+			c.look(f.key, f.err)
 			return result, f.err
+		}
+		if c.refused(f.key) {
+			_, err := f.result(f.ended())
+			c.look(f.key, nil)
+			return result, err
 		}
 		if f.key == "" {
 			return result, c.misuse("Continue: waits for children, not for callbacks")

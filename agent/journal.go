@@ -69,7 +69,9 @@ type execution struct {
 	executing map[string]string
 	// unread has the errors of children that could not be spawned, and that the agent has not looked
 	// at.
-	unread []error
+	unread []unread
+	// anyRefused tells that the server has refused a child.
+	anyRefused bool
 	// pending has the errors of steps that are not recorded yet, by goroutine. See pending.go.
 	pending map[string][]pendingError
 	// pastJournal tells that this execution has done something that is not in the journal.
@@ -233,6 +235,10 @@ func (c *execution) addItem(i *item) {
 	case i.Type == perdure.ItemChild:
 		c.childEnds[i.Name] = i
 		c.childIDs[i.Name] = i.From
+		if i.From == "" { // the server refused it
+			c.unread, c.anyRefused = append(c.unread, unread{key: i.Name, err: i.refusal()}), true
+		}
+	case strings.HasPrefix(i.Wait, againPrefix):
 	case i.Wait != "":
 		c.waits[i.Wait] = i
 		c.expect("wait "+i.Wait, false)
@@ -404,6 +410,12 @@ func (c *execution) nextCommit() (part *perdure.Commit, more bool, answered func
 			for _, callback := range res.Callbacks {
 				c.tokens[callback.WaitID] = callback.Token
 			}
+		}
+		if n := session.RefusedChild(res.Error); n >= 0 && n < len(b.part.Children) {
+			c.dropChild(b, n, res.Error)
+			c.mu.Unlock()
+			c.s.Commit(true)
+			return
 		}
 		b.answer = res
 		answered := []*batch{b}

@@ -65,7 +65,7 @@ func OnApproval(ctx *Context, a Approval) *Future[Verdict] {
 	c := f.c
 	action, err := perdure.Encode(a.Action)
 	if err != nil {
-		f.err = c.misuse("Approve: the action, a %T, can't be written as JSON: %v", a.Action, err)
+		f.err = malformed(err, "Approve: the action, a %T, can't be written as JSON", a.Action)
 		return f
 	}
 	hash, err := perdure.ActionHash(action)

@@ -456,10 +456,14 @@ func TestInvalidSpawnReturnsError(t *testing.T) {
 			return "", err
 		})
 	})
-	for what, code := range map[string]perdure.Code{"name": agent.CodeMisuse, "input": agent.CodeMisuse,
-		"size": agent.CodeMisuse, "options": perdure.CodeInvalid,
-		"none": agent.CodeMisuse, "nil": agent.CodeMisuse, "thread": agent.CodeMisuse} {
+	for what, code := range map[string]perdure.Code{"name": perdure.CodeInvalid, "input": perdure.CodeInvalid,
+		"size": perdure.CodeTooLarge, "options": perdure.CodeInvalid} {
 		t.Run(what, func(t *testing.T) { failed(t, w.ends("boss", what), perdure.Failed, code, 1) })
+	}
+	for _, what := range []string{"none", "nil", "thread"} {
+		t.Run(what, func(t *testing.T) {
+			w.defect(w.start(perdure.Submission{Kind: "boss", Input: client.JSON(what)}), agent.CodeMisuse)
+		})
 	}
 }
 

@@ -108,6 +108,8 @@ func execute(
 		return early.outcome
 	case !returned:
 		return session.Failed("goexit", "the agent's function ended its goroutine", true)
+	case misused != nil:
+		return session.Failure(misused)
 	case err != nil:
 		cancelled := errors.Is(context.Cause(ctx), ErrCancelled) && errors.Is(err, ErrCancelled)
 		if cancelled && !errors.As(err, new(*notUndone)) {
@@ -118,8 +120,9 @@ func execute(
 			out.Error.CauseKey = c.causeOf(err)
 		}
 		return out
-	case misused != nil:
-		return session.Failure(misused)
+	}
+	if err := c.checkComplete(); err != nil {
+		return session.Failure(err)
 	}
 	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on}
 }
@@ -169,13 +172,27 @@ func (c *execution) enter() error {
 }
 
 // checkExit ends the calling goroutine, whichever of the agent's it is, if the execution has ended.
+// A misuse ends it too: nothing that comes after it is recorded.
 func (c *execution) checkExit() {
 	c.mu.Lock()
-	exited := c.earlyExit != nil
+	exited, misused := c.earlyExit != nil, c.firstMisuse
 	c.mu.Unlock()
-	if exited || c.leased.Err() != nil {
+	switch {
+	case exited || c.leased.Err() != nil:
 		c.exit(nil)
+	case misused != nil:
+		c.fail(misused)
 	}
+}
+
+// proceed begins a call by which the agent goes on after what it got before: errors of steps become
+// facts. See pending.go.
+func (c *execution) proceed() error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	c.passErrors()
+	return nil
 }
 
 // stopReason returns why nothing new may begin: the run was asked to stop, or a saga is being

@@ -33,12 +33,17 @@
 // result the next time. Examples are calls of models, services and databases, random numbers, and
 // the time. The result is written as JSON, and it is on the server's disk when Step returns. The
 // key of a step is its name with the number of its use: the second "search" is "search#2". Keys are
-// names and not positions, so a step that a new release adds elsewhere shifts nothing.
+// names and not positions, so a step that a new release adds elsewhere shifts no keys.
 //
 // A step is recorded once. Its function is called at least once. If a worker dies after the
 // function has returned and before the result is recorded, the function is called again, with the
-// same [IdempotencyKey]. A step's error is not recorded, and the next attempt calls the function
-// again, unless the error is [Permanent].
+// same [IdempotencyKey].
+//
+// An error that the agent acts on is a fact. A step's error is recorded when the goroutine that got
+// it goes on: with Step, Spawn, a wait, Version, Now or UUID. A replay then gets the same error, and
+// decides in the same way. An error that the agent returns is not recorded, and the next attempt
+// calls the function again. A [Permanent] error is recorded at once. An agent that returns a
+// recorded error fails without another attempt.
 //
 // # Five rules
 //
@@ -48,12 +53,27 @@
 //   - Everything that has an effect is in a step.
 //   - Waits are between steps, not within one, and on the agent's own goroutine.
 //   - The result of a step survives JSON. Unexported fields, channels and functions don't.
-//   - A change of code that contradicts the journals of live runs is made behind a [Version].
+//   - A change of code that contradicts the journals of live runs is announced by [Version] or
+//     [Removed].
 //
-// The journal may contradict an agent that breaks the first rule. Examples are another input for a
-// child, another type of a step's result, or another action to approve. The attempt then fails with
-// the code nondeterminism and names the key. A recorded entry that the code no longer asks for is
-// ignored, so a step may be removed.
+// The journal contradicts an agent that breaks the first rule, or whose code was changed. Examples
+// are another input for a child, a recorded result that does not fit the step's type, and a new step
+// while recorded ones have not been asked for: one was renamed, removed, or comes later now. That is
+// a defect with the code nondeterminism, which names the key, what is recorded and what was asked. It
+// ends the execution before anything is done twice. The server holds the run until a release fits its
+// journal. docs/agents.md has a table of edits and what happens.
+//
+// A call where it can't be made, such as a wait inside of a step, is a defect too, with the code
+// agent_misuse. Its error is never forgotten: if the code ignores it, the next call ends the
+// execution, and the step in which it happened is not recorded.
+//
+// # Goroutines
+//
+// Steps may run in goroutines of the agent, if their names differ and all have returned before the
+// agent waits or returns. The order of goroutines is not determined, so what they record is marked.
+// It is not expected at a certain place of a replay, but before the agent completes. Functions that
+// a replay recognizes by the order of their calls are for the agent's own goroutine: [Now], [UUID],
+// [Version], [Message], [Context.History], [Callback] and the waits.
 //
 // # Children
 //
@@ -94,8 +114,10 @@
 //
 //   - A value completes the run.
 //   - An error fails the attempt, and the server retries while attempts are left.
-//   - A [Permanent] error fails the run at once. So do the errors of this package, because a replay
-//     would get them again.
+//   - A [Permanent] error fails the run at once. So do the errors of this package and recorded
+//     errors of steps, because a replay would get them again.
+//   - A defect of the code (nondeterminism, agent_misuse, a panic outside of steps) holds the run, and
+//     a fixed release goes on with it.
 //   - [ErrTimeout] and [ErrSignalTimeout] end the run as timed out.
 //   - When the run is asked to stop, its context ends. Every new step and wait returns
 //     [ErrCancelled], and the run is cancelled when the function returns.
@@ -115,11 +137,13 @@
 //   - journal.go: the journal, and how new entries are committed.
 //   - context.go: one execution, from the grant to the outcome.
 //   - step.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go: one idea each.
+//   - edits.go: how edits of the code are found. pending.go: how errors become facts.
 //
 // # Invariants
 //
 //   - A step that returned is durable.
-//   - The same journal leads to the same calls and results.
+//   - The same journal leads to the same calls and results, or to a defect that says why not.
+//   - What the agent decided after an error is never durable without the error.
 //   - An execution that has lost its lease records nothing and undoes nothing.
 //   - A refused commit ends the execution: nothing is built on it.
 package agent

@@ -183,20 +183,23 @@ func (e *recordedError) Permanent() bool { return true }
 
 // fromJournal tells whether an error comes from the journal, so that every execution gets the same.
 func fromJournal(err error) bool {
+	if s := (*stepError)(nil); errors.As(err, &s) && s.recorded.Load() {
+		return true
+	}
 	return errors.As(err, new(*packageError)) || errors.As(err, new(ErrTaskTimedOut)) ||
 		errors.As(err, new(ErrTaskFailed)) || errors.As(err, new(ErrAllTasksFailed)) ||
 		errors.As(err, new(ErrStalled)) ||
 		errors.As(err, new(*recordedError))
 }
 
-// nondeterminism returns the error of a replay that the journal contradicts. It is retried, because
-// the code that wrote the journal may be deployed again.
+// nondeterminism returns the error of a replay that the journal contradicts. It is a defect of the
+// code: the server holds the run, because code that fits the journal may be deployed.
 func nondeterminism(key, format string, args ...any) error {
-	return perdure.Errorf(perdure.CodeNondeterminism, "%s: %s", key, fmt.Sprintf(format, args...))
+	return session.Defect(perdure.Errorf(perdure.CodeNondeterminism, "%s: %s", key, fmt.Sprintf(format, args...)))
 }
 
-// misuse returns the error of a mistake in the agent's code, and remembers it. The run fails with
-// it even if the code ignores the error.
+// misuse returns the error of a mistake in the agent's code, and remembers it. If the code ignores
+// the error, the next call of this package ends the execution with it, or its end does.
 func (c *execution) misuse(format string, args ...any) error {
 	err := misuse(format, args...)
 	c.mu.Lock()
@@ -207,7 +210,18 @@ func (c *execution) misuse(format string, args ...any) error {
 	return err
 }
 
-// misuse returns the permanent error of a mistake in the agent's code.
+// misuse returns the error of a mistake in the agent's code. It is a defect, and permanent for
+// servers that hold no runs.
 func misuse(format string, args ...any) error {
-	return Permanent(perdure.Errorf(CodeMisuse, format, args...))
+	return session.Defect(Permanent(perdure.Errorf(CodeMisuse, format, args...)))
+}
+
+// malformed returns the error of a value that can't be sent, such as a kind or an input that came
+// from a model. It is no mistake of the agent's code, and code that handles it goes on.
+func malformed(err error, format string, args ...any) error {
+	code, why := perdure.CodeInvalid, err.Error()
+	if refused := (*perdure.Error)(nil); errors.As(err, &refused) {
+		code, why = refused.Code, refused.Message
+	}
+	return Permanent(perdure.Errorf(code, "%s: %s", fmt.Sprintf(format, args...), why))
 }

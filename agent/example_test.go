@@ -555,3 +555,43 @@ func ExampleVersion() {
 	// completed "Hello, Ada"
 	// completed "Hello, ADA"
 }
+
+// A release that removes a step declares it, for the runs that have recorded it.
+func ExampleRemoved() {
+	before := func(w *worker.Worker) {
+		worker.Agent(w, "greet", func(ctx *agent.Context, name string) (string, error) {
+			if _, err := agent.Step(ctx, "look up", func(context.Context) (bool, error) { return true, nil }); err != nil {
+				return "", err
+			}
+			if _, err := agent.Signal[any](ctx, "go", time.Hour); err != nil {
+				return "", err
+			}
+			return "Hello, " + name, nil
+		})
+	}
+	after := func(w *worker.Worker) {
+		worker.Agent(w, "greet", func(ctx *agent.Context, name string) (string, error) {
+			agent.Removed(ctx, "look up")
+			if _, err := agent.Signal[any](ctx, "go", time.Hour); err != nil {
+				return "", err
+			}
+			return "Hello, " + name, nil
+		})
+	}
+	w := newWorld(func(w *worker.Worker) {
+		worker.Handle(w, "else", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
+	})
+	defer w.close()
+
+	stop := work(w.Client, before)
+	run := w.start("greet", "Ada")
+	w.suspended(run.RunID)
+	stop() // deploy the new code
+	defer work(w.Client, after)()
+	if _, err := w.Signal(context.Background(), run.RunID, "go", nil); err != nil {
+		panic(err)
+	}
+	w.end(run.RunID)
+	// Output:
+	// completed "Hello, Ada"
+}

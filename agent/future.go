@@ -93,10 +93,14 @@ func (f *future) id() string {
 // A child ends with its parent unless its [Options] say otherwise, and its deadline is never later
 // than the parent's. The server ends a child whose [Timeout] has passed, and its parent gets an
 // [ErrTaskTimedOut] from the join. The server retries failures, but not timeouts.
+//
+// Kind and input may come from a model. If the child can't be spawned, because its kind is no name or
+// its input can't be written as JSON, the join returns an ordinary error, and an agent that handles
+// it goes on. An agent that completes without having joined such a child fails with the error.
 func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{future: future{c: c, kind: kind}}
-	if f.err = c.enter(); f.err != nil {
+	if f.err = c.proceed(); f.err != nil {
 		return f
 	}
 	if c.insideStep() {
@@ -104,51 +108,46 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 			"and what it spawned would be somebody else's; spawn between steps", kind)
 		return f
 	}
-	key, err := c.keyFor("kind", kind)
-	if err != nil {
-		f.err = err
-		return f
-	}
-	f.key = key
-	f.spawn = perdure.Spawn{Key: key, Kind: kind}
+	f.spawn = perdure.Spawn{Key: kind, Kind: kind}
 	for _, o := range opts {
 		o.applyTo(&f.spawn)
 		f.onStall = f.onStall || o.OnStall
 	}
-	if input != nil {
-		if f.spawn.Input, err = perdure.Encode(input); err != nil {
-			f.err = c.misuse("spawn %s: its input, a %T, can't be written as JSON: %v", key, input, err)
-			return f
-		}
-	}
-	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{f.spawn}}
-	if err := check.Validate(); err != nil {
-		f.err = Permanent(fmt.Errorf("spawn %s: %w", key, err))
+	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
+		c.mu.Lock()
+		c.unread = append(c.unread, unread{err: f.err})
+		c.mu.Unlock()
 		return f
 	}
 	digest := digestOf(&f.spawn)
+	aside := goroutine() != c.mainGoroutine
+	key, before, again := c.childKey(kind, digest, aside)
+	f.key, f.spawn.Key = key, key
 	c.mu.Lock()
-	before, again := c.spawned[key]
-	delete(c.unvisited, "spawn "+key)
+	known := c.visit("spawn " + key)
 	c.mu.Unlock()
 	switch {
 	case again && before != digest:
-		c.fail(nondeterminism(key, "a child was spawned under this name with another kind or input"))
+		c.fail(nondeterminism(key, "the journal has a child with another input than the one for which the agent asks now"))
 	case again:
 		return f
 	}
 	if f.err = c.stopReason(); f.err != nil {
 		return f
 	}
-	c.markNew()
+	if !known { // a retry spawns children of the original anew, if they had not ended
+		c.begin("child", key)
+	}
 	c.mu.Lock()
-	c.spawned[key] = digest
 	b := c.batchFor(len(f.spawn.Input) + 256)
 	b.part.Children = append(b.part.Children, f.spawn)
 	if b.frame.Spawned == nil {
 		b.frame.Spawned = map[string]string{}
 	}
 	b.frame.Spawned[key] = digest
+	if aside {
+		b.frame.Aside = append(b.frame.Aside, key)
+	}
 	c.mu.Unlock()
 	c.s.Commit(false)
 	return f
@@ -175,7 +174,7 @@ func (f *Future[T]) ID() perdure.RunID {
 		return id
 	}
 	c.flush()
-	if id := c.childID(f.key); id != "" {
+	if id := c.childID(f.key); id != "" || c.refused(f.key) {
 		return id
 	}
 	// An earlier execution spawned it. A second spawn with the same key is the same child, and the
@@ -379,11 +378,14 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 func newWait[T any](ctx *Context, call, what, name string) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{future: future{c: c, kind: name}}
-	if f.err = c.enter(); f.err != nil {
+	if f.err = c.proceed(); f.err != nil {
 		return f
 	}
 	if c.insideStep() {
 		f.err = c.misuse("%s %q inside of a step: open it between steps", call, name)
+		return f
+	}
+	if f.err = c.checkOwn(call); f.err != nil {
 		return f
 	}
 	key, err := c.keyFor(what, name)

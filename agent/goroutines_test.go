@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -24,10 +25,9 @@ func TestStepInsideStepIsMisuse(t *testing.T) {
 			})
 		})
 	})
-	run := w.ends("nests", nil)
-	if run.State != perdure.Failed || run.Error.Code != agent.CodeMisuse ||
-		!strings.Contains(run.Error.Message, `"inner"`) {
-		t.Errorf("%s with error %+v, want failed with agent_misuse that names the inner step", run.State, run.Error)
+	id := w.start(perdure.Submission{Kind: "nests"})
+	if message := w.defect(id, agent.CodeMisuse); !strings.Contains(message, `"inner"`) {
+		t.Errorf("message = %q, want it to name the inner step", message)
 	}
 }
 
@@ -68,29 +68,38 @@ func TestUsesAreCountedPerKindOfThing(t *testing.T) {
 			calls["agent"]++
 			second := calls["agent"] > 1
 			mu.Unlock()
+			var key string
+			step := func() error {
+				_, err := agent.Step(ctx, "x", func(ctx context.Context) (int, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					calls["step"]++
+					key = agent.IdempotencyKey(ctx)
+					return 1, nil
+				})
+				return err
+			}
+			if err := step(); err != nil {
+				return "", err
+			}
+			if err := agent.Sleep(ctx, time.Millisecond); err != nil {
+				return "", err
+			}
 			if second { // a newer version of the code
 				if _, err := agent.Spawn[int](ctx, "x", nil).Join(ctx); err != nil {
 					return "", err
 				}
 			}
-			var key string
-			_, err := agent.Step(ctx, "x", func(ctx context.Context) (int, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				calls["step"]++
-				key = agent.IdempotencyKey(ctx)
-				return 1, nil
-			})
-			if err != nil {
+			if err := step(); err != nil {
 				return "", err
 			}
-			return key, agent.Sleep(ctx, time.Millisecond)
+			return key[strings.LastIndexByte(key, '/'):], nil
 		})
 	})
 	run := w.ends("changes", nil)
-	if run.State != perdure.Completed || calls["step"] != 1 {
-		t.Errorf("%s (error %+v), and the step was executed %d times; want completed, and once",
-			run.State, run.Error, calls["step"])
+	completed(t, run, `"/x#2"`)
+	if calls["step"] != 2 {
+		t.Errorf("the steps were executed %d times, want once each", calls["step"])
 	}
 }
 
@@ -126,6 +135,80 @@ func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 	for _, typ := range []string{"x:beside", "x:after"} {
 		if n := len(w.lines(id, typ)); n != 1 {
 			t.Errorf("log has %d lines %s, want 1", n, typ)
+		}
+	}
+}
+
+// Steps of one name are numbered in the order in which they begin. At the same time they would swap
+// their results in a replay.
+func TestConcurrentNamesakesAreMisuse(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "tools", func(ctx *agent.Context, own bool) (string, error) {
+			begun, goOn := make(chan int, 8), make(chan int)
+			tool := func() {
+				_, _ = agent.Step(ctx, "tool", func(context.Context) (int, error) {
+					begun <- 1
+					<-goOn
+					return 1, nil
+				})
+			}
+			var wg sync.WaitGroup
+			wg.Go(tool)
+			<-begun
+			if own { // the agent's own goroutine, or another one
+				_, _ = agent.Step(ctx, "tool", func(context.Context) (int, error) { return 2, nil })
+			} else {
+				wg.Go(func() {
+					_, _ = agent.Step(ctx, "tool", func(context.Context) (int, error) { return 2, nil })
+					close(goOn)
+				})
+				<-goOn
+			}
+			if own {
+				close(goOn)
+			}
+			wg.Wait()
+			return "permuted", agent.Sleep(ctx, time.Millisecond)
+		})
+	})
+	for _, own := range []bool{true, false} {
+		id := w.start(perdure.Submission{Kind: "tools", Input: client.JSON(own)})
+		message := w.defect(id, agent.CodeMisuse)
+		if !strings.Contains(message, "tool#2") || !strings.Contains(message, "tool#1") {
+			t.Errorf("message = %q, want it to name both steps", message)
+		}
+	}
+}
+
+// Values that a replay recognizes by the order of the calls are for the agent's own goroutine.
+func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	calls := map[string]func(ctx *agent.Context){
+		"Now":      func(ctx *agent.Context) { agent.Now(ctx) },
+		"UUID":     func(ctx *agent.Context) { agent.UUID(ctx) },
+		"Version":  func(ctx *agent.Context) { agent.Version(ctx, "v", 1) },
+		"Message":  func(ctx *agent.Context) { _ = agent.Message(ctx, "user", 1) },
+		"History":  func(ctx *agent.Context) { _, _ = ctx.History() },
+		"Callback": func(ctx *agent.Context) { agent.Callback[int](ctx, "c", time.Minute) },
+	}
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "elsewhere", func(ctx *agent.Context, what string) (string, error) {
+			done := make(chan int)
+			go func() {
+				defer close(done)
+				calls[what](ctx)
+			}()
+			<-done
+			return "fine", nil
+		})
+	})
+	for what := range calls {
+		id := w.start(perdure.Submission{Kind: "elsewhere", Input: client.JSON(what), ThreadID: w.thread()})
+		if message := w.defect(id, agent.CodeMisuse); !strings.HasPrefix(message, what+" in a goroutine") {
+			t.Errorf("message = %q, want it to name %s", message, what)
 		}
 	}
 }

@@ -133,6 +133,7 @@ func newJoin(ctx *Context, what, mode string, fs []Awaitable) (*join, error) {
 		if f.claim() && slices.Contains(w.fs, f) {
 			return nil, c.misuse("%s: %s is given twice", what, f.id())
 		}
+		c.look(f.key, f.err)
 		fmt.Fprintf(targets, "%s %s\n", f.key, f.wait)
 		w.fs = append(w.fs, f)
 	}
@@ -243,7 +244,7 @@ func (w *join) waits() (out []perdure.WaitSpec) {
 		var keys []string
 		for _, f := range w.fs {
 			// The server knows nothing of a child that ended in the original of a retry.
-			known := f.key != "" && f.err == nil && !w.c.inherited[f.key]
+			known := f.key != "" && f.err == nil && !w.c.inherited[f.key] && !w.c.refused(f.key)
 			if known && f.onStall == onStall && !slices.Contains(w.except, f) {
 				keys = append(keys, f.key)
 			}
@@ -377,7 +378,13 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 			return result, c.misuse("Continue: child %d of %d is nil", n+1, len(children))
 		}
 		if f.err != nil {
+			c.look(f.key, f.err)
 			return result, f.err
+		}
+		if c.refused(f.key) {
+			_, err := f.result(f.ended())
+			c.look(f.key, nil)
+			return result, err
 		}
 		if f.key == "" {
 			return result, c.misuse("Continue: waits for children, and %s is none", f.id())

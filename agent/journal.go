@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -84,8 +83,26 @@ type execution struct {
 	tokenEpochs map[string]int64
 	// inherited has the children that the original of a retry has spawned, and this run has not.
 	inherited map[string]bool
-	// unvisited has the recorded things that this execution has not come to yet.
+	// unvisited has the recorded things that this execution has not come to yet: "step a#1",
+	// "spawn kind#1", "wait signal:go#1". inOrder has all of them as they were recorded; those before
+	// inOrderAt need not be looked at again. aside has those of other goroutines. See edits.go.
 	unvisited map[string]bool
+	inOrder   []string
+	inOrderAt int
+	aside     map[string]bool
+	// asideKeys has the keys of children that other goroutines spawned, and asideChildren those that
+	// are recorded and not asked for, by digest.
+	asideKeys     map[string]bool
+	asideChildren map[string][]string
+	// executing has the steps that are being executed or looked up, by name.
+	executing map[string]string
+	// unread has the errors of children that could not be spawned, and that the agent has not looked
+	// at.
+	unread []unread
+	// anyRefused tells that the server has refused a child.
+	anyRefused bool
+	// pending has the errors of steps that are not recorded yet, by goroutine. See pending.go.
+	pending map[string][]pendingError
 	// pastJournal tells that this execution has done something that is not in the journal.
 	pastJournal bool
 
@@ -136,6 +153,7 @@ type batch struct {
 type frame struct {
 	In       []item            `json:"in,omitempty"`
 	Spawned  map[string]string `json:"spawned,omitempty"`
+	Aside    []string          `json:"aside,omitempty"` // keys in Spawned that other goroutines spawned
 	Messages int               `json:"messages,omitempty"`
 	Lines    int               `json:"lines,omitempty"`
 	Times    []int64           `json:"times,omitempty"`
@@ -204,20 +222,18 @@ const (
 func newExecution(s session.Session) *execution {
 	return &execution{
 		s: s, grant: s.Grant(), leased: s.Leased(), ctx: s.Leased(),
-		uses:      map[string]int{},
-		entries:   map[string]json.RawMessage{},
-		spawned:   map[string]string{},
-		childIDs:  map[string]perdure.RunID{},
-		tokens:    map[string]string{},
-		childEnds: map[string]*item{},
-		waits:     map[string]*item{},
-		journaled: map[int64]bool{},
-		versions:  map[string]int{},
-		frameOf:   map[int64]string{},
-		inherited: map[string]bool{},
-		unvisited: map[string]bool{},
-		exiting:   make(chan struct{}),
-
+		uses:        map[string]int{},
+		entries:     map[string]json.RawMessage{},
+		spawned:     map[string]string{},
+		childIDs:    map[string]perdure.RunID{},
+		tokens:      map[string]string{},
+		childEnds:   map[string]*item{},
+		waits:       map[string]*item{},
+		journaled:   map[int64]bool{},
+		versions:    map[string]int{},
+		frameOf:     map[int64]string{},
+		inherited:   map[string]bool{},
+		unvisited:   map[string]bool{},
 		tokenEpochs: map[string]int64{},
 
 		arrived:   map[string]arrival{},
@@ -227,6 +243,14 @@ func newExecution(s session.Session) *execution {
 		due:       map[string]int64{},
 		cancelled: map[string]bool{},
 		mapped:    map[string]*mapped{},
+
+		aside:     map[string]bool{},
+		asideKeys: map[string]bool{},
+		executing: map[string]string{},
+		pending:   map[string][]pendingError{},
+
+		asideChildren: map[string][]string{},
+		exiting:       make(chan struct{}),
 	}
 }
 
@@ -240,7 +264,7 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		if !strings.HasPrefix(e.Key, framePrefix) {
 			c.entries[e.Key] = e.Value
 			if !strings.HasPrefix(e.Key, "_") {
-				c.unvisited[e.Key] = true
+				c.expect("step "+e.Key, isAside(e.Value))
 			}
 			continue
 		}
@@ -248,10 +272,14 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		if err := json.Unmarshal(e.Value, &f); err != nil {
 			return nondeterminism(e.Key, "the journal is not what this library wrote: %v", err)
 		}
-		for key, digest := range f.Spawned {
-			c.spawned[key] = digest
-			c.unvisited["spawn "+key] = true
+		for _, key := range f.Aside {
+			c.asideKeys[key] = true
+			c.asideChildren[f.Spawned[key]] = append(c.asideChildren[f.Spawned[key]], key)
+		}
+		for _, key := range slices.Sorted(maps.Keys(f.Spawned)) {
+			c.spawned[key] = f.Spawned[key]
 			c.inherited[key] = c.isOriginals(e.Key)
+			c.expect("spawn "+key, c.asideKeys[key])
 		}
 		for i := range f.In {
 			c.addItem(&f.In[i])
@@ -264,7 +292,7 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		for name, v := range f.Versions {
 			c.versions[name] = v
 		}
-		c.addClaims(&f, c.ofOriginal(e.Key))
+		c.addClaims(&f, c.isOriginals(e.Key))
 	}
 	return nil
 }
@@ -286,20 +314,14 @@ func (c *execution) addClaims(f *frame, ofOriginal bool) {
 	for key, m := range f.Mapped {
 		if before := c.mapped[key]; before != nil {
 			m.original = before.original
+		} else {
+			c.expect("map "+key, false)
 		}
 		if ofOriginal {
 			m.original = m.N
 		}
 		c.mapped[key] = m
 	}
-}
-
-// ofOriginal tells whether a frame was written by the run whose journal this one began with. The
-// key of a frame has the epoch in which it was written.
-func (c *execution) ofOriginal(key string) bool {
-	text, _, _ := strings.Cut(strings.TrimPrefix(key, framePrefix), ".")
-	epoch, err := strconv.ParseInt(text, 10, 64)
-	return err == nil && epoch < c.grant.FirstEpoch
 }
 
 // addItem adds an item that is in the journal, or about to be.
@@ -313,11 +335,15 @@ func (c *execution) addItem(i *item) {
 	case i.Type == perdure.ItemChild:
 		c.childEnds[i.Name] = i
 		c.childIDs[i.Name] = i.From
+		if i.From == "" { // the server refused it
+			c.unread, c.anyRefused = append(c.unread, unread{key: i.Name, err: i.refusal()}), true
+		}
+	case strings.HasPrefix(i.Wait, againPrefix):
 	case strings.HasPrefix(i.Wait, mapPrefix): // the agent asks for the whole map, and not for each wait
 		c.waits[i.Wait] = i
 	case i.Wait != "":
 		c.waits[i.Wait] = i
-		c.unvisited["wait "+i.Wait] = true
+		c.expect("wait "+i.Wait, false)
 	}
 }
 
@@ -387,6 +413,7 @@ func (c *execution) take(id, typ, name string) *item {
 	}
 	delete(c.arrived, id)
 	c.journalItem(taken, id)
+	c.visit("wait " + id)
 	return c.waits[id]
 }
 
@@ -562,6 +589,12 @@ func (c *execution) nextCommit() (part *perdure.Commit, more bool, answered func
 				c.tokens[callback.WaitID] = callback.Token
 			}
 		}
+		if n := session.RefusedChild(res.Error); n >= 0 && n < len(b.part.Children) {
+			c.dropChild(b, n, res.Error)
+			c.mu.Unlock()
+			c.s.Commit(true)
+			return
+		}
 		b.answer = res
 		answered := []*batch{b}
 		if res.Error != nil && (b.part.Outcome == nil || res.Error.Code != perdure.CodeCancelRequested) {
@@ -625,11 +658,11 @@ func (c *execution) awaitAnswer(b *batch) error {
 	return refusal(b.answer.Error)
 }
 
-// refusal returns the error of a refused commit. It is permanent, except for nondeterminism: the
-// code that wrote the journal may be deployed again.
+// refusal returns the error of a refused commit. It is permanent, except for nondeterminism, which is
+// a defect of the code.
 func refusal(r *api.Refusal) error {
 	if r.Code == perdure.CodeNondeterminism {
-		return perdure.Errorf(r.Code, "%s", r.Detail)
+		return session.Defect(perdure.Errorf(r.Code, "%s", r.Detail))
 	}
 	return Permanent(perdure.Errorf(r.Code, "%s", session.Refusal(r)))
 }
@@ -639,14 +672,10 @@ func refusal(r *api.Refusal) error {
 // maxName leaves room for the prefix and the number that a key adds to a name.
 const maxName = perdure.MaxName - 30
 
-// keyFor checks the name of a step, a child or a wait, and returns its key. That is the name with
+// keyFor checks the name of a step or a wait, and returns its key. That is the name with
 // the number of its use in this execution. Each kind of thing has its own count.
 func (c *execution) keyFor(what, name string) (string, error) {
-	switch {
-	case name != "":
-	case what == "kind":
-		return "", c.misuse("a child needs a kind")
-	default:
+	if name == "" {
 		return "", c.misuse("%s needs a name", withArticle(what))
 	}
 	if err := perdure.CheckName(what, name); err != nil {
@@ -682,7 +711,7 @@ func (c *execution) lookup(key string) (json.RawMessage, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.entries[key]
-	delete(c.unvisited, key)
+	c.visit("step " + key)
 	return v, ok
 }
 
@@ -697,11 +726,4 @@ func (c *execution) replaying() bool {
 func (c *execution) replayingLocked() bool {
 	return !c.pastJournal && (len(c.unvisited) > 0 || c.skipMessages > 0 || c.skipLines > 0 ||
 		c.usedTimes < len(c.times) || c.usedUUIDs < len(c.uuids))
-}
-
-// markNew tells that the execution now does something that no earlier one did.
-func (c *execution) markNew() {
-	c.mu.Lock()
-	c.pastJournal = true
-	c.mu.Unlock()
 }

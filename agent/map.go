@@ -82,7 +82,7 @@ type mapped struct {
 // MapOptions.Settle all items are worked on, and each error is in the Settled.
 func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Settled[Out], error) {
 	c := ctx.c
-	if err := c.enter(); err != nil {
+	if err := c.proceed(); err != nil {
 		return Settled[Out]{}, err
 	}
 	if c.insideStep() {
@@ -205,6 +205,7 @@ func (m *mapping) run() (failed int, err error) {
 func (m *mapping) restore() (before mapped, err error) {
 	c := m.c
 	c.mu.Lock()
+	c.visit("map " + m.key)
 	if noted := c.mapped[m.key]; noted != nil {
 		before = *noted
 	}
@@ -271,7 +272,7 @@ func (m *mapping) refill() (spawned bool, err error) {
 			return spawned, err
 		}
 		if !spawned {
-			m.c.markNew()
+			m.c.begin("child", m.childKey(m.next))
 		}
 		m.count(input)
 		m.live = append(m.live, m.next)

@@ -2,18 +2,22 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
 
-// Misuse fails the run even if the agent's code ignores the error.
-func TestIgnoredMisuseFailsRun(t *testing.T) {
+// Misuse is never forgotten: neither if the agent's code ignores the error, nor if the agent waits
+// after it and the next execution would find the step recorded.
+func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := open(t)
+	var done tally
 	once := func(ctx *agent.Context, f func()) {
 		_, _ = agent.Step(ctx, "once", func(context.Context) (int, error) { f(); return 1, nil })
 	}
@@ -51,8 +55,31 @@ func TestIgnoredMisuseFailsRun(t *testing.T) {
 			ways[how](ctx)
 			return "fine", nil
 		})
+		worker.Agent(wk, "waits", func(ctx *agent.Context, how string) (string, error) {
+			ways[how](ctx)
+			return "fine", agent.Sleep(ctx, time.Millisecond)
+		})
+		worker.Agent(wk, "works", func(ctx *agent.Context, how string) (string, error) {
+			ways[how](ctx)
+			return agent.Step(ctx, "effect", func(context.Context) (string, error) { done.add("effect"); return "fine", nil })
+		})
+		worker.Agent(wk, "fails", func(ctx *agent.Context, how string) (string, error) {
+			ways[how](ctx)
+			return "", errors.New("something else")
+		})
 	})
 	for how := range ways {
-		t.Run(how, func(t *testing.T) { failed(t, w.ends("ignores", how), perdure.Failed, agent.CodeMisuse, 1) })
+		for _, kind := range []string{"ignores", "waits", "works", "fails"} {
+			if (kind == "fails" || kind == "works") && how == "a step that is not waited for" {
+				continue // it is no misuse before the agent completes
+			}
+			t.Run(kind+" after "+how, func(t *testing.T) {
+				id := w.start(perdure.Submission{Kind: kind, Input: client.JSON(how)})
+				w.defect(id, agent.CodeMisuse)
+			})
+		}
+	}
+	if len(done.all()) > 0 {
+		t.Errorf("effects = %v, want none after a misuse", done.all())
 	}
 }

@@ -24,12 +24,15 @@ func Parallel[In, Out any](
 	ctx *Context, name string, items []In, f func(ctx context.Context, item In) (Out, error), o MapOptions,
 ) (Settled[Out], error) {
 	c := ctx.c
-	if err := c.enter(); err != nil {
+	if err := c.proceed(); err != nil {
 		return Settled[Out]{}, err
 	}
 	if c.insideStep() {
 		return Settled[Out]{}, c.misuse("Parallel %q inside of a step: "+
 			"a step that is recorded is not executed again, and neither is what is in it", name)
+	}
+	if err := c.checkOwn("Parallel"); err != nil {
+		return Settled[Out]{}, err
 	}
 	key, err := c.keyFor("parallel", name)
 	if err != nil {
@@ -44,11 +47,18 @@ func Parallel[In, Out any](
 	p := &parallel[Out]{key: key, settle: o.Settle, cancel: cancel, first: -1,
 		out: Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))}}
 	begin := p.replay(c, len(items))
-	var next sync.Mutex // guards begin
+	if len(begin) > 0 && p.first < 0 {
+		c.begin("step", stepKeyOf(key, begin[0]))
+	}
+	var next sync.Mutex // guards begin and workers
+	var workers []string
 	var all sync.WaitGroup
 	within := &Context{inner, c}
 	for range min(limit, len(begin)) {
 		all.Go(func() {
+			next.Lock()
+			workers = append(workers, goroutine())
+			next.Unlock()
 			for {
 				next.Lock()
 				if len(begin) == 0 || p.stopped() {
@@ -60,13 +70,15 @@ func Parallel[In, Out any](
 				next.Unlock()
 				v, err := step(within, stepKeyOf(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
-				}, &stepOptions{retries: o.Retries, aside: true})
+				}, &stepOptions{retries: o.Retries})
 				p.add(n, v, err)
 			}
 		})
 	}
 	all.Wait()
 	c.checkExit() // a call panicked, or the lease is lost
+	// The errors of calls that ended because another one failed say nothing.
+	c.moveErrors(workers, func(err error) bool { return p.settle || err == p.out.Errors[max(p.first, 0)] })
 	return p.result(c, len(items))
 }
 

@@ -95,7 +95,7 @@ func TestConcurrentSagasAreMisuse(t *testing.T) {
 			return fmt.Sprint(a, "; ", perdure.CodeOf(b)), nil
 		})
 	})
-	failed(t, w.ends("two", nil), perdure.Failed, agent.CodeMisuse, 1)
+	w.defect(w.start(perdure.Submission{Kind: "two"}), agent.CodeMisuse)
 }
 
 // The shutdown of a worker is not a failure of its runs, whatever error the agent's functions

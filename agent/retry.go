@@ -37,8 +37,11 @@ func (c *execution) dropUnfinished() {
 			delete(c.inherited, key) // spawned again by this run
 		case c.childEnds[key] == nil:
 			delete(c.inherited, key)
+			c.visit("spawn " + key)
+			digest := c.spawned[key]
+			same := func(k string) bool { return k == key }
+			c.asideChildren[digest] = slices.DeleteFunc(c.asideChildren[digest], same)
 			delete(c.spawned, key)
-			delete(c.unvisited, "spawn "+key)
 		}
 	}
 	for wait, epoch := range c.tokenEpochs {
@@ -132,6 +135,10 @@ func (c *execution) addCauses(err error, causes *[]string) {
 		add(e.key, e.seq)
 	case *recordedAt:
 		add(e.key, e.seq)
+	case *stepError:
+		if e.Permanent() {
+			add(e.key, 0)
+		}
 	case ErrTaskFailed:
 		add("", c.endOfChild(e.TaskID))
 	case ErrTaskTimedOut:

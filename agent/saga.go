@@ -37,7 +37,7 @@ const (
 // context. After a crash the body is called again, to find the steps that it had completed.
 func Saga(ctx *Context, name string, body func() error) error {
 	c := ctx.c
-	if err := c.enter(); err != nil {
+	if err := c.proceed(); err != nil {
 		return err
 	}
 	key, err := c.keyFor("saga", name)
@@ -79,6 +79,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 		c.keepSteps(s)
 		return nil
 	case !failing && outer == nil:
+		c.takeErrors() // the saga's record is the fact, and says what they led to
 		f := session.Describe(err)
 		rec = stepRecord{Error: &f}
 		c.recordEntry(s.key, rec.encode(), false)

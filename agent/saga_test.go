@@ -87,7 +87,7 @@ func TestSucceededSagaIsNotUndone(t *testing.T) {
 	run := w.ends("trip", nil)
 	failed(t, run, perdure.Failed, perdure.CodeFailed, 1)
 	w.notUndone(run) // none: the steps were to be kept
-	failed(t, w.ends("loose", nil), perdure.Failed, agent.CodeMisuse, 1)
+	w.defect(w.start(perdure.Submission{Kind: "loose"}), agent.CodeMisuse)
 	done.expect(t, "flight")
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -32,12 +33,12 @@ func Message(ctx *Context, role string, content any) error {
 	if c.grant.ThreadID == "" {
 		return c.misuse("Message: the run is on no thread")
 	}
-	if err := c.checkCounted("Message"); err != nil {
+	if err := cmp.Or(c.checkCounted("Message"), c.checkOwn("Message")); err != nil {
 		return err
 	}
 	text, err := perdure.Encode(content)
 	if err != nil {
-		return c.misuse("Message: the content, a %T, can't be written as JSON: %v", content, err)
+		return malformed(err, "Message: the content, a %T, can't be written as JSON", content)
 	}
 	m := perdure.Message{Role: role, Content: text}
 	if err := m.Validate("message"); err != nil {
@@ -70,11 +71,14 @@ func (ctx *Context) History() ([]api.Message, error) {
 // as "Still working on this in the background".
 func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	c := ctx.c
-	if err := c.enter(); err != nil {
+	if err := c.proceed(); err != nil {
 		return nil, err
 	}
 	if c.grant.ThreadID == "" {
 		return nil, c.misuse("History: the run is on no thread")
+	}
+	if err := c.checkOwn("History"); err != nil {
+		return nil, err
 	}
 	key := "_history:" + c.nextUse("_history")
 	last := int64(-1)
@@ -166,7 +170,7 @@ func Progress(ctx context.Context, v any) error {
 	}
 	b, err := perdure.Encode(v)
 	if err != nil {
-		return misuse("Progress: %v", err)
+		return malformed(err, "Progress")
 	}
 	if inside || !c.replaying() {
 		c.s.Progress(b)
@@ -228,7 +232,7 @@ func Delta(ctx context.Context, text string) error {
 		return c.s.Delta(ctx, step, session.Try(c.grant.Epoch, n), text)
 	}
 	if strings.ContainsRune(text, 0) {
-		return misuse("Delta: a text has no NUL in it")
+		return Permanent(perdure.Errorf(perdure.CodeInvalid, "Delta: a text has no NUL in it"))
 	}
 	text = strings.ToValidUTF8(text, "\ufffd")
 	for text != "" {
@@ -269,7 +273,7 @@ func (c *execution) writeLine(typ string, v any) error {
 	}
 	data, err := perdure.Encode(v)
 	if err != nil {
-		return misuse("%s: %v", typ, err)
+		return malformed(err, "%s", typ)
 	}
 	c.mu.Lock()
 	if c.skipLines > 0 {

@@ -152,8 +152,8 @@ func TestMessageInsideStepIsMisuse(t *testing.T) {
 		})
 	})
 	for _, how := range []string{"message", "now", "uuid"} {
-		failed(t, w.end(w.start(perdure.Submission{Kind: "talks", Input: client.JSON(how), ThreadID: w.thread()})),
-			perdure.Failed, agent.CodeMisuse, 1)
+		id := w.start(perdure.Submission{Kind: "talks", Input: client.JSON(how), ThreadID: w.thread()})
+		w.defect(id, agent.CodeMisuse)
 	}
 }
 

@@ -137,6 +137,7 @@ func (w *join) choose(k int, counts func(f *future) bool) (got *winner, stalled 
 // record takes what the chosen futures ended with, closes the waits of the others, and writes the
 // choice to the journal.
 func (w *join) record(got *winner) {
+	w.c.begin("choice", w.id)
 	for _, f := range w.fs {
 		if f.err == nil && slices.Contains(got.First, f.name()) {
 			f.take()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -30,22 +31,27 @@ import (
 // contain a NUL character or half of a surrogate pair, or the step fails. Use []byte for arbitrary
 // bytes: JSON writes them as base64.
 //
-// An error is returned and not recorded, so that the next attempt calls the function again. A
-// [Permanent] error is recorded. An agent that goes on in another way after an error has to make it
-// Permanent first. Otherwise the step might succeed in a later execution.
+// A [Permanent] error is recorded at once. Any other error is recorded when the agent goes on after
+// it, so that a replay gets it again. If the agent returns it instead, the next attempt calls the
+// function again. The error that Step returns has the code and the text of the function's error, as
+// the journal keeps them. Tell errors apart by their code.
 //
 // The function may be called twice, if a worker dies after the function has returned and before its
 // result is recorded. [IdempotencyKey] lets the services it calls notice.
 //
-// Steps may run at the same time in several goroutines, if their names differ. A step can't be
-// inside another one.
+// Steps may run at the same time in several goroutines, if their names differ. A step that begins
+// while its namesake is executed is a misuse, because a replay could swap their results. A step can't
+// be inside another one.
+//
+// A recorded result has to fit the type T in later releases. Fields that T has lost or renamed are
+// found as nondeterminism; fields that it has gained are zero.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	var o stepOptions
 	for _, opt := range opts {
 		opt(&o)
 	}
 	c := ctx.c
-	if err := c.enter(); err != nil {
+	if err := c.proceed(); err != nil {
 		return *new(T), err
 	}
 	if c.insideStep() {
@@ -56,6 +62,11 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	if err != nil {
 		return *new(T), err
 	}
+	release, err := c.claimName(name, key)
+	if err != nil {
+		return *new(T), err
+	}
+	defer release()
 	if o.undo != nil && !c.inSaga() {
 		return *new(T), c.misuse("step %s has an Undo and is in no Saga", key)
 	}
@@ -78,8 +89,6 @@ type stepOptions struct {
 	undo    func(ctx context.Context, result json.RawMessage) error
 	// undoType is the type of the result that undo takes.
 	undoType reflect.Type
-	// aside tells that the step runs beside others, in a Parallel.
-	aside bool
 }
 
 // Retries repeats a failed step at once, up to n times and with growing pauses, before Step returns
@@ -88,20 +97,31 @@ func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
 
 // A stepRecord is the journal entry of a step.
 type stepRecord struct {
-	// Aside tells that the step ran beside others, so its place in the journal says nothing.
+	// Aside tells that another goroutine than the agent's own executed the step. The field is the
+	// first, so that isAside finds it without reading the record.
 	Aside bool             `json:"aside,omitempty"`
 	Error *perdure.Failure `json:"error,omitempty"`
-	OK    json.RawMessage  `json:"ok,omitempty"`
+	// Loose tells that the type of the result does not read back all that it writes.
+	Loose bool            `json:"loose,omitempty"`
+	OK    json.RawMessage `json:"ok,omitempty"`
 }
+
+const asideRecord = `{"aside":true`
+
+// isAside tells whether an encoded record has Aside set.
+func isAside(record json.RawMessage) bool { return bytes.HasPrefix(record, []byte(asideRecord)) }
 
 // encode returns the record as JSON. OK is JSON already and is copied as it is.
 func (r *stepRecord) encode() json.RawMessage {
 	if r.Error == nil {
-		head := `{`
+		head := []byte(`{`)
 		if r.Aside {
-			head = `{"aside":true,`
+			head = []byte(asideRecord + `,`)
 		}
-		return slices.Concat([]byte(head+`"ok":`), r.OK, []byte(`}`))
+		if r.Loose {
+			head = append(head, `"loose":true,`...)
+		}
+		return slices.Concat(head, []byte(`"ok":`), r.OK, []byte(`}`))
 	}
 	b, err := perdure.Encode(r)
 	if err != nil { // can't happen: the texts were cut and checked
@@ -129,7 +149,7 @@ func step[T any](
 	if err := c.stopReason(); err != nil {
 		return out, err
 	}
-	c.markNew()
+	aside := c.begin("step", key)
 	c.flush() // the step may rely on anything that was done before it
 	out, err = attempt(ctx, key, f, o)
 	c.checkExit() // a result that comes after the lease was lost must not be recorded
@@ -137,17 +157,22 @@ func step[T any](
 		if stopped := c.stopReason(); stopped != nil {
 			return *new(T), stopped
 		}
-		if !session.IsPermanent(err) {
-			return *new(T), err
-		}
 		f := session.Describe(err)
-		rec := stepRecord{Error: &f, Aside: o.aside}
+		rec := stepRecord{Error: &f, Aside: aside}
+		if !session.IsPermanent(err) {
+			return *new(T), c.holdError(key, &rec)
+		}
 		c.recordEntry(key, rec.encode(), false)
 		return *new(T), rec.err(key) // the error as every later execution gets it
 	}
-	rec := stepRecord{Aside: o.aside}
+	rec := stepRecord{Aside: aside}
 	if rec.OK, err = perdure.Encode(out); err != nil {
 		return *new(T), unrecordable(key, out, err)
+	}
+	kept, err := readBack[T](&rec) // the result as every later execution gets it
+	if err != nil {
+		return *new(T), Permanent(perdure.Errorf(codeResult,
+			"step %s: its result, a %T, can't be read back from JSON: %v", key, out, err))
 	}
 	text := rec.encode()
 	if len(text) > perdure.MaxValue {
@@ -155,13 +180,19 @@ func step[T any](
 			"step %s: its result has %d bytes; a record takes %d: "+
 				"put larger things into an artifact and record which", key, len(rec.OK), perdure.MaxValue))
 	}
-	var kept T // the result as every later execution gets it
-	if err := json.Unmarshal(rec.OK, &kept); err != nil {
-		return *new(T), Permanent(perdure.Errorf(codeResult,
-			"step %s: its result, a %T, can't be read back from JSON: %v", key, out, err))
-	}
 	c.recordEntry(key, text, o.undo != nil)
 	return kept, nil
+}
+
+// readBack reads a result from its new record. A type that writes fields that it does not read makes
+// the record loose.
+func readBack[T any](rec *stepRecord) (kept T, err error) {
+	if readStrict(rec.OK, &kept) == nil {
+		return kept, nil
+	}
+	var lenient T
+	rec.Loose = true
+	return lenient, json.Unmarshal(rec.OK, &lenient)
 }
 
 // unrecordable returns the error of a result that can't be recorded.
@@ -282,8 +313,13 @@ func replay[T any](c *execution, key string, entry json.RawMessage) (out T, err 
 	if rec.Error != nil {
 		return out, rec.err(key)
 	}
-	if err := json.Unmarshal(rec.OK, &out); err != nil {
-		c.fail(nondeterminism(key, "its recorded result is no %T: %v", out, err))
+	read := readStrict
+	if rec.Loose {
+		read = func(data json.RawMessage, out any) error { return json.Unmarshal(data, out) }
+	}
+	if err := read(rec.OK, &out); err != nil {
+		c.fail(nondeterminism(key, "its recorded result, %s, is no %s, for which the agent asks now: %v",
+			shapeOf(rec.OK), reflect.TypeFor[T](), err))
 	}
 	return out, nil
 }
@@ -325,10 +361,10 @@ func UUID(ctx *Context) string {
 // handOut returns the next of the values that earlier executions were given. If there is none, it
 // makes one and adds it to the frame.
 func handOut[T any](c *execution, what string, given *[]T, used *int, newValue func() T, in func(*frame) *[]T) T {
-	if c.enter() != nil {
+	if c.proceed() != nil {
 		return newValue() // the execution is over, so no replay will ask for it
 	}
-	if err := c.checkCounted(what); err != nil {
+	if err := cmp.Or(c.checkCounted(what), c.checkOwn(what)); err != nil {
 		c.fail(err)
 	}
 	c.mu.Lock()
@@ -354,14 +390,18 @@ func handOut[T any](c *execution, what string, given *[]T, used *int, newValue f
 //	if agent.Version(ctx, "two prompts", 1) >= 1 { new } else { old }
 //
 // A run that comes to this point for the first time gets the given version. A run that was past it
-// before the call was added gets 0. Each run gets the same answer from then on.
+// before the call was added gets 0. Each run gets the same answer from then on. Use it for a step that
+// is added before recorded ones, and for one that is renamed. [Removed] is for what is gone.
 func Version(ctx *Context, name string, version int) int {
 	c := ctx.c
-	if c.enter() != nil {
+	if c.proceed() != nil {
 		return version // the execution is over, so nothing depends on it
 	}
 	if err := perdure.CheckName("version", name); err != nil {
 		c.fail(misuse("%v", err))
+	}
+	if err := c.checkOwn("Version"); err != nil {
+		c.fail(err)
 	}
 	c.mu.Lock()
 	v, ok := c.versions[name]
@@ -396,7 +436,8 @@ func (c *execution) checkCounted(what string) error {
 	return nil
 }
 
-// checkWaitable returns an error if the run can't wait here.
+// checkWaitable returns an error if the run can't wait here. Otherwise the agent goes past the
+// errors that it got before.
 func (c *execution) checkWaitable(what string) error {
 	if goroutine() != c.mainGoroutine {
 		return c.misuse("%s in a goroutine: a run that waits is executed anew, "+
@@ -409,6 +450,7 @@ func (c *execution) checkWaitable(what string) error {
 		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, "+
 			"and the step would be lost; wait between steps, or spawn a child", what)
 	}
+	c.passErrors()
 	return nil
 }
 

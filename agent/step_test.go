@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -206,7 +207,9 @@ func TestWaitInsideStepIsMisuse(t *testing.T) {
 		})
 	})
 	for how := range waits {
-		t.Run(how, func(t *testing.T) { failed(t, w.ends("waits", how), perdure.Failed, agent.CodeMisuse, 1) })
+		t.Run(how, func(t *testing.T) {
+			w.defect(w.start(perdure.Submission{Kind: "waits", Input: client.JSON(how)}), agent.CodeMisuse)
+		})
 	}
 }
 
@@ -219,7 +222,7 @@ func TestStepNamesAreChecked(t *testing.T) {
 		})
 	})
 	for _, name := range []string{"", "_own", strings.Repeat("x", 171), "a\nb", " a"} {
-		failed(t, w.ends("named", name), perdure.Failed, agent.CodeMisuse, 1)
+		w.defect(w.start(perdure.Submission{Kind: "named", Input: client.JSON(name)}), agent.CodeMisuse)
 	}
 	for _, name := range []string{"a", "mit Umlauten: äöü", "a#1", strings.Repeat("x", 170)} {
 		completed(t, w.ends("named", name), `"ok"`)

@@ -192,6 +192,8 @@ func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) e
 	if err := c.stopReason(); err != nil {
 		return err
 	}
+	c.checkExit()
+	c.begin("wait", on[0])
 	c.mu.Lock()
 	var b *batch
 	for i := range open {
@@ -206,6 +208,7 @@ func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) e
 		b = c.batchFor(200)
 	}
 	b.part.Outcome = &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: on}
+	c.forgetRefused() // a refusal may have come since the caller looked
 	c.mu.Unlock()
 	c.s.Commit(true)
 	if err := c.awaitAnswer(b); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -32,7 +33,7 @@ func TestMisuseMessages(t *testing.T) {
 		"no kind": {func(ctx *agent.Context) error {
 			_, err := agent.Spawn[int](ctx, "", 1).Join(ctx)
 			return err
-		}, agent.CodeMisuse, "a child needs a kind"},
+		}, perdure.CodeInvalid, "a child needs a kind"},
 		"no future": {func(ctx *agent.Context) error {
 			_, err := agent.JoinAll[int](ctx, nil)
 			return err
@@ -60,10 +61,9 @@ func TestMisuseMessages(t *testing.T) {
 	})
 	for how, x := range ways {
 		t.Run(how, func(t *testing.T) {
-			run := w.ends("wrong", how)
-			failed(t, run, perdure.Failed, x.code, 1)
-			if run.Error != nil && !strings.HasPrefix(run.Error.Message, x.says) {
-				t.Errorf("error message = %q, want it to begin with %q", run.Error.Message, x.says)
+			id := w.start(perdure.Submission{Kind: "wrong", Input: client.JSON(how)})
+			if message := w.defect(id, x.code); !strings.HasPrefix(message, x.says) {
+				t.Errorf("error message = %q, want it to begin with %q", message, x.says)
 			}
 		})
 	}

@@ -137,6 +137,20 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			},
 			Start: perdure.Submission{Kind: "task"},
 		},
+		"names a step by the clock": {
+			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+				return func(w *worker.Worker) {
+					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
+						name := "call at " + time.Now().Format("15:04:05")
+						if _, err := agent.Step(ctx, name, func(context.Context) (int, error) { return 1, nil }); err != nil {
+							return "", err
+						}
+						return "well", agent.Sleep(ctx, time.Minute)
+					})
+				}
+			},
+			Start: perdure.Submission{Kind: "task"},
+		},
 		"spawns what nobody knows": {
 			Setup: func(s *agenttest.Session) func(*worker.Worker) {
 				return func(w *worker.Worker) {
@@ -160,8 +174,10 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			"task: error is there, and was not without the crash: failed: I was here before",
 			`deliverable: result is missing; without the crash it was "well"`},
 		"does it outside of a step": {`"charged" is done outside of a step`},
-		"spawns what nobody knows":  {`task/hotle#1: no handler is registered for the kind "hotle"`},
-		"never returns":             {"these functions do not return, although their contexts have ended long ago: task (run "},
+		"names a step by the clock": {"task: a defect of the agent's code: nondeterminism: call at 00:01:",
+			"the step call at 00:00:"},
+		"spawns what nobody knows": {`task/hotle#1: no handler is registered for the kind "hotle"`},
+		"never returns":            {"these functions do not return, although their contexts have ended long ago: task (run "},
 		"notes who it is": {before, "noted: done by worker-1 is missing",
 			"noted: done by worker-2 is there, and was not"},
 	} {

@@ -63,6 +63,12 @@ func (l *workerConn) RoundTrip(req *http.Request) (*http.Response, error) {
 		if err := json.Unmarshal(body, &commits); err != nil {
 			return nil, fmt.Errorf("read a commit: %w", err)
 		}
+		if s.reportDefects(commits.Commits) {
+			if body, err = json.Marshal(commits); err != nil {
+				return nil, fmt.Errorf("write a commit: %w", err)
+			}
+			req.ContentLength = int64(len(body))
+		}
 		// The server's answer has to be observed even if the worker is dead by then.
 		req = req.Clone(context.WithoutCancel(req.Context()))
 		req.Body = io.NopCloser(bytes.NewReader(body))
@@ -134,6 +140,23 @@ func (s *Session) polling(body []byte) {
 	for _, kind := range poll.Kinds {
 		s.polledKinds[kind] = true
 	}
+}
+
+// reportDefects fails the test for each defect of an agent's code, such as nondeterminism. The server
+// would hold the run for a fixed release, and no release comes here. So it gets an ordinary failure
+// that ends the run.
+func (s *Session) reportDefects(commits []perdure.Commit) (any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range commits {
+		out := commits[i].Outcome
+		if out == nil || !out.Defect || out.Error == nil {
+			continue
+		}
+		s.t.Errorf("%s: a defect of the agent's code: %s: %s", s.name(commits[i].RunID), out.Error.Code, out.Error.Message)
+		out.Defect, out.Retryable, any = false, new(bool), true
+	}
+	return any
 }
 
 // committing observes commits before they arrive. It returns true if the crash keeps them from

@@ -3,6 +3,7 @@ package examples
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -172,11 +173,11 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 			return err
 		}, perdure.TimedOut, perdure.CodeWaitTimeout, 1},
 		{"| `ErrCancelled`, when it was asked to stop | `cancelled` | `cancelled` | no |", func(ctx *agent.Context) error { return agent.Sleep(ctx, time.Hour) }, perdure.Cancelled, perdure.CodeCancelled, 1},
-		{"| a panic | `failed`, when no attempt is left | `panic` | yes |", func(*agent.Context) error { panic("no") }, perdure.Failed, "panic", 3},
-		{"| a call where it can't be made, such as a wait inside of a step | `failed` | `agent_misuse` | no |", func(ctx *agent.Context) error {
+		{"| a panic outside of steps | held | `panic` | until a release mends it |", func(*agent.Context) error { panic("no") }, held, "panic", 0},
+		{"| a call where it can't be made, such as a wait inside of a step | held | `agent_misuse` | until a release mends it |", func(ctx *agent.Context) error {
 			_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { return 1, agent.Sleep(ctx, time.Hour) })
 			return err
-		}, perdure.Failed, agent.CodeMisuse, 1},
+		}, held, agent.CodeMisuse, 0},
 	}
 	page := read(t, "docs/agents.md")
 	policy := perdure.DefaultPolicy()
@@ -216,6 +217,12 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 			if r.state == perdure.Cancelled {
 				cancelOnceSuspended(t, c, run.RunID)
 			}
+			if r.state == held {
+				if code := heldWith(t, c, run.RunID); code != r.code {
+					t.Errorf("agent is held with %s, want %s", code, r.code)
+				}
+				return
+			}
 			run, _, err = c.Join(ctx, run.RunID, time.Minute)
 			if err != nil {
 				t.Fatal(err)
@@ -230,6 +237,28 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 			}
 		})
 	}
+}
+
+// held is the state of a row whose run is held. It is no state of a run.
+const held perdure.State = "held"
+
+// heldWith returns the code with which a run is held, or has failed on a server that holds none.
+func heldWith(t *testing.T, c *client.Client, id perdure.RunID) perdure.Code {
+	t.Helper()
+	for e, err := range c.Stream(t.Context(), id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		var why perdure.Failure
+		if e.Type == "run:held" && json.Unmarshal(e.Data, &why) == nil {
+			return why.Code
+		}
+	}
+	run, err := c.Get(t.Context(), id)
+	if err != nil || run.Error == nil {
+		t.Fatalf("run %s ended without an error (%v), want it held", id, err)
+	}
+	return run.Error.Code
 }
 
 func cancelOnceSuspended(t *testing.T, c *client.Client, id perdure.RunID) {

@@ -88,6 +88,13 @@ func (r *run) answered(res *api.CommitResult) {
 	gone := res.Error != nil && leaseGone(res.Error)
 	ofAgent := res.Error != nil && !gone && r.asked != nil &&
 		!strings.HasPrefix(strings.TrimPrefix(res.Error.Field, "commits[0]."), "outcome")
+	if ofAgent && !waits && session.RefusedChild(res.Error) >= 0 {
+		r.events = append(sent.Events[:r.own:r.own], r.events...)
+		r.mu.Unlock()
+		r.answerAgent(res) // it leaves the child out, and sends the rest again
+		kick(w.kickOutcome)
+		return
+	}
 	if ofAgent && !waits && !(sent.Outcome != nil && res.Error.Code == perdure.CodeCancelRequested) {
 		r.refused = res.Error // the agent's function may be returning right now
 	}

@@ -105,17 +105,18 @@ func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 			}
 			wk := worker.New(w.c, worker.Options{})
 			worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
+				for range perdure.MaxOpenWaits + 1 { // more than the server keeps
+					agent.Callback[int](ctx, "door", time.Hour)
+				}
 				agent.Message(ctx, "assistant", "first")
-				// The spawn is refused, because its parent has the thread.
-				agent.Spawn[int](ctx, "kid", nil, agent.Options{ThreadID: ctx.ThreadID(), Outlive: true})
 				agent.Message(ctx, "assistant", strings.Repeat("x", behind))
 				return "all is well", nil
 			})
 			w.work(wk)
 			run := w.end(w.start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID}))
-			if run.State != perdure.Failed || run.Error.Code != perdure.CodeThreadBusy || run.Attempt != 1 {
+			if run.State != perdure.Failed || run.Error.Code != perdure.CodeOverBound || run.Attempt != 1 {
 				t.Errorf("%s, attempt %d: %+v, result %s, want failed with %s in attempt 1",
-					run.State, run.Attempt, run.Error, run.Result, perdure.CodeThreadBusy)
+					run.State, run.Attempt, run.Error, run.Result, perdure.CodeOverBound)
 			}
 			said, err := w.c.Messages(w.ctx, thread.ThreadID, 0)
 			if err != nil {
@@ -130,8 +131,8 @@ func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 	}
 }
 
-// The refusal of a child is the run's failure, not a lost lease.
-func TestSpawnOnUnknownThreadFailsTheRun(t *testing.T) {
+// The refusal of a child is the child's failure, not a lost lease.
+func TestSpawnOnUnknownThreadFailsTheChild(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
@@ -141,9 +142,10 @@ func TestSpawnOnUnknownThreadFailsTheRun(t *testing.T) {
 	})
 	w.work(wk)
 	run := w.end(w.start(perdure.Submission{Kind: "agent"}))
-	if run.State != perdure.Failed || run.Error.Code != perdure.CodeNotFound || run.Attempt != 1 {
-		t.Errorf("%s, attempt %d: %+v, want failed with %s in attempt 1",
-			run.State, run.Attempt, run.Error, perdure.CodeNotFound)
+	if run.State != perdure.Failed || run.Error.Code != agent.CodeTaskFailed || run.Attempt != 1 ||
+		!strings.Contains(run.Error.Message, string(perdure.CodeNotFound)) {
+		t.Errorf("%s, attempt %d: %+v, want failed with %s because of %s in attempt 1",
+			run.State, run.Attempt, run.Error, agent.CodeTaskFailed, perdure.CodeNotFound)
 	}
 }
 

@@ -139,7 +139,7 @@ func (m Model) complete(ctx context.Context, messages []Message) (out Message, e
 			return out, err
 		}
 		for _, call := range delta.ToolCalls {
-			if call.Index == len(out.ToolCalls) {
+			if call.Index < 0 || call.Index >= len(out.ToolCalls) { // what a model says is data
 				out.ToolCalls = append(out.ToolCalls, call)
 			} else {
 				out.ToolCalls[call.Index].Function.Arguments += call.Function.Arguments

@@ -140,6 +140,33 @@ func TestModelUsesTool(t *testing.T) {
 	}
 }
 
+// What a model says is data: a tool call that is malformed in any way is answered with an error, and
+// the model has another try.
+func TestMalformedToolCallIsAnswered(t *testing.T) {
+	call := func(index int, name, arguments string) string {
+		return fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%[1]d","type":"function","function":{"name":%q,"arguments":%q}}]}`,
+			index, name, arguments)
+	}
+	s := &script{answers: [][]string{
+		{`{"content":"Let me see. "}`, call(0, `get "weather"`, `{"city":"Delft"}`), call(1, "weather", `{"city":`),
+			call(2, "", "{}"), call(3, "weather", ""), call(7, "weather", `{"city":"Delft"}`), call(-1, "_own", "{}")},
+		{`{"content":"I can't tell."}`},
+	}}
+	run, streamed := ask(t, s, "How is the weather in Delft?")
+	if answer, err := client.Result[string](run); err != nil || answer != "I can't tell." ||
+		streamed != "Let me see. I can't tell." {
+		t.Errorf("answer = %q, streamed %q (error %v); want the second answer of the model", answer, streamed, err)
+	}
+	if len(s.asked) != 2 || len(s.asked[1]) != 8 {
+		t.Fatalf("the model was asked %d times, want 2 with 8 messages in the second: %s", len(s.asked), s.asked)
+	}
+	for i, m := range s.asked[1][2:] {
+		if failed := strings.Contains(string(m), `"content":"error: `); failed != (i != 4) {
+			t.Errorf("answer to call %d = %s, want an error to all but the one that is well formed", i, m)
+		}
+	}
+}
+
 // The server's notice that a run goes on in the background is for people, and not sent to the
 // model.
 func TestNoticesAreNotSentToModel(t *testing.T) {

@@ -34,7 +34,7 @@ func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *Com
 				Data: perdure.Object("job_id", string(c.ID), "key", s.Key, "task", s.Kind)})
 		}
 		if err != nil {
-			return nil, fieldOf(err, fmt.Sprintf("children[%d]", i))
+			return nil, fieldOfChild(err, i)
 		}
 		ans.Children = append(ans.Children, ChildOf{s.Key, c.ID})
 	}
@@ -82,6 +82,15 @@ func childrenNamed(tx *Tx, parent *perdure.Run, names []string, field string) ([
 		children = append(children, c)
 	}
 	return children, nil
+}
+
+// fieldOfChild returns an error with the position of the child that caused it.
+func fieldOfChild(err error, n int) error {
+	field := fmt.Sprintf("children[%d]", n)
+	if e, ok := err.(*perdure.Error); ok && e.Field != "" {
+		return &perdure.Error{Code: e.Code, Message: e.Message, Field: field + "." + e.Field}
+	}
+	return fieldOf(err, field)
 }
 
 // sameChild checks that a repeated spawn has the same kind and input.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -108,6 +109,30 @@ func Refusal(r *api.Refusal) string {
 		return "the result " + r.Detail
 	}
 	return field + ": " + r.Detail
+}
+
+// RefusedChild returns the index of the child because of whose data a commit was refused, or -1. The
+// agent leaves that child out, and the rest of the commit is sent again.
+func RefusedChild(r *api.Refusal) int {
+	if r == nil {
+		return -1
+	}
+	switch r.Code {
+	case perdure.CodeThreadBusy, perdure.CodeNotFound, perdure.CodeInvalid, perdure.CodeTooLarge:
+	default:
+		return -1
+	}
+	field := r.Field
+	if strings.HasPrefix(field, "commits[") {
+		_, field, _ = strings.Cut(field, "].")
+	}
+	index, ok := strings.CutPrefix(field, "children[")
+	index, _, closed := strings.Cut(index, "]")
+	n, err := strconv.Atoi(index)
+	if !ok || !closed || err != nil || n < 0 {
+		return -1
+	}
+	return n
 }
 
 // Text makes a string acceptable to the server: valid UTF-8, without NUL, and at most limit bytes.

@@ -165,6 +165,8 @@ func (s *Session) options() embedded.Options {
 		p := perdure.DefaultPolicy()
 		// Virtual time passes faster with fewer timers. The watchdog wakes for every alarm anyway.
 		p.WatchdogInterval, p.PatrolEvery, p.GapAfter = 10*time.Minute, 10*time.Minute, time.Hour
+		// A panic of an agent ends the trial, instead of holding the run for a day of virtual time.
+		p.HoldDefects = false
 		opt.Policy = &p
 	}
 	if opt.Logger == nil {

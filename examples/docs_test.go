@@ -173,15 +173,20 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 			return err
 		}, perdure.TimedOut, perdure.CodeWaitTimeout, 1},
 		{"| `ErrCancelled`, when it was asked to stop | `cancelled` | `cancelled` | no |", func(ctx *agent.Context) error { return agent.Sleep(ctx, time.Hour) }, perdure.Cancelled, perdure.CodeCancelled, 1},
-		{"| a panic outside of steps | held | `panic` | until a release mends it |", func(*agent.Context) error { panic("no") }, held, "panic", 0},
-		{"| a call where it can't be made, such as a wait inside of a step | held | `agent_misuse` | until a release mends it |", func(ctx *agent.Context) error {
+		{"| a panic in a step's function | `failed`, when no attempt is left | `panic` | yes |", func(ctx *agent.Context) error {
+			_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { panic("no") })
+			return err
+		}, perdure.Failed, "panic", 3},
+		{"| a panic in the agent's own code | [on hold](#a-defect-of-the-code-holds-the-run) | `panic` | yes, no attempt is spent |",
+			func(*agent.Context) error { panic("no") }, held, "panic", 0},
+		{"| a call where it can't be made, such as a wait inside of a step | [on hold](#a-defect-of-the-code-holds-the-run) | `agent_misuse` | yes, no attempt is spent |", func(ctx *agent.Context) error {
 			_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { return 1, agent.Sleep(ctx, time.Hour) })
 			return err
 		}, held, agent.CodeMisuse, 0},
 	}
 	page := read(t, "docs/agents.md")
 	policy := perdure.DefaultPolicy()
-	policy.BackoffBase = time.Millisecond
+	policy.BackoffBase, policy.HoldTimeout = time.Millisecond, 100*time.Millisecond
 	srv, err := embedded.Open(embedded.Options{Policy: &policy})
 	if err != nil {
 		t.Fatal(err)

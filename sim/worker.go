@@ -49,7 +49,8 @@ type task struct {
 // addWorker adds a worker.
 func (s *sim) addWorker() *worker {
 	s.workerCount++
-	w := &worker{s: s, id: fmt.Sprintf("w%d", s.workerCount), build: buildOf(s.workerCount), alive: true, slots: s.cfg.slots}
+	w := &worker{s: s, id: fmt.Sprintf("w%d", s.workerCount), build: buildOf(s.workerCount), alive: true,
+		slots: s.cfg.slots}
 	s.workers = append(s.workers, w)
 	w.pollSoon(s.work.between(0, s.cfg.poll))
 	return w

@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -246,6 +247,43 @@ var heldScenarios = []Scenario{
 		}
 		w.check(total == 150, "a new build gets each once during the backoff: %d", total)
 		w.check(claim("v1")+claim("v2") == 0, "nobody twice")
+	}},
+	{"another node learns of a held run within a second, and once", func(w *World) {
+		r := w.agentRun()
+		other, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(99, 2))}})
+		w.check(err == nil, "another engine: %v", err)
+		look := func() []engine.Ready {
+			fresh, err := other.Held(w.ctx())
+			w.check(err == nil, "places with held runs: %v", err)
+			return fresh
+		}
+		w.check(len(look()) == 0, "before")
+		w.hold("v1")
+		got := look()
+		w.check(len(got) == 1 && got[0] == engine.Ready{Tenant: tenant, Queue: "default", Kind: "agent"}, "%+v", got)
+		w.check(len(look()) == 0, "a place that is known is not rung again")
+		op := &engine.Claim{Tenant: tenant, Worker: "w", Build: "v2", Slots: 1, Start: true}
+		w.check(other.Step(w.Now, op)[0] == nil && len(op.Grants) == 1 && op.Grants[0].Run.ID == r.ID, "%+v", op.Grants)
+		w.check(len(look()) == 0, "nothing is held back any more")
+	}},
+	{"a poll of a platform worker finds held runs of all tenants", func(w *World) {
+		for _, t := range []perdure.TenantID{"a", "b"} {
+			w.do(&engine.Submit{Tenant: t, Submission: perdure.Submission{Kind: "agent", Class: perdure.Agent}})
+		}
+		claim := func(build string) []engine.Grant {
+			op := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "p", Build: build, Slots: 10, Start: true}
+			w.do(op)
+			for _, g := range op.Grants {
+				c := w.commitOf(g, perdure.Commit{Outcome: defect("panic")})
+				c.Tenant = g.Run.Tenant
+				w.do(c)
+			}
+			return op.Grants
+		}
+		w.check(len(claim("v1")) == 2 && len(claim("v1")) == 0 && len(claim("v2")) == 2, "each build gets both once")
+		one := &engine.Claim{Tenant: "a", Worker: "w", Build: "v3", Slots: 10}
+		w.do(one)
+		w.check(len(one.Grants) == 1 && one.Grants[0].Run.Tenant == "a", "of its own tenant: %+v", one.Grants)
 	}},
 	{"a held run is found after a restart of the server", func(w *World) {
 		r := w.agentRun()

@@ -52,12 +52,32 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 	})
 }
 
+// runsOfSchema18 is the table of runs before retries had the journal of their original.
+func runsOfSchema18() *table[perdure.Run] {
+	return without(runTable, "origin_id", "first_epoch", "inbox_from", "copy_to")
+}
+
 // runsOfSchema10 is the table of runs before schema 11.
-func runsOfSchema10() *table[perdure.Run] {
-	at := slices.Index(runTable.cols, "place")
-	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys,
-		cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
-		bind: func(r *perdure.Run) []any { return slices.Delete(runTable.bind(r), at, at+1) }}
+func runsOfSchema10() *table[perdure.Run] { return without(runsOfSchema18(), "place") }
+
+// without is a table of runs that lacks some columns.
+func without(t *table[perdure.Run], columns ...string) *table[perdure.Run] {
+	keep := func(i int) bool { return !slices.Contains(columns, t.cols[i]) }
+	out := &table[perdure.Run]{name: t.name, once: t.once, keys: t.keys}
+	for i, c := range t.cols {
+		if keep(i) {
+			out.cols = append(out.cols, c)
+		}
+	}
+	out.bind = func(r *perdure.Run) (values []any) {
+		for i, v := range t.bind(r) {
+			if keep(i) {
+				values = append(values, v)
+			}
+		}
+		return values
+	}
+	return out
 }
 
 // Schema 3 is from before webhooks.

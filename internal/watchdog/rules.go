@@ -106,7 +106,7 @@ var Rules = []Rule{
 			"other waits stay open, children go on",
 		Bound: "the wait's timeout",
 		act:   func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
-	{ID: "W15", Name: "copy-journal", Clock: "copy",
+	{ID: "W15", Name: "copy", FullName: "copy-journal", Clock: "copy",
 		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
 		Action:    "the next entries are copied; with the last ones it is claimable; ring",
 		Bound:     "128 entries or 1 MiB at a time, 10 ms apart",

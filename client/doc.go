@@ -25,7 +25,8 @@
 //   - Follow a log: [Client.Stream], which reconnects by itself, or [Client.Events] by polling.
 //   - Give a run what it waits for: [Client.Signal], [Client.Callback], [Client.Decide] for an
 //     approval, [Client.Continue] for external work that has finished.
-//   - Stop and repeat: [Client.Cancel], which can wait for the end, and [Client.Retry].
+//   - Stop and repeat: [Client.Cancel], which can wait for the end, [Client.Retry] and
+//     [Client.RetryMany].
 //   - Results that came too late: [Client.LateResults], [Client.Adopt], [Client.Discard].
 //   - Runs that need a person: [Client.DeadLetters], [Client.Redrive].
 //   - Files of a run: [Client.Artifacts], [Client.Artifact].

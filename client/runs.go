@@ -348,8 +348,8 @@ func (c *Client) RetryMany(ctx context.Context, in api.RetryMany, opts ...CallOp
 }
 
 // act makes a call without a body whose answer is a run.
-func (c *Client) act(ctx context.Context, path string, opts ...CallOption) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: path}, opts...)
+func (c *Client) act(ctx context.Context, path string) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path})
 }
 
 // Delete removes an ended run with its log, its result and its artifacts. It cannot be undone.

@@ -43,8 +43,8 @@ func (c *client) act() {
 		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
 	case x < 0.75:
 		key, from := s.name("y"), pick(s.work, retryFrom...)
-		if ended := s.someRunIn(pick(s.work, perdure.Failed, perdure.TimedOut, perdure.Completed)); s.work.chance(0.7) {
-			id = ended
+		if ended := s.endedWithSteps(); len(ended) > 0 && s.work.chance(0.8) {
+			id = pick(s.work, ended...)
 		}
 		if s.model.submitted < 2*s.cfg.runs {
 			s.model.submitted++
@@ -148,6 +148,16 @@ func (s *sim) someRunIn(want perdure.State) perdure.RunID {
 		return "nobody"
 	}
 	return found[len(found)-1]
+}
+
+// endedWithSteps returns the ended runs that have recorded steps.
+func (s *sim) endedWithSteps() (found []perdure.RunID) {
+	for _, id := range s.model.order {
+		if s.model.rows[id].State.Terminal() && len(s.model.journals[id]) > 0 {
+			found = append(found, id)
+		}
+	}
+	return found
 }
 
 func (c *client) thread() {

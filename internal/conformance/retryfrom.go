@@ -230,6 +230,7 @@ var retryFromScenarios = []Scenario{
 			w.Now = w.Now.Add(perdure.CopyPause)
 			op := w.W.Pass()
 			w.do(op)
+			w.Acted = append(w.Acted, op.Actions...)
 			copied := w.get(r.ID).JournalSeq - before
 			w.check(copied > 0 && copied <= 128, "%d entries in one step", copied)
 			w.view(func(v *store.View) error {
@@ -239,6 +240,13 @@ var retryFromScenarios = []Scenario{
 			})
 		}
 		w.check(steps >= 10, "copied in %d steps", steps)
+		told := 0
+		for _, a := range w.Acted {
+			if a.Run == r.ID {
+				told++
+			}
+		}
+		w.check(told == 1, "the watchdog's log has %d entries about it, want 1", told)
 		g := w.takeKind("worker")
 		w.check(g.Run.ID == r.ID && g.Run.JournalSeq == entries && g.Journal[0].Key == "s0", "%+v", g.Run)
 		w.complete(g, `1`)

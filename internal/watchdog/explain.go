@@ -35,8 +35,8 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 		return perdure.LineStale
 	case after.Said != before.Said:
 		return perdure.LineSlow
-	case before.Copying() && after.Copying():
-		return fmt.Sprintf("%d of %d entries of the journal are copied", after.JournalSeq, after.CopyTo)
+	case before.Copying() && !after.Copying():
+		return fmt.Sprintf("all %d entries of the journal are copied", after.CopyTo)
 	case after.Ready:
 		return "claimable"
 	case after.Turn == perdure.TurnWaiting:
@@ -75,7 +75,7 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 	case "wait":
 		return fmt.Sprintf("the time of a wait passed %s ago; %d open", ago(due), r.WaitsOpen)
 	case "copy":
-		return fmt.Sprintf("%d entries of the journal of run %s were still to be copied", r.CopyTo-r.JournalSeq, r.RetryOf)
+		return "it begins with the journal of run " + string(r.RetryOf)
 	case "due":
 		return fmt.Sprintf("its delay or backoff ended %s ago", ago(due))
 	case "queued-long":

@@ -120,6 +120,9 @@ func (s *Sweep) apply(tx *engine.Tx, rule *Rule, r *perdure.Run, due perdure.Ins
 	if err := rule.act(tx, r); err != nil {
 		return err
 	}
+	if r.State.Live() && r.Copying() {
+		return nil // one entry in the log for all parts of a journal
+	}
 	what := outcome(tx.Policy(), rule, &before, r, tx.Now)
 	s.record(tx, rule.Name, r.Tenant, r.ID, what, because(rule.Clock, &before, due, tx.Now))
 	return nil

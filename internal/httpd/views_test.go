@@ -56,6 +56,16 @@ func TestInvalidViewChangesNothing(t *testing.T) {
 	}
 }
 
+func TestSecretInViewIsRedacted(t *testing.T) {
+	w := newWorld(t, setup{secrets: hiding(t)})
+	g := w.running(`{"kind":"plans"}`)
+	w.commits(g, `"views":[{"name":"plan","value":{"key":"`+hidden+`"}}]`)
+	v := w.get(fmt.Sprintf("/api/v1/runs/%s/views/plan", g["run_id"])).is(200)
+	if v["value"].(obj)["key"] != "[redacted]" {
+		t.Errorf("view = %v, want the secret redacted", v)
+	}
+}
+
 // A user's message on the thread reaches the agent that waits for one.
 func TestMessageWakesItsThreadsRun(t *testing.T) {
 	w := newWorld(t, setup{})

@@ -21,8 +21,8 @@ type ViewHead struct {
 	UpdatedAt perdure.Instant `json:"updated_at"`
 }
 
-// A View is the latest value that a run has published under a name.
-type View struct {
+// A RunView is the latest value that a run has published under a name.
+type RunView struct {
 	ViewHead
 	Value json.RawMessage `json:"value"`
 }

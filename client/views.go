@@ -16,7 +16,7 @@ func (c *Client) Views(ctx context.Context, id perdure.RunID) ([]api.ViewHead, e
 }
 
 // View returns the latest value that a run has published under a name.
-func (c *Client) View(ctx context.Context, id perdure.RunID, name string) (*api.View, error) {
-	return answer[api.View](ctx, c, &request{method: http.MethodGet,
+func (c *Client) View(ctx context.Context, id perdure.RunID, name string) (*api.RunView, error) {
+	return answer[api.RunView](ctx, c, &request{method: http.MethodGet,
 		path: path(v1+"/runs/%s/views/%s", string(id), name)})
 }

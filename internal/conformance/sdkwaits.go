@@ -143,7 +143,7 @@ var sdkWaitScenarios = []Scenario{
 	{"a run without a thread can't wait for messages", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Waits: wait(forMessage("m"))}))
+		w.refuse(perdure.CodeNothingToWaitFor, w.commitOf(g, perdure.Commit{Waits: wait(forMessage("m"))}))
 		named := forMessage("m")
 		named.Name = "x"
 		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Waits: wait(named)}))

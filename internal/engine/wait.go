@@ -18,7 +18,7 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 		ans.Callbacks = append(ans.Callbacks, CallbackOf{spec.ID, tx.e.token(r.Tenant, r.ID, spec.ID)})
 	}
 	if spec.Type == perdure.WaitMessage && r.ThreadID == "" {
-		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread gets no messages")
+		return perdure.Errorf(perdure.CodeNothingToWaitFor, "a run without a thread gets no messages")
 	}
 	children, err := childrenOf(tx, r, spec, &w)
 	if err != nil {

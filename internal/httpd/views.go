@@ -19,7 +19,7 @@ func listViews(c *call, _ *none) (int, *api.Views, error) {
 	return 0, out, nil
 }
 
-func getView(c *call, _ *none) (int, *api.View, error) {
+func getView(c *call, _ *none) (int, *api.RunView, error) {
 	name := c.PathValue("name")
 	if err := perdure.CheckViewName("name", name); err != nil {
 		return 0, nil, err
@@ -28,6 +28,6 @@ func getView(c *call, _ *none) (int, *api.View, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &api.View{ViewHead: api.ViewHead{Name: p.Name, Size: p.Size, Version: p.Version, UpdatedAt: p.At},
+	return 0, &api.RunView{ViewHead: api.ViewHead{Name: p.Name, Size: p.Size, Version: p.Version, UpdatedAt: p.At},
 		Value: json.RawMessage(p.Value)}, nil
 }

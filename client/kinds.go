@@ -30,11 +30,11 @@ func (c *Client) ChangeKind(ctx context.Context, kind string, in api.ChangeKind,
 }
 
 // DeleteKind deletes a kind from the registry. It appears again when a worker announces it. With
-// allTenants it deletes the entry of the platform, which needs a platform key.
-func (c *Client) DeleteKind(ctx context.Context, kind string, allTenants bool, opts ...CallOption) error {
+// platform it deletes the entry of the platform, which needs a platform key.
+func (c *Client) DeleteKind(ctx context.Context, kind string, platform bool, opts ...CallOption) error {
 	r := &request{method: "DELETE", path: path(v1+"/kinds/%s", kind)}
-	if allTenants {
-		r.query = url.Values{"all_tenants": {"true"}}
+	if platform {
+		r.query = url.Values{"platform": {"true"}}
 	}
 	_, err := c.do(ctx, r, nil, opts...)
 	return err

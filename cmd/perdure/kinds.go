@@ -191,7 +191,7 @@ func (h *kindsCall) set() error {
 }
 
 func (h *kindsCall) remove() error {
-	all := h.flags.Bool("all-tenants", false, "the entry of the platform; takes a key of the platform")
+	all := h.flags.Bool("platform", false, "the entry of the platform; takes a key of the platform")
 	args, c, err := h.begin()
 	if err != nil {
 		return err

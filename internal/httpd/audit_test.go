@@ -66,6 +66,7 @@ var auditActions = map[string]string{
 	"POST /api/v1/webhooks/{id}/rotate": "webhook.rotate", "POST /api/v1/deliveries/{id}/redeliver": "delivery.redeliver",
 	"POST /api/v1/keys": "key.create", "DELETE /api/v1/keys/{id}": "key.revoke", "POST /api/admin/tenants/{tenant}/keys": "key.create",
 	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create", "DELETE /api/admin/keys/{id}": "key.revoke",
+	"PATCH /api/v1/kinds/{kind}": "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
 	"PUT /api/admin/tenants/{tenant}": "tenant.change", "GET /api/admin/backup": "backup",
 }
 

@@ -17,6 +17,7 @@ import (
 
 // unkeyed are the calls that change something without an Idempotency-Key, and why the same call again is no second one.
 var unkeyed = map[string]string{
+	"PUT /api/v1/kinds/{kind}":                        "announces the same again",
 	"DELETE /api/admin/keys/{id}":                     "revoking again is no error",
 	"POST /api/v1/runs/{id}/late-results/{n}/adopt":   "what is adopted stays so",
 	"POST /api/v1/runs/{id}/late-results/{n}/discard": "what is discarded stays so",
@@ -116,6 +117,14 @@ func keyedCalls() map[string]keyedCall {
 		"DELETE /api/v1/threads/{id}": {func(w *world) (string, string, string) { return "/api/v1/threads/" + w.makeThread(), "", "" }, nil},
 		"DELETE /api/v1/dlq/{id}":     {func(w *world) (string, string, string) { return "/api/v1/dlq/" + w.deadLetter(), "", "" }, nil},
 		"POST /api/v1/webhooks":       {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`), []string{"webhook_id", "secret"}},
+		"PATCH /api/v1/kinds/{kind}": {func(w *world) (string, string, string) {
+			w.do("PUT", "/api/v1/kinds/patched", `{}`).is(200)
+			return "/api/v1/kinds/patched", `{"description":"mine"}`, `{"description":"yours"}`
+		}, []string{"kind", "description"}},
+		"DELETE /api/v1/kinds/{kind}": {func(w *world) (string, string, string) {
+			w.do("PUT", "/api/v1/kinds/deleted", `{}`).is(200)
+			return "/api/v1/kinds/deleted", "", ""
+		}, nil},
 		"PATCH /api/v1/webhooks/{id}": {func(w *world) (string, string, string) {
 			return "/api/v1/webhooks/" + makeHook(w), `{"description":"mine"}`, `{"description":"yours"}`
 		}, []string{"webhook_id", "description"}},

@@ -10,17 +10,16 @@ import (
 
 func (c *call) kind() string { return c.PathValue("kind") }
 
-// allTenants tells whether a call is about the kinds of the platform, for which it needs a platform
-// key.
-func (c *call) allTenants(given bool) error {
-	if given && !c.key.Platform {
+// mayChangePlatform refuses a call about the kinds of the platform without a platform key.
+func (c *call) mayChangePlatform(asked bool) error {
+	if asked && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "only a key of the platform speaks for all tenants")
 	}
 	return nil
 }
 
 func announceKind(c *call, in *api.AnnounceKind) (int, *api.KindAnnounced, error) {
-	if err := c.allTenants(in.AllTenants); err != nil {
+	if err := c.mayChangePlatform(in.AllTenants); err != nil {
 		return 0, nil, err
 	}
 	op := &engine.AnnounceKind{Tenant: c.tenant(), Platform: in.AllTenants, Kind: c.kind(), Build: in.Build,
@@ -82,12 +81,12 @@ func deleteKind(c *call, _ *none) (int, *none, error) {
 		return 0, nil, err
 	}
 	all := false
-	if text := c.URL.Query().Get("all_tenants"); text != "" {
+	if text := c.URL.Query().Get("platform"); text != "" {
 		if all, err = strconv.ParseBool(text); err != nil {
-			return 0, nil, perdure.Invalid("all_tenants", "takes true or false")
+			return 0, nil, perdure.Invalid("platform", "takes true or false")
 		}
 	}
-	if err := c.allTenants(all); err != nil {
+	if err := c.mayChangePlatform(all); err != nil {
 		return 0, nil, err
 	}
 	op := &engine.DeleteKind{Tenant: c.tenant(), Platform: all, Kind: c.kind(), Key: key}

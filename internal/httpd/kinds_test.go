@@ -89,7 +89,7 @@ func TestKindRefusesBadInput(t *testing.T) {
 	w.do("PUT", kindsPath+"/job", `{"input_schema":{"x":"%s"}}`, strings.Repeat("x", 64<<10)).refuses(422, "over_bound")
 	codes := strings.Repeat(`"c",`, perdure.MaxNotRetried) + `"c"`
 	w.do("PUT", kindsPath+"/job", `{"retry":{"not_retried":[%s]}}`, codes).refuses(422, "over_bound")
-	w.do("DELETE", kindsPath+"/job?all_tenants=perhaps", "").refuses(400, "invalid")
+	w.do("DELETE", kindsPath+"/job?platform=perhaps", "").refuses(400, "invalid")
 	// A field that is null in an announcement is not given.
 	w.do("PUT", kindsPath+"/job", `{"timeout":null,"retry":null,"input_schema":null}`).is(200)
 }
@@ -114,7 +114,7 @@ func TestKindsOfTenantsAreApart(t *testing.T) {
 
 	// Only the platform announces for all.
 	b.do("PUT", kindsPath+"/common", `{"all_tenants":true}`).refuses(403, "forbidden")
-	b.do("DELETE", kindsPath+"/common?all_tenants=true", "").refuses(403, "forbidden")
+	b.do("DELETE", kindsPath+"/common?platform=true", "").refuses(403, "forbidden")
 	admin := w.as(w.admin)
 	admin.do("PUT", kindsPath+"/common", `{"all_tenants":true,"class":"agent","build":"p"}`).is(200)
 	k := b.get(kindsPath + "/common").is(200)
@@ -126,7 +126,7 @@ func TestKindsOfTenantsAreApart(t *testing.T) {
 	if k := w.get(kindsPath + "/common").is(200); k["class"] != "agent" {
 		t.Errorf("a sees class %v, want the platform's: b's override is b's", k["class"])
 	}
-	admin.do("DELETE", kindsPath+"/common?all_tenants=true", "").is(200)
+	admin.do("DELETE", kindsPath+"/common?platform=true", "").is(200)
 	w.get(kindsPath+"/common").refuses(404, "not_found")
 }
 

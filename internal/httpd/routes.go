@@ -105,7 +105,7 @@ func (s *Server) table() []route {
 		on("PATCH", v1+"/kinds/{kind}", kinds, "Override fields of a kind; null removes an override", changeKind).
 			once().logged(),
 		on("DELETE", v1+"/kinds/{kind}", kinds, "Delete a kind from the registry", deleteKind).
-			takes("all_tenants").once().logged(),
+			takes("platform").once().logged(),
 
 		on("GET", v1+"/dlq", read, "List dead letters, newest first", listDeadLetters).
 			takes("cause", "kind", "queue", "limit", "cursor").upTo(largePage),

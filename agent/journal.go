@@ -295,11 +295,11 @@ func (c *execution) addItem(i *item) {
 	case i.Type == perdure.ItemChild:
 		c.childEnds[i.Name] = i
 		c.childIDs[i.Name] = i.From
-	case strings.HasPrefix(i.Wait, mapPrefix): // the agent asks for the whole map, and not for each wait
-		c.waits[i.Wait] = i
 	case i.Wait != "":
 		c.waits[i.Wait] = i
-		c.unvisited["wait "+i.Wait] = true
+		if !strings.HasPrefix(i.Wait, mapPrefix) { // the agent asks for the map, and not for each wait
+			c.unvisited["wait "+i.Wait] = true
+		}
 	}
 }
 

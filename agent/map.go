@@ -38,12 +38,13 @@ type MapOptions struct {
 }
 
 // limit returns the bound, or an error.
-func (o *MapOptions) limit(c *execution, what string) (int, error) {
+func (o *MapOptions) limit(what string) (int, error) {
 	switch {
 	case o.Limit == 0:
 		return defaultLimit, nil
 	case o.Limit < 0 || o.Limit > maxTargets:
-		return 0, c.misuse("%s: a limit of %d is not between 1 and %d", what, o.Limit, maxTargets)
+		return 0, Permanent(perdure.Errorf(perdure.CodeInvalid,
+			"%s: a limit of %d is not between 1 and %d", what, o.Limit, maxTargets))
 	}
 	return o.Limit, nil
 }
@@ -97,7 +98,7 @@ func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Sett
 	}
 	m := &mapping{c: c, key: key, kind: kind, total: len(items), settle: o.Settle, digest: sha256.New()}
 	o.Child.applyTo(&m.spawn)
-	if m.limit, err = o.limit(c, "Map"); err != nil {
+	if m.limit, err = o.limit("Map"); err != nil {
 		return Settled[Out]{}, err
 	}
 	m.input = func(n int) (json.RawMessage, error) {

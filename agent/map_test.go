@@ -167,8 +167,8 @@ func TestMapRefusesALimitOutOfBounds(t *testing.T) {
 			return got.Completed, err
 		})
 	})
-	failed(t, w.ends("boss", -1), perdure.Failed, agent.CodeMisuse, 1)
-	failed(t, w.ends("boss", 1001), perdure.Failed, agent.CodeMisuse, 1)
+	failed(t, w.ends("boss", -1), perdure.Failed, perdure.CodeInvalid, 1)
+	failed(t, w.ends("boss", 1001), perdure.Failed, perdure.CodeInvalid, 1)
 }
 
 func TestMapOfThousandsIsQuick(t *testing.T) {

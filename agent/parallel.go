@@ -38,7 +38,7 @@ func Parallel[In, Out any](
 	if err != nil {
 		return Settled[Out]{}, err
 	}
-	limit, err := o.limit(c, "Parallel")
+	limit, err := o.limit("Parallel")
 	if err != nil {
 		return Settled[Out]{}, err
 	}

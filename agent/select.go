@@ -238,7 +238,7 @@ func FirstOK[T any](ctx *Context, k int, fs ...*Future[T]) (FirstSelected[T], er
 		return FirstSelected[T]{}, err
 	}
 	if k < 1 || k > len(fs) {
-		return FirstSelected[T]{}, ctx.c.misuse("FirstOK: %d of %d", k, len(fs))
+		return FirstSelected[T]{}, Permanent(perdure.Errorf(perdure.CodeInvalid, "FirstOK: %d of %d", k, len(fs)))
 	}
 	return firstOK(ctx, "FirstOK", k, fs)
 }

@@ -256,8 +256,8 @@ func TestFirstOKFailsWhenTooFewCanComplete(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("boss", 3), `"0 5"`)
-	failed(t, w.ends("boss", 6), perdure.Failed, agent.CodeMisuse, 1)
-	failed(t, w.ends("boss", 0), perdure.Failed, agent.CodeMisuse, 1)
+	failed(t, w.ends("boss", 6), perdure.Failed, perdure.CodeInvalid, 1)
+	failed(t, w.ends("boss", 0), perdure.Failed, perdure.CodeInvalid, 1)
 }
 
 // A child that nobody takes is reported as slow after five minutes.

@@ -39,6 +39,10 @@ type world struct {
 	srv *embedded.Server
 	// sent are the commits that workers have sent, in order.
 	sent []sentCommit
+	// listened has the runs that a worker has named in a poll for news.
+	listened map[perdure.RunID]bool
+	// cutHeartbeats has heartbeats fail.
+	cutHeartbeats bool
 	// loseAnswer tells whether the answer to a commit gets lost. It is called with mu locked.
 	loseAnswer func(perdure.Commit) bool
 }
@@ -67,7 +71,8 @@ func shortLease() perdure.Policy {
 
 func openWith(t *testing.T, p perdure.Policy) *world {
 	t.Helper()
-	w := &world{t: t, opt: embedded.Options{Policy: &p, Dir: t.TempDir()}, desk: openDesk(t)}
+	w := &world{t: t, opt: embedded.Options{Policy: &p, Dir: t.TempDir()}, desk: openDesk(t),
+		listened: map[perdure.RunID]bool{}}
 	w.startServer()
 	w.key = w.srv.Key()
 	l := httptest.NewServer(w)
@@ -105,32 +110,47 @@ func (w *world) stopServer() {
 	srv.Close()
 }
 
-// ServeHTTP passes requests on to the server, and records commits.
+// ServeHTTP passes requests on to the server, and records commits and polls for news.
 func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
-	srv := w.srv
+	srv, cut := w.srv, w.cutHeartbeats && strings.HasSuffix(r.URL.Path, "/heartbeat")
 	w.mu.Unlock()
-	if !strings.HasSuffix(r.URL.Path, "/commit") {
-		if srv == nil {
-			panic(http.ErrAbortHandler)
-		}
-		srv.Handler().ServeHTTP(rw, r)
+	body, err := io.ReadAll(r.Body)
+	if err != nil || cut {
+		panic(http.ErrAbortHandler)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if strings.HasSuffix(r.URL.Path, "/commit") {
+		w.serveCommit(rw, r, srv, body)
 		return
 	}
-	body, err := io.ReadAll(r.Body)
+	var poll api.Poll
+	if strings.HasSuffix(r.URL.Path, "/poll") && json.Unmarshal(body, &poll) == nil && poll.News {
+		w.mu.Lock()
+		for _, lease := range poll.Holding {
+			w.listened[lease.RunID] = true
+		}
+		w.mu.Unlock()
+	}
+	if srv == nil {
+		panic(http.ErrAbortHandler)
+	}
+	srv.Handler().ServeHTTP(rw, r)
+}
+
+func (w *world) serveCommit(rw http.ResponseWriter, r *http.Request, srv *embedded.Server, body []byte) {
 	var in api.Commits
-	if err != nil || json.Unmarshal(body, &in) != nil || len(in.Commits) != 1 {
+	if err := json.Unmarshal(body, &in); err != nil || len(in.Commits) != 1 {
 		w.t.Errorf("a worker sent %q (error %v), want one commit", body, err)
 		panic(http.ErrAbortHandler)
 	}
 	rec := httptest.NewRecorder()
 	rec.Code = 0
 	if srv != nil {
-		r.Body = io.NopCloser(bytes.NewReader(body))
 		srv.Handler().ServeHTTP(rec, r)
 	}
 	w.mu.Lock()
-	w.sent = append(w.sent, sentCommit{Commit: in.Commits[0], body: string(body), status: rec.Code, answer: rec.Body.String()})
+	w.sent = append(w.sent, sentCommit{in.Commits[0], string(body), rec.Code, rec.Body.String()})
 	lost := w.loseAnswer != nil && w.loseAnswer(in.Commits[0])
 	w.mu.Unlock()
 	if rec.Code == 0 || lost {
@@ -221,11 +241,16 @@ func (d *desk) hold(what string) (answer func()) {
 	held := make(chan struct{})
 	d.held[what] = held
 	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.held, what)
+		d.pass(what)
 		close(held)
 	}
+}
+
+// pass answers further calls for a question at once. Those that are held stay so.
+func (d *desk) pass(what string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.held, what)
 }
 
 func (d *desk) keys(what string) []string {
@@ -400,12 +425,17 @@ func (w *world) checkBooked(id perdure.RunID, attempt int) {
 		w.t.Fatalf("run %s: %s in attempt %d with %s (error %+v), want completed in attempt %d",
 			id, run.State, run.Attempt, run.Result, run.Error, attempt)
 	}
-	if got.Trip != "booked" || got.City != "Köln" || got.By != "ann" || got.Plan != "plan ok" || got.Price != "price ok" ||
-		got.Ticket != "ticket ok" || len(got.Bookings) != 2 || got.Bookings[0].Ref != "reserve-flight ok" ||
-		got.Bookings[1].Ref != "reserve-room ok" {
+	if got.Trip != "booked" || got.City != "Köln" || got.By != "ann" || got.Plan != "plan ok" ||
+		got.Price != "price ok" || got.Ticket != "ticket ok" || len(got.Bookings) != 2 ||
+		got.Bookings[0].Ref != "reserve-flight ok" || got.Bookings[1].Ref != "reserve-room ok" {
 		w.t.Errorf("run %s: result = %s, want the trip with both bookings and the ticket", id, run.Result)
 	}
 	w.checkRecordedOnce(id, "plan", "wait:bookings", "price", "wait:confirmation", "ticket")
+	for step, want := range map[string]int{"wait:bookings": 3, "wait:confirmation": 1} {
+		if got := w.commits(step)[0].Ack; len(got) != want {
+			w.t.Errorf("run %s: items acknowledged with %s = %v, want %d of them", id, step, got, want)
+		}
+	}
 }
 
 func (w *world) checkInvariants() {
@@ -417,10 +447,8 @@ func (w *world) checkInvariants() {
 
 // once has the questions of a trip that is confirmed, each asked once. The given ones are asked twice.
 func once(twice ...string) map[string]int {
-	out := map[string]int{}
-	for _, what := range []string{"plan", "search-flight", "search-room", "reserve-flight", "reserve-room", "price", "ticket"} {
-		out[what] = 1
-	}
+	out := map[string]int{"plan": 1, "search-flight": 1, "search-room": 1, "reserve-flight": 1, "reserve-room": 1,
+		"price": 1, "ticket": 1}
 	for _, what := range twice {
 		out[what] = 2
 	}
@@ -501,6 +529,25 @@ func TestRunContinuesAfterWorkerKill(t *testing.T) {
 	w.checkInvariants()
 }
 
+// A step takes longer than the lease.
+func TestHeartbeatsKeepTheLease(t *testing.T) {
+	p := shortLease()
+	w := openWith(t, p)
+	w.node(w.key)
+	answer := w.desk.hold("price")
+	id := w.trip("10m")
+	w.asked("price", 1)
+	begin := w.run(id)
+	w.until("the worker is heard from after the first lease", func() bool {
+		return w.run(id).SeenAt.Time().Sub(begin.SeenAt.Time()) > p.Lease
+	})
+	answer()
+	w.suspended(id, "price")
+	w.confirm(id)
+	w.checkBooked(id, 1)
+	w.desk.checkCalls(t, once())
+}
+
 func TestCancelledTripGivesBookingsBack(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -517,6 +564,11 @@ func TestCancelledTripGivesBookingsBack(t *testing.T) {
 			w.desk.hold("price")
 			id := w.trip("10m")
 			w.asked("price", 1)
+			w.until("the worker listens for news of the run", func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.listened[id]
+			})
 			return id
 		}, []string{"return-flight", "return-room"}},
 		{"a child in a step", func(w *world) perdure.RunID {
@@ -602,34 +654,52 @@ func TestCommitIsRepeatedUntilAnswered(t *testing.T) {
 // A worker is stopped for longer than its lease, and another one finishes the run. The first one
 // then learns that it has lost the run, does nothing more for it, and serves other runs.
 func TestFrozenWorkerStopsAtStaleEpoch(t *testing.T) {
-	w := openWith(t, shortLease())
-	first := w.node(w.key)
-	answer := w.desk.hold("price")
-	id := w.trip("10m")
-	w.asked("price", 1)
-	if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	second := w.node(w.key)
-	w.asked("price", 2)
-	answer()
-	w.suspended(id, "price")
-	w.confirm(id)
-	w.checkBooked(id, 2)
-	second.kill()
+	for _, by := range []string{"commit", "heartbeat"} {
+		t.Run("by "+by, func(t *testing.T) {
+			w := openWith(t, shortLease())
+			first := w.node(w.key)
+			answer := w.desk.hold("price")
+			id := w.trip("10m")
+			w.asked("price", 1)
+			if err := first.Process.Signal(syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			w.desk.pass("price")
+			second := w.node(w.key)
+			w.suspended(id, "price")
+			w.confirm(id)
+			w.checkBooked(id, 2)
+			second.kill()
 
-	if err := first.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
+			if by == "commit" {
+				answer()
+				w.mu.Lock()
+				w.cutHeartbeats = true
+				w.mu.Unlock()
+			}
+			if err := first.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			w.until("the frozen worker has given up its run", func() bool {
+				return strings.Contains(first.out.String(), "is no longer ours")
+			})
+			w.desk.checkCalls(t, once("price"))
+			sent := w.commits("price")
+			last := sent[len(sent)-1]
+			if refused := strings.Contains(last.answer, "stale_epoch"); refused != (by == "commit") {
+				t.Errorf("answer to the last commit of the step = %d %s, want it refused: %v",
+					last.status, last.answer, by == "commit")
+			}
+			w.mu.Lock()
+			w.cutHeartbeats = false
+			w.mu.Unlock()
+			other := w.trip("0s")
+			if run := w.end(other); run.State != perdure.Completed {
+				t.Errorf("run %s of the worker that was frozen: %s (error %+v), want completed", other, run.State, run.Error)
+			}
+			w.checkInvariants()
+		})
 	}
-	w.until("the frozen worker has given up its run", func() bool {
-		return strings.Contains(first.out.String(), "is no longer ours")
-	})
-	w.desk.checkCalls(t, once("price"))
-	other := w.trip("0s")
-	if run := w.end(other); run.State != perdure.Completed {
-		t.Errorf("run %s of the worker that was frozen: %s (error %+v), want completed", other, run.State, run.Error)
-	}
-	w.checkInvariants()
 }
 
 func TestWorkerReleasesItsRunsOnSIGTERM(t *testing.T) {

@@ -14,7 +14,7 @@
 import { randomUUID } from "node:crypto";
 import type {
   Commit, CommitAnswer, CommitPart, Duration, Grant, Heartbeat, HeartbeatAnswer, InboxPage, Item, Json,
-  JournalPage, Lease, LeaseResult, PollAnswer, PollRequest, Spawn, WaitSpec,
+  JournalPage, Lease, LeaseResult, PollAnswer, PollRequest, Refusal, Spawn, WaitSpec,
 } from "./wire.js";
 
 export type Handler = (run: Run) => Promise<Json>;
@@ -42,7 +42,7 @@ class Released extends Error {}
 
 /** The server refuses what was sent, and would again. */
 class Refused extends Error {
-  constructor(readonly status: number, readonly code: string, detail: string) {
+  constructor(readonly code: string, readonly field: string | undefined, detail: string) {
     super(detail);
   }
 }
@@ -207,24 +207,31 @@ export class Run implements Lease {
   /** Sends a call until it is answered, however long the server is away. Only the server knows
    *  whether the lease has outlasted that. */
   private async send<T>(method: string, path: string, body?: unknown): Promise<T> {
-    for (let pause = 50; ; pause = Math.min(2_000, pause * 2)) {
+    for (let pause = 50, defects = 0; ; pause = Math.min(2_000, pause * 2)) {
       try {
         return await this.worker.call<T>(method, path, body);
       } catch (err) {
-        if (err instanceof Refused) throw this.refused(err);
-        if (!(err instanceof Unanswered)) throw err;
+        if (!(err instanceof Refused)) {
+          if (!(err instanceof Unanswered)) throw err;
+        } else if (err.code !== "internal" || ++defects === 5) {
+          throw this.refused(err);
+        }
       }
       if (this.worker.graceOver) throw new Released();
       await sleep(pause * (0.5 + Math.random()));
     }
   }
 
+  /** Says what a refusal means for the handler. One with a field is about a part of the commit, such
+   *  as a child's thread that does not exist, and not about the run. */
   private refused(err: Refused): Error {
+    if (err.field !== undefined) return err;
     switch (err.code) {
       case "cancel_requested": // a run that is asked to stop may not suspend
         this.askToStop();
         return new Cancelled(err.message);
       case "stale_epoch":
+      case "wrong_state":
       case "run_ended":
       case "not_found":
         this.lose();
@@ -289,7 +296,7 @@ export class Worker {
         }));
       }
     } catch (err) {
-      if (!(err instanceof Unanswered)) throw err;
+      if (err instanceof Refused && err.code !== "internal") throw err;
       await sleep(100 + 200 * Math.random());
     }
   }
@@ -382,8 +389,8 @@ export class Worker {
       throw new Unanswered(String(err));
     }
     if (status < 300) return answer as T;
-    const problem = answer as { code?: string; detail?: string };
-    if (status === 429 || status >= 500) throw new Unanswered(problem.detail);
-    throw new Refused(status, problem.code ?? String(status), `${problem.code}: ${problem.detail}`);
+    const { code = String(status), detail, field } = answer as Partial<Refusal>;
+    if (status === 429 || status > 500) throw new Unanswered(detail);
+    throw new Refused(code, field, `${code}: ${detail}`);
   }
 }

@@ -19,7 +19,7 @@ interface BookingInput {
   desk?: string;
 }
 
-type Booking = { what: string; ref: string };
+type Booking = { what: string; ref: string; offers: string };
 
 /** Asks the desk. The key says which step asks, so that a step that is executed again does not book twice. */
 async function ask(desk: string | undefined, what: string, signal: AbortSignal, key: string): Promise<string> {
@@ -38,23 +38,24 @@ async function trip(run: Run): Promise<Json> {
     }
   };
   try {
-    const plan = await run.step("plan", (signal, key) => ask(desk, "plan", signal, key));
+    await run.step("plan", (signal, key) => ask(desk, "plan", signal, key));
     const children = ["flight", "room"].map((what) => (
       { key: what, kind: "booking-ts", input: { what, city, ...(desk ? { desk } : {}) } }));
     const ended = await run.join("bookings", children);
     for (const item of ended) if (item.outcome === "completed") bookings.push(item.data as Booking);
     if (bookings.length < children.length) {
       await giveBack();
-      return { city, plan, trip: "not available" };
+      return { city, trip: "not available" };
     }
     const price = await run.step("price", (signal, key) => ask(desk, "price", signal, key));
     const confirmed = await run.signal("confirmation", "confirm", patience);
     if (confirmed === undefined) {
       await giveBack();
-      return { city, plan, trip: "not confirmed" };
+      return { city, trip: "not confirmed" };
     }
     const ticket = await run.step("ticket", (signal, key) => ask(desk, "ticket", signal, key));
-    return { city, plan, bookings, price, by: confirmed.data ?? null, ticket, trip: "booked" };
+    const refs = bookings.map(({ what, ref }) => ({ what, ref }));
+    return { city, bookings: refs, price, by: confirmed.data ?? null, ticket, trip: "booked" };
   } catch (err) {
     if (err instanceof Cancelled) {
       // The children that are still at work are asked to stop when this run ends.
@@ -69,10 +70,10 @@ async function trip(run: Run): Promise<Json> {
 }
 
 async function booking(run: Run): Promise<Json> {
-  const { what, city, desk } = run.input as unknown as BookingInput;
-  await run.step("search", (signal, key) => ask(desk, `search-${what}`, signal, key));
+  const { what, desk } = run.input as unknown as BookingInput;
+  const offers = await run.step("search", (signal, key) => ask(desk, `search-${what}`, signal, key));
   const ref = await run.step("reserve", (signal, key) => ask(desk, `reserve-${what}`, signal, key));
-  return { what, ref, city };
+  return { what, ref, offers } satisfies Booking;
 }
 
 const { PERDURE_URL, PERDURE_KEY } = process.env;

@@ -139,15 +139,16 @@ export class Run implements Lease {
 
   private async wait(spec: WaitSpec, children: Spawn[]): Promise<Item[]> {
     const key = `wait:${spec.id}`;
-    const before = this.journal.get(key);
-    if (before !== undefined) return before as unknown as Item[];
+    const before = this.journal.get(key) as number[] | undefined;
+    if (before !== undefined) return before.map((seq) => this.journal.get(`${key}/${seq}`) as unknown as Item);
     // One item has the wait's id. Those of its children have their keys.
     if (this.inbox.some((item) => item.wait_id === spec.id)) {
       const items = this.inbox.filter((item) => item.wait_id === spec.id ||
         (item.type === "child" && spec.keys?.includes(item.name ?? "")));
-      const value = items as unknown as Json;
-      await this.commit({ journal: [{ key, value }], ack: items.map((item) => item.seq) });
-      this.journal.set(key, value);
+      const seqs = items.map((item) => item.seq);
+      // Each item has an entry of its own, because an entry is bounded.
+      const entries = items.map((item) => ({ key: `${key}/${item.seq}`, value: item as unknown as Json }));
+      await this.commit({ journal: [{ key, value: seqs }, ...entries], ack: seqs });
       return items;
     }
     this.check();
@@ -211,11 +212,8 @@ export class Run implements Lease {
       try {
         return await this.worker.call<T>(method, path, body);
       } catch (err) {
-        if (!(err instanceof Refused)) {
-          if (!(err instanceof Unanswered)) throw err;
-        } else if (err.code !== "internal" || ++defects === 5) {
-          throw this.refused(err);
-        }
+        if (!(err instanceof Refused || err instanceof Unanswered)) throw err;
+        if (err instanceof Refused && (err.code !== "internal" || ++defects === 5)) throw this.refused(err);
       }
       if (this.worker.graceOver) throw new Released();
       await sleep(pause * (0.5 + Math.random()));

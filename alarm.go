@@ -19,8 +19,16 @@ type Clock struct {
 // and no live state lacks a way out.
 //
 // The order matters: if several clocks are due, the watchdog acts on the first. Clocks that end a
-// run come before wait timeouts, and the lease comes before the reap, which is its backstop.
+// run come before wait timeouts, and the lease comes before the reap, which is its backstop. The
+// hold comes before the deadline, so that a run that is on hold until then ends with the defect.
 var Clocks = []Clock{
+	{"hold", "W15", "queued and on hold: hold_timeout since the first defect, at most deadline_at",
+		func(_ *Policy, r *Run) Instant {
+			if !r.OnHold() || r.Cancel.RequestedAt != 0 {
+				return 0
+			}
+			return when(r.State == Queued, r.Hold.Until, 0)
+		}},
 	{"deadline", "W8", "deadline_at", func(_ *Policy, r *Run) Instant { return r.DeadlineAt }},
 	{"cancel-grace", "W15", "a cancel request: cancel_grace unacknowledged, cleanup_grace once acknowledged",
 		func(p *Policy, r *Run) Instant {
@@ -57,9 +65,13 @@ var Clocks = []Clock{
 		func(_ *Policy, r *Run) Instant {
 			return when(r.State == Suspended, r.WaitAt, 0)
 		}},
+	{"copy", "W15", "queued, a retry whose journal is being copied: 10 ms after the last part",
+		func(_ *Policy, r *Run) Instant {
+			return when(r.State == Queued && r.Copying(), max(r.MovedAt, r.CreatedAt), CopyPause)
+		}},
 	{"due", "W15", "queued: the end of its delay or backoff",
 		func(_ *Policy, r *Run) Instant {
-			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting, r.ReadyAt, 0)
+			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting && !r.Copying(), r.ReadyAt, 0)
 		}},
 	{"queued-long", "W11", "claimable: queued_alert since then",
 		func(p *Policy, r *Run) Instant {
@@ -79,6 +91,10 @@ var Clocks = []Clock{
 			return when(r.State == Running && r.Heard && r.Said&SaidStale == 0, r.SeenAt, p.Thresholds(r).Stale)
 		}},
 }
+
+// CopyPause is the pause between two parts of a journal that is copied to a retry. Others get their
+// turn at the store meanwhile.
+const CopyPause = 10 * time.Millisecond
 
 // when returns from+d if the condition holds and from is set, and zero otherwise.
 func when(holds bool, from Instant, d time.Duration) Instant {

@@ -12,7 +12,7 @@ type Attempt struct {
 	StartedAt Instant `json:"started_at,omitempty"`
 	EndedAt   Instant `json:"ended_at,omitempty"`
 	Resumed   int     `json:"resumed,omitempty"` // how often it was resumed after a suspend
-	// Outcome is failed, lease_lost, not_started, released, suspended, or the state in which the
+	// Outcome is failed, held, lease_lost, not_started, released, suspended, or the state in which the
 	// run ended. It is empty while the attempt is under way.
 	Outcome string   `json:"outcome,omitempty"`
 	Error   *Failure `json:"error,omitempty"`
@@ -20,7 +20,7 @@ type Attempt struct {
 
 // AttemptLines lists the types of lines that Attempts reads.
 var AttemptLines = []string{
-	LineDispatched, LineStarted, LineSuspended, LineReclaimed, LineRetrying,
+	LineDispatched, LineStarted, LineSuspended, LineReclaimed, LineHeld, LineRetrying,
 	LineCompleted, LineFailed, LineTimedOut, LineCancelled,
 }
 
@@ -55,6 +55,7 @@ func Attempts(log []Line) []Attempt {
 			WorkerID string   `json:"worker_id"`
 			Reason   string   `json:"reason"`
 			Error    *Failure `json:"error"`
+			Failure           // of run:held
 		}
 		_ = json.Unmarshal([]byte(l.Data), &said) // missing fields stay empty
 		switch l.Type {
@@ -74,6 +75,8 @@ func Attempts(log []Line) []Attempt {
 			end(l, attemptSleeps, nil)
 		case LineReclaimed:
 			end(l, said.Reason, nil)
+		case LineHeld:
+			end(l, "held", &said.Failure)
 		case LineRetrying:
 			end(l, string(Failed), said.Error)
 		case LineCompleted, LineFailed, LineTimedOut, LineCancelled:

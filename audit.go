@@ -24,6 +24,8 @@ const (
 	AuditTenantChange   = "tenant.change"
 	AuditRunCancel      = "run.cancel"
 	AuditRunDelete      = "run.delete"
+	AuditRunReleaseHold = "run.release_hold"
+	AuditRunDeadLetter  = "run.dead_letter"
 	AuditThreadDelete   = "thread.delete"
 	AuditApprovalDecide = "approval.decide"
 	AuditLateAdopt      = "late.adopt"
@@ -42,7 +44,7 @@ const (
 // AuditActions lists all actions.
 var AuditActions = []string{
 	AuditKeyCreate, AuditKeyRevoke, AuditKeyBootstrap, AuditTenantChange,
-	AuditRunCancel, AuditRunDelete, AuditThreadDelete, AuditApprovalDecide,
+	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
 	AuditBackup, AuditRestore,

@@ -256,6 +256,11 @@ func (o *Outcome) validate() error {
 		if err := CheckCode("outcome.error.code", o.Error.Code); err != nil {
 			return err
 		}
+		if o.Error.CauseKey != "" {
+			if err := checkName("outcome.error.cause_key", o.Error.CauseKey); err != nil {
+				return err
+			}
+		}
 	}
 	if len(o.ContinueOn) > MaxBatch {
 		return tooLarge("outcome.continue_on", "names at most 1000 runs")
@@ -274,6 +279,10 @@ func (o *Outcome) validate() error {
 		return Invalid("outcome", "result, summary and continue_on belong to complete")
 	case o.Type != OutcomeFail && (o.Error != nil || o.Retryable != nil):
 		return Invalid("outcome", "error and retryable belong to fail")
+	case o.Type != OutcomeFail && o.Defect:
+		return Invalid("outcome.defect", "belongs to fail")
+	case o.Defect && o.Retryable != nil && !*o.Retryable:
+		return Invalid("outcome.retryable", "a defect is retried: leave it out, or set it to true")
 	case o.Type != OutcomeReject && o.Reason != "":
 		return Invalid("outcome.reason", "belongs to reject")
 	case o.Type != OutcomeSuspend && len(o.Waits) > 0:

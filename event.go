@@ -22,17 +22,19 @@ func (Accepted) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Version ==
 func (Accepted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineCreated, object("thread_id", string(r.ThreadID), "task", r.Kind, "queue", r.Queue,
 		"deadline_at", r.DeadlineAt, "parent_run_id", string(r.ParentID),
-		"continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf)))
+		"continuation_of_run_id", string(r.ContinuationOf), "retry_of_run_id", string(r.RetryOf),
+		"origin_run_id", string(r.OriginID)))
 }
 
 // Granted hands the run to a worker, under a new epoch.
 type Granted struct {
 	Worker string
-	Start  bool // the run starts in the same write
+	Build  string // of the worker; see Run.MayTry
+	Start  bool   // the run starts in the same write
 }
 
-func (e Granted) allowed(_ *Policy, r *Run, _ Instant) bool {
-	return r.Ready && !r.Heard && r.Turn <= TurnActive
+func (e Granted) allowed(_ *Policy, r *Run, now Instant) bool {
+	return (r.Ready || r.MayTry(e.Build, now)) && !r.Heard && r.Turn <= TurnActive
 }
 
 func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
@@ -51,7 +53,7 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
 		r.Cancel.DeliveredAt = now
 	}
-	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries))
+	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries, "build", e.Build))
 	if e.Start && was != Running {
 		start(r, now, log)
 	}
@@ -159,6 +161,7 @@ type Committed struct {
 	Progress  Value
 	Held      string // text of deltas that is held back; see Run.Held
 	CancelAck bool
+	Defect    bool // the outcome is a defect: the entries do not end a hold
 }
 
 func (e Committed) presents() int64 { return e.Epoch }
@@ -169,6 +172,9 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	if e.Journal > 0 {
 		r.JournalSeq += int64(e.Journal)
 		r.Strikes = 0
+		if !e.Defect {
+			progressed(r)
+		}
 	}
 	r.Held = e.Held
 	r.Children += e.Children
@@ -196,6 +202,7 @@ func (e WentToSleep) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cance
 func (e WentToSleep) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	drop(r)
 	r.Strikes = 0
+	progressed(r)
 	r.WaitAt = e.WaitAt
 	log.add(LineSuspended, object("waits", e.Waits))
 }
@@ -296,12 +303,29 @@ func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Epoch = 
 type Due struct{ Now bool }
 
 func (e Due) allowed(_ *Policy, r *Run, now Instant) bool {
-	return r.Turn <= TurnActive && (e.Now || now >= r.ReadyAt)
+	return r.Turn <= TurnActive && !r.Copying() && (e.Now || now >= r.ReadyAt)
 }
 
 func (e Due) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	r.ReadyAt = min(r.ReadyAt, now)
 	r.Ready = true
+}
+
+// JournalCopied records that entries of the original's journal were copied to a retry. With the last
+// of them the run becomes claimable, if its turn on the thread allows it.
+type JournalCopied struct{ Entries int }
+
+func (e JournalCopied) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.JournalSeq+int64(e.Entries) <= r.CopyTo
+}
+
+func (e JournalCopied) apply(_ *Policy, r *Run, now Instant, _ *history) {
+	r.JournalSeq += int64(e.Entries)
+	r.MovedAt = now
+	if !r.Copying() {
+		r.ReadyAt = max(r.ReadyAt, now)
+		r.Ready = r.ReadyAt <= now && r.Turn <= TurnActive
+	}
 }
 
 // TurnCame gives a run its place on its thread: active, or waiting behind another run.
@@ -310,7 +334,7 @@ type TurnCame struct{ Turn Turn }
 func (e TurnCame) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	r.Turn = e.Turn
 	r.ReadyAt = max(r.ReadyAt, now)
-	r.Ready = r.Turn == TurnActive && r.ReadyAt <= now
+	r.Ready = r.Turn == TurnActive && r.ReadyAt <= now && !r.Copying()
 }
 
 // Redeliverable lets any poll claim a run whose holder has not been heard from.
@@ -434,8 +458,13 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 	back(&r.Cancel.RequestedAt, &r.Cancel.DeliveredAt, &r.Cancel.AckedAt)
 	// The delay of a first attempt may be the caller's run_at, which must not be moved: late is
 	// better than early.
-	if r.Ready || r.Attempt > 1 {
+	if r.Ready || r.Attempt > 1 || r.HeldBack() {
 		back(&r.ReadyAt)
+	}
+	if r.Hold != nil && r.Hold.At > now {
+		h := *r.Hold
+		back(&h.Since, &h.Until, &h.At, &h.NextAt)
+		r.Hold = &h
 	}
 	return moved
 }

@@ -24,6 +24,7 @@ const (
 	LineResumed         = "run:resumed"
 	LineDeferred        = "run:deferred"
 	LineReattached      = "run:reattached"
+	LineHeld            = "run:held"
 	LineRetrying        = "run:retrying"
 	LineReclaimed       = "run:reclaimed"
 	LineCancelRequested = "run:cancel_requested"
@@ -56,7 +57,7 @@ const (
 // LineTypes lists all types except those that users define, "x:…".
 var LineTypes = []string{
 	LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale,
-	LineSuspended, LineResumed, LineDeferred, LineReattached, LineRetrying, LineReclaimed,
+	LineSuspended, LineResumed, LineDeferred, LineHeld, LineReattached, LineRetrying, LineReclaimed,
 	LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered,
 	LineLateResult, LineContinued,
 	LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed,
@@ -104,6 +105,9 @@ func Fold(lines []Line) (s State, ok bool) {
 			next = Queued
 		case LineReclaimed:
 			ok = ok && s.Leased()
+			next = Queued
+		case LineHeld:
+			ok = ok && s == Running
 			next = Queued
 		case LineRetrying:
 			ok = ok && (s == Running || s == Queued)

@@ -35,6 +35,11 @@ type Policy struct {
 	BackoffMax    time.Duration
 	BackoffJitter float64 // the delay varies by ± this fraction
 
+	// HoldDefects has a defect of the code hold a run instead of costing an attempt.
+	HoldDefects       bool
+	HoldTimeout       time.Duration // a run that is on hold for this long ends
+	HoldTimeoutThread time.Duration // the same for a run on a thread
+
 	MaxAttempts int      // default for runs that set none
 	Timeouts    Timeouts // default and maximum of a run's timeout
 
@@ -159,6 +164,11 @@ func (p *Policy) Settings() []Setting {
 			"the first retry waits this long, each further one twice as long"),
 		duration("backoff_max", &p.BackoffMax, 5*time.Minute, "the longest that a backoff doubles to"),
 		{"backoff_jitter", &p.BackoffJitter, 0.2, 0.0, 1.0, "the share by which a backoff varies, up or down"},
+		{"hold_defects", &p.HoldDefects, true, nil, nil,
+			"a defect of an agent's code holds its run; false: it costs an attempt, as other failures do"},
+		duration("hold_timeout", &p.HoldTimeout, 24*time.Hour,
+			"a run that a defect holds for this long ends as a dead letter; its deadline may be earlier"),
+		duration("hold_timeout_thread", &p.HoldTimeoutThread, 15*time.Minute, "the same for a run on a thread"),
 		{"max_attempts", &p.MaxAttempts, 3, 1, MaxAttempts,
 			"attempts that may be lost in a row, without committed progress; a run may ask for another number"},
 		duration("timeouts.task.default", &p.Timeouts.Task.Default, 10*time.Minute,

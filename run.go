@@ -1,5 +1,7 @@
 package perdure
 
+import "cmp"
+
 // A Run is one piece of work. A worker executes it under a lease, sends heartbeats, and finishes it
 // by the deadline. The fields before State are written once, when the run is accepted. The others
 // are its current position, and only Policy.Apply changes them.
@@ -17,6 +19,14 @@ type Run struct {
 	JournalKey     string // its name in its parent's journal; unique per parent
 	ContinuationOf RunID
 	RetryOf        RunID
+	OriginID       RunID // the first run of its chain of retries; empty for a run that is no retry
+
+	// FirstEpoch, InboxFrom and CopyTo are set for a retry with a journal. FirstEpoch is the lowest
+	// epoch of its own: journal entries of lower ones are the original's. InboxFrom is the number of
+	// the original's last inbox item. CopyTo is the number of the last entry that is copied.
+	FirstEpoch int64
+	InboxFrom  int64
+	CopyTo     int64
 
 	Input       Value
 	Metadata    Value // an object of strings
@@ -59,6 +69,7 @@ type Run struct {
 	Held       string // the end of its deltas, held back because a secret may begin there
 
 	Cancel     Cancel
+	Hold       *Hold   // the defects of the code that workers have reported; nil: none
 	DeferredAt Instant // set while the run is deferred: no caller waits for it
 	WasDefer   bool    // it was deferred at least once
 
@@ -138,6 +149,13 @@ func (r *Run) Place() int {
 	}
 	return 2
 }
+
+// Origin returns the first run of the run's chain of retries: the run itself if it is no retry.
+func (r *Run) Origin() RunID { return cmp.Or(r.OriginID, r.ID) }
+
+// Copying tells whether a part of the original's journal is still to be copied. JournalSeq says how
+// far it is. Such a run is not claimable.
+func (r *Run) Copying() bool { return r.JournalSeq < r.CopyTo }
 
 // MayOutlive tells whether the run goes on when its parent ends.
 func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == OutliveParent }

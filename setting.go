@@ -12,7 +12,7 @@ import (
 type Setting struct {
 	// Name is that in the file, with dots between sections.
 	Name string
-	// Value points to the value: *time.Duration, *int, *int64 or *float64 in a policy.
+	// Value points to the value: *time.Duration, *int, *int64, *float64 or *bool in a policy.
 	Value any
 	// Default is of the type that Value points to; nil where the zero value says that nothing is set.
 	Default any

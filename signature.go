@@ -34,6 +34,9 @@ type SignedRun struct {
 	Queue      string
 	Input      []byte // JSON; white space between its tokens is not signed
 	DeadlineAt Instant
+	// OriginRunID is the first run of a chain of retries. It is signed only if it is set and is not
+	// the run itself.
+	OriginRunID RunID
 }
 
 // signatureVersion is the first signed field. Whatever else the key may ever sign must begin
@@ -49,11 +52,15 @@ func (r *SignedRun) canonical(keyID string) []byte {
 		input = compact.Bytes()
 	}
 	digest := sha256.Sum256(input)
-	var b []byte
-	for _, field := range []string{
+	fields := []string{
 		signatureVersion, keyID, string(r.Tenant), string(r.RunID), r.Kind, r.Queue,
 		hex.EncodeToString(digest[:]), r.DeadlineAt.String(),
-	} {
+	}
+	if r.OriginRunID != "" && r.OriginRunID != r.RunID {
+		fields = append(fields, string(r.OriginRunID))
+	}
+	var b []byte
+	for _, field := range fields {
 		b = strconv.AppendInt(b, int64(len(field)), 10)
 		b = append(b, ':')
 		b = append(b, field...)

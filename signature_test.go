@@ -124,6 +124,21 @@ func TestWhitespaceBetweenTokensIsNotSigned(t *testing.T) {
 	}
 }
 
+func TestOriginOfRetryIsSigned(t *testing.T) {
+	s := signer(t, 1)
+	plain := perdure.SignedRun{RunID: "r", Kind: "job", Queue: "default", Input: []byte(`1`), DeadlineAt: 1}
+	own, retry, other := plain, plain, plain
+	own.OriginRunID, retry.OriginRunID, other.OriginRunID = "r", "first", "second"
+	if err := s.Trust().Verify(&own, s.Sign(&plain)); err != nil {
+		t.Errorf("a run that is its own origin, signed as before origins were: %v", err)
+	}
+	for name, changed := range map[string]*perdure.SignedRun{"none": &plain, "own": &own, "another": &other} {
+		if s.Trust().Verify(changed, s.Sign(&retry)) == nil {
+			t.Errorf("a retry whose origin was changed to %s verifies", name)
+		}
+	}
+}
+
 func TestBadKeysAreRefused(t *testing.T) {
 	good := privatePEM(t, 1)
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -30,8 +30,13 @@ var Transitions = []Transition{
 	{Queued, "Granted", Dispatched, "worker", "a poll takes it"},
 	{Queued, "GrantedStarted", Running, "worker", "a poll with start:true takes and starts it in one write"},
 	{Queued, "Due", Queued, "watchdog", "its delay or backoff is over: claimable"},
+	{Queued, "JournalCopied", Queued, "person, watchdog",
+		"a part of the original's journal is copied to a retry; with the last part it is claimable"},
 	{Queued, "TurnCame", Queued, "server", "the thread is free: it becomes the active run"},
 	{Queued, "Slow", Queued, "watchdog", "claimable for too long: an alert, never a kill"},
+	{Queued, "HoldReleased", Queued, "person", "its hold is over: any build may claim it now"},
+	{Queued, "HoldExpired", Failed, "watchdog", "on hold for too long: a dead letter with the defect's code"},
+	{Queued, "HoldAbandoned", Failed, "person", abandonedNote},
 
 	{Dispatched, "Granted", Dispatched, "worker", "granted again after a lost dispatch"},
 	{Dispatched, "GrantedStarted", Running, "worker", "granted again, and started"},
@@ -45,6 +50,7 @@ var Transitions = []Transition{
 	{Dispatched, "Rejected", Failed, "worker, server",
 		"refused before the start, or not handed over: its signature is not valid"},
 	{Dispatched, "ItemsHandedOver", Dispatched, "worker", "its holder reads more of its inbox"},
+	{Dispatched, "HoldAbandoned", Failed, "person", abandonedNote},
 
 	{Running, "Granted", Running, "worker", "granted again: the first holder was never heard from"},
 	{Running, "GrantedStarted", Running, "worker", "the same, with start:true"},
@@ -60,6 +66,8 @@ var Transitions = []Transition{
 	{Running, "WentToSleep", Suspended, "worker", "suspend: the worker is free"},
 	{Running, "Retried", Queued, "worker, watchdog", "lost or failed with attempts left"},
 	{Running, "GaveUp", Failed, "worker, watchdog", "lost or failed with none left: a dead letter"},
+	{Running, "Held", Queued, "worker", "a defect of the code: backoff, no attempt spent"},
+	{Running, "HoldAbandoned", Failed, "person", abandonedNote},
 	{Running, "Released", Queued, "worker", "handed back; no attempt spent"},
 	{Running, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
 	{Running, "Done", Completed, "worker", ""},
@@ -78,6 +86,8 @@ var Transitions = []Transition{
 	{TimedOut, "FindingsListed", TimedOut, "server", findingsNote},
 	{Cancelled, "FindingsListed", Cancelled, "server", findingsNote},
 }
+
+const abandonedNote = "on hold, and given up: a dead letter with the defect's code"
 
 const findingsNote = "its fallback lists its artifacts, its last text and the steps that were not undone"
 
@@ -172,7 +182,9 @@ var deeds = map[string]string{
 	"Gathered": "counted by a group", "MessagesAppended": "given messages", "Continued": "continued",
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
-	"WaiterAttached": "waited for", "WaiterLeft": "left by a waiter", "Repeated": "repeated",
+	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
+	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter", "Repeated": "repeated",
+	"JournalCopied": "given a journal",
 }
 
 // EventName returns the name of an event in the table.
@@ -220,6 +232,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 		r.LeaseUntil, r.WaitAt, r.ReadyAt, r.FirstGrantAt, r.GrantedAt = 0, 0, 0, 0, 0
 		r.Ready, r.Heard, r.DeferredAt = false, false, 0
 		r.Turn = TurnNone
+		r.Hold = nil
 		r.Damage = nil // the row is written anew, and is readable from now on
 		if r.Cancel.RequestedAt != 0 {
 			r.Cancel.StoppedAt = now

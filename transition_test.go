@@ -22,7 +22,7 @@ func events() []Event {
 		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"},
 		Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
 		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"},
-		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, TurnCame{Turn: TurnActive},
+		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, JournalCopied{}, TurnCame{Turn: TurnActive},
 		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{},
 		WentDeferred{Reason: "timeout"}, Reattached{},
 		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)},
@@ -31,6 +31,8 @@ func events() []Event {
 		ChildStarted{}, ChildEnded{}, CascadeAdvanced{}, Gathered{}, MessagesAppended{}, Continued{},
 		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
+		Held{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
+		HoldReleased{}, HoldExpired{}, HoldAbandoned{},
 	}
 }
 
@@ -69,6 +71,8 @@ func suited(r Run, e Event) Run {
 		r.Cancel.RequestedAt = start0
 	case DeliveryGaveUp:
 		r.Deliveries = 10
+	case HoldReleased, HoldExpired, HoldAbandoned:
+		r.Hold = &Hold{Since: start0, Until: start0.Add(time.Minute), Failure: Failure{Code: "panic"}}
 	case Accepted:
 		r.Version, r.Seq = 0, 0
 	}
@@ -240,6 +244,8 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 			[]State{Queued, Dispatched, Running, Suspended}, nil},
 		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended},
 			func(r *Run) { r.Cancel.RequestedAt = start0 }},
+		{"hold timeout", func(Run) Event { return HoldExpired{} }, []State{Queued},
+			func(r *Run) { r.Hold = &Hold{Since: start0, Until: start0.Add(time.Minute)} }},
 	} {
 		for _, s := range c.from {
 			r := runIn(s)
@@ -296,6 +302,7 @@ func TestEpochRisesWhenTheRunChangesHands(t *testing.T) {
 	}{
 		{Granted{Worker: "w"}, Queued, true}, {Granted{Worker: "w"}, Dispatched, true},
 		{Retried{Failure: Failure{Code: "lease_lost"}}, Running, true},
+		{Held{Epoch: 3}, Running, false}, {HoldAbandoned{}, Running, true}, {HoldExpired{}, Queued, true},
 		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {Undelivered{}, Dispatched, true},
 		{DeadlinePassed{}, Running, true},
 		{CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true},
@@ -322,7 +329,7 @@ func TestStaleEpochChangesNothing(t *testing.T) {
 		for _, e := range []Event{Started{epoch}, Beat{Epoch: epoch}, Committed{Epoch: epoch},
 			Done{Epoch: epoch, Result: "1"}, WentToSleep{Epoch: epoch},
 			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{epoch}, Rejected{Epoch: epoch},
-			CancelConfirmed{epoch}, Retried{Epoch: epoch}} {
+			CancelConfirmed{epoch}, Retried{Epoch: epoch}, Held{Epoch: epoch}} {
 			for _, s := range States {
 				r := runIn(s)
 				next, lines, err := p.Apply(r, e, start0)
@@ -502,6 +509,8 @@ func TestFoldRefusesImpossibleHistories(t *testing.T) {
 		{lines("run:created", "run:dispatched", "run:started", "run:reclaimed", "run:retrying", "run:dispatched"),
 			Dispatched, true},
 		{lines("run:created", "run:dispatched", "run:started", "run:completed", "run:late_result"), Completed, true},
+		{lines("run:created", "run:dispatched", "run:started", "run:held"), Queued, true},
+		{lines("run:created", "run:dispatched", "run:held"), Queued, false},
 		{lines("run:created", "run:started"), Running, false},
 		{lines("run:created", "run:completed", "run:failed"), Failed, false},
 		{lines("run:dispatched"), "", false},

@@ -71,9 +71,9 @@ func RunWebhookID(t TenantID, url string) WebhookID {
 }
 
 // NotifiedLines lists the types that a webhook without a list of its own receives: ends, stalls,
-// and what follows an end.
+// holds, and what follows an end.
 var NotifiedLines = []string{
-	LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineSlow, LineStale,
+	LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineSlow, LineStale, LineHeld,
 	LineContinued, LineLateResult, LineDeadLettered,
 }
 

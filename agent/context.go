@@ -103,7 +103,7 @@ func execute(
 	}
 	switch {
 	case panicked != nil:
-		return session.Failed(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack), true)
+		return session.Defective(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack))
 	case early != nil:
 		return early.outcome
 	case !returned:
@@ -113,7 +113,11 @@ func execute(
 		if cancelled && !errors.As(err, new(*notUndone)) {
 			return &perdure.Outcome{Type: perdure.OutcomeCancelled}
 		}
-		return session.Failure(err)
+		out := session.Failure(err)
+		if !*out.Retryable {
+			out.Error.CauseKey = c.causeOf(err)
+		}
+		return out
 	case misused != nil:
 		return session.Failure(misused)
 	}
@@ -226,6 +230,7 @@ func (c *execution) load() error {
 	if err := c.readJournal(journal); err != nil {
 		return err
 	}
+	c.dropUnfinished()
 	c.readInbox(inbox)
 	return nil
 }

@@ -131,7 +131,12 @@ const (
 func Permanent(err error) error { return session.Permanent(err) }
 
 // A recordedError is an error from the journal.
-type recordedError struct{ is *perdure.Error }
+type recordedError struct {
+	is *perdure.Error
+	// key is that of the entry, and seq the number of the inbox item in it. One of them is set.
+	key string
+	seq int64
+}
 
 func (e *recordedError) Error() string {
 	if e.is.Code == perdure.CodeFailed {

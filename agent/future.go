@@ -168,7 +168,7 @@ func (f *Future[T]) result(i *item) (out T, err error) {
 			return out, waitEnded(i, ErrTimeout)
 		}
 		if i.Failure != nil {
-			return out, &recordedError{perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message)}
+			return out, &recordedError{is: perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message), seq: i.Seq}
 		}
 		return out, decode(f.wait, data, &out)
 	}
@@ -298,7 +298,7 @@ func (f *Future[T]) Token() string {
 	c.entries[key] = value
 	c.mu.Unlock()
 	c.commitSoon(len(value), func(b *batch) {
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: c.tokenKey(f.wait), Value: value})
 	})
 	return token
 }

@@ -155,7 +155,8 @@ func selectFirst[T any](ctx *Context, what string, limit time.Duration, fs []*Fu
 			}
 		}
 		if timeout := w.timedOut(); timeout != nil && (first < 0 || timeout.Seq < at) {
-			return Selected[T]{Index: -1, Remaining: w.remaining(timeout.Seq)}, ErrTimeout
+			return Selected[T]{Index: -1, Remaining: w.remaining(timeout.Seq)},
+				&recordedAt{error: ErrTimeout, seq: timeout.Seq}
 		}
 		if first >= 0 {
 			v, err := w.fs[first].result(w.fs[first].ended())
@@ -304,7 +305,8 @@ func (w *join[T]) sleep(limit time.Duration) error {
 	for n := range w.parts() {
 		spec := perdure.WaitSpec{ID: w.part(n), Type: perdure.WaitChildren, Mode: w.mode, Timeout: timeout}
 		for _, f := range w.fs[min(n*maxTargets, len(w.fs)):min((n+1)*maxTargets, len(w.fs))] {
-			if f.key != "" && f.err == nil {
+			// The server knows nothing of a child that ended in the original of a retry.
+			if f.key != "" && f.err == nil && !w.c.inherited[f.key] {
 				spec.Keys = append(spec.Keys, f.key)
 			}
 		}
@@ -313,7 +315,7 @@ func (w *join[T]) sleep(limit time.Duration) error {
 		w.c.mu.Unlock()
 		switch {
 		case over != nil && over.Outcome == perdure.WaitOrphaned:
-			return Permanent(fmt.Errorf("%s: a child is gone", w.what))
+			return &recordedAt{error: Permanent(fmt.Errorf("%s: a child is gone", w.what)), seq: over.Seq}
 		case over == nil && len(spec.Keys) > 0:
 			open, on = append(open, spec), append(on, spec.ID)
 		}

@@ -52,6 +52,14 @@ type execution struct {
 	times    []int64
 	uuids    []string
 	versions map[string]int
+	// recorded has the keys of all entries, in their order, and frameOf the key of the frame that an
+	// inbox item is in.
+	recorded []string
+	frameOf  map[int64]string
+	// tokenEpochs has the epochs that belong to the tokens of callbacks, by wait id; see tokenKey.
+	tokenEpochs map[string]int64
+	// inherited has the children that the original of a retry has spawned, and this run has not.
+	inherited map[string]bool
 	// unvisited has the recorded things that this execution has not come to yet.
 	unvisited map[string]bool
 	// pastJournal tells that this execution has done something that is not in the journal.
@@ -160,14 +168,23 @@ func newExecution(s session.Session) *execution {
 		waits:     map[string]*item{},
 		journaled: map[int64]bool{},
 		versions:  map[string]int{},
+		frameOf:   map[int64]string{},
+		inherited: map[string]bool{},
 		unvisited: map[string]bool{},
-		exiting:   make(chan struct{}),
+
+		tokenEpochs: map[string]int64{},
+
+		exiting: make(chan struct{}),
 	}
 }
 
 // readJournal takes the entries of the journal into the execution.
 func (c *execution) readJournal(journal []api.JournalEntry) error {
 	for _, e := range journal {
+		c.recorded = append(c.recorded, e.Key)
+		if c.readToken(e.Key, e.Value) {
+			continue
+		}
 		if !strings.HasPrefix(e.Key, framePrefix) {
 			c.entries[e.Key] = e.Value
 			if !strings.HasPrefix(e.Key, "_") {
@@ -182,9 +199,11 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		for key, digest := range f.Spawned {
 			c.spawned[key] = digest
 			c.unvisited["spawn "+key] = true
+			c.inherited[key] = c.isOriginals(e.Key)
 		}
 		for i := range f.In {
 			c.addItem(&f.In[i])
+			c.frameOf[f.In[i].Seq] = e.Key
 		}
 		c.skipMessages += f.Messages
 		c.skipLines += f.Lines
@@ -360,8 +379,14 @@ func (c *execution) nextCommit() (part *perdure.Commit, more bool, answered func
 			return nil, false, nil
 		}
 		c.frames++
-		key := fmt.Sprintf("%s%d.%d", framePrefix, c.grant.Epoch, c.frames)
+		key := c.frameKey(c.frames)
 		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
+		for i := range b.frame.In {
+			c.frameOf[b.frame.In[i].Seq] = key
+		}
+	}
+	for i := range b.part.Journal {
+		c.recorded = append(c.recorded, b.part.Journal[i].Key)
 	}
 	return &b.part, len(c.queue) > 0, func(res *api.CommitResult) {
 		c.mu.Lock()

@@ -63,7 +63,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 		if err := json.Unmarshal(entry, &rec); err != nil || rec.Error == nil {
 			c.fail(nondeterminism(s.key, "the journal has something else under this name"))
 		}
-		why = rec.err()
+		why = rec.err(s.key)
 		c.setUndoing(why)
 	}
 	err = body()
@@ -82,19 +82,19 @@ func Saga(ctx *Context, name string, body func() error) error {
 		f := session.Describe(err)
 		rec = stepRecord{Error: &f}
 		c.recordEntry(s.key, rec.encode(), false)
-		c.setUndoing(rec.err())
+		c.setUndoing(rec.err(s.key))
 	}
 	undone := c.compensate(ctx, s)
 	c.setUndoing(outer)
 	// Only an error from the journal is the same in every execution. Any other is replaced by its
 	// recorded code and message.
 	if rec.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !fromJournal(err)) {
-		err = rec.err()
+		err = rec.err(s.key)
 	}
 	if undone != nil {
 		return fmt.Errorf("%w; this was to be undone because of: %w", undone, err)
 	}
-	return Permanent(err)
+	return Permanent(c.recordedBefore(s, err))
 }
 
 // Undo sets the function that undoes a step of a [Saga]. It is called with the step's result, and

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -101,12 +102,12 @@ func (r *stepRecord) encode() json.RawMessage {
 	return b
 }
 
-// err returns the recorded error.
-func (r *stepRecord) err() error {
+// err returns the error that is recorded under a key.
+func (r *stepRecord) err(key string) error {
 	if r.Error.Code == perdure.CodeCancelled {
 		return ErrCancelled
 	}
-	return &recordedError{perdure.Errorf(r.Error.Code, "%s", r.Error.Message)}
+	return &recordedError{is: perdure.Errorf(r.Error.Code, "%s", r.Error.Message), key: key}
 }
 
 // step returns the recorded result of a step, or calls its function and records the result.
@@ -134,7 +135,7 @@ func step[T any](
 		f := session.Describe(err)
 		rec := stepRecord{Error: &f}
 		c.recordEntry(key, rec.encode(), false)
-		return *new(T), rec.err() // the error as every later execution gets it
+		return *new(T), rec.err(key) // the error as every later execution gets it
 	}
 	var rec stepRecord
 	if rec.OK, err = perdure.Encode(out); err != nil {
@@ -270,7 +271,7 @@ func replay[T any](c *execution, key string, entry json.RawMessage) (out T, err 
 		c.fail(nondeterminism(key, "the journal has something else under this name"))
 	}
 	if rec.Error != nil {
-		return out, rec.err()
+		return out, rec.err(key)
 	}
 	if err := json.Unmarshal(rec.OK, &out); err != nil {
 		c.fail(nondeterminism(key, "its recorded result is no %T: %v", out, err))
@@ -286,15 +287,15 @@ type stepScope struct {
 	key string
 }
 
-// IdempotencyKey returns a key that is the same in every execution of a step. A service that is
-// called twice, because a worker died before the step was recorded, can recognize the second call
-// by it. It takes the context of a step's function, and is empty for any other.
+// IdempotencyKey returns a key that is the same in every execution of a step, also in a retry of the
+// run. A service that is called twice, because a worker died before the step was recorded, can
+// recognize the second call by it. It takes the context of a step's function, and is empty for any other.
 func IdempotencyKey(ctx context.Context) string {
 	w, ok := ctx.Value(stepKey{}).(*stepScope)
 	if !ok {
 		return ""
 	}
-	return string(w.c.grant.RunID) + "/" + w.key
+	return string(cmp.Or(w.c.grant.OriginRunID, w.c.grant.RunID)) + "/" + w.key
 }
 
 // Now returns the time of its first call at this point. It is the same in every execution.

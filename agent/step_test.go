@@ -143,7 +143,10 @@ func TestPanicDoesNotAffectOtherRuns(t *testing.T) {
 	})
 	id := w.start(perdure.Submission{Kind: "works"})
 	next(w, working)
-	failed(t, w.ends("panics", nil), perdure.Failed, worker.CodePanic, 3)
+	panics := w.start(perdure.Submission{Kind: "panics"})
+	w.held(panics, worker.CodePanic)
+	w.giveUp(panics)
+	failed(t, w.end(panics), perdure.Failed, worker.CodePanic, 1)
 	close(goOn)
 	completed(t, w.end(id), `"done"`)
 }

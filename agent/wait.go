@@ -181,9 +181,10 @@ func (c *execution) commitWithoutSuspend(b *batch) error {
 // waitEnded returns the error of a wait that ended in another way than the caller wanted.
 func waitEnded(i *item, timeout error) error {
 	if i.Type == perdure.ItemTimeout && timeout != nil {
-		return timeout
+		return &recordedAt{error: timeout, seq: i.Seq}
 	}
 	var why perdure.Failure
 	_ = json.Unmarshal(i.Data, &why)
-	return Permanent(fmt.Errorf("the wait %s is %s %s", i.Wait, i.Outcome, why.Message))
+	err := Permanent(fmt.Errorf("the wait %s is %s %s", i.Wait, i.Outcome, why.Message))
+	return &recordedAt{error: err, seq: i.Seq}
 }

@@ -22,6 +22,7 @@ type Activity struct {
 	SilentMS    *int64           `json:"silent_ms,omitempty"` // since the last sign of life, while a worker holds it
 	Operation   *Operation       `json:"operation,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
+	Hold        *Hold            `json:"hold,omitempty"` // set while a defect of the code holds the run
 	Error       *perdure.Failure `json:"error,omitempty"`
 	Summary     string           `json:"result_summary,omitempty"`
 

@@ -43,6 +43,7 @@ type Run struct {
 	Progress    json.RawMessage   `json:"progress,omitempty"`
 	WorkerID    string            `json:"worker_id,omitempty"`
 	Cancel      *perdure.Cancel   `json:"cancel,omitempty"`
+	Hold        *Hold             `json:"hold,omitempty"` // set while a defect of the code holds the run
 	Metadata    map[string]string `json:"metadata"`
 
 	ParentRunID         perdure.RunID `json:"parent_run_id,omitempty"`
@@ -50,6 +51,8 @@ type Run struct {
 	ContinuationOfRunID perdure.RunID `json:"continuation_of_run_id,omitempty"`
 	ContinuedByRunID    perdure.RunID `json:"continued_by_run_id,omitempty"`
 	RetryOfRunID        perdure.RunID `json:"retry_of_run_id,omitempty"`
+	// OriginRunID is the first run of a chain of retries. It is absent from a run that is no retry.
+	OriginRunID perdure.RunID `json:"origin_run_id,omitempty"`
 
 	CreatedAt  perdure.Instant  `json:"created_at"`
 	DeadlineAt perdure.Instant  `json:"deadline_at"`
@@ -72,6 +75,19 @@ type Run struct {
 	WebhookID perdure.WebhookID `json:"webhook_id,omitempty"`
 	// WebhookSecret is shown once, in the answer to the first start with that webhook.
 	WebhookSecret string `json:"webhook_secret,omitempty"`
+}
+
+// A Hold says that a defect of the code holds a run: a worker failed it with defect, and the run has
+// made no progress since. It costs no attempt. The run is tried again with a backoff, and at once by
+// a build that has not held it.
+type Hold struct {
+	Since   perdure.Instant  `json:"since"`
+	Until   perdure.Instant  `json:"until"`             // the run ends then, if it is still on hold
+	NextAt  *perdure.Instant `json:"next_at,omitempty"` // end of the backoff; absent while a worker tries it
+	Count   int              `json:"count"`             // defects so far
+	Code    perdure.Code     `json:"code"`              // of the last defect
+	Message string           `json:"message,omitempty"`
+	Builds  []string         `json:"builds"` // the last 8 that held it, the latest at the end; "" is an unknown one
 }
 
 // Runs is a page of runs.

@@ -42,6 +42,7 @@ type Redrive struct {
 	// Resign signs the new run although the dead letter's signature is invalid. The caller has
 	// checked that its content is right.
 	Resign bool `json:"resign,omitempty"`
+	Retry
 }
 
 // ChooseLetters selects dead letters: by their ids, or by cause, kind and queue, the oldest first.

@@ -71,6 +71,8 @@ var Codes = []CodeDef{
 	{perdure.CodeNothingToWaitFor, http.StatusUnprocessableEntity, "There is nothing to wait for"},
 	{perdure.CodeOutcome, http.StatusUnprocessableEntity, "The run can't have this outcome"},
 	{perdure.CodeReused, http.StatusUnprocessableEntity, "The key was used with another body"},
+	{perdure.CodeWouldRepeat, http.StatusConflict, "The journal has the failure; the retry would repeat it"},
+	{perdure.CodeFrom, http.StatusUnprocessableEntity, "The retry can't begin there"},
 	{perdure.CodeNondeterminism, http.StatusConflict, "The journal says otherwise"},
 	{perdure.CodeThreadBusy, http.StatusConflict, "The thread is busy"},
 	{perdure.CodeInUse, http.StatusConflict, "Somebody still refers to it"},

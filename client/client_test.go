@@ -55,7 +55,7 @@ func TestRunFromStartToLateResult(t *testing.T) {
 		if len(page.Runs) != 1 {
 			t.Errorf("%d runs match the filter, want 1", len(page.Runs))
 		}
-		again := ok[*api.Run](t)(c.Retry(ctx, run.RunID))
+		again := ok[*api.Run](t)(c.Retry(ctx, run.RunID, api.Retry{}))
 		finish(t, c, `2`)
 		late := ok[[]api.LateResult](t)(c.LateResults(ctx, run.RunID))
 		if len(late) != 1 || late[0].FromRunID != again.RunID {

@@ -85,11 +85,30 @@ func (l *loss) dead() perdure.RunID {
 	return lease.RunID
 }
 
+// held creates a run that is on hold.
+func (l *loss) held() perdure.RunID {
+	l.t.Helper()
+	lease := l.lease(true, perdure.Submission{})
+	l.defect(lease, "first")
+	return lease.RunID
+}
+
+// defect reports a defect of a leased run.
+func (l *loss) defect(lease api.Lease, commit string) {
+	l.t.Helper()
+	res := ok[[]api.CommitResult](l.t)(l.c.Commit(l.ctx, "w", perdure.Commit{ID: commit, RunID: lease.RunID,
+		Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Defect: true,
+			Error: &perdure.Failure{Code: "panic"}}}))[0]
+	if !res.OK || res.State != perdure.Queued {
+		l.t.Fatalf("commit of run %s: %+v, want it queued", lease.RunID, res)
+	}
+}
+
 // late creates an ended run with a late result.
 func (l *loss) late() perdure.RunID {
 	l.t.Helper()
 	id := l.dead()
-	ok[*api.Run](l.t)(l.c.Retry(l.ctx, id))
+	ok[*api.Run](l.t)(l.c.Retry(l.ctx, id, api.Retry{}))
 	finish(l.t, l.c, `1`)
 	return id
 }
@@ -204,10 +223,40 @@ var mutations = map[string]func(l *loss) call{
 		}
 		return func(c *client.Client) (any, error) { return c.Defer(l.ctx, id) }
 	},
+	"ReleaseHold": func(l *loss) call {
+		id := l.held()
+		// A worker holds the run again before the retry, which must not release it a second time.
+		l.between = func() {
+			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			l.defect(api.Lease{RunID: g.RunID, Epoch: g.Epoch}, "again")
+		}
+		l.once = func(got any) {
+			l.same(got, "run_id")
+			if r := ok[*api.Run](l.t)(l.c.Get(l.ctx, id)); r.Hold == nil || r.Hold.Count != 2 {
+				l.t.Errorf("hold = %+v, want one after 2 defects", r.Hold)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.ReleaseHold(l.ctx, id) }
+	},
+	"DeadLetterRun": func(l *loss) call {
+		id := l.held()
+		l.once = func(got any) {
+			l.same(got, "run_id", "state", "finished_at")
+			if n := l.lines(id, perdure.LineDeadLettered); n != 1 {
+				l.t.Errorf("%d run:dead_lettered events, want 1", n)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.DeadLetterRun(l.ctx, id) }
+	},
 	"Retry": func(l *loss) call {
 		id := l.dead()
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
-		return func(c *client.Client) (any, error) { return c.Retry(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return c.Retry(l.ctx, id, api.Retry{}) }
+	},
+	"RetryMany": func(l *loss) call {
+		ids := []perdure.RunID{l.dead(), l.dead()}
+		l.once = func(got any) { l.same(got, "results"); l.runs(4) }
+		return func(c *client.Client) (any, error) { return c.RetryMany(l.ctx, api.RetryMany{RunIDs: ids}) }
 	},
 	"Adopt": func(l *loss) call {
 		id := l.late()

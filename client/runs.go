@@ -303,6 +303,18 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 	}
 }
 
+// ReleaseHold ends the hold of a run, so that any worker may claim it now. A run that is not on hold
+// is refused with wrong_state.
+func (c *Client) ReleaseHold(ctx context.Context, id perdure.RunID) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/release-hold", string(id))})
+}
+
+// DeadLetterRun ends a run that is on hold: it fails with the code of its defect and becomes a dead
+// letter. A run that is not on hold is refused with wrong_state.
+func (c *Client) DeadLetterRun(ctx context.Context, id perdure.RunID) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/dead-letter", string(id))})
+}
+
 // Activity returns a summary of what a run is doing: its operation, recent events, waits and
 // children.
 func (c *Client) Activity(ctx context.Context, id perdure.RunID) (*api.Activity, error) {
@@ -322,9 +334,17 @@ func (c *Client) Defer(ctx context.Context, id perdure.RunID) (*api.Run, error) 
 	return c.act(ctx, path(v1+"/runs/%s/defer", string(id)))
 }
 
-// Retry starts a new run with the input of an ended one.
-func (c *Client) Retry(ctx context.Context, id perdure.RunID, opts ...CallOption) (*api.Run, error) {
-	return c.act(ctx, path(v1+"/runs/%s/retry", string(id)), opts...)
+// Retry starts a new run with the input of an ended one, and with the part of its journal that
+// in.From says.
+func (c *Client) Retry(ctx context.Context, id perdure.RunID, in api.Retry, opts ...CallOption) (*api.Run, error) {
+	r := &request{method: "POST", path: path(v1+"/runs/%s/retry", string(id)), body: in}
+	return answer[api.Run](ctx, c, r, opts...)
+}
+
+// RetryMany starts new runs with the inputs of many ended ones, at most 1,000, and returns a result
+// for each.
+func (c *Client) RetryMany(ctx context.Context, in api.RetryMany, opts ...CallOption) (*api.RetriesDone, error) {
+	return answer[api.RetriesDone](ctx, c, &request{method: "POST", path: v1 + "/runs/retry", body: in}, opts...)
 }
 
 // act makes a call without a body whose answer is a run.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -170,6 +171,10 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 				fail("S10", "granted again %s early", due.Sub(l.At))
 			}
 		}
+		s.checkTry(prev, next, l)
+	case perdure.LineHeld:
+		s.sometimes("a run was held")
+		s.checkHeld(prev, next)
 	case perdure.LineRetrying:
 		prev.attempt++
 		s.sometimes("an attempt was retried")
@@ -180,6 +185,9 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 			s.checkLeaseOver(prev, next, l)
 		case strings.Contains(string(l.Data), `"heartbeat_lost"`):
 			s.checkProcessDead(prev, next, l)
+		case strings.Contains(string(l.Data), `"held"`):
+			s.sometimes("a run was held again by the same build")
+			s.checkHeld(prev, next)
 		case strings.Contains(string(l.Data), `"not_started"`):
 			s.sometimes("a dispatch that nobody spoke of went back to the queue")
 			if s.model.postponed(l.At, p) {
@@ -207,6 +215,31 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 	if l.Attempt != prev.attempt {
 		fail("S19", "line %d, %s, counts attempt %d where the log has %d", l.Seq, l.Type, l.Attempt, prev.attempt)
 	}
+}
+
+// checkHeld checks that a defect costs no attempt, and that the hold ends by the deadline.
+func (s *sim) checkHeld(prev *row, next *perdure.Run) {
+	if next.Strikes > prev.Strikes {
+		s.violate("H1", "%s: a defect was counted as a lost attempt: %d after %d", s.nameOf(next), next.Strikes, prev.Strikes)
+	}
+	if next.OnHold() && next.Hold.Until > next.DeadlineAt {
+		s.violate("H1", "%s is on hold until %s, after its deadline", s.nameOf(next), next.Hold.Until)
+	}
+}
+
+// checkTry checks that a held run was granted during its backoff only to a build that had not held it.
+func (s *sim) checkTry(prev *row, next *perdure.Run, l perdure.Line) {
+	released := next.Hold == nil || len(next.Hold.Builds) == 0 || next.Cancel.RequestedAt != 0 // in the same batch
+	if !prev.HeldBack() || l.At >= prev.ReadyAt || released {
+		return
+	}
+	var granted struct{ Build string }
+	_ = json.Unmarshal([]byte(l.Data), &granted) // a line without a build names none
+	if granted.Build == "" || slices.Contains(prev.Hold.Builds, granted.Build) {
+		s.violate("H2", "%s was granted to build %q during the backoff of its hold by %q", s.nameOf(next), granted.Build,
+			prev.Hold.Builds)
+	}
+	s.sometimes("another build tried a held run")
 }
 
 // checkLeaseOver checks that a run was not taken from its holder before the end of the lease, nor
@@ -296,8 +329,8 @@ func (s *sim) compareWaitsAndItems(r *perdure.Run, b waitsAndItems) {
 		fail("P3", "sleeps on nothing")
 	case r.State.Terminal() && open > 0:
 		fail("P4", "has ended with %d open waits", open)
-	case int64(len(b.items)) != r.InboxSeq:
-		fail("P5", "has %d inbox items and counts %d", len(b.items), r.InboxSeq)
+	case int64(len(b.items)) != r.InboxSeq-r.InboxFrom:
+		fail("P5", "has %d inbox items and counts %d", len(b.items), r.InboxSeq-r.InboxFrom)
 	}
 	unread := 0
 	told := make(map[string]bool)

@@ -27,6 +27,9 @@ func (c *client) act() {
 		return
 	}
 	s.after(s.work.between(s.cfg.tempo/10, 2*s.cfg.tempo), c.act)
+	if s.defect.chance(0.3) {
+		c.endHold()
+	}
 	id, any := s.someRun()
 	x := s.work.Float64()
 	switch {
@@ -39,14 +42,20 @@ func (c *client) act() {
 	case x < 0.70:
 		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
 	case x < 0.75:
-		key := s.name("y")
+		key, from := s.name("y"), pick(s.work, retryFrom...)
+		if ended := s.someRunIn(pick(s.work, perdure.Failed, perdure.TimedOut, perdure.Completed)); s.work.chance(0.7) {
+			id = ended
+		}
 		if s.model.submitted < 2*s.cfg.runs {
 			s.model.submitted++
-			s.sendUntilAnswered(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, Key: key} }, nil)
+			s.sendUntilAnswered(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, From: from, Key: key} }, nil)
 		}
 	case x < 0.78:
 		s.model.submitted++
-		s.sendOnce(func() engine.Op { return &engine.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed)} })
+		from := pick(s.work, retryFrom...)
+		s.sendOnce(func() engine.Op {
+			return &engine.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed), From: from}
+		})
 	case x < 0.83:
 		c.adopt()
 	case x < 0.88:
@@ -67,6 +76,30 @@ func (c *client) act() {
 		}
 	}
 }
+
+// endHold releases a run that is on hold, or gives it up.
+func (c *client) endHold() {
+	s := c.s
+	var held []perdure.RunID
+	for _, id := range s.model.order {
+		if s.model.rows[id].OnHold() {
+			held = append(held, id)
+		}
+	}
+	if len(held) == 0 {
+		return
+	}
+	id := pick(s.defect, held...)
+	if s.defect.chance(0.7) {
+		s.sendOnce(func() engine.Op { return &engine.ReleaseHold{Tenant: tenant, RunID: id} })
+	} else {
+		s.sendOnce(func() engine.Op { return &engine.DeadLetterRun{Tenant: tenant, RunID: id} })
+	}
+}
+
+// retryFrom are the places at which retries begin. The last is the key of a stage, which not every
+// run has.
+var retryFrom = []string{"", "", engine.FromJournal, engine.FromJournal, engine.FromStart, "st1"}
 
 // sendOnce sends a request without retries.
 func (s *sim) sendOnce(make func() engine.Op) { s.send(make, func(reply) {}) }

@@ -72,7 +72,8 @@ func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
 		return err
 	}
 	for _, f := range s.model.signals {
-		if f.run == id && (f.seq > int64(len(items)) || string(items[f.seq-1].Data) != f.key) {
+		same := func(i perdure.Item) bool { return i.Seq == f.seq && string(i.Data) == f.key }
+		if f.run == id && !slices.ContainsFunc(items, same) {
 			s.violate("S1", "signal %s to %s was acknowledged and is lost", f.key, s.short(id))
 		}
 	}

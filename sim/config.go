@@ -36,6 +36,7 @@ type faults struct {
 	interleave                             float64 // per batch: a batch of the other node inside of it
 	crash, stall, hang, again, release     float64 // per action of a worker
 	rude                                   float64 // per lost lease: the worker ignores it
+	defect                                 float64 // per action of a worker: its code has a defect
 	bellLost, bellTwice                    float64 // per ring
 	nodeCrash, absence, bellForged, jumped time.Duration
 }
@@ -60,6 +61,17 @@ func draw(r stream) config {
 	c.horizon = 4 * hour
 	c.faults = drawFaults(r, c.tempo)
 	return c
+}
+
+// drawHolds draws how often code has defects, and how long they may hold a run. It has a stream of its
+// own.
+func (c *config) drawHolds(r stream) {
+	c.policy.HoldTimeout = r.scaled(10*time.Second, hour)
+	c.policy.HoldTimeoutThread = r.scaled(5*time.Second, 10*time.Minute)
+	c.policy.HoldDefects = r.chance(0.9)
+	if r.chance(0.55) {
+		c.faults.defect = r.share(0.02, 0.5)
+	}
 }
 
 // makeEven leaves out faults that depend on the number of statements. A server still dies when it

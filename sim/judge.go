@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
@@ -51,7 +52,9 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 		if stored && x.Key != "" {
 			s.checkSameRun("retry:"+x.Key, x.Run.ID)
 		}
+		s.judgeRetry(&x.Run, x.From, code, stored && x.Created)
 	case *engine.Redrive:
+		s.judgeRetry(&x.Run, x.From, code, stored && x.Created)
 		if stored {
 			s.sometimes("a dead letter was redriven")
 			s.checkSameRun("redrive:"+string(x.RunID), x.Run.ID)
@@ -62,6 +65,14 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 			if x.Created {
 				s.checkSameRun("continue:"+string(x.RunID)+":"+x.JobID, x.Made)
 			}
+		}
+	case *engine.ReleaseHold:
+		if stored {
+			s.sometimes("a hold was released")
+		}
+	case *engine.DeadLetterRun:
+		if stored {
+			s.sometimes("a held run was given up")
 		}
 	case *engine.Release:
 		if stored && x.Results[0].OK {
@@ -120,6 +131,12 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 			s.short(c.RunID), c.Epoch, before[c.RunID])
 	}
 	for _, j := range c.Journal {
+		if slices.Contains(s.model.inherited[c.RunID], j.Key) {
+			s.violate("S9", "%s, a retry, executed the recorded step %s again", s.short(c.RunID), j.Key)
+		}
+		if !slices.Contains(s.model.journals[c.RunID], j.Key) {
+			s.model.journals[c.RunID] = append(s.model.journals[c.RunID], j.Key)
+		}
 		s.model.steps = append(s.model.steps, fact{run: c.RunID, key: j.Key})
 	}
 	r := s.model.rows[c.RunID]
@@ -142,8 +159,51 @@ func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, befo
 	}
 }
 
+// judgeRetry notes the steps that a retry from the journal must not execute: those that are recorded
+// in its original.
+func (s *sim) judgeRetry(r *perdure.Run, from string, code perdure.Code, created bool) {
+	switch {
+	case code == perdure.CodeWouldRepeat:
+		s.sometimes("a retry would have repeated its failure")
+	case code == perdure.CodeFrom:
+		s.sometimes("a retry was to begin at a step that is not recorded")
+	}
+	if !created {
+		return
+	}
+	if r.Copying() {
+		s.sometimes("a journal was copied in steps")
+	}
+	if whole := from == engine.FromJournal || from == "" && r.CopyTo > 0; !whole {
+		return
+	}
+	orig := s.model.rows[r.RetryOf]
+	cut := ""
+	if orig.Failure != nil && from == "" {
+		cut = orig.Failure.CauseKey
+	}
+	keys := s.model.journals[r.RetryOf]
+	if n := slices.Index(keys, cut); n >= 0 {
+		s.sometimes("a retry began before the step that was its cause")
+		keys = keys[:n]
+	}
+	if len(keys) > 0 {
+		s.sometimes("a retry began with recorded steps")
+	}
+	s.model.inherited[r.ID], s.model.journals[r.ID] = keys, slices.Clone(keys)
+}
+
 func (s *sim) judgeGrants(x *engine.Claim) {
 	for _, g := range x.Grants {
+		have := make(map[string]bool)
+		for _, j := range g.Journal {
+			have[j.Key] = true
+		}
+		for _, key := range s.model.inherited[g.Run.ID] {
+			if !have[key] && g.JournalNext == 0 {
+				s.violate("S9", "%s, a retry, was granted without the recorded step %s", s.short(g.Run.ID), key)
+			}
+		}
 		// A step that is missing in a grant would be executed again.
 		if n := int64(len(g.Journal)); n != g.Run.JournalSeq && g.JournalNext == 0 {
 			s.violate("S9", "%s has %d recorded steps and was granted with %d", s.short(g.Run.ID), g.Run.JournalSeq, n)

@@ -51,6 +51,12 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 		} else if r.overdue++; r.overdue > 2 {
 			s.violate("L1", "%s is still %s, %s and two sweeps after its deadline", s.short(id), r.State, now.Sub(r.DeadlineAt))
 		}
+		if !r.OnHold() || r.State != perdure.Queued || r.Cancel.RequestedAt != 0 || now < r.Hold.Until {
+			r.overlong = 0
+		} else if r.overlong++; r.overlong > 2 {
+			s.violate("H3", "%s is on hold, %s and two sweeps after the end of its hold", s.short(id),
+				now.Sub(r.Hold.Until))
+		}
 		if s.faultsStopped {
 			s.checkBounds(r, now)
 		}

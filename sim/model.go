@@ -17,15 +17,17 @@ type model struct {
 	order []perdure.RunID // in order of creation, because loops over maps have no fixed order
 
 	submitted   int
-	asks        map[uint64]string        // idempotency key, or "", by the number in the input
-	keys        map[string]perdure.RunID // runs by idempotency key
-	grants      map[perdure.RunID]int64  // the last granted epoch
-	commits     map[string]string        // answers by run and commit id
-	results     map[perdure.RunID]string // results of accepted completes
-	steps       []fact                   // journal entries that were accepted
-	signals     []fact                   // signals that were accepted
-	lateResults []fact                   // late results that were kept, by commit
-	unkeyed     map[string]bool          // payloads of signals without a key, which may come twice
+	asks        map[uint64]string          // idempotency key, or "", by the number in the input
+	keys        map[string]perdure.RunID   // runs by idempotency key
+	grants      map[perdure.RunID]int64    // the last granted epoch
+	commits     map[string]string          // answers by run and commit id
+	results     map[perdure.RunID]string   // results of accepted completes
+	steps       []fact                     // journal entries that were accepted
+	journals    map[perdure.RunID][]string // keys of accepted journal entries, in their order
+	inherited   map[perdure.RunID][]string // those of them that a retry from the journal begins with
+	signals     []fact                     // signals that were accepted
+	lateResults []fact                     // late results that were kept, by commit
+	unkeyed     map[string]bool            // payloads of signals without a key, which may come twice
 	tokens      []string
 	threads     []perdure.ThreadID
 
@@ -45,21 +47,23 @@ type fact struct {
 // A row is a run as it was last committed, with what follows from its log so far.
 type row struct {
 	perdure.Run
-	nth     int
-	fold    perdure.State // state according to the log
-	attempt int           // attempt according to the log
-	epoch   int64         // epoch of the last line
-	granted int64         // epoch of the last grant
-	adopted bool          // a late result replaced the run's own
-	overdue int           // sweeps since the deadline
-	letter  bool          // the log has a dead letter
-	end     int64         // number of the terminal line
+	nth      int
+	fold     perdure.State // state according to the log
+	attempt  int           // attempt according to the log
+	epoch    int64         // epoch of the last line
+	granted  int64         // epoch of the last grant
+	adopted  bool          // a late result replaced the run's own
+	overdue  int           // sweeps since the deadline
+	overlong int           // sweeps since the end of its hold
+	letter   bool          // the log has a dead letter
+	end      int64         // number of the terminal line
 }
 
 func newModel() *model {
 	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string), keys: make(map[string]perdure.RunID),
 		grants: make(map[perdure.RunID]int64), commits: make(map[string]string),
-		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool)}
+		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool),
+		journals: make(map[perdure.RunID][]string), inherited: make(map[perdure.RunID][]string)}
 }
 
 func (m *model) asked(n uint64, key string) { m.asks[n] = key }
@@ -163,6 +167,9 @@ func (s *sim) summary(op engine.Op) string {
 		}
 		if c.Outcome != nil {
 			text += " " + c.Outcome.Type
+			if c.Outcome.Defect {
+				text += " by a defect"
+			}
 		}
 		if x.Refused != nil {
 			text += " -> kept as late"
@@ -178,6 +185,10 @@ func (s *sim) summary(op engine.Op) string {
 		return "callback " + s.short(x.RunID)
 	case *engine.Cancel:
 		return fmt.Sprintf("cancel %s = %s", s.short(x.RunID), x.Run.State)
+	case *engine.ReleaseHold:
+		return fmt.Sprintf("release hold %s = %s", s.short(x.RunID), x.Run.State)
+	case *engine.DeadLetterRun:
+		return fmt.Sprintf("give up %s = %s", s.short(x.RunID), x.Run.State)
 	case *engine.Retry:
 		return fmt.Sprintf("retry %s = %s", s.short(x.RunID), s.short(x.Run.ID))
 	case *engine.Redrive:

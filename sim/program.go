@@ -257,6 +257,9 @@ func (t *task) finish(c *perdure.Commit) {
 	case p.end == "fail":
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
 			Error: &perdure.Failure{Code: "broken", Message: "for good"}, Retryable: &no}
+		if n := len(p.stages); n > 0 && p.n%2 == 0 { // as if the last stage had recorded the error
+			c.Outcome.Error.CauseKey = fmt.Sprintf("st%d", n-1)
+		}
 	case p.end == "reject":
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "not mine"}
 	case p.end == "flaky" && t.attempt <= p.fails:
@@ -264,6 +267,9 @@ func (t *task) finish(c *perdure.Commit) {
 	case p.end == "continue" && t.thread:
 		result()
 		for i := range p.stages {
+			if t.theirs[fmt.Sprintf("st%d", i)] {
+				continue // the children are the original's
+			}
 			for _, k := range p.stages[i].kids {
 				c.Outcome.ContinueOn = append(c.Outcome.ContinueOn, k.Key)
 			}

@@ -57,10 +57,12 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		seed: seed, now: dawn, model: newModel(), count: make(Counts),
 		work: newStream(seed, "work"), fault: newStream(seed, "fault"), net: newStream(seed, "net"),
 		order: newStream(seed, "order"), ids: newStream(seed, "ids"), dice: newStream(seed, "dice"),
-		trace: trace{out: opt.Trace, epoch: dawn},
+		defect: newStream(seed, "defect"),
+		trace:  trace{out: opt.Trace, epoch: dawn},
 	}
 	s.cfg = draw(newStream(seed, "swarm"))
 	bounds := newStream(seed, "bounds")
+	s.cfg.drawHolds(newStream(seed, "holds"))
 	s.cfg.opRows, s.cfg.hostile = 30<<bounds.IntN(7), bounds.chance(0.3)
 	if opt.Even {
 		s.cfg.makeEven()
@@ -87,7 +89,7 @@ type sim struct {
 	seed uint64
 	cfg  config
 
-	work, fault, net, order, ids, dice stream
+	work, fault, net, order, ids, dice, defect stream
 
 	now    perdure.Instant // the true time
 	offset time.Duration   // error of the store's clock

@@ -14,6 +14,7 @@ import (
 type worker struct {
 	s      *sim
 	id     string
+	build  string
 	alive  bool
 	slots  int
 	tasks  []*task
@@ -32,6 +33,7 @@ type task struct {
 	thread  bool
 	plan    *plan
 	journal map[string]bool
+	theirs  map[string]bool // entries of the original, if the run is a retry
 	opened  map[int]bool
 	inbox   []perdure.Item
 	cancel  bool // it was asked to stop
@@ -47,10 +49,19 @@ type task struct {
 // addWorker adds a worker.
 func (s *sim) addWorker() *worker {
 	s.workerCount++
-	w := &worker{s: s, id: fmt.Sprintf("w%d", s.workerCount), alive: true, slots: s.cfg.slots}
+	w := &worker{s: s, id: fmt.Sprintf("w%d", s.workerCount), build: buildOf(s.workerCount), alive: true, slots: s.cfg.slots}
 	s.workers = append(s.workers, w)
 	w.pollSoon(s.work.between(0, s.cfg.poll))
 	return w
+}
+
+// buildOf returns the build of the n-th worker. There are more builds than a run remembers, and some
+// workers have none.
+func buildOf(n int) string {
+	if n%5 == 0 {
+		return ""
+	}
+	return fmt.Sprintf("b%d", n%11)
 }
 
 // leave removes a worker. Another one is added some time later.
@@ -99,7 +110,8 @@ func (w *worker) poll() {
 	w.asking = true
 	start := s.work.chance(0.5)
 	s.send(func() engine.Op {
-		return &engine.Claim{Tenant: tenant, Worker: w.id, Slots: free, Start: start, Queues: []string{"default", "other"}}
+		return &engine.Claim{Tenant: tenant, Worker: w.id, Build: w.build, Slots: free, Start: start,
+			Queues: []string{"default", "other"}}
 	}, func(r reply) {
 		w.asking = false
 		if r.lost || r.err != nil || !w.alive {
@@ -117,9 +129,9 @@ func (w *worker) begin(g engine.Grant, started bool) {
 	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
 		cancel: g.Cancel,
 		plan:   planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
-		opened: make(map[int]bool), inbox: g.Inbox}
+		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox}
 	for _, j := range g.Journal {
-		t.journal[j.Key] = true
+		t.journal[j.Key], t.theirs[j.Key] = true, j.Seq <= g.Run.CopyTo
 	}
 	w.tasks = append(w.tasks, t)
 	if g.Cancel {
@@ -306,6 +318,14 @@ func (t *task) injectFault() bool {
 	case s.fault.chance(f.hang):
 		s.injected("program hung")
 		t.hung = true
+		return true
+	case t.pending == nil && s.defect.chance(f.defect):
+		s.injected("code defect")
+		c := &perdure.Commit{ID: s.name("k"), RunID: t.run, Epoch: t.epoch,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Defect: true,
+				Error: &perdure.Failure{Code: "panic", Message: "of build " + w.build}}}
+		t.pending, t.tries = c, 0
+		t.commit()
 		return true
 	case s.fault.chance(f.release):
 		s.injected("run released")

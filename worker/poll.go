@@ -30,7 +30,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		one, once := session.SendOnce(ctx)
 		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds,
 			Slots: min(free, perdure.MaxBatch), Wait: perdure.Duration(w.opt.PollWait),
-			Start: true, AllTenants: w.opt.AllTenants})
+			Start: true, AllTenants: w.opt.AllTenants, Build: w.opt.Build})
 		if ctx.Err() != nil && err != nil {
 			return nil
 		}

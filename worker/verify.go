@@ -38,6 +38,7 @@ func (w *Worker) verify(g *api.Grant) error {
 	}
 	signed := &perdure.SignedRun{
 		Tenant: g.Tenant, RunID: g.RunID, Kind: g.Kind, Queue: g.Queue, Input: g.Input, DeadlineAt: g.DeadlineAt,
+		OriginRunID: g.OriginRunID,
 	}
 	if err := w.opt.Trust.Verify(signed, s); err != nil {
 		return err

@@ -29,6 +29,10 @@ type Options struct {
 	AgentSlots int
 	// ID names this worker in lists and logs. The default is the host's name with a random part.
 	ID string
+	// Build identifies the worker's program, for example a version. A run that a defect of the code
+	// holds is granted at once to a build that has not held it. The default is a hash of the
+	// executable.
+	Build string
 	// AllTenants leases runs of all tenants. It needs a platform key.
 	AllTenants bool
 	// DrainTimeout is how long handlers may continue after Run's context has ended. The default is
@@ -113,6 +117,9 @@ func New(c *client.Client, opt Options) *Worker {
 	}
 	if opt.ID == "" {
 		opt.ID = defaultID()
+	}
+	if opt.Build == "" {
+		opt.Build = executableHash()
 	}
 	if opt.DrainTimeout == 0 {
 		opt.DrainTimeout = 30 * time.Second

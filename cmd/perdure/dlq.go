@@ -19,8 +19,10 @@ const dlqUsage = `Usage:
   perdure dlq                                  dead letters by cause and kind
   perdure dlq list [--cause C] [--kind K] [--queue Q]
   perdure dlq show RUN_ID                      what led there
+  perdure dlq add RUN_ID…                      give up runs that a defect holds
   perdure dlq redrive RUN_ID…                  make new runs of them
   perdure dlq redrive --cause C [--kind K] [--queue Q] [--limit N]
+  perdure dlq redrive RUN_ID… --from start     with an empty journal: its steps are executed again
   perdure dlq redrive RUN_ID… --resign         although its signature is not valid: you have looked at it
   perdure dlq discard RUN_ID…
   perdure dlq discard --cause C [--kind K] [--queue Q] [--limit N]
@@ -36,6 +38,8 @@ func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		{"causes", "Counts dead letters by cause and kind, the most first.", d.causes},
 		{"list", "Lists dead letters, newest first.\n\n  perdure dlq list --cause CAUSE", d.list},
 		{"show RUN_ID", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
+		{"add RUN_ID…",
+			"Ends runs that are on hold after a defect of their code, as dead letters.\n\n  perdure dlq add RUN_ID…", d.add},
 		{"redrive [RUN_ID…]",
 			"Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has " +
 				"redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
@@ -241,6 +245,7 @@ func (d *dlqCall) redrive() error {
 	var how api.Redrive
 	d.flags.BoolVar(&how.Resign, "resign", false,
 		"sign them although their signature is not valid: you have looked at them")
+	d.flags.StringVar(&how.From, "from", "", fromUsage)
 	in, c, err := d.selectLetters()
 	if err != nil {
 		return err

@@ -101,13 +101,16 @@ func listJobs(ctx context.Context, c *client.Client, filter client.Filter) (*api
 	}
 }
 
-// activityOf returns the last column of a run: its error, its cancel request or its activity.
+// activityOf returns the last column of a run: its error, its cancel request, its hold or its
+// activity.
 func activityOf(r *api.Run) string {
 	switch {
 	case r.Error != nil:
 		return string(r.Error.Code)
 	case r.Cancel != nil && r.FinishedAt == nil:
 		return "asked to stop"
+	case r.Hold != nil && r.State == perdure.Queued:
+		return "on hold: " + string(r.Hold.Code)
 	case r.Activity != "":
 		return r.Activity
 	}

@@ -69,6 +69,8 @@ func commands() []command {
 		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},
 		{"kill", "ask runs to stop", kill, false},
+		{"release", "end the hold of runs whose code had a defect", releaseCommand, false},
+		{"retry", "make new runs of ended ones, which go on where those stood", retryCommand, false},
 		{"late", "see work that was finished too late, and take it", late, false},
 		{"signal", "send a signal to a run", signalCommand, false},
 		{"approve", "see what runs want to be approved, and decide", approve, false},

@@ -58,6 +58,9 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	case a.ProgressSize > 0:
 		item("progress", "%d bytes", a.ProgressSize)
 	}
+	if a.Hold != nil {
+		item("on hold", "%s", holdText(a.Hold, now))
+	}
 	if a.Cancel != nil {
 		item("cancel", "%s", cancelProof(a.Cancel))
 	}

@@ -58,6 +58,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		{"log_level", "debug", "", "loud", "debug, info, warn, error"},
 		{"log_format", "json", "", "xml", "neither text nor json"},
 		{"policy.backoff_jitter", "0.5", "", "1.5", "must lie between 0 and 1, not 1.5"},
+		{"policy.hold_defects", "false", "", "perhaps", "neither true nor false"},
 		{"policy.max_attempts", "7", "", "0", "must lie between 1 and 1000, not 0"},
 		{"policy.max_deliveries", "12", "", "0", "must lie between 1 and 1000, not 0"},
 		{"policy.artifact_max_bytes", "1000", "", "0", "must lie between 1 and 1099511627776, not 0"},
@@ -79,7 +80,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		silent no_progress stale_after dead_after worker_offline backoff_base backoff_max beat_every waiter_ttl
 		detach_grace dead_letter_ttl idempotency_ttl retention audit_retention worker_retention
 		webhook_retention key_retention watchdog_interval gap_after
-		gap_spare patrol_every`
+		gap_spare patrol_every hold_timeout hold_timeout_thread`
 	fitting := map[string]string{"watchdog_interval": "400ms", "retention": "200h0m0s", "dead_after": "40m0s",
 		"active_reap": "40m0s"} // these are bounded by other settings
 	for _, name := range strings.Fields(durations) {

@@ -29,6 +29,8 @@ export interface PollAnswer {
 
 /** A leased run, with what it has recorded and what was sent to it. */
 export interface Grant extends Lease {
+  /** The first run of a chain of retries, or this run. */
+  origin_run_id?: string;
   attempt: number;
   kind: string;
   input?: Json;

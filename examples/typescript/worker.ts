@@ -9,7 +9,8 @@
 //     the inbox never has them again.
 //
 // A worker that is killed loses the step at hand and nothing else. That step is executed again. The
-// systems that it calls recognize it by a key, made of the run's id and the step's key.
+// systems that it calls recognize it by a key: the run's origin, which is the same in a retry, and the
+// step's key.
 
 import { randomUUID } from "node:crypto";
 import type {
@@ -109,7 +110,7 @@ export class Run implements Lease {
     this.activity = key;
     // In a cleanup the signal of the run has aborted already.
     const signal = this.cleaning ? new AbortController().signal : this.stopping.signal;
-    const value = await execute(signal, `${this.run_id}/${key}`).catch((err: unknown) => {
+    const value = await execute(signal, `${this.grant.origin_run_id ?? this.run_id}/${key}`).catch((err: unknown) => {
       this.check();
       throw err;
     });

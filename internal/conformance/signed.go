@@ -51,7 +51,8 @@ func (w *World) signed(id perdure.RunID) {
 	w.t.Helper()
 	d := w.get(id)
 	err := w.Signer.Trust().Verify(&perdure.SignedRun{Tenant: d.Tenant, RunID: d.ID, Kind: d.Kind,
-		Queue: d.Queue, Input: []byte(d.InputText), DeadlineAt: d.DeadlineAt}, d.Signature)
+		Queue: d.Queue, Input: []byte(d.InputText), DeadlineAt: d.DeadlineAt,
+		OriginRunID: d.OriginID}, d.Signature)
 	if err != nil {
 		w.t.Fatalf("run %s of kind %s: %v", id, d.Kind, err)
 	}

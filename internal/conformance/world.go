@@ -39,7 +39,8 @@ func Scenarios() []Scenario {
 		gatheringScenarios, lateScenarios, inputScenarios, watchdogScenarios, edgeScenarios, webhookScenarios,
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
-		deletionScenarios, endScenarios, boundScenarios, secretScenarios} {
+		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
+		retryFromScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -61,7 +62,9 @@ type World struct {
 	Demanded []perdure.TenantID
 	// SealKeys seal the root secret, from the next restart on.
 	SealKeys [][]byte
-	n        int
+	// Policy is decided by from the next restart on; nil: the default.
+	Policy *perdure.Policy
+	n      int
 }
 
 const tenant perdure.TenantID = "acme"
@@ -78,7 +81,7 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 func (w *World) restart() {
 	w.t.Helper()
 	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))},
-		Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys})
+		Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys, Policy: w.Policy})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)

@@ -27,6 +27,8 @@ type Claim struct {
 	Room int
 	// Start says that the worker begins at once: the grants are running, not only dispatched.
 	Start bool
+	// Build identifies the worker's program. Empty: it is not known.
+	Build string
 
 	Grants []Grant
 
@@ -89,6 +91,11 @@ func (op *Claim) Do(tx *Tx) error {
 	if op.Slots < 1 || op.Slots > MaxSlots {
 		return perdure.Invalid("slots", "%d does not lie between 1 and %d", op.Slots, MaxSlots)
 	}
+	if op.Build != "" {
+		if err := perdure.CheckName("build", op.Build); err != nil {
+			return err
+		}
+	}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
@@ -99,7 +106,11 @@ func (op *Claim) Do(tx *Tx) error {
 	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
 	s := op.begin(tx)
 	budget := pollBudget{rows: pollRows, bytes: cmp.Or(op.Room, PollMax)}
-	for looked := 0; looked < op.Slots; {
+	full, err := op.takeHeld(tx, &budget)
+	if err != nil {
+		return err
+	}
+	for looked := len(op.Grants); looked < op.Slots && !full; {
 		found, err := s.next(op.Slots - looked)
 		if err != nil {
 			return err
@@ -108,10 +119,8 @@ func (op *Claim) Do(tx *Tx) error {
 			break
 		}
 		looked += len(found)
-		if full, err := op.grantFound(tx, found, &budget); err != nil {
+		if full, err = op.grantFound(tx, found, &budget); err != nil {
 			return err
-		} else if full {
-			break
 		}
 	}
 	s.finish()
@@ -168,8 +177,8 @@ func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (fu
 			return false, err
 		}
 		// An earlier run of this poll was ended instead of granted, and this one was stopped with
-		// it.
-		if !r.Ready {
+		// it; or the run is held back, and the build has to wait.
+		if !r.Ready && !r.MayTry(op.Build, tx.Now) {
 			continue
 		}
 		if len(op.Grants) > 0 && !budget.fits(&r) {
@@ -216,12 +225,12 @@ func (op *Claim) grant(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 		r.Damage = &perdure.Damage{What: "input is no JSON"}
 	}
 	if r.Damage != nil {
-		return g, false, setRunAside(tx, &r, op.Worker)
+		return g, false, setRunAside(tx, &r, op.Worker, op.Build)
 	}
-	if away, err := rejectInvalidSignature(tx, &r, op.Worker); away || err != nil {
+	if away, err := rejectInvalidSignature(tx, &r, op.Worker, op.Build); away || err != nil {
 		return g, false, err
 	}
-	g, err = grantRun(tx, r, op.Worker, op.Start)
+	g, err = grantRun(tx, r, op.Worker, op.Build, op.Start)
 	var broken *perdure.Error
 	if !errors.As(err, &broken) {
 		return g, err == nil, err
@@ -237,15 +246,15 @@ func (op *Claim) grant(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 		return g, false, err
 	}
 	r.Damage = &perdure.Damage{What: broken.Message}
-	return g, false, setRunAside(tx, &r, op.Worker)
+	return g, false, setRunAside(tx, &r, op.Worker, op.Build)
 }
 
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 // grantRun applies the grant and reads the input, and as much of journal and inbox as fits.
-func grantRun(tx *Tx, r perdure.Run, worker string, start bool) (Grant, error) {
+func grantRun(tx *Tx, r perdure.Run, worker, build string, start bool) (Grant, error) {
 	firstStart := start && r.StartedAt == 0
-	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Start: start}); err != nil {
+	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Build: build, Start: start}); err != nil {
 		return Grant{}, err
 	}
 	if firstStart {

@@ -192,7 +192,7 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 		}
 		return nil
 	}
-	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck}
+	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck, Defect: c.Outcome != nil && c.Outcome.Defect}
 	var err error
 	if ev.Journal, err = recordSteps(tx, r, c.Journal); err != nil {
 		return err
@@ -325,6 +325,8 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 			Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), o.Result), Summary: o.Summary})
 	case perdure.OutcomeFail:
 		switch {
+		case o.Defect:
+			return holdRun(tx, r, c.Epoch, *o.Error)
 		case o.Error.Code == perdure.CodeWaitTimeout:
 			return tx.Finish(r, perdure.WaitFailed{Epoch: c.Epoch, Failure: *o.Error})
 		case o.Retryable != nil && !*o.Retryable:

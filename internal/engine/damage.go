@@ -27,7 +27,7 @@ func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 
 // setRunAside ends a damaged run that a poll has found. A run that can't end now is granted without
 // handing it over, so that the next polls do not find it first.
-func setRunAside(tx *Tx, r *perdure.Run, worker string) error {
+func setRunAside(tx *Tx, r *perdure.Run, worker, build string) error {
 	// The poll has spent a slot on it: another poll looks at the runs behind it.
 	tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	before := *r
@@ -43,7 +43,7 @@ func setRunAside(tx *Tx, r *perdure.Run, worker string) error {
 	if before.State.Leased() && !before.Ready {
 		return nil
 	}
-	return tx.Apply(&before, perdure.Granted{Worker: worker})
+	return tx.Apply(&before, perdure.Granted{Worker: worker, Build: build})
 }
 
 // readable tells whether a value is valid JSON, or a reference.

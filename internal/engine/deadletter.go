@@ -16,7 +16,9 @@ type Redrive struct {
 	// Resign redrives a run whose signature is not valid, and signs the new run. The caller vouches
 	// for it.
 	Resign bool
-	Key    string
+	// From says with which part of the original's journal the new run begins; see resolveFrom.
+	From string
+	Key  string
 
 	Run     perdure.Run
 	Created bool
@@ -27,7 +29,11 @@ func (op *Redrive) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 // Do creates the new run.
 func (op *Redrive) Do(tx *Tx) error {
 	op.Created = false
-	_, err := underKey(tx, op.Tenant, "redrive:"+string(op.RunID), op.Key, op.Resign, func() (string, error) {
+	var body any = op.Resign // as in keys from before From
+	if op.From != "" {
+		body = [2]any{op.Resign, op.From}
+	}
+	_, err := underKey(tx, op.Tenant, "redrive:"+string(op.RunID), op.Key, body, func() (string, error) {
 		err := op.redrive(tx)
 		return string(op.Run.ID), err
 	}, func(id string) (err error) {
@@ -64,7 +70,7 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if err := op.checkResign(tx, &orig); err != nil {
 		return err
 	}
-	if op.Run, err = repeatRun(tx, &orig); err != nil {
+	if op.Run, err = repeatRun(tx, &orig, op.From); err != nil {
 		return err
 	}
 	op.Created = true

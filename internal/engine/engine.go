@@ -95,6 +95,7 @@ type Engine struct {
 	revoked int
 
 	cursors pollCursors
+	held    heldPlaces
 	hooks   webhookCache
 	signing signingTenants
 	live    liveRuns

@@ -46,7 +46,7 @@ func (tx *Tx) observe(r *perdure.Run, ev perdure.Event, lines []perdure.Line) {
 	for i := range lines {
 		c := Change{What: lines[i].Type, State: r.State, Queue: r.Queue, Kind: r.Kind}
 		switch c.What {
-		case perdure.LineCreated, perdure.LineStale:
+		case perdure.LineCreated, perdure.LineStale, perdure.LineHeld:
 		case perdure.LineLateResult:
 			if _, kept := ev.(perdure.LateResultKept); !kept {
 				// It was counted when it was kept.

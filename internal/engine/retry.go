@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -12,7 +13,9 @@ import (
 type Retry struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
-	Key    string
+	// From says with which part of the original's journal the new run begins; see resolveFrom.
+	From string
+	Key  string
 
 	Run     perdure.Run
 	Created bool
@@ -27,11 +30,17 @@ func (op *Retry) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	key := "retry:" + string(op.RunID) + ":" + op.Key
+	key, digest := "retry:"+string(op.RunID)+":"+op.Key, ""
+	if op.From != "" { // keys from before From have no digest
+		digest = store.Digest(op.From)
+	}
 	if op.Key != "" {
 		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, key)
 		if err != nil {
 			return err
+		}
+		if ok && known.Digest != digest {
+			return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another body")
 		}
 		if ok {
 			op.Run, err = tx.run(op.Tenant, perdure.RunID(known.Ref))
@@ -44,32 +53,154 @@ func (op *Retry) Do(tx *Tx) error {
 	if err := mayRepeat(tx, &orig); err != nil {
 		return err
 	}
-	if op.Run, err = repeatRun(tx, &orig); err != nil {
+	if op.Run, err = repeatRun(tx, &orig, op.From); err != nil {
 		return err
 	}
 	op.Created = true
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Ref: string(op.Run.ID),
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(op.Run.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	// Writing the original's row makes this conflict with an operation that removes the original.
 	return tx.Apply(&orig, perdure.Repeated{})
 }
 
-// repeatRun creates a new run with the input of an ended one.
-func repeatRun(tx *Tx, orig *perdure.Run) (perdure.Run, error) {
+// repeatRun creates a new run with the input of an ended one, and with the part of its journal that
+// from names. A small journal is copied at once. The watchdog copies the rest of a large one.
+func repeatRun(tx *Tx, orig *perdure.Run, from string) (perdure.Run, error) {
+	copyTo, err := resolveFrom(tx, orig, from)
+	if err != nil {
+		return perdure.Run{}, err
+	}
 	input, err := tx.DB.Values.Resolve(orig.Tenant, orig.Input)
 	if err != nil {
 		return perdure.Run{}, err
 	}
 	r := perdure.Run{
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
-		ThreadID: orig.ThreadID,
-		RetryOf:  orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
+		ThreadID: orig.ThreadID, RetryOf: orig.ID, OriginID: orig.Origin(),
+		MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
 		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process,
 			Webhook:      orig.Options.Webhook,
 			WebhookLines: orig.Options.WebhookLines},
 	}
-	err = acceptRun(tx, &r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue)
+	if copyTo > 0 {
+		// Epochs and inbox numbers continue those of the original, which its entries refer to.
+		r.CopyTo, r.Epoch, r.FirstEpoch = copyTo, orig.Epoch, orig.Epoch+1
+		r.InboxSeq, r.InboxFrom = orig.InboxSeq, orig.InboxSeq
+	}
+	if err := acceptRun(tx, &r, json.RawMessage(input), nil, nil, perdure.MultitaskEnqueue); err != nil {
+		return r, err
+	}
+	if copyTo > 0 {
+		err = tx.CopyJournal(&r)
+	}
 	return r, err
+}
+
+// The values of from that are not keys of journal entries.
+const (
+	FromJournal = "journal"
+	FromStart   = "start"
+)
+
+// resolveFrom gives the number of the last journal entry that a retry begins with. Zero: it begins
+// with an empty journal.
+//
+// from is FromStart, FromJournal for all entries, or the key of an entry for those before it. The
+// default is the journal for an agent and the start for others. If the failure of the run is itself
+// an entry of its journal, the default ends before that entry, and FromJournal is refused.
+func resolveFrom(tx *Tx, orig *perdure.Run, from string) (copyTo int64, err error) {
+	cause, causeSeq := "", int64(0)
+	if orig.Failure != nil && orig.Failure.CauseKey != "" {
+		cause = orig.Failure.CauseKey
+		if causeSeq, err = tx.DB.Journal.SeqOf(orig.Tenant, orig.ID, cause); err != nil {
+			return 0, err
+		}
+	}
+	switch {
+	case from == FromStart, from == "" && orig.Class == perdure.Process:
+		return 0, nil
+	case orig.Class == perdure.Process:
+		return 0, invalidFrom("a process begins at the start")
+	case from == "" && causeSeq == 0 && orig.Class != perdure.Agent:
+		return 0, nil
+	case orig.Copying():
+		return 0, perdure.Errorf(perdure.CodeWrongState, "the run ended before the journal of run %s was copied to it: "+
+			"retry that one, or this one from the start", orig.RetryOf)
+	case from == "" && causeSeq > 0:
+		return causeSeq - 1, nil
+	case from == FromJournal && causeSeq > 0:
+		return 0, perdure.Errorf(perdure.CodeWouldRepeat, "the journal has the failure, under %q: "+
+			"leave from out to begin before that entry, or name another", cause)
+	case from == "" || from == FromJournal:
+		return orig.JournalSeq, nil
+	}
+	if err := perdure.CheckName("from", from); err != nil {
+		return 0, err
+	}
+	seq, err := tx.DB.Journal.SeqOf(orig.Tenant, orig.ID, from)
+	if err == nil && seq == 0 {
+		err = invalidFrom("the journal of the run has no entry %q: give the key of one, %q or %q",
+			from, FromJournal, FromStart)
+	}
+	return seq - 1, err
+}
+
+// invalidFrom is the error of a retry that can't begin where it is asked to.
+func invalidFrom(format string, args ...any) error {
+	e := perdure.Errorf(perdure.CodeFrom, format, args...)
+	e.Field = "from"
+	return e
+}
+
+// copyPart bounds the entries of one step of CopyJournal, and copyBytes the bytes of their values.
+// Values that are stored by their hash are shared and not copied.
+const (
+	copyPart  = 128
+	copyBytes = 1 << 20
+)
+
+// CopyJournal copies the next entries of the original's journal to a retry. It ends a run whose
+// original no longer has them.
+func (tx *Tx) CopyJournal(r *perdure.Run) error {
+	if _, ok, err := tx.DB.Runs.Get(r.Tenant, r.RetryOf); err != nil {
+		return err
+	} else if !ok {
+		return tx.Finish(r, perdure.Orphaned{Missing: "original, whose journal was being copied,"})
+	}
+	limit := max(1, min(copyPart, int(r.CopyTo-r.JournalSeq), tx.DB.OpRows()/16))
+	rows, err := tx.DB.Journal.After(r.Tenant, r.RetryOf, r.JournalSeq, limit)
+	if err != nil {
+		return err
+	}
+	copied, bytes := 0, 0
+	for _, j := range rows {
+		bytes += len(j.Key) + len(j.Value)
+		if j.Seq != r.JournalSeq+int64(copied)+1 || bytes > copyBytes && copied > 0 {
+			break
+		}
+		tx.DB.Journal.Copy(j, r.ID)
+		copied++
+	}
+	if copied == 0 {
+		return tx.Finish(r, perdure.Spoiled{Failure: perdure.Failure{Code: perdure.CodeDamaged,
+			Message: fmt.Sprintf("entry %d of the journal of run %s, which it continues, is missing",
+				r.JournalSeq+1, r.RetryOf)}})
+	}
+	return tx.Apply(r, perdure.JournalCopied{Entries: copied})
+}
+
+// Weight counts the entries that are copied at once.
+func (op *Retry) Weight() (rows, bytes int) { return weighRetry(op.From) }
+
+// Weight counts the entries that are copied at once.
+func (op *Redrive) Weight() (rows, bytes int) { return weighRetry(op.From) }
+
+// weighRetry estimates the cost of a retry from its From.
+func weighRetry(from string) (rows, bytes int) {
+	if from == FromStart {
+		return 8, 1 << 10
+	}
+	return 8 + copyPart, 64 << 10
 }

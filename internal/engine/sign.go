@@ -72,7 +72,7 @@ func noSigner() error {
 func signedRun(tx *Tx, r *perdure.Run) (*perdure.SignedRun, error) {
 	input, err := tx.DB.Values.Resolve(r.Tenant, r.Input)
 	return &perdure.SignedRun{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue, Input: []byte(input),
-		DeadlineAt: r.DeadlineAt}, err
+		DeadlineAt: r.DeadlineAt, OriginRunID: r.OriginID}, err
 }
 
 // checkSignature verifies a run's signature. If the run is not what was accepted, the error has the
@@ -154,7 +154,7 @@ func checkGrantable(tx *Tx, t perdure.TenantID) error {
 // rejectInvalidSignature ends a run that is about to be granted and whose signature is not valid.
 // It counts the delivery, though no worker gets the run. A run with a signature is verified even if
 // its tenant does not require one. An attacker who can change a run can change that setting, too.
-func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error) {
+func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker, build string) (bool, error) {
 	if tx.e.signer == nil || r.Signature.IsZero() {
 		required, err := tx.e.signing.requires(tx, r.Tenant)
 		if err != nil || !required {
@@ -173,7 +173,7 @@ func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker string) (bool, error)
 		tx.e.log.Warn("a run is not handed over: its signature is not valid", "tenant", r.Tenant, "run", r.ID,
 			"why", why.Message)
 	})
-	if err := tx.Apply(r, perdure.Granted{Worker: worker}); err != nil {
+	if err := tx.Apply(r, perdure.Granted{Worker: worker, Build: build}); err != nil {
 		return true, err
 	}
 	// The poll has spent a slot on it: another poll looks at the runs behind it.

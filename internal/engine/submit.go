@@ -193,7 +193,7 @@ func acceptRun(
 			return err
 		}
 	}
-	r.Ready = from <= tx.Now && r.Turn <= perdure.TurnActive
+	r.Ready = from <= tx.Now && r.Turn <= perdure.TurnActive && !r.Copying()
 	if err := tx.Apply(r, perdure.Accepted{}); err != nil {
 		return err
 	}

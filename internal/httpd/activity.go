@@ -40,6 +40,7 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, WorkerID: r.Worker, ElapsedMS: short.ElapsedMS,
 		DeadlineAt: r.DeadlineAt, SilentMS: short.SilentMS, Operation: short.Operation, Error: r.Failure,
+		Hold:    showHold(r),
 		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{},
 		Children: []api.ChildActivity{}, Skipped: []api.SkippedItem{}, Spawned: r.Children, LastSeq: r.Seq}
 	if r.Cancel.RequestedAt != 0 {

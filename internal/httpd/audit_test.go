@@ -58,6 +58,7 @@ func auditedCalls() map[string]func(w *world) (path, body, key string) {
 // auditActions are the actions of the audited routes.
 var auditActions = map[string]string{
 	"POST /api/v1/runs/{id}/late-results/{n}/adopt": "late.adopt", "POST /api/v1/runs/{id}/late-results/{n}/discard": "late.discard",
+	"POST /api/v1/runs/{id}/release-hold": "run.release_hold", "POST /api/v1/runs/{id}/dead-letter": "run.dead_letter",
 	"POST /api/v1/runs/{id}/cancel": "run.cancel", "POST /api/v1/runs/{id}/signals/{name}": "approval.decide", "DELETE /api/v1/runs/{id}": "run.delete",
 	"POST /api/v1/approvals/{id}": "approval.decide", "DELETE /api/v1/threads/{id}": "thread.delete",
 	"POST /api/v1/dlq/{id}/redrive": "dlq.redrive", "DELETE /api/v1/dlq/{id}": "dlq.discard", "POST /api/v1/dlq/redrive": "dlq.redrive", "POST /api/v1/dlq/discard": "dlq.discard",

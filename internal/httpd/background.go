@@ -48,7 +48,12 @@ func (s *Server) ringQueues(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		s.log.Error("the queues could not be looked at", "error", err)
 	}
-	for _, r := range ready {
+	// Other builds may claim runs that another node has held.
+	held, err := s.engine.Held(ctx)
+	if err != nil && ctx.Err() == nil {
+		s.log.Error("held runs could not be looked at", "error", err)
+	}
+	for _, r := range append(ready, held...) {
 		s.bell.Ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	}
 }

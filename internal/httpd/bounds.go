@@ -96,7 +96,7 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[perdure.Outcome](): {
 		"type": oneOf(perdure.OutcomeTypes...), "summary": aText, "reason": aText,
 	},
-	reflect.TypeFor[perdure.Failure]():      {"code": {length: perdure.MaxCode}, "message": aText},
+	reflect.TypeFor[perdure.Failure]():      {"code": {length: perdure.MaxCode}, "message": aText, "cause_key": aName},
 	reflect.TypeFor[perdure.JournalEntry](): {"key": aName},
 	reflect.TypeFor[perdure.Message]():      {"role": aName},
 	reflect.TypeFor[perdure.Emitted]():      {"type": aName},
@@ -124,6 +124,8 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.CreateWebhook](): {"url": aURL, "events": {items: perdure.MaxEventNames}},
 	reflect.TypeFor[api.ChangeWebhook](): {"url": aURL, "events": {items: perdure.MaxEventNames}},
 	reflect.TypeFor[api.ChooseLetters](): {"ids": {items: maxLetters}, "limit": between(1, maxLetters)},
+	reflect.TypeFor[api.Retry]():         {"from": aName},
+	reflect.TypeFor[api.RetryMany]():     {"run_ids": {items: perdure.MaxBatch}},
 	reflect.TypeFor[api.Run](): {
 		"status": aStatus, "tier": oneOf(perdure.Tiers...), "priority": between(-perdure.MaxPriority, perdure.MaxPriority),
 		"metadata": {items: perdure.MaxMetadata}, "attempt": atLeast(1), "max_attempts": between(1, perdure.MaxAttempts),

@@ -97,7 +97,7 @@ func redrive(c *call, in *api.Redrive) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run(), Resign: in.Resign, Key: key}
+	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run(), Resign: in.Resign, From: in.From, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -119,7 +119,7 @@ func redriveMany(c *call, in *api.RedriveMany) (int, *api.LettersDone, error) {
 	}
 	ops := make([]engine.Op, len(picked.Picked))
 	for i, id := range picked.Picked {
-		ops[i] = &engine.Redrive{Tenant: c.tenant(), RunID: id, Resign: in.Resign}
+		ops[i] = &engine.Redrive{Tenant: c.tenant(), RunID: id, Resign: in.Resign, From: in.From}
 	}
 	return c.eachLetter(picked.Picked, ops, func(i int, err error, done *api.LetterDone) error {
 		done.RedrivenBy = ops[i].(*engine.Redrive).Run.ID
@@ -163,15 +163,8 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	case in.Limit != nil && (*in.Limit < 1 || *in.Limit > maxLetters):
 		return nil, perdure.Invalid("limit", "takes a whole number from 1 to %d", maxLetters)
 	}
-	seen := make(map[perdure.RunID]bool, len(in.IDs))
-	for i, id := range in.IDs {
-		if !isID.MatchString(string(id)) {
-			return nil, perdure.Invalid(fmt.Sprintf("ids[%d]", i), "is no id of a run")
-		}
-		if seen[id] {
-			return nil, perdure.Invalid(fmt.Sprintf("ids[%d]", i), "stands twice in this call")
-		}
-		seen[id] = true
+	if err := checkIDs("ids", in.IDs); err != nil {
+		return nil, err
 	}
 	if err := checkLetters(in.Cause, in.Kind, in.Queue); err != nil {
 		return nil, err
@@ -187,6 +180,21 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 		}
 	}
 	return op, c.s.engine.Do(c.Context(), op)
+}
+
+// checkIDs checks a list of run ids. None of them may stand in it twice.
+func checkIDs(field string, ids []perdure.RunID) error {
+	seen := make(map[perdure.RunID]bool, len(ids))
+	for i, id := range ids {
+		if !isID.MatchString(string(id)) {
+			return perdure.Invalid(fmt.Sprintf("%s[%d]", field, i), "is no id of a run")
+		}
+		if seen[id] {
+			return perdure.Invalid(fmt.Sprintf("%s[%d]", field, i), "stands twice in this call")
+		}
+		seen[id] = true
+	}
+	return nil
 }
 
 // eachLetter runs an operation for each letter, in batches that leave room for other operations.

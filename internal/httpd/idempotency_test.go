@@ -73,9 +73,19 @@ func keyedCalls() map[string]keyedCall {
 		"POST /api/v1/runs/{id}/cancel": {func(w *world) (string, string, string) {
 			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/cancel", `{"reason":"enough"}`, `{"reason":"too much"}`
 		}, []string{"run_id", "state"}},
+		"POST /api/v1/runs/{id}/release-hold": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.held() + "/release-hold", "", ""
+		}, []string{"run_id", "state"}},
+		"POST /api/v1/runs/{id}/dead-letter": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.held() + "/dead-letter", "", ""
+		}, []string{"run_id", "state"}},
 		"POST /api/v1/runs/{id}/retry": {func(w *world) (string, string, string) {
-			return "/api/v1/runs/" + w.deadLetter() + "/retry", "", ""
+			return "/api/v1/runs/" + w.deadLetter() + "/retry", `{"from":"journal"}`, `{"from":"start"}`
 		}, []string{"run_id"}},
+		"POST /api/v1/runs/retry": {func(w *world) (string, string, string) {
+			ids := `{"run_ids":["` + w.deadLetter() + `","` + w.deadLetter() + `"]`
+			return "/api/v1/runs/retry", ids + `}`, ids + `,"from":"start"}`
+		}, []string{"results", "done"}},
 		"POST /api/v1/runs/{id}/signals/{name}": {func(w *world) (string, string, string) {
 			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/signals/go", `{"data":1}`, `{"data":2}`
 		}, []string{"run_id"}},

@@ -31,7 +31,7 @@ type Options struct {
 	Poll time.Duration
 	// MaxPollWait bounds a worker's long poll. The default is a minute.
 	MaxPollWait time.Duration
-	Logger *slog.Logger
+	Logger      *slog.Logger
 	// Secrets are removed from everything that a request brings.
 	Secrets *redact.Set
 	// Scratch is the folder in which backups are assembled. The default is the system's temporary

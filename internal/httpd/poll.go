@@ -56,7 +56,7 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 // claim makes the operation of a poll.
 func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"),
-		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start}
+		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start, Build: in.Build}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
@@ -189,6 +189,7 @@ func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 		ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID, State: r.State,
 		Input: json.RawMessage(g.Input), LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
 		Journal: journal(g.Journal), JournalNext: g.JournalNext,
+		OriginRunID: r.Origin(), FirstEpoch: r.FirstEpoch,
 		Inbox: items(g.Inbox), InboxNext: g.InboxNext, Cancel: g.Cancel}
 	if g.Cancel {
 		out.CancelWhy = r.Cancel.Reason

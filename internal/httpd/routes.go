@@ -48,9 +48,14 @@ func (s *Server) table() []route {
 		on("POST", v1+"/runs/{id}/late-results/{n}/discard", control, "Discard a late result", discardLate).logged(),
 		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).
 			takes("wait").also(http.StatusAccepted).once().logged(),
+		on("POST", v1+"/runs/{id}/release-hold", control, "End the hold of a run; any worker may take it", releaseHold).
+			once().logged(),
+		on("POST", v1+"/runs/{id}/dead-letter", control, "End a run that is on hold, as a dead letter", deadLetterRun).
+			once().logged(),
 		on("POST", v1+"/runs/{id}/defer", control, "Stop waiting for a run; it goes on", deferRun),
 		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).
 			creates().once(),
+		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones", retryMany).once(),
 		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once().logged(),
 		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it", deleteRun).once().logged(),
 		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).

@@ -185,18 +185,6 @@ func deferRun(c *call, _ *none) (int, *api.Run, error) {
 	return getRun(c, nil)
 }
 
-func retryRun(c *call, _ *none) (int, *api.Run, error) {
-	key, err := c.idempotencyKey()
-	if err != nil {
-		return 0, nil, err
-	}
-	op := &engine.Retry{Tenant: c.tenant(), RunID: c.run(), Key: key}
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
-		return 0, nil, err
-	}
-	return c.answerRun(op.Run.ID, op.Created)
-}
-
 // answerRun answers with a run that this call or an earlier one with the same key has created.
 func (c *call) answerRun(id perdure.RunID, created bool) (int, *api.Run, error) {
 	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)

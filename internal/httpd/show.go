@@ -41,9 +41,10 @@ func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 		Input: jsonValue(d.InputText), Result: jsonValue(d.ResultText), Summary: r.Summary, Error: r.Failure,
 		Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},
 		ParentRunID: r.ParentID, RootRunID: r.RootID, ContinuationOfRunID: r.ContinuationOf,
-		ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf, CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt,
+		ContinuedByRunID: r.ContinuedBy, RetryOfRunID: r.RetryOf, OriginRunID: r.OriginID,
+		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt,
 		StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), DeferredAt: optional(r.DeferredAt),
-		SeenAt: optional(r.SeenAt), LastSeq: r.Seq, LateResults: r.Late,
+		SeenAt: optional(r.SeenAt), Hold: showHold(r), LastSeq: r.Seq, LateResults: r.Late,
 		AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
 	}
 	if r.Damage != nil {

@@ -47,7 +47,7 @@ type counted struct {
 
 func newCensus(e *engine.Engine) *census {
 	return &census{timeout: scrapeTimeout,
-		descs: describe(queueDepth, queueOldest, runs, runsDeferred, runTiers, pastDeadline, lettersHeld,
+		descs: describe(queueDepth, queueOldest, runs, runsDeferred, runsHeld, runTiers, pastDeadline, lettersHeld,
 			workersSeen, quietest, sweepAge, fanOuts, scrapeOK, scrapeTook),
 		count: func() (out *store.Census, now perdure.Instant, err error) {
 			ctx, cancel := context.WithTimeout(context.Background(), maxCensus)
@@ -133,6 +133,7 @@ func (c *census) Collect(out chan<- prometheus.Metric) {
 	give(scrapeTook, n.took.Seconds())
 	give(pastDeadline, float64(n.PastDeadline))
 	give(runsDeferred, float64(n.Deferred))
+	give(runsHeld, float64(n.Held))
 	give(fanOuts, float64(n.FanOuts))
 	for _, s := range perdure.States {
 		if s.Live() {

@@ -41,7 +41,7 @@ func New() *Metrics {
 	m.late = m.counter(lateResults).WithLabelValues()
 	m.lost = m.counter(leasesLost).WithLabelValues()
 	m.detached = m.named(detached, "timeout", "disconnect", "detached")
-	m.alerts = m.named(alerts, "queued", "silent", "no_progress", "stale")
+	m.alerts = m.named(alerts, "queued", "silent", "no_progress", "stale", "held")
 	m.sent = m.named(attempts, "delivered", "refused", "unreachable", "stopped")
 	m.timeouts, m.letters = newCapped(m.counter(runTimeouts), 2), newCapped(m.counter(letters), 1)
 	for _, cause := range ownCauses {
@@ -101,6 +101,8 @@ func (m *Metrics) Observe(list []engine.Change) {
 			m.alerts.inc(c.Reason)
 		case perdure.LineStale:
 			m.alerts.inc("stale")
+		case perdure.LineHeld:
+			m.alerts.inc("held")
 		case perdure.LineDeferred:
 			m.detached.inc(c.Reason)
 		case perdure.LineLateResult:

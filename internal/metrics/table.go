@@ -26,6 +26,7 @@ const (
 	queueOldest  = "perdure_queue_oldest_seconds"
 	runs         = "perdure_runs"
 	runsDeferred = "perdure_runs_deferred"
+	runsHeld     = "perdure_runs_held"
 	runTiers     = "perdure_run_tiers"
 	pastDeadline = "perdure_runs_past_deadline"
 	lettersHeld  = "perdure_dead_letters"
@@ -70,6 +71,8 @@ var Table = []Metric{
 		Help: "Time for which the oldest claimable run has been claimable.", Watch: "above what callers put up with"},
 	{Name: runs, Type: Gauge, Labels: []string{"state"}, Help: "Live runs by state."},
 	{Name: runsDeferred, Type: Gauge, Help: "Live runs that no caller waits for any more."},
+	{Name: runsHeld, Type: Gauge, Help: "Runs that wait for a backoff after a defect of their code.",
+		Watch: "above 0: a fixed build continues them"},
 	{Name: runTiers, Type: Gauge, Labels: []string{"tier"}, Help: "Leased runs by tier of liveness.",
 		Watch: "stale or dead above 0 for long"},
 	{Name: runsCreated, Type: Counter, Local: true, Help: "Runs accepted."},
@@ -85,8 +88,8 @@ var Table = []Metric{
 	{Name: detached, Type: Counter, Labels: []string{"reason"}, Local: true,
 		Help: "Waits that ended before their run; the last one of a run counts."},
 	{Name: alerts, Type: Counter, Labels: []string{"reason"}, Local: true,
-		Help:  "Alerts about runs that may be stuck: run:slow by its reason, and run:stale.",
-		Watch: "queued: too few workers; the others: look at the runs"},
+		Help:  "Alerts about runs that may be stuck: run:slow by its reason, run:stale, and run:held.",
+		Watch: "queued: too few workers; held: the code has a defect; the others: look at the runs"},
 	{Name: leasesLost, Type: Counter, Local: true,
 		Help:  "Leases that were taken from a worker that was not heard from.",
 		Watch: "rises: workers die, or are cut off"},

@@ -29,6 +29,26 @@ func IsPermanent(err error) bool {
 	return errors.As(err, &p) && p.Permanent()
 }
 
+// Defect marks an error as a fault of the code and not of the run. A run that fails with it is held:
+// it is tried again without an attempt being spent.
+func Defect(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &defect{err}
+}
+
+type defect struct{ error }
+
+func (d *defect) Unwrap() error { return d.error }
+func (d *defect) Defect() bool  { return true }
+
+// IsDefect tells whether an error, or one that it wraps, has a method Defect that returns true.
+func IsDefect(err error) bool {
+	var d interface{ Defect() bool }
+	return errors.As(err, &d) && d.Defect()
+}
+
 // Describe converts an error into a failure. Its code is, in this order, that of a method
 // FailureCode, of a *perdure.Error or of an *api.Problem, and otherwise "failed".
 func Describe(err error) perdure.Failure {
@@ -55,7 +75,17 @@ func Describe(err error) perdure.Failure {
 // Failure returns the outcome of a function that returned an error.
 func Failure(err error) *perdure.Outcome {
 	f := Describe(err)
+	if IsDefect(err) {
+		return Defective(f.Code, f.Message)
+	}
 	return Failed(f.Code, f.Message, !IsPermanent(err))
+}
+
+// Defective returns the outcome of a defect of the code. Code and message are cut to their limits.
+func Defective(code perdure.Code, message string) *perdure.Outcome {
+	out := Failed(code, message, true)
+	out.Defect = true
+	return out
 }
 
 // Failed returns the outcome of a failure. Code and message are cut to their limits.

@@ -12,6 +12,7 @@ type Census struct {
 	Queues       map[string]QueueLoad
 	States       map[perdure.State]int // live runs only
 	Deferred     int
+	Held         int // runs that wait for the backoff of a hold
 	Tiers        map[string]int
 	PastDeadline int            // live runs whose deadline passed longer than pastGrace ago
 	DeadLetters  map[string]int // by cause
@@ -100,7 +101,11 @@ func (v *View) Census(p *perdure.Policy) (*Census, error) {
 			return nil, err
 		}
 	}
-	var err error
+	err := v.sess.Query("SELECT count(*) FROM runs WHERE held_by<>''", nil,
+		func(scan func(...any) error) error { return scan(&c.Held) })
+	if err != nil {
+		return nil, err
+	}
 	if c.FanOuts, err = v.FanOuts.Count(maxFanOutsCounted); err != nil {
 		return nil, err
 	}

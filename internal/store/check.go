@@ -33,7 +33,7 @@ var Invariants = []Invariant{
 		"SELECT a.run_id, b.type FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id " +
 			"AND b.seq>a.seq WHERE a.type IN " + ends +
 			" AND b.type IN ('run:dispatched','run:started','run:suspended','run:resumed'," +
-			"'run:retrying','run:reclaimed')"},
+			"'run:retrying','run:reclaimed','run:held')"},
 	{"S6", "the epochs of a run's grants strictly increase: one holder per epoch",
 		"SELECT a.run_id, b.epoch FROM {events} a JOIN {events} b ON b.tenant=a.tenant AND b.run_id=a.run_id " +
 			"AND b.seq>a.seq WHERE a.type='run:dispatched' AND b.type='run:dispatched' AND b.epoch<=a.epoch"},
@@ -113,7 +113,7 @@ var Invariants = []Invariant{
 			"WHERE w.tenant=r.tenant AND w.run_id=r.id AND w.state='open') " +
 			"OR r.inbox_open <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id " +
 			"AND i.status IN ('pending','processing')) " +
-			"OR r.inbox_seq <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id)"},
+			"OR r.inbox_seq-r.inbox_from <> (SELECT count(*) FROM inbox i WHERE i.tenant=r.tenant AND i.run_id=r.id)"},
 	{"P6", "an item was handed over under an epoch that its run has had, and nothing is handed over under none",
 		"SELECT r.id, i.seq FROM {runs} r JOIN inbox i ON i.tenant=r.tenant AND i.run_id=r.id WHERE i.epoch>r.epoch " +
 			"OR (i.status='processing' AND i.epoch<1)"},
@@ -140,6 +140,9 @@ var Invariants = []Invariant{
 	{"P12", "a run that is claimable is queued, or was granted and not heard from",
 		"SELECT r.id, r.state FROM {runs} r WHERE r.ready=1 AND (r.state NOT IN ('queued','dispatched','running') " +
 			"OR r.heard=1 OR r.turn>1)"},
+	{"P12", "a retry is claimable only with the whole of the journal that it begins with",
+		"SELECT r.id, r.copy_to FROM {runs} r WHERE r.journal_seq<r.copy_to AND (r.ready=1 " +
+			"OR r.state NOT IN ('queued','completed','failed','timeout','cancelled'))"},
 	{"P13", "one continuation per chord",
 		"SELECT c.continuation_of, count(*) FROM runs c JOIN gatherings g ON g.tenant=c.tenant " +
 			"AND g.id=c.continuation_of AND g.kind='chord' " +

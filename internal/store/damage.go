@@ -69,10 +69,14 @@ func validateRun(r *perdure.Run) {
 		name string
 		n    int64
 	}{{"version", r.Version}, {"epoch", r.Epoch}, {"seq", r.Seq}, {"inbox_seq", r.InboxSeq},
-		{"journal_seq", r.JournalSeq}} {
+		{"journal_seq", r.JournalSeq}, {"first_epoch", r.FirstEpoch}, {"inbox_from", r.InboxFrom},
+		{"copy_to", r.CopyTo}} {
 		if c.n < 0 {
 			outOfRange(r, c.name, c.n)
 		}
+	}
+	if r.CopyTo > 0 && r.RetryOf == "" {
+		outOfRange(r, "copy_to", r.CopyTo)
 	}
 	if !r.Class.Valid() {
 		damaged(r, "class")

@@ -129,6 +129,23 @@ func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) 
 	return slices.SortedFunc(maps.Keys(seqs), func(a, b string) int { return cmp.Compare(seqs[a], seqs[b]) }), err
 }
 
+// SeqOf gives the number of a run's entry with a key. It is zero if there is none.
+func (repo *Journal) SeqOf(t perdure.TenantID, run perdure.RunID, key string) (seq int64, err error) {
+	if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok && j.Seq > 0 {
+		return j.Seq, nil
+	}
+	err = repo.in.sess.Query("SELECT seq FROM journal WHERE tenant=? AND run_id=? AND key=?",
+		[]any{string(t), string(run), key}, func(scan func(...any) error) error { return scan(&seq) })
+	return seq, err
+}
+
+// Copy stages a copy of an entry for another run. Both share a value that is stored by its hash.
+func (repo *Journal) Copy(j JournalRow, to perdure.RunID) {
+	repo.in.tx.bytes += len(j.Value)
+	j.RunID, j.Value = to, repo.in.Values.Share(j.Tenant, string(to), j.Value)
+	repo.Put(j)
+}
+
 // Put stages a new step.
 func (repo *Journal) Put(j JournalRow) {
 	repo.rows.put(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)

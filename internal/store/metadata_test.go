@@ -205,7 +205,7 @@ func oldRuns(t *testing.T, old Session, d *dialect, n int) {
 	other, damaged := newRun("x", 1e15), newRun("y", 1e15)
 	other.Tenant, other.Metadata, damaged.Metadata = "other", `{"team":"red"}`, `{"team":`
 	runs = append(runs, other, damaged)
-	if _, err := execAll(old, runTable.insert(d, runs)); err != nil {
+	if _, err := execAll(old, runsOfSchema(beforeMetadata(t)).insert(d, runs)); err != nil {
 		t.Fatal(err)
 	}
 	if err := old.Commit(); err != nil {

@@ -52,12 +52,29 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 	})
 }
 
-// runsOfSchema10 is the table of runs before schema 11.
-func runsOfSchema10() *table[perdure.Run] {
-	at := slices.Index(runTable.cols, "place")
-	return &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys,
-		cols: slices.Delete(slices.Clone(runTable.cols), at, at+1),
-		bind: func(r *perdure.Run) []any { return slices.Delete(runTable.bind(r), at, at+1) }}
+// laterRunColumns has the columns of runs that a schema version added after the first.
+var laterRunColumns = map[string]int{"place": 11, "held_by": 19, "origin_id": 20, "first_epoch": 20, "inbox_from": 20, "copy_to": 20}
+
+// runsOfSchema is the table of runs at a schema version.
+func runsOfSchema(version int) *table[perdure.Run] {
+	var keep []int
+	for i, c := range runTable.cols {
+		if laterRunColumns[c] <= version {
+			keep = append(keep, i)
+		}
+	}
+	old := &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys}
+	for _, i := range keep {
+		old.cols = append(old.cols, runTable.cols[i])
+	}
+	old.bind = func(r *perdure.Run) (out []any) {
+		all := runTable.bind(r)
+		for _, i := range keep {
+			out = append(out, all[i])
+		}
+		return out
+	}
+	return old
 }
 
 // Schema 3 is from before webhooks.
@@ -67,7 +84,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
-	list := slices.Concat(runsOfSchema10().insert(d, []perdure.Run{run}), apiKeyTable.insert(d, []perdure.Key{
+	list := slices.Concat(runsOfSchema(3).insert(d, []perdure.Run{run}), apiKeyTable.insert(d, []perdure.Key{
 		{ID: "admin", Tenant: "default", Platform: true,
 			Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report",
 				"keys:admin"}},

@@ -16,19 +16,19 @@ import (
 var (
 	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id",
 		"journal_key", "continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts",
-		"place"}
+		"place", "origin_id", "first_epoch", "inbox_from", "copy_to"}
 	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard",
 		"resumed", "ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at",
 		"wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq",
 		"inbox_open", "journal_seq", "waits_open", "children", "late", "watched", "cascade", "alarm_at", "rest",
-		"committed"}
+		"committed", "held_by"}
 )
 
 func bindInsert(r *perdure.Run) []any {
 	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
 		string(r.ThreadID), string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf),
 		string(r.RetryOf), string(r.Input), string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt),
-		int64(r.MaxAttempts), int64(r.Place())}
+		int64(r.MaxAttempts), int64(r.Place()), string(r.OriginID), r.FirstEpoch, r.InboxFrom, r.CopyTo}
 }
 
 func bindUpdate(r *perdure.Run) []any {
@@ -37,7 +37,8 @@ func bindUpdate(r *perdure.Run) []any {
 		int64(r.FirstGrantAt), int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt),
 		int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt), int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said),
 		string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq, int64(r.WaitsOpen), int64(r.Children),
-		int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r)}
+		int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r),
+		packHeldBy(r)}
 }
 
 var runTable = &table[perdure.Run]{
@@ -45,15 +46,15 @@ var runTable = &table[perdure.Run]{
 	cols: slices.Concat(insertColumns, updateColumns), keys: []string{"tenant", "id"},
 	bind: func(r *perdure.Run) []any { return append(bindInsert(r), bindUpdate(r)...) },
 	scan: func(r *perdure.Run) []any {
-		// The column place is ignored: it follows from other columns.
+		// The columns place and held_by are ignored: they follow from other columns.
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
 			&r.JournalKey, &r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt,
-			&r.MaxAttempts, ignored{}, &r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn,
+			&r.MaxAttempts, ignored{}, &r.OriginID, &r.FirstEpoch, &r.InboxFrom, &r.CopyTo, &r.State, &r.Version, &r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn,
 			bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed}, &r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil,
 			&r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt, &r.DeferredAt, &r.Worker,
 			&r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen,
 			&r.Children, &r.Late, bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt},
-			restScanner{r}, lastCommitScanner{r}}
+			restScanner{r}, lastCommitScanner{r}, ignored{}}
 	},
 	unreadable: func(r *perdure.Run, column string) { damaged(r, column) },
 	validate:   validateRun,
@@ -69,6 +70,7 @@ type rest struct {
 	ActivityAt  perdure.Instant  `json:"activity_at,omitempty"`
 	Held        string           `json:"held,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
+	Hold        *perdure.Hold    `json:"hold,omitempty"`
 	WasDefer    bool             `json:"was_deferred,omitempty"`
 	Summary     string           `json:"summary,omitempty"`
 	Failure     *perdure.Failure `json:"failure,omitempty"`
@@ -93,8 +95,8 @@ func packRest(r *perdure.Run) string {
 	}
 	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt,
 		WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback),
-		ContinuedBy: r.ContinuedBy,
-		Stopped:     r.Stopped}
+		ContinuedBy: r.ContinuedBy, Hold: r.Hold,
+		Stopped: r.Stopped}
 	if r.Options != (perdure.Options{}) {
 		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook),
 			Opening: string(r.Options.Opening)}
@@ -132,7 +134,7 @@ func (s restScanner) Scan(v any) error {
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
 		x.ContinuedBy
-	r.Held, r.ProgressOf, r.Stopped = x.Held, x.ProgressOf, x.Stopped
+	r.Held, r.ProgressOf, r.Stopped, r.Hold = x.Held, x.ProgressOf, x.Stopped, x.Hold
 	if x.Options != nil {
 		r.Options = x.Options.Options
 		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)

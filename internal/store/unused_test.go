@@ -79,7 +79,7 @@ func TestMigrationFromSchema16(t *testing.T) {
 		const first = 1000
 		run := newRun("a", 5000)
 		run.DeadlineAt = 9000
-		list := runTable.insert(d, []perdure.Run{run})
+		list := runsOfSchema(16).insert(d, []perdure.Run{run})
 		add := func(text string, args ...any) { list = append(list, statement{fmt.Sprintf(text, args...), nil, 1}) }
 		for i, metadata := range []string{"", `{"title":"named"}`, ""} {
 			add("INSERT INTO threads (tenant,id,metadata,created_at,version,active,seq) "+

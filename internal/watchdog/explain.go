@@ -15,7 +15,8 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 		if after.Failure != nil {
 			text += "/" + string(after.Failure.Code)
 		}
-		deadLetters := rule.Clock == "lease" || rule.Clock == "dead" || rule.Clock == "undelivered"
+		deadLetters := rule.Clock == "lease" || rule.Clock == "dead" || rule.Clock == "undelivered" ||
+			rule.Clock == "hold"
 		if after.State != perdure.Cancelled && deadLetters {
 			text += ", a dead letter"
 		}
@@ -34,6 +35,8 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 		return perdure.LineStale
 	case after.Said != before.Said:
 		return perdure.LineSlow
+	case before.Copying() && after.Copying():
+		return fmt.Sprintf("%d of %d entries of the journal are copied", after.JournalSeq, after.CopyTo)
 	case after.Ready:
 		return "claimable"
 	case after.Turn == perdure.TurnWaiting:
@@ -52,6 +55,9 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 			text += ", last sign of life " + ago(r.SeenAt) + " ago"
 		}
 		return text
+	case "hold":
+		return fmt.Sprintf("on hold for %s after %d defects; the last: %s", ago(r.Hold.Since), r.Hold.Count,
+			r.Hold.Failure.Code)
 	case "cancel-grace":
 		if r.Cancel.AckedAt != 0 {
 			return fmt.Sprintf("it acknowledged the request to stop %s ago and has not stopped", ago(r.Cancel.AckedAt))
@@ -68,6 +74,8 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 			r.Worker, ago(r.GrantedAt), r.Deliveries)
 	case "wait":
 		return fmt.Sprintf("the time of a wait passed %s ago; %d open", ago(due), r.WaitsOpen)
+	case "copy":
+		return fmt.Sprintf("%d entries of the journal of run %s were still to be copied", r.CopyTo-r.JournalSeq, r.RetryOf)
 	case "due":
 		return fmt.Sprintf("its delay or backoff ended %s ago", ago(due))
 	case "queued-long":

@@ -46,6 +46,11 @@ const (
 
 // Rules lists all rules. Those with a clock come first, in the order in which they are tried.
 var Rules = []Rule{
+	{ID: "W15", Name: "hold-timeout", FullName: "hold-timeout-over", Clock: "hold",
+		Condition: "`queued`, and a defect of the code has held it for too long",
+		Action:    "`failed` with the defect's code, and a dead letter",
+		Bound:     "`hold_timeout`, on a thread `hold_timeout_thread`; at most `deadline_at`",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.HoldExpired{}) }},
 	{ID: "W8", Name: "deadline", Clock: "deadline",
 		Condition: "`deadline_at` has passed, in any live state",
 		Action:    "`timeout`/`deadline_exceeded`; not retried",
@@ -106,6 +111,11 @@ var Rules = []Rule{
 			"other waits stay open, children go on",
 		Bound: "the wait's timeout",
 		act:   func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
+	{ID: "W15", Name: "copy", FullName: "journal-copied", Clock: "copy",
+		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
+		Action:    "the next entries are copied; with the last ones it is claimable; ring",
+		Bound:     "128 entries or 1 MiB at a time, 10 ms apart",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.CopyJournal(r) }},
 	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",
 		Action:    "claimable, or its place on its thread; ring",

@@ -1,0 +1,47 @@
+package httpd
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// releaseHold ends the hold of a run.
+func releaseHold(c *call, _ *none) (int, *api.Run, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.ReleaseHold{Tenant: c.tenant(), RunID: c.run(), Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return getRun(c, nil)
+}
+
+// deadLetterRun ends a run that is on hold.
+func deadLetterRun(c *call, _ *none) (int, *api.Run, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &engine.DeadLetterRun{Tenant: c.tenant(), RunID: c.run(), Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return getRun(c, nil)
+}
+
+// showHold returns the hold of a run, or nil if it is not on hold.
+func showHold(r *perdure.Run) *api.Hold {
+	if !r.OnHold() {
+		return nil
+	}
+	h := r.Hold
+	out := &api.Hold{Since: h.Since, Until: h.Until, Count: h.Count, Code: h.Failure.Code, Message: h.Failure.Message,
+		Builds: append([]string{}, h.Builds...)}
+	if r.State == perdure.Queued {
+		out.NextAt = optional(r.ReadyAt)
+	}
+	return out
+}

@@ -39,6 +39,13 @@ const (
 	ApprovalClosed   = "closed" // the run has ended or has closed the wait
 )
 
+// The values of Approval.ExpiresBy. At the timeout the approval's default counts. At the deadline the
+// run itself ends, and the default counts for nothing.
+const (
+	ExpiresByTimeout  = "timeout"
+	ExpiresByDeadline = "deadline"
+)
+
 // ApprovalStates lists all states of an approval.
 var ApprovalStates = []string{ApprovalOpen, ApprovalApproved, ApprovalRejected, ApprovalTimedOut, ApprovalClosed}
 
@@ -163,10 +170,12 @@ type Approval struct {
 	State      string      `json:"state"`
 	OpenedAt   Instant     `json:"opened_at"`
 	ExpiresAt  Instant     `json:"expires_at"` // the earlier of the wait's timeout and the run's deadline
-	DecidedAt  Instant     `json:"decided_at,omitempty"`
-	DecidedBy  *Decider    `json:"decided_by,omitempty"`
-	Comment    string      `json:"comment,omitempty"`
-	Answer     Value       `json:"answer,omitempty"`
+	// ExpiresBy tells which of the two it is. Approvals from before there was this field have none.
+	ExpiresBy string   `json:"expires_by,omitempty"`
+	DecidedAt Instant  `json:"decided_at,omitempty"`
+	DecidedBy *Decider `json:"decided_by,omitempty"`
+	Comment   string   `json:"comment,omitempty"`
+	Answer    Value    `json:"answer,omitempty"`
 	// Digest identifies the decision and its answer. The same decision sent again is accepted, with
 	// any comment; a different one is refused.
 	Digest string `json:"-"`

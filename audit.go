@@ -37,6 +37,8 @@ const (
 	AuditWebhookRotate  = "webhook.rotate"
 	AuditWebhookDelete  = "webhook.delete"
 	AuditDeliveryRepeat = "delivery.redeliver"
+	AuditKindChange     = "kind.change"
+	AuditKindDelete     = "kind.delete"
 	AuditBackup         = "backup"
 	AuditRestore        = "restore"
 )
@@ -47,7 +49,7 @@ var AuditActions = []string{
 	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
-	AuditBackup, AuditRestore,
+	AuditKindChange, AuditKindDelete, AuditBackup, AuditRestore,
 }
 
 // MaxAuditDetail limits the detail of an entry, in bytes.

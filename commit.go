@@ -28,6 +28,9 @@ const (
 	MaxCommitBytes   = 8 << 20 // bytes of one commit or submission
 	MaxOpenWaits     = 1000    // open waits of one run
 	MaxOpenTargets   = 10000   // children named by all open waits of one run together
+
+	MaxViews = 16       // names of views of one run
+	MaxView  = 64 << 10 // bytes of one view's value
 )
 
 // The values of MultitaskStrategy: what happens when the thread already has an active run.
@@ -168,10 +171,52 @@ func (c *Commit) Validate() error {
 			}
 		}
 	}
+	if err := checkViews(c.Views); err != nil {
+		return err
+	}
+	for i, name := range c.Cancel {
+		if err := checkName(fmt.Sprintf("cancel[%d]", i), name); err != nil {
+			return err
+		}
+	}
 	if c.Outcome == nil {
 		return nil
 	}
 	return c.Outcome.validate()
+}
+
+// CheckViewName checks the name of a view. It is one segment of a path.
+func CheckViewName(field, s string) error {
+	if err := checkName(field, s); err != nil {
+		return err
+	}
+	if strings.Contains(s, "/") {
+		return Invalid(field, "%q has a slash, which the name of a view can't have", s)
+	}
+	return nil
+}
+
+// checkViews checks the views of one commit. The engine limits those of a run.
+func checkViews(views []View) error {
+	names := make(map[string]bool, len(views))
+	for i, v := range views {
+		f := fmt.Sprintf("views[%d]", i)
+		if err := CheckViewName(f+".name", v.Name); err != nil {
+			return err
+		}
+		if names[v.Name] {
+			return Invalid(f+".name", "%q stands twice in this commit", v.Name)
+		}
+		names[v.Name] = true
+		if len(v.Value) > MaxView {
+			return tooLarge(f+".value", "has %d bytes; a view takes %d: put larger things into an artifact",
+				len(v.Value), MaxView)
+		}
+		if err := CheckValue(f+".value", v.Value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // A listLen is the length of one of a commit's lists.
@@ -184,6 +229,7 @@ func (c *Commit) lists() []listLen {
 	return []listLen{
 		{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)},
 		{"close", len(c.Close)}, {"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)},
+		{"views", len(c.Views)}, {"cancel", len(c.Cancel)},
 	}
 }
 
@@ -203,7 +249,8 @@ func (c *Commit) checkSize() error {
 // Entries counts the entries of all lists of a commit. A wait counts once per child that it names,
 // and at least once.
 func (c *Commit) Entries() int {
-	n := len(c.Journal) + len(c.Children) + len(c.Close) + len(c.Messages) + len(c.Events) + len(c.Ack)
+	n := len(c.Journal) + len(c.Children) + len(c.Close) + len(c.Messages) + len(c.Events) + len(c.Ack) +
+		len(c.Views) + len(c.Cancel)
 	for i := range c.Waits {
 		n += max(1, len(c.Waits[i].Keys)+len(c.Waits[i].RunIDs))
 	}
@@ -227,6 +274,9 @@ func (c *Commit) Size() int {
 	}
 	for i := range c.Events {
 		n += len(c.Events[i].Data)
+	}
+	for i := range c.Views {
+		n += len(c.Views[i].Name) + len(c.Views[i].Value)
 	}
 	for i := range c.Waits {
 		n += c.Waits[i].size()

@@ -115,6 +115,18 @@ func DeltaOn(channel, text string) Emitted {
 	return Emitted{Type: LineDelta, Data: d.data()}
 }
 
+// DeltaOf returns the step and the try of an llm:delta line, as far as it has them. Of two tries of a
+// step the greater one is the later one, and tells the text from its beginning.
+func DeltaOf(data Value) (step string, try int64) {
+	d, ok := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(data)})
+	if !ok || d.rest == nil {
+		return "", 0
+	}
+	_ = json.Unmarshal(d.rest["step"], &step) // a worker may write anything there
+	_ = json.Unmarshal(d.rest["try"], &try)
+	return step, try
+}
+
 // DeltaText returns the text of an llm:delta line, or an empty string if it has none.
 func DeltaText(data Value) string {
 	d, ok := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(data)})

@@ -127,13 +127,23 @@ func (e CancelEnforced) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, Failure{Code: CodeCancelled, Message: why}, true, LineCancelled, log)
 }
 
+// DeadlineMessage begins the message of a run that ended at its deadline. A thread shows it alone.
+const DeadlineMessage = "the run was not done by its deadline"
+
 // DeadlinePassed ends a run at its deadline.
-type DeadlinePassed struct{}
+type DeadlinePassed struct {
+	// Unserved is set if the run was never granted and no worker polls for its kind.
+	Unserved *Unserved
+}
 
 func (DeadlinePassed) allowed(_ *Policy, r *Run, now Instant) bool { return now >= r.DeadlineAt }
 
-func (DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{Code: CodeDeadline, Message: "the run was not done by its deadline"}, true, LineTimedOut, log)
+func (e DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
+	why := Failure{Code: CodeDeadline, Message: DeadlineMessage}
+	if e.Unserved != nil {
+		why.Message += ": " + e.Unserved.Message(r.Kind)
+	}
+	endWithout(r, why, true, LineTimedOut, log)
 }
 
 // Reaped ends a running run without a sign of life for active_reap, whatever its lease says.

@@ -41,10 +41,19 @@ func (e WaitEnded) apply(_ *Policy, r *Run, _ Instant, log *history) {
 		"decision", a.Decision(), "by", a.DecidedBy, "comment", a.Comment))
 }
 
-// WaitWithdrawn records that a commit has closed an open wait.
-type WaitWithdrawn struct{ WaitID string }
+// WaitWithdrawn records that a commit has closed a wait.
+type WaitWithdrawn struct {
+	WaitID string
+	// Returned is set if the wait was satisfied, and not open any more: the number of the inbox item
+	// that had satisfied it and may satisfy another wait.
+	Returned int64
+}
 
 func (e WaitWithdrawn) apply(_ *Policy, r *Run, _ Instant, log *history) {
+	if e.Returned != 0 {
+		log.add(LineWaitClosed, object("wait_id", e.WaitID, "returned", e.Returned))
+		return
+	}
 	r.WaitsOpen--
 	log.add(LineWaitClosed, object("wait_id", e.WaitID))
 }

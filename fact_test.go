@@ -39,6 +39,8 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 		{"a decided approval", WaitEnded{ended(WaitSatisfied), decided}, Suspended, func(r *Run) { r.WaitsOpen = 2 },
 			[]string{`wait:satisfied {"wait_id":"w","name":"go","outcome":"satisfied","approval_id":"apv_1",` +
 				`"decision":"approve","by":{"key_id":"k","name":"ada"},"comment":"fine"}`}},
+		{"a wait that gives back what satisfied it", WaitWithdrawn{WaitID: "w", Returned: 4}, Running, func(*Run) {},
+			[]string{`wait:closed {"wait_id":"w","returned":4}`}},
 		{"a withdrawn wait", WaitWithdrawn{WaitID: "w"}, Running, func(r *Run) { r.WaitsOpen = 2 },
 			[]string{`wait:closed {"wait_id":"w"}`}},
 		{"all waits", WaitsClosed{Count: 3}, Running, func(r *Run) { r.WaitsOpen = 0 }, nil},

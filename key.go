@@ -17,6 +17,7 @@ const (
 	ScopePoll     Scope = "worker:poll"    // lease runs
 	ScopeReport   Scope = "worker:report"  // start, heartbeat, commit, release
 	ScopeWebhooks Scope = "webhooks:admin" // create and change webhooks, read deliveries, send them again
+	ScopeKinds    Scope = "kinds:admin"    // override and delete kinds of the registry
 	ScopeKeys     Scope = "keys:admin"     // create and revoke keys of the tenant
 	ScopeAudit    Scope = "audit:read"     // read the audit log of the tenant
 
@@ -27,6 +28,7 @@ const (
 // TenantScopes lists the scopes that a tenant's key can have.
 var TenantScopes = []Scope{
 	ScopeCreate, ScopeRead, ScopeControl, ScopeApprove, ScopePoll, ScopeReport, ScopeWebhooks, ScopeKeys, ScopeAudit,
+	ScopeKinds,
 }
 
 // Scopes lists all scopes: those of tenants, and those that only a platform key can have.

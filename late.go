@@ -1,5 +1,7 @@
 package perdure
 
+import "slices"
+
 // A LateResult is a result that came too late: from a worker that was fenced out, or for a run that
 // had ended. It is kept beside the run until it is adopted or discarded.
 type LateResult struct {
@@ -50,4 +52,23 @@ type Worker struct {
 	Slots   int      `json:"slots"`
 	SeenAt  Instant  `json:"seen_at"`
 	Offline bool     `json:"offline"`
+	// Polls are its polls of the last hour that differ, at most MaxWorkerPolls.
+	Polls []WorkerPoll `json:"polls,omitempty"`
+}
+
+// A WorkerPoll is what a worker polls for. A worker can have several: one for tasks, one for agents.
+type WorkerPoll struct {
+	Queues     []string `json:"queues"`
+	Kinds      []string `json:"kinds,omitempty"` // empty: all kinds
+	AllTenants bool     `json:"all_tenants,omitempty"`
+	At         Instant  `json:"at"`
+}
+
+// MaxWorkerPolls limits the polls that are stored of a worker.
+const MaxWorkerPolls = 4
+
+// Serves tells whether the poll finds runs of a kind on a queue. An empty queue means any.
+func (p *WorkerPoll) Serves(kind, queue string) bool {
+	return (len(p.Kinds) == 0 || slices.Contains(p.Kinds, kind)) &&
+		(queue == "" || slices.Contains(p.Queues, queue))
 }

@@ -54,7 +54,13 @@ type Spawn struct {
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	OnParentEnd string            `json:"on_parent_end,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+
+	// implied is set if the class was not given. That of the kind then has precedence.
+	implied bool
 }
+
+// ClassGiven tells whether the request names a class. Validate fills in a default if it does not.
+func (s *Spawn) ClassGiven() bool { return s.Class != "" && !s.implied }
 
 // A Message is one message of a thread.
 type Message struct {
@@ -152,7 +158,7 @@ func (s *Spawn) validate(field string) error {
 		return err
 	}
 	if s.Class == "" {
-		s.Class = Task
+		s.implied, s.Class = true, Task
 		if s.ThreadID != "" {
 			s.Class = Agent
 		}

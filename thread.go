@@ -18,6 +18,12 @@ type Thread struct {
 	Active    RunID // the run that is claimable, leased or suspended on the thread
 	Seq       int64 // number of the last message
 
+	// TakenSeq is the number of the last message that a wait of the active run has looked at. At first
+	// it is the last message from before that run became active.
+	TakenSeq int64
+	// Listening is set once the active run has opened a wait for messages.
+	Listening bool
+
 	UpdatedAt Instant // when something last happened on the thread: lists are in this order
 	Title     string  // at most MaxThreadTitle characters; empty until there is something to make one from
 }
@@ -34,8 +40,12 @@ type ThreadMessage struct {
 	At       Instant  `json:"at"`
 }
 
-// RoleUser is the role of the messages from which a thread has its title.
-const RoleUser = "user"
+// Roles of messages that the server knows. A thread has its title from a message of a user, and the
+// server's own notices have the role system.
+const (
+	RoleUser   = "user"
+	RoleSystem = "system"
+)
 
 // Bounds of what a list of threads shows of each, in characters.
 const (

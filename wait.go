@@ -17,7 +17,7 @@ const (
 )
 
 // WaitTypes are all of them.
-var WaitTypes = []string{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval}
+var WaitTypes = []string{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval, WaitMessage}
 
 // The modes of a wait for children, and of a group: which ends satisfy it.
 const (
@@ -122,7 +122,7 @@ func (w *WaitSpec) Validate(field string) error {
 		if w.Timeout <= 0 {
 			return Invalid(field+".timeout", "a timer needs a positive timeout")
 		}
-	case WaitCallback:
+	case WaitCallback, WaitMessage:
 	case WaitApproval:
 		if err := checkName(field+".name", w.Name); err != nil {
 			return err
@@ -211,8 +211,9 @@ type Wait struct {
 	OpenedAt  Instant
 	TimeoutAt Instant // zero if only the run's deadline ends it
 	EndedAt   Instant
-	Ended     int // children waits: targets that have ended
-	OK        int // children waits: targets that have completed
+	Ended     int   // children waits: targets that have ended
+	OK        int   // children waits: targets that have completed
+	Item      int64 // number of the inbox item that tells of its end; zero if it is open or closed
 }
 
 // Names tells whether a children wait has that run among its targets.
@@ -232,6 +233,7 @@ const (
 	ItemSignal   = "signal"      // a signal was sent
 	ItemCallback = "callback"    // a callback token was used
 	ItemApproval = "approval"    // an approval was decided
+	ItemMessage  = "message"     // a user appended a message to the thread
 	ItemContinue = "continue"    // external work has finished
 	ItemLate     = "late_result" // a child's late result was adopted
 )
@@ -247,19 +249,21 @@ const (
 // An Item is a durable message to a run. The inbox is the source of truth; a doorbell only wakes
 // its reader.
 type Item struct {
-	Tenant    TenantID `json:"-"`
-	RunID     RunID    `json:"-"`
-	Seq       int64    `json:"seq"`
-	Type      string   `json:"type"`
-	Status    string   `json:"-"`
-	Epoch     int64    `json:"-"`                 // the lease under which it was handed over
-	WaitID    string   `json:"wait_id,omitempty"` // the wait that it ends
-	Name      string   `json:"name,omitempty"`    // name of a signal or approval; journal key of a child or late_result
-	From      RunID    `json:"run_id,omitempty"`  // child and late_result: the child
-	Outcome   string   `json:"outcome,omitempty"` // how the child ended, or the wait
-	Data      Value    `json:"data,omitempty"`
-	CreatedAt Instant  `json:"at"`
-	AlarmAt   Instant  `json:"-"` // when the watchdog checks it (W1, W9)
+	Tenant  TenantID `json:"-"`
+	RunID   RunID    `json:"-"`
+	Seq     int64    `json:"seq"`
+	Type    string   `json:"type"`
+	Status  string   `json:"-"`
+	Epoch   int64    `json:"-"`                 // the lease under which it was handed over
+	WaitID  string   `json:"wait_id,omitempty"` // the wait that it ends
+	Name    string   `json:"name,omitempty"`    // name of a signal or approval; journal key of a child or late_result
+	From    RunID    `json:"run_id,omitempty"`  // child and late_result: the child
+	Outcome string   `json:"outcome,omitempty"` // how the child ended, or the wait
+	Data    Value    `json:"data,omitempty"`
+	// MessageSeq is set for a message: its number in the thread. Data is its content.
+	MessageSeq int64   `json:"message_seq,omitempty"`
+	CreatedAt  Instant `json:"at"`
+	AlarmAt    Instant `json:"-"` // when the watchdog checks it (W1, W9)
 	// WatchdogError says why the watchdog skipped the item, and WatchdogAt when.
 	WatchdogError string  `json:"-"`
 	WatchdogAt    Instant `json:"-"`

@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -26,8 +28,8 @@ type Approval struct {
 	Timeout time.Duration
 }
 
-// A Decision is the answer to an [Approval].
-type Decision struct {
+// A Verdict is the answer to an [Approval].
+type Verdict struct {
 	Approved bool
 	TimedOut bool // nobody decided in time, so the default applies
 	By       *perdure.Decider
@@ -41,32 +43,46 @@ type Decision struct {
 // is a decision and not an error. The decision is about the action as it was shown. If the agent's
 // code asks about another action in a later execution, the attempt fails with the code
 // nondeterminism.
-func Approve(ctx *Context, a Approval) (Decision, error) {
+func Approve(ctx *Context, a Approval) (Verdict, error) {
 	c := ctx.c
 	if err := c.enter(); err != nil {
-		return Decision{}, err
+		return Verdict{}, err
 	}
-	if a.Name == "" {
-		a.Name = "approve"
+	if err := c.checkWaitable("Approve"); err != nil {
+		return Verdict{}, err
 	}
-	key, err := c.keyFor("approval", a.Name)
-	if err != nil {
-		return Decision{}, err
+	return OnApproval(ctx, a).Join(ctx)
+}
+
+// OnApproval asks a person, as [Approve] does, and returns a future for the decision. The question is
+// open from now on, whatever the agent does meanwhile, until [Future.Cancel] withdraws it.
+func OnApproval(ctx *Context, a Approval) *Future[Verdict] {
+	a.Name = cmp.Or(a.Name, "approve")
+	f := newWait[Verdict](ctx, "OnApproval", "approval", a.Name)
+	if f.err != nil {
+		return f
 	}
+	c := f.c
 	action, err := perdure.Encode(a.Action)
 	if err != nil {
-		return Decision{}, c.misuse("Approve: the action, a %T, can't be written as JSON: %v", a.Action, err)
+		f.err = c.misuse("Approve: the action, a %T, can't be written as JSON: %v", a.Action, err)
+		return f
 	}
 	hash, err := perdure.ActionHash(action)
 	if err != nil {
-		return Decision{}, Permanent(fmt.Errorf("approval %s: %w", key, err))
+		f.err = Permanent(fmt.Errorf("approval %s: %w", f.wait, err))
+		return f
 	}
-	i, err := c.await("Approve", &perdure.WaitSpec{
-		ID: "approval:" + key, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
-		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default}})
-	if err != nil {
-		return Decision{}, err
-	}
+	f.spec = perdure.WaitSpec{
+		ID: f.wait, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
+		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default}}
+	f.read = func(i *item) (Verdict, error) { return c.verdict(f.wait, hash, i) }
+	f.open()
+	return f
+}
+
+// verdict reads a decision, and checks that it is about the action with this hash.
+func (c *execution) verdict(wait, hash string, i *item) (Verdict, error) {
 	var decided struct {
 		Decision   string           `json:"decision"`
 		ActionHash string           `json:"action_hash"`
@@ -76,15 +92,16 @@ func Approve(ctx *Context, a Approval) (Decision, error) {
 		Answer     json.RawMessage  `json:"answer"`
 	}
 	if i.Type != perdure.ItemApproval && i.Type != perdure.ItemTimeout {
-		return Decision{}, waitEnded(i, nil)
+		return Verdict{}, waitEnded(i, nil)
 	}
 	if err := json.Unmarshal(c.dataOf(i), &decided); err != nil {
-		return Decision{}, Permanent(err)
+		return Verdict{}, Permanent(err)
 	}
 	if decided.ActionHash != hash {
+		key := strings.TrimPrefix(wait, "approval:")
 		c.fail(nondeterminism(key, "the decision is about the action %s, and this one is %s", decided.ActionHash, hash))
 	}
-	return Decision{
+	return Verdict{
 		Approved: decided.Decision == perdure.Approve,
 		TimedOut: i.Type == perdure.ItemTimeout,
 		By:       decided.By,

@@ -441,7 +441,7 @@ func TestInvalidSpawnReturnsError(t *testing.T) {
 			case "options":
 				f = agent.Spawn[int](ctx, "kind", 1, agent.Options{Priority: 1000})
 			case "none":
-				_, err := agent.Select[int](ctx)
+				_, err := agent.Select(ctx)
 				return "", err
 			case "nil":
 				_, err := agent.SelectOK(ctx, agent.Spawn[int](ctx, "kind", 1), nil)

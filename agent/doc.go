@@ -62,14 +62,26 @@
 //
 //   - [JoinAll]: for all results, or the first error.
 //   - [JoinAllSettled]: until all have ended, with or without a result.
-//   - [Select]: for the first that ends.
-//   - [SelectOK]: for the first that succeeds.
+//   - [Select]: for the first that ends, among children and other futures.
+//   - [SelectOK]: for the first that succeeds, and [FirstOK] for the first few.
 //   - [Race]: for the first that ends within a time limit.
+//   - [Map]: for a child for each of many items, a limited number at the same time.
 //
 // The journal has the order in which children ended, so it is the same in each replay. A child has
 // a deadline of its own ([Timeout]), which is never later than its parent's. The server enforces
 // it. A child that exceeds it is not retried, and its join returns [ErrTaskTimedOut]. Children end
-// with their parent, unless they are spawned with Options.Outlive or passed to [Continue].
+// with their parent, unless they are spawned with Options.Outlive or passed to [Continue]. An agent
+// may cancel one ([Future.Cancel]) and look at it ([Future.Peek]).
+//
+// # Futures
+//
+// Everything that can be waited for is a [Future]: a child, a callback, an approval ([OnApproval]), a
+// signal ([OnSignal]), a message of the user ([OnMessage]), a time ([After]). [Select] takes any
+// mixture of them and returns the index of the first that ended. The choice is written to the
+// journal, so it is the same in each replay.
+//
+// A child, a callback and an approval that lose go on. A signal, a message and a timer are waited for
+// only during the call: what comes for one that lost stays in the inbox. All can be selected again.
 //
 // # People and other systems
 //
@@ -102,7 +114,7 @@
 //   - example_test.go: each function in use.
 //   - journal.go: the journal, and how new entries are committed.
 //   - context.go: one execution, from the grant to the outcome.
-//   - step.go, future.go, join.go, wait.go, saga.go: one idea each.
+//   - step.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go: one idea each.
 //
 // # Invariants
 //

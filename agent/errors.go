@@ -84,11 +84,20 @@ func (e ErrTaskFailed) FailureCode() perdure.Code { return CodeTaskFailed }
 // Permanent returns true: a retry would get the same error.
 func (e ErrTaskFailed) Permanent() bool { return true }
 
-// ErrAllTasksFailed means that none of the children succeeded. errors.Is and errors.As look into
-// each.
+// ErrAllTasksFailed means that none of the children succeeded, or too few for a [FirstOK]. Errors has
+// nil for a child that did not fail. errors.Is and errors.As look into each.
 type ErrAllTasksFailed struct{ Errors []error }
 
 func (e ErrAllTasksFailed) Error() string {
+	failed := 0
+	for _, err := range e.Errors {
+		if err != nil {
+			failed++
+		}
+	}
+	if failed < len(e.Errors) {
+		return fmt.Sprintf("%d of %d tasks failed: %v", failed, len(e.Errors), errors.Join(e.Errors...))
+	}
 	return fmt.Sprintf("all %d tasks failed: %v", len(e.Errors), errors.Join(e.Errors...))
 }
 
@@ -107,6 +116,29 @@ func (e ErrAllTasksFailed) FailureCode() perdure.Code { return CodeAllTasksFaile
 // Permanent returns true: a retry would get the same error.
 func (e ErrAllTasksFailed) Permanent() bool { return true }
 
+// ErrStalled means that a child with Options.OnStall looks stuck, while the agent waited for it. The
+// child goes on. [Future.Peek] tells more, [Future.Cancel] ends it, and another join waits for it
+// again.
+type ErrStalled struct {
+	TaskID perdure.RunID
+	Kind   string
+	Key    string // as [Future.Key]
+}
+
+func (e ErrStalled) Error() string { return fmt.Sprintf("task %s (%s) looks stuck", e.Key, e.Kind) }
+
+// Is lets errors.Is match any stalled task, or the one with the TaskID of the target.
+func (e ErrStalled) Is(target error) bool {
+	t, ok := target.(ErrStalled)
+	return ok && (t == ErrStalled{} || t.TaskID == e.TaskID)
+}
+
+// FailureCode returns the code of an agent that fails with this error.
+func (e ErrStalled) FailureCode() perdure.Code { return CodeTaskStalled }
+
+// Permanent returns true: a retry would get the same error.
+func (e ErrStalled) Permanent() bool { return true }
+
 // Names of waits with a meaning of their own, and codes of agents that fail with an error of this
 // package.
 const (
@@ -119,6 +151,7 @@ const (
 	CodeTaskTimedOut   perdure.Code = "task_timed_out"
 	CodeTaskFailed     perdure.Code = "task_failed"
 	CodeAllTasksFailed perdure.Code = "all_tasks_failed"
+	CodeTaskStalled    perdure.Code = "task_stalled"
 	CodeNotUndone      perdure.Code = "not_undone"   // a saga failed, and so did a compensation
 	CodeMisuse         perdure.Code = "agent_misuse" // a call where it can't be made, such as a wait inside of a step
 
@@ -152,6 +185,7 @@ func (e *recordedError) Permanent() bool { return true }
 func fromJournal(err error) bool {
 	return errors.As(err, new(*packageError)) || errors.As(err, new(ErrTaskTimedOut)) ||
 		errors.As(err, new(ErrTaskFailed)) || errors.As(err, new(ErrAllTasksFailed)) ||
+		errors.As(err, new(ErrStalled)) ||
 		errors.As(err, new(*recordedError))
 }
 

@@ -201,6 +201,115 @@ func ExampleSelectOK() {
 	// completed "42, by number 2; is somebody still thinking: true"
 }
 
+// Select waits for the first of several things, whatever they are: here for a child, and for
+// directions that come while the child works.
+func ExampleSelect() {
+	listening, finish := make(chan string, 3), make(chan struct{})
+	w := newWorld(func(w *worker.Worker) {
+		worker.Handle(w, "write", func(context.Context, string) (string, error) {
+			<-finish
+			return "a book", nil
+		})
+		worker.Agent(w, "editor", func(ctx *agent.Context, _ struct{}) (string, error) {
+			work, wishes := agent.Spawn[string](ctx, "write", "a book"), []string{}
+			for {
+				steer := agent.OnSignal[string](ctx, "steer") // on a thread: agent.OnMessage[string](ctx)
+				first, err := agent.Select(ctx, work, steer)
+				if err != nil {
+					return "", err
+				}
+				if first == 0 {
+					text, err := work.Result()
+					return fmt.Sprint(text, ", with ", wishes), err
+				}
+				wish, err := steer.Result()
+				if err != nil {
+					return "", err
+				}
+				wishes = append(wishes, wish)
+				listening <- wish
+			}
+		})
+	})
+	defer w.close()
+	run := w.start("editor", nil)
+	for _, wish := range []string{"less of it", "a map"} {
+		if _, err := w.Signal(context.Background(), run.RunID, "steer", client.JSON(wish)); err != nil {
+			panic(err)
+		}
+		for heard := ""; heard != wish; { // an execution that replays hears it again
+			heard = <-listening
+		}
+	}
+	close(finish)
+	w.end(run.RunID)
+	// Output:
+	// completed "a book, with [less of it a map]"
+}
+
+// FirstOK waits for the first few that complete.
+func ExampleFirstOK() {
+	w := newWorld(func(w *worker.Worker) {
+		worker.Handle(w, "ask", func(_ context.Context, expert int) (string, error) {
+			if expert%2 == 0 {
+				return "", worker.Permanent(errors.New("on holiday"))
+			}
+			return fmt.Sprint("yes from ", expert), nil
+		})
+		worker.Agent(w, "survey", func(ctx *agent.Context, experts int) (string, error) {
+			var asked []*agent.Future[string]
+			for n := range experts {
+				asked = append(asked, agent.Spawn[string](ctx, "ask", n))
+			}
+			got, err := agent.FirstOK(ctx, 3, asked...)
+			if err != nil {
+				return "", err
+			}
+			for _, late := range got.Remaining {
+				if err := late.Cancel(ctx); err != nil {
+					return "", err
+				}
+			}
+			return fmt.Sprint(len(got.Values), " answers"), nil
+		})
+	})
+	defer w.close()
+	w.end(w.start("survey", 6).RunID)
+	// Output:
+	// completed "3 answers"
+}
+
+// Map has a kind work on many items, a few at the same time.
+func ExampleMap() {
+	w := newWorld(func(w *worker.Worker) {
+		worker.Handle(w, "square", func(_ context.Context, n int) (int, error) { return n * n, nil })
+		worker.Agent(w, "squares", func(ctx *agent.Context, numbers []int) ([]int, error) {
+			got, err := agent.Map[int](ctx, "square", numbers, agent.MapOptions{Limit: 2})
+			return got.Results, err
+		})
+	})
+	defer w.close()
+	w.end(w.start("squares", []int{1, 2, 3, 4, 5}).RunID)
+	// Output:
+	// completed [1,4,9,16,25]
+}
+
+// Parallel calls a function for many items. Each call is a step, recorded by itself.
+func ExampleParallel() {
+	w := newWorld(func(w *worker.Worker) {
+		worker.Agent(w, "shout", func(ctx *agent.Context, words []string) ([]string, error) {
+			got, err := agent.Parallel(ctx, "shout", words, func(_ context.Context, word string) (string, error) {
+				return strings.ToUpper(word), nil
+			}, agent.MapOptions{Limit: 8})
+			return got.Results, err
+		})
+	})
+	defer w.close()
+	w.end(w.start("shout", []string{"hear", "ye"}).RunID)
+	// Output:
+	// completed ["HEAR","YE"]
+}
+
 // Race waits for a limited time. The children go on, and can be joined again.
 func ExampleRace() {
 	finish := make(chan struct{})

@@ -13,20 +13,77 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A Future is a result that will come later: of a child, or through a callback.
+// A Future is a result that will come later: of a child ([Spawn]), through a callback ([Callback]), of
+// a person's decision ([OnApproval]), as a signal ([OnSignal]), as a message of the user
+// ([OnMessage]), or when a time has passed ([After]). [Select] and the join functions wait for it.
 type Future[T any] struct {
+	future
+	// read returns the result that an inbox item brings. A child has none.
+	read func(i *item) (T, error)
+}
+
+// An Awaitable is a [Future] of any type, for calls that take a mixture.
+type Awaitable interface{ core() *future }
+
+// Awaitables returns futures of one type for a call that takes a mixture:
+//
+//	n, err := agent.Select(ctx, append(agent.Awaitables(children...), steering)...)
+func Awaitables[T any](fs ...*Future[T]) []Awaitable {
+	out := make([]Awaitable, len(fs))
+	for n, f := range fs {
+		out[n] = f
+	}
+	return out
+}
+
+func (f *Future[T]) core() *future {
+	if f == nil {
+		return nil
+	}
+	return &f.future
+}
+
+// A future is a Future without its type.
+//
+// A child, a callback and an approval exist outside of the run. They go on, whoever waits for them. A
+// signal, a message and a timer are claims: the run waits for them only while it is suspended on
+// them. A join that returns without them closes their waits, and gives back what had come. The next
+// join opens another wait.
+type future struct {
 	c    *execution
 	kind string
-	// key and spawn are a child's.
-	key   string
-	spawn perdure.Spawn
-	// wait is the id of a callback's wait, and spec its specification.
+	// key and spawn are a child's. onStall ends the waits for it when it looks stuck.
+	key     string
+	spawn   perdure.Spawn
+	onStall bool
+	// wait is the id of another future's wait, and spec its specification.
 	wait string
 	spec perdure.WaitSpec
-	// opened tells that this execution has sent the callback's wait.
+	// lost counts the joins that returned without this claim.
+	lost int
+	// opened tells that this execution has sent the wait.
 	opened bool
-	// err tells why there is no child or callback.
+	// err tells why there is no child or wait.
 	err error
+}
+
+// claimType tells whether waits of a type are claims.
+func claimType(typ string) bool {
+	return typ == perdure.WaitSignal || typ == perdure.WaitMessage || typ == perdure.WaitTimer
+}
+
+// claim tells whether the future is a claim.
+func (f *future) claim() bool { return f.key == "" && claimType(f.spec.Type) }
+
+// id returns the child's key, or the id of the current wait.
+func (f *future) id() string {
+	switch {
+	case f.key != "":
+		return f.key
+	case f.lost > 0:
+		return fmt.Sprintf("%s.%d", f.wait, f.lost+1)
+	}
+	return f.wait
 }
 
 // Spawn starts a child: a run of its own that any worker of its kind executes, while the agent goes
@@ -38,7 +95,7 @@ type Future[T any] struct {
 // [ErrTaskTimedOut] from the join. The server retries failures, but not timeouts.
 func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
 	c := ctx.c
-	f := &Future[T]{c: c, kind: kind}
+	f := &Future[T]{future: future{c: c, kind: kind}}
 	if f.err = c.enter(); f.err != nil {
 		return f
 	}
@@ -56,6 +113,7 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	f.spawn = perdure.Spawn{Key: key, Kind: kind}
 	for _, o := range opts {
 		o.applyTo(&f.spawn)
+		f.onStall = f.onStall || o.OnStall
 	}
 	if input != nil {
 		if f.spawn.Input, err = perdure.Encode(input); err != nil {
@@ -142,52 +200,108 @@ func (f *Future[T]) Join(ctx *Context) (T, error) {
 	return out[0], nil
 }
 
-// ended returns the item that tells how it ended, or nil.
-func (f *Future[T]) ended() *item {
+// Result returns the result of a future that has ended, such as the one that [Select] returned, or
+// the error of one that ended without. It does not wait: a future that has not ended is a mistake.
+func (f *Future[T]) Result() (T, error) {
+	if f.err != nil {
+		return *new(T), f.err
+	}
+	i := f.ended()
+	if i == nil {
+		return *new(T), f.c.misuse("Result of %s, which has not ended: Select or join it first", f.id())
+	}
+	return f.result(i)
+}
+
+// ended returns the item of the journal that tells how it ended, or nil.
+func (f *future) ended() *item {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
+	return f.endedLocked()
+}
+
+// endedLocked is ended for a caller that holds c.mu.
+func (f *future) endedLocked() *item {
 	if f.key != "" {
 		return f.c.childEnds[f.key]
 	}
-	return f.c.waits[f.wait]
+	id := f.id()
+	if f.c.closed[id] {
+		if f.claim() {
+			return nil // it lost, and the next wait has another id
+		}
+		return &item{Type: perdure.ItemWait, Wait: id, Outcome: perdure.WaitClosed, order: -1}
+	}
+	delete(f.c.unvisited, "wait "+id)
+	return f.c.waits[id]
+}
+
+// arrivedAt returns the place of the item that ends the future, whether or not the journal has it. It
+// is zero if none has come. The caller holds c.mu.
+func (f *future) arrivedAt() int64 {
+	if i := f.endedLocked(); i != nil {
+		return i.order
+	}
+	if f.claim() {
+		if a, _ := f.c.claimable(f.id(), itemOf[f.spec.Type], f.spec.Name); a != nil {
+			return a.order
+		}
+	}
+	return 0
+}
+
+// take returns how the future ended. A signal, message or timer that has come is now taken.
+func (f *future) take() *item {
+	if i := f.ended(); i != nil || !f.claim() {
+		return i
+	}
+	return f.c.take(f.id(), itemOf[f.spec.Type], f.spec.Name)
 }
 
 // ok tells whether it ended with a result.
-func (f *Future[T]) ok(i *item) bool {
-	if f.key != "" {
+func (f *future) ok(i *item) bool {
+	switch {
+	case f.key != "":
 		return i.Outcome == string(perdure.Completed)
+	case f.spec.Type == perdure.WaitApproval:
+		return i.Type == perdure.ItemApproval || i.Type == perdure.ItemTimeout
+	case f.spec.Type == perdure.WaitCallback:
+		return i.Type == perdure.ItemCallback && i.Failure == nil
 	}
-	return i.Type == perdure.ItemCallback && i.Failure == nil
+	return i.Type == itemOf[f.spec.Type]
 }
 
 // result returns the result, or the error of one that ended without.
 func (f *Future[T]) result(i *item) (out T, err error) {
-	data := f.c.dataOf(i)
 	if f.key == "" {
-		if i.Type != perdure.ItemCallback {
-			return out, waitEnded(i, ErrTimeout)
+		if i.Outcome == perdure.WaitClosed {
+			return out, ErrCancelled
 		}
-		if i.Failure != nil {
-			return out, &recordedError{is: perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message), seq: i.Seq}
-		}
-		return out, decode(f.wait, data, &out)
+		return f.read(i)
 	}
+	data := f.c.dataOf(i)
 	switch state := perdure.State(i.Outcome); state {
 	case perdure.Completed:
 		return out, decode(f.key, data, &out)
 	default:
-		var fallback struct {
-			Reason     perdure.Code    `json:"reason"`
-			Message    string          `json:"message"`
-			DeadlineAt perdure.Instant `json:"deadline_at"`
-		}
-		_ = json.Unmarshal(data, &fallback) // without it the error has no reason
-		if state == perdure.TimedOut && fallback.Reason == perdure.CodeDeadline {
-			return out, ErrTaskTimedOut{TaskID: i.From, Deadline: fallback.DeadlineAt}
-		}
-		return out, ErrTaskFailed{TaskID: i.From, Kind: f.kind, State: state,
-			Failure: perdure.Failure{Code: fallback.Reason, Message: fallback.Message}}
+		return out, f.childError(i, data)
 	}
+}
+
+// childError returns the error of a child that ended without a result.
+func (f *future) childError(i *item, data json.RawMessage) error {
+	state := perdure.State(i.Outcome)
+	var fallback struct {
+		Reason     perdure.Code    `json:"reason"`
+		Message    string          `json:"message"`
+		DeadlineAt perdure.Instant `json:"deadline_at"`
+	}
+	_ = json.Unmarshal(data, &fallback) // without it the error has no reason
+	if state == perdure.TimedOut && fallback.Reason == perdure.CodeDeadline {
+		return ErrTaskTimedOut{TaskID: i.From, Deadline: fallback.DeadlineAt}
+	}
+	return ErrTaskFailed{TaskID: i.From, Kind: f.kind, State: state,
+		Failure: perdure.Failure{Code: fallback.Reason, Message: fallback.Message}}
 }
 
 // decode reads a result. An error is permanent, because the next attempt would get the same data.
@@ -212,6 +326,8 @@ type Options struct {
 	ThreadID    perdure.ThreadID
 	Metadata    map[string]string
 	Outlive     bool // it goes on when its parent ends
+	// OnStall ends every wait for the child with an [ErrStalled] when the child looks stuck.
+	OnStall bool
 }
 
 // Timeout limits the time of a child, with all its attempts and waits. The server ends the child
@@ -241,40 +357,69 @@ func (o Options) applyTo(s *perdure.Spawn) {
 // do for a child. After the timeout they return an [ErrTimeout]. A timeout of zero means the
 // server's suspend_timeout, 10 minutes by default; a negative one has passed.
 func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T] {
+	f := newWait[T](ctx, "Callback", "callback", name)
+	if f.err != nil {
+		return f
+	}
+	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: timeLeft(timeout)}
+	f.read = func(i *item) (out T, err error) {
+		if i.Type != perdure.ItemCallback {
+			return out, waitEnded(i, ErrTimeout)
+		}
+		if i.Failure != nil {
+			return out, &recordedError{is: perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message), seq: i.Seq}
+		}
+		return out, decode(f.wait, f.c.dataOf(i), &out)
+	}
+	f.open()
+	return f
+}
+
+// newWait begins a future that is no child. Its key is a name with the number of its use.
+func newWait[T any](ctx *Context, call, what, name string) *Future[T] {
 	c := ctx.c
-	f := &Future[T]{c: c, kind: name}
+	f := &Future[T]{future: future{c: c, kind: name}}
 	if f.err = c.enter(); f.err != nil {
 		return f
 	}
 	if c.insideStep() {
-		f.err = c.misuse("Callback %q inside of a step: open it between steps", name)
+		f.err = c.misuse("%s %q inside of a step: open it between steps", call, name)
 		return f
 	}
-	key, err := c.keyFor("callback", name)
+	key, err := c.keyFor(what, name)
 	if err != nil {
 		f.err = err
 		return f
 	}
-	f.wait = "callback:" + key
-	c.mu.Lock()
-	delete(c.unvisited, "wait "+f.wait)
-	c.mu.Unlock()
-	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: timeLeft(timeout)}
+	f.wait = what + ":" + key
+	return f
+}
+
+// open opens the wait of a callback or an approval with the next commit, unless it has ended.
+func (f *future) open() {
+	c := f.c
 	if f.err = check(&f.spec); f.err != nil || f.ended() != nil {
-		return f
+		return
 	}
 	if f.err = c.stopReason(); f.err == nil {
 		// An earlier execution may have opened it. A second wait with the same id is the same one.
-		c.commitSoon(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
+		c.commitSoon(f.openSize(), func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
 		f.opened = true
 	}
-	return f
+}
+
+// openSize estimates the bytes of the wait.
+func (f *future) openSize() int {
+	if f.spec.Approval != nil {
+		return 200 + len(f.spec.Approval.Action)
+	}
+	return 100
 }
 
 // Token returns the secret with which a callback is answered. It is the same in every execution.
 // Token commits the callback first, if that is still to be done. A child has none.
 func (f *Future[T]) Token() string {
-	if f.wait == "" {
+	if f.spec.Type != perdure.WaitCallback {
 		return ""
 	}
 	c := f.c

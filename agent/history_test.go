@@ -57,5 +57,5 @@ func TestHistoryLeavesOutNotices(t *testing.T) {
 
 	run := w.end(w.start(perdure.Submission{Kind: "reads", ThreadID: thread}))
 	completed(t, run, `[["user ","assistant deferred"],`+
-		`["user ","assistant deferred","assistant cancelled","assistant failed","assistant deferred"]]`)
+		`["user ","system deferred","system cancelled","system failed","assistant deferred"]]`)
 }

@@ -20,53 +20,51 @@ type Settled[T any] struct {
 	Completed, Failed, TimedOut, Cancelled int
 }
 
-// A Selected is the first of several futures that ended.
-type Selected[T any] struct {
-	// Index is its position among those given.
-	Index int
-	Value T
-	// Remaining has those that had not ended when it did. They go on.
-	Remaining []*Future[T]
+// add counts the end of one future, whose result or error is set already.
+func (s *Settled[T]) add(n int, timedOut bool) {
+	switch err := s.Errors[n]; {
+	case err == nil:
+		s.Completed++
+	case timedOut:
+		s.TimedOut++
+	case errors.Is(err, ErrCancelled):
+		s.Cancelled++
+	default:
+		s.Failed++
+	}
 }
 
 // JoinAll waits until all futures have completed, and returns their results in the order given. It
 // fails fast: with the error of the first that did not complete, while the others go on.
 func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
-	w, err := newJoin(ctx, "JoinAll", perdure.ModeAllOK, fs)
+	w, err := newJoin(ctx, "JoinAll", perdure.ModeAllOK, Awaitables(fs...))
 	if err != nil {
 		return nil, err
 	}
 	for {
-		first := -1 // index of the first that failed
-		ended := 0
-		for n, f := range fs {
-			i, err := w.end(f)
-			if err != nil {
-				return nil, err
-			}
-			if i == nil {
-				continue
-			}
-			ended++
-			if !f.ok(i) && (first < 0 || i.Seq < fs[first].ended().Seq) {
-				first = n
-			}
-		}
-		if first >= 0 {
-			_, err := fs[first].result(fs[first].ended())
+		first, all, at := w.progress()
+		if n, err := w.stalledBefore(at); n >= 0 {
 			return nil, err
 		}
-		if ended == len(fs) {
+		if first >= 0 {
+			w.release()
+			_, err := fs[first].Result()
+			return nil, err
+		}
+		if all {
 			break
 		}
-		if err := w.sleep(0); err != nil {
+		if w.takeAll() {
+			continue
+		}
+		if _, err := w.sleep(); err != nil {
 			return nil, err
 		}
 	}
 	out := make([]T, len(fs))
 	for n, f := range fs {
 		var err error
-		if out[n], err = f.result(f.ended()); err != nil {
+		if out[n], err = f.Result(); err != nil {
 			return nil, err
 		}
 	}
@@ -76,265 +74,286 @@ func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 // JoinAllSettled waits until all futures have ended, with or without a result. Its own error tells
 // only that the wait was interrupted. The error of each future is in the Settled.
 func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
-	w, err := newJoin(ctx, "JoinAllSettled", perdure.ModeAll, fs)
+	w, err := newJoin(ctx, "JoinAllSettled", perdure.ModeAll, Awaitables(fs...))
 	if err != nil {
 		return Settled[T]{}, err
 	}
 	for {
-		ended := 0
-		for _, f := range fs {
-			if i, err := w.end(f); i != nil || err != nil {
-				ended++
-			}
+		w.takeAll()
+		_, all, _ := w.progress()
+		if n, err := w.stalledBefore(w.lastEnd(all)); n >= 0 {
+			return Settled[T]{}, err
 		}
-		if ended == len(fs) {
+		if all {
 			break
 		}
-		if err := w.sleep(0); err != nil {
+		if _, err := w.sleep(); err != nil {
 			return Settled[T]{}, err
 		}
 	}
 	out := Settled[T]{Results: make([]T, len(fs)), Errors: make([]error, len(fs))}
 	for n, f := range fs {
-		if f.err != nil {
-			out.Errors[n] = f.err
-			if errors.Is(f.err, ErrCancelled) {
-				out.Cancelled++
-			} else {
-				out.Failed++
-			}
-			continue
-		}
+		out.Results[n], out.Errors[n] = f.Result()
 		i := f.ended()
-		out.Results[n], out.Errors[n] = f.result(i)
-		switch {
-		case out.Errors[n] == nil:
-			out.Completed++
-		case i.Outcome == string(perdure.TimedOut) || i.Type == perdure.ItemTimeout:
-			out.TimedOut++
-		case i.Outcome == string(perdure.Cancelled):
-			out.Cancelled++
-		default:
-			out.Failed++
-		}
+		out.add(n, f.err == nil && (i.Outcome == string(perdure.TimedOut) || i.Type == perdure.ItemTimeout))
 	}
 	return out, nil
 }
 
-// Select waits for the first future that ends. If that one has no result, Select returns its error.
-// Index and Remaining are set in both cases.
-func Select[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
-	return selectFirst(ctx, "Select", 0, fs)
-}
-
-// Race is [Select] with a time limit. If none has ended by then, the error is [ErrTimeout], and all
-// remain. With a limit that is not positive, such as the rest of a time that has passed, Race only
-// checks whether one has ended.
-func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[T], error) {
-	return selectFirst(ctx, "Race", max(limit, 1), fs)
-}
-
-// selectFirst implements Select and Race. A limit of zero means none.
-func selectFirst[T any](ctx *Context, what string, limit time.Duration, fs []*Future[T]) (Selected[T], error) {
-	w, err := newJoin(ctx, what, perdure.ModeAny, fs)
-	if err != nil {
-		return Selected[T]{Index: -1}, err
-	}
-	if len(w.fs) == 0 {
-		return Selected[T]{Index: -1}, w.c.misuse("%s: of none, none is the first", w.what)
-	}
-	for {
-		first, at := -1, int64(0)
-		for n, f := range w.fs {
-			i, err := w.end(f)
-			if err != nil {
-				return Selected[T]{Index: n, Remaining: w.remaining(0)}, err
-			}
-			if i != nil && (first < 0 || i.Seq < at) {
-				first, at = n, i.Seq
-			}
-		}
-		if timeout := w.timedOut(); timeout != nil && (first < 0 || timeout.Seq < at) {
-			return Selected[T]{Index: -1, Remaining: w.remaining(timeout.Seq)},
-				&recordedAt{error: ErrTimeout, seq: timeout.Seq}
-		}
-		if first >= 0 {
-			v, err := w.fs[first].result(w.fs[first].ended())
-			return Selected[T]{Index: first, Value: v, Remaining: w.remaining(at)}, err
-		}
-		if err := w.sleep(limit); err != nil {
-			return Selected[T]{Index: -1}, err
-		}
-	}
-}
-
-// SelectOK waits for the first future that completes, and ignores those that end without a result.
-// If none completes, the error is an [ErrAllTasksFailed] with the errors of all.
-func SelectOK[T any](ctx *Context, fs ...*Future[T]) (Selected[T], error) {
-	w, err := newJoin(ctx, "SelectOK", perdure.ModeAnyOK, fs)
-	if err != nil {
-		return Selected[T]{Index: -1}, err
-	}
-	if len(fs) == 0 {
-		return Selected[T]{Index: -1}, ctx.c.misuse("SelectOK: of none, none is the first")
-	}
-	for {
-		first, at, ended := -1, int64(0), 0
-		for n, f := range fs {
-			i, err := w.end(f)
-			if i == nil && err == nil {
-				continue
-			}
-			ended++
-			if err == nil && f.ok(i) && (first < 0 || i.Seq < at) {
-				first, at = n, i.Seq
-			}
-		}
-		if first >= 0 {
-			v, err := fs[first].result(fs[first].ended())
-			return Selected[T]{Index: first, Value: v, Remaining: w.remaining(at)}, err
-		}
-		if ended == len(fs) {
-			break
-		}
-		if err := w.sleep(0); err != nil {
-			return Selected[T]{Index: -1}, err
-		}
-	}
-	all := ErrAllTasksFailed{Errors: make([]error, len(fs))}
-	for n, f := range fs {
-		if all.Errors[n] = f.err; f.err == nil {
-			_, all.Errors[n] = f.result(f.ended())
-		}
-	}
-	return Selected[T]{Index: -1}, all
-}
-
-// A join is one call that waits for several futures. The order in which their ends came into the
-// inbox decides which was the first. No crash changes that order.
-type join[T any] struct {
+// A join is one call that waits for several futures.
+type join struct {
 	c    *execution
 	what string // name of the function, for errors
 	mode string
 	id   string // of its first wait
-	fs   []*Future[T]
+	fs   []*future
+	// round tells the waits of a call apart that waits several times for other children.
+	round int
+	// except has the futures that the waits of this round leave out.
+	except []*future
 }
 
 // newJoin begins a call. The id of its wait is derived from what it waits for. A join that is
 // inserted before it in the code therefore does not get its result.
-func newJoin[T any](ctx *Context, what, mode string, fs []*Future[T]) (*join[T], error) {
-	if err := ctx.c.enter(); err != nil {
+func newJoin(ctx *Context, what, mode string, fs []Awaitable) (*join, error) {
+	c := ctx.c
+	if err := c.enter(); err != nil {
 		return nil, err
 	}
-	if n := slices.Index(fs, nil); n >= 0 {
-		return nil, ctx.c.misuse("%s: future %d of %d is nil", what, n+1, len(fs))
-	}
+	w := &join{c: c, what: what, mode: mode}
 	targets := sha256.New()
-	for _, f := range fs {
+	for n, a := range fs {
+		var f *future
+		if a != nil {
+			f = a.core()
+		}
+		if f == nil {
+			return nil, c.misuse("%s: future %d of %d is nil", what, n+1, len(fs))
+		}
+		if f.claim() && slices.Contains(w.fs, f) {
+			return nil, c.misuse("%s: %s is given twice", what, f.id())
+		}
 		fmt.Fprintf(targets, "%s %s\n", f.key, f.wait)
+		w.fs = append(w.fs, f)
 	}
-	id := ctx.c.nextUse(fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
-	w := &join[T]{ctx.c, what, mode, id, fs}
-	if err := w.c.checkWaitable(what); err != nil {
-		w.c.fail(err)
-	}
-	for n := range w.parts() {
-		w.c.mu.Lock()
-		delete(w.c.unvisited, "wait "+w.part(n))
-		w.c.mu.Unlock()
+	w.id = c.nextUse(fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
+	w.visit()
+	if err := c.checkWaitable(what); err != nil {
+		c.fail(err)
 	}
 	return w, nil
 }
 
-// end returns how a future ended, or nil if it has not. It returns an error if there is no such
-// child or callback.
-func (w *join[T]) end(f *Future[T]) (*item, error) {
-	if f.err != nil {
-		return nil, f.err
-	}
-	return f.ended(), nil
-}
-
-// remaining returns the futures that had not ended at a position of the inbox.
-func (w *join[T]) remaining(seq int64) []*Future[T] {
-	var out []*Future[T]
-	for _, f := range w.fs {
-		if i, err := w.end(f); err == nil && (i == nil || i.Seq > seq) {
-			out = append(out, f)
+// progress returns the index of the first future that ended without a result, or -1, and whether all
+// have ended. at is the place of that failure, or of the last end if all have completed.
+func (w *join) progress() (first int, all bool, at int64) {
+	first, all = -1, true
+	for n, f := range w.fs {
+		order := int64(-1)
+		if f.err == nil {
+			i := f.ended()
+			if i == nil {
+				all = false
+				continue
+			}
+			if order = i.order; f.ok(i) {
+				continue
+			}
+		}
+		if first < 0 || order < at {
+			first, at = n, order
 		}
 	}
-	return out
+	if first < 0 {
+		at = w.lastEnd(all)
+	}
+	return first, all, at
+}
+
+// lastEnd returns the place of the last end if all have ended, and otherwise zero.
+func (w *join) lastEnd(all bool) (at int64) {
+	for _, f := range w.fs {
+		if all && f.err == nil {
+			at = max(at, f.ended().order)
+		}
+	}
+	return at
+}
+
+// stalledBefore returns the index and the error of a child that looked stuck before a place of the
+// inbox, or at all if the place is zero. The index is -1 if there is none.
+func (w *join) stalledBefore(at int64) (int, error) {
+	n, order := w.stalled()
+	if n < 0 || at != 0 && at < order {
+		return -1, nil
+	}
+	w.release()
+	return n, w.stallError(n)
+}
+
+// takeAll takes the signals, messages and timers that have come for the futures. It tells whether
+// there were any.
+func (w *join) takeAll() (taken bool) {
+	for _, f := range w.fs {
+		if f.err == nil && f.ended() == nil && f.take() != nil {
+			taken = true
+		}
+	}
+	return taken
+}
+
+// release closes the waits of the claims that the call returns without.
+func (w *join) release() {
+	c := w.c
+	c.mu.Lock()
+	b := c.releaseInto(w.fs)
+	c.mu.Unlock()
+	if b != nil {
+		c.s.Commit(false)
+	}
+}
+
+// releaseInto closes the waits of claims that have not ended, and returns the batch in which it does,
+// or nil. The caller holds c.mu.
+func (c *execution) releaseInto(fs []*future) (b *batch) {
+	for _, f := range fs {
+		if f.err != nil || !f.claim() || f.endedLocked() != nil {
+			continue
+		}
+		if id := f.id(); c.opened[id] && !c.closed[id] {
+			b = c.batchForEntries(len(id)+16, 2)
+			c.giveBack(b, id)
+		}
+		f.lost++
+	}
+	return b
 }
 
 // maxTargets is the greatest number of children of one wait.
 const maxTargets = perdure.MaxBatch
 
-// parts returns how many waits the join needs.
-func (w *join[T]) parts() int { return max(1, (len(w.fs)+maxTargets-1)/maxTargets) }
-
-// part returns the id of the n-th wait.
-func (w *join[T]) part(n int) string {
-	if n == 0 {
-		return w.id
+// waits returns the waits for the children of this round, open or over. Those whose stall ends the
+// call have waits of their own.
+func (w *join) waits() (out []perdure.WaitSpec) {
+	id := w.id
+	if w.round > 0 {
+		id = fmt.Sprintf("%s/%d", w.id, w.round)
 	}
-	return fmt.Sprintf("%s.%d", w.id, n+1)
-}
-
-// timedOut returns the item with which the join's own time limit passed, or nil.
-func (w *join[T]) timedOut() *item {
-	w.c.mu.Lock()
-	defer w.c.mu.Unlock()
-	var first *item
-	for n := range w.parts() {
-		i := w.c.waits[w.part(n)]
-		if i != nil && i.Type == perdure.ItemTimeout && (first == nil || i.Seq < first.Seq) {
-			first = i
+	for _, onStall := range []bool{false, true} {
+		var keys []string
+		for _, f := range w.fs {
+			// The server knows nothing of a child that ended in the original of a retry.
+			known := f.key != "" && f.err == nil && !w.c.inherited[f.key]
+			if known && f.onStall == onStall && !slices.Contains(w.except, f) {
+				keys = append(keys, f.key)
+			}
+		}
+		n := 0
+		for part := range slices.Chunk(keys, maxTargets) {
+			n++
+			spec := perdure.WaitSpec{ID: id, Type: perdure.WaitChildren, Mode: w.mode, Timeout: perdure.Never,
+				Keys: part, OnStall: onStall}
+			if onStall {
+				spec.ID += ".stall"
+			}
+			if n > 1 {
+				spec.ID = fmt.Sprintf("%s.%d", spec.ID, n)
+			}
+			out = append(out, spec)
 		}
 	}
-	return first
+	return out
 }
 
-// sleep suspends the run until one of its waits is over. It returns only with an error.
-func (w *join[T]) sleep(limit time.Duration) error {
-	timeout := perdure.Never
-	if limit > 0 {
-		timeout = perdure.Duration(limit)
+// visit marks the waits of this round as visited.
+func (w *join) visit() {
+	specs := w.waits()
+	w.c.mu.Lock()
+	defer w.c.mu.Unlock()
+	for _, spec := range specs {
+		delete(w.c.unvisited, "wait "+spec.ID)
+	}
+}
+
+// stalled returns the first child that looks stuck while this call waits for it, and its place. It
+// returns -1 if there is none.
+func (w *join) stalled() (index int, order int64) {
+	index = -1
+	for _, spec := range w.waits() {
+		w.c.mu.Lock()
+		over := w.c.waits[spec.ID]
+		w.c.mu.Unlock()
+		if over == nil || over.Outcome != perdure.WaitStalled || index >= 0 && over.order > order {
+			continue
+		}
+		key := over.Name
+		if key == "" { // an older server does not say which
+			key = spec.Keys[0]
+		}
+		index = slices.IndexFunc(w.fs, func(f *future) bool { return f.key == key })
+		order = over.order
+		if over.From != "" {
+			w.c.mu.Lock()
+			w.c.childIDs[key] = over.From
+			w.c.mu.Unlock()
+		}
+	}
+	return index, order
+}
+
+// stallError returns the error of a child that looks stuck.
+func (w *join) stallError(index int) error {
+	f := w.fs[index]
+	return ErrStalled{TaskID: w.c.childID(f.key), Kind: f.kind, Key: f.key}
+}
+
+// sleep suspends the run until one of its waits is over. It returns only with an error: the run is
+// to stop, or the child of the index looks stuck.
+func (w *join) sleep() (index int, err error) {
+	if index, err := w.stalledBefore(0); index >= 0 {
+		return index, err
 	}
 	var open []perdure.WaitSpec
 	var on []string
-	for n := range w.parts() {
-		spec := perdure.WaitSpec{ID: w.part(n), Type: perdure.WaitChildren, Mode: w.mode, Timeout: timeout}
-		for _, f := range w.fs[min(n*maxTargets, len(w.fs)):min((n+1)*maxTargets, len(w.fs))] {
-			// The server knows nothing of a child that ended in the original of a retry.
-			if f.key != "" && f.err == nil && !w.c.inherited[f.key] {
-				spec.Keys = append(spec.Keys, f.key)
-			}
-		}
+	for _, spec := range w.waits() {
 		w.c.mu.Lock()
 		over := w.c.waits[spec.ID]
 		w.c.mu.Unlock()
 		switch {
 		case over != nil && over.Outcome == perdure.WaitOrphaned:
-			return &recordedAt{error: Permanent(fmt.Errorf("%s: a child is gone", w.what)), seq: over.Seq}
-		case over == nil && len(spec.Keys) > 0:
+			return -1, &recordedAt{error: Permanent(fmt.Errorf("%s: a child is gone", w.what)), seq: over.Seq}
+		case over == nil:
 			open, on = append(open, spec), append(on, spec.ID)
 		}
 	}
 	for _, f := range w.fs {
-		if f.wait != "" && f.err == nil && f.ended() == nil {
-			on = append(on, f.wait)
-			if limit > 0 {
-				return w.c.misuse("%s: a callback has a Timeout of its own", w.what)
-			}
+		if f.key != "" || f.err != nil || f.ended() != nil || slices.Contains(on, f.id()) {
+			continue
+		}
+		if on = append(on, f.id()); f.claim() {
+			open = append(open, f.openSpec())
 		}
 	}
 	if len(on) == 0 { // all waits are over, and yet the futures that satisfy them have not ended
-		return fmt.Errorf("%s: the server has woken the run without saying why", w.what)
+		return -1, fmt.Errorf("%s: the server has woken the run without saying why", w.what)
 	}
 	if len(on) > perdure.MaxBatch {
-		return misuse("%s: waits for more than %d callbacks", w.what, perdure.MaxBatch)
+		return -1, w.c.misuse("%s: waits for more than %d things that are no children", w.what, perdure.MaxBatch)
 	}
-	return w.c.suspend(w.what, open, on)
+	return -1, w.c.suspend(w.what, open, on)
+}
+
+// openSpec returns the wait that a claim opens now.
+func (f *future) openSpec() perdure.WaitSpec {
+	spec := f.spec
+	spec.ID = f.id()
+	if spec.Type == perdure.WaitTimer {
+		f.c.mu.Lock()
+		due := f.c.due[f.wait]
+		f.c.mu.Unlock()
+		spec.Timeout = perdure.Duration(max(time.Until(time.Unix(0, due)), time.Millisecond))
+	}
+	return spec
 }
 
 // Continue ends the agent's turn while children still work. The run completes now, with a result
@@ -361,7 +380,7 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 			return result, f.err
 		}
 		if f.key == "" {
-			return result, c.misuse("Continue: waits for children, not for callbacks")
+			return result, c.misuse("Continue: waits for children, and %s is none", f.id())
 		}
 		keys = append(keys, f.key)
 	}

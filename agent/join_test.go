@@ -24,7 +24,7 @@ func TestSelectReturnsInOrderOfEnds(t *testing.T) {
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (out []int, err error) {
 			left := gated(ctx, 0, 1, 2, 3)
 			for len(left) > 0 {
-				first, err := agent.Select(ctx, left...)
+				first, err := agent.Race(ctx, time.Hour, left...)
 				if err != nil {
 					return nil, err
 				}
@@ -34,6 +34,18 @@ func TestSelectReturnsInOrderOfEnds(t *testing.T) {
 				}
 				out = append(out, first.Value)
 				left = first.Remaining
+				if len(left) == 0 {
+					break
+				}
+				n, err := agent.Select(ctx, agent.Awaitables(left...)...)
+				if err != nil {
+					return nil, err
+				}
+				v, err := left[n].Result()
+				if err != nil {
+					return nil, err
+				}
+				out, left = append(out, v), slices.Delete(left, n, n+1)
 			}
 			return out, nil
 		})
@@ -58,8 +70,14 @@ func TestSelectReturnsErrorOfFirstFailure(t *testing.T) {
 			var err error
 			var remain, index int
 			if how == "select" {
+				if index, err = agent.Select(ctx, agent.Awaitables(fs...)...); err != nil {
+					return "", err
+				}
+				_, err = fs[index].Result()
+				remain = 1
+			} else if how == "race" {
 				var got agent.Selected[int]
-				got, err = agent.Select(ctx, fs...)
+				got, err = agent.Race(ctx, time.Hour, fs...)
 				remain, index = len(got.Remaining), got.Index
 			} else {
 				_, err = agent.JoinAll(ctx, fs...) // fails fast
@@ -72,6 +90,7 @@ func TestSelectReturnsErrorOfFirstFailure(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("boss", "select"), `"1 1"`)
+	completed(t, w.ends("boss", "race"), `"1 1"`)
 	completed(t, w.ends("boss", "join"), `"1 1"`)
 	g.open(1)
 }
@@ -124,7 +143,7 @@ func TestJoinOfCallbacksAndChildren(t *testing.T) {
 			}); err != nil {
 				return "", err
 			}
-			first, err := agent.Select(ctx, fs...)
+			first, err := agent.Race(ctx, time.Hour, fs...)
 			if err != nil {
 				return "", err
 			}

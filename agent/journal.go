@@ -5,6 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -44,8 +47,29 @@ type execution struct {
 	childEnds map[string]*item
 	// waits has the waits that are over, by id.
 	waits map[string]*item
-	// earlySignals came before the agent waited for them.
-	earlySignals []perdure.Item
+	// arrived has the signals, messages and timers of the inbox that ended a wait, by its id. Only the
+	// join that takes one writes it to the journal.
+	arrived map[string]arrival
+	// unclaimed are signals and messages that no wait has taken, the oldest first.
+	unclaimed []arrival
+	// lateResults are the adopted late results of children that the agent has not asked for.
+	lateResults []arrival
+	// order counts the inbox items, in the order of the journal and then of the inbox.
+	order int64
+	// lastSeq is the number of the last inbox item that was read.
+	lastSeq int64
+	// opened has the waits that the journal notes as opened, and closed those that lost a Select or
+	// were cancelled. Both are by id.
+	opened map[string]bool
+	closed map[string]bool
+	// winners has the results of Select and its relatives, by the id of the call.
+	winners map[string]*winner
+	// due has the times of timers by their key, in nanoseconds since 1970.
+	due map[string]int64
+	// cancelled has the children that were asked to stop, by key.
+	cancelled map[string]bool
+	// mapped has the children that Map has spawned, by the key of the call.
+	mapped map[string]*mapped
 	// journaled has the sequence numbers of inbox items that are in the journal.
 	journaled map[int64]bool
 	// times and uuids are those that were handed out, in order.
@@ -117,10 +141,18 @@ type frame struct {
 	Times    []int64           `json:"times,omitempty"`
 	UUIDs    []string          `json:"uuids,omitempty"`
 	Versions map[string]int    `json:"versions,omitempty"`
+
+	Opened    []string           `json:"opened,omitempty"`
+	Closed    []string           `json:"closed,omitempty"`
+	Winners   map[string]*winner `json:"winners,omitempty"`
+	Due       map[string]int64   `json:"due,omitempty"`
+	Cancelled []string           `json:"cancelled,omitempty"`
+	Mapped    map[string]*mapped `json:"mapped,omitempty"`
 }
 
 func (f *frame) empty() bool {
-	return len(f.In)+len(f.Spawned)+f.Messages+f.Lines+len(f.Times)+len(f.UUIDs)+len(f.Versions) == 0
+	return len(f.In)+len(f.Spawned)+f.Messages+f.Lines+len(f.Times)+len(f.UUIDs)+len(f.Versions)+
+		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Due)+len(f.Cancelled)+len(f.Mapped) == 0
 }
 
 // An item is an inbox item as a frame keeps it.
@@ -138,7 +170,20 @@ type item struct {
 	Quoted bool `json:"quoted,omitempty"`
 	// Failure is set if a callback was answered with an error. Otherwise Data is its result.
 	Failure *perdure.Failure `json:"failure,omitempty"`
+
+	// order is the item's place among all. Numbers of the inbox can't be compared across a retry of
+	// the run, which begins a new inbox.
+	order int64
 }
+
+// An arrival is an inbox item that is not in the journal yet, and its place among all items.
+type arrival struct {
+	perdure.Item
+	order int64
+}
+
+// itemMessage is the type of the inbox item that ends a wait for a message.
+const itemMessage = perdure.WaitMessage
 
 const (
 	framePrefix = "_frame:"
@@ -171,10 +216,17 @@ func newExecution(s session.Session) *execution {
 		frameOf:   map[int64]string{},
 		inherited: map[string]bool{},
 		unvisited: map[string]bool{},
+		exiting:   make(chan struct{}),
 
 		tokenEpochs: map[string]int64{},
 
-		exiting: make(chan struct{}),
+		arrived:   map[string]arrival{},
+		opened:    map[string]bool{},
+		closed:    map[string]bool{},
+		winners:   map[string]*winner{},
+		due:       map[string]int64{},
+		cancelled: map[string]bool{},
+		mapped:    map[string]*mapped{},
 	}
 }
 
@@ -212,17 +264,57 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 		for name, v := range f.Versions {
 			c.versions[name] = v
 		}
+		c.addClaims(&f, c.ofOriginal(e.Key))
 	}
 	return nil
+}
+
+// addClaims adds the parts of a frame that are about waits and children. Waits of an original, whose
+// journal this run began with, were never opened in this run.
+func (c *execution) addClaims(f *frame, ofOriginal bool) {
+	for _, id := range f.Opened {
+		c.opened[id] = !ofOriginal
+	}
+	for _, id := range f.Closed {
+		c.closed[id] = true
+	}
+	maps.Copy(c.winners, f.Winners)
+	maps.Copy(c.due, f.Due)
+	for _, key := range f.Cancelled {
+		c.cancelled[key] = true
+	}
+	for key, m := range f.Mapped {
+		if before := c.mapped[key]; before != nil {
+			m.original = before.original
+		}
+		if ofOriginal {
+			m.original = m.N
+		}
+		c.mapped[key] = m
+	}
+}
+
+// ofOriginal tells whether a frame was written by the run whose journal this one began with. The
+// key of a frame has the epoch in which it was written.
+func (c *execution) ofOriginal(key string) bool {
+	text, _, _ := strings.Cut(strings.TrimPrefix(key, framePrefix), ".")
+	epoch, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && epoch < c.grant.FirstEpoch
 }
 
 // addItem adds an item that is in the journal, or about to be.
 func (c *execution) addItem(i *item) {
 	c.journaled[i.Seq] = true
+	if i.order == 0 {
+		c.order++
+		i.order = c.order
+	}
 	switch {
 	case i.Type == perdure.ItemChild:
 		c.childEnds[i.Name] = i
 		c.childIDs[i.Name] = i.From
+	case strings.HasPrefix(i.Wait, mapPrefix): // the agent asks for the whole map, and not for each wait
+		c.waits[i.Wait] = i
 	case i.Wait != "":
 		c.waits[i.Wait] = i
 		c.unvisited["wait "+i.Wait] = true
@@ -247,28 +339,97 @@ func (c *execution) dataOf(i *item) json.RawMessage {
 func (i *item) dataKey() string { return fmt.Sprintf("%s%d", dataPrefix, i.Seq) }
 
 // readInbox takes the items that came since the last execution. The first commit of this one writes
-// them to the journal and acknowledges them. Signals that nobody waits for yet stay in the inbox.
-// So do items that end no wait and report no child, such as a late result.
+// the ends of children and of most waits to the journal and acknowledges them. Signals, messages and
+// timers wait for the join that takes them. One that loses gives back what came for it. Late results
+// wait for [Future.Late].
 func (c *execution) readInbox(inbox []perdure.Item) {
 	for _, in := range inbox {
+		c.lastSeq = max(c.lastSeq, in.Seq)
 		if c.journaled[in.Seq] {
 			continue
 		}
-		if in.WaitID == "" && in.Type != perdure.ItemChild {
-			if in.Type == perdure.ItemSignal {
-				c.earlySignals = append(c.earlySignals, in)
+		c.order++
+		a := arrival{in, c.order}
+		switch in.Type {
+		case perdure.ItemSignal, itemMessage, perdure.ItemTimer:
+			switch {
+			case in.WaitID != "" && !c.closed[in.WaitID]:
+				c.arrived[in.WaitID] = a
+				c.unvisited["wait "+in.WaitID] = true
+			case in.Type != perdure.ItemTimer:
+				c.unclaimed = append(c.unclaimed, a)
 			}
-			continue
+		case perdure.ItemLate:
+			c.lateResults = append(c.lateResults, a)
+		default:
+			if in.WaitID != "" || in.Type == perdure.ItemChild {
+				c.journalItem(a, in.WaitID)
+			}
 		}
-		c.journalItem(in, in.WaitID)
 	}
+}
+
+// take writes the signal, message or timer that ends a wait to the journal, if it has come. A signal
+// or message that no wait has taken will do too. It returns nil if none has.
+func (c *execution) take(id, typ, name string) *item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if i := c.waits[id]; i != nil {
+		return i
+	}
+	a, at := c.claimable(id, typ, name)
+	if a == nil {
+		return nil
+	}
+	taken := *a
+	if at >= 0 {
+		c.unclaimed = slices.Delete(c.unclaimed, at, at+1)
+	}
+	delete(c.arrived, id)
+	c.journalItem(taken, id)
+	return c.waits[id]
+}
+
+// claimable returns the item that a wait could take, and its index if no wait has it. The caller
+// holds c.mu.
+func (c *execution) claimable(id, typ, name string) (a *arrival, at int) {
+	if a, ok := c.arrived[id]; ok {
+		return &a, -1
+	}
+	for n := range c.unclaimed {
+		if in := &c.unclaimed[n]; in.Type == typ && in.Name == name {
+			return in, n
+		}
+	}
+	return nil, -1
+}
+
+// giveBack closes a wait that lost, and notes that. The signal or message that came for it may then
+// be taken by another. The caller holds c.mu, and b is the batch in which it is done.
+func (c *execution) giveBack(b *batch, id string) {
+	if a, ok := c.arrived[id]; ok {
+		delete(c.arrived, id)
+		if a.Type != perdure.ItemTimer {
+			n := slices.IndexFunc(c.unclaimed, func(u arrival) bool { return u.Seq > a.Seq })
+			if n < 0 {
+				n = len(c.unclaimed)
+			}
+			c.unclaimed = slices.Insert(c.unclaimed, n, a)
+		} else {
+			b.part.Ack = append(b.part.Ack, a.Seq)
+		}
+	}
+	delete(c.unvisited, "wait "+id)
+	b.part.Close = append(b.part.Close, id)
+	b.frame.Closed = append(b.frame.Closed, id)
+	c.closed[id] = true
 }
 
 // journalItem puts an item into the journal and acknowledges it. From then on its data is what the
 // journal has, so every execution sees the same bytes. The caller holds c.mu, or is alone.
-func (c *execution) journalItem(in perdure.Item, wait string) {
+func (c *execution) journalItem(in arrival, wait string) {
 	i := &item{Seq: in.Seq, Type: in.Type, Wait: wait, Name: in.Name, From: in.From, Outcome: in.Outcome,
-		Data: compact(json.RawMessage(in.Data))}
+		Data: compact(json.RawMessage(in.Data)), order: in.order}
 	if i.Type == perdure.ItemCallback {
 		var got struct {
 			Result json.RawMessage  `json:"result"`

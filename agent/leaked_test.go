@@ -45,7 +45,7 @@ func callLeaked(w *scene, how string) {
 		"Spawn":    func() error { _, err := agent.Spawn[int](ctx, "nobody", 1).Join(ctx); return err },
 		"Callback": func() error { _, err := agent.Callback[int](ctx, "door", 0).Join(ctx); return err },
 		"Approve":  func() error { _, err := agent.Approve(ctx, agent.Approval{Action: 1}); return err },
-		"Select":   func() error { _, err := agent.Select[int](ctx); return err },
+		"Select":   func() error { _, err := agent.Select(ctx); return err },
 		"Continue": func() error { _, err := agent.Continue[int, int](ctx, 1); return err },
 		"Saga":     func() error { return agent.Saga(ctx, "s", func() error { return nil }) },
 		"Message":  func() error { return agent.Message(ctx, "user", "hi") },

@@ -21,8 +21,7 @@ func TestMoreChildrenThanOneCommitTakes(t *testing.T) {
 			for i := range kids {
 				kids[i] = agent.Spawn[int](ctx, "kid", i)
 			}
-			first, err := agent.Select(ctx, kids...)
-			return len(first.Remaining), err
+			return agent.Select(ctx, agent.Awaitables(kids...)...)
 		})
 		worker.Handle(wk, "kid", func(_ context.Context, n int) (int, error) { return n, nil })
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // executionOf returns the execution of a context, and whether a step's function makes the call. The
@@ -173,16 +174,58 @@ func Progress(ctx context.Context, v any) error {
 	return nil
 }
 
+// Publish sets a named view of the run: a value that shows its state, such as its plan. Anybody who
+// may read the run can read the latest value, also after the run's end; see client.View. It is sent
+// with the next commit, and of several values for a name only the last one counts. A replay does not
+// publish again. It takes the agent's context, or that of a step's function. A run has at most 16
+// views of 64 KiB.
+func Publish(ctx context.Context, name string, value any) error {
+	c, inside := executionOf(ctx)
+	if c == nil {
+		return errNoAgent
+	}
+	if err := c.enter(); err != nil {
+		return err
+	}
+	if err := perdure.CheckViewName("Publish", name); err != nil {
+		return c.misuse("%v", err)
+	}
+	text, err := perdure.Encode(value)
+	if err != nil {
+		return c.misuse("Publish %s: the value, a %T, can't be written as JSON: %v", name, value, err)
+	}
+	if len(text) > perdure.MaxView {
+		return Permanent(perdure.Errorf(perdure.CodeTooLarge, "view %s has %d bytes; a view takes %d", name, len(text),
+			perdure.MaxView))
+	}
+	c.mu.Lock()
+	if !inside && c.replayingLocked() {
+		c.mu.Unlock()
+		return nil
+	}
+	b := c.batchFor(len(name) + len(text))
+	b.part.Views = slices.DeleteFunc(b.part.Views, func(v perdure.View) bool { return v.Name == name })
+	b.part.Views = append(b.part.Views, perdure.View{Name: name, Value: text})
+	c.mu.Unlock()
+	c.s.Commit(false)
+	return nil
+}
+
 // Delta streams text into the run's log, such as the tokens of a model. Within a step, with the
-// step's context, it is written each time the step is executed. Between steps it is written once,
-// however often the agent is executed.
+// step's context, it is written each time the step is executed. The line names the step and has the
+// number of the try, so that a reader can discard the text of an earlier one; client.Text does.
+// Between steps a text is written once, however often the agent is executed.
 func Delta(ctx context.Context, text string) error {
 	c, inside := executionOf(ctx)
 	if c == nil {
 		return errNoAgent
 	}
 	if inside {
-		return c.s.Delta(ctx, text)
+		step, n := "", 0
+		if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
+			step, n = w.key, w.try
+		}
+		return c.s.Delta(ctx, step, session.Try(c.grant.Epoch, n), text)
 	}
 	if strings.ContainsRune(text, 0) {
 		return misuse("Delta: a text has no NUL in it")

@@ -115,6 +115,19 @@ func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 	if strings.Count(text, "hm; ") != 3 {
 		t.Errorf("streamed text = %s, want 3 times \"hm; \"", text)
 	}
+	var shown client.Text
+	again := 0
+	for e, err := range w.c.Events(w.ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown.Add(&e) {
+			again++
+		}
+	}
+	if shown.String() != "hm; " || again != 2 {
+		t.Errorf("assembled text = %q, begun again %d times, want it once, begun again twice", shown.String(), again)
+	}
 }
 
 // A replay recognizes messages, times and ids by their number. It does not call the functions of

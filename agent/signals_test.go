@@ -173,7 +173,7 @@ func TestUnansweredWaitTimesOut(t *testing.T) {
 			return err
 		}, time.Minute},
 		"the one of two that ends first": {func(ctx *agent.Context) error {
-			_, err := agent.Select(ctx, agent.Callback[int](ctx, "answer", time.Hour),
+			_, err := agent.Race(ctx, 2*time.Hour, agent.Callback[int](ctx, "answer", time.Hour),
 				agent.Callback[int](ctx, "answer", time.Minute))
 			return err
 		}, time.Minute},

@@ -78,6 +78,8 @@ type stepOptions struct {
 	undo    func(ctx context.Context, result json.RawMessage) error
 	// undoType is the type of the result that undo takes.
 	undoType reflect.Type
+	// aside tells that the step runs beside others, in a Parallel.
+	aside bool
 }
 
 // Retries repeats a failed step at once, up to n times and with growing pauses, before Step returns
@@ -86,14 +88,20 @@ func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
 
 // A stepRecord is the journal entry of a step.
 type stepRecord struct {
-	OK    json.RawMessage  `json:"ok,omitempty"`
+	// Aside tells that the step ran beside others, so its place in the journal says nothing.
+	Aside bool             `json:"aside,omitempty"`
 	Error *perdure.Failure `json:"error,omitempty"`
+	OK    json.RawMessage  `json:"ok,omitempty"`
 }
 
 // encode returns the record as JSON. OK is JSON already and is copied as it is.
 func (r *stepRecord) encode() json.RawMessage {
 	if r.Error == nil {
-		return slices.Concat([]byte(`{"ok":`), r.OK, []byte(`}`))
+		head := `{`
+		if r.Aside {
+			head = `{"aside":true,`
+		}
+		return slices.Concat([]byte(head+`"ok":`), r.OK, []byte(`}`))
 	}
 	b, err := perdure.Encode(r)
 	if err != nil { // can't happen: the texts were cut and checked
@@ -133,11 +141,11 @@ func step[T any](
 			return *new(T), err
 		}
 		f := session.Describe(err)
-		rec := stepRecord{Error: &f}
+		rec := stepRecord{Error: &f, Aside: o.aside}
 		c.recordEntry(key, rec.encode(), false)
 		return *new(T), rec.err(key) // the error as every later execution gets it
 	}
-	var rec stepRecord
+	rec := stepRecord{Aside: o.aside}
 	if rec.OK, err = perdure.Encode(out); err != nil {
 		return *new(T), unrecordable(key, out, err)
 	}
@@ -189,7 +197,7 @@ func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
 func attempt[T any](
 	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
 ) (out T, err error) {
-	inside := context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key})
+	var inside context.Context
 	ctx.c.stepBegan()
 	returned := false
 	defer func() {
@@ -204,6 +212,7 @@ func attempt[T any](
 	}()
 	for n := 0; ; n++ {
 		returned = false
+		inside = context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key, n})
 		out, err = f(inside)
 		returned = true
 		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
@@ -285,6 +294,8 @@ type stepKey struct{}
 type stepScope struct {
 	c   *execution
 	key string
+	// try counts the repetitions of the step in this execution, from 0.
+	try int
 }
 
 // IdempotencyKey returns a key that is the same in every execution of a step, also in a retry of the

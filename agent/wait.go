@@ -29,10 +29,7 @@ func SleepUntil(ctx *Context, t time.Time) error {
 
 // sleep waits for a timer, unless it is over already or its time has passed.
 func (c *execution) sleep(id string, d time.Duration) error {
-	c.mu.Lock()
-	_, over := c.waits[id]
-	c.mu.Unlock()
-	if d <= 0 && !over {
+	if d <= 0 && c.take(id, perdure.ItemTimer, "") == nil {
 		return nil
 	}
 	i, err := c.await("Sleep",
@@ -65,7 +62,6 @@ func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) 
 		return out, err
 	}
 	spec.ID = "signal:" + key
-	c.takeEarlySignal(&spec)
 	i, err := c.await("Signal", &spec)
 	if err != nil {
 		return out, err
@@ -74,6 +70,77 @@ func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) 
 		return out, waitEnded(i, ErrSignalTimeout)
 	}
 	return out, decode("signal "+name, c.dataOf(i), &out)
+}
+
+// OnSignal returns a future for a signal, as [Signal] takes it, to wait for it together with other
+// things. It has no timeout of its own; [After] is one. Each future takes one signal.
+func OnSignal[T any](ctx *Context, name string) *Future[T] {
+	f := newWait[T](ctx, "OnSignal", "signal", name)
+	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitSignal, Name: name, Timeout: perdure.Never}
+	f.read = func(i *item) (out T, err error) {
+		if i.Type != perdure.ItemSignal {
+			return out, waitEnded(i, ErrSignalTimeout)
+		}
+		return out, decode("signal "+name, f.c.dataOf(i), &out)
+	}
+	return f
+}
+
+// OnMessage returns a future for the next message that a user appends to the run's thread while the
+// run is its active one. Its result is the message's content. Each future takes one message, the
+// oldest that was not taken. The run's own messages don't count.
+func OnMessage[T any](ctx *Context) *Future[T] {
+	f := newWait[T](ctx, "OnMessage", "message", "message")
+	if f.err == nil && f.c.grant.ThreadID == "" {
+		f.err = f.c.misuse("OnMessage: the run is on no thread")
+	}
+	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitMessage, Timeout: perdure.Never}
+	f.read = func(i *item) (out T, err error) {
+		if i.Type != itemMessage {
+			return out, waitEnded(i, ErrTimeout)
+		}
+		return out, decode("a message", f.c.dataOf(i), &out)
+	}
+	return f
+}
+
+// After returns a future that ends when a duration has passed since the call. It is the time limit of
+// a [Select]. A timer that loses can be selected again, and ends when it would have.
+func After(ctx *Context, d time.Duration) *Future[struct{}] {
+	f := newWait[struct{}](ctx, "After", "after", max(d, 0).String())
+	if f.err == nil {
+		f.startTimer(d)
+	}
+	f.read = func(i *item) (out struct{}, err error) {
+		if i.Type != perdure.ItemTimer {
+			return out, waitEnded(i, ErrTimeout)
+		}
+		return out, nil
+	}
+	return f
+}
+
+// startTimer makes the future a timer, and records when it ends.
+func (f *future) startTimer(d time.Duration) {
+	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitTimer, Timeout: perdure.Duration(max(d, time.Millisecond))}
+	if f.err = check(&f.spec); f.err != nil {
+		return
+	}
+	c := f.c
+	c.mu.Lock()
+	_, known := c.due[f.wait]
+	c.mu.Unlock()
+	if known {
+		return
+	}
+	due := time.Now().Add(d).UnixNano()
+	c.commitSoon(len(f.wait)+24, func(b *batch) {
+		c.due[f.wait] = due
+		if b.frame.Due == nil {
+			b.frame.Due = map[string]int64{}
+		}
+		b.frame.Due[f.wait] = due
+	})
 }
 
 // timeLeft returns the timeout of a wait or a child. A computed timeout may be negative, because
@@ -86,23 +153,6 @@ func timeLeft(d time.Duration) perdure.Duration {
 	return perdure.Duration(max(d, time.Millisecond))
 }
 
-// takeEarlySignal ends a signal wait that was never opened with the oldest signal of its name, if
-// there is one.
-func (c *execution) takeEarlySignal(spec *perdure.WaitSpec) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.waits[spec.ID] != nil {
-		return
-	}
-	for n, in := range c.earlySignals {
-		if in.Name == spec.Name {
-			c.earlySignals = append(c.earlySignals[:n:n], c.earlySignals[n+1:]...)
-			c.journalItem(in, spec.ID)
-			return
-		}
-	}
-}
-
 // await returns how a wait ended. If it is not over, the run is suspended on it.
 func (c *execution) await(what string, spec *perdure.WaitSpec) (*item, error) {
 	if err := check(spec); err != nil {
@@ -111,14 +161,19 @@ func (c *execution) await(what string, spec *perdure.WaitSpec) (*item, error) {
 	if err := c.checkWaitable(what); err != nil {
 		return nil, err
 	}
+	i := c.take(spec.ID, itemOf[spec.Type], spec.Name)
 	c.mu.Lock()
-	i := c.waits[spec.ID]
 	delete(c.unvisited, "wait "+spec.ID)
 	c.mu.Unlock()
 	if i != nil {
 		return i, nil
 	}
 	return nil, c.suspend(what, []perdure.WaitSpec{*spec}, []string{spec.ID})
+}
+
+// itemOf has the types of the inbox items that the types of waits take.
+var itemOf = map[string]string{
+	perdure.WaitSignal: perdure.ItemSignal, perdure.WaitMessage: itemMessage, perdure.WaitTimer: perdure.ItemTimer,
 }
 
 // check validates a wait. Its error is permanent.
@@ -143,6 +198,9 @@ func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) e
 		// Waits for many children may need several commits. Only the last one suspends.
 		b = c.batchForEntries(100+40*len(open[i].Keys), max(1, len(open[i].Keys)))
 		b.part.Waits = append(b.part.Waits, open[i])
+		if claimType(open[i].Type) {
+			b.frame.Opened = append(b.frame.Opened, open[i].ID)
+		}
 	}
 	if b == nil {
 		b = c.batchFor(200)
@@ -169,7 +227,7 @@ func (c *execution) commitWithoutSuspend(b *batch) error {
 	again.part.Outcome, again.part.Waits, again.part.Children = nil, nil, nil
 	if !b.frame.empty() {
 		again.part.Journal = b.part.Journal[:len(b.part.Journal)-1] // without the frame, which is encoded again
-		again.frame.Spawned = nil
+		again.frame.Spawned, again.frame.Opened, again.frame.Mapped = nil, nil, nil
 	}
 	c.queue = append([]*batch{again}, c.queue...)
 	c.mu.Unlock()

@@ -26,6 +26,9 @@ type Activity struct {
 	Error       *perdure.Failure `json:"error,omitempty"`
 	Summary     string           `json:"result_summary,omitempty"`
 
+	// Unserved is set while the run could be leased, but no live worker polls for its kind and queue.
+	Unserved *perdure.Unserved `json:"unserved,omitempty"`
+
 	Progress     json.RawMessage `json:"progress,omitempty"`      // up to 4 KiB; a larger one is only in the run
 	ProgressSize int             `json:"progress_size,omitempty"` // bytes of a progress that is left out
 	Text         string          `json:"text,omitempty"`          // the last 2 KiB streamed in this attempt

@@ -238,19 +238,27 @@ type Message struct {
 	At       perdure.Instant `json:"at"`
 }
 
-// Notice tells whether the server wrote the message for people: that a run goes on in the background, or ended without a
-// result. Its metadata has the status and the id of the run that it is about, which is the run that it belongs to.
-// Notices are no part of the conversation, and have no place in a model's prompt.
+// Notice tells whether the server wrote the message for people: that a run goes on in the
+// background, or ended without a result. Its role is system, and its metadata has notice set, and the
+// id of the run that it is about and belongs to. Notices are no part of the conversation, and have
+// no place in a model's prompt.
+//
+// Servers before this version wrote notices with the role assistant, and without the mark. These
+// are known by the status in their metadata.
 func (m *Message) Notice() bool {
 	if m.RunID == "" || m.Role == "tool" {
 		return false
 	}
 	var about struct {
+		Notice bool          `json:"notice"`
 		Status string        `json:"status"`
 		RunID  perdure.RunID `json:"run_id"`
 	}
 	if json.Unmarshal(m.Metadata, &about) != nil || about.RunID != m.RunID {
 		return false
+	}
+	if about.Notice {
+		return m.Role == perdure.RoleSystem
 	}
 	switch about.Status {
 	case perdure.StatusDeferred, string(perdure.Failed), string(perdure.TimedOut), string(perdure.Cancelled):

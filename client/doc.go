@@ -19,6 +19,7 @@
 //
 // # Overview
 //
+//   - Call a kind and get its result as a Go value: [Call].
 //   - Start and find runs: [Client.Start], [Client.Get], [Client.List], [Client.All],
 //     [Client.Tree].
 //   - Follow a log: [Client.Stream], which reconnects by itself, or [Client.Events] by polling.
@@ -30,6 +31,7 @@
 //   - Files of a run: [Client.Artifacts], [Client.Artifact].
 //   - Delete: [Client.Delete], [Client.DeleteThread].
 //   - Conversations and groups: [Client.CreateThread], [Client.CreateGroup].
+//   - The registry of kinds: [Client.Kinds], [Client.ChangeKind].
 //   - Webhooks and keys: [Client.CreateWebhook], [Client.CreateKey].
 //
 // The worker protocol is here too, in workers.go, for other implementations of a worker.

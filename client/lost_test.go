@@ -28,8 +28,8 @@ import (
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close
 	DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
-	Inbox Invariants Join JoinGroup Journal Keys LateResults List Messages PlatformAudit Queues Ready SigningKeys
-	Stream Tenant Tenants Thread Threads Tree Watchdog Webhook Webhooks Workers`)
+	Inbox Invariants Join JoinGroup Journal Keys Kind Kinds LateResults List Messages PlatformAudit Queues Ready SigningKeys
+	Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
 // A loss is the test of one method.
 type loss struct {
@@ -180,6 +180,39 @@ var mutations = map[string]func(l *loss) call{
 			}
 			return run, err
 		}
+	},
+	"AnnounceKind": func(l *loss) call {
+		l.once = func(got any) { l.same(got, "kind", "build", "first_seen_at", "counts") }
+		return func(c *client.Client) (any, error) {
+			return c.AnnounceKind(l.ctx, "job", api.AnnounceKind{Build: "1", KindDef: perdure.KindDef{Description: "d"}})
+		}
+	},
+	"ChangeKind": func(l *loss) call {
+		ok[*api.KindAnnounced](l.t)(l.c.AnnounceKind(l.ctx, "job", api.AnnounceKind{}))
+		// A change that came in between is not undone by the retry.
+		l.between = func() {
+			ok[*api.Kind](l.t)(l.c.ChangeKind(l.ctx, "job", api.ChangeKind{Remove: []string{"retry.backoff"}}))
+		}
+		l.once = func(any) {
+			if k := ok[*api.Kind](l.t)(l.c.Kind(l.ctx, "job")); k.Retry == nil || k.Retry.MaxAttempts != 4 || k.Retry.Backoff != 0 {
+				l.t.Errorf("retry of the kind = %+v, want 4 attempts and no backoff", k.Retry)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.ChangeKind(l.ctx, "job", api.ChangeKind{KindDef: perdure.KindDef{
+				Retry: &perdure.KindRetry{MaxAttempts: 4, Backoff: perdure.Duration(time.Minute)}}})
+		}
+	},
+	"DeleteKind": func(l *loss) call {
+		announce := func() { ok[*api.KindAnnounced](l.t)(l.c.AnnounceKind(l.ctx, "job", api.AnnounceKind{})) }
+		announce()
+		l.between = announce // a worker starts meanwhile, and its kind stays
+		l.once = func(any) {
+			if list := ok[[]api.Kind](l.t)(l.c.Kinds(l.ctx)); len(list) != 1 {
+				l.t.Errorf("%d kinds, want 1: the retry deleted what was announced since", len(list))
+			}
+		}
+		return func(c *client.Client) (any, error) { return nil, c.DeleteKind(l.ctx, "job", false) }
 	},
 	"Signal": func(l *loss) call {
 		id := l.run(perdure.Submission{})

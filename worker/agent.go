@@ -15,8 +15,9 @@ import (
 // functions. Otherwise it is like [Handle]: input and result are JSON, and the returned value or
 // error decides the run's outcome. An agent that waits holds no slot. Its goroutine ends, deferred
 // calls run, and the function is called again when the wait has ended.
-func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In) (Out, error)) {
-	w.register(kind, handler{agent: true, call: func(ctx context.Context, r *run) *perdure.Outcome {
+func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In) (Out, error), about ...Kind) {
+	def := define[In, Out](perdure.Agent, kind, about)
+	w.register(kind, handler{def: def, agent: true, call: func(ctx context.Context, r *run) *perdure.Outcome {
 		out := session.Execute(ctx, agentRun{r}, func(of any) (result json.RawMessage, err error) {
 			ctx := of.(*agent.Context)
 			err = w.around(ctx, func(inner context.Context) error {
@@ -60,6 +61,10 @@ func (s agentRun) Messages(ctx context.Context, after int64) (*api.Messages, err
 	return s.r.w.c.History(ctx, s.r.lease, after)
 }
 
+func (s agentRun) Run(ctx context.Context, id perdure.RunID) (*api.Run, error) {
+	return s.r.w.c.Get(ctx, id)
+}
+
 func (s agentRun) Bind(src session.Source) {
 	s.r.mu.Lock()
 	s.r.source = src
@@ -93,7 +98,10 @@ func (s agentRun) Progress(v json.RawMessage) { s.r.say("", v) }
 func (s agentRun) Emit(ctx context.Context, typ string, v any) error {
 	return Emit(s.within(ctx), typ, v)
 }
-func (s agentRun) Delta(ctx context.Context, text string) error { return Delta(s.within(ctx), text) }
+
+func (s agentRun) Delta(ctx context.Context, step string, try int64, text string) error {
+	return s.r.delta(ctx, stream{step: step, try: try}, text)
+}
 
 // within returns a context that belongs to this run.
 func (s agentRun) within(ctx context.Context) context.Context {

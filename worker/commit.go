@@ -176,6 +176,9 @@ func sizeOf(c *perdure.Commit) int {
 	for _, m := range c.Messages {
 		n += len(m.Content) + 64
 	}
+	for _, v := range c.Views {
+		n += len(v.Value) + len(v.Name) + 32
+	}
 	if o := c.Outcome; o != nil {
 		n += len(o.Result)
 	}

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 )
 
 // texts joins the deltas of a run's log, by attempt. Lines of type x:… appear as "[x:…]".
-func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, bytes int) {
+func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, size int) {
 	w.t.Helper()
 	byAttempt = make(map[int]string)
 	b := make(map[int]*strings.Builder)
@@ -30,7 +31,7 @@ func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, bytes 
 		switch {
 		case e.Type == perdure.LineDelta:
 			lines++
-			bytes += len(e.Data)
+			size += len(e.Data)
 			text := textOf(w.t, e)
 			if len(text) > perdure.MaxDelta {
 				w.t.Errorf("run %s: a delta of %d bytes, want at most %d", id, len(text), perdure.MaxDelta)
@@ -43,16 +44,21 @@ func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, bytes 
 	for n, s := range b {
 		byAttempt[n] = s.String()
 	}
-	return byAttempt, lines, bytes
+	return byAttempt, lines, size
 }
 
 func textOf(t *testing.T, e api.Event) string {
 	t.Helper()
-	var d map[string]string
-	if err := json.Unmarshal(e.Data, &d); err != nil || len(d) != 1 {
-		t.Fatalf("delta %s: %v, want an object with text alone", e.Data, err)
+	var d struct {
+		Try  int64
+		Text string
 	}
-	return d["text"]
+	read := json.NewDecoder(bytes.NewReader(e.Data))
+	read.DisallowUnknownFields()
+	if err := read.Decode(&d); err != nil || d.Try == 0 {
+		t.Fatalf("delta %s: %v, want an object with a try and text alone", e.Data, err)
+	}
+	return d.Text
 }
 
 func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {

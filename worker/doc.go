@@ -19,6 +19,13 @@
 // A worker polls only while it has a free slot, with a call that waits half a minute. An idle
 // worker with tasks and agents makes four calls a minute.
 //
+// # Kinds
+//
+// When Run starts, it announces all kinds to the server's registry: their class, the JSON Schemas of
+// their input and result, and what a [Kind] says about them. Submissions take their class, timeout
+// and retries from there. Announcements are retried while the server is away, and never delay the
+// polls.
+//
 // # Guarantees for a handler
 //
 // A handler is called at least once for each run. The first result that the server accepts is the
@@ -86,7 +93,7 @@
 //
 // # Where to start reading
 //
-// worker.go has the options, Run and the drain. poll.go leases runs, run.go executes one. beat.go,
+// worker.go has the options, Run and the drain. kind.go announces kinds. poll.go leases runs, run.go executes one. beat.go,
 // news.go and commit.go are the three loops beside the polls: heartbeats, cancel requests and
 // commits. answer.go handles the server's answers to commits.
 //

@@ -34,8 +34,12 @@ const (
 // Handle registers the function that executes runs of a kind. Its input is decoded from JSON, with
 // zero for what is missing, and its result is encoded as JSON. Handle panics if the kind is not a
 // valid name or already has a handler.
-func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in In) (Out, error)) {
-	w.register(kind, handler{call: func(ctx context.Context, r *run) *perdure.Outcome {
+//
+// Run announces the kind to the server's registry, as a task with the JSON Schemas of In and Out. A
+// [Kind] adds a description, a timeout and a retry policy; at most one is given.
+func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in In) (Out, error), about ...Kind) {
+	def := define[In, Out](perdure.Task, kind, about)
+	w.register(kind, handler{def: def, call: func(ctx context.Context, r *run) *perdure.Outcome {
 		var result json.RawMessage
 		err := w.around(ctx, func(ctx context.Context) error {
 			in, err := read[In](r.grant.Input)
@@ -78,8 +82,8 @@ func write(out any) (json.RawMessage, error) {
 	return b, nil
 }
 
-// Permanent marks an error that is not to be retried: the run fails at once. Any error with a
-// method Permanent that returns true has the same effect.
+// Permanent is [agent.Permanent], for handlers: it marks an error that is not to be retried, and the
+// run fails at once. Any error with a method Permanent that returns true has the same effect.
 func Permanent(err error) error { return session.Permanent(err) }
 
 // Fail makes an error with a code, which callers find in the run's error. It is retried unless it

@@ -36,12 +36,11 @@ type run struct {
 	cancel   bool            // a cancel request was received; heartbeats and commits acknowledge it
 
 	// Lines that are not in a commit yet.
-	events []perdure.Emitted
-	text   []byte        // streamed text after the events, as escaped JSON
-	tail   []byte        // bytes of an incomplete character after text
-	size   int           // bytes of them all
-	sendAt time.Time     // when they are committed; zero if there are none
-	room   chan struct{} // closed when a commit has taken them
+	events  []perdure.Emitted
+	streams []*stream     // streamed text after the events
+	size    int           // bytes of them all
+	sendAt  time.Time     // when they are committed; zero if there are none
+	room    chan struct{} // closed when a commit has taken them
 
 	// The commit in flight, and what follows it.
 	commits     int                     // number of commits so far; their ids count them
@@ -161,7 +160,7 @@ func (r *run) lost(why error) {
 	r.mu.Lock()
 	already := r.gone
 	r.gone = true
-	r.events, r.text, r.tail, r.size, r.sendAt = nil, nil, nil, 0, time.Time{}
+	r.events, r.streams, r.size, r.sendAt = nil, nil, 0, time.Time{}
 	r.mu.Unlock()
 	switch {
 	case already:

@@ -95,6 +95,7 @@ type Worker struct {
 type handler struct {
 	call  func(ctx context.Context, r *run) *perdure.Outcome
 	agent bool // it takes a slot of the agents
+	def   perdure.KindDef
 }
 
 // A pool is the set of slots that the tasks or the agents share. Each pool has its own poll,
@@ -220,8 +221,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	services.Go(func() { w.beatLoop(life) })
 	services.Go(func() { w.newsLoop(life) })
 	services.Go(func() { w.commitLoop(life) })
+	announcing, stop := context.WithCancel(ctx)
+	services.Go(func() { w.announce(announcing) })
 
 	err := w.poll(ctx, life)
+	stop()
 	w.drain(life)
 	end(nil)
 	services.Wait()

@@ -190,8 +190,16 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 	return err
 }
 
-// timeLeft describes how long an approval is open, and what happens then.
+// timeLeft describes how long an approval is open, and what happens then. Where the run's deadline
+// comes first, the run ends, and there is nothing to approve any more.
 func timeLeft(a *perdure.Approval, now time.Time) string {
+	if a.ExpiresBy == perdure.ExpiresByDeadline {
+		d := a.ExpiresAt.Time().Sub(now)
+		if d <= 0 {
+			return "none: the run's deadline has passed"
+		}
+		return fmt.Sprintf("%s, until the run's deadline: it then ends unapproved", formatDuration(d))
+	}
 	silence := "rejected"
 	if a.Default == perdure.Approve {
 		silence = "approved"
@@ -199,6 +207,9 @@ func timeLeft(a *perdure.Approval, now time.Time) string {
 	d := a.ExpiresAt.Time().Sub(now)
 	if d <= 0 {
 		return "none: it counts as " + silence
+	}
+	if a.ExpiresBy == perdure.ExpiresByTimeout {
+		return fmt.Sprintf("%s, until its own timeout: it then counts as %s", formatDuration(d), silence)
 	}
 	return fmt.Sprintf("%s, then it counts as %s", formatDuration(d), silence)
 }

@@ -229,6 +229,12 @@ func TestApprovalsAreEscaped(t *testing.T) {
 			State: perdure.ApprovalApproved, OpenedAt: at.Add(-time.Hour), Action: `"x"`,
 			DecidedAt: at, DecidedBy: &perdure.Decider{KeyID: "98b00a90b8b0", Name: "ada"}, Comment: evil,
 			Answer: `{"where":"eu"}`},
+		{ID: "apv_4", RunID: "01888888-8888-7888-8888-888888888888", Kind: "deploy", Name: "start_task",
+			State: perdure.ApprovalOpen, OpenedAt: at.Add(-time.Hour), Action: `"y"`,
+			ExpiresAt: at.Add(time.Minute), ExpiresBy: perdure.ExpiresByDeadline, Default: perdure.Approve},
+		{ID: "apv_5", RunID: "01888888-8888-7888-8888-888888888888", Kind: "deploy", Name: "start_task",
+			State: perdure.ApprovalOpen, OpenedAt: at.Add(-time.Hour), Action: `"z"`,
+			ExpiresAt: at.Add(time.Hour), ExpiresBy: perdure.ExpiresByTimeout},
 	}}
 	var b bytes.Buffer
 	if err := printApprovals(&b, page, at.Time()); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
@@ -153,7 +154,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f.StringVar(&sub.Queue, "queue", "", "the `queue`")
 	thread := f.String("thread", "", "the `thread` that it runs on")
 	class := f.String("class", "",
-		"task, agent or process: an agent may take a day, a task ten minutes; by default `agent` on a thread, else task")
+		"task, agent or process; by default that of its kind, or else `agent` on a thread, or else task")
 	f.IntVar(&sub.Priority, "priority", 0, "-100 to 100, higher first")
 	f.IntVar(&sub.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
 	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
@@ -207,7 +208,44 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if !*asJSON {
 		fmt.Fprintf(stderr, "%s started; Ctrl-C detaches and leaves it running\n", r.RunID)
 	}
+	stderr = &lockedWriter{w: stderr} // both write to it
+	defer sayUnserved(ctx, c, r.RunID, stderr)()
 	return stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
+}
+
+// A lockedWriter is a writer for several goroutines.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
+
+// unservedAfter is how long a run may wait for a worker before it is looked up whether there is one.
+var unservedAfter = 2 * time.Second
+
+// sayUnserved prints a line if nobody serves a run's kind some time after its start. The function
+// that it returns ends that.
+func sayUnserved(ctx context.Context, c *client.Client, id perdure.RunID, stderr io.Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(unservedAfter):
+		}
+		// An error is no reason to disturb whoever waits: the log is followed on another connection.
+		if a, err := c.Activity(ctx, id); err == nil && a.Unserved != nil {
+			fmt.Fprintf(stderr, "%s; the run waits for one\n", visible(a.Unserved.Message(a.Kind)))
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // readJSON reads a value from the command line: JSON, @file, or - for standard input.

@@ -46,6 +46,9 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	item := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 	}
+	if a.Unserved != nil {
+		item("waits for", "a worker: %s", visible(a.Unserved.Message(a.Kind)))
+	}
 	if o := a.Operation; o != nil {
 		item("doing", "%s, for %s", visible(o.Activity), formatDuration(now.Sub(o.Since.Time())))
 	}

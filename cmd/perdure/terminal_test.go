@@ -90,6 +90,7 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:evil", Data: text}},
+		Views: []perdure.View{{Name: "evil", Value: text}},
 		Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitApproval, Name: "ask",
 			Approval: &perdure.ApprovalSpec{Title: hostile, Action: text}}}})
 	submit("good")
@@ -106,7 +107,7 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 		strings.NewReplacer("\r", "", "\x07", "").Replace(hostile))
 
 	for _, args := range [][]string{
-		{"jobs"}, {"peek", string(g.RunID)}, {"logs", string(g.RunID)}, {"logs", string(good.RunID)},
+		{"jobs"}, {"view", string(g.RunID), "evil"}, {"view", string(g.RunID)}, {"peek", string(g.RunID)}, {"logs", string(g.RunID)}, {"logs", string(good.RunID)},
 		{"logs", string(bad.RunID)},
 		{"wait", string(good.RunID)}, {"wait", string(bad.RunID)}, {"fg", string(good.RunID)},
 		{"fg", string(bad.RunID)}, {"peek", string(bad.RunID)}, {"peek", string(good.RunID)},

@@ -81,7 +81,7 @@ func TestUsageNamesArguments(t *testing.T) {
 	for command, want := range map[string]string{
 		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg RUN", "bg": "bg RUN…",
 		"wait": "wait RUN", "kill": "kill RUN…", "rm": "rm ID…",
-		"artifacts": "artifacts RUN [NAME]", "late": "late RUN [adopt|discard N]", "signal": "signal RUN NAME [JSON]",
+		"artifacts": "artifacts RUN [NAME]", "view": "view RUN [NAME]", "late": "late RUN [adopt|discard N]", "signal": "signal RUN NAME [JSON]",
 		"approve": "approve [ID]",
 		"backup":  "backup FILE", "restore": "restore FILE", "clock": "clock [reset]", "dlq show": "dlq show RUN_ID",
 		"dlq redrive":  "dlq redrive [RUN_ID…]",

@@ -35,6 +35,7 @@ var layers = []struct {
 	{"", nil},
 	{"api", []string{""}},
 	{"internal/timer", nil},
+	{"internal/jsonschema", nil},
 	{"internal/plant", nil},
 	{"internal/redact", nil},
 	{"internal/keyfile", nil},
@@ -52,14 +53,14 @@ var layers = []struct {
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
 	{"internal/webhook", []string{"", "internal/timer", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
 	{"internal/httpd/stream", []string{"", "internal/connlimit", "api", "internal/engine"}},
-	{"internal/httpd", []string{"", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/httpd/stream"}},
+	{"internal/httpd", []string{"", "internal/jsonschema", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/httpd/stream"}},
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
 	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
 	{"internal/settings", []string{"", "internal/doorbell", "embedded"}},
 	{"internal/session", []string{"", "api"}},
 	{"client", []string{"", "api", "internal/timer", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session"}},
-	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session"}},
+	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not
@@ -215,7 +216,7 @@ func TestArchitecture(t *testing.T) {
 				continue
 			}
 			for _, d := range p.Deps {
-				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") && to != "internal/session" && to != "internal/timer" { // these have nothing of the server
+				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") && to != "internal/session" && to != "internal/timer" && to != "internal/jsonschema" { // these have nothing of the server
 					t.Errorf("%s depends on %s: whoever imports the SDK gets the server with it", name(rest), name(to))
 				}
 				for _, bad := range outside {

@@ -330,8 +330,10 @@ var approvalScenarios = []Scenario{
 			}
 			return err
 		})
-		w.check(w.approval(perdure.IDOfApproval(tenant, r.ID, "f")).ExpiresAt == r.DeadlineAt,
-			"the run's own end ends it")
+		f, c := w.approval(perdure.IDOfApproval(tenant, r.ID, "f")), w.approval(perdure.IDOfApproval(tenant, r.ID, "c"))
+		w.check(f.ExpiresAt == r.DeadlineAt && f.ExpiresBy == perdure.ExpiresByDeadline,
+			"approval f ends at %s by %q, want the run's deadline, %s", f.ExpiresAt, f.ExpiresBy, r.DeadlineAt)
+		w.check(c.ExpiresBy == perdure.ExpiresByTimeout, "approval c ends by %q, want its timeout", c.ExpiresBy)
 	}},
 	{"of many approvals each is found, the oldest first", func(w *World) {
 		var ids []perdure.ApprovalID

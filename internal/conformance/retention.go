@@ -81,6 +81,7 @@ func (w *World) runInEveryTable() perdure.Run {
 	w.put(g, "left.txt", []byte(strings.Repeat(canary, 20000)))
 	w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "step", Value: big("step")}},
 		Events: []perdure.Emitted{{Type: "x:said", Data: json.RawMessage(`{"a":"` + canary + `"}`)}},
+		Views:  []perdure.View{{Name: "plan", Value: big("plan")}},
 		Waits: []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_it",
 			Approval: &perdure.ApprovalSpec{Title: "t", Action: big("act")}},
 			{ID: "go", Type: perdure.WaitSignal, Name: "go"}},

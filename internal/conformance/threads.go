@@ -158,11 +158,44 @@ var threadScenarios = []Scenario{
 		c := w.on(th, perdure.Submission{})
 		w.cancel(c.ID)
 		got := w.texts(th)
-		w.check(len(got) == 3 && got[0] == `assistant "This run ran out of time: the run was not done by its deadline"` &&
-			got[1] == `assistant "This run failed: it broke"` &&
-			got[2] == `assistant "This run was cancelled: not needed"`, "%v", got)
+		w.check(len(got) == 3 && got[0] == `system "This run ran out of time: the run was not done by its deadline"` &&
+			got[1] == `system "This run failed: it broke"` &&
+			got[2] == `system "This run was cancelled: not needed"`, "%v", got)
 		last := w.lines(r.ID)
 		w.check(last[len(last)-1].Type == "run:timed_out", "and the log ends with the end: %v", w.types(r.ID))
+	}},
+	{"a notice is short and has no stack trace", func(w *World) {
+		th := w.thread()
+		no := false
+		for _, c := range []struct {
+			code    perdure.Code
+			message string
+			want    string
+		}{
+			{"panic", "panic: index out of range\n\ngoroutine 1 [running]:\nmain.main()", "there is an error in its program"},
+			{perdure.CodeNondeterminism, "step pay#1 is recorded with another result", "there is an error in its program"},
+			{"boom", "no route to host\n  at connect (net.js:12)", "no route to host"},
+			{"boom", strings.Repeat("é", 500), strings.Repeat("é", 199) + "…"},
+			{"boom", " \n at once", "at once"},
+			{"boom", "", ""},
+		} {
+			r := w.on(th, perdure.Submission{})
+			w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Retryable: &no,
+				Error: &perdure.Failure{Code: c.code, Message: c.message}}})
+			want := "This run failed: " + c.want
+			if c.want == "" {
+				want = "This run failed"
+			}
+			all := w.messages(th)
+			m := all[len(all)-1]
+			var text string
+			w.check(json.Unmarshal([]byte(m.Content), &text) == nil && text == want,
+				"notice of %s %.40q = %s, want %q", c.code, c.message, m.Content, want)
+			w.check(m.Role == perdure.RoleSystem && strings.Contains(string(m.Metadata), `"notice":true`),
+				"notice has role %s and metadata %s", m.Role, m.Metadata)
+			w.check(w.get(r.ID).Failure.Message == c.message, "the run's error has lost its message: %q",
+				w.get(r.ID).Failure.Message)
+		}
 	}},
 	{"a child never uses a live ancestor's thread", func(w *World) {
 		th := w.thread()

@@ -40,7 +40,7 @@ func Scenarios() []Scenario {
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
-		retryFromScenarios} {
+		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -136,10 +136,14 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), 0, 0 FROM journal",
 			"SELECT count(*), coalesce(sum(decided_at),0), 0 FROM approvals",
 			"SELECT count(*), coalesce(sum(size),0), 0 FROM artifacts",
+			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(size),0) FROM run_views",
 			"SELECT count(*), 0, 0 FROM removals", "SELECT count(*), 0, 0 FROM chunks",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM outbox",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts",
+			"SELECT count(*), coalesce(sum(version),0), 0 FROM kinds",
+			"SELECT count(*), coalesce(sum(last_seen),0), 0 FROM kind_builds",
+			"SELECT count(*), coalesce(sum(kinds),0), coalesce(sum(version),0) FROM kind_quota",
 			"SELECT count(*), coalesce(sum(made),0), coalesce(sum(version),0) FROM webhook_quota"} {
 			if err := v.Rows(q, nil, func(scan func(...any) error) error {
 				var a, b, c int64

@@ -45,6 +45,8 @@ type Activity struct {
 	Waits  []perdure.Wait
 	// Family are the children, live ones first.
 	Family []perdure.Run
+	// Unserved is set for a claimable run whose kind nobody polls for.
+	Unserved *perdure.Unserved
 	// Skipped are the last inbox items that the watchdog skipped, oldest first.
 	Skipped []perdure.Item
 }
@@ -68,7 +70,7 @@ func (q Runs) Activity(ctx context.Context, t perdure.TenantID, id perdure.RunID
 		if err != nil {
 			return err
 		}
-		a, err = readActivity(v, r)
+		a, err = q.readActivity(v, r)
 		return err
 	})
 	return a, err
@@ -96,14 +98,14 @@ func (q Runs) ChildActivity(
 		if err != nil {
 			return err
 		}
-		a, err = readActivity(v, r)
+		a, err = q.readActivity(v, r)
 		return err
 	})
 	return a, err
 }
 
 // readActivity collects the activity of a run from one snapshot.
-func readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
+func (q Runs) readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
 	a.Run = r
 	full, err := v.Values.Resolve(r.Tenant, r.Progress)
 	if err != nil {
@@ -133,6 +135,13 @@ func readActivity(v *store.View, r perdure.Run) (a Activity, err error) {
 			return a, err
 		}
 	}
+	if r.State == perdure.Queued && r.Ready {
+		s, err := servingNow(&v.Records, &q.e.policy, r.Tenant, v.Now)
+		if err != nil {
+			return a, err
+		}
+		a.Unserved = s.unserved(&r)
+	}
 	if r.State.Terminal() && r.InboxSeq > 0 {
 		a.Skipped, err = v.Inbox.Skipped(r.Tenant, r.ID, maxSkipped)
 	}
@@ -146,6 +155,8 @@ type textTail struct {
 	parts []string
 	size  int
 	read  int
+	// tries has the last try of each step. Text of earlier tries is left out.
+	tries map[string]int64
 }
 
 // add prepends the text of an earlier line, and tells whether that is enough.
@@ -153,10 +164,24 @@ func (t *textTail) add(l perdure.Line) (enough bool) {
 	if l.Attempt != t.attempt {
 		return true
 	}
-	text := perdure.DeltaText(l.Data)
-	t.parts, t.size = append(t.parts, text), t.size+len(text)
 	t.read += len(l.Data)
+	if step, try := perdure.DeltaOf(l.Data); t.isLast(step, try) {
+		text := perdure.DeltaText(l.Data)
+		t.parts, t.size = append(t.parts, text), t.size+len(text)
+	}
 	return t.size >= t.most || t.read > maxTailRead
+}
+
+// isLast tells whether a try of a step is the last one. Lines come from the last one backwards.
+func (t *textTail) isLast(step string, try int64) bool {
+	if try == 0 {
+		return true
+	}
+	if t.tries == nil {
+		t.tries = make(map[string]int64)
+	}
+	t.tries[step] = max(t.tries[step], try)
+	return try == t.tries[step]
 }
 
 // String joins the collected text, cut to the last most bytes at a rune boundary.

@@ -131,9 +131,9 @@ func askForApproval(
 		Kind: r.Kind, WaitID: w.ID, Name: w.Name, Title: spec.Title,
 		Action: tx.DB.Values.Intern(r.Tenant, string(r.ID), spec.Action), Form: spec.Form,
 		Default: spec.Default, State: perdure.ApprovalOpen,
-		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt}
-	if w.TimeoutAt != 0 {
-		a.ExpiresAt = min(w.TimeoutAt, r.DeadlineAt)
+		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt, ExpiresBy: perdure.ExpiresByDeadline}
+	if w.TimeoutAt != 0 && w.TimeoutAt < r.DeadlineAt {
+		a.ExpiresAt, a.ExpiresBy = w.TimeoutAt, perdure.ExpiresByTimeout
 	}
 	if a.ActionHash, err = perdure.ActionHash(spec.Action); err == nil {
 		tx.DB.Approvals.Put(a)

@@ -41,6 +41,49 @@ func spawnChildren(tx *Tx, parent *perdure.Run, spawns []perdure.Spawn, ans *Com
 	return lines, nil
 }
 
+// cancelChildren asks children of a run to stop, by their journal keys or run ids. One that has ended,
+// or was asked before, is left as it is.
+func cancelChildren(tx *Tx, parent *perdure.Run, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	children, err := childrenNamed(tx, parent, names, "cancel")
+	if err != nil {
+		return err
+	}
+	for i := range children {
+		if _, err := stopRun(tx, parent.Tenant, children[i].ID, "its parent cancelled it"); err != nil {
+			return err
+		}
+	}
+	// A child that had not started has ended, which its parent's row tells.
+	*parent, err = tx.run(parent.Tenant, parent.ID)
+	return err
+}
+
+// childrenNamed reads children of a run by their journal keys or run ids. field is where the request
+// names them.
+func childrenNamed(tx *Tx, parent *perdure.Run, names []string, field string) ([]perdure.Run, error) {
+	byKey, err := tx.DB.Runs.Children(parent.Tenant, parent.ID, names)
+	if err != nil {
+		return nil, err
+	}
+	children := make([]perdure.Run, 0, len(names))
+	for _, name := range names {
+		c, ok := byKey[name]
+		if !ok {
+			if c, ok, err = tx.DB.Runs.Get(parent.Tenant, perdure.RunID(name)); err != nil {
+				return nil, err
+			}
+		}
+		if !ok || c.ParentID != parent.ID {
+			return nil, perdure.Invalid(field, "%q is no child of the run", name)
+		}
+		children = append(children, c)
+	}
+	return children, nil
+}
+
 // sameChild checks that a repeated spawn has the same kind and input.
 func sameChild(tx *Tx, c *perdure.Run, s *perdure.Spawn) error {
 	input, err := tx.DB.Values.Resolve(c.Tenant, c.Input)
@@ -59,8 +102,7 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 	r := perdure.Run{
 		Tenant: parent.Tenant, Kind: s.Kind, Class: s.Class, Queue: s.Queue, Priority: s.Priority, ThreadID: s.ThreadID,
 		ParentID: parent.ID, RootID: parent.RootID, JournalKey: s.Key, MaxAttempts: s.MaxAttempts,
-		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd,
-			Process: s.Class == perdure.Process, Depth: parent.Options.Depth + 1},
+		Options: perdure.Options{Timeout: s.Timeout, OnParentEnd: s.OnParentEnd, Depth: parent.Options.Depth + 1},
 	}
 	if r.Options.Depth > perdure.MaxDepth {
 		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is",
@@ -74,8 +116,12 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 		r.Options.RunAt = tx.Now.Add(time.Duration(s.Delay))
 		from = r.Options.RunAt
 	}
-	var err error
-	if r.DeadlineAt, err = tx.e.policy.Deadline(r.Class, s.Timeout, from); err != nil {
+	kind, err := kindOf(tx, parent.Tenant, s.Kind)
+	if err != nil {
+		return r, err
+	}
+	takeFromKind(tx, &r, kind, s.ClassGiven())
+	if r.DeadlineAt, err = tx.e.policy.Deadline(r.Class, r.Options.Timeout, from); err != nil {
 		return r, err
 	}
 	if !r.MayOutlive() {

@@ -99,11 +99,13 @@ func (op *Claim) Do(tx *Tx) error {
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
-	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, op.Queues, op.Slots); err != nil {
-		return err
-	}
 	// A queue that is named twice would have its runs granted twice.
 	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
+	err := recordPoll(tx, op.Tenant, op.Worker, op.Slots,
+		perdure.WorkerPoll{Queues: op.Queues, Kinds: op.Kinds, AllTenants: op.AnyTenant})
+	if err != nil {
+		return err
+	}
 	s := op.begin(tx)
 	budget := pollBudget{rows: pollRows, bytes: cmp.Or(op.Room, PollMax)}
 	full, err := op.takeHeld(tx, &budget)
@@ -340,7 +342,7 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []
 
 // recordWorkerSeen writes that a worker was seen. It writes at most every eighth of WorkerOffline,
 // so that polls and heartbeats do not each write a row.
-func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string, queues []string, slots int) error {
+func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string) error {
 	if worker == "" || !tx.e.workerRowDue(t, worker, tx.Now) {
 		return nil
 	}
@@ -349,9 +351,6 @@ func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string, queues []string
 		return err
 	}
 	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
-	if queues != nil {
-		w.Queues, w.Slots = jsonList(queues), slots
-	}
 	tx.DB.Workers.Put(w)
 	tx.DB.After(func() { tx.e.rememberWorkerSeen(t, worker, tx.Now) })
 	return nil

@@ -9,7 +9,7 @@ import (
 )
 
 // Commit applies what a worker reports about a run, all of it or nothing: journal entries,
-// children, waits, messages, events, acknowledged inbox items and, last, an outcome.
+// children, waits, messages, events, views, acknowledged inbox items and, last, an outcome.
 //
 // The commit_id is looked up before the epoch is checked, so a repeated commit gets its first
 // answer. A complete that comes too late is refused, and its result is kept as a late result.
@@ -108,7 +108,7 @@ func (op *Commit) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker); err != nil {
 		return err
 	}
 	before, ok, err := tx.DB.Commits.Answer(&r, c.ID)
@@ -187,7 +187,8 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 	}
 	// A rejected run has not started, so its commit can hold nothing else.
 	if r.State == perdure.Dispatched {
-		if len(c.Journal)+len(c.Children)+len(c.Waits)+len(c.Messages)+len(c.Events)+len(c.Ack) > 0 {
+		if len(c.Journal)+len(c.Children)+len(c.Waits)+len(c.Messages)+len(c.Events)+len(c.Ack)+
+			len(c.Views)+len(c.Cancel) > 0 {
 			return perdure.Invalid("outcome", "a reject before the start stands alone")
 		}
 		return nil
@@ -230,13 +231,17 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 		}
 		ev.Lines = append(ev.Lines, perdure.Line{Type: e.Type, Data: data})
 	}
+	if err := publishViews(tx, r, c.Views); err != nil {
+		return err
+	}
 	if err := tx.Apply(r, ev); err != nil {
 		return err
 	}
-	for _, id := range c.Close {
-		if err := closeWait(tx, r, id); err != nil {
-			return err
-		}
+	if err := withdrawWaits(tx, r, c.Close); err != nil {
+		return err
+	}
+	if err := cancelChildren(tx, r, c.Cancel); err != nil {
+		return err
 	}
 	for i := range c.Waits {
 		if err := openWait(tx, r, &c.Waits[i], ans); err != nil {
@@ -353,9 +358,14 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 }
 
 // RetryOrFail handles an execution that failed with a retryable error, or whose lease was lost
-// (epoch 0). It queues another attempt if some remain, and ends the run otherwise.
+// (epoch 0). It queues another attempt if some remain and the run's kind retries the error, and ends
+// the run otherwise.
 func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) error {
-	ev := tx.e.policy.AfterLoss(r, epoch, why, tx.Roll())
+	kind, err := kindOf(tx, r.Tenant, r.Kind)
+	if err != nil {
+		return err
+	}
+	ev := tx.e.policy.AfterLossOf(r, epoch, why, kind, tx.Roll())
 	if _, again := ev.(perdure.Retried); !again {
 		return tx.Finish(r, ev)
 	}

@@ -17,22 +17,9 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
 	}
 	g := perdure.Group{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GroupChord, Mode: perdure.ModeAll}
-	byKey, err := tx.DB.Runs.Children(r.Tenant, r.ID, names)
+	members, err := childrenNamed(tx, r, names, "outcome.continue_on")
 	if err != nil {
 		return err
-	}
-	var members []perdure.Run
-	for _, name := range names {
-		c, ok := byKey[name]
-		if !ok {
-			if c, ok, err = tx.DB.Runs.Get(r.Tenant, perdure.RunID(name)); err != nil {
-				return err
-			}
-		}
-		if !ok || c.ParentID != r.ID {
-			return perdure.Invalid("outcome.continue_on", "%q is no child of the run", name)
-		}
-		members = append(members, c)
 	}
 	return createGathering(tx, &g, members, perdure.Gathered{Outlives: true})
 }

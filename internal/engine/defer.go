@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -143,7 +142,7 @@ func (op *Defer) leave(tx *Tx, r *perdure.Run, own *store.WaiterRow, others bool
 	return nil
 }
 
-// deferRun marks a run as deferred. The first time, it adds a message to the thread.
+// deferRun marks a run as deferred. The first time, it adds a notice to the thread.
 func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 	if r.State.Terminal() || r.DeferredAt != 0 {
 		return nil
@@ -153,14 +152,8 @@ func deferRun(tx *Tx, r *perdure.Run, reason string) error {
 	if err := tx.Apply(r, perdure.WentDeferred{Reason: reason, Attach: attach}); err != nil || !first {
 		return err
 	}
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant",
-		Content: json.RawMessage(`"Still working on this in the background. You will be told when it is done."`),
-		Metadata: json.RawMessage(perdure.Object("status", perdure.StatusDeferred, "run_id", string(r.ID),
-			"attach_url", attach))}})
-	if err != nil || len(lines) == 0 {
-		return err
-	}
-	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
+	return addNotice(tx, r, "Still working on this in the background. You will be told when it is done.",
+		"status", perdure.StatusDeferred, "attach_url", attach)
 }
 
 // ExpireWaiter drops a waiter that its node has not renewed, and defers the run if it was the last.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -84,31 +83,13 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	return nil
 }
 
-// explainEnd adds a message to the thread that says why a run ended without a result.
+// explainEnd adds a notice to the thread that says why a run ended without a result.
 func explainEnd(tx *Tx, r, ended *perdure.Run) error {
 	if r.ThreadID == "" || ended.State == perdure.Completed {
 		return nil
 	}
-	text := map[perdure.State]string{
-		perdure.Failed:    "This run failed",
-		perdure.TimedOut:  "This run ran out of time",
-		perdure.Cancelled: "This run was cancelled",
-	}[ended.State]
-	if ended.Failure != nil && ended.Failure.Message != "" {
-		text += ": " + ended.Failure.Message
-	}
-	content, err := json.Marshal(text)
-	if err != nil {
-		return err
-	}
-	meta := perdure.Object("status", string(ended.State), "run_id", string(r.ID), "code", string(ended.Failure.Code),
-		"deliverable_id", r.DeliverableID())
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content,
-		Metadata: json.RawMessage(meta)}})
-	if err != nil || len(lines) == 0 {
-		return err
-	}
-	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
+	return addNotice(tx, r, noticeOfEnd(ended.State, ended.Failure), "status", string(ended.State),
+		"code", string(ended.Failure.Code), "deliverable_id", r.DeliverableID())
 }
 
 // listFindings adds to the fallback of a run that did not complete: its artifacts, the end of its

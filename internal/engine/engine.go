@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -88,6 +89,8 @@ type Engine struct {
 	storedKeys map[string]bool
 	// workers holds when the row of each worker was last written.
 	workers map[string]perdure.Instant
+	// polls holds when each poll of a worker was last written.
+	polls map[[sha256.Size]byte]perdure.Instant
 	// keys caches the API keys that were looked up, by id.
 	keys map[string]cachedKey
 	// revoked counts removals from keys. A look-up that began before a removal does not fill the
@@ -99,6 +102,8 @@ type Engine struct {
 	hooks   webhookCache
 	signing signingTenants
 	live    liveRuns
+	kinds   kindCache
+	served  servingCache
 	posted  postings
 	// observer may be nil.
 	observer Observer

@@ -42,7 +42,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 	if len(op.Beats) > perdure.MaxBatch {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
-	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker); err != nil {
 		return err
 	}
 	for _, b := range op.Beats {

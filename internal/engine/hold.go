@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -36,13 +37,22 @@ const (
 	maxHeldBuilds = 64
 )
 
-// holdPolicy gives how long a run may be on hold, and whether a defect holds it at all.
+// holdPolicy gives how long a run may be on hold, and whether a defect holds it at all. Its kind
+// decides, and the policy where the kind is silent.
 func holdPolicy(tx *Tx, r *perdure.Run) (timeout time.Duration, hold bool, err error) {
 	p := &tx.e.policy
+	timeout, hold = p.HoldTimeout, p.HoldDefects
 	if r.ThreadID != "" {
-		return p.HoldTimeoutThread, p.HoldDefects, nil
+		timeout = p.HoldTimeoutThread
 	}
-	return p.HoldTimeout, p.HoldDefects, nil
+	def, err := kindOf(tx, r.Tenant, r.Kind)
+	if err != nil {
+		return 0, false, err
+	}
+	if def.HoldDefects != nil {
+		hold = *def.HoldDefects
+	}
+	return cmp.Or(time.Duration(def.HoldTimeout), timeout), hold, nil
 }
 
 // holdRun queues a run again because its worker reports a defect of the code. Under a cancel request,
@@ -99,19 +109,10 @@ func grantedBuild(tx *Tx, r *perdure.Run) (string, error) {
 	return granted.Build, err
 }
 
-// noteHold adds a message to the thread that says that its run is on hold.
+// noteHold adds a notice to the thread that says that its run is on hold.
 func noteHold(tx *Tx, r *perdure.Run) error {
-	content, err := json.Marshal("This run is on hold because of a fault in its program. It is tried again by itself.")
-	if err != nil {
-		return err
-	}
-	meta := perdure.Object("status", "held", "run_id", string(r.ID), "code", string(r.Hold.Failure.Code))
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: content,
-		Metadata: json.RawMessage(meta)}})
-	if err != nil || len(lines) == 0 {
-		return err
-	}
-	return tx.Apply(r, perdure.MessagesAppended{Lines: lines})
+	return addNotice(tx, r, "This run is on hold because of a fault in its program. It is tried again by itself.",
+		"status", "held", "code", string(r.Hold.Failure.Code))
 }
 
 // ReleaseHold ends the hold of a run: any worker may claim it now. With a Key it counts once.

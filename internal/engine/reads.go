@@ -9,6 +9,8 @@ type (
 	Threads struct{ e *Engine }
 	// DeadLetters reads dead letters.
 	DeadLetters struct{ e *Engine }
+	// Kinds reads the registry of kinds.
+	Kinds struct{ e *Engine }
 	// Webhooks reads webhooks and their deliveries, and derives their secrets.
 	Webhooks struct{ e *Engine }
 	// Tenants reads tenants.
@@ -24,6 +26,7 @@ type Reads struct {
 	Runs        Runs
 	Threads     Threads
 	DeadLetters DeadLetters
+	Kinds       Kinds
 	Webhooks    Webhooks
 	Tenants     Tenants
 	Keys        Keys
@@ -32,5 +35,5 @@ type Reads struct {
 
 // newReads makes the readers of an engine.
 func newReads(e *Engine) Reads {
-	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Webhooks{e}, Tenants{e}, Keys{e}, Health{e}}
+	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Kinds{e}, Webhooks{e}, Tenants{e}, Keys{e}, Health{e}}
 }

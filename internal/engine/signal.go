@@ -104,12 +104,9 @@ func (op *Signal) Do(tx *Tx) error {
 		return err
 	}
 	op.Seq = item.Seq
-	for _, w := range open {
-		if w.Type == perdure.WaitSignal && w.Name == op.Name {
-			if err := endWait(tx, &r, w, perdure.WaitSatisfied, &item); err != nil {
-				return err
-			}
-			break
+	if w, ok := oldestWait(open, perdure.WaitSignal, op.Name); ok {
+		if err := endWait(tx, &r, w, perdure.WaitSatisfied, &item); err != nil {
+			return err
 		}
 	}
 	op.Run = r

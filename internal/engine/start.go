@@ -39,7 +39,7 @@ func (op *Start) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
 
 // Do starts the runs.
 func (op *Start) Do(tx *Tx) error {
-	if err := recordWorkerSeen(tx, op.Tenant, op.Worker, nil, 0); err != nil {
+	if err := recordWorkerSeen(tx, op.Tenant, op.Worker); err != nil {
 		return err
 	}
 	var err error

@@ -84,14 +84,18 @@ func (op *Submit) Do(tx *Tx) error {
 	if sub.Delay > 0 {
 		runAt = tx.Now.Add(time.Duration(sub.Delay))
 	}
+	kind, err := kindOf(tx, op.Tenant, sub.Kind)
+	if err != nil {
+		return err
+	}
 	r := perdure.Run{
 		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority,
 		ThreadID:    sub.ThreadID,
 		MaxAttempts: sub.MaxAttempts,
 		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect,
-			Foreground: sub.Foreground,
-			Process:    sub.Class == perdure.Process, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+			Foreground: sub.Foreground, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
+	takeFromKind(tx, &r, kind, op.Submission.Class != "")
 	if sub.Webhook != "" {
 		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, checkRunWebhookQuota)
 		if err != nil {
@@ -118,6 +122,21 @@ func (op *Submit) Do(tx *Tx) error {
 	}
 	op.Run, op.Created = r, true
 	return nil
+}
+
+// takeFromKind fills in what a request for a new run does not say: class, timeout and attempts of
+// its kind. Where the kind is silent, the policy counts.
+func takeFromKind(tx *Tx, r *perdure.Run, kind *perdure.KindDef, classGiven bool) {
+	if !classGiven && kind.Class != "" {
+		r.Class = kind.Class
+	}
+	r.Options.Process = r.Class == perdure.Process
+	if r.Options.Timeout == 0 {
+		r.Options.Timeout = tx.e.policy.DefaultTimeout(r.Class, kind)
+	}
+	if r.MaxAttempts == 0 {
+		r.MaxAttempts = kind.RetryPolicy().MaxAttempts
+	}
 }
 
 // AnyRun takes the place of a run's id in the topic that rings when a tenant has a new run.

@@ -102,9 +102,14 @@ func (op *AppendMessage) Do(tx *Tx) error {
 		if err := tx.DB.RefuseIfFull(); err != nil {
 			return "", err
 		}
-		if op.Seq, err = addMessage(tx, &th, "", op.Message); err != nil {
+		m, err := addMessage(tx, &th, "", op.Message)
+		if err != nil {
 			return "", err
 		}
+		if err := offerMessage(tx, &th, m); err != nil {
+			return "", err
+		}
+		op.Seq = m.Seq
 		return strconv.FormatInt(op.Seq, 10), nil
 	}, func(seq string) (err error) {
 		op.Seq, err = strconv.ParseInt(seq, 10, 64)
@@ -115,19 +120,22 @@ func (op *AppendMessage) Do(tx *Tx) error {
 
 // addMessage appends a message to a thread, with secrets redacted. The first message of a user
 // gives the thread its title, unless its metadata has one.
-func addMessage(tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message) (int64, error) {
+func addMessage(
+	tx *Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message,
+) (added perdure.ThreadMessage, err error) {
 	content := tx.DB.Values.Intern(th.Tenant, string(th.ID), tx.e.secrets.Values(m.Content))
 	if th.Title == "" && m.Role == perdure.RoleUser {
 		if err := setTitle(tx, th, content); err != nil {
-			return 0, err
+			return added, err
 		}
 	}
 	th.Seq++
 	tx.DB.Threads.Put(*th)
-	tx.DB.Threads.AddMessage(perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq,
+	added = perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq,
 		Role: m.Role, RunID: run, At: tx.Now,
-		Content: content, Metadata: tx.DB.Values.Intern(th.Tenant, string(th.ID), m.Metadata)})
-	return th.Seq, nil
+		Content: content, Metadata: tx.DB.Values.Intern(th.Tenant, string(th.ID), m.Metadata)}
+	tx.DB.Threads.AddMessage(added)
+	return added, nil
 }
 
 // setTitle sets a thread's title from a new message, as it is stored, without secrets. A thread
@@ -155,12 +163,12 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 	}
 	var lines []perdure.Line
 	for _, m := range ms {
-		seq, err := addMessage(tx, &th, r.ID, m)
+		added, err := addMessage(tx, &th, r.ID, m)
 		if err != nil {
 			return nil, err
 		}
 		lines = append(lines, perdure.Line{Type: perdure.LineMessage,
-			Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", seq, "role", m.Role)})
+			Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", added.Seq, "role", m.Role)})
 	}
 	return lines, nil
 }
@@ -185,7 +193,7 @@ func queueOnThread(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.
 		r.Turn = perdure.TurnLater
 	case th.Active == "":
 		r.Turn = perdure.TurnActive
-		th.Active = r.ID
+		setActive(&th, r)
 	default:
 		r.Turn = perdure.TurnWaiting
 		if strategy == perdure.MultitaskInterrupt {
@@ -246,19 +254,21 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 	return activateRun(tx, &th, r)
 }
 
+// setActive makes a run the active one of a thread. Waits for messages take those that come from now
+// on.
+func setActive(th *perdure.Thread, r *perdure.Run) {
+	th.Active, th.TakenSeq, th.Listening = r.ID, th.Seq, false
+}
+
 // activateRun makes a run the active one of its thread.
 func activateRun(tx *Tx, th *perdure.Thread, r *perdure.Run) error {
-	th.Active = r.ID
+	setActive(th, r)
 	tx.DB.Threads.Put(*th)
 	if err := tx.Apply(r, perdure.TurnCame{Turn: perdure.TurnActive}); err != nil {
 		return err
 	}
 	return appendOpening(tx, r)
 }
-
-// unreadable takes the place of opening messages that can't be read.
-var unreadable = []perdure.Message{{Role: "assistant",
-	Content: json.RawMessage(`"The messages that this run came with can't be read."`)}}
 
 // appendOpening appends the messages that a run was submitted with, now that it is active.
 func appendOpening(tx *Tx, r *perdure.Run) error {
@@ -268,19 +278,16 @@ func appendOpening(tx *Tx, r *perdure.Run) error {
 	var ms []perdure.Message
 	text, err := tx.DB.Values.Resolve(r.Tenant, r.Options.Opening)
 	var damaged *perdure.Error
-	switch {
-	case errors.As(err, &damaged):
+	if err != nil && !errors.As(err, &damaged) {
+		return err
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &ms)
+	}
+	if err != nil {
 		// This is part of the end of the previous run, which must not fail.
 		tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID, "error", err)
-		ms = unreadable
-	case err != nil:
-		return err
-	default:
-		if err := json.Unmarshal([]byte(text), &ms); err != nil {
-			tx.e.log.Error("the messages that a run came with can't be read", "tenant", r.Tenant, "run", r.ID,
-				"error", err)
-			ms = unreadable
-		}
+		return addNotice(tx, r, "The messages that this run came with can't be read.")
 	}
 	lines, err := addMessagesOf(tx, r, ms)
 	if err != nil || len(lines) == 0 {

@@ -17,6 +17,9 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 	if spec.Type == perdure.WaitCallback {
 		ans.Callbacks = append(ans.Callbacks, CallbackOf{spec.ID, tx.e.token(r.Tenant, r.ID, spec.ID)})
 	}
+	if spec.Type == perdure.WaitMessage && r.ThreadID == "" {
+		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread gets no messages")
+	}
 	children, err := childrenOf(tx, r, spec, &w)
 	if err != nil {
 		return err
@@ -68,6 +71,8 @@ func openWait(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *CommitAnswer)
 		return endWait(tx, r, w, perdure.WaitSatisfied, nil)
 	case w.Type == perdure.WaitSignal:
 		return matchSignal(tx, r, w)
+	case w.Type == perdure.WaitMessage:
+		return matchMessage(tx, r, w)
 	}
 	return nil
 }
@@ -138,24 +143,74 @@ func childrenOf(tx *Tx, r *perdure.Run, spec *perdure.WaitSpec, w *perdure.Wait)
 	return out, nil
 }
 
-// closeWait closes a wait that the run withdraws.
-func closeWait(tx *Tx, r *perdure.Run, id string) error {
-	w, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, id)
+// withdrawWaits closes waits that the run no longer needs. The open ones are closed first, so that none
+// of them takes back what a satisfied one returns.
+func withdrawWaits(tx *Tx, r *perdure.Run, ids []string) error {
+	var ended []perdure.Wait
+	for _, id := range ids {
+		w, ok, err := tx.DB.Waits.Get(r.Tenant, r.ID, id)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return perdure.Invalid("close", "the run has no wait %q", id)
+		}
+		if w.State != perdure.WaitOpen {
+			ended = append(ended, w)
+			continue
+		}
+		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
+		tx.DB.Waits.Put(w)
+		if _, err := endApproval(tx, &w); err != nil {
+			return err
+		}
+		if err := tx.Apply(r, perdure.WaitWithdrawn{WaitID: id}); err != nil {
+			return err
+		}
+	}
+	for _, w := range ended {
+		if err := returnItem(tx, r, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnItem gives back the signal or the message that satisfied a wait, unless the run has
+// acknowledged it. The item may then satisfy another wait: one that is open, or else the next one.
+// It keeps its number, and so its place before those that came later.
+//
+// Other ends of waits stay in the inbox as they are. A callback and a decision are answers to that
+// one wait, and the end of a child has an item of its own.
+func returnItem(tx *Tx, r *perdure.Run, w perdure.Wait) error {
+	returns := w.Type == perdure.WaitSignal || w.Type == perdure.WaitMessage
+	if !returns || w.State != perdure.WaitSatisfied || w.Item == 0 {
+		return nil
+	}
+	items, err := tx.DB.Inbox.Get(r, []int64{w.Item})
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return perdure.Invalid("close", "the run has no wait %q", id)
-	}
-	if w.State != perdure.WaitOpen {
+	i, ok := items[w.Item]
+	unread := i.Status == perdure.ItemPending || i.Status == perdure.ItemProcessing
+	if !ok || !unread || i.WaitID != w.ID {
 		return nil
 	}
-	w.State, w.EndedAt = perdure.WaitClosed, tx.Now
+	w.State, w.EndedAt, w.Item = perdure.WaitClosed, tx.Now, 0
 	tx.DB.Waits.Put(w)
-	if _, err := endApproval(tx, &w); err != nil {
+	i.WaitID, i.Status, i.AlarmAt = "", perdure.ItemPending, tx.Now.Add(tx.e.policy.PendingWakeup)
+	tx.DB.Inbox.Put(i)
+	if err := tx.Apply(r, perdure.WaitWithdrawn{WaitID: w.ID, Returned: i.Seq}); err != nil {
 		return err
 	}
-	return tx.Apply(r, perdure.WaitWithdrawn{WaitID: id})
+	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	if next, ok := oldestWait(open, w.Type, w.Name); ok {
+		return endWait(tx, r, next, perdure.WaitSatisfied, &i)
+	}
+	return nil
 }
 
 // closeWaits closes all open waits of a run that is ending.
@@ -197,7 +252,10 @@ func (tx *Tx) putNextItem(r *perdure.Run, i perdure.Item) perdure.Item {
 // run is suspended on this wait, it is queued.
 func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.Item) error {
 	wakes := w.Named && r.State == perdure.Suspended
-	w.State, w.EndedAt, w.Named = state, tx.Now, false
+	w.State, w.EndedAt, w.Named, w.Item = state, tx.Now, false, r.InboxSeq+1
+	if by != nil {
+		w.Item = by.Seq
+	}
 	tx.DB.Waits.Put(w)
 	a, err := endApproval(tx, &w)
 	if err != nil {
@@ -327,7 +385,12 @@ func (tx *Tx) NotifyStall(child *perdure.Run) error {
 	}
 	for _, w := range open {
 		if w.OnStall && w.Names(child.ID) {
-			if err := endWait(tx, &parent, w, perdure.WaitStalled, nil); err != nil {
+			item, err := deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemWait, Outcome: perdure.WaitStalled,
+				Name: child.JournalKey, From: child.ID})
+			if err != nil {
+				return err
+			}
+			if err := endWait(tx, &parent, w, perdure.WaitStalled, &item); err != nil {
 				return err
 			}
 		}

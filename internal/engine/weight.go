@@ -4,10 +4,10 @@ package engine
 // batches by them, so that one heavy operation does not hold up many light ones. An operation
 // without a Weight counts as a few rows.
 
-// Weight counts a commit's entries.
+// Weight counts a commit's entries. A child that is cancelled may end, and an end writes more rows.
 func (op *Commit) Weight() (rows, bytes int) {
 	c := &op.Commit
-	return 4 + 2*c.Entries(), 1<<10 + c.Size()
+	return 4 + 2*c.Entries() + 4*len(c.Cancel), 1<<10 + c.Size()
 }
 
 // Weight counts a submission's messages.

@@ -30,7 +30,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	at := "/api/v1/approvals/" + a["approval_id"].(string)
 	hash, _ := perdure.ActionHash([]byte(`{"push":"main"}`))
 	if a["run_id"] != id || a["kind"] != "deploy" || a["name"] != "approve_push" || a["title"] != "Push?" || fmt.Sprint(a["action"]) != "map[push:main]" || a["action_hash"] != hash ||
-		a["state"] != "open" || a["default"] != "reject" || a["expires_at"] == nil || a["decided_by"] != nil || len(a["form"].([]any)) != 1 {
+		a["state"] != "open" || a["default"] != "reject" || a["expires_at"] == nil || a["expires_by"] == nil || a["decided_by"] != nil || len(a["form"].([]any)) != 1 {
 		t.Errorf("approval = %v, want it open with its action, default, expiry and form", a)
 	}
 	if got := w.get(at).is(200); fmt.Sprint(got) != fmt.Sprint(a) {

@@ -96,7 +96,15 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[perdure.Outcome](): {
 		"type": oneOf(perdure.OutcomeTypes...), "summary": aText, "reason": aText,
 	},
-	reflect.TypeFor[perdure.Failure]():      {"code": {length: perdure.MaxCode}, "message": aText, "cause_key": aName},
+	reflect.TypeFor[perdure.Failure](): {"code": {length: perdure.MaxCode}, "message": aText, "cause_key": aName},
+	reflect.TypeFor[perdure.KindDef](): {
+		"description": aText, "timeout": bound{}.given(), "hold_timeout": bound{}.given(),
+	},
+	reflect.TypeFor[perdure.KindRetry](): {
+		"max_attempts": between(1, perdure.MaxAttempts).given(), "backoff": bound{}.given(),
+		"max_backoff": bound{}.given(), "not_retried": {items: perdure.MaxNotRetried},
+	},
+	reflect.TypeFor[api.AnnounceKind]():     {"build": aName},
 	reflect.TypeFor[perdure.JournalEntry](): {"key": aName},
 	reflect.TypeFor[perdure.Message]():      {"role": aName},
 	reflect.TypeFor[perdure.Emitted]():      {"type": aName},
@@ -155,6 +163,7 @@ var queryBounds = map[string]bound{
 	"limit": between(1, maxPage), "after": between(0, maxSeq),
 	"last_event_id": between(0, maxSeq), "epoch": between(0, maxSeq),
 	"wait": {duration: true}, "timeout": {duration: true}, "events": {boolean: true},
+	"all_tenants":             {boolean: true},
 	"GET /api/v1/runs status": aStatus, "GET /api/v1/runs state": oneOf(perdure.States...),
 	"GET /api/v1/ws status": aStatus, "GET /api/v1/ws state": oneOf(perdure.States...),
 	"GET /api/v1/runs/{id}/events limit":           between(1, maxEventPage),

@@ -302,8 +302,8 @@ func TestExternalWorkContinuesFailedRun(t *testing.T) {
 	for _, m := range w.messages(thread) {
 		roles = append(roles, m["role"].(string))
 	}
-	if !slices.Equal(roles, []string{"tool", "assistant"}) {
-		t.Errorf("roles = %v, want %v", roles, []string{"tool", "assistant"})
+	if !slices.Equal(roles, []string{"tool", "system"}) {
+		t.Errorf("roles = %v, want %v", roles, []string{"tool", "system"})
 	}
 }
 
@@ -388,7 +388,7 @@ func TestEveryEndIsWrittenToThread(t *testing.T) {
 		said := w.messages(thread)
 		last := said[len(said)-1]
 		meta := last["metadata"].(obj)
-		if text, _ := last["content"].(string); !strings.HasPrefix(text, c.says) || last["role"] != "assistant" || meta["status"] != c.status || meta["code"] != c.code ||
+		if text, _ := last["content"].(string); !strings.HasPrefix(text, c.says) || last["role"] != "system" || meta["notice"] != true || meta["status"] != c.status || meta["code"] != c.code ||
 			meta["run_id"] != g["run_id"] || meta["deliverable_id"] == nil {
 			t.Errorf("a run that %s says %v", c.name, last)
 		}

@@ -110,7 +110,7 @@ func TestDeferredAnswer(t *testing.T) {
 		t.Fatalf("said = %v, want 1 entry", said)
 	}
 	meta := said[0]["metadata"].(obj)
-	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "assistant" || said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
+	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "system" || meta["notice"] != true || said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
 		meta["attach_url"] != a["attach_url"] {
 		t.Errorf("message = %v, want the notice of the deferral with its URLs", said[0])
 	}

@@ -65,6 +65,7 @@ func furnish(w *world) belongings {
 
 	g = lease("running")
 	w.send(ask{method: "PUT", path: fmt.Sprintf("/api/v1/runs/%s/artifacts/go?epoch=%v", g["run_id"], g["epoch"]), key: w.key, body: canary}).is(201)
+	w.commits(g, `"views":[{"name":"go","value":"`+canary+`"}]`)
 	note("running", g)
 	w.do("POST", "/api/v1/threads/"+b.ids["thread"]+"/runs", "%s", strings.Replace(body("chat"), "q-"+canary, "q2-"+canary, 1)).is(201)
 	b.ids["queued"] = w.start(body("queued"))

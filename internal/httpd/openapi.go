@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/jsonschema"
 )
 
 // describe makes the OpenAPI 3.1 document of the routes. The document has exactly the routes of the
@@ -111,6 +111,7 @@ type components struct {
 	schemas map[string]any
 	// requestOnly has the types that bodies have and answers don't.
 	requestOnly map[reflect.Type]bool
+	made        *jsonschema.Generator
 }
 
 // requestTypes returns the types that bodies have and answers don't.
@@ -140,30 +141,38 @@ func requestTypes(routes []route) map[reflect.Type]bool {
 }
 
 // schemaOf returns the JSON schema of a type. Named structs become components.
-func schemaOf(t reflect.Type, c *components) any {
-	switch t {
-	case reflect.TypeFor[perdure.Instant]():
-		return map[string]any{"type": "string", "format": "date-time"}
-	case reflect.TypeFor[perdure.Duration]():
-		return map[string]any{"type": "string", "pattern": durationPattern, "examples": []any{"30s", "1h15m"}}
-	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[perdure.Value]():
-		return map[string]any{"description": "any JSON value"}
+func schemaOf(t reflect.Type, c *components) any { return c.generator().Of(t) }
+
+// generator makes the schemas of the components. Types whose values have their own bounds or parsers
+// are known to it.
+func (c *components) generator() *jsonschema.Generator {
+	if c.made != nil {
+		return c.made
 	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return schemaOf(t.Elem(), c)
-	case reflect.Slice:
-		return map[string]any{"type": "array", "items": schemaOf(t.Elem(), c)}
-	case reflect.Map:
-		return map[string]any{"type": "object", "additionalProperties": schemaOf(t.Elem(), c)}
-	case reflect.String:
-		return bound{enum: enums[t]}.describe(map[string]any{"type": "string"})
-	case reflect.Bool:
-		return map[string]any{"type": "boolean"}
-	case reflect.Struct:
-		return structSchema(t, c)
-	}
-	return map[string]any{"type": "integer"}
+	c.made = &jsonschema.Generator{Prefix: "#/components/schemas/", Defs: c.schemas, Closed: true, Name: schemaName,
+		Known: func(t reflect.Type) jsonschema.Schema {
+			switch {
+			case t == reflect.TypeFor[perdure.Instant]():
+				return jsonschema.Schema{"type": "string", "format": "date-time"}
+			case t == reflect.TypeFor[perdure.Duration]():
+				return jsonschema.Schema{"type": "string", "pattern": durationPattern, "examples": []any{"30s", "1h15m"}}
+			case isRaw(t):
+				return jsonschema.Schema{"description": "any JSON value"}
+			case t.Kind() == reflect.String:
+				return bound{enum: enums[t]}.describe(jsonschema.Schema{"type": "string"})
+			case t.Kind() == reflect.Struct: // also those that write themselves, with the same fields
+				return c.made.Struct(t)
+			}
+			return nil
+		},
+		Field: func(of reflect.Type, name string, s jsonschema.Schema) {
+			limit := boundsOf(of)[name]
+			if limit.items == 0 && c.requestOnly[of] {
+				limit.items = perdure.MaxBatch // the limit of every list in a body
+			}
+			limit.describe(s)
+		}}
+	return c.made
 }
 
 // schemaNames has the names of schemas where the type's name is used twice, or is internal.
@@ -179,50 +188,6 @@ func schemaName(t reflect.Type) string {
 		return name
 	}
 	return t.Name()
-}
-
-func structSchema(t reflect.Type, c *components) any {
-	name := schemaName(t)
-	ref := map[string]any{"$ref": "#/components/schemas/" + name}
-	if _, ok := c.schemas[name]; ok {
-		return ref
-	}
-	properties := map[string]any{}
-	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
-	c.schemas[name] = schema
-	var required []string
-	limits, top := boundsOf(t), t
-	var add func(t reflect.Type)
-	add = func(t reflect.Type) {
-		for i := range t.NumField() {
-			f := t.Field(i)
-			if f.Anonymous {
-				add(f.Type)
-				continue
-			}
-			tag, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if tag == "-" || tag == "" {
-				continue
-			}
-			properties[tag] = schemaOf(f.Type, c)
-			if schema, ok := properties[tag].(map[string]any); ok && schema["$ref"] == nil {
-				limit := limits[tag]
-				if limit.items == 0 && c.requestOnly[top] {
-					limit.items = perdure.MaxBatch // the limit of every list in a body
-				}
-				limit.describe(schema)
-			}
-			if !strings.Contains(opts, "omitempty") {
-				required = append(required, tag)
-			}
-		}
-	}
-	add(t)
-	if len(required) > 0 {
-		slices.Sort(required)
-		schema["required"] = required
-	}
-	return ref
 }
 
 func openapi(c *call, _ *none) (int, *json.RawMessage, error) {

@@ -111,6 +111,8 @@ func withoutNulls(v any, top bool) any {
 			for i := range list {
 				list[i] = withoutNulls(list[i], true)
 			}
+		} else if top && name == "retry" { // of a kind, whose fields may be null one by one
+			o[name] = withoutNulls(x, false)
 		}
 	}
 	return o

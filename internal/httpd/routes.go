@@ -18,6 +18,7 @@ func (s *Server) table() []route {
 	create, read, control := scope(perdure.ScopeCreate), scope(perdure.ScopeRead), scope(perdure.ScopeControl)
 	poll, report, keys := scope(perdure.ScopePoll), scope(perdure.ScopeReport), scope(perdure.ScopeKeys)
 	hooks, approve := scope(perdure.ScopeWebhooks), scope(perdure.ScopeApprove)
+	kinds := scope(perdure.ScopeKinds)
 	return []route{
 		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).
 			creates().also(http.StatusOK, http.StatusAccepted).once(),
@@ -42,6 +43,8 @@ func (s *Server) table() []route {
 			also(http.StatusPartialContent, http.StatusNotModified),
 		upload(v1+"/runs/{id}/artifacts/{name}", report, "Leave an artifact beside a leased run's result", putArtifact).
 			creates().takes("epoch", "sha256").also(http.StatusOK),
+		on("GET", v1+"/runs/{id}/views", read, "List the views that a run has published", listViews),
+		on("GET", v1+"/runs/{id}/views/{name}", read, "Get the latest value of a view", getView),
 		on("GET", v1+"/runs/{id}/late-results", read, "List finished work that came too late", runLateResults).
 			takes("limit", "cursor").upTo(largePage),
 		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate).logged(),
@@ -94,6 +97,15 @@ func (s *Server) table() []route {
 		on("POST", v1+"/workers/{id}/release", report, "Hand leased runs back", releaseRuns),
 		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
+
+		on("PUT", v1+"/kinds/{kind}", poll, "Announce a kind that a worker executes", announceKind),
+		on("GET", v1+"/kinds", read, "List kinds by name, with their defaults and whether somebody serves them", listKinds).
+			takes("limit", "cursor").upTo(largePage),
+		on("GET", v1+"/kinds/{kind}", read, "Look at a kind", getKind),
+		on("PATCH", v1+"/kinds/{kind}", kinds, "Override fields of a kind; null removes an override", changeKind).
+			once().logged(),
+		on("DELETE", v1+"/kinds/{kind}", kinds, "Delete a kind from the registry", deleteKind).
+			takes("all_tenants").once().logged(),
 
 		on("GET", v1+"/dlq", read, "List dead letters, newest first", listDeadLetters).
 			takes("cause", "kind", "queue", "limit", "cursor").upTo(largePage),

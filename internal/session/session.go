@@ -24,15 +24,18 @@ type Session interface {
 	Inbox(ctx context.Context, after int64) (*api.InboxPage, error)
 	// Messages reads the run's thread.
 	Messages(ctx context.Context, after int64) (*api.Messages, error)
+	// Run looks at another run, such as a child.
+	Run(ctx context.Context, id perdure.RunID) (*api.Run, error)
 	// Bind sets the source that is asked for the content of every commit.
 	Bind(Source)
 	// Commit requests a commit: at once, or with the next flush of log lines.
 	Commit(now bool)
-	// Heartbeat, Progress, Emit and Delta are the functions of package worker with these names.
+	// Heartbeat, Progress, Emit and Delta are the functions of package worker with these names. The
+	// text of a delta belongs to a try of a step.
 	Heartbeat(activity string)
 	Progress(v json.RawMessage)
 	Emit(ctx context.Context, typ string, v any) error
-	Delta(ctx context.Context, text string) error
+	Delta(ctx context.Context, step string, try int64, text string) error
 }
 
 // A Source returns the content of the run's next commit, or nil, and whether there is more for

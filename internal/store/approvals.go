@@ -13,7 +13,7 @@ var approvalTable = &table[perdure.Approval]{
 	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
 	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form",
 		"if_silent", "state", "opened_at", "expires_at", "decided_at", "decided_by", "decided_name", "comment",
-		"answer", "digest"},
+		"answer", "digest", "expires_by"},
 	bind: func(a *perdure.Approval) []any {
 		var by perdure.Decider
 		if a.DecidedBy != nil {
@@ -21,12 +21,13 @@ var approvalTable = &table[perdure.Approval]{
 		}
 		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title,
 			string(a.Action), a.ActionHash, formText(a.Form), a.Default, a.State, int64(a.OpenedAt), int64(a.ExpiresAt),
-			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest}
+			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest,
+			a.ExpiresBy}
 	},
 	scan: func(a *perdure.Approval) []any {
 		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash,
 			formList{&a.Form}, &a.Default, &a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false},
-			decider{a, true}, &a.Comment, &a.Answer, &a.Digest}
+			decider{a, true}, &a.Comment, &a.Answer, &a.Digest, &a.ExpiresBy}
 	},
 }
 

@@ -23,16 +23,16 @@ import (
 var itemTable = &table[perdure.Item]{
 	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome",
-		"data", "created_at", "alarm_at", "error", "watchdog_at"},
+		"data", "created_at", "alarm_at", "error", "watchdog_at", "message_seq"},
 	bind: func(i *perdure.Item) []any {
 		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name,
 			string(i.From), i.Outcome, string(i.Data), int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError,
-			orNull(i.WatchdogAt)}
+			orNull(i.WatchdogAt), i.MessageSeq}
 	},
 	scan: func(i *perdure.Item) []any {
 		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome,
 			&i.Data, &i.CreatedAt, nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError,
-			nullable[perdure.Instant]{&i.WatchdogAt}}
+			nullable[perdure.Instant]{&i.WatchdogAt}, &i.MessageSeq}
 	},
 }
 
@@ -131,6 +131,16 @@ func (repo *Inbox) NextSignal(r *perdure.Run, name string) (i perdure.Item, ok b
 		1, func(i *perdure.Item) bool {
 			return i.Type == perdure.ItemSignal && i.WaitID == "" && i.Name == name
 		})
+	if err != nil || len(found) == 0 {
+		return i, false, err
+	}
+	return found[0], true, nil
+}
+
+// NextMessage gives the oldest open message that a closed wait has given back.
+func (repo *Inbox) NextMessage(r *perdure.Run) (i perdure.Item, ok bool, err error) {
+	found, err := repo.where(r, "inbox_messages", "type='message' AND wait_id='' ORDER BY seq", nil, 1,
+		func(i *perdure.Item) bool { return i.Type == perdure.ItemMessage && i.WaitID == "" })
 	if err != nil || len(found) == 0 {
 		return i, false, err
 	}

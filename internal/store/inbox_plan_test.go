@@ -50,6 +50,8 @@ func TestInboxQueriesUseTheirIndexes(t *testing.T) {
 				i.Status, i.AlarmAt = perdure.ItemDone, 0
 			case seq < 200:
 				i.Status, i.Epoch, i.WaitID = perdure.ItemProcessing, 3, fmt.Sprint("w", seq)
+			case seq == 398:
+				i.Type = perdure.ItemMessage
 			case seq == 399:
 				i.Type = perdure.ItemContinue
 			}
@@ -76,6 +78,10 @@ func TestInboxQueriesUseTheirIndexes(t *testing.T) {
 			i, _, err := tx.Inbox.NextSignal(r, "1")
 			return int(i.Seq), err
 		}, 202},
+		{"the next message", "inbox_messages", 1, func(tx *Tx, r *perdure.Run) (int, error) {
+			i, _, err := tx.Inbox.NextMessage(r)
+			return int(i.Seq), err
+		}, 399},
 		{"an untold wait", "inbox_answers", 0,
 			func(tx *Tx, r *perdure.Run) (int, error) { w, err := tx.Inbox.UntoldWait(r); return len(w), err }, 0},
 		{"work outside", "inbox_continues", 1,

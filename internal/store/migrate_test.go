@@ -154,8 +154,9 @@ func TestMigrationFromSchema4(t *testing.T) {
 			for _, before := range keys {
 				k, ok, err := v.Keys.Get(before.ID)
 				// Schema 5 adds runs:approve. Schema 11 adds audit:read to keys:admin, and gives
-				// platform keys the scopes for what they could do without one.
-				more := map[string]int{"admin": 1 + 3, "ops": 2, "tenant": 1}[k.ID]
+				// platform keys the scopes for what they could do without one. Schema 21 adds
+				// kinds:admin to a key with every scope.
+				more := map[string]int{"admin": 1 + 3 + 1, "ops": 2, "tenant": 1}[k.ID]
 				if err != nil || !ok || k.Allows(perdure.ScopeApprove) != (k.ID == "admin") ||
 					len(k.Scopes) != len(before.Scopes)+more || k.Full() != (k.ID == "admin") {
 					t.Errorf("key %s: scopes after the migration = %v (%v), want %d", k.ID, k.Scopes, err,

@@ -23,6 +23,7 @@ type Records struct {
 	Commits     Commits
 	Approvals   Approvals
 	Artifacts   Artifacts
+	Views       Views
 	Values      Values
 	LateResults LateResults
 	DeadLetters DeadLetters
@@ -34,6 +35,7 @@ type Records struct {
 	Tenants     Tenants
 	Queues      Queues
 	Keys        Keys
+	Kinds       Kinds
 	Webhooks    Webhooks
 	Outbox      Outbox
 	FanOuts     FanOuts
@@ -60,6 +62,7 @@ func (r *Records) open() {
 	r.Webhooks.open(r)
 	r.Outbox.open(r)
 	r.FanOuts.open(r)
+	r.Kinds.open(r)
 	// Tables from here on have no version.
 	r.Events.open(r)
 	r.Waits.open(r)
@@ -79,6 +82,7 @@ func (r *Records) open() {
 	r.Keys.open(r)
 	r.Values.open(r)
 	r.Artifacts.open(r)
+	r.Views.open(r)
 	r.Removals.open(r)
 	r.Claims.open(r)
 	r.Meta.open(r)

@@ -63,6 +63,7 @@ var belongings = map[string][]belonging{
 		{"commits", "run_id", "commit_id", "octet_length(answer)"}, {"waits", "run_id", "id", "octet_length(targets)"},
 		{"inbox", "run_id", "seq", "octet_length(data)"}, {"late_results", "run_id", "n", ""},
 		{"dead_letters", "run_id", "run_id", ""},
+		{"run_views", "run_id", "name", "octet_length(value)"},
 		{"approvals", "run_id", "wait_id", "octet_length(action)+octet_length(form)+octet_length(answer)"},
 		// The order matters: a fan-out changes its row before it inserts notifications, and an
 		// attempt locks its row in the outbox.

@@ -13,13 +13,15 @@ import (
 var threadTable = &table[perdure.Thread]{
 	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version },
 	keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title"},
+	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title",
+		"taken_seq", "listening"},
 	bind: func(t *perdure.Thread) []any {
 		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version,
-			string(t.Active), t.Seq, int64(t.UpdatedAt), t.Title}
+			string(t.Active), t.Seq, int64(t.UpdatedAt), t.Title, t.TakenSeq, toBit(t.Listening)}
 	},
 	scan: func(t *perdure.Thread) []any {
-		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
+		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title,
+			&t.TakenSeq, bit{&t.Listening}}
 	},
 }
 
@@ -112,6 +114,31 @@ func (repo *Threads) Messages(
 ) ([]perdure.ThreadMessage, error) {
 	return messageTable.list(repo.in.sess, "WHERE tenant=? AND thread_id=? AND seq>? ORDER BY seq"+atMost,
 		[]any{string(t), string(id), after, int64(limit)})
+}
+
+// NextOfUser gives the next message of a thread after TakenSeq that a user appended. Messages of runs
+// do not count.
+func (repo *Threads) NextOfUser(th *perdure.Thread) (m perdure.ThreadMessage, ok bool, err error) {
+	if th.TakenSeq >= th.Seq {
+		return m, false, nil
+	}
+	err = messageTable.query(repo.in.sess, repo.in.dialect.indexed("messages_user")+
+		"WHERE tenant=? AND thread_id=? AND role='user' AND run_id='' AND seq>? ORDER BY seq LIMIT 1",
+		[]any{string(th.Tenant), string(th.ID), th.TakenSeq}, func(x *perdure.ThreadMessage) error {
+			m, ok = *x, true
+			return nil
+		})
+	if err != nil || ok {
+		return m, ok, err
+	}
+	// Stored messages come before those that the batch adds.
+	for _, x := range repo.messages.list {
+		if x.Tenant == th.Tenant && x.ThreadID == th.ID && x.Role == perdure.RoleUser && x.RunID == "" &&
+			x.Seq > th.TakenSeq {
+			return x, true, nil
+		}
+	}
+	return m, false, nil
 }
 
 // A LastMessage is the beginning of the last message of a thread.

@@ -10,15 +10,15 @@ import (
 var waitTable = &table[perdure.Wait]{
 	name: "waits", keys: []string{"tenant", "run_id", "id"},
 	cols: []string{"tenant", "run_id", "id", "type", "mode", "name", "targets", "on_stall", "state", "named",
-		"opened_at", "timeout_at", "ended_at", "ended", "ok"},
+		"opened_at", "timeout_at", "ended_at", "ended", "ok", "item"},
 	bind: func(w *perdure.Wait) []any {
 		return []any{string(w.Tenant), string(w.RunID), w.ID, w.Type, w.Mode, w.Name, joinIDs(w.Targets),
 			toBit(w.OnStall), w.State, toBit(w.Named), int64(w.OpenedAt), int64(w.TimeoutAt), int64(w.EndedAt),
-			int64(w.Ended), int64(w.OK)}
+			int64(w.Ended), int64(w.OK), w.Item}
 	},
 	scan: func(w *perdure.Wait) []any {
 		return []any{&w.Tenant, &w.RunID, &w.ID, &w.Type, &w.Mode, &w.Name, idList{&w.Targets}, bit{&w.OnStall},
-			&w.State, bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK}
+			&w.State, bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK, &w.Item}
 	},
 	validate: func(w *perdure.Wait) { clampCounts(&w.Ended, &w.OK) },
 }
@@ -29,7 +29,8 @@ type waitKey struct {
 	id string
 }
 
-// Waits holds what runs wait for: signals, children, timers, callbacks, approvals.
+// Waits holds what runs wait for: signals, children, timers, callbacks, approvals,
+// messages.
 type Waits struct {
 	in   *Records
 	rows stagedOfRuns[waitKey, perdure.Wait]

@@ -1,20 +1,45 @@
 package store
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 )
 
 var workerTable = &table[perdure.Worker]{
 	name: "workers", keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "queues", "slots", "seen_at", "offline"},
+	cols: []string{"tenant", "id", "queues", "slots", "seen_at", "offline", "polls", "any_tenant"},
 	bind: func(w *perdure.Worker) []any {
-		return []any{string(w.Tenant), w.ID, string(w.Queues), int64(w.Slots), int64(w.SeenAt), toBit(w.Offline)}
+		anyTenant := slices.ContainsFunc(w.Polls, func(p perdure.WorkerPoll) bool { return p.AllTenants })
+		return []any{string(w.Tenant), w.ID, string(w.Queues), int64(w.Slots), int64(w.SeenAt), toBit(w.Offline),
+			pollsText(w.Polls), toBit(anyTenant)}
 	},
 	scan: func(w *perdure.Worker) []any {
-		return []any{&w.Tenant, &w.ID, &w.Queues, &w.Slots, &w.SeenAt, bit{&w.Offline}}
+		return []any{&w.Tenant, &w.ID, &w.Queues, &w.Slots, &w.SeenAt, bit{&w.Offline}, pollList{&w.Polls},
+			ignored{}}
 	},
+}
+
+// pollsText is the column of a worker's polls.
+func pollsText(polls []perdure.WorkerPoll) string {
+	if len(polls) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(polls) // names and instants
+	return string(b)
+}
+
+// pollList scans a worker's polls. A text that can't be read gives none.
+type pollList struct{ polls *[]perdure.WorkerPoll }
+
+func (l pollList) Scan(v any) error {
+	*l.polls = nil
+	if text, _ := v.(string); text != "" && json.Unmarshal([]byte(text), l.polls) != nil {
+		*l.polls = nil
+	}
+	return nil
 }
 
 type workerKey struct {
@@ -49,7 +74,28 @@ func (repo *Workers) Page(t perdure.TenantID, p Page) ([]perdure.Worker, string,
 		return workerTable.query(repo.in.sess, "WHERE tenant=? AND id>? ORDER BY id"+atMost,
 			[]any{string(t), after, int64(n)}, row)
 	}, func(w *perdure.Worker) string { return w.ID },
-		func(w *perdure.Worker) int { return 200 + quoted(w.ID) + len(w.Queues) })
+		func(w *perdure.Worker) int {
+			bytes := 200 + quoted(w.ID) + len(w.Queues)
+			for i := range w.Polls {
+				bytes += 100
+				for _, name := range slices.Concat(w.Polls[i].Queues, w.Polls[i].Kinds) {
+					bytes += quoted(name) + 1
+				}
+			}
+			return bytes
+		})
+}
+
+// Serving gives workers that may serve a tenant's runs, its own and those of all tenants, with what
+// they poll for. It reads at most limit of each, also those that are offline.
+func (repo *Workers) Serving(t perdure.TenantID, limit int) ([]perdure.Worker, error) {
+	own, err := workerTable.list(repo.in.sess, "WHERE tenant=? ORDER BY id"+atMost, []any{string(t), int64(limit)})
+	if err != nil {
+		return nil, err
+	}
+	others, err := workerTable.list(repo.in.sess, "WHERE any_tenant=1 AND tenant<>? ORDER BY seen_at DESC"+atMost,
+		[]any{string(t), int64(limit)})
+	return append(own, others...), err
 }
 
 // Silent gives workers without a poll or heartbeat since an instant that are not offline yet.

@@ -55,7 +55,7 @@ var Rules = []Rule{
 		Condition: "`deadline_at` has passed, in any live state",
 		Action:    "`timeout`/`deadline_exceeded`; not retried",
 		Bound:     "`deadline_at`, which nothing extends",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.DeadlinePassed{}) }},
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.EndAtDeadline(r) }},
 	{ID: "W15", Name: "cancel-grace", FullName: "cancel-grace-over", Clock: "cancel-grace", Postponed: true,
 		Condition: "a cancel request was not acknowledged in time, or its clean-up has taken too long",
 		Action:    "`cancelled`; the lease is gone",

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+// This file has the calls about one child: to stop it, to look at it, and to get a result that came
+// too late.
+
+// Cancel asks a child to stop. The child ends soon, mostly as cancelled, and a join then tells how.
+// The request is recorded with the next commit, and made once, however often the agent is executed.
+//
+// Of an approval or a callback Cancel withdraws the question: its result is [ErrCancelled]. A signal,
+// a message and a timer need no Cancel. A future that has ended stays as it is.
+func (f *Future[T]) Cancel(ctx *Context) error {
+	c := ctx.c
+	if err := c.enter(); err != nil {
+		return err
+	}
+	if c.insideStep() {
+		return c.misuse("Cancel of %s inside of a step: cancel between steps", f.id())
+	}
+	if f.err != nil || f.claim() {
+		return nil
+	}
+	if f.key == "" && f.ended() == nil {
+		c.flush() // a wait can be closed once it is open
+	}
+	c.mu.Lock()
+	id := f.id()
+	if f.endedLocked() != nil || c.cancelled[id] {
+		c.mu.Unlock()
+		return nil
+	}
+	b := c.batchForEntries(len(id)+16, 2)
+	if f.key != "" {
+		c.cancelled[id] = true
+		b.part.Cancel = append(b.part.Cancel, id)
+		b.frame.Cancelled = append(b.frame.Cancelled, id)
+	} else {
+		c.giveBack(b, id)
+	}
+	c.mu.Unlock()
+	c.s.Commit(false)
+	return nil
+}
+
+// Peek returns the child as it is now: its state, its activity, its progress. It takes the agent's
+// context or that of a step's function. Peek asks the server, and the answer is not recorded. An
+// agent that decides by it calls Peek in a [Step], and returns what it decides by.
+func (f *Future[T]) Peek(ctx context.Context) (*api.Run, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.key == "" {
+		return nil, f.c.misuse("Peek at %s, which is no child", f.id())
+	}
+	id := f.ID()
+	if id == "" {
+		return nil, f.c.stopReason()
+	}
+	return retryCall(ctx, func() (*api.Run, error) { return f.c.s.Run(ctx, id) })
+}
+
+// Late returns a result that the child delivered after its end, such as after its deadline, if
+// somebody has adopted it since. The answer is recorded: a later execution gets the same from this
+// call, and a result that comes afterwards is returned by the next call. A late result wakes nobody.
+func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
+	c := ctx.c
+	if err := c.enter(); err != nil {
+		return out, false, err
+	}
+	if f.err != nil || f.key == "" {
+		return out, false, f.err
+	}
+	if err := c.checkCounted("Late"); err != nil {
+		return out, false, err
+	}
+	key := c.nextUse("_late:" + f.key)
+	var rec struct {
+		Seq  int64           `json:"seq,omitempty"`
+		Data json.RawMessage `json:"data,omitempty"`
+	}
+	entry, known := c.lookup(key)
+	if known {
+		if err := json.Unmarshal(entry, &rec); err != nil {
+			c.fail(nondeterminism(key, "the journal is not what this library wrote: %v", err))
+		}
+	} else {
+		if err := c.stopReason(); err != nil {
+			return out, false, err
+		}
+		c.mu.Lock()
+		if n := slices.IndexFunc(c.lateResults, func(a arrival) bool { return a.Name == f.key }); n >= 0 {
+			rec.Seq, rec.Data = c.lateResults[n].Seq, compact(json.RawMessage(c.lateResults[n].Data))
+			c.lateResults = slices.Delete(c.lateResults, n, n+1)
+		}
+		value := encodeVerbatim(rec)
+		b := c.batchForEntries(len(value)+len(key), 2)
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
+		if rec.Seq != 0 {
+			b.part.Ack = append(b.part.Ack, rec.Seq)
+		}
+		c.entries[key] = value
+		c.mu.Unlock()
+		c.s.Commit(false)
+	}
+	if rec.Seq == 0 {
+		return out, false, nil
+	}
+	return out, true, decode("the late result of "+f.key, rec.Data, &out)
+}

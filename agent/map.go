@@ -1,0 +1,395 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/timer"
+)
+
+// This file maps a kind over many items with bounded concurrency.
+//
+// A run that suspends is executed anew, and reads its whole journal. A map that suspended for every
+// child would therefore be quadratic in the number of items. So a map does not suspend while its
+// children end quickly: it keeps its lease, reads its inbox, and spawns the next ones. Each turn of
+// that loop commits the ends that came and the children that follow, whatever their number. When
+// nothing has come for mapPatience, the run is suspended until the next child ends. A replay costs
+// less than that time, so at most half of the time is spent on replays.
+//
+// The journal has one note for all children of a map: how many were spawned, and a digest of their
+// inputs. Children are spawned in the order of the items, so the number is enough.
+
+// MapOptions are the options of [Map] and [Parallel].
+type MapOptions struct {
+	// Limit is how many items are worked on at the same time: 20 if it is zero, and at most 1000.
+	Limit int
+	// Settle goes on after an error. The errors are in the Settled, at the index of their items.
+	Settle bool
+	// Child has the options of the children of a Map.
+	Child Options
+	// Retries repeats a failed step of a Parallel, as [Retries] does.
+	Retries int
+}
+
+// limit returns the bound, or an error.
+func (o *MapOptions) limit(c *execution, what string) (int, error) {
+	switch {
+	case o.Limit == 0:
+		return defaultLimit, nil
+	case o.Limit < 0 || o.Limit > maxTargets:
+		return 0, c.misuse("%s: a limit of %d is not between 1 and %d", what, o.Limit, maxTargets)
+	}
+	return o.Limit, nil
+}
+
+const (
+	// mapPrefix begins the ids of a map's waits.
+	mapPrefix    = "map:"
+	defaultLimit = 20
+	// mapPatience is how long a map keeps its lease while no child ends.
+	mapPatience = 500 * time.Millisecond
+	// A map reads its inbox at these intervals.
+	minMapPause = 4 * time.Millisecond
+	maxMapPause = 50 * time.Millisecond
+)
+
+// mapped is the note about the children of a map.
+type mapped struct {
+	// N is how many were spawned, and Sum a digest of their inputs.
+	N   int    `json:"n"`
+	Sum string `json:"sum"`
+	// Stopped tells that an item has failed, and the rest was asked to stop.
+	Stopped bool `json:"stopped,omitempty"`
+
+	// original is how many the original of this run had spawned. Those without an end are spawned
+	// again.
+	original int
+}
+
+// Map spawns a child of a kind for each item, a limited number at the same time, and returns their
+// results in the order of the items. It is made for thousands of items. The run's progress tells
+// how many are done, also while the run is suspended.
+//
+//	found, err := agent.Map[Report](ctx, "research", topics, agent.MapOptions{Limit: 20})
+//
+// If a child ends without a result, the error is that child's, and the others are cancelled. With
+// MapOptions.Settle all items are worked on, and each error is in the Settled.
+func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Settled[Out], error) {
+	c := ctx.c
+	if err := c.enter(); err != nil {
+		return Settled[Out]{}, err
+	}
+	if c.insideStep() {
+		return Settled[Out]{}, c.misuse("Map of %q inside of a step: map between steps", kind)
+	}
+	key, err := c.keyFor("map", kind)
+	if err != nil {
+		return Settled[Out]{}, err
+	}
+	if err := c.checkWaitable("Map"); err != nil {
+		c.fail(err)
+	}
+	m := &mapping{c: c, key: key, kind: kind, total: len(items), settle: o.Settle, digest: sha256.New()}
+	o.Child.applyTo(&m.spawn)
+	if m.limit, err = o.limit(c, "Map"); err != nil {
+		return Settled[Out]{}, err
+	}
+	m.input = func(n int) (json.RawMessage, error) {
+		text, err := perdure.Encode(items[n])
+		if err != nil {
+			return nil, c.misuse("Map of %q: item %d, a %T, can't be written as JSON: %v", kind, n, items[n], err)
+		}
+		return text, nil
+	}
+	failed, err := m.run()
+	if err != nil {
+		return Settled[Out]{}, err
+	}
+	if failed >= 0 {
+		f, end := m.future(failed), m.end(failed)
+		return Settled[Out]{}, f.childError(end, c.dataOf(end))
+	}
+	out := Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))}
+	for n := range items {
+		f, i := Future[Out]{future: m.future(n)}, m.end(n)
+		out.Results[n], out.Errors[n] = f.result(i)
+		out.add(n, i.Outcome == string(perdure.TimedOut))
+		if err := out.Errors[n]; err != nil && !o.Settle { // its result is of another type
+			return Settled[Out]{}, err
+		}
+	}
+	return out, nil
+}
+
+// A mapping is one call of Map.
+type mapping struct {
+	c      *execution
+	key    string
+	kind   string
+	spawn  perdure.Spawn
+	total  int
+	limit  int
+	settle bool
+	// input returns the input of an item's child.
+	input func(n int) (json.RawMessage, error)
+
+	// next is the first item without a child, and digest that of the inputs before it.
+	next   int
+	digest hash.Hash
+	// live are the items whose children have not ended.
+	live []int
+	// told is the number of items in the last progress.
+	told int
+}
+
+func (m *mapping) childKey(n int) string { return fmt.Sprintf("%s/%d", m.key, n) }
+
+func (m *mapping) future(n int) future { return future{c: m.c, kind: m.kind, key: m.childKey(n)} }
+
+// end returns how the child of an item ended, or nil.
+func (m *mapping) end(n int) *item {
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	return m.c.childEnds[m.childKey(n)]
+}
+
+// run works on all items. It returns the index of the first that failed, or -1.
+func (m *mapping) run() (failed int, err error) {
+	c := m.c
+	before, err := m.restore()
+	if err != nil {
+		return -1, err
+	}
+	failed = -1
+	for {
+		failed = m.reap(failed)
+		switch {
+		case failed >= 0 && !m.settle:
+			if !before.Stopped {
+				m.stop()
+			}
+			return failed, nil
+		case m.next == m.total && len(m.live) == 0:
+			return -1, nil
+		}
+		if err := c.stopReason(); err != nil {
+			return -1, err
+		}
+		spawned, err := m.refill()
+		if err != nil {
+			return -1, err
+		}
+		m.tell()
+		if spawned {
+			c.flush()
+		}
+		if news, err := c.pollInbox(); err != nil || news {
+			if err != nil {
+				return -1, err
+			}
+			continue
+		}
+		if err := m.suspend(); err != nil {
+			return -1, err
+		}
+	}
+}
+
+// restore brings the mapping to where earlier executions left it.
+func (m *mapping) restore() (before mapped, err error) {
+	c := m.c
+	c.mu.Lock()
+	if noted := c.mapped[m.key]; noted != nil {
+		before = *noted
+	}
+	c.mu.Unlock()
+	if before.N > m.total {
+		c.fail(nondeterminism(m.key, "Map was called with at least %d items before, and now with %d", before.N, m.total))
+	}
+	for m.next < before.N {
+		input, err := m.input(m.next)
+		if err != nil {
+			return before, err
+		}
+		m.count(input)
+		if m.next < before.original && m.end(m.next) == nil {
+			if err := m.spawnChild(m.next, input, false); err != nil {
+				return before, err
+			}
+			c.s.Commit(false)
+		}
+		m.live = append(m.live, m.next)
+		m.next++
+	}
+	if before.N > 0 && m.sum() != before.Sum {
+		c.fail(nondeterminism(m.key, "Map was called with other items before"))
+	}
+	return before, nil
+}
+
+// count adds an input to the digest.
+func (m *mapping) count(input json.RawMessage) {
+	fmt.Fprintf(m.digest, "%d\x00", len(input))
+	m.digest.Write(input)
+}
+
+func (m *mapping) sum() string { return hex.EncodeToString(m.digest.Sum(nil)[:12]) }
+
+// reap removes the items whose children have ended. It returns the index of the first that failed,
+// or -1.
+func (m *mapping) reap(failed int) int {
+	c := m.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	live := m.live[:0]
+	for _, n := range m.live {
+		end := c.childEnds[m.childKey(n)]
+		if end == nil {
+			live = append(live, n)
+			continue
+		}
+		bad := end.Outcome != string(perdure.Completed)
+		if bad && (failed < 0 || end.order < c.childEnds[m.childKey(failed)].order) {
+			failed = n
+		}
+	}
+	m.live = live
+	return failed
+}
+
+// refill spawns children up to the limit. It tells whether it has spawned any.
+func (m *mapping) refill() (spawned bool, err error) {
+	for m.next < m.total && len(m.live) < m.limit {
+		input, err := m.input(m.next)
+		if err != nil {
+			return spawned, err
+		}
+		if !spawned {
+			m.c.markNew()
+		}
+		m.count(input)
+		m.live = append(m.live, m.next)
+		m.next++
+		if err := m.spawnChild(m.next-1, input, true); err != nil {
+			return spawned, err
+		}
+		spawned = true
+	}
+	return spawned, nil
+}
+
+// spawnChild adds the child of an item to the next commit. A new one is noted there.
+func (m *mapping) spawnChild(n int, input json.RawMessage, isNew bool) error {
+	c := m.c
+	spawn := m.spawn
+	spawn.Key, spawn.Kind, spawn.Input = m.childKey(n), m.kind, input
+	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{spawn}}
+	if err := check.Validate(); err != nil {
+		return Permanent(fmt.Errorf("map %s, item %d: %w", m.key, n, err))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.batchFor(len(input) + 256)
+	b.part.Children = append(b.part.Children, spawn)
+	if isNew {
+		m.note(b, false)
+	}
+	return nil
+}
+
+// note writes how far the mapping is into a batch. The caller holds c.mu.
+func (m *mapping) note(b *batch, stopped bool) {
+	if b.frame.Mapped == nil {
+		b.frame.Mapped = map[string]*mapped{}
+	}
+	b.frame.Mapped[m.key] = &mapped{N: m.next, Sum: m.sum(), Stopped: stopped}
+}
+
+// stop asks the children that have not ended to stop.
+func (m *mapping) stop() {
+	c := m.c
+	c.mu.Lock()
+	for _, n := range m.live {
+		b := c.batchFor(64)
+		b.part.Cancel = append(b.part.Cancel, m.childKey(n))
+	}
+	m.note(c.batchFor(64), true)
+	c.mu.Unlock()
+	c.s.Commit(false)
+}
+
+// tell reports how many items are done.
+func (m *mapping) tell() {
+	if done := m.next - len(m.live); done > m.told && !m.c.replaying() {
+		m.told = done
+		m.c.s.Progress(m.progress())
+	}
+}
+
+func (m *mapping) progress() json.RawMessage {
+	return json.RawMessage(fmt.Sprintf(`{"map":%q,"done":%d,"total":%d}`, m.key, m.next-len(m.live), m.total))
+}
+
+// suspend suspends the run until one of the children ends. The commit also has the progress, because
+// no heartbeat follows. It returns only if the run was asked to stop.
+func (m *mapping) suspend() error {
+	c := m.c
+	// The number of children that have ended tells one wait from the next. With it the children that
+	// have not are always the same.
+	done := m.next - len(m.live)
+	spec := perdure.WaitSpec{ID: fmt.Sprintf("%s%s.%d", mapPrefix, m.key, done), Type: perdure.WaitChildren,
+		Mode: perdure.ModeAny, Timeout: perdure.Never}
+	for _, n := range m.live {
+		spec.Keys = append(spec.Keys, m.childKey(n))
+	}
+	c.mu.Lock()
+	over := c.waits[spec.ID]
+	b := c.batchFor(128)
+	b.part.Events = append(b.part.Events, perdure.Emitted{Type: perdure.LineProgress, Data: m.progress()})
+	c.mu.Unlock()
+	if over != nil {
+		return fmt.Errorf("Map: the server has woken the run without saying why")
+	}
+	return c.suspend("Map", []perdure.WaitSpec{spec}, []string{spec.ID})
+}
+
+// pollInbox waits for new items of the inbox while the run keeps its lease, for mapPatience at most.
+// It tells whether any have come.
+func (c *execution) pollInbox() (news bool, err error) {
+	until := time.Now().Add(mapPatience)
+	for pause := minMapPause; ; pause = min(2*pause, maxMapPause) {
+		if news, err := c.readNews(); news || err != nil {
+			return news, err
+		}
+		if time.Now().After(until) {
+			return false, nil
+		}
+		if !timer.Sleep(c.ctx, pause) {
+			return true, nil // the caller finds out why
+		}
+	}
+}
+
+// readNews reads the items that have come into the inbox since the last time.
+func (c *execution) readNews() (news bool, err error) {
+	for {
+		page, err := retryCall(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, c.lastSeq) })
+		if err != nil {
+			c.checkExit()
+			return news, fmt.Errorf("read the inbox: %w", err)
+		}
+		c.mu.Lock()
+		c.readInbox(page.Inbox)
+		c.mu.Unlock()
+		news = news || len(page.Inbox) > 0
+		if page.Next == 0 {
+			return news, nil
+		}
+	}
+}

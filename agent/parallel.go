@@ -1,0 +1,147 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Parallel calls a function for each item, in several goroutines, and returns the results in the
+// order of the items. Each call is a step of its own, recorded as soon as it returns, under the name
+// and the index of its item: the steps of the first Parallel "fetch" are "fetch#1/0", "fetch#1/1" and
+// so on. A later execution calls the function only for the items that are not recorded.
+//
+//	pages, err := agent.Parallel(ctx, "fetch", urls, fetch, agent.MapOptions{Limit: 8})
+//
+// If a call fails, no more are begun, the context of the others ends, and Parallel returns the error.
+// With MapOptions.Settle all items are worked on, and each error is in the Settled. Errors are
+// recorded as those of a [Step] are, once Parallel has returned.
+//
+// For work that takes long, or that other workers should share, use [Map].
+func Parallel[In, Out any](
+	ctx *Context, name string, items []In, f func(ctx context.Context, item In) (Out, error), o MapOptions,
+) (Settled[Out], error) {
+	c := ctx.c
+	if err := c.enter(); err != nil {
+		return Settled[Out]{}, err
+	}
+	if c.insideStep() {
+		return Settled[Out]{}, c.misuse("Parallel %q inside of a step: "+
+			"a step that is recorded is not executed again, and neither is what is in it", name)
+	}
+	key, err := c.keyFor("parallel", name)
+	if err != nil {
+		return Settled[Out]{}, err
+	}
+	limit, err := o.limit(c, "Parallel")
+	if err != nil {
+		return Settled[Out]{}, err
+	}
+	inner, cancel := context.WithCancel(ctx.Context)
+	defer cancel()
+	p := &parallel[Out]{key: key, settle: o.Settle, cancel: cancel, first: -1,
+		out: Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))}}
+	begin := p.replay(c, len(items))
+	var next sync.Mutex // guards begin
+	var all sync.WaitGroup
+	within := &Context{inner, c}
+	for range min(limit, len(begin)) {
+		all.Go(func() {
+			for {
+				next.Lock()
+				if len(begin) == 0 || p.stopped() {
+					next.Unlock()
+					return
+				}
+				n := begin[0]
+				begin = begin[1:]
+				next.Unlock()
+				v, err := step(within, stepKeyOf(key, n), func(ctx context.Context) (Out, error) {
+					return f(ctx, items[n])
+				}, &stepOptions{retries: o.Retries, aside: true})
+				p.add(n, v, err)
+			}
+		})
+	}
+	all.Wait()
+	c.checkExit() // a call panicked, or the lease is lost
+	return p.result(c, len(items))
+}
+
+// stepKeyOf returns the key of an item's step.
+func stepKeyOf(key string, n int) string { return fmt.Sprintf("%s/%d", key, n) }
+
+// parallel is one call of Parallel.
+type parallel[Out any] struct {
+	key    string
+	settle bool
+	cancel context.CancelFunc
+
+	mu  sync.Mutex
+	out Settled[Out]
+	// done counts the items with a result or an error.
+	done int
+	// first is the index of the error that Parallel returns, or -1.
+	first int
+	// recorded tells that the journal has that error.
+	recorded bool
+}
+
+// replay takes the recorded results and returns the items without one.
+func (p *parallel[Out]) replay(c *execution, items int) (missing []int) {
+	for n := range items {
+		key := stepKeyOf(p.key, n)
+		entry, ok := c.lookup(key)
+		if !ok {
+			missing = append(missing, n)
+			continue
+		}
+		v, err := replay[Out](c, key, entry)
+		p.add(n, v, err)
+	}
+	return missing
+}
+
+// add takes the result or error of an item.
+func (p *parallel[Out]) add(n int, v Out, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.out.Results[n], p.out.Errors[n] = v, err
+	p.done++
+	if err == nil || p.settle {
+		return
+	}
+	// Errors in the journal are the same in every execution, so the first of them is returned. Of
+	// others it is the one that came first: the rest may be due to the end of their context.
+	recorded := fromJournal(err)
+	if p.first < 0 || recorded && (!p.recorded || n < p.first) {
+		p.first, p.recorded = n, recorded
+	}
+	p.cancel()
+}
+
+// stopped tells whether no more items are begun.
+func (p *parallel[Out]) stopped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first >= 0
+}
+
+// result returns what Parallel returns.
+func (p *parallel[Out]) result(c *execution, items int) (Settled[Out], error) {
+	cancelled := func(err error) bool { return errors.Is(err, ErrCancelled) }
+	if p.done < items || slices.ContainsFunc(p.out.Errors, cancelled) {
+		if err := c.stopReason(); err != nil {
+			return Settled[Out]{}, err
+		}
+	}
+	if p.first >= 0 {
+		return Settled[Out]{}, p.out.Errors[p.first]
+	}
+	for n := range items {
+		p.out.add(n, false)
+	}
+	return p.out, nil
+}

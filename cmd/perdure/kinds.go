@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+const kindsUsage = `Usage:
+
+  perdure kinds                                list them, and whether somebody serves them
+  perdure kinds show KIND
+  perdure kinds set KIND [--timeout 1h] [--max-attempts 5] [--unset timeout,retry.backoff]
+  perdure kinds rm KIND
+
+Every one takes --json. Workers announce kinds when they start; see docs/kinds.md.
+`
+
+// kindsCommand implements "perdure kinds".
+func kindsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	h := &kindsCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return h.dispatch("kinds", kindsUsage, "list", []subcommand{
+		{"list", "Lists kinds.", h.list},
+		{"show KIND", "Shows a kind: its defaults, where they come from, its schemas and builds.\n\n" +
+			"  perdure kinds show KIND", h.show},
+		{"set KIND", "Overrides defaults of a kind, whatever its workers announce; --unset removes that again.\n\n" +
+			"  perdure kinds set KIND --timeout 1h", h.set},
+		{"rm KIND", "Deletes a kind from the registry. It appears again when a worker announces it.\n\n" +
+			"  perdure kinds rm KIND", h.remove},
+	})
+}
+
+// A kindsCall is one call of "perdure kinds".
+type kindsCall struct{ subcommandCall }
+
+func (h *kindsCall) list() error {
+	_, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	list, err := c.Kinds(h.ctx)
+	if err != nil {
+		return err
+	}
+	return h.print(list, func(w io.Writer) {
+		if len(list) == 0 {
+			fmt.Fprintln(w, "No kinds: workers announce theirs when they start.")
+			return
+		}
+		fmt.Fprintln(w, "KIND\tCLASS\tTIMEOUT\tATTEMPTS\tSERVED\tDESCRIPTION")
+		for i := range list {
+			k := &list[i]
+			about, _, _ := strings.Cut(k.Description, "\n")
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(k.Kind), or(string(k.Class)), ofDuration(k.Timeout),
+				ofNumber(k.RetryPolicy().MaxAttempts), servedText(k), visible(about))
+		}
+	})
+}
+
+// or returns a text, or a dash for an empty one.
+func or(text string) string { return first(text, "-") }
+
+func ofDuration(d perdure.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return d.String()
+}
+
+func ofNumber(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+func servedText(k *api.Kind) string {
+	switch {
+	case k.Served:
+		return "yes"
+	case k.LastPolledAt == nil:
+		return "no"
+	}
+	return "no, since " + k.LastPolledAt.Time().Local().Format(time.DateTime)
+}
+
+func (h *kindsCall) show() error {
+	args, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	k, err := c.Kind(h.ctx, args[0])
+	if err != nil {
+		return err
+	}
+	return h.printKind(k)
+}
+
+// printKind prints a kind, one line for each field that is set.
+func (h *kindsCall) printKind(k *api.Kind) error {
+	return h.print(k, func(w io.Writer) {
+		item := func(name, text, field string) {
+			if text == "" || text == "-" {
+				return
+			}
+			source := ""
+			if s := k.Sources[field]; s != "" {
+				source = "(" + visible(s) + ")"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\n", name, visible(text), source)
+		}
+		r := k.RetryPolicy()
+		var codes []string
+		for _, c := range r.NotRetried {
+			codes = append(codes, string(c))
+		}
+		item("kind", k.Kind, "")
+		item("description", k.Description, "description")
+		item("class", string(k.Class), "class")
+		item("timeout", ofDuration(k.Timeout), "timeout")
+		item("max attempts", ofNumber(r.MaxAttempts), "retry.max_attempts")
+		item("backoff", ofDuration(r.Backoff), "retry.backoff")
+		item("max backoff", ofDuration(r.MaxBackoff), "retry.max_backoff")
+		item("not retried", strings.Join(codes, ", "), "retry.not_retried")
+		item("hold timeout", ofDuration(k.HoldTimeout), "hold_timeout")
+		if k.HoldDefects != nil {
+			item("hold defects", fmt.Sprint(*k.HoldDefects), "hold_defects")
+		}
+		item("input", string(k.InputSchema), "input_schema")
+		item("output", string(k.OutputSchema), "output_schema")
+		item("served", servedText(k), "")
+		for i, b := range k.Builds {
+			name := ""
+			if i == 0 {
+				name = "builds"
+			}
+			fmt.Fprintf(w, "%s\t%s\tfirst seen %s\n", name, visible(first(b.Build, "(unnamed)")),
+				b.FirstSeenAt.Time().Local().Format(time.DateTime))
+		}
+	})
+}
+
+func (h *kindsCall) set() error {
+	var in api.ChangeKind
+	var retry perdure.KindRetry
+	f := h.flags
+	f.StringVar(&in.Description, "description", "", "what it does")
+	class := f.String("class", "", "task, agent or process")
+	f.TextVar(&in.Timeout, "timeout", perdure.Duration(0), "the time that a run has")
+	f.IntVar(&retry.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
+	f.TextVar(&retry.Backoff, "backoff", perdure.Duration(0), "the delay of the first retry")
+	f.TextVar(&retry.MaxBackoff, "max-backoff", perdure.Duration(0), "the longest delay of a retry")
+	notRetried := f.String("not-retried", "", "`codes` of failures that are not retried, separated by commas")
+	f.TextVar(&in.HoldTimeout, "hold-timeout", perdure.Duration(0), "how long a run is held because of a defect")
+	hold := f.Bool("hold-defects", true, "whether a defect of the code holds a run")
+	unset := f.String("unset", "", "`fields` whose overrides are removed, such as timeout,retry.backoff")
+	args, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	in.Class = perdure.Class(*class)
+	if f.given("hold-defects") {
+		in.HoldDefects = hold
+	}
+	if f.given("not-retried") {
+		retry.NotRetried = []perdure.Code{}
+		for _, code := range strings.FieldsFunc(*notRetried, func(r rune) bool { return r == ',' }) {
+			retry.NotRetried = append(retry.NotRetried, perdure.Code(strings.TrimSpace(code)))
+		}
+	}
+	if f.given("max-attempts") || f.given("backoff") || f.given("max-backoff") || f.given("not-retried") {
+		in.Retry = &retry
+	}
+	for _, name := range strings.FieldsFunc(*unset, func(r rune) bool { return r == ',' }) {
+		in.Remove = append(in.Remove, strings.TrimSpace(name))
+	}
+	if in.Empty() && len(in.Remove) == 0 {
+		fmt.Fprintln(h.stderr, "perdure kinds set: say what to set, such as --timeout 1h, or --unset timeout")
+		return errUsage
+	}
+	k, err := c.ChangeKind(h.ctx, args[0], in)
+	if err != nil {
+		return err
+	}
+	return h.printKind(k)
+}
+
+func (h *kindsCall) remove() error {
+	all := h.flags.Bool("all-tenants", false, "the entry of the platform; takes a key of the platform")
+	args, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	if err := c.DeleteKind(h.ctx, args[0], *all); err != nil {
+		return err
+	}
+	if *h.asJSON {
+		return printJSONLine(h.stdout, map[string]any{"kind": args[0], "deleted": true})
+	}
+	_, err = fmt.Fprintf(h.stdout, "%s deleted\n", visible(args[0]))
+	return err
+}

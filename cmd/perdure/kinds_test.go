@@ -1,0 +1,85 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+func TestKindsCommand(t *testing.T) {
+	c, _ := live(t)
+	out, _ := mustRun(t, 0, "kinds")
+	has(t, out, "No kinds")
+	_, err := c.AnnounceKind(t.Context(), "research", api.AnnounceKind{Build: "b1", KindDef: perdure.KindDef{
+		Description: "finds\x1b[31m things out\nin depth", Class: perdure.Agent, Timeout: perdure.Duration(time.Hour),
+		Retry: &perdure.KindRetry{MaxAttempts: 5}, InputSchema: json.RawMessage(`{"type":"object"}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _ = mustRun(t, 0, "kinds")
+	has(t, out, "KIND", "research", "agent", "1h0m0s", "5", "no", "finds·[31m things out")
+	if strings.Contains(out, "\x1b") || strings.Contains(out, "in depth") {
+		t.Errorf("kinds printed %q, want one escaped line", out)
+	}
+	out, _ = mustRun(t, 0, "kinds", "set", "research", "--timeout", "5m", "--not-retried", "a, b", "--hold-defects=false")
+	has(t, out, "timeout", "5m0s", "(operator)", "not retried", "a, b", "hold defects", "false", "class", "(worker)",
+		`{"type":"object"}`, "builds", "b1")
+	out, _ = mustRun(t, 0, "kinds", "set", "research", "--unset", "timeout,retry.not_retried")
+	has(t, out, "1h0m0s")
+	if strings.Contains(out, "not retried") {
+		t.Errorf("after --unset: %s, want no codes", out)
+	}
+	out, _ = mustRun(t, 0, "kinds", "show", "--json", "research")
+	var k api.Kind
+	if err := json.Unmarshal([]byte(out), &k); err != nil || k.Kind != "research" || k.Sources["hold_defects"] != "operator" {
+		t.Errorf("kinds show --json = %s (%v), want the kind", out, err)
+	}
+	_, complaint := mustRun(t, 2, "kinds", "set", "research")
+	has(t, complaint, "say what to set")
+	out, _ = mustRun(t, 0, "kinds", "rm", "research")
+	has(t, out, "research deleted")
+	mustRun(t, 1, "kinds", "show", "research")
+}
+
+func TestRunTakesClassFromTheRegistry(t *testing.T) {
+	c, _ := live(t)
+	if _, err := c.AnnounceKind(t.Context(), "research", api.AnnounceKind{KindDef: perdure.KindDef{Class: perdure.Agent}}); err != nil {
+		t.Fatal(err)
+	}
+	out, _ := mustRun(t, 0, "run", "research", "-d")
+	run, err := c.Get(t.Context(), perdure.RunID(strings.TrimSpace(out)))
+	if err != nil || run.Class != perdure.Agent {
+		t.Errorf("run: %+v (%v), want class agent", run, err)
+	}
+}
+
+func TestUnservedKindIsSaid(t *testing.T) {
+	c, _ := live(t)
+	defer func(d time.Duration) { unservedAfter = d }(unservedAfter)
+	unservedAfter = time.Millisecond
+	_, stderr := mustRun(t, exitDeferred, "run", "nobody", "--wait", "1s")
+	has(t, stderr, "no worker polls for kind nobody on queue default")
+	if n := strings.Count(stderr, "no worker"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, stderr)
+	}
+	run, err := c.Start(t.Context(), perdure.Submission{Kind: "nobody"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _ := mustRun(t, 0, "peek", string(run.RunID))
+	has(t, out, "waits for", "a worker: no worker polls for kind nobody on queue default")
+	if _, err := c.Poll(t.Context(), "w", api.Poll{Kinds: []string{"nobody"}, Slots: 1}); err != nil {
+		t.Fatal(err)
+	}
+	run, err = c.Start(t.Context(), perdure.Submission{Kind: "nobody"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := mustRun(t, 0, "peek", string(run.RunID)); strings.Contains(out, "no worker") {
+		t.Errorf("peek = %s, want nothing about workers: one polls", out)
+	}
+}

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// KindTTL is how long a cached definition is used on a database that other nodes write to. On a
+// database of this process alone, changes invalidate the cache and nothing expires.
+const KindTTL = time.Second
+
+// maxCachedKinds bounds the cache. A full cache is cleared.
+const maxCachedKinds = 4096
+
+// kindCache caches the effective definitions of kinds, without descriptions and schemas. Every
+// submission needs one, so in the common case it costs no query. A kind that is not registered is
+// cached as well.
+type kindCache struct {
+	mu sync.Mutex
+	// changes counts invalidations. A read that began before one does not fill the cache.
+	changes int64
+	known   map[kindRef]cachedKind
+}
+
+type kindRef struct {
+	tenant perdure.TenantID
+	kind   string
+}
+
+type cachedKind struct {
+	until perdure.Instant
+	def   *perdure.KindDef
+}
+
+// noKind is the definition of a kind that is not registered.
+var noKind = &perdure.KindDef{}
+
+// kindOf gives the effective definition of a kind for decisions, from the cache or from what is
+// committed. It is shared: callers do not change it.
+func kindOf(tx *Tx, t perdure.TenantID, kind string) (*perdure.KindDef, error) {
+	c, ref := &tx.e.kinds, kindRef{t, kind}
+	c.mu.Lock()
+	known, ok := c.known[ref]
+	changes := c.changes
+	c.mu.Unlock()
+	if ok && tx.Now < known.until {
+		return known.def, nil
+	}
+	layers, err := tx.DB.Kinds.Layers(t, kind)
+	if err != nil {
+		return nil, err
+	}
+	known = cachedKind{until: math.MaxInt64, def: noKind}
+	if tx.e.store.Shared() {
+		known.until = tx.Now.Add(KindTTL)
+	}
+	if def, _ := mergeLayers(layers, nil); !def.Empty() {
+		def.Description, def.InputSchema, def.OutputSchema = "", nil, nil
+		known.def = &def
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes == changes {
+		if c.known == nil || len(c.known) >= maxCachedKinds {
+			c.known = make(map[kindRef]cachedKind)
+		}
+		c.known[ref] = known
+	}
+	return known.def, nil
+}
+
+// forget drops a cached kind. A change of the platform's layer concerns every tenant.
+func (c *kindCache) forget(t perdure.TenantID, kind string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes++
+	if t == store.PlatformKinds {
+		clear(c.known)
+		return
+	}
+	delete(c.known, kindRef{t, kind})
+}

@@ -1,0 +1,212 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Which kinds are served.
+//
+// A worker's row has its recent polls: the queues and kinds of each. A kind is served if a worker
+// that is not offline has such a poll. A worker whose slots are all taken does not poll, but sends
+// heartbeats, so a poll counts for pollMemory as long as its worker is live.
+
+const (
+	// pollMemory is how long a poll counts that the worker does not repeat.
+	pollMemory = time.Hour
+	// maxPollBytes bounds the names that are stored of a poll. A poll with more counts for all
+	// kinds.
+	maxPollBytes = 16 << 10
+	// maxServing bounds the workers that are read. If a tenant has more, no kind is said to be
+	// unserved.
+	maxServing = 1000
+	// servingTTL is how long the watchdog uses the workers of a tenant without reading them again.
+	servingTTL = time.Second
+)
+
+// recordPoll writes what a worker polls for, and that it was seen. An unchanged poll is written at
+// most every half of WorkerOffline, unless the worker's row is due anyway.
+func recordPoll(tx *Tx, t perdure.TenantID, worker string, slots int, poll perdure.WorkerPoll) error {
+	size := 0
+	for _, k := range poll.Kinds {
+		size += len(k) + 3
+	}
+	if size > maxPollBytes {
+		poll.Kinds = nil
+	}
+	poll.At = tx.Now
+	key := pollKey(t, worker, &poll)
+	if !tx.e.workerRowDue(t, worker, tx.Now) && !tx.e.pollDue(key, tx.Now) {
+		return nil
+	}
+	w, _, err := tx.DB.Workers.Get(t, worker)
+	if err != nil {
+		return err
+	}
+	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
+	w.Queues, w.Slots = jsonList(poll.Queues), slots
+	w.Polls = addPoll(w.Polls, poll)
+	tx.DB.Workers.Put(w)
+	tx.DB.After(func() {
+		tx.e.rememberWorkerSeen(t, worker, tx.Now)
+		tx.e.rememberPoll(key, tx.Now)
+	})
+	return nil
+}
+
+// addPoll adds a poll, in place of an equal one, and drops those that no longer count.
+func addPoll(polls []perdure.WorkerPoll, p perdure.WorkerPoll) []perdure.WorkerPoll {
+	out := make([]perdure.WorkerPoll, 0, perdure.MaxWorkerPolls)
+	for _, x := range polls {
+		if p.At.Sub(x.At) < pollMemory && (x.AllTenants != p.AllTenants || !slices.Equal(x.Queues, p.Queues) ||
+			!slices.Equal(x.Kinds, p.Kinds)) {
+			out = append(out, x)
+		}
+	}
+	out = append(out, p)
+	return out[max(0, len(out)-perdure.MaxWorkerPolls):]
+}
+
+// pollKey identifies a worker's poll in memory.
+func pollKey(t perdure.TenantID, worker string, p *perdure.WorkerPoll) [sha256.Size]byte {
+	var b strings.Builder
+	b.WriteString(string(t) + "\x00" + worker + "\x00")
+	if p.AllTenants {
+		b.WriteByte('*')
+	}
+	for _, q := range p.Queues {
+		b.WriteString(q + "\x00")
+	}
+	b.WriteByte('\x01')
+	for _, k := range p.Kinds {
+		b.WriteString(k + "\x00")
+	}
+	return sha256.Sum256([]byte(b.String()))
+}
+
+// pollDue tells whether a poll is to be written again although the worker's row is recent.
+func (e *Engine) pollDue(key [sha256.Size]byte, now perdure.Instant) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	last, ok := e.polls[key]
+	return !ok || now.Sub(last) >= e.policy.WorkerOffline/2
+}
+
+// rememberPoll records when a poll was written.
+func (e *Engine) rememberPoll(key [sha256.Size]byte, now perdure.Instant) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.polls == nil || len(e.polls) >= maxKnown {
+		e.polls = make(map[[sha256.Size]byte]perdure.Instant)
+	}
+	e.polls[key] = now
+}
+
+// serving is what the workers of a tenant, and those of all tenants, poll for.
+type serving struct {
+	polls []servedPoll
+	// unsure is set if there may be workers that are not in polls.
+	unsure bool
+}
+
+// A servedPoll is a poll of a worker that was last seen at an instant.
+type servedPoll struct {
+	perdure.WorkerPoll
+	live bool
+	seen perdure.Instant
+}
+
+// servingNow reads what is served.
+func servingNow(r *store.Records, p *perdure.Policy, t perdure.TenantID, now perdure.Instant) (*serving, error) {
+	list, err := r.Workers.Serving(t, maxServing)
+	if err != nil {
+		return nil, err
+	}
+	out := &serving{unsure: len(list) >= maxServing}
+	for i := range list {
+		w := &list[i]
+		live := !w.Offline && now.Sub(w.SeenAt) < p.WorkerOffline
+		if live && len(w.Polls) == 0 { // a row of an older server
+			out.unsure = true
+		}
+		for _, x := range w.Polls {
+			if w.Tenant == t || x.AllTenants {
+				out.polls = append(out.polls, servedPoll{x, live, w.SeenAt})
+			}
+		}
+	}
+	return out, nil
+}
+
+// look tells whether a live worker serves a kind on a queue, and when one that did was last seen.
+// An empty queue means any.
+func (s *serving) look(kind, queue string) (live bool, last perdure.Instant) {
+	for i := range s.polls {
+		if p := &s.polls[i]; p.Serves(kind, queue) {
+			live, last = live || p.live, max(last, p.seen)
+		}
+	}
+	return live, last
+}
+
+// unserved describes a claimable run that nobody polls for. It is nil if somebody does, or may.
+func (s *serving) unserved(r *perdure.Run) *perdure.Unserved {
+	live, last := s.look(r.Kind, r.Queue)
+	if live || s.unsure {
+		return nil
+	}
+	return &perdure.Unserved{Queue: r.Queue, LastPolledAt: last}
+}
+
+// servingCache caches what is served, for the ends of many runs of a tenant at once.
+type servingCache struct {
+	mu      sync.Mutex
+	tenants map[perdure.TenantID]cachedServing
+}
+
+type cachedServing struct {
+	until perdure.Instant
+	*serving
+}
+
+// EndAtDeadline ends a run whose deadline has passed. If the run was never granted because nobody
+// polls for its kind, its error says so.
+func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
+	ev := perdure.DeadlinePassed{}
+	if r.Ready && r.Epoch == 0 {
+		s, err := servingOf(tx, r.Tenant)
+		if err != nil {
+			return err
+		}
+		ev.Unserved = s.unserved(r)
+	}
+	return tx.Finish(r, ev)
+}
+
+// servingOf gives what is served for a tenant, as of the last second.
+func servingOf(tx *Tx, t perdure.TenantID) (*serving, error) {
+	c := &tx.e.served
+	c.mu.Lock()
+	known, ok := c.tenants[t]
+	c.mu.Unlock()
+	if ok && tx.Now < known.until && !tx.DB.Again {
+		return known.serving, nil
+	}
+	s, err := servingNow(&tx.DB.Records, &tx.e.policy, t, tx.Now)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tenants == nil || len(c.tenants) >= maxServing {
+		c.tenants = make(map[perdure.TenantID]cachedServing)
+	}
+	c.tenants[t] = cachedServing{tx.Now.Add(servingTTL), s}
+	return s, nil
+}

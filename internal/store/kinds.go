@@ -1,0 +1,293 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+
+	"github.com/perdure/perdure"
+)
+
+// PlatformKinds is the tenant under which the kinds of the platform are stored. No tenant has an
+// empty name.
+const PlatformKinds perdure.TenantID = ""
+
+// A KindRow is an entry of the registry of kinds. The definitions are in its builds.
+type KindRow struct {
+	Tenant perdure.TenantID
+	Kind   string
+	// Newest is the build that counts, first seen at NewestAt. There is none if NewestAt is zero.
+	Newest    string
+	NewestAt  perdure.Instant
+	Overrides perdure.KindDef
+	CreatedAt perdure.Instant
+	Version   int64
+}
+
+var kindTable = &table[KindRow]{
+	name: "kinds", versioned: true, version: func(k *KindRow) *int64 { return &k.Version },
+	keys: []string{"tenant", "kind"},
+	cols: []string{"tenant", "kind", "newest", "newest_at", "overrides", "created_at", "version"},
+	bind: func(k *KindRow) []any {
+		return []any{string(k.Tenant), k.Kind, k.Newest, int64(k.NewestAt), defText(&k.Overrides), int64(k.CreatedAt),
+			k.Version}
+	},
+	scan: func(k *KindRow) []any {
+		return []any{&k.Tenant, &k.Kind, &k.Newest, &k.NewestAt, defOf{&k.Overrides}, &k.CreatedAt, &k.Version}
+	},
+}
+
+// A KindBuild is what a build of a worker's program has announced.
+type KindBuild struct {
+	Tenant    perdure.TenantID
+	Kind      string
+	Build     string
+	FirstSeen perdure.Instant
+	LastSeen  perdure.Instant
+	Def       perdure.KindDef
+}
+
+var kindBuildTable = &table[KindBuild]{
+	name: "kind_builds", keys: []string{"tenant", "kind", "build"},
+	cols: []string{"tenant", "kind", "build", "first_seen", "last_seen", "definition"},
+	bind: func(b *KindBuild) []any {
+		return []any{string(b.Tenant), b.Kind, b.Build, int64(b.FirstSeen), int64(b.LastSeen), defText(&b.Def)}
+	},
+	scan: func(b *KindBuild) []any {
+		return []any{&b.Tenant, &b.Kind, &b.Build, &b.FirstSeen, &b.LastSeen, defOf{&b.Def}}
+	},
+}
+
+// A KindQuota counts a tenant's kinds. Every operation that adds or removes one writes it, so that
+// two of them conflict.
+type KindQuota struct {
+	Tenant  perdure.TenantID
+	Kinds   int64
+	Version int64
+}
+
+var kindQuotaTable = &table[KindQuota]{
+	name: "kind_quota", versioned: true, version: func(q *KindQuota) *int64 { return &q.Version },
+	keys: []string{"tenant"}, cols: []string{"tenant", "kinds", "version"},
+	bind: func(q *KindQuota) []any { return []any{string(q.Tenant), q.Kinds, q.Version} },
+	scan: func(q *KindQuota) []any { return []any{&q.Tenant, &q.Kinds, &q.Version} },
+}
+
+// defText is the column of a definition. An empty one is stored as an empty text.
+func defText(d *perdure.KindDef) string {
+	if d.Empty() {
+		return ""
+	}
+	b, _ := json.Marshal(d) // its raw parts were checked
+	return string(b)
+}
+
+// defOf scans a definition. NULL, and a text that can't be read, give an empty one: the policy then
+// counts.
+type defOf struct{ d *perdure.KindDef }
+
+func (x defOf) Scan(v any) error {
+	*x.d = perdure.KindDef{}
+	if text, _ := v.(string); text != "" && json.Unmarshal([]byte(text), x.d) != nil {
+		*x.d = perdure.KindDef{}
+	}
+	return nil
+}
+
+type kindKey struct {
+	t    perdure.TenantID
+	kind string
+}
+
+type kindBuildKey struct {
+	kindKey
+	build string
+}
+
+// Kinds is the registry of kinds: of tenants and of the platform.
+type Kinds struct {
+	in     *Records
+	rows   staged[kindKey, KindRow]
+	builds staged[kindBuildKey, KindBuild]
+	quotas staged[perdure.TenantID, KindQuota]
+}
+
+func (repo *Kinds) open(in *Records) {
+	repo.in = in
+	repo.rows.over(in, kindTable)
+	repo.quotas.over(in, kindQuotaTable)
+	repo.builds.over(in, kindBuildTable)
+}
+
+// Get gives an entry.
+func (repo *Kinds) Get(t perdure.TenantID, kind string) (KindRow, bool, error) {
+	return repo.rows.load(kindKey{t, kind}, "WHERE tenant=? AND kind=?", string(t), kind)
+}
+
+// Build gives a build of an entry.
+func (repo *Kinds) Build(t perdure.TenantID, kind, build string) (KindBuild, bool, error) {
+	return repo.builds.load(kindBuildKey{kindKey{t, kind}, build}, "WHERE tenant=? AND kind=? AND build=?",
+		string(t), kind, build)
+}
+
+// Quota gives the number of a tenant's kinds.
+func (repo *Kinds) Quota(t perdure.TenantID) (KindQuota, error) {
+	q, ok, err := repo.quotas.load(t, "WHERE tenant=?", string(t))
+	if !ok {
+		q.Tenant = t
+	}
+	return q, err
+}
+
+// Put stages an entry. Its version is incremented when the batch is written.
+func (repo *Kinds) Put(k KindRow) { repo.rows.put(kindKey{k.Tenant, k.Kind}, k) }
+
+// PutQuota stages the number of a tenant's kinds.
+func (repo *Kinds) PutQuota(q KindQuota) { repo.quotas.put(q.Tenant, q) }
+
+// PutBuild stages a build. The caller also stages the entry, whose version guards both.
+func (repo *Kinds) PutBuild(b KindBuild) {
+	repo.builds.put(kindBuildKey{kindKey{b.Tenant, b.Kind}, b.Build}, b)
+}
+
+// PruneBuilds stages the removal of all builds of an entry but the ones that were first seen last.
+func (repo *Kinds) PruneBuilds(t perdure.TenantID, kind string, keep int) {
+	const of = " WHERE tenant=? AND kind=?"
+	repo.in.stage("DELETE FROM kind_builds"+of+" AND build NOT IN (SELECT build FROM kind_builds"+of+
+		fmt.Sprintf(" ORDER BY first_seen DESC, build DESC LIMIT %d)", keep),
+		[]any{string(t), kind, string(t), kind}, anyNumber)
+}
+
+// Drop stages the removal of an entry and its builds, provided that the entry has not changed. It
+// tells whether that is possible in this batch: not if the batch has changed the entry.
+func (repo *Kinds) Drop(k *KindRow) bool {
+	at := kindKey{k.Tenant, k.Kind}
+	repo.rows.absorb(at, *k, true)
+	if repo.rows.byKey[at].dirty {
+		return false
+	}
+	repo.rows.drop(at)
+	repo.in.stage("DELETE FROM kinds WHERE tenant=? AND kind=? AND version=?", []any{string(k.Tenant), k.Kind,
+		k.Version}, 1)
+	repo.in.stage("DELETE FROM kind_builds WHERE tenant=? AND kind=?", []any{string(k.Tenant), k.Kind}, anyNumber)
+	return true
+}
+
+// Dropped tells whether this batch removes the entry. It can't be written again before that is
+// committed.
+func (repo *Kinds) Dropped(t perdure.TenantID, kind string) bool {
+	r := repo.rows.byKey[kindKey{t, kind}]
+	return r != nil && r.stored && !r.exists
+}
+
+// A KindLayer is an entry with the definition of the build that counts.
+type KindLayer struct {
+	KindRow
+	Announced perdure.KindDef
+	// Size is the number of stored bytes.
+	Size int
+}
+
+// layersQuery reads entries of a tenant and of the platform, with the builds that count. It reads
+// what is committed.
+const layersQuery = "SELECT k.tenant,k.kind,k.newest,k.newest_at,k.overrides,k.created_at,b.definition FROM kinds k " +
+	"LEFT JOIN kind_builds b ON b.tenant=k.tenant AND b.kind=k.kind AND b.build=k.newest AND k.newest_at<>0 " +
+	"WHERE k.tenant IN (?,'') AND "
+
+func (repo *Kinds) layers(where string, args []any, row func(*KindLayer) error) error {
+	return repo.in.sess.Query(layersQuery+where, args, func(scan func(...any) error) error {
+		var l KindLayer
+		var overrides, announced sizedDef
+		if err := scan(&l.Tenant, &l.Kind, &l.Newest, &l.NewestAt, &overrides, &l.CreatedAt, &announced); err != nil {
+			return err
+		}
+		l.Overrides, l.Announced, l.Size = overrides.def, announced.def, overrides.size+announced.size
+		return row(&l)
+	})
+}
+
+// A sizedDef scans a definition and its size.
+type sizedDef struct {
+	def  perdure.KindDef
+	size int
+}
+
+func (x *sizedDef) Scan(v any) error {
+	text, _ := v.(string)
+	x.size = len(text)
+	return defOf{&x.def}.Scan(v)
+}
+
+// Layers gives the committed entries of a kind: that of the platform, then that of the tenant. Each
+// may be missing.
+func (repo *Kinds) Layers(t perdure.TenantID, kind string) (out []KindLayer, err error) {
+	err = repo.layers("k.kind=? ORDER BY k.tenant", []any{string(t), kind}, func(l *KindLayer) error {
+		out = append(out, *l)
+		return nil
+	})
+	return out, err
+}
+
+// A KindEntry is a kind with its layers, as Layers gives them.
+type KindEntry struct {
+	Kind   string
+	Layers []KindLayer
+}
+
+// Page lists the kinds of a tenant and of the platform by name. next is where to continue, or empty
+// at the end.
+func (repo *Kinds) Page(t perdure.TenantID, p Page) ([]KindEntry, string, error) {
+	return paged(p, func(after string, n int, row func(*KindEntry) error) error {
+		return repo.entries(t, after, n, row)
+	}, func(e *KindEntry) string { return e.Kind }, func(e *KindEntry) int {
+		bytes := 1024 + quoted(e.Kind)
+		for i := range e.Layers {
+			bytes += e.Layers[i].Size
+		}
+		return bytes
+	})
+}
+
+// entries reads at most n kinds after one, by name.
+func (repo *Kinds) entries(t perdure.TenantID, after string, n int, row func(*KindEntry) error) error {
+	first, last := "", ""
+	err := repo.in.sess.Query("SELECT DISTINCT kind FROM kinds WHERE tenant IN (?,'') AND kind>? ORDER BY kind"+atMost,
+		[]any{string(t), after, int64(n)}, func(scan func(...any) error) error {
+			err := scan(&last)
+			first = cmp.Or(first, last)
+			return err
+		})
+	if err != nil || first == "" {
+		return err
+	}
+	var list []KindEntry
+	err = repo.layers("k.kind>=? AND k.kind<=? ORDER BY k.kind, k.tenant", []any{string(t), first, last},
+		func(l *KindLayer) error {
+			if len(list) == 0 || list[len(list)-1].Kind != l.Kind {
+				list = append(list, KindEntry{Kind: l.Kind})
+			}
+			e := &list[len(list)-1]
+			e.Layers = append(e.Layers, *l)
+			return nil
+		})
+	for i := range list {
+		if err == nil {
+			err = row(&list[i])
+		}
+	}
+	return err
+}
+
+// Builds gives the builds of a tenant's kinds from one kind to another, without their definitions,
+// newest first.
+func (repo *Kinds) Builds(t perdure.TenantID, from, to string) (out []KindBuild, err error) {
+	err = repo.in.sess.Query("SELECT tenant,kind,build,first_seen,last_seen FROM kind_builds WHERE tenant=? AND kind>=? "+
+		"AND kind<=? ORDER BY kind, first_seen DESC, build DESC", []any{string(t), from, to},
+		func(scan func(...any) error) error {
+			var b KindBuild
+			err := scan(&b.Tenant, &b.Kind, &b.Build, &b.FirstSeen, &b.LastSeen)
+			out = append(out, b)
+			return err
+		})
+	return out, err
+}

@@ -1,0 +1,107 @@
+package worker
+
+import (
+	"context"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/jsonschema"
+	"github.com/perdure/perdure/internal/timer"
+)
+
+// A Kind describes a kind to the server's registry of kinds. Submissions and spawns of the kind take
+// from it what they do not say. A field that is zero leaves the decision to the server's policy. An
+// operator can override each of them.
+type Kind struct {
+	Description string
+	// Timeout is the time that a run has, from its start to its end. The server limits it by class.
+	Timeout time.Duration
+	// MaxAttempts is the number of attempts in a row that may be lost.
+	MaxAttempts int
+	// Backoff is the delay of the first retry. It doubles with each further one, up to MaxBackoff.
+	Backoff    time.Duration
+	MaxBackoff time.Duration
+	// NotRetried lists codes of failures that end the run at once; see [Fail].
+	NotRetried []perdure.Code
+	// HoldTimeout limits how long a run is held because of a defect of its code.
+	HoldTimeout time.Duration
+	// SpendAttempts makes a defect of the code cost an attempt instead of holding the run.
+	SpendAttempts bool
+}
+
+// maxSchema bounds the bytes of a derived schema. A larger one is not announced.
+const maxSchema = 24 << 10
+
+// define makes the definition of a kind from its options and the types of its function.
+func define[In, Out any](class perdure.Class, kind string, about []Kind) perdure.KindDef {
+	if len(about) > 1 {
+		panic("worker.Handle: " + kind + " is described twice")
+	}
+	def := perdure.KindDef{Class: class, InputSchema: schema[In](), OutputSchema: schema[Out]()}
+	if len(about) == 0 {
+		return def
+	}
+	k := about[0]
+	def.Description, def.Timeout, def.HoldTimeout = k.Description, perdure.Duration(k.Timeout),
+		perdure.Duration(k.HoldTimeout)
+	if k.MaxAttempts != 0 || k.Backoff != 0 || k.MaxBackoff != 0 || len(k.NotRetried) > 0 {
+		def.Retry = &perdure.KindRetry{MaxAttempts: k.MaxAttempts, Backoff: perdure.Duration(k.Backoff),
+			MaxBackoff: perdure.Duration(k.MaxBackoff), NotRetried: slices.Clone(k.NotRetried)}
+	}
+	if k.SpendAttempts {
+		hold := false
+		def.HoldDefects = &hold
+	}
+	if err := def.Validate(); err != nil {
+		panic("worker.Handle: " + kind + ": " + err.Error())
+	}
+	return def
+}
+
+// schema derives the JSON Schema of a type. It is nil for a type that can hold any value.
+func schema[T any]() json.RawMessage {
+	s := jsonschema.Of(reflect.TypeFor[T]())
+	if len(s) == 0 {
+		return nil
+	}
+	b, err := json.Marshal(s)
+	if err != nil || len(b) > maxSchema {
+		return nil
+	}
+	return b
+}
+
+// announce tells the registry about all kinds. While the server is away it tries again, until ctx
+// ends. A server without a registry is not an error.
+func (w *Worker) announce(ctx context.Context) {
+	kinds := slices.Concat(w.tasks.kinds, w.agents.kinds)
+	for _, kind := range kinds {
+		in := api.AnnounceKind{KindDef: w.handlers[kind].def, Build: w.opt.Build, AllTenants: w.opt.AllTenants}
+		for n := 1; ; n++ {
+			_, err := w.c.AnnounceKind(ctx, kind, in)
+			if ctx.Err() != nil {
+				return
+			}
+			if err != nil && client.Transient(err) && client.CodeOf(err) != perdure.CodeQuota {
+				timer.Sleep(ctx, pause(n))
+				continue
+			}
+			switch client.CodeOf(err) {
+			case "":
+			case perdure.CodeNotFound:
+				w.log.Info("the server has no registry of kinds: it is older than this worker")
+				return
+			case api.CodeUnauthorized, api.CodeForbidden: // the poll is refused as well, and Run returns that
+				return
+			default:
+				w.log.Warn("a kind could not be announced; its defaults do not count", "kind", kind, "error", err)
+			}
+			break
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/worker"
+)
+
+type question struct {
+	Topic string `json:"topic"`
+	Depth int    `json:"depth,omitempty"`
+}
+
+func ask(context.Context, question) (string, error) { return "answer", nil }
+
+// announced waits until the registry has a kind.
+func (w *world) announced(kind string) (k *api.Kind) {
+	w.t.Helper()
+	eventually.True(w.t, "the kind "+kind+" is announced", func() (ok bool) {
+		k, _ = w.c.Kind(w.ctx, kind)
+		return k != nil
+	})
+	return k
+}
+
+func TestWorkerAnnouncesItsKinds(t *testing.T) {
+	both(t, func(w *world) {
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "ask", ask, worker.Kind{Description: "answers questions", Timeout: 7 * time.Minute, MaxAttempts: 9,
+			Backoff: time.Second, MaxBackoff: time.Minute, NotRetried: []perdure.Code{"nonsense"}})
+		worker.Agent(wk, "research", func(*agent.Context, question) ([]string, error) { return nil, nil })
+		w.work(wk)
+
+		k := w.announced("ask")
+		if k.Class != perdure.Task || k.Description != "answers questions" || k.Timeout != perdure.Duration(7*time.Minute) ||
+			k.Retry == nil || k.Retry.MaxAttempts != 9 || len(k.Retry.NotRetried) != 1 {
+			t.Errorf("announced: %+v, retry %+v, want what was registered", k.KindDef, k.Retry)
+		}
+		const in = `{"properties":{"depth":{"type":"integer"},"topic":{"type":"string"}},"required":["topic"],"type":"object"}`
+		if string(k.InputSchema) != in || string(k.OutputSchema) != `{"type":"string"}` {
+			t.Errorf("schemas = %s and %s, want those of the function's types", k.InputSchema, k.OutputSchema)
+		}
+		if k := w.announced("research"); k.Class != perdure.Agent {
+			t.Errorf("class of an agent = %q, want agent", k.Class)
+		}
+
+		// A submission that says nothing takes the defaults.
+		run := w.startRun(perdure.Submission{Kind: "ask", Input: json.RawMessage(`{"topic":"x"}`)})
+		if run.MaxAttempts != 9 || run.DeadlineAt.Sub(run.CreatedAt) != 7*time.Minute {
+			t.Errorf("run: %d attempts, deadline after %s; want 9 and 7m", run.MaxAttempts, run.DeadlineAt.Sub(run.CreatedAt))
+		}
+		if run := w.startRun(perdure.Submission{Kind: "research"}); run.Class != perdure.Agent {
+			t.Errorf("class of the run = %s, want agent, as its kind", run.Class)
+		}
+		eventually.True(t, "the kind is served", func() bool { return w.announced("ask").Served })
+	})
+}
+
+func (w *world) startRun(sub perdure.Submission) *api.Run {
+	w.t.Helper()
+	run, err := w.c.Start(w.ctx, sub)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return run
+}
+
+// A syncBuffer is a buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func TestWorkerWorksWithServerWithoutRegistry(t *testing.T) {
+	w := open(t, false, nil)
+	var log syncBuffer
+	old := tripper(func(r *http.Request) (*http.Response, error) {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/kinds/") {
+			r.URL.Path = "/api/v1/unknown"
+		}
+		return w.wire.RoundTrip(r)
+	})
+	wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: old}),
+		worker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	worker.Handle(wk, "ask", ask)
+	worker.Handle(wk, "ask-again", ask)
+	stop := w.work(wk)
+	got, err := client.Call[string](w.ctx, w.c, "ask", question{})
+	if err != nil || got != "answer" {
+		t.Errorf("Call = %q, %v, want answer", got, err)
+	}
+	eventually.True(t, "it is logged", func() bool { return strings.Contains(log.String(), "no registry of kinds") })
+	stop()
+	if n := strings.Count(log.String(), "no registry of kinds"); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, log.String())
+	}
+}
+
+func TestAnnouncementWaitsForServer(t *testing.T) {
+	virtual(t, func(w *world) {
+		var back atomic.Bool
+		flaky := tripper(func(r *http.Request) (*http.Response, error) {
+			if !back.Load() && r.Method == http.MethodPut {
+				return nil, errors.New("unplugged")
+			}
+			return w.wire.RoundTrip(r)
+		})
+		wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: flaky}), worker.Options{})
+		worker.Handle(wk, "ask", ask)
+		w.work(wk)
+		time.Sleep(time.Hour)
+		if k, err := w.c.Kind(w.ctx, "ask"); err == nil {
+			t.Fatalf("the kind is announced: %+v", k)
+		}
+		back.Store(true)
+		time.Sleep(time.Minute)
+		if _, err := w.c.Kind(w.ctx, "ask"); err != nil {
+			t.Errorf("the kind after the server is back: %v", err)
+		}
+	})
+}
+
+func TestKindIsDescribedOnce(t *testing.T) {
+	for name, about := range map[string][]worker.Kind{"twice": {{}, {}}, "malformed": {{Timeout: -1}}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: Handle accepts it, want a panic", name)
+				}
+			}()
+			worker.Handle(worker.New(nil, worker.Options{}), "ask", ask, about...)
+		}()
+	}
+}

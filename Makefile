@@ -1,4 +1,4 @@
-# What one does with this repository. Go, git and make are enough, and PostgreSQL, Python and Chromium for the tests;
+# What one does with this repository. Go, git and make are enough, and PostgreSQL, Python, Node.js and Chromium for the tests;
 # "make" alone prints this list.
 
 # The same flags everywhere, so that one cache of compiled packages serves all targets: the pure-Go SQLite
@@ -48,7 +48,7 @@ UNRACED := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestPagesOfL
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-plain test-postgres test-race services python3 chromium generated planted demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: help build test test-plain test-postgres test-race services python3 typescript chromium generated planted demo check sim docs bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -62,7 +62,7 @@ build: ## compile bin/perdure
 
 test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 
-test-plain: python3 chromium
+test-plain: python3 typescript chromium
 	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH_MEMORY) $(GO) test $(verbose) -vet=off -timeout 40m -count=1 ./...
 
 test-postgres: python3
@@ -76,7 +76,7 @@ else
 endif
 
 # Installs what the tests run beside, and sees it start.
-services: python3 chromium
+services: python3 typescript chromium
 	$(WITH) true
 
 # Installs a program where it is missing and we may. Whoever else installs something is waited for, another clone of this too, and what
@@ -89,6 +89,19 @@ install = command -v $(1) >/dev/null || { test "$$(id -u)" = 0 && flock /var/cac
 python3:
 	@$(call install,python3) || \
 		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
+
+# The worker in TypeScript is compiled, and tried with a real Node.js. Debian's npm brings Node.js with it.
+TS := examples/typescript
+typescript:
+	@$(call install,npm) || \
+		{ echo "npm is missing, and the worker in TypeScript can't be compiled: apt-get install npm"; exit 1; }
+	@$(MAKE) --no-print-directory $(TS)/dist/main.js
+
+$(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.json
+	cd $(TS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
+
+$(TS)/dist/main.js: $(TS)/node_modules/.package-lock.json $(TS)/tsconfig.json $(wildcard $(TS)/*.ts)
+	cd $(TS) && rm -rf dist && npm run --silent build
 
 # What is said of streams is tried in a real browser.
 chromium:
@@ -145,4 +158,4 @@ ifeq ($(CC_FOUND),1)
 endif
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin $(TS)/dist $(TS)/node_modules

@@ -381,7 +381,7 @@ func (c *execution) readInbox(inbox []perdure.Item) {
 			switch {
 			case in.WaitID != "" && !c.closed[in.WaitID]:
 				c.arrived[in.WaitID] = a
-				c.unvisited["wait "+in.WaitID] = true
+				c.expect("wait "+in.WaitID, false)
 			case in.Type != perdure.ItemTimer:
 				c.unclaimed = append(c.unclaimed, a)
 			}

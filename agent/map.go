@@ -112,6 +112,11 @@ func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Sett
 	if err != nil {
 		return Settled[Out]{}, err
 	}
+	for n := range m.next { // a child that the server refused is an error of this call
+		if key := m.childKey(n); c.refused(key) {
+			c.look(key, nil)
+		}
+	}
 	if failed >= 0 {
 		f, end := m.future(failed), m.end(failed)
 		return Settled[Out]{}, f.childError(end, c.dataOf(end))

@@ -339,7 +339,7 @@ func TestMixedSelectSurvivesCrashes(t *testing.T) {
 		Script: func(s *agenttest.Session) {
 			s.Sleep(8 * time.Minute)
 			s.Signal("word", "a")
-			s.Sleep(8 * time.Minute)
+			s.Sleep(12 * time.Minute) // a crash delays the second reminder by a lease
 			s.Signal("word", "b")
 		},
 	}.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {

@@ -74,7 +74,7 @@ func TestInvalidViewIsRefused(t *testing.T) {
 	})
 	completed(t, w.ends("large", nil), `"too_large"`)
 	for _, name := range []string{"", "a/b", "x\n"} {
-		failed(t, w.ends("misnamed", name), perdure.Failed, agent.CodeMisuse, 1)
+		w.defect(w.start(perdure.Submission{Kind: "misnamed", Class: perdure.Agent, Input: client.JSON(name)}), agent.CodeMisuse)
 	}
 	if err := agent.Publish(w.ctx, "v", 1); err == nil {
 		t.Error("Publish outside of an agent: no error")

@@ -44,22 +44,6 @@ func TestVirtualTimePassesQuickly(t *testing.T) {
 	}
 }
 
-// A panic of an agent is not held for a day: the run fails when its attempts are used up.
-func TestPanicOfAnAgentEndsTheTrial(t *testing.T) {
-	end := agenttest.Scenario{
-		Setup: func(*agenttest.Session) func(*worker.Worker) {
-			return func(w *worker.Worker) {
-				worker.Agent(w, "agent", func(*agent.Context, struct{}) (string, error) { panic("no") })
-			}
-		},
-		Start: perdure.Submission{Kind: "agent", Class: perdure.Agent},
-	}.Run(t)
-	if r := &end.Run; r.State != perdure.Failed || r.Error == nil || r.Error.Code != worker.CodePanic || r.Attempt != 3 {
-		t.Errorf("run %s: %s with %v after %d attempts, want failed with %s after 3", r.RunID, r.State, r.Error, r.Attempt,
-			worker.CodePanic)
-	}
-}
-
 func TestRepeatedHandlerEndsTheSame(t *testing.T) {
 	sc := task(func(s *agenttest.Session, ctx context.Context) (string, error) {
 		select {

@@ -176,9 +176,6 @@ func unhurried(given *perdure.Policy) *perdure.Policy {
 	p := usual
 	if given != nil {
 		p = *given
-	} else {
-		// A panic of an agent ends the trial, instead of holding the run for a day of virtual time.
-		p.HoldDefects = false
 	}
 	for _, x := range []struct{ of, usually *time.Duration }{
 		{&p.WatchdogInterval, &usual.WatchdogInterval},

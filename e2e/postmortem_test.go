@@ -252,7 +252,7 @@ func conversation(t *testing.T, c *client.Client, id perdure.ThreadID, deferred 
 		messages = append(messages, m.Role+": "+string(m.Content))
 	}
 	if len(messages) != 3 || messages[0] != `user: "check disk space on cube"` ||
-		!strings.HasPrefix(messages[1], "assistant: ") || messages[2] != `assistant: "cube has 42 GB left"` {
+		!strings.HasPrefix(messages[1], "system: ") || messages[2] != `assistant: "cube has 42 GB left"` {
 		t.Fatalf("messages of the thread = %q, want a question, a notice and an answer", messages)
 	}
 	var meta struct {

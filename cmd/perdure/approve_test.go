@@ -26,7 +26,7 @@ func asks(t *testing.T, c *client.Client, spec perdure.ApprovalSpec) perdure.App
 	t.Helper()
 	ctx := context.Background()
 	queue := rand.Text() // so that the poll does not get a run of another test
-	r, err := c.Start(ctx, perdure.Submission{Kind: "deploy", Queue: queue})
+	r, err := c.Start(ctx, perdure.Submission{Kind: "deploy", Queue: queue, Class: perdure.Agent})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,6 +50,8 @@ var traps = map[string]func(w *World) trap{
 	"reap":               trapReap,
 	"suspended-too-long": trapSuspended,
 	"due":                trapDue,
+	"hold-timeout":       trapHold,
+	"copy":               trapCopy,
 	"queued-too-long":    trapQueued,
 	"silent":             trapSilent,
 	"no-progress":        trapNoProgress,

@@ -155,6 +155,25 @@ func trapDue(w *World) trap {
 	}}
 }
 
+func trapHold(w *World) trap {
+	r := w.on(w.thread(), perdure.Submission{Kind: "agent", Class: perdure.Agent})
+	until := w.hold("v1").Hold.Until
+	return trap{run: r.ID, due: until, then: func() {
+		w.ended(r.ID, perdure.Failed, "panic")
+		w.check(w.count(r.ID, "run:dead_lettered") == 1, "no dead letter")
+	}}
+}
+
+func trapCopy(w *World) trap {
+	const entries = 200 // one more part than the call itself copies
+	r := w.retry(w.longJournal(entries), "")
+	w.check(r.Copying(), "copied at once: %+v", r)
+	return trap{run: r.ID, due: w.Now.Add(perdure.CopyPause), then: func() {
+		g := w.takeKind("worker")
+		w.check(g.Run.ID == r.ID && g.Run.JournalSeq == entries, "%+v", g.Run)
+	}}
+}
+
 func trapQueued(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 	return trap{run: r.ID, due: w.Now.Add(5 * time.Minute), then: func() {

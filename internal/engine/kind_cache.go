@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -9,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// KindTTL is how long a cached definition is used on a database that other nodes write to. On a
-// database of this process alone, changes invalidate the cache and nothing expires.
+// KindTTL is how long a cached definition is used. Changes on this node take effect at once, those of
+// other nodes within this time.
 const KindTTL = time.Second
 
 // maxCachedKinds bounds the cache. A full cache is cleared.
@@ -54,10 +53,7 @@ func kindOf(tx *Tx, t perdure.TenantID, kind string) (*perdure.KindDef, error) {
 	if err != nil {
 		return nil, err
 	}
-	known = cachedKind{until: math.MaxInt64, def: noKind}
-	if tx.e.store.Shared() {
-		known.until = tx.Now.Add(KindTTL)
-	}
+	known = cachedKind{until: tx.Now.Add(KindTTL), def: noKind}
 	if def, _ := mergeLayers(layers, nil); !def.Empty() {
 		def.Description, def.InputSchema, def.OutputSchema = "", nil, nil
 		known.def = &def

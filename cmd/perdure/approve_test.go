@@ -63,7 +63,7 @@ func TestApprovalsOnTheCommandLine(t *testing.T) {
 	push := perdure.ApprovalSpec{Title: "Push?", Action: json.RawMessage(`{"branch":"main"}`)}
 	id := asks(t, c, push)
 	has(t, first(mustRun(t, 0, "approve")), string(id), "approve_push", "Push?", "asked by  deploy, run ",
-		`"branch": "main"`, "then it counts as rejected", "perdure approve ID decides")
+		`"branch": "main"`, "until its own timeout: it then counts as rejected", "perdure approve ID decides")
 	has(t, first(mustRun(t, 0, "approve", "--json")), `"approval_id": "`+string(id))
 	has(t, first(mustRun(t, 0, "approve", string(id), "--json")), `"state": "open"`)
 	// Standard input is no terminal, so nobody can be asked.

@@ -48,7 +48,7 @@ func TestCallReturnsRunErrorOfFailedRun(t *testing.T) {
 
 func TestCallReturnsDeferredErrorWhenItsTimeIsOver(t *testing.T) {
 	c := open(t, false, nil).client()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := client.Call[int](ctx, c, "nobody", 1)
 	var deferred *client.DeferredError

@@ -227,6 +227,9 @@ type KindInfo struct {
 
 // Get reads a kind of a tenant.
 func (q Kinds) Get(ctx context.Context, t perdure.TenantID, kind string) (info KindInfo, err error) {
+	if perdure.CheckName("kind", kind) != nil {
+		return info, notFound("kind") // no kind has such a name, and a database may refuse to look for it
+	}
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		layers, err := v.Kinds.Layers(t, kind)
 		if err == nil && len(layers) == 0 {

@@ -81,8 +81,12 @@ var Clocks = []Clock{
 		func(p *Policy, r *Run) Instant {
 			return when(r.State == Running && r.Heard && r.Said&SaidSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
 		}},
-	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal",
+	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal; " +
+		"queued and on hold: no_progress after the first defect",
 		func(p *Policy, r *Run) Instant {
+			if r.State == Queued && r.OnHold() && r.Cancel.RequestedAt == 0 {
+				return when(r.Said&SaidHeld == 0, r.Hold.Since, p.Thresholds(r).NoProgress)
+			}
 			alert := r.Heard && r.Said&SaidNoProgress == 0
 			return when(r.State == Running && alert, r.MovedAt, p.Thresholds(r).NoProgress)
 		}},

@@ -24,19 +24,28 @@ func IDOfApproval(t TenantID, run RunID, wait string) ApprovalID {
 	return ApprovalID("apv_" + strings.ToLower(base32.StdEncoding.EncodeToString(sum[:])[:26]))
 }
 
-// The two decisions. Either of them can also be the default of an approval that times out.
+// A DecisionKind is one of the two decisions. Either can also be the default of an approval that times
+// out.
+type DecisionKind string
+
 const (
-	Approve = "approve"
-	Reject  = "reject"
+	Approve DecisionKind = "approve"
+	Reject  DecisionKind = "reject"
 )
 
-// The states of an approval. It leaves ApprovalOpen once, in the transaction that closes its wait.
+// An ApprovalState is the state of an approval. It leaves ApprovalOpen once, in the transaction that
+// closes its wait.
+type ApprovalState string
+
 const (
-	ApprovalOpen     = "open"
-	ApprovalApproved = "approved"
-	ApprovalRejected = "rejected"
-	ApprovalTimedOut = "timed_out"
-	ApprovalClosed   = "closed" // the run has ended or has closed the wait
+	ApprovalOpen     ApprovalState = "open"
+	ApprovalApproved ApprovalState = "approved"
+	ApprovalRejected ApprovalState = "rejected"
+	ApprovalTimedOut ApprovalState = "timed_out"
+	ApprovalClosed   ApprovalState = "closed" // the run has ended or has closed the wait
+
+	// ApprovalAll selects approvals of all states. No approval has it.
+	ApprovalAll ApprovalState = "all"
 )
 
 // The values of Approval.ExpiresBy. At the timeout the approval's default counts. At the deadline the
@@ -47,11 +56,13 @@ const (
 )
 
 // ApprovalStates lists all states of an approval.
-var ApprovalStates = []string{ApprovalOpen, ApprovalApproved, ApprovalRejected, ApprovalTimedOut, ApprovalClosed}
+var ApprovalStates = []ApprovalState{
+	ApprovalOpen, ApprovalApproved, ApprovalRejected, ApprovalTimedOut, ApprovalClosed,
+}
 
 // Limits of approvals.
 const (
-	MaxAction     = 64 << 10 // bytes of an action, a form or an answer, each
+	maxAction     = 64 << 10 // bytes of an action, a form or an answer, each
 	MaxFormFields = 32
 	MaxOptions    = 100 // options of one choice
 	maxDepth      = 64  // nesting of an action or an answer
@@ -65,33 +76,38 @@ type ApprovalSpec struct {
 	// Form lists questions that the person answers when approving.
 	Form []FormField `json:"form,omitempty"`
 	// Default is the decision that counts if the wait times out: "approve", or "reject" when empty.
-	Default string `json:"default,omitempty"`
+	Default DecisionKind `json:"default,omitempty"`
 }
 
-// The types of form fields.
+// A FieldType is the type of a form's field.
+type FieldType string
+
 const (
-	FieldString  = "string" // one line
-	FieldText    = "text"   // any number of lines
-	FieldNumber  = "number"
-	FieldBoolean = "boolean"
-	FieldChoice  = "choice" // one of the field's options
+	FieldString  FieldType = "string" // one line
+	FieldText    FieldType = "text"   // any number of lines
+	FieldNumber  FieldType = "number"
+	FieldBoolean FieldType = "boolean"
+	FieldChoice  FieldType = "choice" // one of the field's options
 )
+
+// FieldTypes are all of them.
+var FieldTypes = []FieldType{FieldString, FieldText, FieldNumber, FieldBoolean, FieldChoice}
 
 // A FormField is a question of an approval's form.
 type FormField struct {
-	Name     string   `json:"name"`
-	Label    string   `json:"label,omitempty"`
-	Type     string   `json:"type"`
-	Options  []string `json:"options,omitempty"`
-	Required bool     `json:"required,omitempty"`
+	Name     string    `json:"name"`
+	Label    string    `json:"label,omitempty"`
+	Type     FieldType `json:"type"`
+	Options  []string  `json:"options,omitempty"`
+	Required bool      `json:"required,omitempty"`
 }
 
 func (s *ApprovalSpec) validate(field string) error {
 	if err := checkText(field+".title", s.Title); err != nil {
 		return err
 	}
-	if len(s.Action) > MaxAction {
-		return tooLarge(field+".action", "has %d bytes; a person is shown at most %d", len(s.Action), MaxAction)
+	if len(s.Action) > maxAction {
+		return tooLarge(field+".action", "has %d bytes; a person is shown at most %d", len(s.Action), maxAction)
 	}
 	if _, err := canonical(field+".action", s.Action); err != nil {
 		return err
@@ -114,8 +130,8 @@ func (s *ApprovalSpec) validate(field string) error {
 		names[f.Name] = true
 		size += len(f.Name) + len(f.Label) + len(strings.Join(f.Options, ""))
 	}
-	if size > MaxAction {
-		return tooLarge(field+".form", "has %d bytes; a person is shown at most %d", size, MaxAction)
+	if size > maxAction {
+		return tooLarge(field+".form", "has %d bytes; a person is shown at most %d", size, maxAction)
 	}
 	return nil
 }
@@ -156,20 +172,20 @@ func (f *FormField) validate(field string) error {
 
 // An Approval is an action that a person decides, or has decided, about.
 type Approval struct {
-	Tenant     TenantID    `json:"-"`
-	ID         ApprovalID  `json:"approval_id"`
-	RunID      RunID       `json:"run_id"` // the run that asks
-	Kind       string      `json:"kind"`   // the run's kind
-	WaitID     string      `json:"wait_id"`
-	Name       string      `json:"name"`
-	Title      string      `json:"title,omitempty"`
-	Action     Value       `json:"action"`
-	ActionHash string      `json:"action_hash"`
-	Form       []FormField `json:"form,omitempty"`
-	Default    string      `json:"default,omitempty"`
-	State      string      `json:"state"`
-	OpenedAt   Instant     `json:"opened_at"`
-	ExpiresAt  Instant     `json:"expires_at"` // the earlier of the wait's timeout and the run's deadline
+	Tenant     TenantID      `json:"-"`
+	ID         ApprovalID    `json:"approval_id"`
+	RunID      RunID         `json:"run_id"` // the run that asks
+	Kind       string        `json:"kind"`   // the run's kind
+	WaitID     string        `json:"wait_id"`
+	Name       string        `json:"name"`
+	Title      string        `json:"title,omitempty"`
+	Action     Value         `json:"action"`
+	ActionHash string        `json:"action_hash"`
+	Form       []FormField   `json:"form,omitempty"`
+	Default    DecisionKind  `json:"default,omitempty"`
+	State      ApprovalState `json:"state"`
+	OpenedAt   Instant       `json:"opened_at"`
+	ExpiresAt  Instant       `json:"expires_at"` // the earlier of the wait's timeout and the run's deadline
 	// ExpiresBy tells which of the two it is. Approvals from before there was this field have none.
 	ExpiresBy string   `json:"expires_by,omitempty"`
 	DecidedAt Instant  `json:"decided_at,omitempty"`
@@ -191,7 +207,7 @@ type Decider struct {
 // Decision returns the decision that the run acts on. A timeout counts as the approval's default,
 // and as "reject" if there is none. The result is empty while the approval is open and after it was
 // closed.
-func (a *Approval) Decision() string {
+func (a *Approval) Decision() DecisionKind {
 	switch {
 	case a.State == ApprovalApproved, a.State == ApprovalTimedOut && a.Default == Approve:
 		return Approve
@@ -203,8 +219,8 @@ func (a *Approval) Decision() string {
 
 // A Decision is the body of a request that approves or rejects an action.
 type Decision struct {
-	Decision string `json:"decision"` // "approve" or "reject"
-	Comment  string `json:"comment,omitempty"`
+	Decision DecisionKind `json:"decision"`
+	Comment  string       `json:"comment,omitempty"`
 	// Answer is an object with the answers to the approval's form.
 	Answer json.RawMessage `json:"answer,omitempty"`
 	// ActionHash is the hash of the action that the person saw. The decision is refused if the
@@ -229,8 +245,8 @@ func (d *Decision) Validate() error {
 	if d.Decision == Reject {
 		return Invalid("answer", "belongs to approve")
 	}
-	if len(d.Answer) > MaxAction {
-		return tooLarge("answer", "has %d bytes; an answer takes %d", len(d.Answer), MaxAction)
+	if len(d.Answer) > maxAction {
+		return tooLarge("answer", "has %d bytes; an answer takes %d", len(d.Answer), maxAction)
 	}
 	_, err := canonical("answer", d.Answer)
 	return err
@@ -246,7 +262,7 @@ func (d *Decision) Digest() (string, error) {
 			return "", err
 		}
 	}
-	sum := sha256.Sum256([]byte(d.Decision + "\x00" + d.Comment + "\x00" + string(answer)))
+	sum := sha256.Sum256([]byte(string(d.Decision) + "\x00" + d.Comment + "\x00" + string(answer)))
 	return hex.EncodeToString(sum[:]), nil
 }
 

@@ -33,15 +33,17 @@ const (
 	MaxView  = 64 << 10 // bytes of one view's value
 )
 
-// The values of MultitaskStrategy: what happens when the thread already has an active run.
+// A MultitaskStrategy says what happens to a new run when its thread already has an active one.
+type MultitaskStrategy string
+
 const (
-	MultitaskEnqueue   = "enqueue"
-	MultitaskReject    = "reject"
-	MultitaskInterrupt = "interrupt"
+	MultitaskEnqueue   MultitaskStrategy = "enqueue"   // default: it waits for its turn
+	MultitaskReject    MultitaskStrategy = "reject"    // it is refused
+	MultitaskInterrupt MultitaskStrategy = "interrupt" // the active one is cancelled, and it goes first
 )
 
 // MultitaskStrategies are all of them.
-var MultitaskStrategies = []string{MultitaskEnqueue, MultitaskReject, MultitaskInterrupt}
+var MultitaskStrategies = []MultitaskStrategy{MultitaskEnqueue, MultitaskReject, MultitaskInterrupt}
 
 // An Emitted event is a line that a worker writes to its run's log.
 type Emitted struct {
@@ -76,21 +78,23 @@ type View struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// The types of outcomes. Each of them ends the worker's hold on the run.
+// An OutcomeType is the type of an outcome. Each of them ends the worker's hold on the run.
+type OutcomeType string
+
 const (
-	OutcomeComplete  = "complete"
-	OutcomeFail      = "fail"
-	OutcomeCancelled = "cancelled"
-	OutcomeSuspend   = "suspend"
-	OutcomeReject    = "reject"
+	OutcomeComplete  OutcomeType = "complete"
+	OutcomeFail      OutcomeType = "fail"
+	OutcomeCancelled OutcomeType = "cancelled"
+	OutcomeSuspend   OutcomeType = "suspend"
+	OutcomeReject    OutcomeType = "reject"
 )
 
 // OutcomeTypes are all of them.
-var OutcomeTypes = []string{OutcomeComplete, OutcomeFail, OutcomeCancelled, OutcomeSuspend, OutcomeReject}
+var OutcomeTypes = []OutcomeType{OutcomeComplete, OutcomeFail, OutcomeCancelled, OutcomeSuspend, OutcomeReject}
 
 // An Outcome ends an execution: the run completes, fails, is cancelled, suspends, or is rejected.
 type Outcome struct {
-	Type       string          `json:"type"`
+	Type       OutcomeType     `json:"type"`
 	Result     json.RawMessage `json:"result,omitempty"`
 	Summary    string          `json:"summary,omitempty"`
 	ContinueOn []string        `json:"continue_on,omitempty"` // complete: children, by run id or journal key

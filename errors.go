@@ -46,20 +46,19 @@ const (
 
 // Codes of ends, in the error of a run that did not complete.
 const (
-	CodeDeadline           Code = "deadline_exceeded"
-	CodeDispatchTimeout    Code = "dispatch_timeout"
-	CodeAttemptsExhausted  Code = "attempts_exhausted"
-	CodeReaped             Code = "timeout_reaped_by_watchdog"
-	CodeHeartbeatLost      Code = "heartbeat_lost"
-	CodeOrphaned           Code = "orphaned"
-	CodeDamaged            Code = "damaged"
-	CodeCancelled          Code = "cancelled"
-	CodeRejected           Code = "rejected"
-	CodeSignatureInvalid   Code = "signature_invalid"
-	CodeWaitTimeout        Code = "wait_timeout"
-	CodeToolTimeout        Code = "tool_timeout"
-	CodeFailed             Code = "failed"
-	CodeContinuationFailed Code = "continuation_failed"
+	CodeDeadline          Code = "deadline_exceeded"
+	CodeDispatchTimeout   Code = "dispatch_timeout"
+	CodeAttemptsExhausted Code = "attempts_exhausted"
+	CodeReaped            Code = "timeout_reaped_by_watchdog"
+	CodeHeartbeatLost     Code = "heartbeat_lost"
+	CodeOrphaned          Code = "orphaned"
+	CodeDamaged           Code = "damaged"
+	CodeCancelled         Code = "cancelled"
+	CodeRejected          Code = "rejected"
+	CodeSignatureInvalid  Code = "signature_invalid"
+	CodeWaitTimeout       Code = "wait_timeout"
+	CodeToolTimeout       Code = "tool_timeout"
+	CodeFailed            Code = "failed"
 )
 
 // An Error is a refusal that a caller may act on.

@@ -159,7 +159,7 @@ type Gathered struct{ Outlives bool } // from now on the run may outlive its par
 func (e Gathered) apply(_ *Policy, r *Run, _ Instant, _ *history) {
 	r.Watched = true
 	if e.Outlives {
-		r.Options.OnParentEnd = OutliveParent
+		r.Options.OnParentEnd = DispositionContinue
 	}
 }
 

@@ -7,9 +7,9 @@ type Group struct {
 	Tenant    TenantID
 	ID        GroupID // for a chord, the id of the run that created it
 	Kind      string
-	Mode      string
-	OnLosers  string // group: "continue" (default) or "cancel"
-	State     string
+	Mode      Mode
+	OnLosers  Disposition // group: continue by default
+	State     GroupState
 	Version   int64
 	CreatedAt Instant
 	// AlarmAt is when the watchdog looks at the group. For an open group that is its deadline. For
@@ -28,19 +28,24 @@ type Group struct {
 	Members []RunID
 }
 
-// Kinds and states of groups.
+// Kinds of groups.
 const (
 	GroupOfCaller = "group"
 	GroupChord    = "chord"
+)
 
-	GroupOpen      = "open"
-	GroupSatisfied = "satisfied"
-	GroupTimedOut  = "timed_out"
-	GroupDropped   = "dropped" // a chord that was dropped because its run was cancelled
+// A GroupState is the state of a group. It leaves GroupOpen once.
+type GroupState string
+
+const (
+	GroupOpen      GroupState = "open"
+	GroupSatisfied GroupState = "satisfied"
+	GroupTimedOut  GroupState = "timed_out"
+	GroupDropped   GroupState = "dropped" // a chord that was dropped because its run was cancelled
 )
 
 // GroupStates are those that a caller's group can have.
-var GroupStates = []string{GroupOpen, GroupSatisfied, GroupTimedOut}
+var GroupStates = []GroupState{GroupOpen, GroupSatisfied, GroupTimedOut}
 
 // Satisfied tells whether enough members of an open group have ended for its mode.
 func (g *Group) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }

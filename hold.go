@@ -15,6 +15,8 @@ import (
 //   - Another build: a poll of a build that has not held the run may claim it during the backoff.
 //     The run remembers the last MaxHoldBuilds builds. If that many are remembered, a further build
 //     waits for holdPause after the last defect, so that no set of builds can take turns quickly.
+//   - Alert: after the no_progress threshold a run that is still on hold is reported with run:slow, once.
+//     A parent that waits with on_stall is resumed.
 //   - End by progress: a journal entry in a commit that does not end with a defect, or a suspend.
 //     The count of defects and the builds are kept.
 //   - End by a person: HoldReleased. The builds are forgotten too. HoldAbandoned ends the run.
@@ -92,6 +94,7 @@ func (e Held) apply(_ *Policy, r *Run, now Instant, log *history) {
 	}
 	if h.Since == 0 {
 		h.Since, h.Until = now, min(now.Add(e.Timeout), r.DeadlineAt)
+		r.Said &^= SaidHeld
 	}
 	known := slices.Contains(h.Builds, e.Build)
 	builds := slices.DeleteFunc(slices.Clone(h.Builds), func(b string) bool { return b == e.Build })

@@ -52,9 +52,6 @@ const (
 	KindFromOperator = "operator" // set by hand
 )
 
-// KindSources are all of them.
-var KindSources = []string{KindFromPlatform, KindFromWorker, KindFromOperator}
-
 // A kindField is a field of a definition, by its name in JSON.
 type kindField struct {
 	name string
@@ -229,9 +226,9 @@ func (p *Policy) DefaultTimeout(class Class, kind *KindDef) Duration {
 	return min(kind.Timeout, Duration(p.Timeouts.Of(class).Max))
 }
 
-// AfterLossOf is AfterLoss with the retry policy of the run's kind. A code that the kind does not
+// AfterLoss is afterLoss with the retry policy of the run's kind. A code that the kind does not
 // retry ends the run.
-func (p *Policy) AfterLossOf(r *Run, epoch int64, why Failure, kind *KindDef, roll float64) Event {
+func (p *Policy) AfterLoss(r *Run, epoch int64, why Failure, kind *KindDef, roll float64) Event {
 	retry := kind.RetryPolicy()
 	of := *p
 	if retry.Backoff != 0 {
@@ -240,7 +237,7 @@ func (p *Policy) AfterLossOf(r *Run, epoch int64, why Failure, kind *KindDef, ro
 	if retry.MaxBackoff != 0 {
 		of.BackoffMax = time.Duration(retry.MaxBackoff)
 	}
-	ev := of.AfterLoss(r, epoch, why, roll)
+	ev := of.afterLoss(r, epoch, why, roll)
 	if _, again := ev.(Retried); !again || !slices.Contains(retry.NotRetried, why.Code) {
 		return ev
 	}

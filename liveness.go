@@ -36,13 +36,13 @@ type KindLiveness struct {
 	Activities map[string]Thresholds
 }
 
-// MaxLiveness limits the number of kinds, and of activities of each, that have their own
+// maxLiveness limits the number of kinds, and of activities of each, that have their own
 // thresholds.
-const MaxLiveness = 100
+const maxLiveness = 100
 
-// ProcessSilent is the least Silent threshold of a process, unless its kind sets one. A process
+// processSilent is the least Silent threshold of a process, unless its kind sets one. A process
 // sends a heartbeat about every 30 s, and a single late one is not an alert.
-const ProcessSilent = 75 * time.Second
+const processSilent = 75 * time.Second
 
 // Thresholds returns the thresholds of a run for its kind and its current activity.
 func (p *Policy) Thresholds(r *Run) Thresholds {
@@ -54,7 +54,7 @@ func (p *Policy) thresholds(kind, activity string, process bool) Thresholds {
 	l := &p.Liveness
 	t.override(l.Activities[activity])
 	if process {
-		t.Silent = max(t.Silent, ProcessSilent)
+		t.Silent = max(t.Silent, processSilent)
 	}
 	if k, ok := l.Kinds[kind]; ok {
 		t.override(k.Thresholds)
@@ -111,8 +111,8 @@ func (p *Policy) reapAfter(r *Run) time.Duration {
 // validate refuses thresholds that are too short, and combinations in which stale is not before
 // dead.
 func (l *Liveness) validate(p *Policy) error {
-	if len(l.Kinds) > MaxLiveness || len(l.Activities) > MaxLiveness {
-		return Invalid("liveness", "has thresholds for more than %d kinds or activities", MaxLiveness)
+	if len(l.Kinds) > maxLiveness || len(l.Activities) > maxLiveness {
+		return Invalid("liveness", "has thresholds for more than %d kinds or activities", maxLiveness)
 	}
 	check := func(field, kind, activity string, own Thresholds) error {
 		for _, s := range own.Settings() {
@@ -140,8 +140,8 @@ func (l *Liveness) validate(p *Policy) error {
 			return err
 		}
 		field := "liveness.kind." + kind
-		if len(k.Activities) > MaxLiveness {
-			return Invalid(field, "has thresholds for more than %d activities", MaxLiveness)
+		if len(k.Activities) > maxLiveness {
+			return Invalid(field, "has thresholds for more than %d activities", maxLiveness)
 		}
 		if err := check(field, kind, "", k.Thresholds); err != nil {
 			return err

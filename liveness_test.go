@@ -74,7 +74,7 @@ func TestBadThresholdsAreRefused(t *testing.T) {
 		activities = map[string]Thresholds
 	)
 	many := activities{}
-	for i := range MaxLiveness + 1 {
+	for i := range maxLiveness + 1 {
 		many[fmt.Sprint("a", i)] = Thresholds{Silent: time.Second}
 	}
 	for field, l := range map[string]Liveness{
@@ -144,7 +144,7 @@ func TestProcessIsLostByHeartbeatsNotByLease(t *testing.T) {
 		{1, 3, Retried{Failure: Failure{Code: CodeHeartbeatLost, Message: "gone"}, Delay: 2 * time.Second}},
 	} {
 		r.Strikes, r.MaxAttempts = c.strikes, c.most
-		if got := p.AfterLoss(&r, 0, Failure{Code: CodeHeartbeatLost, Message: "gone"}, 0.5); got != c.want {
+		if got := p.afterLoss(&r, 0, Failure{Code: CodeHeartbeatLost, Message: "gone"}, 0.5); got != c.want {
 			t.Errorf("after %d of %d attempts: %+v, want %+v", c.strikes, c.most, got, c.want)
 		}
 	}

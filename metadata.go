@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// MaxMetadataBytes limits the bytes of all keys and values of a run's metadata together.
-const MaxMetadataBytes = 16 << 10
+// maxMetadataBytes limits the bytes of all keys and values of a run's metadata together.
+const maxMetadataBytes = 16 << 10
 
 // checkMetadata checks the metadata of a run: its entries, their names and values, and the total
 // size.
@@ -25,8 +25,8 @@ func checkMetadata(field string, metadata map[string]string) error {
 		}
 		size += len(k) + len(v)
 	}
-	if size > MaxMetadataBytes {
-		return tooLarge(field, "has %d bytes of keys and values; a run takes %d", size, MaxMetadataBytes)
+	if size > maxMetadataBytes {
+		return tooLarge(field, "has %d bytes of keys and values; a run takes %d", size, maxMetadataBytes)
 	}
 	return nil
 }

@@ -54,6 +54,7 @@ type Policy struct {
 	WorkerRetention  time.Duration // a worker is listed this long after its last sign of life; at least a lease
 	WebhookRetention time.Duration // a webhook is kept this long after it was deleted, or last needed
 	KeyRetention     time.Duration // a key is listed this long after it was revoked, or expired
+	KindRetention    time.Duration // a kind is registered this long after a worker last announced or served it
 
 	ArtifactMaxBytes   int64 // of one artifact
 	ArtifactTotalBytes int64 // of all artifacts of a run
@@ -200,6 +201,8 @@ func (p *Policy) Settings() []Setting {
 			"how long a webhook is kept that was deleted, or came with runs that are over; for `retention` at least"),
 		duration("key_retention", &p.KeyRetention, 90*24*time.Hour,
 			"how long a key is listed that was revoked or has expired; for `idempotency_ttl` at least"),
+		duration("kind_retention", &p.KindRetention, 30*24*time.Hour,
+			"how long a kind is registered that no worker announces or serves; for `worker_retention` at least"),
 		{"artifact_max_bytes", &p.ArtifactMaxBytes, int64(64 << 20), int64(1), maxArtifactBytes,
 			"how large an artifact may be; not above `artifact_total_bytes`"},
 		{"artifact_total_bytes", &p.ArtifactTotalBytes, int64(256 << 20), int64(1), maxArtifactBytes,
@@ -290,11 +293,11 @@ func doubled(base time.Duration, times int, limit time.Duration) time.Duration {
 	return d
 }
 
-// AfterLoss chooses the event for an execution that was lost or failed retryably: a retry while
+// afterLoss chooses the event for an execution that was lost or failed retryably: a retry while
 // attempts remain, otherwise the end. This happens before the table is asked; without it, a run
 // that kills its workers would be retried for ever. epoch is the one that the worker presented, or
 // zero if the watchdog found the lease expired.
-func (p *Policy) AfterLoss(r *Run, epoch int64, why Failure, roll float64) Event {
+func (p *Policy) afterLoss(r *Run, epoch int64, why Failure, roll float64) Event {
 	switch {
 	case r.Cancel.RequestedAt != 0 && epoch == 0:
 		return CancelEnforced{Why: "the worker was lost while the run was being cancelled"}

@@ -117,12 +117,12 @@ type Taken struct {
 
 // Options are fields of a run that no query selects by. They are stored together.
 type Options struct {
-	Timeout      Duration `json:"timeout,omitempty"`
-	RunAt        Instant  `json:"run_at,omitempty"`
-	OnParentEnd  string   `json:"on_parent_end,omitempty"` // "cancel" (default) or "continue"
-	OnDisconnect string   `json:"on_disconnect,omitempty"` // "continue" (default) or "cancel"
-	Foreground   bool     `json:"foreground,omitempty"`    // a caller waits from the start
-	Process      bool     `json:"process,omitempty"`       // lost by dead_after instead of by its lease
+	Timeout      Duration    `json:"timeout,omitempty"`
+	RunAt        Instant     `json:"run_at,omitempty"`
+	OnParentEnd  Disposition `json:"on_parent_end,omitempty"` // of a child: cancel by default
+	OnDisconnect Disposition `json:"on_disconnect,omitempty"` // of a run in the foreground: continue by default
+	Foreground   bool        `json:"foreground,omitempty"`    // a caller waits from the start
+	Process      bool        `json:"process,omitempty"`       // lost by dead_after instead of by its lease
 	// Webhook is the id of the run's webhook. Runs from before webhooks were stored have the
 	// requested value.
 	Webhook Value `json:"webhook,omitempty"`
@@ -158,25 +158,13 @@ func (r *Run) Origin() RunID { return cmp.Or(r.OriginID, r.ID) }
 func (r *Run) Copying() bool { return r.JournalSeq < r.CopyTo }
 
 // MayOutlive tells whether the run goes on when its parent ends.
-func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == OutliveParent }
+func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == DispositionContinue }
 
 // HasTold tells whether the current attempt has already reported this progress. Reports of an
 // earlier attempt do not count.
 func (r *Run) HasTold(progress Value) bool {
 	return r.Progress == progress && r.ProgressOf == r.Attempt
 }
-
-// The values of OnParentEnd: what happens to a child when its parent ends.
-const (
-	EndWithParent = "cancel"
-	OutliveParent = "continue"
-)
-
-// The values of OnDisconnect: the effect of closing the last waiter's connection on a run in the foreground.
-const (
-	OnDisconnectContinue = "continue"
-	OnDisconnectCancel   = "cancel"
-)
 
 // Status returns the status that the API shows; see StatusOf.
 func (r *Run) Status() string { return StatusOf(r.State, r.DeferredAt) }
@@ -215,6 +203,7 @@ const (
 	SaidSilent                      // no sign of life
 	SaidNoProgress                  // heartbeats, but no progress
 	SaidStale                       // no sign of life for so long that the worker may be gone
+	SaidHeld                        // on hold for so long that a waiting parent may decide
 )
 
 // Cancel records a cancel request and each of its steps: requested, delivered to the worker,

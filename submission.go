@@ -26,9 +26,9 @@ type Submission struct {
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 	// Messages are appended to the thread when the run becomes its active one.
-	Messages          []Message `json:"messages,omitempty"`
-	MultitaskStrategy string    `json:"multitask_strategy,omitempty"`
-	OnDisconnect      string    `json:"on_disconnect,omitempty"`
+	Messages          []Message         `json:"messages,omitempty"`
+	MultitaskStrategy MultitaskStrategy `json:"multitask_strategy,omitempty"`
+	OnDisconnect      Disposition       `json:"on_disconnect,omitempty"`
 	// Webhook is a URL that receives events of the run. WebhookEvents selects them; if it is empty,
 	// the webhook receives NotifiedLines.
 	Webhook       string   `json:"webhook,omitempty"`
@@ -37,8 +37,17 @@ type Submission struct {
 	Foreground bool `json:"-"`
 }
 
-// Dispositions say what becomes of a run whose caller or parent is gone, or of a group's runs when the group is over.
-var Dispositions = []string{OutliveParent, EndWithParent}
+// A Disposition says what becomes of a run whose caller or parent is gone, or of a group's other runs
+// when the group is over.
+type Disposition string
+
+const (
+	DispositionContinue Disposition = "continue" // default of on_disconnect and on_losers
+	DispositionCancel   Disposition = "cancel"   // default of on_parent_end
+)
+
+// Dispositions are both of them.
+var Dispositions = []Disposition{DispositionContinue, DispositionCancel}
 
 // A Spawn is the request for a child run.
 type Spawn struct {
@@ -52,7 +61,7 @@ type Spawn struct {
 	Timeout     Duration          `json:"timeout,omitempty"`
 	Delay       Duration          `json:"delay,omitempty"`
 	MaxAttempts int               `json:"max_attempts,omitempty"`
-	OnParentEnd string            `json:"on_parent_end,omitempty"`
+	OnParentEnd Disposition       `json:"on_parent_end,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
 
 	// implied is set if the class was not given. That of the kind then has precedence.
@@ -64,7 +73,7 @@ func (s *Spawn) ClassGiven() bool { return s.Class != "" && !s.implied }
 
 // A Message is one message of a thread.
 type Message struct {
-	Role     string          `json:"role"`
+	Role     Role            `json:"role"`
 	Content  json.RawMessage `json:"content"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 }
@@ -163,7 +172,7 @@ func (s *Spawn) validate(field string) error {
 			s.Class = Agent
 		}
 	}
-	s.OnParentEnd = cmp.Or(s.OnParentEnd, EndWithParent)
+	s.OnParentEnd = cmp.Or(s.OnParentEnd, DispositionCancel)
 	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {
 		return err
 	}
@@ -185,7 +194,7 @@ func checkMessages(field string, ms []Message) error {
 
 // Validate checks a message.
 func (m *Message) Validate(field string) error {
-	if err := checkName(field+".role", m.Role); err != nil {
+	if err := checkName(field+".role", string(m.Role)); err != nil {
 		return err
 	}
 	if err := CheckValue(field+".content", m.Content); err != nil {

@@ -33,18 +33,22 @@ type ThreadMessage struct {
 	Tenant   TenantID `json:"-"`
 	ThreadID ThreadID `json:"thread_id"`
 	Seq      int64    `json:"seq"`
-	Role     string   `json:"role"`
+	Role     Role     `json:"role"`
 	Content  Value    `json:"content"`
 	Metadata Value    `json:"metadata,omitempty"`
 	RunID    RunID    `json:"run_id,omitempty"`
 	At       Instant  `json:"at"`
 }
 
-// Roles of messages that the server knows. A thread has its title from a message of a user, and the
-// server's own notices have the role system.
+// A Role says who wrote a message. It can be a word of the program's own. A thread has its title from a
+// message of a user, and the server's own notices have the role system.
+type Role string
+
 const (
-	RoleUser   = "user"
-	RoleSystem = "system"
+	RoleUser      Role = "user"
+	RoleAssistant Role = "assistant"
+	RoleTool      Role = "tool" // the result of a child, or of work outside
+	RoleSystem    Role = "system"
 )
 
 // Bounds of what a list of threads shows of each, in characters.

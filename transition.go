@@ -33,7 +33,7 @@ var Transitions = []Transition{
 	{Queued, "JournalCopied", Queued, "person, watchdog",
 		"a part of the original's journal is copied to a retry; with the last part it is claimable"},
 	{Queued, "TurnCame", Queued, "server", "the thread is free: it becomes the active run"},
-	{Queued, "Slow", Queued, "watchdog", "claimable for too long: an alert, never a kill"},
+	{Queued, "Slow", Queued, "watchdog", "claimable for too long, or on hold: an alert, never a kill"},
 	{Queued, "HoldReleased", Queued, "person", "its hold is over: any build may claim it now"},
 	{Queued, "HoldExpired", Failed, "watchdog", "on hold for too long: a dead letter with the defect's code"},
 	{Queued, "HoldAbandoned", Failed, "person", abandonedNote},

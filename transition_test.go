@@ -223,7 +223,7 @@ func TestEveryLiveStateHasAnAlarm(t *testing.T) {
 
 func TestForcefulActionsLowerTheRank(t *testing.T) {
 	p := DefaultPolicy()
-	lose := func(r Run) Event { return p.AfterLoss(&r, 0, Failure{Code: "lease_lost"}, 0.5) }
+	lose := func(r Run) Event { return p.afterLoss(&r, 0, Failure{Code: "lease_lost"}, 0.5) }
 	for _, c := range []struct {
 		name  string
 		event func(Run) Event
@@ -394,8 +394,8 @@ func TestLostExecutionIsRetriedOrEnds(t *testing.T) {
 		if c.cancelled {
 			r.Cancel.RequestedAt = start0
 		}
-		if got := EventName(p.AfterLoss(&r, c.epoch, why, 0.5)); got != c.want {
-			t.Errorf("strikes %d, cancelled %v, epoch %d: AfterLoss = %s, want %s", c.strikes, c.cancelled, c.epoch,
+		if got := EventName(p.afterLoss(&r, c.epoch, why, 0.5)); got != c.want {
+			t.Errorf("strikes %d, cancelled %v, epoch %d: afterLoss = %s, want %s", c.strikes, c.cancelled, c.epoch,
 				got, c.want)
 		}
 	}
@@ -420,7 +420,7 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 
 func TestModesOfWaits(t *testing.T) {
 	for _, c := range []struct {
-		mode              string
+		mode              Mode
 		total, ended, oks int
 		want              bool
 	}{

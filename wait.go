@@ -6,36 +6,40 @@ import (
 	"time"
 )
 
-// The types of waits.
+// A WaitType is the type of a wait: the thing that ends it.
+type WaitType string
+
 const (
-	WaitChildren = "children"
-	WaitSignal   = "signal"
-	WaitTimer    = "timer"
-	WaitCallback = "callback"
-	WaitApproval = "approval"
-	WaitMessage  = "message"
+	WaitChildren WaitType = "children"
+	WaitSignal   WaitType = "signal"
+	WaitTimer    WaitType = "timer"
+	WaitCallback WaitType = "callback"
+	WaitApproval WaitType = "approval"
+	WaitMessage  WaitType = "message"
 )
 
 // WaitTypes are all of them.
-var WaitTypes = []string{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval, WaitMessage}
+var WaitTypes = []WaitType{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval, WaitMessage}
 
-// The modes of a wait for children, and of a group: which ends satisfy it.
+// A Mode says which ends satisfy a wait for children, or a group.
+type Mode string
+
 const (
-	ModeAll   = "all"    // every one has ended
-	ModeAllOK = "all_ok" // every one has completed, or one has ended otherwise
-	ModeAny   = "any"    // one has ended
-	ModeAnyOK = "any_ok" // one has completed, or all have ended
+	ModeAll   Mode = "all"    // every one has ended
+	ModeAllOK Mode = "all_ok" // every one has completed, or one has ended otherwise
+	ModeAny   Mode = "any"    // one has ended
+	ModeAnyOK Mode = "any_ok" // one has completed, or all have ended
 )
 
 // Modes are all of them.
-var Modes = []string{ModeAll, ModeAllOK, ModeAny, ModeAnyOK}
+var Modes = []Mode{ModeAll, ModeAllOK, ModeAny, ModeAnyOK}
 
 // ValidMode tells whether m is one of the four modes.
-func ValidMode(m string) bool { return slices.Contains(Modes, m) }
+func ValidMode(m Mode) bool { return slices.Contains(Modes, m) }
 
 // Satisfied tells whether a mode is satisfied when, of total runs, some have ended and some of
 // those have completed.
-func Satisfied(mode string, total, ended, completed int) bool {
+func Satisfied(mode Mode, total, ended, completed int) bool {
 	switch mode {
 	case ModeAll:
 		return ended == total
@@ -63,8 +67,8 @@ const (
 // With keys, one commit can both spawn a child and wait for it.
 type WaitSpec struct {
 	ID     string   `json:"id"`
-	Type   string   `json:"type"`
-	Mode   string   `json:"mode,omitempty"` // children: default all
+	Type   WaitType `json:"type"`
+	Mode   Mode     `json:"mode,omitempty"` // children: default all
 	Keys   []string `json:"keys,omitempty"`
 	RunIDs []RunID  `json:"run_ids,omitempty"`
 	Name   string   `json:"name,omitempty"` // signal and approval: its name
@@ -201,8 +205,8 @@ type Wait struct {
 	Tenant    TenantID
 	RunID     RunID
 	ID        string
-	Type      string
-	Mode      string
+	Type      WaitType
+	Mode      Mode
 	Name      string
 	Targets   []RunID // children waits
 	OnStall   bool

@@ -23,7 +23,7 @@ type Approval struct {
 	Form []perdure.FormField
 	// Default is the decision if nobody decides in time: perdure.Approve or perdure.Reject. Without
 	// it, that is a rejection.
-	Default string
+	Default perdure.DecisionKind
 	// Timeout is 10 minutes by default. A negative one has passed, so Default applies.
 	Timeout time.Duration
 }
@@ -84,12 +84,12 @@ func OnApproval(ctx *Context, a Approval) *Future[Verdict] {
 // verdict reads a decision, and checks that it is about the action with this hash.
 func (c *execution) verdict(wait, hash string, i *item) (Verdict, error) {
 	var decided struct {
-		Decision   string           `json:"decision"`
-		ActionHash string           `json:"action_hash"`
-		By         *perdure.Decider `json:"by"`
-		At         perdure.Instant  `json:"at"`
-		Comment    string           `json:"comment"`
-		Answer     json.RawMessage  `json:"answer"`
+		Decision   perdure.DecisionKind `json:"decision"`
+		ActionHash string               `json:"action_hash"`
+		By         *perdure.Decider     `json:"by"`
+		At         perdure.Instant      `json:"at"`
+		Comment    string               `json:"comment"`
+		Answer     json.RawMessage      `json:"answer"`
 	}
 	if i.Type != perdure.ItemApproval && i.Type != perdure.ItemTimeout {
 		return Verdict{}, waitEnded(i, nil)

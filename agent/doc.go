@@ -70,7 +70,7 @@
 // # Goroutines
 //
 // Steps may run in goroutines of the agent, if their names differ and all have returned before the
-// agent waits or returns. The order of goroutines is not determined, so what they record is marked.
+// agent waits or returns. The order of goroutines is not determined, so their records are marked.
 // It is not expected at a certain place of a replay, but before the agent completes. Functions that
 // a replay recognizes by the order of their calls are for the agent's own goroutine: [Now], [UUID],
 // [Version], [Message], [Context.History], [Callback] and the waits.
@@ -134,7 +134,7 @@
 // # Where to start reading
 //
 //   - example_test.go: each function in use.
-//   - journal.go: the journal, and how new entries are committed.
+//   - journal.go: the journal of an execution. inbox.go: its inbox. commit.go: how new entries are committed.
 //   - context.go: one execution, from the grant to the outcome.
 //   - step.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go: one idea each.
 //   - edits.go: how edits of the code are found. pending.go: how errors become facts.
@@ -143,7 +143,7 @@
 //
 //   - A step that returned is durable.
 //   - The same journal leads to the same calls and results, or to a defect that says why not.
-//   - What the agent decided after an error is never durable without the error.
+//   - A decision that the agent made after an error is never durable without the error.
 //   - An execution that has lost its lease records nothing and undoes nothing.
 //   - A refused commit ends the execution: nothing is built on it.
 package agent

@@ -45,7 +45,7 @@ func (f *Future[T]) core() *future {
 
 // A future is a Future without its type.
 //
-// A child, a callback and an approval exist outside of the run. They go on, whoever waits for them. A
+// A child, a callback and an approval exist outside of the run. They go on with or without a waiter. A
 // signal, a message and a timer are claims: the run waits for them only while it is suspended on
 // them. A join that returns without them closes their waits, and gives back what had come. The next
 // join opens another wait.
@@ -68,7 +68,7 @@ type future struct {
 }
 
 // claimType tells whether waits of a type are claims.
-func claimType(typ string) bool {
+func claimType(typ perdure.WaitType) bool {
 	return typ == perdure.WaitSignal || typ == perdure.WaitMessage || typ == perdure.WaitTimer
 }
 
@@ -109,10 +109,9 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 		return f
 	}
 	f.spawn = perdure.Spawn{Key: kind, Kind: kind}
-	for _, o := range opts {
-		o.applyTo(&f.spawn)
-		f.onStall = f.onStall || o.OnStall
-	}
+	o := merge(opts, Options.applyTo)
+	o.fill(&f.spawn)
+	f.onStall = o.OnStall
 	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
 		c.mu.Lock()
 		c.unread = append(c.unread, unread{err: f.err})
@@ -315,40 +314,50 @@ func decode(what string, data json.RawMessage, out any) error {
 	return nil
 }
 
-// Options of a child. Fields that are zero have the server's default.
+// Options are the options of a child. Fields that are zero have the server's default.
 type Options struct {
 	Queue       string
 	Priority    int // -100 to 100, higher first
-	Timeout     time.Duration
-	Delay       time.Duration // before it can be claimed
 	MaxAttempts int
 	Class       perdure.Class
 	ThreadID    perdure.ThreadID
 	Metadata    map[string]string
-	Outlive     bool // it goes on when its parent ends
+	Outlive     bool          // it goes on when its parent ends
+	Delay       time.Duration // before it can be claimed
+	// Timeout limits the time of the child, with all its attempts and waits. The server ends the child
+	// then. A negative timeout, such as the rest of a time that has passed, ends the child at once,
+	// with an [ErrTaskTimedOut].
+	Timeout time.Duration
 	// OnStall ends every wait for the child with an [ErrStalled] when the child looks stuck.
 	OnStall bool
 }
 
-// Timeout limits the time of a child, with all its attempts and waits. The server ends the child
-// then. A negative timeout, such as the rest of a time that has passed, ends the child at once,
-// with an [ErrTaskTimedOut].
+// Timeout returns options with a timeout.
 func Timeout(d time.Duration) Options { return Options{Timeout: d} }
 
-// applyTo sets the fields of a spawn that the options have. Later options override earlier ones.
-func (o Options) applyTo(s *perdure.Spawn) {
-	s.Queue = cmp.Or(o.Queue, s.Queue)
-	s.Class = cmp.Or(o.Class, s.Class)
-	s.ThreadID = cmp.Or(o.ThreadID, s.ThreadID)
-	s.Priority = cmp.Or(o.Priority, s.Priority)
-	s.MaxAttempts = cmp.Or(o.MaxAttempts, s.MaxAttempts)
-	s.Timeout = cmp.Or(timeLeft(o.Timeout), s.Timeout)
-	s.Delay = cmp.Or(perdure.Duration(max(o.Delay, 0)), s.Delay)
+// applyTo sets the fields that the options have.
+func (o Options) applyTo(to *Options) {
+	to.Queue = cmp.Or(o.Queue, to.Queue)
+	to.Class = cmp.Or(o.Class, to.Class)
+	to.ThreadID = cmp.Or(o.ThreadID, to.ThreadID)
+	to.Priority = cmp.Or(o.Priority, to.Priority)
+	to.MaxAttempts = cmp.Or(o.MaxAttempts, to.MaxAttempts)
+	to.Timeout = cmp.Or(o.Timeout, to.Timeout)
+	to.Delay = cmp.Or(max(o.Delay, 0), to.Delay)
 	if o.Metadata != nil {
-		s.Metadata = o.Metadata
+		to.Metadata = o.Metadata
 	}
+	to.Outlive = to.Outlive || o.Outlive
+	to.OnStall = to.OnStall || o.OnStall
+}
+
+// fill sets the fields of a spawn.
+func (o Options) fill(s *perdure.Spawn) {
+	s.Queue, s.Class, s.ThreadID, s.Metadata = o.Queue, o.Class, o.ThreadID, o.Metadata
+	s.Priority, s.MaxAttempts = o.Priority, o.MaxAttempts
+	s.Timeout, s.Delay = timeLeft(o.Timeout), perdure.Duration(o.Delay)
 	if o.Outlive {
-		s.OnParentEnd = perdure.OutliveParent
+		s.OnParentEnd = perdure.DispositionContinue
 	}
 }
 

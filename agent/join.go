@@ -104,7 +104,7 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 type join struct {
 	c    *execution
 	what string // name of the function, for errors
-	mode string
+	mode perdure.Mode
 	id   string // of its first wait
 	fs   []*future
 	// round tells the waits of a call apart that waits several times for other children.
@@ -115,7 +115,7 @@ type join struct {
 
 // newJoin begins a call. The id of its wait is derived from what it waits for. A join that is
 // inserted before it in the code therefore does not get its result.
-func newJoin(ctx *Context, what, mode string, fs []Awaitable) (*join, error) {
+func newJoin(ctx *Context, what string, mode perdure.Mode, fs []Awaitable) (*join, error) {
 	c := ctx.c
 	if err := c.enter(); err != nil {
 		return nil, err

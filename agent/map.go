@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -31,10 +33,19 @@ type MapOptions struct {
 	Limit int
 	// Settle goes on after an error. The errors are in the Settled, at the index of their items.
 	Settle bool
-	// Child has the options of the children of a Map.
+	// Child has the options of the children of a Map. With OnStall a child that looks stuck while the
+	// run is suspended is cancelled, and counts as failed with an [ErrStalled].
 	Child Options
 	// Retries repeats a failed step of a Parallel, as [Retries] does.
 	Retries int
+}
+
+// applyTo sets the fields that the options have.
+func (o MapOptions) applyTo(to *MapOptions) {
+	to.Limit = cmp.Or(o.Limit, to.Limit)
+	to.Settle = to.Settle || o.Settle
+	to.Retries = cmp.Or(o.Retries, to.Retries)
+	o.Child.applyTo(&to.Child)
 }
 
 // limit returns the bound, or an error.
@@ -81,7 +92,8 @@ type mapped struct {
 //
 // If a child ends without a result, the error is that child's, and the others are cancelled. With
 // MapOptions.Settle all items are worked on, and each error is in the Settled.
-func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Settled[Out], error) {
+func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions) (Settled[Out], error) {
+	o := merge(opts, MapOptions.applyTo)
 	c := ctx.c
 	if err := c.proceed(); err != nil {
 		return Settled[Out]{}, err
@@ -96,8 +108,9 @@ func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Sett
 	if err := c.checkWaitable("Map"); err != nil {
 		c.fail(err)
 	}
-	m := &mapping{c: c, key: key, kind: kind, total: len(items), settle: o.Settle, digest: sha256.New()}
-	o.Child.applyTo(&m.spawn)
+	m := &mapping{c: c, key: key, kind: kind, total: len(items), settle: o.Settle, onStall: o.Child.OnStall,
+		digest: sha256.New()}
+	o.Child.fill(&m.spawn)
 	if m.limit, err = o.limit("Map"); err != nil {
 		return Settled[Out]{}, err
 	}
@@ -118,14 +131,13 @@ func Map[Out, In any](ctx *Context, kind string, items []In, o MapOptions) (Sett
 		}
 	}
 	if failed >= 0 {
-		f, end := m.future(failed), m.end(failed)
-		return Settled[Out]{}, f.childError(end, c.dataOf(end))
+		_, err := mapResult[Out](m, failed)
+		return Settled[Out]{}, err
 	}
 	out := Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))}
 	for n := range items {
-		f, i := Future[Out]{future: m.future(n)}, m.end(n)
-		out.Results[n], out.Errors[n] = f.result(i)
-		out.add(n, i.Outcome == string(perdure.TimedOut))
+		out.Results[n], out.Errors[n] = mapResult[Out](m, n)
+		out.add(n, m.end(n).Outcome == string(perdure.TimedOut))
 		if err := out.Errors[n]; err != nil && !o.Settle { // its result is of another type
 			return Settled[Out]{}, err
 		}
@@ -142,6 +154,9 @@ type mapping struct {
 	total  int
 	limit  int
 	settle bool
+	// onStall cancels children that look stuck. stalls has the items that said so, by their keys.
+	onStall bool
+	stalls  map[string]*item
 	// input returns the input of an item's child.
 	input func(n int) (json.RawMessage, error)
 
@@ -162,7 +177,41 @@ func (m *mapping) future(n int) future { return future{c: m.c, kind: m.kind, key
 func (m *mapping) end(n int) *item {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
-	return m.c.childEnds[m.childKey(n)]
+	return m.endLocked(n)
+}
+
+// endLocked is end for a caller that holds c.mu. A stall is an end, unless the child ended before.
+func (m *mapping) endLocked(n int) *item {
+	key := m.childKey(n)
+	end, stall := m.c.childEnds[key], m.stalls[key]
+	if stall != nil && (end == nil || stall.order < end.order) {
+		return stall
+	}
+	return end
+}
+
+// mapResult returns the result of an item whose child has ended, or its error.
+func mapResult[Out any](m *mapping, n int) (out Out, err error) {
+	f, i := Future[Out]{future: m.future(n)}, m.end(n)
+	if i.Outcome == perdure.WaitStalled {
+		return out, ErrStalled{TaskID: i.From, Kind: f.kind, Key: f.key}
+	}
+	return f.result(i)
+}
+
+// readStalls reads which children looked stuck while the run was suspended on them.
+func (m *mapping) readStalls() {
+	if !m.onStall {
+		return
+	}
+	m.c.mu.Lock()
+	defer m.c.mu.Unlock()
+	m.stalls = map[string]*item{}
+	for id, over := range m.c.waits {
+		if over.Outcome == perdure.WaitStalled && strings.HasPrefix(id, mapPrefix+m.key+".") {
+			m.stalls[over.Name] = over
+		}
+	}
 }
 
 // run works on all items. It returns the index of the first that failed, or -1.
@@ -174,6 +223,7 @@ func (m *mapping) run() (failed int, err error) {
 	}
 	failed = -1
 	for {
+		m.readStalls()
 		failed = m.reap(failed)
 		switch {
 		case failed >= 0 && !m.settle:
@@ -210,6 +260,7 @@ func (m *mapping) run() (failed int, err error) {
 // restore brings the mapping to where earlier executions left it.
 func (m *mapping) restore() (before mapped, err error) {
 	c := m.c
+	m.readStalls()
 	c.mu.Lock()
 	c.visit("map " + m.key)
 	if noted := c.mapped[m.key]; noted != nil {
@@ -248,21 +299,27 @@ func (m *mapping) count(input json.RawMessage) {
 
 func (m *mapping) sum() string { return hex.EncodeToString(m.digest.Sum(nil)[:12]) }
 
-// reap removes the items whose children have ended. It returns the index of the first that failed,
-// or -1.
+// reap removes the items whose children have ended, and cancels those that stalled. It returns the
+// index of the first that failed, or -1.
 func (m *mapping) reap(failed int) int {
 	c := m.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	live := m.live[:0]
 	for _, n := range m.live {
-		end := c.childEnds[m.childKey(n)]
+		end := m.endLocked(n)
 		if end == nil {
 			live = append(live, n)
 			continue
 		}
+		if key := m.childKey(n); end.Outcome == perdure.WaitStalled && !c.cancelled[key] {
+			b := c.batchForEntries(len(key)+16, 2)
+			c.cancelled[key] = true
+			b.part.Cancel = append(b.part.Cancel, key)
+			b.frame.Cancelled = append(b.frame.Cancelled, key)
+		}
 		bad := end.Outcome != string(perdure.Completed)
-		if bad && (failed < 0 || end.order < c.childEnds[m.childKey(failed)].order) {
+		if bad && (failed < 0 || end.order < m.endLocked(failed).order) {
 			failed = n
 		}
 	}
@@ -351,7 +408,7 @@ func (m *mapping) suspend() error {
 	// have not are always the same.
 	done := m.next - len(m.live)
 	spec := perdure.WaitSpec{ID: fmt.Sprintf("%s%s.%d", mapPrefix, m.key, done), Type: perdure.WaitChildren,
-		Mode: perdure.ModeAny, Timeout: perdure.Never}
+		Mode: perdure.ModeAny, Timeout: perdure.Never, OnStall: m.onStall}
 	for _, n := range m.live {
 		spec.Keys = append(spec.Keys, m.childKey(n))
 	}

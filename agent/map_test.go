@@ -153,6 +153,7 @@ func TestMapWithOtherItemsIsNondeterminism(t *testing.T) {
 	w.suspended(id)
 	g.open(0)
 	w.defect(id, perdure.CodeNondeterminism)
+	g.open(1) // the worker waits for its handlers before it ends
 }
 
 func TestMapRefusesALimitOutOfBounds(t *testing.T) {
@@ -357,4 +358,34 @@ func TestMapLeavesNothingToReplay(t *testing.T) {
 		w.children("gated", perdure.Completed, n+1)
 	}
 	completed(t, w.end(id), "3")
+}
+
+// A child that nobody takes is reported as slow after five minutes. The map cancels it and goes on.
+func TestMapCancelsStalledChildren(t *testing.T) {
+	virtual(t, func(w *scene) {
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Handle(wk, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+			worker.Agent(wk, "boss", func(ctx *agent.Context, settle bool) (string, error) {
+				child := agent.Options{OnStall: true, Timeout: 30 * time.Minute}
+				o := agent.MapOptions{Limit: 1, Child: child, Settle: settle}
+				got, err := agent.Map[int](ctx, "nobody", numbers(3), o)
+				if err == nil {
+					err = errors.Join(got.Errors...)
+				}
+				var stalled agent.ErrStalled
+				if !errors.As(err, &stalled) || stalled.TaskID == "" {
+					return "", agent.Permanent(fmt.Errorf("want an ErrStalled: %w", err))
+				}
+				return fmt.Sprint(stalled.Key, got.Failed), nil
+			})
+		})
+		defer stop()
+		for settle, want := range map[bool]string{true: `"nobody#1/03"`, false: `"nobody#1/00"`} {
+			r := w.ends("boss", settle)
+			completed(w.t, r, want)
+			if r.ElapsedMS > (20 * time.Minute).Milliseconds() {
+				w.t.Errorf("the map took %d ms, want it to end by stalls and not by timeouts", r.ElapsedMS)
+			}
+		}
+	})
 }

@@ -46,6 +46,18 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 				return nil
 			})
 		},
+		"a step without a function": func(ctx *agent.Context) { _, _ = agent.Step[int](ctx, "none", nil) },
+		"an undo without a function": func(ctx *agent.Context) {
+			_ = agent.Saga(ctx, "s", func() error {
+				one := func(context.Context) (int, error) { return 1, nil }
+				_, err := agent.Step(ctx, "one", one, agent.Undo[int](nil))
+				return err
+			})
+		},
+		"a saga without a function": func(ctx *agent.Context) { _ = agent.Saga(ctx, "s", nil) },
+		"a parallel without a function": func(ctx *agent.Context) {
+			_, _ = agent.Parallel[int, int](ctx, "none", []int{1}, nil)
+		},
 		"the first of none":   func(ctx *agent.Context) { _, _ = agent.SelectOK[int](ctx) },
 		"a future of nothing": func(ctx *agent.Context) { _, _ = agent.JoinAll[int](ctx, nil) },
 		"a name that is none": func(ctx *agent.Context) { _ = agent.Saga(ctx, "", func() error { return nil }) },

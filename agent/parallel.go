@@ -21,8 +21,10 @@ import (
 //
 // For work that takes long, or that other workers should share, use [Map].
 func Parallel[In, Out any](
-	ctx *Context, name string, items []In, f func(ctx context.Context, item In) (Out, error), o MapOptions,
+	ctx *Context, name string, items []In, f func(ctx context.Context, item In) (Out, error),
+	opts ...MapOptions,
 ) (Settled[Out], error) {
+	o := merge(opts, MapOptions.applyTo)
 	c := ctx.c
 	if err := c.proceed(); err != nil {
 		return Settled[Out]{}, err
@@ -37,6 +39,9 @@ func Parallel[In, Out any](
 	key, err := c.keyFor("parallel", name)
 	if err != nil {
 		return Settled[Out]{}, err
+	}
+	if f == nil {
+		return Settled[Out]{}, c.misuse("Parallel %s: the function is nil", key)
 	}
 	limit, err := o.limit("Parallel")
 	if err != nil {
@@ -70,7 +75,7 @@ func Parallel[In, Out any](
 				next.Unlock()
 				v, err := step(within, stepKeyOf(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
-				}, &stepOptions{retries: o.Retries})
+				}, &StepOptions{Retries: o.Retries})
 				p.add(n, v, err)
 			}
 		})
@@ -141,7 +146,7 @@ func (p *parallel[Out]) stopped() bool {
 	return p.first >= 0
 }
 
-// result returns what Parallel returns.
+// result returns the results of all items, or the first error.
 func (p *parallel[Out]) result(c *execution, items int) (Settled[Out], error) {
 	cancelled := func(err error) bool { return errors.Is(err, ErrCancelled) }
 	if p.done < items || slices.ContainsFunc(p.out.Errors, cancelled) {

@@ -44,6 +44,9 @@ func Saga(ctx *Context, name string, body func() error) error {
 	if err != nil {
 		return err
 	}
+	if body == nil {
+		return c.misuse("saga %s: the function is nil", key)
+	}
 	s := &saga{key: sagaPrefix + key, by: goroutine()}
 	c.mu.Lock()
 	for _, other := range c.sagas {
@@ -98,20 +101,21 @@ func Saga(ctx *Context, name string, body func() error) error {
 	return Permanent(c.recordedBefore(s, err))
 }
 
-// Undo sets the function that undoes a step of a [Saga]. It is called with the step's result, and
+// Undo returns options with a function that undoes a step of a [Saga]. It is called with the step's result, and
 // with a context that a cancel request does not end. Like a step it may be called twice, with the
 // same [IdempotencyKey].
-func Undo[T any](f func(ctx context.Context, result T) error) StepOption {
-	return func(o *stepOptions) {
-		o.undoType = reflect.TypeFor[T]()
-		o.undo = func(ctx context.Context, result json.RawMessage) error {
-			var v T
-			if err := json.Unmarshal(result, &v); err != nil {
-				return Permanent(fmt.Errorf("the recorded result is no %T: %w", v, err))
-			}
-			return f(ctx, v)
-		}
+func Undo[T any](f func(ctx context.Context, result T) error) StepOptions {
+	if f == nil {
+		return StepOptions{undoType: reflect.TypeFor[T]()} // Step says so
 	}
+	undo := func(ctx context.Context, result json.RawMessage) error {
+		var v T
+		if err := json.Unmarshal(result, &v); err != nil {
+			return Permanent(fmt.Errorf("the recorded result is no %T: %w", v, err))
+		}
+		return f(ctx, v)
+	}
+	return StepOptions{undo: undo, undoType: reflect.TypeFor[T]()}
 }
 
 // A saga is a call of Saga in this execution.
@@ -199,7 +203,7 @@ func (c *execution) compensate(ctx *Context, s *saga) error {
 			// context.
 			undoCtx := &Context{leaseContext{c.leased, ctx.Context}, c}
 			undo := func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }
-			_, err = attempt(undoCtx, key, undo, &stepOptions{retries: undoRetries})
+			_, err = attempt(undoCtx, key, undo, &StepOptions{Retries: undoRetries})
 			c.checkExit()
 		}
 		if err != nil {

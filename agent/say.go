@@ -23,9 +23,9 @@ func executionOf(ctx context.Context) (c *execution, inside bool) {
 }
 
 // Message appends a message to the run's thread. It is appended once, however often the agent is
-// executed. The role is "assistant", "user", "tool" or one of your own. The content is any JSON,
+// executed. The role is perdure.RoleAssistant, another one, or one of your own. The content is any JSON,
 // such as a string.
-func Message(ctx *Context, role string, content any) error {
+func Message(ctx *Context, role perdure.Role, content any) error {
 	c := ctx.c
 	if err := c.enter(); err != nil {
 		return err

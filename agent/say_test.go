@@ -22,7 +22,7 @@ func (w *scene) messages(id perdure.ThreadID) (out []string) {
 		w.t.Fatal(err)
 	}
 	for _, m := range page.Messages {
-		out = append(out, m.Role+" "+string(m.Content))
+		out = append(out, string(m.Role)+" "+string(m.Content))
 	}
 	return out
 }

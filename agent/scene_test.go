@@ -231,7 +231,7 @@ func (w *scene) runs(f client.Filter) (out []api.Run) {
 }
 
 // signal sends a signal to a run.
-func (w *scene) signal(id perdure.RunID, name string, data any, opts ...client.CallOption) {
+func (w *scene) signal(id perdure.RunID, name string, data any, opts ...client.CallOptions) {
 	w.t.Helper()
 	if _, err := w.c.Signal(w.ctx, id, name, client.JSON(data), opts...); err != nil {
 		w.t.Fatal(err)
@@ -297,7 +297,7 @@ func (y *tally) all() []string {
 }
 
 // do executes a step that is counted.
-func (y *tally) do(ctx *agent.Context, name string, opts ...agent.StepOption) error {
+func (y *tally) do(ctx *agent.Context, name string, opts ...agent.StepOptions) error {
 	_, err := agent.Step(ctx, name, func(context.Context) (string, error) {
 		y.add(name)
 		return name, nil

@@ -9,7 +9,7 @@ import (
 
 // This file has the calls that wait for the first of several futures.
 //
-// The inbox decides which one is the first: what came earlier wins. The choice is written to the
+// The inbox decides which one is the first: the earlier item wins. The choice is written to the
 // journal together with the end that it rests on, and the waits that lost are closed in the same
 // commit. A replay reads the choice, so an item that came later can't change it.
 

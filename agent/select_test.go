@@ -137,7 +137,7 @@ func TestSelectOfAnApproval(t *testing.T) {
 				if err != nil {
 					return "", err
 				}
-				// The question stays open for those who lost patience.
+				// The question stays open after its caller has lost patience.
 				m, err := agent.Select(ctx, agent.After(ctx, 2*time.Hour), ok)
 				if err != nil {
 					return "", err

@@ -45,11 +45,8 @@ import (
 //
 // A recorded result has to fit the type T in later releases. Fields that T has lost or renamed are
 // found as nondeterminism; fields that it has gained are zero.
-func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
-	var o stepOptions
-	for _, opt := range opts {
-		opt(&o)
-	}
+func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOptions) (T, error) {
+	o := merge(opts, StepOptions.applyTo)
 	c := ctx.c
 	if err := c.proceed(); err != nil {
 		return *new(T), err
@@ -61,6 +58,9 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	key, err := c.keyFor("step", name)
 	if err != nil {
 		return *new(T), err
+	}
+	if f == nil || o.undoType != nil && o.undo == nil {
+		return *new(T), c.misuse("step %s: a function is nil", key)
 	}
 	release, err := c.claimName(name, key)
 	if err != nil {
@@ -81,19 +81,36 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	return out, err
 }
 
-// A StepOption changes one step: [Retries] or [Undo].
-type StepOption func(*stepOptions)
+// StepOptions are the options of a [Step]. [Retries] and [Undo] return options with one field set.
+type StepOptions struct {
+	// Retries repeats a failed step at once, up to so many times and with growing pauses, before Step
+	// returns its error.
+	Retries int
 
-type stepOptions struct {
-	retries int
-	undo    func(ctx context.Context, result json.RawMessage) error
-	// undoType is the type of the result that undo takes.
+	// undo is set by Undo, which knows the type of the step's result: undoType.
+	undo     func(ctx context.Context, result json.RawMessage) error
 	undoType reflect.Type
 }
 
-// Retries repeats a failed step at once, up to n times and with growing pauses, before Step returns
-// its error.
-func Retries(n int) StepOption { return func(o *stepOptions) { o.retries = n } }
+// Retries returns options with that number of retries.
+func Retries(n int) StepOptions { return StepOptions{Retries: n} }
+
+// applyTo sets the fields that the options have.
+func (o StepOptions) applyTo(to *StepOptions) {
+	to.Retries = cmp.Or(o.Retries, to.Retries)
+	if o.undoType != nil {
+		to.undo, to.undoType = o.undo, o.undoType
+	}
+}
+
+// merge returns several options as one. apply sets the fields that one of them has: these replace
+// the fields of earlier options.
+func merge[O any](opts []O, apply func(o O, to *O)) (out O) {
+	for _, o := range opts {
+		apply(o, &out)
+	}
+	return out
+}
 
 // A stepRecord is the journal entry of a step.
 type stepRecord struct {
@@ -140,7 +157,7 @@ func (r *stepRecord) err(key string) error {
 
 // step returns the recorded result of a step, or calls its function and records the result.
 func step[T any](
-	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
+	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
 ) (out T, err error) {
 	c := ctx.c
 	if entry, ok := c.lookup(key); ok {
@@ -226,7 +243,7 @@ func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
 // attempt and not the process, in whichever goroutine it happens. inAttempt knows this function by
 // name.
 func attempt[T any](
-	ctx *Context, key string, f func(ctx context.Context) (T, error), o *stepOptions,
+	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
 ) (out T, err error) {
 	var inside context.Context
 	ctx.c.stepBegan()
@@ -246,7 +263,7 @@ func attempt[T any](
 		inside = context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key, n})
 		out, err = f(inside)
 		returned = true
-		if err == nil || n >= o.retries || session.IsPermanent(err) || inside.Err() != nil {
+		if err == nil || n >= o.Retries || session.IsPermanent(err) || inside.Err() != nil {
 			return out, err
 		}
 		if !timer.Sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
@@ -391,7 +408,7 @@ func handOut[T any](c *execution, what string, given *[]T, used *int, newValue f
 //
 // A run that comes to this point for the first time gets the given version. A run that was past it
 // before the call was added gets 0. Each run gets the same answer from then on. Use it for a step that
-// is added before recorded ones, and for one that is renamed. [Removed] is for what is gone.
+// is added before recorded ones, and for one that is renamed. [Removed] is for one that is gone.
 func Version(ctx *Context, name string, version int) int {
 	c := ctx.c
 	if c.proceed() != nil {

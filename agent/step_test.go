@@ -250,3 +250,30 @@ func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
 		t.Errorf("times and ids seen = %v, want 3 different ones, seen 9 times in all", seen.n)
 	}
 }
+
+// Of several options, a field that is set replaces the earlier one.
+func TestLaterOptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
+	virtual(t, func(w *scene) {
+		var calls tally
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Handle(wk, "late", func(_ context.Context, n int) (int, error) { return n, nil })
+			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
+				fails := func(context.Context) (int, error) { calls.add("call"); return 0, errors.New("no") }
+				_, _ = agent.Step(ctx, "fail", fails, agent.Retries(5), agent.StepOptions{}, agent.StepOptions{Retries: 2})
+				child := agent.Spawn[int](ctx, "late", 1, agent.Options{Queue: "nowhere", Delay: time.Minute},
+					agent.Options{Queue: perdure.DefaultQueue}, agent.Timeout(time.Hour))
+				run, err := child.Peek(ctx)
+				if err != nil {
+					return "", err
+				}
+				got, err := agent.Map[int](ctx, "late", numbers(2)) // options are optional
+				return fmt.Sprint(run.Queue, run.DeadlineAt.Sub(run.CreatedAt), got.Completed), err
+			})
+		})
+		defer stop()
+		completed(w.t, w.ends("boss", nil), `"default1h1m0s 2"`)
+		if n := calls.of("call"); n != 3 {
+			w.t.Errorf("the step was called %d times, want 3", n)
+		}
+	})
+}

@@ -66,7 +66,7 @@ func steps(done *tally, names ...string) code {
 	}
 }
 
-// Keys are names, so code that is moved, or added after what is recorded, shifts nothing.
+// Keys are names, so code that is moved, or added after the recorded steps, shifts nothing.
 func TestInsertedCodeShiftsNoKeys(t *testing.T) {
 	t.Parallel()
 	rows := []struct{ name, before, after, want string }{

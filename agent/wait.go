@@ -96,7 +96,7 @@ func OnMessage[T any](ctx *Context) *Future[T] {
 	}
 	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitMessage, Timeout: perdure.Never}
 	f.read = func(i *item) (out T, err error) {
-		if i.Type != itemMessage {
+		if i.Type != perdure.ItemMessage {
 			return out, waitEnded(i, ErrTimeout)
 		}
 		return out, decode("a message", f.c.dataOf(i), &out)
@@ -172,8 +172,10 @@ func (c *execution) await(what string, spec *perdure.WaitSpec) (*item, error) {
 }
 
 // itemOf has the types of the inbox items that the types of waits take.
-var itemOf = map[string]string{
-	perdure.WaitSignal: perdure.ItemSignal, perdure.WaitMessage: itemMessage, perdure.WaitTimer: perdure.ItemTimer,
+var itemOf = map[perdure.WaitType]string{
+	perdure.WaitSignal:  perdure.ItemSignal,
+	perdure.WaitMessage: perdure.ItemMessage,
+	perdure.WaitTimer:   perdure.ItemTimer,
 }
 
 // check validates a wait. Its error is permanent.

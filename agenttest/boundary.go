@@ -110,7 +110,7 @@ func describe(c *perdure.Commit) string {
 }
 
 // outcomes describes the types of outcomes.
-var outcomes = map[string]string{
+var outcomes = map[perdure.OutcomeType]string{
 	perdure.OutcomeComplete:  "completes",
 	perdure.OutcomeFail:      "fails",
 	perdure.OutcomeCancelled: "is cancelled",
@@ -128,5 +128,5 @@ func waitName(w *perdure.WaitSpec) string {
 	case perdure.WaitChildren:
 		return "children"
 	}
-	return w.Type
+	return string(w.Type)
 }

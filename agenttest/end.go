@@ -183,7 +183,7 @@ func (s *Session) compared(end *End) map[string]string {
 		}
 	}
 	for i, m := range end.Messages {
-		put("thread: message "+strconv.Itoa(i+1), slices.Concat([]byte(m.Role+": "), m.Content))
+		put("thread: message "+strconv.Itoa(i+1), slices.Concat([]byte(string(m.Role)+": "), m.Content))
 	}
 	for what := range end.Notes {
 		put("noted: "+what, []byte("yes")) // not the count: a step that was not recorded is executed again

@@ -60,8 +60,8 @@ type Happening struct {
 // An OpenWait is an open wait of a run.
 type OpenWait struct {
 	WaitID    string           `json:"wait_id"`
-	Type      string           `json:"type"`
-	Mode      string           `json:"mode,omitempty"`
+	Type      perdure.WaitType `json:"type"`
+	Mode      perdure.Mode     `json:"mode,omitempty"`
 	Name      string           `json:"name,omitempty"`
 	OnStall   bool             `json:"on_stall,omitempty"`
 	Children  int              `json:"children,omitempty"` // number of targets

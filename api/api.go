@@ -139,10 +139,10 @@ type CancelRun struct {
 type SendSignal struct {
 	Data json.RawMessage `json:"data,omitempty"`
 
-	Decision   string          `json:"decision,omitempty"`
-	Comment    string          `json:"comment,omitempty"`
-	Answer     json.RawMessage `json:"answer,omitempty"`
-	ActionHash string          `json:"action_hash,omitempty"`
+	Decision   perdure.DecisionKind `json:"decision,omitempty"`
+	Comment    string               `json:"comment,omitempty"`
+	Answer     json.RawMessage      `json:"answer,omitempty"`
+	ActionHash string               `json:"action_hash,omitempty"`
 }
 
 // SignalSent is the answer to a signal.
@@ -216,7 +216,7 @@ type ListedThread struct {
 
 // LastMessage is the beginning of the last message of a thread.
 type LastMessage struct {
-	Role string          `json:"role"`
+	Role perdure.Role    `json:"role"`
 	Text string          `json:"text"`
 	At   perdure.Instant `json:"at"`
 }
@@ -231,7 +231,7 @@ type LiveRun struct {
 // A Message is a message of a thread.
 type Message struct {
 	Seq      int64           `json:"seq"`
-	Role     string          `json:"role"`
+	Role     perdure.Role    `json:"role"`
 	Content  json.RawMessage `json:"content"`
 	Metadata json.RawMessage `json:"metadata,omitempty"`
 	RunID    perdure.RunID   `json:"run_id,omitempty"`
@@ -246,7 +246,7 @@ type Message struct {
 // Servers before this version wrote notices with the role assistant, and without the mark. These
 // are known by the status in their metadata.
 func (m *Message) Notice() bool {
-	if m.RunID == "" || m.Role == "tool" {
+	if m.RunID == "" || m.Role == perdure.RoleTool {
 		return false
 	}
 	var about struct {
@@ -281,26 +281,26 @@ type MessageAppended struct {
 
 // CreateGroup is the body of a request for a new group of runs.
 type CreateGroup struct {
-	Mode     string           `json:"mode,omitempty"`
-	RunIDs   []perdure.RunID  `json:"run_ids"`
-	Timeout  perdure.Duration `json:"timeout,omitempty"`
-	OnLosers string           `json:"on_losers,omitempty"`
+	Mode     perdure.Mode        `json:"mode,omitempty"`
+	RunIDs   []perdure.RunID     `json:"run_ids"`
+	Timeout  perdure.Duration    `json:"timeout,omitempty"`
+	OnLosers perdure.Disposition `json:"on_losers,omitempty"`
 }
 
 // A Group is a set of runs that can be waited for together.
 type Group struct {
-	GroupID    perdure.GroupID  `json:"group_id"`
-	Mode       string           `json:"mode"`
-	State      string           `json:"state"`
-	OnLosers   string           `json:"on_losers,omitempty"`
-	Total      int              `json:"total"`
-	Ended      int              `json:"ended"`
-	Completed  int              `json:"completed"`
-	RunIDs     []perdure.RunID  `json:"run_ids"`
-	EndedRuns  []EndedRun       `json:"ended_runs"` // in the order in which they ended
-	CreatedAt  perdure.Instant  `json:"created_at"`
-	DeadlineAt *perdure.Instant `json:"deadline_at,omitempty"` // while it is open
-	EndedAt    *perdure.Instant `json:"ended_at,omitempty"`
+	GroupID    perdure.GroupID     `json:"group_id"`
+	Mode       perdure.Mode        `json:"mode"`
+	State      perdure.GroupState  `json:"state"`
+	OnLosers   perdure.Disposition `json:"on_losers,omitempty"`
+	Total      int                 `json:"total"`
+	Ended      int                 `json:"ended"`
+	Completed  int                 `json:"completed"`
+	RunIDs     []perdure.RunID     `json:"run_ids"`
+	EndedRuns  []EndedRun          `json:"ended_runs"` // in the order in which they ended
+	CreatedAt  perdure.Instant     `json:"created_at"`
+	DeadlineAt *perdure.Instant    `json:"deadline_at,omitempty"` // while it is open
+	EndedAt    *perdure.Instant    `json:"ended_at,omitempty"`
 }
 
 // An EndedRun is how one of a group's runs ended.

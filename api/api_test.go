@@ -11,7 +11,7 @@ import (
 func TestNoticesAreKnown(t *testing.T) {
 	for _, c := range []struct {
 		what     string
-		role     string
+		role     perdure.Role
 		run      string
 		metadata string
 		want     bool

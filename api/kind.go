@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// AnnounceKind is what a worker says of a kind that it executes.
+// AnnounceKind is a worker's description of a kind that it executes.
 type AnnounceKind struct {
 	perdure.KindDef
 	// Build identifies the worker's program. Of a kind's builds, the one that was first seen last

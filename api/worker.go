@@ -24,6 +24,9 @@ type Poll struct {
 	// Build identifies the worker's program. A run that was held under other builds is granted to a
 	// new one at once.
 	Build string `json:"build,omitempty"`
+	// RunIDs names runs to lease, instead of queues and kinds: those that the caller has submitted for
+	// itself. A run that is not claimable is left out, and the poll does not wait.
+	RunIDs []perdure.RunID `json:"run_ids,omitempty"`
 	// Holding is for a poll with News: the worker's runs without a known cancel request. The poll
 	// returns at once if one of them already has one.
 	Holding []Lease `json:"holding,omitempty"`
@@ -38,7 +41,7 @@ type Polled struct {
 // A Grant is a leased run.
 type Grant struct {
 	RunID       perdure.RunID    `json:"run_id"`
-	Tenant      perdure.TenantID `json:"tenant,omitempty"` // with AllTenants, and with a signature
+	Tenant      perdure.TenantID `json:"tenant,omitempty"` // with AllTenants, with a signature, and of a process
 	Epoch       int64            `json:"epoch"`
 	Attempt     int              `json:"attempt"`
 	Kind        string           `json:"kind"`
@@ -68,6 +71,9 @@ type Grant struct {
 	// Signature covers tenant, run, kind, queue, input and deadline. It is empty if the server does
 	// not sign.
 	Signature *perdure.Signature `json:"signature,omitempty"`
+	// ResultToken signs the files that a process leaves for the server. Only a run of the class
+	// process has one. Its holder keeps it in memory.
+	ResultToken string `json:"result_token,omitempty"`
 }
 
 // A JournalEntry is the recorded result of a step.

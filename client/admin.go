@@ -15,26 +15,28 @@ import (
 // CreateKey creates a key for the tenant of this client's key. The secret is only in the answer. If
 // the answer is lost, CreateKey revokes the key and creates another one. With an [IdempotencyKey],
 // a second call returns the key without its secret instead.
-func (c *Client) CreateKey(ctx context.Context, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
+func (c *Client) CreateKey(ctx context.Context, in api.CreateKey, opts ...CallOptions) (*api.NewKey, error) {
 	return c.createKey(ctx, v1+"/keys", in, opts)
 }
 
 // CreateTenantKey creates a key for any tenant, and the tenant if it does not exist. It needs a
 // platform key. Otherwise it is like [Client.CreateKey].
 func (c *Client) CreateTenantKey(ctx context.Context, tenant perdure.TenantID, in api.CreateKey,
-	opts ...CallOption) (*api.NewKey, error) {
+	opts ...CallOptions) (*api.NewKey, error) {
 	return c.createKey(ctx, path("/api/admin/tenants/%s/keys", string(tenant)), in, opts)
 }
 
 // CreatePlatformKey creates a platform key. It needs a platform key, and the new key can only have
 // scopes of the caller's key. Otherwise it is like [Client.CreateKey].
-func (c *Client) CreatePlatformKey(ctx context.Context, in api.CreateKey, opts ...CallOption) (*api.NewKey, error) {
+func (c *Client) CreatePlatformKey(ctx context.Context, in api.CreateKey, opts ...CallOptions) (*api.NewKey, error) {
 	return c.createKey(ctx, "/api/admin/keys", in, opts)
 }
 
 // createKey creates keys until it gets one with its secret. If an answer was lost, the repeated
 // call returns the key without its secret. Such a key is revoked, because no caller has its secret.
-func (c *Client) createKey(ctx context.Context, keys string, in api.CreateKey, opts []CallOption) (*api.NewKey, error) {
+func (c *Client) createKey(
+	ctx context.Context, keys string, in api.CreateKey, opts []CallOptions,
+) (*api.NewKey, error) {
 	for n := 0; ; n++ {
 		r := &request{method: "POST", path: keys, body: in}
 		key, err := answer[api.NewKey](ctx, c, r, opts...)
@@ -59,19 +61,21 @@ func (c *Client) Keys(ctx context.Context) ([]perdure.Key, error) {
 }
 
 // RevokeKey revokes a key at once.
-func (c *Client) RevokeKey(ctx context.Context, id string) (*perdure.Key, error) {
-	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path(v1+"/keys/%s", id)})
+func (c *Client) RevokeKey(ctx context.Context, id string, opts ...CallOptions) (*perdure.Key, error) {
+	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path(v1+"/keys/%s", id)}, opts...)
 }
 
 // RevokeTenantKey revokes a key of any tenant at once. It needs a platform key.
-func (c *Client) RevokeTenantKey(ctx context.Context, tenant perdure.TenantID, id string) (*perdure.Key, error) {
+func (c *Client) RevokeTenantKey(
+	ctx context.Context, tenant perdure.TenantID, id string, opts ...CallOptions,
+) (*perdure.Key, error) {
 	return answer[perdure.Key](ctx, c, &request{method: "DELETE",
-		path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)})
+		path: path("/api/admin/tenants/%s/keys/%s", string(tenant), id)}, opts...)
 }
 
 // RevokePlatformKey revokes a platform key at once. It needs a platform key.
-func (c *Client) RevokePlatformKey(ctx context.Context, id string) (*perdure.Key, error) {
-	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/keys/%s", id)})
+func (c *Client) RevokePlatformKey(ctx context.Context, id string, opts ...CallOptions) (*perdure.Key, error) {
+	return answer[perdure.Key](ctx, c, &request{method: "DELETE", path: path("/api/admin/keys/%s", id)}, opts...)
 }
 
 // SigningKeys lists the public keys of signatures. The one that signs new runs is first.
@@ -107,9 +111,11 @@ func (c *Client) Tenants(ctx context.Context, f TenantFilter) (*api.Tenants, err
 
 // ChangeTenant changes settings of a tenant, and creates the tenant if it does not exist. It needs
 // a platform key.
-func (c *Client) ChangeTenant(ctx context.Context, tenant perdure.TenantID, in api.ChangeTenant) (*api.Tenant, error) {
+func (c *Client) ChangeTenant(
+	ctx context.Context, tenant perdure.TenantID, in api.ChangeTenant, opts ...CallOptions,
+) (*api.Tenant, error) {
 	return answer[api.Tenant](ctx, c, &request{method: "PUT", path: path("/api/admin/tenants/%s", string(tenant)),
-		body: in})
+		body: in}, opts...)
 }
 
 // Backup writes a consistent backup of the whole store and returns its size in bytes. It needs a

@@ -11,7 +11,8 @@ import (
 
 // ApprovalFilter selects approvals.
 type ApprovalFilter struct {
-	State  string        // "open" (default), "approved", "rejected", "timed_out", "closed" or "all"
+	// State is perdure.ApprovalOpen by default. perdure.ApprovalAll selects all.
+	State  perdure.ApprovalState
 	RunID  perdure.RunID // only of this run
 	Limit  int           // entries of a page; default 50
 	Cursor string        // NextCursor of the page before
@@ -20,7 +21,7 @@ type ApprovalFilter struct {
 // Approvals returns a page of approvals, oldest first.
 func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) (*api.Approvals, error) {
 	q := url.Values{}
-	for name, v := range map[string]string{"state": f.State, "run_id": string(f.RunID), "cursor": f.Cursor} {
+	for name, v := range map[string]string{"state": string(f.State), "run_id": string(f.RunID), "cursor": f.Cursor} {
 		if v != "" {
 			q.Set(name, v)
 		}
@@ -39,7 +40,9 @@ func (c *Client) Approval(ctx context.Context, id perdure.ApprovalID) (*perdure.
 
 // Decide approves or rejects an action. If the decision has an action hash, it is refused for any
 // other action. The same decision sent again, with any comment, is not an error and counts once.
-func (c *Client) Decide(ctx context.Context, id perdure.ApprovalID, in api.Decide) (*perdure.Approval, error) {
+func (c *Client) Decide(
+	ctx context.Context, id perdure.ApprovalID, in api.Decide, opts ...CallOptions,
+) (*perdure.Approval, error) {
 	return answer[perdure.Approval](ctx, c, &request{method: "POST", path: path(v1+"/approvals/%s", string(id)),
-		body: in})
+		body: in}, opts...)
 }

@@ -27,6 +27,9 @@ const uploadWithin = time.Hour
 func (c *Client) PutArtifact(
 	ctx context.Context, lease api.Lease, name, contentType string, body io.Reader,
 ) (*perdure.Artifact, error) {
+	if body == nil {
+		return nil, api.NewProblem(perdure.CodeInvalid, "the artifact has no body", "body")
+	}
 	r := &request{
 		method: http.MethodPut, path: path(v1+"/runs/%s/artifacts/%s", string(lease.RunID), name),
 		query: map[string][]string{"epoch": {strconv.FormatInt(lease.Epoch, 10)}}, wait: uploadWithin,
@@ -65,11 +68,16 @@ func (c *Client) Artifact(
 	ctx context.Context, id perdure.RunID, name string,
 ) (io.ReadCloser, *perdure.Artifact, error) {
 	r := &request{method: http.MethodGet, path: path(v1+"/runs/%s/artifacts/%s", string(id), name)}
+	var nodes round
 	for n := 0; ; n++ {
 		body, found, f := c.download(ctx, r)
 		if f == nil {
 			found.RunID, found.Name = id, name
 			return body, found, nil
+		}
+		if nodes.next(c, c.leave(r.turn, f)) && ctx.Err() == nil {
+			n-- // the next address is tried at once
+			continue
 		}
 		if ctx.Err() != nil || !f.again || n >= c.opt.Retries || !c.pause(ctx, time.Time{}, n, f.after) {
 			return nil, nil, r.explain(ctx, f, false)
@@ -77,16 +85,26 @@ func (c *Client) Artifact(
 	}
 }
 
+// download begins to read an artifact. The answer has to begin within the time of an attempt, and may
+// not be silent for long.
 func (c *Client) download(ctx context.Context, r *request) (io.ReadCloser, *perdure.Artifact, *failure) {
-	req, err := c.request(ctx, r)
+	one, cancel := context.WithCancelCause(ctx)
+	req, err := c.request(one, r)
 	if err != nil {
+		cancel(nil)
 		return nil, nil, &failure{err: err}
 	}
+	began := time.Now()
+	quiet := time.AfterFunc(c.opt.Timeout, func() { cancel(errSilent) })
 	res, err := c.http.Do(req)
+	quiet.Stop()
 	if err != nil {
-		return nil, nil, &failure{err: err, again: true}
+		f := &failure{err: broken(one, err), again: true, node: unanswered(one, err, began, 0)}
+		cancel(nil)
+		return nil, nil, f
 	}
 	if res.StatusCode != http.StatusOK {
+		defer cancel(nil)
 		defer res.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
 		return nil, nil, readProblem(res, b)
@@ -98,21 +116,34 @@ func (c *Client) download(ctx context.Context, r *request) (io.ReadCloser, *perd
 	a := &perdure.Artifact{
 		SHA256: strings.Trim(res.Header.Get("ETag"), `"`), ContentType: res.Header.Get("Content-Type"), Size: size,
 	}
-	return &verifiedBody{res.Body, sha256.New(), a.SHA256}, a, nil
+	body := &verifiedBody{r: &idleTimeoutReader{r: res.Body, quiet: quiet}, body: res.Body, ctx: one, cancel: cancel,
+		sum: sha256.New(), want: a.SHA256}
+	return body, a, nil
 }
 
 // verifiedBody is a response body whose end is an error if the bytes do not have the expected hash.
 type verifiedBody struct {
-	io.ReadCloser
-	sum  hash.Hash
-	want string
+	r      io.Reader
+	body   io.Closer
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	sum    hash.Hash
+	want   string
 }
 
 func (w *verifiedBody) Read(p []byte) (int, error) {
-	n, err := w.ReadCloser.Read(p)
+	n, err := w.r.Read(p)
 	w.sum.Write(p[:n])
-	if errors.Is(err, io.EOF) && hex.EncodeToString(w.sum.Sum(nil)) != w.want {
+	switch {
+	case errors.Is(err, io.EOF) && hex.EncodeToString(w.sum.Sum(nil)) != w.want:
 		err = errors.New("the artifact was damaged or cut off on the way")
+	case err != nil && !errors.Is(err, io.EOF):
+		err = broken(w.ctx, err)
 	}
 	return n, err
+}
+
+func (w *verifiedBody) Close() error {
+	defer w.cancel(nil)
+	return w.body.Close()
 }

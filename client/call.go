@@ -26,7 +26,7 @@ func (e *DeferredError) Error() string {
 // Call waits until the deadline of its context, or for [DefaultWait] if that has none. If the run
 // has not ended by then, the error is a [*DeferredError]. If the run ended without a result, it is a
 // [*RunError].
-func Call[Out any](ctx context.Context, c *Client, kind string, in any, opts ...CallOption) (Out, error) {
+func Call[Out any](ctx context.Context, c *Client, kind string, in any, opts ...CallOptions) (Out, error) {
 	var none Out
 	sub := perdure.Submission{Kind: kind}
 	if in != nil {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -15,7 +16,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strings"
+	"reflect"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -34,8 +35,8 @@ type Options struct {
 	// Retries is how often a failed call is sent again before its error is returned. The default is
 	// 8, which takes about twenty seconds. A negative number means never.
 	Retries int
-	// Timeout limits one attempt of a call, 30 s by default. A call that waits on the server gets
-	// its wait in addition.
+	// Timeout limits one attempt of a call, 30 s by default, or 15 s if there are several addresses. A
+	// call that waits on the server gets its wait in addition.
 	Timeout time.Duration
 	// Logger gets a line at level debug for each retry.
 	Logger *slog.Logger
@@ -43,21 +44,33 @@ type Options struct {
 
 // Client calls a server. Any number of goroutines may use it.
 type Client struct {
-	base string
-	key  string
-	opt  Options
-	http *http.Client
-	log  *slog.Logger
+	nodes *nodes
+	key   string
+	opt   Options
+	http  *http.Client
+	log   *slog.Logger
 }
 
 // New makes a client for the server at baseURL, such as "http://127.0.0.1:7373", with a tenant's
 // key. The first call connects, not New. A client keeps its connections open for a while, so a
 // program makes one client and reuses it. A program that makes many closes each.
+//
+// Several servers with the same store are separated by commas: "http://a:7373,http://b:7373". The
+// client uses the first one. When a server can't be reached, does not answer in time or answers 503,
+// the client goes on to the next, and stays there while it works.
 func New(baseURL, key string, opt Options) *Client {
 	if opt.Retries == 0 {
 		opt.Retries = 8
 	}
-	if opt.Timeout <= 0 {
+	nodes, connect := newNodes(baseURL), 10*time.Second
+	several := len(nodes.addresses) > 1
+	if several {
+		connect = 3 * time.Second
+	}
+	switch {
+	case opt.Timeout <= 0 && several:
+		opt.Timeout = 15 * time.Second
+	case opt.Timeout <= 0:
 		opt.Timeout = 30 * time.Second
 	}
 	if opt.Logger == nil {
@@ -68,7 +81,7 @@ func New(baseURL, key string, opt Options) *Client {
 		// and its two idle connections per host are too few for a worker.
 		opt.Transport = &http.Transport{
 			Proxy:                 http.ProxyFromEnvironment,
-			DialContext:           (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+			DialContext:           (&net.Dialer{Timeout: connect, KeepAlive: 15 * time.Second}).DialContext,
 			TLSHandshakeTimeout:   10 * time.Second,
 			TLSClientConfig:       &tls.Config{RootCAs: opt.RootCAs},
 			ExpectContinueTimeout: time.Second,
@@ -78,7 +91,7 @@ func New(baseURL, key string, opt Options) *Client {
 		}
 	}
 	return &Client{
-		base: strings.TrimRight(baseURL, "/"), key: key, opt: opt, log: opt.Logger,
+		nodes: nodes, key: key, opt: opt, log: opt.Logger,
 		http: &http.Client{Transport: opt.Transport, CheckRedirect: noRedirect},
 	}
 }
@@ -104,14 +117,27 @@ func LoadCA(file string) (*x509.CertPool, error) {
 // Close closes idle connections. A client that is no longer used needs no other cleanup.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// A CallOption changes one call.
-type CallOption func(*request)
+// CallOptions are the options of one call. Of several, a field that is set replaces the earlier one.
+type CallOptions struct {
+	// IdempotencyKey makes calls with the same key count once, even from several processes. An order
+	// number is an example. Without it, each call gets a random key, which only protects against lost
+	// answers.
+	IdempotencyKey string
 
-// IdempotencyKey makes calls with the same key count once, even from several processes. An order
-// number is an example. Without it, each call gets a random key, which only protects against lost
-// answers.
-func IdempotencyKey(key string) CallOption {
-	return func(r *request) { r.key, r.callerKey = key, true }
+	// emptyKey tells that the caller gave an empty key, which is refused.
+	emptyKey bool
+}
+
+// IdempotencyKey returns options with a key. An empty key is refused.
+func IdempotencyKey(key string) CallOptions {
+	return CallOptions{IdempotencyKey: key, emptyKey: key == ""}
+}
+
+// applyTo sets the fields of a request that the options have.
+func (o CallOptions) applyTo(r *request) {
+	if o.IdempotencyKey != "" || o.emptyKey {
+		r.key, r.callerKey = o.IdempotencyKey, true
+	}
 }
 
 // A request describes one call. Each attempt builds an http.Request from it.
@@ -136,15 +162,18 @@ type request struct {
 	// raw replaces body: it returns the bytes from their beginning. A size of -1 means unknown.
 	raw   func() (body io.Reader, size int64, err error)
 	media string // content type of raw
+
+	// turn is that of the address which the last attempt was made for.
+	turn int64
 }
 
 // maxAnswer limits the bytes that are read of an answer. The server's own limits are far below.
 const maxAnswer = 64 << 20
 
 // do makes a call, with retries, and decodes its answer into out, which may be nil.
-func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption) (status int, err error) {
+func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOptions) (status int, err error) {
 	for _, o := range opts {
-		o(r)
+		o.applyTo(r)
 	}
 	switch {
 	case r.callerKey && r.key == "":
@@ -160,8 +189,9 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 		defer cancel()
 	}
 	maybe := false // an earlier attempt may have taken effect
-	for n := 0; ; n++ {
-		if n > 0 && r.beforeResend != nil {
+	var nodes round
+	for n, sent := 0, 0; ; n++ {
+		if sent++; sent > 1 && r.beforeResend != nil {
 			r.beforeResend()
 		}
 		var f *failure
@@ -170,9 +200,17 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 			return status, nil
 		}
 		maybe = maybe || f.maybe
+		left := c.leave(r.turn, f)
+		if left {
+			f.after = 0 // it is about the server that was left
+		}
 		if once != nil {
 			once.After = f.after
 			return status, r.explain(ctx, f, maybe)
+		}
+		if nodes.next(c, left) && (!r.noRetry || unsent(f.err)) && c.opt.Retries > 0 && sending.Err() == nil {
+			n-- // the next address is tried at once
+			continue
 		}
 		again := f.again && n < c.opt.Retries && !r.noRetry && sending.Err() == nil
 		if !again || !c.pause(ctx, r.end, n, f.after) {
@@ -188,7 +226,7 @@ const answerGrace = 2 * time.Second
 
 // answer makes a call and returns its decoded answer. After an error it returns nil, never a partly
 // filled value.
-func answer[T any](ctx context.Context, c *Client, r *request, opts ...CallOption) (*T, error) {
+func answer[T any](ctx context.Context, c *Client, r *request, opts ...CallOptions) (*T, error) {
 	out := new(T)
 	if _, err := c.do(ctx, r, out, opts...); err != nil {
 		return nil, err
@@ -201,6 +239,7 @@ type failure struct {
 	err   error
 	again bool          // a retry may succeed
 	maybe bool          // the attempt may have taken effect on the server
+	node  bool          // another server may succeed at once
 	after time.Duration // the server's Retry-After
 }
 
@@ -212,8 +251,10 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 	if err != nil {
 		return 0, &failure{err: err}
 	}
+	began := time.Now()
 	res, err := c.http.Do(req)
 	if err != nil {
+		failed := unanswered(ctx, err, began, r.wait)
 		var u *url.Error
 		if errors.As(err, &u) {
 			err = u.Err // explain adds the method and the path
@@ -221,14 +262,15 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 		// A retry does not help against an untrusted certificate, or if a server in this process is
 		// closed.
 		hopeless := errors.As(err, new(*tls.CertificateVerificationError)) || errors.Is(err, http.ErrServerClosed)
-		return 0, &failure{err: err, again: !hopeless, maybe: !unsent(err)}
+		return 0, &failure{err: err, again: !hopeless, maybe: !unsent(err), node: failed}
 	}
 	defer res.Body.Close()
 	limit := max(r.limit, maxAnswer)
 	b, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
 	switch {
 	case err != nil:
-		return res.StatusCode, &failure{err: fmt.Errorf("the answer broke off: %w", err), again: true, maybe: true}
+		err = fmt.Errorf("the answer broke off: %w", err)
+		return res.StatusCode, &failure{err: err, again: true, maybe: true, node: unanswered(ctx, err, began, r.wait)}
 	case int64(len(b)) > limit:
 		return res.StatusCode, &failure{err: fmt.Errorf("the answer has more than %d bytes", limit), maybe: true}
 	}
@@ -255,11 +297,12 @@ func unsent(err error) bool {
 
 // request builds the HTTP request of one attempt.
 func (c *Client) request(ctx context.Context, r *request) (*http.Request, error) {
-	if !strings.HasPrefix(c.base, "http://") && !strings.HasPrefix(c.base, "https://") {
-		return nil, api.NewProblem(perdure.CodeInvalid,
-			fmt.Sprintf("the server's address is %q: it has to be a URL such as http://127.0.0.1:7373", c.base), "")
+	if err := c.nodes.check(); err != nil {
+		return nil, err
 	}
-	target := c.base + r.path
+	var target string
+	target, r.turn = c.nodes.current()
+	target += r.path
 	if len(r.query) > 0 {
 		target += "?" + r.query.Encode()
 	}
@@ -278,7 +321,8 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	case r.body != nil:
 		b, err := perdure.Marshal(r.body)
 		if err != nil {
-			return nil, api.NewProblem(perdure.CodeInvalid, "the request can't be written as JSON: "+err.Error(), "")
+			why := cmp.Or(unencoded(reflect.ValueOf(r.body)), "the request can't be written as JSON: "+err.Error())
+			return nil, api.NewProblem(perdure.CodeInvalid, why, "")
 		}
 		body = bytes.NewReader(b)
 	}

@@ -3,7 +3,9 @@ package client_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -467,4 +469,22 @@ func TestOtherCalls(t *testing.T) {
 			t.Errorf("All yielded %d runs, want 4", n)
 		}
 	})
+}
+
+func TestValueThatJSONCannotHoldIsErrorOfCall(t *testing.T) {
+	c := client.New("http://perdure", "k", client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
+		t.Error("the request was sent, want it refused before")
+		return nil, errors.New("unplugged")
+	})})
+	for _, v := range []any{make(chan int), math.NaN(), func() {}} {
+		_, err := c.Start(t.Context(), perdure.Submission{Kind: "job", Input: client.JSON(v)})
+		if client.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), fmt.Sprintf("a %T can't", v)) {
+			t.Errorf("Start with a %T: %v, want %s and the type", v, err, perdure.CodeInvalid)
+		}
+		m := perdure.Message{Role: "user", Content: client.JSON(v)}
+		_, err = c.Start(t.Context(), perdure.Submission{Kind: "job", Messages: []perdure.Message{m}})
+		if client.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), fmt.Sprintf("a %T can't", v)) {
+			t.Errorf("Start with a message of a %T: %v, want %s and the type", v, err, perdure.CodeInvalid)
+		}
+	}
 }

@@ -48,23 +48,26 @@ func (c *Client) DeadLetter(ctx context.Context, id perdure.RunID) (*api.DeadLet
 }
 
 // Redrive starts a new run from a dead letter. A second call returns the same run.
-func (c *Client) Redrive(ctx context.Context, id perdure.RunID, in api.Redrive) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/dlq/%s/redrive", string(id)), body: in})
+func (c *Client) Redrive(ctx context.Context, id perdure.RunID, in api.Redrive, opts ...CallOptions) (*api.Run, error) {
+	r := &request{method: "POST", path: path(v1+"/dlq/%s/redrive", string(id)), body: in}
+	return answer[api.Run](ctx, c, r, opts...)
 }
 
 // RedriveMany starts new runs from many dead letters, at most one of each, and returns a result for
 // each.
-func (c *Client) RedriveMany(ctx context.Context, in api.RedriveMany) (*api.LettersDone, error) {
-	return answer[api.LettersDone](ctx, c, &request{method: "POST", path: v1 + "/dlq/redrive", body: in})
+func (c *Client) RedriveMany(ctx context.Context, in api.RedriveMany, opts ...CallOptions) (*api.LettersDone, error) {
+	return answer[api.LettersDone](ctx, c, &request{method: "POST", path: v1 + "/dlq/redrive", body: in}, opts...)
 }
 
 // DropDeadLetter discards a dead letter. Its run stays.
-func (c *Client) DropDeadLetter(ctx context.Context, id perdure.RunID) error {
-	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/dlq/%s", string(id))}, nil)
+func (c *Client) DropDeadLetter(ctx context.Context, id perdure.RunID, opts ...CallOptions) error {
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/dlq/%s", string(id))}, nil, opts...)
 	return err
 }
 
 // DropDeadLetters discards many dead letters and returns a result for each.
-func (c *Client) DropDeadLetters(ctx context.Context, in api.ChooseLetters) (*api.LettersDone, error) {
-	return answer[api.LettersDone](ctx, c, &request{method: "POST", path: v1 + "/dlq/discard", body: in})
+func (c *Client) DropDeadLetters(
+	ctx context.Context, in api.ChooseLetters, opts ...CallOptions,
+) (*api.LettersDone, error) {
+	return answer[api.LettersDone](ctx, c, &request{method: "POST", path: v1 + "/dlq/discard", body: in}, opts...)
 }

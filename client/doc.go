@@ -65,6 +65,14 @@
 // nothing, [perdure.CodeUnknown] if it may have. The cause is wrapped. [Transient] tells whether a
 // later attempt may succeed.
 //
+// # Several servers
+//
+// The address of a fleet is a list: client.New("http://a:7373,http://b:7373", …). All servers of the
+// list have the same store, so that it does not matter which one gets a call. The client uses one of
+// them at a time. It goes on to the next when a connection is refused, fails or times out, or when the
+// answer is 503, 502 or 504, and stays there while that works. Each address is tried once before the
+// first pause. Streams and long polls move in the same way, and lose and repeat nothing.
+//
 // # Without a socket
 //
 // Options.Transport replaces the network. A server of package embedded has a transport that calls
@@ -72,7 +80,7 @@
 //
 // # Where to start reading
 //
-// client.go has the options, the request and its attempts; retry.go decides which failures are
-// repeated and makes the errors; runs.go has the calls about runs. stream.go follows a log over
+// client.go has the options, the request and its attempts; nodes.go the addresses; retry.go decides
+// which failures are repeated and makes the errors; runs.go has the calls about runs. stream.go follows a log over
 // many connections, and sse.go parses the frames. The other files have one call after the other.
 package client

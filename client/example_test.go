@@ -90,6 +90,39 @@ func ExampleClient_Join() {
 	// hello, Ann <nil>
 }
 
+// StartMany starts many runs in one call. Each is accepted or refused by itself. The key makes a
+// repeated call give the same runs.
+func ExampleClient_StartMany() {
+	c, end := here()
+	defer end()
+	ctx := context.Background()
+	var runs []api.BatchRun
+	for _, name := range []string{"Ann", "Bob"} {
+		runs = append(runs, api.BatchRun{Submission: perdure.Submission{Kind: "greet", Input: client.JSON(name)}})
+	}
+	runs = append(runs, api.BatchRun{}) // it has no kind
+	for range 2 {
+		results, err := c.StartMany(ctx, runs, client.IdempotencyKey("greetings of 1 May"))
+		if err != nil {
+			panic(err)
+		}
+		for _, r := range results {
+			if r.Error != nil {
+				fmt.Println(r.Index, "refused:", r.Error.Code, r.Error.Field)
+			} else {
+				fmt.Println(r.Index, r.Run.Status, "duplicate:", r.Duplicate)
+			}
+		}
+	}
+	// Output:
+	// 0 queued duplicate: false
+	// 1 queued duplicate: false
+	// 2 refused: invalid kind
+	// 0 queued duplicate: true
+	// 1 queued duplicate: true
+	// 2 refused: invalid kind
+}
+
 // A wait can end before the run does. That is not an error, and the run continues.
 func ExampleClient_Run() {
 	c, end := here()

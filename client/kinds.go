@@ -25,17 +25,22 @@ func (c *Client) AnnounceKind(ctx context.Context, kind string, in api.AnnounceK
 
 // ChangeKind overrides fields of a kind, or removes overrides. An override has precedence over
 // everything that workers announce.
-func (c *Client) ChangeKind(ctx context.Context, kind string, in api.ChangeKind, opts ...CallOption) (*api.Kind, error) {
+func (c *Client) ChangeKind(
+	ctx context.Context, kind string, in api.ChangeKind, opts ...CallOptions,
+) (*api.Kind, error) {
 	return answer[api.Kind](ctx, c, &request{method: "PATCH", path: path(v1+"/kinds/%s", kind), body: in}, opts...)
 }
 
-// DeleteKind deletes a kind from the registry. It appears again when a worker announces it. With
-// platform it deletes the entry of the platform, which needs a platform key.
-func (c *Client) DeleteKind(ctx context.Context, kind string, platform bool, opts ...CallOption) error {
-	r := &request{method: "DELETE", path: path(v1+"/kinds/%s", kind)}
-	if platform {
-		r.query = url.Values{"platform": {"true"}}
-	}
+// DeleteKind deletes a kind from the registry. It appears again when a worker announces it.
+func (c *Client) DeleteKind(ctx context.Context, kind string, opts ...CallOptions) error {
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/kinds/%s", kind)}, nil, opts...)
+	return err
+}
+
+// DeletePlatformKind deletes the platform's entry of a kind, as [Client.DeleteKind] does the
+// tenant's. It needs a platform key.
+func (c *Client) DeletePlatformKind(ctx context.Context, kind string, opts ...CallOptions) error {
+	r := &request{method: "DELETE", path: path(v1+"/kinds/%s", kind), query: url.Values{"platform": {"true"}}}
 	_, err := c.do(ctx, r, nil, opts...)
 	return err
 }

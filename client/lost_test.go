@@ -171,6 +171,22 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(1) }
 		return func(c *client.Client) (any, error) { return c.Start(l.ctx, perdure.Submission{Kind: "job"}) }
 	},
+	"StartMany": func(l *loss) call {
+		l.once = func(got any) {
+			for i, r := range got.([]api.StartResult) {
+				lost := l.lost["results"].([]any)[i].(map[string]any)["run"].(map[string]any)
+				if r.Run == nil || !r.Duplicate || string(r.Run.RunID) != lost["run_id"] {
+					l.t.Errorf("result %d = %+v, want the run %v of the lost answer", i, r, lost["run_id"])
+				}
+			}
+			l.runs(3)
+		}
+		return func(c *client.Client) (any, error) {
+			job := perdure.Submission{Kind: "job"}
+			return c.StartMany(l.ctx,
+				[]api.BatchRun{{Submission: job}, {Submission: job, IdempotencyKey: "k"}, {Submission: job}})
+		}
+	},
 	"Run": func(l *loss) call {
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(1) }
 		return func(c *client.Client) (any, error) {
@@ -204,15 +220,12 @@ var mutations = map[string]func(l *loss) call{
 		}
 	},
 	"DeleteKind": func(l *loss) call {
-		announce := func() { ok[*api.KindAnnounced](l.t)(l.c.AnnounceKind(l.ctx, "job", api.AnnounceKind{})) }
-		announce()
-		l.between = announce // a worker starts meanwhile, and its kind stays
-		l.once = func(any) {
-			if list := ok[[]api.Kind](l.t)(l.c.Kinds(l.ctx)); len(list) != 1 {
-				l.t.Errorf("%d kinds, want 1: the retry deleted what was announced since", len(list))
-			}
-		}
-		return func(c *client.Client) (any, error) { return nil, c.DeleteKind(l.ctx, "job", false) }
+		l.announcedMeanwhile(api.AnnounceKind{})
+		return func(c *client.Client) (any, error) { return nil, c.DeleteKind(l.ctx, "job") }
+	},
+	"DeletePlatformKind": func(l *loss) call {
+		l.announcedMeanwhile(api.AnnounceKind{AllTenants: true})
+		return func(c *client.Client) (any, error) { return nil, c.DeletePlatformKind(l.ctx, "job") }
 	},
 	"Signal": func(l *loss) call {
 		id := l.run(perdure.Submission{})
@@ -599,6 +612,19 @@ var mutations = map[string]func(l *loss) call{
 	},
 }
 
+// announcedMeanwhile has a worker announce a kind before and after its deletion. The kind stays.
+func (l *loss) announcedMeanwhile(in api.AnnounceKind) {
+	l.t.Helper()
+	announce := func() { ok[*api.KindAnnounced](l.t)(l.c.AnnounceKind(l.ctx, "job", in)) }
+	announce()
+	l.between = announce
+	l.once = func(any) {
+		if list := ok[[]api.Kind](l.t)(l.c.Kinds(l.ctx)); len(list) != 1 {
+			l.t.Errorf("%d kinds, want 1: the retry deleted what was announced since", len(list))
+		}
+	}
+}
+
 // oneKey checks that one of the created keys is valid: the one whose secret the caller has.
 func (l *loss) oneKey(made *api.NewKey, lister *client.Client) {
 	l.t.Helper()
@@ -668,6 +694,20 @@ func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
 			}
 			l.once(got)
 		})
+	}
+}
+
+// workerProtocol lists the methods that are idempotent by their epoch, commit_id or build.
+var workerProtocol = strings.Fields(`AnnounceKind Commit Heartbeat Poll PutArtifact Release StartRuns`)
+
+func TestEveryCallThatChangesSomethingTakesCallOptions(t *testing.T) {
+	for m := range reflect.TypeFor[*client.Client]().Methods() {
+		_, changes := mutations[m.Name]
+		want := changes && !slices.Contains(workerProtocol, m.Name)
+		last := m.Type.In(m.Type.NumIn() - 1)
+		if got := last == reflect.TypeFor[[]client.CallOptions](); got != want {
+			t.Errorf("Client.%s takes CallOptions: %t, want %t", m.Name, got, want)
+		}
 	}
 }
 

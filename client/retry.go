@@ -66,11 +66,11 @@ func readProblem(res *http.Response, body []byte) *failure {
 	p.Status = res.StatusCode
 	switch res.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		f.again = true
+		f.again, f.node = true, res.StatusCode == http.StatusServiceUnavailable
 		f.after = min(retryAfter(res.Header.Get("Retry-After")), maxRetryAfter)
 		f.maybe = f.maybe || p.Code == perdure.CodeUnknown
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
-		f.again = true
+		f.again, f.node = true, true
 	}
 	if !ours && f.again {
 		p.Code = perdure.CodeUnavailable

@@ -101,7 +101,7 @@ func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 	for i := range f.NumIn() {
 		p := f.In(i)
 		if f.IsVariadic() && i == f.NumIn()-1 {
-			if p = p.Elem(); p == reflect.TypeFor[client.CallOption]() {
+			if p = p.Elem(); p == reflect.TypeFor[client.CallOptions]() {
 				continue
 			}
 		}
@@ -115,6 +115,8 @@ func arguments(t *testing.T, f reflect.Type) (args []reflect.Value) {
 			v.Set(reflect.ValueOf(within(t)))
 		case p == reflect.TypeFor[api.Lease]():
 			v.Set(reflect.ValueOf(api.Lease{RunID: "x", Epoch: 1}))
+		case p == reflect.TypeFor[[]api.BatchRun]():
+			v.Set(reflect.ValueOf([]api.BatchRun{{}}))
 		case p.Kind() == reflect.String:
 			v.SetString("x")
 		case p == reflect.TypeFor[time.Duration]():

@@ -8,7 +8,9 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -26,14 +28,49 @@ const maxWait = time.Hour
 // minRemaining is the rest of a wait that is not worth another call.
 const minRemaining = 50 * time.Millisecond
 
-// JSON encodes a value for an input, a signal's data or a message's content. It panics on a value
-// that JSON cannot hold, such as a channel or a cycle, because that is a mistake in the program.
+// JSON encodes a value for an input, a signal's data or a message's content. Of a value that JSON
+// cannot hold, such as a channel, a cycle or NaN, it returns no JSON, and the call that sends it
+// returns an error that says why.
 func JSON(v any) json.RawMessage {
 	b, err := perdure.Marshal(v)
 	if err != nil {
-		panic(fmt.Sprintf("client.JSON: %T: %v", v, err))
+		return fmt.Appendf(nil, "%sa %T can't be written as JSON: %v", notJSON, v, err)
 	}
 	return b
+}
+
+// notJSON begins what JSON returns instead of a value that it can't encode. The rest is the reason.
+const notJSON = "!client.JSON: "
+
+// unencoded returns the reason for which JSON could not encode a part of a request's body, or an
+// empty string.
+func unencoded(body reflect.Value) string {
+	switch body.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if !body.IsNil() {
+			return unencoded(body.Elem())
+		}
+	case reflect.Struct:
+		for _, f := range body.Fields() {
+			if why := unencoded(f); why != "" {
+				return why
+			}
+		}
+	case reflect.Slice:
+		if body.Type().Elem().Kind() == reflect.Uint8 {
+			why, _ := strings.CutPrefix(string(body.Bytes()), notJSON)
+			if len(why) < body.Len() {
+				return why
+			}
+			return ""
+		}
+		for i := range body.Len() {
+			if why := unencoded(body.Index(i)); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
 }
 
 // A RunError says that a run has not completed: it ended otherwise, or is still live. errors.Is
@@ -82,7 +119,7 @@ func Result[T any](run *api.Run) (T, error) {
 }
 
 // Start starts a run in the background and returns at once.
-func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...CallOption) (*api.Run, error) {
+func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...CallOptions) (*api.Run, error) {
 	body := api.StartRun{Submission: sub, Foreground: sub.Foreground}
 	return answer[api.Run](ctx, c, &request{method: "POST", path: v1 + "/runs", body: body}, opts...)
 }
@@ -94,7 +131,7 @@ func (c *Client) Start(ctx context.Context, sub perdure.Submission, opts ...Call
 // does not answer does not lengthen the wait: the error comes two seconds after its end at the
 // latest.
 func (c *Client) Run(
-	ctx context.Context, sub perdure.Submission, wait time.Duration, opts ...CallOption,
+	ctx context.Context, sub perdure.Submission, wait time.Duration, opts ...CallOptions,
 ) (run *api.Run, deferred bool, err error) {
 	w := newCountdown(ctx, wait)
 	body := &api.StartRun{Submission: sub}
@@ -268,7 +305,7 @@ func (c *Client) Tree(ctx context.Context, id perdure.RunID, cursor string) (*ap
 // Signal sends a named signal to a run. If the run does not wait for it yet, the server keeps it
 // for a later wait.
 func (c *Client) Signal(
-	ctx context.Context, id perdure.RunID, name string, data json.RawMessage, opts ...CallOption,
+	ctx context.Context, id perdure.RunID, name string, data json.RawMessage, opts ...CallOptions,
 ) (*api.SignalSent, error) {
 	at := path(v1+"/runs/%s/signals/%s", string(id), name)
 	return answer[api.SignalSent](ctx, c, &request{method: "POST", path: at, body: api.SendSignal{Data: data}}, opts...)
@@ -277,10 +314,12 @@ func (c *Client) Signal(
 // Cancel asks a run to stop and waits for its end, up to the given time; zero does not wait.
 // Cancelling an ended run is not an error. The field Cancel of the returned run says how far the
 // request got: requested, delivered, acknowledged, stopped.
-func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wait time.Duration) (*api.Run, error) {
+func (c *Client) Cancel(
+	ctx context.Context, id perdure.RunID, reason string, wait time.Duration, opts ...CallOptions,
+) (*api.Run, error) {
 	r := &request{method: "POST", path: path(v1+"/runs/%s/cancel", string(id)), body: api.CancelRun{Reason: reason}}
 	if wait <= 0 {
-		return answer[api.Run](ctx, c, r)
+		return answer[api.Run](ctx, c, r, opts...)
 	}
 	w := newCountdown(ctx, wait)
 	r.beforeResend = func() {
@@ -290,7 +329,7 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 	var run *api.Run
 	for n := 0; ; n++ {
 		r.beforeResend()
-		next, err := answer[api.Run](ctx, c, r) // the same idempotency key, so it only continues the wait
+		next, err := answer[api.Run](ctx, c, r, opts...) // the same idempotency key, so it only continues the wait
 		switch {
 		case err != nil && run != nil && (ctx.Err() != nil || Transient(err)):
 			return run, nil
@@ -305,14 +344,15 @@ func (c *Client) Cancel(ctx context.Context, id perdure.RunID, reason string, wa
 
 // ReleaseHold ends the hold of a run, so that any worker may claim it now. A run that is not on hold
 // is refused with wrong_state.
-func (c *Client) ReleaseHold(ctx context.Context, id perdure.RunID) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/release-hold", string(id))})
+func (c *Client) ReleaseHold(ctx context.Context, id perdure.RunID, opts ...CallOptions) (*api.Run, error) {
+	r := &request{method: "POST", path: path(v1+"/runs/%s/release-hold", string(id))}
+	return answer[api.Run](ctx, c, r, opts...)
 }
 
 // DeadLetterRun ends a run that is on hold: it fails with the code of its defect and becomes a dead
 // letter. A run that is not on hold is refused with wrong_state.
-func (c *Client) DeadLetterRun(ctx context.Context, id perdure.RunID) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/dead-letter", string(id))})
+func (c *Client) DeadLetterRun(ctx context.Context, id perdure.RunID, opts ...CallOptions) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/dead-letter", string(id))}, opts...)
 }
 
 // Activity returns a summary of what a run is doing: its operation, recent events, waits and
@@ -330,30 +370,30 @@ func (c *Client) ChildActivity(ctx context.Context, parent api.Lease, child perd
 }
 
 // Defer marks a run as deferred: no caller waits for it any more. The run continues.
-func (c *Client) Defer(ctx context.Context, id perdure.RunID) (*api.Run, error) {
-	return c.act(ctx, path(v1+"/runs/%s/defer", string(id)))
+func (c *Client) Defer(ctx context.Context, id perdure.RunID, opts ...CallOptions) (*api.Run, error) {
+	return c.act(ctx, path(v1+"/runs/%s/defer", string(id)), opts)
 }
 
 // Retry starts a new run with the input of an ended one, and with the part of its journal that
 // in.From says.
-func (c *Client) Retry(ctx context.Context, id perdure.RunID, in api.Retry, opts ...CallOption) (*api.Run, error) {
+func (c *Client) Retry(ctx context.Context, id perdure.RunID, in api.Retry, opts ...CallOptions) (*api.Run, error) {
 	r := &request{method: "POST", path: path(v1+"/runs/%s/retry", string(id)), body: in}
 	return answer[api.Run](ctx, c, r, opts...)
 }
 
 // RetryMany starts new runs with the inputs of many ended ones, at most 1,000, and returns a result
 // for each.
-func (c *Client) RetryMany(ctx context.Context, in api.RetryMany, opts ...CallOption) (*api.RetriesDone, error) {
+func (c *Client) RetryMany(ctx context.Context, in api.RetryMany, opts ...CallOptions) (*api.RetriesDone, error) {
 	return answer[api.RetriesDone](ctx, c, &request{method: "POST", path: v1 + "/runs/retry", body: in}, opts...)
 }
 
 // act makes a call without a body whose answer is a run.
-func (c *Client) act(ctx context.Context, path string) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: path})
+func (c *Client) act(ctx context.Context, path string, opts []CallOptions) (*api.Run, error) {
+	return answer[api.Run](ctx, c, &request{method: "POST", path: path}, opts...)
 }
 
 // Delete removes an ended run with its log, its result and its artifacts. It cannot be undone.
-func (c *Client) Delete(ctx context.Context, id perdure.RunID, opts ...CallOption) error {
+func (c *Client) Delete(ctx context.Context, id perdure.RunID, opts ...CallOptions) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/runs/%s", string(id))}, nil, opts...)
 	return err
 }
@@ -371,26 +411,31 @@ func (c *Client) LateResults(ctx context.Context, id perdure.RunID) ([]api.LateR
 
 // Adopt accepts a late result: it completes a live run, and becomes the deliverable of an ended
 // one.
-func (c *Client) Adopt(ctx context.Context, id perdure.RunID, n int) (*api.Run, error) {
-	return c.act(ctx, path(v1+"/runs/%s/late-results/%s/adopt", string(id), strconv.Itoa(n)))
+func (c *Client) Adopt(ctx context.Context, id perdure.RunID, n int, opts ...CallOptions) (*api.Run, error) {
+	return c.act(ctx, path(v1+"/runs/%s/late-results/%s/adopt", string(id), strconv.Itoa(n)), opts)
 }
 
 // Discard discards a late result.
-func (c *Client) Discard(ctx context.Context, id perdure.RunID, n int) (*api.Run, error) {
-	return c.act(ctx, path(v1+"/runs/%s/late-results/%s/discard", string(id), strconv.Itoa(n)))
+func (c *Client) Discard(ctx context.Context, id perdure.RunID, n int, opts ...CallOptions) (*api.Run, error) {
+	return c.act(ctx, path(v1+"/runs/%s/late-results/%s/discard", string(id), strconv.Itoa(n)), opts)
 }
 
 // Continue reports that external work, which a run has started, has finished. It counts once per
 // job.
-func (c *Client) Continue(ctx context.Context, id perdure.RunID, in api.ContinueRun) (*api.Continued, error) {
+func (c *Client) Continue(
+	ctx context.Context, id perdure.RunID, in api.ContinueRun, opts ...CallOptions,
+) (*api.Continued, error) {
 	at := path("/api/internal/runs/%s/continue", string(id))
-	return answer[api.Continued](ctx, c, &request{method: "POST", path: at, body: in})
+	return answer[api.Continued](ctx, c, &request{method: "POST", path: at, body: in}, opts...)
 }
 
 // Callback answers a callback wait by its token. It needs no key. The same answer sent again is not
 // an error.
-func (c *Client) Callback(ctx context.Context, token string, in api.UseCallback) (*api.CallbackUsed, error) {
-	return answer[api.CallbackUsed](ctx, c, &request{method: "POST", path: path(v1+"/callbacks/%s", token), body: in})
+func (c *Client) Callback(
+	ctx context.Context, token string, in api.UseCallback, opts ...CallOptions,
+) (*api.CallbackUsed, error) {
+	r := &request{method: "POST", path: path(v1+"/callbacks/%s", token), body: in}
+	return answer[api.CallbackUsed](ctx, c, r, opts...)
 }
 
 // pages reads all pages of a list.

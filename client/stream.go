@@ -44,6 +44,7 @@ func (e *GapError) Error() string {
 func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		s := &stream{client: c, id: id, after: after, yield: yield}
+		var nodes round
 		for n := 0; ; n++ {
 			began, at := time.Now(), s.after
 			f := s.attach(ctx)
@@ -57,10 +58,18 @@ func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter
 				yield(api.Event{}, f.err)
 				return
 			}
+			left := c.leave(s.turn, f)
 			if s.after > at || time.Since(began) > streamSilence {
-				n = 0 // the connection worked, so the backoff starts again
+				n, nodes = 0, round{} // the connection worked, so the backoff starts again
+			}
+			if left {
+				f.after = 0 // it is about the server that was left
 			}
 			c.log.Debug("a stream is attached again", "run", id, "after", s.after, "error", f.err)
+			if nodes.next(c, left) {
+				n-- // the next address is tried at once
+				continue
+			}
 			if !c.pause(ctx, time.Time{}, n, f.after) {
 				<-ctx.Done() // the context ends before the next attempt
 				yield(api.Event{}, ctx.Err())
@@ -75,6 +84,7 @@ type stream struct {
 	client *Client
 	id     perdure.RunID
 	after  int64 // the cursor: the last event that was yielded
+	turn   int64 // that of the address of the last connection
 	yield  func(api.Event, error) bool
 }
 
@@ -83,17 +93,20 @@ type stream struct {
 func (s *stream) attach(ctx context.Context) *failure {
 	one, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	req, err := s.client.request(one, &request{method: http.MethodGet, path: path(v1+"/runs/%s/stream", string(s.id))})
+	r := &request{method: http.MethodGet, path: path(v1+"/runs/%s/stream", string(s.id))}
+	req, err := s.client.request(one, r)
 	if err != nil {
 		return &failure{err: err}
 	}
+	s.turn = r.turn
 	req.Header.Set("Accept", api.MediaStream)
 	req.Header.Set("Last-Event-ID", strconv.FormatInt(s.after, 10))
 	quiet := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
+	began := time.Now()
 	res, err := s.client.http.Do(req)
 	quiet.Stop()
 	if err != nil {
-		return &failure{err: broken(one, err), again: true}
+		return &failure{err: broken(one, err), again: true, node: unanswered(one, err, began, 0)}
 	}
 	defer res.Body.Close()
 	body := &idleTimeoutReader{r: res.Body, quiet: quiet}
@@ -118,7 +131,9 @@ func (s *stream) attach(ctx context.Context) *failure {
 		case errors.Is(err, errFrame):
 			return &failure{err: err}
 		case err != nil:
-			return &failure{err: broken(one, err), again: true}
+			// The server may have dropped a slow reader. If it is gone, the next attempt finds that out.
+			silent := errors.Is(context.Cause(one), errSilent)
+			return &failure{err: broken(one, err), again: true, node: silent}
 		}
 		if more, err := s.take(fr); err != nil || !more {
 			if err == nil {

@@ -53,6 +53,14 @@ func (t *Text) Add(e *api.Event) (again bool) {
 	return false
 }
 
+// Len returns the number of bytes of the text so far.
+func (t *Text) Len() (n int) {
+	for i := range t.parts {
+		n += len(t.parts[i].text)
+	}
+	return n
+}
+
 // String returns the text so far.
 func (t *Text) String() string {
 	var b strings.Builder

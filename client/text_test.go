@@ -33,7 +33,7 @@ func TestTextToldAgainReplacesTheFirst(t *testing.T) {
 		{perdure.LineDelta, `[1]`, false, "Hm. Thrice; b!?again~"},
 	} {
 		again := text.Add(&api.Event{Seq: int64(i + 1), Type: c.typ, Data: json.RawMessage(c.data)})
-		if again != c.again || text.String() != c.want {
+		if again != c.again || text.String() != c.want || text.Len() != len(c.want) {
 			t.Errorf("after %s: text = %q, again %v, want %q, %v", c.data, text.String(), again, c.want, c.again)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // CreateThread creates a thread.
 func (c *Client) CreateThread(
-	ctx context.Context, metadata json.RawMessage, opts ...CallOption,
+	ctx context.Context, metadata json.RawMessage, opts ...CallOptions,
 ) (*api.Thread, error) {
 	body := api.CreateThread{Metadata: metadata}
 	return answer[api.Thread](ctx, c, &request{method: "POST", path: v1 + "/threads", body: body}, opts...)
@@ -44,7 +44,7 @@ func (c *Client) Threads(ctx context.Context, f ThreadFilter) (*api.Threads, err
 }
 
 // DeleteThread removes a thread and its messages. Its runs stay.
-func (c *Client) DeleteThread(ctx context.Context, id perdure.ThreadID, opts ...CallOption) error {
+func (c *Client) DeleteThread(ctx context.Context, id perdure.ThreadID, opts ...CallOptions) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/threads/%s", string(id))}, nil, opts...)
 	return err
 }
@@ -58,14 +58,14 @@ func (c *Client) Messages(ctx context.Context, id perdure.ThreadID, after int64)
 
 // AppendMessage appends a message to a thread.
 func (c *Client) AppendMessage(
-	ctx context.Context, id perdure.ThreadID, m perdure.Message, opts ...CallOption,
+	ctx context.Context, id perdure.ThreadID, m perdure.Message, opts ...CallOptions,
 ) (*api.MessageAppended, error) {
 	at := path(v1+"/threads/%s/messages", string(id))
 	return answer[api.MessageAppended](ctx, c, &request{method: "POST", path: at, body: m}, opts...)
 }
 
 // CreateGroup creates a group of runs that can be waited for together.
-func (c *Client) CreateGroup(ctx context.Context, in api.CreateGroup, opts ...CallOption) (*api.Group, error) {
+func (c *Client) CreateGroup(ctx context.Context, in api.CreateGroup, opts ...CallOptions) (*api.Group, error) {
 	return answer[api.Group](ctx, c, &request{method: "POST", path: v1 + "/groups", body: in}, opts...)
 }
 

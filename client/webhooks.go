@@ -11,7 +11,9 @@ import (
 )
 
 // CreateWebhook creates a webhook. The secret is only in the answer.
-func (c *Client) CreateWebhook(ctx context.Context, in api.CreateWebhook, opts ...CallOption) (*api.NewWebhook, error) {
+func (c *Client) CreateWebhook(
+	ctx context.Context, in api.CreateWebhook, opts ...CallOptions,
+) (*api.NewWebhook, error) {
 	return answer[api.NewWebhook](ctx, c, &request{method: "POST", path: v1 + "/webhooks", body: in}, opts...)
 }
 
@@ -28,27 +30,35 @@ func (c *Client) Webhook(ctx context.Context, id perdure.WebhookID) (*api.Webhoo
 
 // ChangeWebhook changes the given fields of a webhook. A disabled webhook gets nothing, and its
 // pending deliveries are given up. They can be redelivered after it is enabled again.
-func (c *Client) ChangeWebhook(ctx context.Context, id perdure.WebhookID, in api.ChangeWebhook) (*api.Webhook, error) {
-	return answer[api.Webhook](ctx, c, &request{method: "PATCH", path: path(v1+"/webhooks/%s", string(id)), body: in})
+func (c *Client) ChangeWebhook(
+	ctx context.Context, id perdure.WebhookID, in api.ChangeWebhook, opts ...CallOptions,
+) (*api.Webhook, error) {
+	r := &request{method: "PATCH", path: path(v1+"/webhooks/%s", string(id)), body: in}
+	return answer[api.Webhook](ctx, c, r, opts...)
 }
 
 // DeleteWebhook deletes a webhook. Its deliveries can still be read.
-func (c *Client) DeleteWebhook(ctx context.Context, id perdure.WebhookID) error {
-	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/webhooks/%s", string(id))}, nil)
+func (c *Client) DeleteWebhook(ctx context.Context, id perdure.WebhookID, opts ...CallOptions) error {
+	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/webhooks/%s", string(id))}, nil, opts...)
 	return err
 }
 
 // RotateWebhook gives a webhook a new secret. For a day, messages are signed with the old one as
 // well.
-func (c *Client) RotateWebhook(ctx context.Context, id perdure.WebhookID) (*api.NewWebhook, error) {
-	return answer[api.NewWebhook](ctx, c, &request{method: "POST", path: path(v1+"/webhooks/%s/rotate", string(id))})
+func (c *Client) RotateWebhook(
+	ctx context.Context, id perdure.WebhookID, opts ...CallOptions,
+) (*api.NewWebhook, error) {
+	r := &request{method: "POST", path: path(v1+"/webhooks/%s/rotate", string(id))}
+	return answer[api.NewWebhook](ctx, c, r, opts...)
 }
 
 // TestWebhook sends a test message to a webhook and returns the result. If the answer is lost, the
 // message is sent again with the same id.
-func (c *Client) TestWebhook(ctx context.Context, id perdure.WebhookID) (*api.WebhookTested, error) {
+func (c *Client) TestWebhook(
+	ctx context.Context, id perdure.WebhookID, opts ...CallOptions,
+) (*api.WebhookTested, error) {
 	r := &request{method: "POST", path: path(v1+"/webhooks/%s/test", string(id)), wait: 15 * time.Second}
-	return answer[api.WebhookTested](ctx, c, r)
+	return answer[api.WebhookTested](ctx, c, r, opts...)
 }
 
 // DeliveryFilter selects deliveries.
@@ -79,6 +89,7 @@ func (c *Client) Delivery(ctx context.Context, id string) (*api.DeliveryHistory,
 }
 
 // Redeliver sends a delivery again at once, with the same id and the same body.
-func (c *Client) Redeliver(ctx context.Context, id string) (*api.Delivery, error) {
-	return answer[api.Delivery](ctx, c, &request{method: "POST", path: path(v1+"/deliveries/%s/redeliver", id)})
+func (c *Client) Redeliver(ctx context.Context, id string, opts ...CallOptions) (*api.Delivery, error) {
+	r := &request{method: "POST", path: path(v1+"/deliveries/%s/redeliver", id)}
+	return answer[api.Delivery](ctx, c, r, opts...)
 }

@@ -126,6 +126,7 @@ var brief = []string{"--policy", "lease=3s", "--policy", "gap_after=2s", "--poli
 // and completes, its result is refused and kept. A person then adopts it, for a live run and for an
 // ended one.
 func TestLateResultOfFrozenWorkerCanBeAdopted(t *testing.T) {
+	t.Parallel()
 	for store, args := range map[string]func(*testing.T) []string{
 		"SQLite":     func(*testing.T) []string { return nil },
 		"PostgreSQL": func(t *testing.T) []string { return []string{"--store", pgtest.New(t)} },

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +33,9 @@ func kills() int {
 	}
 	return n
 }
+
+// waiting is how many tests run at once for each processor.
+const waiting = 2
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("PERDURE_KILL_CHILD"); dir != "" {
@@ -66,6 +72,14 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == strconv.Itoa(runtime.GOMAXPROCS(0)) {
+		// Tests that may run beside others mostly wait: for leases, restarts and polls.
+		if err := f.Value.Set(strconv.Itoa(waiting * runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	if built != "" {

@@ -348,6 +348,13 @@ var attacks = []struct {
 	{"submits as fast as it goes", func(a *attacker) {
 		a.storm(64, func(int) { a.submit(obj{"kind": "bomb", "input": strings.Repeat("x", 4000)}) })
 	}},
+	{"submits in batches of a thousand", func(a *attacker) {
+		runs := make([]obj, a.no.scale(100, 1000))
+		for i := range runs {
+			runs[i] = obj{"kind": "bomb", "input": strings.Repeat("x", 4000)}
+		}
+		a.storm(8, func(int) { a.call("POST", "/api/v1/runs/batch", obj{"runs": runs}, nil) })
+	}},
 	{"the largest bodies", func(a *attacker) {
 		body := strings.Repeat("x", 15<<20)
 		a.storm(a.no.scale(4, 32), func(int) { a.submit(obj{"kind": "bomb", "input": body}) })

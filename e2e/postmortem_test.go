@@ -249,7 +249,7 @@ func conversation(t *testing.T, c *client.Client, id perdure.ThreadID, deferred 
 	}
 	var messages []string
 	for _, m := range page.Messages {
-		messages = append(messages, m.Role+": "+string(m.Content))
+		messages = append(messages, string(m.Role)+": "+string(m.Content))
 	}
 	if len(messages) != 3 || messages[0] != `user: "check disk space on cube"` ||
 		!strings.HasPrefix(messages[1], "system: ") || messages[2] != `assistant: "cube has 42 GB left"` {

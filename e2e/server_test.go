@@ -448,6 +448,7 @@ func countStored(t *testing.T, at store.Options, submitted, signalled map[string
 }
 
 func TestRestartsCostNoAttemptAndNoLease(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "--policy", "lease=8s", "--policy", "active_reap=1m")
 	for range 5 {
 		n.submit(obj{"kind": "job"})

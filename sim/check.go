@@ -194,6 +194,10 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 				fail("gap", "taken back as not started at %s, while a gap holds that back", l.At)
 			}
 		}
+	case perdure.LineWaitClosed:
+		if strings.Contains(string(l.Data), `"returned"`) {
+			s.sometimes("a closed wait gave back what had come for it")
+		}
 	case perdure.LineDeadLettered:
 		prev.letter = true
 	case perdure.LineLateResult:

@@ -30,11 +30,18 @@ func (c *client) act() {
 	if s.defect.chance(0.3) {
 		c.endHold()
 	}
+	if s.selects.chance(0.3) {
+		c.message()
+	}
 	id, any := s.someRun()
 	x := s.work.Float64()
 	switch {
 	case !any || (x < 0.40 && s.model.submitted < s.cfg.runs):
-		c.submit()
+		if s.many.chance(0.15) {
+			c.submitMany()
+		} else {
+			c.submit()
+		}
 	case x < 0.55:
 		c.signal(id)
 	case x < 0.63:
@@ -95,6 +102,33 @@ func (c *client) endHold() {
 	} else {
 		s.sendOnce(func() engine.Op { return &engine.DeadLetterRun{Tenant: tenant, RunID: id} })
 	}
+}
+
+// message appends a message of a user to a thread, mostly one whose run is suspended.
+func (c *client) message() {
+	s := c.s
+	var threads []perdure.ThreadID
+	for _, id := range s.model.order {
+		if r := s.model.rows[id]; r.State == perdure.Suspended && r.ThreadID != "" {
+			threads = append(threads, r.ThreadID)
+		}
+	}
+	if len(threads) == 0 || s.selects.chance(0.2) {
+		threads = s.model.threads
+	}
+	if len(threads) == 0 {
+		return
+	}
+	s.appendMessage(pick(s.selects, threads...))
+}
+
+// appendMessage appends a message of a user to a thread, once.
+func (s *sim) appendMessage(th perdure.ThreadID) {
+	key, content := s.name("m"), json.RawMessage(fmt.Sprintf("%q", s.name("p")))
+	s.sendUntilAnswered(func() engine.Op {
+		return &engine.AppendMessage{Tenant: tenant, ThreadID: th, Key: key,
+			Message: perdure.Message{Role: perdure.RoleUser, Content: content}}
+	}, nil)
 }
 
 // retryFrom are the places at which retries begin. The last is the key of a stage, which not every
@@ -232,6 +266,34 @@ func (c *client) submit() {
 	}
 }
 
+// submitMany submits several runs in one call. Those whose outcome is unknown are sent again, each by
+// itself.
+func (c *client) submitMany() {
+	s := c.s
+	s.sometimes("runs were submitted together")
+	var make []func() engine.Op
+	var then []func(reply)
+	for range s.many.IntN(5) + 2 {
+		s.model.submitted++
+		n, key := s.many.Uint64()>>12+1, s.name("s")
+		s.model.asked(n, key)
+		sub := perdure.Submission{Kind: pick(s.many, "job", "agent"), Priority: s.many.IntN(5) - 2,
+			Queue: pick(s.many, "default", "other")}
+		sub.Input, _ = json.Marshal(input{n, 0})
+		again := s.many.between(time.Second, 10*time.Second)
+		submit := func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }
+		make, then = append(make, submit), append(then, func(r reply) {
+			if r.unsure() {
+				s.after(again, func() { s.sendUntilAnswered(submit, nil) })
+			}
+		})
+		if s.many.chance(0.2) { // the same key twice in one call
+			make, then = append(make, submit), append(then, func(reply) {})
+		}
+	}
+	s.sendTogether(make, then)
+}
+
 func (c *client) signal(id perdure.RunID) {
 	s := c.s
 	name, payload := pick(s.work, "go", "stop"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
@@ -271,7 +333,7 @@ func (c *client) group() {
 	s := c.s
 	op := engine.CreateGroup{Tenant: tenant,
 		Mode:     pick(s.work, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK),
-		OnLosers: pick(s.work, "", "continue", "cancel")}
+		OnLosers: pick(s.work, "", perdure.DispositionContinue, perdure.DispositionCancel)}
 	if s.work.chance(0.5) {
 		op.Timeout = perdure.Duration(s.work.between(s.cfg.tempo, 20*s.cfg.tempo))
 	}
@@ -363,6 +425,7 @@ func (s *sim) answerAllWaits() {
 		name string
 	}
 	var signals []open
+	var threads []perdure.ThreadID
 	s.view(func(v *store.View) error {
 		for _, id := range s.model.order {
 			if s.model.rows[id].State != perdure.Suspended {
@@ -376,6 +439,9 @@ func (s *sim) answerAllWaits() {
 				if w.State == perdure.WaitOpen && w.Type == perdure.WaitSignal {
 					signals = append(signals, open{id, w.Name})
 				}
+				if w.State == perdure.WaitOpen && w.Type == perdure.WaitMessage {
+					threads = append(threads, s.model.rows[id].ThreadID)
+				}
 			}
 		}
 		return nil
@@ -385,6 +451,9 @@ func (s *sim) answerAllWaits() {
 		s.sendUntilAnswered(func() engine.Op {
 			return &engine.Signal{Tenant: tenant, RunID: o.id, Name: o.name, Data: payload, Key: key}
 		}, nil)
+	}
+	for _, th := range threads {
+		s.appendMessage(th)
 	}
 	for _, token := range s.model.tokens {
 		s.sendUntilAnswered(func() engine.Op {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -13,6 +14,7 @@ import (
 func (s *sim) checkEnd() {
 	s.checkAll()
 	roots := make(map[uint64]int)
+	taken := make(map[string]perdure.RunID)
 	s.view(func(v *store.View) error {
 		letters, err := v.DeadLetters.List(tenant, store.LetterFilter{Limit: 10000})
 		if err != nil {
@@ -46,6 +48,9 @@ func (s *sim) checkEnd() {
 				s.violate("S18", "%s: its log has a dead letter: %v, and there is one: %v", s.short(id), m.letter, kept)
 			}
 			if err := s.checkAcknowledged(v, id); err != nil {
+				return err
+			}
+			if err := s.checkMessages(v, &r, taken); err != nil {
 				return err
 			}
 			if err := s.checkReported(v, &r); err != nil {
@@ -96,6 +101,31 @@ func (s *sim) checkAcknowledged(v *store.View, id perdure.RunID) error {
 			!slices.ContainsFunc(lateResults, func(l perdure.LateResult) bool { return l.CommitID == f.key }) {
 			s.violate("S1", "the late result of commit %s for %s was kept and is lost", f.key, s.short(id))
 		}
+	}
+	return nil
+}
+
+// checkMessages checks that a message was taken by one run at most, and the messages of a run in their
+// order. taken has the run that took each message of a thread.
+func (s *sim) checkMessages(v *store.View, r *perdure.Run, taken map[string]perdure.RunID) error {
+	if r.ThreadID == "" || r.InboxSeq == r.InboxFrom {
+		return nil
+	}
+	items, err := v.Inbox.List(tenant, r.ID)
+	if err != nil {
+		return err
+	}
+	last := int64(0)
+	for _, i := range items {
+		if i.Type != perdure.ItemMessage {
+			continue
+		}
+		at := fmt.Sprintf("%s/%d", r.ThreadID, i.MessageSeq)
+		if other, twice := taken[at]; twice || i.MessageSeq <= last {
+			s.violate("C2", "%s took message %d after message %d, and %q had taken it", s.short(r.ID), i.MessageSeq, last,
+				s.short(other))
+		}
+		taken[at], last = r.ID, i.MessageSeq
 	}
 	return nil
 }

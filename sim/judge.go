@@ -99,7 +99,7 @@ func (s *sim) decided(op engine.Op, alone bool) bool {
 
 func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, before map[perdure.RunID]int64) {
 	c := &x.Commit
-	outcome := ""
+	var outcome perdure.OutcomeType
 	if c.Outcome != nil {
 		outcome = c.Outcome.Type
 	}
@@ -191,13 +191,48 @@ func (s *sim) judgeRetry(r *perdure.Run, from string, code perdure.Code, created
 		s.sometimes("a retry began with recorded steps")
 	}
 	s.model.inherited[r.ID], s.model.journals[r.ID] = keys, slices.Clone(keys)
+	for _, key := range keys {
+		if first, ok := s.model.winners[winnerKey(r.RetryOf, key)]; ok {
+			s.model.winners[winnerKey(r.ID, key)] = first
+		}
+	}
 }
+
+// checkWinner checks that every execution of a run finds the same winner of a select. An execution may
+// be cut off before its choice is recorded, and the inbox may have more items by the next one.
+func (s *sim) checkWinner(t *task, key string, won *perdure.Item) {
+	at := winnerKey(t.run, key)
+	first, again := s.model.winners[at]
+	if !again {
+		s.model.winners[at] = winner{won.WaitID, t.epoch}
+		s.sometimes("a select was won by a " + wonBy[won.Type])
+		return
+	}
+	if first.epoch != t.epoch && first.wait == won.WaitID {
+		s.sometimes("a second execution chose the winner of a select")
+	}
+	if first.wait != won.WaitID {
+		s.violate("C1", "%s: select %s was won by %s in epoch %d, and by %s in epoch %d", s.short(t.run), key,
+			first.wait, first.epoch, won.WaitID, t.epoch)
+	}
+}
+
+// wonBy names what came first, by the type of its inbox item.
+var wonBy = map[string]string{perdure.ItemWait: "child", perdure.ItemSignal: "signal", perdure.ItemTimer: "timer",
+	perdure.ItemMessage: "message", perdure.ItemTimeout: "timeout"}
+
+func winnerKey(id perdure.RunID, key string) string { return string(id) + "/" + key }
 
 func (s *sim) judgeGrants(x *engine.Claim) {
 	for _, g := range x.Grants {
 		have := make(map[string]bool)
 		for _, j := range g.Journal {
 			have[j.Key] = true
+			first, ok := s.model.winners[winnerKey(g.Run.ID, j.Key)]
+			if ok && string(j.Value) != string(winnerEntry(first.wait)) {
+				s.violate("C1", "%s: select %s was won by %s, and its journal has %s", s.short(g.Run.ID), j.Key,
+					first.wait, j.Value)
+			}
 		}
 		for _, key := range s.model.inherited[g.Run.ID] {
 			if !have[key] && g.JournalNext == 0 {

@@ -25,6 +25,7 @@ type model struct {
 	steps       []fact                     // journal entries that were accepted
 	journals    map[perdure.RunID][]string // keys of accepted journal entries, in their order
 	inherited   map[perdure.RunID][]string // those of them that a retry from the journal begins with
+	winners     map[string]winner          // of selects, by run and journal key
 	signals     []fact                     // signals that were accepted
 	lateResults []fact                     // late results that were kept, by commit
 	unkeyed     map[string]bool            // payloads of signals without a key, which may come twice
@@ -42,6 +43,13 @@ type fact struct {
 	run perdure.RunID
 	key string
 	seq int64
+}
+
+// A winner is the wait that was the first of a select, with the epoch of the first execution that chose
+// it.
+type winner struct {
+	wait  string
+	epoch int64
 }
 
 // A row is a run as it was last committed, with what follows from its log so far.
@@ -63,7 +71,8 @@ func newModel() *model {
 	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string), keys: make(map[string]perdure.RunID),
 		grants: make(map[perdure.RunID]int64), commits: make(map[string]string),
 		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool),
-		journals: make(map[perdure.RunID][]string), inherited: make(map[perdure.RunID][]string)}
+		journals: make(map[perdure.RunID][]string), inherited: make(map[perdure.RunID][]string),
+		winners: make(map[string]winner)}
 }
 
 func (m *model) asked(n uint64, key string) { m.asks[n] = key }
@@ -163,10 +172,10 @@ func (s *sim) summary(op engine.Op) string {
 			text += " kid " + s.short(k.RunID)
 		}
 		for _, w := range c.Waits {
-			text += " wait " + w.ID + ":" + w.Type
+			text += " wait " + w.ID + ":" + string(w.Type)
 		}
 		if c.Outcome != nil {
-			text += " " + c.Outcome.Type
+			text += " " + string(c.Outcome.Type)
 			if c.Outcome.Defect {
 				text += " by a defect"
 			}
@@ -181,6 +190,8 @@ func (s *sim) summary(op engine.Op) string {
 		return fmt.Sprintf("inbox %s@%d", s.short(x.RunID), x.Epoch)
 	case *engine.Signal:
 		return fmt.Sprintf("signal %s %s %s", s.short(x.RunID), x.Name, x.Key)
+	case *engine.AppendMessage:
+		return fmt.Sprintf("message %d %s", x.Seq, x.Key)
 	case *engine.Callback:
 		return "callback " + s.short(x.RunID)
 	case *engine.Cancel:

@@ -27,10 +27,17 @@ type flight struct {
 	make    func() engine.Op
 	then    func(reply) // nil for the second copy of a request
 	arrived bool
+	// with are requests of the same call: they arrive with this one and share its batch.
+	with []*flight
 }
 
 // send sends a request to a node, and calls then with the reply.
 func (s *sim) send(make func() engine.Op, then func(reply)) {
+	s.sendTogether([]func() engine.Op{make}, []func(reply){then})
+}
+
+// sendTogether sends the requests of one call. They are lost together, or share a batch.
+func (s *sim) sendTogether(make []func() engine.Op, then []func(reply)) {
 	f := &s.cfg.faults
 	to := pick(s.net, s.nodes...)
 	if !to.up { // callers use the other node
@@ -40,18 +47,28 @@ func (s *sim) send(make func() engine.Op, then func(reply)) {
 			}
 		}
 	}
-	fl := &flight{s: s, to: to, make: make, then: then}
+	fl, again := &flight{s: s, to: to, make: make[0], then: then[0]}, &flight{s: s, make: make[0]}
+	for i := 1; i < len(make); i++ {
+		fl.with = append(fl.with, &flight{s: s, make: make[i], then: then[i]})
+		again.with = append(again.with, &flight{s: s, make: make[i]})
+	}
 	if !s.faultsStopped && s.net.chance(f.requestLost) {
 		s.injected("request lost")
-		fl.lost()
+		for _, x := range fl.all() {
+			x.lost()
+		}
 		return
 	}
 	s.fly(fl)
 	if !s.faultsStopped && s.net.chance(f.twice) {
 		s.injected("request twice")
-		s.fly(&flight{s: s, to: pick(s.net, s.nodes...), make: make})
+		again.to = pick(s.net, s.nodes...)
+		s.fly(again)
 	}
 }
+
+// all returns a request and those of the same call.
+func (f *flight) all() []*flight { return append([]*flight{f}, f.with...) }
 
 func (s *sim) fly(f *flight) {
 	s.flights = append(s.flights, f)
@@ -111,7 +128,7 @@ func (s *sim) meddle(n *node, about []perdure.RunID) {
 			f := pick(s.fault, s.flights...)
 			f.land()
 			f.to = n
-			n.waiting = append(n.waiting, f)
+			n.waiting = append(n.waiting, f.all()...)
 		}
 		n.flush()
 		return

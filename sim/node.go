@@ -105,10 +105,12 @@ func (n *node) openIn(d time.Duration) {
 // receive adds a request to the next batch.
 func (n *node) receive(f *flight) {
 	if !n.up {
-		f.answer(f.make(), perdure.Errorf(perdure.CodeUnavailable, "connection refused"))
+		for _, x := range f.all() {
+			x.answer(x.make(), perdure.Errorf(perdure.CodeUnavailable, "connection refused"))
+		}
 		return
 	}
-	n.waiting = append(n.waiting, f)
+	n.waiting = append(n.waiting, f.all()...)
 	if n.flushing {
 		return
 	}
@@ -165,6 +167,7 @@ func (n *node) step(ops ...engine.Op) []error {
 			s.judge(n, op, errs[i], before)
 		}
 	}
+	s.handedOver(n)
 	n.ops = nil
 	if s.steps%100 == 0 && s.nested == 0 {
 		s.checkAll()

@@ -32,7 +32,7 @@ const (
 
 // A stage is one step of a plan. It is over when it is in the journal.
 type stage struct {
-	do    string // step, say, spawn, wait
+	do    string // step, say, spawn, wait, select
 	kids  []perdure.Spawn
 	waits []perdure.WaitSpec
 	named bool // the suspend names only the first wait
@@ -75,7 +75,58 @@ func planOf(raw perdure.Value, kind string, tempo time.Duration, threads []perdu
 	for i := range r.IntN(4) + 1 {
 		p.stages = append(p.stages, drawStage(r, i, in, tempo, threads))
 	}
+	// Selects have a stream of their own, so that the other stages are as they were without.
+	sel := stream{rand.New(rand.NewPCG(in.N, 8))}
+	var selects []stage
+	for i := range sel.IntN(3) {
+		selects = append(selects, drawSelect(sel, i, in, tempo))
+	}
+	if sel.chance(0.6) {
+		p.stages = append(selects, p.stages...)
+	} else {
+		p.stages = append(p.stages, selects...)
+	}
 	return p
+}
+
+// drawSelect draws a stage that waits for the first of several: a child, a message, a signal, a timer.
+// One in four waits only for a message.
+func drawSelect(r stream, i int, in input, tempo time.Duration) stage {
+	st := stage{do: "select", early: r.chance(0.3), peek: r.chance(0.3)}
+	add := func(w perdure.WaitSpec) {
+		w.ID = fmt.Sprintf("select%d.%d", i, len(st.waits))
+		st.waits = append(st.waits, w)
+	}
+	if r.chance(0.25) {
+		add(perdure.WaitSpec{Type: perdure.WaitMessage, Timeout: perdure.Duration(r.between(tempo, 12*tempo))})
+		return st
+	}
+	add(perdure.WaitSpec{Type: perdure.WaitMessage, Timeout: perdure.Never})
+	if r.chance(0.6) {
+		k := perdure.Spawn{Key: fmt.Sprintf("selected%d", i), Kind: "job"}
+		k.Input, _ = json.Marshal(input{r.Uint64()>>12 + 1, in.Depth + 1})
+		st.kids = append(st.kids, k)
+		add(perdure.WaitSpec{Type: perdure.WaitChildren, Mode: perdure.ModeAny, Keys: []string{k.Key},
+			Timeout: perdure.Never})
+	}
+	if r.chance(0.6) {
+		add(perdure.WaitSpec{Type: perdure.WaitSignal, Name: pick(r, "go", "stop"), Timeout: perdure.Never})
+	}
+	if r.chance(0.7) {
+		add(perdure.WaitSpec{Type: perdure.WaitTimer, Timeout: perdure.Duration(r.between(tempo/8, 6*tempo))})
+	}
+	return st
+}
+
+// withoutMessages replaces waits for messages, for a run without a thread.
+func (p *plan) withoutMessages() {
+	for i := range p.stages {
+		for j := range p.stages[i].waits {
+			if w := &p.stages[i].waits[j]; w.Type == perdure.WaitMessage {
+				w.Type, w.Name = perdure.WaitSignal, "go"
+			}
+		}
+	}
 }
 
 func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure.ThreadID) stage {
@@ -96,7 +147,7 @@ func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure
 			}
 			k.Input, _ = json.Marshal(input{r.Uint64()>>12 + 1, in.Depth + 1})
 			if r.chance(0.25) {
-				k.OnParentEnd = perdure.OutliveParent
+				k.OnParentEnd = perdure.DispositionContinue
 			}
 			if r.chance(0.15) {
 				k.Delay = perdure.Duration(r.between(0, 4*tempo))
@@ -180,12 +231,16 @@ func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
 		return
 	}
 	if item := t.ended(st); item != nil {
+		if st.do == "select" {
+			t.choose(c, st, key, item)
+			return
+		}
 		if item.Type == perdure.ItemTimeout && t.plan.end == "unhandled" {
 			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
 				Error: &perdure.Failure{Code: perdure.CodeWaitTimeout, Message: "nobody answered"}}
 			return
 		}
-		c.Journal, c.Ack = []perdure.JournalEntry{over}, t.acks()
+		c.Journal, c.Ack = []perdure.JournalEntry{over}, t.acks(nil)
 		for _, w := range st.waits {
 			c.Close = append(c.Close, w.ID)
 		}
@@ -208,6 +263,22 @@ func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
 	}
 }
 
+// choose ends a select. One commit records the winner, acknowledges what it got, and closes the waits
+// of the others. That gives back the signals and messages that had come for them.
+func (t *task) choose(c *perdure.Commit, st *stage, key string, won *perdure.Item) {
+	t.w.s.checkWinner(t, key, won)
+	c.Journal = []perdure.JournalEntry{{Key: key, Value: winnerEntry(won.WaitID)}}
+	c.Ack = t.acks(won)
+	for _, w := range st.waits {
+		if w.ID != won.WaitID {
+			c.Close = append(c.Close, w.ID)
+		}
+	}
+}
+
+// winnerEntry is the journal entry of a select.
+func winnerEntry(wait string) json.RawMessage { return json.RawMessage(fmt.Sprintf("%q", wait)) }
+
 // kids returns the children of a stage.
 func (t *task) kids(st *stage) []perdure.Spawn {
 	out := append([]perdure.Spawn(nil), st.kids...)
@@ -219,7 +290,8 @@ func (t *task) kids(st *stage) []perdure.Spawn {
 	return out
 }
 
-// ended returns the inbox item with which a wait of the stage ended.
+// ended returns the inbox item with which a wait of the stage ended. If several did, it is the one that
+// came first: the winner of a select.
 func (t *task) ended(st *stage) *perdure.Item {
 	for i := range t.inbox {
 		for _, w := range st.waits {
@@ -231,11 +303,12 @@ func (t *task) ended(st *stage) *perdure.Item {
 	return nil
 }
 
-// acks returns the items that the program no longer needs.
-func (t *task) acks() []int64 {
+// acks returns the items that the program no longer needs. won is the winner of a select, or nil.
+func (t *task) acks(won *perdure.Item) []int64 {
 	var out []int64
 	for _, i := range t.inbox {
-		if i.Type == perdure.ItemSignal && i.WaitID == "" {
+		returns := i.Type == perdure.ItemSignal || i.Type == perdure.ItemMessage
+		if returns && (i.WaitID == "" || won != nil && i.Seq != won.Seq) {
 			continue // a later wait may need it
 		}
 		if i.Type == perdure.ItemContinue && t.plan.n%2 == 0 {

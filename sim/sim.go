@@ -57,8 +57,8 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		seed: seed, now: dawn, model: newModel(), count: make(Counts),
 		work: newStream(seed, "work"), fault: newStream(seed, "fault"), net: newStream(seed, "net"),
 		order: newStream(seed, "order"), ids: newStream(seed, "ids"), dice: newStream(seed, "dice"),
-		defect: newStream(seed, "defect"),
-		trace:  trace{out: opt.Trace, epoch: dawn},
+		defect: newStream(seed, "defect"), selects: newStream(seed, "selects"), many: newStream(seed, "many"),
+		trace: trace{out: opt.Trace, epoch: dawn},
 	}
 	s.cfg = draw(newStream(seed, "swarm"))
 	bounds := newStream(seed, "bounds")
@@ -89,7 +89,7 @@ type sim struct {
 	seed uint64
 	cfg  config
 
-	work, fault, net, order, ids, dice, defect stream
+	work, fault, net, order, ids, dice, defect, selects, many stream
 
 	now    perdure.Instant // the true time
 	offset time.Duration   // error of the store's clock

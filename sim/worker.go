@@ -22,6 +22,15 @@ type worker struct {
 	pollAt perdure.Instant
 	asking bool
 	beatAt perdure.Instant
+	wait   *standby // a poll that stands by; nil: none
+}
+
+// A standby is a worker's poll that stands by at a node.
+type standby struct {
+	*engine.Standby
+	at    *node
+	gen   int
+	start bool
 }
 
 // A task is one run that a worker executes. It is lost with the worker.
@@ -118,10 +127,66 @@ func (w *worker) poll() {
 		if r.lost || r.err != nil || !w.alive {
 			return
 		}
-		for _, g := range r.op.(*engine.Claim).Grants {
+		op := r.op.(*engine.Claim)
+		for _, g := range op.Grants {
 			w.begin(g, start)
 		}
+		if len(op.Grants) == 0 && w.wait == nil && s.work.chance(0.5) {
+			w.standBy(op)
+		}
 	})
+}
+
+// standBy has a poll that found nothing stand by at a node for a while.
+func (w *worker) standBy(op *engine.Claim) {
+	s := w.s
+	at := pick(s.net, s.nodes...)
+	if !at.up {
+		return
+	}
+	wait := &standby{at.e.StandBy(op), at, at.gen, op.Start}
+	w.wait = wait
+	s.after(s.work.between(0, 2*s.cfg.poll), func() {
+		if w.wait == wait {
+			w.wait = nil
+			if at.gen == wait.gen && at.up {
+				wait.End()
+			}
+		}
+	})
+}
+
+// handedOver gives the workers what a node's batch has granted to their standing polls. The answer may
+// be lost.
+func (s *sim) handedOver(n *node) {
+	for _, w := range s.workers {
+		wait := w.wait
+		if wait == nil || wait.at != n || wait.gen != n.gen {
+			continue
+		}
+		select {
+		case <-wait.Settled():
+		default:
+			continue
+		}
+		w.wait = nil
+		op := &engine.Claim{Worker: w.id, Grants: wait.End()}
+		s.say("%s handed over: %s", n.name, s.summary(op))
+		s.judgeGrants(op)
+		s.sometimes("a run was granted by the batch that made it claimable")
+		if !s.faultsStopped && s.net.chance(s.cfg.faults.requestLost) {
+			s.injected("answer of a standing poll lost")
+			continue
+		}
+		s.after(s.net.between(time.Millisecond, s.cfg.latency), func() {
+			if !w.alive {
+				return
+			}
+			for _, g := range op.Grants {
+				w.begin(g, wait.start)
+			}
+		})
+	}
 }
 
 // begin begins a granted run. Without start:true the work begins when the start is acknowledged.
@@ -131,6 +196,9 @@ func (w *worker) begin(g engine.Grant, started bool) {
 		cancel: g.Cancel,
 		plan:   planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
 		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox}
+	if !t.thread {
+		t.plan.withoutMessages()
+	}
 	for _, j := range g.Journal {
 		t.journal[j.Key], t.theirs[j.Key] = true, j.Seq <= g.Run.CopyTo
 	}
@@ -287,6 +355,7 @@ func (t *task) act() {
 		t.at(w.asleep)
 		return
 	}
+	t.lookAtSelect()
 	if !s.faultsStopped && t.injectFault() {
 		return
 	}
@@ -344,24 +413,42 @@ func (t *task) waitsNow() *stage {
 	if t.cancel {
 		return nil
 	}
-	for i := range t.plan.stages {
-		if !t.journal[fmt.Sprintf("st%d", i)] {
-			if st := &t.plan.stages[i]; st.do == "wait" && t.ended(st) == nil {
-				return st
-			}
-			return nil
-		}
+	if st, _ := t.current(); st != nil && (st.do == "wait" || st.do == "select") && t.ended(st) == nil {
+		return st
 	}
 	return nil
 }
 
-// peek reads the inbox again.
+// current returns the first stage that is not recorded, and its key. It returns nil if all are.
+func (t *task) current() (*stage, string) {
+	for i := range t.plan.stages {
+		if key := fmt.Sprintf("st%d", i); !t.journal[key] {
+			return &t.plan.stages[i], key
+		}
+	}
+	return nil, ""
+}
+
+// lookAtSelect has the program find the winner of a select. A fault may come before it is recorded.
+func (t *task) lookAtSelect() {
+	if st, key := t.current(); st != nil && st.do == "select" {
+		if won := t.ended(st); won != nil {
+			t.w.s.checkWinner(t, key, won)
+		}
+	}
+}
+
+// peek reads the inbox again, until it gets an answer: what was handed over counts as told.
 func (t *task) peek() {
 	t.w.s.send(func() engine.Op { return &engine.Inbox{Tenant: tenant, RunID: t.run, Epoch: t.epoch} }, func(r reply) {
 		if !t.w.alive || t.done {
 			return
 		}
-		if !r.lost && r.err == nil {
+		if r.unsure() {
+			t.w.s.after(time.Second, t.peek)
+			return
+		}
+		if r.err == nil {
 			t.inbox = r.op.(*engine.Inbox).Page
 		}
 		t.soon()

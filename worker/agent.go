@@ -15,8 +15,8 @@ import (
 // functions. Otherwise it is like [Handle]: input and result are JSON, and the returned value or
 // error decides the run's outcome. An agent that waits holds no slot. Its goroutine ends, deferred
 // calls run, and the function is called again when the wait has ended.
-func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In) (Out, error), about ...Kind) {
-	def := define[In, Out](perdure.Agent, kind, about)
+func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In) (Out, error), opts ...Kind) {
+	def, err := define[In, Out](perdure.Agent, opts)
 	w.register(kind, handler{def: def, agent: true, call: func(ctx context.Context, r *run) *perdure.Outcome {
 		out := session.Execute(ctx, agentRun{r}, func(of any) (result json.RawMessage, err error) {
 			ctx := of.(*agent.Context)
@@ -40,7 +40,7 @@ func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In
 			r.log().Warn("an agent failed", "code", out.Error.Code, "error", out.Error.Message)
 		}
 		return out
-	}})
+	}}, f == nil, err)
 }
 
 // An agentRun is a run as package agent sees it; it implements session.Session.

@@ -32,13 +32,13 @@ const (
 )
 
 // Handle registers the function that executes runs of a kind. Its input is decoded from JSON, with
-// zero for what is missing, and its result is encoded as JSON. Handle panics if the kind is not a
-// valid name or already has a handler.
+// zero for what is missing, and its result is encoded as JSON. [Worker.Run] returns an error if the
+// kind is not a valid name or already has a handler.
 //
 // Run announces the kind to the server's registry, as a task with the JSON Schemas of In and Out. A
-// [Kind] adds a description, a timeout and a retry policy; at most one is given.
-func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in In) (Out, error), about ...Kind) {
-	def := define[In, Out](perdure.Task, kind, about)
+// [Kind] adds a description, a timeout and a retry policy.
+func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in In) (Out, error), opts ...Kind) {
+	def, err := define[In, Out](perdure.Task, opts)
 	w.register(kind, handler{def: def, call: func(ctx context.Context, r *run) *perdure.Outcome {
 		var result json.RawMessage
 		err := w.around(ctx, func(ctx context.Context) error {
@@ -60,7 +60,7 @@ func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in 
 			return session.Failure(err)
 		}
 		return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result}
-	}})
+	}}, f == nil, err)
 }
 
 // read decodes an input into the handler's type.

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"reflect"
@@ -16,7 +17,7 @@ import (
 
 // A Kind describes a kind to the server's registry of kinds. Submissions and spawns of the kind take
 // from it what they do not say. A field that is zero leaves the decision to the server's policy. An
-// operator can override each of them.
+// operator can override each of them. Of several, a field that is set replaces the earlier one.
 type Kind struct {
 	Description string
 	// Timeout is the time that a run has, from its start to its end. The server limits it by class.
@@ -37,16 +38,27 @@ type Kind struct {
 // maxSchema bounds the bytes of a derived schema. A larger one is not announced.
 const maxSchema = 24 << 10
 
+// applyTo sets the fields that the description has.
+func (k Kind) applyTo(to *Kind) {
+	to.Description = cmp.Or(k.Description, to.Description)
+	to.Timeout = cmp.Or(k.Timeout, to.Timeout)
+	to.MaxAttempts = cmp.Or(k.MaxAttempts, to.MaxAttempts)
+	to.Backoff = cmp.Or(k.Backoff, to.Backoff)
+	to.MaxBackoff = cmp.Or(k.MaxBackoff, to.MaxBackoff)
+	to.HoldTimeout = cmp.Or(k.HoldTimeout, to.HoldTimeout)
+	to.SpendAttempts = to.SpendAttempts || k.SpendAttempts
+	if k.NotRetried != nil {
+		to.NotRetried = k.NotRetried
+	}
+}
+
 // define makes the definition of a kind from its options and the types of its function.
-func define[In, Out any](class perdure.Class, kind string, about []Kind) perdure.KindDef {
-	if len(about) > 1 {
-		panic("worker.Handle: " + kind + " is described twice")
+func define[In, Out any](class perdure.Class, opts []Kind) (perdure.KindDef, error) {
+	var k Kind
+	for _, o := range opts {
+		o.applyTo(&k)
 	}
 	def := perdure.KindDef{Class: class, InputSchema: schema[In](), OutputSchema: schema[Out]()}
-	if len(about) == 0 {
-		return def
-	}
-	k := about[0]
 	def.Description, def.Timeout, def.HoldTimeout = k.Description, perdure.Duration(k.Timeout),
 		perdure.Duration(k.HoldTimeout)
 	if k.MaxAttempts != 0 || k.Backoff != 0 || k.MaxBackoff != 0 || len(k.NotRetried) > 0 {
@@ -57,10 +69,7 @@ func define[In, Out any](class perdure.Class, kind string, about []Kind) perdure
 		hold := false
 		def.HoldDefects = &hold
 	}
-	if err := def.Validate(); err != nil {
-		panic("worker.Handle: " + kind + ": " + err.Error())
-	}
-	return def
+	return def, def.Validate()
 }
 
 // schema derives the JSON Schema of a type. It is nil for a type that can hold any value.

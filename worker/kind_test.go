@@ -147,15 +147,13 @@ func TestAnnouncementWaitsForServer(t *testing.T) {
 	})
 }
 
-func TestKindIsDescribedOnce(t *testing.T) {
-	for name, about := range map[string][]worker.Kind{"twice": {{}, {}}, "malformed": {{Timeout: -1}}} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("%s: Handle accepts it, want a panic", name)
-				}
-			}()
-			worker.Handle(worker.New(nil, worker.Options{}), "ask", ask, about...)
-		}()
-	}
+func TestLaterDescriptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
+	w := open(t, false, nil)
+	wk := worker.New(w.c, worker.Options{})
+	worker.Handle(wk, "ask", ask, worker.Kind{Description: "first", MaxAttempts: 7}, worker.Kind{Description: "second"})
+	w.work(wk)
+	eventually.True(t, "the kind is announced", func() bool {
+		k, err := w.c.Kind(w.ctx, "ask")
+		return err == nil && k.Description == "second" && k.Retry != nil && k.Retry.MaxAttempts == 7
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 )
 
 // A Middleware wraps every execution of a handler or an agent. next executes it with the given
@@ -15,12 +16,18 @@ import (
 // next then does not return, and only deferred calls run. For an agent, next may be called once.
 type Middleware func(ctx context.Context, run RunInfo, next func(context.Context) error) error
 
-// Use adds middleware for all kinds. The first one is the outermost. Use is called before Run.
+// Use adds middleware for all kinds. The first one is the outermost. Use is called before Run, which
+// returns an error if one of them is nil.
 func (w *Worker) Use(m ...Middleware) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.started {
-		panic("worker.Use: middleware is added before Run")
+		w.misused(errors.New("worker: middleware is added before Run"))
+		return
+	}
+	if slices.ContainsFunc(m, func(m Middleware) bool { return m == nil }) {
+		w.misused(errors.New("worker: a middleware is nil"))
+		return
 	}
 	w.middleware = append(w.middleware, m...)
 }

@@ -193,22 +193,30 @@ func TestSuspendingAgentRunsDeferredCallsOfMiddleware(t *testing.T) {
 	})
 }
 
-func TestUseAfterRunPanics(t *testing.T) {
+// A run is executed before the mistake, so that Run has certainly started.
+func TestMisuseOfRunningWorkerEndsIt(t *testing.T) {
 	t.Parallel()
-	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
-	ctx, cancel := context.WithCancel(w.ctx)
-	cancel()
-	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 0, nil })
-	if err := wk.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("Use after Run: no panic, want one")
+	noop := func(context.Context, int) (int, error) { return 0, nil }
+	for name, misuse := range map[string]func(wk *worker.Worker){
+		"Use":    func(wk *worker.Worker) { wk.Use() },
+		"Handle": func(wk *worker.Worker) { worker.Handle(wk, "late", noop) },
+	} {
+		w := open(t, false, nil)
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "job", noop)
+		ended := make(chan error, 1)
+		go func() { ended <- wk.Run(w.ctx) }()
+		w.end(w.start(perdure.Submission{Kind: "job"}))
+		misuse(wk)
+		select {
+		case err := <-ended:
+			if err == nil || !strings.Contains(err.Error(), "before Run") {
+				t.Errorf("%s after the start: Run = %v, want an error that says \"before Run\"", name, err)
+			}
+		case <-w.ctx.Done():
+			t.Fatalf("%s after the start: Run goes on, want an error", name)
 		}
-	}()
-	wk.Use(nil)
+	}
 }
 
 // Every log line about a run has its id, its kind and its attempt.

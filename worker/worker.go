@@ -67,7 +67,7 @@ const (
 	finalTimeout = 5 * time.Second
 )
 
-// Worker executes runs. Handlers are registered before Run.
+// Worker executes runs. Handlers are registered before Run, which returns the mistakes in them.
 type Worker struct {
 	c   *client.Client
 	opt Options
@@ -79,6 +79,9 @@ type Worker struct {
 
 	mu      sync.Mutex
 	started bool
+	// misuse has the mistakes of the registration, which Run returns. end ends a Run that has started.
+	misuse  []error
+	end     context.CancelFunc
 	held    map[api.Lease]*run // the runs that the server has granted to this worker
 	tasks   pool
 	agents  pool
@@ -163,22 +166,43 @@ func defaultID() string {
 // ID returns the worker's id.
 func (w *Worker) ID() string { return w.opt.ID }
 
-// register adds a handler. It panics on a mistake of the program, as http.Handle does.
-func (w *Worker) register(kind string, h handler) {
-	if err := perdure.CheckName("kind", kind); err != nil {
-		panic("worker.Handle: " + err.Error())
-	}
+// register adds a handler. A mistake is an error of Run: missing tells that the function is nil, and
+// described is the error of the kind's description.
+func (w *Worker) register(kind string, h handler, missing bool, described error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.started {
-		panic("worker.Handle: " + kind + ": handlers are registered before Run")
+	err := perdure.CheckName("kind", kind)
+	_, twice := w.handlers[kind]
+	switch {
+	case err != nil:
+	case w.started:
+		err = errors.New("handlers are registered before Run")
+	case twice:
+		err = errors.New("the kind has a handler already")
+	case missing:
+		err = errors.New("the function is nil")
+	default:
+		err = described
 	}
-	if _, ok := w.handlers[kind]; ok {
-		panic("worker.Handle: " + kind + " has a handler already")
+	if err != nil {
+		w.misused(fmt.Errorf("worker: handler of %q: %w", kind, err))
+		return
 	}
 	w.handlers[kind] = h
 	p := w.pool(kind)
 	p.kinds = append(p.kinds, kind)
+}
+
+// misused keeps a mistake of the program for Run. A Run that has started ends with it. The caller
+// holds w.mu.
+func (w *Worker) misused(err error) {
+	w.misuse = append(w.misuse, err)
+	if w.started {
+		w.log.Error("the worker is misused; it ends", "error", err)
+	}
+	if w.end != nil {
+		w.end()
+	}
 }
 
 // pool returns the pool of a kind.
@@ -190,17 +214,27 @@ func (w *Worker) pool(kind string) *pool {
 }
 
 // Run leases and executes runs until its context ends, then drains and returns nil. It returns an
-// error for invalid options, and when the server refuses this worker: an invalid key, a missing
-// scope, a queue that is not a name, or a wrong address. While the server is away, Run retries. Run
-// can be called once.
+// error for invalid options and handlers, and when the server refuses this worker: an invalid key, a
+// missing scope, a queue that is not a name, or a wrong address. While the server is away, Run
+// retries. Run can be called once. A handler or a middleware that is added later ends it with an
+// error.
 func (w *Worker) Run(ctx context.Context) error {
+	ctx, stopPolls := context.WithCancel(ctx)
+	defer stopPolls()
 	w.mu.Lock()
 	if w.started {
 		w.mu.Unlock()
 		return errors.New("worker: Run was called before")
 	}
-	w.started = true
+	w.started, w.end = true, stopPolls
+	misuse := errors.Join(w.misuse...)
 	w.mu.Unlock()
+	if misuse != nil {
+		return misuse
+	}
+	if w.c == nil {
+		return errors.New("worker: the client is nil")
+	}
 	if len(w.handlers) == 0 {
 		return errors.New("worker: no handler is registered")
 	}
@@ -229,7 +263,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.drain(life)
 	end(nil)
 	services.Wait()
-	return err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.misuse) == 0 {
+		return err
+	}
+	return errors.Join(append(w.misuse, err)...)
 }
 
 // poll fills the slots until ctx ends or the server refuses this worker.

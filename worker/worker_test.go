@@ -505,18 +505,29 @@ func TestRunReturnsRefusals(t *testing.T) {
 	if err := worker.New(w.c, worker.Options{}).Run(w.ctx); err == nil {
 		t.Error("Run without a handler: no error, want one")
 	}
-	for name, f := range map[string]func(){
-		"twice":   func() { worker.Handle(wk, "job", noop) },
-		"no name": func() { worker.Handle(worker.New(w.c, worker.Options{}), "", noop) },
+	if err := worker.New(nil, worker.Options{}).Run(w.ctx); err == nil {
+		t.Error("Run without a client: no error, want one")
+	}
+}
+
+// Mistakes of the registration never panic. Run returns them.
+func TestRunReturnsMistakesOfRegistration(t *testing.T) {
+	w := open(t, false, nil)
+	noop := func(context.Context, int) (int, error) { return 0, nil }
+	for name, register := range map[string]func(wk *worker.Worker){
+		"twice":               func(wk *worker.Worker) { worker.Handle(wk, "job", noop) },
+		"no name":             func(wk *worker.Worker) { worker.Handle(wk, "", noop) },
+		"no function":         func(wk *worker.Worker) { worker.Handle[int, int](wk, "none", nil) },
+		"no agent":            func(wk *worker.Worker) { worker.Agent[int, int](wk, "none", nil) },
+		"a negative timeout":  func(wk *worker.Worker) { worker.Handle(wk, "hasty", noop, worker.Kind{Timeout: -1}) },
+		"a nil in middleware": func(wk *worker.Worker) { wk.Use(nil) },
 	} {
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Errorf("Handle, %s: no panic, want one", name)
-				}
-			}()
-			f()
-		}()
+		wk := worker.New(w.c, worker.Options{})
+		worker.Handle(wk, "job", noop)
+		register(wk)
+		if err := wk.Run(w.ctx); err == nil || !strings.HasPrefix(err.Error(), "worker: ") {
+			t.Errorf("%s: Run = %v, want an error of the worker", name, err)
+		}
 	}
 }
 

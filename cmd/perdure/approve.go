@@ -33,7 +33,7 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	conn := addConnFlags(f)
 	var filter client.ApprovalFilter
 	run := f.String("run", "", "list only those of this `run`")
-	f.StringVar(&filter.State, "state", "",
+	state := f.String("state", "",
 		"list those that are open (default), approved, rejected, timed_out, closed, or all")
 	f.IntVar(&filter.Limit, "limit", 20, "list at most so many")
 	yes := f.Bool("yes", false, "approve it")
@@ -61,8 +61,8 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	if len(ids) == 0 {
-		filter.RunID = perdure.RunID(*run)
-		return listApprovals(ctx, c, filter, stdout, *asJSON)
+		filter.State = perdure.ApprovalState(*state)
+		return conn.listApprovals(ctx, c, filter, *run, stdout, *asJSON)
 	}
 	a, err := c.Approval(ctx, perdure.ApprovalID(ids[0]))
 	if err != nil {
@@ -107,10 +107,13 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return err
 }
 
-// listApprovals prints a page of approvals.
-func listApprovals(ctx context.Context, c *client.Client, filter client.ApprovalFilter, stdout io.Writer,
-	asJSON bool) error {
-	page, err := c.Approvals(ctx, filter)
+// listApprovals prints a page of approvals, of all runs or of the one that is named.
+func (c *connFlags) listApprovals(ctx context.Context, conn *client.Client, filter client.ApprovalFilter, run string,
+	stdout io.Writer, asJSON bool) (err error) {
+	if filter.RunID, err = c.runID(run); err != nil {
+		return err
+	}
+	page, err := conn.Approvals(ctx, filter)
 	if err != nil {
 		return err
 	}
@@ -157,7 +160,7 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 	if a.State == perdure.ApprovalOpen {
 		field("left", timeLeft(a, now))
 	} else {
-		field("state", a.State)
+		field("state", string(a.State))
 	}
 	if a.DecidedBy != nil {
 		field("by", fmt.Sprintf("%s (key %s), %s", literal(a.DecidedBy.Name), a.DecidedBy.KeyID, formatTime(a.DecidedAt)))
@@ -216,7 +219,7 @@ func timeLeft(a *perdure.Approval, now time.Time) string {
 
 // question returns a field of a form in one line.
 func question(f *perdure.FormField) string {
-	of := f.Type
+	of := string(f.Type)
 	if f.Type == perdure.FieldChoice {
 		options := make([]string, len(f.Options))
 		for i, o := range f.Options {
@@ -287,7 +290,7 @@ func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Appr
 
 // asType converts what was typed to the type of the field. If that is not possible it stays text,
 // and the server refuses it.
-func asType(typ, text string) any {
+func asType(typ perdure.FieldType, text string) any {
 	switch typ {
 	case perdure.FieldBoolean:
 		switch strings.ToLower(text) {

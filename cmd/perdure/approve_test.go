@@ -48,7 +48,7 @@ func asks(t *testing.T, c *client.Client, spec perdure.ApprovalSpec) perdure.App
 	return page.Approvals[0].ID
 }
 
-func decidedAs(t *testing.T, c *client.Client, id perdure.ApprovalID, state string) *perdure.Approval {
+func decidedAs(t *testing.T, c *client.Client, id perdure.ApprovalID, state perdure.ApprovalState) *perdure.Approval {
 	t.Helper()
 	a, err := c.Approval(context.Background(), id)
 	if err != nil || a.State != state {
@@ -171,7 +171,7 @@ func TestApproveAsksOnATerminal(t *testing.T) {
 		typed  string
 		form   []perdure.FormField
 		code   int
-		state  string
+		state  perdure.ApprovalState
 		answer string
 	}{
 		{"y\n", nil, 0, perdure.ApprovalApproved, ""},

@@ -90,6 +90,13 @@ messages. This can't be undone.
 	if err != nil {
 		return err
 	}
+	for i := 0; i < len(words) && !*threads; i++ {
+		id, err := conn.runID(words[i])
+		if err != nil {
+			return err
+		}
+		words[i] = string(id)
+	}
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
@@ -99,6 +106,7 @@ messages. This can't be undone.
 			err = c.DeleteThread(ctx, perdure.ThreadID(id))
 		} else {
 			err = c.Delete(ctx, perdure.RunID(id))
+			conn.ended(perdure.RunID(id))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)

@@ -14,21 +14,45 @@ import (
 
 func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("fg RUN",
-		"Comes back to a run: its events from the first, or from --after, then its result.\n"+
-			"Ctrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure fg RUN", stderr)
+		"Comes back to a run: its events from the first, or from --after, then its result. Of a process it shows the "+
+			"output from where you\nwere, as the process writes it, and ends with the exit code of its command.\n"+
+			"Ctrl-C and Ctrl-Z detach; the run goes on. "+exitCodes+"\n\n  perdure fg RUN\n  perdure fg %1", stderr)
 	conn := addConnFlags(f)
-	after := f.Int64("after", 0, "only events after this `number`")
+	after := f.Int64("after", 0, "only events, or output, after the event of this `number`")
+	all := f.Bool("all", false, "all output of a process, also what was shown before")
 	wait := f.Duration("wait", time.Hour, "stay with it for so long")
 	asJSON := f.Bool("json", false, "print JSON")
 	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
+	ctx, stop := detachable(ctx)
+	defer stop()
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
-	return stay(ctx, c, perdure.RunID(ids[0]), *after, *wait, stdout, stderr, *asJSON)
+	id := perdure.RunID(ids[0])
+	if *after < 0 {
+		return stay(ctx, c, id, *after, *wait, stdout, stderr, *asJSON) // the server refuses it
+	}
+	r, err := c.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	if !r.State.Terminal() {
+		conn.attached(r)
+	}
+	if !isCommand(r) || *asJSON {
+		err := stay(ctx, c, id, *after, *wait, stdout, stderr, *asJSON)
+		conn.left(id, err)
+		return err
+	}
+	from := conn.shown(id)
+	if *all || f.given("after") {
+		from = shown{After: *after}
+	}
+	return stayWithProcess(ctx, conn, c, r, from, *wait, stdout, stderr)
 }
 
 func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -46,8 +70,9 @@ func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("wait RUN",
-		"Waits for a run to end, and prints its result.\nCtrl-C stops waiting; the run goes on. "+
-			exitCodes+"\n\n  perdure wait RUN [--timeout 5m]", stderr)
+		"Waits for a run to end, and prints its result. Of a process it ends with the exit code of its command.\n"+
+			"Ctrl-C and Ctrl-Z stop waiting; the run goes on. "+exitCodes+
+			"\n\n  perdure wait RUN [--timeout 5m]\n  perdure wait %1", stderr)
 	conn := addConnFlags(f)
 	timeout := f.Duration("timeout", time.Hour, "wait for so long")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -59,6 +84,8 @@ func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		fmt.Fprintln(stderr, "perdure wait: --timeout has to be positive")
 		return errUsage
 	}
+	ctx, stop := detachable(ctx)
+	defer stop()
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
@@ -71,7 +98,8 @@ func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	case err != nil:
 		return err
 	}
-	return finished(r, stdout, stderr, *asJSON)
+	conn.ended(id)
+	return finished(r, endCode(ctx, c, r), stdout, stderr, *asJSON)
 }
 
 // stay prints a run's log as it is written, and its deliverable at its end. If the person stops or
@@ -98,7 +126,7 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 	if err != nil {
 		return err
 	}
-	return finished(r, stdout, stderr, asJSON)
+	return finished(r, endCode(ctx, c, r), stdout, stderr, asJSON)
 }
 
 // deferRun tells the server that nobody waits for the run any more. It repeats that, because the
@@ -116,8 +144,10 @@ func deferRun(ctx context.Context, c *client.Client, id perdure.RunID) {
 	}
 }
 
-// follow prints a run's log until it has ended.
+// follow prints a run's log until it has ended. Streamed text that a repeated try tells again is
+// printed once.
 func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, w io.Writer, asJSON bool) error {
+	events := eventPrinter{w: w, asJSON: asJSON}
 	for e, err := range c.Stream(ctx, id, after) {
 		var gap *client.GapError
 		switch {
@@ -126,7 +156,7 @@ func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64
 		case errors.As(err, &gap):
 			_, err = fmt.Fprintf(w, "… %d to %d are no longer kept\n", gap.From, gap.To)
 		case err == nil:
-			err = printEvent(w, &e, asJSON)
+			err = events.print(&e)
 		}
 		if err != nil {
 			return err
@@ -144,13 +174,13 @@ func detached(id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
 	return exitError(exitDeferred)
 }
 
-// finished prints the deliverable of an ended run.
-func finished(r *api.Run, stdout, stderr io.Writer, asJSON bool) error {
+// finished prints the deliverable of an ended run, and returns its exit code as an error.
+func finished(r *api.Run, code error, stdout, stderr io.Writer, asJSON bool) error {
 	if asJSON {
 		if err := printJSON(stdout, r); err != nil {
 			return err
 		}
-		return outcome(r)
+		return code
 	}
 	if len(r.Result) > 0 {
 		fmt.Fprintf(stdout, "%s\n", safeJSON(r.Result))
@@ -158,7 +188,7 @@ func finished(r *api.Run, stdout, stderr io.Writer, asJSON bool) error {
 	if r.Error != nil {
 		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, literal(string(r.Error.Code)), block(r.Error.Message))
 	}
-	return outcome(r)
+	return code
 }
 
 // printStatus prints a run's id and status, or the whole as JSON.

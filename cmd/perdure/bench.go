@@ -20,8 +20,8 @@ A closed loop is for throughput alone.
 
   perdure bench                                          the quick ones
   perdure bench --scenario all --store sqlite,postgres://…
-  perdure bench --scenario life --duration 2m            sustained, not a burst
-  perdure bench --scenario submit --target http --rate 2000
+  perdure bench --scenario jobs --duration 2m            sustained, not a burst
+  perdure bench --scenario engine-submit --target http --rate 2000
 
 Scenarios:
 `
@@ -44,7 +44,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.IntVar(&b.Workers, "workers", 4, "workers at once")
 	f.IntVar(&b.Slots, "slots", 256, "runs that a worker takes at once")
 	f.Float64Var(&b.Rate, "rate", 0,
-		"arrivals a `second` by a schedule: submit and life as open loops; idle and wake with another rate than 50")
+		"arrivals a `second` by a schedule: engine-submit and engine-life as open loops; idle and wake with another rate than 50")
 	f.IntVar(&b.Backlog, "backlog", 50_000, "runs that are drained")
 	f.IntVar(&b.Live, "live", 1_000_000, "live runs of alarms, queued runs of backlog")
 	f.IntVar(&b.Due, "due", 100_000, "deadlines at one instant")
@@ -53,6 +53,10 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.IntVar(&b.Lines, "lines", 100_000, "lines of the log that replay reads")
 	f.IntVar(&b.Behind, "behind", 200, "lines that a stream of reconnect has missed")
 	f.IntVar(&b.Tokens, "tokens", 100_000, "tokens of the text that a run streams")
+	f.IntVar(&b.Ended, "ended", 0, "ended runs that the store of jobs has already")
+	f.IntVar(&b.Queues, "queues", 0, "further queues that the store of jobs has, with ten queued runs each")
+	f.IntVar(&b.Tenants, "tenants", 0, "further tenants that the store of jobs has, with ten queued runs each")
+	f.DurationVar(&b.Sync, "sync", 0, "how much longer every sync of SQLite takes, to see a slower disk: with --target process --store sqlite")
 	f.IntVar(&b.Steps, "steps", 10_000, "steps of the longest journal that an agent replays")
 	f.StringVar(&b.Dir, "dir", "", "`folder` for the data (default: a temporary one)")
 	asJSON := f.Bool("json", false, "print JSON")

@@ -25,10 +25,10 @@ func benchStore(t *testing.T) string {
 // its figures.
 func TestEveryScenarioProducesItsFigures(t *testing.T) {
 	want := map[string][]string{
-		"submit": {"process", "http"},
-		"drain":  {"process", "http"},
-		"life":   {"process", "http"},
-		"idle":   {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
+		"engine-submit": {"process", "http"},
+		"engine-drain":  {"process", "http"},
+		"engine-life":   {"process", "http"},
+		"idle":          {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
 		"wake": {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY",
 			"http dispatch, NATS", "http submit to worker, NATS"},
 		"start": {"http " + "first start to accepted run", "http " + "start again to accepted run",
@@ -49,6 +49,14 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 		"webhooks": {"http " + "deliveries", "http " + "event to receipt" + " at 100/s"},
 		"tokens": {"http " + "streamed", "http " + "text", "http " + "log", "http " + "store",
 			"http " + "by stream", "http " + "by polling"},
+		"jobs": {"process", "process " + "alone", "http", "http " + "alone"},
+		"jobs-grown": {"process 0 ended runs", "process 0 ended runs, alone", "process 50 ended runs",
+			"process 50 ended runs, alone", "http 0 ended runs", "http 0 ended runs, alone", "http 50 ended runs",
+			"http 50 ended runs, alone"},
+		"jobs-enqueue":   {"process", "http"},
+		"jobs-batch":     {"process", "http"},
+		"jobs-drain":     {"process", "http"},
+		"agent-parallel": {"process", "process " + "alone", "http", "http " + "alone"},
 		"agent-steps":    {"process", "process " + "alone", "http", "http " + "alone"},
 		"agent-children": {"process", "process " + "alone", "http", "http " + "alone"},
 		"agent-replay": {"process 10 steps", "process 10 steps, " + "allocated", "process 100 steps",
@@ -73,6 +81,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 				"--dir", dir, "--duration", "200ms", "--settle", "1ms",
 				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
 				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100",
+				"--ended", "50", "--queues", "3", "--tenants", "2",
 				"--server-profile", profiles)
 			var r bench.Report
 			if err := json.Unmarshal([]byte(out), &r); err != nil {
@@ -105,7 +114,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 
 // An open loop makes as many calls as its rate says, and not as many as it can.
 func TestOpenLoopKeepsItsRate(t *testing.T) {
-	for _, scenario := range []string{"submit", "life"} {
+	for _, scenario := range []string{"engine-submit", "engine-life"} {
 		out, _ := mustRun(t, 0, "bench", "--json", "--scenario", scenario, "--store", benchStore(t), "--target",
 			"process", "--dir", t.TempDir(), "--duration", "500ms", "--rate", "200")
 		var r bench.Report
@@ -152,7 +161,7 @@ func TestStreamsAreLimitedByDescriptors(t *testing.T) {
 	if most := bench.MostStreams(); most >= 1<<30 {
 		return // nothing bounds them here
 	}
-	out, progress := mustRun(t, 0, "bench", "--scenario", "submit", "--target", "process", "--store",
+	out, progress := mustRun(t, 0, "bench", "--scenario", "engine-submit", "--target", "process", "--store",
 		benchStore(t), "--dir", t.TempDir(), "--duration", "10ms", "--streams", "1000000000")
 	has(t, progress,
 		fmt.Sprintf("1000000000 streams are too many for the file descriptors that a process may have here (ulimit "+

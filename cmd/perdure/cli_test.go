@@ -112,7 +112,7 @@ func TestWatchdogListsActions(t *testing.T) {
 	for range 2 {
 		mustRun(t, 4, "run", "nobody", "--timeout", "50ms", "--json")
 	}
-	id := strings.Fields(first(mustRun(t, 0, "jobs", "--kind", "nobody", "--limit", "1")))[6]
+	id := strings.Fields(first(mustRun(t, 0, "jobs", "--kind", "nobody", "--limit", "1")))[7]
 	out, errs := mustRun(t, 0, "watchdog", "--rule", "deadline", "-n", "1")
 	has(t, out, "AT", "RULE", "WHY", "W8", id, "timeout/deadline_exceeded", "its deadline passed")
 	has(t, errs, "There may be more")

@@ -31,19 +31,22 @@ type connFlags struct {
 }
 
 func addConnFlags(f *flagSet) *connFlags {
-	return &connFlags{
+	f.conn = &connFlags{
 		stderr: f.Output(),
-		url:    f.String("url", "", "`address` of the server (default: PERDURE_URL, or http://"+settings.DefaultListen+")"),
-		key:    f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
+		url: f.String("url", "",
+			"`address` of the server, or several of a fleet with commas (default: PERDURE_URL, or http://"+
+				settings.DefaultListen+")"),
+		key: f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
 		ca: f.String("ca", "",
 			"`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the "+
 				"system)"),
 		data: f.String("data", "",
 			"`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
 	}
+	return f.conn
 }
 
-// address returns the server's URL.
+// address returns the server's URL, or those of several servers, separated by commas.
 func (c *connFlags) address() string {
 	return first(*c.url, os.Getenv("PERDURE_URL"), "http://"+settings.DefaultListen)
 }
@@ -106,15 +109,36 @@ func (c *connFlags) await(ctx context.Context, missing error) error {
 	return nil
 }
 
-// reach returns an error that says how to start a server, if the connection is refused. Any other
+// addresses returns the URL of each server.
+func (c *connFlags) addresses() (out []string) {
+	for one := range strings.SplitSeq(c.address(), ",") {
+		if one = strings.TrimSpace(one); one != "" {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// reach returns an error that says how to start a server, if every connection is refused. Any other
 // problem is left to the client.
 func (c *connFlags) reach() error {
-	u, err := url.Parse(c.address())
+	for _, address := range c.addresses() {
+		if !refused(address) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w at %s: start one with perdure dev, or say with --url or PERDURE_URL where it is",
+		errNoServer, c.address())
+}
+
+// refused tells whether nothing listens at an address.
+func refused(address string) bool {
+	u, err := url.Parse(address)
 	if err != nil || u.Hostname() == "" {
-		return nil
+		return false
 	}
 	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); proxy != nil || err != nil {
-		return nil
+		return false
 	}
 	port := u.Port()
 	if port == "" {
@@ -124,13 +148,9 @@ func (c *connFlags) reach() error {
 	}
 	tcp, err := net.DialTimeout("tcp", net.JoinHostPort(u.Hostname(), port), time.Second)
 	if err == nil {
-		return tcp.Close()
+		tcp.Close()
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return nil
-	}
-	return fmt.Errorf("%w at %s: start one with perdure dev, or say with --url or PERDURE_URL where it is",
-		errNoServer, c.address())
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // caFile reads the certificate authorities that a flag or the environment names. It returns nil for
@@ -171,7 +191,8 @@ func first(texts ...string) string {
 	return ""
 }
 
-// parseMixed parses flags and arguments in any order, and checks the number of arguments.
+// parseMixed parses flags and arguments in any order, and checks the number of arguments. A run can be
+// given as a job, such as %1.
 func parseMixed(f *flagSet, args []string) ([]string, error) {
 	var out []string
 	for {
@@ -187,5 +208,8 @@ func parseMixed(f *flagSet, args []string) ([]string, error) {
 		}
 		out, args = append(out, args[0]), args[1:]
 	}
-	return out, f.checkArguments(out)
+	if err := f.checkArguments(out); err != nil {
+		return nil, err
+	}
+	return out, f.resolveJobs(out)
 }

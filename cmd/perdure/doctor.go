@@ -152,11 +152,17 @@ const certificateReserve = 3 * 24 * time.Hour
 
 // checkTLS checks until when the server's certificate is valid, if it has one. It does not verify
 // the certificate, so that it can read an expired one. Later calls verify it.
-func (c *connFlags) checkTLS(ctx context.Context) []finding {
-	u, err := url.Parse(c.address())
+func (c *connFlags) checkTLS(ctx context.Context) (out []finding) {
+	for _, address := range c.addresses() {
+		out = append(out, checkCertificate(ctx, address))
+	}
+	return out
+}
+
+func checkCertificate(ctx context.Context, address string) finding {
+	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" {
-		return []finding{{"TLS", true,
-			"off: " + c.address() + " is plain HTTP (fine on this machine and behind a proxy with TLS)"}}
+		return finding{"TLS", true, "off: " + address + " is plain HTTP (fine on this machine and behind a proxy with TLS)"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -164,13 +170,13 @@ func (c *connFlags) checkTLS(ctx context.Context) []finding {
 	conn, err := (&tls.Dialer{Config: &tls.Config{ServerName: u.Hostname(),
 		InsecureSkipVerify: true}}).DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
-		return []finding{{"TLS", false, "no handshake: " + err.Error()}}
+		return finding{"TLS", false, "no handshake: " + err.Error()}
 	}
 	defer conn.Close()
 	expires := conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter
 	left := time.Until(expires)
-	return []finding{{"TLS", left > certificateReserve,
-		fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339), left.Round(time.Minute))}}
+	return finding{"TLS", left > certificateReserve,
+		fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339), left.Round(time.Minute))}
 }
 
 // checkServer checks the server, the key, the workers and the invariants.

@@ -44,7 +44,10 @@ func outcome(r *api.Run) error {
 }
 
 func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("jobs", "Lists runs, newest first.\n\n  perdure jobs --status running --kind KIND", stderr)
+	f := flags("jobs",
+		"Lists runs, newest first. Live ones have a number: other commands take %1 for a run, %% for the one that\n"+
+			"was last started or attached to, %- for the one before, and %name for the one whose name begins so.\n\n"+
+			"  perdure jobs --status running --kind KIND\n  perdure fg %1", stderr)
 	conn := addConnFlags(f)
 	var filter client.Filter
 	f.StringVar(&filter.Status, "status", "",
@@ -68,21 +71,77 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	numbers := conn.number(ctx, c, page.Runs)
 	if *asJSON {
-		return printJSON(stdout, page)
+		return printJSON(stdout, numberedRuns(page, numbers))
 	}
 	if len(page.Runs) == 0 {
 		fmt.Fprintln(stdout, "No runs.")
 		return nil
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tKIND\tSTATUS\tAGE\tTRY\tDOING")
+	fmt.Fprintln(w, "RUN\tJOB\tKIND\tSTATUS\tAGE\tTRY\tDOING")
 	paint := statusPainter(stdout)
-	for _, r := range page.Runs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, visible(r.Kind), paint(visible(r.Status)),
-			formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, visible(activityOf(&r)))
+	for i := range page.Runs {
+		r := &page.Runs[i]
+		j := numbers[r.RunID]
+		number := "-"
+		if j.N > 0 {
+			number = fmt.Sprintf("%%%d", j.N)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, number, visible(r.Kind), paint(visible(r.Status)),
+			formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, visible(doing(r, j.About)))
 	}
 	return w.Flush()
+}
+
+// A numberedRun is a run with the number of its job.
+type numberedRun struct {
+	api.Run
+	Job int `json:"job,omitempty"`
+}
+
+// numberedRuns returns a page of runs with the numbers of their jobs.
+func numberedRuns(page *api.Runs, numbers map[perdure.RunID]job) any {
+	out := struct {
+		Runs       []numberedRun `json:"runs"`
+		NextCursor string        `json:"next_cursor,omitempty"`
+	}{[]numberedRun{}, page.NextCursor}
+	for i := range page.Runs {
+		out.Runs = append(out.Runs, numberedRun{page.Runs[i], numbers[page.Runs[i].RunID].N})
+	}
+	return out
+}
+
+// doing returns the last column of a run. Of a process it has the command, and when it was last heard
+// from.
+func doing(r *api.Run, command string) string {
+	text := activityOf(r)
+	if !isCommand(r) || command == "" {
+		return text
+	}
+	if r.State.Terminal() {
+		if r.Error == nil {
+			return command
+		}
+		return command + " (" + text + ")"
+	}
+	var more []string
+	if text != "" {
+		more = append(more, text)
+	}
+	if r.SeenAt != nil {
+		// The elapsed time is by the server's clock, as is the last sign of life.
+		silent := time.Duration(r.ElapsedMS)*time.Millisecond - r.SeenAt.Sub(r.CreatedAt)
+		more = append(more, "seen "+formatDuration(max(0, silent))+" ago")
+	}
+	if r.Tier != "" && r.Tier != perdure.TierFresh {
+		more = append(more, r.Tier)
+	}
+	if len(more) == 0 {
+		return command
+	}
+	return command + " (" + strings.Join(more, ", ") + ")"
 }
 
 // listJobs reads pages until it has as many runs as were asked for, or there are no more. A page
@@ -147,8 +206,10 @@ func statusPainter(w io.Writer) func(string) string {
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("run KIND",
 		"Starts a run and stays with it: its events as they happen, then its result.\n"+
-			"Ctrl-C detaches; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]", stderr)
+			"Ctrl-C and Ctrl-Z detach; the run goes on. "+exitCodes+"\n\n  perdure run KIND [--input JSON] [flags]\n"+
+			"  perdure run --batch FILE [--idempotency-key KEY] [--json]", stderr)
 	conn := addConnFlags(f)
+	batch := addBatchFlag(f)
 	var sub perdure.Submission
 	input := f.String("input", "", "the input: `JSON`, @file, or - for standard input")
 	f.StringVar(&sub.Queue, "queue", "", "the `queue`")
@@ -169,6 +230,9 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return err
 	}
+	if batch.file != "" {
+		return batch.run(ctx, conn, *key, stdout, stderr, *asJSON)
+	}
 	sub.Kind, sub.ThreadID, sub.Class = names[0], perdure.ThreadID(*thread), perdure.Class(*class)
 	for _, zero := range []struct {
 		flag string
@@ -182,11 +246,13 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}
+	ctx, stopSignals := detachable(ctx)
+	defer stopSignals()
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
-	var opts []client.CallOption
+	var opts []client.CallOptions
 	if *key != "" {
 		opts = append(opts, client.IdempotencyKey(*key))
 	}
@@ -198,6 +264,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if r.WebhookSecret != "" {
 		fmt.Fprintf(stderr, "The secret of the webhook %s, shown this once: %s\n", r.WebhookID, r.WebhookSecret)
 	}
+	n := conn.attached(r)
 	if *detach {
 		if *asJSON {
 			return printJSONLine(stdout, map[string]any{"run_id": r.RunID})
@@ -206,11 +273,22 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return err
 	}
 	if !*asJSON {
-		fmt.Fprintf(stderr, "%s started; Ctrl-C detaches and leaves it running\n", r.RunID)
+		fmt.Fprintf(stderr, "%s%s started; Ctrl-C detaches and leaves it running\n", bracketed(n), r.RunID)
 	}
 	stderr = &lockedWriter{w: stderr} // both write to it
-	defer sayUnserved(ctx, c, r.RunID, stderr)()
-	return stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
+	stop := sayUnserved(ctx, c, r.RunID, stderr)
+	err = stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
+	stop(errors.Is(err, exitError(exitDeferred)))
+	conn.left(r.RunID, err)
+	return err
+}
+
+// bracketed writes the number of a job as a shell does, or nothing if there is none.
+func bracketed(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("[%d] ", n)
 }
 
 // A lockedWriter is a writer for several goroutines.
@@ -229,23 +307,35 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 var unservedAfter = 2 * time.Second
 
 // sayUnserved prints a line if nobody serves a run's kind some time after its start. The function
-// that it returns ends that.
-func sayUnserved(ctx context.Context, c *client.Client, id perdure.RunID, stderr io.Writer) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
+// that it returns ends that. For a caller that detaches before that time it looks at once.
+func sayUnserved(ctx context.Context, c *client.Client, id perdure.RunID, stderr io.Writer) (stop func(detached bool)) {
+	looked := false
+	look := func(ctx context.Context) {
+		a, err := c.Activity(ctx, id)
+		// An error is no reason to disturb the waiting caller: the log is followed on another connection.
+		if looked = err == nil; looked && a.Unserved != nil {
+			fmt.Fprintf(stderr, "%s; the run waits for one\n", visible(a.Unserved.Message(a.Kind)))
+		}
+	}
+	waiting, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-ctx.Done():
-			return
+		case <-waiting.Done():
 		case <-time.After(unservedAfter):
-		}
-		// An error is no reason to disturb whoever waits: the log is followed on another connection.
-		if a, err := c.Activity(ctx, id); err == nil && a.Unserved != nil {
-			fmt.Fprintf(stderr, "%s; the run waits for one\n", visible(a.Unserved.Message(a.Kind)))
+			look(waiting)
 		}
 	}()
-	return func() { cancel(); <-done }
+	return func(detached bool) {
+		cancel()
+		<-done
+		if detached && !looked {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			look(last)
+		}
+	}
 }
 
 // readJSON reads a value from the command line: JSON, @file, or - for standard input.
@@ -292,46 +382,73 @@ func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 	if len(data) > maxData {
 		data = strings.ToValidUTF8(data[:maxData], "") + "…"
 	}
-	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq,
-		visible(e.Type), data)
-	return err
+	return printLine(w, e, data)
 }
 
 func logs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("logs RUN", "Prints a run's events; with -f until it has ended.\n\n  perdure logs [-f] RUN", stderr)
+	f := flags("logs RUN",
+		"Prints a run's events; with -f until it has ended. Of a process it prints the output, as the process has "+
+			"written it: its standard\noutput, and on the standard error its standard error. With --events it prints "+
+			"its events.\n\n  perdure logs [-f] RUN\n  perdure logs --events %1", stderr)
 	conn := addConnFlags(f)
 	stay := f.Bool("f", false, "follow it until it has ended")
-	after := f.Int64("after", 0, "only events after this `number`")
+	after := f.Int64("after", 0, "only events, or output, after the event of this `number`")
+	events := f.Bool("events", false, "the events of a process, not its output")
 	asJSON := f.Bool("json", false, "print JSON, an event a line")
 	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
 	}
+	ctx, stop := detachable(ctx)
+	defer stop()
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
 	id := perdure.RunID(ids[0])
+	if !*events && !*asJSON && *after >= 0 {
+		r, err := c.Get(ctx, id)
+		if err != nil {
+			return err
+		}
+		if isCommand(r) {
+			p := newOutputPrinter(c, id, shown{After: *after}, stdout, stderr)
+			read := p.soFar
+			if *stay {
+				read = p.follow
+			}
+			if err := read(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		}
+	}
 	if *stay {
 		if err := follow(ctx, c, id, *after, stdout, *asJSON); err != nil && !errors.Is(err, context.Canceled) {
 			return err
 		}
 		return nil
 	}
-	for next := *after; ; {
-		page, err := c.EventPage(ctx, id, next, 0)
+	return printLog(ctx, c, id, *after, stdout, *asJSON)
+}
+
+// printLog prints the events of a run that there are.
+func printLog(ctx context.Context, c *client.Client, id perdure.RunID, after int64, stdout io.Writer,
+	asJSON bool) error {
+	for {
+		page, err := c.EventPage(ctx, id, after, 0)
 		if err != nil {
 			return err
 		}
 		for i := range page.Events {
-			if err := printEvent(stdout, &page.Events[i], *asJSON); err != nil {
+			if err := printEvent(stdout, &page.Events[i], asJSON); err != nil {
 				return err
 			}
 		}
 		if len(page.Events) == 0 || page.Ended {
 			return nil
 		}
-		next = page.NextAfter
+		after = page.NextAfter
 	}
 }
 

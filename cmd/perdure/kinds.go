@@ -196,7 +196,11 @@ func (h *kindsCall) remove() error {
 	if err != nil {
 		return err
 	}
-	if err := c.DeleteKind(h.ctx, args[0], *all); err != nil {
+	remove := c.DeleteKind
+	if *all {
+		remove = c.DeletePlatformKind
+	}
+	if err := remove(h.ctx, args[0]); err != nil {
 		return err
 	}
 	if *h.asJSON {

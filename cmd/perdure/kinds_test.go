@@ -57,6 +57,15 @@ func TestRunTakesClassFromTheRegistry(t *testing.T) {
 	}
 }
 
+// A wait that is shorter than the time after which the kind is looked up is no reason to keep silent.
+func TestUnservedKindIsSaidBeforeShortWaitEnds(t *testing.T) {
+	live(t)
+	_, stderr := mustRun(t, exitDeferred, "run", "nobody", "--wait", "1ms")
+	if n := strings.Count(stderr, "no worker polls for kind nobody on queue default"); n != 1 {
+		t.Errorf("said %d times, want once:\n%s", n, stderr)
+	}
+}
+
 func TestUnservedKindIsSaid(t *testing.T) {
 	c, _ := live(t)
 	defer func(d time.Duration) { unservedAfter = d }(unservedAfter)

@@ -91,6 +91,7 @@ func commands() []command {
 		{"config", "check the configuration", configCommand, false},
 		{"bench", "measure this machine", benchCommand, false},
 		{"demo", "kill a server and a worker in the middle of a run and see it finish", demoCommand, false},
+		{"mock-model", "serve a scripted model, for tests and without a key", mockModel, false},
 		{"version", "print the version", version, false},
 		{"demo-worker", "the worker that the demo kills", demo.Worker, true},
 		{"bench-clients", "the clients that the bench attaches to a server", bench.Clients, true},
@@ -170,6 +171,8 @@ type flagSet struct {
 	// takes has the names of the arguments: RUN, or RUN… for one or more. Optional ones are in
 	// brackets.
 	takes []string
+	// conn has the flags that select the server, if the command calls one.
+	conn *connFlags
 }
 
 // flags returns the flag set of a command. usage is the command in lower case, and then its
@@ -180,7 +183,7 @@ func flags(usage, about string, stderr io.Writer) *flagSet {
 	if n < 0 {
 		n = len(words)
 	}
-	f := &flagSet{flag.NewFlagSet(strings.Join(words[:n], " "), flag.ContinueOnError), words[n:]}
+	f := &flagSet{FlagSet: flag.NewFlagSet(strings.Join(words[:n], " "), flag.ContinueOnError), takes: words[n:]}
 	f.SetOutput(stderr)
 	f.Usage = func() {
 		fmt.Fprintf(stderr, "%s\n%s\n\nFlags:\n\n", f.line(), about)
@@ -219,6 +222,22 @@ func (f *flagSet) checkArguments(args []string) error {
 	many := len(f.takes) > 0 && strings.Contains(f.takes[len(f.takes)-1], "…")
 	if len(args) > len(f.takes) && !many {
 		return complain("%s is one argument too many", args[len(f.takes)])
+	}
+	return nil
+}
+
+// resolveJobs replaces arguments such as %1 by the runs that they mean, where the command takes runs.
+func (f *flagSet) resolveJobs(args []string) error {
+	for i, arg := range args {
+		name := strings.Trim(f.takes[min(i, len(f.takes)-1)], "[]…")
+		if name != "RUN" && name != "RUN_ID" || f.conn == nil {
+			continue
+		}
+		id, err := f.conn.runID(arg)
+		if err != nil {
+			return err
+		}
+		args[i] = string(id)
 	}
 	return nil
 }

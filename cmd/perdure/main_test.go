@@ -21,7 +21,15 @@ func TestMain(m *testing.M) {
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 		}
 	}
-	os.Exit(m.Run())
+	// The job table of whoever runs the tests is not changed.
+	dir, err := os.MkdirTemp("", "perdure-state")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv("XDG_STATE_HOME", dir)
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 func call(args ...string) (code int, stdout, stderr string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -131,12 +132,13 @@ func alive(out io.Writer, tier string, silent *int64) string {
 
 // waitText describes an open wait.
 func waitText(w *api.OpenWait, now time.Time) string {
-	text := visible(w.Type)
+	text := visible(string(w.Type))
 	if w.Name != "" {
 		text += " " + visible(w.Name)
 	}
 	if w.Children > 0 {
-		text = fmt.Sprintf("%s of %d children, %d have ended", visible(first(w.Mode, perdure.ModeAll)), w.Children, w.Ended)
+		mode := visible(string(cmp.Or(w.Mode, perdure.ModeAll)))
+		text = fmt.Sprintf("%s of %d children, %d have ended", mode, w.Children, w.Ended)
 	}
 	if w.TimeoutAt != nil {
 		text += ", at most " + formatDuration(max(0, w.TimeoutAt.Time().Sub(now))) + " more"

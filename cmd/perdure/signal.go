@@ -34,7 +34,7 @@ the run waits for an approval of that name, the signal is the decision: {"decisi
 	if err != nil {
 		return err
 	}
-	var opts []client.CallOption
+	var opts []client.CallOptions
 	if *key != "" {
 		opts = append(opts, client.IdempotencyKey(*key))
 	}

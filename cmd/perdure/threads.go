@@ -54,7 +54,7 @@ func printThreads(page *api.Threads, stdout, stderr io.Writer) error {
 			run = string(th.LiveRun.RunID) + " " + string(th.LiveRun.State)
 		}
 		if th.LastMessage != nil {
-			last = th.LastMessage.Role + ": " + shorter(th.LastMessage.Text, 60)
+			last = string(th.LastMessage.Role) + ": " + shorter(th.LastMessage.Text, 60)
 		}
 		fmt.Fprintf(w, "%s\t%s ago\t%s\t%s\t%s\n", th.ThreadID, ago(th.UpdatedAt), orDash(run),
 			orDash(shorter(th.Title, 40)), orDash(last))

@@ -41,6 +41,32 @@ func TestCommandsSayHowToStartAServer(t *testing.T) {
 	}
 }
 
+// With several addresses a command uses one that works, and says if there is none.
+func TestCommandsTakeSeveralAddresses(t *testing.T) {
+	first := noServer(t)
+	second := noServer(t)
+	t.Setenv("PERDURE_KEY", "prd_none")
+	defer func(d time.Duration) { serverPatience = d }(serverPatience)
+	serverPatience = 0
+	_, stderr := mustRun(t, exitFail, "jobs", "--url", first+","+second)
+	has(t, stderr, "no server at "+first+","+second)
+	live(t)
+	works := os.Getenv("PERDURE_URL")
+	for _, addresses := range []string{first + "," + works, first + ", " + second + "/ ," + works + "/", works + "," + first} {
+		t.Setenv("PERDURE_URL", addresses)
+		id, stderr := mustRun(t, 0, "run", "-d", "slow")
+		if stderr != "" {
+			t.Errorf("with %s run prints %q, want nothing about servers that are away", addresses, stderr)
+		}
+		out, _ := mustRun(t, 0, "logs", strings.TrimSpace(id))
+		has(t, out, "run:created")
+	}
+	out, _ := mustRun(t, exitFail, "doctor") // a run is claimable, and there is no worker
+	has(t, out, "ok   server", "ok   TLS              off: "+works, "ok   TLS              off: "+first)
+	_, stderr = mustRun(t, exitFail, "jobs", "--url", works+",nonsense")
+	has(t, stderr, `the server's address is "nonsense"`)
+}
+
 // onWrite is a writer that calls a function.
 type onWrite func(text string)
 

@@ -38,7 +38,11 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 			strings.Join(names, ", "))
 		return errUsage
 	}
-	filter.RunID, filter.Tenant = perdure.RunID(*run), perdure.TenantID(*tenant)
+	filter.Tenant = perdure.TenantID(*tenant)
+	var err error
+	if filter.RunID, err = conn.runID(*run); err != nil {
+		return err
+	}
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 	}
 	messages := make([]Message, len(said))
 	for i, s := range said {
-		messages[i].Role = s.Role
+		messages[i].Role = string(s.Role)
 		_ = json.Unmarshal(s.Content, &messages[i].Content) // what is no text has none
 	}
 	for range 10 {

@@ -44,16 +44,21 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked = append(s.asked, in.Messages)
 	pieces := s.answers[0]
 	s.answers = s.answers[1:]
+	say(w, pieces...)
+	if len(pieces) == 0 {
+		panic(http.ErrAbortHandler)
+	}
+	fmt.Fprint(w, "data: [DONE]\n\n")
+}
+
+// say sends pieces of an answer, as a model streams them.
+func say(w http.ResponseWriter, pieces ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, p := range pieces {
 		fmt.Fprintf(w,
 			"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":%s}]}\n\n", p)
 		w.(http.Flusher).Flush()
 	}
-	if len(pieces) == 0 {
-		panic(http.ErrAbortHandler)
-	}
-	fmt.Fprint(w, "data: [DONE]\n\n")
 }
 
 // serve runs the chatbot on a server of its own, with a model.
@@ -140,7 +145,7 @@ func TestModelUsesTool(t *testing.T) {
 	}
 }
 
-// What a model says is data: a tool call that is malformed in any way is answered with an error, and
+// A model's words are data: a tool call that is malformed in any way is answered with an error, and
 // the model has another try.
 func TestMalformedToolCallIsAnswered(t *testing.T) {
 	call := func(index int, name, arguments string) string {

@@ -28,7 +28,7 @@ func main() {
 // assist executes one turn. The input of a continuation says that it is one.
 func assist(ctx *agent.Context, in struct{ Trigger string }) (string, error) {
 	if in.Trigger != "chord" {
-		if err := agent.Message(ctx, "assistant", "Looking; I'll tell you."); err != nil {
+		if err := agent.Message(ctx, perdure.RoleAssistant, "Looking; I'll tell you."); err != nil {
 			return "", err
 		}
 		return agent.Continue(ctx, "looking", agent.Spawn[string](ctx, "check", "disk"),
@@ -41,11 +41,11 @@ func assist(ctx *agent.Context, in struct{ Trigger string }) (string, error) {
 	answer := "Done:"
 	for _, m := range said {
 		var check struct{ Key, Status, Result string }
-		if m.Role == "tool" && json.Unmarshal(m.Content, &check) == nil {
+		if m.Role == perdure.RoleTool && json.Unmarshal(m.Content, &check) == nil {
 			answer += fmt.Sprintf(" %s: %s %s;", check.Key, check.Status, check.Result)
 		}
 	}
-	return answer, agent.Message(ctx, "assistant", answer)
+	return answer, agent.Message(ctx, perdure.RoleAssistant, answer)
 }
 
 func run(ctx context.Context, out io.Writer) error {
@@ -72,7 +72,7 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	turn, _, err := c.Run(ctx,
 		perdure.Submission{Kind: "assist", ThreadID: thread.ThreadID,
-			Messages: []perdure.Message{{Role: "user", Content: client.JSON("How is cube?")}}}, time.Minute)
+			Messages: []perdure.Message{{Role: perdure.RoleUser, Content: client.JSON("How is cube?")}}}, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	for _, m := range said.Messages {
-		if m.Role != "tool" {
+		if m.Role != perdure.RoleTool {
 			fmt.Fprintf(out, "%s: %s\n", m.Role, m.Content)
 		}
 	}

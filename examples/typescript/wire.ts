@@ -18,6 +18,7 @@ export interface PollRequest {
   slots: number;
   wait?: Duration;
   start?: boolean;
+  build?: string;
   news?: boolean;
   holding?: Lease[];
 }
@@ -115,7 +116,7 @@ export interface WaitSpec {
 
 export type Outcome =
   | { type: "complete"; result: Json }
-  | { type: "fail"; error: { code: string; message: string }; retryable?: boolean }
+  | { type: "fail"; error: { code: string; message: string }; retryable?: boolean; defect?: boolean }
   | { type: "suspend"; waits?: string[] }
   | { type: "cancelled" };
 

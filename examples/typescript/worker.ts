@@ -11,11 +11,15 @@
 // A worker that is killed loses the step at hand and nothing else. That step is executed again. The
 // systems that it calls recognize it by a key: the run's origin, which is the same in a retry, and the
 // step's key.
+//
+// A defect of the handler's code holds its run. No attempt is spent, and the run goes on with the next
+// build of the program.
 
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
 import type {
   Commit, CommitAnswer, CommitPart, Duration, Grant, Heartbeat, HeartbeatAnswer, InboxPage, Item, Json,
-  JournalPage, Lease, LeaseResult, PollAnswer, PollRequest, Refusal, Spawn, WaitSpec,
+  JournalPage, Lease, LeaseResult, Outcome, PollAnswer, PollRequest, Refusal, Spawn, WaitSpec,
 } from "./wire.js";
 
 export type Handler = (run: Run) => Promise<Json>;
@@ -25,6 +29,9 @@ export interface WorkerOptions {
   key: string;
   handlers: Record<string, Handler>;
   slots?: number;
+  /** Identifies the program, such as a version. A run that a defect holds is granted at once to another
+   *  build. The default is a hash of the file that Node.js was started with. */
+  build?: string;
   /** How long a step at hand may go on after stop. The default is 10 s. */
   graceMs?: number;
 }
@@ -51,6 +58,8 @@ class Refused extends Error {
 /** Nobody answered, or the server can't now. Nothing is known, and the same call may be sent again. */
 class Unanswered extends Error {}
 
+const languageErrors = [TypeError, ReferenceError, RangeError, SyntaxError];
+
 const sleep = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
 
 /** A leased run. */
@@ -69,6 +78,7 @@ export class Run implements Lease {
   private readonly stopping = new AbortController();
   private readonly journal = new Map<string, Json>();
   private readonly inbox: Item[] = [];
+  private readonly stepErrors = new WeakSet<object>();
   private cleaning = false;
   private commits = 0;
 
@@ -112,6 +122,7 @@ export class Run implements Lease {
     const signal = this.cleaning ? new AbortController().signal : this.stopping.signal;
     const value = await execute(signal, `${this.grant.origin_run_id ?? this.run_id}/${key}`).catch((err: unknown) => {
       this.check();
+      if (err instanceof Error) this.stepErrors.add(err);
       throw err;
     });
     await this.commit({ journal: [{ key, value }] });
@@ -173,6 +184,23 @@ export class Run implements Lease {
     if (this.lost) throw new Lost();
     if (this.cancelRequested && !this.cleaning) throw new Cancelled("the run is asked to stop");
     if (this.worker.draining) throw new Released();
+  }
+
+  /** Says what becomes of the run when its handler has thrown. */
+  failure(err: unknown): Outcome {
+    const fail = (code: string, message = String(err)) =>
+      ({ type: "fail" as const, error: { code, message: message.slice(0, 1000) } });
+    if (err instanceof Refused) {
+      // The journal contradicts the code.
+      if (err.code === "nondeterminism") return { ...fail(err.code), defect: true };
+      return { ...fail(err.code), retryable: false };
+    }
+    // The language throws these for a mistake in the code. In a step they may be about another system:
+    // fetch throws a TypeError if it can't connect.
+    if (languageErrors.some((type) => err instanceof type) && !this.stepErrors.has(err as Error)) {
+      return { ...fail("panic", (err as Error).stack), defect: true };
+    }
+    return fail("handler_failed");
   }
 
   /** Aborts the step at hand. */
@@ -240,6 +268,10 @@ export class Run implements Lease {
   }
 }
 
+function hashOf(file: string): string {
+  return createHash("sha256").update(readFileSync(file)).digest("hex").slice(0, 16);
+}
+
 /** Polls for runs, executes them and keeps their leases alive. */
 export class Worker {
   readonly id = `typescript-${randomUUID().slice(0, 8)}`;
@@ -247,12 +279,14 @@ export class Worker {
   graceOver = false;
 
   private readonly slots: number;
+  private readonly build: string;
   private readonly runs = new Map<Run, Promise<void>>();
   private beating = false;
   private wake: () => void = () => {};
 
   constructor(private readonly opt: WorkerOptions) {
     this.slots = opt.slots ?? 8;
+    this.build = opt.build ?? hashOf(process.argv[1]!);
   }
 
   /** Works until stop is called. Throws if the server refuses this worker. */
@@ -284,7 +318,8 @@ export class Worker {
   private async lease(): Promise<void> {
     const slots = this.slots - this.runs.size;
     if (slots === 0) return new Promise((done) => { this.wake = done; });
-    const request: PollRequest = { kinds: Object.keys(this.opt.handlers), slots, wait: "2s", start: true };
+    const request: PollRequest = { kinds: Object.keys(this.opt.handlers), slots, wait: "2s", start: true,
+      build: this.build };
     try {
       const answer = await this.call<PollAnswer>("POST", this.path("poll"), request);
       for (const grant of answer.runs) {
@@ -321,8 +356,7 @@ export class Worker {
     } else if (run.cancelRequested) {
       await run.commit({ outcome: { type: "cancelled" } });
     } else {
-      const error = { code: err instanceof Refused ? err.code : "handler_failed", message: String(err).slice(0, 1000) };
-      await run.commit({ outcome: { type: "fail", error, retryable: !(err instanceof Refused) } });
+      await run.commit({ outcome: run.failure(err) });
     }
   }
 

@@ -41,6 +41,8 @@ type world struct {
 	sent []sentCommit
 	// listened has the runs that a worker has named in a poll for news.
 	listened map[perdure.RunID]bool
+	// builds are those that workers have named in a poll.
+	builds map[string]bool
 	// fetched says of which lists a worker has fetched a page.
 	fetched map[string]bool
 	// cutHeartbeats has heartbeats fail.
@@ -74,7 +76,7 @@ func shortLease() perdure.Policy {
 func openWith(t *testing.T, p perdure.Policy) *world {
 	t.Helper()
 	w := &world{t: t, opt: embedded.Options{Policy: &p, Dir: t.TempDir()}, desk: openDesk(t),
-		listened: map[perdure.RunID]bool{}, fetched: map[string]bool{}}
+		listened: map[perdure.RunID]bool{}, builds: map[string]bool{}, fetched: map[string]bool{}}
 	w.startServer()
 	w.key = w.srv.Key()
 	l := httptest.NewServer(w)
@@ -130,8 +132,11 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.fetched[filepath.Base(r.URL.Path)] = true
 	w.mu.Unlock()
 	var poll api.Poll
-	if strings.HasSuffix(r.URL.Path, "/poll") && json.Unmarshal(body, &poll) == nil && poll.News {
+	if strings.HasSuffix(r.URL.Path, "/poll") && json.Unmarshal(body, &poll) == nil {
 		w.mu.Lock()
+		if !poll.News {
+			w.builds[poll.Build] = true
+		}
 		for _, lease := range poll.Holding {
 			w.listened[lease.RunID] = true
 		}
@@ -214,10 +219,12 @@ type desk struct {
 	large map[string]bool
 	// held has a channel for each question that is not answered yet.
 	held map[string]chan struct{}
+	// cut has the questions whose next connection breaks.
+	cut map[string]bool
 }
 
 func openDesk(t *testing.T) *desk {
-	d := &desk{calls: map[string][]string{}, held: map[string]chan struct{}{}}
+	d := &desk{calls: map[string][]string{}, held: map[string]chan struct{}{}, cut: map[string]bool{}}
 	l := httptest.NewServer(d)
 	d.url = l.URL
 	t.Cleanup(func() {
@@ -231,8 +238,12 @@ func (d *desk) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	what := strings.TrimPrefix(r.URL.Path, "/")
 	d.mu.Lock()
 	d.calls[what] = append(d.calls[what], r.Header.Get("Idempotency-Key"))
-	held, large := d.held[what], d.large[what]
+	held, large, cut := d.held[what], d.large[what], d.cut[what]
+	delete(d.cut, what)
 	d.mu.Unlock()
+	if cut {
+		panic(http.ErrAbortHandler)
+	}
 	if large {
 		defer io.WriteString(rw, strings.Repeat(".", 600<<10))
 	}
@@ -315,15 +326,22 @@ type process struct {
 	out *output
 }
 
-// node starts the worker. Without Node.js the test fails, because a skipped test would look green.
+// node starts the worker.
 func (w *world) node(key string) *process {
+	w.t.Helper()
+	return w.nodeOf("dist", key)
+}
+
+// nodeOf starts the worker in a folder. Without Node.js the test fails, because a skipped test would
+// look green.
+func (w *world) nodeOf(folder, key string) *process {
 	w.t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
 		w.t.Fatal("this test needs Node.js; type: make typescript: ", err)
 	}
 	checkCompiled(w.t)
-	p := &process{exec.Command(node, filepath.Join("dist", "main.js")), &output{}}
+	p := &process{exec.Command(node, filepath.Join(folder, "main.js")), &output{}}
 	p.Env = append(os.Environ(), "PERDURE_URL="+w.url, "PERDURE_KEY="+key)
 	p.Stdout, p.Stderr = p.out, p.out
 	if err := p.Start(); err != nil {
@@ -343,6 +361,27 @@ func (w *world) node(key string) *process {
 func (p *process) kill() {
 	p.Process.Kill() // SIGKILL
 	p.Wait()
+}
+
+// edited returns a folder with a release of the worker in which one text is replaced.
+func edited(t *testing.T, before, after string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("dist")); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "main.js")
+	text, err := os.ReadFile(path)
+	if err != nil || bytes.Count(text, []byte(before)) != 1 {
+		t.Fatalf("%s has %q %d times (error %v), want once", path, before, bytes.Count(text, []byte(before)), err)
+	}
+	for name, text := range map[string][]byte{"main.js": bytes.Replace(text, []byte(before), []byte(after), 1),
+		"package.json": []byte(`{"type":"module"}`)} {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // checkCompiled fails the test unless the worker was compiled after its last change.
@@ -755,6 +794,61 @@ func TestWorkerReleasesItsRunsOnSIGTERM(t *testing.T) {
 	w.node(w.key)
 	w.checkBooked(id, 1)
 	w.desk.checkCalls(t, once())
+}
+
+// A release has a defect behind its third wait. It holds the run and spends no attempt. The fixed
+// release continues, and executes no recorded step again.
+func TestDefectHoldsRunUntilNextBuild(t *testing.T) {
+	for _, c := range []struct {
+		name, before, after string // the edit
+		code                perdure.Code
+		message             string
+	}{
+		{"a mistake", "const ticket =", "bookings.mop(); const ticket =", "panic", "bookings.mop is not a function"},
+		{"another child of the same key", "const ticket =",
+			`await run.join("more", [{ key: "flight", kind: "booking-ts" }]); const ticket =`,
+			perdure.CodeNondeterminism, `child "flight" was spawned with another kind or input`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := open(t)
+			checkCompiled(t)
+			first := w.nodeOf(edited(t, c.before, c.after), w.key)
+			id := w.trip("10m")
+			w.suspended(id, "price")
+			w.confirm(id)
+			w.until("the run is held", func() bool { return w.run(id).Hold != nil })
+			if hold := w.run(id).Hold; hold.Code != c.code || !strings.Contains(hold.Message, c.message) {
+				t.Errorf("run %s is held with %+v, want %s: %s", id, hold, c.code, c.message)
+			}
+			if err := first.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := first.Wait(); err != nil {
+				t.Errorf("exit of the first release = %v, want success", err)
+			}
+			w.node(w.key)
+			w.checkBooked(id, 1)
+			w.desk.checkCalls(t, once())
+			w.mu.Lock()
+			if len(w.builds) != 2 || w.builds[""] {
+				t.Errorf("builds that polled = %v, want two with a name", w.builds)
+			}
+			w.mu.Unlock()
+			w.checkInvariants()
+		})
+	}
+}
+
+// A connection that breaks in a step is a TypeError too, and no defect: it costs an attempt.
+func TestFailureOfStepIsNoDefect(t *testing.T) {
+	w := openWith(t, shortLease())
+	w.desk.cut["price"] = true
+	w.node(w.key)
+	id := w.trip("10m")
+	w.suspended(id, "price")
+	w.confirm(id)
+	w.checkBooked(id, 2)
+	w.desk.checkCalls(t, once("price"))
 }
 
 func TestWorkerWithWrongKeyExits(t *testing.T) {

@@ -46,7 +46,7 @@ var layers = []struct {
 	{"internal/fair", []string{""}},
 	{"internal/store/scan", nil},
 	{"internal/store/pg", []string{"internal/store/scan"}},
-	{"internal/store/sqlite", nil},
+	{"internal/store/sqlite", []string{"internal/store/scan"}},
 	{"internal/store/backup", []string{"", "internal/store/sqlite"}},
 	{"internal/store", []string{"", "internal/plant", "internal/fair", "internal/store/scan", "internal/store/pg", "internal/store/sqlite", "internal/store/backup"}},
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
@@ -57,15 +57,18 @@ var layers = []struct {
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
 	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
 	{"internal/settings", []string{"", "internal/doorbell", "embedded"}},
+	{"internal/mockmodel", []string{""}},
+	{"supervisor/model", []string{""}},
 	{"internal/session", []string{"", "api"}},
 	{"client", []string{"", "api", "internal/timer", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
+	{"internal/adaptor", []string{"", "internal/jobdir"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not
 // exist yet are checked from the day they do.
-var sdk = []string{"", "api", "client", "worker", "agent", "supervisor"}
+var sdk = []string{"", "api", "client", "worker", "agent", "supervisor", "supervisor/model"}
 
 // outside are the modules of the server that an SDK must not drag into somebody's program.
 var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "github.com/prometheus/", "database/sql"}

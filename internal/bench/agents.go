@@ -20,12 +20,12 @@ const (
 	agentsAtOnce  = 64  // the most callers, each waiting for an agent
 	agentSteps    = 5   // steps of each run of agent-steps
 	agentChildren = 100 // children of each run of agent-children
-	taskSlots     = 200 // slots of the worker, as a user with so many agents would set them
+	agentParallel = 100 // steps at the same time of each run of agent-parallel
 	warmUps       = 3
 	whatAlone     = "alone"
 )
 
-// agents is a server and a worker that executes agents. As target process, the server is embedded
+// agents is a server and a worker of the SDK. As target process, the server is embedded
 // in the bench, without a socket. As target http it is a process of its own.
 type agents struct {
 	server interface {
@@ -58,7 +58,7 @@ func (p *place) agents(ctx context.Context, target string, register func(*worker
 		a.c = t.client(t.key)
 		mine = a.c
 	}
-	w := worker.New(mine, worker.Options{Slots: taskSlots, AgentSlots: agentsAtOnce})
+	w := worker.New(mine, worker.Options{Slots: p.slots(), AgentSlots: agentsAtOnce})
 	register(w)
 	working, stop := context.WithCancel(ctx)
 	alive, end := context.WithCancelCause(ctx)
@@ -80,7 +80,7 @@ func (a *agents) close() error {
 	return errors.Join(err, a.server.close())
 }
 
-// do runs an agent to its end.
+// do starts a run and waits for its end.
 func (a *agents) do(sub perdure.Submission) (*api.Run, error) {
 	run, deferred, err := a.c.Run(a.ctx, sub, lastRuns)
 	switch {
@@ -89,9 +89,9 @@ func (a *agents) do(sub perdure.Submission) (*api.Run, error) {
 	case err != nil:
 		return nil, err
 	case deferred:
-		return nil, fmt.Errorf("an agent has not ended after %s", lastRuns)
+		return nil, fmt.Errorf("a run has not ended after %s", lastRuns)
 	case run.State != perdure.Completed:
-		return nil, fmt.Errorf("an agent is %s: %+v", run.State, run.Error)
+		return nil, fmt.Errorf("a run is %s: %+v", run.State, run.Error)
 	}
 	return run, nil
 }
@@ -135,7 +135,7 @@ func (t *embeddedTarget) close() error { return t.server.Close() }
 
 // measureAgentSteps runs agents that record empty steps, one after the other.
 func measureAgentSteps(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
-	return b.agentRuns(ctx, p, target, agentSteps, func(w *worker.Worker) {
+	return b.waitingCallers(ctx, p, target, agentRun(agentSteps), agentSteps, func(w *worker.Worker) {
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
 			for range n {
 				one, err := agent.Step(ctx, "look", func(context.Context) (int, error) { return 1, nil })
@@ -151,7 +151,7 @@ func measureAgentSteps(ctx context.Context, b *Bench, p *place, target string) (
 
 // measureAgentChildren runs agents that spawn children without work and join them.
 func measureAgentChildren(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
-	return b.agentRuns(ctx, p, target, agentChildren, func(w *worker.Worker) {
+	return b.waitingCallers(ctx, p, target, agentRun(agentChildren), agentChildren, func(w *worker.Worker) {
 		worker.Handle(w, kind, func(context.Context, json.RawMessage) (int, error) { return 1, nil })
 		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
 			children := make([]*agent.Future[int], n)
@@ -167,9 +167,23 @@ func measureAgentChildren(ctx context.Context, b *Bench, p *place, target string
 	})
 }
 
-// agentRuns measures callers that run one agent after the other: one caller alone, and then many at
-// once. A run counts when its caller has the result, which has to be n.
-func (b *Bench) agentRuns(ctx context.Context, p *place, target string, n int,
+// measureAgentParallel runs agents that record many steps at the same time.
+func measureAgentParallel(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
+	return b.waitingCallers(ctx, p, target, agentRun(agentParallel), agentParallel, func(w *worker.Worker) {
+		worker.Agent(w, agentKind, func(ctx *agent.Context, n int) (sum int, err error) {
+			ones, err := agent.Parallel(ctx, "look", make([]struct{}, n),
+				func(context.Context, struct{}) (int, error) { return 1, nil }, agent.MapOptions{Limit: n})
+			for _, one := range ones.Results {
+				sum += one
+			}
+			return sum, err
+		})
+	})
+}
+
+// waitingCallers measures callers that start one run after the other and wait for its result: one
+// caller alone, and then many at once. A run counts when its caller has the result that is wanted.
+func (b *Bench) waitingCallers(ctx context.Context, p *place, target string, sub perdure.Submission, want int,
 	register func(*worker.Worker)) (f []Figure, err error) {
 	a, err := p.agents(ctx, target, register)
 	if err != nil {
@@ -177,13 +191,13 @@ func (b *Bench) agentRuns(ctx context.Context, p *place, target string, n int,
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	once := func() error {
-		run, err := a.do(agentRun(n))
+		run, err := a.do(sub)
 		if err != nil {
 			return err
 		}
 		got, err := client.Result[int](run)
-		if err == nil && got != n {
-			err = fmt.Errorf("an agent results in %d, not in %d", got, n)
+		if err == nil && got != want {
+			err = fmt.Errorf("a run results in %d, not in %d", got, want)
 		}
 		return err
 	}

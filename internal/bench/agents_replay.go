@@ -197,10 +197,13 @@ func (b *Bench) talker(w *worker.Worker) {
 	worker.Agent(w, agentKind, func(ctx *agent.Context, calls int) (bytes int, err error) {
 		for n := range calls {
 			for _, turn := range []struct {
-				who          string
+				who          perdure.Role
 				from, tokens int
-			}{{"assistant", 0, talkTokens / talkShare}, {"tool", talkTokens / talkShare, talkTokens - talkTokens/talkShare}} {
-				text, err := agent.Step(ctx, turn.who, func(context.Context) (string, error) {
+			}{
+				{perdure.RoleAssistant, 0, talkTokens / talkShare},
+				{perdure.RoleTool, talkTokens / talkShare, talkTokens - talkTokens/talkShare},
+			} {
+				text, err := agent.Step(ctx, string(turn.who), func(context.Context) (string, error) {
 					return sampleText(n*talkTokens+turn.from, turn.tokens), nil
 				})
 				if err != nil {

@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/internal/store"
 )
 
 // A Bench has the sizes of the scenarios.
@@ -55,15 +56,19 @@ type Bench struct {
 	Callers  int
 	Workers  int
 	Slots    int
-	Rate     float64 // calls a second of open loops; 0 means the scenario's own
-	Backlog  int     // runs of drain
-	Live     int     // live runs of alarms and backlog
-	Due      int     // deadlines at one instant
-	Streams  int     // attached streams
-	Lines    int     // lines of the replayed log
-	Behind   int     // lines that a stream has missed when it reconnects
-	Tokens   int     // tokens that one run streams
-	Steps    int     // steps of the longest replayed journal
+	Rate     float64       // calls a second of open loops; 0 means the scenario's own
+	Backlog  int           // runs of drain
+	Live     int           // live runs of alarms and backlog
+	Due      int           // deadlines at one instant
+	Streams  int           // attached streams
+	Lines    int           // lines of the replayed log
+	Behind   int           // lines that a stream has missed when it reconnects
+	Tokens   int           // tokens that one run streams
+	Steps    int           // steps of the longest replayed journal
+	Sync     time.Duration // how much longer a sync of SQLite takes, in process
+	Ended    int           // ended runs that the store of jobs has already
+	Queues   int           // further queues with queued runs
+	Tenants  int           // further tenants with queued runs
 	Doorbell string
 	Dir      string
 	Profiles string // prefix of the files for a server's profiles, or empty for none
@@ -80,6 +85,12 @@ func New(progressTo io.Writer) *Bench {
 // file descriptors that a process may have, and prints that.
 func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
 	least := min(b.Callers, b.Workers, b.Slots, b.Backlog, b.Live, b.Due, b.Streams, b.Lines, b.Behind, b.Tokens, b.Steps)
+	if b.Sync != 0 && (b.Sync < 0 || !slices.Equal(targets, []string{targetProcess}) || !slices.Equal(stores, []string{storeSQLite})) {
+		return errors.New("a slower sync is a time, and is measured with --target process --store sqlite")
+	}
+	if min(b.Ended, b.Queues, b.Tenants) < 0 {
+		return errors.New("ended, queues and tenants must not be negative")
+	}
 	if b.Duration <= 0 || b.Settle < 0 || b.Rate < 0 || least < 1 {
 		return errors.New("duration, callers, workers, slots, backlog, live, due, streams, lines, behind, tokens and " +
 			"steps have to be positive")
@@ -128,9 +139,20 @@ const (
 
 // Scenarios lists all scenarios.
 var Scenarios = []Scenario{
-	{Name: "submit", About: "submits of many callers at once, each durable when it returns", run: measureSubmit},
-	{Name: "drain", About: "a backlog that workers take and finish", run: measureDrain},
-	{Name: "life", About: "whole lives: submitted, leased and started by the grant, completed", run: measureLife},
+	{Name: "jobs", About: "callers who start a run and wait for its result: many at once, and one alone",
+		run: measureJobs},
+	{Name: "jobs-grown", About: "the same on a store that gets more and more ended runs", large: true,
+		run: measureJobsGrown},
+	{Name: "jobs-enqueue", About: "callers who start runs, one call for each, and do not wait", run: measureJobsEnqueue},
+	{Name: "jobs-batch", About: "callers who start runs, a thousand with each call, and do not wait",
+		run: measureJobsBatch},
+	{Name: "jobs-drain", About: "a backlog that one worker executes, until the last result is stored",
+		run: measureJobsDrain},
+	{Name: "engine-submit", About: "without the SDK: submits of many callers at once, each durable when it returns",
+		run: measureSubmit},
+	{Name: "engine-drain", About: "without the SDK: a backlog that workers take and finish", run: measureDrain},
+	{Name: "engine-life", About: "without the SDK: whole lives, submitted, leased and started by the grant, completed",
+		run: measureLife},
 	{Name: "idle", About: "idle dispatch: from a submit that returned to a waiting worker that has the run",
 		run: measureIdle},
 	{Name: "wake", About: "the same across two servers on one PostgreSQL", targets: []string{targetHTTP},
@@ -157,6 +179,9 @@ var Scenarios = []Scenario{
 		run: measureAgentSteps},
 	{Name: "agent-children",
 		About: "agents that spawn a hundred children and join them: many at once, and one alone", run: measureAgentChildren},
+	{Name: "agent-parallel",
+		About: "agents that record a hundred steps at the same time: many at once, and one alone",
+		run:   measureAgentParallel},
 	{Name: "agent-replay", About: "a signal wakes an agent with a long journal: until the step behind it begins",
 		large: true, run: measureAgentReplay},
 	{Name: "agent-conversation",
@@ -200,6 +225,8 @@ func (b *Bench) one(ctx context.Context, r *Report, s Scenario, st, target strin
 	}
 	stop := b.show(fmt.Sprintf("%s, %s, %s", s.Name, p.store, target))
 	defer stop()
+	store.SlowDown(b.Sync)
+	defer store.SlowDown(0)
 	figures, err := s.run(ctx, b, p, target)
 	for _, f := range figures {
 		f.Store, f.Target, f.Scenario = p.store, target, s.Name
@@ -216,5 +243,6 @@ func (b *Bench) settings() map[string]any {
 	return map[string]any{"duration": b.Duration.String(), "callers": b.Callers, "workers": b.Workers,
 		"slots": b.Slots, "rate": b.Rate,
 		"backlog": b.Backlog, "live": b.Live, "due": b.Due, "streams": b.Streams, "lines": b.Lines,
-		"behind": b.Behind, "tokens": b.Tokens, "steps": b.Steps}
+		"behind": b.Behind, "tokens": b.Tokens, "steps": b.Steps, "sync": b.Sync.String(),
+		"ended": b.Ended, "queues": b.Queues, "tenants": b.Tenants}
 }

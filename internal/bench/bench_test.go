@@ -47,11 +47,11 @@ func TestFigureIsComparedWithItsGoals(t *testing.T) {
 		f    Figure
 		want string
 	}{
-		{"met", small, Figure{Scenario: "life", Store: storeSQLite, Target: targetProcess, Value: 6000,
+		{"met", small, Figure{Scenario: "engine-life", Store: storeSQLite, Target: targetProcess, Value: 6000,
 			Unit: unitRate}, "✓ ≥ 5000/s: 1.20"},
-		{"missed", small, Figure{Scenario: "life", Store: storeSQLite, Target: targetHTTP, Value: 2000,
+		{"missed", small, Figure{Scenario: "engine-life", Store: storeSQLite, Target: targetHTTP, Value: 2000,
 			Unit: unitRate}, "✗ ≥ 2500/s: 0.80"},
-		{"open loop", small, Figure{Scenario: "life", What: "at 10/s", Store: storeSQLite, Target: targetProcess,
+		{"open loop", small, Figure{Scenario: "engine-life", What: "at 10/s", Store: storeSQLite, Target: targetProcess,
 			Value: 10, Unit: unitRate}, ""},
 		{"two", small, Figure{Scenario: "idle", What: "dispatch", Target: targetHTTP,
 			Latency: &spread{P50: 1, P99: 11}}, "✓ p50 ≤ 2 ms: 0.50, ✗ p99 ≤ 10 ms: 1.10"},
@@ -82,7 +82,7 @@ func TestPrintReport(t *testing.T) {
 		Stores:   map[string]map[string]string{storeSQLite: {"synchronous": "FULL", "version": "3"}},
 		Settings: map[string]any{"callers": 8},
 		Figures: []Figure{
-			{Store: storeSQLite, Target: targetProcess, Scenario: "life", Loop: closedLoops, Count: 60000, Value: 6000,
+			{Store: storeSQLite, Target: targetProcess, Scenario: "engine-life", Loop: closedLoops, Count: 60000, Value: 6000,
 				Unit: unitRate, CPU: 150, Latency: &spread{1, 2, 3, 4},
 				Goals: []verdict{{Least: true, Bound: 5000, Unit: unitRate, Ratio: 1.2, Met: true}}},
 			{Store: storeSQLite, Target: targetHTTP, Scenario: "start", What: whatMemory, Value: 61.5,

@@ -43,10 +43,11 @@ type place struct {
 	admin string // URL of the server on which the database was created
 	key   string // platform key, which the first server on this place created
 
-	doorbell string   // of its servers, or empty for the store's own
-	profiles string   // prefix of its servers' profiles, or empty for none
-	flags    []string // further flags of its servers
-	leased   bool     // its runs are leased by a worker that sends no sign of life
+	doorbell    string   // of its servers, or empty for the store's own
+	profiles    string   // prefix of its servers' profiles, or empty for none
+	flags       []string // further flags of its servers
+	workerSlots int      // slots of the SDK's worker; zero means taskSlots
+	leased      bool     // its runs are leased by a worker that sends no sign of life
 }
 
 // newPlace creates a place.

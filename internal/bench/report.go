@@ -76,10 +76,10 @@ var (
 )
 
 var projectGoals = []goal{
-	{scenario: "life", store: storeSQLite, target: targetProcess, least: true, bound: 5000},
-	{scenario: "life", store: storeSQLite, target: targetHTTP, least: true, bound: 2500},
-	{scenario: "life", store: storePostgres, target: targetProcess, least: true, bound: 5000},
-	{scenario: "drain", store: storePostgres, target: targetProcess, least: true, bound: 10000},
+	{scenario: "engine-life", store: storeSQLite, target: targetProcess, least: true, bound: 5000},
+	{scenario: "engine-life", store: storeSQLite, target: targetHTTP, least: true, bound: 2500},
+	{scenario: "engine-life", store: storePostgres, target: targetProcess, least: true, bound: 5000},
+	{scenario: "engine-drain", store: storePostgres, target: targetProcess, least: true, bound: 10000},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p50", bound: 2},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p99", bound: 10},
 	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, at: millionLive},

@@ -133,7 +133,7 @@ var approvalScenarios = []Scenario{
 		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(signal)}))
 	}},
 	{"silence counts as no, or as the default", func(w *World) {
-		for _, c := range []struct{ def, want string }{{"", "reject"}, {"reject", "reject"}, {"approve", "approve"}} {
+		for _, c := range []struct{ def, want perdure.DecisionKind }{{"", "reject"}, {"reject", "reject"}, {"approve", "approve"}} {
 			r, id := w.askApproval(func(s *perdure.WaitSpec) { s.Approval.Default = c.def })
 			w.pass(599 * time.Second)
 			w.state(r.ID, perdure.Suspended)
@@ -145,8 +145,8 @@ var approvalScenarios = []Scenario{
 			g := w.take("w1")
 			i := g.Inbox[0]
 			w.check(i.Type == perdure.ItemTimeout && i.Outcome == perdure.WaitTimedOut && i.WaitID == "ok" &&
-				strings.Contains(string(i.Data), `"decision":"`+c.want+`","action_hash":"`+a.ActionHash+`"`), "%+v", i)
-			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+c.want),
+				strings.Contains(string(i.Data), `"decision":"`+string(c.want)+`","action_hash":"`+a.ActionHash+`"`), "%+v", i)
+			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+string(c.want)),
 				"in the log too")
 			w.complete(g, `1`)
 		}
@@ -281,8 +281,8 @@ var approvalScenarios = []Scenario{
 				h, _ := perdure.ActionHash(json.RawMessage(action))
 				return h
 			}
-			for _, d := range []string{"approve", "reject"} {
-				w.refuse(perdure.CodeActionChanged, signal(`{"decision":"`+d+`"}`))
+			for _, d := range []perdure.DecisionKind{"approve", "reject"} {
+				w.refuse(perdure.CodeActionChanged, signal(`{"decision":"`+string(d)+`"}`))
 				bare := signal(``)
 				bare.Decision = &perdure.Decision{Decision: d}
 				w.refuse(perdure.CodeActionChanged, bare)

@@ -37,11 +37,11 @@ func TestTwoNodesDecideAtOnce(t *testing.T) {
 
 // A wait ends while somebody decides: he is too late, and nothing of it is left.
 func TestAnApprovalsWaitEndsWhileSomebodyDecides(t *testing.T) {
-	for name, timeout := range map[string]perdure.Duration{
+	for name, timeout := range map[perdure.ApprovalState]perdure.Duration{
 		perdure.ApprovalTimedOut: perdure.Duration(time.Second),
 		perdure.ApprovalClosed:   perdure.Never, // until the run's own end
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(string(name), func(t *testing.T) {
 			storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 				a, b, between := pair(t, at)
 				_, id := b.askApproval(func(s *perdure.WaitSpec) { s.Timeout = timeout })

@@ -196,7 +196,7 @@ func TestLargeFamilyIsStoppedInSteps(t *testing.T) {
 			for i := range 400 {
 				s := perdure.Spawn{Key: fmt.Sprintf("kid#%d.%03d", part, i), Kind: "kid"}
 				if i%2 == 0 {
-					s.OnParentEnd = perdure.OutliveParent // these are only passed over
+					s.OnParentEnd = perdure.DispositionContinue // these are only passed over
 				}
 				spawns = append(spawns, s)
 			}

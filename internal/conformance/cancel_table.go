@@ -277,7 +277,7 @@ var cancelTable = []Scenario{
 		p, kids := w.family(2, perdure.ModeAll)
 		g := w.takeKind("kid")
 		deep := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "deep", Kind: "deep"},
-			{Key: "free", Kind: "free", OnParentEnd: perdure.OutliveParent}}}).Children
+			{Key: "free", Kind: "free", OnParentEnd: perdure.DispositionContinue}}}).Children
 		w.takeKind("deep")
 		w.cancel(p.ID)
 		w.check(w.get(kids[0].RunID).Cancel.RequestedAt == 0, "not before its parent has ended")

@@ -29,7 +29,7 @@ func (w *World) takeKind(kind string) engine.Grant {
 }
 
 // family creates a running parent with n children, and suspends it on them.
-func (w *World) family(n int, mode string) (parent perdure.Run, children []engine.ChildOf) {
+func (w *World) family(n int, mode perdure.Mode) (parent perdure.Run, children []engine.ChildOf) {
 	w.t.Helper()
 	parent = w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(30 * time.Minute)})
 	g := w.takeKind("parent")
@@ -83,7 +83,7 @@ var childScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Outcome: o})
 		}
 		for _, c := range []struct {
-			mode string
+			mode perdure.Mode
 			ends []bool // the children's ends, in order
 			n    int    // how many of them wake the parent
 		}{

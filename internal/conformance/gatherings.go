@@ -174,14 +174,14 @@ var gatheringScenarios = []Scenario{
 			w.commit(op.Grants[0], perdure.Commit{Outcome: o})
 		}
 		for i, c := range []struct {
-			mode  string
+			mode  perdure.Mode
 			first bool
-			after []string // the group's state after each end
+			after []perdure.GroupState // the group's state after each end
 		}{
-			{perdure.ModeAll, true, []string{"open", "open", "satisfied"}},
-			{perdure.ModeAllOK, false, []string{"satisfied"}},
-			{perdure.ModeAny, false, []string{"satisfied"}},
-			{perdure.ModeAnyOK, false, []string{"open", "satisfied"}},
+			{perdure.ModeAll, true, []perdure.GroupState{"open", "open", "satisfied"}},
+			{perdure.ModeAllOK, false, []perdure.GroupState{"satisfied"}},
+			{perdure.ModeAny, false, []perdure.GroupState{"satisfied"}},
+			{perdure.ModeAnyOK, false, []perdure.GroupState{"open", "satisfied"}},
 		} {
 			var runs []perdure.Run
 			var ids []perdure.RunID

@@ -54,8 +54,8 @@ func (w *World) hold(build string) perdure.Run {
 	return w.get(g.Run.ID).Run
 }
 
-// skip advances the clock with few sweeps: none until shortly before the end.
-func (w *World) skip(d time.Duration) {
+// leap advances the clock with few sweeps: none until shortly before the end.
+func (w *World) leap(d time.Duration) {
 	w.t.Helper()
 	const rest = time.Minute
 	w.Now = w.Now.Add(d - rest)
@@ -125,7 +125,7 @@ var heldScenarios = []Scenario{
 		r := w.agentRun()
 		held := w.hold("v1")
 		w.check(held.Hold.Until == w.Now.Add(24*time.Hour), "until %s", held.Hold.Until)
-		w.skip(24*time.Hour - time.Second)
+		w.leap(24*time.Hour - time.Second)
 		w.state(r.ID, perdure.Queued)
 		w.pass(time.Second)
 		got := w.ended(r.ID, perdure.Failed, "panic")
@@ -137,7 +137,7 @@ var heldScenarios = []Scenario{
 	{"a held run ends by its deadline, as a dead letter with the code of its defect", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "agent", Class: perdure.Agent, Timeout: perdure.Duration(time.Hour)})
 		w.hold("v1")
-		w.skip(time.Hour)
+		w.leap(time.Hour)
 		got := w.ended(r.ID, perdure.Failed, "panic")
 		w.check(got.FinishedAt == r.DeadlineAt, "ended at %s, want %s", got.FinishedAt, r.DeadlineAt)
 		w.check(len(w.letters(store.LetterFilter{Cause: "panic"})) == 1, "a dead letter")
@@ -152,7 +152,7 @@ var heldScenarios = []Scenario{
 		notes := w.messages(th)
 		w.check(len(notes) == 1 && strings.Contains(string(notes[0].Metadata), `"status":"held"`), "%+v", notes)
 		w.check(w.get(next.ID).Turn == perdure.TurnWaiting, "the next run waits: %d", w.get(next.ID).Turn)
-		w.skip(15*time.Minute - time.Second)
+		w.leap(15*time.Minute - time.Second)
 		w.state(r.ID, perdure.Queued)
 		w.pass(time.Second)
 		w.ended(r.ID, perdure.Failed, "panic")
@@ -284,6 +284,33 @@ var heldScenarios = []Scenario{
 		one := &engine.Claim{Tenant: "a", Worker: "w", Build: "v3", Slots: 10}
 		w.do(one)
 		w.check(len(one.Grants) == 1 && one.Grants[0].Run.Tenant == "a", "of its own tenant: %+v", one.Grants)
+	}},
+	{"a tenant with very many held kinds does not hide the held runs of others", func(w *World) {
+		const kinds = 200
+		for n := range kinds {
+			sub := perdure.Submission{Kind: fmt.Sprintf("k%03d", n), Class: perdure.Agent}
+			w.do(&engine.Submit{Tenant: "a", Submission: sub})
+		}
+		w.do(&engine.Submit{Tenant: "z", Submission: perdure.Submission{Kind: "agent", Class: perdure.Agent}})
+		held := 0
+		for range kinds {
+			op := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "p", Build: "v1", Slots: 100, Start: true}
+			w.do(op)
+			for _, g := range op.Grants {
+				c := w.commitOf(g, perdure.Commit{Outcome: defect("panic")})
+				c.Tenant = g.Run.Tenant
+				w.do(c)
+			}
+			held += len(op.Grants)
+		}
+		w.check(held == kinds+1, "%d runs are held, want %d", held, kinds+1)
+		other, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(99, 3))}})
+		w.check(err == nil, "another engine: %v", err)
+		fresh, err := other.Held(w.ctx())
+		w.check(err == nil && slices.Contains(fresh, engine.Ready{Tenant: "z", Queue: "default", Kind: "agent"}),
+			"the first read has %d places and not that of tenant z, %v", len(fresh), err)
+		op := &engine.Claim{Tenant: "z", Worker: "w", Build: "v2", Slots: 1, Start: true}
+		w.check(other.Step(w.Now, op)[0] == nil && len(op.Grants) == 1, "%+v", op.Grants)
 	}},
 	{"a held run is found after a restart of the server", func(w *World) {
 		r := w.agentRun()

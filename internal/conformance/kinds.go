@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// announce registers what a build says of a kind.
+// announce registers a build's description of a kind.
 func (w *World) announce(kind, build string, def perdure.KindDef) *engine.AnnounceKind {
 	w.t.Helper()
 	op := &engine.AnnounceKind{Tenant: tenant, Kind: kind, Build: build, Def: def}
@@ -322,5 +322,58 @@ var kindScenarios = []Scenario{
 		}
 		w.poll("any", 1)
 		w.check(w.kind("own").Served, "a worker of any kind does not serve all")
+	}},
+	{"a kind that nobody serves expires, unless a live run or an operator needs it", func(w *World) {
+		p := w.E.Policy()
+		p.Timeouts.Agent.Max, p.Retention = 400*24*time.Hour, 8*24*time.Hour
+		listed := func() (names []string) {
+			list, _, err := w.E.Kinds.Page(w.ctx(), tenant, store.Page{Limit: store.PageRows})
+			w.check(err == nil, "kinds: %v", err)
+			for _, k := range list {
+				names = append(names, k.Kind)
+			}
+			return names
+		}
+		for _, kind := range []string{"announced", "live", "overridden", "served", "unused"} {
+			w.announce(kind, "1", perdure.KindDef{Class: perdure.Agent})
+		}
+		w.do(&engine.AnnounceKind{Tenant: tenant, Platform: true, Kind: "platform", Build: "1"})
+		w.do(&engine.PatchKind{Tenant: tenant, Kind: "overridden", Def: perdure.KindDef{Timeout: minutes(7)}})
+		r := w.submit(perdure.Submission{Kind: "live", Timeout: perdure.Duration(300 * 24 * time.Hour)})
+		begin := w.Now
+		for w.Now < begin.Add(p.KindRetention-12*time.Hour) {
+			w.leave(12 * time.Hour)
+			op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"served"}, Slots: 1}
+			w.do(op)
+		}
+		w.announce("announced", "1", perdure.KindDef{Class: perdure.Agent})
+		w.check(len(listed()) == 6, "kinds before their time is over: %q", listed())
+		w.leave(13 * time.Hour)
+		w.check(slices.Equal(listed(), []string{"announced", "live", "overridden", "served"}),
+			"kinds after their time: %q", listed())
+		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.leave(2 * time.Hour)
+		w.check(slices.Equal(listed(), []string{"announced", "overridden", "served"}), "without the live run: %q", listed())
+		w.announce("unused", "1", perdure.KindDef{}) // it comes back
+		w.leave(20 * 24 * time.Hour)
+		w.check(slices.Equal(listed(), []string{"announced", "overridden", "served", "unused"}),
+			"of a worker that was last seen 20 days ago: %q", listed())
+		w.leave(11 * 24 * time.Hour)
+		w.check(slices.Equal(listed(), []string{"overridden"}), "after all workers are gone: %q", listed())
+		w.view(func(v *store.View) error {
+			q, err := v.Kinds.Quota(tenant)
+			w.check(q.Kinds == 1, "the quota counts %d kinds, want 1", q.Kinds)
+			return err
+		})
+	}},
+	{"many kinds expire in small steps", func(w *World) {
+		for n := range 250 {
+			w.announce(fmt.Sprintf("k%03d", n), "1", perdure.KindDef{})
+		}
+		w.Now = w.Now.Add(w.E.Policy().KindRetention + time.Hour)
+		steps := w.retire()
+		w.check(steps >= 3, "250 kinds went in %d steps, want several: a step is bounded", steps)
+		list, _, err := w.E.Kinds.Page(w.ctx(), tenant, store.Page{Limit: store.PageRows})
+		w.check(err == nil && len(list) == 0, "%d kinds are left, %v", len(list), err)
 	}},
 }

@@ -236,6 +236,46 @@ var livenessScenarios = []Scenario{
 			w.complete(w.takeKind("parent"), `1`)
 		}
 	}},
+	{"on_stall: a child on hold satisfies the wait as stalled after no_progress, once per hold", func(w *World) {
+		p := w.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
+		spawns, keys := kids(1)
+		spawns[0].Class, spawns[0].Timeout = perdure.Agent, perdure.Duration(10*time.Hour)
+		w.commit(w.takeKind("parent"), perdure.Commit{Children: spawns,
+			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys,
+				Timeout: perdure.Never, OnStall: true}), Outcome: suspend})
+		var kid engine.Grant
+		// try executes the child once more, which fails in the same way. It is never claimable for long.
+		try := func(after time.Duration, journal ...perdure.JournalEntry) {
+			w.pass(after)
+			kid = w.takeKind("kid")
+			if len(journal) > 0 {
+				w.commit(kid, perdure.Commit{Journal: journal})
+			}
+			w.commit(kid, perdure.Commit{Outcome: defect("panic")})
+		}
+		try(0)
+		for range 4 {
+			try(2 * time.Minute)
+		}
+		w.pass(time.Minute)
+		w.state(p.ID, perdure.Suspended)
+		w.pass(61 * time.Second)
+		w.check(w.count(kid.Run.ID, perdure.LineSlow) == 1, "%v", w.types(kid.Run.ID))
+		g := w.takeKind("parent")
+		w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "join" && g.Inbox[0].Outcome == perdure.WaitStalled &&
+			g.Inbox[0].From == kid.Run.ID, "%+v", g.Inbox)
+		w.commit(g, perdure.Commit{Ack: []int64{g.Inbox[0].Seq}, Waits: wait(perdure.WaitSpec{ID: "again",
+			Type: perdure.WaitChildren, Keys: keys, Timeout: perdure.Never}), Outcome: suspend})
+		for range 3 {
+			try(2 * time.Minute)
+		}
+		w.check(w.count(kid.Run.ID, perdure.LineSlow) == 1, "once per hold: %v", w.types(kid.Run.ID))
+		try(3*time.Minute, perdure.JournalEntry{Key: "a", Value: json.RawMessage(`1`)})
+		try(6 * time.Minute) // another hold, because it has made progress
+		w.check(w.count(kid.Run.ID, perdure.LineSlow) == 1, "of the next hold: %v", w.types(kid.Run.ID))
+		w.pass(4*time.Minute + time.Second)
+		w.check(w.count(kid.Run.ID, perdure.LineSlow) == 2, "of the next hold: %v", w.types(kid.Run.ID))
+	}},
 	{"webhooks are told of stalls and of late results", func(w *World) {
 		hook, _ := w.hook("")
 		g := w.process(1)

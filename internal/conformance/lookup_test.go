@@ -75,3 +75,61 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 		}
 	})
 }
+
+// countedQueries counts the queries of a table.
+type countedQueries struct {
+	store.Session
+	table string
+	n     *int
+}
+
+func (c *countedQueries) Query(query string, args []any, row func(scan func(...any) error) error) error {
+	if strings.Contains(query, " FROM "+c.table+" ") {
+		*c.n++
+	}
+	return c.Session.Query(query, args, row)
+}
+
+// However many runs are submitted at once, their keys are looked up in one query. A key that no
+// database can hold is refused, and the others don't notice.
+func TestABatchOfSubmissionsLooksUpItsKeysOnce(t *testing.T) {
+	const runs = 64
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		var keys, rows, written int
+		at.Hooks = store.Hooks{Clock: func() perdure.Instant { return dawn }, BeforeWrite: func() { written++ },
+			Wrap: func(s store.Session) store.Session {
+				return &countedQueries{&countedQueries{s, "runs", &rows}, "idempotency", &keys}
+			}}
+		w := NewWorld(t, storetest.Open(t, at))
+		job := perdure.Submission{Kind: "job"}
+		batch := func() (ops []engine.Op) {
+			for i := range runs {
+				ops = append(ops, &engine.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: job})
+			}
+			ops = append(ops, &engine.Submit{Tenant: tenant, Key: "k\x00", Submission: job})
+			return append(ops, &engine.Submit{Tenant: tenant, Key: "k0", Submission: job})
+		}
+		step := func(w *World, created bool, asked int) (ids []perdure.RunID) {
+			t.Helper()
+			keys, rows = 0, 0
+			ops := batch()
+			for i, err := range w.E.Step(w.Now, ops...) {
+				op := ops[i].(*engine.Submit)
+				if i == runs {
+					w.check(perdure.CodeOf(err) == perdure.CodeInvalid, "a NUL in a key: %v", err)
+					continue
+				}
+				w.check(err == nil && op.Created == (created && i < runs), "submission %d: created %t, %v", i, op.Created, err)
+				ids = append(ids, op.Run.ID)
+			}
+			w.check(keys == 1 && rows == asked, "%d queries of keys, want 1, and %d of runs, want %d", keys, rows, asked)
+			w.check(ids[0] == ids[runs], "one key in one batch: %s and %s", ids[0], ids[runs])
+			return ids
+		}
+		first := step(w, true, 0)
+		again := step(NewWorld(t, storetest.Open(t, at)), false, 1) // another node, which has no run in its cache
+		for i := range first {
+			w.check(first[i] == again[i], "submission %d: %s, then %s", i, first[i], again[i])
+		}
+	})
+}

@@ -81,6 +81,37 @@ func TestOneKeyOnTwoNodesIsOneRun(t *testing.T) {
 	})
 }
 
+// The other node submits a part of a batch after the keys were looked up. The batch is decided again.
+func TestOneBatchOnTwoNodesIsOneRunPerKey(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		var here, there []engine.Op
+		for _, key := range []string{"k0", "k1", "k2", "k3", "k4", "k5"} {
+			here = append(here, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: key})
+			there = append(there, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: key})
+		}
+		there = there[2:5]
+		there = append(there, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "y"}, Key: "k5"})
+		between.f = func() { b.all(there) }
+		errs := a.E.Step(a.Now, here...)
+		for i, op := range here {
+			mine := op.(*engine.Submit)
+			switch {
+			case i == 5:
+				a.check(perdure.CodeOf(errs[i]) == perdure.CodeReused, "k5 of another body: %v", errs[i])
+			case i < 2:
+				a.check(errs[i] == nil && mine.Created, "k%d: created %t, %v", i, mine.Created, errs[i])
+			default:
+				theirs := there[i-2].(*engine.Submit)
+				a.check(errs[i] == nil && !mine.Created && mine.Run.ID == theirs.Run.ID, "k%d: %s, created %t, %v, want %s",
+					i, mine.Run.ID, mine.Created, errs[i], theirs.Run.ID)
+			}
+		}
+		a.check(a.rows("runs") == 6, "%d runs, want 6", a.rows("runs"))
+		b.fsck()
+	})
+}
+
 func TestSomebodyAttachesOnOneNodeWhileTheLastWaiterLeavesOnAnother(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)

@@ -80,6 +80,29 @@ var onceScenarios = []Scenario{
 			w.check(a.made(a.op) == a.made(b.op), "%s: %s and %s", a.name, a.made(a.op), a.made(b.op))
 		}
 	}},
+	{"runs that are submitted together are one each per key, and one that is refused hurts no other", func(w *World) {
+		submit := func(key, kind string) *engine.Submit {
+			return &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: kind}}
+		}
+		known := submit("known", "a")
+		w.do(known)
+		for _, first := range []bool{true, false} {
+			ops := []*engine.Submit{submit("k1", "a"), submit("known", "a"), submit("k2", ""), submit("k1", "a"),
+				submit("k1", "b"), submit("known", "b"), submit("k2", "c"), submit("", "d")}
+			list := make([]engine.Op, len(ops))
+			for i, op := range ops {
+				list[i] = op
+			}
+			errs := w.E.Step(w.Now, list...)
+			for i, code := range []perdure.Code{"", "", perdure.CodeInvalid, "", perdure.CodeReused, perdure.CodeReused, "", ""} {
+				w.check(perdure.CodeOf(errs[i]) == code, "submission %d: %v, want the code %q", i, errs[i], code)
+			}
+			w.check(ops[0].Created == first && !ops[1].Created && !ops[3].Created && ops[6].Created == first && ops[7].Created,
+				"created: %t %t %t %t %t", ops[0].Created, ops[1].Created, ops[3].Created, ops[6].Created, ops[7].Created)
+			w.check(ops[1].Run.ID == known.Run.ID && ops[3].Run.ID == ops[0].Run.ID, "the runs of a key differ")
+		}
+		w.check(w.rows("runs") == 5, "%d runs, want 5", w.rows("runs"))
+	}},
 	{"a cancel that is sent again drops no chord", func(w *World) {
 		r := w.on(w.thread(), perdure.Submission{Kind: "boss"})
 		g := w.takeKind("boss")

@@ -129,10 +129,10 @@ var retentionScenarios = []Scenario{
 		top := w.submit(perdure.Submission{Kind: "top", Class: perdure.Agent})
 		g := w.takeKind("top")
 		w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "mid", Kind: "mid", Class: perdure.Agent,
-			OnParentEnd: perdure.OutliveParent, Timeout: long}}})
+			OnParentEnd: perdure.DispositionContinue, Timeout: long}}})
 		mid := w.takeKind("mid")
 		kid := w.commit(mid, perdure.Commit{Children: []perdure.Spawn{{Key: "kid", Kind: "kid",
-			Class: perdure.Agent, OnParentEnd: perdure.OutliveParent, Timeout: long}}}).Children[0].RunID
+			Class: perdure.Agent, OnParentEnd: perdure.DispositionContinue, Timeout: long}}}).Children[0].RunID
 		w.complete(mid, `1`)
 		w.complete(g, `1`)
 
@@ -268,7 +268,7 @@ var deletionScenarios = []Scenario{
 		g := w.takeKind("parent")
 		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
 		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid",
-			OnParentEnd: perdure.OutliveParent}}}).Children[0].RunID
+			OnParentEnd: perdure.DispositionContinue}}}).Children[0].RunID
 		w.complete(g, `1`)
 		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.complete(w.takeKind("kid"), `1`)

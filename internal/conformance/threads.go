@@ -29,7 +29,7 @@ func (w *World) on(th perdure.ThreadID, s perdure.Submission) perdure.Run {
 func (w *World) texts(th perdure.ThreadID) (out []string) {
 	w.t.Helper()
 	for _, m := range w.messages(th) {
-		out = append(out, m.Role+" "+string(m.Content))
+		out = append(out, string(m.Role)+" "+string(m.Content))
 	}
 	return out
 }
@@ -222,6 +222,24 @@ var threadScenarios = []Scenario{
 		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: "other", ThreadID: th, Message: user("x")[0]})
 		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0]})
 		w.check(len(w.messages(th)) == 1, "appended")
+	}},
+	{"an end takes its waiters along", func(w *World) {
+		left := w.submit(perdure.Submission{Kind: "left", Foreground: true})
+		r := w.submit(perdure.Submission{Kind: "job", Foreground: true})
+		for _, node := range []string{"n1", "n2"} {
+			w.do(&engine.Attach{Tenant: tenant, Node: node, RunIDs: []perdure.RunID{r.ID, left.ID}})
+		}
+		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.view(func(v *store.View) error {
+			for id, want := range map[perdure.RunID]int{r.ID: 0, left.ID: 2} {
+				waiters, err := v.Waiters.Of(tenant, id)
+				if err != nil {
+					return err
+				}
+				w.check(len(waiters) == want, "run %s has %d waiters, want %d", id, len(waiters), want)
+			}
+			return nil
+		})
 	}},
 	{"deferral is about attention, never about work", func(w *World) {
 		th := w.thread()

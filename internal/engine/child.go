@@ -117,7 +117,7 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 		return r, perdure.Errorf(perdure.CodeInvalid, "runs may be nested %d deep, and this one's parent is",
 			perdure.MaxDepth)
 	}
-	if r.Options.OnParentEnd == perdure.EndWithParent {
+	if r.Options.OnParentEnd == perdure.DispositionCancel {
 		r.Options.OnParentEnd = ""
 	}
 	from := tx.Now

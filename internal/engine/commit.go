@@ -365,7 +365,7 @@ func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) erro
 	if err != nil {
 		return err
 	}
-	ev := tx.e.policy.AfterLossOf(r, epoch, why, kind, tx.Roll())
+	ev := tx.e.policy.AfterLoss(r, epoch, why, kind, tx.Roll())
 	if _, again := ev.(perdure.Retried); !again {
 		return tx.Finish(r, ev)
 	}

@@ -131,7 +131,7 @@ func (tx *Tx) closeGathering(g *perdure.Group) error {
 
 // endGroup ends a gathering. Releasing its members is a follow-up. The alarm is set to now, so that
 // the watchdog continues what does not fit into this operation.
-func endGroup(tx *Tx, g *perdure.Group, state string) error {
+func endGroup(tx *Tx, g *perdure.Group, state perdure.GroupState) error {
 	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
 	tx.DB.Groups.Put(*g)
 	tx.wakeAt(g.AlarmAt)
@@ -212,7 +212,7 @@ func appendResults(tx *Tx, orig *perdure.Run, ids []perdure.RunID) error {
 		if _, _, ref := m.Result.Ref(); ref {
 			meta = append(meta, resultRef, tx.DB.Values.Share(m.Tenant, string(orig.ThreadID), m.Result))
 		}
-		messages = append(messages, perdure.Message{Role: "tool",
+		messages = append(messages, perdure.Message{Role: perdure.RoleTool,
 			Content: json.RawMessage(perdure.Object("run_id", string(m.ID), "key", m.JournalKey,
 				"status", string(m.State), "result", m.Result, "error", m.Failure)),
 			Metadata: json.RawMessage(perdure.Object(meta...))})
@@ -353,7 +353,8 @@ func unacknowledgedKey(r *perdure.Run, job string) string {
 
 // outsideResult is the tool message that a continuation finds in the thread.
 func outsideResult(data perdure.Value) perdure.Message {
-	return perdure.Message{Role: "tool", Content: json.RawMessage(data), Metadata: json.RawMessage(`{"outside":true}`)}
+	return perdure.Message{Role: perdure.RoleTool, Content: json.RawMessage(data),
+		Metadata: json.RawMessage(`{"outside":true}`)}
 }
 
 // maxContinues bounds the unacknowledged Continue items of a live run, because its end puts all of

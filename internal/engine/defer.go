@@ -112,7 +112,7 @@ func (op *Defer) Do(tx *Tx) error {
 			others = others || w.ExpiresAt > tx.Now
 		}
 	}
-	cancels := op.Closed && r.Options.OnDisconnect == perdure.OnDisconnectCancel
+	cancels := op.Closed && r.Options.OnDisconnect == perdure.DispositionCancel
 	if own != nil && op.Reason == "disconnect" && (!cancels || !others) {
 		own.ExpiresAt = min(own.ExpiresAt, tx.Now.Add(tx.e.policy.DetachGrace))
 		tx.DB.Waiters.Put(*own)

@@ -15,6 +15,7 @@ import (
 //   - its fallback lists partial work and steps that were not compensated;
 //   - a dead letter is written if a person has to look at the run;
 //   - its parent, and the chords and groups that wait for it, are updated;
+//   - its waiters are removed, and get their answer;
 //   - its children are asked to stop;
 //   - the next run of its thread becomes active.
 //
@@ -73,6 +74,9 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	}
 	if err := keepResultForOriginal(tx, r); err != nil {
 		return err
+	}
+	if r.Options.Foreground { // other runs have no waiters
+		tx.DB.Waiters.DropAll(r.Tenant, r.ID)
 	}
 	if r.Children > 0 {
 		tx.addFollowUp(followUp{tenant: r.Tenant, run: r.ID})

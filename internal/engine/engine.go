@@ -97,14 +97,15 @@ type Engine struct {
 	// cache.
 	revoked int
 
-	cursors pollCursors
-	held    heldPlaces
-	hooks   webhookCache
-	signing signingTenants
-	live    liveRuns
-	kinds   kindCache
-	served  servingCache
-	posted  postings
+	cursors  pollCursors
+	standing standbys
+	held     heldPlaces
+	hooks    webhookCache
+	signing  signingTenants
+	live     liveRuns
+	kinds    kindCache
+	served   servingCache
+	posted   postings
 	// observer may be nil.
 	observer Observer
 }
@@ -262,11 +263,14 @@ func (b boundOp) Weight() (rows, bytes int) {
 
 // Do runs the Op, and registers its effects for when the batch is durable.
 func (b boundOp) Do(tx *store.Tx) error {
-	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stopsLeft: maxStops, began: tx.Cost()}
+	x := &Tx{DB: tx, Now: tx.Now, e: b.e, actor: b.by, stopsLeft: maxStops, spendable: 1, began: tx.Cost()}
 	if err := b.op.Do(x); err != nil {
 		return err
 	}
-	if len(x.rings) > 0 || x.alarm != 0 || len(x.postings) > 0 || len(x.observed) > 0 {
+	if len(x.ready) > 0 && b.e.standing.n.Load() > 0 {
+		x.handOver = tx.Last(func() store.Op { return boundOp{b.e, &handOver{e: b.e}, nil} }).(boundOp).op.(*handOver)
+	}
+	if len(x.rings) > 0 || len(x.ready) > 0 || x.alarm != 0 || len(x.postings) > 0 || len(x.observed) > 0 {
 		tx.After(x.afterCommit)
 	}
 	return nil
@@ -287,6 +291,8 @@ type Tx struct {
 	began store.Cost
 	// stopsLeft is how many more runs this operation asks to stop. The watchdog asks the rest.
 	stopsLeft int
+	// spendable is how much of its budget the operation may use: one is all of it.
+	spendable float64
 	// notified counts the notifications that the operation has staged; see maxNotified.
 	notified int
 
@@ -299,6 +305,10 @@ type Tx struct {
 
 	// rings are the topics that ring once the batch is durable.
 	rings []doorbell.Topic
+	// ready are the topics of runs that became claimable. They ring too, unless handOver has granted
+	// these runs.
+	ready    []doorbell.Topic
+	handOver *handOver
 	// alarm is the earliest alarm that was set.
 	alarm perdure.Instant
 	// postings name the endpoints that have something to send once the batch is durable.
@@ -312,6 +322,11 @@ type Tx struct {
 func (tx *Tx) afterCommit() {
 	for _, t := range tx.rings {
 		tx.e.bell.Ring(t)
+	}
+	for _, t := range tx.ready {
+		if tx.handOver.rings(t) {
+			tx.e.bell.Ring(t)
+		}
 	}
 	if tx.alarm != 0 && int64(tx.alarm) < tx.e.sleepUntil.Load() {
 		tx.e.wake()
@@ -355,7 +370,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 		return err
 	}
 	if ready := r.Ready && r.State.Live(); ready {
-		tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
+		tx.ready = append(tx.ready, doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	}
 	tx.wakeAt(r.AlarmAt)
 	if len(lines) > 0 {

@@ -46,10 +46,25 @@ func (tx *Tx) chunk() int { return max(1, min(maxGroupChunk, tx.DB.OpRows()/16))
 func (tx *Tx) addFollowUp(f followUp) { tx.followUps = append(tx.followUps, f) }
 
 // OverBudget tells whether the operation has used up its budget of stops, rows, bytes or time. A
-// sweep of the watchdog asks it, too.
-func (tx *Tx) OverBudget() bool {
+// sweep of the watchdog asks it, too; there, each part has a budget of its own.
+func (tx *Tx) OverBudget() bool { return spent(tx) >= tx.spendable }
+
+// spent gives how much of its budget the operation has used: one is all of it.
+func spent(tx *Tx) float64 {
 	c := tx.DB.Cost().Minus(tx.began)
-	return tx.stopsLeft <= 0 || c.Written >= tx.DB.OpRows() || c.Bytes >= store.OpBytes || tx.DB.Late()
+	return max(
+		float64(maxStops-tx.stopsLeft)/maxStops,
+		float64(c.Written)/float64(tx.DB.OpRows()),
+		float64(c.Bytes)/store.OpBytes,
+		tx.DB.Lateness())
+}
+
+// BeginPart limits OverBudget to part n of an operation that has several, counted from zero. The
+// part gets an equal share of the budget, and what the parts before it have left of theirs. If they
+// used too much, it still has its own share.
+func (tx *Tx) BeginPart(n, parts int) {
+	share := 1 / float64(parts)
+	tx.spendable = max(float64(n+1)*share, spent(tx)+share)
 }
 
 // runFollowUps does the follow-ups one after the other, including those that they add. Inside of an
@@ -154,7 +169,7 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	switch {
 	case g.State == perdure.GroupDropped:
 		reason = "the run that would have used its result was cancelled"
-	case g.State == perdure.GroupSatisfied && g.OnLosers == "cancel":
+	case g.State == perdure.GroupSatisfied && g.OnLosers == perdure.DispositionCancel:
 		reason = "another run of its group was enough"
 	}
 	for g.Next < len(members) && !tx.OverBudget() {

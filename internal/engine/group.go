@@ -17,12 +17,12 @@ type End = store.End
 // idempotent.
 type CreateGroup struct {
 	Tenant  perdure.TenantID
-	Mode    string
+	Mode    perdure.Mode
 	RunIDs  []perdure.RunID
 	Timeout perdure.Duration
 	// OnLosers says what happens to the other runs once the group is satisfied: "continue"
 	// (default) or "cancel".
-	OnLosers string
+	OnLosers perdure.Disposition
 	Key      string
 
 	Group perdure.Group

@@ -2,10 +2,8 @@ package engine
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -20,21 +18,13 @@ import (
 // queues and kinds of tenants, that have held runs (heldPlaces). A poll searches these before its
 // ordinary search, within bounds. While nothing is held, a poll compares two numbers.
 //
-// The memory is a hint. A hold on this node adds its place, and once a second a poll or the server's
-// background work reads the places anew. A run whose place is not in the memory is claimed when its
-// backoff is over.
+// The memory is a hint; held_places.go has it. A run whose place is not in the memory is claimed when
+// its backoff is over.
 
-// Bounds of the search for held runs.
+// maxHeldRows bounds the held runs that one poll looks at, and maxHeldGrants those it claims.
 const (
-	// heldLookEvery is how often the places are read.
-	heldLookEvery = time.Second
-	// maxHeldPlaces bounds the places that are remembered.
-	maxHeldPlaces = 128
-	// maxHeldRows bounds the held runs that one poll looks at, and maxHeldGrants those it claims.
 	maxHeldRows   = 64
 	maxHeldGrants = 16
-	// maxHeldBuilds bounds the builds of a place whose position is remembered.
-	maxHeldBuilds = 64
 )
 
 // holdPolicy gives how long a run may be on hold, and whether a defect holds it at all. Its kind
@@ -91,7 +81,8 @@ func holdRun(tx *Tx, r *perdure.Run, epoch int64, why perdure.Failure) error {
 		})
 	}
 	place := Ready{Tenant: r.Tenant, Queue: r.Queue, Kind: r.Kind}
-	tx.DB.After(func() { tx.e.held.add(place) })
+	now := tx.Now
+	tx.DB.After(func() { tx.e.held.add(place, now) })
 	// Polls of other builds may claim it now.
 	tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 	return nil
@@ -219,135 +210,4 @@ func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
 		tx.e.held.passed(at.Ready, op.Build, next, tx.Now)
 	}
 	return false, nil
-}
-
-// heldPlaces remembers the places that have held runs.
-type heldPlaces struct {
-	mu       sync.Mutex
-	lookedAt perdure.Instant
-	list     []*heldPlace // in order
-}
-
-// A heldPlace is a queue and kind of a tenant that has held runs.
-type heldPlace struct {
-	Ready
-	builds map[string]heldCursor
-}
-
-// A heldCursor is the position of a build's search in a place.
-type heldCursor struct {
-	after perdure.RunID
-	// restUntil is set when the build has seen all held runs of the place.
-	restUntil perdure.Instant
-}
-
-// A heldSearch is a place that a poll searches, from behind a run.
-type heldSearch struct {
-	Ready
-	after perdure.RunID
-}
-
-func comparePlaces(a *heldPlace, at Ready) int {
-	return slices.Compare([]string{string(a.Tenant), a.Queue, a.Kind}, []string{string(at.Tenant), at.Queue, at.Kind})
-}
-
-// add remembers a place. A run there was held just now, so every build searches it from the start.
-func (h *heldPlaces) add(at Ready) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i, known := slices.BinarySearchFunc(h.list, at, comparePlaces)
-	switch {
-	case known:
-		h.list[i].builds = nil
-	case len(h.list) < maxHeldPlaces:
-		h.list = slices.Insert(h.list, i, &heldPlace{Ready: at})
-	}
-}
-
-// refresh reads the places from the store, if that was not done within heldLookEvery.
-func (h *heldPlaces) refresh(tx *Tx) error {
-	h.mu.Lock()
-	due := h.due(tx.Now)
-	h.mu.Unlock()
-	if !due {
-		return nil
-	}
-	places, err := tx.DB.Claims.HeldPlaces(maxHeldPlaces)
-	if err == nil {
-		h.set(places, tx.Now)
-	}
-	return err
-}
-
-// due tells whether the places have to be read. The caller holds h.mu.
-func (h *heldPlaces) due(now perdure.Instant) bool {
-	return now.Sub(h.lookedAt) >= heldLookEvery || now < h.lookedAt
-}
-
-// set replaces the places, and gives those that were not known. Positions are kept.
-func (h *heldPlaces) set(places []Ready, now perdure.Instant) (fresh []Ready) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	list := make([]*heldPlace, len(places))
-	for i, at := range places {
-		if k, known := slices.BinarySearchFunc(h.list, at, comparePlaces); known {
-			list[i] = h.list[k]
-		} else {
-			list[i] = &heldPlace{Ready: at}
-			fresh = append(fresh, at)
-		}
-	}
-	h.list, h.lookedAt = list, now
-	return fresh
-}
-
-// matching gives the places that a poll has to search.
-func (h *heldPlaces) matching(op *Claim, now perdure.Instant) (out []heldSearch) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, p := range h.list {
-		at := p.builds[op.Build]
-		if op.covers(p.Ready) && (now >= at.restUntil || now < h.lookedAt) {
-			out = append(out, heldSearch{p.Ready, at.after})
-		}
-	}
-	return out
-}
-
-// covers tells whether a poll asks for the runs of a place.
-func (op *Claim) covers(at Ready) bool {
-	return (op.AnyTenant || op.Tenant == at.Tenant) && slices.Contains(op.Queues, at.Queue) &&
-		(len(op.Kinds) == 0 || slices.Contains(op.Kinds, at.Kind))
-}
-
-// passed remembers how far a build has searched a place. After the last run the build rests.
-func (h *heldPlaces) passed(at Ready, build string, next perdure.RunID, now perdure.Instant) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i, known := slices.BinarySearchFunc(h.list, at, comparePlaces)
-	if !known {
-		return
-	}
-	p := h.list[i]
-	if p.builds == nil || len(p.builds) >= maxHeldBuilds {
-		p.builds = make(map[string]heldCursor)
-	}
-	cursor := heldCursor{after: next}
-	if next == "" {
-		cursor.restUntil = now.Add(heldLookEvery)
-	}
-	p.builds[build] = cursor
-}
-
-// Held reads the places that have held runs, and gives those that this node did not know. Their
-// polls have to be woken. It does not wait for reads of callers.
-func (e *Engine) Held(ctx context.Context) (fresh []Ready, err error) {
-	err = e.store.Keep(ctx, func(v *store.View) error {
-		places, err := v.Claims.HeldPlaces(maxHeldPlaces)
-		if err == nil {
-			fresh = e.held.set(places, v.Now)
-		}
-		return err
-	})
-	return fresh, err
 }

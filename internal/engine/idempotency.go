@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"github.com/perdure/perdure"
@@ -9,39 +8,21 @@ import (
 )
 
 // A bodyDigest tells apart the bodies that come under one idempotency key. Keys store the digest of
-// the canonical body (value). Keys from before canonical bodies store that of the raw bytes, so
-// either is accepted.
-type bodyDigest struct{ value, bytes string }
+// the canonical body (value). Keys from before canonical bodies store that of the raw bytes (text),
+// so either is accepted.
+type bodyDigest struct {
+	value string
+	text  []byte
+}
 
-// digestBody computes both digests of a body.
+// digestBody computes the digest of a body.
 func digestBody(text []byte) bodyDigest {
-	return bodyDigest{store.Digest(string(canonical(text))), store.Digest(string(text))}
+	return bodyDigest{store.Digest(string(canonical(text))), text}
 }
 
 // is tells whether a stored digest is that of this body.
-func (d bodyDigest) is(known string) bool { return known == d.value || known == d.bytes }
-
-// maxCanonical bounds the bodies that are made canonical, because decoding takes many times their
-// size in memory.
-const maxCanonical = 64 << 10
-
-// canonical rewrites a JSON value with sorted keys, without spaces and with this package's escapes.
-// Numbers stay as they are written. A value above maxCanonical stays as it is.
-func canonical(text []byte) []byte {
-	if len(text) > maxCanonical {
-		return text
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var v any
-	if d.Decode(&v) != nil {
-		return text
-	}
-	out, err := json.Marshal(v)
-	if err != nil {
-		return text
-	}
-	return out
+func (d bodyDigest) is(known string) bool {
+	return known == d.value || known == store.Digest(string(d.text))
 }
 
 // underKey does something once for each idempotency key. The first call runs do and stores the

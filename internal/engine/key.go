@@ -351,12 +351,13 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 	return gone, err
 }
 
-// forget removes a key from the cache.
+// forget removes a key from the cache, and ends the polls that stand by with it.
 func (q Keys) forget(id string) {
 	q.e.mu.Lock()
 	defer q.e.mu.Unlock()
 	delete(q.e.keys, id)
 	q.e.revoked++
+	q.e.standing.withdraw(id)
 }
 
 // Page reads a page of a tenant's keys by id. Platform keys are included only if platform is set.

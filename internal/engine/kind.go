@@ -16,7 +16,7 @@ const PlatformKinds = store.PlatformKinds
 // announceEvery is the least time between two writes for announcements that change nothing.
 const announceEvery = time.Minute
 
-// AnnounceKind registers what a worker says of a kind that it executes. The build that was first
+// AnnounceKind registers a worker's description of a kind that it executes. The build that was first
 // seen last counts. Repeating an announcement changes nothing.
 type AnnounceKind struct {
 	Tenant perdure.TenantID
@@ -197,17 +197,27 @@ func (op *DeleteKind) remove(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	q, err := tx.DB.Kinds.Quota(t)
+	ok, err = dropKind(tx, &row)
+	if err == nil && !ok {
+		err = perdure.Errorf(perdure.CodeUnavailable, "the kind is being changed: try again")
+	}
 	if err != nil {
 		return err
 	}
-	if !tx.DB.Kinds.Drop(&row) {
-		return perdure.Errorf(perdure.CodeUnavailable, "the kind is being changed: try again")
+	return tx.audit(t, perdure.AuditKindDelete, op.Kind)
+}
+
+// dropKind stages the removal of an entry. It tells whether that is possible in this batch.
+func dropKind(tx *Tx, row *store.KindRow) (bool, error) {
+	q, err := tx.DB.Kinds.Quota(row.Tenant)
+	if err != nil || !tx.DB.Kinds.Drop(row) {
+		return false, err
 	}
 	q.Kinds--
 	tx.DB.Kinds.PutQuota(q)
-	tx.DB.After(func() { tx.e.kinds.forget(t, op.Kind) })
-	return tx.audit(t, perdure.AuditKindDelete, op.Kind)
+	t, kind := row.Tenant, row.Kind
+	tx.DB.After(func() { tx.e.kinds.forget(t, kind) })
+	return true, nil
 }
 
 // A KindInfo is a kind as the registry shows it.

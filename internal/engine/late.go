@@ -120,7 +120,7 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil {
 		return err
 	}
-	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: "assistant", Content: json.RawMessage(text),
+	lines, err := addMessagesOf(tx, r, []perdure.Message{{Role: perdure.RoleAssistant, Content: json.RawMessage(text),
 		Metadata: json.RawMessage(perdure.Object("run_id", string(r.ID), "late_result", late.N))}})
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func takeMessage(tx *Tx, r *perdure.Run, w perdure.Wait, m perdure.ThreadMessage
 }
 
 // oldestWait finds the wait of a type and name that was opened first.
-func oldestWait(open []perdure.Wait, typ, name string) (w perdure.Wait, ok bool) {
+func oldestWait(open []perdure.Wait, typ perdure.WaitType, name string) (w perdure.Wait, ok bool) {
 	fits := slices.DeleteFunc(slices.Clone(open), func(w perdure.Wait) bool { return w.Type != typ || w.Name != name })
 	if len(fits) == 0 {
 		return w, false

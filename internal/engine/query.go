@@ -119,7 +119,7 @@ func nestedDeeper(text []byte, than int) bool {
 	return false
 }
 
-// Live tells whether a run is known to be live, without reading the store.
+// Live tells whether a run was live when this node last wrote it, without reading the store.
 func (q Runs) Live(t perdure.TenantID, id perdure.RunID) bool { return q.e.store.Live(t, id) }
 
 // TenantOf gives the tenant of a run. It tries likely first, and gives it if there is no such run.
@@ -339,7 +339,7 @@ const resultRef = "result_ref"
 // withResult replaces the reference of a result in a message by its value. A value that can't be
 // read stays a reference.
 func withResult(v *store.View, m *perdure.ThreadMessage) error {
-	if m.Role != "tool" || !strings.Contains(string(m.Metadata), `"`+resultRef+`":`) {
+	if m.Role != perdure.RoleTool || !strings.Contains(string(m.Metadata), `"`+resultRef+`":`) {
 		return nil
 	}
 	var meta struct {

@@ -20,6 +20,8 @@ type Retention struct {
 	After  perdure.RunID
 	// Hook is the cursor among the unused webhooks.
 	Hook store.HookCursor
+	// Kinds is the cursor among the kinds.
+	Kinds KindPass
 }
 
 // Retained is the result of one step.
@@ -35,7 +37,7 @@ type Retained struct {
 
 // Retain removes a bounded number of expired rows. It removes runs that ended longer ago than the
 // policy's Retention, unless something live or open refers to them. It also removes rows left over
-// from removed runs, audit entries, and unused workers, webhooks and keys.
+// from removed runs, audit entries, and unused workers, webhooks, keys and kinds.
 func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	more, err := tx.DB.Removals.Clear()
 	if err != nil {

@@ -108,7 +108,7 @@ func (e *Engine) rememberPoll(key [sha256.Size]byte, now perdure.Instant) {
 	e.polls[key] = now
 }
 
-// serving is what the workers of a tenant, and those of all tenants, poll for.
+// serving has the queues and kinds that the workers of a tenant, and those of all tenants, poll for.
 type serving struct {
 	polls []servedPoll
 	// unsure is set if there may be workers that are not in polls.
@@ -122,7 +122,7 @@ type servedPoll struct {
 	seen perdure.Instant
 }
 
-// servingNow reads what is served.
+// servingNow reads the queues and kinds that are served.
 func servingNow(r *store.Records, p *perdure.Policy, t perdure.TenantID, now perdure.Instant) (*serving, error) {
 	list, err := r.Workers.Serving(t, maxServing)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *serving) unserved(r *perdure.Run) *perdure.Unserved {
 	return &perdure.Unserved{Queue: r.Queue, LastPolledAt: last}
 }
 
-// servingCache caches what is served, for the ends of many runs of a tenant at once.
+// servingCache caches the served queues and kinds, for the ends of many runs of a tenant at once.
 type servingCache struct {
 	mu      sync.Mutex
 	tenants map[perdure.TenantID]cachedServing
@@ -189,7 +189,7 @@ func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
 	return tx.Finish(r, ev)
 }
 
-// servingOf gives what is served for a tenant, as of the last second.
+// servingOf gives the served queues and kinds of a tenant, as of the last second.
 func servingOf(tx *Tx, t perdure.TenantID) (*serving, error) {
 	c := &tx.e.served
 	c.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -126,9 +127,9 @@ func (op *Signal) digest() (d bodyDigest, err error) {
 		if op.Decision != nil {
 			text += "\x00" + string(decision)
 		}
-		return store.Digest(text)
+		return text
 	}
-	return bodyDigest{of(canonical(op.Data), canonical(decision)), of(op.Data, decision)}, nil
+	return bodyDigest{store.Digest(of(canonical(op.Data), canonical(decision))), []byte(of(op.Data, decision))}, nil
 }
 
 // matchSignal satisfies a new wait by the oldest signal of its name that has satisfied none.
@@ -253,6 +254,17 @@ func (e *Engine) token(t perdure.TenantID, run perdure.RunID, wait string) strin
 	body := string(t) + "\x00" + string(run) + "\x00" + wait
 	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body),
 		e.ring.newest().derive("callback\x00"+body)...))
+}
+
+// ProcessTokens gives the tokens that sign the files of a process, the current one first. A token is
+// derived from the root secret, so that any node verifies the files without having stored it. Those
+// before it are of earlier root secrets.
+func (e *Engine) ProcessTokens(t perdure.TenantID, run perdure.RunID, epoch int64) (out []string) {
+	text := "process\x00" + string(t) + "\x00" + string(run) + "\x00" + strconv.FormatInt(epoch, 10)
+	for _, g := range slices.Backward(e.ring[max(0, len(e.ring)-tokenGenerations):]) {
+		out = append(out, base64.RawURLEncoding.EncodeToString(g.derive(text)))
+	}
+	return out
 }
 
 // signed verifies a token's MAC with the newest root secret and the ones before it; see

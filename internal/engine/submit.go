@@ -35,6 +35,25 @@ type Submit struct {
 	invalid error
 }
 
+// IdempotencyKey names the key that Do looks up. The store reads those of a whole batch at once. A
+// key that Do refuses is not looked up: one that the database can't hold would fail the batch.
+func (op *Submit) IdempotencyKey() (perdure.TenantID, string) {
+	if op.Key == "" || op.invalid != nil {
+		return op.Tenant, ""
+	}
+	return op.Tenant, store.RunKeys + op.Key
+}
+
+// IdempotencyKey names the key that the Op looks up. Default: none.
+func (b boundOp) IdempotencyKey() (perdure.TenantID, string) {
+	if k, ok := b.op.(interface {
+		IdempotencyKey() (perdure.TenantID, string)
+	}); ok {
+		return k.IdempotencyKey()
+	}
+	return "", ""
+}
+
 // prepare validates the submission and computes its digest.
 func (op *Submit) prepare() {
 	op.checked, op.digest = op.Submission, bodyDigest{}
@@ -64,7 +83,7 @@ func (op *Submit) Do(tx *Tx) error {
 	// An earlier try of this batch may have set it.
 	op.WebhookSecret = ""
 	if op.Key != "" {
-		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, "run:"+op.Key)
+		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, store.RunKeys+op.Key)
 		if err != nil {
 			return err
 		}
@@ -108,7 +127,7 @@ func (op *Submit) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: "run:" + op.Key, Digest: digest.value,
+		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: store.RunKeys + op.Key, Digest: digest.value,
 			Ref:       string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
@@ -148,7 +167,7 @@ const AnyRun = "*"
 // that one to stop.
 func acceptRun(
 	tx *Tx, r *perdure.Run, input json.RawMessage, metadata map[string]string,
-	opening []perdure.Message, strategy string,
+	opening []perdure.Message, strategy perdure.MultitaskStrategy,
 ) error {
 	p := tx.Policy()
 	id, err := tx.newID()

@@ -175,7 +175,7 @@ func addMessagesOf(tx *Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line
 
 // queueOnThread gives a new run its turn on its thread: active, waiting, or later if it is delayed.
 // It names the active run that the new one interrupts.
-func queueOnThread(tx *Tx, r *perdure.Run, strategy string) (interrupts perdure.RunID, err error) {
+func queueOnThread(tx *Tx, r *perdure.Run, strategy perdure.MultitaskStrategy) (interrupts perdure.RunID, err error) {
 	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
 	if err != nil {
 		return "", err

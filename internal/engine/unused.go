@@ -15,9 +15,9 @@ const (
 )
 
 // Unused counts the rows of each kind that a step of retention removed.
-type Unused struct{ Workers, Webhooks, Keys int }
+type Unused struct{ Workers, Webhooks, Keys, Kinds int }
 
-// dropUnused removes a bounded number of unused workers, webhooks and keys. It goes through the
+// dropUnused removes a bounded number of unused workers, webhooks, keys and kinds. It goes through the
 // webhooks once in each round of retention, because some that are due stay.
 func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 	p := &tx.e.policy
@@ -34,7 +34,12 @@ func dropUnused(tx *Tx, at *Retention) (did Unused, more bool, err error) {
 			return did, false, err
 		}
 	}
-	return did, did.Workers == unusedRows || did.Keys >= unusedRows || at.Hook != (store.HookCursor{}), nil
+	kinds, moreKinds, err := dropKinds(tx, &at.Kinds)
+	if err != nil {
+		return did, false, err
+	}
+	did.Kinds = kinds
+	return did, did.Workers == unusedRows || did.Keys >= unusedRows || at.Hook != (store.HookCursor{}) || moreKinds, nil
 }
 
 // dropWebhooks removes webhooks that were deleted, and those that came with runs which no longer

@@ -10,9 +10,9 @@ func (op *Commit) Weight() (rows, bytes int) {
 	return 4 + 2*c.Entries() + 4*len(c.Cancel), 1<<10 + c.Size()
 }
 
-// Weight counts a submission's messages.
+// Weight counts a submission's messages, and its metadata, which is indexed.
 func (op *Submit) Weight() (rows, bytes int) {
-	return 5 + len(op.Submission.Messages), 1<<10 + op.Submission.Size()
+	return 5 + len(op.Submission.Messages) + len(op.Submission.Metadata), 1<<10 + op.Submission.Size()
 }
 
 // Weight counts the runs of a group.

@@ -15,12 +15,12 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	f := engine.ApprovalFilter{State: q.Get("state"), RunID: perdure.RunID(q.Get("run_id")),
+	f := engine.ApprovalFilter{State: perdure.ApprovalState(q.Get("state")), RunID: perdure.RunID(q.Get("run_id")),
 		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
 	case "":
 		f.State = perdure.ApprovalOpen
-	case "all":
+	case perdure.ApprovalAll:
 		f.State = ""
 	}
 	out := &api.Approvals{Approvals: []perdure.Approval{}}

@@ -137,14 +137,21 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// storeChunk writes a chunk, when its tenant's turn has come.
+// storeChunk writes a chunk, when its tenant's turn has come. While other tenants call, a tenant's
+// uploads rest after each chunk, as long as the chunk took: the others wait for its transaction.
 func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
 	leave, err := s.chunkGate.Enter(ctx, op.Tenant, 1)
 	if err != nil {
 		return err
 	}
-	defer leave()
-	return s.engine.Do(ctx, op)
+	begin := time.Now()
+	err = s.engine.Do(ctx, op)
+	if s.shares.alone(op.Tenant, time.Now()) {
+		leave()
+	} else {
+		time.AfterFunc(min(maxTurnRest, time.Since(begin)), leave)
+	}
+	return err
 }
 
 func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {

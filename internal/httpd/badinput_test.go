@@ -334,6 +334,7 @@ func TestUnusualPathValuesAreRefused(t *testing.T) {
 
 // A body that says that it is too large is not read, and one that breaks off says nothing of who is connected to whom.
 func TestUnreadableBodiesAreRefused(t *testing.T) {
+	t.Parallel() // it waits for as long as a body that does not come is waited for
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()

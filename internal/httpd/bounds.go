@@ -87,6 +87,7 @@ var bounds = map[reflect.Type]map[string]bound{
 		"multitask_strategy": oneOf(perdure.MultitaskStrategies...), "on_disconnect": oneOf(perdure.Dispositions...),
 		"webhook": aURL, "webhook_events": {items: perdure.MaxEventNames},
 	}),
+	reflect.TypeFor[api.BatchRun](): {"idempotency_key": {length: maxKey}},
 	reflect.TypeFor[perdure.Spawn](): work(map[string]bound{
 		"key": aName, "on_parent_end": oneOf(perdure.Dispositions...),
 	}),
@@ -114,10 +115,12 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[perdure.ApprovalSpec](): {
 		"default": oneOf(perdure.Approve, perdure.Reject), "form": {items: perdure.MaxFormFields},
 	},
-	reflect.TypeFor[perdure.FormField](): {"options": {items: perdure.MaxOptions}},
-	reflect.TypeFor[perdure.Approval]():  {"state": oneOf(perdure.ApprovalStates...)},
-	reflect.TypeFor[api.Decide]():        {"decision": oneOf(perdure.Approve, perdure.Reject), "comment": aText},
-	reflect.TypeFor[api.SendSignal]():    {"decision": oneOf(perdure.Approve, perdure.Reject), "comment": aText},
+	reflect.TypeFor[perdure.FormField](): {
+		"type": oneOf(perdure.FieldTypes...), "options": {items: perdure.MaxOptions},
+	},
+	reflect.TypeFor[perdure.Approval](): {"state": oneOf(perdure.ApprovalStates...)},
+	reflect.TypeFor[api.Decide]():       {"decision": oneOf(perdure.Approve, perdure.Reject), "comment": aText},
+	reflect.TypeFor[api.SendSignal]():   {"decision": oneOf(perdure.Approve, perdure.Reject), "comment": aText},
 	reflect.TypeFor[api.CreateGroup](): {
 		"mode": oneOf(perdure.Modes...), "on_losers": oneOf(perdure.Dispositions...), "timeout": bound{}.given(),
 	},
@@ -139,6 +142,7 @@ var bounds = map[reflect.Type]map[string]bound{
 		"metadata": {items: perdure.MaxMetadata}, "attempt": atLeast(1), "max_attempts": between(1, perdure.MaxAttempts),
 	},
 	reflect.TypeFor[api.JobStatus]():     {"status": aStatus},
+	reflect.TypeFor[api.StartedRun]():    {"status": aStatus},
 	reflect.TypeFor[api.Activity]():      {"status": aStatus, "tier": oneOf(perdure.Tiers...)},
 	reflect.TypeFor[api.ChildActivity](): {"status": aStatus, "tier": oneOf(perdure.Tiers...)},
 	reflect.TypeFor[api.OpenWait]():      {"type": oneOf(perdure.WaitTypes...), "mode": oneOf(perdure.Modes...)},
@@ -173,7 +177,7 @@ var queryBounds = map[string]bound{
 	"GET /api/v1/dlq limit":                        between(1, maxLetters),
 	"GET /api/v1/dlq/causes limit":                 between(1, maxLetters),
 	"PUT /api/v1/runs/{id}/artifacts/{name} epoch": between(1, maxSeq),
-	"GET /api/v1/approvals state":                  oneOf(append(slices.Clone(perdure.ApprovalStates), "all")...),
+	"GET /api/v1/approvals state":                  oneOf(append(slices.Clone(perdure.ApprovalStates), perdure.ApprovalAll)...),
 	"GET /api/v1/webhooks/{id}/deliveries state":   oneOf(perdure.NoteStates...),
 }
 

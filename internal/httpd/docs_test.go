@@ -20,7 +20,7 @@ func errorsPage() string {
 Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with ` + "`type`, `title`, `status`, `detail`" + `, a stable ` + "`code`" + ` to act on and, where one part of the
 request is to blame, its ` + "`field`" + `, such as ` + "`commits[0].journal[2].key`" + `. A refusal changes nothing. The text of ` + "`title` and `detail`" + ` is for people and may change.
 
-Inside of a batch (` + "`start`, `heartbeat`, `commit`, `release`" + `) an entry that is refused has ` + "`error: {code, detail, field?}`" + ` with the same codes.
+Inside of a batch (` + "`start`, `heartbeat`, `commit`, `release`, `runs/batch`" + `) an entry that is refused has ` + "`error: {code, detail, field?}`" + ` with the same codes.
 With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authenticate`" + `; with 405, ` + "`Allow`" + `.
 
 | code | status | meaning |

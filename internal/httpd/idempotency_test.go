@@ -71,6 +71,8 @@ func keyedCalls() map[string]keyedCall {
 	}
 	return map[string]keyedCall{
 		"POST /api/v1/runs": {at("/api/v1/runs", `{"kind":"job"}`, `{"kind":"other"}`), []string{"run_id"}},
+		// Its entries say each by itself that their key was used with another body: TestBatchCountsOncePerKey.
+		"POST /api/v1/runs/batch": {at("/api/v1/runs/batch", `{"runs":[{"kind":"job"},{"kind":"job"}]}`, ""), nil},
 		"POST /api/v1/runs/{id}/cancel": {func(w *world) (string, string, string) {
 			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/cancel", `{"reason":"enough"}`, `{"reason":"too much"}`
 		}, []string{"run_id", "state"}},

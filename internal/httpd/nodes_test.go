@@ -1,9 +1,13 @@
 package httpd
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -18,4 +22,52 @@ func twoNodes(t *testing.T) (a, b *world) {
 	b = newWorld(t, opt)
 	b.key = a.key
 	return a, b
+}
+
+// A wait on one of two nodes answers rings of its own node from memory, until there is news of the
+// other node: then it reads the run.
+func TestWaitReadsAfterNewsOfAnotherNode(t *testing.T) {
+	counters := new(atomic.Pointer[doorbell.Stats])
+	counters.Store(&doorbell.Stats{Connected: true})
+	opt := setup{store: &store.Options{URL: storetest.Postgres(t)}, counters: counters}
+	a := newWorld(t, opt)
+	opt.options = func(o *Options) { o.Node = "n2" }
+	b := newWorld(t, opt)
+	b.key = a.key
+	waits := a.later("POST", runs, `{"kind":"job","wait":"1h"}`)
+	g := a.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
+	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
+	eventually.True(t, "somebody waits", func() bool { return a.s.hasWaiter(ref) })
+	b.commits(g, complete)
+	if !a.e.Store().Live(ref.Tenant, ref.Run) {
+		t.Error("the first node knows of the end: this proves nothing")
+	}
+	counters.Store(&doorbell.Stats{Connected: true, Received: 1})
+	a.bell.Ring(doorbell.Run(ref.Tenant, string(ref.Run)))
+	if run := soon(t, waits).is(200); run["state"] != "completed" {
+		t.Errorf("run = %v, want state = completed", run)
+	}
+}
+
+// Without news of other nodes a wait reads nothing.
+func TestWaitTrustsMemoryWhileOtherNodesAreSilent(t *testing.T) {
+	counters := new(atomic.Pointer[doorbell.Stats])
+	counters.Store(&doorbell.Stats{Connected: true, Received: 7, Connects: 1})
+	w := newWorld(t, setup{counters: counters})
+	c := &call{s: w.s, heard: w.s.bell.Stats()}
+	shared := w.e.Shared()
+	for name, now := range map[string]doorbell.Stats{
+		"a message":           {Connected: true, Received: 8, Connects: 1},
+		"a lost message":      {Connected: true, Received: 7, Connects: 1, Lost: 1},
+		"another connection":  {Connected: true, Received: 7, Connects: 2},
+		"no connection":       {Received: 7, Connects: 1},
+		"messages of its own": {Connected: true, Received: 7, Connects: 1, Sent: 9},
+		"nothing":             {Connected: true, Received: 7, Connects: 1},
+	} {
+		counters.Store(&now)
+		want := !shared || name == "nothing" || name == "messages of its own"
+		if got := c.othersSilent(); got != want {
+			t.Errorf("after %s: others are silent = %t, want %t", name, got, want)
+		}
+	}
 }

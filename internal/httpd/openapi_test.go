@@ -368,11 +368,11 @@ func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 		want             []string
 	}{
 		{"Run", "state", states}, {"Run", "status", append(slices.Clone(states), "deferred")}, {"Run", "class", []string{"task", "agent", "process"}},
-		{"Run", "tier", perdure.Tiers}, {"StartRun", "multitask_strategy", perdure.MultitaskStrategies}, {"StartRun", "on_disconnect", perdure.Dispositions},
-		{"Spawn", "on_parent_end", perdure.Dispositions}, {"WaitSpec", "type", perdure.WaitTypes}, {"WaitSpec", "mode", perdure.Modes},
-		{"Outcome", "type", perdure.OutcomeTypes}, {"CreateGroup", "mode", perdure.Modes}, {"Group", "state", perdure.GroupStates},
+		{"Run", "tier", perdure.Tiers}, {"StartRun", "multitask_strategy", oneOf(perdure.MultitaskStrategies...).enum}, {"StartRun", "on_disconnect", oneOf(perdure.Dispositions...).enum},
+		{"Spawn", "on_parent_end", oneOf(perdure.Dispositions...).enum}, {"WaitSpec", "type", oneOf(perdure.WaitTypes...).enum}, {"WaitSpec", "mode", oneOf(perdure.Modes...).enum},
+		{"Outcome", "type", oneOf(perdure.OutcomeTypes...).enum}, {"CreateGroup", "mode", oneOf(perdure.Modes...).enum}, {"Group", "state", oneOf(perdure.GroupStates...).enum},
 		{"Decision", "decision", []string{"approve", "reject"}}, {"Delivery", "state", perdure.NoteStates}, {"LateResult", "state", perdure.LateStates},
-		{"Approval", "state", perdure.ApprovalStates},
+		{"Approval", "state", oneOf(perdure.ApprovalStates...).enum}, {"FormField", "type", []string{"string", "text", "number", "boolean", "choice"}},
 	} {
 		if got := field(c.schema, c.property).Enum; !slices.Equal(got, c.want) {
 			t.Errorf("%s.%s: enum %v, want %v", c.schema, c.property, got, c.want)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
@@ -46,6 +45,9 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if len(in.Holding) > 0 {
 		return 0, nil, perdure.Invalid("holding", "is for a poll for news")
 	}
+	if len(in.RunIDs) > 0 {
+		return c.pollNamed(in)
+	}
 	op, err := c.claim(in)
 	if err != nil {
 		return 0, nil, err
@@ -53,10 +55,22 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	return c.poll(op, wait)
 }
 
+// pollNamed leases the runs that a poll names. It does not wait for them.
+func (c *call) pollNamed(in *pollBody) (int, *api.Polled, error) {
+	if len(in.Queues) > 0 || len(in.Kinds) > 0 || in.AllTenants {
+		return 0, nil, perdure.Invalid("run_ids", "stands without queues, kinds and all_tenants")
+	}
+	op := &engine.Claim{Tenant: c.tenant(), Worker: c.PathValue("id"), Runs: in.RunIDs,
+		Slots: in.Slots, Start: in.Start, Build: in.Build}
+	out := &api.Polled{Runs: []api.Grant{}}
+	return 0, out, c.lease(op, out)
+}
+
 // claim makes the operation of a poll.
 func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"),
-		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start, Build: in.Build}
+		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start, Build: in.Build,
+		Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}
@@ -84,7 +98,7 @@ func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 // it asks the limiter. A poll that may not block has claimed once, and is refused if it got
 // nothing.
 func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
-	topics := pollTopics(op)
+	topics := op.Topics()
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	out := &api.Polled{Runs: []api.Grant{}}
@@ -115,8 +129,11 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 		// The server rings for all claimable runs every Poll. This timer is for a ring that gets
 		// lost.
 		fallback := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
+		standby := c.s.engine.StandBy(op)
 		more := false
 		select {
+		case <-standby.Settled():
+			more = true
 		case <-rung:
 			more = true
 		case <-fallback.C:
@@ -127,6 +144,10 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 		}
 		fallback.Stop()
 		stop()
+		if op.Grants = standby.End(); len(op.Grants) > 0 {
+			c.addGrants(op, out)
+			return 0, out, nil
+		}
 		if !more {
 			return 0, out, nil
 		}
@@ -152,39 +173,27 @@ func (c *call) lease(op *engine.Claim, out *api.Polled) error {
 		c.releaseAnswer()
 		return nil
 	}
+	c.addGrants(op, out)
+	return nil
+}
+
+// addGrants adds the grants of a claim to the answer.
+func (c *call) addGrants(op *engine.Claim, out *api.Polled) {
 	c.changed = true
 	for i := range op.Grants {
 		if c.key.Platform {
 			c.s.runTenants.put(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)
 		}
 		c.found += int64(op.Grants[i].Size())
-		out.Runs = append(out.Runs, grant(&op.Grants[i], op.AnyTenant, c.s.engine.Policy()))
+		out.Runs = append(out.Runs, grant(&op.Grants[i], op.AnyTenant, c.s.engine))
 	}
 	op.Grants = nil
-	return nil
-}
-
-// pollTopics returns the doorbell topics of a poll: one for each kind in each queue.
-func pollTopics(op *engine.Claim) (out []doorbell.Topic) {
-	for _, q := range op.Queues {
-		t := doorbell.Queue(op.Tenant, q)
-		if op.AnyTenant {
-			t.Tenant = ""
-		}
-		if len(op.Kinds) == 0 {
-			out = append(out, t)
-		}
-		for _, k := range op.Kinds {
-			out = append(out, t.Of(k))
-		}
-	}
-	return out
 }
 
 // grant shows a grant to its worker. named adds the tenant, which a worker for all tenants needs.
 // The signature covers the tenant, so a signed run always has it.
-func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
-	r := &g.Run
+func grant(g *engine.Grant, named bool, e *engine.Engine) api.Grant {
+	r, p := &g.Run, e.Policy()
 	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, Kind: r.Kind, Class: r.Class, Queue: r.Queue,
 		ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID, State: r.State,
 		Input: json.RawMessage(g.Input), LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
@@ -197,7 +206,10 @@ func grant(g *engine.Grant, named bool, p *perdure.Policy) api.Grant {
 	if !r.Signature.IsZero() {
 		out.Signature = &r.Signature
 	}
-	if named || out.Signature != nil {
+	if r.Class == perdure.Process {
+		out.ResultToken = e.ProcessTokens(r.Tenant, r.ID, r.Epoch)[0]
+	}
+	if named || out.Signature != nil || out.ResultToken != "" {
 		out.Tenant = r.Tenant
 	}
 	return out

@@ -3,7 +3,6 @@ package httpd
 import (
 	"bufio"
 	"context"
-	"database/sql"
 	"errors"
 	"path/filepath"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/store/sqlite"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -36,14 +36,13 @@ func behind(t *testing.T, at *store.Options) func(query string) {
 			return err
 		}
 	} else {
-		db, err := sql.Open("sqlite", "file:"+at.Path+"?_pragma=busy_timeout(20000)")
+		db, err := sqlite.OpenPlain(at.Path, "busy_timeout(20000)")
 		if err != nil {
 			t.Fatal(err)
 		}
-		db.SetMaxOpenConns(1) // what is begun is ended on the same
 		t.Cleanup(func() { db.Close() })
 		exec = func(query string) error {
-			_, err := db.Exec(query)
+			_, err := db.Exec(query, nil)
 			return err
 		}
 	}
@@ -72,6 +71,7 @@ func TestMissingTablesAreNotReady(t *testing.T) {
 
 func TestLockedFileIsNotReady(t *testing.T) {
 	at := store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")} // whatever the others run on: only a file can be locked
+	at.Hooks.LockPatience = 100 * time.Millisecond
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
 	exec := behind(t, &at)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doorbell"
 )
 
 // A route is one row of the table. Handlers are not registered anywhere else, so a route without a
@@ -106,6 +107,16 @@ func on[In, Out any](method, pattern string, g guard, summary string, f handler[
 		}}
 }
 
+// itemized makes a route of a handler that reads its body itself, because a malformed entry does not
+// refuse the others. In describes the body.
+func itemized[In, Out any](
+	method, pattern string, g guard, summary string, f func(c *call) (status int, out *Out, err error),
+) route {
+	return route{method: method, pattern: pattern, guard: g, summary: summary,
+		in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](),
+		handle: func(c *call) (int, any, error) { return f(c) }}
+}
+
 // live makes a route of a handler that keeps its answer open: a stream or a socket. Browsers can't
 // send headers with these, so the key may be a query parameter.
 func live(pattern string, g guard, summary, media string, f func(*call) error) route {
@@ -189,6 +200,8 @@ type call struct {
 	endTurn                           func()
 	// found is the number of bytes that were read for the answer, where the handler sets it.
 	found int64
+	// heard has the counters of the bell from before the call last read the store; see othersSilent.
+	heard doorbell.Stats
 	// changed is set when the call may have changed something. It is then answered in any case.
 	changed bool
 }

@@ -58,6 +58,8 @@ func (s *Server) table() []route {
 		on("POST", v1+"/runs/{id}/defer", control, "Stop waiting for a run; it goes on", deferRun),
 		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).
 			creates().once(),
+		itemized[api.StartMany]("POST", v1+"/runs/batch", create,
+			"Start many runs in the background, each accepted or refused by itself", startMany).once(),
 		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones", retryMany).once(),
 		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once().logged(),
 		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it", deleteRun).once().logged(),

@@ -21,7 +21,7 @@ import (
 func (s *Server) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		defer s.recoverPanic(w, r)
-		c := &call{Request: req, s: s, w: w}
+		c := &call{Request: req, s: s, w: w, heard: s.bell.Stats()}
 		if err := c.check(r); err != nil {
 			s.problem(w, err)
 			return

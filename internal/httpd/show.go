@@ -32,6 +32,15 @@ func (c *call) show(d *engine.Detail) *api.Run {
 	return c.s.show(d, c.s.engine.Now())
 }
 
+// webhookOf returns the webhook that a run was started with, if it has one. A run from before webhooks
+// had ids has a URL instead.
+func webhookOf(r *perdure.Run) perdure.WebhookID {
+	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
+		return perdure.WebhookID(id)
+	}
+	return ""
+}
+
 // show returns a run as the API shows it.
 func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
@@ -50,9 +59,7 @@ func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	if r.Damage != nil {
 		out.Damaged = r.Damage.What
 	}
-	if id := string(r.Options.Webhook); strings.HasPrefix(id, "wh_") {
-		out.WebhookID = perdure.WebhookID(id)
-	}
+	out.WebhookID = webhookOf(r)
 	if r.Progress != "" {
 		out.Progress, _ = r.Progress.MarshalJSON()
 	}

@@ -41,13 +41,21 @@ func decodeStrict(b []byte, into any) error {
 	return nil
 }
 
-// checkStrict walks over a body and returns its first error.
-func checkStrict(b []byte, t reflect.Type) error {
+// checkText checks that a body is text.
+func checkText(b []byte) error {
 	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")
 	}
 	if !utf8.Valid(b) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body is not valid UTF-8")
+	}
+	return nil
+}
+
+// checkStrict walks over a body and returns its first error.
+func checkStrict(b []byte, t reflect.Type) error {
+	if err := checkText(b); err != nil {
+		return err
 	}
 	w := walks.Get().(*walk)
 	defer w.release(len(b))
@@ -55,16 +63,14 @@ func checkStrict(b []byte, t reflect.Type) error {
 	// The tokenizer accepts lone surrogates here, because BadEscape refuses them with a better
 	// message.
 	w.d.Reset(&w.in, jsontext.AllowInvalidUTF8(true))
-	if tok, err := w.d.ReadToken(); err != nil {
-		return w.broken(err)
-	} else if tok.Kind() != '{' {
-		return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
+	if err := w.begin(); err != nil {
+		return err
 	}
 	if err := w.object(shapeOf(t)); err != nil {
 		return err
 	}
-	if _, err := w.d.ReadToken(); err != io.EOF {
-		return perdure.Errorf(perdure.CodeInvalid, "the body has more than one JSON value")
+	if err := w.nothingMore(); err != nil {
+		return err
 	}
 	if perdure.BadEscape(b) {
 		return perdure.Errorf(perdure.CodeInvalid, `the body has an escaped NUL or a lone surrogate (\u0000, \ud800)`)
@@ -92,6 +98,24 @@ func (w *walk) release(size int) {
 		w.d.Reset(&w.in)
 	}
 	walks.Put(w)
+}
+
+// begin reads the begin of a body, which is an object.
+func (w *walk) begin() error {
+	if tok, err := w.d.ReadToken(); err != nil {
+		return w.broken(err)
+	} else if tok.Kind() != '{' {
+		return perdure.Errorf(perdure.CodeInvalid, "the body has to be a JSON object")
+	}
+	return nil
+}
+
+// nothingMore checks that the body ends here.
+func (w *walk) nothingMore() error {
+	if _, err := w.d.ReadToken(); err != io.EOF {
+		return perdure.Errorf(perdure.CodeInvalid, "the body has more than one JSON value")
+	}
+	return nil
 }
 
 // value checks one value. If orNull is set, null is accepted, as for a field that is not given.

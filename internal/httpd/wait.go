@@ -24,7 +24,7 @@ import (
 //  3. If the run is in the foreground, the call becomes one of its waiters (waiters.go).
 //  4. It watches until the run has ended, the time has passed, the caller is gone or the server
 //     shuts down. Most rings are answered from memory: the engine remembers live runs and recent
-//     ends.
+//     ends. Only after news of another node the run is read.
 //  5. It stops being a waiter. The last waiter's leaving defers the run.
 
 // watch calls look until it is done, the time has passed, the caller is gone or the server shuts
@@ -97,6 +97,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		ended = d.State.Terminal()
 	}
 	look := func() (bool, error) {
+		c.heard = c.s.bell.Stats()
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
 		}
@@ -140,7 +141,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if fresh {
 			return look()
 		}
-		if c.s.engine.Runs.Live(ref.Tenant, id) {
+		if c.othersSilent() && c.s.engine.Runs.Live(ref.Tenant, id) {
 			return false, nil // known from memory
 		}
 		if err := c.reserveAnswer(largeRun); err != nil {
@@ -169,6 +170,15 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	out.Status = perdure.StatusDeferred
 	out.Message = "The run is still being worked on. It goes on without you: come back to attach_url or status_url."
 	return http.StatusAccepted, out, nil
+}
+
+// othersSilent tells whether no other node has changed a run since the call has read or written it:
+// the store is this node's alone, or this node could hear the others and has heard nothing. A node
+// that comes back after an outage is heard too.
+func (c *call) othersSilent() bool {
+	then, now := c.heard, c.s.bell.Stats()
+	return !c.s.engine.Shared() || then.Connected && now.Connected && now.Connects == then.Connects &&
+		now.Received == then.Received && now.Lost == then.Lost
 }
 
 // leaveReason returns why a call stops waiting. err is the error that ended the wait, if one did.

@@ -64,13 +64,27 @@ type setup struct {
 	poll     time.Duration // default: long
 	watchdog bool
 	ready    func() error
-	store    *store.Options // default: what the environment names
-	entropy  io.Reader      // of ids; default: the system's
-	deaf     bool           // no ring reaches the server
-	broken   bool           // it may log errors: its store will fail
+	store    *store.Options                  // default: what the environment names
+	entropy  io.Reader                       // of ids; default: the system's
+	counters *atomic.Pointer[doorbell.Stats] // of the bell; default: those of a bell without other nodes
+	deaf     bool                            // no ring reaches the server
+	broken   bool                            // it may log errors: its store will fail
 	options  func(*Options)
 	signer   *perdure.Signer
 	secrets  *redact.Set
+}
+
+// A countingBell is a bell of one node with counters that a test sets.
+type countingBell struct {
+	*doorbell.Local
+	counters *atomic.Pointer[doorbell.Stats]
+}
+
+func (b *countingBell) Stats() doorbell.Stats {
+	if b.counters == nil {
+		return b.Local.Stats()
+	}
+	return *b.counters.Load()
 }
 
 // A world is a server without a socket, with the store that the environment names.
@@ -78,6 +92,7 @@ type world struct {
 	t      *testing.T
 	s      *Server
 	e      *engine.Engine
+	bell   *doorbell.Local
 	doc    *document
 	admin  string // a key of the platform
 	key    string // one of tenant "a" with every scope
@@ -134,7 +149,7 @@ func newWorld(t *testing.T, opt setup) *world {
 	if opt.deaf {
 		bell = &doorbell.Local{}
 	}
-	s, err := New(e, bell, sopt)
+	s, err := New(e, &countingBell{bell, opt.counters}, sopt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +169,7 @@ func newWorld(t *testing.T, opt setup) *world {
 		dog.OnActions = counts.Acted
 		run(dog.Run)
 	}
-	w := &world{t: t, s: s, e: e, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}
+	w := &world{t: t, s: s, e: e, bell: bell, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}
 	w.stop = func() {
 		s.Shutdown()
 		stop()

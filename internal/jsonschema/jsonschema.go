@@ -37,6 +37,8 @@ type Generator struct {
 	Field func(of reflect.Type, name string, s Schema)
 
 	names map[reflect.Type]string
+	// within has the types without a definition whose schemas are being made.
+	within map[reflect.Type]bool
 }
 
 // Of returns the schema of one type, with its definitions. It is empty for a type that can hold any
@@ -90,6 +92,18 @@ func (g *Generator) Of(t reflect.Type) Schema {
 		return Schema{}
 	case typeNumber:
 		return Schema{"type": "number"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		// A type that contains itself has no definition to refer to, unless a struct is between.
+		if g.within[t] {
+			return Schema{}
+		}
+		if g.within == nil {
+			g.within = make(map[reflect.Type]bool)
+		}
+		g.within[t] = true
+		defer delete(g.within, t)
 	}
 	if t.Kind() == reflect.Pointer {
 		return g.Of(t.Elem())
@@ -173,6 +187,9 @@ func (g *Generator) Struct(t reflect.Type) Schema {
 	}
 	if name != "" {
 		g.Defs[name] = s
+		// The definition is complete whatever type it is made for, and a reference to it ends a cycle.
+		defer func(before map[reflect.Type]bool) { g.within = before }(g.within)
+		g.within = nil
 	}
 	for _, f := range fields(t) {
 		p := g.Of(f.of)

@@ -73,3 +73,35 @@ func TestSchemaOfType(t *testing.T) {
 		})
 	}
 }
+
+type (
+	nested  []nested
+	tree    map[string]tree
+	pointer *pointer
+	inline  []struct{ Inner inline }
+	nodes   []Vertex
+)
+
+// A Vertex refers to itself through a slice with a name.
+type Vertex struct{ Next nodes }
+
+// A type that contains itself without a struct between has no name to refer to.
+func TestTypeThatContainsItselfHasASchema(t *testing.T) {
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[nested](), reflect.TypeFor[tree](), reflect.TypeFor[pointer](), reflect.TypeFor[[]tree](),
+		reflect.TypeFor[inline](),
+	} {
+		if b, err := json.Marshal(jsonschema.Of(typ)); err != nil {
+			t.Errorf("schema of %s = %s, %v", typ, b, err)
+		}
+	}
+	b, err := json.Marshal(jsonschema.Of(reflect.TypeFor[nodes]()))
+	if want := `{"$defs":{"Vertex":{"properties":{"Next":{"items":{"$ref":"#/$defs/Vertex"},"type":"array"}},"required":["Next"],` +
+		`"type":"object"}},"items":{"$ref":"#/$defs/Vertex"},"type":"array"}`; err != nil || string(b) != want {
+		t.Errorf("schema of nodes = %s, %v, want %s", b, err, want)
+	}
+	b, err = json.Marshal(jsonschema.Of(reflect.TypeFor[[2]nested]()))
+	if want := `{"items":{"items":{},"type":"array"},"maxItems":2,"minItems":2,"type":"array"}`; err != nil || string(b) != want {
+		t.Errorf("schema of [2]nested = %s, %v, want %s", b, err, want)
+	}
+}

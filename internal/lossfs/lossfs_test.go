@@ -375,3 +375,41 @@ func TestWhereItCannotBeMountedItSaysSo(t *testing.T) {
 	}
 	t.Log(err)
 }
+
+// A program that makes files while the power fails makes them in the old file system, in the new one or
+// not at all. It never makes them in the folder on which both are mounted.
+func TestNothingIsWrittenBesideTheFileSystem(t *testing.T) {
+	dir := t.TempDir()
+	fs, err := Mount(dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-stop:
+				stopped <- n
+				return
+			default:
+			}
+			if f, err := os.OpenFile(filepath.Join(dir, "file"), os.O_CREATE|os.O_RDWR, 0o600); err == nil {
+				f.Close()
+			}
+		}
+	}()
+	for seed := range uint64(40) {
+		if err := fs.PowerLoss(seed); err != nil {
+			t.Error(err)
+		}
+	}
+	close(stop)
+	n := <-stopped
+	if err := fs.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		t.Errorf("after %d tries to make a file the folder has %v (%v), want nothing", n, left, err)
+	}
+}

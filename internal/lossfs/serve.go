@@ -47,7 +47,7 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 	var d *disk
 	defer func() {
 		if d != nil {
-			syscall.Unmount(dir, syscall.MNT_DETACH)
+			unmount(dir)
 		}
 	}()
 	requests, answers := json.NewDecoder(in), json.NewEncoder(out)
@@ -63,7 +63,10 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 		switch r.Do {
 		case "mount":
 			fresh := newDisk(r.SyncNames)
-			if err = mount(dir, fresh); err == nil {
+			if err = cover(dir); err == nil {
+				err = mount(dir, fresh)
+			}
+			if err == nil {
 				d = fresh
 			}
 		case "power loss":
@@ -76,7 +79,7 @@ func serve(dir string, in io.Reader, out io.Writer) error {
 			}
 			d = after
 		case "unmount":
-			err = syscall.Unmount(dir, syscall.MNT_DETACH)
+			err = unmount(dir)
 			d = nil
 		default:
 			a.N, err = d.set(r)
@@ -104,6 +107,21 @@ func (d *disk) set(r request) (int64, error) {
 		return 0, fmt.Errorf("there is no %q", r.Do)
 	}
 	return 0, nil
+}
+
+// cover makes the folder read-only. During a power loss, after the old file system has gone and before the
+// new one is there, a program sees the folder itself. Files that it made there would vanish under the new
+// file system, with everything that was acknowledged.
+func cover(dir string) error {
+	if err := syscall.Mount(dir, dir, "", syscall.MS_BIND, ""); err != nil {
+		return err
+	}
+	return syscall.Mount("", dir, "", syscall.MS_BIND|syscall.MS_REMOUNT|syscall.MS_RDONLY, "")
+}
+
+// unmount uncovers the folder.
+func unmount(dir string) error {
+	return errors.Join(syscall.Unmount(dir, syscall.MNT_DETACH), syscall.Unmount(dir, syscall.MNT_DETACH))
 }
 
 func mount(dir string, d *disk) error {

@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,6 +24,28 @@ func place(o Options) string {
 		return memory
 	}
 	return os.TempDir()
+}
+
+// enoughForAll is how many bytes have to be free in memory for the files of all tests to be kept there
+// too. At any time these have less than a quarter of it.
+const enoughForAll = 12 << 30
+
+// TempFolder makes a folder in memory for the temporary files of tests, where a sync costs nothing. The
+// path is empty if the machine has too little memory.
+func TempFolder() (path string, remove func() error, err error) {
+	if free(memory) < enoughForAll {
+		return "", func() error { return nil }, nil
+	}
+	sweep(memory)
+	f, err := newFolder(memory)
+	if err != nil {
+		return "", nil, err
+	}
+	// A test that starts a cluster of its own does so as another user, in a folder below this one.
+	if err := os.Chmod(f.path, 0o711); err != nil {
+		return "", nil, errors.Join(err, f.remove())
+	}
+	return f.path, f.remove, nil
 }
 
 // free gives how many bytes a folder in memory still takes: zero, if it is none.

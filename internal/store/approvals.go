@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -20,7 +19,7 @@ var approvalTable = &table[perdure.Approval]{
 			by = *a.DecidedBy
 		}
 		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title,
-			string(a.Action), a.ActionHash, formText(a.Form), a.Default, a.State, int64(a.OpenedAt), int64(a.ExpiresAt),
+			string(a.Action), a.ActionHash, formText(a.Form), string(a.Default), string(a.State), int64(a.OpenedAt), int64(a.ExpiresAt),
 			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest,
 			a.ExpiresBy}
 	},
@@ -135,7 +134,7 @@ func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.
 
 // An ApprovalFilter selects approvals. Empty fields select all.
 type ApprovalFilter struct {
-	State string
+	State perdure.ApprovalState
 	RunID perdure.RunID
 	After perdure.ApprovalID // the cursor: only later ones
 	Limit int
@@ -159,9 +158,9 @@ func (repo *Approvals) Page(
 	if f.State != "" {
 		if !slices.Contains(perdure.ApprovalStates, f.State) {
 			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State,
-				strings.Join(perdure.ApprovalStates, ", "))
+				joined(perdure.ApprovalStates))
 		}
-		where += " AND state='" + f.State + "'" // not an argument, so that the partial index of open ones is used
+		where += " AND state='" + string(f.State) + "'" // not an argument, so that the partial index of open ones is used
 	}
 	if f.RunID != "" {
 		where, args = where+" AND run_id=?", append(args, string(f.RunID))
@@ -239,4 +238,15 @@ func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 // Put stages an approval.
 func (repo *Approvals) Put(a perdure.Approval) {
 	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+}
+
+// joined lists words in an error.
+func joined[S ~string](words []S) (text string) {
+	for i, w := range words {
+		if i > 0 {
+			text += ", "
+		}
+		text += string(w)
+	}
+	return text
 }

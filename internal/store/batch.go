@@ -307,36 +307,54 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 	}
 	errs := make([]error, len(ops))
 	for i, op := range ops {
-		tx.mark()
-		before := tx.Cost()
-		err := doSafely(tx, op)
-		if tx.s.opt.Hooks.Spent != nil {
-			tx.s.opt.Hooks.Spent(op, tx.Cost().Minus(before))
-		}
-		if err == nil {
-			err = tx.refuseLocked()
-		}
-		if err == nil {
-			continue
-		}
-		tx.rollback()
-		var refusal *perdure.Error
-		if !errors.As(err, &refusal) {
+		refusal, err := tx.decideOne(op)
+		if err != nil {
 			return nil, err
 		}
-		errs[i] = err
+		if errs[i] = refusal; refusal == nil {
+			continue
+		}
 		for _, ref := range op.Needs() {
 			tx.refused = append(tx.refused, runKey{ref.Tenant, ref.Run})
+		}
+	}
+	if tx.last != nil {
+		if _, err := tx.decideOne(tx.last); err != nil {
+			return nil, err
 		}
 	}
 	return errs, nil
 }
 
-// readTogether reads in few queries what the operations have declared by Needs and Lookups.
+// decideOne runs an operation. What a refused one has staged is undone.
+func (tx *Tx) decideOne(op Op) (refusal, err error) {
+	tx.mark()
+	before := tx.Cost()
+	err = doSafely(tx, op)
+	if tx.s.opt.Hooks.Spent != nil {
+		tx.s.opt.Hooks.Spent(op, tx.Cost().Minus(before))
+	}
+	if err == nil {
+		err = tx.refuseLocked()
+	}
+	if err == nil {
+		return nil, nil
+	}
+	tx.rollback()
+	var refused *perdure.Error
+	if errors.As(err, &refused) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// readTogether reads in few queries what the operations have declared by Needs, Lookups and
+// IdempotencyKey.
 func (tx *Tx) readTogether(ops []Op) error {
 	need := make(map[perdure.TenantID][]perdure.RunID)
 	var order []perdure.TenantID
 	var lookups []Lookup
+	var keys []idempotencyKey
 	for _, op := range ops {
 		for _, ref := range op.Needs() {
 			if need[ref.Tenant] == nil {
@@ -347,13 +365,24 @@ func (tx *Tx) readTogether(ops []Op) error {
 		if x, ok := op.(lookingUp); ok {
 			lookups = append(lookups, x.Lookups()...)
 		}
+		if x, ok := op.(keyed); ok {
+			if t, key := x.IdempotencyKey(); key != "" {
+				keys = append(keys, idempotencyKey{t, key})
+			}
+		}
 	}
 	for _, t := range order {
 		if err := tx.Runs.Load(t, need[t]); err != nil {
 			return err
 		}
 	}
-	return tx.lookUp(lookups) // after the runs: their versions guard it
+	if err := tx.lookUp(lookups); err != nil { // after the runs: their versions guard it
+		return err
+	}
+	if len(keys) < 2 {
+		return nil // Do reads a single one
+	}
+	return tx.Idempotency.load(keys)
 }
 
 // doSafely runs an operation and turns a panic into a refusal of that operation.
@@ -391,8 +420,10 @@ func (l *lane) commit(tx *Tx) error {
 		}
 		return err
 	}
+	begin := time.Now()
 	err = l.write.Commit()
 	if err == nil {
+		l.queue.madeDurable(time.Since(begin))
 		s.written()
 		return nil
 	}
@@ -428,8 +459,8 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 		l = s.lanes[x.Lane()]
 	}
 	t := fair.Tenant(ctx)
-	if l.queue.queued.Load() == 0 && ctx.Err() == nil && (len(ops) == 1 || fitBatch(ops)) && l.queue.mayPass(t, ops) &&
-		l.mu.TryLock() {
+	if l.queue.queued.Load() == 0 && l.queue.patience() == 0 && ctx.Err() == nil &&
+		(len(ops) == 1 || fitBatch(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
 		return l.batchDirect(t, ops) // no other operation to share a commit with: skip the queue
 	}
 	r := newRequest(t, ops)
@@ -491,12 +522,16 @@ func (l *lane) commitLoop() {
 // are empty and are reused.
 func (l *lane) commitNext(ops []Op, from []entry) bool {
 	s := l.s
+	if d := l.queue.patience(); d > 0 {
+		s.pause(d)
+	}
 	l.mu.Lock()
 	ops, from = l.queue.gather(ops, from)
 	if len(ops) == 0 {
 		l.mu.Unlock()
 		return false
 	}
+	l.queue.gathered(len(ops))
 	begin := time.Now()
 	errs, after := l.batch(s.clock(), ops, true, false)
 	l.queue.wrote(from[0].r.tenant, ops[:1], time.Since(begin))

@@ -46,10 +46,13 @@ func (tx *Tx) Cost() Cost { return Cost{tx.reads, tx.writes, tx.bytes} }
 // OpRows gives how many rows an operation writes before it leaves the rest to a later step.
 func (tx *Tx) OpRows() int { return cmp.Or(tx.s.opt.Hooks.OpRows, OpRows) }
 
-// Late tells whether callers wait for the batch, it has staged sweepRows, and it has been decided
-// on for longer than sweepTime. In tests and the simulator a batch is never late.
-func (tx *Tx) Late() bool {
-	return tx.paced && tx.s.opt.Hooks.Clock == nil && tx.writes >= sweepRows && time.Since(tx.begun) > sweepTime
+// Lateness gives how much of sweepRows and of sweepTime the batch has used while callers wait for
+// it, whichever is less: it is late from one on. In tests and the simulator it is always zero.
+func (tx *Tx) Lateness() float64 {
+	if !tx.paced || tx.s.opt.Hooks.Clock != nil {
+		return 0
+	}
+	return min(float64(tx.writes)/sweepRows, float64(time.Since(tx.begun))/float64(sweepTime))
 }
 
 // spend counts rows and bytes to be written. The caller's undo passes the result to refund.

@@ -227,17 +227,12 @@ func (tx *Tx) recordedAfter(k runKey, more *recorded) *recorded {
 	return &recorded{slices.Concat(before.commits, more.commits), slices.Concat(before.steps, more.steps)}
 }
 
-// Live tells whether a run is live by the cache. It reads nothing. If other nodes write too, or the
-// run is not cached, it gives false, which means nothing.
-func (s *Store) Live(t perdure.TenantID, id perdure.RunID) bool {
-	return !s.Shared() && s.cache.has(runKey{t, id})
-}
+// Live tells whether a run was live when this process last wrote it. It reads nothing. Another node
+// may have ended the run since. If the run is not cached, it gives false, which means nothing.
+func (s *Store) Live(t perdure.TenantID, id perdure.RunID) bool { return s.cache.has(runKey{t, id}) }
 
-// Ended gives an ended run from the cache. If other nodes may write, it gives none.
+// Ended gives an ended run from the cache. Ends are final, so it holds with other nodes too.
 func (s *Store) Ended(t perdure.TenantID, id perdure.RunID) (perdure.Run, bool) {
-	if s.Shared() {
-		return perdure.Run{}, false
-	}
 	s.cache.mu.Lock()
 	defer s.cache.mu.Unlock()
 	r := s.cache.known(runKey{t, id}).Run
@@ -255,6 +250,9 @@ func (s *Store) trusted() *cache {
 
 // forget drops the cached runs of a batch that was not written.
 func (tx *Tx) forget() {
+	for _, f := range tx.dropped {
+		f()
+	}
 	// A test's clock says nothing about real time.
 	if len(tx.cached) > 0 && !tx.dialect.ownClock && tx.s.opt.Hooks.Clock == nil {
 		tx.s.cache.doubted.Store(time.Now().Add(time.Second).UnixNano())

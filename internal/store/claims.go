@@ -55,6 +55,16 @@ func claimOrder(a, b *perdure.Run) int {
 	return byID(a, b)
 }
 
+// Changed gives the runs that the batch has changed and that workers may claim.
+func (c *Claims) Changed() (out []perdure.Run) {
+	c.in.tx.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+		if r.Ready && r.State.Live() {
+			out = append(out, *r)
+		}
+	})
+	return out
+}
+
 // ClaimOrder compares runs by claim order.
 func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
 

@@ -2,7 +2,6 @@ package store
 
 import (
 	"bytes"
-	"database/sql"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
 // A logBuffer is a log that a test reads.
@@ -39,17 +39,12 @@ func TestForeignLockIsLoggedOnceAndFailsFast(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.db")
 	var log logBuffer
 	s := open(t, Options{Path: path, Logger: log.logger(), Hooks: Hooks{LockPatience: 200 * time.Millisecond}})
-	other, err := sql.Open("sqlite", "file:"+path)
+	other, err := sqlite.OpenPlain(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	conn, err := other.Conn(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(t.Context(), "BEGIN IMMEDIATE"); err != nil {
+	if err := other.Begin(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -65,7 +60,7 @@ func TestForeignLockIsLoggedOnceAndFailsFast(t *testing.T) {
 	if n := count(t, s, "SELECT count(*) FROM runs"); n != 0 { // reads still work
 		t.Errorf("%d runs are stored under a foreign lock, want 0", n)
 	}
-	if _, err := conn.ExecContext(t.Context(), "ROLLBACK"); err != nil {
+	if err := other.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Batch(s.Now(), insert("a"))[0]; err != nil || s.Away() != nil {

@@ -22,20 +22,42 @@ func packHeldBy(r *perdure.Run) string {
 	return "\n" + strings.Join(r.Hold.Builds, "\n") + "\n"
 }
 
-// HeldPlaces gives queues and kinds that have a run that is held back, in order, and at most limit.
-func (repo *Claims) HeldPlaces(limit int) (out []Ready, err error) {
-	for last := (Ready{}); len(out) < limit; {
+// A HeldRead is a part of the queues and kinds that have a run that is held back: those of the tenants
+// behind After, up to Last. Last is empty if there are no more tenants.
+type HeldRead struct {
+	After, Last perdure.TenantID
+	Places      []Ready // in order
+}
+
+// HeldPlaces reads the places of the tenants behind one, at most perTenant of each. It begins no
+// tenant once it has limit places.
+func (repo *Claims) HeldPlaces(after perdure.TenantID, perTenant, limit int) (out HeldRead, err error) {
+	out = HeldRead{After: after, Last: after}
+	at, ofTenant := Ready{Tenant: after}, perTenant // the first place is one of another tenant
+	for {
+		where, args := "(tenant,queue,kind)>(?,?,?)", []any{string(at.Tenant), at.Queue, at.Kind}
+		if ofTenant >= perTenant {
+			where, args = "tenant>?", args[:1]
+		}
 		next := Ready{}
-		err := repo.in.sess.Query("SELECT tenant, queue, kind FROM runs WHERE held_by<>'' "+
-			"AND (tenant,queue,kind)>(?,?,?) ORDER BY tenant, queue, kind LIMIT 1",
-			[]any{string(last.Tenant), last.Queue, last.Kind},
+		err := repo.in.sess.Query("SELECT tenant, queue, kind FROM runs WHERE held_by<>'' AND "+where+
+			" ORDER BY tenant, queue, kind LIMIT 1", args,
 			func(scan func(...any) error) error { return scan(&next.Tenant, &next.Queue, &next.Kind) })
-		if err != nil || next.Tenant == "" {
+		if err != nil {
 			return out, err
 		}
-		out, last = append(out, next), next
+		if next.Tenant != at.Tenant || ofTenant >= perTenant {
+			if next.Tenant != "" && len(out.Places) >= limit {
+				return out, nil
+			}
+			if out.Last = next.Tenant; next.Tenant == "" {
+				return out, nil
+			}
+			ofTenant = 0
+		}
+		out.Places, at = append(out.Places, next), next
+		ofTenant++
 	}
-	return out, nil
 }
 
 // HeldBack gives the runs of a place after one that are held back and that a build has not held. It

@@ -27,7 +27,7 @@ func TestHeldRunsAreIndexed(t *testing.T) {
 			execDirect(t, s, "ANALYZE runs")
 		}
 		for name, ask := range map[string]func(tx *Tx) error{
-			"places": func(tx *Tx) error { _, err := tx.Claims.HeldPlaces(10); return err },
+			"places": func(tx *Tx) error { _, err := tx.Claims.HeldPlaces("", 5, 10); return err },
 			"runs": func(tx *Tx) error {
 				_, _, err := tx.Claims.HeldBack(Ready{tenant, "default", "job"}, "v1", "", 10)
 				return err

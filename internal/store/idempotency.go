@@ -1,6 +1,10 @@
 package store
 
-import "github.com/perdure/perdure"
+import (
+	"strings"
+
+	"github.com/perdure/perdure"
+)
 
 // A KeyRow is an idempotency key and the record that its call created.
 type KeyRow struct {
@@ -39,6 +43,47 @@ func (repo *Idempotency) open(in *Records) {
 // Get gives an idempotency key. The engine treats an expired key as absent once its run has ended.
 func (repo *Idempotency) Get(t perdure.TenantID, key string) (KeyRow, bool, error) {
 	return repo.rows.load(idempotencyKey{t, key}, "WHERE tenant=? AND key=?", string(t), key)
+}
+
+// RunKeys begins the keys whose record is a run.
+const RunKeys = "run:"
+
+// load reads many keys in few queries, and then the runs that those found refer to. An operation
+// under a known key answers with its run.
+func (repo *Idempotency) load(keys []idempotencyKey) error {
+	var rows [][]any
+	asked := make(map[idempotencyKey]bool, len(keys))
+	for _, k := range keys {
+		if _, _, known := repo.rows.get(k); !known && !asked[k] {
+			rows, asked[k] = append(rows, []any{string(k.t), k.key}), true
+		}
+	}
+	var order []perdure.TenantID
+	runs := make(map[perdure.TenantID][]perdure.RunID)
+	err := repo.in.tx.among("idempotency", []string{"tenant", "key"}, rows, func(given string, args []any) error {
+		return idempotencyTable.query(repo.in.sess, given, args, func(v *KeyRow) error {
+			repo.rows.absorb(idempotencyKey{v.Tenant, v.Key}, *v, true)
+			if strings.HasPrefix(v.Key, RunKeys) {
+				if runs[v.Tenant] == nil {
+					order = append(order, v.Tenant)
+				}
+				runs[v.Tenant] = append(runs[v.Tenant], perdure.RunID(v.Ref))
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err // the keys may exist: nothing is remembered
+	}
+	for k := range asked {
+		repo.rows.absorb(k, KeyRow{}, false)
+	}
+	for _, t := range order {
+		if err := repo.in.Runs.Load(t, runs[t]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Put stages a new idempotency key.

@@ -37,7 +37,7 @@ var kindTable = &table[KindRow]{
 	},
 }
 
-// A KindBuild is what a build of a worker's program has announced.
+// A KindBuild is the announcement of one build of a worker's program.
 type KindBuild struct {
 	Tenant    perdure.TenantID
 	Kind      string
@@ -178,6 +178,70 @@ func (repo *Kinds) Drop(k *KindRow) bool {
 func (repo *Kinds) Dropped(t perdure.TenantID, kind string) bool {
 	r := repo.rows.byKey[kindKey{t, kind}]
 	return r != nil && r.stored && !r.exists
+}
+
+// A KindCursor is a position among all kinds. The zero value is before the first.
+type KindCursor struct {
+	Tenant perdure.TenantID
+	Kind   string
+}
+
+// A KindSeen says when an entry was last used.
+type KindSeen struct {
+	KindCursor
+	// LastSeen is when a build was last announced or served, or when the entry was made.
+	LastSeen perdure.Instant
+	// Overridden is set if an operator has set a field.
+	Overridden bool
+}
+
+// Seen reads at most limit entries after a position, in order. next is where to continue, or zero at
+// the end.
+func (repo *Kinds) Seen(after KindCursor, limit int) (out []KindSeen, next KindCursor, err error) {
+	err = repo.in.sess.Query("SELECT k.tenant,k.kind,k.created_at,k.overrides,coalesce((SELECT max(b.last_seen) "+
+		"FROM kind_builds b WHERE b.tenant=k.tenant AND b.kind=k.kind),0) FROM kinds k WHERE (k.tenant,k.kind)>(?,?) "+
+		"ORDER BY k.tenant,k.kind"+atMost, []any{string(after.Tenant), after.Kind, int64(limit)},
+		func(scan func(...any) error) error {
+			var k KindSeen
+			var overrides string
+			var seen perdure.Instant
+			err := scan(&k.Tenant, &k.Kind, &k.LastSeen, &overrides, &seen)
+			k.LastSeen, k.Overridden = max(k.LastSeen, seen), overrides != ""
+			out = append(out, k)
+			return err
+		})
+	if len(out) == limit {
+		next = out[limit-1].KindCursor
+	}
+	return out, next, err
+}
+
+// LiveKinds are the kinds of a tenant's live runs. More is set if not all runs were read.
+type LiveKinds struct {
+	Kinds map[string]bool
+	More  bool
+}
+
+// OfLiveRuns gives the kinds of a tenant's live runs, or of all tenants' for PlatformKinds. It reads
+// at most limit runs.
+func (repo *Kinds) OfLiveRuns(t perdure.TenantID, limit int) (out LiveKinds, err error) {
+	where, args := "", []any{}
+	if t != PlatformKinds {
+		where, args = "tenant=? AND ", []any{string(t)}
+	}
+	out.Kinds = make(map[string]bool)
+	err = repo.in.sess.Query("SELECT kind, count(*) FROM (SELECT kind FROM runs WHERE "+where+
+		"alarm_at IS NOT NULL"+atMost+") AS live GROUP BY kind", append(args, int64(limit)),
+		func(scan func(...any) error) error {
+			var kind string
+			var n int
+			err := scan(&kind, &n)
+			out.Kinds[kind] = true
+			limit -= n
+			return err
+		})
+	out.More = limit <= 0
+	return out, err
 }
 
 // A KindLayer is an entry with the definition of the build that counts.

@@ -3,6 +3,8 @@ package store
 import (
 	"slices"
 	"strings"
+
+	"github.com/perdure/perdure"
 )
 
 // A Lookup names the records of a run that Do is going to look up: a commit that may be repeated,
@@ -15,6 +17,12 @@ type Lookup struct {
 
 // lookingUp is an operation that declares its lookups, so that a batch reads them together.
 type lookingUp interface{ Lookups() []Lookup }
+
+// keyed is an operation under an idempotency key that Do is going to look up. A batch reads the keys
+// of its operations together. An empty key is none.
+type keyed interface {
+	IdempotencyKey() (t perdure.TenantID, key string)
+}
 
 // lookUp reads which commits and steps are stored, for many runs in few queries, as far as the
 // batch does not know yet.

@@ -34,7 +34,7 @@ type queryCounter struct {
 }
 
 func (c *queryCounter) Query(query string, args []any, row func(scan func(...any) error) error) error {
-	for _, table := range []string{"runs", "commits", "journal"} {
+	for _, table := range []string{"runs", "commits", "journal", "idempotency"} {
 		if strings.Contains(query, " FROM "+table+" ") {
 			c.asked[table]++
 		}
@@ -184,12 +184,86 @@ func TestRepeatedDecisionLooksUpAgain(t *testing.T) {
 	})
 }
 
+// keyedOp is an operation under an idempotency key.
+type keyedOp struct {
+	opFunc
+	key string
+}
+
+func (op keyedOp) IdempotencyKey() (perdure.TenantID, string) { return tenant, op.key }
+
+func TestBatchLooksUpAllKeysAtOnce(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		asked := make(map[string]int)
+		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
+		s := open(t, at)
+		const keys = 32
+		key := func(i int) string { return fmt.Sprintf("%sk%02d", RunKeys, i) }
+		put := func(key, ref string) Op {
+			return keyedOp{func(tx *Tx) error {
+				tx.Idempotency.Put(KeyRow{Tenant: tenant, Key: key, Ref: ref})
+				return nil
+			}, key}
+		}
+		for i := range keys {
+			id := fmt.Sprintf("r%02d", i)
+			must(t, s, insert(id), put(key(i), string(ref(id))))
+		}
+		expect := func(key, want string) Op {
+			return keyedOp{func(tx *Tx) error {
+				row, ok, err := tx.Idempotency.Get(tenant, key)
+				if got := row.Ref; err != nil || got != want || ok != (want != "") {
+					t.Errorf("key %s = %q, %t, %v, want %q", key, got, ok, err, want)
+				}
+				if ok && strings.HasPrefix(key, RunKeys) {
+					_, ok, err = tx.Runs.Get(tenant, perdure.RunID(want))
+					if err != nil || !ok {
+						t.Errorf("run %s of key %s: %t, %v, want it found", want, key, ok, err)
+					}
+				}
+				return nil
+			}, key}
+		}
+		s.cache.clear() // cached runs are not read
+		clear(asked)
+		var ops []Op
+		for i := range keys / 2 {
+			ops = append(ops, expect(key(i), string(ref(fmt.Sprintf("r%02d", i)))))
+		}
+		for i := keys; i < keys+keys/2; i++ {
+			ops = append(ops, expect(key(i), ""))
+		}
+		refused := keyedOp{func(tx *Tx) error {
+			tx.Idempotency.Put(KeyRow{Tenant: tenant, Key: "refused", Ref: "a"})
+			return perdure.Errorf(perdure.CodeInvalid, "refused")
+		}, "refused"}
+		ops = append(ops, put("staged", "b"), expect("staged", "b"), refused, expect("refused", ""),
+			expect(key(0), string(ref("r00"))))
+		for i, err := range s.Batch(s.Now(), ops...) {
+			if (err != nil) != (i == len(ops)-3) {
+				t.Errorf("operation %d = %v, want only operation %d refused", i, err, len(ops)-3)
+			}
+		}
+		if asked["idempotency"] != 1 || asked["runs"] != 1 {
+			t.Errorf("queries per table = %v, want 1 of idempotency and 1 of runs", asked)
+		}
+		if n := count(t, s, "SELECT count(*) FROM idempotency WHERE key='refused'"); n != 0 {
+			t.Errorf("keys of refused operations = %d, want none", n)
+		}
+	})
+}
+
 // lookupPlans are the indexes that lookups use.
-var lookupPlans = []struct{ table, from, sqlite, postgres string }{
+var lookupPlans = []struct {
+	table, from, sqlite, postgres string
+	columns                       []string
+}{
 	{"commits", "SELECT tenant,run_id,commit_id", "USING PRIMARY KEY (tenant=? AND run_id=? AND commit_id=?)",
-		"commits_pkey"},
+		"commits_pkey", []string{"tenant", "run_id", "commit_id"}},
 	{"journal", "SELECT tenant, run_id, key, digest", "USING INDEX journal_key (tenant=? AND run_id=? AND key=?)",
-		"journal_key"},
+		"journal_key", []string{"tenant", "run_id", "key"}},
+	{"idempotency", "SELECT tenant,key,digest,ref,expires_at FROM idempotency JOIN",
+		"USING PRIMARY KEY (tenant=? AND key=?)", "idempotency_pkey", []string{"tenant", "key"}},
 }
 
 // A lookup by the run alone would read its whole journal.
@@ -197,15 +271,14 @@ func TestSQLiteLookupsUseWholeKey(t *testing.T) {
 	s := open(t, Options{})
 	sess := s.lanes[LaneWork].write
 	for _, p := range lookupPlans {
-		columns := []string{"tenant", "run_id", map[string]string{"commits": "commit_id", "journal": "key"}[p.table]}
 		for _, n := range s.dialect.sizes {
 			part := make([][]any, n)
 			for i := range part {
-				part[i] = []any{"acme", "r", "k"}
+				part[i] = []any{"acme", "r", "k"}[:len(p.columns)]
 			}
 			plan := ""
 			err := sess.Query("EXPLAIN QUERY PLAN SELECT * FROM "+p.table+" "+
-				s.dialect.among(p.table, columns, s.dialect.rows(part)), s.dialect.args(part),
+				s.dialect.among(p.table, p.columns, s.dialect.rows(part)), s.dialect.args(part),
 				func(scan func(...any) error) error {
 					var a, b, c int
 					line := ""
@@ -228,24 +301,29 @@ func TestPostgreSQLLookupsUseWholeKey(t *testing.T) {
 	must(t, s, opFunc(func(tx *Tx) error { return record(tx, "x", "two", "b", "d") }))
 	s.cache.clear() // cached names are not looked up
 	must(t, s, opFunc(func(tx *Tx) error { _, err := found(tx, "x", "three", "c"); return err }))
+	nothing := func(*Tx) error { return nil }
+	must(t, s, keyedOp{nothing, "a"}, keyedOp{nothing, "b"})
 	sess := s.lanes[LaneWork].write
 	execDirect(t, s, "INSERT INTO journal SELECT 'acme', 'x', i, 'k'||i, '1', 'd', 0 FROM generate_series(10, 20000) i")
 	execDirect(t, s, "INSERT INTO commits SELECT 'acme', 'x', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
+	execDirect(t, s, "INSERT INTO idempotency SELECT 'acme', 'k'||i, 'd', '', 0 FROM generate_series(10, 20000) i")
 	for _, analyzed := range []bool{false, true} {
 		if analyzed {
 			execDirect(t, s, "ANALYZE journal")
 			execDirect(t, s, "ANALYZE commits")
+			execDirect(t, s, "ANALYZE idempotency")
 		}
 		for _, p := range lookupPlans {
 			plan, name := "", prepared(t, sess, p.from)
-			err := sess.Query("EXPLAIN EXECUTE "+name+"(array['acme'],array['x'],array['a'])", nil,
+			given := strings.Join([]string{"array['acme']", "array['x']", "array['a']"}[:len(p.columns)], ",")
+			err := sess.Query("EXPLAIN EXECUTE "+name+"("+given+")", nil,
 				func(scan func(...any) error) error {
 					line := ""
 					err := scan(&line)
 					plan += line + "\n"
 					return err
 				})
-			if key := map[string]string{"commits": "commit_id", "journal": "key"}[p.table]; err != nil ||
+			if key := p.columns[len(p.columns)-1]; err != nil ||
 				!strings.Contains(plan, p.postgres+" on "+p.table) || !strings.Contains(plan, "("+key+" = ") {
 				t.Errorf("plan of lookups in %s does not use the whole key (%v):\n%s", p.table, err, plan)
 			}

@@ -260,12 +260,31 @@ func TestViewIsConsistentAfterLostConnection(t *testing.T) {
 			t.Errorf("now() of two queries of one view = %v (%v), want equal", seen, err)
 		}
 	}
-	for i := range readers {
-		moments(fmt.Sprint("a", i))
-	}
+	onEachSession(t, s.View, readers, func(i int) { moments(fmt.Sprint("a", i)) })
 	end(t, url)
-	for i := range readers {
-		moments(fmt.Sprint("b", i))
+	onEachSession(t, s.View, readers, func(i int) { moments(fmt.Sprint("b", i)) })
+}
+
+// A connection costs its start, and every statement that is prepared on it.
+func TestReadsOneAfterAnotherUseOneConnection(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{URL: pool.New(t)})
+	backends := make(map[int]bool)
+	for range 2 * readers {
+		err := s.View(t.Context(), func(v *View) error {
+			return v.Rows("SELECT pg_backend_pid()", nil, func(scan func(...any) error) error {
+				pid := 0
+				err := scan(&pid)
+				backends[pid] = true
+				return err
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(backends) != 1 {
+		t.Errorf("%d reads one after another used %d connections, want 1", 2*readers, len(backends))
 	}
 }
 

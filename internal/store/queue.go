@@ -22,9 +22,10 @@ import (
 //
 // While several tenants write, three more rules keep batches short. A heavy operation gets a batch
 // of its own, and a batch of light ones comes between two of them. So a light operation waits for
-// one heavy operation at most. A batch takes at most batchShare operations of each tenant. After a
-// heavy operation, its tenant's next one waits restFactor times as long as that one took, at most
-// maxRest. A tenant counts as one of several if another tenant has sent a request within mixedFor.
+// one heavy operation at most. A batch takes a few operations of each tenant: batchShare, or more on
+// a slow disk, where a batch may take as long to decide as to become durable. After a heavy
+// operation, its tenant's next one waits restFactor times as long as that one took, at most maxRest.
+// A tenant counts as one of several if another tenant has sent a request within mixedFor.
 //
 // Heavy requests of a tenant have a turn of their own, so that its light operations, such as
 // heartbeats, do not wait for them.
@@ -40,8 +41,12 @@ const (
 	batchBytes = 8 << 20
 	laneShare  = 512
 
-	batchShare = 16
+	batchShare = 6
+	opTime     = 200 * time.Microsecond // what an operation takes, about
 	mixedFor   = 100 * time.Millisecond
+
+	slowSync    = time.Millisecond // from which on a batch waits for company
+	maxPatience = 2 * time.Millisecond
 
 	heavyShare = 16
 	restFactor = 12
@@ -143,6 +148,10 @@ type queue struct {
 	bell chan struct{}
 	// queued is the number of waiting operations.
 	queued atomic.Int64
+	// durable is the time in nanoseconds in which the last batches became durable.
+	durable atomic.Int64
+	// size is 16 times the average number of operations of the last batches.
+	size atomic.Int64
 
 	mu    sync.Mutex
 	turns map[turnKey]*turn
@@ -245,6 +254,30 @@ func (s *Store) InUse() bool {
 	})
 }
 
+// gathered records the number of operations of a batch.
+func (q *queue) gathered(ops int) { q.size.Store((3*q.size.Load() + 16*int64(ops)) / 4) }
+
+// patience is how long a batch waits for more operations before it begins. On a slow disk, callers who
+// were answered together come back together, a moment later than the next batch could begin. Without
+// the pause they would have to wait for all of that batch, and their own would have half of them.
+func (q *queue) patience() time.Duration {
+	durable := time.Duration(q.durable.Load())
+	if durable < slowSync || q.size.Load() < 2*16 {
+		return 0
+	}
+	return min(durable/8, maxPatience)
+}
+
+// madeDurable records the time in which a batch became durable.
+func (q *queue) madeDurable(took time.Duration) {
+	q.durable.Store((3*q.durable.Load() + int64(took)) / 4)
+}
+
+// share is how many operations of one tenant a batch takes while several write.
+func (q *queue) share() int {
+	return int(min(maxBatch, max(batchShare, time.Duration(q.durable.Load())/opTime)))
+}
+
 // mayPass tells whether operations may skip the queue when nothing waits. Heavy ones have to wait
 // until their tenant's rest is over.
 func (q *queue) mayPass(t perdure.TenantID, ops []Op) bool {
@@ -284,12 +317,13 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var l load
+	share := q.share()
 	var later []*turn // turns that have used their share, or whose next operation is heavy and does not fit here
 	var rest time.Duration
 	for len(q.round) > 0 {
 		t := q.round[0]
 		several := !q.others(t.tenant).IsZero()
-		if t.taken >= maxBatch || several && t.taken >= batchShare {
+		if t.taken >= maxBatch || several && t.taken >= share {
 			q.round, later = q.round[1:], append(later, t)
 			continue
 		}

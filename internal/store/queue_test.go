@@ -392,3 +392,42 @@ func TestBatchLimitsOperationsPerTenant(t *testing.T) {
 		t.Errorf("the first batch has %d operations, want %d of one tenant and one of the other", n, batchShare)
 	}
 }
+
+func TestSlowDisksGetLargerBatches(t *testing.T) {
+	q := newQueue()
+	if n := q.share(); n != batchShare {
+		t.Errorf("at first a batch takes %d operations of a tenant, want %d", n, batchShare)
+	}
+	for range 50 {
+		q.madeDurable(10 * time.Millisecond)
+	}
+	if n := q.share(); n < 45 || n > 50 {
+		t.Errorf("with 10 ms per sync a batch takes %d operations of a tenant, want about 50", n)
+	}
+	for range 50 {
+		q.madeDurable(time.Second)
+	}
+	if n := q.share(); n != maxBatch {
+		t.Errorf("with 1 s per sync a batch takes %d operations of a tenant, want %d", n, maxBatch)
+	}
+}
+
+func TestBatchesWaitForCompanyOnSlowDisks(t *testing.T) {
+	for _, x := range []struct {
+		sync time.Duration
+		ops  int
+		want time.Duration
+	}{
+		{100 * time.Microsecond, 20, 0}, {10 * time.Millisecond, 1, 0}, {8 * time.Millisecond, 20, time.Millisecond},
+		{time.Second, 20, maxPatience},
+	} {
+		q := newQueue()
+		for range 100 {
+			q.madeDurable(x.sync)
+			q.gathered(x.ops)
+		}
+		if got := q.patience().Round(10 * time.Microsecond); got != x.want {
+			t.Errorf("with syncs of %s and batches of %d a batch waits for %s, want %s", x.sync, x.ops, got, x.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -27,6 +28,24 @@ func withReaders(t *testing.T, test func(t *testing.T, at Options)) {
 
 func none(func(...any) error) error { return nil }
 
+// onEachSession calls test once for each of n sessions, when that session is the next to be used:
+// the ones before it are held meanwhile, each by a tenant of its own.
+func onEachSession(t *testing.T, view func(context.Context, func(*View) error) error, n int, test func(i int)) {
+	t.Helper()
+	var at func(i int)
+	at = func(i int) {
+		test(i)
+		if i+1 == n {
+			return
+		}
+		holder := perdure.TenantID(fmt.Sprint("holder-", i))
+		if err := view(fair.With(t.Context(), holder), func(*View) error { at(i + 1); return nil }); err != nil {
+			t.Errorf("hold session %d of %d: %v", i+1, n, err)
+		}
+	}
+	at(0)
+}
+
 func TestQueryThatTakesTooLongIsEnded(t *testing.T) {
 	t.Parallel()
 	const forEver = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) "
@@ -38,21 +57,24 @@ func TestQueryThatTakesTooLongIsEnded(t *testing.T) {
 			view func(context.Context, func(*View) error) error
 			n    int // sessions
 		}{{"View", s.View, readers}, {"Keep", s.Keep, 1}, {"Keys", s.Keys, keyReaders}} {
-			for name, query := range map[string]string{
-				"before the first row": forEver + "SELECT count(*) FROM n",
-				"after the first row":  forEver + "SELECT i FROM n WHERE i<2",
-			} {
-				err := x.view(t.Context(), func(v *View) error { return v.Rows(query, nil, none) })
-				if perdure.CodeOf(err) != perdure.CodeQueryTimeout {
-					t.Errorf("%s, a query that counts for ever %s: %v, want %s", x.name, name, err,
-						perdure.CodeQueryTimeout)
-				}
+			queries := []struct{ name, text string }{
+				{"before the first row", forEver + "SELECT count(*) FROM n"},
+				{"after the first row", forEver + "SELECT i FROM n WHERE i<2"},
 			}
-			for range x.n { // each of the sessions can be used again
+			onEachSession(t, x.view, x.n, func(i int) {
+				for ; i < len(queries); i += x.n {
+					err := x.view(t.Context(), func(v *View) error { return v.Rows(queries[i].text, nil, none) })
+					if perdure.CodeOf(err) != perdure.CodeQueryTimeout {
+						t.Errorf("%s, a query that counts for ever %s: %v, want %s", x.name, queries[i].name, err,
+							perdure.CodeQueryTimeout)
+					}
+				}
+			})
+			onEachSession(t, x.view, x.n, func(int) { // each of the sessions can be used again
 				eventually.True(t, x.name+" reads after a query that was ended", func() bool {
 					return x.view(t.Context(), func(v *View) error { return v.Rows("SELECT 1", nil, none) }) == nil
 				})
-			}
+			})
 		}
 	})
 }

@@ -24,27 +24,36 @@ var (
 		"committed", "held_by"}
 )
 
-func bindInsert(r *perdure.Run) []any {
-	return []any{string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
+// bindInsert appends the values of insertColumns.
+func bindInsert(to []any, r *perdure.Run) []any {
+	return append(to, string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
 		string(r.ThreadID), string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf),
 		string(r.RetryOf), string(r.Input), string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt),
-		int64(r.MaxAttempts), int64(r.Place()), string(r.OriginID), r.FirstEpoch, r.InboxFrom, r.CopyTo}
+		int64(r.MaxAttempts), int64(r.Place()), string(r.OriginID), r.FirstEpoch, r.InboxFrom, r.CopyTo)
 }
 
-func bindUpdate(r *perdure.Run) []any {
-	return []any{string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries),
+// bindUpdate appends the values of updateColumns.
+func bindUpdate(to []any, r *perdure.Run) []any {
+	return append(to, string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries),
 		int64(r.Turn), toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt),
 		int64(r.FirstGrantAt), int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt),
 		int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt), int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said),
 		string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq, int64(r.WaitsOpen), int64(r.Children),
 		int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r),
-		packHeldBy(r)}
+		packHeldBy(r))
 }
 
 var runTable = &table[perdure.Run]{
 	name: "runs", once: true,
+	rare: []string{"parent_id", "journal_key", "continuation_of", "retry_of", "origin_id", "first_epoch", "inbox_from",
+		"copy_to", "epoch", "strikes", "deliveries", "heard", "resumed", "granted_at", "first_grant_at", "lease_until",
+		"started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity",
+		"said", "result", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late", "watched",
+		"cascade", "committed", "held_by"},
 	cols: slices.Concat(insertColumns, updateColumns), keys: []string{"tenant", "id"},
-	bind: func(r *perdure.Run) []any { return append(bindInsert(r), bindUpdate(r)...) },
+	bind: func(r *perdure.Run) []any {
+		return bindUpdate(bindInsert(make([]any, 0, len(insertColumns)+len(updateColumns)), r), r)
+	},
 	scan: func(r *perdure.Run) []any {
 		// The columns place and held_by are ignored: they follow from other columns.
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
@@ -359,13 +368,16 @@ func (repo *Runs) pending() int { return repo.rows.pending() }
 func (repo *Runs) statements(d *dialect) []statement {
 	var fresh []perdure.Run
 	var changed []changedRun
-	for _, k := range repo.rows.dirty {
+	for i, k := range repo.rows.dirty {
 		r := &repo.rows.byKey[k].val
 		if read, stored := repo.read[k]; stored {
 			changed = append(changed, changedRun{r, read})
-		} else {
-			fresh = append(fresh, *r)
+			continue
 		}
+		if fresh == nil {
+			fresh = make([]perdure.Run, 0, len(repo.rows.dirty)-i)
+		}
+		fresh = append(fresh, *r)
 	}
 	return slices.Concat(saveRuns(d, changed), runTable.insert(d, fresh),
 		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
@@ -387,7 +399,8 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
 	bound := make([][]any, len(rows))
 	for i, c := range rows {
-		bound[i] = append([]any{string(c.run.Tenant), string(c.run.ID), c.read}, bindUpdate(c.run)...)
+		row := append(make([]any, 0, 3+len(updateColumns)), string(c.run.Tenant), string(c.run.ID), c.read)
+		bound[i] = bindUpdate(row, c.run)
 	}
 	for part := range d.parts(bound) {
 		k := textKey{d: d, n: d.textFor(len(part))}

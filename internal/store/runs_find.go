@@ -117,10 +117,17 @@ func (repo *Runs) LiveBefore(
 		func(r *perdure.Run) bool { return r.State.Live() && order(r, &at) > 0 }, order)
 }
 
-// Cascading gives ended runs that still have live children to cancel.
-func (repo *Runs) Cascading(limit int) ([]perdure.Run, error) {
-	return repo.where("WHERE cascade=1 ORDER BY tenant, id", nil, limit,
-		func(r *perdure.Run) bool { return r.Cascade }, byID)
+// Cascading gives ended runs that still have live children to cancel: first those of the tenants
+// after a given one, then from the first tenant on.
+func (repo *Runs) Cascading(after perdure.TenantID, limit int) ([]perdure.Run, error) {
+	out, err := repo.where("WHERE cascade=1 AND tenant>? ORDER BY tenant, id", []any{string(after)}, limit,
+		func(r *perdure.Run) bool { return r.Cascade && r.Tenant > after }, byID)
+	if err != nil || after == "" || len(out) == limit {
+		return out, err
+	}
+	rest, err := repo.where("WHERE cascade=1 AND tenant<=? ORDER BY tenant, id", []any{string(after)}, limit-len(out),
+		func(r *perdure.Run) bool { return r.Cascade && r.Tenant <= after }, byID)
+	return append(out, rest...), err
 }
 
 // childPage is how many children one query reads, childPages the number of queries in one call.

@@ -3,6 +3,7 @@ package store
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
@@ -55,3 +56,6 @@ var sqliteDialect = &dialect{
 }
 
 func marks(n int) string { return strings.TrimSuffix(strings.Repeat("?,", n), ",") }
+
+// SlowDown makes every commit on SQLite in this process take longer, for measurements.
+func SlowDown(by time.Duration) { sqlite.SlowDown(by) }

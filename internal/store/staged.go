@@ -86,12 +86,12 @@ func (s *staged[K, T]) put(k K, v T) {
 		s.byKey = make(map[K]*row[T])
 	}
 	r, tx := s.byKey[k], s.in.tx
-	if r == nil {
-		r = &row[T]{}
-		s.byKey[k] = r
-	}
 	if tx.locked != nil && tx.locked[k] {
 		tx.stagedLocked = true
+	}
+	if r == nil {
+		s.putNew(k, v)
+		return
 	}
 	before, spent := *r, tx.spend(0, 0)
 	*r = row[T]{val: v, exists: true, dirty: true, stored: before.stored}
@@ -104,6 +104,20 @@ func (s *staged[K, T]) put(k K, v T) {
 		if !before.dirty {
 			s.dirty = s.dirty[:len(s.dirty)-1]
 		}
+		tx.refund(spent)
+	})
+}
+
+// putNew stages a record that the batch has not read. Most of them are new, and their undo keeps no
+// copy of the row.
+func (s *staged[K, T]) putNew(k K, v T) {
+	r, tx := &row[T]{val: v, exists: true, dirty: true}, s.in.tx
+	s.byKey[k] = r
+	s.dirty = append(s.dirty, k)
+	spent := tx.spend(1, 0)
+	tx.undo = append(tx.undo, func() {
+		*r = row[T]{}
+		s.dirty = s.dirty[:len(s.dirty)-1]
 		tx.refund(spent)
 	})
 }

@@ -99,11 +99,11 @@ type Store struct {
 	// age gives the age of a decision. It is nil if decisions do not age, since no other process
 	// writes.
 	age     func(time.Time) time.Duration
-	readers chan Session // nil: reads use the only session
-	gate    *fair.Gate   // shares the readers between tenants
-	keeper  chan Session // for Keep
-	keys    chan Session // for Keys
-	counter chan Session // for Count
+	readers *idle      // nil: reads use the only session
+	gate    *fair.Gate // shares the readers between tenants
+	keeper  *idle      // for Keep
+	keys    *idle      // for Keys
+	counter *idle      // for Count
 	auditor func() (Session, error)
 	audit   sync.Mutex
 
@@ -258,17 +258,24 @@ func lookEvery(s *Store) time.Duration {
 
 // openMemory opens a database in memory, with one session for everything.
 func openMemory(s *Store) error {
-	var sess Session
-	if m := s.opt.Memory; m != nil {
+	m, sess := s.opt.Memory, Session(nil)
+	if m != nil {
 		sess = borrowed{m.sess}
 	} else {
-		m, err := NewMemory()
-		if err != nil {
+		var err error
+		if m, err = NewMemory(); err != nil {
 			return err
 		}
 		sess = m.sess
 	}
-	if err := prepare(s, sess); err != nil {
+	var err error
+	if !s.opt.AsIs {
+		err = m.begin()
+	}
+	if err == nil {
+		err = prepare(s, sess)
+	}
+	if err != nil {
 		return errors.Join(err, sess.Close())
 	}
 	sess = wrap(s, sess)
@@ -343,20 +350,20 @@ func wrap(s *Store, sess Session) Session {
 func addReaders(s *Store, open func(deadline time.Duration) (Session, error)) error {
 	s.gate = fair.NewGate(fair.Limits{Size: readers, Share: readerShare, Strict: true})
 	for _, x := range []struct {
-		idle     *chan Session
+		idle     **idle
 		n        int
 		deadline time.Duration
 	}{
 		{&s.readers, readers, s.opt.QueryDeadline}, {&s.keeper, 1, s.opt.QueryDeadline},
 		{&s.keys, keyReaders, s.opt.QueryDeadline}, {&s.counter, 1, countDeadline},
 	} {
-		*x.idle = make(chan Session, x.n)
+		*x.idle = newIdle(x.n)
 		for range x.n {
 			r, err := open(x.deadline)
 			if err != nil {
 				return err
 			}
-			*x.idle <- r
+			(*x.idle).put(r)
 		}
 	}
 	return nil
@@ -385,14 +392,8 @@ var errClosed = errors.New("the store is closed")
 // release closes all sessions and the file.
 func (s *Store) release() error {
 	var errs []error
-	for _, idle := range []chan Session{s.readers, s.keeper, s.keys, s.counter} {
-		for range cap(idle) {
-			select {
-			case r := <-idle:
-				errs = append(errs, r.Close())
-			default:
-			}
-		}
+	for _, x := range []*idle{s.readers, s.keeper, s.keys, s.counter} {
+		errs = append(errs, x.close())
 	}
 	closed := make(map[Session]bool)
 	for _, l := range append(s.lanes[:], s.tester) {
@@ -409,7 +410,7 @@ func (s *Store) release() error {
 		l.mu.Unlock()
 	}
 	if s.file != nil {
-		errs = append(errs, s.file.Close())
+		errs = append(errs, s.file.Close(s.Err() == errClosed))
 	}
 	return errors.Join(errs...)
 }
@@ -524,13 +525,13 @@ func (s *Store) Audit(ctx context.Context, f func(*View) error) error {
 		return err
 	}
 	defer sess.Close()
-	one := make(chan Session, 1)
-	one <- sess
+	one := newIdle(1)
+	one.put(sess)
 	return s.view(ctx, one, f)
 }
 
 // view calls f with a view over an idle session, and translates database errors for callers.
-func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error) error {
+func (s *Store) view(ctx context.Context, from *idle, f func(*View) error) error {
 	if from == nil {
 		l := s.lanes[0]
 		l.mu.Lock()
@@ -541,7 +542,7 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 	if err != nil {
 		return err
 	}
-	defer func() { from <- r }()
+	defer from.put(r)
 	err = r.Begin()
 	if err == nil {
 		defer r.Rollback()
@@ -562,17 +563,17 @@ func (s *Store) view(ctx context.Context, from chan Session, f func(*View) error
 }
 
 // take waits for an idle session.
-func (s *Store) take(ctx context.Context, from chan Session) (Session, error) {
+func (s *Store) take(ctx context.Context, from *idle) (Session, error) {
 	select {
-	case r := <-from:
-		return r, nil
+	case <-from.count:
+		return from.pop(), nil
 	default:
 	}
 	t := time.NewTimer(s.readPatience())
 	defer t.Stop()
 	select {
-	case r := <-from:
-		return r, nil
+	case <-from.count:
+		return from.pop(), nil
 	case <-t.C:
 		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again",
 			s.readPatience())

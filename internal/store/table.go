@@ -31,6 +31,10 @@ type table[T any] struct {
 	// for the commit. SQLite has a single writer and needs no lock.
 	lockColumn string
 
+	// rare are columns that are zero or empty in most new rows. An insert of rows in which all of them
+	// are does not send them. That is for PostgreSQL, to which each column is an array.
+	rare []string
+
 	// unreadable is called for a column whose value can't be read. validate checks a record after
 	// it was read. A row that was damaged from outside is still read: it must not block the rows
 	// beside it.
@@ -45,6 +49,8 @@ type textKey struct {
 	d      *dialect
 	n      int
 	update bool
+	// short is set for an INSERT without the rare columns.
+	short bool
 }
 
 // insert gives the statements that insert rows, or update them according to the table's flags.
@@ -53,7 +59,12 @@ func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 		return nil
 	}
 	for part := range d.parts(t.bound(rows)) {
-		st := statement{text: t.insertText(d, part), args: d.args(part), want: anyNumber}
+		st := statement{want: anyNumber}
+		if d.sizes == nil && t.withoutRare(part) {
+			st.text, st.args = t.insertShort(d, part)
+		} else {
+			st.text, st.args = t.insertText(d, part), d.args(part)
+		}
 		if t.versioned {
 			st.want = int64(len(part))
 		}
@@ -136,9 +147,51 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 	return b.String()
 }
 
+// withoutRare tells whether the rare columns of all rows are zero or empty.
+func (t *table[T]) withoutRare(part [][]any) bool {
+	if len(t.rare) == 0 {
+		return false
+	}
+	for i, c := range t.cols {
+		if !slices.Contains(t.rare, c) {
+			continue
+		}
+		for _, row := range part {
+			if row[i] != any("") && row[i] != any(int64(0)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// insertShort is the INSERT of rows whose rare columns are zero or empty, and its arguments.
+func (t *table[T]) insertShort(d *dialect, part [][]any) (text string, args []any) {
+	var cols, rare, zeros []string
+	var first []any
+	for i, arg := range d.args(part) {
+		switch c := t.cols[i]; {
+		case !slices.Contains(t.rare, c):
+			cols, first, args = append(cols, c), append(first, part[0][i]), append(args, arg)
+		case part[0][i] == any(""):
+			rare, zeros = append(rare, c), append(zeros, "''")
+		default:
+			rare, zeros = append(rare, c), append(zeros, "0")
+		}
+	}
+	k := textKey{d: d, short: true}
+	if text, ok := t.texts.Load(k); ok {
+		return text.(string), args
+	}
+	text = "INSERT INTO " + t.name + " (" + strings.Join(append(cols, rare...), ",") + ") SELECT given.*," +
+		strings.Join(zeros, ",") + " FROM (" + d.rows([][]any{first}) + ") AS given"
+	t.texts.Store(k, text)
+	return text, args
+}
+
 // updateText is the UPDATE of so many rows, with the condition on their versions.
 func (t *table[T]) updateText(d *dialect, part [][]any) string {
-	k := textKey{d, d.textFor(len(part)), true}
+	k := textKey{d: d, n: d.textFor(len(part)), update: true}
 	if text, ok := t.texts.Load(k); ok {
 		return text.(string)
 	}

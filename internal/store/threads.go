@@ -43,7 +43,7 @@ var messageTable = &table[perdure.ThreadMessage]{
 	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
 	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
 	bind: func(m *perdure.ThreadMessage) []any {
-		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, m.Role, string(m.Content), string(m.Metadata),
+		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, string(m.Role), string(m.Content), string(m.Metadata),
 			string(m.RunID), int64(m.At)}
 	},
 	scan: func(m *perdure.ThreadMessage) []any {
@@ -143,8 +143,9 @@ func (repo *Threads) NextOfUser(th *perdure.Thread) (m perdure.ThreadMessage, ok
 
 // A LastMessage is the beginning of the last message of a thread.
 type LastMessage struct {
-	Role, Text string
-	At         perdure.Instant
+	Role perdure.Role
+	Text string
+	At   perdure.Instant
 }
 
 // LastMessages gives the last messages of some threads of a tenant.

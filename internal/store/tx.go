@@ -52,6 +52,10 @@ type Tx struct {
 	// later are statements that are executed after the rows are written.
 	later added[statement]
 	after []func()
+	// last is decided after all other operations of the batch.
+	last Op
+	// dropped is called if the batch is not written as it was decided.
+	dropped []func()
 
 	reads, writes, bytes int // see Cost
 
@@ -117,6 +121,26 @@ func (tx *Tx) After(f func()) {
 	n := len(tx.after)
 	tx.after = append(tx.after, f)
 	tx.undo = append(tx.undo, func() { tx.after = tx.after[:n] })
+}
+
+// Last gives the operation that is decided after all others of the batch. If there is none, begin
+// makes it. Its refusal concerns nobody else.
+func (tx *Tx) Last(begin func() Op) Op {
+	if tx.last == nil {
+		tx.last = begin()
+	}
+	return tx.last
+}
+
+// Dropped has f called if the operation is undone, or the batch is not written as it was decided. The
+// batch may then be decided again.
+func (tx *Tx) Dropped(f func()) {
+	n := len(tx.dropped)
+	tx.dropped = append(tx.dropped, f)
+	tx.undo = append(tx.undo, func() {
+		tx.dropped = tx.dropped[:n]
+		f()
+	})
 }
 
 // Stage adds a statement of the caller's own to the batch. Repairs use it, and tests that damage

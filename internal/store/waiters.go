@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -34,11 +35,15 @@ type waiterKey struct {
 type Waiters struct {
 	in   *Records
 	rows stagedOfRuns[waiterKey, WaiterRow]
+	// ended are the runs whose waiters the batch removes.
+	ended runsWithoutWaiters
 }
 
 func (repo *Waiters) open(in *Records) {
 	repo.in = in
 	repo.rows.over(in, waiterTable)
+	repo.ended.in = in
+	in.write(&repo.ended)
 }
 
 // Of gives the waiters of a run, by node.
@@ -117,4 +122,27 @@ func (repo *Waiters) Drop(w WaiterRow) {
 	}
 	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?",
 		[]any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
+}
+
+// DropAll stages the removal of all waiters of a run, which has ended. It reads nothing. Waiters that
+// the batch has added are removed too.
+func (repo *Waiters) DropAll(t perdure.TenantID, run perdure.RunID) { repo.ended.add(runKey{t, run}) }
+
+// runsWithoutWaiters are runs whose waiters are removed with one statement for each tenant.
+type runsWithoutWaiters struct{ added[runKey] }
+
+func (e *runsWithoutWaiters) statements(d *dialect) (out []statement) {
+	byTenant := make(map[perdure.TenantID][]string)
+	for _, k := range e.list {
+		byTenant[k.t] = append(byTenant[k.t], string(k.r))
+	}
+	for _, t := range slices.Sorted(maps.Keys(byTenant)) {
+		_ = eachPart(d, byTenant[t], func(part []string) error {
+			some, args := d.anyOf("run_id", part)
+			out = append(out, statement{"DELETE FROM waiters WHERE tenant=? AND " + some,
+				append([]any{string(t)}, args...), anyNumber})
+			return nil
+		})
+	}
+	return out
 }

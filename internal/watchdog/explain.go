@@ -81,6 +81,10 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 	case "queued-long":
 		return fmt.Sprintf("claimable for %s, and nobody takes it", ago(r.ReadyAt))
 	case "no-progress":
+		if r.State == perdure.Queued {
+			return fmt.Sprintf("on hold for %s after %d defects; the last: %s", ago(r.Hold.Since), r.Hold.Count,
+				r.Hold.Failure.Code)
+		}
 		return fmt.Sprintf("no change of activity, event or journal for %s; last sign of life %s ago",
 			ago(r.MovedAt), ago(r.SeenAt))
 	}

@@ -17,24 +17,19 @@ const cascadeRows = 16
 
 // cascades asks children of ended runs to stop, if they may not outlive their parent.
 func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
-	ended, err := tx.DB.Runs.Cascading(min(s.limit(tx), cascadeRows+s.w.aside.count(tx.Now)))
+	limit := min(s.limit(tx), cascadeRows+s.w.aside.count(tx.Now))
+	ended, err := tx.DB.Runs.Cascading(s.w.lastTenant["cascades"], limit)
 	if err != nil {
 		return err
 	}
-	for i := range ended {
-		if tx.OverBudget() {
-			s.More = true
+	s.More = s.More || len(ended) == limit
+	return eachInTurn(s, tx, "cascades", ended, func(r *perdure.Run) perdure.TenantID { return r.Tenant }, func(r *perdure.Run) error {
+		t, id := r.Tenant, r.ID
+		if s.w.aside.has(tx.Now, "cascades", t, string(id)) {
 			return nil
 		}
-		t, id := ended[i].Tenant, ended[i].ID
-		if s.w.aside.has(tx.Now, "cascades", t, string(id)) {
-			continue
-		}
-		if err := s.tryRow(tx, ruleCascade, t, id, func() error { return s.cascade(tx, t, id) }, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+		return s.tryRow(tx, ruleCascade, t, id, func() error { return s.cascade(tx, t, id) }, nil)
+	})
 }
 
 // cascade asks a portion of an ended run's children to stop.
@@ -103,7 +98,7 @@ func (s *Sweep) group(tx *engine.Tx, g *perdure.Group) error {
 		s.More = s.More || g.AlarmAt != 0
 		return nil
 	}
-	s.record(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+g.State,
+	s.record(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+string(g.State),
 		fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
 	return nil
 }

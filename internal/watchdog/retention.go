@@ -83,6 +83,7 @@ func (op *Retire) Do(tx *engine.Tx) error {
 		{did.Rows.Webhooks, "webhooks",
 			"they were deleted, or last needed, more than " + span(p.WebhookRetention) + " ago"},
 		{did.Rows.Keys, "keys", "they were revoked, or expired, more than " + span(p.KeyRetention) + " ago"},
+		{did.Rows.Kinds, "kinds", "no worker announced or served them for more than " + span(p.KindRetention)},
 	} {
 		if x.n > 0 {
 			op.Actions = append(op.Actions,

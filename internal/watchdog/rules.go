@@ -137,10 +137,16 @@ var Rules = []Rule{
 		Bound:     "`silent`",
 		act:       alertSlow("silent", perdure.SaidSilent)},
 	{ID: "W13", Name: "no-progress", Clock: "no-progress", Postponed: true,
-		Condition: "`running`, heartbeats without change of activity, event or journal",
-		Action:    "`run:slow` with reason `no_progress`; never a kill",
+		Condition: "`running`, heartbeats without change of activity, event or journal; or `queued` and on hold",
+		Action:    "`run:slow` with reason `no_progress`, once per hold; never a kill",
 		Bound:     "`no_progress`",
-		act:       alertSlow("no_progress", perdure.SaidNoProgress)},
+		act: func(tx *engine.Tx, r *perdure.Run) error {
+			bit := perdure.SaidNoProgress
+			if r.State == perdure.Queued {
+				bit = perdure.SaidHeld
+			}
+			return alertSlow("no_progress", bit)(tx, r)
+		}},
 	{ID: "W12", Name: "stale", Clock: "stale", Postponed: true,
 		Condition: "`running`, no sign of life for so long that it may be gone",
 		Action:    "`run:stale`, once per silence; never a kill",
@@ -198,9 +204,9 @@ var Rules = []Rule{
 	{ID: "W15", Name: ruleRetention, FullName: "retention-removal",
 		Condition: "a run ended `retention` ago, and nothing live or open refers to it; " +
 			"an upload was not finished within an hour; " +
-			"a worker is gone, a webhook unused or a key invalid for so long",
+			"a worker is gone, a webhook or a kind unused, or a key invalid for so long",
 		Action: "removed with all that belongs to it, in small steps",
-		Bound: "`retention`, `worker_retention`, `webhook_retention`, `key_retention`; " +
+		Bound: "`retention`, `worker_retention`, `webhook_retention`, `key_retention`, `kind_retention`; " +
 			"the next round through all runs"},
 	{ID: "W15", Name: ruleTTLExpiry, FullName: "ttl-expired",
 		Condition: "a dead letter, or an idempotency key whose run has ended, has expired",

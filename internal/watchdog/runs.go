@@ -20,7 +20,7 @@ func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
 // runs acts on the runs whose alarm is due, the oldest alarms first. If there are too many for one
 // sweep, it takes some of each tenant in turn, so that one tenant can't delay the others.
 func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
-	limit := s.limit(tx)
+	limit := min(s.limit(tx), s.w.runRows+tx.DB.LockedRows()+s.w.aside.count(tx.Now))
 	due, err := tx.DB.Runs.Ringing(limit)
 	if err == nil && len(due) == limit {
 		s.More = true

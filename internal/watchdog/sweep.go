@@ -117,29 +117,26 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 	return s.writeLog(tx)
 }
 
-// allParts goes through the parts, from the one that the last sweep did not reach.
+// allParts does the parts that have anything to do. Each gets a share of the budget, so that every
+// sweep acts on some rows of every part: a deadline does not wait until thousands of groups are done.
 func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
 	due, err := tx.DB.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
 	if err != nil {
 		return err
 	}
-	next := 0
-	for n := range parts {
-		i := (s.w.firstPart + n) % len(parts)
-		p := &parts[i]
-		if !p.due(&due) || s.part != "" && s.part != p.name {
-			continue
+	var todo []*sweepPart
+	for i := range parts {
+		if p := &parts[i]; p.due(&due) && (s.part == "" || s.part == p.name) {
+			todo = append(todo, p)
 		}
-		if tx.OverBudget() {
-			next, s.More = i, true
-			break
-		}
+	}
+	for i, p := range todo {
+		tx.BeginPart(i, len(todo))
 		if err := p.do(s, tx, g); err != nil {
 			return err
 		}
-	}
-	if next != s.w.firstPart && s.part == "" {
-		tx.DB.After(func() { s.w.firstPart = next })
+		// A part that has used its share may have left something.
+		s.More = s.More || tx.OverBudget()
 	}
 	return nil
 }

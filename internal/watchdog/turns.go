@@ -47,9 +47,10 @@ func takeTurns[T any](rows []T, after perdure.TenantID, tenant func(*T) perdure.
 func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant func(*T) perdure.TenantID, act func(*T) error) error {
 	rows = takeTurns(rows, s.w.lastTenant[part], tenant)
 	var last perdure.TenantID
+	acted := len(rows)
 	for i := range rows {
 		if i > 0 && tx.OverBudget() {
-			s.More = true
+			s.More, acted = true, i
 			break
 		}
 		last = tenant(&rows[i])
@@ -57,8 +58,13 @@ func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant fu
 			return err
 		}
 	}
-	if len(rows) > 0 {
-		tx.DB.After(func() { s.w.lastTenant[part] = last })
-	}
+	tx.DB.After(func() {
+		if len(rows) > 0 {
+			s.w.lastTenant[part] = last
+		}
+		if part == "runs" {
+			s.w.readRuns(acted, acted < len(rows))
+		}
+	})
 	return nil
 }

@@ -83,3 +83,75 @@ func TestLongSweepsReadFewerRows(t *testing.T) {
 		}
 	}
 }
+
+// A sweep that its budget stops after a few runs reads few the next time.
+func TestStoppedSweepsReadFewerRuns(t *testing.T) {
+	w := &Watchdog{runRows: sweepRows}
+	for _, x := range []struct {
+		acted   int
+		stopped bool
+		want    int
+	}{
+		{200, false, sweepRows}, {30, true, 60}, {3, true, minSweepRows}, {1, true, minSweepRows},
+		{minSweepRows, false, 16}, {16, false, 32}, {20, true, 40}, {0, false, 80}, {0, false, 160}, {0, false, sweepRows},
+	} {
+		if w.readRuns(x.acted, x.stopped); w.runRows != x.want {
+			t.Errorf("after %d runs (stopped: %t) the next sweep reads %d, want %d", x.acted, x.stopped, w.runRows, x.want)
+		}
+	}
+}
+
+// While deadlines and groups of one tenant have work for many sweeps, every sweep still ends a run
+// of another tenant.
+func TestEverySweepReachesEveryPart(t *testing.T) {
+	s, err := store.Open(store.Options{Hooks: store.Hooks{Clock: func() perdure.Instant { return 1 }, OpRows: 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(now perdure.Instant, op engine.Op) {
+		t.Helper()
+		if err := e.Step(now, op)[0]; err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := perdure.Instant(1)
+	submit := func(tenant perdure.TenantID, timeout time.Duration) perdure.RunID {
+		t.Helper()
+		op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
+		do(now, op)
+		return op.Run.ID
+	}
+	const losers = 200
+	members := []perdure.RunID{submit("noisy", time.Hour)}
+	for range losers {
+		members = append(members, submit("noisy", time.Hour))
+		submit("noisy", time.Second)
+	}
+	do(1, &engine.CreateGroup{Tenant: "noisy", RunIDs: members, Mode: "any", OnLosers: "cancel"})
+	do(1, &engine.Cancel{Tenant: "noisy", RunID: members[0]})
+	w := New(e, nil)
+	for i := range 5 {
+		quiet := submit("quiet", time.Second)
+		now = now.Add(time.Minute)
+		sweep := w.Pass()
+		do(now, sweep)
+		if !sweep.More {
+			t.Fatalf("sweep %d did all of its work, want it to stop early", i)
+		}
+		err = s.View(t.Context(), func(v *store.View) error {
+			r, _, err := v.Runs.Get("quiet", quiet)
+			if r.State != perdure.TimedOut {
+				t.Errorf("the run of the quiet tenant is %s after sweep %d, want %s", r.State, i, perdure.TimedOut)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -27,10 +27,10 @@ type Watchdog struct {
 
 	// aside has the rows that are left alone because acting on them fails.
 	aside asideList
-	// firstPart is the index of the part that the next sweep begins with.
-	firstPart int
 	// maxRows limits the rows of each part that the next sweep reads; see pace.
 	maxRows int
+	// runRows limits the due runs that the next sweep reads; see readRuns.
+	runRows int
 	// lastTenant is, for each part, the tenant that was acted on last.
 	lastTenant map[string]perdure.TenantID
 
@@ -47,7 +47,7 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{engine: e, log: log, maxRows: sweepRows, lastTenant: make(map[string]perdure.TenantID)}
+	return &Watchdog{engine: e, log: log, maxRows: sweepRows, runRows: sweepRows, lastTenant: make(map[string]perdure.TenantID)}
 }
 
 // Run sweeps, and removes expired data beside it, until the context ends.
@@ -89,6 +89,16 @@ func (w *Watchdog) pace(took time.Duration) {
 	case took < sweepGoal/2:
 		w.maxRows = min(sweepRows, 2*w.maxRows)
 	}
+}
+
+// readRuns sets how many due runs the next sweep reads, by the number that this one acted on: twice as
+// many. Reading a run costs about as much as acting on it, so a sweep that its budget stops after a few
+// runs should not read hundreds.
+func (w *Watchdog) readRuns(acted int, stopped bool) {
+	if !stopped {
+		acted = w.runRows
+	}
+	w.runRows = max(minSweepRows, min(sweepRows, 2*acted))
 }
 
 // SweepOnce makes one sweep and returns how long to sleep before the next one. If the sweep can't

@@ -3,7 +3,8 @@
 //
 //	go run ./internal/pgtest/with -- go test ./internal/store
 //
-// With -memory before the dashes its data is in memory, if the machine has enough: for tests, not for measurements.
+// With -memory before the dashes its data, and the temporary files of the command, are in memory, if the machine has
+// enough: for tests, not for measurements.
 // Where PostgreSQL is missing it is installed, if we are root on Debian. Where the variable is set already,
 // that server is used. It is for make, and for whoever tries something by hand.
 package main
@@ -55,6 +56,18 @@ func run(o pgtest.Options, args []string) (code int, err error) {
 		defer func() { err = errors.Join(err, c.Stop()) }()
 		if err := os.Setenv(pgtest.Env, c.URL("postgres")); err != nil {
 			return 1, err
+		}
+	}
+	if o.InMemory {
+		path, remove, err := pgtest.TempFolder()
+		if err != nil {
+			return 1, err
+		}
+		defer remove()
+		if path != "" {
+			if err := os.Setenv("TMPDIR", path); err != nil {
+				return 1, err
+			}
 		}
 	}
 	cmd := exec.Command(args[0], args[1:]...)

@@ -190,7 +190,7 @@ func TestCopiedRowsAreEqual(t *testing.T) {
 		if i%7 == 0 {
 			word = nil
 		}
-		if _, err := from.Exec("INSERT INTO words VALUES (?,?)", []any{i, word}); err != nil {
+		if _, err := from.Exec("INSERT INTO words VALUES (?,?)", []any{int64(i), word}); err != nil {
 			t.Fatal(err)
 		}
 	}

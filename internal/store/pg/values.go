@@ -74,7 +74,7 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 			if oid != oidTextArray {
 				return nil, fmt.Errorf("argument %d: an array of texts, and the server wants type %d", i+1, oid)
 			}
-			out[i] = arrayHeader(oidText, len(x))
+			out[i] = arrayHeader(oidText, len(x), textSize(len(x), func(k int) string { return x[k] }))
 			for _, text := range x {
 				out[i] = append(binary.BigEndian.AppendUint32(out[i], uint32(len(text))), text...)
 			}
@@ -91,14 +91,24 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 	return out, nil
 }
 
-// arrayHeader begins an array of one dimension that may have NULLs.
-func arrayHeader(elem uint32, n int) []byte {
-	b := make([]byte, 0, 20+16*n)
+// arrayHeader begins an array of one dimension that may have NULLs. size is the number of bytes of
+// its elements.
+func arrayHeader(elem uint32, n, size int) []byte {
+	b := make([]byte, 0, 20+size)
 	b = binary.BigEndian.AppendUint32(b, 1)
 	b = binary.BigEndian.AppendUint32(b, 1)
 	b = binary.BigEndian.AppendUint32(b, elem)
 	b = binary.BigEndian.AppendUint32(b, uint32(n))
 	return binary.BigEndian.AppendUint32(b, 1)
+}
+
+// textSize is the number of bytes of n texts in an array.
+func textSize(n int, text func(i int) string) int {
+	size := 4 * n
+	for i := range n {
+		size += len(text(i))
+	}
+	return size
 }
 
 // encode gives the column as an array of the parameter's type.
@@ -112,7 +122,14 @@ func (c Column) encode(oid uint32) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("an array, and the server wants type %d", oid)
 	}
-	b := arrayHeader(elem, len(c.Rows))
+	size := 12 * len(c.Rows)
+	if elem == oidText {
+		size = textSize(len(c.Rows), func(i int) string {
+			text, _ := c.Rows[i][c.At].(string)
+			return text
+		})
+	}
+	b := arrayHeader(elem, len(c.Rows), size)
 	for _, row := range c.Rows {
 		switch x := row[c.At].(type) {
 		case nil:
@@ -142,7 +159,7 @@ func scanRow(st *statement, values [][]byte, dest []any) error {
 	for i, d := range dest {
 		v := values[i]
 		if st.desc.Fields[i].DataTypeOID == oidBytes {
-			if err := putBytes(d, v); err != nil {
+			if err := scan.Bytes(d, v); err != nil {
 				return err
 			}
 			continue
@@ -165,18 +182,6 @@ func scanRow(st *statement, values [][]byte, dest []any) error {
 		if err := scan.Text(d, v); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func putBytes(dest any, b []byte) error {
-	switch d := dest.(type) {
-	case *[]byte:
-		*d = append([]byte{}, b...)
-	case *any:
-		*d = append([]byte{}, b...)
-	default:
-		return scan.Text(dest, b)
 	}
 	return nil
 }

@@ -1,6 +1,6 @@
 // Package scan converts single values of a database into the types that callers point to, as
-// database/sql does. It is for values that do not come from a driver of database/sql: those of
-// PostgreSQL (package pg), and columns of a damaged row.
+// database/sql does. Both stores use it, which have no driver of database/sql, and it reads the columns
+// of a damaged row.
 package scan
 
 import (
@@ -12,7 +12,7 @@ import (
 )
 
 // Value stores a column's value in dest. A value that is neither a number nor a text, such as NULL,
-// is accepted by a sql.Scanner only, as NULL.
+// is accepted by an any, and by a sql.Scanner as NULL.
 func Value(dest, v any) error {
 	switch v := v.(type) {
 	case int64:
@@ -22,10 +22,28 @@ func Value(dest, v any) error {
 	case []byte: // a text that was stored as bytes
 		return Text(dest, v)
 	}
-	if s, ok := dest.(sql.Scanner); ok {
-		return s.Scan(nil)
+	switch d := dest.(type) {
+	case *any:
+		*d = v
+		return nil
+	case sql.Scanner:
+		return d.Scan(nil)
 	}
 	return errors.New("nothing that belongs there")
+}
+
+// Bytes stores bytes in dest: a pointer to a []byte or an any, which get a copy, or what a text could
+// be stored in.
+func Bytes(dest any, b []byte) error {
+	switch d := dest.(type) {
+	case *[]byte:
+		*d = append([]byte{}, b...)
+	case *any:
+		*d = append([]byte{}, b...)
+	default:
+		return Text(dest, b)
+	}
+	return nil
 }
 
 // Int stores a whole number in dest: a pointer to an integer type, a string or an any, or a

@@ -7,7 +7,7 @@ CREATE TABLE kinds (
   PRIMARY KEY (tenant, kind)
 ) {without rowid};
 
--- What each build of a worker's program has announced. A row is written together with its kind's.
+-- The announcement of each build of a worker's program. A row is written together with its kind's.
 CREATE TABLE kind_builds (
   tenant {text} NOT NULL, kind {text} NOT NULL, build {text} NOT NULL,
   first_seen BIGINT NOT NULL, last_seen BIGINT NOT NULL, definition {text} NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE kind_quota (
   PRIMARY KEY (tenant)
 ) {without rowid};
 
--- What a worker polls for, as JSON, and whether it polls for all tenants.
+-- The queues and kinds that a worker polls for, as JSON, and whether it polls for all tenants.
 ALTER TABLE workers ADD COLUMN polls {text} NOT NULL DEFAULT '';
 ALTER TABLE workers ADD COLUMN any_tenant INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX workers_any ON workers (seen_at) WHERE any_tenant = 1;

@@ -23,5 +23,5 @@ CREATE TABLE run_views (
   PRIMARY KEY (tenant, run_id, name)
 );
 
--- What ends an open approval first: its wait's timeout, or the deadline of its run.
+-- The earlier end of an open approval: its wait's timeout, or the deadline of its run.
 ALTER TABLE approvals ADD COLUMN expires_by {text} NOT NULL DEFAULT '';

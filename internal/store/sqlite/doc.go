@@ -14,7 +14,8 @@
 //   - It interrupts queries of readers that take too long (interrupt.go).
 //
 // A Session is one connection with its prepared statements. OpenMemory and OpenPlain give sessions
-// of databases that need no such care: in memory, and files that no server uses.
+// of databases that need no such care: in memory, and files that no server uses. A Template is a
+// database that new ones in memory are copied from (template.go).
 //
 // The package knows no tables and no SQL of the store. The store's part is sqlite.go: the dialect.
 // Start reading at Open in file.go.

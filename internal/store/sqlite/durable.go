@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,9 +50,9 @@ func Missing(path string, signs ...string) error {
 // settle copies the log of an earlier process into the database and restarts it. If that process
 // ended because a sync failed, the kernel's cache has log pages that are not on disk and never will
 // be written. Appended commits would be lost behind that hole. Copying writes all of it again.
-func settle(db *sql.DB) error {
+func settle(s *Session) error {
 	var busy, pages, moved int
-	if err := db.QueryRow("PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &pages, &moved); err != nil {
+	if err := s.one("PRAGMA wal_checkpoint(TRUNCATE)", &busy, &pages, &moved); err != nil {
 		return fmt.Errorf("move the log into the database: %w", err)
 	}
 	if busy != 0 {

@@ -2,16 +2,24 @@ package sqlite
 
 import (
 	"errors"
+	"fmt"
 
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
+// An Error is one of SQLite.
+type Error struct {
+	Code int // the extended result code
+	text string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.text, e.Code) }
+
 // code gives the code of a SQLite error. It is zero for other errors.
 func code(err error) int {
-	var e *sqlite.Error
+	var e *Error
 	if errors.As(err, &e) {
-		return e.Code()
+		return e.Code
 	}
 	return sqlite3.SQLITE_OK
 }

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,7 +46,6 @@ type File struct {
 	path    string
 	opt     Options
 	log     *slog.Logger
-	db      *sql.DB
 	lock    *os.File
 	folder  *os.File // open until its entries are synced
 	reserve *diskReserve
@@ -70,7 +68,7 @@ func Open(path string, opt Options) (_ *File, err error) {
 	}
 	defer func() {
 		if err != nil {
-			f.Close()
+			f.Close(false)
 		}
 	}()
 	if f.folder, err = os.Open(filepath.Dir(path)); err != nil {
@@ -95,7 +93,10 @@ func Open(path string, opt Options) (_ *File, err error) {
 	} else if err := f.Close(); err != nil {
 		return nil, err
 	}
-	if f.db, err = open(path, opt.Synchronous); err != nil {
+	if f.copier, err = f.session("BEGIN"); err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := f.copier.checkDurable(path); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -121,7 +122,7 @@ const writerCache = "PRAGMA cache_size=-32768"
 
 // Writer gives the session that writes. There is one.
 func (f *File) Writer() (*Session, error) {
-	s, err := newSession(f.db, "BEGIN IMMEDIATE")
+	s, err := f.session("BEGIN IMMEDIATE")
 	if err != nil {
 		return nil, err
 	}
@@ -138,14 +139,11 @@ func (f *File) Writer() (*Session, error) {
 // Reader gives a session that reads. A query that takes longer than deadline is interrupted; zero
 // means no limit.
 func (f *File) Reader(deadline time.Duration) (*Session, error) {
-	s, err := newSession(f.db, "BEGIN")
-	if err != nil || deadline == 0 {
-		return s, err
+	s, err := f.session("BEGIN")
+	if err == nil && deadline != 0 {
+		s.limit = &interrupter{conn: s.conn, after: deadline}
 	}
-	if s.limit, err = newInterrupter(s.conn, deadline); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	return s, err
 }
 
 // Settle completes the opening of a file, after its tables were created. From then on its directory
@@ -160,11 +158,7 @@ func (f *File) Settle() (err error) {
 		return err
 	}
 	f.folder = nil
-	if err := f.keepFiles(); err != nil {
-		return err
-	}
-	f.copier, err = f.Reader(0)
-	return err
+	return f.keepFiles()
 }
 
 // Full tells whether the disk is full, so that the rest is kept for work under way.
@@ -175,13 +169,18 @@ func (f *File) Full() bool { return f != nil && f.reserve.isFull() }
 func (f *File) SpendReserve() (again bool) { return f != nil && f.reserve.spend() }
 
 // Close closes the file. Its sessions have to be closed before.
-func (f *File) Close() error {
+//
+// If the disk is sound, the log is copied into the database and removed. Otherwise it stays as it is.
+// A sync of the database that failed may have lost pages that an earlier checkpoint of this process
+// had copied. SQLite would not copy them again before it removes the log, but the next process does:
+// see settle.
+func (f *File) Close(sound bool) error {
 	var errs []error
 	if f.copier != nil {
+		if sound {
+			errs = append(errs, f.copier.conn.copyLogOnClose(true))
+		}
 		errs = append(errs, f.copier.Close())
-	}
-	if f.db != nil {
-		errs = append(errs, f.db.Close())
 	}
 	if f.folder != nil {
 		errs = append(errs, f.folder.Close())

@@ -53,7 +53,7 @@ func (f *testFile) close() {
 	if f.writer != nil {
 		f.writer.Close()
 	}
-	if err := f.Close(); err != nil {
+	if err := f.Close(true); err != nil {
 		f.t.Error(err)
 	}
 	f.File = nil
@@ -90,10 +90,14 @@ func (f *testFile) logBytes() int64 {
 	return info.Size()
 }
 
-// open reads the settings back, so that a database without WAL mode, or with too few syncs, is
-// refused.
+// The settings are read back, so that a database without WAL mode, or with too few syncs, is refused.
 func TestUnsafeSettingsAreReadBack(t *testing.T) {
-	_, err := open(filepath.Join(t.TempDir(), "p.db"), "NORMAL")
+	s, err := OpenPlain(filepath.Join(t.TempDir(), "p.db"), "journal_mode(WAL)", "synchronous(NORMAL)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.checkDurable("p.db")
 	if err == nil || !strings.Contains(err.Error(), "survives a power loss") {
 		t.Errorf("open with synchronous=NORMAL = %v, want refused", err)
 	}

@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -10,77 +9,87 @@ import (
 // minSQLite is the oldest version without a known bug that corrupts a database in WAL mode.
 const minSQLite = "3.51.3"
 
+// inMemory is the address of a new database in memory.
+const inMemory = "file::memory:"
+
 // OpenMemory opens an empty database in memory.
 func OpenMemory() (*Session, error) {
-	db, err := open("", "")
+	s, err := newSession(inMemory, "BEGIN IMMEDIATE", waitForLocks, "foreign_keys(0)")
 	if err != nil {
 		return nil, err
 	}
-	return own(db)
+	return s, s.closeUnless(s.checkVersion())
 }
 
 // OpenPlain opens a file that no server uses, with the given settings.
 func OpenPlain(path string, settings ...string) (*Session, error) {
-	q := url.Values{"_pragma": settings}
-	db, err := sql.Open("sqlite", fileAddress(path, q))
+	return newSession(fileAddress(path), "BEGIN IMMEDIATE", settings...)
+}
+
+// fileAddress gives the address of a file.
+func fileAddress(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
+
+var waitForLocks = fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds())
+
+// session opens another session of the file, with the settings under which acknowledged writes are
+// durable.
+func (f *File) session(begin string) (*Session, error) {
+	s, err := newSession(fileAddress(f.path), begin,
+		waitForLocks,
+		"foreign_keys(0)",
+		"journal_mode(WAL)",
+		"synchronous("+f.opt.Synchronous+")",
+		"mmap_size(0)",
+		"wal_autocheckpoint(0)", // see checkpoint.go
+		"secure_delete(ON)",     // removed data is overwritten
+	)
 	if err != nil {
 		return nil, err
 	}
-	return own(db)
+	return s, s.closeUnless(s.conn.copyLogOnClose(false)) // see Close
 }
 
-// fileAddress gives the driver's address of a file with settings.
-func fileAddress(path string, q url.Values) string {
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
-}
-
-// open opens a database file, or one in memory if path is empty, and checks that acknowledged
-// writes are durable.
-func open(path, synchronous string) (db *sql.DB, err error) {
-	q := url.Values{}
-	q.Add("_pragma", fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds()))
-	q.Add("_pragma", "foreign_keys(0)")
-	dsn := "file::memory:?" + q.Encode()
-	if path != "" {
-		q.Add("_pragma", "journal_mode(WAL)")
-		q.Add("_pragma", "synchronous("+synchronous+")")
-		q.Add("_pragma", "mmap_size(0)")
-		q.Add("_pragma", "wal_autocheckpoint(0)") // see checkpoint.go
-		q.Add("_pragma", "secure_delete(ON)")     // removed data is overwritten
-		dsn = fileAddress(path, q)
+// checkDurable checks that acknowledged writes of a session are durable, and copies the write-ahead
+// log that an earlier process has left.
+func (s *Session) checkDurable(path string) error {
+	if err := s.checkVersion(); err != nil {
+		return err
 	}
-	db, err = sql.Open("sqlite", dsn)
-	if err != nil {
-		return nil, err
-	}
-	var version, journal string
-	var sync int
-	if err := db.QueryRow("SELECT sqlite_version()").Scan(&version); err != nil {
-		db.Close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
-	}
-	if olderThan(version, minSQLite) {
-		db.Close()
-		return nil, fmt.Errorf("SQLite %s is too old: %s is the first that is safe to use here", version, minSQLite)
-	}
-	if path == "" {
-		return db, nil
-	}
-	err = errors.Join(db.QueryRow("PRAGMA journal_mode").Scan(&journal), db.QueryRow("PRAGMA synchronous").Scan(&sync))
-	if err != nil {
-		db.Close()
-		return nil, fmt.Errorf("read the settings of %s: %w", path, err)
+	var journal string
+	var sync int64
+	if err := errors.Join(s.one("PRAGMA journal_mode", &journal), s.one("PRAGMA synchronous", &sync)); err != nil {
+		return fmt.Errorf("read the settings of %s: %w", path, err)
 	}
 	if journal != "wal" || sync < 2 {
-		db.Close()
-		return nil, fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, "+
+		return fmt.Errorf("refusing to start: journal_mode is %s and synchronous is %d, "+
 			"but an acknowledged write survives a power loss only with wal and 2 (FULL) or 3 (EXTRA)", journal, sync)
 	}
-	if err := settle(db); err != nil {
-		db.Close()
-		return nil, err
+	return settle(s)
+}
+
+// checkVersion refuses a version of SQLite that is too old.
+func (s *Session) checkVersion() error {
+	var version string
+	if err := s.one("SELECT sqlite_version()", &version); err != nil {
+		return err
 	}
-	return db, nil
+	if olderThan(version, minSQLite) {
+		return fmt.Errorf("SQLite %s is too old: %s is the first that is safe to use here", version, minSQLite)
+	}
+	return nil
+}
+
+// one reads the only row of a query.
+func (s *Session) one(query string, dest ...any) error {
+	return s.Query(query, nil, func(scan func(...any) error) error { return scan(dest...) })
+}
+
+// closeUnless closes the session if there is an error, which it returns.
+func (s *Session) closeUnless(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, s.Close())
 }
 
 // olderThan compares versions.

@@ -1,59 +1,73 @@
 package sqlite
 
 import (
-	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
 // A Session is one connection to a database, with its prepared statements.
 type Session struct {
 	mu    sync.Mutex
-	conn  *sql.Conn
-	owns  *sql.DB // closed with the session; nil: other sessions use it
+	conn  *conn
 	begin string
-	stmts map[string]*sql.Stmt
+	stmts map[string]stmt
 	limit *interrupter // time limit of queries; nil: none
 }
 
-// own gives the only session of a database, which closes it.
-func own(db *sql.DB) (*Session, error) {
-	db.SetMaxOpenConns(1)
-	s, err := newSession(db, "BEGIN IMMEDIATE")
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	s.owns = db
-	return s, nil
-}
+// maxStatements is the number of prepared statements above which all of them are discarded.
+const maxStatements = 500
 
-func newSession(db *sql.DB, begin string) (*Session, error) {
-	conn, err := db.Conn(context.Background())
+var errClosed = errors.New("the session is closed")
+
+// newSession opens a database by its address and applies settings. begin is the statement that
+// begins a transaction.
+func newSession(address, begin string, settings ...string) (*Session, error) {
+	c, err := connect(address)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{conn: conn, begin: begin, stmts: make(map[string]*sql.Stmt)}, nil
-}
-
-// prepare gives a prepared statement. Above 500 statements it discards all of them.
-func (s *Session) prepare(query string) (*sql.Stmt, error) {
-	if st := s.stmts[query]; st != nil {
-		return st, nil
-	}
-	st, err := s.conn.PrepareContext(context.Background(), query)
-	if err != nil {
-		return nil, fmt.Errorf("prepare %.80q: %w", query, err)
-	}
-	if len(s.stmts) > 500 {
-		for q, old := range s.stmts {
-			old.Close()
-			delete(s.stmts, q)
+	s := &Session{conn: c, begin: begin, stmts: make(map[string]stmt)}
+	for _, x := range settings {
+		if _, err := s.Exec("PRAGMA "+x, nil); err != nil {
+			return nil, errors.Join(err, s.Close())
 		}
 	}
+	return s, nil
+}
+
+// prepare gives a prepared statement. A text of several statements is not prepared: rest is the
+// whole text then.
+func (s *Session) prepare(query string) (st stmt, rest string, err error) {
+	if st, ok := s.stmts[query]; ok {
+		return st, "", nil
+	}
+	if s.conn == nil {
+		return st, "", errClosed
+	}
+	st, rest, err = s.conn.prepare(query)
+	switch {
+	case err != nil:
+		return st, "", fmt.Errorf("prepare %.80q: %w", query, err)
+	case rest != "":
+		st.finalize()
+		return st, query, nil
+	}
+	if len(s.stmts) > maxStatements {
+		s.discard()
+	}
 	s.stmts[query] = st
-	return st, nil
+	return st, "", nil
+}
+
+// discard frees all prepared statements.
+func (s *Session) discard() {
+	for q, st := range s.stmts {
+		st.finalize()
+		delete(s.stmts, q)
+	}
 }
 
 // Begin begins a transaction.
@@ -62,46 +76,78 @@ func (s *Session) Begin() error {
 	return err
 }
 
-// Exec executes a statement and gives how many rows it changed.
+// Exec executes a statement and gives how many rows it changed. A text without arguments may have
+// several statements.
 func (s *Session) Exec(query string, args []any) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st, err := s.prepare(query)
+	st, rest, err := s.prepare(query)
+	if err == nil && rest == "" {
+		err = run(st, args, nil)
+	}
+	for err == nil && rest != "" {
+		if st, rest, err = s.conn.prepare(rest); err == nil {
+			err = run(st, nil, nil)
+			st.finalize()
+		}
+	}
 	if err != nil {
 		return 0, err
 	}
-	res, err := st.ExecContext(context.Background(), args...)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+	return s.conn.changed(), nil
 }
 
 // Query calls row for every row. scan is valid during that call.
 func (s *Session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st, err := s.prepare(query)
+	st, rest, err := s.prepare(query)
 	if err != nil {
 		return err
+	}
+	if rest != "" {
+		return fmt.Errorf("%.80q are several statements", query)
 	}
 	s.limit.begin()
 	defer s.limit.end()
-	rows, err := st.QueryContext(context.Background(), args...)
-	if err != nil {
+	return run(st, args, row)
+}
+
+// run executes a statement, and calls row for every row that it gives.
+func run(st stmt, args []any, row func(scan func(dest ...any) error) error) error {
+	if st.p == 0 {
+		return nil
+	}
+	defer st.end()
+	if err := st.bind(args); err != nil {
 		return err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := row(rows.Scan); err != nil {
+	for {
+		more, err := st.step()
+		if err != nil || !more {
+			return err
+		}
+		if row == nil {
+			continue
+		}
+		if err := row(st.scan); err != nil {
 			return err
 		}
 	}
-	return rows.Err()
 }
+
+// slower is the time in nanoseconds that every commit of this process takes longer.
+var slower atomic.Int64
+
+// SlowDown makes every commit of this process take longer, as on a disk that syncs more slowly. It is
+// for measurements.
+func SlowDown(by time.Duration) { slower.Store(int64(by)) }
 
 // Commit commits the transaction. It is on disk when Commit returns.
 func (s *Session) Commit() error {
+	if d := slower.Load(); d > 0 {
+		defer time.Sleep(time.Duration(d))
+	}
 	_, err := s.Exec("COMMIT", nil)
 	return err
 }
@@ -112,18 +158,16 @@ func (s *Session) Rollback() error {
 	return err
 }
 
-// Close closes the session, and its database if no other session uses it.
+// Close closes the session.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
-	for _, st := range s.stmts {
-		errs = append(errs, st.Close())
+	if s.conn == nil {
+		return nil
 	}
-	clear(s.stmts)
-	errs = append(errs, s.conn.Close())
-	if s.owns != nil {
-		errs = append(errs, s.owns.Close())
-	}
-	return errors.Join(errs...)
+	s.limit.end() // the timer must not use a closed connection
+	s.discard()
+	err := s.conn.close()
+	s.conn = nil
+	return err
 }

@@ -1,4 +1,4 @@
-module github.com/perdure/perdure/bench/river
+module github.com/perdure/perdure/bench/peers
 
 go 1.26.0
 

@@ -1,0 +1,79 @@
+package jobdir
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+)
+
+// shownMax is the size up to which a run's log shows the data of an event.
+const shownMax = 64 << 10
+
+// Every event of output is small enough to be shown, and all of them together have all bytes.
+func TestOutputEventsAreShown(t *testing.T) {
+	for name, b := range map[string][]byte{
+		"text":               []byte(strings.Repeat("0123456789abcde\n", 20_000)),
+		"binary":             bytes.Repeat([]byte{0xff, 0, 1, 2}, 50_000),
+		"control characters": bytes.Repeat([]byte{1}, 200_000),
+		"quotes":             bytes.Repeat([]byte{'"', '\\'}, 100_000),
+		"separators":         []byte(strings.Repeat("\u2028", 60_000)),
+		"characters":         []byte("x" + strings.Repeat("日本", 40_000)),
+		"one byte":           {'a'},
+		"nothing":            nil,
+	} {
+		var got []byte
+		for _, o := range Chunks(Stdout, 7, b) {
+			data, err := perdure.Marshal(&o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := perdure.CheckValue("data", data); err != nil || len(data) > shownMax {
+				t.Errorf("%s: an event has %d bytes (error %v), want at most %d", name, len(data), err, shownMax)
+			}
+			if o.Offset != 7+int64(len(got)) || o.Size != int64(len(o.Bytes())) {
+				t.Fatalf("%s: an event has offset %d and size %d, want %d and %d", name, o.Offset, o.Size, 7+len(got), len(o.Bytes()))
+			}
+			got = append(got, o.Bytes()...)
+		}
+		if !bytes.Equal(got, b) {
+			t.Errorf("%s: the events have %d bytes, want the %d of the output", name, len(got), len(b))
+		}
+
+		d, err := Of(t.TempDir(), "job")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Create(); err != nil {
+			t.Fatal(err)
+		}
+		f, err := d.OpenOutput(Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		have := Offsets{Stderr: int64(len(b))}
+		for from := (Offsets{}); ; {
+			s, more, err := d.NextOutput(1, from, have, true)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if !more {
+				if from != have {
+					t.Errorf("%s: the log has %+v, want %+v", name, from, have)
+				}
+				break
+			}
+			for _, e := range s.Commit.Events {
+				if len(e.Data) > shownMax {
+					t.Errorf("%s: an event of a commit has %d bytes, want at most %d", name, len(e.Data), shownMax)
+				}
+			}
+			from = s.To
+		}
+	}
+}

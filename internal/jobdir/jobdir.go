@@ -1,0 +1,200 @@
+package jobdir
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the files of a job.
+const (
+	SentinelFile = ".sentinel.json"
+	LockFile     = ".lock"
+	ResultFile   = ".result.json"
+	LogFile      = "runner.log"
+)
+
+// ownFiles are all files of a job that are not the command's.
+var ownFiles = map[string]bool{
+	SentinelFile: true, SentinelFile + tempSuffix: true, LockFile: true, ResultFile: true, ResultFile + tempSuffix: true,
+	LogFile: true, "stdout.log": true, "stderr.log": true,
+}
+
+// Sizes beyond which a file is not read.
+const (
+	maxSentinel = 64 << 10
+	maxResult   = 4 << 20
+)
+
+// jobsFolder is the folder of a workspace that has a folder for each job.
+const jobsFolder = "jobs"
+
+// jobID is the form of a job's id: that of a run, as a file name.
+var jobID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$`)
+
+// A Dir is the folder of a job.
+type Dir struct {
+	// ID is the id of the job, and of its run.
+	ID string
+	// Path is absolute.
+	Path string
+}
+
+// Of returns the folder of a job, which need not exist.
+func Of(workspace, id string) (Dir, error) {
+	if !jobID.MatchString(id) {
+		return Dir{}, fmt.Errorf("%q is no id of a job", id)
+	}
+	path, err := filepath.Abs(filepath.Join(workspace, jobsFolder, id))
+	return Dir{ID: id, Path: path}, err
+}
+
+// Create makes the folder, readable by its owner only.
+func (d Dir) Create() error { return os.MkdirAll(d.Path, 0o700) }
+
+// Remove deletes the folder with all that is in it. It does not follow links.
+func (d Dir) Remove() error { return os.RemoveAll(d.Path) }
+
+// file is the path of one of the job's files.
+func (d Dir) file(name string) string { return filepath.Join(d.Path, name) }
+
+// A BadFile is a file that is not what its name says: a link, a pipe, too large, torn, or not
+// signed by the job's runner.
+type BadFile struct {
+	Path, Reason string
+}
+
+func (e *BadFile) Error() string { return e.Path + ": " + e.Reason }
+
+// openPlain opens a regular file of the job for reading. It follows no link, neither to the folder
+// nor to the file, and does not block on a pipe.
+func (d Dir) openPlain(name string) (*os.File, error) {
+	folder, err := unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, d.openError("", err)
+	}
+	defer unix.Close(folder)
+	fd, err := unix.Openat(folder, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, d.openError(name, err)
+	}
+	f := os.NewFile(uintptr(fd), d.file(name))
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &BadFile{d.file(name), "is no regular file"}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// openError says what is wrong with a file that can't be opened. One that is not there is an
+// fs.ErrNotExist.
+func (d Dir) openError(name string, err error) error {
+	path := d.file(name)
+	switch {
+	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.EMLINK):
+		return &BadFile{path, "is a link"}
+	case errors.Is(err, unix.ENOTDIR):
+		return &BadFile{path, "is no folder"}
+	case errors.Is(err, unix.ENXIO):
+		return &BadFile{path, "is no regular file"}
+	}
+	return &fs.PathError{Op: "open", Path: path, Err: err}
+}
+
+// read returns the contents of one of the job's files, if it is not larger than limit.
+func (d Dir) read(name string, limit int64) ([]byte, error) {
+	f, err := d.openPlain(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = &BadFile{d.file(name), fmt.Sprintf("is larger than %d bytes", limit)}
+	}
+	return b, err
+}
+
+// Jobs calls a function for each entry of the workspace's folder of jobs, at most limit of them, in
+// no order. ok is false for an entry that can't be the folder of a job. A workspace that does not
+// exist has no jobs.
+func Jobs(workspace string, limit int, each func(d Dir, ok bool)) (more bool, err error) {
+	root, err := filepath.Abs(filepath.Join(workspace, jobsFolder))
+	if err != nil {
+		return false, err
+	}
+	f, err := os.Open(root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	for n := 0; ; {
+		entries, err := f.ReadDir(1024)
+		for _, e := range entries {
+			if n++; n > limit {
+				return true, nil
+			}
+			d := Dir{ID: e.Name(), Path: filepath.Join(root, e.Name())}
+			each(d, e.IsDir() && jobID.MatchString(e.Name()))
+		}
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// HasData tells whether the folder has anything beside our own files: what the command left.
+func (d Dir) HasData() bool {
+	f, err := os.Open(d.Path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(256)
+		for _, n := range names {
+			if !ownFiles[n] {
+				return true
+			}
+		}
+		if err != nil {
+			return false
+		}
+	}
+}
+
+// SetAside moves a file, a link or a folder of the workspace to {workspace}/set-aside, where it is
+// not looked at again, and returns its new path.
+func SetAside(workspace, path string) (string, error) {
+	to := filepath.Join(workspace, "set-aside")
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return "", err
+	}
+	name := filepath.Base(filepath.Dir(path)) + "." + filepath.Base(path)
+	for n := 0; n < 1000; n++ {
+		target := filepath.Join(to, name)
+		if n > 0 {
+			target = fmt.Sprintf("%s.%d", target, n)
+		}
+		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
+			return target, os.Rename(path, target)
+		}
+	}
+	return "", fmt.Errorf("%s has 1000 files of the name %s", to, name)
+}

@@ -1,0 +1,303 @@
+package jobdir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/perdure/perdure"
+)
+
+// Streams of output. A command on a terminal has only the first.
+const (
+	Stdout = "stdout"
+	Stderr = "stderr"
+)
+
+// Event types of output, and the name of the view that has the offsets.
+const (
+	// EventOutput has bytes of a stream, or names the artifact that has them.
+	EventOutput = "x:output"
+	// EventDropped says which bytes of a stream were not kept.
+	EventDropped = "x:output_dropped"
+	// EventExit has the exit code or the signal of the command.
+	EventExit = "x:exit"
+
+	// OutputView is the view with a [Logged]. Each output commit replaces it.
+	OutputView = "output"
+	// ProcessView is the view with a [Process].
+	ProcessView = "process"
+)
+
+// Bounds of output in a run's log.
+const (
+	// chunkMax bounds the bytes of one event, and eventMax those of its JSON. Larger data would be shown
+	// as a reference. As base64 a chunk is a third larger, and as text up to six times.
+	chunkMax = 44 << 10
+	eventMax = 60 << 10
+	// commitMax bounds the bytes of output in one commit.
+	commitMax = 512 << 10
+	// inlineMax bounds the bytes of both streams that are in events. What comes after them goes to
+	// artifacts, so that following a run never means reading hundreds of megabytes of log.
+	inlineMax = 4 << 20
+	// SegmentMax bounds the bytes of one artifact. A run has at most 100 artifacts.
+	SegmentMax = 16 << 20
+)
+
+// Offsets count the bytes of each stream.
+type Offsets struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
+}
+
+// Logged says how much of the output of an execution is in the log. The output of the next execution
+// begins at zero again.
+type Logged struct {
+	Epoch int64 `json:"epoch"`
+	Offsets
+}
+
+// LoggedOutput reads the view OutputView: what the log has of the output of an execution. A view that
+// is missing, or of another execution, means nothing.
+func LoggedOutput(view []byte, epoch int64) Offsets {
+	var l Logged
+	if err := json.Unmarshal(view, &l); err != nil || l.Epoch != epoch {
+		return Offsets{}
+	}
+	return l.Offsets
+}
+
+// of returns the count of a stream.
+func (o *Offsets) of(stream string) *int64 {
+	if stream == Stderr {
+		return &o.Stderr
+	}
+	return &o.Stdout
+}
+
+// An Output is the data of an EventOutput. It has Text if the bytes are text, or Base64; with an
+// Artifact it has neither.
+type Output struct {
+	Stream   string  `json:"stream"`
+	Offset   int64   `json:"offset"`
+	Size     int64   `json:"size"`
+	Text     *string `json:"text,omitempty"`
+	Base64   []byte  `json:"base64,omitempty"`
+	Artifact string  `json:"artifact,omitempty"`
+}
+
+// Bytes returns the bytes of an event that has them.
+func (o *Output) Bytes() []byte {
+	if o.Text != nil {
+		return []byte(*o.Text)
+	}
+	return o.Base64
+}
+
+// Dropped is the data of an EventDropped.
+type Dropped struct {
+	Stream string `json:"stream"`
+	Offset int64  `json:"offset"`
+	Size   int64  `json:"size"`
+	Reason string `json:"reason"`
+}
+
+// A Process is the view of a run that is a process.
+type Process struct {
+	Engine    string `json:"engine"`
+	SessionID string `json:"session_id,omitempty"`
+	Status    string `json:"status"`
+	// ExitCode is that of a shell: 128 and the signal's number, if a signal ended the command. It is
+	// nil while the command runs.
+	ExitCode *int   `json:"exit_code,omitempty"`
+	Signal   string `json:"signal,omitempty"`
+	// Text is the last that the agent said, if its engine tells.
+	Text         string  `json:"text,omitempty"`
+	InputTokens  int64   `json:"input_tokens,omitempty"`
+	OutputTokens int64   `json:"output_tokens,omitempty"`
+	CostUSD      float64 `json:"cost_usd,omitempty"`
+	// Dropped counts bytes of output that were not kept.
+	Dropped Offsets `json:"dropped,omitzero"`
+}
+
+// OpenOutput creates the file of a stream for writing.
+func (d Dir) OpenOutput(stream string) (*os.File, error) {
+	return os.OpenFile(d.file(stream+".log"), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+}
+
+// ReadOutput reads bytes of a stream at an offset.
+func (d Dir) ReadOutput(stream string, b []byte, offset int64) (int, error) {
+	f, err := d.openPlain(stream + ".log")
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, io.EOF
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return f.ReadAt(b, offset)
+}
+
+// A Step is the next part of the output that goes to the log: a commit, and the artifact that has
+// to be stored before it, if there is one.
+type Step struct {
+	Commit perdure.Commit
+	// To is what the log has after the commit.
+	To Offsets
+	// Artifact names bytes that are stored before the commit. It is empty if the commit has the bytes.
+	Artifact string
+	Stream   string
+	Offset   int64
+	Size     int64
+}
+
+// NextOutput makes the next step of copying the output to the log, or returns false if there is
+// nothing to copy. from is what the log has, and have is what the files have. ended tells that
+// nothing will be added.
+//
+// The id of the commit follows from the epoch and from. Two senders that make different commits from
+// the same offsets get one of them accepted; the other reads the offsets again and goes on.
+func (d Dir) NextOutput(epoch int64, from, have Offsets, ended bool) (Step, bool, error) {
+	s := Step{To: from, Commit: perdure.Commit{
+		ID:    fmt.Sprintf("output-%d-%d-%d", epoch, from.Stdout, from.Stderr),
+		RunID: perdure.RunID(d.ID), Epoch: epoch,
+	}}
+	var outputs []Output
+	if from.Stdout+from.Stderr >= inlineMax {
+		stream := Stdout
+		if have.Stdout == from.Stdout {
+			stream = Stderr
+		}
+		s.Stream, s.Offset = stream, *from.of(stream)
+		s.Size = min(*have.of(stream)-s.Offset, SegmentMax)
+		if s.Size <= 0 {
+			return s, false, nil
+		}
+		s.Artifact = fmt.Sprintf("%s-%d-%012d", stream, epoch, s.Offset)
+		*s.To.of(stream) += s.Size
+		outputs = []Output{{Stream: stream, Offset: s.Offset, Size: s.Size, Artifact: s.Artifact}}
+	} else {
+		room := int64(commitMax)
+		for _, stream := range []string{Stdout, Stderr} {
+			got, err := d.inline(stream, *from.of(stream), *have.of(stream), room, ended)
+			if err != nil {
+				return s, false, err
+			}
+			for i := range got {
+				*s.To.of(stream) += got[i].Size
+				room -= got[i].Size
+			}
+			outputs = append(outputs, got...)
+		}
+	}
+	if len(outputs) == 0 {
+		return s, false, nil
+	}
+	for i := range outputs {
+		data, err := perdure.Marshal(&outputs[i])
+		if err != nil {
+			return s, false, err
+		}
+		s.Commit.Events = append(s.Commit.Events, perdure.Emitted{Type: EventOutput, Data: data})
+	}
+	view, err := perdure.Marshal(Logged{epoch, s.To})
+	s.Commit.Views = []perdure.View{{Name: OutputView, Value: view}}
+	return s, true, err
+}
+
+// inline cuts bytes of a stream into events.
+func (d Dir) inline(stream string, from, to, room int64, ended bool) ([]Output, error) {
+	var out []Output
+	for from < to && room > 0 {
+		b := make([]byte, min(chunkMax, to-from, room))
+		n, err := d.ReadOutput(stream, b, from)
+		if n == 0 && err != nil {
+			return nil, err
+		}
+		b = b[:n]
+		if !ended || from+int64(n) < to {
+			b = wholeRunes(b)
+		}
+		if len(b) == 0 {
+			break
+		}
+		o := chunk(stream, from, b)
+		out = append(out, o)
+		from += o.Size
+		room -= o.Size
+	}
+	return out, nil
+}
+
+// Chunks makes the data of output events of bytes, as many as they need.
+func Chunks(stream string, offset int64, b []byte) (out []Output) {
+	for len(b) > 0 {
+		part := b
+		if len(part) > chunkMax {
+			part = wholeRunes(part[:chunkMax])
+		}
+		o := chunk(stream, offset, part)
+		out = append(out, o)
+		offset += o.Size
+		b = b[o.Size:]
+	}
+	return out
+}
+
+// chunk makes the data of an output event of the first bytes, as many as an event takes.
+func chunk(stream string, offset int64, b []byte) Output {
+	for {
+		o := Chunk(stream, offset, b)
+		if o.Text == nil || textSize(*o.Text) <= eventMax {
+			return o
+		}
+		b = wholeRunes(b[:len(b)/2])
+	}
+}
+
+// textSize returns the size of a text as JSON, at most.
+func textSize(text string) (n int) {
+	for i := range len(text) {
+		switch c := text[i]; {
+		case c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+			n += 2
+		case c < 0x20:
+			n += 6
+		case c == 0xe2: // U+2028 and U+2029 are escaped
+			n += 4
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// Chunk makes the data of an output event: text where the bytes are text, else base64. A NUL is no
+// text, because stores differ on it.
+func Chunk(stream string, offset int64, b []byte) Output {
+	o := Output{Stream: stream, Offset: offset, Size: int64(len(b))}
+	if text := string(b); utf8.ValidString(text) && !strings.Contains(text, "\x00") {
+		o.Text = &text
+	} else {
+		o.Base64 = b
+	}
+	return o
+}
+
+// wholeRunes leaves out the beginning of a character at the end. The rest of it is still to come.
+func wholeRunes(b []byte) []byte {
+	for n := 1; n <= min(utf8.UTFMax-1, len(b)); n++ {
+		if c := b[len(b)-n]; utf8.RuneStart(c) {
+			if !utf8.FullRune(b[len(b)-n:]) {
+				return b[:len(b)-n]
+			}
+			return b
+		}
+	}
+	return b
+}

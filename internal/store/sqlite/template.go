@@ -1,0 +1,40 @@
+package sqlite
+
+import (
+	"fmt"
+	"sync"
+)
+
+// A Template is a copy of a database that new databases in memory begin with. A copy is made page by
+// page, without any statement.
+type Template struct {
+	mu   sync.Mutex
+	conn *conn
+}
+
+// Template copies a database into memory.
+func (s *Session) Template() (*Template, error) {
+	c, err := connect(inMemory)
+	if err != nil {
+		return nil, err
+	}
+	t := &Template{conn: c}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.conn.copyTo(c); err != nil {
+		return nil, fmt.Errorf("copy a database: %w", err)
+	}
+	return t, nil
+}
+
+// Fill replaces the content of a database in memory by the template.
+func (t *Template) Fill(s *Session) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := t.conn.copyTo(s.conn); err != nil {
+		return fmt.Errorf("copy a database in memory: %w", err)
+	}
+	return nil
+}

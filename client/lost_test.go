@@ -380,6 +380,13 @@ var mutations = map[string]func(l *loss) call{
 			return c.AppendMessage(l.ctx, th, perdure.Message{Role: "user", Content: client.JSON("hi")})
 		}
 	},
+	"Chat": func(l *loss) call {
+		l.once = func(got any) {
+			l.same(got, "thread_id", "run_id")
+			l.runs(1)
+		}
+		return func(c *client.Client) (any, error) { return c.Chat(l.ctx, api.Chat{Message: client.JSON("hi")}) }
+	},
 	"CreateGroup": func(l *loss) call {
 		ids := []perdure.RunID{l.dead(), l.run(perdure.Submission{})}
 		l.once = func(got any) { l.same(got, "group_id", "ended_runs") }

@@ -12,8 +12,9 @@ import (
 // the thread's active run is a live one of this kind, that run gets the message. Otherwise a new run is
 // started on the thread, with the message as its first one. With a Key it is idempotent.
 //
-// No message stays without an answer. A run takes up messages by waiting for them (WaitMessage). If it
-// ends while there is one that it has not seen, it is continued (continueConversation).
+// No message stays without an answer. A run takes up messages by waiting for them (WaitMessage) or by
+// reading the thread, and says at its end how far it has read. If a user has written more, it is
+// continued (continueConversation).
 type Chat struct {
 	Tenant perdure.TenantID
 	// ThreadID is empty for a new thread.
@@ -125,6 +126,20 @@ func (op *Chat) thread(tx *Tx) (perdure.Thread, error) {
 		tx.DB.Threads.Put(th)
 	}
 	return th, err
+}
+
+// noteRead notes up to which message a run of a chat has read its thread, so that it is not continued for
+// those.
+func noteRead(tx *Tx, r *perdure.Run, seq int64) error {
+	if !r.Options.Chat || seq == 0 {
+		return nil
+	}
+	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
+	if err == nil && ok && th.Active == r.ID && seq > th.TakenSeq {
+		th.TakenSeq = min(seq, th.Seq)
+		tx.DB.Threads.Put(th)
+	}
+	return err
 }
 
 // continueConversation continues a run that ends while its thread has a message which it has not taken

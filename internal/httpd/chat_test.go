@@ -109,6 +109,20 @@ func TestMessageThatNobodyTookUpIsAnswered(t *testing.T) {
 	}
 }
 
+// A run that reads its thread, instead of waiting for messages, says how far it has read.
+func TestChatThatWasReadIsNotContinued(t *testing.T) {
+	w := newWorld(t, setup{})
+	first := w.chats(201, `{"message":"count the books"}`)
+	g := w.lease("w", `,"start":true`)
+	w.chats(200, `{"thread_id":%q,"message":"only the red ones"}`, first["thread_id"])
+	w.commit(g, `"outcome":{"type":"fail","error":{"code":"a","message":"b"},"read_seq":2}`).refuses(400, "invalid")
+	w.commits(g, `"outcome":{"type":"complete","result":"seven","read_seq":2}`)
+	run := w.get(fmt.Sprintf("%s/%v", runs, g["run_id"])).is(200)
+	if run["state"] != "completed" || run["continued_by_run_id"] != nil {
+		t.Errorf("run = %v, want it completed and not continued: it has read both messages", run)
+	}
+}
+
 func TestCancelledChatIsNotContinued(t *testing.T) {
 	w := newWorld(t, setup{})
 	first := w.chats(201, `{"message":"count the books"}`)

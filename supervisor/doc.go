@@ -1,0 +1,2 @@
+// Package supervisor is a chat agent on the public SDK.
+package supervisor

@@ -1,0 +1,125 @@
+package supervisor_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/supervisor"
+)
+
+func TestQuestionWithoutTools(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{says("user", "capital", "Lima.")}}
+	end := w.scenario("What is the capital of Peru?").Run(t)
+	checkThread(t, end, "user: What is the capital of Peru?", "assistant: Lima.")
+	if out := result(t, end); out.Answer != "Lima." || out.Ended != supervisor.EndedAnswered || out.Turns != 1 ||
+		out.Usage.Total() == 0 {
+		t.Errorf("result = %+v, want the answer Lima. in one turn, with its usage", out)
+	}
+}
+
+func TestToolResultIsAnswered(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{
+		calls("count", call("count", args{"to": 3})),
+		{Match: mockmodel.Match{Tool: "count"}, Answer: mockmodel.Answer{Text: "I counted {{last}}"}},
+	}, tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+	end := w.scenario("Please count to three").Run(t)
+	checkThread(t, end, "user: ", "assistant: I counted 1 1 1")
+	if end.Notes["counted"] != 1 {
+		t.Errorf("the tool was called %d times, want once", end.Notes["counted"])
+	}
+}
+
+// The worker or the server crashes at every point. A tool with a recorded result is not called again.
+func TestCrashRepeatsNoRecordedTool(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{
+		calls("count", call("count", args{"to": 3}), call("count", args{"to": 2})),
+		{Match: mockmodel.Match{Tool: "count"}, Answer: mockmodel.Answer{Text: "done"}},
+	}, tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+	w.scenario("count").CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		checkThread(t, end, "user: count", "assistant: done")
+		most := 2
+		if strings.HasPrefix(end.Crash, "the worker dies before") && strings.Contains(end.Crash, "records tool count") {
+			most = 3 // the result was not recorded
+		}
+		if n := end.Notes["counted"]; n < 2 || n > most {
+			t.Errorf("%s: the tool was called %d times, want %d", end.Crash, n, most)
+		}
+	})
+}
+
+// A tool that is not safe to repeat is called once at most, and the model is told if a crash has lost
+// the result.
+func TestCrashRepeatsNoUnsafeTool(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{
+		calls("count", call("count", args{"to": 3})),
+		{Match: mockmodel.Match{Tool: "count", Last: "outcome unknown"}, Answer: mockmodel.Answer{Text: "unsure"}},
+		{Match: mockmodel.Match{Tool: "count"}, Answer: mockmodel.Answer{Text: "done"}},
+	}, tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, false)} }}
+	sc := w.scenario("count")
+	sc.Scrub = func(field, _ string) string { return "" }
+	unsure := 0
+	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		if n := end.Notes["counted"]; n > 1 {
+			t.Errorf("%s: the tool was called %d times, want once at most", end.Crash, n)
+		}
+		switch answer := result(t, end).Answer; {
+		case answer == "unsure" && strings.HasPrefix(end.Crash, "the worker dies"):
+			unsure++
+		case answer != "done":
+			t.Errorf("%s: answer = %q, want done, or unsure if a worker dies", end.Crash, answer)
+		case end.Notes["counted"] != 1:
+			t.Errorf("%s: the answer is done, and the tool was called %d times", end.Crash, end.Notes["counted"])
+		}
+	})
+	if unsure == 0 {
+		t.Error("no crash left the outcome unknown, want the one before the record of the result")
+	}
+}
+
+func TestMalformedCallsAreAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		call mockmodel.Call
+		want string
+	}{
+		"no JSON":       {call("count", `{"to": 3`), "malformed"},
+		"wrong type":    {call("count", args{"to": "three"}), "do not fit"},
+		"unknown field": {call("count", args{"until": 3}), "do not fit"},
+		"unknown tool":  {call("launch", args{}), "there is no tool"},
+		"no worker":     {call("cancel_worker", args{"worker": "worker#7"}), "there is no worker"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{rules: []mockmodel.Rule{calls("go", c.call),
+				{Match: mockmodel.Match{Role: "tool"}, Answer: mockmodel.Answer{Text: "told: {{last}}"}},
+			}, tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+			end := w.scenario("go").Run(t)
+			checkThread(t, end, "user: go", c.want)
+			if len(end.Notes) > 0 {
+				t.Errorf("notes = %v, want that no tool was called", end.Notes)
+			}
+		})
+	}
+}
+
+func TestLimitsEndInAMessage(t *testing.T) {
+	again := []mockmodel.Rule{{Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("count", args{"to": 1})}}}}
+	tools := func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }
+	for name, c := range map[string]struct {
+		opt   supervisor.Options
+		ended string
+	}{
+		"turns":  {supervisor.Options{MaxTurns: 3}, supervisor.EndedTurnLimit},
+		"tokens": {supervisor.Options{Budget: supervisor.Budget{Tokens: 200}}, supervisor.EndedBudget},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &world{rules: again, tools: tools, opt: c.opt}
+			end := w.scenario("go").Run(t)
+			checkThread(t, end, "user: go", "assistant: I stop here")
+			if out := result(t, end); out.Ended != c.ended || end.Run.State != perdure.Completed {
+				t.Errorf("run is %s with %+v, want completed and %s", end.Run.State, out, c.ended)
+			}
+		})
+	}
+}

@@ -147,6 +147,7 @@ var ownTools = []Tool{
 	own("list_workers", "Shows all workers of this conversation's turn.", `{"type":"object","properties":{}}`, listWorkers),
 	own("peek_worker", "Shows what a worker is doing.", workerSchema, peekWorker),
 	own("cancel_worker", "Asks a worker to stop. Its work is lost.", workerSchema, cancelWorker),
+	AskHuman(),
 }
 
 const workerSchema = `{"type":"object","properties":{"worker":{"type":"string"}},"required":["worker"]}`

@@ -128,7 +128,7 @@ func (t *funcTool) step(ctx *agent.Context, call Call) (string, error) {
 		case ctx.Err() != nil:
 			return "", context.Cause(ctx)
 		case err != nil && inner.Err() != nil:
-			text = fmt.Sprintf("error: the tool did not end within %s", call.Timeout)
+			text = fmt.Sprintf("error: the tool did not end within %s, and was stopped. %s", call.Timeout, text)
 		case err != nil:
 			text = "error: " + err.Error()
 		}

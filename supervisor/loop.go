@@ -28,7 +28,9 @@ type loop struct {
 	transcript []model.Message
 	// lastSeq is the number of the last message of the thread that was read.
 	lastSeq int64
-	turns   int
+	// most is how many tokens a request may have.
+	most  int
+	turns int
 	// used is the usage of the run and of its ended workers. reserved are the budgets of live workers.
 	used     model.Usage
 	reserved Budget
@@ -41,12 +43,16 @@ type loop struct {
 
 // newLoop begins a conversation.
 func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*loop, error) {
-	limits, err := agent.Step(ctx, "limits", func(context.Context) (limits, error) { return s.opt.limits(), nil })
+	prompt := model.Message{Role: model.System, Content: system}
+	limits, err := agent.Step(ctx, "limits", func(context.Context) (limits, error) {
+		fixed := model.Request{Messages: []model.Message{prompt}, Tools: describe(tools)}
+		return s.opt.limits(fixed.EstimateTokens()), nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	l := &loop{s: s, ctx: ctx, limits: limits, tools: tools}
-	l.add(model.Message{Role: model.System, Content: system})
+	l := &loop{s: s, ctx: ctx, limits: limits, tools: tools, most: limits.Window * 4 / 5}
+	l.add(prompt)
 	return l, nil
 }
 
@@ -94,17 +100,16 @@ func (l *loop) run() (Result, error) {
 // turn calls the model, and returns its message. A conversation that is too long for the model is
 // summarized first.
 func (l *loop) turn() (model.Message, error) {
-	size := l.limits.Window * 4 / 5
 	for {
-		if err := l.trim(size); err != nil {
+		if err := l.trim(l.most); err != nil {
 			return model.Message{}, err
 		}
 		l.turns++
 		res, err := l.ask("model", model.Request{Messages: l.messages, Tools: describe(l.tools)})
 		var f *failure
 		switch {
-		case errors.As(err, &f) && f.Code == model.CodeContextLength && size > minWindow:
-			size = min(size, l.size()) / 2
+		case errors.As(err, &f) && f.Code == model.CodeContextLength && l.most > minWindow:
+			l.most = min(l.most, l.size()) / 2 // the model has a smaller window than the options say
 			continue
 		case f != nil:
 			return model.Message{}, agent.Permanent(worker.Fail(f.Code, "the model gave no answer: %s", f.Message))

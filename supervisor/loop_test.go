@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agenttest"
@@ -121,5 +122,37 @@ func TestLimitsEndInAMessage(t *testing.T) {
 				t.Errorf("run is %s with %+v, want completed and %s", end.Run.State, out, c.ended)
 			}
 		})
+	}
+}
+
+// A run that is cancelled while it waits for a worker ends in a message, and so does the worker.
+func TestCancelEndsInAMessage(t *testing.T) {
+	w := &world{rules: delegate(args{"task": "look"}), workerTools: sleepers(time.Hour)}
+	sc := w.scenario("How full is the disk?")
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(20 * time.Second)
+		s.Cancel("enough")
+	}
+	end := sc.Run(t)
+	checkThread(t, end, "user: ", "system: This run was cancelled")
+	for name, r := range end.Tree {
+		if r.State != perdure.Cancelled {
+			t.Errorf("%s is %s, want cancelled", name, r.State)
+		}
+	}
+}
+
+func TestCallsOfToolsAreInTheLog(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{calls("go", call("count", args{"to": 1}), call("launch", args{})),
+		says("tool", "", "done")},
+		tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+	var got []string
+	for _, e := range w.scenario("go").Run(t).Events {
+		if strings.HasPrefix(e.Type, "worker:tool_") {
+			got = append(got, e.Type)
+		}
+	}
+	if want := "worker:tool_started worker:tool_completed worker:tool_failed"; strings.Join(got, " ") != want {
+		t.Errorf("lines = %v, want %s", got, want)
 	}
 }

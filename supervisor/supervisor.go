@@ -209,16 +209,18 @@ type limits struct {
 	Interval     time.Duration `json:"interval"`
 	ToolTimeout  time.Duration `json:"tool_timeout"`
 	Suspend      time.Duration `json:"suspend"`
+	// Fixed is the size of the system prompt and the tools, in tokens.
+	Fixed int `json:"fixed"`
 }
 
 // limits returns those of the options.
-func (o *Options) limits() limits {
+func (o *Options) limits(fixed int) limits {
 	return limits{o.MaxTurns, o.Window, o.MaxResult, o.MaxWorkers, o.Budget, o.WorkerBudget, o.WorkerWait,
-		o.RoundaboutInterval, o.ToolTimeout, o.SuspendTimeout}
+		o.RoundaboutInterval, o.ToolTimeout, o.SuspendTimeout, fixed}
 }
 
 // converse answers the last message of the run's thread.
-func (s *Supervisor) converse(ctx *agent.Context, in Input) (Result, error) {
+func (s *Supervisor) converse(ctx *agent.Context, _ Input) (Result, error) {
 	if ctx.ThreadID() == "" {
 		return Result{}, agent.Permanent(worker.Fail("no_thread", "a conversation needs a thread"))
 	}

@@ -205,8 +205,15 @@ func (l *loop) call(calls []model.ToolCall) error {
 		return err
 	}
 	for i, c := range calls {
-		text := cut(pending[i].text, l.limits.MaxResult)
-		l.add(model.Message{Role: model.ToolRole, ToolCallID: c.ID, Content: orElse(text, "(no output)")})
+		text := orElse(cut(pending[i].text, l.limits.MaxResult), "(no output)")
+		l.add(model.Message{Role: model.ToolRole, ToolCallID: c.ID, Content: text})
+		line := perdure.LineToolCompleted
+		if strings.HasPrefix(text, "error: ") {
+			line = perdure.LineToolFailed
+		}
+		if err := l.tell(line, c, text); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -219,7 +226,7 @@ func (l *loop) start(c model.ToolCall) (Pending, error) {
 	}
 	for _, t := range l.tools {
 		if spec := t.Spec(); spec.Name == c.Name {
-			if err := agent.Progress(l.ctx, map[string]any{"turn": l.turns, "tool": c.Name}); err != nil {
+			if err := l.tell(perdure.LineToolStarted, c, c.Arguments); err != nil {
 				return Pending{}, err
 			}
 			return t.Start(l.ctx, Call{Arguments: json.RawMessage(c.Arguments), loop: l, MaxResult: l.limits.MaxResult,
@@ -228,6 +235,14 @@ func (l *loop) start(c model.ToolCall) (Pending, error) {
 		}
 	}
 	return Done(fmt.Sprintf("error: there is no tool %q", c.Name)), nil
+}
+
+// maxTold limits the text of a line about a call, in bytes.
+const maxTold = 500
+
+// tell writes a line about a call to the run's log, for people.
+func (l *loop) tell(line string, c model.ToolCall, text string) error {
+	return agent.Emit(l.ctx, line, map[string]any{"id": c.ID, "name": c.Name, "turn": l.turns, "text": cut(text, maxTold)})
 }
 
 // decode reads arguments. The error is for the model.

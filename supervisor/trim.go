@@ -8,10 +8,14 @@ import (
 	"github.com/perdure/perdure/supervisor/model"
 )
 
-// size estimates the tokens of the next request.
+// size estimates the tokens of the next request. It decides what the run does, so it takes the size of
+// the prompt and the tools from the journal: a new release may have others.
 func (l *loop) size() int {
-	r := model.Request{Messages: l.messages, Tools: describe(l.tools)}
-	return r.EstimateTokens()
+	n := l.limits.Fixed
+	for i := range l.messages[1:] {
+		n += l.messages[i+1].EstimateTokens()
+	}
+	return n
 }
 
 const summaryPrompt = `Summarize the conversation below for yourself, so that you can go on without it. Keep what the user

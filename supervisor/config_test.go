@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -129,5 +130,39 @@ func TestConfigKeyFile(t *testing.T) {
 	}
 	if _, err := c.Options(); err != nil {
 		t.Errorf("with the file: error = %v, want none", err)
+	}
+}
+
+// The file of docs/supervisor.md is valid, and has every setting.
+func TestDocumentedConfig(t *testing.T) {
+	page, err := os.ReadFile("../docs/supervisor.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```toml supervisor\n")
+	text, _, ok := strings.Cut(rest, "```\n")
+	if !ok {
+		t.Fatal("docs/supervisor.md has no file")
+	}
+	c, err := supervisor.ParseConfig([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkTags(t, text, reflect.TypeOf(*c))
+}
+
+// checkTags looks for the names of all settings of a type.
+func checkTags(t *testing.T, text string, typ reflect.Type) {
+	t.Helper()
+	for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	for i := 0; typ.Kind() == reflect.Struct && i < typ.NumField(); i++ {
+		f := typ.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("toml"), ",")
+		if name != "" && !strings.Contains(text, name) {
+			t.Errorf("docs/supervisor.md does not have the setting %s", name)
+		}
+		checkTags(t, text, f.Type)
 	}
 }

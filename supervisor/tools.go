@@ -207,11 +207,11 @@ func (l *loop) call(calls []model.ToolCall) error {
 	for i, c := range calls {
 		text := orElse(cut(pending[i].text, l.limits.MaxResult), "(no output)")
 		l.add(model.Message{Role: model.ToolRole, ToolCallID: c.ID, Content: text})
-		line := perdure.LineToolCompleted
+		line, field := perdure.LineToolCompleted, "output"
 		if strings.HasPrefix(text, "error: ") {
-			line = perdure.LineToolFailed
+			line, field = perdure.LineToolFailed, "error"
 		}
-		if err := l.tell(line, c, text); err != nil {
+		if err := l.tell(line, c, field, text); err != nil {
 			return err
 		}
 	}
@@ -226,7 +226,7 @@ func (l *loop) start(c model.ToolCall) (Pending, error) {
 	}
 	for _, t := range l.tools {
 		if spec := t.Spec(); spec.Name == c.Name {
-			if err := l.tell(perdure.LineToolStarted, c, c.Arguments); err != nil {
+			if err := l.tell(perdure.LineToolStarted, c, "input", c.Arguments); err != nil {
 				return Pending{}, err
 			}
 			return t.Start(l.ctx, Call{Arguments: json.RawMessage(c.Arguments), loop: l, MaxResult: l.limits.MaxResult,
@@ -241,8 +241,8 @@ func (l *loop) start(c model.ToolCall) (Pending, error) {
 const maxTold = 500
 
 // tell writes a line about a call to the run's log, for people.
-func (l *loop) tell(line string, c model.ToolCall, text string) error {
-	return agent.Emit(l.ctx, line, map[string]any{"id": c.ID, "name": c.Name, "turn": l.turns, "text": cut(text, maxTold)})
+func (l *loop) tell(line string, c model.ToolCall, field, text string) error {
+	return agent.Emit(l.ctx, line, map[string]string{"id": clean(c.ID), "name": c.Name, field: cut(text, maxTold)})
 }
 
 // decode reads arguments. The error is for the model.

@@ -39,6 +39,8 @@ type loop struct {
 	news []model.Message
 	// continued counts the runs that continued since the last message of the user.
 	continued int
+	// mayNotContinue is set for a worker: its parent waits for its result.
+	mayNotContinue bool
 }
 
 // newLoop begins a conversation.
@@ -274,7 +276,7 @@ func (l *loop) readThread() error {
 const maxContinued = 5
 
 // mayContinue tells whether children may go on in the background.
-func (l *loop) mayContinue() bool { return l.ctx.ThreadID() != "" && l.continued < maxContinued }
+func (l *loop) mayContinue() bool { return !l.mayNotContinue && l.continued < maxContinued }
 
 // fetchNews reads what users have written since.
 func (l *loop) fetchNews() error {

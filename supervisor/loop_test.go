@@ -1,12 +1,15 @@
 package supervisor_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/mockmodel"
 	"github.com/perdure/perdure/supervisor"
 )
@@ -155,4 +158,67 @@ func TestCallsOfToolsAreInTheLog(t *testing.T) {
 	if want := "worker:tool_started worker:tool_completed worker:tool_failed"; strings.Join(got, " ") != want {
 		t.Errorf("lines = %v, want %s", got, want)
 	}
+}
+
+// A tool that fails in whatever way is answered, and the conversation goes on.
+func TestFailingToolsAreAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    func(ctx context.Context) (string, error)
+		want string
+	}{
+		"error":   {func(context.Context) (string, error) { return "", errors.New("no paper") }, "error: no paper"},
+		"panic":   {func(context.Context) (string, error) { panic("on fire") }, "the tool panicked: on fire"},
+		"nothing": {func(context.Context) (string, error) { return "", nil }, "(no output)"},
+		"bytes":   {func(context.Context) (string, error) { return "a\x00b\xffc", nil }, "a\ufffdb\ufffdc"},
+		"timeout": {func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }, "within 2m0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tool := supervisor.Func(supervisor.Spec{Name: "print", Timeout: 2 * time.Minute},
+				func(ctx context.Context, _ struct{}) (string, error) { return c.f(ctx) })
+			w := &world{rules: []mockmodel.Rule{calls("print", call("print", args{})), says("tool", "", "Told: {{last}}")},
+				tools: func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{tool} }}
+			checkThread(t, w.scenario("print").Run(t), "user: print", c.want)
+		})
+	}
+}
+
+// A message that comes while the model thinks is answered too.
+func TestMessageDuringTheAnswerIsAnswered(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{says("user", "second", "Second answer."),
+		{Match: mockmodel.Match{Last: "first"}, Answer: mockmodel.Answer{Text: "First answer.",
+			FirstToken: perdure.Duration(20 * time.Second)}}}}
+	sc := w.scenario("first")
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(10 * time.Second)
+		write(t, s, "second")
+	}
+	checkThread(t, sc.Run(t), "user: first", "user: second", "assistant: First answer.", "assistant: Second answer.")
+}
+
+// write appends a message of the user to the thread.
+func write(t *testing.T, s *agenttest.Session, text string) {
+	t.Helper()
+	run, err := s.Client().Get(s.Context(), s.RunID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Client().AppendMessage(s.Context(), run.ThreadID,
+		perdure.Message{Role: perdure.RoleUser, Content: client.JSON(text)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A run goes on under a new configuration with the limits with which it began.
+func TestNewConfigurationFitsTheJournal(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
+		says("tool", "", "Told: {{last}}")}}
+	sc := w.scenario("paint")
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(time.Minute)
+		w.sup.Change(func(o *supervisor.Options) {
+			o.MaxTurns, o.Window, o.SuspendTimeout, o.System = 1, 2000, time.Hour, strings.Repeat("Be kind. ", 2000)
+		})
+		s.Decide(perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "blue"})})
+	}
+	checkThread(t, sc.Run(t), "user: paint", "Told: blue")
 }

@@ -214,18 +214,65 @@ func TestUserWritesMeanwhile(t *testing.T) {
 	}, "wait")
 	sc.Script = func(s *agenttest.Session) {
 		s.Sleep(30 * time.Second)
-		run, err := s.Client().Get(s.Context(), s.RunID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Client().AppendMessage(s.Context(), run.ThreadID,
-			perdure.Message{Role: perdure.RoleUser, Content: client.JSON("stop it")}); err != nil {
-			t.Fatal(err)
-		}
+		write(t, s, "stop it")
 	}
 	end := sc.Run(t)
 	checkThread(t, end, "user: dig", "user: stop it", "assistant: Stopped.")
 	if got := end.Tree["supervisor/dig#1"].State; got != perdure.Cancelled {
 		t.Errorf("the child is %s, want cancelled", got)
+	}
+}
+
+// A model that always leaves a worker behind is called again five times, and then waits.
+func TestContinuationsEnd(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{
+		{Match: mockmodel.Match{System: "You are a worker"}, Answer: mockmodel.Answer{Text: "worked"}},
+		{Match: mockmodel.Match{Role: "user"},
+			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("spawn_worker", args{"task": "more", "wait": 0})}}},
+		says("tool", "", "Told: {{last}}"),
+	}}
+	end := w.scenario("go").Run(t)
+	runs := 0
+	for _, r := range end.Tree {
+		if r.Kind == supervisor.Kind {
+			runs++
+		}
+	}
+	if said := texts(end); runs != 6 || !strings.HasSuffix(said[len(said)-1], "Told: worked") {
+		t.Errorf("there were %d runs, and the last message is %q; want 6, and an answer", runs, said[len(said)-1])
+	}
+}
+
+// A worker has a thread of its own, and a person can write to it there.
+func TestWorkerHasAThread(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{
+		{Match: mockmodel.Match{System: "You are a worker", Last: "hurry"}, Answer: mockmodel.Answer{Text: "hurried"}},
+		{Match: mockmodel.Match{System: "You are a worker", Role: "user"},
+			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("sleep", args{})}}},
+		calls("disk", call("spawn_worker", args{"task": "look"})), says("tool", "", "Told: {{last}}")},
+		workerTools: sleepers(20 * time.Second), threads: true}
+	sc := w.scenario("How full is the disk?")
+	var thread perdure.ThreadID
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(10 * time.Second)
+		tree, err := s.Client().Tree(s.Context(), s.RunID(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range tree.Runs {
+			if r.Kind != supervisor.WorkerKind {
+				continue
+			}
+			thread = r.ThreadID
+			if _, err := s.Client().AppendMessage(s.Context(), thread,
+				perdure.Message{Role: perdure.RoleUser, Content: client.JSON("hurry")}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	end := sc.Run(t)
+	checkThread(t, end, "user: ", "Told: hurried")
+	if thread == "" || thread == end.Run.ThreadID {
+		t.Errorf("thread of the worker = %q, want one of its own", thread)
 	}
 }

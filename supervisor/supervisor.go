@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
 )
@@ -25,6 +26,9 @@ const (
 type Options struct {
 	// Model calls the model.
 	Model *model.Client
+	// Client creates a thread for each worker. Without it workers are on no thread, and people can't write
+	// to them. Its key needs the scope runs:create, in the tenant of the runs.
+	Client *client.Client
 	// System is the system prompt. WorkerSystem is that of workers.
 	System, WorkerSystem string
 	// Tools are those of the supervisor, beside its own. WorkerTools are those of workers. A worker
@@ -211,12 +215,14 @@ type limits struct {
 	Suspend      time.Duration `json:"suspend"`
 	// Fixed is the size of the system prompt and the tools, in tokens.
 	Fixed int `json:"fixed"`
+	// Threads says that workers get threads.
+	Threads bool `json:"threads,omitempty"`
 }
 
 // limits returns those of the options.
 func (o *Options) limits(fixed int) limits {
 	return limits{o.MaxTurns, o.Window, o.MaxResult, o.MaxWorkers, o.Budget, o.WorkerBudget, o.WorkerWait,
-		o.RoundaboutInterval, o.ToolTimeout, o.SuspendTimeout, fixed}
+		o.RoundaboutInterval, o.ToolTimeout, o.SuspendTimeout, fixed, o.Client != nil}
 }
 
 // converse answers the last message of the run's thread.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
@@ -30,8 +31,10 @@ func (s *Supervisor) work(ctx *agent.Context, in Task) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	l.limits.Budget = in.Budget
-	l.add(model.Message{Role: model.User, Content: in.Task})
+	l.limits.Budget, l.mayNotContinue = in.Budget, true
+	if err := l.readTask(in.Task); err != nil {
+		return Result{}, err
+	}
 	out, failed := l.run()
 	if failed != nil && ctx.Err() != nil {
 		return out, failed
@@ -42,6 +45,19 @@ func (s *Supervisor) work(ctx *agent.Context, in Task) (Result, error) {
 		return out, err
 	}
 	return out, failed
+}
+
+// readTask begins the conversation with the task. On a thread it is the first message.
+func (l *loop) readTask(task string) error {
+	task = orElse(clean(task), "(There is no task.)")
+	if l.ctx.ThreadID() == "" {
+		l.add(model.Message{Role: model.User, Content: task})
+		return nil
+	}
+	if err := agent.Message(l.ctx, perdure.RoleUser, task); err != nil {
+		return err
+	}
+	return l.readThread()
 }
 
 // leaveArtifacts stores what the worker did.

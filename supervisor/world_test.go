@@ -31,8 +31,11 @@ type world struct {
 	// workerTools are those of workers. Without it they have tools.
 	workerTools func(s *agenttest.Session) []supervisor.Tool
 	register    func(s *agenttest.Session, w *worker.Worker)
-	// handler is the model of the last trial.
+	// threads gives workers threads.
+	threads bool
+	// handler is the model of the last trial, and sup its supervisor.
 	handler *mockmodel.Handler
+	sup     *supervisor.Supervisor
 }
 
 // scenario returns one in which a user asks a question.
@@ -43,6 +46,7 @@ func (w *world) scenario(question string) agenttest.Scenario {
 			if err != nil {
 				panic(err)
 			}
+			w.sup = sup
 			return func(to *worker.Worker) {
 				sup.Register(to)
 				if w.register != nil {
@@ -68,6 +72,9 @@ func (w *world) options(s *agenttest.Session) supervisor.Options {
 	opt := w.opt
 	if opt.Model, err = model.New(m); err != nil {
 		panic(err)
+	}
+	if w.threads {
+		opt.Client = s.Client()
 	}
 	if w.tools != nil {
 		opt.Tools = w.tools(s)

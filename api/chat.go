@@ -18,6 +18,8 @@ type Chat struct {
 	Kind    string           `json:"kind,omitempty"`    // of the agent, SupervisorKind by default
 	Timeout perdure.Duration `json:"timeout,omitempty"` // of a run that this message starts
 	Wait    perdure.Duration `json:"wait,omitempty"`
+	// Foreground says that the caller is about to follow the run, as in StartRun.
+	Foreground bool `json:"foreground,omitempty"`
 }
 
 // A ChatAnswer says which run answers a message, and has the answer if there is one already.
@@ -31,6 +33,7 @@ type ChatAnswer struct {
 	Error    *perdure.Failure `json:"error,omitempty"`   // of a run that did not
 	Message  string           `json:"message,omitempty"` // with 202: an explanation for people
 
+	LastSeq   int64  `json:"last_seq"` // number of the run's last event before the message
 	AttachURL string `json:"attach_url"`
 	StatusURL string `json:"status_url"`
 }

@@ -59,6 +59,7 @@ func commands() []command {
 		{"serve", "run the server", serve, false},
 		{"dev", "run a server for trying things out", dev, false},
 		{"run", "start a run and stay with it", runCommand, false},
+		{"chat", "talk with an agent; leave, and come back to its answer", chatCommand, false},
 		{"jobs", "list runs", jobs, false},
 		{"logs", "print a run's events", logs, false},
 		{"peek", "see what a run is doing", peek, false},

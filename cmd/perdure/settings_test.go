@@ -55,6 +55,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		{"seal_keys", "file:" + seal, "", none, "env:NAME"},
 		{"signing_keys", sign, "", none, "no such file"},
 		{"signing_required", "acme,beta", "", strings.Repeat("x", 300), "no tenant"},
+		{"supervisor", "scripted", "", none, "no such file"},
 		{"log_level", "debug", "", "loud", "debug, info, warn, error"},
 		{"log_format", "json", "", "xml", "neither text nor json"},
 		{"policy.backoff_jitter", "0.5", "", "1.5", "must lie between 0 and 1, not 1.5"},

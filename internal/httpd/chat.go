@@ -32,7 +32,7 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 	}
 	op := &engine.Chat{Tenant: c.tenant(), ThreadID: in.ThreadID, Message: perdure.Message{Content: in.Message},
 		Kind: cmp.Or(in.Kind, api.SupervisorKind), Timeout: in.Timeout, Key: key,
-		Foreground: streams || wait > 0, Expects: streams}
+		Foreground: streams || wait > 0 || in.Foreground, Expects: streams || in.Foreground}
 	if wait > 0 {
 		op.Node = c.s.opt.Node
 	}
@@ -41,11 +41,7 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 	}
 	in.Message, op.Message = nil, perdure.Message{} // it may be large, and the wait long
 	if streams {
-		after := op.Run.Seq
-		if op.Started {
-			after = 0
-		}
-		return statusWritten, nil, c.stream(op.Run.ID, after, "")
+		return statusWritten, nil, c.stream(op.Run.ID, since(op), "")
 	}
 	if wait == 0 {
 		status := http.StatusOK
@@ -81,9 +77,17 @@ func (c *call) awaitAnswer(op *engine.Chat, wait time.Duration) (status int, out
 	}
 }
 
+// since returns the number of the last event of a run from before the message. A new run has none.
+func since(op *engine.Chat) int64 {
+	if op.Started {
+		return 0
+	}
+	return op.Run.Seq
+}
+
 func chatAnswer(op *engine.Chat, r *api.Run) *api.ChatAnswer {
 	out := &api.ChatAnswer{ThreadID: op.Run.ThreadID, RunID: r.RunID, Started: op.Started, Status: r.Status, State: r.State,
-		Error: r.Error, Message: r.Message, AttachURL: r.AttachURL, StatusURL: r.StatusURL}
+		Error: r.Error, Message: r.Message, LastSeq: since(op), AttachURL: r.AttachURL, StatusURL: r.StatusURL}
 	if r.State == perdure.Completed {
 		out.Answer = r.Result
 	}

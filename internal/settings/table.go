@@ -16,6 +16,8 @@ type Config struct {
 	Insecure  bool
 	LogLevel  string
 	LogFormat string
+	// Supervisor is the file of a supervisor, or "scripted".
+	Supervisor string
 
 	// given has the names that a file, the environment or a flag has set.
 	given map[string]bool
@@ -138,6 +140,9 @@ func (c *Config) Table() []Setting {
 			"`tenants` of which nothing is handed over unsigned, or * for all").
 			otherwise("those of which the store says so"),
 		row("insecure_key_file", &c.InsecureKeyFile, nil, "start although others than its owner can read admin.key"),
+		row("supervisor", &c.Supervisor, nil,
+			"`file` of a supervisor, which then answers chats inside the server; scripted: with a script instead of a model").
+			otherwise("none").allows("a TOML file, or scripted"),
 		row("log_level", &c.LogLevel, "info", "the least `level` that is logged").
 			allows("debug, info, warn or error"),
 		row("log_format", &c.LogFormat, "text", "`format` of the log").allows("text or json"),

@@ -53,23 +53,17 @@ func (l *loop) background() (live []*agent.Future[json.RawMessage]) {
 // result returns the result of a child that has ended, for the model.
 func (c *child) result() string {
 	raw, err := c.future.Result()
-	if !c.settled && c.worker {
+	var out Result
+	known := c.settled
+	c.settled = true
+	switch {
+	case err != nil: // what it used is not known, so its budget stays reserved
+		return errorText(err)
+	case !c.worker || json.Unmarshal(raw, &out) != nil:
+		return textOf(raw)
+	case !known:
 		c.loop.reserved.Tokens -= c.budget.Tokens
 		c.loop.reserved.Cost -= c.budget.Cost
-	}
-	settled := c.settled
-	c.settled = true
-	if err != nil {
-		return errorText(err)
-	}
-	if !c.worker {
-		return textOf(raw)
-	}
-	var out Result
-	if err := json.Unmarshal(raw, &out); err != nil {
-		return textOf(raw)
-	}
-	if !settled {
 		c.loop.used = c.loop.used.Add(out.Usage)
 	}
 	return out.Answer
@@ -103,18 +97,21 @@ func childResult(content json.RawMessage, most int) string {
 
 // A view is what a person would see of a child.
 type view struct {
-	Worker   string          `json:"worker"`
-	Task     string          `json:"task"`
-	State    perdure.State   `json:"state"`
-	Seconds  int64           `json:"seconds"`
-	Activity string          `json:"activity,omitempty"`
-	Tier     string          `json:"liveness,omitempty"`
-	Progress json.RawMessage `json:"progress,omitempty"`
-	Error    string          `json:"error,omitempty"`
+	Worker   string        `json:"worker"`
+	Task     string        `json:"task"`
+	State    perdure.State `json:"state"`
+	Seconds  int64         `json:"seconds"`
+	Activity string        `json:"activity,omitempty"`
+	Tier     string        `json:"liveness,omitempty"`
+	Progress string        `json:"progress,omitempty"`
+	Error    string        `json:"error,omitempty"`
 }
 
-// maxTask limits the text of a task in a view, in bytes.
-const maxTask = 500
+// Limits of the texts in a view, in bytes.
+const (
+	maxTask     = 500
+	maxProgress = 4000
+)
 
 // look returns views of children, as they are now. It is a step, because the model decides by them.
 func (l *loop) look(children ...*child) ([]view, error) {
@@ -126,7 +123,7 @@ func (l *loop) look(children ...*child) ([]view, error) {
 				v.Error = clean(err.Error())
 			} else if run != nil {
 				v.State, v.Seconds, v.Activity, v.Tier = run.State, run.ElapsedMS/1000, run.Activity, run.Tier
-				if v.Progress = run.Progress; run.Error != nil {
+				if v.Progress = cut(string(run.Progress), maxProgress); run.Error != nil {
 					v.Error = cut(run.Error.Message, maxTask)
 				}
 			}
@@ -146,7 +143,7 @@ var ownTools = []Tool{
 	own("wait_worker", "Waits for a worker in the background, for so many seconds.",
 		`{"type":"object","properties":{"worker":{"type":"string"},"wait":{"type":"number"}},"required":["worker"]}`,
 		waitWorker),
-	own("list_workers", "Shows all workers of this conversation's turn.", `{"type":"object","properties":{}}`, listWorkers),
+	own("list_workers", "Shows all workers of this turn.", `{"type":"object","properties":{}}`, listWorkers),
 	own("peek_worker", "Shows what a worker is doing.", workerSchema, peekWorker),
 	own("cancel_worker", "Asks a worker to stop. Its work is lost.", workerSchema, cancelWorker),
 	AskHuman(),

@@ -26,7 +26,8 @@ func TestFailuresOfTheEndpointPass(t *testing.T) {
 	}{
 		{"unavailable", mockmodel.Answer{Status: 503}, 10, 5 * time.Minute},
 		{"hangs", mockmodel.Answer{Fault: mockmodel.FaultHang}, 2, 5 * time.Minute},
-		{"falls silent", mockmodel.Answer{Text: "Well …", Fault: mockmodel.FaultSilence, FaultAfter: 1}, 2, 5 * time.Minute},
+		{"falls silent", mockmodel.Answer{Text: "Well so", Fault: mockmodel.FaultSilence, FaultAfter: 1}, 2,
+			5 * time.Minute},
 		{"cuts text", mockmodel.Answer{Text: "I think that", Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, time.Minute},
 		{"cuts a call", mockmodel.Answer{ToolCalls: count, Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, time.Minute},
 		{"closes", mockmodel.Answer{Text: "I think", Fault: mockmodel.FaultClose, FaultAfter: 1}, 1, time.Minute},

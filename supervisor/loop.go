@@ -123,8 +123,20 @@ func (l *loop) turn() (model.Message, error) {
 			m.Content = fmt.Sprintf("(The model ended without an answer: %s.)", res.Finish)
 		}
 		l.add(m)
-		return m, nil
+		return m, l.showProgress(m)
 	}
+}
+
+// maxSaid limits the text that the progress of a run shows, in bytes.
+const maxSaid = 1000
+
+// showProgress tells those who look at the run what the model has said last.
+func (l *loop) showProgress(m model.Message) error {
+	var tools []string
+	for _, c := range m.ToolCalls {
+		tools = append(tools, c.Name)
+	}
+	return agent.Progress(l.ctx, map[string]any{"turn": l.turns, "said": cut(m.Content, maxSaid), "calls": tools})
 }
 
 // end writes the last message, and returns the run's result.

@@ -147,7 +147,7 @@ func digging(takes time.Duration, more []mockmodel.Rule, decisions ...string) (*
 				agent.Options{})}
 		}}
 	for i, d := range decisions {
-		rule := mockmodel.Rule{Times: 1, Match: mockmodel.Match{System: "You supervise", Last: `"depth":7`},
+		rule := mockmodel.Rule{Times: 1, Match: mockmodel.Match{System: "You supervise", Last: `depth`},
 			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("decide", args{"action": d})}}}
 		if i == len(decisions)-1 {
 			rule.Times = 0
@@ -155,7 +155,8 @@ func digging(takes time.Duration, more []mockmodel.Rule, decisions ...string) (*
 		w.rules = append(w.rules, rule)
 	}
 	w.rules = append(w.rules, more...)
-	w.rules = append(w.rules, says("user", "has ended in the background", "At last: {{last}}"), calls("dig", call("dig", args{})),
+	w.rules = append(w.rules, says("user", "has ended in the background", "At last: {{last}}"),
+		calls("dig", call("dig", args{})),
 		mockmodel.Rule{Match: mockmodel.Match{Role: "tool"}, Answer: mockmodel.Answer{Text: "Result: {{last}}"}})
 	sc := w.scenario("dig")
 	policy := perdure.DefaultPolicy()

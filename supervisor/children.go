@@ -175,15 +175,19 @@ func (t *ownTool) Start(_ *agent.Context, call Call) (Pending, error) {
 	return t.start(call.loop, call.Arguments)
 }
 
-// maxWait is the longest time that the model may wait for a worker.
-const maxWait = time.Hour
+// Limits of the time that the model may wait for a worker. The shortest one is enough to learn that the
+// server refuses the worker.
+const (
+	minWait = 100 * time.Millisecond
+	maxWait = time.Hour
+)
 
 // seconds returns a time that the model has asked for.
 func seconds(asked *float64, otherwise time.Duration) time.Duration {
 	if asked == nil {
 		return otherwise
 	}
-	return time.Duration(min(max(*asked, 0), maxWait.Seconds()) * float64(time.Second))
+	return time.Duration(min(max(*asked, minWait.Seconds()), maxWait.Seconds()) * float64(time.Second))
 }
 
 func spawnWorker(l *loop, in struct {
@@ -236,11 +240,8 @@ func (l *loop) newThread(title string) (perdure.ThreadID, error) {
 	}, agent.Retries(2))
 }
 
-// await returns a call that waits for the child. A time of zero leaves it in the background at once.
+// await returns a call that waits for the child.
 func (c *child) await(wait time.Duration) Pending {
-	if wait == 0 && c.loop.mayContinue() {
-		return Done(c.name + " works in the background. You are called again when it has ended.")
-	}
 	return Pending{future: c.future, child: c, wait: wait, read: func() string { return c.result() }}
 }
 
@@ -289,7 +290,7 @@ func waitWorker(l *loop, in struct {
 	if c == nil {
 		return Done(text), nil
 	}
-	return c.await(max(seconds(in.Wait, l.limits.WorkerWait), time.Second)), nil
+	return c.await(seconds(in.Wait, l.limits.WorkerWait)), nil
 }
 
 func listWorkers(l *loop, _ struct{}) (Pending, error) {

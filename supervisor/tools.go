@@ -75,8 +75,7 @@ func Await[T any](f *agent.Future[T], read func(result T, err error) string) Pen
 // Child is a call that waits for a child, for a while: then the child goes on in the background, and
 // its result continues the conversation. Spawn the child with Options.OnStall.
 func Child(call Call, what string, f *agent.Future[json.RawMessage]) Pending {
-	c := call.loop.adopt(what, f)
-	return Pending{future: f, child: c, wait: call.loop.limits.WorkerWait, read: func() string { return c.result() }}
+	return call.loop.adopt(what, f).await(call.loop.limits.WorkerWait)
 }
 
 // Func returns a tool that calls a function in a step. Arguments that do not fit the type In are

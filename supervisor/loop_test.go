@@ -110,8 +110,9 @@ func TestLimitsEndInAMessage(t *testing.T) {
 			w := &world{rules: again, tools: tools, opt: c.opt}
 			end := w.scenario("go").Run(t)
 			checkThread(t, end, "user: go", "assistant: I stop here")
-			if out := result(t, end); out.Ended != c.ended || end.Run.State != perdure.Completed {
-				t.Errorf("run is %s with %+v, want completed and %s", end.Run.State, out, c.ended)
+			if out := result(t, end); out.Ended != c.ended || end.Run.State != perdure.Completed ||
+				out.Turns > 3 {
+				t.Errorf("run is %s with %+v, want completed and %s after 3 turns at most", end.Run.State, out, c.ended)
 			}
 		})
 	}

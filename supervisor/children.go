@@ -85,7 +85,7 @@ func childResult(content json.RawMessage, most int) string {
 	var out Result
 	switch {
 	case m.Error != nil:
-		text = fmt.Sprintf("error: %s: %s", m.Error.Code, m.Error.Message)
+		text = failureText(m.Error)
 	case json.Unmarshal(m.Result, &out) == nil && out.Ended != "":
 		text = clean(out.Answer)
 	default:

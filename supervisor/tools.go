@@ -306,11 +306,17 @@ func errorText(err error) string {
 		return "error: it did not end in time, and was stopped"
 	case errors.Is(err, agent.ErrCancelled):
 		return "error: it was cancelled"
-	case errors.As(err, &failed) && (failed.Failure.Code == perdure.CodeAttemptsExhausted ||
-		failed.Failure.Code == perdure.CodeHeartbeatLost):
-		return outcomeUnknown
 	case errors.As(err, &failed):
-		return fmt.Sprintf("error: %s: %s", failed.Failure.Code, failed.Failure.Message)
+		return failureText(&failed.Failure)
 	}
 	return "error: " + err.Error()
+}
+
+// failureText returns the failure of a child for the model. If its worker was lost, it may or may not
+// have had its effect.
+func failureText(f *perdure.Failure) string {
+	if f.Code == perdure.CodeAttemptsExhausted || f.Code == perdure.CodeHeartbeatLost {
+		return outcomeUnknown
+	}
+	return fmt.Sprintf("error: %s: %s", f.Code, f.Message)
 }

@@ -53,23 +53,17 @@ func (l *loop) background() (live []*agent.Future[json.RawMessage]) {
 // result returns the result of a child that has ended, for the model.
 func (c *child) result() string {
 	raw, err := c.future.Result()
-	if !c.settled && c.worker {
+	var out Result
+	known := c.settled
+	c.settled = true
+	switch {
+	case err != nil: // what it used is not known, so its budget stays reserved
+		return errorText(err)
+	case !c.worker || json.Unmarshal(raw, &out) != nil:
+		return textOf(raw)
+	case !known:
 		c.loop.reserved.Tokens -= c.budget.Tokens
 		c.loop.reserved.Cost -= c.budget.Cost
-	}
-	settled := c.settled
-	c.settled = true
-	if err != nil {
-		return errorText(err)
-	}
-	if !c.worker {
-		return textOf(raw)
-	}
-	var out Result
-	if err := json.Unmarshal(raw, &out); err != nil {
-		return textOf(raw)
-	}
-	if !settled {
 		c.loop.used = c.loop.used.Add(out.Usage)
 	}
 	return out.Answer
@@ -91,7 +85,7 @@ func childResult(content json.RawMessage, most int) string {
 	var out Result
 	switch {
 	case m.Error != nil:
-		text = fmt.Sprintf("error: %s: %s", m.Error.Code, m.Error.Message)
+		text = failureText(m.Error)
 	case json.Unmarshal(m.Result, &out) == nil && out.Ended != "":
 		text = clean(out.Answer)
 	default:
@@ -103,18 +97,21 @@ func childResult(content json.RawMessage, most int) string {
 
 // A view is what a person would see of a child.
 type view struct {
-	Worker   string          `json:"worker"`
-	Task     string          `json:"task"`
-	State    perdure.State   `json:"state"`
-	Seconds  int64           `json:"seconds"`
-	Activity string          `json:"activity,omitempty"`
-	Tier     string          `json:"liveness,omitempty"`
-	Progress json.RawMessage `json:"progress,omitempty"`
-	Error    string          `json:"error,omitempty"`
+	Worker   string        `json:"worker"`
+	Task     string        `json:"task"`
+	State    perdure.State `json:"state"`
+	Seconds  int64         `json:"seconds"`
+	Activity string        `json:"activity,omitempty"`
+	Tier     string        `json:"liveness,omitempty"`
+	Progress string        `json:"progress,omitempty"`
+	Error    string        `json:"error,omitempty"`
 }
 
-// maxTask limits the text of a task in a view, in bytes.
-const maxTask = 500
+// Limits of the texts in a view, in bytes.
+const (
+	maxTask     = 500
+	maxProgress = 4000
+)
 
 // look returns views of children, as they are now. It is a step, because the model decides by them.
 func (l *loop) look(children ...*child) ([]view, error) {
@@ -126,7 +123,7 @@ func (l *loop) look(children ...*child) ([]view, error) {
 				v.Error = clean(err.Error())
 			} else if run != nil {
 				v.State, v.Seconds, v.Activity, v.Tier = run.State, run.ElapsedMS/1000, run.Activity, run.Tier
-				if v.Progress = run.Progress; run.Error != nil {
+				if v.Progress = cut(string(run.Progress), maxProgress); run.Error != nil {
 					v.Error = cut(run.Error.Message, maxTask)
 				}
 			}
@@ -146,7 +143,7 @@ var ownTools = []Tool{
 	own("wait_worker", "Waits for a worker in the background, for so many seconds.",
 		`{"type":"object","properties":{"worker":{"type":"string"},"wait":{"type":"number"}},"required":["worker"]}`,
 		waitWorker),
-	own("list_workers", "Shows all workers of this conversation's turn.", `{"type":"object","properties":{}}`, listWorkers),
+	own("list_workers", "Shows all workers of this turn.", `{"type":"object","properties":{}}`, listWorkers),
 	own("peek_worker", "Shows what a worker is doing.", workerSchema, peekWorker),
 	own("cancel_worker", "Asks a worker to stop. Its work is lost.", workerSchema, cancelWorker),
 	AskHuman(),
@@ -178,15 +175,19 @@ func (t *ownTool) Start(_ *agent.Context, call Call) (Pending, error) {
 	return t.start(call.loop, call.Arguments)
 }
 
-// maxWait is the longest time that the model may wait for a worker.
-const maxWait = time.Hour
+// Limits of the time that the model may wait for a worker. The shortest one is enough to learn that the
+// server refuses the worker.
+const (
+	minWait = 100 * time.Millisecond
+	maxWait = time.Hour
+)
 
 // seconds returns a time that the model has asked for.
 func seconds(asked *float64, otherwise time.Duration) time.Duration {
 	if asked == nil {
 		return otherwise
 	}
-	return time.Duration(min(max(*asked, 0), maxWait.Seconds()) * float64(time.Second))
+	return time.Duration(min(max(*asked, minWait.Seconds()), maxWait.Seconds()) * float64(time.Second))
 }
 
 func spawnWorker(l *loop, in struct {
@@ -239,11 +240,8 @@ func (l *loop) newThread(title string) (perdure.ThreadID, error) {
 	}, agent.Retries(2))
 }
 
-// await returns a call that waits for the child. A time of zero leaves it in the background at once.
+// await returns a call that waits for the child.
 func (c *child) await(wait time.Duration) Pending {
-	if wait == 0 && c.loop.mayContinue() {
-		return Done(c.name + " works in the background. You are called again when it has ended.")
-	}
 	return Pending{future: c.future, child: c, wait: wait, read: func() string { return c.result() }}
 }
 
@@ -292,7 +290,7 @@ func waitWorker(l *loop, in struct {
 	if c == nil {
 		return Done(text), nil
 	}
-	return c.await(max(seconds(in.Wait, l.limits.WorkerWait), time.Second)), nil
+	return c.await(seconds(in.Wait, l.limits.WorkerWait)), nil
 }
 
 func listWorkers(l *loop, _ struct{}) (Pending, error) {

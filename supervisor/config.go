@@ -112,7 +112,8 @@ func ParseConfig(text []byte) (*Config, error) {
 	var syntax toml.ParseError
 	switch {
 	case errors.As(err, &syntax):
-		return nil, fmt.Errorf("line %d: %s: %s", syntax.Position.Line, syntax.LastKey, orElse(syntax.Message, syntax.Error()))
+		return nil, fmt.Errorf("line %d: %s: %s", syntax.Position.Line, syntax.LastKey,
+			orElse(syntax.Message, syntax.Error()))
 	case err != nil:
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "toml: "))
 	}
@@ -177,8 +178,9 @@ func (c *Config) options(key func(*ConfigModel) (string, error)) (Options, error
 		}
 		models.Models = append(models.Models, model.Endpoint{BaseURL: m.BaseURL, Model: m.Model, Provider: m.Provider,
 			Key: k, FirstToken: time.Duration(m.FirstToken), BetweenTokens: time.Duration(m.BetweenTokens)})
-		if p := (model.Price{Input: m.InputPrice, Output: m.OutputPrice, CachedInput: m.CachedInputPrice}); p != (model.Price{}) {
-			models.Prices[m.Model] = p
+		price := model.Price{Input: m.InputPrice, Output: m.OutputPrice, CachedInput: m.CachedInputPrice}
+		if price != (model.Price{}) {
+			models.Prices[m.Model] = price
 		}
 	}
 	client, err := model.New(models)

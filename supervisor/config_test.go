@@ -63,7 +63,8 @@ func TestConfigBecomesOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if opt.MaxTurns != 20 || opt.WorkerWait.Seconds() != 30 || opt.Budget.Cost != 0.5 || opt.WorkerBudget.Tokens != 50_000 {
+	if opt.MaxTurns != 20 || opt.WorkerWait.Seconds() != 30 || opt.Budget.Cost != 0.5 ||
+		opt.WorkerBudget.Tokens != 50_000 {
 		t.Errorf("options = %+v, want those of the file", opt)
 	}
 	var names []string

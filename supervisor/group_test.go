@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
 )
 
@@ -55,5 +57,17 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 	if o.Len() != maxOutput || !strings.HasSuffix(o.String(), "bytes more were not kept)") {
 		t.Errorf("output has %d bytes, want %d and a note", o.Len(), maxOutput)
+	}
+}
+
+// A child whose worker was lost may or may not have had its effect.
+func TestLostChildHasAnUnknownOutcome(t *testing.T) {
+	for code, want := range map[perdure.Code]string{
+		perdure.CodeAttemptsExhausted: outcomeUnknown, perdure.CodeFailed: "error: failed: no",
+	} {
+		err := agent.ErrTaskFailed{State: perdure.Failed, Failure: perdure.Failure{Code: code, Message: "no"}}
+		if got := errorText(err); got != want {
+			t.Errorf("%s: the model is told %q, want %q", code, got, want)
+		}
 	}
 }

@@ -99,7 +99,9 @@ func TestInjectedTextSpawnsWithinTheBudget(t *testing.T) {
 
 // A worker stops when its share is used up.
 func TestWorkerStaysWithinItsBudget(t *testing.T) {
-	w := &world{opt: supervisor.Options{Budget: supervisor.Budget{Tokens: 20_000}, WorkerBudget: supervisor.Budget{Tokens: 300}},
+	w := &world{
+		opt: supervisor.Options{Budget: supervisor.Budget{Tokens: 20_000},
+			WorkerBudget: supervisor.Budget{Tokens: 300}},
 		rules: []mockmodel.Rule{
 			{Match: mockmodel.Match{System: "You are a worker"},
 				Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("count", args{"to": 1})}}},

@@ -123,8 +123,20 @@ func (l *loop) turn() (model.Message, error) {
 			m.Content = fmt.Sprintf("(The model ended without an answer: %s.)", res.Finish)
 		}
 		l.add(m)
-		return m, nil
+		return m, l.showProgress(m)
 	}
+}
+
+// maxSaid limits the text that the progress of a run shows, in bytes.
+const maxSaid = 1000
+
+// showProgress tells those who look at the run what the model has said last.
+func (l *loop) showProgress(m model.Message) error {
+	var tools []string
+	for _, c := range m.ToolCalls {
+		tools = append(tools, c.Name)
+	}
+	return agent.Progress(l.ctx, map[string]any{"turn": l.turns, "said": cut(m.Content, maxSaid), "calls": tools})
 }
 
 // end writes the last message, and returns the run's result.
@@ -221,8 +233,12 @@ func (s *Supervisor) complete(ctx context.Context, req model.Request, stream boo
 	return reply{Response: res}, nil
 }
 
-// maxText limits a text in the journal, in bytes. A record has at most 1 MiB.
-const maxText = 256 << 10
+// Limits of texts in the journal, in bytes: of a text, and of the name or id of a call. A record has at
+// most 1 MiB.
+const (
+	maxText = 256 << 10
+	maxName = 200
+)
 
 // bound cuts an answer to a size that the journal takes.
 func bound(ctx context.Context, res *model.Response) {
@@ -232,7 +248,8 @@ func bound(ctx context.Context, res *model.Response) {
 	left := maxText
 	for i := range m.ToolCalls {
 		c := &m.ToolCalls[i]
-		if c.Name = cut(clean(c.Name), 64); len(c.Arguments) > left || len(c.Extra) > left {
+		c.ID, c.Name = cut(clean(c.ID), maxName), cut(clean(c.Name), maxName)
+		if len(c.Arguments) > left || len(c.Extra) > left {
 			c.Arguments, c.Extra, c.Invalid = "{}", nil, "the arguments are too long"
 		}
 		c.Arguments, c.Invalid = clean(c.Arguments), clean(c.Invalid)

@@ -147,7 +147,7 @@ func digging(takes time.Duration, more []mockmodel.Rule, decisions ...string) (*
 				agent.Options{})}
 		}}
 	for i, d := range decisions {
-		rule := mockmodel.Rule{Times: 1, Match: mockmodel.Match{System: "You supervise", Last: `"depth":7`},
+		rule := mockmodel.Rule{Times: 1, Match: mockmodel.Match{System: "You supervise", Last: `depth`},
 			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("decide", args{"action": d})}}}
 		if i == len(decisions)-1 {
 			rule.Times = 0
@@ -155,7 +155,8 @@ func digging(takes time.Duration, more []mockmodel.Rule, decisions ...string) (*
 		w.rules = append(w.rules, rule)
 	}
 	w.rules = append(w.rules, more...)
-	w.rules = append(w.rules, says("user", "has ended in the background", "At last: {{last}}"), calls("dig", call("dig", args{})),
+	w.rules = append(w.rules, says("user", "has ended in the background", "At last: {{last}}"),
+		calls("dig", call("dig", args{})),
 		mockmodel.Rule{Match: mockmodel.Match{Role: "tool"}, Answer: mockmodel.Answer{Text: "Result: {{last}}"}})
 	sc := w.scenario("dig")
 	policy := perdure.DefaultPolicy()
@@ -226,7 +227,8 @@ func TestUserWritesMeanwhile(t *testing.T) {
 // A model that always leaves a worker behind is called again five times, and then waits.
 func TestContinuationsEnd(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{
-		{Match: mockmodel.Match{System: "You are a worker"}, Answer: mockmodel.Answer{Text: "worked"}},
+		{Match: mockmodel.Match{System: "You are a worker"},
+			Answer: mockmodel.Answer{Text: "worked", FirstToken: perdure.Duration(time.Second)}},
 		{Match: mockmodel.Match{Role: "user"},
 			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("spawn_worker", args{"task": "more", "wait": 0})}}},
 		says("tool", "", "Told: {{last}}"),
@@ -275,4 +277,30 @@ func TestWorkerHasAThread(t *testing.T) {
 	if thread == "" || thread == end.Run.ThreadID {
 		t.Errorf("thread of the worker = %q, want one of its own", thread)
 	}
+}
+
+// A kind that is not safe to repeat is tried once, and its failure is shown to the model.
+func TestUnsafeRunHasOneAttempt(t *testing.T) {
+	w, sc := digging(time.Minute, nil)
+	w.register = func(s *agenttest.Session, w *worker.Worker) {
+		worker.Handle(w, "dig", func(ctx context.Context, _ struct{}) (string, error) {
+			s.Note(ctx, "dug")
+			return "", errors.New("the shovel broke")
+		})
+	}
+	end := sc.Run(t)
+	checkThread(t, end, "user: dig", "error: failed: the shovel broke")
+	if end.Notes["dug"] != 1 {
+		t.Errorf("the run was tried %d times, want once", end.Notes["dug"])
+	}
+}
+
+// A child that the server refuses is an error for the model, however short the wait is.
+func TestRefusedChildIsAnswered(t *testing.T) {
+	w, sc := digging(time.Minute, nil)
+	w.opt.WorkerWait = time.Millisecond
+	w.tools = func(*agenttest.Session) []supervisor.Tool {
+		return []supervisor.Tool{supervisor.Run(supervisor.Spec{Name: "dig"}, "dig", agent.Options{Timeout: 1000 * time.Hour})}
+	}
+	checkThread(t, sc.Run(t), "user: dig", "error: invalid: 1000h")
 }

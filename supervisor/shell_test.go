@@ -47,11 +47,13 @@ func TestShell(t *testing.T) {
 		{"both", interpreter, args{"command": "touch " + file, "program": "echo"}, "", "not both"},
 		{"approved", interpreter, args{"command": "echo a | tr a b"}, perdure.Approve, "Output: b"},
 		{"rejected", interpreter, args{"command": "touch " + file}, perdure.Reject, "forbidden"},
-		{"nobody decides", supervisor.ShellOptions{}, args{"program": "touch", "args": []any{file}}, "", "nobody has allowed"},
+		{"nobody decides", supervisor.ShellOptions{}, args{"program": "touch", "args": []any{file}}, "",
+			"nobody has allowed"},
 		{"always", supervisor.ShellOptions{Allow: []string{"touch"}, Approve: supervisor.ApproveAlways},
 			args{"program": "touch", "args": []any{file}}, perdure.Reject, "forbidden"},
 		{"no program", listed, args{}, "", "there is no program"},
-		{"missing", supervisor.ShellOptions{Allow: []string{"no-such-program"}}, args{"program": "no-such-program"}, "", "error: exec"},
+		{"missing", supervisor.ShellOptions{Allow: []string{"no-such-program"}}, args{"program": "no-such-program"}, "",
+			"error: exec"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sc := shelling(t, c.opt, c.in).scenario("go")

@@ -75,8 +75,7 @@ func Await[T any](f *agent.Future[T], read func(result T, err error) string) Pen
 // Child is a call that waits for a child, for a while: then the child goes on in the background, and
 // its result continues the conversation. Spawn the child with Options.OnStall.
 func Child(call Call, what string, f *agent.Future[json.RawMessage]) Pending {
-	c := call.loop.adopt(what, f)
-	return Pending{future: f, child: c, wait: call.loop.limits.WorkerWait, read: func() string { return c.result() }}
+	return call.loop.adopt(what, f).await(call.loop.limits.WorkerWait)
 }
 
 // Func returns a tool that calls a function in a step. Arguments that do not fit the type In are
@@ -307,11 +306,17 @@ func errorText(err error) string {
 		return "error: it did not end in time, and was stopped"
 	case errors.Is(err, agent.ErrCancelled):
 		return "error: it was cancelled"
-	case errors.As(err, &failed) && (failed.Failure.Code == perdure.CodeAttemptsExhausted ||
-		failed.Failure.Code == perdure.CodeHeartbeatLost):
-		return outcomeUnknown
 	case errors.As(err, &failed):
-		return fmt.Sprintf("error: %s: %s", failed.Failure.Code, failed.Failure.Message)
+		return failureText(&failed.Failure)
 	}
 	return "error: " + err.Error()
+}
+
+// failureText returns the failure of a child for the model. If its worker was lost, it may or may not
+// have had its effect.
+func failureText(f *perdure.Failure) string {
+	if f.Code == perdure.CodeAttemptsExhausted || f.Code == perdure.CodeHeartbeatLost {
+		return outcomeUnknown
+	}
+	return fmt.Sprintf("error: %s: %s", f.Code, f.Message)
 }

@@ -168,7 +168,7 @@ func TestLockIsHeldUntilItsLastCopyIsClosed(t *testing.T) {
 	d := job(t)
 	held := func() bool {
 		t.Helper()
-		h, err := d.LockHeld()
+		h, err := d.LockHeld("")
 		ok(t, err)
 		return h
 	}
@@ -192,6 +192,47 @@ func TestLockIsHeldUntilItsLastCopyIsClosed(t *testing.T) {
 	unix.Close(copied)
 	if held() {
 		t.Error("the lock is held after all copies were closed")
+	}
+}
+
+// TestReplacedLockIsNotFree puts another lock file where the runner's was. Its own is still locked.
+func TestReplacedLockIsNotFree(t *testing.T) {
+	d := job(t)
+	lock, err := d.Lock()
+	ok(t, err)
+	id, err := LockID(lock)
+	ok(t, err)
+	look := func(id string) (bool, bool) {
+		t.Helper()
+		held, err := d.LockHeld(id)
+		var bad *BadFile
+		if err != nil && !errors.As(err, &bad) {
+			t.Fatal(err)
+		}
+		return held, bad != nil
+	}
+	if held, bad := look(id); !held || bad {
+		t.Errorf("the runner's lock: held %v, bad %v; want it held", held, bad)
+	}
+	ok(t, os.Remove(d.file(LockFile)))
+	if held, bad := look(id); !held || !bad {
+		t.Errorf("a lock that was removed: held %v, bad %v; want unknown", held, bad)
+	}
+	write(t, d.file(LockFile), nil)
+	if held, bad := look(id); !held || !bad {
+		t.Errorf("another lock in its place: held %v, bad %v; want unknown", held, bad)
+	}
+	if held, bad := look(""); held || bad {
+		t.Errorf("another lock, and no id: held %v, bad %v; want it free", held, bad)
+	}
+	lock.Close()
+	again, err := d.Lock()
+	ok(t, err)
+	id, err = LockID(again)
+	ok(t, err)
+	again.Close()
+	if held, bad := look(id); held || bad {
+		t.Errorf("a lock that was closed: held %v, bad %v; want it free", held, bad)
 	}
 }
 

@@ -64,6 +64,7 @@ var layers = []struct {
 	{"agent", []string{"", "api", "internal/timer", "internal/session"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
 	{"internal/adaptor", []string{"", "internal/jobdir"}},
+	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session", "internal/timer"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not

@@ -61,6 +61,7 @@ func commands() []command {
 		{"dev", "run a server for trying things out", dev, false},
 		{"run", "start a run and stay with it", runCommand, false},
 		{"exec", "run a command as a run that outlives the server", execCommand, false},
+		{"runner", "execute commands that are submitted elsewhere", runnerCommand, false},
 		{"jobs", "list runs", jobs, false},
 		{"logs", "print a run's events", logs, false},
 		{"peek", "see what a run is doing", peek, false},

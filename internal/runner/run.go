@@ -68,8 +68,11 @@ type execution struct {
 	report  func(Report)
 	command *command
 	output  *output
-	facts   facts
-	away    outage
+	// terminal is that of a command that has one, and typescript the file that its output is copied to.
+	terminal   *terminal
+	typescript *os.File
+	facts      facts
+	away       outage
 
 	// cancelled is set by a cancel request, terminated by a signal to this process, and lost when the run
 	// is no longer this runner's.
@@ -332,29 +335,61 @@ func (e *execution) start(env []string) *failure {
 	if f != nil {
 		return f
 	}
-	stdin, err := os.Open(os.DevNull)
-	if err != nil {
-		return &failure{code: CodeStart, err: err}
-	}
-	defer stdin.Close()
-	attr := &os.ProcAttr{Dir: dir, Env: env, Files: []*os.File{stdin}}
-	for _, stream := range streams {
-		out, err := e.dir.OpenOutput(stream)
-		if err != nil {
-			return &failure{code: CodeWorkspace, err: err, retry: true}
-		}
-		defer out.Close()
-		attr.Files = append(attr.Files, out)
+	attr := &os.ProcAttr{Dir: dir, Env: env}
+	closeFiles, f := e.openFiles(attr)
+	defer closeFiles()
+	if f != nil {
+		return f
 	}
 	attr.Files = append(attr.Files, e.lock)
-	if e.output, err = openOutput(e.dir, e.job.MaxOutput); err != nil {
-		return &failure{code: CodeWorkspace, err: err, retry: true}
-	}
 	changed := func() { kick(e.kickBeat) }
-	if e.command, err = startCommand(path, e.spec.Command, attr, false, changed); err != nil {
+	var err error
+	if e.command, err = startCommand(path, e.spec.Command, attr, e.spec.PTY, changed); err != nil {
 		return notStarted(err)
 	}
+	if t := e.terminal; t != nil {
+		go t.copyTo(e.typescript, e.command.gone)
+	}
 	return nil
+}
+
+// openFiles opens the files of the command: its standard input, output and error. The function that it
+// returns closes this process's copies.
+func (e *execution) openFiles(attr *os.ProcAttr) (closeFiles func(), _ *failure) {
+	closeFiles = func() {
+		for _, f := range attr.Files {
+			if f != e.lock {
+				f.Close()
+			}
+		}
+	}
+	files := make(map[string]*os.File)
+	for _, stream := range streams {
+		f, err := e.dir.OpenOutput(stream)
+		if err != nil {
+			return closeFiles, &failure{code: CodeWorkspace, err: err, retry: true}
+		}
+		files[stream] = f
+	}
+	var err error
+	if e.output, err = openOutput(e.dir, e.job.MaxOutput); err != nil {
+		return closeFiles, &failure{code: CodeWorkspace, err: err, retry: true}
+	}
+	if e.spec.PTY {
+		files[jobdir.Stderr].Close() // it stays empty
+		if e.terminal, err = openTerminal(e.job.Rows, e.job.Cols); err != nil {
+			return closeFiles, &failure{code: CodeStart, err: err}
+		}
+		e.typescript = files[jobdir.Stdout]
+		attr.Files = []*os.File{e.terminal.slave, e.terminal.slave, e.terminal.slave}
+		return closeFiles, nil
+	}
+	stdin, err := os.Open(os.DevNull)
+	if err != nil {
+		return closeFiles, &failure{code: CodeStart, err: err}
+	}
+	attr.Files = []*os.File{stdin, files[jobdir.Stdout], files[jobdir.Stderr]}
+	return closeFiles, nil
 }
 
 // notStarted returns the failure of a command that can't be executed, with the exit code of a shell.
@@ -419,6 +454,12 @@ func (e *execution) supervise(life context.Context) error {
 	asked := e.awaitEnd(life)
 	if !e.command.kill() {
 		e.log.Warn("descendants of the command are left")
+	}
+	if e.terminal != nil {
+		select {
+		case <-e.terminal.copied:
+		case <-time.After(restGrace):
+		}
 	}
 	stop()
 	sender.Wait()

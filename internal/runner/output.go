@@ -103,25 +103,35 @@ func (e *execution) forwardOutput(ctx context.Context, ended bool) (more bool, e
 		return false, nil
 	}
 	if step.Artifact != "" {
-		err := e.upload(ctx, &step)
-		var refused *refusedError
-		if errors.As(err, &refused) {
-			e.log.Warn("output not kept", "stream", step.Stream, "offset", step.Offset, "bytes", step.Size, "error", refused)
-			reason := "the server takes no more: " + refused.Detail
-			drop, err := jobdir.DropOutput(e.lease.RunID, e.lease.Epoch, o.at, step.Stream, step.Size, reason)
-			if err != nil {
-				return false, err
-			}
-			return true, e.drop(ctx, &drop)
-		}
-		if err != nil {
-			return false, err
-		}
+		err = e.upload(ctx, &step)
 	}
-	if step, err := o.gone(e.lease); step != nil || err != nil {
-		return true, err // the bytes were given back while they were read
+	if err == nil {
+		if gone, err := o.gone(e.lease); gone != nil || err != nil {
+			return true, err // the bytes were given back while they were read
+		}
+		err = e.sendStep(ctx, &step)
 	}
-	return true, e.sendStep(ctx, &step)
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return true, e.dropRefused(ctx, &step, refused)
+	}
+	return err == nil, err
+}
+
+// dropRefused drops output that the server does not take, so that what follows it is not held up.
+func (e *execution) dropRefused(ctx context.Context, s *jobdir.Step, why *refusedError) error {
+	at := e.output.at
+	stream := jobdir.Stdout
+	if s.To.Stdout == at.Stdout {
+		stream = jobdir.Stderr
+	}
+	size := *s.To.Of(stream) - *at.Of(stream)
+	e.log.Warn("output not kept", "stream", stream, "offset", *at.Of(stream), "bytes", size, "error", why)
+	drop, err := jobdir.DropOutput(e.lease.RunID, e.lease.Epoch, at, stream, size, "the server does not take it: "+cut(why.Detail))
+	if err != nil {
+		return err
+	}
+	return e.drop(ctx, &drop)
 }
 
 // due tells whether an artifact is sent now.
@@ -243,6 +253,17 @@ func (o *output) bound() (lost int64) {
 				lost += max(0, to-*o.at.Of(stream))
 			}
 		}
+	}
+	return lost
+}
+
+// lost returns how many bytes are not kept, in all.
+func (o *output) lost() jobdir.Offsets {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lost := o.dropped
+	for _, stream := range streams {
+		*lost.Of(stream) += max(0, *o.punched.Of(stream)-*o.at.Of(stream))
 	}
 	return lost
 }

@@ -129,7 +129,7 @@ func Main() error {
 		return err
 	}
 	host, _ := os.Hostname()
-	l := link{c: c, worker: workerName(host), log: slog.New(slog.DiscardHandler)}
+	l := link{c: c, worker: workerName(host), log: slog.New(slog.DiscardHandler), denied: new(denial)}
 	grant, err := l.lease(ctx, &j)
 	if err != nil {
 		report(Report{Event: Failed, Message: err.Error()})
@@ -651,7 +651,7 @@ func (e *execution) endCommit(how ending, asked string) perdure.Commit {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	p := e.process
-	p.ExitCode, p.Signal, p.Dropped = &how.code, how.signal, e.output.dropped
+	p.ExitCode, p.Signal, p.Dropped = &how.code, how.signal, e.output.lost()
 	e.viewChanged = false
 	process, _ := perdure.Marshal(p) // texts and numbers can always be encoded
 	exit, _ := perdure.Marshal(exitEvent{how.code, how.signal})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -52,13 +53,47 @@ type link struct {
 	c      *client.Client
 	worker string
 	log    *slog.Logger
+	denied *denial
 }
+
+// A denial measures for how long the server refuses the key. It is shared by all goroutines.
+type denial struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+// maxDenial is how long a key may be refused before calls fail. The server that has the workspace then
+// takes over the result.
+const maxDenial = 10 * time.Minute
+
+// tooLong notes the answer of a call. It returns true if the key is refused, and has been for long.
+func (d *denial) tooLong(err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch client.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost:
+		if d.since.IsZero() {
+			d.since = time.Now()
+		}
+		return time.Since(d.since) > maxDenial
+	}
+	if err == nil {
+		d.since = time.Time{}
+	}
+	return false
+}
+
+// maxDefects is how often a call is repeated that the server has answered with a defect of its own.
+const maxDefects = 8
 
 // persist makes a call until it is answered. The call says whether its error can be met by trying again.
 func (l *link) persist(ctx context.Context, what string, call func(ctx context.Context) (again bool, err error)) error {
 	for n := 1; ; n++ {
 		one, once := session.SendOnce(ctx)
 		again, err := call(one)
+		if l.denied.tooLong(err) || n >= maxDefects && client.CodeOf(err) == perdure.CodeInternal {
+			again = false
+		}
 		switch {
 		case err == nil:
 			if n > 1 {
@@ -155,6 +190,9 @@ func (l *link) commit(ctx context.Context, c perdure.Commit) (cancel bool, err e
 		}
 		return false, &refusedError{*r.Error}
 	})
+	if client.CodeOf(err) == perdure.CodeInternal { // it would be the same again
+		err = &refusedError{api.Refusal{Code: perdure.CodeInternal, Detail: err.Error()}}
+	}
 	return cancel, err
 }
 

@@ -167,7 +167,7 @@ func (e SentinelMoved) apply(p *Policy, r *Run, now Instant, log *history) {
 }
 
 // ProcessWatched postpones the judgement of a process that may have lived on while the server was
-// away. The next sign of life ends it. It changes nothing else.
+// away. The next sign of life ends it. An Until of zero ends it, too. It changes nothing else.
 type ProcessWatched struct {
 	Epoch int64
 	Until Instant
@@ -176,7 +176,7 @@ type ProcessWatched struct {
 func (e ProcessWatched) presents() int64 { return e.Epoch }
 
 func (e ProcessWatched) allowed(_ *Policy, r *Run, now Instant) bool {
-	return r.Options.Process && r.Heard && e.Until > now
+	return r.Options.Process && r.Heard && (e.Until > now || e.Until == 0)
 }
 
 func (e ProcessWatched) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.WatchUntil = e.Until }

@@ -43,7 +43,9 @@ func (op *ProcessBeat) Needs() []store.Ref {
 }
 
 // Weight estimates the cost of the operation.
-func (op *ProcessBeat) Weight() (rows, bytes int) { return 1 + len(op.Beats), 1 << 10 * (1 + len(op.Beats)) }
+func (op *ProcessBeat) Weight() (rows, bytes int) {
+	return 1 + len(op.Beats), 1 << 10 * (1 + len(op.Beats))
+}
 
 // Do counts the beats. A refusal concerns one run, and is none of the others.
 func (op *ProcessBeat) Do(tx *Tx) error {
@@ -73,7 +75,8 @@ func (op *ProcessBeat) Do(tx *Tx) error {
 	return nil
 }
 
-// WatchProcess postpones the judgement of a process that may have outlived the server.
+// WatchProcess postpones the judgement of a process that may have outlived the server. With a For of
+// zero it is watched no longer.
 type WatchProcess struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -89,7 +92,14 @@ func (op *WatchProcess) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	return tx.Apply(&r, perdure.ProcessWatched{Epoch: op.Epoch, Until: tx.Now.Add(op.For)})
+	ev := perdure.ProcessWatched{Epoch: op.Epoch}
+	if op.For > 0 {
+		ev.Until = tx.Now.Add(op.For)
+	}
+	if err := tx.Apply(&r, ev); err != nil {
+		return err
+	}
+	return tx.audit(op.Tenant, perdure.AuditProcessWatch, string(op.RunID))
 }
 
 // LoseProcess takes a run from a process that is gone: its lock is free, and it has left no result.
@@ -154,10 +164,14 @@ func (q Processes) Of(ctx context.Context, ids []perdure.RunID) (list []perdure.
 	return list, err
 }
 
-// Live reads live processes in the order of their ids, after one of them.
-func (q Processes) Live(ctx context.Context, after perdure.RunID, limit int) (list []perdure.Run, err error) {
-	err = q.e.store.View(ctx, func(v *store.View) error {
-		list, err = v.Runs.LiveProcesses(after, limit)
+// maxAges bounds the processes that Ages reads.
+const maxAges = 100_000
+
+// Ages reads the leased processes in the order of their ids, without anything but what their tiers
+// follow from. It reads at most maxAges.
+func (q Processes) Ages(ctx context.Context) (list []perdure.Run, err error) {
+	err = q.e.store.Count(ctx, func(v *store.View) error {
+		list, err = v.Runs.ProcessAges(maxAges)
 		return err
 	})
 	return list, err

@@ -361,6 +361,7 @@ func TestNothingOutsideTheWorkspaceIsMovedOrRemoved(t *testing.T) {
 	if _, err := SetAside(workspace, filepath.Join(workspace, "jobs", "job-1", SentinelFile)); err == nil {
 		t.Error("a file behind a link was set aside")
 	}
+	ok(t, os.RemoveAll(filepath.Join(workspace, "removed")))
 	ok(t, os.Symlink(outside, filepath.Join(workspace, "removed")))
 	ok(t, Empty(workspace))
 	if got := read(t, filepath.Join(outside, "job-1", SentinelFile)); string(got) != "mine" {

@@ -30,12 +30,6 @@ func (repo *Runs) Processes(ids []perdure.RunID) (out []perdure.Run, err error) 
 	return out, err
 }
 
-// LiveProcesses gives live processes of all tenants in the order of their ids, after one of them.
-func (repo *Runs) LiveProcesses(after perdure.RunID, limit int) ([]perdure.Run, error) {
-	return runTable.list(repo.in.sess, ofProcesses+"alarm_at IS NOT NULL AND id>? ORDER BY id, tenant"+atMost,
-		[]any{string(after), int64(limit)})
-}
-
 // FailedProcesses gives failed processes of all tenants, newest first, before one of them. It
 // examines at most PageRows processes. next is the last of those, if there may be more.
 func (repo *Runs) FailedProcesses(
@@ -60,4 +54,19 @@ func (repo *Runs) FailedProcesses(
 		next = out[limit-1].ID
 	}
 	return out, next, err
+}
+
+// ProcessAges gives the leased processes of all tenants in the order of their ids: with their tenant,
+// kind, activity, state and last sign of life, and nothing else.
+func (repo *Runs) ProcessAges(limit int) (out []perdure.Run, err error) {
+	err = repo.in.sess.Query("SELECT tenant, id, kind, activity, state, seen_at FROM runs "+ofProcesses+
+		"alarm_at IS NOT NULL AND state IN ('dispatched','running') ORDER BY id, tenant"+atMost, []any{int64(limit)},
+		func(scan func(...any) error) error {
+			var r perdure.Run
+			err := scan(&r.Tenant, &r.ID, &r.Kind, &r.Activity, &r.State, &r.SeenAt)
+			r.Options.Process = true
+			out = append(out, r)
+			return err
+		})
+	return out, err
 }

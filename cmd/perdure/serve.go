@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/perdure/perdure/embedded"
@@ -41,6 +42,9 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if len(cfg.WebhookAllow) == 0 {
 		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers for trying out run on this machine
+	}
+	if cfg.Workspace == "" {
+		cfg.Workspace = filepath.Join(cfg.Dir, "workspace")
 	}
 	return serveWith(ctx, cfg, stdout, stderr, func(url string, srv *embedded.Server) {
 		fmt.Fprintf(stdout, `

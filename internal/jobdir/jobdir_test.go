@@ -344,3 +344,44 @@ func read(t *testing.T, path string) []byte {
 	ok(t, err)
 	return b
 }
+
+// TestNothingOutsideTheWorkspaceIsMovedOrRemoved puts links where folders of the workspace should be.
+func TestNothingOutsideTheWorkspaceIsMovedOrRemoved(t *testing.T) {
+	outside := t.TempDir()
+	workspace := t.TempDir()
+	ok(t, os.MkdirAll(filepath.Join(outside, "job-1"), 0o700))
+	write(t, filepath.Join(outside, "job-1", SentinelFile), []byte("mine"))
+	ok(t, os.Symlink(outside, filepath.Join(workspace, "jobs")))
+	if err := Check(workspace); err == nil {
+		t.Error("a link in place of the folder of jobs is accepted")
+	}
+	if err := Discard(workspace, "job-1"); err == nil {
+		t.Error("a folder behind a link was discarded")
+	}
+	if _, err := SetAside(workspace, filepath.Join(workspace, "jobs", "job-1", SentinelFile)); err == nil {
+		t.Error("a file behind a link was set aside")
+	}
+	ok(t, os.RemoveAll(filepath.Join(workspace, "removed")))
+	ok(t, os.Symlink(outside, filepath.Join(workspace, "removed")))
+	ok(t, Empty(workspace))
+	if got := read(t, filepath.Join(outside, "job-1", SentinelFile)); string(got) != "mine" {
+		t.Errorf("the file outside has %q", got)
+	}
+}
+
+func TestDiscardedFoldersAreDeleted(t *testing.T) {
+	d := job(t)
+	workspace := filepath.Dir(filepath.Dir(d.Path))
+	ok(t, os.MkdirAll(d.file("a/b"), 0o700))
+	write(t, d.file("a/b/c"), []byte("x"))
+	ok(t, Discard(workspace, d.ID))
+	if d.Has("a") {
+		t.Error("a discarded folder is still there")
+	}
+	ok(t, d.Create())
+	ok(t, Discard(workspace, d.ID))
+	ok(t, Empty(workspace))
+	if _, err := os.Lstat(filepath.Join(workspace, "removed")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was discarded is still there: %v", err)
+	}
+}

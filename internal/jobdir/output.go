@@ -156,6 +156,26 @@ func (d Dir) ReadOutput(stream string, b []byte, offset int64) (int, error) {
 	return f.ReadAt(b, offset)
 }
 
+// Sizes returns how many bytes the output files have. A file that is not there has none.
+func (d Dir) Sizes() (have Offsets, err error) {
+	for _, stream := range []string{Stdout, Stderr} {
+		f, err := d.openPlain(stream + ".log")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return have, err
+		}
+		info, err := f.Stat()
+		f.Close()
+		if err != nil {
+			return have, err
+		}
+		*have.Of(stream) = info.Size()
+	}
+	return have, nil
+}
+
 // A Step is the next part of the output that goes to the log: a commit, and the artifact that has
 // to be stored before it, if there is one.
 type Step struct {

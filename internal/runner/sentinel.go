@@ -12,14 +12,14 @@ import (
 func (e *execution) sentinelLoop(ctx context.Context) {
 	s := jobdir.Sentinel{JobID: e.dir.ID, WorkspacePath: e.dir.Path, AgentEngine: e.adaptor.Engine(),
 		StartedAt: jobdir.Time(time.Now()), Epoch: e.lease.Epoch, Tenant: e.grant.Tenant, Lock: e.lockID}
-	for failures := 0; ; {
+	for {
 		s.Counter++
 		s.LastHeartbeat = jobdir.Time(time.Now())
 		s.Status, s.SessionID = e.state()
 		// A sentinel that can't be written ends nothing: heartbeats are sent, too.
 		if err := e.dir.WriteSentinel(s, e.grant.ResultToken); err != nil {
-			if failures++; failures&(failures-1) == 0 { // the 1st, 2nd, 4th, 8th …
-				e.log.Warn("sentinel not written", "failures", failures, "writes", s.Counter, "error", err)
+			if s.WriteFailures++; s.WriteFailures&(s.WriteFailures-1) == 0 { // the 1st, 2nd, 4th, 8th …
+				e.log.Warn("sentinel not written", "failures", s.WriteFailures, "writes", s.Counter, "error", err)
 			}
 		}
 		select {

@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/adaptor"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/runner"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 // execFlags are the flags of perdure exec.
@@ -107,8 +108,8 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 		"(default: generic)")
 	f.StringVar(&x.engines, "engines", "", "`folder` of engines of your own (default: PERDURE_ENGINES)")
 	f.StringVar(&x.name, "name", "", "a `name` for lists and for %name")
-	f.StringVar(&x.workspace, "workspace", "", "`folder` of the job's files (default: PERDURE_WORKSPACE, or perdure in the "+
-		"folder for state)")
+	f.StringVar(&x.workspace, "workspace", "", "`folder` of the job's files (default: PERDURE_WORKSPACE, or that of "+
+		"perdure dev, or perdure in the folder for state)")
 	f.StringVar(&x.from, "continue", "", "continue the agent's session of this `run`")
 	f.Var(&x.keep, "env", "pass on only this `variable`, PATH and HOME; can be given several times (default: all but the keys "+
 		"of Perdure)")
@@ -226,7 +227,7 @@ func runnerSettings(conn *connFlags, workspace string) (s runner.Server, path st
 			return s, "", 0, err
 		}
 	}
-	if path = first(workspace, os.Getenv("PERDURE_WORKSPACE")); path == "" {
+	if path = first(workspace, os.Getenv("PERDURE_WORKSPACE"), conn.ownWorkspace()); path == "" {
 		if path, err = stateFolder(); err != nil {
 			return s, "", 0, err
 		}
@@ -240,6 +241,19 @@ func runnerSettings(conn *connFlags, workspace string) (s runner.Server, path st
 		}
 	}
 	return s, path, every, nil
+}
+
+// ownWorkspace returns the workspace of perdure dev, if its data folder is the one that the key is
+// from. The server then watches the processes.
+func (c *connFlags) ownWorkspace() string {
+	if first(*c.key, os.Getenv("PERDURE_KEY")) != "" {
+		return ""
+	}
+	path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), "workspace")
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return ""
+	}
+	return path
 }
 
 // Variables that a command gets in any case, and those of Perdure that are no secrets.

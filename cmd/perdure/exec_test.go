@@ -265,3 +265,61 @@ func TestExecGoesOnWithoutItsStarter(t *testing.T) {
 		t.Errorf("output of the run = %q, want done", stdout)
 	}
 }
+
+func TestExecContinuesASession(t *testing.T) {
+	c := liveForExec(t)
+	engines := t.TempDir()
+	engine := `{"name": "mine", "rules": [{"when": {"event": "start"}, "session": "id", "text": "says"}],
+		"continue": {"args": ["--resume", "{session}"], "place": "end"}}`
+	if err := os.WriteFile(filepath.Join(engines, "mine.json"), []byte(engine), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PERDURE_ENGINES", engines)
+	code, _, stderr := call("exec", "--engine", "mine", "--", "echo", `{"event": "start", "id": "session-7", "says": "hello"}`)
+	if code != 0 {
+		t.Fatalf("exec: exit code %d: %s", code, stderr)
+	}
+	page, err := c.List(t.Context(), client.Filter{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := page.Runs[0].RunID
+	code, stdout, stderr := call("exec", "--continue", string(first), "--", "echo", "go on")
+	if code != 0 || stdout != "go on --resume session-7\n" {
+		t.Errorf("exec --continue: exit code %d, output %q, want the session's id at the end: %s", code, stdout, stderr)
+	}
+	if page, err = c.List(t.Context(), client.Filter{Limit: 1}); err != nil || page.Runs[0].Metadata["continues"] != string(first) {
+		t.Errorf("metadata of the second run = %v (error %v), want that it continues %s", page.Runs[0].Metadata, err, first)
+	}
+}
+
+func TestRunnerCommandTakesRuns(t *testing.T) {
+	c := liveForExec(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error)
+	go func() {
+		done <- runnerCommand(ctx, []string{"--queue", "builds", "--slots", "2"}, io.Discard, io.Discard)
+	}()
+	code, _, stderr := call("run", "exec", "--class", "process", "--queue", "builds", "--input", `{"command": ["echo", "built"]}`)
+	if code != 0 {
+		t.Errorf("run exec: exit code %d: %s", code, stderr)
+	}
+	page, err := c.List(t.Context(), client.Filter{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, stdout, _ := call("logs", string(page.Runs[0].RunID)); stdout != "built\n" {
+		t.Errorf("output of the run = %q, want built", stdout)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("perdure runner: %v", err)
+	}
+	for _, args := range [][]string{{"runner", "--slots", "0"}, {"runner", "--queue", "exec-local"}, {"runner", "--secrets", "/no/such"},
+		{"runner", "--grace", "-1s"}, {"runner", "make"}} {
+		if code, _, stderr := call(args...); code != exitUsage || stderr == "" {
+			t.Errorf("perdure %q: exit code %d, want %d; it says %q", args, code, exitUsage, stderr)
+		}
+	}
+}

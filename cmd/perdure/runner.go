@@ -25,8 +25,8 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	var queues, keep textList
 	f.IntVar(&p.Slots, "slots", 1, "how many commands run at once")
 	f.Var(&queues, "queue", "take runs of this `queue`; can be given several times (default: default)")
-	workspace := f.String("workspace", "", "`folder` of the jobs' files (default: PERDURE_WORKSPACE, or perdure in the "+
-		"folder for state)")
+	workspace := f.String("workspace", "", "`folder` of the jobs' files (default: PERDURE_WORKSPACE, or that of "+
+		"perdure dev, or perdure in the folder for state)")
 	f.Var(&keep, "env", "pass on this `variable`, beside PATH and HOME; can be given several times")
 	f.StringVar(&p.Secrets, "secrets", "", "where the secrets are that runs name: a `file` of lines NAME=value, or "+
 		"env:PREFIX")

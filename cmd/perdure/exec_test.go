@@ -323,3 +323,28 @@ func TestRunnerCommandTakesRuns(t *testing.T) {
 		}
 	}
 }
+
+func TestExecWithinExecGoesOn(t *testing.T) {
+	c := liveForExec(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The inner program has to find the key.
+	code, stdout, stderr := call("exec", "--env", "PERDURE_URL,PERDURE_DATA,PERDURE_WORKSPACE,XDG_STATE_HOME", "--",
+		self, "exec", "-d", "--", "sleep", "1000")
+	inner := perdure.RunID(strings.TrimSpace(stdout))
+	if code != 0 || inner == "" {
+		t.Fatalf("exec of exec: exit code %d, it printed %q: %s", code, stdout, stderr)
+	}
+	r, err := c.Get(t.Context(), inner)
+	if err != nil || r.State != perdure.Running {
+		t.Fatalf("the inner run %s is %+v (error %v), want running after the outer one has ended", inner, r, err)
+	}
+	if r, err = c.Cancel(t.Context(), inner, "enough", eventually.Within); err != nil || r.State != perdure.Cancelled {
+		t.Errorf("the inner run after a cancel is %+v (error %v), want cancelled by its runner", r, err)
+	}
+	if r.Cancel.AckedAt == 0 {
+		t.Errorf("cancel of the inner run = %+v, want it acknowledged", r.Cancel)
+	}
+}

@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "serve", "demo-worker", "bench-clients", "bench-serve", runner.ProcessCommand:
+		case "serve", "demo-worker", "bench-clients", "bench-serve", "exec", runner.ProcessCommand:
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 		}
 	}

@@ -42,8 +42,10 @@ type world struct {
 	http      *http.Server
 }
 
+// newWorld starts a server. The test runs beside others: it mostly waits.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	dir := t.TempDir()
 	w := &world{t: t, dir: filepath.Join(dir, "data"), workspace: filepath.Join(dir, "workspace"), address: "127.0.0.1:0"}
 	w.up()

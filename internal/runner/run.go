@@ -78,6 +78,8 @@ type execution struct {
 	// is no longer this runner's.
 	cancelled, terminated *flag
 	lost                  context.CancelCauseFunc
+	// ending is set when the end is about to be sent. A heartbeat that crosses it may find the run ended.
+	ending *flag
 
 	kickBeat, kickSentinel chan struct{}
 
@@ -164,7 +166,7 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 	defer lose(nil)
 	e := &execution{
 		job: j, spec: j.Spec, link: l, grant: g, lease: api.Lease{RunID: g.RunID, Epoch: g.Epoch}, log: l.log,
-		report: report, cancelled: newFlag(), terminated: newFlag(), lost: lose,
+		report: report, cancelled: newFlag(), terminated: newFlag(), ending: newFlag(), lost: lose,
 		kickBeat: make(chan struct{}, 1), kickSentinel: make(chan struct{}, 1),
 	}
 	report(Report{Event: Leased, RunID: g.RunID})
@@ -507,11 +509,7 @@ func (e *execution) awaitEnd(life context.Context) (asked string) {
 	select {
 	case <-e.command.gone:
 	case <-time.After(soon):
-		e.command.terminateRest()
-		select {
-		case <-e.command.gone:
-		case <-time.After(min(restGrace, e.job.Grace)):
-		}
+		e.command.terminateRest(min(restGrace, e.job.Grace))
 	}
 	return asked
 }
@@ -559,6 +557,7 @@ func (e *execution) forwardOnce(ctx context.Context, ended bool) (busy bool, err
 
 // finish writes the result and reports the end.
 func (e *execution) finish(life context.Context, asked string) error {
+	e.ending.set()
 	e.parseOutput(true)
 	how := e.command.ending()
 	c := e.endCommit(how, asked)

@@ -222,10 +222,16 @@ const (
 // beatLoop sends heartbeats: at once, then regularly, and when there is news.
 func (e *execution) beatLoop(ctx context.Context) {
 	every := min(beatEvery, e.job.SentinelEvery)
-	deadline := time.After(time.Until(e.grant.DeadlineAt.Time()) + afterDeadline)
+	deadline := e.grant.DeadlineAt.Time().Add(afterDeadline)
 	for failed := 0; ; {
 		err := e.beat(ctx)
 		wait := every - rand.N(every/8)
+		// The server ends the run at its deadline, and its next answer says so.
+		if left := time.Until(deadline); left < wait {
+			if wait = left; left <= 0 {
+				wait = min(every, time.Second)
+			}
+		}
 		if failed++; err == nil {
 			failed = 0
 		} else {
@@ -234,7 +240,6 @@ func (e *execution) beatLoop(ctx context.Context) {
 		select {
 		case <-time.After(wait):
 		case <-e.kickBeat:
-		case <-deadline:
 		case <-ctx.Done():
 			return
 		}
@@ -257,6 +262,7 @@ func (e *execution) beat(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
+	case e.ending.is(): // the answer to the end decides
 	case len(answer.Lost) > 0 && answer.Lost[0].Error != nil && isLost(answer.Lost[0].Error.Code):
 		e.lose(fmt.Errorf("%w: %s", errLost, answer.Lost[0].Error.Detail))
 	case len(answer.Cancel) > 0:

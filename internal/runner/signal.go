@@ -124,12 +124,16 @@ func (c *command) terminate() {
 	}
 }
 
-// terminateRest asks the descendants to end that the command has left.
-func (c *command) terminateRest() {
-	for _, p := range c.descendants() {
-		p.send(unix.SIGTERM)
-		p.send(unix.SIGCONT)
-		p.close()
+// terminateRest asks the descendants to end that the command has left, and waits for that.
+func (c *command) terminateRest(grace time.Duration) {
+	c.signalAll(unix.SIGTERM)
+	c.signalAll(unix.SIGCONT)
+	for end := time.Now().Add(grace); time.Now().Before(end) && c.signalAll(0) > 0; {
+		select {
+		case <-c.gone:
+			return
+		case <-time.After(killPause):
+		}
 	}
 }
 
@@ -150,14 +154,10 @@ func (c *command) kill() bool {
 		default:
 		}
 		for range 3 {
-			for _, p := range c.descendants() {
-				p.send(unix.SIGSTOP)
-				p.close()
-			}
+			c.signalAll(unix.SIGSTOP)
 		}
-		for _, p := range c.descendants() {
-			p.send(unix.SIGKILL)
-			p.close()
+		if c.signalAll(unix.SIGKILL) == 0 {
+			return true
 		}
 		select {
 		case <-c.gone:
@@ -170,13 +170,31 @@ func (c *command) kill() bool {
 	}
 }
 
+// signalAll sends a signal to the process group of the command, and to all descendants. It returns how
+// many there are.
+func (c *command) signalAll(s unix.Signal) (n int) {
+	c.mu.Lock()
+	if !c.ended {
+		n++
+		_ = unix.Kill(-c.id, s)
+	}
+	c.mu.Unlock()
+	for _, p := range c.descendants() {
+		n++
+		p.send(s)
+		p.close()
+	}
+	return n
+}
+
 // A handle refers to a process, even if its id is used again.
 type handle struct{ fd int }
 
 func (h handle) send(s unix.Signal) { _ = unix.PidfdSendSignal(h.fd, s, nil, 0) }
 func (h handle) close()             { _ = unix.Close(h.fd) }
 
-// descendants returns handles of all descendants of this process.
+// descendants returns handles of all descendants of this process. A runner that one of them has started
+// is left out, with its own descendants: it has another run, which goes on.
 func (c *command) descendants() (out []handle) {
 	c.mu.Lock() // children are not reaped meanwhile
 	defer c.mu.Unlock()
@@ -205,11 +223,30 @@ func (c *command) descendants() (out []handle) {
 				unix.Close(fd)
 				continue
 			}
+			if isRunner(id) {
+				unix.Close(fd)
+				continue
+			}
 			out = append(out, handle{fd})
 			todo = append(todo, id)
 		}
 	}
 	return out
+}
+
+// isRunner tells whether a process is a process-runner.
+func isRunner(id int) bool {
+	folder := "/proc/" + strconv.Itoa(id)
+	program, err := os.Readlink(folder + "/exe")
+	if err != nil {
+		return false
+	}
+	if own, err := os.Readlink("/proc/self/exe"); err != nil || program != own {
+		return false
+	}
+	b, err := os.ReadFile(folder + "/cmdline")
+	args := bytes.Split(b, []byte{0})
+	return err == nil && len(args) > 1 && string(args[1]) == ProcessCommand
 }
 
 // parentOf returns the parent of a process, or 0.

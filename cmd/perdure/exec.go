@@ -64,27 +64,19 @@ func execCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	ctx, stop := detachable(ctx)
 	defer stop()
-	c, err := x.conn.connect(ctx)
-	if err != nil {
-		return err
-	}
-	if err := x.continueSession(ctx, c); err != nil {
-		return err
-	}
-	job, err := x.job()
-	if err != nil {
-		return err
-	}
 	// The runner starts while the run is submitted.
-	p, err := runner.Start()
+	starting := startRunner()
+	c, job, r, err := x.submit(ctx)
+	p := <-starting
 	if err != nil {
+		p.close()
 		return err
+	}
+	if p.err != nil {
+		_, _ = c.Cancel(context.WithoutCancel(ctx), r.RunID, "its runner could not be started", 0)
+		return p.err
 	}
 	defer p.Close()
-	r, err := c.Start(ctx, x.sub)
-	if err != nil {
-		return err
-	}
 	job.RunID = r.RunID
 	if err := p.Give(job); err != nil {
 		_, _ = c.Cancel(context.WithoutCancel(ctx), r.RunID, "its runner could not be started", 0)
@@ -92,7 +84,48 @@ func execCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	}
 	r.Input = x.sub.Input // the answer is without it
 	x.conn.attached(r)
-	return x.stay(ctx, c, p, r, stdout, stderr)
+	return x.stay(ctx, c, p.Process, r, stdout, stderr)
+}
+
+// A startedRunner is a process-runner, or the reason why there is none.
+type startedRunner struct {
+	*runner.Process
+	err error
+}
+
+// close lets a runner go that gets no job.
+func (s startedRunner) close() {
+	if s.Process != nil {
+		s.Close()
+		s.Wait()
+	}
+}
+
+// startRunner starts a process-runner.
+func startRunner() <-chan startedRunner {
+	out := make(chan startedRunner, 1)
+	go func() {
+		p, err := runner.Start()
+		out <- startedRunner{p, err}
+	}()
+	return out
+}
+
+// submit submits the run, and makes the runner's job.
+func (x *execFlags) submit(ctx context.Context) (*client.Client, *runner.Job, *api.Run, error) {
+	c, err := x.conn.connect(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if err := x.continueSession(ctx, c); err != nil {
+		return nil, nil, nil, err
+	}
+	job, err := x.job()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	r, err := c.Start(ctx, x.sub)
+	return c, job, r, err
 }
 
 // parseExec reads the command line.
@@ -289,8 +322,13 @@ func terminalSize() (rows, cols uint16) {
 	return 24, 80
 }
 
-// endPatience is how long exec waits, after the command's end, until the server knows of it.
-const endPatience = 3 * time.Second
+// Times of exec.
+const (
+	// startPatience is how long exec -d waits for the start of the command.
+	startPatience = 5 * time.Second
+	// endPatience is how long exec waits, after the command's end, until the server knows of it.
+	endPatience = 3 * time.Second
+)
 
 // stay shows the output of the command until its end.
 func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Process, r *api.Run, stdout,
@@ -318,12 +356,20 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 	}
 	t := &tail{dir: dir, printer: newOutputPrinter(c, r.RunID, shown{}, stdout, stderr)}
 	defer t.close()
-	limit, cancel := context.WithTimeout(ctx, x.wait)
+	wait := x.wait
+	if x.detach {
+		wait = min(wait, startPatience)
+	}
+	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	pause := tailOften
 	for {
 		select {
 		case <-limit.Done():
+			if x.detach { // it waits, for a limit of its tenant
+				_, err := fmt.Fprintln(stdout, r.RunID)
+				return err
+			}
 			return x.leave(ctx, c, r, t, stdout, stderr)
 		case <-time.After(pause):
 		case report, ok := <-reports:
@@ -341,7 +387,9 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 				x.awaitSent(reports)
 				x.conn.ended(r.RunID)
 				return exitWith(max(report.ExitCode, exitFail))
-			case report.Event == runner.Failed:
+			case report.Event == runner.Failed: // it has no lease
+				_, _ = c.Cancel(context.WithoutCancel(ctx), r.RunID, "its runner did not get it", 0)
+				x.conn.ended(r.RunID)
 				return errors.New(report.Message)
 			case report.Event == runner.Lost:
 				return x.lost(ctx, c, r, t, stderr)

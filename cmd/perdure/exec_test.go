@@ -12,9 +12,12 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/jobdir"
 )
 
 // liveForExec starts a server and sets the environment of perdure exec.
@@ -346,5 +349,22 @@ func TestExecWithinExecGoesOn(t *testing.T) {
 	}
 	if r.Cancel.AckedAt == 0 {
 		t.Errorf("cancel of the inner run = %+v, want it acknowledged", r.Cancel)
+	}
+}
+
+func TestExecLeavesNoFilesOpen(t *testing.T) {
+	liveForExec(t)
+	f, err := os.Create(filepath.Join(t.TempDir(), "inherited"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	// As a shell does it, with exec 9>file.
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETFD, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, stderr := call("exec", "--", "sh", "-c", "ls -l /proc/$$/fd /proc/$PPID/fd")
+	if strings.Contains(stdout, "inherited") || !strings.Contains(stdout, jobdir.LockFile) {
+		t.Errorf("runner and command have these files, want the lock and not the one of the shell: %s%s", stdout, stderr)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -168,6 +169,7 @@ func Start(more ...*os.File) (*Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	keepFiles()
 	jobRead, jobWrite, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -191,6 +193,20 @@ func Start(more ...*os.File) (*Process, error) {
 		return nil, fmt.Errorf("start the runner: %w", err)
 	}
 	return &Process{cmd: cmd, job: jobWrite, reports: json.NewDecoder(reportRead), pipe: reportRead}, nil
+}
+
+// keepFiles makes sure that programs which this process starts get no files but those that they are
+// given. A shell may have left some open, such as a lock.
+func keepFiles() {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
 }
 
 // ownEnv returns the part of the environment that a process-runner needs for itself: for proxies,

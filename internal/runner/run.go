@@ -99,18 +99,15 @@ func Main() error {
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryLimit)
 	jobPipe, reports := os.NewFile(jobFD, "job"), os.NewFile(reportFD, "reports")
-	syscall.CloseOnExec(jobFD)
-	syscall.CloseOnExec(reportFD)
-	for fd := reportFD + 1; fd < reportFD+4; fd++ { // such as the lock of a slot
-		syscall.CloseOnExec(fd)
-	}
+	keepFiles()
 	var j Job
 	dec := json.NewDecoder(io.LimitReader(jobPipe, maxJob))
 	if err := dec.Decode(&j); err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
 	j.fillIn()
-	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
+		syscall.SIGPIPE)
 	if err := adoptOrphans(); err != nil {
 		return err
 	}

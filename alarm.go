@@ -44,9 +44,10 @@ var Clocks = []Clock{
 		func(p *Policy, r *Run) Instant {
 			return when(r.State == Running && r.Heard && !r.Options.Process, r.LeaseUntil, 0)
 		}},
-	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life",
+	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life; " +
+		"after the server's restart, not while it is watched",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running && r.Heard && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead)
+			return watched(r, when(r.State == Running && r.Heard && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead))
 		}},
 	{"undelivered", "W5", "granted and not heard from: dispatched_timeout after the first grant",
 		func(p *Policy, r *Run) Instant {
@@ -59,7 +60,7 @@ var Clocks = []Clock{
 		}},
 	{"reap", "W7", "running: active_reap after the last sign of life",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running, r.SeenAt, p.reapAfter(r))
+			return watched(r, when(r.State == Running, r.SeenAt, p.reapAfter(r)))
 		}},
 	{"wait", "W2", "suspended: the first timeout of its open waits",
 		func(_ *Policy, r *Run) Instant {
@@ -106,6 +107,14 @@ func when(holds bool, from Instant, d time.Duration) Instant {
 		return 0
 	}
 	return from.Add(d)
+}
+
+// watched returns the instant, or the end of the time in which a process is watched if that is later.
+func watched(r *Run, at Instant) Instant {
+	if at == 0 {
+		return 0
+	}
+	return max(at, r.WatchUntil)
 }
 
 // At returns when the clock is due for a run, or zero if it does not run in the run's state.

@@ -39,6 +39,7 @@ const (
 	AuditDeliveryRepeat = "delivery.redeliver"
 	AuditKindChange     = "kind.change"
 	AuditKindDelete     = "kind.delete"
+	AuditProcessWatch   = "process.watch"
 	AuditBackup         = "backup"
 	AuditRestore        = "restore"
 )
@@ -49,7 +50,7 @@ var AuditActions = []string{
 	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
-	AuditKindChange, AuditKindDelete, AuditBackup, AuditRestore,
+	AuditKindChange, AuditKindDelete, AuditProcessWatch, AuditBackup, AuditRestore,
 }
 
 // MaxAuditDetail limits the detail of an entry, in bytes.

@@ -48,6 +48,7 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.LeaseUntil = now.Add(p.Lease)
 	r.SeenAt, r.MovedAt = now, now
 	r.Ready, r.Heard = false, false
+	r.Counter, r.WatchUntil = 0, 0
 	r.Worker = e.Worker
 	r.Said &^= SaidQueued
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
@@ -81,11 +82,16 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
 		r.Cancel.DeliveredAt = now
 	}
+	if r.WatchUntil != 0 {
+		r.WatchUntil = 0
+		log.add(LineProcessReattached, object("epoch", r.Epoch, "worker_id", r.Worker))
+	}
 }
 
 // drop clears the fields of the holder.
 func drop(r *Run) {
 	r.LeaseUntil, r.GrantedAt = 0, 0
+	r.Counter, r.WatchUntil = 0, 0
 	r.Heard, r.Ready = false, false
 	r.Worker = ""
 	r.Said &^= SaidSilent | SaidNoProgress | SaidStale
@@ -137,6 +143,43 @@ func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
 		log.add(LineProgress, e.Progress)
 	}
 }
+
+// SentinelMoved is a sign of life that the server has read from the sentinel of a process: the
+// runner has written it again. A count that is not higher is an old file.
+type SentinelMoved struct {
+	Epoch   int64
+	Counter int64
+}
+
+func (e SentinelMoved) presents() int64 { return e.Epoch }
+
+func (e SentinelMoved) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.Options.Process && r.Heard && e.Counter > r.Counter
+}
+
+func (e SentinelMoved) apply(p *Policy, r *Run, now Instant, log *history) {
+	hear(p, r, now, log)
+	r.Counter = e.Counter
+	if now.Sub(r.BeatAt) >= p.BeatEvery {
+		r.BeatAt = now
+		log.add(LineHeartbeat, object("activity", r.Activity))
+	}
+}
+
+// ProcessWatched postpones the judgement of a process that may have lived on while the server was
+// away. The next sign of life ends it. An Until of zero ends it, too. It changes nothing else.
+type ProcessWatched struct {
+	Epoch int64
+	Until Instant
+}
+
+func (e ProcessWatched) presents() int64 { return e.Epoch }
+
+func (e ProcessWatched) allowed(_ *Policy, r *Run, now Instant) bool {
+	return r.Options.Process && r.Heard && (e.Until > now || e.Until == 0)
+}
+
+func (e ProcessWatched) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.WatchUntil = e.Until }
 
 // moved records progress: the no-progress clock starts again.
 func moved(r *Run, now Instant) {
@@ -455,6 +498,9 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 		back(&r.LeaseUntil)
 	}
 	back(&r.StartedAt, &r.MovedAt, &r.BeatAt, &r.ActivityAt, &r.DeferredAt)
+	if r.WatchUntil > now.Add(e.By) {
+		back(&r.WatchUntil)
+	}
 	back(&r.Cancel.RequestedAt, &r.Cancel.DeliveredAt, &r.Cancel.AckedAt)
 	// The delay of a first attempt may be the caller's run_at, which must not be moved: late is
 	// better than early.

@@ -35,6 +35,8 @@ const (
 	LineDeadLettered    = "run:dead_lettered"
 	LineLateResult      = "run:late_result"
 	LineContinued       = "run:continued"
+	// LineProcessReattached tells of the first sign of life of a process after the server's restart.
+	LineProcessReattached = "run:process_reattached"
 
 	// These three tell of a child. They are on the parent's log, while the parent is live.
 	LineWorkerSpawned   = "worker:spawned"
@@ -59,7 +61,7 @@ var LineTypes = []string{
 	LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale,
 	LineSuspended, LineResumed, LineDeferred, LineHeld, LineReattached, LineRetrying, LineReclaimed,
 	LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered,
-	LineLateResult, LineContinued,
+	LineLateResult, LineContinued, LineProcessReattached,
 	LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed,
 	LineWaitOpened, LineWaitSatisfied, LineWaitTimedOut, LineWaitClosed, LineMessage, LineDelta,
 }

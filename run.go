@@ -60,6 +60,12 @@ type Run struct {
 	FinishedAt   Instant
 	BeatAt       Instant // last heartbeat that was written to the log
 
+	// Counter is the count of the sentinel that was last stored as a sign of life, under this epoch.
+	Counter int64
+	// WatchUntil is set while a process waits for its first sign of life after the server's restart. It
+	// is not given up before.
+	WatchUntil Instant
+
 	Worker     string
 	Activity   string
 	ActivityAt Instant // when Activity last changed

@@ -59,6 +59,8 @@ var Transitions = []Transition{
 	{Running, "DeliveryGaveUp", TimedOut, "watchdog", "ten deliveries and nobody was heard from"},
 	{Running, "Started", Running, "worker", "said again"},
 	{Running, "Beat", Running, "worker", ""},
+	{Running, "SentinelMoved", Running, "server", "the server has read the sign of life of a process from its file"},
+	{Running, "ProcessWatched", Running, "server", "a process that may have outlived the server is not given up yet"},
 	{Running, "Committed", Running, "worker", "journal, children, waits, messages, events"},
 	{Running, "WaitOpened", Running, "worker", "a commit opens a wait"},
 	{Running, "WaitWithdrawn", Running, "worker", "a commit closes a wait"},
@@ -184,7 +186,7 @@ var deeds = map[string]string{
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
 	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
 	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter", "Repeated": "repeated",
-	"JournalCopied": "given a journal",
+	"JournalCopied": "given a journal", "SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
 }
 
 // EventName returns the name of an event in the table.
@@ -233,6 +235,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 		r.Ready, r.Heard, r.DeferredAt = false, false, 0
 		r.Turn = TurnNone
 		r.Hold = nil
+		r.WatchUntil = 0
 		r.Damage = nil // the row is written anew, and is readable from now on
 		if r.Cancel.RequestedAt != 0 {
 			r.Cancel.StoppedAt = now

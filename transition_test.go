@@ -16,6 +16,7 @@ var start0 = At(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 func events() []Event {
 	return []Event{
 		Granted{Worker: "w"}, Granted{Worker: "w", Start: true}, Started{Epoch: 3},
+		SentinelMoved{Epoch: 3, Counter: 1}, ProcessWatched{Epoch: 3, Until: start0.Add(48 * time.Hour)},
 		Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
 		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"},
 		Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
@@ -73,6 +74,8 @@ func suited(r Run, e Event) Run {
 		r.Deliveries = 10
 	case HoldReleased, HoldExpired, HoldAbandoned:
 		r.Hold = &Hold{Since: start0, Until: start0.Add(time.Minute), Failure: Failure{Code: "panic"}}
+	case SentinelMoved, ProcessWatched:
+		r.Options.Process, r.Heard = true, true
 	case Accepted:
 		r.Version, r.Seq = 0, 0
 	}

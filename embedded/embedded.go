@@ -22,6 +22,8 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/metrics"
+	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/tlscert"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -134,10 +136,16 @@ func Open(opt Options) (*Server, error) {
 		// A test that skips a day would otherwise poll for every second of it.
 		poll, maxPoll = time.Hour, 24*time.Hour
 	}
+	var monitor *sentinel.Monitor
+	if opt.Workspace != "" {
+		if monitor, err = opt.monitor(s.engine, secrets); err != nil {
+			return nil, errors.Join(err, st.Close())
+		}
+	}
 	s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(),
 		StoredRule: watchdog.StoredName, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams,
 		StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits,
-		Webhooks: guard, Sender: sender, Poll: poll, MaxPollWait: maxPoll, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger})
+		Webhooks: guard, Sender: sender, Poll: poll, MaxPollWait: maxPoll, Processes: monitor, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -154,16 +162,44 @@ func Open(opt Options) (*Server, error) {
 	s.stop = stop
 	deliverer := webhook.New(s.engine, webhook.Options{Sender: sender, Look: poll,
 		BaseURL: strings.TrimSuffix(opt.PublicURL, "/"), Logger: opt.Logger})
-	for _, f := range []func(context.Context) error{guardian.Run, s.api.Run, bell.Run, deliverer.Run} {
-		s.wg.Add(1)
-		go func() {
-			defer s.wg.Done()
+	start := func(f func(context.Context) error) {
+		s.wg.Go(func() {
 			if err := f(ctx); err != nil && opt.Logger != nil {
 				opt.Logger.Error("a service ended", "error", err)
 			}
-		}()
+		})
+	}
+	if monitor != nil {
+		counts.Processes(monitor.Counted)
+		start(monitor.Run)
+		// Results that processes left are adopted before the first sweep, as far as the time allows.
+		select {
+		case <-monitor.Recovered():
+		case <-time.After(recoverWithin):
+		}
+	}
+	for _, f := range []func(context.Context) error{guardian.Run, s.api.Run, bell.Run, deliverer.Run} {
+		start(f)
 	}
 	return s, nil
+}
+
+// recoverWithin bounds how long the start waits for the recovery of processes. It goes on beside the
+// server then.
+const recoverWithin = 5 * time.Second
+
+// monitor makes the monitor of the workspace, and the workspace if there is none.
+func (opt *Options) monitor(e *engine.Engine, secrets *redact.Set) (*sentinel.Monitor, error) {
+	workspace, err := filepath.Abs(opt.Workspace)
+	if err != nil {
+		return nil, fmt.Errorf("workspace: %w", err)
+	}
+	if err := os.MkdirAll(workspace, 0o700); err != nil {
+		return nil, fmt.Errorf("make the workspace: %w", err)
+	}
+	return sentinel.New(e, sentinel.Options{Workspace: workspace, Scan: opt.SentinelScan,
+		ReattachWindow: opt.ReattachWindow, PresumedDeadAfter: opt.PresumedDeadAfter, Retention: opt.WorkspaceRetention,
+		Logger: opt.Logger, Secrets: secrets}), nil
 }
 
 // logAbsence logs how long the store was not used, and how many deadlines have passed since.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -36,6 +37,20 @@ type Options struct {
 	// Hosts are host names that requests may be addressed to, beside IP addresses and localhost.
 	Hosts  []string
 	Logger *slog.Logger
+
+	// Workspace is the folder of the processes that this server watches: that of the runners on its
+	// machine. Empty means that it watches none; heartbeats over HTTP count anyway.
+	Workspace string
+	// SentinelScan is the pause between two looks at the workspace. The default is 15 s.
+	SentinelScan time.Duration
+	// ReattachWindow is how long a process that may have outlived the server is waited for after its
+	// start. The default is 5 min.
+	ReattachWindow time.Duration
+	// PresumedDeadAfter is the age of a heartbeat from which on such a process is not waited for, if its
+	// lock tells nothing. The default is 30 min.
+	PresumedDeadAfter time.Duration
+	// WorkspaceRetention is how long the folder of an ended process is kept. The default is 24 h.
+	WorkspaceRetention time.Duration
 
 	// Clock replaces the machine's clock in tests, on a store that is not shared. It must never go
 	// back. Package agenttest uses it to run a server by the clock of a synctest bubble.
@@ -126,6 +141,20 @@ func (opt Options) Validate() error {
 	}
 	if opt.TenantStreams < 0 {
 		return fmt.Errorf("max_streams_per_tenant: %d is no number of streams", opt.TenantStreams)
+	}
+	for _, x := range []struct {
+		name string
+		d    time.Duration
+	}{{"sentinel_scan", opt.SentinelScan}, {"reattach_window", opt.ReattachWindow},
+		{"presumed_dead_after", opt.PresumedDeadAfter}, {"workspace_retention", opt.WorkspaceRetention}} {
+		if x.d < 0 || x.d > 0 && x.d < time.Millisecond {
+			return fmt.Errorf("%s: %s is shorter than 1ms", x.name, x.d)
+		}
+	}
+	if opt.Workspace != "" {
+		if info, err := os.Stat(opt.Workspace); err == nil && !info.IsDir() {
+			return fmt.Errorf("workspace: %s is no folder", opt.Workspace)
+		}
 	}
 	for _, n := range opt.WebhookAllow {
 		if _, err := netip.ParsePrefix(n); err != nil {

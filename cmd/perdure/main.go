@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure/internal/bench"
 	"github.com/perdure/perdure/internal/demo"
+	"github.com/perdure/perdure/internal/runner"
 )
 
 // Exit codes. They are part of the interface: scripts use them.
@@ -60,6 +61,8 @@ func commands() []command {
 		{"dev", "run a server for trying things out", dev, false},
 		{"run", "start a run and stay with it", runCommand, false},
 		{"chat", "talk with an agent; leave, and come back to its answer", chatCommand, false},
+		{"exec", "run a command as a run that outlives the server", execCommand, false},
+		{"runner", "execute commands that are submitted elsewhere", runnerCommand, false},
 		{"jobs", "list runs", jobs, false},
 		{"logs", "print a run's events", logs, false},
 		{"peek", "see what a run is doing", peek, false},
@@ -94,6 +97,7 @@ func commands() []command {
 		{"demo", "kill a server and a worker in the middle of a run and see it finish", demoCommand, false},
 		{"mock-model", "serve a scripted model, for tests and without a key", mockModel, false},
 		{"version", "print the version", version, false},
+		{runner.ProcessCommand, "the process that supervises a command", processRunner, true},
 		{"demo-worker", "the worker that the demo kills", demo.Worker, true},
 		{"bench-clients", "the clients that the bench attaches to a server", bench.Clients, true},
 		{"bench-serve", "a server that the bench profiles", benchServe, true},

@@ -11,13 +11,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/golden"
+	"github.com/perdure/perdure/internal/runner"
 )
 
 // TestMain lets the demo and the bench start the test binary as their servers, workers and clients.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "serve", "demo-worker", "bench-clients", "bench-serve":
+		case "serve", "demo-worker", "bench-clients", "bench-serve", "exec", runner.ProcessCommand:
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path/filepath"
 	"time"
 
 	"github.com/perdure/perdure/embedded"
@@ -44,6 +45,9 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if cfg.Supervisor == "" {
 		cfg.Supervisor = scriptedSupervisor
+	}
+	if cfg.Workspace == "" {
+		cfg.Workspace = filepath.Join(cfg.Dir, "workspace")
 	}
 	return serveWith(ctx, cfg, stdout, stderr, func(url string, srv *embedded.Server) {
 		fmt.Fprintf(stdout, `

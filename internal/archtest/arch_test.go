@@ -52,11 +52,13 @@ var layers = []struct {
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
 	{"internal/webhook", []string{"", "internal/timer", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
+	{"internal/jobdir", []string{""}},
+	{"internal/sentinel", []string{"", "internal/timer", "internal/redact", "internal/plant", "internal/jobdir", "internal/engine"}},
 	{"internal/httpd/stream", []string{"", "internal/connlimit", "api", "internal/engine"}},
-	{"internal/httpd", []string{"", "internal/jsonschema", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/httpd/stream"}},
-	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/watchdog"}},
-	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/httpd"}},
-	{"internal/settings", []string{"", "internal/doorbell", "embedded"}},
+	{"internal/httpd", []string{"", "internal/jsonschema", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/jobdir", "internal/sentinel", "internal/httpd/stream"}},
+	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/sentinel", "internal/watchdog"}},
+	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/sentinel", "internal/httpd"}},
+	{"internal/settings", []string{"", "internal/sentinel", "internal/doorbell", "embedded"}},
 	{"internal/mockmodel", []string{""}},
 	{"supervisor/model", []string{""}},
 	{"internal/session", []string{"", "api"}},
@@ -65,6 +67,7 @@ var layers = []struct {
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
 	{"supervisor", []string{"", "api", "client", "agent", "worker", "supervisor/model"}},
 	{"internal/adaptor", []string{"", "internal/jobdir"}},
+	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session", "internal/timer"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not

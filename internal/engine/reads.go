@@ -17,6 +17,8 @@ type (
 	Tenants struct{ e *Engine }
 	// Keys looks up API keys, and caches them for a short time.
 	Keys struct{ e *Engine }
+	// Processes reads runs of the class process, of all tenants.
+	Processes struct{ e *Engine }
 	// Health reports whether the store can be used.
 	Health struct{ e *Engine }
 )
@@ -30,10 +32,11 @@ type Reads struct {
 	Webhooks    Webhooks
 	Tenants     Tenants
 	Keys        Keys
+	Processes   Processes
 	Health      Health
 }
 
 // newReads makes the readers of an engine.
 func newReads(e *Engine) Reads {
-	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Kinds{e}, Webhooks{e}, Tenants{e}, Keys{e}, Health{e}}
+	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Kinds{e}, Webhooks{e}, Tenants{e}, Keys{e}, Processes{e}, Health{e}}
 }

@@ -29,6 +29,23 @@ With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authent
 	for _, c := range api.Codes {
 		fmt.Fprintf(&b, "| `%s` | %d %s | %s. |\n", c.Code, c.Status, http.StatusText(c.Status), c.Title)
 	}
+	b.WriteString(`
+## Failures of processes
+
+A run of a command (` + "`perdure exec`, `perdure runner`" + `) that has failed has one of these codes in its ` + "`error`" + `, beside those of
+every run.
+
+| code | meaning |
+| --- | --- |
+| ` + "`exit_status`" + ` | The command has ended with an exit code other than 0. |
+| ` + "`killed`" + ` | A signal has ended the command, or its runner was told to end. |
+| ` + "`not_started`" + ` | There is no such program, or it can't be executed. |
+| ` + "`spec_invalid`" + ` | The input of the run is no command. |
+| ` + "`engine_unknown`" + ` | There is no such engine, or its file has a mistake. |
+| ` + "`secret_unknown`" + ` | The runner has no secret of a name that the run gives. |
+| ` + "`workspace_failed`" + ` | The job's folder can't be made or locked. It may be tried again. |
+| ` + "`end_refused`" + ` | The server did not take the report of the command's end. |
+`)
 	return b.String()
 }
 

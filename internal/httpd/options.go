@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/webhook"
 )
 
@@ -44,6 +45,9 @@ type Options struct {
 	// StoredRule maps a rule's full name to the name in the watchdog's log, and any other text to
 	// itself. Nil means that rules have no full names.
 	StoredRule func(name string) string
+
+	// Processes watches the workspace of this node. Nil means that it has none.
+	Processes *sentinel.Monitor
 
 	// Webhooks checks the URLs of webhooks. Nil allows public addresses only.
 	Webhooks *webhook.Guard

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -179,22 +180,119 @@ func (d Dir) HasData() bool {
 	}
 }
 
+// Names of folders beside that of the jobs.
+const (
+	asideFolder   = "set-aside"
+	removedFolder = "removed"
+)
+
+// maxAside bounds the files that are set aside. Those beyond it stay where they are.
+const maxAside = 1000
+
 // SetAside moves a file, a link or a folder of the workspace to {workspace}/set-aside, where it is
-// not looked at again, and returns its new path.
+// not looked at again, and returns its new path. It follows no link out of the workspace.
 func SetAside(workspace, path string) (string, error) {
-	to := filepath.Join(workspace, "set-aside")
-	if err := os.MkdirAll(to, 0o700); err != nil {
+	at, err := filepath.Abs(workspace)
+	if err != nil {
+		return "", err
+	}
+	from, err := filepath.Rel(at, path)
+	if err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(at)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(asideFolder, 0o700); err != nil {
 		return "", err
 	}
 	name := filepath.Base(filepath.Dir(path)) + "." + filepath.Base(path)
-	for n := 0; n < 1000; n++ {
-		target := filepath.Join(to, name)
+	for n := 0; n < maxAside; n++ {
+		target := filepath.Join(asideFolder, name)
 		if n > 0 {
 			target = fmt.Sprintf("%s.%d", target, n)
 		}
-		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
-			return target, os.Rename(path, target)
+		if _, err := root.Lstat(target); errors.Is(err, fs.ErrNotExist) {
+			return filepath.Join(at, target), root.Rename(from, target)
 		}
 	}
-	return "", fmt.Errorf("%s has 1000 files of the name %s", to, name)
+	return "", fmt.Errorf("%s has %d files of the name %s", filepath.Join(at, asideFolder), maxAside, name)
+}
+
+// AsideFull tells whether so much was set aside that nothing more is.
+func AsideFull(workspace string) bool {
+	f, err := os.Open(filepath.Join(workspace, asideFolder))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	names, _ := f.Readdirnames(maxAside)
+	return len(names) >= maxAside
+}
+
+// Discard takes a job's folder out of the workspace's jobs, in one step. [Empty] then deletes it. It
+// follows no link out of the workspace.
+func Discard(workspace, id string) error {
+	if !jobID.MatchString(id) {
+		return fmt.Errorf("%q is no id of a job", id)
+	}
+	root, err := os.OpenRoot(workspace)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.MkdirAll(removedFolder, 0o700); err != nil {
+		return err
+	}
+	to := filepath.Join(removedFolder, id)
+	if _, err := root.Lstat(to); err == nil {
+		if err := root.RemoveAll(to); err != nil {
+			return err
+		}
+	}
+	return root.Rename(filepath.Join(jobsFolder, id), to)
+}
+
+// Empty deletes what was discarded. It may take long.
+func Empty(workspace string) error {
+	root, err := os.OpenRoot(workspace)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.RemoveAll(removedFolder)
+}
+
+// Check tells whether the workspace's folder of jobs can be used: it is a folder, or not there yet. A
+// link in its place could lead anywhere.
+func Check(workspace string) error {
+	path := filepath.Join(workspace, jobsFolder)
+	info, err := os.Lstat(path)
+	if err == nil && !info.IsDir() {
+		err = &BadFile{path, "is no folder"}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Has tells whether the folder has an entry of that name, of whatever type.
+func (d Dir) Has(name string) bool {
+	_, err := os.Lstat(d.file(name))
+	return err == nil
+}
+
+// Changed returns when an entry of the folder was last added, renamed or removed.
+func (d Dir) Changed() (time.Time, error) {
+	info, err := os.Lstat(d.Path)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
 }

@@ -168,7 +168,7 @@ func TestLockIsHeldUntilItsLastCopyIsClosed(t *testing.T) {
 	d := job(t)
 	held := func() bool {
 		t.Helper()
-		h, err := d.LockHeld()
+		h, err := d.LockHeld("")
 		ok(t, err)
 		return h
 	}
@@ -192,6 +192,47 @@ func TestLockIsHeldUntilItsLastCopyIsClosed(t *testing.T) {
 	unix.Close(copied)
 	if held() {
 		t.Error("the lock is held after all copies were closed")
+	}
+}
+
+// TestReplacedLockIsNotFree puts another lock file where the runner's was. Its own is still locked.
+func TestReplacedLockIsNotFree(t *testing.T) {
+	d := job(t)
+	lock, err := d.Lock()
+	ok(t, err)
+	id, err := LockID(lock)
+	ok(t, err)
+	look := func(id string) (bool, bool) {
+		t.Helper()
+		held, err := d.LockHeld(id)
+		var bad *BadFile
+		if err != nil && !errors.As(err, &bad) {
+			t.Fatal(err)
+		}
+		return held, bad != nil
+	}
+	if held, bad := look(id); !held || bad {
+		t.Errorf("the runner's lock: held %v, bad %v; want it held", held, bad)
+	}
+	ok(t, os.Remove(d.file(LockFile)))
+	if held, bad := look(id); !held || !bad {
+		t.Errorf("a lock that was removed: held %v, bad %v; want unknown", held, bad)
+	}
+	write(t, d.file(LockFile), nil)
+	if held, bad := look(id); !held || !bad {
+		t.Errorf("another lock in its place: held %v, bad %v; want unknown", held, bad)
+	}
+	if held, bad := look(""); held || bad {
+		t.Errorf("another lock, and no id: held %v, bad %v; want it free", held, bad)
+	}
+	lock.Close()
+	again, err := d.Lock()
+	ok(t, err)
+	id, err = LockID(again)
+	ok(t, err)
+	again.Close()
+	if held, bad := look(id); held || bad {
+		t.Errorf("a lock that was closed: held %v, bad %v; want it free", held, bad)
 	}
 }
 
@@ -302,4 +343,45 @@ func read(t *testing.T, path string) []byte {
 	b, err := os.ReadFile(path)
 	ok(t, err)
 	return b
+}
+
+// TestNothingOutsideTheWorkspaceIsMovedOrRemoved puts links where folders of the workspace should be.
+func TestNothingOutsideTheWorkspaceIsMovedOrRemoved(t *testing.T) {
+	outside := t.TempDir()
+	workspace := t.TempDir()
+	ok(t, os.MkdirAll(filepath.Join(outside, "job-1"), 0o700))
+	write(t, filepath.Join(outside, "job-1", SentinelFile), []byte("mine"))
+	ok(t, os.Symlink(outside, filepath.Join(workspace, "jobs")))
+	if err := Check(workspace); err == nil {
+		t.Error("a link in place of the folder of jobs is accepted")
+	}
+	if err := Discard(workspace, "job-1"); err == nil {
+		t.Error("a folder behind a link was discarded")
+	}
+	if _, err := SetAside(workspace, filepath.Join(workspace, "jobs", "job-1", SentinelFile)); err == nil {
+		t.Error("a file behind a link was set aside")
+	}
+	ok(t, os.RemoveAll(filepath.Join(workspace, "removed")))
+	ok(t, os.Symlink(outside, filepath.Join(workspace, "removed")))
+	ok(t, Empty(workspace))
+	if got := read(t, filepath.Join(outside, "job-1", SentinelFile)); string(got) != "mine" {
+		t.Errorf("the file outside has %q", got)
+	}
+}
+
+func TestDiscardedFoldersAreDeleted(t *testing.T) {
+	d := job(t)
+	workspace := filepath.Dir(filepath.Dir(d.Path))
+	ok(t, os.MkdirAll(d.file("a/b"), 0o700))
+	write(t, d.file("a/b/c"), []byte("x"))
+	ok(t, Discard(workspace, d.ID))
+	if d.Has("a") {
+		t.Error("a discarded folder is still there")
+	}
+	ok(t, d.Create())
+	ok(t, Discard(workspace, d.ID))
+	ok(t, Empty(workspace))
+	if _, err := os.Lstat(filepath.Join(workspace, "removed")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was discarded is still there: %v", err)
+	}
 }

@@ -38,19 +38,46 @@ func (d Dir) Lock() (*os.File, error) {
 	}
 }
 
-// LockHeld tells whether a runner or its command lives. A lock file that is not there is free.
-func (d Dir) LockHeld() (bool, error) {
+// LockID names the lock file that is open: its device and its inode. The runner puts it into its
+// sentinel. While the file is open no other file can have the same name.
+func LockID(f *os.File) (string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return "", fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+}
+
+// LockHeld tells whether a runner or its command lives. id is the lock of the sentinel: only that
+// file can be free. With another file in its place, or none, the answer is unknown: true, and a
+// BadFile. A neighbour that replaces the lock so does not make a living process look dead. Without an
+// id, whatever is at the path decides, and a file that is not there is free.
+//
+// With any error the answer is true: nothing proves that runner and command are gone.
+func (d Dir) LockHeld(id string) (bool, error) {
 	f, err := d.openPlain(LockFile)
 	if errors.Is(err, fs.ErrNotExist) {
+		if id != "" {
+			return true, &BadFile{d.file(LockFile), "is gone, although the sentinel names it"}
+		}
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return true, err
 	}
 	defer f.Close() // releases the lock, if it was free
+	if id != "" {
+		have, err := LockID(f)
+		if err != nil {
+			return true, err
+		}
+		if have != id {
+			return true, &BadFile{d.file(LockFile), "is not the file that the sentinel names"}
+		}
+	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return true, nil
 	}
-	return false, err
+	return err != nil, err
 }

@@ -72,8 +72,8 @@ func LoggedOutput(view []byte, epoch int64) Offsets {
 	return l.Offsets
 }
 
-// of returns the count of a stream.
-func (o *Offsets) of(stream string) *int64 {
+// Of returns the count of a stream.
+func (o *Offsets) Of(stream string) *int64 {
 	if stream == Stderr {
 		return &o.Stderr
 	}
@@ -130,6 +130,19 @@ func (d Dir) OpenOutput(stream string) (*os.File, error) {
 	return os.OpenFile(d.file(stream+".log"), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 }
 
+// OpenWritten opens the file of a stream for reading.
+func (d Dir) OpenWritten(stream string) (*os.File, error) { return d.openPlain(stream + ".log") }
+
+// Clear removes output and result of an earlier execution. The caller holds the lock.
+func (d Dir) Clear() error {
+	for _, name := range []string{Stdout + ".log", Stderr + ".log", ResultFile} {
+		if err := os.RemoveAll(d.file(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ReadOutput reads bytes of a stream at an offset.
 func (d Dir) ReadOutput(stream string, b []byte, offset int64) (int, error) {
 	f, err := d.openPlain(stream + ".log")
@@ -141,6 +154,26 @@ func (d Dir) ReadOutput(stream string, b []byte, offset int64) (int, error) {
 	}
 	defer f.Close()
 	return f.ReadAt(b, offset)
+}
+
+// Sizes returns how many bytes the output files have. A file that is not there has none.
+func (d Dir) Sizes() (have Offsets, err error) {
+	for _, stream := range []string{Stdout, Stderr} {
+		f, err := d.openPlain(stream + ".log")
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return have, err
+		}
+		info, err := f.Stat()
+		f.Close()
+		if err != nil {
+			return have, err
+		}
+		*have.Of(stream) = info.Size()
+	}
+	return have, nil
 }
 
 // A Step is the next part of the output that goes to the log: a commit, and the artifact that has
@@ -163,33 +196,39 @@ type Step struct {
 // The id of the commit follows from the epoch and from. Two senders that make different commits from
 // the same offsets get one of them accepted; the other reads the offsets again and goes on.
 func (d Dir) NextOutput(epoch int64, from, have Offsets, ended bool) (Step, bool, error) {
-	s := Step{To: from, Commit: perdure.Commit{
-		ID:    fmt.Sprintf("output-%d-%d-%d", epoch, from.Stdout, from.Stderr),
-		RunID: perdure.RunID(d.ID), Epoch: epoch,
-	}}
+	return NextOutput(perdure.RunID(d.ID), d.ReadOutput, epoch, from, have, ended)
+}
+
+// A Source reads bytes of a stream at an offset.
+type Source func(stream string, b []byte, offset int64) (int, error)
+
+// NextOutput is [Dir.NextOutput] for a runner, which reads the files that it has open. They outlive
+// the folder.
+func NextOutput(id perdure.RunID, read Source, epoch int64, from, have Offsets, ended bool) (Step, bool, error) {
+	s := newStep(id, epoch, from)
 	var outputs []Output
 	if from.Stdout+from.Stderr >= inlineMax {
 		stream := Stdout
 		if have.Stdout == from.Stdout {
 			stream = Stderr
 		}
-		s.Stream, s.Offset = stream, *from.of(stream)
-		s.Size = min(*have.of(stream)-s.Offset, SegmentMax)
+		s.Stream, s.Offset = stream, *from.Of(stream)
+		s.Size = min(*have.Of(stream)-s.Offset, SegmentMax)
 		if s.Size <= 0 {
 			return s, false, nil
 		}
 		s.Artifact = fmt.Sprintf("%s-%d-%012d", stream, epoch, s.Offset)
-		*s.To.of(stream) += s.Size
+		*s.To.Of(stream) += s.Size
 		outputs = []Output{{Stream: stream, Offset: s.Offset, Size: s.Size, Artifact: s.Artifact}}
 	} else {
 		room := int64(commitMax)
 		for _, stream := range []string{Stdout, Stderr} {
-			got, err := d.inline(stream, *from.of(stream), *have.of(stream), room, ended)
+			got, err := read.inline(stream, *from.Of(stream), *have.Of(stream), room, ended)
 			if err != nil {
 				return s, false, err
 			}
 			for i := range got {
-				*s.To.of(stream) += got[i].Size
+				*s.To.Of(stream) += got[i].Size
 				room -= got[i].Size
 			}
 			outputs = append(outputs, got...)
@@ -199,23 +238,51 @@ func (d Dir) NextOutput(epoch int64, from, have Offsets, ended bool) (Step, bool
 		return s, false, nil
 	}
 	for i := range outputs {
-		data, err := perdure.Marshal(&outputs[i])
-		if err != nil {
+		if err := s.emit(EventOutput, &outputs[i]); err != nil {
 			return s, false, err
 		}
-		s.Commit.Events = append(s.Commit.Events, perdure.Emitted{Type: EventOutput, Data: data})
 	}
+	return s, true, s.logged(epoch)
+}
+
+// DropOutput makes the step that says which bytes of a stream, after those in the log, are not kept.
+func DropOutput(id perdure.RunID, epoch int64, from Offsets, stream string, size int64, reason string) (Step, error) {
+	s := newStep(id, epoch, from)
+	s.Stream, s.Offset, s.Size = stream, *from.Of(stream), size
+	*s.To.Of(stream) += size
+	if err := s.emit(EventDropped, Dropped{Stream: stream, Offset: s.Offset, Size: size, Reason: reason}); err != nil {
+		return s, err
+	}
+	return s, s.logged(epoch)
+}
+
+// newStep returns a step without events.
+func newStep(id perdure.RunID, epoch int64, from Offsets) Step {
+	return Step{To: from, Commit: perdure.Commit{
+		ID: fmt.Sprintf("output-%d-%d-%d", epoch, from.Stdout, from.Stderr), RunID: id, Epoch: epoch,
+	}}
+}
+
+// emit adds an event.
+func (s *Step) emit(typ string, data any) error {
+	b, err := perdure.Marshal(data)
+	s.Commit.Events = append(s.Commit.Events, perdure.Emitted{Type: typ, Data: b})
+	return err
+}
+
+// logged adds the view with the offsets.
+func (s *Step) logged(epoch int64) error {
 	view, err := perdure.Marshal(Logged{epoch, s.To})
 	s.Commit.Views = []perdure.View{{Name: OutputView, Value: view}}
-	return s, true, err
+	return err
 }
 
 // inline cuts bytes of a stream into events.
-func (d Dir) inline(stream string, from, to, room int64, ended bool) ([]Output, error) {
+func (read Source) inline(stream string, from, to, room int64, ended bool) ([]Output, error) {
 	var out []Output
 	for from < to && room > 0 {
 		b := make([]byte, min(chunkMax, to-from, room))
-		n, err := d.ReadOutput(stream, b, from)
+		n, err := read(stream, b, from)
 		if n == 0 && err != nil {
 			return nil, err
 		}

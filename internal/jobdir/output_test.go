@@ -111,7 +111,7 @@ func TestOutputIsCopiedByteForByte(t *testing.T) {
 					_, err := files[s].Write(left[i][:n])
 					ok(t, err)
 					left[i] = left[i][n:]
-					*have.of(s) += int64(n)
+					*have.Of(s) += int64(n)
 				}
 				c.copyAll(have, false)
 			}

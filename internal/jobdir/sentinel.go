@@ -36,7 +36,11 @@ type Sentinel struct {
 	Counter       int64            `json:"counter"`
 	Epoch         int64            `json:"epoch"`
 	Tenant        perdure.TenantID `json:"tenant"`
-	MAC           string           `json:"mac"`
+	// WriteFailures counts the sentinels that the runner could not write.
+	WriteFailures int64 `json:"writeFailures,omitempty"`
+	// Lock is the [LockID] of the lock that the runner holds.
+	Lock string `json:"lock"`
+	MAC  string `json:"mac"`
 }
 
 // WriteSentinel signs a sentinel and replaces the file in one step, so that a reader sees the old or

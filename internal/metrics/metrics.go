@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -173,6 +174,34 @@ func (m *Metrics) Certificate(expires func() time.Time) {
 	r := row(certExpires)
 	at := func() float64 { return float64(expires().Unix()) }
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: r.Name, Help: r.Help}, at))
+}
+
+// Processes adds the metrics of this node's workspace. It is called once, if there is one.
+func (m *Metrics) Processes(read func() (c sentinel.Counts, writeFailures int64, scanMs float64)) {
+	m.registry.MustRegister(workspace{read})
+}
+
+// workspace collects the metrics of a workspace.
+type workspace struct {
+	read func() (sentinel.Counts, int64, float64)
+}
+
+// Describe leaves the metrics unchecked: their names are those of the table.
+func (workspace) Describe(chan<- *prometheus.Desc) {}
+
+// Collect reads the counts.
+func (w workspace) Collect(out chan<- prometheus.Metric) {
+	c, failures, ms := w.read()
+	send := func(name string, kind prometheus.ValueType, v float64, labels ...string) {
+		r := row(name)
+		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(r.Name, r.Help, r.Labels, nil), kind, v, labels...)
+	}
+	send(processes, prometheus.CounterValue, float64(c.Reattached), "reattached")
+	send(processes, prometheus.CounterValue, float64(c.Adopted), "adopted")
+	send(processes, prometheus.CounterValue, float64(c.Dead), "dead")
+	send(filesAside, prometheus.CounterValue, float64(c.SetAside))
+	send(beatFailures, prometheus.GaugeValue, float64(failures))
+	send(scanTook, prometheus.GaugeValue, ms/1000)
 }
 
 // ServeHTTP answers a scrape.

@@ -57,6 +57,10 @@ const (
 	commits      = "perdure_store_commit_seconds"
 	operations   = "perdure_store_operations_total"
 	writable     = "perdure_store_writable"
+	processes    = "perdure_processes_recovered_total"
+	filesAside   = "perdure_workspace_files_set_aside_total"
+	beatFailures = "perdure_sentinel_write_failures"
+	scanTook     = "perdure_sentinel_scan_seconds"
 	certExpires  = "perdure_tls_certificate_expires_timestamp_seconds"
 	buildInfo    = "perdure_build_info"
 )
@@ -131,6 +135,17 @@ var Table = []Metric{
 	{Name: scrapeOK, Type: Gauge, Local: true,
 		Help: "1 if the store was counted in time; if not, the metrics of the store are missing.", Watch: "0 for long"},
 	{Name: scrapeTook, Type: Gauge, Local: true, Help: "Duration of the last count of the store."},
+	{Name: processes, Type: Counter, Labels: []string{"how"}, Local: true,
+		Help:  "Processes whose files were acted on: reattached, adopted or dead; absent without a workspace.",
+		Watch: "dead rises"},
+	{Name: filesAside, Type: Counter, Local: true,
+		Help:  "Files of the workspace that could not be used and were set aside; absent without a workspace.",
+		Watch: "rises: a command writes to files that are not its own"},
+	{Name: beatFailures, Type: Gauge, Local: true,
+		Help:  "Sentinels that the runners of live processes could not write; absent without a workspace.",
+		Watch: "rises: the disk of the workspace is full or broken"},
+	{Name: scanTook, Type: Gauge, Local: true,
+		Help: "Duration of the last scan of the workspace; absent without a workspace.", Watch: "above 1"},
 	{Name: certExpires, Type: Gauge, Local: true,
 		Help:  "Expiry of this node's TLS certificate, in seconds since 1970; absent without TLS.",
 		Watch: "less than 14 days ahead"},

@@ -3,9 +3,11 @@ package settings
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/sentinel"
 )
 
 // Config has the values of all settings.
@@ -143,6 +145,16 @@ func (c *Config) Table() []Setting {
 		row("supervisor", &c.Supervisor, nil,
 			"`file` of a supervisor, which then answers chats inside the server; scripted: with a script instead of a model").
 			otherwise("none").allows("a TOML file, or scripted"),
+		row("workspace", &c.Workspace, nil, "`folder` of the processes that this server watches").
+			otherwise("none; perdure dev: workspace in the data folder"),
+		row("sentinel_scan", &c.SentinelScan, sentinel.DefaultScan, "pause between two looks at the workspace").
+			atLeast(time.Millisecond),
+		row("reattach_window", &c.ReattachWindow, sentinel.DefaultReattachWindow,
+			"how long a start waits for processes that may have outlived the server").atLeast(time.Millisecond),
+		row("presumed_dead_after", &c.PresumedDeadAfter, sentinel.DefaultPresumedDeadAfter,
+			"a process with an older heartbeat is not waited for, if its lock tells nothing").atLeast(time.Millisecond),
+		row("workspace_retention", &c.WorkspaceRetention, sentinel.DefaultRetention,
+			"how long the folder of an ended process is kept").atLeast(time.Millisecond),
 		row("log_level", &c.LogLevel, "info", "the least `level` that is logged").
 			allows("debug, info, warn or error"),
 		row("log_format", &c.LogFormat, "text", "`format` of the log").allows("text or json"),

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure/internal/runner"
+)
+
+func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("runner",
+		"Executes commands that are submitted elsewhere, as runs of class process and kind exec, each in a folder of its\n"+
+			"own. SIGTERM and Ctrl-C end it: it takes no more runs, and commands that have begun go on.\n\n"+
+			"  perdure runner --slots 4 --queue builds\n"+
+			"  perdure run exec --class process --queue builds --input '{\"command\":[\"make\",\"test\"]}'", stderr)
+	conn := addConnFlags(f)
+	p := &runner.Pool{Log: slog.New(slog.NewTextHandler(stderr, nil))}
+	var queues, keep textList
+	f.IntVar(&p.Slots, "slots", 1, "how many commands run at once")
+	f.Var(&queues, "queue", "take runs of this `queue`; can be given several times (default: default)")
+	workspace := f.String("workspace", "", "`folder` of the jobs' files (default: PERDURE_WORKSPACE, or that of "+
+		"perdure dev, or perdure in the folder for state)")
+	f.Var(&keep, "env", "pass on this `variable`, beside PATH and HOME; can be given several times")
+	f.StringVar(&p.Secrets, "secrets", "", "where the secrets are that runs name: a `file` of lines NAME=value, or "+
+		"env:PREFIX")
+	engines := f.String("engines", "", "`folder` of engines of your own (default: PERDURE_ENGINES)")
+	f.DurationVar(&p.Job.Grace, "grace", 10*time.Second, "how long a command has to end when it is asked to")
+	f.Int64Var(&p.Job.MaxOutput, "max-output", 1<<30, "`bytes` of each output stream that the disk may have")
+	if err := parse(f, args); err != nil {
+		return err
+	}
+	if p.Job.Grace <= 0 || p.Job.MaxOutput <= 0 {
+		fmt.Fprintln(stderr, "perdure runner: --grace and --max-output have to be positive")
+		return errUsage
+	}
+	if p.Job.Queues = queues; len(queues) == 0 {
+		p.Job.Queues = []string{"default"}
+	}
+	if err := p.Validate(); err != nil {
+		fmt.Fprintf(stderr, "perdure runner: %s\n", block(err.Error()))
+		return errUsage
+	}
+	if p.Job.Engines = first(*engines, os.Getenv("PERDURE_ENGINES")); p.Job.Engines != "" {
+		p.Job.Engines, _ = filepath.Abs(p.Job.Engines)
+	}
+	if _, err := conn.connect(ctx); err != nil {
+		return err
+	}
+	var err error
+	if p.Job.Server, p.Job.Workspace, p.Job.SentinelEvery, err = runnerSettings(conn, *workspace); err != nil {
+		return err
+	}
+	p.Job.Env = kept(keep)
+	p.Log.Info("waiting for runs", "queues", strings.Join(p.Job.Queues, ","), "slots", p.Slots, "workspace", p.Job.Workspace)
+	return p.Run(ctx)
+}
+
+// kept returns the variables of this program's environment that commands of others may have.
+func kept(keep []string) (out []string) {
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); slices.Contains(keep, name) || slices.Contains(alwaysKept, name) {
+			out = append(out, v)
+		}
+	}
+	return out
+}

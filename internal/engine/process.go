@@ -1,0 +1,190 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plant"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Operations of the monitor, which reads the files of processes (package sentinel). Each of them is
+// fenced by the epoch of the file, so that an older runner's files change nothing.
+
+// A Sentinel names a sentinel file that has moved.
+type Sentinel struct {
+	Tenant  perdure.TenantID
+	RunID   perdure.RunID
+	Epoch   int64
+	Counter int64
+}
+
+// ProcessBeat counts moved sentinels as signs of life of their runs, many in one operation. A run
+// that sends heartbeats to a server needs none of them: its row is written only now and then, so
+// that the stored count does not fall behind.
+type ProcessBeat struct {
+	Beats []Sentinel
+
+	// Written counts the runs whose row was written.
+	Written int
+}
+
+// countsBehind is how far the stored count may fall behind that of the file while heartbeats come.
+// An old file that somebody puts back counts as a sign of life at most so often.
+const countsBehind = 10
+
+func (op *ProcessBeat) Needs() []store.Ref {
+	out := make([]store.Ref, len(op.Beats))
+	for i, b := range op.Beats {
+		out[i] = store.Ref{Tenant: b.Tenant, Run: b.RunID}
+	}
+	return out
+}
+
+// Weight estimates the cost of the operation.
+func (op *ProcessBeat) Weight() (rows, bytes int) {
+	return 1 + len(op.Beats), 1 << 10 * (1 + len(op.Beats))
+}
+
+// Do counts the beats. A refusal concerns one run, and is none of the others.
+func (op *ProcessBeat) Do(tx *Tx) error {
+	op.Written = 0
+	for _, b := range op.Beats {
+		r, ok, err := tx.DB.Runs.Get(b.Tenant, b.RunID)
+		if err != nil {
+			return err
+		}
+		if !ok || r.Epoch != b.Epoch || r.State != perdure.Running {
+			continue
+		}
+		recent := tx.Now.Sub(r.SeenAt) < tx.Policy().Thresholds(&r).Stale/4
+		if recent && r.WatchUntil == 0 && b.Counter-r.Counter < countsBehind {
+			continue
+		}
+		err = tx.Try(func() error {
+			return tx.Apply(&r, perdure.SentinelMoved{Epoch: b.Epoch, Counter: b.Counter})
+		})
+		switch {
+		case err == nil:
+			op.Written++
+		case perdure.CodeOf(err) != perdure.CodeStaleEpoch && perdure.CodeOf(err) != perdure.CodeWrongState:
+			return err
+		}
+	}
+	return nil
+}
+
+// WatchProcess postpones the judgement of a process that may have outlived the server. With a For of
+// zero it is watched no longer.
+type WatchProcess struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Epoch  int64
+	For    time.Duration
+}
+
+func (op *WatchProcess) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do sets until when the run is watched.
+func (op *WatchProcess) Do(tx *Tx) error {
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	ev := perdure.ProcessWatched{Epoch: op.Epoch}
+	if op.For > 0 {
+		ev.Until = tx.Now.Add(op.For)
+	}
+	if err := tx.Apply(&r, ev); err != nil {
+		return err
+	}
+	return tx.audit(op.Tenant, perdure.AuditProcessWatch, string(op.RunID))
+}
+
+// LoseProcess takes a run from a process that is gone: its lock is free, and it has left no result.
+// The run is retried if attempts remain, and fails with heartbeat_lost otherwise.
+type LoseProcess struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Epoch  int64
+	// Since is when the lock was first seen free. A sign of life after it means that the runner lives,
+	// whatever became of the lock.
+	Since perdure.Instant
+	Why   string
+
+	// Alive is set if there was such a sign of life. Nothing is changed then.
+	Alive bool
+	Run   perdure.Run
+}
+
+func (op *LoseProcess) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do takes the run away.
+func (op *LoseProcess) Do(tx *Tx) error {
+	op.Alive = false
+	r, err := tx.run(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	op.Run = r
+	if r.Epoch != op.Epoch || r.State.Terminal() {
+		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", op.Epoch, r.State)
+	}
+	if !r.Options.Process || r.State != perdure.Running || !r.Heard {
+		return perdure.Errorf(perdure.CodeWrongState, "the run is no process that runs: it is %s", r.State)
+	}
+	if r.SeenAt > op.Since && !plant.Is("lock-taken-for-free") {
+		op.Alive = true
+		return nil
+	}
+	err = tx.RetryOrFail(&r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: op.Why})
+	op.Run = r
+	return err
+}
+
+// Get reads a process by its id alone.
+func (q Processes) Get(ctx context.Context, id perdure.RunID) (r perdure.Run, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
+		var ok bool
+		if r, ok, err = v.Runs.Process(id); err == nil && !ok {
+			err = notFound("job")
+		}
+		return err
+	})
+	return r, err
+}
+
+// Of reads those of the ids that are processes.
+func (q Processes) Of(ctx context.Context, ids []perdure.RunID) (list []perdure.Run, err error) {
+	err = q.e.store.Keep(ctx, func(v *store.View) error {
+		list, err = v.Runs.Processes(ids)
+		return err
+	})
+	return list, err
+}
+
+// maxAges bounds the processes that Ages reads.
+const maxAges = 100_000
+
+// Ages reads the leased processes in the order of their ids, without anything but what their tiers
+// follow from. It reads at most maxAges.
+func (q Processes) Ages(ctx context.Context) (list []perdure.Run, err error) {
+	err = q.e.store.Count(ctx, func(v *store.View) error {
+		list, err = v.Runs.ProcessAges(maxAges)
+		return err
+	})
+	return list, err
+}
+
+// Failed reads failed processes, newest first, before one of them. next is where the next page begins,
+// if there may be more.
+func (q Processes) Failed(
+	ctx context.Context, before perdure.RunID, limit int,
+) (list []perdure.Run, next perdure.RunID, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.Runs.FailedProcesses(before, limit)
+		return err
+	})
+	return list, next, err
+}

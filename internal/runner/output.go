@@ -1,0 +1,295 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/timer"
+)
+
+// streams are both streams of output.
+var streams = []string{jobdir.Stdout, jobdir.Stderr}
+
+// An output has the files that the command writes to, as the runner reads them.
+//
+// The log gets the bytes in order, see package jobdir. Beyond some megabytes they are artifacts. A run
+// has a limited number of those, so that one is sent when it is full, or after a time that doubles
+// with each that was not.
+//
+// The files are bounded, too: the blocks of bytes that were sent are given back to the disk, and if
+// the server is away for long those of the oldest bytes that were not. Offsets stay as they are.
+type output struct {
+	files map[string]*os.File
+	max   int64
+
+	// The goroutine that bounds the files is another than the one that sends them.
+	mu sync.Mutex
+	// at is what the log has, and parsed is what the engine's adaptor has read of stdout.
+	at     jobdir.Offsets
+	parsed int64
+	// punched is up to where blocks were given back.
+	punched jobdir.Offsets
+	dropped jobdir.Offsets
+	// early is the time after which an artifact is sent that is not full.
+	early   time.Duration
+	waiting time.Time
+}
+
+// firstEarly is the time after which the first artifact is sent that is not full.
+const firstEarly = 5 * time.Second
+
+// openOutput opens the files of a job for reading.
+func openOutput(d jobdir.Dir, max int64) (*output, error) {
+	o := &output{files: make(map[string]*os.File), max: max, early: firstEarly}
+	for _, stream := range streams {
+		f, err := d.OpenWritten(stream)
+		if err != nil {
+			return nil, err
+		}
+		o.files[stream] = f
+	}
+	return o, nil
+}
+
+// read is a jobdir.Source.
+func (o *output) read(stream string, b []byte, offset int64) (int, error) {
+	return o.files[stream].ReadAt(b, offset)
+}
+
+// have returns what the files have. A file that the command has truncated has no more than the log.
+func (o *output) have() (have jobdir.Offsets) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sizes()
+}
+
+// sizes is have for a caller that holds the lock.
+func (o *output) sizes() (have jobdir.Offsets) {
+	for _, stream := range streams {
+		*have.Of(stream) = *o.at.Of(stream)
+		if info, err := o.files[stream].Stat(); err == nil {
+			*have.Of(stream) = max(info.Size(), *o.at.Of(stream))
+		}
+	}
+	return have
+}
+
+// forwardOutput copies the next part of the output to the log. It returns false if there is nothing to
+// copy now.
+func (e *execution) forwardOutput(ctx context.Context, ended bool) (more bool, err error) {
+	o := e.output
+	if step, err := o.gone(e.lease); step != nil || err != nil {
+		if err == nil {
+			err = e.drop(ctx, step)
+		}
+		return true, err
+	}
+	step, more, err := jobdir.NextOutput(e.lease.RunID, o.read, e.lease.Epoch, o.at, o.have(), ended)
+	if err != nil {
+		return false, fmt.Errorf("read the output: %w", err)
+	}
+	if !more || step.Artifact != "" && !ended && !o.due(&step) {
+		return false, nil
+	}
+	if step.Artifact != "" {
+		err = e.upload(ctx, &step)
+	}
+	if err == nil {
+		if gone, err := o.gone(e.lease); gone != nil || err != nil {
+			return true, err // the bytes were given back while they were read
+		}
+		err = e.sendStep(ctx, &step)
+	}
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		return true, e.dropRefused(ctx, &step, refused)
+	}
+	return err == nil, err
+}
+
+// dropRefused drops output that the server does not take, so that what follows it is not held up.
+func (e *execution) dropRefused(ctx context.Context, s *jobdir.Step, why *refusedError) error {
+	at := e.output.at
+	stream := jobdir.Stdout
+	if s.To.Stdout == at.Stdout {
+		stream = jobdir.Stderr
+	}
+	size := *s.To.Of(stream) - *at.Of(stream)
+	e.log.Warn("output not kept", "stream", stream, "offset", *at.Of(stream), "bytes", size, "error", why)
+	drop, err := jobdir.DropOutput(e.lease.RunID, e.lease.Epoch, at, stream, size, "the server does not take it: "+cut(why.Detail))
+	if err != nil {
+		return err
+	}
+	return e.drop(ctx, &drop)
+}
+
+// due tells whether an artifact is sent now.
+func (o *output) due(s *jobdir.Step) bool {
+	if s.Size == jobdir.SegmentMax {
+		o.waiting = time.Time{}
+		return true
+	}
+	if o.waiting.IsZero() {
+		o.waiting = time.Now()
+	}
+	if time.Since(o.waiting) < o.early {
+		return false
+	}
+	o.waiting = time.Time{}
+	o.early *= 2
+	return true
+}
+
+// sendStep sends a commit of output. If the log has another one from the same offsets, it goes on from
+// what that has.
+func (e *execution) sendStep(ctx context.Context, s *jobdir.Step) error {
+	o := e.output
+	cancel, err := e.link.commit(ctx, s.Commit)
+	var refused *refusedError
+	switch {
+	case errors.As(err, &refused) && refused.Code == perdure.CodeReused:
+		at, err := e.link.logged(ctx, e.lease.RunID, e.lease.Epoch)
+		if err == nil && at == o.at {
+			err = fmt.Errorf("the output at %+v was refused: %s", at, refused.Detail)
+		}
+		o.reached(at)
+		return err
+	case err != nil:
+		return err
+	}
+	if cancel {
+		e.askToStop()
+	}
+	o.reached(s.To)
+	return nil
+}
+
+// reached records what the log has, and gives back blocks that nobody needs any more.
+func (o *output) reached(at jobdir.Offsets) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.at = at
+	for _, stream := range streams {
+		to := *at.Of(stream)
+		if stream == jobdir.Stdout && o.parsed >= 0 {
+			to = min(to, o.parsed)
+		}
+		// The last ones are read by those who look at the files.
+		if to -= o.max / 2; to-*o.punched.Of(stream) >= jobdir.SegmentMax {
+			o.punch(stream, to)
+		}
+	}
+}
+
+// drop sends a commit that says which output is not kept.
+func (e *execution) drop(ctx context.Context, s *jobdir.Step) error {
+	before := e.output.at
+	if err := e.sendStep(ctx, s); err != nil {
+		return err
+	}
+	*e.output.dropped.Of(s.Stream) += *e.output.at.Of(s.Stream) - *before.Of(s.Stream)
+	return nil
+}
+
+// uploadTime is how long storing one artifact may take before it is tried again.
+const uploadTime = 2 * time.Minute
+
+// upload stores the artifact of a step.
+func (e *execution) upload(ctx context.Context, s *jobdir.Step) error {
+	return e.link.persist(ctx, "artifact", func(ctx context.Context) (bool, error) {
+		one, cancel := context.WithTimeout(ctx, uploadTime)
+		defer cancel()
+		body := io.NewSectionReader(e.output.files[s.Stream], s.Offset, s.Size)
+		_, err := e.link.c.PutArtifact(one, e.lease, s.Artifact, "application/octet-stream", body)
+		code := client.CodeOf(err)
+		switch {
+		case err == nil:
+			return false, nil
+		case isLost(code):
+			return false, fmt.Errorf("%w: %w", errLost, err)
+		case temporary(err):
+			return true, err
+		}
+		return false, &refusedError{api.Refusal{Code: code, Detail: err.Error()}}
+	})
+}
+
+// gone returns the step that says which output was given back to the disk before it was sent, if some
+// was.
+func (o *output) gone(lease api.Lease) (*jobdir.Step, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, stream := range streams {
+		if lost := *o.punched.Of(stream) - *o.at.Of(stream); lost > 0 {
+			s, err := jobdir.DropOutput(lease.RunID, lease.Epoch, o.at, stream, lost, "the server was away for too long")
+			return &s, err
+		}
+	}
+	return nil, nil
+}
+
+// bound gives back blocks of the oldest output if a file is too large, sent or not. It is called while
+// the server is away, too.
+func (o *output) bound() (lost int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	have := o.sizes()
+	for _, stream := range streams {
+		if to := *have.Of(stream) - o.max; to > *o.punched.Of(stream) {
+			// Half of it is given back, so that this is rare.
+			to = min(*have.Of(stream), to+o.max/2)
+			if o.punch(stream, to) {
+				lost += max(0, to-*o.at.Of(stream))
+			}
+		}
+	}
+	return lost
+}
+
+// lost returns how many bytes are not kept, in all.
+func (o *output) lost() jobdir.Offsets {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	lost := o.dropped
+	for _, stream := range streams {
+		*lost.Of(stream) += max(0, *o.punched.Of(stream)-*o.at.Of(stream))
+	}
+	return lost
+}
+
+// boundEvery is the time between two looks at the sizes of the files.
+const boundEvery = time.Second
+
+// boundLoop bounds the files, whether or not the server takes the output.
+func (e *execution) boundLoop(ctx context.Context) {
+	for timer.Sleep(ctx, boundEvery) {
+		if lost := e.output.bound(); lost > 0 {
+			e.log.Warn("output given up: the disk has as much as it may, and the server is away", "bytes", lost)
+		}
+	}
+}
+
+// punch gives back the blocks of a file before an offset.
+func (o *output) punch(stream string, to int64) bool {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", o.files[stream].Fd()), os.O_WRONLY, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, to) != nil {
+		return false // the file system can't
+	}
+	*o.punched.Of(stream) = to
+	return true
+}

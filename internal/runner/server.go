@@ -1,0 +1,306 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
+)
+
+// This file has the calls to the server. Each is repeated while the server is away; only the context,
+// or the news that the run is another's, ends that.
+
+// callTimeout is how long an answer may take. A server that is frozen looks like one that is slow.
+const callTimeout = 10 * time.Second
+
+// connect returns a client for the server.
+func (s *Server) connect() (*client.Client, error) {
+	opt := client.Options{Timeout: callTimeout}
+	if s.CA != "" {
+		pool, err := client.LoadCA(s.CA)
+		if err != nil {
+			return nil, err
+		}
+		opt.RootCAs = pool
+	}
+	return client.New(s.URL, s.Key, opt), nil
+}
+
+// errLost means that the server has ended the run, or given it to another runner.
+var errLost = errors.New("the run is no longer this runner's")
+
+// backoff returns the pause after the n-th failure in a row.
+func backoff(n int) time.Duration {
+	d := 5 * time.Second
+	if n < 7 {
+		d = 50 * time.Millisecond << n
+	}
+	return d/2 + rand.N(d/2)
+}
+
+// A link is the connection of a runner to the server.
+type link struct {
+	c      *client.Client
+	worker string
+	log    *slog.Logger
+	denied *denial
+}
+
+// A denial measures for how long the server refuses the key. It is shared by all goroutines.
+type denial struct {
+	mu    sync.Mutex
+	since time.Time
+}
+
+// maxDenial is how long a key may be refused before calls fail. The server that has the workspace then
+// takes over the result.
+const maxDenial = 10 * time.Minute
+
+// tooLong notes the answer of a call. It returns true if the key is refused, and has been for long.
+func (d *denial) tooLong(err error) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch client.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost:
+		if d.since.IsZero() {
+			d.since = time.Now()
+		}
+		return time.Since(d.since) > maxDenial
+	}
+	if err == nil {
+		d.since = time.Time{}
+	}
+	return false
+}
+
+// maxDefects is how often a call is repeated that the server has answered with a defect of its own.
+const maxDefects = 8
+
+// persist makes a call until it is answered. The call says whether its error can be met by trying again.
+func (l *link) persist(ctx context.Context, what string, call func(ctx context.Context) (again bool, err error)) error {
+	for n := 1; ; n++ {
+		one, once := session.SendOnce(ctx)
+		again, err := call(one)
+		if l.denied.tooLong(err) || n >= maxDefects && client.CodeOf(err) == perdure.CodeInternal {
+			again = false
+		}
+		switch {
+		case err == nil:
+			if n > 1 {
+				l.log.Info("the server is back", "call", what, "tries", n)
+			}
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !again:
+			return err
+		case n == 1:
+			l.log.Warn("a call is repeated", "call", what, "error", err)
+		}
+		if !timer.Sleep(ctx, max(backoff(n), once.After)) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// temporary tells whether a call may succeed later: the server is away, or the key is refused, which an
+// administrator may change.
+func temporary(err error) bool {
+	switch client.CodeOf(err) {
+	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost, perdure.CodeInternal, "":
+		return true
+	}
+	return client.Transient(err)
+}
+
+// isLost tells whether a refusal means that the run is no longer this runner's.
+func isLost(c perdure.Code) bool {
+	return c == perdure.CodeStaleEpoch || c == perdure.CodeNotFound || c == perdure.CodeRunEnded
+}
+
+// Bounds of waiting for a run.
+const (
+	leaseAgain = 100 * time.Millisecond // until a run is asked for that was not claimable
+	pollWait   = 30 * time.Second
+)
+
+// lease leases the run, or the next one of the queues.
+func (l *link) lease(ctx context.Context, j *Job) (*api.Grant, error) {
+	poll := api.Poll{Slots: 1, Start: true, Queues: j.Queues, Kinds: []string{Kind}, Wait: perdure.Duration(pollWait)}
+	if j.RunID != "" {
+		poll = api.Poll{Slots: 1, Start: true, RunIDs: []perdure.RunID{j.RunID}}
+	}
+	for n := 0; ; n++ {
+		var polled *api.Polled
+		err := l.persist(ctx, "poll", func(ctx context.Context) (_ bool, err error) {
+			polled, err = l.c.Poll(ctx, l.worker, poll)
+			return client.Transient(err), err
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(polled.Runs) > 0:
+			return &polled.Runs[0], nil
+		case j.RunID == "":
+			if !timer.Sleep(ctx, leaseAgain/2) { // a server that is closing answers at once
+				return nil, context.Cause(ctx)
+			}
+			continue
+		}
+		// The run has ended, or waits: for a thread, or for a limit of its tenant.
+		r, err := l.c.Get(ctx, j.RunID)
+		if err == nil && (r.State.Terminal() || r.State == perdure.Running || r.State == perdure.Dispatched) {
+			return nil, fmt.Errorf("%w: it is %s", errLost, r.State)
+		}
+		if !timer.Sleep(ctx, leaseAgain*time.Duration(min(n+1, 20))) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// A refusedError is the server's answer to a commit that it does not take.
+type refusedError struct{ api.Refusal }
+
+func (e *refusedError) Error() string { return string(e.Code) + ": " + e.Detail }
+
+// commit sends a commit until it is answered. A refusal is a *refusedError, or errLost.
+func (l *link) commit(ctx context.Context, c perdure.Commit) (cancel bool, err error) {
+	err = l.persist(ctx, "commit", func(ctx context.Context) (bool, error) {
+		results, err := l.c.Commit(ctx, l.worker, c)
+		if err != nil {
+			return temporary(err), err
+		}
+		r := &results[0]
+		cancel = r.Cancel
+		switch {
+		case r.Error == nil:
+			return false, nil
+		case isLost(r.Error.Code):
+			return false, fmt.Errorf("%w: %s", errLost, r.Error.Detail)
+		}
+		return false, &refusedError{*r.Error}
+	})
+	if client.CodeOf(err) == perdure.CodeInternal { // it would be the same again
+		err = &refusedError{api.Refusal{Code: perdure.CodeInternal, Detail: err.Error()}}
+	}
+	return cancel, err
+}
+
+// logged returns how much of the output the log has.
+func (l *link) logged(ctx context.Context, id perdure.RunID, epoch int64) (o jobdir.Offsets, err error) {
+	err = l.persist(ctx, "view", func(ctx context.Context) (bool, error) {
+		v, err := l.c.View(ctx, id, jobdir.OutputView)
+		if client.CodeOf(err) == perdure.CodeNotFound {
+			return false, nil
+		}
+		if err != nil {
+			return temporary(err), err
+		}
+		o = jobdir.LoggedOutput(v.Value, epoch)
+		return false, nil
+	})
+	return o, err
+}
+
+// Times of heartbeats.
+const (
+	beatEvery = 20 * time.Second
+	// afterDeadline is when, after the deadline of the run, the server is asked what became of it.
+	afterDeadline = 200 * time.Millisecond
+)
+
+// beatLoop sends heartbeats: at once, then regularly, and when there is news.
+func (e *execution) beatLoop(ctx context.Context) {
+	every := min(beatEvery, e.job.SentinelEvery)
+	deadline := e.grant.DeadlineAt.Time().Add(afterDeadline)
+	for failed := 0; ; {
+		err := e.beat(ctx)
+		wait := every - rand.N(every/8)
+		// The server ends the run at its deadline, and its next answer says so.
+		if left := time.Until(deadline); left < wait {
+			if wait = left; left <= 0 {
+				wait = min(every, time.Second)
+			}
+		}
+		if failed++; err == nil {
+			failed = 0
+		} else {
+			wait = min(wait, backoff(failed))
+		}
+		select {
+		case <-time.After(wait):
+		case <-e.kickBeat:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// beat sends one heartbeat.
+func (e *execution) beat(ctx context.Context) error {
+	one, _ := session.SendOnce(ctx)
+	one, cancel := context.WithTimeout(one, callTimeout)
+	defer cancel()
+	answer, err := e.link.c.Heartbeat(one, e.link.worker, api.Beat{RunID: e.lease.RunID, Epoch: e.lease.Epoch,
+		Activity: e.activity(), CancelAck: e.cancelled.is()})
+	if ctx.Err() != nil {
+		return nil
+	}
+	if e.away.note(err) {
+		e.log.Warn("heartbeats are not answered", "error", err)
+	}
+	switch {
+	case err != nil:
+		return err
+	case e.ending.is(): // the answer to the end decides
+	case len(answer.Lost) > 0 && answer.Lost[0].Error != nil && isLost(answer.Lost[0].Error.Code):
+		e.lose(fmt.Errorf("%w: %s", errLost, answer.Lost[0].Error.Detail))
+	case len(answer.Cancel) > 0:
+		e.askToStop()
+	}
+	return nil
+}
+
+// newsLoop learns of a cancel request at once: one call waits at the server until there is one. The
+// next heartbeat has the request.
+func (e *execution) newsLoop(ctx context.Context) {
+	for failed := 0; ctx.Err() == nil && !e.cancelled.is(); {
+		sent := time.Now()
+		one, once := session.SendOnce(ctx)
+		polled, err := e.link.c.Poll(one, e.link.worker,
+			api.Poll{News: true, Holding: []api.Lease{e.lease}, Wait: perdure.Duration(pollWait)})
+		switch {
+		case err != nil:
+			failed++
+			timer.Sleep(ctx, max(backoff(failed), once.After))
+		case polled.News:
+			failed = 0
+			kick(e.kickBeat)
+			select {
+			case <-e.cancelled.when: // by the heartbeat
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		case time.Since(sent) < pollWait/2: // the server is closing
+			timer.Sleep(ctx, backoff(1))
+		}
+	}
+}
+
+// kick wakes a loop. It never blocks.
+func kick(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -27,7 +27,8 @@ import (
 
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close
-	DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
+	DeadLetter DeadLetterCauses FailedJobs JobHealth JobHeartbeats RecoveryMetrics RecoveryStatus Sentinels StaleJobs StartupLog
+	DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
 	Inbox Invariants Join JoinGroup Journal Keys Kind Kinds LateResults List Messages PlatformAudit Queues Ready SigningKeys
 	Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
@@ -451,6 +452,11 @@ var mutations = map[string]func(l *loss) call{
 		return func(c *client.Client) (any, error) {
 			return c.DropDeadLetters(l.ctx, api.ChooseLetters{IDs: []perdure.RunID{id}})
 		}
+	},
+	"ResumeJobs": func(l *loss) call {
+		id := l.run(perdure.Submission{Class: perdure.Process})
+		l.once = func(got any) { l.same(got, "results") }
+		return func(c *client.Client) (any, error) { return c.ResumeJobs(l.ctx, []perdure.RunID{id}) }
 	},
 	"ChangeTenant": func(l *loss) call {
 		no := false

@@ -87,6 +87,7 @@ func commands() []command {
 		{"tenants", "list tenants and set their limits", tenantsCommand, false},
 		{"doctor", "find out what is wrong", doctor, false},
 		{"watchdog", "see what the watchdog did, and why", watchdogCommand, false},
+		{"recovery", "see which processes live, and what became of the others", recoveryCommand, false},
 		{"audit", "see who did what, to what, and when", auditCommand, false},
 		{"fsck", "check the store against its invariants", fsck, false},
 		{"backup", "write a backup of everything stored", backup, false},

@@ -157,6 +157,8 @@ func (d *document) validate(s *schema, v any, at string) error {
 		if ok && s.Pattern != "" && !regexp.MustCompile(s.Pattern).MatchString(text) {
 			return fmt.Errorf("%s: %q does not match %s", at, text, s.Pattern)
 		}
+	case "number":
+		_, ok = v.(float64)
 	case "integer":
 		var n float64
 		n, ok = v.(float64)

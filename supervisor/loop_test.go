@@ -202,11 +202,11 @@ func write(t *testing.T, s *agenttest.Session, text string) {
 func TestNewConfigurationFitsTheJournal(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
 		says("tool", "", "Told: {{last}}")}}
-	sc := w.scenario("paint")
+	sc := w.scenario("paint " + strings.Repeat("it well ", 1000))
 	sc.Script = func(s *agenttest.Session) {
 		s.Sleep(time.Minute)
 		w.sup.Change(func(o *supervisor.Options) {
-			o.MaxTurns, o.Window, o.SuspendTimeout, o.System = 1, 2000, time.Hour, strings.Repeat("Be kind. ", 2000)
+			o.MaxTurns, o.Window, o.SuspendTimeout, o.System = 1, 2000, time.Hour, strings.Repeat("Be kind. ", 50_000)
 		})
 		s.Decide(perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "blue"})})
 	}

@@ -200,9 +200,11 @@ func write(t *testing.T, s *agenttest.Session, text string) {
 
 // A run goes on under a new configuration with the limits with which it began.
 func TestNewConfigurationFitsTheJournal(t *testing.T) {
-	w := &world{rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
+	w := &world{tools: reader(8000), rules: []mockmodel.Rule{calls("paint", call("read", args{})),
+		{Match: mockmodel.Match{Tool: "read"}, Answer: mockmodel.Answer{
+			ToolCalls: []mockmodel.Call{call("ask_human", args{"question": "Which colour?"})}}},
 		says("tool", "", "Told: {{last}}")}}
-	sc := w.scenario("paint " + strings.Repeat("it well ", 1000))
+	sc := w.scenario("paint " + strings.Repeat("it well ", 15_000))
 	sc.Script = func(s *agenttest.Session) {
 		s.Sleep(time.Minute)
 		w.sup.Change(func(o *supervisor.Options) {

@@ -66,7 +66,7 @@ help: ## print this list
 	@echo "make sim SEED=123 replays one seed; make sim SEEDS=500 runs that many; make test V=1 names every test."
 
 build: ## compile bin/perdure
-	$(GO) build -o bin/perdure ./cmd/perdure
+	$(GO) build -ldflags="-s -w" -o bin/perdure ./cmd/perdure
 
 test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 

@@ -103,6 +103,9 @@ type Outcome struct {
 	Defect     bool            `json:"defect,omitempty"`      // fail: the fault is the code's, so the run is held
 	Reason     string          `json:"reason,omitempty"`      // reject
 	Waits      []string        `json:"waits,omitempty"`       // suspend: all open waits if absent
+	// ReadSeq is the number of the last message of the thread that a run which completes has read. A
+	// chat is continued if a user has written more.
+	ReadSeq int64 `json:"read_seq,omitempty"`
 }
 
 // Validate checks the shape of a commit and fills in its defaults.
@@ -333,6 +336,10 @@ func (o *Outcome) validate() error {
 		return Invalid("outcome", "result, summary and continue_on belong to complete")
 	case o.Type != OutcomeFail && (o.Error != nil || o.Retryable != nil):
 		return Invalid("outcome", "error and retryable belong to fail")
+	case o.Type != OutcomeComplete && o.ReadSeq != 0:
+		return Invalid("outcome.read_seq", "belongs to complete")
+	case o.ReadSeq < 0:
+		return Invalid("outcome.read_seq", "is negative")
 	case o.Type != OutcomeFail && o.Defect:
 		return Invalid("outcome.defect", "belongs to fail")
 	case o.Defect && o.Retryable != nil && !*o.Retryable:

@@ -96,7 +96,7 @@ func execute(
 		}
 	}
 	c.mu.Lock()
-	early, on, misused, running := c.earlyExit, c.continueOn, c.firstMisuse, c.runningSteps
+	early, on, misused, running, read := c.earlyExit, c.continueOn, c.firstMisuse, c.runningSteps, c.readSeq
 	c.mu.Unlock()
 	if err == nil && running > 0 {
 		misused = misuse("the agent returned while a step of its was being executed: wait for the goroutine")
@@ -124,7 +124,7 @@ func execute(
 	if err := c.checkComplete(); err != nil {
 		return session.Failure(err)
 	}
-	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on}
+	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on, ReadSeq: read}
 }
 
 // returnGrace is how long the function may take to return after its execution has ended.

@@ -110,7 +110,9 @@ type execution struct {
 	messages []api.Message
 	// skipMessages and skipLines count what is written already and comes again in a replay.
 	skipMessages int
-	skipLines    int
+	// readSeq is the number of the last message of the thread that the agent has read.
+	readSeq   int64
+	skipLines int
 	// usedTimes and usedUUIDs count what this execution was handed out.
 	usedTimes int
 	usedUUIDs int

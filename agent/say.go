@@ -116,6 +116,9 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 			c.entries[key] = value
 		})
 	}
+	c.mu.Lock()
+	c.readSeq = max(c.readSeq, last)
+	c.mu.Unlock()
 	return out, nil
 }
 

@@ -27,7 +27,8 @@ import (
 
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close
-	DeadLetter DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
+	DeadLetter DeadLetterCauses FailedJobs JobHealth JobHeartbeats RecoveryMetrics RecoveryStatus Sentinels StaleJobs StartupLog
+	DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
 	Inbox Invariants Join JoinGroup Journal Keys Kind Kinds LateResults List Messages PlatformAudit Queues Ready SigningKeys
 	Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
@@ -380,6 +381,13 @@ var mutations = map[string]func(l *loss) call{
 			return c.AppendMessage(l.ctx, th, perdure.Message{Role: "user", Content: client.JSON("hi")})
 		}
 	},
+	"Chat": func(l *loss) call {
+		l.once = func(got any) {
+			l.same(got, "thread_id", "run_id")
+			l.runs(1)
+		}
+		return func(c *client.Client) (any, error) { return c.Chat(l.ctx, api.Chat{Message: client.JSON("hi")}) }
+	},
 	"CreateGroup": func(l *loss) call {
 		ids := []perdure.RunID{l.dead(), l.run(perdure.Submission{})}
 		l.once = func(got any) { l.same(got, "group_id", "ended_runs") }
@@ -444,6 +452,11 @@ var mutations = map[string]func(l *loss) call{
 		return func(c *client.Client) (any, error) {
 			return c.DropDeadLetters(l.ctx, api.ChooseLetters{IDs: []perdure.RunID{id}})
 		}
+	},
+	"ResumeJobs": func(l *loss) call {
+		id := l.run(perdure.Submission{Class: perdure.Process})
+		l.once = func(got any) { l.same(got, "results") }
+		return func(c *client.Client) (any, error) { return c.ResumeJobs(l.ctx, []perdure.RunID{id}) }
 	},
 	"ChangeTenant": func(l *loss) call {
 		no := false

@@ -25,7 +25,7 @@ import (
 // The pages whose Go code comes from files that tests execute. The file is named after the
 // language.
 var pages = []string{"README.md", "docs/tutorial.md", "docs/agents.md", "docs/testing.md", "docs/futures.md",
-	"examples/README.md"}
+	"docs/supervisor.md", "examples/README.md"}
 
 func TestGoCodeInDocsIsFromFiles(t *testing.T) {
 	for _, page := range pages {

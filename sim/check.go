@@ -172,6 +172,8 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 			}
 		}
 		s.checkTry(prev, next, l)
+	case perdure.LineProcessReattached:
+		s.sometimes("a process outlived the server")
 	case perdure.LineHeld:
 		s.sometimes("a run was held")
 		s.checkHeld(prev, next)
@@ -262,6 +264,13 @@ func (s *sim) checkLeaseOver(prev *row, next *perdure.Run, l perdure.Line) {
 // checkProcessDead checks that a process was not given up before it was silent for dead_after, nor
 // during a gap.
 func (s *sim) checkProcessDead(prev *row, next *perdure.Run, l perdure.Line) {
+	if s.processes.gone(prev) {
+		s.sometimes("a process that was gone was given up")
+		return
+	}
+	if l.At < prev.WatchUntil {
+		s.violate("S10", "%s was given up %s before the end of its watch", s.nameOf(next), prev.WatchUntil.Sub(l.At))
+	}
 	if !next.Options.Process || l.At < prev.SeenAt.Add(s.cfg.policy.DeadAfter) {
 		s.violate("S10", "%s was given up %s after its last sign of life", s.nameOf(next), l.At.Sub(prev.SeenAt))
 	}

@@ -13,6 +13,7 @@ import (
 // was not requested, and that every end was reported.
 func (s *sim) checkEnd() {
 	s.checkAll()
+	s.processes.checkEnd()
 	roots := make(map[uint64]int)
 	taken := make(map[string]perdure.RunID)
 	s.view(func(v *store.View) error {

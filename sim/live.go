@@ -95,9 +95,9 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 		s.violate("L2", "%s was granted at %s, nobody was heard from, and it is %s", s.short(r.ID), r.GrantedAt, r.State)
 	case r.State == perdure.Running && r.Heard && !r.Options.Process && late(r.LeaseUntil, 0):
 		s.violate("L3", "%s is held by %s although its lease was over at %s", s.short(r.ID), r.Worker, r.LeaseUntil)
-	case r.State == perdure.Running && r.Heard && r.Options.Process && late(r.SeenAt, p.DeadAfter):
+	case r.State == perdure.Running && r.Heard && r.Options.Process && now > r.WatchUntil.Add(e) && late(r.SeenAt, p.DeadAfter):
 		s.violate("L3", "the process %s gave no sign of life since %s", s.short(r.ID), r.SeenAt)
-	case r.State == perdure.Running && late(r.SeenAt, p.ActiveReap):
+	case r.State == perdure.Running && now > r.WatchUntil.Add(e) && late(r.SeenAt, p.ActiveReap):
 		s.violate("L3", "%s gave no sign of life since %s", s.short(r.ID), r.SeenAt)
 	case r.State == perdure.Suspended && r.WaitAt != 0 && late(r.WaitAt, 0):
 		s.violate("L4", "%s sleeps although a wait timed out at %s", s.short(r.ID), r.WaitAt)
@@ -135,6 +135,7 @@ func (s *sim) stopFaults() {
 		w.pollSoon(0)
 		w.beatSoon(0)
 	}
+	s.processes.faultsStop()
 	if s.cfg.release {
 		for i := range 60 {
 			s.after(time.Duration(i)*5*time.Second, s.answerAllWaits)

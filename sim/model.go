@@ -214,6 +214,12 @@ func (s *sim) summary(op engine.Op) string {
 		return fmt.Sprintf("attach %s %s", x.Node, s.short(x.RunIDs[0]))
 	case *engine.Defer:
 		return fmt.Sprintf("defer %s %s %s", x.Node, s.short(x.RunID), x.Reason)
+	case *engine.ProcessBeat:
+		return fmt.Sprintf("sentinel %s@%d %d", s.short(x.Beats[0].RunID), x.Beats[0].Epoch, x.Beats[0].Counter)
+	case *engine.WatchProcess:
+		return fmt.Sprintf("watch %s@%d", s.short(x.RunID), x.Epoch)
+	case *engine.LoseProcess:
+		return fmt.Sprintf("lose %s@%d alive=%v = %s", s.short(x.RunID), x.Epoch, x.Alive, x.Run.State)
 	case *watchdog.Sweep:
 		text := "sweep"
 		for _, a := range x.Actions {

@@ -22,6 +22,8 @@ var planted = []struct {
 	{"alarm-left-out", 5, base},
 	{"lost-grants-handed-over", 60, base},
 	{"older-answers-left-out", 60, base + 60},
+	{"lock-taken-for-free", 20, base},
+	{"result-without-output", 20, base + 18},
 }
 
 // TestPlanted checks that the simulator finds deliberate faults. With a fault a seed fails soon,

@@ -102,6 +102,7 @@ type sim struct {
 	workers     []*worker
 	clients     []*client
 	flights     []*flight
+	processes   *processes // nil: the seed has none
 	workerCount int
 	pace        time.Duration // how long a step of work takes at present
 	names       int           // counts the names of keys, commits and jobs
@@ -144,6 +145,7 @@ func (s *sim) open(url string) (err error) {
 		m := &mallory{s: s, dice: newStream(s.seed, "mallory")}
 		s.after(m.dice.between(0, s.cfg.tempo), m.act)
 	}
+	s.addProcesses()
 	s.startFaults()
 	s.at(s.now.Add(s.cfg.horizon), s.stopFaults)
 	return nil

@@ -307,8 +307,17 @@ func asType(typ perdure.FieldType, text string) any {
 	return text
 }
 
-// readLine reads a line, until the context ends.
+// readLine reads a line, until the context ends. The end of the input is an empty line.
 func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
+	text, err := nextLine(ctx, r)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return text, err
+}
+
+// nextLine reads a line, until the context ends. At the end of the input it returns io.EOF.
+func nextLine(ctx context.Context, r *bufio.Reader) (string, error) {
 	type result struct {
 		text string
 		err  error
@@ -320,10 +329,10 @@ func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
 	}()
 	select {
 	case x := <-got:
-		if errors.Is(x.err, io.EOF) {
-			x.err = nil
+		if x.text = strings.TrimSpace(x.text); x.text != "" && errors.Is(x.err, io.EOF) {
+			x.err = nil // a last line without an end
 		}
-		return strings.TrimSpace(x.text), x.err
+		return x.text, x.err
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/supervisor"
 )
 
 // configure reads the flags of a command that runs a server, the environment and the file.
@@ -18,6 +19,11 @@ func configure(f *flagSet, args []string) (*settings.Config, error) {
 	cfg, err := c.Load(os.Getenv)
 	if err != nil {
 		return nil, err
+	}
+	if cfg.Supervisor != "" && cfg.Supervisor != scriptedSupervisor {
+		if _, err := supervisor.Load(cfg.Supervisor); err != nil {
+			return nil, fmt.Errorf("supervisor: %w", err)
+		}
 	}
 	return cfg, cfg.CheckListen()
 }

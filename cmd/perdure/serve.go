@@ -43,6 +43,9 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(cfg.WebhookAllow) == 0 {
 		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers for trying out run on this machine
 	}
+	if cfg.Supervisor == "" {
+		cfg.Supervisor = scriptedSupervisor
+	}
 	if cfg.Workspace == "" {
 		cfg.Workspace = filepath.Join(cfg.Dir, "workspace")
 	}
@@ -56,6 +59,7 @@ In another terminal:
   python3 examples/python/worker.py &       # a worker; any language will do
   perdure run count --input 5               # stay with a run; Ctrl-C detaches, the run goes on
   perdure jobs
+  perdure chat "check disk space"           # a supervisor, with a script for a model: see --supervisor
   curl -s $PERDURE_URL/api/v1/runs -H "Authorization: Bearer $PERDURE_KEY" \
        -H 'Content-Type: application/json' -d '{"kind":"greet","input":"you","wait":"5s"}'
 
@@ -103,6 +107,12 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
+	stopSupervisor := func() error { return nil }
+	if cfg.Supervisor != "" {
+		if stopSupervisor, err = startSupervisor(ctx, cfg.Supervisor, srv, log); err != nil {
+			return err
+		}
+	}
 	served := make(chan error, 1)
 	go func() { served <- start(bounded) }()
 	log.Info("serving", "url", url, "data", cfg.Dir)
@@ -127,7 +137,11 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 		break
 	}
 	log.Info("stopping")
+	// The order is that of embedded.Server.Drain: nobody waits, and nothing is lost.
 	srv.Drain()
+	if err := stopSupervisor(); err != nil {
+		log.Warn("the supervisor did not stop in order", "error", err)
+	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	if err := hs.Shutdown(stop); err != nil {

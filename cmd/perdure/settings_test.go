@@ -55,6 +55,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		{"seal_keys", "file:" + seal, "", none, "env:NAME"},
 		{"signing_keys", sign, "", none, "no such file"},
 		{"signing_required", "acme,beta", "", strings.Repeat("x", 300), "no tenant"},
+		{"supervisor", "scripted", "", none, "no such file"},
 		{"workspace", "elsewhere", "", cert, "is no folder"},
 		{"sentinel_scan", "7s", "", "1µs", "must be at least 1ms, not 1µs"},
 		{"reattach_window", "7m0s", "", "soon", "is not a duration"},

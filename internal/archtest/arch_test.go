@@ -65,6 +65,7 @@ var layers = []struct {
 	{"client", []string{"", "api", "internal/timer", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
+	{"supervisor", []string{"", "api", "client", "agent", "worker", "supervisor/model"}},
 	{"internal/adaptor", []string{"", "internal/jobdir"}},
 	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session", "internal/timer"}},
 }

@@ -316,6 +316,9 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 	o := c.Outcome
 	switch o.Type {
 	case perdure.OutcomeComplete:
+		if err := noteRead(tx, r, o.ReadSeq); err != nil {
+			return err
+		}
 		if len(o.ContinueOn) > 0 {
 			if err := openChord(tx, r, o.ContinueOn); err != nil {
 				return err

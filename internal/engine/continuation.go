@@ -241,7 +241,7 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []pe
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
 		ThreadID: orig.ThreadID,
 		RootID:   orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process,
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Chat: orig.Options.Chat,
 			Webhook:      orig.Options.Webhook,
 			WebhookLines: orig.Options.WebhookLines},
 	}

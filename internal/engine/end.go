@@ -49,6 +49,9 @@ func endRun(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	if err := continueUnacknowledged(tx, r); err != nil {
 		return err
 	}
+	if err := continueConversation(tx, r, &next); err != nil {
+		return err
+	}
 	if err := closeWaits(tx, r); err != nil {
 		return err
 	}

@@ -92,12 +92,16 @@ func (op *WatchProcess) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
+	before := r.WatchUntil
 	ev := perdure.ProcessWatched{Epoch: op.Epoch}
 	if op.For > 0 {
 		ev.Until = tx.Now.Add(op.For)
 	}
 	if err := tx.Apply(&r, ev); err != nil {
 		return err
+	}
+	if before != 0 {
+		return nil // the first request has its entry
 	}
 	return tx.audit(op.Tenant, perdure.AuditProcessWatch, string(op.RunID))
 }
@@ -147,7 +151,7 @@ func (op *LoseProcess) Do(tx *Tx) error {
 func (q Processes) Get(ctx context.Context, id perdure.RunID) (r perdure.Run, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		var ok bool
-		if r, ok, err = v.Runs.Process(id); err == nil && !ok {
+		if r, ok, err = v.Processes.Get(id); err == nil && !ok {
 			err = notFound("job")
 		}
 		return err
@@ -158,7 +162,7 @@ func (q Processes) Get(ctx context.Context, id perdure.RunID) (r perdure.Run, er
 // Of reads those of the ids that are processes.
 func (q Processes) Of(ctx context.Context, ids []perdure.RunID) (list []perdure.Run, err error) {
 	err = q.e.store.Keep(ctx, func(v *store.View) error {
-		list, err = v.Runs.Processes(ids)
+		list, err = v.Processes.Of(ids)
 		return err
 	})
 	return list, err
@@ -171,7 +175,7 @@ const maxAges = 100_000
 // follow from. It reads at most maxAges.
 func (q Processes) Ages(ctx context.Context) (list []perdure.Run, err error) {
 	err = q.e.store.Count(ctx, func(v *store.View) error {
-		list, err = v.Runs.ProcessAges(maxAges)
+		list, err = v.Processes.Ages(maxAges)
 		return err
 	})
 	return list, err
@@ -183,7 +187,7 @@ func (q Processes) Failed(
 	ctx context.Context, before perdure.RunID, limit int,
 ) (list []perdure.Run, next perdure.RunID, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
-		list, next, err = v.Runs.FailedProcesses(before, limit)
+		list, next, err = v.Processes.Failed(before, limit)
 		return err
 	})
 	return list, next, err

@@ -33,6 +33,8 @@ type Submit struct {
 	// digest is that of the checked submission, if there is a key.
 	digest  bodyDigest
 	invalid error
+	// chat is set if the run converses; see Chat.
+	chat bool
 }
 
 // IdempotencyKey names the key that Do looks up. The store reads those of a whole batch at once. A
@@ -112,7 +114,7 @@ func (op *Submit) Do(tx *Tx) error {
 		ThreadID:    sub.ThreadID,
 		MaxAttempts: sub.MaxAttempts,
 		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect,
-			Foreground: sub.Foreground, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
+			Foreground: sub.Foreground, Chat: op.chat, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
 	takeFromKind(tx, &r, kind, op.Submission.Class != "")
 	if sub.Webhook != "" {

@@ -3,6 +3,7 @@ package httpd
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -100,6 +101,11 @@ func responses(r route, c *components, problem any) map[string]any {
 		answer := map[string]any{"description": http.StatusText(status)}
 		if status != http.StatusNoContent && status != http.StatusSwitchingProtocols {
 			answer["content"] = body
+			if r.streams && status == http.StatusOK {
+				both := maps.Clone(body)
+				both[api.MediaStream] = map[string]any{"schema": map[string]any{"type": "string"}}
+				answer["content"] = both
+			}
 		}
 		out[fmt.Sprint(status)] = answer
 	}

@@ -179,7 +179,7 @@ func jobHealth(c *call, _ *none) (int, *api.JobHealth, error) {
 	}
 	if m := c.s.opt.Processes; m != nil {
 		out.SentinelFileExists, out.WorkspaceExists, out.SessionDataExists = m.Files(string(id))
-		if seen, ok := m.Sentinel(string(id)); ok && seen.File.SessionID != "" {
+		if seen, ok := m.Sentinel(string(id)); ok && r.State.Live() && seen.File.SessionID != "" {
 			out.SessionDataExists = true
 		}
 	}

@@ -51,6 +51,8 @@ type route struct {
 	raw func(*call) error
 	// media is the content type of a raw answer.
 	media string
+	// streams is set if a caller who accepts server-sent events gets these instead, with 200.
+	streams bool
 	// bytes is set if the body is not JSON but bytes of any kind.
 	bytes bool
 }
@@ -150,6 +152,12 @@ func (r route) once() route {
 	if r.created && !slices.Contains(r.more, http.StatusOK) {
 		r.more = append(r.more, http.StatusOK)
 	}
+	return r
+}
+
+// orStream says that callers may have server-sent events instead of the answer.
+func (r route) orStream() route {
+	r.streams = true
 	return r
 }
 

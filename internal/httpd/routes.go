@@ -88,6 +88,9 @@ func (s *Server) table() []route {
 		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).
 			creates().also(http.StatusOK, http.StatusAccepted).once(),
 
+		on("POST", v1+"/chat", create, "Say something to an agent: start a conversation or go on with one", chat).
+			creates().also(http.StatusOK, http.StatusAccepted).once().orStream(),
+
 		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().once(),
 		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
 		on("GET", v1+"/groups/{id}/join", read, "Wait for a group", joinGroup).takes("timeout").also(http.StatusAccepted),

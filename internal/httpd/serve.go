@@ -16,6 +16,9 @@ import (
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
+// statusWritten says that a handler has written the answer itself.
+const statusWritten = -1
+
 // serve makes the handler of a route. A call passes its steps in this order: key and scope, query,
 // path, the tenant's share of calls, memory for the answer, the route's handler, the answer.
 func (s *Server) serve(r route) http.HandlerFunc {
@@ -73,7 +76,10 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			}
 			return
 		}
-		if status == 0 {
+		switch status {
+		case statusWritten:
+			return
+		case 0:
 			status = r.usual()
 		}
 		s.answer(c, status, out)

@@ -23,8 +23,13 @@ func streamRun(c *call) error {
 	if err != nil {
 		return err
 	}
+	return c.stream(c.run(), after, named)
+}
+
+// stream answers with the log of a run after a cursor. The parameter that has the cursor is named.
+func (c *call) stream(id perdure.RunID, after int64, named string) (err error) {
 	f := &follower{s: c.s}
-	f.Follower = stream.Follower{Reader: c.s.reader, Ref: engine.Ref{Tenant: c.tenant(), Run: c.run()}, After: after,
+	f.Follower = stream.Follower{Reader: c.s.reader, Ref: engine.Ref{Tenant: c.tenant(), Run: id}, After: after,
 		Heartbeat: c.s.opt.Heartbeat, Closing: c.s.closing}
 	defer f.close()
 	if f.release, err = c.acquire(stream.SSE); err != nil {

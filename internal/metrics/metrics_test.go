@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -74,6 +75,7 @@ func looking(t *testing.T) *Metrics {
 	}
 	m.Look(e, func() (map[string]int64, int64) { return map[string]int64{"sse": 1}, 10 })
 	m.Certificate(func() time.Time { return time.Unix(2e9, 0) })
+	m.Processes(func() (sentinel.Counts, int64, float64) { return sentinel.Counts{Adopted: 1}, 2, 3 })
 	dog := watchdog.New(e, nil)
 	dog.OnActions = m.Acted
 	now := e.Store().Now()

@@ -18,6 +18,8 @@ type Config struct {
 	Insecure  bool
 	LogLevel  string
 	LogFormat string
+	// Supervisor is the file of a supervisor, or "scripted".
+	Supervisor string
 
 	// given has the names that a file, the environment or a flag has set.
 	given map[string]bool
@@ -140,6 +142,9 @@ func (c *Config) Table() []Setting {
 			"`tenants` of which nothing is handed over unsigned, or * for all").
 			otherwise("those of which the store says so"),
 		row("insecure_key_file", &c.InsecureKeyFile, nil, "start although others than its owner can read admin.key"),
+		row("supervisor", &c.Supervisor, nil,
+			"`file` of a supervisor, which then answers chats inside the server; scripted: with a script instead of a model").
+			otherwise("none").allows("a TOML file, or scripted"),
 		row("workspace", &c.Workspace, nil, "`folder` of the processes that this server watches").
 			otherwise("none; perdure dev: workspace in the data folder"),
 		row("sentinel_scan", &c.SentinelScan, sentinel.DefaultScan, "pause between two looks at the workspace").

@@ -127,5 +127,8 @@ func (s *Setting) json() any {
 	if s.Address {
 		return doorbell.Mask(*s.Value.(*string))
 	}
+	if d, ok := s.Value.(*time.Duration); ok {
+		return d.String()
+	}
 	return reflect.ValueOf(s.Value).Elem().Interface()
 }

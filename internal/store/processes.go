@@ -5,11 +5,16 @@ import "github.com/perdure/perdure"
 // A process is a run of the class process. The name of its folder is its id, without its tenant, so
 // that these queries go over all tenants. Each has a partial index of its own.
 
+// Processes reads the runs that are processes. It stages nothing: Runs does.
+type Processes struct{ in *Records }
+
+func (repo *Processes) open(in *Records) { repo.in = in }
+
 // ofProcesses is the condition of the partial indexes.
 const ofProcesses = "WHERE class='process' AND "
 
-// Process gives the process of an id, of whatever tenant. ok is false if there is none.
-func (repo *Runs) Process(id perdure.RunID) (r perdure.Run, ok bool, err error) {
+// Get gives the process of an id, of whatever tenant. ok is false if there is none.
+func (repo *Processes) Get(id perdure.RunID) (r perdure.Run, ok bool, err error) {
 	err = runTable.query(repo.in.sess, ofProcesses+"id=? ORDER BY id, tenant LIMIT 1", []any{string(id)},
 		func(found *perdure.Run) error {
 			r, ok = *found, true
@@ -18,8 +23,8 @@ func (repo *Runs) Process(id perdure.RunID) (r perdure.Run, ok bool, err error) 
 	return r, ok, err
 }
 
-// Processes gives those of the ids that are processes, in few queries.
-func (repo *Runs) Processes(ids []perdure.RunID) (out []perdure.Run, err error) {
+// Of gives those of the ids that are processes, in few queries.
+func (repo *Processes) Of(ids []perdure.RunID) (out []perdure.Run, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"id"}, nil, part)
 		return runTable.query(repo.in.sess, given+" AND class='process'", args, func(r *perdure.Run) error {
@@ -30,9 +35,9 @@ func (repo *Runs) Processes(ids []perdure.RunID) (out []perdure.Run, err error) 
 	return out, err
 }
 
-// FailedProcesses gives failed processes of all tenants, newest first, before one of them. It
+// Failed gives failed processes of all tenants, newest first, before one of them. It
 // examines at most PageRows processes. next is the last of those, if there may be more.
-func (repo *Runs) FailedProcesses(
+func (repo *Processes) Failed(
 	before perdure.RunID, limit int,
 ) (out []perdure.Run, next perdure.RunID, err error) {
 	if before == "" {
@@ -56,9 +61,9 @@ func (repo *Runs) FailedProcesses(
 	return out, next, err
 }
 
-// ProcessAges gives the leased processes of all tenants in the order of their ids: with their tenant,
+// Ages gives the leased processes of all tenants in the order of their ids: with their tenant,
 // kind, activity, state and last sign of life, and nothing else.
-func (repo *Runs) ProcessAges(limit int) (out []perdure.Run, err error) {
+func (repo *Processes) Ages(limit int) (out []perdure.Run, err error) {
 	err = repo.in.sess.Query("SELECT tenant, id, kind, activity, state, seen_at FROM runs "+ofProcesses+
 		"alarm_at IS NOT NULL AND state IN ('dispatched','running') ORDER BY id, tenant"+atMost, []any{int64(limit)},
 		func(scan func(...any) error) error {

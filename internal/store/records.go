@@ -16,6 +16,7 @@ type Records struct {
 
 	Runs        Runs
 	Claims      Claims
+	Processes   Processes
 	Events      Events
 	Waits       Waits
 	Inbox       Inbox
@@ -85,6 +86,7 @@ func (r *Records) open() {
 	r.Views.open(r)
 	r.Removals.open(r)
 	r.Claims.open(r)
+	r.Processes.open(r)
 	r.Meta.open(r)
 }
 

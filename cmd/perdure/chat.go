@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+const chatAbout = `Talks with an agent: the supervisor of the server (serve --supervisor), or any kind that answers on a thread.
+The answer is shown as it is written, beside what workers do. Ctrl-C leaves; the agent goes on, and its answer
+will be in the thread. On a terminal, what the agent wants to be approved is asked in place.
+
+  perdure chat "check disk space"        say one thing, and stay for the answer
+  perdure chat                           a conversation, line by line
+  perdure chat --resume                  come back to the last one
+  perdure chat --thread ID "and now?"`
+
+func chatCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flags("chat [TEXT…]", chatAbout, stderr)
+	conn := addConnFlags(f)
+	kind := f.String("kind", api.SupervisorKind, "`kind` of the agent")
+	thread := f.String("thread", "", "go on with this `thread`")
+	resume := f.Bool("resume", false, "go on with the thread on which something happened last")
+	wait := f.Duration("wait", time.Hour, "stay for so long")
+	asJSON := f.Bool("json", false, "print the answer as JSON; needs TEXT")
+	words, err := parseMixed(f, args)
+	if err != nil {
+		return err
+	}
+	text := strings.TrimSpace(strings.Join(words, " "))
+	switch {
+	case *thread != "" && *resume:
+		fmt.Fprintln(stderr, "perdure chat: --thread or --resume, not both")
+		return errUsage
+	case *asJSON && text == "":
+		fmt.Fprintln(stderr, "perdure chat: --json needs a TEXT")
+		return errUsage
+	case *wait <= 0:
+		fmt.Fprintln(stderr, "perdure chat: --wait has to be positive")
+		return errUsage
+	}
+	ctx, stop := detachable(ctx)
+	defer stop()
+	c, err := conn.connect(ctx)
+	if err != nil {
+		return err
+	}
+	ch := &conversation{c: c, kind: *kind, thread: perdure.ThreadID(*thread), wait: *wait, in: bufio.NewReader(os.Stdin),
+		stdout: stdout, stderr: stderr, asks: isTerminal(os.Stdin) && !*asJSON, ticks: isTerminalWriter(stderr)}
+	if *resume {
+		if err := ch.findLast(ctx); err != nil {
+			return err
+		}
+	}
+	if *asJSON {
+		return ch.sayOnce(ctx, text)
+	}
+	if ch.thread != "" {
+		if err := ch.catchUp(ctx, text == ""); err != nil {
+			return err
+		}
+	}
+	if text != "" {
+		return ch.say(ctx, text)
+	}
+	return ch.converse(ctx)
+}
+
+// A conversation is a thread on which a person talks with an agent.
+type conversation struct {
+	c      *client.Client
+	kind   string
+	thread perdure.ThreadID
+	wait   time.Duration
+	in     *bufio.Reader
+
+	stdout, stderr io.Writer
+	// asks tells that a person is there to answer, and ticks that the last line can be written over.
+	asks, ticks bool
+
+	// seq is the number of the last message of the thread that was shown.
+	seq int64
+	// streamed is what was shown of the current answer while it was written.
+	streamed strings.Builder
+}
+
+// findLast finds the thread on which something happened last.
+func (ch *conversation) findLast(ctx context.Context) error {
+	page, err := ch.c.Threads(ctx, client.ThreadFilter{Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(page.Threads) == 0 {
+		return errors.New("there is no conversation yet: perdure chat TEXT begins one")
+	}
+	ch.thread = page.Threads[0].ThreadID
+	return nil
+}
+
+// converse says line after line, until the input ends.
+func (ch *conversation) converse(ctx context.Context) error {
+	for {
+		if ch.asks {
+			fmt.Fprint(ch.stderr, "\n> ")
+		}
+		text, err := nextLine(ctx, ch.in)
+		if errors.Is(err, io.EOF) || ctx.Err() != nil {
+			if ch.asks && ch.thread != "" {
+				fmt.Fprintf(ch.stderr, "\nperdure chat --thread %s goes on.\n", ch.thread)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if text == "" {
+			continue
+		}
+		var code exitError
+		if err := ch.say(ctx, text); err != nil && (!errors.As(err, &code) || int(code) == exitDeferred) {
+			return err // a run that failed has said so, and the conversation goes on
+		}
+	}
+}
+
+// sayOnce says one thing, and prints the answer as JSON.
+func (ch *conversation) sayOnce(ctx context.Context, text string) error {
+	a, err := ch.c.Chat(ctx, api.Chat{ThreadID: ch.thread, Message: client.JSON(text), Kind: ch.kind,
+		Wait: perdure.Duration(ch.wait)})
+	if err != nil {
+		return err
+	}
+	if err := printJSON(ch.stdout, a); err != nil {
+		return err
+	}
+	switch {
+	case !a.State.Terminal():
+		return exitError(exitDeferred)
+	case a.State != perdure.Completed:
+		return outcome(&api.Run{State: a.State})
+	}
+	return nil
+}
+
+// say passes on what the person says, and shows the answer.
+func (ch *conversation) say(ctx context.Context, text string) error {
+	a, err := ch.c.Chat(ctx, api.Chat{ThreadID: ch.thread, Message: client.JSON(text), Kind: ch.kind, Foreground: true})
+	if err != nil {
+		return err
+	}
+	ch.thread = a.ThreadID
+	return ch.follow(ctx, a.RunID, a.LastSeq)
+}
+
+// follow shows the answer of a run and of those that continue it.
+func (ch *conversation) follow(ctx context.Context, id perdure.RunID, after int64) error {
+	limit, cancel := context.WithTimeout(ctx, ch.wait)
+	defer cancel()
+	for {
+		err := ch.stream(limit, id, after)
+		if err != nil {
+			if limit.Err() == nil {
+				return err
+			}
+			return ch.leave(ctx, id)
+		}
+		r, err := ch.c.Get(limit, id)
+		if err != nil {
+			return err
+		}
+		if err := ch.showMessages(limit, false); err != nil {
+			return err
+		}
+		if r.ContinuedByRunID == "" {
+			ch.sayWhatGoesOn(limit, id)
+			return outcome(r)
+		}
+		id, after = r.ContinuedByRunID, 0
+	}
+}
+
+// leave tells the server that nobody waits any more, and the person how to come back.
+func (ch *conversation) leave(ctx context.Context, id perdure.RunID) error {
+	// The context has ended, so the last call has one of its own.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	deferRun(last, ch.c, id)
+	fmt.Fprintf(ch.stderr, "\nStill working. The answer will be in the thread:\n  perdure chat --thread %s\n", ch.thread)
+	return exitError(exitDeferred)
+}
+
+// stream shows what a run writes and does, until it has ended.
+func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int64) error {
+	var text eventPrinter
+	ch.streamed.Reset()
+	t := ch.startTicker(ctx, id)
+	defer t.stop()
+	for e, err := range ch.c.Stream(ctx, id, after) {
+		var gap *client.GapError
+		if errors.As(err, &gap) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch e.Type {
+		case perdure.LineDelta:
+			news, again := text.news(&e)
+			if again {
+				news = "\n" + news
+			}
+			if news != "" {
+				t.clear()
+				ch.streamed.WriteString(news)
+				fmt.Fprint(ch.stdout, speech(news))
+				t.said(news)
+			}
+		case perdure.LineToolStarted:
+			var tool struct {
+				Tool string `json:"tool"`
+				Name string `json:"name"`
+			}
+			if json.Unmarshal(e.Data, &tool) == nil {
+				ch.endLine(t)
+				fmt.Fprintf(ch.stderr, "· %s\n", visible(cmp.Or(tool.Tool, tool.Name)))
+			}
+		case perdure.LineWaitOpened:
+			if err := ch.askInPlace(ctx, id, t); err != nil {
+				return err
+			}
+		}
+	}
+	ch.endLine(t)
+	return ctx.Err()
+}
+
+// endLine ends a line of the answer that was begun.
+func (ch *conversation) endLine(t *ticker) {
+	t.clear()
+	if s := ch.streamed.String(); s != "" && !strings.HasSuffix(s, "\n") {
+		ch.streamed.WriteByte('\n')
+		fmt.Fprintln(ch.stdout)
+		t.said("\n")
+	}
+}
+
+// askInPlace asks the person about the approvals that a run waits for. What is left open is asked by
+// perdure approve.
+func (ch *conversation) askInPlace(ctx context.Context, id perdure.RunID, t *ticker) error {
+	page, err := ch.c.Approvals(ctx, client.ApprovalFilter{RunID: id})
+	if err != nil || len(page.Approvals) == 0 {
+		return err
+	}
+	ch.endLine(t)
+	t.pause(true)
+	defer t.pause(false)
+	for i := range page.Approvals {
+		a := &page.Approvals[i]
+		if err := printApproval(ch.stderr, a, time.Now(), wholeAction); err != nil {
+			return err
+		}
+		if !ch.asks {
+			fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", a.ID)
+			continue
+		}
+		var decision perdure.Decision
+		if err := askPerson(ctx, ch.in, ch.stderr, a, &decision); err != nil {
+			return err
+		}
+		if decision.Decision == "" {
+			fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", a.ID)
+			continue
+		}
+		// The hash is of the action that was shown here, and not the one that the server names.
+		if decision.ActionHash, err = perdure.ActionHash(json.RawMessage(a.Action)); err != nil {
+			return err
+		}
+		if _, err := ch.c.Decide(ctx, a.ID, decision); err != nil {
+			fmt.Fprintln(ch.stderr, visible(err.Error()))
+		}
+	}
+	return nil
+}
+
+// showMessages shows what is new in the thread: what the agent said and was not streamed, and what the
+// server notes. With all it also shows what the person said.
+func (ch *conversation) showMessages(ctx context.Context, all bool) error {
+	for {
+		page, err := ch.c.Messages(ctx, ch.thread, ch.seq)
+		if err != nil || len(page.Messages) == 0 {
+			return err
+		}
+		for _, m := range page.Messages {
+			var text string
+			if json.Unmarshal(m.Content, &text) != nil {
+				text = string(m.Content)
+			}
+			switch {
+			case m.Role == perdure.RoleUser && all:
+				fmt.Fprintf(ch.stderr, "> %s\n", speech(text))
+			case m.Role == perdure.RoleAssistant && (all || !strings.Contains(ch.streamed.String(), strings.TrimSpace(text))):
+				fmt.Fprintf(ch.stdout, "%s\n", speech(text))
+			case m.Role == perdure.RoleSystem:
+				fmt.Fprintf(ch.stderr, "[%s]\n", speech(text))
+			}
+		}
+		ch.seq = page.NextAfter
+	}
+}
+
+// shownBefore is how many messages are shown of a conversation that somebody comes back to.
+const shownBefore = 20
+
+// catchUp shows the end of the conversation. If the agent is at work, and stays is set, it shows its
+// answer.
+func (ch *conversation) catchUp(ctx context.Context, stays bool) error {
+	th, err := ch.c.Thread(ctx, ch.thread)
+	if err != nil {
+		return err
+	}
+	ch.seq = max(0, th.LastSeq-shownBefore)
+	if err := ch.showMessages(ctx, true); err != nil || th.ActiveRun == "" || !stays {
+		return err
+	}
+	var code exitError
+	if err := ch.follow(ctx, th.ActiveRun, 0); err != nil && (!errors.As(err, &code) || int(code) == exitDeferred) {
+		return err
+	}
+	return nil
+}
+
+// sayWhatGoesOn says that workers of an answered run go on.
+func (ch *conversation) sayWhatGoesOn(ctx context.Context, id perdure.RunID) {
+	a, err := ch.c.Activity(ctx, id)
+	if err != nil {
+		return
+	}
+	live := 0
+	for i := range a.Children {
+		if a.Children[i].State.Live() {
+			live++
+		}
+	}
+	if live > 0 {
+		fmt.Fprintf(ch.stderr, "[%d in the background; what comes of it will be in the thread: perdure chat --thread %s]\n", live, ch.thread)
+	}
+}
+
+// speech returns a text of several lines that a terminal can show: with a dot for each character that
+// has another effect.
+func speech(s string) string {
+	lines := strings.Split(strings.ReplaceAll(s, "\t", "    "), "\n")
+	for i := range lines {
+		lines[i] = visible(lines[i])
+	}
+	return strings.Join(lines, "\n")
+}

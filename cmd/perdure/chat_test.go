@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
+)
+
+// supervised starts a server with the scripted supervisor.
+func supervised(t *testing.T) *client.Client {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "data")
+	srv, err := embedded.Open(embedded.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop, err := startSupervisor(t.Context(), scriptedSupervisor, srv, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs := httptest.NewServer(srv.Handler())
+	t.Cleanup(func() {
+		srv.Drain()
+		if err := stop(); err != nil {
+			t.Errorf("the supervisor stopped with %v", err)
+		}
+		hs.Close()
+		srv.Close()
+	})
+	t.Setenv("PERDURE_URL", hs.URL)
+	t.Setenv("PERDURE_DATA", dir)
+	t.Setenv("PERDURE_KEY", "")
+	return client.New(hs.URL, srv.Key(), client.Options{})
+}
+
+// The server's own supervisor delegates to a worker, which executes a real program.
+func TestChatWithTheScriptedSupervisor(t *testing.T) {
+	supervised(t)
+	out, errs := mustRun(t, exitOK, "chat", "please", "check", "disk", "space")
+	has(t, out, "Let me look.\n", "I had a worker look at the disk. df says: Filesystem")
+	has(t, errs, "· spawn_worker\n")
+
+	out, errs = mustRun(t, exitOK, "chat", "--resume", "and you are?")
+	has(t, errs, "> please check disk space\n")
+	has(t, out, "I had a worker look", "I am no model")
+	if n := strings.Count(out, "I am no model"); n != 1 {
+		t.Errorf("the answer is shown %d times, want once:\n%s", n, out)
+	}
+
+	out, _ = mustRun(t, exitOK, "chat", "--json", "hello")
+	has(t, out, `"state": "completed"`, "I am no model")
+}
+
+// Who leaves is told how to come back, and finds the answer there.
+func TestChatIsLeftAndResumed(t *testing.T) {
+	c := supervised(t)
+	_, errs := mustRun(t, exitDeferred, "chat", "--wait", "1s", "check disk space")
+	has(t, errs, "Still working", "perdure chat --thread ")
+	page, err := c.Threads(t.Context(), client.ThreadFilter{Limit: 1})
+	if err != nil || page.Threads[0].LiveRun == nil {
+		t.Fatalf("threads = %+v, %v; want one with a live run", page, err)
+	}
+	if _, deferred, err := c.Join(t.Context(), page.Threads[0].LiveRun.RunID, time.Minute); err != nil || deferred {
+		t.Fatalf("join = %t, %v; want the end", deferred, err)
+	}
+	out, errs := mustRun(t, exitOK, "chat", "--resume", "thanks")
+	has(t, errs, "> check disk space", "[Still working on this in the background")
+	has(t, out, "df says: Filesystem")
+}
+
+// Lines are said one after the other, and the end of the input ends the conversation.
+func TestChatLineByLine(t *testing.T) {
+	c, _ := live(t)
+	var out, errs strings.Builder
+	ch := &conversation{c: c, kind: "parrot", wait: time.Minute, in: bufio.NewReader(strings.NewReader("one\n\ntwo")),
+		stdout: &out, stderr: &errs}
+	done := make(chan error, 1)
+	go func() { done <- ch.converse(t.Context()) }()
+	answerChat(t, c, "first")
+	answerChat(t, c, "second")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "first\nsecond\n" {
+		t.Errorf("output = %q, want both answers", out.String())
+	}
+}
+
+// answerChat answers the next message to the parrot.
+func answerChat(t *testing.T, c *client.Client, text string) {
+	t.Helper()
+	polled, err := c.Poll(context.Background(), "w", api.Poll{Kinds: []string{"parrot"}, Slots: 1, Start: true})
+	if err != nil || len(polled.Runs) != 1 {
+		t.Fatalf("poll = %+v, %v; want a run", polled, err)
+	}
+	g := polled.Runs[0]
+	_, err = c.Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
+		Messages: []perdure.Message{{Role: perdure.RoleAssistant, Content: client.JSON(text)}},
+		Outcome:  &perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON(text)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What an agent says can't take over the terminal.
+func TestSpeechIsHarmless(t *testing.T) {
+	if got := speech("a\x1b[2Jb\tc\nd\u202ee"); got != "a·[2Jb    c\nd·e" {
+		t.Errorf("speech = %q, want dots for what is not plain", got)
+	}
+}
+
+func TestChatRefusesWhatItCannotMean(t *testing.T) {
+	live(t)
+	for _, args := range [][]string{{"--thread", "x", "--resume"}, {"--json"}, {"--wait", "0s", "hi"}} {
+		mustRun(t, exitUsage, append([]string{"chat"}, args...)...)
+	}
+	_, errs := mustRun(t, exitFail, "chat", "--resume")
+	has(t, errs, "no conversation yet")
+	_, errs = mustRun(t, exitFail, "chat", "--thread", "none", "hi")
+	has(t, errs, "not_found")
+}

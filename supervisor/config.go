@@ -1,0 +1,239 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/supervisor/model"
+)
+
+// A Config is the configuration of a supervisor, as a file has it. Keys are never in it: it names a
+// variable or a file for each. So it can be printed and logged.
+type Config struct {
+	// Models are the endpoints. The first one is called first, and the others are fallbacks.
+	Models []ConfigModel `toml:"model"`
+	System string        `toml:"system,omitempty"`
+
+	MaxTurns           int              `toml:"max_turns,omitempty"`
+	Window             int              `toml:"window,omitempty"`
+	MaxResult          int              `toml:"max_result,omitempty"`
+	MaxWorkers         int              `toml:"max_workers,omitempty"`
+	WorkerWait         perdure.Duration `toml:"worker_wait,omitempty"`
+	RoundaboutInterval perdure.Duration `toml:"roundabout_interval,omitempty"`
+	ToolTimeout        perdure.Duration `toml:"tool_timeout,omitempty"`
+	SuspendTimeout     perdure.Duration `toml:"suspend_timeout,omitempty"`
+
+	Budget Budget       `toml:"budget,omitempty"`
+	Worker ConfigWorker `toml:"worker,omitempty"`
+	Shell  *ConfigShell `toml:"shell,omitempty"`
+	Tools  []ConfigTool `toml:"tool,omitempty"`
+
+	// dir is that of the file. Relative paths begin there.
+	dir string
+}
+
+// A ConfigModel is an endpoint.
+type ConfigModel struct {
+	BaseURL  string `toml:"base_url"`
+	Model    string `toml:"model"`
+	Provider string `toml:"provider,omitempty"`
+	// KeyEnv is the name of a variable that has the key, and KeyFile that of a file. Without both no key
+	// is sent.
+	KeyEnv        string           `toml:"key_env,omitempty"`
+	KeyFile       string           `toml:"key_file,omitempty"`
+	FirstToken    perdure.Duration `toml:"first_token,omitempty"`
+	BetweenTokens perdure.Duration `toml:"between_tokens,omitempty"`
+	// InputPrice, CachedInputPrice and OutputPrice are those of a million tokens.
+	InputPrice       float64 `toml:"input_price,omitempty"`
+	CachedInputPrice float64 `toml:"cached_input_price,omitempty"`
+	OutputPrice      float64 `toml:"output_price,omitempty"`
+}
+
+// A ConfigWorker has what differs for workers.
+type ConfigWorker struct {
+	System string `toml:"system,omitempty"`
+	Budget Budget `toml:"budget,omitempty"`
+}
+
+// A ConfigShell turns the tool shell on, for workers and for the supervisor.
+type ConfigShell struct {
+	Allow       []string         `toml:"allow,omitempty"`
+	Approve     string           `toml:"approve,omitempty"`
+	Interpreter bool             `toml:"interpreter,omitempty"`
+	Dir         string           `toml:"dir,omitempty"`
+	Env         []string         `toml:"env,omitempty"`
+	Timeout     perdure.Duration `toml:"timeout,omitempty"`
+}
+
+// A ConfigTool is a kind of runs that is a tool, for workers and for the supervisor.
+type ConfigTool struct {
+	Name        string `toml:"name"`
+	Description string `toml:"description,omitempty"`
+	Kind        string `toml:"kind"`
+	// Parameters is a JSON Schema.
+	Parameters map[string]any   `toml:"parameters,omitempty"`
+	Repeatable bool             `toml:"repeatable,omitempty"`
+	Timeout    perdure.Duration `toml:"timeout,omitempty"`
+}
+
+// maxConfig limits the bytes of a configuration, and of a file with a key.
+const (
+	maxConfig = 1 << 20
+	maxKey    = 16 << 10
+)
+
+// Load reads a configuration from a TOML file, and checks it. It does not read keys.
+func Load(path string) (*Config, error) {
+	text, err := readFile(path, maxConfig)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ParseConfig(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c.dir = filepath.Dir(path)
+	return c, nil
+}
+
+// ParseConfig reads a configuration from TOML, and checks it. A name that it does not have is an error.
+func ParseConfig(text []byte) (*Config, error) {
+	var c Config
+	meta, err := toml.Decode(string(text), &c)
+	var syntax toml.ParseError
+	switch {
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("line %d: %s: %s", syntax.Position.Line, syntax.LastKey,
+			orElse(syntax.Message, syntax.Error()))
+	case err != nil:
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	for _, key := range meta.Undecoded() {
+		if len(key) == 2 && key[0] == "model" && key[1] == "key" {
+			return nil, errors.New("model.key: a key does not belong into this file: use key_env or key_file")
+		}
+		if len(key) > 1 && key[0] == "tool" && key[1] == "parameters" {
+			continue
+		}
+		return nil, fmt.Errorf("%s: there is no such setting", key)
+	}
+	return &c, c.Validate()
+}
+
+// Validate checks the configuration, without the keys.
+func (c *Config) Validate() error {
+	_, err := c.options(func(*ConfigModel) (string, error) { return "", nil })
+	return err
+}
+
+// Options reads the keys, and returns the options of a supervisor.
+func (c *Config) Options() (Options, error) { return c.options(c.key) }
+
+// key reads the key of an endpoint.
+func (c *Config) key(m *ConfigModel) (string, error) {
+	switch {
+	case m.KeyEnv != "":
+		key := os.Getenv(m.KeyEnv)
+		if key == "" {
+			return "", fmt.Errorf("key_env: the variable %s is not set", m.KeyEnv)
+		}
+		return key, nil
+	case m.KeyFile != "":
+		path := m.KeyFile
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(c.dir, path)
+		}
+		key, err := readFile(path, maxKey)
+		if err != nil {
+			return "", fmt.Errorf("key_file: %w", err)
+		}
+		if len(strings.TrimSpace(string(key))) == 0 {
+			return "", fmt.Errorf("key_file: %s is empty", path)
+		}
+		return strings.TrimSpace(string(key)), nil
+	}
+	return "", nil
+}
+
+// options returns the options of a supervisor, with keys that a function reads.
+func (c *Config) options(key func(*ConfigModel) (string, error)) (Options, error) {
+	models := model.Options{Prices: map[string]model.Price{}}
+	for i := range c.Models {
+		m := &c.Models[i]
+		if m.KeyEnv != "" && m.KeyFile != "" {
+			return Options{}, fmt.Errorf("model[%d]: key_env and key_file: only one of them is possible", i)
+		}
+		k, err := key(m)
+		if err != nil {
+			return Options{}, fmt.Errorf("model[%d]: %w", i, err)
+		}
+		models.Models = append(models.Models, model.Endpoint{BaseURL: m.BaseURL, Model: m.Model, Provider: m.Provider,
+			Key: k, FirstToken: time.Duration(m.FirstToken), BetweenTokens: time.Duration(m.BetweenTokens)})
+		price := model.Price{Input: m.InputPrice, Output: m.OutputPrice, CachedInput: m.CachedInputPrice}
+		if price != (model.Price{}) {
+			models.Prices[m.Model] = price
+		}
+	}
+	client, err := model.New(models)
+	if err != nil {
+		return Options{}, err
+	}
+	tools, err := c.tools()
+	if err != nil {
+		return Options{}, err
+	}
+	opt := Options{Model: client, System: c.System, WorkerSystem: c.Worker.System, Tools: tools, WorkerTools: tools,
+		MaxTurns: c.MaxTurns, Window: c.Window, MaxResult: c.MaxResult, MaxWorkers: c.MaxWorkers,
+		Budget: c.Budget, WorkerBudget: c.Worker.Budget, WorkerWait: time.Duration(c.WorkerWait),
+		RoundaboutInterval: time.Duration(c.RoundaboutInterval), ToolTimeout: time.Duration(c.ToolTimeout),
+		SuspendTimeout: time.Duration(c.SuspendTimeout)}
+	return opt, opt.Validate()
+}
+
+// tools returns the tools of the configuration.
+func (c *Config) tools() (out []Tool, err error) {
+	if s := c.Shell; s != nil {
+		t, err := Shell(ShellOptions{Allow: s.Allow, Approve: s.Approve, Interpreter: s.Interpreter, Dir: s.Dir, Env: s.Env,
+			Timeout: time.Duration(s.Timeout)})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	for i, t := range c.Tools {
+		if err := perdure.CheckName("kind", t.Kind); err != nil {
+			return nil, fmt.Errorf("tool[%d]: %w", i, err)
+		}
+		spec := Spec{Name: t.Name, Description: t.Description, Repeatable: t.Repeatable, Timeout: time.Duration(t.Timeout)}
+		if t.Parameters != nil {
+			if spec.Parameters, err = json.Marshal(t.Parameters); err != nil {
+				return nil, fmt.Errorf("tool[%d]: parameters: %w", i, err)
+			}
+		}
+		out = append(out, Run(spec, t.Kind, agent.Options{}))
+	}
+	return out, nil
+}
+
+// readFile reads a file that is not too large.
+func readFile(path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no file", path)
+	case info.Size() > most:
+		return nil, fmt.Errorf("%s has %d bytes, and may have %d", path, info.Size(), most)
+	}
+	return os.ReadFile(path)
+}

@@ -1,0 +1,336 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/supervisor/model"
+	"github.com/perdure/perdure/worker"
+)
+
+// A loop is one execution of a run: the conversation as the model sees it, and what it has used. The
+// journal has each message once, and every execution builds the loop anew from it.
+type loop struct {
+	s      *Supervisor
+	ctx    *agent.Context
+	limits limits
+	tools  []Tool
+
+	// messages are those that the model sees. The first one is the system prompt.
+	messages []model.Message
+	// transcript has all messages, also those that a summary has replaced.
+	transcript []model.Message
+	// lastSeq is the number of the last message of the thread that was read.
+	lastSeq int64
+	// most is how many tokens a request may have.
+	most  int
+	turns int
+	// used is the usage of the run and of its ended workers. reserved are the budgets of live workers.
+	used     model.Usage
+	reserved Budget
+	children []*child
+	// news are messages of the user that are not in the conversation yet.
+	news []model.Message
+	// continued counts the runs that continued since the last message of the user.
+	continued int
+	// mayNotContinue is set for a worker: its parent waits for its result.
+	mayNotContinue bool
+}
+
+// newLoop begins a conversation.
+func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*loop, error) {
+	prompt := model.Message{Role: model.System, Content: system}
+	limits, err := agent.Step(ctx, "limits", func(context.Context) (limits, error) {
+		fixed := model.Request{Messages: []model.Message{prompt}, Tools: describe(tools)}
+		return s.opt.limits(fixed.EstimateTokens()), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l := &loop{s: s, ctx: ctx, limits: limits, tools: tools, most: limits.Window * 4 / 5}
+	l.add(prompt)
+	return l, nil
+}
+
+// add appends messages to the conversation.
+func (l *loop) add(messages ...model.Message) {
+	l.messages = append(l.messages, messages...)
+	l.transcript = append(l.transcript, messages...)
+}
+
+// run calls the model and the tools that it asks for, until it answers.
+func (l *loop) run() (Result, error) {
+	for {
+		switch {
+		case l.turns >= l.limits.MaxTurns:
+			return l.end(EndedTurnLimit, fmt.Sprintf("I stop here: I have taken %d steps, which is the limit, "+
+				"and have no answer yet. Tell me to go on, or ask for less.", l.turns))
+		case l.usedUp():
+			return l.end(EndedBudget, fmt.Sprintf("I stop here: the budget of this question is used up (%d tokens, "+
+				"cost %.2f), and I have no answer yet.", l.used.Total(), l.used.Cost))
+		}
+		answer, err := l.turn()
+		if err != nil {
+			return Result{}, err
+		}
+		if len(answer.ToolCalls) > 0 {
+			if err := l.call(answer.ToolCalls); err != nil {
+				return Result{}, err
+			}
+		}
+		more, err := l.readNews()
+		switch {
+		case err != nil:
+			return Result{}, err
+		case len(answer.ToolCalls) > 0:
+		case !more:
+			return l.end(EndedAnswered, answer.Content)
+		default: // the user has written meanwhile, so this answer is not the last one
+			if err := l.say(answer.Content); err != nil {
+				return Result{}, err
+			}
+		}
+	}
+}
+
+// turn calls the model, and returns its message. A conversation that is too long for the model is
+// summarized first.
+func (l *loop) turn() (model.Message, error) {
+	for {
+		if err := l.trim(l.most); err != nil {
+			return model.Message{}, err
+		}
+		l.turns++
+		res, err := l.ask("model", model.Request{Messages: l.messages, Tools: describe(l.tools)})
+		var f *failure
+		switch {
+		case errors.As(err, &f) && f.Code == model.CodeContextLength && l.most > minWindow:
+			l.most = min(l.most, l.size()) / 2 // the model has a smaller window than the options say
+			continue
+		case f != nil:
+			return model.Message{}, agent.Permanent(worker.Fail(f.Code, "the model gave no answer: %s", f.Message))
+		case err != nil:
+			return model.Message{}, err
+		}
+		m := res.Message
+		if m.Content == "" && len(m.ToolCalls) == 0 {
+			m.Content = fmt.Sprintf("(The model ended without an answer: %s.)", res.Finish)
+		}
+		l.add(m)
+		return m, l.showProgress(m)
+	}
+}
+
+// maxSaid limits the text that the progress of a run shows, in bytes.
+const maxSaid = 1000
+
+// showProgress tells those who look at the run what the model has said last.
+func (l *loop) showProgress(m model.Message) error {
+	var tools []string
+	for _, c := range m.ToolCalls {
+		tools = append(tools, c.Name)
+	}
+	return agent.Progress(l.ctx, map[string]any{"turn": l.turns, "said": cut(m.Content, maxSaid), "calls": tools})
+}
+
+// end writes the last message, and returns the run's result.
+func (l *loop) end(why, text string) (Result, error) {
+	return Result{Answer: text, Ended: why, Turns: l.turns, Usage: l.used}, l.say(text)
+}
+
+// say writes a message to the thread, if there is one.
+func (l *loop) say(text string) error {
+	if l.ctx.ThreadID() == "" {
+		return nil
+	}
+	return agent.Message(l.ctx, perdure.RoleAssistant, text)
+}
+
+// A reply is the record of a call of the model. A failure is recorded too: the run decides by it, and
+// needs to know when to try again.
+type reply struct {
+	Response *model.Response `json:"response,omitempty"`
+	Failure  *failure        `json:"failure,omitempty"`
+}
+
+// A failure is a *model.Error in the journal. It is the error of ask.
+type failure struct {
+	Code       perdure.Code  `json:"code"`
+	Message    string        `json:"message"`
+	Permanent  bool          `json:"permanent,omitempty"`
+	RetryAfter time.Duration `json:"retry_after,omitempty"`
+	Lost       model.Usage   `json:"lost,omitzero"`
+}
+
+func (f *failure) Error() string { return f.Message }
+
+const (
+	// maxTries is how often a call of the model is tried. The model's client retries too, quickly; the
+	// run is suspended between tries, for ten minutes in all.
+	maxTries     = 8
+	firstPause   = 5 * time.Second
+	longestPause = 5 * time.Minute
+	// maxRetryAfter is the longest pause that a run grants to an endpoint.
+	maxRetryAfter = time.Hour
+)
+
+// ask calls the model in a step. The text of the step "model" is streamed to callers. If the endpoint
+// does not answer, the run is suspended for a while and asks again. The error is a *failure, or tells
+// that the run has to stop.
+func (l *loop) ask(name string, req model.Request) (*model.Response, error) {
+	for try := 1; ; try++ {
+		got, err := agent.Step(l.ctx, name, func(ctx context.Context) (reply, error) {
+			return l.s.complete(ctx, req, name == "model")
+		})
+		if err != nil {
+			return nil, err
+		}
+		if got.Response != nil {
+			l.used = l.used.Add(got.Response.Usage).Add(got.Response.Lost)
+			return got.Response, nil
+		}
+		f := got.Failure
+		l.used = l.used.Add(f.Lost)
+		pause := max(min(firstPause<<(try-1), longestPause), f.RetryAfter)
+		if f.Permanent || try == maxTries || pause > maxRetryAfter {
+			return nil, f
+		}
+		agent.Heartbeat(l.ctx, "waiting for the model: "+f.Message)
+		if err := agent.Sleep(l.ctx, pause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// complete makes one call of the model, within a step.
+func (s *Supervisor) complete(ctx context.Context, req model.Request, stream bool) (reply, error) {
+	agent.Heartbeat(ctx, "thinking")
+	tokens := 0
+	req.OnToken = func() {
+		if tokens++; tokens%50 == 0 {
+			_ = agent.Progress(ctx, map[string]int{"tokens": tokens}) // a number can be encoded
+		}
+	}
+	if stream {
+		req.OnText = func(text string) error { return agent.Delta(ctx, clean(text)) }
+	}
+	res, err := s.opt.Model.Complete(ctx, req)
+	var e *model.Error
+	switch {
+	case errors.As(err, &e):
+		return reply{Failure: &failure{Code: e.Code, Message: clean(e.Error()), Permanent: e.Kind == model.Permanent,
+			RetryAfter: e.RetryAfter, Lost: e.Lost}}, nil
+	case err != nil:
+		return reply{}, err
+	}
+	bound(ctx, res)
+	return reply{Response: res}, nil
+}
+
+// Limits of texts in the journal, in bytes: of a text, and of the name or id of a call. A record has at
+// most 1 MiB.
+const (
+	maxText = 256 << 10
+	maxName = 200
+)
+
+// bound cuts an answer to a size that the journal takes.
+func bound(ctx context.Context, res *model.Response) {
+	m := &res.Message
+	m.Content = shorten(ctx, "answer", clean(m.Content), maxText)
+	m.Reasoning = cut(clean(m.Reasoning), maxText/4)
+	left := maxText
+	for i := range m.ToolCalls {
+		c := &m.ToolCalls[i]
+		c.ID, c.Name = cut(clean(c.ID), maxName), cut(clean(c.Name), maxName)
+		if len(c.Arguments) > left || len(c.Extra) > left {
+			c.Arguments, c.Extra, c.Invalid = "{}", nil, "the arguments are too long"
+		}
+		c.Arguments, c.Invalid = clean(c.Arguments), clean(c.Invalid)
+		left -= len(c.Arguments) + len(c.Extra)
+	}
+}
+
+// readThread begins the conversation with the messages of the thread.
+func (l *loop) readThread() error {
+	history, err := l.ctx.History()
+	if err != nil {
+		return err
+	}
+	results := false // the message before was the result of a child
+	for _, m := range history {
+		l.lastSeq = m.Seq
+		text := textOf(m.Content)
+		switch {
+		case text == "":
+		case m.Role == perdure.RoleTool:
+			if !results {
+				l.continued++
+			}
+			l.add(model.Message{Role: model.User, Content: childResult(m.Content, l.limits.MaxResult)})
+		case m.Role == perdure.RoleAssistant || m.Role == perdure.RoleSystem:
+			l.add(model.Message{Role: string(m.Role), Content: text})
+		default:
+			l.continued = 0
+			l.add(model.Message{Role: model.User, Content: text})
+		}
+		results = m.Role == perdure.RoleTool
+	}
+	if len(l.messages) == 1 {
+		return agent.Permanent(worker.Fail(perdure.CodeInvalid, "the thread has no message to answer"))
+	}
+	return nil
+}
+
+// maxContinued limits how many runs in a row continue a conversation without a word of the user. The
+// last one waits for its children.
+const maxContinued = 5
+
+// mayContinue tells whether children may go on in the background.
+func (l *loop) mayContinue() bool { return !l.mayNotContinue && l.continued < maxContinued }
+
+// fetchNews reads what users have written since.
+func (l *loop) fetchNews() error {
+	if l.ctx.ThreadID() == "" {
+		return nil
+	}
+	history, err := l.ctx.History()
+	if err != nil {
+		return err
+	}
+	for _, m := range history {
+		if m.Seq <= l.lastSeq {
+			continue
+		}
+		l.lastSeq = m.Seq
+		if text := textOf(m.Content); m.Role == perdure.RoleUser && text != "" {
+			l.news = append(l.news, model.Message{Role: model.User, Content: text})
+		}
+	}
+	return nil
+}
+
+// readNews adds what users have written since, and tells whether there was something.
+func (l *loop) readNews() (bool, error) {
+	if err := l.fetchNews(); err != nil || len(l.news) == 0 {
+		return false, err
+	}
+	l.add(l.news...)
+	l.news = nil
+	return true, nil
+}
+
+// textOf returns the text of a message of a thread. Content that is no string is shown as JSON.
+func textOf(content json.RawMessage) string {
+	var text string
+	if json.Unmarshal(content, &text) != nil {
+		text = string(content)
+	}
+	return strings.TrimSpace(clean(text))
+}

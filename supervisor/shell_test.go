@@ -1,0 +1,96 @@
+package supervisor_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/supervisor"
+)
+
+// shelling is a world whose model executes one program.
+func shelling(t *testing.T, opt supervisor.ShellOptions, in args) *world {
+	t.Helper()
+	shell, err := supervisor.Shell(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{tools: func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{shell} },
+		rules: []mockmodel.Rule{calls("go", call("shell", in)), says("tool", "", "Output: {{last}}")}}
+}
+
+func TestShell(t *testing.T) {
+	t.Setenv("SECRET_OF_THE_TEST", "hush")
+	file := filepath.Join(t.TempDir(), "made")
+	listed := supervisor.ShellOptions{Allow: []string{"echo", "env", "sh", "sleep"}, Approve: supervisor.ApproveNever,
+		Env: []string{"COLOUR=red"}}
+	interpreter := supervisor.ShellOptions{Interpreter: true}
+	for _, c := range []struct {
+		name   string
+		opt    supervisor.ShellOptions
+		in     args
+		decide perdure.DecisionKind
+		want   string
+	}{
+		{"listed", listed, args{"program": "echo", "args": []any{"a;", "$HOME"}}, "", "Output: a; $HOME"},
+		{"environment", listed, args{"program": "env"}, "", "COLOUR=red"},
+		{"status", listed, args{"program": "sh", "args": []any{"-c", "exit 3"}}, "", "exit status 3"},
+		{"refused", listed, args{"program": "touch", "args": []any{file}}, "", "not on the list"},
+		{"path is no name", listed, args{"program": "/bin/echo"}, "", "not on the list"},
+		{"command line refused", listed, args{"command": "touch " + file}, "", "not allowed"},
+		{"both", interpreter, args{"command": "touch " + file, "program": "echo"}, "", "not both"},
+		{"approved", interpreter, args{"command": "echo a | tr a b"}, perdure.Approve, "Output: b"},
+		{"rejected", interpreter, args{"command": "touch " + file}, perdure.Reject, "forbidden"},
+		{"nobody decides", supervisor.ShellOptions{}, args{"program": "touch", "args": []any{file}}, "",
+			"nobody has allowed"},
+		{"always", supervisor.ShellOptions{Allow: []string{"touch"}, Approve: supervisor.ApproveAlways},
+			args{"program": "touch", "args": []any{file}}, perdure.Reject, "forbidden"},
+		{"no program", listed, args{}, "", "there is no program"},
+		{"missing", supervisor.ShellOptions{Allow: []string{"no-such-program"}}, args{"program": "no-such-program"}, "",
+			"error: exec"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sc := shelling(t, c.opt, c.in).scenario("go")
+			if c.decide != "" {
+				sc.Script = func(s *agenttest.Session) { s.Decide(perdure.Decision{Decision: c.decide}) }
+			}
+			end := sc.Run(t)
+			checkThread(t, end, "user: go", c.want)
+			if strings.Contains(texts(end)[1], "hush") {
+				t.Error("the program has the environment of this process")
+			}
+			if _, err := os.Stat(file); err == nil {
+				t.Error("the program was executed, want that it was refused")
+			}
+		})
+	}
+}
+
+func TestAskHuman(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		decision *perdure.Decision
+		want     string
+	}{
+		{"answered", &perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "blue"})}, "Told: blue"},
+		{"declined", &perdure.Decision{Decision: perdure.Reject, Comment: "no time"}, "declined to answer. no time"},
+		{"nobody answers", nil, "Nobody has answered within 20m0s"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := &world{opt: supervisor.Options{SuspendTimeout: 20 * time.Minute},
+				rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
+					says("tool", "", "Told: {{last}}")}}
+			sc := w.scenario("paint")
+			if c.decision != nil {
+				sc.Script = func(s *agenttest.Session) { s.Decide(*c.decision) }
+			}
+			checkThread(t, sc.Run(t), "user: paint", c.want)
+		})
+	}
+}

@@ -1,0 +1,248 @@
+package supervisor
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/supervisor/model"
+	"github.com/perdure/perdure/worker"
+)
+
+// Kinds of the runs that a Supervisor executes, unless the options name others.
+const (
+	Kind       = "supervisor"
+	WorkerKind = "worker"
+)
+
+// Options configure a Supervisor. Model is required, and zero values of the others have defaults.
+type Options struct {
+	// Model calls the model.
+	Model *model.Client
+	// Client creates a thread for each worker. Without it workers are on no thread, and people can't write
+	// to them. Its key needs the scope runs:create, in the tenant of the runs.
+	Client *client.Client
+	// System is the system prompt. WorkerSystem is that of workers.
+	System, WorkerSystem string
+	// Tools are those of the supervisor, beside its own. WorkerTools are those of workers. A worker
+	// can't spawn workers.
+	Tools, WorkerTools []Tool
+
+	// MaxTurns limits the calls of the model in one run, checks of workers aside. The default is 50.
+	MaxTurns int
+	// Window is the size of the model's context, in tokens. A conversation that fills four fifths of
+	// it is summarized. The default is 100,000.
+	Window int
+	// MaxResult limits the bytes of a tool's result that the model sees. The default is 32 KiB.
+	MaxResult int
+	// Budget limits what a run and its workers may use together. WorkerBudget is the largest share
+	// of one worker; the default is a quarter of Budget.
+	Budget, WorkerBudget Budget
+	// MaxWorkers limits the workers of one run. The default is 20.
+	MaxWorkers int
+
+	// WorkerWait is how long a run waits for a child before the model answers without it. The default
+	// is a minute.
+	WorkerWait time.Duration
+	// RoundaboutInterval is the time between two checks of a child that looks stuck. The default is a
+	// minute.
+	RoundaboutInterval time.Duration
+	// ToolTimeout limits a call of a tool, and SuspendTimeout a question to a person. A tool with a
+	// longer time of its own has that. The defaults are one minute and ten minutes.
+	ToolTimeout, SuspendTimeout time.Duration
+
+	// Kind and WorkerKind name the kinds of runs. The defaults are "supervisor" and "worker".
+	Kind, WorkerKind string
+}
+
+// A Supervisor executes runs of two kinds: conversations, and the workers that these spawn.
+type Supervisor struct {
+	opt Options
+}
+
+// New returns a supervisor.
+func New(opt Options) (*Supervisor, error) {
+	if err := opt.Validate(); err != nil {
+		return nil, err
+	}
+	opt.System = cmp.Or(opt.System, defaultSystem)
+	opt.WorkerSystem = cmp.Or(opt.WorkerSystem, defaultWorkerSystem)
+	opt.MaxTurns = cmp.Or(opt.MaxTurns, 50)
+	opt.Window = cmp.Or(opt.Window, 100_000)
+	opt.MaxResult = cmp.Or(opt.MaxResult, 32<<10)
+	opt.MaxWorkers = cmp.Or(opt.MaxWorkers, 20)
+	opt.WorkerWait = cmp.Or(opt.WorkerWait, time.Minute)
+	opt.RoundaboutInterval = cmp.Or(opt.RoundaboutInterval, time.Minute)
+	opt.ToolTimeout = cmp.Or(opt.ToolTimeout, time.Minute)
+	opt.SuspendTimeout = cmp.Or(opt.SuspendTimeout, 10*time.Minute)
+	opt.Kind, opt.WorkerKind = cmp.Or(opt.Kind, Kind), cmp.Or(opt.WorkerKind, WorkerKind)
+	opt.WorkerBudget.Tokens = cmp.Or(opt.WorkerBudget.Tokens, opt.Budget.Tokens/4)
+	opt.WorkerBudget.Cost = cmp.Or(opt.WorkerBudget.Cost, opt.Budget.Cost/4)
+	return &Supervisor{opt}, nil
+}
+
+// Register registers both kinds with a worker.
+func (s *Supervisor) Register(w *worker.Worker) {
+	worker.Agent(w, s.opt.Kind, s.converse, worker.Kind{Description: "answers on a thread, with tools and workers"})
+	worker.Agent(w, s.opt.WorkerKind, s.work, worker.Kind{Description: "does one task for a supervisor"})
+}
+
+const (
+	minWindow = 2_000
+	minResult = 256
+)
+
+var toolName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Validate checks the options.
+func (o *Options) Validate() error {
+	if o.Model == nil {
+		return errors.New("model: is needed")
+	}
+	for _, n := range []struct {
+		name string
+		of   int64
+	}{
+		{"max_turns", int64(o.MaxTurns)}, {"window", int64(o.Window)}, {"max_result", int64(o.MaxResult)},
+		{"max_workers", int64(o.MaxWorkers)}, {"worker_wait", int64(o.WorkerWait)},
+		{"roundabout_interval", int64(o.RoundaboutInterval)}, {"tool_timeout", int64(o.ToolTimeout)},
+		{"suspend_timeout", int64(o.SuspendTimeout)}, {"budget.tokens", int64(o.Budget.Tokens)},
+		{"worker_budget.tokens", int64(o.WorkerBudget.Tokens)},
+	} {
+		if n.of < 0 {
+			return fmt.Errorf("%s: is negative", n.name)
+		}
+	}
+	switch {
+	case !(o.Budget.Cost >= 0 && o.WorkerBudget.Cost >= 0):
+		return errors.New("budget.cost and worker_budget.cost: are not negative")
+	case o.Window != 0 && o.Window < minWindow:
+		return fmt.Errorf("window: is %d, and at least %d tokens are needed", o.Window, minWindow)
+	case o.MaxResult != 0 && o.MaxResult < minResult || o.MaxResult > maxText:
+		return fmt.Errorf("max_result: is %d, and may be %d to %d bytes", o.MaxResult, minResult, maxText)
+	}
+	for _, kind := range []string{cmp.Or(o.Kind, Kind), cmp.Or(o.WorkerKind, WorkerKind)} {
+		if err := perdure.CheckName("kind", kind); err != nil {
+			return err
+		}
+	}
+	if err := checkTools("tools", slices.Concat(ownTools, o.Tools)); err != nil {
+		return err
+	}
+	return checkTools("worker_tools", o.WorkerTools)
+}
+
+// checkTools refuses names that are malformed or used twice, and parameters that are no object.
+func checkTools(field string, tools []Tool) error {
+	seen := make(map[string]bool)
+	for _, t := range tools {
+		if t == nil {
+			return fmt.Errorf("%s: one is nil", field)
+		}
+		spec := t.Spec()
+		var schema map[string]any
+		switch {
+		case !toolName.MatchString(spec.Name):
+			return fmt.Errorf("%s: the name %q is not 1 to 64 letters, digits, - and _", field, spec.Name)
+		case seen[spec.Name]:
+			return fmt.Errorf("%s: two tools have the name %s", field, spec.Name)
+		case len(spec.Parameters) > 0 && (json.Unmarshal(spec.Parameters, &schema) != nil || schema == nil):
+			return fmt.Errorf("%s: the parameters of %s are no JSON object", field, spec.Name)
+		case spec.Timeout < 0 || spec.SuspendTimeout < 0:
+			return fmt.Errorf("%s: a timeout of %s is negative", field, spec.Name)
+		}
+		seen[spec.Name] = true
+	}
+	return nil
+}
+
+// A Budget limits what a run may use. Zero means no limit.
+type Budget struct {
+	// Tokens counts input and output.
+	Tokens int `json:"tokens,omitempty"`
+	// Cost is in the currency of the model's prices.
+	Cost float64 `json:"cost,omitempty"`
+}
+
+// usedUp tells whether a usage has reached the budget.
+func (b Budget) usedUp(u model.Usage) bool {
+	return b.Tokens > 0 && u.Total() >= b.Tokens || b.Cost > 0 && u.Cost >= b.Cost
+}
+
+// An Input is the input of a conversation's run. The question itself is in the thread.
+type Input struct {
+	// Trigger is "chord" for a run that continues after its children.
+	Trigger string `json:"trigger,omitempty"`
+}
+
+// A Result is the result of a run of either kind.
+type Result struct {
+	// Answer is the last message, as it is in the thread.
+	Answer string `json:"answer"`
+	// Ended says why the run ended: see the constants.
+	Ended string `json:"ended"`
+	// Turns counts the calls of the model, and Usage what they used, workers included.
+	Turns int         `json:"turns"`
+	Usage model.Usage `json:"usage"`
+}
+
+// Values of Result.Ended.
+const (
+	EndedAnswered  = "answered"
+	EndedTurnLimit = "turn_limit"
+	EndedBudget    = "budget"
+)
+
+// limits are the options that decide what a run does. Each run records them at its beginning, so that
+// a change of the configuration does not contradict its journal.
+type limits struct {
+	MaxTurns     int           `json:"max_turns"`
+	Window       int           `json:"window"`
+	MaxResult    int           `json:"max_result"`
+	MaxWorkers   int           `json:"max_workers"`
+	Budget       Budget        `json:"budget"`
+	WorkerBudget Budget        `json:"worker_budget"`
+	WorkerWait   time.Duration `json:"worker_wait"`
+	Interval     time.Duration `json:"interval"`
+	ToolTimeout  time.Duration `json:"tool_timeout"`
+	Suspend      time.Duration `json:"suspend"`
+	// Fixed is the size of the system prompt and the tools, in tokens.
+	Fixed int `json:"fixed"`
+	// Threads says that workers get threads.
+	Threads bool `json:"threads,omitempty"`
+}
+
+// limits returns those of the options.
+func (o *Options) limits(fixed int) limits {
+	return limits{o.MaxTurns, o.Window, o.MaxResult, o.MaxWorkers, o.Budget, o.WorkerBudget, o.WorkerWait,
+		o.RoundaboutInterval, o.ToolTimeout, o.SuspendTimeout, fixed, o.Client != nil}
+}
+
+// converse answers the last message of the run's thread.
+func (s *Supervisor) converse(ctx *agent.Context, _ Input) (Result, error) {
+	if ctx.ThreadID() == "" {
+		return Result{}, agent.Permanent(worker.Fail("no_thread", "a conversation needs a thread"))
+	}
+	l, err := s.newLoop(ctx, s.opt.System, slices.Concat(ownTools, s.opt.Tools))
+	if err != nil {
+		return Result{}, err
+	}
+	if err := l.readThread(); err != nil {
+		return Result{}, err
+	}
+	out, err := l.run()
+	if err != nil {
+		return out, err
+	}
+	if live := l.background(); len(live) > 0 {
+		return agent.Continue(ctx, out, live...)
+	}
+	return out, nil
+}

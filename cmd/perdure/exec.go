@@ -326,7 +326,8 @@ func terminalSize() (rows, cols uint16) {
 const (
 	// startPatience is how long exec -d waits for the start of the command.
 	startPatience = 5 * time.Second
-	// endPatience is how long exec waits, after the command's end, until the server knows of it.
+	// endPatience is how long exec waits, after the command's end, until the server takes the next part of
+	// the output, or the end.
 	endPatience = 3 * time.Second
 )
 
@@ -384,7 +385,7 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 				return err
 			case report.Event == runner.Failed && report.Code != "":
 				fmt.Fprintf(stderr, "perdure exec: %s: %s\n", literal(string(report.Code)), block(report.Message))
-				x.awaitSent(reports)
+				x.awaitSent(ctx, reports)
 				x.conn.ended(r.RunID)
 				return exitWith(max(report.ExitCode, exitFail))
 			case report.Event == runner.Failed: // it has no lease
@@ -397,7 +398,7 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 				if err := t.copy(); err != nil {
 					return err
 				}
-				if !x.awaitSent(reports) {
+				if !x.awaitSent(ctx, reports) {
 					fmt.Fprintf(stderr, "[perdure: the server does not know of the end yet; the runner goes on telling it: %s]\n",
 						r.RunID)
 				}
@@ -424,15 +425,17 @@ func (x *execFlags) workspaceOf() string {
 	return path
 }
 
-// awaitSent waits until the server knows of the end.
-func (x *execFlags) awaitSent(reports <-chan runner.Report) bool {
-	for end := time.After(endPatience); ; {
+// awaitSent waits until the server knows of the end, as long as there is progress.
+func (x *execFlags) awaitSent(ctx context.Context, reports <-chan runner.Report) bool {
+	for {
 		select {
 		case report, ok := <-reports:
 			if !ok || report.Event == runner.Sent || report.Event == runner.Lost {
 				return ok
 			}
-		case <-end:
+		case <-time.After(endPatience):
+			return false
+		case <-ctx.Done():
 			return false
 		}
 	}

@@ -134,6 +134,7 @@ const (
 	Leased  = "leased"  // it has a run
 	Started = "started" // the command runs
 	Ended   = "ended"   // the command has ended, and the result is on the disk
+	Sending = "sending" // the server has accepted a part of the rest of the output
 	Sent    = "sent"    // the server has accepted the end
 	Failed  = "failed"  // the command was not started, or the end could not be reported
 	Lost    = "lost"    // the server has ended the run, or given it to another runner

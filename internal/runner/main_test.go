@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,7 +124,9 @@ func (w *world) give(j *Job) *started {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it ends the command with all its descendants
+		late := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
+		defer late.Stop()
 		p.Close()
 		p.Wait()
 	})

@@ -594,6 +594,9 @@ func (c *command) ending() ending {
 func (e *execution) sendRest(ctx context.Context) error {
 	for failed := 0; ; {
 		more, err := e.forwardOutput(ctx, true)
+		if more && err == nil {
+			e.report(Report{Event: Sending, RunID: e.lease.RunID})
+		}
 		switch {
 		case err == nil && !more && e.facts.inFlight == nil:
 			return nil

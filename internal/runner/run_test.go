@@ -80,7 +80,8 @@ func TestCancelKillsDoubleForkedDescendants(t *testing.T) {
 
 func TestDescendantsEndWithTheCommand(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(`setsid sh -c 'trap "" TERM; echo $$ > daemon; exec sleep 1000' & while [ ! -s daemon ]; do sleep 0.01; done; exit 3`, nil)
+	s := w.start(`setsid sh -c 'trap "" TERM; echo $$ > daemon; exec sleep 1000' &
+		while [ ! -s daemon ]; do sleep 0.01; done; exit 3`, nil)
 	if r := s.until(Ended); r.ExitCode != 3 {
 		t.Errorf("exit code = %d, want 3: that of the command, not of its child", r.ExitCode)
 	}
@@ -90,7 +91,9 @@ func TestDescendantsEndWithTheCommand(t *testing.T) {
 
 func TestForkBombEnds(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(`i=0; while [ $i -lt 40 ]; do (setsid sh -c 'trap "" TERM; while :; do sleep 0.01; done' &); i=$((i+1)); done; echo > ready; echo x >> ready; sleep 1000`, nil)
+	s := w.start(`i=0
+		while [ $i -lt 40 ]; do (setsid sh -c 'trap "" TERM; while :; do sleep 0.01; done' &); i=$((i+1)); done
+		echo x > ready; sleep 1000`, nil)
 	s.until(Started)
 	file(t, s.cwd()+"/ready")
 	if _, err := w.c.Cancel(t.Context(), s.id, "enough", 0); err != nil {
@@ -288,7 +291,7 @@ func TestStoppedCommandIsShown(t *testing.T) {
 
 func TestKilledRunnerTakesItsCommandAlong(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(`echo $$ > id; echo out; sleep 1000`, nil)
+	s := w.start(`echo out; echo $$ > id; exec sleep 1000`, nil)
 	s.until(Started)
 	id := file(t, s.cwd()+"/id")
 	if err := s.p.cmd.Process.Kill(); err != nil {

@@ -156,3 +156,26 @@ func TestOlderEpochChangesNothing(t *testing.T) {
 		t.Errorf("output of the first attempt is in the log: %q", got)
 	}
 }
+
+// TestWatchedProcessThatDiesIsNotReattached copies its output, which is no sign of its life.
+func TestWatchedProcessThatDiesIsNotReattached(t *testing.T) {
+	w := newWorld(t, store.Options{Memory: storetest.Memory(t)})
+	p := w.start()
+	f, err := p.dir.OpenOutput(jobdir.Stdout)
+	w.ok(err)
+	_, err = f.WriteString("last words")
+	w.ok(err)
+	f.Close()
+	w.recover()
+	p.die()
+	w.scan()
+	w.scan()
+	p.wants(perdure.Failed)
+	if n := p.count(perdure.LineProcessReattached); n != 0 {
+		t.Errorf("%d lines of a re-attached process, want none", n)
+	}
+	w.scan()
+	if s := w.m.Status(); s.Dead != 1 || s.Reattached != 0 || s.State != RecoveryFinished {
+		t.Errorf("recovery = %+v, want one dead", s)
+	}
+}

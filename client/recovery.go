@@ -27,7 +27,7 @@ func (f JobFilter) query() url.Values {
 }
 
 // recovery is where the recovery of processes is.
-const recovery = "/api/admin/recovery"
+const recovery = "/api/admin/recovery/jobs"
 
 // RecoveryStatus returns what recovery did since the start of the node that answers. All calls about
 // recovery need a platform key.
@@ -37,12 +37,12 @@ func (c *Client) RecoveryStatus(ctx context.Context) (*api.RecoveryStatus, error
 
 // JobHeartbeats returns a page of live processes with the age of their heartbeats.
 func (c *Client) JobHeartbeats(ctx context.Context, f JobFilter) (*api.JobHeartbeats, error) {
-	return answer[api.JobHeartbeats](ctx, c, &request{method: "GET", path: recovery + "/jobs/heartbeats", query: f.query()})
+	return answer[api.JobHeartbeats](ctx, c, &request{method: "GET", path: recovery + "/heartbeats", query: f.query()})
 }
 
 // StaleJobs returns a page of live processes without a recent sign of life.
 func (c *Client) StaleJobs(ctx context.Context, f JobFilter) (*api.StaleJobs, error) {
-	return answer[api.StaleJobs](ctx, c, &request{method: "GET", path: recovery + "/jobs/stale", query: f.query()})
+	return answer[api.StaleJobs](ctx, c, &request{method: "GET", path: recovery + "/stale", query: f.query()})
 }
 
 // JobHealth returns the health of a process.

@@ -51,9 +51,9 @@ func auditedCalls() map[string]func(w *world) (path, body, key string) {
 		"PUT /api/admin/tenants/{tenant}": func(w *world) (string, string, string) {
 			return "/api/admin/tenants/fresh", `{}`, w.admin
 		},
-		"POST /api/admin/recovery/resume": func(w *world) (string, string, string) {
+		"POST /api/admin/recovery/jobs/resume": func(w *world) (string, string, string) {
 			id, _, _ := w.process(w.t.TempDir())
-			return "/api/admin/recovery/resume", `{"jobIds":["` + id + `"]}`, w.admin
+			return "/api/admin/recovery/jobs/resume", `{"jobIds":["` + id + `"]}`, w.admin
 		},
 		"GET /api/admin/backup": func(w *world) (string, string, string) { return "/api/admin/backup", "", w.admin },
 	}
@@ -71,7 +71,7 @@ var auditActions = map[string]string{
 	"POST /api/v1/keys": "key.create", "DELETE /api/v1/keys/{id}": "key.revoke", "POST /api/admin/tenants/{tenant}/keys": "key.create",
 	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create", "DELETE /api/admin/keys/{id}": "key.revoke",
 	"PATCH /api/v1/kinds/{kind}": "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
-	"POST /api/admin/recovery/resume": "process.watch",
+	"POST /api/admin/recovery/jobs/resume": "process.watch",
 	"PUT /api/admin/tenants/{tenant}": "tenant.change", "GET /api/admin/backup": "backup",
 }
 

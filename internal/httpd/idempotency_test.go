@@ -17,7 +17,7 @@ import (
 
 // unkeyed are the calls that change something without an Idempotency-Key, and why the same call again is no second one.
 var unkeyed = map[string]string{
-	"POST /api/admin/recovery/resume":                 "watching twice is watching, and a dead letter is redriven once",
+	"POST /api/admin/recovery/jobs/resume":                 "watching twice is watching, and a dead letter is redriven once",
 	"PUT /api/v1/kinds/{kind}":                        "announces the same again",
 	"DELETE /api/admin/keys/{id}":                     "revoking again is no error",
 	"POST /api/v1/runs/{id}/late-results/{n}/adopt":   "what is adopted stays so",

@@ -62,11 +62,11 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	workspace := t.TempDir()
 	w := newWorld(t, setup{policy: func(p *perdure.Policy) { p.StaleAfter, p.DeadAfter = time.Hour, 2*time.Hour }})
 	admin := w.as(w.admin)
-	hasJSON(t, admin.get("/api/admin/recovery/status").is(200)["recovery"], `{"state":"none"}`)
+	hasJSON(t, admin.get("/api/admin/recovery/jobs/status").is(200)["recovery"], `{"state":"none"}`)
 	admin.get("/api/admin/startup-log").is(200)
 	m := sentinel.New(w.e, sentinel.Options{Workspace: workspace})
 	w.s.opt.Processes = m
-	hasJSON(t, admin.get("/api/admin/recovery/status").is(200)["recovery"], `{"state":"pending"}`)
+	hasJSON(t, admin.get("/api/admin/recovery/jobs/status").is(200)["recovery"], `{"state":"pending"}`)
 
 	alive, _, _ := w.process(workspace)
 	gone, lock, _ := w.process(workspace)
@@ -81,7 +81,7 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	}
 	m.Recover(t.Context())
 
-	hasJSON(t, admin.get("/api/admin/recovery/status").is(200)["recovery"],
+	hasJSON(t, admin.get("/api/admin/recovery/jobs/status").is(200)["recovery"],
 		`{"state":"watching","watched":1,"reattached":0,"adopted":0,"dead":1,"setAside":1}`)
 	beats := admin.get("/api/admin/recovery/jobs/heartbeats").is(200)
 	hasJSON(t, beats["summary"], `{"total":2,"fresh":2,"stale":0,"dead":0}`)
@@ -104,32 +104,32 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	admin.get("/api/admin/jobs/nonsense/health").refuses(404, "not_found")
 	admin.get("/api/admin/jobs/"+w.start(`{"kind":"k"}`)+"/health").refuses(404, "not_found")
 
-	seen := admin.get("/api/admin/recovery/sentinels").is(200)
+	seen := admin.get("/api/admin/recovery/jobs/sentinels").is(200)
 	hasJSON(t, seen["sentinels"].([]any)[0], `{"jobId":"`+alive+`","status":"waiting","tier":"fresh","lockHeld":true,
 		"counter":1,"epoch":1,"sessionId":"s1","tenant":"a"}`)
 	hasJSON(t, seen["setAside"].([]any)[0], `{"path":"`+workspace+`/jobs/junk","reason":"is no folder of a job"}`)
-	hasJSON(t, admin.get("/api/admin/recovery/metrics").is(200), `{"fresh":2,"stale":0,"dead":0,"reattached":0,"adopted":0,"writeFailures":0}`)
-	failed := admin.get("/api/admin/recovery/failed").is(200)["failedJobs"].([]any)
+	hasJSON(t, admin.get("/api/admin/recovery/jobs/metrics").is(200), `{"fresh":2,"stale":0,"dead":0,"reattached":0,"adopted":0,"writeFailures":0}`)
+	failed := admin.get("/api/admin/recovery/jobs/failed").is(200)["failedJobs"].([]any)
 	if len(failed) != 1 {
 		t.Fatalf("failed = %v, want one", failed)
 	}
 	hasJSON(t, failed[0], `{"jobId":"`+gone+`","workspacePath":"`+workspace+`/jobs/`+gone+`"}`)
 
-	done := admin.do("POST", "/api/admin/recovery/resume", `{"jobIds":["`+alive+`","`+gone+`","00000000-0000-0000-0000-000000000000"]}`).
+	done := admin.do("POST", "/api/admin/recovery/jobs/resume", `{"jobIds":["`+alive+`","`+gone+`","00000000-0000-0000-0000-000000000000"]}`).
 		is(200)["results"].([]any)
 	hasJSON(t, done[0], `{"jobId":"`+alive+`","action":"watched"}`)
 	hasJSON(t, done[1], `{"jobId":"`+gone+`","action":"redriven"}`)
 	hasJSON(t, done[2], `{"action":"refused","reason":"no such job"}`)
-	again := admin.do("POST", "/api/admin/recovery/resume", `{"jobIds":["`+gone+`"]}`).is(200)["results"].([]any)
+	again := admin.do("POST", "/api/admin/recovery/jobs/resume", `{"jobIds":["`+gone+`"]}`).is(200)["results"].([]any)
 	if again[0].(obj)["run_id"] != done[1].(obj)["run_id"] {
 		t.Errorf("resumed again as %v, want %v", again[0], done[1])
 	}
-	admin.do("POST", "/api/admin/recovery/resume", `{"jobIds":[]}`).refuses(400, "invalid")
-	admin.do("POST", "/api/admin/recovery/resume", `{"jobIds":["x"]}`).refuses(400, "invalid")
+	admin.do("POST", "/api/admin/recovery/jobs/resume", `{"jobIds":[]}`).refuses(400, "invalid")
+	admin.do("POST", "/api/admin/recovery/jobs/resume", `{"jobIds":["x"]}`).refuses(400, "invalid")
 
 	lines := admin.get("/api/admin/startup-log?limit=2").is(200)
 	if n := len(lines["lines"].([]any)); n != 2 || lines["next"] == nil {
 		t.Errorf("startup log = %v, want two lines and more", lines)
 	}
-	w.as(w.key).get("/api/admin/recovery/status").refuses(403, "forbidden")
+	w.as(w.key).get("/api/admin/recovery/jobs/status").refuses(403, "forbidden")
 }

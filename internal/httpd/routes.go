@@ -167,7 +167,7 @@ func (s *Server) table() []route {
 			"List who did what in all tenants, newest first", platformAudit).
 			takes(append(auditFilters, "tenant")...),
 
-		on("GET", "/api/admin/recovery/status", platform(perdure.ScopePlatformRead),
+		on("GET", "/api/admin/recovery/jobs/status", platform(perdure.ScopePlatformRead),
 			"See what the recovery of processes did since this node's start", recoveryStatus),
 		on("GET", "/api/admin/recovery/jobs/heartbeats", platform(perdure.ScopePlatformRead),
 			"List live processes with the age of their heartbeats", jobHeartbeats).takes("limit", "cursor"),
@@ -175,14 +175,14 @@ func (s *Server) table() []route {
 			"List live processes that are stale or dead", staleJobs).takes("limit", "cursor"),
 		on("GET", "/api/admin/jobs/{jobId}/health", platform(perdure.ScopePlatformRead),
 			"Look at the health of a process", jobHealth),
-		on("GET", "/api/admin/recovery/sentinels", platform(perdure.ScopePlatformRead),
+		on("GET", "/api/admin/recovery/jobs/sentinels", platform(perdure.ScopePlatformRead),
 			"List the sentinels of this node's workspace, and the files that were set aside", listSentinels).
 			takes("limit", "cursor"),
-		on("GET", "/api/admin/recovery/metrics", platform(perdure.ScopePlatformRead),
+		on("GET", "/api/admin/recovery/jobs/metrics", platform(perdure.ScopePlatformRead),
 			"Count processes by tier, and what recovery did", recoveryMetrics),
-		on("GET", "/api/admin/recovery/failed", platform(perdure.ScopePlatformRead),
+		on("GET", "/api/admin/recovery/jobs/failed", platform(perdure.ScopePlatformRead),
 			"List processes that failed because they were lost, newest first", failedJobs).takes("limit", "cursor"),
-		on("POST", "/api/admin/recovery/resume", platform(perdure.ScopePlatformAdmin),
+		on("POST", "/api/admin/recovery/jobs/resume", platform(perdure.ScopePlatformAdmin),
 			"Watch live processes once more, and make new runs of failed ones", resumeJobs).logged(),
 		on("GET", "/api/admin/startup-log", platform(perdure.ScopePlatformRead),
 			"Read what recovery did at this node's start", startupLog).takes("limit", "after"),

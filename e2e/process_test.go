@@ -1,0 +1,400 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/pgtest"
+)
+
+// A workshop is a folder of processes, and the server that looks after it.
+type workshop struct {
+	*node
+	// space is the workspace, and state the folder of the command line's own files.
+	space, state string
+	// urls are the addresses that runners know.
+	urls string
+}
+
+// newWorkshop starts a server whose intervals are short, so that a silent process is dead after
+// seconds.
+func newWorkshop(t *testing.T, args ...string) *workshop {
+	t.Helper()
+	w := &workshop{space: t.TempDir(), state: t.TempDir()}
+	w.node = prepareNode(t, slices.Concat([]string{"--workspace", w.space}, quickProcesses, args)...)
+	w.urls = "http://" + w.addr
+	t.Cleanup(w.killAll)
+	w.start()
+	return w
+}
+
+// quickProcesses has the settings of processes, shortened.
+var quickProcesses = []string{"--sentinel-scan", "200ms", "--reattach-window", "5s",
+	"--policy", "stale_after=2s", "--policy", "dead_after=6s", "--policy", "silent=1s"}
+
+// env is the environment of commands: that of the test, with the server and folders of the workshop.
+func (w *workshop) env() []string {
+	return append(os.Environ(), "PERDURE_URL="+w.urls, "PERDURE_KEY="+w.key, "PERDURE_WORKSPACE="+w.space,
+		"XDG_STATE_HOME="+w.state, "PERDURE_SENTINEL_EVERY=200ms")
+}
+
+// perdure runs a command and returns what it writes to its standard output.
+func (w *workshop) perdure(args ...string) string {
+	w.t.Helper()
+	path, err := program()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd := exec.Command(path, args...)
+	cmd.Env = w.env()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		w.t.Fatalf("perdure %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return string(out)
+}
+
+// exec starts a command of a shell as a process in the background.
+func (w *workshop) exec(script string) (id string) {
+	w.t.Helper()
+	return strings.TrimSpace(w.perdure("exec", "-d", "--", "sh", "-c", script))
+}
+
+// gate is a pipe on which commands wait until open is called.
+type gate string
+
+func newGate(t *testing.T) gate {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return gate(path)
+}
+
+// wait is the command that waits.
+func (g gate) wait() string { return fmt.Sprintf("cat '%s' > /dev/null", string(g)) }
+
+// open lets all commands go on that wait now, and those that come until the test has ended.
+func (g gate) open(t *testing.T) {
+	t.Helper()
+	f, err := os.OpenFile(string(g), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(string(g)) // a command that comes later finds nothing, and goes on too
+	f.Close()
+}
+
+// output reads what the log of a run has of its streams. Every byte has to be there once.
+func (w *workshop) output(id string) (stdout string) {
+	w.t.Helper()
+	var text [2]strings.Builder
+	for after := 0; ; {
+		var page struct {
+			Events []struct {
+				Type string          `json:"type"`
+				Data json.RawMessage `json:"data"`
+			} `json:"events"`
+			NextAfter int `json:"next_after"`
+		}
+		if status := w.insist("GET", fmt.Sprintf("/api/v1/runs/%s/events?limit=1000&after=%d", id, after), "", nil,
+			&page); status != 200 {
+			w.t.Fatalf("events of %s = %d, want 200", id, status)
+		}
+		for _, e := range page.Events {
+			if e.Type != jobdir.EventOutput {
+				continue
+			}
+			var o jobdir.Output
+			if err := json.Unmarshal(e.Data, &o); err != nil {
+				w.t.Fatal(err)
+			}
+			b := &text[0]
+			if o.Stream == jobdir.Stderr {
+				b = &text[1]
+			}
+			if o.Offset != int64(b.Len()) {
+				w.t.Errorf("run %s: %s goes on at %d, want %d: bytes are missing or were told twice", id, o.Stream,
+					o.Offset, b.Len())
+			}
+			b.Write(o.Bytes())
+		}
+		if after = page.NextAfter; len(page.Events) == 0 {
+			return text[0].String()
+		}
+	}
+}
+
+// shows waits until the log of a run has this as its whole output.
+func (w *workshop) shows(id, want string) {
+	w.t.Helper()
+	eventually.True(w.t, fmt.Sprintf("the output of %s is %q", id, want), func() bool { return w.output(id) == want })
+}
+
+// ends waits until a run has ended in a state.
+func (w *workshop) ends(id, want string) {
+	w.t.Helper()
+	var r runView
+	eventually.True(w.t, id+" has ended", func() bool {
+		r = w.get(id)
+		return r.State == "completed" || r.State == "failed" || r.State == "timeout" || r.State == "cancelled"
+	})
+	if r.State != want {
+		w.t.Errorf("run %s ended as %s, want %s", id, r.State, want)
+	}
+}
+
+// holders are the processes that hold the lock of a job. Only tests look for them.
+func (w *workshop) holders(id string) (runner int, others []int) {
+	w.t.Helper()
+	folders, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	lock := filepath.Join(w.space, "jobs", id, jobdir.LockFile)
+	for _, f := range folders {
+		if to, err := os.Readlink(f); err != nil || strings.TrimSuffix(to, " (deleted)") != lock {
+			continue
+		}
+		pid, _ := strconv.Atoi(strings.Split(f, "/")[2])
+		command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if bytes.Contains(command, []byte("process-runner")) {
+			runner = pid
+		} else if !slices.Contains(others, pid) {
+			others = append(others, pid)
+		}
+	}
+	return runner, others
+}
+
+// killRunner kills the runner of a job, and with others its command too.
+func (w *workshop) killRunner(id string, others bool) {
+	w.t.Helper()
+	runner, rest := w.holders(id)
+	if runner == 0 {
+		w.t.Fatalf("job %s has no runner", id)
+	}
+	syscall.Kill(runner, syscall.SIGKILL)
+	for _, pid := range rest {
+		if others {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// killAll leaves no process behind.
+func (w *workshop) killAll() {
+	folders, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, f := range folders {
+		if to, err := os.Readlink(f); err == nil && strings.HasPrefix(to, w.space) {
+			if pid, err := strconv.Atoi(strings.Split(f, "/")[2]); err == nil && pid != os.Getpid() {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+// hasResult tells whether the runner of a job has written its result.
+func (w *workshop) hasResult(id string) bool {
+	_, err := os.Stat(filepath.Join(w.space, "jobs", id, jobdir.ResultFile))
+	return err == nil
+}
+
+// A recovery is what the server did with the processes that it found when it started.
+type recovery struct {
+	Recovery struct {
+		State      string `json:"state"`
+		Watched    int    `json:"watched"`
+		Reattached int    `json:"reattached"`
+		Adopted    int    `json:"adopted"`
+		Dead       int    `json:"dead"`
+		SetAside   int    `json:"setAside"`
+	} `json:"recovery"`
+}
+
+// recovered waits until the server has judged all processes that it found.
+func (w *workshop) recovered() (r recovery) {
+	w.t.Helper()
+	eventually.True(w.t, "the server has judged all processes", func() bool {
+		if status := w.insist("GET", "/api/admin/recovery/jobs/status", "", nil, &r); status != 200 {
+			w.t.Fatalf("recovery status = %d, want 200", status)
+		}
+		return r.Recovery.State == "finished"
+	})
+	return r
+}
+
+func onBothStores(t *testing.T, test func(t *testing.T, w *workshop)) {
+	t.Run("SQLite", func(t *testing.T) { test(t, newWorkshop(t)) })
+	t.Run("PostgreSQL", func(t *testing.T) { test(t, newWorkshop(t, "--store", pgtest.New(t))) })
+}
+
+// A server is killed while forty processes run. Half of them end while it is dead, and of these a
+// few lose their runner after that. The next server takes over all of them.
+func TestProcessesOutliveTheirServer(t *testing.T) {
+	onBothStores(t, func(t *testing.T, w *workshop) {
+		const count, orphans = 40, 5
+		early, late := newGate(t), newGate(t)
+		ids := make([]string, count)
+		for i := range ids {
+			g := late
+			if i < count/2 {
+				g = early
+			}
+			ids[i] = w.exec(fmt.Sprintf("echo begun %d; %s; echo ended %d; exit %d", i, g.wait(), i, i%2))
+		}
+		for i, id := range ids {
+			w.shows(id, fmt.Sprintf("begun %d\n", i))
+		}
+		w.kill(syscall.SIGKILL)
+		early.open(t)
+		for _, id := range ids[:count/2] {
+			eventually.True(t, id+" has a result", func() bool { return w.hasResult(id) })
+		}
+		for _, id := range ids[:orphans] {
+			w.killRunner(id, true)
+		}
+		w.start()
+		r := w.recovered().Recovery
+		if r.Adopted < orphans || r.Adopted > count/2 || r.Adopted+r.Reattached != count || r.Dead != 0 || r.SetAside != 0 {
+			t.Errorf("recovery = %+v, want at least %d adopted, all others re-attached, none dead", r, orphans)
+		}
+		late.open(t)
+		for i, id := range ids {
+			w.ends(id, []string{"completed", "failed"}[i%2])
+			w.shows(id, fmt.Sprintf("begun %d\nended %d\n", i, i))
+			if r := w.get(id); r.Attempt != 1 || r.Epoch != 1 {
+				t.Errorf("run %s has attempt %d and epoch %d, want 1 and 1: it was executed once", id, r.Attempt, r.Epoch)
+			}
+		}
+		log := w.perdure("recovery", "log")
+		for _, id := range ids {
+			if !strings.Contains(log, id) {
+				t.Errorf("the startup log does not name %s:\n%s", id, log)
+			}
+		}
+	})
+}
+
+// After a reboot all processes are gone. Their runs end as soon as the server is back.
+func TestRebootEndsProcesses(t *testing.T) {
+	onBothStores(t, func(t *testing.T, w *workshop) {
+		g := newGate(t)
+		ids := []string{w.exec("echo begun; " + g.wait()), w.exec("echo begun; " + g.wait())}
+		for _, id := range ids {
+			w.shows(id, "begun\n")
+		}
+		w.kill(syscall.SIGKILL)
+		w.killAll()
+		w.start()
+		for _, id := range ids {
+			w.ends(id, "failed")
+			w.shows(id, "begun\n")
+		}
+		if r := w.recovered().Recovery; r.Dead != len(ids) {
+			t.Errorf("recovery = %+v, want %d dead", r, len(ids))
+		}
+	})
+}
+
+// A runner that is killed takes its command with it, and the run ends at once. What the command had
+// started may live on: the run ends when nothing was heard for dead_after.
+func TestKilledRunnerEndsItsRun(t *testing.T) {
+	w := newWorkshop(t)
+	g := newGate(t)
+	alone, parent := w.exec("echo begun; exec "+g.wait()), w.exec("echo begun; "+g.wait()+"; true")
+	w.shows(alone, "begun\n")
+	w.shows(parent, "begun\n")
+	killed := time.Now()
+	w.killRunner(alone, false)
+	w.ends(alone, "failed")
+	if took := time.Since(killed); took > 4*time.Second {
+		t.Errorf("the run ended after %s, want it before dead_after: nobody holds its lock", took)
+	}
+	w.killRunner(parent, false)
+	w.ends(parent, "failed")
+}
+
+// A runner that is stopped is stale and then dead. A stopped command is only slow.
+func TestStoppedRunnerIsStaleThenDead(t *testing.T) {
+	w := newWorkshop(t)
+	g := newGate(t)
+	stopped, slow := w.exec("echo begun; "+g.wait()), w.exec("echo begun; "+g.wait())
+	w.shows(stopped, "begun\n")
+	w.shows(slow, "begun\n")
+	runner, _ := w.holders(stopped)
+	syscall.Kill(runner, syscall.SIGSTOP)
+	_, commands := w.holders(slow)
+	for _, pid := range commands {
+		syscall.Kill(pid, syscall.SIGSTOP)
+	}
+	has := func(id, line string) bool {
+		return strings.Contains(w.perdure("logs", "--events", id), line)
+	}
+	eventually.True(t, "the run is stale", func() bool { return has(stopped, "run:stale") })
+	w.ends(stopped, "failed")
+	syscall.Kill(runner, syscall.SIGCONT)
+	eventually.True(t, "the runner that was given up has ended", func() bool {
+		runner, others := w.holders(stopped)
+		return runner == 0 && len(others) == 0
+	})
+	if r := w.get(slow); r.State != "running" || has(slow, "run:stale") {
+		t.Errorf("a stopped command under a living runner: %s, stale %t; want it running and not stale", r.State,
+			has(slow, "run:stale"))
+	}
+	for _, pid := range commands {
+		syscall.Kill(pid, syscall.SIGCONT)
+	}
+	g.open(t)
+	w.ends(slow, "completed")
+}
+
+// A node of a fleet that looks after a workspace is killed. Runners go on with the other node, which
+// has no workspace and does not judge their files.
+func TestProcessesGoOnWithAnotherNode(t *testing.T) {
+	url := pgtest.New(t)
+	w := newWorkshop(t, "--store", url)
+	other := newNode(t, slices.Concat([]string{"--store", url}, quickProcesses)...)
+	w.urls += ",http://" + other.addr
+	g := newGate(t)
+	id := w.exec("echo begun; " + g.wait() + "; echo ended")
+	w.shows(id, "begun\n")
+	w.kill(syscall.SIGKILL)
+	// Longer than dead_after: only beats over HTTP keep it alive.
+	begun := time.Now()
+	eventually.True(t, "the other node has heard from the process for longer than dead_after", func() bool {
+		return time.Since(begun) > 7*time.Second
+	})
+	if r := other.get(id); r.State != "running" {
+		t.Fatalf("state = %s, want running: its runner beats at the other node", r.State)
+	}
+	g.open(t)
+	eventually.True(t, "the run has ended", func() bool { return other.get(id).State == "completed" })
+	w.start()
+	w.shows(id, "begun\nended\n")
+}
+
+// The folder of a process is deleted under it. The command goes on, and its end is told.
+func TestDeletedWorkspaceEndsNoProcess(t *testing.T) {
+	w := newWorkshop(t)
+	g := newGate(t)
+	id := w.exec("echo begun; " + g.wait() + "; exit 3")
+	w.shows(id, "begun\n")
+	if err := os.RemoveAll(filepath.Join(w.space, "jobs", id)); err != nil {
+		t.Fatal(err)
+	}
+	g.open(t)
+	w.ends(id, "failed")
+}

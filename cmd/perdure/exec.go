@@ -50,9 +50,8 @@ func (l *textList) Set(text string) error {
 	for one := range strings.SplitSeq(text, ",") {
 		if one = strings.TrimSpace(one); one == "" {
 			return errors.New("is empty")
-		} else {
-			*l = append(*l, one)
 		}
+		*l = append(*l, one)
 	}
 	return nil
 }
@@ -134,18 +133,19 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 		"Runs a command as a durable run, and shows its output. The command goes on when this program, the shell or the\n"+
 			"server ends: Ctrl-C and Ctrl-Z detach. Its standard input is empty. The exit code is the command's, and\n"+
 			"128 and the signal's number if a signal has ended it; 3 if the run goes on without us.\n\n"+
-			"  perdure exec -- make test\n  perdure exec --engine claude-code -- claude -p PROMPT --output-format stream-json --verbose\n"+
+			"  perdure exec -- make test\n"+
+			"  perdure exec --engine claude-code -- claude -p PROMPT --output-format stream-json --verbose\n"+
 			"  perdure exec -d --name nightly -- ./report.sh", stderr)
 	x := &execFlags{conn: addConnFlags(f)}
-	f.StringVar(&x.spec.Engine, "engine", "", "what the command's output means: the `name` of an engine, such as claude-code "+
-		"(default: generic)")
+	f.StringVar(&x.spec.Engine, "engine", "", "what the command's output means: the `name` of an engine, "+
+		"such as claude-code (default: generic)")
 	f.StringVar(&x.engines, "engines", "", "`folder` of engines of your own (default: PERDURE_ENGINES)")
 	f.StringVar(&x.name, "name", "", "a `name` for lists and for %name")
 	f.StringVar(&x.workspace, "workspace", "", "`folder` of the job's files (default: PERDURE_WORKSPACE, or that of "+
 		"perdure dev, or perdure in the folder for state)")
 	f.StringVar(&x.from, "continue", "", "continue the agent's session of this `run`")
-	f.Var(&x.keep, "env", "pass on only this `variable`, PATH and HOME; can be given several times (default: all but the keys "+
-		"of Perdure)")
+	f.Var(&x.keep, "env", "pass on only this `variable`, PATH and HOME; can be given several times "+
+		"(default: all but the keys of Perdure)")
 	f.BoolVar(&x.spec.PTY, "pty", false, "give the command a terminal")
 	f.TextVar(&x.sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
 	f.DurationVar(&x.grace, "grace", 10*time.Second, "how long the command has to end when it is asked to")

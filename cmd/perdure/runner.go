@@ -58,7 +58,8 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		return err
 	}
 	p.Job.Env = kept(keep)
-	p.Log.Info("waiting for runs", "queues", strings.Join(p.Job.Queues, ","), "slots", p.Slots, "workspace", p.Job.Workspace)
+	p.Log.Info("waiting for runs", "queues", strings.Join(p.Job.Queues, ","), "slots", p.Slots,
+		"workspace", p.Job.Workspace)
 	return p.Run(ctx)
 }
 

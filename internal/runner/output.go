@@ -127,7 +127,8 @@ func (e *execution) dropRefused(ctx context.Context, s *jobdir.Step, why *refuse
 	}
 	size := *s.To.Of(stream) - *at.Of(stream)
 	e.log.Warn("output not kept", "stream", stream, "offset", *at.Of(stream), "bytes", size, "error", why)
-	drop, err := jobdir.DropOutput(e.lease.RunID, e.lease.Epoch, at, stream, size, "the server does not take it: "+cut(why.Detail))
+	reason := "the server does not take it: " + cut(why.Detail)
+	drop, err := jobdir.DropOutput(e.lease.RunID, e.lease.Epoch, at, stream, size, reason)
 	if err != nil {
 		return err
 	}

@@ -559,7 +559,8 @@ func (e *execution) finish(life context.Context, asked string) error {
 	how := e.command.ending()
 	c := e.endCommit(how, asked)
 	size := e.output.have()
-	r := jobdir.Result{JobID: e.dir.ID, Tenant: e.grant.Tenant, Commit: c, Output: size, FinishedAt: jobdir.Time(time.Now())}
+	r := jobdir.Result{JobID: e.dir.ID, Tenant: e.grant.Tenant, Commit: c, Output: size,
+		FinishedAt: jobdir.Time(time.Now())}
 	if err := e.dir.WriteResult(r, e.grant.ResultToken); err != nil {
 		e.log.Warn("result not written", "error", err)
 	}
@@ -700,7 +701,8 @@ func (e *execution) fail(life context.Context, f *failure) error {
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Retryable: &f.retry,
 			Error: &perdure.Failure{Code: f.code, Message: cut(f.err.Error())}}}
 	if f.exit != 0 {
-		view, _ := perdure.Marshal(jobdir.Process{Engine: e.process.Engine, Status: jobdir.StatusRunning, ExitCode: &f.exit})
+		view, _ := perdure.Marshal(jobdir.Process{Engine: e.process.Engine, Status: jobdir.StatusRunning,
+			ExitCode: &f.exit})
 		c.Views = []perdure.View{{Name: jobdir.ProcessView, Value: view}}
 	}
 	if err := e.sendEnd(ctx, c); err != nil {

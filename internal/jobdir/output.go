@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure"
 )
 
@@ -195,8 +197,50 @@ type Step struct {
 //
 // The id of the commit follows from the epoch and from. Two senders that make different commits from
 // the same offsets get one of them accepted; the other reads the offsets again and goes on.
+//
+// Output that a runner has given back to the disk is a hole in its file. It is told as dropped.
 func (d Dir) NextOutput(epoch int64, from, have Offsets, ended bool) (Step, bool, error) {
+	for _, stream := range []string{Stdout, Stderr} {
+		at := *from.Of(stream)
+		data, err := d.nextData(stream, at)
+		if err != nil {
+			return Step{}, false, err
+		}
+		if lost := min(data, *have.Of(stream)) - at; lost > 0 {
+			s, err := DropOutput(perdure.RunID(d.ID), epoch, from, stream, lost, "the server was away for too long")
+			return s, err == nil, err
+		}
+	}
 	return NextOutput(perdure.RunID(d.ID), d.ReadOutput, epoch, from, have, ended)
+}
+
+// HoleAlign is what the ends of holes in output files are multiples of. Blocks of file systems are not
+// larger.
+const HoleAlign = 64 << 10
+
+// nextData returns where the next bytes of a stream are, at an offset or after it. A hole at the end of
+// the file reaches to the end.
+func (d Dir) nextData(stream string, offset int64) (int64, error) {
+	f, err := d.openPlain(stream + ".log")
+	if errors.Is(err, fs.ErrNotExist) {
+		return offset, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	at, err := f.Seek(offset, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO): // nothing but a hole, or beyond the end
+		info, err := f.Stat()
+		if err != nil {
+			return 0, err
+		}
+		return max(offset, info.Size()), nil
+	case err != nil:
+		return offset, nil // the file system has no holes
+	}
+	return at, nil
 }
 
 // A Source reads bytes of a stream at an offset.

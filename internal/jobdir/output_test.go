@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure"
 )
 
@@ -143,5 +145,48 @@ func TestTextStaysTextWhereverItIsCut(t *testing.T) {
 				t.Errorf("cut after %d bytes: the event %.80s has no text", chunkMax+cut, e.Data)
 			}
 		}
+	}
+}
+
+// Output that was given back to the disk is told as dropped, and not as zeros.
+func TestHolesAreDroppedOutput(t *testing.T) {
+	d, err := Of(t.TempDir(), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Create(); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(d.file("stdout.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	text := bytes.Repeat([]byte("line of output\n"), 20_000)
+	if _, err := f.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	const hole = 2 * HoleAlign
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, hole); err != nil {
+		t.Fatal(err)
+	}
+	from, have := Offsets{Stdout: 100}, Offsets{Stdout: int64(len(text))}
+	step, more, err := d.NextOutput(1, from, have, true)
+	if err != nil || !more || step.To.Stdout != hole || step.Commit.Events[0].Type != EventDropped {
+		t.Fatalf("step = %+v, %t, %v; want that bytes 100 to %d were dropped", step, more, err, hole)
+	}
+	step, more, err = d.NextOutput(1, step.To, have, true)
+	if err != nil || !more || step.Commit.Events[0].Type != EventOutput {
+		t.Fatalf("step = %+v, %t, %v; want output", step, more, err)
+	}
+	var o Output
+	if err := json.Unmarshal(step.Commit.Events[0].Data, &o); err != nil || !bytes.HasPrefix(text[hole:], o.Bytes()) {
+		t.Errorf("output at %d is not what was written there: %v", o.Offset, err)
+	}
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(text))+HoleAlign); err != nil {
+		t.Fatal(err)
+	}
+	if step, _, err = d.NextOutput(1, from, have, true); err != nil || step.To != have {
+		t.Errorf("step of a file that is one hole = %+v, %v; want all of it dropped", step, err)
 	}
 }

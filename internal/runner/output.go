@@ -251,7 +251,7 @@ func (o *output) bound() (lost int64) {
 			// Half of it is given back, so that this is rare.
 			to = min(*have.Of(stream), to+o.max/2)
 			if o.punch(stream, to) {
-				lost += max(0, to-*o.at.Of(stream))
+				lost += max(0, *o.punched.Of(stream)-*o.at.Of(stream))
 			}
 		}
 	}
@@ -281,8 +281,12 @@ func (e *execution) boundLoop(ctx context.Context) {
 	}
 }
 
-// punch gives back the blocks of a file before an offset.
+// punch gives back the blocks of a file before an offset. A block in the middle would only be zeroed, and
+// who adopts the output could not tell that from bytes: so whole blocks are given back.
 func (o *output) punch(stream string, to int64) bool {
+	if to -= to % jobdir.HoleAlign; to <= *o.punched.Of(stream) {
+		return false
+	}
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", o.files[stream].Fd()), os.O_WRONLY, 0)
 	if err != nil {
 		return false

@@ -17,7 +17,7 @@ import (
 
 // unkeyed are the calls that change something without an Idempotency-Key, and why the same call again is no second one.
 var unkeyed = map[string]string{
-	"POST /api/admin/recovery/jobs/resume":                 "watching twice is watching, and a dead letter is redriven once",
+	"POST /api/admin/recovery/jobs/resume":            "watching twice is watching, and a dead letter is redriven once",
 	"PUT /api/v1/kinds/{kind}":                        "announces the same again",
 	"DELETE /api/admin/keys/{id}":                     "revoking again is no error",
 	"POST /api/v1/runs/{id}/late-results/{n}/adopt":   "what is adopted stays so",
@@ -100,6 +100,7 @@ func keyedCalls() map[string]keyedCall {
 		"POST /api/v1/threads/{id}/runs": {func(w *world) (string, string, string) {
 			return "/api/v1/threads/" + w.makeThread() + "/runs", `{"kind":"job"}`, `{"kind":"other"}`
 		}, []string{"run_id"}},
+		"POST /api/v1/chat": {at("/api/v1/chat", `{"message":"hi"}`, `{"message":"ho"}`), []string{"run_id", "thread_id", "started"}},
 		"POST /api/v1/groups": {func(w *world) (string, string, string) {
 			a, b := w.deadLetter(), w.start(`{"kind":"job"}`)
 			return "/api/v1/groups", `{"run_ids":["` + a + `","` + b + `"]}`, `{"run_ids":["` + b + `"]}`

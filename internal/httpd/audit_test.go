@@ -72,7 +72,7 @@ var auditActions = map[string]string{
 	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create", "DELETE /api/admin/keys/{id}": "key.revoke",
 	"PATCH /api/v1/kinds/{kind}": "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
 	"POST /api/admin/recovery/jobs/resume": "process.watch",
-	"PUT /api/admin/tenants/{tenant}": "tenant.change", "GET /api/admin/backup": "backup",
+	"PUT /api/admin/tenants/{tenant}":      "tenant.change", "GET /api/admin/backup": "backup",
 }
 
 // audit gives the whole audit log, newest first.

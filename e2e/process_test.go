@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/pagetest"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -32,7 +33,13 @@ type workshop struct {
 // seconds.
 func newWorkshop(t *testing.T, args ...string) *workshop {
 	t.Helper()
-	w := &workshop{space: t.TempDir(), state: t.TempDir()}
+	return workshopAt(t, t.TempDir(), args...)
+}
+
+// workshopAt is newWorkshop with a workspace.
+func workshopAt(t *testing.T, space string, args ...string) *workshop {
+	t.Helper()
+	w := &workshop{space: space, state: t.TempDir()}
 	w.node = prepareNode(t, slices.Concat([]string{"--workspace", w.space}, quickProcesses, args)...)
 	w.urls = "http://" + w.addr
 	t.Cleanup(w.killAll)
@@ -100,10 +107,19 @@ func (g gate) open(t *testing.T) {
 	f.Close()
 }
 
-// output reads what the log of a run has of its streams. Every byte has to be there once.
-func (w *workshop) output(id string) (stdout string) {
+// output reads what the log of a run has of its standard output.
+func (w *workshop) output(id string) string {
 	w.t.Helper()
-	var text [2]strings.Builder
+	text, _, _ := w.account(id)
+	return text
+}
+
+// account reads what the log of a run has of its standard output: the bytes that are in events, how many
+// bytes are there, in artifacts too, and how many were dropped. Every byte has to be told once.
+func (w *workshop) account(id string) (text string, kept, dropped int64) {
+	w.t.Helper()
+	var b strings.Builder
+	var at jobdir.Offsets
 	for after := 0; ; {
 		var page struct {
 			Events []struct {
@@ -117,25 +133,29 @@ func (w *workshop) output(id string) (stdout string) {
 			w.t.Fatalf("events of %s = %d, want 200", id, status)
 		}
 		for _, e := range page.Events {
-			if e.Type != jobdir.EventOutput {
+			if e.Type != jobdir.EventOutput && e.Type != jobdir.EventDropped {
 				continue
 			}
-			var o jobdir.Output
+			var o jobdir.Output // a jobdir.Dropped has the same names
 			if err := json.Unmarshal(e.Data, &o); err != nil {
 				w.t.Fatal(err)
 			}
-			b := &text[0]
-			if o.Stream == jobdir.Stderr {
-				b = &text[1]
-			}
-			if o.Offset != int64(b.Len()) {
+			if o.Offset != *at.Of(o.Stream) {
 				w.t.Errorf("run %s: %s goes on at %d, want %d: bytes are missing or were told twice", id, o.Stream,
-					o.Offset, b.Len())
+					o.Offset, *at.Of(o.Stream))
 			}
-			b.Write(o.Bytes())
+			*at.Of(o.Stream) = o.Offset + o.Size
+			switch {
+			case o.Stream != jobdir.Stdout:
+			case e.Type == jobdir.EventDropped:
+				dropped += o.Size
+			default:
+				kept += o.Size
+				b.Write(o.Bytes())
+			}
 		}
 		if after = page.NextAfter; len(page.Events) == 0 {
-			return text[0].String()
+			return b.String(), kept, dropped
 		}
 	}
 }
@@ -397,4 +417,62 @@ func TestDeletedWorkspaceEndsNoProcess(t *testing.T) {
 	}
 	g.open(t)
 	w.ends(id, "failed")
+}
+
+// The disk under the workspace is full, so no heartbeat can be written. Those over HTTP keep the run
+// alive.
+func TestFullDiskEndsNoProcess(t *testing.T) {
+	fs := forgetful(t)
+	w := workshopAt(t, filepath.Join(fs.Dir, "work"))
+	g := newGate(t)
+	id := w.exec("echo begun; " + g.wait())
+	w.shows(id, "begun\n")
+	if err := fs.Full(1); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	eventually.True(t, "dead_after is over", func() bool { return time.Since(begun) > 7*time.Second })
+	if r := w.get(id); r.State != "running" {
+		t.Fatalf("state = %s, want running: its runner beats over HTTP", r.State)
+	}
+	if err := fs.Full(0); err != nil {
+		t.Fatal(err)
+	}
+	g.open(t)
+	w.ends(id, "completed")
+}
+
+// A command prints far more than its files may have. What was not kept is said. With PERDURE_TEST_FULL it
+// prints 5 GB.
+func TestTooMuchOutputIsAccountedFor(t *testing.T) {
+	size, limit := int64(48<<20), "8388608"
+	if os.Getenv("PERDURE_TEST_FULL") != "" {
+		size, limit = 5_000_000_000, "268435456"
+	}
+	w := newWorkshop(t)
+	id := strings.TrimSpace(w.perdure("exec", "-d", "--max-output", limit, "--", "sh", "-c",
+		fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size)))
+	for deadline := time.Now().Add(10 * time.Minute); w.get(id).State == "running" || w.get(id).State == "queued"; {
+		if time.Now().After(deadline) {
+			t.Fatal("the command did not end")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	w.ends(id, "completed")
+	_, kept, dropped := w.account(id)
+	t.Logf("%d bytes are kept, %d were dropped", kept, dropped)
+	if kept+dropped != size {
+		t.Errorf("%d bytes are kept and %d dropped, want %d together", kept, dropped, size)
+	}
+}
+
+// The page's agent survives the page's deploy.
+func TestProcessesPageIsTrue(t *testing.T) {
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	pagetest.Run(t, pagetest.Blocks(t, "../docs/processes.md", 5), dir,
+		"PATH="+filepath.Dir(path)+":"+os.Getenv("PATH"), "PERDURE_KEY=", "PERDURE_SENTINEL_EVERY=200ms")
 }

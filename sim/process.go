@@ -63,7 +63,6 @@ type runner struct {
 	logged int64
 	cancel bool
 	cutTo  perdure.Instant // the network is away until then
-	tries  int
 }
 
 // addProcesses adds processes to some seeds.

@@ -20,7 +20,7 @@ import (
 
 // A child is a worker, or a run that a tool has started.
 type child struct {
-	// name is its key in the journal, such as worker#2.
+	// name is its key in the journal, such as supervisor.worker#2.
 	name   string
 	what   string
 	future *agent.Future[json.RawMessage]

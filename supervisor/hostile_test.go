@@ -110,7 +110,7 @@ func TestWorkerStaysWithinItsBudget(t *testing.T) {
 		}, workerTools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 	end := w.scenario("go").Run(t)
 	checkThread(t, end, "user: go", "the budget of this question is used up")
-	got := end.Tree["supervisor/worker#1"]
+	got := end.Tree["supervisor/supervisor.worker#1"]
 	if out, err := client.Result[supervisor.Result](&got); err != nil || out.Usage.Total() > 600 {
 		t.Errorf("worker is %s with %+v (error %v), want a result with 300 tokens and the last call's", got.State, out, err)
 	}

@@ -40,7 +40,7 @@ func TestWorkerIsJoined(t *testing.T) {
 		workerTools: sleepers(20 * time.Second)}
 	end := w.scenario("How full is the disk?").Run(t)
 	checkThread(t, end, "user: ", "assistant: It is 42% used.")
-	if got := end.Tree["supervisor/worker#1"]; got.State != perdure.Completed {
+	if got := end.Tree["supervisor/supervisor.worker#1"]; got.State != perdure.Completed {
 		t.Errorf("worker is %s, want completed", got.State)
 	}
 	if n := w.sent("You supervise a worker"); n != 0 {
@@ -97,7 +97,7 @@ func TestSlowWorkerContinuesTheConversation(t *testing.T) {
 	w := &world{rules: delegate(args{"task": "look", "wait": 30}, says("tool", "background", "Still looking.")),
 		workerTools: sleepers(5 * time.Minute)}
 	end := w.scenario("How full is the disk?").Run(t)
-	checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`, "assistant: Finally: worker#1 has ended")
+	checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`, "assistant: Finally: supervisor.worker#1 has ended")
 	if !strings.Contains(texts(end)[3], "42% used") {
 		t.Errorf("last message = %q, want the worker's result in it", texts(end)[3])
 	}
@@ -120,7 +120,7 @@ func TestCrashInAConversationWithAWorker(t *testing.T) {
 		return regexp.MustCompile(`"input":\d+`).ReplaceAllString(text, "")
 	}
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
-		checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`, "assistant: Finally: worker#1 has ended")
+		checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`, "assistant: Finally: supervisor.worker#1 has ended")
 	})
 }
 

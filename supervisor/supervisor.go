@@ -19,7 +19,7 @@ import (
 // Kinds of the runs that a Supervisor executes, unless the options name others.
 const (
 	Kind       = "supervisor"
-	WorkerKind = "worker"
+	WorkerKind = "supervisor.worker"
 )
 
 // Options configure a Supervisor. Model is required, and zero values of the others have defaults.
@@ -58,7 +58,8 @@ type Options struct {
 	// longer time of its own has that. The defaults are one minute and ten minutes.
 	ToolTimeout, SuspendTimeout time.Duration
 
-	// Kind and WorkerKind name the kinds of runs. The defaults are "supervisor" and "worker".
+	// Kind and WorkerKind name the kinds of runs. The defaults are "supervisor" and
+	// "supervisor.worker".
 	Kind, WorkerKind string
 }
 

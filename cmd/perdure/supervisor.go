@@ -19,9 +19,9 @@ import (
 // scriptedSupervisor is the value of the setting supervisor that stands for a scripted model.
 const scriptedSupervisor = "scripted"
 
-// supervisorSlots is how many conversations and workers the server executes at once. Those that wait
-// take no slot.
-const supervisorSlots = 32
+// supervisorSlots is how many conversations and workers the server executes at once. They wait for the
+// model most of the time, and those that wait for anything else take no slot.
+const supervisorSlots = 256
 
 //go:embed scripted.toml
 var script []byte

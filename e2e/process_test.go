@@ -263,6 +263,8 @@ func onBothStores(t *testing.T, test func(t *testing.T, w *workshop)) {
 
 // A server is killed while forty processes run. Half of them end while it is dead, and of these a
 // few lose their runner after that. The next server takes over all of them.
+//
+// Failure mode: server restart, job still running. Criterion: recovery after crash.
 func TestProcessesOutliveTheirServer(t *testing.T) {
 	onBothStores(t, func(t *testing.T, w *workshop) {
 		const count, orphans = 40, 5
@@ -309,6 +311,8 @@ func TestProcessesOutliveTheirServer(t *testing.T) {
 }
 
 // After a reboot all processes are gone. Their runs end as soon as the server is back.
+//
+// Failure mode: server restart, job actually dead.
 func TestRebootEndsProcesses(t *testing.T) {
 	onBothStores(t, func(t *testing.T, w *workshop) {
 		g := newGate(t)
@@ -331,6 +335,8 @@ func TestRebootEndsProcesses(t *testing.T) {
 
 // A runner that is killed takes its command with it, and the run ends at once. What the command had
 // started may live on: the run ends when nothing was heard for dead_after.
+//
+// Failure mode: job crashes, no cleanup. Criterion: dead job detection.
 func TestKilledRunnerEndsItsRun(t *testing.T) {
 	w := newWorkshop(t)
 	g := newGate(t)
@@ -348,6 +354,8 @@ func TestKilledRunnerEndsItsRun(t *testing.T) {
 }
 
 // A runner that is stopped is stale and then dead. A stopped command is only slow.
+//
+// Failure mode: job hangs, heartbeat thread blocked. Criterion: staleness detection.
 func TestStoppedRunnerIsStaleThenDead(t *testing.T) {
 	w := newWorkshop(t)
 	g := newGate(t)
@@ -421,6 +429,8 @@ func TestDeletedWorkspaceEndsNoProcess(t *testing.T) {
 
 // The disk under the workspace is full, so no heartbeat can be written. Those over HTTP keep the run
 // alive.
+//
+// Failure mode: heartbeat write fails (disk full, permissions).
 func TestFullDiskEndsNoProcess(t *testing.T) {
 	fs := forgetful(t)
 	w := workshopAt(t, filepath.Join(fs.Dir, "work"))

@@ -333,8 +333,8 @@ func TestRebootEndsProcesses(t *testing.T) {
 	})
 }
 
-// A runner that is killed takes its command with it, and the run ends at once. What the command had
-// started may live on: the run ends when nothing was heard for dead_after.
+// A runner that is killed takes its command with it, and the run ends at once. Processes that the
+// command had started may live on: the run then ends when nothing was heard for dead_after.
 //
 // Failure mode: job crashes, no cleanup. Criterion: dead job detection.
 func TestKilledRunnerEndsItsRun(t *testing.T) {
@@ -452,8 +452,8 @@ func TestFullDiskEndsNoProcess(t *testing.T) {
 	w.ends(id, "completed")
 }
 
-// A command prints far more than its files may have. What was not kept is said. With PERDURE_TEST_FULL it
-// prints 5 GB.
+// A command prints far more than its files may have. Events say which bytes were not kept. With
+// PERDURE_TEST_FULL it prints 5 GB.
 func TestTooMuchOutputIsAccountedFor(t *testing.T) {
 	size, limit := int64(48<<20), "8388608"
 	if os.Getenv("PERDURE_TEST_FULL") != "" {

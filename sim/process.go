@@ -14,8 +14,8 @@ import (
 
 // Processes: runners that outlive the servers, the folders that they leave, and the monitor of node A.
 //
-// A folder is a model of the files: lock, count, result and output are fields. What follows from them
-// is decided by the product (sentinel.Memory), and written by its operations. Everything is drawn from
+// A folder is a model of the files: lock, count, result and output are fields. The product
+// judges them (sentinel.Memory), and its operations write the consequences. Everything is drawn from
 // a stream of its own. A seed without processes has the history that it always had.
 
 // processQueue is the queue of processes. Workers do not poll it.

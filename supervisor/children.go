@@ -57,7 +57,7 @@ func (c *child) result() string {
 	known := c.settled
 	c.settled = true
 	switch {
-	case err != nil: // what it used is not known, so its budget stays reserved
+	case err != nil: // its usage is not known, so its budget stays reserved
 		return errorText(err)
 	case !c.worker || json.Unmarshal(raw, &out) != nil:
 		return textOf(raw)
@@ -264,7 +264,7 @@ func (l *loop) share() (out Budget, ok bool) {
 	return out, true
 }
 
-// usedUp tells whether the run has used its budget. What is reserved for workers is not its own.
+// usedUp tells whether the run has used its budget. The share that is reserved for workers is not its own.
 func (l *loop) usedUp() bool {
 	u := l.used.Add(model.Usage{Input: l.reserved.Tokens, Cost: l.reserved.Cost})
 	return l.limits.Budget.usedUp(u)

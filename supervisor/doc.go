@@ -62,13 +62,13 @@
 // # Where to start reading
 //
 //   - loop.go: the loop, and the calls of the model. It is all that a simple agent needs.
-//   - tools.go: what a tool is. human.go and shell.go: two of them.
+//   - tools.go: the interface of a tool. human.go and shell.go: two of them.
 //   - children.go and roundabout.go: workers, and how a run waits for them. worker.go: the worker's side.
 //   - trim.go: summaries. config.go: the configuration file.
 //
 // # Invariants
 //
-//   - What a run decides by is in its journal: answers, results, views of workers, and its limits.
+//   - Everything that a run decides by is in its journal: answers, results, views of workers, and its limits.
 //   - A tool with a recorded result is not called again.
 //   - Each call of a message has a result before the model is called again.
 //   - A run on a thread ends with a message in it.

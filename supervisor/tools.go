@@ -217,8 +217,7 @@ func (l *loop) call(calls []model.ToolCall) error {
 	return nil
 }
 
-// start begins a call. What the model has written may be anything, so a malformed call is answered
-// like any other.
+// start begins a call. A malformed call of the model is answered like any other.
 func (l *loop) start(c model.ToolCall) (Pending, error) {
 	if c.Invalid != "" {
 		return Done("error: this call is malformed and was not made: " + c.Invalid), nil

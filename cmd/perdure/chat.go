@@ -255,8 +255,8 @@ func (ch *conversation) endLine(t *ticker) {
 	}
 }
 
-// askInPlace asks the person about the approvals that a run waits for. What is left open is asked by
-// perdure approve.
+// askInPlace asks the person about the approvals that a run waits for. Those that the
+// person leaves open stay open for perdure approve.
 func (ch *conversation) askInPlace(ctx context.Context, id perdure.RunID, t *ticker) error {
 	page, err := ch.c.Approvals(ctx, client.ApprovalFilter{RunID: id})
 	if err != nil || len(page.Approvals) == 0 {
@@ -293,8 +293,8 @@ func (ch *conversation) askInPlace(ctx context.Context, id perdure.RunID, t *tic
 	return nil
 }
 
-// showMessages shows what is new in the thread: what the agent said and was not streamed, and what the
-// server notes. With all it also shows what the person said.
+// showMessages shows the new messages of the thread: answers that were not streamed, and notices of the
+// server. With all it also shows the messages of the person.
 func (ch *conversation) showMessages(ctx context.Context, all bool) error {
 	for {
 		page, err := ch.c.Messages(ctx, ch.thread, ch.seq)

@@ -61,7 +61,7 @@ func TestChatWithTheScriptedSupervisor(t *testing.T) {
 	has(t, out, `"state": "completed"`, "I am no model")
 }
 
-// Who leaves is told how to come back, and finds the answer there.
+// A person who leaves is told how to come back, and finds the answer there.
 func TestChatIsLeftAndResumed(t *testing.T) {
 	c := supervised(t)
 	_, errs := mustRun(t, exitDeferred, "chat", "--wait", "1s", "check disk space")
@@ -112,7 +112,7 @@ func answerChat(t *testing.T, c *client.Client, text string) {
 	}
 }
 
-// What an agent says can't take over the terminal.
+// The text of an agent can't take over the terminal.
 func TestSpeechIsHarmless(t *testing.T) {
 	if got := speech("a\x1b[2Jb\tc\nd\u202ee"); got != "a·[2Jb    c\nd·e" {
 		t.Errorf("speech = %q, want dots for what is not plain", got)

@@ -24,7 +24,7 @@ const execKind = "exec"
 func isCommand(r *api.Run) bool { return r.Class == perdure.Process && r.Kind == execKind }
 
 // An outputPrinter writes the output of a process as the process wrote it: its standard output to
-// stdout and its standard error to stderr, byte by byte. What is missing is said on stderr.
+// stdout and its standard error to stderr, byte by byte. A line on stderr says which bytes are missing.
 //
 // The bytes come from the run's log. An event has them, or names an artifact that does. Offsets say
 // whether bytes are missing, and which ones were shown before.

@@ -65,7 +65,7 @@ func supervisorOptions(ctx context.Context, file string, log *slog.Logger) (supe
 }
 
 // startSupervisor executes conversations of all tenants inside the server. The function that it returns
-// stops that: what is done is delivered, and the rest handed back.
+// stops that: results are delivered, and unfinished runs handed back.
 func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log *slog.Logger) (stop func() error, err error) {
 	if srv.Key() == "" {
 		return nil, errors.New("supervisor: it needs a platform key, and this node has none: perdure keys bootstrap")

@@ -141,8 +141,8 @@ func (n *node) member(name string, wanted map[string]bool) *node {
 	return n.known[name]
 }
 
-// textOf returns the text of a JSON string, and nothing for other values. What no store keeps, a NUL
-// and bytes that are not UTF-8, is replaced.
+// textOf returns the text of a JSON string, and nothing for other values. A NUL and bytes that
+// are not UTF-8 are replaced, because no store keeps them.
 func textOf(raw []byte) string {
 	var s string
 	if len(raw) < 2 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {

@@ -104,7 +104,7 @@ func TestStandingPollsTakeTurns(t *testing.T) {
 	}
 }
 
-// What a standing poll does not get is rung for.
+// A run that a standing poll does not get is rung for.
 func TestWhatIsNotHandedOver(t *testing.T) {
 	kinds := func(n int) (out []string) {
 		for i := range n {

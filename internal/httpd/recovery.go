@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/sentinel"
 )
 
-// The admin API of processes. What is about runs comes from the store and is equal on all nodes. What
-// is about files is this node's, and empty on a node without a workspace.
+// The admin API of processes. Facts about runs come from the store and are equal on all nodes. Facts
+// about files are this node's, and there are none on a node without a workspace.
 
 // maxResume bounds the processes of one resume.
 const maxResume = 100

@@ -173,7 +173,7 @@ func Jobs(workspace string, limit int, each func(d Dir, ok bool)) (more bool, er
 	}
 }
 
-// HasData tells whether the folder has anything beside our own files: what the command left.
+// HasData tells whether the folder has anything beside our own files: something that the command left.
 func (d Dir) HasData() bool {
 	f, err := os.Open(d.Path)
 	if err != nil {

@@ -44,7 +44,7 @@ const (
 	eventMax = 60 << 10
 	// commitMax bounds the bytes of output in one commit.
 	commitMax = 512 << 10
-	// inlineMax bounds the bytes of both streams that are in events. What comes after them goes to
+	// inlineMax bounds the bytes of both streams that are in events. Later bytes go to
 	// artifacts, so that following a run never means reading hundreds of megabytes of log.
 	inlineMax = 4 << 20
 	// SegmentMax bounds the bytes of one artifact. A run has at most 100 artifacts.
@@ -64,8 +64,8 @@ type Logged struct {
 	Offsets
 }
 
-// LoggedOutput reads the view OutputView: what the log has of the output of an execution. A view that
-// is missing, or of another execution, means nothing.
+// LoggedOutput reads the view OutputView: the offsets up to which the log has the output of an
+// execution. A view that is missing, or of another execution, means none.
 func LoggedOutput(view []byte, epoch int64) Offsets {
 	var l Logged
 	if err := json.Unmarshal(view, &l); err != nil || l.Epoch != epoch {

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What a command is doing, as its engine's adaptor sees it.
+// Values of Sentinel.Status: the activity of a command, as its engine's adaptor sees it.
 const (
 	StatusRunning    = "running"
 	StatusWaiting    = "waiting"
@@ -89,8 +89,8 @@ func (s Sentinel) Sign(token string) Sentinel {
 // Verify tells whether a sentinel was signed with the token.
 func (s Sentinel) Verify(token string) bool { return verify(&s, &s.MAC, token) }
 
-// A Result is the end of a job: the last commit of its run. Who finds it after the runner is gone
-// sends it as it is, so that it counts once.
+// A Result is the end of a job: the last commit of its run. A server that finds it after the
+// runner is gone sends it as it is, so that it counts once.
 type Result struct {
 	JobID  string           `json:"jobId"`
 	Tenant perdure.TenantID `json:"tenant"`

@@ -49,7 +49,7 @@ func (m *message) text() string {
 		return s
 	}
 	var parts []struct{ Text string }
-	_ = json.Unmarshal(m.Content, &parts) // what is neither has no text
+	_ = json.Unmarshal(m.Content, &parts) // other content has no text
 	for _, p := range parts {
 		s += p.Text
 	}

@@ -18,7 +18,7 @@
 // # Output
 //
 // The command writes to files, not to a pipe, so that it waits for nothing but the disk, and a killed
-// runner loses nothing. What package jobdir says about offsets makes each byte count once. The files
+// runner loses nothing. The offsets of package jobdir make each byte count once. The files
 // are read through descriptors that stay open: they work without the folder, too.
 //
 // # Process ids
@@ -35,6 +35,7 @@
 //
 // # Where to start reading
 //
-// run.go has the life of a job from its lease to its end. signal.go has processes, output.go the
-// copying of output, facts.go what engines state.
+// run.go has the life of a job from its lease on. start.go makes the folder and starts the command,
+// end.go writes and sends the result. signal.go has processes, output.go the copying of output,
+// facts.go the events of engines, server.go the calls of the server, pool.go the pool.
 package runner

@@ -128,7 +128,7 @@ func (j *Job) fillIn() {
 	j.MaxOutput = max(j.MaxOutput, minMaxOutput)
 }
 
-// What a process-runner reports to its starter, in this order. A job that never started its command
+// Reports of a process-runner to its starter, in this order. A job that never started its command
 // ends with Failed, and one that was taken away with Lost.
 const (
 	Leased  = "leased"  // it has a run

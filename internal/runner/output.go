@@ -152,8 +152,8 @@ func (o *output) due(s *jobdir.Step) bool {
 	return true
 }
 
-// sendStep sends a commit of output. If the log has another one from the same offsets, it goes on from
-// what that has.
+// sendStep sends a commit of output. If the log has another one from the same offsets, it goes on
+// after that one.
 func (e *execution) sendStep(ctx context.Context, s *jobdir.Step) error {
 	o := e.output
 	cancel, err := e.link.commit(ctx, s.Commit)
@@ -281,8 +281,8 @@ func (e *execution) boundLoop(ctx context.Context) {
 	}
 }
 
-// punch gives back the blocks of a file before an offset. A block in the middle would only be zeroed, and
-// who adopts the output could not tell that from bytes: so whole blocks are given back.
+// punch gives back the blocks of a file before an offset. A part of a block would only be zeroed, and a
+// server that adopts the output could not tell that from bytes: so whole blocks are given back.
 func (o *output) punch(stream string, to int64) bool {
 	if to -= to % jobdir.HoleAlign; to <= *o.punched.Of(stream) {
 		return false

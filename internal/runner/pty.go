@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A terminal is the pseudo-terminal of a command. What the command writes to it is copied to the file
-// of its standard output; there is no standard error. Nobody types into it.
+// A terminal is the pseudo-terminal of a command. Its output is copied to the file of the
+// standard output; there is no standard error. Nobody types into it.
 type terminal struct {
 	master, slave *os.File
 	// copied is closed when all output is in the file.

@@ -18,7 +18,7 @@ import (
 //
 // A commit of output is named after the offsets at which it begins, and moves a view of the run in the
 // same write. So it does not matter how far the runner came, nor whether another server adopts at the
-// same time: who is refused reads the offsets again and goes on. The result's commit has an id of its
+// same time: the one that is refused reads the offsets again and goes on. The result's commit has an id of its
 // own, and counts once.
 
 // maxLostOutput bounds the output that is copied of a process without a result. Nobody has signed how
@@ -52,7 +52,7 @@ func (m *Monitor) adopt(ctx context.Context, d jobdir.Dir, r *perdure.Run, until
 }
 
 // copyOutput copies output to the log until it has all of it. total is how much the runner has signed
-// for; nil means what the files have, up to a bound. What can't be copied is told by an event.
+// for; nil means all bytes of the files, up to a bound. An event tells which bytes can't be copied.
 func (m *Monitor) copyOutput(
 	ctx context.Context, d jobdir.Dir, r *perdure.Run, total *jobdir.Offsets, until time.Time,
 ) error {

@@ -7,7 +7,7 @@
 //
 // # How it works
 //
-// [Monitor.Scan] looks at all folders, a scan every 15 s. What it sees of a folder is a [Look]: epoch
+// [Monitor.Scan] looks at all folders, a scan every 15 s. A [Look] is its view of a folder: epoch
 // and count of a sentinel with a valid MAC, whether the lock is held, whether there is a result. A
 // [Memory] keeps what was seen before and judges, without any I/O:
 //

@@ -5,7 +5,7 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// What a look tells of a job's lock.
+// Values of Look.Lock.
 const (
 	LockHeld    = "held"
 	LockFree    = "free"

@@ -10,7 +10,7 @@ import (
 )
 
 // read looks at a job's files. ok is false if there is no sentinel that counts: there is none, or it
-// can't be read, or it is not signed. What is wrong with a file is reported.
+// can't be read, or it is not signed. A file that is wrong is reported.
 func (m *Monitor) read(d jobdir.Dir) (s jobdir.Sentinel, l Look, ok bool) {
 	s, err := d.ReadSentinel()
 	if err == nil && !m.signed(s.Verify, s.Tenant, perdure.RunID(d.ID), s.Epoch) {
@@ -29,7 +29,7 @@ func (m *Monitor) read(d jobdir.Dir) (s jobdir.Sentinel, l Look, ok bool) {
 	case !held:
 		l.Lock = LockFree
 	}
-	// The lock is looked at first: what is not there after it was free will never be.
+	// The lock is looked at first: a file that is not there after it was free will never be.
 	l.Result = d.Has(jobdir.ResultFile)
 	return s, l, true
 }

@@ -26,8 +26,8 @@ const secondLook = 200 * time.Millisecond
 const maxStartup = 5000
 
 // Recover makes the first scan after the server's start. Processes that may live are watched, results
-// are adopted, and the runs of processes that are gone are lost. It stops at nothing: what can't be
-// read is reported.
+// are adopted, and the runs of processes that are gone are lost. It stops at nothing: a file that
+// can't be read is reported.
 //
 // Watching is stored with the run: no node gives it up before reattach_window is over, however long
 // no server was there. The next sign of life ends it, and the run's log has run:process_reattached.

@@ -326,7 +326,7 @@ func (tx *Tx) decide(ops []Op) ([]error, error) {
 	return errs, nil
 }
 
-// decideOne runs an operation. What a refused one has staged is undone.
+// decideOne runs an operation. The changes that a refused one has staged are undone.
 func (tx *Tx) decideOne(op Op) (refusal, err error) {
 	tx.mark()
 	before := tx.Cost()

@@ -42,7 +42,7 @@ const (
 	laneShare  = 512
 
 	batchShare = 6
-	opTime     = 200 * time.Microsecond // what an operation takes, about
+	opTime     = 200 * time.Microsecond // of an operation, about
 	mixedFor   = 100 * time.Millisecond
 
 	slowSync    = time.Millisecond // from which on a batch waits for company

@@ -200,7 +200,7 @@ func TestMissingCallIDIsMade(t *testing.T) {
 	}
 }
 
-// What a model writes is data: calls that nobody can carry out are returned, and say why.
+// The words of a model are data: calls that nobody can carry out are returned, and say why.
 func TestInvalidCallsAreReturned(t *testing.T) {
 	for _, x := range []struct{ name, tool, arguments, want string }{
 		{"no JSON", "weather", `{"city": Delft}`, "no JSON"},

@@ -168,7 +168,7 @@ func TestAnswerBeginsAgainOnlyIfTheCallerCanTakeItBack(t *testing.T) {
 	}
 }
 
-// What a failed attempt has cost is counted.
+// The tokens of a failed attempt are counted.
 func TestLostTokensAreCounted(t *testing.T) {
 	cut := mockmodel.Answer{Text: strings.Repeat("rain ", 100), Fault: mockmodel.FaultCut, FaultAfter: 80}
 	w := serve(t, Options{Retries: 2, Prices: map[string]Price{"m": {Output: 1e6}}}, times(2, cut), hello)

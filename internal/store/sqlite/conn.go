@@ -18,8 +18,8 @@ import (
 //
 // Memory: SQLite gets addresses of Go values as numbers, and a number neither keeps a value alive
 // nor follows it when a stack grows. So every value whose address is passed is stored in text or
-// args first, which puts it on the heap, where it stays in place. What SQLite returns is copied
-// before the next call.
+// args first, which puts it on the heap, where it stays in place. Values that SQLite returns
+// are copied before the next call.
 type conn struct {
 	tls *libc.TLS
 	db  uintptr // the handle of the connection

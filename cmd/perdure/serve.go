@@ -49,6 +49,10 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if cfg.Workspace == "" {
 		cfg.Workspace = filepath.Join(cfg.Dir, "workspace")
 	}
+	workspace, err := filepath.Abs(cfg.Workspace)
+	if err != nil {
+		return err
+	}
 	return serveWith(ctx, cfg, stdout, stderr, func(url string, srv *embedded.Server) {
 		fmt.Fprintf(stdout, `
 Perdure is listening on %[1]s; its data is in %[2]s.
@@ -56,6 +60,7 @@ Perdure is listening on %[1]s; its data is in %[2]s.
 In another terminal:
 
   export PERDURE_URL=%[1]s PERDURE_KEY=$(cat %[2]s/%[3]s)
+  export PERDURE_WORKSPACE=%[4]s    # of perdure exec: this server looks after it
   python3 examples/python/worker.py &       # a worker; any language will do
   perdure run count --input 5               # stay with a run; Ctrl-C detaches, the run goes on
   perdure jobs
@@ -65,7 +70,7 @@ In another terminal:
 
 The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
 
-`, url, cfg.Dir, embedded.KeyFile)
+`, url, cfg.Dir, embedded.KeyFile, workspace)
 	})
 }
 

@@ -154,7 +154,8 @@ func (Reaped) allowed(p *Policy, r *Run, now Instant) bool {
 }
 
 func (Reaped) apply(p *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{Code: CodeReaped, Message: "no sign of life for " + p.reapAfter(r).String()}, true, LineFailed, log)
+	endWithout(r, Failure{Code: CodeReaped, Message: "no sign of life for " + p.reapAfter(r).String()}, true,
+		LineFailed, log)
 }
 
 // Orphaned ends a run whose queue, thread, tenant or parent no longer exists.

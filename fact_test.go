@@ -23,7 +23,8 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 		lines []string
 	}{
 		{"a wait", WaitOpened{Wait: signal}, Running, func(r *Run) { r.WaitsOpen = 4 },
-			[]string{`wait:opened {"wait_id":"w","type":"signal","name":"go","timeout_at":"2026-01-02T03:04:05.000000Z"}`}},
+			[]string{`wait:opened {"wait_id":"w","type":"signal","name":"go",` +
+				`"timeout_at":"2026-01-02T03:04:05.000000Z"}`}},
 		{"a wait for children", WaitOpened{Wait: Wait{ID: "w", Type: WaitChildren, Mode: ModeAny}}, Running,
 			func(r *Run) { r.WaitsOpen = 4 }, []string{`wait:opened {"wait_id":"w","type":"children","mode":"any"}`}},
 		{"an approval", WaitOpened{Wait{ID: "w", Type: WaitApproval, Name: "pay"}, asked}, Running,
@@ -59,12 +60,15 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 		{"a child's end", ChildEnded{Child: "c", State: Completed, Summary: "ok"}, Suspended,
 			func(r *Run) { r.InboxSeq, r.InboxOpen = 8, 6 },
 			[]string{`worker:completed {"job_id":"c","status":"completed","result_summary":"ok"}`}},
-		{"a child's failure", ChildEnded{Child: "c", State: Failed, Failure: &Failure{Code: "boom", Message: "it broke"}}, Suspended,
+		{"a child's failure", ChildEnded{Child: "c", State: Failed,
+			Failure: &Failure{Code: "boom", Message: "it broke"}}, Suspended,
 			func(r *Run) { r.InboxSeq, r.InboxOpen = 8, 6 },
 			[]string{`worker:completed {"job_id":"c","status":"failed","error":{"code":"boom","message":"it broke"}}`}},
 		{"a part of the children", CascadeAdvanced{More: true, After: "k2"}, Failed,
 			func(r *Run) { r.Cascade, r.Stopped = true, "k2" }, nil},
-		{"the last children", CascadeAdvanced{After: "k2"}, Failed, func(r *Run) { r.Cascade, r.Stopped = false, "" }, nil},
+		{"the last children", CascadeAdvanced{After: "k2"}, Failed, func(r *Run) {
+			r.Cascade, r.Stopped = false, ""
+		}, nil},
 		{"a group", Gathered{}, Running, func(r *Run) { r.Watched = true }, nil},
 		{"a chord", Gathered{Outlives: true}, Running,
 			func(r *Run) { r.Watched, r.Options.OnParentEnd = true, DispositionContinue }, nil},
@@ -72,20 +76,25 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 			[]string{`message:appended {"message_seq":1}`, `message:appended {"message_seq":2}`}},
 		{"a continuation", Continued{By: "n", Trigger: "chord", Messages: told[:1]}, Completed,
 			func(r *Run) { r.ContinuedBy = "n" },
-			[]string{`message:appended {"message_seq":1}`, `run:continued {"continued_by_run_id":"n","trigger":"chord"}`}},
+			[]string{`message:appended {"message_seq":1}`,
+				`run:continued {"continued_by_run_id":"n","trigger":"chord"}`}},
 		{"a late result", LateResultKept{LateResult{N: 2, Epoch: 3, Attempt: 1, Worker: "w1", Summary: "ok"}}, Failed,
 			func(r *Run) { r.Late = 2 },
 			[]string{`run:late_result {"n":2,"epoch":3,"of_attempt":1,"worker_id":"w1","result_summary":"ok"}`}},
 		{"a retry's result", LateResultKept{LateResult{N: 2, Attempt: 1, FromRun: "n"}}, Failed,
-			func(r *Run) { r.Late = 2 }, []string{`run:late_result {"n":2,"epoch":0,"of_attempt":1,"from_run_id":"n"}`}},
+			func(r *Run) {
+				r.Late = 2
+			}, []string{`run:late_result {"n":2,"epoch":0,"of_attempt":1,"from_run_id":"n"}`}},
 		{"a discarded result", LateResultDiscarded{N: 1}, Running, same,
 			[]string{`run:late_result {"n":1,"discarded":true}`}},
 		{"an adopted result", LateResultAdopted{N: 1, Result: "42", Summary: "ok", Messages: told[:1]}, TimedOut,
 			func(r *Run) { r.Result, r.Summary = "42", "ok" },
 			[]string{`message:appended {"message_seq":1}`, `run:late_result {"n":1,"adopted":true}`}},
-		{"findings", FindingsListed{NotUndone: []string{"pay"}, Text: "so far", Artifacts: []Artifact{{Name: "a", Size: 1}}},
+		{"findings", FindingsListed{NotUndone: []string{"pay"}, Text: "so far",
+			Artifacts: []Artifact{{Name: "a", Size: 1}}},
 			Failed, func(r *Run) {
-				r.Fallback = `{"reason":"boom","not_undone":["pay"],"partial_text":"so far","artifacts":[{"name":"a","size":1}]}`
+				r.Fallback = `{"reason":"boom","not_undone":["pay"],"partial_text":"so far",` +
+					`"artifacts":[{"name":"a","size":1}]}`
 			}, nil},
 		{"no findings", FindingsListed{}, Failed, same, nil},
 		{"a waiter", WaiterAttached{}, Running, same, nil},

@@ -150,11 +150,13 @@ func TestProgressEndsAHold(t *testing.T) {
 		event func(epoch int64) Event
 		over  bool
 	}{
-		"a journal entry":              {func(e int64) Event { return Committed{Epoch: e, Journal: 1} }, true},
-		"a suspend":                    {func(e int64) Event { return WentToSleep{Epoch: e, WaitAt: long} }, true},
-		"a journal entry and a defect": {func(e int64) Event { return Committed{Epoch: e, Journal: 1, Defect: true} }, false},
-		"a heartbeat":                  {func(e int64) Event { return Beat{Epoch: e} }, false},
-		"a commit without entries":     {func(e int64) Event { return Committed{Epoch: e} }, false},
+		"a journal entry": {func(e int64) Event { return Committed{Epoch: e, Journal: 1} }, true},
+		"a suspend":       {func(e int64) Event { return WentToSleep{Epoch: e, WaitAt: long} }, true},
+		"a journal entry and a defect": {func(e int64) Event {
+			return Committed{Epoch: e, Journal: 1, Defect: true}
+		}, false},
+		"a heartbeat":              {func(e int64) Event { return Beat{Epoch: e} }, false},
+		"a commit without entries": {func(e int64) Event { return Committed{Epoch: e} }, false},
 	} {
 		h := newHolding(t)
 		h.hold("a")

@@ -56,7 +56,8 @@ type Worker struct {
 	Polls []WorkerPoll `json:"polls,omitempty"`
 }
 
-// A WorkerPoll has the queues and kinds that a worker polls for. A worker can have several: one for tasks, one for agents.
+// A WorkerPoll has the queues and kinds that a worker polls for. A worker can have several: one for tasks, one for
+// agents.
 type WorkerPoll struct {
 	Queues     []string `json:"queues"`
 	Kinds      []string `json:"kinds,omitempty"` // empty: all kinds

@@ -67,8 +67,10 @@ func (p *Policy) thresholds(kind, activity string, process bool) Thresholds {
 func (t *Thresholds) Settings() []Setting {
 	return []Setting{
 		{"silent", &t.Silent, nil, minDuration, nil, "a run without a sign of life is reported after this"},
-		{"no_progress", &t.NoProgress, nil, minDuration, nil, "a run that beats and does not move is reported after this"},
-		{"stale", &t.Stale, nil, minDuration, nil, "a run without a sign of life is `stale` after this; shorter than `dead`"},
+		{"no_progress", &t.NoProgress, nil, minDuration, nil,
+			"a run that beats and does not move is reported after this"},
+		{"stale", &t.Stale, nil, minDuration, nil,
+			"a run without a sign of life is `stale` after this; shorter than `dead`"},
 		{"dead", &t.Dead, nil, minDuration, nil, "a run without a sign of life is `dead` after this"},
 	}
 }

@@ -129,7 +129,8 @@ type Options struct {
 	OnDisconnect Disposition `json:"on_disconnect,omitempty"` // of a run in the foreground: continue by default
 	Foreground   bool        `json:"foreground,omitempty"`    // a caller waits from the start
 	Process      bool        `json:"process,omitempty"`       // lost by dead_after instead of by its lease
-	Chat         bool        `json:"chat,omitempty"`          // messages of the user that it does not take up get an answer too
+	// messages of the user that it does not take up get an answer too
+	Chat bool `json:"chat,omitempty"`
 	// Webhook is the id of the run's webhook. Runs from before webhooks were stored have the
 	// requested value.
 	Webhook Value `json:"webhook,omitempty"`

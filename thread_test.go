@@ -32,14 +32,16 @@ func TestExcerptOfAMessage(t *testing.T) {
 	}
 	for n := range 40 { // wherever it breaks off
 		content := `"` + strings.Repeat("x", ExcerptBytes-n) + `\ud83d\ude00é` + strings.Repeat("y", 100) + `"`
-		if got := Excerpt(content, 1<<20); !utf8.ValidString(got) || !strings.HasSuffix(got, "…") || strings.Count(got, "x") != ExcerptBytes-max(n, 1) {
+		if got := Excerpt(content, 1<<20); !utf8.ValidString(got) || !strings.HasSuffix(got, "…") ||
+			strings.Count(got, "x") != ExcerptBytes-max(n, 1) {
 			t.Errorf("a string that breaks off %d bytes after an escape: …%q", n, got[max(0, len(got)-10):])
 		}
 	}
 }
 
 func TestTitleFromMetadata(t *testing.T) {
-	for metadata, want := range map[string]string{`{"title":"Trip to Oslo"}`: "Trip to Oslo", `{"title":1}`: "", `{}`: "", `[]`: "", ``: "", `{"title":{"text":"x"}}`: ""} {
+	for metadata, want := range map[string]string{`{"title":"Trip to Oslo"}`: "Trip to Oslo", `{"title":1}`: "",
+		`{}`: "", `[]`: "", ``: "", `{"title":{"text":"x"}}`: ""} {
 		if got := MetadataTitle(metadata); got != want {
 			t.Errorf("title of %s = %q, want %q", metadata, got, want)
 		}

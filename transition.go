@@ -163,19 +163,27 @@ var table = func() map[State]map[string]State {
 	return t
 }()
 
-// deeds say in a refusal what an event would have done to a run. Events have names of their own for readers of the code.
+// deeds say in a refusal what an event would have done to a run. Events have names of their own for readers of the
+// code.
 var deeds = map[string]string{
-	"Granted": "leased", "GrantedStarted": "leased and started", "Due": "made claimable", "TurnCame": "made its thread's active run",
-	"Slow": "called slow", "Redeliverable": "leased again", "Undelivered": "put back into its queue", "DeliveryGaveUp": "given up",
-	"Started": "started", "Beat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
-	"Rejected": "rejected", "Committed": "committed to", "WentToSleep": "suspended", "Retried": "retried", "GaveUp": "given up",
-	"Done": "completed", "FailedForGood": "failed", "WaitFailed": "timed out by a wait", "CancelConfirmed": "cancelled by its worker",
-	"Reaped": "ended for its silence", "WentStale": "called stale", "Woken": "resumed", "DeadlinePassed": "timed out",
-	"Orphaned": "orphaned", "Spoiled": "ended for its damage", "CancelEnforced": "cancelled", "Adopted": "completed by a late result",
+	"Granted": "leased", "GrantedStarted": "leased and started", "Due": "made claimable",
+	"TurnCame": "made its thread's active run",
+	"Slow":     "called slow", "Redeliverable": "leased again", "Undelivered": "put back into its queue",
+	"DeliveryGaveUp": "given up",
+	"Started":        "started", "Beat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
+	"Rejected": "rejected", "Committed": "committed to", "WentToSleep": "suspended", "Retried": "retried",
+	"GaveUp": "given up",
+	"Done":   "completed", "FailedForGood": "failed", "WaitFailed": "timed out by a wait",
+	"CancelConfirmed": "cancelled by its worker",
+	"Reaped":          "ended for its silence", "WentStale": "called stale", "Woken": "resumed",
+	"DeadlinePassed": "timed out",
+	"Orphaned":       "orphaned", "Spoiled": "ended for its damage", "CancelEnforced": "cancelled",
+	"Adopted":     "completed by a late result",
 	"CancelAsked": "asked to stop", "WentDeferred": "deferred", "Reattached": "attached to",
 	"Renumbered": "given a new epoch", "ClockSetBack": "set back in time", "Rearmed": "looked at later",
 	"Accepted": "accepted", "AlarmRepaired": "given a new alarm", "WaitOpened": "given a wait",
-	"WaitWithdrawn": "relieved of a wait", "WaitsClosed": "relieved of its waits", "WaitEnded": "told of the end of a wait",
+	"WaitWithdrawn": "relieved of a wait", "WaitsClosed": "relieved of its waits",
+	"WaitEnded":      "told of the end of a wait",
 	"WaitClockReset": "given another time to wake", "CallbackRefused": "sent a callback too late",
 	"ItemArrived": "sent an inbox item", "ItemsHandedOver": "asked for its inbox",
 	"ItemReclaimed": "given back an inbox item", "ItemsContinued": "continued for its inbox",
@@ -185,7 +193,8 @@ var deeds = map[string]string{
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
 	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
-	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter", "Repeated": "repeated",
+	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
+	"Repeated":      "repeated",
 	"JournalCopied": "given a journal", "SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
 }
 

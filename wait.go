@@ -81,8 +81,8 @@ type WaitSpec struct {
 	Approval *ApprovalSpec `json:"approval,omitempty"`
 }
 
-// ToolOptions are those of the definition of a tool that a run waits for. They count for a wait without a timeout of its
-// own: it lasts as long as they say, and never shorter than by default.
+// ToolOptions are those of the definition of a tool that a run waits for. They count for a wait without a timeout of
+// its own: it lasts as long as they say, and never shorter than by default.
 type ToolOptions struct {
 	SuspendTimeout Duration `json:"suspend_timeout,omitempty"`
 	Timeout        Duration `json:"timeout,omitempty"` // counts without a suspend_timeout
@@ -160,8 +160,8 @@ func (w *WaitSpec) Validate(field string) error {
 	return nil
 }
 
-// UnmarshalJSON reads a wait. A timeout that is given is exact: one of 0s passes at once, and is not taken for none. That of a
-// timer stays what it is, and is refused.
+// UnmarshalJSON reads a wait. A timeout that is given is exact: one of 0s passes at once, and is not taken for none.
+// That of a timer stays what it is, and is refused.
 func (w *WaitSpec) UnmarshalJSON(b []byte) error {
 	type plain WaitSpec
 	read := struct {

@@ -98,7 +98,9 @@ func TestSelectOKSkipsFailures(t *testing.T) {
 	var g gates
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
-		worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
+			return 0, worker.Permanent(errors.New("no"))
+		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			fs := []*agent.Future[int]{agent.Spawn[int](ctx, "fails", 1), agent.Spawn[int](ctx, "fails", 2)}
 			fs = append(fs, gated(ctx, 3, 4)...)
@@ -136,7 +138,8 @@ func TestSelectOKReturnsErrorsOfAllFailures(t *testing.T) {
 			}
 			var all agent.ErrAllTasksFailed
 			var one agent.ErrTaskFailed
-			if !errors.As(err, &all) || len(all.Errors) != 2 || !errors.Is(err, agent.ErrAllTasksFailed{}) || got.Index != -1 ||
+			if !errors.As(err, &all) || len(all.Errors) != 2 || !errors.Is(err, agent.ErrAllTasksFailed{}) ||
+				got.Index != -1 ||
 				!errors.As(all.Errors[1], &one) || one.Failure.Code != "no_2" || one.State != perdure.Failed ||
 				one.Kind != "fails" || !errors.Is(err, &perdure.Error{Code: "no_1"}) {
 				return "", agent.Permanent(fmt.Errorf("%#v %w", got, err))
@@ -472,7 +475,8 @@ func TestRefusedChildFailsRun(t *testing.T) {
 	refused := func(w *scene, then string) {
 		w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
-				f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()}) // the thread is busy with the parent
+				// the thread is busy with the parent
+				f := agent.Spawn[int](ctx, "kid", 1, agent.Options{ThreadID: ctx.ThreadID()})
 				switch then {
 				case "joins":
 					_, err := f.Join(ctx)

@@ -164,7 +164,8 @@ func (c *execution) enter() error {
 	returned := c.returned
 	c.mu.Unlock()
 	if returned {
-		return misuse("this execution of run %s is over: an agent's Context is of no use once its function has returned",
+		return misuse("this execution of run %s is over: an agent's Context is of no use once its function has "+
+			"returned",
 			c.grant.RunID)
 	}
 	c.checkExit()

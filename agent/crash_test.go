@@ -108,8 +108,10 @@ func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
 					}
 					_, withdrawn := first.Join(ctx)
 					_, stopped := child.Join(ctx)
-					second, err := agent.Approve(ctx, agent.Approval{Name: "second", Action: 2, Timeout: 24 * time.Hour})
-					return fmt.Sprint(n, errors.Is(withdrawn, agent.ErrCancelled), errors.Is(stopped, agent.ErrCancelled),
+					second, err := agent.Approve(ctx,
+						agent.Approval{Name: "second", Action: 2, Timeout: 24 * time.Hour})
+					return fmt.Sprint(n, errors.Is(withdrawn, agent.ErrCancelled),
+						errors.Is(stopped, agent.ErrCancelled),
 						second.Approved), err
 				})
 			}

@@ -96,7 +96,8 @@ func TestRefusedChildIsItsOwnError(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		worker.Handle(wk, "echo", func(_ context.Context, in string) (string, error) { return in, nil })
 		worker.Agent(wk, "grandparent", func(ctx *agent.Context, how string) (string, error) {
-			return agent.Spawn[string](ctx, "parent", in{how, ctx.ThreadID()}, agent.Options{Class: perdure.Agent}).Join(ctx)
+			return agent.Spawn[string](ctx, "parent", in{how, ctx.ThreadID()},
+				agent.Options{Class: perdure.Agent}).Join(ctx)
 		})
 		worker.Agent(wk, "parent", func(ctx *agent.Context, in in) (string, error) {
 			opt := agent.Options{ThreadID: in.Thread} // busy with the grandparent
@@ -136,14 +137,16 @@ func TestRefusedChildIsItsOwnError(t *testing.T) {
 				return "", agent.Permanent(fmt.Errorf("first that succeeds: %d, %w", ok.Index, err))
 			}
 			_, err = bad.Join(ctx)
-			return fmt.Sprint(refused.Failure.Code, did.Results[0], did.Results[2], errors.Is(err, agent.ErrTaskFailed{}),
+			return fmt.Sprint(refused.Failure.Code, did.Results[0], did.Results[2],
+				errors.Is(err, agent.ErrTaskFailed{}),
 				len(w.lines(ctx.RunID(), "x:kept"))), nil
 		})
 	})
 	for how, code := range map[string]perdure.Code{"joined at once": perdure.CodeThreadBusy,
 		"flushed": perdure.CodeThreadBusy, "no such thread": perdure.CodeNotFound, "a long time": perdure.CodeInvalid} {
 		t.Run(how, func(t *testing.T) {
-			run := w.end(w.start(perdure.Submission{Kind: "grandparent", Input: client.JSON(how), ThreadID: w.thread()}))
+			run := w.end(w.start(perdure.Submission{Kind: "grandparent", Input: client.JSON(how),
+				ThreadID: w.thread()}))
 			completed(t, run, fmt.Sprintf(`"%sfirstgoodtrue 1"`, code))
 			if run.Attempt != 1 {
 				t.Errorf("attempt = %d, want 1", run.Attempt)

@@ -70,7 +70,8 @@ func (c *execution) begin(what, key string) (aside bool) {
 	c.mu.Unlock()
 	if missed != "" {
 		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, "+
-			"for which the agent has not asked yet; announce what was added, renamed or removed with Version or Removed",
+			"for which the agent has not asked yet; announce what was added, renamed or removed with Version "+
+			"or Removed",
 			what, c.describeMissed(missed)))
 	}
 	return false

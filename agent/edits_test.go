@@ -59,7 +59,8 @@ func TestEditsUnderRunningAgentAreFound(t *testing.T) {
 		{"a step before a wait", "a wait c", "a new wait c", []string{"new#1", "the wait signal:go on#1"}},
 		{"the same name before a wait", "a wait c", "a a wait c", []string{"a#2", "the wait signal:go on#1"}},
 		{"one of the same name is gone", "a a wait c", "a wait c", []string{"c#1", "the step a#2"}},
-		{"a child before", "a join:one wait b", "join:two a join:one wait b", []string{"two#1", "this child", "the step a#1"}},
+		{"a child before", "a join:one wait b", "join:two a join:one wait b",
+			[]string{"two#1", "this child", "the step a#1"}},
 		{"a child is gone", "a join:one wait b", "a wait b", []string{"b#1", "the child one#1"}},
 		{"another kind", "a join:one wait b", "a join:two wait b", []string{"two#1", "the child one#1"}},
 		{"a wait is gone", "a wait b sleep", "a sleep", []string{"sleep:1ms#1", "the wait signal:go on#1"}},
@@ -119,10 +120,11 @@ func TestRemovedIsNotMissed(t *testing.T) {
 			var done tally
 			w.children12(&done)
 			after := steps(&done, strings.Fields(row.after)...)
-			id := changes(w, steps(&done, strings.Fields(row.before)...), func(ctx *agent.Context, in int) (string, error) {
-				agent.Removed(ctx, row.removed)
-				return after(ctx, in)
-			})
+			id := changes(w, steps(&done, strings.Fields(row.before)...),
+				func(ctx *agent.Context, in int) (string, error) {
+					agent.Removed(ctx, row.removed)
+					return after(ctx, in)
+				})
 			completed(t, w.end(id), fmt.Sprintf("%q", row.want))
 		})
 	}
@@ -327,16 +329,19 @@ func TestRecordedValueFitsItsType(t *testing.T) {
 		want          string   // result
 		says          []string // or what the defect says
 	}{
-		"the same":                  {before, before, "{Amount:7 Tax:1}", nil},
-		"a field is renamed":        {before, measure(renamed{}), "", []string{"measure#1", "Amount, Tax", "renamed", `"Amount"`}},
-		"a field is gone":           {before, measure(lost{}), "", []string{"measure#1", "lost", `"Tax"`}},
-		"a field is new":            {before, measure(gained{}), "{Amount:7 Tax:1 Currency:}", nil},
-		"another type":              {before, measure(""), "", []string{"measure#1", "an object with Amount, Tax", "string"}},
-		"a pointer":                 {before, measure(&lost{}), "", []string{"measure#1"}},
-		"nested":                    {measure([]priced{{7, 1}}), measure([]lost{}), "", []string{"an array", "lost"}},
-		"a map":                     {before, measure(map[string]int{}), "map[Amount:7 Tax:1]", nil},
-		"anything":                  {before, measure[any](nil), "map[Amount:7 Tax:1]", nil},
-		"raw":                       {before, measure(json.RawMessage("1")), "[123 34 65 109 111 117 110 116 34 58 55 44 34 84 97 120 34 58 49 125]", nil},
+		"the same": {before, before, "{Amount:7 Tax:1}", nil},
+		"a field is renamed": {before, measure(renamed{}), "", []string{"measure#1", "Amount, Tax", "renamed",
+			`"Amount"`}},
+		"a field is gone": {before, measure(lost{}), "", []string{"measure#1", "lost", `"Tax"`}},
+		"a field is new":  {before, measure(gained{}), "{Amount:7 Tax:1 Currency:}", nil},
+		"another type": {before, measure(""), "", []string{"measure#1", "an object with Amount, Tax",
+			"string"}},
+		"a pointer": {before, measure(&lost{}), "", []string{"measure#1"}},
+		"nested":    {measure([]priced{{7, 1}}), measure([]lost{}), "", []string{"an array", "lost"}},
+		"a map":     {before, measure(map[string]int{}), "map[Amount:7 Tax:1]", nil},
+		"anything":  {before, measure[any](nil), "map[Amount:7 Tax:1]", nil},
+		"raw": {before, measure(json.RawMessage("1")),
+			"[123 34 65 109 111 117 110 116 34 58 55 44 34 84 97 120 34 58 49 125]", nil},
 		"a reader of its own":       {before, measure(readsAll{}), `{text:{"Amount":7,"Tax":1}}`, nil},
 		"null was, and can be":      {measure[*priced](nil), measure[map[string]int](nil), "map[]", nil},
 		"null was, and can't be":    {measure[*priced](nil), measure(priced{}), "", []string{"measure#1", "null"}},

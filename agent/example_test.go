@@ -163,7 +163,8 @@ func ExampleJoinAllSettled() {
 				return "", err
 			}
 			late := errors.Is(found.Errors[2], agent.ErrTaskTimedOut{})
-			return fmt.Sprintf("%s; %d failed, %d out of time: %v", found.Results[0], found.Failed, found.TimedOut, late), nil
+			return fmt.Sprintf("%s; %d failed, %d out of time: %v", found.Results[0], found.Failed, found.TimedOut,
+				late), nil
 		})
 	})
 	defer w.close()
@@ -370,7 +371,8 @@ func ExampleApprove() {
 	type Push struct{ Branch, Commit string }
 	w := newWorld(func(w *worker.Worker) {
 		worker.Agent(w, "release", func(ctx *agent.Context, push Push) (string, error) {
-			decision, err := agent.Approve(ctx, agent.Approval{Title: "Push to production?", Action: push, Timeout: time.Hour})
+			decision, err := agent.Approve(ctx, agent.Approval{Title: "Push to production?", Action: push,
+				Timeout: time.Hour})
 			if err != nil {
 				return "", err
 			}
@@ -560,7 +562,9 @@ func ExampleVersion() {
 func ExampleRemoved() {
 	before := func(w *worker.Worker) {
 		worker.Agent(w, "greet", func(ctx *agent.Context, name string) (string, error) {
-			if _, err := agent.Step(ctx, "look up", func(context.Context) (bool, error) { return true, nil }); err != nil {
+			if _, err := agent.Step(ctx, "look up", func(context.Context) (bool, error) {
+				return true, nil
+			}); err != nil {
 				return "", err
 			}
 			if _, err := agent.Signal[any](ctx, "go", time.Hour); err != nil {

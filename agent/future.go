@@ -127,7 +127,8 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 	c.mu.Unlock()
 	switch {
 	case again && before != digest:
-		c.fail(nondeterminism(key, "the journal has a child with another input than the one for which the agent asks now"))
+		c.fail(nondeterminism(key, "the journal has a child with another input than the one for which the agent "+
+			"asks now"))
 	case again:
 		return f
 	}

@@ -48,7 +48,8 @@ func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 		})
 		run := w.ends("side by side", nil)
 		if run.State != perdure.Failed || run.Error.Code != "panic" ||
-			!strings.Contains(run.Error.Message, "burn#1") || !strings.Contains(run.Error.Message, "goroutines_test.go") {
+			!strings.Contains(run.Error.Message, "burn#1") ||
+			!strings.Contains(run.Error.Message, "goroutines_test.go") {
 			t.Errorf("%s with error %+v, want failed with a panic in burn#1 and its stack", run.State, run.Error)
 		}
 		close(stuck)

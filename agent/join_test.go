@@ -28,7 +28,8 @@ func TestSelectReturnsInOrderOfEnds(t *testing.T) {
 				if err != nil {
 					return nil, err
 				}
-				if want := slices.Delete(slices.Clone(left), first.Index, first.Index+1); !slices.Equal(first.Remaining, want) {
+				if want := slices.Delete(slices.Clone(left), first.Index, first.Index+1); !slices.Equal(first.Remaining,
+					want) {
 					return nil, agent.Permanent(fmt.Errorf("%d of %d remain, want all but the selected one",
 						len(first.Remaining), len(left)))
 				}
@@ -64,7 +65,9 @@ func TestSelectReturnsErrorOfFirstFailure(t *testing.T) {
 	var g gates
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
-		worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
+			return 0, worker.Permanent(errors.New("no"))
+		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, how string) (string, error) {
 			fs := append(gated(ctx, 1), agent.Spawn[int](ctx, "fails", 0))
 			var err error
@@ -151,7 +154,8 @@ func TestJoinOfCallbacksAndChildren(t *testing.T) {
 				return "", err
 			}
 			all, err := agent.JoinAllSettled(ctx, fs...)
-			return fmt.Sprint(first.Index, first.Value, len(first.Remaining), all.Results, all.Errors[2], all.Failed), err
+			return fmt.Sprint(first.Index, first.Value, len(first.Remaining), all.Results, all.Errors[2],
+				all.Failed), err
 		})
 	})
 	id := w.start(perdure.Submission{Kind: "boss"})

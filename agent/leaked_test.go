@@ -57,7 +57,8 @@ func callLeaked(w *scene, how string) {
 			defer close(heard) // also if the call ends the goroutine
 			heard <- call()
 		}()
-		if err := next(w, heard); perdure.CodeOf(err) != agent.CodeMisuse || !strings.Contains(fmt.Sprint(err), "is over") {
+		if err := next(w, heard); perdure.CodeOf(err) != agent.CodeMisuse ||
+			!strings.Contains(fmt.Sprint(err), "is over") {
 			w.t.Errorf("%s after the end of the execution: %v, want agent_misuse that says it is over", name, err)
 		}
 	}

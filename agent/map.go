@@ -268,7 +268,8 @@ func (m *mapping) restore() (before mapped, err error) {
 	}
 	c.mu.Unlock()
 	if before.N > m.total {
-		c.fail(nondeterminism(m.key, "Map was called with at least %d items before, and now with %d", before.N, m.total))
+		c.fail(nondeterminism(m.key, "Map was called with at least %d items before, and now with %d", before.N,
+			m.total))
 	}
 	for m.next < before.N {
 		input, err := m.input(m.next)

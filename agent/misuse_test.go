@@ -73,7 +73,10 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 		})
 		worker.Agent(wk, "works", func(ctx *agent.Context, how string) (string, error) {
 			ways[how](ctx)
-			return agent.Step(ctx, "effect", func(context.Context) (string, error) { done.add("effect"); return "fine", nil })
+			return agent.Step(ctx, "effect", func(context.Context) (string, error) {
+				done.add("effect")
+				return "fine", nil
+			})
 		})
 		worker.Agent(wk, "fails", func(ctx *agent.Context, how string) (string, error) {
 			ways[how](ctx)

@@ -61,7 +61,8 @@ func TestNegativeTimeoutExpiresAtOnce(t *testing.T) {
 	}
 	w.work(func(wk *worker.Worker) {
 		for what, wait := range waits {
-			for name, d := range map[string]time.Duration{"a nanosecond": -1, "a second": -time.Second, "ages": -1 << 62,
+			for name, d := range map[string]time.Duration{"a nanosecond": -1, "a second": -time.Second,
+				"ages":   -1 << 62,
 				"almost": 1000} {
 				worker.Agent(wk, what+" "+name, func(ctx *agent.Context, _ int) (string, error) {
 					if err := wait(ctx, d); err != nil {

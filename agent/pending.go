@@ -37,7 +37,8 @@ type pendingError struct {
 
 // holdError keeps the error of a step for the calling goroutine, and returns it for the agent.
 func (c *execution) holdError(key string, rec *stepRecord) error {
-	err := &stepError{recordedError: recordedError{is: perdure.Errorf(rec.Error.Code, "%s", rec.Error.Message), key: key}}
+	err := &stepError{recordedError: recordedError{is: perdure.Errorf(rec.Error.Code, "%s", rec.Error.Message),
+		key: key}}
 	by := goroutine()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -35,7 +35,10 @@ func TestNoStepRunsAfterRefusedCommit(t *testing.T) {
 			refused(ctx)
 			got := make(chan string)
 			go func() {
-				s, _ := agent.Step(ctx, "s", func(context.Context) (string, error) { done.add("elsewhere"); return "x", nil })
+				s, _ := agent.Step(ctx, "s", func(context.Context) (string, error) {
+					done.add("elsewhere")
+					return "x", nil
+				})
 				got <- s
 			}()
 			return <-got, nil

@@ -161,7 +161,8 @@ func TestFailureFromJournalNamesItsEntry(t *testing.T) {
 			if run.Error == nil || !strings.HasPrefix(run.Error.CauseKey, x.cause) {
 				t.Fatalf("run: %s with %+v, want the cause %s", run.State, run.Error, x.cause)
 			}
-			if _, err := w.c.Retry(w.ctx, run.RunID, api.Retry{From: "journal"}); client.CodeOf(err) != perdure.CodeWouldRepeat {
+			if _, err := w.c.Retry(w.ctx, run.RunID,
+				api.Retry{From: "journal"}); client.CodeOf(err) != perdure.CodeWouldRepeat {
 				t.Errorf("retry from the whole journal: %v, want %s", err, perdure.CodeWouldRepeat)
 			}
 			fixed.Store(true)

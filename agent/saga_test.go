@@ -44,7 +44,8 @@ func TestSagaIsUndoneInReverse(t *testing.T) {
 					if err := done.book(ctx, what); err != nil {
 						return err
 					}
-					if err := agent.Sleep(ctx, time.Millisecond); err != nil { // so that each step is in another execution
+					// so that each step is in another execution
+					if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 						return err
 					}
 				}
@@ -64,7 +65,8 @@ func TestSagaIsUndoneInReverse(t *testing.T) {
 	})
 	run := w.ends("trip", nil)
 	if run.State != perdure.Completed || !strings.Contains(string(run.Result), "payment: refused") {
-		t.Errorf("%s with result %s (error %+v), want completed with the saga's error", run.State, run.Result, run.Error)
+		t.Errorf("%s with result %s (error %+v), want completed with the saga's error", run.State, run.Result,
+			run.Error)
 	}
 	done.expect(t, "flight", "hotel", "car", "uncar", "unhotel", "unflight", "apologize")
 }

@@ -88,7 +88,8 @@ func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "talks", func(ctx *agent.Context, _ struct{}) (int, error) {
 			n, err := agent.Step(ctx, "think", func(ctx context.Context) (int, error) {
-				if err := errors.Join(agent.Emit(ctx, "x:line", 1), agent.Delta(ctx, "hm; "), agent.Progress(ctx, 50)); err != nil {
+				if err := errors.Join(agent.Emit(ctx, "x:line", 1), agent.Delta(ctx, "hm; "),
+					agent.Progress(ctx, 50)); err != nil {
 					return 0, agent.Permanent(err)
 				}
 				agent.Heartbeat(ctx, "thinking")
@@ -186,7 +187,8 @@ func TestHistoryIsTheSameInEveryExecution(t *testing.T) {
 	thread := w.thread()
 	say := func(text string) {
 		t.Helper()
-		if _, err := w.c.AppendMessage(w.ctx, thread, perdure.Message{Role: "user", Content: client.JSON(text)}); err != nil {
+		if _, err := w.c.AppendMessage(w.ctx, thread,
+			perdure.Message{Role: "user", Content: client.JSON(text)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +200,8 @@ func TestHistoryIsTheSameInEveryExecution(t *testing.T) {
 		w.signal(id, "go on", nil)
 	}
 	completed(t, w.end(id), "0")
-	for text, n := range map[string]int{`0: "hello"`: 4, `1: "hello" 0 "and 0"`: 3, `2: "hello" 0 "and 0" 1 "and 1"`: 2} {
+	for text, n := range map[string]int{`0: "hello"`: 4, `1: "hello" 0 "and 0"`: 3,
+		`2: "hello" 0 "and 0" 1 "and 1"`: 2} {
 		if seen.of(text) != n {
 			t.Errorf("history %q was read %d times, want %d: %v", text, seen.of(text), n, seen.n)
 		}

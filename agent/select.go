@@ -326,7 +326,8 @@ func remaining[T any](w *join, got *winner, fs []*Future[T]) (out []*Future[T]) 
 		w.c.mu.Unlock()
 	}
 	for _, f := range fs {
-		if f.err == nil && (got == nil || !slices.Contains(got.First, f.name()) && !slices.Contains(got.Over, f.name())) {
+		if f.err == nil && (got == nil || !slices.Contains(got.First, f.name()) &&
+			!slices.Contains(got.Over, f.name())) {
 			out = append(out, f)
 		}
 	}

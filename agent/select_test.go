@@ -213,7 +213,9 @@ func TestFirstOKReturnsTheFirstThatComplete(t *testing.T) {
 	var g gates
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
-		worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+		worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
+			return 0, worker.Permanent(errors.New("no"))
+		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			fs := append(gated(ctx, 0, 1, 2, 3), agent.Spawn[int](ctx, "fails", 4))
 			got, err := agent.FirstOK(ctx, 3, fs...)
@@ -252,7 +254,8 @@ func TestFirstOKFailsWhenTooFewCanComplete(t *testing.T) {
 			if !errors.As(err, &all) {
 				return "", err
 			}
-			return fmt.Sprint(slices.IndexFunc(all.Errors, func(err error) bool { return err != nil }), len(all.Errors)), nil
+			return fmt.Sprint(slices.IndexFunc(all.Errors, func(err error) bool { return err != nil }),
+				len(all.Errors)), nil
 		})
 	})
 	completed(t, w.ends("boss", 3), `"0 5"`)

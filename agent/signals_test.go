@@ -214,7 +214,8 @@ func TestUndecidedApprovalGetsItsDefault(t *testing.T) {
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "asks", func(ctx *agent.Context, def perdure.DecisionKind) (string, error) {
-				d, err := agent.Approve(ctx, agent.Approval{Title: "Push?", Action: "git push", Default: def, Timeout: time.Minute})
+				d, err := agent.Approve(ctx, agent.Approval{Title: "Push?", Action: "git push", Default: def,
+					Timeout: time.Minute})
 				return fmt.Sprint(d.Approved, d.TimedOut, d.By == nil), err
 			})
 		})

@@ -27,7 +27,8 @@ func prose(seed string, tokens int) string {
 	r := rand.New(rand.NewPCG(h.Sum64(), 1))
 	var b strings.Builder
 	for range tokens {
-		b.WriteString([]string{"the ", "run ", "goes", " on ", "and ", "it's", " not", " yet", " end", "ed, "}[r.IntN(10)])
+		b.WriteString([]string{"the ", "run ", "goes", " on ", "and ", "it's", " not", " yet", " end",
+			"ed, "}[r.IntN(10)])
 	}
 	return b.String()[:4*tokens]
 }

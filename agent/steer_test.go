@@ -17,7 +17,8 @@ import (
 // say appends a user's message to a thread.
 func (w *scene) say(id perdure.ThreadID, text string) {
 	w.t.Helper()
-	if _, err := w.c.AppendMessage(w.ctx, id, perdure.Message{Role: perdure.RoleUser, Content: client.JSON(text)}); err != nil {
+	if _, err := w.c.AppendMessage(w.ctx, id,
+		perdure.Message{Role: perdure.RoleUser, Content: client.JSON(text)}); err != nil {
 		w.t.Fatal(err)
 	}
 }

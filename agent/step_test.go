@@ -57,11 +57,16 @@ func TestStepResultsAndErrors(t *testing.T) {
 			})
 		})
 		worker.Agent(wk, "unwritable", func(ctx *agent.Context, _ struct{}) (string, error) {
-			_, err := agent.Step(ctx, "open", func(context.Context) (chan int, error) { done.add("open"); return nil, nil })
+			_, err := agent.Step(ctx, "open", func(context.Context) (chan int, error) {
+				done.add("open")
+				return nil, nil
+			})
 			return "", err
 		})
 		worker.Agent(wk, "handled", func(ctx *agent.Context, _ struct{}) (string, error) {
-			_, err := agent.Step(ctx, "try", func(context.Context) (int, error) { return 0, errors.New("no such luck") })
+			_, err := agent.Step(ctx, "try", func(context.Context) (int, error) {
+				return 0, errors.New("no such luck")
+			})
 			return fmt.Sprint(err), nil
 		})
 	})
@@ -78,13 +83,15 @@ func TestStepResultsAndErrors(t *testing.T) {
 	run = w.ends("exits", nil)
 	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "huge#1") ||
 		!strings.Contains(run.Error.Message, fmt.Sprint(perdure.MaxValue)) {
-		t.Errorf("step with a large result: %s after %d attempts, error %+v; want failed after 1, with the key and the limit",
+		t.Errorf("step with a large result: %s after %d attempts, error %+v; want failed after 1, with the key and "+
+			"the limit",
 			run.State, run.Attempt, run.Error)
 	}
 	run = w.ends("unwritable", nil)
 	if run.State != perdure.Failed || run.Attempt != 1 || !strings.Contains(run.Error.Message, "open#1") ||
 		!strings.Contains(run.Error.Message, "chan int") {
-		t.Errorf("step with a channel as result: %s after %d attempts, error %+v; want failed after 1, with key and type",
+		t.Errorf("step with a channel as result: %s after %d attempts, error %+v; want failed after 1, with key "+
+			"and type",
 			run.State, run.Attempt, run.Error)
 	}
 	for what, n := range map[string]int{"first": 1, "second": 3, "pay": 2, "huge": 1, "open": 1} {
@@ -118,7 +125,8 @@ func TestStepRetriesWithinOneAttempt(t *testing.T) {
 		run := w.ends("tries", 4)
 		completed(w.t, run, "4")
 		if run.Attempt != 1 || time.Since(began) < 7*time.Second { // 1, 2 and 4 s of pauses
-			w.t.Errorf("run %s: %d attempts in %s, want 1 with 7 s of pauses", run.RunID, run.Attempt, time.Since(began))
+			w.t.Errorf("run %s: %d attempts in %s, want 1 with 7 s of pauses", run.RunID, run.Attempt,
+				time.Since(began))
 		}
 		completed(w.t, w.ends("tries", 5), "5") // in the second attempt
 		failed(w.t, w.ends("gives up", nil), perdure.Failed, perdure.CodeFailed, 1)
@@ -259,7 +267,8 @@ func TestLaterOptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
 			worker.Handle(wk, "late", func(_ context.Context, n int) (int, error) { return n, nil })
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 				fails := func(context.Context) (int, error) { calls.add("call"); return 0, errors.New("no") }
-				_, _ = agent.Step(ctx, "fail", fails, agent.Retries(5), agent.StepOptions{}, agent.StepOptions{Retries: 2})
+				_, _ = agent.Step(ctx, "fail", fails, agent.Retries(5), agent.StepOptions{},
+					agent.StepOptions{Retries: 2})
 				child := agent.Spawn[int](ctx, "late", 1, agent.Options{Queue: "nowhere", Delay: time.Minute},
 					agent.Options{Queue: perdure.DefaultQueue}, agent.Timeout(time.Hour))
 				run, err := child.Peek(ctx)

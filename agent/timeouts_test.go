@@ -63,7 +63,10 @@ func TestServerEnforcesChildTimeouts(t *testing.T) {
 func TestReturnedChildTimeoutIsNotRetried(t *testing.T) {
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
-			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (int, error) {
 				return agent.Spawn[int](ctx, "hangs", 1, agent.Timeout(time.Second)).Join(ctx)
 			})
@@ -112,7 +115,10 @@ func TestChildDeadlineIsBoundedByParent(t *testing.T) {
 func TestDeadlineEndsSuspendedAgent(t *testing.T) {
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
-			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (int, error) {
 				return agent.Spawn[int](ctx, "hangs", 1, agent.Timeout(time.Hour)).Join(ctx)
 			})

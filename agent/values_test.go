@@ -25,7 +25,9 @@ func TestDeepAndLargeValuesFromOutside(t *testing.T) {
 	w := open(t)
 	tokens := make(chan string, 1)
 	w.work(func(wk *worker.Worker) {
-		worker.Handle(wk, "deep", func(_ context.Context, depth int) (json.RawMessage, error) { return nested(depth), nil })
+		worker.Handle(wk, "deep", func(_ context.Context, depth int) (json.RawMessage, error) {
+			return nested(depth), nil
+		})
 		worker.Agent(wk, "signalled", func(ctx *agent.Context, _ struct{}) (int, error) {
 			v, err := agent.Signal[json.RawMessage](ctx, "go", time.Minute)
 			if err != nil {

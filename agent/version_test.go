@@ -95,11 +95,15 @@ func TestNondeterminismNamesTheKey(t *testing.T) {
 		return func(ctx *agent.Context, _ int) (string, error) {
 			switch v.(type) {
 			case int:
-				if _, err := agent.Step(ctx, "measure", func(context.Context) (int, error) { return 7, nil }); err != nil {
+				if _, err := agent.Step(ctx, "measure", func(context.Context) (int, error) {
+					return 7, nil
+				}); err != nil {
 					return "", err
 				}
 			case []string:
-				if _, err := agent.Step(ctx, "measure", func(context.Context) ([]string, error) { return nil, nil }); err != nil {
+				if _, err := agent.Step(ctx, "measure", func(context.Context) ([]string, error) {
+					return nil, nil
+				}); err != nil {
 					return "", err
 				}
 			}
@@ -114,7 +118,8 @@ func TestNondeterminismNamesTheKey(t *testing.T) {
 	}
 	asks := func(action string) code {
 		return func(ctx *agent.Context, _ int) (string, error) {
-			if _, err := agent.Approve(ctx, agent.Approval{Title: "?", Action: action, Timeout: time.Millisecond}); err != nil {
+			if _, err := agent.Approve(ctx,
+				agent.Approval{Title: "?", Action: action, Timeout: time.Millisecond}); err != nil {
 				return "", err
 			}
 			return "", wait(ctx)

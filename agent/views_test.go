@@ -44,7 +44,8 @@ func TestViewShowsTheLastValue(t *testing.T) {
 	completed(t, w.end(id), "1")
 	after, err := w.c.View(w.ctx, id, "plan")
 	if err != nil || string(after.Value) != "99" || after.Version != before.Version {
-		t.Errorf("view plan after the end = %s, version %d (%v), want 99 and version %d", after.Value, after.Version, err,
+		t.Errorf("view plan after the end = %s, version %d (%v), want 99 and version %d", after.Value,
+			after.Version, err,
 			before.Version)
 	}
 	if v, err := w.c.View(w.ctx, id, "at work"); err != nil || string(v.Value) != "true" {
@@ -74,7 +75,8 @@ func TestInvalidViewIsRefused(t *testing.T) {
 	})
 	completed(t, w.ends("large", nil), `"too_large"`)
 	for _, name := range []string{"", "a/b", "x\n"} {
-		w.defect(w.start(perdure.Submission{Kind: "misnamed", Class: perdure.Agent, Input: client.JSON(name)}), agent.CodeMisuse)
+		w.defect(w.start(perdure.Submission{Kind: "misnamed", Class: perdure.Agent, Input: client.JSON(name)}),
+			agent.CodeMisuse)
 	}
 	if err := agent.Publish(w.ctx, "v", 1); err == nil {
 		t.Error("Publish outside of an agent: no error")

@@ -142,7 +142,9 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 				return func(w *worker.Worker) {
 					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
 						name := "call at " + time.Now().Format("15:04:05")
-						if _, err := agent.Step(ctx, name, func(context.Context) (int, error) { return 1, nil }); err != nil {
+						if _, err := agent.Step(ctx, name, func(context.Context) (int, error) {
+							return 1, nil
+						}); err != nil {
 							return "", err
 						}
 						return "well", agent.Sleep(ctx, time.Minute)
@@ -167,7 +169,8 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 		broken[name].CrashEverywhere(t, nil)
 		return
 	}
-	const before = "the worker dies before commit 1 of task (completes): the end is not the same as without the crash:\n"
+	const before = "the worker dies before commit 1 of task (completes): the end is not the same as without the " +
+		"crash:\n"
 	for name, want := range map[string][]string{
 		"counts in memory": {before, `task: result`, `was "x"`},
 		"fails the second time": {before, "task: state", "was completed", "is  failed",
@@ -177,7 +180,8 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 		"names a step by the clock": {"task: a defect of the agent's code: nondeterminism: call at 00:01:",
 			"the step call at 00:00:"},
 		"spawns what nobody knows": {`task/hotle#1: no handler is registered for the kind "hotle"`},
-		"never returns":            {"these functions do not return, although their contexts have ended long ago: task (run "},
+		"never returns": {"these functions do not return, although their contexts have ended long ago: " +
+			"task (run "},
 		"notes who it is": {before, "noted: done by worker-1 is missing",
 			"noted: done by worker-2 is there, and was not"},
 	} {

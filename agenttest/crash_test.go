@@ -52,8 +52,9 @@ func journey(tick time.Duration) agenttest.Scenario {
 						return b, err
 					}
 					b.Hotel = found.Results[0]
-					b.CarFailed, b.LostInTime = errors.Is(found.Errors[1], agent.ErrTaskFailed{}), errors.Is(found.Errors[2],
-						agent.ErrTaskTimedOut{})
+					b.CarFailed, b.LostInTime = errors.Is(found.Errors[1], agent.ErrTaskFailed{}),
+						errors.Is(found.Errors[2],
+							agent.ErrTaskTimedOut{})
 					if b.Paid, err = agent.Signal[string](ctx, "paid", time.Hour); err != nil {
 						return b, err
 					}
@@ -107,7 +108,8 @@ func arrived(t *testing.T, end *agenttest.End) {
 	got, err := client.Result[booking](&end.Run)
 	if err != nil || got.Hotel != "chose a hotel in Lisbon" || !got.CarFailed || !got.LostInTime ||
 		got.Paid != "by card" || !strings.Contains(got.Ticket, "sold out") {
-		t.Errorf("result = %+v (error %v), want a hotel in Lisbon, no car, one timeout, paid by card, sold out", got, err)
+		t.Errorf("result = %+v (error %v), want a hotel in Lisbon, no car, one timeout, paid by card, sold out",
+			got, err)
 	}
 	for name, state := range map[string]perdure.State{"journey": perdure.Completed,
 		"journey/hotel#1": perdure.Completed, "journey/car#1": perdure.Failed,
@@ -155,7 +157,8 @@ func TestAgentEndsTheSameAfterEveryCrashOnPostgres(t *testing.T) {
 	t.Parallel()
 	p := perdure.DefaultPolicy()
 	p.Lease, p.DispatchedRetry, p.DispatchedTimeout = 1200*time.Millisecond, 500*time.Millisecond, 5*time.Second
-	p.BackoffBase, p.MaxAttempts, p.MaxDeliveries, p.WatchdogInterval = 10*time.Millisecond, 20, 100, 50*time.Millisecond
+	p.BackoffBase, p.MaxAttempts, p.MaxDeliveries, p.WatchdogInterval = 10*time.Millisecond, 20, 100,
+		50*time.Millisecond
 	sc := journey(100 * time.Millisecond)
 	sc.Patience = 5 * time.Minute
 	sc.Server = embedded.Options{Store: storetest.Postgres(t), Policy: &p}
@@ -221,7 +224,8 @@ func TestCancelledStepsAreUndoneOrListedAfterEveryCrash(t *testing.T) {
 		for _, step := range []string{"reserve#1", "charge#1"} {
 			_, undone := end.Steps["order"]["undo "+step]
 			if undone == slices.Contains(fallback.NotUndone, step) {
-				t.Errorf("step %s: undone = %v, and not_undone = %v; want exactly one of both", step, undone, fallback.NotUndone)
+				t.Errorf("step %s: undone = %v, and not_undone = %v; want exactly one of both", step, undone,
+					fallback.NotUndone)
 			}
 		}
 		if end.Run.State != perdure.Cancelled {

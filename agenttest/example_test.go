@@ -55,8 +55,12 @@ func TestSaleSurvivesEveryCrash(t *testing.T) {
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
 			b := &bank{s: s, receipts: make(map[string]string)}
 			return func(w *worker.Worker) {
-				worker.Agent(w, "sell", func(ctx *agent.Context, item string) (string, error) { return sell(ctx, b, item) })
-				worker.Handle(w, "ship", func(_ context.Context, item string) (string, error) { return "shipped " + item, nil })
+				worker.Agent(w, "sell", func(ctx *agent.Context, item string) (string, error) {
+					return sell(ctx, b, item)
+				})
+				worker.Handle(w, "ship", func(_ context.Context, item string) (string, error) {
+					return "shipped " + item, nil
+				})
 			}
 		},
 		Script: func(s *agenttest.Session) {

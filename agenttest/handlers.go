@@ -55,7 +55,8 @@ func (w *runningHandlers) reportBefore(test string, end time.Time, out io.Writer
 	left := time.Until(end)
 	return time.AfterFunc(left-min(left/5, 5*time.Second), func() {
 		if who := w.String(); who != "" {
-			fmt.Fprintf(out, "agenttest: %s: the test's time is nearly over, and these functions have not returned: %s\n",
+			fmt.Fprintf(out, "agenttest: %s: the test's time is nearly over, and these functions have not "+
+				"returned: %s\n",
 				test, who)
 		}
 	})

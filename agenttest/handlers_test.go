@@ -38,7 +38,8 @@ func TestHangingHandlerIsNamedBeforeTimeout(t *testing.T) {
 		close(goOn)
 		synctest.Wait()
 		if late.String() != "" || handlers.String() != "" {
-			t.Errorf("report after Stop = %q, running handlers after their end = %q, want none of both", &late, &handlers)
+			t.Errorf("report after Stop = %q, running handlers after their end = %q, want none of both", &late,
+				&handlers)
 		}
 	})
 }

@@ -25,10 +25,13 @@ func TestIdleDaysAreSkipped(t *testing.T) {
 						worker.Agent(w, "patient", func(ctx *agent.Context, _ struct{}) (string, error) {
 							return "done", agent.Sleep(ctx, 11*24*time.Hour)
 						})
-						worker.Handle(w, "other", func(_ context.Context, _ struct{}) (string, error) { return "", nil })
+						worker.Handle(w, "other", func(_ context.Context, _ struct{}) (string, error) {
+							return "", nil
+						})
 					}
 				},
-				Start: perdure.Submission{Kind: "patient", Class: perdure.Agent, Timeout: perdure.Duration(12 * 24 * time.Hour)},
+				Start: perdure.Submission{Kind: "patient", Class: perdure.Agent,
+					Timeout: perdure.Duration(12 * 24 * time.Hour)},
 				Script: func(s *Session) {
 					s.Await("run:suspended")
 					before := operations(t, s)

@@ -153,7 +153,8 @@ func (s *Session) reportDefects(commits []perdure.Commit) (any bool) {
 		if out == nil || !out.Defect || out.Error == nil {
 			continue
 		}
-		s.t.Errorf("%s: a defect of the agent's code: %s: %s", s.name(commits[i].RunID), out.Error.Code, out.Error.Message)
+		s.t.Errorf("%s: a defect of the agent's code: %s: %s", s.name(commits[i].RunID), out.Error.Code,
+			out.Error.Message)
 		out.Defect, out.Retryable, any = false, new(bool), true
 	}
 	return any

@@ -36,7 +36,8 @@ func steps(b *testing.B, e *engine.Engine) {
 		for i, g := range poll.Grants {
 			ops[i] = &engine.Commit{Tenant: tenant, Worker: "w",
 				Commit: perdure.Commit{ID: fmt.Sprintf("c%d", n), RunID: g.Run.ID, Epoch: g.Run.Epoch,
-					Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("step#%d", n), Value: json.RawMessage(`{"ok":true}`)}}}}
+					Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("step#%d", n),
+						Value: json.RawMessage(`{"ok":true}`)}}}}
 		}
 		step(ops)
 	}

@@ -79,10 +79,11 @@ func TestDamagedOrTruncatedArtifactIsAnError(t *testing.T) {
 }
 
 func TestArtifactWithoutBodyIsError(t *testing.T) {
-	c := client.New("http://perdure", "k", client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
-		t.Error("the request was sent, want it refused before")
-		return nil, errors.New("unplugged")
-	})})
+	c := client.New("http://perdure", "k",
+		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
+			t.Error("the request was sent, want it refused before")
+			return nil, errors.New("unplugged")
+		})})
 	_, err := c.PutArtifact(t.Context(), api.Lease{RunID: "r", Epoch: 1}, "a.txt", "", nil)
 	if client.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("PutArtifact without a body: %v, want %s", err, perdure.CodeInvalid)

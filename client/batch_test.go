@@ -73,7 +73,8 @@ func TestStartManySendsSeveralCalls(t *testing.T) {
 			if a.Error == nil || a.Error.Code != perdure.CodeInvalid || a.Index != i {
 				t.Errorf("result %d = %+v, want %s", i, a, perdure.CodeInvalid)
 			}
-		} else if a.Run == nil || a.Duplicate || a.Index != i || b.Run == nil || !b.Duplicate || a.Run.RunID != b.Run.RunID {
+		} else if a.Run == nil || a.Duplicate || a.Index != i || b.Run == nil || !b.Duplicate ||
+			a.Run.RunID != b.Run.RunID {
 			t.Fatalf("results %d = %+v, then %+v, want one run", i, a, b)
 		}
 	}
@@ -145,7 +146,8 @@ func TestStartManySendsBusyRunsAgain(t *testing.T) {
 	runs := batchOf(5)
 	runs[4].Kind = ""
 	results := ok[[]api.StartResult](t)(c.StartMany(within(t), runs))
-	if len(calls) != 2 || len(calls[1].Runs) != 2 || calls[1].Runs[0].IdempotencyKey != calls[0].Runs[1].IdempotencyKey ||
+	if len(calls) != 2 || len(calls[1].Runs) != 2 ||
+		calls[1].Runs[0].IdempotencyKey != calls[0].Runs[1].IdempotencyKey ||
 		calls[1].Runs[1].IdempotencyKey != calls[0].Runs[3].IdempotencyKey {
 		t.Fatalf("calls = %+v, want runs 1 and 3 again under their keys", calls)
 	}

@@ -32,7 +32,8 @@ func Call[Out any](ctx context.Context, c *Client, kind string, in any, opts ...
 	if in != nil {
 		input, err := perdure.Marshal(in)
 		if err != nil {
-			return none, api.NewProblem(perdure.CodeInvalid, fmt.Sprintf("a %T can't be written as JSON: %v", in, err), "input")
+			return none, api.NewProblem(perdure.CodeInvalid, fmt.Sprintf("a %T can't be written as JSON: %v", in, err),
+				"input")
 		}
 		sub.Input = input
 	}

@@ -20,13 +20,15 @@ func serveOnce(t *testing.T, c *client.Client, kind string, out perdure.Outcome)
 			return // the test's call then fails
 		}
 		g := polled.Runs[0]
-		_, _ = c.Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch, Outcome: &out})
+		_, _ = c.Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
+			Outcome: &out})
 	}()
 }
 
 func TestCallReturnsTypedResult(t *testing.T) {
 	c := open(t, false, nil).client()
-	serveOnce(t, c, "add", perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON(map[string]int{"sum": 3})})
+	serveOnce(t, c, "add", perdure.Outcome{Type: perdure.OutcomeComplete,
+		Result: client.JSON(map[string]int{"sum": 3})})
 	type sum struct{ Sum int }
 	got, err := client.Call[sum](t.Context(), c, "add", []int{1, 2})
 	if err != nil || got.Sum != 3 {

@@ -472,10 +472,11 @@ func TestOtherCalls(t *testing.T) {
 }
 
 func TestValueThatJSONCannotHoldIsErrorOfCall(t *testing.T) {
-	c := client.New("http://perdure", "k", client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
-		t.Error("the request was sent, want it refused before")
-		return nil, errors.New("unplugged")
-	})})
+	c := client.New("http://perdure", "k",
+		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
+			t.Error("the request was sent, want it refused before")
+			return nil, errors.New("unplugged")
+		})})
 	for _, v := range []any{make(chan int), math.NaN(), func() {}} {
 		_, err := c.Start(t.Context(), perdure.Submission{Kind: "job", Input: client.JSON(v)})
 		if client.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), fmt.Sprintf("a %T can't", v)) {

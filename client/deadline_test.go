@@ -83,7 +83,8 @@ func TestWaitEndsWithoutAServer(t *testing.T) {
 				wire := &faulty{next: srv.Transport()}
 				c := client.New("http://perdure", srv.Key(), client.Options{Transport: wire})
 				run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "nobody", Class: perdure.Agent}))
-				group := ok[*api.Group](t)(c.CreateGroup(t.Context(), api.CreateGroup{RunIDs: []perdure.RunID{run.RunID}}))
+				group := ok[*api.Group](t)(c.CreateGroup(t.Context(),
+					api.CreateGroup{RunIDs: []perdure.RunID{run.RunID}}))
 				wire.fault.Store(&fault)
 				for name, wait := range map[string]func(time.Duration) error{
 					"run": func(d time.Duration) error {
@@ -103,10 +104,12 @@ func TestWaitEndsWithoutAServer(t *testing.T) {
 						return err
 					},
 				} {
-					for _, d := range []time.Duration{time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second} {
+					for _, d := range []time.Duration{time.Millisecond, time.Second, 3 * time.Second,
+						10 * time.Second} {
 						began := time.Now()
 						err := wait(d)
-						if took := time.Since(began); !client.Transient(err) || took > max(d, time.Second)+2*time.Second {
+						if took := time.Since(began); !client.Transient(err) ||
+							took > max(d, time.Second)+2*time.Second {
 							t.Errorf("%s for %s: %v after %s, want a transient error in time", name, d, err, took)
 						}
 					}

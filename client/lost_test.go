@@ -26,10 +26,11 @@ import (
 // answer after the server has carried out the call, and checks that the retry makes it count once.
 
 // reading lists the methods that change nothing.
-var reading = strings.Fields(`Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close
-	DeadLetter DeadLetterCauses FailedJobs JobHealth JobHeartbeats RecoveryMetrics RecoveryStatus Sentinels StaleJobs StartupLog
-	DeadLetters Deliverable Deliveries Delivery EventPage Events Get Group Health History
-	Inbox Invariants Join JoinGroup Journal Keys Kind Kinds LateResults List Messages PlatformAudit Queues Ready SigningKeys
+var reading = strings.Fields(`
+	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close DeadLetter
+	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs Get Group Health
+	History Inbox Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds LateResults List
+	Messages PlatformAudit Queues Ready RecoveryMetrics RecoveryStatus Sentinels SigningKeys StaleJobs StartupLog
 	Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
 // A loss is the test of one method.
@@ -201,7 +202,8 @@ var mutations = map[string]func(l *loss) call{
 	"AnnounceKind": func(l *loss) call {
 		l.once = func(got any) { l.same(got, "kind", "build", "first_seen_at", "counts") }
 		return func(c *client.Client) (any, error) {
-			return c.AnnounceKind(l.ctx, "job", api.AnnounceKind{Build: "1", KindDef: perdure.KindDef{Description: "d"}})
+			return c.AnnounceKind(l.ctx, "job",
+				api.AnnounceKind{Build: "1", KindDef: perdure.KindDef{Description: "d"}})
 		}
 	},
 	"ChangeKind": func(l *loss) call {
@@ -211,7 +213,8 @@ var mutations = map[string]func(l *loss) call{
 			ok[*api.Kind](l.t)(l.c.ChangeKind(l.ctx, "job", api.ChangeKind{Remove: []string{"retry.backoff"}}))
 		}
 		l.once = func(any) {
-			if k := ok[*api.Kind](l.t)(l.c.Kind(l.ctx, "job")); k.Retry == nil || k.Retry.MaxAttempts != 4 || k.Retry.Backoff != 0 {
+			if k := ok[*api.Kind](l.t)(l.c.Kind(l.ctx, "job")); k.Retry == nil || k.Retry.MaxAttempts != 4 ||
+				k.Retry.Backoff != 0 {
 				l.t.Errorf("retry of the kind = %+v, want 4 attempts and no backoff", k.Retry)
 			}
 		}

@@ -45,7 +45,8 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.calls[r.URL.Host]++
 	f.mu.Unlock()
 	answer := func(status int, header http.Header, body string) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)),
+			Request: r}, nil
 	}
 	problem := http.Header{"Content-Type": {"application/problem+json"}, "Retry-After": {"30"}}
 	switch r.URL.Host {
@@ -57,7 +58,8 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	case "busy":
-		return answer(http.StatusServiceUnavailable, problem, `{"code":"shutting_down","detail":"the server shuts down"}`)
+		return answer(http.StatusServiceUnavailable, problem,
+			`{"code":"shutting_down","detail":"the server shuts down"}`)
 	case "gateway":
 		return answer(http.StatusBadGateway, http.Header{}, "no upstream")
 	case "limited":
@@ -162,7 +164,8 @@ func TestPollGoesOnToTheNextServer(t *testing.T) {
 	for bad, polls := range map[string]int{"refused": 1, "busy": 2, "reset": 2, "hung": 2} {
 		synctest.Test(t, func(t *testing.T) {
 			f := openFleet(t)
-			ok[*api.Run](t)(f.client("http://perdure", client.Options{}).Start(t.Context(), perdure.Submission{Kind: "job"}))
+			ok[*api.Run](t)(f.client("http://perdure", client.Options{}).Start(t.Context(),
+				perdure.Submission{Kind: "job"}))
 			c := f.client("http://"+bad+",http://perdure", client.Options{})
 			sent := 0
 			for range 3 {

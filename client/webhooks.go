@@ -20,7 +20,9 @@ func (c *Client) CreateWebhook(
 // Webhooks lists the webhooks of the tenant and of threads, without those that were given with a
 // run.
 func (c *Client) Webhooks(ctx context.Context) ([]api.Webhook, error) {
-	return pages(ctx, c, v1+"/webhooks", func(p *api.Webhooks) ([]api.Webhook, string) { return p.Webhooks, p.NextCursor })
+	return pages(ctx, c, v1+"/webhooks", func(p *api.Webhooks) ([]api.Webhook, string) {
+		return p.Webhooks, p.NextCursor
+	})
 }
 
 // Webhook returns a webhook.

@@ -48,7 +48,8 @@ func TestKillDuringUploadLeavesNoArtifact(t *testing.T) {
 		}
 	}
 	eventually.True(t, "the whole of it is taken", func() bool {
-		req, err := http.NewRequest("PUT", fmt.Sprintf("http://%s%s?epoch=%d", n.addr, path, g.Epoch), bytes.NewReader(data))
+		req, err := http.NewRequest("PUT", fmt.Sprintf("http://%s%s?epoch=%d", n.addr, path, g.Epoch),
+			bytes.NewReader(data))
 		if err != nil {
 			t.Fatal(err)
 		}

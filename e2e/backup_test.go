@@ -34,8 +34,12 @@ func TestBackupUnderLoadCanBeRestored(t *testing.T) {
 		name     string
 		from, to func(*testing.T) string
 	}{
-		{"SQLite to PostgreSQL", func(*testing.T) string { return "" }, func(t *testing.T) string { return pgtest.New(t) }},
-		{"PostgreSQL to SQLite", func(t *testing.T) string { return pgtest.New(t) }, func(*testing.T) string { return "" }},
+		{"SQLite to PostgreSQL", func(*testing.T) string { return "" }, func(t *testing.T) string {
+			return pgtest.New(t)
+		}},
+		{"PostgreSQL to SQLite", func(t *testing.T) string { return pgtest.New(t) }, func(*testing.T) string {
+			return ""
+		}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			n := newNode(t, storeArgs(x.from(t))...)
@@ -77,17 +81,20 @@ func TestBackupUnderLoadCanBeRestored(t *testing.T) {
 				t.Errorf("run after the restore = %+v, want it queued in attempt 1, with 1 late result", r)
 			}
 			if status := m.insist("POST", "/api/v1/workers/new/poll", "",
-				obj{"kinds": []string{"held"}, "slots": 1, "start": true, "wait": "10s"}, &p); status != 200 || len(p.Runs) != 1 {
+				obj{"kinds": []string{"held"}, "slots": 1, "start": true, "wait": "10s"}, &p); status != 200 ||
+				len(p.Runs) != 1 {
 				t.Fatalf("poll: status %d, %v; want one run", status, p)
 			}
 			if again := p.Runs[0]; again.RunID != held.RunID || again.Epoch>>41 != 1 {
 				t.Errorf("grant after the restore = %+v, want the same run with an epoch of generation 1", again)
 			}
-			if status := m.insist("POST", "/api/v1/workers/new/commit", "", complete(p.Runs[0], "done"), nil); status != 200 {
+			if status := m.insist("POST", "/api/v1/workers/new/commit", "", complete(p.Runs[0], "done"),
+				nil); status != 200 {
 				t.Errorf("commit of the new holder: status %d, want 200", status)
 			}
 			var check struct{ Generation int }
-			if status := m.insist("GET", "/api/admin/invariants", "", nil, &check); status != 200 || check.Generation != 1 {
+			if status := m.insist("GET", "/api/admin/invariants", "", nil, &check); status != 200 ||
+				check.Generation != 1 {
 				t.Errorf("invariants: status %d, %+v; want generation 1", status, check)
 			}
 		})
@@ -127,7 +134,8 @@ func (n *node) busy() (sure func(more int) []string, stop func()) {
 				}
 				var p polled
 				if status, err := n.call("POST", "/api/v1/workers/"+fmt.Sprint("w", i)+"/poll", "",
-					obj{"kinds": []string{"job"}, "slots": 1, "start": true, "wait": "0s"}, &p); err != nil || status != 200 {
+					obj{"kinds": []string{"job"}, "slots": 1, "start": true, "wait": "0s"}, &p); err != nil ||
+					status != 200 {
 					continue
 				}
 				for _, g := range p.Runs {

@@ -68,7 +68,8 @@ func killedDuringBatches(t *testing.T, n *node) {
 		var all batchView
 		status := n.insist("POST", "/api/v1/runs/batch", "", obj{"runs": runs}, &all)
 		if status != 200 || len(all.Results) != size {
-			t.Fatalf("round %s: the batch again = %d with %d results, want 200 with %d", tag, status, len(all.Results), size)
+			t.Fatalf("round %s: the batch again = %d with %d results, want 200 with %d", tag, status,
+				len(all.Results), size)
 		}
 		after := n.inRound(tag)
 		known := 0

@@ -19,7 +19,8 @@ import (
 // page follows a run in a browser in both ways that the documentation shows.
 const page = `<!doctype html>
 <meta charset="utf-8"><title>following a run</title>
-<style>body { font: 14px/1.5 monospace; display: grid; grid-template-columns: 1fr 1fr; gap: 2em; margin: 2em } h2 { font-size: 14px }</style>
+<style>body { font: 14px/1.5 monospace; display: grid; grid-template-columns: 1fr 1fr; gap: 2em; margin: 2em } h2 {
+font-size: 14px }</style>
 <section><h2>EventSource</h2><div id="source"></div></section>
 <section><h2>fetch</h2><div id="fetched"></div></section>
 <script>
@@ -167,7 +168,8 @@ func sameData(a, b []told) bool {
 	}
 	for i := range a {
 		var x, y any
-		if json.Unmarshal(a[i].Data, &x) != nil || json.Unmarshal(b[i].Data, &y) != nil || fmt.Sprint(x) != fmt.Sprint(y) {
+		if json.Unmarshal(a[i].Data, &x) != nil || json.Unmarshal(b[i].Data, &y) != nil ||
+			fmt.Sprint(x) != fmt.Sprint(y) {
 			return false
 		}
 	}

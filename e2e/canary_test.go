@@ -217,7 +217,8 @@ func (c *canaryCalls) tellAll() {
 		201)["run_id"].(string)
 	g := c.poll("w", 1, true, "5s")[0]
 	c.ask("POST", "/api/v1/workers/w/heartbeat", "",
-		obj{"runs": []obj{{"run_id": g.RunID, "epoch": g.Epoch, "activity": "reading " + canary, "progress": values}}}, 200)
+		obj{"runs": []obj{{"run_id": g.RunID, "epoch": g.Epoch, "activity": "reading " + canary, "progress": values}}},
+		200)
 
 	// A text is streamed in pieces that split the secret, within a commit and between two.
 	story := "before " + canary + " after"
@@ -265,7 +266,8 @@ func (c *canaryCalls) tellAll() {
 		}
 	}
 	eventually.True(t, "the receiver's answer is stored", func() bool {
-		res, b, err := exchange(c.http, c.key, "GET", "http://"+c.addr+"/api/v1/webhooks/"+c.webhook+"/deliveries", "", nil)
+		res, b, err := exchange(c.http, c.key, "GET", "http://"+c.addr+"/api/v1/webhooks/"+c.webhook+"/deliveries",
+			"", nil)
 		return err == nil && res.StatusCode == 200 && bytes.Contains(b, []byte(`418`))
 	})
 }
@@ -420,7 +422,8 @@ func (c *canaryCalls) readAll() {
 	c.look("the deltas put together", []byte(story))
 	c.look("the lines of progress put together", []byte(progress))
 	// A possible beginning of a secret is shown up to its second byte at most.
-	if short := strings.Replace(strings.Replace(story, "sk[", "[", 1), "s[", "[", 1); short != "before [redacted] after" {
+	if short := strings.Replace(strings.Replace(story, "sk[", "[", 1), "s[", "[",
+		1); short != "before [redacted] after" {
 		t.Errorf("text of the deltas = %q, want the secret redacted", story)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

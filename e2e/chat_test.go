@@ -25,7 +25,8 @@ func chatSurvives(t *testing.T, n *node) {
 		Status   string `json:"status"`
 		Message  string `json:"message"`
 	}
-	if status := n.insist("POST", "/api/v1/chat", "ask", obj{"message": "check disk space", "wait": "100ms"}, &asked); status != 202 ||
+	if status := n.insist("POST", "/api/v1/chat", "ask", obj{"message": "check disk space", "wait": "100ms"},
+		&asked); status != 202 ||
 		asked.Status != "deferred" || asked.Message == "" {
 		t.Fatalf("chat = %d %+v, want 202, deferred, with an explanation", status, asked)
 	}
@@ -56,7 +57,8 @@ func chatSurvives(t *testing.T, n *node) {
 			Answer string `json:"answer"`
 		} `json:"answer"`
 	}
-	if status := n.insist("POST", "/api/v1/chat", "ask", obj{"message": "check disk space", "wait": "10s"}, &again); status != 200 ||
+	if status := n.insist("POST", "/api/v1/chat", "ask", obj{"message": "check disk space", "wait": "10s"},
+		&again); status != 200 ||
 		again.RunID != asked.RunID || !strings.Contains(again.Answer.Answer, "df says") {
 		t.Errorf("chat again = %d %+v, want 200 and the answer of run %s", status, again, asked.RunID)
 	}

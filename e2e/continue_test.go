@@ -36,7 +36,8 @@ func (n *node) turn(kids int) turn {
 	lease := func(kind string, slots int) []runView {
 		n.t.Helper()
 		var p polled
-		must("POST", "/api/v1/workers/w/poll", obj{"slots": slots, "start": true, "wait": "10s", "kinds": []string{kind}}, &p)
+		must("POST", "/api/v1/workers/w/poll", obj{"slots": slots, "start": true, "wait": "10s",
+			"kinds": []string{kind}}, &p)
 		if len(p.Runs) != slots {
 			n.t.Fatalf("poll for kind %s returned %d runs, want %d", kind, len(p.Runs), slots)
 		}

@@ -35,11 +35,13 @@ func TestKillsOfServersOfAFleet(t *testing.T) {
 			l.enough(10*kills, 5*kills)
 			l.finish()
 			p50 := quantile(l.wakes, 0.5)
-			t.Logf("%d kills; acknowledged: %d submits, %d results; the end of a run is known at another node after %s "+
+			t.Logf("%d kills; acknowledged: %d submits, %d results; the end of a run is known at another node "+
+				"after %s "+
 				"(p50), %s (p99), %s (max)",
 				kills, len(l.submitted), len(l.completed), p50, quantile(l.wakes, 0.99), quantile(l.wakes, 1))
 			if p50 > 300*time.Millisecond { // without a ring, polling finds it every two seconds
-				t.Errorf("p50 from an end at one node to the waiter at another = %s, want at most 300 ms, by a ring", p50)
+				t.Errorf("p50 from an end at one node to the waiter at another = %s, want at most 300 ms, by a ring",
+					p50)
 			}
 		})
 	}

@@ -143,10 +143,12 @@ func TestLateResultOfFrozenWorkerCanBeAdopted(t *testing.T) {
 					return len(got) > 0
 				})
 				if got[0].RunID != r.RunID || got[0].Attempt != 2 || got[0].Epoch <= 1 {
-					t.Fatalf("poll of the healthy worker = %+v, want run %s in attempt 2 under a higher epoch", got, r.RunID)
+					t.Fatalf("poll of the healthy worker = %+v, want run %s in attempt 2 under a higher epoch", got,
+						r.RunID)
 				}
 				if ended {
-					if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", complete(got[0], "fresh"), nil); s != 200 {
+					if s := n.insist("POST", "/api/v1/workers/healthy/commit", "", complete(got[0], "fresh"),
+						nil); s != 200 {
 						t.Fatalf("commit of the healthy worker: status %d, want 200", s)
 					}
 				}
@@ -156,13 +158,15 @@ func TestLateResultOfFrozenWorkerCanBeAdopted(t *testing.T) {
 				if ended != (string(was.Result) == `"fresh"`) || was.Late != 1 {
 					t.Errorf("run = %+v, want 1 late result, and the healthy worker's result only if it ended", was)
 				}
-				want := lateView{N: 1, State: "kept", Epoch: 1, Attempt: 1, Worker: "frozen", Size: len(`"from the freezer"`)}
+				want := lateView{N: 1, State: "kept", Epoch: 1, Attempt: 1, Worker: "frozen",
+					Size: len(`"from the freezer"`)}
 				if list := n.lates(r.RunID); len(list) != 1 || list[0] != want {
 					t.Fatalf("late results = %+v, want only %+v", list, want)
 				}
 				var adopted runView
 				for range 2 { // a second call changes nothing
-					if s := n.insist("POST", "/api/v1/runs/"+r.RunID+"/late-results/1/adopt", "", nil, &adopted); s != 200 {
+					if s := n.insist("POST", "/api/v1/runs/"+r.RunID+"/late-results/1/adopt", "", nil,
+						&adopted); s != 200 {
 						t.Fatalf("adopt: %d", s)
 					}
 				}

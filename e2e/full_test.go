@@ -253,7 +253,8 @@ func TestTransactionThatFillsDiskIsRolledBack(t *testing.T) {
 	var ops []engine.Op
 	for i := range 10 {
 		data := json.RawMessage(`"` + strings.Repeat(fmt.Sprint(i), 900_000) + `"`)
-		ops = append(ops, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "large", Key: fmt.Sprint(i), Data: data})
+		ops = append(ops, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "large", Key: fmt.Sprint(i),
+			Data: data})
 	}
 	used, err := fs.Used()
 	if err != nil {

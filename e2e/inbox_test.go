@@ -50,7 +50,8 @@ func fullInbox(t *testing.T, a, b *node) {
 	wg.Wait()
 	time.Sleep(rest)
 	for i, outcome := range []obj{
-		{"waits": []obj{{"id": "w", "type": "signal", "name": "never", "timeout": "1s"}}, "outcome": obj{"type": "suspend"}},
+		{"waits": []obj{{"id": "w", "type": "signal", "name": "never", "timeout": "1s"}},
+			"outcome": obj{"type": "suspend"}},
 		{"outcome": obj{"type": "complete"}},
 	} {
 		run := a.take(t, "full", true)

@@ -236,7 +236,8 @@ func TestKillDuringGroupCommitsLosesNothing(t *testing.T) {
 				return err
 			}
 			if len(items) != 1 {
-				t.Errorf("the signal of key %s was acknowledged, and its run has %d inbox items; want 1", key, len(items))
+				t.Errorf("the signal of key %s was acknowledged, and its run has %d inbox items; want 1", key,
+					len(items))
 			}
 		}
 		seen := 0
@@ -248,7 +249,8 @@ func TestKillDuringGroupCommitsLosesNothing(t *testing.T) {
 			}
 			seen++
 			if key := strings.Trim(input, `"`); n != 1 || !tried[key] {
-				t.Errorf("input %s has %d runs (submitted: %v), want 1, and only if it was submitted", input, n, tried[key])
+				t.Errorf("input %s has %d runs (submitted: %v), want 1, and only if it was submitted", input, n,
+					tried[key])
 			}
 			return nil
 		}); err != nil {

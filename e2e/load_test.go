@@ -189,7 +189,8 @@ func (l *load) wait(id string) {
 func (l *load) worker(name string) {
 	var p polled
 	at := rand.IntN(len(l.nodes))
-	s, err := l.call(at, "POST", "/api/v1/workers/"+name+"/poll", "", obj{"slots": 4, "start": true, "wait": "500ms"}, &p)
+	s, err := l.call(at, "POST", "/api/v1/workers/"+name+"/poll", "",
+		obj{"slots": 4, "start": true, "wait": "500ms"}, &p)
 	if err != nil || s != 200 {
 		if err == nil && s != 503 {
 			l.t.Errorf("poll: %d", s)

@@ -150,7 +150,8 @@ func (h *history) outcome(id string) string {
 		}
 		slices.Sort(types[siblings : i+1])
 	}
-	return fmt.Sprintf("%s %s, attempt %d, epoch %d: %s", r.State, r.Result, r.Attempt, r.Epoch, strings.Join(types, " "))
+	return fmt.Sprintf("%s %s, attempt %d, epoch %d: %s", r.State, r.Result, r.Attempt, r.Epoch,
+		strings.Join(types, " "))
 }
 
 type granted struct {

@@ -250,7 +250,9 @@ var attacks = []struct {
 			ID string `json:"thread_id"`
 		}
 		a.call("POST", "/api/v1/threads", obj{}, &th)
-		a.each(a.no.scale(100, 5000), 16, func(int) { a.submit(obj{"kind": "bomb", "thread_id": th.ID, "timeout": "5s"}) })
+		a.each(a.no.scale(100, 5000), 16, func(int) {
+			a.submit(obj{"kind": "bomb", "thread_id": th.ID, "timeout": "5s"})
+		})
 		a.storm(4, func(int) {
 			a.call("POST", "/api/v1/threads/"+th.ID+"/messages", obj{"role": "user", "content": "and?"}, nil)
 		})
@@ -296,7 +298,9 @@ var attacks = []struct {
 		})
 	}},
 	{"polls over very many kinds", func(a *attacker) {
-		a.each(a.no.scale(200, 20_000), 16, func(i int) { a.submit(obj{"kind": fmt.Sprintf("kind%d", i), "queue": "wide"}) })
+		a.each(a.no.scale(200, 20_000), 16, func(i int) {
+			a.submit(obj{"kind": fmt.Sprintf("kind%d", i), "queue": "wide"})
+		})
 		a.storm(4, func(int) {
 			a.call("POST", "/api/v1/workers/w/poll", obj{"slots": 1, "wait": "0s", "queues": []string{"wide"}}, nil)
 		})
@@ -334,7 +338,8 @@ var attacks = []struct {
 				spawns = append(spawns, obj{"key": fmt.Sprintf("kid#%d", i), "kind": "brood", "timeout": "5s"})
 			}
 			commits = append(commits,
-				obj{"commit_id": "c", "run_id": r.RunID, "epoch": r.Epoch, "children": spawns, "outcome": obj{"type": "complete"}})
+				obj{"commit_id": "c", "run_id": r.RunID, "epoch": r.Epoch, "children": spawns,
+					"outcome": obj{"type": "complete"}})
 		}
 		a.call("POST", "/api/v1/workers/w/commit", obj{"commits": commits}, nil)
 	}},
@@ -428,7 +433,8 @@ func (b *bystander) work(ctx context.Context) {
 				want := fmt.Sprintf("%d-%d", k, i)
 				input, _ := json.Marshal(want)
 				began := time.Now()
-				run, deferred, err := b.c.Run(context.WithoutCancel(ctx), perdure.Submission{Kind: "echo", Input: input},
+				run, deferred, err := b.c.Run(context.WithoutCancel(ctx),
+					perdure.Submission{Kind: "echo", Input: input},
 					time.Minute)
 				took := time.Since(began)
 				if err != nil || deferred || string(run.Result) != string(input) {
@@ -444,7 +450,8 @@ func (b *bystander) work(ctx context.Context) {
 	wg.Go(func() {
 		for ctx.Err() == nil {
 			run, _, err := b.c.Run(context.WithoutCancel(ctx),
-				perdure.Submission{Kind: "nobody", Queue: "nobody", Timeout: perdure.Duration(300 * time.Millisecond)}, time.Minute)
+				perdure.Submission{Kind: "nobody", Queue: "nobody", Timeout: perdure.Duration(300 * time.Millisecond)},
+				time.Minute)
 			if err != nil || run.FinishedAt == nil {
 				b.fail("a run with a deadline: %v %+v", err, run)
 				return
@@ -574,7 +581,8 @@ func attackAll(t *testing.T, n *node) {
 	during(no.attack, func(context.Context) {}) // warm up
 	alone, _ := during(2*no.attack, func(context.Context) {})
 	p99 := quantile(alone, 0.99)
-	report := fmt.Sprintf("| attack | calls of the bystander | p50 | p99 | slowest | deadline late | memory | taken away |\n"+
+	report := fmt.Sprintf("| attack | calls of the bystander | p50 | p99 | slowest | deadline late | memory | "+
+		"taken away |\n"+
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n"+
 		"| none | %d | %s | %s | %s | | %d MB | |\n", len(alone), ms(quantile(alone, 0.5)), ms(p99),
 		ms(slices.Max(alone)), n.memory()>>20)
@@ -607,7 +615,8 @@ func attackAll(t *testing.T, n *node) {
 			continue
 		}
 		worst, overdue, mem := slices.Max(took), slices.Max(late), n.memory()
-		report += fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %d MB | %.0f %% |\n", x.name, len(took), ms(quantile(took, 0.5)),
+		report += fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %d MB | %.0f %% |\n", x.name, len(took),
+			ms(quantile(took, 0.5)),
 			ms(quantile(took, 0.99)), ms(worst), ms(overdue), mem>>20, 100*stolen)
 		if worst > no.slowest || overdue > no.late || mem > no.memory {
 			t.Errorf("%s: the slowest call took %s (%s allowed), a deadline was late by %s (%s), memory %d MB (%d)",

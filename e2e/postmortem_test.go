@@ -38,7 +38,8 @@ func diskChecker(url, key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c := client.New(url, key, client.Options{})
-	polled, err := c.Poll(ctx, "disk-checker", api.Poll{Slots: 1, Start: true, Wait: perdure.Duration(20 * time.Second)})
+	polled, err := c.Poll(ctx, "disk-checker",
+		api.Poll{Slots: 1, Start: true, Wait: perdure.Duration(20 * time.Second)})
 	if err != nil {
 		return err
 	}

@@ -240,7 +240,8 @@ func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
 	for first := 0; first < losses; first += 25 { // a new database
 		dir, b := filepath.Join(fs.Dir, fmt.Sprint("data", first)), newBook()
 		when := func(n int) string {
-			return fmt.Sprintf("after %d power losses (PERDURE_POWER_SEED=%d repeats them, though not the very moments)",
+			return fmt.Sprintf("after %d power losses (PERDURE_POWER_SEED=%d repeats them, though not the very "+
+				"moments)",
 				n, base)
 		}
 		for cycle := first; cycle < min(losses, first+25); cycle++ {
@@ -499,7 +500,8 @@ func TestServerExitsAfterFsyncError(t *testing.T) {
 		for key, id := range acknowledged {
 			var r runView
 			if status := n.insist("GET", "/api/v1/runs/"+id, "", nil, &r); status != 200 {
-				t.Fatalf("round %d: the submit of %s was acknowledged as %s, and that is not there: %d", round, key, id, status)
+				t.Fatalf("round %d: the submit of %s was acknowledged as %s, and that is not there: %d", round, key, id,
+					status)
 			}
 		}
 	}

@@ -290,7 +290,8 @@ func TestProcessesOutliveTheirServer(t *testing.T) {
 		}
 		w.start()
 		r := w.recovered().Recovery
-		if r.Adopted < orphans || r.Adopted > count/2 || r.Adopted+r.Reattached != count || r.Dead != 0 || r.SetAside != 0 {
+		if r.Adopted < orphans || r.Adopted > count/2 || r.Adopted+r.Reattached != count || r.Dead != 0 ||
+			r.SetAside != 0 {
 			t.Errorf("recovery = %+v, want at least %d adopted, all others re-attached, none dead", r, orphans)
 		}
 		late.open(t)
@@ -298,7 +299,8 @@ func TestProcessesOutliveTheirServer(t *testing.T) {
 			w.ends(id, []string{"completed", "failed"}[i%2])
 			w.shows(id, fmt.Sprintf("begun %d\nended %d\n", i, i))
 			if r := w.get(id); r.Attempt != 1 || r.Epoch != 1 {
-				t.Errorf("run %s has attempt %d and epoch %d, want 1 and 1: it was executed once", id, r.Attempt, r.Epoch)
+				t.Errorf("run %s has attempt %d and epoch %d, want 1 and 1: it was executed once", id, r.Attempt,
+					r.Epoch)
 			}
 		}
 		log := w.perdure("recovery", "log")

@@ -327,10 +327,12 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 			for work.Err() == nil {
 				for _, r := range n.poll(worker, 8, true, "500ms") {
 					result := fmt.Sprintf("%s by epoch %d", r.RunID, r.Epoch)
-					if s := n.insist("POST", "/api/v1/workers/"+worker+"/commit", "", complete(r, result), nil); s == 200 {
+					if s := n.insist("POST", "/api/v1/workers/"+worker+"/commit", "", complete(r, result),
+						nil); s == 200 {
 						mu.Lock()
 						if before, ok := results[r.RunID]; ok && before != result {
-							t.Errorf("run %s: two results were acknowledged, %s and %s; want one", r.RunID, before, result)
+							t.Errorf("run %s: two results were acknowledged, %s and %s; want one", r.RunID, before,
+								result)
 						}
 						results[r.RunID] = result
 						mu.Unlock()
@@ -376,7 +378,8 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 	for key, id := range submitted {
 		var again runView
 		if s := n.insist("POST", "/api/v1/runs", key, job(key), &again); s != 200 || again.RunID != id {
-			t.Errorf("key %s was acknowledged as run %s, and a second submit returns %s (status %d); want the same", key,
+			t.Errorf("key %s was acknowledged as run %s, and a second submit returns %s (status %d); want the same",
+				key,
 				id, again.RunID, s)
 		}
 		r := n.get(id)
@@ -431,7 +434,8 @@ func countStored(t *testing.T, at store.Options, submitted, signalled map[string
 				want = 1
 			}
 			if submitted[key] != id || attempt != 1 || items != want {
-				t.Errorf("key %s: run %s with %d attempts and %d inbox items, want run %q with 1 and %d", key, id, attempt,
+				t.Errorf("key %s: run %s with %d attempts and %d inbox items, want run %q with 1 and %d", key, id,
+					attempt,
 					items, submitted[key], want)
 			}
 			return nil
@@ -469,7 +473,8 @@ func TestRestartsCostNoAttemptAndNoLease(t *testing.T) {
 			var out struct {
 				Lost []any `json:"lost"`
 			}
-			if s, err := n.call("POST", "/api/v1/workers/steady/heartbeat", "", obj{"runs": in}, &out); err == nil && s == 200 {
+			if s, err := n.call("POST", "/api/v1/workers/steady/heartbeat", "", obj{"runs": in}, &out); err == nil &&
+				s == 200 {
 				beats.Add(1)
 				if len(out.Lost) > 0 {
 					t.Errorf("lost leases = %v, want none", out.Lost)
@@ -547,7 +552,8 @@ func TestIdleWorkersCostLittleCPU(t *testing.T) {
 			defer wg.Done()
 			for ctx.Err() == nil {
 				body := strings.NewReader(`{"slots":1,"wait":"1m"}`)
-				req, _ := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://%s/api/v1/workers/w%d/poll", n.addr, i), body)
+				req, _ := http.NewRequestWithContext(ctx, "POST", fmt.Sprintf("http://%s/api/v1/workers/w%d/poll",
+					n.addr, i), body)
 				req.Header.Set("Authorization", "Bearer "+n.key)
 				req.Header.Set("Content-Type", "application/json")
 				if res, err := n.http.Do(req); err == nil {

@@ -41,7 +41,8 @@ func TestRunChangedInDatabaseIsNotExecuted(t *testing.T) {
 		nil); status != http.StatusOK {
 		t.Fatal(status)
 	}
-	good, bad := n.submit(obj{"kind": "job", "input": "transfer 10"}), n.submit(obj{"kind": "job", "input": "transfer 10"})
+	good, bad := n.submit(obj{"kind": "job", "input": "transfer 10"}),
+		n.submit(obj{"kind": "job", "input": "transfer 10"})
 	n.kill(syscall.SIGKILL)
 
 	s, err := store.Open(store.Options{Path: filepath.Join(n.dir, "perdure.db")})

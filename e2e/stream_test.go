@@ -58,7 +58,8 @@ func (f *follower) run() error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the stream of %s does not end; %d frames in %d connections", f.id, len(f.frames), f.calls)
+			return fmt.Errorf("the stream of %s does not end; %d frames in %d connections", f.id, len(f.frames),
+				f.calls)
 		}
 		time.Sleep(5 * time.Millisecond) // the server may be away
 	}
@@ -288,7 +289,8 @@ func (s *scribe) write() {
 		if s.n%15 == 14 {
 			size = 6000
 		}
-		events = append(events, obj{"type": "x:line", "data": obj{"n": s.n, "text": strings.Repeat("ü<\u2028\n", size/6)}})
+		events = append(events, obj{"type": "x:line",
+			"data": obj{"n": s.n, "text": strings.Repeat("ü<\u2028\n", size/6)}})
 	}
 	s.commit(obj{"events": events})
 	s.seq += len(events)

@@ -21,7 +21,8 @@ var hasty = []string{"--policy", "lease=2s", "--policy", "dispatched_retry=200ms
 	"dispatched_retry_max=200ms", "--policy", "dispatched_timeout=500ms",
 	"--policy", "backoff_base=50ms", "--policy", "active_reap=2500ms", "--policy", "watchdog_interval=100ms",
 	"--policy", "gap_after=1s", "--policy", "patrol_every=200ms",
-	"--policy", "pending_wakeup=200ms", "--policy", "pending_wakeup_skip=1s", "--policy", "inbox_processing_timeout=400ms"}
+	"--policy", "pending_wakeup=200ms", "--policy", "pending_wakeup_skip=1s", "--policy",
+	"inbox_processing_timeout=400ms"}
 
 // A held is a leased run.
 type held struct {
@@ -176,14 +177,16 @@ func TestTrigger(t *testing.T) {
 					obj{"slots": 1, "kinds": []string{"poison"}, "wait": "200ms"}, &got)
 				return n.get(id).State == "timeout"
 			})
-			if c := n.count(id, "run:dispatched"); c != 10 || n.count(id, "run:reclaimed") == 0 || n.get(id).Attempt != 1 {
+			if c := n.count(id, "run:dispatched"); c != 10 || n.count(id, "run:reclaimed") == 0 ||
+				n.get(id).Attempt != 1 {
 				t.Errorf("%d deliveries", c)
 			}
 			n.contract(t, id, "dispatch_timeout", "poison-next")
 		},
 		"Timeout Test": func(t *testing.T) {
 			id := n.submit(obj{"kind": "flow", "class": "agent"}).RunID
-			n.say(t, n.take(t, "flow", true), "1", obj{"waits": []obj{signalWait("start_task", "300ms")}, "outcome": asleep})
+			n.say(t, n.take(t, "flow", true), "1", obj{"waits": []obj{signalWait("start_task", "300ms")},
+				"outcome": asleep})
 			r := n.take(t, "flow", true)
 			n.say(t, r, "2", obj{"outcome": obj{"type": "fail",
 				"error": obj{"code": "wait_timeout", "message": "nobody said start"}}})
@@ -191,7 +194,8 @@ func TestTrigger(t *testing.T) {
 		},
 		"Signature Fail Test": func(t *testing.T) {
 			id := n.submit(obj{"kind": "forged"}).RunID
-			n.say(t, n.take(t, "forged", false), "1", obj{"outcome": obj{"type": "reject", "reason": "signature_invalid"}})
+			n.say(t, n.take(t, "forged", false), "1",
+				obj{"outcome": obj{"type": "reject", "reason": "signature_invalid"}})
 			n.ends(t, id, "failed")
 			var letter obj
 			if s := n.insist("GET", "/api/v1/dlq/"+id, "", nil, &letter); s != 200 ||
@@ -260,7 +264,8 @@ func damageTest(t *testing.T) {
 	n.kill(syscall.SIGTERM)
 	damage(t, n.dir,
 		meddling{"UPDATE inbox SET status='processing', epoch=77 WHERE run_id=?", []any{reclaim}},
-		meddling{"UPDATE runs SET state='completed', alarm_at=NULL, ready=0, lease_until=0 WHERE id=?", []any{child.RunID}},
+		meddling{"UPDATE runs SET state='completed', alarm_at=NULL, ready=0, lease_until=0 WHERE id=?",
+			[]any{child.RunID}},
 		meddling{"UPDATE runs SET lease_until=0 WHERE id=?", []any{reap}},
 		meddling{"UPDATE waits SET name='other' WHERE run_id=?", []any{wake}},
 		meddling{"DELETE FROM queues WHERE name='doomed'", nil})

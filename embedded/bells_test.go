@@ -61,7 +61,8 @@ func TestNoDoorbellChangesAnOutcome(t *testing.T) {
 
 // flood repeats what it overhears, out of order and mutilated, a hundred times in a millisecond.
 func flood(t testing.TB, s *natstest.Server, done <-chan struct{}) {
-	conn, err := nats.Connect(s.URL(), nats.NoEcho(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})) // it may well miss something
+	// it may well miss something
+	conn, err := nats.Connect(s.URL(), nats.NoEcho(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	if err != nil {
 		t.Error(err)
 		return
@@ -144,7 +145,8 @@ func story(t *testing.T, bell string, mischief func(done <-chan struct{})) []str
 
 // workOff takes what there is to do, and does it as its kind says.
 func workOff(t *testing.T, s *embedded.Server, worker string, left *atomic.Int64) {
-	_, polled := call(t, s, "POST", "/api/v1/workers/"+worker+"/poll", `{"slots":4,"start":true,"kinds":["good","bad"],"wait":"300ms"}`)
+	_, polled := call(t, s, "POST", "/api/v1/workers/"+worker+"/poll",
+		`{"slots":4,"start":true,"kinds":["good","bad"],"wait":"300ms"}`)
 	for _, g := range polled["runs"].([]any) {
 		grant := g.(map[string]any)
 		outcome := `{"type":"complete","result":1}`
@@ -152,7 +154,8 @@ func workOff(t *testing.T, s *embedded.Server, worker string, left *atomic.Int64
 			outcome = `{"type":"fail","error":{"code":"broken","message":"it broke"},"retryable":false}`
 		}
 		call(t, s, "POST", "/api/v1/workers/"+worker+"/commit",
-			fmt.Sprintf(`{"commits":[{"commit_id":"c","run_id":%q,"epoch":%v,"outcome":%s}]}`, grant["run_id"], grant["epoch"], outcome))
+			fmt.Sprintf(`{"commits":[{"commit_id":"c","run_id":%q,"epoch":%v,"outcome":%s}]}`, grant["run_id"],
+				grant["epoch"], outcome))
 		left.Add(-1)
 	}
 }

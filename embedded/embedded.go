@@ -145,7 +145,8 @@ func Open(opt Options) (*Server, error) {
 	s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(),
 		StoredRule: watchdog.StoredName, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams,
 		StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits,
-		Webhooks: guard, Sender: sender, Poll: poll, MaxPollWait: maxPoll, Processes: monitor, Secrets: secrets, Scratch: opt.Dir, Logger: opt.Logger})
+		Webhooks: guard, Sender: sender, Poll: poll, MaxPollWait: maxPoll, Processes: monitor, Secrets: secrets,
+		Scratch: opt.Dir, Logger: opt.Logger})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}

@@ -68,7 +68,8 @@ func TestRunWithoutSocket(t *testing.T) {
 	_, polled := call(t, s, "POST", "/api/v1/workers/w1/poll", `{"slots":1,"start":true}`)
 	grant := polled["runs"].([]any)[0].(map[string]any)
 	status, done := call(t, s, "POST", "/api/v1/workers/w1/commit",
-		`{"commits":[{"commit_id":"c","run_id":"`+grant["run_id"].(string)+`","epoch":1,"outcome":{"type":"complete","result":"yes"}}]}`)
+		`{"commits":[{"commit_id":"c","run_id":"`+grant["run_id"].(string)+
+			`","epoch":1,"outcome":{"type":"complete","result":"yes"}}]}`)
 	if status != 200 || done["results"].([]any)[0].(map[string]any)["state"] != "completed" {
 		t.Fatalf("%d %v", status, done)
 	}
@@ -97,7 +98,8 @@ func TestFirstStartWritesPrivateKeyFile(t *testing.T) {
 		t.Errorf("the run is gone: %d", status)
 	}
 	s.Close()
-	if err := os.WriteFile(filepath.Join(dir, embedded.KeyFile), []byte("prd_000000000000_nonsense_00000000\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, embedded.KeyFile), []byte("prd_000000000000_nonsense_00000000\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := embedded.Open(opt); err == nil || !strings.Contains(err.Error(), "is not valid") {

@@ -51,7 +51,8 @@ func (s *Server) findKey(opt Options) (string, error) {
 			log = slog.New(slog.DiscardHandler)
 		}
 		log.Warn("no platform key here: the store has had its first start", "missing", path,
-			"help", "copy "+KeyFile+" from the folder of the first start, or have another key made: perdure keys bootstrap")
+			"help", "copy "+KeyFile+" from the folder of the first start, or have another key made: perdure keys "+
+				"bootstrap")
 		return "", nil
 	}
 	if opt.Dir == "" {

@@ -47,7 +47,8 @@ func TestLaterStartsOfAStoreMakeNoKey(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(opt.Dir, embedded.KeyFile)); err == nil {
 		t.Errorf("a later start of the store writes %s", embedded.KeyFile)
 	}
-	if said := log.String(); strings.Count(said, "no platform key here") != 1 || !strings.Contains(said, "perdure keys bootstrap") || strings.Contains(said, key) {
+	if said := log.String(); strings.Count(said, "no platform key here") != 1 ||
+		!strings.Contains(said, "perdure keys bootstrap") || strings.Contains(said, key) {
 		t.Errorf("the log says %s", said)
 	}
 	s.Close()

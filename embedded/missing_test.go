@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/embedded"
 )
 
-// A folder whose database is gone, moved or cut to nothing, is no new one: what is in the log would be destroyed. It is left
-// as it is, and is in order when the database is back.
+// A folder whose database is gone, moved or cut to nothing, is no new one: what is in the log would be destroyed. It is
+// left as it is, and is in order when the database is back.
 func TestMissingDatabaseRefusesStart(t *testing.T) {
 	dir := t.TempDir()
 	db := filepath.Join(dir, "perdure.db")
@@ -41,7 +41,8 @@ func TestMissingDatabaseRefusesStart(t *testing.T) {
 		c.wreck()
 		before := files(t, dir)
 		_, err := embedded.Open(embedded.Options{Dir: dir})
-		if err == nil || !strings.Contains(err.Error(), "the database "+db+" is missing or empty") || !strings.Contains(err.Error(), c.says) {
+		if err == nil || !strings.Contains(err.Error(), "the database "+db+" is missing or empty") ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if !maps.Equal(files(t, dir), before) {

@@ -63,19 +63,22 @@ func work(t *testing.T, s *embedded.Server) {
 		return
 	}
 	call(t, s, "POST", "/api/v1/workers/w/commit",
-		`{"commits":[{"commit_id":"c","run_id":"`+runs[0].(map[string]any)["run_id"].(string)+`","epoch":1,"outcome":{"type":"complete"}}]}`)
+		`{"commits":[{"commit_id":"c","run_id":"`+runs[0].(map[string]any)["run_id"].(string)+
+			`","epoch":1,"outcome":{"type":"complete"}}]}`)
 }
 
 func TestNoPasswordIsLogged(t *testing.T) {
 	var log bytes.Buffer
 	var mu sync.Mutex
-	opt := embedded.Options{Doorbell: "nats://user:hunter2@127.0.0.1:1,nats://hunter2@127.0.0.1:2", Logger: slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))}
+	opt := embedded.Options{Doorbell: "nats://user:hunter2@127.0.0.1:1,nats://hunter2@127.0.0.1:2",
+		Logger: slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))}
 	s := open(t, opt)
 	s.Close()
 	mu.Lock()
 	defer mu.Unlock()
 	text := log.String()
-	if strings.Contains(text, "hunter2") || !strings.Contains(text, "nats://user:xxxxx@127.0.0.1:1") || !strings.Contains(text, "SQLite in memory") {
+	if strings.Contains(text, "hunter2") || !strings.Contains(text, "nats://user:xxxxx@127.0.0.1:1") ||
+		!strings.Contains(text, "SQLite in memory") {
 		t.Errorf("log = %s, want the masked URL and the store, without the password", text)
 	}
 }
@@ -110,7 +113,8 @@ func TestInvalidAddressesAreRefused(t *testing.T) {
 			t.Errorf("%q %q: %v", x.store, x.bell, err)
 		}
 	}
-	for _, good := range []embedded.Options{{}, {Doorbell: "none"}, {Doorbell: "nats://a:1,nats://u:p@b:2"}, {Doorbell: "tls://h"}, {Doorbell: "postgres://h/d"},
+	for _, good := range []embedded.Options{{}, {Doorbell: "none"}, {Doorbell: "nats://a:1,nats://u:p@b:2"},
+		{Doorbell: "tls://h"}, {Doorbell: "postgres://h/d"},
 		{Store: "postgres://u:p@h1:5432,h2:5432/d?sslmode=disable"}, {Store: "postgresql:///d?host=/run/postgresql"}} {
 		if err := good.Validate(); err != nil {
 			t.Errorf("%+v: %v", good, err)

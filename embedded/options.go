@@ -111,7 +111,8 @@ type Options struct {
 func (opt Options) Validate() error {
 	if opt.Store != "" && !strings.HasPrefix(opt.Store, "postgres://") &&
 		!strings.HasPrefix(opt.Store, "postgresql://") {
-		return fmt.Errorf("store: %s is not an address such as postgres://user@host:5432/database", doorbell.Mask(opt.Store))
+		return fmt.Errorf("store: %s is not an address such as postgres://user@host:5432/database",
+			doorbell.Mask(opt.Store))
 	}
 	if err := (doorbell.Options{URL: opt.Store}).Validate(); err != nil {
 		return fmt.Errorf("store: %w", err)

@@ -57,7 +57,8 @@ func TestStartAdoptsResults(t *testing.T) {
 		Epoch: g.Epoch, Tenant: g.Tenant, Lock: id}, g.ResultToken))
 	ok(d.WriteResult(jobdir.Result{JobID: d.ID, Tenant: g.Tenant, Output: jobdir.Offsets{Stdout: 4},
 		Commit: perdure.Commit{ID: "end-1", RunID: g.RunID, Epoch: g.Epoch,
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: []byte(`{"exit_code":0}`)}}}, g.ResultToken))
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: []byte(`{"exit_code":0}`)}}},
+		g.ResultToken))
 	lock.Close()
 
 	if srv, err = embedded.Open(opt); err != nil {

@@ -57,8 +57,10 @@ func TestInvalidSigningKeysAreRefused(t *testing.T) {
 	if err := os.WriteFile(text, []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, files := range [][]string{{"/nowhere"}, {text}, {t.TempDir()}, {keyFile(t, "b", 0o644)}, {good, keyFile(t, "c", 0o640)}, {good, good}, {""}, {"/dev/zero"}} {
-		if err := (embedded.Options{SigningKeys: files}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_keys: ") {
+	for _, files := range [][]string{{"/nowhere"}, {text}, {t.TempDir()}, {keyFile(t, "b", 0o644)},
+		{good, keyFile(t, "c", 0o640)}, {good, good}, {""}, {"/dev/zero"}} {
+		if err := (embedded.Options{SigningKeys: files}).Validate(); err == nil ||
+			!strings.HasPrefix(err.Error(), "signing_keys: ") {
 			t.Errorf("%v: %v", files, err)
 		}
 	}
@@ -68,11 +70,13 @@ func TestInvalidSigningKeysAreRefused(t *testing.T) {
 func TestSigningRequiredNeedsKeys(t *testing.T) {
 	key := keyFile(t, "a", 0o600)
 	for _, who := range []string{"default", "*"} {
-		if err := (embedded.Options{SigningRequired: []string{who}}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_required: ") {
+		if err := (embedded.Options{SigningRequired: []string{who}}).Validate(); err == nil ||
+			!strings.HasPrefix(err.Error(), "signing_required: ") {
 			t.Errorf("%s without a key: %v", who, err)
 		}
 		s := open(t, embedded.Options{SigningKeys: []string{key}, SigningRequired: []string{who}})
-		if status, x := call(t, s, "GET", "/api/admin/tenants/default", ""); status != 200 || !strings.Contains(fmt.Sprint(x), "require_signatures:true") {
+		if status, x := call(t, s, "GET", "/api/admin/tenants/default", ""); status != 200 ||
+			!strings.Contains(fmt.Sprint(x), "require_signatures:true") {
 			t.Errorf("%s: %d %v", who, status, x)
 		}
 		if status, x := call(t, s, "PUT", "/api/admin/tenants/default", `{"require_signatures":false}`); status != 409 {
@@ -81,7 +85,9 @@ func TestSigningRequiredNeedsKeys(t *testing.T) {
 		s.Close()
 	}
 	for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 2000)} {
-		if err := (embedded.Options{SigningKeys: []string{key}, SigningRequired: []string{bad}}).Validate(); err == nil || !strings.HasPrefix(err.Error(), "signing_required: ") {
+		if err := (embedded.Options{SigningKeys: []string{key},
+			SigningRequired: []string{bad}}).Validate(); err == nil ||
+			!strings.HasPrefix(err.Error(), "signing_required: ") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

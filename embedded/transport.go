@@ -95,7 +95,8 @@ func (t transport) report(req *http.Request, p any) {
 	switch stack := debug.Stack(); {
 	case p == http.ErrAbortHandler:
 	case t.log != nil:
-		t.log.Error("a handler panicked", "method", req.Method, "path", req.URL.Path, "panic", p, "stack", string(stack))
+		t.log.Error("a handler panicked", "method", req.Method, "path", req.URL.Path, "panic", p, "stack",
+			string(stack))
 	default:
 		log.Printf("http: panic serving %s: %v\n%s", req.RemoteAddr, p, stack)
 	}

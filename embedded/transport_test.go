@@ -14,7 +14,8 @@ import (
 )
 
 // ask sends a request to a handler, in process.
-func ask(t *testing.T, ctx context.Context, body io.Reader, log *slog.Logger, f http.HandlerFunc) (*http.Response, error) {
+func ask(t *testing.T, ctx context.Context, body io.Reader, log *slog.Logger, f http.HandlerFunc) (*http.Response,
+	error) {
 	t.Helper()
 	var c callers
 	t.Cleanup(c.close)
@@ -127,14 +128,16 @@ func TestHandlerPanicIsLogged(t *testing.T) {
 		logged bool
 	}{{"oh no", true}, {http.ErrAbortHandler, false}} {
 		var out bytes.Buffer
-		res, err := ask(t, t.Context(), nil, slog.New(slog.NewTextHandler(&out, nil)), func(http.ResponseWriter, *http.Request) { panic(c.with) })
+		res, err := ask(t, t.Context(), nil, slog.New(slog.NewTextHandler(&out, nil)),
+			func(http.ResponseWriter, *http.Request) { panic(c.with) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.ReadAll(res.Body); res.StatusCode != 500 || !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%d, read: %v", res.StatusCode, err)
 		}
-		if text := out.String(); strings.Contains(text, "oh no") != c.logged || strings.Contains(text, "transport_test.go") != c.logged || !c.logged && text != "" {
+		if text := out.String(); strings.Contains(text, "oh no") != c.logged ||
+			strings.Contains(text, "transport_test.go") != c.logged || !c.logged && text != "" {
 			t.Errorf("%v: logged %q", c.with, text)
 		}
 	}

@@ -68,7 +68,8 @@ func TestLinksInDocsAreValid(t *testing.T) {
 				t.Errorf("%s links to %s: %v", page, m[0], err)
 				continue
 			}
-			if anchor := m[2]; anchor != "" && filepath.Ext(target) == ".md" && !slices.Contains(headings(t, target), anchor) {
+			if anchor := m[2]; anchor != "" && filepath.Ext(target) == ".md" &&
+				!slices.Contains(headings(t, target), anchor) {
 				t.Errorf("%s links to the heading %q of %s, which has no such heading", page, anchor, target)
 			}
 		}
@@ -152,8 +153,11 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 		tries int
 	}{
 		{"| a value | `completed` | | |", func(*agent.Context) error { return nil }, perdure.Completed, "", 1},
-		{"| any error | `failed`, when no attempt is left | `failed`, or the error's own | yes |", func(*agent.Context) error { return errors.New("no") }, perdure.Failed, "failed", 3},
-		{"| `agent.Permanent(err)` | `failed` | `failed`, or the error's own | no |", func(*agent.Context) error { return agent.Permanent(worker.Fail("own", "no")) }, perdure.Failed, "own", 1},
+		{"| any error | `failed`, when no attempt is left | `failed`, or the error's own | yes |",
+			func(*agent.Context) error { return errors.New("no") }, perdure.Failed, "failed", 3},
+		{"| `agent.Permanent(err)` | `failed` | `failed`, or the error's own | no |", func(*agent.Context) error {
+			return agent.Permanent(worker.Fail("own", "no"))
+		}, perdure.Failed, "own", 1},
 		{"| `ErrTaskTimedOut` | `failed` | `task_timed_out` | no |", func(ctx *agent.Context) error {
 			_, err := spawn(ctx, 50*time.Millisecond).Join(ctx)
 			if !errors.Is(err, agent.ErrTaskTimedOut{}) {
@@ -173,17 +177,26 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 			_, err := agent.Signal[any](ctx, "never", time.Millisecond)
 			return err
 		}, perdure.TimedOut, perdure.CodeWaitTimeout, 1},
-		{"| `ErrCancelled`, when it was asked to stop | `cancelled` | `cancelled` | no |", func(ctx *agent.Context) error { return agent.Sleep(ctx, time.Hour) }, perdure.Cancelled, perdure.CodeCancelled, 1},
-		{"| a panic in a step's function | `failed`, when no attempt is left | `panic` | yes |", func(ctx *agent.Context) error {
-			_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { panic("no") })
-			return err
-		}, perdure.Failed, "panic", 3},
-		{"| a panic in the agent's own code | [on hold](#a-defect-of-the-code-holds-the-run) | `panic` | yes, no attempt is spent |",
+		{"| `ErrCancelled`, when it was asked to stop | `cancelled` | `cancelled` | no |",
+			func(ctx *agent.Context) error {
+				return agent.Sleep(ctx, time.Hour)
+			}, perdure.Cancelled, perdure.CodeCancelled, 1},
+		{"| a panic in a step's function | `failed`, when no attempt is left | `panic` | yes |",
+			func(ctx *agent.Context) error {
+				_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { panic("no") })
+				return err
+			}, perdure.Failed, "panic", 3},
+		{"| a panic in the agent's own code | [on hold](#a-defect-of-the-code-holds-the-run) | `panic` | yes, no " +
+			"attempt is spent |",
 			func(*agent.Context) error { panic("no") }, held, "panic", 0},
-		{"| a call where it can't be made, such as a wait inside of a step | [on hold](#a-defect-of-the-code-holds-the-run) | `agent_misuse` | yes, no attempt is spent |", func(ctx *agent.Context) error {
-			_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { return 1, agent.Sleep(ctx, time.Hour) })
-			return err
-		}, held, agent.CodeMisuse, 0},
+		{"| a call where it can't be made, such as a wait inside of a step | [on " +
+			"hold](#a-defect-of-the-code-holds-the-run) | `agent_misuse` | yes, no attempt is spent |",
+			func(ctx *agent.Context) error {
+				_, err := agent.Step(ctx, "step", func(context.Context) (int, error) {
+					return 1, agent.Sleep(ctx, time.Hour)
+				})
+				return err
+			}, held, agent.CodeMisuse, 0},
 	}
 	page := read(t, "docs/agents.md")
 	policy := perdure.DefaultPolicy()

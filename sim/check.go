@@ -113,7 +113,8 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S12", "is watched much too late, at %s", next.AlarmAt)
 	case next.Strikes > next.MaxAttempts || (next.State.Live() && next.Strikes >= next.MaxAttempts):
 		fail("S19", "lost %d attempts in a row and may lose %d", next.Strikes, next.MaxAttempts)
-	case next.State == perdure.TimedOut && next.Failure.Code == perdure.CodeDeadline && next.FinishedAt < next.DeadlineAt:
+	case next.State == perdure.TimedOut && next.Failure.Code == perdure.CodeDeadline &&
+		next.FinishedAt < next.DeadlineAt:
 		fail("S11", "ran out of time %s early", next.DeadlineAt.Sub(next.FinishedAt))
 	case next.State.Leased() != (next.LeaseUntil != 0) || (next.State.Leased() && next.Epoch < 1):
 		fail("P1", "is %s, epoch %d, lease %s", next.State, next.Epoch, next.LeaseUntil)
@@ -226,7 +227,8 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 // checkHeld checks that a defect costs no attempt, and that the hold ends by the deadline.
 func (s *sim) checkHeld(prev *row, next *perdure.Run) {
 	if next.Strikes > prev.Strikes {
-		s.violate("H1", "%s: a defect was counted as a lost attempt: %d after %d", s.nameOf(next), next.Strikes, prev.Strikes)
+		s.violate("H1", "%s: a defect was counted as a lost attempt: %d after %d", s.nameOf(next), next.Strikes,
+			prev.Strikes)
 	}
 	if next.OnHold() && next.Hold.Until > next.DeadlineAt {
 		s.violate("H1", "%s is on hold until %s, after its deadline", s.nameOf(next), next.Hold.Until)
@@ -242,7 +244,8 @@ func (s *sim) checkTry(prev *row, next *perdure.Run, l perdure.Line) {
 	var granted struct{ Build string }
 	_ = json.Unmarshal([]byte(l.Data), &granted) // a line without a build names none
 	if granted.Build == "" || slices.Contains(prev.Hold.Builds, granted.Build) {
-		s.violate("H2", "%s was granted to build %q during the backoff of its hold by %q", s.nameOf(next), granted.Build,
+		s.violate("H2", "%s was granted to build %q during the backoff of its hold by %q", s.nameOf(next),
+			granted.Build,
 			prev.Hold.Builds)
 	}
 	s.sometimes("another build tried a held run")
@@ -289,7 +292,8 @@ func fold(s perdure.State, l perdure.Line) (perdure.State, bool) {
 var shortest = func() map[perdure.State][]perdure.Line {
 	m := make(map[perdure.State][]perdure.Line)
 	var log []perdure.Line
-	for _, typ := range []string{perdure.LineCreated, perdure.LineDispatched, perdure.LineStarted, perdure.LineSuspended} {
+	for _, typ := range []string{perdure.LineCreated, perdure.LineDispatched, perdure.LineStarted,
+		perdure.LineSuspended} {
 		log = append(slices.Clip(log), perdure.Line{Type: typ})
 		state, _ := perdure.Fold(log)
 		m[state] = log
@@ -312,7 +316,8 @@ func (s *sim) checkRank(prev *row, next *perdure.Run, sweep *watchdog.Sweep) {
 		case "deadline", "cancel-grace", "lost-worker", "dispatch-timeout", "reap":
 			before, after := prev.Rank(&s.cfg.policy), next.Rank(&s.cfg.policy)
 			if next.State.Live() && slices.Compare(after[:], before[:]) >= 0 {
-				s.violate("S13", "%s: %s of %s left it at rank %v after %v", a.Rule, a.Name, s.nameOf(next), after, before)
+				s.violate("S13", "%s: %s of %s left it at rank %v after %v", a.Rule, a.Name, s.nameOf(next), after,
+					before)
 			}
 			if next.State.Live() && (a.Name == "deadline" || a.Name == "cancel-grace" || a.Name == "reap") {
 				s.violate("S13", "%s did not end %s", a.Name, s.nameOf(next))

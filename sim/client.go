@@ -55,7 +55,9 @@ func (c *client) act() {
 		}
 		if s.model.submitted < 2*s.cfg.runs {
 			s.model.submitted++
-			s.sendUntilAnswered(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, From: from, Key: key} }, nil)
+			s.sendUntilAnswered(func() engine.Op {
+				return &engine.Retry{Tenant: tenant, RunID: id, From: from, Key: key}
+			}, nil)
 		}
 	case x < 0.78:
 		s.model.submitted++
@@ -371,7 +373,9 @@ func (c *client) waitFor(id perdure.RunID) {
 		if s.work.chance(0.6) {
 			reason := pick(s.work, "timeout", "disconnect", "detached")
 			s.after(s.work.between(0, s.cfg.policy.WaiterTTL), func() {
-				s.sendOnce(func() engine.Op { return &engine.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason} })
+				s.sendOnce(func() engine.Op {
+					return &engine.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason}
+				})
 			})
 		}
 	}

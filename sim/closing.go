@@ -40,7 +40,8 @@ func (s *sim) checkEnd() {
 					s.violate("S3", "%s is the second run of key %s", s.short(id), key)
 				}
 			}
-			if want, ok := s.model.results[id]; ok && !m.adopted && (r.State != perdure.Completed || string(r.Result) != want) {
+			if want, ok := s.model.results[id]; ok && !m.adopted &&
+				(r.State != perdure.Completed || string(r.Result) != want) {
 				s.violate("S1", "%s completed with %s and is %s with %s", s.short(id), want, r.State, r.Result)
 			}
 			kept := slices.ContainsFunc(letters, func(d perdure.DeadLetter) bool { return d.RunID == id })
@@ -123,7 +124,8 @@ func (s *sim) checkMessages(v *store.View, r *perdure.Run, taken map[string]perd
 		}
 		at := fmt.Sprintf("%s/%d", r.ThreadID, i.MessageSeq)
 		if other, twice := taken[at]; twice || i.MessageSeq <= last {
-			s.violate("C2", "%s took message %d after message %d, and %q had taken it", s.short(r.ID), i.MessageSeq, last,
+			s.violate("C2", "%s took message %d after message %d, and %q had taken it", s.short(r.ID),
+				i.MessageSeq, last,
 				s.short(other))
 		}
 		taken[at], last = r.ID, i.MessageSeq
@@ -145,7 +147,8 @@ func (s *sim) checkReported(v *store.View, r *perdure.Run) error {
 			}
 		}
 		if told != 1 {
-			s.violate("P16", "%s ended before its parent %s, and told it %d times", s.short(r.ID), s.short(r.ParentID), told)
+			s.violate("P16", "%s ended before its parent %s, and told it %d times", s.short(r.ID),
+				s.short(r.ParentID), told)
 		}
 	}
 	if r.Options.Webhook == "" {

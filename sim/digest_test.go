@@ -31,7 +31,8 @@ func digestOf(seed uint64) (string, error) {
 	for _, row := range rows {
 		io.WriteString(h, row+"\n")
 	}
-	return fmt.Sprintf("seed %d: %d steps, %d runs, %d rows, sha256 %x", seed, r.Steps, r.Runs, len(rows), h.Sum(nil)), nil
+	return fmt.Sprintf("seed %d: %d steps, %d runs, %d rows, sha256 %x", seed, r.Steps, r.Runs, len(rows),
+		h.Sum(nil)), nil
 }
 
 // TestDigests compares two runs of each seed. With PERDURE_SIM_DIGESTS it runs PERDURE_SIM_SEEDS

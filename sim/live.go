@@ -49,7 +49,8 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 		if r.DeadlineAt > now || (r.State.Leased() && now < s.model.spareUntil) {
 			r.overdue = 0
 		} else if r.overdue++; r.overdue > 2 {
-			s.violate("L1", "%s is still %s, %s and two sweeps after its deadline", s.short(id), r.State, now.Sub(r.DeadlineAt))
+			s.violate("L1", "%s is still %s, %s and two sweeps after its deadline", s.short(id), r.State,
+				now.Sub(r.DeadlineAt))
 		}
 		if !r.OnHold() || r.State != perdure.Queued || r.Cancel.RequestedAt != 0 || now < r.Hold.Until {
 			r.overlong = 0
@@ -92,10 +93,12 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 	case r.State == perdure.Queued && !r.Ready && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
 		s.violate("L4", "%s is due since %s and not claimable", s.short(r.ID), r.ReadyAt)
 	case r.State.Leased() && !r.Heard && late(r.FirstGrantAt, p.DispatchedTimeout):
-		s.violate("L2", "%s was granted at %s, nobody was heard from, and it is %s", s.short(r.ID), r.GrantedAt, r.State)
+		s.violate("L2", "%s was granted at %s, nobody was heard from, and it is %s", s.short(r.ID), r.GrantedAt,
+			r.State)
 	case r.State == perdure.Running && r.Heard && !r.Options.Process && late(r.LeaseUntil, 0):
 		s.violate("L3", "%s is held by %s although its lease was over at %s", s.short(r.ID), r.Worker, r.LeaseUntil)
-	case r.State == perdure.Running && r.Heard && r.Options.Process && now > r.WatchUntil.Add(e) && late(r.SeenAt, p.DeadAfter):
+	case r.State == perdure.Running && r.Heard && r.Options.Process && now > r.WatchUntil.Add(e) &&
+		late(r.SeenAt, p.DeadAfter):
 		s.violate("L3", "the process %s gave no sign of life since %s", s.short(r.ID), r.SeenAt)
 	case r.State == perdure.Running && now > r.WatchUntil.Add(e) && late(r.SeenAt, p.ActiveReap):
 		s.violate("L3", "%s gave no sign of life since %s", s.short(r.ID), r.SeenAt)

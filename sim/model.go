@@ -68,7 +68,8 @@ type row struct {
 }
 
 func newModel() *model {
-	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string), keys: make(map[string]perdure.RunID),
+	return &model{rows: make(map[perdure.RunID]*row), asks: make(map[uint64]string),
+		keys:   make(map[string]perdure.RunID),
 		grants: make(map[perdure.RunID]int64), commits: make(map[string]string),
 		results: make(map[perdure.RunID]string), unkeyed: make(map[string]bool),
 		journals: make(map[perdure.RunID][]string), inherited: make(map[perdure.RunID][]string),

@@ -97,7 +97,8 @@ func (p *processes) submit() {
 	}
 	p.left--
 	n := p.dice.Uint64()>>12 + 1
-	sub := perdure.Submission{Kind: "exec", Queue: processQueue, Class: perdure.Process, MaxAttempts: p.dice.IntN(3) + 1}
+	sub := perdure.Submission{Kind: "exec", Queue: processQueue, Class: perdure.Process,
+		MaxAttempts: p.dice.IntN(3) + 1}
 	sub.Input, _ = json.Marshal(input{n, 0})
 	key := s.name("s")
 	s.model.asked(n, key)
@@ -231,7 +232,8 @@ func (r *runner) step() {
 func (r *runner) end() {
 	f := r.f
 	f.result = &perdure.Commit{ID: fmt.Sprintf("end-%d", f.epoch), RunID: f.run, Epoch: f.epoch,
-		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(fmt.Sprintf(`{"output":%d}`, f.output))}}
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete,
+			Result: json.RawMessage(fmt.Sprintf(`{"output":%d}`, f.output))}}
 	if r.cancel {
 		f.result.Outcome = &perdure.Outcome{Type: perdure.OutcomeCancelled}
 	}
@@ -357,7 +359,8 @@ func (p *processes) lookAt(n *node, f *folder) {
 	run := row.Run
 	j := m.Judge(l, &run, moved)
 	if j.Beat {
-		beat := &engine.ProcessBeat{Beats: []engine.Sentinel{{Tenant: tenant, RunID: f.run, Epoch: f.epoch, Counter: f.counter}}}
+		beat := &engine.ProcessBeat{Beats: []engine.Sentinel{{Tenant: tenant, RunID: f.run, Epoch: f.epoch,
+			Counter: f.counter}}}
 		if _, ok := p.do(n, beat); !ok {
 			return
 		}

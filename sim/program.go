@@ -177,7 +177,8 @@ func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure
 				Mode: pick(r, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK)})
 	}
 	for len(st.waits) == 0 || r.chance(0.3) {
-		w := perdure.WaitSpec{Type: pick(r, perdure.WaitSignal, perdure.WaitTimer, perdure.WaitCallback), Timeout: timeout()}
+		w := perdure.WaitSpec{Type: pick(r, perdure.WaitSignal, perdure.WaitTimer, perdure.WaitCallback),
+			Timeout: timeout()}
 		switch w.Type {
 		case perdure.WaitSignal:
 			w.Name = pick(r, "go", "stop")
@@ -221,7 +222,8 @@ func (t *task) stage(c *perdure.Commit, st *stage, i int, key string) {
 		if t.thread {
 			c.Messages = []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"working"`)}}
 		}
-		c.Events = []perdure.Emitted{{Type: perdure.LineProgress, Data: json.RawMessage(fmt.Sprintf(`{"stage":%d}`, i))}}
+		c.Events = []perdure.Emitted{{Type: perdure.LineProgress,
+			Data: json.RawMessage(fmt.Sprintf(`{"stage":%d}`, i))}}
 		fallthrough
 	case "step":
 		c.Journal = []perdure.JournalEntry{over}
@@ -336,7 +338,8 @@ func (t *task) finish(c *perdure.Commit) {
 	case p.end == "reject":
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "not mine"}
 	case p.end == "flaky" && t.attempt <= p.fails:
-		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "flaky", Message: "try again"}}
+		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
+			Error: &perdure.Failure{Code: "flaky", Message: "try again"}}
 	case p.end == "continue" && t.thread:
 		result()
 		for i := range p.stages {

@@ -135,7 +135,8 @@ func (l *loop) look(children ...*child) ([]view, error) {
 
 // ownTools are the tools of every conversation.
 var ownTools = []Tool{
-	own("spawn_worker", "Starts a worker: an agent of its own that does one task. You get its result. With wait, you get "+
+	own("spawn_worker", "Starts a worker: an agent of its own that does one task. You get its result. With wait, "+
+		"you get "+
 		"it only if it comes within so many seconds; otherwise the worker goes on in the background, and you "+
 		"are called again with the result when it has ended. 0 does not wait.",
 		`{"type":"object","properties":{"task":{"type":"string"},"wait":{"type":"number"}},"required":["task"]}`,

@@ -202,7 +202,8 @@ func (c *Config) options(key func(*ConfigModel) (string, error)) (Options, error
 // tools returns the tools of the configuration.
 func (c *Config) tools() (out []Tool, err error) {
 	if s := c.Shell; s != nil {
-		t, err := Shell(ShellOptions{Allow: s.Allow, Approve: s.Approve, Interpreter: s.Interpreter, Dir: s.Dir, Env: s.Env,
+		t, err := Shell(ShellOptions{Allow: s.Allow, Approve: s.Approve, Interpreter: s.Interpreter, Dir: s.Dir,
+			Env:     s.Env,
 			Timeout: time.Duration(s.Timeout)})
 		if err != nil {
 			return nil, err
@@ -213,7 +214,8 @@ func (c *Config) tools() (out []Tool, err error) {
 		if err := perdure.CheckName("kind", t.Kind); err != nil {
 			return nil, fmt.Errorf("tool[%d]: %w", i, err)
 		}
-		spec := Spec{Name: t.Name, Description: t.Description, Repeatable: t.Repeatable, Timeout: time.Duration(t.Timeout)}
+		spec := Spec{Name: t.Name, Description: t.Description, Repeatable: t.Repeatable,
+			Timeout: time.Duration(t.Timeout)}
 		if t.Parameters != nil {
 			if spec.Parameters, err = json.Marshal(t.Parameters); err != nil {
 				return nil, fmt.Errorf("tool[%d]: parameters: %w", i, err)

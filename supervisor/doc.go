@@ -2,7 +2,8 @@
 // and delegates to workers. It uses the public packages of the SDK and nothing else, so it is also the
 // longest example of how an agent is written.
 //
-//	m, err := model.New(model.Options{Models: []model.Endpoint{{BaseURL: "http://127.0.0.1:11434/v1", Model: "qwen3"}}})
+//	local := model.Endpoint{BaseURL: "http://127.0.0.1:11434/v1", Model: "qwen3"}
+//	m, err := model.New(model.Options{Models: []model.Endpoint{local}})
 //	s, err := supervisor.New(supervisor.Options{Model: m, Tools: []supervisor.Tool{weather}})
 //	s.Register(w) // a *worker.Worker
 //

@@ -29,15 +29,18 @@ func TestFailuresOfTheEndpointPass(t *testing.T) {
 		{"hangs", mockmodel.Answer{Fault: mockmodel.FaultHang}, 2, 0, 5 * time.Minute},
 		{"falls silent", mockmodel.Answer{Text: "Well so", Fault: mockmodel.FaultSilence, FaultAfter: 1}, 2,
 			0, 5 * time.Minute},
-		{"cuts text", mockmodel.Answer{Text: "I think that", Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, 0, time.Minute},
-		{"cuts a call", mockmodel.Answer{ToolCalls: count, Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, 0, time.Minute},
+		{"cuts text", mockmodel.Answer{Text: "I think that", Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, 0,
+			time.Minute},
+		{"cuts a call", mockmodel.Answer{ToolCalls: count, Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, 0,
+			time.Minute},
 		{"closes", mockmodel.Answer{Text: "I think", Fault: mockmodel.FaultClose, FaultAfter: 1}, 1, 0, time.Minute},
 		{"garbage", mockmodel.Answer{Body: "<html>Please log in</html>"}, 2, 0, time.Minute},
 		{"rate limit", mockmodel.Answer{Status: 429, RetryAfter: "30"}, 2, time.Minute, 2 * time.Minute},
 		{"long rate limit", mockmodel.Answer{Status: 429, RetryAfter: "1800"}, 1, 30 * time.Minute, 31 * time.Minute},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := &world{rules: []mockmodel.Rule{{Times: c.times, Match: mockmodel.Match{Role: "user"}, Answer: c.answer},
+			w := &world{rules: []mockmodel.Rule{{Times: c.times, Match: mockmodel.Match{Role: "user"},
+				Answer: c.answer},
 				calls("count", count...), says("tool", "1 1 1", "Three.")},
 				tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, false)} }}
 			end := w.scenario("count").Run(t)

@@ -21,7 +21,8 @@ func Example() {
 	script, _ := mockmodel.New(mockmodel.Script{Rules: []mockmodel.Rule{
 		{Match: mockmodel.Match{Role: "user"}, Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{
 			{Name: "weather", Arguments: map[string]any{"city": "Delft"}}}}},
-		{Match: mockmodel.Match{Tool: "weather"}, Answer: mockmodel.Answer{Text: "There is {{last}}: take an umbrella."}},
+		{Match: mockmodel.Match{Tool: "weather"},
+			Answer: mockmodel.Answer{Text: "There is {{last}}: take an umbrella."}},
 	}})
 	endpoint := httptest.NewServer(script)
 	defer endpoint.Close()

@@ -112,7 +112,8 @@ func TestWorkerStaysWithinItsBudget(t *testing.T) {
 	checkThread(t, end, "user: go", "the budget of this question is used up")
 	got := end.Tree["supervisor/supervisor.worker#1"]
 	if out, err := client.Result[supervisor.Result](&got); err != nil || out.Usage.Total() > 600 {
-		t.Errorf("worker is %s with %+v (error %v), want a result with 300 tokens and the last call's", got.State, out, err)
+		t.Errorf("worker is %s with %+v (error %v), want a result with 300 tokens and the last call's", got.State,
+			out, err)
 	}
 }
 
@@ -127,8 +128,9 @@ func TestInjectedTextReachesNoOtherRun(t *testing.T) {
 			setup := sc.Setup
 			sc.Setup = func(s *agenttest.Session) func(*worker.Worker) {
 				other = s.Client()
-				run, err := other.Start(s.Context(), perdure.Submission{Kind: "private", Delay: perdure.Duration(time.Minute),
-					Timeout: perdure.Duration(time.Hour)})
+				run, err := other.Start(s.Context(),
+					perdure.Submission{Kind: "private", Delay: perdure.Duration(time.Minute),
+						Timeout: perdure.Duration(time.Hour)})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -18,7 +18,8 @@ type askHuman struct{}
 func (askHuman) Spec() Spec {
 	return Spec{Name: "ask_human", Repeatable: true,
 		Description: "Asks a person a question that only a person can answer, and waits for the answer.",
-		Parameters:  json.RawMessage(`{"type":"object","properties":{"question":{"type":"string"}},"required":["question"]}`)}
+		Parameters: json.RawMessage(`{"type":"object","properties":{"question":{"type":"string"}},` +
+			`"required":["question"]}`)}
 }
 
 func (askHuman) Start(ctx *agent.Context, call Call) (Pending, error) {

@@ -52,7 +52,8 @@ func TestCrashRepeatsNoTool(t *testing.T) {
 	unsure := 0
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
 		lost := func(tool string) bool { // the crash has lost its result
-			return strings.HasPrefix(end.Crash, "the worker dies before") && strings.Contains(end.Crash, "records tool "+tool)
+			return strings.HasPrefix(end.Crash, "the worker dies before") &&
+				strings.Contains(end.Crash, "records tool "+tool)
 		}
 		if n := end.Notes["counted"]; n != 1 && !(n == 2 && lost("count")) {
 			t.Errorf("%s: the safe tool was called %d times, want once", end.Crash, n)
@@ -64,7 +65,8 @@ func TestCrashRepeatsNoTool(t *testing.T) {
 		case answer == "unsure" && died:
 			unsure++
 		case answer != "done" || end.Notes["paid"] != 1 || lost("pay"):
-			t.Errorf("%s: answer = %q after %d calls, want done after one, or unsure", end.Crash, answer, end.Notes["paid"])
+			t.Errorf("%s: answer = %q after %d calls, want done after one, or unsure", end.Crash, answer,
+				end.Notes["paid"])
 		}
 	})
 	if unsure == 0 {
@@ -165,7 +167,8 @@ func TestFailingToolsAreAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tool := supervisor.Func(supervisor.Spec{Name: "print", Timeout: 2 * time.Minute},
 				func(ctx context.Context, _ struct{}) (string, error) { return c.f(ctx) })
-			w := &world{rules: []mockmodel.Rule{calls("print", call("print", args{})), says("tool", "", "Told: {{last}}")},
+			w := &world{rules: []mockmodel.Rule{calls("print", call("print", args{})),
+				says("tool", "", "Told: {{last}}")},
 				tools: func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{tool} }}
 			checkThread(t, w.scenario("print").Run(t), "user: print", c.want)
 		})

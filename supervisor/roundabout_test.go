@@ -97,7 +97,8 @@ func TestSlowWorkerContinuesTheConversation(t *testing.T) {
 	w := &world{rules: delegate(args{"task": "look", "wait": 30}, says("tool", "background", "Still looking.")),
 		workerTools: sleepers(5 * time.Minute)}
 	end := w.scenario("How full is the disk?").Run(t)
-	checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`, "assistant: Finally: supervisor.worker#1 has ended")
+	checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`,
+		"assistant: Finally: supervisor.worker#1 has ended")
 	if !strings.Contains(texts(end)[3], "42% used") {
 		t.Errorf("last message = %q, want the worker's result in it", texts(end)[3])
 	}
@@ -111,7 +112,9 @@ func TestSlowWorkerContinuesTheConversation(t *testing.T) {
 
 func TestCrashInAConversationWithAWorker(t *testing.T) {
 	w := &world{rules: delegate(args{"task": "look", "wait": 2}, says("tool", "background", "Still looking.")),
-		workerTools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{sleeper(4 * time.Minute)} }}
+		workerTools: func(s *agenttest.Session) []supervisor.Tool {
+			return []supervisor.Tool{sleeper(4 * time.Minute)}
+		}}
 	sc := w.scenario("How full is the disk?")
 	sc.Scrub = func(field, text string) string {
 		if strings.Contains(field, "look#") {
@@ -120,7 +123,8 @@ func TestCrashInAConversationWithAWorker(t *testing.T) {
 		return regexp.MustCompile(`"input":\d+`).ReplaceAllString(text, "")
 	}
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
-		checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`, "assistant: Finally: supervisor.worker#1 has ended")
+		checkThread(t, end, "user: ", "assistant: Still looking.", `tool: {`,
+			"assistant: Finally: supervisor.worker#1 has ended")
 	})
 }
 
@@ -231,7 +235,8 @@ func TestContinuationsEnd(t *testing.T) {
 		{Match: mockmodel.Match{System: "You are a worker"},
 			Answer: mockmodel.Answer{Text: "worked", FirstToken: perdure.Duration(time.Second)}},
 		{Match: mockmodel.Match{Role: "user"},
-			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("spawn_worker", args{"task": "more", "wait": 0})}}},
+			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("spawn_worker",
+				args{"task": "more", "wait": 0})}}},
 		says("tool", "", "Told: {{last}}"),
 	}}
 	end := w.scenario("go").Run(t)
@@ -301,7 +306,8 @@ func TestRefusedChildIsAnswered(t *testing.T) {
 	w, sc := digging(time.Minute, nil)
 	w.opt.WorkerWait = time.Millisecond
 	w.tools = func(*agenttest.Session) []supervisor.Tool {
-		return []supervisor.Tool{supervisor.Run(supervisor.Spec{Name: "dig"}, "dig", agent.Options{Timeout: 1000 * time.Hour})}
+		return []supervisor.Tool{supervisor.Run(supervisor.Spec{Name: "dig"}, "dig",
+			agent.Options{Timeout: 1000 * time.Hour})}
 	}
 	checkThread(t, sc.Run(t), "user: dig", "error: invalid: 1000h")
 }

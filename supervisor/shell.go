@@ -107,7 +107,8 @@ func (s *shell) Start(ctx *agent.Context, call Call) (Pending, error) {
 	case err != nil: // the arguments are too long to be shown
 		return Done("error: " + err.Error()), nil
 	case verdict.TimedOut:
-		return Done(fmt.Sprintf("error: nobody has allowed this within %s, so it was not executed", call.SuspendTimeout)), nil
+		return Done(fmt.Sprintf("error: nobody has allowed this within %s, so it was not executed",
+			call.SuspendTimeout)), nil
 	case !verdict.Approved:
 		return Done("error: a person has forbidden this, so it was not executed. " + clean(verdict.Comment)), nil
 	}

@@ -78,7 +78,8 @@ func TestAskHuman(t *testing.T) {
 		decision *perdure.Decision
 		want     string
 	}{
-		{"answered", &perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "blue"})}, "Told: blue"},
+		{"answered", &perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "blue"})},
+			"Told: blue"},
 		{"declined", &perdure.Decision{Decision: perdure.Reject, Comment: "no time"}, "declined to answer. no time"},
 		{"nobody answers", nil, "Nobody has answered within 20m0s"},
 	} {

@@ -150,7 +150,8 @@ func (t *funcTool) guarded(ctx context.Context, args json.RawMessage) (text stri
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("the tool panicked: %v", p)
-			_ = worker.Emit(ctx, "x:tool_panic", map[string]string{"tool": t.spec.Name, "stack": clean(string(debug.Stack()))})
+			_ = worker.Emit(ctx, "x:tool_panic",
+				map[string]string{"tool": t.spec.Name, "stack": clean(string(debug.Stack()))})
 		}
 	}()
 	return t.call(ctx, args)
@@ -287,7 +288,8 @@ func shorten(ctx context.Context, name, text string, most int) string {
 	if err != nil { // the run has too many artifacts, or the text is too large for one
 		return cut(text, most)
 	}
-	return cutWith(text, most, fmt.Sprintf("\n… (cut: %d bytes in all; the artifact %s has the whole)", len(text), name))
+	return cutWith(text, most, fmt.Sprintf("\n… (cut: %d bytes in all; the artifact %s has the whole)",
+		len(text), name))
 }
 
 func orElse(text, otherwise string) string {

@@ -41,17 +41,20 @@ func (w *world) announced(kind string) (k *api.Kind) {
 func TestWorkerAnnouncesItsKinds(t *testing.T) {
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
-		worker.Handle(wk, "ask", ask, worker.Kind{Description: "answers questions", Timeout: 7 * time.Minute, MaxAttempts: 9,
-			Backoff: time.Second, MaxBackoff: time.Minute, NotRetried: []perdure.Code{"nonsense"}})
+		worker.Handle(wk, "ask", ask, worker.Kind{Description: "answers questions", Timeout: 7 * time.Minute,
+			MaxAttempts: 9,
+			Backoff:     time.Second, MaxBackoff: time.Minute, NotRetried: []perdure.Code{"nonsense"}})
 		worker.Agent(wk, "research", func(*agent.Context, question) ([]string, error) { return nil, nil })
 		w.work(wk)
 
 		k := w.announced("ask")
-		if k.Class != perdure.Task || k.Description != "answers questions" || k.Timeout != perdure.Duration(7*time.Minute) ||
+		if k.Class != perdure.Task || k.Description != "answers questions" ||
+			k.Timeout != perdure.Duration(7*time.Minute) ||
 			k.Retry == nil || k.Retry.MaxAttempts != 9 || len(k.Retry.NotRetried) != 1 {
 			t.Errorf("announced: %+v, retry %+v, want what was registered", k.KindDef, k.Retry)
 		}
-		const in = `{"properties":{"depth":{"type":"integer"},"topic":{"type":"string"}},"required":["topic"],"type":"object"}`
+		const in = `{"properties":{"depth":{"type":"integer"},"topic":{"type":"string"}},"required":["topic"],` +
+			`"type":"object"}`
 		if string(k.InputSchema) != in || string(k.OutputSchema) != `{"type":"string"}` {
 			t.Errorf("schemas = %s and %s, want those of the function's types", k.InputSchema, k.OutputSchema)
 		}
@@ -62,7 +65,8 @@ func TestWorkerAnnouncesItsKinds(t *testing.T) {
 		// A submission that says nothing takes the defaults.
 		run := w.startRun(perdure.Submission{Kind: "ask", Input: json.RawMessage(`{"topic":"x"}`)})
 		if run.MaxAttempts != 9 || run.DeadlineAt.Sub(run.CreatedAt) != 7*time.Minute {
-			t.Errorf("run: %d attempts, deadline after %s; want 9 and 7m", run.MaxAttempts, run.DeadlineAt.Sub(run.CreatedAt))
+			t.Errorf("run: %d attempts, deadline after %s; want 9 and 7m", run.MaxAttempts,
+				run.DeadlineAt.Sub(run.CreatedAt))
 		}
 		if run := w.startRun(perdure.Submission{Kind: "research"}); run.Class != perdure.Agent {
 			t.Errorf("class of the run = %s, want agent, as its kind", run.Class)

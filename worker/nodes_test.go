@@ -31,7 +31,8 @@ func TestWorkerGoesOnAtAnotherServer(t *testing.T) {
 	close(dead)
 	for _, id := range []perdure.RunID{long, w.start(perdure.Submission{Kind: "short"})} {
 		if run := w.end(id); run.State != perdure.Completed || string(run.Result) != `"done"` || run.Attempt != 1 {
-			t.Errorf("run %s is %s with %s, attempt %d, want its result of the first attempt", id, run.State, run.Result, run.Attempt)
+			t.Errorf("run %s is %s with %s, attempt %d, want its result of the first attempt", id, run.State,
+				run.Result, run.Attempt)
 		}
 	}
 	first.CloseClientConnections()

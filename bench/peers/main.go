@@ -114,9 +114,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("peers", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	b := &bench{progress: stderr}
-	f.StringVar(&b.postgres, "url", os.Getenv("PERDURE_TEST_POSTGRES"), "`postgres://…`, as a role that may create databases")
+	f.StringVar(&b.postgres, "url", os.Getenv("PERDURE_TEST_POSTGRES"),
+		"`postgres://…`, as a role that may create databases")
 	f.StringVar(&b.binary, "perdure", "../../bin/perdure", "`file` of the program perdure")
-	f.StringVar(&b.restate, "restate", "", "`folder` of Restate, in which npm install was run; without it, Restate is left out")
+	f.StringVar(&b.restate, "restate", "",
+		"`folder` of Restate, in which npm install was run; without it, Restate is left out")
 	f.IntVar(&b.backlog, "backlog", 20_000, "runs of the backlog")
 	f.IntVar(&b.rounds, "rounds", 3, "how often each is measured")
 	f.DurationVar(&b.duration, "duration", 5*time.Second, "how long each is measured")

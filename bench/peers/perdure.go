@@ -43,7 +43,8 @@ func (b *bench) perdure(ctx context.Context, scenario string, p place) ([]figure
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("perdure bench --scenario %s: %w: %s", scenario, err, strings.TrimSpace(complaint.String()))
+		return nil, fmt.Errorf("perdure bench --scenario %s: %w: %s", scenario, err,
+			strings.TrimSpace(complaint.String()))
 	}
 	var r struct {
 		Figures []figure `json:"figures"`

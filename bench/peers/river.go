@@ -32,7 +32,8 @@ var (
 	shipped = setting{name: "River as shipped", workers: 100, cooldown: river.FetchCooldownDefault,
 		poll: river.FetchPollIntervalDefault, conns: 16}
 	// tuned drains a backlog of empty jobs fastest, of what we tried.
-	tuned = setting{name: "River tuned", workers: 2000, cooldown: time.Millisecond, poll: 5 * time.Millisecond, conns: 16}
+	tuned = setting{name: "River tuned", workers: 2000, cooldown: time.Millisecond, poll: 5 * time.Millisecond,
+		conns: 16}
 )
 
 // Args is an empty job, with arguments as large as the input of a run in Perdure's bench.

@@ -163,7 +163,8 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 		field("state", string(a.State))
 	}
 	if a.DecidedBy != nil {
-		field("by", fmt.Sprintf("%s (key %s), %s", literal(a.DecidedBy.Name), a.DecidedBy.KeyID, formatTime(a.DecidedAt)))
+		field("by", fmt.Sprintf("%s (key %s), %s", literal(a.DecidedBy.Name), a.DecidedBy.KeyID,
+			formatTime(a.DecidedAt)))
 	}
 	field("comment", literal(a.Comment))
 	for _, x := range []struct {

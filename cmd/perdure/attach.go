@@ -152,7 +152,8 @@ func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64
 		var gap *client.GapError
 		switch {
 		case errors.As(err, &gap) && asJSON:
-			err = printJSONLine(w, map[string]any{"type": api.StreamGap, "data": map[string]any{"from": gap.From, "to": gap.To}})
+			err = printJSONLine(w, map[string]any{"type": api.StreamGap,
+				"data": map[string]any{"from": gap.From, "to": gap.To}})
 		case errors.As(err, &gap):
 			_, err = fmt.Fprintf(w, "… %d to %d are no longer kept\n", gap.From, gap.To)
 		case err == nil:

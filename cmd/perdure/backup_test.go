@@ -122,7 +122,8 @@ func TestConcurrentBackupsToOneName(t *testing.T) {
 	if text, err := os.ReadFile(beside); err != nil || string(text) != "mine" {
 		t.Errorf("file beside the backup = %q (error %v), want it unchanged", text, err)
 	}
-	mustRun(t, 1, "backup", filepath.Join(out, "c"), "--data", filepath.Join(dir, "none"), "--url", "http://127.0.0.1:1")
+	mustRun(t, 1, "backup", filepath.Join(out, "c"), "--data", filepath.Join(dir, "none"), "--url",
+		"http://127.0.0.1:1")
 	if now, _ := filepath.Glob(filepath.Join(out, ".perdure*")); !slices.Equal(now, []string{left}) {
 		t.Errorf("temporary folders after the backups = %v, want only the old one, %s", now, left)
 	}
@@ -138,7 +139,8 @@ func TestUnreadableSecretsStopServer(t *testing.T) {
 		has(t, errs, want)
 	}
 	t.Setenv("SOME_WORD", "completed")
-	for _, command := range [][]string{{"config", "check"}, {"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}} {
+	for _, command := range [][]string{{"config", "check"}, {"serve", "--listen", "127.0.0.1:0", "--data",
+		t.TempDir()}} {
 		_, errs := mustRun(t, 1, append(command, "--secrets", "env:SOME_SECRET,env:SOME_WORD")...)
 		has(t, errs, "secrets: env:SOME_WORD holds a word of the API")
 		if strings.Contains(errs, "completed") {

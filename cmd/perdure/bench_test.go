@@ -77,7 +77,8 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			if s.Name == "wake" { // two servers can't share a file
 				store, bell = pgtest.New(t), natstest.Start(t, natstest.Options{}).URL()
 			}
-			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.Name, "--store", store,
+			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.Name,
+				"--store", store,
 				"--dir", dir, "--duration", "200ms", "--settle", "1ms",
 				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
 				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100",

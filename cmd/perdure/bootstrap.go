@@ -57,7 +57,8 @@ func (h *keysCall) bootstrap() error {
 	if file := filepath.Join(dir, embedded.KeyFile); dir != "" {
 		if _, err := os.Lstat(file); errors.Is(err, os.ErrNotExist) {
 			if err := keyfile.Write(file, op.Secret); err != nil {
-				return fmt.Errorf("key %s is made, and its file could not be written: %w; its secret is %s", op.Key.ID, err,
+				return fmt.Errorf("key %s is made, and its file could not be written: %w; its secret is %s",
+					op.Key.ID, err,
 					op.Secret)
 			}
 			if *h.asJSON {

@@ -17,7 +17,8 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-const chatAbout = `Talks with an agent: the supervisor of the server (serve --supervisor), or any kind that answers on a thread.
+const chatAbout = `Talks with an agent: the supervisor of the server (serve --supervisor), or any kind that answers
+on a thread.
 The answer is shown as it is written, beside what workers do. Ctrl-C leaves; the agent goes on, and its answer
 will be in the thread. On a terminal, what the agent wants to be approved is asked in place.
 
@@ -56,7 +57,8 @@ func chatCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	ch := &conversation{c: c, kind: *kind, thread: perdure.ThreadID(*thread), wait: *wait, in: bufio.NewReader(os.Stdin),
+	ch := &conversation{c: c, kind: *kind, thread: perdure.ThreadID(*thread), wait: *wait,
+		in:     bufio.NewReader(os.Stdin),
 		stdout: stdout, stderr: stderr, asks: isTerminal(os.Stdin) && !*asJSON, ticks: isTerminalWriter(stderr)}
 	if *resume {
 		if err := ch.findLast(ctx); err != nil {
@@ -196,7 +198,8 @@ func (ch *conversation) leave(ctx context.Context, id perdure.RunID) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	deferRun(last, ch.c, id)
-	fmt.Fprintf(ch.stderr, "\nStill working. The answer will be in the thread:\n  perdure chat --thread %s\n", ch.thread)
+	fmt.Fprintf(ch.stderr, "\nStill working. The answer will be in the thread:\n  perdure chat --thread %s\n",
+		ch.thread)
 	return exitError(exitDeferred)
 }
 
@@ -309,7 +312,8 @@ func (ch *conversation) showMessages(ctx context.Context, all bool) error {
 			switch {
 			case m.Role == perdure.RoleUser && all:
 				fmt.Fprintf(ch.stderr, "> %s\n", speech(text))
-			case m.Role == perdure.RoleAssistant && (all || !strings.Contains(ch.streamed.String(), strings.TrimSpace(text))):
+			case m.Role == perdure.RoleAssistant &&
+				(all || !strings.Contains(ch.streamed.String(), strings.TrimSpace(text))):
 				fmt.Fprintf(ch.stdout, "%s\n", speech(text))
 			case m.Role == perdure.RoleSystem:
 				fmt.Fprintf(ch.stderr, "[%s]\n", speech(text))
@@ -353,7 +357,8 @@ func (ch *conversation) sayWhatGoesOn(ctx context.Context, id perdure.RunID) {
 		}
 	}
 	if live > 0 {
-		fmt.Fprintf(ch.stderr, "[%d in the background; what comes of it will be in the thread: perdure chat --thread %s]\n", live, ch.thread)
+		fmt.Fprintf(ch.stderr, "[%d in the background; what comes of it will be in the thread: perdure chat "+
+			"--thread %s]\n", live, ch.thread)
 	}
 }
 

@@ -53,7 +53,8 @@ func answer(t *testing.T, c *client.Client, kind string, o perdure.Outcome) {
 		return
 	}
 	g := polled.Runs[0]
-	if _, err := c.Commit(ctx, "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch, Outcome: &o}); err != nil {
+	if _, err := c.Commit(ctx, "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
+		Outcome: &o}); err != nil {
 		t.Error(err)
 	}
 }

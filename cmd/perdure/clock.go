@@ -44,7 +44,8 @@ type clockEnded struct {
 }
 
 func clockCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("clock [reset]", `Compares the clock of a stopped server's data with this machine's, and lists the runs that
+	f := flags("clock [reset]", `Compares the clock of a stopped server's data with this machine's, and lists the
+runs that
 ended while the store's clock was ahead. With "reset --yes" the store's clock is set back to this
 machine's, which has to be right: check it before. Ended runs stay ended. Live runs lose the leases,
 backoffs and wait timeouts that are in the future, and keep their deadlines. PostgreSQL has a clock of
@@ -96,7 +97,8 @@ func compareClocks(ctx context.Context, dir string, reset bool) (r *clockReport,
 	}
 	err = s.Audit(ctx, func(v *store.View) error {
 		return v.Runs.EndedAfter(r.Now, func(run *perdure.Run) error {
-			e := clockEnded{Tenant: run.Tenant, RunID: run.ID, Kind: run.Kind, State: run.State, FinishedAt: run.FinishedAt}
+			e := clockEnded{Tenant: run.Tenant, RunID: run.ID, Kind: run.Kind, State: run.State,
+				FinishedAt: run.FinishedAt}
 			if run.Failure != nil {
 				e.Code = run.Failure.Code
 			}
@@ -131,14 +133,16 @@ func (r *clockReport) print(w io.Writer, dir string) error {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range r.Ended[:min(len(r.Ended), clockShown)] {
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", e.RunID, printable(e.Kind), e.State, printable(string(e.Code)), e.FinishedAt)
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\n", e.RunID, printable(e.Kind), e.State, printable(string(e.Code)),
+			e.FinishedAt)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	if !r.Reset {
 		_, err := fmt.Fprintf(w,
-			"\nNothing was changed. If this machine's clock is right, \"perdure clock reset --yes --data %s\" sets the "+
+			"\nNothing was changed. If this machine's clock is right, \"perdure clock reset --yes --data %s\" "+
+				"sets the "+
 				"store's clock back to it.\n", dir)
 		return err
 	}

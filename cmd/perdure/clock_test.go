@@ -61,7 +61,8 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 		}
 		return op.Grants[0].Run
 	}
-	ended, leased, waits = submit("short", 30*time.Minute), submit("leased", 24*time.Hour), submit("waits", 24*time.Hour)
+	ended, leased, waits = submit("short", 30*time.Minute), submit("leased", 24*time.Hour),
+		submit("waits", 24*time.Hour)
 	do(dog.Pass())
 	at = right.Add(wrongBy)
 	do(dog.Pass())
@@ -177,7 +178,8 @@ func TestStartLogsHowLongTheServerWasAway(t *testing.T) {
 	open := func(clock func() time.Time) string {
 		t.Helper()
 		var log bytes.Buffer
-		s, err := embedded.Open(embedded.Options{Dir: dir, Clock: clock, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		s, err := embedded.Open(embedded.Options{Dir: dir, Clock: clock,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

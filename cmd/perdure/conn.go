@@ -38,7 +38,8 @@ func addConnFlags(f *flagSet) *connFlags {
 				settings.DefaultListen+")"),
 		key: f.String("key", "", "the `key` (default: PERDURE_KEY, or admin.key in the data folder)"),
 		ca: f.String("ca", "",
-			"`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or those of the "+
+			"`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or "+
+				"those of the "+
 				"system)"),
 		data: f.String("data", "",
 			"`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),

@@ -39,10 +39,13 @@ func dlqCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		{"list", "Lists dead letters, newest first.\n\n  perdure dlq list --cause CAUSE", d.list},
 		{"show RUN_ID", "Shows a dead letter and what led to it.\n\n  perdure dlq show RUN_ID", d.show},
 		{"add RUN_ID…",
-			"Ends runs that are on hold after a defect of their code, as dead letters.\n\n  perdure dlq add RUN_ID…", d.add},
+			"Ends runs that are on hold after a defect of their code, as dead letters.\n\n  perdure dlq add RUN_ID…",
+			d.add},
 		{"redrive [RUN_ID…]",
-			"Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that nobody has " +
-				"redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE", d.redrive},
+			"Makes new runs of dead letters: of those named, or of those of a cause, a kind or a queue that " +
+				"nobody has " +
+				"redriven, the oldest first.\n\n  perdure dlq redrive RUN_ID…\n  perdure dlq redrive --cause CAUSE",
+			d.redrive},
 		{"discard [RUN_ID…]",
 			"Discards dead letters; their runs stay.\n\n  perdure dlq discard RUN_ID…\n" +
 				"  perdure dlq discard --cause CAUSE", d.discard},
@@ -128,7 +131,8 @@ func (d *dlqCall) list() error {
 		}
 		fmt.Fprintln(w, "RUN\tKIND\tDIED\tREDRIVEN BY\tCAUSE")
 		for _, x := range page.DeadLetters {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At), first(string(x.RedrivenBy), "-"),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", x.RunID, literal(x.Kind), ago(x.At),
+				first(string(x.RedrivenBy), "-"),
 				d.paint.In(paint.Red, literal(x.Cause)))
 		}
 		if page.NextCursor != "" {
@@ -277,7 +281,8 @@ func (d *dlqCall) done(all *api.LettersDone, err error, text func(*api.LetterDon
 			if x.Error == nil {
 				fmt.Fprintf(w, "%s %s\n", x.RunID, text(x))
 			} else {
-				fmt.Fprintf(w, "%s %s\n", x.RunID, d.paint.In(paint.Red, literal(string(x.Error.Code)+": "+x.Error.Detail)))
+				fmt.Fprintf(w, "%s %s\n", x.RunID,
+					d.paint.In(paint.Red, literal(string(x.Error.Code)+": "+x.Error.Detail)))
 			}
 		}
 	})

@@ -147,7 +147,8 @@ func TestSigningKeyReadableByOthersIsRefused(t *testing.T) {
 	has(t, good, "signing_keys", file)
 	good, _ = mustRun(t, 0, "config", "check", "--signing-keys", file, "--signing-required", "acme,*")
 	has(t, good, "signing_required  acme,*")
-	for _, command := range [][]string{{"config", "check"}, {"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir()}} {
+	for _, command := range [][]string{{"config", "check"}, {"serve", "--listen", "127.0.0.1:0", "--data",
+		t.TempDir()}} {
 		_, errs := mustRun(t, 1, append(command, "--signing-required", "acme")...)
 		has(t, errs, "signing_required: there is no key to sign with")
 	}

@@ -94,11 +94,13 @@ func checkDataFolder(dir string) []finding {
 	}
 	if wal, err := os.Stat(filepath.Join(dir, "perdure.db-wal")); err == nil {
 		out = append(out, finding{"WAL", wal.Size() < 256<<20,
-			fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)", float64(wal.Size())/(1<<20))})
+			fmt.Sprintf("%.1f MiB (a large one means that a reader has been open for long)",
+				float64(wal.Size())/(1<<20))})
 	}
 	if copies, err := filepath.Glob(filepath.Join(dir, "perdure.db-wal.damaged-*")); err == nil && len(copies) > 0 {
 		out = append(out, finding{"damaged WAL", false,
-			fmt.Sprintf("%s: a start found acknowledged commits that can't be read any more (restore a backup, or move "+
+			fmt.Sprintf("%s: a start found acknowledged commits that can't be read any more (restore a backup, "+
+				"or move "+
 				"the file away if they are not missed)", copies[len(copies)-1])})
 	}
 	return out
@@ -137,7 +139,8 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 	}
 	defer conn.Close(ctx)
 	version := "PostgreSQL " + conn.ParameterStatus("server_version")
-	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); errors.Is(err, pgconn.ErrReadOnlyConnection) {
+	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); errors.Is(err,
+		pgconn.ErrReadOnlyConnection) {
 		return "",
 			fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or default_transaction_read_only "+
 				"is on)", version)
@@ -162,7 +165,8 @@ func (c *connFlags) checkTLS(ctx context.Context) (out []finding) {
 func checkCertificate(ctx context.Context, address string) finding {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" {
-		return finding{"TLS", true, "off: " + address + " is plain HTTP (fine on this machine and behind a proxy with TLS)"}
+		return finding{"TLS", true, "off: " + address +
+			" is plain HTTP (fine on this machine and behind a proxy with TLS)"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -176,7 +180,8 @@ func checkCertificate(ctx context.Context, address string) finding {
 	expires := conn.(*tls.Conn).ConnectionState().PeerCertificates[0].NotAfter
 	left := time.Until(expires)
 	return finding{"TLS", left > certificateReserve,
-		fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339), left.Round(time.Minute))}
+		fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339),
+			left.Round(time.Minute))}
 }
 
 // checkServer checks the server, the key, the workers and the invariants.
@@ -199,7 +204,8 @@ func checkServer(ctx context.Context, conn *connFlags) []finding {
 		return []finding{{"server", false, "no answer: " + err.Error() + hint}}
 	}
 	// A server whose disk is full still serves live runs, but needs an operator.
-	out := []finding{{"server", ready && health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
+	out := []finding{{"server", ready &&
+		health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
 	workers, err := c.Workers(ctx)
 	if err != nil {
 		return append(out, finding{"key", false, err.Error()})
@@ -233,7 +239,8 @@ func checkServer(ctx context.Context, conn *connFlags) []finding {
 				check.PastDeadline)})
 		if check.Generation > 0 {
 			out = append(out, finding{"generation", true,
-				fmt.Sprintf("%d: the store was restored from a backup, and leases from before are refused", check.Generation)})
+				fmt.Sprintf("%d: the store was restored from a backup, and leases from before are refused",
+					check.Generation)})
 		}
 	}
 	return out

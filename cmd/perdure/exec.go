@@ -130,7 +130,8 @@ func (x *execFlags) submit(ctx context.Context) (*client.Client, *runner.Job, *a
 // parseExec reads the command line.
 func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 	f := flags("exec [--] COMMAND…",
-		"Runs a command as a durable run, and shows its output. The command goes on when this program, the shell or the\n"+
+		"Runs a command as a durable run, and shows its output. The command goes on when this program, the shell "+
+			"or the\n"+
 			"server ends: Ctrl-C and Ctrl-Z detach. Its standard input is empty. The exit code is the command's, and\n"+
 			"128 and the signal's number if a signal has ended it; 3 if the run goes on without us.\n\n"+
 			"  perdure exec -- make test\n"+
@@ -399,7 +400,8 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 					return err
 				}
 				if !x.awaitSent(ctx, reports) {
-					fmt.Fprintf(stderr, "[perdure: the server does not know of the end yet; the runner goes on telling it: %s]\n",
+					fmt.Fprintf(stderr, "[perdure: the server does not know of the end yet; the runner goes on "+
+						"telling it: %s]\n",
 						r.RunID)
 				}
 				x.conn.ended(r.RunID)

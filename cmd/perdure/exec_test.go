@@ -44,7 +44,8 @@ func TestExecHasTheExitCodeOfItsCommand(t *testing.T) {
 	} {
 		code, stdout, stderr := call("exec", "--", "sh", "-c", test.command)
 		if code != test.code || stdout != "" || stderr != "" {
-			t.Errorf("exec of %q: exit code %d, want %d; it printed %q and %q", test.command, code, test.code, stdout, stderr)
+			t.Errorf("exec of %q: exit code %d, want %d; it printed %q and %q", test.command, code, test.code, stdout,
+				stderr)
 		}
 		page, err := c.List(t.Context(), client.Filter{Limit: 1})
 		if err != nil {
@@ -56,7 +57,8 @@ func TestExecHasTheExitCodeOfItsCommand(t *testing.T) {
 			got = r.Error.Code
 		}
 		if r.State != test.state || got != test.reason {
-			t.Errorf("run of %q is %s with the error %q, want %s with %q", test.command, r.State, got, test.state, test.reason)
+			t.Errorf("run of %q is %s with the error %q, want %s with %q", test.command, r.State, got, test.state,
+				test.reason)
 		}
 		if again, _, _ := call("wait", string(r.RunID)); again != test.code {
 			t.Errorf("wait for the run of %q: exit code %d, want %d", test.command, again, test.code)
@@ -154,7 +156,8 @@ func TestExecDetachesAndFgGoesOn(t *testing.T) {
 	var stderr bytes.Buffer
 	code := run([]string{"exec", "--", "sh", "-c", script, "sh", gate}, out, &stderr)
 	if code != exitDeferred || out.String() != "one\n" {
-		t.Fatalf("exec that is detached: exit code %d, want %d; it printed %q %s", code, exitDeferred, out.String(), stderr.String())
+		t.Fatalf("exec that is detached: exit code %d, want %d; it printed %q %s", code, exitDeferred, out.String(),
+			stderr.String())
 	}
 	has(t, stderr.String(), "perdure fg")
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
@@ -204,7 +207,8 @@ func TestBadCallsOfExec(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"exec", "--engine", "nonsense", "true"}, {"exec", "--continue", "01a1e668-0000-7000-8000-000000000000", "true"},
+		{"exec", "--engine", "nonsense", "true"}, {"exec", "--continue", "01a1e668-0000-7000-8000-000000000000",
+			"true"},
 		{"exec", "--workspace", "/dev/null/x", "true"},
 	} {
 		if code, _, stderr := call(args...); code != exitFail || stderr == "" {
@@ -278,7 +282,8 @@ func TestExecContinuesASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PERDURE_ENGINES", engines)
-	code, _, stderr := call("exec", "--engine", "mine", "--", "echo", `{"event": "start", "id": "session-7", "says": "hello"}`)
+	code, _, stderr := call("exec", "--engine", "mine", "--", "echo",
+		`{"event": "start", "id": "session-7", "says": "hello"}`)
 	if code != 0 {
 		t.Fatalf("exec: exit code %d: %s", code, stderr)
 	}
@@ -291,8 +296,10 @@ func TestExecContinuesASession(t *testing.T) {
 	if code != 0 || stdout != "go on --resume session-7\n" {
 		t.Errorf("exec --continue: exit code %d, output %q, want the session's id at the end: %s", code, stdout, stderr)
 	}
-	if page, err = c.List(t.Context(), client.Filter{Limit: 1}); err != nil || page.Runs[0].Metadata["continues"] != string(first) {
-		t.Errorf("metadata of the second run = %v (error %v), want that it continues %s", page.Runs[0].Metadata, err, first)
+	if page, err = c.List(t.Context(), client.Filter{Limit: 1}); err != nil ||
+		page.Runs[0].Metadata["continues"] != string(first) {
+		t.Errorf("metadata of the second run = %v (error %v), want that it continues %s", page.Runs[0].Metadata,
+			err, first)
 	}
 }
 
@@ -304,7 +311,8 @@ func TestRunnerCommandTakesRuns(t *testing.T) {
 	go func() {
 		done <- runnerCommand(ctx, []string{"--queue", "builds", "--slots", "2"}, io.Discard, io.Discard)
 	}()
-	code, _, stderr := call("run", "exec", "--class", "process", "--queue", "builds", "--input", `{"command": ["echo", "built"]}`)
+	code, _, stderr := call("run", "exec", "--class", "process", "--queue", "builds", "--input",
+		`{"command": ["echo", "built"]}`)
 	if code != 0 {
 		t.Errorf("run exec: exit code %d: %s", code, stderr)
 	}
@@ -319,7 +327,8 @@ func TestRunnerCommandTakesRuns(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("perdure runner: %v", err)
 	}
-	for _, args := range [][]string{{"runner", "--slots", "0"}, {"runner", "--queue", "exec-local"}, {"runner", "--secrets", "/no/such"},
+	for _, args := range [][]string{{"runner", "--slots", "0"}, {"runner", "--queue", "exec-local"},
+		{"runner", "--secrets", "/no/such"},
 		{"runner", "--grace", "-1s"}, {"runner", "make"}} {
 		if code, _, stderr := call(args...); code != exitUsage || stderr == "" {
 			t.Errorf("perdure %q: exit code %d, want %d; it says %q", args, code, exitUsage, stderr)
@@ -365,6 +374,7 @@ func TestExecLeavesNoFilesOpen(t *testing.T) {
 	}
 	_, stdout, stderr := call("exec", "--", "sh", "-c", "ls -l /proc/$$/fd /proc/$PPID/fd")
 	if strings.Contains(stdout, "inherited") || !strings.Contains(stdout, jobdir.LockFile) {
-		t.Errorf("runner and command have these files, want the lock and not the one of the shell: %s%s", stdout, stderr)
+		t.Errorf("runner and command have these files, want the lock and not the one of the shell: %s%s", stdout,
+			stderr)
 	}
 }

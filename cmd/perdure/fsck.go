@@ -22,7 +22,8 @@ var errFound = errors.New("the store breaks an invariant")
 func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("fsck",
 		"Checks everything stored against the invariants: of a live server through its API, or the data itself:\n"+
-			"of a stopped server with --stopped, of a PostgreSQL database with --store, whoever works on it. Exits with "+
+			"of a stopped server with --stopped, of a PostgreSQL database with --store, whoever works on it. "+
+			"Exits with "+
 			"1 if something is wrong.\n\n  perdure fsck\n  perdure fsck --stopped --data perdure-data", stderr)
 	conn := addConnFlags(f)
 	stopped := f.Bool("stopped", false, "the server is stopped: check the files in the data folder")

@@ -11,8 +11,9 @@ import (
 func onHold(t *testing.T, c *client.Client, kind string) string {
 	t.Helper()
 	g := hold(t, c, kind)
-	err := commitOf(t, c, g, perdure.Commit{ID: "defect", Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Defect: true,
-		Error: &perdure.Failure{Code: "panic", Message: "it broke"}}})
+	err := commitOf(t, c, g, perdure.Commit{ID: "defect", Outcome: &perdure.Outcome{Type: perdure.OutcomeFail,
+		Defect: true,
+		Error:  &perdure.Failure{Code: "panic", Message: "it broke"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,8 @@ func TestJobsHaveNumbers(t *testing.T) {
 			t.Errorf("jobs shows %q for %s, want %q", rows[id], id, want)
 		}
 	}
-	for word, want := range map[string]string{"%1": a, "%2": b, "%%": c, "%+": c, "%": c, "%-": b, "%al": a, "%beta-": c} {
+	for word, want := range map[string]string{"%1": a, "%2": b, "%%": c, "%+": c, "%": c, "%-": b, "%al": a,
+		"%beta-": c} {
 		out, _ := mustRun(t, 0, "logs", word, "--json")
 		has(t, out, `"run_id":"`+want)
 	}
@@ -115,7 +116,8 @@ func TestJobsShowProcesses(t *testing.T) {
 func TestEveryCommandTakesJobs(t *testing.T) {
 	ownState(t)
 	live(t)
-	for _, args := range []string{"logs %9", "logs -f %9", "peek %9", "fg %9", "bg %9", "wait %9", "view %9", "view %9 x",
+	for _, args := range []string{"logs %9", "logs -f %9", "peek %9", "fg %9", "bg %9", "wait %9", "view %9",
+		"view %9 x",
 		"artifacts %9", "artifacts %9 x", "rm %9", "kill %9", "release %9", "retry %9", "late %9", "late %9 adopt 1",
 		"signal %9 x", "dlq show %9", "dlq add %9", "dlq redrive %9", "dlq discard %9", "watchdog --run %9",
 		"approve --run %9"} {

@@ -128,7 +128,8 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(text), &report); err != nil || len(report.Keys) != 1 || !report.Keys[0].Full() ||
 		report.Revoked != 2 || report.Secret != "" ||
-		report.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(report.Hooks) != 1 || report.Hooks[0].Version != 1 {
+		report.KeyFile != filepath.Join(strict, embedded.KeyFile) || len(report.Hooks) != 1 ||
+		report.Hooks[0].Version != 1 {
 		t.Fatalf("restore --revoke-keys --json: %v, want 1 valid key in a file, 2 revoked, 1 webhook: %s", err, text)
 	}
 	if works(t, embedded.Options{Dir: strict}, revoked.Secret) {

@@ -25,7 +25,8 @@ func TestKindsCommand(t *testing.T) {
 	if strings.Contains(out, "\x1b") || strings.Contains(out, "in depth") {
 		t.Errorf("kinds printed %q, want one escaped line", out)
 	}
-	out, _ = mustRun(t, 0, "kinds", "set", "research", "--timeout", "5m", "--not-retried", "a, b", "--hold-defects=false")
+	out, _ = mustRun(t, 0, "kinds", "set", "research", "--timeout", "5m", "--not-retried", "a, b",
+		"--hold-defects=false")
 	has(t, out, "timeout", "5m0s", "(operator)", "not retried", "a, b", "hold defects", "false", "class", "(worker)",
 		`{"type":"object"}`, "builds", "b1")
 	out, _ = mustRun(t, 0, "kinds", "set", "research", "--unset", "timeout,retry.not_retried")
@@ -35,7 +36,8 @@ func TestKindsCommand(t *testing.T) {
 	}
 	out, _ = mustRun(t, 0, "kinds", "show", "--json", "research")
 	var k api.Kind
-	if err := json.Unmarshal([]byte(out), &k); err != nil || k.Kind != "research" || k.Sources["hold_defects"] != "operator" {
+	if err := json.Unmarshal([]byte(out), &k); err != nil || k.Kind != "research" ||
+		k.Sources["hold_defects"] != "operator" {
 		t.Errorf("kinds show --json = %s (%v), want the kind", out, err)
 	}
 	_, complaint := mustRun(t, 2, "kinds", "set", "research")
@@ -47,7 +49,8 @@ func TestKindsCommand(t *testing.T) {
 
 func TestRunTakesClassFromTheRegistry(t *testing.T) {
 	c, _ := live(t)
-	if _, err := c.AnnounceKind(t.Context(), "research", api.AnnounceKind{KindDef: perdure.KindDef{Class: perdure.Agent}}); err != nil {
+	if _, err := c.AnnounceKind(t.Context(), "research",
+		api.AnnounceKind{KindDef: perdure.KindDef{Class: perdure.Agent}}); err != nil {
 		t.Fatal(err)
 	}
 	out, _ := mustRun(t, 0, "run", "research", "-d")

@@ -122,7 +122,8 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	if once != 5 || twice != 1 || len(got.Executions) != 6 {
-		t.Errorf("executions of the steps = %v, want 1 for five steps, and 2 for the one during which the worker was killed",
+		t.Errorf("executions of the steps = %v, want 1 for five steps, and 2 for the one during which the worker "+
+			"was killed",
 			got.Executions)
 	}
 	types := make(map[string]int)

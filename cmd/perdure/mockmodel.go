@@ -11,7 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/settings"
 )
 
-const mockModelAbout = `Serves a model that answers by a script, for tests and for trying things out without a key. It speaks
+const mockModelAbout = `Serves a model that answers by a script, for tests and for trying things out without a key.
+It speaks
 the chat-completions API, with streams and tool calls, and fails on demand. Without a script it repeats
 what it is told. GET /requests shows what it was asked; DELETE /requests forgets that.
 docs/mock-model.md describes the script.

@@ -52,7 +52,8 @@ func TestPeekShowsWhatARunIsDoing(t *testing.T) {
 	out, _ := mustRun(t, 0, "peek", string(g.RunID))
 	has(t, out, string(g.RunID), "report", "running", "attempt 1 of 3", "doing      tool_executing·[31m, for",
 		`progress   {"pages":3}`, "waits for  all of 1 children, 0 have ended, at most ",
-		"│ first line\n", "│ second\n", "run:heartbeat", "activity tool_executing·[31m", "Children (1 of 1):", "part  queued")
+		"│ first line\n", "│ second\n", "run:heartbeat", "activity tool_executing·[31m", "Children (1 of 1):",
+		"part  queued")
 	if strings.Contains(out, "\x1b") {
 		t.Errorf("peek printed %q, want the run's text escaped", out)
 	}
@@ -76,7 +77,8 @@ func TestKillShowsTheProof(t *testing.T) {
 		answered <- out
 	}()
 	if err := commitOf(t, c, g,
-		perdure.Commit{ID: "end", CancelAck: true, Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}); err != nil {
+		perdure.Commit{ID: "end", CancelAck: true,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}); err != nil {
 		t.Fatal(err)
 	}
 	has(t, <-answered, "cancelled", " → delivered +", " → acknowledged +", " → stopped +")
@@ -95,7 +97,8 @@ func TestLateListsAdoptsAndDiscards(t *testing.T) {
 	has(t, out, "No late results.")
 	end := func(id, result string) error {
 		return commitOf(t, c, g,
-			perdure.Commit{ID: id, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}})
+			perdure.Commit{ID: id, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete,
+				Result: json.RawMessage(result)}})
 	}
 	if err := end("end", `"first"`); err != nil {
 		t.Fatal(err)

@@ -56,7 +56,8 @@ func (p *testProcess) take() {
 	var polled *api.Polled
 	var err error
 	eventually.True(p.t, "the run is granted", func() bool { // after a failure it has a backoff
-		polled, err = p.c.Poll(p.t.Context(), "exec@test", api.Poll{RunIDs: []perdure.RunID{p.id}, Slots: 1, Start: true})
+		polled, err = p.c.Poll(p.t.Context(), "exec@test", api.Poll{RunIDs: []perdure.RunID{p.id}, Slots: 1,
+			Start: true})
 		return err != nil || len(polled.Runs) == 1
 	})
 	if err != nil {
@@ -161,7 +162,8 @@ func same(t *testing.T, what string, got, want []byte) {
 	for i < len(got) && i < len(want) && got[i] == want[i] {
 		i++
 	}
-	t.Errorf("%s has %d bytes, want %d; they differ at %d: %.60q, want %.60q", what, len(got), len(want), i, got[i:], want[i:])
+	t.Errorf("%s has %d bytes, want %d; they differ at %d: %.60q, want %.60q", what, len(got), len(want), i, got[i:],
+		want[i:])
 }
 
 func TestOutputOfProcessIsByteExact(t *testing.T) {
@@ -174,7 +176,8 @@ func TestOutputOfProcessIsByteExact(t *testing.T) {
 	}
 	out := slicesOf([]byte("\x1b[31mred\x1b[0m\x00 日本"[:len("\x1b[31mred\x1b[0m\x00 日")+1]), // half a character
 		[]byte("\x1b[31mred\x1b[0m\x00 日本")[len("\x1b[31mred\x1b[0m\x00 日")+1:], binary,
-		bytes.Repeat([]byte{'\t', 1, '"'}, 60_000), bytes.Repeat([]byte("more than four megabytes\n"), 200_000), []byte("the end"))
+		bytes.Repeat([]byte{'\t', 1, '"'}, 60_000), bytes.Repeat([]byte("more than four megabytes\n"), 200_000),
+		[]byte("the end"))
 	errs := slicesOf([]byte("careful\n"), []byte("\xff\xfe"), bytes.Repeat([]byte("e"), 70_000))
 	var wantOut, wantErr []byte
 	for i := range max(len(out), len(errs)) {
@@ -321,7 +324,8 @@ func TestMissingOutputIsMarked(t *testing.T) {
 	p.emit(jobdir.EventOutput, "nonsense")
 	p.emit(jobdir.EventDropped, []int{1})
 	code, stdout, stderr := callRaw("logs", string(p.id))
-	const want = "[perdure: 1000 bytes of stdout were not kept: the limit]\n[perdure: 3 bytes of stderr are missing]\nlate" +
+	const want = "[perdure: 1000 bytes of stdout were not kept: the limit]\n[perdure: 3 bytes of stderr are " +
+		"missing]\nlate" +
 		"[perdure: 9 bytes of stderr are missing: there is no artifact gone any more]\n"
 	if code != 0 || string(stdout) != "firstlast" || !strings.HasPrefix(string(stderr), want) ||
 		!strings.Contains(string(stderr), "can't be shown") {

@@ -31,7 +31,8 @@ func recoveryCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	h := &recoveryCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
 	return h.dispatch("recovery", recoveryUsage, "status", []subcommand{
 		{"status", "Shows what became of processes at the server's start.\n\n  perdure recovery status", h.status},
-		{"heartbeats", "Lists live processes with the age of their heartbeats.\n\n  perdure recovery heartbeats", h.heartbeats},
+		{"heartbeats", "Lists live processes with the age of their heartbeats.\n\n  perdure recovery heartbeats",
+			h.heartbeats},
 		{"stale", "Lists live processes without a recent sign of life.\n\n  perdure recovery stale", h.stale},
 		{"sentinels", "Lists the heartbeat files of the server's workspace, and the files that were set aside.\n\n" +
 			"  perdure recovery sentinels", h.sentinels},
@@ -286,7 +287,8 @@ func (h *recoveryCall) health() error {
 	}
 	return h.print(j, func(w io.Writer) {
 		fmt.Fprintf(w, "run\t%s\nheartbeat\t%s, %s ago\nsentinel\t%v\nfolder\t%v\nsession data\t%v\n", j.JobID,
-			visible(j.HeartbeatStatus), time.Duration(j.AgeSeconds)*time.Second, j.SentinelFileExists, j.WorkspaceExists,
+			visible(j.HeartbeatStatus), time.Duration(j.AgeSeconds)*time.Second, j.SentinelFileExists,
+			j.WorkspaceExists,
 			j.SessionDataExists)
 	})
 }

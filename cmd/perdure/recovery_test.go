@@ -38,10 +38,12 @@ func TestRecoveryShowsProcesses(t *testing.T) {
 	has(t, first(mustRun(t, 0, "recovery", "failed")), "No process was lost")
 	has(t, first(mustRun(t, 0, "recovery", "health", id)), "fresh", "folder", "false")
 	has(t, first(mustRun(t, 0, "recovery", "log")), "recovery begins in "+workspace, "recovery has finished")
-	has(t, first(mustRun(t, exitFail, "recovery", "resume", strings.Repeat("0", 8)+"-0000-0000-0000-000000000000")), "refused", "no such job")
+	has(t, first(mustRun(t, exitFail, "recovery", "resume", strings.Repeat("0", 8)+"-0000-0000-0000-000000000000")),
+		"refused", "no such job")
 	out, _ = mustRun(t, 0, "recovery", "status", "--json")
 	var s api.RecoveryStatus
-	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Recovery.State != "finished" || s.Recovery.SetAside != 1 {
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.Recovery.State != "finished" ||
+		s.Recovery.SetAside != 1 {
 		t.Errorf("status = %s (%v), want it finished with one file set aside", out, err)
 	}
 	mustRun(t, 2, "recovery", "heartbeats", "more")

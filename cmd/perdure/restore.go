@@ -175,7 +175,8 @@ func (r *restored) printKeys(w io.Writer) {
 	if r.keyFile != "" {
 		if _, err := os.Stat(r.keyFile); err != nil {
 			fmt.Fprintf(w,
-				"There is no %s in the folder: put the old one there, or have another key made: perdure keys bootstrap "+
+				"There is no %s in the folder: put the old one there, or have another key made: perdure keys "+
+					"bootstrap "+
 					"--data %s\n", embedded.KeyFile, r.Into)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 
 func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("runner",
-		"Executes commands that are submitted elsewhere, as runs of class process and kind exec, each in a folder of its\n"+
+		"Executes commands that are submitted elsewhere, as runs of class process and kind exec, each in a folder "+
+			"of its\n"+
 			"own. SIGTERM and Ctrl-C end it: it takes no more runs, and commands that have begun go on.\n\n"+
 			"  perdure runner --slots 4 --queue builds\n"+
 			"  perdure run exec --class process --queue builds --input '{\"command\":[\"make\",\"test\"]}'", stderr)

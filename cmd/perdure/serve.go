@@ -22,7 +22,8 @@ const drainTime = 10 * time.Second
 func serve(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("serve",
 		"Runs the server until it is interrupted. The first start of a store makes a key of the platform and\n"+
-			"writes it to <data>/admin.key, readable by its owner alone; the other commands find it there. Later starts "+
+			"writes it to <data>/admin.key, readable by its owner alone; the other commands find it there. "+
+			"Later starts "+
 			"make none: see keys bootstrap.\n\n  perdure serve --data /var/lib/perdure\n"+
 			"  perdure serve --store postgres://perdure@db/perdure --doorbell nats://nats:4222", stderr)
 	cfg, err := configure(f, args)

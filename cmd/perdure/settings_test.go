@@ -215,7 +215,8 @@ func TestEverySettingFromFileEnvironmentAndFlag(t *testing.T) {
 				code, _, errs = call(append(append(check, more...), refused[way]...)...)
 				named := strings.Contains(errs, s.name) || s.why == "no such file" // an error that names the file
 				if code != 1 || !named || !strings.Contains(errs, s.why) {
-					t.Errorf("%s = %s by %s: exit code %d, want 1, the name and %q: %s", s.name, s.bad, way, code, s.why, errs)
+					t.Errorf("%s = %s by %s: exit code %d, want 1, the name and %q: %s", s.name, s.bad, way, code,
+						s.why, errs)
 				}
 			}
 			if !strings.HasPrefix(s.name, "liveness.") && !strings.Contains(string(page), "\n| `"+s.name+"` | ") {

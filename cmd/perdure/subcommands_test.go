@@ -37,7 +37,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 				append(args[:len(args):len(args)], "--help"), append([]string{"help"}, args...)} {
 				code, stdout, stderr := call(help...)
 				if code != exitOK || stdout != "" || !strings.Contains(stderr, "\n  perdure "+name) {
-					t.Errorf("perdure %s: exit code %d, no example of it:\n%s%s", strings.Join(help, " "), code, stdout, stderr)
+					t.Errorf("perdure %s: exit code %d, no example of it:\n%s%s", strings.Join(help, " "), code, stdout,
+						stderr)
 				}
 			}
 			code, stdout, stderr := call(append(args[:len(args):len(args)], "--no-such-flag")...)
@@ -48,7 +49,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			for _, typo := range []string{word + word[len(word)-1:], word[1:2] + word[:1] + word[2:]} {
 				code, stdout, stderr = call(append(args[:last:last], typo)...)
 				if code != exitUsage || stdout != "" || !strings.Contains(stderr, "did you mean "+word+"?") {
-					t.Errorf("typing error %s: exit code = %d, want 2 with a suggestion\n%s%s", typo, code, stdout, stderr)
+					t.Errorf("typing error %s: exit code = %d, want 2 with a suggestion\n%s%s", typo, code, stdout,
+						stderr)
 				}
 			}
 		})

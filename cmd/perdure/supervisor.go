@@ -60,13 +60,15 @@ func supervisorOptions(ctx context.Context, file string, log *slog.Logger) (supe
 	if err != nil {
 		return supervisor.Options{}, err
 	}
-	shell, err := supervisor.Shell(supervisor.ShellOptions{Allow: []string{"df", "uptime"}, Approve: supervisor.ApproveNever})
+	shell, err := supervisor.Shell(supervisor.ShellOptions{Allow: []string{"df", "uptime"},
+		Approve: supervisor.ApproveNever})
 	return supervisor.Options{Model: m, WorkerTools: []supervisor.Tool{shell}}, err
 }
 
 // startSupervisor executes conversations of all tenants inside the server. The function that it returns
 // stops that: results are delivered, and unfinished runs handed back.
-func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log *slog.Logger) (stop func() error, err error) {
+func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log *slog.Logger) (stop func() error,
+	err error) {
 	if srv.Key() == "" {
 		return nil, errors.New("supervisor: it needs a platform key, and this node has none: perdure keys bootstrap")
 	}
@@ -82,7 +84,8 @@ func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
-	w := worker.New(c, worker.Options{ID: "supervisor", AllTenants: true, AgentSlots: supervisorSlots, DrainTimeout: -1, Logger: log})
+	w := worker.New(c, worker.Options{ID: "supervisor", AllTenants: true, AgentSlots: supervisorSlots, DrainTimeout: -1,
+		Logger: log})
 	s.Register(w)
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(working) }()

@@ -24,7 +24,8 @@ func tenantsCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	h := &tenantsCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
 	return h.dispatch("tenants", tenantsUsage, "list", []subcommand{
 		{"list", "Lists tenants and the limits that are set for them.\n\n  perdure tenants list", h.list},
-		{"show TENANT", "Shows a tenant, its limits and how many live runs it has.\n\n  perdure tenants show acme", h.show},
+		{"show TENANT", "Shows a tenant, its limits and how many live runs it has.\n\n  perdure tenants show acme",
+			h.show},
 		{"set TENANT",
 			"Sets limits of a tenant, and makes the tenant if there is none of that name. Limits that are not named " +
 				"stay.\nEach node holds to them within a second.\n\n" +

@@ -95,7 +95,8 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 			Approval: &perdure.ApprovalSpec{Title: hostile, Action: text}}}})
 	submit("good")
 	good := take("good")
-	commit(good, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: text, Summary: hostile}})
+	commit(good, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: text,
+		Summary: hostile}})
 	submit("bad")
 	bad := take("bad")
 	commit(bad, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail,
@@ -107,7 +108,8 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 		strings.NewReplacer("\r", "", "\x07", "").Replace(hostile))
 
 	for _, args := range [][]string{
-		{"jobs"}, {"view", string(g.RunID), "evil"}, {"view", string(g.RunID)}, {"peek", string(g.RunID)}, {"logs", string(g.RunID)}, {"logs", string(good.RunID)},
+		{"jobs"}, {"view", string(g.RunID), "evil"}, {"view", string(g.RunID)}, {"peek", string(g.RunID)},
+		{"logs", string(g.RunID)}, {"logs", string(good.RunID)},
 		{"logs", string(bad.RunID)},
 		{"wait", string(good.RunID)}, {"wait", string(bad.RunID)}, {"fg", string(good.RunID)},
 		{"fg", string(bad.RunID)}, {"peek", string(bad.RunID)}, {"peek", string(good.RunID)},

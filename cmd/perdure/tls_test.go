@@ -116,7 +116,8 @@ func TestServeWithTLS(t *testing.T) {
 	secureServer(t, address, data, cert, key)
 	close(goOn)
 	if got := <-last; got != "run:completed" {
-		t.Errorf("run %s: the stream over TLS ended with %q after the server was killed, want run:completed", r.RunID, got)
+		t.Errorf("run %s: the stream over TLS ended with %q after the server was killed, want run:completed",
+			r.RunID, got)
 	}
 
 	// New certificate files are used without a restart, and the metric follows.
@@ -151,7 +152,8 @@ func TestListeningBeyondThisMachineNeedsTLS(t *testing.T) {
 	} {
 		code, stdout, stderr := call(append([]string{"config", "check"}, x.args...)...)
 		if code != x.code || !strings.Contains(stdout+stderr, x.want) {
-			t.Errorf("config check %v: exit code %d, want %d with %q:\n%s%s", x.args, code, x.code, x.want, stdout, stderr)
+			t.Errorf("config check %v: exit code %d, want %d with %q:\n%s%s", x.args, code, x.code, x.want, stdout,
+				stderr)
 		}
 		if x.code != 0 { // serve refuses it in the same way
 			code, _, stderr := call(append([]string{"serve", "--data", filepath.Join(dir, "data")}, x.args...)...)

@@ -52,7 +52,8 @@ func TestCommandsTakeSeveralAddresses(t *testing.T) {
 	has(t, stderr, "no server at "+first+","+second)
 	live(t)
 	works := os.Getenv("PERDURE_URL")
-	for _, addresses := range []string{first + "," + works, first + ", " + second + "/ ," + works + "/", works + "," + first} {
+	for _, addresses := range []string{first + "," + works, first + ", " + second + "/ ," + works + "/",
+		works + "," + first} {
 		t.Setenv("PERDURE_URL", addresses)
 		id, stderr := mustRun(t, 0, "run", "-d", "slow")
 		if stderr != "" {
@@ -107,7 +108,8 @@ func TestUsageNamesArguments(t *testing.T) {
 	for command, want := range map[string]string{
 		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg RUN", "bg": "bg RUN…",
 		"wait": "wait RUN", "kill": "kill RUN…", "rm": "rm ID…",
-		"artifacts": "artifacts RUN [NAME]", "view": "view RUN [NAME]", "late": "late RUN [adopt|discard N]", "signal": "signal RUN NAME [JSON]",
+		"artifacts": "artifacts RUN [NAME]", "view": "view RUN [NAME]", "late": "late RUN [adopt|discard N]",
+		"signal":  "signal RUN NAME [JSON]",
 		"approve": "approve [ID]",
 		"backup":  "backup FILE", "restore": "restore FILE", "clock": "clock [reset]", "dlq show": "dlq show RUN_ID",
 		"dlq redrive":  "dlq redrive [RUN_ID…]",

@@ -35,7 +35,8 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	return h.dispatch("webhooks", webhooksUsage, "list", []subcommand{
 		{"list", "Lists the registered webhooks.", h.list},
 		{"add URL",
-			"Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL", h.add},
+			"Registers a webhook. Its secret is printed once, and stored nowhere.\n\n  perdure webhooks add URL",
+			h.add},
 		{"show ID", "Shows a webhook.\n\n  perdure webhooks show ID", h.show},
 		{"rm ID", "Deletes a webhook. What it was told can still be looked at.\n\n  perdure webhooks rm ID", h.remove},
 		{"rotate ID",
@@ -50,9 +51,12 @@ func webhooksCommand(ctx context.Context, args []string, stdout, stderr io.Write
 				return h.setDisabled(true)
 			}},
 		{"test ID",
-			"Sends a webhook a message that is about nothing, and says what came of it.\n\n  perdure webhooks test ID", h.test},
-		{"deliveries ID", "Lists what a webhook was told, newest first.\n\n  perdure webhooks deliveries ID", h.deliveries},
-		{"attempts DELIVERY_ID", "Lists every attempt of a delivery.\n\n  perdure webhooks attempts DELIVERY_ID", h.attempts},
+			"Sends a webhook a message that is about nothing, and says what came of it.\n\n  perdure webhooks test ID",
+			h.test},
+		{"deliveries ID", "Lists what a webhook was told, newest first.\n\n  perdure webhooks deliveries ID",
+			h.deliveries},
+		{"attempts DELIVERY_ID", "Lists every attempt of a delivery.\n\n  perdure webhooks attempts DELIVERY_ID",
+			h.attempts},
 		{"redeliver DELIVERY_ID",
 			"Has a delivery sent again, now: with the same id and the same body.\n\n" +
 				"  perdure webhooks redeliver DELIVERY_ID", h.redeliver},
@@ -78,7 +82,8 @@ func (h *hooksCall) list() error {
 		}
 		fmt.Fprintln(w, "WEBHOOK\tOF\tSTATE\tURL")
 		for i := range list {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", list[i].WebhookID, hookScope(&list[i]), hookState(&list[i]), literal(list[i].URL))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", list[i].WebhookID, hookScope(&list[i]), hookState(&list[i]),
+				literal(list[i].URL))
 		}
 	})
 }
@@ -103,7 +108,8 @@ func hookState(h *api.Webhook) string {
 func (h *hooksCall) add() error {
 	var in api.CreateWebhook
 	events := h.flags.String("events", "",
-		"`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what follows an end)")
+		"`types` of events, separated by commas, such as run:completed,x:* (default: ends, stalls, and what "+
+			"follows an end)")
 	thread := h.flags.String("thread", "", "only runs of this `thread`")
 	h.flags.StringVar(&in.Description, "description", "", "what it is for")
 	args, c, err := h.begin()

@@ -55,7 +55,8 @@ func TestWebhooksOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "webhooks", "redeliver", dead)), dead, "is pending")
 	eventually.True(t, "it is delivered", func() bool {
 		out, _ := mustRun(t, 0, "webhooks", "attempts", dead)
-		return strings.Contains(out, ": delivered") && strings.Contains(out, `410 "hello"`) && strings.Contains(out, "204")
+		return strings.Contains(out, ": delivered") && strings.Contains(out, `410 "hello"`) &&
+			strings.Contains(out, "204")
 	})
 	has(t, first(mustRun(t, 0, "webhooks", "attempts", dead, "--json")), `"history"`, `"state": "delivered"`)
 	has(t, first(mustRun(t, 0, "webhooks", "deliveries", id)), "DELIVERY", dead, "run:completed", "delivered", "204")
@@ -100,7 +101,8 @@ func TestBadCallsOfWebhooks(t *testing.T) {
 	} {
 		code, stdout, stderr := call(append([]string{"webhooks"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(stdout+stderr, c.want) {
-			t.Errorf("perdure webhooks %s: exit code %d, want %d with %q\n%s%s", c.args, code, c.code, c.want, stdout, stderr)
+			t.Errorf("perdure webhooks %s: exit code %d, want %d with %q\n%s%s", c.args, code, c.code, c.want, stdout,
+				stderr)
 		}
 	}
 }

@@ -60,7 +60,8 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	drained := make(chan error, 1)
 	go func() { drained <- w.Run(working) }()
 
-	r, err := c.Start(ctx, perdure.Submission{Kind: "pay", Class: perdure.Agent, Input: client.JSON(Payment{"Ada", 42})})
+	r, err := c.Start(ctx, perdure.Submission{Kind: "pay", Class: perdure.Agent,
+		Input: client.JSON(Payment{"Ada", 42})})
 	if err != nil {
 		return err
 	}

@@ -109,7 +109,8 @@ func (m *slowModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		say(w, `{"content":"two, "}`, `{"content":"three."}`)
 	case raining:
 		say(w, `{"content":"Let me look. "}`,
-			`{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"forecast","arguments":"{\"city\":\"Delft\"}"}}]}`)
+			`{"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"forecast",`+
+				`"arguments":"{\"city\":\"Delft\"}"}}]}`)
 	case "rain in Delft":
 		say(w, `{"content":"Take an umbrella."}`)
 	default:

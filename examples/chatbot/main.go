@@ -36,7 +36,9 @@ func main() {
 func (m Model) register(w *worker.Worker) {
 	worker.Agent(w, "chat", m.chat)
 	// A tool is a kind of run of its own, and may as well be another program's, elsewhere.
-	worker.Handle(w, "weather", func(_ context.Context, in struct{ City string }) (string, error) { return "rain in " + in.City, nil })
+	worker.Handle(w, "weather", func(_ context.Context, in struct{ City string }) (string, error) {
+		return "rain in " + in.City, nil
+	})
 }
 
 const tools = `[{"type":"function","function":{"name":"weather","description":"the weather of a city",
@@ -54,7 +56,9 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 		_ = json.Unmarshal(s.Content, &messages[i].Content) // what is no text has none
 	}
 	for range 10 {
-		answer, err := agent.Step(ctx, "model", func(ctx context.Context) (Message, error) { return m.complete(ctx, messages) }, agent.Retries(2))
+		answer, err := agent.Step(ctx, "model", func(ctx context.Context) (Message, error) {
+			return m.complete(ctx, messages)
+		}, agent.Retries(2))
 		if err != nil {
 			return "", err
 		}
@@ -64,7 +68,8 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 		messages = append(messages, answer)
 		var calls []*agent.Future[string]
 		for _, call := range answer.ToolCalls {
-			calls = append(calls, agent.Spawn[string](ctx, call.Function.Name, json.RawMessage(call.Function.Arguments), agent.Timeout(time.Minute)))
+			calls = append(calls, agent.Spawn[string](ctx, call.Function.Name, json.RawMessage(call.Function.Arguments),
+				agent.Timeout(time.Minute)))
 		}
 		did, err := agent.JoinAllSettled(ctx, calls...)
 		if err != nil {
@@ -103,7 +108,8 @@ type ToolCall struct {
 
 // complete asks for the next message, and streams its text as it comes.
 func (m Model) complete(ctx context.Context, messages []Message) (out Message, err error) {
-	body, err := json.Marshal(map[string]any{"model": m.Name, "messages": messages, "tools": json.RawMessage(tools), "stream": true})
+	body, err := json.Marshal(map[string]any{"model": m.Name, "messages": messages, "tools": json.RawMessage(tools),
+		"stream": true})
 	if err != nil {
 		return out, err
 	}
@@ -118,7 +124,8 @@ func (m Model) complete(ctx context.Context, messages []Message) (out Message, e
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		if err = fmt.Errorf("the model answers %s", res.Status); res.StatusCode/100 == 4 && res.StatusCode != http.StatusTooManyRequests {
+		if err = fmt.Errorf("the model answers %s", res.Status); res.StatusCode/100 == 4 &&
+			res.StatusCode != http.StatusTooManyRequests {
 			err = agent.Permanent(err) // asking again would not help
 		}
 		return out, err

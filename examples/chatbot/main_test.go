@@ -56,7 +56,8 @@ func say(w http.ResponseWriter, pieces ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, p := range pieces {
 		fmt.Fprintf(w,
-			"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":%s}]}\n\n", p)
+			"data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":%s}]}\n\n",
+			p)
 		w.(http.Flusher).Flush()
 	}
 }
@@ -117,23 +118,27 @@ func ask(t *testing.T, model http.Handler, question string) (run *api.Run, strea
 
 func TestModelUsesTool(t *testing.T) {
 	s := &script{answers: [][]string{
-		{`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"weather","arguments":""}}]}`,
+		{`{"role":"assistant","content":null,"tool_calls":[{"index":0,"id":"call_1","type":"function",` +
+			`"function":{"name":"weather","arguments":""}}]}`,
 			`{"tool_calls":[{"index":0,"function":{"arguments":"{\"city\":"}}]}`,
 			`{"tool_calls":[{"index":0,"function":{"arguments":"\"Delft\"}"}}]}`,
-			`{"tool_calls":[{"index":1,"id":"call_2","type":"function","function":{"name":"weather","arguments":"{\"city\":5}"}}]}`},
+			`{"tool_calls":[{"index":1,"id":"call_2","type":"function","function":{"name":"weather",` +
+				`"arguments":"{\"city\":5}"}}]}`},
 		{}, // the connection breaks once
 		{`{"role":"assistant","content":""}`, `{"content":"Take "}`, `{"content":"an umbrella."}`},
 	}}
 	run, streamed := ask(t, s, "How is the weather in Delft?")
 	if answer, err := client.Result[string](run); err != nil || answer != "Take an umbrella." || streamed != answer {
-		t.Errorf("answer = %q, streamed %q (error %v); want the same advice, to take an umbrella", answer, streamed, err)
+		t.Errorf("answer = %q, streamed %q (error %v); want the same advice, to take an umbrella", answer,
+			streamed, err)
 	}
 	if len(s.asked) != 3 {
 		t.Fatalf("the model was called %d times, want 3", len(s.asked))
 	}
 	want := []string{
 		`{"role":"user","content":"How is the weather in Delft?"}`,
-		`{"role":"assistant","content":"","tool_calls":[{"index":0,"id":"call_1","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Delft\"}"}},` +
+		`{"role":"assistant","content":"","tool_calls":[{"index":0,"id":"call_1","type":"function",` +
+			`"function":{"name":"weather","arguments":"{\"city\":\"Delft\"}"}},` +
 			`{"index":1,"id":"call_2","type":"function","function":{"name":"weather","arguments":"{\"city\":5}"}}]}`,
 		`{"role":"tool","content":"rain in Delft","tool_call_id":"call_1"}`,
 		`{"role":"tool","content":"error: task `,
@@ -149,7 +154,8 @@ func TestModelUsesTool(t *testing.T) {
 // the model has another try.
 func TestMalformedToolCallIsAnswered(t *testing.T) {
 	call := func(index int, name, arguments string) string {
-		return fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%[1]d","type":"function","function":{"name":%q,"arguments":%q}}]}`,
+		return fmt.Sprintf(`{"tool_calls":[{"index":%d,"id":"call_%[1]d","type":"function","function":{"name":%q,`+
+			`"arguments":%q}}]}`,
 			index, name, arguments)
 	}
 	s := &script{answers: [][]string{
@@ -198,7 +204,8 @@ func TestNoticesAreNotSentToModel(t *testing.T) {
 		t.Fatalf("second turn: result %s, error %v, want Eight.", run.Result, err)
 	}
 	got := fmt.Sprintf("%s", s.asked[1])
-	want := `[{"role":"user","content":"Three and four?"} {"role":"assistant","content":"Seven."} {"role":"user","content":"And one more?"}]`
+	want := `[{"role":"user","content":"Three and four?"} {"role":"assistant","content":"Seven."} {"role":"user",` +
+		`"content":"And one more?"}]`
 	if got != want {
 		t.Errorf("messages sent to the model in the second turn = %s, want %s", got, want)
 	}

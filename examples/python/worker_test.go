@@ -145,7 +145,8 @@ func TestWorkerOutcomes(t *testing.T) {
 	}
 	if run := w.end(w.start("greet", strings.Repeat("x", perdure.MaxValue-2))); run.State != perdure.Failed ||
 		run.Error.Code != "result_refused" {
-		t.Errorf("run with a result that is too large: %s (error %+v), want failed with result_refused", run.State, run.Error)
+		t.Errorf("run with a result that is too large: %s (error %+v), want failed with result_refused", run.State,
+			run.Error)
 	}
 
 	long := w.counting(600)

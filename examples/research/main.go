@@ -59,7 +59,9 @@ func (s Shop) research(ctx *agent.Context, item string) (Purchase, error) {
 			return Purchase{}, err
 		}
 	}
-	offers := slices.SortedFunc(slices.Values(got.Values), func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
+	offers := slices.SortedFunc(slices.Values(got.Values), func(a, b Offer) int {
+		return cmp.Compare(a.Price, b.Price)
+	})
 	parcel, err := s.buy(ctx, offers[0])
 	return Purchase{offers, parcel}, err
 }

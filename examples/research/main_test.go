@@ -111,7 +111,8 @@ func checkCalls(t *testing.T, end *agenttest.End) {
 		want = append(want, so)
 		// The one step that a worker was about to record when it died is executed again. A source
 		// may report while the agent executes any step.
-		before := strings.HasPrefix(end.Crash, "the worker dies before ") && strings.Contains(end.Crash, "records "+step.record)
+		before := strings.HasPrefix(end.Crash, "the worker dies before ") &&
+			strings.Contains(end.Crash, "records "+step.record)
 		beside := strings.HasPrefix(end.Crash, "the worker dies ") && strings.Contains(end.Crash, " of research/ask#")
 		if n := end.Notes[so]; n < 1 || n > 2 || n == 2 && !before && !beside {
 			t.Errorf("step %s was executed %d times, want once", step.record, n)

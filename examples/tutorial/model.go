@@ -10,7 +10,8 @@ import (
 
 // outline plans an article.
 func outline(ctx context.Context, topic string) ([]string, error) {
-	return []string{"What is " + topic + "?", "Who needs " + topic + "?", "What comes after " + topic + "?"}, model(ctx, "outline "+topic)
+	return []string{"What is " + topic + "?", "Who needs " + topic + "?", "What comes after " + topic + "?"},
+		model(ctx, "outline "+topic)
 }
 
 // write writes about something.

@@ -52,7 +52,8 @@ func TestTakenPortEndsTheFirstCommands(t *testing.T) {
 	defer taken.Close()
 	dir, address := t.TempDir(), taken.Addr().String()
 	build(t, filepath.Join(dir, "bin", "perdure"), "../../cmd/perdure")
-	typed := strings.TrimPrefix(strings.ReplaceAll(pagetest.Blocks(t, page, 5)[0].Typed, "127.0.0.1:7373", address), "make build\n")
+	typed := strings.TrimPrefix(strings.ReplaceAll(pagetest.Blocks(t, page, 5)[0].Typed, "127.0.0.1:7373", address),
+		"make build\n")
 	cmd := exec.CommandContext(t.Context(), "timeout", "30", "sh", "-c", typed)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "PERDURE_LISTEN="+address, "PERDURE_DATA=", "PERDURE_CONFIG=")
 	cmd.WaitDelay = 10 * time.Second

@@ -19,7 +19,8 @@ type Report struct {
 func report(ctx *agent.Context, topic string) (Report, error) {
 	var searches []*agent.Future[string]
 	for _, source := range []string{"library", "web", "archive"} {
-		searches = append(searches, agent.Spawn[string](ctx, "search", Query{source, topic}, agent.Timeout(15*time.Second)))
+		searches = append(searches, agent.Spawn[string](ctx, "search", Query{source, topic},
+			agent.Timeout(15*time.Second)))
 	}
 	found, err := agent.JoinAllSettled(ctx, searches...)
 	if err != nil {
@@ -39,7 +40,8 @@ func report(ctx *agent.Context, topic string) (Report, error) {
 	}
 	out := Report{Text: text, Missing: len(searches) - len(notes)}
 
-	decision, err := agent.Approve(ctx, agent.Approval{Title: "Publish this report?", Action: text, Timeout: 30 * time.Minute})
+	decision, err := agent.Approve(ctx, agent.Approval{Title: "Publish this report?", Action: text,
+		Timeout: 30 * time.Minute})
 	if err != nil || !decision.Approved {
 		return out, err
 	}

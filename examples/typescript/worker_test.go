@@ -520,7 +520,8 @@ func TestTripWithChildrenAndSignal(t *testing.T) {
 	}
 	for _, run := range tree.Runs {
 		if run.State != perdure.Completed || run.Attempt != 1 {
-			t.Errorf("run %s of the tree: %s in attempt %d, want completed in attempt 1", run.RunID, run.State, run.Attempt)
+			t.Errorf("run %s of the tree: %s in attempt %d, want completed in attempt 1", run.RunID, run.State,
+				run.Attempt)
 		}
 	}
 	w.checkInvariants()
@@ -560,7 +561,8 @@ func TestTripWithoutConfirmation(t *testing.T) {
 	w.node(w.key)
 	id := w.trip("50ms")
 	if run := w.end(id); run.State != perdure.Completed || !strings.Contains(string(run.Result), "not confirmed") {
-		t.Errorf("run %s: %s with %s (error %+v), want a trip that was not confirmed", id, run.State, run.Result, run.Error)
+		t.Errorf("run %s: %s with %s (error %+v), want a trip that was not confirmed", id, run.State, run.Result,
+			run.Error)
 	}
 	want := once()
 	delete(want, "ticket")
@@ -578,7 +580,9 @@ func TestRunContinuesAfterWorkerKill(t *testing.T) {
 	w.asked("reserve-room", 1)
 	w.until("the flight is booked", func() bool {
 		tree, err := w.c.Tree(w.ctx, id, "")
-		return err == nil && slices.ContainsFunc(tree.Runs, func(r api.Run) bool { return r.State == perdure.Completed })
+		return err == nil && slices.ContainsFunc(tree.Runs, func(r api.Run) bool {
+			return r.State == perdure.Completed
+		})
 	})
 	first.kill()
 	answerRoom()
@@ -648,7 +652,9 @@ func TestCancelledTripGivesBookingsBack(t *testing.T) {
 			w.asked("reserve-room", 1)
 			w.until("the flight is booked", func() bool {
 				tree, err := w.c.Tree(w.ctx, id, "")
-				return err == nil && slices.ContainsFunc(tree.Runs, func(r api.Run) bool { return r.State == perdure.Completed })
+				return err == nil && slices.ContainsFunc(tree.Runs, func(r api.Run) bool {
+					return r.State == perdure.Completed
+				})
 			})
 			return id
 		}, []string{"return-flight"}},
@@ -766,7 +772,8 @@ func TestFrozenWorkerStopsAtStaleEpoch(t *testing.T) {
 			w.mu.Unlock()
 			other := w.trip("0s")
 			if run := w.end(other); run.State != perdure.Completed {
-				t.Errorf("run %s of the worker that was frozen: %s (error %+v), want completed", other, run.State, run.Error)
+				t.Errorf("run %s of the worker that was frozen: %s (error %+v), want completed", other, run.State,
+					run.Error)
 			}
 			w.checkInvariants()
 		})

@@ -75,7 +75,8 @@ func run(ctx context.Context, out io.Writer) error {
 	listening := httptest.NewServer(rc)
 	defer listening.Close()
 
-	srv, err := embedded.Open(embedded.Options{WebhookAllow: []string{"127.0.0.0/8"}}) // without this, only public addresses by https
+	// without this, only public addresses by https
+	srv, err := embedded.Open(embedded.Options{WebhookAllow: []string{"127.0.0.0/8"}})
 	if err != nil {
 		return err
 	}

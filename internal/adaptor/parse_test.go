@@ -122,16 +122,21 @@ func TestHostileLines(t *testing.T) {
 			"status processing\n", 0},
 		"a tool without an id": {`{"type":"assistant","message":{"content":[{"type":"tool_use","name":"b"}]}}`,
 			"status running\n", 0},
-		"a NUL and half a character": {`{"type":"assistant","message":{"content":[{"type":"text","text":"a\u0000b\ud800"},` +
+		"a NUL and half a character": {`{"type":"assistant","message":{"content":[{"type":"text",` +
+			`"text":"a\u0000b\ud800"},` +
 			`{"type":"tool_use","id":"a","name":"b","input":{"x":"\u0000"}}]}}`,
-			"text \"a\uFFFDb\uFFFD\"\ntext \"\\n\" of \"a\uFFFDb\uFFFD\"\nstarted a b \"{\\\"x\\\":\\\"\\\\u0000\\\"}\"\nstatus running\n", 0},
-		"bytes that are no text": {"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"tool_use\",\"id\":\"a\"," +
+			"text \"a\uFFFDb\uFFFD\"\ntext \"\\n\" of \"a\uFFFDb\uFFFD\"\nstarted a b " +
+				"\"{\\\"x\\\":\\\"\\\\u0000\\\"}\"\nstatus running\n", 0},
+		"bytes that are no text": {"{\"type\":\"assistant\",\"message\":{\"content\":[" +
+			"{\"type\":\"tool_use\",\"id\":\"a\"," +
 			"\"name\":\"b\",\"input\":\"\xff\"}]}}", "started a b \"\uFFFD\"\nstatus running\n", 0},
 		"an escaped name": {`{"t\u0079pe":"result"}`, "status waiting\nend \"\"\n", 0},
 		"many blocks":     {`{"type":"assistant","message":{"content":[` + many + `]}}`, "", maxElements},
-		"a megabyte of text": {`{"type":"assistant","message":{"content":[{"type":"text","text":"` + long[:MaxLine-300] +
+		"a megabyte of text": {`{"type":"assistant","message":{"content":[{"type":"text","text":"` +
+			long[:MaxLine-300] +
 			`"}]}}`, "", 60},
-		"a tool call of a megabyte": {`{"type":"assistant","message":{"content":[{"type":"tool_use","id":"a","name":"b",` +
+		"a tool call of a megabyte": {`{"type":"assistant","message":{"content":[{"type":"tool_use","id":"a",` +
+			`"name":"b",` +
 			`"input":"` + long[:MaxLine-300] + `"}]}}`, "", 2},
 	} {
 		facts := load(t, "claude-code").Parse([]byte(c.line))
@@ -157,7 +162,8 @@ func checkFacts(t testing.TB, name string, facts []Fact) {
 			err = perdure.CheckValue("fact", b)
 		}
 		if limit := 8 * maxText; err != nil || len(b) > limit {
-			t.Errorf("%s: %.100s has %d bytes (error %v), want at most %d that a log takes", name, b, len(b), err, limit)
+			t.Errorf("%s: %.100s has %d bytes (error %v), want at most %d that a log takes", name, b, len(b),
+				err, limit)
 		}
 		if s, ok := f.(Session); ok && strings.HasPrefix(string(s), "-") {
 			t.Errorf("%s: session %q looks like an option", name, s)
@@ -167,7 +173,8 @@ func checkFacts(t testing.TB, name string, facts []Fact) {
 
 func TestTextInPartsIsSaidOnce(t *testing.T) {
 	part := func(text string) string {
-		return `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":` + text + `}}}`
+		return `{"type":"stream_event","event":{"type":"content_block_delta","delta":{"type":"text_delta","text":` +
+			text + `}}}`
 	}
 	whole := func(text string) string {
 		return `{"type":"assistant","message":{"content":[{"type":"text","text":` + text + `}]}}`
@@ -177,9 +184,10 @@ func TestTextInPartsIsSaidOnce(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		"parts, then the whole": {[]string{part(`"Let me "`), part(`"look."`), whole(`"Let me look."`)}, "Let me look.\n"},
-		"the whole alone":       {[]string{whole(`"One."`), whole(`"Two.\n"`)}, "One.\nTwo.\n"},
-		"another whole":         {[]string{part(`"Let me"`), whole(`"Sorry."`)}, "Let me\nSorry.\n"},
+		"parts, then the whole": {[]string{part(`"Let me "`), part(`"look."`), whole(`"Let me look."`)},
+			"Let me look.\n"},
+		"the whole alone": {[]string{whole(`"One."`), whole(`"Two.\n"`)}, "One.\nTwo.\n"},
+		"another whole":   {[]string{part(`"Let me"`), whole(`"Sorry."`)}, "Let me\nSorry.\n"},
 		"more than is kept": {[]string{part(big), part(`"a"`), whole(big[:len(big)-1] + `a"`)},
 			strings.Repeat("é", maxText) + "a\n"},
 		"parts at the end": {[]string{part(`"Bye"`), `{"type":"result","result":"Bye"}`}, "Bye\n"},
@@ -204,7 +212,8 @@ func TestContinue(t *testing.T) {
 		{"claude-code", "claude -p more", "s-1", "claude -p more --resume s-1", ""},
 		{"claude-code", "claude --verbose -- -p", "s-1", "claude --verbose --resume s-1 -- -p", ""},
 		{"claude-code", "claude", "s-1", "claude --resume s-1", ""},
-		{"codex", "codex exec --json --sandbox read-only more", "0199-a", "codex exec --json --sandbox read-only resume 0199-a more", ""},
+		{"codex", "codex exec --json --sandbox read-only more", "0199-a",
+			"codex exec --json --sandbox read-only resume 0199-a more", ""},
 		{"codex", "codex exec resume {session} more", "0199-a", "codex exec resume 0199-a more", ""},
 		{"codex", "codex", "0199-a", "codex resume 0199-a", ""},
 		{"gemini", "gemini -p more", "6b1e", "gemini -p more --resume 6b1e", ""},
@@ -218,8 +227,10 @@ func TestContinue(t *testing.T) {
 		command := strings.Fields(c.command)
 		before := strings.Join(command, " ")
 		got, err := load(t, c.engine).Continue(command, c.session)
-		if strings.Join(got, " ") != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%s: %q with session %q = %q (error %v), want %q (error %q)", c.engine, c.command, c.session, got, err,
+		if strings.Join(got, " ") != c.want || (err == nil) != (c.err == "") || err != nil &&
+			!strings.Contains(err.Error(), c.err) {
+			t.Errorf("%s: %q with session %q = %q (error %v), want %q (error %q)", c.engine, c.command, c.session,
+				got, err,
 				c.want, c.err)
 		}
 		if after := strings.Join(command, " "); after != before {
@@ -255,7 +266,8 @@ func TestLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := describe(a.Parse([]byte(`{"kind":"talk","words":"hi"}`))); got != "text \"hi\"\ntext \"\\n\" of \"hi\"\n" {
+		if got := describe(a.Parse([]byte(`{"kind":"talk","words":"hi"}`))); got != "text \"hi\"\ntext \"\\n\" of "+
+			"\"hi\"\n" {
 			t.Errorf("engine %s of the folder states %q", name, got)
 		}
 	}
@@ -273,19 +285,21 @@ func TestLoad(t *testing.T) {
 		`{"name":"bad"} {}`:                     "follows",
 		`{"name":"bad","rule":[]}`:              "unknown field",
 		`{"name":"bad","rules":[{"text":"a"}]}`: "rules[0]: when",
-		`{"name":"bad","rules":[{"when":{"a":1}}]}`:                                                                  "facts",
-		`{"name":"bad","rules":[{"when":{"a":{}},"text":"a"}]}`:                                                      "a string",
-		`{"name":"bad","rules":[{"when":{"a":[[]]},"text":"a"}]}`:                                                    "a string",
-		`{"name":"bad","rules":[{"when":{"a":1},"text":"a..b"}]}`:                                                    "no path",
-		`{"name":"bad","rules":[{"when":{"a":1},"partial":true,"status":"running"}]}`:                                "partial",
-		`{"name":"bad","rules":[{"when":{"a":1},"status":"asleep"}]}`:                                                "status",
-		`{"name":"bad","rules":[{"when":{"a":1},"each":"b"}]}`:                                                       "go together",
-		`{"name":"bad","rules":[{"when":{"a":1},"tool_ended":{"name":"b"}}]}`:                                        "its id",
-		`{"name":"bad","rules":[{"when":{"a":1},"end":{"failed_when":{"a":{}}}}]}`:                                   "a string",
-		`{"name":"bad","rules":[{"when":{"a":1},"each":"b","rules":[{"each":"c","rules":[{"status":"running"}]}]}]}`: "each",
-		`{"name":"bad","continue":{"args":["--resume"],"place":"end"}}`:                                              "{session}",
-		`{"name":"bad","continue":{"args":["{session}"],"place":"first"}}`:                                           "place",
-		`{"name":"bad","comment":["` + strings.Repeat("x", maxFile) + `"]}`:                                          "larger",
+		`{"name":"bad","rules":[{"when":{"a":1}}]}`:                                   "facts",
+		`{"name":"bad","rules":[{"when":{"a":{}},"text":"a"}]}`:                       "a string",
+		`{"name":"bad","rules":[{"when":{"a":[[]]},"text":"a"}]}`:                     "a string",
+		`{"name":"bad","rules":[{"when":{"a":1},"text":"a..b"}]}`:                     "no path",
+		`{"name":"bad","rules":[{"when":{"a":1},"partial":true,"status":"running"}]}`: "partial",
+		`{"name":"bad","rules":[{"when":{"a":1},"status":"asleep"}]}`:                 "status",
+		`{"name":"bad","rules":[{"when":{"a":1},"each":"b"}]}`:                        "go together",
+		`{"name":"bad","rules":[{"when":{"a":1},"tool_ended":{"name":"b"}}]}`:         "its id",
+		`{"name":"bad","rules":[{"when":{"a":1},"end":{"failed_when":{"a":{}}}}]}`:    "a string",
+		`{"name":"bad","rules":[{"when":{"a":1},"each":"b",` +
+			`"rules":[{"each":"c","rules":[{"status":"running"}]}]}]}`: "each",
+		`{"name":"bad","continue":{"args":["--resume"],"place":"end"}}`:    "{session}",
+		`{"name":"bad","continue":{"args":["{session}"],"place":"first"}}`: "place",
+		`{"name":"bad","comment":["` + strings.Repeat("x", maxFile) +
+			`"]}`: "larger",
 	} {
 		write("bad", text)
 		if _, err := Load("bad", dir); err == nil || !strings.Contains(err.Error(), want) {
@@ -314,8 +328,10 @@ func TestDocumentedEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		`{"event":"start","conversation":{"id":"c1"}}`:                                "session c1\nstatus processing\n",
-		`{"event":"say","from":"model","words":"hi"}`:                                 "text \"hi\"\ntext \"\\n\" of \"hi\"\n",
+		`{"event":"start","conversation":{"id":"c1"}}`: "session c1\nstatus " +
+			"processing\n",
+		`{"event":"say","from":"model","words":"hi"}`: "text \"hi\"\ntext \"\\n\" " +
+			"of \"hi\"\n",
 		`{"event":"say","from":"user","words":"hi"}`:                                  "",
 		`{"event":"called","call":"7","ok":false,"why":"x"}`:                          "ended 7   failed \"x\"\n",
 		`{"event":"end","ok":true,"answer":"42","tokens":{"in":1,"out":2},"usd":0.5}`: "usage 1 2 0.5\nend \"42\"\n",
@@ -324,7 +340,8 @@ func TestDocumentedEngine(t *testing.T) {
 			t.Errorf("%s states\n%swant\n%s", line, got, want)
 		}
 	}
-	if got, err := a.Continue([]string{"mine"}, "c1"); err != nil || strings.Join(got, " ") != "mine --conversation c1" {
+	if got, err := a.Continue([]string{"mine"}, "c1"); err != nil ||
+		strings.Join(got, " ") != "mine --conversation c1" {
 		t.Errorf("continuation = %q (error %v)", got, err)
 	}
 	for _, name := range Names("") {

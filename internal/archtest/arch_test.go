@@ -35,6 +35,7 @@ var layers = []struct {
 	{"", nil},
 	{"api", []string{""}},
 	{"internal/timer", nil},
+	{"internal/prose", nil},
 	{"internal/jsonschema", nil},
 	{"internal/plant", nil},
 	{"internal/redact", nil},
@@ -48,16 +49,23 @@ var layers = []struct {
 	{"internal/store/pg", []string{"internal/store/scan"}},
 	{"internal/store/sqlite", []string{"internal/store/scan"}},
 	{"internal/store/backup", []string{"", "internal/store/sqlite"}},
-	{"internal/store", []string{"", "internal/plant", "internal/fair", "internal/store/scan", "internal/store/pg", "internal/store/sqlite", "internal/store/backup"}},
+	{"internal/store", []string{"", "internal/plant", "internal/fair", "internal/store/scan", "internal/store/pg",
+		"internal/store/sqlite", "internal/store/backup"}},
 	{"internal/engine", []string{"", "internal/redact", "internal/plant", "internal/doorbell", "internal/store"}},
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
-	{"internal/webhook", []string{"", "internal/timer", "internal/redact", "api", "internal/plant", "internal/fair", "internal/store", "internal/engine"}},
+	{"internal/webhook", []string{"", "internal/timer", "internal/redact", "api", "internal/plant", "internal/fair",
+		"internal/store", "internal/engine"}},
 	{"internal/jobdir", []string{""}},
-	{"internal/sentinel", []string{"", "internal/timer", "internal/redact", "internal/plant", "internal/jobdir", "internal/engine"}},
+	{"internal/sentinel", []string{"", "internal/timer", "internal/redact", "internal/plant", "internal/jobdir",
+		"internal/engine"}},
 	{"internal/httpd/stream", []string{"", "internal/connlimit", "api", "internal/engine"}},
-	{"internal/httpd", []string{"", "internal/jsonschema", "internal/redact", "internal/fair", "internal/connlimit", "api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/jobdir", "internal/sentinel", "internal/httpd/stream"}},
+	{"internal/httpd", []string{"", "internal/jsonschema", "internal/redact", "internal/fair", "internal/connlimit",
+		"api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/jobdir",
+		"internal/sentinel", "internal/httpd/stream"}},
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/sentinel", "internal/watchdog"}},
-	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api", "internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog", "internal/webhook", "internal/sentinel", "internal/httpd"}},
+	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api",
+		"internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog",
+		"internal/webhook", "internal/sentinel", "internal/httpd"}},
 	{"internal/settings", []string{"", "internal/sentinel", "internal/doorbell", "embedded"}},
 	{"internal/mockmodel", []string{""}},
 	{"supervisor/model", []string{""}},
@@ -67,7 +75,8 @@ var layers = []struct {
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
 	{"supervisor", []string{"", "api", "client", "agent", "worker", "supervisor/model"}},
 	{"internal/adaptor", []string{"", "internal/jobdir"}},
-	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session", "internal/timer"}},
+	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session",
+		"internal/timer"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not
@@ -75,7 +84,8 @@ var layers = []struct {
 var sdk = []string{"", "api", "client", "worker", "agent", "supervisor", "supervisor/model"}
 
 // outside are the modules of the server that an SDK must not drag into somebody's program.
-var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "github.com/prometheus/", "database/sql"}
+var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "github.com/prometheus/",
+	"database/sql"}
 
 // A pkg is what go list says of a package.
 type pkg struct {
@@ -105,14 +115,16 @@ func TestArchitecture(t *testing.T) {
 	t.Run("the domain imports the standard library only", func(t *testing.T) {
 		for _, d := range root.Deps {
 			if !standard[d] {
-				t.Errorf("the root package depends on %s: the domain is shared by server, SDK and simulator and stands on the standard library alone", d)
+				t.Errorf("the root package depends on %s: the domain is shared by server, SDK and simulator and "+
+					"stands on the standard library alone", d)
 			}
 		}
 	})
 
 	t.Run("the domain does no input or output", func(t *testing.T) {
 		for _, d := range root.Imports {
-			for _, bad := range []string{"os", "os/exec", "os/signal", "net", "net/http", "database/sql", "syscall", "sync", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand"} {
+			for _, bad := range []string{"os", "os/exec", "os/signal", "net", "net/http", "database/sql", "syscall",
+				"sync", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand"} {
 				if d == bad {
 					t.Errorf("the root package imports %s: the domain is pure, whatever it needs is an argument", d)
 				}
@@ -138,7 +150,8 @@ func TestArchitecture(t *testing.T) {
 		for _, f := range parse(t, p) {
 			for _, x := range impurities(f) {
 				if !allowed[x.file+": "+x.what] {
-					t.Errorf("%s: the simulator drives the engine, so time, ids and dice come from the transaction and the options", x)
+					t.Errorf("%s: the simulator drives the engine, so time, ids and dice come from the transaction "+
+						"and the options", x)
 				}
 				delete(allowed, x.file+": "+x.what)
 			}
@@ -157,7 +170,8 @@ func TestArchitecture(t *testing.T) {
 			for _, i := range p.Imports {
 				rest, ok := inModule(i)
 				if ok && !slices.Contains(l.uses, rest) {
-					t.Errorf("%s imports %s: imports point from cmd to watchdog and httpd to engine to store and doorbell to the domain, never back", name(l.pkg), name(rest))
+					t.Errorf("%s imports %s: imports point from cmd to watchdog and httpd to engine to store and "+
+						"doorbell to the domain, never back", name(l.pkg), name(rest))
 				}
 			}
 		}
@@ -188,7 +202,8 @@ func TestArchitecture(t *testing.T) {
 					}
 					if sel, ok := call.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Store" {
 						at := f.set.Position(n.Pos())
-						t.Errorf("%s:%d takes the engine's store: give the engine a method instead", at.Filename, at.Line)
+						t.Errorf("%s:%d takes the engine's store: give the engine a method instead", at.Filename,
+							at.Line)
 					}
 					return true
 				})
@@ -210,7 +225,8 @@ func TestArchitecture(t *testing.T) {
 		for _, i := range ours["internal/store"].Imports {
 			for _, driver := range drivers {
 				if strings.HasPrefix(i, driver) {
-					t.Errorf("internal/store imports %s: what a database is spoken to with is in internal/store/pg and internal/store/sqlite", i)
+					t.Errorf("internal/store imports %s: what a database is spoken to with is in internal/store/pg "+
+						"and internal/store/sqlite", i)
 				}
 			}
 		}
@@ -223,12 +239,15 @@ func TestArchitecture(t *testing.T) {
 				continue
 			}
 			for _, d := range p.Deps {
-				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") && to != "internal/session" && to != "internal/timer" && to != "internal/jsonschema" { // these have nothing of the server
+				// these have nothing of the server
+				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") && to != "internal/session" &&
+					to != "internal/timer" && to != "internal/jsonschema" {
 					t.Errorf("%s depends on %s: whoever imports the SDK gets the server with it", name(rest), name(to))
 				}
 				for _, bad := range outside {
 					if d == strings.TrimSuffix(bad, "/") || strings.HasPrefix(d, bad) {
-						t.Errorf("%s depends on %s: whoever imports the SDK gets a database driver with it", name(rest), d)
+						t.Errorf("%s depends on %s: whoever imports the SDK gets a database driver with it",
+							name(rest), d)
 					}
 				}
 			}
@@ -240,7 +259,8 @@ func TestArchitecture(t *testing.T) {
 func TestOneWrite(t *testing.T) {
 	dir := moduleDir(t)
 	update := regexp.MustCompile(`(?i)update\s+(or\s+\w+\s+|…)?runs\b`)
-	other := regexp.MustCompile(`(?i)(delete\s+from|replace\s+into|insert\s+or\s+\w+\s+into|truncate(\s+table)?)\s+runs\b`)
+	other := regexp.MustCompile(`(?i)(delete\s+from|replace\s+into|insert\s+or\s+\w+\s+into|` +
+		`truncate(\s+table)?)\s+runs\b`)
 	triggers := regexp.MustCompile(`(?i)create\s+(temp\s+|temporary\s+)?trigger\b`)
 
 	texts := statements(t, dir)
@@ -255,16 +275,19 @@ func TestOneWrite(t *testing.T) {
 			}
 		}
 		if len(found) != 1 || !strings.HasPrefix(found[0], "internal/store/runs.go:") {
-			t.Errorf("statements that update runs: %v\nthere is exactly one, the compare-and-set in internal/store/runs.go", found)
+			t.Errorf("statements that update runs: %v\nthere is exactly one, the compare-and-set in "+
+				"internal/store/runs.go", found)
 		}
 	})
 	t.Run("it is guarded by the version", func(t *testing.T) {
 		found := false
 		for _, s := range texts {
-			found = found || strings.HasPrefix(s.at, "internal/store/runs.go:") && s.text == " AND CAST(runs.version AS BIGINT)=input.read"
+			found = found || strings.HasPrefix(s.at, "internal/store/runs.go:") &&
+				s.text == " AND CAST(runs.version AS BIGINT)=input.read"
 		}
 		if !found {
-			t.Error("internal/store/runs.go has no guard that compares runs.version with what was read, and nothing else")
+			t.Error("internal/store/runs.go has no guard that compares runs.version with what was read, and " +
+				"nothing else")
 		}
 	})
 	t.Run("a run is inserted once and never upserted", func(t *testing.T) {
@@ -273,13 +296,15 @@ func TestOneWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !regexp.MustCompile(`name:\s+"runs",\s+once:\s+true`).Match(text) {
-			t.Error("the table of runs is not marked once: an insert of a run that exists would overwrite it, whatever its version")
+			t.Error("the table of runs is not marked once: an insert of a run that exists would overwrite it, " +
+				"whatever its version")
 		}
 	})
 	t.Run("nothing replaces a run, and one statement deletes one, if it is what was read", func(t *testing.T) {
 		const drop = "DELETE FROM runs WHERE tenant=? AND id=? AND version=?"
 		for _, s := range texts {
-			if m := other.FindString(s.text); m != "" && !(strings.HasPrefix(s.at, "internal/store/runs.go:") && s.text == drop) {
+			if m := other.FindString(s.text); m != "" && !(strings.HasPrefix(s.at, "internal/store/runs.go:") &&
+				s.text == drop) {
 				t.Errorf("%s: %q goes round the one write", s.at, m)
 			}
 		}
@@ -441,7 +466,8 @@ func statements(t *testing.T, dir string) []statement {
 		}
 		rel = filepath.ToSlash(rel)
 		switch {
-		case d.IsDir() && rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || rel == "bin" || rel == "tmp"):
+		case d.IsDir() && rel != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || rel == "bin" ||
+			rel == "tmp"):
 			return fs.SkipDir
 		case d.IsDir() || strings.HasSuffix(rel, "_test.go"):
 			return nil

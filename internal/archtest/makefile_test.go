@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The Makefile names tests that the race detector leaves out, and some that don't run once more on PostgreSQL. A test that was
-// renamed would no longer be meant.
+// The Makefile names tests that the race detector leaves out, and some that don't run once more on PostgreSQL. A test
+// that was renamed would no longer be meant.
 func TestMakefileNamesTestsThatExist(t *testing.T) {
 	root := moduleDir(t)
 	text, err := os.ReadFile(filepath.Join(root, "Makefile"))

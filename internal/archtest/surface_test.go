@@ -45,7 +45,8 @@ packages:
 		names := strings.Split(strings.TrimSpace(string(out)), "\n")
 		limit := cmp.Or(mostOf[rest], most)
 		if len(names) > limit {
-			t.Errorf("go doc %s lists %d names, more than %d: what can go, or be a method?\n%s", rest, len(names), limit, out)
+			t.Errorf("go doc %s lists %d names, more than %d: what can go, or be a method?\n%s", rest, len(names),
+				limit, out)
 		}
 		if len(out) == 0 {
 			t.Errorf("go doc %s lists nothing", rest)

@@ -146,7 +146,8 @@ func measureAgentConversation(ctx context.Context, b *Bench, p *place, target st
 			return nil, err
 		}
 		grown[i] = float64(bytes)
-		f = append(f, Figure{What: fmt.Sprintf("%d calls", calls), Count: calls, Value: grown[i] / 1e3, Unit: unitKilobytes})
+		f = append(f, Figure{What: fmt.Sprintf("%d calls", calls), Count: calls, Value: grown[i] / 1e3,
+			Unit: unitKilobytes})
 	}
 	return append(f,
 		Figure{What: whatText, Value: float64(text) / 1e3, Unit: unitKilobytes},

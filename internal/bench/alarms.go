@@ -216,7 +216,8 @@ func measureBacklog(ctx context.Context, b *Bench, p *place, target string) ([]F
 	}
 	b.phase("loading %d queued runs", b.Live)
 	if err := p.load(ctx, b, b.Live, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // agents have a timeout of a day
+		// agents have a timeout of a day
+		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input}
 	}); err != nil {
 		return nil, err
 	}

@@ -84,8 +84,10 @@ func New(progressTo io.Writer) *Bench {
 // Check returns an error if something can't be measured. It reduces the number of streams to the
 // file descriptors that a process may have, and prints that.
 func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
-	least := min(b.Callers, b.Workers, b.Slots, b.Backlog, b.Live, b.Due, b.Streams, b.Lines, b.Behind, b.Tokens, b.Steps)
-	if b.Sync != 0 && (b.Sync < 0 || !slices.Equal(targets, []string{targetProcess}) || !slices.Equal(stores, []string{storeSQLite})) {
+	least := min(b.Callers, b.Workers, b.Slots, b.Backlog, b.Live, b.Due, b.Streams, b.Lines, b.Behind, b.Tokens,
+		b.Steps)
+	if b.Sync != 0 && (b.Sync < 0 || !slices.Equal(targets, []string{targetProcess}) ||
+		!slices.Equal(stores, []string{storeSQLite})) {
 		return errors.New("a slower sync is a time, and is measured with --target process --store sqlite")
 	}
 	if min(b.Ended, b.Queues, b.Tenants) < 0 {
@@ -143,7 +145,8 @@ var Scenarios = []Scenario{
 		run: measureJobs},
 	{Name: "jobs-grown", About: "the same on a store that gets more and more ended runs", large: true,
 		run: measureJobsGrown},
-	{Name: "jobs-enqueue", About: "callers who start runs, one call for each, and do not wait", run: measureJobsEnqueue},
+	{Name: "jobs-enqueue", About: "callers who start runs, one call for each, and do not wait",
+		run: measureJobsEnqueue},
 	{Name: "jobs-batch", About: "callers who start runs, a thousand with each call, and do not wait",
 		run: measureJobsBatch},
 	{Name: "jobs-drain", About: "a backlog that one worker executes, until the last result is stored",
@@ -178,7 +181,8 @@ var Scenarios = []Scenario{
 	{Name: "agent-steps", About: "agents that record five steps, one after the other: many at once, and one alone",
 		run: measureAgentSteps},
 	{Name: "agent-children",
-		About: "agents that spawn a hundred children and join them: many at once, and one alone", run: measureAgentChildren},
+		About: "agents that spawn a hundred children and join them: many at once, and one alone",
+		run:   measureAgentChildren},
 	{Name: "agent-parallel",
 		About: "agents that record a hundred steps at the same time: many at once, and one alone",
 		run:   measureAgentParallel},

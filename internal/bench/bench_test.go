@@ -82,8 +82,9 @@ func TestPrintReport(t *testing.T) {
 		Stores:   map[string]map[string]string{storeSQLite: {"synchronous": "FULL", "version": "3"}},
 		Settings: map[string]any{"callers": 8},
 		Figures: []Figure{
-			{Store: storeSQLite, Target: targetProcess, Scenario: "engine-life", Loop: closedLoops, Count: 60000, Value: 6000,
-				Unit: unitRate, CPU: 150, Latency: &spread{1, 2, 3, 4},
+			{Store: storeSQLite, Target: targetProcess, Scenario: "engine-life", Loop: closedLoops, Count: 60000,
+				Value: 6000,
+				Unit:  unitRate, CPU: 150, Latency: &spread{1, 2, 3, 4},
 				Goals: []verdict{{Least: true, Bound: 5000, Unit: unitRate, Ratio: 1.2, Met: true}}},
 			{Store: storeSQLite, Target: targetHTTP, Scenario: "start", What: whatMemory, Value: 61.5,
 				Unit: unitMegabytes, Goals: []verdict{{Bound: 60, Unit: unitMegabytes, Ratio: 1.025}}},

@@ -29,7 +29,9 @@ func (b *Bench) grow(ctx context.Context, p *place) (err error) {
 		b.phase("loading %d ended runs", b.Ended)
 	}
 	for left := b.Ended; left > 0 && err == nil; left -= growStep {
-		if _, err = t.load(ctx, quiet(b), min(left, growStep), func(perdure.Instant) perdure.Submission { return benchRun }); err == nil {
+		if _, err = t.load(ctx, quiet(b), min(left, growStep), func(perdure.Instant) perdure.Submission {
+			return benchRun
+		}); err == nil {
 			err = t.endAll(ctx, b)
 		}
 	}
@@ -39,7 +41,9 @@ func (b *Bench) grow(ctx context.Context, p *place) (err error) {
 	}
 	if err == nil && b.Tenants > 0 {
 		b.phase("loading %d tenants", b.Tenants)
-		err = t.fill(ctx, b, b.Tenants, func(i int, op *engine.Submit) { op.Tenant = perdure.TenantID(fmt.Sprint("tenant-", i)) })
+		err = t.fill(ctx, b, b.Tenants, func(i int, op *engine.Submit) {
+			op.Tenant = perdure.TenantID(fmt.Sprint("tenant-", i))
+		})
 	}
 	return err
 }
@@ -57,7 +61,8 @@ func quiet(b *Bench) *Bench {
 // endAll claims and completes all queued runs.
 func (t *processTarget) endAll(ctx context.Context, b *Bench) error {
 	for ctx.Err() == nil {
-		claim := &engine.Claim{Tenant: tenant, Worker: "grow", Queues: []string{perdure.DefaultQueue}, Slots: growStep, Start: true}
+		claim := &engine.Claim{Tenant: tenant, Worker: "grow", Queues: []string{perdure.DefaultQueue}, Slots: growStep,
+			Start: true}
 		if err := t.engine.Step(t.store.Now(), claim)[0]; err != nil {
 			return err
 		}

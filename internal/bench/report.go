@@ -84,7 +84,8 @@ var projectGoals = []goal{
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p99", bound: 10},
 	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, at: millionLive},
 	{scenario: "alarms", what: whatAtOnce, bound: 30, at: millionLive},
-	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50, at: millionLive},
+	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50,
+		at: millionLive},
 	{scenario: "backlog", what: whatRatio, bound: 2, at: millionLive},
 	{scenario: "streams", what: whatEachOwn, bound: 30, at: allStreams},
 	{scenario: "streams", what: whatEachShared, bound: 30, at: allStreams},
@@ -139,7 +140,8 @@ func (b *Bench) goals(f *Figure) (out []verdict) {
 		if g.least {
 			met = v >= g.bound
 		}
-		out = append(out, verdict{Metric: g.metric, Least: g.least, Bound: g.bound, Unit: unit, Ratio: v / g.bound, Met: met})
+		out = append(out, verdict{Metric: g.metric, Least: g.least, Bound: g.bound, Unit: unit, Ratio: v / g.bound,
+			Met: met})
 	}
 	return out
 }

@@ -280,7 +280,9 @@ func (b *Bench) dispatch(ctx context.Context, caller, worker system, by string) 
 		return err
 	})
 	if err == nil {
-		err = await(work, "a worker has the last runs", lastRuns, func() (bool, error) { return handoffs.open() == 0, nil })
+		err = await(work, "a worker has the last runs", lastRuns, func() (bool, error) {
+			return handoffs.open() == 0, nil
+		})
 	}
 	stop()
 	err = errors.Join(err, <-worked)

@@ -57,7 +57,8 @@ func (p *place) hold(ctx context.Context, b *Bench, n int) (runs []heldRun, err 
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 	if _, err := t.load(ctx, b, n, func(perdure.Instant) perdure.Submission {
-		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input} // agents have a timeout of a day
+		// agents have a timeout of a day
+		return perdure.Submission{Kind: kind, Class: perdure.Agent, Input: benchRun.Input}
 	}); err != nil {
 		return nil, err
 	}

@@ -49,7 +49,8 @@ func readStream(ctx context.Context, url, key, run string, after int64, on func(
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if _, err := fmt.Fprintf(conn,
-		"GET %s/runs/%s/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nLast-Event-ID: %d\r\nAccept: %s\r\n\r\n",
+		"GET %s/runs/%s/stream HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nLast-Event-ID: %d\r\nAccept: "+
+			"%s\r\n\r\n",
 		api.Prefix, run, host, key, after, api.MediaStream); err != nil {
 		return err
 	}

@@ -265,7 +265,8 @@ func measureTokens(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 		return nil, err
 	}
 	after, err := p.size(ctx)
-	return []Figure{{What: whatTokens, Count: b.Tokens, Seconds: took.Seconds(), Value: took.Seconds(), Unit: unitSeconds},
+	return []Figure{{What: whatTokens, Count: b.Tokens, Seconds: took.Seconds(), Value: took.Seconds(),
+		Unit: unitSeconds},
 		{What: whatText, Value: float64(len(text)) / 1e6, Unit: unitMegabytes},
 		{What: whatLines, Value: float64(lines), Unit: unitLines},
 		{What: whatStored, Value: float64(after-before) / 1e6, Unit: unitMegabytes},

@@ -89,7 +89,8 @@ func TestClientsCountLostAndDoubledLines(t *testing.T) {
 			}
 			got, err := cl.do(&clientRequest{Do: askAwait, Upto: []int64{3}, Limit: 10 * time.Second})
 			if err != nil || got.Lost != 3*c.lost || got.Doubled != 3*c.doubled || len(got.At) != 3 || got.At[0] == 0 {
-				t.Errorf("reply = %+v (error %v), want %d lines lost and %d doubled, on 3 streams", got, err, 3*c.lost, 3*c.doubled)
+				t.Errorf("reply = %+v (error %v), want %d lines lost and %d doubled, on 3 streams", got, err, 3*c.lost,
+					3*c.doubled)
 			}
 			if want := 3 * (3 - int(c.lost)); len(got.Arrivals) != want || got.Arrivals[0].N != 101 {
 				t.Errorf("arrivals = %v, want %d events", got.Arrivals, want)
@@ -133,7 +134,9 @@ func TestStreamWithoutEndFrameWasCut(t *testing.T) {
 		{"id: 1\nevent: stream:end\ndata: {}\n\n", ""},
 		{"id: 1\nevent: x:a\ndata: {}\n\n", "unexpected EOF"},
 	} {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.body) }))
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, c.body)
+		}))
 		err := readStream(t.Context(), s.URL, "key", "run", 0, func(*frame) error { return nil })
 		s.Close()
 		if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

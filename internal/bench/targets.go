@@ -344,7 +344,8 @@ func (t *httpTarget) take(ctx context.Context, worker string, slots int, wait ti
 	var got struct {
 		Runs []brief `json:"runs"`
 	}
-	in := api.Poll{Kinds: []string{kind}, Slots: slots, Start: true, Wait: perdure.Duration(max(wait, time.Millisecond))}
+	in := api.Poll{Kinds: []string{kind}, Slots: slots, Start: true,
+		Wait: perdure.Duration(max(wait, time.Millisecond))}
 	if err := t.call(ctx, "POST", "/workers/"+worker+"/poll", in, &got); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,9 @@ func (c *clients) listen(a *clientRequest) (reply clientReply, err error) {
 		c.sink = &sink{url: "http://" + l.Addr().String(), seen: make(map[string]bool)}
 		go func() { c.fail((&http.Server{Handler: c.sink, ReadHeaderTimeout: time.Minute}).Serve(l)) }()
 	}
-	err = await(c.ctx, "all webhooks came", a.Limit, func() (bool, error) { return c.sink.count() >= a.Count, c.failed() })
+	err = await(c.ctx, "all webhooks came", a.Limit, func() (bool, error) {
+		return c.sink.count() >= a.Count, c.failed()
+	})
 	if err != nil {
 		err = fmt.Errorf("%d of %d: %w", c.sink.count(), a.Count, err)
 	}
@@ -166,7 +168,8 @@ func (h *hooked) take(ctx context.Context, n int) (runs []grant, good map[string
 	})
 	for len(runs) < n && err == nil {
 		var more []grant
-		if more, err = h.t.take(ctx, workerName, min(h.b.Slots, n-len(runs)), time.Second); err == nil && len(more) == 0 {
+		if more, err = h.t.take(ctx, workerName, min(h.b.Slots, n-len(runs)), time.Second); err == nil &&
+			len(more) == 0 {
 			err = fmt.Errorf("only %d of %d runs could be claimed", len(runs), n)
 		}
 		runs = append(runs, more...)

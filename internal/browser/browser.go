@@ -1,5 +1,5 @@
-// Package browser gives tests a real browser: Debian's Chromium without a window, in processes of its own, with an empty
-// profile. It dies with the test. It is for tests alone.
+// Package browser gives tests a real browser: Debian's Chromium without a window, in processes of its own, with an
+// empty profile. It dies with the test. It is for tests alone.
 package browser
 
 import (
@@ -63,7 +63,9 @@ func Open(t testing.TB, url string) *Page {
 	t.Cleanup(func() {
 		stop() // kills it, and waits until it is gone
 		// Those it has started outlive it by a moment, and write into its folder, which is about to be removed.
-		eventually.True(t, "the processes of the browser are gone", func() bool { return len(processes(t, profile)) == 0 })
+		eventually.True(t, "the processes of the browser are gone", func() bool {
+			return len(processes(t, profile)) == 0
+		})
 	})
 	ctx, _ = chromedp.NewContext(ctx)
 	p := &Page{t: t, ctx: ctx}

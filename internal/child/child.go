@@ -1,5 +1,5 @@
-// Package child starts this program once more, as a process of its own that can be killed. The demo and the benchmark have servers,
-// workers and clients that way.
+// Package child starts this program once more, as a process of its own that can be killed. The demo and the benchmark
+// have servers, workers and clients that way.
 package child
 
 import (
@@ -49,7 +49,8 @@ func Start(ctx context.Context, name string, env []string, args ...string) (*Pro
 // Gone says why the process is not there any more.
 func (p *Process) Gone(ctx context.Context) error {
 	p.Dead = true
-	return fmt.Errorf("the %s went away: %w %s", p.Name, errors.Join(p.Cmd.Wait(), ctx.Err()), strings.TrimSpace(p.Errors.String()))
+	return fmt.Errorf("the %s went away: %w %s", p.Name, errors.Join(p.Cmd.Wait(), ctx.Err()),
+		strings.TrimSpace(p.Errors.String()))
 }
 
 // Kill is kill -9. It may be called again.

@@ -82,7 +82,8 @@ var approvalScenarios = []Scenario{
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "go", ActionHash: hash}))
 		w.state(r.ID, perdure.Queued)
 		line = w.lastLine(r.ID, perdure.LineWaitSatisfied)
-		w.check(strings.Contains(line, `"decision":"approve","by":{"key_id":"k-ada","name":"ada"},"comment":"go"`), "%s", line)
+		w.check(strings.Contains(line, `"decision":"approve","by":{"key_id":"k-ada","name":"ada"},"comment":"go"`),
+			"%s", line)
 		a = w.approval(id)
 		w.check(a.State == perdure.ApprovalApproved && *a.DecidedBy == (perdure.Decider{KeyID: "k-ada",
 			Name: "ada"}) && a.DecidedAt == w.Now && a.Comment == "go", "%+v", a)
@@ -102,7 +103,9 @@ var approvalScenarios = []Scenario{
 		at, _ := w.approval(id).DecidedAt.MarshalJSON()
 		w.check(i.Type == perdure.ItemApproval && i.WaitID == "ok" && i.Name == "approve_push" &&
 			i.Outcome == perdure.WaitSatisfied &&
-			string(i.Data) == `{"approval_id":"`+string(id)+`","decision":"approve","comment":"go","by":{"key_id":"k-ada","name":"ada"},"at":`+string(at)+`,"action_hash":"`+hash+`"}`, "%+v", i)
+			string(i.Data) == `{"approval_id":"`+string(id)+
+				`","decision":"approve","comment":"go","by":{"key_id":"k-ada","name":"ada"},"at":`+string(at)+
+				`,"action_hash":"`+hash+`"}`, "%+v", i)
 		w.complete(g, `1`)
 		w.do(w.decide(id, ada, perdure.Decision{Decision: "approve", Comment: "go"})) // still the same
 		w.refuse(perdure.CodeAlreadyDecided, w.decide(id, ada, perdure.Decision{Decision: "reject"}))
@@ -133,7 +136,8 @@ var approvalScenarios = []Scenario{
 		w.refuse(perdure.CodeNondeterminism, w.commitOf(g, perdure.Commit{Waits: wait(signal)}))
 	}},
 	{"silence counts as no, or as the default", func(w *World) {
-		for _, c := range []struct{ def, want perdure.DecisionKind }{{"", "reject"}, {"reject", "reject"}, {"approve", "approve"}} {
+		for _, c := range []struct{ def, want perdure.DecisionKind }{{"", "reject"}, {"reject", "reject"},
+			{"approve", "approve"}} {
 			r, id := w.askApproval(func(s *perdure.WaitSpec) { s.Approval.Default = c.def })
 			w.pass(599 * time.Second)
 			w.state(r.ID, perdure.Suspended)
@@ -145,7 +149,8 @@ var approvalScenarios = []Scenario{
 			g := w.take("w1")
 			i := g.Inbox[0]
 			w.check(i.Type == perdure.ItemTimeout && i.Outcome == perdure.WaitTimedOut && i.WaitID == "ok" &&
-				strings.Contains(string(i.Data), `"decision":"`+string(c.want)+`","action_hash":"`+a.ActionHash+`"`), "%+v", i)
+				strings.Contains(string(i.Data), `"decision":"`+string(c.want)+`","action_hash":"`+a.ActionHash+`"`),
+				"%+v", i)
 			w.check(strings.Contains(w.lastLine(r.ID, perdure.LineWaitTimedOut), `"decision":"`+string(c.want)),
 				"in the log too")
 			w.complete(g, `1`)
@@ -208,7 +213,8 @@ var approvalScenarios = []Scenario{
 			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice,
 				Options: []string{"eu", "us"}, Required: true}, {Name: "note", Type: perdure.FieldText}}
 		})
-		for _, bad := range []string{``, `{}`, `[]`, `{"where":"mars"}`, `{"where":"eu","note":1}`, `{"where":"eu","what":1}`} {
+		for _, bad := range []string{``, `{}`, `[]`, `{"where":"mars"}`, `{"where":"eu","note":1}`,
+			`{"where":"eu","what":1}`} {
 			w.refuse(perdure.CodeAnswerInvalid, w.decide(id, ada, perdure.Decision{Decision: "approve",
 				Answer: json.RawMessage(bad)}))
 		}

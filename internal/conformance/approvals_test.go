@@ -19,7 +19,8 @@ func TestTwoNodesDecideAtOnce(t *testing.T) {
 		if err := a.E.Step(a.Now, a.decide(id, eve, yes()))[0]; perdure.CodeOf(err) != perdure.CodeAlreadyDecided {
 			t.Errorf("the second one: %v", err)
 		}
-		if got := b.approval(id); got.State != perdure.ApprovalRejected || got.DecidedBy.Name != "ada" || b.get(r.ID).InboxSeq != 1 {
+		if got := b.approval(id); got.State != perdure.ApprovalRejected || got.DecidedBy.Name != "ada" ||
+			b.get(r.ID).InboxSeq != 1 {
 			t.Errorf("%+v", got)
 		}
 		b.complete(b.take("w1"), `1`)
@@ -28,7 +29,8 @@ func TestTwoNodesDecideAtOnce(t *testing.T) {
 		r, id = b.askApproval()
 		between.f = func() { b.do(b.decide(id, ada, yes())) }
 		a.do(a.decide(id, eve, yes()))
-		if got := b.approval(id); got.DecidedBy.Name != "ada" || b.get(r.ID).InboxSeq != 1 || b.count(r.ID, perdure.LineWaitSatisfied) != 1 {
+		if got := b.approval(id); got.DecidedBy.Name != "ada" || b.get(r.ID).InboxSeq != 1 ||
+			b.count(r.ID, perdure.LineWaitSatisfied) != 1 {
 			t.Errorf("%+v", got)
 		}
 		b.fsck()

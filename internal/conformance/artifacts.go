@@ -234,11 +234,13 @@ var artifactScenarios = []Scenario{
 	{"names with tricks are refused", func(w *World) {
 		w.task()
 		g := w.take("w1")
-		for _, name := range []string{"", ".", "..", ".hidden", "-rf", "_x", "a/b", `a\b`, "../x", "a b", "a\n", "a\x00", "é", "a:b", "a%2f", "a*", "~", strings.Repeat("a", 129)} {
+		for _, name := range []string{"", ".", "..", ".hidden", "-rf", "_x", "a/b", `a\b`, "../x", "a b", "a\n",
+			"a\x00", "é", "a:b", "a%2f", "a*", "~", strings.Repeat("a", 129)} {
 			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
 				Epoch: g.Run.Epoch, Name: name})
 		}
-		for _, media := range []string{"text", "text/", "/", "a b", "text/html\r\nX: y", "text/plain; charset", "\x00/x", "text/" + strings.Repeat("a", 300)} {
+		for _, media := range []string{"text", "text/", "/", "a b", "text/html\r\nX: y", "text/plain; charset",
+			"\x00/x", "text/" + strings.Repeat("a", 300)} {
 			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
 				Epoch: g.Run.Epoch, Name: "x", ContentType: media})
 		}

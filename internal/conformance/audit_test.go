@@ -15,7 +15,8 @@ import (
 func manyAudits(n int64) corrupt {
 	return corrupt{"INSERT INTO audit (id,tenant,at,key_id,key_name,platform,action,target,detail,remote) " +
 		"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<CAST(? AS BIGINT)) " +
-		"SELECT substr('0000000' || CAST(i AS TEXT), length(CAST(i AS TEXT))), 'acme', i, 'k', 'key', 0, 'run.cancel', 'r', '', '' FROM n", []any{n}}
+		"SELECT substr('0000000' || CAST(i AS TEXT), length(CAST(i AS TEXT))), 'acme', i, 'k', 'key', 0, " +
+		"'run.cancel', 'r', '', '' FROM n", []any{n}}
 }
 
 func (w *World) audited(f store.AuditFilter) (out []perdure.AuditEntry, next string) {
@@ -90,16 +91,19 @@ func TestAnAuditEntryIsWrittenWithItsChange(t *testing.T) {
 		at.Hooks.Clock = func() perdure.Instant { return dawn }
 		w := NewWorld(t, storetest.Open(t, at))
 		r, other := w.task(), w.task()
-		errs := w.E.StepBy(actor, w.Now, &engine.Cancel{Tenant: r.Tenant, RunID: r.ID}, &engine.Cancel{Tenant: r.Tenant, RunID: "none"},
+		errs := w.E.StepBy(actor, w.Now, &engine.Cancel{Tenant: r.Tenant, RunID: r.ID},
+			&engine.Cancel{Tenant: r.Tenant, RunID: "none"},
 			&engine.Cancel{Tenant: r.Tenant, RunID: r.ID}, &engine.Cancel{Tenant: other.Tenant, RunID: other.ID})
 		if perdure.CodeOf(errs[1]) != perdure.CodeNotFound || errors.Join(errs[0], errs[2], errs[3]) != nil {
 			t.Fatal(errs)
 		}
 		list, _ := w.audited(store.AuditFilter{})
-		if len(list) != 2 || list[0].Target != string(other.ID) || list[1].Target != string(r.ID) || list[1].KeyID != actor.KeyID || list[1].Remote != actor.Remote || list[1].At != w.Now {
+		if len(list) != 2 || list[0].Target != string(other.ID) || list[1].Target != string(r.ID) ||
+			list[1].KeyID != actor.KeyID || list[1].Remote != actor.Remote || list[1].At != w.Now {
 			t.Errorf("%+v", list)
 		}
-		if err := w.by(actor, &engine.Note{Action: "backup", Target: "store", Detail: []any{"x", string(make([]byte, perdure.MaxAuditDetail))}}); err != nil {
+		if err := w.by(actor, &engine.Note{Action: "backup", Target: "store",
+			Detail: []any{"x", string(make([]byte, perdure.MaxAuditDetail))}}); err != nil {
 			t.Fatal(err)
 		}
 		if list, _ := w.audited(store.AuditFilter{Action: "backup"}); len(list) != 1 || len(list[0].Detail) > 100 {
@@ -113,18 +117,21 @@ func TestAnAuditEntryIsWrittenWithItsChange(t *testing.T) {
 func TestAStoreMakesItsFirstKeyOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		first, second := &engine.Bootstrap{Tenant: "default", Name: "a"}, &engine.Bootstrap{Tenant: "default", Name: "b"}
+		first, second := &engine.Bootstrap{Tenant: "default", Name: "a"},
+			&engine.Bootstrap{Tenant: "default", Name: "b"}
 		between.f = func() { b.do(second) }
 		a.do(first)
 		if (first.Secret == "") == (second.Secret == "") {
-			t.Errorf("of two nodes that start at once %t and %t have made a key, want one of them", first.Secret != "", second.Secret != "")
+			t.Errorf("of two nodes that start at once %t and %t have made a key, want one of them", first.Secret != "",
+				second.Secret != "")
 		}
 		again := &engine.Bootstrap{Tenant: "default", Name: "c"}
 		a.do(again)
 		another := &engine.Bootstrap{Tenant: "default", Name: "d", Another: true}
 		a.do(another)
 		if again.Secret != "" || another.Secret == "" {
-			t.Errorf("a later start has made a key: %t; the offline command: %t", again.Secret != "", another.Secret != "")
+			t.Errorf("a later start has made a key: %t; the offline command: %t", again.Secret != "",
+				another.Secret != "")
 		}
 		n := 0
 		a.view(func(v *store.View) (err error) { n, err = v.Keys.CountPlatform(); return err })

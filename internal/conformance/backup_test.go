@@ -20,7 +20,9 @@ import (
 
 // kinds are the stores that a backup is made of and restored into.
 var kinds = map[string]func(t *testing.T) store.Options{
-	"SQLite":     func(t *testing.T) store.Options { return store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")} },
+	"SQLite": func(t *testing.T) store.Options {
+		return store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")}
+	},
 	"PostgreSQL": func(t *testing.T) store.Options { return store.Options{URL: storetest.Postgres(t)} },
 }
 
@@ -61,8 +63,8 @@ func (w *World) dump(t *testing.T, without ...string) (out []string) {
 	return out
 }
 
-// What is leased when a backup is made is held by nobody after it is restored, nor is what was granted since on the store that is
-// lost. Nobody has lost an attempt.
+// What is leased when a backup is made is held by nobody after it is restored, nor is what was granted since on the
+// store that is lost. Nobody has lost an attempt.
 func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 	eachWay(t, func(t *testing.T, from, to store.Options) {
 		w := NewWorld(t, storetest.Open(t, from))
@@ -71,14 +73,16 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "step", Value: json.RawMessage(`"kept"`)}}})
 		asleep := w.submit(perdure.Submission{Kind: "asleep"})
 		s := w.takeKind("asleep")
-		w.commit(s, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
+		w.commit(s, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal, Name: "go",
+			Timeout: perdure.Never}}, Outcome: suspend})
 		w.do(&engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later", Queue: "aside"}})
 		waiting = w.task()
 		stopping := w.submit(perdure.Submission{Kind: "stopping"})
 		stop := w.takeKind("stopping")
 		w.do(&engine.Cancel{Tenant: tenant, RunID: stopping.ID})
 		told := w.submit(perdure.Submission{Kind: "told"})
-		w.commit(w.takeKind("told"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
+		w.commit(w.takeKind("told"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal,
+			Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
 		w.do(&engine.Signal{Tenant: tenant, RunID: told.ID, Name: "go"})
 		w.check(len(w.takeKind("told").Inbox) == 1, "the signal is handed over")
 		path := backup(t, w.S)
@@ -100,14 +104,16 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 		v.state(running.ID, perdure.Queued)
 		v.state(waiting.ID, perdure.Queued)
 		v.state(asleep.ID, perdure.Suspended)
-		again := &engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later", Queue: "aside"}}
+		again := &engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later",
+			Queue: "aside"}}
 		v.do(again)
 		v.check(!again.Created, "a key is known as before")
 		v.do(&engine.Signal{Tenant: tenant, RunID: asleep.ID, Name: "go"})
 		v.state(asleep.ID, perdure.Queued)
 		for _, r := range []perdure.Run{running, waiting} {
 			n := v.takeKind("job")
-			v.check(n.Run.ID == r.ID && n.Run.Attempt == 1 && n.Run.Epoch>>41 == 1 && n.Run.Epoch < 1<<53, "%s %d %d", n.Run.ID, n.Run.Attempt, n.Run.Epoch)
+			v.check(n.Run.ID == r.ID && n.Run.Attempt == 1 && n.Run.Epoch>>41 == 1 && n.Run.Epoch < 1<<53, "%s %d %d",
+				n.Run.ID, n.Run.Attempt, n.Run.Epoch)
 			if r.ID == running.ID {
 				v.check(len(n.Journal) == 1 && n.Journal[0].Key == "step", "what it did is kept: %v", n.Journal)
 			}
@@ -125,8 +131,8 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 	})
 }
 
-// The same backup, restored twice: what was granted in between is refused too. A backup of what was restored is of the next
-// generation.
+// The same backup, restored twice: what was granted in between is refused too. A backup of what was restored is of the
+// next generation.
 func TestEveryRestoreIsATimeLineOfItsOwn(t *testing.T) {
 	for name, at := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -149,12 +155,14 @@ func TestEveryRestoreIsATimeLineOfItsOwn(t *testing.T) {
 	}
 }
 
-// The later of two restores of one backup has the greater epochs, however much later it is: nobody comes to hold again what he held.
+// The later of two restores of one backup has the greater epochs, however much later it is: nobody comes to hold again
+// what he held.
 func TestEpochsRiseWithEveryRestore(t *testing.T) {
 	w := NewWorld(t, storetest.Open(t, store.Options{}))
 	r := w.task()
 	path, start, last := backup(t, w.S), perdure.At(time.Now()), int64(0)
-	for i, after := range []time.Duration{0, 18 * time.Minute, 36 * time.Minute, 54 * time.Minute, 300 * 24 * time.Hour, 50 * 365 * 24 * time.Hour} {
+	for i, after := range []time.Duration{0, 18 * time.Minute, 36 * time.Minute, 54 * time.Minute, 300 * 24 * time.Hour,
+		50 * 365 * 24 * time.Hour} {
 		to := kinds[[]string{"SQLite", "PostgreSQL"}[i%2]](t)
 		to.Hooks.Clock = func() perdure.Instant { return start.Add(after) }
 		epoch := restored(t, path, to).get(r.ID).Epoch
@@ -165,7 +173,8 @@ func TestEpochsRiseWithEveryRestore(t *testing.T) {
 	}
 }
 
-// The worker of a restore that is lost too may have a greater epoch than any of this store: its work is kept all the same.
+// The worker of a restore that is lost too may have a greater epoch than any of this store: its work is kept all the
+// same.
 func TestWorkUnderAnUnknownEpochIsKept(t *testing.T) {
 	for name, at := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +212,8 @@ func TestABackupIsWholeAfterEveryScenario(t *testing.T) {
 			})
 			for i := range max(len(before), len(after)) {
 				if i >= len(before) || i >= len(after) || before[i] != after[i] {
-					t.Fatalf("they part at line %d:\n%v\n%v", i+1, before[min(i, len(before)):min(i+2, len(before))], after[min(i, len(after)):min(i+2, len(after))])
+					t.Fatalf("they part at line %d:\n%v\n%v", i+1, before[min(i, len(before)):min(i+2, len(before))],
+						after[min(i, len(after)):min(i+2, len(after))])
 				}
 			}
 		})
@@ -267,12 +277,15 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What SQLite takes for sound.
-	input, clock := bytes.Replace(text, []byte("precious"), []byte("precioux"), 1), bytes.Replace(text, []byte(`clock1`), []byte(`clock2`), 1)
+	input, clock := bytes.Replace(text, []byte("precious"), []byte("precioux"), 1),
+		bytes.Replace(text, []byte(`clock1`), []byte(`clock2`), 1)
 	if bytes.Equal(input, text) || bytes.Equal(clock, text) {
 		t.Fatal("the backup does not look as it did")
 	}
-	for name, content := range map[string][]byte{"nothing": nil, "a text": []byte("hello"), "half of one": text[:len(text)/2/4096*4096], "a damaged one": damaged, "a store": plain,
-		"one with another input": input, "one with another clock": clock, "one without its last byte": text[:len(text)-1], "one with a byte more": append(slices.Clone(text), 0),
+	for name, content := range map[string][]byte{"nothing": nil, "a text": []byte("hello"),
+		"half of one": text[:len(text)/2/4096*4096], "a damaged one": damaged, "a store": plain,
+		"one with another input": input, "one with another clock": clock,
+		"one without its last byte": text[:len(text)-1], "one with a byte more": append(slices.Clone(text), 0),
 		"one without its seal": text[:len(text)/4096*4096]} {
 		for store, at := range kinds {
 			t.Run(name+" to "+store, func(t *testing.T) {
@@ -282,7 +295,8 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 				}
 				to := at(t)
 				s := storetest.Open(t, to)
-				if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err == nil || !strings.Contains(err.Error(), "backup") {
+				if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err == nil ||
+					!strings.Contains(err.Error(), "backup") {
 					t.Errorf("it is restored: %v", err)
 				}
 				if to.Path == "" {

@@ -18,7 +18,8 @@ import (
 // Every operation has a budget. Each of these makes something of its largest legal size, or large enough that
 // it would not fit, and looks at what each operation has read and written.
 
-// opRows is the budget of an operation here, and over how much more it may write: its own entries, and the part that it had begun.
+// opRows is the budget of an operation here, and over how much more it may write: its own entries, and the part that it
+// had begun.
 const (
 	opRows = 500
 	over   = 400
@@ -48,7 +49,8 @@ func metered(t *testing.T, test func(w *World, m *meter)) {
 func (m *meter) within(t testing.TB, what string, read, written, bytes int) {
 	t.Helper()
 	if m.read > read || m.written > written || m.bytes > bytes {
-		t.Errorf("%s: an operation read %d rows, wrote %d and %d bytes; at most %d, %d and %d are allowed", what, m.read, m.written, m.bytes, read, written, bytes)
+		t.Errorf("%s: an operation read %d rows, wrote %d and %d bytes; at most %d, %d and %d are allowed", what,
+			m.read, m.written, m.bytes, read, written, bytes)
 	}
 	*m = meter{}
 }
@@ -75,7 +77,8 @@ func TestChainOfGroupsEndsInSteps(t *testing.T) {
 	const runs = 1200
 	metered(t, func(w *World, m *meter) {
 		first := w.submits(tenant, 1, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second)})
-		ids := append(first, w.submits(tenant, runs-1, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})...)
+		ids := append(first, w.submits(tenant, runs-1,
+			perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})...)
 		for i := range ids[1:] {
 			w.group(&engine.CreateGroup{Mode: perdure.ModeAny, RunIDs: ids[i : i+2], OnLosers: "cancel"})
 		}

@@ -64,7 +64,8 @@ var childScenarios = []Scenario{
 	{"two children that end at once, the last two of a join", func(w *World) {
 		p, _ := w.family(2, perdure.ModeAll)
 		a, b := w.takeKind("kid"), w.takeKind("kid")
-		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}), w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
+		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}),
+			w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
 		w.state(p.ID, perdure.Queued)

@@ -49,7 +49,8 @@ func claims(t *testing.T, nodes []*World, kind string, want int) map[perdure.Run
 		for j := range 4 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					op := &engine.Claim{Tenant: tenant, Worker: fmt.Sprintf("w%d%d", i, j), Kinds: []string{kind}, Slots: 3, Start: true}
+					op := &engine.Claim{Tenant: tenant, Worker: fmt.Sprintf("w%d%d", i, j), Kinds: []string{kind},
+						Slots: 3, Start: true}
 					if err := w.E.Do(ctx, op); err != nil {
 						t.Error(err)
 						return
@@ -123,7 +124,8 @@ func TestTwoNodesClaimTwoHundredRunsAtOnce(t *testing.T) {
 		t.Errorf("%d are left over, %v", len(left.Grants), err)
 	}
 	completes(t, nodes, grants)
-	if ended, err := w.E.Runs.List(ctx, tenant, filter("job", string(perdure.Completed))); err != nil || len(ended) != n {
+	if ended, err := w.E.Runs.List(ctx, tenant, filter("job", string(perdure.Completed))); err != nil ||
+		len(ended) != n {
 		t.Errorf("%d have ended, %v", len(ended), err)
 	}
 	storetest.Check(t, w.S)
@@ -136,8 +138,10 @@ func TestAHundredChildrenEndOnTwoNodesAtOnce(t *testing.T) {
 	parent, _ := w.family(n, perdure.ModeAll)
 	completes(t, nodes, claims(t, nodes, "kid", n))
 	r := w.state(parent.ID, perdure.Queued)
-	if r.Children != n || r.InboxOpen != int(r.InboxSeq) || r.WaitsOpen != 0 || w.count(parent.ID, "run:resumed") != 1 || w.count(parent.ID, "worker:completed") != n {
-		t.Errorf("%d children, %d items of which %d are open, %d waits; %v", r.Children, r.InboxSeq, r.InboxOpen, r.WaitsOpen, w.types(parent.ID))
+	if r.Children != n || r.InboxOpen != int(r.InboxSeq) || r.WaitsOpen != 0 ||
+		w.count(parent.ID, "run:resumed") != 1 || w.count(parent.ID, "worker:completed") != n {
+		t.Errorf("%d children, %d items of which %d are open, %d waits; %v", r.Children, r.InboxSeq, r.InboxOpen,
+			r.WaitsOpen, w.types(parent.ID))
 	}
 	var items []perdure.Item
 	w.view(func(v *store.View) (err error) { items, err = v.Inbox.List(tenant, parent.ID); return err })

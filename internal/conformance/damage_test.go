@@ -79,7 +79,8 @@ func (w *World) unchecked(postgres bool, change func()) {
 	type constraint struct{ table, name, def string }
 	var all []constraint
 	w.view(func(v *store.View) error {
-		return v.Rows("SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype='c' AND conrelid::regclass::text IN ('runs','inbox')", nil,
+		return v.Rows("SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM "+
+			"pg_constraint WHERE contype='c' AND conrelid::regclass::text IN ('runs','inbox')", nil,
 			func(scan func(...any) error) error {
 				var c constraint
 				err := scan(&c.table, &c.name, &c.def)
@@ -107,7 +108,8 @@ func (w *World) row(table, key string, id string) map[string]any {
 		places[i] = &values[i]
 	}
 	w.view(func(v *store.View) error {
-		return v.Rows("SELECT "+strings.Join(columns, ",")+" FROM "+table+" WHERE "+key+"=?", []any{id}, func(scan func(...any) error) error { return scan(places...) })
+		return v.Rows("SELECT "+strings.Join(columns, ",")+" FROM "+table+" WHERE "+key+"=?", []any{id},
+			func(scan func(...any) error) error { return scan(places...) })
 	})
 	out := make(map[string]any)
 	for i, c := range columns {
@@ -121,7 +123,8 @@ const damagedTimeout = perdure.Duration(5 * time.Minute)
 // victims makes n runs of a state, each with all that may belong to one.
 func (w *crowded) victims(state string, n int) []perdure.RunID {
 	w.t.Helper()
-	ids, _ := w.runs(n, true, perdure.Submission{Kind: state, Class: perdure.Agent, Timeout: damagedTimeout, Input: json.RawMessage(`{"n":1}`), Metadata: map[string]string{"a": "b"}})
+	ids, _ := w.runs(n, true, perdure.Submission{Kind: state, Class: perdure.Agent, Timeout: damagedTimeout,
+		Input: json.RawMessage(`{"n":1}`), Metadata: map[string]string{"a": "b"}})
 	w.signals(ids)
 	if state == "queued" {
 		return ids
@@ -133,7 +136,8 @@ func (w *crowded) victims(state string, n int) []perdure.RunID {
 		c := perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1", Value: json.RawMessage(`{"x":1}`)}}}
 		if state == "suspended" {
 			c.Children = []perdure.Spawn{{Key: "a", Kind: "kid", Queue: "kids"}}
-			c.Waits = wait(perdure.WaitSpec{ID: "c", Type: perdure.WaitChildren, Keys: []string{"a"}, Timeout: perdure.Duration(3 * time.Minute)})
+			c.Waits = wait(perdure.WaitSpec{ID: "c", Type: perdure.WaitChildren, Keys: []string{"a"},
+				Timeout: perdure.Duration(3 * time.Minute)})
 			c.Outcome = suspend
 		}
 		return w.commitOf(op.Grants[i], c)
@@ -184,7 +188,8 @@ func (w *crowded) hurt(postgres bool) (all []wound) {
 			case "gatherings":
 				key = "members"
 			}
-			return corrupt{"UPDATE " + x.table + " SET " + x.column + "=? WHERE " + key + "=?", []any{x.value, string(x.run)}}
+			return corrupt{"UPDATE " + x.table + " SET " + x.column + "=? WHERE " + key + "=?",
+				[]any{x.value, string(x.run)}}
 		})
 	})
 	return all
@@ -226,7 +231,8 @@ func TestADamagedRunStopsNobody(t *testing.T) {
 				}
 			}
 			if w.Now > due.DeadlineAt && w.Now < due.DeadlineAt.Add(5*time.Second) {
-				w.check(w.storedState(due.ID) == perdure.TimedOut, "another meets its deadline: %s", w.storedState(due.ID))
+				w.check(w.storedState(due.ID) == perdure.TimedOut, "another meets its deadline: %s",
+					w.storedState(due.ID))
 			}
 		}
 		w.state(good.ID, perdure.Completed)
@@ -275,13 +281,14 @@ func (w *World) everythingIsShown(all []wound) {
 	}
 }
 
-// What can't be read is not overwritten as long as the run lives: somebody may still make sense of it. And a tenant that requires
-// signatures hears that the run is not what was accepted.
+// What can't be read is not overwritten as long as the run lives: somebody may still make sense of it. And a tenant
+// that requires signatures hears that the run is not what was accepted.
 func TestWhatCantBeReadIsKeptUntilTheEnd(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := NewWorld(t, storetest.Open(t, at))
 		r := w.submit(perdure.Submission{Kind: "job"})
-		w.do(corrupt{"UPDATE runs SET rest='{\"held\":', committed='7x', version=version+1 WHERE id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE runs SET rest='{\"held\":', committed='7x', version=version+1 WHERE id=?",
+			[]any{string(r.ID)}})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		row := w.row("runs", "id", string(r.ID))
 		w.check(row["rest"] == `{"held":` && row["committed"] == "7x", "%v %v", row["rest"], row["committed"])
@@ -300,13 +307,15 @@ func TestAnAlarmThatIsTooLateIsSetAnew(t *testing.T) {
 		w := NewWorld(t, storetest.Open(t, at))
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Minute)})
 		w.sweep()
-		w.do(corrupt{"UPDATE runs SET alarm_at=alarm_at+100000000000, version=version+1 WHERE id=?", []any{string(r.ID)}})
+		w.do(corrupt{"UPDATE runs SET alarm_at=alarm_at+100000000000, version=version+1 WHERE id=?",
+			[]any{string(r.ID)}})
 		w.pass(61 * time.Second)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 	})
 }
 
-// A live run that no alarm calls would hang for ever. The check names it, and the patrol has it watched again, by the clocks that it has.
+// A live run that no alarm calls would hang for ever. The check names it, and the patrol has it watched again, by the
+// clocks that it has.
 func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := &crowded{NewWorld(t, storetest.Open(t, at)), nil}
@@ -318,21 +327,28 @@ func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
 		alarms, deadline := make(map[perdure.RunID]any), perdure.Instant(0)
 		w.unchecked(at.URL != "", func() {
 			for _, state := range []string{"queued", "running", "suspended"} {
-				ids, _ := w.runs(len(lost), true, perdure.Submission{Kind: state, Class: perdure.Agent, Timeout: damagedTimeout})
+				ids, _ := w.runs(len(lost), true, perdure.Submission{Kind: state, Class: perdure.Agent,
+					Timeout: damagedTimeout})
 				if state != "queued" {
-					op := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: len(ids), Start: true}
+					op := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: len(ids),
+						Start: true}
 					w.do(op)
 					w.many(len(ids), func(i int) engine.Op {
 						if state == "running" {
-							return w.commitOf(op.Grants[i], perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1", Value: json.RawMessage(`1`)}}})
+							return w.commitOf(op.Grants[i],
+								perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1",
+									Value: json.RawMessage(`1`)}}})
 						}
-						return w.commitOf(op.Grants[i], perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
+						return w.commitOf(op.Grants[i],
+							perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}),
+								Outcome: suspend})
 					})
 				}
 				for i, id := range ids {
 					row := w.row("runs", "id", string(id))
 					alarms[id], deadline = row["alarm_at"], perdure.Instant(row["deadline_at"].(int64))
-					w.do(corrupt{"UPDATE runs SET alarm_at=?, version=version+1 WHERE id=?", []any{lost[i], string(id)}})
+					w.do(corrupt{"UPDATE runs SET alarm_at=?, version=version+1 WHERE id=?",
+						[]any{lost[i], string(id)}})
 				}
 			}
 		})
@@ -352,8 +368,10 @@ func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
 		w.pass(5 * time.Second)
 		for id, alarm := range alarms {
 			n := slices.IndexFunc(w.Acted[since:], func(a watchdog.Action) bool { return a.Run == id })
-			w.check(n >= 0 && w.Acted[since+n].Name == "damaged" && strings.Contains(w.Acted[since+n].Why, "without an alarm"), "%s: %v", id, w.Acted[since:])
-			w.check(w.row("runs", "id", string(id))["alarm_at"] == alarm, "%s: watched from %v on, not %v", id, w.row("runs", "id", string(id))["alarm_at"], alarm)
+			w.check(n >= 0 && w.Acted[since+n].Name == "damaged" &&
+				strings.Contains(w.Acted[since+n].Why, "without an alarm"), "%s: %v", id, w.Acted[since:])
+			w.check(w.row("runs", "id", string(id))["alarm_at"] == alarm, "%s: watched from %v on, not %v", id,
+				w.row("runs", "id", string(id))["alarm_at"], alarm)
 		}
 		w.check(len(w.Acted)-since == len(alarms), "once each: %v", w.Acted[since:])
 		w.fsck()

@@ -44,7 +44,8 @@ var edgeScenarios = []Scenario{
 		g = claim.Grants[0]
 		c = w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#2", Value: json.RawMessage(`2`)}}})
 		claim = &engine.Claim{Tenant: tenant, Worker: "w3", Slots: 1, Start: true}
-		for _, err := range w.E.Step(w.Now, c, &engine.Release{Tenant: tenant, Worker: "w2", Leases: []engine.Lease{lease(g)}}, claim) {
+		for _, err := range w.E.Step(w.Now, c, &engine.Release{Tenant: tenant, Worker: "w2",
+			Leases: []engine.Lease{lease(g)}}, claim) {
 			w.check(err == nil, "%v", err)
 		}
 		w.check(len(claim.Grants) == 1 && len(claim.Grants[0].Journal) == 2, "%+v", claim.Grants)

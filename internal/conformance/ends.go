@@ -176,7 +176,8 @@ func (w *World) endsWell(e end) {
 
 var endScenarios = func() (out []Scenario) {
 	for _, e := range ends {
-		out = append(out, Scenario{"an end without a result hands over what there is, and all are told at once: " + e.name, func(w *World) { w.endsWell(e) }})
+		out = append(out, Scenario{"an end without a result hands over what there is, and all are told at once: " +
+			e.name, func(w *World) { w.endsWell(e) }})
 	}
 	return append(out, Scenario{"of a long text a fallback has the end, and of its own attempt alone", func(w *World) {
 		w.submit(perdure.Submission{Kind: "job", MaxAttempts: 2})

@@ -159,19 +159,23 @@ func (s *stubborn) finish(g engine.Grant, id string, c perdure.Commit) engine.Co
 func (s *stubborn) story() string {
 	th := &engine.CreateThread{Tenant: tenant}
 	s.insist(th)
-	sub := &engine.Submit{Tenant: tenant, Key: "boss", Submission: perdure.Submission{Kind: "boss", ThreadID: th.Thread.ID, Messages: user("hi")}}
+	sub := &engine.Submit{Tenant: tenant, Key: "boss", Submission: perdure.Submission{Kind: "boss",
+		ThreadID: th.Thread.ID, Messages: user("hi")}}
 	s.insist(sub)
 	g := s.lease("boss")
 	spawns, keys := kids(2)
-	s.finish(g, "b1", perdure.Commit{Children: spawns, Journal: []perdure.JournalEntry{{Key: "s", Value: json.RawMessage(`1`)}},
-		Waits: []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Keys: keys}, {ID: "go", Type: perdure.WaitSignal, Name: "go"}}, Outcome: suspend})
+	s.finish(g, "b1", perdure.Commit{Children: spawns,
+		Journal: []perdure.JournalEntry{{Key: "s", Value: json.RawMessage(`1`)}},
+		Waits: []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Keys: keys},
+			{ID: "go", Type: perdure.WaitSignal, Name: "go"}}, Outcome: suspend})
 	s.insist(&engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "go", Key: "go"})
 	k := s.lease("kid")
 	s.finish(k, "k1", perdure.Commit{Outcome: done(`1`)})
 	g = s.lease("boss")
 	o := done(`"on it"`)
 	o.ContinueOn = keys
-	s.finish(g, "b2", perdure.Commit{Messages: []perdure.Message{{Role: "assistant", Content: json.RawMessage(`"soon"`)}}, Outcome: o})
+	s.finish(g, "b2", perdure.Commit{Messages: []perdure.Message{{Role: "assistant",
+		Content: json.RawMessage(`"soon"`)}}, Outcome: o})
 	k = s.lease("kid")
 	s.finish(k, "k2", perdure.Commit{Outcome: failed("flaky")})
 	k = s.lease("kid")
@@ -189,7 +193,8 @@ func (s *stubborn) story() string {
 		s.t.Fatal(err)
 	}
 	for i := range runs {
-		out = append(out, fmt.Sprintf("%s %s %s %d children %d journal", runs[i].Kind, runs[i].State, runs[i].Result, runs[i].Children, runs[i].JournalSeq))
+		out = append(out, fmt.Sprintf("%s %s %s %d children %d journal", runs[i].Kind, runs[i].State, runs[i].Result,
+			runs[i].Children, runs[i].JournalSeq))
 	}
 	slices.Sort(out)
 	return fmt.Sprint(out, " ", len(s.messages(th.Thread.ID)), " messages")

@@ -63,7 +63,8 @@ var gatheringScenarios = []Scenario{
 		th := w.thread()
 		orig, _ := w.chord(th, 2)
 		a, b := w.takeKind("kid"), w.takeKind("kid")
-		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}), w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
+		for _, err := range w.E.Step(w.Now, w.commitOf(a, perdure.Commit{Outcome: done(`1`)}),
+			w.commitOf(b, perdure.Commit{Outcome: done(`2`)})) {
 			w.check(err == nil, "%v", err)
 		}
 		runs, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ThreadID: th, Limit: 10})

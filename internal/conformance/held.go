@@ -72,7 +72,8 @@ var heldScenarios = []Scenario{
 			want := w.E.Policy().Backoff(n, 0.5)
 			w.check(got.State == perdure.Queued && got.Attempt == 1 && got.Strikes == 0, "defect %d: %s, attempt %d",
 				n, got.State, got.Attempt)
-			w.check(got.ReadyAt == w.Now.Add(want), "defect %d: claimable in %s, want %s", n, got.ReadyAt.Sub(w.Now), want)
+			w.check(got.ReadyAt == w.Now.Add(want), "defect %d: claimable in %s, want %s", n,
+				got.ReadyAt.Sub(w.Now), want)
 			w.check(len(w.pollAs("v1")) == 0 && len(w.pollAs("")) == 0, "defect %d: claimed during the backoff", n)
 			w.pass(want)
 			total += want
@@ -94,7 +95,8 @@ var heldScenarios = []Scenario{
 		w.commit(fixed, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "b", Value: json.RawMessage(`2`)}}})
 		w.check(!w.get(r.ID).OnHold(), "progress ends the hold: %+v", w.get(r.ID).Hold)
 		w.complete(fixed, `3`)
-		w.check(strings.Contains(fmt.Sprint(w.lines(r.ID)), `"build":"v2"`), "the log names the build: %v", w.lines(r.ID))
+		w.check(strings.Contains(fmt.Sprint(w.lines(r.ID)), `"build":"v2"`), "the log names the build: %v",
+			w.lines(r.ID))
 	}},
 	{"two builds that both fail do not take turns before the backoff", func(w *World) {
 		w.agentRun()
@@ -207,7 +209,8 @@ var heldScenarios = []Scenario{
 		w.beat(w.takeAs("v2"))
 		w.pass(w.E.Policy().Lease)
 		got := w.get(r.ID)
-		w.check(got.State == perdure.Queued && got.Attempt == 2 && got.Strikes == 1, "%s, attempt %d", got.State, got.Attempt)
+		w.check(got.State == perdure.Queued && got.Attempt == 2 && got.Strikes == 1, "%s, attempt %d", got.State,
+			got.Attempt)
 		w.check(len(w.pollAs("v3")) == 0, "a retry waits for its backoff, whichever build asks")
 	}},
 	{"without hold_defects a defect costs an attempt, as other failures do", func(w *World) {

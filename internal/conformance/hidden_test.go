@@ -132,22 +132,29 @@ var crowds = []struct {
 		return acted
 	}},
 	{"waiters of runs that have ended", 3, func(w *crowded) func() bool {
-		ids, _ := w.runs(crowd, false, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second), Foreground: true})
-		w.many(crowd, func(i int) engine.Op { return &engine.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]} })
+		ids, _ := w.runs(crowd, false, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second),
+			Foreground: true})
+		w.many(crowd, func(i int) engine.Op {
+			return &engine.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]}
+		})
 		w.pass(2 * time.Second)
 		return w.left()
 	}},
 	{"waiters of runs that can't be deferred", 3, func(w *crowded) func() bool {
 		ids, on := w.runs(crowd, true, perdure.Submission{Kind: "job", Foreground: true})
-		w.many(crowd, func(i int) engine.Op { return &engine.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]} })
+		w.many(crowd, func(i int) engine.Op {
+			return &engine.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]}
+		})
 		w.Now = w.Now.Add(time.Second)
 		w.spoil("threads", on...)
 		return w.left()
 	}},
 	{"groups", 3, func(w *crowded) func() bool {
-		ids, _ := w.runs(crowd/50+1, false, perdure.Submission{Kind: "job", Class: perdure.Agent}) // a run has a hundred watchers at most
+		// a run has a hundred watchers at most
+		ids, _ := w.runs(crowd/50+1, false, perdure.Submission{Kind: "job", Class: perdure.Agent})
 		w.many(crowd, func(i int) engine.Op {
-			return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{ids[i%len(ids)]}, Timeout: perdure.Duration(time.Minute)}
+			return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{ids[i%len(ids)]},
+				Timeout: perdure.Duration(time.Minute)}
 		})
 		last := w.group(&engine.CreateGroup{RunIDs: ids[:1], Timeout: perdure.Duration(2 * time.Minute)})
 		w.Now = w.Now.Add(2 * time.Minute)
@@ -174,16 +181,19 @@ var crowds = []struct {
 	}},
 	{"keys of runs that live", 2, func(w *crowded) func() bool {
 		w.many(2*crowd, func(i int) engine.Op {
-			return &engine.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Timeout: perdure.Duration(72 * time.Hour)}}
+			return &engine.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: perdure.Submission{Kind: "job",
+				Class: perdure.Agent, Timeout: perdure.Duration(72 * time.Hour)}}
 		})
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.Submit{Tenant: tenant, Key: "over", Submission: perdure.Submission{Kind: "short", Timeout: perdure.Duration(time.Second)}})
+		w.do(&engine.Submit{Tenant: tenant, Key: "over", Submission: perdure.Submission{Kind: "short",
+			Timeout: perdure.Duration(time.Second)}})
 		w.pass(time.Second)
 		w.Now = w.Now.Add(24 * time.Hour)
 		return func() bool {
 			n := 0
 			w.view(func(v *store.View) error {
-				return v.Rows("SELECT count(*) FROM idempotency WHERE key LIKE '%over'", nil, func(scan func(...any) error) error { return scan(&n) })
+				return v.Rows("SELECT count(*) FROM idempotency WHERE key LIKE '%over'", nil,
+					func(scan func(...any) error) error { return scan(&n) })
 			})
 			return n == 0
 		}

@@ -43,7 +43,8 @@ func TestABatchThatIsOldWhenItIsWrittenIsDecidedAgain(t *testing.T) {
 		age = store.MaxAge
 		hook, _ := b.hook("", "x:*", "run:completed")
 		a.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: "x:mine"}}}) // what is not too old is written
-		between.f = func() { age++ }                                             // and a node that is always slow gets on
+		// and a node that is always slow gets on
+		between.f = func() { age++ }
 		a.complete(g, `1`)
 		if got := b.lineTypes(r.ID, hook.ID); got != "completed" {
 			t.Errorf("it was told %q", got)
@@ -108,7 +109,8 @@ func TestTenantsWithoutWebhooksCostOneLookTogether(t *testing.T) {
 		submit := func(from, to int) {
 			t.Helper()
 			for i := from; i < to; i++ {
-				a.do(&engine.Submit{Tenant: perdure.TenantID(fmt.Sprint("t", i)), Submission: perdure.Submission{Kind: "x"}})
+				a.do(&engine.Submit{Tenant: perdure.TenantID(fmt.Sprint("t", i)),
+					Submission: perdure.Submission{Kind: "x"}})
 			}
 		}
 		submit(0, 50)

@@ -54,7 +54,8 @@ func (w *World) kindRows() (out string) {
 func minutes(n int) perdure.Duration { return perdure.Duration(time.Duration(n) * time.Minute) }
 
 var researcher = perdure.KindDef{Description: "finds things out", Class: perdure.Agent, Timeout: minutes(90),
-	Retry:       &perdure.KindRetry{MaxAttempts: 7, Backoff: minutes(1), MaxBackoff: minutes(3), NotRetried: []perdure.Code{"broke"}},
+	Retry: &perdure.KindRetry{MaxAttempts: 7, Backoff: minutes(1), MaxBackoff: minutes(3),
+		NotRetried: []perdure.Code{"broke"}},
 	InputSchema: json.RawMessage(`{"type":"object"}`)}
 
 var kindScenarios = []Scenario{
@@ -62,7 +63,8 @@ var kindScenarios = []Scenario{
 		w.announce("research", "1", researcher)
 		r := w.submit(perdure.Submission{Kind: "research"})
 		w.check(r.Class == perdure.Agent && r.MaxAttempts == 7 && r.DeadlineAt == w.Now.Add(90*time.Minute),
-			"run: class %s, %d attempts, deadline %s; want agent, 7, in 90 minutes", r.Class, r.MaxAttempts, r.DeadlineAt)
+			"run: class %s, %d attempts, deadline %s; want agent, 7, in 90 minutes", r.Class, r.MaxAttempts,
+			r.DeadlineAt)
 		r = w.submit(perdure.Submission{Kind: "research", Class: perdure.Task, Timeout: minutes(2), MaxAttempts: 1})
 		w.check(r.Class == perdure.Task && r.MaxAttempts == 1 && r.DeadlineAt == w.Now.Add(2*time.Minute),
 			"run that says everything: class %s, %d attempts, deadline %s", r.Class, r.MaxAttempts, r.DeadlineAt)
@@ -119,7 +121,8 @@ var kindScenarios = []Scenario{
 		old := w.announce("job", "1", perdure.KindDef{Timeout: minutes(11)})
 		w.check(!old.Counts && w.kind("job").Def.Timeout == minutes(2) && w.kind("job").Build == "2",
 			"after build 1 was started again: %+v, want build 2", w.kind("job"))
-		w.check(w.submit(perdure.Submission{Kind: "job"}).DeadlineAt == w.Now.Add(2*time.Minute), "submission by build 2")
+		w.check(w.submit(perdure.Submission{Kind: "job"}).DeadlineAt == w.Now.Add(2*time.Minute),
+			"submission by build 2")
 		w.announce("job", "2", perdure.KindDef{Timeout: minutes(22)})
 		w.check(w.submit(perdure.Submission{Kind: "job"}).DeadlineAt == w.Now.Add(22*time.Minute),
 			"a build that announces something else is not taken")
@@ -153,12 +156,14 @@ var kindScenarios = []Scenario{
 			"run: %s until %s; want the platform's class and the tenant's timeout", r.Class, r.DeadlineAt)
 		k := w.kind("job")
 		w.check(k.Sources["class"] == perdure.KindFromPlatform && k.Sources["timeout"] == perdure.KindFromWorker &&
-			k.Sources["retry.max_attempts"] == perdure.KindFromPlatform && len(k.Sources) == 3, "sources = %v", k.Sources)
+			k.Sources["retry.max_attempts"] == perdure.KindFromPlatform && len(k.Sources) == 3, "sources = %v",
+			k.Sources)
 		w.check(k.Build == "1" && len(k.Builds) == 2, "build %s of %d, want 1 of 2", k.Build, len(k.Builds))
 
 		// Another tenant sees the platform's alone.
 		other, err := w.E.Kinds.Get(w.ctx(), "other", "job")
-		w.check(err == nil && other.Def.Timeout == minutes(5) && other.Build == "p", "another tenant sees %+v, %v", other, err)
+		w.check(err == nil && other.Def.Timeout == minutes(5) && other.Build == "p", "another tenant sees %+v, %v",
+			other, err)
 		_, err = w.E.Kinds.Get(w.ctx(), "other", "research")
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "a kind that nobody announced: %v", err)
 
@@ -172,11 +177,14 @@ var kindScenarios = []Scenario{
 		w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Timeout: minutes(1),
 			Retry: &perdure.KindRetry{MaxAttempts: 2, NotRetried: []perdure.Code{}}}})
 		r := w.submit(perdure.Submission{Kind: "research"})
-		w.check(r.MaxAttempts == 2 && r.DeadlineAt == w.Now.Add(time.Minute), "run: %d attempts until %s", r.MaxAttempts,
+		w.check(r.MaxAttempts == 2 && r.DeadlineAt == w.Now.Add(time.Minute), "run: %d attempts until %s",
+			r.MaxAttempts,
 			r.DeadlineAt)
 		k := w.kind("research")
-		w.check(k.Sources["timeout"] == perdure.KindFromOperator && k.Sources["retry.backoff"] == perdure.KindFromWorker &&
-			len(k.Def.Retry.NotRetried) == 0 && k.Def.Retry.Backoff == minutes(1), "overridden: %+v, %v", k.Def, k.Sources)
+		w.check(k.Sources["timeout"] == perdure.KindFromOperator &&
+			k.Sources["retry.backoff"] == perdure.KindFromWorker &&
+			len(k.Def.Retry.NotRetried) == 0 && k.Def.Retry.Backoff == minutes(1), "overridden: %+v, %v", k.Def,
+			k.Sources)
 		// A new build does not undo what the operator said.
 		w.announce("research", "2", researcher)
 		w.check(w.kind("research").Def.Timeout == minutes(1), "a new build undid the override")
@@ -185,7 +193,8 @@ var kindScenarios = []Scenario{
 		w.check(k.Def.Timeout == minutes(90) && k.Def.Retry.MaxAttempts == 2 && slices.Equal(k.Def.Retry.NotRetried,
 			[]perdure.Code{"broke"}), "after the removal: %+v, %+v", k.Def, k.Def.Retry)
 		w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"retry"}})
-		w.check(w.kind("research").Def.Retry.MaxAttempts == 7, "after the removal of retry: %+v", w.kind("research").Def.Retry)
+		w.check(w.kind("research").Def.Retry.MaxAttempts == 7, "after the removal of retry: %+v",
+			w.kind("research").Def.Retry)
 		w.refuse(perdure.CodeInvalid, &engine.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"nothing"}})
 		w.refuse(perdure.CodeInvalid, &engine.PatchKind{Tenant: tenant, Kind: "research",
 			Def: perdure.KindDef{Class: "sprint"}})
@@ -297,8 +306,10 @@ var kindScenarios = []Scenario{
 		w.pass(10*time.Minute + time.Second)
 		ended = w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 		want := "since " + polled.Time().Format(time.RFC3339)
-		w.check(strings.Contains(ended.Failure.Message, want), "the deadline's error: %q, want %q", ended.Failure.Message, want)
-		w.check(!w.kind("job").Served && w.kind("job").LastPolledAt == polled, "after the worker has gone: %+v", w.kind("job"))
+		w.check(strings.Contains(ended.Failure.Message, want), "the deadline's error: %q, want %q",
+			ended.Failure.Message, want)
+		w.check(!w.kind("job").Served && w.kind("job").LastPolledAt == polled, "after the worker has gone: %+v",
+			w.kind("job"))
 
 		// A run that a worker had is not said to be unserved.
 		r = w.submit(perdure.Submission{Kind: "job", Timeout: minutes(10)})
@@ -353,7 +364,8 @@ var kindScenarios = []Scenario{
 			"kinds after their time: %q", listed())
 		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
 		w.leave(2 * time.Hour)
-		w.check(slices.Equal(listed(), []string{"announced", "overridden", "served"}), "without the live run: %q", listed())
+		w.check(slices.Equal(listed(), []string{"announced", "overridden", "served"}), "without the live run: %q",
+			listed())
 		w.announce("unused", "1", perdure.KindDef{}) // it comes back
 		w.leave(20 * 24 * time.Hour)
 		w.check(slices.Equal(listed(), []string{"announced", "overridden", "served", "unused"}),

@@ -27,8 +27,8 @@ func (a *asking) Query(query string, args []any, row func(scan func(...any) erro
 	return a.Session.Query(query, args, row)
 }
 
-// However many agents record a step at once, what they recorded before is asked for once at most. One that records what no
-// database can hold is refused, and the others don't notice.
+// However many agents record a step at once, what they recorded before is asked for once at most. One that records what
+// no database can hold is refused, and the others don't notice.
 func TestABatchOfCommitsAsksOnce(t *testing.T) {
 	const agents = 64
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
@@ -43,8 +43,9 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 		grants := w.poll("w", agents+1)
 		record := func(commit, key string) (ops []engine.Op) {
 			for _, g := range grants {
-				ops = append(ops, &engine.Commit{Tenant: tenant, Worker: "w", Commit: perdure.Commit{ID: commit, RunID: g.Run.ID, Epoch: g.Run.Epoch,
-					Journal: []perdure.JournalEntry{{Key: key, Value: []byte(`1`)}}}})
+				ops = append(ops, &engine.Commit{Tenant: tenant, Worker: "w",
+					Commit: perdure.Commit{ID: commit, RunID: g.Run.ID, Epoch: g.Run.Epoch,
+						Journal: []perdure.JournalEntry{{Key: key, Value: []byte(`1`)}}}})
 			}
 			return ops
 		}
@@ -119,10 +120,12 @@ func TestABatchOfSubmissionsLooksUpItsKeysOnce(t *testing.T) {
 					w.check(perdure.CodeOf(err) == perdure.CodeInvalid, "a NUL in a key: %v", err)
 					continue
 				}
-				w.check(err == nil && op.Created == (created && i < runs), "submission %d: created %t, %v", i, op.Created, err)
+				w.check(err == nil && op.Created == (created && i < runs), "submission %d: created %t, %v", i,
+					op.Created, err)
 				ids = append(ids, op.Run.ID)
 			}
-			w.check(keys == 1 && rows == asked, "%d queries of keys, want 1, and %d of runs, want %d", keys, rows, asked)
+			w.check(keys == 1 && rows == asked, "%d queries of keys, want 1, and %d of runs, want %d", keys,
+				rows, asked)
 			w.check(ids[0] == ids[runs], "one key in one batch: %s and %s", ids[0], ids[runs])
 			return ids
 		}

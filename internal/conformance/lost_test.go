@@ -19,7 +19,8 @@ import (
 func insisting(ctx context.Context, e *engine.Engine, op engine.Op) error {
 	for {
 		err := e.Do(ctx, op)
-		if code := perdure.CodeOf(err); err == nil || ctx.Err() != nil || (code != perdure.CodeUnavailable && code != perdure.CodeUnknown) {
+		if code := perdure.CodeOf(err); err == nil || ctx.Err() != nil ||
+			(code != perdure.CodeUnavailable && code != perdure.CodeUnknown) {
 			return err
 		}
 	}
@@ -52,7 +53,8 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 				}
 				w := nodes[(c+i)%2]
 				key := fmt.Sprintf("k%d-%d", c, i)
-				sub := &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: fmt.Sprint("job", c)}}
+				sub := &engine.Submit{Tenant: tenant, Key: key,
+					Submission: perdure.Submission{Kind: fmt.Sprint("job", c)}}
 				if err := insisting(ctx, w.E, sub); err != nil {
 					t.Errorf("submit: %v", err)
 					return
@@ -60,8 +62,10 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 				mu.Lock()
 				keys[key] = sub.Run.ID
 				mu.Unlock()
-				// An answer that was lost leaves its run in nobody's hands until it is granted again: another one has to do.
-				claim := &engine.Claim{Tenant: tenant, Worker: fmt.Sprint("w", c), Kinds: []string{fmt.Sprint("job", c)}, Slots: 1, Start: true}
+				// An answer that was lost leaves its run in nobody's hands until it is granted again: another one has
+				// to do.
+				claim := &engine.Claim{Tenant: tenant, Worker: fmt.Sprint("w", c),
+					Kinds: []string{fmt.Sprint("job", c)}, Slots: 1, Start: true}
 				if err := insisting(ctx, w.E, claim); err != nil {
 					t.Errorf("claim: %v", err)
 					return
@@ -84,7 +88,8 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 	killed := 0
 	for killed < kills && ctx.Err() == nil {
 		tag, err := killer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity
-			WHERE datname=current_database() AND application_name='perdure' ORDER BY random() - CASE state WHEN 'idle' THEN 0 ELSE 0.5 END LIMIT 1) AS x`)
+			WHERE datname=current_database() AND application_name='perdure' ORDER BY random() - CASE state WHEN
+'idle' THEN 0 ELSE 0.5 END LIMIT 1) AS x`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +115,8 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 	}
 	for key, id := range keys {
 		r := w.get(id)
-		if want, ok := acknowledged[id]; ok && (r.State != perdure.Completed || string(r.Result) != want || w.count(id, "run:completed") != 1) {
+		if want, ok := acknowledged[id]; ok && (r.State != perdure.Completed || string(r.Result) != want ||
+			w.count(id, "run:completed") != 1) {
 			t.Errorf("%s (%s) was completed with %s and is %s with %s", id, key, want, r.State, r.Result)
 		}
 	}

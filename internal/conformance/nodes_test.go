@@ -26,7 +26,8 @@ func node(t *testing.T, at store.Options) *World {
 	s := storetest.Open(t, at)
 	p := perdure.DefaultPolicy()
 	p.PendingWakeupSkip = 20 * time.Second // so that nobody has to let much time pass
-	e, err := engine.New(s, engine.Options{Policy: &p, Entropy: entropy{rand.New(rand.NewPCG(rand.Uint64(), 3))}, Roll: func() float64 { return 0.5 }})
+	e, err := engine.New(s, engine.Options{Policy: &p, Entropy: entropy{rand.New(rand.NewPCG(rand.Uint64(), 3))},
+		Roll: func() float64 { return 0.5 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,8 @@ func TestTwoNodesThatBootAtOnceShareTheirSecret(t *testing.T) {
 		first.Hooks.BeforeWrite = hook.call
 		a := node(t, first)
 		b.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
-		ans := b.commit(b.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "cb", Type: perdure.WaitCallback})})
+		ans := b.commit(b.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "cb",
+			Type: perdure.WaitCallback})})
 		if err := a.E.Step(dawn, &engine.Callback{Token: ans.Callbacks[0].Token})[0]; err != nil {
 			t.Errorf("one node does not know the other's token: %v", err)
 		}
@@ -103,7 +105,8 @@ func TestOneBatchOnTwoNodesIsOneRunPerKey(t *testing.T) {
 				a.check(errs[i] == nil && mine.Created, "k%d: created %t, %v", i, mine.Created, errs[i])
 			default:
 				theirs := there[i-2].(*engine.Submit)
-				a.check(errs[i] == nil && !mine.Created && mine.Run.ID == theirs.Run.ID, "k%d: %s, created %t, %v, want %s",
+				a.check(errs[i] == nil && !mine.Created && mine.Run.ID == theirs.Run.ID,
+					"k%d: %s, created %t, %v, want %s",
 					i, mine.Run.ID, mine.Created, errs[i], theirs.Run.ID)
 			}
 		}
@@ -151,8 +154,8 @@ func TestTheLastTwoChildrenEndOnTwoNodesAtOnce(t *testing.T) {
 	})
 }
 
-// rows are what both nodes find when they sweep at once: how it comes about, when it is due, and what must be true of it
-// afterwards.
+// rows are what both nodes find when they sweep at once: how it comes about, when it is due, and what must be true of
+// it afterwards.
 var rows = []struct {
 	name  string
 	setup func(w *World) (id perdure.RunID, due perdure.Instant)
@@ -185,7 +188,8 @@ var rows = []struct {
 	}},
 	{"a wait", func(w *World) (perdure.RunID, perdure.Instant) {
 		r := w.submit(perdure.Submission{Kind: "x"})
-		w.commit(w.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Duration(10 * time.Second)}), Outcome: suspend})
+		w.commit(w.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "s",
+			Timeout: perdure.Duration(10 * time.Second)}), Outcome: suspend})
 		return r.ID, w.Now.Add(10 * time.Second)
 	}, func(w *World, id perdure.RunID) bool {
 		r := w.get(id)
@@ -303,7 +307,8 @@ func TestW3AWaitThatIsOverBesideOneThatIsOpen(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := NewWorld(t, storetest.Open(t, at))
 		r := w.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
-		w.commit(w.take("w1"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a", Timeout: perdure.Never},
+		w.commit(w.take("w1"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a",
+			Timeout: perdure.Never},
 			{ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}, Outcome: suspend})
 		w.do(corrupt{"UPDATE waits SET state='satisfied' WHERE id='a'", nil})
 		w.pass(12 * time.Second)

@@ -94,11 +94,14 @@ var onceScenarios = []Scenario{
 				list[i] = op
 			}
 			errs := w.E.Step(w.Now, list...)
-			for i, code := range []perdure.Code{"", "", perdure.CodeInvalid, "", perdure.CodeReused, perdure.CodeReused, "", ""} {
+			for i, code := range []perdure.Code{"", "", perdure.CodeInvalid, "", perdure.CodeReused, perdure.CodeReused,
+				"", ""} {
 				w.check(perdure.CodeOf(errs[i]) == code, "submission %d: %v, want the code %q", i, errs[i], code)
 			}
-			w.check(ops[0].Created == first && !ops[1].Created && !ops[3].Created && ops[6].Created == first && ops[7].Created,
-				"created: %t %t %t %t %t", ops[0].Created, ops[1].Created, ops[3].Created, ops[6].Created, ops[7].Created)
+			w.check(ops[0].Created == first && !ops[1].Created && !ops[3].Created && ops[6].Created == first &&
+				ops[7].Created,
+				"created: %t %t %t %t %t", ops[0].Created, ops[1].Created, ops[3].Created, ops[6].Created,
+				ops[7].Created)
 			w.check(ops[1].Run.ID == known.Run.ID && ops[3].Run.ID == ops[0].Run.ID, "the runs of a key differ")
 		}
 		w.check(w.rows("runs") == 5, "%d runs, want 5", w.rows("runs"))

@@ -29,7 +29,8 @@ func TestPictureOfLostWorkerIsTrue(t *testing.T) {
 	w.pass(52 * time.Second) // the lease, and the backoff
 	g := claimOne(w, "B")
 	if len(g.Journal) != 1 {
-		t.Errorf("run %s: the second grant has %d journal entries, want the step of the first attempt", r.ID, len(g.Journal))
+		t.Errorf("run %s: the second grant has %d journal entries, want the step of the first attempt", r.ID,
+			len(g.Journal))
 	}
 	w.do(&engine.Attach{Tenant: tenant, Node: "n", RunIDs: []perdure.RunID{r.ID}})
 	w.complete(g, `"ok"`)

@@ -79,7 +79,8 @@ func (p *plague) take(start bool, each func([]engine.Grant)) {
 	p.t.Helper()
 	p.join(p.n)
 	for free := p.hands(); free > 0; {
-		op := &engine.Claim{Tenant: tenant, Worker: "dies", Kinds: []string{"poison"}, Slots: min(free, engine.MaxSlots), Start: start}
+		op := &engine.Claim{Tenant: tenant, Worker: "dies", Kinds: []string{"poison"},
+			Slots: min(free, engine.MaxSlots), Start: start}
 		p.do(op)
 		if len(op.Grants) == 0 {
 			return
@@ -115,19 +116,25 @@ func (p *plague) served(deliveries int) {
 	var longest time.Duration
 	var share float64
 	for i, b := range p.bystanders {
-		p.check(b.done, "healthy run %d of %d, behind %d poisonous ones, has not completed", i+1, len(p.bystanders), b.older)
-		p.check(b.passed <= deliveries*b.older+i, "healthy run %d: %d grants went before it, want at most %d of each of %d runs", i+1, b.passed, deliveries, b.older)
+		p.check(b.done, "healthy run %d of %d, behind %d poisonous ones, has not completed", i+1, len(p.bystanders),
+			b.older)
+		p.check(b.passed <= deliveries*b.older+i,
+			"healthy run %d: %d grants went before it, want at most %d of each of %d runs", i+1, b.passed, deliveries,
+			b.older)
 		longest, share = max(longest, b.waited), max(share, float64(b.passed)/float64(b.older))
 	}
 	first := p.bystanders[0]
-	p.t.Logf("the healthy run amid them waited %s for %d grants with %d runs before it; of %d behind them the longest waited %s, and for %.2f grants of each run before it at most",
+	p.t.Logf("the healthy run amid them waited %s for %d grants with %d runs before it; of %d behind them the "+
+		"longest waited %s, and for %.2f grants of each run before it at most",
 		first.waited, first.passed, first.older, len(p.bystanders)-1, longest, share)
 }
 
 func (p *plague) live() (n int) {
 	p.t.Helper()
 	p.view(func(v *store.View) error {
-		return v.Rows("SELECT count(*) FROM runs WHERE alarm_at IS NOT NULL", nil, func(scan func(...any) error) error { return scan(&n) })
+		return v.Rows("SELECT count(*) FROM runs WHERE alarm_at IS NOT NULL", nil, func(scan func(...any) error) error {
+			return scan(&n)
+		})
 	})
 	return n
 }
@@ -143,13 +150,15 @@ func (p *plague) number(query string) (n int) {
 // buried checks that every one has reached the dead letters, and that what is written of each is bounded.
 func (p *plague) buried(cause perdure.Code, lines int) {
 	p.t.Helper()
-	p.check(p.number("SELECT count(*) FROM dead_letters WHERE cause='"+string(cause)+"'") == p.n, "%d dead letters of %d", p.number("SELECT count(*) FROM dead_letters"), p.n)
+	p.check(p.number("SELECT count(*) FROM dead_letters WHERE cause='"+string(cause)+"'") == p.n,
+		"%d dead letters of %d", p.number("SELECT count(*) FROM dead_letters"), p.n)
 	longest := p.number("SELECT max(seq) FROM runs WHERE kind='poison'")
 	p.check(longest <= lines, "a log of %d lines", longest)
 	kept := p.number("SELECT count(*) FROM watchdog_log")
 	p.check(kept <= watchdog.LogEntries+1000, "%d entries in the watchdog's log", kept)
 	p.check(p.most <= 1000, "%d actions in one pass", p.most)
-	p.t.Logf("%d poison runs are dead letters, with at most %d lines each; the watchdog's log has %d entries, a pass did at most %d things; %d healthy runs had no wait",
+	p.t.Logf("%d poison runs are dead letters, with at most %d lines each; the watchdog's log has %d entries, a "+
+		"pass did at most %d things; %d healthy runs had no wait",
 		p.n, longest, kept, p.most, p.healthy)
 }
 
@@ -168,7 +177,8 @@ func slow(t *testing.T, s *store.Store) *World {
 }
 
 func poisoned(t *testing.T, test func(p *plague)) {
-	for name, at := range map[string]store.Options{"SQLite": {Path: filepath.Join(t.TempDir(), "perdure.db")}, "PostgreSQL": {URL: storetest.Postgres(t)}} {
+	for name, at := range map[string]store.Options{"SQLite": {Path: filepath.Join(t.TempDir(), "perdure.db")},
+		"PostgreSQL": {URL: storetest.Postgres(t)}} {
 		t.Run(name, func(t *testing.T) {
 			few := 2000
 			if at.URL != "" {
@@ -186,7 +196,8 @@ func poisoned(t *testing.T, test func(p *plague)) {
 			p.t.Logf("in %s", time.Since(begun).Round(time.Millisecond))
 			if at.Path != "" {
 				file, log := size(t, at.Path), size(t, at.Path+"-wal")
-				p.t.Logf("%d KiB on disk, %d bytes for each, and a write-ahead log of %d KiB", file>>10, file/int64(p.n), log>>10)
+				p.t.Logf("%d KiB on disk, %d bytes for each, and a write-ahead log of %d KiB", file>>10,
+					file/int64(p.n), log>>10)
 				p.check(file < int64(p.n)*16<<10 && log < 64<<20, "%d and %d bytes on disk", file, log)
 			}
 			p.fsck()

@@ -58,7 +58,8 @@ func onBothWith(t *testing.T, test func(t *testing.T, w *World)) {
 	})
 }
 
-// A secret that is streamed in pieces is put together by nobody: the pieces come through different nodes, on channels that alternate.
+// A secret that is streamed in pieces is put together by nobody: the pieces come through different nodes, on channels
+// that alternate.
 func TestAStreamedSecretIsHeldBackAcrossNodes(t *testing.T) {
 	onBothWith(t, func(t *testing.T, w *World) {
 		r := w.task()
@@ -107,9 +108,11 @@ func TestWhatALostHolderHeldBackIsLostWithIt(t *testing.T) {
 	})
 }
 
-// A turn that ends in the midst of a secret shows less than half of it, however it ends, and nothing more when the next one goes on.
+// A turn that ends in the midst of a secret shows less than half of it, however it ends, and nothing more when the next
+// one goes on.
 func TestATurnThatEndsInTheMidstOfASecretKeepsIt(t *testing.T) {
-	again := &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "oops", Message: "it went wrong"}}
+	again := &perdure.Outcome{Type: perdure.OutcomeFail,
+		Error: &perdure.Failure{Code: "oops", Message: "it went wrong"}}
 	onBothWith(t, func(t *testing.T, w *World) {
 		for name, outcome := range map[string]*perdure.Outcome{"suspend": suspend, "fail": again} {
 			for _, cut := range []int{1, 5, len(hidden) - 1} {
@@ -117,7 +120,8 @@ func TestATurnThatEndsInTheMidstOfASecretKeepsIt(t *testing.T) {
 				g := w.take("w")
 				c := perdure.Commit{Outcome: outcome}
 				if outcome == suspend {
-					c.Waits = wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never})
+					c.Waits = wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go",
+						Timeout: perdure.Never})
 				}
 				w.delta(g, 1, "key is "+hidden[:cut], nil)
 				w.commit(g, c)
@@ -136,7 +140,8 @@ func TestATurnThatEndsInTheMidstOfASecretKeepsIt(t *testing.T) {
 				}
 				w.delta(h, 1, " more", done(`1`))
 				got := w.streamed(r.ID, 1)
-				if got = strings.ReplaceAll(got, redact.Mark, ""); got != "key is "+hidden[:len(got)-len("key is  more")]+" more" || 2*(len(got)-len("key is  more")) >= len(hidden) {
+				if got = strings.ReplaceAll(got, redact.Mark, ""); got != "key is "+
+					hidden[:len(got)-len("key is  more")]+" more" || 2*(len(got)-len("key is  more")) >= len(hidden) {
 					t.Errorf("%s after %d bytes: %q", name, cut, got)
 				}
 				if outcome == suspend && cut > 2 && w.streamed(r.ID, 1) != "key is [redacted] more" {
@@ -153,7 +158,8 @@ func TestWhatASuspendedTurnHeldBackGoesOn(t *testing.T) {
 		r := w.task()
 		g := w.take("w")
 		w.delta(g, 1, "key is "+hidden[:10], nil)
-		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}), Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go",
+			Timeout: perdure.Never}), Outcome: suspend})
 		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		w.delta(w.take("w"), 1, " or so", done(`1`))
 		if got := w.streamed(r.ID, 1); got != "key is "+hidden[:10]+" or so" {

@@ -41,7 +41,8 @@ func TestAThreadThatGetsARunOnOneNodeIsNotDeletedOnAnother(t *testing.T) {
 			sub.ThreadID = b.thread()
 			var r perdure.Run
 			between.f = func() { r = b.submit(sub) }
-			if err := a.E.Step(a.Now, &engine.DeleteThread{Tenant: tenant, ThreadID: sub.ThreadID})[0]; perdure.CodeOf(err) != perdure.CodeInUse {
+			if err := a.E.Step(a.Now, &engine.DeleteThread{Tenant: tenant,
+				ThreadID: sub.ThreadID})[0]; perdure.CodeOf(err) != perdure.CodeInUse {
 				t.Errorf("%s: %v", sub.Kind, err)
 			}
 			b.state(r.ID, perdure.Queued)
@@ -149,7 +150,8 @@ func TestTwoNodesThatRemoveTheSameRemoveItOnce(t *testing.T) {
 			a.do(a.W.Retire())
 		}
 		a.retire()
-		if b.rows("runs") != 1 || b.rows("blobs")+b.rows("blob_refs")+b.rows("chunks")+b.rows("removals") != 0 || !b.exists(live.ID) {
+		if b.rows("runs") != 1 || b.rows("blobs")+b.rows("blob_refs")+b.rows("chunks")+b.rows("removals") != 0 ||
+			!b.exists(live.ID) {
 			t.Errorf("%d runs, %d values", b.rows("runs"), b.rows("blobs"))
 		}
 		b.fsck()
@@ -200,7 +202,8 @@ func TestNothingOfADeletedRunComesBackWithItsWebhooks(t *testing.T) {
 			return r.ID
 		}
 		sent := func(out engine.Outgoing) engine.Op {
-			return &engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, Status: 200, At: b.Now, Response: "private"}}}
+			return &engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, Status: 200, At: b.Now,
+				Response: "private"}}}
 		}
 
 		r := ended() // sent while it was deleted,
@@ -241,8 +244,10 @@ func TestRowsThatNothingWouldRemoveAreFound(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
 		for _, text := range []string{"INSERT INTO chunks (tenant,upload,n,data) VALUES ('acme','left',0,'x')",
-			"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at) VALUES ('acme','told',1,'t','run:completed','dead',0,0)",
-			"INSERT INTO webhook_attempts (tenant,run_id,seq,target,n,at,took_ms,status,error,response) VALUES ('acme','tried',1,'t',1,0,0,200,'','')"} {
+			"INSERT INTO outbox (tenant,run_id,seq,target,type,state,attempts,created_at) VALUES " +
+				"('acme','told',1,'t','run:completed','dead',0,0)",
+			"INSERT INTO webhook_attempts (tenant,run_id,seq,target,n,at,took_ms,status,error,response) VALUES " +
+				"('acme','tried',1,'t',1,0,0,200,'','')"} {
 			w.do(stage(text))
 		}
 		found := ""
@@ -268,7 +273,8 @@ func TestAThreadThatIsDeletedOnOneNodeDoesNotComeBackOnAnother(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		err := a.E.Step(a.Now, &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})[0]
+		err := a.E.Step(a.Now, &engine.AppendMessage{Tenant: tenant, ThreadID: th,
+			Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})[0]
 		if perdure.CodeOf(err) != perdure.CodeNotFound || b.rows("threads")+b.rows("messages") != 0 {
 			t.Errorf("%v, %d threads, %d messages", err, b.rows("threads"), b.rows("messages"))
 		}
@@ -293,7 +299,8 @@ func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
 					return err == nil
 				}
 				for n := range 40 {
-					sub := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: kind, Input: big(fmt.Sprint(n % 2))}}
+					sub := &engine.Submit{Tenant: tenant,
+						Submission: perdure.Submission{Kind: kind, Input: big(fmt.Sprint(n % 2))}}
 					claim := &engine.Claim{Tenant: tenant, Worker: kind, Kinds: []string{kind}, Slots: 1, Start: true}
 					if !do(sub) || !do(claim) {
 						return
@@ -303,7 +310,8 @@ func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
 						return
 					}
 					g := claim.Grants[0]
-					if !do(&engine.Commit{Tenant: tenant, Worker: kind, Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}) {
+					if !do(&engine.Commit{Tenant: tenant, Worker: kind, Commit: perdure.Commit{ID: "c", RunID: g.Run.ID,
+						Epoch: g.Run.Epoch, Outcome: done(`1`)}}) {
 						return
 					}
 					if err := w.E.Delete(ctx, &engine.DeleteRun{Tenant: tenant, RunID: g.Run.ID}); err != nil {
@@ -329,7 +337,8 @@ func TestNothingOfWhatIsDeletedIsInTheFile(t *testing.T) {
 	w := NewWorld(t, s)
 	r := w.runInEveryTable()
 	w.submit(perdure.Submission{Kind: "stays", Input: json.RawMessage(`"this stays"`)})
-	for _, op := range []engine.Op{&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)}, &engine.DeleteRun{Tenant: tenant, RunID: r.ID},
+	for _, op := range []engine.Op{&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)},
+		&engine.DeleteRun{Tenant: tenant, RunID: r.ID},
 		&engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}} {
 		if err := w.E.Delete(w.ctx(), op); err != nil {
 			t.Fatal(err)

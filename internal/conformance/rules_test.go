@@ -126,7 +126,8 @@ func (w *World) springs(rule *watchdog.Rule, x trap) {
 	w.look(x)
 	w.counted(counts, rule, 1)
 	got := w.did(rule, since)
-	w.check(len(got) == 1 && got[0].Run == x.run && got[0].At == w.Now && got[0].What != "" && got[0].Why != "", "it did %v; all that was done: %v", got, w.Acted[since:])
+	w.check(len(got) == 1 && got[0].Run == x.run && got[0].At == w.Now && got[0].What != "" &&
+		got[0].Why != "", "it did %v; all that was done: %v", got, w.Acted[since:])
 	w.view(func(v *store.View) error {
 		listed, err := v.WatchLog.Page(store.WatchFilter{Rule: rule.Name, Limit: 10})
 		w.check(len(listed) == 1 && listed[0] == got[0], "the log has %v", listed)
@@ -172,14 +173,17 @@ func (w *World) springsLater(rule *watchdog.Rule, set func(w *World) trap) {
 		w.Now = end.Add(p.Lease)
 		w.look(x)
 		// Another rule may be first by then, such as the lease before an alert.
-		w.check(slices.ContainsFunc(w.Acted[since:], func(a watchdog.Action) bool { return a.Run == x.run }), "and then nothing: %v", w.Acted[since:])
+		w.check(slices.ContainsFunc(w.Acted[since:], func(a watchdog.Action) bool { return a.Run == x.run }),
+			"and then nothing: %v", w.Acted[since:])
 	default:
 		w.check(len(w.did(rule, since)) == 1, "not held back: %v", w.Acted[since:])
 	}
 }
 
 func held(a watchdog.Action) bool {
-	return slices.ContainsFunc(watchdog.Rules, func(r watchdog.Rule) bool { return r.ID == a.Rule && r.Name == a.Name && r.Postponed })
+	return slices.ContainsFunc(watchdog.Rules, func(r watchdog.Rule) bool {
+		return r.ID == a.Rule && r.Name == a.Name && r.Postponed
+	})
 }
 
 // A household is a run with all that its end has consequences for: a parent that sleeps on it, and a thread with
@@ -196,7 +200,9 @@ func (w *World) household(child perdure.Spawn) household {
 	h.parent = w.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent}).ID
 	child.Key, child.Kind, child.ThreadID = "c", "kid", h.thread
 	ans := w.commit(w.takeKind("parent"), perdure.Commit{Children: []perdure.Spawn{child},
-		Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}, Timeout: perdure.Never}), Outcome: suspend})
+		Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"},
+			Timeout: perdure.Never}),
+		Outcome: suspend})
 	h.run = ans.Children[0].RunID
 	h.next = w.on(h.thread, perdure.Submission{Kind: "next"}).ID
 	return h
@@ -206,7 +212,9 @@ func (w *World) household(child perdure.Spawn) household {
 func (w *World) busy() engine.Grant {
 	w.t.Helper()
 	g := w.takeKind("kid")
-	w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), Activity: "tool_executing", Progress: json.RawMessage(`{"found":3}`)}}})
+	w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+		Beats: []engine.BeatOf{{Lease: lease(g), Activity: "tool_executing",
+			Progress: json.RawMessage(`{"found":3}`)}}})
 	return g
 }
 
@@ -221,7 +229,8 @@ func (w *World) contract(h household, epoch int64, state perdure.State, code per
 		Partial  json.RawMessage
 	}
 	err := json.Unmarshal([]byte(r.Fallback), &fallback)
-	w.check(err == nil && fallback.Reason == code && fallback.Activity == r.Activity && string(fallback.Partial) == string(r.Progress), "the fallback: %s", r.Fallback)
+	w.check(err == nil && fallback.Reason == code && fallback.Activity == r.Activity &&
+		string(fallback.Partial) == string(r.Progress), "the fallback: %s", r.Fallback)
 	lines := w.lines(h.run)
 	last := lines[len(lines)-1]
 	var data struct {
@@ -229,15 +238,18 @@ func (w *World) contract(h household, epoch int64, state perdure.State, code per
 		Error       perdure.Failure
 	}
 	err = json.Unmarshal([]byte(last.Data), &data)
-	w.check(err == nil && last.Type == perdure.TerminalLine(state) && data.Deliverable == r.DeliverableID() && data.Error.Code == code && w.count(h.run, last.Type) == 1,
+	w.check(err == nil && last.Type == perdure.TerminalLine(state) && data.Deliverable == r.DeliverableID() &&
+		data.Error.Code == code && w.count(h.run, last.Type) == 1,
 		"the last line: %s %s", last.Type, last.Data)
 	said := w.messages(h.thread)
-	w.check(len(said) == 1 && strings.Contains(string(said[0].Metadata), string(code)), "a readable message: %v", w.texts(h.thread))
+	w.check(len(said) == 1 && strings.Contains(string(said[0].Metadata), string(code)), "a readable message: %v",
+		w.texts(h.thread))
 	letters := w.letters(store.LetterFilter{Cause: string(code)})
 	w.check(slices.Contains(letters, h.run) == dead, "dead letters: %v", letters)
 	w.check(w.takeKind("next").Run.ID == h.next, "the next run of the thread is claimable")
 	g := w.takeKind("parent")
-	w.check(g.Run.ID == h.parent && len(g.Inbox) == 2 && g.Inbox[0].Type == perdure.ItemChild && g.Inbox[0].From == h.run && g.Inbox[0].Outcome == string(state),
+	w.check(g.Run.ID == h.parent && len(g.Inbox) == 2 && g.Inbox[0].Type == perdure.ItemChild &&
+		g.Inbox[0].From == h.run && g.Inbox[0].Outcome == string(state),
 		"the parent is told: %+v", g.Inbox)
 }
 
@@ -247,7 +259,8 @@ func (w *World) late(g engine.Grant) {
 	n := len(w.lates(g.Run.ID))
 	op := w.commitOf(g, perdure.Commit{Outcome: done(`"late"`)})
 	w.do(op)
-	w.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(g.Run.ID)) == n+1, "%v", op.Refused)
+	w.check(op.Refused != nil && op.Refused.Code == perdure.CodeStaleEpoch && len(w.lates(g.Run.ID)) == n+1, "%v",
+		op.Refused)
 }
 
 func (w *World) beats(g engine.Grant) func() { return func() { w.beat(g) } }

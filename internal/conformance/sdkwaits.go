@@ -74,7 +74,8 @@ var sdkWaitScenarios = []Scenario{
 			w.check(ans.State == perdure.Queued, "wait %s: state = %s, want queued", id, ans.State)
 			g = w.take("w1")
 			i := w.itemOf(g, id)
-			w.check(string(i.Data) == fmt.Sprintf("%q", fmt.Sprint(n)), "wait %s took %s, want message %d", id, i.Data, n)
+			w.check(string(i.Data) == fmt.Sprintf("%q", fmt.Sprint(n)), "wait %s took %s, want message %d", id,
+				i.Data, n)
 			w.commit(g, perdure.Commit{Ack: []int64{i.Seq}})
 		}
 		ans := w.commit(g, perdure.Commit{Waits: wait(forMessage("m3")), Outcome: suspend})
@@ -170,7 +171,8 @@ var sdkWaitScenarios = []Scenario{
 		ans = w.commit(g, perdure.Commit{Waits: wait(forSignal("s4", "s")), Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "state = %s, want queued by the second signal", ans.State)
 		g = w.take("w1")
-		w.check(string(w.itemOf(g, "s4").Data) == `2`, "wait s4 took %s, want the second signal", w.itemOf(g, "s4").Data)
+		w.check(string(w.itemOf(g, "s4").Data) == `2`, "wait s4 took %s, want the second signal",
+			w.itemOf(g, "s4").Data)
 		w.fsck()
 	}},
 	{"a signal that is given back satisfies another open wait, but none that is closed too", func(w *World) {
@@ -269,7 +271,8 @@ var sdkWaitScenarios = []Scenario{
 		r := w.task()
 		g := w.take("w1")
 		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "part"}}, Cancel: []string{"a"},
-			Waits:   wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitChildren, Keys: []string{"a"}, Mode: perdure.ModeAll}),
+			Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitChildren, Keys: []string{"a"},
+				Mode: perdure.ModeAll}),
 			Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "state = %s, want queued: the child has ended", ans.State)
 		g = w.take("w1")

@@ -59,8 +59,11 @@ func (w *World) victim(f flip) victim {
 	v.parent = w.submit(perdure.Submission{Kind: "parent", Queue: "elsewhere", Timeout: perdure.Duration(time.Hour)}).ID
 	claim := &engine.Claim{Tenant: tenant, Worker: "w1", Queues: []string{"elsewhere"}, Slots: 1, Start: true}
 	w.do(claim)
-	v.id = w.commit(claim.Grants[0], perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid", Input: json.RawMessage(`{"n":1}`), ThreadID: v.thread}},
-		Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"}, Timeout: perdure.Never}), Outcome: suspend}).Children[0].RunID
+	v.id = w.commit(claim.Grants[0], perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid",
+		Input: json.RawMessage(`{"n":1}`), ThreadID: v.thread}},
+		Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"},
+			Timeout: perdure.Never}),
+		Outcome: suspend}).Children[0].RunID
 	kid := w.get(v.id).Run
 	name, value := f(w, &kid)
 	v.value = value
@@ -73,12 +76,14 @@ func handedOver(t *testing.T, at store.Options) (*World, []engine.Grant) {
 	t.Helper()
 	w := node(t, at)
 	w.signWith("a")
-	all := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "w2", Queues: []string{perdure.DefaultQueue, flipped(perdure.DefaultQueue)}, Slots: 100, Start: true}
+	all := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "w2",
+		Queues: []string{perdure.DefaultQueue, flipped(perdure.DefaultQueue)}, Slots: 100, Start: true}
 	w.do(all)
 	return w, all.Grants
 }
 
-// A signed run that has ended is not executed again, also when somebody sets its row back to what it was when it waited.
+// A signed run that has ended is not executed again, also when somebody sets its row back to what it was when it
+// waited.
 func TestEndedSignedRunIsNotReplayed(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
@@ -89,7 +94,8 @@ func TestEndedSignedRunIsNotReplayed(t *testing.T) {
 		}
 		replayed := map[string]perdure.RunID{", finished_at=0, started_at=0, result=''": one.ID, "": two.ID}
 		for change, id := range replayed {
-			w.do(corrupt{"UPDATE runs SET state='queued', ready=1, alarm_at=deadline_at, worker='', lease_until=0" + change + " WHERE id=?", []any{string(id)}})
+			w.do(corrupt{"UPDATE runs SET state='queued', ready=1, alarm_at=deadline_at, worker='', lease_until=0" +
+				change + " WHERE id=?", []any{string(id)}})
 		}
 		waiting := w.task()
 		later, grants := handedOver(t, at)
@@ -97,15 +103,17 @@ func TestEndedSignedRunIsNotReplayed(t *testing.T) {
 			t.Errorf("handed over: %d runs, want %s alone: %+v", len(grants), waiting.ID, grants)
 		}
 		for change, id := range replayed {
-			if r := later.get(id); r.State != perdure.Failed || r.Failure == nil || r.Failure.Code != perdure.CodeSignatureInvalid {
-				t.Errorf("run %s, set back with %q: is %s %+v, want failed with signature_invalid", id, change, r.State, r.Failure)
+			if r := later.get(id); r.State != perdure.Failed || r.Failure == nil ||
+				r.Failure.Code != perdure.CodeSignatureInvalid {
+				t.Errorf("run %s, set back with %q: is %s %+v, want failed with signature_invalid", id, change, r.State,
+					r.Failure)
 			}
 		}
 	})
 }
 
-// Whatever bit of a signed run is flipped in the database, the run is not handed to anybody: it ends, with a dead letter, its
-// parent is told, and its thread says why.
+// Whatever bit of a signed run is flipped in the database, the run is not handed to anybody: it ends, with a dead
+// letter, its parent is told, and its thread says why.
 func TestAFlippedBitIsNotExecuted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
@@ -114,9 +122,11 @@ func TestAFlippedBitIsNotExecuted(t *testing.T) {
 		other := w.task()
 		victims := make(map[string]victim)
 		for name, f := range map[string]flip{
-			"kind":         column("kind", func(r *perdure.Run) any { return flipped(r.Kind) }),
-			"queue":        column("queue", func(r *perdure.Run) any { return flipped(r.Queue) }),
-			"input":        column("input", func(r *perdure.Run) any { return strings.Replace(string(r.Input), "1", "0", 1) }),
+			"kind":  column("kind", func(r *perdure.Run) any { return flipped(r.Kind) }),
+			"queue": column("queue", func(r *perdure.Run) any { return flipped(r.Queue) }),
+			"input": column("input", func(r *perdure.Run) any {
+				return strings.Replace(string(r.Input), "1", "0", 1)
+			}),
 			"no input":     column("input", func(*perdure.Run) any { return "" }),
 			"deadline":     column("deadline_at", func(r *perdure.Run) any { return int64(r.DeadlineAt) ^ 1 }),
 			"key id":       inSignature(func(s *perdure.Signature) { s.KeyID = flipped(s.KeyID) }),
@@ -150,14 +160,16 @@ func TestAFlippedBitIsNotExecuted(t *testing.T) {
 	})
 }
 
-// Who can change a run can change what its tenant requires. A run that bears a signature is verified all the same; one that is robbed of it as
-// well is turned away where the configuration has runs signed.
+// Who can change a run can change what its tenant requires. A run that bears a signature is verified all the same; one
+// that is robbed of it as well is turned away where the configuration has runs signed.
 func TestAChangedRequirementHidesNothing(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
 		w.signWith("a")
 		w.requireSignatures(true)
-		changed := w.victim(column("input", func(r *perdure.Run) any { return strings.Replace(string(r.Input), "1", "0", 1) }))
+		changed := w.victim(column("input", func(r *perdure.Run) any {
+			return strings.Replace(string(r.Input), "1", "0", 1)
+		}))
 		robbed := w.victim(inSignature(func(s *perdure.Signature) { *s = perdure.Signature{} }))
 		w.do(corrupt{"UPDATE tenants SET require_signatures=0", nil})
 		later := node(t, at)
@@ -203,7 +215,8 @@ func (w *World) unsignedRow(t perdure.TenantID, id perdure.RunID) {
 	w.t.Helper()
 	w.view(func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
-		w.check(ok && r.State == perdure.Failed && r.Failure.Code == perdure.CodeSignatureInvalid && r.StartedAt == 0, "%+v", r)
+		w.check(ok && r.State == perdure.Failed && r.Failure.Code == perdure.CodeSignatureInvalid &&
+			r.StartedAt == 0, "%+v", r)
 		if _, ok, _ := v.DeadLetters.Get(t, id); !ok {
 			w.t.Error("no dead letter")
 		}
@@ -229,7 +242,8 @@ func TestSignatureFail(t *testing.T) {
 		other := node(t, at)
 		other.signWith("a")
 		polls := 0
-		for got := []engine.Grant(nil); len(got) == 0; polls++ { // those in front don't hide the one behind them for long
+		// those in front don't hide the one behind them for long
+		for got := []engine.Grant(nil); len(got) == 0; polls++ {
 			if got = other.poll("w1", 10); polls > forged/10+1 {
 				t.Fatal("the good one does not come")
 			} else if len(got) > 0 && got[0].Run.ID != good.ID {
@@ -277,7 +291,8 @@ func TestALargeInputIsCoveredToo(t *testing.T) {
 	})
 }
 
-// A continuation takes its kind and queue from the run that it continues. If somebody has changed those, it is not signed.
+// A continuation takes its kind and queue from the run that it continues. If somebody has changed those, it is not
+// signed.
 func TestAContinuationOfAChangedRunIsNotExecuted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
@@ -285,7 +300,8 @@ func TestAContinuationOfAChangedRunIsNotExecuted(t *testing.T) {
 		w.requireSignatures(true)
 		p := w.submit(perdure.Submission{Kind: "parent", ThreadID: w.thread()})
 		w.commit(w.takeKind("parent"), perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}},
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`), ContinueOn: []string{"k"}}})
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`),
+				ContinueOn: []string{"k"}}})
 		w.do(corrupt{"UPDATE runs SET kind='rm' WHERE id=?", []any{string(p.ID)}})
 		other := node(t, at)
 		other.signWith("a")

@@ -44,7 +44,8 @@ func TestPostgreSQL(t *testing.T) {
 // leaves gives all rows that a scenario leaves, and what it reads in the end.
 func leaves(t *testing.T, at store.Options, scenario func(w *World) []string) (out []string) {
 	t.Helper()
-	at.Hooks.Clock = func() perdure.Instant { return dawn } // the ids are the same too: they come from the world's own dice
+	// the ids are the same too: they come from the world's own dice
+	at.Hooks.Clock = func() perdure.Instant { return dawn }
 	w := NewWorld(t, storetest.Open(t, at))
 	read := scenario(w)
 	w.view(func(v *store.View) (err error) { out, err = storetest.Dump(v, ""); return err })
@@ -62,13 +63,16 @@ func same(t *testing.T, x, y []string) {
 	t.Helper()
 	for i := range max(len(x), len(y)) {
 		if i >= len(x) || i >= len(y) || x[i] != y[i] {
-			t.Fatalf("they part at line %d: on SQLite\n%s\non PostgreSQL\n%s", i+1, strings.Join(x[min(i, len(x)):min(i+3, len(x))], "\n"), strings.Join(y[min(i, len(y)):min(i+3, len(y))], "\n"))
+			t.Fatalf("they part at line %d: on SQLite\n%s\non PostgreSQL\n%s", i+1,
+				strings.Join(x[min(i, len(x)):min(i+3, len(x))], "\n"),
+				strings.Join(y[min(i, len(y)):min(i+3, len(y))], "\n"))
 		}
 	}
 }
 
 // odd are names that languages put into another order than their bytes have, or take for the same.
-var odd = []string{"a", "B", "b", "A", "é", "z", "Z", "_", "a-b", "a b", "ab", "a_b", "10", "9", "ß", "ss", "ı", "i", "I", "日本", "a.", "ﬀ"}
+var odd = []string{"a", "B", "b", "A", "é", "z", "Z", "_", "a-b", "a b", "ab", "a_b", "10", "9", "ß", "ss", "ı", "i",
+	"I", "日本", "a.", "ﬀ"}
 
 // Names are in the order of their bytes, and two names are the same if their bytes are.
 func TestNamesAreBytes(t *testing.T) {
@@ -84,7 +88,8 @@ func TestNamesAreBytes(t *testing.T) {
 		for _, name := range odd {
 			w.do(&engine.Submit{Tenant: tenant, Key: name, Submission: perdure.Submission{Kind: name, Queue: name}})
 			w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: name}})
-			waits = append(waits, perdure.WaitSpec{ID: name, Type: perdure.WaitSignal, Name: name, Timeout: perdure.Never})
+			waits = append(waits, perdure.WaitSpec{ID: name, Type: perdure.WaitSignal, Name: name,
+				Timeout: perdure.Never})
 			journal = append(journal, perdure.JournalEntry{Key: name, Value: []byte(`1`)})
 		}
 		for _, name := range odd { // each by its own name, and none of them twice

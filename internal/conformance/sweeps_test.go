@@ -59,15 +59,16 @@ func (a *asked) Query(query string, args []any, row func(scan func(dest ...any) 
 	return a.Session.Query(query, args, row)
 }
 
-// The patrol reads a parent and then its children. One that ends in between has told its parent: there is nothing to mend,
-// and nothing is decided again.
+// The patrol reads a parent and then its children. One that ends in between has told its parent: there is nothing to
+// mend, and nothing is decided again.
 func TestThePatrolIsNotMisledByWhatHappensMeanwhile(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		b := node(t, at)
 		b.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
 		g := b.take("w")
 		b.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}},
-			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"kid#1"}, Timeout: perdure.Never}), Outcome: suspend})
+			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"kid#1"},
+				Timeout: perdure.Never}), Outcome: suspend})
 		kid := b.take("w")
 		looked, decided := 0, 0
 		at.Hooks.BeforeWrite = func() { decided++ }
@@ -94,15 +95,16 @@ func TestThePatrolIsNotMisledByWhatHappensMeanwhile(t *testing.T) {
 	})
 }
 
-// One commit on two nodes, one of which takes it while the other reads, has one answer: nobody is refused for what was half
-// read.
+// One commit on two nodes, one of which takes it while the other reads, has one answer: nobody is refused for what was
+// half read.
 func TestACommitThatIsTakenMeanwhileIsAnsweredAsTheFirstTime(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		b := node(t, at)
 		b.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
 		g := b.take("w")
 		here := b.commitOf(g, perdure.Commit{ID: "same", Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}},
-			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"kid#1"}, Timeout: perdure.Never}), Outcome: suspend})
+			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"kid#1"},
+				Timeout: perdure.Never}), Outcome: suspend})
 		there := &engine.Commit{Tenant: tenant, Worker: "w", Commit: here.Commit}
 		looked := 0
 		at.Hooks.Wrap = func(s store.Session) store.Session {

@@ -172,8 +172,10 @@ var threadScenarios = []Scenario{
 			message string
 			want    string
 		}{
-			{"panic", "panic: index out of range\n\ngoroutine 1 [running]:\nmain.main()", "there is an error in its program"},
-			{perdure.CodeNondeterminism, "step pay#1 is recorded with another result", "there is an error in its program"},
+			{"panic", "panic: index out of range\n\ngoroutine 1 [running]:\nmain.main()",
+				"there is an error in its program"},
+			{perdure.CodeNondeterminism, "step pay#1 is recorded with another result",
+				"there is an error in its program"},
 			{"boom", "no route to host\n  at connect (net.js:12)", "no route to host"},
 			{"boom", strings.Repeat("é", 500), strings.Repeat("é", 199) + "…"},
 			{"boom", " \n at once", "at once"},

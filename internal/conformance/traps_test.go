@@ -17,7 +17,9 @@ import (
 func trapDeadline(w *World) trap {
 	h := w.household(perdure.Spawn{Timeout: perdure.Duration(10 * time.Minute)})
 	r := w.get(h.run)
-	return trap{run: h.run, due: r.DeadlineAt, then: func() { w.contract(h, 0, perdure.TimedOut, perdure.CodeDeadline, false) }}
+	return trap{run: h.run, due: r.DeadlineAt, then: func() {
+		w.contract(h, 0, perdure.TimedOut, perdure.CodeDeadline, false)
+	}}
 }
 
 func trapCancelGrace(w *World) trap {
@@ -32,7 +34,8 @@ func trapCancelGrace(w *World) trap {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g := w.takeKind("job")
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 60 {
 			w.beat(g)
 			w.state(r.ID, perdure.Running)
@@ -47,7 +50,8 @@ func trapLostWorker(w *World) trap {
 	g := w.busy()
 	return trap{run: h.run, due: w.get(h.run).LeaseUntil, then: func() {
 		r := w.state(h.run, perdure.Queued)
-		w.check(r.Attempt == 2 && r.Epoch == g.Run.Epoch+1 && r.ReadyAt > w.Now, "another attempt, after a while: %+v", r)
+		w.check(r.Attempt == 2 && r.Epoch == g.Run.Epoch+1 &&
+			r.ReadyAt > w.Now, "another attempt, after a while: %+v", r)
 		w.check(w.count(h.run, "run:reclaimed") == 1 && w.count(h.run, "run:retrying") == 1, "%v", w.types(h.run))
 		w.late(g)
 	}, more: func() {
@@ -75,7 +79,8 @@ func trapDispatchTimeout(w *World) trap {
 	w.do(op)
 	return trap{run: h.run, due: w.Now.Add(30 * time.Second), then: func() {
 		r := w.state(h.run, perdure.Queued)
-		w.check(r.Attempt == 1 && r.Deliveries == 1 && r.Epoch == op.Grants[0].Run.Epoch+1, "back, and nothing is spent: %+v", r)
+		w.check(r.Attempt == 1 && r.Deliveries == 1 && r.Epoch == op.Grants[0].Run.Epoch+1,
+			"back, and nothing is spent: %+v", r)
 		w.refuseLease(perdure.CodeStaleEpoch, op.Grants[0])
 	}, more: func() {
 		var epoch int64
@@ -99,7 +104,8 @@ func trapDispatchRetry(w *World) trap {
 		got := w.state(r.ID, perdure.Dispatched)
 		w.check(got.Epoch == first.Run.Epoch && got.Ready, "it may be taken: %+v", got)
 		again := w.poll("w2", 1)
-		w.check(len(again) == 1 && again[0].Run.Epoch == first.Run.Epoch+1 && again[0].Run.State == perdure.Dispatched && again[0].Run.Attempt == 1, "%+v", again)
+		w.check(len(again) == 1 && again[0].Run.Epoch == first.Run.Epoch+1 &&
+			again[0].Run.State == perdure.Dispatched && again[0].Run.Attempt == 1, "%+v", again)
 		w.refuseLease(perdure.CodeStaleEpoch, first)
 	}, more: func() {
 		w.pass(9 * time.Second)
@@ -123,17 +129,21 @@ func trapReap(w *World) trap {
 func trapSuspended(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 	g := w.take("w1")
-	w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", Timeout: perdure.Duration(time.Hour)}}, Waits: []perdure.WaitSpec{forGo,
-		{ID: "later", Type: perdure.WaitSignal, Name: "x", Timeout: perdure.Duration(time.Hour)}, {ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}, Timeout: perdure.Duration(5 * time.Minute)}},
+	w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", Timeout: perdure.Duration(time.Hour)}},
+		Waits: []perdure.WaitSpec{forGo,
+			{ID: "later", Type: perdure.WaitSignal, Name: "x", Timeout: perdure.Duration(time.Hour)},
+			{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}, Timeout: perdure.Duration(5 * time.Minute)}},
 		Outcome: suspend})
 	return trap{run: r.ID, due: w.Now.Add(5 * time.Minute), then: func() {
 		w.state(r.ID, perdure.Queued)
 		g := w.takeKind("job")
 		w.check(g.Run.Attempt == 1 && len(g.Inbox) == 2, "a report for each wait whose time was up: %+v", g.Inbox)
 		for _, i := range g.Inbox {
-			w.check(i.Type == perdure.ItemTimeout && i.Outcome == perdure.WaitTimedOut && strings.Contains(string(i.Data), string(perdure.CodeToolTimeout)), "%+v", i)
+			w.check(i.Type == perdure.ItemTimeout && i.Outcome == perdure.WaitTimedOut &&
+				strings.Contains(string(i.Data), string(perdure.CodeToolTimeout)), "%+v", i)
 		}
-		w.check(w.get(r.ID).WaitsOpen == 1 && w.count(r.ID, "wait:timed_out") == 2, "the third stays open: %v", w.types(r.ID))
+		w.check(w.get(r.ID).WaitsOpen == 1 && w.count(r.ID, "wait:timed_out") == 2, "the third stays open: %v",
+			w.types(r.ID))
 		w.complete(w.takeKind("kid"), `1`) // it was not stopped
 	}}
 }
@@ -251,7 +261,8 @@ func trapPending(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 	w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
-	w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}}) // it should have satisfied the wait
+	// it should have satisfied the wait
+	w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 	return trap{run: r.ID, due: w.Now.Add(10 * time.Second), then: func() {
 		w.state(r.ID, perdure.Queued)
 	}, more: func() {
@@ -263,7 +274,8 @@ func trapPending(w *World) trap {
 		w.check(w.items(r.ID)[0].Status == perdure.ItemPending, "not yet")
 		w.pass(time.Microsecond)
 		i := w.items(r.ID)[0]
-		w.check(i.Status == perdure.ItemSkipped && i.WatchdogError == "run_ended" && w.get(r.ID).InboxOpen == 0, "%+v", i)
+		w.check(i.Status == perdure.ItemSkipped && i.WatchdogError == "run_ended" && w.get(r.ID).InboxOpen == 0,
+			"%+v", i)
 	}}
 }
 
@@ -280,11 +292,13 @@ func trapReplay(w *World) trap {
 		g := w.takeKind("parent")
 		w.check(g.Run.Attempt == 1 && len(g.Inbox) == 3 && g.Inbox[2].Outcome == perdure.WaitSatisfied, "%+v", g.Inbox)
 		// A child whose parent ended without asking it to stop.
-		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "x", Kind: "kid", Timeout: perdure.Duration(20 * time.Minute)}}})
+		ans := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "x", Kind: "kid",
+			Timeout: perdure.Duration(20 * time.Minute)}}})
 		k := w.takeKind("kid")
 		w.do(corrupt{"UPDATE runs SET parent_id='', version=version+1 WHERE id=?", []any{string(k.Run.ID)}})
 		w.complete(g, `1`)
-		w.do(corrupt{"UPDATE runs SET parent_id=?, version=version+1 WHERE id=?", []any{string(p.ID), string(k.Run.ID)}})
+		w.do(corrupt{"UPDATE runs SET parent_id=?, version=version+1 WHERE id=?",
+			[]any{string(p.ID), string(k.Run.ID)}})
 		w.check(w.get(ans.Children[0].RunID).Cancel.RequestedAt == 0, "missed")
 		w.pass(5 * time.Second)
 		w.check(w.get(ans.Children[0].RunID).Cancel.RequestedAt != 0, "asked to stop")
@@ -294,7 +308,8 @@ func trapReplay(w *World) trap {
 		w.do(corrupt{"DELETE FROM members WHERE run_id=?", []any{string(k.Run.ID)}})
 		w.complete(k, `1`)
 		w.check(w.get(orig.ID).ContinuedBy == "", "missed")
-		w.do(corrupt{"INSERT INTO members (tenant,run_id,gathering_id) VALUES (?,?,?)", []any{string(tenant), string(k.Run.ID), string(orig.ID)}})
+		w.do(corrupt{"INSERT INTO members (tenant,run_id,gathering_id) VALUES (?,?,?)",
+			[]any{string(tenant), string(k.Run.ID), string(orig.ID)}})
 		w.pass(5 * time.Second)
 		w.check(w.get(orig.ID).ContinuedBy != "", "continued")
 	}}
@@ -340,7 +355,8 @@ func trapWorkers(w *World) trap {
 
 func trapGroup(w *World) trap {
 	r := w.task()
-	g := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(time.Minute), OnLosers: "cancel"})
+	g := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(time.Minute),
+		OnLosers: "cancel"})
 	return trap{run: perdure.RunID(g.ID), due: w.Now.Add(time.Minute), then: func() {
 		w.check(w.gathering(g.ID).State == perdure.GroupTimedOut, "%s", w.gathering(g.ID).State)
 		w.check(w.state(r.ID, perdure.Queued).Cancel.RequestedAt == 0, "its runs go on")
@@ -352,7 +368,8 @@ func trapWaiters(w *World) trap {
 	r := w.on(th, perdure.Submission{Foreground: true})
 	w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 	return trap{run: r.ID, due: w.Now.Add(30 * time.Second), then: func() {
-		w.check(w.state(r.ID, perdure.Queued).DeferredAt == w.Now && w.count(r.ID, "run:deferred") == 1 && len(w.messages(th)) == 1, "deferred, and it goes on")
+		w.check(w.state(r.ID, perdure.Queued).DeferredAt == w.Now && w.count(r.ID, "run:deferred") == 1 &&
+			len(w.messages(th)) == 1, "deferred, and it goes on")
 	}, more: func() {
 		w.do(&engine.Attach{Tenant: tenant, Node: "here", RunIDs: []perdure.RunID{r.ID}})
 		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "here", Reason: "disconnect"})
@@ -375,7 +392,9 @@ func trapCascade(w *World) trap {
 		return len(runs)
 	}
 	w.check(live() == 1 && w.get(p.ID).Cascade, "%d are left to the watchdog", live())
-	return trap{run: p.ID, due: w.Now, then: func() { w.check(live() == 0 && !w.get(p.ID).Cascade, "%d are left", live()) }}
+	return trap{run: p.ID, due: w.Now, then: func() {
+		w.check(live() == 0 && !w.get(p.ID).Cascade, "%d are left", live())
+	}}
 }
 
 func trapLog(w *World) trap {
@@ -419,7 +438,8 @@ func trapTTL(w *World) trap {
 	w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
 	live := w.submit(perdure.Submission{Kind: "lives", Class: perdure.Agent, Timeout: perdure.Duration(48 * time.Hour)})
 	for _, kind := range []string{"ends", "lives"} {
-		w.do(&engine.Submit{Tenant: tenant, Key: kind, Submission: perdure.Submission{Kind: kind, Class: perdure.Agent, Timeout: perdure.Duration(48 * time.Hour)}})
+		w.do(&engine.Submit{Tenant: tenant, Key: kind, Submission: perdure.Submission{Kind: kind, Class: perdure.Agent,
+			Timeout: perdure.Duration(48 * time.Hour)}})
 	}
 	w.complete(w.takeKind("ends"), `1`)
 	keys := func() (out []string) {

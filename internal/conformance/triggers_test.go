@@ -31,15 +31,18 @@ var triggers = []Scenario{
 	{"suspended past its resume deadline", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g := w.take("w1")
-		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "tool", Type: perdure.WaitCallback, Timeout: perdure.Duration(time.Minute)},
-			{ID: "human", Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Duration(2 * time.Minute)}}, Outcome: suspend})
+		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "tool", Type: perdure.WaitCallback,
+			Timeout: perdure.Duration(time.Minute)},
+			{ID: "human", Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Duration(2 * time.Minute)}},
+			Outcome: suspend})
 		for i, id := range []string{"tool", "human"} { // each at its own time, by way of the inbox; the run goes on
 			w.pass(time.Minute - time.Microsecond)
 			w.state(r.ID, perdure.Suspended)
 			w.pass(time.Microsecond)
 			w.state(r.ID, perdure.Queued)
 			g = w.take("w1")
-			w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemTimeout && g.Inbox[0].WaitID == id && strings.Contains(string(g.Inbox[0].Data), "tool_timeout") && g.Run.Attempt == 1,
+			w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemTimeout && g.Inbox[0].WaitID == id &&
+				strings.Contains(string(g.Inbox[0].Data), "tool_timeout") && g.Run.Attempt == 1,
 				"a report for %s alone: %+v", id, g.Inbox)
 			ack := perdure.Commit{Ack: []int64{g.Inbox[0].Seq}}
 			if i == 0 {
@@ -75,7 +78,8 @@ var triggers = []Scenario{
 			w.pass(time.Microsecond)
 			w.state(r.ID, perdure.Dispatched)
 			g := w.poll("w", 1)
-			w.check(len(g) == 1 && g[0].Run.Epoch == epoch+1 && g[0].Run.State == perdure.Dispatched && g[0].Run.Deliveries == i+2, "%+v", g)
+			w.check(len(g) == 1 && g[0].Run.Epoch == epoch+1 && g[0].Run.State == perdure.Dispatched &&
+				g[0].Run.Deliveries == i+2, "%+v", g)
 			epoch++
 		}
 		w.check(w.count(r.ID, "run:dispatched") == 3 && w.count(r.ID, "run:reclaimed") == 0, "%v", w.types(r.ID))
@@ -124,7 +128,8 @@ var triggers = []Scenario{
 
 	{"Timeout Test", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "flow", Class: perdure.Agent})
-		w.commit(w.takeKind("flow"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "go", Type: perdure.WaitSignal, Name: "start_task"}), Outcome: suspend})
+		w.commit(w.takeKind("flow"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "go", Type: perdure.WaitSignal,
+			Name: "start_task"}), Outcome: suspend})
 		w.pass(5*time.Minute - time.Microsecond)
 		w.state(r.ID, perdure.Suspended)
 		w.pass(time.Microsecond)
@@ -160,7 +165,8 @@ var triggers = []Scenario{
 		const n = 300 // more than the patrol looks at in one go
 		ops := make([]engine.Op, n)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Queue: "doomed", Class: perdure.Agent}}
+			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Queue: "doomed",
+				Class: perdure.Agent}}
 		}
 		for _, err := range w.E.Step(w.Now, ops...) {
 			w.check(err == nil, "%v", err)

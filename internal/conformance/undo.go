@@ -112,7 +112,8 @@ var undoScenarios = []Scenario{
 		w.submit(perdure.Submission{Kind: "boss", Class: perdure.Agent, Timeout: perdure.Duration(time.Hour)})
 		ans := w.commit(w.takeKind("boss"),
 			perdure.Commit{Children: []perdure.Spawn{{Key: "c", Kind: "kid", Timeout: perdure.Duration(time.Minute)}},
-				Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}}), Outcome: suspend})
+				Waits:   wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"c"}}),
+				Outcome: suspend})
 		k := w.takeKind("kid")
 		big := strings.Repeat("x", store.InlineMax) // findings that do not fit into the row
 		w.commit(k, perdure.Commit{Journal: steps("a"), Events: []perdure.Emitted{{Type: perdure.LineProgress,

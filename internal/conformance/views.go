@@ -76,11 +76,14 @@ var viewScenarios = []Scenario{
 		large := `"` + strings.Repeat("x", perdure.MaxView-2) + `"`
 		w.commit(g, perdure.Commit{Views: publish("v3", large)})
 		w.refuse(perdure.CodeTooLarge, w.commitOf(g, perdure.Commit{Views: publish("v3", large+" ")}))
-		for _, bad := range []perdure.View{{Name: "", Value: json.RawMessage(`1`)}, {Name: "a b ", Value: json.RawMessage(`1`)},
-			{Name: "a/b", Value: json.RawMessage(`1`)}, {Name: "../x", Value: json.RawMessage(`1`)}, {Name: "v1"}, {Name: "v1", Value: json.RawMessage(`{`)}} {
+		for _, bad := range []perdure.View{{Name: "", Value: json.RawMessage(`1`)},
+			{Name: "a b ", Value: json.RawMessage(`1`)},
+			{Name: "a/b", Value: json.RawMessage(`1`)}, {Name: "../x", Value: json.RawMessage(`1`)}, {Name: "v1"},
+			{Name: "v1", Value: json.RawMessage(`{`)}} {
 			w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Views: []perdure.View{bad}}))
 		}
-		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Views: append(publish("v1", `1`), publish("v1", `2`)...)}))
+		w.refuse(perdure.CodeInvalid, w.commitOf(g,
+			perdure.Commit{Views: append(publish("v1", `1`), publish("v1", `2`)...)}))
 		w.check(w.rows("blobs") == 0, "views are stored by their hashes: %d blobs", w.rows("blobs"))
 	}},
 	{"a view of another tenant's run, and one that is not there", func(w *World) {

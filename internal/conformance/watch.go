@@ -198,7 +198,9 @@ var watchdogScenarios = []Scenario{
 		w.pass(21 * time.Second)
 		d := w.get(child)
 		w.check(d.State == perdure.TimedOut && d.Epoch > k.Run.Epoch, "epoch raised")
-		want := `{"reason":"deadline_exceeded","message":"the run was not done by its deadline","activity":"tool_executing","partial":{"found":3},"attempts":1,"journal_entries":0,"seen_at":` + instant(d.SeenAt) + `,"deadline_at":` + instant(d.DeadlineAt) + `}`
+		want := `{"reason":"deadline_exceeded","message":"the run was not done by its deadline",` +
+			`"activity":"tool_executing","partial":{"found":3},"attempts":1,"journal_entries":0,"seen_at":` +
+			instant(d.SeenAt) + `,"deadline_at":` + instant(d.DeadlineAt) + `}`
 		w.check(string(d.Fallback) == want, "the fallback: %s", d.Fallback)
 		lines := w.lines(child)
 		last := lines[len(lines)-1]

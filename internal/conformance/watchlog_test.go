@@ -27,13 +27,17 @@ var listed = []struct {
 	rule string
 	set  func(w *World)
 }{
-	{"deadline", func(w *World) { w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(150 * time.Second)}) }},
+	{"deadline", func(w *World) {
+		w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(150 * time.Second)})
+	}},
 	{"group-deadline", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(time.Hour)})
-		w.do(&engine.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(150 * time.Second)})
+		w.do(&engine.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{r.ID},
+			Timeout: perdure.Duration(150 * time.Second)})
 	}},
 	{"ttl", func(w *World) {
-		w.do(corrupt{"INSERT INTO idempotency (tenant,key,digest,ref,expires_at) VALUES (?,'k','','',?)", []any{string(tenant), int64(dawn) + 150e6}})
+		w.do(corrupt{"INSERT INTO idempotency (tenant,key,digest,ref,expires_at) VALUES (?,'k','','',?)",
+			[]any{string(tenant), int64(dawn) + 150e6}})
 	}},
 	{"workers", func(w *World) {
 		w.Now = dawn.Add(150*time.Second - w.E.Policy().WorkerOffline)
@@ -45,7 +49,8 @@ var listed = []struct {
 		w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 	}},
 	{"log", func(w *World) { // whose time comes now, and a sweep looks at it at its first
-		w.do(addWatched{[]perdure.WatchdogAction{{ID: fmt.Sprintf("%014x-00000000-00000000", int64(dawn.Add(150*time.Second-watchdog.LogAge)-1)), Rule: "W6", Name: "old"}}})
+		w.do(addWatched{[]perdure.WatchdogAction{{ID: fmt.Sprintf("%014x-00000000-00000000",
+			int64(dawn.Add(150*time.Second-watchdog.LogAge)-1)), Rule: "W6", Name: "old"}}})
 	}},
 }
 
@@ -98,7 +103,8 @@ func TestTheWatchdogsLogIsBounded(t *testing.T) {
 			list := make([]perdure.WatchdogAction, n)
 			for i := range list {
 				when := from.Add(time.Duration(i) * time.Millisecond)
-				list[i] = perdure.WatchdogAction{ID: fmt.Sprintf("%014x-%08x-00000000", int64(when), i), At: when, Rule: "W6", Name: "lost-worker"}
+				list[i] = perdure.WatchdogAction{ID: fmt.Sprintf("%014x-%08x-00000000", int64(when), i), At: when,
+					Rule: "W6", Name: "lost-worker"}
 			}
 			w.do(addWatched{list})
 		}

@@ -75,9 +75,11 @@ func TestWhatTwoNodesFindDueOneOfThemTakes(t *testing.T) {
 func TestARunFromBeforeThereWereWebhooksNotifiesTheURLItHas(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
-		for asked, want := range map[string]int{`"https://example.com/a"`: 1, `{"url":"https://example.com/b"}`: 1, `{"url":"nothing"}`: 0, `7`: 0} {
+		for asked, want := range map[string]int{`"https://example.com/a"`: 1, `{"url":"https://example.com/b"}`: 1,
+			`{"url":"nothing"}`: 0, `7`: 0} {
 			r := w.task()
-			w.do(corrupt{"UPDATE runs SET rest=?, version=version+1 WHERE id=?", []any{fmt.Sprintf(`{"options":{"webhook":%q}}`, asked), string(r.ID)}})
+			w.do(corrupt{"UPDATE runs SET rest=?, version=version+1 WHERE id=?",
+				[]any{fmt.Sprintf(`{"options":{"webhook":%q}}`, asked), string(r.ID)}})
 			w.complete(w.take("w1"), `1`)
 			if list := w.notes(r.ID, ""); len(list) != want {
 				t.Errorf("%s: %+v", asked, list)
@@ -96,7 +98,8 @@ func TestTwoNodesThatFanTheSameEventsOutMakeOneNotificationEach(t *testing.T) {
 		between.f = func() { b.do(&engine.FanOut{}) }
 		a.fanOut()
 		if got := len(b.notes(r.ID, "")); got != 600 || b.rows("fanouts") != 0 {
-			t.Errorf("run %s: %d notifications and %d events that wait, want 600 and none", r.ID, got, b.rows("fanouts"))
+			t.Errorf("run %s: %d notifications and %d events that wait, want 600 and none", r.ID, got,
+				b.rows("fanouts"))
 		}
 		b.fsck()
 	})
@@ -144,7 +147,8 @@ func TestTheQuotaOfWebhooksHoldsForOneBatchAndForTwoNodes(t *testing.T) {
 			t.Errorf("%d of 5 were made, and the tenant has %d webhooks, want 1 and %d", made, n, perdure.MaxWebhooks)
 		}
 		// One that is deleted makes room, in the same batch too.
-		errs := a.E.Step(a.Now, &engine.DeleteWebhook{Tenant: tenant, ID: first}, &engine.CreateWebhook{Tenant: tenant, URL: sink}, &engine.CreateWebhook{Tenant: tenant, URL: sink})
+		errs := a.E.Step(a.Now, &engine.DeleteWebhook{Tenant: tenant, ID: first},
+			&engine.CreateWebhook{Tenant: tenant, URL: sink}, &engine.CreateWebhook{Tenant: tenant, URL: sink})
 		if errs[0] != nil || errs[1] != nil || perdure.CodeOf(errs[2]) != perdure.CodeQuota {
 			t.Errorf("after one was deleted: %v", errs)
 		}
@@ -156,7 +160,8 @@ func TestTheQuotaOfURLsThatRunsNameIsPerHour(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
 		submit := func(n int) *engine.Submit {
-			return &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: fmt.Sprint(sink, n)}}
+			return &engine.Submit{Tenant: tenant,
+				Submission: perdure.Submission{Kind: "x", Webhook: fmt.Sprint(sink, n)}}
 		}
 		a.do(submit(1))
 		a.do(corrupt{"UPDATE webhook_quota SET made=made+?", []any{int64(perdure.MaxRunWebhooks - 3)}})

@@ -81,7 +81,8 @@ func NewWorld(t testing.TB, s *store.Store) *World {
 func (w *World) restart() {
 	w.t.Helper()
 	e, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(uint64(w.n)+1, 2))},
-		Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys, Policy: w.Policy})
+		Roll: func() float64 { return 0.5 }, Signer: w.Signer, SigningRequired: w.Demanded, SealKeys: w.SealKeys,
+		Policy: w.Policy})
 	w.n++
 	if err != nil {
 		w.t.Fatal(err)
@@ -275,7 +276,10 @@ func (w *World) pass(d time.Duration) {
 	for w.Now < end {
 		next := min(end, w.Now.Add(w.E.Policy().GapAfter*3/4)) // without an alarm, sweep before the gap
 		var alarm perdure.Instant
-		if err := w.S.View(context.Background(), func(v *store.View) (err error) { alarm, err = v.NextAlarm(); return err }); err != nil {
+		if err := w.S.View(context.Background(), func(v *store.View) (err error) {
+			alarm, err = v.NextAlarm()
+			return err
+		}); err != nil {
 			w.t.Fatal(err)
 		}
 		if alarm > w.Now && alarm < next {

@@ -106,10 +106,12 @@ func Run(ctx context.Context, stdout io.Writer, printJSON func(any) error) error
 	defer os.RemoveAll(dir)
 
 	p := paint.Painter{On: !asJSON && paint.Colourful(stdout)}
-	s := &observation{begin: now(), Ended: make(map[int]perdure.Instant), tell: func(perdure.Instant, string, string) {}}
+	s := &observation{begin: now(), Ended: make(map[int]perdure.Instant),
+		tell: func(perdure.Instant, string, string) {}}
 	if !asJSON {
 		s.tell = func(at perdure.Instant, by, text string) {
-			fmt.Fprintf(stdout, "  %s  %s %s\n", p.Dim(fmt.Sprintf("%5.2f s", at.Sub(s.begin).Seconds())), who(p, by), text)
+			fmt.Fprintf(stdout, "  %s  %s %s\n", p.Dim(fmt.Sprintf("%5.2f s", at.Sub(s.begin).Seconds())),
+				who(p, by), text)
 		}
 		fmt.Fprintf(stdout,
 			"\n%s\n\n  An agent is asked for %d steps. Its caller has %s of patience, in step %d the server is "+
@@ -275,9 +277,11 @@ func (s *observation) until(ctx context.Context, worker int, p *child.Process, w
 			s.tell(n.At, "worker", fmt.Sprintf("step %d, %s: recorded", n.Step, steps[n.Step-1]))
 		case reportTook:
 			if worker > 0 {
-				s.tell(n.At, "watchdog", "the lease has run out and nobody renewed it (rule W6): the run is queued again")
+				s.tell(n.At, "watchdog",
+					"the lease has run out and nobody renewed it (rule W6): the run is queued again")
 				s.tell(n.At, "worker",
-					fmt.Sprintf("another one takes over, epoch %d: steps 1 to %d come from the journal", n.Epoch, n.Step))
+					fmt.Sprintf("another one takes over, epoch %d: steps 1 to %d come from the journal", n.Epoch,
+						n.Step))
 			}
 		}
 		if n.What == what && n.Step == step {
@@ -325,7 +329,8 @@ func (s *observation) recorded(step int) (n int) {
 // facts returns the observation for programs.
 func (s *observation) facts() map[string]any {
 	return map[string]any{
-		"run_id": s.Run.RunID, "state": s.Run.State, "attempts": s.Run.Attempt, "epoch": s.Run.Epoch, "result": s.Run.Result,
+		"run_id": s.Run.RunID, "state": s.Run.State, "attempts": s.Run.Attempt, "epoch": s.Run.Epoch,
+		"result": s.Run.Result,
 		"killed": []any{
 			map[string]any{"what": "server", "signal": "SIGKILL", "at": s.Servers[0].Down, "in_step": serverDies,
 				"acknowledged_steps": s.Acked, "attempt_afterwards": s.Back.Attempt},

@@ -23,7 +23,8 @@ func TestPicture(t *testing.T) {
 		return api.Event{Type: line, At: at(ms), Data: json.RawMessage(fmt.Sprintf(`{"step":%d}`, n))}
 	}
 	s := &observation{
-		Run: &api.Run{State: perdure.Completed, Attempt: 2}, Back: &api.Run{Attempt: 1}, Checked: 27, Acked: []int{1, 2},
+		Run: &api.Run{State: perdure.Completed, Attempt: 2}, Back: &api.Run{Attempt: 1}, Checked: 27,
+		Acked:   []int{1, 2},
 		Servers: [2]processLife{{PID: 1, Up: at(0), Down: at(1000)}, {PID: 2, Up: at(2100), Down: at(6700)}},
 		Workers: [2]processLife{{PID: 3, Up: at(20), Down: at(2780)}, {PID: 4, Up: at(3700), Down: at(6700)}},
 		Events: []api.Event{event(perdure.LineCreated, 50), event(perdure.LineDispatched, 60),

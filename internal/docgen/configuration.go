@@ -80,9 +80,11 @@ var aliases = map[string]string{
 // elsewhere are the bounds that are no items: they are asked for where they are used.
 var elsewhere = [][4]string{
 	{"a worker's long poll", "30 s", "`wait` of a poll, at most a minute", "worker long poll"},
-	{"a wait", "`suspend_timeout`", "`timeout` of a wait is exact; `never` lasts until the run's deadline; of the `tool` that it is for and the default the greater one counts",
+	{"a wait", "`suspend_timeout`", "`timeout` of a wait is exact; `never` lasts until the run's deadline; of the " +
+		"`tool` that it is for and the default the greater one counts",
 		"`options.suspend_timeout_seconds`, `options.timeout_seconds` of a tool definition"},
-	{"a wait for `start_task`", "", "for the signal or the approval of that name, unless the wait says otherwise", "orchestrator wait, `event:{project_id}:start_task`"},
+	{"a wait for `start_task`", "", "for the signal or the approval of that name, unless the wait says otherwise",
+		"orchestrator wait, `event:{project_id}:start_task`"},
 	{"a wait for `approve_push`", "", "the same", "approval wait, `event:{project_id}:approve_push`"},
 }
 

@@ -34,7 +34,8 @@ func TestCheckFindsAPageThatDrifted(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Replace(text, []byte("W6"), []byte("W66"), 1), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code := run([]string{"-check", "-dir", dir}, &out, &complaint); code != 1 || !strings.Contains(complaint.String(), "run make docs") {
+	if code := run([]string{"-check", "-dir", dir}, &out, &complaint); code != 1 ||
+		!strings.Contains(complaint.String(), "run make docs") {
 		t.Errorf("drifted: exit code %d, %q", code, complaint.String())
 	}
 	if code := run([]string{"-nonsense"}, &out, &complaint); code != 2 {
@@ -105,12 +106,14 @@ func TestEverySettingIsExplained(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
-	for in, want := range map[time.Duration]string{500 * time.Millisecond: "500 ms", time.Minute: "1 min", 90 * time.Second: "90 s", 24 * time.Hour: "24 h", 720 * time.Hour: "30 d"} {
+	for in, want := range map[time.Duration]string{500 * time.Millisecond: "500 ms", time.Minute: "1 min",
+		90 * time.Second: "90 s", 24 * time.Hour: "24 h", 720 * time.Hour: "30 d"} {
 		if got := duration(in); got != want {
 			t.Errorf("duration(%s) = %q, want %q", in, got, want)
 		}
 	}
-	for in, want := range map[time.Duration]string{time.Minute: "1m", 90 * time.Second: "1m30s", 24 * time.Hour: "24h", 10 * time.Second: "10s", time.Hour + time.Second: "1h0m1s"} {
+	for in, want := range map[time.Duration]string{time.Minute: "1m", 90 * time.Second: "1m30s", 24 * time.Hour: "24h",
+		10 * time.Second: "10s", time.Hour + time.Second: "1h0m1s"} {
 		if got := short(in); got != want {
 			t.Errorf("short(%s) = %q, want %q", in, got, want)
 		}

@@ -13,10 +13,12 @@ const invariantsIntro = `# Invariants
 
 What holds at every committed moment of a store. Each is a query for the rows that break it, and has to find none.
 ` + "`View.Check`" + ` in [check.go](../internal/store/check.go) asks them all, over some runs or over everything; the
-conformance suite does so after every scenario, and the [simulator](simulator.md) after its steps. ` + "`perdure fsck`" + ` asks them of a server or of its data, see
+conformance suite does so after every scenario, and the [simulator](simulator.md) after its steps.
+` + "`perdure fsck`" + ` asks them of a server or of its data, see
 [metrics](metrics.md#invariants).
 
-Beside them, two things are checked on every run that no query can say (S4): that its log, read from the first line to the last, tells a
+Beside them, two things are checked on every run that no query can say (S4): that its log, read from the first
+line to the last, tells a
 history that the [lifecycle](lifecycle.md) allows, and that the state it arrives at is the one in the run's row.
 The index of metadata is read run by run as well (P18): every entry of a run's metadata has its row there.
 
@@ -28,10 +30,13 @@ func invariants(w *strings.Builder) {
 	for _, i := range store.Invariants {
 		row(w, i.ID, i.Statement)
 	}
-	w.WriteString("\nIds that begin with S are those of the safety properties that any durable runtime owes its users; those with P belong to\nthis implementation.\n" +
-		"\n## The queries\n\n`{runs}` and `{events}` stand for the tables, narrowed to some runs when only those are checked.\n")
+	w.WriteString("\nIds that begin with S are those of the safety properties that any durable runtime owes its " +
+		"users; those with P belong to\nthis implementation.\n" +
+		"\n## The queries\n\n`{runs}` and `{events}` stand for the tables, narrowed to some runs when only those " +
+		"are checked.\n")
 	for _, i := range store.Invariants {
-		fmt.Fprintf(w, "\n<details><summary>%s: %s</summary>\n\n```sql\n%s\n```\n\n</details>\n", i.ID, i.Statement, wrap(i.Query))
+		fmt.Fprintf(w, "\n<details><summary>%s: %s</summary>\n\n```sql\n%s\n```\n\n</details>\n", i.ID, i.Statement,
+			wrap(i.Query))
 	}
 }
 

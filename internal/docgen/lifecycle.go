@@ -12,7 +12,8 @@ const lifecycleIntro = `# The life of a run
 
 <!-- printed from perdure.Transitions and perdure.Clocks by internal/docgen; change those, then run "make docs" -->
 
-One table decides what may happen to a run: ` + "`Transitions`" + ` in [transition.go](../transition.go). A pair of state
+One table decides what may happen to a run: ` + "`Transitions`" + ` in [transition.go](../transition.go). A
+pair of state
 and event that has no row can't happen; asking for it is refused and changes nothing. This page is printed
 from that table.
 
@@ -59,7 +60,8 @@ func lifecycle(w *strings.Builder) {
 			ends = append(ends, code(string(s)))
 		}
 	}
-	w.WriteString(strings.Join(ends, ", ") + ". What happens to an ended run\nleaves its state as it is. Beside the events of every state, these are:\n\n")
+	w.WriteString(strings.Join(ends, ", ") +
+		". What happens to an ended run\nleaves its state as it is. Beside the events of every state, these are:\n\n")
 	header(w, "event", "of a run that is", "who says so", "what it means")
 	for _, t := range everyEnd {
 		row(w, code(t.On), "ended", t.Who, t.Note)
@@ -87,10 +89,13 @@ func ofSomeEnds(w *strings.Builder, own []perdure.Transition) {
 }
 
 var stateNotes = map[perdure.State]string{
-	perdure.Queued:     "It waits for a worker: at once, after a delay or a backoff, or behind the active run of its thread.",
-	perdure.Dispatched: "A poll has granted it to a worker that has not begun. Until the worker is heard from, the grant may be repeated.",
-	perdure.Running:    "A worker executes it under a lease that every sign of life renews.",
-	perdure.Suspended:  "It sleeps on its open waits. It keeps its thread and its deadline; it holds no lease and no worker.",
+	perdure.Queued: "It waits for a worker: at once, after a delay or a backoff, or behind the active run of " +
+		"its thread.",
+	perdure.Dispatched: "A poll has granted it to a worker that has not begun. Until the worker is heard from, the " +
+		"grant may be repeated.",
+	perdure.Running: "A worker executes it under a lease that every sign of life renews.",
+	perdure.Suspended: "It sleeps on its open waits. It keeps its thread and its deadline; it holds no lease and " +
+		"no worker.",
 }
 
 // groupTransitions separates the rows that hold in every state, in every live state and in every terminal state from
@@ -235,7 +240,8 @@ has rung decides; the [watchdog](watchdog.md)'s rule of that number says what ha
 func runsIn(c *perdure.Clock, s perdure.State) bool {
 	p := perdure.DefaultPolicy()
 	for bits := range 1 << 5 {
-		r := perdure.Run{State: s, DeadlineAt: 1, LeaseUntil: 1, FirstGrantAt: 1, GrantedAt: 1, SeenAt: 1, MovedAt: 1, WaitAt: 1, ReadyAt: 1, Deliveries: 1,
+		r := perdure.Run{State: s, DeadlineAt: 1, LeaseUntil: 1, FirstGrantAt: 1, GrantedAt: 1, SeenAt: 1, MovedAt: 1,
+			WaitAt: 1, ReadyAt: 1, Deliveries: 1,
 			Heard: bits&1 != 0, Ready: bits&2 != 0, Turn: perdure.TurnActive, Hold: &perdure.Hold{Since: 1, Until: 1}}
 		if bits&4 != 0 {
 			r.Cancel.RequestedAt = 1

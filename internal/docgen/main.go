@@ -1,6 +1,6 @@
 // Command docgen prints the pages of docs/ that say what the code does: the lifecycle, the watchdog's
-// rules, the settings, the invariants and the metrics. They are printed from the tables that the program decides by, so that they
-// can't drift. Run it with "make docs"; "make check" fails when a page is not what it would print.
+// rules, the settings, the invariants and the metrics. They are printed from the tables that the program decides by, so
+// that they can't drift. Run it with "make docs"; "make check" fails when a page is not what it would print.
 package main
 
 import (
@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/perdure/perdure/internal/prose"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -50,7 +52,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			continue
 		case *check:
 			stale++
-			fmt.Fprintf(stderr, "docgen: %s is not what the code says: run make docs\n%s", path, firstDifference(string(have), string(want)))
+			fmt.Fprintf(stderr, "docgen: %s is not what the code says: run make docs\n%s", path,
+				firstDifference(string(have), string(want)))
 		default:
 			if err := os.WriteFile(path, want, 0o644); err != nil {
 				fmt.Fprintln(stderr, "docgen:", err)
@@ -69,7 +72,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 func text(p page) []byte {
 	var b strings.Builder
 	p.print(&b)
-	return []byte(b.String())
+	return []byte(prose.Wrap(b.String()))
 }
 
 // firstDifference shows where two texts part.

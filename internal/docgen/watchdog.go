@@ -19,7 +19,8 @@ server that starts again sweeps, and that is all. Every action is the same guard
 other, so any number of nodes may sweep at once without doing anything twice.
 
 Each action is an entry of the watchdog's log, written in the same transaction, that says what was
-done and why. ` + "`perdure watchdog`" + ` lists the entries, and ` + "`perdure_watchdog_actions_total`" + ` counts them by
+done and why. ` + "`perdure watchdog`" + ` lists the entries, and ` + "`perdure_watchdog_actions_total`" + `
+counts them by
 rule and name; see [metrics](metrics.md).
 
 ## Rules

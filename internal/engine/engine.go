@@ -146,7 +146,8 @@ func Offline(s *store.Store) (*Engine, error) { return newEngine(s, Options{}) }
 // newEngine makes an engine that does not know the root secret yet.
 func newEngine(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll,
-		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys, alone: opt.Alone,
+		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
+		alone:   opt.Alone,
 		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
 	e.Reads = newReads(e)

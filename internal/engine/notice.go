@@ -21,7 +21,9 @@ const maxNoticeReason = 200
 func noticeOf(r *perdure.Run, text string, pairs ...any) (perdure.Message, error) {
 	content, err := json.Marshal(text)
 	return perdure.Message{Role: perdure.RoleSystem, Content: content,
-		Metadata: json.RawMessage(perdure.Object(append([]any{"notice", true, "run_id", string(r.ID)}, pairs...)...))}, err
+			Metadata: json.RawMessage(perdure.Object(append([]any{"notice", true, "run_id", string(r.ID)},
+				pairs...)...))},
+		err
 }
 
 // addNotice appends a notice about a run to its thread. A run without a thread has none.

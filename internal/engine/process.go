@@ -133,7 +133,8 @@ func (op *LoseProcess) Do(tx *Tx) error {
 	}
 	op.Run = r
 	if r.Epoch != op.Epoch || r.State.Terminal() {
-		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", op.Epoch, r.State)
+		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", op.Epoch,
+			r.State)
 	}
 	if !r.Options.Process || r.State != perdure.Running || !r.Heard {
 		return perdure.Errorf(perdure.CodeWrongState, "the run is no process that runs: it is %s", r.State)

@@ -38,5 +38,6 @@ type Reads struct {
 
 // newReads makes the readers of an engine.
 func newReads(e *Engine) Reads {
-	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Kinds{e}, Webhooks{e}, Tenants{e}, Keys{e}, Processes{e}, Health{e}}
+	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Kinds{e}, Webhooks{e}, Tenants{e}, Keys{e}, Processes{e},
+		Health{e}}
 }

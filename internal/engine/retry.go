@@ -126,8 +126,9 @@ func resolveFrom(tx *Tx, orig *perdure.Run, from string) (copyTo int64, err erro
 	case from == "" && causeSeq == 0 && orig.Class != perdure.Agent:
 		return 0, nil
 	case orig.Copying():
-		return 0, perdure.Errorf(perdure.CodeWrongState, "the run ended before the journal of run %s was copied to it: "+
-			"retry that one, or this one from the start", orig.RetryOf)
+		return 0, perdure.Errorf(perdure.CodeWrongState,
+			"the run ended before the journal of run %s was copied to it: "+
+				"retry that one, or this one from the start", orig.RetryOf)
 	case from == "" && causeSeq > 0:
 		return causeSeq - 1, nil
 	case from == FromJournal && causeSeq > 0:

@@ -75,7 +75,8 @@ func TestBatchGrantsToStandingPoll(t *testing.T) {
 	}
 	r, err := e.Runs.Get(t.Context(), "a", op.Run.ID)
 	if err != nil || r.State != perdure.Running || r.Epoch != got[0].Run.Epoch || r.Worker != "w" {
-		t.Errorf("stored: %s, epoch %d, worker %q, %v, want running with the epoch of the grant", r.State, r.Epoch, r.Worker,
+		t.Errorf("stored: %s, epoch %d, worker %q, %v, want running with the epoch of the grant", r.State, r.Epoch,
+			r.Worker,
 			err)
 	}
 	if len(bell.queues) > 0 {
@@ -86,7 +87,8 @@ func TestBatchGrantsToStandingPoll(t *testing.T) {
 	}
 	do(t, e, submit("job"))
 	if len(s.End()) != 1 || len(bell.queues) != 1 {
-		t.Errorf("a poll that has its answer got %d grants, and %v was rung, want 1 and its queue", len(s.End()), bell.queues)
+		t.Errorf("a poll that has its answer got %d grants, and %v was rung, want 1 and its queue", len(s.End()),
+			bell.queues)
 	}
 }
 
@@ -100,7 +102,8 @@ func TestStandingPollsTakeTurns(t *testing.T) {
 		got = append(got, len(s.End()))
 	}
 	if slices.Sort(got); !slices.Equal(got, []int{1, 2, 3}) || len(bell.queues) > 0 {
-		t.Errorf("the polls got %v runs, and %v was rung, want 1 (it has one slot), 2 and 3, and nothing", got, bell.queues)
+		t.Errorf("the polls got %v runs, and %v was rung, want 1 (it has one slot), 2 and 3, and nothing", got,
+			bell.queues)
 	}
 }
 
@@ -117,7 +120,9 @@ func TestWhatIsNotHandedOver(t *testing.T) {
 		submit func(*perdure.Submission)
 		rings  bool
 	}{
-		"a large input":      {nil, func(s *perdure.Submission) { s.Input = []byte(`"` + strings.Repeat("x", 9000) + `"`) }, true},
+		"a large input": {nil, func(s *perdure.Submission) {
+			s.Input = []byte(`"` + strings.Repeat("x", 9000) + `"`)
+		}, true},
 		"another queue":      {nil, func(s *perdure.Submission) { s.Queue = "slow" }, true},
 		"another kind":       {func(c *Claim) { c.Kinds = []string{"other"} }, nil, true},
 		"another tenant":     {func(c *Claim) { c.Tenant = "b" }, nil, true},
@@ -151,7 +156,8 @@ func TestRevokedKeyEndsStandingPoll(t *testing.T) {
 	<-s.Settled()
 	do(t, e, submit("job"), submit("job"))
 	if a, b := len(s.End()), len(other.End()); a != 0 || b != 1 || len(bell.queues) == 0 {
-		t.Errorf("the poll of the revoked key got %d runs, the other one %d, rung: %v, want 0, 1 and the rest", a, b, bell.queues)
+		t.Errorf("the poll of the revoked key got %d runs, the other one %d, rung: %v, want 0, 1 and the rest", a, b,
+			bell.queues)
 	}
 }
 

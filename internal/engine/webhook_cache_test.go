@@ -9,11 +9,13 @@ import (
 
 // Routes find the same endpoints as asking each of them does.
 func TestRoutesFindTheEndpointsThatWantALine(t *testing.T) {
-	lists := [][]string{nil, {"*"}, {"run:*"}, {"x:*"}, {"x:a"}, {"x:a*"}, {"x:a", "x:*", "x:a"}, {"run:completed", "run:*"}, {"run:heartbeat"}, {"run:heartbeat", "*"}, {"step:*", "run:failed"}}
+	lists := [][]string{nil, {"*"}, {"run:*"}, {"x:*"}, {"x:a"}, {"x:a*"}, {"x:a", "x:*", "x:a"},
+		{"run:completed", "run:*"}, {"run:heartbeat"}, {"run:heartbeat", "*"}, {"step:*", "run:failed"}}
 	var hooks []perdure.Webhook
 	for i, events := range lists {
 		for _, thread := range []perdure.ThreadID{"", "here", "there"} {
-			hooks = append(hooks, perdure.Webhook{ID: perdure.WebhookID(fmt.Sprint("wh_", i, thread)), ThreadID: thread, Events: events})
+			hooks = append(hooks, perdure.Webhook{ID: perdure.WebhookID(fmt.Sprint("wh_", i, thread)), ThreadID: thread,
+				Events: events})
 		}
 	}
 	r := newRoutes(hooks)

@@ -1,5 +1,5 @@
-// Package generated generates a Go client from the OpenAPI document of a server, compiles it and calls the server with it.
-// It is a module of its own, so that nobody who imports Perdure gets the generator.
+// Package generated generates a Go client from the OpenAPI document of a server, compiles it and calls the server with
+// it. It is a module of its own, so that nobody who imports Perdure gets the generator.
 package generated
 
 import (
@@ -38,7 +38,8 @@ func main() {
 		panic(err)
 	}
 	class, attempts := client.StartRunClass("agent"), 5
-	res, err := c.PostV1RunsWithResponse(context.Background(), nil, client.StartRun{Kind: "report", Class: &class, MaxAttempts: &attempts})
+	res, err := c.PostV1RunsWithResponse(context.Background(), nil, client.StartRun{Kind: "report", Class: &class,
+MaxAttempts: &attempts})
 	if err != nil {
 		panic(err)
 	}
@@ -76,7 +77,8 @@ func TestGeneratedClientCallsTheServer(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	for file, text := range map[string]string{
-		"openapi.json": string(document), "main.go": strings.ReplaceAll(program, "NAME", filepath.Base(dir)), "client/doc.go": "package client\n",
+		"openapi.json": string(document), "main.go": strings.ReplaceAll(program, "NAME", filepath.Base(dir)),
+		"client/doc.go": "package client\n",
 	} {
 		path := filepath.Join(dir, file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -86,7 +88,8 @@ func TestGeneratedClientCallsTheServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	goes(t, "tool", "oapi-codegen", "-generate", "types,client", "-package", "client", "-o", filepath.Join(dir, "client", "client.go"), filepath.Join(dir, "openapi.json"))
+	goes(t, "tool", "oapi-codegen", "-generate", "types,client", "-package", "client", "-o",
+		filepath.Join(dir, "client", "client.go"), filepath.Join(dir, "openapi.json"))
 	if said := goes(t, "run", "./"+dir, hs.URL, srv.Key()); said != "queued agent 5\n" {
 		t.Errorf("the generated client got %q, want the run that it started", said)
 	}

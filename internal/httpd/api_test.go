@@ -23,10 +23,12 @@ const runs = "/api/v1/runs"
 func TestWaitReturnsResult(t *testing.T) {
 	w := newWorld(t, setup{})
 	call := w.later("POST", runs, `{"kind":"job","input":{"n":1},"wait":"60s"}`)
-	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
+	g := w.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	w.commits(g, complete)
 	run := soon(t, call).is(200)
-	if run["run_id"] != g["run_id"] || run["state"] != "completed" || run["status"] != "completed" || run["result"] != "done" || run["message"] != nil {
+	if run["run_id"] != g["run_id"] || run["state"] != "completed" || run["status"] != "completed" ||
+		run["result"] != "done" || run["message"] != nil {
 		t.Errorf("run = %v, want run_id = %v, state = completed, status = completed, result = done, no message",
 			run, g["run_id"])
 	}
@@ -43,12 +45,14 @@ func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	late := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"}`).is(202)
 	id := late["run_id"].(string)
-	if late["status"] != "deferred" || late["attach_url"] != runs+"/"+id+"/stream" || late["status_url"] != runs+"/"+id || late["message"] == nil {
+	if late["status"] != "deferred" || late["attach_url"] != runs+"/"+id+"/stream" ||
+		late["status_url"] != runs+"/"+id || late["message"] == nil {
 		t.Errorf("late = %v, want status = deferred, attach_url = %v, status_url = %v, message set",
 			late, runs+"/"+id+"/stream", runs+"/"+id)
 	}
 	run := w.get(runs + "/" + id).is(200)
-	if run["status"] != "deferred" || run["state"] != "queued" || run["deferred_at"] == nil || run["epoch"] != 0.0 || run["attempt"] != 1.0 || run["cancel"] != nil {
+	if run["status"] != "deferred" || run["state"] != "queued" || run["deferred_at"] == nil || run["epoch"] != 0.0 ||
+		run["attempt"] != 1.0 || run["cancel"] != nil {
 		t.Errorf("a wait that passed touched the run: %v", run)
 	}
 	if n := len(w.get(runs + "?status=deferred").is(200)["runs"].([]any)); n != 1 {
@@ -62,7 +66,9 @@ func TestWaitThatTimesOutDefersRun(t *testing.T) {
 	// A caller that comes back ends the deferral. A second timeout adds nothing to the thread.
 	w.do("GET", runs+"/"+id+"/join?timeout=1ms", "").is(202)
 	join := w.later("GET", runs+"/"+id+"/join?timeout=60s", "")
-	eventually.True(t, "the run is attached again", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "queued" })
+	eventually.True(t, "the run is attached again", func() bool {
+		return w.get(runs + "/" + id).is(200)["status"] == "queued"
+	})
 	w.commits(w.lease("w", `,"start":true`), complete)
 	if run := soon(t, join).is(200); run["status"] != "completed" || run["result"] != "done" {
 		t.Errorf("run = %v, want status = completed, result = done", run)
@@ -96,7 +102,8 @@ func TestManyWaitersGetResult(t *testing.T) {
 	for range 20 {
 		c := make(chan *answer, 1)
 		go func() {
-			c <- w.send(ask{method: "POST", path: runs, key: w.key, body: `{"kind":"job","wait":"60s"}`, header: http.Header{"Idempotency-Key": {"one"}}})
+			c <- w.send(ask{method: "POST", path: runs, key: w.key, body: `{"kind":"job","wait":"60s"}`,
+				header: http.Header{"Idempotency-Key": {"one"}}})
 		}()
 		calls = append(calls, c)
 	}
@@ -118,7 +125,8 @@ func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 		ctx, hangUp := context.WithCancel(context.Background())
 		gone := make(chan *answer, 1)
 		go func() {
-			gone <- w.send(ask{method: "POST", path: runs, key: w.key, ctx: ctx, body: fmt.Sprintf(`{"kind":"%s","wait":"60s","on_disconnect":"%s"}`, mode, mode)})
+			gone <- w.send(ask{method: "POST", path: runs, key: w.key, ctx: ctx,
+				body: fmt.Sprintf(`{"kind":"%s","wait":"60s","on_disconnect":"%s"}`, mode, mode)})
 		}()
 		var id string
 		eventually.True(t, "it is attached", func() bool {
@@ -132,14 +140,17 @@ func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 		})
 		hangUp()
 		soon(t, gone)
-		eventually.True(t, mode+" has an effect", func() bool { return w.get(runs + "/" + id).is(200)["status"] == want })
+		eventually.True(t, mode+" has an effect", func() bool {
+			return w.get(runs + "/" + id).is(200)["status"] == want
+		})
 	}
 }
 
 func TestIdempotencyKeyOfSubmission(t *testing.T) {
 	w := newWorld(t, setup{})
 	post := func(path, key, body string) *answer {
-		return w.send(ask{method: "POST", path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
+		return w.send(ask{method: "POST", path: path, key: w.key, body: body,
+			header: http.Header{"Idempotency-Key": {key}}})
 	}
 	id := post(runs, "k", `{"kind":"job","input":{"a":1}}`).is(201)["run_id"]
 	for _, again := range []struct {
@@ -161,7 +172,8 @@ func TestIdempotencyKeyOfSubmission(t *testing.T) {
 	}
 
 	thread := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string) + "/runs"
-	if one, same := post(thread, "t", `{"kind":"chat"}`).is(201), post(thread, "t", `{"kind":"chat"}`).is(200); one["run_id"] != same["run_id"] {
+	if one, same := post(thread, "t", `{"kind":"chat"}`).is(201),
+		post(thread, "t", `{"kind":"chat"}`).is(200); one["run_id"] != same["run_id"] {
 		t.Errorf("%v and %v", one, same)
 	}
 	post(runs, "t", `{"kind":"chat"}`).refuses(422, "key_reused") // not on that thread
@@ -171,7 +183,8 @@ func TestIdempotencyKeyOfSubmission(t *testing.T) {
 	path := fmt.Sprintf("%s/%v/retry", runs, ended["run_id"])
 	retry := post(path, "r", "").is(201)
 	if retry["retry_of_run_id"] != ended["run_id"] || retry["run_id"] == ended["run_id"] {
-		t.Errorf("retry = %v, want retry_of_run_id = %v, another run_id than %v", retry, ended["run_id"], ended["run_id"])
+		t.Errorf("retry = %v, want retry_of_run_id = %v, another run_id than %v", retry, ended["run_id"],
+			ended["run_id"])
 	}
 	if again := post(path, "r", "").is(200); again["run_id"] != retry["run_id"] {
 		t.Errorf("again = %v, want run_id = %v", again, retry["run_id"])
@@ -188,7 +201,8 @@ func TestLists(t *testing.T) {
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	var all []string
 	for i := range 7 {
-		all = append(all, w.start(fmt.Sprintf(`{"kind":"k%d","queue":"q%d","metadata":{"n":"%d","who":"a%% b&c"}}`, i%2, i%3, i)))
+		all = append(all, w.start(fmt.Sprintf(`{"kind":"k%d","queue":"q%d","metadata":{"n":"%d","who":"a%% b&c"}}`, i%2,
+			i%3, i)))
 	}
 	slices.Reverse(all) // newest first
 	page := func(query string) (ids []string, next string) {
@@ -214,7 +228,8 @@ func TestLists(t *testing.T) {
 	}
 	on := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"chat","queue":"chat"}`).is(201)
 	g := w.lease("w", `,"start":true,"queues":["chat"]`)
-	child := w.commits(g, `"children":[{"key":"c","kind":"child","queue":"chat"}]`)["children"].([]any)[0].(obj)["run_id"].(string)
+	child := w.commits(g, `"children":[{"key":"c","kind":"child",
+"queue":"chat"}]`)["children"].([]any)[0].(obj)["run_id"].(string)
 	parent := on["run_id"].(string)
 	for query, want := range map[string][]string{
 		"kind=k0":                              {all[0], all[2], all[4], all[6]},
@@ -275,7 +290,8 @@ func TestEvents(t *testing.T) {
 			t.Errorf("page = %v, want events[0].seq = 2", page)
 		}
 	}
-	w.commits(g, `"events":[{"type":"x:one","data":{"a":1}},{"type":"x:two"},{"type":"run:progress","data":0.5}],`+complete)
+	w.commits(g, `"events":[{"type":"x:one","data":{"a":1}},{"type":"x:two"},{"type":"run:progress","data":0.5}],`+
+		complete)
 	var types []string
 	after, ended := 0.0, false
 	for n := 0; !ended; n++ {
@@ -305,7 +321,9 @@ func TestEvents(t *testing.T) {
 func TestCancel(t *testing.T) {
 	w := newWorld(t, setup{})
 	queued := w.start(`{"kind":"job"}`)
-	if run := w.do("POST", runs+"/"+queued+"/cancel?wait=60s", `{"reason":"changed my mind"}`).is(200); run["state"] != "cancelled" || run["cancel"].(obj)["reason"] != "changed my mind" {
+	if run := w.do("POST", runs+"/"+queued+"/cancel?wait=60s",
+		`{"reason":"changed my mind"}`).is(200); run["state"] != "cancelled" ||
+		run["cancel"].(obj)["reason"] != "changed my mind" {
 		t.Errorf("run = %v, want state = cancelled, cancel.reason = changed my mind", run)
 	}
 	w.do("POST", runs+"/"+queued+"/cancel", "").is(200)
@@ -315,12 +333,15 @@ func TestCancel(t *testing.T) {
 	if run := w.do("POST", path, "").is(200); run["state"] != "running" || run["cancel"].(obj)["requested_at"] == nil {
 		t.Errorf("run = %v, want state = running, cancel.requested_at set", run)
 	}
-	if run := w.do("POST", path+"?wait=20ms", "").is(202); run["state"] != "running" || run["cancel"].(obj)["stopped_at"] != nil {
+	if run := w.do("POST", path+"?wait=20ms", "").is(202); run["state"] != "running" ||
+		run["cancel"].(obj)["stopped_at"] != nil {
 		t.Errorf("run = %v, want state = running, no cancel.stopped_at", run)
 	}
 	call := w.later("POST", path+"?wait=60s", `{}`)
 	beat := func(ack string) []any {
-		return w.do("POST", "/api/v1/workers/w/heartbeat", `{"runs":[{"run_id":"%v","epoch":%v,"activity":"cleaning up","progress":{"left":3}%s}]}`, g["run_id"], g["epoch"], ack).is(200)["cancel"].([]any)
+		return w.do("POST", "/api/v1/workers/w/heartbeat",
+			`{"runs":[{"run_id":"%v","epoch":%v,"activity":"cleaning up","progress":{"left":3}%s}]}`, g["run_id"],
+			g["epoch"], ack).is(200)["cancel"].([]any)
 	}
 	if told := beat(""); len(told) != 1 || told[0].(obj)["run_id"] != g["run_id"] {
 		t.Fatalf("the worker is told %v", told)
@@ -337,10 +358,12 @@ func TestCancel(t *testing.T) {
 	w.commits(g, `"outcome":{"type":"cancelled"}`)
 	run := soon(t, call).is(200)
 	proof := run["cancel"].(obj)
-	if run["state"] != "cancelled" || proof["requested_at"] == nil || proof["delivered_at"] == nil || proof["acknowledged_at"] == nil || proof["stopped_at"] == nil {
+	if run["state"] != "cancelled" || proof["requested_at"] == nil || proof["delivered_at"] == nil ||
+		proof["acknowledged_at"] == nil || proof["stopped_at"] == nil {
 		t.Errorf("run = %v, want it cancelled, with all four times of the cancel", run)
 	}
-	if d := w.get(fmt.Sprintf("%s/%v/deliverable", runs, g["run_id"])).is(200); d["kind"] != "fallback" || d["content"] == nil {
+	if d := w.get(fmt.Sprintf("%s/%v/deliverable", runs, g["run_id"])).is(200); d["kind"] != "fallback" ||
+		d["content"] == nil {
 		t.Errorf("d = %v, want kind = fallback, content set", d)
 	}
 	w.do("POST", fmt.Sprintf("%s/%v/defer", runs, g["run_id"]), "").is(200)
@@ -353,13 +376,15 @@ func TestSignals(t *testing.T) {
 	send := func(name, body string) *answer { return w.do("POST", runs+"/"+id+"/signals/"+name, body) }
 	send("go", `{"data":{"n":1}}`).is(200) // before anybody waits
 	send("other", ``).is(200)
-	once := ask{method: "POST", path: runs + "/" + id + "/signals/go", key: w.key, body: `{"data":2}`, header: http.Header{"Idempotency-Key": {"s"}}}
+	once := ask{method: "POST", path: runs + "/" + id + "/signals/go", key: w.key, body: `{"data":2}`,
+		header: http.Header{"Idempotency-Key": {"s"}}}
 	for range 3 {
 		w.send(once).is(200)
 	}
 	once.body = `{"data":3}`
 	w.send(once).refuses(422, "key_reused")
-	if done := w.commits(g, `"waits":[{"id":"first","type":"signal","name":"go"}],"outcome":{"type":"suspend"}`); done["state"] != "queued" {
+	if done := w.commits(g, `"waits":[{"id":"first","type":"signal","name":"go"}],
+"outcome":{"type":"suspend"}`); done["state"] != "queued" {
 		t.Fatalf("a signal that was there already left it %v", done)
 	}
 	g = w.lease("w", `,"start":true`)
@@ -367,7 +392,8 @@ func TestSignals(t *testing.T) {
 	if len(inbox) != 3 || inbox[0].(obj)["wait_id"] != "first" || inbox[0].(obj)["data"].(obj)["n"] != 1.0 {
 		t.Fatalf("inbox = %v, want 3 entries, [0].wait_id = first, [0].data.n = 1", inbox)
 	}
-	if done := w.commits(g, `"ack":[1,2,3],"waits":[{"id":"slash","type":"signal","name":"a/b"}],"outcome":{"type":"suspend"}`); done["state"] != "suspended" {
+	if done := w.commits(g, `"ack":[1,2,3],"waits":[{"id":"slash","type":"signal","name":"a/b"}],`+
+		`"outcome":{"type":"suspend"}`); done["state"] != "suspended" {
 		t.Fatalf("done = %v, want state = suspended", done)
 	}
 	if sent := send("a%2Fb", `{"data":"in time"}`).is(200); sent["status"] != "queued" {
@@ -396,7 +422,8 @@ func TestCallbacks(t *testing.T) {
 	use(token(0), `{"error":{"code":"broke"}}`).refuses(409, "callback_answered")
 	g = w.lease("w", `,"start":true`)
 	inbox := g["inbox"].([]any)
-	if len(inbox) != 1 || inbox[0].(obj)["wait_id"] != "pay" || inbox[0].(obj)["data"].(obj)["result"].(obj)["paid"] != true {
+	if len(inbox) != 1 || inbox[0].(obj)["wait_id"] != "pay" ||
+		inbox[0].(obj)["data"].(obj)["result"].(obj)["paid"] != true {
 		t.Errorf("inbox = %v, want 1 entry, [0].wait_id = pay, [0].data.result.paid = true", inbox)
 	}
 	w.commits(g, `"ack":[1],"close":["ship"],`+complete)
@@ -432,7 +459,8 @@ func TestLateResults(t *testing.T) {
 		t.Errorf("run = %v, want state = running", run)
 	}
 	w.do("POST", path+"/late-results/1/adopt", "").refuses(409, "wrong_state")
-	if run := w.do("POST", path+"/late-results/2/adopt", "").is(200); run["state"] != "completed" || run["result"] != "two" {
+	if run := w.do("POST", path+"/late-results/2/adopt", "").is(200); run["state"] != "completed" ||
+		run["result"] != "two" {
 		t.Errorf("run = %v, want state = completed, result = two", run)
 	}
 	w.commit(held, complete).refuses(409, "stale_epoch")
@@ -455,7 +483,8 @@ func TestThreads(t *testing.T) {
 		t.Errorf("metadata came back as %.100s", fmt.Sprint(got["metadata"]))
 	}
 	for i := range 3 {
-		if m := w.do("POST", path+"/messages", `{"role":"user","content":{"n":%d,"big":"%s"},"metadata":{"big":"%s"}}`, i, big, big).is(201); m["seq"] != float64(i+1) {
+		if m := w.do("POST", path+"/messages", `{"role":"user","content":{"n":%d,"big":"%s"},"metadata":{"big":"%s"}}`,
+			i, big, big).is(201); m["seq"] != float64(i+1) {
 			t.Errorf("m = %v, want seq = %v", m, float64(i+1))
 		}
 	}
@@ -487,7 +516,8 @@ func TestThreads(t *testing.T) {
 func TestGroups(t *testing.T) {
 	w := newWorld(t, setup{})
 	a, b := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`)
-	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%v","%v","%v"],"mode":"all"}`, a["run_id"], b["run_id"], a["run_id"]).is(201)
+	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%v","%v","%v"],"mode":"all"}`, a["run_id"], b["run_id"],
+		a["run_id"]).is(201)
 	path := "/api/v1/groups/" + group["group_id"].(string)
 	if group["total"] != 2.0 || group["state"] != "open" {
 		t.Errorf("group = %v, want total = 2, state = open", group)
@@ -517,7 +547,8 @@ func TestContinue(t *testing.T) {
 		t.Errorf("inbox = %v, want 1 entry, [0].type = continue", inbox)
 	}
 	w.commits(g, `"ack":[1],`+complete)
-	c := w.do("POST", path, `{"trigger":"ci","job_id":"later","worker_id":"x","status":"ok","result_summary":"green"}`).is(201)
+	c := w.do("POST", path, `{"trigger":"ci","job_id":"later","worker_id":"x","status":"ok",
+"result_summary":"green"}`).is(201)
 	again := w.do("POST", path, `{"job_id":"later"}`).is(200)
 	if c["continued_by_run_id"] == nil || c["continued_by_run_id"] != again["continued_by_run_id"] {
 		t.Errorf("%v %v", c, again)
@@ -539,7 +570,8 @@ func TestKeys(t *testing.T) {
 	reader.get("/api/v1/keys").refuses(403, "forbidden")
 
 	list := w.get("/api/v1/keys")
-	if n := len(list.is(200)["keys"].([]any)); n != 2 || contains(list.body, secret) || contains(list.body, "secret") || contains(list.body, "hash") {
+	if n := len(list.is(200)["keys"].([]any)); n != 2 || contains(list.body, secret) || contains(list.body, "secret") ||
+		contains(list.body, "hash") {
 		t.Errorf("keys = %s, want 2 without secret or hash", list.body)
 	}
 	if w.stored(strings.Split(secret, "_")[2]) {
@@ -565,7 +597,8 @@ func TestKeys(t *testing.T) {
 
 func TestAdmin(t *testing.T) {
 	w := newWorld(t, setup{})
-	made := w.as(w.admin).do("POST", "/api/admin/tenants/new/keys", `{"name":"first","scopes":["runs:create","runs:read"]}`).is(201)
+	made := w.as(w.admin).do("POST", "/api/admin/tenants/new/keys",
+		`{"name":"first","scopes":["runs:create","runs:read"]}`).is(201)
 	if made["tenant"] != "new" || made["platform"] != nil {
 		t.Errorf("made = %v, want tenant = new, no platform", made)
 	}
@@ -586,7 +619,8 @@ func TestOneRunWakesOnePoll(t *testing.T) {
 	polls := make(chan *answer, many)
 	for i := range many {
 		go func() {
-			polls <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/w%d/poll", i), key: w.key, body: `{"slots":1,"start":true,"wait":"60s"}`})
+			polls <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/w%d/poll", i), key: w.key,
+				body: `{"slots":1,"start":true,"wait":"60s"}`})
 		}()
 	}
 	eventually.True(t, "all of them wait", func() bool { return w.s.pollReads.Load() == many })
@@ -616,13 +650,15 @@ func TestRunWakesPollThatTakesItsKind(t *testing.T) {
 	idle := make(chan *answer, others)
 	for i := range others {
 		go func() {
-			idle <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/o%d/poll", i), key: w.key, body: `{"slots":1,"kinds":["other"],"wait":"60s"}`})
+			idle <- w.send(ask{method: "POST", path: fmt.Sprintf("/api/v1/workers/o%d/poll", i), key: w.key,
+				body: `{"slots":1,"kinds":["other"],"wait":"60s"}`})
 		}()
 	}
 	eventually.True(t, "all of them wait", func() bool { return w.s.pollReads.Load() == others })
 	large := strings.Repeat("x", 64<<10) // too large to be granted together with its submission
 	for i := range int64(5) {
-		poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"kinds":["some","job"],"start":true,"wait":"60s"}`)
+		poll := w.later("POST", "/api/v1/workers/w/poll",
+			`{"slots":1,"kinds":["some","job"],"start":true,"wait":"60s"}`)
 		eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() == others+2*i+1 })
 		id := w.start(`{"kind":"job","input":"` + large + `"}`)
 		got := soon(t, poll).is(200)["runs"].([]any)
@@ -666,7 +702,9 @@ func TestCancelBeforePollForNewsIsReported(t *testing.T) {
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true}`).is(200)["runs"].([]any)[0].(obj)
 	w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
 	news := func(epoch any, wait string) any {
-		return w.do("POST", "/api/v1/workers/w/poll", fmt.Sprintf(`{"news":true,"slots":0,"wait":%q,"holding":[{"run_id":%q,"epoch":1},{"run_id":%q,"epoch":%v}]}`, wait, "no such run", id, epoch)).is(200)["news"]
+		return w.do("POST", "/api/v1/workers/w/poll",
+			fmt.Sprintf(`{"news":true,"slots":0,"wait":%q,"holding":[{"run_id":%q,"epoch":1},{"run_id":%q,`+
+				`"epoch":%v}]}`, wait, "no such run", id, epoch)).is(200)["news"]
 	}
 	if news(g["epoch"], "60s") != true {
 		t.Error("a run that was asked to stop is no news")
@@ -674,7 +712,8 @@ func TestCancelBeforePollForNewsIsReported(t *testing.T) {
 	if news(g["epoch"].(float64)+1, "0s") != nil {
 		t.Error("a lease that nobody has is news")
 	}
-	w.do("POST", "/api/v1/workers/w/heartbeat", fmt.Sprintf(`{"runs":[{"run_id":%q,"epoch":%v,"cancel_ack":true}]}`, id, g["epoch"])).is(200)
+	w.do("POST", "/api/v1/workers/w/heartbeat", fmt.Sprintf(`{"runs":[{"run_id":%q,"epoch":%v,"cancel_ack":true}]}`, id,
+		g["epoch"])).is(200)
 	if news(g["epoch"], "0s") != nil {
 		t.Error("what the worker knows is news")
 	}
@@ -701,7 +740,8 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	join := w.later("GET", runs+"/"+string(op.Run.ID)+"/join?timeout=60s", "")
-	done := &engine.Commit{Tenant: "a", Commit: perdure.Commit{ID: "c", RunID: op.Run.ID, Epoch: 1, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}}}
+	done := &engine.Commit{Tenant: "a", Commit: perdure.Commit{ID: "c", RunID: op.Run.ID, Epoch: 1,
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}}}
 	if err := deaf.Do(context.Background(), done); err != nil {
 		t.Fatal(err)
 	}
@@ -716,22 +756,27 @@ func TestPollWithoutWait(t *testing.T) {
 	id := w.start(`{"kind":"job","queue":"q","input":[1]}`)
 	w.start(`{"kind":"job","queue":"q"}`)
 	// A queue and a kind that are named twice grant once.
-	got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s","queues":["q","r","q"],"kinds":["job","x","job"]}`).is(200)["runs"].([]any)
+	got := w.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":1,"wait":"0s","queues":["q","r","q"],"kinds":["job","x","job"]}`).is(200)["runs"].([]any)
 	if len(got) != 1 {
 		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	g := got[0].(obj)
-	if g["run_id"] != id || g["state"] != "dispatched" || g["epoch"] != 1.0 || g["lease_ms"] != 60000.0 || g["tenant"] != nil || g["deadline_at"] == nil {
-		t.Errorf("g = %v, want run_id = %v, state = dispatched, epoch = 1, lease_ms = 60000, no tenant, deadline_at set",
+	if g["run_id"] != id || g["state"] != "dispatched" || g["epoch"] != 1.0 || g["lease_ms"] != 60000.0 ||
+		g["tenant"] != nil || g["deadline_at"] == nil {
+		t.Errorf("g = %v, want run_id = %v, state = dispatched, epoch = 1, lease_ms = 60000, no tenant, "+
+			"deadline_at set",
 			g, id)
 	}
-	got = w.do("POST", "/api/v1/workers/w/poll", `{"slots":5,"wait":"0s","queues":["q","q"],"kinds":["job","job"]}`).is(200)["runs"].([]any)
+	got = w.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":5,"wait":"0s","queues":["q","q"],"kinds":["job","job"]}`).is(200)["runs"].([]any)
 	if len(got) != 1 {
 		t.Errorf("got = %v, want 1 entry", got)
 	}
 	lease := fmt.Sprintf(`{"runs":[{"run_id":"%v","epoch":1}]}`, g["run_id"])
 	for range 2 {
-		if res := w.do("POST", "/api/v1/workers/w/start", "%s", lease).is(200)["results"].([]any)[0].(obj); res["ok"] != true {
+		if res := w.do("POST", "/api/v1/workers/w/start", "%s",
+			lease).is(200)["results"].([]any)[0].(obj); res["ok"] != true {
 			t.Errorf("res = %v, want ok = true", res)
 		}
 	}
@@ -739,7 +784,8 @@ func TestPollWithoutWait(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/release", "%s", lease).is(200)
 	w.do("POST", "/api/v1/workers/w/release", "%s", lease).refuses(409, "stale_epoch")
 	w.do("POST", "/api/v1/workers/w/start", "%s", lease).refuses(409, "stale_epoch")
-	if lost := w.do("POST", "/api/v1/workers/w/heartbeat", "%s", lease).is(200)["lost"].([]any); len(lost) != 1 || lost[0].(obj)["error"].(obj)["code"] != "stale_epoch" {
+	if lost := w.do("POST", "/api/v1/workers/w/heartbeat", "%s", lease).is(200)["lost"].([]any); len(lost) != 1 ||
+		lost[0].(obj)["error"].(obj)["code"] != "stale_epoch" {
 		t.Errorf("lost = %v, want 1 entry, [0].error.code = stale_epoch", lost)
 	}
 	if run := w.get(runs + "/" + id).is(200); run["attempt"] != 1.0 {
@@ -775,7 +821,8 @@ func TestCommits(t *testing.T) {
 		}
 		got = append(got, word)
 	}
-	if want := []string{"stale_epoch", "running", "invalid", "running", "completed", "completed"}; !slices.Equal(got, want) {
+	if want := []string{"stale_epoch", "running", "invalid", "running", "completed", "completed"}; !slices.Equal(got,
+		want) {
 		t.Errorf("%v, not %v", got, want)
 	}
 	// Sent again, what was taken is answered as the first time, though both runs have ended: children and tokens too.
@@ -783,7 +830,8 @@ func TestCommits(t *testing.T) {
 	if !reflect.DeepEqual(again[1:], first.is(200)["results"].([]any)[1:]) {
 		t.Errorf("sent again:\n%s\n%v", first.body, again)
 	}
-	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[%s]}`, entry(good, "one", `"journal":[{"key":"step","value":2}]`)).refuses(422, "key_reused")
+	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[%s]}`,
+		entry(good, "one", `"journal":[{"key":"step","value":2}]`)).refuses(422, "key_reused")
 }
 
 func TestLongJournalAndInboxArePaged(t *testing.T) {
@@ -867,8 +915,9 @@ func TestShutdownAnswersBlockedCalls(t *testing.T) {
 		"202 join":   w.later("GET", fmt.Sprintf("%s/%v/join?timeout=1h", runs, g["run_id"]), ""),
 		"202 group":  w.later("GET", fmt.Sprintf("/api/v1/groups/%v/join?timeout=1h", group), ""),
 		"200 events": w.later("GET", fmt.Sprintf("%s/%v/events?after=%d&wait=60s", runs, g["run_id"], seq), ""),
-		"202 cancel": w.later("POST", fmt.Sprintf("%s/%v/cancel?wait=1h", runs, w.running(`{"kind":"third"}`)["run_id"]), ""),
-		"200 poll":   w.later("POST", "/api/v1/workers/w9/poll", `{"slots":1,"wait":"60s"}`),
+		"202 cancel": w.later("POST", fmt.Sprintf("%s/%v/cancel?wait=1h", runs,
+			w.running(`{"kind":"third"}`)["run_id"]), ""),
+		"200 poll": w.later("POST", "/api/v1/workers/w9/poll", `{"slots":1,"wait":"60s"}`),
 	}
 	before := w.get(fmt.Sprintf("%s/%v", runs, g["run_id"])).is(200)
 	w.s.Shutdown()

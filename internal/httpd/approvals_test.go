@@ -11,7 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-const askPush = `{"id":"ok","type":"approval","name":"approve_push","approval":{"title":"Push?","action":{"push":"main"},
+const askPush = `{"id":"ok","type":"approval","name":"approve_push","approval":{"title":"Push?",
+"action":{"push":"main"},
 	"form":[{"name":"where","type":"choice","options":["eu","us"],"required":true}],"default":"reject"}}`
 
 func TestApprovalsOverHTTP(t *testing.T) {
@@ -29,8 +30,10 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	a := list[0].(obj)
 	at := "/api/v1/approvals/" + a["approval_id"].(string)
 	hash, _ := perdure.ActionHash([]byte(`{"push":"main"}`))
-	if a["run_id"] != id || a["kind"] != "deploy" || a["name"] != "approve_push" || a["title"] != "Push?" || fmt.Sprint(a["action"]) != "map[push:main]" || a["action_hash"] != hash ||
-		a["state"] != "open" || a["default"] != "reject" || a["expires_at"] == nil || a["expires_by"] == nil || a["decided_by"] != nil || len(a["form"].([]any)) != 1 {
+	if a["run_id"] != id || a["kind"] != "deploy" || a["name"] != "approve_push" || a["title"] != "Push?" ||
+		fmt.Sprint(a["action"]) != "map[push:main]" || a["action_hash"] != hash ||
+		a["state"] != "open" || a["default"] != "reject" || a["expires_at"] == nil || a["expires_by"] == nil ||
+		a["decided_by"] != nil || len(a["form"].([]any)) != 1 {
 		t.Errorf("approval = %v, want it open with its action, default, expiry and form", a)
 	}
 	if got := w.get(at).is(200); fmt.Sprint(got) != fmt.Sprint(a) {
@@ -39,7 +42,8 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	said := fmt.Sprintf(`{"decision":"approve","comment":"fine","answer":{"where":"eu"},"action_hash":"%s"}`, hash)
 	a = ada.do("POST", at, said).is(200)
 	by, _ := a["decided_by"].(obj)
-	if a["state"] != "approved" || by["name"] != "ada" || by["key_id"] == "" || a["decided_at"] == nil || a["comment"] != "fine" || fmt.Sprint(a["answer"]) != "map[where:eu]" {
+	if a["state"] != "approved" || by["name"] != "ada" || by["key_id"] == "" || a["decided_at"] == nil ||
+		a["comment"] != "fine" || fmt.Sprint(a["answer"]) != "map[where:eu]" {
 		t.Errorf("approval = %v, want it approved by ada with comment and answer", a)
 	}
 	before := w.fingerprint("")
@@ -52,8 +56,10 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	g = w.lease("w", `,"start":true`)
 	item := g["inbox"].([]any)[0].(obj)
 	data := item["data"].(obj)
-	if item["type"] != "approval" || item["wait_id"] != "ok" || item["name"] != "approve_push" || item["outcome"] != "satisfied" || data["decision"] != "approve" ||
-		data["approval_id"] != a["approval_id"] || data["comment"] != "fine" || fmt.Sprint(data["answer"]) != "map[where:eu]" || data["by"].(obj)["name"] != "ada" ||
+	if item["type"] != "approval" || item["wait_id"] != "ok" || item["name"] != "approve_push" ||
+		item["outcome"] != "satisfied" || data["decision"] != "approve" ||
+		data["approval_id"] != a["approval_id"] || data["comment"] != "fine" ||
+		fmt.Sprint(data["answer"]) != "map[where:eu]" || data["by"].(obj)["name"] != "ada" ||
 		data["at"] != a["decided_at"] || data["action_hash"] != hash {
 		t.Errorf("inbox item = %v, want the decision with its time and action hash", item)
 	}
@@ -64,13 +70,17 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	// A signal of its name is a decision, too, and says which it was.
 	w.commits(g, `"waits":[`+strings.Replace(askPush, `"ok"`, `"again"`, 1)+`],"outcome":{"type":"suspend"}`)
 	// What was asked before may be what he means: he says which.
-	for _, blind := range []string{`{"decision":"approve","answer":{"where":"eu"}}`, `{"data":{"decision":"approve","answer":{"where":"eu"}}}`} {
-		if p := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", blind).refuses(409, "action_changed"); p["field"] != "action_hash" {
+	for _, blind := range []string{`{"decision":"approve","answer":{"where":"eu"}}`,
+		`{"data":{"decision":"approve","answer":{"where":"eu"}}}`} {
+		if p := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", blind).refuses(409,
+			"action_changed"); p["field"] != "action_hash" {
 			t.Errorf("p = %v, want field = action_hash", p)
 		}
 	}
-	sent := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", fmt.Sprintf(`{"decision":"reject","comment":"no","action_hash":"%s"}`, hash)).is(200)
-	if got := w.get("/api/v1/approvals/" + sent["approval_id"].(string)).is(200); got["state"] != "rejected" || got["comment"] != "no" {
+	sent := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push",
+		fmt.Sprintf(`{"decision":"reject","comment":"no","action_hash":"%s"}`, hash)).is(200)
+	if got := w.get("/api/v1/approvals/" + sent["approval_id"].(string)).is(200); got["state"] != "rejected" ||
+		got["comment"] != "no" {
 		t.Errorf("got = %v, want state = rejected, comment = no", got)
 	}
 	// Pages, oldest first.
@@ -79,7 +89,8 @@ func TestApprovalsOverHTTP(t *testing.T) {
 	if second["next_cursor"] != nil || second["approvals"].([]any)[0].(obj)["approval_id"] != sent["approval_id"] {
 		t.Errorf("%v %v", first, second)
 	}
-	for query, n := range map[string]int{"state=approved": 1, "state=rejected": 1, "state=timed_out": 0, "state=all&run_id=" + id: 2, "state=all&run_id=" + unknown: 0} {
+	for query, n := range map[string]int{"state=approved": 1, "state=rejected": 1, "state=timed_out": 0,
+		"state=all&run_id=" + id: 2, "state=all&run_id=" + unknown: 0} {
 		if got := w.get("/api/v1/approvals?" + query).is(200)["approvals"].([]any); len(got) != n {
 			t.Errorf("%s: %d, not %d", query, len(got), n)
 		}
@@ -90,8 +101,11 @@ func TestApprovalsOverHTTP(t *testing.T) {
 func TestWorkerKeyCantMakeKeyThatApproves(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).refuses(403, "forbidden")
-	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve","worker:poll"]}`).is(201) // decides no more than who made it
-	lead := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeApprove, perdure.ScopeKeys} }))
+	// decides no more than who made it
+	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve","worker:poll"]}`).is(201)
+	lead := w.as(w.newKey("a", func(op *engine.CreateKey) {
+		op.Scopes = []perdure.Scope{perdure.ScopeApprove, perdure.ScopeKeys}
+	}))
 	lead.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).is(201)
 	w.as(w.admin).do("POST", "/api/admin/tenants/a/keys", `{"name":"x","scopes":["runs:approve"]}`).is(201)
 }
@@ -120,7 +134,8 @@ func TestWaitForApprovalTimesOut(t *testing.T) {
 	})
 	ada.do("POST", at, `{"decision":"reject"}`).refuses(410, "wait_closed")
 	for range 2 {
-		w.send(ask{method: http.MethodPost, path: "/api/v1/callbacks/" + token, body: `{"result":1}`}).refuses(410, "wait_closed")
+		w.send(ask{method: http.MethodPost, path: "/api/v1/callbacks/" + token, body: `{"result":1}`}).refuses(410,
+			"wait_closed")
 	}
 	g := w.lease("w", `,"start":true`)
 	for _, i := range g["inbox"].([]any) {

@@ -28,7 +28,8 @@ func (w *world) puts(g obj, name, query, media, body string) *answer {
 	if media != "" {
 		h["Content-Type"] = []string{media}
 	}
-	return w.send(ask{method: "PUT", path: fmt.Sprintf("/api/v1/runs/%s/artifacts/%s?epoch=%v%s", g["run_id"], name, g["epoch"], query), key: w.key, body: body, header: h})
+	return w.send(ask{method: "PUT", path: fmt.Sprintf("/api/v1/runs/%s/artifacts/%s?epoch=%v%s", g["run_id"], name,
+		g["epoch"], query), key: w.key, body: body, header: h})
 }
 
 func (w *world) rows(table string) (n int) {
@@ -49,8 +50,10 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 	page := "<script>alert(1)</script>" + strings.Repeat("é", store.ChunkSize)
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(page)))
 	made := w.puts(g, "page.html", "&sha256="+sum, "text/html; charset=utf-8", page).is(201)
-	if made["sha256"] != sum || made["size"] != float64(len(page)) || made["content_type"] != "text/html; charset=utf-8" || made["name"] != "page.html" || made["attempt"] != 1.0 {
-		t.Errorf("made = %v, want sha256 = %v, size = %v, content_type = text/html; charset=utf-8, name = page.html, attempt = 1",
+	if made["sha256"] != sum || made["size"] != float64(len(page)) ||
+		made["content_type"] != "text/html; charset=utf-8" || made["name"] != "page.html" || made["attempt"] != 1.0 {
+		t.Errorf("made = %v, want sha256 = %v, size = %v, content_type = text/html; charset=utf-8, name = "+
+			"page.html, attempt = 1",
 			made, sum, float64(len(page)))
 	}
 	w.puts(g, "page.html", "", "text/html; charset=utf-8", page).is(200)
@@ -63,13 +66,16 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 	if whole.status != 200 || string(whole.body) != page {
 		t.Errorf("%d, %d bytes", whole.status, len(whole.body))
 	}
-	for name, want := range map[string]string{"Content-Type": "text/html; charset=utf-8", "Content-Disposition": `attachment; filename="page.html"`, "Etag": `"` + sum + `"`,
-		"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox"} {
+	for name, want := range map[string]string{"Content-Type": "text/html; charset=utf-8",
+		"Content-Disposition": `attachment; filename="page.html"`, "Etag": `"` + sum + `"`,
+		"X-Content-Type-Options":  "nosniff",
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox"} {
 		if got := whole.header.Get(name); got != want {
 			t.Errorf("%s: %q, not %q", name, got, want)
 		}
 	}
-	part := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"Range": {"bytes=262140-262149"}}})
+	part := w.send(ask{method: "GET", path: at + "/page.html", key: w.key,
+		header: http.Header{"Range": {"bytes=262140-262149"}}})
 	if part.status != 206 || string(part.body) != page[262140:262150] {
 		t.Errorf("%d %q", part.status, part.body)
 	}
@@ -80,16 +86,19 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 			t.Errorf("%s: %q, not %q", none, got, want)
 		}
 	}
-	if all := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"Range": {"pages=1"}}}); all.status != 200 || string(all.body) != page {
+	if all := w.send(ask{method: "GET", path: at + "/page.html", key: w.key,
+		header: http.Header{"Range": {"pages=1"}}}); all.status != 200 || string(all.body) != page {
 		t.Errorf("another unit: %d, %d bytes", all.status, len(all.body))
 	}
-	if same := w.send(ask{method: "GET", path: at + "/page.html", key: w.key, header: http.Header{"If-None-Match": {`"` + sum + `"`}}}); same.status != 304 || len(same.body) > 0 {
+	if same := w.send(ask{method: "GET", path: at + "/page.html", key: w.key,
+		header: http.Header{"If-None-Match": {`"` + sum + `"`}}}); same.status != 304 || len(same.body) > 0 {
 		t.Errorf("status of a conditional GET = %d, want 304 without a body", same.status)
 	}
 	w.get(at+"/other").refuses(404, "not_found")
 	w.commits(g, `"outcome":{"type":"fail","error":{"code":"broken"},"retryable":false}`)
 	d := w.get(fmt.Sprintf("/api/v1/runs/%s/deliverable", g["run_id"])).is(200)
-	if left := d["content"].(obj)["artifacts"].([]any); len(left) != 1 || left[0].(obj)["name"] != "page.html" || len(d["artifacts"].([]any)) != 1 {
+	if left := d["content"].(obj)["artifacts"].([]any); len(left) != 1 || left[0].(obj)["name"] != "page.html" ||
+		len(d["artifacts"].([]any)) != 1 {
 		t.Errorf("deliverable = %v, want page.html in content and artifacts", d)
 	}
 }
@@ -117,7 +126,8 @@ func TestInvalidArtifactChangesNothing(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 	}
-	if got := w.get(fmt.Sprintf("/api/v1/runs/%s/artifacts/x", g["run_id"])); string(got.body) != "first" || w.rows("artifacts")+w.rows("contents") != before+2 {
+	if got := w.get(fmt.Sprintf("/api/v1/runs/%s/artifacts/x", g["run_id"])); string(got.body) != "first" ||
+		w.rows("artifacts")+w.rows("contents") != before+2 {
 		t.Errorf("%s, %d rows", got.body, w.rows("artifacts")+w.rows("contents"))
 	}
 }
@@ -153,17 +163,20 @@ func TestAbortedUploadLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		length, piece := "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n", 2*store.ChunkSize, bytes.Repeat([]byte("a"), 2*store.ChunkSize))
+		length, piece := "Transfer-Encoding: chunked", fmt.Sprintf("%x\r\n%s\r\n", 2*store.ChunkSize,
+			bytes.Repeat([]byte("a"), 2*store.ChunkSize))
 		if known {
 			length, piece = "Content-Length: 1000000", strings.Repeat("a", 2*store.ChunkSize)
 		}
-		fmt.Fprintf(conn, "PUT /api/v1/runs/%s/artifacts/x?epoch=%v HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n%s", g["run_id"], g["epoch"], w.key, length, piece)
+		fmt.Fprintf(conn, "PUT /api/v1/runs/%s/artifacts/x?epoch=%v HTTP/1.1\r\nHost: localhost\r\nAuthorization: "+
+			"Bearer %s\r\n%s\r\n\r\n%s", g["run_id"], g["epoch"], w.key, length, piece)
 		eventually.True(t, "the first of it is stored", func() bool { return w.rows("chunks") >= 1 })
 		conn.Close()
 		eventually.True(t, "the upload is given up", func() bool {
 			n := 0
 			err := w.e.Store().View(context.Background(), func(v *store.View) error {
-				return v.Rows(fmt.Sprintf("SELECT count(*) FROM removals WHERE due_at<=%d", int64(v.Now)), nil, func(scan func(...any) error) error { return scan(&n) })
+				return v.Rows(fmt.Sprintf("SELECT count(*) FROM removals WHERE due_at<=%d", int64(v.Now)), nil,
+					func(scan func(...any) error) error { return scan(&n) })
 			})
 			return err == nil && n == 1
 		})
@@ -188,7 +201,8 @@ func TestSlowUploadTimesOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "PUT /api/v1/runs/%s/artifacts/x?epoch=%v HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 1000\r\n\r\na", g["run_id"], g["epoch"], w.key)
+	fmt.Fprintf(conn, "PUT /api/v1/runs/%s/artifacts/x?epoch=%v HTTP/1.1\r\nHost: localhost\r\nAuthorization: "+
+		"Bearer %s\r\nContent-Length: 1000\r\n\r\na", g["run_id"], g["epoch"], w.key)
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || res.StatusCode != 400 {
 		t.Errorf("%v %v", res, err)
@@ -200,7 +214,8 @@ func TestUploadIsStoredInChunks(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	body := &unhurried{parts: make(chan []byte), end: make(chan error)}
-	req := httptest.NewRequest("PUT", fmt.Sprintf("/api/v1/runs/%s/artifacts/x?epoch=%v", g["run_id"], g["epoch"]), io.NopCloser(body))
+	req := httptest.NewRequest("PUT", fmt.Sprintf("/api/v1/runs/%s/artifacts/x?epoch=%v", g["run_id"], g["epoch"]),
+		io.NopCloser(body))
 	req.Host, req.ContentLength = "localhost", -1
 	req.Header.Set("Authorization", "Bearer "+w.key)
 	rec, done := httptest.NewRecorder(), make(chan struct{})
@@ -209,7 +224,8 @@ func TestUploadIsStoredInChunks(t *testing.T) {
 		body.parts <- bytes.Repeat([]byte{byte(n)}, store.ChunkSize)
 		eventually.True(t, "a chunk is stored before the next one comes", func() bool { return w.rows("chunks") == n })
 		w.get(fmt.Sprintf("/api/v1/runs/%s", g["run_id"])).is(200)
-		if list := w.get(fmt.Sprintf("/api/v1/runs/%s/artifacts", g["run_id"])).is(200)["artifacts"].([]any); len(list) != 0 {
+		if list := w.get(fmt.Sprintf("/api/v1/runs/%s/artifacts",
+			g["run_id"])).is(200)["artifacts"].([]any); len(list) != 0 {
 			t.Fatalf("seen too early: %v", list)
 		}
 	}
@@ -260,7 +276,8 @@ func TestArtifactsAreRedactedAcrossChunks(t *testing.T) {
 	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(body)))
 	made := w.puts(g, "x", "&sha256="+sum, "", body).is(201)
 	got := w.get(fmt.Sprintf("/api/v1/runs/%s/artifacts/x", g["run_id"]))
-	if want := strings.Replace(body, secret, redact.Mark, 1); string(got.body) != want || made["sha256"] != fmt.Sprintf("%x", sha256.Sum256([]byte(want))) {
+	if want := strings.Replace(body, secret, redact.Mark, 1); string(got.body) != want ||
+		made["sha256"] != fmt.Sprintf("%x", sha256.Sum256([]byte(want))) {
 		t.Errorf("…%s, %v", got.body[len(got.body)-40:], made)
 	}
 }

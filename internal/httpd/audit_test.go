@@ -37,12 +37,14 @@ func auditedCalls() map[string]func(w *world) (path, body, key string) {
 		"POST /api/v1/runs/{id}/late-results/{n}/adopt":   late("adopt"),
 		"POST /api/v1/runs/{id}/late-results/{n}/discard": late("discard"),
 		"POST /api/v1/approvals/{id}": func(w *world) (string, string, string) {
-			w.sleeping(`{"kind":"deploy"}`, `{"id":"ok","type":"approval","name":"approve_push","approval":{"title":"Push?","action":1}}`)
+			w.sleeping(`{"kind":"deploy"}`,
+				`{"id":"ok","type":"approval","name":"approve_push","approval":{"title":"Push?","action":1}}`)
 			a := w.get("/api/v1/approvals").is(200)["approvals"].([]any)[0].(obj)
 			return "/api/v1/approvals/" + a["approval_id"].(string), `{"decision":"approve"}`, w.approver()
 		},
 		"POST /api/v1/runs/{id}/signals/{name}": func(w *world) (string, string, string) {
-			g, _ := w.sleeping(`{"kind":"deploy"}`, `{"id":"ok","type":"approval","name":"approve_it","approval":{"title":"Push?","action":1}}`)
+			g, _ := w.sleeping(`{"kind":"deploy"}`,
+				`{"id":"ok","type":"approval","name":"approve_it","approval":{"title":"Push?","action":1}}`)
 			return fmt.Sprintf("/api/v1/runs/%s/signals/approve_it", g["run_id"]), `{"decision":"reject"}`, w.approver()
 		},
 		"DELETE /api/v1/keys/{id}":                     revoke("/api/v1/keys/", false),
@@ -61,16 +63,26 @@ func auditedCalls() map[string]func(w *world) (path, body, key string) {
 
 // auditActions are the actions of the audited routes.
 var auditActions = map[string]string{
-	"POST /api/v1/runs/{id}/late-results/{n}/adopt": "late.adopt", "POST /api/v1/runs/{id}/late-results/{n}/discard": "late.discard",
-	"POST /api/v1/runs/{id}/release-hold": "run.release_hold", "POST /api/v1/runs/{id}/dead-letter": "run.dead_letter",
-	"POST /api/v1/runs/{id}/cancel": "run.cancel", "POST /api/v1/runs/{id}/signals/{name}": "approval.decide", "DELETE /api/v1/runs/{id}": "run.delete",
-	"POST /api/v1/approvals/{id}": "approval.decide", "DELETE /api/v1/threads/{id}": "thread.delete",
-	"POST /api/v1/dlq/{id}/redrive": "dlq.redrive", "DELETE /api/v1/dlq/{id}": "dlq.discard", "POST /api/v1/dlq/redrive": "dlq.redrive", "POST /api/v1/dlq/discard": "dlq.discard",
-	"POST /api/v1/webhooks": "webhook.create", "PATCH /api/v1/webhooks/{id}": "webhook.change", "DELETE /api/v1/webhooks/{id}": "webhook.delete",
-	"POST /api/v1/webhooks/{id}/rotate": "webhook.rotate", "POST /api/v1/deliveries/{id}/redeliver": "delivery.redeliver",
-	"POST /api/v1/keys": "key.create", "DELETE /api/v1/keys/{id}": "key.revoke", "POST /api/admin/tenants/{tenant}/keys": "key.create",
-	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create", "DELETE /api/admin/keys/{id}": "key.revoke",
-	"PATCH /api/v1/kinds/{kind}": "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
+	"POST /api/v1/runs/{id}/late-results/{n}/adopt":   "late.adopt",
+	"POST /api/v1/runs/{id}/late-results/{n}/discard": "late.discard",
+	"POST /api/v1/runs/{id}/release-hold":             "run.release_hold",
+	"POST /api/v1/runs/{id}/dead-letter":              "run.dead_letter",
+	"POST /api/v1/runs/{id}/cancel":                   "run.cancel",
+	"POST /api/v1/runs/{id}/signals/{name}":           "approval.decide",
+	"DELETE /api/v1/runs/{id}":                        "run.delete",
+	"POST /api/v1/approvals/{id}":                     "approval.decide",
+	"DELETE /api/v1/threads/{id}":                     "thread.delete",
+	"POST /api/v1/dlq/{id}/redrive":                   "dlq.redrive", "DELETE /api/v1/dlq/{id}": "dlq.discard",
+	"POST /api/v1/dlq/redrive": "dlq.redrive", "POST /api/v1/dlq/discard": "dlq.discard",
+	"POST /api/v1/webhooks": "webhook.create", "PATCH /api/v1/webhooks/{id}": "webhook.change",
+	"DELETE /api/v1/webhooks/{id}":           "webhook.delete",
+	"POST /api/v1/webhooks/{id}/rotate":      "webhook.rotate",
+	"POST /api/v1/deliveries/{id}/redeliver": "delivery.redeliver",
+	"POST /api/v1/keys":                      "key.create", "DELETE /api/v1/keys/{id}": "key.revoke",
+	"POST /api/admin/tenants/{tenant}/keys":        "key.create",
+	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create",
+	"DELETE /api/admin/keys/{id}": "key.revoke",
+	"PATCH /api/v1/kinds/{kind}":  "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
 	"POST /api/admin/recovery/jobs/resume": "process.watch",
 	"PUT /api/admin/tenants/{tenant}":      "tenant.change", "GET /api/admin/backup": "backup",
 }
@@ -108,7 +120,8 @@ func TestEachAuditedCallAddsOneEntry(t *testing.T) {
 		}
 		before := len(w.audit(""))
 		send := func(path, key string) *answer {
-			return w.send(ask{method: r.method, path: path, body: body, key: key, header: http.Header{"Idempotency-Key": {"once"}}})
+			return w.send(ask{method: r.method, path: path, body: body, key: key,
+				header: http.Header{"Idempotency-Key": {"once"}}})
 		}
 		if a := send(path, key); a.status/100 != 2 {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
@@ -120,7 +133,8 @@ func TestEachAuditedCallAddsOneEntry(t *testing.T) {
 			continue
 		}
 		e := list[0]
-		if e["action"] != auditActions[name] || e["key_id"] != strings.Split(key, "_")[1] || e["remote"] != "192.0.2.1" || e["target"] == "" ||
+		if e["action"] != auditActions[name] || e["key_id"] != strings.Split(key, "_")[1] ||
+			e["remote"] != "192.0.2.1" || e["target"] == "" ||
 			(e["platform"] == true) != (key == w.admin) || e["at"] == nil {
 			t.Errorf("%s by %s leaves %v, want the action %s", name, key[:17], e, auditActions[name])
 		}
@@ -172,7 +186,8 @@ func TestTenantSeesItsOwnAuditLog(t *testing.T) {
 		}
 	}
 	// What the platform did here is told, and not by which key.
-	if e := list[0].(obj); e["action"] != "key.create" || e["platform"] != true || e["key_id"] != nil || e["key_name"] != nil || e["remote"] != nil {
+	if e := list[0].(obj); e["action"] != "key.create" || e["platform"] != true || e["key_id"] != nil ||
+		e["key_name"] != nil || e["remote"] != nil {
 		t.Errorf("tenant a sees %v", e)
 	}
 	if got := entries(w, "?key_id="+admin); len(got) != 0 {
@@ -189,7 +204,8 @@ func TestTenantSeesItsOwnAuditLog(t *testing.T) {
 	}
 	first := w.get("/api/v1/audit?limit=3").is(200)
 	rest := w.get("/api/v1/audit?limit=3&cursor=" + first["next_cursor"].(string)).is(200)
-	if a := rest["entries"].([]any); len(a) != 1 || a[0].(obj)["id"] != list[3].(obj)["id"] || rest["next_cursor"] != nil {
+	if a := rest["entries"].([]any); len(a) != 1 || a[0].(obj)["id"] != list[3].(obj)["id"] ||
+		rest["next_cursor"] != nil {
 		t.Errorf("the second page is %v", rest)
 	}
 	w.get("/api/v1/audit?action=run.start").refuses(400, "invalid")
@@ -226,9 +242,12 @@ func TestPlatformKeysHaveScopes(t *testing.T) {
 	scraper.get("/api/v1/runs").refuses(403, "forbidden")
 	scraper.do("POST", "/api/admin/keys", `{"name":"more","scopes":["platform:read"]}`).refuses(403, "forbidden")
 
-	worker := w.as(admin.do("POST", "/api/admin/keys", `{"name":"fleet","scopes":["worker:poll","worker:report","keys:admin","runs:approve"]}`).is(201)["secret"].(string))
+	worker := w.as(admin.do("POST", "/api/admin/keys",
+		`{"name":"fleet","scopes":["worker:poll","worker:report","keys:admin",
+"runs:approve"]}`).is(201)["secret"].(string))
 	w.start(`{"kind":"job"}`)
-	if got := worker.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"all_tenants":true}`).is(200)["runs"].([]any); len(got) != 1 {
+	if got := worker.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":1,"all_tenants":true}`).is(200)["runs"].([]any); len(got) != 1 {
 		t.Errorf("the platform's worker leases %v", got)
 	}
 	scraper.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"all_tenants":true}`).refuses(403, "forbidden")

@@ -126,14 +126,17 @@ func surroundings(w *world) *strings.Replacer {
 	w.commits(ended, complete)
 	asleep, done := w.sleeping(`{"kind":"asleep"}`, `{"id":"cb","type":"callback"}`)
 	token := done["callbacks"].([]any)[0].(obj)["token"].(string)
-	_, done = w.sleeping(`{"kind":"answered"}`, `{"id":"cb","type":"callback"},{"id":"more","type":"signal","name":"never"}`)
+	_, done = w.sleeping(`{"kind":"answered"}`,
+		`{"id":"cb","type":"callback"},{"id":"more","type":"signal","name":"never"}`)
 	used := done["callbacks"].([]any)[0].(obj)["token"].(string)
 	w.send(ask{method: "POST", path: "/api/v1/callbacks/" + used, body: `{"result":"first"}`}).is(200)
 	w.lease("w", `,"start":true`) // woken by its callback: nobody shall find it
 	asks := func(id string) string {
-		return `{"id":"` + id + `","type":"approval","name":"` + id + `","approval":{"action":1,"form":[{"name":"n","type":"number","required":true}]}}`
+		return `{"id":"` + id + `","type":"approval","name":"` + id +
+			`","approval":{"action":1,"form":[{"name":"n","type":"number","required":true}]}}`
 	}
-	asking, _ := w.sleeping(`{"kind":"asking"}`, asks("first")+","+asks("second")+","+asks("third")+`,{"id":"go","type":"signal","name":"approve_go"}`)
+	asking, _ := w.sleeping(`{"kind":"asking"}`, asks("first")+","+asks("second")+","+asks("third")+
+		`,{"id":"go","type":"signal","name":"approve_go"}`)
 	w.person = w.approver()
 	approval := func(wait string) string {
 		return string(perdure.IDOfApproval("a", perdure.RunID(asking["run_id"].(string)), wait))
@@ -142,11 +145,14 @@ func surroundings(w *world) *strings.Replacer {
 	g := w.lease("w", `,"start":true`)
 	w.commits(g, `"close":["third"],"outcome":{"type":"suspend","waits":["first"]}`)
 	running := w.running(`{"kind":"running"}`)
-	w.commits(running, `"journal":[{"key":"step","value":1}],"children":[{"key":"kid","kind":"kid","queue":"kids"}],"waits":[{"id":"w","type":"signal","name":"go"}]`)
-	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"used","run_id":"%s","epoch":%v}]}`, running["run_id"], running["epoch"]).is(200)
+	w.commits(running, `"journal":[{"key":"step","value":1}],"children":[{"key":"kid","kind":"kid",`+
+		`"queue":"kids"}],"waits":[{"id":"w","type":"signal","name":"go"}]`)
+	w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"used","run_id":"%s","epoch":%v}]}`,
+		running["run_id"], running["epoch"]).is(200)
 	busy := thread()
 	chat := w.start(`{"kind":"chat","queue":"chats","thread_id":"` + busy + `"}`)
-	w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","queue":"default"}`, header: http.Header{"Idempotency-Key": {"used"}}}).is(201)
+	w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","queue":"default"}`,
+		header: http.Header{"Idempotency-Key": {"used"}}}).is(201)
 	queued := w.start(`{"kind":"queued"}`)
 	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%s"]}`, queued).is(201)["group_id"].(string)
 	hook := w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/hook"}`).is(201)["webhook_id"].(string)
@@ -161,15 +167,20 @@ func surroundings(w *world) *strings.Replacer {
 		return string(b)
 	}
 	bare := strings.TrimPrefix(token, "cb_")
-	return strings.NewReplacer("$RUNNING", running["run_id"].(string), "$EPOCH", fmt.Sprint(running["epoch"]), "$QUEUED", queued, "$ENDED", ended["run_id"].(string),
-		"$SUSPENDED", asleep["run_id"].(string), "$THREAD", thread(), "$BUSY", busy, "$CHAT", chat, "$GROUP", group, "$HOOK", hook, "$UNKNOWN", unknown,
-		"$TOKEN_BARE", bare, "$TOKEN_CUT", token[:len(token)-4], "$TOKEN_FLIP_LAST", flip(len(token)-2), "$TOKEN_FLIP_FIRST", flip(4), "$TOKEN_FLIP_MID", flip(len(token)/2),
-		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$ASKING", asking["run_id"].(string), "$APPROVAL", approval("first"), "$DECIDED", approval("second"), "$CLOSED", approval("third"), "$USED_TOKEN", used)
+	return strings.NewReplacer("$RUNNING", running["run_id"].(string), "$EPOCH", fmt.Sprint(running["epoch"]),
+		"$QUEUED", queued, "$ENDED", ended["run_id"].(string),
+		"$SUSPENDED", asleep["run_id"].(string), "$THREAD", thread(), "$BUSY", busy, "$CHAT", chat, "$GROUP", group,
+		"$HOOK", hook, "$UNKNOWN", unknown,
+		"$TOKEN_BARE", bare, "$TOKEN_CUT", token[:len(token)-4], "$TOKEN_FLIP_LAST", flip(len(token)-2),
+		"$TOKEN_FLIP_FIRST", flip(4), "$TOKEN_FLIP_MID", flip(len(token)/2),
+		"$TOKEN_MIXED", used[:len(used)-43]+token[len(token)-43:], "$TOKEN", token, "$ASKING",
+		asking["run_id"].(string), "$APPROVAL", approval("first"), "$DECIDED", approval("second"), "$CLOSED",
+		approval("third"), "$USED_TOKEN", used)
 }
 
-// answerWithin bounds what a refusal may take of the processor: that a machine has other things to do is not the server's fault.
-// The race detector makes everything ten times as slow. A refusal waits for nothing, so that it is there within noWait however busy
-// the machine is.
+// answerWithin bounds what a refusal may take of the processor: that a machine has other things to do is not the
+// server's fault. The race detector makes everything ten times as slow. A refusal waits for nothing, so that it is
+// there within noWait however busy the machine is.
 const (
 	answerWithin = 2 * time.Second
 	noWait       = 25 * time.Second
@@ -205,7 +216,8 @@ func TestBadInput(t *testing.T) {
 				took, waited := spent(t)-had, time.Since(began)
 				p := got.problem()
 				if got.status != row.Status || p["code"] != row.Code {
-					t.Errorf("%s: %d %v, not %d %s\n%.300s", row.Name, got.status, p["code"], row.Status, row.Code, got.body)
+					t.Errorf("%s: %d %v, not %d %s\n%.300s", row.Name, got.status, p["code"], row.Status, row.Code,
+						got.body)
 				}
 				field, _ := p["field"].(string)
 				if row.Field != "" && field != vars.Replace(row.Field) {
@@ -241,8 +253,10 @@ func TestBothStoresRefuseTheSame(t *testing.T) {
 			a, b := one.in(t), other.in(t)
 			for _, row := range rows {
 				x, y := a.send(row.ask(a, varsA)), b.send(row.ask(b, varsB))
-				if x.status != y.status || !maps.EqualFunc(x.header, y.header, slices.Equal) || !bytes.Equal(x.body, y.body) {
-					t.Errorf("%s: on SQLite\n%d %v %.300s\nand on PostgreSQL\n%d %v %.300s", row.Name, x.status, x.header, x.body, y.status, y.header, y.body)
+				if x.status != y.status || !maps.EqualFunc(x.header, y.header, slices.Equal) ||
+					!bytes.Equal(x.body, y.body) {
+					t.Errorf("%s: on SQLite\n%d %v %.300s\nand on PostgreSQL\n%d %v %.300s", row.Name, x.status,
+						x.header, x.body, y.status, y.header, y.body)
 				}
 			}
 			if a.fingerprint("") != b.fingerprint("") {
@@ -269,8 +283,10 @@ func TestUnusualButValidInputIsAccepted(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, input := range []string{
 		`-0`, `9007199254740993`, `9223372036854775808`, `1e308`, `0.1e-999`, `""`, `null`, `[]`, `{}`, `false`,
-		`{"__proto__":{"admin":true},"constructor":1,"":2}`, `"\ud83d\ude00"`, `"😀"`, `"\u202e\u200b"`, `"\ufffd"`, `"\\u0000"`, `"\\ud800"`, `"<script>&"`,
-		`{"A":1,"a":2}`, strings.Repeat("[", 64) + strings.Repeat("]", 64), `"` + strings.Repeat("x", 1<<20-2) + `"`, `"` + strings.Repeat("é", 100_000) + `"`,
+		`{"__proto__":{"admin":true},"constructor":1,"":2}`, `"\ud83d\ude00"`, `"😀"`, `"\u202e\u200b"`, `"\ufffd"`,
+		`"\\u0000"`, `"\\ud800"`, `"<script>&"`,
+		`{"A":1,"a":2}`, strings.Repeat("[", 64) + strings.Repeat("]", 64), `"` + strings.Repeat("x", 1<<20-2) + `"`,
+		`"` + strings.Repeat("é", 100_000) + `"`,
 		`{ "b" : 1 , "a" : [ 1 ,2 ] }`, `"a/b\/c"`, "\"\u2028\"",
 	} {
 		id := w.start(`{"kind":"odd","input":` + input + `}`)
@@ -289,11 +305,13 @@ func TestUnusualButValidInputIsAccepted(t *testing.T) {
 		}
 		w.commits(g, `"outcome":{"type":"complete","result":`+input+`}`)
 		var ended struct{ Result json.RawMessage }
-		if err := json.Unmarshal(w.get("/api/v1/runs/"+id).body, &ended); err != nil || !sameJSON(want.String(), string(ended.Result)) {
+		if err := json.Unmarshal(w.get("/api/v1/runs/"+id).body, &ended); err != nil ||
+			!sameJSON(want.String(), string(ended.Result)) {
 			t.Errorf("%.80s came back as the result %.80s", input, ended.Result)
 		}
 	}
-	for _, name := range []string{"CON", "a.", "а-homoglyph", "é", "日本", "a_b", "0", "a b", "a/b", "step#1", "x@y.z+w-v:u", strings.Repeat("x", 200)} {
+	for _, name := range []string{"CON", "a.", "а-homoglyph", "é", "日本", "a_b", "0", "a b", "a/b", "step#1",
+		"x@y.z+w-v:u", strings.Repeat("x", 200)} {
 		id := w.start(fmt.Sprintf(`{"kind":%q,"queue":%q,"metadata":{%q:"%%_' \" ; --"}}`, name, name, name))
 		if run := w.get("/api/v1/runs/" + id).is(200); run["kind"] != name || run["queue"] != name {
 			t.Errorf("%q came back as %v in %v", name, run["kind"], run["queue"])
@@ -344,7 +362,8 @@ func TestUnreadableBodiesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s", path, w.key, rest)
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+			"application/json\r\n%s", path, w.key, rest)
 		for range more { // no more is sent
 			conn.(*net.TCPConn).CloseWrite()
 		}
@@ -358,18 +377,22 @@ func TestUnreadableBodiesAreRefused(t *testing.T) {
 		}
 		return res.StatusCode, string(b)
 	}
-	if status, body := send("/api/v1/runs", fmt.Sprintf("Content-Length: %d\r\n\r\n", maxBody+1)); status != 413 { // and nothing follows
+	// and nothing follows
+	if status, body := send("/api/v1/runs", fmt.Sprintf("Content-Length: %d\r\n\r\n", maxBody+1)); status != 413 {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body := send("/api/v1/runs", fmt.Sprintf("Expect: 100-continue\r\nContent-Length: %d\r\n\r\n", maxBody+1)); status != 413 {
+	if status, body := send("/api/v1/runs", fmt.Sprintf("Expect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+		maxBody+1)); status != 413 {
 		t.Errorf("%d %s", status, body)
 	}
 	w.s.opt.BodyTimeout = 50 * time.Millisecond
-	if status, body := send("/api/v1/runs", "Content-Length: 100\r\n\r\n{"); status != 400 || strings.Contains(body, "127.0.0.1") || !strings.Contains(body, "within 50ms") {
+	if status, body := send("/api/v1/runs", "Content-Length: 100\r\n\r\n{"); status != 400 ||
+		strings.Contains(body, "127.0.0.1") || !strings.Contains(body, "within 50ms") {
 		t.Errorf("%d %s", status, body)
 	}
 	w.s.opt.BodyTimeout = long
-	if status, body := send("/api/v1/runs", "Content-Length: 100\r\n\r\n{", "end"); status != 400 || !strings.Contains(body, "broke off") {
+	if status, body := send("/api/v1/runs", "Content-Length: 100\r\n\r\n{", "end"); status != 400 ||
+		!strings.Contains(body, "broke off") {
 		t.Errorf("%d %s", status, body)
 	}
 }

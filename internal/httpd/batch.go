@@ -230,7 +230,8 @@ func decodeEntry(entry []byte, into *batchRun) error {
 	err := decodeStrict(entry, into)
 	var e *perdure.Error
 	if errors.As(err, &e) && (e.Field == "wait" || e.Field == "foreground") {
-		return perdure.Invalid(e.Field, "a batch starts runs in the background: start this one by itself to wait for it")
+		return perdure.Invalid(e.Field, "a batch starts runs in the background: start this one by itself to "+
+			"wait for it")
 	}
 	return err
 }

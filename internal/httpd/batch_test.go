@@ -16,7 +16,8 @@ import (
 // batch sends entries of a batch, and returns its results.
 func (w *world) batch(key string, entries ...string) []api.StartResult {
 	w.t.Helper()
-	a := ask{method: "POST", path: "/api/v1/runs/batch", key: w.key, body: `{"runs":[` + strings.Join(entries, ",") + `]}`}
+	a := ask{method: "POST", path: "/api/v1/runs/batch", key: w.key,
+		body: `{"runs":[` + strings.Join(entries, ",") + `]}`}
 	if key != "" {
 		a.header = http.Header{"Idempotency-Key": {key}}
 	}
@@ -63,7 +64,8 @@ func TestBatchStartsRunsInBackground(t *testing.T) {
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	results := w.batch("", `{"kind":"a","input":{"n":1},"queue":"q","priority":3,"metadata":{"k":"v"}}`,
-		`{"kind":"b","thread_id":"`+thread+`","messages":[{"role":"user","content":"hi"}]}`, `{"kind":"c","delay":"1h"}`)
+		`{"kind":"b","thread_id":"`+thread+`","messages":[{"role":"user","content":"hi"}]}`,
+		`{"kind":"c","delay":"1h"}`)
 	wantCodes(t, results, "ok", "ok", "ok")
 	for i, kind := range []string{"a", "b", "c"} {
 		r := results[i].Run
@@ -77,7 +79,8 @@ func TestBatchStartsRunsInBackground(t *testing.T) {
 	if string(results[1].Run.ThreadID) != thread {
 		t.Errorf("thread of run 1 = %q, want %s", results[1].Run.ThreadID, thread)
 	}
-	if g := w.lease("w", `,"queues":["q"]`); g["run_id"] != string(results[0].Run.RunID) || g["input"].(obj)["n"] != 1.0 {
+	if g := w.lease("w", `,"queues":["q"]`); g["run_id"] != string(results[0].Run.RunID) ||
+		g["input"].(obj)["n"] != 1.0 {
 		t.Errorf("grant = %v, want run %s and its input", g, results[0].Run.RunID)
 	}
 }
@@ -138,7 +141,8 @@ func TestBatchCountsOncePerKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	single := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"a"}`,
 		header: http.Header{"Idempotency-Key": {"single"}}}).is(201)["run_id"]
-	entries := []string{`{"kind":"a","idempotency_key":"mine"}`, `{"kind":"b"}`, `{"kind":"a","idempotency_key":"mine"}`,
+	entries := []string{`{"kind":"a","idempotency_key":"mine"}`, `{"kind":"b"}`,
+		`{"kind":"a","idempotency_key":"mine"}`,
 		`{"kind":"c","idempotency_key":"mine"}`, `{"kind":"a","idempotency_key":"single"}`, `{"kind":""}`}
 	first := w.batch("whole", entries...)
 	wantCodes(t, first, "ok", "ok", "same", "key_reused ", "same", "invalid kind")
@@ -201,7 +205,8 @@ func TestBatchIsWrittenInParts(t *testing.T) {
 func TestEntriesOverQuotaAreRefusedEach(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.as(w.admin).do("PUT", "/api/admin/tenants/a", `{"limits":{"max_live_runs":3}}`).is(200)
-	results := w.batch("k", `{"kind":"a"}`, `{"kind":"a"}`, `{"kind":""}`, `{"kind":"a"}`, `{"kind":"a"}`, `{"kind":"a"}`)
+	results := w.batch("k", `{"kind":"a"}`, `{"kind":"a"}`, `{"kind":""}`, `{"kind":"a"}`, `{"kind":"a"}`,
+		`{"kind":"a"}`)
 	wantCodes(t, results, "ok", "ok", "invalid kind", "ok", "quota_exceeded ", "quota_exceeded ")
 	// Those that were accepted are still answered, and another tenant does not notice.
 	wantCodes(t, w.batch("k", `{"kind":"a"}`, `{"kind":"a"}`, `{"kind":"b"}`), "same", "same", "quota_exceeded ")
@@ -212,7 +217,8 @@ func TestWebhooksOfABatch(t *testing.T) {
 	w := newWorld(t, toLoopback)
 	entry := func(n int) string { return fmt.Sprintf(`{"kind":"a","webhook":"http://127.0.0.1:%d/"}`, n+1) }
 	results := w.batch("k", entry(0), entry(0), entry(1))
-	if wantCodes(t, results, "ok", "ok", "ok"); results[0].Run.WebhookSecret == "" || results[1].Run.WebhookSecret != "" ||
+	if wantCodes(t, results, "ok", "ok", "ok"); results[0].Run.WebhookSecret == "" ||
+		results[1].Run.WebhookSecret != "" ||
 		results[0].Run.WebhookID == "" || results[1].Run.WebhookID != results[0].Run.WebhookID {
 		t.Errorf("webhooks = %+v and %+v, want the same, and its secret once", results[0].Run, results[1].Run)
 	}

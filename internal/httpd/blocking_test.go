@@ -18,13 +18,15 @@ func TestTenantLeavesStreamsForOthers(t *testing.T) {
 	w.attach(id, "").next("stream:attached")
 	same.attach(id, "").next("stream:attached")
 	for _, w := range []*world{w, same} {
-		if p := w.get(runs+"/"+id+"/stream").refuses(503, "too_many_streams"); !strings.Contains(p["detail"].(string), "this tenant has 3") {
+		if p := w.get(runs+"/"+id+"/stream").refuses(503, "too_many_streams"); !strings.Contains(p["detail"].(string),
+			"this tenant has 3") {
 			t.Errorf("problem = %v, want a detail that this tenant has 3", p)
 		}
 		w.get(runs + "/" + id + "/join?timeout=60s").is(202)
 	}
 	other.attach(theirs, "").next("stream:attached")
-	if p := other.get(runs+"/"+theirs+"/stream").refuses(503, "too_many_streams"); !strings.Contains(p["detail"].(string), "this node has 4") {
+	if p := other.get(runs+"/"+theirs+"/stream").refuses(503,
+		"too_many_streams"); !strings.Contains(p["detail"].(string), "this node has 4") {
 		t.Errorf("problem = %v, want a detail that this node has 4", p)
 	}
 	first.stop()

@@ -125,7 +125,8 @@ var bounds = map[reflect.Type]map[string]bound{
 		"mode": oneOf(perdure.Modes...), "on_losers": oneOf(perdure.Dispositions...), "timeout": bound{}.given(),
 	},
 	reflect.TypeFor[api.Group](): {
-		"mode": oneOf(perdure.Modes...), "state": oneOf(perdure.GroupStates...), "on_losers": oneOf(perdure.Dispositions...),
+		"mode": oneOf(perdure.Modes...), "state": oneOf(perdure.GroupStates...),
+		"on_losers": oneOf(perdure.Dispositions...),
 	},
 	reflect.TypeFor[api.Poll]():          {"slots": between(0, engine.MaxSlots)},
 	reflect.TypeFor[api.Lease]():         {"epoch": anEpoch},
@@ -138,8 +139,10 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.Retry]():         {"from": aName},
 	reflect.TypeFor[api.RetryMany]():     {"run_ids": {items: perdure.MaxBatch}},
 	reflect.TypeFor[api.Run](): {
-		"status": aStatus, "tier": oneOf(perdure.Tiers...), "priority": between(-perdure.MaxPriority, perdure.MaxPriority),
-		"metadata": {items: perdure.MaxMetadata}, "attempt": atLeast(1), "max_attempts": between(1, perdure.MaxAttempts),
+		"status": aStatus, "tier": oneOf(perdure.Tiers...),
+		"priority": between(-perdure.MaxPriority, perdure.MaxPriority),
+		"metadata": {items: perdure.MaxMetadata}, "attempt": atLeast(1),
+		"max_attempts": between(1, perdure.MaxAttempts),
 	},
 	reflect.TypeFor[api.JobStatus]():     {"status": aStatus},
 	reflect.TypeFor[api.StartedRun]():    {"status": aStatus},
@@ -177,8 +180,9 @@ var queryBounds = map[string]bound{
 	"GET /api/v1/dlq limit":                        between(1, maxLetters),
 	"GET /api/v1/dlq/causes limit":                 between(1, maxLetters),
 	"PUT /api/v1/runs/{id}/artifacts/{name} epoch": between(1, maxSeq),
-	"GET /api/v1/approvals state":                  oneOf(append(slices.Clone(perdure.ApprovalStates), perdure.ApprovalAll)...),
-	"GET /api/v1/webhooks/{id}/deliveries state":   oneOf(perdure.NoteStates...),
+	"GET /api/v1/approvals state": oneOf(append(slices.Clone(perdure.ApprovalStates),
+		perdure.ApprovalAll)...),
+	"GET /api/v1/webhooks/{id}/deliveries state": oneOf(perdure.NoteStates...),
 }
 
 // queryBound returns the bound of a route's parameter.

@@ -56,7 +56,8 @@ func TestWriteDeadlineEndsWithAnswer(t *testing.T) {
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
 	for _, wait := range []string{"0s", "300ms"} {
-		req, err := http.NewRequest("POST", hs.URL+"/api/v1/workers/w/poll", strings.NewReader(`{"slots":1,"wait":"`+wait+`"}`))
+		req, err := http.NewRequest("POST", hs.URL+"/api/v1/workers/w/poll",
+			strings.NewReader(`{"slots":1,"wait":"`+wait+`"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +84,8 @@ func TestDownloadHasAMinimumRate(t *testing.T) {
 func TestTwoOriginsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://good.example"} }})
 	for _, path := range []string{"/healthz", "/api/v1/runs", "/api/v1/ws"} {
-		a := w.send(ask{method: "GET", path: path, key: w.key, header: http.Header{"Origin": {"https://good.example", "https://evil.example"}}})
+		a := w.send(ask{method: "GET", path: path, key: w.key,
+			header: http.Header{"Origin": {"https://good.example", "https://evil.example"}}})
 		a.refuses(403, string(api.CodeOrigin))
 	}
 }
@@ -147,7 +149,9 @@ func TestCancelThatWaitsIsLimited(t *testing.T) {
 
 // A tenant that holds its whole share of a gate is refused, and others are not.
 func TestBytesInMemoryAreShared(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.ShareWait, o.AnswerTime = 10*time.Millisecond, 10*time.Millisecond }})
+	w := newWorld(t, setup{options: func(o *Options) {
+		o.ShareWait, o.AnswerTime = 10*time.Millisecond, 10*time.Millisecond
+	}})
 	b := w.as(w.newKey("b", nil))
 	big := `{"kind":"job","input":"` + strings.Repeat("i", 100<<10) + `"}`
 	id := w.start(big)
@@ -173,7 +177,8 @@ func TestBytesInMemoryAreShared(t *testing.T) {
 	leave()
 	keep()
 	w.get(runs + "/" + id).is(200)
-	for name, g := range map[string]int64{"calls": w.s.shares.calls.Used(), "bodies": w.s.shares.bodies.Used(), "answers": w.s.shares.answers.Used()} {
+	for name, g := range map[string]int64{"calls": w.s.shares.calls.Used(), "bodies": w.s.shares.bodies.Used(),
+		"answers": w.s.shares.answers.Used()} {
 		if g != 0 {
 			t.Errorf("%s: %d units are held after all calls were answered, want none", name, g)
 		}
@@ -194,7 +199,8 @@ func TestLimitsOfATenant(t *testing.T) {
 	set(`"max_live_runs":2,"max_streams":1`)
 	set(`"max_calls":1`) // the others stay
 	got := admin.get("/api/admin/tenants/a").is(200)
-	if l := got["limits"].(obj); l["max_live_runs"] != 2.0 || l["max_streams"] != 1.0 || l["max_calls"] != 1.0 || l["max_polls"] != 0.0 || got["live_runs"] != 0.0 {
+	if l := got["limits"].(obj); l["max_live_runs"] != 2.0 || l["max_streams"] != 1.0 || l["max_calls"] != 1.0 ||
+		l["max_polls"] != 0.0 || got["live_runs"] != 0.0 {
 		t.Errorf("tenant a = %v, want the limits that were set", got)
 	}
 
@@ -238,7 +244,8 @@ func TestLimitsOfATenant(t *testing.T) {
 func TestLimitsAreFoundInTheStore(t *testing.T) {
 	w := newWorld(t, setup{})
 	n := int64(7)
-	if err := w.e.Do(t.Context(), &engine.ChangeTenant{Tenant: "a", Limits: perdure.TenantLimitChanges{MaxPolls: &n}}); err != nil {
+	if err := w.e.Do(t.Context(), &engine.ChangeTenant{Tenant: "a",
+		Limits: perdure.TenantLimitChanges{MaxPolls: &n}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.s.loadLimits(t.Context()); err != nil {
@@ -308,7 +315,8 @@ func TestTenantAtItsShareLeavesRestToOthers(t *testing.T) {
 func TestTenantRestsAfterLargeBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Server{shares: newShares(&Options{}), opt: Options{AnswerTime: time.Second}}
-		c := &call{Request: httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), s: s, key: perdure.Key{ID: "k", Tenant: "a"}}
+		c := &call{Request: httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), s: s,
+			key: perdure.Key{ID: "k", Tenant: "a"}}
 		// work has so many turns at once, works for 50 ms, and says how long it waited for the turns.
 		work := func(turns int) (waited time.Duration) {
 			t.Helper()

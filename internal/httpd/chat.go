@@ -86,7 +86,8 @@ func since(op *engine.Chat) int64 {
 }
 
 func chatAnswer(op *engine.Chat, r *api.Run) *api.ChatAnswer {
-	out := &api.ChatAnswer{ThreadID: op.Run.ThreadID, RunID: r.RunID, Started: op.Started, Status: r.Status, State: r.State,
+	out := &api.ChatAnswer{ThreadID: op.Run.ThreadID, RunID: r.RunID, Started: op.Started, Status: r.Status,
+		State: r.State,
 		Error: r.Error, Message: r.Message, LastSeq: since(op), AttachURL: r.AttachURL, StatusURL: r.StatusURL}
 	if r.State == perdure.Completed {
 		out.Answer = r.Result
@@ -96,8 +97,9 @@ func chatAnswer(op *engine.Chat, r *api.Run) *api.ChatAnswer {
 
 // acceptsStream tells whether a request asks for server-sent events.
 func acceptsStream(r *http.Request) bool {
-	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(media string) bool {
-		media, _, _ = strings.Cut(media, ";")
-		return strings.TrimSpace(media) == api.MediaStream
-	})
+	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","),
+		func(media string) bool {
+			media, _, _ = strings.Cut(media, ";")
+			return strings.TrimSpace(media) == api.MediaStream
+		})
 }

@@ -37,9 +37,11 @@ func TestChatStartsAThreadAndGoesOnWithIt(t *testing.T) {
 	if g["kind"] != "supervisor" || g["run_id"] != first["run_id"] || g["thread_id"] != first["thread_id"] {
 		t.Fatalf("grant = %v, want run %v of kind supervisor on the thread", g, first["run_id"])
 	}
-	w.commits(g, `"messages":[{"role":"assistant","content":"half full"}],"outcome":{"type":"complete","result":"half full"}`)
+	w.commits(g, `"messages":[{"role":"assistant","content":"half full"}],"outcome":{"type":"complete",`+
+		`"result":"half full"}`)
 
-	waiting := w.later("POST", chatPath, fmt.Sprintf(`{"thread_id":%q,"message":"and now?","wait":"30s"}`, first["thread_id"]))
+	waiting := w.later("POST", chatPath, fmt.Sprintf(`{"thread_id":%q,"message":"and now?","wait":"30s"}`,
+		first["thread_id"]))
 	w.answersNext("full")
 	second := soon(t, waiting).is(200)
 	if second["answer"] != "full" || second["thread_id"] != first["thread_id"] || second["started"] != true {
@@ -62,7 +64,8 @@ func (w *world) answersNext(result string) obj {
 		w.t.Fatalf("leased %d runs, want 1", len(runs))
 	}
 	g := runs[0].(obj)
-	w.commits(g, fmt.Sprintf(`"messages":[{"role":"assistant","content":%q}],"outcome":{"type":"complete","result":%[1]q}`, result))
+	w.commits(g, fmt.Sprintf(`"messages":[{"role":"assistant","content":%q}],"outcome":{"type":"complete",`+
+		`"result":%[1]q}`, result))
 	return g
 }
 
@@ -76,7 +79,8 @@ func TestChatWithALiveRunIsTakenUpByIt(t *testing.T) {
 	if second["run_id"] != first["run_id"] || second["started"] != false {
 		t.Errorf("answer = %v, want that the live run %v takes the message up", second, first["run_id"])
 	}
-	inbox := w.get(fmt.Sprintf("/api/v1/runs/%v/inbox?epoch=%v&after=0", g["run_id"], g["epoch"])).is(200)["inbox"].([]any)
+	inbox := w.get(fmt.Sprintf("/api/v1/runs/%v/inbox?epoch=%v&after=0", g["run_id"],
+		g["epoch"])).is(200)["inbox"].([]any)
 	if len(inbox) != 1 || inbox[0].(obj)["data"] != "only the red ones" {
 		t.Fatalf("inbox = %v, want the message", inbox)
 	}
@@ -92,8 +96,11 @@ func TestMessageThatNobodyTookUpIsAnswered(t *testing.T) {
 	w := newWorld(t, setup{})
 	first := w.chats(201, `{"message":"count the books"}`)
 	g := w.lease("w", `,"start":true`)
-	waiting := w.later("POST", chatPath, fmt.Sprintf(`{"thread_id":%q,"message":"only the red ones","wait":"30s"}`, first["thread_id"]))
-	eventually.True(t, "the message is in the thread", func() bool { return strings.Contains(w.said(first["thread_id"]), "red ones") })
+	waiting := w.later("POST", chatPath, fmt.Sprintf(`{"thread_id":%q,"message":"only the red ones","wait":"30s"}`,
+		first["thread_id"]))
+	eventually.True(t, "the message is in the thread", func() bool {
+		return strings.Contains(w.said(first["thread_id"]), "red ones")
+	})
 	w.commits(g, complete)
 	next := w.answersNext("seven")
 	answer := soon(t, waiting).is(200)
@@ -104,7 +111,8 @@ func TestMessageThatNobodyTookUpIsAnswered(t *testing.T) {
 	if run["continued_by_run_id"] != next["run_id"] {
 		t.Errorf("continued by %v, want %v", run["continued_by_run_id"], next["run_id"])
 	}
-	if more := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`).is(200)["runs"].([]any); len(more) != 0 {
+	if more := w.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":1,"wait":"0s"}`).is(200)["runs"].([]any); len(more) != 0 {
 		t.Errorf("leased %v, want nothing: the continuation has seen all messages", more)
 	}
 }
@@ -142,11 +150,13 @@ func TestCancelledChatIsNotContinued(t *testing.T) {
 func TestChatIsSaidOncePerKey(t *testing.T) {
 	w := newWorld(t, setup{})
 	say := func(body string) *answer {
-		return w.send(ask{method: "POST", path: chatPath, key: w.key, body: body, header: http.Header{"Idempotency-Key": {"k"}}})
+		return w.send(ask{method: "POST", path: chatPath, key: w.key, body: body,
+			header: http.Header{"Idempotency-Key": {"k"}}})
 	}
 	first := say(`{"message":"hello"}`).is(201)
 	again := say(`{"message":"hello","wait":"1ms"}`).is(202)
-	if again["run_id"] != first["run_id"] || again["thread_id"] != first["thread_id"] || again["status"] != "deferred" || again["message"] == nil {
+	if again["run_id"] != first["run_id"] || again["thread_id"] != first["thread_id"] ||
+		again["status"] != "deferred" || again["message"] == nil {
 		t.Errorf("the same call again = %v, want run %v, deferred, with an explanation", again, first["run_id"])
 	}
 	say(`{"message":"goodbye"}`).refuses(422, "key_reused")
@@ -164,19 +174,23 @@ func TestChatStreams(t *testing.T) {
 	}()
 	w.answersNext("hi")
 	a := soon(t, done)
-	if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" || !strings.Contains(string(a.body), "event: stream:end") {
-		t.Errorf("answer = %d %s: %s; want the stream of the run until its end", a.status, a.header.Get("Content-Type"), a.body)
+	if a.status != 200 || a.header.Get("Content-Type") != "text/event-stream" ||
+		!strings.Contains(string(a.body), "event: stream:end") {
+		t.Errorf("answer = %d %s: %s; want the stream of the run until its end", a.status, a.header.Get("Content-Type"),
+			a.body)
 	}
 }
 
 func TestChatRefusesWhatItCannotMean(t *testing.T) {
 	w := newWorld(t, setup{})
 	first := w.chats(201, `{"message":"hello"}`)
-	for _, body := range []string{`{}`, `{"message":null,"thread":1}`, `{"message":"a","wait":"2h"}`, `{"message":"a","kind":"no\u0000"}`} {
+	for _, body := range []string{`{}`, `{"message":null,"thread":1}`, `{"message":"a","wait":"2h"}`,
+		`{"message":"a","kind":"no\u0000"}`} {
 		w.do("POST", chatPath, "%s", body).refuses(400, "invalid")
 	}
 	w.do("POST", chatPath, `{"message":"a","thread_id":"none"}`).refuses(404, "not_found")
-	w.as(w.newKey("stranger", nil)).do("POST", chatPath, `{"message":"a","thread_id":%q}`, first["thread_id"]).refuses(404, "not_found")
+	w.as(w.newKey("stranger", nil)).do("POST", chatPath, `{"message":"a","thread_id":%q}`,
+		first["thread_id"]).refuses(404, "not_found")
 	other := w.chats(201, `{"message":"hello","thread_id":%q,"kind":"mine"}`, first["thread_id"])
 	if other["run_id"] == first["run_id"] {
 		t.Errorf("a message to another kind of agent went to run %v", first["run_id"])

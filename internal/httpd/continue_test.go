@@ -74,9 +74,11 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 	thread := w.thread()
 	boss, kids := w.boss(thread, 4)
 	first, second := w.take("kid"), w.take("kid")
-	w.commits(first, `"outcome":{"type":"complete","result":{"disk":"45%"},"summary":"fine"}`) // before its parent's turn ends
+	// before its parent's turn ends
+	w.commits(first, `"outcome":{"type":"complete","result":{"disk":"45%"},"summary":"fine"}`)
 	done := w.commits(boss, fmt.Sprintf(`"messages":[{"role":"assistant","content":"I'll tell you"}],
-		"outcome":{"type":"complete","result":"later","continue_on":["k3","%s","k1","k0","%s"]}`, kids[2], kids[0])) // by key and id, one twice
+		"outcome":{"type":"complete","result":"later","continue_on":["k3","%s","k1","k0",
+"%s"]}`, kids[2], kids[0])) // by key and id, one twice
 	if done["state"] != "completed" {
 		t.Fatalf("done = %v, want state = completed", done)
 	}
@@ -96,7 +98,8 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 		t.Fatalf("%d continuations", len(more))
 	}
 	c := more[0]
-	if c["run_id"] != orig["continued_by_run_id"] || c["parent_run_id"] != nil || c["root_run_id"] != orig["root_run_id"] || c["thread_id"] != thread ||
+	if c["run_id"] != orig["continued_by_run_id"] || c["parent_run_id"] != nil ||
+		c["root_run_id"] != orig["root_run_id"] || c["thread_id"] != thread ||
 		c["kind"] != "boss" || c["metadata"].(obj)["who"] != "ann" || c["state"] != "queued" {
 		t.Errorf("continuation = %v, want it queued with the kind and metadata of its run", c)
 	}
@@ -131,7 +134,8 @@ func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
 			t.Errorf("message = %v, want error message \"it broke\" for k1", content)
 		}
 	}
-	if want := []string{"k3 cancelled <nil>", "k2 completed done", "k1 failed <nil>", "k0 completed map[disk:45%]"}; !slices.Equal(told, want) {
+	if want := []string{"k3 cancelled <nil>", "k2 completed done", "k1 failed <nil>",
+		"k0 completed map[disk:45%]"}; !slices.Equal(told, want) {
 		t.Errorf("the thread was told %q, not %q", told, want)
 	}
 	types := w.types(fmt.Sprint(boss["run_id"]))
@@ -180,13 +184,17 @@ func TestInvalidContinuationsOfTurnAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 1)
 	_, other := w.boss(w.thread(), 1)
-	for on, field := range map[string]string{`"nobody"`: "commits[0].outcome.continue_on", `"` + other[0] + `"`: "commits[0].outcome.continue_on", fmt.Sprintf("%q", boss["run_id"]): "commits[0].outcome.continue_on"} {
-		if p := w.commit(boss, `"outcome":{"type":"complete","continue_on":[`+on+`]}`).refuses(400, "invalid"); p["field"] != field {
+	for on, field := range map[string]string{`"nobody"`: "commits[0].outcome.continue_on",
+		`"` + other[0] + `"`:              "commits[0].outcome.continue_on",
+		fmt.Sprintf("%q", boss["run_id"]): "commits[0].outcome.continue_on"} {
+		if p := w.commit(boss, `"outcome":{"type":"complete","continue_on":[`+on+`]}`).refuses(400,
+			"invalid"); p["field"] != field {
 			t.Errorf("%s: %v", on, p)
 		}
 	}
 	task := w.running(`{"kind":"task","priority":100}`)
-	w.commit(task, `"children":[{"key":"k","kind":"kid"}],"outcome":{"type":"complete","continue_on":["k"]}`).refuses(400, "invalid")
+	w.commit(task, `"children":[{"key":"k","kind":"kid"}],"outcome":{"type":"complete",
+"continue_on":["k"]}`).refuses(400, "invalid")
 	if run := w.run(boss["run_id"]); run["state"] != "running" {
 		t.Errorf("run = %v, want state = running", run)
 	}
@@ -224,7 +232,9 @@ func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 	body := `{"trigger":"ci","job_id":"build 7","worker_id":"runner-3","status":"success","result_summary":"green"}`
 	one := w.outside(boss["run_id"], body).is(201)
 	for range 3 {
-		if again := w.outside(boss["run_id"], body).is(200); again["continued_by_run_id"] != one["continued_by_run_id"] || again["run_id"] != boss["run_id"] {
+		if again := w.outside(boss["run_id"],
+			body).is(200); again["continued_by_run_id"] != one["continued_by_run_id"] ||
+			again["run_id"] != boss["run_id"] {
 			t.Errorf("%v and %v", one, again)
 		}
 	}
@@ -233,12 +243,14 @@ func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
 		t.Errorf("after another job the first one's continuation is %v", again)
 	}
 	more := w.continued(boss["run_id"])
-	if len(more) != 2 || more[0]["run_id"] != one["continued_by_run_id"] || more[1]["run_id"] != two["continued_by_run_id"] {
+	if len(more) != 2 || more[0]["run_id"] != one["continued_by_run_id"] ||
+		more[1]["run_id"] != two["continued_by_run_id"] {
 		t.Errorf("more = %v, want 2 entries, [0].run_id = %v, [1].run_id = %v",
 			more, one["continued_by_run_id"], two["continued_by_run_id"])
 	}
 	said := w.messages(thread)
-	if c := said[0]["content"].(obj); len(said) != 2 || said[0]["role"] != "tool" || c["job_id"] != "build 7" || c["worker_id"] != "runner-3" || c["status"] != "success" ||
+	if c := said[0]["content"].(obj); len(said) != 2 || said[0]["role"] != "tool" || c["job_id"] != "build 7" ||
+		c["worker_id"] != "runner-3" || c["status"] != "success" ||
 		c["result_summary"] != "green" || c["trigger"] != "ci" || said[0]["metadata"].(obj)["outside"] != true {
 		t.Errorf("messages = %v, want the report of the job, marked as outside", said)
 	}
@@ -311,14 +323,16 @@ func TestInvalidContinuationsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 0)
 	for body, field := range map[string]string{
-		`{}`: "job_id", `{"job_id":""}`: "job_id", `{"job_id":" x"}`: "job_id", `{"job_id":"x","colour":1}`: "colour", `{"job_id":7}`: "job_id",
+		`{}`: "job_id", `{"job_id":""}`: "job_id", `{"job_id":" x"}`: "job_id", `{"job_id":"x","colour":1}`: "colour",
+		`{"job_id":7}`: "job_id",
 		`{"job_id":"` + strings.Repeat("x", 201) + `"}`: "job_id",
 	} {
 		if p := w.outside(boss["run_id"], body).refuses(400, "invalid"); p["field"] != field {
 			t.Errorf("%.60s: %v", body, p)
 		}
 	}
-	w.outside(boss["run_id"], `{"job_id":"x","result_summary":"`+strings.Repeat("x", 5000)+`"}`).refuses(413, "too_large")
+	w.outside(boss["run_id"], `{"job_id":"x","result_summary":"`+strings.Repeat("x", 5000)+`"}`).refuses(413,
+		"too_large")
 	w.outside("nobody", `{"job_id":"x"}`).refuses(404, "not_found")
 	w.as(w.newKey("b", nil)).outside(boss["run_id"], `{"job_id":"x"}`).refuses(404, "not_found")
 	task := w.start(`{"kind":"task"}`)
@@ -342,7 +356,8 @@ func TestMultitaskStrategiesWithContinuation(t *testing.T) {
 	w.do("POST", path, `{"kind":"waiting"}`).is(201)
 	w.commits(w.take("kid"), complete)
 	w.do("POST", path, `{"kind":"no","multitask_strategy":"reject"}`).refuses(409, "thread_busy")
-	w.do("POST", path, `{"kind":"urgent","multitask_strategy":"interrupt","messages":[{"role":"user","content":"stop"}]}`).is(201)
+	w.do("POST", path, `{"kind":"urgent","multitask_strategy":"interrupt","messages":[{"role":"user",`+
+		`"content":"stop"}]}`).is(201)
 	if run := w.run(active["run_id"]); run["cancel"] == nil {
 		t.Errorf("the active run is not asked to stop: %v", run)
 	}
@@ -371,15 +386,19 @@ func TestEveryEndIsWrittenToThread(t *testing.T) {
 		says       string
 	}{
 		{"fails", `{"kind":"k"}`, func(g obj) { w.commits(g, broken) }, "failed", "broke", "This run failed: it broke"},
-		{"is out of time", `{"kind":"k","timeout":"30ms"}`, func(obj) {}, "timeout", "deadline_exceeded", "This run ran out of time"},
+		{"is out of time", `{"kind":"k","timeout":"30ms"}`, func(obj) {}, "timeout", "deadline_exceeded",
+			"This run ran out of time"},
 		{"is cancelled", `{"kind":"k"}`, func(g obj) {
 			w.do("POST", fmt.Sprint(runs, "/", g["run_id"], "/cancel"), `{"reason":"changed my mind"}`).is(200)
 			w.commits(g, `"outcome":{"type":"cancelled"}`)
 		}, "cancelled", "cancelled", "This run was cancelled: changed my mind"},
-		{"was deferred and fails", `{"kind":"k","wait":"1ms"}`, func(g obj) { w.commits(g, broken) }, "failed", "broke", "This run failed: it broke"},
+		{"was deferred and fails", `{"kind":"k","wait":"1ms"}`, func(g obj) {
+			w.commits(g, broken)
+		}, "failed", "broke", "This run failed: it broke"},
 	} {
 		thread := w.thread()
-		if a := w.do("POST", "/api/v1/threads/"+thread+"/runs", c.body); a.status != http.StatusCreated && a.status != http.StatusAccepted {
+		if a := w.do("POST", "/api/v1/threads/"+thread+"/runs", c.body); a.status != http.StatusCreated &&
+			a.status != http.StatusAccepted {
 			t.Fatalf("%s: %d", c.name, a.status)
 		}
 		g := w.lease("w", `,"start":true`)
@@ -388,7 +407,8 @@ func TestEveryEndIsWrittenToThread(t *testing.T) {
 		said := w.messages(thread)
 		last := said[len(said)-1]
 		meta := last["metadata"].(obj)
-		if text, _ := last["content"].(string); !strings.HasPrefix(text, c.says) || last["role"] != "system" || meta["notice"] != true || meta["status"] != c.status || meta["code"] != c.code ||
+		if text, _ := last["content"].(string); !strings.HasPrefix(text, c.says) || last["role"] != "system" ||
+			meta["notice"] != true || meta["status"] != c.status || meta["code"] != c.code ||
 			meta["run_id"] != g["run_id"] || meta["deliverable_id"] == nil {
 			t.Errorf("a run that %s says %v", c.name, last)
 		}

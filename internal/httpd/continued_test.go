@@ -17,10 +17,12 @@ func TestContinuationIsSentByWebhookAndWebSocket(t *testing.T) {
 	w.hook(fmt.Sprintf(`"url":%q,"events":["run:continued"]`, byName.at))
 	thread := w.thread()
 	onThread, _ := w.watch("?thread_id=" + thread)
-	w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"boss","webhook":"%s","webhook_events":["run:continued"]}`, ofRun.at).is(201)
+	w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"boss","webhook":"%s","webhook_events":["run:continued"]}`,
+		ofRun.at).is(201)
 	g := w.take("boss")
 	boss := g["run_id"].(string)
-	w.commits(g, `"children":[{"key":"k","kind":"kid"}],"outcome":{"type":"complete","result":"later","continue_on":["k"]}`)
+	w.commits(g, `"children":[{"key":"k","kind":"kid"}],"outcome":{"type":"complete","result":"later",`+
+		`"continue_on":["k"]}`)
 	w.commits(w.take("kid"), complete)
 	next, _ := w.run(boss)["continued_by_run_id"].(string)
 	if next == "" {
@@ -35,8 +37,10 @@ func TestContinuationIsSentByWebhookAndWebSocket(t *testing.T) {
 			}
 			if e.Type == "run:continued" {
 				told++
-				if err := json.Unmarshal(e.Data, &data); err != nil || string(c.RunID) != boss || data.By != next || string(c.Run.ContinuedByRunID) != next {
-					t.Errorf("WebSocket: run %s was told of %s, want run %s continued by %s", c.RunID, e.Data, boss, next)
+				if err := json.Unmarshal(e.Data, &data); err != nil || string(c.RunID) != boss || data.By != next ||
+					string(c.Run.ContinuedByRunID) != next {
+					t.Errorf("WebSocket: run %s was told of %s, want run %s continued by %s", c.RunID, e.Data,
+						boss, next)
 				}
 			}
 		}

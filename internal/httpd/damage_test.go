@@ -14,7 +14,8 @@ type breaks struct{ text string }
 func (breaks) Needs() []store.Ref       { return nil }
 func (b breaks) Do(tx *engine.Tx) error { tx.DB.Stage(b.text); return nil }
 
-// A run that something has happened to in the database is shown with what can be read of it, and the one behind it is granted.
+// A run that something has happened to in the database is shown with what can be read of it, and the one behind it is
+// granted.
 func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := newWorld(t, setup{store: &at})
@@ -24,7 +25,8 @@ func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 		}
 		good := w.do("POST", runs, `{"kind":"job"}`).is(201)["run_id"].(string)
 		for i, set := range []string{`rest='{"options":'`, `input='{"n":'`} {
-			if err := w.e.Step(w.e.Store().Now(), breaks{"UPDATE runs SET " + set + ", version=version+1 WHERE id='" + bad[i] + "'"})[0]; err != nil {
+			if err := w.e.Step(w.e.Store().Now(),
+				breaks{"UPDATE runs SET " + set + ", version=version+1 WHERE id='" + bad[i] + "'"})[0]; err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,7 +46,8 @@ func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
 		for _, id := range bad {
 			got := w.do("GET", runs+"/"+id, "").is(200)
 			why, _ := got["error"].(obj)
-			if got["state"] != "failed" || why["code"] != "damaged" || strings.Contains(why["message"].(string), "json:") {
+			if got["state"] != "failed" || why["code"] != "damaged" ||
+				strings.Contains(why["message"].(string), "json:") {
 				t.Errorf("run = %v, want failed/damaged without internal words", got)
 			}
 			w.do("GET", runs+"/"+id+"/deliverable", "").is(200)

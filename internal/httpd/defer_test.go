@@ -33,12 +33,13 @@ func (w *world) here(id string) int {
 func (w *world) noted(id string) (nodes []string) {
 	w.t.Helper()
 	err := w.e.Store().View(context.Background(), func(v *store.View) error {
-		return v.Rows("SELECT node FROM waiters WHERE run_id=? ORDER BY node", []any{id}, func(scan func(...any) error) error {
-			var node string
-			err := scan(&node)
-			nodes = append(nodes, node)
-			return err
-		})
+		return v.Rows("SELECT node FROM waiters WHERE run_id=? ORDER BY node", []any{id},
+			func(scan func(...any) error) error {
+				var node string
+				err := scan(&node)
+				nodes = append(nodes, node)
+				return err
+			})
 	})
 	if err != nil {
 		w.t.Fatal(err)
@@ -76,7 +77,8 @@ func (w *world) leaving(id string) (hangUp func()) {
 // foreground starts a run on a thread with a wait that passes at once.
 func (w *world) foreground(thread, more string) (id string) {
 	w.t.Helper()
-	return w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms"`+more+`}`).is(202)["run_id"].(string)
+	return w.do("POST", "/api/v1/threads/"+thread+"/runs",
+		`{"kind":"job","wait":"1ms"`+more+`}`).is(202)["run_id"].(string)
 }
 
 func TestDeferredAnswer(t *testing.T) {
@@ -84,7 +86,8 @@ func TestDeferredAnswer(t *testing.T) {
 	thread := w.thread()
 	a := w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"job","wait":"1ms","metadata":{"n":"1"}}`).is(202)
 	id := a["run_id"].(string)
-	for field, want := range map[string]any{"status": "deferred", "state": "queued", "thread_id": thread, "attach_url": perdure.AttachURL(perdure.RunID(id)), "status_url": runs + "/" + id, "kind": "job"} {
+	for field, want := range map[string]any{"status": "deferred", "state": "queued", "thread_id": thread,
+		"attach_url": perdure.AttachURL(perdure.RunID(id)), "status_url": runs + "/" + id, "kind": "job"} {
 		if a[field] != want {
 			t.Errorf("%s is %v, not %v", field, a[field], want)
 		}
@@ -96,13 +99,15 @@ func TestDeferredAnswer(t *testing.T) {
 		t.Errorf("%v: %v", a["deferred_at"], err)
 	}
 	g := w.lease("w", `,"start":true`)
-	for query, n := range map[string]int{"status=deferred": 1, "state=running": 1, "status=running": 0, "state=running&status=deferred": 1, "state=queued": 0, "status=deferred&thread_id=" + thread: 1,
+	for query, n := range map[string]int{"status=deferred": 1, "state=running": 1, "status=running": 0,
+		"state=running&status=deferred": 1, "state=queued": 0, "status=deferred&thread_id=" + thread: 1,
 		"status=deferred&metadata.n=1": 1, "status=deferred&metadata.n=2": 0} {
 		if list := w.get(runs + "?" + query).is(200)["runs"].([]any); len(list) != n {
 			t.Errorf("%d runs with %s, not %d", len(list), query, n)
 		}
 	}
-	if job := w.get("/api/v1/jobs/" + id + "/status").is(200); job["status"] != "deferred" || job["state"] != "running" {
+	if job := w.get("/api/v1/jobs/" + id + "/status").is(200); job["status"] != "deferred" ||
+		job["state"] != "running" {
 		t.Errorf("job = %v, want status = deferred, state = running", job)
 	}
 	said := w.messages(thread)
@@ -110,7 +115,8 @@ func TestDeferredAnswer(t *testing.T) {
 		t.Fatalf("said = %v, want 1 entry", said)
 	}
 	meta := said[0]["metadata"].(obj)
-	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "system" || meta["notice"] != true || said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
+	if text, _ := said[0]["content"].(string); text == "" || said[0]["role"] != "system" || meta["notice"] != true ||
+		said[0]["run_id"] != id || meta["status"] != "deferred" || meta["run_id"] != id ||
 		meta["attach_url"] != a["attach_url"] {
 		t.Errorf("message = %v, want the notice of the deferral with its URLs", said[0])
 	}
@@ -120,7 +126,8 @@ func TestDeferredAnswer(t *testing.T) {
 		}
 	}
 	w.commits(g, complete)
-	if run := w.run(id); run["status"] != "completed" || len(w.get(runs + "?status=deferred").is(200)["runs"].([]any)) != 0 {
+	if run := w.run(id); run["status"] != "completed" ||
+		len(w.get(runs + "?status=deferred").is(200)["runs"].([]any)) != 0 {
 		t.Errorf("run = %v, want it completed, and no deferred runs", run)
 	}
 }
@@ -148,7 +155,8 @@ func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 	start := func(wait string) <-chan *answer {
 		c := make(chan *answer, 1)
 		go func() {
-			c <- w.send(ask{method: "POST", path: runs, key: w.key, body: `{"kind":"job","wait":"` + wait + `"}`, header: http.Header{"Idempotency-Key": {"one"}}})
+			c <- w.send(ask{method: "POST", path: runs, key: w.key, body: `{"kind":"job","wait":"` + wait + `"}`,
+				header: http.Header{"Idempotency-Key": {"one"}}})
 		}()
 		return c
 	}
@@ -212,9 +220,11 @@ func TestOnDisconnect(t *testing.T) {
 		ctx, hangUp := context.WithCancel(context.Background())
 		gone := make(chan *answer, 1)
 		go func() {
-			gone <- w.send(ask{method: "POST", path: runs, key: w.key, ctx: ctx, body: `{"kind":"` + mode + `","wait":"60s","on_disconnect":"` + mode + `"}`})
+			gone <- w.send(ask{method: "POST", path: runs, key: w.key, ctx: ctx,
+				body: `{"kind":"` + mode + `","wait":"60s","on_disconnect":"` + mode + `"}`})
 		}()
-		g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
+		g := w.do("POST", "/api/v1/workers/w/poll",
+			`{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 		id := g["run_id"].(string)
 		w.waits(id, 1)
 		// One who joins and goes is not the one who asked for it.
@@ -225,7 +235,8 @@ func TestOnDisconnect(t *testing.T) {
 		hangUp()
 		soon(t, gone)
 		run := w.run(id)
-		if proof, asked := run["cancel"].(obj); asked != cancelled || asked && proof["reason"] != "its caller disconnected" || run["state"] != "running" {
+		if proof, asked := run["cancel"].(obj); asked != cancelled || asked &&
+			proof["reason"] != "its caller disconnected" || run["state"] != "running" {
 			t.Errorf("%s: %v", mode, run)
 		}
 		w.commits(g, complete)
@@ -244,7 +255,8 @@ func TestDeferOfEndedRunDoesNothing(t *testing.T) {
 	id := g["run_id"].(string)
 	before := w.run(id)
 	after := w.do("POST", runs+"/"+id+"/defer", "").is(200)
-	if after["status"] != "completed" || after["deferred_at"] != nil || after["last_seq"] != before["last_seq"] || len(w.messages(thread)) != 0 {
+	if after["status"] != "completed" || after["deferred_at"] != nil || after["last_seq"] != before["last_seq"] ||
+		len(w.messages(thread)) != 0 {
 		t.Errorf("run = %v, want it completed and unchanged, without messages", after)
 	}
 	w.do("POST", runs+"/nobody/defer", "").refuses(404, "not_found")
@@ -286,10 +298,13 @@ func TestWaitersOfDeadNodeExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.Do(context.Background(), &engine.Attach{Tenant: "a", Node: "dead", RunIDs: []perdure.RunID{perdure.RunID(id), perdure.RunID(kept)}}); err != nil {
+	if err := dead.Do(context.Background(), &engine.Attach{Tenant: "a", Node: "dead",
+		RunIDs: []perdure.RunID{perdure.RunID(id), perdure.RunID(kept)}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the dead node is forgotten", func() bool { return len(w.noted(id)) == 0 && slices.Equal(w.noted(kept), []string{"n1"}) })
+	eventually.True(t, "the dead node is forgotten", func() bool {
+		return len(w.noted(id)) == 0 && slices.Equal(w.noted(kept), []string{"n1"})
+	})
 	if w.status(id) != "deferred" || w.status(kept) != "queued" || len(w.messages(thread)) != 1 {
 		t.Errorf("%v: %v; %v: %v", w.status(id), w.types(id), w.status(kept), w.types(kept))
 	}
@@ -304,7 +319,8 @@ func TestLiveNodeRenewsItsWaiters(t *testing.T) {
 	id := w.foreground(w.thread(), "")
 	until := func() (at int64) {
 		err := w.e.Store().View(context.Background(), func(v *store.View) error {
-			return v.Rows("SELECT expires_at FROM waiters WHERE run_id=?", []any{id}, func(scan func(...any) error) error { return scan(&at) })
+			return v.Rows("SELECT expires_at FROM waiters WHERE run_id=?", []any{id},
+				func(scan func(...any) error) error { return scan(&at) })
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -348,7 +364,8 @@ func TestWaiterArrivesWhileLastOneLeaves(t *testing.T) {
 		both.Wait()
 		if w.status(id) != "queued" || w.here(id) != 1 {
 			types := w.types(id)
-			t.Fatalf("round %d: somebody waits, and the run is %v: …%v", round, w.status(id), strings.Join(types[max(0, len(types)-6):], " "))
+			t.Fatalf("round %d: somebody waits, and the run is %v: …%v", round, w.status(id),
+				strings.Join(types[max(0, len(types)-6):], " "))
 		}
 		w.s.removeWaiter(ctx, ref, "timeout", false)
 		if w.status(id) != "deferred" || w.here(id) != 0 {

@@ -39,7 +39,8 @@ func (w *world) expectCancel(id, when string, want bool) {
 	run := w.run(id)
 	proof, asked := run["cancel"].(obj)
 	if asked != want || asked && proof["reason"] != "its caller disconnected" {
-		w.t.Errorf("%s: cancel of run %s = %v (run %v), want requested: %v", when, id, run["cancel"], run["state"], want)
+		w.t.Errorf("%s: cancel of run %s = %v (run %v), want requested: %v", when, id, run["cancel"],
+			run["state"], want)
 	}
 }
 
@@ -160,7 +161,9 @@ func TestUnnoticedDisconnectCancelsNothing(t *testing.T) {
 		id := g["run_id"].(string)
 		hs, client := w.narrow()
 		w.attachBy(client.Transport, hs.URL, id, "")
-		w.commits(g, `"events":[`+strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",")+`]`) // more than sockets hold
+		// more than sockets hold
+		w.commits(g, `"events":[`+strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b",
+			60<<10)+`"},`, 50), ",")+`]`)
 		w.remain(id, 0)
 		w.expectCancel(id, "a slow reader was dropped", false)
 	})

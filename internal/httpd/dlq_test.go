@@ -51,21 +51,28 @@ func TestDeadLetterHasItsHistory(t *testing.T) {
 	thread := w.makeThread()
 	w.start(`{"kind":"parent"}`)
 	parent := w.lease("w", `,"start":true`)
-	kid := w.commits(parent, `"children":[{"key":"k","kind":"job","max_attempts":1,"thread_id":"`+thread+`","input":"`+strings.Repeat("x", 100_000)+`"}],
-		"waits":[{"id":"j","type":"children","keys":["k"]}],"outcome":{"type":"suspend"}`)["children"].([]any)[0].(obj)["run_id"].(string)
+	kid := w.commits(parent, `"children":[{"key":"k","kind":"job","max_attempts":1,"thread_id":"`+thread+`","input":"`+
+		strings.Repeat("x", 100_000)+`"}],
+		"waits":[{"id":"j","type":"children","keys":["k"]}],
+"outcome":{"type":"suspend"}`)["children"].([]any)[0].(obj)["run_id"].(string)
 	g := w.lease("busy", `,"start":true`)
-	w.do("POST", "/api/v1/workers/busy/heartbeat", `{"runs":[{"run_id":"%s","epoch":%v,"activity":"tool_executing","progress":{"done":"half"}}]}`, kid, g["epoch"]).is(200)
+	w.do("POST", "/api/v1/workers/busy/heartbeat",
+		`{"runs":[{"run_id":"%s","epoch":%v,"activity":"tool_executing","progress":{"done":"half"}}]}`, kid,
+		g["epoch"]).is(200)
 	w.commits(g, `"outcome":{"type":"fail","error":{"code":"broken","message":"it broke"}}`)
 	l := w.get("/api/v1/dlq/" + kid).is(200)
 	run, attempts, events := l["run"].(obj), l["attempts"].([]any), l["events"].([]any)
-	if run["activity"] != "tool_executing" || run["progress"].(obj)["done"] != "half" || run["input"].(obj)["ref"] == nil || run["parent_run_id"] != parent["run_id"] {
+	if run["activity"] != "tool_executing" || run["progress"].(obj)["done"] != "half" ||
+		run["input"].(obj)["ref"] == nil || run["parent_run_id"] != parent["run_id"] {
 		t.Errorf("the run: %v", run)
 	}
-	if l["cause"] != "broken" || l["parent"].(obj)["job_id"] != parent["run_id"] || l["fallback"].(obj)["reason"] != "broken" || l["expires_at"] == nil {
+	if l["cause"] != "broken" || l["parent"].(obj)["job_id"] != parent["run_id"] ||
+		l["fallback"].(obj)["reason"] != "broken" || l["expires_at"] == nil {
 		t.Errorf("l = %v, want cause = broken, parent.job_id = %v, fallback.reason = broken, expires_at set",
 			l, parent["run_id"])
 	}
-	if a := attempts[0].(obj); len(attempts) != 1 || a["worker_id"] != "busy" || a["outcome"] != "failed" || a["started_at"] == nil || a["ended_at"] == nil ||
+	if a := attempts[0].(obj); len(attempts) != 1 || a["worker_id"] != "busy" || a["outcome"] != "failed" ||
+		a["started_at"] == nil || a["ended_at"] == nil ||
 		a["error"].(obj)["message"] != "it broke" {
 		t.Errorf("attempts: %v", attempts)
 	}
@@ -81,12 +88,14 @@ func TestBulkRedriveAndDiscard(t *testing.T) {
 		ids = append(ids, w.deadLetter())
 	}
 	causes := w.get("/api/v1/dlq/causes").is(200)["causes"].([]any)
-	if c := causes[0].(obj); len(causes) != 1 || c["cause"] != "broken" || c["kind"] != "job" || c["count"] != 3.0 || c["redriven"] != 0.0 || c["example_run_id"] != ids[2] {
+	if c := causes[0].(obj); len(causes) != 1 || c["cause"] != "broken" || c["kind"] != "job" || c["count"] != 3.0 ||
+		c["redriven"] != 0.0 || c["example_run_id"] != ids[2] {
 		t.Errorf("causes = %v, want 3 of kind job with cause broken, none redriven", causes)
 	}
 	for _, limit := range []string{"0", "-1", "1001"} {
 		for _, what := range []string{"redrive", "discard"} {
-			if p := w.do("POST", "/api/v1/dlq/"+what, `{"cause":"broken","limit":`+limit+`}`).refuses(400, "invalid"); p["field"] != "limit" {
+			if p := w.do("POST", "/api/v1/dlq/"+what, `{"cause":"broken","limit":`+limit+`}`).refuses(400,
+				"invalid"); p["field"] != "limit" {
 				t.Errorf("%s with a limit of %s: %v", what, limit, p)
 			}
 		}
@@ -104,10 +113,12 @@ func TestBulkRedriveAndDiscard(t *testing.T) {
 		t.Errorf("all are redriven: %v", none)
 	}
 	named := w.do("POST", "/api/v1/dlq/redrive", `{"ids":["%s","%s"]}`, ids[0], unknown).is(200)["results"].([]any)
-	if a, b := named[0].(obj), named[1].(obj); a["redriven_by_run_id"] != results[0].(obj)["redriven_by_run_id"] || b["error"].(obj)["code"] != "not_found" || b["ok"] != nil {
+	if a, b := named[0].(obj), named[1].(obj); a["redriven_by_run_id"] != results[0].(obj)["redriven_by_run_id"] ||
+		b["error"].(obj)["code"] != "not_found" || b["ok"] != nil {
 		t.Errorf("results = %v, want the run of the first redrive, and not_found", named)
 	}
-	if l := w.get("/api/v1/dlq?cause=broken&kind=job&limit=1").is(200)["dead_letters"].([]any)[0].(obj); l["run_id"] != ids[2] || l["redriven_by_run_id"] == nil {
+	letters := w.get("/api/v1/dlq?cause=broken&kind=job&limit=1").is(200)["dead_letters"].([]any)
+	if l := letters[0].(obj); l["run_id"] != ids[2] || l["redriven_by_run_id"] == nil {
 		t.Errorf("l = %v, want run_id = %v, redriven_by_run_id set", l, ids[2])
 	}
 	if d := w.do("POST", "/api/v1/dlq/discard", `{"cause":"broken"}`).is(200); d["done"] != 3.0 {
@@ -140,7 +151,8 @@ func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
 	if err != nil || len(keys) != 1 || keys[0].(obj)["signs"] != true {
 		t.Fatal(keys, err)
 	}
-	for _, input := range []string{``, `,"input":null`, `,"input": { "b" : [ 1, 2.50 ], "a":"<&>\u00e9 é\u2028  \" " }`, `,"input":1e2`, `,"input":"` + strings.Repeat("x", 100_000) + `"`} {
+	for _, input := range []string{``, `,"input":null`, `,"input": { "b" : [ 1, 2.50 ], "a":"<&>\u00e9 é\u2028  \" " }`,
+		`,"input":1e2`, `,"input":"` + strings.Repeat("x", 100_000) + `"`} {
 		w.start(`{"kind":"job"` + input + `}`)
 		a := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`)
 		a.is(200)
@@ -166,7 +178,8 @@ func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
 		}
 		digest := fmt.Sprintf("%x", sha256.Sum256(g["input"]))
 		signed := ""
-		for _, f := range []string{"perdure-run-v1", sig.KeyID, text("tenant"), text("run_id"), text("kind"), text("queue"), digest, text("deadline_at")} {
+		for _, f := range []string{"perdure-run-v1", sig.KeyID, text("tenant"), text("run_id"), text("kind"),
+			text("queue"), digest, text("deadline_at")} {
 			signed += fmt.Sprintf("%d:%s,", len(f), f)
 		}
 		value, err := base64.StdEncoding.DecodeString(sig.Value)
@@ -179,7 +192,8 @@ func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
 func TestTenantThatRequiresSignatures(t *testing.T) {
 	w := newWorld(t, setup{signer: testSigner(t)})
 	admin := w.as(w.admin)
-	if x := admin.do("PUT", "/api/admin/tenants/a", `{"require_signatures":true}`).is(200); x["require_signatures"] != true || x["tenant"] != "a" {
+	if x := admin.do("PUT", "/api/admin/tenants/a",
+		`{"require_signatures":true}`).is(200); x["require_signatures"] != true || x["tenant"] != "a" {
 		t.Errorf("x = %v, want require_signatures = true, tenant = a", x)
 	}
 	admin.do("PUT", "/api/admin/tenants/a", `{}`).is(200)
@@ -193,6 +207,7 @@ func TestTenantThatRequiresSignatures(t *testing.T) {
 	w.commits(g, `"outcome":{"type":"reject","reason":"signature_invalid"}`)
 	dead := g["run_id"].(string)
 	w.do("POST", "/api/v1/dlq/"+dead+"/redrive", "").refuses(409, "signature_invalid")
-	w.send(ask{method: "POST", path: "/api/v1/dlq/" + dead + "/redrive", key: w.key, body: `{"resign":true}`, header: http.Header{"Idempotency-Key": {"k"}}}).is(201)
+	w.send(ask{method: "POST", path: "/api/v1/dlq/" + dead + "/redrive", key: w.key, body: `{"resign":true}`,
+		header: http.Header{"Idempotency-Key": {"k"}}}).is(201)
 	w.running(`{"kind":"other"}`)
 }

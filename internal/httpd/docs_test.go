@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/prose"
 )
 
 // errorsPage prints the registry of codes.
@@ -17,11 +18,15 @@ func errorsPage() string {
 
 <!-- Printed from api.Codes: go test ./internal/httpd -run Docs -update -->
 
-Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with ` + "`type`, `title`, `status`, `detail`" + `, a stable ` + "`code`" + ` to act on and, where one part of the
-request is to blame, its ` + "`field`" + `, such as ` + "`commits[0].journal[2].key`" + `. A refusal changes nothing. The text of ` + "`title` and `detail`" + ` is for people and may change.
+Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with
+` + "`type`, `title`, `status`, `detail`" + `, a stable ` + "`code`" + ` to act on and, where one part of the
+request is to blame, its ` + "`field`" + `, such as ` + "`commits[0].journal[2].key`" + `. A refusal changes
+nothing. The text of ` + "`title` and `detail`" + ` is for people and may change.
 
-Inside of a batch (` + "`start`, `heartbeat`, `commit`, `release`, `runs/batch`" + `) an entry that is refused has ` + "`error: {code, detail, field?}`" + ` with the same codes.
-With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authenticate`" + `; with 405, ` + "`Allow`" + `.
+Inside of a batch (` + "`start`, `heartbeat`, `commit`, `release`, `runs/batch`" + `) an entry that is refused
+has ` + "`error: {code, detail, field?}`" + ` with the same codes.
+With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authenticate`" + `; with 405,
+` + "`Allow`" + `.
 
 | code | status | meaning |
 | --- | --- | --- |
@@ -32,7 +37,8 @@ With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authent
 	b.WriteString(`
 ## Failures of processes
 
-A run of a command (` + "`perdure exec`, `perdure runner`" + `) that has failed has one of these codes in its ` + "`error`" + `, beside those of
+A run of a command (` + "`perdure exec`, `perdure runner`" + `) that has failed has one of these codes in its
+` + "`error`" + `, beside those of
 every run.
 
 | code | meaning |
@@ -46,7 +52,7 @@ every run.
 | ` + "`workspace_failed`" + ` | The job's folder can't be made or locked. It may be tried again. |
 | ` + "`end_refused`" + ` | The server did not take the report of the command's end. |
 `)
-	return b.String()
+	return prose.Wrap(b.String())
 }
 
 func TestErrorDocsAreComplete(t *testing.T) {

@@ -104,7 +104,8 @@ func TestGroupsInFourModes(t *testing.T) {
 			}
 			// It was over when it was over, and tells of those that ended later.
 			last := w.get(groupPath(g) + "/join?timeout=0").is(200)
-			if last["ended"] != g["ended"] || last["ended_at"] != g["ended_at"] || len(last["ended_runs"].([]any)) != len(c.ends) {
+			if last["ended"] != g["ended"] || last["ended_at"] != g["ended_at"] ||
+				len(last["ended_runs"].([]any)) != len(c.ends) {
 				t.Errorf("%s: %v, then %v", name, g, last)
 			}
 		}
@@ -124,7 +125,8 @@ func TestGroupListsEndedRunsInOrder(t *testing.T) {
 		t.Errorf("a loser is %v", run)
 	}
 	w.commits(a, `"outcome":{"type":"cancelled"}`)
-	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed", "0 cancelled"}) || g["ended"] != 2.0 {
+	if g = w.get(groupPath(g)).is(200); !slices.Equal(ends(g), []string{"2 failed", "1 completed", "0 cancelled"}) ||
+		g["ended"] != 2.0 {
 		t.Errorf("group = %v, want ends 2 failed, 1 completed, 0 cancelled, and ended 2", g)
 	}
 	// One over runs that have ended, with a loser that has not begun: it ends with it.
@@ -151,7 +153,8 @@ func TestGroupTimesOut(t *testing.T) {
 	if g["deadline_at"] == nil || g["state"] != "open" {
 		t.Errorf("g = %v, want deadline_at set, state = open", g)
 	}
-	if g = w.get(groupPath(g) + "/join?timeout=60s").is(200); g["state"] != "timed_out" || g["ended_at"] == nil || g["deadline_at"] != nil || g["ended"] != 0.0 {
+	if g = w.get(groupPath(g) + "/join?timeout=60s").is(200); g["state"] != "timed_out" || g["ended_at"] == nil ||
+		g["deadline_at"] != nil || g["ended"] != 0.0 {
 		t.Errorf("g = %v, want state = timed_out, ended_at set, no deadline_at, ended = 0", g)
 	}
 	if run := w.run(a["run_id"]); run["state"] != "running" || run["cancel"] != nil {
@@ -176,9 +179,11 @@ func TestGroupOfThousandRuns(t *testing.T) {
 	if g["total"] != float64(many) || len(g["run_ids"].([]any)) != many {
 		t.Fatalf("%v runs", g["total"])
 	}
-	joins := []<-chan *answer{w.later("GET", groupPath(g)+"/join?timeout=60s", ""), w.later("GET", groupPath(cancelling)+"/join?timeout=60s", "")}
+	joins := []<-chan *answer{w.later("GET", groupPath(g)+"/join?timeout=60s", ""),
+		w.later("GET", groupPath(cancelling)+"/join?timeout=60s", "")}
 	w.commits(w.take("m"), complete) // it wins, and the others, which nobody has begun, end with that
-	// The losers of the second are asked to stop in steps: its joiner need not wait for the last one. The first needs all.
+	// The losers of the second are asked to stop in steps: its joiner need not wait for the last one. The first needs
+	// all.
 	won := soon(t, joins[1]).is(200)
 	if won["state"] != "satisfied" || ends(won)[0] != "0 completed" {
 		t.Errorf("the group that one run satisfies is %v, first ended: %v", won["state"], ends(won)[0])
@@ -198,16 +203,20 @@ func TestInvalidGroupsAreRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"a"}`)
 	for body, field := range map[string]string{
-		`{}`: "run_ids", `{"run_ids":[]}`: "run_ids", `{"run_ids":["%s"],"mode":"most"}`: "mode", `{"run_ids":["%s"],"on_losers":"weep"}`: "on_losers",
-		`{"run_ids":["%s"],"timeout":"-1s"}`: "timeout", `{"run_ids":["%s"],"timeout":"never"}`: "timeout", `{"run_ids":["%s"],"timeout":"9999h"}`: "timeout",
-		`{"run_ids":["%s",null]}`: "run_ids[1]", `{"run_ids":"%s"}`: "run_ids",
+		`{}`: "run_ids", `{"run_ids":[]}`: "run_ids", `{"run_ids":["%s"],"mode":"most"}`: "mode",
+		`{"run_ids":["%s"],"on_losers":"weep"}`: "on_losers",
+		`{"run_ids":["%s"],"timeout":"-1s"}`:    "timeout", `{"run_ids":["%s"],"timeout":"never"}`: "timeout",
+		`{"run_ids":["%s"],"timeout":"9999h"}`: "timeout",
+		`{"run_ids":["%s",null]}`:              "run_ids[1]", `{"run_ids":"%s"}`: "run_ids",
 	} {
-		if p := w.do("POST", "/api/v1/groups", strings.ReplaceAll(body, "%s", id)).refuses(400, "invalid"); p["field"] != field {
+		if p := w.do("POST", "/api/v1/groups", strings.ReplaceAll(body, "%s", id)).refuses(400,
+			"invalid"); p["field"] != field {
 			t.Errorf("%s: %v", body, p)
 		}
 	}
 	for _, stranger := range []string{"nobody", w.as(w.newKey("b", nil)).start(`{"kind":"a"}`)} {
-		if p := w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, id, stranger).refuses(404, "not_found"); p["field"] != "run_ids" {
+		if p := w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, id, stranger).refuses(404,
+			"not_found"); p["field"] != "run_ids" {
 			t.Errorf("p = %v, want field = run_ids", p)
 		}
 	}
@@ -233,13 +242,15 @@ func TestGroupIsJoinedOnOtherNode(t *testing.T) {
 		t.Errorf("g = %v, want state = open, total = 2", g)
 	}
 	b.get(groupPath(all) + "/join?timeout=1ms").is(202)
-	joins := []<-chan *answer{b.later("GET", groupPath(any)+"/join?timeout=60s", ""), b.later("GET", groupPath(all)+"/join?timeout=60s", "")}
+	joins := []<-chan *answer{b.later("GET", groupPath(any)+"/join?timeout=60s", ""),
+		b.later("GET", groupPath(all)+"/join?timeout=60s", "")}
 	a.commits(one, complete)
 	if g := soon(t, joins[0]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed"}) {
 		t.Errorf("group = %v, want it satisfied with end 0 completed", g)
 	}
 	b.commits(two, complete)
-	if g := soon(t, joins[1]).is(200); g["state"] != "satisfied" || !slices.Equal(ends(g), []string{"0 completed", "1 completed"}) {
+	if g := soon(t, joins[1]).is(200); g["state"] != "satisfied" ||
+		!slices.Equal(ends(g), []string{"0 completed", "1 completed"}) {
 		t.Errorf("group = %v, want it satisfied with ends 0 completed, 1 completed", g)
 	}
 }
@@ -250,7 +261,9 @@ func TestLastTwoRunsOfGroupEndOnTwoNodes(t *testing.T) {
 	for range 30 {
 		one, two := a.running(`{"kind":"a"}`), a.running(`{"kind":"a"}`)
 		g := a.gather("", one, two)
-		there := b.later("POST", "/api/v1/workers/w/commit", fmt.Sprintf(`{"commits":[{"commit_id":"c","run_id":"%v","epoch":%v,%s}]}`, two["run_id"], two["epoch"], complete))
+		there := b.later("POST", "/api/v1/workers/w/commit",
+			fmt.Sprintf(`{"commits":[{"commit_id":"c","run_id":"%v","epoch":%v,%s}]}`, two["run_id"], two["epoch"],
+				complete))
 		a.commits(one, complete)
 		soon(t, there).is(200)
 		if g = a.get(groupPath(g)).is(200); g["state"] != "satisfied" || g["ended"] != 2.0 || g["completed"] != 2.0 {

@@ -23,7 +23,8 @@ var placeholder = regexp.MustCompile(`\{\w+\}`)
 
 // concrete gives a path of a route's pattern.
 func concrete(pattern string) string {
-	values := map[string]string{"{id}": unknown, "{jobId}": unknown, "{n}": "1", "{name}": "go", "{token}": "cb_x", "{child}": unknown, "{tenant}": "t", "{kind}": "job"}
+	values := map[string]string{"{id}": unknown, "{jobId}": unknown, "{n}": "1", "{name}": "go", "{token}": "cb_x",
+		"{child}": unknown, "{tenant}": "t", "{kind}": "job"}
 	return placeholder.ReplaceAllStringFunc(pattern, func(p string) string {
 		if values[p] == "" {
 			panic("no value for " + p)
@@ -108,11 +109,13 @@ func TestEveryRouteRequiresKey(t *testing.T) {
 		}
 		for name, header := range cases {
 			a := w.send(ask{method: r.method, path: concrete(r.pattern), header: header})
-			if p := a.problem(); a.status != 401 || p["code"] != "unauthorized" || a.header.Get("WWW-Authenticate") != "Bearer" {
+			if p := a.problem(); a.status != 401 || p["code"] != "unauthorized" ||
+				a.header.Get("WWW-Authenticate") != "Bearer" {
 				t.Errorf("%s with %s: %d %s", a.what, name, a.status, a.body)
 			}
 		}
-		if a := w.send(ask{method: r.method, path: concrete(r.pattern) + "?key=" + w.key + "&api_key=" + w.key}); a.status != 401 {
+		if a := w.send(ask{method: r.method, path: concrete(r.pattern) + "?key=" + w.key + "&api_key=" +
+			w.key}); a.status != 401 {
 			t.Errorf("%s with a key in its query: %d", a.what, a.status)
 		}
 	}
@@ -134,7 +137,9 @@ func TestEveryRouteRequiresItsScope(t *testing.T) {
 			continue
 		case !r.guard.platform:
 			key = w.newKey("a", func(op *engine.CreateKey) {
-				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool { return s == r.guard.scope })
+				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool {
+					return s == r.guard.scope
+				})
 			})
 		}
 		before = w.fingerprint("")
@@ -159,7 +164,9 @@ func TestEveryPlatformRouteRequiresItsScope(t *testing.T) {
 		if without[r.guard.scope] == "" {
 			without[r.guard.scope] = w.newKey("default", func(op *engine.CreateKey) {
 				op.Platform = true
-				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool { return s == r.guard.scope })
+				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool {
+					return s == r.guard.scope
+				})
 			})
 		}
 		before := w.fingerprint("")
@@ -192,7 +199,8 @@ func TestWrongMethodIs405(t *testing.T) {
 			if p := a.problem(); a.status != 405 || p["code"] != "method_not_allowed" {
 				t.Errorf("%s: %d %s", a.what, a.status, a.body)
 			}
-			if allow := strings.Split(a.header.Get("Allow"), ", "); !slices.Equal(slices.Sorted(slices.Values(allow)), slices.Sorted(slices.Values(methods))) {
+			if allow := strings.Split(a.header.Get("Allow"), ", "); !slices.Equal(slices.Sorted(slices.Values(allow)),
+				slices.Sorted(slices.Values(methods))) {
 				t.Errorf("%s: allowed are %v, not %v", a.what, allow, methods)
 			}
 		}
@@ -203,15 +211,23 @@ func TestUncleanPathsAreNotFound(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	for _, path := range []string{
-		"/", "/api", "/api/", "/api/v1", "/api/v1/", "/api/v2/runs", "/API/v1/runs", "/api/v1/Runs", "/favicon.ico", "/metrics/", "/Metrics", "/debug/pprof/",
-		"//api/v1/runs", "/api//v1/runs", "/api/v1//runs", "/api/v1/runs/", "/api/v1/runs//", "/api/v1/./runs", "/./api/v1/runs",
+		"/", "/api", "/api/", "/api/v1", "/api/v1/", "/api/v2/runs", "/API/v1/runs", "/api/v1/Runs", "/favicon.ico",
+		"/metrics/", "/Metrics", "/debug/pprof/",
+		"//api/v1/runs", "/api//v1/runs", "/api/v1//runs", "/api/v1/runs/", "/api/v1/runs//", "/api/v1/./runs",
+		"/./api/v1/runs",
 		"/api/v1/../v1/runs", "/../api/v1/runs", "/healthz/../api/v1/runs", "/api/v1/runs/..", "/api/v1/runs/.",
-		"/api/v1/runs/%2e%2e", "/api/v1/runs/%2e%2e/runs", "/api/v1/%2e/runs", "/%2e%2e/%2e%2e/etc/passwd", "/api/v1/runs/%2e%2e%2fruns",
-		"/api/v1/runs%2f", "/api/v1%2fruns", "/api%2fv1%2fruns", "/api/v1/runs/" + id + "/", "/api/v1/runs/" + id + "%2f", "/api/v1/runs/%2f" + id,
-		"/api/v1/runs/" + id + "%2fevents", "/api/v1/runs/" + id + "%2f..%2f" + id, "/api/v1/runs/" + id + "%5c", `/api/v1/runs\` + id, "/api/v1/runs/..%5c" + id,
-		"/api/v1/runs/" + id + "%00", "/api/v1/runs/%00", "/api/v1/runs/" + id + "%0d%0aX-Evil:1", "/api/v1/runs/%ff%fe", "/api/v1/runs/" + id + ";x=1",
-		"/api/v1/runs/%20" + id, "/api/v1/runs/" + id + "%20", "/api/v1/runs/" + strings.ToUpper(id), "/api/v1/runs/" + strings.Repeat("a", 5000),
-		"/api/v1/runs/%25" + id, "/api/v1/runs/%252e%252e", "/api/v1/runs/*", "/api/v1/runs/%27%20OR%201=1--", "/healthz/", "/healthz%2f", "//healthz",
+		"/api/v1/runs/%2e%2e", "/api/v1/runs/%2e%2e/runs", "/api/v1/%2e/runs", "/%2e%2e/%2e%2e/etc/passwd",
+		"/api/v1/runs/%2e%2e%2fruns",
+		"/api/v1/runs%2f", "/api/v1%2fruns", "/api%2fv1%2fruns", "/api/v1/runs/" + id + "/",
+		"/api/v1/runs/" + id + "%2f", "/api/v1/runs/%2f" + id,
+		"/api/v1/runs/" + id + "%2fevents", "/api/v1/runs/" + id + "%2f..%2f" + id, "/api/v1/runs/" + id + "%5c",
+		`/api/v1/runs\` + id, "/api/v1/runs/..%5c" + id,
+		"/api/v1/runs/" + id + "%00", "/api/v1/runs/%00", "/api/v1/runs/" + id + "%0d%0aX-Evil:1",
+		"/api/v1/runs/%ff%fe", "/api/v1/runs/" + id + ";x=1",
+		"/api/v1/runs/%20" + id, "/api/v1/runs/" + id + "%20", "/api/v1/runs/" + strings.ToUpper(id),
+		"/api/v1/runs/" + strings.Repeat("a", 5000),
+		"/api/v1/runs/%25" + id, "/api/v1/runs/%252e%252e", "/api/v1/runs/*", "/api/v1/runs/%27%20OR%201=1--",
+		"/healthz/", "/healthz%2f", "//healthz",
 		"/api/v1/runs/" + id + "/late-results/x/adopt", "/api/v1/runs/" + id + "/stream/x",
 	} {
 		for _, key := range []string{"", w.key, w.admin} {
@@ -248,7 +264,8 @@ func TestNoBodyNamesATenant(t *testing.T) {
 			}
 		}
 		for _, q := range r.query {
-			if strings.Contains(q, "tenant") && !r.guard.platform { // a key of the platform sees all tenants, and may choose among them
+			// a key of the platform sees all tenants, and may choose among them
+			if strings.Contains(q, "tenant") && !r.guard.platform {
 				t.Errorf("%s %s takes ?%s", r.method, r.pattern, q)
 			}
 		}
@@ -259,10 +276,13 @@ func TestHosts(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.s.opt.Hosts = []string{"Perdure.Example"}
 	for host, want := range map[string]int{
-		"localhost": 200, "localhost:8080": 200, "LOCALHOST": 200, "127.0.0.1": 200, "127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "10.1.2.3": 200,
+		"localhost": 200, "localhost:8080": 200, "LOCALHOST": 200, "127.0.0.1": 200, "127.0.0.1:1": 200,
+		"[::1]:80": 200, "[::1]": 200, "10.1.2.3": 200,
 		"perdure": 200, "perdure.example": 200, "PERDURE.EXAMPLE:443": 200,
-		"": 421, "evil.example": 421, "localhost.evil.example": 421, "localhost.evil.com": 421, "evil.com:80": 421, "127.0.0.1.evil.com": 421, "localhost:80:80": 421,
-		"localhost@evil.com": 421, "perdure.example.evil.com": 421, "xperdure.example": 421, "127.1": 421, "0x7f000001": 421, "2130706433": 421,
+		"": 421, "evil.example": 421, "localhost.evil.example": 421, "localhost.evil.com": 421, "evil.com:80": 421,
+		"127.0.0.1.evil.com": 421, "localhost:80:80": 421,
+		"localhost@evil.com": 421, "perdure.example.evil.com": 421, "xperdure.example": 421, "127.1": 421,
+		"0x7f000001": 421, "2130706433": 421,
 	} {
 		a := w.send(ask{method: "GET", path: "/healthz", header: http.Header{"Host": {host}}})
 		if a.status != want {

@@ -13,11 +13,14 @@ import (
 // else, and only while the lease lasts.
 func TestThreadIsReadUnderLease(t *testing.T) {
 	w := newWorld(t, setup{})
-	bot := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport} }))
+	bot := w.as(w.newKey("a", func(op *engine.CreateKey) {
+		op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
+	}))
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	big := strings.Repeat("x", 400<<10)
 	for i := range 4 {
-		w.do("POST", "/api/v1/threads/"+thread+"/messages", `{"role":"user","content":"%d%s","metadata":{"n":%d}}`, i, big, i).is(201)
+		w.do("POST", "/api/v1/threads/"+thread+"/messages", `{"role":"user","content":"%d%s","metadata":{"n":%d}}`, i,
+			big, i).is(201)
 	}
 	w.start(`{"kind":"chat","thread_id":"` + thread + `"}`)
 	g := bot.lease("w", `,"start":true`)
@@ -44,7 +47,8 @@ func TestThreadIsReadUnderLease(t *testing.T) {
 	if pages < 2 {
 		t.Errorf("1.6 MiB in %d page", pages)
 	}
-	if list := bot.get(at + "&after=1&limit=1").is(200)["messages"].([]any); len(list) != 1 || list[0].(obj)["seq"] != 2.0 {
+	if list := bot.get(at + "&after=1&limit=1").is(200)["messages"].([]any); len(list) != 1 ||
+		list[0].(obj)["seq"] != 2.0 {
 		t.Errorf("a page of one: %d", len(list))
 	}
 	w.commits(g, complete)
@@ -52,7 +56,8 @@ func TestThreadIsReadUnderLease(t *testing.T) {
 
 	// A run without a thread has no messages.
 	g = w.running(`{"kind":"job"}`)
-	if list := bot.get(fmt.Sprintf("%s/%s/messages?epoch=%v", runs, g["run_id"], g["epoch"])).is(200)["messages"].([]any); len(list) != 0 {
+	if list := bot.get(fmt.Sprintf("%s/%s/messages?epoch=%v", runs, g["run_id"],
+		g["epoch"])).is(200)["messages"].([]any); len(list) != 0 {
 		t.Errorf("list = %v, want 0 entries", list)
 	}
 }

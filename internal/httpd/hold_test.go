@@ -34,8 +34,10 @@ func TestHeldRunIsShownAndGoesToAnotherBuild(t *testing.T) {
 	id := w.held()
 	run := w.get(runs + "/" + id).is(200)
 	hold, _ := run["hold"].(obj)
-	if hold == nil || run["state"] != "queued" || run["attempt"] != 1.0 || hold["code"] != "panic" || hold["count"] != 1.0 ||
-		hold["message"] != "it broke" || fmt.Sprint(hold["builds"]) != "[v1]" || hold["since"] == nil || hold["until"] == nil ||
+	if hold == nil || run["state"] != "queued" || run["attempt"] != 1.0 || hold["code"] != "panic" ||
+		hold["count"] != 1.0 ||
+		hold["message"] != "it broke" || fmt.Sprint(hold["builds"]) != "[v1]" || hold["since"] == nil ||
+		hold["until"] == nil ||
 		hold["next_at"] == nil {
 		t.Errorf("run %s: %v, want it queued and held by v1", id, run)
 	}
@@ -84,7 +86,8 @@ func TestHoldIsReleasedOrGivenUp(t *testing.T) {
 func TestDefectAndBuildAreChecked(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
-	w.commit(g, `"outcome":{"type":"fail","error":{"code":"x"},"defect":true,"retryable":false}`).refuses(400, "invalid")
+	w.commit(g, `"outcome":{"type":"fail","error":{"code":"x"},"defect":true,"retryable":false}`).refuses(400,
+		"invalid")
 	w.commit(g, `"outcome":{"type":"complete","defect":true}`).refuses(400, "invalid")
 	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s","build":"%s"}`, strings.Repeat("x", 201)).
 		refuses(400, "invalid")

@@ -75,7 +75,8 @@ func keyedCalls() map[string]keyedCall {
 		// Its entries say each by itself that their key was used with another body: TestBatchCountsOncePerKey.
 		"POST /api/v1/runs/batch": {at("/api/v1/runs/batch", `{"runs":[{"kind":"job"},{"kind":"job"}]}`, ""), nil},
 		"POST /api/v1/runs/{id}/cancel": {func(w *world) (string, string, string) {
-			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/cancel", `{"reason":"enough"}`, `{"reason":"too much"}`
+			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/cancel", `{"reason":"enough"}`,
+				`{"reason":"too much"}`
 		}, []string{"run_id", "state"}},
 		"POST /api/v1/runs/{id}/release-hold": {func(w *world) (string, string, string) {
 			return "/api/v1/runs/" + w.held() + "/release-hold", "", ""
@@ -93,14 +94,17 @@ func keyedCalls() map[string]keyedCall {
 		"POST /api/v1/runs/{id}/signals/{name}": {func(w *world) (string, string, string) {
 			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/signals/go", `{"data":1}`, `{"data":2}`
 		}, []string{"run_id"}},
-		"POST /api/v1/threads": {at("/api/v1/threads", `{"metadata":{"for":"me"}}`, `{}`), []string{"thread_id", "metadata", "created_at"}},
+		"POST /api/v1/threads": {at("/api/v1/threads", `{"metadata":{"for":"me"}}`, `{}`),
+			[]string{"thread_id", "metadata", "created_at"}},
 		"POST /api/v1/threads/{id}/messages": {func(w *world) (string, string, string) {
-			return "/api/v1/threads/" + w.makeThread() + "/messages", `{"role":"user","content":"hi"}`, `{"role":"user","content":"ho"}`
+			return "/api/v1/threads/" + w.makeThread() + "/messages", `{"role":"user","content":"hi"}`,
+				`{"role":"user","content":"ho"}`
 		}, []string{"thread_id", "seq"}},
 		"POST /api/v1/threads/{id}/runs": {func(w *world) (string, string, string) {
 			return "/api/v1/threads/" + w.makeThread() + "/runs", `{"kind":"job"}`, `{"kind":"other"}`
 		}, []string{"run_id"}},
-		"POST /api/v1/chat": {at("/api/v1/chat", `{"message":"hi"}`, `{"message":"ho"}`), []string{"run_id", "thread_id", "started"}},
+		"POST /api/v1/chat": {at("/api/v1/chat", `{"message":"hi"}`, `{"message":"ho"}`),
+			[]string{"run_id", "thread_id", "started"}},
 		"POST /api/v1/groups": {func(w *world) (string, string, string) {
 			a, b := w.deadLetter(), w.start(`{"kind":"job"}`)
 			return "/api/v1/groups", `{"run_ids":["` + a + `","` + b + `"]}`, `{"run_ids":["` + b + `"]}`
@@ -117,10 +121,17 @@ func keyedCalls() map[string]keyedCall {
 			w.deadLetter()
 			return "/api/v1/dlq/discard", `{"ids":["` + w.deadLetter() + `"]}`, `{"cause":"broken"}`
 		}, []string{"results", "done"}},
-		"DELETE /api/v1/runs/{id}":    {func(w *world) (string, string, string) { return "/api/v1/runs/" + w.deadLetter(), "", "" }, nil},
-		"DELETE /api/v1/threads/{id}": {func(w *world) (string, string, string) { return "/api/v1/threads/" + w.makeThread(), "", "" }, nil},
-		"DELETE /api/v1/dlq/{id}":     {func(w *world) (string, string, string) { return "/api/v1/dlq/" + w.deadLetter(), "", "" }, nil},
-		"POST /api/v1/webhooks":       {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`), []string{"webhook_id", "secret"}},
+		"DELETE /api/v1/runs/{id}": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.deadLetter(), "", ""
+		}, nil},
+		"DELETE /api/v1/threads/{id}": {func(w *world) (string, string, string) {
+			return "/api/v1/threads/" + w.makeThread(), "", ""
+		}, nil},
+		"DELETE /api/v1/dlq/{id}": {func(w *world) (string, string, string) {
+			return "/api/v1/dlq/" + w.deadLetter(), "", ""
+		}, nil},
+		"POST /api/v1/webhooks": {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`),
+			[]string{"webhook_id", "secret"}},
 		"PATCH /api/v1/kinds/{kind}": {func(w *world) (string, string, string) {
 			w.do("PUT", "/api/v1/kinds/patched", `{}`).is(200)
 			return "/api/v1/kinds/patched", `{"description":"mine"}`, `{"description":"yours"}`
@@ -132,7 +143,9 @@ func keyedCalls() map[string]keyedCall {
 		"PATCH /api/v1/webhooks/{id}": {func(w *world) (string, string, string) {
 			return "/api/v1/webhooks/" + makeHook(w), `{"description":"mine"}`, `{"description":"yours"}`
 		}, []string{"webhook_id", "description"}},
-		"DELETE /api/v1/webhooks/{id}": {func(w *world) (string, string, string) { return "/api/v1/webhooks/" + makeHook(w), "", "" }, nil},
+		"DELETE /api/v1/webhooks/{id}": {func(w *world) (string, string, string) {
+			return "/api/v1/webhooks/" + makeHook(w), "", ""
+		}, nil},
 		"POST /api/v1/webhooks/{id}/rotate": {func(w *world) (string, string, string) {
 			return "/api/v1/webhooks/" + makeHook(w) + "/rotate", "", ""
 		}, []string{"webhook_id", "secret", "rotated_at"}},
@@ -144,10 +157,13 @@ func keyedCalls() map[string]keyedCall {
 			w.start(`{"kind":"job"}`)
 			return "/api/v1/deliveries/" + w.deliveries(id, "")[0]["delivery_id"].(string) + "/redeliver", "", ""
 		}, []string{"delivery_id", "state", "next_attempt_at"}},
-		"POST /api/v1/keys": {at("/api/v1/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
-		"POST /api/admin/tenants/{tenant}/keys": {at("/api/admin/tenants/b/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`),
+		"POST /api/v1/keys": {at("/api/v1/keys", `{"name":"k","scopes":["runs:read"]}`,
+			`{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
+		"POST /api/admin/tenants/{tenant}/keys": {at("/api/admin/tenants/b/keys", `{"name":"k","scopes":["runs:read"]}`,
+			`{"name":"l","scopes":["runs:read"]}`),
 			[]string{"key_id", "name"}},
-		"POST /api/admin/keys": {at("/api/admin/keys", `{"name":"k","scopes":["runs:read"]}`, `{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
+		"POST /api/admin/keys": {at("/api/admin/keys", `{"name":"k","scopes":["runs:read"]}`,
+			`{"name":"l","scopes":["runs:read"]}`), []string{"key_id", "name"}},
 	}
 }
 
@@ -163,7 +179,8 @@ func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
 		}
 		row, ok := rows[name]
 		if !r.keyed || !ok {
-			t.Errorf("%s: sent again because its answer was lost, what happens? Have it count once per key, and add a row here; or say why it needs none", name)
+			t.Errorf("%s: sent again because its answer was lost, what happens? Have it count once per key, and "+
+				"add a row here; or say why it needs none", name)
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +190,8 @@ func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
 			}
 			path, body, other := row.call(w)
 			send := func(body string, keys ...string) *answer {
-				return w.send(ask{method: r.method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": keys}})
+				return w.send(ask{method: r.method, path: path, key: w.key, body: body,
+					header: http.Header{"Idempotency-Key": keys}})
 			}
 			send(body, "one", "two").refuses(400, "invalid")
 			first := send(body, "key").is(r.usual())
@@ -197,7 +215,8 @@ func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
 func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 	w := newWorld(t, toLoopback)
 	under := func(key, method, path, body string) *answer {
-		return w.send(ask{method: method, path: path, key: w.key, body: body, header: http.Header{"Idempotency-Key": {key}}})
+		return w.send(ask{method: method, path: path, key: w.key, body: body,
+			header: http.Header{"Idempotency-Key": {key}}})
 	}
 	// A key's secret is stored as a hash and can't be shown again. A lost key has to be revoked.
 	const body = `{"name":"k","scopes":["runs:read"]}`
@@ -222,7 +241,8 @@ func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 	if second["secret"] == first["secret"] || under("r", "POST", rotate, "").is(200)["secret"] != second["secret"] {
 		t.Errorf("%v, then %v", first, second)
 	}
-	if old := under("h", "POST", "/api/v1/webhooks", hook).is(200); old["secret"] != nil || old["webhook_id"] != first["webhook_id"] {
+	if old := under("h", "POST", "/api/v1/webhooks", hook).is(200); old["secret"] != nil ||
+		old["webhook_id"] != first["webhook_id"] {
 		t.Errorf("old = %v, want no secret, webhook_id = %v", old, first["webhook_id"])
 	}
 	under("s", "POST", rotate, "").is(200)
@@ -262,13 +282,15 @@ func TestBodiesWithSameKeyAreComparedByValue(t *testing.T) {
 		{fmt.Sprintf("/api/v1/callbacks/%s", token), `{"result":%s}`},
 	} {
 		send := func(value string) *answer {
-			return w.send(ask{method: "POST", path: c.path, key: w.key, body: fmt.Sprintf(c.body, value), header: http.Header{"Idempotency-Key": {"k"}}})
+			return w.send(ask{method: "POST", path: c.path, key: w.key, body: fmt.Sprintf(c.body, value),
+				header: http.Header{"Idempotency-Key": {"k"}}})
 		}
 		if first := send(`{"a":1,"b":{"d":"\u0041","c":[1.5,null]}}`); first.status/100 != 2 {
 			t.Errorf("%s: %d %s", first.what, first.status, first.body)
 		}
 		send(` { "b" : {"c":[1.5 ,null],"d":"A"}, "a":1}`).is(200)
-		for _, other := range []string{`{"a":1,"b":{"d":"A","c":[null,1.5]}}`, `{"a":1.0,"b":{"d":"A","c":[1.5,null]}}`, `{"a":1,"b":{"d":"A","c":[1.5]}}`, `{"a":1}`} {
+		for _, other := range []string{`{"a":1,"b":{"d":"A","c":[null,1.5]}}`, `{"a":1.0,"b":{"d":"A","c":[1.5,null]}}`,
+			`{"a":1,"b":{"d":"A","c":[1.5]}}`, `{"a":1}`} {
 			if a := send(other); strings.Contains(c.path, "callbacks") {
 				a.refuses(409, "callback_answered")
 			} else {
@@ -304,7 +326,8 @@ func TestOldIdempotencyKeysStillCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(input string) *answer {
-		return w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","input":` + input + `}`, header: http.Header{"Idempotency-Key": {"old"}}})
+		return w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","input":` + input +
+			`}`, header: http.Header{"Idempotency-Key": {"old"}}})
 	}
 	if got := send(`{"b":1,"a":2}`).is(200); got["run_id"] != id {
 		t.Errorf("a key of before gives run %v, want %s", got["run_id"], id)

@@ -27,7 +27,8 @@ func furnish(w *world) belongings {
 		b.epochs[b.ids[what]] = g["epoch"]
 	}
 	body := func(kind string) string {
-		return fmt.Sprintf(`{"kind":"%s","queue":"q-%s","input":{"secret":"%s"},"metadata":{"who":"%s"}}`, kind, canary, canary, canary)
+		return fmt.Sprintf(`{"kind":"%s","queue":"q-%s","input":{"secret":"%s"},"metadata":{"who":"%s"}}`, kind, canary,
+			canary, canary)
 	}
 	in := `,"start":true,"queues":["q-` + canary + `"]`
 	lease := func(kind string) obj {
@@ -35,10 +36,12 @@ func furnish(w *world) belongings {
 		return w.lease("worker-"+canary, in)
 	}
 
-	b.ids["thread"] = w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`, canary).is(201)["thread_id"].(string)
+	b.ids["thread"] = w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`,
+		canary).is(201)["thread_id"].(string)
 	w.do("POST", "/api/v1/threads/"+b.ids["thread"]+"/messages", `{"role":"user","content":"%s"}`, canary).is(201)
 
-	b.ids["webhook"] = w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/%s","description":"%s"}`, canary, canary).is(201)["webhook_id"].(string)
+	b.ids["webhook"] = w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/%s","description":"%s"}`, canary,
+		canary).is(201)["webhook_id"].(string)
 
 	g := lease("ended")
 	w.commits(g, `"outcome":{"type":"complete","result":"`+canary+`","summary":"`+canary+`"}`)
@@ -49,9 +52,11 @@ func furnish(w *world) belongings {
 	note("dead", g)
 
 	g = lease("asleep")
-	done := w.commits(g, `"journal":[{"key":"step","value":"`+canary+`"}],"children":[{"key":"child","kind":"child-`+canary+`","queue":"elsewhere"}],
+	done := w.commits(g, `"journal":[{"key":"step","value":"`+canary+`"}],"children":[{"key":"child","kind":"child-`+
+		canary+`","queue":"elsewhere"}],
 		"waits":[{"id":"w1","type":"signal","name":"go"},{"id":"cb","type":"callback"},
-		{"id":"ok","type":"approval","name":"approve_it","approval":{"title":"`+canary+`","action":"`+canary+`"}}],"outcome":{"type":"suspend"}`)
+		{"id":"ok","type":"approval","name":"approve_it","approval":{"title":"`+canary+`","action":"`+canary+`"}}],
+"outcome":{"type":"suspend"}`)
 	note("asleep", g)
 	b.ids["child"] = done["children"].([]any)[0].(obj)["run_id"].(string)
 	b.ids["approval"] = w.get("/api/v1/approvals").is(200)["approvals"].([]any)[0].(obj)["approval_id"].(string)
@@ -64,13 +69,17 @@ func furnish(w *world) belongings {
 	note("late", held)
 
 	g = lease("running")
-	w.send(ask{method: "PUT", path: fmt.Sprintf("/api/v1/runs/%s/artifacts/go?epoch=%v", g["run_id"], g["epoch"]), key: w.key, body: canary}).is(201)
+	w.send(ask{method: "PUT", path: fmt.Sprintf("/api/v1/runs/%s/artifacts/go?epoch=%v", g["run_id"], g["epoch"]),
+		key: w.key, body: canary}).is(201)
 	w.commits(g, `"views":[{"name":"go","value":"`+canary+`"}]`)
 	note("running", g)
-	w.do("POST", "/api/v1/threads/"+b.ids["thread"]+"/runs", "%s", strings.Replace(body("chat"), "q-"+canary, "q2-"+canary, 1)).is(201)
+	w.do("POST", "/api/v1/threads/"+b.ids["thread"]+"/runs", "%s",
+		strings.Replace(body("chat"), "q-"+canary, "q2-"+canary, 1)).is(201)
 	b.ids["queued"] = w.start(body("queued"))
-	b.ids["group"] = w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, b.ids["queued"], b.ids["running"]).is(201)["group_id"].(string)
-	b.ids["key"] = w.do("POST", "/api/v1/keys", `{"name":"%s","scopes":["runs:read"]}`, canary).is(201)["key_id"].(string)
+	b.ids["group"] = w.do("POST", "/api/v1/groups", `{"run_ids":["%s","%s"]}`, b.ids["queued"],
+		b.ids["running"]).is(201)["group_id"].(string)
+	b.ids["key"] = w.do("POST", "/api/v1/keys", `{"name":"%s","scopes":["runs:read"]}`,
+		canary).is(201)["key_id"].(string)
 	list := w.get("/api/v1/webhooks/" + b.ids["webhook"] + "/deliveries").is(200)["deliveries"].([]any)
 	b.ids["delivery"] = list[0].(obj)["delivery_id"].(string)
 	return b
@@ -114,8 +123,10 @@ var bodies = map[string]string{
 // same fails the test unless two answers can't be told apart.
 func same(t *testing.T, foreign, none *answer) {
 	t.Helper()
-	if foreign.status != none.status || string(foreign.body) != string(none.body) || fmt.Sprint(foreign.header) != fmt.Sprint(none.header) {
-		t.Errorf("%s:\n%d %v %s\nnot as for what never was:\n%d %v %s", foreign.what, foreign.status, foreign.header, foreign.body, none.status, none.header, none.body)
+	if foreign.status != none.status || string(foreign.body) != string(none.body) ||
+		fmt.Sprint(foreign.header) != fmt.Sprint(none.header) {
+		t.Errorf("%s:\n%d %v %s\nnot as for what never was:\n%d %v %s", foreign.what, foreign.status, foreign.header,
+			foreign.body, none.status, none.header, none.body)
 	}
 }
 
@@ -127,7 +138,8 @@ func TestIDOfOtherTenantIsNotFound(t *testing.T) {
 	before := w.fingerprint("b")
 	calls := 0
 	for _, r := range w.s.routes {
-		if !strings.Contains(r.pattern, "{id}") || strings.HasPrefix(r.pattern, "/api/v1/workers/") || r.guard.platform {
+		if !strings.Contains(r.pattern, "{id}") || strings.HasPrefix(r.pattern, "/api/v1/workers/") ||
+			r.guard.platform {
 			continue
 		}
 		extra, key := bodies[r.method+" "+r.pattern], w.key
@@ -137,7 +149,8 @@ func TestIDOfOtherTenantIsNotFound(t *testing.T) {
 		for what, id := range b.ids {
 			call := func(id string, epoch any) *answer {
 				calls++
-				a := ask{method: r.method, path: strings.Replace(concrete(r.pattern), unknown, id, 1), key: key, body: extra}
+				a := ask{method: r.method, path: strings.Replace(concrete(r.pattern), unknown, id, 1), key: key,
+					body: extra}
 				if strings.HasPrefix(extra, "?") {
 					a.path, a.body = a.path+strings.Replace(extra, "%v", fmt.Sprint(epoch), 1), ""
 				}
@@ -183,15 +196,23 @@ func TestIDOfOtherTenantInBodyIsNotFound(t *testing.T) {
 		{worker + "release", `{"runs":[{"run_id":"ID","epoch":EPOCH}]}`},
 		{worker + "heartbeat", `{"runs":[{"run_id":"ID","epoch":EPOCH,"activity":"x"}]}`},
 		{worker + "commit", `{"commits":[{"commit_id":"c","run_id":"ID","epoch":EPOCH,` + complete + `}]}`},
-		{worker + "commit", `{"commits":[{"commit_id":"c","run_id":"ID","epoch":EPOCH,` + complete + `},{"commit_id":"c","run_id":"01888888-8888-7888-8888-888888888888","epoch":1}]}`},
-		{worker + "start", `{"runs":[{"run_id":"ID","epoch":EPOCH},{"run_id":"01888888-8888-7888-8888-888888888888","epoch":1}]}`},
-		{worker + "release", `{"runs":[{"run_id":"ID","epoch":EPOCH},{"run_id":"01888888-8888-7888-8888-888888888888","epoch":1}]}`},
-		{worker + "commit", `{"commits":[{"commit_id":"c1","run_id":"OWN","epoch":OWNEPOCH,"waits":[{"id":"w","type":"children","run_ids":["ID"]}]}]}`},
-		{worker + "commit", `{"commits":[{"commit_id":"c2","run_id":"OWN","epoch":OWNEPOCH,"waits":[{"id":"w","type":"children","keys":["ID"]}]}]}`},
-		{worker + "commit", `{"commits":[{"commit_id":"c3","run_id":"OWN","epoch":OWNEPOCH,"children":[{"key":"k","kind":"job","thread_id":"ID"}]}]}`},
-		{worker + "commit", `{"commits":[{"commit_id":"c4","run_id":"OWN","epoch":OWNEPOCH,"outcome":{"type":"complete","continue_on":["ID"]}}]}`},
+		{worker + "commit", `{"commits":[{"commit_id":"c","run_id":"ID","epoch":EPOCH,` + complete +
+			`},{"commit_id":"c","run_id":"01888888-8888-7888-8888-888888888888","epoch":1}]}`},
+		{worker + "start", `{"runs":[{"run_id":"ID","epoch":EPOCH},` +
+			`{"run_id":"01888888-8888-7888-8888-888888888888","epoch":1}]}`},
+		{worker + "release", `{"runs":[{"run_id":"ID","epoch":EPOCH},` +
+			`{"run_id":"01888888-8888-7888-8888-888888888888","epoch":1}]}`},
+		{worker + "commit", `{"commits":[{"commit_id":"c1","run_id":"OWN","epoch":OWNEPOCH,"waits":[{"id":"w",` +
+			`"type":"children","run_ids":["ID"]}]}]}`},
+		{worker + "commit", `{"commits":[{"commit_id":"c2","run_id":"OWN","epoch":OWNEPOCH,"waits":[{"id":"w",` +
+			`"type":"children","keys":["ID"]}]}]}`},
+		{worker + "commit", `{"commits":[{"commit_id":"c3","run_id":"OWN","epoch":OWNEPOCH,"children":[{"key":"k",` +
+			`"kind":"job","thread_id":"ID"}]}]}`},
+		{worker + "commit", `{"commits":[{"commit_id":"c4","run_id":"OWN","epoch":OWNEPOCH,` +
+			`"outcome":{"type":"complete","continue_on":["ID"]}}]}`},
 		{worker + "commit", `{"commits":[{"commit_id":"c5","run_id":"OWN","epoch":OWNEPOCH,"close":["ID"]}]}`},
-		{worker + "commit", `{"commits":[{"commit_id":"c6","run_id":"OWN","epoch":OWNEPOCH,"outcome":{"type":"suspend","waits":["ID"]}}]}`},
+		{worker + "commit", `{"commits":[{"commit_id":"c6","run_id":"OWN","epoch":OWNEPOCH,` +
+			`"outcome":{"type":"suspend","waits":["ID"]}}]}`},
 	} {
 		for what, id := range b.ids {
 			epoch := b.epochs[id]
@@ -199,14 +220,16 @@ func TestIDOfOtherTenantInBodyIsNotFound(t *testing.T) {
 				epoch = 1
 			}
 			call := func(id string) *answer {
-				body := strings.NewReplacer("ID", id, "OWNEPOCH", fmt.Sprint(g["epoch"]), "EPOCH", fmt.Sprint(epoch), "OWN", own).Replace(c.body)
+				body := strings.NewReplacer("ID", id, "OWNEPOCH", fmt.Sprint(g["epoch"]), "EPOCH", fmt.Sprint(epoch),
+					"OWN", own).Replace(c.body)
 				a := w.do("POST", c.path, strings.ReplaceAll(body, "%", "%%"))
 				a.body = []byte(strings.ReplaceAll(string(a.body), id, "ID")) // an id that was sent may come back
 				return a
 			}
 			got := call(id)
 			switch {
-			case strings.Contains(c.body, "},{"), strings.HasSuffix(c.path, "heartbeat"), strings.Contains(c.path, "/dlq/") && got.status == 200:
+			case strings.Contains(c.body, "},{"), strings.HasSuffix(c.path, "heartbeat"),
+				strings.Contains(c.path, "/dlq/") && got.status == 200:
 				if got.is(200); !contains(got.body, `"not_found"`) || contains(got.body, `"ok":true`) {
 					t.Errorf("%s with b's %s: %s", got.what, what, got.body)
 				}
@@ -236,10 +259,14 @@ func TestListsShowOwnTenantOnly(t *testing.T) {
 		ids = append(ids, id)
 	}
 	before := w.fingerprint("b")
-	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq", "/api/v1/dlq/causes", "/api/v1/dlq?cause=rejected", "/api/v1/dlq?kind=dead", "/api/v1/signing-keys", "/api/v1/keys", "/api/v1/audit", "/api/v1/webhooks",
+	paths := []string{"/api/v1/runs", "/api/v1/runs?limit=1000", "/api/v1/workers", "/api/v1/queues", "/api/v1/dlq",
+		"/api/v1/dlq/causes", "/api/v1/dlq?cause=rejected", "/api/v1/dlq?kind=dead", "/api/v1/signing-keys",
+		"/api/v1/keys", "/api/v1/audit", "/api/v1/webhooks",
 		"/api/v1/approvals", "/api/v1/approvals?state=all&limit=1000", "/api/v1/approvals?run_id=" + b.ids["asleep"],
-		"/api/v1/runs?metadata.who=" + canary, "/api/v1/runs?kind=running", "/api/v1/runs?queue=q-" + canary, "/api/v1/runs?state=suspended", "/api/v1/runs?status=failed",
-		"/api/v1/dlq?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff", "/api/v1/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff"}
+		"/api/v1/runs?metadata.who=" + canary, "/api/v1/runs?kind=running", "/api/v1/runs?queue=q-" + canary,
+		"/api/v1/runs?state=suspended", "/api/v1/runs?status=failed",
+		"/api/v1/dlq?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff",
+		"/api/v1/runs?cursor=ffffffff-ffff-ffff-ffff-ffffffffffff"}
 	for what, id := range b.ids {
 		if what == "token" || what == "key" || what == "webhook" || what == "delivery" || what == "approval" {
 			continue
@@ -258,7 +285,8 @@ func TestListsShowOwnTenantOnly(t *testing.T) {
 		}
 	}
 	// A worker of a's leases nothing of b's, whatever queue it names, and may not ask for all tenants.
-	polled := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1000,"wait":"0s","queues":["q-%s","q2-%s","elsewhere"]}`, canary, canary).is(200)
+	polled := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1000,"wait":"0s","queues":["q-%s","q2-%s","elsewhere"]}`,
+		canary, canary).is(200)
 	if len(polled["runs"].([]any)) != 0 {
 		t.Errorf("leased %v", polled)
 	}
@@ -276,8 +304,10 @@ func TestListsShowOwnTenantOnly(t *testing.T) {
 func TestIdempotencyKeysArePerTenant(t *testing.T) {
 	w := newWorld(t, setup{})
 	header := http.Header{"Idempotency-Key": {"k"}}
-	first := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"one"}`, header: header}).is(201)
-	other := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.newKey("b", nil), body: `{"kind":"another"}`, header: header}).is(201)
+	first := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"one"}`,
+		header: header}).is(201)
+	other := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.newKey("b", nil), body: `{"kind":"another"}`,
+		header: header}).is(201)
 	if first["run_id"] == other["run_id"] {
 		t.Error("one run for two tenants")
 	}

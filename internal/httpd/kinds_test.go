@@ -16,8 +16,10 @@ func TestKinds(t *testing.T) {
 	if got := w.get(kindsPath).is(200); len(got["kinds"].([]any)) != 0 {
 		t.Errorf("kinds of an empty registry = %v, want none", got)
 	}
-	const def = `{"description":"finds out","class":"agent","timeout":"1h","retry":{"max_attempts":4,"not_retried":["nonsense"]},
-		"hold_timeout":"2h","hold_defects":false,"input_schema":{"type":"object"},"output_schema":{"type":"string"},"build":"b1"}`
+	const def = `{"description":"finds out","class":"agent","timeout":"1h","retry":{"max_attempts":4,
+"not_retried":["nonsense"]},
+		"hold_timeout":"2h","hold_defects":false,"input_schema":{"type":"object"},"output_schema":{"type":"string"},
+"build":"b1"}`
 	a := w.do("PUT", kindsPath+"/re%2Fsearch", def).is(200)
 	if a["kind"] != "re/search" || a["build"] != "b1" || a["counts"] != true || a["first_seen_at"] == nil {
 		t.Errorf("announced: %v, want kind re/search, build b1, counts", a)
@@ -41,11 +43,13 @@ func TestKinds(t *testing.T) {
 	if k["timeout"] != "5m0s" || k["retry"].(obj)["max_attempts"] != 2.0 || k["class"] != "agent" {
 		t.Errorf("overridden: %v, want a timeout of 5m, 2 attempts and the announced class", k)
 	}
-	if s := k["sources"].(obj); s["timeout"] != "operator" || s["class"] != "worker" || s["retry.max_attempts"] != "operator" {
+	if s := k["sources"].(obj); s["timeout"] != "operator" || s["class"] != "worker" ||
+		s["retry.max_attempts"] != "operator" {
 		t.Errorf("sources = %v, want operator for timeout and attempts, worker for class", s)
 	}
 	k = w.do("PATCH", kindsPath+"/re%2Fsearch", `{"timeout":null,"retry":{"max_attempts":null}}`).is(200)
-	if k["timeout"] != "1h0m0s" || k["retry"].(obj)["max_attempts"] != 4.0 || len(k["retry"].(obj)["not_retried"].([]any)) != 0 {
+	if k["timeout"] != "1h0m0s" || k["retry"].(obj)["max_attempts"] != 4.0 ||
+		len(k["retry"].(obj)["not_retried"].([]any)) != 0 {
 		t.Errorf("overrides removed: %v, want the announced timeout and attempts, and no code that is not retried", k)
 	}
 
@@ -118,7 +122,8 @@ func TestKindsOfTenantsAreApart(t *testing.T) {
 	admin := w.as(w.admin)
 	admin.do("PUT", kindsPath+"/common", `{"all_tenants":true,"class":"agent","build":"p"}`).is(200)
 	k := b.get(kindsPath + "/common").is(200)
-	if k["class"] != "agent" || k["sources"].(obj)["class"] != "platform" || k["builds"].([]any)[0].(obj)["platform"] != true {
+	if k["class"] != "agent" || k["sources"].(obj)["class"] != "platform" ||
+		k["builds"].([]any)[0].(obj)["platform"] != true {
 		t.Errorf("b sees %v, want the platform's kind", k)
 	}
 	b.do("DELETE", kindsPath+"/common", "").refuses(404, "not_found")
@@ -182,7 +187,8 @@ func TestUnservedRunIsSaid(t *testing.T) {
 		t.Error("a poll on another queue serves the run")
 	}
 	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"kinds":["other"],"queues":["slow"],"wait":"0s"}`).is(200)
-	w.do("POST", "/api/v1/workers/v/poll", `{"slots":1,"kinds":["job"],"queues":["slow"],"wait":"0s","start":true}`).is(200)
+	w.do("POST", "/api/v1/workers/v/poll",
+		`{"slots":1,"kinds":["job"],"queues":["slow"],"wait":"0s","start":true}`).is(200)
 	other := w.start(`{"kind":"job","queue":"slow"}`)
 	if a := w.get(runs + "/" + other + "/activity").is(200); a["unserved"] != nil {
 		t.Errorf("unserved = %v, want none: a worker polls for it", a["unserved"])

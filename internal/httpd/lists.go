@@ -37,7 +37,8 @@ func listQueues(c *call, _ *none) (int, *api.Queues, error) {
 	list, next, err := c.s.engine.Queues(c.Context(), c.tenant(), page)
 	out := &api.Queues{Queues: []api.Queue{}, NextCursor: next}
 	for _, q := range list {
-		out.Queues = append(out.Queues, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running,
+		out.Queues = append(out.Queues, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable,
+			Running:   q.Running,
 			Suspended: q.Suspended, AtLeast: q.AtLeast, OldestClaimable: q.OldestFor.Milliseconds()})
 	}
 	return 0, out, err

@@ -15,8 +15,10 @@ func TestTooMuchMetadataIsRefused(t *testing.T) {
 	for i := range entries {
 		entries[i] = fmt.Sprintf(`"k%02d":"%s"`, i, strings.Repeat("x", 4096))
 	}
-	for n, want := range map[int]string{64: "has 64 entries; a run takes 16", 16: "has 65584 bytes of keys and values; a run takes 16384"} {
-		p := w.do("POST", "/api/v1/runs", `{"kind":"job","metadata":{%s}}`, strings.Join(entries[:n], ",")).refuses(413, "too_large")
+	for n, want := range map[int]string{64: "has 64 entries; a run takes 16",
+		16: "has 65584 bytes of keys and values; a run takes 16384"} {
+		p := w.do("POST", "/api/v1/runs", `{"kind":"job","metadata":{%s}}`, strings.Join(entries[:n], ",")).refuses(413,
+			"too_large")
 		if p["field"] != "metadata" || p["detail"] != want {
 			t.Errorf("%d entries of 4 KiB: %v, want the field metadata and %q", n, p, want)
 		}
@@ -60,7 +62,8 @@ func TestPagesOfLargeRunsAreBounded(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/api/v1/runs?limit=1000", "/api/v1/runs?limit=1000&kind=job", "/api/v1/runs?limit=1000&metadata.team=red", "/api/v1/runs?limit=1000&state=queued"} {
+	for _, path := range []string{"/api/v1/runs?limit=1000", "/api/v1/runs?limit=1000&kind=job",
+		"/api/v1/runs?limit=1000&metadata.team=red", "/api/v1/runs?limit=1000&state=queued"} {
 		largest, seen := w.follow(path, "runs", "run_id")
 		if largest > pageBytes {
 			t.Errorf("%s: an answer has %d bytes, want at most %d", path, largest, pageBytes)
@@ -97,7 +100,8 @@ func TestListsTakeLimitAndCursor(t *testing.T) {
 func TestWebhooksArePaged(t *testing.T) {
 	w := newWorld(t, setup{})
 	for i := range 5 {
-		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a", URL: fmt.Sprintf("https://example.com/%d", i)}); err != nil {
+		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a",
+			URL: fmt.Sprintf("https://example.com/%d", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -45,7 +45,9 @@ func TestMetricsTakePlatformKey(t *testing.T) {
 	if n := len(first); n < 100 {
 		t.Errorf("%d samples", n)
 	}
-	for _, cause := range []string{"attempts_exhausted", "dispatch_timeout", "rejected", "signature_invalid", "heartbeat_lost", "damaged"} { // there before the first letter
+	// there before the first letter
+	for _, cause := range []string{"attempts_exhausted", "dispatch_timeout", "rejected", "signature_invalid",
+		"heartbeat_lost", "damaged"} {
 		for _, name := range []string{"perdure_dead_letters", "perdure_dead_letters_total"} {
 			if n, ok := first[fmt.Sprintf("%s{cause=%q}", name, cause)]; !ok || n != 0 {
 				t.Errorf("%s of %s: %v %v", name, cause, n, ok)
@@ -58,7 +60,8 @@ func TestMetricsTakePlatformKey(t *testing.T) {
 
 // What a call does to the metrics. Counters of what happened move when it is durable, so that no wait is needed.
 func TestEachMetricCountsItsEvent(t *testing.T) {
-	var now atomic.Int64 // time passes when it is told to, so that no lease is lost and nobody silent because a machine is busy
+	// time passes when it is told to, so that no lease is lost and nobody silent because a machine is busy
+	var now atomic.Int64
 	now.Store(1e15)
 	pass := func(d time.Duration) { now.Add(d.Microseconds()) }
 	rows := []struct {
@@ -67,11 +70,13 @@ func TestEachMetricCountsItsEvent(t *testing.T) {
 		counts map[string]float64 // by how much these rise
 	}{
 		{"a run completes", func(w *world) { w.commits(w.running(`{"kind":"job"}`), complete) },
-			map[string]float64{"perdure_runs_created_total": 1, `perdure_runs_ended_total{state="completed"}`: 1, `perdure_run_duration_seconds_count{state="completed"}`: 1,
-				`perdure_runs_ended_total{state="failed"}`: 0, `perdure_cancel_seconds_count`: 0}},
+			map[string]float64{"perdure_runs_created_total": 1, `perdure_runs_ended_total{state="completed"}`: 1,
+				`perdure_run_duration_seconds_count{state="completed"}`: 1,
+				`perdure_runs_ended_total{state="failed"}`:              0, `perdure_cancel_seconds_count`: 0}},
 		{"a run is rejected", func(w *world) {
 			w.commits(w.running(`{"kind":"job"}`), `"outcome":{"type":"reject","reason":"no"}`)
-		}, map[string]float64{`perdure_dead_letters_total{cause="rejected"}`: 1, `perdure_runs_ended_total{state="failed"}`: 1}},
+		}, map[string]float64{`perdure_dead_letters_total{cause="rejected"}`: 1,
+			`perdure_runs_ended_total{state="failed"}`: 1}},
 		{"a run is cancelled", func(w *world) {
 			id := w.start(`{"kind":"never"}`)
 			w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200)
@@ -91,17 +96,24 @@ func TestEachMetricCountsItsEvent(t *testing.T) {
 			id := w.start(`{"kind":"short","queue":"brief","timeout":"30ms"}`)
 			pass(30 * time.Millisecond)
 			w.get("/api/v1/runs/" + id + "/join?timeout=1m").is(200)
-		}, map[string]float64{`perdure_run_timeouts_total{kind="short",queue="brief"}`: 1, `perdure_deadline_lateness_seconds_count`: 1,
-			`perdure_watchdog_actions_total{name="deadline",rule="W8"}`: 1, `perdure_runs_ended_total{state="timeout"}`: 1}},
+		}, map[string]float64{`perdure_run_timeouts_total{kind="short",queue="brief"}`: 1,
+			`perdure_deadline_lateness_seconds_count`:                   1,
+			`perdure_watchdog_actions_total{name="deadline",rule="W8"}`: 1,
+			`perdure_runs_ended_total{state="timeout"}`:                 1}},
 		{"a run is silent, its lease is lost, and it runs out of attempts", func(w *world) {
 			g := w.running(`{"kind":"quiet","max_attempts":1}`)
-			w.do("POST", "/api/v1/workers/w/heartbeat", `{"runs":[{"run_id":"%s","epoch":%v}]}`, g["run_id"], g["epoch"]).is(200)
+			w.do("POST", "/api/v1/workers/w/heartbeat", `{"runs":[{"run_id":"%s","epoch":%v}]}`, g["run_id"],
+				g["epoch"]).is(200)
 			pass(30 * time.Second)
-			eventually.True(w.t, "it is silent", func() bool { return slices.Contains(w.types(g["run_id"].(string)), "run:slow") })
+			eventually.True(w.t, "it is silent", func() bool {
+				return slices.Contains(w.types(g["run_id"].(string)), "run:slow")
+			})
 			pass(30 * time.Second)
 			w.get("/api/v1/runs/" + g["run_id"].(string) + "/join?timeout=1m").is(200)
-		}, map[string]float64{`perdure_run_alerts_total{reason="silent"}`: 1, `perdure_lease_losses_total`: 1, `perdure_dead_letters_total{cause="attempts_exhausted"}`: 1,
-			`perdure_watchdog_actions_total{name="lost-worker",rule="W6"}`: 1, `perdure_watchdog_actions_total{name="silent",rule="W13"}`: 1}},
+		}, map[string]float64{`perdure_run_alerts_total{reason="silent"}`: 1, `perdure_lease_losses_total`: 1,
+			`perdure_dead_letters_total{cause="attempts_exhausted"}`:       1,
+			`perdure_watchdog_actions_total{name="lost-worker",rule="W6"}`: 1,
+			`perdure_watchdog_actions_total{name="silent",rule="W13"}`:     1}},
 	}
 	at := storetest.Options(t)
 	at.Hooks.Clock = func() perdure.Instant { return perdure.Instant(now.Load()) }
@@ -125,7 +137,8 @@ func TestEachMetricCountsItsEvent(t *testing.T) {
 		})
 	}
 	after := w.scrape()
-	if after[`perdure_store_commit_seconds_count{lane="work"}`] == 0 || after[`perdure_store_operations_total{lane="work"}`] < after[`perdure_store_batch_seconds_count{lane="work"}`] {
+	if after[`perdure_store_commit_seconds_count{lane="work"}`] == 0 ||
+		after[`perdure_store_operations_total{lane="work"}`] < after[`perdure_store_batch_seconds_count{lane="work"}`] {
 		t.Error("nothing was written")
 	}
 }
@@ -144,14 +157,20 @@ func TestGaugesCountRows(t *testing.T) {
 	defer leave()
 	done := make(chan *answer, 1)
 	go func() {
-		done <- w.send(ask{method: "GET", path: "/api/v1/runs/" + g["run_id"].(string) + "/join?timeout=60s", key: w.key, ctx: ctx})
+		done <- w.send(ask{method: "GET", path: "/api/v1/runs/" + g["run_id"].(string) + "/join?timeout=60s",
+			key: w.key, ctx: ctx})
 	}()
 	want := map[string]float64{
-		`perdure_queue_depth{queue="deep"}`: 2, `perdure_queue_depth{queue="left"}`: 1, `perdure_queue_depth{queue="default"}`: 0,
-		`perdure_runs{state="queued"}`: 3, `perdure_runs{state="running"}`: 1, `perdure_runs{state="suspended"}`: 1, `perdure_runs{state="dispatched"}`: 0,
-		`perdure_runs_deferred`: 1, `perdure_run_tiers{tier="fresh"}`: 1, `perdure_run_tiers{tier="dead"}`: 0,
-		`perdure_dead_letters{cause="rejected"}`: 1, `perdure_workers{state="online"}`: 1, `perdure_workers{state="offline"}`: 0,
-		`perdure_runs_past_deadline`: 0, `perdure_scrape_ok`: 1, `perdure_store_writable`: 1,
+		`perdure_queue_depth{queue="deep"}`: 2, `perdure_queue_depth{queue="left"}`: 1,
+		`perdure_queue_depth{queue="default"}`: 0,
+		`perdure_runs{state="queued"}`:         3, `perdure_runs{state="running"}`: 1,
+		`perdure_runs{state="suspended"}`:  1,
+		`perdure_runs{state="dispatched"}`: 0,
+		`perdure_runs_deferred`:            1, `perdure_run_tiers{tier="fresh"}`: 1,
+		`perdure_run_tiers{tier="dead"}`:         0,
+		`perdure_dead_letters{cause="rejected"}`: 1, `perdure_workers{state="online"}`: 1,
+		`perdure_workers{state="offline"}`: 0,
+		`perdure_runs_past_deadline`:       0, `perdure_scrape_ok`: 1, `perdure_store_writable`: 1,
 		`perdure_stream_clients{transport="wait"}`: 1, `perdure_stream_clients{transport="sse"}`: 0,
 	}
 	eventually.True(t, fmt.Sprint("it is as it is: ", want), func() bool {
@@ -213,13 +232,15 @@ func TestWatchdogLog(t *testing.T) {
 		t.Fatalf("%d actions: %v", len(list), list)
 	}
 	for i, a := range list {
-		if a["run_id"] != ids[many-1-i] || a["tenant"] != "a" || a["name"] != "deadline" || a["rule"] != "W8" || a["what"] != "timeout/deadline_exceeded" ||
+		if a["run_id"] != ids[many-1-i] || a["tenant"] != "a" || a["name"] != "deadline" || a["rule"] != "W8" ||
+			a["what"] != "timeout/deadline_exceeded" ||
 			!strings.HasPrefix(a["why"].(string), "its deadline passed ") || a["at"] == nil {
 			t.Errorf("%d: %v", i, a)
 		}
 	}
 	waiting := w.start(`{"kind":"job"}`)
-	for query, n := range map[string]int{"run_id=" + ids[0]: 1, "rule=deadline&tenant=a": many, "tenant=b": 0, "rule=W6": 0, "rule=W6&run_id=" + ids[0]: 0, "run_id=" + waiting: 0, "tenant=a&run_id=" + waiting: 0} {
+	for query, n := range map[string]int{"run_id=" + ids[0]: 1, "rule=deadline&tenant=a": many, "tenant=b": 0,
+		"rule=W6": 0, "rule=W6&run_id=" + ids[0]: 0, "run_id=" + waiting: 0, "tenant=a&run_id=" + waiting: 0} {
 		if got := admin.get("/api/admin/watchdog?" + query).is(200)["actions"].([]any); len(got) != n {
 			t.Errorf("%s: %d, not %d", query, len(got), n)
 		}
@@ -227,9 +248,12 @@ func TestWatchdogLog(t *testing.T) {
 	for _, query := range []string{"run_id=" + unknown, "tenant=b&run_id=" + waiting, "tenant=a&run_id=" + unknown} {
 		admin.get("/api/admin/watchdog?"+query).refuses(404, "not_found")
 	}
-	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit", "cursor=x": "cursor", "cursor=" + unknown: "cursor",
-		"rule=" + strings.Repeat("x", 300): "rule", "rule=W99": "rule", "rule=w8": "rule", "run_id=a%0Ab": "run_id", "nonsense=1": "nonsense"} {
-		if p := admin.get("/api/admin/watchdog?" + query).problem(); p["status"] == float64(200) || p["field"] != field {
+	for query, field := range map[string]string{"limit=0": "limit", "limit=1001": "limit", "limit=x": "limit",
+		"cursor=x": "cursor", "cursor=" + unknown: "cursor",
+		"rule=" + strings.Repeat("x", 300): "rule", "rule=W99": "rule", "rule=w8": "rule", "run_id=a%0Ab": "run_id",
+		"nonsense=1": "nonsense"} {
+		if p := admin.get("/api/admin/watchdog?" + query).problem(); p["status"] == float64(200) ||
+			p["field"] != field {
 			t.Errorf("%s: %v", query, p)
 		}
 	}

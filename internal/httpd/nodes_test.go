@@ -35,7 +35,8 @@ func TestWaitReadsAfterNewsOfAnotherNode(t *testing.T) {
 	b := newWorld(t, opt)
 	b.key = a.key
 	waits := a.later("POST", runs, `{"kind":"job","wait":"1h"}`)
-	g := a.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
+	g := a.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
 	eventually.True(t, "somebody waits", func() bool { return a.s.hasWaiter(ref) })
 	b.commits(g, complete)

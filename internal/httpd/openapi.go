@@ -161,7 +161,8 @@ func (c *components) generator() *jsonschema.Generator {
 			case t == reflect.TypeFor[perdure.Instant]():
 				return jsonschema.Schema{"type": "string", "format": "date-time"}
 			case t == reflect.TypeFor[perdure.Duration]():
-				return jsonschema.Schema{"type": "string", "pattern": durationPattern, "examples": []any{"30s", "1h15m"}}
+				return jsonschema.Schema{"type": "string", "pattern": durationPattern,
+					"examples": []any{"30s", "1h15m"}}
 			case isRaw(t):
 				return jsonschema.Schema{"description": "any JSON value"}
 			case t.Kind() == reflect.String:

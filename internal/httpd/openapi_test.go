@@ -370,12 +370,18 @@ func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 		schema, property string
 		want             []string
 	}{
-		{"Run", "state", states}, {"Run", "status", append(slices.Clone(states), "deferred")}, {"Run", "class", []string{"task", "agent", "process"}},
-		{"Run", "tier", perdure.Tiers}, {"StartRun", "multitask_strategy", oneOf(perdure.MultitaskStrategies...).enum}, {"StartRun", "on_disconnect", oneOf(perdure.Dispositions...).enum},
-		{"Spawn", "on_parent_end", oneOf(perdure.Dispositions...).enum}, {"WaitSpec", "type", oneOf(perdure.WaitTypes...).enum}, {"WaitSpec", "mode", oneOf(perdure.Modes...).enum},
-		{"Outcome", "type", oneOf(perdure.OutcomeTypes...).enum}, {"CreateGroup", "mode", oneOf(perdure.Modes...).enum}, {"Group", "state", oneOf(perdure.GroupStates...).enum},
-		{"Decision", "decision", []string{"approve", "reject"}}, {"Delivery", "state", perdure.NoteStates}, {"LateResult", "state", perdure.LateStates},
-		{"Approval", "state", oneOf(perdure.ApprovalStates...).enum}, {"FormField", "type", []string{"string", "text", "number", "boolean", "choice"}},
+		{"Run", "state", states}, {"Run", "status", append(slices.Clone(states), "deferred")},
+		{"Run", "class", []string{"task", "agent", "process"}},
+		{"Run", "tier", perdure.Tiers}, {"StartRun", "multitask_strategy", oneOf(perdure.MultitaskStrategies...).enum},
+		{"StartRun", "on_disconnect", oneOf(perdure.Dispositions...).enum},
+		{"Spawn", "on_parent_end", oneOf(perdure.Dispositions...).enum},
+		{"WaitSpec", "type", oneOf(perdure.WaitTypes...).enum}, {"WaitSpec", "mode", oneOf(perdure.Modes...).enum},
+		{"Outcome", "type", oneOf(perdure.OutcomeTypes...).enum}, {"CreateGroup", "mode", oneOf(perdure.Modes...).enum},
+		{"Group", "state", oneOf(perdure.GroupStates...).enum},
+		{"Decision", "decision", []string{"approve", "reject"}}, {"Delivery", "state", perdure.NoteStates},
+		{"LateResult", "state", perdure.LateStates},
+		{"Approval", "state", oneOf(perdure.ApprovalStates...).enum},
+		{"FormField", "type", []string{"string", "text", "number", "boolean", "choice"}},
 	} {
 		if got := field(c.schema, c.property).Enum; !slices.Equal(got, c.want) {
 			t.Errorf("%s.%s: enum %v, want %v", c.schema, c.property, got, c.want)
@@ -393,7 +399,8 @@ func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 	if n := *field("StartRun", "metadata").MaxProperties; n != perdure.MaxMetadata {
 		t.Errorf("metadata has %d entries", n)
 	}
-	for _, list := range []struct{ schema, property string }{{"StartRun", "messages"}, {"Commits", "commits"}, {"Commit", "journal"}, {"Beats", "runs"}, {"CreateGroup", "run_ids"}} {
+	for _, list := range []struct{ schema, property string }{{"StartRun", "messages"}, {"Commits", "commits"},
+		{"Commit", "journal"}, {"Beats", "runs"}, {"CreateGroup", "run_ids"}} {
 		if s := field(list.schema, list.property); s.MaxItems == nil || *s.MaxItems != perdure.MaxBatch {
 			t.Errorf("%s.%s: at most %v entries, want %d", list.schema, list.property, s.MaxItems, perdure.MaxBatch)
 		}
@@ -422,8 +429,10 @@ func TestParametersHaveDocumentedBounds(t *testing.T) {
 					continue // which needs a webhook
 				}
 				for _, n := range []int64{int64(*p.Schema.Minimum) - 1, int64(*p.Schema.Maximum) + 1} {
-					a := w.send(ask{method: strings.ToUpper(method), path: fmt.Sprintf("%s?%s=%d", target, p.Name, n), key: key})
-					if a.status != 400 || !strings.Contains(a.problem()["field"].(string), p.Name) && p.Name != "after" && p.Name != "last_event_id" {
+					a := w.send(ask{method: strings.ToUpper(method), path: fmt.Sprintf("%s?%s=%d", target, p.Name, n),
+						key: key})
+					if a.status != 400 || !strings.Contains(a.problem()["field"].(string), p.Name) &&
+						p.Name != "after" && p.Name != "last_event_id" {
 						t.Errorf("%s: %d %s, want 400 and the field %s", a.what, a.status, a.body, p.Name)
 					}
 				}

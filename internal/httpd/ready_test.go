@@ -70,14 +70,16 @@ func TestMissingTablesAreNotReady(t *testing.T) {
 }
 
 func TestLockedFileIsNotReady(t *testing.T) {
-	at := store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")} // whatever the others run on: only a file can be locked
+	// whatever the others run on: only a file can be locked
+	at := store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")}
 	at.Hooks.LockPatience = 100 * time.Millisecond
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
 	exec := behind(t, &at)
 	exec("BEGIN IMMEDIATE")
 	w.do("POST", "/api/v1/runs", `{"kind":"job"}`).refuses(503, "unavailable")
-	if a := w.send(ask{method: "GET", path: "/readyz"}); a.status != 503 || !strings.Contains(string(a.body), "locked") {
+	if a := w.send(ask{method: "GET", path: "/readyz"}); a.status != 503 ||
+		!strings.Contains(string(a.body), "locked") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if w.scrape()["perdure_store_writable"] != 0 {
@@ -151,7 +153,8 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 		}
 	}
 	w.get("/metrics").refuses(403, "forbidden")
-	if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "default", ID: strings.Split(revoked, "_")[1]}); err != nil {
+	if err := w.e.Do(context.Background(),
+		&engine.RevokeKey{Tenant: "default", ID: strings.Split(revoked, "_")[1]}); err != nil {
 		t.Fatal(err)
 	}
 	exec := behind(t, &at)
@@ -170,7 +173,8 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	}
 	eventually.True(t, "the store is not counted", func() bool {
 		all := strings.Join(samples(), "\n")
-		return strings.Contains(all, "\nperdure_scrape_ok 0\n") && strings.Contains(all, "\nperdure_runs_created_total 0\n") && !strings.Contains(all, "perdure_queue_depth")
+		return strings.Contains(all, "\nperdure_scrape_ok 0\n") &&
+			strings.Contains(all, "\nperdure_runs_created_total 0\n") && !strings.Contains(all, "perdure_queue_depth")
 	})
 	w.get("/metrics").refuses(403, "forbidden")
 	for name, key := range map[string]string{"revoked": revoked, "never seen": unseen} {

@@ -170,7 +170,8 @@ func jobHealth(c *call, _ *none) (int, *api.JobHealth, error) {
 		return 0, nil, err
 	}
 	now := c.s.engine.Now()
-	out := &api.JobHealth{JobID: id, HeartbeatStatus: c.s.engine.Policy().Tier(&r, now), LastHeartbeat: fileTime(r.SeenAt)}
+	out := &api.JobHealth{JobID: id, HeartbeatStatus: c.s.engine.Policy().Tier(&r, now),
+		LastHeartbeat: fileTime(r.SeenAt)}
 	if out.HeartbeatStatus == "" {
 		out.HeartbeatStatus = string(r.State)
 	}
@@ -193,7 +194,8 @@ func recoveryStatus(c *call, _ *none) (int, *api.RecoveryStatus, error) {
 	}
 	r := m.Status()
 	return 0, &api.RecoveryStatus{Recovery: api.Recovery{State: r.State, StartedAt: fileTime(r.StartedAt),
-		FinishedAt: fileTime(r.FinishedAt), Watched: r.Watched, Reattached: r.Reattached, Adopted: r.Adopted, Dead: r.Dead,
+		FinishedAt: fileTime(r.FinishedAt), Watched: r.Watched, Reattached: r.Reattached, Adopted: r.Adopted,
+		Dead:     r.Dead,
 		SetAside: r.SetAside}}, nil
 }
 
@@ -217,9 +219,11 @@ func listSentinels(c *call, _ *none) (int, *api.Sentinels, error) {
 		x, f := &list[i], &list[i].File
 		r := perdure.Run{State: x.State, SeenAt: x.SeenAt, Options: perdure.Options{Process: true}}
 		out.Sentinels = append(out.Sentinels, api.Sentinel{JobID: perdure.RunID(f.JobID), Status: f.Status,
-			LastHeartbeat: f.LastHeartbeat, WorkspacePath: f.WorkspacePath, SessionID: f.SessionID, AgentEngine: f.AgentEngine,
-			StartedAt: f.StartedAt, Counter: f.Counter, Epoch: f.Epoch, Tenant: f.Tenant,
-			Tier: c.s.engine.Policy().Tier(&r, now), LockHeld: x.Lock != sentinel.LockFree, ObservedAt: fileTime(x.ObservedAt)})
+			LastHeartbeat: f.LastHeartbeat, WorkspacePath: f.WorkspacePath, SessionID: f.SessionID,
+			AgentEngine: f.AgentEngine,
+			StartedAt:   f.StartedAt, Counter: f.Counter, Epoch: f.Epoch, Tenant: f.Tenant,
+			Tier: c.s.engine.Policy().Tier(&r, now), LockHeld: x.Lock != sentinel.LockFree,
+			ObservedAt: fileTime(x.ObservedAt)})
 	}
 	if more {
 		out.NextCursor = list[len(list)-1].File.JobID
@@ -346,7 +350,8 @@ func startupLog(c *call, _ *none) (int, *api.StartupLog, error) {
 	}
 	lines, total, dropped := m.Startup(int(after), int(limit))
 	for _, l := range lines {
-		out.Lines = append(out.Lines, api.StartupLine{At: fileTime(l.At), JobID: perdure.RunID(l.JobID), Message: l.Message})
+		out.Lines = append(out.Lines, api.StartupLine{At: fileTime(l.At), JobID: perdure.RunID(l.JobID),
+			Message: l.Message})
 	}
 	if end := int(after) + len(lines); end < total {
 		out.Next = end

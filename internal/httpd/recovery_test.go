@@ -23,7 +23,8 @@ func (w *world) process(workspace string) (id string, lock *os.File, sent jobdir
 		}
 	}
 	id = w.start(`{"kind":"exec","class":"process","max_attempts":1,"input":{"engine":"codex"}}`)
-	claim := &engine.Claim{Tenant: "a", Worker: "runner", Runs: []perdure.RunID{perdure.RunID(id)}, Slots: 1, Start: true}
+	claim := &engine.Claim{Tenant: "a", Worker: "runner", Runs: []perdure.RunID{perdure.RunID(id)}, Slots: 1,
+		Start: true}
 	ok(w.e.Do(w.t.Context(), claim))
 	r := claim.Grants[0].Run
 	ok(w.e.Do(w.t.Context(), &engine.Heartbeat{Tenant: "a", Worker: "runner",
@@ -37,8 +38,9 @@ func (w *world) process(workspace string) (id string, lock *os.File, sent jobdir
 	lockID, err := jobdir.LockID(lock)
 	ok(err)
 	sent = jobdir.Sentinel{JobID: id, Status: jobdir.StatusWaiting, LastHeartbeat: jobdir.Time(time.Now()),
-		WorkspacePath: d.Path, SessionID: "s1", AgentEngine: "claude-code", StartedAt: jobdir.Time(time.Now()), Counter: 1,
-		Epoch: r.Epoch, Tenant: "a", Lock: lockID}
+		WorkspacePath: d.Path, SessionID: "s1", AgentEngine: "claude-code", StartedAt: jobdir.Time(time.Now()),
+		Counter: 1,
+		Epoch:   r.Epoch, Tenant: "a", Lock: lockID}
 	ok(d.WriteSentinel(sent, w.e.ProcessTokens("a", r.ID, r.Epoch)[0]))
 	return id, lock, sent
 }
@@ -72,7 +74,8 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	gone, lock, _ := w.process(workspace)
 	lock.Close()
 	elsewhere := w.start(`{"kind":"exec","class":"process","max_attempts":1,"input":{"engine":"codex"}}`)
-	claim := &engine.Claim{Tenant: "a", Worker: "other", Runs: []perdure.RunID{perdure.RunID(elsewhere)}, Slots: 1, Start: true}
+	claim := &engine.Claim{Tenant: "a", Worker: "other", Runs: []perdure.RunID{perdure.RunID(elsewhere)}, Slots: 1,
+		Start: true}
 	if err := w.e.Do(t.Context(), claim); err != nil {
 		t.Fatal(err)
 	}
@@ -99,8 +102,10 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	}
 	hasJSON(t, admin.get("/api/admin/jobs/"+alive+"/health").is(200), `{"jobId":"`+alive+`","heartbeatStatus":"fresh",
 		"ageSeconds":0,"sentinelFileExists":true,"workspaceExists":true,"sessionDataExists":true}`)
-	hasJSON(t, admin.get("/api/admin/jobs/"+gone+"/health").is(200), `{"heartbeatStatus":"failed","sessionDataExists":false}`)
-	hasJSON(t, admin.get("/api/admin/jobs/"+elsewhere+"/health").is(200), `{"heartbeatStatus":"fresh","workspaceExists":false}`)
+	hasJSON(t, admin.get("/api/admin/jobs/"+gone+"/health").is(200),
+		`{"heartbeatStatus":"failed","sessionDataExists":false}`)
+	hasJSON(t, admin.get("/api/admin/jobs/"+elsewhere+"/health").is(200),
+		`{"heartbeatStatus":"fresh","workspaceExists":false}`)
 	admin.get("/api/admin/jobs/nonsense/health").refuses(404, "not_found")
 	admin.get("/api/admin/jobs/"+w.start(`{"kind":"k"}`)+"/health").refuses(404, "not_found")
 
@@ -108,14 +113,16 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	hasJSON(t, seen["sentinels"].([]any)[0], `{"jobId":"`+alive+`","status":"waiting","tier":"fresh","lockHeld":true,
 		"counter":1,"epoch":1,"sessionId":"s1","tenant":"a"}`)
 	hasJSON(t, seen["setAside"].([]any)[0], `{"path":"`+workspace+`/jobs/junk","reason":"is no folder of a job"}`)
-	hasJSON(t, admin.get("/api/admin/recovery/jobs/metrics").is(200), `{"fresh":2,"stale":0,"dead":0,"reattached":0,"adopted":0,"writeFailures":0}`)
+	hasJSON(t, admin.get("/api/admin/recovery/jobs/metrics").is(200),
+		`{"fresh":2,"stale":0,"dead":0,"reattached":0,"adopted":0,"writeFailures":0}`)
 	failed := admin.get("/api/admin/recovery/jobs/failed").is(200)["failedJobs"].([]any)
 	if len(failed) != 1 {
 		t.Fatalf("failed = %v, want one", failed)
 	}
 	hasJSON(t, failed[0], `{"jobId":"`+gone+`","workspacePath":"`+workspace+`/jobs/`+gone+`"}`)
 
-	done := admin.do("POST", "/api/admin/recovery/jobs/resume", `{"jobIds":["`+alive+`","`+gone+`","00000000-0000-0000-0000-000000000000"]}`).
+	done := admin.do("POST", "/api/admin/recovery/jobs/resume",
+		`{"jobIds":["`+alive+`","`+gone+`","00000000-0000-0000-0000-000000000000"]}`).
 		is(200)["results"].([]any)
 	hasJSON(t, done[0], `{"jobId":"`+alive+`","action":"watched"}`)
 	hasJSON(t, done[1], `{"jobId":"`+gone+`","action":"redriven"}`)

@@ -24,28 +24,33 @@ func hiding(t *testing.T, secrets ...string) *redact.Set {
 // A repeated call gets the first answer: bodies are compared as they are stored, without secrets.
 func TestRepeatedCallWithSecretGetsSameAnswer(t *testing.T) {
 	w := newWorld(t, setup{secrets: hiding(t)})
-	body := fmt.Sprintf(`{"kind":"k","input":{"key":%q,"again":"\u0068unter2\/7c1f-secret"},"metadata":{"m":%q}}`, hidden, "x"+hidden)
+	body := fmt.Sprintf(`{"kind":"k","input":{"key":%q,"again":"\u0068unter2\/7c1f-secret"},"metadata":{"m":%q}}`,
+		hidden, "x"+hidden)
 	key := http.Header{"Idempotency-Key": {"order " + hidden}}
 	first := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: body, header: key}).is(201)
 	again := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: body, header: key}).is(200)
 	if first["run_id"] != again["run_id"] {
 		t.Error("it is another run")
 	}
-	w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"k","input":1}`, header: key}).refuses(422, "key_reused")
+	w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"k","input":1}`,
+		header: key}).refuses(422, "key_reused")
 	run := w.get("/api/v1/runs/" + first["run_id"].(string)).is(200)
-	if in := run["input"].(obj); in["key"] != "[redacted]" || in["again"] != "[redacted]" || run["metadata"].(obj)["m"] != "x[redacted]" {
+	if in := run["input"].(obj); in["key"] != "[redacted]" || in["again"] != "[redacted]" ||
+		run["metadata"].(obj)["m"] != "x[redacted]" {
 		t.Errorf("%v %v", run["input"], run["metadata"])
 	}
 
 	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"0s"}`).is(200)["runs"].([]any)[0].(obj)
 	commit := func(id, rest string) string {
-		return fmt.Sprintf(`{"commits":[{"commit_id":%q,"run_id":%q,"epoch":%v,%s}]}`, id, g["run_id"], g["epoch"], rest)
+		return fmt.Sprintf(`{"commits":[{"commit_id":%q,"run_id":%q,"epoch":%v,%s}]}`, id, g["run_id"],
+			g["epoch"], rest)
 	}
 	step := fmt.Sprintf(`"journal":[{"key":"s","value":%q}]`, "with "+hidden)
 	w.do("POST", "/api/v1/workers/w/commit", commit("c1", step)).is(200)
 	w.do("POST", "/api/v1/workers/w/commit", commit("c1", step)).is(200)
 	w.do("POST", "/api/v1/workers/w/commit", commit("c2", step)).is(200) // the same step again is no contradiction
-	w.do("POST", "/api/v1/workers/w/commit", commit("c3", `"journal":[{"key":"s","value":"other"}]`)).refuses(409, "nondeterminism")
+	w.do("POST", "/api/v1/workers/w/commit", commit("c3", `"journal":[{"key":"s","value":"other"}]`)).refuses(409,
+		"nondeterminism")
 	// Who replays what the server has given back says the same.
 	w.do("POST", "/api/v1/workers/w/commit", commit("c4", `"journal":[{"key":"s","value":"with [redacted]"}]`)).is(200)
 }
@@ -78,7 +83,8 @@ func TestSecretInPathQueryOrNumberIsRedacted(t *testing.T) {
 	open := newWorld(t, setup{})
 	open.s.opt.Secrets = hiding(t, open.key)
 	open.get("/api/v1/runs").is(200)
-	open.send(ask{method: "GET", path: "/api/v1/runs/" + "01234567-0123-0123-0123-012345678901" + "/stream?access_token=" + open.key}).refuses(404, "not_found")
+	open.send(ask{method: "GET", path: "/api/v1/runs/" + "01234567-0123-0123-0123-012345678901" +
+		"/stream?access_token=" + open.key}).refuses(404, "not_found")
 }
 
 func TestVocabularyHasWordsOfTheAPI(t *testing.T) {
@@ -86,7 +92,8 @@ func TestVocabularyHasWordsOfTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for word, want := range map[string]bool{"completed": true, "max_attempts": true, "run:created": true, "some-secret": false} {
+	for word, want := range map[string]bool{"completed": true, "max_attempts": true, "run:created": true,
+		"some-secret": false} {
 		if hiding(t, word).Within(words) != want {
 			t.Errorf("%s: %v", word, !want)
 		}

@@ -20,7 +20,8 @@ func TestWaitDoesNotTrustStaleCache(t *testing.T) {
 	w, behind := newWorld(t, setup{store: &at, poll: 10 * time.Millisecond}), newWorld(t, setup{store: &at})
 	behind = behind.as(w.key)
 	waits := w.later("POST", runs, `{"kind":"job","wait":"1h"}`)
-	g := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
+	g := w.do("POST", "/api/v1/workers/w/poll",
+		`{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
 	eventually.True(t, "somebody waits", func() bool { return w.s.hasWaiter(ref) })
 	behind.commits(g, complete) // the first server hears nothing of it

@@ -26,13 +26,15 @@ func TestRetryBeginsWhereItIsToldTo(t *testing.T) {
 		from, code string
 		status     int
 	}{{"journal", "would_repeat", 409}, {"c", "from_invalid", 422}, {"-", "invalid", 400}} {
-		if p := w.do("POST", path+"/retry", `{"from":"%s"}`, x.from).refuses(x.status, x.code); x.status == 422 && p["field"] != "from" {
+		if p := w.do("POST", path+"/retry", `{"from":"%s"}`, x.from).refuses(x.status, x.code); x.status == 422 &&
+			p["field"] != "from" {
 			t.Errorf("from %s: %v, want the field from", x.from, p)
 		}
 	}
 	w.do("POST", path+"/retry", `{"from":1}`).refuses(400, "invalid")
 	w.do("POST", path+"/retry", `{"form":"start"}`).refuses(400, "invalid")
-	for _, x := range []struct{ body, keys string }{{"", "a"}, {`{}`, "a"}, {`{"from":"b"}`, "a"}, {`{"from":"start"}`, ""}} {
+	for _, x := range []struct{ body, keys string }{{"", "a"}, {`{}`, "a"}, {`{"from":"b"}`, "a"},
+		{`{"from":"start"}`, ""}} {
 		run := w.do("POST", path+"/retry", x.body).is(201)
 		if run["origin_run_id"] != id || run["retry_of_run_id"] != id {
 			t.Errorf("retry = %v, want origin_run_id and retry_of_run_id %s", run, id)
@@ -42,7 +44,8 @@ func TestRetryBeginsWhereItIsToldTo(t *testing.T) {
 		for _, e := range g["journal"].([]any) {
 			keys = append(keys, e.(obj)["key"].(string))
 		}
-		if g["run_id"] != run["run_id"] || strings.Join(keys, " ") != x.keys || g["origin_run_id"] != id || (g["first_epoch"] != nil) != (x.keys != "") {
+		if g["run_id"] != run["run_id"] || strings.Join(keys, " ") != x.keys || g["origin_run_id"] != id ||
+			(g["first_epoch"] != nil) != (x.keys != "") {
 			t.Errorf("with %s: grant = %v, want the journal %q and origin_run_id %s", x.body, g, x.keys, id)
 		}
 		w.commits(g, `"outcome":{"type":"complete"}`)
@@ -59,7 +62,8 @@ func TestManyRunsAreRetriedEachByItself(t *testing.T) {
 	if out["done"] != 1.0 || results[0].(obj)["ok"] != true || code(1) != "wrong_state" || code(2) != "not_found" {
 		t.Fatalf("results = %v, want one retry, wrong_state and not_found", out)
 	}
-	if r := w.get(fmt.Sprintf("/api/v1/runs/%v", results[0].(obj)["retried_by_run_id"])).is(200); r["retry_of_run_id"] != good {
+	if r := w.get(fmt.Sprintf("/api/v1/runs/%v",
+		results[0].(obj)["retried_by_run_id"])).is(200); r["retry_of_run_id"] != good {
 		t.Errorf("the retry = %v, want retry_of_run_id %s", r, good)
 	}
 	w.do("POST", path, `{"run_ids":[]}`).refuses(400, "invalid")

@@ -34,19 +34,24 @@ func blockings(g obj, group string) []blocking {
 			return ask{method: "POST", path: "/api/v1/workers/w/poll", body: `{"slots":1,"wait":"60s"}`}
 		}, func(w *world) { w.start(`{"kind":"job","input":"secret"}`) }},
 		{"a poll for news", func(w *world) ask {
-			return ask{method: "POST", path: "/api/v1/workers/news/poll", body: fmt.Sprintf(`{"news":true,"wait":"60s","holding":[{"run_id":"%s","epoch":%v}]}`, id, g["epoch"])}
+			return ask{method: "POST", path: "/api/v1/workers/news/poll",
+				body: fmt.Sprintf(`{"news":true,"wait":"60s","holding":[{"run_id":"%s","epoch":%v}]}`, id, g["epoch"])}
 		}, func(w *world) { w.do("POST", "/api/v1/runs/"+id+"/cancel", `{}`).is(200) }},
-		{"a join", func(w *world) ask { return ask{method: "GET", path: "/api/v1/runs/" + id + "/join?timeout=60s"} }, ends},
+		{"a join", func(w *world) ask {
+			return ask{method: "GET", path: "/api/v1/runs/" + id + "/join?timeout=60s"}
+		}, ends},
 		{"a join of a group", func(w *world) ask {
 			return ask{method: "GET", path: "/api/v1/groups/" + group + "/join?timeout=60s"}
 		}, ends},
 		{"a start that waits", func(w *world) ask {
-			return ask{method: "POST", path: "/api/v1/runs", body: `{"kind":"waited","queue":"waited","wait":"60s","on_disconnect":"cancel"}`}
+			return ask{method: "POST", path: "/api/v1/runs",
+				body: `{"kind":"waited","queue":"waited","wait":"60s","on_disconnect":"cancel"}`}
 		}, func(w *world) {
 			w.commits(w.lease("w", `,"start":true,"queues":["waited"]`), complete)
 		}},
 		{"a log that is polled", func(w *world) ask {
-			return ask{method: "GET", path: fmt.Sprintf("/api/v1/runs/%s/events?wait=60s&after=%d", id, len(w.events(id)))}
+			return ask{method: "GET", path: fmt.Sprintf("/api/v1/runs/%s/events?wait=60s&after=%d", id,
+				len(w.events(id)))}
 		}, ends},
 		{"a cancel that waits", func(w *world) ask {
 			return ask{method: "POST", path: "/api/v1/runs/" + id + "/cancel?wait=60s", body: `{}`}
@@ -54,8 +59,10 @@ func blockings(g obj, group string) []blocking {
 	}
 }
 
-// whileTheyBlock has each kind of call block under a key of its own, does something, and sees that all of them are refused.
-func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey), do func(w *world, ids []string, open []blocking)) {
+// whileTheyBlock has each kind of call block under a key of its own, does something, and sees that all of them are
+// refused.
+func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey),
+	do func(w *world, ids []string, open []blocking)) {
 	w := newWorld(t, opt)
 	var open []blocking
 	var ids []string
@@ -82,7 +89,8 @@ func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey), do fun
 			t.Errorf("%s: %d %s", open[i].name, a.status, a.body)
 		}
 	}
-	if list := w.get("/api/v1/runs?state=cancelled&kind=waited").is(200)["runs"].([]any); len(list) > 0 { // its caller has not gone away
+	// its caller has not gone away
+	if list := w.get("/api/v1/runs?state=cancelled&kind=waited").is(200)["runs"].([]any); len(list) > 0 {
 		t.Errorf("cancelled: %v", list)
 	}
 	if list := w.get("/api/v1/runs?state=dispatched").is(200)["runs"].([]any); len(list) > 0 {
@@ -107,14 +115,17 @@ func TestBlockedCallEndsWhenKeyIsRevoked(t *testing.T) {
 		whileTheyBlock(t, setup{}, nil, func(w *world, ids []string, _ []blocking) { w.revoke(ids...) })
 	})
 	t.Run("when that is revoked elsewhere", func(t *testing.T) {
-		whileTheyBlock(t, setup{deaf: true, poll: 10 * time.Millisecond}, nil, func(w *world, ids []string, _ []blocking) { w.revoke(ids...) })
+		whileTheyBlock(t, setup{deaf: true, poll: 10 * time.Millisecond}, nil,
+			func(w *world, ids []string, _ []blocking) { w.revoke(ids...) })
 	})
 	t.Run("when that expires", func(t *testing.T) {
 		var now atomic.Int64
 		now.Store(1e15)
 		at := storetest.Options(t)
 		at.Hooks.Clock = func() perdure.Instant { return perdure.Instant(now.Load()) }
-		whileTheyBlock(t, setup{store: &at, poll: 10 * time.Millisecond}, func(op *engine.CreateKey) { op.TTL = perdure.Duration(time.Minute) }, func(*world, []string, []blocking) {
+		whileTheyBlock(t, setup{store: &at, poll: 10 * time.Millisecond}, func(op *engine.CreateKey) {
+			op.TTL = perdure.Duration(time.Minute)
+		}, func(*world, []string, []blocking) {
 			now.Add(time.Minute.Microseconds())
 		})
 	})
@@ -140,8 +151,9 @@ func TestRevokedKeyGetsNoGrant(t *testing.T) {
 
 func TestBodyAfterRevocationIsRefused(t *testing.T) {
 	for name, r := range map[string]struct{ method, path, half, rest string }{
-		"a run":       {"POST", "/api/v1/runs", `{"kind":`, `"late"}`},
-		"an artifact": {"PUT", "/api/v1/runs/$RUN/artifacts/late?epoch=1", strings.Repeat("a", 2<<20), strings.Repeat("b", 1<<20)},
+		"a run": {"POST", "/api/v1/runs", `{"kind":`, `"late"}`},
+		"an artifact": {"PUT", "/api/v1/runs/$RUN/artifacts/late?epoch=1", strings.Repeat("a", 2<<20),
+			strings.Repeat("b", 1<<20)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, setup{})
@@ -170,7 +182,8 @@ func TestBodyAfterRevocationIsRefused(t *testing.T) {
 			if list := w.get("/api/v1/runs?kind=late").is(200)["runs"].([]any); len(list) > 0 {
 				t.Errorf("runs = %v, want none of the revoked key", list)
 			}
-			if list := w.get(fmt.Sprintf("/api/v1/runs/%v/artifacts", g["run_id"])).is(200)["artifacts"].([]any); len(list) > 0 {
+			if list := w.get(fmt.Sprintf("/api/v1/runs/%v/artifacts",
+				g["run_id"])).is(200)["artifacts"].([]any); len(list) > 0 {
 				t.Errorf("artifacts = %v, want none of the revoked key", list)
 			}
 		})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A revoked key ends its streams and sockets within a second: on the node that revokes it, and on another one that no ring
-// reaches and that has to look.
+// A revoked key ends its streams and sockets within a second: on the node that revokes it, and on another one that no
+// ring reaches and that has to look.
 func TestStreamsOfRevokedKeyEnd(t *testing.T) {
 	for name, nodes := range map[string]func(t *testing.T) (revokes, serves *world){
 		"on the same node": func(t *testing.T) (*world, *world) { w := newWorld(t, setup{}); return w, w },

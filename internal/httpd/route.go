@@ -367,7 +367,8 @@ func (c *call) checkQuery(allowed []string) error {
 	for name, values := range q {
 		known := slices.Contains(allowed, name)
 		for _, a := range allowed {
-			if prefix, ok := strings.CutSuffix(a, "*"); ok && strings.HasPrefix(name, prefix) && len(name) > len(prefix) {
+			if prefix, ok := strings.CutSuffix(a, "*"); ok && strings.HasPrefix(name, prefix) &&
+				len(name) > len(prefix) {
 				known = true
 			}
 		}

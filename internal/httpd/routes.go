@@ -30,7 +30,8 @@ func (s *Server) table() []route {
 			takes("after", "last_event_id").also(http.StatusNoContent),
 		live(v1+"/ws", read, "Watch many runs over a WebSocket", api.MediaSocket, openSocket).
 			takes(append(runFilters, "events")...),
-		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit", "wait"),
+		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit",
+			"wait"),
 		on("GET", v1+"/runs/{id}/activity", read, "See what a run is doing", runActivity),
 		on("GET", v1+"/runs/{id}/children/{child}/activity", report,
 			"See what a child of a leased run is doing", childActivity).
@@ -62,7 +63,8 @@ func (s *Server) table() []route {
 			"Start many runs in the background, each accepted or refused by itself", startMany).once(),
 		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones", retryMany).once(),
 		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once().logged(),
-		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it", deleteRun).once().logged(),
+		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it",
+			deleteRun).once().logged(),
 		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).
 			takes("epoch", "after", "limit").upTo(largePage),
 		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).
@@ -93,7 +95,8 @@ func (s *Server) table() []route {
 
 		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().once(),
 		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
-		on("GET", v1+"/groups/{id}/join", read, "Wait for a group", joinGroup).takes("timeout").also(http.StatusAccepted),
+		on("GET", v1+"/groups/{id}/join", read, "Wait for a group",
+			joinGroup).takes("timeout").also(http.StatusAccepted),
 
 		on("POST", v1+"/workers/{id}/poll", poll, "Lease runs", pollRuns),
 		on("POST", v1+"/workers/{id}/start", report, "Begin with leased runs", startLeased),
@@ -104,7 +107,8 @@ func (s *Server) table() []route {
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 
 		on("PUT", v1+"/kinds/{kind}", poll, "Announce a kind that a worker executes", announceKind),
-		on("GET", v1+"/kinds", read, "List kinds by name, with their defaults and whether somebody serves them", listKinds).
+		on("GET", v1+"/kinds", read, "List kinds by name, with their defaults and whether somebody serves them",
+			listKinds).
 			takes("limit", "cursor").upTo(largePage),
 		on("GET", v1+"/kinds/{kind}", read, "Look at a kind", getKind),
 		on("PATCH", v1+"/kinds/{kind}", kinds, "Override fields of a kind; null removes an override", changeKind).
@@ -117,7 +121,8 @@ func (s *Server) table() []route {
 		on("GET", v1+"/dlq/causes", read, "Count dead letters by cause and kind", deadLetterCauses).
 			takes("cause", "kind", "queue", "limit"),
 		on("GET", v1+"/dlq/{id}", read, "Look at a dead letter and what led to it", getDeadLetter).upTo(largePage),
-		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter", redrive).creates().once().logged(),
+		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter",
+			redrive).creates().once().logged(),
 		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter).once().logged(),
 		on("POST", v1+"/dlq/redrive", control, "Make new runs of many dead letters", redriveMany).once().logged(),
 		on("POST", v1+"/dlq/discard", control, "Discard many dead letters", dropDeadLetters).once().logged(),
@@ -137,7 +142,8 @@ func (s *Server) table() []route {
 		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().once().logged(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys).takes("limit", "cursor"),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey).logged(),
-		on("GET", v1+"/audit", scope(perdure.ScopeAudit), "List who did what in this tenant, newest first", tenantAudit).
+		on("GET", v1+"/audit", scope(perdure.ScopeAudit), "List who did what in this tenant, newest first",
+			tenantAudit).
 			takes(auditFilters...),
 		on("POST", "/api/admin/tenants/{tenant}/keys", platform(perdure.ScopeKeys),
 			"Make a key of any tenant", createTenantKey).
@@ -147,10 +153,12 @@ func (s *Server) table() []route {
 			logged(),
 		on("POST", "/api/admin/keys", platform(perdure.ScopeKeys), "Make a key of the platform", createPlatformKey).
 			creates().once().logged(),
-		on("DELETE", "/api/admin/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of the platform", revokePlatformKey).
+		on("DELETE", "/api/admin/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of the platform",
+			revokePlatformKey).
 			logged(),
 		on("GET", v1+"/signing-keys", read, "List the public keys that runs are signed with", signingKeys),
-		on("GET", "/api/admin/tenants", platform(perdure.ScopePlatformRead), "List tenants and their limits", listTenants).
+		on("GET", "/api/admin/tenants", platform(perdure.ScopePlatformRead), "List tenants and their limits",
+			listTenants).
 			takes("limit", "cursor"),
 		on("GET", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformRead), "Look at a tenant", getTenant),
 		on("PUT", "/api/admin/tenants/{tenant}", platform(perdure.ScopePlatformAdmin),
@@ -158,7 +166,8 @@ func (s *Server) table() []route {
 			logged(),
 		on("GET", "/api/admin/invariants", platform(perdure.ScopePlatformRead),
 			"Check the store against its invariants", checkInvariants),
-		download("/api/admin/backup", platform(perdure.ScopePlatformAdmin), "Get a backup of the whole store", getBackup).
+		download("/api/admin/backup", platform(perdure.ScopePlatformAdmin), "Get a backup of the whole store",
+			getBackup).
 			logged(),
 		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead),
 			"List what the watchdog did and why, newest first", watchdogLog).

@@ -52,7 +52,8 @@ func (c *call) runFilter(def int64) (f engine.RunFilter, err error) {
 	if f.State != "" && !f.State.Live() && !f.State.Terminal() {
 		return f, perdure.Invalid("state", "%q is none of %v", f.State, perdure.States)
 	}
-	if s := perdure.State(f.Status); f.Status != "" && f.Status != perdure.StatusDeferred && !s.Live() && !s.Terminal() {
+	if s := perdure.State(f.Status); f.Status != "" && f.Status != perdure.StatusDeferred && !s.Live() &&
+		!s.Terminal() {
 		return f, perdure.Invalid("status", "%q is neither deferred nor one of %v", f.Status, perdure.States)
 	}
 	return f, nil

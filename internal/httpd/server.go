@@ -114,7 +114,9 @@ func (s *Server) register() {
 		if ids, ok := methods[folder+"{id}"]; ok && name != "{id}" {
 			for _, m := range ids {
 				if !slices.Contains(allowed, m) {
-					s.mux.HandleFunc(m+" "+pattern, func(w http.ResponseWriter, _ *http.Request) { s.refuseMethod(w, allowed) })
+					s.mux.HandleFunc(m+" "+pattern, func(w http.ResponseWriter, _ *http.Request) {
+						s.refuseMethod(w, allowed)
+					})
 				}
 			}
 			continue

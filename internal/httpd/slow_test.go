@@ -24,7 +24,8 @@ func TestSlowBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{", w.admin)
+	fmt.Fprintf(conn, "POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+		"application/json\r\nContent-Length: 100\r\n\r\n{", w.admin)
 	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || res.StatusCode != http.StatusBadRequest {
@@ -38,7 +39,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// A client that writes all of its body before it reads still gets the answer to one that is too large, and not a broken pipe.
+// A client that writes all of its body before it reads still gets the answer to one that is too large, and not a broken
+// pipe.
 func TestClientThatWritesFirstSeesTooLarge(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes = 1 << 20
@@ -57,7 +59,8 @@ func TestClientThatWritesFirstSeesTooLarge(t *testing.T) {
 		}
 		defer conn.Close()
 		conn.SetDeadline(time.Now().Add(time.Minute))
-		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s\r\n\r\n", c.call, w.key, c.length)
+		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: "+
+			"application/json\r\n%s\r\n\r\n", c.call, w.key, c.length)
 		body := io.WriteCloser(plainBody{conn})
 		if c.name == "in chunks" {
 			body = httputil.NewChunkedWriter(conn)

@@ -94,7 +94,8 @@ func (w *socket) base() engine.RunFilter {
 }
 
 func (w *socket) matches(r *perdure.Run) bool {
-	return (w.filter.Status == "" || w.filter.Status == r.Status()) && (w.filter.State == "" || w.filter.State == r.State)
+	return (w.filter.Status == "" || w.filter.Status == r.Status()) &&
+		(w.filter.State == "" || w.filter.State == r.State)
 }
 
 // snapshot reads the runs that match and begins to watch them, and live ones that may come to

@@ -136,12 +136,14 @@ func TestStreamHasTheWholeLog(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	s := w.attach(id, "")
-	if h := s.res.Header; s.res.StatusCode != 200 || h.Get("Content-Type") != "text/event-stream" || h.Get("Cache-Control") != "no-store" || h.Get("X-Accel-Buffering") != "no" {
+	if h := s.res.Header; s.res.StatusCode != 200 || h.Get("Content-Type") != "text/event-stream" ||
+		h.Get("Cache-Control") != "no-store" || h.Get("X-Accel-Buffering") != "no" {
 		t.Fatalf("response = %v, want 200 text/event-stream, no-store, unbuffered", s.res)
 	}
 	line, _ := s.text.ReadString('\n')
 	first := s.next("stream:attached")
-	if line != "retry: 1000\n" || first.id != "0" || !strings.Contains(first.data, `"after":0,"last_seq":1,"status":"queued"`) {
+	if line != "retry: 1000\n" || first.id != "0" ||
+		!strings.Contains(first.data, `"after":0,"last_seq":1,"status":"queued"`) {
 		t.Errorf("%q %+v", line, first)
 	}
 	got := []frameRead{s.next("run:created")}
@@ -157,7 +159,8 @@ func TestStreamHasTheWholeLog(t *testing.T) {
 	}
 	got = append(got, more...)
 	last := got[len(got)-1]
-	if got = got[:len(got)-1]; last.event != "stream:end" || last.id != got[len(got)-1].id || !strings.Contains(last.data, `"state":"completed"`) {
+	if got = got[:len(got)-1]; last.event != "stream:end" || last.id != got[len(got)-1].id ||
+		!strings.Contains(last.data, `"state":"completed"`) {
 		t.Errorf("last frame = %+v, want stream:end with the last id and state completed", last)
 	}
 	if log := w.logOf(id); !slices.Equal(got, log) {
@@ -236,7 +239,8 @@ func TestStreamTakesKeyInQuery(t *testing.T) {
 	w.send(ask{method: "GET", path: path}).refuses(401, "unauthorized")
 	w.send(ask{method: "GET", path: path + w.key, key: w.key}).refuses(401, "unauthorized")
 	w.send(ask{method: "GET", path: path + w.key + "&access_token=" + w.key}).refuses(401, "unauthorized")
-	w.send(ask{method: "GET", path: fmt.Sprintf("%s/%v?access_token=%s", runs, g["run_id"], w.key)}).refuses(401, "unauthorized")
+	w.send(ask{method: "GET", path: fmt.Sprintf("%s/%v?access_token=%s", runs, g["run_id"], w.key)}).refuses(401,
+		"unauthorized")
 	poor := w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll} })
 	w.send(ask{method: "GET", path: path + poor}).refuses(403, "forbidden")
 }
@@ -264,7 +268,8 @@ func TestStreamIsAborted(t *testing.T) {
 		s, stays := other.attach(id, ""), w.attach(id, "")
 		s.next("stream:attached")
 		stays.next("stream:attached")
-		if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
+		if err := w.e.Do(context.Background(),
+			&engine.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
 			t.Fatal(err)
 		}
 		cut(t, s)
@@ -288,7 +293,9 @@ func TestStreamIsAborted(t *testing.T) {
 			w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = long }})
 			g := w.running(`{"kind":"job"}`)
 			for range 2 {
-				w.commits(g, `"events":[`+strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",")+`]`)
+				w.commits(g, `"events":[`+
+					strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50),
+						",")+`]`)
 			}
 			secret := w.newKey("a", nil)
 			hs, client := w.narrow()
@@ -323,7 +330,8 @@ func TestStreamIsAborted(t *testing.T) {
 		id := g["run_id"].(string)
 		hs, client := w.narrow()
 		s := w.attachBy(client.Transport, hs.URL, id, "")
-		lines := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 50), ",") + `]`
+		lines := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b",
+			60<<10)+`"},`, 50), ",") + `]`
 		w.commits(g, lines) // more than sockets hold
 		w.commits(g, complete)
 		eventually.True(t, "the reader is dropped", func() bool { return w.streams() == 0 })
@@ -372,7 +380,8 @@ func TestStreamsAreLimited(t *testing.T) {
 	one, two := w.attach(id, ""), w.attach(id, "")
 	one.next("stream:attached")
 	two.next("stream:attached")
-	if a := w.get(runs + "/" + id + "/stream"); a.refuses(503, "too_many_streams")["status"] == nil || a.header.Get("Retry-After") == "" {
+	if a := w.get(runs + "/" + id + "/stream"); a.refuses(503, "too_many_streams")["status"] == nil ||
+		a.header.Get("Retry-After") == "" {
 		t.Errorf("headers = %v, want Retry-After", a.header)
 	}
 	// Everything else is answered; who would have waited is answered at once, and that leaves no trace.
@@ -391,7 +400,9 @@ func TestStreamsAreLimited(t *testing.T) {
 	}
 	// A cancel that waits really does.
 	cancel := w.later("POST", runs+"/"+id+"/cancel?wait=60s", "")
-	eventually.True(t, "it is asked to stop", func() bool { return slices.Contains(w.types(id), "run:cancel_requested") })
+	eventually.True(t, "it is asked to stop", func() bool {
+		return slices.Contains(w.types(id), "run:cancel_requested")
+	})
 	w.commits(g, `"outcome":{"type":"cancelled"},"cancel_ack":true`)
 	if got := soon(t, cancel).is(200); got["state"] != "cancelled" {
 		t.Errorf("got = %v, want state = cancelled", got)
@@ -431,7 +442,8 @@ func TestPrunedLogIsGap(t *testing.T) {
 	}
 	// By polling too.
 	page := w.get(runs + "/" + id + "/events?after=1&wait=60s").is(200)
-	if gap := page["gap"].(obj); gap["from"] != 2.0 || gap["to"] != 6.0 || page["next_after"] != 6.0 || page["ended"] != true {
+	if gap := page["gap"].(obj); gap["from"] != 2.0 || gap["to"] != 6.0 || page["next_after"] != 6.0 ||
+		page["ended"] != true {
 		t.Errorf("page = %v, want a gap from 2 to 6 and the end of the log", page)
 	}
 }
@@ -464,7 +476,9 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 	if f := one.next("stream:attached"); !strings.Contains(f.data, `"status":"queued"`) {
 		t.Errorf("attached frame = %+v, want status queued", f)
 	}
-	eventually.True(t, "the deferral is over", func() bool { return w.get(runs + "/" + id).is(200)["deferred_at"] == nil })
+	eventually.True(t, "the deferral is over", func() bool {
+		return w.get(runs + "/" + id).is(200)["deferred_at"] == nil
+	})
 	two := w.attach(id, "")
 	two.next("stream:attached")
 	one.stop()
@@ -474,7 +488,8 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 	}
 	two.stop()
 	eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
-	if got := w.types(id); !slices.Equal(got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"}) {
+	if got := w.types(id); !slices.Equal(got, []string{"run:created", "run:deferred", "run:reattached",
+		"run:deferred"}) {
 		t.Errorf("got = %v, want %v", got, []string{"run:created", "run:deferred", "run:reattached", "run:deferred"})
 	}
 	// A submission may announce a waiter, which then has a grace period to attach.
@@ -485,7 +500,9 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 	three.stop()
 	never := w.start(`{"kind":"job","foreground":true}`)
 	for _, id := range []string{follow, never} {
-		eventually.True(t, "it is deferred", func() bool { return w.get(runs + "/" + id).is(200)["status"] == "deferred" })
+		eventually.True(t, "it is deferred", func() bool {
+			return w.get(runs + "/" + id).is(200)["status"] == "deferred"
+		})
 	}
 	// A background run expects no waiter.
 	background := w.start(`{"kind":"job"}`)
@@ -552,7 +569,8 @@ func TestCORS(t *testing.T) {
 	for _, c := range []struct {
 		origin string
 		named  bool
-	}{{"https://app.example.com", true}, {"https://APP.example.com", true}, {"http://app.example.com", false}, {"https://app.example.com.evil.com", false},
+	}{{"https://app.example.com", true}, {"https://APP.example.com", true}, {"http://app.example.com", false},
+		{"https://app.example.com.evil.com", false},
 		{"https://evil.com", false}, {"null", false}, {"", false}} {
 		h := http.Header{}
 		if c.origin != "" {
@@ -575,7 +593,9 @@ func TestCORS(t *testing.T) {
 		}
 	}
 	plain := newWorld(t, setup{})
-	if a := plain.send(ask{method: "GET", path: "/healthz", header: http.Header{"Origin": {"https://app.example.com"}}}); a.header.Get("Access-Control-Allow-Origin") != "" {
+	if a := plain.send(ask{method: "GET", path: "/healthz",
+		header: http.Header{"Origin": {"https://app.example.com"}}},
+	); a.header.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("headers = %v, want no Access-Control-Allow-Origin", a.header)
 	}
 }

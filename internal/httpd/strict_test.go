@@ -26,8 +26,8 @@ func bodyTypes() (out []reflect.Type) {
 	return out
 }
 
-// agree checks that checkStrict refuses what the walk over the tokens of encoding/json refuses, for the same field and with the
-// same code, and that what is taken is decoded as encoding/json does. It tells whether it is taken.
+// agree checks that checkStrict refuses what the walk over the tokens of encoding/json refuses, for the same field and
+// with the same code, and that what is taken is decoded as encoding/json does. It tells whether it is taken.
 func agree(t testing.TB, b []byte, of reflect.Type) (taken bool) {
 	t.Helper()
 	into := reflect.New(of).Interface()
@@ -37,7 +37,8 @@ func agree(t testing.TB, b []byte, of reflect.Type) (taken bool) {
 	}
 	if want != nil {
 		// Where JSON ends is found by one before and by the other after the field.
-		noJSON := strings.Contains(got.Error(), "is not valid JSON") || strings.Contains(want.Error(), "is not valid JSON")
+		noJSON := strings.Contains(got.Error(), "is not valid JSON") ||
+			strings.Contains(want.Error(), "is not valid JSON")
 		if x, y := got.(*perdure.Error), want.(*perdure.Error); x.Field != y.Field && !noJSON {
 			t.Fatalf("as %s: %v, want %v\n%.2000q", of, got, want, b)
 		}
@@ -56,22 +57,51 @@ var ordinary = []struct {
 	of   reflect.Type
 	body string
 }{
-	{"submission", reflect.TypeFor[api.StartRun](), `{"kind":"report","input":{"topic":"tides","depth":3,"sources":["a","b"],"strict":true,"after":null},"queue":"default","class":"background",
-		"priority":-3,"timeout":"10m","delay":"1m30s","run_at":"2026-01-02T15:04:05.123456Z","max_attempts":5,"metadata":{"team":"sea","cost":"low"},"messages":[{"role":"user","content":"tell me of \u003ctides\u003e \ud83d\ude00"}],"wait":"30s"}`},
-	{"poll", reflect.TypeFor[pollBody](), `{"queues":["default","mail"],"kinds":["report"],"slots":32,"wait":"30s","start":true,"news":true,"holding":[{"run_id":"r","epoch":3}]}`},
-	{"heartbeat", reflect.TypeFor[api.Beats](), `{"runs":[{"run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":3,"activity":"thinking","progress":{"done":0.25,"of":1e3}},{"run_id":"0196f0a1-0000-7000-8000-000000000002","epoch":1,"cancel_ack":true}]}`},
-	{"release", reflect.TypeFor[api.ReleaseRuns](), `{"runs":[{"run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":3}]}`},
-	{"ends", reflect.TypeFor[api.Commits](), `{"commits":[` + strings.TrimSuffix(strings.Repeat(`{"commit_id":"c1","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":1,"outcome":{"type":"complete","result":{"ok":true,"n":12}}},`, 16), ",") + `]}`},
-	{"step", reflect.TypeFor[api.Commits](), `{"commits":[{"commit_id":"c1","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":1,"journal":[{"key":"ask#1","value":{"model":"m","text":"` + strings.Repeat(`a line of an answer\n\"quoted\" 日本 `, 40) +
-		`","usage":{"in":812,"out":344,"cost":0.0031}}},{"key":"now","value":1.5e-7},{"key":"none","value":null}],"ack":[1,2,3]}]}`},
-	{"fan-out", reflect.TypeFor[api.Commits](), `{"commits":[{"commit_id":"c2","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":1,"journal":[{"key":"plan","value":["a","b"]}],
-		"children":[{"key":"a","kind":"part","input":{"part":1},"queue":"parts","timeout":"5m","metadata":{"n":"1"}},{"key":"b","kind":"part","input":{"part":2},"on_parent_end":"cancel"}],
-		"waits":[{"id":"all","type":"children","mode":"all","keys":["a","b"],"timeout":"never","on_stall":true},{"id":"ok","type":"approval","name":"send","approval":{"title":"Send it?","action":{"to":"all"},"form":[{"name":"n","type":"number","required":true}]}}],
-		"close":["old"],"messages":[{"role":"assistant","content":{"text":"at work"}}],"events":[{"type":"app:progress","data":{"at":1}},{"type":"app:delta","data":"to"}],"outcome":{"type":"suspend","waits":["all","ok"]}}]}`},
-	{"failure", reflect.TypeFor[api.Commits](), `{ "commits" : [ {"commit_id":"c3","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":9007199254740993,"cancel_ack":false,"outcome":{"type":"fail","error":{"code":"tool","message":"it said \"no\""},"retryable":false}}]}` + "\n"},
-	{"vector", reflect.TypeFor[api.UseCallback](), `{"result":[` + strings.Repeat(`0.0123456789,-1.5e-05,`, 1500) + `0]}`},
+	{"submission", reflect.TypeFor[api.StartRun](),
+		`{"kind":"report","input":{"topic":"tides","depth":3,"sources":["a","b"],"strict":true,"after":null},
+"queue":"default","class":"background",
+		"priority":-3,"timeout":"10m","delay":"1m30s","run_at":"2026-01-02T15:04:05.123456Z","max_attempts":5,
+"metadata":{"team":"sea","cost":"low"},"messages":[{"role":"user",
+"content":"tell me of \u003ctides\u003e \ud83d\ude00"}],"wait":"30s"}`},
+	{"poll", reflect.TypeFor[pollBody](),
+		`{"queues":["default","mail"],"kinds":["report"],"slots":32,"wait":"30s","start":true,"news":true,` +
+			`"holding":[{"run_id":"r","epoch":3}]}`},
+	{"heartbeat", reflect.TypeFor[api.Beats](),
+		`{"runs":[{"run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":3,"activity":"thinking",` +
+			`"progress":{"done":0.25,"of":1e3}},{"run_id":"0196f0a1-0000-7000-8000-000000000002","epoch":1,` +
+			`"cancel_ack":true}]}`},
+	{"release", reflect.TypeFor[api.ReleaseRuns](),
+		`{"runs":[{"run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":3}]}`},
+	{"ends", reflect.TypeFor[api.Commits](), `{"commits":[` +
+		strings.TrimSuffix(strings.Repeat(`{"commit_id":"c1","run_id":"0196f0a1-0000-7000-8000-000000000001",`+
+			`"epoch":1,"outcome":{"type":"complete","result":{"ok":true,"n":12}}},`, 16), ",") + `]}`},
+	{"step", reflect.TypeFor[api.Commits](),
+		`{"commits":[{"commit_id":"c1","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":1,` +
+			`"journal":[{"key":"ask#1","value":{"model":"m","text":"` +
+			strings.Repeat(`a line of an answer\n\"quoted\" 日本 `, 40) +
+			`","usage":{"in":812,"out":344,"cost":0.0031}}},{"key":"now","value":1.5e-7},{"key":"none",` +
+			`"value":null}],` +
+			`"ack":[1,2,3]}]}`},
+	{"fan-out", reflect.TypeFor[api.Commits](),
+		`{"commits":[{"commit_id":"c2","run_id":"0196f0a1-0000-7000-8000-000000000001","epoch":1,
+"journal":[{"key":"plan","value":["a","b"]}],
+		"children":[{"key":"a","kind":"part","input":{"part":1},"queue":"parts","timeout":"5m","metadata":{"n":"1"}},
+{"key":"b","kind":"part","input":{"part":2},"on_parent_end":"cancel"}],
+		"waits":[{"id":"all","type":"children","mode":"all","keys":["a","b"],"timeout":"never","on_stall":true},
+{"id":"ok","type":"approval","name":"send","approval":{"title":"Send it?","action":{"to":"all"},"form":[{"name":"n",
+"type":"number","required":true}]}}],
+		"close":["old"],"messages":[{"role":"assistant","content":{"text":"at work"}}],
+"events":[{"type":"app:progress","data":{"at":1}},{"type":"app:delta","data":"to"}],"outcome":{"type":"suspend",
+"waits":["all","ok"]}}]}`},
+	{"failure", reflect.TypeFor[api.Commits](),
+		`{ "commits" : [ {"commit_id":"c3","run_id":"0196f0a1-0000-7000-8000-000000000001",` +
+			`"epoch":9007199254740993,"cancel_ack":false,"outcome":{"type":"fail","error":{"code":"tool",` +
+			`"message":"it said \"no\""},"retryable":false}}]}` + "\n"},
+	{"vector", reflect.TypeFor[api.UseCallback](), `{"result":[` + strings.Repeat(`0.0123456789,-1.5e-05,`, 1500) +
+		`0]}`},
 	{"signal", reflect.TypeFor[api.SendSignal](), `{"data":{"go":true}}`},
-	{"decision", reflect.TypeFor[api.Decide](), `{"decision":"approve","comment":"fine","answer":{"n":3},"action_hash":"ab"}`},
+	{"decision", reflect.TypeFor[api.Decide](),
+		`{"decision":"approve","comment":"fine","answer":{"n":3},"action_hash":"ab"}`},
 	{"nothing", reflect.TypeFor[api.CancelRun](), `{}`},
 }
 
@@ -92,8 +122,8 @@ func TestStrictAcceptsOrdinaryBodies(t *testing.T) {
 	}
 }
 
-// Two readers that have nothing in common say the same: of the requests that are refused, and of bodies of any route with
-// something odd in them.
+// Two readers that have nothing in common say the same: of the requests that are refused, and of bodies of any route
+// with something odd in them.
 func TestStrictAgreesWithTokens(t *testing.T) {
 	types := bodyTypes()
 	for _, rows := range badRows(t) {
@@ -104,7 +134,8 @@ func TestStrictAgreesWithTokens(t *testing.T) {
 			}
 			as := types
 			if len(b) > 1<<20 { // these take their time, and are meant for a few
-				as = []reflect.Type{reflect.TypeFor[api.StartRun](), reflect.TypeFor[api.Commits](), reflect.TypeFor[api.Beats](), reflect.TypeFor[api.UseCallback]()}
+				as = []reflect.Type{reflect.TypeFor[api.StartRun](), reflect.TypeFor[api.Commits](),
+					reflect.TypeFor[api.Beats](), reflect.TypeFor[api.UseCallback]()}
 			}
 			for _, of := range as {
 				agree(t, b, of)
@@ -161,14 +192,25 @@ func FuzzStrictAgrees(f *testing.F) {
 
 // oddValues are right in some places, and nowhere else.
 var oddValues = []string{
-	`null`, `true`, `false`, `nul`, `tru`, `True`, `0`, `-0`, `-`, `01`, `1.`, `.5`, `1e`, `1e+`, `+1`, `1.5`, `1e2`, `-1.5E-3`, `1e308`, `1e309`, `-1e999`, `0.1e-999`, `9223372036854775807`, `9223372036854775808`,
-	strings.Repeat("9", 300), strings.Repeat("9", 309), `-` + strings.Repeat("9", 310), `"30s"`, `"-30s"`, `"never"`, `" 30s "`, `"3\u0030s"`, `"2026-01-02T15:04:05Z"`, `"2026-13-02T15:04:05Z"`, `"2026-01-02"`,
-	`""`, `"a`, `"\"`, `"\x"`, `"\u12"`, `"\u12g4"`, `"\u0000"`, `"\ud800"`, `"\udc00"`, `"\ud83d\ude00"`, `"\uD83D\uDE00"`, `"\ud800\u0041"`, `"\\u0000"`, `"\\\u0000"`, "\"\x00\"", "\"\x1f\"", "\"\n\"", "\"\x7f\"", "\"\xff\"", "\"\xed\xa0\x80\"", "\"\u2028\"",
-	`{}`, `[]`, `[,]`, `[1,]`, `[1 2]`, `[1`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":1 "b":2}`, `{a:1}`, `{"a":1`, `[null]`, `["a",null]`, `[1,"a"]`, `{"a":null}`, `{"a":"b"}`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"\u0061":1}`, `{"":1,"":2}`,
-	`{"a":{"b":1},"b":{"a":1}}`, `{"a":{"b":1},"a":1}`, `[{"a":1},{"a":1}]`, `{"x":[{"a":1,"b":{"a":1,"a":1}}]}`, `{"A":1,"a":2}`, " \t\r\n1 ", "1\v", `1/**/`, `1}{`, `1} `, `1},`, `NaN`,
-	strings.Repeat("[", 63) + strings.Repeat("]", 63), strings.Repeat("[", 64) + strings.Repeat("]", 64), strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64), strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), strings.Repeat("[", 20_000),
-	`[` + strings.Repeat(`"a",`, 999) + `"a"]`, `[` + strings.Repeat(`"a",`, 1000) + `"a"]`, `[` + strings.Repeat("1,", 1000) + `1]`, many(100), many(1000), many(1001), `{"k0":"v",` + many(200)[1:],
-	`"` + strings.Repeat("x", perdure.MaxValue-2) + `"`, `"` + strings.Repeat("x", perdure.MaxValue-1) + `"`, `[` + strings.Repeat(" ", perdure.MaxValue) + `]`, strings.Repeat(" ", perdure.MaxValue) + `1`,
+	`null`, `true`, `false`, `nul`, `tru`, `True`, `0`, `-0`, `-`, `01`, `1.`, `.5`, `1e`, `1e+`, `+1`, `1.5`, `1e2`,
+	`-1.5E-3`, `1e308`, `1e309`, `-1e999`, `0.1e-999`, `9223372036854775807`, `9223372036854775808`,
+	strings.Repeat("9", 300), strings.Repeat("9", 309), `-` + strings.Repeat("9", 310), `"30s"`, `"-30s"`, `"never"`,
+	`" 30s "`, `"3\u0030s"`, `"2026-01-02T15:04:05Z"`, `"2026-13-02T15:04:05Z"`, `"2026-01-02"`,
+	`""`, `"a`, `"\"`, `"\x"`, `"\u12"`, `"\u12g4"`, `"\u0000"`, `"\ud800"`, `"\udc00"`, `"\ud83d\ude00"`,
+	`"\uD83D\uDE00"`, `"\ud800\u0041"`, `"\\u0000"`, `"\\\u0000"`, "\"\x00\"", "\"\x1f\"", "\"\n\"", "\"\x7f\"",
+	"\"\xff\"", "\"\xed\xa0\x80\"", "\"\u2028\"",
+	`{}`, `[]`, `[,]`, `[1,]`, `[1 2]`, `[1`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":1 "b":2}`, `{a:1}`, `{"a":1`,
+	`[null]`, `["a",null]`, `[1,"a"]`, `{"a":null}`, `{"a":"b"}`, `{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"\u0061":1}`,
+	`{"":1,"":2}`,
+	`{"a":{"b":1},"b":{"a":1}}`, `{"a":{"b":1},"a":1}`, `[{"a":1},{"a":1}]`, `{"x":[{"a":1,"b":{"a":1,"a":1}}]}`,
+	`{"A":1,"a":2}`, " \t\r\n1 ", "1\v", `1/**/`, `1}{`, `1} `, `1},`, `NaN`,
+	strings.Repeat("[", 63) + strings.Repeat("]", 63), strings.Repeat("[", 64) + strings.Repeat("]", 64),
+	strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64),
+	strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65), strings.Repeat("[", 20_000),
+	`[` + strings.Repeat(`"a",`, 999) + `"a"]`, `[` + strings.Repeat(`"a",`, 1000) + `"a"]`,
+	`[` + strings.Repeat("1,", 1000) + `1]`, many(100), many(1000), many(1001), `{"k0":"v",` + many(200)[1:],
+	`"` + strings.Repeat("x", perdure.MaxValue-2) + `"`, `"` + strings.Repeat("x", perdure.MaxValue-1) + `"`,
+	`[` + strings.Repeat(" ", perdure.MaxValue) + `]`, strings.Repeat(" ", perdure.MaxValue) + `1`,
 }
 
 func many(n int) string {
@@ -203,7 +245,8 @@ func (g *gen) value(t reflect.Type) {
 			}
 		}
 	case isRaw(t):
-		g.one(`null`, `"text"`, `-1.25e-3`, `[1,[2,{"a":[]}],""]`, `{"a":{"b":1,"c":"\u003c\n"},"b":[{"a":true},{"a":false}]}`, "{ }", `"日本 😀"`)
+		g.one(`null`, `"text"`, `-1.25e-3`, `[1,[2,{"a":[]}],""]`,
+			`{"a":{"b":1,"c":"\u003c\n"},"b":[{"a":true},{"a":false}]}`, "{ }", `"日本 😀"`)
 	case t == reflect.TypeFor[perdure.Duration]():
 		g.one(`"30s"`, `"1h15m"`, `"never"`, `"0s"`)
 	case t == reflect.TypeFor[perdure.Instant]():

@@ -45,7 +45,8 @@ func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	_, ms, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), after, int(limit))
+	_, ms, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), after,
+		int(limit))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -71,7 +72,8 @@ func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, err
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in, Key: key}
+	op := &engine.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in,
+		Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

@@ -24,7 +24,8 @@ func TestThreadsAreListedByLastActivity(t *testing.T) {
 	}
 	var ids []string
 	for i := range 5 {
-		ids = append(ids, w.do("POST", "/api/v1/threads", `{"metadata":{"title":"t%d"}}`, i).is(201)["thread_id"].(string))
+		ids = append(ids, w.do("POST", "/api/v1/threads", `{"metadata":{"title":"t%d"}}`,
+			i).is(201)["thread_id"].(string))
 	}
 	w.do("POST", "/api/v1/threads/"+ids[1]+"/messages", `{"role":"user","content":"again"}`).is(201)
 	run := w.do("POST", "/api/v1/threads/"+ids[3]+"/runs", `{"kind":"chat"}`).is(201)["run_id"]
@@ -34,7 +35,8 @@ func TestThreadsAreListedByLastActivity(t *testing.T) {
 		t.Errorf("threads, 2 a page: %v, want %v", seen, want)
 	}
 	list, _ := w.listed("")
-	if live, _ := list[0]["live_run"].(obj); live["run_id"] != run || live["kind"] != "chat" || live["state"] != "queued" || list[0]["title"] != "t3" {
+	if live, _ := list[0]["live_run"].(obj); live["run_id"] != run || live["kind"] != "chat" ||
+		live["state"] != "queued" || list[0]["title"] != "t3" {
 		t.Errorf("the first thread: %v, want t3 with the run %v", list[0], run)
 	}
 	if list[1]["live_run"] != nil {
@@ -50,7 +52,8 @@ func TestThreadsAreListedByLastActivity(t *testing.T) {
 	if list, _ = w.listed("?limit=1"); list[0]["thread_id"] != ids[1] {
 		t.Errorf("the first thread after the other was deleted: %v, want %s", list[0], ids[1])
 	}
-	for _, bad := range []string{"?limit=201", "?limit=0", "?cursor=x", "?cursor=1", "?cursor=x." + ids[0], "?cursor=" + strings.Repeat("1", 300)} {
+	for _, bad := range []string{"?limit=201", "?limit=0", "?cursor=x", "?cursor=1", "?cursor=x." + ids[0],
+		"?cursor=" + strings.Repeat("1", 300)} {
 		w.get("/api/v1/threads"+bad).refuses(400, "invalid")
 	}
 }
@@ -67,10 +70,12 @@ func TestListedThreadShowsTitleAndLastMessage(t *testing.T) {
 	w.do("POST", path, `{"role":"assistant","content":"%s"}`, strings.Repeat("é ", 20_000)).is(201)
 	list, _ := w.listed("")
 	last := list[0]["last_message"].(obj)
-	if list[0]["title"] != "Where is Oslo?" || list[0]["last_seq"] != 4.0 || last["role"] != "assistant" || last["at"] == nil {
+	if list[0]["title"] != "Where is Oslo?" || list[0]["last_seq"] != 4.0 || last["role"] != "assistant" ||
+		last["at"] == nil {
 		t.Errorf("a thread with messages: %.300s", fmt.Sprint(list[0]))
 	}
-	if text := []rune(last["text"].(string)); len(text) > 240 || len(text) < 230 || !strings.HasSuffix(string(text), "…") {
+	if text := []rune(last["text"].(string)); len(text) > 240 || len(text) < 230 ||
+		!strings.HasSuffix(string(text), "…") {
 		t.Errorf("the last message is shown with %d characters, want some 240: %q", len(text), string(text))
 	}
 	w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`, strings.Repeat("x", 20_000)).is(201)

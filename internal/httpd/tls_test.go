@@ -69,7 +69,8 @@ func (w *world) stuck() {
 }
 
 func TestStreamsOverTLS(t *testing.T) {
-	big := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"},`, 20), ",") + `]`
+	big := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+
+		`"},`, 20), ",") + `]`
 	begin := func(t *testing.T, patience time.Duration) (w *world, g obj, s *sseReader, key string) {
 		w = newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = patience }})
 		w.s.checkEvery = time.Millisecond
@@ -95,7 +96,8 @@ func TestStreamsOverTLS(t *testing.T) {
 	t.Run("a reader that is too slow is dropped", func(t *testing.T) {
 		w, _, s, _ := begin(t, 100*time.Millisecond)
 		eventually.True(t, "the reader is dropped", func() bool { return w.streams() == 0 })
-		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(fmt.Sprint(err), "reset") {
+		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) &&
+			!strings.Contains(fmt.Sprint(err), "reset") {
 			t.Errorf("%d frames, then %v; want a stream that was cut off", len(frames), err)
 		}
 	})

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// walkTokens says what is wrong with a body by the tokens of encoding/json, which knows nothing of jsontext: the tests hold
-// checkStrict against it.
+// walkTokens says what is wrong with a body by the tokens of encoding/json, which knows nothing of jsontext: the tests
+// hold checkStrict against it.
 func walkTokens(b []byte, t reflect.Type) error {
 	if bytes.HasPrefix(b, []byte("\xef\xbb\xbf")) {
 		return perdure.Errorf(perdure.CodeInvalid, "the body begins with a byte order mark")

@@ -17,11 +17,15 @@ func TestWaitForToolHasLargerTimeout(t *testing.T) {
 		{"smaller suspend_timeout", `{"id":"w","type":"callback","tool":{"suspend_timeout":"20s"}}`, 10 * time.Minute},
 		{"larger timeout of the tool", `{"id":"w","type":"callback","tool":{"timeout":"1h"}}`, time.Hour},
 		{"smaller timeout of the tool", `{"id":"w","type":"callback","tool":{"timeout":"1m"}}`, 10 * time.Minute},
-		{"suspend_timeout goes before timeout", `{"id":"w","type":"callback","tool":{"suspend_timeout":"15m","timeout":"1h"}}`, 15 * time.Minute},
+		{"suspend_timeout goes before timeout",
+			`{"id":"w","type":"callback","tool":{"suspend_timeout":"15m","timeout":"1h"}}`, 15 * time.Minute},
 		{"a tool that says nothing", `{"id":"w","type":"callback","tool":{}}`, 10 * time.Minute},
-		{"a name with a default", `{"id":"w","type":"signal","name":"start_task","tool":{"timeout":"6m"}}`, 6 * time.Minute},
-		{"a name with a larger default", `{"id":"w","type":"signal","name":"start_task","tool":{"timeout":"4m"}}`, 5 * time.Minute},
-		{"timeout of the wait is exact", `{"id":"w","type":"callback","timeout":"3s","tool":{"suspend_timeout":"20m"}}`, 3 * time.Second},
+		{"a name with a default", `{"id":"w","type":"signal","name":"start_task","tool":{"timeout":"6m"}}`,
+			6 * time.Minute},
+		{"a name with a larger default", `{"id":"w","type":"signal","name":"start_task","tool":{"timeout":"4m"}}`,
+			5 * time.Minute},
+		{"timeout of the wait is exact", `{"id":"w","type":"callback","timeout":"3s","tool":{"suspend_timeout":"20m"}}`,
+			3 * time.Second},
 	} {
 		g, _ := w.sleeping(`{"kind":"job","class":"agent"}`, x.wait)
 		id := g["run_id"].(string)
@@ -31,7 +35,8 @@ func TestWaitForToolHasLargerTimeout(t *testing.T) {
 			t.Errorf("%s: wait of run %s lasts %s, want %s", x.name, id, got, x.lasts)
 		}
 	}
-	g, _ := w.sleeping(`{"kind":"job","class":"agent"}`, `{"id":"w","type":"signal","name":"x","timeout":"never","tool":{"timeout":"1h"}}`)
+	g, _ := w.sleeping(`{"kind":"job","class":"agent"}`,
+		`{"id":"w","type":"signal","name":"x","timeout":"never","tool":{"timeout":"1h"}}`)
 	if until, ok := w.lineOf(g["run_id"].(string), "wait:opened")["data"].(obj)["timeout_at"]; ok {
 		t.Errorf("a wait without an end, for a tool with a timeout, ends at %v, want never", until)
 	}

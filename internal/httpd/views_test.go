@@ -19,14 +19,16 @@ func TestViewIsReadByAnybody(t *testing.T) {
 	w.commits(g, `"views":[{"name":"plan","value":{"step":1}},{"name":"a b+c","value":false}]`)
 	w.commits(g, `"views":[{"name":"plan","value":{"step":2}}]`)
 	v := w.get(at + "/plan").is(200)
-	if v["value"].(obj)["step"] != 2.0 || v["version"] != 2.0 || v["name"] != "plan" || v["size"] != 10.0 || v["updated_at"] == nil {
+	if v["value"].(obj)["step"] != 2.0 || v["version"] != 2.0 || v["name"] != "plan" || v["size"] != 10.0 ||
+		v["updated_at"] == nil {
 		t.Errorf("view = %v, want the second value", v)
 	}
 	if v := w.get(at + "/a%20b+c").is(200); v["value"] != false || v["version"] != 1.0 {
 		t.Errorf("view of a name with spaces = %v, want false", v)
 	}
 	w.commits(g, `"outcome":{"type":"complete","result":1}`)
-	if list := w.get(at).is(200)["views"].([]any); len(list) != 2 || list[1].(obj)["name"] != "plan" || list[1].(obj)["value"] != nil {
+	if list := w.get(at).is(200)["views"].([]any); len(list) != 2 || list[1].(obj)["name"] != "plan" ||
+		list[1].(obj)["value"] != nil {
 		t.Errorf("views of an ended run = %v, want two, without their values", list)
 	}
 	w.get("/api/v1/runs/01999999-9999-7999-8999-999999999999/views").refuses(404, "not_found")
@@ -76,7 +78,8 @@ func TestMessageWakesItsThreadsRun(t *testing.T) {
 	w.do("POST", "/api/v1/threads/"+thread+"/messages", `{"role":"user","content":{"text":"left"}}`).is(201)
 	g = w.lease("w", "")
 	item := g["inbox"].([]any)[0].(obj)
-	if item["type"] != "message" || item["wait_id"] != "m" || item["message_seq"] != 1.0 || item["data"].(obj)["text"] != "left" {
+	if item["type"] != "message" || item["wait_id"] != "m" || item["message_seq"] != 1.0 ||
+		item["data"].(obj)["text"] != "left" {
 		t.Errorf("inbox item = %v, want the message", item)
 	}
 }

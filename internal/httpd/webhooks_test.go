@@ -45,7 +45,8 @@ func (p hurrying) Send(ctx context.Context, m webhook.Message) webhook.Result {
 // delivering is a world that sends webhooks, to loopback too.
 func delivering(t *testing.T, opt setup) *world {
 	t.Helper()
-	sender := hurrying{webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback}), webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback, Timeout: brief})}
+	sender := hurrying{webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback}),
+		webhook.NewHTTP(webhook.HTTPOptions{Guard: loopback, Timeout: brief})}
 	opt.options = func(o *Options) { o.Webhooks, o.Sender = loopback, sender }
 	w := newWorld(t, opt)
 	d := webhook.New(w.e, webhook.Options{Sender: sender, Logger: w.s.log})
@@ -158,7 +159,8 @@ func (w *world) hook(rest string) obj {
 // deliveries gives what an endpoint was told.
 func (w *world) deliveries(hook any, query string) (out []obj) {
 	w.t.Helper()
-	for _, d := range w.get(fmt.Sprintf("/api/v1/webhooks/%s/deliveries%s", hook, query)).is(200)["deliveries"].([]any) {
+	for _, d := range w.get(fmt.Sprintf("/api/v1/webhooks/%s/deliveries%s", hook,
+		query)).is(200)["deliveries"].([]any) {
 		out = append(out, d.(obj))
 	}
 	return out
@@ -189,7 +191,8 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 	threadHook := w.hook(fmt.Sprintf(`"url":%q,"thread_id":%q`, ofThread.at, thread))
 	eventsHook := w.hook(fmt.Sprintf(`"url":%q,"events":["run:created","x:*"]`, ofEvents.at))
 
-	run := w.do("POST", "/api/v1/runs", `{"kind":"job","thread_id":"%s","webhook":"%s","metadata":{"who":"me"}}`, thread, ofRun.at).is(201)
+	run := w.do("POST", "/api/v1/runs", `{"kind":"job","thread_id":"%s","webhook":"%s","metadata":{"who":"me"}}`,
+		thread, ofRun.at).is(201)
 	w.commits(w.lease("w", `,"start":true`), `"events":[{"type":"x:step","data":1}],`+complete)
 	apart := w.running(`{"kind":"apart"}`)
 	w.commits(apart, complete)
@@ -201,10 +204,12 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 		secret any
 		types  []string
 	}{
-		{"tenant", ofTenant, tenantHook["webhook_id"], tenantHook["secret"], []string{"run:completed", "run:completed"}},
+		{"tenant", ofTenant, tenantHook["webhook_id"], tenantHook["secret"],
+			[]string{"run:completed", "run:completed"}},
 		{"thread", ofThread, threadHook["webhook_id"], threadHook["secret"], []string{"run:completed"}},
 		{"run", ofRun, run["webhook_id"], run["webhook_secret"], []string{"run:completed"}},
-		{"events", ofEvents, eventsHook["webhook_id"], eventsHook["secret"], []string{"run:created", "run:created", "x:step"}},
+		{"events", ofEvents, eventsHook["webhook_id"], eventsHook["secret"],
+			[]string{"run:created", "run:created", "x:step"}},
 	} {
 		var types []string
 		for _, l := range x.s.waits(len(x.types)) {
@@ -216,7 +221,8 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 			if x.name != "events" && m.Type != "run:completed" || x.name == "thread" && m.Data.ThreadID != thread {
 				t.Errorf("%s: %s", x.name, l.body)
 			}
-			if m.Data.RunID != run["run_id"] && m.Data.RunID != apart["run_id"] || !strings.HasSuffix(m.Data.StatusURL, "/api/v1/runs/"+m.Data.RunID) {
+			if m.Data.RunID != run["run_id"] && m.Data.RunID != apart["run_id"] ||
+				!strings.HasSuffix(m.Data.StatusURL, "/api/v1/runs/"+m.Data.RunID) {
 				t.Errorf("%s: %s", x.name, l.body)
 			}
 			var told, logged any // the event is the same as everywhere
@@ -240,7 +246,9 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 		if !slices.Equal(types, x.types) {
 			t.Errorf("%s was told of %v", x.name, types)
 		}
-		eventually.True(t, "all is delivered", func() bool { return len(w.deliveries(x.hook, "?state=delivered")) == len(x.types) })
+		eventually.True(t, "all is delivered", func() bool {
+			return len(w.deliveries(x.hook, "?state=delivered")) == len(x.types)
+		})
 		for _, d := range w.deliveries(x.hook, "") {
 			h := w.get(fmt.Sprintf("/api/v1/deliveries/%s", d["delivery_id"])).is(200)["history"].([]any)
 			if len(h) != 1 || h[0].(obj)["status"] != float64(200) {
@@ -254,7 +262,8 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 		all = append(all, d)
 	}
 	for cursor := ""; ; {
-		page := w.get(fmt.Sprintf("/api/v1/webhooks/%s/deliveries?limit=1&cursor=%s", eventsHook["webhook_id"], cursor)).is(200)
+		page := w.get(fmt.Sprintf("/api/v1/webhooks/%s/deliveries?limit=1&cursor=%s", eventsHook["webhook_id"],
+			cursor)).is(200)
 		paged = append(paged, page["deliveries"].([]any)...)
 		if page["next_cursor"] == nil {
 			break
@@ -294,15 +303,23 @@ func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
 		check func(d, hook obj) bool
 	}{
 		{"takes it", newSink(t, nil), "delivered", func(d, _ obj) bool { return d["last_status"] == float64(200) }},
-		{"answers 500", newSink(t, status(500)), "pending", func(d, _ obj) bool { return d["last_status"] == float64(500) && wait(t, d) <= 6*time.Second }},
-		{"hangs", newSink(t, hang).gives(late), "pending", func(d, _ obj) bool { return d["last_error"] == "no answer within 300ms" }},
-		{"drips its headers", newSink(t, drip("HTTP/1.1 200 OK\r\nX: ", "x")).gives(late), "pending", func(d, _ obj) bool { return d["last_error"] == "no answer within 300ms" }},
-		{"drips a body without end", newSink(t, drip("HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", strings.Repeat("x", 1000))), "delivered", func(d, _ obj) bool { return d["last_status"] == float64(200) }},
+		{"answers 500", newSink(t, status(500)), "pending", func(d, _ obj) bool {
+			return d["last_status"] == float64(500) && wait(t, d) <= 6*time.Second
+		}},
+		{"hangs", newSink(t, hang).gives(late), "pending", func(d, _ obj) bool {
+			return d["last_error"] == "no answer within 300ms"
+		}},
+		{"drips its headers", newSink(t, drip("HTTP/1.1 200 OK\r\nX: ", "x")).gives(late), "pending",
+			func(d, _ obj) bool { return d["last_error"] == "no answer within 300ms" }},
+		{"drips a body without end", newSink(t, drip("HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n",
+			strings.Repeat("x", 1000))), "delivered", func(d, _ obj) bool { return d["last_status"] == float64(200) }},
 		{"redirects inside", newSink(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, inside.at, http.StatusTemporaryRedirect)
 		}), "pending",
 			func(d, _ obj) bool { return d["last_status"] == float64(307) }},
-		{"is gone", newSink(t, status(410)), "dead", func(d, hook obj) bool { return d["last_status"] == float64(410) && hook["disabled"] == true }},
+		{"is gone", newSink(t, status(410)), "dead", func(d, hook obj) bool {
+			return d["last_status"] == float64(410) && hook["disabled"] == true
+		}},
 		{"has enough", newSink(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3600")
 			w.WriteHeader(429)
@@ -310,7 +327,8 @@ func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
 	}
 	hooks := make([]any, len(sinks))
 	for i, x := range sinks {
-		op := &engine.CreateWebhook{Tenant: "a", URL: x.s.at} // not over HTTP: on a shared store every one would take a second
+		// not over HTTP: on a shared store every one would take a second
+		op := &engine.CreateWebhook{Tenant: "a", URL: x.s.at}
 		if err := w.e.Do(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +341,9 @@ func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
 	}
 	for i, x := range sinks {
 		x.s.waits(1)
-		d := w.settled(hooks[i], "one that "+x.name+" has been tried", func(d obj) bool { return tried(d) || d["state"] != "pending" })
+		d := w.settled(hooks[i], "one that "+x.name+" has been tried", func(d obj) bool {
+			return tried(d) || d["state"] != "pending"
+		})
 		hook := w.get(fmt.Sprintf("/api/v1/webhooks/%s", hooks[i])).is(200)
 		if d["state"] != x.state || !x.check(d, hook) || len(d["history"].([]any)) != 1 {
 			t.Errorf("one that %s: %v\n%v", x.name, d, hook)
@@ -364,20 +384,24 @@ func TestDeadDeliveryIsRedelivered(t *testing.T) {
 	path := "/api/v1/deliveries/" + dead["delivery_id"].(string)
 	w.do("POST", path+"/redeliver", "").refuses(409, "wrong_state") // its webhook is disabled
 	s.answers(204)
-	if on := w.do("PATCH", "/api/v1/webhooks/"+id, `{"disabled":false}`).is(200); on["disabled"] != false || on["disabled_reason"] != nil {
+	if on := w.do("PATCH", "/api/v1/webhooks/"+id, `{"disabled":false}`).is(200); on["disabled"] != false ||
+		on["disabled_reason"] != nil {
 		t.Errorf("on = %v, want disabled = false, no disabled_reason", on)
 	}
-	if again := w.do("POST", path+"/redeliver", "").is(200); again["state"] != "pending" || again["delivery_id"] != dead["delivery_id"] {
+	if again := w.do("POST", path+"/redeliver", "").is(200); again["state"] != "pending" ||
+		again["delivery_id"] != dead["delivery_id"] {
 		t.Errorf("again = %v, want state = pending, delivery_id = %v", again, dead["delivery_id"])
 	}
 	d := w.settled(id, "it is delivered", delivered)
 	h := d["history"].([]any)
-	if len(h) != 2 || h[0].(obj)["status"] != float64(410) || h[0].(obj)["response"] != "no longer here" || h[1].(obj)["status"] != float64(204) {
+	if len(h) != 2 || h[0].(obj)["status"] != float64(410) || h[0].(obj)["response"] != "no longer here" ||
+		h[1].(obj)["status"] != float64(204) {
 		t.Errorf("h = %v, want 2 entries, [0].status = %v, [0].response = no longer here, [1].status = %v",
 			h, float64(410), float64(204))
 	}
 	letters := s.got()
-	if len(letters) != 2 || letters[0].id() != letters[1].id() || !bytes.Equal(letters[0].body, letters[1].body) || letters[0].id() != dead["delivery_id"] {
+	if len(letters) != 2 || letters[0].id() != letters[1].id() || !bytes.Equal(letters[0].body, letters[1].body) ||
+		letters[0].id() != dead["delivery_id"] {
 		t.Errorf("%d letters, %s and %s", len(letters), letters[0].body, letters[1].body)
 	}
 }
@@ -405,10 +429,12 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 		t.Errorf("webhook = %v, want a secret with whsec_", hook)
 	}
 	changed := w.do("PATCH", path, `{"url":"https://1.1.1.1/other","events":[],"description":""}`)
-	if c := changed.is(200); c["url"] != "https://1.1.1.1/other" || len(c["events"].([]any)) != len(perdure.NotifiedLines) || c["description"] != nil {
+	if c := changed.is(200); c["url"] != "https://1.1.1.1/other" ||
+		len(c["events"].([]any)) != len(perdure.NotifiedLines) || c["description"] != nil {
 		t.Errorf("webhook = %s, want the new url, all events and no description", changed.body)
 	}
-	if c := w.do("PATCH", path, `{"disabled":true}`).is(200); c["disabled"] != true || c["url"] != "https://1.1.1.1/other" || c["disabled_reason"] == nil {
+	if c := w.do("PATCH", path, `{"disabled":true}`).is(200); c["disabled"] != true ||
+		c["url"] != "https://1.1.1.1/other" || c["disabled_reason"] == nil {
 		t.Errorf("c = %v, want disabled = true, url = https://1.1.1.1/other, disabled_reason set", c)
 	}
 	for _, a := range []*answer{changed, w.get(path), w.get("/api/v1/webhooks"), w.do("PATCH", path, `{}`)} {
@@ -422,21 +448,26 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 		t.Error("the secret is stored")
 	}
 
-	run := w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/run","webhook_events":["run:created"]}`).is(201)
+	run := w.do("POST", "/api/v1/runs", `{"kind":"job","webhook":"https://1.1.1.1/run",`+
+		`"webhook_events":["run:created"]}`).is(201)
 	if s, _ := run["webhook_secret"].(string); !strings.HasPrefix(s, "whsec_") {
 		t.Errorf("run = %v, want a webhook_secret with whsec_", run)
 	}
 	header := http.Header{"Idempotency-Key": {"k"}}
-	for _, body := range []string{`{"kind":"job","webhook":"https://1.1.1.1/run"}`, `{"kind":"job","webhook":"https://1.1.1.1/run"}`} {
+	for _, body := range []string{`{"kind":"job","webhook":"https://1.1.1.1/run"}`,
+		`{"kind":"job","webhook":"https://1.1.1.1/run"}`} {
 		a := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: body, header: header})
 		if contains(a.body, "webhook_secret") || a.json()["webhook_id"] != run["webhook_id"] {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	}
-	if first := w.do("POST", "/api/v1/runs", `{"kind":"waited","queue":"nobody","wait":"10ms","webhook":"https://1.1.1.1/waited"}`).is(202); first["webhook_secret"] == nil {
+	if first := w.do("POST", "/api/v1/runs",
+		`{"kind":"waited","queue":"nobody","wait":"10ms",
+"webhook":"https://1.1.1.1/waited"}`).is(202); first["webhook_secret"] == nil {
 		t.Errorf("first = %v, want webhook_secret set", first)
 	}
-	if got := w.get("/api/v1/runs/" + run["run_id"].(string)).is(200); got["webhook_secret"] != nil || got["webhook_id"] != run["webhook_id"] {
+	if got := w.get("/api/v1/runs/" + run["run_id"].(string)).is(200); got["webhook_secret"] != nil ||
+		got["webhook_id"] != run["webhook_id"] {
 		t.Errorf("got = %v, want no webhook_secret, webhook_id = %v", got, run["webhook_id"])
 	}
 	// What runs bring with them is not in the list, and can be looked at.
@@ -463,7 +494,8 @@ func TestTestMessageShowsOutcome(t *testing.T) {
 	hook := w.hook(fmt.Sprintf(`"url":%q`, s.at))
 	path := "/api/v1/webhooks/" + hook["webhook_id"].(string)
 	before := w.fingerprint("")
-	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != true || r["status"] != float64(200) || r["response"] != "hello" {
+	if r := w.do("POST", path+"/test", "").is(200); r["delivered"] != true || r["status"] != float64(200) ||
+		r["response"] != "hello" {
 		t.Errorf("r = %v, want delivered = true, status = %v, response = hello", r, float64(200))
 	}
 	if l := s.waits(1)[0]; !l.verifies(t, hook["secret"]) || l.json(t).Type != "webhook:test" {
@@ -481,7 +513,8 @@ func TestTestMessageShowsOutcome(t *testing.T) {
 func TestWebhooksAreLimited(t *testing.T) {
 	w := newWorld(t, setup{})
 	for i := range perdure.MaxWebhooks {
-		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a", URL: fmt.Sprintf("https://1.1.1.1/%d", i)}); err != nil {
+		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a",
+			URL: fmt.Sprintf("https://1.1.1.1/%d", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -510,7 +543,8 @@ func TestRepeatedSubmissionShowsWebhookSecret(t *testing.T) {
 	w := newWorld(t, setup{})
 	for _, wait := range []string{"", `,"wait":"1ms"`} {
 		start := func(key string) any {
-			return w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"job","webhook":"https://1.1.1.1/` + fmt.Sprint(len(wait)) + `"` + wait + `}`,
+			return w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key,
+				body:   `{"kind":"job","webhook":"https://1.1.1.1/` + fmt.Sprint(len(wait)) + `"` + wait + `}`,
 				header: http.Header{"Idempotency-Key": {key + fmt.Sprint(len(wait))}}}).json()["webhook_secret"]
 		}
 		secret, again, other := start("a"), start("a"), start("b")

@@ -37,7 +37,8 @@ var answered sync.Map // "GET /path 200" → true
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" && flag.Lookup("test.list").Value.String() == "" {
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" &&
+		flag.Lookup("test.list").Value.String() == "" {
 		code = everyRouteAnswered()
 	}
 	os.Exit(code)
@@ -135,14 +136,16 @@ func newWorld(t *testing.T, opt setup) *world {
 		opt.policy(&p)
 	}
 	bell := &doorbell.Local{}
-	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Counter: counts, Logger: log, Entropy: opt.entropy, Signer: opt.signer, Secrets: opt.secrets, Alone: alone})
+	e, err := engine.New(st, engine.Options{Policy: &p, Bell: bell, Counter: counts, Logger: log, Entropy: opt.entropy,
+		Signer: opt.signer, Secrets: opt.secrets, Alone: alone})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if opt.poll == 0 {
 		opt.poll = long
 	}
-	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Rules: watchdog.RuleNames(), StoredRule: watchdog.StoredName, Poll: opt.poll, Logger: log, Ready: opt.ready}
+	sopt := Options{Node: "n1", Secrets: opt.secrets, Metrics: counts, Rules: watchdog.RuleNames(),
+		StoredRule: watchdog.StoredName, Poll: opt.poll, Logger: log, Ready: opt.ready}
 	if opt.options != nil {
 		opt.options(&sopt)
 	}
@@ -169,7 +172,8 @@ func newWorld(t *testing.T, opt setup) *world {
 		dog.OnActions = counts.Acted
 		run(dog.Run)
 	}
-	w := &world{t: t, s: s, e: e, bell: bell, doc: readDocument(t, s.openapi), writes: writes, prints: make(map[perdure.TenantID]print)}
+	w := &world{t: t, s: s, e: e, bell: bell, doc: readDocument(t, s.openapi), writes: writes,
+		prints: make(map[perdure.TenantID]print)}
 	w.stop = func() {
 		s.Shutdown()
 		stop()
@@ -416,7 +420,8 @@ func (w *world) lease(worker, more string) obj {
 func (w *world) commit(g obj, rest string) *answer {
 	w.t.Helper()
 	w.n++
-	return w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"c%d","run_id":"%s","epoch":%v,%s}]}`, w.n, g["run_id"], g["epoch"], rest)
+	return w.do("POST", "/api/v1/workers/w/commit", `{"commits":[{"commit_id":"c%d","run_id":"%s","epoch":%v,%s}]}`,
+		w.n, g["run_id"], g["epoch"], rest)
 }
 
 // attached counts those who are attached to the node by these transports.
@@ -457,7 +462,8 @@ func (w *world) sleeping(body, wait string) (g, result obj) {
 func (w *world) fenced(body string) (old, held obj) {
 	w.t.Helper()
 	old = w.running(body)
-	w.do("POST", "/api/v1/workers/w/release", `{"runs":[{"run_id":"%s","epoch":%v}]}`, old["run_id"], old["epoch"]).is(200)
+	w.do("POST", "/api/v1/workers/w/release", `{"runs":[{"run_id":"%s","epoch":%v}]}`, old["run_id"],
+		old["epoch"]).is(200)
 	return old, w.lease("w2", `,"start":true`)
 }
 

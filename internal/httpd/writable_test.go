@@ -50,7 +50,8 @@ type spaceless struct {
 func (s spaceless) Exec(query string, args []any) (int64, error) {
 	size := len(fmt.Sprint(args...))
 	if s.full.Load() && strings.HasPrefix(query, "INSERT") && size > 8<<10 {
-		return 0, &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "53100", Message: "could not extend file: No space left on device"}
+		return 0, &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "53100",
+			Message: "could not extend file: No space left on device"}
 	}
 	return s.Session.Exec(query, args)
 }
@@ -81,7 +82,8 @@ func unwritables(t *testing.T) map[string]map[string]func(*testing.T) unwritable
 				set := func(how string) func() {
 					return func() {
 						exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I " + how + "', current_database()); END $$")
-						exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname=current_database() AND application_name='perdure'")
+						exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE " +
+							"datname=current_database() AND application_name='perdure'")
 					}
 				}
 				end := set("RESET default_transaction_read_only")
@@ -138,7 +140,8 @@ func TestStoreThatTakesNoWritesIsNotReady(t *testing.T) {
 					t.Errorf("the end of a run = %d %.200s, want it refused: %s", a.status, a.body, words)
 				}
 				for range 2 {
-					if a := ready(); a.status != 503 || a.json()["status"] != "not ready" || a.json()["detail"] != words {
+					if a := ready(); a.status != 503 || a.json()["status"] != "not ready" ||
+						a.json()["detail"] != words {
 						t.Errorf("readyz = %d %s, want 503, not ready, %q", a.status, a.body, words)
 					}
 				}
@@ -148,7 +151,10 @@ func TestStoreThatTakesNoWritesIsNotReady(t *testing.T) {
 				w.get("/api/v1/runs").is(200) // a read needs no write
 
 				x.end()
-				eventually.True(t, "it is ready again", func() bool { a := ready(); return a.status == 200 && a.json()["status"] == "ready" })
+				eventually.True(t, "it is ready again", func() bool {
+					a := ready()
+					return a.status == 200 && a.json()["status"] == "ready"
+				})
 				if got := w.scrape()["perdure_store_writable"]; got != 1 {
 					t.Errorf("afterwards: perdure_store_writable = %v, want 1", got)
 				}
@@ -178,7 +184,9 @@ func TestIdleStoreIsTestedByAWrite(t *testing.T) {
 				t.Errorf("perdure_store_writable = %v, want 0", got)
 			}
 			x.end()
-			eventually.True(t, "it is ready again", func() bool { return w.send(ask{method: "GET", path: "/readyz"}).status == 200 })
+			eventually.True(t, "it is ready again", func() bool {
+				return w.send(ask{method: "GET", path: "/readyz"}).status == 200
+			})
 		})
 	}
 }

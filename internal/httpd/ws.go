@@ -113,7 +113,9 @@ func (c *call) checkUpgrade() error {
 	}
 	has := func(name, token string) bool {
 		values := strings.Split(strings.Join(c.Header.Values(name), ","), ",")
-		return slices.ContainsFunc(values, func(v string) bool { return strings.EqualFold(strings.TrimSpace(v), token) })
+		return slices.ContainsFunc(values, func(v string) bool {
+			return strings.EqualFold(strings.TrimSpace(v), token)
+		})
 	}
 	_, hijackable := c.w.(http.Hijacker)
 	nonce, err := base64.StdEncoding.DecodeString(strings.TrimSpace(c.Header.Get("Sec-WebSocket-Key")))

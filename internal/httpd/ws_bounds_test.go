@@ -91,13 +91,15 @@ func TestInvalidHandshakeIsRefused(t *testing.T) {
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()
-	for name, value := range map[string]string{"Connection": "close", "Upgrade": "h2c", "Sec-Websocket-Version": "12", "Sec-Websocket-Key": "short"} {
+	for name, value := range map[string]string{"Connection": "close", "Upgrade": "h2c", "Sec-Websocket-Version": "12",
+		"Sec-Websocket-Key": "short"} {
 		req, err := http.NewRequest("GET", hs.URL+"/api/v1/ws", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header = http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
-			"Sec-Websocket-Key": {"AAAAAAAAAAAAAAAAAAAAAA=="}, "Authorization": {"Bearer " + w.key}}
+		req.Header = http.Header{"Connection": {"keep-alive, Upgrade"}, "Upgrade": {"websocket"},
+			"Sec-Websocket-Version": {"13"},
+			"Sec-Websocket-Key":     {"AAAAAAAAAAAAAAAAAAAAAA=="}, "Authorization": {"Bearer " + w.key}}
 		req.Header.Set(name, value)
 		res, err := http.DefaultTransport.RoundTrip(req)
 		if err != nil {
@@ -125,7 +127,8 @@ func TestSocketShowsOwnTenantOnly(t *testing.T) {
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	has := furnish(b)
-	for _, query := range []string{"thread_id=" + has.ids["thread"], "root_run_id=" + has.ids["asleep"], "parent_run_id=" + has.ids["asleep"],
+	for _, query := range []string{"thread_id=" + has.ids["thread"], "root_run_id=" + has.ids["asleep"],
+		"parent_run_id=" + has.ids["asleep"],
 		"thread_id=" + unknown, "queue=q-" + canary, "metadata.who=" + canary} {
 		if _, first := w.watch("?" + query); len(first.Runs) != 0 || first.Truncated {
 			t.Errorf("%s: %+v", query, first)

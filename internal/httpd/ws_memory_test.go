@@ -29,7 +29,8 @@ func TestSocketHoldsLittleMemory(t *testing.T) {
 	big := `"` + string(slices.Repeat([]byte("m"), 1000)) + `"`
 	ops := make([]engine.Op, live)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job", Input: []byte(big), Metadata: map[string]string{"what": big}}}
+		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job", Input: []byte(big),
+			Metadata: map[string]string{"what": big}}}
 	}
 	for part := range slices.Chunk(ops, 250) {
 		if err := errors.Join(w.e.Step(w.e.Store().Now(), part...)...); err != nil {

@@ -38,7 +38,8 @@ func (w *world) watch(query string) (*watcher, api.Snapshot) {
 
 func (w *world) watchAt(url string, client *http.Client, query string) (*watcher, api.Snapshot) {
 	w.t.Helper()
-	conn, res, err := websocket.Dial(context.Background(), url+"/api/v1/ws"+query, &websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + w.key}}})
+	conn, res, err := websocket.Dial(context.Background(), url+"/api/v1/ws"+query,
+		&websocket.DialOptions{HTTPClient: client, HTTPHeader: http.Header{"Authorization": {"Bearer " + w.key}}})
 	if err != nil {
 		w.t.Fatalf("%v %v", err, res)
 	}
@@ -117,7 +118,8 @@ func TestSocketSendsSnapshotAndChanges(t *testing.T) {
 	}
 	// A run that did not exist yet.
 	fresh := w.start(`{"kind":"job"}`)
-	if c := x.until(func(c api.Change) bool { return string(c.RunID) == fresh }); len(c) != 1 || c[0].Seq != 1 || len(c[0].Events) != 1 || c[0].Events[0].Type != "run:created" {
+	if c := x.until(func(c api.Change) bool { return string(c.RunID) == fresh }); len(c) != 1 || c[0].Seq != 1 ||
+		len(c[0].Events) != 1 || c[0].Events[0].Type != "run:created" {
 		t.Errorf("changes = %+v, want one with the line run:created", c)
 	}
 }
@@ -157,7 +159,9 @@ func TestSocketFilters(t *testing.T) {
 	w.commits(kid, `"events":[{"type":"x:kid"}]`)
 	w.commits(kid, complete)
 	told := map[string]bool{}
-	for _, c := range root.until(func(c api.Change) bool { return string(c.RunID) == child && c.Run.State.Terminal() }) {
+	for _, c := range root.until(func(c api.Change) bool {
+		return string(c.RunID) == child && c.Run.State.Terminal()
+	}) {
 		for _, e := range c.Events {
 			told[string(c.RunID)+e.Type] = true
 		}
@@ -212,7 +216,8 @@ func TestUnreadSocketIsClosed(t *testing.T) {
 	g := w.running(`{"kind":"job"}`)
 	hs, client := w.narrow()
 	w.watchAt(hs.URL, client, "")
-	lines := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 600)+`"},`, 50), ",") + `]`
+	lines := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 600)+`"},`,
+		50), ",") + `]`
 	eventually.True(t, "it is dropped", func() bool {
 		w.commits(g, lines)
 		return w.streams() == 0
@@ -229,7 +234,8 @@ func (w *world) narrow() (*httptest.Server, *http.Client) {
 	}
 	hs.Start()
 	w.t.Cleanup(hs.Close)
-	return hs, &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+	return hs, &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network,
+		address string) (net.Conn, error) {
 		c, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err == nil {
 			c.(*net.TCPConn).SetReadBuffer(holds)
@@ -239,11 +245,15 @@ func (w *world) narrow() (*httptest.Server, *http.Client) {
 }
 
 func TestSocketChecksKeyAndOrigin(t *testing.T) {
-	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"}; o.Streams = 2 }})
+	w := newWorld(t, setup{options: func(o *Options) {
+		o.Origins = []string{"https://app.example.com"}
+		o.Streams = 2
+	}})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
 	open := func(query string, h http.Header) (int, string) {
-		conn, res, err := websocket.Dial(context.Background(), hs.URL+"/api/v1/ws"+query, &websocket.DialOptions{HTTPHeader: h})
+		conn, res, err := websocket.Dial(context.Background(), hs.URL+"/api/v1/ws"+query,
+			&websocket.DialOptions{HTTPHeader: h})
 		if conn != nil {
 			conn.CloseNow()
 		}
@@ -300,8 +310,10 @@ func TestSocketChecksKeyAndOrigin(t *testing.T) {
 		t.Errorf("snapshot = %+v, want no runs of another tenant", first)
 	}
 	other.watch("")
-	w.send(ask{method: "GET", path: "/api/v1/ws", key: w.key, header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}}).refuses(426, "upgrade_required")
-	if _, res, err := websocket.Dial(context.Background(), hs.URL+"/api/v1/ws", &websocket.DialOptions{HTTPHeader: key}); err == nil || res.StatusCode != 503 {
+	w.send(ask{method: "GET", path: "/api/v1/ws", key: w.key, header: http.Header{"Connection": {"Upgrade"},
+		"Upgrade": {"websocket"}}}).refuses(426, "upgrade_required")
+	if _, res, err := websocket.Dial(context.Background(), hs.URL+"/api/v1/ws",
+		&websocket.DialOptions{HTTPHeader: key}); err == nil || res.StatusCode != 503 {
 		t.Errorf("one too many: %v %v", res, err)
 	}
 }
@@ -327,7 +339,8 @@ func TestSocketIsClosed(t *testing.T) {
 		w := newWorld(t, setup{})
 		secret := w.newKey("a", nil)
 		x, _ := w.as(secret).watch("")
-		if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
+		if err := w.e.Do(context.Background(),
+			&engine.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
 			t.Fatal(err)
 		}
 		closed(t, x, websocket.StatusPolicyViolation)

@@ -33,7 +33,8 @@ func TestOutputEventsAreShown(t *testing.T) {
 				t.Errorf("%s: an event has %d bytes (error %v), want at most %d", name, len(data), err, shownMax)
 			}
 			if o.Offset != 7+int64(len(got)) || o.Size != int64(len(o.Bytes())) {
-				t.Fatalf("%s: an event has offset %d and size %d, want %d and %d", name, o.Offset, o.Size, 7+len(got), len(o.Bytes()))
+				t.Fatalf("%s: an event has offset %d and size %d, want %d and %d", name, o.Offset, o.Size, 7+len(got),
+					len(o.Bytes()))
 			}
 			got = append(got, o.Bytes()...)
 		}

@@ -22,8 +22,9 @@ const (
 
 // ownFiles are all files of a job that are not the command's.
 var ownFiles = map[string]bool{
-	SentinelFile: true, SentinelFile + tempSuffix: true, LockFile: true, ResultFile: true, ResultFile + tempSuffix: true,
-	LogFile: true, "stdout.log": true, "stderr.log": true,
+	SentinelFile: true, SentinelFile + tempSuffix: true, LockFile: true, ResultFile: true,
+	ResultFile + tempSuffix: true,
+	LogFile:                 true, "stdout.log": true, "stderr.log": true,
 }
 
 // Sizes beyond which a file is not read.

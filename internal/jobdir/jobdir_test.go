@@ -41,8 +41,9 @@ func (d Dir) result() Result {
 	no := false
 	return Result{JobID: d.ID, Tenant: "acme", Output: Offsets{Stdout: 5}, FinishedAt: Time(time.Unix(2, 0)),
 		Commit: perdure.Commit{ID: "end-3", RunID: perdure.RunID(d.ID), Epoch: 3,
-			Events:  []perdure.Emitted{{Type: EventExit, Data: []byte(`{"exit_code": 1}`)}},
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "exit_status"}, Retryable: &no}}}
+			Events: []perdure.Emitted{{Type: EventExit, Data: []byte(`{"exit_code": 1}`)}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "exit_status"},
+				Retryable: &no}}}
 }
 
 func TestSignedFilesAreReadBack(t *testing.T) {
@@ -54,7 +55,8 @@ func TestSignedFilesAreReadBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := d.ReadSentinel()
-	if err != nil || s.Counter != 7 || s.Epoch != 3 || s.Tenant != "acme" || !s.Verify(token) || s.Verify("another") || s.Verify("") {
+	if err != nil || s.Counter != 7 || s.Epoch != 3 || s.Tenant != "acme" || !s.Verify(token) || s.Verify("another") ||
+		s.Verify("") {
 		t.Errorf("sentinel = %+v, %v; want the one that was written, valid with its token only", s, err)
 	}
 	r, err := d.ReadResult()
@@ -84,7 +86,8 @@ func TestSentinelHasTheNamesOfTheContractAndNoProcessID(t *testing.T) {
 			t.Errorf("sentinel %s lacks %s", text, name)
 		}
 	}
-	if !bytes.Contains(text, []byte(`"lastHeartbeat":"1970-01-01T00:00:01.000Z"`)) || strings.Contains(strings.ToLower(string(text)), `"pid`) {
+	if !bytes.Contains(text, []byte(`"lastHeartbeat":"1970-01-01T00:00:01.000Z"`)) ||
+		strings.Contains(strings.ToLower(string(text)), `"pid`) {
 		t.Errorf("sentinel = %s, want its time in milliseconds and no process id", text)
 	}
 }
@@ -105,7 +108,10 @@ func TestFilesThatAreNotWhatTheyClaimAreBad(t *testing.T) {
 			},
 			"huge":   func(t *testing.T, d Dir, path string) { ok(t, os.Truncate(path, 1<<30)) },
 			"folder": func(t *testing.T, d Dir, path string) { ok(t, os.Remove(path)); ok(t, os.Mkdir(path, 0o700)) },
-			"pipe":   func(t *testing.T, d Dir, path string) { ok(t, os.Remove(path)); ok(t, unix.Mkfifo(path, 0o600)) },
+			"pipe": func(t *testing.T, d Dir, path string) {
+				ok(t, os.Remove(path))
+				ok(t, unix.Mkfifo(path, 0o600))
+			},
 			"link": func(t *testing.T, d Dir, path string) {
 				write(t, elsewhere, read(t, path))
 				ok(t, os.Remove(path))

@@ -16,7 +16,8 @@ var ErrLocked = errors.New("the job is being executed by another runner")
 // Lock takes the job's lock. It is held until the last copy of the file is closed: the runner passes
 // one to its command, which passes it to its own children.
 func (d Dir) Lock() (*os.File, error) {
-	fd, err := unix.Open(d.file(LockFile), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Open(d.file(LockFile),
+		unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, d.openError(LockFile, err)
 	}

@@ -69,7 +69,8 @@ func (c *copied) add(s *Step, e perdure.Emitted) {
 		if _, err := c.d.ReadOutput(o.Stream, b, o.Offset); err != nil {
 			c.t.Fatal(err)
 		}
-		if perdure.CheckArtifactName(o.Artifact) != nil || o.Artifact != s.Artifact || o.Size != s.Size || o.Size > SegmentMax {
+		if perdure.CheckArtifactName(o.Artifact) != nil || o.Artifact != s.Artifact || o.Size != s.Size ||
+			o.Size > SegmentMax {
 			c.t.Fatalf("segment %+v does not fit %+v", s, o)
 		}
 	} else {
@@ -183,7 +184,8 @@ func TestHolesAreDroppedOutput(t *testing.T) {
 	if err := json.Unmarshal(step.Commit.Events[0].Data, &o); err != nil || !bytes.HasPrefix(text[hole:], o.Bytes()) {
 		t.Errorf("output at %d is not what was written there: %v", o.Offset, err)
 	}
-	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(len(text))+HoleAlign); err != nil {
+	if err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0,
+		int64(len(text))+HoleAlign); err != nil {
 		t.Fatal(err)
 	}
 	if step, _, err = d.NextOutput(1, from, have, true); err != nil || step.To != have {

@@ -52,16 +52,23 @@ func TestSchemaOfType(t *testing.T) {
 		"any":    {reflect.TypeFor[any](), `{}`},
 		"string": {reflect.TypeFor[string](), `{"type":"string"}`},
 		"slice":  {reflect.TypeFor[[]int](), `{"items":{"type":"integer"},"type":"array"}`},
-		"struct": {reflect.TypeFor[order](), `{"$defs":{"Node":{"properties":{"children":{"items":{"$ref":"#/$defs/Node"},` +
-			`"type":"array"},"name":{"type":"string"}},"required":["name"],"type":"object"}},"properties":{` +
-			`"Price":{"type":"number"},"any":{},"at":{"format":"date-time","type":"string"},"big":{"type":"string"},` +
-			`"colour":{"type":"string"},"data":{"contentEncoding":"base64","type":"string"},"id":{"type":"string"},` +
-			`"inline":{"properties":{"x":{"minimum":0,"type":"integer"}},"required":["x"],"type":"object"},` +
-			`"note":{"type":"integer"},"pair":{"items":{"type":"integer"},"maxItems":2,"minItems":2,"type":"array"},` +
-			`"raw":{},"tags":{"additionalProperties":{"type":"string"},"type":"object"},"tree":{"$ref":"#/$defs/Node"}},` +
-			`"required":["Price","at","big","colour","id","inline","note","pair"],"type":"object"}`},
-		"recursive": {reflect.TypeFor[Node](), `{"$defs":{"Node":{"properties":{"children":{"items":{"$ref":"#/$defs/Node"},` +
-			`"type":"array"},"name":{"type":"string"}},"required":["name"],"type":"object"}},"$ref":"#/$defs/Node"}`},
+		"struct": {reflect.TypeFor[order](),
+			`{"$defs":{"Node":{"properties":{"children":{"items":{"$ref":"#/$defs/Node"},` +
+				`"type":"array"},"name":{"type":"string"}},"required":["name"],"type":"object"}},"properties":{` +
+				`"Price":{"type":"number"},"any":{},"at":{"format":"date-time","type":"string"},` +
+				`"big":{"type":"string"},` +
+				`"colour":{"type":"string"},"data":{"contentEncoding":"base64","type":"string"},` +
+				`"id":{"type":"string"},` +
+				`"inline":{"properties":{"x":{"minimum":0,"type":"integer"}},"required":["x"],"type":"object"},` +
+				`"note":{"type":"integer"},"pair":{"items":{"type":"integer"},"maxItems":2,"minItems":2,` +
+				`"type":"array"},` +
+				`"raw":{},"tags":{"additionalProperties":{"type":"string"},"type":"object"},` +
+				`"tree":{"$ref":"#/$defs/Node"}},` +
+				`"required":["Price","at","big","colour","id","inline","note","pair"],"type":"object"}`},
+		"recursive": {reflect.TypeFor[Node](),
+			`{"$defs":{"Node":{"properties":{"children":{"items":{"$ref":"#/$defs/Node"},` +
+				`"type":"array"},"name":{"type":"string"}},"required":["name"],"type":"object"}},` +
+				`"$ref":"#/$defs/Node"}`},
 		"channel": {reflect.TypeFor[chan int](), `{}`},
 	}
 	for name, x := range tests {
@@ -96,12 +103,14 @@ func TestTypeThatContainsItselfHasASchema(t *testing.T) {
 		}
 	}
 	b, err := json.Marshal(jsonschema.Of(reflect.TypeFor[nodes]()))
-	if want := `{"$defs":{"Vertex":{"properties":{"Next":{"items":{"$ref":"#/$defs/Vertex"},"type":"array"}},"required":["Next"],` +
+	if want := `{"$defs":{"Vertex":{"properties":{"Next":{"items":{"$ref":"#/$defs/Vertex"},"type":"array"}},` +
+		`"required":["Next"],` +
 		`"type":"object"}},"items":{"$ref":"#/$defs/Vertex"},"type":"array"}`; err != nil || string(b) != want {
 		t.Errorf("schema of nodes = %s, %v, want %s", b, err, want)
 	}
 	b, err = json.Marshal(jsonschema.Of(reflect.TypeFor[[2]nested]()))
-	if want := `{"items":{"items":{},"type":"array"},"maxItems":2,"minItems":2,"type":"array"}`; err != nil || string(b) != want {
+	if want := `{"items":{"items":{},"type":"array"},"maxItems":2,"minItems":2,"type":"array"}`; err != nil ||
+		string(b) != want {
 		t.Errorf("schema of [2]nested = %s, %v, want %s", b, err, want)
 	}
 }

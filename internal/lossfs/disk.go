@@ -320,7 +320,8 @@ func (d *disk) powerLoss(seed uint64) *disk {
 		}
 		n.pending = nil
 	}
-	after := &disk{syncNames: d.syncNames, nodes: make(map[uint64]*node), limit: d.limit, chance: rand.New(rand.NewPCG(seed, 2))}
+	after := &disk{syncNames: d.syncNames, nodes: make(map[uint64]*node), limit: d.limit,
+		chance: rand.New(rand.NewPCG(seed, 2))}
 	after.restore(d.nodes[rootID])
 	return after
 }

@@ -181,7 +181,8 @@ func (f *files) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryLi
 	defer unlock()
 	for i, name := range slices.Sorted(maps.Keys(dir.names)) {
 		n := dir.names[name]
-		if uint64(i) >= in.Offset && !out.AddDirEntry(fuse.DirEntry{Name: name, Mode: n.mode, Ino: n.id, Off: uint64(i) + 1}) {
+		if uint64(i) >= in.Offset && !out.AddDirEntry(fuse.DirEntry{Name: name, Mode: n.mode, Ino: n.id,
+			Off: uint64(i) + 1}) {
 			break
 		}
 	}

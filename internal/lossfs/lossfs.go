@@ -44,7 +44,8 @@ type FS struct {
 func Mount(dir string, opt Options) (*FS, error) {
 	fs, err := start(dir, opt)
 	if err != nil {
-		return nil, fmt.Errorf("mount a file system that forgets at %s (it takes root and /dev/fuse: modprobe fuse): %w", dir, err)
+		return nil, fmt.Errorf("mount a file system that forgets at %s (it takes root and /dev/fuse: modprobe "+
+			"fuse): %w", dir, err)
 	}
 	return fs, nil
 }

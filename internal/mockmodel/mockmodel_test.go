@@ -60,7 +60,8 @@ func asks(stream bool, messages ...string) string {
 func user(text string) string { return fmt.Sprintf(`{"role":"user","content":%q}`, text) }
 
 const (
-	calls  = `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"df","arguments":"{}"}}]}`
+	calls = `{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function",` +
+		`"function":{"name":"df","arguments":"{}"}}]}`
 	result = `{"role":"tool","tool_call_id":"c1","content":"45% used"}`
 )
 
@@ -110,8 +111,10 @@ func TestWireFormat(t *testing.T) {
 	_, _, got, err = post(t, url, "", body)
 	want = `{"id":"chatcmpl-` + id +
 		`","object":"chat.completion","created":1735689600,"model":"mock","choices":[{"index":0,` +
-		`"message":{"role":"assistant","content":"So: ","reasoning":"hm","tool_calls":[{"index":0,"id":"c1","type":"function",` +
-		`"function":{"name":"df","arguments":"{\"of\":\"call\"}"}}]},"finish_reason":"tool_calls"}]` + counted(body, 5) + "}"
+		`"message":{"role":"assistant","content":"So: ","reasoning":"hm","tool_calls":[{"index":0,"id":"c1",` +
+		`"type":"function",` +
+		`"function":{"name":"df","arguments":"{\"of\":\"call\"}"}}]},"finish_reason":"tool_calls"}]` + counted(body,
+		5) + "}"
 	if err != nil || got != want {
 		t.Errorf("answer without a stream (error %v) =\n%s\nwant\n%s", err, got, want)
 	}
@@ -210,7 +213,8 @@ func TestAnswersAreDeterministic(t *testing.T) {
 // A conversation that providers refuse is refused.
 func TestConversationsAreChecked(t *testing.T) {
 	call := func(id, name, args string) string {
-		return fmt.Sprintf(`{"role":"assistant","tool_calls":[{"id":%q,"type":"function","function":{"name":%q,"arguments":%q}}]}`, id, name, args)
+		return fmt.Sprintf(`{"role":"assistant","tool_calls":[{"id":%q,"type":"function","function":{"name":%q,`+
+			`"arguments":%q}}]}`, id, name, args)
 	}
 	for _, x := range []struct{ name, messages, want string }{
 		{"no messages", ``, "messages is empty"},

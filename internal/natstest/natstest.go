@@ -54,8 +54,8 @@ func Start(t testing.TB, opt Options) *Server {
 	return s
 }
 
-// freePort finds a port that nobody listens on. It lies below those that outgoing connections get: one of these could take
-// the port while the server is down, or even be connected to itself.
+// freePort finds a port that nobody listens on. It lies below those that outgoing connections get: one of these could
+// take the port while the server is down, or even be connected to itself.
 func freePort() (int, error) {
 	var err error
 	for range 100 {
@@ -154,7 +154,8 @@ func run(text string) error {
 	if err := json.Unmarshal([]byte(text), &opt); err != nil {
 		return err
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: opt.Port, Username: opt.User, Password: opt.Password, NoLog: true, NoSigs: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: opt.Port, Username: opt.User,
+		Password: opt.Password, NoLog: true, NoSigs: true})
 	if err != nil {
 		return err
 	}

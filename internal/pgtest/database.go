@@ -156,11 +156,12 @@ type shape struct {
 }
 
 // fingerprint changes with the tables of a database, not with their rows.
-const fingerprint = `SELECT coalesce(md5(string_agg(concat_ws(' ', oid, relname, relnatts, relchecks, relhastriggers), ',' ORDER BY oid)), '')
+const fingerprint = `SELECT coalesce(md5(string_agg(concat_ws(' ', oid, relname, relnatts, relchecks,
+relhastriggers), ',' ORDER BY oid)), '')
 	FROM pg_class WHERE relnamespace = 'public'::regnamespace`
 
-// truncate empties the tables that have pages or statistics. Truncating takes their statistics along, so that the planner knows as
-// little of them as of new ones. Deleting the rows would leave it with what it learnt of another test.
+// truncate empties the tables that have pages or statistics. Truncating takes their statistics along, so that the
+// planner knows as little of them as of new ones. Deleting the rows would leave it with what it learnt of another test.
 const truncate = `DO $$ DECLARE tables text; BEGIN
 	SELECT string_agg(format('public.%I', relname), ', ') INTO tables FROM pg_class
 	WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND (reltuples >= 0 OR pg_relation_size(oid) > 0);
@@ -177,7 +178,8 @@ func (s *shape) remember() (err error) {
 	if err := s.conn.QueryRow(ctx, fingerprint).Scan(&s.fingerprint); err != nil {
 		return err
 	}
-	rows, err := s.conn.Query(ctx, `SELECT relname::text, relkind = 'S' FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'S') ORDER BY 1`)
+	rows, err := s.conn.Query(ctx, `SELECT relname::text, relkind = 'S' FROM pg_class WHERE relnamespace = `+
+		`'public'::regnamespace AND relkind IN ('r', 'S') ORDER BY 1`)
 	if err != nil {
 		return err
 	}
@@ -213,8 +215,8 @@ func (s *shape) remember() (err error) {
 	return nil
 }
 
-// looks is how often a connection may be there, a millisecond apart, before it counts as one that stays. A machine that stands still
-// does not look.
+// looks is how often a connection may be there, a millisecond apart, before it counts as one that stays. A machine that
+// stands still does not look.
 const looks = 1000
 
 // restore makes the database as it was. A connection that its client has closed is there for a moment still;
@@ -225,7 +227,8 @@ func (s *shape) restore() error {
 	for look := 0; ; look++ {
 		var others int
 		err := s.conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'`).Scan(&others)
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client
+backend'`).Scan(&others)
 		if err != nil {
 			return fmt.Errorf("waiting for connections to close: %w", err)
 		}

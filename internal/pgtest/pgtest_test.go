@@ -138,7 +138,8 @@ func TestAClusterFromStartToStop(t *testing.T) {
 	c := begin(t, Options{Settings: map[string]string{"synchronous_commit": "off", "cluster_name": "it's"}})
 	t.Run("settings are PostgreSQL's safest, or as asked for", func(t *testing.T) {
 		conn := connect(t, c.URL("postgres"))
-		for name, want := range map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "off", "cluster_name": "it's"} {
+		for name, want := range map[string]string{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "off",
+			"cluster_name": "it's"} {
 			if got := ask(t, conn, "SHOW "+name); got != want {
 				t.Errorf("%s is %q, not %q", name, got, want)
 			}
@@ -270,7 +271,8 @@ func TestATestWithoutPostgreSQLFails(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestDatabasesAreIndependent$")
 	cmd.Env = append(os.Environ(), role+"=missing", "PATH=", Env+"=")
 	out, err := cmd.CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "--- FAIL") || !strings.Contains(string(out), "apt-get install postgresql") {
+	if err == nil || !strings.Contains(string(out), "--- FAIL") ||
+		!strings.Contains(string(out), "apt-get install postgresql") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -301,7 +303,8 @@ func TestTextDoesNotSortByItsBytes(t *testing.T) {
 
 // table prepares a database with two tables, one of them with a row.
 func table(url string) error {
-	return execute(url, "CREATE TABLE facts (k text PRIMARY KEY, v text); INSERT INTO facts VALUES ('schema', '1'); CREATE TABLE things (v text)")
+	return execute(url, "CREATE TABLE facts (k text PRIMARY KEY, v text); INSERT INTO facts VALUES ('schema', "+
+		"'1'); CREATE TABLE things (v text)")
 }
 
 const rows = "SELECT (SELECT string_agg(k||'='||v, ',') FROM facts) || (SELECT count(*) FROM things)"
@@ -317,7 +320,8 @@ func TestAPoolGivesEveryTestTheSame(t *testing.T) {
 			if got := ask(t, conn, rows); got != "schema=10" {
 				t.Errorf("there is %s", got)
 			}
-			run(t, conn, "DELETE FROM facts; INSERT INTO facts VALUES ('a', 'b'); INSERT INTO things VALUES ('c'), ('d')")
+			run(t, conn, "DELETE FROM facts; INSERT INTO facts VALUES ('a', 'b'); INSERT INTO things VALUES "+
+				"('c'), ('d')")
 		})
 	}
 	if len(seen) != 1 {
@@ -397,7 +401,8 @@ func BenchmarkDatabase(b *testing.B) {
 	prepare := func(url string) error {
 		var sql strings.Builder
 		for i := range 20 {
-			fmt.Fprintf(&sql, "CREATE TABLE t%d (a text, b bigint, c text, PRIMARY KEY (a, b)); CREATE INDEX ON t%d (c, b);", i, i)
+			fmt.Fprintf(&sql, "CREATE TABLE t%d (a text, b bigint, c text, PRIMARY KEY (a, b)); CREATE INDEX ON "+
+				"t%d (c, b);", i, i)
 		}
 		return execute(url, sql.String())
 	}
@@ -421,7 +426,8 @@ func BenchmarkDatabase(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if err := errors.Join(execute(s.url, "INSERT INTO t1 SELECT i, i, i FROM generate_series(1, 100) i"), s.restore()); err != nil {
+			if err := errors.Join(execute(s.url, "INSERT INTO t1 SELECT i, i, i FROM generate_series(1, 100) i"),
+				s.restore()); err != nil {
 				b.Fatal(err)
 			}
 			pool.put(s)

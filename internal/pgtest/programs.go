@@ -60,7 +60,8 @@ func owner() (*syscall.Credential, error) {
 	}
 	u, err := user.Lookup("postgres")
 	if err != nil {
-		return nil, fmt.Errorf("PostgreSQL does not run as root, and there is no user for it (adduser --system postgres): %w", err)
+		return nil, fmt.Errorf("PostgreSQL does not run as root, and there is no user for it (adduser --system "+
+			"postgres): %w", err)
 	}
 	uid, err := strconv.ParseUint(u.Uid, 10, 32)
 	if err != nil {

@@ -48,7 +48,8 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
-	w := &world{t: t, dir: filepath.Join(dir, "data"), workspace: filepath.Join(dir, "workspace"), address: "127.0.0.1:0"}
+	w := &world{t: t, dir: filepath.Join(dir, "data"), workspace: filepath.Join(dir, "workspace"),
+		address: "127.0.0.1:0"}
 	w.up()
 	t.Cleanup(w.down)
 	w.c = client.New("http://"+w.address, w.key, client.Options{})
@@ -185,7 +186,8 @@ func (s *started) ended(state perdure.State, code perdure.Code) *api.Run {
 		got = r.Error.Code
 	}
 	if r.State != state || got != code {
-		s.w.t.Errorf("run %s is %s with %q (%v), want %s with %q\n%s", s.id, r.State, got, r.Error, state, code, s.runnerLog())
+		s.w.t.Errorf("run %s is %s with %q (%v), want %s with %q\n%s", s.id, r.State, got, r.Error, state, code,
+			s.runnerLog())
 	}
 	return r
 }

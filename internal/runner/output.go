@@ -233,7 +233,8 @@ func (o *output) gone(lease api.Lease) (*jobdir.Step, error) {
 	defer o.mu.Unlock()
 	for _, stream := range streams {
 		if lost := *o.punched.Of(stream) - *o.at.Of(stream); lost > 0 {
-			s, err := jobdir.DropOutput(lease.RunID, lease.Epoch, o.at, stream, lost, "the server was away for too long")
+			s, err := jobdir.DropOutput(lease.RunID, lease.Epoch, o.at, stream, lost,
+				"the server was away for too long")
 			return &s, err
 		}
 	}

@@ -183,7 +183,9 @@ func TestOutputGoesOnAfterThatOfAnother(t *testing.T) {
 }
 
 func TestStaleEpochSendsNothing(t *testing.T) {
-	s := &scriptedServer{refuse: func(*perdure.Commit) *api.Refusal { return &api.Refusal{Code: perdure.CodeStaleEpoch} }}
+	s := &scriptedServer{refuse: func(*perdure.Commit) *api.Refusal {
+		return &api.Refusal{Code: perdure.CodeStaleEpoch}
+	}}
 	e := forwarder(t, s, "text")
 	if _, err := e.forwardOutput(t.Context(), true); !errors.Is(err, errLost) {
 		t.Errorf("error = %v, want %v", err, errLost)
@@ -201,14 +203,16 @@ func TestOutputIsBoundedOnTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used := st.Blocks * 512; used > 1<<20 || st.Size != 8<<20 {
-		t.Errorf("the file has %d bytes on the disk and the size %d, want 1 MiB at most, and its size as it was", used, st.Size)
+		t.Errorf("the file has %d bytes on the disk and the size %d, want 1 MiB at most, and its size as it was", used,
+			st.Size)
 	}
 	forwardAll(t, e)
 	if types, _ := s.events(t); types[0] != jobdir.EventDropped {
 		t.Errorf("the first event is %s, want %s", types[0], jobdir.EventDropped)
 	}
 	if at, lost := e.output.at.Stdout, e.output.lost().Stdout; at != 8<<20 || lost > 7<<20+1<<19 || s.artifacts != 1 {
-		t.Errorf("the log has told %d bytes, with %d lost and %d artifacts, want all, with the last part in one", at, lost, s.artifacts)
+		t.Errorf("the log has told %d bytes, with %d lost and %d artifacts, want all, with the last part in one", at,
+			lost, s.artifacts)
 	}
 	if lost := e.output.bound(); lost != 0 {
 		t.Errorf("%d more bytes were given up, want none", lost)

@@ -22,7 +22,8 @@ func (w *world) pool(slots int, change func(p *Pool)) (stop func()) {
 	w.t.Helper()
 	p := &Pool{Slots: slots, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Job: Job{
 		Server: Server{URL: "http://" + w.address, Key: w.key}, Workspace: w.workspace, Queues: []string{"builds"},
-		Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 300 * time.Millisecond, SentinelEvery: 100 * time.Millisecond}}
+		Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 300 * time.Millisecond,
+		SentinelEvery: 100 * time.Millisecond}}
 	if change != nil {
 		change(p)
 	}
@@ -54,8 +55,9 @@ func (w *world) submit(input any) *started {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	r, err := w.c.Start(w.t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: "builds", MaxAttempts: 1,
-		Input: b})
+	r, err := w.c.Start(w.t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: "builds",
+		MaxAttempts: 1,
+		Input:       b})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -82,7 +84,8 @@ func TestPoolExecutesRuns(t *testing.T) {
 		t.Error("the job's folder has no data, want the file of the command")
 	}
 	for _, name := range []string{jobdir.SentinelFile, jobdir.ResultFile, jobdir.LogFile} {
-		if b, err := os.ReadFile(filepath.Join(s.dir().Path, name)); err != nil || strings.Contains(string(b), "abc=123") {
+		if b, err := os.ReadFile(filepath.Join(s.dir().Path, name)); err != nil ||
+			strings.Contains(string(b), "abc=123") {
 			t.Errorf("%s (error %v) has the secret: %s", name, err, b)
 		}
 	}
@@ -98,9 +101,10 @@ func TestPoolExecutesRuns(t *testing.T) {
 		"wrong field": {map[string]any{"command": []string{"true"}, "cmd": 1}, CodeSpec},
 		"text":        {"make", CodeSpec},
 		"engine":      {map[string]any{"command": []string{"true"}, "engine": "nonsense"}, CodeEngine},
-		"secret":      {map[string]any{"command": []string{"true"}, "secrets": map[string]string{"A": "b"}}, CodeSecret},
-		"program":     {map[string]any{"command": []string{"no-such-program"}}, CodeStart},
-		"session":     {map[string]any{"command": []string{"true"}, "session": "--evil"}, CodeSpec},
+		"secret": {map[string]any{"command": []string{"true"}, "secrets": map[string]string{"A": "b"}},
+			CodeSecret},
+		"program": {map[string]any{"command": []string{"no-such-program"}}, CodeStart},
+		"session": {map[string]any{"command": []string{"true"}, "session": "--evil"}, CodeSpec},
 	} {
 		t.Run(name, func(t *testing.T) { w.submit(bad.input).ended(perdure.Failed, bad.code) })
 	}
@@ -225,7 +229,8 @@ func TestEngineFactsBecomeEvents(t *testing.T) {
 	if err := json.Unmarshal(r.Result, &p); err != nil {
 		t.Fatal(err)
 	}
-	if p.SessionID == "" || p.Text == "" || p.InputTokens == 0 || p.OutputTokens == 0 || p.CostUSD == 0 || p.ExitCode == nil {
+	if p.SessionID == "" || p.Text == "" || p.InputTokens == 0 || p.OutputTokens == 0 || p.CostUSD == 0 ||
+		p.ExitCode == nil {
 		t.Errorf("result = %s, want session, text, tokens, cost and exit code", r.Result)
 	}
 	count := map[string]int{}

@@ -62,7 +62,8 @@ func (s *started) cwd() string { return s.w.cwd }
 func TestCancelKillsDoubleForkedDescendants(t *testing.T) {
 	w := newWorld(t)
 	// The grandchild has a session of its own, ignores TERM, and its parent is gone.
-	s := w.start(`(setsid sh -c 'trap "" TERM; echo $$ > grandchild; exec sleep 1000' &) ; echo started > ready; sleep 1000`, nil)
+	s := w.start(`(setsid sh -c 'trap "" TERM; echo $$ > grandchild; exec sleep 1000' &) ; echo started > ready; `+
+		`sleep 1000`, nil)
 	s.until(Started)
 	grandchild := file(t, s.cwd()+"/grandchild")
 	file(t, s.cwd()+"/ready")
@@ -196,7 +197,8 @@ func TestSecondRunnerCantLockTheFolder(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(`sleep 1000`, nil)
 	s.until(Started)
-	r, err := w.c.Start(t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: LocalQueue, MaxAttempts: 1})
+	r, err := w.c.Start(t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: LocalQueue,
+		MaxAttempts: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +334,8 @@ func TestNoProcessIDIsStoredOrSent(t *testing.T) {
 			}
 			for i, line := range strings.Split(string(b), "\n") {
 				code, _, _ := strings.Cut(line, "//")
-				for _, word := range []string{"Pid", "pid", "PID", "Process.Kill", "syscall.Kill", "unix.Kill", "FindProcess"} {
+				for _, word := range []string{"Pid", "pid", "PID", "Process.Kill", "syscall.Kill", "unix.Kill",
+					"FindProcess"} {
 					if strings.Contains(code, word) {
 						t.Errorf("%s:%d has %s: process ids are in signal.go only", name, i+1, word)
 					}

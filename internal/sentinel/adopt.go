@@ -138,7 +138,8 @@ func dropped(id string, epoch int64, from, to jobdir.Offsets, reason string) (pe
 	to = atLeast(to, from)
 	c := perdure.Commit{ID: fmt.Sprintf("output-%d-%d-%d", epoch, from.Stdout, from.Stderr),
 		RunID: perdure.RunID(id), Epoch: epoch}
-	for _, x := range []jobdir.Dropped{{Stream: jobdir.Stdout, Offset: from.Stdout, Size: to.Stdout - from.Stdout, Reason: reason},
+	for _, x := range []jobdir.Dropped{{Stream: jobdir.Stdout, Offset: from.Stdout, Size: to.Stdout - from.Stdout,
+		Reason: reason},
 		{Stream: jobdir.Stderr, Offset: from.Stderr, Size: to.Stderr - from.Stderr, Reason: reason}} {
 		if x.Size <= 0 {
 			continue

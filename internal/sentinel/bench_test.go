@@ -24,7 +24,8 @@ func benchWorld(b *testing.B, n, ended int) (*world, []*proc) {
 		w.ok(err)
 		w.ok(d.Create())
 		// Played: a run of this id would take a minute to make for all of them.
-		w.m.jobs[d.ID] = &job{known: true, wasKnown: true, state: perdure.Completed, finished: w.e.Now(), checked: 1 << 30}
+		w.m.jobs[d.ID] = &job{known: true, wasKnown: true, state: perdure.Completed, finished: w.e.Now(),
+			checked: 1 << 30}
 	}
 	for _, p := range procs {
 		if p.lock == nil {
@@ -63,7 +64,8 @@ func BenchmarkSweep100000Jobs(b *testing.B) {
 	for from := 0; from < n; from += 1000 {
 		ops := make([]engine.Op, 1000)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: "acme", Submission: perdure.Submission{Kind: "exec", Class: perdure.Process}}
+			ops[i] = &engine.Submit{Tenant: "acme", Submission: perdure.Submission{Kind: "exec",
+				Class: perdure.Process}}
 		}
 		for _, err := range w.e.DoAll(b.Context(), ops...) {
 			w.ok(err)

@@ -265,7 +265,8 @@ func (m *Monitor) observe(ids []string, now perdure.Instant, began time.Time) (a
 			j.file, j.look, j.tenant, j.observed = s, l, s.Tenant, now
 			j.moved = j.memory.Observe(l, now)
 		}
-		if !j.known || !ok || j.moved || j.watched || l.Lock == LockFree || l.Result || m.round-j.checked >= checkEvery {
+		if !j.known || !ok || j.moved || j.watched || l.Lock == LockFree || l.Result ||
+			m.round-j.checked >= checkEvery {
 			ask = append(ask, id)
 		}
 		m.mu.Unlock()
@@ -324,7 +325,8 @@ func (m *Monitor) judge(
 		}
 		do := j.memory.Judge(j.look, r, j.moved)
 		if do.Beat {
-			beats = append(beats, engine.Sentinel{Tenant: r.Tenant, RunID: r.ID, Epoch: j.look.Epoch, Counter: j.look.Counter})
+			beats = append(beats, engine.Sentinel{Tenant: r.Tenant, RunID: r.ID, Epoch: j.look.Epoch,
+				Counter: j.look.Counter})
 		}
 		if do.Adopt || do.Lost {
 			d, err := jobdir.Of(m.opt.Workspace, id)
@@ -410,7 +412,8 @@ func (m *Monitor) lose(ctx context.Context, t *task, until time.Time) error {
 		return err
 	}
 	if op.Alive {
-		m.bad(&jobdir.BadFile{Path: t.dir.Path + "/" + jobdir.LockFile, Reason: "is free although the runner lives"}, false)
+		m.bad(&jobdir.BadFile{Path: t.dir.Path + "/" + jobdir.LockFile,
+			Reason: "is free although the runner lives"}, false)
 		return nil
 	}
 	m.count(func(c *Counts) { c.Dead++ })

@@ -126,8 +126,9 @@ func (w *world) lease(r perdure.Run) *proc {
 	w.t.Cleanup(func() { p.lock.Close() })
 	id, err := jobdir.LockID(p.lock)
 	w.ok(err)
-	p.s = jobdir.Sentinel{JobID: p.dir.ID, Status: jobdir.StatusRunning, WorkspacePath: p.dir.Path, AgentEngine: "generic",
-		StartedAt: jobdir.Time(time.Now()), Epoch: p.run.Epoch, Tenant: p.run.Tenant, Lock: id}
+	p.s = jobdir.Sentinel{JobID: p.dir.ID, Status: jobdir.StatusRunning, WorkspacePath: p.dir.Path,
+		AgentEngine: "generic",
+		StartedAt:   jobdir.Time(time.Now()), Epoch: p.run.Epoch, Tenant: p.run.Tenant, Lock: id}
 	p.write()
 	return p
 }

@@ -49,7 +49,8 @@ func (m *Monitor) Recover(ctx context.Context) {
 	c := m.Status()
 	m.note("", fmt.Sprintf("recovery looked at everything: %d watched, %d adopted, %d dead, %d files set aside",
 		c.Watched, c.Adopted, c.Dead, c.SetAside))
-	m.log.Info("recovery of processes", "watched", c.Watched, "adopted", c.Adopted, "dead", c.Dead, "set_aside", c.SetAside)
+	m.log.Info("recovery of processes", "watched", c.Watched, "adopted", c.Adopted, "dead", c.Dead, "set_aside",
+		c.SetAside)
 }
 
 // Recovered is closed when everything was looked at once. Processes may still be watched.
@@ -75,7 +76,8 @@ func (m *Monitor) watch(ctx context.Context) (again bool) {
 			continue
 		case LockUnknown:
 			if m.presumedDead(&j.file) {
-				m.noteLocked(id, "not watched: its lock was replaced, and its last heartbeat is from "+j.file.LastHeartbeat)
+				m.noteLocked(id, "not watched: its lock was replaced, and its last heartbeat is from "+
+					j.file.LastHeartbeat)
 				continue
 			}
 		}
@@ -86,7 +88,8 @@ func (m *Monitor) watch(ctx context.Context) (again bool) {
 		n := min(len(list), readRuns)
 		ops := make([]engine.Op, n)
 		for i, c := range list[:n] {
-			ops[i] = &engine.WatchProcess{Tenant: c.t, RunID: perdure.RunID(c.id), Epoch: c.epoch, For: m.opt.ReattachWindow}
+			ops[i] = &engine.WatchProcess{Tenant: c.t, RunID: perdure.RunID(c.id), Epoch: c.epoch,
+				For: m.opt.ReattachWindow}
 		}
 		for i, err := range m.engine.DoAll(ctx, ops...) {
 			id := list[i].id

@@ -60,7 +60,8 @@ func TestStartAdoptsWatchesAndGivesUp(t *testing.T) {
 		if s := w.m.Status(); s.State != RecoveryFinished || s.Reattached != 1 || s.FinishedAt == 0 {
 			t.Errorf("recovery = %+v, want it finished with one re-attached", s)
 		}
-		for id, text := range map[string]string{alive.dir.ID: "re-attached", done.dir.ID: "adopted", gone.dir.ID: "dead"} {
+		for id, text := range map[string]string{alive.dir.ID: "re-attached", done.dir.ID: "adopted",
+			gone.dir.ID: "dead"} {
 			if !w.said(id, text) {
 				lines, _, _ := w.m.Startup(0, 100)
 				t.Errorf("startup log lacks %q for %s: %+v", text, id, lines)
@@ -135,7 +136,8 @@ func TestOlderEpochChangesNothing(t *testing.T) {
 	w := newWorld(t, store.Options{Memory: storetest.Memory(t)})
 	p := w.startFor("acme", 3)
 	p.finish("of the first", "")
-	w.ok(w.e.Do(t.Context(), &engine.LoseProcess{Tenant: "acme", RunID: p.run.ID, Epoch: p.run.Epoch, Since: w.e.Now()}))
+	w.ok(w.e.Do(t.Context(), &engine.LoseProcess{Tenant: "acme", RunID: p.run.ID, Epoch: p.run.Epoch,
+		Since: w.e.Now()}))
 	p.wants(perdure.Queued)
 	w.pass(10 * time.Minute)
 	claim := &engine.Claim{Tenant: "acme", Worker: "second", Runs: []perdure.RunID{p.run.ID}, Slots: 1, Start: true}

@@ -37,7 +37,8 @@ func AddFlags(f *flag.FlagSet, names ...string) *Flags {
 	}
 	if len(names) == 0 {
 		f.Func(policySection, "`name=value` of the policy, such as lease=30s; may be given again", into(&c.policy))
-		f.Func(livenessSection, "`name=duration` of a kind or an activity, such as kind.report.silent=2m; may be given again",
+		f.Func(livenessSection, "`name=duration` of a kind or an activity, such as kind.report.silent=2m; may be "+
+			"given again",
 			into(&c.liveness))
 	}
 	return c
@@ -233,7 +234,9 @@ func (c *Config) CheckListen() error {
 	if c.Loopback() || c.TLSCert != "" || c.Insecure {
 		return nil
 	}
-	return fmt.Errorf("listen: %s is reachable from other machines, and without TLS keys and data travel in the clear. "+
-		"Give tls_cert and tls_key (--tls-cert FILE --tls-key FILE); or set insecure (--insecure) if only a proxy with TLS "+
+	return fmt.Errorf("listen: %s is reachable from other machines, and without TLS keys and data travel in "+
+		"the clear. "+
+		"Give tls_cert and tls_key (--tls-cert FILE --tls-key FILE); or set insecure (--insecure) if only a proxy "+
+		"with TLS "+
 		"can reach this address, or the network is to be trusted; or listen on %s", c.Listen, DefaultListen)
 }

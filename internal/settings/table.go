@@ -95,7 +95,8 @@ func (c *Config) Table() []Setting {
 		row("store", &c.Store, nil, "`address` of a PostgreSQL database that several nodes share").
 			otherwise("SQLite in the data folder").allows("postgres://…").masked(),
 		row("doorbell", &c.Doorbell, nil,
-			"`address` of the NATS that wakes other nodes, instead of LISTEN/NOTIFY where PostgreSQL is the store; none: "+
+			"`address` of the NATS that wakes other nodes, instead of LISTEN/NOTIFY where PostgreSQL is the "+
+				"store; none: "+
 				"by looking alone").
 			otherwise(bell).allows("nats://… or none").masked(),
 		row("hosts", &c.Hosts, nil,
@@ -143,7 +144,8 @@ func (c *Config) Table() []Setting {
 			otherwise("those of which the store says so"),
 		row("insecure_key_file", &c.InsecureKeyFile, nil, "start although others than its owner can read admin.key"),
 		row("supervisor", &c.Supervisor, nil,
-			"`file` of a supervisor, which then answers chats inside the server; scripted: with a script instead of a model").
+			"`file` of a supervisor, which then answers chats inside the server; scripted: with a script instead "+
+				"of a model").
 			otherwise("none").allows("a TOML file, or scripted"),
 		row("workspace", &c.Workspace, nil, "`folder` of the processes that this server watches").
 			otherwise("none; perdure dev: workspace in the data folder"),

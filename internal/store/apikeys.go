@@ -79,7 +79,8 @@ func (repo *Keys) List(t perdure.TenantID) ([]perdure.Key, error) {
 
 // Valid lists at most limit keys of all tenants that are valid at an instant.
 func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err error) {
-	return apiKeyTable.list(repo.in.sess, "WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost,
+	return apiKeyTable.list(repo.in.sess,
+		"WHERE revoked_at=0 AND (expires_at=0 OR expires_at>?) ORDER BY tenant, id"+atMost,
 		[]any{int64(now), int64(limit)})
 }
 

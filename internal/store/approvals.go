@@ -19,7 +19,8 @@ var approvalTable = &table[perdure.Approval]{
 			by = *a.DecidedBy
 		}
 		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title,
-			string(a.Action), a.ActionHash, formText(a.Form), string(a.Default), string(a.State), int64(a.OpenedAt), int64(a.ExpiresAt),
+			string(a.Action), a.ActionHash, formText(a.Form), string(a.Default), string(a.State), int64(a.OpenedAt),
+			int64(a.ExpiresAt),
 			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest,
 			a.ExpiresBy}
 	},
@@ -160,7 +161,8 @@ func (repo *Approvals) Page(
 			return nil, "", perdure.Invalid("state", "%.40q is none of %s, all", f.State,
 				joined(perdure.ApprovalStates))
 		}
-		where += " AND state='" + string(f.State) + "'" // not an argument, so that the partial index of open ones is used
+		// not an argument, so that the partial index of open ones is used
+		where += " AND state='" + string(f.State) + "'"
 	}
 	if f.RunID != "" {
 		where, args = where+" AND run_id=?", append(args, string(f.RunID))

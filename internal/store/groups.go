@@ -29,7 +29,8 @@ var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "
 	"ended_at", "total", "ended", "ok", "made", "next"}
 
 func bindGroup(g *perdure.Group) []any {
-	return []any{string(g.Tenant), string(g.ID), g.Kind, string(g.Mode), string(g.OnLosers), string(g.State), g.Version, int64(g.CreatedAt),
+	return []any{string(g.Tenant), string(g.ID), g.Kind, string(g.Mode), string(g.OnLosers), string(g.State), g.Version,
+		int64(g.CreatedAt),
 		orNull(g.AlarmAt), int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
 }
 

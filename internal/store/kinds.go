@@ -345,7 +345,8 @@ func (repo *Kinds) entries(t perdure.TenantID, after string, n int, row func(*Ki
 // Builds gives the builds of a tenant's kinds from one kind to another, without their definitions,
 // newest first.
 func (repo *Kinds) Builds(t perdure.TenantID, from, to string) (out []KindBuild, err error) {
-	err = repo.in.sess.Query("SELECT tenant,kind,build,first_seen,last_seen FROM kind_builds WHERE tenant=? AND kind>=? "+
+	err = repo.in.sess.Query("SELECT tenant,kind,build,first_seen,last_seen FROM kind_builds WHERE tenant=? AND "+
+		"kind>=? "+
 		"AND kind<=? ORDER BY kind, first_seen DESC, build DESC", []any{string(t), from, to},
 		func(scan func(...any) error) error {
 			var b KindBuild

@@ -53,7 +53,8 @@ func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *diale
 }
 
 // laterRunColumns has the columns of runs that a schema version added after the first.
-var laterRunColumns = map[string]int{"place": 11, "held_by": 19, "origin_id": 20, "first_epoch": 20, "inbox_from": 20, "copy_to": 20}
+var laterRunColumns = map[string]int{"place": 11, "held_by": 19, "origin_id": 20, "first_epoch": 20, "inbox_from": 20,
+	"copy_to": 20}
 
 // runsOfSchema is the table of runs at a schema version.
 func runsOfSchema(version int) *table[perdure.Run] {

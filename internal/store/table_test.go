@@ -27,7 +27,8 @@ func TestInsertOfNewRunsLeavesOutRareColumns(t *testing.T) {
 			want -= len(runTable.rare)
 		}
 		if args := len(st.args); args != want || strings.Contains(st.text, "given.*") != c.short {
-			t.Errorf("insert of %d runs on %s has %d arguments, want %d: %s", len(c.runs), c.d.name, args, want, st.text)
+			t.Errorf("insert of %d runs on %s has %d arguments, want %d: %s", len(c.runs), c.d.name, args, want,
+				st.text)
 		}
 	}
 }

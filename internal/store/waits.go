@@ -12,7 +12,8 @@ var waitTable = &table[perdure.Wait]{
 	cols: []string{"tenant", "run_id", "id", "type", "mode", "name", "targets", "on_stall", "state", "named",
 		"opened_at", "timeout_at", "ended_at", "ended", "ok", "item"},
 	bind: func(w *perdure.Wait) []any {
-		return []any{string(w.Tenant), string(w.RunID), w.ID, string(w.Type), string(w.Mode), w.Name, joinIDs(w.Targets),
+		return []any{string(w.Tenant), string(w.RunID), w.ID, string(w.Type), string(w.Mode), w.Name,
+			joinIDs(w.Targets),
 			toBit(w.OnStall), w.State, toBit(w.Named), int64(w.OpenedAt), int64(w.TimeoutAt), int64(w.EndedAt),
 			int64(w.Ended), int64(w.OK), w.Item}
 	},

@@ -20,7 +20,8 @@ var tables = sync.OnceValues(func() (map[string][]string, error) {
 	defer s.Close()
 	out := make(map[string][]string)
 	err = s.View(context.Background(), func(v *store.View) error {
-		return v.Rows("SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type='table' ORDER BY m.name, c.cid", nil,
+		return v.Rows("SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE "+
+			"m.type='table' ORDER BY m.name, c.cid", nil,
 			func(scan func(...any) error) error {
 				var table, column string
 				err := scan(&table, &column)

@@ -31,7 +31,8 @@ func New(t testing.TB) *CA {
 	t.Helper()
 	c := &CA{t: t, File: filepath.Join(t.TempDir(), "ca.pem")}
 	var der []byte
-	c.key, der = c.make(&x509.Certificate{Subject: pkix.Name{CommonName: "test authority"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	c.key, der = c.make(&x509.Certificate{Subject: pkix.Name{CommonName: "test authority"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign})
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
@@ -62,12 +63,14 @@ func (c *CA) make(of *x509.Certificate) (*ecdsa.PrivateKey, []byte) {
 	return key, der
 }
 
-// Issue writes a certificate of this machine and its key into two files, in the place of those that are there. It gives the
-// certificate's serial number.
+// Issue writes a certificate of this machine and its key into two files, in the place of those that are there. It gives
+// the certificate's serial number.
 func (c *CA) Issue(cert, key string, expires time.Time) int64 {
 	c.t.Helper()
-	private, der := c.make(&x509.Certificate{Subject: pkix.Name{CommonName: "localhost"}, NotAfter: expires, DNSNames: []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	private, der := c.make(&x509.Certificate{Subject: pkix.Name{CommonName: "localhost"}, NotAfter: expires,
+		DNSNames:    []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	b, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		c.t.Fatal(err)

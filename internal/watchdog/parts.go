@@ -23,7 +23,9 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(ended) == limit
-	return eachInTurn(s, tx, "cascades", ended, func(r *perdure.Run) perdure.TenantID { return r.Tenant }, func(r *perdure.Run) error {
+	return eachInTurn(s, tx, "cascades", ended, func(r *perdure.Run) perdure.TenantID {
+		return r.Tenant
+	}, func(r *perdure.Run) error {
 		t, id := r.Tenant, r.ID
 		if s.w.aside.has(tx.Now, "cascades", t, string(id)) {
 			return nil
@@ -58,7 +60,9 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 		return err
 	}
 	s.More = s.More || len(due) == limit
-	return eachInTurn(s, tx, "items", due, func(i *perdure.Item) perdure.TenantID { return i.Tenant }, func(i *perdure.Item) error {
+	return eachInTurn(s, tx, "items", due, func(i *perdure.Item) perdure.TenantID {
+		return i.Tenant
+	}, func(i *perdure.Item) error {
 		if s.w.aside.has(tx.Now, "items", i.Tenant, string(i.RunID)) {
 			return nil
 		}
@@ -78,11 +82,15 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(due) == limit
-	return eachInTurn(s, tx, "groups", due, func(g *perdure.Group) perdure.TenantID { return g.Tenant }, func(g *perdure.Group) error {
+	return eachInTurn(s, tx, "groups", due, func(g *perdure.Group) perdure.TenantID {
+		return g.Tenant
+	}, func(g *perdure.Group) error {
 		if s.w.aside.has(tx.Now, "groups", g.Tenant, string(g.ID)) {
 			return nil
 		}
-		return s.tryRow(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), func() error { return s.group(tx, g) }, nil)
+		return s.tryRow(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), func() error {
+			return s.group(tx, g)
+		}, nil)
 	})
 }
 
@@ -99,7 +107,8 @@ func (s *Sweep) group(tx *engine.Tx, g *perdure.Group) error {
 		return nil
 	}
 	s.record(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), "the group "+string(g.ID)+" is "+string(g.State),
-		fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended, g.Total))
+		fmt.Sprintf("its deadline passed %s ago; %d of its %d runs have ended", span(tx.Now.Sub(due)), g.Ended,
+			g.Total))
 	return nil
 }
 
@@ -111,14 +120,17 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(expired) == limit
-	return eachInTurn(s, tx, "waiters", expired, func(x *store.WaiterRow) perdure.TenantID { return x.Tenant }, func(x *store.WaiterRow) error {
+	return eachInTurn(s, tx, "waiters", expired, func(x *store.WaiterRow) perdure.TenantID {
+		return x.Tenant
+	}, func(x *store.WaiterRow) error {
 		if s.w.aside.has(tx.Now, "waiters", x.Tenant, string(x.RunID)) {
 			return nil
 		}
 		return s.tryRow(tx, ruleWaiterExpiry, x.Tenant, x.RunID, func() error {
 			deferred, err := tx.ExpireWaiter(*x)
 			if err == nil && deferred {
-				s.record(tx, ruleWaiterExpiry, x.Tenant, x.RunID, "deferred; the work goes on", expiredWaiter(*x, tx.Now))
+				s.record(tx, ruleWaiterExpiry, x.Tenant, x.RunID, "deferred; the work goes on",
+					expiredWaiter(*x, tx.Now))
 			}
 			return err
 		}, func() error {

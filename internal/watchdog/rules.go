@@ -89,7 +89,8 @@ var Rules = []Rule{
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			switch {
 			case r.Cancel.RequestedAt != 0:
-				return tx.Finish(r, perdure.CancelEnforced{Why: "the dispatch was lost while the run was being cancelled"})
+				return tx.Finish(r, perdure.CancelEnforced{Why: "the dispatch was lost while the run was being " +
+					"cancelled"})
 			case r.Deliveries >= tx.Policy().MaxDeliveries:
 				return tx.Finish(r, perdure.DeliveryGaveUp{})
 			}
@@ -173,9 +174,10 @@ var Rules = []Rule{
 		Action: "queued; continued; cancel requested",
 		Bound:  "the next patrol, every `patrol_every`"},
 	{ID: "W10", Name: "orphans",
-		Condition: "a live run whose queue, thread, tenant or parent no longer exists; an open wait on a run that doesn't",
-		Action:    "`failed`/`orphaned`; the wait ends as `orphaned`",
-		Bound:     "the next patrol"},
+		Condition: "a live run whose queue, thread, tenant or parent no longer exists; an open wait on a run " +
+			"that doesn't",
+		Action: "`failed`/`orphaned`; the wait ends as `orphaned`",
+		Bound:  "the next patrol"},
 	{ID: "W10", Name: "damaged",
 		Condition: "a live run whose row can't be read, whose alarm is missing, or lies after its deadline",
 		Action: "`failed`/`damaged`, or `signature_invalid` where signatures are required, and a dead letter; " +

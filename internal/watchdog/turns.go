@@ -44,7 +44,8 @@ func takeTurns[T any](rows []T, after perdure.TenantID, tenant func(*T) perdure.
 
 // eachInTurn calls act for the rows of a part until the sweep has done enough. It notes the tenant that was last, once
 // the sweep is written. The first row is acted on in any case, so that every sweep gets on.
-func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant func(*T) perdure.TenantID, act func(*T) error) error {
+func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant func(*T) perdure.TenantID,
+	act func(*T) error) error {
 	rows = takeTurns(rows, s.w.lastTenant[part], tenant)
 	var last perdure.TenantID
 	acted := len(rows)

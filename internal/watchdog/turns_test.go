@@ -19,7 +19,9 @@ func TestTenantsTakeTurns(t *testing.T) {
 		{"a1 a2 b1 b2 c1", "b", "c1 a1 b1 a2 b2"},
 		{"c1 b1 a1", "z", "a1 b1 c1"},
 	} {
-		got := takeTurns(strings.Fields(x.rows), perdure.TenantID(x.after), func(s *string) perdure.TenantID { return perdure.TenantID((*s)[:1]) })
+		got := takeTurns(strings.Fields(x.rows), perdure.TenantID(x.after), func(s *string) perdure.TenantID {
+			return perdure.TenantID((*s)[:1])
+		})
 		if strings.Join(got, " ") != x.want {
 			t.Errorf("rows %q after %q: order = %v, want %s", x.rows, x.after, got, x.want)
 		}
@@ -39,7 +41,8 @@ func TestSweepThatStopsEarlyReachesEveryTenant(t *testing.T) {
 	}
 	submit := func(tenant perdure.TenantID, timeout time.Duration) perdure.RunID {
 		t.Helper()
-		op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
+		op := &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
 		if err := e.Step(1, op)[0]; err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +78,8 @@ func TestLongSweepsReadFewerRows(t *testing.T) {
 		want int
 	}{
 		{sweepGoal + 1, 128}, {time.Second, 64}, {sweepGoal, 64}, {sweepGoal / 2, 64}, {time.Millisecond, 128},
-		{time.Minute, 64}, {time.Minute, 32}, {time.Minute, 16}, {time.Minute, minSweepRows}, {time.Minute, minSweepRows},
+		{time.Minute, 64}, {time.Minute, 32}, {time.Minute, 16}, {time.Minute, minSweepRows},
+		{time.Minute, minSweepRows},
 		{0, 16}, {0, 32}, {0, 64}, {0, 128}, {0, sweepRows}, {0, sweepRows},
 	} {
 		if w.pace(x.took); w.maxRows != x.want {
@@ -93,10 +97,12 @@ func TestStoppedSweepsReadFewerRuns(t *testing.T) {
 		want    int
 	}{
 		{200, false, sweepRows}, {30, true, 60}, {3, true, minSweepRows}, {1, true, minSweepRows},
-		{minSweepRows, false, 16}, {16, false, 32}, {20, true, 40}, {0, false, 80}, {0, false, 160}, {0, false, sweepRows},
+		{minSweepRows, false, 16}, {16, false, 32}, {20, true, 40}, {0, false, 80}, {0, false, 160},
+		{0, false, sweepRows},
 	} {
 		if w.readRuns(x.acted, x.stopped); w.runRows != x.want {
-			t.Errorf("after %d runs (stopped: %t) the next sweep reads %d, want %d", x.acted, x.stopped, w.runRows, x.want)
+			t.Errorf("after %d runs (stopped: %t) the next sweep reads %d, want %d", x.acted, x.stopped, w.runRows,
+				x.want)
 		}
 	}
 }
@@ -122,7 +128,8 @@ func TestEverySweepReachesEveryPart(t *testing.T) {
 	now := perdure.Instant(1)
 	submit := func(tenant perdure.TenantID, timeout time.Duration) perdure.RunID {
 		t.Helper()
-		op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
+		op := &engine.Submit{Tenant: tenant,
+			Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
 		do(now, op)
 		return op.Run.ID
 	}

@@ -47,7 +47,8 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Watchdog{engine: e, log: log, maxRows: sweepRows, runRows: sweepRows, lastTenant: make(map[string]perdure.TenantID)}
+	return &Watchdog{engine: e, log: log, maxRows: sweepRows, runRows: sweepRows,
+		lastTenant: make(map[string]perdure.TenantID)}
 }
 
 // Run sweeps, and removes expired data beside it, until the context ends.

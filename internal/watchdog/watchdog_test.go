@@ -153,7 +153,8 @@ func TestEarlierAlarmWakesLoop(t *testing.T) {
 			stop()
 			d, err := e.Runs.Get(ctx, "t", op.Run.ID)
 			if err != nil || d.State != perdure.TimedOut {
-				t.Fatalf("run %s: state after its deadline = %s (error %v), want %s", op.Run.ID, d.State, err, perdure.TimedOut)
+				t.Fatalf("run %s: state after its deadline = %s (error %v), want %s", op.Run.ID, d.State, err,
+					perdure.TimedOut)
 			}
 			if late := d.FinishedAt.Sub(d.DeadlineAt); late != 0 {
 				t.Errorf("run %s ended %s after its deadline, want 0: the loop slept past the alarm", op.Run.ID, late)
@@ -178,7 +179,8 @@ func TestLaterAlarmsDoNotWakeLoop(t *testing.T) {
 		}})
 		submit := func(timeout time.Duration) {
 			t.Helper()
-			op := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
+			op := &engine.Submit{Tenant: "t",
+				Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
 			if err := e.Do(t.Context(), op); err != nil {
 				t.Fatal(err)
 			}

@@ -41,7 +41,8 @@ func TestFailuresAreTyped(t *testing.T) {
 		{"a timeout that the endpoint reports", status(408, ""), Transient, CodeUnavailable, 408, ""},
 		{"the rate is limited", status(429, ""), Transient, CodeRateLimited, 429, "too many"},
 		{"no money left, with the status of a rate limit", status(429,
-			`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota","code":"insufficient_quota"}}`),
+			`{"error":{"message":"You exceeded your current quota","type":"insufficient_quota",`+
+				`"code":"insufficient_quota"}}`),
 			Permanent, CodeRefused, 429, "quota"},
 		{"no money left", status(402, `{"error":{"code":402,"message":"Insufficient credits"}}`), Permanent,
 			CodeRefused, 402, "credits"},
@@ -143,19 +144,27 @@ func TestContextLengthIsRecognised(t *testing.T) {
 		name, body string
 		status     int
 	}{
-		{"OpenAI's code", `{"error":{"message":"Too long.","type":"invalid_request_error","code":"context_length_exceeded"}}`, 400},
-		{"OpenAI's words", `{"error":{"message":"This model's maximum context length is 8192 tokens. However, your messages ` +
+		{"OpenAI's code", `{"error":{"message":"Too long.","type":"invalid_request_error",` +
+			`"code":"context_length_exceeded"}}`, 400},
+		{"OpenAI's words", `{"error":{"message":"This model's maximum context length is 8192 tokens. However, your ` +
+			`messages ` +
 			`resulted in 8545 tokens."}}`, 400},
 		{"OpenAI's other words", `{"error":{"message":"Your input exceeds the context window of this model"}}`, 400},
-		{"OpenRouter", `{"error":{"code":400,"message":"This endpoint's maximum context length is 40960 tokens. However, you ` +
+		{"OpenRouter", `{"error":{"code":400,"message":"This endpoint's maximum context length is 40960 tokens. ` +
+			`However, you ` +
 			`requested about 42988 tokens"}}`, 400},
-		{"vLLM", `{"object":"error","message":"You passed 1015 input tokens and requested 10 output tokens. However, the model's ` +
+		{"vLLM", `{"object":"error","message":"You passed 1015 input tokens and requested 10 output tokens. ` +
+			`However, the model's ` +
 			`context length is only 1024 tokens","code":400}`, 400},
-		{"SGLang", `{"error":{"message":"Requested token count exceeds the model's maximum context length of 202752 tokens."}}`, 400},
-		{"llama.cpp", `{"error":{"code":400,"message":"the request exceeds the available context size. try increasing it"}}`, 400},
-		{"LM Studio", `{"error":"Trying to keep the first 5000 tokens when context overflows: that is greater than the context length"}`, 400},
+		{"SGLang", `{"error":{"message":"Requested token count exceeds the model's maximum context length of ` +
+			`202752 tokens."}}`, 400},
+		{"llama.cpp", `{"error":{"code":400,"message":"the request exceeds the available context size. try ` +
+			`increasing it"}}`, 400},
+		{"LM Studio", `{"error":"Trying to keep the first 5000 tokens when context overflows: that is greater than ` +
+			`the context length"}`, 400},
 		{"Anthropic", `{"error":{"message":"prompt is too long: 213462 tokens > 200000 maximum"}}`, 400},
-		{"Gemini", `[{"error":{"code":400,"message":"The input token count (1196265) exceeds the maximum number of tokens allowed"}}]`, 400},
+		{"Gemini", `[{"error":{"code":400,"message":"The input token count (1196265) exceeds the maximum number of ` +
+			`tokens allowed"}}]`, 400},
 		{"xAI", `{"error":"This model's maximum prompt length is 131072 but the request contains 537812 tokens."}`,
 			400},
 		{"Groq", `{"error":{"message":"Please reduce the length of the messages or completion."}}`, 400},

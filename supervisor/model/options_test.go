@@ -22,8 +22,10 @@ func TestUsageIsCounted(t *testing.T) {
 			"[DONE]"),
 			Usage{Input: 1000, CachedInput: 400, Output: 10, Reasoning: 4}},
 		{"as a running total",
-			frames(`{"choices":[{"index":0,"delta":{"content":"Hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`,
-				`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2}}`),
+			frames(`{"choices":[{"index":0,"delta":{"content":"Hi"}}],"usage":{"prompt_tokens":5,`+
+				`"completion_tokens":1}}`,
+				`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,`+
+					`"completion_tokens":2}}`),
 			Usage{Input: 5, Output: 2}},
 		{"as floats", frames(says("Hi"), stops("stop"), usage(`{"prompt_tokens":5.0,"completion_tokens":2.0}`)),
 			Usage{Input: 5, Output: 2}},
@@ -34,7 +36,8 @@ func TestUsageIsCounted(t *testing.T) {
 			Estimated: true}},
 		{"absurd", frames(says("Hi"), stops("stop"), usage(`{"prompt_tokens":1e300,"completion_tokens":-5,`+
 			`"prompt_tokens_details":{"cached_tokens":1e300}}`)), Usage{Input: 1e9, CachedInput: 1e9}},
-		{"of calls", frames(calling(`{"index":0,"id":"a","function":{"name":"weather","arguments":"{\"city\":\"Delft\"}"}}`),
+		{"of calls", frames(calling(`{"index":0,"id":"a","function":{"name":"weather",`+
+			`"arguments":"{\"city\":\"Delft\"}"}}`),
 			stops("tool_calls")), Usage{Input: 13, Output: 14, Estimated: true}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -110,14 +113,18 @@ func TestRequestOnTheWire(t *testing.T) {
 	if _, err := w.Complete(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"model":"big","messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Rain?"},` +
+	const want = `{"model":"big","messages":[{"role":"system","content":"Be brief."},{"role":"user",` +
+		`"content":"Rain?"},` +
 		`{"role":"assistant","content":null,"tool_calls":[` +
 		`{"id":"a","type":"function","function":{"name":"weather","arguments":"{\"city\":\"Delft\"}"}},` +
-		`{"id":"b","type":"function","function":{"name":"get_weather_","arguments":"{\"invalid_arguments\":\"{\\\"x\"}"}}]},` +
+		`{"id":"b","type":"function","function":{"name":"get_weather_",` +
+		`"arguments":"{\"invalid_arguments\":\"{\\\"x\"}"}}]},` +
 		`{"role":"tool","content":"","tool_call_id":"a"},{"role":"tool","content":"no","tool_call_id":"b"}],` +
-		`"tools":[{"type":"function","function":{"name":"weather","description":"of a city","parameters":{"type":"object"}}},` +
+		`"tools":[{"type":"function","function":{"name":"weather","description":"of a city",` +
+		`"parameters":{"type":"object"}}},` +
 		`{"type":"function","function":{"name":"now","parameters":{"type":"object","properties":{}}}}],` +
-		`"tool_choice":{"function":{"name":"weather"},"type":"function"},"temperature":0,"max_tokens":7,"stream":true,` +
+		`"tool_choice":{"function":{"name":"weather"},"type":"function"},"temperature":0,"max_tokens":7,` +
+		`"stream":true,` +
 		`"stream_options":{"include_usage":true}}`
 	if got := string(w.Requests()[0].Body); got != want {
 		t.Errorf("request =\n%s\nwant\n%s", got, want)

@@ -415,9 +415,11 @@ func TestStreamThatDoesNotEnd(t *testing.T) {
 func TestUnknownFieldsAreLeftOut(t *testing.T) {
 	refuse := map[string]string{
 		`"stream_options"`: `{"detail":"Extra inputs are not permitted: stream_options"}`,
-		`"max_tokens"`: `{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use ` +
+		`"max_tokens"`: `{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this ` +
+			`model. Use ` +
 			`'max_completion_tokens' instead."}}`,
-		`"temperature"`: `{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model."}}`,
+		`"temperature"`: `{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this ` +
+			`model."}}`,
 	}
 	var mu sync.Mutex
 	requests := 0
@@ -480,7 +482,8 @@ func TestReasoningAndSignaturesArePassedBack(t *testing.T) {
 				switch {
 				case !strings.Contains(last, `"tool"`):
 					io.WriteString(w, frames(`{"choices":[{"index":0,"delta":{"reasoning_content":"hm"}}]}`, calling(
-						`{"index":0,"id":"a","function":{"name":"now","arguments":"{}"},"extra_content":`+signature+`}`),
+						`{"index":0,"id":"a","function":{"name":"now","arguments":"{}"},"extra_content":`+
+							signature+`}`),
 						stops("tool_calls")))
 				case !good:
 					w.WriteHeader(http.StatusBadRequest)

@@ -116,7 +116,8 @@ func TestAgentEndsBadly(t *testing.T) {
 		}
 		status := exit.Sys().(syscall.WaitStatus)
 		if exit.ExitCode() != c.code || status.Signaled() != c.killed {
-			t.Errorf("%s: exit code %d, killed %v, want %d, %v", name, exit.ExitCode(), status.Signaled(), c.code, c.killed)
+			t.Errorf("%s: exit code %d, killed %v, want %d, %v", name, exit.ExitCode(), status.Signaled(), c.code,
+				c.killed)
 		}
 		if got := facts(t, out); !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "End") {
 			t.Errorf("%s: the output says %s, want %q", name, got, c.want)
@@ -127,7 +128,8 @@ func TestAgentEndsBadly(t *testing.T) {
 func TestAgentIgnoresTerm(t *testing.T) {
 	dir := t.TempDir()
 	ready, goOn := filepath.Join(dir, "ready"), filepath.Join(dir, "go")
-	cmd := agent(writeScript(t, fmt.Sprintf(`{"ignore_term": true, "turns": [[{"touch": %q}, {"await": %q}, {"text": "Still here."}]]}`,
+	cmd := agent(writeScript(t, fmt.Sprintf(`{"ignore_term": true, "turns": [[{"touch": %q}, {"await": %q}, `+
+		`{"text": "Still here."}]]}`,
 		ready, goOn)), "-p", "x")
 	var out bytes.Buffer
 	cmd.Stdout = &out

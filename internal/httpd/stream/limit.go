@@ -149,7 +149,8 @@ func (s *Limiter) check(how Transport, of *tenantCount) error {
 	several := s.several.Load()
 	if s.open.Load()+s.by[Poll].Load()+s.by[Cancel].Load() >= s.blocking {
 		if how == Poll {
-			return perdure.Errorf(perdure.CodeTooMany, "this node has %d calls that block, as many as it may", s.blocking)
+			return perdure.Errorf(perdure.CodeTooMany, "this node has %d calls that block, as many as it may",
+				s.blocking)
 		}
 		return perdure.Errorf(api.CodeTooManyStreams,
 			"this node has %d calls that block, as many as it may; come back later", s.blocking)

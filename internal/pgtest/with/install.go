@@ -47,7 +47,8 @@ func install() error {
 		return err
 	}
 	for _, args := range [][]string{{"update"}, {"install", "-y", "--no-install-recommends", "postgresql"}} {
-		cmd := exec.Command(apt, append([]string{"-q", "-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
+		cmd := exec.Command(apt, append([]string{"-q", "-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=300"},
+			args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {

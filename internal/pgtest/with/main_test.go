@@ -97,7 +97,8 @@ func TestASignalReachesTheCommandAndTheServerIsStopped(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		t.Run(s.String(), func(t *testing.T) {
 			// The command takes the signal as a request, and needs its server once more before it goes.
-			cmd := with("sh", "-c", `trap '`+role+`=command "$0"; exit 9' INT TERM; echo ready; while :; do read -r line; done`, os.Args[0])
+			cmd := with("sh", "-c", `trap '`+role+
+				`=command "$0"; exit 9' INT TERM; echo ready; while :; do read -r line; done`, os.Args[0])
 			in, err := cmd.StdinPipe()
 			if err != nil {
 				t.Fatal(err)

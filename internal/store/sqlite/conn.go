@@ -37,8 +37,9 @@ func init() { sqlite3.PatchIssue199() } // as the driver does: initialises what 
 func connect(address string) (*conn, error) {
 	c := &conn{tls: libc.NewTLS()}
 	c.text = append([]byte(address), 0)
-	rc := sqlite3.Xsqlite3_open_v2(c.tls, addressOf(c.text), uintptr(unsafe.Pointer(&c.out)), sqlite3.SQLITE_OPEN_READWRITE|
-		sqlite3.SQLITE_OPEN_CREATE|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_URI, 0)
+	rc := sqlite3.Xsqlite3_open_v2(c.tls, addressOf(c.text), uintptr(unsafe.Pointer(&c.out)),
+		sqlite3.SQLITE_OPEN_READWRITE|
+			sqlite3.SQLITE_OPEN_CREATE|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_URI, 0)
 	c.db, c.text = c.out, nil
 	if rc == sqlite3.SQLITE_OK {
 		rc = sqlite3.Xsqlite3_extended_result_codes(c.tls, c.db, 1)

@@ -56,6 +56,7 @@ func benchCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.IntVar(&b.Tokens, "tokens", 100_000, "tokens of the text that a run streams")
 	f.IntVar(&b.Ended, "ended", 0, "ended runs that the store of jobs has already")
 	f.IntVar(&b.Queues, "queues", 0, "further queues that the store of jobs has, with ten queued runs each")
+	f.IntVar(&b.Input, "input", 0, "`bytes` of the input of jobs and jobs-grown; 0 is a small one")
 	f.IntVar(&b.Tenants, "tenants", 0, "further tenants that the store of jobs has, with ten queued runs each")
 	f.DurationVar(&b.Sync, "sync", 0, "how much longer every sync of SQLite takes, to see a slower disk: with "+
 		"--target process --store sqlite")

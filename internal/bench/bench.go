@@ -45,6 +45,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perdure/perdure"
+
 	"github.com/perdure/perdure/internal/paint"
 	"github.com/perdure/perdure/internal/store"
 )
@@ -69,6 +71,7 @@ type Bench struct {
 	Ended    int           // ended runs that the store of jobs has already
 	Queues   int           // further queues with queued runs
 	Tenants  int           // further tenants with queued runs
+	Input    int           // bytes of a job's input, or 0 for a small one
 	Doorbell string
 	Dir      string
 	Profiles string // prefix of the files for a server's profiles, or empty for none
@@ -92,6 +95,9 @@ func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
 	}
 	if min(b.Ended, b.Queues, b.Tenants) < 0 {
 		return errors.New("ended, queues and tenants must not be negative")
+	}
+	if b.Input != 0 && (b.Input < 2 || b.Input > perdure.MaxValue) {
+		return fmt.Errorf("an input has 2 to %d bytes", perdure.MaxValue)
 	}
 	if b.Duration <= 0 || b.Settle < 0 || b.Rate < 0 || least < 1 {
 		return errors.New("duration, callers, workers, slots, backlog, live, due, streams, lines, behind, tokens and " +
@@ -248,5 +254,5 @@ func (b *Bench) settings() map[string]any {
 		"slots": b.Slots, "rate": b.Rate,
 		"backlog": b.Backlog, "live": b.Live, "due": b.Due, "streams": b.Streams, "lines": b.Lines,
 		"behind": b.Behind, "tokens": b.Tokens, "steps": b.Steps, "sync": b.Sync.String(),
-		"ended": b.Ended, "queues": b.Queues, "tenants": b.Tenants}
+		"ended": b.Ended, "queues": b.Queues, "tenants": b.Tenants, "input": b.Input}
 }

@@ -34,7 +34,16 @@ func measureJobs(ctx context.Context, b *Bench, p *place, target string) ([]Figu
 	if err := b.grow(ctx, p); err != nil {
 		return nil, err
 	}
-	return b.waitingCallers(ctx, p, target, benchRun, 1, doNothing)
+	return b.waitingCallers(ctx, p, target, b.job(), 1, doNothing)
+}
+
+// job returns the run that a caller starts, with an input of the size that is measured.
+func (b *Bench) job() perdure.Submission {
+	job := benchRun
+	if b.Input > 0 {
+		job.Input = json.RawMessage(`"` + strings.Repeat("x", b.Input-2) + `"`)
+	}
+	return job
 }
 
 // doNothing registers a handler that returns at once.
@@ -56,7 +65,7 @@ func measureJobsGrown(ctx context.Context, b *Bench, p *place, target string) (f
 			return nil, err
 		}
 		have = size
-		figures, err := b.waitingCallers(ctx, p, target, benchRun, 1, doNothing)
+		figures, err := b.waitingCallers(ctx, p, target, b.job(), 1, doNothing)
 		if err != nil {
 			return nil, err
 		}

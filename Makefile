@@ -122,7 +122,7 @@ generated: ## generate a Go client from the OpenAPI document, compile it and cal
 planted: ## plant faults, and see the simulator find each
 	$(GO) test -tags plant -vet=off ./sim -run Planted $(verbose) -count=1
 
-demo: build ## kill a server in the middle of a run and see the run finish
+demo: build ## ask an agent, stop waiting, kill the server, and see the answer come
 	@bin/perdure demo
 
 check: ## formatting, vet, staticcheck, printed docs, go.mod

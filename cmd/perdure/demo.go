@@ -7,10 +7,10 @@ import (
 	"github.com/perdure/perdure/internal/demo"
 )
 
-const demoAbout = `Starts a server and a worker as processes and submits a run. The caller stops waiting, and
-the run goes on. The server is killed with SIGKILL and started again: the worker has gone on, and
-commits its result. Then the worker is killed too: another one gets the run when the lease has expired,
-and finishes it from the journal. Everything is in a temporary folder that is removed.
+const demoAbout = `Shows what Perdure is for. A server and an agent are started as processes. You ask the agent to
+check disk space, and stop waiting after three seconds: the agent goes on. While its worker looks at the
+disk, the server is killed with SIGKILL. It is started again, and the answer is in the conversation.
+Everything is in a temporary folder that is removed.
 
   perdure demo`
 

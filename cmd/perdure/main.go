@@ -95,11 +95,11 @@ func commands() []command {
 		{"clock", "set the clock of a store back that was ahead", clockCommand, false},
 		{"config", "check the configuration", configCommand, false},
 		{"bench", "measure this machine", benchCommand, false},
-		{"demo", "kill a server and a worker in the middle of a run and see it finish", demoCommand, false},
+		{"demo", "ask an agent, stop waiting, kill the server, and see the answer come", demoCommand, false},
 		{"mock-model", "serve a scripted model, for tests and without a key", mockModel, false},
 		{"version", "print the version", version, false},
 		{runner.ProcessCommand, "the process that supervises a command", processRunner, true},
-		{"demo-worker", "the worker that the demo kills", demo.Worker, true},
+		{"demo-agent", "the agent of the demo", demo.Agent, true},
 		{"bench-clients", "the clients that the bench attaches to a server", bench.Clients, true},
 		{"bench-serve", "a server that the bench profiles", benchServe, true},
 	}

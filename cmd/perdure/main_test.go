@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "serve", "demo-worker", "bench-clients", "bench-serve", "exec", runner.ProcessCommand:
+		case "serve", "demo-agent", "bench-clients", "bench-serve", "exec", runner.ProcessCommand:
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 		}
 	}
@@ -56,7 +56,7 @@ func TestCommandLine(t *testing.T) {
 		{"help of a command", []string{"demo", "-h"}, 0, "", "SIGKILL"},
 		{"version", []string{"version"}, 0, "perdure dev", ""},
 		{"--version", []string{"--version"}, 0, "perdure dev", ""},
-		{"inner command", []string{"demo-worker"}, 1, "", "for perdure demo alone"},
+		{"inner command", []string{"demo-agent"}, 1, "", "for perdure demo alone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, stdout, stderr := call(c.args...)
@@ -86,8 +86,7 @@ func TestVersionAsJSON(t *testing.T) {
 	}
 }
 
-// The demo shows that a run survives the end of its caller's wait, and a kill -9 of its server and
-// worker.
+// The demo shows that an answer survives the end of its caller's wait, and a kill -9 of the server.
 func TestDemo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -96,45 +95,27 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	var got struct {
-		State      perdure.State  `json:"state"`
-		Attempts   int            `json:"attempts"`
-		Executions map[string]int `json:"executions"`
-		Killed     []struct {
-			Acked   []int `json:"acknowledged_steps"`
-			Attempt int   `json:"attempt_afterwards"`
-		} `json:"killed"`
-		Events []api.Event `json:"events"`
+		State    perdure.State `json:"state"`
+		Attempts int           `json:"attempts"`
+		Worker   int           `json:"worker_attempts"`
+		Waited   int           `json:"waited_ms"`
+		Executed int           `json:"df_executions"`
+		Messages []api.Message `json:"messages"`
+		Promises []struct {
+			Kept bool   `json:"kept"`
+			Text string `json:"text"`
+		} `json:"promises"`
 	}
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.State != perdure.Completed || got.Attempts != 2 || len(got.Killed) != 2 ||
-		len(got.Killed[0].Acked) != 2 || got.Killed[0].Attempt != 1 {
-		t.Errorf("demo = %+v, want completed in attempt 2, and 2 kills of which the first cost no attempt", got)
+	if got.State != perdure.Completed || got.Attempts != 1 || got.Worker != 1 || got.Executed != 1 ||
+		got.Waited < 3000 || len(got.Promises) != 6 {
+		t.Errorf("demo = %+v, want completed in attempt 1 with one df, after a wait of 3 s", got)
 	}
-	var once, twice int
-	for _, n := range got.Executions {
-		switch n {
-		case 1:
-			once++
-		case 2:
-			twice++
-		}
-	}
-	if once != 5 || twice != 1 || len(got.Executions) != 6 {
-		t.Errorf("executions of the steps = %v, want 1 for five steps, and 2 for the one during which the worker "+
-			"was killed",
-			got.Executions)
-	}
-	types := make(map[string]int)
-	for _, l := range got.Events {
-		types[l.Type]++
-	}
-	for _, typ := range []string{perdure.LineDeferred, perdure.LineReattached, perdure.LineReclaimed,
-		perdure.LineRetrying, perdure.LineCompleted} {
-		if types[typ] != 1 {
-			t.Errorf("%d lines of type %s, want 1", types[typ], typ)
-		}
+	last := got.Messages[len(got.Messages)-1]
+	if last.Role != perdure.RoleAssistant || !strings.Contains(string(last.Content), "Filesystem") {
+		t.Errorf("the last message is %s: %s, want the agent's, with what df has printed", last.Role, last.Content)
 	}
 	if left, _ := filepath.Glob(filepath.Join(tmp, "perdure-demo-*")); len(left) > 0 {
 		t.Errorf("files after the demo = %v, want none", left)

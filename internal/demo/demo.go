@@ -1,23 +1,23 @@
-// Package demo is what "perdure demo" runs. It shows that a run survives the end of its caller's
-// wait, the death of its server and the death of its worker.
+// Package demo is what "perdure demo" runs: the story that Perdure exists for. Somebody asks an agent
+// something that takes longer than anyone waits, and the server dies before the agent is done. The answer
+// is in the conversation all the same.
 //
 // # How it works
 //
-// Run starts a server and a worker as processes, the program itself with other arguments. The
-// worker reports each step on its standard output. Run reads these reports, kills the server in one
-// step and the worker in another with SIGKILL, and starts both again. At the end it reads the run's
-// log, checks the store's invariants, draws a picture and compares what happened with what is
-// promised.
+// Run starts a server and an agent as processes, the program itself with other arguments. The agent is a
+// supervisor with a scripted model; its worker executes a real df. Run asks "check disk space" and stops
+// waiting after three seconds, kills the server with SIGKILL while df runs, and starts it again. At the
+// end it reads the conversation, the logs of both runs and the store's invariants, draws a picture and
+// compares what happened with what is promised.
 //
 // # What it is not
 //
-// It is not a test framework: e2e and the simulator kill processes at random points. The worker
-// here calls the API directly, so that it shows what a worker in any language does.
+// It is not a test framework: e2e and the simulator kill processes at random points.
 //
 // # Where to start reading
 //
-//   - demo.go: what happens, in play. What is promised, in verify.
-//   - worker.go: the worker.
+//   - demo.go: what happens, in play. What is promised, in promises.
+//   - agent.go: the agent, as a program of a user would have it.
 //   - picture.go: the picture, drawn from instants alone.
 package demo
 
@@ -43,17 +43,13 @@ import (
 )
 
 const (
+	question   = "check disk space"
 	limit      = 60 * time.Second       // of the whole demo, for a very busy machine
-	stepTakes  = 350 * time.Millisecond // duration of a step
-	callerWait = 500 * time.Millisecond // how long the caller waits
-	downtime   = 900 * time.Millisecond // how long the server, and later the worker, is away
-	serverDies = 3                      // the step in which the server is killed
-	workerDies = 5                      // the step in which the worker is killed
+	callerWait = 3 * time.Second        // how long the caller waits
+	modelTakes = 300 * time.Millisecond // until the model answers
+	diskTakes  = 4 * time.Second        // until df is executed
+	downtime   = 900 * time.Millisecond // how long the server is away after df has ended
 )
-
-// policy is the default policy with a lease and a backoff that are short enough to watch. gap_after
-// is shorter than the lease, so that the absence of the server costs no attempt.
-var policy = []string{"--policy", "lease=4s", "--policy", "backoff_base=300ms", "--policy", "gap_after=2s"}
 
 // An observation is everything that the demo has seen.
 type observation struct {
@@ -61,36 +57,29 @@ type observation struct {
 	// tell prints an event.
 	tell func(at perdure.Instant, who, text string)
 
-	Servers [2]processLife
-	Workers [2]processLife
-	// Run is the ended run, and Events its log.
-	Run    *api.Run
-	Events []api.Event
-	// Back is the run after the restart of the server.
-	Back *api.Run
-	// Acked has the steps that were acknowledged before the server was killed.
-	Acked []int
-	// Began has the starts of steps, by worker.
-	Began [2][]stepStart
-	// Ended has when each step was recorded.
-	Ended map[int]perdure.Instant
-	// Effects counts the executions of each step.
-	Effects map[string]int
+	Servers [2]life
+	// Wait is the time for which the caller waited, and Look the one in which df was executed.
+	Wait, Look life
+	// Deferred is the answer that the caller got.
+	Deferred *api.ChatAnswer
+	// Back is when the caller asks for the conversation again.
+	Back perdure.Instant
+	// Chat is the run that answers, and Worker the one that it delegated to, with their logs.
+	Chat, Worker             *api.Run
+	ChatEvents, WorkerEvents []api.Event
+	// Messages is the conversation.
+	Messages []api.Message
+	// Executed counts the executions of df.
+	Executed int
 	// Checked counts the invariants, and Broken the rows that violate one.
 	Checked int
 	Broken  int
 }
 
-// A processLife is the time from the start of a process to its end.
-type processLife struct {
+// A life is the time from the start of something to its end. PID is the process, if it is one.
+type life struct {
 	PID      int
 	Up, Down perdure.Instant
-}
-
-// A stepStart is when a worker began a step.
-type stepStart struct {
-	Step int
-	At   perdure.Instant
 }
 
 // Run runs the demo. It prints what happens as it happens or, with a printJSON, everything at the
@@ -106,17 +95,14 @@ func Run(ctx context.Context, stdout io.Writer, printJSON func(any) error) error
 	defer os.RemoveAll(dir)
 
 	p := paint.Painter{On: !asJSON && paint.Colourful(stdout)}
-	s := &observation{begin: now(), Ended: make(map[int]perdure.Instant),
-		tell: func(perdure.Instant, string, string) {}}
+	s := &observation{begin: now(), tell: func(perdure.Instant, string, string) {}}
 	if !asJSON {
 		s.tell = func(at perdure.Instant, by, text string) {
 			fmt.Fprintf(stdout, "  %s  %s %s\n", p.Dim(fmt.Sprintf("%5.2f s", at.Sub(s.begin).Seconds())),
 				who(p, by), text)
 		}
-		fmt.Fprintf(stdout,
-			"\n%s\n\n  An agent is asked for %d steps. Its caller has %s of patience, in step %d the server is "+
-				"killed,\n  and in step %d the worker.\n\n",
-			p.Bold("Timeouts stop waiting, not working"), len(steps), seconds(callerWait), serverDies, workerDies)
+		fmt.Fprintf(stdout, "\n%s\n\n  You ask an agent to %s, which takes longer than you wait. Meanwhile the\n"+
+			"  server is killed.\n\n", p.Bold("Timeouts stop waiting, not working"), question)
 	}
 	if err := s.play(ctx, dir); err != nil {
 		switch {
@@ -130,7 +116,7 @@ func Run(ctx context.Context, stdout io.Writer, printJSON func(any) error) error
 	if asJSON {
 		err = printJSON(s.facts())
 	} else {
-		fmt.Fprintf(stdout, "\n%s\n%s", s.picture(p), s.verdict(p))
+		fmt.Fprintf(stdout, "\n%s\n%s\n%s%s", s.conversation(p), s.picture(p), s.verdict(p), next(p))
 	}
 	return errors.Join(err, s.verify())
 }
@@ -156,95 +142,89 @@ func (s *observation) play(ctx context.Context, dir string) error {
 	env := []string{"PERDURE_URL=http://" + addr, "PERDURE_KEY=" + strings.TrimSpace(string(key))}
 	c := client.New("http://"+addr, strings.TrimSpace(string(key)), client.Options{})
 	defer c.Close()
-
-	w, err := s.startWorker(ctx, 0, dir, env)
+	agent, err := child.Start(ctx, "agent", env, "demo-agent", dir)
 	if err != nil {
 		return err
 	}
-	defer func() { w.Kill() }()
+	defer func() { agent.Kill() }()
+	up, err := await(ctx, agent, reportUp)
+	if err != nil {
+		return err
+	}
+	s.tell(up, "agent", fmt.Sprintf("is up: process %d, with a scripted model that needs no key",
+		agent.Cmd.Process.Pid))
 
-	// The caller waits for a short time only.
-	s.tell(now(), "caller", "submits a run, and waits "+seconds(callerWait)+" at most")
-	waited := make(chan error, 1)
-	var first *api.Run
-	go func() {
-		run, deferred, err := c.Run(ctx,
-			perdure.Submission{Kind: kind, Input: client.JSON(map[string]string{"host": "cube"})}, callerWait)
-		first = run
-		if err == nil && !deferred {
-			err = errors.New("the caller did not have to wait long enough")
-		}
-		s.tell(now(), "caller", "202, deferred: stops waiting, and the work goes on")
-		waited <- err
+	s.Wait.Up = now()
+	s.tell(s.Wait.Up, "you", fmt.Sprintf("%q, and wait %s at most", question, seconds(callerWait)))
+	asked := make(chan error, 1)
+	go func() (err error) {
+		defer func() { asked <- err }()
+		s.Deferred, err = c.Chat(ctx, api.Chat{Message: client.JSON(question), Wait: perdure.Duration(callerWait)})
+		return err
 	}()
+	if s.Look.Up, err = await(ctx, agent, reportBegan); err != nil {
+		return err
+	}
+	s.tell(s.Look.Up, "agent", "has started a worker, and the worker looks at the disk, which takes "+
+		seconds(diskTakes))
+	if err := <-asked; err != nil {
+		return err
+	}
+	s.Wait.Down = now()
+	s.tell(s.Wait.Down, "you", fmt.Sprintf("are told: %s", firstSentence(s.Deferred.Message)))
 
-	if err := s.until(ctx, 0, w, reportBegan, serverDies); err != nil {
-		return err
-	}
-	if err := <-waited; err != nil {
-		return err
-	}
-	child.Pause(ctx, stepTakes/2)
+	child.Pause(ctx, modelTakes)
 	s.Servers[0].Down = now()
 	server.Kill()
 	s.tell(s.Servers[0].Down, "demo",
-		fmt.Sprintf("kill -9 %d: the server is gone, in the middle of step %d", s.Servers[0].PID, serverDies))
-	if err := s.until(ctx, 0, w, reportDone, serverDies); err != nil {
+		fmt.Sprintf("kill -9 %d: the server is gone, while the worker waits for the disk", s.Servers[0].PID))
+	if s.Look.Down, err = await(ctx, agent, reportDone); err != nil {
 		return err
 	}
-	s.tell(now(), "worker", fmt.Sprintf("step %d is done, nobody answers: keeps it, and tries again", serverDies))
+	s.tell(s.Look.Down, "agent", "df has ended, and no server answers: keeps the result, and tries again")
 	child.Pause(ctx, downtime)
 	if server, err = s.startServer(ctx, 1, addr, data); err != nil {
 		return err
 	}
-	if s.Back, err = c.Get(ctx, first.RunID); err != nil {
-		return err
+	s.Back = now()
+	s.tell(s.Back, "you", "come back to the conversation")
+	run, deferred, err := c.Join(ctx, s.Deferred.RunID, limit)
+	if err == nil && deferred {
+		err = errors.New("the agent did not end")
 	}
-	s.tell(now(), "store",
-		fmt.Sprintf("has the run: %s, attempt %d, %d lines of log", s.Back.State, s.Back.Attempt, s.Back.LastSeq))
-
-	if err := s.until(ctx, 0, w, reportBegan, workerDies); err != nil {
-		return err
-	}
-	child.Pause(ctx, stepTakes/2)
-	s.Workers[0].Down = now()
-	w.Kill()
-	s.tell(s.Workers[0].Down, "demo",
-		fmt.Sprintf("kill -9 %d: the worker is gone, in the middle of step %d", s.Workers[0].PID, workerDies))
-	child.Pause(ctx, downtime)
-	second, err := s.startWorker(ctx, 1, dir, env)
 	if err != nil {
 		return err
 	}
-	defer func() { second.Kill() }()
-	s.tell(now(), "caller", "comes back, and waits again")
-	joined := make(chan error, 1)
-	go func() {
-		run, deferred, err := c.Join(ctx, first.RunID, limit)
-		if err == nil && deferred {
-			err = errors.New("the run did not end")
-		}
-		s.Run = run
-		joined <- err
-	}()
-	if err := s.until(ctx, 1, second, reportRecorded, len(steps)); err != nil {
-		return err
-	}
-	if err := <-joined; err != nil {
-		return err
-	}
-	s.tell(now(), "caller", "has the result: "+string(s.Run.Result))
-	s.Servers[1].Down, s.Workers[1].Down = now(), now()
+	s.Chat = run
+	s.Servers[1].Down = now()
+	s.tell(s.Servers[1].Down, "you", "have the answer")
 	return s.collect(ctx, c, dir)
 }
 
-// collect reads the log, the invariants and the effects at the end.
+// collect reads the conversation, the logs, the invariants and the effects at the end.
 func (s *observation) collect(ctx context.Context, c *client.Client, dir string) error {
-	for e, err := range c.Events(ctx, s.Run.RunID, 0) {
-		if err != nil {
-			return err
+	page, err := c.Messages(ctx, s.Deferred.ThreadID, 0)
+	if err != nil {
+		return err
+	}
+	s.Messages = page.Messages
+	tree, err := c.Tree(ctx, s.Chat.RunID, "")
+	if err != nil {
+		return err
+	}
+	for i := range tree.Runs {
+		if tree.Runs[i].ParentRunID == s.Chat.RunID {
+			s.Worker = &tree.Runs[i]
 		}
-		s.Events = append(s.Events, e)
+	}
+	if s.Worker == nil {
+		return errors.New("the agent has started no worker")
+	}
+	if s.ChatEvents, err = log(ctx, c, s.Chat.RunID); err != nil {
+		return err
+	}
+	if s.WorkerEvents, err = log(ctx, c, s.Worker.RunID); err != nil {
+		return err
 	}
 	check, err := c.Invariants(ctx)
 	if err != nil {
@@ -252,95 +232,95 @@ func (s *observation) collect(ctx context.Context, c *client.Client, dir string)
 	}
 	s.Checked, s.Broken = check.Checked, len(check.Violations)
 	text, err := os.ReadFile(filepath.Join(dir, "effects.txt"))
-	s.Effects = make(map[string]int)
-	for line := range strings.Lines(string(text)) {
-		s.Effects[strings.TrimSpace(line)]++
-	}
+	s.Executed = strings.Count(string(text), "\n")
 	return err
 }
 
-// until reads and prints the reports of a worker, up to a certain one.
-func (s *observation) until(ctx context.Context, worker int, p *child.Process, what string, step int) error {
-	for {
-		n, err := next(ctx, p)
+// log reads the log of a run.
+func log(ctx context.Context, c *client.Client, id perdure.RunID) (lines []api.Event, err error) {
+	for e, err := range c.Events(ctx, id, 0) {
 		if err != nil {
-			return err
+			return nil, err
 		}
-		switch n.What {
-		case reportBegan:
-			s.Began[worker] = append(s.Began[worker], stepStart{n.Step, n.At})
-		case reportRecorded:
-			s.Ended[n.Step] = n.At
-			if s.Servers[0].Down == 0 {
-				s.Acked = append(s.Acked, n.Step)
-			}
-			s.tell(n.At, "worker", fmt.Sprintf("step %d, %s: recorded", n.Step, steps[n.Step-1]))
-		case reportTook:
-			if worker > 0 {
-				s.tell(n.At, "watchdog",
-					"the lease has run out and nobody renewed it (rule W6): the run is queued again")
-				s.tell(n.At, "worker",
-					fmt.Sprintf("another one takes over, epoch %d: steps 1 to %d come from the journal", n.Epoch,
-						n.Step))
-			}
-		}
-		if n.What == what && n.Step == step {
-			return nil
-		}
+		lines = append(lines, e)
+	}
+	return lines, nil
+}
+
+// A promise is what the demo shows, and whether it was kept.
+type promise struct {
+	Kept bool   `json:"kept"`
+	Text string `json:"text"`
+}
+
+// promises compares what happened with what is promised.
+func (s *observation) promises() []promise {
+	deferral, answer := false, false
+	for _, m := range s.Messages {
+		deferral = deferral || m.Notice()
+		answer = answer || m.Role == perdure.RoleAssistant && strings.Contains(text(m.Content), "Filesystem")
+	}
+	return []promise{
+		{s.Deferred.Status == "deferred" && s.Chat.State == perdure.Completed,
+			fmt.Sprintf("you stopped waiting after %s, and the agent went on: it is %s",
+				seconds(callerWait), s.Chat.State)},
+		{s.Chat.Attempt == 1 && s.Worker.Attempt == 1,
+			fmt.Sprintf("the server's death cost nobody an attempt: the agent is at %d, its worker at %d",
+				s.Chat.Attempt, s.Worker.Attempt)},
+		{s.Executed == 1, "df was executed " + times(s.Executed)},
+		{deferral, "the conversation says that the answer would come later"},
+		{answer, "the conversation has the answer, with what df printed"},
+		{s.Broken == 0, fmt.Sprintf("%d invariants checked over the whole store, %d rows break one", s.Checked,
+			s.Broken)},
 	}
 }
 
-// verify returns an error for everything that did not go as promised.
+// verify returns an error for every promise that was not kept.
 func (s *observation) verify() error {
 	var errs []error
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf(format, args...))
+	for _, p := range s.promises() {
+		if !p.Kept {
+			errs = append(errs, fmt.Errorf("not kept: %s", p.Text))
 		}
-	}
-	check(s.Run.State == perdure.Completed, "the run ended %s", s.Run.State)
-	check(s.Back.Attempt == 1, "the server's death cost an attempt")
-	check(s.Run.Attempt == 2, "the run took %d attempts, not 2", s.Run.Attempt)
-	check(s.Broken == 0, "%d rows of the store break an invariant", s.Broken)
-	for i, name := range steps {
-		want := 1
-		if i+1 == workerDies {
-			want = 2
-		}
-		check(s.recorded(i+1) == 1, "step %q is recorded %d times", name, s.recorded(i+1))
-		check(s.Effects[name] == want, "step %q was executed %d times, not %d", name, s.Effects[name], want)
 	}
 	return errors.Join(errs...)
-}
-
-// recorded counts a step's lines in the log.
-func (s *observation) recorded(step int) (n int) {
-	for _, e := range s.Events {
-		var data struct {
-			Step int `json:"step"`
-		}
-		if e.Type == line && json.Unmarshal(e.Data, &data) == nil && data.Step == step {
-			n++
-		}
-	}
-	return n
 }
 
 // facts returns the observation for programs.
 func (s *observation) facts() map[string]any {
 	return map[string]any{
-		"run_id": s.Run.RunID, "state": s.Run.State, "attempts": s.Run.Attempt, "epoch": s.Run.Epoch,
-		"result": s.Run.Result,
-		"killed": []any{
-			map[string]any{"what": "server", "signal": "SIGKILL", "at": s.Servers[0].Down, "in_step": serverDies,
-				"acknowledged_steps": s.Acked, "attempt_afterwards": s.Back.Attempt},
-			map[string]any{"what": "worker", "signal": "SIGKILL", "at": s.Workers[0].Down, "in_step": workerDies},
-		},
-		"executions": s.Effects,
-		"invariants": map[string]int{"checked": s.Checked, "broken_rows": s.Broken},
-		"events":     s.Events,
-		"took_ms":    s.Servers[1].Down.Sub(s.begin).Milliseconds(),
+		"thread_id": s.Deferred.ThreadID, "run_id": s.Chat.RunID, "state": s.Chat.State, "attempts": s.Chat.Attempt,
+		"worker_run_id": s.Worker.RunID, "worker_attempts": s.Worker.Attempt,
+		"waited_ms":     s.Wait.Down.Sub(s.Wait.Up).Milliseconds(),
+		"killed":        map[string]any{"what": "server", "signal": "SIGKILL", "at": s.Servers[0].Down},
+		"df_executions": s.Executed,
+		"messages":      s.Messages,
+		"invariants":    map[string]int{"checked": s.Checked, "broken_rows": s.Broken},
+		"promises":      s.promises(),
+		"took_ms":       s.Servers[1].Down.Sub(s.begin).Milliseconds(),
 	}
+}
+
+// firstSentence returns the first sentence of a text.
+func firstSentence(text string) string {
+	first, _, _ := strings.Cut(text, ". ")
+	return strings.TrimSuffix(first, ".") + "."
+}
+
+// text returns the text of a message's content.
+func text(content json.RawMessage) string {
+	var plain string
+	if json.Unmarshal(content, &plain) == nil {
+		return plain
+	}
+	var object struct {
+		Content string `json:"content"`
+		Text    string `json:"text"`
+	}
+	if json.Unmarshal(content, &object) != nil {
+		return string(content)
+	}
+	return object.Content + object.Text
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%g s", d.Seconds()) }
@@ -361,15 +341,14 @@ func freeAddress() (string, error) {
 
 // startServer starts "perdure serve" and returns when it serves.
 func (s *observation) startServer(ctx context.Context, n int, addr, data string) (*child.Process, error) {
-	p, err := child.Start(ctx, "server", nil,
-		append([]string{"serve", "--listen", addr, "--data", data, "--log-level", "error"}, policy...)...)
+	p, err := child.Start(ctx, "server", nil, "serve", "--listen", addr, "--data", data, "--log-level", "error")
 	if err != nil {
 		return nil, err
 	}
 	if !p.Out.Scan() { // the server prints its address
 		return nil, p.Gone(ctx)
 	}
-	s.Servers[n] = processLife{PID: p.Cmd.Process.Pid, Up: now()}
+	s.Servers[n] = life{PID: p.Cmd.Process.Pid, Up: now()}
 	what := "is up: process %d, a new SQLite file"
 	if n > 0 {
 		what = "is up again: process %d, the same file"
@@ -378,29 +357,15 @@ func (s *observation) startServer(ctx context.Context, n int, addr, data string)
 	return p, nil
 }
 
-// startWorker starts a worker and returns when it polls.
-func (s *observation) startWorker(ctx context.Context, n int, dir string, env []string) (*child.Process, error) {
-	dies := 0
-	if n == 0 {
-		dies = workerDies
+// await reads the reports of the agent's process up to a certain one, and returns its instant.
+func await(ctx context.Context, p *child.Process, what string) (perdure.Instant, error) {
+	for {
+		var r report
+		if !p.Out.Scan() {
+			return 0, p.Gone(ctx)
+		}
+		if err := json.Unmarshal(p.Out.Bytes(), &r); err != nil || r.What == what {
+			return r.At, err
+		}
 	}
-	p, err := child.Start(ctx, "worker", env, "demo-worker", fmt.Sprint("worker-", n+1), dir, fmt.Sprint(dies))
-	if err != nil {
-		return nil, err
-	}
-	up, err := next(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	s.Workers[n] = processLife{PID: p.Cmd.Process.Pid, Up: up.At}
-	s.tell(up.At, "worker", fmt.Sprintf("is up: process %d, asks for work", p.Cmd.Process.Pid))
-	return p, nil
-}
-
-// next returns the next report of a worker, or the reason why there is none.
-func next(ctx context.Context, p *child.Process) (n report, err error) {
-	if !p.Out.Scan() {
-		return n, p.Gone(ctx)
-	}
-	return n, json.Unmarshal(p.Out.Bytes(), &n)
 }

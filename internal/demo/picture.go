@@ -79,7 +79,7 @@ func (c *pictureRow) String() string {
 // lives draws two processes, of which the first was killed. The label is after its end. If the
 // second begins too soon for that, the label is before the end. If the first was too short as well,
 // the label covers the bars.
-func (x *timeline) lives(two [2]processLife, hue string) *pictureRow {
+func (x *timeline) lives(two [2]life, hue string) *pictureRow {
 	const label, before = "✗ kill -9", " kill -9 ✗"
 	c := x.row()
 	up, down, next := x.column(two[0].Up), x.column(two[0].Down), x.column(two[1].Up)
@@ -94,7 +94,7 @@ func (x *timeline) lives(two [2]processLife, hue string) *pictureRow {
 	return c
 }
 
-// picture draws the processes as the demo saw them, and below them the run from its log.
+// picture draws the server and the caller as the demo saw them, and both runs from their logs.
 func (s *observation) picture(p paint.Painter) string {
 	x := &timeline{p: p, from: s.Servers[0].Up, to: s.Servers[1].Down}
 	var b strings.Builder
@@ -103,118 +103,107 @@ func (s *observation) picture(p paint.Painter) string {
 	axis, ticks := x.row(), x.row()
 	for at, n := x.from, 0; at <= x.to; at, n = at.Add(time.Second), n+1 {
 		axis.put(x.column(at), "╵", paint.Faint)
-		ticks.put(x.column(at), fmt.Sprintf("%d s", n), paint.Faint)
-	}
-	write("server", x.lives(s.Servers, paint.Blue))
-	write("worker", x.lives(s.Workers, paint.Green))
-
-	caller, run := x.row(), x.row()
-	draw(x, s.Events, s.Workers[0].Down, caller, run)
-	write("caller", caller)
-	write("run", run)
-
-	steps := x.row()
-	for worker, marks := range s.Began {
-		for i, m := range marks {
-			to := s.Workers[worker].Down
-			if i+1 < len(marks) {
-				to = marks[i+1].At
-			} else if at, ok := s.Ended[m.Step]; ok && worker == 1 {
-				to = at
-			}
-			steps.fill(x.column(m.At), x.column(to), '─', paint.Green)
-			steps.put(x.column(m.At), fmt.Sprint(m.Step), paint.Green)
-			if worker == 0 && m.Step == workerDies {
-				steps.put(x.column(to), "✗", paint.Red)
-			}
+		if tick := fmt.Sprintf("%d s", n); x.column(at)+len(tick) <= pictureWidth+1 {
+			ticks.put(x.column(at), tick, paint.Faint)
 		}
 	}
-	write("steps", steps)
+	you, df := x.row(), x.row()
+	you.fill(x.column(s.Wait.Up), x.column(s.Wait.Down), '━', paint.Cyan)
+	you.fill(x.column(s.Back), x.column(s.Servers[1].Down), '━', paint.Cyan)
+	df.fill(x.column(s.Look.Up), x.column(s.Look.Down), '─', paint.Green)
+	write("server", x.lives(s.Servers, paint.Blue))
+	write("you", you)
+	write("agent", x.run(s.ChatEvents))
+	write("worker", x.run(s.WorkerEvents))
+	write("df", df)
 	write("", axis)
 	write("", ticks)
-	fmt.Fprintf(&b, "\n          %s queued   %s running   %s lost, until its lease runs out   %s somebody waits\n",
-		p.In(paint.Yellow, "░░"), p.In(paint.Green, "██"), p.In(paint.Red, "▒▒"), p.In(paint.Cyan, "━━"))
+	fmt.Fprintf(&b, "\n          %s queued   %s running   %s asleep, until its worker is done   %s you wait\n",
+		p.In(paint.Yellow, "░░"), p.In(paint.Green, "██"), p.In(paint.Faint, "··"), p.In(paint.Cyan, "━━"))
 	return b.String()
 }
 
-// draw fills two rows from a run's log: when a caller waited, and the state of the run. Between the
-// last sign of life of a holder and the loss of its lease nobody worked. That time begins with the
-// last line of the holder, or when the demo killed it.
-func draw(x *timeline, lines []api.Event, killed perdure.Instant, caller, run *pictureRow) {
-	var since, waits, heard perdure.Instant
-	state := perdure.State("")
-	bar := func(to perdure.Instant) {
+// run draws the states of a run from its log.
+func (x *timeline) run(lines []api.Event) *pictureRow {
+	c := x.row()
+	var since perdure.Instant
+	state, free := perdure.State(""), 0 // the first column that has no bar yet
+	for _, l := range lines {
+		next := state
+		switch l.Type {
+		case perdure.LineCreated, perdure.LineResumed:
+			next = perdure.Queued
+		case perdure.LineDispatched, perdure.LineStarted:
+			next = perdure.Running
+		case perdure.LineSuspended:
+			next = perdure.Suspended
+		case perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled:
+			next = perdure.Completed
+		}
+		if next == state {
+			continue
+		}
+		from, to := max(x.column(since), free), x.column(l.At)
+		if state != "" {
+			free = max(to, from+1)
+		}
 		switch state {
 		case perdure.Queued:
-			run.fill(x.column(since), x.column(to), '░', paint.Yellow)
+			c.fill(from, to, '░', paint.Yellow)
 		case perdure.Running:
-			run.fill(x.column(since), x.column(to), '█', paint.Green)
+			c.fill(from, to, '█', paint.Green)
+		case perdure.Suspended:
+			c.fill(from, to, '·', paint.Faint)
 		}
-		since = to
+		state, since = next, l.At
 	}
-	for _, l := range lines {
-		switch l.Type {
-		case perdure.LineCreated:
-			state, since, waits = perdure.Queued, l.At, l.At
-		case perdure.LineDispatched:
-			bar(l.At)
-			state = perdure.Running
-		case perdure.LineReclaimed:
-			if heard < killed && killed < l.At {
-				heard = killed
-			}
-			bar(heard)
-			run.fill(x.column(heard), x.column(l.At), '▒', paint.Red)
-			state, since = perdure.Queued, l.At
-		case perdure.LineDeferred:
-			caller.fill(x.column(waits), x.column(l.At), '━', paint.Cyan)
-			waits = 0
-		case perdure.LineReattached:
-			waits = l.At
-			continue // not a sign of life of the holder
+	return c
+}
+
+// conversation prints the messages as a person sees them.
+func (s *observation) conversation(p paint.Painter) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "  %s\n", p.Bold("The conversation"))
+	for i := range s.Messages {
+		m := &s.Messages[i]
+		by, hue := "agent", paint.Green
+		switch {
+		case m.Notice():
+			by, hue = "note", paint.Yellow
+		case m.Role == perdure.RoleUser:
+			by, hue = "you", paint.Cyan
+		case m.Role != perdure.RoleAssistant || text(m.Content) == "":
+			continue
 		}
-		if l.Type == perdure.LineCompleted {
-			bar(l.At)
-			if waits != 0 {
-				caller.fill(x.column(waits), x.column(l.At), '━', paint.Cyan)
-			}
+		for line := range strings.Lines(strings.TrimSpace(text(m.Content))) {
+			fmt.Fprintf(&b, "    %s %s\n", p.In(hue, fmt.Sprintf("%-6s", by)), strings.TrimRight(line, "\n"))
+			by = ""
 		}
-		heard = l.At
 	}
+	return b.String()
 }
 
 // verdict lists what was promised, and whether it was kept.
 func (s *observation) verdict(p paint.Painter) string {
 	var b strings.Builder
-	yes, no := p.In(paint.Green, "✓"), p.In(paint.Red, "✗")
-	line := func(ok bool, format string, args ...any) {
-		mark := yes
-		if !ok {
-			mark = no
+	for _, x := range s.promises() {
+		mark := p.In(paint.Green, "✓")
+		if !x.Kept {
+			mark = p.In(paint.Red, "✗")
 		}
-		fmt.Fprintf(&b, "  %s %s\n", mark, fmt.Sprintf(format, args...))
+		fmt.Fprintf(&b, "  %s %s\n", mark, x.Text)
 	}
-	one := func(step, want int) {
-		name := steps[step-1]
-		line(s.recorded(step) == 1 && s.Effects[name] == want, "step %d, %-28s recorded %s, executed %s", step, name,
-			times(s.recorded(step)), times(s.Effects[name]))
-	}
-	fmt.Fprintf(&b, "  %s\n", p.Bold("Acknowledged before the server was killed, and still there afterwards"))
-	line(s.Back != nil, "the run itself")
-	for _, step := range s.Acked {
-		one(step, 1)
-	}
-	fmt.Fprintf(&b, "\n  %s\n", p.Bold("Done while the server was away, and delivered when it was back"))
-	one(serverDies, 1)
-	line(s.Back.Attempt == 1, "still attempt %d: the server's death cost nobody anything", s.Back.Attempt)
-	fmt.Fprintf(&b, "\n  %s\n", p.Bold("Under way when the worker was killed, so nobody was told that it is done"))
-	one(workerDies, 2)
-	fmt.Fprintf(&b, "\n  %s\n", p.Bold("At the end"))
-	line(s.Run.State == perdure.Completed, "%s, in attempt %d, with %d lines of log", s.Run.State, s.Run.Attempt,
-		len(s.Events))
-	line(s.Broken == 0, "%d invariants checked over the whole store, %d rows break one", s.Checked, s.Broken)
-	fmt.Fprintln(&b)
 	return b.String()
+}
+
+// next says what to try after the demo.
+func next(p paint.Painter) string {
+	return "\n  " + p.Bold("Where to look next") + `
+    bin/perdure dev                       a server to play with; it prints what to type
+    bin/perdure chat "check disk space"   the same conversation, with you in it
+    docs/tutorial.md                      an agent of your own, step by step
+
+`
 }
 
 func times(n int) string {
@@ -229,7 +218,6 @@ func times(n int) string {
 
 // who formats the name of an actor, each in a colour of its own.
 func who(p paint.Painter, name string) string {
-	hue := map[string]string{"server": paint.Blue, "caller": paint.Cyan, "worker": paint.Green,
-		"watchdog": paint.Yellow, "demo": paint.Red, "store": paint.Blue}[name]
-	return p.In(hue, fmt.Sprintf("%-9s", name))
+	hue := map[string]string{"server": paint.Blue, "you": paint.Cyan, "agent": paint.Green, "demo": paint.Red}[name]
+	return p.In(hue, fmt.Sprintf("%-7s", name))
 }

@@ -20,6 +20,7 @@ type AuditEntry struct {
 const (
 	AuditKeyCreate      = "key.create"
 	AuditKeyRevoke      = "key.revoke"
+	AuditSessionOpen    = "session.open"
 	AuditKeyBootstrap   = "key.bootstrap" // on the first start of a store, or by the offline command
 	AuditTenantChange   = "tenant.change"
 	AuditRunCancel      = "run.cancel"
@@ -46,7 +47,7 @@ const (
 
 // AuditActions lists all actions.
 var AuditActions = []string{
-	AuditKeyCreate, AuditKeyRevoke, AuditKeyBootstrap, AuditTenantChange,
+	AuditKeyCreate, AuditKeyRevoke, AuditKeyBootstrap, AuditSessionOpen, AuditTenantChange,
 	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,

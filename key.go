@@ -61,6 +61,8 @@ type Key struct {
 	CreatedAt Instant  `json:"created_at"`
 	ExpiresAt Instant  `json:"expires_at,omitempty"`
 	RevokedAt Instant  `json:"revoked_at,omitempty"`
+	// Parent is the key that a session was opened with. It is empty for all other keys.
+	Parent string `json:"parent_key_id,omitempty"`
 }
 
 // Allows tells whether the key has a scope. A platform key has no scope that is not listed in it.
@@ -109,6 +111,14 @@ func (k *Key) MayMake(made *Key) error {
 		return &Error{Code: CodeForbidden, Field: "ttl", Message: "a key that expires can't make one that lasts longer"}
 	}
 	return nil
+}
+
+// readScopes are the scopes that change nothing.
+var readScopes = []Scope{ScopeRead, ScopeAudit, ScopePlatformRead}
+
+// Reading returns the key's scopes that change nothing.
+func (k *Key) Reading() []Scope {
+	return slices.DeleteFunc(slices.Clone(k.Scopes), func(s Scope) bool { return !slices.Contains(readScopes, s) })
 }
 
 // Valid tells whether the key is neither revoked nor expired.

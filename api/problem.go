@@ -50,6 +50,7 @@ const (
 	CodeTooManyStreams perdure.Code = "too_many_streams"
 	CodeOrigin         perdure.Code = "origin_not_allowed"
 	CodeUpgrade        perdure.Code = "upgrade_required"
+	CodeCrossSite      perdure.Code = "cross_site"
 )
 
 // A CodeDef is the meaning of a code and its HTTP status.
@@ -102,6 +103,7 @@ var Codes = []CodeDef{
 	{CodeRate, http.StatusTooManyRequests, "Too many requests"},
 	{CodeShuttingDown, http.StatusServiceUnavailable, "The server is shutting down"},
 	{CodeOrigin, http.StatusForbidden, "Pages of this origin are not let in"},
+	{CodeCrossSite, http.StatusForbidden, "The call does not come from a page of the dashboard"},
 	{CodeUpgrade, http.StatusUpgradeRequired, "This path is a WebSocket"},
 	{CodeTooManyStreams, http.StatusServiceUnavailable,
 		"The node has as many streams as it may, or the tenant its share"},

@@ -44,9 +44,9 @@ func (c *Client) createKey(
 			return key, err
 		}
 		if _, err := c.do(ctx, &request{method: "DELETE", path: keys + path("/%s", key.ID)}, nil); err != nil {
-			return nil,
-				fmt.Errorf("the answer with the secret of key %s was lost, and the key could not be revoked: %w",
-					key.ID, err)
+			return nil, fmt.Errorf("the answer with the secret of key %s was lost, and the key could not be "+
+				"revoked: %w",
+				key.ID, err)
 		}
 		if n >= c.opt.Retries {
 			return nil, api.NewProblem(perdure.CodeUnavailable,
@@ -58,6 +58,12 @@ func (c *Client) createKey(
 // Keys lists the tenant's keys, without their secrets.
 func (c *Client) Keys(ctx context.Context) ([]perdure.Key, error) {
 	return pages(ctx, c, v1+"/keys", func(p *api.Keys) ([]perdure.Key, string) { return p.Keys, p.NextCursor })
+}
+
+// LoginLink makes a link that opens the dashboard once, without typing a key. It works for ten minutes.
+// A call that is repeated because its answer was lost makes another one.
+func (c *Client) LoginLink(ctx context.Context, in api.OpenSession, opts ...CallOptions) (*api.LoginLink, error) {
+	return answer[api.LoginLink](ctx, c, &request{method: "POST", path: v1 + "/session/links", body: &in}, opts...)
 }
 
 // RevokeKey revokes a key at once.

@@ -492,6 +492,13 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
 		return func(c *client.Client) (any, error) { return c.RevokePlatformKey(l.ctx, id) }
 	},
+	"LoginLink": func(l *loss) call {
+		l.once = func(got any) { // a second link, of which the first is never used
+			_, secret, _ := strings.Cut(got.(*api.LoginLink).Path, "#login=")
+			ok[*api.Runs](l.t)(l.as(secret).List(l.ctx, client.Filter{}))
+		}
+		return func(c *client.Client) (any, error) { return c.LoginLink(l.ctx, api.OpenSession{}) }
+	},
 	"RevokeKey": func(l *loss) call {
 		id := ok[*api.NewKey](l.t)(l.c.CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }

@@ -82,9 +82,9 @@ func (c *connFlags) findKey() (string, error) {
 	path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), embedded.KeyFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return "",
-			fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is (not in %s)",
-				embedded.KeyFile, path)
+		return "", fmt.Errorf("there is no key: set PERDURE_KEY, or say with --data where the server's %s is "+
+			"(not in %s)",
+			embedded.KeyFile, path)
 	}
 	return strings.TrimSpace(string(b)), err
 }

@@ -141,9 +141,9 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 	version := "PostgreSQL " + conn.ParameterStatus("server_version")
 	if err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn); errors.Is(err,
 		pgconn.ErrReadOnlyConnection) {
-		return "",
-			fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or default_transaction_read_only "+
-				"is on)", version)
+		return "", fmt.Errorf("%s: the store takes no writes: it is read-only (a standby, or "+
+			"default_transaction_read_only "+
+			"is on)", version)
 	} else if err != nil {
 		return "", err
 	}

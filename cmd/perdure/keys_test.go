@@ -175,3 +175,14 @@ func TestServeRefusesKeyFileReadableByOthers(t *testing.T) {
 	text, _ := mustRun(t, 0, "config", "check", "--insecure-key-file")
 	has(t, text, "insecure_key_file  true")
 }
+
+func TestDashboardLink(t *testing.T) {
+	live(t)
+	text, _ := mustRun(t, 0, "dashboard")
+	link, secret, ok := strings.Cut(strings.TrimSpace(text), "#login=")
+	if url := os.Getenv("PERDURE_URL"); link != url+"/ui/" || !ok {
+		t.Fatalf("dashboard printed %q, want a link to %s/ui/ with a login", text, url)
+	}
+	t.Setenv("PERDURE_KEY", secret)
+	mustRun(t, 0, "jobs")
+}

@@ -82,6 +82,7 @@ func commands() []command {
 		{"approve", "see what runs want to be approved, and decide", approve, false},
 		{"dlq", "see runs that can't go on, and redrive them", dlqCommand, false},
 		{"webhooks", "say who is told of runs, and see what was sent", webhooksCommand, false},
+		{"dashboard", "print a link that opens the dashboard", dashboardCommand, false},
 		{"keys", "make, list and revoke keys", keysCommand, false},
 		{"secret", "rotate the store's root secret", secretCommand, false},
 		{"tenants", "list tenants and set their limits", tenantsCommand, false},

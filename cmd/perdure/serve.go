@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/settings"
@@ -58,6 +60,8 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, `
 Perdure is listening on %[1]s; its data is in %[2]s.
 
+The dashboard: %[5]s
+
 In another terminal:
 
   export PERDURE_URL=%[1]s PERDURE_KEY=$(cat %[2]s/%[3]s)
@@ -71,8 +75,23 @@ In another terminal:
 
 The API: %[1]s/openapi.json. Ctrl-C stops the server; nothing is lost.
 
-`, url, cfg.Dir, embedded.KeyFile, workspace)
+`, url, cfg.Dir, embedded.KeyFile, workspace, dashboardLink(ctx, url, srv))
 	})
+}
+
+// dashboardLink returns a link that opens the dashboard of a server of this process. It works once; a
+// node without a key gives the plain address.
+func dashboardLink(ctx context.Context, url string, srv *embedded.Server) string {
+	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+	defer c.Close()
+	if srv.Key() == "" {
+		return url + "/ui/"
+	}
+	link, err := c.LoginLink(ctx, api.OpenSession{})
+	if err != nil {
+		return url + "/ui/"
+	}
+	return url + link.Path + "   (works once; perdure dashboard prints another)"
 }
 
 // serveWith listens, opens the data, and serves until the context ends or the store fails.

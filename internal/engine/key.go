@@ -31,6 +31,8 @@ type CreateKey struct {
 	// Maker is the API key of the caller; the new key can't have more rights. Nil: an operator
 	// creates it on the machine, and may give it any rights.
 	Maker *perdure.Key
+	// parent is the key that a session is opened with.
+	parent string
 
 	Key perdure.Key
 	// Secret is empty unless Created is set.
@@ -57,13 +59,16 @@ func (op *CreateKey) Do(tx *Tx) error {
 	}
 	// An earlier try of this batch may have set it.
 	op.Secret = ""
-	if op.Maker != nil {
+	maker, err := makerOf(tx, op.Maker)
+	if err != nil {
+		return err
+	}
+	if maker != nil {
 		made := op.newKey(tx.Now)
-		if err := op.Maker.MayMake(&made); err != nil {
+		if err := maker.MayMake(&made); err != nil {
 			return err
 		}
 	}
-	var err error
 	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL},
 		func() (string, error) {
 			if err := op.create(tx); err != nil {
@@ -83,7 +88,8 @@ func (op *CreateKey) Do(tx *Tx) error {
 
 // newKey gives the key without its id and hash.
 func (op *CreateKey) newKey(now perdure.Instant) perdure.Key {
-	k := perdure.Key{Tenant: op.Tenant, Name: op.Name, Platform: op.Platform, Scopes: op.Scopes, CreatedAt: now}
+	k := perdure.Key{Tenant: op.Tenant, Name: op.Name, Platform: op.Platform, Scopes: op.Scopes, CreatedAt: now,
+		Parent: op.parent}
 	if op.TTL > 0 {
 		k.ExpiresAt = now.Add(time.Duration(op.TTL))
 	}
@@ -205,14 +211,27 @@ func (op *RevokeKey) Do(tx *Tx) error {
 		if err := auditKey(tx, perdure.AuditKeyRevoke, &k); err != nil {
 			return err
 		}
-		k.RevokedAt = tx.Now
-		tx.DB.Keys.Put(k)
-		tx.DB.After(func() { tx.e.Keys.forget(k.ID) })
-		// Connections that were opened with this key are closed.
-		tx.ring(doorbell.Keys())
+		sessions, err := tx.DB.Keys.Sessions(k.ID, tx.Now)
+		if err != nil {
+			return err
+		}
+		for _, s := range sessions {
+			revoke(tx, s)
+		}
+		k = revoke(tx, k)
 	}
 	op.Key = k
 	return nil
+}
+
+// revoke stages the end of a key.
+func revoke(tx *Tx, k perdure.Key) perdure.Key {
+	k.RevokedAt = tx.Now
+	tx.DB.Keys.Put(k)
+	tx.DB.After(func() { tx.e.Keys.forget(k.ID) })
+	// Connections that were opened with this key are closed.
+	tx.ring(doorbell.Keys())
+	return k
 }
 
 // A probe is an operation that changes nothing. That it can be decided shows that the store works.

@@ -35,7 +35,7 @@ func getApproval(c *call, _ *none) (int, *perdure.Approval, error) {
 }
 
 func decide(c *call, in *api.Decide) (int, *perdure.Approval, error) {
-	op := &engine.Decide{Tenant: c.tenant(), ID: perdure.ApprovalID(c.PathValue("id")), Decision: *in, By: c.key}
+	op := &engine.Decide{Tenant: c.tenant(), ID: perdure.ApprovalID(c.PathValue("id")), Decision: *in, By: c.by()}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

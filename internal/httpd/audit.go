@@ -16,7 +16,7 @@ func (c *call) actor() engine.Actor {
 	if host, _, err := net.SplitHostPort(remote); err == nil {
 		remote = host
 	}
-	return engine.Actor{KeyID: c.key.ID, Name: c.key.Name, Platform: c.key.Platform, Remote: remote}
+	return engine.Actor{KeyID: holder(&c.key), Name: c.key.Name, Platform: c.key.Platform, Remote: remote}
 }
 
 // auditFilters are the parameters of the calls that list the audit log.

@@ -104,8 +104,9 @@ func (c *call) keyEnded() error {
 // tokenParam is the parameter that holds a key where a browser can't send a header.
 const tokenParam = "access_token"
 
-// secret reads the credential from Authorization: Bearer, from X-Api-Key, or for some routes from a
-// parameter. A request with two credentials is refused.
+// secret reads the credential from Authorization: Bearer, from X-Api-Key, for some routes from a
+// parameter, or else from the cookie of a session. A request with two credentials is refused. A cookie
+// beside a credential is not looked at: the browser adds it to every call.
 func (c *call) secret(inQuery bool) (string, error) {
 	var found []string
 	for _, v := range c.Header.Values("Authorization") {
@@ -120,6 +121,8 @@ func (c *call) secret(inQuery bool) (string, error) {
 		found = append(found, c.URL.Query()[tokenParam]...)
 	}
 	switch {
+	case len(found) == 0 && c.cookie() != "":
+		return c.cookie(), c.checkSite()
 	case len(found) == 0:
 		return "", perdure.Errorf(api.CodeUnauthorized, "send Authorization: Bearer <key>")
 	case len(found) > 1:

@@ -142,6 +142,10 @@ func (s *Server) table() []route {
 		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().once().logged(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys).takes("limit", "cursor"),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey).logged(),
+		on("POST", v1+"/session", read, "Log in with a key, for a browser", openSession).creates().logged(),
+		on("GET", v1+"/session", read, "Look at who is logged in", getSession),
+		on("DELETE", v1+"/session", read, "Log out", closeSession),
+		on("POST", v1+"/session/links", read, "Make a link that logs in once", makeLink).creates().logged(),
 		on("GET", v1+"/audit", scope(perdure.ScopeAudit), "List who did what in this tenant, newest first",
 			tenantAudit).
 			takes(auditFilters...),

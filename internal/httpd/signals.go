@@ -12,7 +12,7 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 		return 0, nil, err
 	}
 	op := &engine.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data,
-		Key: key, By: c.key}
+		Key: key, By: c.by()}
 	if in.Decision != "" || in.Comment != "" || in.ActionHash != "" || len(in.Answer) > 0 {
 		if len(in.Data) > 0 {
 			return 0, nil, perdure.Invalid("data", "stands without a decision, or has it inside")

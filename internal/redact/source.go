@@ -52,8 +52,8 @@ func read(source string) ([]string, error) {
 		text = string(b)
 	default:
 		// The source may be the secret itself, so the error does not repeat it.
-		return nil,
-			fmt.Errorf("a secret is named as env:NAME or file:PATH; its value has no place in the configuration")
+		return nil, fmt.Errorf("a secret is named as env:NAME or file:PATH; its value has no place in the " +
+			"configuration")
 	}
 	return lines(source, text)
 }

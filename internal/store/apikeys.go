@@ -21,18 +21,19 @@ func (l scopeList) Scan(v any) error {
 
 var apiKeyTable = &table[perdure.Key]{
 	name: "keys", keys: []string{"id"},
-	cols: []string{"id", "tenant", "name", "hash", "platform", "scopes", "created_at", "expires_at", "revoked_at"},
+	cols: []string{"id", "tenant", "name", "hash", "platform", "scopes", "created_at", "expires_at", "revoked_at",
+		"parent"},
 	bind: func(k *perdure.Key) []any {
 		scopes := make([]string, len(k.Scopes))
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
 		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "),
-			int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt)}
+			int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt), k.Parent}
 	},
 	scan: func(k *perdure.Key) []any {
 		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt,
-			&k.ExpiresAt, &k.RevokedAt}
+			&k.ExpiresAt, &k.RevokedAt, &k.Parent}
 	},
 }
 
@@ -64,10 +65,18 @@ func (repo *Keys) ByID(ids []string) (out []perdure.Key, err error) {
 	return out, err
 }
 
-// Page lists a tenant's keys by id. Platform keys are included only if platform is set.
+// Sessions lists the sessions of a key that are neither revoked nor expired, oldest first.
+func (repo *Keys) Sessions(parent string, now perdure.Instant) ([]perdure.Key, error) {
+	return apiKeyTable.list(repo.in.sess,
+		"WHERE parent=? AND parent<>'' AND revoked_at=0 AND expires_at>? ORDER BY created_at, id",
+		[]any{parent, int64(now)})
+}
+
+// Page lists a tenant's keys by id, without sessions. Platform keys are included only if platform is set.
 func (repo *Keys) Page(t perdure.TenantID, platform bool, p Page) ([]perdure.Key, string, error) {
 	return paged(p, func(after string, n int, row func(*perdure.Key) error) error {
-		return apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND id>? AND platform<=? ORDER BY id"+atMost,
+		return apiKeyTable.query(repo.in.sess,
+			"WHERE tenant=? AND id>? AND platform<=? AND parent='' ORDER BY id"+atMost,
 			[]any{string(t), after, toBit(platform), int64(n)}, row)
 	}, func(k *perdure.Key) string { return k.ID }, func(k *perdure.Key) int { return 1024 + quoted(k.Name) })
 }
@@ -87,7 +96,7 @@ func (repo *Keys) Valid(now perdure.Instant, limit int) (out []perdure.Key, err 
 // CountPlatform counts the platform keys that are not revoked. Without one, nobody can administer
 // the store.
 func (repo *Keys) CountPlatform() (n int, err error) {
-	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0", nil,
+	err = repo.in.sess.Query("SELECT count(*) FROM keys WHERE platform=1 AND revoked_at=0 AND parent=''", nil,
 		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }

@@ -83,9 +83,9 @@ func read(cert, key string) (*tls.Certificate, error) {
 	}
 	c, err := tls.X509KeyPair(chain, private)
 	if err != nil {
-		return nil,
-			fmt.Errorf("tls_cert and tls_key: %s and %s are no certificate with its private key, both in PEM: %w",
-				cert, key, err)
+		return nil, fmt.Errorf("tls_cert and tls_key: %s and %s are no certificate with its private key, both "+
+			"in PEM: %w",
+			cert, key, err)
 	}
 	return &c, nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-const dashboardAbout = `Prints a link that opens the dashboard in a browser. It works once, within ten minutes. The login
-lasts twelve hours, and has the rights of the key that the command is given.
+const dashboardAbout = `Prints a link that opens the dashboard in a browser. It works once, within ten
+minutes. The login lasts twelve hours, and has the rights of the key that the command is given.
 
   perdure dashboard
   perdure dashboard --read-only`

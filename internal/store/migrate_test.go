@@ -85,7 +85,7 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	t.Helper()
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
-	list := slices.Concat(runsOfSchema(3).insert(d, []perdure.Run{run}), apiKeyTable.insert(d, []perdure.Key{
+	list := slices.Concat(runsOfSchema(3).insert(d, []perdure.Run{run}), oldKeyTable().insert(d, []perdure.Key{
 		{ID: "admin", Tenant: "default", Platform: true,
 			Scopes: []perdure.Scope{"runs:create", "runs:read", "runs:control", "worker:poll", "worker:report",
 				"keys:admin"}},
@@ -131,6 +131,14 @@ func bringUp(t *testing.T, old Session, d *dialect, at Options) {
 	}
 }
 
+// oldKeyTable is the table of keys before schema 24, in which they got a parent.
+func oldKeyTable() *table[perdure.Key] {
+	n := len(apiKeyTable.cols) - 1
+	return &table[perdure.Key]{name: apiKeyTable.name, keys: apiKeyTable.keys, cols: apiKeyTable.cols[:n],
+		bind: func(k *perdure.Key) []any { return apiKeyTable.bind(k)[:n] },
+		scan: func(k *perdure.Key) []any { return apiKeyTable.scan(k)[:n] }}
+}
+
 // Schema 4 is from before approvals. Keys with all scopes keep all of them, and no other key gets
 // more.
 func TestMigrationFromSchema4(t *testing.T) {
@@ -145,7 +153,7 @@ func TestMigrationFromSchema4(t *testing.T) {
 		}
 	}
 	onOld(t, 4, func(t *testing.T, old Session, d *dialect, at Options) {
-		if _, err := execAll(old, apiKeyTable.insert(d, keys)); err != nil {
+		if _, err := execAll(old, oldKeyTable().insert(d, keys)); err != nil {
 			t.Fatal(err)
 		}
 		if err := old.Commit(); err != nil {
@@ -181,7 +189,7 @@ func TestPlatformKeysKeepTheirRights(t *testing.T) {
 			{ID: "tenant", Tenant: "acme", Scopes: []perdure.Scope{perdure.ScopeKeys}},
 			{ID: "reader", Tenant: "acme", Scopes: []perdure.Scope{perdure.ScopeRead}},
 		}
-		if _, err := execAll(old, apiKeyTable.insert(d, keys)); err != nil {
+		if _, err := execAll(old, oldKeyTable().insert(d, keys)); err != nil {
 			t.Fatal(err)
 		}
 		if err := old.Commit(); err != nil {

@@ -1,0 +1,3 @@
+import { html } from '../lib.js';
+import { Page } from '../parts.js';
+export default () => html`<${Page} title="workers"><//>`;

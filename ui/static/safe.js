@@ -22,8 +22,8 @@ export function visible(text) {
   return String(text).replace(ansi, '').replace(hidden, c => (c === '\r' ? '' : `⟨${codepoint(c)}⟩`));
 }
 
-// marked splits a text into plain parts and marks for hidden characters.
-function marked(text) {
+/** showHidden splits a text into plain parts and marks for hidden characters. */
+export function showHidden(text) {
   const out = [];
   let from = 0;
   hidden.lastIndex = 0;
@@ -46,7 +46,7 @@ function styled(text) {
   let from = 0, style = { fg: '', bold: false };
   const push = end => {
     if (end <= from) return;
-    const part = marked(text.slice(from, end));
+    const part = showHidden(text.slice(from, end));
     const name = cls(style.fg, style.bold && 'ansi-bold');
     out.push(name ? html`<span class=${name}>${part}</span>` : part);
   };
@@ -77,7 +77,7 @@ export function Safe({ text, max = maxShown, block = false, color = true }) {
   const limit = all ? maxAll : max;
   const cut = whole.length > limit;
   const part = cut ? whole.slice(0, limit) : whole;
-  const body = color ? styled(part) : marked(part.replace(ansi, ''));
+  const body = color ? styled(part) : showHidden(part.replace(ansi, ''));
   const more = cut && html` <button type="button" class="linkish" onClick=${e => { e.stopPropagation(); showAll(true); }}
     disabled=${all}>${all ? `… ${(whole.length - limit).toLocaleString('en')} more characters are left out`
     : `show all ${whole.length.toLocaleString('en')} characters`}</button>`;

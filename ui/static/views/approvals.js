@@ -48,7 +48,8 @@ export function Decision({ approval: a, decided }) {
   const open = a.state === 'open';
   return html`<article class="card approval" data-row tabindex="-1" aria-label=${a.title || a.name}>
     <header class="card-head"><h2><${Safe} text=${a.title || a.name} max=${400} /></h2><span class=${`state is-${a.state}`}>${names[a.state] ?? a.state}</span></header>
-    <p class="sub"><b><${Safe} text=${a.kind} max=${60} /></b> <${RunLink} id=${a.run_id} /> asked <${Ago} at=${a.opened_at} />${open && html`, and waits until its ${a.expires_by === 'deadline' ? 'deadline' : 'timeout'} <${Until} at=${a.expires_at} />. Then it counts as ${a.default === 'approve' ? 'approved' : 'rejected'}.`}</p>
+    <p class="sub"><b><${Safe} text=${a.kind} max=${60} /></b> <${RunLink} id=${a.run_id} /> asked <${Ago} at=${a.opened_at} />${open && (a.expires_by === 'deadline' ? html`. The run reaches its deadline <${Until} at=${a.expires_at} />, and ends then.`
+      : html`. Its timeout is <${Until} at=${a.expires_at} />: it then counts as ${a.default === 'approve' ? 'approved' : 'rejected'}.`)}</p>
     <h3>Exactly this would be done</h3>
     <${Json} value=${a.action} max=${64_000} label="The action" />
     <p class="hash dim mono">${a.action_hash}</p>

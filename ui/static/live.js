@@ -24,7 +24,7 @@ import { get, session, token } from './api.js';
 export const connection = signal('connecting');
 
 const pollEvery = 2000, silence = 60_000, probeAfter = 25_000, reconnectMax = 20_000;
-/** @type {Map<string, Watch & {pending: object[], busy?: boolean, given?: boolean}>} */
+/** @type {Map<string, Watch & {pending: object[], busy?: boolean, refused?: boolean}>} */
 const watches = new Map();
 /** @type {WebSocket|null} */
 let socket = null;
@@ -54,7 +54,10 @@ function connect() {
     if (connection.value !== 'live') connection.value = 'live';
     if (m.type === 'error' && m.id === 'probe') return;
     const w = watches.get(m.id);
-    if (w) push(w, m);
+    if (!w) return;
+    // A watch that the server refuses is polled, which also says why.
+    if (m.type === 'error') { w.refused = true; poll(m.id, w); return; }
+    push(w, m);
   };
   s.onclose = () => {
     if (s !== socket) return;
@@ -109,9 +112,9 @@ function tick() {
       connection.value = 'silent';
     }
   }
-  if (connection.value !== 'live' && t - lastPoll >= pollEvery) {
+  if (t - lastPoll >= pollEvery) {
     lastPoll = t;
-    for (const [id, w] of watches) poll(id, w);
+    for (const [id, w] of watches) if (w.refused || connection.value !== 'live') poll(id, w);
   }
 }
 setInterval(tick, 250);
@@ -248,6 +251,7 @@ export function useList(of, path, field, params = {}) {
     };
     if (of) {
       const { limit, cursor, ...filter } = params;
+      for (const k of ['status', 'state']) if (filter[k]) filter[k] = [filter[k]];
       return watch({ of, filter, limit, cursor, poll: read, on });
     }
     // A list that the socket does not carry is read every few seconds.

@@ -34,6 +34,7 @@ var layers = []struct {
 }{
 	{"", nil},
 	{"api", []string{""}},
+	{"ui", nil},
 	{"internal/timer", nil},
 	{"internal/prose", nil},
 	{"internal/jsonschema", nil},
@@ -61,7 +62,7 @@ var layers = []struct {
 	{"internal/httpd/stream", []string{"", "internal/connlimit", "api", "internal/engine"}},
 	{"internal/httpd", []string{"", "internal/jsonschema", "internal/redact", "internal/fair", "internal/connlimit",
 		"api", "internal/plant", "internal/doorbell", "internal/engine", "internal/webhook", "internal/jobdir",
-		"internal/sentinel", "internal/httpd/stream"}},
+		"internal/sentinel", "internal/httpd/stream", "ui"}},
 	{"internal/metrics", []string{"", "internal/store", "internal/engine", "internal/sentinel", "internal/watchdog"}},
 	{"embedded", []string{"", "internal/redact", "internal/keyfile", "internal/tlscert", "internal/connlimit", "api",
 		"internal/metrics", "internal/doorbell", "internal/store", "internal/engine", "internal/watchdog",

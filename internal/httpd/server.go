@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/httpd/stream"
+	"github.com/perdure/perdure/ui"
 )
 
 // A Server answers the calls of the API.
@@ -159,6 +160,11 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		if s.cors(w, r) {
+			return
+		}
+		if ui.Serves(r.URL.Path) {
+			s.setWriteDeadline(w, 0)
+			ui.ServeHTTP(w, r)
 			return
 		}
 		if r.URL.Path != cleanPath(r.URL.Path) && !namesArtifact(r.URL.EscapedPath()) {

@@ -1,0 +1,170 @@
+// Calls of the HTTP API, and the session that they are made with.
+import { signal } from './lib.js';
+
+const V1 = '/api/v1';
+
+/**
+ * @typedef {Object} Session
+ * @property {string} [key_id]
+ * @property {string} [name]
+ * @property {string} [tenant]
+ * @property {boolean} [platform]
+ * @property {string[]|null} [scopes]  null where the server does not say
+ * @property {boolean} [read_only]
+ * @property {string} [expires_at]
+ */
+
+/** The session: undefined until it is known, null when somebody has to log in. */
+export const session = signal(/** @type {Session|null|undefined} */ (undefined));
+/** Why the login page is shown. */
+export const loginReason = signal('');
+
+// A server without sessions takes the key with each call. It is kept until the tab is closed.
+let key = sessionStorage.getItem('perdure.key') ?? '';
+
+/** token is the key for a socket of a server without sessions, and empty otherwise. */
+export const token = () => key;
+
+/** A Problem is a refusal of the server, or a call that got no answer (status 0). */
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || `The server answered ${status}.`);
+    this.status = status;
+    this.code = body.code ?? '';
+    this.field = body.field ?? '';
+  }
+}
+
+/** An Exact is a number that JavaScript would round. It is shown and sent as it was written. */
+export class Exact {
+  constructor(source) { this.source = source; }
+  toString() { return this.source; }
+  toJSON() { return JSON.rawJSON ? JSON.rawJSON(this.source) : Number(this.source); }
+}
+
+/** parse reads JSON, and keeps numbers that JavaScript would round. */
+export function parse(text) {
+  if (!/\d{16}/.test(text)) return JSON.parse(text);
+  return JSON.parse(text, (_, v, context) =>
+    typeof v === 'number' && context?.source && String(v) !== context.source && /\d{16}/.test(context.source)
+      ? new Exact(context.source) : v);
+}
+
+/**
+ * call makes a call and returns its body.
+ * @param {string} method
+ * @param {string} path below /api/v1, or a whole path that begins with /api/
+ * @param {{body?: any, query?: Record<string, any>, once?: boolean, signal?: AbortSignal, auth?: string}} [o]
+ */
+export async function call(method, path, o = {}) {
+  const headers = { 'X-Perdure': 'ui', 'Accept': 'application/json' };
+  const secret = o.auth ?? key;
+  if (secret) headers.Authorization = 'Bearer ' + secret;
+  if (o.body !== undefined) headers['Content-Type'] = 'application/json';
+  if (o.once) headers['Idempotency-Key'] = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
+  let res;
+  try {
+    res = await fetch(url(path, o.query), { method, headers, signal: o.signal, cache: 'no-store',
+      body: o.body === undefined ? undefined : JSON.stringify(o.body) });
+  } catch (e) {
+    if (e.name === 'AbortError') throw e;
+    throw new Problem(0, { code: 'no_answer', detail: 'The server does not answer.' });
+  }
+  const text = await res.text();
+  let body = {};
+  try { body = text ? parse(text) : {}; } catch { /* not JSON: of a proxy */ }
+  if (!res.ok) {
+    if (res.status === 401 && !o.auth && session.value) logOutHere('Your login has expired, or its key was revoked.');
+    throw new Problem(res.status, body ?? {});
+  }
+  return body;
+}
+
+/** url is the address of a call. */
+export function url(path, query) {
+  const full = path.startsWith('/') && !path.startsWith('/api/') && !/^\/(healthz|readyz|metrics)/.test(path)
+    ? V1 + path : path;
+  const q = new URLSearchParams();
+  for (const [k, v] of Object.entries(query ?? {})) {
+    if (v !== undefined && v !== null && v !== '') q.set(k, String(v));
+  }
+  return full + (q.size ? '?' + q : '');
+}
+
+export const get = (path, query, o) => call('GET', path, { ...o, query });
+export const post = (path, body = {}, o) => call('POST', path, { once: true, ...o, body });
+
+// ---- login
+
+function logOutHere(reason) {
+  key = '';
+  sessionStorage.removeItem('perdure.key');
+  loginReason.value = reason;
+  session.value = null;
+}
+
+/** whoAmI finds out whether somebody is logged in. */
+export async function whoAmI() {
+  try {
+    if (key) session.value = await bareSession(key);
+    else session.value = await get('/session');
+  } catch (e) {
+    if (e.status === 0) throw e;
+    session.value = null;
+  }
+}
+
+/**
+ * logIn begins a session. A server without sessions gets the key with each call instead.
+ * @param {string} secret
+ * @param {boolean} readOnly
+ */
+export async function logIn(secret, readOnly) {
+  try {
+    const s = await call('POST', '/session', { body: { key: secret, read_only: readOnly } });
+    key = '';
+    session.value = s;
+  } catch (e) {
+    if (e.status !== 404 && e.status !== 405) throw e;
+    const s = await bareSession(secret, readOnly);
+    key = secret;
+    sessionStorage.setItem('perdure.key', secret);
+    session.value = s;
+  }
+  loginReason.value = '';
+}
+
+// bareSession tries a key where the server has no sessions.
+async function bareSession(secret, readOnly = false) {
+  await get('/runs', { limit: 1 }, { auth: secret });
+  const platform = await get('/api/admin/tenants', { limit: 1 }, { auth: secret }).then(() => true, () => false);
+  return { platform, scopes: null, read_only: readOnly };
+}
+
+/** logOut ends the session. */
+export async function logOut() {
+  if (!key) await call('DELETE', '/session').catch(() => {});
+  logOutHere('');
+}
+
+/** can tells whether the session may do what needs this scope. The server checks it in any case. */
+export function can(scope) {
+  const s = session.value;
+  if (!s) return false;
+  if (s.read_only && !/:read$/.test(scope)) return false;
+  return !s.scopes || s.scopes.includes(scope);
+}
+
+/** explain says what a problem means for the person in front of the page. */
+export function explain(e) {
+  switch (e.code) {
+    case 'no_answer': return 'The server does not answer. Is it running? This page tries again by itself.';
+    case 'forbidden': return `This login may not do that: ${e.message}. Log in with a key that has the scope.`;
+    case 'quota_exceeded': return `${e.message} Wait until runs have ended, or raise the tenant's limit.`;
+    case 'not_found': return 'It does not exist (any more), or belongs to another tenant.';
+    case 'unavailable': return 'The store did not take it. Nothing was changed: try again.';
+    case 'unknown_outcome': return 'It may have been stored. Look before you try again.';
+    case 'cross_site': return 'The server takes changes from its own page only. Open the dashboard at its own address.';
+  }
+  return e.field ? `${e.field}: ${e.message}` : e.message;
+}

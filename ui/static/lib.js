@@ -1,0 +1,13 @@
+// One place for what the views import of the libraries.
+import { h, render, Fragment } from 'preact';
+import htm from 'htm';
+
+export { render, h, Fragment };
+export { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useId } from 'preact/hooks';
+export { signal, computed, effect, batch } from '@preact/signals';
+
+/** html`<p>…</p>` makes elements. Values in it become text, never markup. */
+export const html = htm.bind(h);
+
+/** cls joins class names, leaving out what is false. */
+export const cls = (...names) => names.filter(Boolean).join(' ');

@@ -1,0 +1,283 @@
+// Live state. One WebSocket carries all that the page watches (docs/websocket.md). Each watch also
+// says how to read the same over REST: while there is no socket, or it is silent for a minute, the
+// page polls instead, and says so.
+//
+// Messages are collected and handed over once a frame, so that 500 of them in a second cost one
+// rendering each 16 ms.
+import { signal, useEffect, useRef, useState, batch } from './lib.js';
+import { get, session, token } from './api.js';
+
+/**
+ * @typedef {Object} Watch
+ * @property {string} of             runs, counts, workers, queues, approvals, …
+ * @property {object} [filter]
+ * @property {string[]} [ids]
+ * @property {number} [limit]
+ * @property {string} [cursor]
+ * @property {boolean} [events]
+ * @property {() => object} [after]  the last line that is known of each run, at the time of a reconnect
+ * @property {(messages: object[]) => void} on   takes the messages of one frame
+ * @property {() => Promise<object[]>} poll      reads the same over REST, as messages
+ */
+
+/** How the page gets its news: connecting, live, polling (no socket), or silent (polling, the socket says nothing). */
+export const connection = signal('connecting');
+
+const pollEvery = 2000, silence = 60_000, probeAfter = 25_000, reconnectMax = 20_000;
+/** @type {Map<string, Watch & {pending: object[], busy?: boolean, refused?: boolean}>} */
+const watches = new Map();
+/** @type {WebSocket|null} */
+let socket = null;
+let heard = 0, probed = 0, failures = 0, nextTry = 0, numbered = 0, frame = 0, lastPoll = 0;
+
+function request(id, w) {
+  return JSON.stringify({ type: 'watch', id, of: w.of, filter: w.filter, ids: w.ids, limit: w.limit,
+    cursor: w.cursor, events: w.events, after: w.after?.() });
+}
+
+function connect() {
+  const at = new URL('/api/v1/ws', location.href);
+  at.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
+  at.searchParams.set('watch', 'none');
+  if (token()) at.searchParams.set('access_token', token());
+  const s = socket = new WebSocket(at);
+  s.onopen = () => {
+    heard = Date.now();
+    for (const [id, w] of watches) s.send(request(id, w));
+  };
+  s.onmessage = ({ data }) => {
+    if (s !== socket) return;
+    let m;
+    try { m = JSON.parse(data); } catch { return; }
+    heard = Date.now();
+    failures = 0;
+    if (connection.value !== 'live') connection.value = 'live';
+    if (m.type === 'error' && m.id === 'probe') return;
+    const w = watches.get(m.id);
+    if (!w) return;
+    // A watch that the server refuses is polled, which also says why.
+    if (m.type === 'error') { w.refused = true; poll(m.id, w); return; }
+    push(w, m);
+  };
+  s.onclose = () => {
+    if (s !== socket) return;
+    socket = null;
+    failures++;
+    nextTry = Date.now() + Math.min(reconnectMax, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
+    if (connection.value !== 'polling') connection.value = 'polling';
+  };
+}
+
+function push(w, m) {
+  w.pending.push(m);
+  frame ||= document.hidden ? setTimeout(flush, 250) : requestAnimationFrame(flush);
+}
+
+function flush() {
+  frame = 0;
+  batch(() => {
+    for (const w of watches.values()) {
+      if (w.pending.length) w.on(w.pending.splice(0));
+    }
+  });
+}
+
+async function poll(id, w) {
+  if (w.busy) return;
+  w.busy = true;
+  try {
+    for (const m of await w.poll()) if (watches.get(id) === w) push(w, m);
+  } catch (e) {
+    if (watches.get(id) === w && e.name !== 'AbortError') push(w, { type: 'error', error: e });
+  } finally {
+    w.busy = false;
+  }
+}
+
+// The heart of it, four times a second: reconnects, notices silence, and polls meanwhile.
+function tick() {
+  if (!session.value || document.hidden) return;
+  const t = Date.now();
+  if (!socket && t >= nextTry) connect();
+  if (socket?.readyState === WebSocket.OPEN) {
+    // A quiet server says nothing. A question that it has to answer tells quiet from dead.
+    if (t - heard > probeAfter && t - probed > probeAfter) {
+      probed = t;
+      socket.send(JSON.stringify({ type: 'watch', id: 'probe', of: 'counts' }));
+    }
+    if (t - heard > silence) {
+      socket.close();
+      socket = null;
+      nextTry = t + reconnectMax;
+      connection.value = 'silent';
+    }
+  }
+  if (t - lastPoll >= pollEvery) {
+    lastPoll = t;
+    for (const [id, w] of watches) if (w.refused || connection.value !== 'live') poll(id, w);
+  }
+}
+setInterval(tick, 250);
+document.addEventListener('visibilitychange', () => { if (!document.hidden) { nextTry = 0; tick(); } });
+
+// Another login has another socket.
+session.subscribe(s => {
+  if (!s && socket) { const old = socket; socket = null; old.close(); connection.value = 'connecting'; }
+  if (s) { nextTry = 0; failures = 0; }
+});
+
+/**
+ * watch begins to watch, and returns a function that ends it. The first answer comes over REST where
+ * there is no socket yet.
+ * @param {Watch} w
+ */
+export function watch(w) {
+  const id = `w${++numbered}`;
+  watches.set(id, { ...w, pending: [] });
+  if (socket?.readyState === WebSocket.OPEN && connection.value === 'live') socket.send(request(id, w));
+  else poll(id, watches.get(id));
+  return () => {
+    watches.delete(id);
+    if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: 'unwatch', id }));
+  };
+}
+
+/** refresh reads everything that is shown once more, such as after a change of one's own. */
+export function refresh() {
+  for (const [id, w] of watches) poll(id, w);
+}
+
+const newestFirst = (a, b) => (a.run_id < b.run_id ? 1 : -1);
+
+// query is a filter as parameters of GET /runs.
+function query(filter) {
+  const q = {};
+  for (const [k, v] of Object.entries(filter)) {
+    if (k === 'metadata') for (const [name, value] of Object.entries(v)) q['metadata.' + name] = value;
+    else q[k] = Array.isArray(v) ? v.join(',') : v;
+  }
+  return q;
+}
+
+/**
+ * useRuns watches a page of runs. While held, changes are counted and not shown.
+ * @param {object} filter
+ * @param {{limit?: number, cursor?: string, held?: boolean}} o
+ */
+export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) {
+  const [state, set] = useState({ rows: /** @type {any[]|null} */ (null), next: '', error: null });
+  const key = JSON.stringify([filter, limit, cursor]);
+  const rows = useRef(new Map()), next = useRef(''), waiting = useRef(0), hold = useRef(held);
+  const [news, setNews] = useState(0);
+  const show = error => set({ rows: [...rows.current.values()].sort(newestFirst), next: next.current, error });
+  useEffect(() => {
+    hold.current = held;
+    if (!held && state.rows) { waiting.current = 0; setNews(0); show(null); }
+  }, [held]);
+  useEffect(() => {
+    rows.current = new Map();
+    set(s => ({ ...s, rows: null, error: null }));
+    return watch({
+      of: 'runs', filter, limit, cursor: cursor || undefined, events: false,
+      poll: async () => [{ type: 'snapshot', ...await get('/runs', { ...query(filter), limit, cursor }) }],
+      on(messages) {
+        let error = null;
+        for (const m of messages) {
+          if (m.type === 'snapshot') {
+            rows.current = new Map((m.runs ?? []).map(r => [r.run_id, r]));
+            next.current = m.next_cursor ?? '';
+          } else if (m.type === 'error') {
+            error = m.error;
+          } else {
+            for (const c of m.changes ?? [m]) {
+              waiting.current++;
+              if (c.type === 'gone' || c.left || c.why) rows.current.delete(c.run_id);
+              else if (c.run) rows.current.set(c.run_id, c.run);
+            }
+            if (rows.current.size > limit) {
+              const extra = [...rows.current.values()].sort(newestFirst).slice(limit);
+              for (const r of extra) rows.current.delete(r.run_id);
+              next.current ||= [...rows.current.keys()].sort()[0];
+            }
+          }
+        }
+        if (hold.current) setNews(waiting.current);
+        else show(error);
+      },
+    });
+  }, [key]);
+  return { ...state, news };
+}
+
+/** useCounts watches how many runs there are of each state. It is null where the server does not tell. */
+export function useCounts(filter = {}) {
+  const [counts, set] = useState(null);
+  const absent = useRef(false);
+  useEffect(() => watch({
+    of: 'counts', filter,
+    poll: async () => {
+      if (absent.current) return [];
+      try {
+        return [{ type: 'counts', ...await get('/runs/counts', query(filter)) }];
+      } catch (e) {
+        absent.current = e.status === 404 || e.status === 400;
+        return [];
+      }
+    },
+    on: messages => { const m = messages.findLast(m => m.type === 'counts'); if (m) set(m); },
+  }), [JSON.stringify(filter)]);
+  return counts;
+}
+
+/**
+ * useList watches a list that is sent whole when it has changed.
+ * @param {string} of  its name on the socket; empty: it is only polled
+ * @param {string} path
+ * @param {string} field  of the answer over REST
+ */
+export function useList(of, path, field, params = {}) {
+  const [state, set] = useState({ items: /** @type {any[]|null} */ (null), next: '', error: null, body: null });
+  useEffect(() => {
+    if (!path) return undefined;
+    set(s => ({ ...s, items: null }));
+    const read = async () => {
+      const body = await get(path, params);
+      return [{ type: 'list', items: field ? body[field] : body, next: body.next_cursor, body }];
+    };
+    const on = messages => {
+      const m = messages.at(-1);
+      if (m.type === 'error') set(s => ({ ...s, error: m.error, items: s.items ?? (m.error.status ? [] : null) }));
+      else set({ items: m.items ?? [], next: m.next ?? m.next_cursor ?? '', error: null, body: m.body ?? null });
+    };
+    if (of) {
+      const { limit, cursor, ...filter } = params;
+      for (const k of ['status', 'state']) if (filter[k]) filter[k] = [filter[k]];
+      return watch({ of, filter, limit, cursor, poll: read, on });
+    }
+    // A list that the socket does not carry is read every few seconds.
+    let stop = false, timer = 0;
+    const again = async () => {
+      if (!document.hidden || timer === 0) {
+        try { const m = await read(); if (!stop) on(m); } catch (e) { if (!stop) on([{ type: 'error', error: e }]); }
+      }
+      if (!stop) timer = setTimeout(again, 3000);
+    };
+    again();
+    return () => { stop = true; clearTimeout(timer); };
+  }, [of, path, JSON.stringify(params)]);
+  return { ...state, again: refresh };
+}
+
+/** useGet reads something once, and again when a dependency changes. */
+export function useGet(path, query, deps = []) {
+  const [state, set] = useState({ value: null, error: null, loading: true });
+  useEffect(() => {
+    if (!path) { set({ value: null, error: null, loading: false }); return undefined; }
+    const abort = new AbortController();
+    get(path, query, { signal: abort.signal }).then(
+      value => set({ value, error: null, loading: false }),
+      error => error.name !== 'AbortError' && set({ value: null, error, loading: false }));
+    return () => abort.abort();
+  }, [path, JSON.stringify(query), ...deps]);
+  return state;
+}

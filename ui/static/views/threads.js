@@ -1,0 +1,186 @@
+// Conversations: the list, and the chat of one. Answers that take longer than one wants to wait are
+// deferred: they go on, and come into the conversation when they are there.
+import { html, useState, useEffect, useRef, useCallback, cls } from '../lib.js';
+import { go, href } from '../router.js';
+import { get, post, call, can, explain } from '../api.js';
+import { useList, watch, refresh, connection } from '../live.js';
+import { useTree } from '../tree.js';
+import { duration, now, ms, ended, textOf, short, stateNames } from '../format.js';
+import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, Value, act, ask, toast, statusOf } from '../parts.js';
+import { Safe } from '../safe.js';
+import { Markdown } from '../markdown.js';
+import { Decision } from './approvals.js';
+
+/** patience is how long this page waits for an answer before it leaves the run to itself. */
+const patience = new URLSearchParams(location.search).get('patience') ?? '60s';
+
+// Runs that this page waits for, by id. The server counts each as a waiter while its call is open.
+const attached = new Map();
+
+/** attach waits for a run. It is deferred when the time has passed, and goes on. */
+function attach(run, done) {
+  if (attached.has(run)) return;
+  const abort = new AbortController();
+  attached.set(run, abort);
+  get(`/runs/${run}/join`, { timeout: patience }, { signal: abort.signal }).catch(() => {}).finally(() => { attached.delete(run); done(); });
+}
+
+/** useThread follows the messages and the runs of a conversation. */
+function useThread(id) {
+  const [state, set] = useState({ messages: /** @type {any[]|null} */ (null), runs: /** @type {any[]} */ ([]), error: null });
+  const last = useRef(0), list = useRef([]), busy = useRef(false), again = useRef(false);
+  const read = useCallback(async () => {
+    if (busy.current) { again.current = true; return; }
+    busy.current = true;
+    try {
+      do {
+        again.current = false;
+        for (;;) {
+          const page = await get(`/threads/${id}/messages`, { after: last.current, limit: 200 });
+          const fresh = page.messages.filter(m => m.seq > last.current);
+          if (!fresh.length) break;
+          list.current = [...list.current, ...fresh].slice(-2000);
+          last.current = fresh.at(-1).seq;
+        }
+        set(s => ({ ...s, messages: list.current, error: null }));
+      } while (again.current);
+    } catch (error) {
+      set(s => ({ ...s, error }));
+    } finally { busy.current = false; }
+  }, [id]);
+  useEffect(() => {
+    last.current = 0;
+    list.current = [];
+    set({ messages: null, runs: [], error: null });
+    const runs = new Map();
+    const stop = watch({
+      of: 'runs', filter: { thread_id: id }, limit: 20, events: false,
+      poll: async () => [{ type: 'snapshot', ...await get('/runs', { thread_id: id, limit: 20 }) }],
+      on(messages) {
+        for (const m of messages) {
+          if (m.type === 'error') continue;
+          if (m.type === 'snapshot') { runs.clear(); for (const r of m.runs ?? []) runs.set(r.run_id, r); }
+          else for (const c of m.changes ?? [m]) if (c.run) runs.set(c.run_id, c.run);
+        }
+        set(s => ({ ...s, runs: [...runs.values()].sort((a, b) => (a.run_id < b.run_id ? -1 : 1)) }));
+        read();
+      },
+    });
+    read();
+    return stop;
+  }, [id]);
+  return { ...state, read };
+}
+
+/** streamed is the text that a live run has told since its last message, without parts that it began again. */
+export function streamed(events) {
+  let parts = [];
+  for (const e of events) {
+    if (e.type === 'message:appended') { parts = []; continue; }
+    if (e.type !== 'llm:delta') continue;
+    const d = typeof e.data === 'string' ? { text: e.data } : e.data ?? {};
+    const step = d.step ?? '', n = d.try ?? 0;
+    const before = parts.filter(p => p.step === step);
+    if (before.some(p => p.try > n)) continue;
+    if (before.some(p => p.try < n)) parts = parts.filter(p => p.step !== step);
+    parts.push({ step, try: n, text: d.text ?? '' });
+  }
+  return parts.map(p => p.text).join('');
+}
+
+const noticeOf = m => (m.role === 'system' || m.role === 'assistant') && m.metadata?.run_id && (m.metadata.notice || m.metadata.status) ? m.metadata : null;
+
+function Message({ message: m, runs, read }) {
+  const notice = noticeOf(m), run = runs.find(r => r.run_id === (notice?.run_id ?? m.run_id));
+  const text = textOf(m.content);
+  const who = { user: 'You', assistant: 'Agent', system: 'Perdure', tool: 'Tool' }[m.role] ?? m.role;
+  const deferred = notice?.status === 'deferred', live = run && !ended(run.state);
+  return html`<article class=${cls('message', 'by-' + m.role, notice && 'is-notice')} aria-label=${who}>
+    <header><b>${who}</b> <${Ago} at=${m.at} />${(m.run_id || notice) && html` <${RunLink} id=${notice?.run_id ?? m.run_id} />`}</header>
+    ${m.role === 'tool' ? html`<details><summary class="dim">Result of a tool</summary><${Safe} text=${text} block /></details>` : html`<${Markdown} text=${text} />`}
+    ${deferred && run && html`<div class="row"><${State} state=${statusOf(run)} />${live ? html`<button type="button" onClick=${() => { attach(run.run_id, read); refresh(); toast('You wait for it again.'); }}>Re-attach</button>
+      <span class="dim">It goes on in any case.</span>` : html`<span class="dim">It has ended since.</span>`}</div>`}</article>`;
+}
+
+/** Ticker tells what the workers of a live run are doing. */
+function Ticker({ runs }) {
+  return html`<ul class="ticker" aria-label="Workers">${runs.map(r => html`<li key=${r.run_id}><span class=${'text-' + statusOf(r)}><${Shape} state=${statusOf(r)} /></span>
+    <a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${50} /></a> <span class="dim">${stateNames[r.state]}${r.activity && !ended(r.state) ? ': ' : ''}${r.activity && !ended(r.state) ? html`<${Safe} text=${r.activity} max=${90} />` : ''}
+    · ${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at ? html` · heard from <${Ago} at=${r.seen_at} />` : ''}</span></li>`)}</ul>`;
+}
+
+/** Answer is the answer of a live run as it comes. */
+function Answer({ id, read }) {
+  const { run, tree, version } = useTree(id);
+  const waiting = run?.state === 'suspended';
+  const approvals = useList('', waiting ? '/approvals' : '', 'approvals', { limit: 20 });
+  if (!run || ended(run.state)) return null;
+  const mine = new Set(tree.keys());
+  const text = streamed(tree.get(id)?.events ?? []);
+  const others = [...tree.values()].map(e => e.run).filter(r => r.run_id !== id && r.root_run_id === run.root_run_id).slice(-8);
+  return html`<article class="message by-assistant is-live" aria-label="The agent is answering" aria-busy="true">
+    <header><b>Agent</b> <${State} state=${statusOf(run)} /> <span class="dim">${duration(now.value - ms(run.created_at))}</span> <${RunLink} id=${id} /></header>
+    ${text ? html`<${Markdown} text=${text} />` : html`<p class="dim">${waiting ? 'It waits, and holds no worker meanwhile.' : run.state === 'queued' ? 'It waits for a worker to take it.' : html`<span class="spinner" aria-hidden="true"></span> <${Safe} text=${run.activity || 'Working'} max=${120} />`}</p>`}
+    ${others.length > 0 && html`<${Ticker} runs=${others} />`}
+    ${(approvals.items ?? []).filter(a => mine.has(a.run_id)).map(a => html`<${Decision} key=${a.approval_id} approval=${a} decided=${read} />`)}
+    <div class="row">${run.status === 'deferred' ? html`<button type="button" onClick=${() => { attach(id, read); refresh(); }} disabled=${attached.has(id)}>Re-attach</button><span class="dim">Nobody waits for it. It goes on, and the answer comes here.</span>`
+      : can('runs:control') && html`<button type="button" onClick=${() => act('It goes on without you.', () => call('POST', `/runs/${id}/defer`, { body: {} })).then(() => { attached.get(id)?.abort(); refresh(); })}>Don't wait</button>`}
+      ${can('runs:control') && html`<button type="button" class="danger" disabled=${Boolean(run.cancel?.requested_at)} onClick=${async () => { if (await ask({ title: 'Stop this answer?', yes: 'Stop it', danger: true, text: 'The agent and its workers are asked to stop.' })) { await act('Asked to stop.', () => post(`/runs/${id}/cancel`)); refresh(); } }}>Stop</button>`}</div></article>`;
+}
+
+function Composer({ thread, read }) {
+  const [busy, setBusy] = useState(false), [error, setError] = useState(null);
+  const area = useRef(null), draft = 'perdure.draft.' + (thread ?? 'new');
+  useEffect(() => { area.current.value = sessionStorage.getItem(draft) ?? ''; area.current.focus(); }, [thread]);
+  const send = async e => {
+    e?.preventDefault();
+    const text = area.current.value.trim();
+    if (!text || busy) return;
+    setBusy(true);
+    setError(null);
+    try {
+      const body = { message: text, foreground: true };
+      if (thread) body.thread_id = thread;
+      const a = await post('/chat', body);
+      area.current.value = '';
+      sessionStorage.removeItem(draft);
+      attach(a.run_id, read ?? (() => {}));
+      if (!thread) go('/threads/' + a.thread_id);
+      refresh();
+      read?.();
+    } catch (problem) { setError(problem); } finally { setBusy(false); area.current?.focus(); }
+  };
+  return html`<form class="composer" onSubmit=${send}><${Trouble} error=${error} />
+    <label class="offscreen" for="say">Message</label>
+    <textarea id="say" ref=${area} rows="2" placeholder="Say something. Enter sends, Shift+Enter begins a line." disabled=${!can('runs:create')}
+      onInput=${e => sessionStorage.setItem(draft, e.currentTarget.value)} onKeyDown=${e => { if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) send(e); }}></textarea>
+    <button type="submit" class="primary" disabled=${busy || !can('runs:create')}>Send</button></form>`;
+}
+
+function Conversation({ id }) {
+  const { messages, runs, error, read } = useThread(id);
+  const end = useRef(null), live = runs.filter(r => !ended(r.state));
+  useEffect(() => { end.current?.scrollIntoView({ block: 'end' }); }, [messages?.length, live.length]);
+  if (messages === null) return error ? html`<${Trouble} error=${error} />` : html`<${Loading} />`;
+  return html`<div class="conversation"><div class="messages" role="log" aria-label="Conversation" aria-live="polite" tabindex="0">
+      ${messages.length === 0 && html`<p class="dim">Nothing was said yet.</p>`}
+      ${messages.map(m => html`<${Message} key=${m.seq} message=${m} runs=${runs} read=${read} />`)}
+      ${live.map(r => html`<${Answer} key=${r.run_id} id=${r.run_id} read=${read} />`)}
+      <div ref=${end}></div></div>
+    ${connection.value === 'silent' && html`<p class="sub" role="status">The live connection is silent: new messages are asked for every two seconds.</p>`}
+    <${Composer} thread=${id} read=${read} /></div>`;
+}
+
+export default function Threads({ parts: [id] }) {
+  const { items, error } = useList('', '/threads', 'threads', { limit: 50 });
+  return html`<${Page} title="Chat" actions=${id && html`<a class="button" href=${href('/threads')}>New conversation</a>`}>
+    <div class=${cls('chat', id && 'has-one')}><nav class="thread-list" aria-label="Conversations">
+      ${error && !items?.length && html`<${Trouble} error=${error} />`}
+      ${(items ?? []).map(t => html`<a key=${t.thread_id} data-row href=${href('/threads/' + t.thread_id)} aria-current=${t.thread_id === id ? 'page' : undefined}>
+        <span class="thread-title"><${Safe} text=${t.title || 'Untitled ' + short(t.thread_id)} max=${70} color=${false} /></span>
+        <span class="thread-last dim">${t.live_run ? html`<span class=${'text-' + t.live_run.state}><${Shape} state=${t.live_run.state} /></span> ` : ''}${t.last_message ? html`<${Safe} text=${t.last_message.text} max=${80} color=${false} />` : 'nothing said'}</span>
+        <span class="thread-age dim"><${Ago} at=${t.updated_at} suffix="" /></span></a>`)}</nav>
+      <div class="chat-main">${id ? html`<${Conversation} key=${id} id=${id} />` : html`<div class="conversation"><${Empty} title="Begin a conversation">
+        <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will be in the conversation when you come back.</p>
+        <p>With <code>perdure dev</code>, try “check disk space”.</p><//><${Composer} /></div>`}</div></div><//>`;
+}

@@ -9,7 +9,7 @@ const V1 = '/api/v1';
  * @property {string} [name]
  * @property {string} [tenant]
  * @property {boolean} [platform]
- * @property {string[]|null} [scopes]  null where the server does not say
+ * @property {string[]} [scopes]
  * @property {boolean} [read_only]
  * @property {string} [expires_at]
  */
@@ -18,12 +18,6 @@ const V1 = '/api/v1';
 export const session = signal(/** @type {Session|null|undefined} */ (undefined));
 /** Why the login page is shown. */
 export const loginReason = signal('');
-
-// A server without sessions takes the key with each call. It is kept until the tab is closed.
-let key = sessionStorage.getItem('perdure.key') ?? '';
-
-/** token is the key for a socket of a server without sessions, and empty otherwise. */
-export const token = () => key;
 
 /** A Problem is a refusal of the server, or a call that got no answer (status 0). */
 export class Problem extends Error {
@@ -58,8 +52,7 @@ export function parse(text) {
  */
 export async function call(method, path, o = {}) {
   const headers = { 'X-Perdure': 'ui', 'Accept': 'application/json' };
-  const secret = o.auth ?? key;
-  if (secret) headers.Authorization = 'Bearer ' + secret;
+  if (o.auth) headers.Authorization = 'Bearer ' + o.auth;
   if (o.body !== undefined) headers['Content-Type'] = 'application/json';
   if (o.once) headers['Idempotency-Key'] = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
   let res;
@@ -97,8 +90,6 @@ export const post = (path, body = {}, o) => call('POST', path, { once: true, ...
 // ---- login
 
 function logOutHere(reason) {
-  key = '';
-  sessionStorage.removeItem('perdure.key');
   loginReason.value = reason;
   session.value = null;
 }
@@ -106,8 +97,7 @@ function logOutHere(reason) {
 /** whoAmI finds out whether somebody is logged in. */
 export async function whoAmI() {
   try {
-    if (key) session.value = await bareSession(key);
-    else session.value = await get('/session');
+    session.value = await get('/session');
   } catch (e) {
     if (e.status === 0) throw e;
     session.value = null;
@@ -115,35 +105,18 @@ export async function whoAmI() {
 }
 
 /**
- * logIn begins a session. A server without sessions gets the key with each call instead.
- * @param {string} secret
+ * logIn begins a session. The browser keeps it in a cookie that this page can't read.
+ * @param {string} secret  a key, or that of a login link
  * @param {boolean} readOnly
  */
 export async function logIn(secret, readOnly) {
-  try {
-    const s = await call('POST', '/session', { body: { key: secret, read_only: readOnly } });
-    key = '';
-    session.value = s;
-  } catch (e) {
-    if (e.status !== 404 && e.status !== 405) throw e;
-    const s = await bareSession(secret, readOnly);
-    key = secret;
-    sessionStorage.setItem('perdure.key', secret);
-    session.value = s;
-  }
+  session.value = await call('POST', '/session', { auth: secret, body: { read_only: readOnly } });
   loginReason.value = '';
-}
-
-// bareSession tries a key where the server has no sessions.
-async function bareSession(secret, readOnly = false) {
-  await get('/runs', { limit: 1 }, { auth: secret });
-  const platform = await get('/api/admin/tenants', { limit: 1 }, { auth: secret }).then(() => true, () => false);
-  return { platform, scopes: null, read_only: readOnly };
 }
 
 /** logOut ends the session. */
 export async function logOut() {
-  if (!key) await call('DELETE', '/session').catch(() => {});
+  await call('DELETE', '/session').catch(() => {});
   logOutHere('');
 }
 
@@ -152,7 +125,7 @@ export function can(scope) {
   const s = session.value;
   if (!s) return false;
   if (s.read_only && !/:read$/.test(scope)) return false;
-  return !s.scopes || s.scopes.includes(scope);
+  return s.scopes.includes(scope);
 }
 
 /** explain says what a problem means for the person in front of the page. */

@@ -5,7 +5,7 @@
 // Messages are collected and handed over once a frame, so that 500 of them in a second cost one
 // rendering each 16 ms.
 import { signal, useEffect, useRef, useState, batch } from './lib.js';
-import { get, session, token } from './api.js';
+import { get, session } from './api.js';
 
 /**
  * @typedef {Object} Watch
@@ -39,7 +39,6 @@ function connect() {
   const at = new URL('/api/v1/ws', location.href);
   at.protocol = location.protocol === 'https:' ? 'wss:' : 'ws:';
   at.searchParams.set('watch', 'none');
-  if (token()) at.searchParams.set('access_token', token());
   const s = socket = new WebSocket(at);
   s.onopen = () => {
     heard = Date.now();

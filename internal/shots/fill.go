@@ -183,7 +183,8 @@ func (f *filler) approvals(ctx context.Context) error {
 		action obj
 		form   []obj
 	}{
-		{"Push 3 commits to main?", obj{"push": obj{"branch": "main", "commits": []string{"4f2a9c", "91d7e0", "c03b55"}}},
+		{"Push 3 commits to main?",
+			obj{"push": obj{"branch": "main", "commits": []string{"4f2a9c", "91d7e0", "c03b55"}}},
 			[]obj{{"name": "region", "label": "Where first?", "type": "choice", "options": []string{"eu", "us"},
 				"required": true}, {"name": "note", "label": "A note for the log", "type": "text"}}},
 		{"Delete 412 objects below s3://old-exports?", obj{"delete": obj{"bucket": "old-exports", "objects": 412,
@@ -201,7 +202,8 @@ func (f *filler) approvals(ctx context.Context) error {
 			approval["form"] = a.form
 		}
 		if err := f.commit(ctx, "deployer", r, obj{"waits": []obj{{"id": "push", "type": "approval",
-			"name": "approve_push", "timeout": "4h", "approval": approval}}, "outcome": obj{"type": "suspend"}}); err != nil {
+			"name": "approve_push", "timeout": "8m", "approval": approval}},
+			"outcome": obj{"type": "suspend"}}); err != nil {
 			return err
 		}
 	}
@@ -229,7 +231,8 @@ func (f *filler) keys(ctx context.Context) error {
 			return err
 		}
 	}
-	return f.call(ctx, "POST", "/api/admin/tenants/acme/keys", obj{"name": "acme", "scopes": []string{"runs:read"}}, nil)
+	return f.call(ctx, "POST", "/api/admin/tenants/acme/keys", obj{"name": "acme", "scopes": []string{"runs:read"}},
+		nil)
 }
 
 // chat has a conversation with the scripted supervisor of perdure dev, and one whose text is hostile.
@@ -237,7 +240,8 @@ func (f *filler) chat(ctx context.Context) error {
 	if err := f.call(ctx, "POST", "/api/v1/chat", obj{"message": "check disk space", "wait": "20s"}, nil); err != nil {
 		return err
 	}
-	if err := f.call(ctx, "POST", "/api/v1/threads", obj{"metadata": obj{"title": "Quarterly report"}}, nil); err != nil {
+	title := obj{"metadata": obj{"title": "Quarterly report"}}
+	if err := f.call(ctx, "POST", "/api/v1/threads", title, nil); err != nil {
 		return err
 	}
 	hostile := "<script>document.title = 'owned'</script> <img src=x onerror=alert(1)> \x1b[31mred\x1b[0m " +
@@ -253,7 +257,8 @@ func (f *filler) chat(ctx context.Context) error {
 func (f *filler) busy(ctx context.Context) error {
 	for i := range 8 {
 		kind := []string{"summarize", "translate", "embed"}[i%3]
-		if _, err := f.start(ctx, kind, obj{"input": obj{"page": i}, "metadata": obj{"book": "moby-dick"}}); err != nil {
+		if _, err := f.start(ctx, kind, obj{"input": obj{"page": i},
+			"metadata": obj{"book": "moby-dick"}}); err != nil {
 			return err
 		}
 	}
@@ -266,7 +271,8 @@ func (f *filler) busy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := f.beat(ctx, fmt.Sprintf("worker-%d", i+1), r, activity, obj{"done": 0.2 + 0.3*float64(i)}); err != nil {
+		done := obj{"done": 0.2 + 0.3*float64(i)}
+		if err := f.beat(ctx, fmt.Sprintf("worker-%d", i+1), r, activity, done); err != nil {
 			return err
 		}
 	}
@@ -277,12 +283,17 @@ func (f *filler) busy(ctx context.Context) error {
 // back and taken again, and is still running.
 func (f *filler) research(ctx context.Context) error {
 	pause := func() { time.Sleep(600 * time.Millisecond) }
-	if _, err := f.start(ctx, "research", obj{"class": "agent", "wait": "10ms", "timeout": "2m",
+	if _, err := f.start(ctx, "research", obj{"class": "agent", "wait": "10ms", "timeout": "4m",
 		"input":    obj{"question": "Which of our services wrote the most logs last week?", "services": 14},
 		"metadata": obj{"team": "platform", "asked_by": "ada"}}); err != nil {
 		return err
 	}
 	pause()
+	// A worker takes it and is not heard from, so that another one gets it.
+	if _, err := f.grant(ctx, "agent-3", "research", obj{"start": false}); err != nil {
+		return err
+	}
+	time.Sleep(5200 * time.Millisecond)
 	w := "agent-7"
 	r, err := f.grant(ctx, w, "research", nil)
 	if err != nil {
@@ -326,7 +337,8 @@ func (f *filler) research(ctx context.Context) error {
 		children = append(children, obj{"key": "scan-" + host, "kind": "scan-logs", "input": obj{"host": host}})
 	}
 	if err := f.commit(ctx, w, r, obj{"children": children,
-		"waits": []obj{{"id": "scans", "type": "children", "keys": keys}}, "outcome": obj{"type": "suspend"}}); err != nil {
+		"waits":   []obj{{"id": "scans", "type": "children", "keys": keys}},
+		"outcome": obj{"type": "suspend"}}); err != nil {
 		return err
 	}
 	pause()
@@ -340,7 +352,8 @@ func (f *filler) research(ctx context.Context) error {
 			return err
 		}
 		pause()
-		if err := f.commit(ctx, who, child, obj{"outcome": obj{"type": "complete", "result": 1000 * (i + 1)}}); err != nil {
+		if err := f.commit(ctx, who, child, obj{"outcome": obj{"type": "complete",
+			"result": 1000 * (i + 1)}}); err != nil {
 			return err
 		}
 	}

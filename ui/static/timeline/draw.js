@@ -171,7 +171,7 @@ export function draw(g, lanes, view, width, height, { main, now, colors, selecte
     y += heightOf(lane, big);
     g.strokeStyle = colors.line;
     g.lineWidth = 1;
-    g.beginPath(); g.moveTo(0, y + 0.5); g.lineTo(width, y + 0.5); g.stroke();
+    g.beginPath(); g.moveTo(0, y - 0.5); g.lineTo(width, y - 0.5); g.stroke();
   }
   if (now >= view.from && now <= view.to && lanes.some(l => l.live)) {
     const px = Math.round(x(now)) + 0.5;

@@ -9,14 +9,17 @@ import { Page, Card, Tabs, Empty, Trouble, Loading, Facts, Shape, RunLink, State
 const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'], '168h': ['Week', 6048e5, '2h'] };
 
 let plots;
+
+/** added puts an element into the page's head and waits until it is loaded. */
+const added = (tag, fields) => new Promise((done, failed) => {
+  const e = Object.assign(document.createElement(tag), fields, { onload: done, onerror: failed });
+  document.head.append(e);
+});
+
 /** load gets the plotting library when it is first needed. */
-const load = () => plots ??= Promise.all([import('uplot'), new Promise(done => {
-  const link = document.createElement('link');
-  link.rel = 'stylesheet';
-  link.href = './vendor/uplot.css';
-  link.onload = link.onerror = done;
-  document.head.append(link);
-})]).then(([m]) => m.default);
+const load = () => plots ??= Promise.all([
+  added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
+]).then(() => window.uPlot);
 
 /** Plot draws lines over time. */
 function Plot({ title, times, lines, format = count }) {

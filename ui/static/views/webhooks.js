@@ -54,7 +54,7 @@ function One({ webhook: w, query }) {
       { name: 'State', className: 'fit', cell: x => html`<span class=${'state is-' + x.state}>${x.state}</span>` },
       { name: 'Event', className: 'grow', cell: x => html`<b class="mono">${x.type}</b> ${x.last_error && html`<span class="why bad"><${Safe} text=${x.last_error} max=${120} /></span>`}${open === x.delivery_id && html`<${Delivery} id=${x.delivery_id} />`}` },
       { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.run_id} />` }, { name: 'Tries', className: 'num', cell: x => x.attempts },
-      { name: 'Next', className: 'fit wide-only', cell: x => (x.next_attempt_at ? html`<${Until} at=${x.next_attempt_at} />` : '–') },
+      { name: 'Next', className: 'fit wide-only', cell: x => (!x.next_attempt_at || x.state !== 'pending' ? '–' : Date.parse(x.next_attempt_at) < Date.now() ? 'due' : html`<${Until} at=${x.next_attempt_at} />`) },
       { name: 'Since', className: 'fit', cell: x => html`<${Ago} at=${x.created_at} />` },
       { name: '', className: 'fit', cell: x => html`<button type="button" onClick=${() => act('It is sent again.', () => post(`/deliveries/${x.delivery_id}/redeliver`)).then(refresh)}>Redeliver</button>` }]} />`}<//>`;
 }

@@ -24,6 +24,7 @@ type StartRun struct {
 // A Run is a run as the API shows it.
 type Run struct {
 	RunID       perdure.RunID     `json:"run_id"`
+	Tenant      perdure.TenantID  `json:"tenant,omitempty"` // in a view over all tenants
 	ThreadID    perdure.ThreadID  `json:"thread_id,omitempty"`
 	Kind        string            `json:"kind"`
 	Class       perdure.Class     `json:"class"`

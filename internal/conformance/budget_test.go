@@ -209,7 +209,8 @@ func TestLargeFamilyIsStoppedInSteps(t *testing.T) {
 		w.complete(g, `1`)
 		w.sweep()
 		m.within(t, "a step of the cascade", store.MostRead, opRows+over, store.OpBytes)
-		left, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{Kind: "kid", State: perdure.Queued, Limit: 1000})
+		left, err := w.E.Runs.List(w.ctx(), tenant,
+			store.RunFilter{Kind: "kid", State: []perdure.State{perdure.Queued}, Limit: 1000})
 		if err != nil || len(left) != 400 {
 			t.Errorf("%d children go on (%v), want the 400 that may outlive their parent", len(left), err)
 		}

@@ -265,7 +265,7 @@ var threadScenarios = []Scenario{
 		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
 		w.check(w.count(r.ID, "run:deferred") == 2 && w.count(r.ID, "run:reattached") == 1, "%v", w.types(r.ID))
 		w.view(func(v *store.View) error {
-			runs, err := v.Runs.List(tenant, store.RunFilter{Status: "deferred", Limit: 10})
+			runs, err := v.Runs.List(tenant, store.RunFilter{Status: []string{"deferred"}, Limit: 10})
 			w.check(len(runs) == 0, "no longer listed as deferred")
 			return err
 		})

@@ -391,5 +391,9 @@ func (w *World) check(ok bool, format string, args ...any) {
 func (w *World) ctx() context.Context { return context.Background() }
 
 func filter(kind, status string) store.RunFilter {
-	return store.RunFilter{Kind: kind, Status: status, Limit: 1000}
+	f := store.RunFilter{Kind: kind, Limit: 1000}
+	if status != "" {
+		f.Status = []string{status}
+	}
+	return f
 }

@@ -118,6 +118,7 @@ func (op *DropDeadLetter) Do(tx *Tx) error {
 		}
 		if err == nil {
 			tx.DB.DeadLetters.Drop(op.Tenant, op.RunID)
+			touch(tx, op.Tenant)
 			err = tx.audit(op.Tenant, perdure.AuditLetterDiscard, string(op.RunID))
 		}
 		return "", err

@@ -38,6 +38,7 @@ func (op *DeleteRun) Do(tx *Tx) error {
 			return "", perdure.Errorf(perdure.CodeInUse, "the run is still needed: %s", why)
 		}
 		tx.DB.Runs.Drop(&r)
+		touch(tx, op.Tenant)
 		if op.uploads, err = tx.DB.Artifacts.UploadsOf(op.Tenant, op.RunID); err != nil {
 			return "", err
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	mrand "math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -271,7 +272,8 @@ func (b boundOp) Do(tx *store.Tx) error {
 	if len(x.ready) > 0 && b.e.standing.n.Load() > 0 {
 		x.handOver = tx.Last(func() store.Op { return boundOp{b.e, &handOver{e: b.e}, nil} }).(boundOp).op.(*handOver)
 	}
-	if len(x.rings) > 0 || len(x.ready) > 0 || x.alarm != 0 || len(x.postings) > 0 || len(x.observed) > 0 {
+	if len(x.rings) > 0 || len(x.touched) > 0 || len(x.ready) > 0 || x.alarm != 0 || len(x.postings) > 0 ||
+		len(x.observed) > 0 {
 		tx.After(x.afterCommit)
 	}
 	return nil
@@ -306,6 +308,8 @@ type Tx struct {
 
 	// rings are the topics that ring once the batch is durable.
 	rings []doorbell.Topic
+	// touched are the tenants whose watchers ring once the batch is durable.
+	touched []perdure.TenantID
 	// ready are the topics of runs that became claimable. They ring too, unless handOver has granted
 	// these runs.
 	ready    []doorbell.Topic
@@ -323,6 +327,12 @@ type Tx struct {
 func (tx *Tx) afterCommit() {
 	for _, t := range tx.rings {
 		tx.e.bell.Ring(t)
+	}
+	for _, t := range tx.touched {
+		tx.e.bell.Ring(doorbell.Run(t, AnyRun))
+	}
+	if len(tx.touched) > 0 {
+		tx.e.bell.Ring(doorbell.Run(AllTenants, AnyRun))
 	}
 	for _, t := range tx.ready {
 		if tx.handOver.rings(t) {
@@ -376,6 +386,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	tx.wakeAt(r.AlarmAt)
 	if len(lines) > 0 {
 		tx.ring(doorbell.Run(r.Tenant, string(r.ID)))
+		touch(tx, r.Tenant)
 	}
 	if from != r.State && tx.e.log.Enabled(context.Background(), slog.LevelDebug) {
 		next := *r
@@ -458,4 +469,11 @@ func (tx *Tx) ensureStored(key string, stage func() error) error {
 		tx.e.storedKeys[key] = true
 	})
 	return nil
+}
+
+// touch rings for the watchers of a tenant once the batch is durable.
+func touch(tx *Tx, t perdure.TenantID) {
+	if !slices.Contains(tx.touched, t) {
+		tx.touched = append(tx.touched, t)
+	}
 }

@@ -157,21 +157,6 @@ func (q Runs) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p RunP
 	return p, err
 }
 
-// Pages reads the first pages of several lists of a tenant's runs from one snapshot.
-func (q Runs) Pages(ctx context.Context, t perdure.TenantID, lists ...RunFilter) (pages []RunPage, err error) {
-	err = q.e.store.View(ctx, func(v *store.View) error {
-		for _, f := range lists {
-			p, err := v.Runs.Page(t, f)
-			if err != nil {
-				return err
-			}
-			pages = append(pages, p)
-		}
-		return nil
-	})
-	return pages, err
-}
-
 // A Head holds the last line number of a run's log and the run's state; see the store's.
 type Head = store.Head
 

@@ -111,6 +111,9 @@ func retireRuns(
 			gone = append(gone, r)
 		}
 	}
+	if len(gone) > 0 {
+		touch(tx, t)
+	}
 	return len(gone), next, tx.DB.Removals.DropSpent(t, gone)
 }
 

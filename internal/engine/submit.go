@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -160,8 +159,12 @@ func takeFromKind(tx *Tx, r *perdure.Run, kind *perdure.KindDef, classGiven bool
 	}
 }
 
-// AnyRun takes the place of a run's id in the topic that rings when a tenant has a new run.
-const AnyRun = "*"
+// AnyRun takes the place of a run's id in the topic that rings when any run of a tenant is created,
+// changes or is deleted. AllTenants takes the place of the tenant in the topic of all tenants.
+const (
+	AnyRun     = "*"
+	AllTenants = perdure.TenantID("")
+)
 
 // acceptRun stages a new run: a submission, a child, a retry or a continuation. The caller has set
 // the fields in which these differ. acceptRun sets the id, deadline, signature and place on the
@@ -237,7 +240,6 @@ func acceptRun(
 	if err := tx.Apply(r, perdure.Accepted{}); err != nil {
 		return err
 	}
-	tx.ring(doorbell.Run(r.Tenant, AnyRun))
 	if r.Turn == perdure.TurnActive {
 		return appendOpening(tx, r)
 	}

@@ -31,6 +31,8 @@ type route struct {
 	summary string
 	// query has the names of the query parameters. Others are refused.
 	query []string
+	// repeated has the names of those that may be given more than once.
+	repeated []string
 	// in and out are the types of the body and of the answer.
 	in, out reflect.Type
 	// created is set if the usual status is 201 instead of 200.
@@ -136,6 +138,12 @@ func text(pattern string, g guard, summary string, f func(*call) error) route {
 // takes names the query parameters of a route.
 func (r route) takes(names ...string) route {
 	r.query = append(names, r.query...)
+	return r
+}
+
+// repeats names the query parameters that may be given more than once.
+func (r route) repeats(names ...string) route {
+	r.repeated = names
 	return r
 }
 
@@ -358,8 +366,9 @@ func (c *call) noBody() error {
 
 // ---- query parameters
 
-// checkQuery refuses unknown and repeated parameters. An allowed name that ends with * is a prefix.
-func (c *call) checkQuery(allowed []string) error {
+// checkQuery refuses unknown parameters, and repeated ones that may not be. An allowed name that ends
+// with * is a prefix.
+func (c *call) checkQuery(allowed, repeated []string) error {
 	q, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
 		return perdure.Errorf(perdure.CodeInvalid, "the query is malformed")
@@ -375,11 +384,13 @@ func (c *call) checkQuery(allowed []string) error {
 		if !known {
 			return perdure.Invalid(name, "is no parameter of this call")
 		}
-		if len(values) > 1 {
+		if len(values) > 1 && !slices.Contains(repeated, name) {
 			return perdure.Invalid(name, "is given %d times", len(values))
 		}
-		if !utf8.ValidString(values[0]) || strings.ContainsRune(values[0], 0) {
-			return perdure.Invalid(name, "is not valid UTF-8, or has a NUL byte")
+		for _, v := range values {
+			if !utf8.ValidString(v) || strings.ContainsRune(v, 0) {
+				return perdure.Invalid(name, "is not valid UTF-8, or has a NUL byte")
+			}
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"net/http"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -23,13 +24,13 @@ func (s *Server) table() []route {
 		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).
 			creates().also(http.StatusOK, http.StatusAccepted).once(),
 		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
-			takes(append(runFilters, "cursor")...).upTo(largePage),
+			takes(append(slices.Clone(runFilters), "limit", "cursor")...).repeats(severalOf...).upTo(largePage),
 		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun).upTo(largeRun),
 		on("GET", v1+"/runs/{id}/join", read, "Wait for a run", joinRun).takes("timeout").also(http.StatusAccepted),
 		live(v1+"/runs/{id}/stream", read, "Follow a run's log as server-sent events", api.MediaStream, streamRun).
 			takes("after", "last_event_id").also(http.StatusNoContent),
 		live(v1+"/ws", read, "Watch many runs over a WebSocket", api.MediaSocket, openSocket).
-			takes(append(runFilters, "events")...),
+			takes(append(slices.Clone(runFilters), "limit", "events", "watch")...).repeats(severalOf...),
 		on("GET", v1+"/runs/{id}/events", read, "Read a run's log by polling", runEvents).takes("after", "limit",
 			"wait"),
 		on("GET", v1+"/runs/{id}/activity", read, "See what a run is doing", runActivity),

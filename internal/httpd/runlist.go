@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -14,49 +15,109 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if f.Before, err = c.cursorParam(); err != nil {
+	cursor, err := c.cursorParam()
+	if err != nil {
 		return 0, nil, err
+	}
+	if cursor != "" && (f.Before == "" || cursor < f.Before) {
+		f.Before = cursor
 	}
 	return c.page(f)
 }
 
 // runFilters are the parameters that select runs.
-var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id", "limit",
-	"metadata.*"}
+var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id",
+	"created_after", "created_before", "metadata.*"}
 
-// runFilter reads the parameters that select runs.
+// severalOf are the parameters that may be given more than once.
+var severalOf = []string{"status", "state"}
+
+// runFilter reads the limit and the parameters that select runs.
 func (c *call) runFilter(def int64) (f engine.RunFilter, err error) {
 	limit, err := c.intParam("limit", def, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
+	f, err = c.runFilterParams()
+	f.Limit = int(limit)
+	return f, err
+}
+
+// runFilterParams reads the parameters that select runs.
+func (c *call) runFilterParams() (f engine.RunFilter, err error) {
 	q := c.URL.Query()
-	f = engine.RunFilter{Status: q.Get("status"), State: perdure.State(q.Get("state")), Kind: q.Get("kind"),
+	w := api.WatchFilter{Status: listParam(q["status"]), State: listParam(q["state"]), Kind: q.Get("kind"),
 		Queue: q.Get("queue"), ThreadID: perdure.ThreadID(q.Get("thread_id")),
-		ParentID: perdure.RunID(q.Get("parent_run_id")), RootID: perdure.RunID(q.Get("root_run_id")), Limit: int(limit)}
+		ParentRunID: perdure.RunID(q.Get("parent_run_id")), RootRunID: perdure.RunID(q.Get("root_run_id")),
+		CreatedAfter: q.Get("created_after"), CreatedBefore: q.Get("created_before")}
 	for name := range q {
 		if key, ok := strings.CutPrefix(name, "metadata."); ok {
-			if err := perdure.CheckName(name, key); err != nil {
-				return f, err
+			if w.Metadata == nil {
+				w.Metadata = make(map[string]string)
 			}
-			if f.Metadata == nil {
-				f.Metadata = make(map[string]string)
-			}
-			f.Metadata[key] = q.Get(name)
-			if len(f.Metadata) > perdure.MaxMetadata {
-				return f, perdure.Errorf(perdure.CodeTooLarge,
-					"a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
+			w.Metadata[key] = q.Get(name)
+		}
+	}
+	return runFilterOf(&w)
+}
+
+// listParam returns the values of a parameter that may be repeated, and may have several values
+// separated by commas.
+func listParam(values []string) (out []string) {
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			if part != "" {
+				out = append(out, part)
 			}
 		}
 	}
-	if f.State != "" && !f.State.Live() && !f.State.Terminal() {
-		return f, perdure.Invalid("state", "%q is none of %v", f.State, perdure.States)
+	return out
+}
+
+// runFilterOf checks what selects runs.
+func runFilterOf(w *api.WatchFilter) (f engine.RunFilter, err error) {
+	f = engine.RunFilter{Status: w.Status, Kind: w.Kind, Queue: w.Queue, ThreadID: w.ThreadID, ParentID: w.ParentRunID,
+		RootID: w.RootRunID, Metadata: w.Metadata}
+	for name := range w.Metadata {
+		if err := perdure.CheckName("metadata."+name, name); err != nil {
+			return f, err
+		}
 	}
-	if s := perdure.State(f.Status); f.Status != "" && f.Status != perdure.StatusDeferred && !s.Live() &&
-		!s.Terminal() {
-		return f, perdure.Invalid("status", "%q is neither deferred nor one of %v", f.Status, perdure.States)
+	if len(f.Metadata) > perdure.MaxMetadata {
+		return f, perdure.Errorf(perdure.CodeTooLarge,
+			"a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
 	}
-	return f, nil
+	if len(w.Status) > len(perdure.States)+1 || len(w.State) > len(perdure.States) {
+		return f, perdure.Invalid("status", "names each status once")
+	}
+	for _, s := range w.State {
+		if f.State = append(f.State, perdure.State(s)); !slices.Contains(perdure.States, perdure.State(s)) {
+			return f, perdure.Invalid("state", "%q is none of %v", s, perdure.States)
+		}
+	}
+	for _, s := range w.Status {
+		if s != perdure.StatusDeferred && !slices.Contains(perdure.States, perdure.State(s)) {
+			return f, perdure.Invalid("status", "%q is neither deferred nor one of %v", s, perdure.States)
+		}
+	}
+	// Ids begin with the time at which they were made, and runs are read in the order of their ids.
+	if f.After, err = firstRunAt("created_after", w.CreatedAfter); err != nil {
+		return f, err
+	}
+	f.Before, err = firstRunAt("created_before", w.CreatedBefore)
+	return f, err
+}
+
+// firstRunAt returns the lower bound of the ids of runs that were created at a time or later.
+func firstRunAt(name, text string) (perdure.RunID, error) {
+	if text == "" {
+		return "", nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.Year() < 1970 || at.Year() > 9999 {
+		return "", perdure.Invalid(name, "takes a time such as 2026-01-31T12:00:00Z")
+	}
+	return perdure.RunID(perdure.FirstID(perdure.At(at))), nil
 }
 
 // pageTime bounds the search for the rows of a page. The caller continues with the cursor.

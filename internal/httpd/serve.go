@@ -105,7 +105,7 @@ func (c *call) check(r route) error {
 	if err := c.s.admit(c, r.guard); err != nil {
 		return err
 	}
-	if err := c.checkQuery(r.query); err != nil {
+	if err := c.checkQuery(r.query, r.repeated); err != nil {
 		return err
 	}
 	return c.checkPath(r.pattern)

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/ui"
 )
@@ -54,8 +55,8 @@ type Server struct {
 	limiter    *stream.Limiter
 	shares     *shares
 	keyWatcher keyWatcher
-	// socketReads is a semaphore of the sockets that read the store.
-	socketReads chan struct{}
+	// feed looks at the store for the sockets.
+	feed *feed.Hub
 	// chunkGate divides the writes of uploaded chunks among tenants.
 	chunkGate *fair.Gate
 
@@ -77,10 +78,11 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	s.reader, s.shares, s.checkEvery = stream.NewReader(e), newShares(&opt), stream.CheckEvery
 	s.limiter = stream.NewLimiter(stream.Limits{Descriptors: opt.Descriptors, Streams: opt.Streams,
 		StreamsPerTenant: opt.StreamsPerTenant, PollsPerTenant: int(opt.Tenant.MaxPolls)})
-	s.socketReads = make(chan struct{}, maxSocketReads)
 	s.chunkGate = fair.NewGate(fair.Limits{Size: maxChunkWrites, Share: maxChunkWrites / 2, Strict: true})
 	opt.setDefaults()
 	s.opt, s.log = opt, opt.Logger
+	s.feed = feed.NewHub(feed.Options{Bell: bell, Fallback: 10 * opt.Poll, Go: s.goStream, Logger: opt.Logger,
+		Closing: s.closing})
 	s.keyWatcher = keyWatcher{engine: e, every: keyCheckEvery,
 		keys: make(map[string]*watchedKey), added: make(chan struct{}, 1)}
 	if !e.Shared() {

@@ -1,228 +1,97 @@
 package httpd
 
 import (
-	"cmp"
 	"context"
-	"slices"
+	"net"
+	"sync"
 	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// A socket is an open WebSocket and the state that its client has been sent.
+// A socket is an open WebSocket.
 type socket struct {
-	s      *Server
-	conn   *websocket.Conn
-	tenant perdure.TenantID
-	filter engine.RunFilter
-	// lines is set if the client wants the lines of changes.
-	lines bool
+	s    *Server
+	key  perdure.Key
+	conn *websocket.Conn
+	wire *wire
+	// deflated is set if the client takes compressed messages.
+	deflated bool
+	// plain is set if the socket was opened with a list to watch. It ignores messages without a type.
+	plain bool
 	// revoked is closed when the key is no longer valid.
 	revoked <-chan struct{}
+	client  *feed.Client
+	// replies are answers to messages of the client.
+	replies chan []byte
 
-	watched map[perdure.RunID]watched
-	// surveyed is the time of the last survey.
-	surveyed perdure.Instant
-	// floor is the newest run that is no longer watched because there were too many.
-	floor perdure.RunID
-
-	rung <-chan struct{}
-	stop func()
-	// stale is set if the doorbell's topics differ from the runs that are watched.
-	stale bool
+	mu sync.Mutex
+	// after has the lines that the client has, for each watch that was just made.
+	after map[string]cursors
 }
 
-// A watched is what the client of a socket knows of a run. A socket has up to maxWatched of these,
-// so they are small and hold nothing of the row.
-type watched struct {
-	// seq is the last line that was sent.
-	seq int64
-	// ended is when the run ended, or zero.
-	ended  perdure.Instant
-	status status
-	// matches is set if the run was sent as one that matches.
-	matches bool
+// cursors are the last lines that a client has of some runs.
+type cursors struct {
+	tenant perdure.TenantID
+	runs   map[perdure.RunID]int64
 }
 
-// A status is a run's status as an index of statuses.
-type status uint8
-
-// statuses has the names of statuses. An unknown one counts as the last, "".
-var statuses = func() (out []string) {
-	for _, s := range perdure.States {
-		out = append(out, string(s))
-	}
-	return append(out, perdure.StatusDeferred, "")
-}()
-
-func statusOf(name string) status {
-	if i := slices.Index(statuses, name); i >= 0 {
-		return status(i)
-	}
-	return status(len(statuses) - 1)
+// A wire is the connection of a socket. Each of its writes is one or more whole frames.
+type wire struct {
+	net.Conn
+	timeout time.Duration
+	mu      sync.Mutex
 }
 
-// listen listens for the runs that are watched, and for new ones.
-func (w *socket) listen() {
-	w.unlisten()
-	topics := make([]doorbell.Topic, 0, len(w.watched)+1)
-	topics = append(topics, doorbell.Run(w.tenant, engine.AnyRun))
-	for id := range w.watched {
-		topics = append(topics, doorbell.Run(w.tenant, string(id)))
-	}
-	w.rung, w.stop = w.s.bell.Listen(topics...)
-	w.stale = false
+// Write writes a control frame of the library.
+func (w *wire) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.Conn.Write(b)
 }
 
-func (w *socket) unlisten() {
-	if w.stop != nil {
-		w.stop()
+// send writes frames within the timeout. It returns false if that failed.
+func (w *wire) send(frames []byte) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.SetWriteDeadline(time.Now().Add(w.timeout)) != nil {
+		return false
 	}
+	if _, err := w.Conn.Write(frames); err != nil {
+		return false
+	}
+	return w.SetWriteDeadline(time.Time{}) == nil
 }
 
-// base returns a filter for the runs that match or may come to match: status and state change.
-func (w *socket) base() engine.RunFilter {
-	f := w.filter
-	f.Status, f.State, f.Limit = "", "", maxWatched
-	return f
-}
-
-func (w *socket) matches(r *perdure.Run) bool {
-	return (w.filter.Status == "" || w.filter.Status == r.Status()) &&
-		(w.filter.State == "" || w.filter.State == r.State)
-}
-
-// snapshot reads the runs that match and begins to watch them, and live ones that may come to
-// match.
-func (w *socket) snapshot(ctx context.Context) (*api.Snapshot, error) {
-	out := &api.Snapshot{Type: api.SocketSnapshot, Runs: []api.Run{}}
-	w.surveyed = w.s.engine.Now()
-	matching, live := w.filter, w.base()
-	matching.Limit++
-	live.Live = true
-	pages, err := w.s.engine.Runs.Pages(ctx, w.tenant, matching, live)
-	if err != nil {
-		return nil, err
-	}
-	list := pages[0].Runs
-	if out.Truncated = pages[0].Next != ""; len(list) == matching.Limit {
-		list = list[:w.filter.Limit]
-	}
-	for i := range list {
-		out.Runs = append(out.Runs, *w.s.show(&engine.Detail{Run: list[i]}, w.surveyed))
-		w.watch(&list[i], true)
-	}
-	list, w.floor = pages[1].Runs, pages[1].Next // there are too many to watch older ones
-	for i := range list {
-		if _, ok := w.watched[list[i].ID]; !ok {
-			w.watch(&list[i], w.matches(&list[i]))
-		}
-	}
-	w.prune()
-	return out, nil
-}
-
-// watch records what the client knows of a run.
-func (w *socket) watch(r *perdure.Run, matches bool) {
-	x, ok := w.watched[r.ID]
-	if !ok {
-		w.stale = true
-	}
-	x.seq, x.status, x.matches = r.Seq, statusOf(r.Status()), matches
-	if r.State.Terminal() {
-		x.ended = r.FinishedAt
-	}
-	w.watched[r.ID] = x
-}
-
-// prune stops watching runs that ended a while ago. If too many are left it drops the oldest: first
-// those that do not match, so that a backlog does not displace the runs that do.
-func (w *socket) prune() {
-	now := w.s.engine.Now()
-	for id, x := range w.watched {
-		if x.ended != 0 && now.Sub(x.ended) > lingering {
-			delete(w.watched, id)
-			w.stale = true
-		}
-	}
-	if len(w.watched) <= maxWatched {
-		return
-	}
-	ids := w.ids()
-	slices.SortFunc(ids, func(a, b perdure.RunID) int {
-		if m := w.watched[a].matches; m != w.watched[b].matches {
-			if m {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(a, b)
-	})
-	for _, id := range ids[:len(ids)-maxWatched] {
-		delete(w.watched, id)
-		w.floor = max(w.floor, id)
-	}
-	w.stale = true
-}
-
-func (w *socket) watches(id perdure.RunID) bool {
-	_, ok := w.watched[id]
-	return ok
-}
-
-func (w *socket) ids() []perdure.RunID {
-	ids := make([]perdure.RunID, 0, len(w.watched))
-	for id := range w.watched {
-		ids = append(ids, id)
-	}
-	return ids
-}
-
-// serve sends the snapshot and then changes. It ends when the client is gone, the key is revoked or
-// the server shuts down.
-func (w *socket) serve(first *api.Snapshot) {
+// serve sends what the client watches. It ends when the client is gone, the key is revoked or the
+// server shuts down.
+func (w *socket) serve(first feed.Delivery) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer w.conn.CloseNow()
 	gone := make(chan struct{})
 	go func() { // the library answers pings and closes only while something reads
 		defer close(gone)
-		for {
-			if _, _, err := w.conn.Read(ctx); err != nil {
-				return
-			}
-		}
+		w.listen(ctx)
 	}()
-	if !w.write(ctx, first) {
+	cut := func() { // ends a blocked write
+		cancel()
+		w.conn.CloseNow()
+	}
+	go w.ping(ctx, cut)
+	go w.cutBlockedWrite(ctx, cut)
+	if first.Message != nil && !w.deliver(ctx, first) {
 		return
 	}
-	first = nil // free it: a socket lasts long
-	go w.ping(ctx, cancel)
-	go w.cutBlockedWrite(ctx, cancel)
-	fallback := time.NewTicker(10 * w.s.opt.Poll)
-	defer fallback.Stop()
-	pause := time.NewTimer(socketPause)
-	defer pause.Stop()
-	always := make(chan struct{})
-	close(always)
+	first = feed.Delivery{} // free it: a socket lasts long
 	for {
-		// After the topics have changed the socket surveys at once, because rings for the new runs
-		// may have been missed.
-		var now <-chan struct{}
-		if w.stale {
-			w.listen()
-			now = always
-		}
 		select {
-		case <-now:
-		case <-w.rung:
-		case <-fallback.C: // a ring may have been lost
 		case <-gone:
 			return
 		case <-w.revoked:
@@ -231,19 +100,103 @@ func (w *socket) serve(first *api.Snapshot) {
 		case <-w.s.closing:
 			w.conn.Close(websocket.StatusServiceRestart, "the server shuts down")
 			return
-		}
-		began := time.Now()
-		if !w.sendChanges(ctx) {
-			return
-		}
-		// A survey that takes long is made less often: it uses a sixth of the time at most.
-		pause.Reset(max(socketPause, 5*time.Since(began)))
-		select {
-		case <-pause.C:
-		case <-w.revoked:
-		case <-w.s.closing:
+		case b := <-w.replies:
+			if !w.wire.send(feed.AppendFrame(nil, b, w.deflated)) {
+				return
+			}
+		case <-w.client.Ready():
+			if !w.drain(ctx) {
+				return
+			}
 		}
 	}
+}
+
+// drain sends the messages that are queued. It returns false if that failed.
+func (w *socket) drain(ctx context.Context) bool {
+	for !stream.Closed(w.revoked) && !stream.Closed(w.s.closing) {
+		d, ok := w.client.Next()
+		if !ok {
+			return true
+		}
+		if !w.deliver(ctx, d) {
+			return false
+		}
+	}
+	return true // serve ends the socket
+}
+
+// deliver sends a message. It returns false if that failed.
+func (w *socket) deliver(ctx context.Context, d feed.Delivery) bool {
+	if d.Err != nil {
+		return w.wire.send(feed.AppendFrame(nil, w.s.socketProblem(d.ID, d.Err), w.deflated))
+	}
+	if !w.wire.send(d.Message.Frames(d.ID, d.Plain, w.deflated)) {
+		return false
+	}
+	w.mu.Lock()
+	missed, ok := w.after[d.ID]
+	delete(w.after, d.ID)
+	w.mu.Unlock()
+	return !ok || w.sendMissed(ctx, d.ID, missed)
+}
+
+// sendMissed sends the lines that a client has missed of the runs that it has begun to watch. If
+// the store can't be read, the client finds out by their numbers that lines are missing.
+func (w *socket) sendMissed(ctx context.Context, id string, missed cursors) bool {
+	leave, err := w.s.feed.Gate.Enter(ctx, w.key.Tenant, 1)
+	if err != nil {
+		return false
+	}
+	m, err := feed.Missed(ctx, w.s.engine, w.s.showRow, missed.tenant, missed.runs)
+	leave()
+	if err != nil || m == nil {
+		return ctx.Err() == nil
+	}
+	return w.wire.send(m.Frames(id, false, w.deflated))
+}
+
+// A socket may send messagesAtOnce messages, and then so many in a second.
+const messagesAtOnce = 50
+
+// listen reads the messages of the client until it is gone.
+func (w *socket) listen(ctx context.Context) {
+	began, n := time.Now(), 0
+	for {
+		_, b, err := w.conn.Read(ctx)
+		if err != nil {
+			return
+		}
+		if reply := w.obey(b); reply != nil {
+			select {
+			case w.replies <- reply:
+			case <-ctx.Done():
+				return
+			}
+		}
+		if n++; n < messagesAtOnce {
+			continue
+		}
+		pause := time.NewTimer(time.Until(began.Add(time.Second)))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+		began, n = time.Now(), 0
+	}
+}
+
+// socketProblem encodes a refusal.
+func (s *Server) socketProblem(id string, err error) []byte {
+	b, _ := stream.Encode(&api.SocketProblem{Type: api.SocketError, ID: id, Error: *refusal(s.refused(err))})
+	return b
+}
+
+// showRow returns a run as lists show it.
+func (s *Server) showRow(r *perdure.Run, now perdure.Instant) *api.Run {
+	return s.show(&engine.Detail{Run: *r}, now)
 }
 
 // cutBlockedWrite waits until the socket has to end, and cuts it if it has not ended shortly after:
@@ -282,92 +235,4 @@ func (w *socket) ping(ctx context.Context, end func()) {
 			return
 		}
 	}
-}
-
-// write sends a message. It returns false if that failed.
-func (w *socket) write(ctx context.Context, v any) bool {
-	b, err := stream.Encode(v)
-	if err != nil {
-		w.s.log.Error("a message can't be written", "error", err)
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.s.opt.StreamWriteTimeout)
-	defer cancel()
-	return w.conn.Write(ctx, websocket.MessageText, b) == nil
-}
-
-// sendChanges surveys the store and sends the differences. It returns false if the socket has
-// ended. If the store can't be read, the next survey finds the changes.
-func (w *socket) sendChanges(ctx context.Context) bool {
-	select {
-	case w.s.socketReads <- struct{}{}:
-	case <-ctx.Done():
-		return false
-	}
-	now := w.s.engine.Now()
-	seen, err := w.survey(ctx, now)
-	var changes []*api.Change
-	for i := range seen.Runs {
-		if c := w.change(&seen.Runs[i], seen.Logs[seen.Runs[i].ID]); c != nil {
-			changes = append(changes, c)
-		}
-	}
-	<-w.s.socketReads
-	if err != nil {
-		return ctx.Err() == nil
-	}
-	w.surveyed = now
-	for i := range seen.Runs {
-		w.watch(&seen.Runs[i], w.matches(&seen.Runs[i]))
-	}
-	for _, c := range changes {
-		if stream.Closed(w.revoked) || stream.Closed(w.s.closing) {
-			return true // serve ends the socket
-		}
-		if !w.write(ctx, c) {
-			return false
-		}
-	}
-	w.prune()
-	return true
-}
-
-// survey reads the runs that are new or have changed, with the lines that are to be sent.
-func (w *socket) survey(ctx context.Context, now perdure.Instant) (*engine.Survey, error) {
-	// over tells whether a run that is not watched ended so long ago that it need not be.
-	over := func(r *perdure.Run) bool {
-		return !w.watches(r.ID) && r.State.Terminal() && now.Sub(r.FinishedAt) > lingering
-	}
-	s := &engine.Survey{Tenant: w.tenant, Fresh: w.base(), Known: w.ids(), Knows: w.watches,
-		Lines: changeLines, Bytes: changeBytes, AllBytes: surveyBytes}
-	s.Fresh.After = max(w.floor, perdure.RunID(perdure.FirstID(w.surveyed.Add(-lingering))))
-	s.Changed = func(h *engine.Head) bool {
-		x := w.watched[h.ID]
-		return x.seq != h.Seq || x.status != statusOf(perdure.StatusOf(h.State, h.DeferredAt))
-	}
-	s.Wants = func(r *perdure.Run) int64 {
-		known := w.watched[r.ID]
-		if !w.lines || r.Seq == known.seq || over(r) || !w.matches(r) && !known.matches {
-			return -1
-		}
-		// A run that did not match before, or was not surveyed for long, gets its last lines only.
-		return max(known.seq, r.Seq-changeLines)
-	}
-	err := w.s.engine.Survey(ctx, s)
-	s.Runs = slices.DeleteFunc(s.Runs, func(r perdure.Run) bool { return over(&r) })
-	return s, err
-}
-
-// change returns the change of a run, or nil if the run neither matches nor did.
-func (w *socket) change(r *perdure.Run, log []perdure.Line) *api.Change {
-	matches := w.matches(r)
-	if !matches && !w.watched[r.ID].matches {
-		return nil
-	}
-	c := &api.Change{Type: api.SocketChange, RunID: r.ID, Seq: r.Seq, Left: !matches,
-		Run: w.s.show(&engine.Detail{Run: *r}, w.s.engine.Now())}
-	for i := range log {
-		c.Events = append(c.Events, stream.Event(&log[i]))
-	}
-	return c
 }

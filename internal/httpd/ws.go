@@ -1,7 +1,10 @@
 package httpd
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/base64"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,58 +14,32 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
-// A WebSocket shows many runs: a snapshot of the runs that match a filter, then their changes.
+// A WebSocket tells its client what happens to runs and to other lists. Package feed looks at the
+// store, once for all sockets that ask the same; a socket passes its messages on.
 //
-// The socket keeps an entry for each run that it watches: the last line that it has sent and the
-// last status. These are the runs that match, and live ones that may come to match. The doorbell
-// tells that something may have changed. The socket then surveys the store: it reads the heads of
-// the runs that it watches and of new runs, and then the rows and lines of those that differ from
-// their entries. The difference is sent.
+// The library reads the connection: it makes the handshake, joins and unmasks frames, and answers
+// pings and closes. Messages to the client are written past it, as frames that all sockets of a
+// question share (wire in socket.go).
 //
-// The store is the only source, and there is no cursor over all runs: a global sequence would miss
-// rows that commit late on PostgreSQL. While a client reads slowly, its socket reads nothing, and
-// the next survey finds the latest state. Changes in between are merged.
-//
-// ws.go opens a socket. socket.go has its entries, its loop and its surveys.
+// ws.go opens a socket, socket.go serves it, watches.go turns messages of the client into
+// questions.
 
 const (
-	// maxWatched bounds the runs that a socket watches. It watches the newest ones.
-	maxWatched = 1000
-	// socketPause is the least time between two surveys of a socket.
-	socketPause = 100 * time.Millisecond
-	// lingering is how long a run is watched after its end, because lines may follow. A survey
-	// looks for new runs as far back, because a run may commit after a newer one.
-	lingering = 10 * time.Second
-	// changeLines and changeBytes bound the lines of one change, and surveyBytes those of a survey.
-	changeLines = 100
-	changeBytes = 64 << 10
-	surveyBytes = 1 << 20
-	// maxSocketReads bounds the sockets that survey at the same time, so that readers of the store
-	// are left for other calls.
-	maxSocketReads = 2
-
 	// pingEvery is the interval between pings, and maxIncoming bounds a message of the client.
 	pingEvery   = 15 * time.Second
-	maxIncoming = 4 << 10
+	maxIncoming = 64 << 10
 )
 
-// openSocket opens a socket. The snapshot is read before the upgrade, so that errors are ordinary
-// problems.
+// openSocket opens a socket. One with filters in its address watches a list from the beginning. Its
+// snapshot is read before the upgrade, so that errors are ordinary problems.
 func openSocket(c *call) error {
-	f, err := c.runFilter(200)
+	empty, q, err := c.firstQuestion()
 	if err != nil {
 		return err
-	}
-	lines := true
-	switch c.URL.Query().Get("events") {
-	case "", "true":
-	case "false":
-		lines = false
-	default:
-		return perdure.Invalid("events", "takes true or false")
 	}
 	if err := c.checkUpgrade(); err != nil {
 		return err
@@ -72,28 +49,30 @@ func openSocket(c *call) error {
 		return err
 	}
 	valid, forget := c.s.keyWatcher.watch(c.key.ID)
-	w := &socket{s: c.s, tenant: c.tenant(), filter: f, lines: lines, revoked: valid.Done(),
-		watched: make(map[perdure.RunID]watched)}
+	w := &socket{s: c.s, key: c.key, plain: !empty, revoked: valid.Done(), client: c.s.feed.Open(),
+		replies: make(chan []byte, 4)}
 	close := func() {
-		w.unlisten()
+		w.client.Close()
 		forget()
 		release()
 	}
-	w.listen() // before the snapshot is read, so that no change is missed
-	var first *api.Snapshot
-	if err = c.checkKey(); err == nil {
-		first, err = w.snapshot(c.Context())
+	var first feed.Delivery
+	if err = c.checkKey(); err == nil && !empty {
+		first, err = w.firstSnapshot(c, q)
 	}
 	if err != nil {
 		close()
 		return err
 	}
+	out := &hijacker{ResponseWriter: c.w, timeout: c.s.opt.StreamWriteTimeout}
 	// checkUpgrade has checked the origin.
-	w.conn, err = websocket.Accept(c.w, c.Request, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	w.conn, err = websocket.Accept(out, c.Request, &websocket.AcceptOptions{InsecureSkipVerify: true,
+		CompressionMode: websocket.CompressionNoContextTakeover})
 	if err != nil {
 		close()
 		return nil // Accept has answered
 	}
+	w.wire, w.deflated = out.wire, c.w.Header().Get("Sec-WebSocket-Extensions") != ""
 	w.conn.SetReadLimit(maxIncoming)
 	if !c.s.goStream(func() {
 		defer close()
@@ -103,6 +82,79 @@ func openSocket(c *call) error {
 		w.conn.Close(websocket.StatusServiceRestart, "the server shuts down")
 	}
 	return nil
+}
+
+// firstQuestion returns the question of a socket's address. With watch=none there is none.
+func (c *call) firstQuestion() (none bool, q feed.Question, err error) {
+	params := c.URL.Query()
+	switch params.Get("watch") {
+	case "":
+	case "none":
+		for name := range params {
+			if name != "watch" && name != tokenParam {
+				return false, q, perdure.Invalid(name, "does not go with watch=none")
+			}
+		}
+		return true, q, nil
+	default:
+		return false, q, perdure.Invalid("watch", "takes none")
+	}
+	f, err := c.runFilter(200)
+	if err != nil {
+		return false, q, err
+	}
+	lines := true
+	switch params.Get("events") {
+	case "", "true":
+	case "false":
+		lines = false
+	default:
+		return false, q, perdure.Invalid("events", "takes true or false")
+	}
+	return false, c.s.plainRuns(c.tenant(), f, lines), nil
+}
+
+// firstSnapshot begins to watch the list of a socket's address, and waits for its snapshot.
+func (w *socket) firstSnapshot(c *call, q feed.Question) (feed.Delivery, error) {
+	if err := w.client.Watch("", true, q); err != nil {
+		return feed.Delivery{}, err
+	}
+	for {
+		if d, ok := w.client.Next(); ok {
+			return d, d.Err
+		}
+		select {
+		case <-w.client.Ready():
+		case <-w.revoked:
+			return feed.Delivery{}, errKey
+		case <-c.Context().Done():
+			return feed.Delivery{}, cmp.Or(c.keyEnded(), c.Context().Err())
+		case <-c.s.closing:
+			return feed.Delivery{}, perdure.Errorf(perdure.CodeUnavailable, "the server shuts down")
+		}
+	}
+}
+
+// A hijacker gives the library a connection whose writes are whole frames, so that others may write
+// frames between them.
+type hijacker struct {
+	http.ResponseWriter
+	timeout time.Duration
+	wire    *wire
+}
+
+// controlBuffer is the size of the library's buffer. It writes control frames only, of at most 131
+// bytes, each with one write.
+const controlBuffer = 256
+
+// Hijack implements http.Hijacker.
+func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, b, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	h.wire = &wire{Conn: conn, timeout: h.timeout}
+	return h.wire, bufio.NewReadWriter(b.Reader, bufio.NewWriterSize(h.wire, controlBuffer)), nil
 }
 
 // checkUpgrade refuses requests that are no WebSocket handshake, and pages of origins that are not

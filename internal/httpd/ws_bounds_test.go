@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/httpd/feed"
 )
 
 // of tells changes of a run in a state.
@@ -45,7 +47,7 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	old := g["run_id"].(string)
-	ops := make([]engine.Op, maxWatched+200)
+	ops := make([]engine.Op, feed.MaxPlain+200)
 	for i := range ops {
 		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "waiting", Queue: "elsewhere"}}
 	}
@@ -70,10 +72,11 @@ func TestChangeHasBoundedLines(t *testing.T) {
 	g := w.running(`{"kind":"job"}`)
 	x, first := w.watch("")
 	known := first.Runs[0].LastSeq
-	many := strings.TrimSuffix(strings.Repeat(`{"type":"x:tick","data":1},`, changeLines+20), ",")
+	many := strings.TrimSuffix(strings.Repeat(`{"type":"x:tick","data":1},`, feed.ChangeLines+20), ",")
 	w.commits(g, `"events":[`+many+`]`)
 	c := x.until(anyChange)[0]
-	if c.Seq != known+changeLines+20 || len(c.Events) > changeLines || len(c.Events) > 0 && c.Events[0].Seq <= known+1 {
+	if c.Seq != known+feed.ChangeLines+20 || len(c.Events) > feed.ChangeLines ||
+		len(c.Events) > 0 && c.Events[0].Seq <= known+1 {
 		t.Errorf("known up to %d, told of %d with %d lines", known, c.Seq, len(c.Events))
 	}
 	big := `{"type":"x:big","data":"` + strings.Repeat("b", 20<<10) + `"}`
@@ -82,7 +85,7 @@ func TestChangeHasBoundedLines(t *testing.T) {
 	for _, e := range next.Events {
 		size += len(e.Data)
 	}
-	if next.Seq != c.Seq+4 || size > changeBytes {
+	if next.Seq != c.Seq+4 || size > feed.ChangeBytes {
 		t.Errorf("%d bytes of lines up to %d", size, next.Seq)
 	}
 }
@@ -151,15 +154,11 @@ func TestSurveyIsBounded(t *testing.T) {
 		grants = append(grants, w.running(`{"kind":"job"}`))
 	}
 	x, _ := w.watch("")
-	for range maxSocketReads { // nobody looks until all of it has happened
-		w.s.socketReads <- struct{}{}
-	}
+	hold := w.holdLooks() // nobody looks until all of it has happened
 	for _, g := range grants {
 		w.commits(g, `"events":[{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+`"}]`)
 	}
-	for range maxSocketReads {
-		<-w.s.socketReads
-	}
+	hold()
 	told, size := map[perdure.RunID]bool{}, 0
 	x.until(func(c api.Change) bool {
 		told[c.RunID] = true
@@ -168,7 +167,25 @@ func TestSurveyIsBounded(t *testing.T) {
 		}
 		return len(told) == many
 	})
-	if size > surveyBytes+changeBytes || size < surveyBytes/2 {
+	if size > feed.LookBytes+feed.ChangeBytes || size < feed.LookBytes/2 {
 		t.Errorf("%d bytes of lines", size)
+	}
+}
+
+// holdLooks keeps the feed from looking at the store until the function that it gives is called.
+func (w *world) holdLooks() (release func()) {
+	w.t.Helper()
+	var held []func()
+	for i := range feed.MaxReads {
+		leave, err := w.s.feed.Gate.Enter(context.Background(), perdure.TenantID(fmt.Sprint("test", i)), 1)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		held = append(held, leave)
+	}
+	return func() {
+		for _, leave := range held {
+			leave()
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/httpd/feed"
 )
 
 // heap is what is in use after everything that can be freed was.
@@ -24,7 +25,7 @@ func heap() int64 {
 
 // A socket remembers little of each run that it watches, and nothing of the rows that it has read.
 func TestSocketHoldsLittleMemory(t *testing.T) {
-	const sockets, live, most = 12, maxWatched, 300 << 10
+	const sockets, live, most = 12, feed.MaxPlain, 100 << 10
 	w := newWorld(t, setup{})
 	big := `"` + string(slices.Repeat([]byte("m"), 1000)) + `"`
 	ops := make([]engine.Op, live)

@@ -11,16 +11,20 @@ type Head struct {
 	Seq        int64
 	State      perdure.State
 	DeferredAt perdure.Instant
+	SeenAt     perdure.Instant // when its worker last gave a sign of life
 }
+
+// headCols are the columns of a head.
+const headCols = "id,seq,state,deferred_at,seen_at"
 
 // Heads gives the heads of a tenant's runs, in no order. Runs that don't exist are left out.
 func (repo *Runs) Heads(t perdure.TenantID, ids []perdure.RunID) (out []Head, err error) {
 	err = eachPart(repo.in.dialect, texts(ids), func(part []string) error {
 		given, args := repo.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(t)}, part)
-		return repo.in.sess.Query("SELECT id,seq,state,deferred_at FROM runs "+given, args,
+		return repo.in.sess.Query("SELECT "+headCols+" FROM runs "+given, args,
 			func(scan func(...any) error) error {
 				var h Head
-				if err := scan(&h.ID, &h.Seq, &h.State, &h.DeferredAt); err != nil {
+				if err := scan(&h.ID, &h.Seq, &h.State, &h.DeferredAt, &h.SeenAt); err != nil {
 					return err
 				}
 				out = append(out, h)

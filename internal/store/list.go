@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -25,8 +26,8 @@ import (
 
 // A RunFilter selects runs. Empty fields select all.
 type RunFilter struct {
-	Status   string // a state, or "deferred"
-	State    perdure.State
+	Status   []string // each a state, or "deferred"
+	State    []perdure.State
 	Kind     string
 	Queue    string
 	ThreadID perdure.ThreadID
@@ -37,6 +38,9 @@ type RunFilter struct {
 	After    perdure.RunID // only newer ones
 	Live     bool          // only runs that have not ended
 	Limit    int
+
+	// Heads reads only the fields of a Head. The other fields of the runs are empty.
+	Heads bool
 
 	// Bytes bounds the size of a page, which has at least one run; zero: PageBytes.
 	Bytes int
@@ -79,9 +83,7 @@ func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 	if f.Rows == 0 {
 		f.Rows = PageRows
 	}
-	if f.Before == "" {
-		f.Before = "~" // greater than every id
-	}
+	f.Before = perdure.RunID(orLast(f.Before))
 	cond, args, err := f.conditions(repo.in.dialect)
 	if err != nil {
 		return RunPage{}, err
@@ -95,6 +97,9 @@ func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 	}
 	return l.page, err
 }
+
+// orLast gives a cursor, or if there is none a text that is greater than every id.
+func orLast(before perdure.RunID) string { return cmp.Or(string(before), "~") }
 
 // A runList is a page in the making.
 type runList struct {
@@ -115,7 +120,7 @@ func (l *runList) end(next perdure.RunID) { l.page.Next, l.done = next, true }
 
 // add adds a run to the page, and tells whether the page is full.
 func (l *runList) add(r *perdure.Run) bool {
-	size := runSize(r)
+	size := RunSize(r)
 	if n := len(l.page.Runs); n > 0 && size > l.bytes {
 		l.end(l.page.Runs[n-1].ID)
 		return true
@@ -128,8 +133,8 @@ func (l *runList) add(r *perdure.Run) bool {
 	return false
 }
 
-// runSize estimates the size of a run's row, and is at least the size of its JSON.
-func runSize(r *perdure.Run) int {
+// RunSize estimates the size of a run's row, and is at least the size of its JSON.
+func RunSize(r *perdure.Run) int {
 	const fields = 2 << 10 // names, numbers and ids
 	n := fields + len(r.Input) + len(r.Metadata) + len(r.Result) + len(r.Progress) + len(r.Fallback) +
 		quoted(r.Summary) + quoted(r.Activity) + quoted(r.Cancel.Reason)
@@ -182,7 +187,17 @@ func (l *runList) source() (func() error, error) {
 
 // onlyLive tells whether the filter selects live runs only.
 func (f *RunFilter) onlyLive() bool {
-	return f.Live || f.State.Live() || f.Status == perdure.StatusDeferred || perdure.State(f.Status).Live()
+	ended := func(s perdure.State) bool { return !s.Live() }
+	endedStatus := func(s string) bool { return s != perdure.StatusDeferred && !perdure.State(s).Live() }
+	return f.Live || len(f.State) > 0 && !slices.ContainsFunc(f.State, ended) ||
+		len(f.Status) > 0 && !slices.ContainsFunc(f.Status, endedStatus)
+}
+
+// Matches tells whether a run has one of the filter's statuses and states. A run keeps the other
+// fields that a filter selects by for all its life.
+func (f *RunFilter) Matches(r *perdure.Run) bool {
+	return (len(f.Status) == 0 || slices.Contains(f.Status, r.Status())) &&
+		(len(f.State) == 0 || slices.Contains(f.State, r.State)) && (!f.Live || r.State.Live())
 }
 
 // everything reads runs without a condition.
@@ -228,7 +243,7 @@ func (l *runList) slice() error {
 
 // read adds the runs of a query to the page, and gives how many there were.
 func (l *runList) read(rest string, args ...any) (n int, err error) {
-	err = runTable.query(l.in.sess, rest, args, func(r *perdure.Run) error {
+	err = l.query(rest, args, func(r *perdure.Run) error {
 		if n++; l.add(r) {
 			return errEnough
 		}
@@ -238,6 +253,20 @@ func (l *runList) read(rest string, args ...any) (n int, err error) {
 		err = nil
 	}
 	return n, err
+}
+
+// query reads runs, or with Heads only the fields of their heads.
+func (l *runList) query(rest string, args []any, each func(*perdure.Run) error) error {
+	if !l.f.Heads {
+		return runTable.query(l.in.sess, rest, args, each)
+	}
+	return l.in.sess.Query("SELECT "+headCols+" FROM runs "+rest, args, func(scan func(...any) error) error {
+		r := perdure.Run{Tenant: l.t}
+		if err := scan(&r.ID, &r.Seq, &r.State, &r.DeferredAt, &r.SeenAt); err != nil {
+			return err
+		}
+		return each(&r)
+	})
 }
 
 // byIDs makes a step of a function that finds the next candidates, newest first. find gives fewer
@@ -267,7 +296,7 @@ func (l *runList) readIDs(ids []perdure.RunID) error {
 	var found []perdure.Run
 	err := eachPart(l.in.dialect, texts(ids), func(part []string) error {
 		given, args := l.in.dialect.keyed("runs", []string{"tenant", "id"}, []string{string(l.t)}, part)
-		return runTable.query(l.in.sess, given+l.cond, append(args, l.args...), func(r *perdure.Run) error {
+		return l.query(given+l.cond, append(args, l.args...), func(r *perdure.Run) error {
 			found = append(found, *r)
 			return nil
 		})
@@ -384,27 +413,6 @@ func (repo *Runs) liveIDs(t perdure.TenantID) (ids []perdure.RunID, all bool, er
 	return ids, len(ids) <= PageRows, err
 }
 
-// IDs lists the ids of a tenant's runs between Before and After, newest first. There must be few
-// runs in that range.
-func (repo *Runs) IDs(t perdure.TenantID, f RunFilter) (out []perdure.RunID, err error) {
-	cond, args, err := f.conditions(repo.in.dialect)
-	if err != nil {
-		return nil, err
-	}
-	if f.Before == "" {
-		f.Before = "~"
-	}
-	args = slices.Concat([]any{string(t), string(f.Before), string(f.After)}, args, []any{int64(f.Limit)})
-	err = repo.in.sess.Query("SELECT id FROM runs WHERE tenant=? AND id<? AND id>?"+cond+" ORDER BY id DESC"+atMost,
-		args, func(scan func(...any) error) error {
-			var id perdure.RunID
-			err := scan(&id)
-			out = append(out, id)
-			return err
-		})
-	return out, err
-}
-
 // conditions gives the filter as conditions on a row of runs, each preceded by AND.
 func (f *RunFilter) conditions(d *dialect) (string, []any, error) {
 	var where strings.Builder
@@ -415,13 +423,28 @@ func (f *RunFilter) conditions(d *dialect) (string, []any, error) {
 			args = append(args, arg)
 		}
 	}
-	switch {
-	case f.Status == perdure.StatusDeferred:
-		where.WriteString(" AND deferred_at>0 AND alarm_at IS NOT NULL")
-	case f.Status != "":
-		and("state=? AND (deferred_at=0 OR alarm_at IS NULL)", f.Status)
+	oneOf := func(column string, values []string) string {
+		for _, v := range values {
+			args = append(args, v)
+		}
+		if len(values) == 1 {
+			return column + "=?"
+		}
+		return column + " IN (?" + strings.Repeat(",?", len(values)-1) + ")"
 	}
-	and("state=?", string(f.State))
+	const deferred = "deferred_at>0 AND alarm_at IS NOT NULL"
+	if plain := slices.DeleteFunc(slices.Clone(f.Status), isDeferred); len(plain) > 0 {
+		cond := oneOf("state", plain) + " AND (deferred_at=0 OR alarm_at IS NULL)"
+		if len(plain) < len(f.Status) {
+			cond = "(" + cond + " OR " + deferred + ")"
+		}
+		where.WriteString(" AND " + cond)
+	} else if len(f.Status) > 0 {
+		where.WriteString(" AND " + deferred)
+	}
+	if len(f.State) > 0 {
+		where.WriteString(" AND " + oneOf("state", texts(f.State)))
+	}
 	and("kind=?", f.Kind)
 	and("queue=?", f.Queue)
 	and("thread_id=?", string(f.ThreadID))
@@ -441,3 +464,5 @@ func (f *RunFilter) conditions(d *dialect) (string, []any, error) {
 	}
 	return where.String(), args, nil
 }
+
+func isDeferred(status string) bool { return status == perdure.StatusDeferred }

@@ -118,7 +118,7 @@ func TestPageEndsAtByteLimit(t *testing.T) {
 		execDirect(t, s, "UPDATE runs SET metadata=metadata||'"+strings.Repeat(" ", 2*budget)+"' WHERE id='r077'")
 		for what, f := range map[string]RunFilter{
 			"no filter": {}, "a filter": {Kind: "job"}, "metadata": {Metadata: map[string]string{"team": "red"}},
-			"a state": {State: perdure.Queued},
+			"a state": {State: []perdure.State{perdure.Queued}},
 		} {
 			f.Limit, f.Bytes = 1000, budget
 			ids, pages := follow(t, s, f)
@@ -131,7 +131,7 @@ func TestPageEndsAtByteLimit(t *testing.T) {
 				p, w = watchedPage(t, s, f)
 				size := 0
 				for i := range p.Runs {
-					size += runSize(&p.Runs[i])
+					size += RunSize(&p.Runs[i])
 				}
 				if size > budget && len(p.Runs) > 1 {
 					t.Errorf("%s: a page of %d runs has %d bytes, want at most %d", what, len(p.Runs), size, budget)
@@ -191,9 +191,9 @@ func TestFewLiveRunsAreFoundAmongManyEndedOnes(t *testing.T) {
 			f    RunFilter
 			want string
 		}{
-			"queued":            {RunFilter{State: perdure.Queued}, "[a3 a2 a1]"},
-			"queued, by status": {RunFilter{Status: "queued"}, "[a2 a1]"},
-			"deferred":          {RunFilter{Status: "deferred"}, "[a3]"},
+			"queued":            {RunFilter{State: []perdure.State{perdure.Queued}}, "[a3 a2 a1]"},
+			"queued, by status": {RunFilter{Status: []string{"queued"}}, "[a2 a1]"},
+			"deferred":          {RunFilter{Status: []string{"deferred"}}, "[a3]"},
 			"live":              {RunFilter{Live: true}, "[a3 a2 a1]"},
 			"live before a2":    {RunFilter{Live: true, Before: "a2"}, "[a1]"},
 		} {

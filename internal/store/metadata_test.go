@@ -111,7 +111,7 @@ func TestRunsAreFoundByMetadata(t *testing.T) {
 			t.Errorf("runs with team=red before r3: %q, want r1", got)
 		}
 		if got := listed(t, s, tenant, RunFilter{Metadata: map[string]string{"team": "red"},
-			State: perdure.Completed}); got != "" {
+			State: []perdure.State{perdure.Completed}}); got != "" {
 			t.Errorf("completed runs with team=red: %q, want none", got)
 		}
 		checkMetadataIndex(t, s)

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
 )
 
@@ -36,6 +39,7 @@ type Config struct {
 	Worker ConfigWorker `toml:"worker,omitempty"`
 	Shell  *ConfigShell `toml:"shell,omitempty"`
 	Tools  []ConfigTool `toml:"tool,omitempty"`
+	MCP    []ConfigMCP  `toml:"mcp,omitempty"`
 
 	// dir is that of the file. Relative paths begin there.
 	dir string
@@ -85,6 +89,30 @@ type ConfigTool struct {
 	Timeout    perdure.Duration `toml:"timeout,omitempty"`
 }
 
+// A ConfigMCP is an MCP server whose tools are those of workers and of the supervisor. It is a command or
+// an address.
+type ConfigMCP struct {
+	Name    string   `toml:"name"`
+	Command string   `toml:"command,omitempty"`
+	Args    []string `toml:"args,omitempty"`
+	Dir     string   `toml:"dir,omitempty"`
+	Env     []string `toml:"env,omitempty"`
+	// PassEnv names variables of this process that the command gets, such as one with a key.
+	PassEnv []string `toml:"pass_env,omitempty"`
+
+	URL     string            `toml:"url,omitempty"`
+	Headers map[string]string `toml:"headers,omitempty"`
+	// KeyEnv is the name of a variable that has a key, and KeyFile that of a file. The key is sent as
+	// the header Authorization: Bearer.
+	KeyEnv  string `toml:"key_env,omitempty"`
+	KeyFile string `toml:"key_file,omitempty"`
+
+	Allow          []string         `toml:"allow,omitempty"`
+	Approve        string           `toml:"approve,omitempty"`
+	Timeout        perdure.Duration `toml:"timeout,omitempty"`
+	SuspendTimeout perdure.Duration `toml:"suspend_timeout,omitempty"`
+}
+
 // maxConfig limits the bytes of a configuration, and of a file with a key.
 const (
 	maxConfig = 1 << 20
@@ -131,24 +159,24 @@ func ParseConfig(text []byte) (*Config, error) {
 
 // Validate checks the configuration, without the keys.
 func (c *Config) Validate() error {
-	_, err := c.options(func(*ConfigModel) (string, error) { return "", nil })
+	_, err := c.options(func(string, string) (string, error) { return "", nil })
 	return err
 }
 
 // Options reads the keys, and returns the options of a supervisor.
 func (c *Config) Options() (Options, error) { return c.options(c.key) }
 
-// key reads the key of an endpoint.
-func (c *Config) key(m *ConfigModel) (string, error) {
+// key reads a key from a variable or a file.
+func (c *Config) key(env, file string) (string, error) {
 	switch {
-	case m.KeyEnv != "":
-		key := os.Getenv(m.KeyEnv)
+	case env != "":
+		key := os.Getenv(env)
 		if key == "" {
-			return "", fmt.Errorf("key_env: the variable %s is not set", m.KeyEnv)
+			return "", fmt.Errorf("key_env: the variable %s is not set", env)
 		}
 		return key, nil
-	case m.KeyFile != "":
-		path := m.KeyFile
+	case file != "":
+		path := file
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(c.dir, path)
 		}
@@ -165,14 +193,14 @@ func (c *Config) key(m *ConfigModel) (string, error) {
 }
 
 // options returns the options of a supervisor, with keys that a function reads.
-func (c *Config) options(key func(*ConfigModel) (string, error)) (Options, error) {
+func (c *Config) options(key func(env, file string) (string, error)) (Options, error) {
 	models := model.Options{Prices: map[string]model.Price{}}
 	for i := range c.Models {
 		m := &c.Models[i]
 		if m.KeyEnv != "" && m.KeyFile != "" {
 			return Options{}, fmt.Errorf("model[%d]: key_env and key_file: only one of them is possible", i)
 		}
-		k, err := key(m)
+		k, err := key(m.KeyEnv, m.KeyFile)
 		if err != nil {
 			return Options{}, fmt.Errorf("model[%d]: %w", i, err)
 		}
@@ -191,7 +219,12 @@ func (c *Config) options(key func(*ConfigModel) (string, error)) (Options, error
 	if err != nil {
 		return Options{}, err
 	}
+	servers, err := c.servers(key)
+	if err != nil {
+		return Options{}, err
+	}
 	opt := Options{Model: client, System: c.System, WorkerSystem: c.Worker.System, Tools: tools, WorkerTools: tools,
+		MCP:      servers,
 		MaxTurns: c.MaxTurns, Window: c.Window, MaxResult: c.MaxResult, MaxWorkers: c.MaxWorkers,
 		Budget: c.Budget, WorkerBudget: c.Worker.Budget, WorkerWait: time.Duration(c.WorkerWait),
 		RoundaboutInterval: time.Duration(c.RoundaboutInterval), ToolTimeout: time.Duration(c.ToolTimeout),
@@ -224,6 +257,64 @@ func (c *Config) tools() (out []Tool, err error) {
 		out = append(out, Run(spec, t.Kind, agent.Options{}))
 	}
 	return out, nil
+}
+
+// servers returns the MCP servers of the configuration.
+func (c *Config) servers(key func(env, file string) (string, error)) (*mcp.Client, error) {
+	if len(c.MCP) == 0 {
+		return nil, nil
+	}
+	opt := mcp.Options{Timeout: time.Duration(c.ToolTimeout), SuspendTimeout: time.Duration(c.SuspendTimeout),
+		MaxResult: c.MaxResult}
+	for i := range c.MCP {
+		s, err := c.MCP[i].server(key)
+		if err != nil {
+			return nil, fmt.Errorf("mcp[%d]: %w", i, err)
+		}
+		opt.Servers = append(opt.Servers, s)
+	}
+	return mcp.New(opt)
+}
+
+// server returns an MCP server, with its key.
+func (m *ConfigMCP) server(key func(env, file string) (string, error)) (mcp.Server, error) {
+	s := mcp.Server{Name: m.Name, Command: m.Command, Args: m.Args, Dir: m.Dir, Env: slices.Clone(m.Env), URL: m.URL,
+		Headers: maps.Clone(m.Headers), Allow: m.Allow, Approve: m.Approve, Timeout: time.Duration(m.Timeout),
+		SuspendTimeout: time.Duration(m.SuspendTimeout)}
+	switch {
+	case m.KeyEnv != "" && m.KeyFile != "":
+		return s, errors.New("key_env and key_file: only one of them is possible")
+	case (m.KeyEnv != "" || m.KeyFile != "") && m.URL == "":
+		return s, errors.New("key_env and key_file: they belong to a url; a command gets variables by pass_env")
+	case len(m.PassEnv) > 0 && m.Command == "":
+		return s, errors.New("pass_env: it belongs to a command")
+	}
+	for name := range m.Headers {
+		if strings.EqualFold(name, "Authorization") {
+			return s, errors.New("headers: a key does not belong into this file: use key_env or key_file")
+		}
+	}
+	for _, name := range m.PassEnv {
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return s, fmt.Errorf("pass_env: %q is no name of a variable", name)
+		}
+		value, err := key(name, "")
+		if err != nil {
+			return s, fmt.Errorf("pass_env: the variable %s is not set", name)
+		}
+		s.Env = append(s.Env, name+"="+value)
+	}
+	k, err := key(m.KeyEnv, m.KeyFile)
+	if err != nil {
+		return s, err
+	}
+	if k != "" {
+		if s.Headers == nil {
+			s.Headers = make(map[string]string)
+		}
+		s.Headers["Authorization"] = "Bearer " + k
+	}
+	return s, nil
 }
 
 // readFile reads a file that is not too large.

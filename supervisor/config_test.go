@@ -99,8 +99,15 @@ func TestConfigErrorsNameTheSetting(t *testing.T) {
 		"tool's name":    {endpoint + "[[tool]]\nname = \"a b\"\nkind = \"k\"", `"a b"`},
 		"own tool again": {endpoint + "[[tool]]\nname = \"ask_human\"\nkind = \"k\"", "two tools"},
 		"tool's kind":    {endpoint + "[[tool]]\nname = \"a\"", "tool[0]"},
-		"small window":   {"window = 10\n" + endpoint, "window"},
-		"large result":   {"max_result = 99999999\n" + endpoint, "max_result"},
+		"mcp twice":      {endpoint + strings.Repeat("[[mcp]]\nname=\"a\"\ncommand=\"a\"\n", 2), "mcp[1]"},
+		"mcp neither":    {endpoint + "[[mcp]]\nname=\"a\"", "mcp[0]: command and url"},
+		"mcp key":        {endpoint + "[[mcp]]\nname=\"a\"\ncommand=\"a\"\nkey_env=\"K\"", "pass_env"},
+		"mcp unknown":    {endpoint + "[[mcp]]\nname=\"a\"\ncommand=\"a\"\ntools=[]", "mcp.tools"},
+		"mcp own tool":   {endpoint + "[[mcp]]\nname=\"spawn\"\ncommand=\"a\"", "so does the tool spawn_worker"},
+		"mcp header": {endpoint + "[[mcp]]\nname=\"a\"\nurl=\"http://a\"\nheaders={authorization=\"sk-hush\"}",
+			"use key_env or key_file"},
+		"small window": {"window = 10\n" + endpoint, "window"},
+		"large result": {"max_result = 99999999\n" + endpoint, "max_result"},
 	} {
 		_, err := supervisor.ParseConfig([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -29,7 +29,8 @@
 // begins, and if a crash loses the result, the model is told that the outcome is unknown.
 //
 // Every conversation has the tools spawn_worker, wait_worker, list_workers, peek_worker,
-// cancel_worker and ask_human. [Shell] is there if the options have it.
+// cancel_worker and ask_human. [Shell] is there if the options have it, and so are the tools of MCP
+// servers. A call of one of those is a child.
 //
 // # Workers and the roundabout
 //
@@ -65,7 +66,7 @@
 //   - loop.go: the loop, and the calls of the model. It is all that a simple agent needs.
 //   - tools.go: the interface of a tool. human.go and shell.go: two of them.
 //   - children.go and roundabout.go: workers, and how a run waits for them. worker.go: the worker's side.
-//   - trim.go: summaries. config.go: the configuration file.
+//   - trim.go: summaries. config.go: the configuration file. mcp.go: tools of MCP servers; package mcp calls them.
 //
 // # Invariants
 //

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,16 +46,19 @@ type loop struct {
 
 // newLoop begins a conversation.
 func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*loop, error) {
-	prompt := model.Message{Role: model.System, Content: system}
-	limits, err := agent.Step(ctx, "limits", func(context.Context) (limits, error) {
-		fixed := model.Request{Messages: []model.Message{prompt}, Tools: describe(tools)}
-		return s.opt.limits(fixed.EstimateTokens()), nil
+	limits, err := agent.Step(ctx, "limits", func(ctx context.Context) (limits, error) {
+		l := s.opt.limits(ctx)
+		fixed := model.Request{Messages: []model.Message{{Role: model.System, Content: system + l.Note}},
+			Tools: describe(slices.Concat(tools, l.mcpTools()))}
+		l.Fixed = fixed.EstimateTokens()
+		return l, nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	l := &loop{s: s, ctx: ctx, limits: limits, tools: tools, most: limits.Window * 4 / 5}
-	l.add(prompt)
+	l := &loop{s: s, ctx: ctx, limits: limits, tools: slices.Concat(tools, limits.mcpTools()),
+		most: limits.Window * 4 / 5}
+	l.add(model.Message{Role: model.System, Content: system + limits.Note})
 	return l, nil
 }
 

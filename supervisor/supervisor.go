@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
 )
@@ -34,6 +36,9 @@ type Options struct {
 	// Tools are those of the supervisor, beside its own. WorkerTools are those of workers. A worker
 	// can't spawn workers.
 	Tools, WorkerTools []Tool
+	// MCP has servers whose tools supervisor and workers have, too. A run keeps those that there were
+	// when it began.
+	MCP *mcp.Client
 
 	// MaxTurns limits the calls of the model in one run, checks of workers aside. The default is 50.
 	MaxTurns int
@@ -89,10 +94,13 @@ func New(opt Options) (*Supervisor, error) {
 	return &Supervisor{opt}, nil
 }
 
-// Register registers both kinds with a worker.
+// Register registers both kinds with a worker, and that of calls of MCP servers.
 func (s *Supervisor) Register(w *worker.Worker) {
 	worker.Agent(w, s.opt.Kind, s.converse, worker.Kind{Description: "answers on a thread, with tools and workers"})
 	worker.Agent(w, s.opt.WorkerKind, s.work, worker.Kind{Description: "does one task for a supervisor"})
+	if s.opt.MCP != nil {
+		s.opt.MCP.Register(w)
+	}
 }
 
 const (
@@ -137,7 +145,10 @@ func (o *Options) Validate() error {
 	if err := checkTools("tools", slices.Concat(ownTools, o.Tools)); err != nil {
 		return err
 	}
-	return checkTools("worker_tools", o.WorkerTools)
+	if err := checkTools("worker_tools", o.WorkerTools); err != nil {
+		return err
+	}
+	return checkServers(o.MCP, slices.Concat(ownTools, o.Tools, o.WorkerTools))
 }
 
 // checkTools refuses names that are malformed or used twice, and parameters that are no object.
@@ -218,12 +229,22 @@ type limits struct {
 	Fixed int `json:"fixed"`
 	// Threads says that workers get threads.
 	Threads bool `json:"threads,omitempty"`
+	// MCP are the tools of MCP servers. Note tells the model which servers are not available.
+	MCP  []mcp.Tool `json:"mcp,omitempty"`
+	Note string     `json:"note,omitempty"`
 }
 
 // limits returns those of the options.
-func (o *Options) limits(fixed int) limits {
-	return limits{o.MaxTurns, o.Window, o.MaxResult, o.MaxWorkers, o.Budget, o.WorkerBudget, o.WorkerWait,
-		o.RoundaboutInterval, o.ToolTimeout, o.SuspendTimeout, fixed, o.Client != nil}
+func (o *Options) limits(ctx context.Context) limits {
+	l := limits{MaxTurns: o.MaxTurns, Window: o.Window, MaxResult: o.MaxResult, MaxWorkers: o.MaxWorkers,
+		Budget: o.Budget, WorkerBudget: o.WorkerBudget, WorkerWait: o.WorkerWait, Interval: o.RoundaboutInterval,
+		ToolTimeout: o.ToolTimeout, Suspend: o.SuspendTimeout, Threads: o.Client != nil}
+	if o.MCP != nil {
+		var down map[string]string
+		l.MCP, down = o.MCP.Tools(ctx)
+		l.Note = unavailable(down)
+	}
+	return l
 }
 
 // converse answers the last message of the run's thread.

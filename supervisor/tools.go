@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
 )
@@ -316,7 +317,8 @@ func errorText(err error) string {
 // failureText returns the failure of a child for the model. If its worker was lost, it may or may not
 // have had its effect.
 func failureText(f *perdure.Failure) string {
-	if f.Code == perdure.CodeAttemptsExhausted || f.Code == perdure.CodeHeartbeatLost {
+	switch f.Code {
+	case perdure.CodeAttemptsExhausted, perdure.CodeHeartbeatLost, mcp.CodeOutcomeUnknown:
 		return outcomeUnknown
 	}
 	return fmt.Sprintf("error: %s: %s", f.Code, f.Message)

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/mockmodel"
 	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
 )
@@ -31,6 +32,8 @@ type world struct {
 	// workerTools are those of workers. Without it they have tools.
 	workerTools func(s *agenttest.Session) []supervisor.Tool
 	register    func(s *agenttest.Session, w *worker.Worker)
+	// mcp makes the MCP servers of a trial.
+	mcp func(s *agenttest.Session) *mcp.Client
 	// threads gives workers threads.
 	threads bool
 	// handler is the model of the last trial, and sup its supervisor.
@@ -79,6 +82,9 @@ func (w *world) options(s *agenttest.Session) supervisor.Options {
 	if w.tools != nil {
 		opt.Tools = w.tools(s)
 		opt.WorkerTools = opt.Tools
+	}
+	if w.mcp != nil {
+		opt.MCP = w.mcp(s)
 	}
 	if w.workerTools != nil {
 		opt.WorkerTools = w.workerTools(s)

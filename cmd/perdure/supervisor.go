@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/mockmodel"
 	"github.com/perdure/perdure/supervisor"
+	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
 )
@@ -83,6 +84,7 @@ func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log
 		cancel()
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
+	closeServers := startServers(working, opt.MCP, log)
 	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
 	w := worker.New(c, worker.Options{ID: "supervisor", AllTenants: true, AgentSlots: supervisorSlots, DrainTimeout: -1,
 		Logger: log})
@@ -91,6 +93,22 @@ func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log
 	go func() { worked <- w.Run(working) }()
 	return func() error {
 		cancel()
-		return <-worked
+		err := <-worked
+		closeServers()
+		return err
 	}, nil
+}
+
+// startServers connects to MCP servers, so that the first conversation does not wait for them and the
+// operator is told what is wrong. The function that it returns ends them, and their programs.
+func startServers(ctx context.Context, c *mcp.Client, log *slog.Logger) (end func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.SetLogger(log)
+	go func() {
+		tools, down := c.Tools(ctx)
+		log.Info("mcp servers", "tools", len(tools), "unavailable", down)
+	}()
+	return c.Close
 }

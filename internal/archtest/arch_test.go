@@ -76,7 +76,8 @@ var layers = []struct {
 	{"client", []string{"", "api", "internal/timer", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
-	{"supervisor", []string{"", "api", "client", "agent", "worker", "supervisor/model"}},
+	{"supervisor/mcp", []string{"", "agent", "worker"}},
+	{"supervisor", []string{"", "api", "client", "agent", "worker", "supervisor/model", "supervisor/mcp"}},
 	{"internal/adaptor", []string{"", "internal/jobdir"}},
 	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session",
 		"internal/timer"}},
@@ -84,7 +85,8 @@ var layers = []struct {
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not
 // exist yet are checked from the day they do.
-var sdk = []string{"", "api", "client", "worker", "agent", "supervisor", "supervisor/model"}
+var sdk = []string{"", "api", "client", "worker", "agent", "supervisor", "supervisor/model",
+	"supervisor/mcp"}
 
 // outside are the modules of the server that an SDK must not drag into somebody's program.
 var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "github.com/prometheus/",

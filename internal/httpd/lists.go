@@ -35,11 +35,15 @@ func listQueues(c *call, _ *none) (int, *api.Queues, error) {
 		return 0, nil, err
 	}
 	list, next, err := c.s.engine.Queues(c.Context(), c.tenant(), page)
-	out := &api.Queues{Queues: []api.Queue{}, NextCursor: next}
+	return 0, &api.Queues{Queues: showQueues(list), NextCursor: next}, err
+}
+
+// showQueues returns queues as the API shows them.
+func showQueues(list []engine.Queue) []api.Queue {
+	out := make([]api.Queue, 0, len(list))
 	for _, q := range list {
-		out.Queues = append(out.Queues, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable,
-			Running:   q.Running,
+		out = append(out, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running,
 			Suspended: q.Suspended, AtLeast: q.AtLeast, OldestClaimable: q.OldestFor.Milliseconds()})
 	}
-	return 0, out, err
+	return out
 }

@@ -25,6 +25,8 @@ func (s *Server) table() []route {
 			creates().also(http.StatusOK, http.StatusAccepted).once(),
 		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
 			takes(append(slices.Clone(runFilters), "limit", "cursor")...).repeats(severalOf...).upTo(largePage),
+		on("GET", v1+"/runs/counts", read, "Count runs by status, state, kind and queue", countRuns).
+			takes(runFilters...).repeats(severalOf...),
 		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun).upTo(largeRun),
 		on("GET", v1+"/runs/{id}/join", read, "Wait for a run", joinRun).takes("timeout").also(http.StatusAccepted),
 		live(v1+"/runs/{id}/stream", read, "Follow a run's log as server-sent events", api.MediaStream, streamRun).

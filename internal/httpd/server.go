@@ -60,6 +60,7 @@ type Server struct {
 	// chunkGate divides the writes of uploaded chunks among tenants.
 	chunkGate *fair.Gate
 
+	counts     countCache
 	goodURLs   urlCache
 	runTenants runTenants
 

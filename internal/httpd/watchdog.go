@@ -25,17 +25,8 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	if f.Before != "" && !isLogID.MatchString(f.Before) {
 		return 0, nil, perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
-	for name, text := range map[string]string{"rule": f.Rule, "tenant": string(f.Tenant), "run_id": string(f.Run)} {
-		if text != "" {
-			if err := perdure.CheckName(name, text); err != nil {
-				return 0, nil, err
-			}
-		}
-	}
-	if f.Rule != "" {
-		if f.Rule, err = c.s.storedRule(f.Rule); err != nil {
-			return 0, nil, err
-		}
+	if err := c.s.checkWatchFilter(&f); err != nil {
+		return 0, nil, err
 	}
 	list, err := c.s.engine.WatchdogLog(c.Context(), f, c.tenant())
 	out := &api.WatchdogLog{Actions: append([]perdure.WatchdogAction{}, list...)}
@@ -43,6 +34,22 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 		out.NextCursor = list[n-1].ID
 	}
 	return 0, out, err
+}
+
+// checkWatchFilter checks what selects actions of the watchdog, and gives the rule the name by which
+// the log has it.
+func (s *Server) checkWatchFilter(f *engine.WatchFilter) (err error) {
+	for name, text := range map[string]string{"rule": f.Rule, "tenant": string(f.Tenant), "run_id": string(f.Run)} {
+		if text != "" {
+			if err := perdure.CheckName(name, text); err != nil {
+				return err
+			}
+		}
+	}
+	if f.Rule != "" {
+		f.Rule, err = s.storedRule(f.Rule)
+	}
+	return err
 }
 
 // storedRule returns the number or name by which the log stores the actions of a rule.

@@ -85,7 +85,7 @@ func (w *socket) question(m *api.Watch) (q feed.Question, err error) {
 			}
 		}
 	}
-	if err := checkFields(m); err != nil && filterFields[m.Of] != nil {
+	if err := checkFields(m); err != nil {
 		return q, err
 	}
 	switch m.Of {
@@ -93,6 +93,9 @@ func (w *socket) question(m *api.Watch) (q feed.Question, err error) {
 		return w.s.watchRuns(t, m)
 	case api.WatchCounts:
 		return w.s.watchCounts(t, m)
+	}
+	if _, ok := watchedLists[m.Of]; ok {
+		return w.watchList(t, m)
 	}
 	return q, perdure.Invalid("of", "%q is none of the lists that can be watched", shortened(m.Of, 100))
 }
@@ -209,12 +212,7 @@ func limitOf(n, most int) (int, error) {
 	return n, nil
 }
 
-// filterFields are the fields of a watch's filter, by its list.
-var filterFields = map[string][]string{
-	api.WatchRuns:   runFields,
-	api.WatchCounts: runFields,
-}
-
+// runFields are the fields of a filter of runs.
 var runFields = []string{"status", "state", "kind", "queue", "thread_id", "root_run_id", "parent_run_id", "metadata",
 	"created_after", "created_before"}
 
@@ -228,8 +226,12 @@ func checkFields(m *api.Watch) error {
 	if err != nil {
 		return perdure.Invalid("filter", "can't be read")
 	}
+	fields := watchedLists[m.Of].fields
+	if m.Of == api.WatchRuns || m.Of == api.WatchCounts {
+		fields = runFields
+	}
 	for name := range given {
-		if !slices.Contains(filterFields[m.Of], name) {
+		if !slices.Contains(fields, name) {
 			return perdure.Invalid("filter."+name, "does not go with %s", m.Of)
 		}
 	}

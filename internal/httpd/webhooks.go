@@ -178,14 +178,21 @@ func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
 	q := c.URL.Query()
 	list, err := c.s.engine.Webhooks.Deliveries(c.Context(), c.tenant(), c.webhookID(),
 		q.Get("state"), q.Get("cursor"), int(limit))
-	out := &api.Deliveries{Deliveries: []api.Delivery{}}
-	for i := range list {
-		out.Deliveries = append(out.Deliveries, showDelivery(&list[i]))
-	}
-	if len(list) == int(limit) {
-		out.NextCursor = out.Deliveries[len(list)-1].DeliveryID
-	}
+	out := &api.Deliveries{}
+	out.Deliveries, out.NextCursor = showDeliveries(list, int(limit))
 	return 0, out, err
+}
+
+// showDeliveries returns a page of deliveries as the API shows it, with its cursor.
+func showDeliveries(list []perdure.Notification, limit int) (out []api.Delivery, next string) {
+	out = make([]api.Delivery, 0, len(list))
+	for i := range list {
+		out = append(out, showDelivery(&list[i]))
+	}
+	if n := len(list); n == limit {
+		next = out[n-1].DeliveryID
+	}
+	return out, next
 }
 
 func getDelivery(c *call, _ *none) (int, *api.DeliveryHistory, error) {

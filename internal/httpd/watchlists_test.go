@@ -1,0 +1,167 @@
+package httpd
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+)
+
+// Every list can be watched, is sent whole, and sent again when it has changed.
+func TestWatchOfOtherLists(t *testing.T) {
+	w := newWorld(t, setup{watchdog: true})
+	hook := w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/x"}`).is(201)["webhook_id"].(string)
+	v := w.view(true)
+	for _, of := range []string{"workers", "queues", "approvals", "dead_letters"} {
+		v.say(`{"type":"watch","id":"%s","of":"%s"}`, of, of)
+	}
+	v.say(`{"type":"watch","id":"deliveries","of":"deliveries","filter":{"webhook_id":"%s"}}`, hook)
+	v.until(func() bool { return len(v.last) == 5 })
+	items := func(of string) []any {
+		m := v.last[of]
+		if m["type"] != "list" || m["of"] != of {
+			t.Fatalf("message of %s = %v, want a list", of, m)
+		}
+		return m["items"].([]any)
+	}
+	for of := range v.last {
+		if len(items(of)) != 0 {
+			t.Errorf("%s = %v, want none yet", of, items(of))
+		}
+	}
+	w.sleeping(`{"kind":"deploy"}`, askPush)
+	w.deadLetter()
+	w.start(`{"kind":"other","queue":"second"}`)
+	v.until(func() bool {
+		return len(items("workers")) > 0 && len(items("queues")) == 2 && len(items("approvals")) == 1 &&
+			len(items("dead_letters")) == 1 && len(items("deliveries")) > 0
+	})
+	// They are what the lists of the API have.
+	list := w.get("/api/v1/dlq").is(200)["dead_letters"].([]any)
+	if !reflect.DeepEqual(list, items("dead_letters")) {
+		t.Errorf("dead letters on the socket = %v, want those of the list: %v", items("dead_letters"), list)
+	}
+	for _, c := range []struct{ message, code, field string }{
+		{`"of":"watchdog"`, "forbidden", ""},
+		{`"of":"workers","filter":{"kind":"x"}`, "invalid", "filter.kind"},
+		{`"of":"workers","limit":1000`, "invalid", "limit"},
+		{`"of":"workers","ids":["x"]`, "invalid", "ids"},
+		{`"of":"deliveries"`, "invalid", "filter.webhook_id"},
+		{`"of":"deliveries","filter":{"webhook_id":"wh_none"}`, "not_found", ""},
+		{`"of":"deliveries","filter":{"webhook_id":"` + hook + `","state":["odd"]}`, "invalid", "state"},
+		{`"of":"approvals","filter":{"state":["open","expired"]}`, "invalid", "filter.state"},
+	} {
+		delete(v.last, "bad")
+		v.say(`{"type":"watch","id":"bad",%s}`, c.message)
+		v.until(func() bool { return v.last["bad"] != nil })
+		e, _ := v.last["bad"]["error"].(obj)
+		if field, _ := e["field"].(string); e["code"] != c.code || field != c.field {
+			t.Errorf("%s: answer = %v, want code %s and field %q", c.message, v.last["bad"], c.code, c.field)
+		}
+	}
+}
+
+// A key of the platform sees one tenant or all of them, and another key does not.
+func TestPlatformKeyWatchesAllTenants(t *testing.T) {
+	w := newWorld(t, setup{})
+	a := w.start(`{"kind":"job"}`)
+	other := w.as(w.newKey("b", nil))
+	b := other.start(`{"kind":"job"}`)
+	v := w.as(w.admin).view(false)
+	v.say(`{"type":"watch","id":"all","of":"runs","tenant":"*"}`)
+	v.say(`{"type":"watch","id":"n","of":"counts","tenant":"*"}`)
+	v.say(`{"type":"watch","id":"b","of":"runs","tenant":"b"}`)
+	v.say(`{"type":"watch","id":"log","of":"watchdog"}`)
+	v.until(func() bool { return len(v.last) == 4 })
+	if got := v.ids("all"); !slices.Equal(got, []string{b, a}) || v.rows["all"][a]["tenant"] != "a" ||
+		v.rows["all"][b]["tenant"] != "b" {
+		t.Errorf("runs of all tenants = %v, want %s of b and %s of a", v.rows["all"], b, a)
+	}
+	if got := v.ids("b"); !slices.Equal(got, []string{b}) {
+		t.Errorf("runs of b = %v, want %s", got, b)
+	}
+	if n := v.last["n"]["status"].(obj)["queued"]; n != float64(2) {
+		t.Errorf("counts = %v, want 2 queued", v.last["n"])
+	}
+	other.do("POST", runs+"/"+b+"/cancel", "").is(200)
+	v.until(func() bool {
+		n := v.last["n"]["status"].(obj)
+		return v.status("all", b) == "cancelled" && v.status("b", b) == "cancelled" && n["cancelled"] == float64(1)
+	})
+	v.say(`{"type":"watch","id":"w","of":"workers","tenant":"*"}`)
+	v.until(func() bool { return v.last["w"] != nil })
+	if e, _ := v.last["w"]["error"].(obj); e["field"] != "tenant" {
+		t.Errorf("workers of all tenants = %v, want an error at tenant", v.last["w"])
+	}
+}
+
+func TestCountsOfRuns(t *testing.T) {
+	w := newWorld(t, setup{})
+	for range 3 {
+		w.start(`{"kind":"job","metadata":{"team":"red"}}`)
+	}
+	w.start(`{"kind":"other","queue":"second"}`)
+	w.commits(w.lease("w", `,"start":true,"kinds":["job"]`), complete)
+	got := w.get("/api/v1/runs/counts").is(200)
+	want := obj{"status": obj{"queued": 3.0, "completed": 1.0}, "state": obj{"queued": 3.0, "completed": 1.0},
+		"kind":  obj{"job": obj{"queued": 2.0, "completed": 1.0}, "other": obj{"queued": 1.0}},
+		"queue": obj{"default": obj{"queued": 2.0, "completed": 1.0}, "second": obj{"queued": 1.0}}, "at_least": false}
+	delete(got, "at")
+	if !reflect.DeepEqual(want, obj(got)) {
+		t.Errorf("counts = %v, want %v", got, want)
+	}
+	for query, want := range map[string]obj{
+		"kind=other":                            {"queued": 1.0},
+		"metadata.team=red":                     {"queued": 2.0, "completed": 1.0},
+		"status=completed":                      {"completed": 1.0},
+		"status=completed,queued&queue=default": {"queued": 2.0, "completed": 1.0},
+		"created_after=2999-01-01T00:00:00Z":    {},
+	} {
+		if got := w.get("/api/v1/runs/counts?" + query).is(200)["status"]; !reflect.DeepEqual(got, any(want)) {
+			t.Errorf("%s: counts = %v, want %v", query, got, want)
+		}
+	}
+	w.get("/api/v1/runs/counts?limit=1").refuses(400, "invalid")
+	// The number of queues is bounded.
+	for i := range 120 {
+		w.start(fmt.Sprintf(`{"kind":"job","queue":"q%03d"}`, i))
+	}
+	v := w.view(false)
+	v.say(`{"type":"watch","id":"n","of":"counts"}`)
+	v.read()
+	if q := v.last["n"]["queue"].(obj); len(q) != 101 || q["other"] == nil {
+		t.Errorf("counts have %d queues, want 100 and other", len(q))
+	}
+}
+
+func TestRunsAreListedBySeveralStatusesAndTimes(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"b"}`)
+	running := g["run_id"].(string)
+	done := w.running(`{"kind":"c"}`)
+	w.commits(done, complete)
+	ended := done["run_id"].(string)
+	queued := w.start(`{"kind":"a"}`)
+	for query, want := range map[string][]string{
+		"status=queued,completed":                              {queued, ended},
+		"status=queued&status=completed":                       {queued, ended},
+		"status=queued&status=completed,failed":                {queued, ended},
+		"state=running&status=queued":                          nil,
+		"state=running,queued&limit=1":                         {queued},
+		"created_after=2000-01-01T00:00:00Z":                   {queued, ended, running},
+		"created_before=2000-01-01T00:00:00Z":                  nil,
+		"created_after=2999-01-01T00:00:00Z":                   nil,
+		"created_before=2999-01-01T00:00:00Z&cursor=" + queued: {ended, running},
+	} {
+		var got []string
+		for _, r := range w.get(runs + "?" + query).is(200)["runs"].([]any) {
+			got = append(got, r.(obj)["run_id"].(string))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: runs = %v, want %v", query, got, want)
+		}
+	}
+	for _, query := range []string{"status=queued,odd", "state=deferred", "created_after=yesterday", "kind=a&kind=b"} {
+		w.get(runs+"?"+query).refuses(400, "invalid")
+	}
+}

@@ -103,13 +103,8 @@ func policy(page []byte) string {
 // Serves tells whether a path is one of the dashboard.
 func Serves(p string) bool { return p == "/" || p == "/ui" || strings.HasPrefix(p, Prefix) }
 
-// ServeHTTP answers a request for a file of the dashboard. "/" and "/ui" are redirected to Prefix.
+// ServeHTTP answers a GET or HEAD of a file of the dashboard. "/" and "/ui" are redirected to Prefix.
 func ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the dashboard takes GET", http.StatusMethodNotAllowed)
-		return
-	}
 	files, csp := load()
 	h := w.Header()
 	h.Set("Content-Security-Policy", csp)

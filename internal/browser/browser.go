@@ -103,6 +103,12 @@ func (p *Page) Screenshot() []byte {
 	return do(p, chromedp.CaptureScreenshot())
 }
 
+// Resize gives the page another size, in pixels.
+func (p *Page) Resize(width, height int64) {
+	p.t.Helper()
+	do(p, chromedp.EmulateViewport(width, height))
+}
+
 func do[T any](p *Page, a chromedp.Action[T]) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)

@@ -211,7 +211,7 @@ func TestUncleanPathsAreNotFound(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	for _, path := range []string{
-		"/", "/api", "/api/", "/api/v1", "/api/v1/", "/api/v2/runs", "/API/v1/runs", "/api/v1/Runs", "/favicon.ico",
+		"/api", "/api/", "/api/v1", "/api/v1/", "/api/v2/runs", "/API/v1/runs", "/api/v1/Runs", "/favicon.ico",
 		"/metrics/", "/Metrics", "/debug/pprof/",
 		"//api/v1/runs", "/api//v1/runs", "/api/v1//runs", "/api/v1/runs/", "/api/v1/runs//", "/api/v1/./runs",
 		"/./api/v1/runs",

@@ -166,8 +166,7 @@ func (s *Server) Handler() http.Handler {
 			return
 		}
 		if ui.Serves(r.URL.Path) {
-			s.setWriteDeadline(w, 0)
-			ui.ServeHTTP(w, r)
+			s.dashboard(w, r)
 			return
 		}
 		if r.URL.Path != cleanPath(r.URL.Path) && !namesArtifact(r.URL.EscapedPath()) {
@@ -177,6 +176,16 @@ func (s *Server) Handler() http.Handler {
 		}
 		s.mux.ServeHTTP(w, redacted(s.opt.Secrets, r))
 	})
+}
+
+// dashboard serves a file of the dashboard.
+func (s *Server) dashboard(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		s.refuseMethod(w, []string{http.MethodGet, http.MethodHead})
+		return
+	}
+	s.setWriteDeadline(w, 0)
+	ui.ServeHTTP(w, r)
 }
 
 // cleanPath returns a path unchanged, or "" if it is not in its shortest form or has a backslash.

@@ -5,6 +5,8 @@ import { html, useState, cls } from './lib.js';
 
 /** maxShown is how many characters of a text are shown before "show all". */
 export const maxShown = 4000;
+/** inLine is how long a text may be to be cut without a button. */
+const inLine = 240;
 /** maxAll bounds what "show all" puts into the page. The rest can be copied. */
 const maxAll = 400_000;
 
@@ -68,7 +70,8 @@ function styled(text) {
 }
 
 /**
- * Safe shows a text of an agent. Long ones are cut, with a button that shows the rest.
+ * Safe shows a text of an agent. Long ones are cut: in a line of a list with an ellipsis, elsewhere
+ * with a button that shows the rest.
  * @param {{text: any, max?: number, block?: boolean, color?: boolean}} p
  */
 export function Safe({ text, max = maxShown, block = false, color = true }) {
@@ -78,8 +81,8 @@ export function Safe({ text, max = maxShown, block = false, color = true }) {
   const cut = whole.length > limit;
   const part = cut ? whole.slice(0, limit) : whole;
   const body = color ? styled(part) : showHidden(part.replace(ansi, ''));
-  const more = cut && html` <button type="button" class="linkish" onClick=${e => { e.stopPropagation(); showAll(true); }}
+  const more = cut && (max <= inLine && !block ? '…' : html` <button type="button" class="linkish" onClick=${e => { e.stopPropagation(); showAll(true); }}
     disabled=${all}>${all ? `… ${(whole.length - limit).toLocaleString('en')} more characters are left out`
-    : `show all ${whole.length.toLocaleString('en')} characters`}</button>`;
+    : `show all ${whole.length.toLocaleString('en')} characters`}</button>`);
   return block ? html`<pre class="text"><bdi>${body}</bdi>${more}</pre>` : html`<bdi class="safe">${body}${more}</bdi>`;
 }

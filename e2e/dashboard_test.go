@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/perdure/perdure/internal/browser"
+	"github.com/perdure/perdure/internal/eventually"
+)
+
+// A dashboard is the dashboard of a node, in a browser.
+type dashboard struct {
+	*browser.Page
+	t *testing.T
+	n *node
+}
+
+// openDashboard opens the page of a node. query is what its address has between ? and #.
+func openDashboard(t *testing.T, n *node, query, hash string) *dashboard {
+	t.Helper()
+	return &dashboard{browser.Open(t, "http://"+n.addr+"/ui/"+query+"#"+hash), t, n}
+}
+
+// texts finds elements by a selector and their text. The text may be a part.
+const texts = `((css, text) => [...document.querySelectorAll(css)].filter(e => e.checkVisibility() &&
+	(e.textContent + ' ' + (e.getAttribute('aria-label') ?? '')).includes(text)))(%s, %s)`
+
+func find(css, text string) string {
+	quote := func(s string) string { b, _ := json.Marshal(s); return string(b) }
+	return fmt.Sprintf(texts, quote(css), quote(text))
+}
+
+// sees waits until an element with a text is shown.
+func (d *dashboard) sees(css, text string) {
+	d.t.Helper()
+	eventually.True(d.t, fmt.Sprintf("the page shows %q in %s", text, css), func() bool {
+		return browser.Eval[int](d.Page, find(css, text)+".length") > 0
+	})
+}
+
+// loses waits until no element with a text is shown.
+func (d *dashboard) loses(css, text string) {
+	d.t.Helper()
+	eventually.True(d.t, fmt.Sprintf("the page no longer shows %q in %s", text, css), func() bool {
+		return browser.Eval[int](d.Page, find(css, text)+".length") == 0
+	})
+}
+
+// clicks clicks on the first element with a text, once it can be used.
+func (d *dashboard) clicks(css, text string) {
+	d.t.Helper()
+	eventually.True(d.t, fmt.Sprintf("the page has %q in %s to click on", text, css), func() bool {
+		return browser.Eval[bool](d.Page, `(() => { const e = `+find(css, text)+`.find(e => !e.disabled);
+			if (e) e.click(); return Boolean(e) })()`)
+	})
+}
+
+// types fills in a field.
+func (d *dashboard) types(css, text string) {
+	d.t.Helper()
+	b, _ := json.Marshal(text)
+	d.sees(css, "")
+	browser.Eval[bool](d.Page, `(() => { const e = document.querySelector('`+css+`'); e.focus(); e.value = `+string(b)+`;
+		e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true}));
+		return true })()`)
+}
+
+// goes shows another view.
+func (d *dashboard) goes(hash string) {
+	d.t.Helper()
+	browser.Eval[string](d.Page, fmt.Sprintf("location.hash = %q", hash))
+}
+
+// reloads loads the page again.
+func (d *dashboard) reloads() {
+	d.t.Helper()
+	browser.Eval[bool](d.Page, "window.before = true; location.reload(); true")
+	eventually.True(d.t, "the page is another one", func() bool {
+		return browser.Eval[bool](d.Page, "!window.before && document.readyState === 'complete'")
+	})
+}
+
+// suspended takes a run and has it ask for an approval.
+func asksForApproval(n *node, title string) runView {
+	n.t.Helper()
+	n.submit(obj{"kind": "deploy"})
+	r := n.poll("deployer", 1, true, "10s")[0]
+	status := n.insist("POST", "/api/v1/workers/deployer/commit", "", obj{"commits": []obj{{"commit_id": "ask",
+		"run_id": r.RunID, "epoch": r.Epoch, "waits": []obj{{"id": "push", "type": "approval", "name": "approve_push",
+			"approval": obj{"title": title, "action": obj{"amount": json.Number("12345678901234567890")},
+				"form": []obj{{"name": "region", "type": "choice", "options": []string{"eu", "us"},
+					"required": true}}}}},
+		"outcome": obj{"type": "suspend"}}}}, nil)
+	if status != 200 {
+		n.t.Fatalf("the commit that asks = %d, want 200", status)
+	}
+	return r
+}
+
+// A person logs in, asks something, does not wait for the answer, loads the page again, comes back to
+// the run and gets the answer.
+func TestDashboardChatDefersAndReattaches(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "--supervisor", "scripted")
+	d := openDashboard(t, n, "?patience=200ms", "/threads")
+	d.types("input[name=key]", "prd_wrong")
+	d.clicks("button", "Log in")
+	d.sees("[role=alert]", "This key is not valid")
+	d.types("input[name=key]", n.key)
+	d.clicks("button", "Log in")
+	d.types("#say", "check disk space")
+	d.clicks("button", "Send")
+	d.sees(".message.by-user", "check disk space")
+	d.sees(".message", "Re-attach")
+	d.reloads()
+	d.sees(".message.by-user", "check disk space")
+	d.clicks(".message button", "Re-attach")
+	d.sees(".message.by-assistant", "df says")
+	var list struct {
+		Runs []runView `json:"runs"`
+	}
+	n.insist("GET", "/api/v1/runs?kind=supervisor", "", nil, &list)
+	if len(list.Runs) != 1 {
+		t.Fatalf("runs of the supervisor = %d, want 1", len(list.Runs))
+	}
+	if seen := n.counts(list.Runs[0].RunID); seen["run:deferred"] == 0 || seen["run:reattached"] == 0 {
+		t.Errorf("events of the run = %v, want it deferred and re-attached", seen)
+	}
+	if bad := browser.Eval[string](d.Page, "location.href"); strings.Contains(bad, n.key) {
+		t.Errorf("the address has the key: %s", bad)
+	}
+}
+
+// A person approves an exact action, cancels several runs and redrives a dead letter. The server is
+// killed in between.
+func TestDashboardActs(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, short...)
+	asked := asksForApproval(n, "Push to main?")
+	d := openDashboard(t, n, "", "login="+n.key)
+	d.sees("h1", "Runs")
+	if at := browser.Eval[string](d.Page, "location.href"); strings.Contains(at, n.key) {
+		t.Errorf("the address after the one-time link = %s, want it without the key", at)
+	}
+
+	d.goes("#/approvals")
+	d.sees(".approval", "12345678901234567890") // not rounded
+	d.types(`select[name="f:region"]`, "eu")
+	d.clicks(".approval button", "Approve")
+	d.sees(".empty", "Nothing waits for you")
+	var decided struct {
+		Approvals []struct {
+			Answer obj `json:"answer"`
+		} `json:"approvals"`
+	}
+	n.insist("GET", "/api/v1/approvals?state=approved", "", nil, &decided)
+	if len(decided.Approvals) != 1 || decided.Approvals[0].Answer["region"] != "eu" {
+		t.Errorf("approved = %+v, want one with the region eu", decided.Approvals)
+	}
+	if r := n.get(asked.RunID); r.State != "queued" {
+		t.Errorf("run %s that was approved: state = %s, want queued", r.RunID, r.State)
+	}
+
+	for range 3 {
+		n.submit(obj{"kind": "sleep", "metadata": obj{"batch": "seven"}})
+	}
+	d.goes("#/runs?metadata.batch=seven")
+	eventually.True(t, "the list has three runs", func() bool {
+		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 3
+	})
+	d.clicks("thead input", "Select all")
+	d.clicks(".bulk button", "Cancel 3")
+	d.clicks("dialog button", "Cancel 3")
+	eventually.True(t, "the list shows three cancelled runs", func() bool {
+		return browser.Eval[int](d.Page, find("tbody .state", "Cancelled")+".length") == 3
+	})
+
+	n.submit(obj{"kind": "fails", "max_attempts": 1, "queue": "bad"})
+	var p polled
+	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"bad"}}, &p)
+	dead := p.Runs[0]
+	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "end", "run_id": dead.RunID,
+		"epoch": dead.Epoch, "outcome": obj{"type": "fail", "error": obj{"code": "disk_broken", "message": "of no use"}}}}},
+		nil)
+	d.goes("#/dead-letters")
+	d.sees(".cause", "disk_broken")
+	n.kill(syscall.SIGKILL)
+	d.sees(".connection", "Polling")
+	n.start()
+	d.clicks(".cause button", "Redrive it")
+	d.clicks("dialog button", "Redrive 1")
+	d.sees("tbody td", "redriven")
+
+	// A run is followed through a restart.
+	r := n.submit(obj{"kind": "follow", "queue": "follow"})
+	d.goes("#/runs/" + r.RunID)
+	d.sees(".facts", "Queued")
+	n.kill(syscall.SIGKILL)
+	n.start()
+	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"follow"}}, &p)
+	d.sees(".facts", "Running")
+	n.insist("POST", "/api/v1/workers/w/commit", "", complete(p.Runs[0], "done"), nil)
+	d.sees(".log-row", "run:completed")
+	d.sees(".facts", "Completed")
+}
+
+// Text of an agent is text, whatever is in it.
+func TestDashboardShowsHostileTextAsText(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	const bad = `<script>window.owned = 1</script><img src=x onerror="window.owned = 2"> [x](javascript:owned=3) ` +
+		"\x1b[31mred\x1b[0m \x1b]0;title\x07 pay\u202etxt.exe\u202c \u200b"
+	long := bad + strings.Repeat("long ", 1<<17) // with other parts beside it, below the bound of a value
+	r := n.submit(obj{"kind": "hostile", "input": obj{"text": long}, "metadata": obj{"note": bad}})
+	n.submit(obj{"kind": "neighbour"})
+	var thread struct {
+		ThreadID string `json:"thread_id"`
+	}
+	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": bad}}, &thread)
+	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": bad}, nil)
+	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": long}, nil)
+	grant := n.poll("w", 1, true, "10s")[0]
+	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "x", "run_id": grant.RunID,
+		"epoch": grant.Epoch, "events": []obj{{"type": "llm:delta", "data": obj{"text": bad}}, {"type": "x:note", "data": long}}}}},
+		nil)
+
+	d := openDashboard(t, n, "", "login="+n.key)
+	d.sees("tbody", "neighbour")
+	d.sees("tbody", "<script>window.owned")
+	d.goes("#/runs/" + r.RunID + "?tab=data")
+	d.sees(".json", "<script>window.owned")
+	d.sees("button", "show all")
+	d.goes("#/runs/" + grant.RunID)
+	d.sees(".log-row", "U+202E")
+	d.goes("#/threads/" + thread.ThreadID)
+	d.sees(".message", "<script>window.owned")
+	d.sees(".message", "U+202E")
+	d.sees(".message button", "show all")
+	if owned := browser.Eval[bool](d.Page, "window.owned !== undefined"); owned {
+		t.Error("a script of an agent was executed")
+	}
+	made := browser.Eval[int](d.Page, `document.querySelectorAll('.message img, .message script, '+
+		'.message a[href^="javascript"]').length`)
+	if made != 0 {
+		t.Errorf("the text of an agent became %d elements, want none", made)
+	}
+}
+
+// A tenant sees nothing of another one, a key for looking can change nothing, and a revoked key leads
+// to the login page.
+func TestDashboardKeepsTenantsApart(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.submit(obj{"kind": "secret-plan"})
+	var key struct {
+		KeyID  string `json:"key_id"`
+		Secret string `json:"secret"`
+	}
+	if status := n.insist("POST", "/api/admin/tenants/acme/keys", "", obj{"name": "ada",
+		"scopes": []string{"runs:read"}}, &key); status != 201 {
+		t.Fatalf("making a key = %d, want 201", status)
+	}
+	d := openDashboard(t, n, "", "login="+key.Secret)
+	d.sees(".empty", "No runs yet")
+	if browser.Eval[int](d.Page, find("body", "secret-plan")+".length") > 0 {
+		t.Error("a tenant sees a run of another one")
+	}
+	if status := n.insist("DELETE", "/api/admin/tenants/acme/keys/"+key.KeyID, "", nil, nil); status != 200 &&
+		status != 204 {
+		t.Fatalf("revoking the key = %d", status)
+	}
+	d.sees("[role=alert]", "Your login has expired")
+}
+
+// Each view, light and dark, at the width of a desktop and of a phone, has names, an order of focus and
+// contrast.
+func TestDashboardIsAccessible(t *testing.T) {
+	t.Parallel()
+	check, err := os.ReadFile("testdata/accessible.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	asked := asksForApproval(n, "Push to main?")
+	n.submit(obj{"kind": "waits", "metadata": obj{"team": "platform"}})
+	n.insist("POST", "/api/v1/webhooks", "", obj{"url": "https://hooks.example.com/x"}, nil)
+	var thread struct {
+		ThreadID string `json:"thread_id"`
+	}
+	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": "A title"}}, &thread)
+	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "user", "content": "hello"}, nil)
+	d := openDashboard(t, n, "", "login="+n.key)
+	d.sees("h1", "Runs")
+	for _, view := range []string{"/runs", "/runs/" + asked.RunID, "/runs/" + asked.RunID + "?tab=data",
+		"/runs/" + asked.RunID + "?tab=waits", "/threads", "/threads/" + thread.ThreadID, "/approvals", "/dead-letters",
+		"/start", "/workers", "/webhooks", "/health", "/watchdog", "/recovery", "/keys"} {
+		d.goes("#" + view)
+		d.sees("h1", "")
+		eventually.True(t, view+" is loaded", func() bool {
+			return browser.Eval[int](d.Page, "document.querySelectorAll('main .loading').length") == 0
+		})
+		for _, width := range []int64{1280, 390} {
+			d.Resize(width, 844)
+			for _, theme := range []string{"light", "dark"} {
+				browser.Eval[string](d.Page, fmt.Sprintf("document.documentElement.dataset.theme = %q", theme))
+				for _, c := range browser.Eval[[]string](d.Page, "("+string(check)+")()") {
+					t.Errorf("%s, %s, %d wide: %s", view, theme, width, c)
+				}
+			}
+		}
+	}
+}

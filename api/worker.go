@@ -18,6 +18,8 @@ type Poll struct {
 	Start  bool             `json:"start,omitempty"` // start the runs in the same write
 	// AllTenants leases runs of all tenants. It needs a platform key.
 	AllTenants bool `json:"all_tenants,omitempty"`
+	// ExceptTenants are left out by a poll with AllTenants: the worker has enough runs of them.
+	ExceptTenants []perdure.TenantID `json:"except_tenants,omitempty"`
 	// News leases nothing, and has no slots. The poll waits until one of the worker's runs gets a
 	// cancel request.
 	News bool `json:"news,omitempty"`

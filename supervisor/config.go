@@ -40,6 +40,7 @@ type Config struct {
 	Shell  *ConfigShell `toml:"shell,omitempty"`
 	Tools  []ConfigTool `toml:"tool,omitempty"`
 	MCP    []ConfigMCP  `toml:"mcp,omitempty"`
+	Execs  []ConfigExec `toml:"exec,omitempty"`
 
 	// dir is that of the file. Relative paths begin there.
 	dir string
@@ -111,6 +112,20 @@ type ConfigMCP struct {
 	Approve        string           `toml:"approve,omitempty"`
 	Timeout        perdure.Duration `toml:"timeout,omitempty"`
 	SuspendTimeout perdure.Duration `toml:"suspend_timeout,omitempty"`
+}
+
+// A ConfigExec is a command that is a tool, for workers and for the supervisor. A runner executes it.
+type ConfigExec struct {
+	Name        string            `toml:"name"`
+	Description string            `toml:"description,omitempty"`
+	Command     []string          `toml:"command"`
+	Engine      string            `toml:"engine,omitempty"`
+	Queue       string            `toml:"queue,omitempty"`
+	Dir         string            `toml:"dir,omitempty"`
+	Env         []string          `toml:"env,omitempty"`
+	Secrets     map[string]string `toml:"secrets,omitempty"`
+	Approve     string            `toml:"approve,omitempty"`
+	Timeout     perdure.Duration  `toml:"timeout,omitempty"`
 }
 
 // maxConfig limits the bytes of a configuration, and of a file with a key.
@@ -255,6 +270,15 @@ func (c *Config) tools() (out []Tool, err error) {
 			}
 		}
 		out = append(out, Run(spec, t.Kind, agent.Options{}))
+	}
+	for i, e := range c.Execs {
+		t, err := Exec(ExecOptions{Name: e.Name, Description: e.Description, Command: e.Command, Engine: e.Engine,
+			Queue: e.Queue, Dir: e.Dir, Env: e.Env, Secrets: e.Secrets, Approve: e.Approve,
+			Timeout: time.Duration(e.Timeout)})
+		if err != nil {
+			return nil, fmt.Errorf("exec[%d]: %w", i, err)
+		}
+		out = append(out, t)
 	}
 	return out, nil
 }

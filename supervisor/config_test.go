@@ -106,6 +106,10 @@ func TestConfigErrorsNameTheSetting(t *testing.T) {
 		"mcp own tool":   {endpoint + "[[mcp]]\nname=\"spawn\"\ncommand=\"a\"", "so does the tool spawn_worker"},
 		"mcp header": {endpoint + "[[mcp]]\nname=\"a\"\nurl=\"http://a\"\nheaders={authorization=\"sk-hush\"}",
 			"use key_env or key_file"},
+		"exec nothing": {endpoint + "[[exec]]\nname=\"a\"", "exec[0]: command"},
+		"exec program": {endpoint + "[[exec]]\nname=\"a\"\ncommand=[\"{p}\"]", "the program can't be a parameter"},
+		"exec dir":     {endpoint + "[[exec]]\nname=\"a\"\ncommand=[\"a\"]\ndir=\"b\"", "exec[0]: dir"},
+		"exec approve": {endpoint + "[[exec]]\nname=\"a\"\ncommand=[\"a\"]\napprove=\"b\"", "exec[0]: approve"},
 		"small window": {"window = 10\n" + endpoint, "window"},
 		"large result": {"max_result = 99999999\n" + endpoint, "max_result"},
 	} {

@@ -99,20 +99,27 @@ func (s *shell) Start(ctx *agent.Context, call Call) (Pending, error) {
 	if allowed && s.opt.Approve != ApproveAlways {
 		return s.run.Start(ctx, call)
 	}
-	verdict, err := agent.Approve(ctx, agent.Approval{Name: "shell", Action: in, Timeout: call.SuspendTimeout,
-		Title: perdure.Excerpt("execute "+in.String(), maxTitle)})
-	switch {
-	case errors.Is(err, agent.ErrCancelled):
-		return Pending{}, err
-	case err != nil: // the arguments are too long to be shown
-		return Done("error: " + err.Error()), nil
-	case verdict.TimedOut:
-		return Done(fmt.Sprintf("error: nobody has allowed this within %s, so it was not executed",
-			call.SuspendTimeout)), nil
-	case !verdict.Approved:
-		return Done("error: a person has forbidden this, so it was not executed. " + clean(verdict.Comment)), nil
+	if refused, err := askLeave(ctx, call, "shell", in, in.String()); refused != "" || err != nil {
+		return Done(refused), err
 	}
 	return s.run.Start(ctx, call)
+}
+
+// askLeave asks a person whether something may be executed. refused is for the model.
+func askLeave(ctx *agent.Context, call Call, name string, action any, what string) (refused string, err error) {
+	verdict, err := agent.Approve(ctx, agent.Approval{Name: name, Action: action, Timeout: call.SuspendTimeout,
+		Title: perdure.Excerpt("execute "+what, maxTitle)})
+	switch {
+	case errors.Is(err, agent.ErrCancelled):
+		return "", err
+	case err != nil: // the arguments are too long to be shown
+		return "error: " + err.Error(), nil
+	case verdict.TimedOut:
+		return fmt.Sprintf("error: nobody has allowed this within %s, so it was not executed", call.SuspendTimeout), nil
+	case !verdict.Approved:
+		return "error: a person has forbidden this, so it was not executed. " + clean(verdict.Comment), nil
+	}
+	return "", nil
 }
 
 // allowed tells whether a program is on the list. An error refuses it.

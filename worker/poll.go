@@ -14,11 +14,14 @@ import (
 	"github.com/perdure/perdure/internal/timer"
 )
 
+// fullWait is how long a poll waits that leaves out tenants.
+const fullWait = time.Second
+
 // pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this
 // worker.
 func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 	for failed := 0; ctx.Err() == nil; {
-		free, changed := w.slots(p)
+		free, full, changed := w.slots(p)
 		if free < 1 {
 			select {
 			case <-changed:
@@ -27,10 +30,14 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 			continue
 		}
 		sent := time.Now()
+		wait := w.opt.PollWait
+		if len(full) > 0 {
+			wait = min(wait, fullWait) // a tenant that is left out may have a free slot soon
+		}
 		one, once := session.SendOnce(ctx)
 		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds,
-			Slots: min(free, perdure.MaxBatch), Wait: perdure.Duration(w.opt.PollWait),
-			Start: true, AllTenants: w.opt.AllTenants, Build: w.opt.Build})
+			Slots: min(free, perdure.MaxBatch), Wait: perdure.Duration(wait), Start: true,
+			AllTenants: w.opt.AllTenants, ExceptTenants: full, Build: w.opt.Build})
 		if ctx.Err() != nil && err != nil {
 			return nil
 		}
@@ -51,7 +58,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 			w.accept(life, &polled.Runs[i], sent)
 		}
 		// A server that shuts down answers at once, without runs. The pause prevents a busy loop.
-		if len(polled.Runs) == 0 && time.Since(sent) < w.opt.PollWait/2 {
+		if len(polled.Runs) == 0 && time.Since(sent) < wait/2 {
 			timer.Sleep(ctx, pause(1))
 		}
 	}

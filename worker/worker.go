@@ -35,6 +35,10 @@ type Options struct {
 	Build string
 	// AllTenants leases runs of all tenants. It needs a platform key.
 	AllTenants bool
+	// TenantSlots limits the concurrent runs of one tenant, with AllTenants: those of tasks and those of
+	// agents. It leaves slots to the others if one tenant has many runs that take long. The default
+	// is no limit.
+	TenantSlots int
 	// DrainTimeout is how long handlers may continue after Run's context has ended. The default is
 	// 30 s; a negative value means not at all.
 	DrainTimeout time.Duration
@@ -242,6 +246,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return fmt.Errorf("worker: Slots is %d and AgentSlots %d: neither can be negative", w.opt.Slots,
 			w.opt.AgentSlots)
 	}
+	if n := w.opt.TenantSlots; n < 0 || n > 0 && max(w.opt.Slots, w.opt.AgentSlots)/n > maxFull {
+		return fmt.Errorf("worker: TenantSlots is %d, and has to be a %dth of the slots at least", n, maxFull)
+	}
 	for _, kind := range w.opt.SelfFence {
 		if _, ok := w.handlers[kind]; !ok {
 			return fmt.Errorf("worker: SelfFence: %q has no handler", kind)
@@ -392,11 +399,34 @@ func (w *Worker) drop(l api.Lease) {
 	w.changed = make(chan struct{})
 }
 
-// slots returns the free slots of a pool, and a channel that is closed when that may change.
-func (w *Worker) slots(p *pool) (free int, changed <-chan struct{}) {
+// maxFull is how many tenants a poll can leave out.
+const maxFull = 100
+
+// slots returns the free slots of a pool, and a channel that is closed when that may change. With
+// TenantSlots, full are the tenants that have as many runs as they may. The free slots are then so few
+// that no other tenant gets more than it may, whosever runs they are filled with.
+func (w *Worker) slots(p *pool) (free int, full []perdure.TenantID, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return p.free, w.changed
+	most := w.opt.TenantSlots
+	if most <= 0 || !w.opt.AllTenants {
+		return p.free, nil, w.changed
+	}
+	free = min(p.free, most)
+	has := make(map[perdure.TenantID]int)
+	for _, r := range w.held {
+		if w.pool(r.grant.Kind) == p {
+			has[r.grant.Tenant]++
+		}
+	}
+	for t, n := range has {
+		if n >= most {
+			full = append(full, t)
+		} else {
+			free = min(free, most-n)
+		}
+	}
+	return free, full, w.changed
 }
 
 // quiet waits until no run is held, up to the given time, and tells whether that is so.

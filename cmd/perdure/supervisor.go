@@ -24,6 +24,9 @@ const scriptedSupervisor = "scripted"
 // model most of the time, and those that wait for anything else take no slot.
 const supervisorSlots = 256
 
+// supervisorTenantSlots is how many of them one tenant may have.
+const supervisorTenantSlots = supervisorSlots * 3 / 4
+
 //go:embed scripted.toml
 var script []byte
 
@@ -86,8 +89,8 @@ func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log
 	}
 	closeServers := startServers(working, opt.MCP, log)
 	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
-	w := worker.New(c, worker.Options{ID: "supervisor", AllTenants: true, AgentSlots: supervisorSlots, DrainTimeout: -1,
-		Logger: log})
+	w := worker.New(c, worker.Options{ID: "supervisor", AllTenants: true, AgentSlots: supervisorSlots,
+		TenantSlots: supervisorTenantSlots, DrainTimeout: -1, Logger: log})
 	s.Register(w)
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(working) }()

@@ -19,7 +19,9 @@ type Claim struct {
 	Tenant perdure.TenantID
 	// AnyTenant is set for a worker of the platform, which leases runs of all tenants.
 	AnyTenant bool
-	Worker    string
+	// Except lists tenants of which such a worker takes no more runs now.
+	Except []perdure.TenantID
+	Worker string
 	Queues    []string
 	// Kinds are the kinds that the worker executes. Empty: any.
 	Kinds []string
@@ -84,6 +86,14 @@ const (
 	// pollRows bounds the rows that are read or written for the grants of one poll.
 	pollRows = 2000
 )
+
+// takes tells whether the poll takes runs of a tenant.
+func (op *Claim) takes(t perdure.TenantID) bool {
+	if op.AnyTenant {
+		return !slices.Contains(op.Except, t)
+	}
+	return op.Tenant == t
+}
 
 func (*Claim) Needs() []store.Ref { return nil }
 

@@ -215,7 +215,7 @@ func (h *heldPlaces) matching(op *Claim, now perdure.Instant) (out []heldSearch)
 
 // covers tells whether a poll asks for the runs of a place.
 func (op *Claim) covers(at Ready) bool {
-	return (op.AnyTenant || op.Tenant == at.Tenant) && slices.Contains(op.Queues, at.Queue) &&
+	return op.takes(at.Tenant) && slices.Contains(op.Queues, at.Queue) &&
 		(len(op.Kinds) == 0 || slices.Contains(op.Kinds, at.Kind))
 }
 

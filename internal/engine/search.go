@@ -166,6 +166,10 @@ func (s *search) nextRound() (bool, error) {
 		}
 		// The next poll begins behind this tenant.
 		s.tenants.at = t
+		if !s.op.takes(t) {
+			s.visited++
+			continue
+		}
 		if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
 			s.visited++
 			// The other tenants must not wait for a signing key.

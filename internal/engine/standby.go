@@ -244,6 +244,6 @@ func (h *handOver) grant(tx *Tx, r perdure.Run) (bool, error) {
 
 // wants tells whether a poll is for runs of this queue and kind.
 func (op *Claim) wants(r *perdure.Run) bool {
-	return (op.AnyTenant || op.Tenant == r.Tenant) && slices.Contains(op.Queues, r.Queue) &&
+	return op.takes(r.Tenant) && slices.Contains(op.Queues, r.Queue) &&
 		(len(op.Kinds) == 0 || slices.Contains(op.Kinds, r.Kind))
 }

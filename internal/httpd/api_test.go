@@ -897,6 +897,34 @@ func TestPlatformWorkerLeasesForAllTenants(t *testing.T) {
 	p.get(runs+"/"+id).refuses(404, "not_found")
 }
 
+// A poll gets no runs of the tenants that it leaves out: neither those that wait nor those that come.
+func TestPollLeavesOutTenants(t *testing.T) {
+	w := newWorld(t, setup{})
+	b, c := w.as(w.newKey("b", nil)), w.as(w.newKey("c", nil))
+	p := w.as(w.admin)
+	const poll = "/api/v1/workers/p/poll"
+	b.start(`{"kind":"job"}`)
+	wants := c.start(`{"kind":"job"}`)
+	got := p.do("POST", poll, `{"slots":10,"all_tenants":true,"except_tenants":["b"]}`).is(200)["runs"].([]any)
+	if len(got) != 1 || got[0].(obj)["run_id"] != wants {
+		t.Errorf("runs = %v, want that of c", got)
+	}
+	later := p.later("POST", poll, `{"slots":10,"all_tenants":true,"except_tenants":["b"],"wait":"60s"}`)
+	eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() > 1 })
+	b.start(`{"kind":"job"}`)
+	wants = c.start(`{"kind":"job"}`)
+	if got := soon(t, later).is(200)["runs"].([]any); len(got) != 1 || got[0].(obj)["run_id"] != wants {
+		t.Errorf("runs of the poll that waited = %v, want that of c", got)
+	}
+	if got := p.do("POST", poll, `{"slots":10,"all_tenants":true}`).is(200)["runs"].([]any); len(got) != 2 {
+		t.Errorf("runs = %v, want the two of b", got)
+	}
+	for _, body := range []string{`{"slots":1,"except_tenants":["b"]}`,
+		`{"slots":1,"all_tenants":true,"except_tenants":["\u0000"]}`} {
+		p.do("POST", poll, body).refuses(400, "invalid")
+	}
+}
+
 // ---- going away
 
 func TestShutdownAnswersBlockedCalls(t *testing.T) {

@@ -39,6 +39,9 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if in.AllTenants && !c.key.Platform {
 		return 0, nil, perdure.Errorf(api.CodeForbidden, "only a key of the platform leases for all tenants")
 	}
+	if len(in.ExceptTenants) > 0 && (!in.AllTenants || in.News) {
+		return 0, nil, perdure.Invalid("except_tenants", "is for a poll with all_tenants")
+	}
 	if in.News {
 		return pollNews(c, in, wait)
 	}
@@ -66,10 +69,13 @@ func (c *call) pollNamed(in *pollBody) (int, *api.Polled, error) {
 	return 0, out, c.lease(op, out)
 }
 
+// maxExcept bounds the tenants that a poll leaves out.
+const maxExcept = 100
+
 // claim makes the operation of a poll.
 func (c *call) claim(in *pollBody) (*engine.Claim, error) {
-	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Worker: c.PathValue("id"),
-		Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start, Build: in.Build,
+	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
+		Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start, Build: in.Build,
 		Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
@@ -80,6 +86,14 @@ func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	if len(op.Queues)*len(op.Kinds) > maxPairs {
 		return nil, perdure.Errorf(perdure.CodeTooLarge,
 			"a poll looks at no more than %d pairs of a queue and a kind", maxPairs)
+	}
+	if len(op.Except) > maxExcept {
+		return nil, perdure.Errorf(perdure.CodeTooLarge, "a poll leaves out at most %d tenants", maxExcept)
+	}
+	for i, t := range op.Except {
+		if err := perdure.CheckName(fmt.Sprintf("except_tenants[%d]", i), string(t)); err != nil {
+			return nil, err
+		}
 	}
 	for i, q := range op.Queues {
 		if err := perdure.CheckName(fmt.Sprintf("queues[%d]", i), q); err != nil {

@@ -119,7 +119,9 @@ type Process struct {
 	ExitCode *int   `json:"exit_code,omitempty"`
 	Signal   string `json:"signal,omitempty"`
 	// Text is the last that the agent said, if its engine tells.
-	Text         string  `json:"text,omitempty"`
+	Text string `json:"text,omitempty"`
+	// Tail is the end of the output, if the engine tells no text.
+	Tail         string  `json:"output_tail,omitempty"`
 	InputTokens  int64   `json:"input_tokens,omitempty"`
 	OutputTokens int64   `json:"output_tokens,omitempty"`
 	CostUSD      float64 `json:"cost_usd,omitempty"`

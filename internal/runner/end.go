@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -113,6 +114,10 @@ func (e *execution) endCommit(how ending, asked string) perdure.Commit {
 	defer e.mu.Unlock()
 	p := e.process
 	p.ExitCode, p.Signal, p.Dropped = &how.code, how.signal, e.output.lost()
+	out, errs := e.tail(jobdir.Stdout), e.tail(jobdir.Stderr)
+	if p.Text == "" {
+		p.Tail = strings.TrimSpace(out + "\n" + errs)
+	}
 	e.viewChanged = false
 	process, _ := perdure.Marshal(p) // texts and numbers can always be encoded
 	exit, _ := perdure.Marshal(exitEvent{how.code, how.signal})
@@ -137,9 +142,18 @@ func (e *execution) endCommit(how ending, asked string) perdure.Commit {
 	case how.signal != "":
 		fail(CodeKilled, "%s has ended the command", how.signal)
 	default:
-		fail(CodeExit, "the command has ended with the exit code %d", how.code)
+		fail(CodeExit, "the command has ended with the exit code %d%s", how.code, lastWords(out, errs))
 	}
 	return c
+}
+
+// lastWords returns the end of the output for a failure: of the standard error, if there is some.
+func lastWords(out, errs string) string {
+	text := strings.TrimSpace(cmp.Or(errs, out))
+	if text == "" {
+		return ""
+	}
+	return ": " + strings.ToValidUTF8(text[max(len(text)-500, 0):], "")
 }
 
 // summary returns the beginning of the agent's last words.

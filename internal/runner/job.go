@@ -83,6 +83,8 @@ type Spec struct {
 	// Secrets names variables, and the secrets of the runner that they get.
 	Secrets map[string]string `json:"secrets,omitempty"`
 	PTY     bool              `json:"pty,omitempty"`
+	// Dir is the folder in which the command of a pool starts. Empty: the job's.
+	Dir string `json:"dir,omitempty"`
 }
 
 // Validate checks a spec.
@@ -94,6 +96,9 @@ func (s *Spec) Validate() error {
 		if strings.ContainsRune(arg, 0) {
 			return errors.New("an argument of the command has a NUL")
 		}
+	}
+	if s.Dir != "" && !filepath.IsAbs(s.Dir) || strings.ContainsRune(s.Dir, 0) {
+		return errors.New("dir is no absolute path")
 	}
 	for _, names := range []map[string]string{s.Env, s.Secrets} {
 		for name, value := range names {

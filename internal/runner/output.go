@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,6 +66,26 @@ func openOutput(d jobdir.Dir, max int64) (*output, error) {
 // read is a jobdir.Source.
 func (o *output) read(stream string, b []byte, offset int64) (int, error) {
 	return o.files[stream].ReadAt(b, offset)
+}
+
+// maxTail is how much of the end of a stream the result of a run has.
+const maxTail = 2 << 10
+
+// tail returns the end of a stream, as a text. Secrets of the pool are not in it, as the result is in
+// a file: what is read begins earlier by the longest of them, so that none is there in part.
+func (e *execution) tail(stream string) string {
+	hide, longest := []string{"\x00", ""}, 0
+	for _, value := range e.job.Secrets {
+		if value != "" {
+			hide, longest = append(hide, value, "[secret]"), max(longest, len(value))
+		}
+	}
+	have := e.output.have()
+	size := *have.Of(stream)
+	b := make([]byte, min(size, int64(maxTail+longest)))
+	n, _ := e.output.read(stream, b, size-int64(len(b))) // what can't be read is left out
+	text := strings.NewReplacer(hide...).Replace(string(b[:n]))
+	return strings.TrimSpace(strings.ToValidUTF8(text[max(len(text)-maxTail, 0):], ""))
 }
 
 // have returns what the files have. A file that the command has truncated has no more than the log.

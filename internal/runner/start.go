@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -135,10 +136,7 @@ func (b *boundedWriter) Write(p []byte) (int, error) {
 
 // start starts the command.
 func (e *execution) start(env []string) *failure {
-	dir := e.job.Dir
-	if dir == "" {
-		dir = e.dir.Path
-	}
+	dir := cmp.Or(e.job.Dir, e.spec.Dir, e.dir.Path)
 	path, f := lookUp(e.spec.Command[0], dir, env)
 	if f != nil {
 		return f

@@ -176,6 +176,8 @@ var Scenarios = []Scenario{
 		large: true, targets: []string{targetHTTP}, run: measureStreams},
 	{Name: "events", About: "events of many runs, each with an attached stream, from commit to client",
 		large: true, targets: []string{targetHTTP}, run: measureEvents},
+	{Name: "feed", About: "sockets that show a page of runs while these change; lists beside many ended runs",
+		large: true, targets: []string{targetHTTP}, run: measureFeed},
 	{Name: "replay", About: "a long log read from its beginning, by stream and by polling",
 		targets: []string{targetHTTP}, run: measureReplay},
 	{Name: "reconnect", About: "a server starts again and all streams come back at once, each behind", large: true,

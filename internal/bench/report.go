@@ -70,9 +70,13 @@ var (
 	manyRuns    = func(b *Bench) bool {
 		return b.Streams >= min(eventRuns, MostStreams()) && b.rateOr(eventRate) >= eventRate
 	}
-	longLog     = func(b *Bench) bool { return b.Lines >= 100_000 }
-	manyCallers = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
-	longJournal = func(b *Bench) bool { return b.Steps >= 10_000 }
+	allSockets = func(b *Bench) bool {
+		return b.Streams >= feedSockets && b.Live >= feedRuns && b.rateOr(feedRate) >= feedRate
+	}
+	millionEnded = func(b *Bench) bool { return b.Ended >= 1_000_000 }
+	longLog      = func(b *Bench) bool { return b.Lines >= 100_000 }
+	manyCallers  = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
+	longJournal  = func(b *Bench) bool { return b.Steps >= 10_000 }
 )
 
 var projectGoals = []goal{
@@ -91,6 +95,18 @@ var projectGoals = []goal{
 	{scenario: "streams", what: whatEachShared, bound: 30, at: allStreams},
 	{scenario: "streams", what: whatToAll, metric: "p99", bound: 500, at: allStreams},
 	{scenario: "events", what: whatToClient, metric: "p99", bound: 250, at: manyRuns},
+	{scenario: "feed", what: whatToSocket, metric: "p99", bound: 1000, at: allSockets},
+	{scenario: "feed", what: whatSockets, bound: 40, at: allSockets},
+	{scenario: "feed", what: whatSocketsIdle, bound: 1, at: allSockets},
+	{scenario: "feed", what: whatSocketMemory, bound: 100, at: allSockets},
+	{scenario: "feed", what: "list", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, running", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, failed", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, completed", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, a kind", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, a rare kind", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, metadata", metric: "p99", bound: 100, at: millionEnded},
+	{scenario: "feed", what: "list, a time", metric: "p99", bound: 100, at: millionEnded},
 	{scenario: "replay", what: whatByStream, bound: 5, at: longLog},
 	{scenario: "reconnect", what: whatAllBack, bound: 30, at: allStreams},
 	{scenario: "webhooks", what: whatDelivered, least: true, bound: 300},

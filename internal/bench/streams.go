@@ -232,7 +232,7 @@ func measureEvents(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	rate := b.rateOr(eventRate)
 	b.phase("%g events a second", rate)
 	w := startWatch(t)
-	due, err := b.tickAll(ctx, t, runs, rate)
+	due, err := b.tickAll(ctx, t, runs, rate, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -252,11 +252,15 @@ func measureEvents(ctx context.Context, b *Bench, p *place, _ string) (f []Figur
 	return f, err
 }
 
-// tickAll commits events of all runs in turn, and returns when each was due.
-func (b *Bench) tickAll(ctx context.Context, t *httpTarget, runs []heldRun, rate float64) (map[int64]int64, error) {
+// tickAll commits events of all runs in turn, numbered after a given number, and returns when each
+// was due.
+func (b *Bench) tickAll(
+	ctx context.Context, t *httpTarget, runs []heldRun, rate float64, after int64,
+) (map[int64]int64, error) {
 	var mu sync.Mutex
 	dues := make(map[int64]int64)
 	var last atomic.Int64
+	last.Store(after)
 	err := openLoop(ctx, rate, b.Duration, func(at time.Time) error {
 		due := monotonic() - int64(time.Since(at))
 		n := last.Add(1)

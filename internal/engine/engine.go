@@ -107,6 +107,7 @@ type Engine struct {
 	kinds    kindCache
 	served   servingCache
 	posted   postings
+	history  historyCounts
 	// observer may be nil.
 	observer Observer
 }
@@ -318,6 +319,8 @@ type Tx struct {
 	alarm perdure.Instant
 	// postings name the endpoints that have something to send once the batch is durable.
 	postings []Posting
+	// counted are numbers for the history, which are added once the batch is durable.
+	counted []Minute
 	// observed are the changes that the observer is told of once the batch is durable.
 	observed []Change
 }
@@ -344,6 +347,9 @@ func (tx *Tx) afterCommit() {
 	}
 	if len(tx.postings) > 0 {
 		tx.e.posted.add(tx.postings)
+	}
+	for i := range tx.counted {
+		tx.e.history.add(&tx.counted[i])
 	}
 	if len(tx.observed) > 0 {
 		tx.e.observer.Observe(tx.observed)
@@ -372,6 +378,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 	if plant.Is("alarm-left-out") && next.State == perdure.Running {
 		next.AlarmAt = next.DeadlineAt
 	}
+	countHistory(tx, r, &next, lines)
 	*r = next
 	tx.DB.Runs.Put(next, lines)
 	if tx.e.observer != nil {

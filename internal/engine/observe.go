@@ -32,8 +32,10 @@ type Observer interface{ Observe([]Change) }
 // rows that it staged, its observed changes and its follow-ups are discarded.
 func (tx *Tx) Try(f func() error) error {
 	tally, todo, ending, settling := len(tx.observed), len(tx.followUps), tx.ending, tx.inFollowUps
+	counted := len(tx.counted)
 	err := tx.DB.Try(f)
 	if err != nil {
+		tx.counted = tx.counted[:counted]
 		tx.observed, tx.followUps, tx.ending, tx.inFollowUps = tx.observed[:tally],
 			tx.followUps[:min(todo, len(tx.followUps))], ending, settling
 	}

@@ -28,9 +28,13 @@ func (s *Server) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			s.flushHistory(end, true)
 			return nil
 		case <-poll.C:
 			s.ringQueues(ctx)
+			s.flushHistory(ctx, false)
 			if loaded && !s.engine.Shared() {
 				continue // limits change only through this server
 			}
@@ -38,6 +42,13 @@ func (s *Server) Run(ctx context.Context) error {
 		case <-renew.C:
 			s.renewWaiters(ctx)
 		}
+	}
+}
+
+// flushHistory stores what was counted for the history. What can't be stored is lost.
+func (s *Server) flushHistory(ctx context.Context, all bool) {
+	if err := s.engine.FlushHistory(ctx, all); err != nil && ctx.Err() == nil {
+		s.log.Warn("a minute of the history was not stored", "error", err)
 	}
 }
 

@@ -109,6 +109,8 @@ func (s *Server) table() []route {
 		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 
+		on("GET", v1+"/history", read, "Count what happened to runs, by the minute", history).takes("since", "step"),
+
 		on("PUT", v1+"/kinds/{kind}", poll, "Announce a kind that a worker executes", announceKind),
 		on("GET", v1+"/kinds", read, "List kinds by name, with their defaults and whether somebody serves them",
 			listKinds).

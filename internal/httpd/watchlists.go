@@ -30,6 +30,8 @@ type watchedList struct {
 	scope  perdure.Scope
 	// platform is set if the list takes a key of the platform, and shows all tenants.
 	platform bool
+	// anyTenant is set if the list can be shown over all tenants.
+	anyTenant bool
 	// read checks the filter, and returns a function that reads the list.
 	read func(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error)
 }
@@ -38,6 +40,8 @@ type watchedList struct {
 type listReader func(context.Context) (items any, next string, err error)
 
 var watchedLists = map[string]watchedList{
+	api.WatchHistory: {scope: perdure.ScopeRead, anyTenant: true, fields: []string{"since", "step"},
+		read: readHistory},
 	api.WatchWorkers:     {scope: perdure.ScopeRead, read: readWorkers},
 	api.WatchQueues:      {scope: perdure.ScopeRead, read: readQueues},
 	api.WatchApprovals:   {scope: perdure.ScopeRead, fields: []string{"state", "run_id"}, read: readApprovals},
@@ -57,7 +61,7 @@ func (w *socket) watchList(t perdure.TenantID, m *api.Watch) (q feed.Question, e
 		return q, perdure.Errorf(api.CodeForbidden, "the key lacks the scope %s", l.scope)
 	case l.platform:
 		t = engine.AllTenants
-	case t == engine.AllTenants:
+	case t == engine.AllTenants && !l.anyTenant:
 		return q, perdure.Invalid("tenant", "name one: %s are not shown over all tenants", m.Of)
 	}
 	limit, err := limitOf(m.Limit, maxListed)
@@ -136,6 +140,20 @@ func readDeliveries(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int
 		list, err := s.engine.Webhooks.Deliveries(ctx, t, f.WebhookID, state, "", limit)
 		out, next := showDeliveries(list, limit)
 		return out, next, err
+	}, nil
+}
+
+func readHistory(s *Server, t perdure.TenantID, f *api.WatchFilter, _ int) (listReader, error) {
+	read, err := s.historyReader(t, f.Since, f.Step)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) (any, string, error) {
+		out, err := read(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		return out.Points, "", nil
 	}, nil
 }
 

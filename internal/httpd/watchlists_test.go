@@ -165,3 +165,78 @@ func TestRunsAreListedBySeveralStatusesAndTimes(t *testing.T) {
 		w.get(runs+"?"+query).refuses(400, "invalid")
 	}
 }
+
+func TestHistoryCountsMinutes(t *testing.T) {
+	w := newWorld(t, setup{})
+	v := w.view(false)
+	v.say(`{"type":"watch","id":"h","of":"history","filter":{"since":"1h"}}`)
+	v.read()
+	if n := len(v.last["h"]["items"].([]any)); n != 0 {
+		t.Errorf("%d points of a store in which nothing has happened, want none", n)
+	}
+	w.commits(w.running(`{"kind":"job"}`), complete)
+	w.deadLetter()
+	id := w.start(`{"kind":"job"}`)
+	w.do("POST", runs+"/"+id+"/cancel", "").is(200)
+	// Before and after the numbers are stored, and when another node adds to the same minute.
+	want := map[string]float64{"created": 3, "completed": 1, "failed": 1, "cancelled": 1, "errors": 1, "dispatched": 2}
+	check := func(when string, points []any, times float64) {
+		t.Helper()
+		sum := map[string]float64{}
+		for _, p := range points {
+			for name, n := range p.(obj) {
+				if n, ok := n.(float64); ok {
+					sum[name] += n
+				}
+			}
+		}
+		for name, n := range want {
+			if sum[name] != n*times {
+				t.Errorf("%s: %s = %v, want %v", when, name, sum[name], n*times)
+			}
+		}
+		if len(points) > 2 || sum["dispatch_p99_ms"] <= 0 {
+			t.Errorf("%s: points = %v, want one with times of dispatch", when, points)
+		}
+	}
+	get := func(query string) []any { return w.get("/api/v1/history" + query).is(200)["points"].([]any) }
+	check("in memory", get(""), 1)
+	for range 2 {
+		if err := w.e.FlushHistory(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		check("stored", get(""), 1)
+	}
+	w.commits(w.running(`{"kind":"job"}`), complete)
+	w.deadLetter()
+	id = w.start(`{"kind":"job"}`)
+	w.do("POST", runs+"/"+id+"/cancel", "").is(200)
+	check("stored and in memory", get("?since=2h&step=10m"), 2)
+	if err := w.e.FlushHistory(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	check("stored twice", get(""), 2)
+	v.until(func() bool {
+		points := v.last["h"]["items"].([]any)
+		n := 0.0
+		for _, p := range points {
+			n += p.(obj)["created"].(float64)
+		}
+		return n == 6
+	})
+	// Another tenant has nothing, and a key of the platform sees all.
+	if p := w.as(w.newKey("b", nil)).get("/api/v1/history").is(200)["points"].([]any); len(p) != 0 {
+		t.Errorf("history of another tenant = %v, want none", p)
+	}
+	all := w.as(w.admin).view(false)
+	all.say(`{"type":"watch","id":"h","of":"history","tenant":"*"}`)
+	all.read()
+	check("all tenants", all.last["h"]["items"].([]any), 2)
+	for _, query := range []string{"?since=yesterday", "?since=-1h", "?since=1000h", "?step=1s", "?step=90s",
+		"?step=48h", "?since=168h&step=1m"} {
+		w.get("/api/v1/history"+query).refuses(400, "invalid")
+	}
+	if n := len(w.get("/api/v1/history?since=168h").is(200)["points"].([]any)); n == 0 {
+		t.Error("a week has no points, want those of today")
+	}
+}

@@ -17,8 +17,8 @@ import (
 // that matches all.
 //
 // Each step takes the next candidates, newest first, from the narrowest index that the filter
-// allows. There are indexes by tree, by parent, by metadata entry, by alarm (live runs), and the
-// primary key. The other conditions are checked on the rows.
+// allows. There are indexes by tree, by parent, by metadata entry, by alarm (live runs), by state
+// (runs that ended without success), and the primary key. The other conditions are checked on the rows.
 //
 // A page ends when it has enough runs or bytes, when enough candidates were examined, or when its
 // time is over. Next then says where the following page begins. A page may be empty and still have
@@ -182,7 +182,40 @@ func (l *runList) source() (func() error, error) {
 	case f.onlyLive():
 		return l.live(), nil
 	}
+	if states := f.unsuccessful(); states != nil {
+		return l.byIDs(func(n int) ([]perdure.RunID, error) { return l.ended(states, n) }), nil
+	}
 	return l.slice, nil
+}
+
+// unsuccessful gives the states of the filter, if it selects only runs that ended without success.
+// Few runs do, and they have an index.
+func (f *RunFilter) unsuccessful() []string {
+	states := texts(f.State)
+	if len(states) == 0 {
+		states = f.Status
+	}
+	for _, s := range states {
+		if !perdure.State(s).Terminal() || s == string(perdure.Completed) {
+			return nil
+		}
+	}
+	return states
+}
+
+// ended finds runs that ended in one of these states.
+func (l *runList) ended(states []string, n int) (out []perdure.RunID, err error) {
+	for _, s := range slices.Compact(slices.Sorted(slices.Values(states))) {
+		ids, err := l.find("SELECT id FROM runs WHERE tenant=? AND state=? AND state<>'completed' "+
+			"AND alarm_at IS NULL AND id<? AND id>? ORDER BY state DESC, id DESC"+atMost,
+			string(l.t), s, string(l.before), string(l.f.After), int64(n))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ids...)
+	}
+	slices.SortFunc(out, func(a, b perdure.RunID) int { return strings.Compare(string(b), string(a)) })
+	return out[:min(n, len(out))], nil
 }
 
 // onlyLive tells whether the filter selects live runs only.

@@ -196,6 +196,8 @@ func TestFewLiveRunsAreFoundAmongManyEndedOnes(t *testing.T) {
 			"deferred":          {RunFilter{Status: []string{"deferred"}}, "[a3]"},
 			"live":              {RunFilter{Live: true}, "[a3 a2 a1]"},
 			"live before a2":    {RunFilter{Live: true, Before: "a2"}, "[a1]"},
+			"two statuses":      {RunFilter{Status: []string{"deferred", "queued"}}, "[a3 a2 a1]"},
+			"heads":             {RunFilter{Status: []string{"queued"}, Heads: true}, "[a2 a1]"},
 		} {
 			c.f.Limit, c.f.Rows = 50, 1200
 			p, _ := watchedPage(t, s, c.f)
@@ -242,6 +244,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			"WHERE id>'x'")
 		execDirect(t, s, "UPDATE runs SET root_id='r1', parent_id='r1', journal_key=id "+
 			"WHERE id IN ('x100007','x100009')")
+		execDirect(t, s, "UPDATE runs SET state='failed' WHERE id IN ('x100001','x100003')")
+		execDirect(t, s, "UPDATE runs SET state='timeout' WHERE id IN ('x100002')")
 		execDirect(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) "+
 			"WHERE alarm_at IS NOT NULL")
 		if s.Shared() {
@@ -265,6 +269,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 				"SEARCH runs USING INDEX runs_parent (tenant=? AND parent_id=?)", "runs_parent"},
 			"live": {RunFilter{Live: true}, 1, "SEARCH runs USING COVERING INDEX runs_live (tenant=? AND alarm_at>?)",
 				"runs_live"},
+			"without success": {RunFilter{Status: []string{"failed", "timeout"}}, 3,
+				"SEARCH runs USING INDEX runs_ended (tenant=? AND state=? AND id>? AND id<?)", "runs_ended"},
 		} {
 			c.f.Limit = 50
 			p, w := watchedPage(t, s, c.f)

@@ -42,6 +42,7 @@ type Records struct {
 	FanOuts     FanOuts
 	WatchLog    WatchLog
 	AuditLog    AuditLog
+	History     History
 	Meta        Meta
 	Removals    Removals
 
@@ -64,6 +65,7 @@ func (r *Records) open() {
 	r.Outbox.open(r)
 	r.FanOuts.open(r)
 	r.Kinds.open(r)
+	r.History.open(r)
 	// Tables from here on have no version.
 	r.Events.open(r)
 	r.Waits.open(r)

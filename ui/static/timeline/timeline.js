@@ -22,7 +22,7 @@ export function Timeline({ tree, version, root, main, selected, select }) {
   const live = [...tree.values()].some(e => !e.run.finished_at);
   const lanes = useMemo(() => lanesOf(tree, root, Date.now()), [version, root, Math.floor(tick / 4)]);
   const whole = useMemo(() => {
-    const from = Math.min(...lanes.map(l => l.from)), to = Math.max(...lanes.map(l => l.to), from + 50);
+    const from = Math.min(...lanes.map(l => l.from)), to = Math.max(...lanes.map(l => l.to), from + 4);
     const deadline = Date.parse(lanes[0]?.run.deadline_at ?? '');
     const pad = (to - from) * 0.04;
     // A deadline that is near is shown ahead.

@@ -121,7 +121,7 @@ export async function whoAmI() {
  */
 export async function logIn(secret, readOnly) {
   try {
-    const s = await call('POST', '/session', { auth: secret, body: { read_only: readOnly } });
+    const s = await call('POST', '/session', { body: { key: secret, read_only: readOnly } });
     key = '';
     session.value = s;
   } catch (e) {

@@ -20,7 +20,8 @@ export function Timeline({ tree, version, root, main, selected, select }) {
     [tip, setTip] = useState(/** @type {any} */ (null));
   const [tick, setTick] = useState(0);
   const live = [...tree.values()].some(e => !e.run.finished_at);
-  const lanes = useMemo(() => lanesOf(tree, root, Date.now()), [version, root, Math.floor(tick / 4)]);
+  const at = useMemo(() => Date.now(), [version, root, Math.floor(tick / 4)]);
+  const lanes = useMemo(() => lanesOf(tree, root, at), [at]);
   const whole = useMemo(() => {
     const from = Math.min(...lanes.map(l => l.from)), to = Math.max(...lanes.map(l => l.to), from + 4);
     const deadline = Date.parse(lanes[0]?.run.deadline_at ?? '');
@@ -54,7 +55,7 @@ export function Timeline({ tree, version, root, main, selected, select }) {
     }
     const g = c.getContext('2d');
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
-    draw(g, lanes, shown, width, height, { main, now: Date.now(), colors: palette(), selected, hover: tip });
+    draw(g, lanes, shown, width, height, { main, now: at, colors: palette(), selected, hover: tip });
   });
 
   const zoom = (factor, at = 0.5) => {
@@ -82,7 +83,7 @@ export function Timeline({ tree, version, root, main, selected, select }) {
     return () => c.removeEventListener('wheel', wheel);
   }, []);
   const drag = useRef(null);
-  const at = e => hit(lanes, shown, width, main, e.offsetX, e.offsetY);
+  const under = e => hit(lanes, shown, width, main, e.offsetX, e.offsetY);
   const down = e => { drag.current = { x: e.clientX, view: shown, moved: false };
     e.currentTarget.setPointerCapture(e.pointerId); };
   const over = e => {
@@ -95,13 +96,13 @@ export function Timeline({ tree, version, root, main, selected, select }) {
       }
       return;
     }
-    const h = at(e);
+    const h = under(e);
     setTip(h && { ...h, x: e.offsetX, y: e.offsetY });
   };
   const up = e => {
     const d = drag.current;
     drag.current = null;
-    if (d && !d.moved) { const h = at(e); select(h && { run: h.run, event: h.event }); }
+    if (d && !d.moved) { const h = under(e); select(h && { run: h.run, event: h.event }); }
   };
   const step = by => {
     const l = lanes.find(one => one.run.run_id === (selected?.run ?? main)) ?? lanes[0];

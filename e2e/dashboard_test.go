@@ -3,10 +3,16 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/coder/websocket"
 
 	"github.com/perdure/perdure/internal/browser"
 	"github.com/perdure/perdure/internal/eventually"
@@ -84,7 +90,7 @@ func (d *dashboard) reloads() {
 	})
 }
 
-// suspended takes a run and has it ask for an approval.
+// asksForApproval takes a new run and has it ask for an approval.
 func asksForApproval(n *node, title string) runView {
 	n.t.Helper()
 	n.submit(obj{"kind": "deploy"})
@@ -312,5 +318,90 @@ func TestDashboardIsAccessible(t *testing.T) {
 				}
 			}
 		}
+	}
+	// The check finds what is wrong: a button without a name, grey on grey, a second title, a wide line.
+	browser.Eval[bool](d.Page, `(() => { const e = document.createElement('div'); e.id = 'bad'; e.append(
+		Object.assign(document.createElement('button'), {}), Object.assign(document.createElement('h1'), {textContent: 'x'}),
+		Object.assign(document.createElement('p'), {textContent: 'grey'}));
+		e.style.color = '#888'; e.style.background = '#777'; e.style.width = '5000px';
+		document.querySelector('main').append(e); return true })()`)
+	found := strings.Join(browser.Eval[[]string](d.Page, "("+string(check)+")()"), "\n")
+	for _, want := range []string{"no name", "contrast", "not one h1", "the page is"} {
+		if !strings.Contains(found, want) {
+			t.Errorf("the check of a bad page finds %q, want %q in it", found, want)
+		}
+	}
+}
+
+// A live connection that says nothing is given up: the page asks instead, and says so.
+func TestDashboardPollsWhenItsSocketIsSilent(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	to, err := url.Parse("http://" + n.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/ws" {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		c, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			return
+		}
+		for err == nil {
+			_, _, err = c.Read(r.Context())
+		}
+	}))
+	t.Cleanup(front.Close)
+	d := &dashboard{browser.Open(t, front.URL+"/ui/?silence=1500#login="+n.key), t, n}
+	d.sees(".banner", "The live connection was silent")
+	n.submit(obj{"kind": "meanwhile"})
+	d.sees("tbody", "meanwhile")
+}
+
+// A log of 10 000 lines can be looked at like a short one.
+func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.submit(obj{"kind": "long"})
+	r := n.poll("w", 1, true, "10s")[0]
+	for i := range 10 {
+		events := make([]obj, 0, 990)
+		for j := range 330 {
+			key := fmt.Sprintf("%d-%d", i, j)
+			events = append(events, obj{"type": "worker:tool_started", "data": obj{"tool": "grep", "key": key}},
+				obj{"type": "x:note", "data": obj{"n": j}},
+				obj{"type": "worker:tool_completed", "data": obj{"tool": "grep", "key": key}})
+		}
+		if status := n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": fmt.Sprint(i),
+			"run_id": r.RunID, "epoch": r.Epoch, "events": events}}}, nil); status != 200 {
+			t.Fatalf("commit %d = %d, want 200", i, status)
+		}
+	}
+	d := openDashboard(t, n, "", "login="+n.key)
+	d.sees("h1", "Runs")
+	d.goes("#/runs/" + r.RunID)
+	d.sees(".sub", "of 9,9")
+	// Zooms and moves, a step a frame, and measures the frames.
+	browser.Eval[bool](d.Page, `(() => {
+		const c = document.querySelector('.timeline canvas'), keys = ['+', 'ArrowLeft', '+', 'ArrowRight', '-', '0'];
+		const times = window.frames_ = []; let last = performance.now(), i = 0;
+		const step = now => { if (i > 0) times.push(now - last); last = now; if (i++ >= 60) return;
+			c.dispatchEvent(new KeyboardEvent('keydown', {key: keys[i % keys.length], bubbles: true}));
+			requestAnimationFrame(step); };
+		requestAnimationFrame(step); return true })()`)
+	eventually.True(t, "sixty frames were drawn", func() bool {
+		return browser.Eval[int](d.Page, "frames_.length") >= 60
+	})
+	median := browser.Eval[float64](d.Page, "frames_.sort((a, b) => a - b)[30]")
+	t.Logf("median frame %.1f ms, slowest %.1f ms", median, browser.Eval[float64](d.Page, "frames_[59]"))
+	if median > 100 { // 17 on an idle machine
+		t.Errorf("a frame of a timeline of 10 000 lines takes %.0f ms, want 100 at most", median)
+	}
+	if rows := browser.Eval[int](d.Page, "document.querySelectorAll('.log-row').length"); rows > 400 {
+		t.Errorf("the page has %d rows of the log, want only those near the window", rows)
 	}
 }

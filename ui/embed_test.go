@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -152,5 +154,25 @@ func TestNoFileMakesMarkupOfStrings(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The rules that the view Watchdog lists are those of the page that is printed from the code.
+func TestRulesAreThoseOfTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../docs/watchdog.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, _ := load()
+	var want, got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| (W\\d+) \\| `([a-z-]+)`").FindAllStringSubmatch(string(page), -1) {
+		want = append(want, m[1]+" "+m[2])
+	}
+	rows := regexp.MustCompile(`"rule": "(W\d+)", "name": "([a-z-]+)"`)
+	for _, m := range rows.FindAllStringSubmatch(string(files["rules.js"].plain), -1) {
+		got = append(got, m[1]+" "+m[2])
+	}
+	if len(want) < 20 || !slices.Equal(got, want) {
+		t.Errorf("rules.js has %q, want %q as in docs/watchdog.md", got, want)
 	}
 }

@@ -283,7 +283,7 @@ func (f *filler) busy(ctx context.Context) error {
 // back and taken again, and is still running.
 func (f *filler) research(ctx context.Context) error {
 	pause := func() { time.Sleep(600 * time.Millisecond) }
-	if _, err := f.start(ctx, "research", obj{"class": "agent", "wait": "10ms", "timeout": "4m",
+	if _, err := f.start(ctx, "research", obj{"class": "agent", "wait": "10ms", "timeout": "5m",
 		"input":    obj{"question": "Which of our services wrote the most logs last week?", "services": 14},
 		"metadata": obj{"team": "platform", "asked_by": "ada"}}); err != nil {
 		return err
@@ -299,6 +299,7 @@ func (f *filler) research(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	work := func() { time.Sleep(1500 * time.Millisecond) }
 	steps := func(names ...string) error {
 		for _, name := range names {
 			if err := f.beat(ctx, w, r, "tool_executing: "+name, nil); err != nil {
@@ -308,7 +309,7 @@ func (f *filler) research(ctx context.Context) error {
 				"data": obj{"tool": name, "key": name + "#1"}}}}); err != nil {
 				return err
 			}
-			pause()
+			work()
 			if err := f.commit(ctx, w, r, obj{"journal": []obj{{"key": name + "#1", "value": obj{"rows": 128}}},
 				"events": []obj{{"type": "worker:tool_completed", "data": obj{"tool": name, "key": name + "#1"}},
 					{"type": "llm:delta", "data": obj{"text": "Looked at " + name + ". "}}}}); err != nil {
@@ -351,7 +352,7 @@ func (f *filler) research(ctx context.Context) error {
 		if err := f.beat(ctx, who, child, "scanning", obj{"done": 0.5}); err != nil {
 			return err
 		}
-		pause()
+		work()
 		if err := f.commit(ctx, who, child, obj{"outcome": obj{"type": "complete",
 			"result": 1000 * (i + 1)}}); err != nil {
 			return err

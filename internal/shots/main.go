@@ -27,9 +27,9 @@ import (
 type shot struct{ name, at string }
 
 var shots = []shot{
-	{"login", ""},
-	{"runs", "/runs"},
 	{"run", "/runs/{run}"},
+	{"runs", "/runs"},
+	{"login", ""},
 	{"run-failed", "/runs/{failed}"},
 	{"run-log", "/runs/{run}?tab=log"},
 	{"run-data", "/runs/{run}?tab=data"},

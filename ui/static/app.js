@@ -41,13 +41,16 @@ effect(() => { paint(); localStorage.setItem('perdure.theme', theme.value); });
 const connections = {
   connecting: ['Connecting', 'Connecting to the server.'],
   live: ['Live', 'Changes arrive as they happen, over one socket.'],
-  polling: ['Polling', 'There is no live connection. The page asks the server every two seconds, and tries to connect again.'],
-  silent: ['Polling', 'The live connection was silent for 60 seconds. The page asks the server every two seconds instead.'],
+  polling: ['Polling',
+    'There is no live connection. The page asks the server every two seconds, and tries to connect again.'],
+  silent: ['Polling',
+    'The live connection was silent for 60 seconds. The page asks the server every two seconds instead.'],
 };
 
 function Connection() {
   const [name, why] = connections[connection.value];
-  return html`<span class=${cls('connection', 'is-' + connection.value)} role="status" title=${why}><span class="dot" aria-hidden="true"></span>${name}</span>`;
+  return html`<span class=${cls('connection', 'is-' + connection.value)} role="status" title=${why}>
+      <span class="dot" aria-hidden="true"></span>${name}</span>`;
 }
 
 function Nav({ at }) {
@@ -60,16 +63,28 @@ function Nav({ at }) {
   const s = session.value;
   const seen = views.filter(v => !v.hidden && (!v.platform || s.platform) && (!v.scope || can(v.scope)));
   return html`<nav class=${cls('nav', menu.value && 'open')} id="nav" aria-label="Views">
-    <a class="brand" href=${href('/runs')}><svg viewBox="0 0 32 32" width="26" height="26" aria-hidden="true"><rect width="32" height="32" rx="7" fill="var(--accent)" /><path d="M7 21h8M17 21h2.500M21.500 21h1.500" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round" opacity=".6" /><path d="M7 12h18" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round" /></svg><span>Perdure</span></a>
-    ${['Work', 'Operate'].map(group => html`<div class="nav-group" key=${group}><h2>${group}</h2><ul>${seen.filter(v => v.group === group).map(v => html`
-      <li key=${v.path}><a href=${href('/' + v.path)} aria-current=${at === v.path ? 'page' : undefined}>${v.name}${badge[v.path]
-        ? html`<span class="n" aria-label=${`${badge[v.path]} ${v.path === 'runs' ? 'running' : 'open'}`}>${badge[v.path]}</span>` : ''}</a></li>`)}</ul></div>`)}
+    <a class="brand" href=${href('/runs')}>
+      <svg viewBox="0 0 32 32" width="26" height="26" aria-hidden="true">
+        <rect width="32" height="32" rx="7" fill="var(--accent)" />
+        <path d="M7 21h8M17 21h2.500M21.500 21h1.500" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round"
+          opacity=".6" /><path d="M7 12h18" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round" /></svg>
+            <span>Perdure</span></a>
+    ${['Work', 'Operate'].map(group => html`<div class="nav-group" key=${group}><h2>${group}</h2>
+        <ul>${seen.filter(v => v.group === group).map(v => html`
+      <li key=${v.path}><a href=${href('/' + v.path)} aria-current=${at === v.path ? 'page' : undefined}>
+          ${v.name}${badge[v.path]
+        ? html`<span class="n" aria-label=${`${badge[v.path]} ${v.path === 'runs' ? 'running' : 'open'}`}>
+            ${badge[v.path]}</span>` : ''}</a></li>`)}</ul></div>`)}
     <div class="nav-foot">
       <${Connection} />
-      <p class="who">${s.name ?? 'logged in'}${s.tenant && html`<span class="dim"> · ${s.tenant}</span>`}${s.read_only && html`<span class="tag">read only</span>`}</p>
-      <div class="row"><label class="pick-theme"><span class="offscreen">Colours</span><select value=${theme.value} onChange=${e => { theme.value = e.currentTarget.value; }}>
-        <option value="auto">System</option><option value="light">Light</option><option value="dark">Dark</option></select></label>
-      <button type="button" onClick=${() => { helping.value = true; }} title="Keys and help (?)" aria-label="Help">?</button>
+      <p class="who">${s.name ?? 'logged in'}${s.tenant &&
+          html`<span class="dim"> · ${s.tenant}</span>`}${s.read_only && html`<span class="tag">read only</span>`}</p>
+      <div class="row"><label class="pick-theme"><span class="offscreen">Colours</span>
+          <select value=${theme.value} onChange=${e => { theme.value = e.currentTarget.value; }}>
+        <option value="auto">System</option><option value="light">Light</option>
+        <option value="dark">Dark</option></select></label>
+      <button type="button" onClick=${() => { helping.value = true; }} title="Keys and help (?)"
+        aria-label="Help">?</button>
       <button type="button" onClick=${logOut}>Log out</button></div>
     </div></nav>`;
 }
@@ -77,7 +92,8 @@ function Nav({ at }) {
 /** A banner tells when what is shown may be old. */
 function Notice() {
   if (connection.value !== 'silent') return null;
-  return html`<p class="banner" role="status">The live connection was silent for 60 seconds. This page now asks the server every two seconds.</p>`;
+  return html`<p class="banner"
+      role="status">The live connection was silent for 60 seconds. This page now asks the server every two seconds.</p>`;
 }
 
 const loaded = new Map();
@@ -90,14 +106,19 @@ function View() {
   const [broken, setBroken] = useState(null);
   useEffect(() => {
     if (!view || loaded.has(view.file)) return;
-    import(`./views/${view.file}.js`).then(m => { loaded.set(view.file, m.default); setBroken(null); again(n => n + 1); }, setBroken);
+    import(`./views/${view.file}.js`).then(m =>
+      { loaded.set(view.file, m.default); setBroken(null); again(n => n + 1); }, setBroken);
   }, [view?.file]);
   if (!view) {
-    return html`<${Page} title="Not found"><${Empty} title="There is no such view">The address names nothing that this dashboard shows. <a href=${href('/runs')}>Go to the runs</a>.<//><//>`;
+    return html`<${Page} title="Not found">
+        <${Empty} title="There is no such view">The address names nothing that this dashboard shows. <a
+            href=${href('/runs')}>Go to the runs</a>.<//><//>`;
   }
   const Shown = loaded.get(view.file);
-  if (broken) return html`<${Page} title=${view.name}><${Empty} title="This view could not be loaded">Is the server running? Reload the page when it is.<//><//>`;
-  return Shown ? html`<${Shown} key=${name === 'run' ? parts[1] : name} parts=${parts.slice(1)} query=${route.value.query} />` : html`<${Loading} />`;
+  if (broken) return html`<${Page} title=${view.name}>
+      <${Empty} title="This view could not be loaded">Is the server running? Reload the page when it is.<//><//>`;
+  return Shown ? html`<${Shown} key=${name === 'run' ? parts[1] : name} parts=${parts.slice(1)}
+      query=${route.value.query} />` : html`<${Loading} />`;
 }
 
 function App() {
@@ -109,7 +130,8 @@ function App() {
       if (m) {
         history.replaceState(null, '', location.pathname);
         route.value = { ...route.value, path: '/runs', parts: ['runs'], query: new URLSearchParams() };
-        try { await logIn(decodeURIComponent(m[1]), false); return; } catch (e) { loginReason.value = `The link was not accepted: ${explain(e)}`; session.value = null; return; }
+        try { await logIn(decodeURIComponent(m[1]), false); return;
+          } catch (e) { loginReason.value = `The link was not accepted: ${explain(e)}`; session.value = null; return; }
       }
       await whoAmI();
     };
@@ -119,15 +141,21 @@ function App() {
     return () => clearTimeout(timer);
   }, []);
   useEffect(() => { menu.value = false; document.getElementById('main')?.scrollTo?.(0, 0); }, [route.value.path]);
-  if (session.value === undefined) return down ? html`<p class="boot" role="alert">${explain(down)}</p>` : html`<p class="boot">Perdure</p>`;
+  if (session.value === undefined) return down ? html`<p class="boot" role="alert">${explain(down)}</p>`
+    : html`<p class="boot">Perdure</p>`;
   if (session.value === null) return html`<${Login} /><${Toasts} />`;
-  return html`<a class="skip" href="#main" onClick=${e => { e.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>
-    <header class="top"><button type="button" class="burger" aria-expanded=${menu.value} aria-controls="nav" onClick=${() => { menu.value = !menu.value; }}>
-      <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true"><path d="M1 3h14M1 8h14M1 13h14" stroke="currentColor" stroke-width="2" /></svg><span class="offscreen">Menu</span></button>
+  return html`<a class="skip" href="#main" onClick=${e =>
+      { e.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>
+    <header class="top"><button type="button" class="burger" aria-expanded=${menu.value} aria-controls="nav"
+        onClick=${() => { menu.value = !menu.value; }}>
+      <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+        <path d="M1 3h14M1 8h14M1 13h14" stroke="currentColor" stroke-width="2" /></svg>
+        <span class="offscreen">Menu</span></button>
       <span class="brand-small">Perdure</span><${Connection} /></header>
     <${Nav} at=${route.value.parts[0] ?? 'runs'} />
     <main id="main" tabindex="-1"><${Notice} /><${View} /></main>
-    <${Toasts} /><${Dialogs} />${helping.value && html`<${Help} views=${views.filter(v => v.key)} close=${() => { helping.value = false; }} />`}`;
+    <${Toasts} /><${Dialogs} />${helping.value &&
+      html`<${Help} views=${views.filter(v => v.key)} close=${() => { helping.value = false; }} />`}`;
 }
 
 // ---- the keyboard: j and k move through rows, / searches, ? helps, g and a letter goes to a view

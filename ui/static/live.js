@@ -23,7 +23,9 @@ import { get, session } from './api.js';
 /** How the page gets its news: connecting, live, polling (no socket), or silent (polling, the socket says nothing). */
 export const connection = signal('connecting');
 
-const pollEvery = 2000, silence = 60_000, probeAfter = 25_000, reconnectMax = 20_000;
+// Tests give another bound of silence in the address, in milliseconds.
+const silence = Number(new URLSearchParams(location.search).get('silence') ?? 60_000);
+const pollEvery = 2000, probeAfter = silence * 0.4, reconnectMax = 20_000;
 /** @type {Map<string, Watch & {pending: object[], busy?: boolean, refused?: boolean}>} */
 const watches = new Map();
 /** @type {WebSocket|null} */

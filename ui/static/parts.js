@@ -7,23 +7,34 @@ import { href } from './router.js';
 
 // Each state has a shape beside its colour, drawn in a box of 12.
 const shapes = {
-  queued: html`<circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5" stroke-dasharray="2 1.6" />`,
-  dispatched: html`<circle cx="6" cy="6" r="4.250" fill="none" stroke="currentColor" stroke-width="1.5" /><path d="M6 1.750a4.250 4.250 0 0 1 0 8.500z" fill="currentColor" />`,
+  queued: html`<circle cx="6" cy="6" r="4.25" fill="none" stroke="currentColor" stroke-width="1.5"
+      stroke-dasharray="2 1.6" />`,
+  dispatched: html`<circle cx="6" cy="6" r="4.250" fill="none" stroke="currentColor" stroke-width="1.5" />
+    <path d="M6 1.750a4.250 4.250 0 0 1 0 8.500z" fill="currentColor" />`,
   running: html`<path d="M3 1.800v8.400L10.200 6z" fill="currentColor" />`,
   suspended: html`<path d="M2.800 2h2.200v8H2.800zM7 2h2.200v8H7z" fill="currentColor" />`,
-  deferred: html`<path d="M7.700 1.500a4.700 4.700 0 1 0 2.800 6.400A4.200 4.200 0 0 1 7.700 1.500z" fill="currentColor" />`,
-  completed: html`<path d="M1.800 6.400l2.900 2.900 5.500-6" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round" stroke-linejoin="round" />`,
-  failed: html`<path d="M2.600 2.600l6.800 6.800M9.400 2.600l-6.800 6.800" stroke="currentColor" stroke-width="2" stroke-linecap="round" />`,
-  timeout: html`<path d="M2.500 1.500h7L6 6l3.500 4.500h-7L6 6z" fill="none" stroke="currentColor" stroke-width="1.500" stroke-linejoin="round" />`,
-  cancelled: html`<circle cx="6" cy="6" r="4.250" fill="none" stroke="currentColor" stroke-width="1.500" /><path d="M3.100 8.900l5.800-5.800" stroke="currentColor" stroke-width="1.500" />`,
-  held: html`<path d="M6 1.300L11 10.300H1z" fill="none" stroke="currentColor" stroke-width="1.500" stroke-linejoin="round" /><path d="M6 5v2.500" stroke="currentColor" stroke-width="1.500" />`,
+  deferred: html`<path d="M7.700 1.500a4.700 4.700 0 1 0 2.800 6.400A4.200 4.200 0 0 1 7.700 1.500z"
+      fill="currentColor" />`,
+  completed: html`<path d="M1.800 6.400l2.900 2.900 5.500-6" fill="none" stroke="currentColor" stroke-width="2"
+      stroke-linecap="round" stroke-linejoin="round" />`,
+  failed: html`<path d="M2.600 2.600l6.800 6.800M9.400 2.600l-6.800 6.800" stroke="currentColor" stroke-width="2"
+      stroke-linecap="round" />`,
+  timeout: html`<path d="M2.500 1.500h7L6 6l3.500 4.500h-7L6 6z" fill="none" stroke="currentColor" stroke-width="1.500"
+      stroke-linejoin="round" />`,
+  cancelled: html`<circle cx="6" cy="6" r="4.250" fill="none" stroke="currentColor" stroke-width="1.500" />
+    <path d="M3.100 8.900l5.800-5.800" stroke="currentColor" stroke-width="1.500" />`,
+  held: html`<path d="M6 1.300L11 10.300H1z" fill="none" stroke="currentColor" stroke-width="1.500"
+      stroke-linejoin="round" /><path d="M6 5v2.500" stroke="currentColor" stroke-width="1.500" />`,
 };
 
 /** Shape is the shape of a state, for those who can't tell the colours apart. */
-export const Shape = ({ state }) => html`<svg class="shape" viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">${shapes[state] ?? shapes.queued}</svg>`;
+export const Shape = ({ state }) => html`<svg class="shape" viewBox="0 0 12 12" width="12" height="12"
+    aria-hidden="true">${shapes[state] ?? shapes.queued}</svg>`;
 
 /** State is the label of a state: shape, colour and name. */
-export const State = ({ state, title }) => html`<span class=${cls('state', 'is-' + state)} title=${title}><${Shape} state=${state} />${stateNames[state] ?? state}</span>`;
+export const State = ({ state, title }) =>
+  html`<span class=${cls('state', 'is-' + state)} title=${title}><${Shape} state=${state} />
+      ${stateNames[state] ?? state}</span>`;
 
 /** statusOf is what a row shows of a run: on hold, deferred, or its state. */
 export const statusOf = run => (run.hold ? 'held' : run.status ?? run.state);
@@ -38,11 +49,13 @@ export function Ago({ at, suffix = ' ago' }) {
 /** Until is the time that is left until an instant. */
 export function Until({ at }) {
   const left = ms(at) - now.value;
-  return html`<time datetime=${at} title=${instant(at)}>${left >= 0 ? `in ${duration(left)}` : `${duration(-left)} ago`}</time>`;
+  return html`<time datetime=${at} title=${instant(at)}>
+      ${left >= 0 ? `in ${duration(left)}` : `${duration(-left)} ago`}</time>`;
 }
 
 /** RunLink is a link to a run, by the end of its id. */
-export const RunLink = ({ id, children }) => html`<a class="id" href=${href('/runs/' + id)} title=${id}>${children ?? short(id)}</a>`;
+export const RunLink = ({ id, children }) =>
+  html`<a class="id" href=${href('/runs/' + id)} title=${id}>${children ?? short(id)}</a>`;
 
 /** Json shows a value as JSON, with colours, cut where it is long. */
 export function Json({ value, max = 20_000, label }) {
@@ -63,7 +76,8 @@ export function Json({ value, max = 20_000, label }) {
   return html`<div class="json" role="group" aria-label=${label ?? 'JSON'}>
     <${CopyButton} text=${text} />
     <pre class="text" tabindex="0"><bdi>${parts}</bdi>${text.length > max && !all && html`
-      <button type="button" class="linkish" onClick=${() => showAll(true)}>show all ${count(text.length)} characters</button>`}</pre>
+      <button type="button" class="linkish" onClick=${() =>
+        showAll(true)}>show all ${count(text.length)} characters</button>`}</pre>
   </div>`;
 }
 
@@ -91,31 +105,43 @@ export async function copy(text) {
   toast('Copied.');
 }
 
-export const CopyButton = ({ text, label = 'Copy', className = 'copy' }) => html`<button type="button" class=${className} onClick=${() => copy(typeof text === 'function' ? text() : text)}>${label}</button>`;
+export const CopyButton = ({ text, label = 'Copy', className = 'copy' }) =>
+  html`<button type="button" class=${className} onClick=${() => copy(typeof text === 'function' ? text() : text)}>
+      ${label}</button>`;
 
 /** Empty says what would be here, and how to get it. */
-export const Empty = ({ title, children }) => html`<div class="empty"><svg viewBox="0 0 64 24" width="96" height="36" aria-hidden="true"><path d="M4 7h56" stroke="var(--line-strong)" stroke-width="4" stroke-linecap="round" /><path d="M4 17h24M34 17h8M48 17h4" stroke="var(--accent)" stroke-width="4" stroke-linecap="round" opacity=".55" /></svg>
+export const Empty = ({ title, children }) =>
+  html`<div class="empty"><svg viewBox="0 0 64 24" width="96" height="36" aria-hidden="true">
+      <path d="M4 7h56" stroke="var(--line-strong)" stroke-width="4" stroke-linecap="round" />
+      <path d="M4 17h24M34 17h8M48 17h4" stroke="var(--accent)" stroke-width="4" stroke-linecap="round"
+        opacity=".55" /></svg>
   <h2>${title}</h2><div>${children}</div></div>`;
 
 /** Trouble shows an error, and what to do. */
-export const Trouble = ({ error }) => error && html`<p class="trouble" role="alert"><${Shape} state="failed" /> <span>${explain(error)}${error.code && error.code !== 'no_answer' ? html` <code>${error.code}</code>` : ''}</span></p>`;
+export const Trouble = ({ error }) => error &&
+  html`<p class="trouble" role="alert"><${Shape} state="failed" /> <span>
+      ${explain(error)}${error.code && error.code !== 'no_answer' ? html` <code>${error.code}</code>` : ''}</span></p>`;
 
 /** Loading is shown until there is an answer. */
-export const Loading = () => html`<p class="loading" role="status"><span class="spinner" aria-hidden="true"></span> Loading</p>`;
+export const Loading = () => html`<p class="loading" role="status">
+    <span class="spinner" aria-hidden="true"></span> Loading</p>`;
 
 /** Page is the frame of a view: its title, what can be done, and its content. */
 export function Page({ title, sub, actions, children }) {
   useEffect(() => { document.title = `${typeof title === 'string' ? title : 'Run'} · Perdure`; }, [title]);
-  return html`<div class="page"><header class="page-head"><div class="page-title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
+  return html`<div class="page"><header class="page-head">
+      <div class="page-title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
     ${actions && html`<div class="actions">${actions}</div>`}</header>${children}</div>`;
 }
 
 /** Card is a part of a page with a heading. */
 export const Card = ({ title, actions, children, className }) => html`<section class=${cls('card', className)}>
-  ${title && html`<header class="card-head"><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>`}${children}</section>`;
+  ${title && html`<header class="card-head"><h2>${title}</h2>
+      ${actions && html`<div class="actions">${actions}</div>`}</header>`}${children}</section>`;
 
 /** Facts is a list of names and values. Empty values are left out. */
-export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, v]) => v !== undefined && v !== null && v !== '' && v !== false)
+export const Facts = ({ of }) => html`<dl class="facts">
+    ${of.filter(([, v]) => v !== undefined && v !== null && v !== '' && v !== false)
   .map(([k, v]) => html`<div key=${k}><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`;
 
 /** Tabs switches between parts of a view, with the arrow keys too. */
@@ -130,8 +156,10 @@ export function Tabs({ tabs, at, to, label }) {
   };
   return html`<div class="tabs" role="tablist" aria-label=${label} onKeyDown=${keys}>${tabs.map(t => html`
     <button type="button" role="tab" key=${t.id} aria-selected=${t.id === at} tabindex=${t.id === at ? 0 : -1}
-      onClick=${() => to(t.id)}>${t.state && html`<${Shape} state=${t.state} />`}${t.name}${t.count !== undefined && t.count !== null
-        ? html`<span class="n">${typeof t.count === 'number' ? count(t.count) : t.count}</span>` : ''}</button>`)}</div>`;
+      onClick=${() => to(t.id)}>${t.state && html`<${Shape} state=${t.state} />`}${t.name}${t.count !== undefined &&
+          t.count !== null
+        ? html`<span class="n">${typeof t.count === 'number' ? count(t.count) : t.count}</span>`
+        : ''}</button>`)}</div>`;
 }
 
 /**
@@ -145,17 +173,21 @@ export function Table({ columns, rows, keyOf, open, label, chosen, choose }) {
       checked=${rows.length > 0 && rows.every(r => chosen.has(keyOf(r)))}
       onChange=${e => { for (const r of rows) choose(keyOf(r), e.currentTarget.checked, false); }} /></th>`}
     ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}>${c.name}</th>`)}</tr></thead>
-    <tbody>${rows.map(row => { const id = keyOf(row); return html`<tr key=${id} data-row tabindex=${open ? -1 : undefined}
+    <tbody>${rows.map(row => { const id = keyOf(row);
+        return html`<tr key=${id} data-row tabindex=${open ? -1 : undefined}
       class=${cls(open && 'opens', chosen?.has(id) && 'chosen')}
-      onClick=${e => { if (open && !e.target.closest('a, button, input, summary, details') && !String(getSelection())) open(row); }}
+      onClick=${e => { if (open && !e.target.closest('a, button, input, summary, details') &&
+          !String(getSelection())) open(row); }}
       onKeyDown=${e => {
         if (e.target !== e.currentTarget) return;
         if (e.key === 'Enter' && open) open(row);
         if (e.key === 'x' && choose) choose(id, !chosen.has(id), false);
       }}>
-      ${choose && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${short(id)}`} checked=${chosen.has(id)}
+      ${choose && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${short(id)}`}
+          checked=${chosen.has(id)}
         onClick=${e => choose(id, e.currentTarget.checked, e.shiftKey)} /></td>`}
-      ${columns.map(c => html`<td class=${c.className} data-name=${c.name} key=${c.name}>${c.cell(row)}</td>`)}</tr>`; })}</tbody></table></div>`;
+      ${columns.map(c => html`<td class=${c.className} data-name=${c.name} key=${c.name}>${c.cell(row)}</td>`)}</tr>`;
+      })}</tbody></table></div>`;
 }
 
 // ---- messages that come and go
@@ -170,7 +202,8 @@ export function toast(text, bad = false) {
   setTimeout(() => { toasts.value = toasts.value.filter(t => t.id !== id); }, bad ? 9000 : 3500);
 }
 
-export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">${toasts.value.map(t => html`<p key=${t.id} class=${cls(t.bad && 'bad')}>${t.text}</p>`)}</div>`;
+export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">
+    ${toasts.value.map(t => html`<p key=${t.id} class=${cls(t.bad && 'bad')}>${t.text}</p>`)}</div>`;
 
 /** act does something and tells how it went. */
 export async function act(what, f) {
@@ -201,10 +234,12 @@ export function Dialogs() {
   if (!q) return null;
   const end = answer => { asking.value = null; q.done(answer); };
   return html`<dialog ref=${box} class="dialog" aria-labelledby=${id} onClose=${() => asking.value === q && end(null)}>
-    <form method="dialog" onSubmit=${e => { e.preventDefault(); end(Object.fromEntries(new FormData(e.currentTarget))); }}>
+    <form method="dialog" onSubmit=${e =>
+      { e.preventDefault(); end(Object.fromEntries(new FormData(e.currentTarget))); }}>
       <h2 id=${id}>${q.title}</h2>${q.text && html`<div class="dialog-text">${q.text}</div>`}
       ${(q.fields ?? []).map(f => html`<label class="field" key=${f.name}><span>${f.label}</span>${f.area
-        ? html`<textarea name=${f.name} rows="6">${f.value ?? ''}</textarea>` : html`<input name=${f.name} value=${f.value ?? ''} autocomplete="off" />`}</label>`)}
+        ? html`<textarea name=${f.name} rows="6">${f.value ?? ''}</textarea>`
+        : html`<input name=${f.name} value=${f.value ?? ''} autocomplete="off" />`}</label>`)}
       <div class="actions"><button type="button" onClick=${() => end(null)}>Cancel</button>
         <button type="submit" class=${q.danger ? 'danger' : 'primary'}>${q.yes}</button></div></form></dialog>`;
 }
@@ -218,7 +253,9 @@ export function Menu({ label, items }) {
     addEventListener('click', away);
     return () => removeEventListener('click', away);
   }, []);
-  return html`<details class="menu" ref=${box} onKeyDown=${e => { if (e.key === 'Escape') { close(); box.current.querySelector('summary').focus(); } }}>
-    <summary>${label}</summary><div class="menu-list">${items.filter(Boolean).map(i => html`<button type="button" key=${i.name} class=${cls(i.danger && 'danger-text')}
+  return html`<details class="menu" ref=${box} onKeyDown=${e =>
+      { if (e.key === 'Escape') { close(); box.current.querySelector('summary').focus(); } }}>
+    <summary>${label}</summary><div class="menu-list">
+      ${items.filter(Boolean).map(i => html`<button type="button" key=${i.name} class=${cls(i.danger && 'danger-text')}
       onClick=${() => { close(); i.act(); }}>${i.name}</button>`)}</div></details>`;
 }

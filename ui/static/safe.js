@@ -34,7 +34,8 @@ export function showHidden(text) {
       out.push(text.slice(from, m.index));
     } else {
       out.push(text.slice(from, m.index),
-        html`<span class="hidden-char" title="A character that can't be seen, or changes the order of others">${codepoint(m[0])}</span>`);
+        html`<span class="hidden-char" title="A character that can't be seen, or changes the order of others">
+            ${codepoint(m[0])}</span>`);
     }
     from = m.index + m[0].length;
   }
@@ -81,7 +82,8 @@ export function Safe({ text, max = maxShown, block = false, color = true }) {
   const cut = whole.length > limit;
   const part = cut ? whole.slice(0, limit) : whole;
   const body = color ? styled(part) : showHidden(part.replace(ansi, ''));
-  const more = cut && (max <= inLine && !block ? '…' : html` <button type="button" class="linkish" onClick=${e => { e.stopPropagation(); showAll(true); }}
+  const more = cut && (max <= inLine && !block ? '…'
+    : html` <button type="button" class="linkish" onClick=${e => { e.stopPropagation(); showAll(true); }}
     disabled=${all}>${all ? `… ${(whole.length - limit).toLocaleString('en')} more characters are left out`
     : `show all ${whole.length.toLocaleString('en')} characters`}</button>`);
   return block ? html`<pre class="text"><bdi>${body}</bdi>${more}</pre>` : html`<bdi class="safe">${body}${more}</bdi>`;

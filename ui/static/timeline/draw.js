@@ -14,14 +14,18 @@ export const heightOf = (lane, main) => laneHeight + (main && lane.rows ? lane.r
 export function palette() {
   const style = getComputedStyle(document.documentElement);
   const of = name => style.getPropertyValue('--' + name).trim();
-  const names = ['paper', 'card', 'sunk', 'line', 'line-strong', 'ink', 'ink-2', 'ink-3', 'accent', 'queued', 'dispatched', 'running',
-    'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled', 'held', 'bar-queued', 'bar-dispatched', 'bar-running',
-    'bar-suspended', 'bar-lost', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft', 'suspended-soft', 'cancelled-soft'];
+  const names = ['paper', 'card', 'sunk', 'line', 'line-strong', 'ink', 'ink-2', 'ink-3', 'accent', 'queued',
+    'dispatched', 'running',
+    'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled', 'held', 'bar-queued', 'bar-dispatched',
+      'bar-running',
+    'bar-suspended', 'bar-lost', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft', 'suspended-soft',
+      'cancelled-soft'];
   return { ...Object.fromEntries(names.map(n => [n, of(n)])), sans: of('sans') };
 }
 
 // steps of the axis, in milliseconds
-const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 144e5, 432e5, 864e5, 6048e5];
+const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5,
+  72e5, 144e5, 432e5, 864e5, 6048e5];
 
 /** scale maps instants to pixels. */
 export const scale = (from, to, width) => t => ((t - from) / (to - from)) * width;
@@ -73,7 +77,8 @@ function phaseBar(g, p, x1, x2, y, colors, patterns) {
       g.fillStyle = patterns.lost; g.fillRect(x1, y, w, barHeight);
       g.strokeStyle = colors['bar-lost']; g.strokeRect(x1 + 0.5, y + 0.5, Math.max(0, w - 1), barHeight - 1);
       break;
-    default: g.fillStyle = colors['bar-running']; g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(3, w / 2)); g.fill();
+    default: g.fillStyle = colors['bar-running']; g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(3, w / 2));
+      g.fill();
   }
 }
 
@@ -83,16 +88,25 @@ function mark(g, kind, x, y, colors) {
   g.lineWidth = 1.5;
   const dot = (color, draw) => { g.fillStyle = color; g.strokeStyle = color; g.beginPath(); draw(); };
   switch (kind) {
-    case 'beat': g.fillStyle = colors.ink; g.globalAlpha = 0.38; g.fillRect(x, y + barHeight + 1, 1, 4); g.globalAlpha = 1; return;
-    case 'deferred': dot(colors.deferred, () => { g.arc(x, mid, 5, 0.6, 5.2); g.quadraticCurveTo(x - 1, mid, x + 4.1, mid + 2.8); }); break;
-    case 'attached': dot(colors.deferred, () => { g.moveTo(x - 5, mid); g.lineTo(x + 3, mid - 5); g.lineTo(x + 3, mid + 5); g.closePath(); }); break;
-    case 'retry': case 'reclaimed': case 'held': dot(colors.failed, () => { g.moveTo(x, mid - 6); g.lineTo(x + 6, mid + 5); g.lineTo(x - 6, mid + 5); g.closePath(); }); break;
+    case 'beat': g.fillStyle = colors.ink; g.globalAlpha = 0.38; g.fillRect(x, y + barHeight + 1, 1, 4);
+      g.globalAlpha = 1; return;
+    case 'deferred': dot(colors.deferred, () =>
+      { g.arc(x, mid, 5, 0.6, 5.2); g.quadraticCurveTo(x - 1, mid, x + 4.1, mid + 2.8); }); break;
+    case 'attached': dot(colors.deferred, () =>
+      { g.moveTo(x - 5, mid); g.lineTo(x + 3, mid - 5); g.lineTo(x + 3, mid + 5); g.closePath(); }); break;
+    case 'retry': case 'reclaimed': case 'held': dot(colors.failed, () =>
+      { g.moveTo(x, mid - 6); g.lineTo(x + 6, mid + 5); g.lineTo(x - 6, mid + 5); g.closePath(); }); break;
     case 'slow': dot(colors.timeout, () => { g.rect(x - 1.5, y - 3, 3, 3 + barHeight); }); break;
     case 'cancel': case 'cancelled': dot(colors.cancelled, () => { g.rect(x - 4, mid - 4, 8, 8); }); break;
     case 'completed': dot(colors.completed, () => { g.arc(x, mid, 5, 0, 7); }); break;
-    case 'failed': case 'timeout': dot(colors[kind], () => { g.moveTo(x - 4, mid - 4); g.lineTo(x + 4, mid + 4); g.moveTo(x + 4, mid - 4); g.lineTo(x - 4, mid + 4); }); g.lineWidth = 2.5; g.stroke(); return;
-    case 'child': dot(colors.dispatched, () => { g.moveTo(x, y - 2); g.lineTo(x + 4, y + 3); g.lineTo(x, y + 8); g.lineTo(x - 4, y + 3); g.closePath(); }); break;
-    case 'signal': case 'message': case 'late': dot(colors.suspended, () => { g.moveTo(x - 5, y - 1); g.lineTo(x + 5, y - 1); g.lineTo(x, y + 6); g.closePath(); }); break;
+    case 'failed': case 'timeout': dot(colors[kind], () =>
+      { g.moveTo(x - 4, mid - 4); g.lineTo(x + 4, mid + 4); g.moveTo(x + 4, mid - 4); g.lineTo(x - 4, mid + 4); });
+        g.lineWidth = 2.5; g.stroke(); return;
+    case 'child': dot(colors.dispatched, () =>
+      { g.moveTo(x, y - 2); g.lineTo(x + 4, y + 3); g.lineTo(x, y + 8); g.lineTo(x - 4, y + 3); g.closePath(); });
+        break;
+    case 'signal': case 'message': case 'late': dot(colors.suspended, () =>
+      { g.moveTo(x - 5, y - 1); g.lineTo(x + 5, y - 1); g.lineTo(x, y + 6); g.closePath(); }); break;
   }
   g.fill();
   g.strokeStyle = colors.card;
@@ -120,12 +134,14 @@ export function draw(g, lanes, view, width, height, { main, now, colors, selecte
   g.clearRect(0, 0, width, height);
   if (!lanes.length) return;
   const x = scale(view.from, view.to, width);
-  const patterns = { dispatched: pattern(g, colors['bar-dispatched'], 'dispatched'), lost: pattern(g, colors['bar-lost'], 'lost') };
+  const patterns = { dispatched: pattern(g, colors['bar-dispatched'], 'dispatched'),
+    lost: pattern(g, colors['bar-lost'], 'lost') };
   drawAxis(g, view, width, height, lanes[0].from, colors);
   let y = axisHeight;
   for (const lane of lanes) {
     const big = lane.run.run_id === main, top = y + 6;
-    if (big) { g.fillStyle = colors.sunk; g.globalAlpha = 0.5; g.fillRect(0, y, width, heightOf(lane, true)); g.globalAlpha = 1; }
+    if (big) { g.fillStyle = colors.sunk; g.globalAlpha = 0.5; g.fillRect(0, y, width, heightOf(lane, true));
+      g.globalAlpha = 1; }
     for (const p of lane.phases) {
       if (p.to < view.from || p.from > view.to) continue;
       phaseBar(g, p, Math.max(-2, x(p.from)), Math.min(width + 2, x(p.to)), top, colors, patterns);
@@ -194,7 +210,8 @@ function drawSpans(g, lane, view, x, width, y, colors) {
     g.strokeStyle = colors[s.kind === 'wait' && s.state === 'completed' ? 'suspended' : s.state] ?? colors.queued;
     g.lineWidth = 1;
     if (s.kind === 'wait') g.setLineDash([3, 2]);
-    g.beginPath(); g.roundRect(x1 + 0.5, top + 0.5, Math.max(1, w - 1), spanHeight - 1, Math.min(3, w / 2)); g.fill(); g.stroke();
+    g.beginPath(); g.roundRect(x1 + 0.5, top + 0.5, Math.max(1, w - 1), spanHeight - 1, Math.min(3, w / 2)); g.fill();
+      g.stroke();
     g.setLineDash([]);
     if (w > 34) {
       g.save();
@@ -221,20 +238,24 @@ export function hit(lanes, view, width, main, px, py) {
       if (inSpans) {
         const row = Math.floor((py - y - laneHeight - 2) / (spanHeight + 3));
         const s = lane.spans.find(one => one.row === row && t >= one.from - near && t <= one.to + near);
-        if (s) return { run: lane.run.run_id, event: s.event, text: `${s.name} · ${s.kind === 'wait' ? 'wait' : 'tool'}, ${s.state} · ${duration(s.to - s.from)}` };
+        if (s) return { run: lane.run.run_id, event: s.event,
+          text: `${s.name} · ${s.kind === 'wait' ? 'wait' : 'tool'}, ${s.state} · ${duration(s.to - s.from)}` };
       }
       const from = lower(lane.marks, t - near, m => m.at);
       let best = null;
       for (let i = from; i < lane.marks.length && lane.marks[i].at <= t + near; i++) {
         const m = lane.marks[i];
-        const better = !best || (best.kind === 'beat' && m.kind !== 'beat') || (m.kind !== 'beat' && Math.abs(m.at - t) < Math.abs(best.at - t));
+        const better = !best || (best.kind === 'beat' && m.kind !== 'beat') ||
+          (m.kind !== 'beat' && Math.abs(m.at - t) < Math.abs(best.at - t));
         if (better) best = m;
       }
       if (best) return { run: lane.run.run_id, event: best.event, text: best.event.type };
       const p = lane.phases.find(one => t >= one.from && t <= one.to);
       if (p) {
-        const what = { queued: 'queued', dispatched: 'dispatched, not heard from yet', running: 'running', suspended: 'waiting', lost: 'lost lease: nobody was heard from' }[p.phase];
-        return { run: lane.run.run_id, event: p.event, text: `${what} · ${duration(p.to - p.from)} · attempt ${p.attempt}${p.worker ? ` · ${p.worker}` : ''}` };
+        const what = { queued: 'queued', dispatched: 'dispatched, not heard from yet', running: 'running',
+          suspended: 'waiting', lost: 'lost lease: nobody was heard from' }[p.phase];
+        return { run: lane.run.run_id, event: p.event,
+          text: `${what} · ${duration(p.to - p.from)} · attempt ${p.attempt}${p.worker ? ` · ${p.worker}` : ''}` };
       }
       return null;
     }

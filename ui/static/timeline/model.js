@@ -17,9 +17,12 @@ import { ms, ended } from '../format.js';
 const silentAfter = 30_000;
 
 const marks = {
-  'run:heartbeat': 'beat', 'run:progress': 'beat', 'llm:delta': 'beat', 'run:deferred': 'deferred', 'run:reattached': 'attached',
-  'run:process_reattached': 'attached', 'run:retrying': 'retry', 'run:reclaimed': 'reclaimed', 'run:held': 'held', 'run:slow': 'slow',
-  'run:stale': 'slow', 'run:cancel_requested': 'cancel', 'run:completed': 'completed', 'run:failed': 'failed', 'run:timed_out': 'timeout',
+  'run:heartbeat': 'beat', 'run:progress': 'beat', 'llm:delta': 'beat', 'run:deferred': 'deferred',
+    'run:reattached': 'attached',
+  'run:process_reattached': 'attached', 'run:retrying': 'retry', 'run:reclaimed': 'reclaimed', 'run:held': 'held',
+    'run:slow': 'slow',
+  'run:stale': 'slow', 'run:cancel_requested': 'cancel', 'run:completed': 'completed', 'run:failed': 'failed',
+    'run:timed_out': 'timeout',
   'run:cancelled': 'cancelled', 'run:dead_lettered': 'failed', 'run:late_result': 'late', 'run:continued': 'attached',
   'worker:spawned': 'child', 'worker:completed': 'child', 'message:appended': 'message', 'wait:satisfied': 'signal',
 };
@@ -52,7 +55,8 @@ export function lane(run, events, now, depth = 0) {
     const at = ms(e.at), d = e.data ?? {};
     switch (e.type) {
       case 'run:created': begin('queued', at, e); break;
-      case 'run:dispatched': worker = d.worker_id ?? ''; if (phase === 'queued' || !phase) begin('dispatched', at, e); break;
+      case 'run:dispatched': worker = d.worker_id ?? ''; if (phase === 'queued' || !phase) begin('dispatched', at, e);
+        break;
       case 'run:started': worker = d.worker_id ?? worker; begin('running', at, e); break;
       case 'run:suspended': begin('suspended', at, e); break;
       case 'run:resumed': begin('queued', at, e); break;
@@ -70,7 +74,8 @@ export function lane(run, events, now, depth = 0) {
       case 'run:retrying': begin('queued', at, e); attempt = d.attempt ?? attempt + 1; worker = ''; break;
       case 'run:completed': case 'run:failed': case 'run:timed_out': case 'run:cancelled': begin('', at, e); break;
       case 'worker:tool_started': open.set('t' + (d.key ?? d.call_id ?? d.tool ?? e.seq), e); break;
-      case 'worker:tool_completed': case 'worker:tool_failed': close(out, open, 't' + (d.key ?? d.call_id ?? d.tool), e, at,
+      case 'worker:tool_completed': case 'worker:tool_failed': close(out, open, 't' + (d.key ?? d.call_id ?? d.tool), e,
+        at,
         e.type === 'worker:tool_failed' ? 'failed' : 'completed'); break;
       case 'wait:opened': open.set('w' + d.wait_id, e); break;
       case 'wait:satisfied': case 'wait:timed_out': case 'wait:closed': close(out, open, 'w' + d.wait_id, e, at,
@@ -88,7 +93,8 @@ export function lane(run, events, now, depth = 0) {
     if (phase === 'running') gap(out, seen, out.to);
   }
   for (const [id, e] of open) {
-    out.spans.push({ from: ms(e.at), to: out.to, name: nameOf(e), kind: id[0] === 't' ? 'tool' : 'wait', state: 'running', row: 0, event: e });
+    out.spans.push({ from: ms(e.at), to: out.to, name: nameOf(e), kind: id[0] === 't' ? 'tool' : 'wait',
+        state: 'running', row: 0, event: e });
   }
   stack(out);
   return out;
@@ -98,12 +104,14 @@ function gap(out, from, to) {
   if (to - from > silentAfter) out.gaps.push({ from, to });
 }
 
-const nameOf = e => String(e.data?.tool ?? e.data?.name ?? e.data?.key ?? (e.data?.wait_id ? `${e.data.type ?? 'wait'} ${e.data.wait_id}` : e.type));
+const nameOf = e => String(e.data?.tool ?? e.data?.name ?? e.data?.key ?? (e.data?.wait_id
+    ? `${e.data.type ?? 'wait'} ${e.data.wait_id}` : e.type));
 
 function close(out, open, id, e, at, state) {
   const begun = open.get(id);
   open.delete(id);
-  if (begun) out.spans.push({ from: ms(begun.at), to: at, name: nameOf(begun), kind: id[0] === 't' ? 'tool' : 'wait', state, row: 0, event: begun, last: e });
+  if (begun) out.spans.push({ from: ms(begun.at), to: at, name: nameOf(begun), kind: id[0] === 't' ? 'tool' : 'wait',
+      state, row: 0, event: begun, last: e });
 }
 
 /** maxRows is how many spans are drawn one below the other. */

@@ -7,7 +7,8 @@ import { Page, Card, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, a
 import { Safe } from '../safe.js';
 
 const names = { open: 'Open', approved: 'Approved', rejected: 'Rejected', timed_out: 'Timed out', closed: 'Closed' };
-const shapeOf = { open: 'suspended', approved: 'completed', rejected: 'failed', timed_out: 'timeout', closed: 'cancelled' };
+const shapeOf = { open: 'suspended', approved: 'completed', rejected: 'failed', timed_out: 'timeout',
+  closed: 'cancelled' };
 
 /** answerOf reads the fields of an approval's form. */
 function answerOf(form, data) {
@@ -22,12 +23,18 @@ function answerOf(form, data) {
 }
 
 function Field({ field }) {
-  const name = 'f:' + field.name, label = html`<span><${Safe} text=${field.label || field.name} />${field.required ? html` <span class="dim">(required)</span>` : ''}</span>`;
+  const name = 'f:' + field.name, label = html`<span><${Safe} text=${field.label || field.name} />
+      ${field.required ? html` <span class="dim">(required)</span>` : ''}</span>`;
   switch (field.type) {
     case 'boolean': return html`<label class="check"><input type="checkbox" name=${name} /> ${label}</label>`;
-    case 'choice': return html`<label class="field">${label}<select name=${name} required=${field.required}><option value=""></option>${(field.options ?? []).map(o => html`<option key=${o} value=${o}>${o}</option>`)}</select></label>`;
-    case 'text': return html`<label class="field">${label}<textarea name=${name} rows="3" required=${field.required}></textarea></label>`;
-    default: return html`<label class="field">${label}<input name=${name} type=${field.type === 'number' ? 'number' : 'text'} step="any" required=${field.required} /></label>`;
+    case 'choice': return html`<label class="field">${label}
+        <select name=${name} required=${field.required}><option value=""></option>
+          ${(field.options ?? []).map(o => html`<option key=${o} value=${o}>${o}</option>`)}</select></label>`;
+    case 'text': return html`<label class="field">${label}
+        <textarea name=${name} rows="3" required=${field.required}></textarea></label>`;
+    default: return html`<label class="field">${label}
+        <input name=${name} type=${field.type === 'number' ? 'number' : 'text'} step="any"
+          required=${field.required} /></label>`;
   }
 }
 
@@ -40,36 +47,52 @@ export function Decision({ approval: a, decided }) {
     const data = new FormData(form), body = { decision, action_hash: a.action_hash };
     if (data.get('comment')) body.comment = data.get('comment');
     if (decision === 'approve' && a.form?.length) body.answer = answerOf(a.form, data);
-    const done = await act(decision === 'approve' ? 'Approved.' : 'Rejected.', () => call('POST', `/approvals/${a.approval_id}`, { body }));
+    const done = await act(decision === 'approve' ? 'Approved.' : 'Rejected.', () =>
+      call('POST', `/approvals/${a.approval_id}`, { body }));
     setBusy(false);
     refresh();
     if (done) decided?.(done);
   };
   const open = a.state === 'open';
   return html`<article class="card approval" data-row tabindex="-1" aria-label=${a.title || a.name}>
-    <header class="card-head"><h2><${Safe} text=${a.title || a.name} max=${400} /></h2><span class=${`state is-${a.state}`}>${names[a.state] ?? a.state}</span></header>
-    <p class="sub"><b><${Safe} text=${a.kind} max=${60} /></b> <${RunLink} id=${a.run_id} /> asked <${Ago} at=${a.opened_at} />${open && (a.expires_by === 'deadline' ? html`. The run reaches its deadline <${Until} at=${a.expires_at} />, and ends then.`
-      : html`. Its timeout is <${Until} at=${a.expires_at} />: it then counts as ${a.default === 'approve' ? 'approved' : 'rejected'}.`)}</p>
+    <header class="card-head"><h2><${Safe} text=${a.title || a.name} max=${400} /></h2>
+      <span class=${`state is-${a.state}`}>${names[a.state] ?? a.state}</span></header>
+    <p class="sub"><b><${Safe} text=${a.kind} max=${60} /></b> <${RunLink} id=${a.run_id} /> asked <${Ago}
+        at=${a.opened_at} />${open && (a.expires_by === 'deadline'
+            ? html`. The run reaches its deadline <${Until} at=${a.expires_at} />, and ends then.`
+      : html`. Its timeout is <${Until} at=${a.expires_at} />: it then counts as ${a.default === 'approve' ? 'approved'
+          : 'rejected'}.`)}</p>
     <h3>Exactly this would be done</h3>
     <${Json} value=${a.action} max=${64_000} label="The action" />
     <p class="hash dim mono">${a.action_hash}</p>
-    ${open ? html`<form class="stack" onSubmit=${e => e.preventDefault()}>${(a.form ?? []).map(f => html`<${Field} key=${f.name} field=${f} />`)}
+    ${open ? html`<form class="stack" onSubmit=${e => e.preventDefault()}>
+        ${(a.form ?? []).map(f => html`<${Field} key=${f.name} field=${f} />`)}
       <label class="field"><span>Comment</span><input name="comment" maxlength="4000" autocomplete="off" /></label>
-      <div class="actions"><button type="button" class="primary" disabled=${busy || !can('runs:approve')} onClick=${e => decide(e.currentTarget.form, 'approve')}>Approve</button>
-        <button type="button" class="danger" disabled=${busy || !can('runs:approve')} onClick=${e => decide(e.currentTarget.form, 'reject')}>Reject</button>
-        ${!can('runs:approve') && html`<span class="dim">This login may not decide: it needs the scope runs:approve.</span>`}</div></form>`
-    : html`<p class="sub">${names[a.state] ?? a.state}${a.decided_by && html` by <b><${Safe} text=${a.decided_by.name} /></b>`} ${a.decided_at && html`<${Ago} at=${a.decided_at} />`}${a.comment && html`: <${Safe} text=${a.comment} />`}</p>
+      <div class="actions"><button type="button" class="primary" disabled=${busy || !can('runs:approve')} onClick=${e =>
+          decide(e.currentTarget.form, 'approve')}>Approve</button>
+        <button type="button" class="danger" disabled=${busy || !can('runs:approve')} onClick=${e =>
+          decide(e.currentTarget.form, 'reject')}>Reject</button>
+        ${!can('runs:approve') && html`<span
+            class="dim">This login may not decide: it needs the scope runs:approve.</span>`}</div></form>`
+    : html`<p class="sub">${names[a.state] ?? a.state}${a.decided_by &&
+        html` by <b><${Safe} text=${a.decided_by.name} /></b>`} ${a.decided_at &&
+          html`<${Ago} at=${a.decided_at} />`}${a.comment && html`: <${Safe} text=${a.comment} />`}</p>
       ${a.answer !== undefined && html`<${Value} value=${a.answer} />`}`}</article>`;
 }
 
 export default function Approvals({ query }) {
   const state = query.get('state') ?? 'open';
-  const { items, error, next } = useList('approvals', '/approvals', 'approvals', state === 'open' ? { limit: 100 } : { state, limit: 50, cursor: query.get('cursor') ?? '' });
-  return html`<${Page} title="Approvals" sub="A run states the exact action and waits for a person. Meanwhile it holds no worker.">
-    <${Tabs} label="Approvals" at=${state} to=${s => { location.hash = withQuery({ state: s === 'open' ? '' : s, cursor: '' }); }}
-      tabs=${Object.keys(names).map(s => ({ id: s, name: names[s], state: shapeOf[s], count: s === 'open' && state === 'open' ? items?.length : undefined }))} />
+  const { items, error, next } = useList('approvals', '/approvals', 'approvals', state === 'open' ? { limit: 100 }
+    : { state, limit: 50, cursor: query.get('cursor') ?? '' });
+  return html`<${Page} title="Approvals"
+      sub="A run states the exact action and waits for a person. Meanwhile it holds no worker.">
+    <${Tabs} label="Approvals" at=${state} to=${s =>
+      { location.hash = withQuery({ state: s === 'open' ? '' : s, cursor: '' }); }}
+      tabs=${Object.keys(names).map(s => ({ id: s, name: names[s], state: shapeOf[s], count: s === 'open' &&
+          state === 'open' ? items?.length : undefined }))} />
     <${Trouble} error=${error} />
-    ${items === null ? !error && html`<${Loading} />` : items.length === 0 ? html`<${Empty} title=${state === 'open' ? 'Nothing waits for you' : 'None'}>
+    ${items === null ? !error && html`<${Loading} />` : items.length === 0
+      ? html`<${Empty} title=${state === 'open' ? 'Nothing waits for you' : 'None'}>
       <p>An agent asks with <code>agent.Approve</code>, or with a wait of type <code>approval</code>. The answer is bound to the action that you see, by its hash.</p><//>`
     : html`<div class="grid-2">${items.map(a => html`<${Decision} key=${a.approval_id} approval=${a} />`)}</div>`}
     ${next && html`<div class="pager"><a href=${withQuery({ cursor: next })}>More</a></div>`}<//>`;

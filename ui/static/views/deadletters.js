@@ -27,42 +27,68 @@ function Cause({ group }) {
   const left = group.count - group.redriven;
   const redrive = async () => {
     if (await ask({ title: `Redrive ${count(left)} dead letter${left === 1 ? '' : 's'}?`, yes: `Redrive ${count(left)}`,
-      text: html`Each of kind <b>${group.kind}</b> that ended with <code>${group.cause}</code> becomes a new run with the same input. Has the cause been mended?` })) {
+      text: html`Each of kind <b>${group.kind}</b> that ended with <code>
+          ${group.cause}</code> becomes a new run with the same input. Has the cause been mended?` })) {
       await act('', () => redriveAll(group, tell));
     }
   };
-  return html`<div class="card cause" data-row tabindex="-1"><div class="row spread"><div class="cause-what"><h2><code>${group.cause}</code></h2><p class="sub"><a href=${withQuery({ kind: group.kind, cause: group.cause })}><${Safe} text=${group.kind} max=${60} /></a> · newest <${Ago} at=${group.newest_at} /></p></div>
+  return html`<div class="card cause" data-row tabindex="-1">
+      <div class="row spread"><div class="cause-what"><h2><code>${group.cause}</code></h2>
+          <p class="sub"><a href=${withQuery({ kind: group.kind, cause: group.cause })}>
+              <${Safe} text=${group.kind} max=${60} /></a> · newest <${Ago} at=${group.newest_at} /></p></div>
     <p class="big" title=${`${group.redriven} of them were redriven`}>${count(left)}</p></div>
-    ${group.example_message && html`<p class="why"><${Safe} text=${group.example_message} max=${180} /> <${RunLink} id=${group.example_run_id} /></p>`}
-    ${progress ? html`<div class="row"><progress max=${Math.max(1, progress.of)} value=${progress.done + progress.refused} aria-label="Progress"></progress><span class="dim">${progress.done} of ${progress.of}</span></div>`
-    : html`<div class="row"><button type="button" onClick=${redrive} disabled=${!left || !can('runs:control')}>Redrive ${left === 1 ? 'it' : 'all'}</button>
+    ${group.example_message && html`<p class="why">
+        <${Safe} text=${group.example_message} max=${180} /> <${RunLink} id=${group.example_run_id} /></p>`}
+    ${progress ? html`<div class="row"><progress max=${Math.max(1, progress.of)}
+        value=${progress.done + progress.refused} aria-label="Progress"></progress>
+          <span class="dim">${progress.done} of ${progress.of}</span></div>`
+    : html`<div class="row"><button type="button" onClick=${redrive} disabled=${!left ||
+        !can('runs:control')}>Redrive ${left === 1 ? 'it' : 'all'}</button>
       ${group.redriven > 0 && html`<span class="dim">${count(group.redriven)} redriven before</span>`}</div>`}</div>`;
 }
 
 export default function DeadLetters({ query }) {
   const filter = { cause: query.get('cause') ?? '', kind: query.get('kind') ?? '' };
   const causes = useList('', '/dlq/causes', 'causes', { limit: 50 });
-  const { items, next, error } = useList('dead_letters', '/dlq', 'dead_letters', { ...filter, limit: 50, cursor: query.get('cursor') ?? '' });
+  const { items, next, error } = useList('dead_letters', '/dlq', 'dead_letters',
+    { ...filter, limit: 50, cursor: query.get('cursor') ?? '' });
   const one = async (d, verb) => {
-    if (!await ask(verb === 'redrive' ? { title: 'Redrive it?', yes: 'Redrive', text: 'It becomes a new run with the same input.' }
-      : { title: 'Discard it?', yes: 'Discard', danger: true, text: 'The letter is gone. The run stays until the server removes it.' })) return;
-    const made = await act(verb === 'redrive' ? '' : 'Discarded.', () => (verb === 'redrive' ? post(`/dlq/${d.run_id}/redrive`) : call('DELETE', `/dlq/${d.run_id}`)));
+    if (!await ask(verb === 'redrive' ? { title: 'Redrive it?', yes: 'Redrive',
+        text: 'It becomes a new run with the same input.' }
+      : { title: 'Discard it?', yes: 'Discard', danger: true,
+        text: 'The letter is gone. The run stays until the server removes it.' })) return;
+    const made = await act(verb === 'redrive' ? '' : 'Discarded.', () =>
+      (verb === 'redrive' ? post(`/dlq/${d.run_id}/redrive`) : call('DELETE', `/dlq/${d.run_id}`)));
     if (made?.run_id) go('/runs/' + made.run_id);
     refresh();
   };
   const none = items?.length === 0 && !filter.cause && !filter.kind;
-  return html`<${Page} title="Dead letters" sub="Runs that can't go on by themselves. Mend the cause, then redrive them: each becomes a new run with the same input.">
+  return html`<${Page} title="Dead letters"
+      sub="Runs that can't go on by themselves. Mend the cause, then redrive them: each becomes a new run with the same input.">
     <${Trouble} error=${error} />
-    ${none ? html`<${Empty} title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would be here, with its story.<//>` : html`
-    ${causes.items?.length > 0 && html`<div class="cards">${causes.items.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}
-    ${(filter.cause || filter.kind) && html`<div class="filters">${Object.entries(filter).filter(([, v]) => v).map(([k, v]) => html`<span class="chip" key=${k}><b>${k}</b> ${v} <a href=${withQuery({ [k]: '', cursor: '' })} aria-label=${`Remove the filter ${k}`}>×</a></span>`)}</div>`}
-    ${items === null ? !error && html`<${Loading} />` : html`<${Table} label="Dead letters" rows=${items} keyOf=${d => d.run_id} open=${d => go('/runs/' + d.run_id)} columns=${[
+    ${none ? html`<${Empty}
+        title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would be here, with its story.<//>`
+          : html`
+    ${causes.items?.length > 0 && html`<div class="cards">
+        ${causes.items.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}
+    ${(filter.cause || filter.kind) && html`<div class="filters">
+        ${Object.entries(filter).filter(([, v]) => v).map(([k, v]) =>
+            html`<span class="chip" key=${k}>
+                <b>${k}</b> ${v} <a href=${withQuery({ [k]: '', cursor: '' })}
+                  aria-label=${`Remove the filter ${k}`}>×</a></span>`)}</div>`}
+    ${items === null ? !error && html`<${Loading} />`
+      : html`<${Table} label="Dead letters" rows=${items} keyOf=${d => d.run_id} open=${d => go('/runs/' + d.run_id)}
+          columns=${[
       { name: 'Kind', className: 'fit', cell: d => html`<b><${Safe} text=${d.kind} max=${60} /></b>` },
-      { name: 'Cause', className: 'grow', cell: d => html`<code>${d.cause}</code> <span class="why"><${Safe} text=${d.message ?? ''} max=${140} /></span>` },
+      { name: 'Cause', className: 'grow', cell: d =>
+        html`<code>${d.cause}</code> <span class="why"><${Safe} text=${d.message ?? ''} max=${140} /></span>` },
       { name: 'Run', className: 'fit', cell: d => html`<${RunLink} id=${d.run_id} />` },
       { name: 'Since', className: 'fit', cell: d => html`<${Ago} at=${d.at} />` },
       { name: 'Kept', className: 'fit wide-only', cell: d => html`<${Until} at=${d.expires_at} />` },
-      { name: '', className: 'fit', cell: d => (d.redriven_by_run_id ? html`<span class="dim">redriven: <${RunLink} id=${d.redriven_by_run_id} /></span>`
-        : can('runs:control') && html`<span class="actions"><button type="button" onClick=${() => one(d, 'redrive')}>Redrive</button><button type="button" onClick=${() => one(d, 'discard')}>Discard</button></span>`) }]} />`}
+      { name: '', className: 'fit', cell: d =>
+        (d.redriven_by_run_id ? html`<span class="dim">redriven: <${RunLink} id=${d.redriven_by_run_id} /></span>`
+        : can('runs:control') && html`<span class="actions">
+            <button type="button" onClick=${() => one(d, 'redrive')}>Redrive</button>
+            <button type="button" onClick=${() => one(d, 'discard')}>Discard</button></span>`) }]} />`}
     ${next && html`<div class="pager"><a href=${withQuery({ cursor: next })}>Older</a></div>`}`}<//>`;
 }

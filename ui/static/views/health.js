@@ -6,7 +6,8 @@ import { useList, useCounts, useGet } from '../live.js';
 import { count, duration, stateNames } from '../format.js';
 import { Page, Card, Tabs, Empty, Trouble, Loading, Facts, Shape, RunLink, State } from '../parts.js';
 
-const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'], '168h': ['Week', 6048e5, '2h'] };
+const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'],
+  '168h': ['Week', 6048e5, '2h'] };
 
 let plots;
 
@@ -29,18 +30,24 @@ function Plot({ title, times, lines, format = count }) {
     load().then(UPlot => {
       if (gone || !box.current) return;
       const style = getComputedStyle(document.documentElement), of = name => style.getPropertyValue('--' + name).trim();
-      const axis = { stroke: of('ink-3'), grid: { stroke: of('line'), width: 1 }, ticks: { stroke: of('line') }, font: `11px ${of('sans')}` };
+      const axis = { stroke: of('ink-3'), grid: { stroke: of('line'), width: 1 }, ticks: { stroke: of('line') },
+        font: `11px ${of('sans')}` };
       plot = new UPlot({
         width: box.current.clientWidth, height: 180, cursor: { points: { size: 6 } }, legend: { live: true },
-        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash, fill: l.fill ? of(l.color) + '22' : undefined, points: { show: false }, value: (_, v) => (v === null || v === undefined ? '–' : format(v)) }))],
-        axes: [{ ...axis }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }], scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
+        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash, fill: l.fill
+            ? of(l.color) + '22' : undefined, points: { show: false }, value: (_, v) =>
+            (v === null || v === undefined ? '–' : format(v)) }))],
+        axes: [{ ...axis }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
+          scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
       }, [times, ...lines.map(l => l.values)], box.current);
       watcher = new ResizeObserver(() => plot.setSize({ width: box.current.clientWidth, height: 180 }));
       watcher.observe(box.current);
     });
     return () => { gone = true; watcher?.disconnect(); plot?.destroy(); };
   }, [times, document.documentElement.dataset.theme]);
-  return html`<${Card} title=${title}><div class="plot" ref=${box} role="img" aria-label=${`${title}: ${lines.map(l => `${l.name}, last ${format(l.values.at(-1) ?? 0)}`).join('; ')}`}></div><//>`;
+  return html`<${Card} title=${title}><div class="plot" ref=${box} role="img"
+      aria-label=${`${title}: ${lines.map(l =>
+          `${l.name}, last ${format(l.values.at(-1) ?? 0)}`).join('; ')}`}></div><//>`;
 }
 
 /** History draws what the server has counted per minute. */
@@ -58,17 +65,31 @@ function History({ span }) {
   const shown = last.current;
   if (!shown) {
     if (loading) return html`<${Loading} />`;
-    return error?.status === 404 ? html`<${Card}><${Empty} title="No history">This server keeps no counts per minute. They are at <code>/metrics</code>, for Prometheus.<//><//>` : html`<${Trouble} error=${error} />`;
+    return error?.status === 404 ? html`<${Card}>
+        <${Empty}
+          title="No history">This server keeps no counts per minute. They are at <code>/metrics</code>, for Prometheus.<//><//>`
+            : html`<${Trouble} error=${error} />`;
   }
   const points = shown.points ?? shown.history ?? shown.minutes ?? [];
-  if (!points.length) return html`<${Card}><${Empty} title="Nothing was counted yet">The server writes a line a minute. Come back in a moment.<//><//>`;
+  if (!points.length) return html`<${Card}>
+      <${Empty} title="Nothing was counted yet">The server writes a line a minute. Come back in a moment.<//><//>`;
   const times = points.map(p => Date.parse(p.at ?? p.minute) / 1000);
-  const values = (...names) => points.map(p => { for (const n of names) if (p[n] !== undefined) return p[n]; return 0; });
+  const values = (...names) => points.map(p =>
+    { for (const n of names) if (p[n] !== undefined) return p[n]; return 0; });
   return html`<div class="grid-2">
-    <${Plot} title="Runs" times=${times} lines=${[{ name: 'created', color: 'accent', values: values('created'), dash: [6, 3] }, { name: 'completed', color: 'completed', values: values('completed'), fill: true }]} />
-    <${Plot} title="Ended without a result" times=${times} lines=${[{ name: 'failed', color: 'failed', values: values('failed') }, { name: 'timed out', color: 'timeout', values: values('timed_out', 'timeout'), dash: [6, 3] }, { name: 'cancelled', color: 'cancelled', values: values('cancelled'), dash: [2, 3] }]} />
-    <${Plot} title="From queued to a worker" times=${times} format=${duration} lines=${[{ name: 'half of them within', color: 'running', values: values('dispatch_p50_ms', 'dispatch_ms_p50') }, { name: '99 of 100 within', color: 'timeout', values: values('dispatch_p99_ms', 'dispatch_ms_p99'), dash: [6, 3] }]} />
-    <${Plot} title="Deadlines: how late the watchdog was" times=${times} format=${duration} lines=${[{ name: 'latest', color: 'dispatched', values: values('lateness_max_ms', 'late_p99_ms', 'lateness_ms', 'late_ms') }]} />
+    <${Plot} title="Runs" times=${times} lines=${[{ name: 'created', color: 'accent', values: values('created'),
+        dash: [6, 3] }, { name: 'completed', color: 'completed', values: values('completed'), fill: true }]} />
+    <${Plot} title="Ended without a result" times=${times}
+      lines=${[{ name: 'failed', color: 'failed', values: values('failed') },
+          { name: 'timed out', color: 'timeout', values: values('timed_out', 'timeout'), dash: [6, 3] },
+            { name: 'cancelled', color: 'cancelled', values: values('cancelled'), dash: [2, 3] }]} />
+    <${Plot} title="From queued to a worker" times=${times} format=${duration}
+      lines=${[{ name: 'half of them within', color: 'running', values: values('dispatch_p50_ms', 'dispatch_ms_p50') },
+          { name: '99 of 100 within', color: 'timeout', values: values('dispatch_p99_ms', 'dispatch_ms_p99'),
+            dash: [6, 3] }]} />
+    <${Plot} title="Deadlines: how late the watchdog was" times=${times} format=${duration}
+      lines=${[{ name: 'latest', color: 'dispatched',
+          values: values('lateness_max_ms', 'late_p99_ms', 'lateness_ms', 'late_ms') }]} />
   </div>`;
 }
 
@@ -83,14 +104,25 @@ export default function Health({ query }) {
   const fine = inv && !inv.violations?.length && !inv.runs_past_deadline;
   return html`<${Page} title="Health">
     <div class="cards numbers">
-      <div class="card"><p class="big">${ready.items?.status ?? '…'}</p><p class="sub">this node${ready.items?.detail ? `: ${ready.items.detail}` : ''}</p></div>
-      <div class="card"><p class="big">${count(counts?.status?.running ?? sum('running'))}</p><p class="sub">running</p></div>
+      <div class="card"><p class="big">${ready.items?.status ?? '…'}</p>
+        <p class="sub">this node${ready.items?.detail ? `: ${ready.items.detail}` : ''}</p></div>
+      <div class="card"><p class="big">${count(counts?.status?.running ?? sum('running'))}</p>
+        <p class="sub">running</p></div>
       <div class="card"><p class="big">${count(sum('queued'))}</p><p class="sub">queued</p></div>
       <div class="card"><p class="big">${count(sum('suspended'))}</p><p class="sub">waiting, without a worker</p></div>
-      ${inv && html`<div class="card"><p class=${`big ${fine ? 'text-completed' : 'text-failed'}`}>${count(inv.violations?.length ?? 0)}</p><p class="sub">violations of ${count(inv.checked)} invariants</p></div>
-      <div class="card"><p class=${`big ${inv.runs_past_deadline ? 'text-failed' : 'text-completed'}`}>${count(inv.runs_past_deadline)}</p><p class="sub">runs past their deadline</p></div>`}
+      ${inv && html`<div class="card"><p class=${`big ${fine ? 'text-completed' : 'text-failed'}`}>
+          ${count(inv.violations?.length ?? 0)}</p>
+          <p class="sub">violations of ${count(inv.checked)} invariants</p></div>
+      <div class="card"><p class=${`big ${inv.runs_past_deadline ? 'text-failed' : 'text-completed'}`}>
+          ${count(inv.runs_past_deadline)}</p><p class="sub">runs past their deadline</p></div>`}
     </div>
-    ${inv && !fine && html`<${Card} title="Violations">${(inv.violations ?? []).map(v => html`<p key=${v.id + v.row} class="trouble"><span><b>${v.id}</b> ${v.statement} <code>${v.row}</code></span></p>`)}${(inv.past_deadline_run_ids ?? []).map(id => html`<${RunLink} key=${id} id=${id} /> `)}<//>`}
-    <${Tabs} label="Time" at=${span} to=${s => { location.hash = withQuery({ span: s }); }} tabs=${Object.entries(spans).map(([id, [name]]) => ({ id, name }))} />
+    ${inv && !fine && html`<${Card} title="Violations">
+        ${(inv.violations ?? []).map(v =>
+            html`<p key=${v.id + v.row} class="trouble">
+                <span><b>${v.id}</b> ${v.statement} <code>
+                    ${v.row}</code></span></p>`)}${(inv.past_deadline_run_ids ?? []).map(id =>
+                    html`<${RunLink} key=${id} id=${id} /> `)}<//>`}
+    <${Tabs} label="Time" at=${span} to=${s => { location.hash = withQuery({ span: s }); }}
+      tabs=${Object.entries(spans).map(([id, [name]]) => ({ id, name }))} />
     <${History} key=${span} span=${span} /><//>`;
 }

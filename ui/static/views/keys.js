@@ -6,11 +6,14 @@ import { count } from '../format.js';
 import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, ask, act, Json } from '../parts.js';
 import { Safe } from '../safe.js';
 
-const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it', text: html`<p>It is shown once: only its hash is stored.</p><pre class="text">${made.secret}</pre>` });
+const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it',
+    text: html`<p>It is shown once: only its hash is stored.</p><pre class="text">${made.secret}</pre>` });
 
 async function add() {
-  const a = await ask({ title: 'Make a key', yes: 'Make it', text: 'Give each person and each program a key of its own, with no more scopes than it needs.', fields: [
-    { name: 'name', label: 'Name' }, { name: 'scopes', label: 'Scopes, with commas', value: 'runs:read' }, { name: 'ttl', label: 'Valid for, such as 720h; empty: until revoked' }] });
+  const a = await ask({ title: 'Make a key', yes: 'Make it',
+      text: 'Give each person and each program a key of its own, with no more scopes than it needs.', fields: [
+    { name: 'name', label: 'Name' }, { name: 'scopes', label: 'Scopes, with commas', value: 'runs:read' },
+      { name: 'ttl', label: 'Valid for, such as 720h; empty: until revoked' }] });
   if (!a?.name) return;
   const body = { name: a.name, scopes: a.scopes.split(/[\s,]+/).filter(Boolean) };
   if (a.ttl) body.ttl = a.ttl;
@@ -23,23 +26,47 @@ export default function Keys() {
   const tenants = useList('', session.value?.platform ? '/api/admin/tenants' : '', 'tenants', { limit: 200 });
   const audit = useList('', can('audit:read') ? '/audit' : '', 'entries', { limit: 50 });
   const revoke = async k => {
-    if (await ask({ title: `Revoke the key ${k.name}?`, yes: 'Revoke', danger: true, text: 'Calls with it are refused within a second, on every node. This can\'t be taken back.' })) {
+    if (await ask({ title: `Revoke the key ${k.name}?`, yes: 'Revoke', danger: true,
+        text: 'Calls with it are refused within a second, on every node. This can\'t be taken back.' })) {
       await act('Revoked.', () => call('DELETE', `/keys/${k.key_id}`));
       refresh();
     }
   };
   const limit = n => (n ? count(n) : html`<span class="dim">default</span>`);
-  return html`<${Page} title="Keys and tenants" sub="A key belongs to one tenant, and its tenant is all that a call can see." actions=${can('keys:admin') && html`<button type="button" class="primary" onClick=${add}>Make a key</button>`}>
-    <${Card} title="Keys of this tenant"><${Trouble} error=${keys.error} />${keys.items === null ? !keys.error && html`<${Loading} />` : keys.items.length === 0 ? html`<p class="dim">This tenant has no keys of its own.</p>` : html`<${Table} label="Keys" rows=${keys.items} keyOf=${k => k.key_id} columns=${[
-      { name: 'Name', className: 'fit', cell: k => html`<b><${Safe} text=${k.name} max=${60} /></b>` }, { name: 'Scopes', className: 'grow', cell: k => html`<span class="why">${(k.scopes ?? []).join(', ')}</span>` },
-      { name: 'Id', className: 'fit wide-only', cell: k => html`<span class="id">${k.key_id}</span>` }, { name: 'Made', className: 'fit', cell: k => html`<${Ago} at=${k.created_at} />` },
-      { name: 'Ends', className: 'fit', cell: k => (k.revoked_at ? html`<span class="bad">revoked</span>` : k.expires_at ? html`<${Until} at=${k.expires_at} />` : html`<span class="dim">never</span>`) },
-      { name: '', className: 'fit', cell: k => !k.revoked_at && can('keys:admin') && html`<button type="button" class="danger" onClick=${() => revoke(k)}>Revoke</button>` }]} />`}<//>
-    ${session.value?.platform && html`<${Card} title="Tenants"><${Trouble} error=${tenants.error} />${tenants.items === null ? !tenants.error && html`<${Loading} />` : html`<${Table} label="Tenants" rows=${tenants.items} keyOf=${t => t.tenant} columns=${[
-      { name: 'Tenant', className: 'grow', cell: t => html`<b><${Safe} text=${t.tenant} max=${60} /></b>` }, { name: 'Live runs', className: 'num', cell: t => limit(t.limits?.max_live_runs) }, { name: 'Calls', className: 'num wide-only', cell: t => limit(t.limits?.max_calls) },
-      { name: 'Streams', className: 'num wide-only', cell: t => limit(t.limits?.max_streams) }, { name: 'Signatures', className: 'fit', cell: t => (t.require_signatures ? 'required' : 'optional') }, { name: 'Since', className: 'fit', cell: t => html`<${Ago} at=${t.created_at} />` }]} />
+  return html`<${Page} title="Keys and tenants"
+      sub="A key belongs to one tenant, and its tenant is all that a call can see." actions=${can('keys:admin') &&
+        html`<button type="button" class="primary" onClick=${add}>Make a key</button>`}>
+    <${Card} title="Keys of this tenant"><${Trouble} error=${keys.error} />
+      ${keys.items === null ? !keys.error && html`<${Loading} />` : keys.items.length === 0
+        ? html`<p class="dim">This tenant has no keys of its own.</p>`
+        : html`<${Table} label="Keys" rows=${keys.items} keyOf=${k => k.key_id} columns=${[
+      { name: 'Name', className: 'fit', cell: k => html`<b><${Safe} text=${k.name} max=${60} /></b>` },
+        { name: 'Scopes', className: 'grow', cell: k => html`<span class="why">${(k.scopes ?? []).join(', ')}</span>` },
+      { name: 'Id', className: 'fit wide-only', cell: k => html`<span class="id">${k.key_id}</span>` },
+        { name: 'Made', className: 'fit', cell: k => html`<${Ago} at=${k.created_at} />` },
+      { name: 'Ends', className: 'fit', cell: k =>
+        (k.revoked_at ? html`<span class="bad">revoked</span>` : k.expires_at ? html`<${Until} at=${k.expires_at} />`
+          : html`<span class="dim">never</span>`) },
+      { name: '', className: 'fit', cell: k => !k.revoked_at && can('keys:admin') &&
+        html`<button type="button" class="danger" onClick=${() => revoke(k)}>Revoke</button>` }]} />`}<//>
+    ${session.value?.platform && html`<${Card} title="Tenants"><${Trouble} error=${tenants.error} />
+        ${tenants.items === null ? !tenants.error && html`<${Loading} />`
+          : html`<${Table} label="Tenants" rows=${tenants.items} keyOf=${t => t.tenant} columns=${[
+      { name: 'Tenant', className: 'grow', cell: t => html`<b><${Safe} text=${t.tenant} max=${60} /></b>` },
+        { name: 'Live runs', className: 'num', cell: t => limit(t.limits?.max_live_runs) },
+          { name: 'Calls', className: 'num wide-only', cell: t => limit(t.limits?.max_calls) },
+      { name: 'Streams', className: 'num wide-only', cell: t => limit(t.limits?.max_streams) },
+        { name: 'Signatures', className: 'fit', cell: t => (t.require_signatures ? 'required' : 'optional') },
+          { name: 'Since', className: 'fit', cell: t => html`<${Ago} at=${t.created_at} />` }]} />
       <p class="sub gap-top">Limits are set with <code>perdure tenants</code>.</p>`}<//>`}
-    ${can('audit:read') && html`<${Card} title="Who did what"><${Trouble} error=${audit.error} />${audit.items === null ? !audit.error && html`<${Loading} />` : audit.items.length === 0 ? html`<p class="dim">Nothing yet.</p>` : html`<${Table} label="Audit log" rows=${audit.items} keyOf=${e => e.id} columns=${[
-      { name: 'When', className: 'fit', cell: e => html`<${Ago} at=${e.at} />` }, { name: 'Who', className: 'fit', cell: e => html`<b><${Safe} text=${e.key_name || e.key_id || 'the server'} max=${40} /></b>` },
-      { name: 'What', className: 'grow', cell: e => html`<code>${e.action}</code> <span class="why"><${Safe} text=${e.target} max=${80} /></span>` }, { name: 'From', className: 'fit wide-only', cell: e => e.remote ?? '' }]} />`}<//>`}<//>`;
+    ${can('audit:read') && html`<${Card} title="Who did what"><${Trouble} error=${audit.error} />
+        ${audit.items === null ? !audit.error && html`<${Loading} />` : audit.items.length === 0
+          ? html`<p class="dim">Nothing yet.</p>`
+          : html`<${Table} label="Audit log" rows=${audit.items} keyOf=${e => e.id} columns=${[
+      { name: 'When', className: 'fit', cell: e => html`<${Ago} at=${e.at} />` },
+        { name: 'Who', className: 'fit', cell: e =>
+          html`<b><${Safe} text=${e.key_name || e.key_id || 'the server'} max=${40} /></b>` },
+      { name: 'What', className: 'grow', cell: e =>
+        html`<code>${e.action}</code> <span class="why"><${Safe} text=${e.target} max=${80} /></span>` },
+          { name: 'From', className: 'fit wide-only', cell: e => e.remote ?? '' }]} />`}<//>`}<//>`;
 }

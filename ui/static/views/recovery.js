@@ -16,28 +16,56 @@ export default function Recovery() {
   const log = useList('', '/api/admin/startup-log', 'lines', { limit: 200 });
   const summary = beats.body?.summary, s = status.items, aside = sentinels.body?.setAside ?? [];
   const resume = async id => {
-    if (await ask({ title: 'Resume this process?', yes: 'Resume', text: 'A live one is watched once more. A failed one becomes a new run.' })) {
+    if (await ask({ title: 'Resume this process?', yes: 'Resume',
+        text: 'A live one is watched once more. A failed one becomes a new run.' })) {
       await act('Done.', () => call('POST', at + 'resume', { body: { jobIds: [id] } }));
       refresh();
     }
   };
   const may = can('platform:admin');
-  return html`<${Page} title="Recovery" sub="Commands outlive the server. After a restart it finds them again by the files they leave: sentinels, results, output.">
+  return html`<${Page} title="Recovery"
+      sub="Commands outlive the server. After a restart it finds them again by the files they leave: sentinels, results, output.">
     <${Trouble} error=${status.error} />
-    <${Card} title="Since this node's start">${s ? html`<${Facts} of=${[['State', s.state], ['Began', s.startedAt && instant(s.startedAt)], ['Finished', s.finishedAt && instant(s.finishedAt)], ['Watched', String(s.watched)], ['Re-attached', String(s.reattached)], ['Results taken', String(s.adopted)], ['Given up', String(s.dead)], ['Files set aside', String(s.setAside)]]} />` : html`<${Loading} />`}<//>
-    <${Card} title="Live processes">${summary && html`<p class="row"><span class="state is-fresh">${summary.fresh} fresh</span><span class="state is-stale">${summary.stale} stale</span><span class="state is-dead">${summary.dead} dead</span></p>`}
-      ${beats.items?.length ? html`<${Table} label="Live processes" rows=${beats.items} keyOf=${j => j.jobId} columns=${[
-        { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` }, { name: 'Run', className: 'grow', cell: j => html`<${RunLink} id=${j.jobId}>${j.jobId}<//>` },
-        { name: 'Engine', className: 'fit', cell: j => j.agentEngine }, { name: 'Heartbeat', className: 'num', cell: j => `${duration(j.ageSeconds * 1000)} ago` },
-        { name: '', className: 'fit', cell: j => may && j.status !== 'fresh' && html`<button type="button" onClick=${() => resume(j.jobId)}>Watch again</button>` }]} />`
+    <${Card} title="Since this node's start">
+      ${s ? html`<${Facts} of=${[['State', s.state], ['Began', s.startedAt && instant(s.startedAt)],
+          ['Finished', s.finishedAt && instant(s.finishedAt)], ['Watched', String(s.watched)],
+            ['Re-attached', String(s.reattached)], ['Results taken', String(s.adopted)], ['Given up', String(s.dead)],
+              ['Files set aside', String(s.setAside)]]} />` : html`<${Loading} />`}<//>
+    <${Card} title="Live processes">${summary &&
+        html`<p class="row"><span class="state is-fresh">${summary.fresh} fresh</span>
+            <span class="state is-stale">${summary.stale} stale</span>
+            <span class="state is-dead">${summary.dead} dead</span></p>`}
+      ${beats.items?.length ? html`<${Table} label="Live processes" rows=${beats.items} keyOf=${j => j.jobId}
+          columns=${[
+        { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` },
+          { name: 'Run', className: 'grow', cell: j => html`<${RunLink} id=${j.jobId}>${j.jobId}<//>` },
+        { name: 'Engine', className: 'fit', cell: j => j.agentEngine },
+          { name: 'Heartbeat', className: 'num', cell: j => `${duration(j.ageSeconds * 1000)} ago` },
+        { name: '', className: 'fit', cell: j => may && j.status !== 'fresh' &&
+          html`<button type="button" onClick=${() => resume(j.jobId)}>Watch again</button>` }]} />`
       : html`<p class="dim">None. <code>perdure exec -- command</code> starts one that outlives the server.</p>`}<//>
-    ${failed.items?.length > 0 && html`<${Card} title="Lost processes"><${Table} label="Lost processes" rows=${failed.items} keyOf=${j => j.jobId} columns=${[
-      { name: 'Run', className: 'fit', cell: j => html`<${RunLink} id=${j.jobId} />` }, { name: 'Why', className: 'grow', cell: j => html`<${Safe} text=${j.reason} />` }, { name: 'When', className: 'fit', cell: j => instant(j.failedAt) },
-      { name: '', className: 'fit', cell: j => may && html`<button type="button" onClick=${() => resume(j.jobId)}>Resume</button>` }]} /><//>`}
-    <${Card} title="Sentinels">${sentinels.items?.length ? html`<${Table} label="Sentinels" rows=${sentinels.items} keyOf=${x => x.jobId} columns=${[
-      { name: 'Tier', className: 'fit', cell: x => html`<span class=${'state is-' + x.tier}>${x.tier}</span>` }, { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.jobId} />` },
-      { name: 'Folder', className: 'grow', cell: x => html`<code>${x.workspacePath}</code>` }, { name: 'Count', className: 'num', cell: x => x.counter }, { name: 'Lock', className: 'fit', cell: x => (x.lockHeld ? 'held' : 'free') }]} />`
+    ${failed.items?.length > 0 && html`<${Card} title="Lost processes">
+        <${Table} label="Lost processes" rows=${failed.items} keyOf=${j => j.jobId} columns=${[
+      { name: 'Run', className: 'fit', cell: j => html`<${RunLink} id=${j.jobId} />` },
+        { name: 'Why', className: 'grow', cell: j => html`<${Safe} text=${j.reason} />` },
+          { name: 'When', className: 'fit', cell: j => instant(j.failedAt) },
+      { name: '', className: 'fit', cell: j => may &&
+        html`<button type="button" onClick=${() => resume(j.jobId)}>Resume</button>` }]} /><//>`}
+    <${Card} title="Sentinels">${sentinels.items?.length
+        ? html`<${Table} label="Sentinels" rows=${sentinels.items} keyOf=${x => x.jobId} columns=${[
+      { name: 'Tier', className: 'fit', cell: x => html`<span class=${'state is-' + x.tier}>${x.tier}</span>` },
+        { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.jobId} />` },
+      { name: 'Folder', className: 'grow', cell: x => html`<code>${x.workspacePath}</code>` },
+        { name: 'Count', className: 'num', cell: x => x.counter },
+          { name: 'Lock', className: 'fit', cell: x => (x.lockHeld ? 'held' : 'free') }]} />`
       : html`<p class="dim">No process of this node's workspace has a heartbeat file now.</p>`}
-      ${aside.length > 0 && html`<h3 class="gap-top">Files that were set aside</h3><${Table} label="Files set aside" rows=${aside} keyOf=${x => x.path} columns=${[{ name: 'File', className: 'grow', cell: x => html`<code>${x.path}</code>` }, { name: 'Why', cell: x => html`<${Safe} text=${x.reason} />` }]} />`}<//>
-    <${Card} title="Startup log">${log.items?.length ? html`<ol class="plain-log">${log.items.map((l, i) => html`<li key=${i}><time class="dim">${clock(ms(l.at))}</time> ${l.jobId && html`<${RunLink} id=${l.jobId} />`} <${Safe} text=${l.message} /></li>`)}</ol>` : html`<p class="dim">Nothing was recorded.</p>`}<//><//>`;
+      ${aside.length > 0 && html`<h3 class="gap-top">Files that were set aside</h3>
+          <${Table} label="Files set aside" rows=${aside} keyOf=${x => x.path}
+            columns=${[{ name: 'File', className: 'grow', cell: x => html`<code>${x.path}</code>` },
+                { name: 'Why', cell: x => html`<${Safe} text=${x.reason} />` }]} />`}<//>
+    <${Card} title="Startup log">${log.items?.length
+        ? html`<ol class="plain-log">${log.items.map((l, i) =>
+            html`<li key=${i}><time class="dim">${clock(ms(l.at))}</time> ${l.jobId &&
+                html`<${RunLink} id=${l.jobId} />`} <${Safe} text=${l.message} /></li>`)}</ol>`
+                  : html`<p class="dim">Nothing was recorded.</p>`}<//><//>`;
 }

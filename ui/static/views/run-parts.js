@@ -3,7 +3,8 @@ import { html, useState } from '../lib.js';
 import { get, call, can, url } from '../api.js';
 import { useGet, useList, refresh } from '../live.js';
 import { duration, size, now, ms, ended, instant } from '../format.js';
-import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, Json, RunLink, act, ask, statusOf } from '../parts.js';
+import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, Json, RunLink, act, ask,
+  statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Decision } from './approvals.js';
 
@@ -18,26 +19,46 @@ export function Data({ run }) {
   const full = whole.value ?? run;
   return html`<div class="grid-2">
     <${Card} title="Input"><${Value} value=${full.input} label="Input" /><//>
-    <${Card} title=${outcome.value?.kind === 'fallback' ? 'What there is without a result' : 'Result'}>${ended(run.state)
-      ? (outcome.value ? html`<${Value} value=${outcome.value.content} label="Result" />` : full.result !== undefined ? html`<${Value} value=${full.result} />` : html`<p class="dim">It has left none.</p>`)
+    <${Card} title=${outcome.value?.kind === 'fallback' ? 'What there is without a result' : 'Result'}>
+      ${ended(run.state)
+      ? (outcome.value ? html`<${Value} value=${outcome.value.content} label="Result" />` : full.result !== undefined
+        ? html`<${Value} value=${full.result} />` : html`<p class="dim">It has left none.</p>`)
       : html`<p class="dim">There is none until the run has ended.</p>`}
-      ${full.progress !== undefined && !ended(run.state) && html`<h3>Progress</h3><${Value} value=${full.progress} />`}<//>
-    <${Card} title="Artifacts">${files.value?.artifacts?.length ? html`<${Table} label="Artifacts" rows=${files.value.artifacts} keyOf=${a => a.name} columns=${[
-      { name: 'Name', className: 'grow', cell: a => html`<a href=${url(`/runs/${run.run_id}/artifacts/${encodeURIComponent(a.name)}`)} download><${Safe} text=${a.name} max=${120} /></a>` },
-      { name: 'Size', className: 'num', cell: a => size(a.size) }, { name: 'Stored', className: 'fit', cell: a => html`<${Ago} at=${a.at} />` }]} />`
+      ${full.progress !== undefined && !ended(run.state) &&
+        html`<h3>Progress</h3><${Value} value=${full.progress} />`}<//>
+    <${Card} title="Artifacts">${files.value?.artifacts?.length
+        ? html`<${Table} label="Artifacts" rows=${files.value.artifacts} keyOf=${a => a.name} columns=${[
+      { name: 'Name', className: 'grow', cell: a =>
+        html`<a href=${url(`/runs/${run.run_id}/artifacts/${encodeURIComponent(a.name)}`)} download>
+            <${Safe} text=${a.name} max=${120} /></a>` },
+      { name: 'Size', className: 'num', cell: a => size(a.size) },
+        { name: 'Stored', className: 'fit', cell: a => html`<${Ago} at=${a.at} />` }]} />`
       : html`<p class="dim">Files that a run leaves beside its result are here. This one has left none.</p>`}<//>
-    ${views.value?.views?.length > 0 && html`<${Card} title="Views">${views.value.views.map(v => html`<${View} key=${v.name} run=${run} view=${v} />`)}<//>`}
-    ${late.value?.late_results?.length > 0 && html`<${Card} title="Late results"><p class="sub">Work that was finished after the run was taken away, or had ended. It is kept, and can be taken.</p>
-      ${late.value.late_results.map(l => html`<div key=${l.n} class="stack"><div class="row"><b>#${l.n}</b><span class="tag">${l.state}</span><span class="dim">${l.worker_id} · <${Ago} at=${l.at} /></span>
-        ${l.state === 'kept' && can('runs:control') && html`<button type="button" onClick=${async () => { if (await ask({ title: 'Take this result?', yes: 'Take it', text: 'It becomes the result of the run.' })) { await act('Taken.', () => call('POST', `/runs/${run.run_id}/late-results/${l.n}/adopt`, { body: {} })); refresh(); } }}>Take it</button>
-          <button type="button" onClick=${() => act('Discarded.', () => call('POST', `/runs/${run.run_id}/late-results/${l.n}/discard`, { body: {} })).then(refresh)}>Discard</button>`}</div>
+    ${views.value?.views?.length > 0 && html`<${Card} title="Views">
+        ${views.value.views.map(v => html`<${View} key=${v.name} run=${run} view=${v} />`)}<//>`}
+    ${late.value?.late_results?.length > 0 &&
+      html`<${Card} title="Late results">
+          <p class="sub">Work that was finished after the run was taken away, or had ended. It is kept, and can be taken.</p>
+      ${late.value.late_results.map(l => html`<div key=${l.n} class="stack">
+          <div class="row"><b>#${l.n}</b><span class="tag">${l.state}</span>
+            <span class="dim">${l.worker_id} · <${Ago} at=${l.at} /></span>
+        ${l.state === 'kept' && can('runs:control') &&
+          html`<button type="button" onClick=${async () =>
+              { if (await ask({ title: 'Take this result?', yes: 'Take it',
+                  text: 'It becomes the result of the run.' })) { await act('Taken.', () =>
+                    call('POST', `/runs/${run.run_id}/late-results/${l.n}/adopt`, { body: {} })); refresh();
+                      } }}>Take it</button>
+          <button type="button" onClick=${() =>
+            act('Discarded.', () => call('POST', `/runs/${run.run_id}/late-results/${l.n}/discard`,
+                { body: {} })).then(refresh)}>Discard</button>`}</div>
         <${Value} value=${l.result} /></div>`)}<//>`}
   </div>`;
 }
 
 function View({ run, view }) {
   const v = useGet(`/runs/${run.run_id}/views/${encodeURIComponent(view.name)}`, {}, [view.version]);
-  return html`<div><h3><${Safe} text=${view.name} /> <span class="dim">version ${view.version}</span></h3>${v.value && html`<${Value} value=${v.value.value} />`}</div>`;
+  return html`<div><h3><${Safe} text=${view.name} /> <span class="dim">version ${view.version}</span></h3>
+      ${v.value && html`<${Value} value=${v.value.value} />`}</div>`;
 }
 
 /** Waits is what a run waits for, and what came to it. */
@@ -47,28 +68,44 @@ export function Waits({ run }) {
   if (a.loading) return html`<${Loading} />`;
   const waits = a.value?.waits ?? [], skipped = a.value?.skipped ?? [];
   return html`<div class="stack"><${Trouble} error=${a.error} />
-    <${Card} title="Open waits">${waits.length ? html`<${Table} label="Open waits" rows=${waits} keyOf=${w => w.wait_id} columns=${[
-      { name: 'Wait', className: 'grow', cell: w => html`<b><${Safe} text=${w.wait_id} /></b> ${w.name && html`<span class="dim"><${Safe} text=${w.name} /></span>`}` },
-      { name: 'For', className: 'fit', cell: w => (w.type === 'children' ? `children (${w.mode}): ${w.ended ?? 0} of ${w.children ?? 0}` : w.type) },
+    <${Card} title="Open waits">${waits.length
+        ? html`<${Table} label="Open waits" rows=${waits} keyOf=${w => w.wait_id} columns=${[
+      { name: 'Wait', className: 'grow', cell: w =>
+        html`<b><${Safe} text=${w.wait_id} /></b> ${w.name &&
+            html`<span class="dim"><${Safe} text=${w.name} /></span>`}` },
+      { name: 'For', className: 'fit', cell: w =>
+        (w.type === 'children' ? `children (${w.mode}): ${w.ended ?? 0} of ${w.children ?? 0}` : w.type) },
       { name: 'Since', className: 'fit', cell: w => html`<${Ago} at=${w.opened_at} />` },
-      { name: 'Times out', className: 'fit', cell: w => (w.timeout_at ? html`<${Until} at=${w.timeout_at} />` : html`<span class="dim">at the deadline</span>`) }]} />`
-      : html`<p class="dim">${ended(run.state) ? 'The run has ended: it waits for nothing.' : 'It waits for nothing. A run that waits for children, a person, a signal or a timer holds no worker meanwhile.'}</p>`}<//>
+      { name: 'Times out', className: 'fit', cell: w =>
+        (w.timeout_at ? html`<${Until} at=${w.timeout_at} />` : html`<span class="dim">at the deadline</span>`) }]} />`
+      : html`<p class="dim">${ended(run.state) ? 'The run has ended: it waits for nothing.'
+          : 'It waits for nothing. A run that waits for children, a person, a signal or a timer holds no worker meanwhile.'}</p>`}<//>
     ${(approvals.items ?? []).map(one => html`<${Decision} key=${one.approval_id} approval=${one} />`)}
-    ${skipped.length > 0 && html`<${Card} title="Items that nobody read"><${Table} label="Skipped items" rows=${skipped} keyOf=${i => String(i.seq)} columns=${[
-      { name: '#', className: 'num', cell: i => i.seq }, { name: 'Item', className: 'grow', cell: i => html`${i.type} <${Safe} text=${i.name ?? ''} />` },
-      { name: 'Why', cell: i => html`<code>${i.watchdog_error}</code>` }, { name: 'Came', className: 'fit', cell: i => html`<${Ago} at=${i.at} />` }]} /><//>`}
+    ${skipped.length > 0 && html`<${Card} title="Items that nobody read">
+        <${Table} label="Skipped items" rows=${skipped} keyOf=${i => String(i.seq)} columns=${[
+      { name: '#', className: 'num', cell: i => i.seq },
+        { name: 'Item', className: 'grow', cell: i => html`${i.type} <${Safe} text=${i.name ?? ''} />` },
+      { name: 'Why', cell: i => html`<code>${i.watchdog_error}</code>` },
+        { name: 'Came', className: 'fit', cell: i => html`<${Ago} at=${i.at} />` }]} /><//>`}
   </div>`;
 }
 
 /** Children is the tree below a run. */
 export function Children({ id, tree }) {
-  const below = p => [...tree.values()].filter(e => e.run.parent_run_id === p).map(e => e.run).sort((a, b) => (a.run_id < b.run_id ? -1 : 1));
-  const branch = (p, depth) => { const list = below(p); return list.length > 0 && depth < 12 && html`<ul class="tree">${list.slice(0, 200).map(r => html`<li key=${r.run_id}>
-    <div class="one" data-row tabindex="-1"><${State} state=${statusOf(r)} /><b><${Safe} text=${r.kind} max=${60} /></b><${RunLink} id=${r.run_id} />
-      <span class="dim">${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${r.attempt > 1 ? ` · attempt ${r.attempt}` : ''}</span>
-      ${r.error ? html`<span class="bad"><code>${r.error.code}</code></span>` : r.activity && !ended(r.state) ? html`<span class="dim"><${Safe} text=${r.activity} max=${80} /></span>` : ''}</div>
+  const below = p => [...tree.values()].filter(e => e.run.parent_run_id === p).map(e => e.run).sort((a, b) =>
+    (a.run_id < b.run_id ? -1 : 1));
+  const branch = (p, depth) => { const list = below(p); return list.length > 0 && depth < 12 &&
+    html`<ul class="tree">${list.slice(0, 200).map(r => html`<li key=${r.run_id}>
+    <div class="one" data-row tabindex="-1"><${State} state=${statusOf(r)} /><b><${Safe} text=${r.kind} max=${60} /></b>
+      <${RunLink} id=${r.run_id} />
+      <span class="dim">${ended(r.state) ? duration(r.duration_ms)
+          : duration(now.value - ms(r.created_at))}${r.attempt > 1 ? ` · attempt ${r.attempt}` : ''}</span>
+      ${r.error ? html`<span class="bad"><code>${r.error.code}</code></span>` : r.activity && !ended(r.state)
+        ? html`<span class="dim"><${Safe} text=${r.activity} max=${80} /></span>` : ''}</div>
     ${branch(r.run_id, depth + 1)}</li>`)}</ul>`; };
-  return html`<${Card}>${branch(id, 0) || html`<${Empty} title="No children">A run can hand work to other runs and wait for them. They would be here, as a tree.<//>`}<//>`;
+  return html`<${Card}>${branch(id, 0) ||
+      html`<${Empty}
+          title="No children">A run can hand work to other runs and wait for them. They would be here, as a tree.<//>`}<//>`;
 }
 
 /** Output is what a process has written. */
@@ -79,12 +116,15 @@ export function Output({ events }) {
     const d = e.data ?? {};
     if (e.type === 'x:output') { const t = String(d.text ?? d.data ?? ''); parts.push(t); total += t.length; }
     if (e.type === 'x:output_dropped') parts.push(`\n[${d.size ?? d.bytes ?? 'some'} bytes were not kept]\n`);
-    if (e.type === 'x:exit') parts.push(`\n[exit ${d.code ?? d.exit_code ?? ''}${d.signal ? ` signal ${d.signal}` : ''}]\n`);
+    if (e.type === 'x:exit') parts.push(`\n[exit ${d.code ?? d.exit_code ?? ''}${d.signal ? ` signal ${d.signal}`
+        : ''}]\n`);
   }
   const text = parts.join('');
-  if (!text) return html`<${Card}><${Empty} title="No output yet">What the command writes to its standard output and error is here.<//><//>`;
+  if (!text) return html`<${Card}><${Empty}
+      title="No output yet">What the command writes to its standard output and error is here.<//><//>`;
   const tail = text.length > 200_000 ? text.slice(-200_000) : text;
-  return html`<${Card} title="Output">${tail !== text && html`<p class="sub">The last ${size(tail.length)} of ${size(total)}. All of it: <code>perdure logs</code>.</p>`}
+  return html`<${Card} title="Output">${tail !== text &&
+      html`<p class="sub">The last ${size(tail.length)} of ${size(total)}. All of it: <code>perdure logs</code>.</p>`}
     <${Safe} text=${tail} block max=${60_000} /><//>`;
 }
 
@@ -93,11 +133,16 @@ export function Journal({ run }) {
   const j = useGet(`/runs/${run.run_id}/journal`, { epoch: run.epoch, limit: 500 }, [run.last_seq]);
   if (j.loading) return html`<${Loading} />`;
   if (j.error) {
-    return html`<${Card}><${Empty} title="The journal can't be read now"><p>The server shows a journal while a worker holds the run. The steps are in the log meanwhile, as tools that were started and completed.</p><p class="dim">${j.error.message}</p><//><//>`;
+    return html`<${Card}><${Empty} title="The journal can't be read now">
+        <p>The server shows a journal while a worker holds the run. The steps are in the log meanwhile, as tools that were started and completed.</p>
+        <p class="dim">${j.error.message}</p><//><//>`;
   }
   const rows = j.value?.journal ?? [];
-  return html`<${Card}>${rows.length ? html`<${Table} label="Journal" rows=${rows} keyOf=${e => String(e.seq)} columns=${[
-    { name: '#', className: 'num', cell: e => e.seq }, { name: 'Step', className: 'fit', cell: e => html`<b><${Safe} text=${e.key} max=${120} /></b>` },
+  return html`<${Card}>${rows.length ? html`<${Table} label="Journal" rows=${rows} keyOf=${e => String(e.seq)}
+      columns=${[
+    { name: '#', className: 'num', cell: e => e.seq },
+      { name: 'Step', className: 'fit', cell: e => html`<b><${Safe} text=${e.key} max=${120} /></b>` },
     { name: 'Recorded value', className: 'grow', cell: e => html`<${Value} value=${e.value} />` }]} />`
-    : html`<${Empty} title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens to its worker.<//>`}<//>`;
+    : html`<${Empty}
+        title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens to its worker.<//>`}<//>`;
 }

@@ -8,7 +8,8 @@ import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, ask, t
 import { Safe } from '../safe.js';
 
 const tabs = ['', 'running', 'queued', 'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled'];
-const names = { '': 'All', running: 'Running', queued: 'Queued', suspended: 'Waiting', deferred: 'Deferred', completed: 'Completed',
+const names = { '': 'All', running: 'Running', queued: 'Queued', suspended: 'Waiting', deferred: 'Deferred',
+  completed: 'Completed',
   failed: 'Failed', timeout: 'Timed out', cancelled: 'Cancelled' };
 const plain = ['kind', 'queue', 'thread_id', 'root_run_id', 'parent_run_id', 'created_after', 'created_before'];
 
@@ -32,8 +33,10 @@ function search(text) {
     if (field) {
       const [, k, v] = field;
       const past = v.match(/^(\d+)([smhd])$/);
-      const at = past ? new Date(Date.now() - past[1] * { s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[past[2]]).toISOString() : v;
-      q[{ thread: 'thread_id', tree: 'root_run_id', parent: 'parent_run_id', since: 'created_after', before: 'created_before' }[k] ?? k]
+      const at = past ? new Date(Date.now() - past[1] * { s: 1e3, m: 6e4, h: 36e5, d: 864e5 }[past[2]]).toISOString()
+        : v;
+      q[{ thread: 'thread_id', tree: 'root_run_id', parent: 'parent_run_id', since: 'created_after',
+          before: 'created_before' }[k] ?? k]
         = k === 'since' || k === 'before' ? at : v;
     } else if (meta) q['metadata.' + meta[1]] = meta[2];
     else q.kind = word;
@@ -48,18 +51,23 @@ function SavedViews() {
   const keep = list => { set(list); localStorage.setItem('perdure.views', JSON.stringify(list)); };
   const here = String(route.value.query);
   const add = async () => {
-    const a = await ask({ title: 'Save this view', yes: 'Save', text: 'The filters of this list, under a name, in this browser.',
+    const a = await ask({ title: 'Save this view', yes: 'Save',
+        text: 'The filters of this list, under a name, in this browser.',
       fields: [{ name: 'name', label: 'Name' }] });
     if (a?.name) keep([...views.filter(v => v.name !== a.name), { name: a.name, query: here }].slice(-12));
   };
-  return html`<span class="saved">${views.map(v => html`<span class="chip" key=${v.name}><a href=${href('/runs', new URLSearchParams(v.query))}>${v.name}</a>
-      <button type="button" aria-label=${`Forget the view ${v.name}`} onClick=${() => keep(views.filter(o => o !== v))}>×</button></span>`)}
-    ${here && !views.some(v => v.query === here) && html`<button type="button" class="linkish" onClick=${add}>Save this view</button>`}</span>`;
+  return html`<span class="saved">${views.map(v =>
+      html`<span class="chip" key=${v.name}><a href=${href('/runs', new URLSearchParams(v.query))}>${v.name}</a>
+      <button type="button" aria-label=${`Forget the view ${v.name}`} onClick=${() =>
+        keep(views.filter(o => o !== v))}>×</button></span>`)}
+    ${here && !views.some(v => v.query === here) &&
+      html`<button type="button" class="linkish" onClick=${add}>Save this view</button>`}</span>`;
 }
 
 function Chips({ query }) {
   const chips = [...query].filter(([k]) => k !== 'status' && k !== 'cursor' && k !== 'limit');
-  return chips.map(([k, v]) => html`<span class="chip" key=${k}><b>${k.replace('metadata.', '')}</b> <${Safe} text=${v} max=${60} />
+  return chips.map(([k, v]) => html`<span class="chip" key=${k}>
+      <b>${k.replace('metadata.', '')}</b> <${Safe} text=${v} max=${60} />
     <a href=${withQuery({ [k]: '', cursor: '' })} aria-label=${`Remove the filter ${k}`}>×</a></span>`);
 }
 
@@ -85,21 +93,31 @@ async function bulk(ids, one, tell) {
 function BulkBar({ rows, chosen, clear }) {
   const [progress, tell] = useState(null);
   const picked = rows.filter(r => chosen.has(r.run_id));
-  const live = picked.filter(r => !ended(r.state)), over = picked.filter(r => ended(r.state)), dead = over.filter(r => r.state === 'failed' || r.state === 'timeout');
+  const live = picked.filter(r => !ended(r.state)), over = picked.filter(r => ended(r.state)),
+    dead = over.filter(r => r.state === 'failed' || r.state === 'timeout');
   const run = async (verb, list, one, danger) => {
-    const a = await ask({ title: `${verb} ${list.length} run${list.length === 1 ? '' : 's'}?`, danger, yes: `${verb} ${list.length}`,
-      text: danger ? 'Each is asked to stop, and may clean up first. This can\'t be taken back.' : 'Each becomes a new run with the same input.' });
+    const a = await ask({ title: `${verb} ${list.length} run${list.length === 1 ? '' : 's'}?`, danger,
+        yes: `${verb} ${list.length}`,
+      text: danger ? 'Each is asked to stop, and may clean up first. This can\'t be taken back.'
+        : 'Each becomes a new run with the same input.' });
     if (!a) return;
     const end = await bulk(list.map(r => r.run_id), one, tell);
-    toast(end.failed ? `${end.done} done, ${end.failed} refused: ${end.first}` : `${verb}: ${end.done} done.`, end.failed > 0);
+    toast(end.failed ? `${end.done} done, ${end.failed} refused: ${end.first}` : `${verb}: ${end.done} done.`,
+      end.failed > 0);
     setTimeout(() => { tell(null); clear(); }, 600);
   };
   return html`<div class="bulk" role="region" aria-label="Selected runs"><b>${count(picked.length)} selected</b>
-    ${progress ? html`<progress max=${progress.total} value=${progress.done + progress.failed} aria-label="Progress"></progress>
-      <span>${progress.done + progress.failed} of ${progress.total}${progress.failed ? `, ${progress.failed} refused` : ''}</span>`
-    : html`<button type="button" class="danger" disabled=${!live.length || !can('runs:control')} onClick=${() => run('Cancel', live, id => post(`/runs/${id}/cancel`, { reason: 'cancelled in the dashboard' }), true)}>Cancel ${live.length || ''}</button>
-      <button type="button" disabled=${!over.length || !can('runs:create')} onClick=${() => run('Retry', over, id => post(`/runs/${id}/retry`))}>Retry ${over.length || ''}</button>
-      <button type="button" disabled=${!dead.length || !can('runs:control')} onClick=${() => run('Redrive', dead, id => post(`/dlq/${id}/redrive`))}>Redrive ${dead.length || ''}</button>
+    ${progress ? html`<progress max=${progress.total} value=${progress.done + progress.failed}
+        aria-label="Progress"></progress>
+      <span>${progress.done + progress.failed} of ${progress.total}${progress.failed ? `, ${progress.failed} refused`
+          : ''}</span>`
+    : html`<button type="button" class="danger" disabled=${!live.length || !can('runs:control')} onClick=${() =>
+        run('Cancel', live, id => post(`/runs/${id}/cancel`, { reason: 'cancelled in the dashboard' }),
+          true)}>Cancel ${live.length || ''}</button>
+      <button type="button" disabled=${!over.length || !can('runs:create')} onClick=${() =>
+        run('Retry', over, id => post(`/runs/${id}/retry`))}>Retry ${over.length || ''}</button>
+      <button type="button" disabled=${!dead.length || !can('runs:control')} onClick=${() =>
+        run('Redrive', dead, id => post(`/dlq/${id}/redrive`))}>Redrive ${dead.length || ''}</button>
       <button type="button" class="linkish" onClick=${clear}>Clear</button>`}</div>`;
 }
 
@@ -107,21 +125,28 @@ function BulkBar({ rows, chosen, clear }) {
 function Life({ run }) {
   if (ended(run.state)) return html`<span class="dim">–</span>`;
   if (!run.seen_at) return html`<span class="dim">not yet</span>`;
-  return html`<span class=${'life is-' + (run.tier ?? 'none')}><${Ago} at=${run.seen_at} />${run.tier && run.tier !== 'fresh' ? html` <b>${run.tier}</b>` : ''}</span>`;
+  return html`<span class=${'life is-' + (run.tier ?? 'none')}><${Ago} at=${run.seen_at} />
+      ${run.tier && run.tier !== 'fresh' ? html` <b>${run.tier}</b>` : ''}</span>`;
 }
 
 export const runColumns = [
-  { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state ? `The work is ${r.state}` : undefined} />` },
-  { name: 'Kind', className: 'grow', cell: r => html`<span class="kind"><a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${80} /></a>
-    ${r.error ? html`<span class="why bad"><code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
+  { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
+      ? `The work is ${r.state}` : undefined} />` },
+  { name: 'Kind', className: 'grow', cell: r =>
+    html`<span class="kind"><a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${80} /></a>
+    ${r.error ? html`<span class="why bad">
+        <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
     : r.result_summary ? html`<span class="why"><${Safe} text=${r.result_summary} max=${110} /></span>` : ''}
-    ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) => html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
+    ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) =>
+        html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>
+            ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
   { name: 'Run', className: 'fit', cell: r => html`<${RunLink} id=${r.run_id} />` },
   { name: 'Queue', className: 'fit wide-only', cell: r => r.queue },
   { name: 'Try', className: 'num wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
   { name: 'Sign of life', className: 'fit wide-only', cell: r => html`<${Life} run=${r} />` },
-  { name: 'Took', className: 'num', cell: r => (ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))) },
+  { name: 'Took', className: 'num', cell: r =>
+    (ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))) },
   { name: 'Age', className: 'num fit', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
 ];
 
@@ -139,29 +164,39 @@ export default function Runs({ query }) {
   const choose = (id, on, shift) => setChosen(old => {
     const set = new Set(old), ids = (rows ?? []).map(r => r.run_id);
     const a = ids.indexOf(last.current), b = ids.indexOf(id);
-    for (const one of shift && a >= 0 ? ids.slice(Math.min(a, b), Math.max(a, b) + 1) : [id]) on ? set.add(one) : set.delete(one);
+    for (const one of shift && a >= 0 ? ids.slice(Math.min(a, b), Math.max(a, b) + 1) : [id]) on ? set.add(one)
+      : set.delete(one);
     last.current = id;
     return set;
   });
   const filtered = [...query].length > 0;
   const n = s => (s ? counts?.status?.[s] : undefined);
   return html`<${Page} title="Runs" actions=${html`
-      <button type="button" data-pause aria-pressed=${paused} onClick=${() => setPaused(!paused)}>${paused ? `Go on${news ? ` (${count(news)} changes)` : ''}` : 'Pause'}</button>
+      <button type="button" data-pause aria-pressed=${paused} onClick=${() => setPaused(!paused)}>
+        ${paused ? `Go on${news ? ` (${count(news)} changes)` : ''}` : 'Pause'}</button>
       ${can('runs:create') && html`<a class="button primary" href=${href('/start')}>Start a run</a>`}`}>
     <${Tabs} label="States" at=${at} to=${s => { location.hash = withQuery({ status: s, cursor: '' }); }}
       tabs=${tabs.map(s => ({ id: s, name: names[s], state: s || undefined, count: n(s) }))} />
-    <div class="filters"><form role="search" onSubmit=${e => { e.preventDefault(); search(e.currentTarget.q.value); e.currentTarget.reset(); }}>
-      <input type="search" name="q" aria-label="Filter runs" placeholder="kind:report  queue:slow  host=cube  since:2h  or a run's id" /></form>
+    <div class="filters"><form role="search" onSubmit=${e =>
+        { e.preventDefault(); search(e.currentTarget.q.value); e.currentTarget.reset(); }}>
+      <input type="search" name="q" aria-label="Filter runs"
+        placeholder="kind:report  queue:slow  host=cube  since:2h  or a run's id" /></form>
       <${Chips} query=${query} /><${SavedViews} /></div>
     <${Trouble} error=${error} />
     ${chosen.size > 0 && rows && html`<${BulkBar} rows=${rows} chosen=${chosen} clear=${() => setChosen(new Set())} />`}
     ${rows === null ? (error ? '' : html`<${Loading} />`) : rows.length === 0
-      ? (filtered ? html`<${Empty} title="No run matches">${next ? html`None of the newest runs does. <a href=${withQuery({ cursor: next })}>Look further back</a>, or ` : ''}<a href=${href('/runs')}>show all runs</a>.<//>`
-        : html`<${Empty} title="No runs yet"><p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs on. Start one:</p><pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
+      ? (filtered ? html`<${Empty} title="No run matches">
+          ${next ? html`None of the newest runs does. <a href=${withQuery({ cursor: next })}>Look further back</a>, or `
+            : ''}<a href=${href('/runs')}>show all runs</a>.<//>`
+        : html`<${Empty} title="No runs yet">
+            <p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs on. Start one:</p>
+            <pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
           <p>or <a href=${href('/start')}>fill in a form</a>.</p><//>`)
-      : html`<${Table} label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r => go('/runs/' + r.run_id)} chosen=${chosen} choose=${choose} />
+      : html`<${Table} label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>
+          go('/runs/' + r.run_id)} chosen=${chosen} choose=${choose} />
         <div class="pager">${cursor && html`<a href=${withQuery({ cursor: '' })}>Newest</a>`}
-          ${next && limit < 200 && !cursor && html`<button type="button" onClick=${() => setLimit(Math.min(200, limit * 2))}>Show more</button>`}
+          ${next && limit < 200 && !cursor &&
+            html`<button type="button" onClick=${() => setLimit(Math.min(200, limit * 2))}>Show more</button>`}
           ${next && html`<a href=${withQuery({ cursor: next })}>Older</a>`}</div>`}
   <//>`;
 }

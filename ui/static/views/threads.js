@@ -6,7 +6,8 @@ import { get, post, call, can, explain } from '../api.js';
 import { useList, watch, refresh, connection } from '../live.js';
 import { useTree } from '../tree.js';
 import { duration, now, ms, ended, textOf, short, stateNames } from '../format.js';
-import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, Value, act, ask, toast, statusOf } from '../parts.js';
+import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, Value, act, ask, toast,
+  statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Markdown } from '../markdown.js';
 import { Decision } from './approvals.js';
@@ -22,12 +23,14 @@ function attach(run, done) {
   if (attached.has(run)) return;
   const abort = new AbortController();
   attached.set(run, abort);
-  get(`/runs/${run}/join`, { timeout: patience }, { signal: abort.signal }).catch(() => {}).finally(() => { attached.delete(run); done(); });
+  get(`/runs/${run}/join`, { timeout: patience }, { signal: abort.signal }).catch(() => {}).finally(() =>
+    { attached.delete(run); done(); });
 }
 
 /** useThread follows the messages and the runs of a conversation. */
 function useThread(id) {
-  const [state, set] = useState({ messages: /** @type {any[]|null} */ (null), runs: /** @type {any[]} */ ([]), error: null });
+  const [state, set] = useState({ messages: /** @type {any[]|null} */ (null), runs: /** @type {any[]} */ ([]),
+      error: null });
   const last = useRef(0), list = useRef([]), busy = useRef(false), again = useRef(false);
   const read = useCallback(async () => {
     if (busy.current) { again.current = true; return; }
@@ -88,7 +91,8 @@ export function streamed(events) {
   return parts.map(p => p.text).join('');
 }
 
-const noticeOf = m => (m.role === 'system' || m.role === 'assistant') && m.metadata?.run_id && (m.metadata.notice || m.metadata.status) ? m.metadata : null;
+const noticeOf = m => (m.role === 'system' || m.role === 'assistant') && m.metadata?.run_id &&
+  (m.metadata.notice || m.metadata.status) ? m.metadata : null;
 
 function Message({ message: m, runs, read }) {
   const notice = noticeOf(m), run = runs.find(r => r.run_id === (notice?.run_id ?? m.run_id));
@@ -96,17 +100,27 @@ function Message({ message: m, runs, read }) {
   const who = { user: 'You', assistant: 'Agent', system: 'Perdure', tool: 'Tool' }[m.role] ?? m.role;
   const deferred = notice?.status === 'deferred', live = run && !ended(run.state);
   return html`<article class=${cls('message', 'by-' + m.role, notice && 'is-notice')} aria-label=${who}>
-    <header><b>${who}</b> <${Ago} at=${m.at} />${(m.run_id || notice) && html` <${RunLink} id=${notice?.run_id ?? m.run_id} />`}</header>
-    ${m.role === 'tool' ? html`<details><summary class="dim">Result of a tool</summary><${Safe} text=${text} block /></details>` : html`<${Markdown} text=${text} />`}
-    ${deferred && run && html`<div class="row"><${State} state=${statusOf(run)} />${live ? html`<button type="button" onClick=${() => { attach(run.run_id, read); refresh(); toast('You wait for it again.'); }}>Re-attach</button>
-      <span class="dim">It goes on in any case.</span>` : html`<span class="dim">It has ended since.</span>`}</div>`}</article>`;
+    <header><b>${who}</b> <${Ago} at=${m.at} />
+      ${(m.run_id || notice) && html` <${RunLink} id=${notice?.run_id ?? m.run_id} />`}</header>
+    ${m.role === 'tool' ? html`<details><summary class="dim">Result of a tool</summary>
+        <${Safe} text=${text} block /></details>` : html`<${Markdown} text=${text} />`}
+    ${deferred && run && html`<div class="row"><${State} state=${statusOf(run)} />
+        ${live ? html`<button type="button" onClick=${() =>
+            { attach(run.run_id, read); refresh(); toast('You wait for it again.'); }}>Re-attach</button>
+      <span class="dim">It goes on in any case.</span>`
+      : html`<span class="dim">It has ended since.</span>`}</div>`}</article>`;
 }
 
 /** Ticker tells what the workers of a live run are doing. */
 function Ticker({ runs }) {
-  return html`<ul class="ticker" aria-label="Workers">${runs.map(r => html`<li key=${r.run_id}><span class=${'text-' + statusOf(r)}><${Shape} state=${statusOf(r)} /></span>
-    <a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${50} /></a> <span class="dim">${stateNames[r.state]}${r.activity && !ended(r.state) ? ': ' : ''}${r.activity && !ended(r.state) ? html`<${Safe} text=${r.activity} max=${90} />` : ''}
-    · ${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at ? html` · heard from <${Ago} at=${r.seen_at} />` : ''}</span></li>`)}</ul>`;
+  return html`<ul class="ticker" aria-label="Workers">
+      ${runs.map(r => html`<li key=${r.run_id}>
+          <span class=${'text-' + statusOf(r)}><${Shape} state=${statusOf(r)} /></span>
+    <a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${50} /></a> <span class="dim">
+      ${stateNames[r.state]}${r.activity && !ended(r.state) ? ': ' : ''}${r.activity && !ended(r.state)
+        ? html`<${Safe} text=${r.activity} max=${90} />` : ''}
+    · ${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at
+      ? html` · heard from <${Ago} at=${r.seen_at} />` : ''}</span></li>`)}</ul>`;
 }
 
 /** Answer is the answer of a live run as it comes. */
@@ -117,15 +131,30 @@ function Answer({ id, read }) {
   if (!run || ended(run.state)) return null;
   const mine = new Set(tree.keys());
   const text = streamed(tree.get(id)?.events ?? []);
-  const others = [...tree.values()].map(e => e.run).filter(r => r.run_id !== id && r.root_run_id === run.root_run_id).slice(-8);
+  const others = [...tree.values()].map(e => e.run).filter(r => r.run_id !== id &&
+    r.root_run_id === run.root_run_id).slice(-8);
   return html`<article class="message by-assistant is-live" aria-label="The agent is answering" aria-busy="true">
-    <header><b>Agent</b> <${State} state=${statusOf(run)} /> <span class="dim">${duration(now.value - ms(run.created_at))}</span> <${RunLink} id=${id} /></header>
-    ${text ? html`<${Markdown} text=${text} />` : html`<p class="dim">${waiting ? 'It waits, and holds no worker meanwhile.' : run.state === 'queued' ? 'It waits for a worker to take it.' : html`<span class="spinner" aria-hidden="true"></span> <${Safe} text=${run.activity || 'Working'} max=${120} />`}</p>`}
+    <header><b>Agent</b> <${State} state=${statusOf(run)} /> <span class="dim">
+        ${duration(now.value - ms(run.created_at))}</span> <${RunLink} id=${id} /></header>
+    ${text ? html`<${Markdown} text=${text} />`
+      : html`<p class="dim">${waiting ? 'It waits, and holds no worker meanwhile.' : run.state === 'queued'
+          ? 'It waits for a worker to take it.'
+          : html`<span class="spinner" aria-hidden="true"></span> <${Safe} text=${run.activity || 'Working'}
+              max=${120} />`}</p>`}
     ${others.length > 0 && html`<${Ticker} runs=${others} />`}
-    ${(approvals.items ?? []).filter(a => mine.has(a.run_id)).map(a => html`<${Decision} key=${a.approval_id} approval=${a} decided=${read} />`)}
-    <div class="row">${run.status === 'deferred' ? html`<button type="button" onClick=${() => { attach(id, read); refresh(); }} disabled=${attached.has(id)}>Re-attach</button><span class="dim">Nobody waits for it. It goes on, and the answer comes here.</span>`
-      : can('runs:control') && html`<button type="button" onClick=${() => act('It goes on without you.', () => call('POST', `/runs/${id}/defer`, { body: {} })).then(() => { attached.get(id)?.abort(); refresh(); })}>Don't wait</button>`}
-      ${can('runs:control') && html`<button type="button" class="danger" disabled=${Boolean(run.cancel?.requested_at)} onClick=${async () => { if (await ask({ title: 'Stop this answer?', yes: 'Stop it', danger: true, text: 'The agent and its workers are asked to stop.' })) { await act('Asked to stop.', () => post(`/runs/${id}/cancel`)); refresh(); } }}>Stop</button>`}</div></article>`;
+    ${(approvals.items ?? []).filter(a => mine.has(a.run_id)).map(a =>
+        html`<${Decision} key=${a.approval_id} approval=${a} decided=${read} />`)}
+    <div class="row">${run.status === 'deferred'
+        ? html`<button type="button" onClick=${() => { attach(id, read); refresh(); }}
+            disabled=${attached.has(id)}>Re-attach</button>
+              <span class="dim">Nobody waits for it. It goes on, and the answer comes here.</span>`
+      : can('runs:control') && html`<button type="button" onClick=${() =>
+          act('It goes on without you.', () => call('POST', `/runs/${id}/defer`, { body: {} })).then(() =>
+            { attached.get(id)?.abort(); refresh(); })}>Don't wait</button>`}
+      ${can('runs:control') && html`<button type="button" class="danger" disabled=${Boolean(run.cancel?.requested_at)}
+          onClick=${async () => { if (await ask({ title: 'Stop this answer?', yes: 'Stop it', danger: true,
+              text: 'The agent and its workers are asked to stop.' })) { await act('Asked to stop.', () =>
+                post(`/runs/${id}/cancel`)); refresh(); } }}>Stop</button>`}</div></article>`;
 }
 
 function Composer({ thread, read }) {
@@ -152,8 +181,10 @@ function Composer({ thread, read }) {
   };
   return html`<form class="composer" onSubmit=${send}><${Trouble} error=${error} />
     <label class="offscreen" for="say">Message</label>
-    <textarea id="say" ref=${area} rows="2" placeholder="Say something. Enter sends, Shift+Enter begins a line." disabled=${!can('runs:create')}
-      onInput=${e => sessionStorage.setItem(draft, e.currentTarget.value)} onKeyDown=${e => { if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) send(e); }}></textarea>
+    <textarea id="say" ref=${area} rows="2" placeholder="Say something. Enter sends, Shift+Enter begins a line."
+      disabled=${!can('runs:create')}
+      onInput=${e => sessionStorage.setItem(draft, e.currentTarget.value)} onKeyDown=${e =>
+        { if (e.key === 'Enter' && !e.shiftKey && !e.isComposing) send(e); }}></textarea>
     <button type="submit" class="primary" disabled=${busy || !can('runs:create')}>Send</button></form>`;
 }
 
@@ -162,25 +193,34 @@ function Conversation({ id }) {
   const end = useRef(null), live = runs.filter(r => !ended(r.state));
   useEffect(() => { end.current?.scrollIntoView({ block: 'end' }); }, [messages?.length, live.length]);
   if (messages === null) return error ? html`<${Trouble} error=${error} />` : html`<${Loading} />`;
-  return html`<div class="conversation"><div class="messages" role="log" aria-label="Conversation" aria-live="polite" tabindex="0">
+  return html`<div class="conversation"><div class="messages" role="log" aria-label="Conversation" aria-live="polite"
+      tabindex="0">
       ${messages.length === 0 && html`<p class="dim">Nothing was said yet.</p>`}
       ${messages.map(m => html`<${Message} key=${m.seq} message=${m} runs=${runs} read=${read} />`)}
       ${live.map(r => html`<${Answer} key=${r.run_id} id=${r.run_id} read=${read} />`)}
       <div ref=${end}></div></div>
-    ${connection.value === 'silent' && html`<p class="sub" role="status">The live connection is silent: new messages are asked for every two seconds.</p>`}
+    ${connection.value === 'silent' && html`<p class="sub"
+        role="status">The live connection is silent: new messages are asked for every two seconds.</p>`}
     <${Composer} thread=${id} read=${read} /></div>`;
 }
 
 export default function Threads({ parts: [id] }) {
   const { items, error } = useList('', '/threads', 'threads', { limit: 50 });
-  return html`<${Page} title="Chat" actions=${id && html`<a class="button" href=${href('/threads')}>New conversation</a>`}>
+  return html`<${Page} title="Chat" actions=${id &&
+      html`<a class="button" href=${href('/threads')}>New conversation</a>`}>
     <div class=${cls('chat', id && 'has-one')}><nav class="thread-list" aria-label="Conversations">
       ${error && !items?.length && html`<${Trouble} error=${error} />`}
-      ${(items ?? []).map(t => html`<a key=${t.thread_id} data-row href=${href('/threads/' + t.thread_id)} aria-current=${t.thread_id === id ? 'page' : undefined}>
-        <span class="thread-title"><${Safe} text=${t.title || 'Untitled ' + short(t.thread_id)} max=${70} color=${false} /></span>
-        <span class="thread-last dim">${t.live_run ? html`<span class=${'text-' + t.live_run.state}><${Shape} state=${t.live_run.state} /></span> ` : ''}${t.last_message ? html`<${Safe} text=${t.last_message.text} max=${80} color=${false} />` : 'nothing said'}</span>
+      ${(items ?? []).map(t => html`<a key=${t.thread_id} data-row href=${href('/threads/' + t.thread_id)}
+          aria-current=${t.thread_id === id ? 'page' : undefined}>
+        <span class="thread-title"><${Safe} text=${t.title || 'Untitled ' + short(t.thread_id)} max=${70}
+            color=${false} /></span>
+        <span class="thread-last dim">${t.live_run
+            ? html`<span class=${'text-' + t.live_run.state}><${Shape} state=${t.live_run.state} /></span> `
+            : ''}${t.last_message ? html`<${Safe} text=${t.last_message.text} max=${80} color=${false} />`
+            : 'nothing said'}</span>
         <span class="thread-age dim"><${Ago} at=${t.updated_at} suffix="" /></span></a>`)}</nav>
-      <div class="chat-main">${id ? html`<${Conversation} key=${id} id=${id} />` : html`<div class="conversation"><${Empty} title="Begin a conversation">
+      <div class="chat-main">${id ? html`<${Conversation} key=${id} id=${id} />`
+          : html`<div class="conversation"><${Empty} title="Begin a conversation">
         <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will be in the conversation when you come back.</p>
         <p>With <code>perdure dev</code>, try “check disk space”.</p><//><${Composer} /></div>`}</div></div><//>`;
 }

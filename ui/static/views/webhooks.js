@@ -4,28 +4,38 @@ import { href, go, withQuery } from '../router.js';
 import { get, post, call, can } from '../api.js';
 import { useList, useGet, refresh } from '../live.js';
 import { duration } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, ask, act, toast, Facts } from '../parts.js';
+import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, ask, act, toast,
+  Facts } from '../parts.js';
 import { Safe } from '../safe.js';
 
-const health = w => (w.disabled ? ['cancelled', 'disabled'] : w.failing_at ? ['failed', 'failing'] : ['completed', 'in use']);
+const health = w => (w.disabled ? ['cancelled', 'disabled'] : w.failing_at ? ['failed', 'failing']
+  : ['completed', 'in use']);
 
 async function test(w) {
   const r = await act('', () => post(`/webhooks/${w.webhook_id}/test`));
-  if (r) toast(r.delivered ? `Delivered: ${r.status} in ${duration(r.took_ms)}.` : `Not delivered: ${r.error ?? r.status}`, !r.delivered);
+  if (r) toast(r.delivered ? `Delivered: ${r.status} in ${duration(r.took_ms)}.`
+    : `Not delivered: ${r.error ?? r.status}`, !r.delivered);
   refresh();
 }
 
 async function add() {
-  const a = await ask({ title: 'Register a webhook', yes: 'Register', text: 'The server posts signed messages to it. The secret is shown once.', fields: [
-    { name: 'url', label: 'URL', value: 'https://' }, { name: 'events', label: 'Events, with commas; empty: ends and stalls', value: 'run:*' }, { name: 'description', label: 'Description' }] });
+  const a = await ask({ title: 'Register a webhook', yes: 'Register',
+      text: 'The server posts signed messages to it. The secret is shown once.', fields: [
+    { name: 'url', label: 'URL', value: 'https://' },
+      { name: 'events', label: 'Events, with commas; empty: ends and stalls', value: 'run:*' },
+        { name: 'description', label: 'Description' }] });
   if (!a) return;
-  const made = await act('', () => post('/webhooks', { url: a.url, events: a.events.split(',').map(s => s.trim()).filter(Boolean), description: a.description }));
-  if (made?.secret) await ask({ title: 'Its secret', yes: 'I have kept it', text: html`<p>The endpoint checks signatures with it. It is not shown again until it is rotated.</p><pre class="text">${made.secret}</pre>` });
+  const made = await act('', () => post('/webhooks',
+      { url: a.url, events: a.events.split(',').map(s => s.trim()).filter(Boolean), description: a.description }));
+  if (made?.secret) await ask({ title: 'Its secret', yes: 'I have kept it',
+      text: html`<p>The endpoint checks signatures with it. It is not shown again until it is rotated.</p>
+        <pre class="text">${made.secret}</pre>` });
   refresh();
 }
 
 async function remove(w) {
-  if (await ask({ title: 'Delete this webhook?', yes: 'Delete', danger: true, text: html`<${Safe} text=${w.url} /> is told nothing more. Its deliveries are gone.` })) {
+  if (await ask({ title: 'Delete this webhook?', yes: 'Delete', danger: true,
+      text: html`<${Safe} text=${w.url} /> is told nothing more. Its deliveries are gone.` })) {
     await act('Deleted.', () => call('DELETE', `/webhooks/${w.webhook_id}`));
     go('/webhooks');
     refresh();
@@ -36,38 +46,75 @@ function Delivery({ id }) {
   const d = useGet('/deliveries/' + id, {});
   if (!d.value) return html`<${Trouble} error=${d.error} />`;
   return html`<${Table} label="Attempts" rows=${d.value.history ?? []} keyOf=${h => String(h.n)} columns=${[
-    { name: '#', className: 'num', cell: h => h.n }, { name: 'When', className: 'fit', cell: h => html`<${Ago} at=${h.at} />` }, { name: 'Took', className: 'num', cell: h => duration(h.took_ms) },
-    { name: 'Answer', className: 'grow', cell: h => html`${h.status ? html`<code>${h.status}</code> ` : ''}<span class=${h.error ? 'bad' : ''}><${Safe} text=${h.error ?? h.response ?? ''} max=${200} /></span>` }]} />`;
+    { name: '#', className: 'num', cell: h => h.n },
+      { name: 'When', className: 'fit', cell: h => html`<${Ago} at=${h.at} />` },
+        { name: 'Took', className: 'num', cell: h => duration(h.took_ms) },
+    { name: 'Answer', className: 'grow', cell: h =>
+      html`${h.status ? html`<code>${h.status}</code> ` : ''}
+        <span class=${h.error ? 'bad' : ''}><${Safe} text=${h.error ?? h.response ?? ''} max=${200} /></span>` }]} />`;
 }
 
 function One({ webhook: w, query }) {
   const [open, setOpen] = useState('');
-  const d = useList('', `/webhooks/${w.webhook_id}/deliveries`, 'deliveries', { limit: 50, state: query.get('state') ?? '', cursor: query.get('cursor') ?? '' });
+  const d = useList('', `/webhooks/${w.webhook_id}/deliveries`, 'deliveries',
+    { limit: 50, state: query.get('state') ?? '', cursor: query.get('cursor') ?? '' });
   const toggle = (body, said) => act(said, () => call('PATCH', `/webhooks/${w.webhook_id}`, { body })).then(refresh);
-  return html`<${Card} title=${html`<${Safe} text=${w.url} max=${120} />`} actions=${html`<button type="button" onClick=${() => test(w)}>Send a test</button>
-      <${Menu} label="More" items=${[w.disabled ? { name: 'Enable', act: () => toggle({ disabled: false }, 'Enabled.') } : { name: 'Disable', act: () => toggle({ disabled: true }, 'Disabled.') },
-        { name: 'Rotate the secret', act: async () => { if (await ask({ title: 'Rotate the secret?', yes: 'Rotate', text: 'Messages are signed with both for a while.' })) { const n = await act('', () => post(`/webhooks/${w.webhook_id}/rotate`)); if (n?.secret) await ask({ title: 'The new secret', yes: 'I have kept it', text: html`<pre class="text">${n.secret}</pre>` }); } } },
+  return html`<${Card} title=${html`<${Safe} text=${w.url} max=${120} />`}
+      actions=${html`<button type="button" onClick=${() => test(w)}>Send a test</button>
+      <${Menu} label="More" items=${[w.disabled ? { name: 'Enable', act: () => toggle({ disabled: false }, 'Enabled.') }
+          : { name: 'Disable', act: () => toggle({ disabled: true }, 'Disabled.') },
+        { name: 'Rotate the secret', act: async () =>
+          { if (await ask({ title: 'Rotate the secret?', yes: 'Rotate',
+              text: 'Messages are signed with both for a while.' })) { const n = await act('', () =>
+                post(`/webhooks/${w.webhook_id}/rotate`));
+                  if (n?.secret) await ask({ title: 'The new secret', yes: 'I have kept it',
+                      text: html`<pre class="text">${n.secret}</pre>` }); } } },
         { name: 'Delete', danger: true, act: () => remove(w) }]} />`}>
-    <${Facts} of=${[['Told of', (w.events ?? []).join(', ') || 'ends and stalls'], ['Scope', w.scope], ['Description', w.description && html`<${Safe} text=${w.description} />`], ['Failing since', w.failing_at && html`<${Ago} at=${w.failing_at} />`], ['Disabled', w.disabled && html`<${Safe} text=${w.disabled_reason || 'by hand'} />`]]} />
+    <${Facts} of=${[['Told of', (w.events ?? []).join(', ') || 'ends and stalls'], ['Scope', w.scope],
+        ['Description', w.description && html`<${Safe} text=${w.description} />`],
+          ['Failing since', w.failing_at && html`<${Ago} at=${w.failing_at} />`],
+            ['Disabled', w.disabled && html`<${Safe} text=${w.disabled_reason || 'by hand'} />`]]} />
     <h3 class="gap-top">Deliveries</h3><${Trouble} error=${d.error} />
-    ${d.items === null ? !d.error && html`<${Loading} />` : d.items.length === 0 ? html`<p class="dim">Nothing was sent yet.</p>` : html`<${Table} label="Deliveries" rows=${d.items} keyOf=${x => x.delivery_id} open=${x => setOpen(open === x.delivery_id ? '' : x.delivery_id)} columns=${[
+    ${d.items === null ? !d.error && html`<${Loading} />` : d.items.length === 0
+      ? html`<p class="dim">Nothing was sent yet.</p>`
+      : html`<${Table} label="Deliveries" rows=${d.items} keyOf=${x => x.delivery_id} open=${x =>
+          setOpen(open === x.delivery_id ? '' : x.delivery_id)} columns=${[
       { name: 'State', className: 'fit', cell: x => html`<span class=${'state is-' + x.state}>${x.state}</span>` },
-      { name: 'Event', className: 'grow', cell: x => html`<b class="mono">${x.type}</b> ${x.last_error && html`<span class="why bad"><${Safe} text=${x.last_error} max=${120} /></span>`}${open === x.delivery_id && html`<${Delivery} id=${x.delivery_id} />`}` },
-      { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.run_id} />` }, { name: 'Tries', className: 'num', cell: x => x.attempts },
-      { name: 'Next', className: 'fit wide-only', cell: x => (!x.next_attempt_at || x.state !== 'pending' ? '–' : Date.parse(x.next_attempt_at) < Date.now() ? 'due' : html`<${Until} at=${x.next_attempt_at} />`) },
+      { name: 'Event', className: 'grow', cell: x =>
+        html`<b class="mono">${x.type}</b> ${x.last_error &&
+            html`<span class="why bad"><${Safe} text=${x.last_error} max=${120} /></span>`}${open === x.delivery_id &&
+              html`<${Delivery} id=${x.delivery_id} />`}` },
+      { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.run_id} />` },
+        { name: 'Tries', className: 'num', cell: x => x.attempts },
+      { name: 'Next', className: 'fit wide-only', cell: x =>
+        (!x.next_attempt_at || x.state !== 'pending' ? '–' : Date.parse(x.next_attempt_at) < Date.now() ? 'due'
+          : html`<${Until} at=${x.next_attempt_at} />`) },
       { name: 'Since', className: 'fit', cell: x => html`<${Ago} at=${x.created_at} />` },
-      { name: '', className: 'fit', cell: x => html`<button type="button" onClick=${() => act('It is sent again.', () => post(`/deliveries/${x.delivery_id}/redeliver`)).then(refresh)}>Redeliver</button>` }]} />`}<//>`;
+      { name: '', className: 'fit', cell: x =>
+        html`<button type="button" onClick=${() =>
+            act('It is sent again.', () =>
+              post(`/deliveries/${x.delivery_id}/redeliver`)).then(refresh)}>Redeliver</button>` }]} />`}<//>`;
 }
 
 export default function Webhooks({ parts: [id], query }) {
   const { items, error } = useList('', '/webhooks', 'webhooks', { limit: 100 });
   const shown = items?.find(w => w.webhook_id === id) ?? items?.[0];
-  return html`<${Page} title="Webhooks" sub="Endpoints that are told of runs, with signed messages and retries." actions=${can('webhooks:admin') && html`<button type="button" class="primary" onClick=${add}>Register one</button>`}>
+  return html`<${Page} title="Webhooks" sub="Endpoints that are told of runs, with signed messages and retries."
+      actions=${can('webhooks:admin') && html`<button type="button" class="primary"
+          onClick=${add}>Register one</button>`}>
     <${Trouble} error=${error} />
-    ${items === null ? !error && html`<${Loading} />` : items.length === 0 ? !error && html`<${Empty} title="No webhooks">Register an endpoint, and the server tells it when runs end, stall or fail. Each delivery is kept with its attempts, and can be sent again.<//>` : html`
-    <${Table} label="Webhooks" rows=${items} keyOf=${w => w.webhook_id} open=${w => go('/webhooks/' + w.webhook_id)} columns=${[
-      { name: 'State', className: 'fit', cell: w => { const [s, name] = health(w); return html`<span class=${'state is-' + s}>${name}</span>`; } },
-      { name: 'Endpoint', className: 'grow', cell: w => html`<a href=${href('/webhooks/' + w.webhook_id)}><b><${Safe} text=${w.url} max=${90} /></b></a> <span class="why"><${Safe} text=${w.description ?? ''} max=${60} /></span>` },
-      { name: 'Scope', className: 'fit', cell: w => w.scope }, { name: 'Since', className: 'fit', cell: w => html`<${Ago} at=${w.created_at} />` }]} />
+    ${items === null ? !error && html`<${Loading} />` : items.length === 0 ? !error &&
+      html`<${Empty}
+          title="No webhooks">Register an endpoint, and the server tells it when runs end, stall or fail. Each delivery is kept with its attempts, and can be sent again.<//>`
+            : html`
+    <${Table} label="Webhooks" rows=${items} keyOf=${w => w.webhook_id} open=${w => go('/webhooks/' + w.webhook_id)}
+      columns=${[
+      { name: 'State', className: 'fit', cell: w =>
+        { const [s, name] = health(w); return html`<span class=${'state is-' + s}>${name}</span>`; } },
+      { name: 'Endpoint', className: 'grow', cell: w =>
+        html`<a href=${href('/webhooks/' + w.webhook_id)}><b><${Safe} text=${w.url} max=${90} /></b></a> <span
+            class="why"><${Safe} text=${w.description ?? ''} max=${60} /></span>` },
+      { name: 'Scope', className: 'fit', cell: w => w.scope },
+        { name: 'Since', className: 'fit', cell: w => html`<${Ago} at=${w.created_at} />` }]} />
     ${shown && html`<${One} key=${shown.webhook_id} webhook=${shown} query=${query} />`}`}<//>`;
 }

@@ -9,8 +9,10 @@ import { Safe } from '../safe.js';
 /** Depth is a bar of a queue's runs: running, waiting in line, suspended. */
 function Depth({ queue, max }) {
   const part = n => ({ width: `${(100 * n) / Math.max(1, max)}%` });
-  return html`<span class="depth" role="img" aria-label=${`${queue.running} running, ${queue.queued} queued, ${queue.suspended} waiting`}>
-    <i class="is-running" style=${part(queue.running)}></i><i class="is-queued" style=${part(queue.queued)}></i><i class="is-suspended" style=${part(queue.suspended)}></i></span>`;
+  return html`<span class="depth" role="img"
+      aria-label=${`${queue.running} running, ${queue.queued} queued, ${queue.suspended} waiting`}>
+    <i class="is-running" style=${part(queue.running)}></i><i class="is-queued" style=${part(queue.queued)}></i>
+    <i class="is-suspended" style=${part(queue.suspended)}></i></span>`;
 }
 
 export default function Workers() {
@@ -21,27 +23,55 @@ export default function Workers() {
   const held = new Map();
   for (const r of running.rows ?? []) if (r.worker_id) held.set(r.worker_id, [...(held.get(r.worker_id) ?? []), r]);
   const max = Math.max(1, ...(queues.items ?? []).map(q => q.queued + q.running + q.suspended));
-  const list = [...(workers.items ?? [])].sort((a, b) => Number(a.offline) - Number(b.offline) || (a.seen_at < b.seen_at ? 1 : -1));
-  const unserved = (kinds.items ?? []).filter(k => k.unserved?.length || (Array.isArray(k.served) && k.served.length === 0));
-  return html`<${Page} title="Workers and queues" sub="A worker is anything that speaks the protocol. Runs wait in queues until one polls for their kind.">
+  const list = [...(workers.items ?? [])].sort((a, b) => Number(a.offline) - Number(b.offline) ||
+    (a.seen_at < b.seen_at ? 1 : -1));
+  const unserved = (kinds.items ?? []).filter(k => k.unserved?.length ||
+    (Array.isArray(k.served) && k.served.length === 0));
+  return html`<${Page} title="Workers and queues"
+      sub="A worker is anything that speaks the protocol. Runs wait in queues until one polls for their kind.">
     <${Trouble} error=${queues.error ?? workers.error} />
-    <${Card} title="Queues">${queues.items === null ? html`<${Loading} />` : queues.items.length === 0 ? html`<p class="dim">No live runs, so no queue has anything in it.</p>` : html`<${Table} label="Queues" rows=${queues.items} keyOf=${q => q.name} open=${q => go('/runs', { queue: q.name })} columns=${[
-      { name: 'Queue', className: 'fit', cell: q => html`<a href=${href('/runs', { queue: q.name })}><b><${Safe} text=${q.name} max=${60} /></b></a>` },
+    <${Card} title="Queues">${queues.items === null ? html`<${Loading} />` : queues.items.length === 0
+        ? html`<p class="dim">No live runs, so no queue has anything in it.</p>`
+        : html`<${Table} label="Queues" rows=${queues.items} keyOf=${q => q.name} open=${q =>
+            go('/runs', { queue: q.name })} columns=${[
+      { name: 'Queue', className: 'fit', cell: q =>
+        html`<a href=${href('/runs', { queue: q.name })}><b><${Safe} text=${q.name} max=${60} /></b></a>` },
       { name: 'Depth', className: 'grow', cell: q => html`<${Depth} queue=${q} max=${max} />` },
-      { name: 'Running', className: 'num', cell: q => count(q.running) }, { name: 'Queued', className: 'num', cell: q => html`${count(q.queued)}${q.at_least ? '+' : ''}` },
-      { name: 'Claimable', className: 'num wide-only', cell: q => count(q.claimable) }, { name: 'Waiting', className: 'num wide-only', cell: q => count(q.suspended) },
-      { name: 'Oldest', className: 'num', cell: q => (q.oldest_claimable_ms ? html`<span class=${q.oldest_claimable_ms > 60_000 ? 'bad' : ''}>${duration(q.oldest_claimable_ms)}</span>` : '–') }]} />`}<//>
-    <${Card} title="Workers">${workers.items === null ? !workers.error && html`<${Loading} />` : list.length === 0 ? html`<${Empty} title="No worker has polled yet"><p>Start one in any language:</p><pre class="text">python3 examples/python/worker.py</pre><//>` : html`<${Table} label="Workers" rows=${list} keyOf=${w => w.worker_id} columns=${[
-      { name: 'Worker', className: 'fit', cell: w => html`<span class="row nowrap"><span class=${w.offline ? 'text-cancelled' : 'text-completed'}><${Shape} state=${w.offline ? 'cancelled' : 'completed'} /></span><b><${Safe} text=${w.worker_id} max=${60} /></b></span>` },
+      { name: 'Running', className: 'num', cell: q => count(q.running) },
+        { name: 'Queued', className: 'num', cell: q => html`${count(q.queued)}${q.at_least ? '+' : ''}` },
+      { name: 'Claimable', className: 'num wide-only', cell: q => count(q.claimable) },
+        { name: 'Waiting', className: 'num wide-only', cell: q => count(q.suspended) },
+      { name: 'Oldest', className: 'num', cell: q =>
+        (q.oldest_claimable_ms ? html`<span class=${q.oldest_claimable_ms > 60_000 ? 'bad' : ''}>
+            ${duration(q.oldest_claimable_ms)}</span>` : '–') }]} />`}<//>
+    <${Card} title="Workers">${workers.items === null ? !workers.error && html`<${Loading} />` : list.length === 0
+        ? html`<${Empty} title="No worker has polled yet"><p>Start one in any language:</p>
+            <pre class="text">python3 examples/python/worker.py</pre><//>`
+            : html`<${Table} label="Workers" rows=${list} keyOf=${w => w.worker_id} columns=${[
+      { name: 'Worker', className: 'fit', cell: w =>
+        html`<span class="row nowrap"><span class=${w.offline ? 'text-cancelled' : 'text-completed'}>
+            <${Shape} state=${w.offline ? 'cancelled' : 'completed'} /></span>
+            <b><${Safe} text=${w.worker_id} max=${60} /></b></span>` },
       { name: 'State', className: 'fit', cell: w => (w.offline ? 'offline' : 'online') },
-      { name: 'Polls for', className: 'grow', cell: w => html`<span class="why"><${Safe} text=${(w.polls ?? []).map(p => `${(p.kinds ?? []).join(', ') || 'every kind'} of ${p.queues.join(', ')}`).join('; ') || (w.queues ?? []).join(', ')} max=${160} /></span>` },
+      { name: 'Polls for', className: 'grow', cell: w =>
+        html`<span class="why"><${Safe} text=${(w.polls ?? []).map(p =>
+            `${(p.kinds ?? []).join(', ') || 'every kind'} of ${p.queues.join(', ')}`).join('; ') ||
+              (w.queues ?? []).join(', ')} max=${160} /></span>` },
       { name: 'Slots', className: 'num', cell: w => w.slots },
-      { name: 'Holds', cell: w => (held.get(w.worker_id) ?? []).slice(0, 4).map(r => html`<${RunLink} key=${r.run_id} id=${r.run_id} /> `) },
+      { name: 'Holds', cell: w => (held.get(w.worker_id) ?? []).slice(0, 4).map(r =>
+          html`<${RunLink} key=${r.run_id} id=${r.run_id} /> `) },
       { name: 'Heard from', className: 'fit', cell: w => html`<${Ago} at=${w.seen_at} />` }]} />`}<//>
-    <${Card} title="Kinds">${kinds.items === null ? !kinds.error && html`<${Loading} />` : kinds.items.length === 0 ? html`<p class="dim">Workers that announce their kinds describe them here.</p>` : html`<${Table} label="Kinds" rows=${kinds.items} keyOf=${k => k.kind} open=${k => go('/runs', { kind: k.kind })} columns=${[
-      { name: 'Kind', className: 'fit', cell: k => html`<a href=${href('/runs', { kind: k.kind })}><b><${Safe} text=${k.kind} max=${60} /></b></a>` },
-      { name: 'What it does', className: 'grow', cell: k => html`<span class="why"><${Safe} text=${k.description ?? ''} max=${160} /></span>` },
-      { name: 'Class', className: 'fit', cell: k => k.class }, { name: 'Timeout', className: 'fit wide-only', cell: k => k.timeout ?? html`<span class="dim">default</span>` },
-      { name: '', className: 'fit', cell: k => html`<a href=${href('/start', { kind: k.kind })}>Start one</a>` }]} />`}<//>
+    <${Card} title="Kinds">${kinds.items === null ? !kinds.error && html`<${Loading} />` : kinds.items.length === 0
+        ? html`<p class="dim">Workers that announce their kinds describe them here.</p>`
+        : html`<${Table} label="Kinds" rows=${kinds.items} keyOf=${k => k.kind} open=${k =>
+            go('/runs', { kind: k.kind })} columns=${[
+      { name: 'Kind', className: 'fit', cell: k =>
+        html`<a href=${href('/runs', { kind: k.kind })}><b><${Safe} text=${k.kind} max=${60} /></b></a>` },
+      { name: 'What it does', className: 'grow', cell: k =>
+        html`<span class="why"><${Safe} text=${k.description ?? ''} max=${160} /></span>` },
+      { name: 'Class', className: 'fit', cell: k => k.class },
+        { name: 'Timeout', className: 'fit wide-only', cell: k => k.timeout ?? html`<span class="dim">default</span>` },
+      { name: '', className: 'fit', cell: k =>
+        html`<a href=${href('/start', { kind: k.kind })}>Start one</a>` }]} />`}<//>
   <//>`;
 }

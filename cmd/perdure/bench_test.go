@@ -96,7 +96,8 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			for _, f := range r.Figures {
 				got = append(got, strings.TrimSpace(f.Target+" "+f.What))
 				if f.Scenario != s.Name || f.Store != nameOf(store) || f.Latency == nil && f.Value <= 0 &&
-					s.Name != "streams" && s.Name != "feed" || f.Latency != nil && (f.Count == 0 || f.Latency.Max <= 0) {
+					s.Name != "streams" && s.Name != "feed" || f.Latency != nil &&
+					(f.Count == 0 || f.Latency.Max <= 0) {
 					t.Errorf("figure %+v has no value or no samples", f)
 				}
 			}

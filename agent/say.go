@@ -22,10 +22,16 @@ func executionOf(ctx context.Context) (c *execution, inside bool) {
 	return c, c != nil && c.insideStep()
 }
 
+// MessageOptions are the options of a message.
+type MessageOptions struct {
+	// Metadata is an object that goes with the message, for programs. People do not see it.
+	Metadata any
+}
+
 // Message appends a message to the run's thread. It is appended once, however often the agent is
 // executed. The role is perdure.RoleAssistant, another one, or one of your own. The content is any JSON,
 // such as a string.
-func Message(ctx *Context, role perdure.Role, content any) error {
+func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOptions) error {
 	c := ctx.c
 	if err := c.enter(); err != nil {
 		return err
@@ -41,6 +47,14 @@ func Message(ctx *Context, role perdure.Role, content any) error {
 		return malformed(err, "Message: the content, a %T, can't be written as JSON", content)
 	}
 	m := perdure.Message{Role: role, Content: text}
+	for _, o := range opts {
+		if o.Metadata == nil {
+			continue
+		}
+		if m.Metadata, err = perdure.Encode(o.Metadata); err != nil {
+			return malformed(err, "Message: the metadata, a %T, can't be written as JSON", o.Metadata)
+		}
+	}
 	if err := m.Validate("message"); err != nil {
 		return Permanent(err)
 	}
@@ -50,7 +64,7 @@ func Message(ctx *Context, role perdure.Role, content any) error {
 		c.mu.Unlock()
 		return nil
 	}
-	b := c.batchFor(len(text) + 64)
+	b := c.batchFor(len(text) + len(m.Metadata) + 64)
 	b.part.Messages = append(b.part.Messages, m)
 	b.frame.Messages++
 	c.mu.Unlock()

@@ -38,6 +38,12 @@ func kills() int {
 const waiting = 2
 
 func TestMain(m *testing.M) {
+	if file := os.Getenv(mcpVar); file != "" {
+		if err := mcpServer(file); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if dir := os.Getenv("PERDURE_KILL_CHILD"); dir != "" {
 		if err := victim(dir, os.Getenv("PERDURE_KILL_ROUND")); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/supervisor/model"
 )
 
 // This file has the children of a run, and the tools with which the model handles them. A child has
@@ -259,13 +258,13 @@ func (l *loop) share() (out Budget, ok bool) {
 	all := l.limits.Budget
 	out = l.limits.WorkerBudget
 	if all.Tokens > 0 {
-		left := all.Tokens*3/4 - l.used.Total() - l.reserved.Tokens
+		left := all.Tokens*3/4 - l.spent().Total() - l.reserved.Tokens
 		if out.Tokens = min(cmp.Or(out.Tokens, left), left); left <= 0 {
 			return out, false
 		}
 	}
 	if all.Cost > 0 {
-		left := all.Cost*3/4 - l.used.Cost - l.reserved.Cost
+		left := all.Cost*3/4 - l.spent().Cost - l.reserved.Cost
 		if out.Cost = min(cmp.Or(out.Cost, left), left); left <= 0 {
 			return out, false
 		}
@@ -275,8 +274,7 @@ func (l *loop) share() (out Budget, ok bool) {
 
 // usedUp tells whether the run has used its budget. The share that is reserved for workers is not its own.
 func (l *loop) usedUp() bool {
-	u := l.used.Add(model.Usage{Input: l.reserved.Tokens, Cost: l.reserved.Cost})
-	return l.limits.Budget.usedUp(u)
+	return l.limits.Budget.usedUp(l.spent().Add(l.reserved.usage()))
 }
 
 // A named is the argument of tools that are about one worker.

@@ -32,8 +32,10 @@ type loop struct {
 	// most is how many tokens a request may have.
 	most  int
 	turns int
-	// used is the usage of the run and of its ended workers. reserved are the budgets of live workers.
+	// used is the usage of the run and of its ended workers. before is that of the runs of the same
+	// question before this one. reserved are the budgets of live workers.
 	used     model.Usage
+	before   model.Usage
 	reserved Budget
 	children []*child
 	// news are messages of the user that are not in the conversation yet.
@@ -77,7 +79,7 @@ func (l *loop) run() (Result, error) {
 				"and have no answer yet. Tell me to go on, or ask for less.", l.turns))
 		case l.usedUp():
 			return l.end(EndedBudget, fmt.Sprintf("I stop here: the budget of this question is used up (%d tokens, "+
-				"cost %.2f), and I have no answer yet.", l.used.Total(), l.used.Cost))
+				"cost %.2f), and I have no answer yet.", l.spent().Total(), l.spent().Cost))
 		}
 		answer, err := l.turn()
 		if err != nil {
@@ -145,15 +147,15 @@ func (l *loop) showProgress(m model.Message) error {
 
 // end writes the last message, and returns the run's result.
 func (l *loop) end(why, text string) (Result, error) {
-	return Result{Answer: text, Ended: why, Turns: l.turns, Usage: l.used}, l.say(text)
+	return Result{Answer: text, Ended: why, Turns: l.turns, Usage: l.used}, l.say(text, l.bill())
 }
 
 // say writes a message to the thread, if there is one.
-func (l *loop) say(text string) error {
+func (l *loop) say(text string, opts ...agent.MessageOptions) error {
 	if l.ctx.ThreadID() == "" {
 		return nil
 	}
-	return agent.Message(l.ctx, perdure.RoleAssistant, text)
+	return agent.Message(l.ctx, perdure.RoleAssistant, text, opts...)
 }
 
 // A reply is the record of a call of the model. A failure is recorded too: the run decides by it, and
@@ -268,6 +270,7 @@ func (l *loop) readThread() error {
 		return err
 	}
 	results := false // the message before was the result of a child
+	l.before = spentBefore(history)
 	for _, m := range history {
 		l.lastSeq = m.Seq
 		text := textOf(m.Content)

@@ -76,8 +76,7 @@ const maxExcept = 100
 func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
 		Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start,
-		Build: in.Build,
-		Key:   c.key.ID, KeyExpires: c.key.ExpiresAt}
+		Build: in.Build, Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}

@@ -39,8 +39,9 @@ const (
 	maxRemembered = 1000
 	// seenStep is the least progress of a run's last sign of life that is sent without a line.
 	seenStep = 5 * time.Second
-	// lookTime bounds the search for the runs of a page.
-	lookTime = 100 * time.Millisecond
+	// lookTime bounds the search for the runs of a page where the store is very slow. Usually the
+	// number of rows bounds it.
+	lookTime = 2 * time.Second
 )
 
 // Runs is the Looker of runs.

@@ -57,7 +57,8 @@ var feedLists = []struct{ name, path string }{
 	{"list, a rare kind", "/runs?limit=50&kind=rare"},
 	{"list, a queue", "/runs?limit=50&queue=default"},
 	{"list, metadata", "/runs?limit=50&metadata.team=none"},
-	{"list, a time", "/runs?limit=50&created_before=" + url.QueryEscape(time.Now().UTC().Format(time.RFC3339))},
+	{"list, a time", "/runs?limit=50&created_before=2999-01-01T00:00:00Z&created_after=" +
+		url.QueryEscape(time.Now().Add(-24*time.Hour).UTC().Format(time.RFC3339))},
 	{"counts", "/runs/counts"},
 	{"history", "/history?since=24h"},
 }

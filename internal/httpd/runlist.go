@@ -121,7 +121,7 @@ func firstRunAt(name, text string) (perdure.RunID, error) {
 }
 
 // pageTime bounds the search for the rows of a page. The caller continues with the cursor.
-const pageTime = 250 * time.Millisecond
+const pageTime = 75 * time.Millisecond
 
 // page reads a page of runs. It may be short, or empty, and still have a cursor.
 func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {

@@ -426,3 +426,39 @@ func watchMessage(t *testing.T, text string) *api.Watch {
 	}
 	return &m
 }
+
+// A page whose search ends early tells of no run that it has gone, and of changes nevertheless.
+func TestPageCutShortKeepsItsRuns(t *testing.T) {
+	w := newWorld(t, setup{})
+	var ids []string
+	for range 5 {
+		ids = append(ids, w.start(`{"kind":"job"}`))
+	}
+	l := &feed.Runs{Engine: w.e, Show: w.s.showRow, Tenant: "a", First: 50,
+		Page: engine.RunFilter{Kind: "job", Limit: 50}}
+	look := func() string {
+		t.Helper()
+		news, _, _, err := l.Look(t.Context(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if news == nil {
+			return ""
+		}
+		return string(news.Frames("x", false, false))
+	}
+	look()
+	l.Page.Rows = 2
+	if got := look(); got != "" {
+		t.Errorf("look at fewer rows = %s, want nothing", got)
+	}
+	w.do("POST", runs+"/"+ids[0]+"/cancel", "").is(200)
+	if got := look(); !strings.Contains(got, ids[0]) || !strings.Contains(got, `"cancelled"`) ||
+		strings.Contains(got, "gone") {
+		t.Errorf("look after a change of the oldest run = %s, want the change", got)
+	}
+	l.Page.Rows = 0
+	if got := look(); got != "" {
+		t.Errorf("look at all rows = %s, want nothing", got)
+	}
+}

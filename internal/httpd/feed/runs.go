@@ -39,8 +39,9 @@ const (
 	maxRemembered = 1000
 	// seenStep is the least progress of a run's last sign of life that is sent without a line.
 	seenStep = 5 * time.Second
-	// lookTime bounds the search for the runs of a page.
-	lookTime = 100 * time.Millisecond
+	// lookTime bounds the search for the runs of a page where the store is very slow. Usually the
+	// number of rows bounds it.
+	lookTime = 2 * time.Second
 )
 
 // Runs is the Looker of runs.
@@ -223,6 +224,12 @@ func (l *Runs) departures(m *Message, s *engine.Survey, now perdure.Instant) err
 			continue
 		}
 		r, told := left[ref.Run], l.known[ref.Run].told
+		if r != nil && l.unexamined(s, r) {
+			if err := l.keep(m, r, now); err != nil {
+				return err
+			}
+			continue
+		}
 		why := api.GoneDeleted
 		switch {
 		case r == nil && s.Cut:
@@ -241,6 +248,23 @@ func (l *Runs) departures(m *Message, s *engine.Survey, now perdure.Instant) err
 		}
 	}
 	return nil
+}
+
+// unexamined tells whether a run is missing on the page only because the search for its rows ended
+// early: its time was over, or too few of the runs match. Such runs stay watched, within bounds.
+func (l *Runs) unexamined(s *engine.Survey, r *perdure.Run) bool {
+	return l.IDs == nil && len(s.Selected) < l.Page.Limit && r.ID < s.Next && l.Page.Matches(r) &&
+		len(l.known) <= 2*l.Page.Limit
+}
+
+// keep adds the change of a run that was not examined. Its lines were not read: the client sees by
+// their numbers that some are missing.
+func (l *Runs) keep(m *Message, r *perdure.Run, now perdure.Instant) error {
+	if !l.changed(r) {
+		return nil
+	}
+	l.learn(r, true)
+	return m.encode(api.SocketChange, &api.Change{RunID: r.ID, Seq: r.Seq, Run: l.show(r, now)})
 }
 
 // departure adds a run that is no longer on the page.

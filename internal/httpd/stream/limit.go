@@ -47,8 +47,8 @@ type Limiter struct {
 type tenantCount struct{ streams, sockets, polls, cancels int64 }
 
 // tenantSockets is the limit of sockets of one tenant while others call. Sockets have a limit of
-// their own because each keeps an entry for every run that it watches.
-const tenantSockets = 64
+// their own because each may hold a message of a megabyte while its client reads slowly.
+const tenantSockets = 512
 
 // Called records that a tenant has called this node.
 func (s *Limiter) Called(t perdure.TenantID) {

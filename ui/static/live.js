@@ -5,7 +5,7 @@
 // Messages are collected and handed over once a frame, so that 500 of them in a second cost one
 // rendering each 16 ms.
 import { signal, useEffect, useRef, useState, batch } from './lib.js';
-import { get, session, token } from './api.js';
+import { get, parse, session, token } from './api.js';
 
 /**
  * @typedef {Object} Watch
@@ -50,7 +50,7 @@ function connect() {
   s.onmessage = ({ data }) => {
     if (s !== socket) return;
     let m;
-    try { m = JSON.parse(data); } catch { return; }
+    try { m = parse(data); } catch { return; }
     heard = Date.now();
     failures = 0;
     if (connection.value !== 'live') connection.value = 'live';

@@ -34,13 +34,13 @@ function Plot({ title, times, lines, format = count }) {
         font: `11px ${of('sans')}` };
       plot = new UPlot({
         width: box.current.clientWidth, height: 180, cursor: { points: { size: 6 } }, legend: { live: true },
-        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash, fill: l.fill
-            ? of(l.color) + '22' : undefined, points: { show: false }, value: (_, v) =>
-            (v === null || v === undefined ? '–' : format(v)) }))],
+        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash,
+          fill: l.fill ? of(l.color) + '22' : undefined, points: { show: false },
+          value: (_, v) => (v === null || v === undefined ? '–' : format(v)) }))],
         axes: [{ ...axis }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
-          scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
+        scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
       }, [times, ...lines.map(l => l.values)], box.current);
-      watcher = new ResizeObserver(() => plot.setSize({ width: box.current.clientWidth, height: 180 }));
+      watcher = new ResizeObserver(() => { if (box.current) plot.setSize({ width: box.current.clientWidth, height: 180 }); });
       watcher.observe(box.current);
     });
     return () => { gone = true; watcher?.disconnect(); plot?.destroy(); };
@@ -55,7 +55,8 @@ function Plot({ title, times, lines, format = count }) {
  * @param {{since: string, step_seconds: number, points: any[]}} history
  */
 function grid(history) {
-  const step = history.step_seconds * 1000, at = new Map(history.points.map(p => [Math.floor(Date.parse(p.at) / step), p]));
+  const step = history.step_seconds * 1000;
+  const at = new Map(history.points.map(p => [Math.floor(Date.parse(p.at) / step), p]));
   const times = [], points = [];
   for (let n = Math.ceil(Date.parse(history.since) / step); n <= Math.floor(Date.now() / step); n++) {
     times.push((n * step) / 1000);

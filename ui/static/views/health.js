@@ -22,6 +22,10 @@ const load = () => plots ??= Promise.all([
   added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
 ]).then(() => window.uPlot);
 
+/** clockOf writes a time of an axis: the time of day, or the day where the axis has several. */
+const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.at(-1) - times[0] > 172_800
+  ? { day: '2-digit', month: 'short' } : { hour: '2-digit', minute: '2-digit' });
+
 /** Plot draws lines over time. */
 function Plot({ title, times, lines, format = count }) {
   const box = useRef(null);
@@ -37,8 +41,8 @@ function Plot({ title, times, lines, format = count }) {
         series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash,
           fill: l.fill ? of(l.color) + '22' : undefined, points: { show: false },
           value: (_, v) => (v === null || v === undefined ? '–' : format(v)) }))],
-        axes: [{ ...axis }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
-        scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
+        axes: [{ ...axis, values: (_, list) => list.map(t => clockOf(t, times)) }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
+        scales: { y: { range: (_, lo, hi) => [0, Math.max(format === count ? 1 : 10, hi * 1.1)] } },
       }, [times, ...lines.map(l => l.values)], box.current);
       watcher = new ResizeObserver(() => { if (box.current) plot.setSize({ width: box.current.clientWidth, height: 180 }); });
       watcher.observe(box.current);

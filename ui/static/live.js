@@ -7,6 +7,8 @@
 import { signal, useEffect, useRef, useState, batch } from './lib.js';
 import { get, session } from './api.js';
 
+import { parse } from './api.js';
+
 /**
  * @typedef {Object} Watch
  * @property {string} of             runs, counts, workers, queues, approvals, …
@@ -49,7 +51,7 @@ function connect() {
   s.onmessage = ({ data }) => {
     if (s !== socket) return;
     let m;
-    try { m = JSON.parse(data); } catch { return; }
+    try { m = parse(data); } catch { return; }
     heard = Date.now();
     failures = 0;
     if (connection.value !== 'live') connection.value = 'live';

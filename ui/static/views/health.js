@@ -1,5 +1,5 @@
 // Health: throughput, latency and errors over time, and whether the store keeps its promises.
-import { html, useState, useEffect, useRef } from '../lib.js';
+import { html, useState, useEffect, useRef, useMemo } from '../lib.js';
 import { withQuery, href } from '../router.js';
 import { get, session } from '../api.js';
 import { useList, useCounts, useGet } from '../live.js';
@@ -22,6 +22,10 @@ const load = () => plots ??= Promise.all([
   added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
 ]).then(() => window.uPlot);
 
+/** clockOf writes a time of an axis: the time of day, or the day where the axis has several. */
+const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.at(-1) - times[0] > 172_800
+  ? { day: '2-digit', month: 'short' } : { hour: '2-digit', minute: '2-digit' });
+
 /** Plot draws lines over time. */
 function Plot({ title, times, lines, format = count }) {
   const box = useRef(null);
@@ -34,13 +38,13 @@ function Plot({ title, times, lines, format = count }) {
         font: `11px ${of('sans')}` };
       plot = new UPlot({
         width: box.current.clientWidth, height: 180, cursor: { points: { size: 6 } }, legend: { live: true },
-        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash, fill: l.fill
-            ? of(l.color) + '22' : undefined, points: { show: false }, value: (_, v) =>
-            (v === null || v === undefined ? '–' : format(v)) }))],
-        axes: [{ ...axis }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
-          scales: { y: { range: (_, lo, hi) => [0, Math.max(1, hi * 1.1)] } },
+        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash,
+          fill: l.fill ? of(l.color) + '22' : undefined, points: { show: false },
+          value: (_, v) => (v === null || v === undefined ? '–' : format(v)) }))],
+        axes: [{ ...axis, values: (_, list) => list.map(t => clockOf(t, times)) }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
+        scales: { y: { range: (_, lo, hi) => [0, Math.max(format === count ? 1 : 10, hi * 1.1)] } },
       }, [times, ...lines.map(l => l.values)], box.current);
-      watcher = new ResizeObserver(() => plot.setSize({ width: box.current.clientWidth, height: 180 }));
+      watcher = new ResizeObserver(() => { if (box.current) plot.setSize({ width: box.current.clientWidth, height: 180 }); });
       watcher.observe(box.current);
     });
     return () => { gone = true; watcher?.disconnect(); plot?.destroy(); };
@@ -50,46 +54,47 @@ function Plot({ title, times, lines, format = count }) {
           `${l.name}, last ${format(l.values.at(-1) ?? 0)}`).join('; ')}`}></div><//>`;
 }
 
+/**
+ * grid fills the steps in which nothing happened, so that lines go down to zero.
+ * @param {{since: string, step_seconds: number, points: any[]}} history
+ */
+function grid(history) {
+  const step = history.step_seconds * 1000;
+  const at = new Map(history.points.map(p => [Math.floor(Date.parse(p.at) / step), p]));
+  const times = [], points = [];
+  for (let n = Math.ceil(Date.parse(history.since) / step); n <= Math.floor(Date.now() / step); n++) {
+    times.push((n * step) / 1000);
+    points.push(at.get(n) ?? {});
+  }
+  return { times, of: name => points.map(p => p[name] ?? 0), known: name => points.map(p => p[name] ?? null) };
+}
+
 /** History draws what the server has counted per minute. */
 function History({ span }) {
-  const [, back, step] = spans[span];
-  const [since, setSince] = useState(() => new Date(Date.now() - back).toISOString());
+  const [, , step] = spans[span];
+  const [round, setRound] = useState(0);
   useEffect(() => {
-    setSince(new Date(Date.now() - back).toISOString());
-    const timer = setInterval(() => setSince(new Date(Date.now() - back).toISOString()), 30_000);
+    const timer = setInterval(() => { if (!document.hidden) setRound(n => n + 1); }, 15_000);
     return () => clearInterval(timer);
-  }, [span]);
-  const { value, error, loading } = useGet('/history', { since, step });
-  const last = useRef(null);
-  if (value) last.current = value;
-  const shown = last.current;
-  if (!shown) {
-    if (loading) return html`<${Loading} />`;
-    return error?.status === 404 ? html`<${Card}>
-        <${Empty}
-          title="No history">This server keeps no counts per minute. They are at <code>/metrics</code>, for Prometheus.<//><//>`
-            : html`<${Trouble} error=${error} />`;
-  }
-  const points = shown.points ?? shown.history ?? shown.minutes ?? [];
-  if (!points.length) return html`<${Card}>
-      <${Empty} title="Nothing was counted yet">The server writes a line a minute. Come back in a moment.<//><//>`;
-  const times = points.map(p => Date.parse(p.at ?? p.minute) / 1000);
-  const values = (...names) => points.map(p =>
-    { for (const n of names) if (p[n] !== undefined) return p[n]; return 0; });
+  }, []);
+  const { value, error, loading } = useGet('/history', { since: span, step }, [round]);
+  const drawn = useMemo(() => value && grid(value), [value]);
+  if (!drawn) return loading ? html`<${Loading} />` : html`<${Trouble} error=${error} />`;
+  const { times, of, known } = drawn;
   return html`<div class="grid-2">
-    <${Plot} title="Runs" times=${times} lines=${[{ name: 'created', color: 'accent', values: values('created'),
-        dash: [6, 3] }, { name: 'completed', color: 'completed', values: values('completed'), fill: true }]} />
-    <${Plot} title="Ended without a result" times=${times}
-      lines=${[{ name: 'failed', color: 'failed', values: values('failed') },
-          { name: 'timed out', color: 'timeout', values: values('timed_out', 'timeout'), dash: [6, 3] },
-            { name: 'cancelled', color: 'cancelled', values: values('cancelled'), dash: [2, 3] }]} />
-    <${Plot} title="From queued to a worker" times=${times} format=${duration}
-      lines=${[{ name: 'half of them within', color: 'running', values: values('dispatch_p50_ms', 'dispatch_ms_p50') },
-          { name: '99 of 100 within', color: 'timeout', values: values('dispatch_p99_ms', 'dispatch_ms_p99'),
-            dash: [6, 3] }]} />
-    <${Plot} title="Deadlines: how late the watchdog was" times=${times} format=${duration}
-      lines=${[{ name: 'latest', color: 'dispatched',
-          values: values('lateness_max_ms', 'late_p99_ms', 'lateness_ms', 'late_ms') }]} />
+    <${Plot} title="Runs" times=${times} lines=${[
+      { name: 'created', color: 'accent', values: of('created'), dash: [6, 3] },
+      { name: 'completed', color: 'completed', values: of('completed'), fill: true }]} />
+    <${Plot} title="Ended without a result" times=${times} lines=${[
+      { name: 'failed', color: 'failed', values: of('failed') },
+      { name: 'timed out', color: 'timeout', values: of('timed_out'), dash: [6, 3] },
+      { name: 'cancelled', color: 'cancelled', values: of('cancelled'), dash: [2, 3] },
+      { name: 'failed attempts', color: 'queued', values: of('errors'), dash: [8, 2, 2, 2] }]} />
+    <${Plot} title="From queued to a worker" times=${times} format=${duration} lines=${[
+      { name: 'half of them within', color: 'running', values: known('dispatch_p50_ms') },
+      { name: '99 of 100 within', color: 'timeout', values: known('dispatch_p99_ms'), dash: [6, 3] }]} />
+    <${Plot} title="How late deadlines were kept" times=${times} format=${duration} lines=${[
+      { name: 'latest', color: 'dispatched', values: of('lateness_ms') }]} />
   </div>`;
 }
 

@@ -324,7 +324,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	}
 	// The check finds what is wrong: a button without a name, grey on grey, a second title, a wide line.
 	browser.Eval[bool](d.Page, `(() => { const e = document.createElement('div'); e.id = 'bad'; e.append(
-		Object.assign(document.createElement('button'), {}), Object.assign(document.createElement('h1'), {textContent: 'x'}),
+		document.createElement('button'), Object.assign(document.createElement('h1'), {textContent: 'x'}),
 		Object.assign(document.createElement('p'), {textContent: 'grey'}));
 		e.style.color = '#888'; e.style.background = '#777'; e.style.width = '5000px';
 		document.querySelector('main').append(e); return true })()`)

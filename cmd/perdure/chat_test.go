@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http/httptest"
 	"path/filepath"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/worker"
 )
 
 // supervised starts a server with the scripted supervisor.
@@ -109,6 +112,54 @@ func answerChat(t *testing.T, c *client.Client, text string) {
 		Outcome:  &perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON(text)}})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// An approval that the agent waits for is answered in the chat. Without a person it is only shown.
+func TestChatAnswersApprovalsInPlace(t *testing.T) {
+	for _, x := range []struct {
+		name, typed string
+		asks        bool
+		want, errs  string
+	}{
+		{"approved", "pay\ny\n", true, "approved: true", "Approve?"},
+		{"rejected", "pay\nn\n", true, "approved: false", "Approve?"},
+		{"nobody there", "pay\n", false, "timed out: true", "perdure approve "},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c, _ := live(t)
+			w := worker.New(c, worker.Options{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+			worker.Agent(w, "asker", func(ctx *agent.Context, _ map[string]any) (string, error) {
+				wait := time.Minute
+				if !x.asks {
+					wait = time.Second
+				}
+				v, err := agent.Approve(ctx, agent.Approval{Name: "pay", Title: "pay the bill",
+					Action: map[string]int{"amount": 7}, Timeout: wait})
+				if err != nil {
+					return "", err
+				}
+				text := fmt.Sprintf("approved: %t, timed out: %t", v.Approved, v.TimedOut)
+				return text, agent.Message(ctx, perdure.RoleAssistant, text)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			worked := make(chan error, 1)
+			go func() { worked <- w.Run(ctx) }()
+			defer func() {
+				cancel()
+				if err := <-worked; err != nil {
+					t.Errorf("the worker ended with %v", err)
+				}
+			}()
+			var out, errs strings.Builder
+			ch := &conversation{c: c, kind: "asker", wait: time.Minute, asks: x.asks,
+				in: bufio.NewReader(strings.NewReader(x.typed)), stdout: &out, stderr: &errs}
+			if err := ch.converse(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			has(t, out.String(), x.want)
+			has(t, errs.String(), "pay the bill", x.errs)
+		})
 	}
 }
 

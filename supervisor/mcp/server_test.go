@@ -99,7 +99,10 @@ func newTestServer(file string) *sdk.Server {
 	add("hang", false, func(context.Context, *sdk.CallToolRequest) (string, error) { select {} })
 	add("freeze", false, func(context.Context, *sdk.CallToolRequest) (string, error) {
 		note(file+".pid", fmt.Sprint(os.Getpid()))
-		return "", syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+			return "", err
+		}
+		select {} // another thread may be the first one that stops
 	})
 	add("slow", false, func(ctx context.Context, req *sdk.CallToolRequest) (string, error) {
 		for range 200 { // until the test says that it has seen enough

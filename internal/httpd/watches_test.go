@@ -242,7 +242,7 @@ func TestWatchTellsWhyRunsAreGone(t *testing.T) {
 	v := w.view(false)
 	v.say(`{"type":"watch","id":"live","of":"runs","filter":{"status":["queued","running"]},"events":true}`)
 	v.say(`{"type":"watch","id":"one","of":"runs","ids":["%s"],"events":true,"after":{"%s":1}}`, id, id)
-	v.until(func() bool { return len(v.lines[id]) == 2 })
+	v.until(func() bool { return len(v.lines[id]) == 2 && v.rows["live"][id] != nil })
 	if !slices.Equal(v.lines[id], []int64{2, 3}) {
 		t.Errorf("lines after 1 = %v, want 2 and 3", v.lines[id])
 	}

@@ -70,7 +70,8 @@ func (d *dashboard) types(css, text string) {
 	d.t.Helper()
 	b, _ := json.Marshal(text)
 	d.sees(css, "")
-	browser.Eval[bool](d.Page, `(() => { const e = document.querySelector('`+css+`'); e.focus(); e.value = `+string(b)+`;
+	browser.Eval[bool](d.Page, `(() => { const e = document.querySelector('`+css+`');
+		e.focus(); e.value = `+string(b)+`;
 		e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true}));
 		return true })()`)
 }
@@ -190,8 +191,8 @@ func TestDashboardActs(t *testing.T) {
 	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"bad"}}, &p)
 	dead := p.Runs[0]
 	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "end", "run_id": dead.RunID,
-		"epoch": dead.Epoch, "outcome": obj{"type": "fail", "error": obj{"code": "disk_broken", "message": "of no use"}}}}},
-		nil)
+		"epoch": dead.Epoch, "outcome": obj{"type": "fail",
+			"error": obj{"code": "disk_broken", "message": "of no use"}}}}}, nil)
 	d.goes("#/dead-letters")
 	d.sees(".cause", "disk_broken")
 	n.kill(syscall.SIGKILL)
@@ -231,8 +232,8 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": long}, nil)
 	grant := n.poll("w", 1, true, "10s")[0]
 	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "x", "run_id": grant.RunID,
-		"epoch": grant.Epoch, "events": []obj{{"type": "llm:delta", "data": obj{"text": bad}}, {"type": "x:note", "data": long}}}}},
-		nil)
+		"epoch": grant.Epoch, "events": []obj{{"type": "llm:delta", "data": obj{"text": bad}},
+			{"type": "x:note", "data": long}}}}}, nil)
 
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("tbody", "neighbour")
@@ -321,7 +322,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	}
 	// The check finds what is wrong: a button without a name, grey on grey, a second title, a wide line.
 	browser.Eval[bool](d.Page, `(() => { const e = document.createElement('div'); e.id = 'bad'; e.append(
-		Object.assign(document.createElement('button'), {}), Object.assign(document.createElement('h1'), {textContent: 'x'}),
+		document.createElement('button'), Object.assign(document.createElement('h1'), {textContent: 'x'}),
 		Object.assign(document.createElement('p'), {textContent: 'grey'}));
 		e.style.color = '#888'; e.style.background = '#777'; e.style.width = '5000px';
 		document.querySelector('main').append(e); return true })()`)

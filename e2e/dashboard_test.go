@@ -70,8 +70,8 @@ func (d *dashboard) types(css, text string) {
 	d.t.Helper()
 	b, _ := json.Marshal(text)
 	d.sees(css, "")
-	browser.Eval[bool](d.Page, `(() => { const e = document.querySelector('`+css+`');
-		e.focus(); e.value = `+string(b)+`;
+	browser.Eval[bool](d.Page, `(() => { const e = document.querySelector('`+css+`'); e.focus(); e.value = `+
+		string(b)+`;
 		e.dispatchEvent(new Event('input', {bubbles: true})); e.dispatchEvent(new Event('change', {bubbles: true}));
 		return true })()`)
 }
@@ -192,7 +192,8 @@ func TestDashboardActs(t *testing.T) {
 	dead := p.Runs[0]
 	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "end", "run_id": dead.RunID,
 		"epoch": dead.Epoch, "outcome": obj{"type": "fail",
-			"error": obj{"code": "disk_broken", "message": "of no use"}}}}}, nil)
+			"error": obj{"code": "disk_broken", "message": "of no use"}}}}},
+		nil)
 	d.goes("#/dead-letters")
 	d.sees(".cause", "disk_broken")
 	n.kill(syscall.SIGKILL)
@@ -233,7 +234,8 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	grant := n.poll("w", 1, true, "10s")[0]
 	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "x", "run_id": grant.RunID,
 		"epoch": grant.Epoch, "events": []obj{{"type": "llm:delta", "data": obj{"text": bad}},
-			{"type": "x:note", "data": long}}}}}, nil)
+			{"type": "x:note", "data": long}}}}},
+		nil)
 
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("tbody", "neighbour")

@@ -1,8 +1,8 @@
 // One place for what the views import of the libraries.
-import { h, render, Fragment } from 'preact';
+import { h, render, Fragment, Component } from 'preact';
 import htm from 'htm';
 
-export { render, h, Fragment };
+export { render, h, Fragment, Component };
 export { useState, useEffect, useLayoutEffect, useRef, useMemo, useCallback, useId } from 'preact/hooks';
 export { signal, computed, effect, batch } from '@preact/signals';
 

@@ -1,5 +1,5 @@
 // Parts that the views are made of.
-import { html, useState, useEffect, useRef, cls, signal, useId } from './lib.js';
+import { html, useState, useEffect, useRef, cls, signal, useId, Component } from './lib.js';
 import { now, ms, age, duration, instant, short, stateNames, json, count } from './format.js';
 import { explain, Exact } from './api.js';
 import { Safe, visible } from './safe.js';
@@ -162,32 +162,51 @@ export function Tabs({ tabs, at, to, label }) {
         : ''}</button>`)}</div>`;
 }
 
+// A row of a table. One of a steady table is rendered again only when its object, or its selection,
+// is another one: a list that changes many times a second costs what has changed.
+class Row extends Component {
+  shouldComponentUpdate(next) {
+    return !next.steady || next.row !== this.props.row || next.on !== this.props.on;
+  }
+
+  render({ row, id, on, table }) {
+    const { open, choose, columns } = table.current;
+    const click = e => {
+      const inner = e.target.closest('a, button, input, summary, details');
+      if (open && !inner && !String(getSelection())) table.current.open(row);
+    };
+    const key = e => {
+      if (e.target !== e.currentTarget) return;
+      if (e.key === 'Enter' && open) table.current.open(row);
+      if (e.key === 'x' && choose) table.current.choose(id, !on, false);
+    };
+    return html`<tr data-row tabindex=${open ? -1 : undefined} class=${cls(open && 'opens', on && 'chosen')}
+        onClick=${click} onKeyDown=${key}>
+      ${choose && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${short(id)}`} checked=${on}
+        onClick=${e => table.current.choose(id, e.currentTarget.checked, e.shiftKey)} /></td>`}
+      ${columns.map(c => html`<td class=${c.className} data-name=${c.name} key=${c.name}>${c.cell(row)}</td>`)}</tr>`;
+  }
+}
+
 /**
- * Table shows rows, with a row that the keys j and k move to, and Enter opens.
- * @param {{columns: {name: string, cell: (row: any) => any, className?: string}[], rows: any[], keyOf: (row: any) => string,
- *   open?: (row: any) => void, label: string, chosen?: Set<string>, choose?: (id: string, on: boolean, shift: boolean) => void}} p
+ * Table shows rows, with a row that the keys j and k move to, and Enter opens. A steady one has columns
+ * that depend on nothing but the row.
+ * @param {{columns: {name: string, cell: (row: any) => any, className?: string}[], rows: any[],
+ *   keyOf: (row: any) => string, open?: (row: any) => void, label: string, chosen?: Set<string>,
+ *   choose?: (id: string, on: boolean, shift: boolean) => void, steady?: boolean}} p
  */
-export function Table({ columns, rows, keyOf, open, label, chosen, choose }) {
+export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false }) {
+  const table = useRef(null);
+  table.current = { columns, open, choose };
   return html`<div class="table-box"><table class=${cls('table', choose && 'choosable')} aria-label=${label}><thead><tr>
     ${choose && html`<th class="pick" scope="col"><input type="checkbox" aria-label="Select all rows that are shown"
       checked=${rows.length > 0 && rows.every(r => chosen.has(keyOf(r)))}
       onChange=${e => { for (const r of rows) choose(keyOf(r), e.currentTarget.checked, false); }} /></th>`}
     ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}>${c.name}</th>`)}</tr></thead>
-    <tbody>${rows.map(row => { const id = keyOf(row);
-        return html`<tr key=${id} data-row tabindex=${open ? -1 : undefined}
-      class=${cls(open && 'opens', chosen?.has(id) && 'chosen')}
-      onClick=${e => { if (open && !e.target.closest('a, button, input, summary, details') &&
-          !String(getSelection())) open(row); }}
-      onKeyDown=${e => {
-        if (e.target !== e.currentTarget) return;
-        if (e.key === 'Enter' && open) open(row);
-        if (e.key === 'x' && choose) choose(id, !chosen.has(id), false);
-      }}>
-      ${choose && html`<td class="pick"><input type="checkbox" aria-label=${`Select ${short(id)}`}
-          checked=${chosen.has(id)}
-        onClick=${e => choose(id, e.currentTarget.checked, e.shiftKey)} /></td>`}
-      ${columns.map(c => html`<td class=${c.className} data-name=${c.name} key=${c.name}>${c.cell(row)}</td>`)}</tr>`;
-      })}</tbody></table></div>`;
+    <tbody>${rows.map(row => {
+      const id = keyOf(row);
+      return html`<${Row} key=${id} id=${id} row=${row} on=${chosen?.has(id) ?? false} table=${table} steady=${steady} />`;
+    })}</tbody></table></div>`;
 }
 
 // ---- messages that come and go

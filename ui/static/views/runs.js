@@ -129,6 +129,9 @@ function Life({ run }) {
       ${run.tier && run.tier !== 'fresh' ? html` <b>${run.tier}</b>` : ''}</span>`;
 }
 
+/** Took is how long a run took, or how long it lives already. */
+const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) : duration(now.value - ms(run.created_at)));
+
 export const runColumns = [
   { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
       ? `The work is ${r.state}` : undefined} />` },
@@ -145,8 +148,7 @@ export const runColumns = [
   { name: 'Queue', className: 'fit wide-only', cell: r => r.queue },
   { name: 'Try', className: 'num wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
   { name: 'Sign of life', className: 'fit wide-only', cell: r => html`<${Life} run=${r} />` },
-  { name: 'Took', className: 'num', cell: r =>
-    (ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))) },
+  { name: 'Took', className: 'num', cell: r => html`<${Took} run=${r} />` },
   { name: 'Age', className: 'num fit', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
 ];
 
@@ -192,7 +194,7 @@ export default function Runs({ query }) {
             <p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs on. Start one:</p>
             <pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
           <p>or <a href=${href('/start')}>fill in a form</a>.</p><//>`)
-      : html`<${Table} label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>
+      : html`<${Table} steady label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>
           go('/runs/' + r.run_id)} chosen=${chosen} choose=${choose} />
         <div class="pager">${cursor && html`<a href=${withQuery({ cursor: '' })}>Newest</a>`}
           ${next && limit < 200 && !cursor &&

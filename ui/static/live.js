@@ -5,9 +5,8 @@
 // Messages are collected and handed over once a frame, so that 500 of them in a second cost one
 // rendering each 16 ms.
 import { signal, useEffect, useRef, useState, batch } from './lib.js';
-import { get, session } from './api.js';
+import { get, parse, session } from './api.js';
 
-import { parse } from './api.js';
 
 /**
  * @typedef {Object} Watch

@@ -48,14 +48,6 @@ func (d *dashboard) sees(css, text string) {
 	})
 }
 
-// loses waits until no element with a text is shown.
-func (d *dashboard) loses(css, text string) {
-	d.t.Helper()
-	eventually.True(d.t, fmt.Sprintf("the page no longer shows %q in %s", text, css), func() bool {
-		return browser.Eval[int](d.Page, find(css, text)+".length") == 0
-	})
-}
-
 // clicks clicks on the first element with a text, once it can be used.
 func (d *dashboard) clicks(css, text string) {
 	d.t.Helper()

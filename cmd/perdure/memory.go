@@ -21,9 +21,9 @@ const (
 
 	// A second with fewer allocated bytes than quietBytes is quiet. After quietSeconds quiet seconds memory
 	// is given back, if burstBytes were allocated since the last time.
-	quietBytes = 1 << 20
-	quietSeconds   = 3
-	burstBytes = 32 << 20
+	quietBytes   = 1 << 20
+	quietSeconds = 3
+	burstBytes   = 32 << 20
 )
 
 // boundGarbage adjusts the soft memory limit to the live memory every second, and gives memory back

@@ -22,7 +22,7 @@ type Claim struct {
 	// Except lists tenants of which such a worker takes no more runs now.
 	Except []perdure.TenantID
 	Worker string
-	Queues    []string
+	Queues []string
 	// Kinds are the kinds that the worker executes. Empty: any.
 	Kinds []string
 	// Runs names the runs to lease, instead of queues and kinds: the caller has submitted them for

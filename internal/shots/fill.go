@@ -124,12 +124,12 @@ func (f *filler) fill(ctx context.Context) error {
 // ended makes runs that have ended well, and one that was cancelled.
 func (f *filler) ended(ctx context.Context) error {
 	for i, host := range []string{"cube", "atlas", "fern", "cube", "moss", "atlas", "reed", "fern", "cube", "pine"} {
-		r, err := f.start(ctx, "disk-report", obj{"input": obj{"host": host, "depth": 2},
-			"metadata": obj{"host": host, "team": "platform"}})
-		if err != nil {
+		if _, err := f.start(ctx, "disk-report", obj{"input": obj{"host": host, "depth": 2},
+			"metadata": obj{"host": host, "team": "platform"}}); err != nil {
 			return err
 		}
-		if r, err = f.grant(ctx, "worker-1", "disk-report", nil); err != nil {
+		r, err := f.grant(ctx, "worker-1", "disk-report", nil)
+		if err != nil {
 			return err
 		}
 		if err := f.beat(ctx, "worker-1", r, "df", nil); err != nil {

@@ -65,7 +65,6 @@ type Runs struct {
 	gone  map[perdure.RunID]int64
 	// order has the runs of gone, oldest first.
 	order []perdure.RunID
-	next  perdure.RunID
 }
 
 // A known is what clients know of a run. There is one for each run of a page, so it is small.

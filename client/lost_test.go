@@ -27,11 +27,11 @@ import (
 
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`
-	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close DeadLetter
+	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close Counts DeadLetter
 	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs Get Group Health
 	History Inbox Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds LateResults List
-	Messages PlatformAudit Queues Ready RecoveryMetrics RecoveryStatus Sentinels SigningKeys StaleJobs StartupLog
-	Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
+	Messages PlatformAudit Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels SigningKeys StaleJobs
+	StartupLog Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
 // A loss is the test of one method.
 type loss struct {

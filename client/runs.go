@@ -236,7 +236,7 @@ func (c *Client) Get(ctx context.Context, id perdure.RunID) (*api.Run, error) {
 
 // A Filter selects runs. An empty field selects all.
 type Filter struct {
-	Status      string // a state, or "deferred"
+	Status      string // a state, or "deferred"; or several, with commas
 	State       perdure.State
 	Kind        string
 	Queue       string
@@ -244,8 +244,10 @@ type Filter struct {
 	ParentRunID perdure.RunID
 	RootRunID   perdure.RunID
 	Metadata    map[string]string
-	Limit       int    // entries of a page; default 50
-	Cursor      string // NextCursor of the page before
+	// CreatedAfter and CreatedBefore bound the creation. Zero is no bound.
+	CreatedAfter, CreatedBefore time.Time
+	Limit                       int    // entries of a page; default 50
+	Cursor                      string // NextCursor of the page before
 }
 
 func (f *Filter) query() url.Values {
@@ -257,6 +259,11 @@ func (f *Filter) query() url.Values {
 	} {
 		if v != "" {
 			q.Set(name, v)
+		}
+	}
+	for name, at := range map[string]time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
+		if !at.IsZero() {
+			q.Set(name, at.UTC().Format(time.RFC3339Nano))
 		}
 	}
 	for k, v := range f.Metadata {
@@ -277,6 +284,22 @@ func (c *Client) List(ctx context.Context, f Filter) (*api.Runs, error) {
 
 // All yields all runs of a filter, newest first, and reads page by page. An error is its last
 // value.
+// Counts counts the runs that match, by status, state, kind and queue. Limit and Cursor are not used.
+func (c *Client) Counts(ctx context.Context, f Filter) (*api.RunCounts, error) {
+	f.Limit, f.Cursor = 0, ""
+	return answer[api.RunCounts](ctx, c, &request{method: "GET", path: v1 + "/runs/counts", query: f.query()})
+}
+
+// RunHistory counts what happened to runs since a while ago, at most a week, in steps. With a step of
+// zero the server chooses one.
+func (c *Client) RunHistory(ctx context.Context, since, step time.Duration) (*api.History, error) {
+	q := url.Values{"since": {since.String()}}
+	if step > 0 {
+		q.Set("step", step.String())
+	}
+	return answer[api.History](ctx, c, &request{method: "GET", path: v1 + "/history", query: q})
+}
+
 func (c *Client) All(ctx context.Context, f Filter) iter.Seq2[api.Run, error] {
 	return func(yield func(api.Run, error) bool) {
 		for {

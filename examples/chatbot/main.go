@@ -36,13 +36,12 @@ func main() {
 func (m Model) register(w *worker.Worker) {
 	worker.Agent(w, "chat", m.chat)
 	// A tool is a kind of run of its own, and may as well be another program's, elsewhere.
-	worker.Handle(w, "weather", func(_ context.Context, in struct{ City string }) (string, error) {
-		return "rain in " + in.City, nil
-	})
+	weather := func(_ context.Context, in struct{ City string }) (string, error) { return "rain in " + in.City, nil }
+	worker.Handle(w, "weather", weather)
 }
 
-const tools = `[{"type":"function","function":{"name":"weather","description":"the weather of a city",
-	"parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`
+var tools = json.RawMessage(`[{"type":"function","function":{"name":"weather","description":"the weather of a city",
+	"parameters":{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}}}]`)
 
 // chat answers the last message of its thread. A call of the model is a step, one of a tool a child.
 func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
@@ -56,9 +55,8 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 		_ = json.Unmarshal(s.Content, &messages[i].Content) // what is no text has none
 	}
 	for range 10 {
-		answer, err := agent.Step(ctx, "model", func(ctx context.Context) (Message, error) {
-			return m.complete(ctx, messages)
-		}, agent.Retries(2))
+		ask := func(ctx context.Context) (Message, error) { return m.complete(ctx, messages) }
+		answer, err := agent.Step(ctx, "model", ask, agent.Retries(2))
 		if err != nil {
 			return "", err
 		}
@@ -68,8 +66,8 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 		messages = append(messages, answer)
 		var calls []*agent.Future[string]
 		for _, call := range answer.ToolCalls {
-			calls = append(calls, agent.Spawn[string](ctx, call.Function.Name, json.RawMessage(call.Function.Arguments),
-				agent.Timeout(time.Minute)))
+			in := json.RawMessage(call.Function.Arguments)
+			calls = append(calls, agent.Spawn[string](ctx, call.Function.Name, in, agent.Timeout(time.Minute)))
 		}
 		did, err := agent.JoinAllSettled(ctx, calls...)
 		if err != nil {
@@ -108,11 +106,8 @@ type ToolCall struct {
 
 // complete asks for the next message, and streams its text as it comes.
 func (m Model) complete(ctx context.Context, messages []Message) (out Message, err error) {
-	body, err := json.Marshal(map[string]any{"model": m.Name, "messages": messages, "tools": json.RawMessage(tools),
-		"stream": true})
-	if err != nil {
-		return out, err
-	}
+	// Texts can always be encoded.
+	body, _ := json.Marshal(map[string]any{"model": m.Name, "messages": messages, "tools": tools, "stream": true})
 	req, err := http.NewRequestWithContext(ctx, "POST", m.BaseURL+"/chat/completions", bytes.NewReader(body))
 	if err != nil {
 		return out, err
@@ -123,12 +118,10 @@ func (m Model) complete(ctx context.Context, messages []Message) (out Message, e
 		return out, err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
-		if err = fmt.Errorf("the model answers %s", res.Status); res.StatusCode/100 == 4 &&
-			res.StatusCode != http.StatusTooManyRequests {
-			err = agent.Permanent(err) // asking again would not help
-		}
-		return out, err
+	if s := res.StatusCode; s/100 == 4 && s != http.StatusTooManyRequests { // asking again would not help
+		return out, agent.Permanent(fmt.Errorf("the model answers %s", res.Status))
+	} else if s != http.StatusOK {
+		return out, fmt.Errorf("the model answers %s", res.Status)
 	}
 	out.Role = "assistant"
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {

@@ -259,7 +259,8 @@ func TestNoBodyNamesATenant(t *testing.T) {
 			continue
 		}
 		for name := range fieldsOf(r.in) {
-			if strings.Contains(name, "tenant") && name != "all_tenants" {
+			// a worker of the platform takes runs of all tenants, but for some
+			if strings.Contains(name, "tenant") && name != "all_tenants" && name != "except_tenants" {
 				t.Errorf("%s %s takes %s", r.method, r.pattern, name)
 			}
 		}

@@ -227,8 +227,8 @@ func (s *shape) restore() error {
 	for look := 0; ; look++ {
 		var others int
 		err := s.conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client
-backend'`).Scan(&others)
+			WHERE datname = current_database() AND pid <> pg_backend_pid()
+				AND backend_type = 'client backend'`).Scan(&others)
 		if err != nil {
 			return fmt.Errorf("waiting for connections to close: %w", err)
 		}

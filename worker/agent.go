@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
 )
 
@@ -61,8 +62,23 @@ func (s agentRun) Messages(ctx context.Context, after int64) (*api.Messages, err
 	return s.r.w.c.History(ctx, s.r.lease, after)
 }
 
+// Run reads a child. A worker's key may lack the scope to read, or be of another tenant: then the
+// lease of the parent is enough for what the child is doing, but not for its input and result.
 func (s agentRun) Run(ctx context.Context, id perdure.RunID) (*api.Run, error) {
-	return s.r.w.c.Get(ctx, id)
+	run, err := s.r.w.c.Get(ctx, id)
+	if code := client.CodeOf(err); code != perdure.CodeNotFound && code != api.CodeForbidden {
+		return run, err
+	}
+	a, err := s.r.w.c.ChildActivity(ctx, s.r.lease, id)
+	if err != nil {
+		return nil, err
+	}
+	run = &api.Run{RunID: a.RunID, Kind: a.Kind, Status: a.Status, State: a.State, Tier: a.Tier, Attempt: a.Attempt,
+		ElapsedMS: a.ElapsedMS, DeadlineAt: a.DeadlineAt, Error: a.Error, Progress: a.Progress, LastSeq: a.LastSeq}
+	if a.Operation != nil {
+		run.Activity = a.Operation.Activity
+	}
+	return run, nil
 }
 
 func (s agentRun) Bind(src session.Source) {

@@ -1,6 +1,8 @@
 package worker_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -10,9 +12,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// An agent reads its thread with its lease. The worker's key needs no scope to read, and can be of
-// another tenant.
-func TestAgentReadsItsThreadByItsLease(t *testing.T) {
+// An agent reads its thread, and looks at its children, with its lease. The worker's key needs no scope
+// to read, and can be of another tenant.
+func TestAgentReadsByItsLease(t *testing.T) {
 	for name, scopes := range map[string][]string{
 		"a key that only works": {string(perdure.ScopePoll), string(perdure.ScopeReport)},
 		"one of the platform":   nil, // leases runs of all tenants
@@ -46,7 +48,18 @@ func TestAgentReadsItsThreadByItsLease(t *testing.T) {
 				if err != nil || len(said) != 1 {
 					return "", err
 				}
-				return string(said[0].Content), nil
+				child := agent.Spawn[int](ctx, "untaken", 1)
+				seen, err := agent.Step(ctx, "look", func(c context.Context) (perdure.State, error) {
+					run, err := child.Peek(c)
+					if err != nil {
+						return "", err
+					}
+					return run.State, nil
+				})
+				if err != nil || seen != perdure.Queued {
+					return "", fmt.Errorf("the child is %q, %w", seen, err)
+				}
+				return string(said[0].Content), child.Cancel(ctx)
 			})
 			w.work(wk)
 			run := w.end(w.start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID, MaxAttempts: 1}))

@@ -927,6 +927,30 @@ func TestPollLeavesOutTenants(t *testing.T) {
 
 // ---- going away
 
+// A worker that stops hangs up while its poll waits. A run that comes at that moment may still be
+// leased for it, and is then handed back at once: another worker gets it without waiting for the end
+// of a lease.
+func TestPollOfWorkerThatHungUpHandsBack(t *testing.T) {
+	w := newWorld(t, setup{})
+	for range 40 {
+		ctx, hangUp := context.WithCancel(t.Context())
+		before, gone := w.s.pollReads.Load(), make(chan *answer, 1)
+		go func() {
+			gone <- w.send(ask{method: "POST", path: "/api/v1/workers/stops/poll", key: w.key, ctx: ctx,
+				body: `{"slots":1,"wait":"60s"}`})
+		}()
+		eventually.True(t, "the poll waits", func() bool { return w.s.pollReads.Load() > before })
+		hangUp()
+		id := w.start(`{"kind":"job"}`)
+		got := w.do("POST", "/api/v1/workers/stays/poll", `{"slots":1,"wait":"10s","start":true}`).is(200)["runs"].([]any)
+		if len(got) != 1 || got[0].(obj)["run_id"] != id {
+			t.Fatalf("runs = %v, want %s, which a worker that hung up does not have", got, id)
+		}
+		w.commits(got[0].(obj), `"outcome":{"type":"complete"}`)
+		soon(t, gone)
+	}
+}
+
 func TestShutdownAnswersBlockedCalls(t *testing.T) {
 	ready := errors.New("warming up")
 	w := newWorld(t, setup{ready: func() error { return ready }})

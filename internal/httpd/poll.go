@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -55,7 +56,9 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.poll(op, wait)
+	status, out, err := c.poll(op, wait)
+	c.handBack(out)
+	return status, out, err
 }
 
 // pollNamed leases the runs that a poll names. It does not wait for them.
@@ -66,7 +69,28 @@ func (c *call) pollNamed(in *pollBody) (int, *api.Polled, error) {
 	op := &engine.Claim{Tenant: c.tenant(), Worker: c.PathValue("id"), Runs: in.RunIDs,
 		Slots: in.Slots, Start: in.Start, Build: in.Build}
 	out := &api.Polled{Runs: []api.Grant{}}
-	return 0, out, c.lease(op, out)
+	err := c.lease(op, out)
+	c.handBack(out)
+	return 0, out, err
+}
+
+// handBack releases what was leased for a worker that has hung up meanwhile. Otherwise these runs
+// would wait for the end of leases that nobody knows of.
+func (c *call) handBack(out *api.Polled) {
+	if out == nil || len(out.Runs) == 0 || c.Context().Err() == nil {
+		return
+	}
+	leases := make(map[perdure.TenantID][]engine.Lease)
+	for _, g := range out.Runs {
+		t := cmp.Or(g.Tenant, c.tenant())
+		leases[t] = append(leases[t], engine.Lease{RunID: g.RunID, Epoch: g.Epoch})
+	}
+	for t, l := range leases {
+		op := &engine.Release{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		if err := c.s.engine.Do(context.WithoutCancel(c.Context()), op); err != nil {
+			c.s.log.Warn("runs of a worker that hung up wait for the end of their leases", "runs", len(l), "error", err)
+		}
+	}
 }
 
 // maxExcept bounds the tenants that a poll leaves out.

@@ -18,7 +18,8 @@ import (
 //
 // Each step takes the next candidates, newest first, from the narrowest index that the filter
 // allows. There are indexes by tree, by parent, by metadata entry, by alarm (live runs), by state
-// (runs that ended without success), and the primary key. The other conditions are checked on the rows.
+// (runs that ended without success), by queue, by kind, and the primary key. The other conditions are
+// checked on the rows.
 //
 // A page ends when it has enough runs or bytes, when enough candidates were examined, or when its
 // time is over. Next then says where the following page begins. A page may be empty and still have
@@ -185,7 +186,23 @@ func (l *runList) source() (func() error, error) {
 	if states := f.unsuccessful(); states != nil {
 		return l.byIDs(func(n int) ([]perdure.RunID, error) { return l.ended(states, n) }), nil
 	}
+	switch {
+	case f.Queue != "" && f.Queue != perdure.DefaultQueue:
+		return l.byIDs(func(n int) ([]perdure.RunID, error) { return l.having("queue", f.Queue, n) }), nil
+	case f.Kind != "":
+		return l.byIDs(func(n int) ([]perdure.RunID, error) { return l.having("kind", f.Kind, n) }), nil
+	}
 	return l.slice, nil
+}
+
+// having finds runs by their kind or by a queue that is not the default one.
+func (l *runList) having(column, value string, n int) ([]perdure.RunID, error) {
+	but := ""
+	if column == "queue" {
+		but = " AND queue<>'default'" // selects the index
+	}
+	return l.find("SELECT id FROM runs WHERE tenant=? AND "+column+"=?"+but+" AND id<? AND id>? ORDER BY "+column+
+		" DESC, id DESC"+atMost, string(l.t), value, string(l.before), string(l.f.After), int64(n))
 }
 
 // unsuccessful gives the states of the filter, if it selects only runs that ended without success.

@@ -151,8 +151,8 @@ func TestRareMatchesAreFoundInBoundedSteps(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		endedRuns(t, s, 5000)
-		execDirect(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100001','x100002','x104990')")
-		f := RunFilter{Kind: "rare", Limit: 50, Rows: 2000}
+		execDirect(t, s, "UPDATE runs SET thread_id='rare' WHERE id IN ('x100001','x100002','x104990')")
+		f := RunFilter{ThreadID: "rare", Limit: 50, Rows: 2000}
 		p, w := watchedPage(t, s, f)
 		if len(p.Runs) != 1 || p.Runs[0].ID != "x104990" || p.Next != "x103001" {
 			t.Errorf("the first page: %d runs, next %q; want x104990 and next x103001", len(p.Runs), p.Next)
@@ -246,6 +246,8 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			"WHERE id IN ('x100007','x100009')")
 		execDirect(t, s, "UPDATE runs SET state='failed' WHERE id IN ('x100001','x100003')")
 		execDirect(t, s, "UPDATE runs SET state='timeout' WHERE id IN ('x100002')")
+		execDirect(t, s, "UPDATE runs SET kind='rare' WHERE id IN ('x100004')")
+		execDirect(t, s, "UPDATE runs SET kind='also rare', queue='rare' WHERE id IN ('x100005')")
 		execDirect(t, s, "CREATE INDEX IF NOT EXISTS runs_live ON runs (tenant, alarm_at, id) "+
 			"WHERE alarm_at IS NOT NULL")
 		if s.Shared() {
@@ -271,6 +273,10 @@ func TestListsUseTheirIndexes(t *testing.T) {
 				"runs_live"},
 			"without success": {RunFilter{Status: []string{"failed", "timeout"}}, 3,
 				"SEARCH runs USING INDEX runs_ended (tenant=? AND state=? AND id>? AND id<?)", "runs_ended"},
+			"kind": {RunFilter{Kind: "rare"}, 1,
+				"SEARCH runs USING COVERING INDEX runs_kind (tenant=? AND kind=? AND id>? AND id<?)", "runs_kind"},
+			"queue": {RunFilter{Queue: "rare", Kind: "also rare"}, 1,
+				"SEARCH runs USING COVERING INDEX runs_queue (tenant=? AND queue=? AND id>? AND id<?)", "runs_queue"},
 		} {
 			c.f.Limit = 50
 			p, w := watchedPage(t, s, c.f)
@@ -292,7 +298,7 @@ func TestListsUseTheirIndexes(t *testing.T) {
 			}
 		}
 		// A slice of the tenant's runs uses the primary key.
-		_, w := watchedPage(t, s, RunFilter{Kind: "rare", Limit: 50, Rows: 1000})
+		_, w := watchedPage(t, s, RunFilter{ThreadID: "rare", Limit: 50, Rows: 1000})
 		plan := plans(t, s, w)
 		key := "SEARCH runs USING INDEX sqlite_autoindex_runs_1 (tenant=? AND id>? AND id<?)"
 		if s.Shared() {

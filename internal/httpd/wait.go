@@ -91,12 +91,15 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	ended := false
 	// foreground is set if the call counts as a waiter: a background run has none.
 	foreground := false
-	see := func(d *engine.Detail) {
+	// see takes note of a run. It is shown if it has ended or the time is over, and not each time
+	// that something happens to it.
+	see := func(d *engine.Detail, over bool) {
 		foreground = d.Options.Foreground
-		out = c.show(d)
-		ended = d.State.Terminal()
+		if ended = d.State.Terminal(); ended || over {
+			out = c.show(d)
+		}
 	}
-	look := func() (bool, error) {
+	look := func(over bool) (bool, error) {
 		c.heard = c.s.bell.Stats()
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
@@ -105,18 +108,15 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if err != nil {
 			return false, err
 		}
-		if see(&d); !ended {
+		if see(&d, over); !ended {
 			c.releaseAnswer()
 		}
 		return ended, nil
 	}
 	created := made != nil
 	if created {
-		see(made)
-		if wanted > 0 {
-			made, out = nil, nil // do not hold them in memory while the call waits
-		}
-	} else if done, err := look(); err != nil || done {
+		see(made, false)
+	} else if done, err := look(false); err != nil || done {
 		return http.StatusOK, out, err
 	}
 	// A call that may not block is no waiter: joins that are refused again and again leave no
@@ -139,7 +139,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	}
 	err = c.watch(string(id), limit, func(fresh bool) (bool, error) {
 		if fresh {
-			return look()
+			return look(false)
 		}
 		if c.othersSilent() && c.s.engine.Runs.Live(ref.Tenant, id) {
 			return false, nil // known from memory
@@ -148,10 +148,10 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 			return false, err
 		}
 		if d, ok := c.s.engine.Runs.Ended(ref.Tenant, id); ok {
-			see(&d)
+			see(&d, true)
 			return true, nil
 		}
-		return look()
+		return look(false)
 	})
 	if waits {
 		// The waiter is removed even if the caller is gone.
@@ -164,7 +164,7 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	if err != nil || ended {
 		return http.StatusOK, out, err
 	}
-	if _, err := look(); err != nil || ended { // the run may have ended since the last ring
+	if _, err := look(true); err != nil || ended { // the run may have ended since the last ring
 		return http.StatusOK, out, err
 	}
 	out.Status = perdure.StatusDeferred

@@ -161,8 +161,8 @@ func listJobs(ctx context.Context, c *client.Client, filter client.Filter) (*api
 	}
 }
 
-// activityOf returns the last column of a run: its error, its cancel request, its hold or its
-// activity.
+// activityOf returns the last column of a run: its error, its cancel request, its hold, its activity,
+// or when it has ended the summary of its result.
 func activityOf(r *api.Run) string {
 	switch {
 	case r.Error != nil:
@@ -171,7 +171,7 @@ func activityOf(r *api.Run) string {
 		return "asked to stop"
 	case r.Hold != nil && r.State == perdure.Queued:
 		return "on hold: " + string(r.Hold.Code)
-	case r.Activity != "":
+	case r.FinishedAt == nil && r.Activity != "":
 		return r.Activity
 	}
 	return r.Summary

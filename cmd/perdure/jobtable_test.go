@@ -42,6 +42,19 @@ func listed(t *testing.T) map[string]string {
 	return rows
 }
 
+// A run that has ended does nothing any more.
+func TestEndedJobsShowNoActivity(t *testing.T) {
+	r := api.Run{State: perdure.Running, Activity: "thinking"}
+	if got := doing(&r, ""); got != "thinking" {
+		t.Errorf("a running run shows %q, want what it does", got)
+	}
+	end := perdure.Instant(1)
+	r.State, r.FinishedAt, r.Summary = perdure.Completed, &end, "four disks"
+	if got := doing(&r, ""); got != "four disks" {
+		t.Errorf("an ended run shows %q, want its summary", got)
+	}
+}
+
 func TestJobsHaveNumbers(t *testing.T) {
 	ownState(t)
 	live(t)

@@ -199,6 +199,28 @@ func flags(usage, about string, stderr io.Writer) *flagSet {
 	return f
 }
 
+// Parse reads flags. A wrong one is named, and not lost above a list of all flags.
+func (f *flagSet) Parse(args []string) error {
+	out, usage := f.Output(), f.Usage
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	err := f.FlagSet.Parse(args)
+	f.SetOutput(out)
+	f.Usage = usage
+	if errors.Is(err, flag.ErrHelp) {
+		f.Usage()
+	} else if err != nil {
+		what := err.Error()
+		if name, ok := strings.CutPrefix(what, "flag provided but not defined: -"); ok {
+			var names []string
+			f.VisitAll(func(g *flag.Flag) { names = append(names, g.Name) })
+			what = "there is no flag " + name + suggestion(name, names)
+		}
+		fmt.Fprintf(out, "perdure %s: %s\n\nperdure %s --help lists the flags.\n", f.Name(), visible(what), f.Name())
+	}
+	return err
+}
+
 // isArgument tells whether a character occurs only in the names of arguments.
 func isArgument(r rune) bool { return unicode.IsUpper(r) || r == '[' }
 

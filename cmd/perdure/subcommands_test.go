@@ -44,7 +44,8 @@ func TestEveryCommandExplainsItself(t *testing.T) {
 			code, stdout, stderr := call(append(args[:len(args):len(args)], "--no-such-flag")...)
 			if code != exitUsage || stdout != "" || strings.Contains(stderr, "Flags:") ||
 				!strings.Contains(stderr, "there is no flag no-such-flag") && !strings.Contains(stderr, "Usage:") {
-				t.Errorf("unknown flag: exit code = %d, want 2 with the flag, without a list of all\n%s%s", code, stdout, stderr)
+				t.Errorf("unknown flag: exit code = %d, want 2 with the flag, without a list of all\n%s%s",
+					code, stdout, stderr)
 			}
 			word := args[last]
 			for _, typo := range []string{word + word[len(word)-1:], word[1:2] + word[:1] + word[2:]} {

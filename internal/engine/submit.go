@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/largejson"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -64,8 +65,12 @@ func (op *Submit) prepare() {
 	if op.invalid = perdure.CheckText("idempotency-key", op.Key); op.invalid != nil {
 		return
 	}
+	marshal := json.Marshal
+	if len(op.checked.Input) > largejson.Size {
+		marshal = largejson.Marshal
+	}
 	var body []byte
-	body, op.invalid = json.Marshal(&op.checked)
+	body, op.invalid = marshal(&op.checked)
 	op.digest = digestBody(body)
 }
 

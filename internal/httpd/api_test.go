@@ -942,7 +942,8 @@ func TestPollOfWorkerThatHungUpHandsBack(t *testing.T) {
 		eventually.True(t, "the poll waits", func() bool { return w.s.pollReads.Load() > before })
 		hangUp()
 		id := w.start(`{"kind":"job"}`)
-		got := w.do("POST", "/api/v1/workers/stays/poll", `{"slots":1,"wait":"10s","start":true}`).is(200)["runs"].([]any)
+		polled := w.do("POST", "/api/v1/workers/stays/poll", `{"slots":1,"wait":"10s","start":true}`).is(200)
+		got := polled["runs"].([]any)
 		if len(got) != 1 || got[0].(obj)["run_id"] != id {
 			t.Fatalf("runs = %v, want %s, which a worker that hung up does not have", got, id)
 		}

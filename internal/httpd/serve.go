@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/connlimit"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd/stream"
+	"github.com/perdure/perdure/internal/largejson"
 )
 
 // statusWritten says that a handler has written the answer itself.
@@ -182,6 +183,9 @@ func (s *Server) encode(c *call, body any) ([]byte, error) {
 		c.endTurn()
 		c.endTurn = nil
 	}()
+	if c.found > largejson.Size {
+		return largejson.Encode(body)
+	}
 	return stream.Encode(body)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/largejson"
 )
 
 // jsonValue returns a stored value as JSON. A damaged value becomes a string with its text.
@@ -14,7 +15,11 @@ func jsonValue(v perdure.Value) json.RawMessage {
 	if v == "" {
 		return nil
 	}
-	if !json.Valid([]byte(v)) {
+	valid := json.Valid
+	if len(v) > largejson.Size {
+		valid = largejson.Valid
+	}
+	if !valid([]byte(v)) {
 		b, _ := json.Marshal(string(v))
 		return b
 	}

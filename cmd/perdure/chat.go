@@ -85,7 +85,9 @@ type conversation struct {
 	kind   string
 	thread perdure.ThreadID
 	wait   time.Duration
-	in     *bufio.Reader
+	// silence is how long a stream may be silent. Zero means the client's default.
+	silence time.Duration
+	in      *bufio.Reader
 
 	stdout, stderr io.Writer
 	// asks tells that a person is there to answer, and ticks that the last line can be written over.
@@ -209,7 +211,7 @@ func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int6
 	ch.streamed.Reset()
 	t := ch.startTicker(ctx, id)
 	defer t.stop()
-	for e, err := range ch.c.Stream(ctx, id, after) {
+	for e, err := range ch.c.Stream(ctx, id, after, ch.watchdog(t)) {
 		var gap *client.GapError
 		if errors.As(err, &gap) {
 			continue
@@ -246,6 +248,21 @@ func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int6
 	}
 	ch.endLine(t)
 	return ctx.Err()
+}
+
+// watchdog returns options of a stream that may be silent: the run is then polled, and the person is told
+// that it is working.
+func (ch *conversation) watchdog(t *ticker) client.StreamOptions {
+	told := false
+	return client.StreamOptions{Silence: ch.silence, StillWorking: func(r *api.Run) {
+		if told || ch.ticks { // the ticker tells more
+			return
+		}
+		told = true
+		ch.endLine(t)
+		fmt.Fprintf(ch.stderr, "[Still working: %s for %s.]\n", r.Status,
+			formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond))
+	}}
 }
 
 // endLine ends a line of the answer that was begun.

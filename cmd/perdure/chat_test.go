@@ -5,9 +5,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,6 +102,71 @@ func TestChatLineByLine(t *testing.T) {
 	if out.String() != "first\nsecond\n" {
 		t.Errorf("output = %q, want both answers", out.String())
 	}
+}
+
+// A proxy accepts streams and sends nothing of them. The person is told that the agent is working, and
+// the answer comes all the same.
+func TestChatBehindProxyThatSwallowsStreams(t *testing.T) {
+	c, dir := live(t)
+	key, err := os.ReadFile(filepath.Join(dir, "admin.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(os.Getenv("PERDURE_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/stream") {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", api.MediaStream)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush() // a caller who has left is noticed below
+		<-r.Context().Done()
+	}))
+	defer proxy.Close()
+	behind := client.New(proxy.URL, strings.TrimSpace(string(key)), client.Options{})
+	defer behind.Close()
+	var out strings.Builder
+	errs := &watched{text: "Still working", seen: make(chan struct{})}
+	ch := &conversation{c: behind, kind: "parrot", wait: time.Minute, silence: 50 * time.Millisecond,
+		in: bufio.NewReader(strings.NewReader("hello\n")), stdout: &out, stderr: errs}
+	done := make(chan error, 1)
+	go func() { done <- ch.converse(t.Context()) }()
+	select {
+	case <-errs.seen:
+	case err := <-done:
+		t.Fatalf("the chat ended with %v before the person was told anything:\n%s", err, errs.all.String())
+	}
+	answerChat(t, c, "at last")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "at last\n" {
+		t.Errorf("output = %q, want the answer, once", out.String())
+	}
+	if n := strings.Count(errs.all.String(), errs.text); n != 1 {
+		t.Errorf("the person was told %d times that the agent is working, want once:\n%s", n, errs.all.String())
+	}
+}
+
+// A watched writer closes a channel when a text is written to it.
+type watched struct {
+	all  strings.Builder
+	text string
+	seen chan struct{}
+	once sync.Once
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.all.Write(b)
+	if strings.Contains(w.all.String(), w.text) {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return n, err
 }
 
 // answerChat answers the next message to the parrot.

@@ -89,8 +89,8 @@ func TestSilentStreamIsPolled(t *testing.T) {
 			t.Errorf("the stream yielded %d events, want the %d of the log: 34", len(got), len(want))
 		}
 		if told < 4 || x.opened.Load() < 3 || !attached {
-			t.Errorf("the caller was told %d times, and %d streams were tried, one during polls: %t; want 4, 3 and true",
-				told, x.opened.Load(), attached)
+			t.Errorf("the caller was told %d times, and %d streams were tried, one during polls: %t; "+
+				"want 4, 3 and true", told, x.opened.Load(), attached)
 		}
 		if x.live.Load() != 0 {
 			t.Errorf("%d streams are open after the end, want none", x.live.Load())

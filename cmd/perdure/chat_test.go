@@ -233,6 +233,74 @@ func TestChatAnswersApprovalsInPlace(t *testing.T) {
 	}
 }
 
+// A run below the conversation's wants something to be approved: a child of its worker. The person is told
+// who asks and what for, and answers in place.
+func TestChatAnswersApprovalsOfChildren(t *testing.T) {
+	for _, x := range []struct {
+		name, typed string
+		asks        bool
+		want, errs  string
+	}{
+		{"approved", "go\ny\n", true, "approved: true", "Approve?"},
+		{"rejected", "go\nn\n", true, "approved: false", "Approve?"},
+		{"nobody there", "go\n", false, "approved: false", "perdure approve "},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c, _ := live(t)
+			w := worker.New(c, worker.Options{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+			worker.Agent(w, "boss", func(ctx *agent.Context, _ map[string]any) (string, error) {
+				text, err := agent.Spawn[string](ctx, "digger", map[string]string{"task": "dig a hole"},
+					agent.Options{Class: perdure.Agent}).Join(ctx)
+				if err != nil {
+					return "", err
+				}
+				return text, agent.Message(ctx, perdure.RoleAssistant, text)
+			})
+			worker.Agent(w, "digger", func(ctx *agent.Context, _ map[string]any) (string, error) {
+				return agent.Spawn[string](ctx, "shovel", nil, agent.Options{Class: perdure.Agent}).Join(ctx)
+			})
+			worker.Agent(w, "shovel", func(ctx *agent.Context, _ any) (string, error) {
+				v, err := agent.Approve(ctx, agent.Approval{Name: "shell", Title: "execute rm -rf /garden",
+					Action: map[string]string{"program": "rm"}, Timeout: time.Minute})
+				return fmt.Sprintf("approved: %t", v.Approved), err
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			worked := make(chan error, 1)
+			go func() { worked <- w.Run(ctx) }()
+			defer func() {
+				cancel()
+				if err := <-worked; err != nil {
+					t.Errorf("the worker ended with %v", err)
+				}
+			}()
+			var out strings.Builder
+			errs := &watched{text: "perdure approve ", seen: make(chan struct{})}
+			go func() {
+				<-errs.seen // somebody else decides
+				page, err := c.Approvals(ctx, client.ApprovalFilter{})
+				if err != nil || len(page.Approvals) != 1 {
+					t.Errorf("open approvals = %+v, %v; want one", page, err)
+					return
+				}
+				if _, err := c.Decide(ctx, page.Approvals[0].ID, api.Decide{Decision: perdure.Reject}); err != nil {
+					t.Error(err)
+				}
+			}()
+			ch := &conversation{c: c, kind: "boss", wait: time.Minute, asks: x.asks,
+				in: bufio.NewReader(strings.NewReader(x.typed)), stdout: &out, stderr: errs}
+			if err := ch.converse(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			has(t, out.String(), x.want)
+			has(t, errs.all.String(), "shovel#1 of digger#1 (dig a hole) asks:", "execute rm -rf /garden",
+				`"program": "rm"`, x.errs)
+			if n := strings.Count(errs.all.String(), "asks:"); n != 1 {
+				t.Errorf("the person was asked %d times, want once:\n%s", n, errs.all.String())
+			}
+		})
+	}
+}
+
 // The text of an agent can't take over the terminal.
 func TestSpeechIsHarmless(t *testing.T) {
 	if got := speech("a\x1b[2Jb\tc\nd\u202ee"); got != "a·[2Jb    c\nd·e" {

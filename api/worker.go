@@ -46,6 +46,7 @@ type Grant struct {
 	Tenant      perdure.TenantID `json:"tenant,omitempty"` // with AllTenants, with a signature, and of a process
 	Epoch       int64            `json:"epoch"`
 	Attempt     int              `json:"attempt"`
+	MaxAttempts int              `json:"max_attempts"`
 	Kind        string           `json:"kind"`
 	Class       perdure.Class    `json:"class"`
 	Queue       string           `json:"queue"`

@@ -116,8 +116,8 @@ func (c *Client) download(ctx context.Context, r *request) (io.ReadCloser, *perd
 	a := &perdure.Artifact{
 		SHA256: strings.Trim(res.Header.Get("ETag"), `"`), ContentType: res.Header.Get("Content-Type"), Size: size,
 	}
-	body := &verifiedBody{r: &idleTimeoutReader{r: res.Body, quiet: quiet}, body: res.Body, ctx: one, cancel: cancel,
-		sum: sha256.New(), want: a.SHA256}
+	body := &verifiedBody{r: &idleTimeoutReader{r: res.Body, quiet: quiet, timeout: streamSilence}, body: res.Body,
+		ctx: one, cancel: cancel, sum: sha256.New(), want: a.SHA256}
 	return body, a, nil
 }
 

@@ -23,10 +23,18 @@ const eventsPage = 200
 // its last value: a refusal, for example not_found, or the end of the context. Only a [*GapError]
 // does not end it.
 func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
+	return c.pages(ctx, id, after, eventsWait, func() {})
+}
+
+// pages is Events with requests that wait for the given time. It calls idle after each one that has
+// waited and brought nothing.
+func (c *Client) pages(
+	ctx context.Context, id perdure.RunID, after int64, wait time.Duration, idle func(),
+) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
 		for empty := 0; ; {
 			began := time.Now()
-			page, err := c.EventPage(ctx, id, after, eventsWait)
+			page, err := c.EventPage(ctx, id, after, wait)
 			switch {
 			case ctx.Err() != nil:
 				yield(api.Event{}, ctx.Err())
@@ -50,7 +58,11 @@ func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter
 				return
 			}
 			// A server that shuts down answers at once. The pause prevents a busy loop.
-			if len(page.Events) > 0 || time.Since(began) > eventsWait/2 {
+			waited := time.Since(began) > wait/2
+			if waited && err == nil && len(page.Events) == 0 {
+				idle()
+			}
+			if len(page.Events) > 0 || waited {
 				empty = 0
 			} else if empty++; !c.pause(ctx, time.Time{}, empty, 0) {
 				<-ctx.Done() // the context ends before the next attempt

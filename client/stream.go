@@ -17,10 +17,6 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// streamSilence is the read timeout of a stream. The server sends something every five seconds, so
-// a connection that is silent for longer is dead.
-const streamSilence = 20 * time.Second
-
 // A GapError says that events of a run's log are no longer stored, because they are older than the
 // server keeps them.
 type GapError struct {
@@ -39,11 +35,17 @@ func (e *GapError) Error() string {
 // after the last event. It does so until the context ends. A refusal, for example not_found, and
 // the end of the context are errors and the last value.
 //
+// Where streams stay silent although the server is there, behind a proxy that buffers them, Stream
+// falls back to polling, as [Client.Events] does, and reports that the run is still working: see
+// [StreamOptions]. It never cancels the run.
+//
 // For events that are no longer stored, Stream yields a [*GapError] in their place. It does not end
 // the iteration: a loop that continues gets the events after the gap.
-func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
+func (c *Client) Stream(
+	ctx context.Context, id perdure.RunID, after int64, opts ...StreamOptions,
+) iter.Seq2[api.Event, error] {
 	return func(yield func(api.Event, error) bool) {
-		s := &stream{client: c, id: id, after: after, yield: yield}
+		s := &stream{client: c, id: id, after: after, opt: streamOptions(opts), yield: yield}
 		var nodes round
 		for n := 0; ; n++ {
 			began, at := time.Now(), s.after
@@ -58,8 +60,17 @@ func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter
 				yield(api.Event{}, f.err)
 				return
 			}
+			if s.silences >= silencesBeforePolling {
+				c.log.Debug("streams are silent; the run is polled", "run", id, "after", s.after)
+				if !s.poll(ctx) {
+					return
+				}
+				// It works again. If it is silent once more, that is enough.
+				n, nodes, s.silences = 0, round{}, silencesBeforePolling-1
+				continue
+			}
 			left := c.leave(s.turn, f)
-			if s.after > at || time.Since(began) > streamSilence {
+			if s.after > at || time.Since(began) > s.opt.Silence {
 				n, nodes = 0, round{} // the connection worked, so the backoff starts again
 			}
 			if left {
@@ -83,9 +94,14 @@ func (c *Client) Stream(ctx context.Context, id perdure.RunID, after int64) iter
 type stream struct {
 	client *Client
 	id     perdure.RunID
+	opt    StreamOptions
 	after  int64 // the cursor: the last event that was yielded
 	turn   int64 // that of the address of the last connection
 	yield  func(api.Event, error) bool
+	// silences counts the connections in a row that brought nothing.
+	silences int
+	// probes is set for a stream that only finds out whether streams work: it ends with the first frame.
+	probes bool
 }
 
 // attach reads the log over one connection. It returns nil if the log has ended or the caller has
@@ -101,15 +117,16 @@ func (s *stream) attach(ctx context.Context) *failure {
 	s.turn = r.turn
 	req.Header.Set("Accept", api.MediaStream)
 	req.Header.Set("Last-Event-ID", strconv.FormatInt(s.after, 10))
-	quiet := time.AfterFunc(streamSilence, func() { cancel(errSilent) })
+	quiet := time.AfterFunc(s.opt.Silence, func() { cancel(errSilent) })
 	began := time.Now()
 	res, err := s.client.http.Do(req)
 	quiet.Stop()
 	if err != nil {
+		s.countSilence(one, false)
 		return &failure{err: broken(one, err), again: true, node: unanswered(one, err, began, 0)}
 	}
 	defer res.Body.Close()
-	body := &idleTimeoutReader{r: res.Body, quiet: quiet}
+	body := &idleTimeoutReader{r: res.Body, quiet: quiet, timeout: s.opt.Silence}
 	switch kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); {
 	case res.StatusCode == http.StatusNoContent:
 		return nil
@@ -132,8 +149,10 @@ func (s *stream) attach(ctx context.Context) *failure {
 			return &failure{err: err}
 		case err != nil:
 			// The server may have dropped a slow reader. If it is gone, the next attempt finds that out.
-			silent := errors.Is(context.Cause(one), errSilent)
-			return &failure{err: broken(one, err), again: true, node: silent}
+			return &failure{err: broken(one, err), again: true, node: s.countSilence(one, body.heard)}
+		}
+		if s.probes {
+			return nil // it works
 		}
 		if more, err := s.take(fr); err != nil || !more {
 			if err == nil {
@@ -184,7 +203,7 @@ func (s *stream) passOver(to int64) bool {
 	return s.yield(api.Event{}, gap)
 }
 
-var errSilent = fmt.Errorf("nothing was heard for %s", streamSilence)
+var errSilent = errors.New("nothing was heard for too long")
 
 // broken returns why a connection ended: the cause of its cancellation, or else the error.
 func broken(ctx context.Context, err error) error {
@@ -197,12 +216,16 @@ func broken(ctx context.Context, err error) error {
 // idleTimeoutReader is a body with a timeout for each read. Time between reads does not count, so a
 // caller may take long with an event.
 type idleTimeoutReader struct {
-	r     io.Reader
-	quiet *time.Timer
+	r       io.Reader
+	quiet   *time.Timer
+	timeout time.Duration
+	heard   bool // something was read
 }
 
 func (a *idleTimeoutReader) Read(b []byte) (int, error) {
-	a.quiet.Reset(streamSilence)
+	a.quiet.Reset(a.timeout)
 	defer a.quiet.Stop()
-	return a.r.Read(b)
+	n, err := a.r.Read(b)
+	a.heard = a.heard || n > 0
+	return n, err
 }

@@ -44,6 +44,21 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if spec := os.Getenv(toolsVar); spec != "" {
+		if err := toolWorker(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if dir := os.Getenv(shellVar); dir != "" {
+		out, err := bench(dir).execute(context.Background(), os.Args[1])
+		if err != nil {
+			os.Exit(1)
+		}
+		fmt.Println(out)
+		os.Exit(0)
+	}
 	if dir := os.Getenv("PERDURE_KILL_CHILD"); dir != "" {
 		if err := victim(dir, os.Getenv("PERDURE_KILL_ROUND")); err != nil {
 			fmt.Fprintln(os.Stderr, err)

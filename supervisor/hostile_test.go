@@ -59,10 +59,10 @@ func TestInjectedTextApprovesNothing(t *testing.T) {
 	}
 }
 
-// Twenty workers are more than the budget allows.
+// Fifty workers are more than the budget allows.
 func TestInjectedTextSpawnsWithinTheBudget(t *testing.T) {
 	var spawns []mockmodel.Call
-	for range 20 {
+	for range 50 {
 		spawns = append(spawns, call("spawn_worker", args{"task": "mine coins", "wait": 0}))
 	}
 	for _, c := range []struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // A run is a leased run, from its grant until its outcome is delivered or the lease is lost.
@@ -90,8 +91,41 @@ func (r *run) execute(h handler) {
 		}
 		r.finish(out)
 	}()
-	out = h.call(r.ctx, r)
+	switch {
+	case h.agent || r.grant.MaxAttempts != 1 || r.confirm():
+		out = h.call(r.ctx, r)
+	case errors.Is(context.Cause(r.ctx), ErrCancelled):
+		out = &perdure.Outcome{Type: perdure.OutcomeCancelled}
+	}
 	returned = true
+}
+
+// confirm waits until the server has heard that this worker has the run. A grant that is not heard from
+// is granted again and spends no attempt, so a run with a single attempt does not begin before. It
+// returns false if the handler must not be called.
+func (r *run) confirm() bool {
+	for failed := 1; ; failed++ {
+		answer, err := r.w.c.Heartbeat(r.ctx, r.w.opt.ID, api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch})
+		switch {
+		case r.ctx.Err() != nil:
+			return false
+		case err != nil:
+			if !timer.Sleep(r.ctx, pause(failed)) {
+				return false
+			}
+			continue
+		}
+		for _, l := range answer.Lost {
+			if l.Error != nil {
+				r.lost(perdure.Errorf(l.Error.Code, "%s", l.Error.Detail))
+				return false
+			}
+		}
+		if len(answer.Cancel) > 0 {
+			r.cancelled()
+		}
+		return r.ctx.Err() == nil
+	}
 }
 
 func panicked(p any) *perdure.Outcome {

@@ -112,3 +112,40 @@ func TestRefusedResultFailsTheRun(t *testing.T) {
 		}
 	})
 }
+
+// A run with a single attempt is executed once, even if the server hears nothing of the worker that has
+// got it and grants it to another one. The first worker does not begin before it was heard.
+func TestSingleAttemptBeginsWhenTheServerHasHeard(t *testing.T) {
+	virtual(t, func(w *world) {
+		var called atomic.Int64
+		mute := tripper(func(r *http.Request) (*http.Response, error) {
+			if path.Base(r.URL.Path) == "heartbeat" || path.Base(r.URL.Path) == "commit" {
+				return nil, errors.New("the connection was reset")
+			}
+			return w.wire.RoundTrip(r)
+		})
+		job := func(ctx context.Context, _ int) (int, error) {
+			called.Add(1)
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+			return 1, ctx.Err()
+		}
+		first := worker.New(w.client(mute), worker.Options{ID: "mute"})
+		worker.Handle(first, "job", job)
+		defer w.work(first)()
+		id := w.start(perdure.Submission{Kind: "job", Input: client.JSON(1), MaxAttempts: 1,
+			Timeout: perdure.Duration(time.Hour)})
+		time.Sleep(time.Second) // the first worker has it
+		second := worker.New(w.c, worker.Options{ID: "heard"})
+		worker.Handle(second, "job", job)
+		defer w.work(second)()
+		if r := w.end(id); r.State != perdure.Completed || r.WorkerID != "heard" {
+			t.Errorf("run %s: %s by worker %s, want completed by the worker that is heard", id, r.State, r.WorkerID)
+		}
+		if n := called.Load(); n != 1 {
+			t.Errorf("the handler was called %d times, want once", n)
+		}
+	})
+}

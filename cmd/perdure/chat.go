@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -85,11 +86,18 @@ type conversation struct {
 	kind   string
 	thread perdure.ThreadID
 	wait   time.Duration
-	in     *bufio.Reader
+	// silence is how long a stream may be silent. Zero means the client's default.
+	silence time.Duration
+	in      *bufio.Reader
 
 	stdout, stderr io.Writer
 	// asks tells that a person is there to answer, and ticks that the last line can be written over.
 	asks, ticks bool
+
+	// screen is held by those who print or ask while a run is followed.
+	screen sync.Mutex
+	// asked has the approvals that the person has been asked about.
+	asked map[perdure.ApprovalID]bool
 
 	// seq is the number of the last message of the thread that was shown.
 	seq int64
@@ -209,7 +217,9 @@ func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int6
 	ch.streamed.Reset()
 	t := ch.startTicker(ctx, id)
 	defer t.stop()
-	for e, err := range ch.c.Stream(ctx, id, after) {
+	asker := ch.startAsker(ctx, id, t)
+	defer asker.stop()
+	for e, err := range ch.c.Stream(ctx, id, after, ch.watchdog(t)) {
 		var gap *client.GapError
 		if errors.As(err, &gap) {
 			continue
@@ -217,35 +227,59 @@ func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int6
 		if err != nil {
 			return err
 		}
-		switch e.Type {
-		case perdure.LineDelta:
-			news, again := text.news(&e)
-			if again {
-				news = "\n" + news
-			}
-			if news != "" {
-				t.clear()
-				ch.streamed.WriteString(news)
-				fmt.Fprint(ch.stdout, speech(news))
-				t.said(news)
-			}
-		case perdure.LineToolStarted:
-			var tool struct {
-				Tool string `json:"tool"`
-				Name string `json:"name"`
-			}
-			if json.Unmarshal(e.Data, &tool) == nil {
-				ch.endLine(t)
-				fmt.Fprintf(ch.stderr, "· %s\n", visible(cmp.Or(tool.Tool, tool.Name)))
-			}
-		case perdure.LineWaitOpened:
-			if err := ch.askInPlace(ctx, id, t); err != nil {
-				return err
-			}
+		if e.Type == perdure.LineWaitOpened {
+			asker.look()
 		}
+		ch.screen.Lock()
+		ch.showEvent(&e, &text, t)
+		ch.screen.Unlock()
 	}
+	asker.stop()
 	ch.endLine(t)
 	return ctx.Err()
+}
+
+// showEvent shows a text or the call of a tool.
+func (ch *conversation) showEvent(e *api.Event, text *eventPrinter, t *ticker) {
+	switch e.Type {
+	case perdure.LineDelta:
+		news, again := text.news(e)
+		if again {
+			news = "\n" + news
+		}
+		if news != "" {
+			t.clear()
+			ch.streamed.WriteString(news)
+			fmt.Fprint(ch.stdout, speech(news))
+			t.said(news)
+		}
+	case perdure.LineToolStarted:
+		var tool struct {
+			Tool string `json:"tool"`
+			Name string `json:"name"`
+		}
+		if json.Unmarshal(e.Data, &tool) == nil {
+			ch.endLine(t)
+			fmt.Fprintf(ch.stderr, "· %s\n", visible(cmp.Or(tool.Tool, tool.Name)))
+		}
+	}
+}
+
+// watchdog returns options of a stream that may be silent: the run is then polled, and the person is told
+// that it is working.
+func (ch *conversation) watchdog(t *ticker) client.StreamOptions {
+	told := false
+	return client.StreamOptions{Silence: ch.silence, StillWorking: func(r *api.Run) {
+		if told || ch.ticks { // the ticker tells more
+			return
+		}
+		told = true
+		ch.screen.Lock()
+		defer ch.screen.Unlock()
+		ch.endLine(t)
+		fmt.Fprintf(ch.stderr, "[Still working: %s for %s.]\n", r.Status,
+			formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond))
+	}}
 }
 
 // endLine ends a line of the answer that was begun.
@@ -256,44 +290,6 @@ func (ch *conversation) endLine(t *ticker) {
 		fmt.Fprintln(ch.stdout)
 		t.said("\n")
 	}
-}
-
-// askInPlace asks the person about the approvals that a run waits for. Those that the
-// person leaves open stay open for perdure approve.
-func (ch *conversation) askInPlace(ctx context.Context, id perdure.RunID, t *ticker) error {
-	page, err := ch.c.Approvals(ctx, client.ApprovalFilter{RunID: id})
-	if err != nil || len(page.Approvals) == 0 {
-		return err
-	}
-	ch.endLine(t)
-	t.pause(true)
-	defer t.pause(false)
-	for i := range page.Approvals {
-		a := &page.Approvals[i]
-		if err := printApproval(ch.stderr, a, time.Now(), wholeAction); err != nil {
-			return err
-		}
-		if !ch.asks {
-			fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", a.ID)
-			continue
-		}
-		var decision perdure.Decision
-		if err := askPerson(ctx, ch.in, ch.stderr, a, &decision); err != nil {
-			return err
-		}
-		if decision.Decision == "" {
-			fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", a.ID)
-			continue
-		}
-		// The hash is of the action that was shown here, and not the one that the server names.
-		if decision.ActionHash, err = perdure.ActionHash(json.RawMessage(a.Action)); err != nil {
-			return err
-		}
-		if _, err := ch.c.Decide(ctx, a.ID, decision); err != nil {
-			fmt.Fprintln(ch.stderr, visible(err.Error()))
-		}
-	}
-	return nil
 }
 
 // showMessages shows the new messages of the thread: answers that were not streamed, and notices of the

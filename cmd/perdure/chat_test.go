@@ -5,9 +5,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,6 +104,71 @@ func TestChatLineByLine(t *testing.T) {
 	}
 }
 
+// A proxy accepts streams and sends nothing of them. The person is told that the agent is working, and
+// the answer comes all the same.
+func TestChatBehindProxyThatSwallowsStreams(t *testing.T) {
+	c, dir := live(t)
+	key, err := os.ReadFile(filepath.Join(dir, "admin.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := url.Parse(os.Getenv("PERDURE_URL"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/stream") {
+			pass.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", api.MediaStream)
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush() // a caller who has left is noticed below
+		<-r.Context().Done()
+	}))
+	defer proxy.Close()
+	behind := client.New(proxy.URL, strings.TrimSpace(string(key)), client.Options{})
+	defer behind.Close()
+	var out strings.Builder
+	errs := &watched{text: "Still working", seen: make(chan struct{})}
+	ch := &conversation{c: behind, kind: "parrot", wait: time.Minute, silence: 50 * time.Millisecond,
+		in: bufio.NewReader(strings.NewReader("hello\n")), stdout: &out, stderr: errs}
+	done := make(chan error, 1)
+	go func() { done <- ch.converse(t.Context()) }()
+	select {
+	case <-errs.seen:
+	case err := <-done:
+		t.Fatalf("the chat ended with %v before the person was told anything:\n%s", err, errs.all.String())
+	}
+	answerChat(t, c, "at last")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "at last\n" {
+		t.Errorf("output = %q, want the answer, once", out.String())
+	}
+	if n := strings.Count(errs.all.String(), errs.text); n != 1 {
+		t.Errorf("the person was told %d times that the agent is working, want once:\n%s", n, errs.all.String())
+	}
+}
+
+// A watched writer closes a channel when a text is written to it.
+type watched struct {
+	all  strings.Builder
+	text string
+	seen chan struct{}
+	once sync.Once
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	n, err := w.all.Write(b)
+	if strings.Contains(w.all.String(), w.text) {
+		w.once.Do(func() { close(w.seen) })
+	}
+	return n, err
+}
+
 // answerChat answers the next message to the parrot.
 func answerChat(t *testing.T, c *client.Client, text string) {
 	t.Helper()
@@ -159,6 +229,74 @@ func TestChatAnswersApprovalsInPlace(t *testing.T) {
 			}
 			has(t, out.String(), x.want)
 			has(t, errs.String(), "pay the bill", x.errs)
+		})
+	}
+}
+
+// A run below the conversation's wants something to be approved: a child of its worker. The person is told
+// who asks and what for, and answers in place.
+func TestChatAnswersApprovalsOfChildren(t *testing.T) {
+	for _, x := range []struct {
+		name, typed string
+		asks        bool
+		want, errs  string
+	}{
+		{"approved", "go\ny\n", true, "approved: true", "Approve?"},
+		{"rejected", "go\nn\n", true, "approved: false", "Approve?"},
+		{"nobody there", "go\n", false, "approved: false", "perdure approve "},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c, _ := live(t)
+			w := worker.New(c, worker.Options{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+			worker.Agent(w, "boss", func(ctx *agent.Context, _ map[string]any) (string, error) {
+				text, err := agent.Spawn[string](ctx, "digger", map[string]string{"task": "dig a hole"},
+					agent.Options{Class: perdure.Agent}).Join(ctx)
+				if err != nil {
+					return "", err
+				}
+				return text, agent.Message(ctx, perdure.RoleAssistant, text)
+			})
+			worker.Agent(w, "digger", func(ctx *agent.Context, _ map[string]any) (string, error) {
+				return agent.Spawn[string](ctx, "shovel", nil, agent.Options{Class: perdure.Agent}).Join(ctx)
+			})
+			worker.Agent(w, "shovel", func(ctx *agent.Context, _ any) (string, error) {
+				v, err := agent.Approve(ctx, agent.Approval{Name: "shell", Title: "execute rm -rf /garden",
+					Action: map[string]string{"program": "rm"}, Timeout: time.Minute})
+				return fmt.Sprintf("approved: %t", v.Approved), err
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			worked := make(chan error, 1)
+			go func() { worked <- w.Run(ctx) }()
+			defer func() {
+				cancel()
+				if err := <-worked; err != nil {
+					t.Errorf("the worker ended with %v", err)
+				}
+			}()
+			var out strings.Builder
+			errs := &watched{text: "perdure approve ", seen: make(chan struct{})}
+			go func() {
+				<-errs.seen // somebody else decides
+				page, err := c.Approvals(ctx, client.ApprovalFilter{})
+				if err != nil || len(page.Approvals) != 1 {
+					t.Errorf("open approvals = %+v, %v; want one", page, err)
+					return
+				}
+				if _, err := c.Decide(ctx, page.Approvals[0].ID, api.Decide{Decision: perdure.Reject}); err != nil {
+					t.Error(err)
+				}
+			}()
+			ch := &conversation{c: c, kind: "boss", wait: time.Minute, asks: x.asks,
+				in: bufio.NewReader(strings.NewReader(x.typed)), stdout: &out, stderr: errs}
+			if err := ch.converse(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			has(t, out.String(), x.want)
+			has(t, errs.all.String(), "shovel#1 of digger#1 (dig a hole) asks:", "execute rm -rf /garden",
+				`"program": "rm"`, x.errs)
+			if n := strings.Count(errs.all.String(), "asks:"); n != 1 {
+				t.Errorf("the person was asked %d times, want once:\n%s", n, errs.all.String())
+			}
 		})
 	}
 }

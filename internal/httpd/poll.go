@@ -232,9 +232,10 @@ func (c *call) addGrants(op *engine.Claim, out *api.Polled) {
 // The signature covers the tenant, so a signed run always has it.
 func grant(g *engine.Grant, named bool, e *engine.Engine) api.Grant {
 	r, p := &g.Run, e.Policy()
-	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, Kind: r.Kind, Class: r.Class, Queue: r.Queue,
-		ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID, State: r.State,
-		Input: json.RawMessage(g.Input), LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
+	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Kind: r.Kind,
+		Class: r.Class, Queue: r.Queue, ThreadID: r.ThreadID, ParentRunID: r.ParentID,
+		RootRunID: r.RootID, State: r.State, Input: json.RawMessage(g.Input),
+		LeaseMS: p.Lease.Milliseconds(), DeadlineAt: r.DeadlineAt,
 		Journal: journal(g.Journal), JournalNext: g.JournalNext,
 		OriginRunID: r.Origin(), FirstEpoch: r.FirstEpoch,
 		Inbox: items(g.Inbox), InboxNext: g.InboxNext, Cancel: g.Cancel}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// An asker asks the person in a chat about approvals that the run waits for, or a run below it: a worker
+// that wants to execute a program, or a call of an MCP server. The log of the run does not tell of those
+// below, so the asker looks for them once a second.
+type asker struct {
+	ch   *conversation
+	run  perdure.RunID
+	root perdure.RunID
+	t    *ticker
+	// seen has the number of the last event of each run that was looked at.
+	seen map[perdure.RunID]int64
+	// own tells that the run itself may have opened an approval.
+	own bool
+
+	now   chan struct{} // asks for a look at once
+	end   context.CancelFunc
+	ended chan struct{}
+	once  sync.Once
+}
+
+const (
+	// askEvery is the time between two looks.
+	askEvery = time.Second
+	// maxAsking limits the suspended runs that are looked at.
+	maxAsking = 50
+	// maxAncestors limits how many runs above the one that asks are named.
+	maxAncestors = 4
+	// maxTaskShown is how many characters of a worker's task are shown.
+	maxTaskShown = 100
+)
+
+// startAsker starts one for a run.
+func (ch *conversation) startAsker(ctx context.Context, run perdure.RunID, t *ticker) *asker {
+	ctx, end := context.WithCancel(ctx)
+	a := &asker{ch: ch, run: run, t: t, seen: make(map[perdure.RunID]int64), now: make(chan struct{}, 1), end: end,
+		ended: make(chan struct{})}
+	go a.loop(ctx)
+	return a
+}
+
+// look asks for a look at once.
+func (a *asker) look() {
+	select {
+	case a.now <- struct{}{}:
+	default:
+	}
+}
+
+// stop waits until the person has answered the question that is on the screen, and ends the asker.
+func (a *asker) stop() {
+	a.once.Do(func() {
+		a.ch.screen.Lock()
+		a.end()
+		a.ch.screen.Unlock()
+		<-a.ended
+	})
+}
+
+func (a *asker) loop(ctx context.Context) {
+	defer close(a.ended)
+	every := time.NewTicker(askEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.now:
+			a.own = true
+		case <-every.C:
+		}
+		for _, q := range a.open(ctx) {
+			if err := a.ask(ctx, &q); err != nil {
+				return // the chat has ended
+			}
+		}
+	}
+}
+
+// open returns the approvals that nobody has been asked about. A server that does not answer is asked
+// again at the next look.
+func (a *asker) open(ctx context.Context) (out []perdure.Approval) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if a.root == "" {
+		r, err := a.ch.c.Get(ctx, a.run)
+		if err != nil {
+			return nil
+		}
+		if a.root = r.RootRunID; a.root == "" {
+			a.root = r.RunID
+		}
+	}
+	var waiting []perdure.RunID
+	if a.own {
+		waiting = append(waiting, a.run)
+		a.own = false
+	}
+	page, err := a.ch.c.List(ctx, client.Filter{RootRunID: a.root, State: perdure.Suspended, Limit: maxAsking})
+	if err == nil {
+		for i := range page.Runs {
+			r := &page.Runs[i]
+			if last, ok := a.seen[r.RunID]; r.RunID != a.run && (!ok || last != r.LastSeq) {
+				waiting = append(waiting, r.RunID)
+				a.seen[r.RunID] = r.LastSeq
+			}
+		}
+	}
+	for _, id := range waiting {
+		page, err := a.ch.c.Approvals(ctx, client.ApprovalFilter{RunID: id})
+		if err != nil {
+			delete(a.seen, id)
+			a.own = a.own || id == a.run
+			continue
+		}
+		for _, q := range page.Approvals {
+			if !a.ch.asked[q.ID] {
+				out = append(out, q)
+			}
+		}
+	}
+	return out
+}
+
+// ask asks the person about an approval. One that the person leaves open stays open for perdure approve.
+func (a *asker) ask(ctx context.Context, q *perdure.Approval) error {
+	by := a.askedBy(ctx, q.RunID)
+	ch := a.ch
+	ch.screen.Lock()
+	defer ch.screen.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if ch.asked == nil {
+		ch.asked = make(map[perdure.ApprovalID]bool)
+	}
+	ch.asked[q.ID] = true
+	ch.endLine(a.t)
+	a.t.pause(true)
+	defer a.t.pause(false)
+	if by != "" {
+		fmt.Fprintf(ch.stderr, "%s asks:\n", by)
+	}
+	if err := printApproval(ch.stderr, q, time.Now(), wholeAction); err != nil {
+		return err
+	}
+	if !ch.asks {
+		fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", q.ID)
+		return nil
+	}
+	var decision perdure.Decision
+	if err := askPerson(ctx, ch.in, ch.stderr, q, &decision); err != nil {
+		return err
+	}
+	if decision.Decision == "" {
+		fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", q.ID)
+		return nil
+	}
+	var err error
+	// The hash is of the action that was shown here, and not the one that the server names.
+	if decision.ActionHash, err = perdure.ActionHash(json.RawMessage(q.Action)); err != nil {
+		return err
+	}
+	if _, err := ch.c.Decide(ctx, q.ID, decision); err != nil {
+		fmt.Fprintln(ch.stderr, visible(err.Error()))
+	}
+	return nil
+}
+
+// askedBy names a run below the conversation's, such as "mcp.call#1 of supervisor.worker#1 (look at the
+// disk)". It is empty for the run itself, and as far as the server does not tell.
+func (a *asker) askedBy(ctx context.Context, id perdure.RunID) string {
+	var names []string
+	for range maxAncestors {
+		r, err := a.ch.c.Get(ctx, id)
+		if err != nil || r.ParentRunID == "" {
+			break
+		}
+		name := r.Kind
+		if above, err := a.ch.c.Activity(ctx, r.ParentRunID); err == nil {
+			name = nameAmong(above.Children, r)
+		}
+		var in struct{ Task string }
+		if json.Unmarshal(r.Input, &in) == nil && in.Task != "" {
+			name += " (" + perdure.Excerpt(in.Task, maxTaskShown) + ")"
+		}
+		names = append(names, visible(name))
+		id = r.ParentRunID
+	}
+	return strings.Join(names, " of ")
+}
+
+// nameAmong returns the name that a run has among its parent's children, or its kind.
+func nameAmong(children []api.ChildActivity, r *api.Run) string {
+	for i := range children {
+		if children[i].RunID == r.RunID && children[i].Key != "" {
+			return children[i].Key
+		}
+	}
+	return r.Kind
+}

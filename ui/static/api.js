@@ -33,7 +33,10 @@ export class Problem extends Error {
 export class Exact {
   constructor(source) { this.source = source; }
   toString() { return this.source; }
-  toJSON() { return JSON.rawJSON ? JSON.rawJSON(this.source) : Number(this.source); }
+  toJSON() {
+    const raw = /** @type {any} */ (JSON).rawJSON; // newer than the types of TypeScript
+    return raw ? raw(this.source) : Number(this.source);
+  }
 }
 
 /** parse reads JSON, and keeps numbers that JavaScript would round. */
@@ -125,7 +128,7 @@ export function can(scope) {
   const s = session.value;
   if (!s) return false;
   if (s.read_only && !/:read$/.test(scope)) return false;
-  return s.scopes.includes(scope);
+  return s.scopes?.includes(scope) ?? false;
 }
 
 /** explain says what a problem means for the person in front of the page. */

@@ -1,5 +1,5 @@
 // The dashboard begins here: who is logged in, the frame around the views, and the keyboard.
-import { html, render, useState, useEffect, cls, signal, effect } from './lib.js';
+import { html, render, useState, useEffect, cls, signal, effect, none } from './lib.js';
 import { route, href, go } from './router.js';
 import { session, whoAmI, logIn, logOut, can, explain, loginReason } from './api.js';
 import { connection, useCounts, useList } from './live.js';
@@ -60,7 +60,7 @@ function Nav({ at }) {
     runs: counts?.status && (counts.status.running ?? 0) + (counts.status.dispatched ?? 0),
     approvals: approvals.items?.length,
   };
-  const s = session.value;
+  const s = session.value ?? {};
   const seen = views.filter(v => !v.hidden && (!v.platform || s.platform) && (!v.scope || can(v.scope)));
   return html`<nav class=${cls('nav', menu.value && 'open')} id="nav" aria-label="Views">
     <a class="brand" href=${href('/runs')}>
@@ -103,7 +103,7 @@ function View() {
   const name = parts[0] === 'runs' && parts[1] ? 'run' : parts[0] ?? 'runs';
   const view = views.find(v => v.path === name);
   const [, again] = useState(0);
-  const [broken, setBroken] = useState(null);
+  const [broken, setBroken] = useState(none);
   useEffect(() => {
     if (!view || loaded.has(view.file)) return;
     import(`./views/${view.file}.js`).then(m =>
@@ -122,7 +122,7 @@ function View() {
 }
 
 function App() {
-  const [down, setDown] = useState(null);
+  const [down, setDown] = useState(none);
   useEffect(() => {
     const begin = async () => {
       // The one-time link of `perdure dev` has the key after #login=. It leaves the address at once.
@@ -145,7 +145,7 @@ function App() {
     : html`<p class="boot">Perdure</p>`;
   if (session.value === null) return html`<${Login} /><${Toasts} />`;
   return html`<a class="skip" href="#main" onClick=${e =>
-      { e.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>
+      { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
     <header class="top"><button type="button" class="burger" aria-expanded=${menu.value} aria-controls="nav"
         onClick=${() => { menu.value = !menu.value; }}>
       <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
@@ -163,8 +163,9 @@ function App() {
 let before = '';
 addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
-  if (e.key === 'Escape') { menu.value = false; if (e.target.matches?.('input[type=search]')) e.target.blur(); }
-  if (e.target.closest?.('input, textarea, select, [contenteditable], dialog')) return;
+  const at = /** @type {HTMLElement} */ (e.target);
+  if (e.key === 'Escape') { menu.value = false; if (at.matches?.('input[type=search]')) at.blur(); }
+  if (at.closest?.('input, textarea, select, [contenteditable], dialog')) return;
   if (before === 'g') {
     before = '';
     const view = views.find(v => v.key === e.key);
@@ -174,23 +175,23 @@ addEventListener('keydown', e => {
     case 'g': before = 'g'; setTimeout(() => { before = ''; }, 1000); return;
     case '?': helping.value = true; return;
     case '/': {
-      const search = document.querySelector('main input[type=search]');
+      const search = /** @type {HTMLInputElement|null} */ (document.querySelector('main input[type=search]'));
       if (search) { e.preventDefault(); search.focus(); search.select(); }
       return;
     }
     case 'j': case 'k': {
-      const rows = [...document.querySelectorAll('main [data-row]')];
+      const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main [data-row]')]);
       if (!rows.length) return;
-      const at = rows.indexOf(document.activeElement?.closest('[data-row]'));
-      const to = rows[Math.max(0, Math.min(rows.length - 1, at + (e.key === 'j' ? 1 : -1)))];
+      const here = rows.findIndex(r => r === document.activeElement?.closest('[data-row]'));
+      const to = rows[Math.max(0, Math.min(rows.length - 1, here + (e.key === 'j' ? 1 : -1)))];
       to.focus();
       to.scrollIntoView({ block: 'nearest' });
       e.preventDefault();
       return;
     }
-    case 'p': document.querySelector('main [data-pause]')?.click(); return;
+    case 'p': /** @type {HTMLElement|null} */ (document.querySelector('main [data-pause]'))?.click(); return;
     case 'u': if (route.value.parts.length > 1) go('/' + route.value.parts[0]); return;
   }
 });
 
-render(html`<${App} />`, document.getElementById('app'));
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

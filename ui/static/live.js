@@ -4,7 +4,7 @@
 //
 // Messages are collected and handed over once a frame, so that 500 of them in a second cost one
 // rendering each 16 ms.
-import { signal, useEffect, useRef, useState, batch } from './lib.js';
+import { signal, useEffect, useRef, useState, batch, none } from './lib.js';
 import { get, parse, session } from './api.js';
 
 
@@ -213,7 +213,7 @@ export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) 
 
 /** useCounts watches how many runs there are of each state. It is null where the server does not tell. */
 export function useCounts(filter = {}) {
-  const [counts, set] = useState(null);
+  const [counts, set] = useState(none);
   const absent = useRef(false);
   useEffect(() => watch({
     of: 'counts', filter,
@@ -238,7 +238,7 @@ export function useCounts(filter = {}) {
  * @param {string} field  of the answer over REST
  */
 export function useList(of, path, field, params = {}) {
-  const [state, set] = useState({ items: /** @type {any[]|null} */ (null), next: '', error: null, body: null });
+  const [state, set] = useState({ items: none, next: '', error: none, body: none });
   useEffect(() => {
     if (!path) return undefined;
     set(s => ({ ...s, items: null }));
@@ -272,7 +272,7 @@ export function useList(of, path, field, params = {}) {
 
 /** useGet reads something once, and again when a dependency changes. */
 export function useGet(path, query, deps = []) {
-  const [state, set] = useState({ value: null, error: null, loading: true });
+  const [state, set] = useState({ value: none, error: none, loading: true });
   useEffect(() => {
     if (!path) { set({ value: null, error: null, loading: false }); return undefined; }
     const abort = new AbortController();

@@ -1,5 +1,5 @@
 // Parts that the views are made of.
-import { html, useState, useEffect, useRef, cls, signal, useId, Component } from './lib.js';
+import { html, useState, useEffect, useRef, cls, signal, useId, Component, none } from './lib.js';
 import { now, ms, age, duration, instant, short, stateNames, json, count } from './format.js';
 import { explain, Exact } from './api.js';
 import { Safe, visible } from './safe.js';
@@ -196,11 +196,11 @@ class Row extends Component {
  *   choose?: (id: string, on: boolean, shift: boolean) => void, steady?: boolean}} p
  */
 export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false }) {
-  const table = useRef(null);
+  const table = useRef(none);
   table.current = { columns, open, choose };
   return html`<div class="table-box"><table class=${cls('table', choose && 'choosable')} aria-label=${label}><thead><tr>
     ${choose && html`<th class="pick" scope="col"><input type="checkbox" aria-label="Select all rows that are shown"
-      checked=${rows.length > 0 && rows.every(r => chosen.has(keyOf(r)))}
+      checked=${rows.length > 0 && rows.every(r => chosen?.has(keyOf(r)))}
       onChange=${e => { for (const r of rows) choose(keyOf(r), e.currentTarget.checked, false); }} /></th>`}
     ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}>${c.name}</th>`)}</tr></thead>
     <tbody>${rows.map(row => {
@@ -238,7 +238,7 @@ export async function act(what, f) {
 
 // ---- dialogs
 
-const asking = signal(null);
+const asking = signal(none);
 
 /**
  * ask shows a question and returns what was answered: null if it was dismissed.
@@ -248,7 +248,7 @@ const asking = signal(null);
 export const ask = question => new Promise(done => { asking.value = { ...question, done }; });
 
 export function Dialogs() {
-  const q = asking.value, box = useRef(null), id = useId();
+  const q = asking.value, box = useRef(none), id = useId();
   useEffect(() => { if (q && box.current && !box.current.open) box.current.showModal(); }, [q]);
   if (!q) return null;
   const end = answer => { asking.value = null; q.done(answer); };
@@ -265,7 +265,7 @@ export function Dialogs() {
 
 /** Menu is a button with a list of things to do. */
 export function Menu({ label, items }) {
-  const box = useRef(null);
+  const box = useRef(none);
   const close = () => box.current?.removeAttribute('open');
   useEffect(() => {
     const away = e => { if (box.current?.open && !box.current.contains(e.target)) close(); };

@@ -31,7 +31,7 @@ const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
 export const scale = (from, to, width) => t => ((t - from) / (to - from)) * width;
 
 function pattern(g, color, kind) {
-  const c = new OffscreenCanvas(8, 8), p = c.getContext('2d');
+  const c = new OffscreenCanvas(8, 8), p = /** @type {any} */ (c.getContext('2d'));
   p.strokeStyle = color;
   p.lineWidth = kind === 'lost' ? 1.6 : 3;
   p.beginPath();
@@ -44,7 +44,7 @@ function pattern(g, color, kind) {
 /** drawAxis draws the times on top, counted from the beginning. */
 export function drawAxis(g, view, width, height, origin, colors) {
   const x = scale(view.from, view.to, width);
-  const step = steps.find(s => (s / (view.to - view.from)) * width >= 90) ?? steps.at(-1);
+  const step = steps.find(s => (s / (view.to - view.from)) * width >= 90) ?? steps[steps.length - 1];
   g.font = `11px ${colors.sans}`;
   g.textBaseline = 'middle';
   g.lineWidth = 1;
@@ -228,7 +228,7 @@ function drawSpans(g, lane, view, x, width, y, colors) {
  * @returns {{run: string, event: any, text: string}|null}
  */
 export function hit(lanes, view, width, main, px, py) {
-  const x = scale(view.from, view.to, width), t = view.from + (px / width) * (view.to - view.from);
+  const t = view.from + (px / width) * (view.to - view.from);
   const near = ((view.to - view.from) / width) * 6;
   let y = axisHeight;
   for (const lane of lanes) {

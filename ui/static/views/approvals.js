@@ -1,9 +1,9 @@
 // Approvals: what runs want a person to decide, the exact action, and the form.
 import { html, useState } from '../lib.js';
-import { withQuery, href } from '../router.js';
+import { withQuery } from '../router.js';
 import { call, can } from '../api.js';
 import { useList, refresh } from '../live.js';
-import { Page, Card, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, act, Value } from '../parts.js';
+import { Page, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, act, Value } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const names = { open: 'Open', approved: 'Approved', rejected: 'Rejected', timed_out: 'Timed out', closed: 'Closed' };

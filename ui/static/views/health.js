@@ -1,10 +1,10 @@
 // Health: throughput, latency and errors over time, and whether the store keeps its promises.
-import { html, useState, useEffect, useRef, useMemo } from '../lib.js';
-import { withQuery, href } from '../router.js';
-import { get, session } from '../api.js';
+import { html, useState, useEffect, useRef, useMemo, none } from '../lib.js';
+import { withQuery } from '../router.js';
+import { session } from '../api.js';
 import { useList, useCounts, useGet } from '../live.js';
-import { count, duration, stateNames } from '../format.js';
-import { Page, Card, Tabs, Empty, Trouble, Loading, Facts, Shape, RunLink, State } from '../parts.js';
+import { count, duration } from '../format.js';
+import { Page, Card, Tabs, Trouble, Loading, RunLink } from '../parts.js';
 
 const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'],
   '168h': ['Week', 6048e5, '2h'] };
@@ -20,7 +20,7 @@ const added = (tag, fields) => new Promise((done, failed) => {
 /** load gets the plotting library when it is first needed. */
 const load = () => plots ??= Promise.all([
   added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
-]).then(() => window.uPlot);
+]).then(() => /** @type {any} */ (window).uPlot);
 
 /** clockOf writes a time of an axis: the time of day, or the day where the axis has several. */
 const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.at(-1) - times[0] > 172_800
@@ -28,7 +28,7 @@ const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.a
 
 /** Plot draws lines over time. */
 function Plot({ title, times, lines, format = count }) {
-  const box = useRef(null);
+  const box = useRef(none);
   useEffect(() => {
     let plot, gone = false, watcher;
     load().then(UPlot => {

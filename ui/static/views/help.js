@@ -1,8 +1,8 @@
 // The page of keys, shown with ?.
-import { html, useEffect, useRef } from '../lib.js';
+import { html, useEffect, useRef, none } from '../lib.js';
 
 export function Help({ views, close }) {
-  const box = useRef(null);
+  const box = useRef(none);
   useEffect(() => box.current.showModal(), []);
   const keys = [['j k', 'next and previous row'], ['Enter', 'open the row'], ['x', 'select the row'], ['/', 'search'],
     ['p', 'pause and go on with live changes'], ['u', 'up, to the list'], ['?', 'this page'], ['Esc', 'close'],

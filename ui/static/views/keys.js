@@ -3,7 +3,7 @@ import { html } from '../lib.js';
 import { post, call, can, session } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { count } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, ask, act, Json } from '../parts.js';
+import { Page, Card, Table, Trouble, Loading, Ago, Until, ask, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it',

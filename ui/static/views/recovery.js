@@ -1,9 +1,9 @@
 // Recovery of processes: which live, what became of the others, and what was done at the start.
 import { html } from '../lib.js';
-import { call, can, session } from '../api.js';
+import { call, can } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { duration, clock, ms, instant } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, RunLink, Facts, ask, act } from '../parts.js';
+import { Page, Card, Table, Trouble, Loading, RunLink, Facts, ask, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const at = '/api/admin/recovery/jobs/';

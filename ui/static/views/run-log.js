@@ -1,11 +1,12 @@
 // The log of a run: filters, a search, and following its end. Rows outside of the window are not in
 // the page, so that a log of 20 000 lines scrolls like a short one.
-import { html, useState, useRef, useEffect, useMemo, cls } from '../lib.js';
+import { html, useState, useRef, useEffect, useMemo, cls, none } from '../lib.js';
 import { clock, duration, ms, json, count } from '../format.js';
-import { can, url } from '../api.js';
+import { url } from '../api.js';
 import { Empty } from '../parts.js';
 import { Safe, visible } from '../safe.js';
 
+/** @type {Record<string, [string, (type: string) => boolean]>} */
 const groups = {
   life: ['Life', t =>
     /^run:(created|dispatched|started|suspended|resumed|deferred|reattached|held|retrying|reclaimed|cancel|completed|failed|timed|cancelled|dead|continued|process)/.test(t)],
@@ -38,7 +39,7 @@ export function Log({ run, events, cut, picked, pick }) {
   const [off, setOff] = useState(new Set(['beats']));
   const [only, setOnly] = useState(false), [text, setText] = useState(''), [follow, setFollow] = useState(false),
     [top, setTop] = useState(0);
-  const box = useRef(null);
+  const box = useRef(none);
   const shown = useMemo(() => events.filter(e => {
     if (only) return bad.test(e.type);
     for (const [k, [, match]] of Object.entries(groups)) if (off.has(k) && match(e.type)) return false;

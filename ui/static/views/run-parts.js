@@ -1,10 +1,9 @@
 // The tabs of a run beside its log: input and result, waits, children, output, journal.
-import { html, useState } from '../lib.js';
-import { get, call, can, url } from '../api.js';
+import { html } from '../lib.js';
+import { call, can, url } from '../api.js';
 import { useGet, useList, refresh } from '../live.js';
-import { duration, size, now, ms, ended, instant } from '../format.js';
-import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, Json, RunLink, act, ask,
-  statusOf } from '../parts.js';
+import { duration, size, now, ms, ended } from '../format.js';
+import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, RunLink, act, ask, statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Decision } from './approvals.js';
 

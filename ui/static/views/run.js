@@ -1,7 +1,7 @@
 // One run: what it is and does, its timeline, its log, and what it was given and has made.
-import { html, useState, useEffect, cls } from '../lib.js';
+import { html, useState, useEffect, none } from '../lib.js';
 import { go, href, withQuery } from '../router.js';
-import { post, call, can, url } from '../api.js';
+import { post, call, can } from '../api.js';
 import { refresh } from '../live.js';
 import { useTree } from '../tree.js';
 import { duration, now, ms, ended, short, instant, stateNames } from '../format.js';
@@ -130,7 +130,7 @@ function Picked({ picked, main, close }) {
 
 export default function Run({ parts: [id], query }) {
   const { run, root, tree, version, error, loading } = useTree(id);
-  const [picked, pick] = useState(null);
+  const [picked, pick] = useState(none);
   const tab = query.get('tab') ?? 'log';
   useEffect(() => pick(null), [id]);
   if (!run) {

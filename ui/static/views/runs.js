@@ -1,7 +1,7 @@
 // The list of runs: tabs by state, filters as chips, a search, saved views, selection and bulk actions.
-import { html, useState, useRef, useEffect } from '../lib.js';
+import { html, useState, useRef, useEffect, none } from '../lib.js';
 import { go, href, withQuery, route } from '../router.js';
-import { call, post, can } from '../api.js';
+import { post, can } from '../api.js';
 import { useRuns, useCounts, refresh } from '../live.js';
 import { duration, now, ms, ended, count } from '../format.js';
 import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, ask, toast, statusOf } from '../parts.js';
@@ -73,7 +73,7 @@ function Chips({ query }) {
 
 /**
  * bulk does something to many runs, a few at a time, and tells how far it is.
- * @returns {Promise<{done: number, failed: number}>}
+ * @returns {Promise<{done: number, failed: number, total: number, first: string}>}
  */
 async function bulk(ids, one, tell) {
   const state = { done: 0, failed: 0, total: ids.length, first: '' };
@@ -91,7 +91,7 @@ async function bulk(ids, one, tell) {
 }
 
 function BulkBar({ rows, chosen, clear }) {
-  const [progress, tell] = useState(null);
+  const [progress, tell] = useState(none);
   const picked = rows.filter(r => chosen.has(r.run_id));
   const live = picked.filter(r => !ended(r.state)), over = picked.filter(r => ended(r.state)),
     dead = over.filter(r => r.state === 'failed' || r.state === 'timeout');

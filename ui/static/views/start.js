@@ -1,20 +1,21 @@
 // Starting a run: a form, or an earlier run with its input changed.
-import { html, useState, useEffect } from '../lib.js';
-import { go, href } from '../router.js';
-import { get, post, can, explain } from '../api.js';
+import { html, useState, useEffect, none } from '../lib.js';
+import { go } from '../router.js';
+import { post, can, parse } from '../api.js';
 import { useList, useGet } from '../live.js';
 import { json } from '../format.js';
-import { Page, Card, Trouble, copy, RunLink } from '../parts.js';
+import { Page, Trouble, copy, RunLink } from '../parts.js';
 import { Safe } from '../safe.js';
 
 /** bodyOf reads the form. */
 function bodyOf(form) {
-  const f = new FormData(form), body = { kind: f.get('kind').trim() };
-  if (f.get('input').trim()) body.input = JSON.parse(f.get('input'));
-  for (const k of ['queue', 'timeout', 'delay', 'class']) if (f.get(k)?.trim()) body[k] = f.get(k).trim();
-  if (f.get('priority')) body.priority = Number(f.get('priority'));
-  if (f.get('max_attempts')) body.max_attempts = Number(f.get('max_attempts'));
-  const meta = f.get('metadata').split('\n').map(l => l.trim()).filter(Boolean);
+  const data = new FormData(form), f = name => String(data.get(name) ?? '').trim();
+  /** @type {Record<string, any>} */
+  const body = { kind: f('kind') };
+  if (f('input')) body.input = parse(f('input'));
+  for (const k of ['queue', 'timeout', 'delay', 'class']) if (f(k)) body[k] = f(k);
+  for (const k of ['priority', 'max_attempts']) if (f(k)) body[k] = Number(f(k));
+  const meta = f('metadata').split('\n').map(l => l.trim()).filter(Boolean);
   if (meta.length) body.metadata = Object.fromEntries(meta.map(l =>
       { const i = l.indexOf('='); return i < 0 ? [l, ''] : [l.slice(0, i), l.slice(i + 1)]; }));
   return body;
@@ -25,7 +26,7 @@ const shell = text => `'${text.replace(/'/g, `'\\''`)}'`;
 export default function Start({ query }) {
   const like = useGet(query.get('like') ? '/runs/' + query.get('like') : '', {});
   const kinds = useList('', '/kinds', 'kinds', { limit: 200 });
-  const [error, setError] = useState(null), [busy, setBusy] = useState(false),
+  const [error, setError] = useState(none), [busy, setBusy] = useState(false),
     [kind, setKind] = useState(query.get('kind') ?? '');
   const from = like.value;
   useEffect(() => { if (from) setKind(from.kind); }, [from]);

@@ -2,7 +2,6 @@
 import { html } from '../lib.js';
 import { withQuery } from '../router.js';
 import { useList } from '../live.js';
-import { clock, ms } from '../format.js';
 import { Page, Card, Table, Empty, Trouble, Loading, Ago, RunLink } from '../parts.js';
 import { Safe } from '../safe.js';
 import { rules } from '../rules.js';

@@ -1,7 +1,7 @@
 // Webhooks: endpoints, what they were told, and telling them again.
 import { html, useState } from '../lib.js';
-import { href, go, withQuery } from '../router.js';
-import { get, post, call, can } from '../api.js';
+import { href, go } from '../router.js';
+import { post, call, can } from '../api.js';
 import { useList, useGet, refresh } from '../live.js';
 import { duration } from '../format.js';
 import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, ask, act, toast,

@@ -25,8 +25,6 @@ export default function Workers() {
   const max = Math.max(1, ...(queues.items ?? []).map(q => q.queued + q.running + q.suspended));
   const list = [...(workers.items ?? [])].sort((a, b) => Number(a.offline) - Number(b.offline) ||
     (a.seen_at < b.seen_at ? 1 : -1));
-  const unserved = (kinds.items ?? []).filter(k => k.unserved?.length ||
-    (Array.isArray(k.served) && k.served.length === 0));
   return html`<${Page} title="Workers and queues"
       sub="A worker is anything that speaks the protocol. Runs wait in queues until one polls for their kind.">
     <${Trouble} error=${queues.error ?? workers.error} />

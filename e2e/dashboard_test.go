@@ -277,6 +277,30 @@ func TestDashboardKeepsTenantsApart(t *testing.T) {
 	d.sees("[role=alert]", "Your login has expired")
 }
 
+// loadsAxe puts axe-core into the page, if npm has brought it ("make ui-packages").
+func (d *dashboard) loadsAxe() bool {
+	d.t.Helper()
+	source, err := os.ReadFile("../ui/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		d.t.Log("axe-core is not here: the check of ours looks at the pages alone")
+		return false
+	}
+	return browser.Eval[bool](d.Page, string(source)+"; typeof axe === 'object'")
+}
+
+// axeFinds is what axe-core says against the page as it is now: all that is serious or critical.
+func (d *dashboard) axeFinds() []string {
+	d.t.Helper()
+	browser.Eval[bool](d.Page, `window.axeFound = null; axe.run(document, {resultTypes: ['violations']}).then(r => {
+		window.axeFound = r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).flatMap(v =>
+			v.nodes.slice(0, 5).map(n => v.impact + ' ' + v.id + ': ' + v.help + ': ' + n.html.slice(0, 200))) },
+		e => { window.axeFound = [String(e)] }); true`)
+	eventually.True(d.t, "axe-core has looked at the page", func() bool {
+		return browser.Eval[bool](d.Page, "window.axeFound !== null")
+	})
+	return browser.Eval[[]string](d.Page, "axeFound")
+}
+
 // Each view, light and dark, at the width of a desktop and of a phone, has names, an order of focus and
 // contrast.
 func TestDashboardIsAccessible(t *testing.T) {
@@ -296,6 +320,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "user", "content": "hello"}, nil)
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("h1", "Runs")
+	axe := d.loadsAxe()
 	var found []string
 	defer func() {
 		if t.Failed() {
@@ -319,6 +344,12 @@ func TestDashboardIsAccessible(t *testing.T) {
 					found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
 					return len(found) == 0
 				})
+				if axe {
+					if found := d.axeFinds(); len(found) > 0 {
+						t.Errorf("%s, %s, %d wide: axe-core has found\n%s", view, theme, width,
+							strings.Join(found, "\n"))
+					}
+				}
 			}
 		}
 	}

@@ -49,7 +49,8 @@ func (f *filler) work(ctx context.Context, long time.Duration) error {
 		}
 		outcome := obj{"type": "complete", "result": obj{"n": n}, "summary": job.summary}
 		if rand.Float64() < job.fails {
-			outcome = obj{"type": "fail", "error": obj{"code": "model_unavailable", "message": "503 of the model's server"}}
+			outcome = obj{"type": "fail", "error": obj{"code": "model_unavailable",
+				"message": "503 of the model's server"}}
 		}
 		if err := f.commit(ctx, worker, r, obj{"outcome": outcome}); err != nil {
 			return err

@@ -161,6 +161,34 @@ function query(filter) {
   return q;
 }
 
+/** rowsPerFrame is how many rows of a list are drawn anew in one frame: as many as take some 10 ms. */
+const rowsPerFrame = 10;
+
+/**
+ * partly is the list to draw in this frame on the way from one list to another: at most rowsPerFrame rows of it
+ * are new or have changed, the oldest first. The others follow in the next frames, so that no task of the page
+ * takes long however much has changed. It returns wanted itself if that can be drawn at once.
+ * @param {any[]|null} drawn
+ * @param {any[]} wanted
+ * @param {number} limit
+ */
+export function partly(drawn, wanted, limit) {
+  if (!drawn) return wanted;
+  const old = new Map(drawn.map(r => [r.run_id, r]));
+  let left = rowsPerFrame, cut = false;
+  const list = [];
+  for (const row of wanted.toReversed()) {
+    const before = old.get(row.run_id);
+    if (before === row || left > 0) { if (before !== row) left--; list.push(row); }
+    else { cut = true; if (before) list.push(before); }
+  }
+  if (!cut) return wanted;
+  // Rows that will go stay until others take their place, so that the list does not shrink meanwhile.
+  const kept = new Set(wanted.map(r => r.run_id));
+  const going = drawn.filter(r => !kept.has(r.run_id)).slice(0, Math.max(0, limit - list.length));
+  return [...list, ...going].sort(newestFirst);
+}
+
 /**
  * useRuns watches a page of runs. While held, changes are counted and not shown.
  * @param {object} filter
@@ -171,15 +199,22 @@ export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) 
   const key = JSON.stringify([filter, limit, cursor]);
   const rows = useRef(new Map()), next = useRef(''), waiting = useRef(0), hold = useRef(held);
   const [news, setNews] = useState(0);
-  const show = error => set({ rows: [...rows.current.values()].sort(newestFirst), next: next.current, error });
+  const drawn = useRef(/** @type {any[]|null} */ (null)), later = useRef(0);
+  const show = error => {
+    const wanted = [...rows.current.values()].sort(newestFirst);
+    drawn.current = partly(drawn.current, wanted, limit);
+    set({ rows: drawn.current, next: next.current, error });
+    if (drawn.current !== wanted) later.current ||= requestAnimationFrame(() => { later.current = 0; show(error); });
+  };
   useEffect(() => {
     hold.current = held;
     if (!held && state.rows) { waiting.current = 0; setNews(0); show(null); }
   }, [held]);
   useEffect(() => {
     rows.current = new Map();
+    drawn.current = null;
     set(s => ({ ...s, rows: null, error: null }));
-    return watch({
+    const stop = watch({
       of: 'runs', filter, limit, cursor: cursor || undefined, events: false,
       poll: async () => [{ type: 'snapshot', ...await get('/runs', { ...query(filter), limit, cursor }) }],
       on(messages) {
@@ -207,6 +242,7 @@ export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) 
         else show(error);
       },
     });
+    return () => { stop(); cancelAnimationFrame(later.current); later.current = 0; };
   }, [key]);
   return { ...state, news };
 }

@@ -1,6 +1,6 @@
 // Parts that the views are made of.
-import { html, useState, useEffect, useRef, cls, signal, useId, Component, none } from './lib.js';
-import { now, ms, age, duration, instant, short, stateNames, json, count } from './format.js';
+import { html, useState, useEffect, useMemo, useRef, cls, signal, computed, useId, Component, none } from './lib.js';
+import { now, ms, age, duration, ended, instant, short, stateNames, json, count } from './format.js';
 import { explain, Exact } from './api.js';
 import { Safe, visible } from './safe.js';
 import { href } from './router.js';
@@ -39,19 +39,29 @@ export const State = ({ state, title }) =>
 /** statusOf is what a row shows of a run: on hold, deferred, or its state. */
 export const statusOf = run => (run.hold ? 'held' : run.status ?? run.state);
 
+/** Ticking is a text that depends on the time. It changes by itself: nothing around it is rendered again. */
+export function Ticking({ text, of }) {
+  return html`${useMemo(() => computed(() => text(now.value)), of)}`;
+}
+
 /** Ago is the age of an instant. It counts on. */
 export function Ago({ at, suffix = ' ago' }) {
   if (!at) return html`<span class="dim">–</span>`;
   const t = ms(at);
-  return html`<time datetime=${at} title=${instant(at)}>${age(now.value - t)}${suffix}</time>`;
+  return html`<time datetime=${at} title=${instant(at)}>
+    <${Ticking} text=${time => age(time - t) + suffix} of=${[at, suffix]} /></time>`;
 }
 
 /** Until is the time that is left until an instant. */
 export function Until({ at }) {
-  const left = ms(at) - now.value;
-  return html`<time datetime=${at} title=${instant(at)}>
-      ${left >= 0 ? `in ${duration(left)}` : `${duration(-left)} ago`}</time>`;
+  const t = ms(at);
+  return html`<time datetime=${at} title=${instant(at)}><${Ticking} of=${[at]} text=${time =>
+    (t >= time ? `in ${duration(t - time)}` : `${duration(time - t)} ago`)} /></time>`;
 }
+
+/** Took is how long a run took, or how long it lives already. */
+export const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) : html`<${Ticking}
+  of=${[run.created_at]} text=${time => duration(time - ms(run.created_at))} />`);
 
 /** RunLink is a link to a run, by the end of its id. */
 export const RunLink = ({ id, children }) =>

@@ -3,8 +3,9 @@ import { html, useState, useRef, useEffect, none } from '../lib.js';
 import { go, href, withQuery, route } from '../router.js';
 import { post, can } from '../api.js';
 import { useRuns, useCounts, refresh } from '../live.js';
-import { duration, now, ms, ended, count } from '../format.js';
-import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, ask, toast, statusOf } from '../parts.js';
+import { ended, count } from '../format.js';
+import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, Took, ask, toast,
+  statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const tabs = ['', 'running', 'queued', 'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled'];
@@ -128,9 +129,6 @@ function Life({ run }) {
   return html`<span class=${'life is-' + (run.tier ?? 'none')}><${Ago} at=${run.seen_at} />
       ${run.tier && run.tier !== 'fresh' ? html` <b>${run.tier}</b>` : ''}</span>`;
 }
-
-/** Took is how long a run took, or how long it lives already. */
-const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) : duration(now.value - ms(run.created_at)));
 
 export const runColumns = [
   { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state

@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -11,19 +12,21 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 )
 
-// observe writes down each task of the page that takes longer than 50 ms, and where its time went.
-const observe = `(() => { window.long = []; new PerformanceObserver(list => { for (const e of list.getEntries())
-	window.long.push(Math.round(e.duration)) }).observe({type: 'longtask'}); return true })()`
+// observe writes down each task of the page that takes longer than 50 ms, and how many rows of a table are put
+// into the page at once.
+const observe = `(() => { window.long = []; window.rows = [];
+	new PerformanceObserver(list => { for (const e of list.getEntries()) long.push(Math.round(e.duration)) })
+		.observe({type: 'longtask'});
+	new MutationObserver(list => rows.push(list.flatMap(m => [...m.addedNodes]).filter(n => n.tagName === 'TR').length))
+		.observe(document.querySelector('tbody'), {childList: true});
+	return true })()`
 
-// A list that changes 500 times a second stays usable: the page draws what it shows, and no task of it takes
-// long. PERDURE_MEASURE says for how many seconds to look; the bound for a short look on a busy machine is wide.
+// A list that changes 500 times a second is drawn a few rows at a time, so that no task of the page takes long.
+// PERDURE_MEASURE says for how many seconds to look. How long tasks take is only told: others use the machine too.
 func TestDashboardKeepsUpWithChanges(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes seconds")
-	}
+	t.Parallel()
 	seconds, _ := strconv.Atoi(os.Getenv("PERDURE_MEASURE"))
-	measured := seconds > 0
-	seconds = max(seconds, 3)
+	seconds = max(seconds, 2)
 	n := newNode(t)
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("h1", "Runs")
@@ -58,14 +61,9 @@ func TestDashboardKeepsUpWithChanges(t *testing.T) {
 	eventually.True(t, "the page has drawn the newest run", func() bool {
 		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 50
 	})
-	long := browser.Eval[[]float64](d.Page, "long")
-	longest := 0.0
-	for _, ms := range long {
-		longest = max(longest, ms)
-	}
-	t.Logf("%.0f changes/s for %d s: %d tasks longer than 50 ms, the longest %.0f ms: %v", rate, seconds, len(long),
-		longest, long)
-	if longest > 1000 && !measured {
-		t.Errorf("a task of the page took %.0f ms, want 1000 at most on a busy machine", longest)
+	long, rows := browser.Eval[[]float64](d.Page, "long"), browser.Eval[[]int](d.Page, "rows")
+	t.Logf("%.0f changes/s for %d s: %d tasks longer than 50 ms: %v", rate, seconds, len(long), long)
+	if len(rows) == 0 || slices.Max(rows) > 10 {
+		t.Errorf("rows that were put into the page at once = %v, want some, and at most 10", rows)
 	}
 }

@@ -198,14 +198,14 @@ func TestDashboardActs(t *testing.T) {
 	// A run is followed through a restart.
 	r := n.submit(obj{"kind": "follow", "queue": "follow"})
 	d.goes("#/runs/" + r.RunID)
-	d.sees(".facts", "Queued")
+	d.sees(".run-head", "Queued")
 	n.kill(syscall.SIGKILL)
 	n.start()
 	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"follow"}}, &p)
-	d.sees(".facts", "Running")
+	d.sees(".run-head", "Running")
 	n.insist("POST", "/api/v1/workers/w/commit", "", complete(p.Runs[0], "done"), nil)
 	d.sees(".log-row", "run:completed")
-	d.sees(".facts", "Completed")
+	d.sees(".run-head", "Completed")
 }
 
 // Text of an agent is text, whatever is in it.

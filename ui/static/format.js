@@ -11,8 +11,8 @@ export const ms = instant => (instant ? Date.parse(instant) : NaN);
 /** duration writes milliseconds in the two largest units: 1h 05m, 3.2s, 240ms. */
 export function duration(d) {
   if (d === undefined || d === null || Number.isNaN(d)) return '';
-  const minus = d < 0 ? '−' : '';
-  d = Math.abs(d);
+  const minus = d <= -1000 ? '−' : ''; // clocks differ a little
+  d = d < 0 && !minus ? 0 : Math.abs(d);
   if (d < 1000) return `${minus}${Math.round(d)}ms`;
   if (d < 60_000) return `${minus}${(d / 1000).toFixed(d < 9950 ? 1 : 0)}s`;
   const s = Math.floor(d / 1000), m = Math.floor(s / 60), h = Math.floor(m / 60), days = Math.floor(h / 24);

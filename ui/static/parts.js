@@ -115,8 +115,8 @@ export async function copy(text) {
   toast('Copied.');
 }
 
-export const CopyButton = ({ text, label = 'Copy', className = 'copy' }) =>
-  html`<button type="button" class=${className} onClick=${() => copy(typeof text === 'function' ? text() : text)}>
+export const CopyButton = ({ text, label = 'Copy', className = 'copy', about = undefined }) =>
+  html`<button type="button" class=${className} aria-label=${about} onClick=${() => copy(typeof text === 'function' ? text() : text)}>
       ${label}</button>`;
 
 /** Empty says what would be here, and how to get it. */
@@ -137,10 +137,10 @@ export const Loading = () => html`<p class="loading" role="status">
     <span class="spinner" aria-hidden="true"></span> Loading</p>`;
 
 /** Page is the frame of a view: its title, what can be done, and its content. */
-export function Page({ title, sub, actions, children }) {
+export function Page({ title, sub, actions, children, crumbs = none }) {
   useEffect(() => { document.title = `${typeof title === 'string' ? title : 'Run'} · Perdure`; }, [title]);
   return html`<div class="page"><header class="page-head">
-      <div class="page-title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
+      <div class="page-title">${crumbs && html`<p class="crumbs">${crumbs}</p>`}<h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
     ${actions && html`<div class="actions">${actions}</div>`}</header>${children}</div>`;
 }
 

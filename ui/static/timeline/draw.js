@@ -4,8 +4,9 @@
 // Phases differ in height and pattern as well as in colour: queued is a thin line, dispatched has
 // stripes, running is the full height, waiting is dashed, and a lost lease is hatched.
 import { duration } from '../format.js';
+import { visible } from '../safe.js';
 
-export const barHeight = 18, laneHeight = 30, spanHeight = 15, axisHeight = 26, spansTop = 4;
+export const barHeight = 20, laneHeight = 34, spanHeight = 17, axisHeight = 26, spansTop = 4;
 
 /** heightOf is the height of a lane. The main one shows its spans. */
 export const heightOf = (lane, main) => laneHeight + (main && lane.rows ? lane.rows * (spanHeight + 3) + spansTop : 0);
@@ -18,7 +19,7 @@ export function palette() {
     'dispatched', 'running',
     'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled', 'held', 'bar-queued', 'bar-dispatched',
       'bar-running',
-    'bar-suspended', 'bar-lost', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft', 'suspended-soft',
+    'bar-suspended', 'bar-lost', 'bar-ink', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft', 'suspended-soft',
       'cancelled-soft'];
   return { ...Object.fromEntries(names.map(n => [n, of(n)])), sans: of('sans') };
 }
@@ -77,9 +78,24 @@ function phaseBar(g, p, x1, x2, y, colors, patterns) {
       g.fillStyle = patterns.lost; g.fillRect(x1, y, w, barHeight);
       g.strokeStyle = colors['bar-lost']; g.strokeRect(x1 + 0.5, y + 0.5, Math.max(0, w - 1), barHeight - 1);
       break;
-    default: g.fillStyle = colors['bar-running']; g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(3, w / 2));
-      g.fill();
+    default:
+      g.fillStyle = colors['bar-running'];
+      g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(4, w / 2)); g.fill();
+      // Who had it, where there is room beside the marks at both ends.
+      if (w > 60 && p.worker) {
+        g.fillStyle = colors['bar-ink'];
+        g.fillText(fitted(g, p.worker, w - 24), Math.max(8, x1 + 10), y + barHeight / 2 + 0.5);
+      }
   }
+}
+
+/** fitted is as much of a text as has room, with an ellipsis; nothing, if that is less than three letters. */
+function fitted(g, text, room) {
+  text = visible(text).slice(0, 80);
+  const width = g.measureText(text).width;
+  if (width <= room) return text;
+  const n = Math.floor((text.length * (room - 8)) / width);
+  return n < 3 ? '' : text.slice(0, n) + '…';
 }
 
 // Marks: a shape and a colour for each kind.
@@ -213,12 +229,9 @@ function drawSpans(g, lane, view, x, width, y, colors) {
     g.beginPath(); g.roundRect(x1 + 0.5, top + 0.5, Math.max(1, w - 1), spanHeight - 1, Math.min(3, w / 2)); g.fill();
       g.stroke();
     g.setLineDash([]);
-    if (w > 34) {
-      g.save();
-      g.beginPath(); g.rect(x1 + 3, top, w - 6, spanHeight); g.clip();
+    if (w > 28) {
       g.fillStyle = colors.ink;
-      g.fillText(s.name.slice(0, 80), Math.max(4, x1 + 5), top + spanHeight / 2 + 0.5);
-      g.restore();
+      g.fillText(fitted(g, s.name, w - 8), Math.max(4, x1 + 5), top + spanHeight / 2 + 0.5);
     }
   }
 }

@@ -43,8 +43,8 @@ export default function Keys() {
       { name: 'Name', className: 'fit', cell: k => html`<b><${Safe} text=${k.name} max=${60} /></b>` },
         { name: 'Scopes', className: 'grow', cell: k => html`<span class="why">${(k.scopes ?? []).join(', ')}</span>` },
       { name: 'Id', className: 'fit wide-only', cell: k => html`<span class="id">${k.key_id}</span>` },
-        { name: 'Made', className: 'fit', cell: k => html`<${Ago} at=${k.created_at} />` },
-      { name: 'Ends', className: 'fit', cell: k =>
+        { name: 'Made', className: 'fit named', cell: k => html`<${Ago} at=${k.created_at} />` },
+      { name: 'Ends', className: 'fit named', cell: k =>
         (k.revoked_at ? html`<span class="bad">revoked</span>` : k.expires_at ? html`<${Until} at=${k.expires_at} />`
           : html`<span class="dim">never</span>`) },
       { name: '', className: 'fit', cell: k => !k.revoked_at && can('keys:admin') &&

@@ -32,9 +32,8 @@ export default function Recovery() {
             ['Re-attached', String(s.reattached)], ['Results taken', String(s.adopted)], ['Given up', String(s.dead)],
               ['Files set aside', String(s.setAside)]]} />` : html`<${Loading} />`}<//>
     <${Card} title="Live processes">${summary &&
-        html`<p class="row"><span class="state is-fresh">${summary.fresh} fresh</span>
-            <span class="state is-stale">${summary.stale} stale</span>
-            <span class="state is-dead">${summary.dead} dead</span></p>`}
+        html`<p class="row tiers">${['fresh', 'stale', 'dead'].map(tier => html`<span key=${tier}
+          class=${`state is-${summary[tier] ? tier : 'none'}`}>${summary[tier]} ${tier}</span>`)}</p>`}
       ${beats.items?.length ? html`<${Table} label="Live processes" rows=${beats.items} keyOf=${j => j.jobId}
           columns=${[
         { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` },

@@ -1,5 +1,5 @@
 // The list of runs: tabs by state, filters as chips, a search, saved views, selection and bulk actions.
-import { html, useState, useRef, useEffect, none } from '../lib.js';
+import { html, useState, useRef, useEffect, cls, none } from '../lib.js';
 import { go, href, withQuery, route } from '../router.js';
 import { post, can } from '../api.js';
 import { useRuns, useCounts, refresh } from '../live.js';
@@ -131,23 +131,23 @@ function Life({ run }) {
 }
 
 export const runColumns = [
-  { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
+  { name: 'State', className: 'c-state', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
       ? `The work is ${r.state}` : undefined} />` },
   { name: 'Kind', className: 'grow', cell: r =>
     html`<span class="kind"><a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${80} /></a>
-    ${r.error ? html`<span class="why bad">
+    ${r.error ? html`<span class=${cls('why', r.state !== 'cancelled' && 'bad')}>
         <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
     : r.result_summary ? html`<span class="why"><${Safe} text=${r.result_summary} max=${110} /></span>` : ''}
     ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) =>
         html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>
             ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
-  { name: 'Run', className: 'fit', cell: r => html`<${RunLink} id=${r.run_id} />` },
-  { name: 'Queue', className: 'fit wide-only', cell: r => r.queue },
-  { name: 'Try', className: 'num wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
-  { name: 'Sign of life', className: 'fit wide-only', cell: r => html`<${Life} run=${r} />` },
-  { name: 'Took', className: 'num', cell: r => html`<${Took} run=${r} />` },
-  { name: 'Age', className: 'num fit', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
+  { name: 'Run', className: 'c-id', cell: r => html`<${RunLink} id=${r.run_id} />` },
+  { name: 'Queue', className: 'c-queue wide-only', cell: r => html`<${Safe} text=${r.queue} max=${40} />` },
+  { name: 'Try', className: 'num c-try wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
+  { name: 'Sign of life', className: 'c-life wide-only', cell: r => html`<${Life} run=${r} />` },
+  { name: 'Took', className: 'num c-took', cell: r => html`<${Took} run=${r} />` },
+  { name: 'Age', className: 'num c-age', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
 ];
 
 export default function Runs({ query }) {

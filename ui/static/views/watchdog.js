@@ -6,6 +6,10 @@ import { Page, Card, Table, Empty, Trouble, Loading, Ago, RunLink } from '../par
 import { Safe } from '../safe.js';
 import { rules } from '../rules.js';
 
+/** Bound marks the names of settings in the bound of a rule. */
+const Bound = ({ text }) => text.split(/\b([a-z]+(?:_[a-z]+)+|lease|silent|retention)\b/).map((part, i) =>
+  (i % 2 ? html`<code>${part}</code>` : part));
+
 export default function Watchdog({ query }) {
   const rule = query.get('rule') ?? '';
   const { items, error, next } = useList('watchdog', '/api/admin/watchdog', 'actions',
@@ -35,6 +39,6 @@ export default function Watchdog({ query }) {
         html`<a href=${withQuery({ rule: r.name, cursor: '' })}><b>${r.rule}</b></a> <span class="dim">
             ${r.name}</span>` },
       { name: 'When', className: 'half', cell: r => r.when }, { name: 'Then', className: 'half', cell: r => r.then },
-        { name: 'Setting', className: 'wide-only', cell: r => html`<code>${r.bound}</code>` }]} />
+        { name: 'Setting', className: 'setting wide-only', cell: r => html`<${Bound} text=${r.bound} />` }]} />
       <p class="sub gap-top"><code>perdure config check</code> prints the settings that are in force.</p><//><//>`;
 }

@@ -11,9 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/browser"
 	"github.com/perdure/perdure/internal/eventually"
 )
@@ -208,46 +210,79 @@ func TestDashboardActs(t *testing.T) {
 	d.sees(".run-head", "Completed")
 }
 
-// Text of an agent is text, whatever is in it.
+// Text of an agent is text, whatever is in it and however long it is: values as large as the server takes them,
+// and an output of 5 MB in one line. No view of it freezes the page, and neither do the views beside it.
 func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	const bad = `<script>window.owned = 1</script><img src=x onerror="window.owned = 2"> [x](javascript:owned=3) ` +
 		"\x1b[31mred\x1b[0m \x1b]0;title\x07 pay\u202etxt.exe\u202c \u200b"
-	long := bad + strings.Repeat("long ", 1<<17) // with other parts beside it, below the bound of a value
+	quoted, _ := json.Marshal(bad)
+	room := perdure.MaxValue - len(quoted) - len(`{"text":""}`)
+	long := bad + strings.Repeat("y", room)
+	numbers := "[1234567890123456789" + strings.Repeat(",1", (perdure.MaxValue-21)/2) + "]"
 	r := n.submit(obj{"kind": "hostile", "input": obj{"text": long}, "metadata": obj{"note": bad}})
 	n.submit(obj{"kind": "neighbour"})
 	var thread struct {
 		ThreadID string `json:"thread_id"`
 	}
 	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": bad}}, &thread)
-	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": bad}, nil)
-	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": long}, nil)
+	said := "/api/v1/threads/" + thread.ThreadID + "/messages"
+	n.insist("POST", said, "", obj{"role": "assistant", "content": bad}, nil)
+	if status := n.insist("POST", said, "", obj{"role": "assistant", "content": long}, nil); status >= 300 {
+		t.Fatalf("the largest message = %d, want it taken", status)
+	}
 	grant := n.poll("w", 1, true, "10s")[0]
-	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "x", "run_id": grant.RunID,
-		"epoch": grant.Epoch, "events": []obj{{"type": "llm:delta", "data": obj{"text": bad}},
-			{"type": "x:note", "data": long}}}}},
-		nil)
+	// 5 MB of output in one line without an end: in as many lines of the log as a process would need, and in the
+	// five largest ones, which the log keeps apart.
+	lines := []obj{{"type": "llm:delta", "data": obj{"text": bad}}, {"type": "x:note", "data": obj{"text": long}}}
+	for range 4 {
+		lines = append(lines, obj{"type": "x:output", "data": obj{"text": long}})
+	}
+	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "large", "run_id": grant.RunID,
+		"epoch": grant.Epoch, "events": lines}}}, nil)
+	lines = nil
+	for range 640 {
+		lines = append(lines, obj{"type": "x:output", "data": obj{"text": long[len(long)-8000:]}})
+	}
+	commit := obj{"commit_id": "end", "run_id": grant.RunID, "epoch": grant.Epoch, "events": lines,
+		"outcome": obj{"type": "complete", "result": json.RawMessage(numbers)}}
+	if status := n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{commit}}, nil); status != 200 {
+		t.Fatalf("a commit of the largest lines = %d, want 200", status)
+	}
 
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("tbody", "neighbour")
 	d.sees("tbody", "<script>window.owned")
-	d.goes("#/runs/" + r.RunID + "?tab=data")
-	d.sees(".json", "<script>window.owned")
-	d.sees("button", "show all")
-	d.goes("#/runs/" + grant.RunID)
-	d.sees(".log-row", "U+202E")
-	d.goes("#/threads/" + thread.ThreadID)
-	d.sees(".message", "<script>window.owned")
-	d.sees(".message", "U+202E")
-	d.sees(".message button", "show all")
-	if owned := browser.Eval[bool](d.Page, "window.owned !== undefined"); owned {
-		t.Error("a script of an agent was executed")
-	}
-	made := browser.Eval[int](d.Page, `document.querySelectorAll('.message img, .message script, '+
-		'.message a[href^="javascript"]').length`)
-	if made != 0 {
-		t.Errorf("the text of an agent became %d elements, want none", made)
+	browser.Eval[bool](d.Page, `window.long = []; new PerformanceObserver(list => {
+		for (const e of list.getEntries()) long.push(Math.round(e.duration)) }).observe({type: 'longtask'}); true`)
+	for _, view := range []struct{ at, css, text string }{
+		{"/runs/" + r.RunID + "?tab=data", ".json", "<script>window.owned"},
+		{"/runs/" + r.RunID + "?tab=data", "button", "show all"},
+		{"/runs/" + r.RunID + "?tab=data", ".json", "1234567890123456789"},
+		{"/runs/" + grant.RunID, ".log-row", "U+202E"},
+		{"/runs/" + grant.RunID + "?tab=output", ".text", "yyyy"},
+		{"/threads/" + thread.ThreadID, ".message", "<script>window.owned"},
+		{"/threads/" + thread.ThreadID, ".message", "U+202E"},
+		{"/threads/" + thread.ThreadID, ".message button", "show all"},
+		{"/runs", "tbody", "neighbour"},
+	} {
+		began := time.Now()
+		d.goes("#" + view.at)
+		d.sees(view.css, view.text)
+		t.Logf("%s shows %q after %d ms; tasks longer than 50 ms: %v", view.at, view.text,
+			time.Since(began).Milliseconds(), browser.Eval[[]float64](d.Page, "long.splice(0)"))
+		if owned := browser.Eval[bool](d.Page, "window.owned !== undefined"); owned {
+			t.Errorf("%s: a script of an agent was executed", view.at)
+		}
+		made := browser.Eval[int](d.Page, `document.querySelectorAll('main img, main script, '+
+			'main a[href^="javascript"]').length`)
+		if made != 0 {
+			t.Errorf("%s: the text of an agent became %d elements, want none", view.at, made)
+		}
+		if chars := browser.Eval[int](d.Page, "document.body.textContent.length"); chars > 400_000 {
+			t.Errorf("%s has %d characters, want the page to show a part of so long a text", view.at, chars)
+		}
 	}
 }
 

@@ -67,14 +67,14 @@ export const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) :
 export const RunLink = ({ id, children }) =>
   html`<a class="id" href=${href('/runs/' + id)} title=${id}>${children ?? short(id)}</a>`;
 
-/** Json shows a value as JSON, with colours, cut where it is long. */
-export function Json({ value, max = 20_000, label }) {
-  const [all, showAll] = useState(false);
-  const text = typeof value === 'string' && value.length > 100_000 ? JSON.stringify(value) : json(value);
-  const shown = visible(all ? text.slice(0, 400_000) : text.slice(0, max));
+// marks are what Json colours: texts, names, words and numbers.
+const marks = /("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/g;
+
+/** coloured splits JSON into parts with colours. */
+function coloured(shown) {
   const parts = [];
   let from = 0;
-  for (const m of shown.matchAll(/("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/g)) {
+  for (const m of shown.matchAll(marks)) {
     if (m[0].length > 20_000) continue;
     parts.push(shown.slice(from, m.index));
     const name = m[1] ? (m[2] ? 'j-key' : 'j-text') : m[3] ? 'j-word' : 'j-number';
@@ -83,6 +83,15 @@ export function Json({ value, max = 20_000, label }) {
     if (parts.length > 6000) break;
   }
   parts.push(shown.slice(from));
+  return parts;
+}
+
+/** Json shows a value as JSON, with colours, cut where it is long. */
+export function Json({ value, max = 20_000, label }) {
+  const [all, showAll] = useState(false);
+  // A value of a megabyte is written once, and not with each change of the page around it.
+  const text = useMemo(() => json(value), [value]);
+  const parts = useMemo(() => coloured(visible(text.slice(0, all ? 400_000 : max))), [text, all, max]);
   return html`<div class="json" role="group" aria-label=${label ?? 'JSON'}>
     <${CopyButton} text=${text} />
     <pre class="text" tabindex="0"><bdi>${parts}</bdi>${text.length > max && !all && html`

@@ -1,7 +1,7 @@
 // The log of a run: filters, a search, and following its end. Rows outside of the window are not in
 // the page, so that a log of 20 000 lines scrolls like a short one.
 import { html, useState, useRef, useEffect, useMemo, cls, none } from '../lib.js';
-import { clock, duration, ms, json, count } from '../format.js';
+import { clock, duration, ms, json, count, size } from '../format.js';
 import { url } from '../api.js';
 import { Empty } from '../parts.js';
 import { Safe, visible } from '../safe.js';
@@ -18,11 +18,25 @@ const groups = {
 const bad = /failed|timed_out|dead_lettered|reclaimed|retrying|slow|stale|held/;
 const rowHeight = 29, window_ = 80;
 
-/** summary is a line about an event. */
+/** maxSummary is how much of a line is shown and searched. */
+const maxSummary = 20_000;
+const summaries = new WeakMap();
+
+/** summary is a line about an event, made once. */
 export function summary(e) {
+  let text = summaries.get(e);
+  if (text === undefined) summaries.set(e, text = told(e).slice(0, maxSummary));
+  return text;
+}
+
+/** apart tells whether a value is kept beside the log because it is large. */
+export const apart = d => typeof d?.ref === 'string' && d.ref.startsWith('sha256:') && typeof d.size === 'number';
+
+function told(e) {
   const d = e.data;
   if (d === null || d === undefined) return '';
   if (typeof d !== 'object') return String(d);
+  if (apart(d)) return `${size(d.size)} of data, too large for a line of the log`;
   if (typeof d.text === 'string') return d.text;
   if (e.type === 'x:output' && typeof d.data === 'string') return d.data;
   const parts = [];

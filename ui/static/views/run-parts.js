@@ -6,6 +6,7 @@ import { duration, size, now, ms, ended } from '../format.js';
 import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, RunLink, act, ask, statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Decision } from './approvals.js';
+import { apart } from './run-log.js';
 
 /** Data is what a run was given, and what it has made. */
 export function Data({ run }) {
@@ -113,7 +114,11 @@ export function Output({ events }) {
   let total = 0;
   for (const e of events) {
     const d = e.data ?? {};
-    if (e.type === 'x:output') { const t = String(d.text ?? d.data ?? ''); parts.push(t); total += t.length; }
+    if (e.type === 'x:output') {
+      const t = apart(d) ? `\n[${size(d.size)} of output, too large for a line of the log]\n` : String(d.text ?? d.data ?? '');
+      parts.push(t);
+      total += t.length;
+    }
     if (e.type === 'x:output_dropped') parts.push(`\n[${d.size ?? d.bytes ?? 'some'} bytes were not kept]\n`);
     if (e.type === 'x:exit') parts.push(`\n[exit ${d.code ?? d.exit_code ?? ''}${d.signal ? ` signal ${d.signal}`
         : ''}]\n`);

@@ -29,7 +29,8 @@ func (f *filler) end(ctx context.Context, worker string, r run, n int) error {
 	}
 	outcome := obj{"type": "complete", "result": obj{"n": n}, "summary": job.summary}
 	if rand.Float64() < job.fails {
-		outcome = obj{"type": "fail", "error": obj{"code": "model_unavailable", "message": "503 of the model's server"}}
+		outcome = obj{"type": "fail", "error": obj{"code": "model_unavailable",
+			"message": "503 of the model's server"}}
 	}
 	return f.commit(ctx, worker, r, obj{"outcome": outcome})
 }
@@ -58,7 +59,8 @@ func (f *filler) work(ctx context.Context, long time.Duration) error {
 		// A worker is not always free at once.
 		time.Sleep(time.Duration(rand.ExpFloat64()*40) * time.Millisecond)
 		worker := fmt.Sprintf("worker-%d", 1+rand.IntN(3))
-		granted, err := f.poll(ctx, worker, obj{"queues": []string{"default"}, "kinds": kinds, "slots": 4, "start": true,
+		granted, err := f.poll(ctx, worker, obj{"queues": []string{"default"}, "kinds": kinds, "slots": 4,
+			"start": true,
 			"build": "v1.4.2"})
 		if err != nil {
 			return err

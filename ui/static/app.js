@@ -8,7 +8,10 @@ import { Login } from './views/login.js';
 import { Help } from './views/help.js';
 
 // A view is loaded when it is shown for the first time.
-/** @type {{path: string, name: string, file: string, key: string, group: string, platform?: boolean, scope?: string, hidden?: boolean}[]} */
+/**
+ * @type {{path: string, name: string, file: string, key: string, group: string, platform?: boolean, scope?: string,
+ *   hidden?: boolean}[]}
+ */
 const views = [
   { path: 'runs', name: 'Runs', file: 'runs', key: 'r', group: 'Work' },
   { path: 'threads', name: 'Chat', file: 'threads', key: 'c', group: 'Work' },
@@ -28,9 +31,12 @@ const views = [
 const icons = {
   runs: 'M2 4h12M2 8h8M2 12h5', threads: 'M2.500 3h11v8h-6l-3 2.500V11h-2z', approvals: 'M3 8.500l3.200 3.200L13 4.500',
   'dead-letters': 'M2 4h12v8.500H2zM2 4.500l6 4.500 6-4.500', start: 'M8 3v10M3 8h10',
-  workers: 'M2.500 3h11v4h-11zM2.500 9h11v4h-11zM5 5h.1M5 11h.1', webhooks: 'M6.500 9.500l3-3M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1',
-  health: 'M1.500 8.500h3l2-5 3 9 2-4h3', watchdog: 'M8 1.800l5.500 2v4c0 3.200-2.300 5.400-5.500 6.500-3.200-1.100-5.500-3.300-5.500-6.500v-4z',
-  recovery: 'M3 8a5 5 0 1 1 1.600 3.700M3 12.500V9.200h3.200', keys: 'M9.500 6.500a3 3 0 1 0-2 2.800L9 10.800h1.800v1.700h1.700V14H14v-2L9.400 7.400z',
+  workers: 'M2.500 3h11v4h-11zM2.500 9h11v4h-11zM5 5h.1M5 11h.1',
+  webhooks: 'M6.500 9.500l3-3M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1',
+  health: 'M1.500 8.500h3l2-5 3 9 2-4h3',
+  watchdog: 'M8 1.800l5.500 2v4c0 3.200-2.300 5.400-5.500 6.500-3.200-1.100-5.500-3.300-5.500-6.500v-4z',
+  recovery: 'M3 8a5 5 0 1 1 1.600 3.700M3 12.500V9.200h3.200',
+  keys: 'M9.500 6.500a3 3 0 1 0-2 2.800L9 10.800h1.800v1.700h1.700V14H14v-2L9.400 7.400z',
 };
 
 const helping = signal(false), menu = signal(false);
@@ -103,7 +109,8 @@ function Nav({ at }) {
 function Notice() {
   if (connection.value !== 'silent') return null;
   return html`<p class="banner"
-      role="status">The live connection was silent for 60 seconds. This page now asks the server every two seconds.</p>`;
+      role="status">The live connection was silent for 60 seconds. This page now asks the server every two
+        seconds.</p>`;
 }
 
 const loaded = new Map();

@@ -125,7 +125,8 @@ export async function copy(text) {
 }
 
 export const CopyButton = ({ text, label = 'Copy', className = 'copy', about = undefined }) =>
-  html`<button type="button" class=${className} aria-label=${about} onClick=${() => copy(typeof text === 'function' ? text() : text)}>
+  html`<button type="button" class=${className} aria-label=${about}
+    onClick=${() => copy(typeof text === 'function' ? text() : text)}>
       ${label}</button>`;
 
 /** Empty says what would be here, and how to get it. */
@@ -149,7 +150,8 @@ export const Loading = () => html`<p class="loading" role="status">
 export function Page({ title, sub, actions, children, crumbs = none }) {
   useEffect(() => { document.title = `${typeof title === 'string' ? title : 'Run'} · Perdure`; }, [title]);
   return html`<div class="page"><header class="page-head">
-      <div class="page-title">${crumbs && html`<p class="crumbs">${crumbs}</p>`}<h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
+      <div class="page-title">${crumbs && html`<p class="crumbs">${crumbs}</p>`}<h1>${title}</h1>
+        ${sub && html`<p class="sub">${sub}</p>`}</div>
     ${actions && html`<div class="actions">${actions}</div>`}</header>${children}</div>`;
 }
 
@@ -224,7 +226,8 @@ export function Table({ columns, rows, keyOf, open, label, chosen, choose, stead
     ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}>${c.name}</th>`)}</tr></thead>
     <tbody>${rows.map(row => {
       const id = keyOf(row);
-      return html`<${Row} key=${id} id=${id} row=${row} on=${chosen?.has(id) ?? false} table=${table} steady=${steady} />`;
+      return html`<${Row} key=${id} id=${id} row=${row} on=${chosen?.has(id) ?? false} table=${table}
+        steady=${steady} />`;
     })}</tbody></table></div>`;
 }
 
@@ -261,7 +264,8 @@ const asking = signal(none);
 
 /**
  * ask shows a question and returns what was answered: null if it was dismissed.
- * @param {{title: string, text?: any, yes: string, danger?: boolean, fields?: {name: string, label: string, value?: string, area?: boolean}[]}} question
+ * @param {{title: string, text?: any, yes: string, danger?: boolean,
+ *   fields?: {name: string, label: string, value?: string, area?: boolean}[]}} question
  * @returns {Promise<Record<string, string>|null>}
  */
 export const ask = question => new Promise(done => { asking.value = { ...question, done }; });

@@ -19,7 +19,8 @@ export function palette() {
     'dispatched', 'running',
     'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled', 'held', 'bar-queued', 'bar-dispatched',
       'bar-running',
-    'bar-suspended', 'bar-lost', 'bar-ink', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft', 'suspended-soft',
+    'bar-suspended', 'bar-lost', 'bar-ink', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft',
+    'suspended-soft',
       'cancelled-soft'];
   return { ...Object.fromEntries(names.map(n => [n, of(n)])), sans: of('sans') };
 }

@@ -12,7 +12,8 @@ const legend = [['queued', 'queued'], ['dispatched', 'dispatched'], ['running', 
 
 /**
  * Timeline draws the tree below root.
- * @param {{tree: Map<string, any>, version: number, root: string, main: string, selected: any, select: (s: any) => void}} p
+ * @param {{tree: Map<string, any>, version: number, root: string, main: string, selected: any,
+ *   select: (s: any) => void}} p
  */
 export function Timeline({ tree, version, root, main, selected, select }) {
   const box = useRef(none), canvas = useRef(none), state = useRef(/** @type {any} */ ({}));

@@ -56,7 +56,8 @@ export function Decision({ approval: a, decided }) {
   const open = a.state === 'open';
   return html`<article class="card approval" data-row tabindex="-1" aria-label=${a.title || a.name}>
     <header class="card-head"><h2><${Safe} text=${a.title || a.name} max=${400} /></h2>
-      <span class=${`state is-${a.state}`}><${Shape} state=${shapeOf[a.state]} />${names[a.state] ?? a.state}</span></header>
+      <span class=${`state is-${a.state}`}><${Shape} state=${shapeOf[a.state]} />
+        ${names[a.state] ?? a.state}</span></header>
     <p class="sub"><b><${Safe} text=${a.kind} max=${60} /></b> <${RunLink} id=${a.run_id} /> asked <${Ago}
         at=${a.opened_at} />${open && (a.expires_by === 'deadline'
             ? html`. Its run reaches its deadline <${Until} at=${a.expires_at} />, and ends then.`
@@ -94,7 +95,8 @@ export default function Approvals({ query }) {
     <${Trouble} error=${error} />
     ${items === null ? !error && html`<${Loading} />` : items.length === 0
       ? html`<${Empty} title=${state === 'open' ? 'Nothing waits for you' : 'None'}>
-      <p>An agent asks with <code>agent.Approve</code>, or with a wait of type <code>approval</code>. The answer is bound to the action that you see, by its hash.</p><//>`
+      <p>An agent asks with <code>agent.Approve</code>, or with a wait of type <code>approval</code>. The answer is
+        bound to the action that you see, by its hash.</p><//>`
     : html`<div class="grid-2">${items.map(a => html`<${Decision} key=${a.approval_id} approval=${a} />`)}</div>`}
     ${next && html`<div class="pager"><a href=${withQuery({ cursor: next })}>More</a></div>`}<//>`;
 }

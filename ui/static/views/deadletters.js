@@ -64,10 +64,12 @@ export default function DeadLetters({ query }) {
   };
   const none = items?.length === 0 && !filter.cause && !filter.kind;
   return html`<${Page} title="Dead letters"
-      sub="Runs that can't go on by themselves. Mend the cause, then redrive them: each becomes a new run with the same input.">
+      sub="Runs that can't go on by themselves. Mend the cause, then redrive them: each becomes a new run with the
+        same input.">
     <${Trouble} error=${error} />
     ${none ? html`<${Empty}
-        title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would be here, with its story.<//>`
+        title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would
+          be here, with its story.<//>`
           : html`
     ${Boolean(causes.items?.length) && html`<div class="cards">
         ${causes.items?.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}

@@ -129,7 +129,8 @@ export default function Health({ query }) {
         name=${`this node${ready.items?.detail ? `: ${ready.items.detail}` : ''}`} />
       <${Number_} state="running" value=${count(counts?.status?.running ?? sum('running'))} name="running"
         to=${href('/runs', { status: 'running' })} />
-      <${Number_} state="queued" value=${count(sum('queued'))} name="queued" to=${href('/runs', { status: 'queued' })} />
+      <${Number_} state="queued" value=${count(sum('queued'))} name="queued"
+        to=${href('/runs', { status: 'queued' })} />
       <${Number_} state="suspended" value=${count(sum('suspended'))} name="waiting, no worker held"
         to=${href('/runs', { status: 'suspended' })} />
       ${session.value?.platform && html`<${Number_} state=${inv?.violations?.length ? 'failed' : 'completed'}

@@ -10,7 +10,8 @@ export function Help({ views, close }) {
   return html`<dialog ref=${box} class="dialog" aria-label="Keys" onClose=${close}><h2>Keys</h2>
     <dl class="keys">${keys.map(([k, what]) =>
         html`<div key=${k}><dt>${k.split(' ').map(one => html`<kbd>${one}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>
-    <p class="sub">On a timeline: <kbd>+</kbd> <kbd>−</kbd> zoom, <kbd>←</kbd> <kbd>→</kbd> move, <kbd>0</kbd> shows all.</p>
+    <p class="sub">On a timeline: <kbd>+</kbd> <kbd>−</kbd> zoom, <kbd>←</kbd> <kbd>→</kbd> move,
+      ${' '}<kbd>0</kbd> shows all.</p>
     <div class="actions"><button type="button" class="primary" onClick=${() =>
         box.current.close()}>Close</button></div></dialog>`;
 }

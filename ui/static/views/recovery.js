@@ -24,7 +24,8 @@ export default function Recovery() {
   };
   const may = can('platform:admin');
   return html`<${Page} title="Recovery"
-      sub="Commands outlive the server. After a restart it finds them again by the files they leave: sentinels, results, output.">
+      sub="Commands outlive the server. After a restart it finds them again by the files they leave: sentinels,
+        results, output.">
     <${Trouble} error=${status.error} />
     <${Card} title="Since this node's start">
       ${s ? html`<${Facts} of=${[['State', s.state], ['Began', s.startedAt && instant(s.startedAt)],

@@ -9,7 +9,7 @@ import { Safe, visible } from '../safe.js';
 /** @type {Record<string, [string, (type: string) => boolean]>} */
 const groups = {
   life: ['Life', t =>
-    /^run:(created|dispatched|started|suspended|resumed|deferred|reattached|held|retrying|reclaimed|cancel|completed|failed|timed|cancelled|dead|continued|process)/.test(t)],
+    t.startsWith('run:') && !/^run:(heartbeat|progress|slow|stale|late_result)$/.test(t)],
   steps: ['Steps', t => t.startsWith('worker:tool') || t.startsWith('wait:')],
   children: ['Children', t => /^worker:(spawned|started|completed)/.test(t)],
   text: ['Text', t => t === 'llm:delta' || t === 'message:appended' || t.startsWith('x:')],

@@ -86,7 +86,8 @@ function Unserved({ run }) {
   const a = useGet(run.state === 'queued' ? `/runs/${run.run_id}/activity` : '', {}, [run.last_seq]);
   const u = a.value?.unserved;
   return u && html`<p class="notice"><span>No worker polls for kind <code>${visible(run.kind)}</code> of queue${' '}
-    <code>${visible(run.queue)}</code>${u.last_polled_at ? html`. The last one did <${Ago} at=${u.last_polled_at} />` : ''}:
+    <code>${visible(run.queue)}</code>${u.last_polled_at
+      ? html`. The last one did <${Ago} at=${u.last_polled_at} />` : ''}:
     the run waits until one does. <a href=${href('/workers')}>See the workers</a>.</span></p>`;
 }
 
@@ -123,10 +124,12 @@ function Header({ run }) {
       ['Continued by', run.continued_by_run_id && html`<${RunLink} id=${run.continued_by_run_id} />`],
       ['Cancel', run.cancel?.requested_at &&
         html`asked <${Ago} at=${run.cancel.requested_at} />${run.cancel.acknowledged_at ? ', acknowledged' : ''}`],
-      ['Late results', run.late_results > 0 && html`<a href=${withQuery({ tab: 'data' })}>${run.late_results} kept</a>`],
+      ['Late results', run.late_results > 0 &&
+        html`<a href=${withQuery({ tab: 'data' })}>${run.late_results} kept</a>`],
     ]} />${Object.keys(run.metadata ?? {}).length > 0 && html`<div class="metas" role="group" aria-label="Metadata">
       ${Object.entries(run.metadata).map(([k, v]) => html`<a class="meta" key=${k}
-        href=${href('/runs', { ['metadata.' + k]: v })}>${visible(k)}=<${Safe} text=${v} max=${120} /></a>`)}</div>`}<//>`;
+        href=${href('/runs', { ['metadata.' + k]: v })}>${visible(k)}=<${Safe} text=${v}
+          max=${120} /></a>`)}</div>`}<//>`;
 }
 
 /** Picked shows the event that was clicked in the timeline. */
@@ -149,7 +152,8 @@ export default function Run({ parts: [id], query }) {
   if (!run) {
     return html`<${Page} title="Run">${error
         ? (error.status === 404 ? html`<${Empty}
-            title="There is no such run">It was deleted, is older than the server keeps runs, or belongs to another tenant. <a
+            title="There is no such run">It was deleted, is older than the server keeps runs, or belongs to another
+              tenant. <a
                 href=${href('/runs')}>See all runs</a>.<//>`
       : html`<${Trouble} error=${error} />`) : loading && html`<${Loading} />`}<//>`;
   }
@@ -165,7 +169,8 @@ export default function Run({ parts: [id], query }) {
       title=${html`<span class="run-head"><span>${visible(run.kind).slice(0, 120)}</span>
         <${State} state=${statusOf(run)} /></span>`}
       sub=${html`<span class="ids"><span class="id">${run.run_id}</span>
-        <${CopyButton} text=${run.run_id} className="linkish" about="Copy the id" /></span>`} actions=${html`<${Actions} run=${run} />`}>
+        <${CopyButton} text=${run.run_id} className="linkish" about="Copy the id" /></span>`}
+      actions=${html`<${Actions} run=${run} />`}>
     <${Trouble} error=${error} />
     <${Header} run=${run} />
     <${Card} title="Timeline"><${Timeline} tree=${tree} version=${version} root=${root || id} main=${id}

@@ -144,7 +144,8 @@ export const runColumns = [
             ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
   { name: 'Run', className: 'c-id', cell: r => html`<${RunLink} id=${r.run_id} />` },
   { name: 'Queue', className: 'c-queue wide-only', cell: r => html`<${Safe} text=${r.queue} max=${40} />` },
-  { name: 'Try', className: 'num c-try wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
+  { name: 'Try', className: 'num c-try wide-only', cell: r =>
+    html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
   { name: 'Sign of life', className: 'c-life wide-only', cell: r => html`<${Life} run=${r} />` },
   { name: 'Took', className: 'num c-took', cell: r => html`<${Took} run=${r} />` },
   { name: 'Age', className: 'num c-age', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
@@ -189,7 +190,8 @@ export default function Runs({ query }) {
           ${next ? html`None of the newest runs does. <a href=${withQuery({ cursor: next })}>Look further back</a>, or `
             : ''}<a href=${href('/runs')}>show all runs</a>.<//>`
         : html`<${Empty} title="No runs yet">
-            <p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs on. Start one:</p>
+            <p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs
+              on. Start one:</p>
             <pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
           <p>or <a href=${href('/start')}>fill in a form</a>.</p><//>`)
       : html`<${Table} steady label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>

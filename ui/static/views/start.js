@@ -50,7 +50,8 @@ function Same({ body }) {
     <${Tabs} label="The same elsewhere" at=${way} to=${setWay}
       tabs=${Object.entries(ways).map(([id, [name]]) => ({ id, name }))} />
     <pre class="text" tabindex="0">${text}</pre>
-    <div class="actions"><${CopyButton} text=${text} className="" about=${`Copy as ${ways[way][0]}`} /></div></div><//>`;
+    <div class="actions"><${CopyButton} text=${text} className=""
+      about=${`Copy as ${ways[way][0]}`} /></div></div><//>`;
 }
 
 /** Recent lists the last runs, to start another one like them. */
@@ -122,5 +123,6 @@ export default function Start({ query }) {
           <small>A line each, name=value. Lists of runs can be filtered by it.</small></label>
       <div class="actions"><button type="submit" class="primary" disabled=${busy || !can('runs:create')}>Start</button>
         ${!can('runs:create') && html`<span class="dim">This login may not start runs.</span>`}</div>
-    </form><aside aria-label="Help with the form"><${Same} body=${body} /><${Recent} at=${from?.run_id} /></aside></div><//>`;
+    </form><aside aria-label="Help with the form"><${Same} body=${body} />
+      <${Recent} at=${from?.run_id} /></aside></div><//>`;
 }

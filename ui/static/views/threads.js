@@ -220,6 +220,7 @@ export default function Threads({ parts: [id] }) {
         <span class="thread-age dim"><${Ago} at=${t.updated_at} suffix="" /></span></a>`)}</nav>
       <div class="chat-main">${id ? html`<${Conversation} key=${id} id=${id} />`
           : html`<div class="conversation"><${Empty} title="Begin a conversation">
-        <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will be in the conversation when you come back.</p>
+        <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will
+          be in the conversation when you come back.</p>
         <p>With <code>perdure dev</code>, try “check disk space”.</p><//><${Composer} /></div>`}</div></div><//>`;
 }

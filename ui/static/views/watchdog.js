@@ -15,7 +15,8 @@ export default function Watchdog({ query }) {
   const { items, error, next } = useList('watchdog', '/api/admin/watchdog', 'actions',
     { rule, limit: 100, cursor: query.get('cursor') ?? '' });
   return html`<${Page} title="Watchdog"
-      sub="The safety net: every run has a next alarm, and a rule for what happens when it rings. Each action is written down with its reason.">
+      sub="The safety net: every run has a next alarm, and a rule for what happens when it rings. Each action is
+        written down with its reason.">
     <${Trouble} error=${error} />
     ${rule && html`<div class="filters"><span class="chip">
         <b>rule</b> ${rule} <a href=${withQuery({ rule: '', cursor: '' })}

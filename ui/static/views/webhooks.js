@@ -111,12 +111,14 @@ export default function Webhooks({ parts: [id], query }) {
     <${Trouble} error=${error} />
     ${items === null ? !error && html`<${Loading} />` : items.length === 0 ? !error &&
       html`<${Empty}
-          title="No webhooks">Register an endpoint, and the server tells it when runs end, stall or fail. Each delivery is kept with its attempts, and can be sent again.<//>`
+          title="No webhooks">Register an endpoint, and the server tells it when runs end, stall or fail. Each
+            delivery is kept with its attempts, and can be sent again.<//>`
             : html`
     <${Table} label="Webhooks" rows=${items} keyOf=${w => w.webhook_id} open=${w => go('/webhooks/' + w.webhook_id)}
       columns=${[
       { name: 'State', className: 'fit', cell: w =>
-        { const [s, name] = health(w); return html`<span class=${'state is-' + s}><${Shape} state=${s} />${name}</span>`; } },
+        { const [s, name] = health(w);
+          return html`<span class=${'state is-' + s}><${Shape} state=${s} />${name}</span>`; } },
       { name: 'Endpoint', className: 'grow', cell: w =>
         html`<a href=${href('/webhooks/' + w.webhook_id)}><b><${Safe} text=${w.url} max=${90} /></b></a> <span
             class="why"><${Safe} text=${w.description ?? ''} max=${60} /></span>` },

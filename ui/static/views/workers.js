@@ -24,7 +24,8 @@ function Polls({ worker }) {
   }
   if (!byQueues.size) return html`<span class="dim">${(worker.queues ?? []).join(', ')}</span>`;
   return [...byQueues].map(([queues, kinds]) => html`<span class="polls" key=${queues}>
-    ${[...new Set(kinds)].slice(0, 8).map(k => html`<span class="meta" key=${k}><${Safe} text=${k} max=${40} /></span>`)}
+    ${[...new Set(kinds)].slice(0, 8).map(k => html`<span class="meta" key=${k}>
+      <${Safe} text=${k} max=${40} /></span>`)}
     <span class="dim">of <${Safe} text=${queues} max=${80} /></span></span>`);
 }
 

@@ -180,6 +180,29 @@ func TestDashboardActs(t *testing.T) {
 		return browser.Eval[int](d.Page, find("tbody .state", "Cancelled")+".length") == 3
 	})
 
+	// All that match are cancelled, not only those that are shown.
+	many := make([]obj, 120)
+	for i := range many {
+		many[i] = obj{"kind": "sleep", "metadata": obj{"batch": "eight"}}
+	}
+	n.insist("POST", "/api/v1/runs/batch", "", obj{"runs": many}, nil)
+	d.goes("#/runs?metadata.batch=eight")
+	d.sees(".chip", "eight")
+	eventually.True(t, "the list has a page of runs", func() bool {
+		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 50
+	})
+	d.clicks("thead input", "Select all")
+	d.clicks(".bulk button", "Select all that match")
+	d.clicks(".bulk button", "Cancel 120")
+	d.clicks("dialog button", "Cancel 120")
+	eventually.True(t, "120 runs are cancelled", func() bool {
+		var c struct {
+			Status map[string]int `json:"status"`
+		}
+		n.insist("GET", "/api/v1/runs/counts?metadata.batch=eight", "", nil, &c)
+		return c.Status["cancelled"] == 120
+	})
+
 	n.submit(obj{"kind": "fails", "max_attempts": 1, "queue": "bad"})
 	var p polled
 	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"bad"}}, &p)

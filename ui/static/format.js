@@ -58,6 +58,30 @@ export const short = id => (id ? id.slice(-8) : '');
 /** json writes a value as indented JSON. */
 export const json = v => JSON.stringify(v, null, 2) ?? '';
 
+/**
+ * beginning is the beginning of a value as indented JSON: some more than max characters of it, if it has more. A
+ * value of a megabyte costs no more than what is shown of it.
+ * @param {any} value
+ * @param {number} max
+ */
+export function beginning(value, max) {
+  let out = '';
+  const write = (v, indent) => {
+    if (out.length > max) return;
+    const entries = Array.isArray(v) ? v : v && typeof v === 'object' && !v.toJSON ? Object.keys(v) : null;
+    if (!entries?.length) { out += json(v); return; }
+    const [open, close] = entries === v ? '[]' : '{}';
+    out += open;
+    for (let i = 0; i < entries.length && out.length <= max; i++) {
+      out += `${i ? ',' : ''}\n${indent}  ${entries === v ? '' : JSON.stringify(entries[i]) + ': '}`;
+      write(entries === v ? v[i] : v[entries[i]], indent + '  ');
+    }
+    if (out.length <= max) out += `\n${indent}${close}`;
+  };
+  write(value, '');
+  return out;
+}
+
 /** names of states for people. */
 export const stateNames = {
   queued: 'Queued', dispatched: 'Dispatched', running: 'Running', suspended: 'Waiting', deferred: 'Deferred',

@@ -151,8 +151,8 @@ export function refresh() {
 
 const newestFirst = (a, b) => (a.run_id < b.run_id ? 1 : -1);
 
-// query is a filter as parameters of GET /runs.
-function query(filter) {
+/** asQuery is a filter as parameters of GET /runs. */
+export function asQuery(filter) {
   const q = {};
   for (const [k, v] of Object.entries(filter)) {
     if (k === 'metadata') for (const [name, value] of Object.entries(v)) q['metadata.' + name] = value;
@@ -216,7 +216,7 @@ export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) 
     set(s => ({ ...s, rows: null, error: null }));
     const stop = watch({
       of: 'runs', filter, limit, cursor: cursor || undefined, events: false,
-      poll: async () => [{ type: 'snapshot', ...await get('/runs', { ...query(filter), limit, cursor }) }],
+      poll: async () => [{ type: 'snapshot', ...await get('/runs', { ...asQuery(filter), limit, cursor }) }],
       on(messages) {
         let error = null;
         for (const m of messages) {
@@ -256,7 +256,7 @@ export function useCounts(filter = {}) {
     poll: async () => {
       if (absent.current) return [];
       try {
-        return [{ type: 'counts', ...await get('/runs/counts', query(filter)) }];
+        return [{ type: 'counts', ...await get('/runs/counts', asQuery(filter)) }];
       } catch (e) {
         absent.current = e.status === 404 || e.status === 400;
         return [];

@@ -1,6 +1,6 @@
 // Parts that the views are made of.
 import { html, useState, useEffect, useMemo, useRef, cls, signal, computed, useId, Component, none } from './lib.js';
-import { now, ms, age, duration, ended, instant, short, stateNames, json, count } from './format.js';
+import { now, ms, age, duration, ended, instant, short, stateNames, json, beginning, count } from './format.js';
 import { explain, Exact } from './api.js';
 import { Safe, visible } from './safe.js';
 import { href } from './router.js';
@@ -89,14 +89,14 @@ function coloured(shown) {
 /** Json shows a value as JSON, with colours, cut where it is long. */
 export function Json({ value, max = 20_000, label }) {
   const [all, showAll] = useState(false);
-  // A value of a megabyte is written once, and not with each change of the page around it.
-  const text = useMemo(() => json(value), [value]);
-  const parts = useMemo(() => coloured(visible(text.slice(0, all ? 400_000 : max))), [text, all, max]);
+  const limit = all ? 400_000 : max;
+  const text = useMemo(() => beginning(value, limit), [value, limit]);
+  const parts = useMemo(() => coloured(visible(text.slice(0, limit))), [text, limit]);
   return html`<div class="json" role="group" aria-label=${label ?? 'JSON'}>
-    <${CopyButton} text=${text} />
-    <pre class="text" tabindex="0"><bdi>${parts}</bdi>${text.length > max && !all && html`
-      <button type="button" class="linkish" onClick=${() =>
-        showAll(true)}>show all ${count(text.length)} characters</button>`}</pre>
+    <${CopyButton} text=${() => json(value)} />
+    <pre class="text" tabindex="0"><bdi>${parts}</bdi>${text.length > limit && html`
+      <button type="button" class="linkish" disabled=${all} onClick=${() => showAll(true)}>${all
+        ? '… the rest can be copied' : 'show all of it'}</button>`}</pre>
   </div>`;
 }
 

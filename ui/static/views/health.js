@@ -57,7 +57,7 @@ function Plot({ title, times, lines, format = count }) {
   const i = at >= 0 && at < times.length ? at : times.length - 1;
   const value = l => (l.values[i] === null || l.values[i] === undefined ? '–' : format(l.values[i]));
   return html`<${Card}><div class="plot-head"><div class="row spread"><h2>${title}</h2>
-      <span class="dim sub">${at >= 0 ? clockOf(times[i], times) : 'now'}</span></div>
+      <span class="dim sub">${at >= 0 ? clockOf(times[i], times) : 'newest'}</span></div>
     <div class="lines">${lines.map(l => html`<span key=${l.name}><svg width="18" height="8" aria-hidden="true">
       <line x1="0" x2="18" y1="4" y2="4" stroke-width="2" class=${'stroke-' + l.color}
         stroke-dasharray=${l.dash?.join(' ')} /></svg>${l.name} <b>${value(l)}</b></span>`)}</div></div>
@@ -73,7 +73,9 @@ function grid(history) {
   const step = history.step_seconds * 1000;
   const at = new Map(history.points.map(p => [Math.floor(Date.parse(p.at) / step), p]));
   const times = [], points = [];
-  for (let n = Math.ceil(Date.parse(history.since) / step); n <= Math.floor(Date.now() / step); n++) {
+  // A minute that is not over would look like a fall.
+  const last = Math.floor(Date.now() / step) - (step === 60_000 ? 1 : 0);
+  for (let n = Math.ceil(Date.parse(history.since) / step); n <= last; n++) {
     times.push((n * step) / 1000);
     points.push(at.get(n) ?? {});
   }

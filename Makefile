@@ -56,7 +56,7 @@ PLANTED := ./internal/plant ./sim
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: peers help build test test-plain test-postgres test-race services python3 typescript chromium generated planted demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: peers help build test test-plain test-postgres test-race services python3 typescript chromium ui ui-packages generated planted demo check sim docs bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -84,7 +84,7 @@ else
 endif
 
 # Installs what the tests run beside, and sees it start.
-services: python3 typescript chromium
+services: python3 typescript ui-packages chromium
 	$(WITH) true
 
 # Installs a program where it is missing and we may. Whoever else installs something is waited for, another clone of this too, and what
@@ -111,6 +111,18 @@ $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.jso
 $(TS)/dist/main.js: $(TS)/node_modules/.package-lock.json $(TS)/tsconfig.json $(wildcard $(TS)/*.ts)
 	cd $(TS) && rm -rf dist && npm run --silent build
 
+# The dashboard has no build. Where npm is at hand its types are checked, and axe-core looks at its pages in the tests.
+UI := ui
+$(UI)/node_modules/.package-lock.json: $(UI)/package.json $(UI)/package-lock.json
+	cd $(UI) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
+
+ui-packages:
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(UI)/node_modules/.package-lock.json; fi
+
+ui: ui-packages ## check the types of the dashboard, where npm is at hand
+	@if command -v npm >/dev/null; then cd $(UI) && npm run --silent check; \
+	else echo "NOT RUN: npm is missing, so the types of the dashboard are not checked"; fi
+
 # What is said of streams is tried in a real browser.
 chromium:
 	@$(call install,chromium) || \
@@ -125,7 +137,7 @@ planted: ## plant faults, and see the simulator find each
 demo: build ## ask an agent, stop waiting, kill the server, and see the answer come
 	@bin/perdure demo
 
-check: ## formatting, vet, staticcheck, printed docs, go.mod
+check: ui ## formatting, vet, staticcheck, types of the dashboard, printed docs, go.mod
 	@out="$$(gofmt -l .)"; test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags plant $(PLANTED)
@@ -176,4 +188,4 @@ ifeq ($(CC_FOUND),1)
 endif
 
 clean: ## remove what was built
-	rm -rf bin $(TS)/dist $(TS)/node_modules
+	rm -rf bin $(TS)/dist $(TS)/node_modules $(UI)/node_modules

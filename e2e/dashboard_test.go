@@ -11,9 +11,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/browser"
 	"github.com/perdure/perdure/internal/eventually"
 )
@@ -178,6 +180,29 @@ func TestDashboardActs(t *testing.T) {
 		return browser.Eval[int](d.Page, find("tbody .state", "Cancelled")+".length") == 3
 	})
 
+	// All that match are cancelled, not only those that are shown.
+	many := make([]obj, 120)
+	for i := range many {
+		many[i] = obj{"kind": "sleep", "metadata": obj{"batch": "eight"}}
+	}
+	n.insist("POST", "/api/v1/runs/batch", "", obj{"runs": many}, nil)
+	d.goes("#/runs?metadata.batch=eight")
+	d.sees(".chip", "eight")
+	eventually.True(t, "the list has a page of runs", func() bool {
+		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 50
+	})
+	d.clicks("thead input", "Select all")
+	d.clicks(".bulk button", "Select all that match")
+	d.clicks(".bulk button", "Cancel 120")
+	d.clicks("dialog button", "Cancel 120")
+	eventually.True(t, "120 runs are cancelled", func() bool {
+		var c struct {
+			Status map[string]int `json:"status"`
+		}
+		n.insist("GET", "/api/v1/runs/counts?metadata.batch=eight", "", nil, &c)
+		return c.Status["cancelled"] == 120
+	})
+
 	n.submit(obj{"kind": "fails", "max_attempts": 1, "queue": "bad"})
 	var p polled
 	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"bad"}}, &p)
@@ -198,56 +223,89 @@ func TestDashboardActs(t *testing.T) {
 	// A run is followed through a restart.
 	r := n.submit(obj{"kind": "follow", "queue": "follow"})
 	d.goes("#/runs/" + r.RunID)
-	d.sees(".facts", "Queued")
+	d.sees(".run-head", "Queued")
 	n.kill(syscall.SIGKILL)
 	n.start()
 	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"follow"}}, &p)
-	d.sees(".facts", "Running")
+	d.sees(".run-head", "Running")
 	n.insist("POST", "/api/v1/workers/w/commit", "", complete(p.Runs[0], "done"), nil)
 	d.sees(".log-row", "run:completed")
-	d.sees(".facts", "Completed")
+	d.sees(".run-head", "Completed")
 }
 
-// Text of an agent is text, whatever is in it.
+// Text of an agent is text, whatever is in it and however long it is: values as large as the server takes them,
+// and an output of 5 MB in one line. No view of it freezes the page, and neither do the views beside it.
 func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	const bad = `<script>window.owned = 1</script><img src=x onerror="window.owned = 2"> [x](javascript:owned=3) ` +
 		"\x1b[31mred\x1b[0m \x1b]0;title\x07 pay\u202etxt.exe\u202c \u200b"
-	long := bad + strings.Repeat("long ", 1<<17) // with other parts beside it, below the bound of a value
+	quoted, _ := json.Marshal(bad)
+	room := perdure.MaxValue - len(quoted) - len(`{"text":""}`)
+	long := bad + strings.Repeat("y", room)
+	numbers := "[1234567890123456789" + strings.Repeat(",1", (perdure.MaxValue-21)/2) + "]"
 	r := n.submit(obj{"kind": "hostile", "input": obj{"text": long}, "metadata": obj{"note": bad}})
 	n.submit(obj{"kind": "neighbour"})
 	var thread struct {
 		ThreadID string `json:"thread_id"`
 	}
 	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": bad}}, &thread)
-	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": bad}, nil)
-	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "assistant", "content": long}, nil)
+	said := "/api/v1/threads/" + thread.ThreadID + "/messages"
+	n.insist("POST", said, "", obj{"role": "assistant", "content": bad}, nil)
+	if status := n.insist("POST", said, "", obj{"role": "assistant", "content": long}, nil); status >= 300 {
+		t.Fatalf("the largest message = %d, want it taken", status)
+	}
 	grant := n.poll("w", 1, true, "10s")[0]
-	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "x", "run_id": grant.RunID,
-		"epoch": grant.Epoch, "events": []obj{{"type": "llm:delta", "data": obj{"text": bad}},
-			{"type": "x:note", "data": long}}}}},
-		nil)
+	// 5 MB of output in one line without an end: in as many lines of the log as a process would need, and in the
+	// five largest ones, which the log keeps apart.
+	lines := []obj{{"type": "llm:delta", "data": obj{"text": bad}}, {"type": "x:note", "data": obj{"text": long}}}
+	for range 4 {
+		lines = append(lines, obj{"type": "x:output", "data": obj{"text": long}})
+	}
+	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "large", "run_id": grant.RunID,
+		"epoch": grant.Epoch, "events": lines}}}, nil)
+	lines = nil
+	for range 640 {
+		lines = append(lines, obj{"type": "x:output", "data": obj{"text": long[len(long)-8000:]}})
+	}
+	commit := obj{"commit_id": "end", "run_id": grant.RunID, "epoch": grant.Epoch, "events": lines,
+		"outcome": obj{"type": "complete", "result": json.RawMessage(numbers)}}
+	if status := n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{commit}}, nil); status != 200 {
+		t.Fatalf("a commit of the largest lines = %d, want 200", status)
+	}
 
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("tbody", "neighbour")
 	d.sees("tbody", "<script>window.owned")
-	d.goes("#/runs/" + r.RunID + "?tab=data")
-	d.sees(".json", "<script>window.owned")
-	d.sees("button", "show all")
-	d.goes("#/runs/" + grant.RunID)
-	d.sees(".log-row", "U+202E")
-	d.goes("#/threads/" + thread.ThreadID)
-	d.sees(".message", "<script>window.owned")
-	d.sees(".message", "U+202E")
-	d.sees(".message button", "show all")
-	if owned := browser.Eval[bool](d.Page, "window.owned !== undefined"); owned {
-		t.Error("a script of an agent was executed")
-	}
-	made := browser.Eval[int](d.Page, `document.querySelectorAll('.message img, .message script, '+
-		'.message a[href^="javascript"]').length`)
-	if made != 0 {
-		t.Errorf("the text of an agent became %d elements, want none", made)
+	browser.Eval[bool](d.Page, `window.long = []; new PerformanceObserver(list => {
+		for (const e of list.getEntries()) long.push(Math.round(e.duration)) }).observe({type: 'longtask'}); true`)
+	for _, view := range []struct{ at, css, text string }{
+		{"/runs/" + r.RunID + "?tab=data", ".json", "<script>window.owned"},
+		{"/runs/" + r.RunID + "?tab=data", "button", "show all"},
+		{"/runs/" + r.RunID + "?tab=data", ".json", "1234567890123456789"},
+		{"/runs/" + grant.RunID, ".log-row", "U+202E"},
+		{"/runs/" + grant.RunID + "?tab=output", ".text", "yyyy"},
+		{"/threads/" + thread.ThreadID, ".message", "<script>window.owned"},
+		{"/threads/" + thread.ThreadID, ".message", "U+202E"},
+		{"/threads/" + thread.ThreadID, ".message button", "show all"},
+		{"/runs", "tbody", "neighbour"},
+	} {
+		began := time.Now()
+		d.goes("#" + view.at)
+		d.sees(view.css, view.text)
+		t.Logf("%s shows %q after %d ms; tasks longer than 50 ms: %v", view.at, view.text,
+			time.Since(began).Milliseconds(), browser.Eval[[]float64](d.Page, "long.splice(0)"))
+		if owned := browser.Eval[bool](d.Page, "window.owned !== undefined"); owned {
+			t.Errorf("%s: a script of an agent was executed", view.at)
+		}
+		made := browser.Eval[int](d.Page, `document.querySelectorAll('main img, main script, '+
+			'main a[href^="javascript"]').length`)
+		if made != 0 {
+			t.Errorf("%s: the text of an agent became %d elements, want none", view.at, made)
+		}
+		if chars := browser.Eval[int](d.Page, "document.body.textContent.length"); chars > 400_000 {
+			t.Errorf("%s has %d characters, want the page to show a part of so long a text", view.at, chars)
+		}
 	}
 }
 
@@ -277,6 +335,30 @@ func TestDashboardKeepsTenantsApart(t *testing.T) {
 	d.sees("[role=alert]", "Your login has expired")
 }
 
+// loadsAxe puts axe-core into the page, if npm has brought it ("make ui-packages").
+func (d *dashboard) loadsAxe() bool {
+	d.t.Helper()
+	source, err := os.ReadFile("../ui/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		d.t.Log("axe-core is not here: the check of ours looks at the pages alone")
+		return false
+	}
+	return browser.Eval[bool](d.Page, string(source)+"; typeof axe === 'object'")
+}
+
+// axeFinds is what axe-core says against the page as it is now: all that is serious or critical.
+func (d *dashboard) axeFinds() []string {
+	d.t.Helper()
+	browser.Eval[bool](d.Page, `window.axeFound = null; axe.run(document, {resultTypes: ['violations']}).then(r => {
+		window.axeFound = r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).flatMap(v =>
+			v.nodes.slice(0, 5).map(n => v.impact + ' ' + v.id + ': ' + v.help + ': ' + n.html.slice(0, 200))) },
+		e => { window.axeFound = [String(e)] }); true`)
+	eventually.True(d.t, "axe-core has looked at the page", func() bool {
+		return browser.Eval[bool](d.Page, "window.axeFound !== null")
+	})
+	return browser.Eval[[]string](d.Page, "axeFound")
+}
+
 // Each view, light and dark, at the width of a desktop and of a phone, has names, an order of focus and
 // contrast.
 func TestDashboardIsAccessible(t *testing.T) {
@@ -296,6 +378,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "user", "content": "hello"}, nil)
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("h1", "Runs")
+	axe := d.loadsAxe()
 	var found []string
 	defer func() {
 		if t.Failed() {
@@ -319,6 +402,12 @@ func TestDashboardIsAccessible(t *testing.T) {
 					found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
 					return len(found) == 0
 				})
+				if axe {
+					if found := d.axeFinds(); len(found) > 0 {
+						t.Errorf("%s, %s, %d wide: axe-core has found\n%s", view, theme, width,
+							strings.Join(found, "\n"))
+					}
+				}
 			}
 		}
 	}

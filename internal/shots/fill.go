@@ -79,16 +79,22 @@ func (f *filler) grant(ctx context.Context, worker, kind string, more obj) (run,
 	for k, v := range more {
 		body[k] = v
 	}
+	runs, err := f.poll(ctx, worker, body)
+	if err == nil && len(runs) == 0 {
+		return run{}, fmt.Errorf("no run of kind %s came", kind)
+	}
+	if err != nil {
+		return run{}, err
+	}
+	return runs[0], nil
+}
+
+func (f *filler) poll(ctx context.Context, worker string, body obj) ([]run, error) {
 	var polled struct {
 		Runs []run `json:"runs"`
 	}
-	if err := f.call(ctx, "POST", "/api/v1/workers/"+worker+"/poll", body, &polled); err != nil {
-		return run{}, err
-	}
-	if len(polled.Runs) == 0 {
-		return run{}, fmt.Errorf("no run of kind %s came", kind)
-	}
-	return polled.Runs[0], nil
+	err := f.call(ctx, "POST", "/api/v1/workers/"+worker+"/poll", body, &polled)
+	return polled.Runs, err
 }
 
 // commit says what a worker did with a run.

@@ -74,10 +74,14 @@ func picture() error {
 	wear := flag.String("looks", "light,dark,phone", "which looks")
 	full := flag.Bool("full", false, "the whole page instead of what a window shows")
 	busy := flag.Bool("fill", false, "fill the server first")
+	day := flag.Duration("work", 0, "start and end runs for so long first, for the plots")
 	flag.Parse()
-	ctx, stop := context.WithTimeout(context.Background(), 9*time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), *day+9*time.Minute)
 	defer stop()
 	f := &filler{url: *url, key: *key}
+	if err := f.work(ctx, *day); err != nil {
+		return fmt.Errorf("work: %w", err)
+	}
 	if *busy {
 		if err := f.fill(ctx); err != nil {
 			return fmt.Errorf("fill: %w", err)

@@ -33,15 +33,39 @@ export class Problem extends Error {
 export class Exact {
   constructor(source) { this.source = source; }
   toString() { return this.source; }
-  toJSON() { return JSON.rawJSON ? JSON.rawJSON(this.source) : Number(this.source); }
+  toJSON() {
+    const raw = /** @type {any} */ (JSON).rawJSON; // newer than the types of TypeScript
+    return raw ? raw(this.source) : Number(this.source);
+  }
 }
 
-/** parse reads JSON, and keeps numbers that JavaScript would round. */
+// Texts, which are passed over, and numbers of 16 characters and more.
+const textsAndLongNumbers = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]{15,}/g;
+
+/**
+ * parse reads JSON, and keeps numbers that JavaScript would round. Such a number becomes a text that begins with
+ * NUL, which no value of the server does, and then an Exact: JSON.parse with a function for each value would
+ * stop the page for a second where a value has a megabyte.
+ * @param {string} text
+ */
 export function parse(text) {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
-  return JSON.parse(text, (_, v, context) =>
-    typeof v === 'number' && context?.source && String(v) !== context.source && /\d{16}/.test(context.source)
-      ? new Exact(context.source) : v);
+  let found = false;
+  const marked = text.replace(textsAndLongNumbers, m => {
+    if (m[0] === '"' || String(Number(m)) === m) return m;
+    found = true;
+    return `"\\u0000${m}"`;
+  });
+  return found ? exact(JSON.parse(marked)) : JSON.parse(text);
+}
+
+/** exact turns marked texts in a value into numbers that are kept as they were written. */
+function exact(v) {
+  if (typeof v === 'string') return v.charCodeAt(0) === 0 ? new Exact(v.slice(1)) : v;
+  if (v === null || typeof v !== 'object') return v;
+  if (Array.isArray(v)) for (let i = 0; i < v.length; i++) v[i] = exact(v[i]);
+  else for (const k of Object.keys(v)) v[k] = exact(v[k]);
+  return v;
 }
 
 /**
@@ -125,7 +149,7 @@ export function can(scope) {
   const s = session.value;
   if (!s) return false;
   if (s.read_only && !/:read$/.test(scope)) return false;
-  return s.scopes.includes(scope);
+  return s.scopes?.includes(scope) ?? false;
 }
 
 /** explain says what a problem means for the person in front of the page. */

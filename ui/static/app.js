@@ -1,5 +1,5 @@
 // The dashboard begins here: who is logged in, the frame around the views, and the keyboard.
-import { html, render, useState, useEffect, cls, signal, effect } from './lib.js';
+import { html, render, useState, useEffect, cls, signal, effect, none } from './lib.js';
 import { route, href, go } from './router.js';
 import { session, whoAmI, logIn, logOut, can, explain, loginReason } from './api.js';
 import { connection, useCounts, useList } from './live.js';
@@ -8,7 +8,10 @@ import { Login } from './views/login.js';
 import { Help } from './views/help.js';
 
 // A view is loaded when it is shown for the first time.
-/** @type {{path: string, name: string, file: string, key: string, group: string, platform?: boolean, scope?: string, hidden?: boolean}[]} */
+/**
+ * @type {{path: string, name: string, file: string, key: string, group: string, platform?: boolean, scope?: string,
+ *   hidden?: boolean}[]}
+ */
 const views = [
   { path: 'runs', name: 'Runs', file: 'runs', key: 'r', group: 'Work' },
   { path: 'threads', name: 'Chat', file: 'threads', key: 'c', group: 'Work' },
@@ -23,6 +26,18 @@ const views = [
   { path: 'keys', name: 'Keys and tenants', file: 'keys', key: 'k', group: 'Operate', scope: 'keys:admin' },
   { path: 'run', name: 'Run', file: 'run', key: '', group: '', hidden: true },
 ];
+
+// A drawing beside each view, in a box of 16.
+const icons = {
+  runs: 'M2 4h12M2 8h8M2 12h5', threads: 'M2.500 3h11v8h-6l-3 2.500V11h-2z', approvals: 'M3 8.500l3.200 3.200L13 4.500',
+  'dead-letters': 'M2 4h12v8.500H2zM2 4.500l6 4.500 6-4.500', start: 'M8 3v10M3 8h10',
+  workers: 'M2.500 3h11v4h-11zM2.500 9h11v4h-11zM5 5h.1M5 11h.1',
+  webhooks: 'M6.500 9.500l3-3M7 4.500l1-1a3 3 0 0 1 4.500 4.500l-1 1M9 11.500l-1 1A3 3 0 0 1 3.500 8l1-1',
+  health: 'M1.500 8.500h3l2-5 3 9 2-4h3',
+  watchdog: 'M8 1.800l5.500 2v4c0 3.200-2.300 5.400-5.500 6.500-3.200-1.100-5.500-3.300-5.500-6.500v-4z',
+  recovery: 'M3 8a5 5 0 1 1 1.600 3.700M3 12.500V9.200h3.200',
+  keys: 'M9.500 6.500a3 3 0 1 0-2 2.800L9 10.800h1.800v1.700h1.700V14H14v-2L9.400 7.400z',
+};
 
 const helping = signal(false), menu = signal(false);
 
@@ -60,7 +75,7 @@ function Nav({ at }) {
     runs: counts?.status && (counts.status.running ?? 0) + (counts.status.dispatched ?? 0),
     approvals: approvals.items?.length,
   };
-  const s = session.value;
+  const s = session.value ?? {};
   const seen = views.filter(v => !v.hidden && (!v.platform || s.platform) && (!v.scope || can(v.scope)));
   return html`<nav class=${cls('nav', menu.value && 'open')} id="nav" aria-label="Views">
     <a class="brand" href=${href('/runs')}>
@@ -72,7 +87,8 @@ function Nav({ at }) {
     ${['Work', 'Operate'].map(group => html`<div class="nav-group" key=${group}><h2>${group}</h2>
         <ul>${seen.filter(v => v.group === group).map(v => html`
       <li key=${v.path}><a href=${href('/' + v.path)} aria-current=${at === v.path ? 'page' : undefined}>
-          ${v.name}${badge[v.path]
+          <span class="nav-name"><svg class="icon" viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
+            <path d=${icons[v.path]} /></svg>${v.name}</span>${badge[v.path]
         ? html`<span class="n" aria-label=${`${badge[v.path]} ${v.path === 'runs' ? 'running' : 'open'}`}>
             ${badge[v.path]}</span>` : ''}</a></li>`)}</ul></div>`)}
     <div class="nav-foot">
@@ -93,7 +109,8 @@ function Nav({ at }) {
 function Notice() {
   if (connection.value !== 'silent') return null;
   return html`<p class="banner"
-      role="status">The live connection was silent for 60 seconds. This page now asks the server every two seconds.</p>`;
+      role="status">The live connection was silent for 60 seconds. This page now asks the server every two
+        seconds.</p>`;
 }
 
 const loaded = new Map();
@@ -103,7 +120,7 @@ function View() {
   const name = parts[0] === 'runs' && parts[1] ? 'run' : parts[0] ?? 'runs';
   const view = views.find(v => v.path === name);
   const [, again] = useState(0);
-  const [broken, setBroken] = useState(null);
+  const [broken, setBroken] = useState(none);
   useEffect(() => {
     if (!view || loaded.has(view.file)) return;
     import(`./views/${view.file}.js`).then(m =>
@@ -122,7 +139,7 @@ function View() {
 }
 
 function App() {
-  const [down, setDown] = useState(null);
+  const [down, setDown] = useState(none);
   useEffect(() => {
     const begin = async () => {
       // The one-time link of `perdure dev` has the key after #login=. It leaves the address at once.
@@ -145,7 +162,7 @@ function App() {
     : html`<p class="boot">Perdure</p>`;
   if (session.value === null) return html`<${Login} /><${Toasts} />`;
   return html`<a class="skip" href="#main" onClick=${e =>
-      { e.preventDefault(); document.getElementById('main').focus(); }}>Skip to the content</a>
+      { e.preventDefault(); document.getElementById('main')?.focus(); }}>Skip to the content</a>
     <header class="top"><button type="button" class="burger" aria-expanded=${menu.value} aria-controls="nav"
         onClick=${() => { menu.value = !menu.value; }}>
       <svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true">
@@ -163,8 +180,9 @@ function App() {
 let before = '';
 addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented) return;
-  if (e.key === 'Escape') { menu.value = false; if (e.target.matches?.('input[type=search]')) e.target.blur(); }
-  if (e.target.closest?.('input, textarea, select, [contenteditable], dialog')) return;
+  const at = /** @type {HTMLElement} */ (e.target);
+  if (e.key === 'Escape') { menu.value = false; if (at.matches?.('input[type=search]')) at.blur(); }
+  if (at.closest?.('input, textarea, select, [contenteditable], dialog')) return;
   if (before === 'g') {
     before = '';
     const view = views.find(v => v.key === e.key);
@@ -174,23 +192,23 @@ addEventListener('keydown', e => {
     case 'g': before = 'g'; setTimeout(() => { before = ''; }, 1000); return;
     case '?': helping.value = true; return;
     case '/': {
-      const search = document.querySelector('main input[type=search]');
+      const search = /** @type {HTMLInputElement|null} */ (document.querySelector('main input[type=search]'));
       if (search) { e.preventDefault(); search.focus(); search.select(); }
       return;
     }
     case 'j': case 'k': {
-      const rows = [...document.querySelectorAll('main [data-row]')];
+      const rows = /** @type {HTMLElement[]} */ ([...document.querySelectorAll('main [data-row]')]);
       if (!rows.length) return;
-      const at = rows.indexOf(document.activeElement?.closest('[data-row]'));
-      const to = rows[Math.max(0, Math.min(rows.length - 1, at + (e.key === 'j' ? 1 : -1)))];
+      const here = rows.findIndex(r => r === document.activeElement?.closest('[data-row]'));
+      const to = rows[Math.max(0, Math.min(rows.length - 1, here + (e.key === 'j' ? 1 : -1)))];
       to.focus();
       to.scrollIntoView({ block: 'nearest' });
       e.preventDefault();
       return;
     }
-    case 'p': document.querySelector('main [data-pause]')?.click(); return;
+    case 'p': /** @type {HTMLElement|null} */ (document.querySelector('main [data-pause]'))?.click(); return;
     case 'u': if (route.value.parts.length > 1) go('/' + route.value.parts[0]); return;
   }
 });
 
-render(html`<${App} />`, document.getElementById('app'));
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

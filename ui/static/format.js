@@ -11,8 +11,8 @@ export const ms = instant => (instant ? Date.parse(instant) : NaN);
 /** duration writes milliseconds in the two largest units: 1h 05m, 3.2s, 240ms. */
 export function duration(d) {
   if (d === undefined || d === null || Number.isNaN(d)) return '';
-  const minus = d < 0 ? '−' : '';
-  d = Math.abs(d);
+  const minus = d <= -1000 ? '−' : ''; // clocks differ a little
+  d = d < 0 && !minus ? 0 : Math.abs(d);
   if (d < 1000) return `${minus}${Math.round(d)}ms`;
   if (d < 60_000) return `${minus}${(d / 1000).toFixed(d < 9950 ? 1 : 0)}s`;
   const s = Math.floor(d / 1000), m = Math.floor(s / 60), h = Math.floor(m / 60), days = Math.floor(h / 24);
@@ -57,6 +57,30 @@ export const short = id => (id ? id.slice(-8) : '');
 
 /** json writes a value as indented JSON. */
 export const json = v => JSON.stringify(v, null, 2) ?? '';
+
+/**
+ * beginning is the beginning of a value as indented JSON: some more than max characters of it, if it has more. A
+ * value of a megabyte costs no more than what is shown of it.
+ * @param {any} value
+ * @param {number} max
+ */
+export function beginning(value, max) {
+  let out = '';
+  const write = (v, indent) => {
+    if (out.length > max) return;
+    const entries = Array.isArray(v) ? v : v && typeof v === 'object' && !v.toJSON ? Object.keys(v) : null;
+    if (!entries?.length) { out += json(v); return; }
+    const [open, close] = entries === v ? '[]' : '{}';
+    out += open;
+    for (let i = 0; i < entries.length && out.length <= max; i++) {
+      out += `${i ? ',' : ''}\n${indent}  ${entries === v ? '' : JSON.stringify(entries[i]) + ': '}`;
+      write(entries === v ? v[i] : v[entries[i]], indent + '  ');
+    }
+    if (out.length <= max) out += `\n${indent}${close}`;
+  };
+  write(value, '');
+  return out;
+}
 
 /** names of states for people. */
 export const stateNames = {

@@ -11,3 +11,6 @@ export const html = htm.bind(h);
 
 /** cls joins class names, leaving out what is false. */
 export const cls = (...names) => names.filter(Boolean).join(' ');
+
+/** none is null where a value of any type comes later, such as an element that is not in the page yet. */
+export const none = /** @type {any} */ (null);

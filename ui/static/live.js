@@ -4,7 +4,7 @@
 //
 // Messages are collected and handed over once a frame, so that 500 of them in a second cost one
 // rendering each 16 ms.
-import { signal, useEffect, useRef, useState, batch } from './lib.js';
+import { signal, useEffect, useRef, useState, batch, none } from './lib.js';
 import { get, parse, session } from './api.js';
 
 
@@ -151,14 +151,42 @@ export function refresh() {
 
 const newestFirst = (a, b) => (a.run_id < b.run_id ? 1 : -1);
 
-// query is a filter as parameters of GET /runs.
-function query(filter) {
+/** asQuery is a filter as parameters of GET /runs. */
+export function asQuery(filter) {
   const q = {};
   for (const [k, v] of Object.entries(filter)) {
     if (k === 'metadata') for (const [name, value] of Object.entries(v)) q['metadata.' + name] = value;
     else q[k] = Array.isArray(v) ? v.join(',') : v;
   }
   return q;
+}
+
+/** rowsPerFrame is how many rows of a list are drawn anew in one frame: as many as take some 10 ms. */
+const rowsPerFrame = 10;
+
+/**
+ * partly is the list to draw in this frame on the way from one list to another: at most rowsPerFrame rows of it
+ * are new or have changed, the oldest first. The others follow in the next frames, so that no task of the page
+ * takes long however much has changed. It returns wanted itself if that can be drawn at once.
+ * @param {any[]|null} drawn
+ * @param {any[]} wanted
+ * @param {number} limit
+ */
+export function partly(drawn, wanted, limit) {
+  if (!drawn) return wanted;
+  const old = new Map(drawn.map(r => [r.run_id, r]));
+  let left = rowsPerFrame, cut = false;
+  const list = [];
+  for (const row of wanted.toReversed()) {
+    const before = old.get(row.run_id);
+    if (before === row || left > 0) { if (before !== row) left--; list.push(row); }
+    else { cut = true; if (before) list.push(before); }
+  }
+  if (!cut) return wanted;
+  // Rows that will go stay until others take their place, so that the list does not shrink meanwhile.
+  const kept = new Set(wanted.map(r => r.run_id));
+  const going = drawn.filter(r => !kept.has(r.run_id)).slice(0, Math.max(0, limit - list.length));
+  return [...list, ...going].sort(newestFirst);
 }
 
 /**
@@ -171,17 +199,24 @@ export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) 
   const key = JSON.stringify([filter, limit, cursor]);
   const rows = useRef(new Map()), next = useRef(''), waiting = useRef(0), hold = useRef(held);
   const [news, setNews] = useState(0);
-  const show = error => set({ rows: [...rows.current.values()].sort(newestFirst), next: next.current, error });
+  const drawn = useRef(/** @type {any[]|null} */ (null)), later = useRef(0);
+  const show = error => {
+    const wanted = [...rows.current.values()].sort(newestFirst);
+    drawn.current = partly(drawn.current, wanted, limit);
+    set({ rows: drawn.current, next: next.current, error });
+    if (drawn.current !== wanted) later.current ||= requestAnimationFrame(() => { later.current = 0; show(error); });
+  };
   useEffect(() => {
     hold.current = held;
     if (!held && state.rows) { waiting.current = 0; setNews(0); show(null); }
   }, [held]);
   useEffect(() => {
     rows.current = new Map();
+    drawn.current = null;
     set(s => ({ ...s, rows: null, error: null }));
-    return watch({
+    const stop = watch({
       of: 'runs', filter, limit, cursor: cursor || undefined, events: false,
-      poll: async () => [{ type: 'snapshot', ...await get('/runs', { ...query(filter), limit, cursor }) }],
+      poll: async () => [{ type: 'snapshot', ...await get('/runs', { ...asQuery(filter), limit, cursor }) }],
       on(messages) {
         let error = null;
         for (const m of messages) {
@@ -207,20 +242,21 @@ export function useRuns(filter, { limit = 50, cursor = '', held = false } = {}) 
         else show(error);
       },
     });
+    return () => { stop(); cancelAnimationFrame(later.current); later.current = 0; };
   }, [key]);
   return { ...state, news };
 }
 
 /** useCounts watches how many runs there are of each state. It is null where the server does not tell. */
 export function useCounts(filter = {}) {
-  const [counts, set] = useState(null);
+  const [counts, set] = useState(none);
   const absent = useRef(false);
   useEffect(() => watch({
     of: 'counts', filter,
     poll: async () => {
       if (absent.current) return [];
       try {
-        return [{ type: 'counts', ...await get('/runs/counts', query(filter)) }];
+        return [{ type: 'counts', ...await get('/runs/counts', asQuery(filter)) }];
       } catch (e) {
         absent.current = e.status === 404 || e.status === 400;
         return [];
@@ -238,7 +274,7 @@ export function useCounts(filter = {}) {
  * @param {string} field  of the answer over REST
  */
 export function useList(of, path, field, params = {}) {
-  const [state, set] = useState({ items: /** @type {any[]|null} */ (null), next: '', error: null, body: null });
+  const [state, set] = useState({ items: none, next: '', error: none, body: none });
   useEffect(() => {
     if (!path) return undefined;
     set(s => ({ ...s, items: null }));
@@ -272,7 +308,7 @@ export function useList(of, path, field, params = {}) {
 
 /** useGet reads something once, and again when a dependency changes. */
 export function useGet(path, query, deps = []) {
-  const [state, set] = useState({ value: null, error: null, loading: true });
+  const [state, set] = useState({ value: none, error: none, loading: true });
   useEffect(() => {
     if (!path) { set({ value: null, error: null, loading: false }); return undefined; }
     const abort = new AbortController();

@@ -68,6 +68,10 @@ export function Markdown({ text }) {
   if (text.length > maxMarkdown || text.split('\n', 3000).some(line => line.length > 10_000)) return html`<${Safe}
       text=${text} block />`;
   let tokens;
-  try { tokens = lexer(text.replace(/\x1b\[[0-9;:]*m/g, ''), { gfm: true, breaks: true }); } catch { return html`<${Safe} text=${text} block />`; }
+  try {
+    tokens = lexer(text.replace(/\x1b\[[0-9;:]*m/g, ''), { gfm: true, breaks: true });
+  } catch {
+    return html`<${Safe} text=${text} block />`;
+  }
   return html`<div class="md" dir="auto">${blocks(tokens, 0)}</div>`;
 }

@@ -1,6 +1,6 @@
 // Parts that the views are made of.
-import { html, useState, useEffect, useRef, cls, signal, useId, Component } from './lib.js';
-import { now, ms, age, duration, instant, short, stateNames, json, count } from './format.js';
+import { html, useState, useEffect, useMemo, useRef, cls, signal, computed, useId, Component, none } from './lib.js';
+import { now, ms, age, duration, ended, instant, short, stateNames, json, beginning, count } from './format.js';
 import { explain, Exact } from './api.js';
 import { Safe, visible } from './safe.js';
 import { href } from './router.js';
@@ -39,32 +39,42 @@ export const State = ({ state, title }) =>
 /** statusOf is what a row shows of a run: on hold, deferred, or its state. */
 export const statusOf = run => (run.hold ? 'held' : run.status ?? run.state);
 
+/** Ticking is a text that depends on the time. It changes by itself: nothing around it is rendered again. */
+export function Ticking({ text, of }) {
+  return html`${useMemo(() => computed(() => text(now.value)), of)}`;
+}
+
 /** Ago is the age of an instant. It counts on. */
 export function Ago({ at, suffix = ' ago' }) {
   if (!at) return html`<span class="dim">–</span>`;
   const t = ms(at);
-  return html`<time datetime=${at} title=${instant(at)}>${age(now.value - t)}${suffix}</time>`;
+  return html`<time datetime=${at} title=${instant(at)}>
+    <${Ticking} text=${time => age(time - t) + suffix} of=${[at, suffix]} /></time>`;
 }
 
 /** Until is the time that is left until an instant. */
 export function Until({ at }) {
-  const left = ms(at) - now.value;
-  return html`<time datetime=${at} title=${instant(at)}>
-      ${left >= 0 ? `in ${duration(left)}` : `${duration(-left)} ago`}</time>`;
+  const t = ms(at);
+  return html`<time datetime=${at} title=${instant(at)}><${Ticking} of=${[at]} text=${time =>
+    (t >= time ? `in ${duration(t - time)}` : `${duration(time - t)} ago`)} /></time>`;
 }
+
+/** Took is how long a run took, or how long it lives already. */
+export const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) : html`<${Ticking}
+  of=${[run.created_at]} text=${time => duration(time - ms(run.created_at))} />`);
 
 /** RunLink is a link to a run, by the end of its id. */
 export const RunLink = ({ id, children }) =>
   html`<a class="id" href=${href('/runs/' + id)} title=${id}>${children ?? short(id)}</a>`;
 
-/** Json shows a value as JSON, with colours, cut where it is long. */
-export function Json({ value, max = 20_000, label }) {
-  const [all, showAll] = useState(false);
-  const text = typeof value === 'string' && value.length > 100_000 ? JSON.stringify(value) : json(value);
-  const shown = visible(all ? text.slice(0, 400_000) : text.slice(0, max));
+// marks are what Json colours: texts, names, words and numbers.
+const marks = /("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/g;
+
+/** coloured splits JSON into parts with colours. */
+function coloured(shown) {
   const parts = [];
   let from = 0;
-  for (const m of shown.matchAll(/("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/g)) {
+  for (const m of shown.matchAll(marks)) {
     if (m[0].length > 20_000) continue;
     parts.push(shown.slice(from, m.index));
     const name = m[1] ? (m[2] ? 'j-key' : 'j-text') : m[3] ? 'j-word' : 'j-number';
@@ -73,11 +83,20 @@ export function Json({ value, max = 20_000, label }) {
     if (parts.length > 6000) break;
   }
   parts.push(shown.slice(from));
+  return parts;
+}
+
+/** Json shows a value as JSON, with colours, cut where it is long. */
+export function Json({ value, max = 20_000, label }) {
+  const [all, showAll] = useState(false);
+  const limit = all ? 400_000 : max;
+  const text = useMemo(() => beginning(value, limit), [value, limit]);
+  const parts = useMemo(() => coloured(visible(text.slice(0, limit))), [text, limit]);
   return html`<div class="json" role="group" aria-label=${label ?? 'JSON'}>
-    <${CopyButton} text=${text} />
-    <pre class="text" tabindex="0"><bdi>${parts}</bdi>${text.length > max && !all && html`
-      <button type="button" class="linkish" onClick=${() =>
-        showAll(true)}>show all ${count(text.length)} characters</button>`}</pre>
+    <${CopyButton} text=${() => json(value)} />
+    <pre class="text" tabindex="0"><bdi>${parts}</bdi>${text.length > limit && html`
+      <button type="button" class="linkish" disabled=${all} onClick=${() => showAll(true)}>${all
+        ? '… the rest can be copied' : 'show all of it'}</button>`}</pre>
   </div>`;
 }
 
@@ -105,8 +124,9 @@ export async function copy(text) {
   toast('Copied.');
 }
 
-export const CopyButton = ({ text, label = 'Copy', className = 'copy' }) =>
-  html`<button type="button" class=${className} onClick=${() => copy(typeof text === 'function' ? text() : text)}>
+export const CopyButton = ({ text, label = 'Copy', className = 'copy', about = undefined }) =>
+  html`<button type="button" class=${className} aria-label=${about}
+    onClick=${() => copy(typeof text === 'function' ? text() : text)}>
       ${label}</button>`;
 
 /** Empty says what would be here, and how to get it. */
@@ -127,10 +147,11 @@ export const Loading = () => html`<p class="loading" role="status">
     <span class="spinner" aria-hidden="true"></span> Loading</p>`;
 
 /** Page is the frame of a view: its title, what can be done, and its content. */
-export function Page({ title, sub, actions, children }) {
+export function Page({ title, sub, actions, children, crumbs = none }) {
   useEffect(() => { document.title = `${typeof title === 'string' ? title : 'Run'} · Perdure`; }, [title]);
   return html`<div class="page"><header class="page-head">
-      <div class="page-title"><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>
+      <div class="page-title">${crumbs && html`<p class="crumbs">${crumbs}</p>`}<h1>${title}</h1>
+        ${sub && html`<p class="sub">${sub}</p>`}</div>
     ${actions && html`<div class="actions">${actions}</div>`}</header>${children}</div>`;
 }
 
@@ -196,16 +217,17 @@ class Row extends Component {
  *   choose?: (id: string, on: boolean, shift: boolean) => void, steady?: boolean}} p
  */
 export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false }) {
-  const table = useRef(null);
+  const table = useRef(none);
   table.current = { columns, open, choose };
   return html`<div class="table-box"><table class=${cls('table', choose && 'choosable')} aria-label=${label}><thead><tr>
     ${choose && html`<th class="pick" scope="col"><input type="checkbox" aria-label="Select all rows that are shown"
-      checked=${rows.length > 0 && rows.every(r => chosen.has(keyOf(r)))}
+      checked=${rows.length > 0 && rows.every(r => chosen?.has(keyOf(r)))}
       onChange=${e => { for (const r of rows) choose(keyOf(r), e.currentTarget.checked, false); }} /></th>`}
     ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}>${c.name}</th>`)}</tr></thead>
     <tbody>${rows.map(row => {
       const id = keyOf(row);
-      return html`<${Row} key=${id} id=${id} row=${row} on=${chosen?.has(id) ?? false} table=${table} steady=${steady} />`;
+      return html`<${Row} key=${id} id=${id} row=${row} on=${chosen?.has(id) ?? false} table=${table}
+        steady=${steady} />`;
     })}</tbody></table></div>`;
 }
 
@@ -238,17 +260,18 @@ export async function act(what, f) {
 
 // ---- dialogs
 
-const asking = signal(null);
+const asking = signal(none);
 
 /**
  * ask shows a question and returns what was answered: null if it was dismissed.
- * @param {{title: string, text?: any, yes: string, danger?: boolean, fields?: {name: string, label: string, value?: string, area?: boolean}[]}} question
+ * @param {{title: string, text?: any, yes: string, danger?: boolean,
+ *   fields?: {name: string, label: string, value?: string, area?: boolean}[]}} question
  * @returns {Promise<Record<string, string>|null>}
  */
 export const ask = question => new Promise(done => { asking.value = { ...question, done }; });
 
 export function Dialogs() {
-  const q = asking.value, box = useRef(null), id = useId();
+  const q = asking.value, box = useRef(none), id = useId();
   useEffect(() => { if (q && box.current && !box.current.open) box.current.showModal(); }, [q]);
   if (!q) return null;
   const end = answer => { asking.value = null; q.done(answer); };
@@ -265,7 +288,7 @@ export function Dialogs() {
 
 /** Menu is a button with a list of things to do. */
 export function Menu({ label, items }) {
-  const box = useRef(null);
+  const box = useRef(none);
   const close = () => box.current?.removeAttribute('open');
   useEffect(() => {
     const away = e => { if (box.current?.open && !box.current.contains(e.target)) close(); };

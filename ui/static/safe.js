@@ -11,10 +11,16 @@ const inLine = 240;
 const maxAll = 400_000;
 
 // Escape sequences of terminals: colours (SGR), other CSI sequences, OSC (titles, links), and single ones.
-const ansi = /\x1b\[([0-9;:]*)m|\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?|\x1b[PX^_][^\x1b]{0,4096}\x1b\\|\x1b./g;
+const ansi = new RegExp([
+  /\x1b\[([0-9;:]*)m/, /\x1b\[[0-?]*[ -/]*[@-~]/, /\x1b\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)?/,
+  /\x1b[PX^_][^\x1b]{0,4096}\x1b\\/, /\x1b./,
+].map(r => r.source).join('|'), 'g');
 
 // Characters that can't be seen, or change how others are seen: controls, bidi, zero width, tags.
-const hidden = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
+const hidden = new RegExp([
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e]/u,
+  /[\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]/u, /[\u{e0000}-\u{e0fff}]/u,
+].map(r => r.source).join('|'), 'gu');
 
 /** codepoint writes a character as U+202E. */
 const codepoint = c => 'U+' + c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0');

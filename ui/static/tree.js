@@ -1,5 +1,5 @@
 // The tree of a run: the run, everything below it, and their logs, kept up to date.
-import { useEffect, useState, useRef } from './lib.js';
+import { useEffect, useState, useRef, none } from './lib.js';
 import { get } from './api.js';
 import { watch } from './live.js';
 
@@ -14,7 +14,7 @@ const maxRuns = 200;
  */
 export function useTree(id) {
   const tree = useRef(/** @type {Map<string, {run: any, events: any[], busy?: boolean, cut?: boolean}>} */ (new Map()));
-  const [state, set] = useState({ version: 0, root: '', run: /** @type {any} */ (null), error: null, loading: true });
+  const [state, set] = useState({ version: 0, root: '', run: /** @type {any} */ (null), error: none, loading: true });
   useEffect(() => {
     let over = false, stop = () => {};
     tree.current = new Map();

@@ -4,8 +4,9 @@
 // Phases differ in height and pattern as well as in colour: queued is a thin line, dispatched has
 // stripes, running is the full height, waiting is dashed, and a lost lease is hatched.
 import { duration } from '../format.js';
+import { visible } from '../safe.js';
 
-export const barHeight = 18, laneHeight = 30, spanHeight = 15, axisHeight = 26, spansTop = 4;
+export const barHeight = 20, laneHeight = 34, spanHeight = 17, axisHeight = 26, spansTop = 4;
 
 /** heightOf is the height of a lane. The main one shows its spans. */
 export const heightOf = (lane, main) => laneHeight + (main && lane.rows ? lane.rows * (spanHeight + 3) + spansTop : 0);
@@ -18,7 +19,8 @@ export function palette() {
     'dispatched', 'running',
     'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled', 'held', 'bar-queued', 'bar-dispatched',
       'bar-running',
-    'bar-suspended', 'bar-lost', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft', 'suspended-soft',
+    'bar-suspended', 'bar-lost', 'bar-ink', 'completed-soft', 'failed-soft', 'timeout-soft', 'running-soft',
+    'suspended-soft',
       'cancelled-soft'];
   return { ...Object.fromEntries(names.map(n => [n, of(n)])), sans: of('sans') };
 }
@@ -31,7 +33,7 @@ const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4
 export const scale = (from, to, width) => t => ((t - from) / (to - from)) * width;
 
 function pattern(g, color, kind) {
-  const c = new OffscreenCanvas(8, 8), p = c.getContext('2d');
+  const c = new OffscreenCanvas(8, 8), p = /** @type {any} */ (c.getContext('2d'));
   p.strokeStyle = color;
   p.lineWidth = kind === 'lost' ? 1.6 : 3;
   p.beginPath();
@@ -44,7 +46,7 @@ function pattern(g, color, kind) {
 /** drawAxis draws the times on top, counted from the beginning. */
 export function drawAxis(g, view, width, height, origin, colors) {
   const x = scale(view.from, view.to, width);
-  const step = steps.find(s => (s / (view.to - view.from)) * width >= 90) ?? steps.at(-1);
+  const step = steps.find(s => (s / (view.to - view.from)) * width >= 90) ?? steps[steps.length - 1];
   g.font = `11px ${colors.sans}`;
   g.textBaseline = 'middle';
   g.lineWidth = 1;
@@ -77,9 +79,24 @@ function phaseBar(g, p, x1, x2, y, colors, patterns) {
       g.fillStyle = patterns.lost; g.fillRect(x1, y, w, barHeight);
       g.strokeStyle = colors['bar-lost']; g.strokeRect(x1 + 0.5, y + 0.5, Math.max(0, w - 1), barHeight - 1);
       break;
-    default: g.fillStyle = colors['bar-running']; g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(3, w / 2));
-      g.fill();
+    default:
+      g.fillStyle = colors['bar-running'];
+      g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(4, w / 2)); g.fill();
+      // Who had it, where there is room beside the marks at both ends.
+      if (w > 60 && p.worker) {
+        g.fillStyle = colors['bar-ink'];
+        g.fillText(fitted(g, p.worker, w - 24), Math.max(8, x1 + 10), y + barHeight / 2 + 0.5);
+      }
   }
+}
+
+/** fitted is as much of a text as has room, with an ellipsis; nothing, if that is less than three letters. */
+function fitted(g, text, room) {
+  text = visible(text).slice(0, 80);
+  const width = g.measureText(text).width;
+  if (width <= room) return text;
+  const n = Math.floor((text.length * (room - 8)) / width);
+  return n < 3 ? '' : text.slice(0, n) + '…';
 }
 
 // Marks: a shape and a colour for each kind.
@@ -213,12 +230,9 @@ function drawSpans(g, lane, view, x, width, y, colors) {
     g.beginPath(); g.roundRect(x1 + 0.5, top + 0.5, Math.max(1, w - 1), spanHeight - 1, Math.min(3, w / 2)); g.fill();
       g.stroke();
     g.setLineDash([]);
-    if (w > 34) {
-      g.save();
-      g.beginPath(); g.rect(x1 + 3, top, w - 6, spanHeight); g.clip();
+    if (w > 28) {
       g.fillStyle = colors.ink;
-      g.fillText(s.name.slice(0, 80), Math.max(4, x1 + 5), top + spanHeight / 2 + 0.5);
-      g.restore();
+      g.fillText(fitted(g, s.name, w - 8), Math.max(4, x1 + 5), top + spanHeight / 2 + 0.5);
     }
   }
 }
@@ -228,7 +242,7 @@ function drawSpans(g, lane, view, x, width, y, colors) {
  * @returns {{run: string, event: any, text: string}|null}
  */
 export function hit(lanes, view, width, main, px, py) {
-  const x = scale(view.from, view.to, width), t = view.from + (px / width) * (view.to - view.from);
+  const t = view.from + (px / width) * (view.to - view.from);
   const near = ((view.to - view.from) / width) * 6;
   let y = axisHeight;
   for (const lane of lanes) {

@@ -7,9 +7,11 @@ import { ms, ended } from '../format.js';
 /**
  * @typedef {{seq: number, type: string, at: string, attempt: number, data: any}} Event
  * @typedef {{from: number, to: number, phase: string, attempt: number, worker: string, event: Event}} Phase
- * @typedef {{from: number, to: number, name: string, kind: 'tool'|'wait', state: string, row: number, event: Event, last?: Event}} Span
+ * @typedef {{from: number, to: number, name: string, kind: 'tool'|'wait', state: string, row: number, event: Event,
+ *   last?: Event}} Span
  * @typedef {{at: number, kind: string, event: Event}} Mark
- * @typedef {{run: any, depth: number, phases: Phase[], spans: Span[], rows: number, marks: Mark[], gaps: {from: number, to: number}[],
+ * @typedef {{run: any, depth: number, phases: Phase[], spans: Span[], rows: number, marks: Mark[],
+ *   gaps: {from: number, to: number}[],
  *   from: number, to: number, live: boolean}} Lane
  */
 

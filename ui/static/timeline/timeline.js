@@ -1,5 +1,5 @@
 // The timeline of a tree of runs: a canvas that can be zoomed and moved, with labels beside it.
-import { html, useEffect, useRef, useState, useMemo, cls } from '../lib.js';
+import { html, useEffect, useRef, useState, useMemo, cls, none } from '../lib.js';
 import { duration, short, stateNames } from '../format.js';
 import { href } from '../router.js';
 import { Shape, statusOf } from '../parts.js';
@@ -12,10 +12,11 @@ const legend = [['queued', 'queued'], ['dispatched', 'dispatched'], ['running', 
 
 /**
  * Timeline draws the tree below root.
- * @param {{tree: Map<string, any>, version: number, root: string, main: string, selected: any, select: (s: any) => void}} p
+ * @param {{tree: Map<string, any>, version: number, root: string, main: string, selected: any,
+ *   select: (s: any) => void}} p
  */
 export function Timeline({ tree, version, root, main, selected, select }) {
-  const box = useRef(null), canvas = useRef(null), state = useRef(/** @type {any} */ ({}));
+  const box = useRef(none), canvas = useRef(none), state = useRef(/** @type {any} */ ({}));
   const [width, setWidth] = useState(0), [view, setView] = useState(/** @type {any} */ (null)),
     [tip, setTip] = useState(/** @type {any} */ (null));
   const [tick, setTick] = useState(0);
@@ -82,7 +83,7 @@ export function Timeline({ tree, version, root, main, selected, select }) {
     c.addEventListener('wheel', wheel, { passive: false });
     return () => c.removeEventListener('wheel', wheel);
   }, []);
-  const drag = useRef(null);
+  const drag = useRef(none);
   const under = e => hit(lanes, shown, width, main, e.offsetX, e.offsetY);
   const down = e => { drag.current = { x: e.clientX, view: shown, moved: false };
     e.currentTarget.setPointerCapture(e.pointerId); };

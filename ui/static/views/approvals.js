@@ -1,9 +1,9 @@
 // Approvals: what runs want a person to decide, the exact action, and the form.
 import { html, useState } from '../lib.js';
-import { withQuery, href } from '../router.js';
+import { withQuery } from '../router.js';
 import { call, can } from '../api.js';
 import { useList, refresh } from '../live.js';
-import { Page, Card, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, act, Value } from '../parts.js';
+import { Page, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, Shape, act, Value } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const names = { open: 'Open', approved: 'Approved', rejected: 'Rejected', timed_out: 'Timed out', closed: 'Closed' };
@@ -28,7 +28,7 @@ function Field({ field }) {
   switch (field.type) {
     case 'boolean': return html`<label class="check"><input type="checkbox" name=${name} /> ${label}</label>`;
     case 'choice': return html`<label class="field">${label}
-        <select name=${name} required=${field.required}><option value=""></option>
+        <select name=${name} required=${field.required}><option value="">Choose one</option>
           ${(field.options ?? []).map(o => html`<option key=${o} value=${o}>${o}</option>`)}</select></label>`;
     case 'text': return html`<label class="field">${label}
         <textarea name=${name} rows="3" required=${field.required}></textarea></label>`;
@@ -56,18 +56,20 @@ export function Decision({ approval: a, decided }) {
   const open = a.state === 'open';
   return html`<article class="card approval" data-row tabindex="-1" aria-label=${a.title || a.name}>
     <header class="card-head"><h2><${Safe} text=${a.title || a.name} max=${400} /></h2>
-      <span class=${`state is-${a.state}`}>${names[a.state] ?? a.state}</span></header>
+      <span class=${`state is-${a.state}`}><${Shape} state=${shapeOf[a.state]} />
+        ${names[a.state] ?? a.state}</span></header>
     <p class="sub"><b><${Safe} text=${a.kind} max=${60} /></b> <${RunLink} id=${a.run_id} /> asked <${Ago}
         at=${a.opened_at} />${open && (a.expires_by === 'deadline'
-            ? html`. The run reaches its deadline <${Until} at=${a.expires_at} />, and ends then.`
-      : html`. Its timeout is <${Until} at=${a.expires_at} />: it then counts as ${a.default === 'approve' ? 'approved'
-          : 'rejected'}.`)}</p>
+            ? html`. Its run reaches its deadline <${Until} at=${a.expires_at} />, and ends then.`
+      : html`. Without an answer it counts as ${a.default === 'approve' ? 'approved' : 'rejected'} <${Until}
+          at=${a.expires_at} />.`)}</p>
     <h3>Exactly this would be done</h3>
     <${Json} value=${a.action} max=${64_000} label="The action" />
-    <p class="hash dim mono">${a.action_hash}</p>
+    <p class="hash dim mono" title=${`The answer is bound to this action: ${a.action_hash}`}>${a.action_hash}</p>
     ${open ? html`<form class="stack" onSubmit=${e => e.preventDefault()}>
         ${(a.form ?? []).map(f => html`<${Field} key=${f.name} field=${f} />`)}
-      <label class="field"><span>Comment</span><input name="comment" maxlength="4000" autocomplete="off" /></label>
+      <label class="field"><span>Comment</span>
+        <input name="comment" maxlength="4000" autocomplete="off" placeholder="Recorded with your decision" /></label>
       <div class="actions"><button type="button" class="primary" disabled=${busy || !can('runs:approve')} onClick=${e =>
           decide(e.currentTarget.form, 'approve')}>Approve</button>
         <button type="button" class="danger" disabled=${busy || !can('runs:approve')} onClick=${e =>
@@ -93,7 +95,8 @@ export default function Approvals({ query }) {
     <${Trouble} error=${error} />
     ${items === null ? !error && html`<${Loading} />` : items.length === 0
       ? html`<${Empty} title=${state === 'open' ? 'Nothing waits for you' : 'None'}>
-      <p>An agent asks with <code>agent.Approve</code>, or with a wait of type <code>approval</code>. The answer is bound to the action that you see, by its hash.</p><//>`
+      <p>An agent asks with <code>agent.Approve</code>, or with a wait of type <code>approval</code>. The answer is
+        bound to the action that you see, by its hash.</p><//>`
     : html`<div class="grid-2">${items.map(a => html`<${Decision} key=${a.approval_id} approval=${a} />`)}</div>`}
     ${next && html`<div class="pager"><a href=${withQuery({ cursor: next })}>More</a></div>`}<//>`;
 }

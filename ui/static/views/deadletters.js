@@ -1,10 +1,10 @@
 // Dead letters: runs that can't go on, grouped by cause, and made anew (redriven).
-import { html, useState } from '../lib.js';
-import { go, href, withQuery } from '../router.js';
+import { html, useState, none } from '../lib.js';
+import { go, withQuery } from '../router.js';
 import { post, call, can } from '../api.js';
-import { useList, useGet, refresh } from '../live.js';
+import { useList, refresh } from '../live.js';
 import { count } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, ask, act, toast } from '../parts.js';
+import { Page, Table, Empty, Trouble, Loading, Ago, Until, RunLink, ask, act, toast } from '../parts.js';
 import { Safe } from '../safe.js';
 
 /** redriveAll redrives a group, 100 at a time, and tells how far it is. */
@@ -23,7 +23,7 @@ async function redriveAll(group, tell) {
 }
 
 function Cause({ group }) {
-  const [progress, tell] = useState(null);
+  const [progress, tell] = useState(none);
   const left = group.count - group.redriven;
   const redrive = async () => {
     if (await ask({ title: `Redrive ${count(left)} dead letter${left === 1 ? '' : 's'}?`, yes: `Redrive ${count(left)}`,
@@ -64,13 +64,15 @@ export default function DeadLetters({ query }) {
   };
   const none = items?.length === 0 && !filter.cause && !filter.kind;
   return html`<${Page} title="Dead letters"
-      sub="Runs that can't go on by themselves. Mend the cause, then redrive them: each becomes a new run with the same input.">
+      sub="Runs that can't go on by themselves. Mend the cause, then redrive them: each becomes a new run with the
+        same input.">
     <${Trouble} error=${error} />
     ${none ? html`<${Empty}
-        title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would be here, with its story.<//>`
+        title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would
+          be here, with its story.<//>`
           : html`
-    ${causes.items?.length > 0 && html`<div class="cards">
-        ${causes.items.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}
+    ${Boolean(causes.items?.length) && html`<div class="cards">
+        ${causes.items?.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}
     ${(filter.cause || filter.kind) && html`<div class="filters">
         ${Object.entries(filter).filter(([, v]) => v).map(([k, v]) =>
             html`<span class="chip" key=${k}>

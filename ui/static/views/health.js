@@ -1,13 +1,15 @@
 // Health: throughput, latency and errors over time, and whether the store keeps its promises.
-import { html, useState, useEffect, useRef, useMemo } from '../lib.js';
+import { html, useState, useEffect, useRef, useMemo, none } from '../lib.js';
 import { withQuery, href } from '../router.js';
-import { get, session } from '../api.js';
+import { session } from '../api.js';
 import { useList, useCounts, useGet } from '../live.js';
-import { count, duration, stateNames } from '../format.js';
-import { Page, Card, Tabs, Empty, Trouble, Loading, Facts, Shape, RunLink, State } from '../parts.js';
+import { count, duration } from '../format.js';
+import { Page, Card, Tabs, Trouble, Loading, RunLink, Shape } from '../parts.js';
 
 const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'],
   '168h': ['Week', 6048e5, '2h'] };
+
+const stepName = { '1m': 'minute', '5m': '5 minutes', '15m': '15 minutes', '2h': '2 hours' };
 
 let plots;
 
@@ -20,38 +22,47 @@ const added = (tag, fields) => new Promise((done, failed) => {
 /** load gets the plotting library when it is first needed. */
 const load = () => plots ??= Promise.all([
   added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
-]).then(() => window.uPlot);
+]).then(() => /** @type {any} */ (window).uPlot);
 
 /** clockOf writes a time of an axis: the time of day, or the day where the axis has several. */
 const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.at(-1) - times[0] > 172_800
   ? { day: '2-digit', month: 'short' } : { hour: '2-digit', minute: '2-digit' });
 
-/** Plot draws lines over time. */
+/** Plot draws lines over time. The legend has the newest values, and those below the pointer while there is one. */
 function Plot({ title, times, lines, format = count }) {
-  const box = useRef(null);
+  const box = useRef(none), [at, setAt] = useState(-1);
   useEffect(() => {
     let plot, gone = false, watcher;
     load().then(UPlot => {
       if (gone || !box.current) return;
       const style = getComputedStyle(document.documentElement), of = name => style.getPropertyValue('--' + name).trim();
-      const axis = { stroke: of('ink-3'), grid: { stroke: of('line'), width: 1 }, ticks: { stroke: of('line') },
+      const axis = { stroke: of('ink-3'), grid: { stroke: of('line'), width: 1 }, ticks: { show: false },
         font: `11px ${of('sans')}` };
       plot = new UPlot({
-        width: box.current.clientWidth, height: 180, cursor: { points: { size: 6 } }, legend: { live: true },
-        series: [{}, ...lines.map(l => ({ label: l.name, stroke: of(l.color), width: 2, dash: l.dash,
-          fill: l.fill ? of(l.color) + '22' : undefined, points: { show: false },
-          value: (_, v) => (v === null || v === undefined ? '–' : format(v)) }))],
-        axes: [{ ...axis, values: (_, list) => list.map(t => clockOf(t, times)) }, { ...axis, size: 54, values: (_, list) => list.map(v => format(v)) }],
-        scales: { y: { range: (_, lo, hi) => [0, Math.max(format === count ? 1 : 10, hi * 1.1)] } },
+        width: box.current.clientWidth, height: 180, padding: [8, 8, 0, 0], legend: { show: false },
+        cursor: { points: { size: 6 }, y: false }, hooks: { setCursor: [u => setAt(u.cursor.idx ?? -1)] },
+        series: [{}, ...lines.map(l => ({ stroke: of(l.color), width: 1.75, dash: l.dash,
+          fill: l.fill ? of(l.color) + '1f' : undefined, points: { show: l.points, size: 4 } }))],
+        axes: [{ ...axis, size: 28, gap: 6, values: (_, list) => list.map(t => clockOf(t, times)) },
+          { ...axis, size: 46, gap: 6, values: (_, list) => list.map(v => format(v)) }],
+        scales: { y: { range: (_, lo, hi) => [0, Math.max(format === count ? 4 : 10, hi * 1.1)] } },
       }, [times, ...lines.map(l => l.values)], box.current);
-      watcher = new ResizeObserver(() => { if (box.current) plot.setSize({ width: box.current.clientWidth, height: 180 }); });
+      watcher = new ResizeObserver(() => {
+        if (box.current) plot.setSize({ width: box.current.clientWidth, height: 180 });
+      });
       watcher.observe(box.current);
     });
     return () => { gone = true; watcher?.disconnect(); plot?.destroy(); };
   }, [times, document.documentElement.dataset.theme]);
-  return html`<${Card} title=${title}><div class="plot" ref=${box} role="img"
-      aria-label=${`${title}: ${lines.map(l =>
-          `${l.name}, last ${format(l.values.at(-1) ?? 0)}`).join('; ')}`}></div><//>`;
+  const i = at >= 0 && at < times.length ? at : times.length - 1;
+  const value = l => (l.values[i] === null || l.values[i] === undefined ? '–' : format(l.values[i]));
+  return html`<${Card}><div class="plot-head"><div class="row spread"><h2>${title}</h2>
+      <span class="dim sub">${at >= 0 ? clockOf(times[i], times) : 'newest'}</span></div>
+    <div class="lines">${lines.map(l => html`<span key=${l.name}><svg width="18" height="8" aria-hidden="true">
+      <line x1="0" x2="18" y1="4" y2="4" stroke-width="2" class=${'stroke-' + l.color}
+        stroke-dasharray=${l.dash?.join(' ')} /></svg>${l.name} <b>${value(l)}</b></span>`)}</div></div>
+    <div class="plot" ref=${box} role="img" aria-label=${`${title}: ${lines.map(l =>
+      `${l.name}, last ${format(l.values.at(-1) ?? 0)}`).join('; ')}`}></div><//>`;
 }
 
 /**
@@ -62,7 +73,9 @@ function grid(history) {
   const step = history.step_seconds * 1000;
   const at = new Map(history.points.map(p => [Math.floor(Date.parse(p.at) / step), p]));
   const times = [], points = [];
-  for (let n = Math.ceil(Date.parse(history.since) / step); n <= Math.floor(Date.now() / step); n++) {
+  // A minute that is not over would look like a fall.
+  const last = Math.floor(Date.now() / step) - (step === 60_000 ? 1 : 0);
+  for (let n = Math.ceil(Date.parse(history.since) / step); n <= last; n++) {
     times.push((n * step) / 1000);
     points.push(at.get(n) ?? {});
   }
@@ -82,7 +95,7 @@ function History({ span }) {
   if (!drawn) return loading ? html`<${Loading} />` : html`<${Trouble} error=${error} />`;
   const { times, of, known } = drawn;
   return html`<div class="grid-2">
-    <${Plot} title="Runs" times=${times} lines=${[
+    <${Plot} title=${`Runs, per ${stepName[step]}`} times=${times} lines=${[
       { name: 'created', color: 'accent', values: of('created'), dash: [6, 3] },
       { name: 'completed', color: 'completed', values: of('completed'), fill: true }]} />
     <${Plot} title="Ended without a result" times=${times} lines=${[
@@ -91,12 +104,17 @@ function History({ span }) {
       { name: 'cancelled', color: 'cancelled', values: of('cancelled'), dash: [2, 3] },
       { name: 'failed attempts', color: 'queued', values: of('errors'), dash: [8, 2, 2, 2] }]} />
     <${Plot} title="From queued to a worker" times=${times} format=${duration} lines=${[
-      { name: 'half of them within', color: 'running', values: known('dispatch_p50_ms') },
-      { name: '99 of 100 within', color: 'timeout', values: known('dispatch_p99_ms'), dash: [6, 3] }]} />
+      { name: 'half within', color: 'running', values: known('dispatch_p50_ms'), points: true },
+      { name: '99 % within', color: 'timeout', values: known('dispatch_p99_ms'), dash: [6, 3], points: true }]} />
     <${Plot} title="How late deadlines were kept" times=${times} format=${duration} lines=${[
       { name: 'latest', color: 'dispatched', values: of('lateness_ms') }]} />
   </div>`;
 }
+
+/** Number_ is a number of now, with the shape of what it is. */
+const Number_ = ({ state, value, name, to = '' }) => html`<div class="card number"><p class="big">
+    ${to ? html`<a href=${to}>${value}</a>` : value}</p>
+  <p class="sub"><span class=${'text-' + state}><${Shape} state=${state} /></span>${name}</p></div>`;
 
 export default function Health({ query }) {
   const span = spans[query.get('span')] ? query.get('span') : '1h';
@@ -109,17 +127,19 @@ export default function Health({ query }) {
   const fine = inv && !inv.violations?.length && !inv.runs_past_deadline;
   return html`<${Page} title="Health">
     <div class="cards numbers">
-      <div class="card"><p class="big">${ready.items?.status ?? '…'}</p>
-        <p class="sub">this node${ready.items?.detail ? `: ${ready.items.detail}` : ''}</p></div>
-      <div class="card"><p class="big">${count(counts?.status?.running ?? sum('running'))}</p>
-        <p class="sub">running</p></div>
-      <div class="card"><p class="big">${count(sum('queued'))}</p><p class="sub">queued</p></div>
-      <div class="card"><p class="big">${count(sum('suspended'))}</p><p class="sub">waiting, without a worker</p></div>
-      ${inv && html`<div class="card"><p class=${`big ${fine ? 'text-completed' : 'text-failed'}`}>
-          ${count(inv.violations?.length ?? 0)}</p>
-          <p class="sub">violations of ${count(inv.checked)} invariants</p></div>
-      <div class="card"><p class=${`big ${inv.runs_past_deadline ? 'text-failed' : 'text-completed'}`}>
-          ${count(inv.runs_past_deadline)}</p><p class="sub">runs past their deadline</p></div>`}
+      <${Number_} state=${ready.items?.status === 'ready' ? 'completed' : 'failed'} value=${ready.items?.status ?? '…'}
+        name=${`this node${ready.items?.detail ? `: ${ready.items.detail}` : ''}`} />
+      <${Number_} state="running" value=${count(counts?.status?.running ?? sum('running'))} name="running"
+        to=${href('/runs', { status: 'running' })} />
+      <${Number_} state="queued" value=${count(sum('queued'))} name="queued"
+        to=${href('/runs', { status: 'queued' })} />
+      <${Number_} state="suspended" value=${count(sum('suspended'))} name="waiting, no worker held"
+        to=${href('/runs', { status: 'suspended' })} />
+      ${session.value?.platform && html`<${Number_} state=${inv?.violations?.length ? 'failed' : 'completed'}
+          value=${inv ? count(inv.violations?.length ?? 0) : '…'}
+          name=${`of ${inv ? count(inv.checked) : 'the'} invariants violated`} />
+        <${Number_} state=${inv?.runs_past_deadline ? 'failed' : 'completed'}
+          value=${inv ? count(inv.runs_past_deadline) : '…'} name="runs past their deadline" />`}
     </div>
     ${inv && !fine && html`<${Card} title="Violations">
         ${(inv.violations ?? []).map(v =>

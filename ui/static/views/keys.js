@@ -3,7 +3,7 @@ import { html } from '../lib.js';
 import { post, call, can, session } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { count } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, ask, act, Json } from '../parts.js';
+import { Page, Card, Table, Trouble, Loading, Ago, Until, ask, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it',
@@ -43,8 +43,8 @@ export default function Keys() {
       { name: 'Name', className: 'fit', cell: k => html`<b><${Safe} text=${k.name} max=${60} /></b>` },
         { name: 'Scopes', className: 'grow', cell: k => html`<span class="why">${(k.scopes ?? []).join(', ')}</span>` },
       { name: 'Id', className: 'fit wide-only', cell: k => html`<span class="id">${k.key_id}</span>` },
-        { name: 'Made', className: 'fit', cell: k => html`<${Ago} at=${k.created_at} />` },
-      { name: 'Ends', className: 'fit', cell: k =>
+        { name: 'Made', className: 'fit named', cell: k => html`<${Ago} at=${k.created_at} />` },
+      { name: 'Ends', className: 'fit named', cell: k =>
         (k.revoked_at ? html`<span class="bad">revoked</span>` : k.expires_at ? html`<${Until} at=${k.expires_at} />`
           : html`<span class="dim">never</span>`) },
       { name: '', className: 'fit', cell: k => !k.revoked_at && can('keys:admin') &&

@@ -1,9 +1,9 @@
 // Recovery of processes: which live, what became of the others, and what was done at the start.
 import { html } from '../lib.js';
-import { call, can, session } from '../api.js';
+import { call, can } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { duration, clock, ms, instant } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, RunLink, Facts, ask, act } from '../parts.js';
+import { Page, Card, Table, Trouble, Loading, RunLink, Facts, ask, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const at = '/api/admin/recovery/jobs/';
@@ -24,7 +24,8 @@ export default function Recovery() {
   };
   const may = can('platform:admin');
   return html`<${Page} title="Recovery"
-      sub="Commands outlive the server. After a restart it finds them again by the files they leave: sentinels, results, output.">
+      sub="Commands outlive the server. After a restart it finds them again by the files they leave: sentinels,
+        results, output.">
     <${Trouble} error=${status.error} />
     <${Card} title="Since this node's start">
       ${s ? html`<${Facts} of=${[['State', s.state], ['Began', s.startedAt && instant(s.startedAt)],
@@ -32,9 +33,8 @@ export default function Recovery() {
             ['Re-attached', String(s.reattached)], ['Results taken', String(s.adopted)], ['Given up', String(s.dead)],
               ['Files set aside', String(s.setAside)]]} />` : html`<${Loading} />`}<//>
     <${Card} title="Live processes">${summary &&
-        html`<p class="row"><span class="state is-fresh">${summary.fresh} fresh</span>
-            <span class="state is-stale">${summary.stale} stale</span>
-            <span class="state is-dead">${summary.dead} dead</span></p>`}
+        html`<p class="row tiers">${['fresh', 'stale', 'dead'].map(tier => html`<span key=${tier}
+          class=${`state is-${summary[tier] ? tier : 'none'}`}>${summary[tier]} ${tier}</span>`)}</p>`}
       ${beats.items?.length ? html`<${Table} label="Live processes" rows=${beats.items} keyOf=${j => j.jobId}
           columns=${[
         { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` },

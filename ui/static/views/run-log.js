@@ -1,14 +1,15 @@
 // The log of a run: filters, a search, and following its end. Rows outside of the window are not in
 // the page, so that a log of 20 000 lines scrolls like a short one.
-import { html, useState, useRef, useEffect, useMemo, cls } from '../lib.js';
-import { clock, duration, ms, json, count } from '../format.js';
-import { can, url } from '../api.js';
+import { html, useState, useRef, useEffect, useMemo, cls, none } from '../lib.js';
+import { clock, duration, ms, json, count, size } from '../format.js';
+import { url } from '../api.js';
 import { Empty } from '../parts.js';
 import { Safe, visible } from '../safe.js';
 
+/** @type {Record<string, [string, (type: string) => boolean]>} */
 const groups = {
   life: ['Life', t =>
-    /^run:(created|dispatched|started|suspended|resumed|deferred|reattached|held|retrying|reclaimed|cancel|completed|failed|timed|cancelled|dead|continued|process)/.test(t)],
+    t.startsWith('run:') && !/^run:(heartbeat|progress|slow|stale|late_result)$/.test(t)],
   steps: ['Steps', t => t.startsWith('worker:tool') || t.startsWith('wait:')],
   children: ['Children', t => /^worker:(spawned|started|completed)/.test(t)],
   text: ['Text', t => t === 'llm:delta' || t === 'message:appended' || t.startsWith('x:')],
@@ -17,11 +18,25 @@ const groups = {
 const bad = /failed|timed_out|dead_lettered|reclaimed|retrying|slow|stale|held/;
 const rowHeight = 29, window_ = 80;
 
-/** summary is a line about an event. */
+/** maxSummary is how much of a line is shown and searched. */
+const maxSummary = 20_000;
+const summaries = new WeakMap();
+
+/** summary is a line about an event, made once. */
 export function summary(e) {
+  let text = summaries.get(e);
+  if (text === undefined) summaries.set(e, text = told(e).slice(0, maxSummary));
+  return text;
+}
+
+/** apart tells whether a value is kept beside the log because it is large. */
+export const apart = d => typeof d?.ref === 'string' && d.ref.startsWith('sha256:') && typeof d.size === 'number';
+
+function told(e) {
   const d = e.data;
   if (d === null || d === undefined) return '';
   if (typeof d !== 'object') return String(d);
+  if (apart(d)) return `${size(d.size)} of data, too large for a line of the log`;
   if (typeof d.text === 'string') return d.text;
   if (e.type === 'x:output' && typeof d.data === 'string') return d.data;
   const parts = [];
@@ -38,7 +53,7 @@ export function Log({ run, events, cut, picked, pick }) {
   const [off, setOff] = useState(new Set(['beats']));
   const [only, setOnly] = useState(false), [text, setText] = useState(''), [follow, setFollow] = useState(false),
     [top, setTop] = useState(0);
-  const box = useRef(null);
+  const box = useRef(none);
   const shown = useMemo(() => events.filter(e => {
     if (only) return bad.test(e.type);
     for (const [k, [, match]] of Object.entries(groups)) if (off.has(k) && match(e.type)) return false;

@@ -1,12 +1,13 @@
 // The tabs of a run beside its log: input and result, waits, children, output, journal.
-import { html, useState } from '../lib.js';
-import { get, call, can, url } from '../api.js';
+import { html } from '../lib.js';
+import { call, can, url } from '../api.js';
 import { useGet, useList, refresh } from '../live.js';
-import { duration, size, now, ms, ended, instant } from '../format.js';
-import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, Json, RunLink, act, ask,
+import { duration, size, now, ms, ended } from '../format.js';
+import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, RunLink, act, ask,
   statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Decision } from './approvals.js';
+import { apart } from './run-log.js';
 
 /** Data is what a run was given, and what it has made. */
 export function Data({ run }) {
@@ -38,7 +39,8 @@ export function Data({ run }) {
         ${views.value.views.map(v => html`<${View} key=${v.name} run=${run} view=${v} />`)}<//>`}
     ${late.value?.late_results?.length > 0 &&
       html`<${Card} title="Late results">
-          <p class="sub">Work that was finished after the run was taken away, or had ended. It is kept, and can be taken.</p>
+          <p class="sub">Work that was finished after the run was taken away, or had ended. It is kept, and can be
+            taken.</p>
       ${late.value.late_results.map(l => html`<div key=${l.n} class="stack">
           <div class="row"><b>#${l.n}</b><span class="tag">${l.state}</span>
             <span class="dim">${l.worker_id} · <${Ago} at=${l.at} /></span>
@@ -79,7 +81,8 @@ export function Waits({ run }) {
       { name: 'Times out', className: 'fit', cell: w =>
         (w.timeout_at ? html`<${Until} at=${w.timeout_at} />` : html`<span class="dim">at the deadline</span>`) }]} />`
       : html`<p class="dim">${ended(run.state) ? 'The run has ended: it waits for nothing.'
-          : 'It waits for nothing. A run that waits for children, a person, a signal or a timer holds no worker meanwhile.'}</p>`}<//>
+          : html`It waits for nothing. A run that waits for children, a person, a signal or a timer holds no worker
+            meanwhile.`}</p>`}<//>
     ${(approvals.items ?? []).map(one => html`<${Decision} key=${one.approval_id} approval=${one} />`)}
     ${skipped.length > 0 && html`<${Card} title="Items that nobody read">
         <${Table} label="Skipped items" rows=${skipped} keyOf=${i => String(i.seq)} columns=${[
@@ -105,7 +108,8 @@ export function Children({ id, tree }) {
     ${branch(r.run_id, depth + 1)}</li>`)}</ul>`; };
   return html`<${Card}>${branch(id, 0) ||
       html`<${Empty}
-          title="No children">A run can hand work to other runs and wait for them. They would be here, as a tree.<//>`}<//>`;
+          title="No children">A run can hand work to other runs and wait for them. They would be here, as a
+            tree.<//>`}<//>`;
 }
 
 /** Output is what a process has written. */
@@ -114,7 +118,12 @@ export function Output({ events }) {
   let total = 0;
   for (const e of events) {
     const d = e.data ?? {};
-    if (e.type === 'x:output') { const t = String(d.text ?? d.data ?? ''); parts.push(t); total += t.length; }
+    if (e.type === 'x:output') {
+      const t = apart(d) ? `\n[${size(d.size)} of output, too large for a line of the log]\n`
+        : String(d.text ?? d.data ?? '');
+      parts.push(t);
+      total += t.length;
+    }
     if (e.type === 'x:output_dropped') parts.push(`\n[${d.size ?? d.bytes ?? 'some'} bytes were not kept]\n`);
     if (e.type === 'x:exit') parts.push(`\n[exit ${d.code ?? d.exit_code ?? ''}${d.signal ? ` signal ${d.signal}`
         : ''}]\n`);
@@ -134,7 +143,8 @@ export function Journal({ run }) {
   if (j.loading) return html`<${Loading} />`;
   if (j.error) {
     return html`<${Card}><${Empty} title="The journal can't be read now">
-        <p>The server shows a journal while a worker holds the run. The steps are in the log meanwhile, as tools that were started and completed.</p>
+        <p>The server shows a journal while a worker holds the run. The steps are in the log meanwhile, as tools
+          that were started and completed.</p>
         <p class="dim">${j.error.message}</p><//><//>`;
   }
   const rows = j.value?.journal ?? [];
@@ -144,5 +154,6 @@ export function Journal({ run }) {
       { name: 'Step', className: 'fit', cell: e => html`<b><${Safe} text=${e.key} max=${120} /></b>` },
     { name: 'Recorded value', className: 'grow', cell: e => html`<${Value} value=${e.value} />` }]} />`
     : html`<${Empty}
-        title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens to its worker.<//>`}<//>`;
+        title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens
+          to its worker.<//>`}<//>`;
 }

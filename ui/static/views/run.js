@@ -1,12 +1,12 @@
 // One run: what it is and does, its timeline, its log, and what it was given and has made.
-import { html, useState, useEffect, cls } from '../lib.js';
+import { html, useState, useEffect, none } from '../lib.js';
 import { go, href, withQuery } from '../router.js';
-import { post, call, can, url } from '../api.js';
-import { refresh } from '../live.js';
+import { post, call, can } from '../api.js';
+import { refresh, useGet } from '../live.js';
 import { useTree } from '../tree.js';
-import { duration, now, ms, ended, short, instant, stateNames } from '../format.js';
-import { Page, Card, Facts, State, Ago, Until, Tabs, Trouble, Loading, Empty, Menu, RunLink, Json, ask, act, copy,
-  statusOf } from '../parts.js';
+import { ended, short, instant, stateNames } from '../format.js';
+import { Page, Card, Facts, State, Ago, Until, Tabs, Trouble, Loading, Empty, Menu, RunLink, Json, Took, CopyButton,
+  ask, act, copy, statusOf } from '../parts.js';
 import { Safe, visible } from '../safe.js';
 import { Timeline } from '../timeline/timeline.js';
 import { Log } from './run-log.js';
@@ -20,7 +20,8 @@ function copies(run) {
       copy(`curl -s ${at}/api/v1/runs/${run.run_id} -H "Authorization: Bearer $PERDURE_KEY"`) },
     { name: 'Copy as CLI', act: () => copy(`PERDURE_URL=${at} perdure fg ${run.run_id}`) },
     { name: 'Copy as Go', act: () =>
-      copy(`c, err := client.New(${JSON.stringify(at)}, os.Getenv("PERDURE_KEY"))\nrun, err := c.Get(ctx, ${JSON.stringify(run.run_id)})`) },
+      copy(`c := client.New(${JSON.stringify(at)}, os.Getenv("PERDURE_KEY"), client.Options{})\n`
+        + `run, err := c.Get(ctx, ${JSON.stringify(run.run_id)})`) },
     { name: 'Copy the link', act: () => copy(location.href) },
     { name: 'Copy the id', act: () => copy(run.run_id) },
   ];
@@ -80,6 +81,16 @@ function Actions({ run }) {
     ]} />`;
 }
 
+/** Unserved says when nobody polls for a run that could be taken. */
+function Unserved({ run }) {
+  const a = useGet(run.state === 'queued' ? `/runs/${run.run_id}/activity` : '', {}, [run.last_seq]);
+  const u = a.value?.unserved;
+  return u && html`<p class="notice"><span>No worker polls for kind <code>${visible(run.kind)}</code> of queue${' '}
+    <code>${visible(run.queue)}</code>${u.last_polled_at
+      ? html`. The last one did <${Ago} at=${u.last_polled_at} />` : ''}:
+    the run waits until one does. <a href=${href('/workers')}>See the workers</a>.</span></p>`;
+}
+
 function Header({ run }) {
   const live = !ended(run.state);
   return html`<${Card}>
@@ -88,20 +99,22 @@ function Header({ run }) {
     ${run.hold && html`<p class="trouble">
         <span>On hold since <${Ago} at=${run.hold.since} />: <code>${run.hold.code}</code> <${Safe}
             text=${run.hold.message ?? ''} /></span></p>`}
+    <${Unserved} run=${run} />
     <${Facts} of=${[
-      ['State', html`<${State} state=${statusOf(run)} />
-          ${run.status !== run.state ? html` <span
-              class="dim">the work is ${stateNames[run.state]?.toLowerCase()}</span>` : ''}`],
+      ['Work', run.status !== run.state && stateNames[run.state]?.toLowerCase()],
       ['Attempt', `${run.attempt} of ${run.max_attempts}`],
       ['Worker', live ? run.worker_id && html`<${Safe} text=${run.worker_id} />` : run.worker_id],
       ['Last sign of life', live && run.seen_at &&
         html`<span class=${'life is-' + run.tier}><${Ago} at=${run.seen_at} />
             ${run.tier ? ` · ${run.tier}` : ''}</span>`],
       ['Doing', live && run.activity && html`<${Safe} text=${run.activity} max=${200} />`],
-      ['Who waits', live && (run.deferred_at ? html`nobody since <${Ago} at=${run.deferred_at} />: it goes on` : null)],
+      ['Progress', live && typeof run.progress?.done === 'number' && run.progress.done <= 1 &&
+        html`${Math.round(run.progress.done * 100)} %<span class="bar">
+            <i style=${{ width: `${run.progress.done * 100}%` }}></i></span>`],
+      ['Who waits', live && (run.deferred_at ? html`nobody, since <${Ago} at=${run.deferred_at} />` : null)],
       ['Deadline', live ? html`<${Until} at=${run.deadline_at} />` : instant(run.deadline_at)],
-      ['Took', live ? duration(now.value - ms(run.created_at)) : duration(run.duration_ms)],
-      ['Began', html`<${Ago} at=${run.created_at} />`],
+      [live ? 'Running for' : 'Took', html`<${Took} run=${run} />`],
+      ['Created', html`<${Ago} at=${run.created_at} />`],
       ['Queue', run.priority ? `${run.queue}, priority ${run.priority}` : run.queue],
       ['Class', run.class],
       ['Conversation', run.thread_id && html`<a href=${href('/threads/' + run.thread_id)}>${short(run.thread_id)}</a>`],
@@ -111,9 +124,12 @@ function Header({ run }) {
       ['Continued by', run.continued_by_run_id && html`<${RunLink} id=${run.continued_by_run_id} />`],
       ['Cancel', run.cancel?.requested_at &&
         html`asked <${Ago} at=${run.cancel.requested_at} />${run.cancel.acknowledged_at ? ', acknowledged' : ''}`],
-      ...Object.entries(run.metadata ?? {}).map(([k, v]) =>
-        [k, html`<a href=${href('/runs', { ['metadata.' + k]: v })}><${Safe} text=${v} max=${120} /></a>`]),
-    ]} /><//>`;
+      ['Late results', run.late_results > 0 &&
+        html`<a href=${withQuery({ tab: 'data' })}>${run.late_results} kept</a>`],
+    ]} />${Object.keys(run.metadata ?? {}).length > 0 && html`<div class="metas" role="group" aria-label="Metadata">
+      ${Object.entries(run.metadata).map(([k, v]) => html`<a class="meta" key=${k}
+        href=${href('/runs', { ['metadata.' + k]: v })}>${visible(k)}=<${Safe} text=${v}
+          max=${120} /></a>`)}</div>`}<//>`;
 }
 
 /** Picked shows the event that was clicked in the timeline. */
@@ -130,13 +146,14 @@ function Picked({ picked, main, close }) {
 
 export default function Run({ parts: [id], query }) {
   const { run, root, tree, version, error, loading } = useTree(id);
-  const [picked, pick] = useState(null);
+  const [picked, pick] = useState(none);
   const tab = query.get('tab') ?? 'log';
   useEffect(() => pick(null), [id]);
   if (!run) {
     return html`<${Page} title="Run">${error
         ? (error.status === 404 ? html`<${Empty}
-            title="There is no such run">It was deleted, is older than the server keeps runs, or belongs to another tenant. <a
+            title="There is no such run">It was deleted, is older than the server keeps runs, or belongs to another
+              tenant. <a
                 href=${href('/runs')}>See all runs</a>.<//>`
       : html`<${Trouble} error=${error} />`) : loading && html`<${Loading} />`}<//>`;
   }
@@ -147,9 +164,13 @@ export default function Run({ parts: [id], query }) {
     { id: 'data', name: 'Input and result' },
     { id: 'waits', name: 'Waits and inbox' }, { id: 'children', name: 'Children', count: children || undefined },
       { id: 'journal', name: 'Journal' }].filter(Boolean);
-  return html`<${Page} title=${html`<span class="run-head">
-      <span>${visible(run.kind).slice(0, 120)}</span> <span class="id">${run.run_id}</span></span>`}
-      sub=${html`<a class="crumb" href=${href('/runs')}>Runs</a>`} actions=${html`<${Actions} run=${run} />`}>
+  return html`<${Page} crumbs=${html`<a href=${href('/runs')}>Runs</a> / <a
+        href=${href('/runs', { kind: run.kind })}>${visible(run.kind).slice(0, 60)}</a>`}
+      title=${html`<span class="run-head"><span>${visible(run.kind).slice(0, 120)}</span>
+        <${State} state=${statusOf(run)} /></span>`}
+      sub=${html`<span class="ids"><span class="id">${run.run_id}</span>
+        <${CopyButton} text=${run.run_id} className="linkish" about="Copy the id" /></span>`}
+      actions=${html`<${Actions} run=${run} />`}>
     <${Trouble} error=${error} />
     <${Header} run=${run} />
     <${Card} title="Timeline"><${Timeline} tree=${tree} version=${version} root=${root || id} main=${id}

@@ -1,10 +1,11 @@
 // The list of runs: tabs by state, filters as chips, a search, saved views, selection and bulk actions.
-import { html, useState, useRef, useEffect } from '../lib.js';
+import { html, useState, useRef, useEffect, cls, none } from '../lib.js';
 import { go, href, withQuery, route } from '../router.js';
-import { call, post, can } from '../api.js';
-import { useRuns, useCounts, refresh } from '../live.js';
-import { duration, now, ms, ended, count } from '../format.js';
-import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, ask, toast, statusOf } from '../parts.js';
+import { get, post, can } from '../api.js';
+import { useRuns, useCounts, refresh, asQuery } from '../live.js';
+import { ended, count } from '../format.js';
+import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, Took, ask, act, toast,
+  statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const tabs = ['', 'running', 'queued', 'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled'];
@@ -73,13 +74,13 @@ function Chips({ query }) {
 
 /**
  * bulk does something to many runs, a few at a time, and tells how far it is.
- * @returns {Promise<{done: number, failed: number}>}
+ * @returns {Promise<{done: number, failed: number, total: number, first: string}>}
  */
-async function bulk(ids, one, tell) {
+async function bulk(ids, one, tell, stopped) {
   const state = { done: 0, failed: 0, total: ids.length, first: '' };
   const rest = [...ids];
   const lane = async () => {
-    for (let id = rest.shift(); id; id = rest.shift()) {
+    for (let id = rest.shift(); id && !stopped(); id = rest.shift()) {
       try { await one(id); state.done++; } catch (e) { state.failed++; state.first ||= e.message; }
       tell({ ...state });
     }
@@ -90,9 +91,12 @@ async function bulk(ids, one, tell) {
   return state;
 }
 
-function BulkBar({ rows, chosen, clear }) {
-  const [progress, tell] = useState(null);
-  const picked = rows.filter(r => chosen.has(r.run_id));
+/** maxSelected bounds a selection. More is done in several turns, or with the API. */
+const maxSelected = 2000;
+
+/** BulkBar does something to the selected runs. all selects whatever matches the filters, also what is not shown. */
+function BulkBar({ picked, clear, all }) {
+  const [progress, tell] = useState(none), [reading, setReading] = useState(false), stop = useRef(false);
   const live = picked.filter(r => !ended(r.state)), over = picked.filter(r => ended(r.state)),
     dead = over.filter(r => r.state === 'failed' || r.state === 'timeout');
   const run = async (verb, list, one, danger) => {
@@ -101,16 +105,19 @@ function BulkBar({ rows, chosen, clear }) {
       text: danger ? 'Each is asked to stop, and may clean up first. This can\'t be taken back.'
         : 'Each becomes a new run with the same input.' });
     if (!a) return;
-    const end = await bulk(list.map(r => r.run_id), one, tell);
-    toast(end.failed ? `${end.done} done, ${end.failed} refused: ${end.first}` : `${verb}: ${end.done} done.`,
-      end.failed > 0);
+    stop.current = false;
+    const end = await bulk(list.map(r => r.run_id), one, tell, () => stop.current);
+    const left = end.total - end.done - end.failed;
+    toast(`${verb}: ${end.done} done${end.failed ? `, ${end.failed} refused: ${end.first}` : ''}${left
+      ? `, ${left} left as they are` : ''}.`, end.failed > 0);
     setTimeout(() => { tell(null); clear(); }, 600);
   };
   return html`<div class="bulk" role="region" aria-label="Selected runs"><b>${count(picked.length)} selected</b>
     ${progress ? html`<progress max=${progress.total} value=${progress.done + progress.failed}
         aria-label="Progress"></progress>
       <span>${progress.done + progress.failed} of ${progress.total}${progress.failed ? `, ${progress.failed} refused`
-          : ''}</span>`
+          : ''}</span>
+      <button type="button" onClick=${() => { stop.current = true; }}>Stop</button>`
     : html`<button type="button" class="danger" disabled=${!live.length || !can('runs:control')} onClick=${() =>
         run('Cancel', live, id => post(`/runs/${id}/cancel`, { reason: 'cancelled in the dashboard' }),
           true)}>Cancel ${live.length || ''}</button>
@@ -118,6 +125,11 @@ function BulkBar({ rows, chosen, clear }) {
         run('Retry', over, id => post(`/runs/${id}/retry`))}>Retry ${over.length || ''}</button>
       <button type="button" disabled=${!dead.length || !can('runs:control')} onClick=${() =>
         run('Redrive', dead, id => post(`/dlq/${id}/redrive`))}>Redrive ${dead.length || ''}</button>
+      ${all && html`<button type="button" class="linkish" disabled=${reading} onClick=${async () => {
+        setReading(true);
+        await act('', all);
+        setReading(false);
+      }}>${reading ? 'Reading the list' : 'Select all that match'}</button>`}
       <button type="button" class="linkish" onClick=${clear}>Clear</button>`}</div>`;
 }
 
@@ -129,27 +141,25 @@ function Life({ run }) {
       ${run.tier && run.tier !== 'fresh' ? html` <b>${run.tier}</b>` : ''}</span>`;
 }
 
-/** Took is how long a run took, or how long it lives already. */
-const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) : duration(now.value - ms(run.created_at)));
-
 export const runColumns = [
-  { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
+  { name: 'State', className: 'c-state', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
       ? `The work is ${r.state}` : undefined} />` },
   { name: 'Kind', className: 'grow', cell: r =>
     html`<span class="kind"><a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${80} /></a>
-    ${r.error ? html`<span class="why bad">
+    ${r.error ? html`<span class=${cls('why', r.state !== 'cancelled' && 'bad')}>
         <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
     : r.result_summary ? html`<span class="why"><${Safe} text=${r.result_summary} max=${110} /></span>` : ''}
     ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) =>
         html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>
             ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
-  { name: 'Run', className: 'fit', cell: r => html`<${RunLink} id=${r.run_id} />` },
-  { name: 'Queue', className: 'fit wide-only', cell: r => r.queue },
-  { name: 'Try', className: 'num wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
-  { name: 'Sign of life', className: 'fit wide-only', cell: r => html`<${Life} run=${r} />` },
-  { name: 'Took', className: 'num', cell: r => html`<${Took} run=${r} />` },
-  { name: 'Age', className: 'num fit', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
+  { name: 'Run', className: 'c-id', cell: r => html`<${RunLink} id=${r.run_id} />` },
+  { name: 'Queue', className: 'c-queue wide-only', cell: r => html`<${Safe} text=${r.queue} max=${40} />` },
+  { name: 'Try', className: 'num c-try wide-only', cell: r =>
+    html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
+  { name: 'Sign of life', className: 'c-life wide-only', cell: r => html`<${Life} run=${r} />` },
+  { name: 'Took', className: 'num c-took', cell: r => html`<${Took} run=${r} />` },
+  { name: 'Age', className: 'num c-age', cell: r => html`<${Ago} at=${r.created_at} suffix="" />` },
 ];
 
 export default function Runs({ query }) {
@@ -171,6 +181,22 @@ export default function Runs({ query }) {
     last.current = id;
     return set;
   });
+  // What was selected stays selected when newer runs push it off the page.
+  const picked = useRef(new Map());
+  for (const r of rows ?? []) if (chosen.has(r.run_id)) picked.current.set(r.run_id, r);
+  const selectAll = async () => {
+    const found = new Map();
+    for (let at = ''; found.size < maxSelected;) {
+      const page = await get('/runs', { ...asQuery(filter), limit: 200, cursor: at });
+      for (const r of page.runs) found.set(r.run_id, r);
+      at = page.next_cursor ?? '';
+      if (!at) break;
+    }
+    for (const [id, r] of found) picked.current.set(id, r);
+    setChosen(new Set([...found.keys()].slice(0, maxSelected)));
+    if (found.size >= maxSelected) toast(`The newest ${count(maxSelected)} are selected.`);
+  };
+  const whole = Boolean(next && rows?.length) && rows?.every(r => chosen.has(r.run_id));
   const filtered = [...query].length > 0;
   const n = s => (s ? counts?.status?.[s] : undefined);
   return html`<${Page} title="Runs" actions=${html`
@@ -185,13 +211,15 @@ export default function Runs({ query }) {
         placeholder="kind:report  queue:slow  host=cube  since:2h  or a run's id" /></form>
       <${Chips} query=${query} /><${SavedViews} /></div>
     <${Trouble} error=${error} />
-    ${chosen.size > 0 && rows && html`<${BulkBar} rows=${rows} chosen=${chosen} clear=${() => setChosen(new Set())} />`}
+    ${chosen.size > 0 && rows && html`<${BulkBar} clear=${() => setChosen(new Set())}
+      picked=${[...chosen].map(id => picked.current.get(id)).filter(Boolean)} all=${whole && selectAll} />`}
     ${rows === null ? (error ? '' : html`<${Loading} />`) : rows.length === 0
       ? (filtered ? html`<${Empty} title="No run matches">
           ${next ? html`None of the newest runs does. <a href=${withQuery({ cursor: next })}>Look further back</a>, or `
             : ''}<a href=${href('/runs')}>show all runs</a>.<//>`
         : html`<${Empty} title="No runs yet">
-            <p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs on. Start one:</p>
+            <p>A run is one piece of work that is kept until it has ended, whatever happens to the machine it runs
+              on. Start one:</p>
             <pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
           <p>or <a href=${href('/start')}>fill in a form</a>.</p><//>`)
       : html`<${Table} steady label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>

@@ -1,13 +1,12 @@
 // Conversations: the list, and the chat of one. Answers that take longer than one wants to wait are
 // deferred: they go on, and come into the conversation when they are there.
-import { html, useState, useEffect, useRef, useCallback, cls } from '../lib.js';
+import { html, useState, useEffect, useRef, useCallback, cls, none } from '../lib.js';
 import { go, href } from '../router.js';
-import { get, post, call, can, explain } from '../api.js';
+import { get, post, call, can } from '../api.js';
 import { useList, watch, refresh, connection } from '../live.js';
 import { useTree } from '../tree.js';
 import { duration, now, ms, ended, textOf, short, stateNames } from '../format.js';
-import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, Value, act, ask, toast,
-  statusOf } from '../parts.js';
+import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, act, ask, toast, statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Markdown } from '../markdown.js';
 import { Decision } from './approvals.js';
@@ -31,7 +30,7 @@ function attach(run, done) {
 function useThread(id) {
   const [state, set] = useState({ messages: /** @type {any[]|null} */ (null), runs: /** @type {any[]} */ ([]),
       error: null });
-  const last = useRef(0), list = useRef([]), busy = useRef(false), again = useRef(false);
+  const last = useRef(0), list = useRef(/** @type {any[]} */ ([])), busy = useRef(false), again = useRef(false);
   const read = useCallback(async () => {
     if (busy.current) { again.current = true; return; }
     busy.current = true;
@@ -125,7 +124,7 @@ function Ticker({ runs }) {
 
 /** Answer is the answer of a live run as it comes. */
 function Answer({ id, read }) {
-  const { run, tree, version } = useTree(id);
+  const { run, tree } = useTree(id);
   const waiting = run?.state === 'suspended';
   const approvals = useList('', waiting ? '/approvals' : '', 'approvals', { limit: 20 });
   if (!run || ended(run.state)) return null;
@@ -158,8 +157,8 @@ function Answer({ id, read }) {
 }
 
 function Composer({ thread, read }) {
-  const [busy, setBusy] = useState(false), [error, setError] = useState(null);
-  const area = useRef(null), draft = 'perdure.draft.' + (thread ?? 'new');
+  const [busy, setBusy] = useState(false), [error, setError] = useState(none);
+  const area = useRef(none), draft = 'perdure.draft.' + (thread ?? 'new');
   useEffect(() => { area.current.value = sessionStorage.getItem(draft) ?? ''; area.current.focus(); }, [thread]);
   const send = async e => {
     e?.preventDefault();
@@ -190,7 +189,7 @@ function Composer({ thread, read }) {
 
 function Conversation({ id }) {
   const { messages, runs, error, read } = useThread(id);
-  const end = useRef(null), live = runs.filter(r => !ended(r.state));
+  const end = useRef(none), live = runs.filter(r => !ended(r.state));
   useEffect(() => { end.current?.scrollIntoView({ block: 'end' }); }, [messages?.length, live.length]);
   if (messages === null) return error ? html`<${Trouble} error=${error} />` : html`<${Loading} />`;
   return html`<div class="conversation"><div class="messages" role="log" aria-label="Conversation" aria-live="polite"
@@ -221,6 +220,7 @@ export default function Threads({ parts: [id] }) {
         <span class="thread-age dim"><${Ago} at=${t.updated_at} suffix="" /></span></a>`)}</nav>
       <div class="chat-main">${id ? html`<${Conversation} key=${id} id=${id} />`
           : html`<div class="conversation"><${Empty} title="Begin a conversation">
-        <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will be in the conversation when you come back.</p>
+        <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will
+          be in the conversation when you come back.</p>
         <p>With <code>perdure dev</code>, try “check disk space”.</p><//><${Composer} /></div>`}</div></div><//>`;
 }

@@ -2,17 +2,21 @@
 import { html } from '../lib.js';
 import { withQuery } from '../router.js';
 import { useList } from '../live.js';
-import { clock, ms } from '../format.js';
 import { Page, Card, Table, Empty, Trouble, Loading, Ago, RunLink } from '../parts.js';
 import { Safe } from '../safe.js';
 import { rules } from '../rules.js';
+
+/** Bound marks the names of settings in the bound of a rule. */
+const Bound = ({ text }) => text.split(/\b([a-z]+(?:_[a-z]+)+|lease|silent|retention)\b/).map((part, i) =>
+  (i % 2 ? html`<code>${part}</code>` : part));
 
 export default function Watchdog({ query }) {
   const rule = query.get('rule') ?? '';
   const { items, error, next } = useList('watchdog', '/api/admin/watchdog', 'actions',
     { rule, limit: 100, cursor: query.get('cursor') ?? '' });
   return html`<${Page} title="Watchdog"
-      sub="The safety net: every run has a next alarm, and a rule for what happens when it rings. Each action is written down with its reason.">
+      sub="The safety net: every run has a next alarm, and a rule for what happens when it rings. Each action is
+        written down with its reason.">
     <${Trouble} error=${error} />
     ${rule && html`<div class="filters"><span class="chip">
         <b>rule</b> ${rule} <a href=${withQuery({ rule: '', cursor: '' })}
@@ -36,6 +40,6 @@ export default function Watchdog({ query }) {
         html`<a href=${withQuery({ rule: r.name, cursor: '' })}><b>${r.rule}</b></a> <span class="dim">
             ${r.name}</span>` },
       { name: 'When', className: 'half', cell: r => r.when }, { name: 'Then', className: 'half', cell: r => r.then },
-        { name: 'Setting', className: 'wide-only', cell: r => html`<code>${r.bound}</code>` }]} />
+        { name: 'Setting', className: 'setting wide-only', cell: r => html`<${Bound} text=${r.bound} />` }]} />
       <p class="sub gap-top"><code>perdure config check</code> prints the settings that are in force.</p><//><//>`;
 }

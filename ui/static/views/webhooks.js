@@ -1,15 +1,21 @@
 // Webhooks: endpoints, what they were told, and telling them again.
 import { html, useState } from '../lib.js';
-import { href, go, withQuery } from '../router.js';
-import { get, post, call, can } from '../api.js';
+import { href, go } from '../router.js';
+import { post, call, can } from '../api.js';
 import { useList, useGet, refresh } from '../live.js';
 import { duration } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, ask, act, toast,
+import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, Shape, ask, act, toast,
   Facts } from '../parts.js';
 import { Safe } from '../safe.js';
 
-const health = w => (w.disabled ? ['cancelled', 'disabled'] : w.failing_at ? ['failed', 'failing']
-  : ['completed', 'in use']);
+const health = w => (w.disabled ? ['cancelled', 'Disabled'] : w.failing_at ? ['failed', 'Failing']
+  : ['completed', 'In use']);
+
+const shapeOf = { pending: 'suspended', delivered: 'completed', dead: 'failed', dropped: 'cancelled' };
+
+/** Sent is the state of a delivery. */
+const Sent = ({ state }) => html`<span class=${'state is-' + state}><${Shape} state=${shapeOf[state] ?? 'queued'} />
+    ${state[0].toUpperCase() + state.slice(1)}</span>`;
 
 async function test(w) {
   const r = await act('', () => post(`/webhooks/${w.webhook_id}/test`));
@@ -79,7 +85,7 @@ function One({ webhook: w, query }) {
       ? html`<p class="dim">Nothing was sent yet.</p>`
       : html`<${Table} label="Deliveries" rows=${d.items} keyOf=${x => x.delivery_id} open=${x =>
           setOpen(open === x.delivery_id ? '' : x.delivery_id)} columns=${[
-      { name: 'State', className: 'fit', cell: x => html`<span class=${'state is-' + x.state}>${x.state}</span>` },
+      { name: 'State', className: 'fit', cell: x => html`<${Sent} state=${x.state} />` },
       { name: 'Event', className: 'grow', cell: x =>
         html`<b class="mono">${x.type}</b> ${x.last_error &&
             html`<span class="why bad"><${Safe} text=${x.last_error} max=${120} /></span>`}${open === x.delivery_id &&
@@ -91,7 +97,7 @@ function One({ webhook: w, query }) {
           : html`<${Until} at=${x.next_attempt_at} />`) },
       { name: 'Since', className: 'fit', cell: x => html`<${Ago} at=${x.created_at} />` },
       { name: '', className: 'fit', cell: x =>
-        html`<button type="button" onClick=${() =>
+        x.state !== 'pending' && html`<button type="button" onClick=${() =>
             act('It is sent again.', () =>
               post(`/deliveries/${x.delivery_id}/redeliver`)).then(refresh)}>Redeliver</button>` }]} />`}<//>`;
 }
@@ -105,16 +111,18 @@ export default function Webhooks({ parts: [id], query }) {
     <${Trouble} error=${error} />
     ${items === null ? !error && html`<${Loading} />` : items.length === 0 ? !error &&
       html`<${Empty}
-          title="No webhooks">Register an endpoint, and the server tells it when runs end, stall or fail. Each delivery is kept with its attempts, and can be sent again.<//>`
+          title="No webhooks">Register an endpoint, and the server tells it when runs end, stall or fail. Each
+            delivery is kept with its attempts, and can be sent again.<//>`
             : html`
     <${Table} label="Webhooks" rows=${items} keyOf=${w => w.webhook_id} open=${w => go('/webhooks/' + w.webhook_id)}
       columns=${[
       { name: 'State', className: 'fit', cell: w =>
-        { const [s, name] = health(w); return html`<span class=${'state is-' + s}>${name}</span>`; } },
+        { const [s, name] = health(w);
+          return html`<span class=${'state is-' + s}><${Shape} state=${s} />${name}</span>`; } },
       { name: 'Endpoint', className: 'grow', cell: w =>
         html`<a href=${href('/webhooks/' + w.webhook_id)}><b><${Safe} text=${w.url} max=${90} /></b></a> <span
             class="why"><${Safe} text=${w.description ?? ''} max=${60} /></span>` },
-      { name: 'Scope', className: 'fit', cell: w => w.scope },
+      { name: 'Scope', className: 'fit named', cell: w => w.scope },
         { name: 'Since', className: 'fit', cell: w => html`<${Ago} at=${w.created_at} />` }]} />
     ${shown && html`<${One} key=${shown.webhook_id} webhook=${shown} query=${query} />`}`}<//>`;
 }

@@ -15,6 +15,24 @@ function Depth({ queue, max }) {
     <i class="is-suspended" style=${part(queue.suspended)}></i></span>`;
 }
 
+/** Polls says what a worker polls for: its kinds, by the queues that it takes them from. */
+function Polls({ worker }) {
+  const byQueues = new Map();
+  for (const p of worker.polls ?? []) {
+    const queues = p.queues.join(', ');
+    byQueues.set(queues, [...(byQueues.get(queues) ?? []), ...(p.kinds?.length ? p.kinds : ['every kind'])]);
+  }
+  if (!byQueues.size) return html`<span class="dim">${(worker.queues ?? []).join(', ')}</span>`;
+  return [...byQueues].map(([queues, kinds]) => html`<span class="polls" key=${queues}>
+    ${[...new Set(kinds)].slice(0, 8).map(k => html`<span class="meta" key=${k}>
+      <${Safe} text=${k} max=${40} /></span>`)}
+    <span class="dim">of <${Safe} text=${queues} max=${80} /></span></span>`);
+}
+
+/** Slots is how many runs a worker holds of those that it takes at once. */
+const Slots = ({ worker, used }) => html`<span title=${`holds ${used}, asks for ${worker.slots} at once`}>
+  ${used}<span class="dim"> / ${worker.slots}</span></span>`;
+
 export default function Workers() {
   const workers = useList('workers', '/workers', 'workers', { limit: 200 });
   const queues = useList('queues', '/queues', 'queues', { limit: 200 });
@@ -25,8 +43,6 @@ export default function Workers() {
   const max = Math.max(1, ...(queues.items ?? []).map(q => q.queued + q.running + q.suspended));
   const list = [...(workers.items ?? [])].sort((a, b) => Number(a.offline) - Number(b.offline) ||
     (a.seen_at < b.seen_at ? 1 : -1));
-  const unserved = (kinds.items ?? []).filter(k => k.unserved?.length ||
-    (Array.isArray(k.served) && k.served.length === 0));
   return html`<${Page} title="Workers and queues"
       sub="A worker is anything that speaks the protocol. Runs wait in queues until one polls for their kind.">
     <${Trouble} error=${queues.error ?? workers.error} />
@@ -52,13 +68,12 @@ export default function Workers() {
         html`<span class="row nowrap"><span class=${w.offline ? 'text-cancelled' : 'text-completed'}>
             <${Shape} state=${w.offline ? 'cancelled' : 'completed'} /></span>
             <b><${Safe} text=${w.worker_id} max=${60} /></b></span>` },
-      { name: 'State', className: 'fit', cell: w => (w.offline ? 'offline' : 'online') },
+      { name: 'State', className: 'fit', cell: w => (w.offline ? html`<span class="dim">offline</span>` : 'online') },
       { name: 'Polls for', className: 'grow', cell: w =>
-        html`<span class="why"><${Safe} text=${(w.polls ?? []).map(p =>
-            `${(p.kinds ?? []).join(', ') || 'every kind'} of ${p.queues.join(', ')}`).join('; ') ||
-              (w.queues ?? []).join(', ')} max=${160} /></span>` },
-      { name: 'Slots', className: 'num', cell: w => w.slots },
-      { name: 'Holds', cell: w => (held.get(w.worker_id) ?? []).slice(0, 4).map(r =>
+        html`<${Polls} worker=${w} />` },
+      { name: 'Slots', className: 'num', cell: w => html`<${Slots} worker=${w}
+          used=${(held.get(w.worker_id) ?? []).length} />` },
+      { name: 'Holds', className: 'fit', cell: w => (held.get(w.worker_id) ?? []).slice(0, 3).map(r =>
           html`<${RunLink} key=${r.run_id} id=${r.run_id} /> `) },
       { name: 'Heard from', className: 'fit', cell: w => html`<${Ago} at=${w.seen_at} />` }]} />`}<//>
     <${Card} title="Kinds">${kinds.items === null ? !kinds.error && html`<${Loading} />` : kinds.items.length === 0
@@ -69,7 +84,10 @@ export default function Workers() {
         html`<a href=${href('/runs', { kind: k.kind })}><b><${Safe} text=${k.kind} max=${60} /></b></a>` },
       { name: 'What it does', className: 'grow', cell: k =>
         html`<span class="why"><${Safe} text=${k.description ?? ''} max=${160} /></span>` },
-      { name: 'Class', className: 'fit', cell: k => k.class },
+      { name: 'Workers', className: 'fit', cell: k => (k.served ? html`<span class="text-completed">
+            <${Shape} state="completed" /></span> polled for` : html`<span class="text-timeout">
+            <${Shape} state="held" /></span> <b class="text-timeout">nobody polls</b>`) },
+        { name: 'Class', className: 'fit', cell: k => k.class },
         { name: 'Timeout', className: 'fit wide-only', cell: k => k.timeout ?? html`<span class="dim">default</span>` },
       { name: '', className: 'fit', cell: k =>
         html`<a href=${href('/start', { kind: k.kind })}>Start one</a>` }]} />`}<//>

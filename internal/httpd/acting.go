@@ -44,7 +44,10 @@ func (c *call) chooseTenant() error {
 	if c.Method == http.MethodGet || c.Method == http.MethodHead {
 		needs = perdure.ScopePlatformRead
 	}
-	if !c.key.Platform || !c.key.Allows(needs) {
+	if !c.key.Platform {
+		return perdure.Invalid(tenantParam, "is no parameter of this call")
+	}
+	if !c.key.Allows(needs) {
 		return perdure.Errorf(api.CodeForbidden, "%s takes a key of the platform with the scope %s", tenantParam, needs)
 	}
 	name := q.Get(tenantParam)

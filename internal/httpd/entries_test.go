@@ -15,7 +15,7 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 	id := g["run_id"].(string)
 	at := runs + "/" + id
 	large := `"` + strings.Repeat("é", 300_000) + `"`
-	w.commits(g, `"journal":[{"key":"plan","value":{"n":1}},{"key":"page","value":`+large+`},{"key":"none","value":null}]`)
+	w.commits(g, `"journal":[{"key":"plan","value":{"n":1}},{"key":"page","value":`+large+`},{"key":"none","value":0}]`)
 	w.do("POST", at+"/signals/go", `{"data":{"fast":true}}`).is(200)
 	w.do("POST", at+"/signals/go", `{"data":`+large+`}`).is(200)
 	reader := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} }))
@@ -34,8 +34,8 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 		if page["value"] != nil || page["size"] != 600_002.0 || page["preview"] != `"`+strings.Repeat("é", 1023) {
 			t.Errorf("a large step = %.200v, want its size and its first 1024 characters", page)
 		}
-		if none["key"] != "none" || none["size"] != 4.0 {
-			t.Errorf("a step without a value = %v, want null", none)
+		if none["key"] != "none" || none["size"] != 1.0 || none["value"] != 0.0 {
+			t.Errorf("the last step = %v, want the number 0", none)
 		}
 		if whole := reader.get(at + "/journal/entries/2").is(200); whole["value"] != strings.Repeat("é", 300_000) {
 			t.Errorf("the large step alone has %d characters, want all", len(fmt.Sprint(whole["value"])))
@@ -73,7 +73,7 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 		runs + "/" + strings.Repeat("0", 8) + id[8:] + "/inbox/items"} {
 		reader.get(path).is(404)
 	}
-	reader.get(at + "/journal/entries?limit=201").is(422)
+	reader.get(at + "/journal/entries?limit=201").is(400)
 	theirs := w.as(w.newKey("b", nil))
 	for _, path := range []string{"/journal/entries", "/journal/entries/1", "/inbox/items", "/inbox/items/1"} {
 		theirs.get(at + path).is(404)

@@ -74,7 +74,7 @@ func TestPauseIsRefusedWithAReason(t *testing.T) {
 			t.Errorf("%.60s is refused for the field %v, want %s", body, got, field)
 		}
 	}
-	w.do("POST", "/api/v1/queues/%24x/pause", "").is(422)
+	w.do("POST", "/api/v1/queues/%24x/pause", "").is(400)
 	reader := w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })
 	w.as(reader).do("POST", "/api/v1/queues/q/pause", "").is(403)
 }

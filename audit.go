@@ -40,6 +40,8 @@ const (
 	AuditDeliveryRepeat = "delivery.redeliver"
 	AuditKindChange     = "kind.change"
 	AuditKindDelete     = "kind.delete"
+	AuditQueuePause     = "queue.pause"
+	AuditQueueResume    = "queue.resume"
 	AuditProcessWatch   = "process.watch"
 	AuditBackup         = "backup"
 	AuditRestore        = "restore"
@@ -51,7 +53,7 @@ var AuditActions = []string{
 	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
-	AuditKindChange, AuditKindDelete, AuditProcessWatch, AuditBackup, AuditRestore,
+	AuditKindChange, AuditKindDelete, AuditQueuePause, AuditQueueResume, AuditProcessWatch, AuditBackup, AuditRestore,
 }
 
 // MaxAuditDetail limits the detail of an entry, in bytes.

@@ -28,6 +28,8 @@ type Activity struct {
 
 	// Unserved is set while the run could be leased, but no live worker polls for its kind and queue.
 	Unserved *perdure.Unserved `json:"unserved,omitempty"`
+	// Paused is set while the run is queued and its queue is paused.
+	Paused *perdure.QueuePause `json:"paused,omitempty"`
 
 	Progress     json.RawMessage `json:"progress,omitempty"`      // up to 4 KiB; a larger one is only in the run
 	ProgressSize int             `json:"progress_size,omitempty"` // bytes of a progress that is left out

@@ -351,6 +351,21 @@ type Queue struct {
 	// AtLeast says that the tenant has more live runs than are counted, so that the numbers are
 	// minima.
 	AtLeast bool `json:"at_least,omitempty"`
+	// Paused is set while nothing is granted from the queue.
+	Paused *perdure.QueuePause `json:"paused,omitempty"`
+}
+
+// PauseQueue pauses a queue. Without Until and For it stays paused until it is resumed.
+type PauseQueue struct {
+	Reason string           `json:"reason,omitempty"`
+	Until  *perdure.Instant `json:"until,omitempty"`
+	For    perdure.Duration `json:"for,omitempty"`
+}
+
+// QueuePaused says whether a queue is paused after a call.
+type QueuePaused struct {
+	Name   string              `json:"name"`
+	Paused *perdure.QueuePause `json:"paused,omitempty"`
 }
 
 // Workers is a page of workers.

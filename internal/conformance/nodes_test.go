@@ -347,3 +347,23 @@ func TestTwoNodesRedriveADeadLetterOnce(t *testing.T) {
 		}
 	})
 }
+
+// Another node that has just looked whether queues are paused grants none after a moment.
+func TestPauseCountsOnOtherNodes(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, _ := pair(t, at)
+		for _, other := range []string{"x", perdure.DefaultQueue} { // the first pause ever, and one more
+			b.task()
+			b.take("w")
+			a.pause(other, "")
+		}
+		b.task()
+		b.Now = b.Now.Add(engine.PauseDelay)
+		b.check(len(b.poll("w", 1)) == 0, "a run of a queue that another node has paused")
+		a.resume(perdure.DefaultQueue)
+		b.check(len(b.poll("w", 1)) == 0, "a node that has just looked looks again") // so that the next check says something
+		b.Now = b.Now.Add(engine.PauseDelay)
+		b.take("w")
+		b.fsck()
+	})
+}

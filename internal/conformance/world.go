@@ -40,7 +40,7 @@ func Scenarios() []Scenario {
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
-		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios} {
+		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -142,6 +142,7 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM webhooks",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM outbox",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts",
+			"SELECT count(*), coalesce(sum(until_at),0), 0 FROM queue_pauses",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM kinds",
 			"SELECT count(*), coalesce(sum(last_seen),0), 0 FROM kind_builds",
 			"SELECT count(*), coalesce(sum(kinds),0), coalesce(sum(version),0) FROM kind_quota",

@@ -47,6 +47,8 @@ type Activity struct {
 	Family []perdure.Run
 	// Unserved is set for a claimable run whose kind nobody polls for.
 	Unserved *perdure.Unserved
+	// Paused is set for a queued run whose queue is paused.
+	Paused *perdure.QueuePause
 	// Skipped are the last inbox items that the watchdog skipped, oldest first.
 	Skipped []perdure.Item
 }
@@ -134,6 +136,13 @@ func (q Runs) readActivity(v *store.View, r perdure.Run) (a Activity, err error)
 		if a.Family, err = v.Runs.Family(r.Tenant, r.ID, maxChildren); err != nil {
 			return a, err
 		}
+	}
+	if r.State == perdure.Queued {
+		paused, err := pausedNow(&v.Records, r.Tenant)
+		if err != nil {
+			return a, err
+		}
+		a.Paused = paused.on(r.Queue, v.Now)
 	}
 	if r.State == perdure.Queued && r.Ready {
 		s, err := servingNow(&v.Records, &q.e.policy, r.Tenant, v.Now)

@@ -233,6 +233,11 @@ func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (fu
 		if !r.Ready && !r.MayTry(op.Build, tx.Now) {
 			continue
 		}
+		if paused, err := tx.QueuePause(r.Tenant, r.Queue); err != nil {
+			return false, err
+		} else if paused != nil {
+			continue
+		}
 		if len(op.Grants) > 0 && !budget.fits(&r) {
 			tx.ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
 			return true, nil

@@ -106,6 +106,7 @@ type Engine struct {
 	live     liveRuns
 	kinds    kindCache
 	served   servingCache
+	pauses   pauseCache
 	posted   postings
 	history  historyCounts
 	// observer may be nil.

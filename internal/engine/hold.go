@@ -186,6 +186,11 @@ func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
 			}
 			return false, err
 		}
+		if paused, err := tx.QueuePause(at.Tenant, at.Queue); err != nil {
+			return false, err
+		} else if paused != nil {
+			continue
+		}
 		limit := min(rows, slots-len(op.Grants)+maxHeldRows/2)
 		ids, next, err := tx.DB.Claims.HeldBack(at.Ready, op.Build, at.after, limit)
 		if err != nil {

@@ -11,6 +11,8 @@ import (
 // A Queue is a queue with the number of its runs.
 type Queue struct {
 	store.QueueDepth
+	// Paused is set while nothing is granted from the queue.
+	Paused *perdure.QueuePause
 	// OldestFor is how long its oldest claimable run has been claimable.
 	OldestFor time.Duration
 }
@@ -19,9 +21,12 @@ type Queue struct {
 func (e *Engine) Queues(ctx context.Context, t perdure.TenantID, p Page) (list []Queue, next string, err error) {
 	err = e.store.View(ctx, func(v *store.View) error {
 		var rows []store.QueueDepth
-		rows, next, err = v.Queues.Page(t, p, store.PageRows)
+		if rows, next, err = v.Queues.Page(t, p, store.PageRows); err != nil {
+			return err
+		}
+		paused, err := pausedNow(&v.Records, t)
 		for _, q := range rows {
-			x := Queue{QueueDepth: q}
+			x := Queue{QueueDepth: q, Paused: paused.on(q.Name, v.Now)}
 			if q.Oldest != 0 {
 				x.OldestFor = v.Now.Sub(q.Oldest)
 			}
@@ -39,12 +44,24 @@ type (
 	ReadyRound = store.ReadyRound
 )
 
-// Ready reads the queues and kinds that have a claimable run, from the cursor on. It does not wait
-// for reads of callers.
+// Ready reads the queues and kinds that have a claimable run, from the cursor on, except for those of
+// paused queues. It does not wait for reads of callers.
 func (e *Engine) Ready(ctx context.Context, round *ReadyRound) (list []Ready, err error) {
 	err = e.store.Keep(ctx, func(v *store.View) error {
-		list, err = v.Claims.Ready(round)
-		return err
+		all, err := v.Claims.Ready(round)
+		if err != nil {
+			return err
+		}
+		for _, r := range all {
+			paused, err := e.pauses.of(&v.Records, r.Tenant)
+			if err != nil {
+				return err
+			}
+			if paused.on(r.Queue, v.Now) == nil {
+				list = append(list, r)
+			}
+		}
+		return nil
 	})
 	return list, err
 }

@@ -47,7 +47,11 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	if err != nil {
 		return at, did, err
 	}
-	more = more || aged
+	over, err := tx.DB.Pauses.DropOver(tx.Now.Add(-pauseKept), unusedRows)
+	if err != nil {
+		return at, did, err
+	}
+	more = more || aged || over == unusedRows
 	rows, unused, err := dropUnused(tx, &at)
 	if err != nil {
 		return at, did, err

@@ -177,13 +177,24 @@ func (s *search) nextRound() (bool, error) {
 		} else if err != nil {
 			return false, err
 		}
+		paused, err := pausedIn(s.tx, t)
+		if err != nil {
+			return false, err
+		}
 		w := &walk{tenant: t}
 		for _, q := range s.op.Queues {
+			if paused.on(q, s.tx.Now) != nil {
+				continue
+			}
 			k := &kindsOf{queue: q}
 			if k.done = len(s.op.Kinds) > 0; !k.done {
 				k.from(s.tx.e.cursors.get(kindCursor(t, q)))
 			}
 			w.kinds = append(w.kinds, k)
+		}
+		if len(w.kinds) == 0 { // all queues are paused
+			s.visited++
+			continue
 		}
 		if s.first == "" {
 			s.first = t

@@ -175,10 +175,16 @@ type cachedServing struct {
 	*serving
 }
 
-// EndAtDeadline ends a run whose deadline has passed. If the run was never granted because nobody
-// polls for its kind, its error says so.
+// EndAtDeadline ends a run whose deadline has passed. If the run waited in a paused queue, or was never
+// granted because nobody polls for its kind, its error says so.
 func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
 	ev := perdure.DeadlinePassed{}
+	if r.State == perdure.Queued {
+		var err error
+		if ev.Paused, err = tx.QueuePause(r.Tenant, r.Queue); err != nil {
+			return err
+		}
+	}
 	if r.Ready && r.Epoch == 0 {
 		s, err := servingOf(tx, r.Tenant)
 		if err != nil {

@@ -263,6 +263,17 @@ func acceptRun(
 	return err
 }
 
+// ensureQueue stages the row of a queue if it is missing.
+func ensureQueue(tx *Tx, t perdure.TenantID, queue string) error {
+	return tx.ensureStored("queue\x00"+string(t)+"\x00"+queue, func() error {
+		have, err := tx.DB.Queues.Has(t, queue)
+		if err == nil && !have {
+			tx.DB.Queues.Put(store.QueueRow{Tenant: t, Name: queue, CreatedAt: tx.Now})
+		}
+		return err
+	})
+}
+
 // ensureTenantAndQueue stages the rows of a run's tenant and queue if they are missing. It refuses
 // the run if the disk is full or the tenant has reached its limit of live runs. Continuations are
 // exempt: an end must not fail.
@@ -272,14 +283,7 @@ func ensureTenantAndQueue(tx *Tx, r *perdure.Run) error {
 			return err
 		}
 	}
-	err := tx.ensureStored("queue\x00"+string(r.Tenant)+"\x00"+r.Queue, func() error {
-		have, err := tx.DB.Queues.Has(r.Tenant, r.Queue)
-		if err == nil && !have {
-			tx.DB.Queues.Put(store.QueueRow{Tenant: r.Tenant, Name: r.Queue, CreatedAt: tx.Now})
-		}
-		return err
-	})
-	if err != nil {
+	if err := ensureQueue(tx, r.Tenant, r.Queue); err != nil {
 		return err
 	}
 	t, ok, err := tx.DB.Tenants.Get(r.Tenant)

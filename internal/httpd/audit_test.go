@@ -87,6 +87,7 @@ var auditActions = map[string]string{
 	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create",
 	"DELETE /api/admin/keys/{id}": "key.revoke",
 	"PATCH /api/v1/kinds/{kind}":  "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
+	"POST /api/v1/queues/{name}/pause": "queue.pause", "POST /api/v1/queues/{name}/resume": "queue.resume",
 	"POST /api/admin/recovery/jobs/resume": "process.watch",
 	"POST /api/v1/session":                 "session.open", "POST /api/v1/session/links": "session.open",
 	"PUT /api/admin/tenants/{tenant}": "tenant.change", "GET /api/admin/backup": "backup",

@@ -10,7 +10,7 @@ func (s *Server) Attached() (by map[string]int64, limit int64) { return s.limite
 // set one, and against the limits of the node. The call then gives its shares back. A refused
 // stream, socket or poll closes its connection, so that idle connections do not add up.
 func (c *call) acquire(how stream.Transport) (release func(), err error) {
-	t := c.tenant()
+	t := c.payer()
 	var own func()
 	if l := c.s.shares.of(t); l != nil {
 		gate, what := l.streams, "streams, sockets and waits"

@@ -135,6 +135,12 @@ func keyedCalls() map[string]keyedCall {
 		}, nil},
 		"POST /api/v1/webhooks": {at("/api/v1/webhooks", hook, `{"url":"http://127.0.0.1:2/"}`),
 			[]string{"webhook_id", "secret"}},
+		"POST /api/v1/queues/{name}/pause": {at("/api/v1/queues/slow/pause", `{"reason":"one"}`, `{"reason":"two"}`),
+			[]string{"name", "paused"}},
+		"POST /api/v1/queues/{name}/resume": {func(w *world) (string, string, string) {
+			w.do("POST", "/api/v1/queues/slow/pause", "").is(200)
+			return "/api/v1/queues/slow/resume", "", ""
+		}, []string{"name"}},
 		"PATCH /api/v1/kinds/{kind}": {func(w *world) (string, string, string) {
 			w.do("PUT", "/api/v1/kinds/patched", `{}`).is(200)
 			return "/api/v1/kinds/patched", `{"description":"mine"}`, `{"description":"yours"}`

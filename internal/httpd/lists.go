@@ -43,7 +43,8 @@ func showQueues(list []engine.Queue) []api.Queue {
 	out := make([]api.Queue, 0, len(list))
 	for _, q := range list {
 		out = append(out, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running,
-			Suspended: q.Suspended, AtLeast: q.AtLeast, OldestClaimable: q.OldestFor.Milliseconds()})
+			Suspended: q.Suspended, AtLeast: q.AtLeast, OldestClaimable: q.OldestFor.Milliseconds(),
+			Paused: q.Paused})
 	}
 	return out
 }

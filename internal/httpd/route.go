@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,8 @@ type route struct {
 	created bool
 	// keyed is set if the route takes an Idempotency-Key.
 	keyed bool
+	// tenanted is set if a platform key may name the tenant that the call is about; see chooseTenant.
+	tenanted bool
 	// audited is set if a call that changes something adds an entry to the audit log.
 	audited bool
 	// more has further statuses of success.
@@ -204,6 +207,8 @@ type call struct {
 	s   *Server
 	w   http.ResponseWriter
 	key perdure.Key
+	// actsFor is the tenant that a platform key has named in the query. It is empty for all other calls.
+	actsFor perdure.TenantID
 
 	// releaseKey ends the watching of the call's key. It is nil if the key is not watched; see
 	// watchKey.
@@ -222,7 +227,11 @@ type call struct {
 	changed bool
 }
 
-func (c *call) tenant() perdure.TenantID { return c.key.Tenant }
+// tenant returns the tenant that the call is about.
+func (c *call) tenant() perdure.TenantID { return cmp.Or(c.actsFor, c.key.Tenant) }
+
+// payer returns the tenant whose shares the call uses: that of its key.
+func (c *call) payer() perdure.TenantID { return c.key.Tenant }
 
 func (c *call) run() perdure.RunID { return perdure.RunID(c.PathValue("id")) }
 

@@ -15,6 +15,15 @@ import (
 // names the query parameters, upTo reserves memory for a large answer, creates, also and once
 // concern the status and idempotency, logged the audit log (route.go).
 func (s *Server) table() []route {
+	list := s.rows()
+	for i := range list {
+		list[i].letChooseTenant()
+	}
+	return list
+}
+
+// rows returns the routes as they are written down.
+func (s *Server) rows() []route {
 	const v1 = api.Prefix
 	create, read, control := scope(perdure.ScopeCreate), scope(perdure.ScopeRead), scope(perdure.ScopeControl)
 	poll, report, keys := scope(perdure.ScopePoll), scope(perdure.ScopeReport), scope(perdure.ScopeKeys)
@@ -72,6 +81,14 @@ func (s *Server) table() []route {
 			takes("epoch", "after", "limit").upTo(largePage),
 		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).
 			takes("epoch", "after", "limit").upTo(largePage),
+		on("GET", v1+"/runs/{id}/journal/entries", read, "List the steps that a run has recorded", listSteps).
+			takes("after", "limit").upTo(largeRun),
+		on("GET", v1+"/runs/{id}/journal/entries/{n}", read, "Look at a step with its whole value", getStep).
+			upTo(largeRun),
+		on("GET", v1+"/runs/{id}/inbox/items", read, "List what has come to a run", listItems).
+			takes("after", "limit").upTo(largeRun),
+		on("GET", v1+"/runs/{id}/inbox/items/{n}", read, "Look at an inbox item with its whole value", getItem).
+			upTo(largeRun),
 		on("GET", v1+"/runs/{id}/messages", report, "Read the thread of a leased run", runMessages).
 			takes("epoch", "after", "limit").upTo(largePage),
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
@@ -108,6 +125,10 @@ func (s *Server) table() []route {
 		on("POST", v1+"/workers/{id}/release", report, "Hand leased runs back", releaseRuns),
 		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
+
+		on("POST", v1+"/queues/{name}/pause", control, "Pause a queue: nothing is granted from it", pauseQueue).
+			once().logged(),
+		on("POST", v1+"/queues/{name}/resume", control, "Resume a paused queue", resumeQueue).once().logged(),
 
 		on("GET", v1+"/history", read, "Count what happened to runs, by the minute", history).takes("since", "step"),
 

@@ -41,7 +41,7 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		if !r.guard.open {
 			defer connlimit.Busy(req.Context())()
 			var err error
-			if c.leaveCall, err = s.shares.enterCall(c.Context(), c.tenant()); err != nil {
+			if c.leaveCall, err = s.shares.enterCall(c.Context(), c.payer()); err != nil {
 				s.problem(w, err)
 				return
 			}
@@ -108,6 +108,11 @@ func (c *call) check(r route) error {
 	}
 	if err := c.checkQuery(r.query, r.repeated); err != nil {
 		return err
+	}
+	if r.tenanted {
+		if err := c.chooseTenant(); err != nil {
+			return err
+		}
 	}
 	return c.checkPath(r.pattern)
 }

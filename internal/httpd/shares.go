@@ -327,7 +327,7 @@ func (c *call) checkByteQuota() error {
 	if c.key.ID == "" {
 		return nil
 	}
-	wait := c.s.shares.byteWait(c.tenant(), time.Now())
+	wait := c.s.shares.byteWait(c.payer(), time.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -339,7 +339,7 @@ func (c *call) checkByteQuota() error {
 // countBytes counts bytes that were received against the bytes per hour.
 func (c *call) countBytes(n int) {
 	if c.key.ID != "" && n > 0 {
-		c.s.shares.spendBytes(c.tenant(), int64(n), time.Now())
+		c.s.shares.spendBytes(c.payer(), int64(n), time.Now())
 	}
 }
 
@@ -349,7 +349,7 @@ func (c *call) reserveBody(n int64) error {
 		return nil
 	}
 	s := c.s.shares
-	leave, err := s.enter(c.Context(), s.bodies, c.tenant(), n, s.wait, "too many bytes of bodies are in memory")
+	leave, err := s.enter(c.Context(), s.bodies, c.payer(), n, s.wait, "too many bytes of bodies are in memory")
 	if err != nil {
 		c.w.Header().Set("Connection", "close") // the body is not read
 		return err
@@ -365,7 +365,7 @@ func (c *call) reserveAnswer(size int64) error {
 		return nil
 	}
 	s := c.s.shares
-	leave, err := s.enter(c.Context(), s.answers, c.tenant(), size, c.s.opt.AnswerTime,
+	leave, err := s.enter(c.Context(), s.answers, c.payer(), size, c.s.opt.AnswerTime,
 		"too many bytes of answers are in memory")
 	var busy *perdure.Error
 	if errors.As(err, &busy) && c.changed {
@@ -378,10 +378,10 @@ func (c *call) reserveAnswer(size int64) error {
 // turn waits for the tenant's turn to work on so many bytes. The returned function is never nil. It
 // has to be called when the work is done; the turn itself ends after the rest.
 func (c *call) turn(size int64) (end func(), err error) {
-	if size <= smallBody || c.s.shares.alone(c.tenant(), time.Now()) {
+	if size <= smallBody || c.s.shares.alone(c.payer(), time.Now()) {
 		return func() {}, nil
 	}
-	leave, err := c.s.shares.enter(c.Context(), c.s.shares.turns, c.tenant(), 1, c.s.opt.AnswerTime,
+	leave, err := c.s.shares.enter(c.Context(), c.s.shares.turns, c.payer(), 1, c.s.opt.AnswerTime,
 		"this tenant has too many large calls under way")
 	if err != nil {
 		return func() {}, err
@@ -392,7 +392,7 @@ func (c *call) turn(size int64) (end func(), err error) {
 
 // reservePoll reserves memory for the answer of a poll, and returns the number of bytes.
 func (c *call) reservePoll() (int64, error) {
-	size := min(largePage, max(minPollAnswer, c.s.shares.answers.Free(c.tenant())/pollAnswerPart))
+	size := min(largePage, max(minPollAnswer, c.s.shares.answers.Free(c.payer())/pollAnswerPart))
 	return size, c.reserveAnswer(size)
 }
 

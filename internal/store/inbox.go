@@ -119,6 +119,18 @@ func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, 
 	return out, err
 }
 
+// Page gives items of a run after a number, in order, whatever their status. The status of each is the
+// effective one; see perdure.Item.StatusOf.
+func (repo *Inbox) Page(r *perdure.Run, after int64, limit int) (out []perdure.Item, err error) {
+	err = itemTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq"+atMost,
+		[]any{string(r.Tenant), string(r.ID), after, int64(limit)}, func(i *perdure.Item) error {
+			i.Status = i.StatusOf(r)
+			out = append(out, *i)
+			return nil
+		})
+	return out, err
+}
+
 // After gives open items of a run after a number, in order.
 func (repo *Inbox) After(r *perdure.Run, after int64, limit int) ([]perdure.Item, error) {
 	return repo.where(r, "inbox_open", "seq>? ORDER BY seq", []any{after}, limit,

@@ -35,6 +35,7 @@ type Records struct {
 	Waiters     Waiters
 	Tenants     Tenants
 	Queues      Queues
+	Pauses      Pauses
 	Keys        Keys
 	Kinds       Kinds
 	Webhooks    Webhooks
@@ -82,6 +83,7 @@ func (r *Records) open() {
 	r.Waiters.open(r)
 	r.Tenants.open(r)
 	r.Queues.open(r)
+	r.Pauses.open(r)
 	r.Keys.open(r)
 	r.Values.open(r)
 	r.Artifacts.open(r)

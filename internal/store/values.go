@@ -108,6 +108,22 @@ func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, err
 	return perdure.Value(content), err
 }
 
+// Head gives the first characters of a value, without reading the rest of one that is stored by its hash.
+func (repo *Values) Head(t perdure.TenantID, v perdure.Value, most int) (head string, err error) {
+	if hash, _, ref := v.Ref(); ref {
+		err = repo.in.sess.Query("SELECT substr(content,1,?) FROM blobs WHERE tenant=? AND hash=?",
+			[]any{int64(most), string(t), hash}, func(scan func(...any) error) error { return scan(&head) })
+		return head, err
+	}
+	n := 0
+	for i := range string(v) {
+		if n++; n > most {
+			return string(v[:i]), nil
+		}
+	}
+	return string(v), nil
+}
+
 // Digest gives the hash of a content.
 func Digest(text string) string {
 	sum := sha256.Sum256([]byte(text))

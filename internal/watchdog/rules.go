@@ -33,8 +33,9 @@ type Rule struct {
 	act func(tx *engine.Tx, r *perdure.Run) error
 }
 
-// Names of rules that are not called by a clock.
+// Names of rules that the code refers to.
 const (
+	ruleQueuedLong    = "queued-too-long"
 	ruleWorkerOffline = "workers"
 	ruleGroupDeadline = "group-deadline"
 	ruleWaiterExpiry  = "waiters"
@@ -127,8 +128,8 @@ var Rules = []Rule{
 			}
 			return tx.Apply(r, perdure.Due{})
 		}},
-	{ID: "W11", Name: "queued-too-long", Clock: "queued-long", Postponed: true,
-		Condition: "claimable, and nobody takes it",
+	{ID: "W11", Name: ruleQueuedLong, Clock: "queued-long", Postponed: true,
+		Condition: "claimable, and nobody takes it; not while its queue is paused",
 		Action:    "`run:slow` with reason `queued`; never a kill",
 		Bound:     "`queued_alert`",
 		act:       alertSlow("queued", perdure.SaidQueued)},

@@ -2,6 +2,7 @@ package watchdog
 
 import (
 	"errors"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
@@ -96,6 +97,13 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 		if at <= tx.Now {
 			rule := byClock[c.Name]
 			until := g.postponedUntil(rule, r)
+			if rule.Name == ruleQueuedLong {
+				paused, err := pausedUntil(tx, r)
+				if err != nil {
+					return err
+				}
+				until = max(until, paused)
+			}
 			if until <= tx.Now {
 				return s.apply(tx, rule, r, at)
 			}
@@ -112,6 +120,23 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 	}
 	s.Postponed++
 	return tx.Apply(r, perdure.Rearmed{Until: next})
+}
+
+// pausedLook is how long the alert about a run that nobody takes waits while its queue is paused without
+// an end. Then the queue is looked at again.
+const pausedLook = time.Hour
+
+// pausedUntil returns until when the alert about a queued run has to wait because its queue is paused, or
+// zero. A paused queue is no defect: somebody wants its runs to wait.
+func pausedUntil(tx *engine.Tx, r *perdure.Run) (perdure.Instant, error) {
+	p, err := tx.QueuePause(r.Tenant, r.Queue)
+	switch {
+	case err != nil || p == nil:
+		return 0, err
+	case p.Until == 0 || p.Until > tx.Now.Add(pausedLook):
+		return tx.Now.Add(pausedLook), nil
+	}
+	return p.Until.Add(tx.Policy().QueuedAlert), nil
 }
 
 // apply applies a rule whose clock was due at an instant, and records the action.

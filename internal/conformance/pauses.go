@@ -1,0 +1,192 @@
+package conformance
+
+import (
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+)
+
+// pause pauses a queue until it is resumed.
+func (w *World) pause(queue, reason string) perdure.QueuePause {
+	w.t.Helper()
+	op := &engine.PauseQueue{Tenant: tenant, Queue: queue, Reason: reason}
+	w.do(op)
+	return op.Paused
+}
+
+func (w *World) resume(queue string) {
+	w.t.Helper()
+	w.do(&engine.ResumeQueue{Tenant: tenant, Queue: queue})
+}
+
+// pauseOf reads the pause of a queue as a list of queues shows it.
+func (w *World) pauseOf(queue string) *perdure.QueuePause {
+	w.t.Helper()
+	list, _, err := w.E.Queues(w.ctx(), tenant, engine.Page{Limit: 1000})
+	w.check(err == nil, "queues: %v", err)
+	for _, q := range list {
+		if q.Name == queue {
+			return q.Paused
+		}
+	}
+	w.t.Fatalf("no queue %s", queue)
+	return nil
+}
+
+var pauseScenarios = []Scenario{
+	{"a paused queue accepts runs, keeps those that run, and grants none", func(w *World) {
+		held := w.submit(perdure.Submission{Kind: "job"})
+		running := w.take("w")
+		p := w.pause(perdure.DefaultQueue, "a bad deploy")
+		w.check(p.At == w.Now && p.Until == 0 && p.Reason == "a bad deploy", "paused: %+v", p)
+		waits := w.submit(perdure.Submission{Kind: "job"})
+		other := w.submit(perdure.Submission{Kind: "job", Queue: "other"})
+		theirs := &engine.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "job"}}
+		w.do(theirs)
+
+		granted := func(op *engine.Claim) (ids []perdure.RunID) {
+			w.do(op)
+			for _, g := range op.Grants {
+				ids = append(ids, g.Run.ID)
+			}
+			return ids
+		}
+		both := []string{perdure.DefaultQueue, "other"}
+		for range 2 { // also after a restart
+			for name, op := range map[string]*engine.Claim{
+				"a poll":                  {Tenant: tenant, Worker: "w", Slots: 9},
+				"a poll for its kind":     {Tenant: tenant, Worker: "w", Slots: 9, Kinds: []string{"job"}},
+				"a poll of another build": {Tenant: tenant, Worker: "w", Slots: 9, Build: "2"},
+				"a poll for this run":     {Tenant: tenant, Worker: "w", Slots: 9, Runs: []perdure.RunID{waits.ID}},
+			} {
+				ids := granted(op)
+				w.check(len(ids) == 0, "%s got %v from a paused queue", name, ids)
+			}
+			w.restart()
+		}
+		ids := granted(&engine.Claim{Tenant: tenant, Worker: "w", Slots: 9, Queues: both})
+		w.check(len(ids) == 1 && ids[0] == other.ID, "a poll for both queues got %v, want %s", ids, other.ID)
+		ids = granted(&engine.Claim{Tenant: "ops", AnyTenant: true, Worker: "p", Slots: 9})
+		w.check(len(ids) == 1 && ids[0] == theirs.Run.ID, "a poll for all tenants got %v, want %s", ids, theirs.Run.ID)
+		w.complete(running, `1`)
+		w.state(held.ID, perdure.Completed)
+
+		a, err := w.E.Runs.Activity(w.ctx(), tenant, waits.ID)
+		w.check(err == nil && a.Paused != nil && a.Paused.Reason == "a bad deploy", "activity: %+v, %v", a.Paused, err)
+		w.check(w.pauseOf(perdure.DefaultQueue) != nil && w.pauseOf("other") == nil, "the list of queues")
+
+		w.resume(perdure.DefaultQueue)
+		w.check(w.pauseOf(perdure.DefaultQueue) == nil, "a queue that was resumed is paused")
+		ids = granted(&engine.Claim{Tenant: tenant, Worker: "w", Slots: 9})
+		w.check(len(ids) == 1 && ids[0] == waits.ID, "after the pause a poll got %v, want %s", ids, waits.ID)
+	}},
+	{"a run that a pause has passed by is granted to no poll that stands by", func(w *World) {
+		w.pause(perdure.DefaultQueue, "")
+		claim := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1}
+		w.do(claim)
+		s := w.E.StandBy(claim)
+		r := w.task()
+		grants := s.End()
+		w.check(len(grants) == 0, "a poll that stands by got a run of a paused queue")
+		w.resume(perdure.DefaultQueue)
+		w.check(w.take("w").Run.ID == r.ID, "after the pause")
+
+		w.do(claim)
+		s = w.E.StandBy(claim)
+		r = w.task()
+		grants = s.End()
+		w.check(len(grants) == 1 && grants[0].Run.ID == r.ID, "a poll that stands by got %d runs after the pause",
+			len(grants))
+	}},
+	{"a pause counts for the operations behind it in its batch", func(w *World) {
+		r := w.task()
+		claim := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1}
+		claimOf := func() *engine.Claim { return &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1} }
+		last := claimOf()
+		ops := []engine.Op{&engine.PauseQueue{Tenant: tenant, Queue: r.Queue}, claim,
+			&engine.ResumeQueue{Tenant: tenant, Queue: r.Queue}, &engine.PauseQueue{Tenant: tenant, Queue: r.Queue},
+			claimOf(), &engine.ResumeQueue{Tenant: tenant, Queue: r.Queue}, last}
+		for i, err := range w.E.Step(w.Now, ops...) {
+			w.check(err == nil, "operation %d: %v", i, err)
+		}
+		w.check(len(claim.Grants) == 0 && len(last.Grants) == 1, "granted %d while paused, %d after", len(claim.Grants),
+			len(last.Grants))
+	}},
+	{"a pause with an end is over by itself", func(w *World) {
+		w.do(&engine.PauseQueue{Tenant: tenant, Queue: perdure.DefaultQueue, For: time.Minute})
+		r := w.task()
+		w.pass(59 * time.Second)
+		w.check(len(w.poll("w", 1)) == 0, "granted before the end of the pause")
+		w.pass(time.Second)
+		w.check(w.take("w").Run.ID == r.ID, "after the end of the pause")
+		w.pass(2 * time.Hour)
+		w.retire()
+		w.check(w.rows("queue_pauses") == 0, "%d rows of pauses that are over", w.rows("queue_pauses"))
+	}},
+	{"deadlines count in a paused queue, and nobody is alerted about runs that wait there", func(w *World) {
+		w.pause(perdure.DefaultQueue, "")
+		r := w.submit(perdure.Submission{Kind: "job", Timeout: minutes(30)})
+		late := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent, Timeout: minutes(300)})
+		w.pass(30*time.Minute + time.Second)
+		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
+		w.check(strings.Contains(ended.Failure.Message, "queue default has been paused since"), "the deadline's error: %q",
+			ended.Failure.Message)
+		slow := func() (n int) {
+			for _, l := range w.lines(late.ID) {
+				if l.Type == perdure.LineSlow {
+					n++
+				}
+			}
+			return n
+		}
+		w.check(slow() == 0, "an alert about a run of a paused queue")
+		w.resume(perdure.DefaultQueue)
+		w.pass(time.Hour + time.Minute)
+		w.check(slow() == 1, "%d alerts about a run that nobody takes, want 1", slow())
+	}},
+	{"a queue can be paused before it has runs, again, and with a key once", func(w *World) {
+		w.pause("new", "one")
+		first := w.Now
+		w.Now = w.Now.Add(time.Minute)
+		w.check(w.pause("new", "two").At == first && w.pauseOf("new").Reason == "two", "paused again: %+v", w.pauseOf("new"))
+		w.resume("new")
+		w.resume("new")
+		w.resume("never")
+		op := func() *engine.PauseQueue {
+			return &engine.PauseQueue{Tenant: tenant, Queue: "new", Reason: "three", Key: "k"}
+		}
+		w.do(op())
+		w.resume("new")
+		w.do(op()) // an answer that was lost and comes again
+		w.submit(perdure.Submission{Kind: "job", Queue: "new"})
+		claim := &engine.Claim{Tenant: tenant, Worker: "w", Queues: []string{"new"}, Slots: 1}
+		w.do(claim)
+		w.check(len(claim.Grants) == 1, "a key has paused the queue twice")
+		w.refuse(perdure.CodeReused, &engine.PauseQueue{Tenant: tenant, Queue: "new", Key: "k"})
+	}},
+	{"a pause that makes no sense is refused, and a tenant has a bounded number", func(w *World) {
+		for _, bad := range []engine.PauseQueue{
+			{Queue: ""}, {Queue: "../x"}, {Queue: "q", Reason: "\x00"},
+			{Queue: "q", Until: w.Now}, {Queue: "q", Until: w.Now.Add(10 * perdure.MaxPause)},
+			{Queue: "q", For: -1}, {Queue: "q", For: 2 * perdure.MaxPause},
+			{Queue: "q", For: time.Second, Until: w.Now.Add(time.Second)},
+		} {
+			bad.Tenant = tenant
+			w.refuse(perdure.CodeInvalid, &bad)
+		}
+		w.refuse(perdure.CodeInvalid, &engine.ResumeQueue{Tenant: tenant, Queue: "\x00"})
+		var ops []engine.Op
+		for i := range perdure.MaxPausedQueues {
+			ops = append(ops, &engine.PauseQueue{Tenant: tenant, Queue: "q" + string(rune('A'+i/26)) + string(rune('a'+i%26))})
+		}
+		for i, err := range w.E.Step(w.Now, ops...) {
+			w.check(err == nil, "pause %d: %v", i, err)
+		}
+		w.refuse(perdure.CodeQuota, &engine.PauseQueue{Tenant: tenant, Queue: "more"})
+		w.do(&engine.PauseQueue{Tenant: "theirs", Queue: "more"})
+		w.resume("qAa")
+		w.pause("more", "")
+	}},
+}

@@ -1,0 +1,304 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// Paused queues.
+//
+// A paused queue accepts runs, and workers keep those that they hold. Nothing is granted from it, by
+// any way: polls, polls by run ids, polls for all tenants, and grants to polls that stand by. The
+// clocks of its runs go on; only the alert about a run that nobody takes waits for the end.
+//
+// Every claim needs the paused queues of its tenant, and almost never there are any. Each node caches
+// them. It asks the store every pauseTTL whether any pause has changed; that is one row, which is
+// missing until a queue was paused for the first time. If one has, the pauses of a tenant are read
+// again when they are needed.
+//
+// A change on this node counts at once: what other lanes have decided without it is decided again.
+// Another node stops granting after pauseTTL, and what it has decided before is written within
+// store.MaxAge or decided again.
+
+// pauseTTL is how long a node uses the paused queues without asking whether they have changed.
+const pauseTTL = 100 * time.Millisecond
+
+// pauseKept is how long the row of a pause that is over is kept.
+const pauseKept = time.Hour
+
+// PauseDelay bounds the time after which no node grants from a queue that was paused.
+const PauseDelay = pauseTTL + store.MaxAge
+
+// PauseQueue stops all grants from a queue. A queue that is paused keeps the time of its pause, and
+// gets the new reason and end. With a Key it counts once.
+type PauseQueue struct {
+	Tenant perdure.TenantID
+	Queue  string
+	Reason string
+	// Until or For is the end, if there is one.
+	Until perdure.Instant
+	For   time.Duration
+	Key   string
+
+	Paused perdure.QueuePause
+}
+
+func (*PauseQueue) Needs() []store.Ref { return nil }
+
+// Do pauses the queue.
+func (op *PauseQueue) Do(tx *Tx) error {
+	if err := op.check(tx.Now); err != nil {
+		return err
+	}
+	body := []any{op.Reason, op.Until, op.For}
+	_, err := underKey(tx, op.Tenant, "queue.pause:"+op.Queue, op.Key, body, func() (string, error) {
+		return "", op.pause(tx)
+	}, func(string) error {
+		row, _, err := tx.DB.Pauses.Get(op.Tenant, op.Queue)
+		op.Paused = row.QueuePause
+		return err
+	})
+	return err
+}
+
+func (op *PauseQueue) check(now perdure.Instant) error {
+	if err := perdure.CheckName("name", op.Queue); err != nil {
+		return err
+	}
+	if err := perdure.CheckText("reason", op.Reason); err != nil {
+		return err
+	}
+	switch {
+	case op.Until != 0 && op.For != 0:
+		return perdure.Invalid("for", "give either until or for")
+	case op.For < 0 || op.For > perdure.MaxPause:
+		return perdure.Invalid("for", "lies between 1s and %s; leave it out for a pause without an end", perdure.MaxPause)
+	case op.Until != 0 && op.Until <= now:
+		return perdure.Invalid("until", "has passed")
+	case op.Until > now.Add(perdure.MaxPause):
+		return perdure.Invalid("until", "lies more than %s ahead; leave it out for a pause without an end",
+			perdure.MaxPause)
+	}
+	return nil
+}
+
+func (op *PauseQueue) pause(tx *Tx) error {
+	row, _, err := tx.DB.Pauses.Get(op.Tenant, op.Queue)
+	if err != nil {
+		return err
+	}
+	until := op.Until
+	if op.For != 0 {
+		until = tx.Now.Add(op.For)
+	}
+	switch holds := row.Holds(tx.Now); {
+	case holds && row.Reason == op.Reason && row.Until == until:
+		op.Paused = row.QueuePause
+		return nil
+	case !holds:
+		if err := checkPauses(tx, op.Tenant); err != nil {
+			return err
+		}
+		row = store.PauseRow{Tenant: op.Tenant, Queue: op.Queue}
+		row.At = tx.Now
+	}
+	row.Reason, row.Until = op.Reason, until
+	row.By, row.Platform = "", false
+	if a := tx.actor; a != nil && a.Platform {
+		row.Platform = true
+	} else if a != nil {
+		row.By = a.Name
+	}
+	if err := ensureQueue(tx, op.Tenant, op.Queue); err != nil {
+		return err
+	}
+	op.Paused = row.QueuePause
+	if err := putPause(tx, row); err != nil {
+		return err
+	}
+	return tx.audit(op.Tenant, perdure.AuditQueuePause, op.Queue, "until", row.Until)
+}
+
+// checkPauses refuses one more paused queue of a tenant that has as many as it may.
+func checkPauses(tx *Tx, t perdure.TenantID) error {
+	list, err := tx.DB.Pauses.Of(t)
+	if err == nil && len(list) >= perdure.MaxPausedQueues {
+		err = perdure.Errorf(perdure.CodeQuota, "%d queues of this tenant are paused, as many as may be at once",
+			perdure.MaxPausedQueues)
+	}
+	return err
+}
+
+// putPause stages a pause. Once it is durable, this node decides by it.
+func putPause(tx *Tx, row store.PauseRow) error {
+	generation, err := tx.newID()
+	if err != nil {
+		return err
+	}
+	tx.DB.Pauses.Put(row, generation)
+	touch(tx, row.Tenant)
+	tx.DB.After(func() {
+		tx.e.pauses.forget()
+		// Other lanes may have decided without the change.
+		tx.e.store.Outdate()
+	})
+	return nil
+}
+
+// ResumeQueue ends the pause of a queue. One that is not paused stays as it is. With a Key it counts
+// once.
+type ResumeQueue struct {
+	Tenant perdure.TenantID
+	Queue  string
+	Key    string
+}
+
+func (*ResumeQueue) Needs() []store.Ref { return nil }
+
+// Do resumes the queue.
+func (op *ResumeQueue) Do(tx *Tx) error {
+	if err := perdure.CheckName("name", op.Queue); err != nil {
+		return err
+	}
+	_, err := underKey(tx, op.Tenant, "queue.resume:"+op.Queue, op.Key, nil, func() (string, error) {
+		return "", op.resume(tx)
+	}, func(string) error { return nil })
+	return err
+}
+
+// maxResumeRings bounds the kinds whose polls are woken at once. Polls for others are woken by the
+// server's regular look at the queues.
+const maxResumeRings = 64
+
+func (op *ResumeQueue) resume(tx *Tx) error {
+	row, _, err := tx.DB.Pauses.Get(op.Tenant, op.Queue)
+	if err != nil || !row.Holds(tx.Now) {
+		return err
+	}
+	row.Until = tx.Now
+	if err := putPause(tx, row); err != nil {
+		return err
+	}
+	kinds, _, err := tx.DB.Claims.Kinds(op.Tenant, op.Queue, "", maxResumeRings)
+	if err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		tx.ring(doorbell.Queue(op.Tenant, op.Queue).Of(kind))
+	}
+	return tx.audit(op.Tenant, perdure.AuditQueueResume, op.Queue)
+}
+
+// pauseCache caches the paused queues of tenants.
+type pauseCache struct {
+	mu sync.Mutex
+	// changes counts changes on this node. A read that began before one does not fill the cache.
+	changes    int64
+	generation string
+	askedAt    perdure.Instant
+	// asked is set when generation was read, at askedAt.
+	asked   bool
+	tenants map[perdure.TenantID]pausedQueues
+}
+
+// pausedQueues are the pauses of a tenant, by queue. Some may be over.
+type pausedQueues map[string]perdure.QueuePause
+
+// on gives the pause of a queue, or nil.
+func (p pausedQueues) on(queue string, now perdure.Instant) *perdure.QueuePause {
+	if x, ok := p[queue]; ok && x.Holds(now) {
+		return &x
+	}
+	return nil
+}
+
+// forget has the next claim ask the store.
+func (c *pauseCache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes++
+	c.asked, c.tenants = false, nil
+}
+
+// of gives the paused queues of a tenant, as of the last pauseTTL.
+func (c *pauseCache) of(db *store.Records, t perdure.TenantID) (pausedQueues, error) {
+	c.mu.Lock()
+	known, ok := c.tenants[t]
+	age := db.Now.Sub(c.askedAt)
+	asked := c.asked && age >= 0 && age < pauseTTL
+	generation, changes := c.generation, c.changes
+	c.mu.Unlock()
+	if asked && (ok || generation == "") {
+		return known, nil
+	}
+	if !asked {
+		// The generation is read before the rows: rows that are newer are read again later.
+		now, err := db.Pauses.Generation()
+		if err != nil {
+			return nil, err
+		}
+		if same := c.ask(now, db.Now, changes); now == "" || same && ok {
+			return known, nil
+		}
+		generation = now
+	}
+	paused, err := pausedNow(db, t)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes == changes && c.generation == generation {
+		if c.tenants == nil || len(c.tenants) >= maxKnown {
+			c.tenants = make(map[perdure.TenantID]pausedQueues)
+		}
+		c.tenants[t] = paused
+	}
+	return paused, nil
+}
+
+// ask remembers a generation that was read at an instant. It tells whether it is the one that was known,
+// and otherwise forgets the tenants.
+func (c *pauseCache) ask(generation string, now perdure.Instant, changes int64) (same bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes != changes {
+		return false
+	}
+	if same = c.generation == generation; !same {
+		c.tenants = nil
+	}
+	c.generation, c.askedAt, c.asked = generation, now, true
+	return same
+}
+
+// pausedIn gives the paused queues of a tenant.
+func pausedIn(tx *Tx, t perdure.TenantID) (pausedQueues, error) {
+	if tx.DB.Pauses.Staged() { // an earlier operation of the batch has changed some
+		return pausedNow(&tx.DB.Records, t)
+	}
+	return tx.e.pauses.of(&tx.DB.Records, t)
+}
+
+// QueuePause gives the pause of a queue, or nil if it is not paused.
+func (tx *Tx) QueuePause(t perdure.TenantID, queue string) (*perdure.QueuePause, error) {
+	paused, err := pausedIn(tx, t)
+	return paused.on(queue, tx.Now), err
+}
+
+// pausedNow reads the pauses of a tenant that hold now.
+func pausedNow(db *store.Records, t perdure.TenantID) (pausedQueues, error) {
+	list, err := db.Pauses.Of(t)
+	if len(list) == 0 {
+		return nil, err
+	}
+	out := make(pausedQueues, len(list))
+	for i := range list {
+		out[list[i].Queue] = list[i].QueuePause
+	}
+	return out, err
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -63,6 +64,10 @@ func measureJobsGrown(ctx context.Context, b *Bench, p *place, target string) (f
 		more.Ended, more.Queues, more.Tenants = size-have, 0, 0
 		if err := more.grow(ctx, p); err != nil {
 			return nil, err
+		}
+		if size > have { // the database still writes what was loaded
+			b.phase("idling for %s", b.Settle)
+			child.Pause(ctx, b.Settle)
 		}
 		have = size
 		figures, err := b.waitingCallers(ctx, p, target, b.job(), 1, doNothing)

@@ -54,8 +54,8 @@ export function Until({ at }) {
 }
 
 /** RunLink is a link to a run, by the end of its id. */
-export const RunLink = ({ id, children }) =>
-  html`<a class="id" href=${href('/runs/' + id)} title=${id}>${children ?? short(id)}</a>`;
+export const RunLink = ({ id, query, children }) =>
+  html`<a class="id" href=${href('/runs/' + id, query)} title=${id}>${children ?? short(id)}</a>`;
 
 /** Json shows a value as JSON, with colours, cut where it is long. */
 export function Json({ value, max = 20_000, label }) {

@@ -6,6 +6,7 @@ import { useRuns, useCounts, refresh } from '../live.js';
 import { duration, now, ms, ended, count } from '../format.js';
 import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, ask, toast, statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
+import { tenant } from '../tenants.js';
 
 const tabs = ['', 'running', 'queued', 'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled'];
 const names = { '': 'All', running: 'Running', queued: 'Queued', suspended: 'Waiting', deferred: 'Deferred',
@@ -132,11 +133,15 @@ function Life({ run }) {
 /** Took is how long a run took, or how long it lives already. */
 const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) : duration(now.value - ms(run.created_at)));
 
+// With all tenants together, a row says whose it is, and its link leads to that tenant.
+const whose = r => (tenant.value === '*' && r.tenant ? { tenant: r.tenant } : undefined);
+
 export const runColumns = [
   { name: 'State', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
       ? `The work is ${r.state}` : undefined} />` },
   { name: 'Kind', className: 'grow', cell: r =>
-    html`<span class="kind"><a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${80} /></a>
+    html`<span class="kind"><a href=${href('/runs/' + r.run_id, whose(r))}><${Safe} text=${r.kind} max=${80} /></a>
+    ${whose(r) && html`<span class="tag">${r.tenant}</span>`}
     ${r.error ? html`<span class="why bad">
         <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
@@ -144,7 +149,7 @@ export const runColumns = [
     ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) =>
         html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>
             ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
-  { name: 'Run', className: 'fit', cell: r => html`<${RunLink} id=${r.run_id} />` },
+  { name: 'Run', className: 'fit', cell: r => html`<${RunLink} id=${r.run_id} query=${whose(r)} />` },
   { name: 'Queue', className: 'fit wide-only', cell: r => r.queue },
   { name: 'Try', className: 'num wide-only', cell: r => html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
   { name: 'Sign of life', className: 'fit wide-only', cell: r => html`<${Life} run=${r} />` },
@@ -195,7 +200,7 @@ export default function Runs({ query }) {
             <pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
           <p>or <a href=${href('/start')}>fill in a form</a>.</p><//>`)
       : html`<${Table} steady label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>
-          go('/runs/' + r.run_id)} chosen=${chosen} choose=${choose} />
+          go('/runs/' + r.run_id, whose(r))} chosen=${chosen} choose=${tenant.value === '*' ? undefined : choose} />
         <div class="pager">${cursor && html`<a href=${withQuery({ cursor: '' })}>Newest</a>`}
           ${next && limit < 200 && !cursor &&
             html`<button type="button" onClick=${() => setLimit(Math.min(200, limit * 2))}>Show more</button>`}

@@ -3,7 +3,7 @@
 import { html, useState, useEffect } from '../lib.js';
 import { get } from '../api.js';
 import { size, ended } from '../format.js';
-import { Card, Table, Trouble, Loading, Empty, Ago, Value, RunLink, act } from '../parts.js';
+import { Card, Table, Trouble, Loading, Empty, Ago, Value, Json, RunLink, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const pageRows = 100;
@@ -42,7 +42,8 @@ function useEntries(run, path, field) {
 function Cut({ entry, path }) {
   const [whole, setWhole] = useState(null);
   if (entry.damaged) return html`<p class="bad">The stored value can't be read.</p>`;
-  if (whole) return html`<${Value} value=${whole.value} />`;
+  if (whole) return typeof whole.value === 'string' ? html`<${Safe} text=${whole.value} block max=${200_000} />`
+    : html`<${Json} value=${whole.value} max=${200_000} />`;
   if (entry.preview === undefined) return html`<${Value} value=${entry.value} />`;
   return html`<div><${Safe} text=${entry.preview + '…'} block max=${1100} />
     <button type="button" class="linkish" onClick=${async () =>

@@ -44,7 +44,10 @@ function Cut({ entry, path }) {
   if (entry.damaged) return html`<p class="bad">The stored value can't be read.</p>`;
   if (whole) return typeof whole.value === 'string' ? html`<${Safe} text=${whole.value} block max=${200_000} />`
     : html`<${Json} value=${whole.value} max=${200_000} />`;
-  if (entry.preview === undefined) return html`<${Value} value=${entry.value} />`;
+  if (entry.preview === undefined) {
+    return entry.size > 100 || typeof entry.value === 'string' ? html`<${Value} value=${entry.value} />`
+      : html`<code><${Safe} text=${JSON.stringify(entry.value)} /></code>`;
+  }
   return html`<div><${Safe} text=${entry.preview + '…'} block max=${1100} />
     <button type="button" class="linkish" onClick=${async () =>
       setWhole(await act('', () => get(`${path}/${entry.seq}`)) ?? null)}>show all ${size(entry.size)}</button></div>`;

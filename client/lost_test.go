@@ -29,9 +29,9 @@ import (
 var reading = strings.Fields(`
 	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close Counts DeadLetter
 	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs Get Group Health
-	History Inbox Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds LateResults List
+	History Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds LateResults List
 	Messages PlatformAudit Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels SigningKeys StaleJobs
-	StartupLog Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
+	StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog Webhook Webhooks Workers`)
 
 // A loss is the test of one method.
 type loss struct {
@@ -85,6 +85,16 @@ func (l *loss) dead() perdure.RunID {
 	fail := &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}
 	l.commit(lease, perdure.Commit{Outcome: fail})
 	return lease.RunID
+}
+
+// pausedIs checks whether a queue is paused.
+func (l *loss) pausedIs(queue string, want bool) {
+	l.t.Helper()
+	for _, q := range ok[[]api.Queue](l.t)(l.c.Queues(l.ctx)) {
+		if q.Name == queue && (q.Paused != nil) != want {
+			l.t.Errorf("queue %s: paused = %+v, want paused %t", queue, q.Paused, want)
+		}
+	}
 }
 
 // held creates a run that is on hold.
@@ -230,6 +240,19 @@ var mutations = map[string]func(l *loss) call{
 	"DeletePlatformKind": func(l *loss) call {
 		l.announcedMeanwhile(api.AnnounceKind{AllTenants: true})
 		return func(c *client.Client) (any, error) { return nil, c.DeletePlatformKind(l.ctx, "job") }
+	},
+	"PauseQueue": func(l *loss) call {
+		// Somebody who has resumed the queue meanwhile is not overruled by the retry.
+		l.between = func() { ok[*api.QueuePaused](l.t)(l.c.ResumeQueue(l.ctx, "slow")) }
+		l.once = func(any) { l.pausedIs("slow", false) }
+		return func(c *client.Client) (any, error) { return c.PauseQueue(l.ctx, "slow", api.PauseQueue{Reason: "x"}) }
+	},
+	"ResumeQueue": func(l *loss) call {
+		pause := func() { ok[*api.QueuePaused](l.t)(l.c.PauseQueue(l.ctx, "slow", api.PauseQueue{})) }
+		pause()
+		l.between = pause
+		l.once = func(any) { l.pausedIs("slow", true) }
+		return func(c *client.Client) (any, error) { return c.ResumeQueue(l.ctx, "slow") }
 	},
 	"Signal": func(l *loss) call {
 		id := l.run(perdure.Submission{})

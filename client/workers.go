@@ -134,8 +134,3 @@ func (c *Client) Workers(ctx context.Context) ([]perdure.Worker, error) {
 	entries := func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor }
 	return pages(ctx, c, v1+"/workers", entries)
 }
-
-// Queues lists the tenant's queues with their numbers of runs.
-func (c *Client) Queues(ctx context.Context) ([]api.Queue, error) {
-	return pages(ctx, c, v1+"/queues", func(p *api.Queues) ([]api.Queue, string) { return p.Queues, p.NextCursor })
-}

@@ -220,17 +220,43 @@ func TestDashboardActs(t *testing.T) {
 	d.clicks("dialog button", "Redrive 1")
 	d.sees("tbody td", "redriven")
 
-	// A run is followed through a restart.
+	// A run is followed through a restart. Its journal and its inbox are shown while it runs, and when it
+	// has ended.
 	r := n.submit(obj{"kind": "follow", "queue": "follow"})
 	d.goes("#/runs/" + r.RunID)
 	d.sees(".run-head", "Queued")
+	d.clicks("[role=tab]", "Journal")
+	d.sees(".empty", "Nothing recorded yet")
 	n.kill(syscall.SIGKILL)
 	n.start()
+	n.insist("POST", "/api/v1/runs/"+r.RunID+"/signals/hurry", "", obj{"data": "please"}, nil)
 	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"follow"}}, &p)
+	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "step", "run_id": r.RunID,
+		"epoch": p.Runs[0].Epoch, "journal": []obj{{"key": "plan", "value": obj{"pages": 7}},
+			{"key": "draft", "value": strings.Repeat("<b>word</b> ", 1000) + "the end"}}}}}, nil)
 	d.sees(".run-head", "Running")
 	n.insist("POST", "/api/v1/workers/w/commit", "", complete(p.Runs[0], "done"), nil)
-	d.sees(".log-row", "run:completed")
 	d.sees(".run-head", "Completed")
+	d.sees("[data-row]", "plan")
+	d.clicks("[data-row] button", "show all")
+	d.sees("[data-row]", "the end")
+	d.clicks("[role=tab]", "Inbox")
+	d.sees("[data-row]", "please")
+	d.clicks("[role=tab]", "Log")
+	d.sees(".log-row", "run:completed")
+
+	// A paused queue says who paused it and why, and goes on when it is resumed.
+	d.goes("#/workers")
+	d.clicks("tbody button", "Pause")
+	d.types("dialog input[name=reason]", "a bad deploy")
+	d.clicks("dialog button", "Pause the queue")
+	d.sees("tbody", "by the platform")
+	d.sees("tbody", "a bad deploy")
+	d.clicks("tbody button", "Resume")
+	d.clicks("dialog button", "Resume the queue")
+	eventually.True(t, "no queue is paused", func() bool {
+		return browser.Eval[int](d.Page, find("tbody button", "Resume")+".length") == 0
+	})
 }
 
 // Text of an agent is text, whatever is in it and however long it is: values as large as the server takes them,
@@ -327,6 +353,28 @@ func TestDashboardKeepsTenantsApart(t *testing.T) {
 	d.sees(".empty", "No runs yet")
 	if browser.Eval[int](d.Page, find("body", "secret-plan")+".length") > 0 {
 		t.Error("a tenant sees a run of another one")
+	}
+	if browser.Eval[int](d.Page, "document.querySelectorAll('.pick-tenant').length") > 0 {
+		t.Error("a key of a tenant has a choice of tenants")
+	}
+	n.insist("POST", "/api/v1/runs?tenant=acme", "", obj{"kind": "theirs"}, nil)
+	d.sees("tbody", "theirs")
+
+	// A key of the platform sees its own tenant, another one, or all.
+	all := openDashboard(t, n, "", "login="+n.key)
+	all.sees("tbody", "secret-plan")
+	all.types(".pick-tenant select", "acme")
+	all.sees("tbody", "theirs")
+	if browser.Eval[int](all.Page, find("tbody", "secret-plan")+".length") > 0 {
+		t.Error("the runs of another tenant than the chosen one are shown")
+	}
+	all.types(".pick-tenant select", "*")
+	all.sees("tbody", "secret-plan")
+	all.clicks("tbody a", "theirs")
+	all.sees("h1", "theirs")
+	all.sees(".facts", "Queued")
+	if got := browser.Eval[string](all.Page, "document.querySelector('.pick-tenant select').value"); got != "acme" {
+		t.Errorf("the tenant of a run that was opened from all = %q, want acme", got)
 	}
 	if status := n.insist("DELETE", "/api/admin/tenants/acme/keys/"+key.KeyID, "", nil, nil); status != 200 &&
 		status != 204 {

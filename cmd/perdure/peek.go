@@ -47,6 +47,9 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	item := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 	}
+	if a.Paused != nil {
+		item("paused", "its queue, %s", pauseText(a.Paused))
+	}
 	if a.Unserved != nil {
 		item("waits for", "a worker: %s", visible(a.Unserved.Message(a.Kind)))
 	}

@@ -33,6 +33,8 @@ var shots = []shot{
 	{"run-failed", "/runs/{failed}"},
 	{"run-log", "/runs/{run}?tab=log"},
 	{"run-data", "/runs/{run}?tab=data"},
+	{"run-journal", "/runs/{run}?tab=journal"},
+	{"run-inbox", "/runs/{run}?tab=inbox"},
 	{"chat", "/threads/{thread}"},
 	{"threads", "/threads"},
 	{"approvals", "/approvals"},

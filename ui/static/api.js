@@ -1,5 +1,6 @@
 // Calls of the HTTP API, and the session that they are made with.
 import { signal } from './lib.js';
+import { choose, callTenant } from './tenants.js';
 
 const V1 = '/api/v1';
 
@@ -16,6 +17,7 @@ const V1 = '/api/v1';
 
 /** The session: undefined until it is known, null when somebody has to log in. */
 export const session = signal(/** @type {Session|null|undefined} */ (undefined));
+session.subscribe(s => { if (s && !(s.platform && s.scopes?.includes('platform:read'))) choose(''); });
 /** Why the login page is shown. */
 export const loginReason = signal('');
 
@@ -105,6 +107,9 @@ export function url(path, query) {
   for (const [k, v] of Object.entries(query ?? {})) {
     if (v !== undefined && v !== null && v !== '') q.set(k, String(v));
   }
+  // Every call is about the chosen tenant, but for those about the login itself.
+  const t = callTenant();
+  if (t && full.startsWith(V1 + '/') && !full.startsWith(V1 + '/session')) q.set('tenant', t);
   return full + (q.size ? '?' + q : '');
 }
 
@@ -149,6 +154,8 @@ export function can(scope) {
   const s = session.value;
   if (!s) return false;
   if (s.read_only && !/:read$/.test(scope)) return false;
+  // To change something of another tenant takes one scope more.
+  if (callTenant() && !/:read$/.test(scope) && !s.scopes?.includes('platform:admin')) return false;
   return s.scopes?.includes(scope) ?? false;
 }
 

@@ -1,11 +1,12 @@
 // The dashboard begins here: who is logged in, the frame around the views, and the keyboard.
 import { html, render, useState, useEffect, cls, signal, effect, none } from './lib.js';
 import { route, href, go } from './router.js';
-import { session, whoAmI, logIn, logOut, can, explain, loginReason } from './api.js';
+import { session, whoAmI, logIn, logOut, can, explain, loginReason, get } from './api.js';
 import { connection, useCounts, useList } from './live.js';
 import { Toasts, Dialogs, Loading, Empty, Page } from './parts.js';
 import { Login } from './views/login.js';
 import { Help } from './views/help.js';
+import { tenant, choose, TenantChoice } from './tenants.js';
 
 // A view is loaded when it is shown for the first time.
 /**
@@ -84,6 +85,7 @@ function Nav({ at }) {
         <path d="M7 21h8M17 21h2.500M21.500 21h1.500" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round"
           opacity=".6" /><path d="M7 12h18" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round" /></svg>
             <span>Perdure</span></a>
+    ${s.platform && can('platform:read') && html`<${TenantChoice} own=${s.tenant} list=${q => get('/api/admin/tenants', q)} />`}
     ${['Work', 'Operate'].map(group => html`<div class="nav-group" key=${group}><h2>${group}</h2>
         <ul>${seen.filter(v => v.group === group).map(v => html`
       <li key=${v.path}><a href=${href('/' + v.path)} aria-current=${at === v.path ? 'page' : undefined}>
@@ -138,8 +140,19 @@ function View() {
       query=${route.value.query} />` : html`<${Loading} />`;
 }
 
+// A link to something of another tenant names it. The choice stays when the page goes on from there.
+function followTenant() {
+  const { path, query } = route.value, named = query.get('tenant'), s = session.value;
+  if (named === null || !s) return;
+  if (s.platform && can('platform:read')) choose(named === s.tenant ? '' : named);
+  const rest = new URLSearchParams(query);
+  rest.delete('tenant');
+  go(path, rest, { replace: true });
+}
+
 function App() {
   const [down, setDown] = useState(none);
+  useEffect(followTenant, [route.value, session.value]);
   useEffect(() => {
     const begin = async () => {
       // The one-time link of `perdure dev` has the key after #login=. It leaves the address at once.
@@ -169,8 +182,8 @@ function App() {
         <path d="M1 3h14M1 8h14M1 13h14" stroke="currentColor" stroke-width="2" /></svg>
         <span class="offscreen">Menu</span></button>
       <span class="brand-small">Perdure</span><${Connection} /></header>
-    <${Nav} at=${route.value.parts[0] ?? 'runs'} />
-    <main id="main" tabindex="-1"><${Notice} /><${View} /></main>
+    <${Nav} key=${'nav ' + tenant.value} at=${route.value.parts[0] ?? 'runs'} />
+    <main id="main" tabindex="-1"><${Notice} /><${View} key=${'view ' + tenant.value} /></main>
     <${Toasts} /><${Dialogs} />${helping.value &&
       html`<${Help} views=${views.filter(v => v.key)} close=${() => { helping.value = false; }} />`}`;
 }

@@ -6,6 +6,7 @@
 // rendering each 16 ms.
 import { signal, useEffect, useRef, useState, batch, none } from './lib.js';
 import { get, parse, session } from './api.js';
+import { watchTenant } from './tenants.js';
 
 
 /**
@@ -35,7 +36,7 @@ let heard = 0, probed = 0, failures = 0, nextTry = 0, numbered = 0, frame = 0, l
 
 function request(id, w) {
   return JSON.stringify({ type: 'watch', id, of: w.of, filter: w.filter, ids: w.ids, limit: w.limit,
-    cursor: w.cursor, events: w.events, after: w.after?.() });
+    cursor: w.cursor, events: w.events, after: w.after?.(), tenant: watchTenant(w.of, w.ids) });
 }
 
 function connect() {
@@ -85,7 +86,8 @@ function flush() {
 }
 
 async function poll(id, w) {
-  if (w.busy) return;
+  // All tenants together are shown by the socket alone.
+  if (w.busy || (watchTenant(w.of, w.ids) === '*' && !w.refused)) return;
   w.busy = true;
   try {
     for (const m of await w.poll()) if (watches.get(id) === w) push(w, m);

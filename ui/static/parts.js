@@ -64,8 +64,8 @@ export const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) :
   of=${[run.created_at]} text=${time => duration(time - ms(run.created_at))} />`);
 
 /** RunLink is a link to a run, by the end of its id. */
-export const RunLink = ({ id, children }) =>
-  html`<a class="id" href=${href('/runs/' + id)} title=${id}>${children ?? short(id)}</a>`;
+export const RunLink = ({ id, query, children }) =>
+  html`<a class="id" href=${href('/runs/' + id, query)} title=${id}>${children ?? short(id)}</a>`;
 
 // marks are what Json colours: texts, names, words and numbers.
 const marks = /("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/g;

@@ -1,4 +1,4 @@
-// The tabs of a run beside its log: input and result, waits, children, output, journal.
+// The tabs of a run beside its log: input and result, waits, children, output.
 import { html } from '../lib.js';
 import { call, can, url } from '../api.js';
 import { useGet, useList, refresh } from '../live.js';
@@ -135,25 +135,4 @@ export function Output({ events }) {
   return html`<${Card} title="Output">${tail !== text &&
       html`<p class="sub">The last ${size(tail.length)} of ${size(total)}. All of it: <code>perdure logs</code>.</p>`}
     <${Safe} text=${tail} block max=${60_000} /><//>`;
-}
-
-/** Journal is the recorded steps of a run. The server hands them to a key that may report for it. */
-export function Journal({ run }) {
-  const j = useGet(`/runs/${run.run_id}/journal`, { epoch: run.epoch, limit: 500 }, [run.last_seq]);
-  if (j.loading) return html`<${Loading} />`;
-  if (j.error) {
-    return html`<${Card}><${Empty} title="The journal can't be read now">
-        <p>The server shows a journal while a worker holds the run. The steps are in the log meanwhile, as tools
-          that were started and completed.</p>
-        <p class="dim">${j.error.message}</p><//><//>`;
-  }
-  const rows = j.value?.journal ?? [];
-  return html`<${Card}>${rows.length ? html`<${Table} label="Journal" rows=${rows} keyOf=${e => String(e.seq)}
-      columns=${[
-    { name: '#', className: 'num', cell: e => e.seq },
-      { name: 'Step', className: 'fit', cell: e => html`<b><${Safe} text=${e.key} max=${120} /></b>` },
-    { name: 'Recorded value', className: 'grow', cell: e => html`<${Value} value=${e.value} />` }]} />`
-    : html`<${Empty}
-        title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens
-          to its worker.<//>`}<//>`;
 }

@@ -10,7 +10,8 @@ import { Page, Card, Facts, State, Ago, Until, Tabs, Trouble, Loading, Empty, Me
 import { Safe, visible } from '../safe.js';
 import { Timeline } from '../timeline/timeline.js';
 import { Log } from './run-log.js';
-import { Data, Waits, Children, Output, Journal } from './run-parts.js';
+import { Data, Waits, Children, Output } from './run-parts.js';
+import { Journal, Inbox } from './run-journal.js';
 
 // copies are ways to say the same elsewhere.
 function copies(run) {
@@ -162,7 +163,7 @@ export default function Run({ parts: [id], query }) {
   const output = run.class === 'process' || events.some(e => e.type === 'x:output');
   const tabs = [{ id: 'log', name: 'Log', count: run.last_seq }, output && { id: 'output', name: 'Output' },
     { id: 'data', name: 'Input and result' },
-    { id: 'waits', name: 'Waits and inbox' }, { id: 'children', name: 'Children', count: children || undefined },
+    { id: 'waits', name: 'Waits' }, { id: 'inbox', name: 'Inbox' }, { id: 'children', name: 'Children', count: children || undefined },
       { id: 'journal', name: 'Journal' }].filter(Boolean);
   return html`<${Page} crumbs=${html`<a href=${href('/runs')}>Runs</a> / <a
         href=${href('/runs', { kind: run.kind })}>${visible(run.kind).slice(0, 60)}</a>`}
@@ -181,6 +182,7 @@ export default function Run({ parts: [id], query }) {
     ${tab === 'output' && html`<${Output} events=${events} />`}
     ${tab === 'data' && html`<${Data} run=${run} />`}
     ${tab === 'waits' && html`<${Waits} run=${run} />`}
+    ${tab === 'inbox' && html`<${Inbox} run=${run} />`}
     ${tab === 'children' && html`<${Children} id=${id} tree=${tree} />`}
     ${tab === 'journal' && html`<${Journal} run=${run} />`}
   <//>`;

@@ -7,6 +7,7 @@ import { ended, count } from '../format.js';
 import { Page, Table, State, Ago, Empty, Trouble, Loading, Tabs, RunLink, Took, ask, act, toast,
   statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
+import { tenant } from '../tenants.js';
 
 const tabs = ['', 'running', 'queued', 'suspended', 'deferred', 'completed', 'failed', 'timeout', 'cancelled'];
 const names = { '': 'All', running: 'Running', queued: 'Queued', suspended: 'Waiting', deferred: 'Deferred',
@@ -141,11 +142,15 @@ function Life({ run }) {
       ${run.tier && run.tier !== 'fresh' ? html` <b>${run.tier}</b>` : ''}</span>`;
 }
 
+// With all tenants together, a row says whose it is, and its link leads to that tenant.
+const whose = r => (tenant.value === '*' && r.tenant ? { tenant: r.tenant } : undefined);
+
 export const runColumns = [
   { name: 'State', className: 'c-state', cell: r => html`<${State} state=${statusOf(r)} title=${statusOf(r) !== r.state
       ? `The work is ${r.state}` : undefined} />` },
   { name: 'Kind', className: 'grow', cell: r =>
-    html`<span class="kind"><a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${80} /></a>
+    html`<span class="kind"><a href=${href('/runs/' + r.run_id, whose(r))}><${Safe} text=${r.kind} max=${80} /></a>
+    ${whose(r) && html`<span class="tag">${r.tenant}</span>`}
     ${r.error ? html`<span class=${cls('why', r.state !== 'cancelled' && 'bad')}>
         <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
@@ -153,7 +158,7 @@ export const runColumns = [
     ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) =>
         html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>
             ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
-  { name: 'Run', className: 'c-id', cell: r => html`<${RunLink} id=${r.run_id} />` },
+  { name: 'Run', className: 'c-id', cell: r => html`<${RunLink} id=${r.run_id} query=${whose(r)} />` },
   { name: 'Queue', className: 'c-queue wide-only', cell: r => html`<${Safe} text=${r.queue} max=${40} />` },
   { name: 'Try', className: 'num c-try wide-only', cell: r =>
     html`${r.attempt}<span class="dim">/${r.max_attempts}</span>` },
@@ -223,7 +228,7 @@ export default function Runs({ query }) {
             <pre class="text">perdure chat "check disk space"\nperdure exec -- sleep 60</pre>
           <p>or <a href=${href('/start')}>fill in a form</a>.</p><//>`)
       : html`<${Table} steady label="Runs" columns=${runColumns} rows=${rows} keyOf=${r => r.run_id} open=${r =>
-          go('/runs/' + r.run_id)} chosen=${chosen} choose=${choose} />
+          go('/runs/' + r.run_id, whose(r))} chosen=${chosen} choose=${tenant.value === '*' ? undefined : choose} />
         <div class="pager">${cursor && html`<a href=${withQuery({ cursor: '' })}>Newest</a>`}
           ${next && limit < 200 && !cursor &&
             html`<button type="button" onClick=${() => setLimit(Math.min(200, limit * 2))}>Show more</button>`}

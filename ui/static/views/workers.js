@@ -5,6 +5,7 @@ import { useList, useRuns } from '../live.js';
 import { duration, count } from '../format.js';
 import { Page, Card, Table, Empty, Trouble, Loading, Ago, Shape, RunLink } from '../parts.js';
 import { Safe } from '../safe.js';
+import { Paused, PauseButton } from './queue-pause.js';
 
 /** Depth is a bar of a queue's runs: running, waiting in line, suspended. */
 function Depth({ queue, max }) {
@@ -52,14 +53,16 @@ export default function Workers() {
             go('/runs', { queue: q.name })} columns=${[
       { name: 'Queue', className: 'fit', cell: q =>
         html`<a href=${href('/runs', { queue: q.name })}><b><${Safe} text=${q.name} max=${60} /></b></a>` },
-      { name: 'Depth', className: 'grow', cell: q => html`<${Depth} queue=${q} max=${max} />` },
+      { name: 'Depth', className: 'grow', cell: q =>
+        html`<${Depth} queue=${q} max=${max} /><${Paused} pause=${q.paused} />` },
       { name: 'Running', className: 'num', cell: q => count(q.running) },
         { name: 'Queued', className: 'num', cell: q => html`${count(q.queued)}${q.at_least ? '+' : ''}` },
       { name: 'Claimable', className: 'num wide-only', cell: q => count(q.claimable) },
         { name: 'Waiting', className: 'num wide-only', cell: q => count(q.suspended) },
       { name: 'Oldest', className: 'num', cell: q =>
         (q.oldest_claimable_ms ? html`<span class=${q.oldest_claimable_ms > 60_000 ? 'bad' : ''}>
-            ${duration(q.oldest_claimable_ms)}</span>` : '–') }]} />`}<//>
+            ${duration(q.oldest_claimable_ms)}</span>` : '–') },
+      { name: '', className: 'fit', cell: q => html`<${PauseButton} queue=${q} />` }]} />`}<//>
     <${Card} title="Workers">${workers.items === null ? !workers.error && html`<${Loading} />` : list.length === 0
         ? html`<${Empty} title="No worker has polled yet"><p>Start one in any language:</p>
             <pre class="text">python3 examples/python/worker.py</pre><//>`

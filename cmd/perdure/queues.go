@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+)
+
+const queuesUsage = `Usage:
+
+  perdure queues                                list them, with their runs and whether they are paused
+  perdure queues pause QUEUE [--reason "…"] [--for 30m | --until 2026-01-31T18:00:00Z]
+  perdure queues resume QUEUE
+
+Every one takes --json. A paused queue accepts runs and grants none; see docs/api.md#pausing-a-queue.
+`
+
+// queuesCommand implements "perdure queues".
+func queuesCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	h := &queuesCall{subcommandCall{ctx: ctx, args: args, stdout: stdout, stderr: stderr}}
+	return h.dispatch("queues", queuesUsage, "list", []subcommand{
+		{"list", "Lists queues.", h.list},
+		{"pause QUEUE", "Pauses a queue: it accepts runs and grants none, until it is resumed or its pause ends.\n\n" +
+			"  perdure queues pause QUEUE --reason \"the model is down\" --for 30m", h.pause},
+		{"resume QUEUE", "Ends the pause of a queue.\n\n  perdure queues resume QUEUE", h.resume},
+	})
+}
+
+// A queuesCall is one call of "perdure queues".
+type queuesCall struct{ subcommandCall }
+
+func (h *queuesCall) list() error {
+	_, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	list, err := c.Queues(h.ctx)
+	if err != nil {
+		return err
+	}
+	return h.print(list, func(w io.Writer) {
+		if len(list) == 0 {
+			fmt.Fprintln(w, "No queues: the first run of a queue makes it.")
+			return
+		}
+		fmt.Fprintln(w, "QUEUE\tQUEUED\tCLAIMABLE\tRUNNING\tWAITING\tOLDEST\tPAUSED")
+		for i := range list {
+			q := &list[i]
+			oldest := "-"
+			if q.OldestClaimable > 0 {
+				oldest = millis(q.OldestClaimable)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", visible(q.Name), q.Queued, q.Claimable, q.Running, q.Suspended,
+				oldest, pauseText(q.Paused))
+		}
+	})
+}
+
+// pauseText says since when a queue is paused, by whom, why, and until when.
+func pauseText(p *perdure.QueuePause) string {
+	if p == nil {
+		return "-"
+	}
+	by := p.By
+	if p.Platform {
+		by = "the platform"
+	}
+	text := "since " + p.At.Time().Local().Format(time.DateTime)
+	if by != "" {
+		text += " by " + visible(by)
+	}
+	if p.Until != 0 {
+		text += ", until " + p.Until.Time().Local().Format(time.DateTime)
+	}
+	if p.Reason != "" {
+		text += ": " + visible(p.Reason)
+	}
+	return text
+}
+
+func (h *queuesCall) pause() error {
+	reason := h.flags.String("reason", "", "`why`, for those who look at the queue")
+	length := h.flags.Duration("for", 0, "`how long`, such as 30m (default: until it is resumed)")
+	until := h.flags.String("until", "", "the `instant` at which it ends, such as 2026-01-31T18:00:00Z")
+	args, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	in := api.PauseQueue{Reason: *reason, For: perdure.Duration(*length)}
+	if *until != "" {
+		t, err := time.Parse(time.RFC3339, *until)
+		if err != nil {
+			fmt.Fprintf(h.stderr, "perdure queues pause: --until takes an instant such as 2026-01-31T18:00:00Z\n")
+			return errUsage
+		}
+		at := perdure.At(t)
+		in.Until = &at
+	}
+	out, err := c.PauseQueue(h.ctx, args[0], in)
+	if err != nil {
+		return err
+	}
+	return h.changed(out)
+}
+
+func (h *queuesCall) resume() error {
+	args, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	out, err := c.ResumeQueue(h.ctx, args[0])
+	if err != nil {
+		return err
+	}
+	return h.changed(out)
+}
+
+// changed prints whether a queue is paused now.
+func (h *queuesCall) changed(q *api.QueuePaused) error {
+	return h.print(q, func(w io.Writer) {
+		if q.Paused == nil {
+			fmt.Fprintf(w, "%s is not paused\n", visible(q.Name))
+			return
+		}
+		fmt.Fprintf(w, "%s is paused %s\n", visible(q.Name), pauseText(q.Paused))
+	})
+}

@@ -15,8 +15,8 @@ import (
 
 // journalCommand implements "perdure journal".
 func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("journal RUN", "Prints the steps that a run has recorded, also after its end; with --inbox what has come "+
-		"to it.\n\n  perdure journal RUN\n  perdure journal RUN --inbox\n  perdure journal RUN --entry 3", stderr)
+	f := flags("journal RUN", "Prints the steps that a run has recorded, also after its end; with --inbox what has "+
+		"come to it.\n\n  perdure journal RUN\n  perdure journal RUN --inbox\n  perdure journal RUN --entry 3", stderr)
 	conn := addConnFlags(f)
 	asJSON := f.Bool("json", false, "print JSON, one entry a line")
 	inbox := f.Bool("inbox", false, "print the inbox instead")

@@ -54,8 +54,8 @@ func (h *queuesCall) list() error {
 			if q.OldestClaimable > 0 {
 				oldest = millis(q.OldestClaimable)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", visible(q.Name), q.Queued, q.Claimable, q.Running, q.Suspended,
-				oldest, pauseText(q.Paused))
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", visible(q.Name), q.Queued, q.Claimable, q.Running,
+				q.Suspended, oldest, pauseText(q.Paused))
 		}
 	})
 }

@@ -361,7 +361,8 @@ func TestPauseCountsOnOtherNodes(t *testing.T) {
 		b.Now = b.Now.Add(engine.PauseDelay)
 		b.check(len(b.poll("w", 1)) == 0, "a run of a queue that another node has paused")
 		a.resume(perdure.DefaultQueue)
-		b.check(len(b.poll("w", 1)) == 0, "a node that has just looked looks again") // so that the next check says something
+		// Otherwise the next check would say nothing.
+		b.check(len(b.poll("w", 1)) == 0, "a node that has just looked looks again")
 		b.Now = b.Now.Add(engine.PauseDelay)
 		b.take("w")
 		b.fsck()

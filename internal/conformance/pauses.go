@@ -131,8 +131,8 @@ var pauseScenarios = []Scenario{
 		late := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent, Timeout: minutes(300)})
 		w.pass(30*time.Minute + time.Second)
 		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
-		w.check(strings.Contains(ended.Failure.Message, "queue default has been paused since"), "the deadline's error: %q",
-			ended.Failure.Message)
+		w.check(strings.Contains(ended.Failure.Message, "queue default has been paused since"),
+			"the deadline's error: %q", ended.Failure.Message)
 		slow := func() (n int) {
 			for _, l := range w.lines(late.ID) {
 				if l.Type == perdure.LineSlow {
@@ -150,7 +150,8 @@ var pauseScenarios = []Scenario{
 		w.pause("new", "one")
 		first := w.Now
 		w.Now = w.Now.Add(time.Minute)
-		w.check(w.pause("new", "two").At == first && w.pauseOf("new").Reason == "two", "paused again: %+v", w.pauseOf("new"))
+		w.check(w.pause("new", "two").At == first && w.pauseOf("new").Reason == "two", "paused again: %+v",
+			w.pauseOf("new"))
 		w.resume("new")
 		w.resume("new")
 		w.resume("never")
@@ -179,7 +180,8 @@ var pauseScenarios = []Scenario{
 		w.refuse(perdure.CodeInvalid, &engine.ResumeQueue{Tenant: tenant, Queue: "\x00"})
 		var ops []engine.Op
 		for i := range perdure.MaxPausedQueues {
-			ops = append(ops, &engine.PauseQueue{Tenant: tenant, Queue: "q" + string(rune('A'+i/26)) + string(rune('a'+i%26))})
+			ops = append(ops, &engine.PauseQueue{Tenant: tenant,
+				Queue: "q" + string(rune('A'+i/26)) + string(rune('a'+i%26))})
 		}
 		for i, err := range w.E.Step(w.Now, ops...) {
 			w.check(err == nil, "pause %d: %v", i, err)

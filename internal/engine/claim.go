@@ -233,7 +233,7 @@ func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (fu
 		if !r.Ready && !r.MayTry(op.Build, tx.Now) {
 			continue
 		}
-		if paused, err := tx.QueuePause(r.Tenant, r.Queue); err != nil {
+		if paused, err := PauseOf(tx, r.Tenant, r.Queue); err != nil {
 			return false, err
 		} else if paused != nil {
 			continue

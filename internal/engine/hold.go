@@ -186,7 +186,7 @@ func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
 			}
 			return false, err
 		}
-		if paused, err := tx.QueuePause(at.Tenant, at.Queue); err != nil {
+		if paused, err := PauseOf(tx, at.Tenant, at.Queue); err != nil {
 			return false, err
 		} else if paused != nil {
 			continue

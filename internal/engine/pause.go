@@ -76,7 +76,8 @@ func (op *PauseQueue) check(now perdure.Instant) error {
 	case op.Until != 0 && op.For != 0:
 		return perdure.Invalid("for", "give either until or for")
 	case op.For < 0 || op.For > perdure.MaxPause:
-		return perdure.Invalid("for", "lies between 1s and %s; leave it out for a pause without an end", perdure.MaxPause)
+		return perdure.Invalid("for", "lies between 1s and %s; leave it out for a pause without an end",
+			perdure.MaxPause)
 	case op.Until != 0 && op.Until <= now:
 		return perdure.Invalid("until", "has passed")
 	case op.Until > now.Add(perdure.MaxPause):
@@ -284,8 +285,8 @@ func pausedIn(tx *Tx, t perdure.TenantID) (pausedQueues, error) {
 	return tx.e.pauses.of(&tx.DB.Records, t)
 }
 
-// QueuePause gives the pause of a queue, or nil if it is not paused.
-func (tx *Tx) QueuePause(t perdure.TenantID, queue string) (*perdure.QueuePause, error) {
+// PauseOf gives the pause of a queue, or nil if it is not paused.
+func PauseOf(tx *Tx, t perdure.TenantID, queue string) (*perdure.QueuePause, error) {
 	paused, err := pausedIn(tx, t)
 	return paused.on(queue, tx.Now), err
 }

@@ -181,7 +181,7 @@ func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
 	ev := perdure.DeadlinePassed{}
 	if r.State == perdure.Queued {
 		var err error
-		if ev.Paused, err = tx.QueuePause(r.Tenant, r.Queue); err != nil {
+		if ev.Paused, err = PauseOf(tx, r.Tenant, r.Queue); err != nil {
 			return err
 		}
 	}

@@ -31,7 +31,8 @@ func TestPausedQueueGrantsNothingUntilItIsResumed(t *testing.T) {
 	polled := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"30s"}`)
 	eventually.True(t, "a poll waits", func() bool { return w.attached("poll") == 1 })
 	id := w.start(`{"kind":"job"}`)
-	if runs := w.do("POST", "/api/v1/workers/v/poll", `{"slots":1,"wait":"0s"}`).is(200)["runs"].([]any); len(runs) != 0 {
+	polls := w.do("POST", "/api/v1/workers/v/poll", `{"slots":1,"wait":"0s"}`).is(200)
+	if runs := polls["runs"].([]any); len(runs) != 0 {
 		t.Errorf("a poll of a paused queue got %v", runs)
 	}
 	a := w.get("/api/v1/runs/" + id + "/activity").is(200)
@@ -41,7 +42,8 @@ func TestPausedQueueGrantsNothingUntilItIsResumed(t *testing.T) {
 	if got, _ := w.queue("default")["paused"].(obj); got["paused_by"] != "test" {
 		t.Errorf("queue = %v, want the pause", w.queue("default"))
 	}
-	if out := w.do("POST", "/api/v1/queues/default/resume", "").is(200); out["paused"] != nil || out["name"] != "default" {
+	out := w.do("POST", "/api/v1/queues/default/resume", "").is(200)
+	if out["paused"] != nil || out["name"] != "default" {
 		t.Errorf("resumed: %v, want no pause", out)
 	}
 	if runs := (<-polled).is(200)["runs"].([]any); len(runs) != 1 || runs[0].(obj)["run_id"] != id {

@@ -88,6 +88,7 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 		return s.recordRepair(tx, t, id, did, err)
 	}
 	var next perdure.Instant
+	inGap := false
 	for i := range perdure.Clocks {
 		c := &perdure.Clocks[i]
 		at := c.At(tx.Policy(), r)
@@ -97,6 +98,7 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 		if at <= tx.Now {
 			rule := byClock[c.Name]
 			until := g.postponedUntil(rule, r)
+			inGap = inGap || until > tx.Now
 			if rule.Name == ruleQueuedLong {
 				paused, err := pausedUntil(tx, r)
 				if err != nil {
@@ -118,7 +120,9 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 			next = at
 		}
 	}
-	s.Postponed++
+	if inGap {
+		s.Postponed++
+	}
 	return tx.Apply(r, perdure.Rearmed{Until: next})
 }
 
@@ -129,7 +133,7 @@ const pausedLook = time.Hour
 // pausedUntil returns until when the alert about a queued run has to wait because its queue is paused, or
 // zero. A paused queue is no defect: somebody wants its runs to wait.
 func pausedUntil(tx *engine.Tx, r *perdure.Run) (perdure.Instant, error) {
-	p, err := tx.QueuePause(r.Tenant, r.Queue)
+	p, err := engine.PauseOf(tx, r.Tenant, r.Queue)
 	switch {
 	case err != nil || p == nil:
 		return 0, err

@@ -63,6 +63,8 @@ type Spawn struct {
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	OnParentEnd Disposition       `json:"on_parent_end,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	// NewThread creates a thread for the child. Its metadata name the parent and the child's key.
+	NewThread bool `json:"new_thread,omitempty"`
 
 	// implied is set if the class was not given. That of the kind then has precedence.
 	implied bool
@@ -168,9 +170,12 @@ func (s *Spawn) validate(field string) error {
 	}
 	if s.Class == "" {
 		s.implied, s.Class = true, Task
-		if s.ThreadID != "" {
+		if s.ThreadID != "" || s.NewThread {
 			s.Class = Agent
 		}
+	}
+	if s.ThreadID != "" && s.NewThread {
+		return Invalid(field+".new_thread", "give thread_id or new_thread, not both")
 	}
 	s.OnParentEnd = cmp.Or(s.OnParentEnd, DispositionCancel)
 	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {

@@ -51,6 +51,9 @@ const (
 	RoleSystem    Role = "system"
 )
 
+// ThreadParent is in the metadata of a thread that was created for a child: the run that spawned it.
+const ThreadParent = "parent_run_id"
+
 // Bounds of what a list of threads shows of each, in characters.
 const (
 	MaxThreadTitle = 120

@@ -322,6 +322,7 @@ type Options struct {
 	MaxAttempts int
 	Class       perdure.Class
 	ThreadID    perdure.ThreadID
+	NewThread   bool // it gets a thread of its own, on which people can read along and write to it
 	Metadata    map[string]string
 	Outlive     bool          // it goes on when its parent ends
 	Delay       time.Duration // before it can be claimed
@@ -350,12 +351,13 @@ func (o Options) applyTo(to *Options) {
 	}
 	to.Outlive = to.Outlive || o.Outlive
 	to.OnStall = to.OnStall || o.OnStall
+	to.NewThread = to.NewThread || o.NewThread
 }
 
 // fill sets the fields of a spawn.
 func (o Options) fill(s *perdure.Spawn) {
 	s.Queue, s.Class, s.ThreadID, s.Metadata = o.Queue, o.Class, o.ThreadID, o.Metadata
-	s.Priority, s.MaxAttempts = o.Priority, o.MaxAttempts
+	s.Priority, s.MaxAttempts, s.NewThread = o.Priority, o.MaxAttempts, o.NewThread
 	s.Timeout, s.Delay = timeLeft(o.Timeout), perdure.Duration(o.Delay)
 	if o.Outlive {
 		s.OnParentEnd = perdure.DispositionContinue

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/client"
 )
 
 // This file has the children of a run, and the tools with which the model handles them. A child has
@@ -217,35 +215,13 @@ func spawnWorker(l *loop, in struct {
 	case !ok:
 		return Done("error: the budget is not enough for another worker"), nil
 	}
-	thread, err := l.newThread(in.Task)
-	if err != nil {
-		return Pending{}, err
-	}
 	f := agent.Spawn[json.RawMessage](l.ctx, l.s.opt.WorkerKind, Task{in.Task, budget},
-		agent.Options{OnStall: true, Class: perdure.Agent, ThreadID: thread})
+		agent.Options{OnStall: true, Class: perdure.Agent, NewThread: true})
 	c := l.adopt(in.Task, f)
 	c.worker, c.budget = true, budget
 	l.reserved.Tokens += budget.Tokens
 	l.reserved.Cost += budget.Cost
 	return c.await(seconds(in.Wait, l.limits.WorkerWait)), nil
-}
-
-// newThread creates the thread of a worker, if there is a client.
-func (l *loop) newThread(title string) (perdure.ThreadID, error) {
-	if !l.limits.Threads {
-		return "", nil
-	}
-	return agent.Step(l.ctx, "thread", func(ctx context.Context) (perdure.ThreadID, error) {
-		if l.s.opt.Client == nil {
-			return "", errors.New("this run needs a supervisor with a client: it began with one")
-		}
-		metadata := client.JSON(map[string]string{"title": perdure.Excerpt(title, maxTitle)})
-		t, err := l.s.opt.Client.CreateThread(ctx, metadata, client.IdempotencyKey(agent.IdempotencyKey(ctx)))
-		if err != nil {
-			return "", fmt.Errorf("create the thread of a worker: %w", err)
-		}
-		return t.ThreadID, nil
-	}, agent.Retries(2))
 }
 
 // await returns a call that waits for the child.

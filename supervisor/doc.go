@@ -34,7 +34,7 @@
 //
 // # Workers and the roundabout
 //
-// A worker is a run of its own, with a task, tools and a share of the budget. It leaves its
+// A worker is a run of its own, with a thread, a task, tools and a share of the budget. It leaves its
 // conversation, its calls and its result as artifacts. The supervisor is suspended while it waits. No
 // model is called as long as the worker is healthy. When the server reports it as slow or stale, the
 // model is shown what a person would see, and decides. Nothing else cancels a worker.

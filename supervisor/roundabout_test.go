@@ -258,7 +258,7 @@ func TestWorkerHasAThread(t *testing.T) {
 		{Match: mockmodel.Match{System: "You are a worker", Role: "user"},
 			Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("sleep", args{})}}},
 		calls("disk", call("spawn_worker", args{"task": "look"})), says("tool", "", "Told: {{last}}")},
-		workerTools: sleepers(20 * time.Second), threads: true}
+		workerTools: sleepers(20 * time.Second)}
 	sc := w.scenario("How full is the disk?")
 	var thread perdure.ThreadID
 	sc.Script = func(s *agenttest.Session) {

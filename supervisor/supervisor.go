@@ -12,7 +12,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
@@ -28,9 +27,6 @@ const (
 type Options struct {
 	// Model calls the model.
 	Model *model.Client
-	// Client creates a thread for each worker. Without it workers are on no thread, and people can't write
-	// to them. Its key needs the scope runs:create, in the tenant of the runs.
-	Client *client.Client
 	// System is the system prompt. WorkerSystem is that of workers.
 	System, WorkerSystem string
 	// Tools are those of the supervisor, beside its own. WorkerTools are those of workers. A worker
@@ -227,8 +223,6 @@ type limits struct {
 	Suspend      time.Duration `json:"suspend"`
 	// Fixed is the size of the system prompt and the tools, in tokens.
 	Fixed int `json:"fixed"`
-	// Threads says that workers get threads.
-	Threads bool `json:"threads,omitempty"`
 	// MCP are the tools of MCP servers. Note tells the model which servers are not available.
 	MCP  []mcp.Tool `json:"mcp,omitempty"`
 	Note string     `json:"note,omitempty"`
@@ -238,7 +232,7 @@ type limits struct {
 func (o *Options) limits(ctx context.Context) limits {
 	l := limits{MaxTurns: o.MaxTurns, Window: o.Window, MaxResult: o.MaxResult, MaxWorkers: o.MaxWorkers,
 		Budget: o.Budget, WorkerBudget: o.WorkerBudget, WorkerWait: o.WorkerWait, Interval: o.RoundaboutInterval,
-		ToolTimeout: o.ToolTimeout, Suspend: o.SuspendTimeout, Threads: o.Client != nil}
+		ToolTimeout: o.ToolTimeout, Suspend: o.SuspendTimeout}
 	if o.MCP != nil {
 		var down map[string]string
 		l.MCP, down = o.MCP.Tools(ctx)

@@ -34,8 +34,6 @@ type world struct {
 	register    func(s *agenttest.Session, w *worker.Worker)
 	// mcp makes the MCP servers of a trial.
 	mcp func(s *agenttest.Session) *mcp.Client
-	// threads gives workers threads.
-	threads bool
 	// handler is the model of the last trial, and sup its supervisor.
 	handler *mockmodel.Handler
 	sup     *supervisor.Supervisor
@@ -75,9 +73,6 @@ func (w *world) options(s *agenttest.Session) supervisor.Options {
 	opt := w.opt
 	if opt.Model, err = model.New(m); err != nil {
 		panic(err)
-	}
-	if w.threads {
-		opt.Client = s.Client()
 	}
 	if w.tools != nil {
 		opt.Tools = w.tools(s)

@@ -105,17 +105,28 @@ type conversation struct {
 	streamed strings.Builder
 }
 
-// findLast finds the thread on which something happened last.
+// maxResumed limits the threads among which the last conversation is looked for.
+const maxResumed = 200
+
+// findLast finds the conversation in which something happened last. Threads of workers are passed over.
 func (ch *conversation) findLast(ctx context.Context) error {
-	page, err := ch.c.Threads(ctx, client.ThreadFilter{Limit: 1})
+	page, err := ch.c.Threads(ctx, client.ThreadFilter{Limit: maxResumed})
 	if err != nil {
 		return err
 	}
-	if len(page.Threads) == 0 {
-		return errors.New("there is no conversation yet: perdure chat TEXT begins one")
+	for i := range page.Threads {
+		th, err := ch.c.Thread(ctx, page.Threads[i].ThreadID)
+		if err != nil {
+			return err
+		}
+		var of map[string]json.RawMessage
+		_ = json.Unmarshal(th.Metadata, &of) // other metadata are not those of a worker
+		if of[perdure.ThreadParent] == nil {
+			ch.thread = th.ThreadID
+			return nil
+		}
 	}
-	ch.thread = page.Threads[0].ThreadID
-	return nil
+	return errors.New("there is no conversation yet: perdure chat TEXT begins one")
 }
 
 // converse says line after line, until the input ends.

@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -67,6 +68,40 @@ func TestChatWithTheScriptedSupervisor(t *testing.T) {
 
 	out, _ = mustRun(t, exitOK, "chat", "--json", "hello")
 	has(t, out, `"state": "completed"`, "I am no model")
+}
+
+// A worker inside the server has a thread of its own, with its task and its result, and leaves artifacts.
+// It is no conversation to come back to.
+func TestWorkerInServerHasAThread(t *testing.T) {
+	c := supervised(t)
+	mustRun(t, exitOK, "chat", "check disk space")
+	page, err := c.List(t.Context(), client.Filter{Kind: supervisor.WorkerKind})
+	if err != nil || len(page.Runs) != 1 {
+		t.Fatalf("runs of workers = %+v, %v; want one", page, err)
+	}
+	w := page.Runs[0]
+	th, err := c.Thread(t.Context(), w.ThreadID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	has(t, string(th.Metadata), `"`+perdure.ThreadParent+`":"`+string(w.ParentRunID)+`"`)
+	said, err := c.Messages(t.Context(), w.ThreadID, 0)
+	if err != nil || len(said.Messages) != 2 || said.Messages[0].Role != perdure.RoleUser ||
+		said.Messages[1].Role != perdure.RoleAssistant {
+		t.Fatalf("messages of the worker = %+v, %v; want its task and its result", said, err)
+	}
+	has(t, string(said.Messages[1].Content), "Filesystem")
+	left, err := c.Artifacts(t.Context(), w.RunID)
+	if err != nil || len(left) != 3 {
+		t.Errorf("artifacts of the worker = %+v, %v; want its conversation, its calls and its result", left, err)
+	}
+	// The worker's thread is the last one on which something happened.
+	if _, err := c.AppendMessage(t.Context(), w.ThreadID,
+		perdure.Message{Role: perdure.RoleUser, Content: client.JSON("thank you, worker")}); err != nil {
+		t.Fatal(err)
+	}
+	_, errs := mustRun(t, exitOK, "chat", "--resume", "and you are?")
+	has(t, errs, "> check disk space\n")
 }
 
 // A person who leaves is told how to come back, and finds the answer there.

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/supervisor"
 )
 
 // The server's supervisor has a platform key and answers for all tenants. A tool's result tells the model
@@ -112,6 +113,18 @@ func TestInjectedTextReachesNoOtherTenant(t *testing.T) {
 	mine, err := attacker.Messages(t.Context(), answer.ThreadID, 0)
 	if err != nil || strings.Contains(fmt.Sprint(mine), secret) {
 		t.Errorf("the attacker's thread = %+v, %v; want nothing of the victim", mine, err)
+	}
+	workers, err := attacker.List(t.Context(), client.Filter{RootRunID: answer.RunID, Kind: supervisor.WorkerKind})
+	if err != nil || len(workers.Runs) == 0 {
+		t.Fatalf("the attacker's workers = %+v, %v; want some", workers, err)
+	}
+	for _, w := range workers.Runs { // their threads belong to the attacker
+		if _, err := attacker.Thread(t.Context(), w.ThreadID); w.ThreadID == theirs.ThreadID || err != nil {
+			t.Errorf("thread of worker %s = %s, %v; want one of the attacker's", w.RunID, w.ThreadID, err)
+		}
+		if _, err := victim.Thread(t.Context(), w.ThreadID); client.CodeOf(err) != perdure.CodeNotFound {
+			t.Errorf("the victim reads thread %s of the attacker's worker (error %v), want not_found", w.ThreadID, err)
+		}
 	}
 	run, err := victim.Get(t.Context(), theirs.RunID)
 	if err != nil || run.State != perdure.Suspended || run.Cancel != nil {

@@ -212,6 +212,24 @@ var threadScenarios = []Scenario{
 		w.refuse(perdure.CodeThreadBusy, w.commitOf(k,
 			perdure.Commit{Children: []perdure.Spawn{{Key: "b", Kind: "kid", ThreadID: th}}}))
 	}},
+	{"a child gets a thread of its own, once", func(w *World) {
+		r := w.task()
+		g := w.take("w1")
+		w.refuse(perdure.CodeInvalid, w.commitOf(g,
+			perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid", ThreadID: w.thread(), NewThread: true}}}))
+		spawn := []perdure.Spawn{{Key: "a", Kind: "kid", NewThread: true}}
+		ans := w.commit(g, perdure.Commit{Children: spawn})
+		k := w.get(ans.Children[0].RunID)
+		w.check(k.ThreadID != "" && k.Class == perdure.Agent, "thread of the child = %q, class = %s; want a thread of "+
+			"an agent", k.ThreadID, k.Class)
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: k.ThreadID, Message: user("hello")[0]})
+		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: "other", ThreadID: k.ThreadID,
+			Message: user("hello")[0]})
+		again := w.commit(g, perdure.Commit{Children: spawn})
+		w.check(again.Children[0].RunID == k.ID && w.get(k.ID).ThreadID == k.ThreadID && w.get(r.ID).Children == 1,
+			"a second spawn of run %s gave run %s on thread %s, want the same run on thread %s", k.ID,
+			again.Children[0].RunID, w.get(k.ID).ThreadID, k.ThreadID)
+	}},
 	{"messages belong to runs on threads, and threads to tenants", func(w *World) {
 		w.task()
 		g := w.take("w1")

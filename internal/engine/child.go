@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -136,6 +137,23 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 	if !r.MayOutlive() {
 		r.DeadlineAt = min(r.DeadlineAt, parent.DeadlineAt)
 	}
+	if s.NewThread {
+		if r.ThreadID, err = threadOfChild(tx, parent, s); err != nil {
+			return r, err
+		}
+	}
 	err = acceptRun(tx, &r, s.Input, s.Metadata, nil, perdure.MultitaskEnqueue)
 	return r, err
+}
+
+// threadOfChild creates the thread of a child. Its metadata tell it apart from the conversations of people.
+func threadOfChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.ThreadID, error) {
+	id, err := tx.newID()
+	if err != nil {
+		return "", err
+	}
+	metadata := perdure.Object(perdure.ThreadParent, string(parent.ID), "key", s.Key)
+	tx.DB.Threads.Put(perdure.Thread{Tenant: parent.Tenant, ID: perdure.ThreadID(id), CreatedAt: tx.Now,
+		Metadata: tx.DB.Values.Intern(parent.Tenant, id, json.RawMessage(metadata))})
+	return perdure.ThreadID(id), nil
 }

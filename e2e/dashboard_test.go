@@ -473,10 +473,9 @@ func TestDashboardIsAccessible(t *testing.T) {
 	}
 }
 
-// A live connection that says nothing is given up: the page asks instead, and says so.
-func TestDashboardPollsWhenItsSocketIsSilent(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
+// mute passes everything on to a node but its sockets: those are accepted and read, and nothing is said.
+func mute(t *testing.T, n *node, read func(message []byte)) string {
+	t.Helper()
 	to, err := url.Parse("http://" + n.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -491,15 +490,61 @@ func TestDashboardPollsWhenItsSocketIsSilent(t *testing.T) {
 		if err != nil {
 			return
 		}
-		for err == nil {
-			_, _, err = c.Read(r.Context())
+		for {
+			_, message, err := c.Read(r.Context())
+			if err != nil {
+				return
+			}
+			read(message)
 		}
 	}))
 	t.Cleanup(front.Close)
-	d := &dashboard{browser.Open(t, front.URL+"/ui/?silence=1500#login="+n.key), t, n}
+	return front.URL
+}
+
+// A live connection that says nothing is given up: the page asks instead, and says so.
+func TestDashboardPollsWhenItsSocketIsSilent(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	front := mute(t, n, func([]byte) {})
+	d := &dashboard{browser.Open(t, front+"/ui/?silence=1500#login="+n.key), t, n}
 	d.sees(".banner", "The live connection was silent")
 	n.submit(obj{"kind": "meanwhile"})
 	d.sees("tbody", "meanwhile")
+}
+
+// A view that is opened after the socket has opened, and before it has said anything, is watched all the same.
+// Such a view would be polled once and then stay as it is, below a page that says that it is live.
+func TestDashboardWatchesBeforeTheFirstMessage(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	watched := make(chan string, 100)
+	front := mute(t, n, func(message []byte) {
+		var m struct {
+			Of string `json:"of"`
+		}
+		if json.Unmarshal(message, &m) == nil {
+			select {
+			case watched <- m.Of:
+			default:
+			}
+		}
+	})
+	d := &dashboard{browser.Open(t, front+"/ui/#login="+n.key), t, n}
+	wait := func(of string) {
+		eventually.True(t, "the socket is told to watch "+of, func() bool {
+			select {
+			case got := <-watched:
+				return got == of
+			default:
+				return false
+			}
+		})
+	}
+	wait("counts")
+	d.sees("h1", "Runs")
+	d.goes("#/workers")
+	wait("workers")
 }
 
 // A log of 10 000 lines can be looked at like a short one.

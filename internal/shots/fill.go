@@ -246,9 +246,25 @@ func (f *filler) chat(ctx context.Context) error {
 	if err := f.call(ctx, "POST", "/api/v1/chat", obj{"message": "check disk space", "wait": "20s"}, nil); err != nil {
 		return err
 	}
-	title := obj{"metadata": obj{"title": "Quarterly report"}}
-	if err := f.call(ctx, "POST", "/api/v1/threads", title, nil); err != nil {
+	var thread struct {
+		ThreadID string `json:"thread_id"`
+	}
+	title := obj{"metadata": obj{"title": "Who writes the most logs?"}}
+	if err := f.call(ctx, "POST", "/api/v1/threads", title, &thread); err != nil {
 		return err
+	}
+	f.thread = thread.ThreadID
+	for _, m := range []obj{
+		{"role": "user", "content": "How full are the disks?"},
+		{"role": "assistant", "content": "Three hosts are above **60 %**:\n\n" +
+			"| host | used | largest folder |\n| --- | --- | --- |\n| cube | 64 % | `/var/log` |\n" +
+			"| atlas | 61 % | `/srv/images` |\n| fern | 61 % | `/var/log` |\n\n" +
+			"Two of them fill up with logs. Shall I find out which service writes them?"},
+		{"role": "user", "content": "Yes. Which of our services wrote the most logs last week?"},
+	} {
+		if err := f.call(ctx, "POST", "/api/v1/threads/"+f.thread+"/messages", m, nil); err != nil {
+			return err
+		}
 	}
 	hostile := "<script>document.title = 'owned'</script> <img src=x onerror=alert(1)> \x1b[31mred\x1b[0m " +
 		"invoice\u202efdp.exe and a very long line: "
@@ -285,11 +301,19 @@ func (f *filler) busy(ctx context.Context) error {
 	return nil
 }
 
+// said is what the run of the pictures writes after each step.
+var said = map[string]string{
+	"list_services": "There are 14 services. ",
+	"read_logs":     "The logs of cube, atlas and fern have the most lines, so I have a worker scan each.\n\n",
+	"compare":       "`billing` wrote 61 % of them, most of it the same warning about a retry. ",
+	"write_answer":  "It began on Tuesday, with the release of 1.4.2. ",
+}
+
 // research is the run of the pictures: it fails once, waits for children and a signal, is handed
 // back and taken again, and is still running.
 func (f *filler) research(ctx context.Context) error {
 	pause := func() { time.Sleep(600 * time.Millisecond) }
-	if _, err := f.start(ctx, "research", obj{"class": "agent", "wait": "10ms", "timeout": "5m",
+	if _, err := f.start(ctx, "research", obj{"class": "agent", "wait": "10ms", "timeout": "5m", "thread_id": f.thread,
 		"input":    obj{"question": "Which of our services wrote the most logs last week?", "services": 14},
 		"metadata": obj{"team": "platform", "asked_by": "ada"}}); err != nil {
 		return err
@@ -318,7 +342,7 @@ func (f *filler) research(ctx context.Context) error {
 			work()
 			if err := f.commit(ctx, w, r, obj{"journal": []obj{{"key": name + "#1", "value": obj{"rows": 128}}},
 				"events": []obj{{"type": "worker:tool_completed", "data": obj{"tool": name, "key": name + "#1"}},
-					{"type": "llm:delta", "data": obj{"text": "Looked at " + name + ". "}}}}); err != nil {
+					{"type": "llm:delta", "data": obj{"text": said[name]}}}}); err != nil {
 				return err
 			}
 		}
@@ -395,19 +419,13 @@ func (f *filler) find(ctx context.Context) error {
 		return err
 	}
 	if len(list.Runs) > 0 {
-		f.run = list.Runs[0].RunID
+		f.run, f.thread = list.Runs[0].RunID, list.Runs[0].ThreadID
 	}
 	if err := f.call(ctx, "GET", "/api/v1/runs?status=failed&limit=1", nil, &list); err != nil {
 		return err
 	}
 	if len(list.Runs) > 0 {
 		f.failed = list.Runs[0].RunID
-	}
-	if err := f.call(ctx, "GET", "/api/v1/runs?kind=supervisor&limit=1", nil, &list); err != nil {
-		return err
-	}
-	if len(list.Runs) > 0 {
-		f.thread = list.Runs[0].ThreadID
 	}
 	return nil
 }

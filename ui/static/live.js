@@ -138,8 +138,9 @@ session.subscribe(s => {
 export function watch(w) {
   const id = `w${++numbered}`;
   watches.set(id, { ...w, pending: [] });
-  if (socket?.readyState === WebSocket.OPEN && connection.value === 'live') socket.send(request(id, w));
-  else poll(id, watches.get(id));
+  // A socket that has just opened has said nothing yet, and was not told of this watch: both ways are taken then.
+  if (socket?.readyState === WebSocket.OPEN) socket.send(request(id, w));
+  if (connection.value !== 'live') poll(id, watches.get(id));
   return () => {
     watches.delete(id);
     if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ type: 'unwatch', id }));
@@ -164,7 +165,7 @@ export function asQuery(filter) {
 }
 
 /** rowsPerFrame is how many rows of a list are drawn anew in one frame: as many as take some 10 ms. */
-const rowsPerFrame = 10;
+const rowsPerFrame = 6;
 
 /**
  * partly is the list to draw in this frame on the way from one list to another: at most rowsPerFrame rows of it

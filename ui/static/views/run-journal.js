@@ -1,6 +1,6 @@
 // The journal and the inbox of a run, also of one that has ended. While the run lives, both are read
 // again when its log grows, and every few seconds.
-import { html, useState, useEffect } from '../lib.js';
+import { html, useState, useEffect, none } from '../lib.js';
 import { get } from '../api.js';
 import { size, ended } from '../format.js';
 import { Card, Table, Trouble, Loading, Empty, Ago, Value, Json, RunLink, act } from '../parts.js';
@@ -40,7 +40,7 @@ function useEntries(run, path, field) {
 
 /** Cut shows a value, or the beginning of a long one with a button for the rest. */
 function Cut({ entry, path }) {
-  const [whole, setWhole] = useState(null);
+  const [whole, setWhole] = useState(none);
   if (entry.damaged) return html`<p class="bad">The stored value can't be read.</p>`;
   if (whole) return typeof whole.value === 'string' ? html`<${Safe} text=${whole.value} block max=${200_000} />`
     : html`<${Json} value=${whole.value} max=${200_000} />`;

@@ -85,7 +85,8 @@ function Nav({ at }) {
         <path d="M7 21h8M17 21h2.500M21.500 21h1.500" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round"
           opacity=".6" /><path d="M7 12h18" stroke="var(--accent-ink)" stroke-width="3" stroke-linecap="round" /></svg>
             <span>Perdure</span></a>
-    ${s.platform && can('platform:read') && html`<${TenantChoice} own=${s.tenant} list=${q => get('/api/admin/tenants', q)} />`}
+    ${s.platform && can('platform:read') && html`<${TenantChoice} own=${s.tenant}
+        list=${q => get('/api/admin/tenants', q)} />`}
     ${['Work', 'Operate'].map(group => html`<div class="nav-group" key=${group}><h2>${group}</h2>
         <ul>${seen.filter(v => v.group === group).map(v => html`
       <li key=${v.path}><a href=${href('/' + v.path)} aria-current=${at === v.path ? 'page' : undefined}>

@@ -63,5 +63,6 @@ export function TenantChoice({ own, list }) {
       aria-invalid=${bad ? 'true' : undefined} title=${bad ? 'There is no such tenant.' : 'The tenant that is shown'}
       value=${tenant.value === '*' ? 'All tenants' : tenant.value || own} onFocus=${e => e.currentTarget.select()}
       onChange=${take} />
-    <datalist id="tenants"><option value="All tenants" />${all.map(n => html`<option key=${n} value=${n} />`)}</datalist></label>`;
+    <datalist id="tenants"><option value="All tenants" />
+      ${all.map(n => html`<option key=${n} value=${n} />`)}</datalist></label>`;
 }

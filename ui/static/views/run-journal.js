@@ -61,7 +61,8 @@ export function Journal({ run }) {
   const list = useEntries(run, 'journal/entries', 'entries');
   if (!list.rows) return list.error ? html`<${Trouble} error=${list.error} />` : html`<${Loading} />`;
   return html`<${Card}><${Trouble} error=${list.error} />${list.rows.length === 0 ? html`<${Empty}
-      title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens to its worker.<//>`
+      title="Nothing recorded yet">A step whose result is in the journal is not executed again, whatever happens
+        to its worker.<//>`
     : html`<${Table} label="Journal" rows=${list.rows} keyOf=${e => String(e.seq)} columns=${[
       { name: '#', className: 'num', cell: e => e.seq },
       { name: 'Step', className: 'fit', cell: e => html`<b><${Safe} text=${e.key} max=${120} /></b>` },
@@ -79,7 +80,8 @@ export function Inbox({ run }) {
   const list = useEntries(run, 'inbox/items', 'items');
   if (!list.rows) return list.error ? html`<${Trouble} error=${list.error} />` : html`<${Loading} />`;
   return html`<${Card} title="Inbox"><${Trouble} error=${list.error} />${list.rows.length === 0
-    ? html`<p class="dim">Nothing has come yet. Signals, answers of people, and the results of children arrive here.</p>`
+    ? html`<p class="dim">Nothing has come yet. Signals, answers of people, and the results of children arrive
+        here.</p>`
     : html`<${Table} label="Inbox" rows=${list.rows} keyOf=${i => String(i.seq)} columns=${[
       { name: '#', className: 'num', cell: i => i.seq },
       { name: 'Item', className: 'fit', cell: i => html`<b>${i.type}</b> <${Safe} text=${i.name ?? ''} max=${120} />

@@ -163,7 +163,8 @@ export default function Run({ parts: [id], query }) {
   const output = run.class === 'process' || events.some(e => e.type === 'x:output');
   const tabs = [{ id: 'log', name: 'Log', count: run.last_seq }, output && { id: 'output', name: 'Output' },
     { id: 'data', name: 'Input and result' },
-    { id: 'waits', name: 'Waits' }, { id: 'inbox', name: 'Inbox' }, { id: 'children', name: 'Children', count: children || undefined },
+    { id: 'waits', name: 'Waits' }, { id: 'inbox', name: 'Inbox' },
+    { id: 'children', name: 'Children', count: children || undefined },
       { id: 'journal', name: 'Journal' }].filter(Boolean);
   return html`<${Page} crumbs=${html`<a href=${href('/runs')}>Runs</a> / <a
         href=${href('/runs', { kind: run.kind })}>${visible(run.kind).slice(0, 60)}</a>`}

@@ -191,9 +191,22 @@ function Conversation({ id }) {
   const { messages, runs, error, read } = useThread(id);
   const end = useRef(none), live = runs.filter(r => !ended(r.state));
   useEffect(() => { end.current?.scrollIntoView({ block: 'end' }); }, [messages?.length, live.length]);
+  // A live answer grows. Who reads its end stays there, and who has scrolled up is left alone.
+  const box = useRef(none), atEnd = useRef(true);
+  useEffect(() => {
+    const e = box.current;
+    if (!e) return undefined;
+    const grows = new MutationObserver(() => { if (atEnd.current) e.scrollTop = e.scrollHeight; });
+    grows.observe(e, { childList: true, subtree: true, characterData: true });
+    return () => grows.disconnect();
+  }, [messages === null]);
+  const scrolled = () => {
+    const e = box.current;
+    atEnd.current = e.scrollHeight - e.scrollTop - e.clientHeight < 40;
+  };
   if (messages === null) return error ? html`<${Trouble} error=${error} />` : html`<${Loading} />`;
   return html`<div class="conversation"><div class="messages" role="log" aria-label="Conversation" aria-live="polite"
-      tabindex="0">
+      tabindex="0" ref=${box} onScroll=${scrolled}>
       ${messages.length === 0 && html`<p class="dim">Nothing was said yet.</p>`}
       ${messages.map(m => html`<${Message} key=${m.seq} message=${m} runs=${runs} read=${read} />`)}
       ${live.map(r => html`<${Answer} key=${r.run_id} id=${r.run_id} read=${read} />`)}

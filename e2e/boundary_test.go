@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -336,18 +337,25 @@ func (c *crash) check(k *talk) {
 	if k.tool == "shell" {
 		lost = c.server && k.point == pointRunning
 	}
-	executed, want := 1, k.name()+" is done"
+	// It may be lost if the server is away for longer than the lease of the worker that executes the tool.
+	maybe := c.server && (k.point == pointRunning || k.point == pointReturned) && k.tool != "shell"
+	done, unknown := k.name()+" is done", "outcome unknown"
+	least, most, want := 1, 1, []string{done}
 	switch {
-	case lost && k.tool == "again":
-		executed = 2
+	case k.tool == "again" && lost:
+		least, most = 2, 2
+	case k.tool == "again" && maybe:
+		most = 2
 	case lost:
-		want = "outcome unknown"
+		want = []string{unknown}
+	case maybe:
+		want = []string{done, unknown}
 	}
-	if len(said) != 1 || !strings.Contains(said[0], want) {
+	if len(said) != 1 || !slices.ContainsFunc(want, func(w string) bool { return strings.Contains(said[0], w) }) {
 		c.t.Errorf("%s: answers = %q, want one with %q", k.name(), said, want)
 	}
-	if n := c.bench.count("executed", k.name()); n != executed {
-		c.t.Errorf("%s: the tool was executed %d times, want %d", k.name(), n, executed)
+	if n := c.bench.count("executed", k.name()); n < least || n > most {
+		c.t.Errorf("%s: the tool was executed %d times, want %d to %d", k.name(), n, least, most)
 	}
 }
 

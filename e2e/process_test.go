@@ -94,7 +94,7 @@ func newGate(t *testing.T) gate {
 }
 
 // wait is the command that waits.
-func (g gate) wait() string { return fmt.Sprintf("cat '%s' > /dev/null", string(g)) }
+func (g gate) wait() string { return fmt.Sprintf("{ cat '%s' || true; } > /dev/null 2>&1", string(g)) }
 
 // open lets all commands go on that wait now, and those that come until the test has ended.
 func (g gate) open(t *testing.T) {

@@ -114,6 +114,9 @@ func do[T any](p *Page, a chromedp.Action[T]) T {
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
 	out, err := chromedp.Run(ctx, a)
+	for err != nil && strings.Contains(err.Error(), "target navigated") && ctx.Err() == nil {
+		out, err = chromedp.Run(ctx, a) // the page was just being loaded
+	}
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -351,3 +351,17 @@ func TestTenantRestsAfterLargeBody(t *testing.T) {
 		time.Sleep(maxTurnRest)
 	})
 }
+
+// Limits that were read before a change do not replace it.
+func TestOldLimitsReplaceNoNewOnes(t *testing.T) {
+	s := newShares(&Options{})
+	before := s.changes()
+	s.set("a", perdure.TenantLimits{MaxCalls: 1})
+	s.setAll(nil, before)
+	if l := s.of("a"); l == nil || l.MaxCalls != 1 {
+		t.Errorf("limits of a = %+v, want one call", l)
+	}
+	if s.setAll(nil, s.changes()); s.of("a") != nil {
+		t.Errorf("limits of a = %+v, want none after a later read", s.of("a"))
+	}
+}

@@ -83,6 +83,7 @@ type shares struct {
 
 	mu      sync.Mutex
 	limited map[perdure.TenantID]*limited
+	changed int64 // number of calls of set
 	buckets map[perdure.TenantID]*bucket
 	// recent has the two tenants that called last. Two are enough to tell whether another one
 	// calls.
@@ -159,10 +160,21 @@ func (s *shares) of(t perdure.TenantID) *limited {
 	return s.limited[t]
 }
 
-// setAll replaces the limits of all tenants.
-func (s *shares) setAll(rows []engine.TenantRow) {
+// changes counts what set has changed.
+func (s *shares) changes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.changed
+}
+
+// setAll replaces the limits of all tenants by rows that were read after so many changes. Rows from
+// before a later change are left: they are read again soon.
+func (s *shares) setAll(rows []engine.TenantRow, changes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed != changes {
+		return
+	}
 	next := make(map[perdure.TenantID]*limited, len(rows))
 	for i := range rows {
 		next[rows[i].ID] = s.entry(rows[i].ID, rows[i].Limits)
@@ -174,6 +186,7 @@ func (s *shares) setAll(rows []engine.TenantRow) {
 func (s *shares) set(t perdure.TenantID, l perdure.TenantLimits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.changed++
 	if s.limited == nil {
 		s.limited = make(map[perdure.TenantID]*limited)
 	}

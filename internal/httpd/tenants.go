@@ -67,9 +67,10 @@ func showTenant(row *engine.TenantRow) *api.Tenant {
 
 // loadLimits reads the limits of all tenants that have any.
 func (s *Server) loadLimits(ctx context.Context) error {
+	changes := s.shares.changes()
 	rows, err := s.engine.Tenants.Limited(ctx)
 	if err == nil {
-		s.shares.setAll(rows)
+		s.shares.setAll(rows, changes)
 	}
 	return err
 }

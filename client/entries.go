@@ -23,7 +23,7 @@ func (c *Client) Step(ctx context.Context, id perdure.RunID, seq int64) (*api.St
 	return answer[api.Step](ctx, c, &request{method: "GET", path: at})
 }
 
-// InboxItems reads a page of what has come to a run, as [Client.Steps] does its journal. It takes
+// InboxItems reads a page of the items that have come to a run, as [Client.Steps] does its journal. It takes
 // nothing out of the inbox.
 func (c *Client) InboxItems(ctx context.Context, id perdure.RunID, after int64, limit int) (*api.InboxItems, error) {
 	at := path(v1+"/runs/%s/inbox/items", string(id))

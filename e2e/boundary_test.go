@@ -96,7 +96,7 @@ func (b bench) wait(ctx context.Context, file string) error {
 	}
 }
 
-// execute is what a tool does: it has its effect, and takes as long as its point needs.
+// execute is the work of a tool: it has its effect, and takes as long as its point needs.
 func (b bench) execute(ctx context.Context, name string) (string, error) {
 	if err := b.note("executed", name); err != nil {
 		return "", err
@@ -214,7 +214,7 @@ type crash struct {
 	talks []*talk
 }
 
-// Every tool boundary, in real processes: whatever is killed, a tool with a recorded result is not executed
+// Every tool boundary, in real processes. After every kill, a tool with a recorded result is not executed
 // again. One without is executed again only if it is declared repeatable, and otherwise the model is told
 // that its outcome is unknown. Every thread gets its answer.
 func TestKillAtEveryToolBoundary(t *testing.T) {

@@ -259,7 +259,7 @@ func TestDashboardActs(t *testing.T) {
 	})
 }
 
-// Text of an agent is text, whatever is in it and however long it is: values as large as the server takes them,
+// Text of an agent is shown as text, with any content and of any length: values as large as the server takes them,
 // and an output of 5 MB in one line. No view of it freezes the page, and neither do the views beside it.
 func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	t.Parallel()
@@ -394,7 +394,7 @@ func (d *dashboard) loadsAxe() bool {
 	return browser.Eval[bool](d.Page, string(source)+"; typeof axe === 'object'")
 }
 
-// axeFinds is what axe-core says against the page as it is now: all that is serious or critical.
+// axeFinds gives the serious and critical findings of axe-core on the page as it is now.
 func (d *dashboard) axeFinds() []string {
 	d.t.Helper()
 	browser.Eval[bool](d.Page, `window.axeFound = null; axe.run(document, {resultTypes: ['violations']}).then(r => {
@@ -445,7 +445,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 			d.Resize(width, 844)
 			for _, theme := range []string{"light", "dark"} {
 				browser.Eval[string](d.Page, fmt.Sprintf("document.documentElement.dataset.theme = %q", theme))
-				// What the page draws anew for a width takes a moment.
+				// The page takes a moment to draw itself for a new width.
 				eventually.True(t, fmt.Sprintf("%s, %s, %d wide, is accessible", view, theme, width), func() bool {
 					found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
 					return len(found) == 0

@@ -65,7 +65,7 @@ func measureJobsGrown(ctx context.Context, b *Bench, p *place, target string) (f
 		if err := more.grow(ctx, p); err != nil {
 			return nil, err
 		}
-		if size > have { // the database still writes what was loaded
+		if size > have { // the database still writes the loaded runs
 			b.phase("idling for %s", b.Settle)
 			child.Pause(ctx, b.Settle)
 		}

@@ -20,8 +20,8 @@ import (
 // missing until a queue was paused for the first time. If one has, the pauses of a tenant are read
 // again when they are needed.
 //
-// A change on this node counts at once: what other lanes have decided without it is decided again.
-// Another node stops granting after pauseTTL, and what it has decided before is written within
+// A change on this node counts at once: decisions of other lanes that lack it are made again.
+// Another node stops granting after pauseTTL. Decisions that it has made before are written within
 // store.MaxAge or decided again.
 
 // pauseTTL is how long a node uses the paused queues without asking whether they have changed.

@@ -74,7 +74,7 @@ func (c *call) pollNamed(in *pollBody) (int, *api.Polled, error) {
 	return 0, out, err
 }
 
-// handBack releases what was leased for a worker that has hung up meanwhile. Otherwise these runs
+// handBack releases the runs of a worker that has hung up meanwhile. Otherwise these runs
 // would wait for the end of leases that nobody knows of.
 func (c *call) handBack(out *api.Polled) {
 	if out == nil || len(out.Runs) == 0 || c.Context().Err() == nil {

@@ -160,7 +160,7 @@ func (s *shares) of(t perdure.TenantID) *limited {
 	return s.limited[t]
 }
 
-// changes counts what set has changed.
+// changes counts the calls of set.
 func (s *shares) changes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

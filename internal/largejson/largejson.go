@@ -1,7 +1,7 @@
 // Package largejson checks and encodes JSON with large values in it, in a third to two thirds of the
 // time that encoding/json takes. For small values encoding/json is the faster one.
 //
-// It gives what encoding/json gives, but for two things that mean the same to a reader: invalid UTF-8
+// Its output is that of encoding/json, but for two things that mean the same to a reader: invalid UTF-8
 // is replaced by another spelling of U+FFFD, and Encode writes U+2028 and U+2029 as they are.
 package largejson
 

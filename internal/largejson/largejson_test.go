@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/largejson"
 )
 
-// texts are pieces of JSON and of what is none.
+// texts are pieces of JSON, and of texts that are no JSON.
 var texts = []string{`{`, `}`, `[`, `]`, `,`, `:`, ` `, "\n", "\t", `"a"`, `"b":`, `"a":`, `1`, `-0`, `1e5`, `1.50`,
 	`12345678901234567890`, `01`, `true`, `null`, `nul`, `"\u00e9"`, `"é"`, `"<&>"`, `"\/"`, `"\u2028"`, "\"\u2028\"",
 	`"\ud83d\ude00"`, `"\ud83d"`, `"\u0000"`, `"\x"`, `"`, "\u00a0", "\"\x01\"", `{"a":1,"a":2}`, `[[],{}]`, `"\n\"\\"`}

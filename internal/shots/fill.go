@@ -301,7 +301,7 @@ func (f *filler) busy(ctx context.Context) error {
 	return nil
 }
 
-// said is what the run of the pictures writes after each step.
+// said has the texts that the run of the pictures writes after each step.
 var said = map[string]string{
 	"list_services": "There are 14 services. ",
 	"read_logs":     "The logs of cube, atlas and fern have the most lines, so I have a worker scan each.\n\n",

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// jobs are what work starts: a kind, what it writes about itself at its end, and how often it fails.
+// jobs are the runs that work starts: a kind, its summary at the end, and how often it fails.
 var jobs = []struct {
 	kind, team, summary string
 	fails               float64

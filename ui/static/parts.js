@@ -67,7 +67,7 @@ export const Took = ({ run }) => (ended(run.state) ? duration(run.duration_ms) :
 export const RunLink = ({ id, query, children }) =>
   html`<a class="id" href=${href('/runs/' + id, query)} title=${id}>${children ?? short(id)}</a>`;
 
-// marks are what Json colours: texts, names, words and numbers.
+// marks are the parts that Json colours: texts, names, words and numbers.
 const marks = /("(?:[^"\\\n]|\\.)*")(\s*:)?|\b(true|false|null)\b|-?\b\d+(?:\.\d+)?(?:[eE][+-]?\d+)?\b/g;
 
 /** coloured splits JSON into parts with colours. */

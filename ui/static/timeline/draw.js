@@ -82,7 +82,7 @@ function phaseBar(g, p, x1, x2, y, colors, patterns) {
     default:
       g.fillStyle = colors['bar-running'];
       g.beginPath(); g.roundRect(x1, y, w, barHeight, Math.min(4, w / 2)); g.fill();
-      // Who had it, where there is room beside the marks at both ends.
+      // The name of the worker, where there is room beside the marks at both ends.
       if (w > 60 && p.worker) {
         g.fillStyle = colors['bar-ink'];
         g.fillText(fitted(g, p.worker, w - 24), Math.max(8, x1 + 10), y + barHeight / 2 + 0.5);

@@ -111,7 +111,7 @@ function History({ span }) {
   </div>`;
 }
 
-/** Number_ is a number of now, with the shape of what it is. */
+/** Number_ is a number of now, with the shape of its state. */
 const Number_ = ({ state, value, name, to = '' }) => html`<div class="card number"><p class="big">
     ${to ? html`<a href=${to}>${value}</a>` : value}</p>
   <p class="sub"><span class=${'text-' + state}><${Shape} state=${state} /></span>${name}</p></div>`;

@@ -1,4 +1,4 @@
-// The pause of a queue: who paused it and why, and the buttons.
+// The pause of a queue: its author, its reason, and the buttons.
 import { html } from '../lib.js';
 import { post, can } from '../api.js';
 import { refresh } from '../live.js';

@@ -75,7 +75,7 @@ export function Journal({ run }) {
 
 const statuses = { pending: 'not read yet', processing: 'a worker has it', acked: 'read', skipped: 'skipped' };
 
-/** Inbox is what has come to a run: signals, answers, and the ends of its children. */
+/** Inbox is the list of items that have come to a run: signals, answers, and the ends of its children. */
 export function Inbox({ run }) {
   const list = useEntries(run, 'inbox/items', 'items');
   if (!list.rows) return list.error ? html`<${Trouble} error=${list.error} />` : html`<${Loading} />`;

@@ -95,7 +95,10 @@ async function bulk(ids, one, tell, stopped) {
 /** maxSelected bounds a selection. More is done in several turns, or with the API. */
 const maxSelected = 2000;
 
-/** BulkBar does something to the selected runs. all selects whatever matches the filters, also what is not shown. */
+/**
+ * BulkBar does something to the selected runs. all selects every run that matches the filters, also
+ * those that are not shown.
+ */
 function BulkBar({ picked, clear, all }) {
   const [progress, tell] = useState(none), [reading, setReading] = useState(false), stop = useRef(false);
   const live = picked.filter(r => !ended(r.state)), over = picked.filter(r => ended(r.state)),
@@ -186,7 +189,7 @@ export default function Runs({ query }) {
     last.current = id;
     return set;
   });
-  // What was selected stays selected when newer runs push it off the page.
+  // Selected runs stay selected when newer runs push them off the page.
   const picked = useRef(new Map());
   for (const r of rows ?? []) if (chosen.has(r.run_id)) picked.current.set(r.run_id, r);
   const selectAll = async () => {

@@ -70,7 +70,7 @@ export default function Start({ query }) {
   const [error, setError] = useState(none), [busy, setBusy] = useState(false),
     [kind, setKind] = useState(query.get('kind') ?? ''), [body, setBody] = useState(/** @type {any} */ ({ kind }));
   const form = useRef(none), from = like.value;
-  // What is typed is shown in other words beside the form, as far as it is valid.
+  // The form is shown as a command beside it, as far as it is valid.
   const written = () => {
     try { setBody(bodyOf(form.current)); setError(null); } catch { /* until it is JSON again */ }
   };

@@ -191,7 +191,7 @@ function Conversation({ id }) {
   const { messages, runs, error, read } = useThread(id);
   const end = useRef(none), live = runs.filter(r => !ended(r.state));
   useEffect(() => { end.current?.scrollIntoView({ block: 'end' }); }, [messages?.length, live.length]);
-  // A live answer grows. Who reads its end stays there, and who has scrolled up is left alone.
+  // A live answer grows. The page stays at its end, unless somebody has scrolled up.
   const box = useRef(none), atEnd = useRef(true);
   useEffect(() => {
     const e = box.current;

@@ -179,10 +179,31 @@ func Open(opt Options) (*Server, error) {
 		case <-time.After(recoverWithin):
 		}
 	}
-	for _, f := range []func(context.Context) error{guardian.Run, s.api.Run, bell.Run, deliverer.Run} {
+	watch := guardian.Run
+	if began := st.Now(); sopt.Path != "" { // no other process uses the store
+		watch = func(ctx context.Context) error {
+			s.takeBack(ctx, guardian, opt.OwnWorkers, began)
+			return guardian.Run(ctx)
+		}
+	}
+	for _, f := range []func(context.Context) error{watch, s.api.Run, bell.Run, deliverer.Run} {
 		start(f)
 	}
 	return s, nil
+}
+
+// takeBack takes the runs that workers of this process held when it last ended.
+func (s *Server) takeBack(ctx context.Context, w *watchdog.Watchdog, workers []string, began perdure.Instant) {
+	for _, id := range workers {
+		n, err := w.TakeFrom(ctx, id, began)
+		switch {
+		case s.log == nil || ctx.Err() != nil:
+		case err != nil:
+			s.log.Warn("runs of the server's last life wait for the end of their leases", "worker", id, "error", err)
+		case n > 0:
+			s.log.Info("runs of the server's last life are executed again", "worker", id, "runs", n)
+		}
+	}
 }
 
 // recoverWithin bounds how long the start waits for the recovery of processes. It goes on beside the

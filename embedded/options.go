@@ -34,6 +34,10 @@ type Options struct {
 	// Node is this node's name, unique among the nodes of a store. The default is the host's name,
 	// with a random suffix on a shared store.
 	Node string
+	// OwnWorkers names workers that run in this process. After a crash, the runs that they held are executed again at
+	// once instead of after the end of their leases; each has spent an attempt. It has no effect on a shared store,
+	// where a worker of that name may live on another node.
+	OwnWorkers []string
 	// Hosts are host names that requests may be addressed to, beside IP addresses and localhost.
 	Hosts  []string
 	Logger *slog.Logger

@@ -20,6 +20,9 @@ import (
 // scriptedSupervisor is the value of the setting supervisor that stands for a scripted model.
 const scriptedSupervisor = "scripted"
 
+// supervisorWorker is the name of the worker inside the server. Other workers are not called like that by chance.
+const supervisorWorker = "supervisor@server"
+
 // supervisorSlots is how many conversations and workers the server executes at once. They wait for the
 // model most of the time, and those that wait for anything else take no slot.
 const supervisorSlots = 256
@@ -89,7 +92,7 @@ func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log
 	}
 	closeServers := startServers(working, opt.MCP, log)
 	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
-	w := worker.New(c, worker.Options{ID: "supervisor", AllTenants: true, AgentSlots: supervisorSlots,
+	w := worker.New(c, worker.Options{ID: supervisorWorker, AllTenants: true, AgentSlots: supervisorSlots,
 		TenantSlots: supervisorTenantSlots, DrainTimeout: -1, Logger: log})
 	s.Register(w)
 	worked := make(chan error, 1)

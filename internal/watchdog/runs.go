@@ -9,11 +9,16 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// singleRun acts on the one run of a single-run sweep, if its alarm is due.
+// singleRun acts on the one run of a single-run sweep, if its alarm is due or its worker is gone.
 func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
 	r, ok, err := tx.DB.Runs.Get(s.single.Tenant, s.single.Run)
-	if err != nil || !ok || !alarmDue(&r, tx.Now) {
+	switch {
+	case err != nil || !ok:
 		return err
+	case s.gone != "":
+		return s.take(tx, &r)
+	case !alarmDue(&r, tx.Now):
+		return nil
 	}
 	return s.act(tx, g, &r)
 }

@@ -1,0 +1,53 @@
+package watchdog
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// TakeFrom takes the runs that a worker was granted before an instant, instead of waiting for its leases to expire:
+// its process is known to be gone. Each spends an attempt, as by the rule lost-worker. TakeFrom returns how many
+// runs it took. The others are left to that rule if it fails.
+func (w *Watchdog) TakeFrom(ctx context.Context, worker string, before perdure.Instant) (taken int, err error) {
+	var held []store.Ref
+	err = w.engine.Store().Keep(ctx, func(v *store.View) (err error) {
+		held, err = v.Runs.HeldBy(worker)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, ref := range held {
+		op := &Sweep{w: w, single: &ref, gone: worker, before: before}
+		if err := w.engine.Do(ctx, op); err != nil {
+			return taken, err
+		}
+		taken += len(op.Actions)
+	}
+	return taken, nil
+}
+
+// take takes a run from the worker that is gone, if that still has it.
+func (s *Sweep) take(tx *engine.Tx, r *perdure.Run) error {
+	if r.Worker != s.gone || !r.State.Leased() || r.GrantedAt >= s.before || r.Damage != nil {
+		return nil
+	}
+	before, rule, act := *r, byClock["lease"], byClock["lease"].act
+	if r.State == perdure.Dispatched { // not begun, so it costs no attempt
+		rule, act = byClock["undelivered"], func(tx *engine.Tx, r *perdure.Run) error {
+			if r.Cancel.RequestedAt != 0 {
+				return tx.Finish(r, perdure.CancelEnforced{Why: "its worker ended while the run was being cancelled"})
+			}
+			return tx.Requeue(r, perdure.Released{Epoch: r.Epoch})
+		}
+	}
+	if err := act(tx, r); err != nil {
+		return err
+	}
+	s.record(tx, rule.Name, r.Tenant, r.ID, outcome(tx.Policy(), rule, &before, r, tx.Now),
+		"worker "+s.gone+" ended with its server; last sign of life "+span(tx.Now.Sub(before.SeenAt))+" ago")
+	return nil
+}

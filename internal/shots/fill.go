@@ -12,13 +12,37 @@ import (
 
 // A filler fills a server by its HTTP API, with a worker of its own.
 type filler struct {
-	url, key string
-	commits  int
+	url, key, hook string
+	commits        int
+	// held are the runs that its workers execute as long as pictures are taken.
+	held []holding
 	// run is a run with a long story, failed a dead letter, and thread a conversation.
 	run, failed, thread string
 }
 
 type obj = map[string]any
+
+// A holding is a run that a worker executes.
+type holding struct {
+	worker   string
+	run      run
+	activity string
+	progress any
+}
+
+// stayAlive beats for the held runs until the context ends.
+func (f *filler) stayAlive(ctx context.Context) {
+	for {
+		for _, h := range f.held {
+			_ = f.beat(ctx, h.worker, h.run, h.activity, h.progress) // a later picture shows what is lost
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(4 * time.Second):
+		}
+	}
+}
 
 // call makes a call and decodes its answer.
 func (f *filler) call(ctx context.Context, method, path string, body any, into any) error {
@@ -118,7 +142,7 @@ func (f *filler) beat(ctx context.Context, worker string, r run, activity string
 // fill plays the day.
 func (f *filler) fill(ctx context.Context) error {
 	for _, scene := range []func(context.Context) error{
-		f.ended, f.deadLetters, f.approvals, f.webhooks, f.keys, f.chat, f.busy, f.research,
+		f.webhooks, f.ended, f.deadLetters, f.approvals, f.keys, f.chat, f.busy, f.research,
 	} {
 		if err := scene(ctx); err != nil {
 			return err
@@ -219,7 +243,7 @@ func (f *filler) approvals(ctx context.Context) error {
 // webhooks registers an endpoint that answers, and one that does not.
 func (f *filler) webhooks(ctx context.Context) error {
 	for _, w := range []obj{
-		{"url": "https://hooks.example.com/perdure", "events": []string{"run:*"}, "description": "chat of the team"},
+		{"url": f.hook, "events": []string{"run:*"}, "description": "chat of the team"},
 		{"url": "https://pager.example.com/v2/enqueue", "events": []string{"run:failed", "run:stale"},
 			"description": "pager"},
 	} {
@@ -293,10 +317,11 @@ func (f *filler) busy(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		done := obj{"done": 0.2 + 0.3*float64(i)}
-		if err := f.beat(ctx, fmt.Sprintf("worker-%d", i+1), r, activity, done); err != nil {
+		h := holding{fmt.Sprintf("worker-%d", i+1), r, activity, obj{"done": 0.2 + 0.3*float64(i)}}
+		if err := f.beat(ctx, h.worker, r, activity, h.progress); err != nil {
 			return err
 		}
+		f.held = append(f.held, h)
 	}
 	return nil
 }
@@ -407,7 +432,12 @@ func (f *filler) research(ctx context.Context) error {
 	if r, err = f.grant(ctx, w, "research", nil); err != nil {
 		return err
 	}
-	return steps("write_answer", "check_answer")
+	if err := steps("write_answer", "check_answer"); err != nil {
+		return err
+	}
+	f.held = append(f.held, holding{w, r, "tool_executing: write_summary", nil})
+	return f.commit(ctx, w, r, obj{"events": []obj{{"type": "worker:tool_started",
+		"data": obj{"tool": "write_summary", "key": "write_summary#1"}}}})
 }
 
 // find looks for the ids that the pictures are of.

@@ -1,9 +1,9 @@
-// Command shots makes pictures of the dashboard's views, light, dark and on a phone. It fills an
-// empty server with a scripted day of work first (--fill), so that every view has something to show.
+// Command shots makes pictures of the dashboard's views, light, dark and on a phone. It starts a server of its own,
+// kills it once, and plays a day of work on it, so that every view has something to show.
 //
-//	perdure dev --listen 127.0.0.1:7481 --data /tmp/shots &
-//	go run ./internal/shots --url http://127.0.0.1:7481 --key $(cat /tmp/shots/admin.key) --fill --out /tmp/pictures
+//	go run ./internal/shots --out /tmp/pictures
 //
+// With --url and --key it takes pictures of a server that is there, and changes nothing on it.
 // It prints what the pages wrote to the console as errors, and fails if there was any.
 package main
 
@@ -69,25 +69,32 @@ func main() {
 }
 
 func picture() error {
-	url := flag.String("url", "http://127.0.0.1:7481", "the server")
-	key := flag.String("key", "", "a platform key of the server")
+	f := &filler{}
+	flag.StringVar(&f.url, "url", "", "a server that is there; empty: one of its own")
+	flag.StringVar(&f.key, "key", "", "a platform key of that server")
 	out := flag.String("out", "/tmp/pictures", "the folder for the pictures")
 	only := flag.String("only", "", "names of views, with commas; empty: all")
 	wear := flag.String("looks", "light,dark,phone", "which looks")
 	full := flag.Bool("full", false, "the whole page instead of what a window shows")
-	busy := flag.Bool("fill", false, "fill the server first")
 	day := flag.Duration("work", 0, "start and end runs for so long first, for the plots")
 	flag.Parse()
 	ctx, stop := context.WithTimeout(context.Background(), *day+9*time.Minute)
 	defer stop()
-	f := &filler{url: *url, key: *key}
-	if err := f.work(ctx, *day); err != nil {
-		return fmt.Errorf("work: %w", err)
-	}
-	if *busy {
+	if f.url == "" {
+		s, err := build(ctx, f)
+		if s != nil {
+			defer s.end(f)
+		}
+		if err != nil {
+			return err
+		}
+		if err := f.work(ctx, *day); err != nil {
+			return fmt.Errorf("work: %w", err)
+		}
 		if err := f.fill(ctx); err != nil {
 			return fmt.Errorf("fill: %w", err)
 		}
+		go f.stayAlive(ctx)
 	}
 	if err := f.find(ctx); err != nil {
 		return err
@@ -127,7 +134,7 @@ func picture() error {
 			if *only != "" && !strings.Contains(","+*only+",", ","+s.name+",") {
 				continue
 			}
-			png, err := take(ctx, *url, *key, f, l, s, *full)
+			png, err := take(ctx, f, l, s, *full)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", s.name, l.name, err)
 			}
@@ -157,7 +164,8 @@ func expected(text string) bool {
 }
 
 // take loads a view and waits until it is quiet.
-func take(ctx context.Context, url, key string, f *filler, l look, s shot, full bool) ([]byte, error) {
+func take(ctx context.Context, f *filler, l look, s shot, full bool) ([]byte, error) {
+	url, key := f.url, f.key
 	at := strings.NewReplacer("{run}", f.run, "{failed}", f.failed, "{thread}", f.thread).Replace(s.at)
 	prepare := fmt.Sprintf(`localStorage.setItem('perdure.theme', %q)`, l.theme)
 	if err := chromedp.Do(ctx, chromedp.EmulateViewport(l.width, l.height),

@@ -44,7 +44,7 @@ function pattern(g, color, kind) {
 }
 
 /** drawAxis draws the times on top, counted from the beginning. */
-export function drawAxis(g, view, width, height, origin, colors) {
+export function drawAxis(g, view, width, height, origin, colors, room = width) {
   const x = scale(view.from, view.to, width);
   const step = steps.find(s => (s / (view.to - view.from)) * width >= 90) ?? steps[steps.length - 1];
   g.font = `11px ${colors.sans}`;
@@ -54,6 +54,7 @@ export function drawAxis(g, view, width, height, origin, colors) {
     const px = Math.round(x(t)) + 0.5;
     g.strokeStyle = colors.line;
     g.beginPath(); g.moveTo(px, axisHeight - 6); g.lineTo(px, height); g.stroke();
+    if (px > room - 30) continue;
     g.fillStyle = colors['ink-3'];
     const label = t === origin ? '0' : (t < origin ? '' : '+') + duration(t - origin);
     g.textAlign = px > width - 40 ? 'right' : px < 10 ? 'left' : 'center';
@@ -141,6 +142,12 @@ export function lower(list, value, at) {
   return a;
 }
 
+/** laterDeadline is the deadline of the main run, if it is live and that lies behind the right edge; else zero. */
+function laterDeadline(lanes, view, main) {
+  const lane = lanes.find(l => l.run.run_id === main), at = Date.parse(lane?.run.deadline_at);
+  return lane?.live && at > view.to ? at : 0;
+}
+
 /**
  * draw draws all lanes.
  * @param {CanvasRenderingContext2D} g
@@ -153,7 +160,14 @@ export function draw(g, lanes, view, width, height, { main, now, colors, selecte
   const x = scale(view.from, view.to, width);
   const patterns = { dispatched: pattern(g, colors['bar-dispatched'], 'dispatched'),
     lost: pattern(g, colors['bar-lost'], 'lost') };
-  drawAxis(g, view, width, height, lanes[0].from, colors);
+  const ahead = laterDeadline(lanes, view, main);
+  drawAxis(g, view, width, height, lanes[0].from, colors, ahead ? width - 150 : width);
+  if (ahead) {
+    g.fillStyle = colors.timeout;
+    g.textAlign = 'right';
+    g.fillText(`deadline in ${duration(ahead - now)} ▸`, width - 4, 11);
+    g.textAlign = 'left';
+  }
   let y = axisHeight;
   for (const lane of lanes) {
     const big = lane.run.run_id === main, top = y + 6;

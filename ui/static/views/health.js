@@ -24,6 +24,9 @@ const load = () => plots ??= Promise.all([
   added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
 ]).then(() => /** @type {any} */ (window).uPlot);
 
+/** incrs are the distances between two lines of an axis: whole numbers, so that labels are exact. */
+const incrs = [1, 2, 5].flatMap(n => Array.from({ length: 12 }, (_, i) => n * 10 ** i)).sort((a, b) => a - b);
+
 /** clockOf writes a time of an axis: the time of day, or the day where the axis has several. */
 const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.at(-1) - times[0] > 172_800
   ? { day: '2-digit', month: 'short' } : { hour: '2-digit', minute: '2-digit' });
@@ -44,7 +47,7 @@ function Plot({ title, times, lines, format = count }) {
         series: [{}, ...lines.map(l => ({ stroke: of(l.color), width: 1.75, dash: l.dash,
           fill: l.fill ? of(l.color) + '1f' : undefined, points: { show: l.points, size: 4 } }))],
         axes: [{ ...axis, size: 28, gap: 6, values: (_, list) => list.map(t => clockOf(t, times)) },
-          { ...axis, size: 46, gap: 6, values: (_, list) => list.map(v => format(v)) }],
+          { ...axis, size: 46, gap: 6, incrs, values: (_, list) => list.map(v => format(v)) }],
         scales: { y: { range: (_, lo, hi) => [0, Math.max(format === count ? 4 : 10, hi * 1.1)] } },
       }, [times, ...lines.map(l => l.values)], box.current);
       watcher = new ResizeObserver(() => {

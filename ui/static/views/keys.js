@@ -52,7 +52,7 @@ export default function Keys() {
     ${session.value?.platform && html`<${Card} title="Tenants"><${Trouble} error=${tenants.error} />
         ${tenants.items === null ? !tenants.error && html`<${Loading} />`
           : html`<${Table} label="Tenants" rows=${tenants.items} keyOf=${t => t.tenant} columns=${[
-      { name: 'Tenant', className: 'grow', cell: t => html`<b><${Safe} text=${t.tenant} max=${60} /></b>` },
+      { name: 'Tenant', className: 'grow lead', cell: t => html`<b><${Safe} text=${t.tenant} max=${60} /></b>` },
         { name: 'Live runs', className: 'num', cell: t => limit(t.limits?.max_live_runs) },
           { name: 'Calls', className: 'num wide-only', cell: t => limit(t.limits?.max_calls) },
       { name: 'Streams', className: 'num wide-only', cell: t => limit(t.limits?.max_streams) },

@@ -40,9 +40,11 @@ export default function Recovery() {
         { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` },
           { name: 'Run', className: 'grow', cell: j => html`<${RunLink} id=${j.jobId}>${j.jobId}<//>` },
         { name: 'Engine', className: 'fit', cell: j => j.agentEngine },
-          { name: 'Heartbeat', className: 'num', cell: j => `${duration(j.ageSeconds * 1000)} ago` },
-        { name: '', className: 'fit', cell: j => may && j.status !== 'fresh' &&
-          html`<button type="button" onClick=${() => resume(j.jobId)}>Watch again</button>` }]} />`
+          { name: 'Heartbeat', className: 'num', cell: j =>
+            (j.ageSeconds < 1 ? 'now' : `${duration(j.ageSeconds * 1000)} ago`) },
+        ...(may && beats.items.some(j => j.status !== 'fresh') ? [{ name: '', className: 'fit', cell: j =>
+          j.status !== 'fresh' &&
+            html`<button type="button" onClick=${() => resume(j.jobId)}>Watch again</button>` }] : [])]} />`
       : html`<p class="dim">None. <code>perdure exec -- command</code> starts one that outlives the server.</p>`}<//>
     ${failed.items?.length > 0 && html`<${Card} title="Lost processes">
         <${Table} label="Lost processes" rows=${failed.items} keyOf=${j => j.jobId} columns=${[

@@ -158,7 +158,7 @@ export const runColumns = [
         <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
     : r.result_summary ? html`<span class="why"><${Safe} text=${r.result_summary} max=${110} /></span>` : ''}
-    ${Object.entries(r.metadata ?? {}).slice(0, 3).map(([k, v]) =>
+    ${Object.entries(r.metadata ?? {}).slice(0, r.error || r.activity ? 1 : 2).map(([k, v]) =>
         html`<a class="meta" key=${k} href=${withQuery({ ['metadata.' + k]: v })}>
             ${k}=<${Safe} text=${v} max=${24} /></a>`)}</span>` },
   { name: 'Run', className: 'c-id', cell: r => html`<${RunLink} id=${r.run_id} query=${whose(r)} />` },

@@ -6,7 +6,7 @@ import { get, post, call, can } from '../api.js';
 import { useList, watch, refresh, connection } from '../live.js';
 import { useTree } from '../tree.js';
 import { duration, now, ms, ended, textOf, short, stateNames } from '../format.js';
-import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, act, ask, toast, statusOf } from '../parts.js';
+import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, act, ask, statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Markdown } from '../markdown.js';
 import { Decision } from './approvals.js';
@@ -93,7 +93,7 @@ export function streamed(events) {
 const noticeOf = m => (m.role === 'system' || m.role === 'assistant') && m.metadata?.run_id &&
   (m.metadata.notice || m.metadata.status) ? m.metadata : null;
 
-function Message({ message: m, runs, read }) {
+function Message({ message: m, runs }) {
   const notice = noticeOf(m), run = runs.find(r => r.run_id === (notice?.run_id ?? m.run_id));
   const text = textOf(m.content);
   const who = { user: 'You', assistant: 'Agent', system: 'Perdure', tool: 'Tool' }[m.role] ?? m.role;
@@ -104,10 +104,7 @@ function Message({ message: m, runs, read }) {
     ${m.role === 'tool' ? html`<details><summary class="dim">Result of a tool</summary>
         <${Safe} text=${text} block /></details>` : html`<${Markdown} text=${text} />`}
     ${deferred && run && html`<div class="row"><${State} state=${statusOf(run)} />
-        ${live ? html`<button type="button" onClick=${() =>
-            { attach(run.run_id, read); refresh(); toast('You wait for it again.'); }}>Re-attach</button>
-      <span class="dim">It goes on in any case.</span>`
-      : html`<span class="dim">It has ended since.</span>`}</div>`}</article>`;
+        <span class="dim">${live ? 'It goes on below.' : 'It has ended since.'}</span></div>`}</article>`;
 }
 
 /** Ticker tells what the workers of a live run are doing. */
@@ -117,8 +114,7 @@ function Ticker({ runs }) {
           <span class=${'text-' + statusOf(r)}><${Shape} state=${statusOf(r)} /></span>
     <a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${50} /></a> <span class="dim">
       ${stateNames[r.state]}${r.activity && !ended(r.state) ? ': ' : ''}${r.activity && !ended(r.state)
-        ? html`<${Safe} text=${r.activity} max=${90} />` : ''}
-    · ${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at
+        ? html`<${Safe} text=${r.activity} max=${90} />` : ''} · ${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at
       ? html` · heard from <${Ago} at=${r.seen_at} />` : ''}</span></li>`)}</ul>`;
 }
 
@@ -208,7 +204,7 @@ function Conversation({ id }) {
   return html`<div class="conversation"><div class="messages" role="log" aria-label="Conversation" aria-live="polite"
       tabindex="0" ref=${box} onScroll=${scrolled}>
       ${messages.length === 0 && html`<p class="dim">Nothing was said yet.</p>`}
-      ${messages.map(m => html`<${Message} key=${m.seq} message=${m} runs=${runs} read=${read} />`)}
+      ${messages.map(m => html`<${Message} key=${m.seq} message=${m} runs=${runs} />`)}
       ${live.map(r => html`<${Answer} key=${r.run_id} id=${r.run_id} read=${read} />`)}
       <div ref=${end}></div></div>
     ${connection.value === 'silent' && html`<p class="sub"

@@ -23,7 +23,8 @@ function Polls({ worker }) {
     const queues = p.queues.join(', ');
     byQueues.set(queues, [...(byQueues.get(queues) ?? []), ...(p.kinds?.length ? p.kinds : ['every kind'])]);
   }
-  if (!byQueues.size) return html`<span class="dim">${(worker.queues ?? []).join(', ')}</span>`;
+  if (!byQueues.size) return html`<span class="dim">${(worker.queues ?? []).join(', ') ||
+    'nothing: it executes what it has started'}</span>`;
   return [...byQueues].map(([queues, kinds]) => html`<span class="polls" key=${queues}>
     ${[...new Set(kinds)].slice(0, 8).map(k => html`<span class="meta" key=${k}>
       <${Safe} text=${k} max=${40} /></span>`)}
@@ -31,16 +32,17 @@ function Polls({ worker }) {
 }
 
 /** Slots is how many runs a worker holds of those that it takes at once. */
-const Slots = ({ worker, used }) => html`<span title=${`holds ${used}, asks for ${worker.slots} at once`}>
-  ${used}<span class="dim"> / ${worker.slots}</span></span>`;
+const Slots = ({ worker, used }) => (worker.slots
+  ? html`<span title=${`holds ${used}, asks for ${worker.slots} at once`}>${used}<span class="dim"> /
+      ${worker.slots}</span></span>` : used);
 
 export default function Workers() {
   const workers = useList('workers', '/workers', 'workers', { limit: 200 });
   const queues = useList('queues', '/queues', 'queues', { limit: 200 });
   const kinds = useList('', '/kinds', 'kinds', { limit: 200 });
-  const running = useRuns({ status: ['running'] }, { limit: 200 });
+  const running = useRuns({ status: ['running', 'deferred'] }, { limit: 200 });
   const held = new Map();
-  for (const r of running.rows ?? []) if (r.worker_id) held.set(r.worker_id, [...(held.get(r.worker_id) ?? []), r]);
+  for (const r of running.rows ?? []) if (r.state === 'running' && r.worker_id) held.set(r.worker_id, [...(held.get(r.worker_id) ?? []), r]);
   const max = Math.max(1, ...(queues.items ?? []).map(q => q.queued + q.running + q.suspended));
   const list = [...(workers.items ?? [])].sort((a, b) => Number(a.offline) - Number(b.offline) ||
     (a.seen_at < b.seen_at ? 1 : -1));

@@ -589,4 +589,34 @@ func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
 	if rows := browser.Eval[int](d.Page, "document.querySelectorAll('.log-row').length"); rows > 400 {
 		t.Errorf("the page has %d rows of the log, want only those near the window", rows)
 	}
+	silences(t, d)
+}
+
+// silences checks the gaps of a timeline: those that the watchdog has told of, not those between lines of the log,
+// where heartbeats that say nothing new have none.
+func silences(t *testing.T, d *dashboard) {
+	t.Helper()
+	browser.Eval[bool](d.Page, "import('./timeline/model.js').then(m => { window.model_ = m }); true")
+	eventually.True(t, "the model is loaded", func() bool { return browser.Eval[bool](d.Page, "!!window.model_") })
+	for _, x := range []struct{ name, seen, more, want string }{
+		{"a minute without a new line", "59", "", ""},
+		{"silent now", "20", "", "20-60"},
+		{"silent and heard again", "59", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}], ['run:progress', 50]",
+			"10-50"},
+		{"silent and heard again, without a line", "59", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}]", "10-59"},
+		{"a lost lease", "10", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}], " +
+			"['run:reclaimed', 55, {reason: 'lease_lost'}]", ""},
+		{"no progress is no silence", "59", "['run:slow', 40, {reason: 'no_progress', seen_at: at(39)}]", ""},
+	} {
+		got := browser.Eval[string](d.Page, fmt.Sprintf(`(() => {
+			const at = s => new Date(s * 1000).toISOString();
+			const lines = [['run:created', 0], ['run:started', 1, {}], ['run:heartbeat', 2], %s];
+			const events = lines.map(([type, s, data], i) => ({seq: i + 1, type, at: at(s), attempt: 1, data}));
+			const run = {state: 'running', created_at: at(0), seen_at: at(%s)};
+			return model_.lane(run, events, 60_000).gaps.map(g => g.from / 1000 + '-' + g.to / 1000).join() })()`,
+			x.more, x.seen))
+		if got != x.want {
+			t.Errorf("%s: gaps = %q, want %q", x.name, got, x.want)
+		}
+	}
 }

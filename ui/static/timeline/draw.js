@@ -54,7 +54,7 @@ export function drawAxis(g, view, width, height, origin, colors, room = width) {
     const px = Math.round(x(t)) + 0.5;
     g.strokeStyle = colors.line;
     g.beginPath(); g.moveTo(px, axisHeight - 6); g.lineTo(px, height); g.stroke();
-    if (px > room - 30) continue;
+    if (room < width && px > room - 30) continue;
     g.fillStyle = colors['ink-3'];
     const label = t === origin ? '0' : (t < origin ? '' : '+') + duration(t - origin);
     g.textAlign = px > width - 40 ? 'right' : px < 10 ? 'left' : 'center';

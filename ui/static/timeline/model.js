@@ -15,7 +15,10 @@ import { ms, ended } from '../format.js';
  *   from: number, to: number, live: boolean}} Lane
  */
 
-/** silentAfter is how long a running run may say nothing before the gap is drawn. */
+/**
+ * silentAfter is how long a running run may say nothing before the gap is drawn. Gaps of the past are those that the
+ * watchdog has told of: a heartbeat that says nothing new has a line in the log only once a minute.
+ */
 const silentAfter = 30_000;
 
 const marks = {
@@ -44,13 +47,19 @@ export function lane(run, events, now, depth = 0) {
   const out = { run, depth, phases: [], spans: [], rows: 0, marks: [], gaps: [], from: ms(run.created_at),
     to: ended(run.state) ? ms(run.finished_at) : now, live: !ended(run.state) };
   let phase = '', since = out.from, seen = out.from, attempt = 1, worker = '', cause = events[0];
+  // quiet is since when the holder has said nothing, if the watchdog has told of it.
+  let quiet = 0;
+  const heard = at => {
+    if (quiet && at > quiet) out.gaps.push({ from: quiet, to: at });
+    quiet = 0;
+    seen = at;
+  };
   const begin = (next, at, e) => {
     if (phase && at > since) out.phases.push({ from: since, to: at, phase, attempt, worker, event: cause });
-    if (phase === 'running') gap(out, seen, at);
+    heard(at);
     phase = next;
     since = at;
     cause = e;
-    seen = at;
   };
   const open = new Map();
   for (const e of events) {
@@ -69,8 +78,14 @@ export function lane(run, events, now, depth = 0) {
           if (lostFrom > since) out.phases.push({ from: since, to: lostFrom, phase, attempt, worker, event: cause });
           out.phases.push({ from: lostFrom, to: at, phase: 'lost', attempt, worker, event: e });
           phase = '';
+          quiet = 0;
         }
         begin('queued', at, e);
+        break;
+      case 'run:slow': case 'run:stale':
+        if (phase !== 'running' || (d.reason ?? 'silent') !== 'silent') break;
+        seen = Math.max(seen, ms(d.seen_at) || 0);
+        quiet ||= seen;
         break;
       case 'run:held': begin('queued', at, e); break;
       case 'run:retrying': begin('queued', at, e); attempt = d.attempt ?? attempt + 1; worker = ''; break;
@@ -83,16 +98,18 @@ export function lane(run, events, now, depth = 0) {
       case 'wait:satisfied': case 'wait:timed_out': case 'wait:closed': close(out, open, 'w' + d.wait_id, e, at,
         { 'wait:satisfied': 'completed', 'wait:timed_out': 'timeout' }[e.type] ?? 'cancelled'); break;
     }
-    if (signs.test(e.type)) {
-      if (phase === 'running') gap(out, seen, at);
-      seen = at;
-    }
+    if (signs.test(e.type)) heard(at);
     const kind = marks[e.type] ?? (e.type.startsWith('x:') ? 'beat' : '');
     if (kind) out.marks.push({ at, kind, event: e });
   }
   if (phase) {
     out.phases.push({ from: since, to: Math.max(out.to, since), phase, attempt, worker, event: cause });
-    if (phase === 'running') gap(out, seen, out.to);
+    if (phase === 'running') {
+      const last = Math.max(seen, ms(run.seen_at) || 0);
+      if (quiet && last > quiet) heard(last);
+      else if (quiet) heard(out.to);
+      else if (out.to - last > silentAfter) out.gaps.push({ from: last, to: out.to });
+    }
   }
   for (const [id, e] of open) {
     out.spans.push({ from: ms(e.at), to: out.to, name: nameOf(e), kind: id[0] === 't' ? 'tool' : 'wait',
@@ -100,10 +117,6 @@ export function lane(run, events, now, depth = 0) {
   }
   stack(out);
   return out;
-}
-
-function gap(out, from, to) {
-  if (to - from > silentAfter) out.gaps.push({ from, to });
 }
 
 const nameOf = e => String(e.data?.tool ?? e.data?.name ?? e.data?.key ?? (e.data?.wait_id

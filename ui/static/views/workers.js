@@ -33,8 +33,8 @@ function Polls({ worker }) {
 
 /** Slots is how many runs a worker holds of those that it takes at once. */
 const Slots = ({ worker, used }) => (worker.slots
-  ? html`<span title=${`holds ${used}, asks for ${worker.slots} at once`}>${used}<span class="dim"> /
-      ${worker.slots}</span></span>` : used);
+  ? html`<span title=${`holds ${used}, asks for ${worker.slots} at once`}>${used}<span
+      class="dim">${' / '}${worker.slots}</span></span>` : used);
 
 export default function Workers() {
   const workers = useList('workers', '/workers', 'workers', { limit: 200 });

@@ -8,10 +8,12 @@ import (
 )
 
 const (
-	// maxTallied bounds the live runs of a tenant that a count looks at.
+	// maxTallied bounds the live runs that a count looks at.
 	maxTallied = 200_000
 	// maxTalliedEnded bounds the newest runs among which a count looks for ended ones.
 	maxTalliedEnded = 10_000
+	// minTallied is the least of them for each of many tenants.
+	minTallied = 50
 )
 
 // Counts are the numbers of runs by kind, queue and status.
@@ -25,9 +27,8 @@ type Counts struct {
 
 // CountLive counts the live runs of a tenant that match a filter.
 func (q Runs) CountLive(ctx context.Context, t perdure.TenantID, f RunFilter) (c Counts, err error) {
-	err = q.overTenants(ctx, t, func(v *store.View, t perdure.TenantID) error {
-		list, more, err := v.TallyLive(t, f, maxTallied)
-		c.Runs, c.More = append(c.Runs, list...), c.More || more
+	err = q.e.store.View(ctx, func(v *store.View) (err error) {
+		c.Runs, c.More, err = v.TallyLive(t, f, maxTallied)
 		return err
 	})
 	return c, err
@@ -35,8 +36,8 @@ func (q Runs) CountLive(ctx context.Context, t perdure.TenantID, f RunFilter) (c
 
 // CountEnded counts the ended runs of a tenant that match a filter, among its newest runs.
 func (q Runs) CountEnded(ctx context.Context, t perdure.TenantID, f RunFilter) (c Counts, err error) {
-	err = q.overTenants(ctx, t, func(v *store.View, t perdure.TenantID) error {
-		list, oldest, err := v.TallyEnded(t, f, maxTalliedEnded)
+	err = q.overTenants(ctx, t, func(v *store.View, t perdure.TenantID, of int) error {
+		list, oldest, err := v.TallyEnded(t, f, max(minTallied, maxTalliedEnded/of))
 		if err != nil || oldest == "" {
 			c.Runs = append(c.Runs, list...)
 			return err
@@ -48,18 +49,18 @@ func (q Runs) CountEnded(ctx context.Context, t perdure.TenantID, f RunFilter) (
 	return c, err
 }
 
-// overTenants calls f for a tenant, or for each of them.
+// overTenants calls f for a tenant, or for each of them, with the number of tenants that share the bounds.
 func (q Runs) overTenants(
-	ctx context.Context, t perdure.TenantID, f func(*store.View, perdure.TenantID) error,
+	ctx context.Context, t perdure.TenantID, f func(v *store.View, t perdure.TenantID, of int) error,
 ) error {
 	return q.e.store.View(ctx, func(v *store.View) error {
 		if t != AllTenants {
-			return f(v, t)
+			return f(v, t, 1)
 		}
 		list, err := allTenants(v)
 		for _, t := range list {
 			if err == nil {
-				err = f(v, t)
+				err = f(v, t, len(list))
 			}
 		}
 		return err

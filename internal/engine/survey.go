@@ -141,19 +141,39 @@ func (s *Survey) selectRuns(v *store.View) error {
 	}
 	f := s.Page
 	f.Heads = true
+	newest := make(map[perdure.TenantID]perdure.RunID)
+	if len(tenants) > 1 {
+		var err error
+		if newest, err = v.Tenants.Newest(maxSurveyed); err != nil {
+			return err
+		}
+		slices.SortFunc(tenants, func(a, b perdure.TenantID) int { return cmp.Compare(newest[b], newest[a]) })
+	}
+	cut := false
 	for _, t := range tenants {
+		if len(tenants) > 1 && newest[t] <= f.After {
+			// The runs of this tenant and of those behind it are older than the page.
+			cut = cut || newest[t] != "" && len(s.Selected) == f.Limit
+			break
+		}
 		p, err := v.Runs.Page(t, f)
 		if err != nil {
 			return err
 		}
 		s.Selected, s.Next = append(s.Selected, p.Runs...), max(s.Next, p.Next)
-	}
-	if len(tenants) > 1 {
+		if len(tenants) == 1 || len(p.Runs) == 0 {
+			continue
+		}
 		sortNewest(s.Selected)
 		if len(s.Selected) > f.Limit {
-			s.Selected = s.Selected[:f.Limit]
-			s.Next = s.Selected[f.Limit-1].ID
+			s.Selected, cut = s.Selected[:f.Limit], true
 		}
+		if len(s.Selected) == f.Limit { // of the other tenants only newer runs count
+			f.After = max(f.After, s.Selected[f.Limit-1].ID)
+		}
+	}
+	if cut {
+		s.Next = s.Selected[f.Limit-1].ID
 	}
 	return nil
 }
@@ -163,7 +183,7 @@ func sortNewest(runs []perdure.Run) {
 }
 
 // maxSurveyed bounds the tenants of a view over all tenants.
-const maxSurveyed = 200
+const maxSurveyed = 1000
 
 // allTenants gives the first tenants by name.
 func allTenants(v *store.View) (out []perdure.TenantID, err error) {

@@ -95,6 +95,31 @@ func TestPlatformKeyWatchesAllTenants(t *testing.T) {
 	}
 }
 
+// Pages over all tenants follow one another without a gap, whichever tenants their runs are of.
+func TestPagesOverAllTenants(t *testing.T) {
+	w := newWorld(t, setup{})
+	tenants := []*world{w, w.as(w.newKey("b", nil)), w.as(w.newKey("c", nil))}
+	var ids []string
+	for _, i := range []int{0, 1, 1, 2, 0, 2, 2, 0, 1} {
+		ids = append(ids, tenants[i].start(`{"kind":"job"}`))
+	}
+	slices.Reverse(ids)
+	v := w.as(w.admin).view(false)
+	cursor := ""
+	for page, want := range slices.Collect(slices.Chunk(ids, 4)) {
+		id := fmt.Sprintf("p%d", page)
+		v.say(fmt.Sprintf(`{"type":"watch","id":%q,"of":"runs","tenant":"*","limit":4,"cursor":%q}`, id, cursor))
+		v.until(func() bool { return v.last[id] != nil })
+		if got := v.ids(id); !slices.Equal(got, want) {
+			t.Errorf("page %d = %v, want %v", page, got, want)
+		}
+		cursor, _ = v.last[id]["next_cursor"].(string)
+	}
+	if cursor != "" {
+		t.Errorf("cursor behind the last page = %q, want none", cursor)
+	}
+}
+
 func TestCountsOfRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	for range 3 {

@@ -25,18 +25,21 @@ func (c *RunCount) Status() string {
 // countCols are the columns of a counted run: those that are grouped by, and those of conditions.
 const countCols = "id, state, kind, queue, deferred_at, alarm_at, thread_id, parent_id, root_id, metadata"
 
-// TallyLive counts a tenant's live runs that match a filter, by kind, queue and status. It looks at
-// no more than most live runs, those with the earliest alarms, and tells whether there are more.
+// TallyLive counts a tenant's live runs that match a filter, by kind, queue and status; with an empty tenant those
+// of all. It looks at no more than most live runs, those with the earliest alarms, and tells whether there are more.
 func (v *View) TallyLive(t perdure.TenantID, f RunFilter, most int) (out []RunCount, more bool, err error) {
 	// Ordered by the alarm, so that the index of alarms is used.
-	const from = " FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id" + atMost
+	from, args := " FROM runs WHERE tenant=? AND alarm_at IS NOT NULL ORDER BY alarm_at, id"+atMost, []any{string(t)}
+	if t == "" {
+		from, args = " FROM runs WHERE alarm_at IS NOT NULL ORDER BY alarm_at, tenant, id"+atMost, nil
+	}
 	n := 0
-	err = v.sess.Query("SELECT count(*) FROM (SELECT id"+from+") AS part", []any{string(t), int64(most + 1)},
+	err = v.sess.Query("SELECT count(*) FROM (SELECT id"+from+") AS part", append(args, int64(most+1)),
 		func(scan func(...any) error) error { return scan(&n) })
 	if err != nil || n == 0 {
 		return nil, false, err
 	}
-	out, err = v.countAmong(t, f, from, most)
+	out, err = v.countAmong(f, from, append(args, int64(most)))
 	return out, n > most, err
 }
 
@@ -55,17 +58,17 @@ func (v *View) TallyEnded(
 	if err != nil || n == 0 {
 		return nil, oldest, err
 	}
-	out, err = v.countAmong(t, f, from, most)
+	out, err = v.countAmong(f, from, []any{string(t), int64(most)})
 	return slices.DeleteFunc(out, func(c RunCount) bool { return c.State.Live() }), oldest, err
 }
 
-// countAmong counts the runs of a bounded source that match a filter.
-func (v *View) countAmong(t perdure.TenantID, f RunFilter, from string, most int) (out []RunCount, err error) {
+// countAmong counts the runs of a bounded source that match a filter. among are the arguments of the source.
+func (v *View) countAmong(f RunFilter, from string, among []any) (out []RunCount, err error) {
 	cond, args, err := f.conditions(v.dialect)
 	if err != nil {
 		return nil, err
 	}
-	args = slices.Concat([]any{string(t), int64(most), orLast(f.Before), string(f.After)}, args)
+	args = slices.Concat(among, []any{orLast(f.Before), string(f.After)}, args)
 	err = v.sess.Query("SELECT kind, queue, state, CASE WHEN deferred_at>0 AND alarm_at IS NOT NULL THEN 1 "+
 		"ELSE 0 END AS deferred, count(*) FROM (SELECT "+countCols+from+") AS part WHERE id<? AND id>?"+cond+
 		" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4", args, func(scan func(...any) error) error {

@@ -84,6 +84,20 @@ func (repo *Tenants) Page(after perdure.TenantID, limit int) (out []TenantRow, e
 	return repo.where("WHERE id>?", after, limit)
 }
 
+// Newest gives the newest run of each of the first tenants, by id. A tenant without runs has an empty one.
+func (repo *Tenants) Newest(limit int) (map[perdure.TenantID]perdure.RunID, error) {
+	out := make(map[perdure.TenantID]perdure.RunID)
+	err := repo.in.sess.Query("SELECT t.id, coalesce((SELECT max(r.id) FROM runs r WHERE r.tenant=t.id),'') "+
+		"FROM tenants t ORDER BY t.id"+atMost, []any{int64(limit)}, func(scan func(...any) error) error {
+		var t perdure.TenantID
+		var id perdure.RunID
+		err := scan(&t, &id)
+		out[t] = id
+		return err
+	})
+	return out, err
+}
+
 // Limited lists tenants after one that have limits, by id.
 func (repo *Tenants) Limited(after perdure.TenantID, limit int) ([]TenantRow, error) {
 	return repo.where("WHERE (limits<>'' OR max_live_runs>0) AND id>?", after, limit)

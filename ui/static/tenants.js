@@ -43,16 +43,17 @@ export function TenantChoice({ own, list }) {
   const others = names.filter(n => n !== own);
   if (!others.length && !tenant.value) return null;
   const all = [...new Set([own, ...others])];
+  const everybody = more ? `The first ${most} tenants` : 'All tenants';
   if (all.length <= few && !more) {
     return html`<label class="pick-tenant"><span class="offscreen">Tenant</span>
       <select value=${tenant.value} onChange=${e => choose(e.currentTarget.value)}>
         <option value="">${own}</option>
-        <option value="*">All tenants</option>
+        <option value="*">${everybody}</option>
         ${others.map(n => html`<option key=${n} value=${n}>${n}</option>`)}</select></label>`;
   }
   const take = e => {
     const text = e.currentTarget.value.trim();
-    const name = text === own ? '' : text === 'All tenants' ? '*' : text;
+    const name = text === own ? '' : text === everybody ? '*' : text;
     // With more tenants than were listed, the server says whether there is one of this name.
     const known = !name || name === '*' || all.includes(name) || more;
     setBad(!known);
@@ -61,8 +62,8 @@ export function TenantChoice({ own, list }) {
   return html`<label class="pick-tenant"><span class="offscreen">Tenant</span>
     <input type="search" list="tenants" placeholder="Tenant" autocomplete="off" spellcheck="false"
       aria-invalid=${bad ? 'true' : undefined} title=${bad ? 'There is no such tenant.' : 'The tenant that is shown'}
-      value=${tenant.value === '*' ? 'All tenants' : tenant.value || own} onFocus=${e => e.currentTarget.select()}
+      value=${tenant.value === '*' ? everybody : tenant.value || own} onFocus=${e => e.currentTarget.select()}
       onChange=${take} />
-    <datalist id="tenants"><option value="All tenants" />
+    <datalist id="tenants"><option value=${everybody} />
       ${all.map(n => html`<option key=${n} value=${n} />`)}</datalist></label>`;
 }

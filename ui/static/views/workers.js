@@ -42,7 +42,9 @@ export default function Workers() {
   const kinds = useList('', '/kinds', 'kinds', { limit: 200 });
   const running = useRuns({ status: ['running', 'deferred'] }, { limit: 200 });
   const held = new Map();
-  for (const r of running.rows ?? []) if (r.state === 'running' && r.worker_id) held.set(r.worker_id, [...(held.get(r.worker_id) ?? []), r]);
+  for (const r of running.rows ?? []) {
+    if (r.state === 'running' && r.worker_id) held.set(r.worker_id, [...(held.get(r.worker_id) ?? []), r]);
+  }
   const max = Math.max(1, ...(queues.items ?? []).map(q => q.queued + q.running + q.suspended));
   const list = [...(workers.items ?? [])].sort((a, b) => Number(a.offline) - Number(b.offline) ||
     (a.seen_at < b.seen_at ? 1 : -1));

@@ -245,6 +245,11 @@ func TestDashboardActs(t *testing.T) {
 	d.clicks("[role=tab]", "Log")
 	d.sees(".log-row", "run:completed")
 
+	// The rules of the watchdog have the settings that this server was started with.
+	d.goes("#/watchdog")
+	d.sees(".in-force", "lease 2s set")
+	d.sees(".in-force", "queued_alert 5m")
+
 	// A paused queue says who paused it and why, and goes on when it is resumed.
 	d.goes("#/workers")
 	d.clicks("tbody button", "Pause")

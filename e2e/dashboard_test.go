@@ -550,6 +550,11 @@ func TestDashboardWatchesBeforeTheFirstMessage(t *testing.T) {
 	d.sees("h1", "Runs")
 	d.goes("#/workers")
 	wait("workers")
+	n.insist("POST", "/api/v1/webhooks", "", obj{"url": "https://hooks.example.com/x"}, nil)
+	d.goes("#/webhooks")
+	wait("webhooks")
+	d.sees("tbody", "hooks.example.com") // polled, because the socket says nothing
+	wait("deliveries")
 }
 
 // A log of 10 000 lines can be looked at like a short one.

@@ -109,6 +109,12 @@ func (p *Page) Resize(width, height int64) {
 	do(p, chromedp.EmulateViewport(width, height))
 }
 
+// Press presses keys, one after the other, on the element with the focus. "\x1b" is Escape, "\t" Tab, "\r" Enter.
+func (p *Page) Press(keys string) {
+	p.t.Helper()
+	do(p, chromedp.KeyEvent(keys))
+}
+
 func do[T any](p *Page, a chromedp.Action[T]) T {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)

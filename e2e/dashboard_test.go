@@ -102,6 +102,26 @@ func asksForApproval(n *node, title string) runView {
 	return r
 }
 
+// puts stores an artifact of a run.
+func (n *node) puts(r runView, name, media, content string) {
+	n.t.Helper()
+	req, err := http.NewRequest("PUT", fmt.Sprintf("http://%s/api/v1/runs/%s/artifacts/%s?epoch=%d", n.addr, r.RunID,
+		name, r.Epoch), strings.NewReader(content))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+n.key)
+	req.Header.Set("Content-Type", media)
+	res, err := n.http.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 201 {
+		n.t.Fatalf("storing %s = %d, want 201", name, res.StatusCode)
+	}
+}
+
 // fullRun is a run that has recorded a step, has a child, an output and a signal, and is at work.
 func fullRun(n *node) runView {
 	n.t.Helper()
@@ -319,6 +339,14 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	for range 640 {
 		lines = append(lines, obj{"type": "x:output", "data": obj{"text": long[len(long)-8000:]}})
 	}
+	attack := "window.owned = 4; //" + `<svg xmlns="http://www.w3.org/2000/svg"><script>` +
+		`(parent ?? opener).owned = 5; fetch("/api/v1/keys")</script></svg>`
+	files := []struct{ name, media, content string }{{"page.html", "text/html", attack},
+		{"picture.svg", "image/svg+xml", attack}, {"code.js", "text/javascript", attack},
+		{"large.txt", "text/plain", strings.Repeat(bad, 5<<20/len(bad))}}
+	for _, f := range files {
+		n.puts(grant, f.name, f.media, f.content)
+	}
 	commit := obj{"commit_id": "end", "run_id": grant.RunID, "epoch": grant.Epoch, "events": lines,
 		"outcome": obj{"type": "complete", "result": json.RawMessage(numbers)}}
 	if status := n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{commit}}, nil); status != 200 {
@@ -334,6 +362,7 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 		{"/runs/" + r.RunID + "?tab=data", ".json", "<script>window.owned"},
 		{"/runs/" + r.RunID + "?tab=data", "button", "show all"},
 		{"/runs/" + r.RunID + "?tab=data", ".json", "1234567890123456789"},
+		{"/runs/" + grant.RunID + "?tab=data", "td a", "large.txt"},
 		{"/runs/" + grant.RunID, ".log-row", "U+202E"},
 		{"/runs/" + grant.RunID + "?tab=output", ".text", "yyyy"},
 		{"/threads/" + thread.ThreadID, ".message", "<script>window.owned"},
@@ -357,6 +386,38 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 		if chars := browser.Eval[int](d.Page, "document.body.textContent.length"); chars > 400_000 {
 			t.Errorf("%s has %d characters, want the page to show a part of so long a text", view.at, chars)
 		}
+	}
+
+	// Artifacts are saved, and neither shown nor executed: not by a click, not as a page, and not by a script, an
+	// import, a frame or a picture that somebody got into the dashboard.
+	d.goes("#/runs/" + grant.RunID + "?tab=data")
+	for _, f := range files {
+		d.sees("td a", f.name)
+		browser.Eval[bool](d.Page, find("td a", f.name)+"[0].focus(), true")
+		d.Press("\r") // without a person's key or click a page may save one file
+		eventually.True(t, "the browser saves "+f.name, func() bool {
+			return d.Downloaded(f.name, int64(len(f.content)))
+		})
+		browser.Eval[bool](d.Page, `(() => { const at = `+find("td a", f.name)+`[0].href; window.tried = [];
+			const tries = (e, attribute) => { e[attribute] = at; document.body.append(e);
+				e.onload = e.onerror = () => tried.push(e.tagName) };
+			tries(document.createElement('script'), 'src');
+			tries(Object.assign(document.createElement('script'), {type: 'module'}), 'src');
+			tries(document.createElement('iframe'), 'src'); tries(document.createElement('object'), 'data');
+			tries(document.createElement('img'), 'src');
+			import(at).catch(() => {}).finally(() => tried.push('import')); return true })()`)
+		eventually.True(t, "the page has tried to load "+f.name, func() bool {
+			return browser.Eval[int](d.Page, "tried.length") >= 5
+		})
+		if owned := browser.Eval[any](d.Page, "window.owned ?? null"); owned != nil {
+			t.Errorf("%s: script %v of an artifact was executed", f.name, owned)
+		}
+	}
+	browser.Eval[bool](d.Page, "location.href = "+find("td a", "page.html")+"[0].href, true")
+	d.goes("#/runs")
+	d.sees("tbody", "neighbour")
+	if at := browser.Eval[string](d.Page, "location.pathname"); at != "/ui/" {
+		t.Errorf("the page that is shown after the artifacts is %s, want the dashboard", at)
 	}
 }
 

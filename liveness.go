@@ -1,6 +1,10 @@
 package perdure
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // The tiers of liveness, by the age of the last sign of life. Signs of life are heartbeats, events,
 // deltas and commits of the holder.
@@ -61,6 +65,23 @@ func (p *Policy) thresholds(kind, activity string, process bool) Thresholds {
 		t.override(k.Activities[activity])
 	}
 	return t
+}
+
+// Each calls f for each section of thresholds, kinds first, in the order of names. The section is
+// its name in the configuration: kind report, kind report activity thinking, activity thinking.
+func (l *Liveness) Each(f func(section []string, t *Thresholds)) {
+	activities := func(section []string, all map[string]Thresholds) {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			t := all[name]
+			f(append(slices.Clone(section), "activity", name), &t)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Kinds)) {
+		k := l.Kinds[name]
+		f([]string{"kind", name}, &k.Thresholds)
+		activities([]string{"kind", name}, k.Activities)
+	}
+	activities(nil, l.Activities)
 }
 
 // Settings has a row for each threshold.

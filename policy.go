@@ -3,6 +3,7 @@ package perdure
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -217,6 +218,14 @@ func (p *Policy) Settings() []Setting {
 			"how often a stretch of the live runs is walked through, to mend what should not be"),
 	}
 }
+
+// kindSettings are the settings of a policy that the definition of a kind replaces for its runs.
+var kindSettings = []string{"hold_timeout", "hold_timeout_thread", "backoff_base", "backoff_max", "max_attempts",
+	"timeouts.task.default", "timeouts.agent.default", "timeouts.process.default"}
+
+// PerKind tells whether the definition of a kind may have a value of its own for a setting of the
+// policy.
+func PerKind(setting string) bool { return slices.Contains(kindSettings, setting) }
 
 // Validate refuses a policy under which a run might not end, or might be taken from a healthy
 // worker.

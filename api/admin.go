@@ -91,6 +91,34 @@ type WatchdogLog struct {
 	NextCursor string                   `json:"next_cursor,omitempty"`
 }
 
+// Policy has the settings of the policy that the answering node goes by. Nodes of one store are
+// meant to have the same.
+type Policy struct {
+	Settings []PolicySetting `json:"settings"`
+}
+
+// A PolicySetting is a setting of the policy, with its values as "perdure config check" prints them.
+type PolicySetting struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Default string `json:"default"`
+	// Changed is set if the value is not the default.
+	Changed bool `json:"changed,omitempty"`
+	// PerKind is set if a kind's definition may have a value of its own, which counts for its runs.
+	PerKind bool   `json:"per_kind,omitempty"`
+	Help    string `json:"help"`
+	// Overrides are the values that the configuration has for kinds and activities.
+	Overrides []PolicyOverride `json:"overrides,omitempty"`
+}
+
+// A PolicyOverride is the value of a setting for a kind, for an activity, or for an activity of a
+// kind.
+type PolicyOverride struct {
+	Kind     string `json:"kind,omitempty"`
+	Activity string `json:"activity,omitempty"`
+	Value    string `json:"value"`
+}
+
 // AuditLog is a page of the audit log, newest first.
 type AuditLog struct {
 	Entries    []perdure.AuditEntry `json:"entries"`

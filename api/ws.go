@@ -31,6 +31,7 @@ const (
 	WatchQueues      = "queues"
 	WatchApprovals   = "approvals"
 	WatchDeadLetters = "dead_letters"
+	WatchWebhooks    = "webhooks"
 	WatchDeliveries  = "deliveries"
 	WatchWatchdog    = "watchdog"
 	WatchHistory     = "history"

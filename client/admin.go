@@ -181,6 +181,12 @@ func (c *Client) Watchdog(ctx context.Context, f WatchdogFilter) (*api.WatchdogL
 	return answer[api.WatchdogLog](ctx, c, &request{method: "GET", path: "/api/admin/watchdog", query: q})
 }
 
+// Policy returns the settings of the policy that are in force on the node that answers. It needs a
+// platform key.
+func (c *Client) Policy(ctx context.Context) (*api.Policy, error) {
+	return answer[api.Policy](ctx, c, &request{method: "GET", path: "/api/admin/policy"})
+}
+
 // An AuditFilter selects entries of the audit log. An empty field selects all.
 type AuditFilter struct {
 	Action string // one of perdure.AuditActions

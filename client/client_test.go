@@ -459,6 +459,9 @@ func TestOtherCalls(t *testing.T) {
 		if inv := ok[*api.Invariants](t)(c.Invariants(ctx)); len(inv.Violations) != 0 || inv.Checked == 0 {
 			t.Errorf("invariants: %+v, want some checked and no violations", inv)
 		}
+		if p := ok[*api.Policy](t)(c.Policy(ctx)); len(p.Settings) == 0 || p.Settings[0].Name != "lease" {
+			t.Errorf("settings of the policy: %+v, want them to begin with the lease", p.Settings)
+		}
 		n := 0
 		for _, err := range c.All(ctx, client.Filter{Limit: 1}) {
 			if n++; err != nil {

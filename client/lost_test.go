@@ -30,7 +30,7 @@ var reading = strings.Fields(`
 	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close Counts DeadLetter
 	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs Get Group Health
 	History Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds
-	LateResults List Messages PlatformAudit Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels
+	LateResults List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels
 	SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
 	Webhook Webhooks Workers`)
 

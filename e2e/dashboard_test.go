@@ -102,6 +102,46 @@ func asksForApproval(n *node, title string) runView {
 	return r
 }
 
+// puts stores an artifact of a run.
+func (n *node) puts(r runView, name, media, content string) {
+	n.t.Helper()
+	req, err := http.NewRequest("PUT", fmt.Sprintf("http://%s/api/v1/runs/%s/artifacts/%s?epoch=%d", n.addr, r.RunID,
+		name, r.Epoch), strings.NewReader(content))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+n.key)
+	req.Header.Set("Content-Type", media)
+	res, err := n.http.Do(req)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != 201 {
+		n.t.Fatalf("storing %s = %d, want 201", name, res.StatusCode)
+	}
+}
+
+// fullRun is a run that has recorded a step, has a child, an output and a signal, and is at work.
+func fullRun(n *node) runView {
+	n.t.Helper()
+	n.submit(obj{"kind": "full", "queue": "full", "class": "process"})
+	var p polled
+	n.insist("POST", "/api/v1/workers/w/poll", "", obj{"slots": 1, "start": true, "queues": []string{"full"}}, &p)
+	if len(p.Runs) != 1 {
+		n.t.Fatalf("a poll of the queue full = %d runs, want 1", len(p.Runs))
+	}
+	r := p.Runs[0]
+	n.insist("POST", "/api/v1/runs/"+r.RunID+"/signals/hurry", "", obj{"data": "please"}, nil)
+	if status := n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "step",
+		"run_id": r.RunID, "epoch": r.Epoch, "journal": []obj{{"key": "plan", "value": obj{"pages": 7}}},
+		"events":   []obj{{"type": "x:output", "data": obj{"text": "/dev/sda1 42%"}}},
+		"children": []obj{{"key": "kid", "kind": "kid"}}}}}, nil); status != 200 {
+		n.t.Fatalf("the commit of a full run = %d, want 200", status)
+	}
+	return r
+}
+
 // A person logs in, asks something, does not wait for the answer, loads the page again, comes back to
 // the run and gets the answer.
 func TestDashboardChatDefersAndReattaches(t *testing.T) {
@@ -245,6 +285,11 @@ func TestDashboardActs(t *testing.T) {
 	d.clicks("[role=tab]", "Log")
 	d.sees(".log-row", "run:completed")
 
+	// The rules of the watchdog have the settings that this server was started with.
+	d.goes("#/watchdog")
+	d.sees(".in-force", "lease 2s set")
+	d.sees(".in-force", "queued_alert 5m")
+
 	// A paused queue says who paused it and why, and goes on when it is resumed.
 	d.goes("#/workers")
 	d.clicks("tbody button", "Pause")
@@ -294,6 +339,14 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	for range 640 {
 		lines = append(lines, obj{"type": "x:output", "data": obj{"text": long[len(long)-8000:]}})
 	}
+	attack := "window.owned = 4; //" + `<svg xmlns="http://www.w3.org/2000/svg"><script>` +
+		`(parent ?? opener).owned = 5; fetch("/api/v1/keys")</script></svg>`
+	files := []struct{ name, media, content string }{{"page.html", "text/html", attack},
+		{"picture.svg", "image/svg+xml", attack}, {"code.js", "text/javascript", attack},
+		{"large.txt", "text/plain", strings.Repeat(bad, 5<<20/len(bad))}}
+	for _, f := range files {
+		n.puts(grant, f.name, f.media, f.content)
+	}
 	commit := obj{"commit_id": "end", "run_id": grant.RunID, "epoch": grant.Epoch, "events": lines,
 		"outcome": obj{"type": "complete", "result": json.RawMessage(numbers)}}
 	if status := n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{commit}}, nil); status != 200 {
@@ -309,6 +362,7 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 		{"/runs/" + r.RunID + "?tab=data", ".json", "<script>window.owned"},
 		{"/runs/" + r.RunID + "?tab=data", "button", "show all"},
 		{"/runs/" + r.RunID + "?tab=data", ".json", "1234567890123456789"},
+		{"/runs/" + grant.RunID + "?tab=data", "td a", "large.txt"},
 		{"/runs/" + grant.RunID, ".log-row", "U+202E"},
 		{"/runs/" + grant.RunID + "?tab=output", ".text", "yyyy"},
 		{"/threads/" + thread.ThreadID, ".message", "<script>window.owned"},
@@ -332,6 +386,38 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 		if chars := browser.Eval[int](d.Page, "document.body.textContent.length"); chars > 400_000 {
 			t.Errorf("%s has %d characters, want the page to show a part of so long a text", view.at, chars)
 		}
+	}
+
+	// Artifacts are saved, and neither shown nor executed: not by a click, not as a page, and not by a script, an
+	// import, a frame or a picture that somebody got into the dashboard.
+	d.goes("#/runs/" + grant.RunID + "?tab=data")
+	for _, f := range files {
+		d.sees("td a", f.name)
+		browser.Eval[bool](d.Page, find("td a", f.name)+"[0].focus(), true")
+		d.Press("\r") // without a person's key or click a page may save one file
+		eventually.True(t, "the browser saves "+f.name, func() bool {
+			return d.Downloaded(f.name, int64(len(f.content)))
+		})
+		browser.Eval[bool](d.Page, `(() => { const at = `+find("td a", f.name)+`[0].href; window.tried = [];
+			const tries = (e, attribute) => { e[attribute] = at; document.body.append(e);
+				e.onload = e.onerror = () => tried.push(e.tagName) };
+			tries(document.createElement('script'), 'src');
+			tries(Object.assign(document.createElement('script'), {type: 'module'}), 'src');
+			tries(document.createElement('iframe'), 'src'); tries(document.createElement('object'), 'data');
+			tries(document.createElement('img'), 'src');
+			import(at).catch(() => {}).finally(() => tried.push('import')); return true })()`)
+		eventually.True(t, "the page has tried to load "+f.name, func() bool {
+			return browser.Eval[int](d.Page, "tried.length") >= 5
+		})
+		if owned := browser.Eval[any](d.Page, "window.owned ?? null"); owned != nil {
+			t.Errorf("%s: script %v of an artifact was executed", f.name, owned)
+		}
+	}
+	browser.Eval[bool](d.Page, "location.href = "+find("td a", "page.html")+"[0].href, true")
+	d.goes("#/runs")
+	d.sees("tbody", "neighbour")
+	if at := browser.Eval[string](d.Page, "location.pathname"); at != "/ui/" {
+		t.Errorf("the page that is shown after the artifacts is %s, want the dashboard", at)
 	}
 }
 
@@ -407,8 +493,50 @@ func (d *dashboard) axeFinds() []string {
 	return browser.Eval[[]string](d.Page, "axeFound")
 }
 
-// Each view, light and dark, at the width of a desktop and of a phone, has names, an order of focus and
-// contrast.
+// dialog opens a dialog with the keyboard and looks at it. The dialog takes the focus, keeps it, and gives it back
+// when it is closed: with Escape, and with its first button that does nothing else.
+func (d *dashboard) dialog(css, text, key, closing string, look func(string)) {
+	d.t.Helper()
+	open := func() {
+		d.t.Helper()
+		if strings.HasPrefix(css, ".menu") {
+			d.sees(".menu", "")
+			browser.Eval[bool](d.Page, `document.querySelector('.menu').setAttribute('open', ''), true`)
+		}
+		d.sees(css, text)
+		browser.Eval[bool](d.Page, `(() => { const e = `+find(css, text)+`[0];
+			e.focus(); window.opener_ = e.closest('.menu')?.querySelector('summary') ?? e; return true })()`)
+		d.Press(key)
+		eventually.True(d.t, "the dialog of "+text+" has the focus", func() bool {
+			return browser.Eval[bool](d.Page,
+				`Boolean(document.querySelector('dialog[open]')?.contains(document.activeElement))`)
+		})
+	}
+	closed := func(how string) {
+		d.t.Helper()
+		eventually.True(d.t, "after "+how+" the dialog of "+text+" is gone, and the focus where it was", func() bool {
+			return browser.Eval[bool](d.Page, `!document.querySelector('dialog') && document.activeElement === opener_`)
+		})
+	}
+	open()
+	look("the dialog of " + text)
+	for range 12 {
+		d.Press("\t")
+		if at := browser.Eval[string](d.Page, `(e => e === document.body || e.closest('dialog') ? '' : e.outerHTML)(
+			document.activeElement)`); at != "" {
+			d.t.Errorf("Tab in the dialog of %s leads out of it, to %s", text, at)
+		}
+	}
+	d.Press("\x1b")
+	closed("Escape")
+	open()
+	browser.Eval[bool](d.Page, find("dialog button", closing)+"[0].focus(), true")
+	d.Press("\r")
+	closed(closing)
+}
+
+// Each view and each dialog, light and dark, at the width of a desktop and of a phone, has names, an order of focus
+// and contrast.
 func TestDashboardIsAccessible(t *testing.T) {
 	t.Parallel()
 	check, err := os.ReadFile("testdata/accessible.js")
@@ -424,6 +552,8 @@ func TestDashboardIsAccessible(t *testing.T) {
 	}
 	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": "A title"}}, &thread)
 	n.insist("POST", "/api/v1/threads/"+thread.ThreadID+"/messages", "", obj{"role": "user", "content": "hello"}, nil)
+	n.insist("POST", "/api/admin/tenants/acme/keys", "", obj{"name": "ada", "scopes": []string{"runs:read"}}, nil)
+	full := fullRun(n)
 	d := openDashboard(t, n, "", "login="+n.key)
 	d.sees("h1", "Runs")
 	axe := d.loadsAxe()
@@ -433,32 +563,73 @@ func TestDashboardIsAccessible(t *testing.T) {
 			t.Logf("the check has found %v", found)
 		}
 	}()
-	for _, view := range []string{"/runs", "/runs/" + asked.RunID, "/runs/" + asked.RunID + "?tab=data",
-		"/runs/" + asked.RunID + "?tab=waits", "/threads", "/threads/" + thread.ThreadID, "/approvals", "/dead-letters",
-		"/start", "/workers", "/webhooks", "/health", "/watchdog", "/recovery", "/keys"} {
-		d.goes("#" + view)
-		d.sees("h1", "")
-		eventually.True(t, view+" is loaded", func() bool {
-			return browser.Eval[int](d.Page, "document.querySelectorAll('main .loading').length") == 0
-		})
+	look := func(what string) {
+		t.Helper()
 		for _, width := range []int64{1280, 390} {
 			d.Resize(width, 844)
 			for _, theme := range []string{"light", "dark"} {
 				browser.Eval[string](d.Page, fmt.Sprintf("document.documentElement.dataset.theme = %q", theme))
 				// The page takes a moment to draw itself for a new width.
-				eventually.True(t, fmt.Sprintf("%s, %s, %d wide, is accessible", view, theme, width), func() bool {
+				eventually.True(t, fmt.Sprintf("%s, %s, %d wide, is accessible", what, theme, width), func() bool {
 					found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
 					return len(found) == 0
 				})
 				if axe {
 					if found := d.axeFinds(); len(found) > 0 {
-						t.Errorf("%s, %s, %d wide: axe-core has found\n%s", view, theme, width,
+						t.Errorf("%s, %s, %d wide: axe-core has found\n%s", what, theme, width,
 							strings.Join(found, "\n"))
 					}
 				}
 			}
 		}
+		d.Resize(1280, 844)
 	}
+	show := func(view string) {
+		t.Helper()
+		d.goes("#" + view)
+		d.sees("h1", "")
+		eventually.True(t, view+" is loaded", func() bool {
+			return browser.Eval[int](d.Page, "document.querySelectorAll('main .loading').length") == 0
+		})
+	}
+	for _, view := range []string{"/runs", "/runs/" + asked.RunID, "/runs/" + asked.RunID + "?tab=data",
+		"/runs/" + asked.RunID + "?tab=waits", "/threads", "/threads/" + thread.ThreadID, "/approvals", "/dead-letters",
+		"/start", "/workers", "/webhooks", "/health", "/watchdog", "/recovery", "/keys"} {
+		show(view)
+		look(view)
+	}
+	for tab, text := range map[string]string{"journal": "plan", "inbox": "hurry", "children": "kid", "output": "42%"} {
+		show("/runs/" + full.RunID + "?tab=" + tab)
+		d.sees("main .card", text)
+		look("the tab " + tab)
+	}
+	d.dialog("button", "Cancel", "\r", "Cancel", look) // a form
+	d.dialog(".menu button", "Send a signal", "\r", "Cancel", look)
+	show("/webhooks")
+	d.dialog(".menu button", "Delete", "\r", "Cancel", look) // a question
+	show("/runs?kind=waits")
+	d.dialog("button", "Save this view", "\r", "Cancel", look)
+	d.dialog("nav a", "Workers", "?", "Close", look) // the keys
+	// The choice of tenants is a list, and with many of them a field to search in.
+	d.sees(".pick-tenant select", "acme")
+	for i := range 20 {
+		n.insist("PUT", fmt.Sprintf("/api/admin/tenants/tenant-%d", i), "", obj{}, nil)
+	}
+	d.reloads()
+	d.sees(".pick-tenant input", "")
+	axe = d.loadsAxe()
+	look("a field for tenants")
+	d.Resize(390, 844)
+	d.clicks(".burger", "Menu")
+	d.sees(".pick-tenant input", "")
+	look("the menu of a phone")
+	d.clicks("button", "Log out")
+	d.sees("h1", "Perdure")
+	look("the login")
+	d.types("input[name=key]", "prd_wrong")
+	d.clicks("button", "Log in")
+	d.sees("[role=alert]", "This key is not valid")
+	look("a login that was refused")
 	// The check finds what is wrong: a button without a name, grey on grey, a second title, a wide line.
 	browser.Eval[bool](d.Page, `(() => { const e = document.createElement('div'); e.id = 'bad'; e.append(
 		document.createElement('button'), Object.assign(document.createElement('h1'), {textContent: 'x'}),
@@ -545,6 +716,11 @@ func TestDashboardWatchesBeforeTheFirstMessage(t *testing.T) {
 	d.sees("h1", "Runs")
 	d.goes("#/workers")
 	wait("workers")
+	n.insist("POST", "/api/v1/webhooks", "", obj{"url": "https://hooks.example.com/x"}, nil)
+	d.goes("#/webhooks")
+	wait("webhooks")
+	d.sees("tbody", "hooks.example.com") // polled, because the socket says nothing
+	wait("deliveries")
 }
 
 // A log of 10 000 lines can be looked at like a short one.

@@ -125,6 +125,9 @@ func TestWatchdogListsActions(t *testing.T) {
 		page.Actions[0].Run != perdure.RunID(id) {
 		t.Errorf("watchdog --json: %v, want the deadline of the run\n%s", err, out)
 	}
+	has(t, first(mustRun(t, 0, "watchdog", "--rules")), "BOUND", "lost-worker", "lease 1m0s",
+		"hold_timeout 24h0m0s, on a thread hold_timeout_thread 15m0s; at most deadline_at")
+	has(t, first(mustRun(t, 0, "watchdog", "--rules", "--json")), `"name": "lease"`, `"value": "1m0s"`)
 }
 
 func TestJobControl(t *testing.T) {

@@ -16,14 +16,15 @@ import (
 
 func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("watchdog",
-		"Lists what the watchdog did and why, newest first. Takes a key of the platform.\n\n"+
-			"  perdure watchdog --rule lost-worker\n  perdure watchdog --run RUN", stderr)
+		"Lists what the watchdog did and why, newest first, or its rules. Takes a key of the platform.\n\n"+
+			"  perdure watchdog --rule lost-worker\n  perdure watchdog --run RUN\n  perdure watchdog --rules", stderr)
 	conn := addConnFlags(f)
 	var filter client.WatchdogFilter
 	f.StringVar(&filter.Rule, "rule", "", "only what this `rule` did: W6, or lost-worker")
 	run := f.String("run", "", "only what was done to this `run`")
 	tenant := f.String("tenant", "", "only what was done to runs of this `tenant`")
 	f.IntVar(&filter.Limit, "n", 50, "at most so many")
+	rules := f.Bool("rules", false, "list the rules with the settings that are in force on the server")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
@@ -46,6 +47,9 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
+	}
+	if *rules {
+		return printRules(ctx, c, *asJSON, stdout)
 	}
 	page, err := c.Watchdog(ctx, filter)
 	if err != nil {
@@ -77,6 +81,33 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		fmt.Fprintf(stderr, "There may be more: -n %d\n", min(1000, 2*filter.Limit))
 	}
 	return nil
+}
+
+// printRules prints the rules of the watchdog, each with the settings that its bound names. As JSON
+// it prints the settings.
+func printRules(ctx context.Context, c *client.Client, asJSON bool, stdout io.Writer) error {
+	policy, err := c.Policy(ctx)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(stdout, policy)
+	}
+	var values []string
+	for _, s := range policy.Settings {
+		value := s.Value
+		if s.Changed {
+			value += " (set)"
+		}
+		values = append(values, "`"+s.Name+"`", visible(s.Name+" "+value))
+	}
+	inForce := strings.NewReplacer(append(values, "`", "")...)
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RULE\tNAME\tBOUND")
+	for _, r := range watchdog.Rules {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", r.ID, r.Name, inForce.Replace(r.Bound))
+	}
+	return w.Flush()
 }
 
 // actionPainter returns a function that colours an action: failures red, losses and alerts yellow,

@@ -36,6 +36,8 @@ const patience = 2 * time.Minute
 type Page struct {
 	t   testing.TB
 	ctx context.Context
+	// home is the home folder of the browser, which has its downloads.
+	home string
 }
 
 // Open starts a browser and has it load a page. It fails the test where there is no browser.
@@ -46,6 +48,7 @@ func Open(t testing.TB, url string) *Page {
 		t.Fatal(err)
 	}
 	profile := t.TempDir()
+	home := filepath.Join(profile, "home")
 	flags := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.WSURLReadTimeout(patience),
 		chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
@@ -55,6 +58,7 @@ func Open(t testing.TB, url string) *Page {
 		chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("disable-extensions", true),
+		chromedp.Env("HOME=" + home),
 	}
 	if os.Geteuid() == 0 {
 		flags = append(flags, chromedp.NoSandbox) // its sandbox does not work for root
@@ -68,7 +72,7 @@ func Open(t testing.TB, url string) *Page {
 		})
 	})
 	ctx, _ = chromedp.NewContext(ctx)
-	p := &Page{t: t, ctx: ctx}
+	p := &Page{t: t, ctx: ctx, home: home}
 	// The first call starts the browser, which lives as long as the context of that call: no deadline.
 	if _, err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
 		t.Fatalf("the browser does not open %s: %v", url, err)
@@ -97,6 +101,12 @@ func Eval[T any](p *Page, expression string) T {
 	return do(p, chromedp.Evaluate[T](expression))
 }
 
+// Downloaded tells whether the browser has saved a file of this name and size.
+func (p *Page) Downloaded(name string, size int64) bool {
+	f, err := os.Stat(filepath.Join(p.home, "Downloads", name))
+	return err == nil && f.Size() == size
+}
+
 // Screenshot is how the page looks, as a PNG.
 func (p *Page) Screenshot() []byte {
 	p.t.Helper()
@@ -107,6 +117,12 @@ func (p *Page) Screenshot() []byte {
 func (p *Page) Resize(width, height int64) {
 	p.t.Helper()
 	do(p, chromedp.EmulateViewport(width, height))
+}
+
+// Press presses keys, one after the other, on the element with the focus. "\x1b" is Escape, "\t" Tab, "\r" Enter.
+func (p *Page) Press(keys string) {
+	p.t.Helper()
+	do(p, chromedp.KeyEvent(keys))
 }
 
 func do[T any](p *Page, a chromedp.Action[T]) T {

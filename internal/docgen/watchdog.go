@@ -34,6 +34,11 @@ entries have the number and the name. Where the name is short, the second line i
 which the server's log adds as ` + "`full_name`" + `. ` + "`perdure watchdog --rule`" + ` and
 ` + "`GET /api/admin/watchdog?rule=`" + ` take the number, the name or the full name.
 
+The settings in bounds are those of the [policy](configuration.md). ` + "`perdure watchdog --rules`" + ` and the
+dashboard show the rules with the values that a server goes by; ` + "`GET /api/admin/policy`" + ` lists the
+settings. A value can differ for a kind: thresholds of [liveness](liveness.md) have sections for kinds
+and activities, and a [kind](kinds.md) can have its own ` + "`hold_timeout`" + `.
+
 `
 
 const gapText = `

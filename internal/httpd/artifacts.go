@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -162,9 +163,17 @@ func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
 	return 0, &api.Artifacts{Artifacts: append([]perdure.Artifact{}, list...)}, nil
 }
 
+// inertUses are the uses, as browsers name them in Sec-Fetch-Dest, in which bytes are not executed:
+// saving, reading by a script, and pictures and sounds. Clients that are no browsers name none.
+var inertUses = []string{"", "empty", "document", "image", "audio", "video"}
+
 // getArtifact sends the bytes of an artifact. A worker may have sent anything, so the headers make
-// a browser save the file, and never show or execute it as a page of this server.
+// a browser save the file, and never show or execute it as a page of this server. The dashboard's
+// policy allows scripts of this origin, so an artifact is refused as a script.
 func getArtifact(c *call) error {
+	if use := c.Header.Get("Sec-Fetch-Dest"); !slices.Contains(inertUses, use) {
+		return perdure.Errorf(api.CodeForbidden, "an artifact is not loaded into a page as %s", shortened(use, 30))
+	}
 	if err := perdure.CheckArtifactName(c.PathValue("name")); err != nil {
 		return err
 	}

@@ -103,6 +103,49 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 	}
 }
 
+// A worker can name any media type. No browser executes an artifact in the server's origin, whatever it is: it is
+// saved instead of shown, and refused where a page would load it as a script, a style or a frame.
+func TestHostileArtifactIsNotExecuted(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"job"}`)
+	at := fmt.Sprintf("/api/v1/runs/%s/artifacts/", g["run_id"])
+	for name, media := range map[string]string{
+		"page.html": "text/html", "picture.svg": "image/svg+xml", "page.xhtml": "application/xhtml+xml",
+		"feed.xml": "text/xml", "code.js": "text/javascript", "old.js": "application/x-javascript",
+		"style.css": "text/css", "parts": "multipart/x-mixed-replace; boundary=x", "report.pdf": "application/pdf",
+		"quoted.html": `text/html; charset="utf-7"`,
+	} {
+		w.puts(g, name, "", media, "<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>").is(201)
+		load := func(dest string) *answer {
+			return w.send(ask{method: "GET", path: at + name, key: w.key,
+				header: http.Header{"Sec-Fetch-Dest": {dest}}})
+		}
+		for _, dest := range []string{"document", "empty", "image"} {
+			a := load(dest)
+			if a.status != 200 {
+				t.Errorf("%s as %s = %d, want 200", name, dest, a.status)
+			}
+			for header, want := range map[string]string{
+				"Content-Disposition":    `attachment; filename="` + name + `"`,
+				"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin",
+				"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'; sandbox"} {
+				if got := a.header.Get(header); got != want {
+					t.Errorf("%s as %s: %s = %q, want %q", name, dest, header, got, want)
+				}
+			}
+		}
+		for _, dest := range []string{"script", "style", "worker", "sharedworker", "serviceworker", "audioworklet",
+			"xslt", "object", "embed", "frame", "iframe", "something-new"} {
+			load(dest).refuses(403, "forbidden")
+		}
+	}
+	for _, name := range []string{"%3Cscript%3E.html", "x%22;x=%22.html", "a%0d%0ab", "..%2fx", "%e2%80%aetxt.exe"} {
+		if a := w.puts(g, name, "", "text/html", "x"); a.status != 400 && a.status != 404 {
+			t.Errorf("an artifact with the name %s = %d, want it refused", name, a.status)
+		}
+	}
+}
+
 func TestInvalidArtifactChangesNothing(t *testing.T) {
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes, w.e.Policy().ArtifactTotalBytes = 1000, 1500

@@ -202,6 +202,8 @@ func (s *Server) rows() []route {
 		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead),
 			"List what the watchdog did and why, newest first", watchdogLog).
 			takes("rule", "run_id", "tenant", "limit", "cursor"),
+		on("GET", "/api/admin/policy", platform(perdure.ScopePlatformRead),
+			"List the settings of the policy that are in force on this node", policySettings),
 		on("GET", "/api/admin/audit", platform(perdure.ScopeAudit),
 			"List who did what in all tenants, newest first", platformAudit).
 			takes(append(auditFilters, "tenant")...),

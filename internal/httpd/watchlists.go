@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -19,6 +20,8 @@ const (
 	// a ring.
 	listEvery    = time.Second
 	listFallback = 5 * time.Second
+	// sendFallback is the interval for webhooks and deliveries: an attempt to send rings no bell.
+	sendFallback = 2 * time.Second
 	// maxListed bounds the entries of a list that is watched.
 	maxListed = 200
 )
@@ -32,6 +35,8 @@ type watchedList struct {
 	platform bool
 	// anyTenant is set if the list can be shown over all tenants.
 	anyTenant bool
+	// fallback is the interval without a ring, if it is not listFallback.
+	fallback time.Duration
 	// read checks the filter, and returns a function that reads the list.
 	read func(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error)
 }
@@ -46,7 +51,9 @@ var watchedLists = map[string]watchedList{
 	api.WatchQueues:      {scope: perdure.ScopeRead, read: readQueues},
 	api.WatchApprovals:   {scope: perdure.ScopeRead, fields: []string{"state", "run_id"}, read: readApprovals},
 	api.WatchDeadLetters: {scope: perdure.ScopeRead, fields: []string{"cause", "kind", "queue"}, read: readLetters},
-	api.WatchDeliveries:  {scope: perdure.ScopeWebhooks, fields: []string{"webhook_id", "state"}, read: readDeliveries},
+	api.WatchWebhooks:    {scope: perdure.ScopeWebhooks, fallback: sendFallback, read: readWebhooks},
+	api.WatchDeliveries: {scope: perdure.ScopeWebhooks, fallback: sendFallback, fields: []string{"webhook_id", "state"},
+		read: readDeliveries},
 	api.WatchWatchdog: {scope: perdure.ScopePlatformRead, platform: true, fields: []string{"rule", "run_id", "tenant"},
 		read: readWatchdog},
 }
@@ -72,8 +79,8 @@ func (w *socket) watchList(t perdure.TenantID, m *api.Watch) (q feed.Question, e
 	if err != nil {
 		return q, within("filter", err)
 	}
-	return feed.Question{Tenant: t, Key: keyOf(m.Of, m.Filter, limit), Every: listEvery, Fallback: listFallback,
-		New: func() feed.Looker {
+	return feed.Question{Tenant: t, Key: keyOf(m.Of, m.Filter, limit), Every: listEvery,
+		Fallback: cmp.Or(l.fallback, listFallback), New: func() feed.Looker {
 			return &feed.List{Kind: api.SocketList, Read: func(ctx context.Context) (any, error) {
 				items, next, err := read(ctx)
 				return &api.SocketItems{Of: m.Of, Items: items, NextCursor: next}, err
@@ -123,6 +130,13 @@ func readLetters(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (
 		list, next, err := s.engine.DeadLetters.Page(ctx, t, filter)
 		return append([]perdure.DeadLetter{}, list...), string(next), err
 	}, checkLetters(f.Cause, f.Kind, f.Queue)
+}
+
+func readWebhooks(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (listReader, error) {
+	return func(ctx context.Context) (any, string, error) {
+		list, next, err := s.engine.Webhooks.Page(ctx, t, engine.Page{Limit: limit})
+		return showWebhooks(list), next, err
+	}, nil
 }
 
 func readDeliveries(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {

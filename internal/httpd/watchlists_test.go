@@ -5,6 +5,9 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
 )
 
 // Every list can be watched, is sent whole, and sent again when it has changed.
@@ -16,7 +19,8 @@ func TestWatchOfOtherLists(t *testing.T) {
 		v.say(`{"type":"watch","id":"%s","of":"%s"}`, of, of)
 	}
 	v.say(`{"type":"watch","id":"deliveries","of":"deliveries","filter":{"webhook_id":"%s"}}`, hook)
-	v.until(func() bool { return len(v.last) == 5 })
+	v.say(`{"type":"watch","id":"webhooks","of":"webhooks"}`)
+	v.until(func() bool { return len(v.last) == 6 })
 	items := func(of string) []any {
 		m := v.last[of]
 		if m["type"] != "list" || m["of"] != of {
@@ -25,7 +29,7 @@ func TestWatchOfOtherLists(t *testing.T) {
 		return m["items"].([]any)
 	}
 	for of := range v.last {
-		if len(items(of)) != 0 {
+		if of != "webhooks" && len(items(of)) != 0 {
 			t.Errorf("%s = %v, want none yet", of, items(of))
 		}
 	}
@@ -41,7 +45,14 @@ func TestWatchOfOtherLists(t *testing.T) {
 	if !reflect.DeepEqual(list, items("dead_letters")) {
 		t.Errorf("dead letters on the socket = %v, want those of the list: %v", items("dead_letters"), list)
 	}
+	if list = w.get("/api/v1/webhooks").is(200)["webhooks"].([]any); !reflect.DeepEqual(list, items("webhooks")) {
+		t.Errorf("webhooks on the socket = %v, want those of the list: %v", items("webhooks"), list)
+	}
+	// A change that rings no bell is seen as well.
+	w.do("PATCH", "/api/v1/webhooks/"+hook, `{"disabled":true}`).is(200)
+	v.until(func() bool { return items("webhooks")[0].(obj)["disabled"] == true })
 	for _, c := range []struct{ message, code, field string }{
+		{`"of":"webhooks","filter":{"webhook_id":"x"}`, "invalid", "filter.webhook_id"},
 		{`"of":"watchdog"`, "forbidden", ""},
 		{`"of":"workers","filter":{"kind":"x"}`, "invalid", "filter.kind"},
 		{`"of":"workers","limit":1000`, "invalid", "limit"},
@@ -57,6 +68,21 @@ func TestWatchOfOtherLists(t *testing.T) {
 		e, _ := v.last["bad"]["error"].(obj)
 		if field, _ := e["field"].(string); e["code"] != c.code || field != c.field {
 			t.Errorf("%s: answer = %v, want code %s and field %q", c.message, v.last["bad"], c.code, c.field)
+		}
+	}
+}
+
+// Webhooks and deliveries need on the socket what their calls need.
+func TestWatchOfWebhooksNeedsItsScope(t *testing.T) {
+	w := newWorld(t, setup{})
+	hook := w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/x"}`).is(201)["webhook_id"].(string)
+	v := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })).view(false)
+	v.say(`{"type":"watch","id":"webhooks","of":"webhooks"}`)
+	v.say(`{"type":"watch","id":"deliveries","of":"deliveries","filter":{"webhook_id":"%s"}}`, hook)
+	v.until(func() bool { return len(v.last) == 2 })
+	for of, m := range v.last {
+		if e, _ := m["error"].(obj); e["code"] != "forbidden" {
+			t.Errorf("%s with runs:read alone = %v, want forbidden", of, m)
 		}
 	}
 }

@@ -54,11 +54,15 @@ func listWebhooks(c *call, _ *none) (int, *api.Webhooks, error) {
 		return 0, nil, err
 	}
 	list, next, err := c.s.engine.Webhooks.Page(c.Context(), c.tenant(), page)
-	out := &api.Webhooks{Webhooks: []api.Webhook{}, NextCursor: next}
+	return 0, &api.Webhooks{Webhooks: showWebhooks(list), NextCursor: next}, err
+}
+
+func showWebhooks(list []perdure.Webhook) []api.Webhook {
+	out := make([]api.Webhook, 0, len(list))
 	for i := range list {
-		out.Webhooks = append(out.Webhooks, *showWebhook(&list[i]))
+		out = append(out, *showWebhook(&list[i]))
 	}
-	return 0, out, err
+	return out
 }
 
 func (c *call) webhookID() perdure.WebhookID { return perdure.WebhookID(c.PathValue("id")) }

@@ -3,8 +3,6 @@ package settings
 import (
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +31,7 @@ func (c *Config) Print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "%-26s %s%s\n", name, s.Text(), mark)
 	}
-	c.eachThreshold(func(section []string, t *perdure.Thresholds) {
+	c.Policy.Liveness.Each(func(section []string, t *perdure.Thresholds) {
 		fmt.Fprintf(w, "\n[%s]\n", thresholdName(section))
 		for _, s := range t.Settings() {
 			if d := *s.Value.(*time.Duration); d != 0 {
@@ -54,7 +52,7 @@ func (c *Config) JSON() map[string]any {
 			out[s.Name] = s.json()
 		}
 	}
-	c.eachThreshold(func(section []string, t *perdure.Thresholds) {
+	c.Policy.Liveness.Each(func(section []string, t *perdure.Thresholds) {
 		at := liveness
 		for _, key := range section {
 			if at[key] == nil {
@@ -69,21 +67,4 @@ func (c *Config) JSON() map[string]any {
 		}
 	})
 	return out
-}
-
-// eachThreshold calls f for each section of thresholds, kinds first.
-func (c *Config) eachThreshold(f func(section []string, t *perdure.Thresholds)) {
-	activities := func(section []string, all map[string]perdure.Thresholds) {
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			t := all[name]
-			f(append(section, "activity", name), &t)
-		}
-	}
-	l := &c.Policy.Liveness
-	for _, name := range slices.Sorted(maps.Keys(l.Kinds)) {
-		k := l.Kinds[name]
-		f([]string{"kind", name}, &k.Thresholds)
-		activities([]string{"kind", name}, k.Activities)
-	}
-	activities(nil, l.Activities)
 }

@@ -31,7 +31,8 @@ func build(ctx context.Context, f *filler) (s *stage, err error) {
 		return nil, err
 	}
 	s.program = filepath.Join(s.dir, "perdure")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", s.program, "./cmd/perdure").CombinedOutput(); err != nil {
+	compile := exec.CommandContext(ctx, "go", "build", "-o", s.program, "./cmd/perdure")
+	if out, err := compile.CombinedOutput(); err != nil {
 		return s, fmt.Errorf("build: %w: %s", err, out)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -85,8 +85,8 @@ var Rules = []Rule{
 	{ID: "W5", Name: "dispatch-timeout", Clock: "undelivered", Postponed: true,
 		Condition: "granted and not heard from since its first grant",
 		Action: "back to `queued`, no attempt spent; " +
-			"after ten deliveries `timeout`/`dispatch_timeout` and a dead letter",
-		Bound: "`dispatched_timeout`",
+			"after `max_deliveries` deliveries `timeout`/`dispatch_timeout` and a dead letter",
+		Bound: "`dispatched_timeout`; `max_deliveries`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			switch {
 			case r.Cancel.RequestedAt != 0:
@@ -100,7 +100,7 @@ var Rules = []Rule{
 	{ID: "W4", Name: "dispatch-retry", Clock: "redeliver", Postponed: true,
 		Condition: "granted and not heard from since its n-th delivery",
 		Action:    "may be granted again, to any poller; ring",
-		Bound:     "`dispatched_retry` × 2ⁿ⁻¹, at most 5 min",
+		Bound:     "`dispatched_retry` × 2ⁿ⁻¹, at most `dispatched_retry_max`",
 		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Redeliverable{}) }},
 	{ID: "W7", Name: "reap", Clock: "reap", Postponed: true,
 		Condition: "`running`, no sign of life; the net under W6 and W12",
@@ -111,7 +111,7 @@ var Rules = []Rule{
 		Condition: "`suspended`, an open wait's deadline has passed",
 		Action: "a timeout report into the inbox for that wait (`tool_timeout`), run queued; " +
 			"other waits stay open, children go on",
-		Bound: "the wait's timeout",
+		Bound: "the wait's timeout, otherwise `suspend_timeout`",
 		act:   func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
 	{ID: "W15", Name: "copy", FullName: "journal-copied", Clock: "copy",
 		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
@@ -121,7 +121,7 @@ var Rules = []Rule{
 	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",
 		Action:    "claimable, or its place on its thread; ring",
-		Bound:     "`run_at`, the backoff",
+		Bound:     "`run_at`, the backoff: `backoff_base` × 2ⁿ⁻¹, at most `backoff_max`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			if r.Turn == perdure.TurnLater {
 				return tx.JoinThread(r)

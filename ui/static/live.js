@@ -275,8 +275,10 @@ export function useCounts(filter = {}) {
  * @param {string} of  its name on the socket; empty: it is only polled
  * @param {string} path
  * @param {string} field  of the answer over REST
+ * @param {object} params  of the call, and the filter of the watch
+ * @param {object} more  fields of the filter that are no parameters of the call
  */
-export function useList(of, path, field, params = {}) {
+export function useList(of, path, field, params = {}, more = {}) {
   const [state, set] = useState({ items: none, next: '', error: none, body: none });
   useEffect(() => {
     if (!path) return undefined;
@@ -291,8 +293,9 @@ export function useList(of, path, field, params = {}) {
       else set({ items: m.items ?? [], next: m.next ?? m.next_cursor ?? '', error: null, body: m.body ?? null });
     };
     if (of) {
-      const { limit, cursor, ...filter } = params;
-      for (const k of ['status', 'state']) if (filter[k]) filter[k] = [filter[k]];
+      const { limit, cursor, ...rest } = params;
+      const filter = { ...rest, ...more };
+      for (const k of ['status', 'state']) filter[k] = filter[k] ? [filter[k]] : undefined;
       return watch({ of, filter, limit, cursor, poll: read, on });
     }
     // A list that the socket does not carry is read every few seconds.
@@ -305,7 +308,7 @@ export function useList(of, path, field, params = {}) {
     };
     again();
     return () => { stop = true; clearTimeout(timer); };
-  }, [of, path, JSON.stringify(params)]);
+  }, [of, path, JSON.stringify([params, more])]);
   return { ...state, again: refresh };
 }
 

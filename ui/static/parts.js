@@ -268,11 +268,24 @@ const asking = signal(none);
  *   fields?: {name: string, label: string, value?: string, area?: boolean}[]}} question
  * @returns {Promise<Record<string, string>|null>}
  */
-export const ask = question => new Promise(done => { asking.value = { ...question, done }; });
+export const ask = question => new Promise(done => {
+  asking.value = { ...question, done, from: document.activeElement };
+});
+
+// giveBack returns the focus to the element that had it before a dialog, or to the view if that element is gone.
+function giveBack(from) {
+  if (from === document.body) return;
+  (from.isConnected && from.checkVisibility() ? from : document.getElementById('main'))?.focus();
+}
 
 export function Dialogs() {
   const q = asking.value, box = useRef(none), id = useId();
-  useEffect(() => { if (q && box.current && !box.current.open) box.current.showModal(); }, [q]);
+  // A dialog that leaves the page while it is open does not give the focus back by itself.
+  useEffect(() => {
+    if (!q) return undefined;
+    if (!box.current.open) box.current.showModal();
+    return () => giveBack(q.from);
+  }, [q]);
   if (!q) return null;
   const end = answer => { asking.value = null; q.done(answer); };
   return html`<dialog ref=${box} class="dialog" aria-labelledby=${id} onClose=${() => asking.value === q && end(null)}>
@@ -290,14 +303,16 @@ export function Dialogs() {
 export function Menu({ label, items }) {
   const box = useRef(none);
   const close = () => box.current?.removeAttribute('open');
+  // A dialog that an item opens gives the focus back to the menu: the item itself is hidden by then.
+  const leave = () => { box.current.querySelector('summary').focus(); close(); };
   useEffect(() => {
     const away = e => { if (box.current?.open && !box.current.contains(e.target)) close(); };
     addEventListener('click', away);
     return () => removeEventListener('click', away);
   }, []);
   return html`<details class="menu" ref=${box} onKeyDown=${e =>
-      { if (e.key === 'Escape') { close(); box.current.querySelector('summary').focus(); } }}>
+      { if (e.key === 'Escape') leave(); }}>
     <summary>${label}</summary><div class="menu-list">
       ${items.filter(Boolean).map(i => html`<button type="button" key=${i.name} class=${cls(i.danger && 'danger-text')}
-      onClick=${() => { close(); i.act(); }}>${i.name}</button>`)}</div></details>`;
+      onClick=${() => { leave(); i.act(); }}>${i.name}</button>`)}</div></details>`;
 }

@@ -36,14 +36,15 @@ export const rules = [
   {
     "rule": "W5", "name": "dispatch-timeout",
     "when": "granted and not heard from since its first grant",
-    "then": "back to queued, no attempt spent; after ten deliveries timeout/dispatch_timeout and a dead letter",
-    "bound": "dispatched_timeout",
+    "then": "back to queued, no attempt spent; after max_deliveries deliveries timeout/dispatch_timeout and a dead " +
+      "letter",
+    "bound": "dispatched_timeout; max_deliveries",
   },
   {
     "rule": "W4", "name": "dispatch-retry",
     "when": "granted and not heard from since its n-th delivery",
     "then": "may be granted again, to any poller; ring",
-    "bound": "dispatched_retry × 2ⁿ⁻¹, at most 5 min",
+    "bound": "dispatched_retry × 2ⁿ⁻¹, at most dispatched_retry_max",
   },
   {
     "rule": "W7", "name": "reap",
@@ -56,7 +57,7 @@ export const rules = [
     "when": "suspended, an open wait's deadline has passed",
     "then": "a timeout report into the inbox for that wait (tool_timeout), run queued; other waits stay open, " +
       "children go on",
-    "bound": "the wait's timeout",
+    "bound": "the wait's timeout, otherwise suspend_timeout",
   },
   {
     "rule": "W15", "name": "copy",
@@ -68,11 +69,11 @@ export const rules = [
     "rule": "W15", "name": "due",
     "when": "queued, its delay or backoff is over",
     "then": "claimable, or its place on its thread; ring",
-    "bound": "run_at, the backoff",
+    "bound": "run_at, the backoff: backoff_base × 2ⁿ⁻¹, at most backoff_max",
   },
   {
     "rule": "W11", "name": "queued-too-long",
-    "when": "claimable, and nobody takes it",
+    "when": "claimable, and nobody takes it; not while its queue is paused",
     "then": "run:slow with reason queued; never a kill",
     "bound": "queued_alert",
   },

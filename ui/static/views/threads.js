@@ -114,7 +114,8 @@ function Ticker({ runs }) {
           <span class=${'text-' + statusOf(r)}><${Shape} state=${statusOf(r)} /></span>
     <a href=${href('/runs/' + r.run_id)}><${Safe} text=${r.kind} max=${50} /></a> <span class="dim">
       ${stateNames[r.state]}${r.activity && !ended(r.state) ? ': ' : ''}${r.activity && !ended(r.state)
-        ? html`<${Safe} text=${r.activity} max=${90} />` : ''} · ${ended(r.state) ? duration(r.duration_ms) : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at
+        ? html`<${Safe} text=${r.activity} max=${90} />` : ''} · ${ended(r.state) ? duration(r.duration_ms)
+        : duration(now.value - ms(r.created_at))}${!ended(r.state) && r.seen_at
       ? html` · heard from <${Ago} at=${r.seen_at} />` : ''}</span></li>`)}</ul>`;
 }
 

@@ -48,8 +48,8 @@ async function remove(w) {
   }
 }
 
-function Delivery({ id }) {
-  const d = useGet('/deliveries/' + id, {});
+function Delivery({ of: { delivery_id: id, state, attempts } }) {
+  const d = useGet('/deliveries/' + id, {}, [state, attempts]);
   if (!d.value) return html`<${Trouble} error=${d.error} />`;
   return html`<${Table} label="Attempts" rows=${d.value.history ?? []} keyOf=${h => String(h.n)} columns=${[
     { name: '#', className: 'num', cell: h => h.n },
@@ -62,8 +62,8 @@ function Delivery({ id }) {
 
 function One({ webhook: w, query }) {
   const [open, setOpen] = useState('');
-  const d = useList('', `/webhooks/${w.webhook_id}/deliveries`, 'deliveries',
-    { limit: 50, state: query.get('state') ?? '', cursor: query.get('cursor') ?? '' });
+  const d = useList('deliveries', `/webhooks/${w.webhook_id}/deliveries`, 'deliveries',
+    { limit: 50, state: query.get('state') ?? '', cursor: query.get('cursor') ?? '' }, { webhook_id: w.webhook_id });
   const toggle = (body, said) => act(said, () => call('PATCH', `/webhooks/${w.webhook_id}`, { body })).then(refresh);
   return html`<${Card} title=${html`<${Safe} text=${w.url} max=${120} />`}
       actions=${html`<button type="button" onClick=${() => test(w)}>Send a test</button>
@@ -89,7 +89,7 @@ function One({ webhook: w, query }) {
       { name: 'Event', className: 'grow', cell: x =>
         html`<b class="mono">${x.type}</b> ${x.last_error &&
             html`<span class="why bad"><${Safe} text=${x.last_error} max=${120} /></span>`}${open === x.delivery_id &&
-              html`<${Delivery} id=${x.delivery_id} />`}` },
+              html`<${Delivery} of=${x} />`}` },
       { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.run_id} />` },
         { name: 'Tries', className: 'num', cell: x => x.attempts },
       { name: 'Next', className: 'fit wide-only', cell: x =>
@@ -103,7 +103,7 @@ function One({ webhook: w, query }) {
 }
 
 export default function Webhooks({ parts: [id], query }) {
-  const { items, error } = useList('', '/webhooks', 'webhooks', { limit: 100 });
+  const { items, error } = useList('webhooks', '/webhooks', 'webhooks', { limit: 100 });
   const shown = items?.find(w => w.webhook_id === id) ?? items?.[0];
   return html`<${Page} title="Webhooks" sub="Endpoints that are told of runs, with signed messages and retries."
       actions=${can('webhooks:admin') && html`<button type="button" class="primary"

@@ -139,7 +139,7 @@ func (c *Client) Backup(ctx context.Context, to io.Writer) (int64, error) {
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-		return 0, r.explain(ctx, readProblem(res, b), false)
+		return 0, r.explain(ctx, c.explainTenant(readProblem(res, b)), false)
 	}
 	n, err := io.Copy(to, res.Body)
 	if err == nil && strconv.FormatInt(n, 10) != res.Header.Get("Content-Length") {

@@ -107,7 +107,7 @@ func (c *Client) download(ctx context.Context, r *request) (io.ReadCloser, *perd
 		defer cancel(nil)
 		defer res.Body.Close()
 		b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
-		return nil, nil, readProblem(res, b)
+		return nil, nil, c.explainTenant(readProblem(res, b))
 	}
 	size, err := strconv.ParseInt(res.Header.Get("Content-Length"), 10, 64)
 	if err != nil {

@@ -38,6 +38,10 @@ type Options struct {
 	// Timeout limits one attempt of a call, 30 s by default, or 15 s if there are several addresses. A
 	// call that waits on the server gets its wait in addition.
 	Timeout time.Duration
+	// Tenant is the tenant that the calls are about, if it is not the one of the key. It takes a
+	// platform key, with platform:read to read and platform:admin to change anything. With it, calls
+	// of workers, logins and the platform are refused. Streams and retries are about it as well.
+	Tenant perdure.TenantID
 	// Logger gets a line at level debug for each retry.
 	Logger *slog.Logger
 }
@@ -275,7 +279,7 @@ func (c *Client) send(ctx context.Context, r *request, out any) (int, *failure) 
 		return res.StatusCode, &failure{err: fmt.Errorf("the answer has more than %d bytes", limit), maybe: true}
 	}
 	if res.StatusCode/100 != 2 && res.StatusCode != r.okStatus {
-		return res.StatusCode, readProblem(res, b)
+		return res.StatusCode, c.explainTenant(readProblem(res, b))
 	}
 	if out == nil {
 		return res.StatusCode, nil
@@ -303,8 +307,12 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 	var target string
 	target, r.turn = c.nodes.current()
 	target += r.path
-	if len(r.query) > 0 {
-		target += "?" + r.query.Encode()
+	query, err := c.query(r)
+	if err != nil {
+		return nil, err
+	}
+	if len(query) > 0 {
+		target += "?" + query.Encode()
 	}
 	var body io.Reader
 	size, media := int64(-1), "application/json"

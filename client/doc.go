@@ -73,6 +73,12 @@
 // answer is 503, 502 or 504, and stays there while that works. Each address is tried once before the
 // first pause. Streams and long polls move in the same way, and lose and repeat nothing.
 //
+// # Another tenant
+//
+// A call is about the tenant of its key. A client with a platform key and Options.Tenant is about
+// another tenant: it finds, starts and cancels its runs, follows their logs, and reads its queues, as
+// that tenant's own key would. The audit log of the tenant says that the platform did it.
+//
 // # Without a socket
 //
 // Options.Transport replaces the network. A server of package embedded has a transport that calls

@@ -282,8 +282,6 @@ func (c *Client) List(ctx context.Context, f Filter) (*api.Runs, error) {
 	return filled(ctx, c, v1+"/runs", f.query(), ofRuns)
 }
 
-// All yields all runs of a filter, newest first, and reads page by page. An error is its last
-// value.
 // Counts counts the runs that match, by status, state, kind and queue. Limit and Cursor are not used.
 func (c *Client) Counts(ctx context.Context, f Filter) (*api.RunCounts, error) {
 	f.Limit, f.Cursor = 0, ""
@@ -300,6 +298,8 @@ func (c *Client) RunHistory(ctx context.Context, since, step time.Duration) (*ap
 	return answer[api.History](ctx, c, &request{method: "GET", path: v1 + "/history", query: q})
 }
 
+// All yields all runs of a filter, newest first, and reads page by page. An error is its last
+// value.
 func (c *Client) All(ctx context.Context, f Filter) iter.Seq2[api.Run, error] {
 	return func(yield func(api.Run, error) bool) {
 		for {
@@ -464,7 +464,8 @@ func (c *Client) Callback(
 // pages reads all pages of a list.
 func pages[P, T any](
 	ctx context.Context, c *Client, path string, entries func(*P) (list []T, next string),
-) (out []T, err error) {
+) ([]T, error) {
+	out := []T{} // an empty list as JSON is no null
 	for cursor := ""; ; {
 		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: cursorQuery(cursor)})
 		if err != nil {

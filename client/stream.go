@@ -135,7 +135,7 @@ func (s *stream) attach(ctx context.Context) *failure {
 		if err != nil {
 			return &failure{err: broken(one, err), again: true}
 		}
-		f := readProblem(res, b)
+		f := s.client.explainTenant(readProblem(res, b))
 		f.again = f.again || Transient(f.err)
 		return f
 	case kind != api.MediaStream:

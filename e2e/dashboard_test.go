@@ -779,7 +779,8 @@ func silences(t *testing.T, d *dashboard) {
 		{"silent now", "20", "", "20-60"},
 		{"silent and heard again", "59", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}], ['run:progress', 50]",
 			"10-50"},
-		{"silent and heard again, without a line", "59", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}]", "10-59"},
+		{"silent and heard again, without a line", "59", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}]",
+			"10-59"},
 		{"a lost lease", "10", "['run:slow', 40, {reason: 'silent', seen_at: at(10)}], " +
 			"['run:reclaimed', 55, {reason: 'lease_lost'}]", ""},
 		{"no progress is no silence", "59", "['run:slow', 40, {reason: 'no_progress', seen_at: at(39)}]", ""},

@@ -23,6 +23,9 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 		sweep, _ = ops[0].(*watchdog.Sweep)
 	}
 	s.view(func(v *store.View) error {
+		if err := s.pauses.observe(v, ops); err != nil {
+			return err
+		}
 		for _, id := range ids {
 			next, ok, err := v.Runs.Get(tenant, id)
 			if err != nil {
@@ -55,6 +58,9 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 				if lines, err = v.Events.After(tenant, id, prev.Seq, 10000); err != nil {
 					return err
 				}
+			}
+			for _, l := range lines {
+				s.pauses.checkGrant(n, &next, l)
 			}
 			s.compare(prev, &next, lines, sweep, n == nil)
 			if next.WaitsOpen > 0 || next.InboxSeq > 0 {

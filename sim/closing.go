@@ -14,6 +14,7 @@ import (
 func (s *sim) checkEnd() {
 	s.checkAll()
 	s.processes.checkEnd()
+	s.pauses.checkEnd()
 	roots := make(map[uint64]int)
 	taken := make(map[string]perdure.RunID)
 	s.view(func(v *store.View) error {

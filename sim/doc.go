@@ -34,7 +34,8 @@
 //   - node.go: a server that batches, sweeps and crashes. session.go: a database connection that
 //     fails.
 //   - network.go: messages that get lost. client.go, worker.go: the senders. program.go: what a
-//     worker executes. hostile.go: a tenant that makes expensive requests.
+//     worker executes. hostile.go: a tenant that makes expensive requests. pause.go: queues that are
+//     paused and resumed.
 //   - model.go: what was promised. check.go: checks of every committed batch. judge.go: checks of
 //     every answer. live.go: checks of progress after the faults have stopped. closing.go: checks
 //     at the end.

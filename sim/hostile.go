@@ -110,6 +110,8 @@ func ofHostile(op engine.Op) bool {
 		return x.Tenant == hostile
 	case *engine.Cancel:
 		return x.Tenant == hostile
+	case *engine.PauseQueue:
+		return x.Tenant == hostile
 	}
 	return false
 }

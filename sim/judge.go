@@ -74,6 +74,8 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 		if stored {
 			s.sometimes("a held run was given up")
 		}
+	case *engine.PauseQueue:
+		s.pauses.judge(n, x, stored)
 	case *engine.Release:
 		if stored && x.Results[0].OK {
 			s.sometimes("a run was handed back")

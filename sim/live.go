@@ -27,6 +27,8 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 		r := s.model.rows[a.Run]
 		switch {
 		case a.Rule == "W9" && r != nil && r.State.Terminal():
+		case a.Rule == "W11":
+			s.pauses.checkAlert(n, r)
 		case a.Rule == "W9" && a.Tenant == hostile && strings.HasSuffix(a.What, " skipped"):
 			// A signal to a run that has ended.
 		case a.Rule == "W1" || a.Rule == "W3" || a.Rule == "W9" || a.Rule == "W10":
@@ -62,7 +64,7 @@ func (s *sim) afterSweep(n *node, op *watchdog.Sweep, err error) {
 			s.checkBounds(r, now)
 		}
 	}
-	if s.faultsStopped && live == 0 && s.now.Sub(s.stoppedAt) > p.WatchdogInterval {
+	if s.faultsStopped && live == 0 && !s.pauses.any() && s.now.Sub(s.stoppedAt) > p.WatchdogInterval {
 		s.done = true
 	}
 	if s.faultsStopped && s.steps > 40*s.cfg.budget {
@@ -80,6 +82,7 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 	p, e := &s.cfg.policy, s.slack()
 	healed := max(s.stoppedAt.Add(s.offset), s.model.healedAt)
 	late := func(since perdure.Instant, d time.Duration) bool { return now.Sub(max(since, healed)) > d+e }
+	claimable, open := s.pauses.since(r, now)
 	if r.State.Leased() && now >= r.DeadlineAt {
 		return // after its deadline only its end remains, which L1 checks; a gap may postpone it
 	}
@@ -88,8 +91,8 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 		s.violate("L5", "%s was asked to stop at %s and is %s", s.short(r.ID), r.Cancel.RequestedAt, r.State)
 	case r.Cancel.AckedAt != 0 && late(r.Cancel.AckedAt, p.CleanupGrace):
 		s.violate("L5", "%s knows since %s that it is to stop and is %s", s.short(r.ID), r.Cancel.AckedAt, r.State)
-	case r.State == perdure.Queued && r.Ready && late(r.ReadyAt, s.cfg.poll):
-		s.violate("L2", "%s is claimable since %s, workers are free, and nobody has it", s.short(r.ID), r.ReadyAt)
+	case r.State == perdure.Queued && r.Ready && open && late(claimable, s.cfg.poll):
+		s.violate("L2", "%s is claimable since %s, workers are free, and nobody has it", s.short(r.ID), claimable)
 	case r.State == perdure.Queued && !r.Ready && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
 		s.violate("L4", "%s is due since %s and not claimable", s.short(r.ID), r.ReadyAt)
 	case r.State.Leased() && !r.Heard && late(r.FirstGrantAt, p.DispatchedTimeout):
@@ -139,6 +142,7 @@ func (s *sim) stopFaults() {
 		w.beatSoon(0)
 	}
 	s.processes.faultsStop()
+	s.pauses.resumeAll()
 	if s.cfg.release {
 		for i := range 60 {
 			s.after(time.Duration(i)*5*time.Second, s.answerAllWaits)

@@ -185,6 +185,10 @@ func (s *sim) summary(op engine.Op) string {
 			text += " -> kept as late"
 		}
 		return text + " = " + string(x.Answer.State)
+	case *engine.PauseQueue:
+		return fmt.Sprintf("pause %s %s until %s", x.Queue, x.Key, x.Paused.Until)
+	case *engine.ResumeQueue:
+		return fmt.Sprintf("resume %s %s", x.Queue, x.Key)
 	case *engine.Release:
 		return fmt.Sprintf("release %s %s@%d", x.Worker, s.short(x.Leases[0].RunID), x.Leases[0].Epoch)
 	case *engine.Inbox:

@@ -123,6 +123,9 @@ func (f *flight) answer(op engine.Op, err error) {
 // meddle makes a node do something that is likely to conflict. That is a request on its way, a
 // sweep, or an operation on the runs that the other node has just decided.
 func (s *sim) meddle(n *node, about []perdure.RunID) {
+	if s.pauses.interfere(n) {
+		return
+	}
 	if len(s.flights) > 0 && s.fault.chance(0.4) {
 		for range min(len(s.flights), s.fault.IntN(3)+1) {
 			f := pick(s.fault, s.flights...)

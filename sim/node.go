@@ -156,6 +156,9 @@ func (n *node) step(ops ...engine.Op) []error {
 	n.ops, n.between, n.decided = ops, 0, 0
 	n.sess.hurt, n.sess.kept, n.sess.last = 0, false, ""
 	before := s.epochs(ops)
+	if s.pauses != nil {
+		s.pauses.latest = max(s.pauses.latest, s.clock())
+	}
 	errs := n.e.Step(s.clock(), ops...)
 	s.say("%s %s", n.name, s.describe(ops, errs))
 	if n.sess.kept {
@@ -167,6 +170,7 @@ func (n *node) step(ops ...engine.Op) []error {
 			s.judge(n, op, errs[i], before)
 		}
 	}
+	s.pauses.checkOrder(n, ops, errs)
 	s.handedOver(n)
 	n.ops = nil
 	if s.steps%100 == 0 && s.nested == 0 {

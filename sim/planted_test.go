@@ -21,9 +21,11 @@ var planted = []struct {
 	{"wait-checked-outside", 20, base},
 	{"alarm-left-out", 5, base},
 	{"lost-grants-handed-over", 60, base},
-	{"older-answers-left-out", 60, base + 60},
+	{"older-answers-left-out", 60, base + 90},
 	{"lock-taken-for-free", 20, base},
 	{"result-without-output", 20, base + 18},
+	{"handed-over-though-paused", 20, base + 7},
+	{"pause-not-read-again", 20, base + 8},
 }
 
 // TestPlanted checks that the simulator finds deliberate faults. With a fault a seed fails soon,

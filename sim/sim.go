@@ -103,6 +103,7 @@ type sim struct {
 	clients     []*client
 	flights     []*flight
 	processes   *processes // nil: the seed has none
+	pauses      *pauses    // nil: the seed has none
 	workerCount int
 	pace        time.Duration // how long a step of work takes at present
 	names       int           // counts the names of keys, commits and jobs
@@ -146,6 +147,7 @@ func (s *sim) open(url string) (err error) {
 		s.after(m.dice.between(0, s.cfg.tempo), m.act)
 	}
 	s.addProcesses()
+	s.addPauses()
 	s.startFaults()
 	s.at(s.now.Add(s.cfg.horizon), s.stopFaults)
 	return nil

@@ -23,7 +23,7 @@ func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	f.StringVar(&filter.Action, "action", "", "only this `action`, such as key.create")
 	f.StringVar(&filter.KeyID, "by", "", "only what the key of this `id` did")
 	f.StringVar(&filter.Target, "target", "", "only what was done to this `id`")
-	tenant := f.String("tenant", "", "of this `tenant`")
+	conn.useTenant(f, "of this `tenant` (default: PERDURE_TENANT, or the key's own)")
 	all := f.Bool("all-tenants", false, "of all tenants and of the platform itself")
 	f.IntVar(&filter.Limit, "n", 50, "at most so many")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -43,9 +43,13 @@ func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	if err != nil {
 		return err
 	}
+	tenant := conn.tenantName()
+	if *all {
+		tenant = *conn.tenant
+	}
 	var page *api.AuditLog
-	if *tenant != "" || *all {
-		page, err = c.PlatformAudit(ctx, perdure.TenantID(*tenant), filter)
+	if tenant != "" || *all {
+		page, err = c.PlatformAudit(ctx, perdure.TenantID(tenant), filter)
 	} else {
 		page, err = c.Audit(ctx, filter)
 	}

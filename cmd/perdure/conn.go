@@ -26,8 +26,11 @@ import (
 
 // connFlags are the flags that select the server of a command.
 type connFlags struct {
-	url, key, data, ca *string
-	stderr             io.Writer
+	url, key, data, ca, tenant *string
+	stderr                     io.Writer
+	// ownTenant tells whether the command names the tenant in its own way, instead of the client. Nil: it
+	// does not.
+	ownTenant func() bool
 }
 
 func addConnFlags(f *flagSet) *connFlags {
@@ -41,6 +44,8 @@ func addConnFlags(f *flagSet) *connFlags {
 			"`file` of the authorities that the server's TLS certificate may be of (default: PERDURE_CA, or "+
 				"those of the "+
 				"system)"),
+		tenant: f.String("tenant", "",
+			"of this `tenant` (default: PERDURE_TENANT, or the key's own; another one takes a key of the platform)"),
 		data: f.String("data", "",
 			"`folder` of the server's data, where its key is (default: PERDURE_DATA, or perdure-data)"),
 	}
@@ -71,7 +76,27 @@ func (c *connFlags) connect(ctx context.Context) (*client.Client, error) {
 			return nil, err
 		}
 	}
-	return client.New(c.address(), key, client.Options{RootCAs: ca}), nil
+	opt := client.Options{RootCAs: ca, Tenant: perdure.TenantID(c.tenantName())}
+	if c.ownTenant != nil && c.ownTenant() {
+		opt.Tenant = ""
+	}
+	return client.New(c.address(), key, opt), nil
+}
+
+// tenantName returns the tenant that the command is about, or "" for the key's own.
+func (c *connFlags) tenantName() string { return first(*c.tenant, os.Getenv("PERDURE_TENANT")) }
+
+// useTenant leaves the tenant to the command, and describes its flag.
+func (c *connFlags) useTenant(f *flagSet, usage string) {
+	f.Lookup("tenant").Usage = usage
+	c.ownTenant = func() bool { return true }
+}
+
+// withoutTenant returns flags for the same server that name no tenant.
+func (c *connFlags) withoutTenant() *connFlags {
+	plain := *c
+	plain.ownTenant = func() bool { return true }
+	return &plain
 }
 
 // findKey returns the key of the flags, the environment or the data folder.

@@ -228,6 +228,11 @@ func checkServer(ctx context.Context, conn *connFlags) []finding {
 		out = append(out, finding{"workers", online > 0 || waiting == 0,
 			fmt.Sprintf("%d online, %s%d claimable runs wait", online, about, waiting)})
 	}
+	if conn.tenantName() != "" { // they are about the whole store
+		if c, err = conn.withoutTenant().connect(ctx); err != nil {
+			return append(out, finding{"key", false, err.Error()})
+		}
+	}
 	check, err := c.Invariants(ctx)
 	switch {
 	case client.CodeOf(err) == perdure.Code("forbidden"):

@@ -251,6 +251,10 @@ func (x *execFlags) job() (*runner.Job, error) {
 // runnerSettings returns the settings of runners: the server, the workspace, and the time between two
 // sentinels.
 func runnerSettings(conn *connFlags, workspace string) (s runner.Server, path string, every time.Duration, err error) {
+	if t := conn.tenantName(); t != "" {
+		return s, "", 0, fmt.Errorf("runners work for the tenant of their key: --tenant and PERDURE_TENANT are not "+
+			"for them (%s)", visible(t))
+	}
 	key, err := conn.findKey()
 	if err != nil {
 		return s, "", 0, err

@@ -245,7 +245,11 @@ func (c *connFlags) scope() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256([]byte(c.address() + "\x00" + key))
+	scope := c.address() + "\x00" + key
+	if t := c.tenantName(); t != "" {
+		scope += "\x00" + t
+	}
+	sum := sha256.Sum256([]byte(scope))
 	return hex.EncodeToString(sum[:8]), nil
 }
 

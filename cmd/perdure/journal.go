@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -25,6 +26,12 @@ func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err != nil {
 		return err
 	}
+	one := false
+	f.Visit(func(x *flag.Flag) { one = one || x.Name == "entry" })
+	if one && *entry < 1 {
+		fmt.Fprintln(stderr, "perdure journal: --entry takes a number from 1 on")
+		return errUsage
+	}
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
@@ -32,13 +39,13 @@ func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	p := &entryPrinter{ctx: ctx, c: c, run: perdure.RunID(ids[0]), json: *asJSON, out: stdout,
 		table: tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)}
 	switch {
-	case *entry != 0 && *inbox:
+	case one && *inbox:
 		item, err := c.InboxItem(ctx, p.run, *entry)
 		if err != nil {
 			return err
 		}
 		return p.whole(item, &item.ShownValue)
-	case *entry != 0:
+	case one:
 		step, err := c.Step(ctx, p.run, *entry)
 		if err != nil {
 			return err

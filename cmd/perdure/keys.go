@@ -38,8 +38,10 @@ func (h *keysCall) create() error {
 	scopes := h.flags.String("scopes", "", "what it allows (default: every scope that a key of its kind can have)")
 	platform := h.flags.Bool("platform", false,
 		"make a key of the platform, which calls /api/admin/… and /metrics as far as its scopes go (takes one)")
-	tenant := h.flags.String("tenant", "",
-		"of another `tenant`, which is made if need be (takes a key of the platform)")
+	tenant := h.conn.tenant
+	h.flags.Lookup("tenant").Usage = "of another `tenant`, which is made if need be (takes a key of the platform; " +
+		"default: PERDURE_TENANT, which is not made, or the key's own)"
+	h.conn.ownTenant = func() bool { return *platform || *tenant != "" }
 	var in api.CreateKey
 	h.flags.TextVar(&in.TTL, "ttl", perdure.Duration(0), "when it expires; 0s: never")
 	name, c, err := h.begin()

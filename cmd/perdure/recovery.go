@@ -46,36 +46,34 @@ func recoveryCommand(ctx context.Context, args []string, stdout, stderr io.Write
 
 type recoveryCall struct{ subcommandCall }
 
-// none parses the flags of a subcommand without arguments.
-func (h *recoveryCall) none() (*client.Client, error) {
-	args, c, err := h.begin()
-	if err == nil && len(args) > 0 {
-		fmt.Fprintf(h.stderr, "perdure %s takes no arguments\n", h.flags.Name())
-		err = errUsage
-	}
-	return c, err
-}
-
-// page parses the flags of a list.
-func (h *recoveryCall) page() (f client.JobFilter, c *client.Client, err error) {
+// jobPage reads and prints a page of a list of processes. show prints it and nextOf gives its next cursor.
+func jobPage[P any](
+	h *recoveryCall, read func(*client.Client, context.Context, client.JobFilter) (*P, error),
+	nextOf func(*P) string, show func(w io.Writer, p *P),
+) error {
+	var f client.JobFilter
 	h.flags.IntVar(&f.Limit, "n", 100, "at most so many")
 	h.flags.StringVar(&f.Cursor, "cursor", "", "begin behind the last `one` of the page before")
-	if c, err = h.none(); err == nil && (f.Limit < 1 || f.Limit > 1000) {
-		fmt.Fprintf(h.stderr, "perdure %s: -n takes 1 to 1000\n", h.flags.Name())
-		err = errUsage
+	_, c, err := h.begin()
+	if err != nil {
+		return err
 	}
-	return f, c, err
-}
-
-// more says that a list goes on.
-func (h *recoveryCall) more(next string) {
-	if next != "" && !*h.asJSON {
+	if f.Limit < 1 || f.Limit > 1000 {
+		fmt.Fprintf(h.stderr, "perdure %s: -n takes 1 to 1000\n", h.flags.Name())
+		return errUsage
+	}
+	p, err := read(c, h.ctx, f)
+	if err != nil {
+		return err
+	}
+	if next := nextOf(p); next != "" && !*h.asJSON {
 		fmt.Fprintf(h.stderr, "There may be more: --cursor %s\n", next)
 	}
+	return h.print(p, func(w io.Writer) { show(w, p) })
 }
 
 func (h *recoveryCall) status() error {
-	c, err := h.none()
+	_, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -102,16 +100,8 @@ func (h *recoveryCall) status() error {
 }
 
 func (h *recoveryCall) heartbeats() error {
-	f, c, err := h.page()
-	if err != nil {
-		return err
-	}
-	p, err := c.JobHeartbeats(h.ctx, f)
-	if err != nil {
-		return err
-	}
-	h.more(p.NextCursor)
-	return h.print(p, func(w io.Writer) {
+	next := func(p *api.JobHeartbeats) string { return p.NextCursor }
+	return jobPage(h, (*client.Client).JobHeartbeats, next, func(w io.Writer, p *api.JobHeartbeats) {
 		fmt.Fprintln(w, "RUN\tTIER\tHEARTBEAT\tENGINE")
 		for _, j := range p.Jobs {
 			fmt.Fprintf(w, "%s\t%s\t%s ago\t%s\n", j.JobID, visible(j.Status), time.Duration(j.AgeSeconds)*time.Second,
@@ -123,16 +113,8 @@ func (h *recoveryCall) heartbeats() error {
 }
 
 func (h *recoveryCall) stale() error {
-	f, c, err := h.page()
-	if err != nil {
-		return err
-	}
-	p, err := c.StaleJobs(h.ctx, f)
-	if err != nil {
-		return err
-	}
-	h.more(p.NextCursor)
-	return h.print(p, func(w io.Writer) {
+	next := func(p *api.StaleJobs) string { return p.NextCursor }
+	return jobPage(h, (*client.Client).StaleJobs, next, func(w io.Writer, p *api.StaleJobs) {
 		if len(p.StaleJobs) == 0 {
 			fmt.Fprintln(w, "All processes are fresh.")
 			return
@@ -146,16 +128,8 @@ func (h *recoveryCall) stale() error {
 }
 
 func (h *recoveryCall) sentinels() error {
-	f, c, err := h.page()
-	if err != nil {
-		return err
-	}
-	p, err := c.Sentinels(h.ctx, f)
-	if err != nil {
-		return err
-	}
-	h.more(p.NextCursor)
-	return h.print(p, func(w io.Writer) {
+	next := func(p *api.Sentinels) string { return p.NextCursor }
+	return jobPage(h, (*client.Client).Sentinels, next, func(w io.Writer, p *api.Sentinels) {
 		fmt.Fprintln(w, "RUN\tTENANT\tTIER\tSTATUS\tCOUNTER\tEPOCH\tLOCK\tENGINE")
 		for i := range p.Sentinels {
 			s := &p.Sentinels[i]
@@ -173,16 +147,8 @@ func (h *recoveryCall) sentinels() error {
 }
 
 func (h *recoveryCall) failed() error {
-	f, c, err := h.page()
-	if err != nil {
-		return err
-	}
-	p, err := c.FailedJobs(h.ctx, f)
-	if err != nil {
-		return err
-	}
-	h.more(p.NextCursor)
-	return h.print(p, func(w io.Writer) {
+	next := func(p *api.FailedJobs) string { return p.NextCursor }
+	return jobPage(h, (*client.Client).FailedJobs, next, func(w io.Writer, p *api.FailedJobs) {
 		if len(p.FailedJobs) == 0 {
 			fmt.Fprintln(w, "No process was lost.")
 			return
@@ -194,30 +160,14 @@ func (h *recoveryCall) failed() error {
 	})
 }
 
-// ids turns arguments into ids of runs.
-func (h *recoveryCall) ids(args []string) (out []perdure.RunID, err error) {
-	if len(args) == 0 {
-		fmt.Fprintf(h.stderr, "perdure %s: name a run\n", h.flags.Name())
-		return nil, errUsage
-	}
-	for _, a := range args {
-		id, err := h.conn.runID(a)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, id)
-	}
-	return out, nil
-}
-
 func (h *recoveryCall) resume() error {
 	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
-	ids, err := h.ids(args)
-	if err != nil {
-		return err
+	ids := make([]perdure.RunID, len(args))
+	for i, a := range args {
+		ids[i] = perdure.RunID(a)
 	}
 	done, err := c.ResumeJobs(h.ctx, ids)
 	if err != nil {
@@ -241,7 +191,7 @@ func (h *recoveryCall) resume() error {
 }
 
 func (h *recoveryCall) log() error {
-	c, err := h.none()
+	_, c, err := h.begin()
 	if err != nil {
 		return err
 	}
@@ -277,11 +227,7 @@ func (h *recoveryCall) health() error {
 	if err != nil {
 		return err
 	}
-	ids, err := h.ids(args)
-	if err != nil {
-		return err
-	}
-	j, err := c.JobHealth(h.ctx, ids[0])
+	j, err := c.JobHealth(h.ctx, perdure.RunID(args[0]))
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	var filter client.WatchdogFilter
 	f.StringVar(&filter.Rule, "rule", "", "only what this `rule` did: W6, or lost-worker")
 	run := f.String("run", "", "only what was done to this `run`")
-	tenant := f.String("tenant", "", "only what was done to runs of this `tenant`")
+	conn.useTenant(f, "only what was done to runs of this `tenant` (default: PERDURE_TENANT, or all)")
 	f.IntVar(&filter.Limit, "n", 50, "at most so many")
 	rules := f.Bool("rules", false, "list the rules with the settings that are in force on the server")
 	asJSON := f.Bool("json", false, "print JSON")
@@ -39,7 +39,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 			strings.Join(names, ", "))
 		return errUsage
 	}
-	filter.Tenant = perdure.TenantID(*tenant)
+	filter.Tenant = perdure.TenantID(conn.tenantName())
 	var err error
 	if filter.RunID, err = conn.runID(*run); err != nil {
 		return err

@@ -368,3 +368,23 @@ func TestPauseCountsOnOtherNodes(t *testing.T) {
 		b.fsck()
 	})
 }
+
+// A node that is asked for a pause which another node has made grants nothing from its answer on.
+func TestPauseThatIsAskedForAgainCountsAtOnce(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, _ := pair(t, at)
+		for _, key := range []string{"", "k"} {
+			b.task()
+			b.take("w") // now it has looked
+			for _, n := range []*World{a, b} {
+				n.do(&engine.PauseQueue{Tenant: tenant, Queue: perdure.DefaultQueue, Key: key})
+			}
+			b.task()
+			b.check(len(b.poll("w", 1)) == 0, "a run of a queue whose pause the node has acknowledged")
+			a.resume(perdure.DefaultQueue)
+			b.Now = b.Now.Add(engine.PauseDelay)
+			b.take("w")
+		}
+		b.fsck()
+	})
+}

@@ -80,3 +80,22 @@ func TestWhichCallsTakeATenant(t *testing.T) {
 		}
 	}
 }
+
+// A call that takes no tenant is refused with one, instead of being about the tenant of its key.
+func TestOtherCallsRefuseATenant(t *testing.T) {
+	w := newWorld(t, setup{})
+	w.start(`{"kind":"job"}`)
+	before := w.fingerprint("a") + w.fingerprint("default")
+	for _, r := range w.s.routes {
+		if r.tenanted || r.guard.platform || r.guard.token != nil || !strings.HasPrefix(r.pattern, "/api/") {
+			continue // those of the platform may have a filter of this name; a token comes before the query
+		}
+		a := w.send(ask{method: r.method, path: concrete(r.pattern) + "?tenant=a", key: w.admin})
+		if p := a.problem(); a.status != 400 || p["field"] != "tenant" {
+			t.Errorf("%s: %d %v, want 400 for the parameter", a.what, a.status, p)
+		}
+	}
+	if after := w.fingerprint("a") + w.fingerprint("default"); after != before {
+		t.Errorf("refused calls have changed a tenant:\n%s\n%s", before, after)
+	}
+}

@@ -93,7 +93,8 @@ function One({ webhook: w, query }) {
       { name: 'Run', className: 'fit', cell: x => html`<${RunLink} id=${x.run_id} />` },
         { name: 'Tries', className: 'num', cell: x => x.attempts },
       { name: 'Next', className: 'fit wide-only', cell: x =>
-        (!x.next_attempt_at || x.state !== 'pending' ? '–' : Date.parse(x.next_attempt_at) < Date.now() ? 'due'
+        (!x.next_attempt_at || x.state !== 'pending' ? '–' : Date.parse(x.next_attempt_at) < Date.now()
+          ? (w.failing_at ? 'when its turn comes' : 'due')
           : html`<${Until} at=${x.next_attempt_at} />`) },
       { name: 'Since', className: 'fit', cell: x => html`<${Ago} at=${x.created_at} />` },
       { name: '', className: 'fit', cell: x =>

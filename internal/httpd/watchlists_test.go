@@ -134,7 +134,7 @@ func TestPagesOverAllTenants(t *testing.T) {
 	cursor := ""
 	for page, want := range slices.Collect(slices.Chunk(ids, 4)) {
 		id := fmt.Sprintf("p%d", page)
-		v.say(fmt.Sprintf(`{"type":"watch","id":%q,"of":"runs","tenant":"*","limit":4,"cursor":%q}`, id, cursor))
+		v.say(`{"type":"watch","id":%q,"of":"runs","tenant":"*","limit":4,"cursor":%q}`, id, cursor)
 		v.until(func() bool { return v.last[id] != nil })
 		if got := v.ids(id); !slices.Equal(got, want) {
 			t.Errorf("page %d = %v, want %v", page, got, want)

@@ -45,7 +45,8 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 				return err
 			}},
 			{"threads", []string{"threads_updated"}, func(tx *Tx) error {
-				_, _, err := newView(tx.Now, tx.dialect, tx.sess).Threads.Page(tenant, Page{After: "5000.t9", Limit: 5}, true)
+				_, _, err := newView(tx.Now, tx.dialect, tx.sess).Threads.Page(tenant,
+					Page{After: "5000.t9", Limit: 5}, true)
 				return err
 			}},
 		} {

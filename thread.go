@@ -26,6 +26,10 @@ type Thread struct {
 
 	UpdatedAt Instant // when something last happened on the thread: lists are in this order
 	Title     string  // at most MaxThreadTitle characters; empty until there is something to make one from
+
+	// Parent is the run that spawned the child for which the thread was created, as ParentOfThread finds
+	// it. It is set in lists alone, and not stored.
+	Parent RunID
 }
 
 // A ThreadMessage is a message as it is stored in its thread.
@@ -53,6 +57,20 @@ const (
 
 // ThreadParent is in the metadata of a thread that was created for a child: the run that spawned it.
 const ThreadParent = "parent_run_id"
+
+// ParentOfThread returns the run that spawned the child for which a thread was created, or an empty
+// id. metadata may be cut off after ThreadParentBytes.
+func ParentOfThread(metadata string) RunID {
+	rest, ok := strings.CutPrefix(metadata, `{"`+ThreadParent+`":"`)
+	id, _, closed := strings.Cut(rest, `"`)
+	if !ok || !closed || CheckName("", id) != nil {
+		return ""
+	}
+	return RunID(id)
+}
+
+// ThreadParentBytes is how much of a thread's metadata ParentOfThread needs.
+const ThreadParentBytes = 64
 
 // Bounds of what a list of threads shows of each, in characters.
 const (

@@ -213,6 +213,9 @@ type ListedThread struct {
 	LastSeq     int64            `json:"last_seq"`
 	LastMessage *LastMessage     `json:"last_message,omitempty"`
 	LiveRun     *LiveRun         `json:"live_run,omitempty"`
+	// ParentRunID is the run that spawned the child for which the thread was created. A conversation of
+	// people has none.
+	ParentRunID perdure.RunID `json:"parent_run_id,omitempty"`
 }
 
 // LastMessage is the beginning of the last message of a thread.

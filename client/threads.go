@@ -29,6 +29,9 @@ func (c *Client) Thread(ctx context.Context, id perdure.ThreadID) (*api.Thread, 
 type ThreadFilter struct {
 	Limit  int    // of a page; default 50, at most 200
 	Cursor string // where a page begins: NextCursor of the one before
+	// WithoutChildren leaves out threads that were created for children, such as workers of a
+	// supervisor. A page may then be short, or empty, and have a NextCursor.
+	WithoutChildren bool
 }
 
 // Threads gives a page of threads, the one on which something happened last first.
@@ -39,6 +42,9 @@ func (c *Client) Threads(ctx context.Context, f ThreadFilter) (*api.Threads, err
 	}
 	if f.Limit > 0 {
 		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	if f.WithoutChildren {
+		q.Set("children", "false")
 	}
 	return answer[api.Threads](ctx, c, &request{method: "GET", path: v1 + "/threads", query: q})
 }

@@ -161,6 +161,14 @@ func TestDashboardChatDefersAndReattaches(t *testing.T) {
 	d.sees(".message.by-user", "check disk space")
 	d.clicks(".message button", "Re-attach")
 	d.sees(".message.by-assistant", "df says")
+	// The threads of workers are hidden among those of people, and marked.
+	d.sees(".thread-list a", "check disk space")
+	if tags := browser.Eval[int](d.Page, "document.querySelectorAll('.thread-list .tag').length"); tags != 0 {
+		t.Errorf("the list of conversations has %d threads of workers, want none", tags)
+	}
+	d.clicks(".thread-list input", "")
+	d.sees(".thread-list .tag", "worker")
+	d.sees(".thread-list a", "check disk space")
 	var list struct {
 		Runs []runView `json:"runs"`
 	}

@@ -105,25 +105,19 @@ type conversation struct {
 	streamed strings.Builder
 }
 
-// maxResumed limits the threads among which the last conversation is looked for.
-const maxResumed = 200
-
 // findLast finds the conversation in which something happened last. Threads of workers are passed over.
 func (ch *conversation) findLast(ctx context.Context) error {
-	page, err := ch.c.Threads(ctx, client.ThreadFilter{Limit: maxResumed})
-	if err != nil {
-		return err
-	}
-	for i := range page.Threads {
-		th, err := ch.c.Thread(ctx, page.Threads[i].ThreadID)
+	for f := (client.ThreadFilter{Limit: 1, WithoutChildren: true}); ; {
+		page, err := ch.c.Threads(ctx, f)
 		if err != nil {
 			return err
 		}
-		var of map[string]json.RawMessage
-		_ = json.Unmarshal(th.Metadata, &of) // other metadata are not those of a worker
-		if of[perdure.ThreadParent] == nil {
-			ch.thread = th.ThreadID
+		if len(page.Threads) > 0 {
+			ch.thread = page.Threads[0].ThreadID
 			return nil
+		}
+		if f.Cursor = page.NextCursor; f.Cursor == "" {
+			break
 		}
 	}
 	return errors.New("there is no conversation yet: perdure chat TEXT begins one")

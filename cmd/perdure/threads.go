@@ -12,11 +12,12 @@ import (
 
 func threadsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("threads",
-		"Lists threads, the one on which something happened last first.\n\n  perdure threads -n 200", stderr)
+		"Lists conversations, the one in which something happened last first.\n\n  perdure threads -n 200", stderr)
 	conn := addConnFlags(f)
 	var filter client.ThreadFilter
 	f.IntVar(&filter.Limit, "n", 50, "at most so many, up to 200")
 	f.StringVar(&filter.Cursor, "cursor", "", "go on behind the page that ended with this `cursor`")
+	all := f.Bool("all", false, "also threads of workers, which a run has created for its children")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
@@ -29,7 +30,12 @@ func threadsCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	if err != nil {
 		return err
 	}
+	filter.WithoutChildren = !*all
 	page, err := c.Threads(ctx, filter)
+	for err == nil && len(page.Threads) == 0 && page.NextCursor != "" { // there were only threads of workers
+		filter.Cursor = page.NextCursor
+		page, err = c.Threads(ctx, filter)
+	}
 	if err != nil {
 		return err
 	}
@@ -55,6 +61,9 @@ func printThreads(page *api.Threads, stdout, stderr io.Writer) error {
 		}
 		if th.LastMessage != nil {
 			last = string(th.LastMessage.Role) + ": " + shorter(th.LastMessage.Text, 60)
+		}
+		if th.ParentRunID != "" {
+			last = "(of a worker) " + last
 		}
 		fmt.Fprintf(w, "%s\t%s ago\t%s\t%s\t%s\n", th.ThreadID, ago(th.UpdatedAt), orDash(run),
 			orDash(shorter(th.Title, 40)), orDash(last))

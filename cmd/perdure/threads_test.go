@@ -43,4 +43,15 @@ func TestThreadsOnTheCommandLine(t *testing.T) {
 	text, _ = mustRun(t, 0, "threads", "--cursor", page.NextCursor)
 	has(t, text, string(named.ThreadID))
 	mustRun(t, 2, "threads", "-n", "201")
+
+	// The thread of a worker is not among those of people.
+	worker, err := c.CreateThread(t.Context(), json.RawMessage(`{"parent_run_id":"`+string(r.RunID)+`","key":"w"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ = mustRun(t, 0, "threads"); strings.Contains(text, string(worker.ThreadID)) {
+		t.Errorf("threads have that of a worker:\n%s", text)
+	}
+	text, _ = mustRun(t, 0, "threads", "--all")
+	has(t, text, string(worker.ThreadID), "(of a worker)", string(chat.ThreadID))
 }

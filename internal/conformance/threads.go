@@ -45,7 +45,7 @@ var threadScenarios = []Scenario{
 			Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"where is\n Oslo?"`)}}})
 		list := func() (out []string) {
 			w.view(func(v *store.View) error {
-				page, _, err := v.Threads.Page(tenant, store.Page{Limit: 10})
+				page, _, err := v.Threads.Page(tenant, store.Page{Limit: 10}, true)
 				for _, th := range page {
 					live, err := v.Runs.Live(tenant, []perdure.RunID{th.Active})
 					w.check(err == nil, "live runs: %v", err)

@@ -16,13 +16,14 @@ type ListedThread struct {
 	Live *store.LiveRun
 }
 
-// Page reads a page of a tenant's threads. next is the cursor of the next page if there may be one.
+// Page reads a page of a tenant's threads, with those of children or without. next is the cursor of
+// the next page if there may be one.
 func (q Threads) Page(
-	ctx context.Context, t perdure.TenantID, p Page,
+	ctx context.Context, t perdure.TenantID, p Page, children bool,
 ) (list []ListedThread, next string, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		var rows []perdure.Thread
-		if rows, next, err = v.Threads.Page(t, p); err != nil {
+		if rows, next, err = v.Threads.Page(t, p, children); err != nil {
 			return err
 		}
 		var active []perdure.RunID

@@ -101,7 +101,8 @@ func (s *Server) rows() []route {
 			creates().also(http.StatusOK),
 
 		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().once(),
-		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).takes("limit", "cursor"),
+		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).
+			takes("limit", "cursor", "children"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
 		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages", deleteThread).once().logged(),
 		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).

@@ -93,7 +93,11 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 		return 0, nil, err
 	}
 	page.Limit = int(limit)
-	list, next, err := c.s.engine.Threads.Page(c.Context(), c.tenant(), page)
+	children := c.URL.Query().Get("children")
+	if children != "" && children != "true" && children != "false" {
+		return 0, nil, perdure.Invalid("children", "takes true or false")
+	}
+	list, next, err := c.s.engine.Threads.Page(c.Context(), c.tenant(), page, children != "false")
 	out := &api.Threads{Threads: []api.ListedThread{}, NextCursor: next}
 	for i := range list {
 		out.Threads = append(out.Threads, listedThread(&list[i]))
@@ -103,7 +107,8 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 
 func listedThread(th *engine.ListedThread) api.ListedThread {
 	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
-		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq}
+		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq,
+		ParentRunID: th.Parent}
 	if m := th.Last; m != nil {
 		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}
 	}

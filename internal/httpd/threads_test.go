@@ -17,6 +17,26 @@ func (w *world) listed(query string) (list []obj, next any) {
 	return list, page["next_cursor"]
 }
 
+// A thread that was created for a child names its parent, and can be left out of the list.
+func TestThreadsOfChildrenAreTold(t *testing.T) {
+	w := newWorld(t, setup{})
+	chat := w.makeThread()
+	g := w.running(`{"kind":"boss"}`)
+	w.commits(g, `"children":[{"key":"kid","kind":"kid","new_thread":true}]`)
+	list, _ := w.listed("")
+	if len(list) != 2 || list[0]["parent_run_id"] != g["run_id"] || list[1]["thread_id"] != chat ||
+		list[1]["parent_run_id"] != nil {
+		t.Errorf("threads = %v, want that of the child of %v, and %s without a parent", list, g["run_id"], chat)
+	}
+	if list, _ = w.listed("?children=true"); len(list) != 2 {
+		t.Errorf("threads with those of children = %v, want both", list)
+	}
+	if list, _ = w.listed("?children=false"); len(list) != 1 || list[0]["thread_id"] != chat {
+		t.Errorf("threads without those of children = %v, want %s alone", list, chat)
+	}
+	w.get("/api/v1/threads?children=maybe").refuses(400, "invalid")
+}
+
 func TestThreadsAreListedByLastActivity(t *testing.T) {
 	w := newWorld(t, setup{})
 	if list, next := w.listed(""); len(list) != 0 || next != nil {

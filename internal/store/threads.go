@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,13 +26,23 @@ var threadTable = &table[perdure.Thread]{
 	},
 }
 
-// threadHeads are threads without their metadata.
+// threadHeads are threads without their metadata, of which the beginning names the parent.
 var threadHeads = &table[perdure.Thread]{
 	name: "threads", keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "created_at", "active", "seq", "updated_at", "title"},
+	cols: []string{"tenant", "id", "created_at", "active", "seq", "updated_at", "title",
+		fmt.Sprintf("substr(metadata,1,%d)", perdure.ThreadParentBytes)},
 	scan: func(t *perdure.Thread) []any {
-		return []any{&t.Tenant, &t.ID, &t.CreatedAt, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title}
+		return []any{&t.Tenant, &t.ID, &t.CreatedAt, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title, threadParent{&t.Parent}}
 	},
+}
+
+// threadParent scans the beginning of a thread's metadata into the run that it names.
+type threadParent struct{ id *perdure.RunID }
+
+func (x threadParent) Scan(v any) error {
+	text, _ := v.(string)
+	*x.id = perdure.ParentOfThread(text)
+	return nil
 }
 
 type threadKey struct {
@@ -73,20 +84,44 @@ func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Threa
 	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
+// threadRows bounds the threads that are read for a page.
+const threadRows = 5000
+
 // Page lists a tenant's threads, the most recently active first. A thread that becomes active while
-// a client pages through the list moves to the first page again.
-func (repo *Threads) Page(t perdure.TenantID, p Page) ([]perdure.Thread, string, error) {
+// a client pages through the list moves to the first page again. Without children, threads that were
+// created for children are left out. They are read and passed over, so that a page may be short.
+func (repo *Threads) Page(t perdure.TenantID, p Page, children bool) ([]perdure.Thread, string, error) {
 	if _, _, ok := threadPlace(p.After); !ok {
 		return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
-	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
-		at, id, _ := threadPlace(after)
-		return threadHeads.query(repo.in.sess,
-			"WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
-			[]any{string(t), at, id, int64(n)}, row)
-	}, func(th *perdure.Thread) string {
+	seen, far := 0, "" // the threads that were read, and the last of them if they are too many
+	place := func(th *perdure.Thread) string {
 		return strconv.FormatInt(int64(th.UpdatedAt), 10) + "." + string(th.ID)
-	}, func(th *perdure.Thread) int {
+	}
+	out, next, err := paged(p, func(after string, n int, row func(*perdure.Thread) error) error {
+		for taken := 0; taken < n; {
+			got := 0
+			at, id, _ := threadPlace(after)
+			err := threadHeads.query(repo.in.sess,
+				"WHERE tenant=? AND (updated_at,id)<(?,?) ORDER BY updated_at DESC, id DESC"+atMost,
+				[]any{string(t), at, id, int64(n)}, func(th *perdure.Thread) error {
+					got, seen, after = got+1, seen+1, place(th)
+					if !children && th.Parent != "" {
+						return nil
+					}
+					taken++
+					return row(th)
+				})
+			if err != nil || got < n {
+				return err
+			}
+			if seen >= threadRows {
+				far = after
+				return errEnough
+			}
+		}
+		return nil
+	}, place, func(th *perdure.Thread) int {
 		return 512 + quoted(string(th.ID)) + quoted(th.Title) + 6*4*perdure.MaxThreadText
 	})
 	for i := range out {
@@ -94,7 +129,7 @@ func (repo *Threads) Page(t perdure.TenantID, p Page) ([]perdure.Thread, string,
 			err = findTitle(repo.in.sess, &out[i])
 		}
 	}
-	return out, next, err
+	return out, cmp.Or(next, far), err
 }
 
 // threadPlace parses a cursor: the instant and the id of the last entry. An empty cursor begins the

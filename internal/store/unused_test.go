@@ -45,7 +45,8 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 				return err
 			}},
 			{"threads", []string{"threads_updated"}, func(tx *Tx) error {
-				_, _, err := newView(tx.Now, tx.dialect, tx.sess).Threads.Page(tenant, Page{After: "5000.t9", Limit: 5})
+				_, _, err := newView(tx.Now, tx.dialect, tx.sess).Threads.Page(tenant,
+					Page{After: "5000.t9", Limit: 5}, true)
 				return err
 			}},
 		} {
@@ -108,7 +109,7 @@ func TestMigrationFromSchema16(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := open(t, at).View(t.Context(), func(v *View) error {
-			threads, _, err := v.Threads.Page(tenant, Page{Limit: 10})
+			threads, _, err := v.Threads.Page(tenant, Page{Limit: 10}, true)
 			var got []string
 			for _, th := range threads {
 				last, err := v.Threads.LastMessages(tenant, []perdure.ThreadID{th.ID})
@@ -128,6 +129,74 @@ func TestMigrationFromSchema16(t *testing.T) {
 				}
 			}
 			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// Threads of children are left out of a list, however many there are in a row. A page that would read too many of
+// them is short, and its cursor goes on behind them.
+func TestThreadPagesWithoutChildren(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		parent := perdure.RunID("01a1dd64-c4a5-7000-8000-000000000001")
+		metadata := perdure.Object(perdure.ThreadParent, string(parent), "key", strings.Repeat("k", 200))
+		var want []perdure.ThreadID
+		put := func(n int, id string, metadata perdure.Value) {
+			must(t, s, opFunc(func(tx *Tx) error {
+				for i := range n {
+					th := perdure.Thread{Tenant: tenant, ID: perdure.ThreadID(fmt.Sprintf("%s%04d", id, i)), Title: "x",
+						CreatedAt: tx.Now, Metadata: metadata}
+					if tx.Threads.Put(th); id[0] == 'p' {
+						want = append(want, th.ID)
+					}
+				}
+				return nil
+			}))
+		}
+		put(100, "p1", "")
+		put(threadRows+100, "c1", metadata)
+		put(100, "p2", perdure.Object("about", "x", perdure.ThreadParent, string(parent)))
+		put(70, "c2", metadata)
+		put(10, "p3", perdure.Object(perdure.ThreadParent, `an "id`))
+		slices.Reverse(want)
+		var got []perdure.ThreadID
+		short := 0
+		if err := s.View(t.Context(), func(v *View) error {
+			for next := ""; ; {
+				list, more, err := v.Threads.Page(tenant, Page{After: next, Limit: 30}, false)
+				for _, th := range list {
+					got = append(got, th.ID)
+				}
+				if len(list) < 30 {
+					short++
+				}
+				if next = more; err != nil || next == "" {
+					return err
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d threads on all pages without children: %v, want %d, newest first", len(got), got, len(want))
+		}
+		if short != 2 {
+			t.Errorf("%d pages are short, want the one that has read %d threads and the last one", short, threadRows)
+		}
+		if err := s.View(t.Context(), func(v *View) error {
+			list, _, err := v.Threads.Page(tenant, Page{Limit: 100}, true)
+			for i, th := range list {
+				of := perdure.RunID("")
+				if i >= 10 && i < 80 {
+					of = parent
+				}
+				if th.Parent != of {
+					t.Errorf("thread %s: parent %q, want %q", th.ID, th.Parent, of)
+				}
+			}
+			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +224,7 @@ func TestThreadPagesByActivity(t *testing.T) {
 		var got []perdure.ThreadID
 		if err := s.View(t.Context(), func(v *View) error {
 			for next := ""; ; {
-				list, more, err := v.Threads.Page(tenant, Page{After: next, Limit: 70})
+				list, more, err := v.Threads.Page(tenant, Page{After: next, Limit: 70}, true)
 				for _, th := range list {
 					got = append(got, th.ID)
 				}

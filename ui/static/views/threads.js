@@ -1,7 +1,7 @@
 // Conversations: the list, and the chat of one. Answers that take longer than one wants to wait are
 // deferred: they go on, and come into the conversation when they are there.
-import { html, useState, useEffect, useRef, useCallback, cls, none } from '../lib.js';
-import { go, href } from '../router.js';
+import { html, useState, useEffect, useRef, useCallback, cls, none, signal } from '../lib.js';
+import { go, href, withQuery } from '../router.js';
 import { get, post, call, can } from '../api.js';
 import { useList, watch, refresh, connection } from '../live.js';
 import { useTree } from '../tree.js';
@@ -213,21 +213,32 @@ function Conversation({ id }) {
     <${Composer} thread=${id} read=${read} /></div>`;
 }
 
-export default function Threads({ parts: [id] }) {
-  const { items, error } = useList('', '/threads', 'threads', { limit: 50 });
+// Whether the list has the threads of workers too. The choice holds until the page is loaded again.
+const workersToo = signal(false);
+
+export default function Threads({ parts: [id], query }) {
+  const cursor = query.get('cursor') ?? '';
+  const { items, error, next } = useList('', '/threads', 'threads',
+    { limit: 50, cursor, children: workersToo.value ? '' : 'false' });
+  const at = href('/threads' + (id ? '/' + id : ''));
   return html`<${Page} title="Chat" actions=${id &&
       html`<a class="button" href=${href('/threads')}>New conversation</a>`}>
     <div class=${cls('chat', id && 'has-one')}><nav class="thread-list" aria-label="Conversations">
+      <label class="check"><input type="checkbox" checked=${workersToo.value} onChange=${e => {
+        workersToo.value = e.currentTarget.checked; location.hash = at; }} /> <span>Also those of workers</span></label>
       ${error && !items?.length && html`<${Trouble} error=${error} />`}
       ${(items ?? []).map(t => html`<a key=${t.thread_id} data-row href=${href('/threads/' + t.thread_id)}
           aria-current=${t.thread_id === id ? 'page' : undefined}>
-        <span class="thread-title"><${Safe} text=${t.title || 'Untitled ' + short(t.thread_id)} max=${70}
-            color=${false} /></span>
+        <span class="thread-title">${t.parent_run_id && html`<span class="tag first"
+            title=${'Of run ' + t.parent_run_id}>worker</span> `}<${Safe} max=${70} color=${false}
+              text=${t.title || 'Untitled ' + short(t.thread_id)} /></span>
         <span class="thread-last dim">${t.live_run
             ? html`<span class=${'text-' + t.live_run.state}><${Shape} state=${t.live_run.state} /></span> `
             : ''}${t.last_message ? html`<${Safe} text=${t.last_message.text} max=${80} color=${false} />`
             : 'nothing said'}</span>
-        <span class="thread-age dim"><${Ago} at=${t.updated_at} suffix="" /></span></a>`)}</nav>
+        <span class="thread-age dim"><${Ago} at=${t.updated_at} suffix="" /></span></a>`)}
+      ${(next || cursor) && html`<div class="pager">${cursor && html`<a href=${at}>Newest</a>`}
+        ${next && html`<a href=${withQuery({ cursor: next })}>Older</a>`}</div>`}</nav>
       <div class="chat-main">${id ? html`<${Conversation} key=${id} id=${id} />`
           : html`<div class="conversation"><${Empty} title="Begin a conversation">
         <p>An agent of kind <code>supervisor</code> answers. You can close this page at any time: the answer will

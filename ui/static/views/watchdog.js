@@ -24,7 +24,7 @@ function about(s) {
 /** Named is the name of a setting with its value. One that is not the default is marked, as is one with exceptions. */
 function Named({ setting: s }) {
   return html`<span class="in-force" title=${about(s)}><code>${s.name}</code> <b>${brief(s.value)}</b>${s.changed &&
-    html` <span class="tag">set</span>`}${s.per_kind && html` <span class="dim">(a kind may have its own)</span>`}${
+    html` <span class="tag">set</span>`}${s.per_kind && html`<span class="dim">*</span>`}${
     s.overrides && html` <span class="dim">(${s.overrides.length} for kinds or activities)</span>`}</span>`;
 }
 
@@ -69,5 +69,6 @@ export default function Watchdog({ query }) {
           settings=${settings} />` }]} />
       <${Trouble} error=${policy.error} />
       <p class="sub gap-top">Values are those of the server that answered. <span class="tag">set</span> marks one that
-        is not the default. <code>perdure watchdog --rules</code> prints the same.</p><//><//>`;
+        is not the default, and * one that a kind may have its own value of.${' '}
+        <code>perdure watchdog --rules</code> prints the same.</p><//><//>`;
 }

@@ -611,6 +611,15 @@ func TestDashboardIsAccessible(t *testing.T) {
 		d.sees("main .card", text)
 		look("the tab " + tab)
 	}
+	// A run that is at work records one more step: its journal shows that without a reload.
+	show("/runs/" + full.RunID + "?tab=journal")
+	d.sees("[data-row]", "plan")
+	n.insist("POST", "/api/v1/workers/w/commit", "", obj{"commits": []obj{{"commit_id": "next", "run_id": full.RunID,
+		"epoch": full.Epoch, "journal": []obj{{"key": "proofread", "value": "no mistakes"}}}}}, nil)
+	d.sees("[data-row]", "proofread")
+	if state := n.get(full.RunID).State; state != "running" {
+		t.Errorf("run %s: state while its journal is shown = %s, want running", full.RunID, state)
+	}
 	d.dialog("button", "Cancel", "\r", "Cancel", look) // a form
 	d.dialog(".menu button", "Send a signal", "\r", "Cancel", look)
 	show("/webhooks")

@@ -76,6 +76,9 @@ type Invariants struct {
 	Unchecked    []string    `json:"unchecked,omitempty"` // invariants that were not checked for lack of time
 	PastDeadline int         `json:"runs_past_deadline"`
 	PastRuns     []string    `json:"past_deadline_run_ids,omitempty"` // the first runs past their deadline
+
+	CheckedAt perdure.Instant `json:"checked_at,omitzero"` // when the check began
+	TookMS    int64           `json:"took_ms"`
 }
 
 // A Violation is a row that breaks an invariant.

@@ -609,6 +609,19 @@ func TestAdmin(t *testing.T) {
 	if len(found["violations"].([]any)) != 0 || found["checked"].(float64) < 5 {
 		t.Errorf("invariants = %v, want no violation and at least 5 checked", found)
 	}
+	// A page that shows them all the time does not make the server check them all the time.
+	for _, x := range []struct {
+		query string
+		again bool
+	}{{"?recent=true", false}, {"?recent=true", false}, {"?recent=false", true}, {"?recent=true", false}, {"", true}} {
+		before := found["checked_at"]
+		found = w.as(w.admin).get("/api/admin/invariants" + x.query).is(200)
+		if again := found["checked_at"] != before; again != x.again {
+			t.Errorf("invariants%s: checked at %v after %v, want another check: %t", x.query, found["checked_at"], before,
+				x.again)
+		}
+	}
+	w.as(w.admin).get("/api/admin/invariants?recent=maybe").refuses(400, "invalid")
 }
 
 // ---- workers

@@ -196,7 +196,8 @@ func (s *Server) rows() []route {
 			"Say what holds for a tenant", changeTenant).
 			logged(),
 		on("GET", "/api/admin/invariants", platform(perdure.ScopePlatformRead),
-			"Check the store against its invariants", checkInvariants),
+			"Check the store against its invariants", checkInvariants).
+			takes("recent"),
 		download("/api/admin/backup", platform(perdure.ScopePlatformAdmin), "Get a backup of the whole store",
 			getBackup).
 			logged(),

@@ -61,6 +61,7 @@ type Server struct {
 	chunkGate *fair.Gate
 
 	counts     countCache
+	checks     lastCheck
 	goodURLs   urlCache
 	runTenants runTenants
 

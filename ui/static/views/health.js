@@ -4,7 +4,7 @@ import { withQuery, href } from '../router.js';
 import { session } from '../api.js';
 import { useList, useCounts, useGet } from '../live.js';
 import { count, duration } from '../format.js';
-import { Page, Card, Tabs, Trouble, Loading, RunLink, Shape } from '../parts.js';
+import { Page, Card, Tabs, Trouble, Loading, RunLink, Shape, Ago } from '../parts.js';
 
 const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'],
   '168h': ['Week', 6048e5, '2h'] };
@@ -124,7 +124,7 @@ export default function Health({ query }) {
   const counts = useCounts();
   const queues = useList('queues', '/queues', 'queues', { limit: 200 });
   const ready = useList('', '/readyz', '');
-  const invariants = useList('', session.value?.platform ? '/api/admin/invariants' : '', '');
+  const invariants = useList('', session.value?.platform ? '/api/admin/invariants' : '', '', { recent: true });
   const q = queues.items ?? [], inv = invariants.items;
   const sum = k => q.reduce((n, one) => n + (one[k] ?? 0), 0);
   const fine = inv && !inv.violations?.length && !inv.runs_past_deadline;
@@ -140,7 +140,8 @@ export default function Health({ query }) {
         to=${href('/runs', { status: 'suspended' })} />
       ${session.value?.platform && html`<${Number_} state=${inv?.violations?.length ? 'failed' : 'completed'}
           value=${inv ? count(inv.violations?.length ?? 0) : '…'}
-          name=${`of ${inv ? count(inv.checked) : 'the'} invariants violated`} />
+          name=${html`of ${inv ? count(inv.checked) : 'the'} invariants violated${inv?.checked_at &&
+            html`, <${Ago} at=${inv.checked_at} />`}`} />
         <${Number_} state=${inv?.runs_past_deadline ? 'failed' : 'completed'}
           value=${inv ? count(inv.runs_past_deadline) : '…'} name="runs past their deadline" />`}
     </div>

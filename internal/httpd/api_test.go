@@ -617,8 +617,8 @@ func TestAdmin(t *testing.T) {
 		before := found["checked_at"]
 		found = w.as(w.admin).get("/api/admin/invariants" + x.query).is(200)
 		if again := found["checked_at"] != before; again != x.again {
-			t.Errorf("invariants%s: checked at %v after %v, want another check: %t", x.query, found["checked_at"], before,
-				x.again)
+			t.Errorf("invariants%s: checked at %v after %v, want another check: %t", x.query, found["checked_at"],
+				before, x.again)
 		}
 	}
 	w.as(w.admin).get("/api/admin/invariants?recent=maybe").refuses(400, "invalid")

@@ -73,8 +73,9 @@ func Invariants(ctx context.Context, e *engine.Engine, within time.Duration) (*a
 	if err != nil {
 		return nil, err
 	}
-	out := &api.Invariants{CheckedAt: at, TookMS: time.Since(began).Milliseconds(), Generation: found.Generation, Checked: found.Checked, Violations: []api.Violation{},
-		Unchecked: found.Unchecked, PastDeadline: found.PastDeadline}
+	out := &api.Invariants{CheckedAt: at, TookMS: time.Since(began).Milliseconds(), Generation: found.Generation,
+		Checked: found.Checked, Violations: []api.Violation{}, Unchecked: found.Unchecked,
+		PastDeadline: found.PastDeadline}
 	for _, id := range found.PastRuns {
 		out.PastRuns = append(out.PastRuns, string(id))
 	}

@@ -117,7 +117,7 @@ function History({ span }) {
 /** Number_ is a number of now, with the shape of its state. */
 const Number_ = ({ state, value, name, to = '' }) => html`<div class="card number"><p class="big">
     ${to ? html`<a href=${to}>${value}</a>` : value}</p>
-  <p class="sub"><span class=${'text-' + state}><${Shape} state=${state} /></span>${name}</p></div>`;
+  <p class="sub"><span class=${'text-' + state}><${Shape} state=${state} /></span><span>${name}</span></p></div>`;
 
 export default function Health({ query }) {
   const span = spans[query.get('span')] ? query.get('span') : '1h';

@@ -109,7 +109,7 @@ func (sc Scenario) CrashEverywhere(t *testing.T, check func(t *testing.T, end *E
 }
 
 const (
-	maxTries     = 3  // trials that may miss the boundary of a crash
+	maxTries     = 10 // trials that may miss the boundary of a crash: children may end in either order
 	trialsAtOnce = 16 // in real time
 )
 

@@ -164,6 +164,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		if fail := s.Err(); fail != nil {
 			return sameError(len(ops), perdure.Errorf(perdure.CodeUnavailable, "%v", fail)), nil
 		}
+		spent := s.file.ReserveSpent()
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.ignoreAge = remembered, again || try > 1, try > maxOld
 		tx.recount, tx.locked, tx.contended, tx.paced = recount, l.locked, contended, paced
@@ -213,7 +214,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 				continue
 			}
 		case diskFull(err):
-			if try < 3 && s.file.SpendReserve() {
+			if try < 3 && s.file.SpendReserve(spent) {
 				continue // with the reserve freed
 			}
 			if len(ops) == 1 {

@@ -66,7 +66,7 @@ func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits fu
 		switch {
 		case err == nil, IsConflict(err), IsLocked(err):
 		case IsFull(err):
-			f.reserve.spend()
+			f.reserve.spend(f.reserve.timesSpent())
 		default: // if the disk fails here, the next commit fails too
 			f.log.Error("the write-ahead log could not be copied into the database", "error", err)
 			return fmt.Errorf("the write-ahead log could not be copied into the database: %w", err)

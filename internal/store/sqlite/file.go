@@ -164,9 +164,17 @@ func (f *File) Settle() (err error) {
 // Full tells whether the disk is full, so that the rest is kept for work under way.
 func (f *File) Full() bool { return f != nil && f.reserve.isFull() }
 
-// SpendReserve frees the reserve after the disk has refused a write. It tells whether there was a
-// reserve, so that the write may succeed now.
-func (f *File) SpendReserve() (again bool) { return f != nil && f.reserve.spend() }
+// ReserveSpent tells how often the reserve was freed.
+func (f *File) ReserveSpent() int64 {
+	if f == nil {
+		return 0
+	}
+	return f.reserve.timesSpent()
+}
+
+// SpendReserve frees the reserve after the disk has refused a write. before is ReserveSpent of when that began.
+// SpendReserve tells whether the write may succeed now: the reserve was freed, by this call or since before.
+func (f *File) SpendReserve(before int64) (again bool) { return f != nil && f.reserve.spend(before) }
 
 // Close closes the file. Its sessions have to be closed before.
 //

@@ -160,18 +160,22 @@ func TestReserveIsAllocatedAndSpent(t *testing.T) {
 	if n := held(); n != 1<<20 || f.Full() {
 		t.Errorf("%d bytes are kept back, full: %v, want %d and not full", n, f.Full(), 1<<20)
 	}
-	if !f.SpendReserve() || held() != 0 || !f.Full() {
+	before := f.ReserveSpent()
+	if !f.SpendReserve(before) || held() != 0 || !f.Full() {
 		t.Errorf("after SpendReserve: %d bytes are reserved, full: %t, want 0 and full", held(), f.Full())
 	}
-	if f.SpendReserve() {
+	if f.SpendReserve(f.ReserveSpent()) {
 		t.Error("SpendReserve = true a second time, want false")
+	}
+	if !f.SpendReserve(before) {
+		t.Error("SpendReserve = false for a write that began before the reserve was freed, want true")
 	}
 	f.reserve.check() // the disk has space after all
 	if n := held(); n != 1<<20 || f.Full() {
 		t.Errorf("after the next check: %d bytes are reserved, full: %t, want %d and not full", n, f.Full(), 1<<20)
 	}
 	var none *File
-	if none.Full() || none.SpendReserve() || none.BlockedFor() != 0 {
+	if none.Full() || none.SpendReserve(none.ReserveSpent()) || none.BlockedFor() != 0 {
 		t.Error("a nil File reports a full disk or a lock")
 	}
 }

@@ -25,7 +25,8 @@ type diskReserve struct {
 	size int64
 
 	mu          sync.Mutex
-	held        bool // the file has its blocks
+	held        bool  // the file has its blocks
+	spent       int64 // how often it was freed
 	full        bool
 	tight       bool   // little space is left: the log is kept short
 	lastWarning string // the last warning that was logged
@@ -94,20 +95,27 @@ func (r *diskReserve) checkOnce() error {
 	return nil
 }
 
-// spend frees the reserve after the disk has refused a write. It tells whether there was one, so
-// that the write may succeed now.
-func (r *diskReserve) spend() (again bool) {
+// spend frees the reserve after the disk has refused a write, which began when it had been freed so often. It
+// tells whether that was done now or since then, so that the write may succeed now.
+func (r *diskReserve) spend(before int64) (again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.becomeFull()
 	if !r.held {
-		return false
+		return r.spent != before
 	}
 	if err := r.release(); err != nil {
 		r.log.Error("the reserve can't be given away", "error", err)
 		return false
 	}
+	r.spent++
 	return true
+}
+
+func (r *diskReserve) timesSpent() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.spent
 }
 
 func (r *diskReserve) becomeFull() {

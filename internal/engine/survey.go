@@ -172,8 +172,8 @@ func (s *Survey) selectRuns(v *store.View) error {
 			f.After = max(f.After, s.Selected[f.Limit-1].ID)
 		}
 	}
-	if cut {
-		s.Next = s.Selected[f.Limit-1].ID
+	if cut { // a tenant's page may have ended before that, at a bound of its own
+		s.Next = max(s.Next, s.Selected[f.Limit-1].ID)
 	}
 	return nil
 }

@@ -102,16 +102,17 @@ func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
 	return out, err
 }
 
-// HeldBy gives references to live runs whose last grant went to a worker. It reads the alarms of all live
-// runs: it is for the start of a server, not for a call.
-func (repo *Runs) HeldBy(worker string) (out []Ref, err error) {
+// HeldBy gives references to live runs whose last grant went to a worker, at most limit. It reads the alarms of
+// all live runs: it is for the start of a server, not for a call.
+func (repo *Runs) HeldBy(worker string, limit int) (out []Ref, err error) {
 	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND worker=? "+
-		"AND state IN ('dispatched','running')", []any{worker}, func(scan func(...any) error) error {
-		var r Ref
-		err := scan(&r.Tenant, &r.Run)
-		out = append(out, r)
-		return err
-	})
+		"AND state IN ('dispatched','running')"+atMost, []any{worker, int64(limit)},
+		func(scan func(...any) error) error {
+			var r Ref
+			err := scan(&r.Tenant, &r.Run)
+			out = append(out, r)
+			return err
+		})
 	return out, err
 }
 

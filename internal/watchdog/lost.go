@@ -10,11 +10,11 @@ import (
 
 // TakeFrom takes the runs that a worker was granted before an instant, instead of waiting for its leases to expire:
 // its process is known to be gone. Each spends an attempt, as by the rule lost-worker. TakeFrom returns how many
-// runs it took. The others are left to that rule if it fails.
+// runs it took. Those that it can't take, and those above maxTaken, are left to that rule.
 func (w *Watchdog) TakeFrom(ctx context.Context, worker string, before perdure.Instant) (taken int, err error) {
 	var held []store.Ref
 	err = w.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		held, err = v.Runs.HeldBy(worker)
+		held, err = v.Runs.HeldBy(worker, maxTaken)
 		return err
 	})
 	if err != nil {
@@ -22,13 +22,18 @@ func (w *Watchdog) TakeFrom(ctx context.Context, worker string, before perdure.I
 	}
 	for _, ref := range held {
 		op := &Sweep{w: w, single: &ref, gone: worker, before: before}
-		if err := w.engine.Do(ctx, op); err != nil {
-			return taken, err
+		if failed := w.engine.Do(ctx, op); failed != nil {
+			err = failed
+			continue
 		}
 		taken += len(op.Actions)
 	}
-	return taken, nil
+	return taken, err
 }
+
+// maxTaken bounds the runs of one TakeFrom: a tenant may have given its own worker the same name, and the first sweep
+// of all tenants waits for the end of it.
+const maxTaken = 1000
 
 // take takes a run from the worker that is gone, if that still has it.
 func (s *Sweep) take(tx *engine.Tx, r *perdure.Run) error {

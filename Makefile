@@ -170,7 +170,7 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/conformance -run Poison -v -count=1 -timeout 24h
-	PERDURE_TEST_FULL=1 PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(WITH) $(GO) test ./e2e -run Hostile -v -count=1 -timeout 24h
+	PERDURE_TEST_FULL=1 PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(WITH) $(GO) test ./e2e -run HostileTenants -v -count=1 -timeout 24h
 	PERDURE_TEST_FULL=1 $(GO) test ./e2e -run TooMuchOutput -v -count=1 -timeout 24h
 	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h

@@ -27,5 +27,6 @@
 //
 //   - server_test.go: a node, and the kill under load.
 //   - postmortem_test.go: the story of one caller, from the question to the answer.
-//   - power_test.go, full_test.go: disks that fail. noisy_test.go: hostile tenants.
+//   - power_test.go, full_test.go: disks that fail. noisy_test.go and attacks_test.go: hostile
+//     tenants.
 package e2e

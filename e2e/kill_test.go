@@ -87,7 +87,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if spec := os.Getenv("PERDURE_ATTACK"); spec != "" {
+	if spec := os.Getenv(attackVar); spec != "" {
 		if err := attackFrom(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

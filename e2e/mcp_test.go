@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"os"
@@ -42,7 +44,58 @@ func mcpServer(file string) error {
 				return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: name + " is done"}}}, nil, nil
 			})
 	}
+	if strings.HasSuffix(file, "hostile") {
+		s.AddReceivingMiddleware(listHostile)
+	}
 	return s.Run(context.Background(), &sdk.StdioTransport{})
+}
+
+// listHostile adds tools to a list whose schemas refer to themselves, if case does not matter.
+func listHostile(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		res, err := next(ctx, method, req)
+		if list, ok := res.(*sdk.ListToolsResult); ok && err == nil {
+			for i, keyword := range []string{"$ref", "$REF", "$Ref"} {
+				list.Tools = append(list.Tools, &sdk.Tool{Name: fmt.Sprint("loop", i), InputSchema: json.RawMessage(
+					fmt.Sprintf(`{"type":"object",%q:"#"}`, keyword))})
+			}
+		}
+		return res, err
+	}
+}
+
+// A tool server whose schemas refer to themselves does no harm: the node lives, and the other tools of
+// that server are offered.
+func TestHostileSchemaEndsNoNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "hostile")
+	h, err := mockmodel.New(mockmodel.Script{Rules: []mockmodel.Rule{
+		{Match: mockmodel.Match{Role: "tool"}, Answer: mockmodel.Answer{Text: "It said: {{last}}"}},
+		{Match: mockmodel.Match{Role: "user"}, Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{
+			{Name: "box_loop1", Arguments: obj{}}, {Name: "box_loop0", Arguments: obj{}},
+			{Name: "box_read", Arguments: obj{}}}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := httptest.NewServer(h)
+	t.Cleanup(model.Close)
+	config := filepath.Join(dir, "supervisor.toml")
+	text := fmt.Sprintf("[[model]]\nbase_url = %q\nmodel = \"m\"\n[[mcp]]\nname = \"box\"\n"+
+		"command = %q\nenv = [%q]\nallow = [\"*\"]\n", model.URL+"/v1", os.Args[0], mcpVar+"="+file)
+	if err := errors.Join(os.WriteFile(config, []byte(text), 0o600),
+		os.WriteFile(file+".go", nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t, append([]string{"--supervisor", config}, short...)...)
+	var asked struct {
+		ThreadID string `json:"thread_id"`
+	}
+	n.insist("POST", "/api/v1/chat", "ask", obj{"message": "go", "wait": "30s"}, &asked)
+	eventually.True(t, "the answer is in the thread", func() bool {
+		return strings.Contains(n.lastMessage(asked.ThreadID), "read is done")
+	})
 }
 
 // A user asks for something that takes longer than anyone waits: a tool of an MCP server. The answer is

@@ -1,11 +1,13 @@
 package mcp_test
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,6 +66,24 @@ func start(t *testing.T, change func(s *mcp.Server)) *world {
 		srv.Close()
 	})
 	return w
+}
+
+// A syncBuffer is a log that several goroutines write.
+type syncBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
 }
 
 // begin starts a call.
@@ -135,6 +155,8 @@ func TestFaults(t *testing.T) {
 				t.Errorf("call ended with %.300q, want %q", got, c.want)
 			} else if len(got) > 33<<10 {
 				t.Errorf("result has %d bytes, want 32 KiB at most", len(got))
+			} else if strings.Contains(got, "cheese") || strings.Contains(got, "this is no JSON") {
+				t.Errorf("call ended with %.300q, which has what the server has printed", got)
 			}
 			if n := notes(t, w.file); c.calls >= 0 && n != c.calls {
 				t.Errorf("the tool was called %d times, want %d", n, c.calls)
@@ -194,16 +216,22 @@ func TestProcessesEndWithTheClient(t *testing.T) {
 	}
 }
 
-// A server that does not start is tried again after a pause, and says why.
+// A server that does not start is tried again after a pause. What it prints is for the operator alone:
+// other callers use the same program, and it may print what they have asked for.
 func TestCrashingServerIsStartedAgain(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)
+	log := &syncBuffer{}
+	w.mcp.SetLogger(slog.New(slog.NewTextHandler(log, nil)))
 	if err := os.WriteFile(w.file+".crashes", []byte("for this machine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if got := outcome(w.call(t, "echo", args{"text": "x"})); !strings.HasPrefix(got, "mcp_unavailable") ||
-		!strings.Contains(got, "no licence for this machine") {
-		t.Errorf("call ended with %q, want mcp_unavailable and what the server has printed", got)
+		strings.Contains(got, "licence") {
+		t.Errorf("call ended with %q, want mcp_unavailable and nothing that the server has printed", got)
+	}
+	if !strings.Contains(log.String(), "no licence for this machine") {
+		t.Errorf("the operator's log is %q, want what the server has printed", log)
 	}
 	if _, down := w.mcp.Tools(t.Context()); len(down) != 1 {
 		t.Errorf("servers that are down = %v, want one", down)

@@ -25,11 +25,17 @@ const (
 	maxSchema  = 16 << 10
 	maxSchemas = 64 << 10
 	maxAll     = 256 << 10
-	// maxChecks limits the work of a check: the number of subschemas, with references followed.
-	// maxDepth is their depth. maxChecked is the size of a value that is checked.
-	maxChecks  = 2000
-	maxDepth   = 32
-	maxChecked = 64 << 10
+	// maxChecks limits the work of a check: the number of subschemas and values in a schema, with
+	// references followed. maxDepth is their depth, and maxPattern the size of its expressions, in
+	// instructions. maxChecked is the size of a value that is checked, and maxCompared limits the
+	// product of the parts of the schema and those of the value.
+	maxChecks   = 2000
+	maxDepth    = 32
+	maxPattern  = 2000
+	maxChecked  = 64 << 10
+	maxCompared = 1 << 20
+	// maxRawDepth is the depth of a schema as the server writes it. A deeper one is refused.
+	maxRawDepth = 256
 
 	// maxResult is the default of Options.MaxResult. maxFiles is the number of files that one result may
 	// leave as artifacts.

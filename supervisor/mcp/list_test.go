@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/supervisor/mcp"
 )
 
@@ -92,6 +95,46 @@ func TestHostileLists(t *testing.T) {
 }
 
 // Names are those that models take, and differ. Descriptions are cut.
+// A server that hangs delays the first who ask for its tools, and nobody after that. It is tried in the
+// background, and offered again when it answers.
+func TestHungServerIsWaitedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var answers atomic.Bool
+		s := sdk.NewServer(&sdk.Implementation{Name: "test", Version: "1"}, nil)
+		s.AddTool(&sdk.Tool{Name: "a", InputSchema: object}, nil)
+		c, err := mcp.New(mcp.Options{Logger: slog.New(slog.DiscardHandler), Servers: []mcp.Server{{Name: "s",
+			Allow: []string{"*"}, Connect: func(ctx context.Context) (sdk.Transport, error) {
+				if !answers.Load() {
+					<-ctx.Done()
+					return nil, context.Cause(ctx)
+				}
+				here, there := sdk.NewInMemoryTransports()
+				_, err := s.Connect(context.WithoutCancel(ctx), there, nil)
+				return here, err
+			}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for i := range 20 {
+			began := time.Now()
+			if tools, down := c.Tools(t.Context()); len(tools) != 0 || len(down) != 1 {
+				t.Fatalf("listing %d: %d tools, down: %v, want none and one", i, len(tools), down)
+			}
+			if took := time.Since(began); i > 0 && took > 0 || took > 10*time.Second {
+				t.Errorf("listing %d took %s, want 10s for the first one and nothing for the others", i, took)
+			}
+			time.Sleep(7 * time.Second)
+		}
+		answers.Store(true)
+		eventually.True(t, "the server is offered again", func() bool {
+			time.Sleep(time.Second)
+			tools, _ := c.Tools(t.Context())
+			return len(tools) == 1
+		})
+	})
+}
+
 func TestNamesAndDescriptions(t *testing.T) {
 	long := strings.Repeat("n", 100)
 	tools, _ := lister(t, toolJSON("read_file", plain), toolJSON("read.file", plain), toolJSON("read file", plain),

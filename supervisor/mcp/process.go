@@ -145,5 +145,12 @@ func (t *tail) note(text string) {
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.Join(append(t.notes, clean(string(t.text))), "\n"))
+	return strings.TrimSpace(clean(string(t.text)))
+}
+
+// remark returns our own remarks.
+func (t *tail) remark() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.Join(t.notes, "; ")
 }

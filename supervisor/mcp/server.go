@@ -25,8 +25,15 @@ type server struct {
 	conn    *connection
 	pause   time.Duration // before the next connection
 	notTill time.Time
-	last    error // why the last connection failed or broke
 	closed  bool
+	// refresh is the listing in the background, or nil. failing is why the last one failed, and nil after
+	// one that succeeded.
+	refresh *refresh
+	failing error
+
+	// ctx ends when the client is closed.
+	ctx  context.Context
+	stop context.CancelFunc
 }
 
 // A connection is a session with a server. down is closed when it has ended.
@@ -47,7 +54,8 @@ type connection struct {
 }
 
 func newServer(s Server, log *slog.Logger) *server {
-	return &server{Server: s, log: log.With("mcp_server", s.Name), turn: make(chan struct{}, 1)}
+	ctx, stop := context.WithCancel(context.Background())
+	return &server{Server: s, log: log.With("mcp_server", s.Name), turn: make(chan struct{}, 1), ctx: ctx, stop: stop}
 }
 
 // errClosed means that the client was closed.
@@ -111,13 +119,14 @@ func (s *server) current() (*connection, error) {
 // time.
 func (s *server) waitPause(ctx context.Context) error {
 	s.mu.Lock()
-	wait, last := time.Until(s.notTill), s.last
+	wait := time.Until(s.notTill)
 	s.mu.Unlock()
 	if wait <= 0 {
 		return nil
 	}
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < wait {
-		return fmt.Errorf("the server has failed, and is tried again in %s: %w", wait.Round(time.Second), last)
+		// What it failed with may have been about the call of another caller.
+		return fmt.Errorf("the server has failed, and is tried again in %s", wait.Round(time.Second))
 	}
 	select {
 	case <-time.After(wait):
@@ -130,7 +139,12 @@ func (s *server) waitPause(ctx context.Context) error {
 // failed makes the next connection wait. The lock is held.
 func (s *server) failed(err error) {
 	s.pause = min(max(2*s.pause, firstPause), longestPause)
-	s.notTill, s.last = time.Now().Add(s.pause), err
+	s.notTill = time.Now().Add(s.pause)
+	var f *failure
+	if errors.As(err, &f) {
+		s.log.Warn("mcp server failed", "error", f.cause, "stderr", f.stderr, "next_try_in", s.pause)
+		return
+	}
 	s.log.Warn("mcp server failed", "error", err, "next_try_in", s.pause)
 }
 
@@ -188,19 +202,41 @@ func inTime[T any](ctx context.Context, f func() (T, error)) (out T, err error) 
 	}
 }
 
-// explain adds what a program has written to its standard error.
+// A failure is an error of a program. Its text is for callers, and says nothing that the program has
+// written: other callers use the same program, and what it writes is about them too. The operator's log
+// has the cause, and the end of the program's standard error.
+type failure struct {
+	text, stderr string
+	cause        error
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.cause }
+
+// explain returns a failure for an error, after the program has ended.
 func (c *connection) explain(err error) error {
+	if c.process != nil {
+		select { // its last words come with its end
+		case <-c.process.gone:
+		case <-time.After(2 * endTimeout):
+		}
+	}
+	return c.explainNow(err)
+}
+
+// explainNow is explain without a wait.
+func (c *connection) explainNow(err error) error {
 	if c.process == nil {
 		return err
 	}
-	select { // its last words come with its end
-	case <-c.process.gone:
-	case <-time.After(2 * endTimeout):
+	f := &failure{text: "its program has ended", cause: err, stderr: c.process.stderr.String()}
+	switch note := c.process.stderr.remark(); {
+	case note != "":
+		f.text = note
+	case errors.Is(err, context.DeadlineExceeded):
+		f.text = "its program did not answer in time"
 	}
-	if text := c.process.stderr.String(); text != "" {
-		return fmt.Errorf("%w: %s", err, cut(text, maxError))
-	}
-	return err
+	return f
 }
 
 // watch waits for the end of a connection.
@@ -237,16 +273,6 @@ func (s *server) drop(c *connection, why error) {
 	}
 }
 
-// explainNow is explain without a wait.
-func (c *connection) explainNow(err error) error {
-	if c.process != nil {
-		if text := c.process.stderr.String(); text != "" {
-			return fmt.Errorf("%w: %s", err, cut(text, maxError))
-		}
-	}
-	return err
-}
-
 // close ends a connection, and its program.
 func (c *connection) close() {
 	c.once.Do(func() {
@@ -280,8 +306,12 @@ func (c *connection) probe(ctx context.Context) bool {
 func (s *server) shut() {
 	s.mu.Lock()
 	s.closed = true
-	c := s.conn
+	c, r := s.conn, s.refresh
 	s.mu.Unlock()
+	s.stop()
+	if r != nil {
+		<-r.done
+	}
 	if c == nil {
 		return
 	}

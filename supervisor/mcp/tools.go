@@ -42,14 +42,15 @@ type tool struct {
 }
 
 // Tools lists the tools of all servers, and the servers that have none to offer with the reason. It takes
-// ten seconds at most.
+// ten seconds at most, and it waits once for a server that fails: after that the server is tried in the
+// background, and does not delay others until it has answered.
 func (c *Client) Tools(ctx context.Context) (out []Tool, down map[string]string) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	lists, errs := make([][]*tool, len(c.servers)), make([]error, len(c.servers))
 	var all sync.WaitGroup
 	for i, s := range c.servers {
-		all.Go(func() { lists[i], errs[i] = s.list(ctx) })
+		all.Go(func() { lists[i], errs[i] = s.offer(ctx) })
 	}
 	all.Wait()
 	down = make(map[string]string)
@@ -101,6 +102,63 @@ func modelName(server, tool string) string {
 	}
 	hash := sha256.Sum256([]byte(tool))
 	return fmt.Sprintf("%s_%x", plain[:min(len(plain), maxModelName-9)], hash[:4])
+}
+
+// A refresh connects to a server and lists its tools, in the background. Callers share it.
+type refresh struct {
+	done  chan struct{}
+	tools []*tool
+	err   error
+}
+
+// offer returns the tools of a server. It waits for them, unless the last one who did so waited in vain.
+func (s *server) offer(ctx context.Context) ([]*tool, error) {
+	s.mu.Lock()
+	if s.conn != nil {
+		if tools, ok := s.conn.recent(); ok {
+			s.mu.Unlock()
+			return tools, nil
+		}
+	}
+	failing, r := s.failing, s.refresh
+	if s.closed {
+		failing = errClosed
+	}
+	if r == nil && !s.closed && (failing == nil || time.Now().After(s.notTill)) {
+		r = &refresh{done: make(chan struct{})}
+		s.refresh = r
+		go s.run(r)
+	}
+	s.mu.Unlock()
+	if failing != nil {
+		return nil, failing
+	}
+	select {
+	case <-r.done:
+		return r.tools, r.err
+	case <-ctx.Done():
+		if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			return nil, context.Cause(ctx) // the caller has no more interest
+		}
+		err := fmt.Errorf("it has not listed its tools within %s", listTimeout)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.refresh == r {
+			s.failing = err
+		}
+		return nil, err
+	}
+}
+
+// run executes a refresh.
+func (s *server) run(r *refresh) {
+	ctx, cancel := context.WithTimeout(s.ctx, connectTimeout+listTimeout)
+	defer cancel()
+	r.tools, r.err = s.list(ctx)
+	s.mu.Lock()
+	s.refresh, s.failing = nil, r.err
+	s.mu.Unlock()
+	close(r.done)
 }
 
 // list returns the tools of a server that may be called. It asks the server if the last list is old.

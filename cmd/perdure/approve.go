@@ -1,14 +1,15 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -89,7 +90,7 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	case !isTerminal(os.Stdin):
 		return errors.New("nothing is decided: say --yes or --reject")
 	default:
-		if err := askPerson(ctx, os.Stdin, stderr, a, &decision); err != nil || decision.Decision == "" {
+		if err := askPerson(ctx, newKeyboard(os.Stdin), stderr, a, &decision); err != nil || decision.Decision == "" {
 			return err
 		}
 	}
@@ -186,7 +187,7 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 	if len(a.Form) > 0 {
 		fmt.Fprintln(&b, "  form")
 		for i := range a.Form {
-			fmt.Fprintf(&b, "    %s\n", question(&a.Form[i]))
+			fmt.Fprintf(&b, "    %s\n", fieldLine(&a.Form[i]))
 		}
 	}
 	b.WriteByte('\n')
@@ -218,8 +219,8 @@ func timeLeft(a *perdure.Approval, now time.Time) string {
 	return fmt.Sprintf("%s, then it counts as %s", formatDuration(d), silence)
 }
 
-// question returns a field of a form in one line.
-func question(f *perdure.FormField) string {
+// fieldLine returns a field of a form in one line.
+func fieldLine(f *perdure.FormField) string {
 	of := string(f.Type)
 	if f.Type == perdure.FieldChoice {
 		options := make([]string, len(f.Options))
@@ -248,24 +249,47 @@ func pretty(v perdure.Value) string {
 	return b.String()
 }
 
-// askPerson asks for the decision on a terminal, and for the fields of the form. Any answer but yes
-// or no decides nothing.
-func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Approval,
+// askPerson asks for the decision on a terminal, and for the fields of the form. Any answer but the
+// ones that it names decides nothing, and neither does anything that was typed before the question.
+func askPerson(ctx context.Context, in *keyboard, out io.Writer, a *perdure.Approval,
 	decision *perdure.Decision) error {
-	lines := bufio.NewReader(in)
+	discarded, end := in.question()
+	defer end()
+	if discarded {
+		fmt.Fprintln(out, "What you typed before this question was left out.")
+	}
 	prompt := func(text string) (string, error) {
 		fmt.Fprint(out, text)
-		return readLine(ctx, lines)
+		return in.answer(ctx)
 	}
-	text, err := prompt("Approve? [y/n, anything else decides nothing] ")
+	if asksForAnswer(a) {
+		text, err := prompt("Your answer (n declines; an empty line leaves it open): ")
+		switch {
+		case err != nil:
+			return err
+		case text == "":
+			fmt.Fprintln(out, "Nothing is decided.")
+		case isNo(text):
+			decision.Decision, decision.Answer = perdure.Reject, nil
+		default:
+			decision.Decision = perdure.Approve
+			decision.Answer, err = json.Marshal(map[string]string{a.Form[0].Name: text})
+		}
+		return err
+	}
+	question, word := "Approve? [y/n, anything else decides nothing] ", wordOf(a)
+	if word != "" {
+		question = fmt.Sprintf("Approve? [type %s to approve, n to reject; anything else decides nothing] ", word)
+	}
+	text, err := prompt(question)
 	if err != nil {
 		return err
 	}
-	switch strings.ToLower(text) {
-	case "n", "no":
+	switch {
+	case isNo(text):
 		decision.Decision, decision.Answer = perdure.Reject, nil
 		return nil
-	case "y", "yes":
+	case word != "" && text == word, word == "" && isYes(text):
 		decision.Decision = perdure.Approve
 	default:
 		fmt.Fprintln(out, "Nothing is decided.")
@@ -277,7 +301,7 @@ func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Appr
 	answer := make(map[string]any)
 	for i := range a.Form {
 		f := &a.Form[i]
-		text, err := prompt(question(f) + " = ")
+		text, err := prompt(fieldLine(f) + " = ")
 		if err != nil {
 			return err
 		}
@@ -287,6 +311,49 @@ func askPerson(ctx context.Context, in io.Reader, out io.Writer, a *perdure.Appr
 	}
 	decision.Answer, err = json.Marshal(answer)
 	return err
+}
+
+func isYes(text string) bool { text = strings.ToLower(text); return text == "y" || text == "yes" }
+func isNo(text string) bool  { text = strings.ToLower(text); return text == "n" || text == "no" }
+
+// asksForAnswer tells whether an approval is a question of the supervisor's tool ask_human: there is
+// nothing to approve, and the person says something.
+func asksForAnswer(a *perdure.Approval) bool {
+	return a.Name == "ask_human" && len(a.Form) == 1 && a.Form[0].Type == perdure.FieldText
+}
+
+var words = regexp.MustCompile(`[A-Za-z0-9][A-Za-z0-9_.-]*`)
+
+// wordOf returns the word that approves an action which executes something: the name of its program or
+// its tool. Who types it has read the action. It is empty for others, and for tools that only read.
+func wordOf(a *perdure.Approval) string {
+	var action struct {
+		Program  string          `json:"program"`
+		Command  json.RawMessage `json:"command"`
+		Tool     string          `json:"tool"`
+		ReadOnly bool            `json:"read_only"`
+	}
+	if json.Unmarshal([]byte(a.Action), &action) != nil {
+		return "" // it is no object, and so none of those
+	}
+	text := cmp.Or(action.Program, action.Tool)
+	var line string
+	var list []string
+	switch {
+	case text != "":
+	case json.Unmarshal(action.Command, &line) == nil:
+		text, _, _ = strings.Cut(strings.TrimSpace(line), " ")
+	case json.Unmarshal(action.Command, &list) == nil && len(list) > 0:
+		text = list[0]
+	}
+	if text == "" || action.ReadOnly && action.Tool != "" {
+		return ""
+	}
+	found := words.FindAllString(text[strings.LastIndexByte(text, '/')+1:], -1)
+	if len(found) == 0 || isNo(found[0]) || isYes(found[0]) || len(found[0]) > 60 {
+		return "approve"
+	}
+	return found[0]
 }
 
 // asType converts what was typed to the type of the field. If that is not possible it stays text,
@@ -306,37 +373,6 @@ func asType(typ perdure.FieldType, text string) any {
 		}
 	}
 	return text
-}
-
-// readLine reads a line, until the context ends. The end of the input is an empty line.
-func readLine(ctx context.Context, r *bufio.Reader) (string, error) {
-	text, err := nextLine(ctx, r)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return text, err
-}
-
-// nextLine reads a line, until the context ends. At the end of the input it returns io.EOF.
-func nextLine(ctx context.Context, r *bufio.Reader) (string, error) {
-	type result struct {
-		text string
-		err  error
-	}
-	got := make(chan result, 1)
-	go func() {
-		text, err := r.ReadString('\n')
-		got <- result{text, err}
-	}()
-	select {
-	case x := <-got:
-		if x.text = strings.TrimSpace(x.text); x.text != "" && errors.Is(x.err, io.EOF) {
-			x.err = nil // a last line without an end
-		}
-		return x.text, x.err
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
 }
 
 // isTerminal tells whether a file is a terminal.

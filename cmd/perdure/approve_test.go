@@ -186,10 +186,17 @@ func TestApproveAsksOnATerminal(t *testing.T) {
 	} {
 		id := asks(t, c, perdure.ApprovalSpec{Action: json.RawMessage(`"rm"`), Form: x.form})
 		person := terminal(t)
-		if _, err := io.WriteString(person, x.typed); err != nil {
+		if _, err := io.WriteString(person, "y\ny"); err != nil { // before the question
 			t.Fatal(err)
 		}
-		code, stdout, stderr := call("approve", string(id))
+		var out strings.Builder
+		errs := &watched{text: "Approve?", seen: make(chan struct{})}
+		go func() {
+			<-errs.seen
+			io.WriteString(person, x.typed)
+		}()
+		code := run([]string{"approve", string(id)}, &out, errs)
+		stdout, stderr := out.String(), errs.all.String()
 		if code != x.code || !strings.Contains(stdout, `"rm"`) || !strings.Contains(stderr, "Approve? [y/n") {
 			t.Errorf("answer %q: exit code = %d, want %d with the action and the question\n%s%s",
 				x.typed, code, x.code, stdout, stderr)
@@ -205,7 +212,7 @@ func TestInterruptedPromptDecidesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var decision perdure.Decision
-	if err := askPerson(ctx, r, io.Discard, &perdure.Approval{}, &decision); err == nil || decision.Decision != "" {
+	if err := askPerson(ctx, newKeyboard(r), io.Discard, &perdure.Approval{}, &decision); err == nil || decision.Decision != "" {
 		t.Errorf("interrupted prompt: decision %+v (error %v), want an error and no decision", decision, err)
 	}
 }

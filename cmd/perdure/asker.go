@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"time"
@@ -154,7 +155,7 @@ func (a *asker) ask(ctx context.Context, q *perdure.Approval) error {
 	if by != "" {
 		fmt.Fprintf(ch.stderr, "%s asks:\n", by)
 	}
-	if err := printApproval(ch.stderr, q, time.Now(), wholeAction); err != nil {
+	if err := printQuestion(ch.stderr, q); err != nil {
 		return err
 	}
 	if !ch.asks {
@@ -178,6 +179,16 @@ func (a *asker) ask(ctx context.Context, q *perdure.Approval) error {
 		fmt.Fprintln(ch.stderr, visible(err.Error()))
 	}
 	return nil
+}
+
+// printQuestion prints an approval. Of a question to the person only that is shown.
+func printQuestion(w io.Writer, q *perdure.Approval) error {
+	var action struct{ Question string }
+	if !asksForAnswer(q) || json.Unmarshal([]byte(q.Action), &action) != nil || action.Question == "" {
+		return printApproval(w, q, time.Now(), wholeAction)
+	}
+	_, err := fmt.Fprintf(w, "? %s\n", block(action.Question))
+	return err
 }
 
 // askedBy names a run below the conversation's, such as "mcp.call#1 of supervisor.worker#1 (look at the

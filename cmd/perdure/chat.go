@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -59,8 +60,9 @@ func chatCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 		return err
 	}
 	ch := &conversation{c: c, kind: *kind, thread: perdure.ThreadID(*thread), wait: *wait,
-		in:     bufio.NewReader(os.Stdin),
-		stdout: stdout, stderr: stderr, asks: isTerminal(os.Stdin) && !*asJSON, ticks: isTerminalWriter(stderr)}
+		in:     newKeyboard(os.Stdin),
+		stdout: stdout, stderr: stderr, asks: isTerminal(os.Stdin) && !*asJSON, ticks: isTerminalWriter(stderr),
+		talks: text == "", voice: voice{width: widthOf(stdout)}}
 	if *resume {
 		if err := ch.findLast(ctx); err != nil {
 			return err
@@ -88,11 +90,15 @@ type conversation struct {
 	wait   time.Duration
 	// silence is how long a stream may be silent. Zero means the client's default.
 	silence time.Duration
-	in      *bufio.Reader
+	in      *keyboard
 
 	stdout, stderr io.Writer
 	// asks tells that a person is there to answer, and ticks that the last line can be written over.
 	asks, ticks bool
+	// talks tells that lines are said one after the other. What is typed after a single message is for
+	// the next program.
+	talks bool
+	voice voice
 
 	// screen is held by those who print or ask while a run is followed.
 	screen sync.Mutex
@@ -101,6 +107,8 @@ type conversation struct {
 
 	// seq is the number of the last message of the thread that was shown.
 	seq int64
+	// next is a run that answers what was typed when the run before had just ended.
+	next perdure.RunID
 	// streamed is what was shown of the current answer while it was written.
 	streamed strings.Builder
 }
@@ -129,7 +137,7 @@ func (ch *conversation) converse(ctx context.Context) error {
 		if ch.asks {
 			fmt.Fprint(ch.stderr, "\n> ")
 		}
-		text, err := nextLine(ctx, ch.in)
+		text, err := ch.in.next(ctx)
 		if errors.Is(err, io.EOF) || ctx.Err() != nil {
 			if ch.asks && ch.thread != "" {
 				fmt.Fprintf(ch.stderr, "\nperdure chat --thread %s goes on.\n", ch.thread)
@@ -178,10 +186,59 @@ func (ch *conversation) say(ctx context.Context, text string) error {
 	return ch.follow(ctx, a.RunID, a.LastSeq)
 }
 
-// follow shows the answer of a run and of those that continue it.
+// steer passes on what the person types while the agent works. The function that it returns ends that.
+// Lines of a pipe are said one after the other instead.
+func (ch *conversation) steer(ctx context.Context) (end func()) {
+	if !ch.asks || !ch.talks {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			text, err := ch.in.next(ctx)
+			if err != nil {
+				return // the end of the input comes again, to the next reader
+			}
+			if text == "" {
+				continue
+			}
+			// A line that was read is passed on, even if the answer comes just now.
+			a, err := ch.c.Chat(context.WithoutCancel(ctx), api.Chat{ThreadID: ch.thread, Message: client.JSON(text),
+				Kind: ch.kind})
+			ch.screen.Lock()
+			switch {
+			case err != nil:
+				fmt.Fprintln(ch.stderr, visible(err.Error()))
+			case a.Started: // the run had ended, so that another one answers this
+				ch.next = a.RunID
+			}
+			ch.screen.Unlock()
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// follow shows the answer of a run, of those that continue it, and of those that answer what the person
+// said meanwhile.
 func (ch *conversation) follow(ctx context.Context, id perdure.RunID, after int64) error {
+	for {
+		err := ch.followOne(ctx, id, after)
+		if id, after = ch.next, 0; id == "" {
+			return err
+		}
+		ch.next = ""
+	}
+}
+
+// followOne shows the answer of a run and of those that continue it.
+func (ch *conversation) followOne(ctx context.Context, id perdure.RunID, after int64) error {
 	limit, cancel := context.WithTimeout(ctx, ch.wait)
 	defer cancel()
+	defer ch.steer(limit)()
 	for {
 		err := ch.stream(limit, id, after)
 		if err != nil {
@@ -255,7 +312,7 @@ func (ch *conversation) showEvent(e *api.Event, text *eventPrinter, t *ticker) {
 		if news != "" {
 			t.clear()
 			ch.streamed.WriteString(news)
-			fmt.Fprint(ch.stdout, speech(news))
+			ch.voice.say(ch.stdout, news)
 			t.said(news)
 		}
 	case perdure.LineToolStarted:
@@ -292,7 +349,7 @@ func (ch *conversation) endLine(t *ticker) {
 	t.clear()
 	if s := ch.streamed.String(); s != "" && !strings.HasSuffix(s, "\n") {
 		ch.streamed.WriteByte('\n')
-		fmt.Fprintln(ch.stdout)
+		ch.voice.say(ch.stdout, "\n")
 		t.said("\n")
 	}
 }
@@ -312,12 +369,12 @@ func (ch *conversation) showMessages(ctx context.Context, all bool) error {
 			}
 			switch {
 			case m.Role == perdure.RoleUser && all:
-				fmt.Fprintf(ch.stderr, "> %s\n", speech(text))
+				fmt.Fprintf(ch.stderr, "> %s\n", indented(text))
 			case m.Role == perdure.RoleAssistant &&
 				(all || !strings.Contains(ch.streamed.String(), strings.TrimSpace(text))):
-				fmt.Fprintf(ch.stdout, "%s\n", speech(text))
+				ch.voice.say(ch.stdout, text+"\n")
 			case m.Role == perdure.RoleSystem:
-				fmt.Fprintf(ch.stderr, "[%s]\n", speech(text))
+				fmt.Fprintf(ch.stderr, "[%s]\n", indented(text))
 			}
 		}
 		ch.seq = page.NextAfter
@@ -371,4 +428,64 @@ func speech(s string) string {
 		lines[i] = visible(lines[i])
 	}
 	return strings.Join(lines, "\n")
+}
+
+// indented is speech with lines after the first indented, so that none of them looks like a line of this
+// program.
+func indented(s string) string { return strings.ReplaceAll(speech(s), "\n", "\n  ") }
+
+// A voice writes what an agent says. On a terminal, every line of it is indented, also where the terminal
+// would break it: what begins in the first column is the person's or this program's, and nothing that an
+// agent writes looks like it.
+type voice struct {
+	// width is that of the terminal, or zero if there is none.
+	width  int
+	column int
+}
+
+// voiceIndent is how far the lines of an agent are indented.
+const voiceIndent = 2
+
+// widthOf returns the width of a terminal, or zero if the writer is none.
+func widthOf(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(f) {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col < 10 {
+		return 80
+	}
+	return int(size.Col)
+}
+
+func (v *voice) say(w io.Writer, text string) {
+	text = speech(text)
+	if v.width == 0 {
+		fmt.Fprint(w, text)
+		return
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if r == '\n' {
+			b.WriteRune(r)
+			v.column = 0
+			continue
+		}
+		wide := 1
+		if r >= 0x1100 { // some of these take two columns, and none takes more
+			wide = 2
+		}
+		if v.column > 0 && v.column+wide > v.width {
+			b.WriteByte('\n')
+			v.column = 0
+		}
+		if v.column == 0 {
+			b.WriteString(strings.Repeat(" ", voiceIndent))
+			v.column = voiceIndent
+		}
+		b.WriteRune(r)
+		v.column += wide
+	}
+	fmt.Fprint(w, b.String())
 }

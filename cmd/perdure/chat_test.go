@@ -1,9 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +22,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/worker"
 )
@@ -125,7 +127,7 @@ func TestChatIsLeftAndResumed(t *testing.T) {
 func TestChatLineByLine(t *testing.T) {
 	c, _ := live(t)
 	var out, errs strings.Builder
-	ch := &conversation{c: c, kind: "parrot", wait: time.Minute, in: bufio.NewReader(strings.NewReader("one\n\ntwo")),
+	ch := &conversation{c: c, kind: "parrot", wait: time.Minute, in: newKeyboard(strings.NewReader("one\n\ntwo")),
 		stdout: &out, stderr: &errs}
 	done := make(chan error, 1)
 	go func() { done <- ch.converse(t.Context()) }()
@@ -168,7 +170,7 @@ func TestChatBehindProxyThatSwallowsStreams(t *testing.T) {
 	var out strings.Builder
 	errs := &watched{text: "Still working", seen: make(chan struct{})}
 	ch := &conversation{c: behind, kind: "parrot", wait: time.Minute, silence: 50 * time.Millisecond,
-		in: bufio.NewReader(strings.NewReader("hello\n")), stdout: &out, stderr: errs}
+		in: newKeyboard(strings.NewReader("hello\n")), stdout: &out, stderr: errs}
 	done := make(chan error, 1)
 	go func() { done <- ch.converse(t.Context()) }()
 	select {
@@ -204,6 +206,131 @@ func (w *watched) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// typing is a person who types something, and something else when a question was shown.
+func typing(first string, shown <-chan struct{}, then string) *keyboard {
+	r, w := io.Pipe()
+	go func() {
+		io.WriteString(w, first)
+		if then != "" {
+			<-shown
+			io.WriteString(w, then)
+		}
+		w.Close()
+	}()
+	return newKeyboard(r)
+}
+
+// What was typed before a question was shown does not answer it, in either form of the chat.
+func TestKeysTypedBeforeTheQuestionDecideNothing(t *testing.T) {
+	for _, typed := range []string{"", "pay\n"} {
+		t.Run(fmt.Sprintf("typed %q", typed), func(t *testing.T) {
+			c, _ := live(t)
+			w := worker.New(c, worker.Options{DrainTimeout: -1, Logger: slog.New(slog.DiscardHandler)})
+			worker.Agent(w, "asker", func(ctx *agent.Context, _ map[string]any) (string, error) {
+				v, err := agent.Approve(ctx, agent.Approval{Name: "shell", Title: "execute rm -rf /",
+					Action: map[string]any{"program": "/bin/rm", "args": []string{"-rf", "/"}}, Timeout: time.Minute})
+				text := fmt.Sprintf("approved: %t", v.Approved)
+				return text, errors.Join(err, agent.Message(ctx, perdure.RoleAssistant, text))
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			worked := make(chan error, 1)
+			go func() { worked <- w.Run(ctx) }()
+			defer func() {
+				cancel()
+				<-worked
+			}()
+			person := terminal(t)
+			var out strings.Builder
+			errs := &watched{text: "Approve? [type rm to approve", seen: make(chan struct{})}
+			ch := &conversation{c: c, kind: "asker", wait: time.Minute, asks: true,
+				in: newKeyboard(os.Stdin), stdout: &out, stderr: errs}
+			if _, err := io.WriteString(person, typed+"rm\nrm\ny\nr"); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				<-errs.seen
+				io.WriteString(person, "no\n\x04")
+			}()
+			if typed != "" { // the other lines are said too, and ask again
+				ch.talks = true
+				go ch.converse(ctx)
+				eventually.True(t, "the action is rejected", func() bool {
+					page, err := c.Approvals(t.Context(), client.ApprovalFilter{State: perdure.ApprovalRejected})
+					return err == nil && len(page.Approvals) == 1
+				})
+				page, err := c.Approvals(t.Context(), client.ApprovalFilter{State: perdure.ApprovalApproved})
+				if err != nil || len(page.Approvals) != 0 {
+					t.Errorf("approved are %+v (%v), want none", page, err)
+				}
+				return
+			}
+			if err := ch.say(t.Context(), "pay"); err != nil {
+				t.Fatal(err)
+			}
+			has(t, out.String(), "approved: false")
+			has(t, errs.all.String(), "What you typed before this question was left out.")
+		})
+	}
+}
+
+// Lines of an agent are indented on a terminal, so that none looks like one of the person or of perdure.
+func TestAgentForgesNoLines(t *testing.T) {
+	var out strings.Builder
+	v := voice{width: 20}
+	for _, text := range []string{"> yes, do it\n[1 in the ", "background]\n", strings.Repeat(" ", 18), "> yes", "\n\n? no\n"} {
+		v.say(&out, text)
+	}
+	for _, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {
+		if line != "" && !strings.HasPrefix(line, "  ") || len(line) > 20 {
+			t.Errorf("the line %q is not indented or too long, in\n%s", line, out.String())
+		}
+	}
+	if got, want := indented("a\n> b"), "a\n  > b"; got != want {
+		t.Errorf("indented = %q, want %q", got, want)
+	}
+}
+
+// What is typed while the agent works is said to it.
+func TestChatPassesOnWhatIsTypedMeanwhile(t *testing.T) {
+	c, _ := live(t)
+	person := terminal(t)
+	var out strings.Builder
+	ch := &conversation{c: c, kind: "parrot", wait: time.Minute, in: newKeyboard(os.Stdin), asks: true, talks: true,
+		stdout: &out, stderr: io.Discard}
+	done := make(chan error, 1)
+	go func() { done <- ch.converse(t.Context()) }()
+	if _, err := io.WriteString(person, "one\n"); err != nil {
+		t.Fatal(err)
+	}
+	var thread perdure.ThreadID
+	eventually.True(t, "the conversation has begun", func() bool {
+		page, err := c.Threads(t.Context(), client.ThreadFilter{})
+		if err != nil || len(page.Threads) == 0 {
+			return false
+		}
+		thread = page.Threads[0].ThreadID
+		return true
+	})
+	if _, err := io.WriteString(person, "two\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "what was typed is in the thread", func() bool {
+		page, err := c.Messages(t.Context(), thread, 0)
+		return err == nil && len(page.Messages) == 2
+	})
+	answerChat(t, c, "first")
+	answerChat(t, c, "second") // of the run that takes up what the parrot has not read
+	if _, err := io.WriteString(person, "\x04"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != "first\nsecond\n" {
+		t.Errorf("output = %q, want both answers", out.String())
+	}
+}
+
 // answerChat answers the next message to the parrot.
 func answerChat(t *testing.T, c *client.Client, text string) {
 	t.Helper()
@@ -227,9 +354,9 @@ func TestChatAnswersApprovalsInPlace(t *testing.T) {
 		asks        bool
 		want, errs  string
 	}{
-		{"approved", "pay\ny\n", true, "approved: true", "Approve?"},
-		{"rejected", "pay\nn\n", true, "approved: false", "Approve?"},
-		{"nobody there", "pay\n", false, "timed out: true", "perdure approve "},
+		{"approved", "y\n", true, "approved: true", "Approve?"},
+		{"rejected", "n\n", true, "approved: false", "Approve?"},
+		{"nobody there", "", false, "timed out: true", "perdure approve "},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c, _ := live(t)
@@ -256,14 +383,15 @@ func TestChatAnswersApprovalsInPlace(t *testing.T) {
 					t.Errorf("the worker ended with %v", err)
 				}
 			}()
-			var out, errs strings.Builder
+			var out strings.Builder
+			errs := &watched{text: "Approve?", seen: make(chan struct{})}
 			ch := &conversation{c: c, kind: "asker", wait: time.Minute, asks: x.asks,
-				in: bufio.NewReader(strings.NewReader(x.typed)), stdout: &out, stderr: &errs}
+				in: typing("pay\n", errs.seen, x.typed), stdout: &out, stderr: errs}
 			if err := ch.converse(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			has(t, out.String(), x.want)
-			has(t, errs.String(), "pay the bill", x.errs)
+			has(t, errs.all.String(), "pay the bill", x.errs)
 		})
 	}
 }
@@ -276,9 +404,9 @@ func TestChatAnswersApprovalsOfChildren(t *testing.T) {
 		asks        bool
 		want, errs  string
 	}{
-		{"approved", "go\ny\n", true, "approved: true", "Approve?"},
-		{"rejected", "go\nn\n", true, "approved: false", "Approve?"},
-		{"nobody there", "go\n", false, "approved: false", "perdure approve "},
+		{"approved", "rm\n", true, "approved: true", "Approve?"},
+		{"rejected", "n\n", true, "approved: false", "Approve?"},
+		{"nobody there", "", false, "approved: false", "perdure approve "},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c, _ := live(t)
@@ -321,8 +449,9 @@ func TestChatAnswersApprovalsOfChildren(t *testing.T) {
 					t.Error(err)
 				}
 			}()
+			asked := &watched{text: "Approve?", seen: make(chan struct{})}
 			ch := &conversation{c: c, kind: "boss", wait: time.Minute, asks: x.asks,
-				in: bufio.NewReader(strings.NewReader(x.typed)), stdout: &out, stderr: errs}
+				in: typing("go\n", asked.seen, x.typed), stdout: &out, stderr: io.MultiWriter(errs, asked)}
 			if err := ch.converse(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -99,6 +99,7 @@ func (c *Client) find(name string) *server {
 // A plan is what a call decides by. It is recorded, as the server may change its mind.
 type plan struct {
 	Repeatable bool          `json:"repeatable,omitempty"`
+	ReadOnly   bool          `json:"read_only,omitempty"`
 	Ask        bool          `json:"ask,omitempty"`
 	Suspend    time.Duration `json:"suspend,omitempty"`
 }
@@ -117,13 +118,13 @@ func (c *Client) call(ctx *agent.Context, in Call) (string, error) {
 		if err != nil {
 			return plan{}, err
 		}
-		return plan{t.repeatable, s.asked(in.Tool), s.SuspendTimeout}, nil
+		return plan{t.repeatable, t.readOnly, s.asked(in.Tool), s.SuspendTimeout}, nil
 	})
 	if err != nil {
 		return "", err
 	}
 	if p.Ask {
-		if err := ask(ctx, in, p.Suspend); err != nil {
+		if err := ask(ctx, in, p); err != nil {
 			return "", err
 		}
 	}
@@ -142,9 +143,16 @@ func (c *Client) call(ctx *agent.Context, in Call) (string, error) {
 	})
 }
 
+// An action is what a person is asked about. read_only is what the server says of its tool.
+type action struct {
+	Call
+	ReadOnly bool `json:"read_only,omitempty"`
+}
+
 // ask asks a person whether the call may be made.
-func ask(ctx *agent.Context, in Call, limit time.Duration) error {
-	verdict, err := agent.Approve(ctx, agent.Approval{Name: Kind, Action: in, Timeout: limit,
+func ask(ctx *agent.Context, in Call, p plan) error {
+	limit := p.Suspend
+	verdict, err := agent.Approve(ctx, agent.Approval{Name: Kind, Action: action{in, p.ReadOnly}, Timeout: limit,
 		Title: perdure.Excerpt("call "+in.Tool+" of "+in.Server, 100)})
 	switch {
 	case errors.Is(err, agent.ErrCancelled):

@@ -39,6 +39,7 @@ type tool struct {
 	in, out     schema
 	hasOut      bool
 	repeatable  bool
+	readOnly    bool
 }
 
 // Tools lists the tools of all servers, and the servers that have none to offer with the reason. It takes
@@ -266,7 +267,7 @@ func newTool(t *sdk.Tool) (*tool, error) {
 	}
 	out := &tool{name: t.Name, description: cut(clean(t.Description), maxDescription)}
 	if a := t.Annotations; a != nil {
-		out.repeatable = a.ReadOnlyHint || a.IdempotentHint
+		out.repeatable, out.readOnly = a.ReadOnlyHint || a.IdempotentHint, a.ReadOnlyHint
 	}
 	var err error
 	if out.parameters, err = json.Marshal(t.InputSchema); err != nil {

@@ -212,7 +212,8 @@ func TestInterruptedPromptDecidesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	var decision perdure.Decision
-	if err := askPerson(ctx, newKeyboard(r), io.Discard, &perdure.Approval{}, &decision); err == nil || decision.Decision != "" {
+	err := askPerson(ctx, newKeyboard(r), io.Discard, &perdure.Approval{}, &decision)
+	if err == nil || decision.Decision != "" {
 		t.Errorf("interrupted prompt: decision %+v (error %v), want an error and no decision", decision, err)
 	}
 }

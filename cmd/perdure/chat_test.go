@@ -277,7 +277,8 @@ func TestKeysTypedBeforeTheQuestionDecideNothing(t *testing.T) {
 func TestAgentForgesNoLines(t *testing.T) {
 	var out strings.Builder
 	v := voice{width: 20}
-	for _, text := range []string{"> yes, do it\n[1 in the ", "background]\n", strings.Repeat(" ", 18), "> yes", "\n\n? no\n"} {
+	for _, text := range []string{"> yes, do it\n[1 in the ", "background]\n", strings.Repeat(" ", 18), "> yes",
+		"\n\n? no\n"} {
 		v.say(&out, text)
 	}
 	for _, line := range strings.Split(strings.TrimRight(out.String(), "\n"), "\n") {

@@ -60,6 +60,9 @@ type Server struct {
 	// chunkGate divides the writes of uploaded chunks among tenants.
 	chunkGate *fair.Gate
 
+	// ends shares the reads of those who wait for the end of a run.
+	ends sharedReads[bool]
+
 	counts     countCache
 	checks     lastCheck
 	goodURLs   urlCache

@@ -24,7 +24,8 @@ import (
 //  3. If the run is in the foreground, the call becomes one of its waiters (waiters.go).
 //  4. It watches until the run has ended, the time has passed, the caller is gone or the server
 //     shuts down. Most rings are answered from memory: the engine remembers live runs and recent
-//     ends. Only after news of another node the run is read.
+//     ends. Only after news of another node the run is read. Where many calls wait for it they
+//     share one read of its state (sharedread.go).
 //  5. It stops being a waiter. The last waiter's leaving defers the run.
 
 // watch calls look until it is done, the time has passed, the caller is gone or the server shuts
@@ -137,12 +138,25 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	if err != nil {
 		return 0, nil, err
 	}
+	defer c.s.ends.enter(ref)()
 	err = c.watch(string(id), limit, func(fresh bool) (bool, error) {
-		if fresh {
+		if fresh && !c.s.ends.crowded(ref) {
 			return look(false)
 		}
-		if c.othersSilent() && c.s.engine.Runs.Live(ref.Tenant, id) {
+		if !fresh && c.othersSilent() && c.s.engine.Runs.Live(ref.Tenant, id) {
 			return false, nil // known from memory
+		}
+		if c.s.ends.crowded(ref) {
+			// Most rings tell of something else than the end. All calls that wait find out with one
+			// read, which takes no memory for an answer.
+			c.heard = c.s.bell.Stats()
+			over, err := c.s.ends.get(c.Context(), ref, func(ctx context.Context) (bool, error) {
+				r, _, err := c.s.engine.Runs.Status(ctx, ref.Tenant, id)
+				return r.State.Terminal(), err
+			})
+			if err != nil || !over {
+				return false, err
+			}
 		}
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err

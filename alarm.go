@@ -40,9 +40,10 @@ var Clocks = []Clock{
 			}
 			return 0
 		}},
-	{"lease", "W6", "running and heard from: the end of its lease",
+	{"lease", "W6", "leased and heard from: the end of its lease; of a process, only while its single attempt " +
+		"counts as spent by the grant alone",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running && r.Heard && !r.Options.Process, r.LeaseUntil, 0)
+			return when(r.State.Leased() && r.Heard && (!r.Options.Process || r.Spent), r.LeaseUntil, 0)
 		}},
 	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life; " +
 		"after the server's restart, not while it is watched",

@@ -84,7 +84,8 @@ func Attempts(log []Line) []Attempt {
 				continue
 			}
 			end(l, string(stateOfLine[l.Type]), said.Error)
-			if said.Error != nil && said.Error.Code == CodeAttemptsExhausted {
+			if said.Error != nil &&
+				(said.Error.Code == CodeAttemptsExhausted || said.Error.Code == CodeOutcomeUnknown) {
 				last().Outcome = "lease_lost"
 			}
 		}

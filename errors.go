@@ -49,6 +49,7 @@ const (
 	CodeDeadline          Code = "deadline_exceeded"
 	CodeDispatchTimeout   Code = "dispatch_timeout"
 	CodeAttemptsExhausted Code = "attempts_exhausted"
+	CodeOutcomeUnknown    Code = "outcome_unknown" // a single attempt may or may not have been executed
 	CodeReaped            Code = "timeout_reaped_by_watchdog"
 	CodeHeartbeatLost     Code = "heartbeat_lost"
 	CodeOrphaned          Code = "orphaned"

@@ -31,7 +31,14 @@ type Granted struct {
 	Worker string
 	Build  string // of the worker; see Run.MayTry
 	Start  bool   // the run starts in the same write
+	// Confirms is the worker's promise to begin a run with a single attempt only after an answered start
+	// or heartbeat. Without it the grant itself spends the attempt.
+	Confirms bool
 }
+
+// Spends tells whether a grant spends the only attempt of a run: the worker may begin, and the server
+// would not know.
+func (e Granted) Spends(r *Run) bool { return r.MaxAttempts == 1 && !e.Confirms }
 
 func (e Granted) allowed(_ *Policy, r *Run, now Instant) bool {
 	return (r.Ready || r.MayTry(e.Build, now)) && !r.Heard && r.Turn <= TurnActive
@@ -47,7 +54,9 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	}
 	r.LeaseUntil = now.Add(p.Lease)
 	r.SeenAt, r.MovedAt = now, now
-	r.Ready, r.Heard = false, false
+	r.Ready = false
+	r.Spent = e.Spends(r)
+	r.Heard = r.Spent
 	r.Counter, r.WatchUntil = 0, 0
 	r.Worker = e.Worker
 	r.Said &^= SaidQueued
@@ -74,7 +83,7 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 	if r.State == Dispatched {
 		start(r, now, log)
 	}
-	r.Heard, r.Ready = true, false
+	r.Heard, r.Ready, r.Spent = true, false, false
 	r.Deliveries = 0
 	r.SeenAt = now
 	r.LeaseUntil = now.Add(p.Lease)
@@ -92,7 +101,7 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 func drop(r *Run) {
 	r.LeaseUntil, r.GrantedAt = 0, 0
 	r.Counter, r.WatchUntil = 0, 0
-	r.Heard, r.Ready = false, false
+	r.Heard, r.Ready, r.Spent = false, false, false
 	r.Worker = ""
 	r.Said &^= SaidSilent | SaidNoProgress | SaidStale
 }
@@ -302,12 +311,18 @@ func (e GaveUp) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, e.Epoch == 0, LineFailed, log)
 }
 
-// Released queues a run that its holder hands back unfinished.
-type Released struct{ Epoch int64 }
+// Released queues a run that its holder hands back unfinished. Unsent says that the holder never got
+// it.
+type Released struct {
+	Epoch  int64
+	Unsent bool
+}
 
 func (e Released) presents() int64 { return e.Epoch }
 
-func (e Released) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cancel.RequestedAt == 0 }
+func (e Released) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.Cancel.RequestedAt == 0 && (!r.BegunOnce() || e.Unsent && r.Spent)
+}
 
 func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Epoch++
@@ -322,7 +337,7 @@ func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
 type Restored struct{ Epoch int64 }
 
 func (e Restored) allowed(_ *Policy, r *Run, _ Instant) bool {
-	return r.Epoch < e.Epoch && r.Cancel.RequestedAt == 0
+	return r.Epoch < e.Epoch && r.Cancel.RequestedAt == 0 && (r.MaxAttempts > 1 || r.Options.Process)
 }
 
 func (e Restored) apply(_ *Policy, r *Run, now Instant, log *history) {
@@ -333,12 +348,18 @@ func (e Restored) apply(_ *Policy, r *Run, now Instant, log *history) {
 }
 
 // Renumbered raises the epoch of a restored run that stays in its state: a run without a holder, or
-// one with a cancel request, whose holder is lost.
+// one whose holder is lost: with a cancel request, or with a single attempt. Such an attempt may have
+// begun after the backup was made, so it is not granted again and ends with its lease.
 type Renumbered struct{ Epoch int64 }
 
 func (e Renumbered) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Epoch < e.Epoch }
 
-func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Epoch = e.Epoch }
+func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) {
+	r.Epoch = e.Epoch
+	if r.MaxAttempts == 1 && r.State.Leased() && !r.Options.Process {
+		r.Heard, r.Ready, r.Spent = true, false, true
+	}
+}
 
 // ---- events of clocks, threads and people
 

@@ -312,6 +312,9 @@ func (p *Policy) afterLoss(r *Run, epoch int64, why Failure, roll float64) Event
 		return CancelEnforced{Why: "the worker was lost while the run was being cancelled"}
 	case r.Cancel.RequestedAt != 0:
 		return FailedForGood{Epoch: epoch, Failure: why}
+	case r.Spent && epoch == 0 && why.Code != CodeHeartbeatLost:
+		return GaveUp{Failure: Failure{Code: CodeOutcomeUnknown, Message: "its only attempt was given to worker " +
+			r.Worker + ", which was not heard from: nobody knows whether it was executed"}}
 	case r.Strikes+1 < r.MaxAttempts:
 		return Retried{Epoch: epoch, Failure: why, Delay: p.Backoff(r.Strikes+1, roll)}
 	case epoch == 0 && why.Code != CodeHeartbeatLost:

@@ -48,6 +48,9 @@ type Run struct {
 	Ready   bool // a poll may claim it now
 	Heard   bool // the holder of this epoch has given a sign of life
 	Resumed bool // it was suspended before, and is granted before new runs of its priority
+	// Spent is set while the only attempt of the run may be under way although nobody was heard from: its
+	// holder made no promise to wait for an answer before it begins. Such a run counts as heard from.
+	Spent bool
 
 	ReadyAt      Instant // queued: when it became, or becomes, claimable
 	GrantedAt    Instant
@@ -160,6 +163,10 @@ func (r *Run) Place() int {
 
 // Origin returns the first run of the run's chain of retries: the run itself if it is no retry.
 func (r *Run) Origin() RunID { return cmp.Or(r.OriginID, r.ID) }
+
+// BegunOnce tells whether the run has a single attempt that has begun, or may have. It is not granted
+// again, except after a suspend or a hold, with which its holder says that it has stopped.
+func (r *Run) BegunOnce() bool { return r.MaxAttempts == 1 && r.State.Leased() && r.Heard }
 
 // Copying tells whether a part of the original's journal is still to be copied. JournalSeq says how
 // far it is. Such a run is not claimable.

@@ -50,6 +50,7 @@ var Transitions = []Transition{
 	{Dispatched, "Rejected", Failed, "worker, server",
 		"refused before the start, or not handed over: its signature is not valid"},
 	{Dispatched, "ItemsHandedOver", Dispatched, "worker", "its holder reads more of its inbox"},
+	{Dispatched, "GaveUp", Failed, "watchdog", "a single attempt that may have begun, and was lost: a dead letter"},
 	{Dispatched, "HoldAbandoned", Failed, "person", abandonedNote},
 
 	{Running, "Granted", Running, "worker", "granted again: the first holder was never heard from"},
@@ -241,7 +242,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	if to.Terminal() && from.Live() {
 		r.FinishedAt = now
 		r.LeaseUntil, r.WaitAt, r.ReadyAt, r.FirstGrantAt, r.GrantedAt = 0, 0, 0, 0, 0
-		r.Ready, r.Heard, r.DeferredAt = false, false, 0
+		r.Ready, r.Heard, r.Spent, r.DeferredAt = false, false, false, 0
 		r.Turn = TurnNone
 		r.Hold = nil
 		r.WatchUntil = 0

@@ -332,7 +332,7 @@ func TestStaleEpochChangesNothing(t *testing.T) {
 	for _, epoch := range []int64{1, 2, 4, 99} {
 		for _, e := range []Event{Started{epoch}, Beat{Epoch: epoch}, Committed{Epoch: epoch},
 			Done{Epoch: epoch, Result: "1"}, WentToSleep{Epoch: epoch},
-			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{epoch}, Rejected{Epoch: epoch},
+			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{Epoch: epoch}, Rejected{Epoch: epoch},
 			CancelConfirmed{epoch}, Retried{Epoch: epoch}, Held{Epoch: epoch}} {
 			for _, s := range States {
 				r := runIn(s)

@@ -16,6 +16,10 @@ type Poll struct {
 	Slots  int              `json:"slots"`
 	Wait   perdure.Duration `json:"wait,omitempty"`
 	Start  bool             `json:"start,omitempty"` // start the runs in the same write
+	// Confirms is a promise: a run whose grant has max_attempts 1 is begun only after an answered start or
+	// heartbeat. A grant that gets lost is then repeated. Without the promise such a grant spends the only
+	// attempt, and the run ends with outcome_unknown if its worker is not heard from before the lease ends.
+	Confirms bool `json:"confirms,omitempty"`
 	// AllTenants leases runs of all tenants. It needs a platform key.
 	AllTenants bool `json:"all_tenants,omitempty"`
 	// ExceptTenants are left out by a poll with AllTenants: the worker has enough runs of them.

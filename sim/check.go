@@ -161,6 +161,8 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 	}
 	before := prev.fold
 	prev.fold = state
+	s.closeExecution(l, l.Type == perdure.LineHeld ||
+		l.Type == perdure.LineReclaimed && strings.Contains(string(l.Data), `"held"`), next.ID)
 	switch l.Type {
 	case perdure.LineCreated:
 		prev.attempt = 1
@@ -220,6 +222,8 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 			s.checkLeaseOver(prev, next, l)
 		case next.Failure.Code == perdure.CodeHeartbeatLost:
 			s.checkProcessDead(prev, next, l)
+		case next.Failure.Code == perdure.CodeOutcomeUnknown && next.Epoch > prev.Epoch:
+			s.checkLeaseOver(prev, next, l)
 		}
 	}
 	if before.Live() && state.Terminal() {

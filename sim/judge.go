@@ -284,7 +284,7 @@ func (s *sim) countSituations(prev *row, next *perdure.Run, sweep *watchdog.Swee
 		if next.Failure != nil {
 			switch next.Failure.Code {
 			case perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeReaped, perdure.CodeDeadline,
-				perdure.CodeWaitTimeout, perdure.CodeRejected:
+				perdure.CodeWaitTimeout, perdure.CodeRejected, perdure.CodeOutcomeUnknown:
 				s.sometimes("ended by: " + string(next.Failure.Code))
 			}
 		}

@@ -26,6 +26,7 @@ var planted = []struct {
 	{"result-without-output", 20, base + 18},
 	{"handed-over-though-paused", 20, base + 7},
 	{"pause-not-read-again", 20, base + 8},
+	{"single-attempt-redelivered", 20, base},
 }
 
 // TestPlanted checks that the simulator finds deliberate faults. With a fault a seed fails soon,

@@ -114,15 +114,21 @@ func (p *processes) poll() {
 		return
 	}
 	p.asking = true
+	sure := s.promises.chance(0.5)
 	s.send(func() engine.Op {
-		return &engine.Claim{Tenant: tenant, Worker: "pool", Slots: 1000, Start: true, Queues: []string{processQueue}}
+		return &engine.Claim{Tenant: tenant, Worker: "pool", Slots: 1000, Start: true, Confirms: sure,
+			Queues: []string{processQueue}}
 	}, func(r reply) {
 		p.asking = false
 		if r.lost || r.err != nil {
 			return
 		}
 		for _, g := range r.op.(*engine.Claim).Grants {
-			p.begin(g)
+			if sure {
+				s.confirmed(g, "pool", func() { p.begin(g) })
+			} else {
+				p.begin(g)
+			}
 		}
 	})
 }
@@ -143,6 +149,7 @@ func (p *processes) begin(g engine.Grant) {
 	r := &runner{p: p, f: f, alive: true, steps: p.dice.IntN(8) + 1, cancel: g.Cancel}
 	*f = folder{run: f.run, epoch: g.Run.Epoch, counter: 1, locked: true, runner: r}
 	s.say("process %s@%d starts", s.short(f.run), f.epoch)
+	s.began(&g.Run, g.Cancel)
 	r.beat()
 	s.after(p.every, r.write)
 	s.after(p.dice.between(0, s.pace), r.step)

@@ -58,6 +58,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		work: newStream(seed, "work"), fault: newStream(seed, "fault"), net: newStream(seed, "net"),
 		order: newStream(seed, "order"), ids: newStream(seed, "ids"), dice: newStream(seed, "dice"),
 		defect: newStream(seed, "defect"), selects: newStream(seed, "selects"), many: newStream(seed, "many"),
+		promises: newStream(seed, "promises"), executions: make(executions),
 		trace: trace{out: opt.Trace, epoch: dawn},
 	}
 	s.cfg = draw(newStream(seed, "swarm"))
@@ -89,7 +90,8 @@ type sim struct {
 	seed uint64
 	cfg  config
 
-	work, fault, net, order, ids, dice, defect, selects, many stream
+	work, fault, net, order, ids, dice, defect, selects, many, promises stream
+	executions                                                          executions // of runs with one attempt
 
 	now    perdure.Instant // the true time
 	offset time.Duration   // error of the store's clock

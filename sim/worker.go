@@ -31,6 +31,7 @@ type standby struct {
 	at    *node
 	gen   int
 	start bool
+	sure  bool // the poll has promised to wait for an answer
 }
 
 // A task is one run that a worker executes. It is lost with the worker.
@@ -52,6 +53,7 @@ type task struct {
 	pending *perdure.Commit // sent, without a definite answer
 	tries   int
 	beats   int // heartbeats sent
+	granted perdure.Run
 	turns   int // scheduled steps, of which only the last is executed
 }
 
@@ -118,9 +120,9 @@ func (w *worker) poll() {
 		return
 	}
 	w.asking = true
-	start := s.work.chance(0.5)
+	start, sure := s.work.chance(0.5), s.promises.chance(0.5)
 	s.send(func() engine.Op {
-		return &engine.Claim{Tenant: tenant, Worker: w.id, Build: w.build, Slots: free, Start: start,
+		return &engine.Claim{Tenant: tenant, Worker: w.id, Build: w.build, Slots: free, Start: start, Confirms: sure,
 			Queues: []string{"default", "other"}}
 	}, func(r reply) {
 		w.asking = false
@@ -129,7 +131,7 @@ func (w *worker) poll() {
 		}
 		op := r.op.(*engine.Claim)
 		for _, g := range op.Grants {
-			w.begin(g, start)
+			w.begin(g, start, sure)
 		}
 		if len(op.Grants) == 0 && w.wait == nil && s.work.chance(0.5) {
 			w.standBy(op)
@@ -144,7 +146,7 @@ func (w *worker) standBy(op *engine.Claim) {
 	if !at.up {
 		return
 	}
-	wait := &standby{at.e.StandBy(op), at, at.gen, op.Start}
+	wait := &standby{at.e.StandBy(op), at, at.gen, op.Start, op.Confirms}
 	w.wait = wait
 	s.after(s.work.between(0, 2*s.cfg.poll), func() {
 		if w.wait == wait {
@@ -183,19 +185,23 @@ func (s *sim) handedOver(n *node) {
 				return
 			}
 			for _, g := range op.Grants {
-				w.begin(g, wait.start)
+				w.begin(g, wait.start, wait.sure)
 			}
 		})
 	}
 }
 
-// begin begins a granted run. Without start:true the work begins when the start is acknowledged.
-func (w *worker) begin(g engine.Grant, started bool) {
+// begin begins a granted run. Without start:true the work begins when the start is acknowledged. So does
+// the work of a single attempt if the poll has promised it, and without a promise it begins at once.
+func (w *worker) begin(g engine.Grant, started, sure bool) {
 	s := w.s
 	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
 		cancel: g.Cancel,
 		plan:   planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
-		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox}
+		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox, granted: g.Run}
+	if g.Run.MaxAttempts == 1 {
+		started = !sure
+	}
 	if !t.thread {
 		t.plan.withoutMessages()
 	}
@@ -208,6 +214,7 @@ func (w *worker) begin(g engine.Grant, started bool) {
 	}
 	if started {
 		w.beatSoon(min(2*time.Second, s.cfg.policy.DispatchedRetry/2))
+		s.began(&t.granted, t.cancel)
 		t.soon()
 		return
 	}
@@ -237,6 +244,7 @@ func (t *task) start() {
 			}
 			t.cancel = t.cancel || res.Cancel
 			t.w.beatSoon(t.w.rhythm())
+			s.began(&t.granted, t.cancel)
 			t.soon()
 		}
 	})

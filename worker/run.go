@@ -91,8 +91,10 @@ func (r *run) execute(h handler) {
 		}
 		r.finish(out)
 	}()
+	confirmed := r.grant.MaxAttempts != 1 || r.confirm(h.agent)
 	switch {
-	case h.agent || r.grant.MaxAttempts != 1 || r.confirm():
+	// An agent is called under a cancel request, too: it may have to undo earlier steps.
+	case confirmed && (h.agent || !errors.Is(context.Cause(r.ctx), ErrCancelled)):
 		out = h.call(r.ctx, r)
 	case errors.Is(context.Cause(r.ctx), ErrCancelled):
 		out = &perdure.Outcome{Type: perdure.OutcomeCancelled}
@@ -100,17 +102,19 @@ func (r *run) execute(h handler) {
 	returned = true
 }
 
-// confirm waits until the server has heard that this worker has the run. A grant that is not heard from
-// is granted again and spends no attempt, so a run with a single attempt does not begin before. It
-// returns false if the handler must not be called.
-func (r *run) confirm() bool {
+// confirm waits until the server has heard that this worker has the run, as polls promise (see
+// api.Poll.Confirms): a grant that is not heard from is granted again and spends no attempt, so a run
+// with a single attempt does not begin before. It returns false if the handler must not be called.
+func (r *run) confirm(agent bool) bool {
 	for failed := 1; ; failed++ {
-		answer, err := r.w.c.Heartbeat(r.ctx, r.w.opt.ID, api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch})
-		switch {
-		case r.ctx.Err() != nil:
-			return false
-		case err != nil:
-			if !timer.Sleep(r.ctx, pause(failed)) {
+		ctx := r.ctx
+		if agent && errors.Is(context.Cause(ctx), ErrCancelled) {
+			ctx = r.leased // it is called to clean up
+		}
+		answer, err := r.w.c.Heartbeat(ctx, r.w.opt.ID, api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch})
+		if err != nil {
+			timer.Sleep(ctx, pause(failed))
+			if ctx.Err() != nil && !(agent && r.leased.Err() == nil && errors.Is(context.Cause(ctx), ErrCancelled)) {
 				return false
 			}
 			continue
@@ -124,7 +128,7 @@ func (r *run) confirm() bool {
 		if len(answer.Cancel) > 0 {
 			r.cancelled()
 		}
-		return r.ctx.Err() == nil
+		return r.leased.Err() == nil
 	}
 }
 

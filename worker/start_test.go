@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
@@ -116,6 +117,12 @@ func TestRefusedResultFailsTheRun(t *testing.T) {
 // A run with a single attempt is executed once, even if the server hears nothing of the worker that has
 // got it and grants it to another one. The first worker does not begin before it was heard.
 func TestSingleAttemptBeginsWhenTheServerHasHeard(t *testing.T) {
+	for _, class := range []perdure.Class{perdure.Task, perdure.Agent} {
+		t.Run(string(class), func(t *testing.T) { testSingleAttempt(t, class) })
+	}
+}
+
+func testSingleAttempt(t *testing.T, class perdure.Class) {
 	virtual(t, func(w *world) {
 		var called atomic.Int64
 		mute := tripper(func(r *http.Request) (*http.Response, error) {
@@ -132,14 +139,21 @@ func TestSingleAttemptBeginsWhenTheServerHasHeard(t *testing.T) {
 			}
 			return 1, ctx.Err()
 		}
+		register := func(wk *worker.Worker) {
+			if class == perdure.Agent {
+				worker.Agent(wk, "job", func(ctx *agent.Context, n int) (int, error) { return job(ctx, n) })
+			} else {
+				worker.Handle(wk, "job", job)
+			}
+		}
 		first := worker.New(w.client(mute), worker.Options{ID: "mute"})
-		worker.Handle(first, "job", job)
+		register(first)
 		defer w.work(first)()
 		id := w.start(perdure.Submission{Kind: "job", Input: client.JSON(1), MaxAttempts: 1,
 			Timeout: perdure.Duration(time.Hour)})
 		time.Sleep(time.Second) // the first worker has it
 		second := worker.New(w.c, worker.Options{ID: "heard"})
-		worker.Handle(second, "job", job)
+		register(second)
 		defer w.work(second)()
 		if r := w.end(id); r.State != perdure.Completed || r.WorkerID != "heard" {
 			t.Errorf("run %s: %s by worker %s, want completed by the worker that is heard", id, r.State, r.WorkerID)

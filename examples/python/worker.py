@@ -30,7 +30,9 @@ class Run:  # a leased run; (id, epoch) is the right to write to it
     def __init__(self, grant):
         self.id, self.epoch, self.kind, self.input = grant["run_id"], grant["epoch"], grant["kind"], grant.get("input")
         self.every = min(10, grant["lease_ms"] / 4000)  # seconds between heartbeats: four to a lease
-        self.beat_at = time.monotonic() + min(2, self.every)  # unheard of for 5 s, it would be granted to others
+        # Unheard of for 5 s, it is granted to others. So one with a single attempt begins when the server has heard of us.
+        self.once, self.heard = grant["max_attempts"] == 1, threading.Event()
+        self.beat_at = time.monotonic() + (0 if self.once else min(2, self.every))
         self.cancel, self.lost, self.stopped, self.activity = grant.get("cancel", False), False, threading.Event(), ""
 
 def call(verb, body, timeout=30):
@@ -47,7 +49,9 @@ def call(verb, body, timeout=30):
 
 def execute(run):
     try:
-        if run.cancel:  # asked to stop before it got here: nothing has begun, nothing is to be cleaned up
+        if run.once:
+            run.heard.wait()
+        if run.cancel or run.lost:  # nothing has begun, nothing is to be cleaned up
             raise InterruptedError
         outcome = {"type": "complete", "result": HANDLERS[run.kind](run.input, run)}
         json.dumps(outcome, allow_nan=False)  # a result that is no JSON is the handler's failure
@@ -76,20 +80,22 @@ def heartbeats():
         with LOCK:
             runs = [r for r in RUNS.values() if not r.lost and r.beat_at <= time.monotonic()]
         beats = [{"run_id": r.id, "epoch": r.epoch, "activity": r.activity, "cancel_ack": r.cancel} for r in runs]
-        answer = call("heartbeat", {"runs": beats}, timeout=10)[1] if runs else {}
+        status, answer = call("heartbeat", {"runs": beats}, timeout=10) if runs else (0, {})
         lost, cancel = ({x["run_id"] for x in answer.get(list_, [])} for list_ in ("lost", "cancel"))
         for r in runs:
             r.beat_at = time.monotonic() + (0 if r.id in cancel and not r.cancel else r.every)  # acknowledge at once
             r.lost, r.cancel = r.lost or r.id in lost, r.cancel or r.id in cancel
             if r.lost or r.cancel:
                 r.stopped.set()
+            if status == 200:
+                r.heard.set()
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: DRAINING.set())  # lease no more, finish what there is, end
     threading.Thread(target=heartbeats, daemon=True).start()
     while not DRAINING.is_set():
         free = SLOTS - len(RUNS)  # start: the runs begin at once, in the same write that leases them
-        body = {"kinds": list(HANDLERS), "slots": free, "wait": "5s", "start": True}
+        body = {"kinds": list(HANDLERS), "slots": free, "wait": "5s", "start": True, "confirms": True}
         status, answer = call("poll", body) if free else (200, {})
         if status in (400, 401, 403):
             raise SystemExit("the server refuses this worker: %s" % answer)

@@ -18,6 +18,8 @@ export interface PollRequest {
   slots: number;
   wait?: Duration;
   start?: boolean;
+  /** A promise: a run with one attempt begins only after an answered start or heartbeat. */
+  confirms?: boolean;
   build?: string;
   news?: boolean;
   holding?: Lease[];
@@ -33,6 +35,7 @@ export interface Grant extends Lease {
   /** The first run of a chain of retries, or this run. */
   origin_run_id?: string;
   attempt: number;
+  max_attempts: number;
   kind: string;
   input?: Json;
   /** Counts from when the poll was sent. */

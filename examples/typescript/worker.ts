@@ -92,6 +92,19 @@ export class Run implements Lease {
     this.beatAt = Date.now() + Math.min(1_000, this.beatEvery);
   }
 
+  /** Waits until the server has heard that this worker has the run, if that has one attempt. So the poll
+   *  promises: the server may grant a run again whose worker it has not heard. */
+  async confirm(): Promise<void> {
+    if (this.grant.max_attempts !== 1) return;
+    const beat: Heartbeat = { run_id: this.run_id, epoch: this.epoch, cancel_ack: this.cancelRequested };
+    const answer = await this.send<HeartbeatAnswer>("POST", this.worker.path("heartbeat"), { runs: [beat] });
+    if (answer.cancel.length > 0) this.askToStop();
+    if (answer.lost.length > 0) {
+      this.lose();
+      throw new Lost();
+    }
+  }
+
   /** Reads the journal and the inbox, with the pages that did not fit into the grant. */
   async load(): Promise<void> {
     let journal: JournalPage = this.grant;
@@ -319,7 +332,7 @@ export class Worker {
     const slots = this.slots - this.runs.size;
     if (slots === 0) return new Promise((done) => { this.wake = done; });
     const request: PollRequest = { kinds: Object.keys(this.opt.handlers), slots, wait: "2s", start: true,
-      build: this.build };
+      confirms: true, build: this.build };
     try {
       const answer = await this.call<PollAnswer>("POST", this.path("poll"), request);
       for (const grant of answer.runs) {
@@ -338,6 +351,7 @@ export class Worker {
   /** Executes a run's handler, and commits what came of it. Never throws. */
   private async execute(run: Run): Promise<void> {
     try {
+      await run.confirm();
       await run.load();
       await run.commit({ outcome: { type: "complete", result: await this.opt.handlers[run.kind]!(run) } });
     } catch (err) {

@@ -131,6 +131,34 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 	})
 }
 
+// A single attempt that was leased when the backup was made may have been executed since. It is not granted
+// again, and ends. One that was queued is granted.
+func TestSingleAttemptsOfALostStoreAreNotRepeated(t *testing.T) {
+	eachWay(t, func(t *testing.T, from, to store.Options) {
+		w := NewWorld(t, storetest.Open(t, from))
+		var leased []perdure.Run
+		for _, heard := range []bool{true, false} {
+			for _, promise := range []bool{true, false} {
+				leased = append(leased, w.single(perdure.Task))
+				if g := w.ask("before", false, promise)[0]; heard {
+					w.beat(g)
+				}
+			}
+		}
+		queued := w.single(perdure.Agent)
+		v := restored(t, backup(t, w.S), to)
+		v.Now = max(v.Now, w.Now)
+		g := v.ask("after", true, true)
+		v.check(len(g) == 1 && g[0].Run.ID == queued.ID, "%+v", g)
+		v.complete(g[0], `1`)
+		v.nobodyGets(2 * v.E.Policy().Lease)
+		for _, r := range leased {
+			v.ended(r.ID, perdure.Failed, perdure.CodeOutcomeUnknown)
+		}
+		v.fsck()
+	})
+}
+
 // The same backup, restored twice: what was granted in between is refused too. A backup of what was restored is of the
 // next generation.
 func TestEveryRestoreIsATimeLineOfItsOwn(t *testing.T) {

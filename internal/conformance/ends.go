@@ -61,6 +61,12 @@ var ends = []end{
 	{name: "a process without a heartbeat", spawn: perdure.Spawn{Class: perdure.Process, MaxAttempts: 1},
 		code: perdure.CodeHeartbeatLost, state: perdure.Failed,
 		by: func(w *World, _ engine.Grant) { w.pass(11 * time.Minute) }},
+	{name: "a single attempt that nobody is heard from", spawn: perdure.Spawn{MaxAttempts: 1},
+		code: perdure.CodeOutcomeUnknown, state: perdure.Failed, empty: true,
+		by: func(w *World, g engine.Grant) {
+			w.do(&engine.Claim{Tenant: tenant, Worker: "silent", Kinds: []string{g.Run.Kind}, Slots: 1})
+			w.pass(65 * time.Second)
+		}},
 	{name: "the reaper", code: perdure.CodeReaped, state: perdure.Failed,
 		spawn: perdure.Spawn{Timeout: perdure.Duration(time.Hour)},
 		by: func(w *World, g engine.Grant) {

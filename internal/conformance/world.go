@@ -40,7 +40,7 @@ func Scenarios() []Scenario {
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
-		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios} {
+		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios} {
 		all = append(all, part...)
 	}
 	return all

@@ -33,6 +33,10 @@ type Claim struct {
 	Room int
 	// Start says that the worker begins at once: the grants are running, not only dispatched.
 	Start bool
+	// Confirms is the worker's promise to begin a run with a single attempt only after an answered start or
+	// heartbeat. Without it the grant of such a run is its start and spends the attempt: the run is never
+	// granted again.
+	Confirms bool
 	// Build identifies the worker's program. Empty: it is not known.
 	Build string
 	// Key is the id of the caller's API key, and KeyExpires when it ends, zero for never. A poll that
@@ -287,7 +291,7 @@ func (op *Claim) grant(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 	if away, err := rejectInvalidSignature(tx, &r, op.Worker, op.Build); away || err != nil {
 		return g, false, err
 	}
-	g, err = grantRun(tx, r, op.Worker, op.Build, op.Start)
+	g, err = op.grantRun(tx, r)
 	var broken *perdure.Error
 	if !errors.As(err, &broken) {
 		return g, err == nil, err
@@ -309,9 +313,12 @@ func (op *Claim) grant(tx *Tx, r perdure.Run) (g Grant, ok bool, err error) {
 func distinct(names []string) []string { return slices.Compact(slices.Sorted(slices.Values(names))) }
 
 // grantRun applies the grant and reads the input, and as much of journal and inbox as fits.
-func grantRun(tx *Tx, r perdure.Run, worker, build string, start bool) (Grant, error) {
-	firstStart := start && r.StartedAt == 0
-	if err := tx.Apply(&r, perdure.Granted{Worker: worker, Build: build, Start: start}); err != nil {
+func (op *Claim) grantRun(tx *Tx, r perdure.Run) (Grant, error) {
+	ev := perdure.Granted{Worker: op.Worker, Build: op.Build, Start: op.Start, Confirms: op.Confirms ||
+		plant.Is("single-attempt-redelivered")}
+	ev.Start = ev.Start || ev.Spends(&r)
+	firstStart := ev.Start && r.StartedAt == 0
+	if err := tx.Apply(&r, ev); err != nil {
 		return Grant{}, err
 	}
 	if firstStart {

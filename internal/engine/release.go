@@ -5,11 +5,14 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Release returns runs that a worker has not finished, because it shuts down. It costs no attempt.
+// Release returns runs that a worker has not finished, because it shuts down. It costs no attempt. A
+// run with a single attempt that has begun is not executed a second time, and ends.
 type Release struct {
 	Tenant perdure.TenantID
 	Worker string
 	Leases []Lease
+	// Unsent is set by the server itself: the worker hung up and never got the grants.
+	Unsent bool
 
 	Results []LeaseResult
 }
@@ -22,7 +25,11 @@ func (op *Release) Do(tx *Tx) (err error) {
 		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
 			return tx.Finish(r, perdure.CancelEnforced{Why: "released while the run was being cancelled"})
 		}
-		return tx.Requeue(r, perdure.Released{Epoch: l.Epoch})
+		if r.BegunOnce() && r.Epoch == l.Epoch && !(op.Unsent && r.Spent) {
+			return tx.Finish(r, perdure.GaveUp{Epoch: l.Epoch, Failure: perdure.Failure{
+				Code: perdure.CodeOutcomeUnknown, Message: "its only attempt had begun when its worker handed it back"}})
+		}
+		return tx.Requeue(r, perdure.Released{Epoch: l.Epoch, Unsent: op.Unsent})
 	})
 	return err
 }

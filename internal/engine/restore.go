@@ -10,7 +10,8 @@ import (
 
 // Restore fills an empty store from a backup. All leases are void, those of the backup and those
 // that the lost store granted later: epochs continue far beyond any that can have been granted.
-// Leased runs are claimable at once, and have lost no attempt.
+// Leased runs are claimable at once, and have lost no attempt. Those with a single attempt may have
+// been executed meanwhile: they end with outcome_unknown.
 func Restore(
 	ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied),
 ) (store.Backup, int64, error) {
@@ -59,7 +60,9 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 	p := op.Policy
 	return store.Adoption{
 		Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) {
-			if r.State.Leased() && r.Cancel.RequestedAt == 0 {
+			// A single attempt may have begun after the backup was made.
+			again := r.MaxAttempts > 1 || r.Options.Process
+			if r.State.Leased() && r.Cancel.RequestedAt == 0 && again {
 				return p.Apply(r, perdure.Restored{Epoch: epoch}, now)
 			}
 			return p.Apply(r, perdure.Renumbered{Epoch: epoch}, now)

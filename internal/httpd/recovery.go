@@ -278,7 +278,8 @@ func lost(r *perdure.Run) bool {
 		return false
 	}
 	switch r.Failure.Code {
-	case perdure.CodeHeartbeatLost, perdure.CodeAttemptsExhausted, perdure.CodeReaped, perdure.CodeOrphaned:
+	case perdure.CodeHeartbeatLost, perdure.CodeAttemptsExhausted, perdure.CodeOutcomeUnknown, perdure.CodeReaped,
+		perdure.CodeOrphaned:
 		return true
 	}
 	return false

@@ -89,7 +89,7 @@ func New() *Metrics {
 // so that an alert sees the first one as an increase. Other causes come from workers.
 var ownCauses = []perdure.Code{
 	perdure.CodeAttemptsExhausted, perdure.CodeDispatchTimeout, perdure.CodeRejected, perdure.CodeSignatureInvalid,
-	perdure.CodeHeartbeatLost, perdure.CodeDamaged,
+	perdure.CodeHeartbeatLost, perdure.CodeDamaged, perdure.CodeOutcomeUnknown,
 }
 
 // Observe counts changes of runs.

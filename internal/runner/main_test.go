@@ -41,15 +41,16 @@ type world struct {
 	cwd       string // of the last command
 	srv       *embedded.Server
 	http      *http.Server
+	change    []func(*embedded.Options)
 }
 
 // newWorld starts a server. The test runs beside others: it mostly waits.
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*embedded.Options)) *world {
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
 	w := &world{t: t, dir: filepath.Join(dir, "data"), workspace: filepath.Join(dir, "workspace"),
-		address: "127.0.0.1:0"}
+		address: "127.0.0.1:0", change: change}
 	w.up()
 	t.Cleanup(w.down)
 	w.c = client.New("http://"+w.address, w.key, client.Options{})
@@ -60,7 +61,11 @@ func newWorld(t *testing.T) *world {
 func (w *world) up() {
 	w.t.Helper()
 	var err error
-	if w.srv, err = embedded.Open(embedded.Options{Dir: w.dir}); err != nil {
+	opt := embedded.Options{Dir: w.dir}
+	for _, change := range w.change {
+		change(&opt)
+	}
+	if w.srv, err = embedded.Open(opt); err != nil {
 		w.t.Fatal(err)
 	}
 	var l net.Listener

@@ -173,7 +173,12 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 			e.terminated.set()
 		}
 	}()
-	if g.Cancel {
+	cancel, err := l.confirm(life, g)
+	if err != nil {
+		report(Report{Event: Lost, RunID: g.RunID, Message: err.Error()})
+		return err
+	}
+	if cancel || g.Cancel {
 		e.cancelled.set()
 		_, err := l.commit(life, perdure.Commit{ID: fmt.Sprintf("end-%d", g.Epoch), RunID: g.RunID, Epoch: g.Epoch,
 			CancelAck: true, Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}})
@@ -189,7 +194,7 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 	for _, loop := range []func(context.Context){e.sentinelLoop, e.beatLoop, e.newsLoop, e.boundLoop} {
 		running.Go(func() { loop(loops) })
 	}
-	err := e.supervise(life)
+	err = e.supervise(life)
 	stop()
 	running.Wait()
 	return err

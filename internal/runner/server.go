@@ -136,9 +136,10 @@ const (
 
 // lease leases the run, or the next one of the queues.
 func (l *link) lease(ctx context.Context, j *Job) (*api.Grant, error) {
-	poll := api.Poll{Slots: 1, Start: true, Queues: j.Queues, Kinds: []string{Kind}, Wait: perdure.Duration(pollWait)}
+	poll := api.Poll{Slots: 1, Start: true, Confirms: true, Queues: j.Queues, Kinds: []string{Kind},
+		Wait: perdure.Duration(pollWait)}
 	if j.RunID != "" {
-		poll = api.Poll{Slots: 1, Start: true, RunIDs: []perdure.RunID{j.RunID}}
+		poll = api.Poll{Slots: 1, Start: true, Confirms: true, RunIDs: []perdure.RunID{j.RunID}}
 	}
 	for n := 0; ; n++ {
 		var polled *api.Polled
@@ -166,6 +167,25 @@ func (l *link) lease(ctx context.Context, j *Job) (*api.Grant, error) {
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// confirm waits until the server has heard that this runner has the run, as its poll promises. A grant
+// that is not heard from is given to another runner, so the command does not start before.
+func (l *link) confirm(ctx context.Context, g *api.Grant) (cancel bool, err error) {
+	err = l.persist(ctx, "heartbeat", func(ctx context.Context) (bool, error) {
+		answer, err := l.c.Heartbeat(ctx, l.worker, api.Beat{RunID: g.RunID, Epoch: g.Epoch})
+		if err != nil {
+			return temporary(err), err
+		}
+		for _, lost := range answer.Lost {
+			if lost.Error != nil {
+				return false, fmt.Errorf("%w: %s", errLost, lost.Error.Detail)
+			}
+		}
+		cancel = len(answer.Cancel) > 0
+		return false, nil
+	})
+	return cancel, err
 }
 
 // A refusedError is the server's answer to a commit that it does not take.

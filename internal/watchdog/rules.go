@@ -67,7 +67,8 @@ var Rules = []Rule{
 	{ID: "W6", Name: "lost-worker", Clock: "lease", Postponed: true,
 		Condition: "`running`, the lease has expired",
 		Action: "queued with attempt+1 and backoff while attempts remain; " +
-			"then `failed`/`attempts_exhausted` and a dead letter",
+			"then `failed`/`attempts_exhausted` and a dead letter; `failed`/`outcome_unknown` if its only attempt " +
+			"was given to a worker that did not promise `confirms` and was not heard from",
 		Bound: "`lease`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			why := "worker " + r.Worker + " was not heard from in time"

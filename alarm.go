@@ -30,9 +30,12 @@ var Clocks = []Clock{
 			return when(r.State == Queued, r.Hold.Until, 0)
 		}},
 	{"deadline", "W8", "deadline_at", func(_ *Policy, r *Run) Instant { return r.DeadlineAt }},
-	{"cancel-grace", "W15", "a cancel request: cancel_grace unacknowledged, cleanup_grace once acknowledged",
+	{"cancel-grace", "W15", "a cancel request: cancel_grace unacknowledged, cleanup_grace once acknowledged " +
+		"or queued again for clean-up",
 		func(p *Policy, r *Run) Instant {
 			switch {
+			case r.Cancel.CleanupAt != 0:
+				return r.Cancel.CleanupAt.Add(p.CleanupGrace)
 			case r.Cancel.AckedAt != 0:
 				return r.Cancel.AckedAt.Add(p.CleanupGrace)
 			case r.Cancel.RequestedAt != 0:

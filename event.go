@@ -331,6 +331,28 @@ func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Deliveries = 0
 }
 
+// CleanupAgain queues a run whose holder is lost, or hands it back, while it is being cancelled and steps
+// of a saga are still to be undone. It is granted again to undo them.
+type CleanupAgain struct {
+	Epoch  int64 // of the holder that hands it back; zero if the holder was lost
+	Reason string
+}
+
+func (e CleanupAgain) presents() int64 { return e.Epoch }
+
+func (e CleanupAgain) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cancel.RequestedAt != 0 }
+
+func (e CleanupAgain) apply(_ *Policy, r *Run, now Instant, log *history) {
+	r.Epoch++
+	log.add(LineReclaimed, object("reason", e.Reason, "worker_id", r.Worker, "cleanup", true))
+	if r.Cancel.CleanupAt == 0 {
+		if r.Cancel.CleanupAt = r.Cancel.AckedAt; r.Cancel.AckedAt == 0 {
+			r.Cancel.CleanupAt = now
+		}
+	}
+	enqueue(r, now, now)
+}
+
 // Restored queues a leased run after the store was restored from a backup. Its holder is fenced
 // out, and no attempt is spent. Epoch is greater than any epoch that was granted before the
 // restore.

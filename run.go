@@ -228,11 +228,18 @@ type Cancel struct {
 	DeliveredAt Instant `json:"delivered_at,omitempty"`
 	AckedAt     Instant `json:"acknowledged_at,omitempty"`
 	StoppedAt   Instant `json:"stopped_at,omitempty"`
-	Reason      string  `json:"reason,omitempty"`
+	// CleanupAt is when the run was first queued again for its clean-up, if nobody had acknowledged the
+	// request by then. cleanup_grace counts from it.
+	CleanupAt Instant `json:"cleanup_at,omitempty"`
+	Reason    string  `json:"reason,omitempty"`
 }
 
 // Pending tells whether the request still waits for an acknowledgement.
 func (c Cancel) Pending() bool { return c.RequestedAt != 0 && c.AckedAt == 0 }
+
+// ForCleanup tells whether the run waits for a worker that cleans up after a cancel request. Its grant
+// waits for no pause.
+func (r *Run) ForCleanup() bool { return r.Ready && r.Cancel.RequestedAt != 0 && r.StartedAt != 0 }
 
 // Rank is a measure of how far a run is from its end: attempts left, deliveries left, and the
 // distance of the state from an end, compared in this order. Every action of the watchdog that ends

@@ -46,6 +46,7 @@ var Transitions = []Transition{
 	{Dispatched, "Started", Running, "worker", ""},
 	{Dispatched, "Beat", Running, "worker", "a heartbeat of the current epoch starts it"},
 	{Dispatched, "Released", Queued, "worker", "handed back; no attempt spent"},
+	{Dispatched, "CleanupAgain", Queued, "worker, watchdog", cleanupNote},
 	{Dispatched, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
 	{Dispatched, "Rejected", Failed, "worker, server",
 		"refused before the start, or not handed over: its signature is not valid"},
@@ -72,6 +73,7 @@ var Transitions = []Transition{
 	{Running, "Held", Queued, "worker", "a defect of the code: backoff, no attempt spent"},
 	{Running, "HoldAbandoned", Failed, "person", abandonedNote},
 	{Running, "Released", Queued, "worker", "handed back; no attempt spent"},
+	{Running, "CleanupAgain", Queued, "worker, watchdog", cleanupNote},
 	{Running, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
 	{Running, "Done", Completed, "worker", ""},
 	{Running, "FailedForGood", Failed, "worker", "not retryable, or under a cancel request"},
@@ -91,6 +93,8 @@ var Transitions = []Transition{
 }
 
 const abandonedNote = "on hold, and given up: a dead letter with the defect's code"
+
+const cleanupNote = "lost or handed back while it is being cancelled, and a saga has steps to undo"
 
 const findingsNote = "its fallback lists its artifacts, its last text and the steps that were not undone"
 
@@ -194,7 +198,7 @@ var deeds = map[string]string{
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
 	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
-	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
+	"CleanupAgain": "queued for its clean-up", "HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
 	"Repeated":      "repeated",
 	"JournalCopied": "given a journal", "SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
 }

@@ -34,7 +34,7 @@ func events() []Event {
 		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
 		Held{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
-		HoldReleased{}, HoldExpired{}, HoldAbandoned{},
+		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Reason: "lease_lost"},
 	}
 }
 
@@ -69,7 +69,7 @@ func suited(r Run, e Event) Run {
 	switch e.(type) {
 	case Granted:
 		r.Ready = true
-	case CancelConfirmed, CancelEnforced:
+	case CancelConfirmed, CancelEnforced, CleanupAgain:
 		r.Cancel.RequestedAt = start0
 	case DeliveryGaveUp:
 		r.Deliveries = 10
@@ -248,6 +248,8 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 			[]State{Queued, Dispatched, Running, Suspended}, nil},
 		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended},
 			func(r *Run) { r.Cancel.RequestedAt = start0 }},
+		{"W6, with steps to undo", func(Run) Event { return CleanupAgain{Reason: "lease_lost"} },
+			[]State{Dispatched, Running}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
 		{"hold timeout", func(Run) Event { return HoldExpired{} }, []State{Queued},
 			func(r *Run) { r.Hold = &Hold{Since: start0, Until: start0.Add(time.Minute)} }},
 	} {
@@ -309,7 +311,7 @@ func TestEpochRisesWhenTheRunChangesHands(t *testing.T) {
 		{Held{Epoch: 3}, Running, false}, {HoldAbandoned{}, Running, true}, {HoldExpired{}, Queued, true},
 		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {Undelivered{}, Dispatched, true},
 		{DeadlinePassed{}, Running, true},
-		{CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true},
+		{CleanupAgain{}, Running, true}, {CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true},
 		{Done{Epoch: 3, Result: "1"}, Running, false},
 		{WentToSleep{Epoch: 3}, Running, false}, {Woken{}, Suspended, false}, {CancelAsked{}, Running, false},
 		{Beat{Epoch: 3}, Running, false},

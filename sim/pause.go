@@ -231,6 +231,8 @@ func (p *pauses) checkGrant(n *node, r *perdure.Run, l perdure.Line) {
 		if x.At != 0 && r.ReadyAt < x.Until {
 			p.s.sometimes("a run was granted after a pause")
 		}
+	case r.Cancel.RequestedAt != 0:
+		p.s.sometimes("a run of a paused queue was granted for its clean-up")
 	case x.knows(p.s, n, l.At):
 		p.s.violate("Q1", "%s was granted by node %s at %s, and its queue %s is paused since %s", p.s.nameOf(r),
 			n.name, l.At, r.Queue, x.At)

@@ -40,7 +40,8 @@ func Scenarios() []Scenario {
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
-		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios} {
+		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios,
+		cleanupScenarios} {
 		all = append(all, part...)
 	}
 	return all

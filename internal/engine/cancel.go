@@ -91,11 +91,44 @@ func requestCancel(tx *Tx, r *perdure.Run, reason string) error {
 	case r.StartedAt == 0:
 		return tx.Finish(r, perdure.CancelEnforced{})
 	case r.State == perdure.Suspended:
-		return tx.Apply(r, perdure.Woken{Reason: "cancel"})
+		if err := tx.Apply(r, perdure.Woken{Reason: "cancel"}); err != nil {
+			return err
+		}
 	case r.State == perdure.Queued && !r.Ready && r.Turn <= perdure.TurnActive:
-		return tx.Apply(r, perdure.Due{Now: true})
+		if err := tx.Apply(r, perdure.Due{Now: true}); err != nil {
+			return err
+		}
 	}
+	tx.noteCleanup(r)
 	return nil
+}
+
+// LoseCancelled takes a run from a holder that is lost, or that hands it back under its epoch, while the
+// run is being cancelled. It ends, unless a saga has steps that are not undone: then it is granted again
+// for that, until cleanup_grace is over.
+func (tx *Tx) LoseCancelled(r *perdure.Run, epoch int64, reason, why string) error {
+	left, err := notCompensated(tx, r)
+	if err != nil {
+		return err
+	}
+	if len(left) == 0 {
+		return tx.Finish(r, perdure.CancelEnforced{Why: why})
+	}
+	if err := tx.Requeue(r, perdure.CleanupAgain{Epoch: epoch, Reason: reason}); err != nil {
+		return err
+	}
+	tx.noteCleanup(r)
+	return nil
+}
+
+// noteCleanup remembers the place of a run that waits for its clean-up. Polls look there although the
+// queue is paused.
+func (tx *Tx) noteCleanup(r *perdure.Run) {
+	if !r.ForCleanup() {
+		return
+	}
+	place, now := Ready{Tenant: r.Tenant, Queue: r.Queue, Kind: r.Kind}, tx.Now
+	tx.DB.After(func() { tx.e.held.add(place, now) })
 }
 
 // AnyToStop tells whether the run of one of the leases is asked to stop and its worker has not

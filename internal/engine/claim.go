@@ -239,7 +239,7 @@ func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (fu
 		}
 		if paused, err := PauseOf(tx, r.Tenant, r.Queue); err != nil {
 			return false, err
-		} else if paused != nil {
+		} else if paused != nil && !r.ForCleanup() {
 			continue
 		}
 		if len(op.Grants) > 0 && !budget.fits(&r) {
@@ -326,7 +326,8 @@ func (op *Claim) grantRun(tx *Tx, r perdure.Run) (Grant, error) {
 			return Grant{}, err
 		}
 	}
-	g := Grant{Run: r, Cancel: r.Cancel.Pending()}
+	// Also if a holder before has acknowledged the request: this one has to clean up in its place.
+	g := Grant{Run: r, Cancel: r.Cancel.RequestedAt != 0}
 	var err error
 	if g.Input, err = tx.DB.Values.Resolve(r.Tenant, r.Input); err != nil {
 		return Grant{}, err

@@ -18,6 +18,9 @@ import (
 // queues and kinds of tenants, that have held runs (heldPlaces). A poll searches these before its
 // ordinary search, within bounds. While nothing is held, a poll compares two numbers.
 //
+// Runs that wait for a worker that cleans up after a cancel request are found in the same way, because
+// their grants wait for no pause: the ordinary search skips a paused queue.
+//
 // The memory is a hint; held_places.go has it. A run whose place is not in the memory is claimed when
 // its backoff is over.
 
@@ -167,11 +170,9 @@ func onHeldRun(
 	return err
 }
 
-// takeHeld claims runs that are held back and that the poll's build has not held.
+// takeHeld claims runs that are held back and that the poll's build has not held, and runs that wait for
+// their clean-up.
 func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
-	if op.Build == "" {
-		return false, nil
-	}
 	if err := tx.e.held.refresh(tx); err != nil {
 		return false, err
 	}
@@ -186,13 +187,14 @@ func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
 			}
 			return false, err
 		}
-		if paused, err := PauseOf(tx, at.Tenant, at.Queue); err != nil {
+		paused, err := PauseOf(tx, at.Tenant, at.Queue)
+		if err != nil {
 			return false, err
-		} else if paused != nil {
-			continue
 		}
+		// Clean-up waits for no pause.
+		only := paused != nil || op.Build == ""
 		limit := min(rows, slots-len(op.Grants)+maxHeldRows/2)
-		ids, next, err := tx.DB.Claims.HeldBack(at.Ready, op.Build, at.after, limit)
+		ids, next, err := tx.DB.Claims.HeldBack(at.Ready, op.Build, only, at.after, limit)
 		if err != nil {
 			return false, err
 		}

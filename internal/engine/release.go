@@ -19,11 +19,11 @@ type Release struct {
 
 func (op *Release) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) }
 
-// Do queues the runs again. A run that is being cancelled ends instead.
+// Do queues the runs again. A run that is being cancelled ends instead, unless steps are to be undone.
 func (op *Release) Do(tx *Tx) (err error) {
 	op.Results, err = eachLease(tx, op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
 		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
-			return tx.Finish(r, perdure.CancelEnforced{Why: "released while the run was being cancelled"})
+			return tx.LoseCancelled(r, l.Epoch, "released", "released while the run was being cancelled")
 		}
 		if r.BegunOnce() && r.Epoch == l.Epoch && !(op.Unsent && r.Spent) {
 			return tx.Finish(r, perdure.GaveUp{Epoch: l.Epoch, Failure: perdure.Failure{

@@ -220,7 +220,7 @@ func (h *handOver) grant(tx *Tx, r perdure.Run) (bool, error) {
 		return false, nil
 	}
 	paused, err := PauseOf(tx, r.Tenant, r.Queue)
-	if err != nil || paused != nil && !plant.Is("handed-over-though-paused") {
+	if err != nil || paused != nil && !r.ForCleanup() && !plant.Is("handed-over-though-paused") {
 		return paused != nil, err // nobody is woken for a run of a paused queue
 	}
 	if s := h.e.standing.take(&r, tx.Now); s != nil {

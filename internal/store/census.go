@@ -101,7 +101,7 @@ func (v *View) Census(p *perdure.Policy) (*Census, error) {
 			return nil, err
 		}
 	}
-	err := v.sess.Query("SELECT count(*) FROM runs WHERE held_by<>''", nil,
+	err := v.sess.Query("SELECT count(*) FROM runs WHERE held_by<>'' AND held_by<>'"+heldForCleanup+"'", nil,
 		func(scan func(...any) error) error { return scan(&c.Held) })
 	if err != nil {
 		return nil, err

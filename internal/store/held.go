@@ -14,8 +14,17 @@ import (
 // and runs_held is a partial index of the runs that have it. So a poll costs nothing more while no
 // run is held back.
 
+//
+// A run that waits for its clean-up is in the index, too: a poll finds it in a queue that is paused.
+
+// heldForCleanup is held_by of a run that any build may claim, to clean up after a cancel request.
+const heldForCleanup = "cancel"
+
 // packHeldBy gives the column held_by.
 func packHeldBy(r *perdure.Run) string {
+	if r.ForCleanup() {
+		return heldForCleanup
+	}
 	if !r.HeldBack() {
 		return ""
 	}
@@ -60,10 +69,11 @@ func (repo *Claims) HeldPlaces(after perdure.TenantID, perTenant, limit int) (ou
 	}
 }
 
-// HeldBack gives the runs of a place after one that are held back and that a build has not held. It
+// HeldBack gives the runs of a place after one that are held back and that a build has not held, and those
+// that wait for their clean-up; with cleanup only these. It
 // reads at most limit rows. next is the last run that was read, and empty after the last of all.
 func (repo *Claims) HeldBack(
-	at Ready, build string, after perdure.RunID, limit int,
+	at Ready, build string, cleanup bool, after perdure.RunID, limit int,
 ) (ids []perdure.RunID, next perdure.RunID, err error) {
 	n := 0
 	err = repo.in.sess.Query(fmt.Sprintf("SELECT id, held_by FROM runs WHERE held_by<>'' AND tenant=? AND queue=? "+
@@ -74,7 +84,10 @@ func (repo *Claims) HeldBack(
 				return err
 			}
 			n++
-			if !strings.Contains(by, "\n"+build+"\n") && !repo.in.tx.RunLocked(at.Tenant, next) {
+			if by != heldForCleanup && (cleanup || strings.Contains(by, "\n"+build+"\n")) {
+				return nil
+			}
+			if !repo.in.tx.RunLocked(at.Tenant, next) {
 				ids = append(ids, next)
 			}
 			return nil

@@ -29,7 +29,7 @@ func TestHeldRunsAreIndexed(t *testing.T) {
 		for name, ask := range map[string]func(tx *Tx) error{
 			"places": func(tx *Tx) error { _, err := tx.Claims.HeldPlaces("", 5, 10); return err },
 			"runs": func(tx *Tx) error {
-				_, _, err := tx.Claims.HeldBack(Ready{tenant, "default", "job"}, "v1", "", 10)
+				_, _, err := tx.Claims.HeldBack(Ready{tenant, "default", "job"}, "v1", false, "", 10)
 				return err
 			},
 		} {

@@ -68,7 +68,8 @@ var Rules = []Rule{
 		Condition: "`running`, the lease has expired",
 		Action: "queued with attempt+1 and backoff while attempts remain; " +
 			"then `failed`/`attempts_exhausted` and a dead letter; `failed`/`outcome_unknown` if its only attempt " +
-			"was given to a worker that did not promise `confirms` and was not heard from",
+			"was given to a worker that did not promise `confirms` and was not heard from; under a cancel request " +
+			"`cancelled`, or queued for clean-up while a saga has steps to undo",
 		Bound: "`lease`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			why := "worker " + r.Worker + " was not heard from in time"
@@ -91,8 +92,7 @@ var Rules = []Rule{
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			switch {
 			case r.Cancel.RequestedAt != 0:
-				return tx.Finish(r, perdure.CancelEnforced{Why: "the dispatch was lost while the run was being " +
-					"cancelled"})
+				return tx.LoseCancelled(r, 0, "not_started", "the dispatch was lost while the run was being cancelled")
 			case r.Deliveries >= tx.Policy().MaxDeliveries:
 				return tx.Finish(r, perdure.DeliveryGaveUp{})
 			}

@@ -246,7 +246,7 @@ func (n *node) submit(in obj) (r runView) {
 func (n *node) poll(worker string, slots int, start bool, wait string) []runView {
 	var p polled
 	if status, err := n.call("POST", "/api/v1/workers/"+worker+"/poll", "",
-		obj{"slots": slots, "start": start, "wait": wait}, &p); err != nil || status != 200 {
+		obj{"slots": slots, "start": start, "confirms": true, "wait": wait}, &p); err != nil || status != 200 {
 		return nil
 	}
 	return p.Runs

@@ -42,6 +42,12 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
+	if len(os.Args) > 1 && os.Args[1] == "runner" {
+		if err := runner.HideKey(); err != nil {
+			fmt.Fprintln(os.Stderr, "perdure runner:", err)
+			os.Exit(exitFail)
+		}
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -16,6 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/timer"
 )
 
@@ -59,6 +62,7 @@ const (
 // Run executes runs until the context ends. Jobs that have begun go on.
 func (p *Pool) Run(ctx context.Context) error {
 	p.freed = make(chan struct{}, 1)
+	go p.announce(ctx)
 	for failed := 0; ctx.Err() == nil; {
 		slot, err := p.freeSlot()
 		if err != nil {
@@ -85,6 +89,30 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// announce tells the registry of kinds what a run of a pool is, so that one that is submitted by its kind
+// alone is a process with one attempt. While the server is away it tries again.
+func (p *Pool) announce(ctx context.Context) {
+	c, err := p.Job.Server.connect()
+	for n := 1; err == nil && ctx.Err() == nil; n++ {
+		_, err := c.AnnounceKind(ctx, Kind, api.AnnounceKind{Build: announcedBuild, KindDef: perdure.KindDef{
+			Description: "A command, executed by a pool: {\"command\": [\"program\", \"argument\"]}",
+			Class:       perdure.Process, Retry: &perdure.KindRetry{MaxAttempts: 1}}})
+		switch {
+		case err == nil, ctx.Err() != nil:
+			return
+		case !client.Transient(err) || client.CodeOf(err) == perdure.CodeQuota:
+			p.Log.Warn("the kind could not be announced; say --class process --max-attempts 1 with each run", "kind", Kind,
+				"error", err)
+			return
+		}
+		timer.Sleep(ctx, backoff(n))
+	}
+}
+
+// announcedBuild is the build under which a pool announces its kind. It is that of the definition, so that
+// pools of several releases announce the same.
+const announcedBuild = "pool-1"
 
 // freeSlot returns the lock of a free slot, or nil.
 func (p *Pool) freeSlot() (*os.File, error) {

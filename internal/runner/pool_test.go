@@ -247,3 +247,22 @@ func TestEngineFactsBecomeEvents(t *testing.T) {
 		t.Errorf("sentinel = %+v (error %v), want the engine claude-code", sentinel, err)
 	}
 }
+
+// A run that names the kind of a pool and nothing else is a process with one attempt.
+func TestPoolAnnouncesItsKind(t *testing.T) {
+	w := newWorld(t)
+	w.pool(1, nil)
+	eventually.True(t, "the kind is announced", func() bool {
+		k, err := w.c.Kind(t.Context(), Kind)
+		return err == nil && k.Class == perdure.Process
+	})
+	r, err := w.c.Start(t.Context(), perdure.Submission{Kind: Kind, Queue: "builds",
+		Input: json.RawMessage(`{"command":["sh","-c","exit 3"]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &started{w: w, id: r.RunID}
+	if got := s.ended(perdure.Failed, CodeExit); got.Class != perdure.Process || got.MaxAttempts != 1 {
+		t.Errorf("the run is a %s with %d attempts, want a process with 1", got.Class, got.MaxAttempts)
+	}
+}

@@ -99,6 +99,9 @@ func Main() error {
 	debug.SetMemoryLimit(memoryLimit)
 	jobPipe, reports := os.NewFile(jobFD, "job"), os.NewFile(reportFD, "reports")
 	keepFiles()
+	if err := Shield(); err != nil {
+		return err
+	}
 	var j Job
 	dec := json.NewDecoder(io.LimitReader(jobPipe, maxJob))
 	if err := dec.Decode(&j); err != nil {

@@ -24,7 +24,7 @@ const Kind = "mcp.call"
 // Codes of calls that fail.
 const (
 	// CodeOutcomeUnknown means that the call may or may not have had its effect. It was not repeated.
-	CodeOutcomeUnknown = perdure.CodeOutcomeUnknown
+	CodeOutcomeUnknown              = perdure.CodeOutcomeUnknown
 	CodeUnavailable    perdure.Code = "mcp_unavailable"  // the server can't be reached; nothing was called
 	CodeNoTool         perdure.Code = "mcp_no_such_tool" // there is no such server or tool, or it is not allowed
 	CodeArguments      perdure.Code = "mcp_arguments"    // the arguments do not fit the tool's schema

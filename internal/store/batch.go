@@ -220,7 +220,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 			if len(ops) == 1 {
 				return sameError(1, s.refusedWrite(errNoSpace)), nil
 			}
-			err = perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", errNoSpace)
+			err = refusedFull
 		case s.dialect.readOnly(err):
 			if try == 1 {
 				continue // on a new connection, perhaps to the new primary
@@ -280,11 +280,13 @@ func (s *Store) pause(d time.Duration) {
 // unavailable is the error that callers get. It does not reveal the address of the database or its
 // user.
 func (s *Store) unavailable(err error) error {
-	if s.dialect.lost(err) {
-		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", pg.ErrLost)
-	}
-	if s.dialect.blocked(err) {
-		return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: another program holds the database locked")
+	switch {
+	case s.dialect.lost(err):
+		return refusedLost
+	case s.dialect.blocked(err):
+		return refusedBlocked
+	case s.dialect.late(err) || s.dialect.busy(err):
+		return refusedLate
 	}
 	return perdure.Errorf(perdure.CodeUnavailable,
 		"nothing was written: the store made an error, which is in the server's log")

@@ -36,6 +36,9 @@ type dialect struct {
 	orFail string
 	// skipLocked ends a subquery that leaves out rows locked by other sessions.
 	skipLocked string
+	// lockTables takes the lock that a write takes of each table that sweeps write. It is empty where
+	// a table can't be locked.
+	lockTables string
 	// indexed names the index that a query has to use, where the planner would prefer the primary
 	// key.
 	indexed func(index string) string

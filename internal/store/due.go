@@ -61,32 +61,6 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 	return first, err
 }
 
-// FirstDue gives the row that a part of a sweep begins with, not counting those in but. Parts that
-// have no rows give none.
-func (v *View) FirstDue(part string, but map[string]bool) (t perdure.TenantID, id string, err error) {
-	query, ok := map[string]string{
-		"cascades": "SELECT tenant, id FROM runs WHERE cascade=1 AND 0<=? ORDER BY tenant, id",
-		"items": "SELECT tenant, run_id FROM inbox WHERE alarm_at IS NOT NULL AND alarm_at<=? " +
-			"ORDER BY alarm_at, tenant, run_id, seq",
-		"groups": "SELECT tenant, id FROM gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=? " +
-			"ORDER BY alarm_at, tenant, id",
-		"waiters": "SELECT tenant, run_id FROM waiters WHERE expires_at<=? ORDER BY expires_at, tenant, run_id, node",
-	}[part]
-	if !ok {
-		return "", "", nil
-	}
-	err = v.sess.Query(query+atMost, []any{int64(v.Now), int64(len(but) + 1)}, func(scan func(...any) error) error {
-		var a perdure.TenantID
-		var b string
-		err := scan(&a, &b)
-		if id == "" && !but[string(a)+"\x00"+b] {
-			t, id = a, b
-		}
-		return err
-	})
-	return t, id, err
-}
-
 // Due asks in one query which parts of a sweep have something to do. Most have nothing.
 func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 	if !tx.empty() { // staged rows may be due
@@ -98,7 +72,8 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		flag *bool
 	}{
 		{"runs WHERE " + rung, tx.Now, &due.Runs},
-		{"runs WHERE cascade=1 AND 0<=?", 0, &due.Cascades},
+		// Every question has a parameter. Beside a literal PostgreSQL would take it for a 4-byte integer.
+		{"runs WHERE cascade=1 AND 0<=CAST(? AS BIGINT)", tx.Now, &due.Cascades},
 		{"inbox WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Items},
 		{"gatherings WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Groups},
 		{"waiters WHERE expires_at<=?", tx.Now, &due.Waiters},

@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -34,7 +33,7 @@ var errLocked = perdure.Errorf(perdure.CodeUnavailable,
 	"nothing was written: somebody else holds what it changes locked in the database")
 
 // Locked tells whether an operation was refused because another session holds a row locked.
-func Locked(err error) bool { return errors.Is(err, errLocked) }
+func Locked(err error) bool { return same(err, errLocked) }
 
 // findLocked finds which rows of a batch are locked, so that it can be decided again without them.
 // It tells whether another try is worth it.

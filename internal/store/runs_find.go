@@ -89,19 +89,6 @@ func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure
 	return out, nil
 }
 
-// RingingRefs gives references to runs whose alarm has passed, oldest alarm first.
-func (repo *Runs) RingingRefs(limit int) (out []Ref, err error) {
-	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND alarm_at<=? "+
-		"ORDER BY alarm_at, tenant, id"+atMost, []any{int64(repo.in.Now), int64(limit)},
-		func(scan func(...any) error) error {
-			var r Ref
-			err := scan(&r.Tenant, &r.Run)
-			out = append(out, r)
-			return err
-		})
-	return out, err
-}
-
 // HeldBy gives references to live runs whose last grant went to a worker, at most limit. It reads the alarms of
 // all live runs: it is for the start of a server, not for a call.
 func (repo *Runs) HeldBy(worker string, limit int) (out []Ref, err error) {

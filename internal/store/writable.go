@@ -1,12 +1,14 @@
 package store
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store/pg"
 )
 
 // Whether the database takes writes is known from the writes themselves. A batch that fails because
@@ -18,6 +20,34 @@ import (
 // The test write inserts a row into meta and deletes it in the same transaction. Its key is random,
 // so that it never waits for a lock of another node. On PostgreSQL it has a session of its own, so
 // that no lane waits for it.
+
+// Refusals of writes that no operation is the reason of. Each is one value, so that it can be told
+// apart from other errors with the same code.
+var (
+	refusedReadOnly = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", errReadOnly)
+	refusedFull     = perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", errNoSpace)
+	refusedLost     = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", pg.ErrLost)
+	refusedBlocked  = perdure.Errorf(perdure.CodeUnavailable,
+		"nothing was written: another program holds the database locked")
+	refusedLate = perdure.Errorf(perdure.CodeUnavailable,
+		"nothing was written: the database took too long, which is in the server's log")
+)
+
+// Outage tells whether a write was refused because the database as a whole took none: no operation
+// and no row is the reason.
+func Outage(err error) bool {
+	return same(err, refusedReadOnly) || same(err, refusedFull) || same(err, refusedLost) || same(err, refusedBlocked)
+}
+
+// TimedOut tells whether a write was given up because a statement or a lock took too long. Either
+// the database is slow, or something in the write is.
+func TimedOut(err error) bool { return same(err, refusedLate) }
+
+// same tells whether an error is this very refusal. errors.Is compares refusals by their code.
+func same(err error, refusal *perdure.Error) bool {
+	var e *perdure.Error
+	return errors.As(err, &e) && e == refusal
+}
 
 // testEvery is the maximal age of the last commit before TryWrite makes a test write.
 const testEvery = time.Second
@@ -57,9 +87,9 @@ func (s *Store) refusedWrite(why error) error {
 		}
 	}
 	if o.full {
-		return perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", why)
+		return refusedFull
 	}
-	return perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", why)
+	return refusedReadOnly
 }
 
 // written records a commit.
@@ -102,31 +132,60 @@ func (s *Store) TryWrite() error {
 
 // testWrite makes a test write.
 func (s *Store) testWrite() error {
-	name := make([]byte, 16)
-	if _, err := rand.Read(name); err != nil {
-		return err
+	op, err := s.newTest()
+	if err == nil {
+		err = s.tester.batchIn(s.clock(), []Op{op})[0]
 	}
-	op := testOp{name: "test " + hex.EncodeToString(name)}
-	if o := s.obstacle.Load(); o != nil && o.full {
-		b := make([]byte, spaceTest/2)
-		if _, err := rand.Read(b); err != nil {
-			return err
-		}
-		op.value = hex.EncodeToString(b) // random, so that the database can't compress it
-	}
-	err := s.tester.batchIn(s.clock(), []Op{op})[0]
 	if err == nil {
 		s.wrote(len(op.value))
 	}
 	return err
 }
 
-// testOp inserts a row and deletes it.
-type testOp struct{ name, value string }
+// Probe checks for the watchdog, in its lane, that the database takes writes of every kind. On
+// PostgreSQL it therefore also takes the lock that a write takes of every table that sweeps write:
+// somebody may have locked a whole table.
+func (s *Store) Probe(ctx context.Context) error {
+	op, err := s.newTest()
+	if err == nil {
+		op.first = s.dialect.lockTables
+		err = s.Do(ctx, op)
+	}
+	if err == nil {
+		s.wrote(len(op.value))
+	}
+	return err
+}
+
+// newTest makes the operation of a test write. After the disk was full, it is a large one.
+func (s *Store) newTest() (op testOp, err error) {
+	name := make([]byte, 16)
+	if _, err := rand.Read(name); err != nil {
+		return op, err
+	}
+	op.name = "test " + hex.EncodeToString(name)
+	if o := s.obstacle.Load(); o != nil && o.full {
+		b := make([]byte, spaceTest/2)
+		if _, err := rand.Read(b); err != nil {
+			return op, err
+		}
+		op.value = hex.EncodeToString(b) // random, so that the database can't compress it
+	}
+	return op, nil
+}
+
+// testOp inserts a row and deletes it. first is a statement to execute before, if it is not empty.
+type testOp struct{ name, value, first string }
 
 func (testOp) Needs() []Ref { return nil }
 
+// Lane is that of the watchdog, the one caller of a test write that is queued.
+func (testOp) Lane() Lane { return LaneWatch }
+
 func (op testOp) Do(tx *Tx) error {
+	if op.first != "" {
+		tx.Stage(op.first)
+	}
 	tx.Stage("INSERT INTO meta (name,value) VALUES (?,?)", op.name, op.value)
 	tx.Stage("DELETE FROM meta WHERE name=?", op.name)
 	return nil

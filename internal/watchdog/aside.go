@@ -9,86 +9,152 @@ import (
 )
 
 // A sweep is one transaction: if one of its rows can't be written, nothing of it is. It is then
-// repeated part by part, and its runs one by one, so that only the row at fault stays behind. That
+// repeated part by part, with fewer and fewer rows, so that only the row at fault stays behind. That
 // row is set aside for a minute, with an alert. The list of such rows is in memory only, because
 // the row may be the very thing that can't be written.
+//
+// A row is at fault if a sweep of it alone fails twice although the store takes other writes, which
+// is tried after each failure. A store that is read-only, full, away, locked or slow fails with
+// every row: that is an outage, and no row is set aside. When a sweep succeeds after an outage, the
+// rows that were set aside are tried again at once.
+
+const (
+	// maxParts bounds the sweeps that one repeated sweep makes of a part.
+	maxParts = 512
+	// maxTimeouts is how many rows of a part may take too long before the store counts as slow, if no
+	// row of the part went well meanwhile.
+	maxTimeouts = 3
+)
 
 // sweepInParts repeats a sweep that could not be written, part by part.
-func (w *Watchdog) sweepInParts(ctx context.Context) {
-	if s := w.engine.Store(); s.Err() != nil || s.Away() != nil {
-		return // the store as a whole does not work, so no single row is at fault
+func (w *Watchdog) sweepInParts(ctx context.Context, why error) {
+	if !w.storeWorks(ctx) {
+		w.noteOutage(why)
+		return
 	}
-	for _, p := range parts {
+	if !store.Outage(why) && !store.TimedOut(why) { // otherwise it was a moment of the store
+		w.log.Error("a sweep failed", "error", why)
+	}
+	for i := range parts {
 		if ctx.Err() != nil {
 			return
 		}
-		if p.name == "runs" {
-			for _, ref := range w.dueRuns(ctx) {
-				w.sweepRun(ctx, ref)
-			}
-			continue
+		if err := w.sweepPart(ctx, parts[i].name); err != nil {
+			w.noteOutage(err)
+			return
 		}
-		w.sweepPart(ctx, p.name)
 	}
 }
 
-// sweepPart sweeps one part with fewer and fewer rows until it can be written. If that fails with a
-// single row, the row is set aside.
-func (w *Watchdog) sweepPart(ctx context.Context, part string) {
-	for rows := sweepRows; ; rows /= 4 {
-		op := &Sweep{w: w, part: part, maxRows: max(1, rows)}
+// storeWorks tells whether the store takes writes now.
+func (w *Watchdog) storeWorks(ctx context.Context) bool {
+	s := w.engine.Store()
+	return s.Err() == nil && s.Away() == nil && s.Probe(ctx) == nil
+}
+
+// noteOutage records that sweeps fail because of the store, and logs the beginning of it.
+func (w *Watchdog) noteOutage(why error) {
+	if !w.outage {
+		w.log.Warn("no sweep can be written until the store takes writes again", "error", why)
+	}
+	w.outage = true
+}
+
+// noteSuccess records that a sweep was written. After an outage every row is tried again.
+func (w *Watchdog) noteSuccess() {
+	if w.outage {
+		w.outage = false
+		w.aside.clear()
+		w.log.Info("sweeps are written again")
+	}
+}
+
+// sweepPart sweeps one part with fewer rows after a failure and with more after a success, until
+// nothing is left. A row that fails alone is set aside. An error means that the store is the reason.
+func (w *Watchdog) sweepPart(ctx context.Context, part string) error {
+	done, timeouts := 0, 0
+	var first asideRow // of the last sweep that was written
+	failed := false    // the last sweep failed with a single row
+	rows := sweepRows
+	for range maxParts {
+		op := &Sweep{w: w, part: part, maxRows: rows}
 		err := w.engine.Do(ctx, op)
-		if err == nil || ctx.Err() != nil {
-			return
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			for _, ref := range op.Contended {
+				w.sweepRun(ctx, ref)
+			}
+			if done++; !op.More || len(op.acting) == 0 || op.acting[0] == first {
+				return nil // the next sweep goes on with a row that has more to do
+			}
+			rows, failed, first = min(sweepRows, 4*rows), false, op.acting[0]
+			continue
+		case !w.storeWorks(ctx):
+			return err
+		case rows > 1:
+			rows = max(1, rows/4)
+			continue
+		case !failed && !store.Locked(err):
+			failed = true // once more: the store may have taken no writes for a moment
+			continue
 		}
-		if rows <= 1 {
-			w.setFirstAside(ctx, part, err)
-			return
+		failed = false
+		if store.TimedOut(err) {
+			timeouts++
+		}
+		if done == 0 && timeouts >= maxTimeouts {
+			return err
+		}
+		if !w.blame(part, op, err) {
+			return nil
 		}
 	}
+	return nil
 }
 
 // sweepRun acts on one run alone, and sets it aside if that fails.
 func (w *Watchdog) sweepRun(ctx context.Context, ref store.Ref) {
-	err := w.engine.Do(ctx, &Sweep{w: w, single: &ref})
-	if err != nil && ctx.Err() == nil {
-		w.setAside("runs", ref.Tenant, string(ref.Run), err)
-	}
-}
-
-// dueRuns returns runs whose alarm is due, as many as one sweep reads.
-func (w *Watchdog) dueRuns(ctx context.Context) (out []store.Ref) {
-	err := w.engine.Store().Keep(ctx, func(v *store.View) (err error) {
-		out, err = v.Runs.RingingRefs(sweepRows + w.aside.count(v.Now))
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		w.log.Error("the runs whose alarm has rung can't be read", "error", err)
-	}
-	return out
-}
-
-// setFirstAside sets aside the first row of a part: the one that a sweep of one row fails with.
-func (w *Watchdog) setFirstAside(ctx context.Context, part string, why error) {
-	err := w.engine.Store().Keep(ctx, func(v *store.View) error {
-		t, id, err := v.FirstDue(part, w.aside.ids(v.Now, part))
-		if err == nil && id != "" {
-			w.setAside(part, t, id, why)
+	var err error
+	op := &Sweep{w: w, single: &ref}
+	for range 2 {
+		if err = w.engine.Do(ctx, op); err == nil || ctx.Err() != nil {
+			return
 		}
-		return err
-	})
-	if err != nil && ctx.Err() == nil {
-		w.log.Error("the row that makes a sweep fail can't be found", "part", part, "error", err)
+		if !w.storeWorks(ctx) {
+			w.noteOutage(err)
+			return
+		}
 	}
+	op.acting = []asideRow{{"runs", ref.Tenant, string(ref.Run)}}
+	w.blame("runs", op, err)
+}
+
+// blame leaves alone the row that a sweep of one row failed with. It tells whether there is one. A
+// row that is locked, or for which the disk has too little room, is tried again soon, without an
+// alert: it is sound.
+func (w *Watchdog) blame(part string, op *Sweep, why error) bool {
+	if len(op.acting) == 0 {
+		w.log.Error("the row that makes a sweep fail can't be found", "part", part, "error", why)
+		return false
+	}
+	row := op.acting[len(op.acting)-1]
+	if store.Locked(why) || store.Outage(why) {
+		w.aside.add(w.engine.Store().Now().Add(lockedFor), row)
+		return true
+	}
+	w.setAside(row, why)
+	return true
 }
 
 // setAside leaves a row alone for a while, and reports it.
-func (w *Watchdog) setAside(part string, t perdure.TenantID, id string, why error) {
+func (w *Watchdog) setAside(row asideRow, why error) {
 	w.log.Error("a row can't be acted on and is set aside",
-		"part", part, "tenant", t, "id", id, "for", setAsideFor, "error", why)
-	w.aside.add(w.engine.Store().Now().Add(setAsideFor), part, t, id)
+		"part", row.part, "tenant", row.tenant, "id", row.id, "for", setAsideFor, "error", why)
+	w.aside.add(w.engine.Store().Now().Add(setAsideFor), row)
 	if w.OnSetAside != nil {
-		w.OnSetAside(part)
+		w.OnSetAside(row.part)
 	}
 }
 
@@ -102,6 +168,7 @@ type asideList struct {
 	rows map[asideRow]perdure.Instant
 }
 
+// An asideRow is a row of a part of a sweep.
 type asideRow struct {
 	part   string
 	tenant perdure.TenantID
@@ -109,14 +176,14 @@ type asideRow struct {
 }
 
 // add adds a row until an instant.
-func (a *asideList) add(until perdure.Instant, part string, t perdure.TenantID, id string) {
+func (a *asideList) add(until perdure.Instant, row asideRow) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.rows) >= maxAside {
 		var first asideRow
-		for row, at := range a.rows {
+		for x, at := range a.rows {
 			if first == (asideRow{}) || at < a.rows[first] {
-				first = row
+				first = x
 			}
 		}
 		delete(a.rows, first)
@@ -124,14 +191,21 @@ func (a *asideList) add(until perdure.Instant, part string, t perdure.TenantID, 
 	if a.rows == nil {
 		a.rows = make(map[asideRow]perdure.Instant)
 	}
-	a.rows[asideRow{part, t, id}] = until
+	a.rows[row] = until
+}
+
+// clear drops all rows.
+func (a *asideList) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.rows)
 }
 
 // has tells whether a row is left alone now.
-func (a *asideList) has(now perdure.Instant, part string, t perdure.TenantID, id string) bool {
+func (a *asideList) has(now perdure.Instant, row asideRow) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return now < a.rows[asideRow{part, t, id}]
+	return now < a.rows[row]
 }
 
 // any tells whether the list has any rows.
@@ -151,17 +225,4 @@ func (a *asideList) count(now perdure.Instant) int {
 		}
 	}
 	return len(a.rows)
-}
-
-// ids returns the rows of a part that are left alone now, as tenant, NUL byte and id.
-func (a *asideList) ids(now perdure.Instant, part string) map[string]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := make(map[string]bool)
-	for row, until := range a.rows {
-		if row.part == part && now < until {
-			out[string(row.tenant)+"\x00"+row.id] = true
-		}
-	}
-	return out
 }

@@ -25,8 +25,9 @@
 //
 //   - A rule that refuses to act (a *perdure.Error) concerns one row. Its writes are discarded, the
 //     row's alarm is moved, and the sweep continues.
-//   - A sweep that can't be written is repeated part by part, and its runs one by one. A row that
-//     fails alone is set aside for a minute, in memory: see aside.go.
+//   - A sweep that can't be written is repeated part by part, down to one row. A row that fails alone
+//     is set aside for a minute, in memory: see aside.go. While the store takes no writes at all, no
+//     row is.
 //   - A row that another session has locked is skipped and retried by a later sweep.
 //   - A run that other operations keep changing is decided alone, in the lane of those operations.
 //

@@ -23,13 +23,8 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(ended) == limit
-	return eachInTurn(s, tx, "cascades", ended, func(r *perdure.Run) perdure.TenantID {
-		return r.Tenant
-	}, func(r *perdure.Run) error {
+	return eachInTurn(s, tx, "cascades", ended, runKey, func(r *perdure.Run) error {
 		t, id := r.Tenant, r.ID
-		if s.w.aside.has(tx.Now, "cascades", t, string(id)) {
-			return nil
-		}
 		return s.tryRow(tx, ruleCascade, t, id, func() error { return s.cascade(tx, t, id) }, nil)
 	})
 }
@@ -60,16 +55,13 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 		return err
 	}
 	s.More = s.More || len(due) == limit
-	return eachInTurn(s, tx, "items", due, func(i *perdure.Item) perdure.TenantID {
-		return i.Tenant
+	return eachInTurn(s, tx, "items", due, func(i *perdure.Item) (perdure.TenantID, string) {
+		return i.Tenant, string(i.RunID)
 	}, func(i *perdure.Item) error {
-		if s.w.aside.has(tx.Now, "items", i.Tenant, string(i.RunID)) {
-			return nil
-		}
 		return s.tryRow(tx, "inbox", i.Tenant, i.RunID, func() error {
 			did, err := tx.HandleItemAlarm(*i, tx.Now < g.HoldUntil)
 			return s.recordRepair(tx, i.Tenant, i.RunID, did, err)
-		}, func() error { return tx.PostponeItemAlarm(*i, tx.Now.Add(setAsideFor)) })
+		}, func(until perdure.Instant) error { return tx.PostponeItemAlarm(*i, until) })
 	})
 }
 
@@ -82,12 +74,9 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(due) == limit
-	return eachInTurn(s, tx, "groups", due, func(g *perdure.Group) perdure.TenantID {
-		return g.Tenant
+	return eachInTurn(s, tx, "groups", due, func(g *perdure.Group) (perdure.TenantID, string) {
+		return g.Tenant, string(g.ID)
 	}, func(g *perdure.Group) error {
-		if s.w.aside.has(tx.Now, "groups", g.Tenant, string(g.ID)) {
-			return nil
-		}
 		return s.tryRow(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), func() error {
 			return s.group(tx, g)
 		}, nil)
@@ -120,12 +109,9 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(expired) == limit
-	return eachInTurn(s, tx, "waiters", expired, func(x *store.WaiterRow) perdure.TenantID {
-		return x.Tenant
+	return eachInTurn(s, tx, "waiters", expired, func(x *store.WaiterRow) (perdure.TenantID, string) {
+		return x.Tenant, string(x.RunID)
 	}, func(x *store.WaiterRow) error {
-		if s.w.aside.has(tx.Now, "waiters", x.Tenant, string(x.RunID)) {
-			return nil
-		}
 		return s.tryRow(tx, ruleWaiterExpiry, x.Tenant, x.RunID, func() error {
 			deferred, err := tx.ExpireWaiter(*x)
 			if err == nil && deferred {
@@ -133,8 +119,8 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 					expiredWaiter(*x, tx.Now))
 			}
 			return err
-		}, func() error {
-			x.ExpiresAt = tx.Now.Add(setAsideFor)
+		}, func(until perdure.Instant) error {
+			x.ExpiresAt = until
 			tx.DB.Waiters.Put(*x)
 			return nil
 		})
@@ -157,27 +143,36 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 	if tx.Now < g.HoldUntil {
 		return nil
 	}
-	silent, err := tx.DB.Workers.Silent(tx.Now.Add(-tx.Policy().WorkerOffline), sweepRows)
+	silent, err := tx.DB.Workers.Silent(tx.Now.Add(-tx.Policy().WorkerOffline), sweepRows+s.w.aside.count(tx.Now))
 	if err != nil {
 		return err
 	}
-	for _, x := range silent {
-		err := s.tryRow(tx, ruleWorkerOffline, x.Tenant, "", func() error {
-			tx.DB.Workers.SetOffline(x)
+	return eachInTurn(s, tx, "workers", silent, func(x *perdure.Worker) (perdure.TenantID, string) {
+		return x.Tenant, x.ID
+	}, func(x *perdure.Worker) error {
+		return s.tryRow(tx, ruleWorkerOffline, x.Tenant, "", func() error {
+			tx.DB.Workers.SetOffline(*x)
 			s.record(tx, ruleWorkerOffline, x.Tenant, "", "worker "+x.ID+" is shown as offline",
 				"no sign of life for "+span(tx.Now.Sub(x.SeenAt)))
 			return nil
 		}, nil)
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // expire removes dead letters and idempotency keys after their time to live.
 func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
-	letters, keys, err := tx.DB.Removals.Expire()
+	due, err := tx.DB.Removals.Expired(store.MaxExpired + s.w.aside.count(tx.Now))
+	if err != nil {
+		return err
+	}
+	var over []store.Expired
+	err = eachInTurn(s, tx, "expire", due, func(x *store.Expired) (perdure.TenantID, string) {
+		return x.Tenant, x.ID
+	}, func(x *store.Expired) error { over = append(over, *x); return nil })
+	if err != nil || len(over) == 0 {
+		return err
+	}
+	letters, keys, err := tx.DB.Removals.Expire(over)
 	if err == nil && letters+keys > 0 {
 		s.record(tx, ruleTTLExpiry, "", "",
 			fmt.Sprintf("%d dead letters and %d idempotency keys removed", letters, keys), "their time is over")

@@ -40,7 +40,8 @@ type patrolCursor struct {
 	group       perdure.GroupID
 }
 
-// patrol visits one portion, if it is time.
+// patrol visits one portion, if it is time. A sweep with a limit of rows visits as many of them, and the next one goes
+// on from there at once.
 func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 	cursor := &s.w.patrol
 	if tx.Now < cursor.due {
@@ -64,7 +65,8 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 	reads := tx.DB.Cost().Read
 	full := func() bool { return tx.DB.Cost().Read-reads > patrolReads || tx.OverBudget() }
 
-	if _, err := s.repairRuns(tx, withoutAlarm, nil); err != nil {
+	unwatched, err := s.repairRuns(tx, withoutAlarm, nil)
+	if err != nil {
 		return err
 	}
 	runs, err := s.repairRuns(tx, live, full)
@@ -81,16 +83,28 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 	}
 
 	next := patrolCursor{due: tx.Now.Add(tx.Policy().PatrolEvery)}
-	if len(live) == patrolRows || runs < len(live) {
-		last := &live[runs-1]
-		next.alarm, next.tenant, next.run = last.AlarmAt, last.Tenant, last.ID
+	if s.maxRows > 0 && len(s.acting) >= s.maxRows {
+		next.due, s.More = tx.Now, true
 	}
-	if n := len(withoutAlarm); n == patrolRows {
-		next.withoutAlarm = withoutAlarm[n-1].ID
+	if len(live) == patrolRows || runs < len(live) {
+		next.alarm, next.tenant, next.run = cursor.alarm, cursor.tenant, cursor.run
+		if runs > 0 {
+			last := &live[runs-1]
+			next.alarm, next.tenant, next.run = last.AlarmAt, last.Tenant, last.ID
+		}
+	}
+	if n := len(withoutAlarm); n == patrolRows || unwatched < n {
+		next.withoutAlarm = cursor.withoutAlarm
+		if unwatched > 0 {
+			next.withoutAlarm = withoutAlarm[unwatched-1].ID
+		}
 	}
 	if len(groups) == patrolRows || gathered < len(groups) {
-		last := &groups[gathered-1]
-		next.groupTenant, next.group = last.Tenant, last.ID
+		next.groupTenant, next.group = cursor.groupTenant, cursor.group
+		if gathered > 0 {
+			last := &groups[gathered-1]
+			next.groupTenant, next.group = last.Tenant, last.ID
+		}
 	}
 	tx.DB.After(func() { *cursor = next })
 	return nil
@@ -103,6 +117,13 @@ func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) 
 	for i := range runs {
 		if i > 0 && full != nil && full() {
 			return i, nil
+		}
+		skip, enough := s.begin(tx, asideRow{"patrol", runs[i].Tenant, string(runs[i].ID)})
+		if enough {
+			return i, nil
+		}
+		if skip {
+			continue
 		}
 		r, ok, err := tx.DB.Runs.Get(runs[i].Tenant, runs[i].ID)
 		if err != nil {
@@ -131,6 +152,13 @@ func (s *Sweep) repairGroups(tx *engine.Tx, groups []perdure.Group, full func() 
 		}
 		g := &groups[i]
 		t, id := g.Tenant, perdure.RunID(g.ID)
+		skip, enough := s.begin(tx, asideRow{"patrol", t, string(id)})
+		if enough {
+			return i, nil
+		}
+		if skip {
+			continue
+		}
 		err := s.tryRow(tx, "patrol", t, id, func() error {
 			did, err := tx.RepairGathering(g)
 			return s.recordRepair(tx, t, id, did, err)

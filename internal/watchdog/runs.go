@@ -35,22 +35,25 @@ func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
 	if err != nil {
 		return err
 	}
-	return eachInTurn(s, tx, "runs", due, func(r *perdure.Run) perdure.TenantID { return r.Tenant },
+	return eachInTurn(s, tx, "runs", due, runKey,
 		func(r *perdure.Run) error { return s.run(tx, g, r.Tenant, r.ID) })
 }
+
+// runKey names a run in a part of a sweep.
+func runKey(r *perdure.Run) (perdure.TenantID, string) { return r.Tenant, string(r.ID) }
 
 // run acts on one due run, unless it has to be skipped. If its rule refuses, the run's alarm is
 // moved, so that it does not hide other runs.
 func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID) error {
 	ref := store.Ref{Tenant: t, Run: id}
 	switch {
-	case s.w.aside.has(tx.Now, "runs", t, string(id)):
-		return nil
 	case tx.DB.RunContended(t, id):
 		s.Contended = append(s.Contended, ref)
+		s.notActed()
 		return nil
 	case tx.DB.RunLocked(t, id):
 		s.Locked++
+		s.notActed()
 		return nil
 	}
 	r, ok, err := tx.DB.Runs.Get(t, id) // an earlier action of this sweep may have changed it

@@ -35,8 +35,10 @@ type Sweep struct {
 	before perdure.Instant
 	// part limits the sweep to the part with this name.
 	part string
-	// maxRows limits the rows of a part. Zero means the watchdog's maxRows.
+	// maxRows limits the rows of a part that are acted on. Zero means the watchdog's maxRows.
 	maxRows int
+	// acting are the rows that the sweep acts on, if maxRows is set.
+	acting []asideRow
 	// decisions counts the calls of Do: it is called again after a conflict.
 	decisions int
 
@@ -104,7 +106,7 @@ func Parts() (names []string) {
 
 // Do sweeps.
 func (s *Sweep) Do(tx *engine.Tx) error {
-	s.Actions, s.Postponed, s.Locked, s.Contended, s.More = nil, 0, 0, nil, false
+	s.Actions, s.Postponed, s.Locked, s.Contended, s.More, s.acting = nil, 0, 0, nil, false, nil
 	s.decisions++
 	g, err := readGap(tx)
 	if err != nil {
@@ -156,11 +158,30 @@ func (s *Sweep) limit(tx *engine.Tx) int {
 	return limit + tx.DB.LockedRows() + s.w.aside.count(tx.Now)
 }
 
+// begin is called before each row of a part. It tells whether the row is to be skipped because it is set aside, and
+// whether the sweep has acted on as many rows as it may.
+func (s *Sweep) begin(tx *engine.Tx, row asideRow) (skip, full bool) {
+	switch {
+	case s.w.aside.has(tx.Now, row):
+		return true, false
+	case s.maxRows == 0:
+		return false, false
+	case len(s.acting) >= s.maxRows:
+		return false, true
+	}
+	s.acting = append(s.acting, row)
+	return false, false
+}
+
+// notActed takes back the row that begin was called for last: it was skipped.
+func (s *Sweep) notActed() { s.acting = s.acting[:max(0, len(s.acting)-1)] }
+
 // tryRow acts on one row. A refusal concerns that row alone, and the sweep continues. Its writes
 // are discarded, and putOff moves its alarm, so that it does not hide other rows. putOff may be nil
 // for rows that have no alarm to move.
 func (s *Sweep) tryRow(
-	tx *engine.Tx, rule string, t perdure.TenantID, id perdure.RunID, act, putOff func() error,
+	tx *engine.Tx, rule string, t perdure.TenantID, id perdure.RunID, act func() error,
+	putOff func(until perdure.Instant) error,
 ) error {
 	acted := len(s.Actions)
 	err := tx.Try(act)
@@ -169,13 +190,15 @@ func (s *Sweep) tryRow(
 		return err
 	}
 	s.Actions = s.Actions[:acted]
+	until := tx.Now.Add(setAsideFor)
 	if store.Locked(err) {
 		s.Locked++
+		until = tx.Now.Add(lockedFor)
 	} else {
 		s.w.log.Error("a rule could not act", "rule", rule, "tenant", t, "run", id, "error", err)
 	}
 	if putOff == nil || tx.DB.Contended() { // a contended row is retried by the next sweep
 		return nil
 	}
-	return putOff()
+	return putOff(until)
 }

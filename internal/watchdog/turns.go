@@ -42,10 +42,12 @@ func takeTurns[T any](rows []T, after perdure.TenantID, tenant func(*T) perdure.
 	return out
 }
 
-// eachInTurn calls act for the rows of a part until the sweep has done enough. It notes the tenant that was last, once
-// the sweep is written. The first row is acted on in any case, so that every sweep gets on.
-func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant func(*T) perdure.TenantID,
+// eachInTurn calls act for the rows of a part until the sweep has done enough. It skips rows that are set aside, and
+// notes the tenant that was last, once the sweep is written. The first row is acted on in any case, so that every sweep
+// gets on. key names a row by its tenant and its id.
+func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, key func(*T) (perdure.TenantID, string),
 	act func(*T) error) error {
+	tenant := func(row *T) perdure.TenantID { t, _ := key(row); return t }
 	rows = takeTurns(rows, s.w.lastTenant[part], tenant)
 	var last perdure.TenantID
 	acted := len(rows)
@@ -54,7 +56,15 @@ func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, tenant fu
 			s.More, acted = true, i
 			break
 		}
-		last = tenant(&rows[i])
+		t, id := key(&rows[i])
+		skip, full := s.begin(tx, asideRow{part, t, id})
+		if full {
+			s.More, acted = true, i
+			break
+		}
+		if last = t; skip {
+			continue
+		}
 		if err := act(&rows[i]); err != nil {
 			return err
 		}

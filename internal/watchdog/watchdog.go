@@ -27,6 +27,8 @@ type Watchdog struct {
 
 	// aside has the rows that are left alone because acting on them fails.
 	aside asideList
+	// outage tells that sweeps fail because the store takes no writes.
+	outage bool
 	// maxRows limits the rows of each part that the next sweep reads; see pace.
 	maxRows int
 	// runRows limits the due runs that the next sweep reads; see readRuns.
@@ -107,12 +109,14 @@ func (w *Watchdog) readRuns(acted int, stopped bool) {
 func (w *Watchdog) SweepOnce(ctx context.Context) (pause time.Duration) {
 	op, begin := w.Pass(), time.Now()
 	err := w.engine.Do(ctx, op)
-	if err != nil && ctx.Err() == nil {
-		w.log.Error("a sweep failed", "error", err)
-		w.sweepInParts(ctx)
-	}
 	took := time.Since(begin)
-	w.pace(took)
+	switch {
+	case err == nil:
+		w.noteSuccess()
+		w.pace(took)
+	case ctx.Err() == nil:
+		w.sweepInParts(ctx, err)
+	}
 	for _, ref := range op.Contended {
 		w.sweepRun(ctx, ref)
 	}

@@ -50,6 +50,9 @@ func ParseScopes(list []string) ([]Scope, error) {
 	return out, nil
 }
 
+// MaxKeys is how many valid keys a tenant may have. It may have as many sessions and login links.
+const MaxKeys = 1000
+
 // A Key is an API key. It belongs to one tenant; a platform key can also act on other tenants.
 type Key struct {
 	ID        string   `json:"key_id"`

@@ -181,11 +181,11 @@ func (r *restored) printKeys(w io.Writer) {
 		}
 	}
 	fmt.Fprintf(w,
-		"\nThese keys are valid. A backup does not know which of them were revoked after it was made: these are valid "+
-			"again.\n"+
+		"\nThese keys and sessions are valid. A backup does not know which of them were revoked after it was made: "+
+			"these are valid again.\n"+
 			"Revoke what must not be (perdure keys revoke KEY_ID), or restore with --revoke-keys.\n\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TENANT\tKEY\tNAME\tCREATED\tSCOPES")
+	fmt.Fprintln(t, "TENANT\tKEY\tKIND\tNAME\tCREATED\tSCOPES")
 	for _, k := range r.Keys {
 		tenant, scopes := string(k.Tenant), make([]string, len(k.Scopes))
 		if k.Platform {
@@ -194,7 +194,11 @@ func (r *restored) printKeys(w io.Writer) {
 		for i, s := range k.Scopes {
 			scopes[i] = string(s)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", visible(tenant), k.ID, visible(k.Name),
+		kind := "key"
+		if k.Parent != "" { // a login of the dashboard
+			kind = "session of " + k.Parent
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", visible(tenant), k.ID, kind, visible(k.Name),
 			k.CreatedAt.Time().Format("2006-01-02 15:04"), strings.Join(scopes, " "))
 	}
 	t.Flush()

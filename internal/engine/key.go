@@ -31,8 +31,9 @@ type CreateKey struct {
 	// Maker is the API key of the caller; the new key can't have more rights. Nil: an operator
 	// creates it on the machine, and may give it any rights.
 	Maker *perdure.Key
-	// parent is the key that a session is opened with.
+	// parent is the key that a session is opened with, and link is set for a login link.
 	parent string
+	link   bool
 
 	Key perdure.Key
 	// Secret is empty unless Created is set.
@@ -71,6 +72,9 @@ func (op *CreateKey) Do(tx *Tx) error {
 	}
 	op.Created, err = underKey(tx, op.Tenant, "key", op.Once, []any{op.Name, op.Scopes, op.Platform, op.TTL},
 		func() (string, error) {
+			if err := checkKeyQuota(tx, op.Tenant, false); err != nil {
+				return "", err
+			}
 			if err := op.create(tx); err != nil {
 				return "", err
 			}
@@ -84,6 +88,32 @@ func (op *CreateKey) Do(tx *Tx) error {
 			return err
 		})
 	return err
+}
+
+// quotaOfKeys is the scope of the quota row that guards a tenant's number of keys and sessions.
+const quotaOfKeys = "keys"
+
+// checkKeyQuota refuses a key or a session above the tenant's quota. It writes the quota's row, so
+// that concurrent calls conflict. It also removes the oldest keys that are no longer valid, if there
+// are many: a tenant may make keys that last for a second.
+func checkKeyQuota(tx *Tx, t perdure.TenantID, sessions bool) error {
+	q, err := tx.DB.Webhooks.Quota(t, quotaOfKeys)
+	if err != nil {
+		return err
+	}
+	valid, err := tx.DB.Keys.Count(t, sessions, perdure.MaxKeys)
+	if err != nil {
+		return err
+	}
+	if valid >= perdure.MaxKeys {
+		what := "keys: revoke one that is not needed"
+		if sessions {
+			what = "sessions and login links at a time"
+		}
+		return perdure.Errorf(perdure.CodeQuota, "a tenant may have %d %s", perdure.MaxKeys, what)
+	}
+	tx.DB.Webhooks.PutQuota(q)
+	return nil
 }
 
 // newKey gives the key without its id and hash.
@@ -107,6 +137,12 @@ func auditKey(tx *Tx, action string, k *perdure.Key) error {
 		"expires_at", k.ExpiresAt)
 }
 
+// A secret begins with one of these words, and its hash covers them: a link can't be turned into a key.
+const (
+	keyPrefix  = "prd"
+	linkPrefix = "prl"
+)
+
 // generate draws the id and the secret of the key. The secret ends with a checksum, so that a
 // mistyped one is refused without a look-up.
 func (op *CreateKey) generate(random io.Reader, now perdure.Instant) error {
@@ -116,7 +152,11 @@ func (op *CreateKey) generate(random io.Reader, now perdure.Instant) error {
 		return err
 	}
 	id := hex.EncodeToString(raw[:6])
-	body := "prd_" + id + "_" + hex.EncodeToString(raw[6:])
+	prefix := keyPrefix
+	if op.link {
+		prefix = linkPrefix
+	}
+	body := prefix + "_" + id + "_" + hex.EncodeToString(raw[6:])
 	op.Secret = fmt.Sprintf("%s_%08x", body, crc32.ChecksumIEEE([]byte(body)))
 	op.Key = op.newKey(now)
 	op.Key.ID, op.Key.Hash = id, store.Digest(op.Secret)
@@ -228,10 +268,15 @@ func (op *RevokeKey) Do(tx *Tx) error {
 func revoke(tx *Tx, k perdure.Key) perdure.Key {
 	k.RevokedAt = tx.Now
 	tx.DB.Keys.Put(k)
+	told(tx, k)
+	return k
+}
+
+// told ends what goes on with a key that is revoked.
+func told(tx *Tx, k perdure.Key) {
 	tx.DB.After(func() { tx.e.Keys.forget(k.ID) })
 	// Connections that were opened with this key are closed.
 	tx.ring(doorbell.Keys())
-	return k
 }
 
 // A probe is an operation that changes nothing. That it can be decided shows that the store works.
@@ -257,10 +302,19 @@ type cachedKey struct {
 }
 
 // Authenticate gives the key of a secret, or an error with CodeNotFound. It looks the key up by its
-// id and compares hashes in constant time.
+// id and compares hashes in constant time. The secret of a login link is that of no key.
 func (q Keys) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
-	id, ok := keyID(secret)
-	if !ok {
+	return q.authenticate(ctx, secret, false)
+}
+
+// AuthenticateLogin is Authenticate for a call that opens a session: a login link is good for that.
+func (q Keys) AuthenticateLogin(ctx context.Context, secret string) (perdure.Key, error) {
+	return q.authenticate(ctx, secret, true)
+}
+
+func (q Keys) authenticate(ctx context.Context, secret string, login bool) (perdure.Key, error) {
+	id, link, ok := keyID(secret)
+	if !ok || link && !login {
 		return perdure.Key{}, notFound("key")
 	}
 	now := q.e.store.Now()
@@ -278,25 +332,26 @@ const rememberFor = 24 * time.Hour
 // accepts a key that was valid at its last look-up and was not revoked on this node since. A
 // revocation on another node is not known, so use it only for answers that show nothing of any run.
 func (q Keys) Remembered(secret string) (perdure.Key, error) {
-	id, ok := keyID(secret)
+	id, link, ok := keyID(secret)
 	now := q.e.store.Now()
 	q.e.mu.Lock()
 	c := q.e.keys[id]
 	q.e.mu.Unlock()
-	if !ok || now.Sub(c.until) > rememberFor {
+	if !ok || link || now.Sub(c.until) > rememberFor {
 		return perdure.Key{}, notFound("key")
 	}
 	return c.open(secret, now)
 }
 
-// keyID reads the id of a key from its secret, and checks the secret's checksum.
-func keyID(secret string) (id string, ok bool) {
+// keyID reads the id of a key or login link from its secret, and checks the secret's checksum.
+func keyID(secret string) (id string, link, ok bool) {
 	parts := strings.Split(secret, "_")
-	if len(secret) > 200 || len(parts) != 4 || parts[0] != "prd" || len(parts[1]) != 12 {
-		return "", false
+	link = parts[0] == linkPrefix
+	if len(secret) > 200 || len(parts) != 4 || parts[0] != keyPrefix && !link || len(parts[1]) != 12 {
+		return "", false, false
 	}
 	body := secret[:strings.LastIndexByte(secret, '_')]
-	return parts[1], fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3] // mistyped: not worth a look
+	return parts[1], link, fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3] // mistyped: not worth a look
 }
 
 // open gives the key if the secret matches it and the key is valid.
@@ -328,6 +383,12 @@ func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cache
 	}
 	err := q.e.store.Keys(ctx, func(v *store.View) (err error) {
 		c.key, c.ok, err = v.Keys.Get(id)
+		if err == nil && c.ok && c.key.Parent != "" {
+			// A session that another node opened while its key was revoked here is not revoked itself.
+			parent, ok, err := v.Keys.Get(c.key.Parent)
+			c.ok = ok && parent.Valid(now)
+			return err
+		}
 		return err
 	})
 	if err != nil {
@@ -355,9 +416,22 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 		if err != nil {
 			return err
 		}
-		valid := make(map[string]bool, len(keys))
+		var parents []string
 		for i := range keys {
-			valid[keys[i].ID] = keys[i].Valid(q.e.store.Now())
+			if keys[i].Parent != "" {
+				parents = append(parents, keys[i].Parent)
+			}
+		}
+		opened, err := v.Keys.ByID(parents)
+		if err != nil {
+			return err
+		}
+		valid, now := make(map[string]bool, len(keys)), q.e.store.Now()
+		for _, k := range opened {
+			valid[k.ID] = k.Valid(now)
+		}
+		for _, k := range keys {
+			valid[k.ID] = k.Valid(now) && (k.Parent == "" || valid[k.Parent])
 		}
 		for _, id := range ids {
 			if !valid[id] {

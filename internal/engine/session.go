@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -10,8 +11,9 @@ import (
 // A session is the login of a person in a browser: a key of its own that ends after some hours, and
 // with the key that it was opened with. It has that key's scopes, or only those that read.
 //
-// A login link is a session too, for ten minutes. Opening a session with it, or with any other session,
-// ends it: a link works once.
+// A login link is good for ten minutes, and for opening one session. Its secret is that of no key. It
+// has a row like a session, which is revoked in the transaction that opens the session. Opening one
+// with another session revokes that one, too.
 
 const (
 	// sessionTTL is how long a session lasts, and linkTTL how long a login link is good for.
@@ -54,7 +56,8 @@ func (op *OpenSession) Do(tx *Tx) error {
 			return notFound("key")
 		}
 		if !op.Link {
-			revoke(tx, with)
+			tx.DB.Keys.UseUp(with)
+			told(tx, with)
 		}
 	}
 	ttl := sessionTTL
@@ -72,11 +75,15 @@ func (op *OpenSession) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
+	open = slices.DeleteFunc(open, func(k perdure.Key) bool { return k.ID == with.ID }) // that one is used up
 	for i := 0; i <= len(open)-maxSessions; i++ {
 		revoke(tx, open[i])
 	}
+	if err := checkKeyQuota(tx, parent.Tenant, true); err != nil {
+		return err
+	}
 	made := CreateKey{Tenant: parent.Tenant, Name: parent.Name, Scopes: scopes, Platform: parent.Platform,
-		TTL: perdure.Duration(ttl), parent: parent.ID}
+		TTL: perdure.Duration(ttl), parent: parent.ID, link: op.Link}
 	if err := made.create(tx); err != nil {
 		return err
 	}

@@ -26,7 +26,12 @@ func (s *Server) admit(c *call, g guard) error {
 	if err != nil {
 		return err
 	}
-	if c.key, err = s.authenticate(c.Context(), secret, g.remembered); err != nil {
+	if g.login {
+		c.key, err = s.engine.Keys.AuthenticateLogin(c.Context(), secret)
+	} else {
+		c.key, err = s.authenticate(c.Context(), secret, g.remembered)
+	}
+	if err != nil {
 		return unauthorized(err)
 	}
 	s.limiter.Called(c.key.Tenant)

@@ -74,6 +74,8 @@ type guard struct {
 	inQuery bool
 	// remembered is set if a key that was valid before is enough while the store is unavailable.
 	remembered bool
+	// login is set if the route takes the secret of a login link as well.
+	login bool
 	// token checks the token in the path of an open route, before the body is read.
 	token func(*Server, string) error
 }

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"cmp"
+	"net"
 	"net/http"
 	"time"
 
@@ -18,7 +19,9 @@ import (
 // that a form or an image can't send.
 
 const (
-	// sessionCookie is the name of the cookie.
+	// sessionCookie is the name of the cookie. Over TLS it begins with __Host-: a browser takes such a
+	// cookie only from this very host, and over TLS. Without TLS it ends with the server's port,
+	// because a browser sends a cookie to all ports of a host.
 	sessionCookie = "perdure_session"
 	// pageHeader is the header that calls of the dashboard's pages carry.
 	pageHeader = "X-Perdure"
@@ -70,16 +73,35 @@ func (c *call) by() perdure.Key {
 	return k
 }
 
+// overTLS tells whether the caller reaches this server, or the proxy in front of it, over TLS.
+func (c *call) overTLS() bool { return c.TLS != nil || c.Header.Get("X-Forwarded-Proto") == "https" }
+
+// cookieName returns the name of the cookie for this call.
+func (c *call) cookieName() string {
+	if c.overTLS() {
+		return "__Host-" + sessionCookie
+	}
+	if addr, ok := c.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		if _, port, err := net.SplitHostPort(addr.String()); err == nil {
+			return sessionCookie + "_" + port
+		}
+	}
+	return sessionCookie
+}
+
 // setCookie gives the browser a session, or with a negative age takes it away.
 func (c *call) setCookie(secret string, age time.Duration) {
-	http.SetCookie(c.w, &http.Cookie{Name: sessionCookie, Value: secret, Path: "/api/", MaxAge: int(age.Seconds()),
-		HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: c.TLS != nil || c.Header.Get("X-Forwarded-Proto") == "https"})
+	cookie := &http.Cookie{Name: c.cookieName(), Value: secret, Path: "/api/", MaxAge: int(age.Seconds()),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	if c.overTLS() {
+		cookie.Secure, cookie.Path = true, "/" // __Host- takes both, and no domain
+	}
+	http.SetCookie(c.w, cookie)
 }
 
 // cookie returns the secret of the call's session, or nothing.
 func (c *call) cookie() string {
-	k, err := c.Cookie(sessionCookie)
+	k, err := c.Cookie(c.cookieName())
 	if err != nil {
 		return ""
 	}

@@ -1,9 +1,13 @@
 package httpd
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -114,9 +118,78 @@ func TestLoginLink(t *testing.T) {
 	if path != "/ui/" {
 		t.Errorf("the link is %s, want one to the dashboard with the login behind #", link)
 	}
-	cookie := w.as(secret).login(`{}`)
-	w.as(secret).do("POST", session, `{}`).refuses(401, "unauthorized")
+	// It is good for nothing but one login: as a key, as a cookie, for more links and for keys that last.
+	link1 := w.as(secret)
+	link1.get(session).refuses(401, "unauthorized")
+	link1.get(runs).refuses(401, "unauthorized")
+	link1.get("/api/v1/keys").refuses(401, "unauthorized")
+	link1.do("POST", "/api/v1/keys", `{"name":"k","scopes":["runs:read"]}`).refuses(401, "unauthorized")
+	link1.do("POST", session+"/links", `{}`).refuses(401, "unauthorized")
+	link1.do("DELETE", session, "").refuses(401, "unauthorized")
+	w.page(secret, "GET", runs, "").refuses(401, "unauthorized")
+	w.send(ask{method: "GET", path: runs + "?access_token=" + secret}).refuses(401, "unauthorized")
+	// Its secret with the beginning of a key's is not a key.
+	w.as("prd"+strings.TrimPrefix(secret, "prl")).get(session).refuses(401, "unauthorized")
+
+	cookie := link1.login(`{}`)
+	link1.do("POST", session, `{}`).refuses(401, "unauthorized")
 	w.page(cookie, "GET", session, "").is(200)
+}
+
+// Whoever uses a link first has it: of many at once, one logs in.
+func TestLoginLinkOpensOneSession(t *testing.T) {
+	w := newWorld(t, setup{})
+	link := w.do("POST", session+"/links", `{}`).is(201)["path"].(string)
+	_, secret, _ := strings.Cut(link, "#login=")
+	var all sync.WaitGroup
+	var got [8]int
+	for i := range got {
+		all.Go(func() { got[i] = w.as(secret).do("POST", session, `{}`).status })
+	}
+	all.Wait()
+	slices.Sort(got[:])
+	if got != [8]int{201, 401, 401, 401, 401, 401, 401, 401} {
+		t.Errorf("answers of eight logins with one link = %v, want one 201", got)
+	}
+}
+
+// Over TLS a browser takes the cookie for this very host alone. Without it the servers on other ports of the machine
+// have cookies with other names.
+func TestNameOfTheCookie(t *testing.T) {
+	w := newWorld(t, setup{})
+	port := func(n int) context.Context {
+		return context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{Port: n}))
+	}
+	for name, x := range map[string]struct {
+		ctx    context.Context
+		header http.Header
+		want   string
+	}{
+		"plain": {port(7777), nil, "perdure_session_7777; Path=/api/; HttpOnly; SameSite=Strict"},
+		"behind a proxy": {port(7777), http.Header{"X-Forwarded-Proto": {"https"}},
+			"__Host-perdure_session; Path=/; HttpOnly; Secure; SameSite=Strict"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := w.in(t)
+			a := w.send(ask{method: "POST", path: session, body: `{}`, key: w.key, ctx: x.ctx, header: x.header})
+			a.is(201)
+			c := (&http.Response{Header: a.header}).Cookies()[0]
+			secret := c.Value
+			c.Value, c.MaxAge = "", 0
+			if got := strings.Replace(c.String(), "=;", ";", 1); got != x.want {
+				t.Errorf("the cookie is %q, want %q", got, x.want)
+			}
+			header := http.Header{"Cookie": {c.Name + "=" + secret}}
+			for k, v := range x.header {
+				header[k] = v
+			}
+			w.send(ask{method: "GET", path: session, ctx: x.ctx, header: header}).is(200)
+			w.send(ask{method: "GET", path: session, ctx: port(8888)}).refuses(401, "unauthorized")
+			if x.header == nil {
+				w.send(ask{method: "GET", path: session, ctx: port(8888), header: header}).refuses(401, "unauthorized")
+			}
+		})
+	}
 }
 
 // A page of another site can make a browser send the cookie, and gets nothing for it.

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -100,6 +102,66 @@ func (repo *Keys) CountPlatform() (n int, err error) {
 		func(scan func(...any) error) error { return scan(&n) })
 	return n, err
 }
+
+// UseUp stages the end of a session or login link that may be used once. If another node has used
+// it meanwhile, the batch is decided again.
+func (repo *Keys) UseUp(k perdure.Key) {
+	repo.rows.alter(k.ID, func(r *row[perdure.Key]) { r.val.RevokedAt = repo.in.Now })
+	repo.in.tx.later.add(statement{"UPDATE keys SET revoked_at=? WHERE id=? AND revoked_at=0",
+		[]any{int64(repo.in.Now), k.ID}, 1})
+}
+
+// Count counts a tenant's valid keys, or its valid sessions and login links. It reads at most a few
+// times most. If more than most are no longer valid, it stages the removal of those that ended first.
+func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int, err error) {
+	which := "parent=''"
+	if sessions {
+		which = "parent<>''"
+	}
+	var over []perdure.Key
+	seen := make(map[string]bool)
+	note := func(k *perdure.Key) {
+		if k.Valid(repo.in.Now) {
+			valid++
+		} else {
+			over = append(over, *k)
+		}
+	}
+	err = apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND "+which+" ORDER BY id"+atMost,
+		[]any{string(t), int64(4 * most)}, func(k *perdure.Key) error {
+			repo.rows.absorb(k.ID, *k, true)
+			cur, exists, _ := repo.rows.get(k.ID)
+			if seen[k.ID] = true; exists {
+				note(&cur)
+			}
+			return nil
+		})
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range repo.rows.dirty {
+		k, exists, _ := repo.rows.get(id)
+		if exists && !seen[id] && k.Tenant == t && (k.Parent != "") == sessions {
+			note(&k)
+		}
+	}
+	if n := len(over) - most; n > 0 {
+		ended := func(k *perdure.Key) perdure.Instant { return cmp.Or(k.RevokedAt, k.ExpiresAt) }
+		slices.SortFunc(over, func(a, b perdure.Key) int {
+			return cmp.Or(cmp.Compare(ended(&a), ended(&b)), cmp.Compare(a.ID, b.ID))
+		})
+		for i := range min(n, maxKeysDropped) {
+			if k := &over[i]; !repo.rows.byKey[k.ID].dirty {
+				repo.rows.drop(k.ID)
+				repo.in.tx.Stage("DELETE FROM keys WHERE id=?", k.ID)
+			}
+		}
+	}
+	return valid, nil
+}
+
+// maxKeysDropped bounds the keys that one operation removes because the tenant has very many.
+const maxKeysDropped = 16
 
 // Put stages a key.
 func (repo *Keys) Put(k perdure.Key) { repo.rows.put(k.ID, k) }

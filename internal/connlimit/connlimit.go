@@ -1,11 +1,20 @@
 // Package connlimit limits the open connections of a server, so that clients never use up the
 // descriptors that the store, files and webhooks need.
 //
-// A [Limiter] wraps the listener and gets the state of each connection from net/http. When the
-// limit is reached, a new connection replaces the one that has been idle for longest. If none is
-// idle, it replaces one whose request has not arrived within a grace period. A request with a valid
-// key marks its connection as busy (see [Busy]), and a busy connection is never closed. If all are
-// busy, the new connection waits up to three seconds, then gets a short 503 and is closed.
+// A [Limiter] wraps the listener and gets the state of each connection from net/http. A request with
+// a valid key marks its connection as busy (see [Busy]), and a busy connection is never closed. A
+// connection that has completed such a request is known. When the limit is reached, a new connection
+// replaces, in this order:
+//
+//  1. the one that has been idle for longest, of those that are not known;
+//  2. one that is not known and whose request has not arrived within a grace period: a slow
+//     handshake, slow headers, or a slow body without a valid key;
+//  3. the known one that has been idle for longest;
+//  4. a known one whose next request has not arrived within the grace period.
+//
+// A known connection is not replaced while many that are not known are within their grace period: the
+// new connection waits for one of these. So callers without a key can't close the connections of
+// those with one. A new connection waits up to three seconds, then gets a short 503 and is closed.
 //
 // Blocking calls are limited separately, to fewer than the connections (see [Plan]). All
 // connections can be busy only while there are that many short calls at once.
@@ -41,10 +50,12 @@ type Limiter struct {
 	plain bool
 	grace time.Duration
 
-	mu    sync.Mutex
-	open  int64
-	idle  *list.List // of *conn that wait for the next request; the longest idle first
-	young *list.List // of *conn whose request has not arrived or has no valid key; the oldest first
+	mu   sync.Mutex
+	open int64
+	// The lists have connections that can be evicted, the oldest first. Idle ones wait for the next
+	// request. Of the others a request is arriving, or has no valid key.
+	idle, young           *list.List
+	knownIdle, knownYoung *list.List
 
 	freed    chan struct{} // signalled when a connection may be admitted
 	refusing chan struct{} // has an entry for each refusal that is being written
@@ -57,6 +68,7 @@ type Limiter struct {
 func New(maxOpen int64, plain bool) *Limiter {
 	return &Limiter{
 		max: max(1, maxOpen), plain: plain, grace: grace, idle: list.New(), young: list.New(),
+		knownIdle: list.New(), knownYoung: list.New(),
 		freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals),
 	}
 }
@@ -155,7 +167,7 @@ func (l *Limiter) admit(nc net.Conn) *conn {
 	}
 	l.open++
 	c.counted = true
-	c.rest(l.young)
+	c.rest(false)
 	l.mu.Unlock()
 	if oldest != nil {
 		l.evicted.Add(1)
@@ -168,12 +180,30 @@ func (l *Limiter) admit(nc net.Conn) *conn {
 // be evicted.
 const grace = 2 * time.Second
 
+// newcomers is the share of the connections, as a divisor, that may be within their grace period
+// before a new one waits for them instead of replacing a known one.
+const newcomers = 8
+
 // oldest returns the connection to evict for a new one, or nil.
 func (l *Limiter) oldest() *conn {
 	if e := l.idle.Front(); e != nil {
 		return e.Value.(*conn)
 	}
-	if e := l.young.Front(); e != nil && time.Since(e.Value.(*conn).since) > l.grace {
+	if c := l.overdue(l.young); c != nil {
+		return c
+	}
+	if int64(l.young.Len()) > l.max/newcomers {
+		return nil
+	}
+	if e := l.knownIdle.Front(); e != nil {
+		return e.Value.(*conn)
+	}
+	return l.overdue(l.knownYoung)
+}
+
+// overdue returns the oldest connection of a list, if its grace period is over.
+func (l *Limiter) overdue(of *list.List) *conn {
+	if e := of.Front(); e != nil && time.Since(e.Value.(*conn).since) > l.grace {
 		return e.Value.(*conn)
 	}
 	return nil
@@ -223,9 +253,9 @@ func (l *Limiter) state(nc net.Conn, s http.ConnState) {
 		c.hijacked = true
 		c.work()
 	case http.StateActive:
-		c.rest(l.young)
+		c.rest(false)
 	case http.StateIdle:
-		c.rest(l.idle)
+		c.rest(true)
 	}
 }
 
@@ -236,16 +266,26 @@ type conn struct {
 	counted  bool
 	hijacked bool
 	busy     int           // authenticated requests under way
+	known    bool          // an authenticated request was completed
 	in       *list.List    // the list that it is in, or nil
 	at       *list.Element // its element in that list
 	since    time.Time     // when it was added to the list
 }
 
 // rest adds a connection to a list of connections that can be evicted, unless it is busy.
-func (c *conn) rest(in *list.List) {
+func (c *conn) rest(idle bool) {
 	c.work()
 	if c.busy > 0 || c.hijacked || !c.counted {
 		return
+	}
+	in := c.l.young
+	switch {
+	case idle && c.known:
+		in = c.l.knownIdle
+	case idle:
+		in = c.l.idle
+	case c.known:
+		in = c.l.knownYoung
 	}
 	c.in, c.since = in, time.Now()
 	c.at = in.PushBack(c)
@@ -321,10 +361,12 @@ func Busy(ctx context.Context) (done func()) {
 	defer c.l.mu.Unlock()
 	c.busy++
 	c.work()
+	c.l.notify() // there is one newcomer less
 	return func() {
 		c.l.mu.Lock()
 		defer c.l.mu.Unlock()
 		c.busy--
-		c.rest(c.l.young) // not idle yet: its answer is still being written
+		c.known = true
+		c.rest(false) // not idle yet: its answer is still being written
 	}
 }

@@ -3,10 +3,12 @@ package connlimit
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,8 +33,8 @@ func TestPlanDividesDescriptors(t *testing.T) {
 	}
 }
 
-// serve starts a server with a limiter. /busy blocks with a busy connection; other paths answer at
-// once.
+// serve starts a server with a limiter. /busy blocks with a busy connection, /known is a call with a valid key; other
+// paths answer at once.
 func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan struct{}) {
 	t.Helper()
 	l, release = New(conns, true), make(chan struct{})
@@ -41,6 +43,12 @@ func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan str
 		if r.URL.Path == "/busy" {
 			defer Busy(r.Context())()
 			<-release
+		}
+		if r.URL.Path == "/known" {
+			defer Busy(r.Context())()
+		}
+		if r.URL.Path == "/slow" {
+			io.Copy(io.Discard, r.Body)
 		}
 		fmt.Fprint(w, "ok")
 	}))
@@ -159,4 +167,73 @@ func TestClosedConnectionsAreNotCounted(t *testing.T) {
 		defer l.mu.Unlock()
 		return l.open == 0 && l.idle.Len()+l.young.Len() == 0
 	})
+}
+
+// Callers without a key close their own connections and those of others without a key, whatever they do slowly. They
+// close no connection of a caller with a key, idle or not.
+func TestHalfRequestsWithoutAKeyCloseNoConnectionOfOthers(t *testing.T) {
+	for name, begin := range map[string]string{
+		"nothing, as in half a handshake": "",
+		"slow headers":                    "GET /known HTTP/1.1\r\nHost: localh",
+		"a slow body":                     "POST /slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nx",
+	} {
+		t.Run(name, func(t *testing.T) {
+			const conns = 16
+			l, addr, blocked := serve(t, conns)
+			release := sync.OnceFunc(func() { close(blocked) })
+			defer release()
+			_, busy := dial(t, addr, "/busy")
+			type caller struct {
+				net.Conn
+				*bufio.Reader
+			}
+			var known []caller
+			for range conns/2 - 1 {
+				c, r := dial(t, addr, "/known")
+				if code, _ := status(t, r); code != 200 {
+					t.Fatalf("a call with a key at a server with room: %d, want 200", code)
+				}
+				known = append(known, caller{c, r})
+			}
+			for range 2 * conns { // each closes one of its own kind when the server is full
+				c, _ := dial(t, addr, "")
+				fmt.Fprint(c, begin)
+			}
+			eventually.True(t, "every half request was let in", func() bool { return l.Evicted() == 2*conns-conns/2 })
+			for i, c := range known {
+				fmt.Fprint(c, "GET /known HTTP/1.1\r\nHost: localhost\r\n\r\n")
+				if code, _ := status(t, c.Reader); code != 200 {
+					t.Errorf("connection %d of a caller with a key: %d, want 200", i, code)
+				}
+			}
+			// Somebody new with a key gets in, too.
+			_, r := dial(t, addr, "/known")
+			if code, body := status(t, r); code != 200 {
+				t.Errorf("a new caller with a key: %d %s, want 200", code, body)
+			}
+			release()
+			if code, _ := status(t, busy); code != 200 {
+				t.Errorf("the call that was in progress: %d, want 200", code)
+			}
+		})
+	}
+}
+
+// If all connections are those of callers with a key, the longest idle makes room.
+func TestKnownConnectionsMakeRoomForOneAnother(t *testing.T) {
+	l, addr, _ := serve(t, 8)
+	var readers []*bufio.Reader
+	for range 20 {
+		_, r := dial(t, addr, "/known")
+		if code, body := status(t, r); code != 200 {
+			t.Fatalf("a call with a key: %d %s, want 200", code, body)
+		}
+		readers = append(readers, r)
+	}
+	if l.Refused() != 0 {
+		t.Errorf("%d connections were refused, want none", l.Refused())
+	}
+	if _, err := readers[0].ReadByte(); err == nil {
+		t.Error("the connection that was idle for longest is still open")
+	}
 }

@@ -38,8 +38,10 @@ func (s *Server) serve(r route) http.HandlerFunc {
 				c.releaseKey()
 			}
 		}()
-		if !r.guard.open {
+		if !r.guard.open || r.guard.token != nil {
 			defer connlimit.Busy(req.Context())()
+		}
+		if !r.guard.open {
 			var err error
 			if c.leaveCall, err = s.shares.enterCall(c.Context(), c.payer()); err != nil {
 				s.problem(w, err)

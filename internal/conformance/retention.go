@@ -230,6 +230,98 @@ var retentionScenarios = []Scenario{
 		w.check(steps >= 4 && !w.exists(r.ID), "%d steps", steps)
 		w.retire()
 	}},
+	{"threads that were made for children go with their root, in small steps", func(w *World) {
+		root, threads := w.treeWithThreads(40)
+		own := w.thread() // somebody's own
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: own, Message: user("hello")[0]})
+		// Somebody goes on talking on one of them, and a run of theirs is live on another.
+		w.Now = w.Now.Add(w.E.Policy().Retention / 2)
+		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: threads[3], Message: user("and now?")[0]})
+		live := w.on(threads[39], perdure.Submission{Kind: "chat", Timeout: perdure.Duration(30 * 24 * time.Hour)})
+		w.Now = w.Now.Add(w.E.Policy().Retention/2 + time.Minute)
+		before := w.rows("threads")
+		for range 1000 {
+			op := w.W.Retire()
+			w.do(op)
+			n := w.rows("threads")
+			w.check(before-n <= 16, "a step removed %d threads", before-n)
+			if before = n; !op.More {
+				break
+			}
+		}
+		w.check(!w.exists(root), "the root is still there")
+		w.check(w.hasThreads(threads...) == 2 && w.hasThreads(threads[3], threads[39], own) == 3,
+			"%d threads of children are left, want the two that are in use", w.hasThreads(threads...))
+		w.Now = w.Now.Add(w.E.Policy().Retention/2 + time.Hour)
+		w.retire()
+		w.check(w.hasThreads(threads...) == 1 && w.hasThreads(threads[39]) == 1, "the one with the live run is left")
+		w.do(&engine.Cancel{Tenant: tenant, RunID: live.ID})
+		w.Now = w.Now.Add(w.E.Policy().Retention + 2*time.Hour)
+		w.retire()
+		w.check(w.hasThreads(threads...) == 0 && w.hasThreads(own) == 1 && w.rows("messages") == 1 &&
+			w.rows("tree_threads") == 0, "%d threads of children, %d messages, %d rows of trees are left",
+			w.hasThreads(threads...), w.rows("messages"), w.rows("tree_threads"))
+	}},
+	{"a tree with a live run or a live retry keeps its threads", func(w *World) {
+		root, threads := w.treeWithThreads(2)
+		retry := &engine.Retry{Tenant: tenant, RunID: root}
+		w.do(retry)
+		w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true})
+		w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other"}})
+		g := w.takeKind("other")
+		outlives := perdure.Spawn{Key: "k", Kind: "outlives", NewThread: true, Class: perdure.Agent,
+			OnParentEnd: perdure.DispositionContinue, Timeout: perdure.Duration(30 * 24 * time.Hour)}
+		kid := w.get(w.commit(g, perdure.Commit{Children: []perdure.Spawn{outlives}}).Children[0].RunID)
+		w.complete(g, `1`)
+		w.passRetention()
+		w.retire()
+		w.check(w.exists(root) && w.hasThreads(threads...) == 2, "a live retry refers to the tree")
+		w.check(w.exists(g.Run.ID) && w.hasThreads(kid.ThreadID) == 1, "a child lives on")
+	}},
+}
+
+// treeWithThreads makes a tree that has ended, with so many threads of children and of a child of one.
+func (w *World) treeWithThreads(n int) (root perdure.RunID, threads []perdure.ThreadID) {
+	w.t.Helper()
+	r := w.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
+	g := w.takeKind("parent")
+	spawn := func(g engine.Grant, n int, kind string) {
+		var list []perdure.Spawn
+		for i := range n {
+			list = append(list, perdure.Spawn{Key: fmt.Sprint(i), Kind: kind, NewThread: true})
+		}
+		for _, c := range w.commit(g, perdure.Commit{Children: list}).Children {
+			threads = append(threads, w.get(c.RunID).ThreadID)
+		}
+	}
+	spawn(g, n-1, "kid")
+	kid := w.takeKind("kid")
+	spawn(kid, 1, "grandkid")
+	w.complete(w.takeKind("grandkid"), `1`)
+	w.complete(kid, `1`)
+	for range n - 2 {
+		w.complete(w.takeKind("kid"), `1`)
+	}
+	w.complete(g, `1`)
+	return r.ID, threads
+}
+
+// hasThreads counts those of some threads that are there.
+func (w *World) hasThreads(ids ...perdure.ThreadID) (n int) {
+	w.t.Helper()
+	w.view(func(v *store.View) error {
+		for _, id := range ids {
+			_, ok, err := v.Threads.Get(tenant, id)
+			if err != nil {
+				return err
+			}
+			if ok {
+				n++
+			}
+		}
+		return nil
+	})
+	return n
 }
 
 func (w *World) hooks() (out []perdure.WebhookID) {
@@ -261,6 +353,18 @@ var deletionScenarios = []Scenario{
 		w.check(len(left) == 0, "left: %.300q", left)
 		w.check(w.E.Delete(w.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}) == nil, "refused")
 		w.check(len(w.rowsAbout(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.rowsAbout(canary))
+	}},
+	{"a deleted root takes the threads of its children along", func(w *World) {
+		root, threads := w.treeWithThreads(20)
+		kids, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ParentID: root, Limit: 1})
+		w.check(err == nil && len(kids) == 1, "%v", err)
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: kids[0].ID})
+		w.check(w.hasThreads(threads...) == 20, "a child takes no thread along")
+		w.check(w.E.Delete(w.ctx(), &engine.DeleteRun{Tenant: tenant, RunID: root}) == nil, "refused")
+		w.check(w.hasThreads(threads...) == 0 && w.rows("tree_threads") == 0, "%d threads of children are left",
+			w.hasThreads(threads...))
+		w.retire()
+		w.check(w.rows("messages") == 0, "%d messages are left", w.rows("messages"))
 	}},
 	{"what lives, or is needed, is not deleted", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "parent"})

@@ -152,6 +152,7 @@ func threadOfChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Threa
 	if err != nil {
 		return "", err
 	}
+	tx.DB.Trees.Add(parent.Tenant, parent.RootID, perdure.ThreadID(id)) // it goes with its root
 	metadata := perdure.Object(perdure.ThreadParent, string(parent.ID), "key", s.Key)
 	tx.DB.Threads.Put(perdure.Thread{Tenant: parent.Tenant, ID: perdure.ThreadID(id), CreatedAt: tx.Now,
 		Metadata: tx.DB.Values.Intern(parent.Tenant, id, json.RawMessage(metadata))})

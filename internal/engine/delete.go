@@ -8,7 +8,8 @@ import (
 )
 
 // DeleteRun removes an ended run. Its row is removed in this operation, so that it is no longer
-// found; the rows that belong to it are removed in steps. With a Key, repeating it is no error.
+// found; the rows that belong to it are removed in steps, and so are the threads that were made for
+// children if it is a root. With a Key, repeating it is no error.
 type DeleteRun struct {
 	Tenant perdure.TenantID
 	RunID  perdure.RunID
@@ -38,6 +39,11 @@ func (op *DeleteRun) Do(tx *Tx) error {
 			return "", perdure.Errorf(perdure.CodeInUse, "the run is still needed: %s", why)
 		}
 		tx.DB.Runs.Drop(&r)
+		if r.ID == r.RootID {
+			if err := tx.DB.Trees.Drop(op.Tenant, []perdure.RunID{r.ID}, false); err != nil {
+				return "", err
+			}
+		}
 		touch(tx, op.Tenant)
 		if op.uploads, err = tx.DB.Artifacts.UploadsOf(op.Tenant, op.RunID); err != nil {
 			return "", err
@@ -97,6 +103,9 @@ func removeThread(tx *Tx, t perdure.TenantID, id perdure.ThreadID) error {
 	return nil
 }
 
+// removeTree is the kind of a Clear of the threads that were made for children of a deleted root.
+const removeTree = "tree"
+
 // Clear removes a bounded part of the rows that belong to a deleted run, thread or upload. More
 // tells whether there are more.
 type Clear struct {
@@ -114,6 +123,12 @@ func (*Clear) Lane() store.Lane { return store.LaneBulk }
 
 // Do removes some rows.
 func (op *Clear) Do(tx *Tx) (err error) {
+	if op.Kind == removeTree {
+		op.More, err = removeTreeThreads(tx, func() (store.Tree, bool, error) {
+			return tx.DB.Trees.Of(op.Tenant, perdure.RunID(op.ID))
+		})
+		return err
+	}
 	op.More, err = tx.DB.Removals.ClearOf(op.Tenant, op.Kind, op.ID)
 	return err
 }
@@ -127,7 +142,8 @@ func (e *Engine) Delete(ctx context.Context, op Op) error {
 	var rest []*Clear
 	switch op := op.(type) {
 	case *DeleteRun:
-		rest = append(rest, &Clear{Tenant: op.Tenant, Kind: store.RemoveRun, ID: string(op.RunID)})
+		rest = append(rest, &Clear{Tenant: op.Tenant, Kind: store.RemoveRun, ID: string(op.RunID)},
+			&Clear{Tenant: op.Tenant, Kind: removeTree, ID: string(op.RunID)})
 		for _, id := range op.uploads {
 			rest = append(rest, &Clear{Tenant: op.Tenant, Kind: store.RemoveUpload, ID: id})
 		}

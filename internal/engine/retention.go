@@ -43,6 +43,11 @@ func (tx *Tx) Retain(at Retention) (next Retention, did Retained, err error) {
 	if err != nil {
 		return at, did, err
 	}
+	threads, err := removeTreeThreads(tx, tx.DB.Trees.Due)
+	if err != nil {
+		return at, did, err
+	}
+	more = more || threads
 	aged, err := trimAudit(tx)
 	if err != nil {
 		return at, did, err
@@ -117,6 +122,15 @@ func retireRuns(
 	}
 	if len(gone) > 0 {
 		touch(tx, t)
+	}
+	var roots []perdure.RunID
+	for _, r := range gone {
+		if r.ID == r.Root {
+			roots = append(roots, r.ID)
+		}
+	}
+	if err := tx.DB.Trees.Drop(t, roots, true); err != nil {
+		return 0, next, err
 	}
 	return len(gone), next, tx.DB.Removals.DropSpent(t, gone)
 }

@@ -29,6 +29,7 @@ type Records struct {
 	LateResults LateResults
 	DeadLetters DeadLetters
 	Threads     Threads
+	Trees       Trees
 	Groups      Groups
 	Idempotency Idempotency
 	Workers     Workers
@@ -89,6 +90,7 @@ func (r *Records) open() {
 	r.Artifacts.open(r)
 	r.Views.open(r)
 	r.Removals.open(r)
+	r.Trees.open(r)
 	r.Claims.open(r)
 	r.Processes.open(r)
 	r.Meta.open(r)

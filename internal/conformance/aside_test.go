@@ -88,7 +88,7 @@ var partCases = map[string]partCase{
 			w.complete(w.take("w"), `1`)
 		}
 		return out
-	}, due: 25 * time.Hour, left: "SELECT key FROM idempotency"},
+	}, due: 25 * time.Hour, left: "SELECT replace(key,'run:','') FROM idempotency"},
 	"patrol": {make: func(w *World) []string {
 		ids := w.submits(tenant, 5, perdure.Submission{Kind: "job", Class: perdure.Agent, Timeout: day})
 		w.do(stage("UPDATE runs SET alarm_at=9000000000000000"))

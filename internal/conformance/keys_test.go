@@ -20,6 +20,14 @@ func (w *World) key() *engine.CreateKey {
 	return op
 }
 
+// refusedWith has an operation refused while another node changes something.
+func (w *World) refusedWith(code perdure.Code, op engine.Op) {
+	w.t.Helper()
+	if err := w.E.Step(w.Now, op)[0]; perdure.CodeOf(err) != code {
+		w.t.Errorf("%T: %v, want it refused with %s", op, err, code)
+	}
+}
+
 // A link opens one session, also if two nodes are given it at once.
 func TestLoginLinkOnTwoNodesOpensOneSession(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
@@ -28,7 +36,7 @@ func TestLoginLinkOnTwoNodesOpensOneSession(t *testing.T) {
 		b.do(link)
 		first, second := &engine.OpenSession{With: link.Key}, &engine.OpenSession{With: link.Key}
 		between.f = func() { b.do(first) }
-		a.refuse(perdure.CodeNotFound, second)
+		a.refusedWith(perdure.CodeNotFound, second)
 		// In one batch, too.
 		other := &engine.OpenSession{With: first.Key, Link: true}
 		b.do(other)
@@ -92,9 +100,9 @@ func TestKeysAndSessionsOfATenantAreBounded(t *testing.T) {
 		}
 		open := func() *engine.OpenSession { return &engine.OpenSession{With: k.Key} }
 		between.f = func() { b.do(make1()) }
-		a.refuse(perdure.CodeQuota, make1())
+		a.refusedWith(perdure.CodeQuota, make1())
 		between.f = func() { b.do(open()) }
-		a.refuse(perdure.CodeQuota, open())
+		a.refusedWith(perdure.CodeQuota, open())
 		errs := b.E.Step(b.Now, make1(), open(), &engine.OpenSession{With: k.Key, Link: true})
 		for _, err := range errs {
 			if perdure.CodeOf(err) != perdure.CodeQuota {

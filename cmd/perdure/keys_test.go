@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -183,6 +184,29 @@ func TestDashboardLink(t *testing.T) {
 	if url := os.Getenv("PERDURE_URL"); link != url+"/ui/" || !ok {
 		t.Fatalf("dashboard printed %q, want a link to %s/ui/ with a login", text, url)
 	}
+	login := func() int {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", os.Getenv("PERDURE_URL")+"/api/v1/session",
+			strings.NewReader("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+secret)
+		req.Header.Set("Content-Type", "application/json")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	if first, second := login(), login(); first != 201 || second != 401 {
+		t.Errorf("two logins with the link = %d and %d, want 201 and 401", first, second)
+	}
+	// It is no key.
+	text, _ = mustRun(t, 0, "dashboard", "--read-only")
+	_, secret, _ = strings.Cut(strings.TrimSpace(text), "#login=")
 	t.Setenv("PERDURE_KEY", secret)
-	mustRun(t, 0, "jobs")
+	_, errs := mustRun(t, 1, "jobs")
+	has(t, errs, "the key is not valid")
 }

@@ -351,7 +351,8 @@ func keyID(secret string) (id string, link, ok bool) {
 		return "", false, false
 	}
 	body := secret[:strings.LastIndexByte(secret, '_')]
-	return parts[1], link, fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3] // mistyped: not worth a look
+	// A mistyped secret is not worth a look-up.
+	return parts[1], link, fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3]
 }
 
 // open gives the key if the secret matches it and the key is valid.

@@ -132,7 +132,7 @@ func (s *Store) TryWrite() error {
 
 // testWrite makes a test write.
 func (s *Store) testWrite() error {
-	op, err := s.newTest()
+	op, err := newTest(s)
 	if err == nil {
 		err = s.tester.batchIn(s.clock(), []Op{op})[0]
 	}
@@ -145,8 +145,8 @@ func (s *Store) testWrite() error {
 // Probe checks for the watchdog, in its lane, that the database takes writes of every kind. On
 // PostgreSQL it therefore also takes the lock that a write takes of every table that sweeps write:
 // somebody may have locked a whole table.
-func (s *Store) Probe(ctx context.Context) error {
-	op, err := s.newTest()
+func Probe(ctx context.Context, s *Store) error {
+	op, err := newTest(s)
 	if err == nil {
 		op.first = s.dialect.lockTables
 		err = s.Do(ctx, op)
@@ -158,7 +158,7 @@ func (s *Store) Probe(ctx context.Context) error {
 }
 
 // newTest makes the operation of a test write. After the disk was full, it is a large one.
-func (s *Store) newTest() (op testOp, err error) {
+func newTest(s *Store) (op testOp, err error) {
 	name := make([]byte, 16)
 	if _, err := rand.Read(name); err != nil {
 		return op, err

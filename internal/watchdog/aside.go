@@ -49,7 +49,7 @@ func (w *Watchdog) sweepInParts(ctx context.Context, why error) {
 // storeWorks tells whether the store takes writes now.
 func (w *Watchdog) storeWorks(ctx context.Context) bool {
 	s := w.engine.Store()
-	return s.Err() == nil && s.Away() == nil && s.Probe(ctx) == nil
+	return s.Err() == nil && s.Away() == nil && store.Probe(ctx, s) == nil
 }
 
 // noteOutage records that sweeps fail because of the store, and logs the beginning of it.

@@ -181,7 +181,8 @@ func outlast(t *testing.T, x outage, gap bool) {
 				due = max(due, r.LeaseUntil)
 			}
 			if kind == "waits" {
-				do(&engine.Commit{Tenant: "t", Worker: "dies", Commit: perdure.Commit{ID: "c", RunID: r.ID, Epoch: r.Epoch,
+				do(&engine.Commit{Tenant: "t", Worker: "dies", Commit: perdure.Commit{ID: "c", RunID: r.ID,
+					Epoch:   r.Epoch,
 					Waits:   []perdure.WaitSpec{{ID: "s", Type: perdure.WaitSignal, Name: "s", Timeout: soon}},
 					Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}})
 			}

@@ -55,6 +55,17 @@ const (
 	ExpiresByDeadline = "deadline"
 )
 
+// ApprovalApprovers says whose keys may decide. Keys of the platform always may. A worker sets it with the
+// wait, and it only restricts: a tenant can't decide what the platform is to decide.
+type ApprovalApprovers string
+
+const (
+	// ApproversTenant is the default, and stored as an empty text: every key that may decide.
+	ApproversTenant ApprovalApprovers = "tenant"
+	// ApproversPlatform is for what touches the server's own machine: platform keys only.
+	ApproversPlatform ApprovalApprovers = "platform"
+)
+
 // ApprovalStates lists all states of an approval.
 var ApprovalStates = []ApprovalState{
 	ApprovalOpen, ApprovalApproved, ApprovalRejected, ApprovalTimedOut, ApprovalClosed,
@@ -77,6 +88,8 @@ type ApprovalSpec struct {
 	Form []FormField `json:"form,omitempty"`
 	// Default is the decision that counts if the wait times out: "approve", or "reject" when empty.
 	Default DecisionKind `json:"default,omitempty"`
+	// Approvers says whose keys may decide: "platform", or "tenant" when empty.
+	Approvers ApprovalApprovers `json:"approvers,omitempty"`
 }
 
 // A FieldType is the type of a form's field.
@@ -115,6 +128,12 @@ func (s *ApprovalSpec) validate(field string) error {
 	if s.Default != "" && s.Default != Approve && s.Default != Reject {
 		return Invalid(field+".default", "%q is neither approve nor reject", s.Default)
 	}
+	if err := CheckApprovers(field+".approvers", s.Approvers); err != nil {
+		return err
+	}
+	if s.Approvers == ApproversPlatform && s.Default == Approve {
+		return Invalid(field+".default", "is not approve where the platform decides: its silence is no approval")
+	}
 	if len(s.Form) > MaxFormFields {
 		return tooLarge(field+".form", "has %d fields; a form takes %d", len(s.Form), MaxFormFields)
 	}
@@ -132,6 +151,14 @@ func (s *ApprovalSpec) validate(field string) error {
 	}
 	if size > maxAction {
 		return tooLarge(field+".form", "has %d bytes; a person is shown at most %d", size, maxAction)
+	}
+	return nil
+}
+
+// CheckApprovers checks who decides about an approval. Empty is valid.
+func CheckApprovers(field string, a ApprovalApprovers) error {
+	if a != "" && a != ApproversTenant && a != ApproversPlatform {
+		return Invalid(field, "%.40q is neither tenant nor platform", a)
 	}
 	return nil
 }
@@ -172,26 +199,30 @@ func (f *FormField) validate(field string) error {
 
 // An Approval is an action that a person decides, or has decided, about.
 type Approval struct {
-	Tenant     TenantID      `json:"-"`
-	ID         ApprovalID    `json:"approval_id"`
-	RunID      RunID         `json:"run_id"` // the run that asks
-	Kind       string        `json:"kind"`   // the run's kind
-	WaitID     string        `json:"wait_id"`
-	Name       string        `json:"name"`
-	Title      string        `json:"title,omitempty"`
-	Action     Value         `json:"action"`
-	ActionHash string        `json:"action_hash"`
-	Form       []FormField   `json:"form,omitempty"`
-	Default    DecisionKind  `json:"default,omitempty"`
-	State      ApprovalState `json:"state"`
-	OpenedAt   Instant       `json:"opened_at"`
-	ExpiresAt  Instant       `json:"expires_at"` // the earlier of the wait's timeout and the run's deadline
+	Tenant     TenantID     `json:"-"`
+	ID         ApprovalID   `json:"approval_id"`
+	RunID      RunID        `json:"run_id"` // the run that asks
+	Kind       string       `json:"kind"`   // the run's kind
+	WaitID     string       `json:"wait_id"`
+	Name       string       `json:"name"`
+	Title      string       `json:"title,omitempty"`
+	Action     Value        `json:"action"`
+	ActionHash string       `json:"action_hash"`
+	Form       []FormField  `json:"form,omitempty"`
+	Default    DecisionKind `json:"default,omitempty"`
+	// Approvers is "platform" if only keys of the platform may decide, and empty otherwise.
+	Approvers ApprovalApprovers `json:"approvers,omitempty"`
+	State     ApprovalState     `json:"state"`
+	OpenedAt  Instant           `json:"opened_at"`
+	ExpiresAt Instant           `json:"expires_at"` // the earlier of the wait's timeout and the run's deadline
 	// ExpiresBy tells which of the two it is. Approvals from before there was this field have none.
 	ExpiresBy string   `json:"expires_by,omitempty"`
 	DecidedAt Instant  `json:"decided_at,omitempty"`
 	DecidedBy *Decider `json:"decided_by,omitempty"`
 	Comment   string   `json:"comment,omitempty"`
 	Answer    Value    `json:"answer,omitempty"`
+	// Owner is the tenant whose run asks. Only a list over all tenants has it.
+	Owner TenantID `json:"tenant,omitempty"`
 	// Digest identifies the decision and its answer. The same decision sent again is accepted, with
 	// any comment; a different one is refused.
 	Digest string `json:"-"`
@@ -215,6 +246,40 @@ func (a *Approval) Decision() DecisionKind {
 		return Reject
 	}
 	return ""
+}
+
+// MayDecide returns an error if a key may not decide about the approval.
+func (a *Approval) MayDecide(by *Key) error {
+	switch {
+	case a.Approvers == ApproversPlatform && !by.Platform:
+		return Errorf(CodePlatformDecides,
+			"this touches the server's own machine: a key of the platform with %s decides about it", ScopeApprove)
+	case a.Approvers != ApproversPlatform && by.Platform && by.Tenant != "" && by.Tenant != a.Tenant &&
+		!by.Allows(ScopePlatformAdmin):
+		return Errorf(CodeForbidden, "deciding in place of another tenant takes the scope %s", ScopePlatformAdmin)
+	}
+	return nil
+}
+
+// Permits returns an error unless a person has approved exactly this action for this run. The
+// executor of an action that needs the platform's approval asks the server for the approval and calls
+// Permits: a journal proves nothing, because a worker of the tenant may have written it, and a retry
+// has that of another run.
+func (a *Approval) Permits(run RunID, action json.RawMessage) error {
+	hash, err := ActionHash(action)
+	switch {
+	case err != nil:
+		return err
+	case a.RunID != run:
+		return Errorf(CodeForbidden, "the approval was given to another run: ask again")
+	case a.State != ApprovalApproved || a.DecidedBy == nil:
+		return Errorf(CodeForbidden, "the approval is %s", a.State)
+	case a.ActionHash != hash:
+		return Errorf(CodeForbidden, "the approval is about another action")
+	case a.Approvers != ApproversPlatform:
+		return Errorf(CodeForbidden, "the approval was not given by the platform")
+	}
+	return nil
 }
 
 // A Decision is the body of a request that approves or rejects an action.

@@ -33,6 +33,7 @@ const (
 	CodeNoOpenApproval   Code = "no_open_approval"    // the run has no open approval
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
 	CodeForbidden        Code = "forbidden"           // the key lacks the permission
+	CodePlatformDecides  Code = "platform_decides"    // only a key of the platform decides about this approval
 	CodeQuota            Code = "quota_exceeded"      // the tenant has as many live runs as it may have
 	CodeTooMany          Code = "too_many_requests"   // the tenant is over its share while others are active
 	CodeNoSigner         Code = "signing_unavailable" // the tenant requires signatures, and the server has no key

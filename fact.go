@@ -20,7 +20,8 @@ func (e WaitOpened) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	r.WaitsOpen++
 	w, a := &e.Wait, &e.Approval
 	log.add(LineWaitOpened, object("wait_id", w.ID, "type", w.Type, "mode", w.Mode, "name", w.Name,
-		"timeout_at", w.TimeoutAt, "approval_id", string(a.ID), "title", a.Title, "action_hash", a.ActionHash))
+		"timeout_at", w.TimeoutAt, "approval_id", string(a.ID), "title", a.Title, "action_hash", a.ActionHash,
+		"approvers", a.Approvers))
 }
 
 // WaitEnded records that an open wait is satisfied, timed out, stalled or orphaned: see Wait.State.

@@ -26,6 +26,9 @@ type Approval struct {
 	Default perdure.DecisionKind
 	// Timeout is 10 minutes by default. A negative one has passed, so Default applies.
 	Timeout time.Duration
+	// Approvers says whose keys may decide: perdure.ApproversPlatform, or empty for those of the
+	// tenant.
+	Approvers perdure.ApprovalApprovers
 }
 
 // A Verdict is the answer to an [Approval].
@@ -36,6 +39,8 @@ type Verdict struct {
 	At       perdure.Instant
 	Comment  string
 	Answer   json.RawMessage // the values of the form, as an object
+	// ApprovalID is that of the approval. Results of before there was this field have none.
+	ApprovalID perdure.ApprovalID
 }
 
 // Approve asks a person and waits for the decision. People see the action with "perdure approve" or
@@ -75,7 +80,8 @@ func OnApproval(ctx *Context, a Approval) *Future[Verdict] {
 	}
 	f.spec = perdure.WaitSpec{
 		ID: f.wait, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
-		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default}}
+		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default,
+			Approvers: a.Approvers}}
 	f.read = func(i *item) (Verdict, error) { return c.verdict(f.wait, hash, i) }
 	f.open()
 	return f
@@ -86,6 +92,7 @@ func (c *execution) verdict(wait, hash string, i *item) (Verdict, error) {
 	var decided struct {
 		Decision   perdure.DecisionKind `json:"decision"`
 		ActionHash string               `json:"action_hash"`
+		ApprovalID perdure.ApprovalID   `json:"approval_id"`
 		By         *perdure.Decider     `json:"by"`
 		At         perdure.Instant      `json:"at"`
 		Comment    string               `json:"comment"`
@@ -108,5 +115,7 @@ func (c *execution) verdict(wait, hash string, i *item) (Verdict, error) {
 		At:       decided.At,
 		Comment:  decided.Comment,
 		Answer:   decided.Answer,
+
+		ApprovalID: decided.ApprovalID,
 	}, nil
 }

@@ -83,6 +83,7 @@ var Codes = []CodeDef{
 	{perdure.CodeActionChanged, http.StatusConflict, "The decision is about another action"},
 	{perdure.CodeNoOpenApproval, http.StatusConflict, "There is nothing to decide about"},
 	{perdure.CodeAnswerInvalid, http.StatusUnprocessableEntity, "The answer does not fit the form"},
+	{perdure.CodePlatformDecides, http.StatusForbidden, "The platform decides about this"},
 	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
 	{perdure.CodeSignatureInvalid, http.StatusConflict, "The run is not what was accepted"},
 	{perdure.CodeNoSigner, http.StatusServiceUnavailable, "The server has no key to sign with; nothing was changed"},

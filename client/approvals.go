@@ -16,6 +16,9 @@ type ApprovalFilter struct {
 	RunID  perdure.RunID // only of this run
 	Limit  int           // entries of a page; default 50
 	Cursor string        // NextCursor of the page before
+	// Platform selects the open approvals of all tenants that the platform decides about. It takes a
+	// platform key with platform:read, and goes with Limit and Cursor alone.
+	Platform bool
 }
 
 // Approvals returns a page of approvals, oldest first.
@@ -28,6 +31,9 @@ func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) (*api.Approval
 	}
 	if f.Limit != 0 {
 		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	if f.Platform {
+		q.Set(tenantParam, "*")
 	}
 	count := func(p *api.Approvals) (int, string) { return len(p.Approvals), p.NextCursor }
 	return filled(ctx, c, v1+"/approvals", q, count)

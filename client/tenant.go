@@ -21,10 +21,18 @@ import (
 // tenantParam is the parameter that names the tenant of a call.
 const tenantParam = "tenant"
 
+// For returns a client for calls about another tenant, as with [Options.Tenant]. It shares the
+// connections of c.
+func (c *Client) For(t perdure.TenantID) *Client {
+	other := *c
+	other.opt.Tenant = t
+	return &other
+}
+
 // query returns the query of a call, with the client's tenant.
 func (c *Client) query(r *request) (url.Values, error) {
 	t := string(c.opt.Tenant)
-	if t == "" || !strings.HasPrefix(r.path, "/api/") {
+	if t == "" || !strings.HasPrefix(r.path, "/api/") || r.query.Has(tenantParam) {
 		return r.query, nil
 	}
 	if perdure.CheckName(tenantParam, t) != nil {

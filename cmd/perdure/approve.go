@@ -24,6 +24,7 @@ const approveAbout = `Lists what runs want to be approved; with an id, shows tha
 What is approved is the action as it is shown: if it were another one by then, nothing would be approved.
 
   perdure approve                        list what waits for a decision
+  perdure approve --platform             list what the platform decides about, of all tenants
   perdure approve ID                     show it, and ask
   perdure approve ID --yes               approve it
   perdure approve ID --reject --comment "not on a Friday"
@@ -37,6 +38,8 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	state := f.String("state", "",
 		"list those that are open (default), approved, rejected, timed_out, closed, or all")
 	f.IntVar(&filter.Limit, "limit", 20, "list at most so many")
+	f.BoolVar(&filter.Platform, "platform", false,
+		"list the open ones of all tenants that a key of the platform decides about")
 	yes := f.Bool("yes", false, "approve it")
 	no := f.Bool("reject", false, "reject it")
 	comment := f.String("comment", "", "a `text` for who asks")
@@ -52,6 +55,9 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return errUsage
 	case len(ids) == 0 && (*yes || *no || *comment != "" || *answer != ""):
 		fmt.Fprintln(stderr, "perdure approve: say which: perdure approve ID --yes")
+		return errUsage
+	case filter.Platform && (len(ids) > 0 || *run != "" || *state != ""):
+		fmt.Fprintln(stderr, "perdure approve: --platform lists all of them: it goes with --limit alone")
 		return errUsage
 	case filter.Limit < 1:
 		fmt.Fprintln(stderr, "perdure approve: --limit has to be positive")
@@ -158,6 +164,12 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 	field("title", literal(a.Title))
 	field("asked by", fmt.Sprintf("%s, run %s, %s ago", literal(a.Kind), a.RunID,
 		formatDuration(now.Sub(a.OpenedAt.Time()))))
+	if a.Owner != "" {
+		field("tenant", fmt.Sprintf("%s: perdure approve %s --tenant %s", a.Owner, a.ID, a.Owner))
+	}
+	if a.Approvers == perdure.ApproversPlatform {
+		field("decides", "the platform: it touches the server's own machine, and takes a platform key with runs:approve")
+	}
 	if a.State == perdure.ApprovalOpen {
 		field("left", timeLeft(a, now))
 	} else {

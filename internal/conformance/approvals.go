@@ -208,6 +208,67 @@ var approvalScenarios = []Scenario{
 		w.do(w.decide(id, ops, yes()))
 		w.check(w.approval(id).DecidedBy.Name == "ops", "the platform's may")
 	}},
+	{"what the platform decides, no key of a tenant decides", func(w *World) {
+		ofPlatform := func(s *perdure.WaitSpec) { s.Approval.Approvers = perdure.ApproversPlatform }
+		r, id := w.askApproval(ofPlatform)
+		w.check(w.approval(id).Approvers == perdure.ApproversPlatform, "%+v", w.approval(id))
+		line := w.lastLine(r.ID, perdure.LineWaitOpened)
+		w.check(strings.Contains(line, `"approvers":"platform"`), "%s", line)
+		_, other := w.askApproval()
+		before := w.fingerprint()
+		for _, d := range []perdure.DecisionKind{perdure.Approve, perdure.Reject} {
+			for _, k := range []perdure.Key{ada, eve} {
+				w.refuse(perdure.CodePlatformDecides, w.decide(id, k, perdure.Decision{Decision: d}))
+				w.refuse(perdure.CodePlatformDecides, &engine.Signal{Tenant: tenant, RunID: r.ID,
+					Name: "approve_push", Decision: &perdure.Decision{Decision: d}, By: k})
+				w.refuse(perdure.CodePlatformDecides, &engine.Signal{Tenant: tenant, RunID: r.ID,
+					Name: "approve_push", Data: json.RawMessage(`{"decision":"` + string(d) + `"}`), By: k})
+			}
+		}
+		w.check(w.fingerprint() == before, "a refused decision changes nothing")
+		// A platform key that reads every tenant decides about what is the platform's, and in place of a
+		// tenant only with platform:admin.
+		guard := perdure.Key{ID: "k-guard", Name: "guard", Tenant: "default", Platform: true,
+			Scopes: []perdure.Scope{perdure.ScopeApprove, perdure.ScopePlatformRead}}
+		w.refuse(perdure.CodeForbidden, w.decide(other, guard, yes()))
+		list := func(cursor string, limit int) (out []perdure.Approval, next string) {
+			w.view(func(v *store.View) (err error) {
+				out, next, err = v.Approvals.OpenOfPlatform(cursor, limit, 1<<20)
+				return err
+			})
+			return out, next
+		}
+		w.pass(time.Second) // they are ordered by when they were asked
+		_, second := w.askApproval(ofPlatform)
+		first, next := list("", 1)
+		w.check(len(first) == 1 && first[0].ID == id && first[0].Owner == tenant && next != "" &&
+			string(first[0].Action) == push, "%+v %q", first, next)
+		rest, end := list(next, 10)
+		w.check(len(rest) == 1 && rest[0].ID == second && end == "", "%+v %q", rest, end)
+		w.do(w.decide(id, guard, yes()))
+		a := w.approval(id)
+		w.check(a.State == perdure.ApprovalApproved && a.DecidedBy.KeyID == "k-guard", "%+v", a)
+		rest, _ = list(next, 10) // the cursor outlives the decision about its row
+		w.check(len(rest) == 1 && rest[0].ID == second, "%+v", rest)
+		// The approval permits its action to its run, and nothing else.
+		w.check(a.Permits(r.ID, json.RawMessage(push)) == nil, "it permits what was approved")
+		w.check(a.Permits("another", json.RawMessage(push)) != nil, "a retry has to ask again")
+		w.check(a.Permits(r.ID, json.RawMessage(`{"push":{"branch":"prod"}}`)) != nil, "another action")
+		b := w.approval(second)
+		w.check(b.Permits(b.RunID, json.RawMessage(push)) != nil, "it is not decided")
+		w.pass(time.Hour)
+		b = w.approval(second)
+		w.check(b.State == perdure.ApprovalTimedOut && b.Permits(b.RunID, json.RawMessage(push)) != nil, "%+v", b)
+		// Its silence is no approval.
+		w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
+		g := w.take("w1")
+		for _, change := range []func(*perdure.WaitSpec){
+			func(s *perdure.WaitSpec) { ofPlatform(s); s.Approval.Default = perdure.Approve },
+			func(s *perdure.WaitSpec) { s.Approval.Approvers = "nobody" },
+		} {
+			w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Waits: wait(forYes("no", change))}))
+		}
+	}},
 	{"a form is answered as it asks", func(w *World) {
 		_, id := w.askApproval(func(s *perdure.WaitSpec) {
 			s.Approval.Form = []perdure.FormField{{Name: "where", Type: perdure.FieldChoice,

@@ -67,6 +67,9 @@ func decideApproval(
 	if !ok || !found {
 		return nil, notFound("approval")
 	}
+	if err := a.MayDecide(by); err != nil {
+		return nil, err
+	}
 	decision := *d
 	if a.DecidedBy != nil {
 		// Another comment does not make it another decision.
@@ -134,6 +137,9 @@ func askForApproval(
 		OpenedAt: w.OpenedAt, ExpiresAt: r.DeadlineAt, ExpiresBy: perdure.ExpiresByDeadline}
 	if w.TimeoutAt != 0 && w.TimeoutAt < r.DeadlineAt {
 		a.ExpiresAt, a.ExpiresBy = w.TimeoutAt, perdure.ExpiresByTimeout
+	}
+	if spec.Approvers == perdure.ApproversPlatform {
+		a.Approvers = spec.Approvers
 	}
 	if a.ActionHash, err = perdure.ActionHash(spec.Action); err == nil {
 		tx.DB.Approvals.Put(a)
@@ -271,6 +277,18 @@ func (q Runs) Approvals(
 ) (list []perdure.Approval, next perdure.ApprovalID, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		list, next, err = v.Approvals.Page(t, f)
+		return err
+	})
+	return list, next, err
+}
+
+// PlatformApprovals reads a page of the open approvals that the platform decides about, of all
+// tenants, oldest first. next is the cursor of the next page if there may be one.
+func (q Runs) PlatformApprovals(
+	ctx context.Context, cursor string, limit, bytes int,
+) (list []perdure.Approval, next string, err error) {
+	err = q.e.store.View(ctx, func(v *store.View) error {
+		list, next, err = v.Approvals.OpenOfPlatform(cursor, limit, bytes)
 		return err
 	})
 	return list, next, err

@@ -19,6 +19,9 @@ import (
 // tenantParam is the parameter that names the tenant.
 const tenantParam = "tenant"
 
+// everyTenant is the value of the parameter that stands for all tenants, where a route takes it.
+const everyTenant = "*"
+
 // actingScopes are the scopes of the calls that people make.
 var actingScopes = []perdure.Scope{perdure.ScopeRead, perdure.ScopeCreate, perdure.ScopeControl, perdure.ScopeApprove,
 	perdure.ScopeWebhooks, perdure.ScopeKinds, perdure.ScopeKeys, perdure.ScopeAudit}
@@ -35,13 +38,14 @@ func (r *route) letChooseTenant() {
 }
 
 // chooseTenant makes the call be about the tenant that it names, if its key may do that.
-func (c *call) chooseTenant() error {
+func (c *call) chooseTenant(r *route) error {
 	q := c.URL.Query()
 	if !q.Has(tenantParam) {
 		return nil
 	}
 	needs := perdure.ScopePlatformAdmin
-	if c.Method == http.MethodGet || c.Method == http.MethodHead {
+	if c.Method == http.MethodGet || c.Method == http.MethodHead || r.guard.scope == perdure.ScopeApprove {
+		// The approval itself says whether its decision takes platform:admin: see Approval.MayDecide.
 		needs = perdure.ScopePlatformRead
 	}
 	if !c.key.Platform {
@@ -51,6 +55,10 @@ func (c *call) chooseTenant() error {
 		return perdure.Errorf(api.CodeForbidden, "%s takes a key of the platform with the scope %s", tenantParam, needs)
 	}
 	name := q.Get(tenantParam)
+	if name == everyTenant && r.everyTenant {
+		c.allTenants = true
+		return nil
+	}
 	if err := perdure.CheckName(tenantParam, name); err != nil {
 		return err
 	}

@@ -15,6 +15,9 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
+	if c.allTenants {
+		return c.listPlatformApprovals(int(limit))
+	}
 	f := engine.ApprovalFilter{State: perdure.ApprovalState(q.Get("state")), RunID: perdure.RunID(q.Get("run_id")),
 		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
@@ -27,6 +30,19 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 	list, next, err := c.s.engine.Runs.Approvals(c.Context(), c.tenant(), f)
 	out.Approvals, out.NextCursor = append(out.Approvals, list...), string(next)
 	return 0, out, err
+}
+
+// listPlatformApprovals lists the open approvals of all tenants that the platform decides about.
+func (c *call) listPlatformApprovals(limit int) (int, *api.Approvals, error) {
+	q := c.URL.Query()
+	if state := perdure.ApprovalState(q.Get("state")); state != "" && state != perdure.ApprovalOpen {
+		return 0, nil, perdure.Invalid("state", "over all tenants, only open approvals are listed")
+	}
+	if q.Get("run_id") != "" {
+		return 0, nil, perdure.Invalid("run_id", "name its tenant")
+	}
+	list, next, err := c.s.engine.Runs.PlatformApprovals(c.Context(), q.Get("cursor"), limit, approvalPage)
+	return 0, &api.Approvals{Approvals: append([]perdure.Approval{}, list...), NextCursor: next}, err
 }
 
 func getApproval(c *call, _ *none) (int, *perdure.Approval, error) {

@@ -42,6 +42,8 @@ type route struct {
 	keyed bool
 	// tenanted is set if a platform key may name the tenant that the call is about; see chooseTenant.
 	tenanted bool
+	// everyTenant is set if it may name all of them by "*".
+	everyTenant bool
 	// audited is set if a call that changes something adds an entry to the audit log.
 	audited bool
 	// more has further statuses of success.
@@ -203,6 +205,12 @@ func (r route) also(statuses ...int) route {
 	return r
 }
 
+// ofEveryTenant lets a platform key ask about all tenants at once.
+func (r route) ofEveryTenant() route {
+	r.everyTenant = true
+	return r
+}
+
 // A call is one request to a route.
 type call struct {
 	*http.Request
@@ -211,6 +219,8 @@ type call struct {
 	key perdure.Key
 	// actsFor is the tenant that a platform key has named in the query. It is empty for all other calls.
 	actsFor perdure.TenantID
+	// allTenants is set if it has named all of them.
+	allTenants bool
 
 	// releaseKey ends the watching of the call's key. It is nil if the key is not watched; see
 	// watchKey.

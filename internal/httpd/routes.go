@@ -94,7 +94,7 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
 		on("POST", v1+"/callbacks/{token}", guard{open: true, token: callbackToken}, "Answer a callback", useCallback),
 		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).
-			takes("state", "run_id", "limit", "cursor").upTo(largePage),
+			takes("state", "run_id", "limit", "cursor").upTo(largePage).ofEveryTenant(),
 		on("GET", v1+"/approvals/{id}", read, "Look at an approval", getApproval),
 		on("POST", v1+"/approvals/{id}", approve, "Approve or reject", decide).logged(),
 		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).

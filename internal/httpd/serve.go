@@ -112,7 +112,7 @@ func (c *call) check(r route) error {
 		return err
 	}
 	if r.tenanted {
-		if err := c.chooseTenant(); err != nil {
+		if err := c.chooseTenant(&r); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -12,7 +13,7 @@ var approvalTable = &table[perdure.Approval]{
 	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
 	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form",
 		"if_silent", "state", "opened_at", "expires_at", "decided_at", "decided_by", "decided_name", "comment",
-		"answer", "digest", "expires_by"},
+		"answer", "digest", "expires_by", "approvers"},
 	bind: func(a *perdure.Approval) []any {
 		var by perdure.Decider
 		if a.DecidedBy != nil {
@@ -22,12 +23,12 @@ var approvalTable = &table[perdure.Approval]{
 			string(a.Action), a.ActionHash, formText(a.Form), string(a.Default), string(a.State), int64(a.OpenedAt),
 			int64(a.ExpiresAt),
 			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest,
-			a.ExpiresBy}
+			a.ExpiresBy, string(a.Approvers)}
 	},
 	scan: func(a *perdure.Approval) []any {
 		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash,
 			formList{&a.Form}, &a.Default, &a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false},
-			decider{a, true}, &a.Comment, &a.Answer, &a.Digest, &a.ExpiresBy}
+			decider{a, true}, &a.Comment, &a.Answer, &a.Digest, &a.ExpiresBy, &a.Approvers}
 	},
 }
 
@@ -143,6 +144,61 @@ type ApprovalFilter struct {
 	Rows  int // how many rows a page examines; zero: PageRows
 }
 
+// cursorSeparator is in no name of a tenant.
+const cursorSeparator = "~"
+
+// OpenOfPlatform reads a page of the open approvals that the platform decides about, of all tenants,
+// oldest first, with their values in full. next is the cursor of the next page if there may be one.
+func (repo *Approvals) OpenOfPlatform(
+	cursor string, limit, bytes int,
+) (out []perdure.Approval, next string, err error) {
+	where, args := "WHERE state='open' AND approvers='platform'", []any(nil)
+	if cursor != "" {
+		tenant, id, _ := strings.Cut(cursor, cursorSeparator)
+		after, ok, err := repo.byID(perdure.TenantID(tenant), perdure.ApprovalID(id))
+		if err != nil {
+			return nil, "", err
+		}
+		if !ok {
+			return nil, "", perdure.Invalid("cursor", "takes the next_cursor of the page before")
+		}
+		where, args = where+" AND (opened_at,tenant,id)>(?,?,?)", []any{int64(after.OpenedAt), tenant, id}
+	}
+	size := 0
+	err = approvalTable.query(repo.in.sess, where+" ORDER BY opened_at, tenant, id"+atMost,
+		append(args, int64(limit)+1), func(a *perdure.Approval) error {
+			if len(out) == limit || size > bytes {
+				last := &out[len(out)-1]
+				next = string(last.Tenant) + cursorSeparator + string(last.ID)
+				return errEnough
+			}
+			size += approvalSize(a)
+			a.Owner = a.Tenant
+			out = append(out, *a)
+			return nil
+		})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, "", err
+	}
+	for i := range out {
+		if err := repo.inFull(&out[i]); err != nil {
+			return nil, "", err
+		}
+	}
+	return out, next, nil
+}
+
+// approvalSize estimates the bytes of an approval with its values in full.
+func approvalSize(a *perdure.Approval) int {
+	size := len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
+	for _, val := range []perdure.Value{a.Action, a.Answer} {
+		if _, n, ref := val.Ref(); ref {
+			size += n
+		}
+	}
+	return size
+}
+
 // List lists a tenant's approvals, oldest first, with their values in full. more says that these
 // are not all.
 func (repo *Approvals) List(t perdure.TenantID, f ApprovalFilter) (out []perdure.Approval, more bool, err error) {
@@ -196,12 +252,7 @@ func (repo *Approvals) Page(
 				next = out[len(out)-1].ID
 				return errEnough
 			}
-			for _, val := range []perdure.Value{a.Action, a.Answer} {
-				if _, n, ref := val.Ref(); ref {
-					size += n
-				}
-			}
-			size += len(a.Action) + len(a.Answer) + len(a.Comment) + len(formText(a.Form))
+			size += approvalSize(a)
 			out = append(out, *a)
 			return nil
 		})

@@ -1,7 +1,7 @@
 // Approvals: what runs want a person to decide, the exact action, and the form.
 import { html, useState } from '../lib.js';
 import { withQuery } from '../router.js';
-import { call, can } from '../api.js';
+import { call, can, session } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { Page, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, Shape, act, Value } from '../parts.js';
 import { Safe } from '../safe.js';
@@ -54,6 +54,8 @@ export function Decision({ approval: a, decided }) {
     if (done) decided?.(done);
   };
   const open = a.state === 'open';
+  const others = a.approvers === 'platform' && !session.value?.platform;
+  const may = can('runs:approve') && !others;
   return html`<article class="card approval" data-row tabindex="-1" aria-label=${a.title || a.name}>
     <header class="card-head"><h2><${Safe} text=${a.title || a.name} max=${400} /></h2>
       <span class=${`state is-${a.state}`}><${Shape} state=${shapeOf[a.state]} />
@@ -70,11 +72,13 @@ export function Decision({ approval: a, decided }) {
         ${(a.form ?? []).map(f => html`<${Field} key=${f.name} field=${f} />`)}
       <label class="field"><span>Comment</span>
         <input name="comment" maxlength="4000" autocomplete="off" placeholder="Recorded with your decision" /></label>
-      <div class="actions"><button type="button" class="primary" disabled=${busy || !can('runs:approve')} onClick=${e =>
+      <div class="actions"><button type="button" class="primary" disabled=${busy || !may} onClick=${e =>
           decide(e.currentTarget.form, 'approve')}>Approve</button>
-        <button type="button" class="danger" disabled=${busy || !can('runs:approve')} onClick=${e =>
+        <button type="button" class="danger" disabled=${busy || !may} onClick=${e =>
           decide(e.currentTarget.form, 'reject')}>Reject</button>
-        ${!can('runs:approve') && html`<span
+        ${others && html`<span
+            class="dim">The platform decides about this: it touches the server's own machine.</span>`}
+        ${!others && !may && html`<span
             class="dim">This login may not decide: it needs the scope runs:approve.</span>`}</div></form>`
     : html`<p class="sub">${names[a.state] ?? a.state}${a.decided_by &&
         html` by <b><${Safe} text=${a.decided_by.name} /></b>`} ${a.decided_at &&

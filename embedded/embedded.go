@@ -287,6 +287,13 @@ func (s *Server) TLSConfig() *tls.Config {
 // has made. It is empty if the store had its first start with another folder.
 func (s *Server) Key() string { return s.key }
 
+// OwnKey makes a platform key for a worker inside this process, with some scopes. The name is the one
+// that the audit log and decisions show. The key is not stored: it is listed nowhere, and ends with the
+// server.
+func (s *Server) OwnKey(name string, scopes ...perdure.Scope) (string, error) {
+	return s.engine.Keys.MakeOwn(DefaultTenant, name, scopes)
+}
+
 // Err returns the error after which the server can't go on, or nil. After a failed commit only a
 // restart can tell what is in the file.
 func (s *Server) Err() error { return s.store.Err() }

@@ -94,6 +94,8 @@ type Engine struct {
 	polls map[[sha256.Size]byte]perdure.Instant
 	// keys caches the API keys that were looked up, by id.
 	keys map[string]cachedKey
+	// ownKeys are the keys of callers inside this process, by id; see Keys.MakeOwn.
+	ownKeys map[string]cachedKey
 	// revoked counts removals from keys. A look-up that began before a removal does not fill the
 	// cache.
 	revoked int
@@ -152,7 +154,8 @@ func newEngine(s *store.Store, opt Options) (*Engine, error) {
 		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
 		alone:   opt.Alone,
 		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
-		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey)}
+		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey),
+		ownKeys: make(map[string]cachedKey)}
 	e.Reads = newReads(e)
 	e.observer = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)

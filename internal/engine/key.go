@@ -301,6 +301,33 @@ type cachedKey struct {
 	until perdure.Instant
 }
 
+// MakeOwn makes a platform key for a caller inside this process, and returns its secret. The key is not
+// stored: it is listed nowhere, can't be used on another node, and ends with the process.
+func (q Keys) MakeOwn(t perdure.TenantID, name string, scopes []perdure.Scope) (secret string, err error) {
+	op := CreateKey{Tenant: t, Name: name, Scopes: scopes, Platform: true}
+	if err := op.generate(q.e.random, q.e.store.Now()); err != nil {
+		return "", err
+	}
+	q.e.mu.Lock()
+	defer q.e.mu.Unlock()
+	q.e.ownKeys[op.Key.ID] = cachedKey{key: op.Key, ok: true, until: op.Key.CreatedAt}
+	return op.Secret, nil
+}
+
+// own gives a key that MakeOwn has made.
+func (q Keys) own(id string) (cachedKey, bool) {
+	q.e.mu.Lock()
+	defer q.e.mu.Unlock()
+	c, ok := q.e.ownKeys[id]
+	return c, ok
+}
+
+// IsOwn tells whether MakeOwn has made a key.
+func (q Keys) IsOwn(id string) bool {
+	_, ok := q.own(id)
+	return ok
+}
+
 // Authenticate gives the key of a secret, or an error with CodeNotFound. It looks the key up by its
 // id and compares hashes in constant time. The secret of a login link is that of no key.
 func (q Keys) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {
@@ -375,6 +402,9 @@ func (q Keys) Check(ctx context.Context, id string) error {
 
 // lookUp reads a key from the cache or the store.
 func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cachedKey, error) {
+	if c, ok := q.own(id); ok {
+		return c, nil
+	}
 	q.e.mu.Lock()
 	c, ok := q.e.keys[id]
 	revoked := q.e.revoked
@@ -435,7 +465,7 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 			valid[k.ID] = k.Valid(now) && (k.Parent == "" || valid[k.Parent])
 		}
 		for _, id := range ids {
-			if !valid[id] {
+			if !valid[id] && !q.IsOwn(id) {
 				gone = append(gone, id)
 				q.forget(id)
 			}

@@ -1,11 +1,13 @@
 package supervisor
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -71,12 +73,61 @@ type ConfigWorker struct {
 
 // A ConfigShell turns the tool shell on, for workers and for the supervisor.
 type ConfigShell struct {
-	Allow       []string         `toml:"allow,omitempty"`
-	Approve     string           `toml:"approve,omitempty"`
-	Interpreter bool             `toml:"interpreter,omitempty"`
-	Dir         string           `toml:"dir,omitempty"`
-	Env         []string         `toml:"env,omitempty"`
-	Timeout     perdure.Duration `toml:"timeout,omitempty"`
+	// Allow has entries that are lists: see ShellOptions.
+	Allow       commandList               `toml:"allow,omitempty"`
+	Approve     string                    `toml:"approve,omitempty"`
+	Approvers   perdure.ApprovalApprovers `toml:"approvers,omitempty"`
+	Interpreter bool                      `toml:"interpreter,omitempty"`
+	// User is whom commands are executed as, by a Host that can do that.
+	User    string           `toml:"user,omitempty"`
+	Dir     string           `toml:"dir,omitempty"`
+	Env     []string         `toml:"env,omitempty"`
+	Timeout perdure.Duration `toml:"timeout,omitempty"`
+}
+
+// A commandList is a list of commands, each a list of a program and its arguments.
+type commandList [][]string
+
+// UnmarshalTOML reads a list. One of names, as it once was, is refused with what to write instead.
+func (l *commandList) UnmarshalTOML(v any) error {
+	list, ok := v.([]any)
+	if !ok {
+		return errors.New(`shell.allow: it is a list of commands, such as [["df", "-h"], ["uptime"]]`)
+	}
+	*l = nil
+	for i, e := range list {
+		if name, ok := e.(string); ok {
+			return fmt.Errorf("shell.allow: %q would allow every argument. Each entry is now a list of the program "+
+				"and its arguments: write [%q] for it without arguments, [%q, \"-h\"] with this one. "+
+				"\"*\" stands for one argument without / and without - at its beginning", name, name, name)
+		}
+		words, ok := e.([]any)
+		if !ok {
+			return fmt.Errorf("shell.allow[%d]: it is a list of a program and its arguments", i)
+		}
+		var entry []string
+		for _, w := range words {
+			word, ok := w.(string)
+			if !ok {
+				return fmt.Errorf("shell.allow[%d]: %v is no text", i, w)
+			}
+			entry = append(entry, word)
+		}
+		*l = append(*l, entry)
+	}
+	return nil
+}
+
+// A Host says what holds for the tools of a configuration where a supervisor is executed.
+type Host struct {
+	// Approvers decide about shell, commands and MCP servers that name nobody. Empty means those of the
+	// tenant.
+	Approvers perdure.ApprovalApprovers
+	// ShellTenant is the only tenant that has a shell. Empty means all.
+	ShellTenant perdure.TenantID
+	// Confine returns what changes the shell's commands before they are started, such as to execute them
+	// as another user.
+	Confine func(*ConfigShell) (func(*exec.Cmd) error, error)
 }
 
 // A ConfigTool is a kind of runs that is a tool, for workers and for the supervisor.
@@ -112,6 +163,8 @@ type ConfigMCP struct {
 	Approve        string           `toml:"approve,omitempty"`
 	Timeout        perdure.Duration `toml:"timeout,omitempty"`
 	SuspendTimeout perdure.Duration `toml:"suspend_timeout,omitempty"`
+
+	Approvers perdure.ApprovalApprovers `toml:"approvers,omitempty"`
 }
 
 // A ConfigExec is a command that is a tool, for workers and for the supervisor. A runner executes it.
@@ -126,6 +179,8 @@ type ConfigExec struct {
 	Secrets     map[string]string `toml:"secrets,omitempty"`
 	Approve     string            `toml:"approve,omitempty"`
 	Timeout     perdure.Duration  `toml:"timeout,omitempty"`
+
+	Approvers perdure.ApprovalApprovers `toml:"approvers,omitempty"`
 }
 
 // maxConfig limits the bytes of a configuration, and of a file with a key.
@@ -174,12 +229,38 @@ func ParseConfig(text []byte) (*Config, error) {
 
 // Validate checks the configuration, without the keys.
 func (c *Config) Validate() error {
-	_, err := c.options(func(string, string) (string, error) { return "", nil })
+	_, err := c.options(func(string, string) (string, error) { return "", nil }, &Host{
+		Confine: func(*ConfigShell) (func(*exec.Cmd) error, error) { return nil, nil }})
 	return err
 }
 
 // Options reads the keys, and returns the options of a supervisor.
-func (c *Config) Options() (Options, error) { return c.options(c.key) }
+func (c *Config) Options() (Options, error) { return c.OptionsFor(Host{}) }
+
+// OptionsFor is Options for a host with rules of its own.
+func (c *Config) OptionsFor(h Host) (Options, error) { return c.options(c.key, &h) }
+
+// KeyFiles returns the files with keys that the configuration names.
+func (c *Config) KeyFiles() (out []string) {
+	for i := range c.Models {
+		out = append(out, c.path(c.Models[i].KeyFile))
+	}
+	for i := range c.MCP {
+		out = append(out, c.path(c.MCP[i].KeyFile))
+	}
+	return slices.DeleteFunc(out, func(p string) bool { return p == "" })
+}
+
+// path returns where a file is that the configuration names.
+func (c *Config) path(file string) string {
+	if file == "" || filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(c.dir, file)
+}
+
+// A keyReader reads a key from a variable or a file.
+type keyReader func(env, file string) (string, error)
 
 // key reads a key from a variable or a file.
 func (c *Config) key(env, file string) (string, error) {
@@ -191,10 +272,7 @@ func (c *Config) key(env, file string) (string, error) {
 		}
 		return key, nil
 	case file != "":
-		path := file
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(c.dir, path)
-		}
+		path := c.path(file)
 		key, err := readFile(path, maxKey)
 		if err != nil {
 			return "", fmt.Errorf("key_file: %w", err)
@@ -208,7 +286,7 @@ func (c *Config) key(env, file string) (string, error) {
 }
 
 // options returns the options of a supervisor, with keys that a function reads.
-func (c *Config) options(key func(env, file string) (string, error)) (Options, error) {
+func (c *Config) options(key keyReader, h *Host) (Options, error) {
 	models := model.Options{Prices: map[string]model.Price{}}
 	for i := range c.Models {
 		m := &c.Models[i]
@@ -230,11 +308,11 @@ func (c *Config) options(key func(env, file string) (string, error)) (Options, e
 	if err != nil {
 		return Options{}, err
 	}
-	tools, err := c.tools()
+	tools, err := c.tools(h)
 	if err != nil {
 		return Options{}, err
 	}
-	servers, err := c.servers(key)
+	servers, err := c.servers(key, h.Approvers)
 	if err != nil {
 		return Options{}, err
 	}
@@ -248,11 +326,19 @@ func (c *Config) options(key func(env, file string) (string, error)) (Options, e
 }
 
 // tools returns the tools of the configuration.
-func (c *Config) tools() (out []Tool, err error) {
+func (c *Config) tools(h *Host) (out []Tool, err error) {
 	if s := c.Shell; s != nil {
-		t, err := Shell(ShellOptions{Allow: s.Allow, Approve: s.Approve, Interpreter: s.Interpreter, Dir: s.Dir,
-			Env:     s.Env,
-			Timeout: time.Duration(s.Timeout)})
+		opt := ShellOptions{Allow: s.Allow, Approve: s.Approve, Interpreter: s.Interpreter, Dir: s.Dir, Env: s.Env,
+			Timeout: time.Duration(s.Timeout), Approvers: cmp.Or(s.Approvers, h.Approvers), Tenant: h.ShellTenant}
+		switch {
+		case h.Confine != nil:
+			if opt.Confine, err = h.Confine(s); err != nil {
+				return nil, fmt.Errorf("shell: %w", err)
+			}
+		case s.User != "":
+			return nil, errors.New("shell: user: this program can't execute commands as another user")
+		}
+		t, err := Shell(opt)
 		if err != nil {
 			return nil, err
 		}
@@ -274,7 +360,8 @@ func (c *Config) tools() (out []Tool, err error) {
 	for i, e := range c.Execs {
 		t, err := Exec(ExecOptions{Name: e.Name, Description: e.Description, Command: e.Command, Engine: e.Engine,
 			Queue: e.Queue, Dir: e.Dir, Env: e.Env, Secrets: e.Secrets, Approve: e.Approve,
-			Timeout: time.Duration(e.Timeout)})
+			Approvers: cmp.Or(e.Approvers, h.Approvers),
+			Timeout:   time.Duration(e.Timeout)})
 		if err != nil {
 			return nil, fmt.Errorf("exec[%d]: %w", i, err)
 		}
@@ -284,14 +371,14 @@ func (c *Config) tools() (out []Tool, err error) {
 }
 
 // servers returns the MCP servers of the configuration.
-func (c *Config) servers(key func(env, file string) (string, error)) (*mcp.Client, error) {
+func (c *Config) servers(key keyReader, approvers perdure.ApprovalApprovers) (*mcp.Client, error) {
 	if len(c.MCP) == 0 {
 		return nil, nil
 	}
 	opt := mcp.Options{Timeout: time.Duration(c.ToolTimeout), SuspendTimeout: time.Duration(c.SuspendTimeout),
 		MaxResult: c.MaxResult}
 	for i := range c.MCP {
-		s, err := c.MCP[i].server(key)
+		s, err := c.MCP[i].server(key, approvers)
 		if err != nil {
 			return nil, fmt.Errorf("mcp[%d]: %w", i, err)
 		}
@@ -301,10 +388,10 @@ func (c *Config) servers(key func(env, file string) (string, error)) (*mcp.Clien
 }
 
 // server returns an MCP server, with its key.
-func (m *ConfigMCP) server(key func(env, file string) (string, error)) (mcp.Server, error) {
+func (m *ConfigMCP) server(key keyReader, approvers perdure.ApprovalApprovers) (mcp.Server, error) {
 	s := mcp.Server{Name: m.Name, Command: m.Command, Args: m.Args, Dir: m.Dir, Env: slices.Clone(m.Env), URL: m.URL,
 		Headers: maps.Clone(m.Headers), Allow: m.Allow, Approve: m.Approve, Timeout: time.Duration(m.Timeout),
-		SuspendTimeout: time.Duration(m.SuspendTimeout)}
+		SuspendTimeout: time.Duration(m.SuspendTimeout), Approvers: cmp.Or(m.Approvers, approvers)}
 	switch {
 	case m.KeyEnv != "" && m.KeyFile != "":
 		return s, errors.New("key_env and key_file: only one of them is possible")

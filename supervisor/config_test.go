@@ -38,7 +38,7 @@ system = "You work."
 budget = { tokens = 50_000 }
 
 [shell]
-allow = ["df", "du"]
+allow = [["df", "-h"], ["systemctl", "status", "*"]]
 approve = "never"
 
 [[tool]]
@@ -96,6 +96,13 @@ func TestConfigErrorsNameTheSetting(t *testing.T) {
 		"no model":       {"max_turns = 1", "models: at least one"},
 		"address":        {"[[model]]\nbase_url = \"m\"\nmodel = \"m\"", "models[0]: the base URL"},
 		"approve":        {endpoint + "[shell]\napprove = \"maybe\"", "approve"},
+		"names only":     {endpoint + "[shell]\nallow = [\"df\"]", `write ["df"] for it without arguments, ["df", "-h"]`},
+		"no program":     {endpoint + "[shell]\nallow = [[]]", "allow[0]"},
+		"any program":    {endpoint + "[shell]\nallow = [[\"*\"]]", "allow[0]"},
+		"no list":        {endpoint + "[shell]\nallow = \"df\"", "list of commands"},
+		"approvers":      {endpoint + "[shell]\napprovers = \"me\"", "neither tenant nor platform"},
+		"mcp approvers":  {endpoint + "[[mcp]]\nname=\"a\"\ncommand=\"a\"\napprovers = \"me\"", "mcp[0]: invalid: approvers"},
+		"exec approvers": {endpoint + "[[exec]]\nname=\"a\"\ncommand=[\"a\"]\napprovers=\"me\"", "exec[0]: invalid: approvers"},
 		"tool's name":    {endpoint + "[[tool]]\nname = \"a b\"\nkind = \"k\"", `"a b"`},
 		"own tool again": {endpoint + "[[tool]]\nname = \"ask_human\"\nkind = \"k\"", "two tools"},
 		"tool's kind":    {endpoint + "[[tool]]\nname = \"a\"", "tool[0]"},

@@ -37,6 +37,8 @@ type ExecOptions struct {
 	// Approve says whether a person is asked before: ApproveAlways or ApproveNever. Empty means
 	// ApproveAlways.
 	Approve string
+	// Approvers says whose keys decide. Empty means the approvers of the tenant.
+	Approvers perdure.ApprovalApprovers
 	// Timeout limits the command. Empty means an hour.
 	Timeout time.Duration
 }
@@ -76,6 +78,9 @@ func Exec(opt ExecOptions) (Tool, error) {
 		return nil, fmt.Errorf("approve: is %q, and may be always or never", opt.Approve)
 	case opt.Timeout < 0:
 		return nil, errors.New("timeout: is negative")
+	}
+	if err := perdure.CheckApprovers("approvers", opt.Approvers); err != nil {
+		return nil, err
 	}
 	if opt.Queue != "" {
 		if err := perdure.CheckName("queue", opt.Queue); err != nil {
@@ -127,7 +132,7 @@ func (t *execTool) Start(ctx *agent.Context, call Call) (Pending, error) {
 		return Done("error: " + err.Error()), nil
 	}
 	if t.opt.Approve == ApproveAlways {
-		refused, err := askLeave(ctx, call, t.opt.Name, in, strings.Join(in.Command, " "))
+		_, refused, err := askLeave(ctx, call, t.opt.Approvers, t.opt.Name, in, strings.Join(in.Command, " "))
 		if refused != "" || err != nil {
 			return Done(refused), err
 		}

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,16 +24,13 @@ func TestStoppedProgramLeavesNoChildren(t *testing.T) {
 		text, _ := os.ReadFile(file)
 		return strings.TrimSpace(string(text))
 	}
-	args, err := json.Marshal(command{Command: "echo begun; sleep 600 & echo $! >" + file + "; wait"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	line := command{Command: "echo begun; sleep 600 & echo $! >" + file + "; wait"}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		text, err := tool.(*shell).execute(ctx, args)
+		text, err := tool.(*shell).run(ctx, line)
 		if err == nil || !strings.Contains(text, "begun") {
 			t.Errorf("output = %q (error %v), want what was printed before the end, and an error", text, err)
 		}

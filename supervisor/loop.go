@@ -48,6 +48,7 @@ type loop struct {
 
 // newLoop begins a conversation.
 func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*loop, error) {
+	tools = offered(ctx, tools)
 	limits, err := agent.Step(ctx, "limits", func(ctx context.Context) (limits, error) {
 		l := s.opt.limits(ctx)
 		fixed := model.Request{Messages: []model.Message{{Role: model.System, Content: system + l.Note}},

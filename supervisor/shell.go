@@ -9,23 +9,30 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/worker"
 )
 
 // ShellOptions configure the tool shell. The zero value asks a person about every program.
 type ShellOptions struct {
-	// Allow lists programs by the name with which they are called, such as "df". A path is a program
-	// of its own. Arguments are free, so a program that executes others does not belong here.
-	Allow []string
+	// Allow lists commands, each as a program with its arguments, such as {"df", "-h"}. The program is
+	// the name with which it is called. An argument "*" stands for exactly one argument that has no
+	// slash and does not begin with a hyphen.
+	Allow [][]string
 	// Approve says for which programs a person is asked: see the constants. Empty means
 	// ApproveUnlisted.
 	Approve string
+	// Approvers says whose keys decide. Empty means the approvers of the tenant.
+	Approvers perdure.ApprovalApprovers
+	// Tenant is the only tenant whose conversations have the tool. Empty means all.
+	Tenant perdure.TenantID
+	// Confine changes a command before it is started, such as to execute it as another user.
+	Confine func(*exec.Cmd) error
 	// Interpreter allows a command line for sh, with pipes and expansions. A command line is never
 	// on the list, as its first word says little about what it does.
 	Interpreter bool
@@ -52,20 +59,30 @@ func Shell(opt ShellOptions) (Tool, error) {
 	if !slices.Contains([]string{ApproveAlways, ApproveUnlisted, ApproveNever}, opt.Approve) {
 		return nil, fmt.Errorf("shell: approve is %q, and may be always, unlisted or never", opt.Approve)
 	}
+	if err := perdure.CheckApprovers("approvers", opt.Approvers); err != nil {
+		return nil, fmt.Errorf("shell: %w", err)
+	}
+	for i, entry := range opt.Allow {
+		if len(entry) == 0 || entry[0] == "" || entry[0] == anyArgument {
+			return nil, fmt.Errorf("shell: allow[%d]: it begins with the name of a program", i)
+		}
+	}
 	for _, e := range opt.Env {
 		if name, _, ok := strings.Cut(e, "="); !ok || name == "" {
 			return nil, fmt.Errorf("shell: env: %q is not NAME=value", name)
 		}
 	}
-	s := &shell{opt: opt}
-	s.run = &funcTool{s.Spec(), s.execute}
-	return s, nil
+	return &shell{opt}, nil
 }
 
-type shell struct {
-	opt ShellOptions
-	run *funcTool
-}
+type shell struct{ opt ShellOptions }
+
+// anyArgument stands for one argument in an entry of the list.
+const anyArgument = "*"
+
+// offeredTo tells whether conversations of a tenant have the tool. A worker that serves one tenant does
+// not know its name.
+func (s *shell) offeredTo(t perdure.TenantID) bool { return s.opt.Tenant == "" || s.opt.Tenant == t }
 
 // A command is the argument of the tool.
 type command struct {
@@ -96,30 +113,37 @@ func (s *shell) Start(ctx *agent.Context, call Call) (Pending, error) {
 	if err != nil {
 		return Done("error: " + err.Error()), nil
 	}
-	if allowed && s.opt.Approve != ApproveAlways {
-		return s.run.Start(ctx, call)
+	var by perdure.ApprovalID
+	if !allowed || s.opt.Approve == ApproveAlways {
+		var refused string
+		by, refused, err = askLeave(ctx, call, s.opt.Approvers, "shell", in, in.String())
+		if refused != "" || err != nil {
+			return Done(refused), err
+		}
 	}
-	if refused, err := askLeave(ctx, call, "shell", in, in.String()); refused != "" || err != nil {
-		return Done(refused), err
-	}
-	return s.run.Start(ctx, call)
+	run := &funcTool{s.Spec(), func(ctx context.Context, args json.RawMessage) (string, error) {
+		return s.execute(ctx, args, by)
+	}}
+	return run.Start(ctx, call)
 }
 
 // askLeave asks a person whether something may be executed. refused is for the model.
-func askLeave(ctx *agent.Context, call Call, name string, action any, what string) (refused string, err error) {
+func askLeave(ctx *agent.Context, call Call, approvers perdure.ApprovalApprovers, name string, action any,
+	what string) (by perdure.ApprovalID, refused string, err error) {
 	verdict, err := agent.Approve(ctx, agent.Approval{Name: name, Action: action, Timeout: call.SuspendTimeout,
-		Title: perdure.Excerpt("execute "+what, maxTitle)})
+		Approvers: approvers, Title: perdure.Excerpt("execute "+what, maxTitle)})
 	switch {
 	case errors.Is(err, agent.ErrCancelled):
-		return "", err
+		return "", "", err
 	case err != nil: // the arguments are too long to be shown
-		return "error: " + err.Error(), nil
+		return "", "error: " + err.Error(), nil
 	case verdict.TimedOut:
-		return fmt.Sprintf("error: nobody has allowed this within %s, so it was not executed", call.SuspendTimeout), nil
+		return "", fmt.Sprintf("error: nobody has allowed this within %s, so it was not executed",
+			call.SuspendTimeout), nil
 	case !verdict.Approved:
-		return "error: a person has forbidden this, so it was not executed. " + clean(verdict.Comment), nil
+		return "", "error: a person has forbidden this, so it was not executed. " + clean(verdict.Comment), nil
 	}
-	return "", nil
+	return verdict.ApprovalID, "", nil
 }
 
 // allowed tells whether a program is on the list. An error refuses it.
@@ -134,12 +158,33 @@ func (s *shell) allowed(in command) (bool, error) {
 	case strings.Contains(in.Program+in.Command+strings.Join(in.Args, ""), "\x00"):
 		return false, errors.New("a NUL character can't be in a program or its arguments")
 	}
-	listed := in.Command == "" && slices.Contains(s.opt.Allow, in.Program)
+	listed := in.Command == "" && slices.ContainsFunc(s.opt.Allow, in.matches)
 	if !listed && s.opt.Approve == ApproveNever {
-		return false, fmt.Errorf("%s is not on the list of programs: %s", filepath.Base(in.String()),
-			strings.Join(s.opt.Allow, ", "))
+		var list []string
+		for _, entry := range s.opt.Allow {
+			list = append(list, strings.Join(entry, " "))
+		}
+		return false, fmt.Errorf("%s is not on the list of commands: %s", cut(in.String(), maxTold),
+			strings.Join(list, ", "))
 	}
 	return listed, nil
+}
+
+// matches tells whether a command is what an entry of the list describes.
+func (c command) matches(entry []string) bool {
+	if len(entry) != 1+len(c.Args) || entry[0] != c.Program {
+		return false
+	}
+	for i, arg := range c.Args {
+		want := entry[1+i]
+		if want == arg {
+			continue
+		}
+		if want != anyArgument || arg == "" || strings.HasPrefix(arg, "-") || strings.Contains(arg, "/") {
+			return false
+		}
+	}
+	return true
 }
 
 func (c command) String() string {
@@ -157,12 +202,38 @@ const (
 	killDelay = 2 * time.Second
 )
 
-// execute runs a program, within a step.
-func (s *shell) execute(ctx context.Context, args json.RawMessage) (string, error) {
+// mayExecute checks at the place of execution what the conversation has checked before. Neither the
+// model nor the journal is trusted: a worker of the tenant may have written it.
+func (s *shell) mayExecute(ctx context.Context, in command, by perdure.ApprovalID) error {
+	info, ok := worker.Info(ctx)
+	if !ok || !s.offeredTo(info.Tenant) {
+		return errors.New("there is no tool \"shell\"")
+	}
+	allowed, err := s.allowed(in)
+	if err != nil || allowed && s.opt.Approve != ApproveAlways || s.opt.Approvers != perdure.ApproversPlatform {
+		return err
+	}
+	action, err := perdure.Encode(in)
+	if err != nil {
+		return err
+	}
+	return worker.CheckApproval(ctx, by, action)
+}
+
+// execute runs a program, within a step. by is the approval for it, if one was needed.
+func (s *shell) execute(ctx context.Context, args json.RawMessage, by perdure.ApprovalID) (string, error) {
 	var in command
 	if err := decode(args, &in); err != nil {
 		return "", err
 	}
+	if err := s.mayExecute(ctx, in, by); err != nil {
+		return "", err
+	}
+	return s.run(ctx, in)
+}
+
+// run runs a program that may be executed.
+func (s *shell) run(ctx context.Context, in command) (string, error) {
 	cmd := exec.CommandContext(ctx, in.Program, in.Args...)
 	if in.Command != "" {
 		cmd = exec.CommandContext(ctx, "sh", "-c", in.Command)
@@ -175,6 +246,11 @@ func (s *shell) execute(ctx context.Context, args json.RawMessage) (string, erro
 		}
 	}
 	cmd.Env = append(cmd.Env, s.opt.Env...)
+	if s.opt.Confine != nil {
+		if err := s.opt.Confine(cmd); err != nil {
+			return "", err
+		}
+	}
 	out := &output{}
 	cmd.Stdout, cmd.Stderr = out, out
 	err := cmd.Run()

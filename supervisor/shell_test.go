@@ -28,7 +28,8 @@ func shelling(t *testing.T, opt supervisor.ShellOptions, in args) *world {
 func TestShell(t *testing.T) {
 	t.Setenv("SECRET_OF_THE_TEST", "hush")
 	file := filepath.Join(t.TempDir(), "made")
-	listed := supervisor.ShellOptions{Allow: []string{"echo", "env", "sh", "sleep"}, Approve: supervisor.ApproveNever,
+	listed := supervisor.ShellOptions{Allow: [][]string{{"echo", "a;", "$HOME"}, {"env"}, {"echo", "*", "-n"},
+		{"sh", "-c", "exit 3"}}, Approve: supervisor.ApproveNever,
 		Env: []string{"COLOUR=red"}}
 	interpreter := supervisor.ShellOptions{Interpreter: true}
 	for _, c := range []struct {
@@ -43,16 +44,25 @@ func TestShell(t *testing.T) {
 		{"status", listed, args{"program": "sh", "args": []any{"-c", "exit 3"}}, "", "exit status 3"},
 		{"refused", listed, args{"program": "touch", "args": []any{file}}, "", "not on the list"},
 		{"path is no name", listed, args{"program": "/bin/echo"}, "", "not on the list"},
+		{"one argument", listed, args{"program": "echo", "args": []any{"word", "-n"}}, "", "Output: word -n"},
+		{"an argument that is a path", listed, args{"program": "echo", "args": []any{"../x", "-n"}}, "", "not on the list"},
+		{"an argument that is an option", listed, args{"program": "echo", "args": []any{"--files0-from=x", "-n"}}, "",
+			"not on the list"},
+		{"an argument too many", listed, args{"program": "env", "args": []any{"sh"}}, "", "not on the list"},
+		{"an argument too few", listed, args{"program": "echo", "args": []any{"word"}}, "", "not on the list"},
+		{"an empty argument", listed, args{"program": "echo", "args": []any{"", "-n"}}, "", "not on the list"},
+		{"another tenant's", supervisor.ShellOptions{Allow: listed.Allow, Tenant: "platform"}, args{"program": "env"}, "",
+			"there is no tool"},
 		{"command line refused", listed, args{"command": "touch " + file}, "", "not allowed"},
 		{"both", interpreter, args{"command": "touch " + file, "program": "echo"}, "", "not both"},
 		{"approved", interpreter, args{"command": "echo a | tr a b"}, perdure.Approve, "Output: b"},
 		{"rejected", interpreter, args{"command": "touch " + file}, perdure.Reject, "forbidden"},
 		{"nobody decides", supervisor.ShellOptions{}, args{"program": "touch", "args": []any{file}}, "",
 			"nobody has allowed"},
-		{"always", supervisor.ShellOptions{Allow: []string{"touch"}, Approve: supervisor.ApproveAlways},
+		{"always", supervisor.ShellOptions{Allow: [][]string{{"touch", file}}, Approve: supervisor.ApproveAlways},
 			args{"program": "touch", "args": []any{file}}, perdure.Reject, "forbidden"},
 		{"no program", listed, args{}, "", "there is no program"},
-		{"missing", supervisor.ShellOptions{Allow: []string{"no-such-program"}}, args{"program": "no-such-program"}, "",
+		{"missing", supervisor.ShellOptions{Allow: [][]string{{"no-such-program"}}}, args{"program": "no-such-program"}, "",
 			"error: exec"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

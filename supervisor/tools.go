@@ -182,6 +182,21 @@ func (t *runTool) Start(ctx *agent.Context, call Call) (Pending, error) {
 	return Child(call, t.spec.Name, agent.Spawn[json.RawMessage](ctx, t.kind, call.Arguments, opts)), nil
 }
 
+// A restricted tool exists for conversations of some tenants only.
+type restricted interface{ offeredTo(perdure.TenantID) bool }
+
+// offered returns the tools that there are for the tenant of a run. A call of another one is refused as
+// that of a tool that does not exist.
+func offered(ctx context.Context, tools []Tool) (out []Tool) {
+	info, _ := worker.Info(ctx)
+	for _, t := range tools {
+		if r, ok := t.(restricted); !ok || r.offeredTo(info.Tenant) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // describe returns the tools as the model gets them.
 func describe(tools []Tool) (out []model.Tool) {
 	for _, t := range tools {

@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/worker"
 )
@@ -35,7 +36,7 @@ func supervised(t *testing.T) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := startSupervisor(t.Context(), scriptedSupervisor, srv, slog.New(slog.DiscardHandler))
+	stop, err := startSupervisor(t.Context(), &settings.Config{Trial: true, Supervisor: scriptedSupervisor}, srv, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/perdure/perdure/internal/bench"
+	"github.com/perdure/perdure/internal/confine"
 	"github.com/perdure/perdure/internal/demo"
 	"github.com/perdure/perdure/internal/runner"
 )
@@ -37,6 +38,7 @@ const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes o
 var errUsage = errors.New("usage")
 
 func main() {
+	confine.Enter() // a command of the supervisor's shell starts this program again
 	// Requests allocate much, and little of it lives long. With the default, garbage collection
 	// takes a third of the time under load. A GOGC from the environment has precedence.
 	if os.Getenv("GOGC") == "" {

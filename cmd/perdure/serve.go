@@ -43,6 +43,7 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	cfg.Trial = true
 	if len(cfg.WebhookAllow) == 0 {
 		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers for trying out run on this machine
 	}
@@ -135,7 +136,7 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	}
 	stopSupervisor := func() error { return nil }
 	if cfg.Supervisor != "" {
-		if stopSupervisor, err = startSupervisor(ctx, cfg.Supervisor, srv, log); err != nil {
+		if stopSupervisor, err = startSupervisor(ctx, cfg, srv, log); err != nil {
 			return err
 		}
 	}

@@ -3,14 +3,20 @@ package main
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/confine"
 	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"
@@ -33,15 +39,52 @@ const supervisorTenantSlots = supervisorSlots * 3 / 4
 //go:embed scripted.toml
 var script []byte
 
+// supervisorScopes are those that the supervisor's key needs. It may not decide about approvals.
+var supervisorScopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport, perdure.ScopeRead,
+	perdure.ScopePlatformRead}
+
+// supervisorHost returns what holds for the tools of the supervisor inside a server. One that serves
+// tenants lets the platform decide about what touches its machine. Its shell is for the platform's own
+// tenant, and executes commands that can't read what is the server's.
+func supervisorHost(cfg *settings.Config, keyFiles []string) supervisor.Host {
+	h := supervisor.Host{Confine: func(s *supervisor.ConfigShell) (func(*exec.Cmd) error, error) {
+		if cfg.Trial && s.User == "" {
+			return nil, nil
+		}
+		c, err := confine.New(confine.Options{User: s.User, Hidden: append(serverFiles(cfg), keyFiles...)})
+		if err != nil {
+			return nil, err
+		}
+		return c.Apply, nil
+	}}
+	if !cfg.Trial {
+		h.Approvers, h.ShellTenant = perdure.ApproversPlatform, embedded.DefaultTenant
+	}
+	return h
+}
+
+// serverFiles returns the files and folders of the server that have secrets in them, or whose change
+// would change the server.
+func serverFiles(cfg *settings.Config) []string {
+	out := []string{cfg.Dir, cfg.Workspace, cfg.File, cfg.TLSKey}
+	out = append(out, cfg.SigningKeys...)
+	for _, source := range slices.Concat(cfg.Secrets, cfg.SealKeys) {
+		if file, ok := strings.CutPrefix(strings.TrimSpace(source), "file:"); ok {
+			out = append(out, file)
+		}
+	}
+	return out
+}
+
 // supervisorOptions reads the configuration of a supervisor. For a scripted one it starts the model,
 // which ends with the context.
-func supervisorOptions(ctx context.Context, file string, log *slog.Logger) (supervisor.Options, error) {
-	if file != scriptedSupervisor {
+func supervisorOptions(ctx context.Context, of *settings.Config, log *slog.Logger) (supervisor.Options, error) {
+	if file := of.Supervisor; file != scriptedSupervisor {
 		cfg, err := supervisor.Load(file)
 		if err != nil {
 			return supervisor.Options{}, fmt.Errorf("supervisor: %w", err)
 		}
-		opt, err := cfg.Options()
+		opt, err := cfg.OptionsFor(supervisorHost(of, cfg.KeyFiles()))
 		if err != nil {
 			err = fmt.Errorf("supervisor: %s: %w", file, err)
 		}
@@ -67,20 +110,29 @@ func supervisorOptions(ctx context.Context, file string, log *slog.Logger) (supe
 	if err != nil {
 		return supervisor.Options{}, err
 	}
-	shell, err := supervisor.Shell(supervisor.ShellOptions{Allow: []string{"df", "uptime"},
-		Approve: supervisor.ApproveNever})
+	host, as := supervisorHost(of, nil), ""
+	if !of.Trial && os.Geteuid() == 0 {
+		as = "nobody"
+	}
+	confined, err := host.Confine(&supervisor.ConfigShell{User: as})
+	if err != nil {
+		return supervisor.Options{}, fmt.Errorf("supervisor: shell: %w", err)
+	}
+	shell, err := supervisor.Shell(supervisor.ShellOptions{Allow: [][]string{{"df", "-h", "."}, {"uptime"}},
+		Approve: supervisor.ApproveNever, Tenant: host.ShellTenant, Confine: confined})
 	return supervisor.Options{Model: m, WorkerTools: []supervisor.Tool{shell}}, err
 }
 
 // startSupervisor executes conversations of all tenants inside the server. The function that it returns
 // stops that: results are delivered, and unfinished runs handed back.
-func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log *slog.Logger) (stop func() error,
-	err error) {
-	if srv.Key() == "" {
-		return nil, errors.New("supervisor: it needs a platform key, and this node has none: perdure keys bootstrap")
+func startSupervisor(ctx context.Context, cfg *settings.Config, srv *embedded.Server, log *slog.Logger) (
+	stop func() error, err error) {
+	key, err := srv.OwnKey(supervisorWorker, supervisorScopes...)
+	if err != nil {
+		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	opt, err := supervisorOptions(working, file, log)
+	opt, err := supervisorOptions(working, cfg, log)
 	if err != nil {
 		cancel()
 		return nil, err
@@ -91,7 +143,7 @@ func startSupervisor(ctx context.Context, file string, srv *embedded.Server, log
 		return nil, fmt.Errorf("supervisor: %w", err)
 	}
 	closeServers := startServers(working, opt.MCP, log)
-	c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+	c := client.New("http://perdure", key, client.Options{Transport: srv.Transport()})
 	w := worker.New(c, worker.Options{ID: supervisorWorker, AllTenants: true, AgentSlots: supervisorSlots,
 		TenantSlots: supervisorTenantSlots, DrainTimeout: -1, Logger: log})
 	s.Register(w)

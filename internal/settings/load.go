@@ -80,7 +80,7 @@ func (c *Flags) Load(env func(string) string) (*Config, error) {
 	table := cfg.Table()
 	values := map[string]any{}
 	file := cmp.Or(c.file, env("PERDURE_CONFIG"))
-	if file != "" {
+	if cfg.File = file; file != "" {
 		if err := cfg.readFile(file, table, values); err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}

@@ -20,6 +20,10 @@ type Config struct {
 	LogFormat string
 	// Supervisor is the file of a supervisor, or "scripted".
 	Supervisor string
+	// Trial is set for "perdure dev": everybody who calls the server is its operator.
+	Trial bool
+	// File is the file that settings were read from. It may have passwords. Empty: none.
+	File string
 
 	// given has the names that a file, the environment or a flag has set.
 	given map[string]bool

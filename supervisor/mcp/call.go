@@ -123,8 +123,9 @@ func (c *Client) call(ctx *agent.Context, in Call) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var by perdure.ApprovalID
 	if p.Ask {
-		if err := ask(ctx, in, p); err != nil {
+		if by, err = ask(ctx, in, s.Approvers, p); err != nil {
 			return "", err
 		}
 	}
@@ -139,6 +140,9 @@ func (c *Client) call(ctx *agent.Context, in Call) (string, error) {
 			return "", fail(CodeOutcomeUnknown, "the program stopped during the call, so it may or may not have had "+
 				"its effect")
 		}
+		if err := s.mayCall(ctx, in, p, by); err != nil {
+			return "", err
+		}
 		return c.execute(ctx, s, in, p.Repeatable)
 	})
 }
@@ -149,22 +153,46 @@ type action struct {
 	ReadOnly bool `json:"read_only,omitempty"`
 }
 
-// ask asks a person whether the call may be made.
-func ask(ctx *agent.Context, in Call, p plan) error {
-	limit := p.Suspend
-	verdict, err := agent.Approve(ctx, agent.Approval{Name: Kind, Action: action{in, p.ReadOnly}, Timeout: limit,
-		Title: perdure.Excerpt("call "+in.Tool+" of "+in.Server, 100)})
-	switch {
-	case errors.Is(err, agent.ErrCancelled):
+// mayCall checks at the place of execution that the platform has approved the call, if it has to. The
+// journal, with the plan and the verdict in it, proves nothing: a worker of the tenant may have written
+// it, and a retry has that of another run.
+func (s *server) mayCall(ctx context.Context, in Call, p plan, by perdure.ApprovalID) error {
+	if s.Approvers != perdure.ApproversPlatform || !s.asked(in.Tool) {
+		return nil
+	}
+	asked, err := perdure.Encode(action{in, p.ReadOnly})
+	if err != nil {
 		return err
+	}
+	err = worker.CheckApproval(ctx, by, asked)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case err != nil:
-		return fail(CodeNotAllowed, "a person could not be asked: %v", err)
-	case verdict.TimedOut:
-		return fail(CodeNotAllowed, "nobody has allowed this within %s, so it was not called", limit)
-	case !verdict.Approved:
-		return fail(CodeNotAllowed, "a person has forbidden this, so it was not called. %s", clean(verdict.Comment))
+		return fail(CodeNotAllowed, "it was not called: %v. A retry from the start asks again", err)
 	}
 	return nil
+}
+
+// ask asks a person whether the call may be made.
+func ask(ctx *agent.Context, in Call, approvers perdure.ApprovalApprovers, p plan) (
+	by perdure.ApprovalID, err error) {
+	limit := p.Suspend
+	verdict, err := agent.Approve(ctx, agent.Approval{Name: Kind, Action: action{in, p.ReadOnly}, Timeout: limit,
+		Approvers: approvers,
+		Title:     perdure.Excerpt("call "+in.Tool+" of "+in.Server, 100)})
+	switch {
+	case errors.Is(err, agent.ErrCancelled):
+		return "", err
+	case err != nil:
+		return "", fail(CodeNotAllowed, "a person could not be asked: %v", err)
+	case verdict.TimedOut:
+		return "", fail(CodeNotAllowed, "nobody has allowed this within %s, so it was not called", limit)
+	case !verdict.Approved:
+		return "", fail(CodeNotAllowed, "a person has forbidden this, so it was not called. %s",
+			clean(verdict.Comment))
+	}
+	return verdict.ApprovalID, nil
 }
 
 // epoch returns a number that differs in every execution of the run.

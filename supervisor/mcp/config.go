@@ -14,6 +14,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/perdure/perdure"
 )
 
 // Options configure a Client.
@@ -54,6 +56,8 @@ type Server struct {
 	Allow []string
 	// Approve says for which tools a person is asked: see the constants. Empty means ApproveUnlisted.
 	Approve string
+	// Approvers says whose keys decide. Empty means the approvers of the tenant.
+	Approvers perdure.ApprovalApprovers
 	// Timeout limits a call, and SuspendTimeout the time that a person has to allow one.
 	Timeout, SuspendTimeout time.Duration
 }
@@ -118,6 +122,9 @@ func (s *Server) validate() error {
 		return errors.New("allow: is empty, and approve is never, so that no tool could be called")
 	case slices.Contains(s.Allow, ""):
 		return errors.New("allow: one name is empty")
+	}
+	if err := perdure.CheckApprovers("approvers", s.Approvers); err != nil {
+		return err
 	}
 	for _, e := range s.Env {
 		if name, _, ok := strings.Cut(e, "="); !ok || name == "" {

@@ -58,7 +58,7 @@ var layers = []struct {
 	{"internal/watchdog", []string{"", "internal/plant", "internal/doorbell", "internal/store", "internal/engine"}},
 	{"internal/webhook", []string{"", "internal/timer", "internal/redact", "api", "internal/plant", "internal/fair",
 		"internal/store", "internal/engine"}},
-	{"internal/jobdir", []string{""}},
+	{"internal/jobdir", []string{"", "internal/redact"}},
 	{"internal/sentinel", []string{"", "internal/timer", "internal/redact", "internal/plant", "internal/jobdir",
 		"internal/engine"}},
 	{"internal/httpd/stream", []string{"", "internal/connlimit", "api", "internal/engine"}},

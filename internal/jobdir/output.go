@@ -1,18 +1,21 @@
 package jobdir
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // Streams of output. A command on a terminal has only the first.
@@ -89,7 +92,7 @@ type Output struct {
 	Offset   int64   `json:"offset"`
 	Size     int64   `json:"size"`
 	Text     *string `json:"text,omitempty"`
-	Base64   []byte  `json:"base64,omitempty"`
+	Base64   Binary  `json:"base64,omitempty"`
 	Artifact string  `json:"artifact,omitempty"`
 }
 
@@ -99,6 +102,40 @@ func (o *Output) Bytes() []byte {
 		return []byte(*o.Text)
 	}
 	return o.Base64
+}
+
+// Binary is output that is no text. The server takes secrets out of its base64, which is then none any
+// more: what stands before the first one and behind the last one is read all the same.
+type Binary []byte
+
+// UnmarshalJSON reads base64, also with redacted parts.
+func (b *Binary) UnmarshalJSON(text []byte) error {
+	var s string
+	if err := json.Unmarshal(text, &s); err != nil {
+		return err
+	}
+	decoded, err := base64.StdEncoding.DecodeString(s)
+	head, rest, redacted := strings.Cut(s, redact.Mark)
+	if err == nil || !redacted {
+		*b = decoded
+		return err
+	}
+	// Base64 has groups of four characters. The head has whole ones from its beginning, and the tail
+	// from its end.
+	tail := rest
+	if i := strings.LastIndex(rest, redact.Mark); i >= 0 {
+		tail = rest[i+len(redact.Mark):]
+	}
+	before, err := base64.StdEncoding.DecodeString(head[:len(head)/4*4])
+	if err != nil {
+		return err
+	}
+	after, err := base64.StdEncoding.DecodeString(tail[len(tail)%4:])
+	if err != nil {
+		return err
+	}
+	*b = slices.Concat(before, []byte(redact.Mark), after)
+	return nil
 }
 
 // Dropped is the data of an EventDropped.

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -90,8 +91,12 @@ func TestSecretAppearsNowhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PERDURE_E2E_CANARY", canary)
 			at := args(t)
-			n := prepareNode(t, append(at, "--secrets", "env:PERDURE_E2E_CANARY", "--webhook-allow", "127.0.0.0/8",
-				"--log-level", "debug")...)
+			shop := &workshop{space: t.TempDir(), state: t.TempDir()}
+			n := prepareNode(t, slices.Concat(at, quickProcesses, []string{"--workspace", shop.space,
+				"--supervisor", chatty(t), "--secrets", "env:PERDURE_E2E_CANARY", "--webhook-allow", "127.0.0.0/8",
+				"--log-level", "debug"})...)
+			shop.node, shop.urls = n, "http://"+n.addr
+			t.Cleanup(shop.killAll)
 			log := new(lines)
 			n.log = log
 			n.start()
@@ -102,7 +107,11 @@ func TestSecretAppearsNowhere(t *testing.T) {
 			c := &canaryCalls{node: n, watch: w}
 			c.tellAll()
 			c.tellEveryField()
+			c.publishes()
+			c.chats()
 			c.readAll()
+			c.executes(shop)
+			c.browses()
 			w.look("the log", log.bytes())
 
 			file := filepath.Join(t.TempDir(), "backup")

@@ -198,7 +198,8 @@ var deeds = map[string]string{
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
 	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
-	"CleanupAgain": "queued for its clean-up", "HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
+	"CleanupAgain":  "queued for its clean-up",
+	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
 	"Repeated":      "repeated",
 	"JournalCopied": "given a journal", "SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
 }

@@ -40,8 +40,8 @@ var cleanupScenarios = []Scenario{
 	{"a cancelled run of a paused queue is granted for its clean-up", func(w *World) {
 		for _, build := range []string{"", "v1"} {
 			sleeping := w.saga(perdure.Submission{})
-			w.commit(sleeping, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go",
-				Timeout: perdure.Never}), Outcome: suspend})
+			w.commit(sleeping, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal,
+				Name: "go", Timeout: perdure.Never}), Outcome: suspend})
 			held := w.saga(perdure.Submission{})
 			w.commit(held, perdure.Commit{Outcome: defect("panic")})
 			fresh := w.submit(perdure.Submission{Kind: "trip"})

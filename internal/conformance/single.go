@@ -96,7 +96,8 @@ var singleScenarios = []Scenario{
 	}},
 	{"a single attempt that has begun is not handed back, and one that has not is", func(w *World) {
 		release := func(g engine.Grant, unsent bool) {
-			op := &engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)}, Unsent: unsent}
+			op := &engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)},
+				Unsent: unsent}
 			w.do(op)
 			w.check(op.Results[0].OK, "%+v", op.Results)
 		}

@@ -99,14 +99,14 @@ func requestCancel(tx *Tx, r *perdure.Run, reason string) error {
 			return err
 		}
 	}
-	tx.noteCleanup(r)
+	noteCleanup(tx, r)
 	return nil
 }
 
 // LoseCancelled takes a run from a holder that is lost, or that hands it back under its epoch, while the
 // run is being cancelled. It ends, unless a saga has steps that are not undone: then it is granted again
 // for that, until cleanup_grace is over.
-func (tx *Tx) LoseCancelled(r *perdure.Run, epoch int64, reason, why string) error {
+func LoseCancelled(tx *Tx, r *perdure.Run, epoch int64, reason, why string) error {
 	left, err := notCompensated(tx, r)
 	if err != nil {
 		return err
@@ -117,13 +117,13 @@ func (tx *Tx) LoseCancelled(r *perdure.Run, epoch int64, reason, why string) err
 	if err := tx.Requeue(r, perdure.CleanupAgain{Epoch: epoch, Reason: reason}); err != nil {
 		return err
 	}
-	tx.noteCleanup(r)
+	noteCleanup(tx, r)
 	return nil
 }
 
 // noteCleanup remembers the place of a run that waits for its clean-up. Polls look there although the
 // queue is paused.
-func (tx *Tx) noteCleanup(r *perdure.Run) {
+func noteCleanup(tx *Tx, r *perdure.Run) {
 	if !r.ForCleanup() {
 		return
 	}

@@ -370,7 +370,7 @@ func (tx *Tx) RetryOrFail(r *perdure.Run, epoch int64, why perdure.Failure) erro
 	}
 	ev := tx.e.policy.AfterLoss(r, epoch, why, kind, tx.Roll())
 	if end, ok := ev.(perdure.CancelEnforced); ok {
-		return tx.LoseCancelled(r, 0, string(why.Code), end.Why)
+		return LoseCancelled(tx, r, 0, string(why.Code), end.Why)
 	}
 	if _, again := ev.(perdure.Retried); !again {
 		return tx.Finish(r, ev)

@@ -23,11 +23,12 @@ func (op *Release) Needs() []store.Ref { return leaseRefs(op.Tenant, op.Leases) 
 func (op *Release) Do(tx *Tx) (err error) {
 	op.Results, err = eachLease(tx, op.Tenant, op.Leases, func(r *perdure.Run, l Lease) error {
 		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
-			return tx.LoseCancelled(r, l.Epoch, "released", "released while the run was being cancelled")
+			return LoseCancelled(tx, r, l.Epoch, "released", "released while the run was being cancelled")
 		}
 		if r.BegunOnce() && r.Epoch == l.Epoch && !(op.Unsent && r.Spent) {
 			return tx.Finish(r, perdure.GaveUp{Epoch: l.Epoch, Failure: perdure.Failure{
-				Code: perdure.CodeOutcomeUnknown, Message: "its only attempt had begun when its worker handed it back"}})
+				Code:    perdure.CodeOutcomeUnknown,
+				Message: "its only attempt had begun when its worker handed it back"}})
 		}
 		return tx.Requeue(r, perdure.Released{Epoch: l.Epoch, Unsent: op.Unsent})
 	})

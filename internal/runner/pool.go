@@ -102,8 +102,8 @@ func (p *Pool) announce(ctx context.Context) {
 		case err == nil, ctx.Err() != nil:
 			return
 		case !client.Transient(err) || client.CodeOf(err) == perdure.CodeQuota:
-			p.Log.Warn("the kind could not be announced; say --class process --max-attempts 1 with each run", "kind", Kind,
-				"error", err)
+			p.Log.Warn("the kind could not be announced; say --class process --max-attempts 1 with each run",
+				"kind", Kind, "error", err)
 			return
 		}
 		timer.Sleep(ctx, backoff(n))

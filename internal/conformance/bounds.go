@@ -211,17 +211,48 @@ var boundScenarios = []Scenario{
 		w.check(len(op.Grants) == 1, "%d runs were granted: one is, whatever its size", len(op.Grants))
 	}},
 	{"kinds take turns where there are many", func(w *World) {
-		const kinds = 130
+		const kinds = 330
 		for i := range kinds {
 			w.submit(perdure.Submission{Kind: fmt.Sprintf("kind%03d", i)})
 		}
-		first := w.submit(perdure.Submission{Kind: "kind000", Priority: 5})
-		// A poll with one slot visits 64 kinds. The next poll begins behind them.
+		first := w.submit(perdure.Submission{Kind: "kind050", Priority: 5})
+		// A poll reads some of the kinds. The next one begins behind them.
 		w.check(w.poll("w1", 1)[0].Run.ID == first.ID, "the first poll takes by priority")
 		second := w.poll("w1", 1)[0].Run.Kind
-		w.check(second == "kind064", "the second poll took a run of %s", second)
-		all := w.poll("w1", 1000)
-		w.check(len(all) == kinds-1, "a poll with free slots took %d of %d", len(all), kinds-1)
+		w.check(second > "kind100" && second < "kind200", "the second poll took a run of %s", second)
+		granted := 2
+		for polls := 2; granted < kinds+1; polls++ {
+			w.check(polls < 12, "%d of %d runs were granted in %d polls", granted, kinds+1, polls)
+			granted += len(w.poll("w1", 1000))
+		}
+	}},
+	{"a poll that has read no run goes on until it has read all places", func(w *World) {
+		var queues, kinds []string
+		for q := range 100 {
+			queues = append(queues, fmt.Sprintf("q%03d", q))
+			for k := range 10 {
+				kind := fmt.Sprintf("kind%02d", k)
+				w.submit(perdure.Submission{Queue: queues[q], Kind: kind})
+				if q == 0 {
+					kinds = append(kinds, kind+"x")
+				}
+			}
+		}
+		last := w.submit(perdure.Submission{Queue: queues[99], Kind: kinds[9]})
+		for _, any := range []bool{false, true} {
+			op := &engine.Claim{Tenant: tenant, AnyTenant: any, Worker: "w1", Queues: queues, Kinds: kinds, Slots: 1}
+			claims := 0
+			for op.More = true; op.More; claims++ {
+				w.check(claims < 20, "the poll comes to no end")
+				w.do(op)
+			}
+			w.check(len(op.Grants) == 1 && op.Grants[0].Run.ID == last.ID && claims > 1,
+				"%d claims found %d runs, want the last one", claims, len(op.Grants))
+			w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(op.Grants[0])}})
+			for w.get(last.ID).Run.State != perdure.Queued || !w.get(last.ID).Run.Ready {
+				w.pass(time.Second)
+			}
+		}
 	}},
 	{"a poll for all tenants goes round them", func(w *World) {
 		for i := range 60 {

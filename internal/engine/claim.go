@@ -13,8 +13,7 @@ import (
 
 // Claim leases runs to a worker: one poll.
 //
-// A poll reads a bounded number of places, rows and bytes, and grants at least one run if it finds
-// one. Runs that it leaves stay claimable, and their queue is rung again for the next poll.
+// A poll reads a bounded number of rows and bytes, and grants at least one run if it finds one. Runs that it leaves stay claimable, and their queue is rung again for the next poll.
 type Claim struct {
 	Tenant perdure.TenantID
 	// AnyTenant is set for a worker of the platform, which leases runs of all tenants.
@@ -45,10 +44,12 @@ type Claim struct {
 	KeyExpires perdure.Instant
 
 	Grants []Grant
+	// More is set if the claim has found nothing and has not read all places yet. The next claim with
+	// this Op continues there.
+	More bool
 
-	// began is the tenant at which the current round through all tenants started, while it has
-	// found nothing.
-	began perdure.TenantID
+	// rest is where it continues.
+	rest *pollRest
 }
 
 // A Grant is a leased run, with what a worker needs to execute it.
@@ -106,7 +107,7 @@ func (*Claim) Lane() store.Lane { return store.LaneClaim }
 
 // Do finds runs and grants them.
 func (op *Claim) Do(tx *Tx) error {
-	op.Grants = nil
+	op.Grants, op.More = nil, false
 	if err := perdure.CheckName("worker_id", op.Worker); err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (op *Claim) Do(tx *Tx) error {
 		return err
 	}
 	s := op.begin(tx)
-	full, err := op.takeHeld(tx, &budget)
+	full, err := op.takeHeld(tx, s, &budget)
 	if err != nil {
 		return err
 	}
@@ -146,12 +147,20 @@ func (op *Claim) Do(tx *Tx) error {
 			break
 		}
 		looked += len(found)
-		if full, err = op.grantFound(tx, found, &budget); err != nil {
+		if full, err = s.grant(found, &budget); err != nil {
 			return err
 		}
 	}
-	s.finish()
-	return nil
+	return s.finish()
+}
+
+// grant grants runs that were found. What is read for the runs that are granted does not count.
+func (s *search) grant(found []perdure.Run, budget *pollBudget) (full bool, err error) {
+	reads, grants := s.tx.DB.Cost().Read, len(s.op.Grants)
+	full, err = s.op.grantFound(s.tx, found, budget)
+	grants = len(s.op.Grants) - grants
+	s.granted += grants + max(0, s.tx.DB.Cost().Read-reads-(len(found)-grants))
+	return full, err
 }
 
 // maxNamed bounds the runs that a poll names.

@@ -26,6 +26,8 @@ const (
 	heldLookEvery = time.Second
 	// maxHeldRead bounds the places of one read. The places of the last tenant may exceed it.
 	maxHeldRead = 128
+	// maxHeldPolled is the same for a read by a poll, which other callers wait for.
+	maxHeldPolled = 16
 	// maxHeldPlaces bounds the places of a tenant, and maxHeldTenants the tenants.
 	maxHeldPlaces  = 64
 	maxHeldTenants = 256
@@ -131,7 +133,7 @@ func (h *heldPlaces) refresh(tx *Tx) error {
 	if !due {
 		return nil
 	}
-	read, err := tx.DB.Claims.HeldPlaces(after, maxHeldPlaces, maxHeldRead)
+	read, err := tx.DB.Claims.HeldPlaces(after, maxHeldPlaces, maxHeldPolled)
 	if err == nil {
 		h.set(read, tx.Now)
 	}

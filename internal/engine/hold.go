@@ -172,7 +172,7 @@ func onHeldRun(
 
 // takeHeld claims runs that are held back and that the poll's build has not held, and runs that wait for
 // their clean-up.
-func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
+func (op *Claim) takeHeld(tx *Tx, s *search, budget *pollBudget) (full bool, err error) {
 	if err := tx.e.held.refresh(tx); err != nil {
 		return false, err
 	}
@@ -193,7 +193,10 @@ func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
 		}
 		// Clean-up waits for no pause.
 		only := paused != nil || op.Build == ""
-		limit := min(rows, slots-len(op.Grants)+maxHeldRows/2)
+		limit := min(rows, slots-len(op.Grants)+maxHeldRows/2, s.left()-minSearch)
+		if limit <= 0 {
+			break // the next poll goes on
+		}
 		ids, next, err := tx.DB.Claims.HeldBack(at.Ready, op.Build, only, at.after, limit)
 		if err != nil {
 			return false, err
@@ -211,7 +214,7 @@ func (op *Claim) takeHeld(tx *Tx, budget *pollBudget) (full bool, err error) {
 		for i, id := range ids {
 			found[i] = perdure.Run{Tenant: at.Tenant, ID: id}
 		}
-		if full, err := op.grantFound(tx, found, budget); err != nil || full {
+		if full, err := s.grant(found, budget); err != nil || full {
 			return full, err
 		}
 		tx.e.held.passed(at.Ready, op.Build, next, tx.Now)

@@ -192,11 +192,21 @@ func (op *ResumeQueue) resume(tx *Tx) error {
 	if err := putPause(tx, row); err != nil {
 		return err
 	}
-	kinds, _, err := tx.DB.Claims.Kinds(op.Tenant, op.Queue, "", maxResumeRings)
+	set := store.PlaceSet{Queues: []string{op.Queue}, Key: placesKey([]string{op.Queue}, nil)}
+	walked, err := tx.DB.Claims.Walk(op.Tenant, &set, store.Position{}, 1, maxResumeRings)
 	if err != nil {
 		return err
 	}
-	for _, kind := range kinds {
+	var kinds []string
+	for _, at := range walked.Places {
+		kinds = append(kinds, at.Kind)
+	}
+	for at := range tx.DB.Claims.Fresh() {
+		if at.Tenant == op.Tenant && at.Queue == op.Queue {
+			kinds = append(kinds, at.Kind)
+		}
+	}
+	for _, kind := range distinct(kinds) {
 		tx.ring(doorbell.Queue(op.Tenant, op.Queue).Of(kind))
 	}
 	return tx.audit(op.Tenant, perdure.AuditQueueResume, op.Queue)

@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -12,41 +15,64 @@ import (
 // How a poll finds runs.
 //
 // A place is a queue and a kind of a tenant. A poll visits its places in rounds. A round takes some
-// tenants and, of each of their queues, some kinds. It reads only the claim keys of the next runs
-// of these places. A tenant's runs come in claim order, whichever place they are in. Tenants take
-// turns: one run of each, then the next of each.
+// tenants and, of each of them, some places. It reads only the claim keys of the next runs of these
+// places. A tenant's runs come in claim order, whichever place they are in. Tenants take turns: one
+// run of each, then the next of each.
 //
-// The places of a round and of a poll are bounded. If a queue has more kinds, or the store more
-// tenants, than a poll visits, the next poll begins behind them. The engine holds one cursor for
-// all polls (pollCursors).
+// A claim reads maxReads rows beside those of the runs that it grants, whatever it polls for. A poll
+// for a few places reads them one by one. Any other walks along the index of claimable runs, which
+// skips places without runs. If there are more places than one claim reads, the order is that of the
+// places that it has read. The next claim for the same queues and kinds begins behind them
+// (pollCursors), so that every place has its turn. A claim that has found nothing yet, and has not
+// read all places, is not over: see Claim.More.
 const (
-	maxPlaces  = 1000 // places of one poll
-	maxKinds   = 64   // kinds of a queue in one round, of a poll that names none
-	maxTenants = 64   // tenants of one round
+	maxReads   = 190 // rows that are read to find runs; the rest of 200 is for the worker and others
+	maxTenants = 16  // tenants of one round
+	fewPlaces  = 8   // places that are read without a walk
+	pageRows   = 128 // rows of a page
+	// pauseRows is what the pauses of a tenant cost at most, if they have to be read.
+	pauseRows = perdure.MaxPausedQueues + 1
+	// minSearch is what the search for held runs leaves for the others.
+	minSearch = 40
 )
 
 // A search is the state of one poll's search for runs.
 type search struct {
 	op *Claim
 	tx *Tx
+	// before is what the batch had read when the search began, and granted what was read for the
+	// runs that were granted.
+	before, granted int
+	// chunk is how many runs it finds before they are granted.
+	chunk int
 
 	tenants roundRobin[perdure.TenantID]
-	// first is the first tenant that was visited.
-	first perdure.TenantID
-	round []*walk
+	round   []*walk
 	// walks are those of all rounds.
 	walks []*walk
-	// visited counts the places.
-	visited int
+	// fresh are the runs that became claimable within the batch.
+	fresh map[Ready][]perdure.Run
+	// seen are the places that were visited.
+	seen map[Ready]bool
+	// key identifies the queues and kinds.
+	key string
 }
 
 // A walk goes through places of one tenant in claim order.
 type walk struct {
 	tenant perdure.TenantID
+	// set are the places that are not paused.
+	set *store.PlaceSet
+	path
 	places []*place
-	// kinds has an entry for each queue, if the poll names no kinds.
-	kinds []*kindsOf
-	over  bool
+	over   bool
+}
+
+// A path is the way of a walk through its places: from start to the end, and then from the beginning
+// up to start.
+type path struct {
+	start, at     store.Position
+	wrapped, done bool
 }
 
 // A place is a queue and a kind of a tenant, with the run that is next there.
@@ -54,33 +80,69 @@ type place struct {
 	*store.ClaimQueue
 	topic doorbell.Topic
 	head  perdure.Run
+	taken int
 	over  bool
 }
 
-// kindsOf goes through the kinds of a queue that have a claimable run.
-type kindsOf struct {
-	queue string
-	roundRobin[string]
+// A pollRest is where a poll continues that has found nothing yet.
+type pollRest struct {
+	tenants roundRobin[perdure.TenantID]
+	paths   map[perdure.TenantID]path
+	order   []perdure.TenantID
 }
 
 // begin prepares the first round.
 func (op *Claim) begin(tx *Tx) *search {
-	s := &search{op: op, tx: tx}
-	if op.AnyTenant {
-		s.tenants.from(perdure.TenantID(tx.e.cursors.get(tenantCursor)))
+	s := &search{op: op, tx: tx, before: tx.DB.Cost().Read, chunk: 32}
+	switch {
+	case op.rest != nil:
+		s.tenants = op.rest.tenants
+	case op.AnyTenant:
+		s.tenants.from(perdure.TenantID(tx.e.cursors.get("", s.places()).Queue))
 	}
 	return s
 }
 
+// left is how many rows the claim may still read.
+func (s *search) left() int { return maxReads - (s.tx.DB.Cost().Read - s.before) + s.granted }
+
+// few tells whether the poll is for so few places that it reads each of them.
+func (s *search) few() bool {
+	return len(s.op.Kinds) > 0 && len(s.op.Queues)*len(s.op.Kinds) <= fewPlaces
+}
+
+// places gives a key for the poll's queues and kinds.
+func (s *search) places() string {
+	if s.key == "" {
+		s.key = placesKey(s.op.Queues, s.op.Kinds)
+	}
+	return s.key
+}
+
+// placesKey gives a key for queues and kinds.
+func placesKey(queues, kinds []string) string {
+	h := sha256.New()
+	for _, list := range [][]string{queues, kinds} {
+		for _, name := range list {
+			h.Write([]byte(name + "\x00"))
+		}
+		h.Write([]byte{1})
+	}
+	return string(h.Sum(nil)[:16])
+}
+
 // next gives up to limit claimable runs, in the order in which they are to be granted. None: the
-// poll has reached its bounds.
+// claim has reached its bounds.
 func (s *search) next(limit int) ([]perdure.Run, error) {
+	// The runs are read too before they are granted, and perhaps not all of them fit.
+	limit = min(limit, s.chunk, max(1, s.left()/2))
+	s.chunk = min(64, 2*s.chunk)
 	for {
 		found, err := s.takeInTurn(limit)
 		if err != nil || len(found) > 0 {
 			return found, err
 		}
-		if s.visited >= maxPlaces {
+		if len(s.walks) > 0 && s.left() <= 0 {
 			return nil, nil
 		}
 		if more, err := s.nextRound(); err != nil || !more {
@@ -97,7 +159,7 @@ func (s *search) takeInTurn(limit int) (found []perdure.Run, err error) {
 			if w.over || len(found) == limit {
 				continue
 			}
-			r, ok, err := w.next()
+			r, ok, err := s.take(w)
 			if err != nil {
 				return nil, err
 			}
@@ -109,16 +171,14 @@ func (s *search) takeInTurn(limit int) (found []perdure.Run, err error) {
 	return found, nil
 }
 
-// next gives the first run of all places of a walk.
-func (w *walk) next() (perdure.Run, bool, error) {
+// take gives the first run of all places of a walk.
+func (s *search) take(w *walk) (perdure.Run, bool, error) {
 	var first *place
 	for _, p := range w.places {
 		if p.head.ID == "" && !p.over {
-			r, ok, err := p.Peek()
-			if err != nil {
-				return r, false, err
+			if err := s.peek(w, p); err != nil {
+				return perdure.Run{}, false, err
 			}
-			p.head, p.over = r, !ok
 		}
 		if !p.over && (first == nil || store.ClaimOrder(p.head, first.head) < 0) {
 			first = p
@@ -129,201 +189,283 @@ func (w *walk) next() (perdure.Run, bool, error) {
 	}
 	r := first.head
 	first.Take(&r)
+	first.taken++
 	first.head = perdure.Run{}
 	return r, true, nil
 }
 
-// nextRound continues with the remaining kinds of the last round's tenants. If there are none, it
-// continues with the next tenants.
-func (s *search) nextRound() (bool, error) {
-	last := s.round
-	s.round = nil
-	for _, w := range last {
-		if !slices.ContainsFunc(w.kinds, func(k *kindsOf) bool { return !k.done }) {
-			continue
+// peek finds the next run of a place. If that takes more rows than the claim may read, the place is
+// left to the next claim.
+func (s *search) peek(w *walk, p *place) error {
+	for {
+		r, ok, known := p.Peek()
+		if known {
+			p.head, p.over = r, !ok
+			return nil
 		}
-		if err := s.look(&walk{tenant: w.tenant, kinds: w.kinds}, len(last)); err != nil {
-			return false, err
+		left := s.left()
+		if left <= 0 {
+			p.over = true
+			return nil
 		}
-		// The new walk has them.
-		w.kinds = nil
-	}
-	if len(s.round) > 0 || s.tenants.done {
-		return len(s.round) > 0, nil
-	}
-	tenants := []perdure.TenantID{s.op.Tenant}
-	if s.op.AnyTenant {
-		var err error
-		if tenants, err = s.tenants.next(maxTenants, s.tx.DB.Claims.Tenants); err != nil {
-			return false, err
-		}
-	} else {
-		s.tenants.done = true
-	}
-	for _, t := range tenants {
-		if s.visited >= maxPlaces {
-			break
-		}
-		// The next poll begins behind this tenant.
-		s.tenants.at = t
-		if !s.op.takes(t) {
-			s.visited++
-			continue
-		}
-		if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
-			s.visited++
-			// The other tenants must not wait for a signing key.
-			continue
-		} else if err != nil {
-			return false, err
-		}
-		paused, err := pausedIn(s.tx, t)
-		if err != nil {
-			return false, err
-		}
-		w := &walk{tenant: t}
-		for _, q := range s.op.Queues {
-			if paused.on(q, s.tx.Now) != nil {
-				continue
-			}
-			k := &kindsOf{queue: q}
-			if k.done = len(s.op.Kinds) > 0; !k.done {
-				k.from(s.tx.e.cursors.get(kindCursor(t, q)))
-			}
-			w.kinds = append(w.kinds, k)
-		}
-		if len(w.kinds) == 0 { // all queues are paused
-			s.visited++
-			continue
-		}
-		if s.first == "" {
-			s.first = t
-		}
-		if err := s.look(w, len(tenants)); err != nil {
-			return false, err
+		if err := p.Read(min(left, pageFor(s.op.Slots, len(w.places), p.taken))); err != nil {
+			return err
 		}
 	}
-	if s.op.AnyTenant && len(tenants) > 0 && s.tenants.at != tenants[len(tenants)-1] {
-		s.tenants.done = false
-	}
-	return len(s.round) > 0 || s.op.AnyTenant && !s.tenants.done && s.visited < maxPlaces, nil
 }
 
-// look adds a walk to the round. For each queue it visits the kinds that the poll names, or the
-// next ones. tenants is the number of tenants that share the round.
-func (s *search) look(w *walk, tenants int) error {
-	type pair struct{ queue, kind string }
-	var pairs []pair
-	for _, k := range w.kinds {
-		kinds := s.op.Kinds
-		if len(kinds) == 0 {
-			if k.done {
-				continue
-			}
-			var err error
-			limit := max(1, min(maxKinds, maxPlaces/len(w.kinds)))
-			kinds, err = k.next(limit, func(after string, limit int) ([]string, bool, error) {
-				return s.tx.DB.Claims.Kinds(w.tenant, k.queue, after, limit)
-			})
+// pageFor gives how many runs of a place are read at once: as many as were taken from it, and at
+// first so many that all places together read one page.
+func pageFor(slots, places, taken int) int {
+	n := 64
+	for n < slots && n < pageRows {
+		n *= 2
+	}
+	return min(pageRows, max(1, taken, min(n, pageRows/max(1, places))))
+}
+
+// nextRound continues with the remaining places of the last round's tenants. If there are none, it
+// continues with the next tenants.
+func (s *search) nextRound() (bool, error) {
+	var walks []*walk
+	for _, w := range s.round {
+		if !w.done {
+			walks = append(walks, &walk{tenant: w.tenant, set: w.set, path: w.path})
+			w.done = true // the new walk has the rest
+		}
+	}
+	if len(s.walks) == 0 && s.op.rest != nil {
+		for _, t := range s.op.rest.order {
+			w, err := s.walkIn(t)
 			if err != nil {
-				return err
+				return false, err
+			}
+			if w != nil {
+				w.path = s.op.rest.paths[t]
+				walks = append(walks, w)
 			}
 		}
-		for _, kind := range kinds {
-			pairs = append(pairs, pair{k.queue, kind})
+	}
+	s.round = nil
+	if len(walks) == 0 && !s.tenants.done {
+		var err error
+		if walks, err = s.nextTenants(); err != nil {
+			return false, err
 		}
 	}
-	open := s.tx.DB.Claims.Queues(pageFor(s.op.Slots, tenants*len(pairs)))
-	for _, p := range pairs {
-		w.places = append(w.places, &place{ClaimQueue: open(w.tenant, p.queue, p.kind),
-			topic: doorbell.Queue(w.tenant, p.queue).Of(p.kind)})
+	for _, w := range walks {
+		if err := s.look(w, len(walks)); err != nil {
+			return false, err
+		}
+		s.round, s.walks = append(s.round, w), append(s.walks, w)
 	}
-	s.visited += max(1, len(pairs))
-	s.round, s.walks = append(s.round, w), append(s.walks, w)
+	return len(s.round) > 0 || !s.tenants.done && s.left() > pauseRows, nil
+}
+
+// nextTenants gives walks for the next tenants, with their paused queues left out.
+func (s *search) nextTenants() (walks []*walk, err error) {
+	if !s.op.AnyTenant {
+		s.tenants.done = true
+		w, err := s.walkIn(s.op.Tenant)
+		if w == nil {
+			return nil, err
+		}
+		return []*walk{w}, err
+	}
+	before := s.tenants
+	tenants, err := s.tenants.next(maxTenants, s.tx.DB.Claims.Tenants)
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range tenants {
+		if i > 0 && s.left() < pauseRows+2*maxTenants {
+			// The next claim begins behind the tenant before.
+			s.tenants.back(before, tenants[i-1])
+			return walks, nil
+		}
+		w, err := s.walkIn(t)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			walks = append(walks, w)
+		}
+	}
+	return walks, nil
+}
+
+// walkIn prepares a walk through the places of a tenant. It gives nil if nothing may be granted there.
+func (s *search) walkIn(t perdure.TenantID) (*walk, error) {
+	if !s.op.takes(t) {
+		return nil, nil
+	}
+	if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
+		return nil, nil // the other tenants must not wait for a signing key
+	} else if err != nil {
+		return nil, err
+	}
+	paused, err := pausedIn(s.tx, t)
+	if err != nil {
+		return nil, err
+	}
+	w := &walk{tenant: t, set: &store.PlaceSet{Queues: s.op.Queues, Kinds: s.op.Kinds}}
+	if len(paused) > 0 {
+		w.set.Queues = nil
+		for _, q := range s.op.Queues {
+			if paused.on(q, s.tx.Now) == nil {
+				w.set.Queues = append(w.set.Queues, q)
+			}
+		}
+		if len(w.set.Queues) == 0 {
+			return nil, nil
+		}
+	}
+	if w.done = s.few(); !w.done {
+		if w.set.Key = s.places(); len(paused) > 0 {
+			w.set.Key = placesKey(w.set.Queues, w.set.Kinds)
+		}
+		w.start = s.tx.e.cursors.get(t, s.places()) // it survives a pause
+		w.at = w.start
+	}
+	return w, nil
+}
+
+// look reads the next places of a walk. walks is the number of walks that share what may be read.
+func (s *search) look(w *walk, walks int) error {
+	if s.fresh == nil {
+		s.fresh, s.seen = s.tx.DB.Claims.Fresh(), make(map[Ready]bool)
+	}
+	var at []Ready
+	if s.few() {
+		for _, q := range w.set.Queues {
+			for _, k := range w.set.Kinds {
+				at = append(at, Ready{Tenant: w.tenant, Queue: q, Kind: k})
+			}
+		}
+	} else {
+		var err error
+		if at, err = s.walkOn(w, max(2, s.left()*3/4/walks)); err != nil {
+			return err
+		}
+		for p := range s.fresh {
+			if p.Tenant == w.tenant && s.op.covers(p) && slices.Contains(w.set.Queues, p.Queue) {
+				at = append(at, p)
+			}
+		}
+		slices.SortFunc(at, func(a, b Ready) int {
+			return cmp.Or(strings.Compare(a.Queue, b.Queue), strings.Compare(a.Kind, b.Kind))
+		})
+	}
+	for _, p := range at {
+		if s.seen[p] {
+			continue
+		}
+		s.seen[p] = true
+		w.places = append(w.places, &place{ClaimQueue: s.tx.DB.Claims.Queue(p, s.fresh[p]),
+			topic: doorbell.Queue(p.Tenant, p.Queue).Of(p.Kind)})
+	}
 	return nil
 }
 
-// pageFor gives how many runs of a place the first read gets. All places of a round together read a
-// few thousand at most; a place that needs more reads again.
-func pageFor(slots, places int) int {
-	n := 64
-	for n < slots {
-		n *= 2
+// walkOn reads at most limit rows of the next places.
+func (s *search) walkOn(w *walk, limit int) (at []Ready, err error) {
+	each := 2 // a place with one run is then known to have no other
+	if s.op.Slots == 1 && len(w.set.Queues) > fewPlaces {
+		each = 1
 	}
-	return max(2, min(n, 2*pollRows/max(1, places)))
+	for !w.done && limit > 0 {
+		before := s.tx.DB.Cost().Read
+		walked, err := s.tx.DB.Claims.Walk(w.tenant, w.set, w.at, each, limit)
+		if err != nil {
+			return nil, err
+		}
+		limit -= max(1, s.tx.DB.Cost().Read-before, len(walked.Places))
+		for _, p := range walked.Places {
+			if w.wrapped && !(store.Position{Queue: p.Queue, Kind: p.Kind}).Less(w.start) {
+				w.done = true
+				break
+			}
+			at = append(at, p)
+		}
+		w.at = walked.Next
+		switch {
+		case w.at.Queue != "":
+			w.done = w.done || w.wrapped && !w.at.Less(w.start)
+			return at, nil
+		case w.wrapped || w.start.Queue == "":
+			w.done = true
+		default:
+			w.wrapped = true
+		}
+	}
+	return at, nil
 }
 
 // finish rings for the runs that the poll leaves, and stores the cursors for the next poll.
-func (s *search) finish() {
-	granted := len(s.op.Grants)
-	cursors := make(map[string]string)
+func (s *search) finish() error {
+	granted := len(s.op.Grants) > 0
+	cursors := make(map[perdure.TenantID]store.Position)
+	rest := &pollRest{tenants: s.tenants, paths: make(map[perdure.TenantID]path)}
 	for _, w := range s.walks {
 		for _, p := range w.places {
+			if p.taken > 0 && p.head.ID == "" && !p.over {
+				if err := s.peek(w, p); err != nil { // to know whether it has more
+					return err
+				}
+			}
 			if p.More() {
 				// A poll that finds more than it can take wakes the next one.
 				s.tx.ring(p.topic)
 			}
 		}
-		if len(s.op.Kinds) > 0 {
+		if s.few() {
 			continue
 		}
-		for _, k := range w.kinds {
-			if k.done {
-				if k.start != "" {
-					cursors[kindCursor(w.tenant, k.queue)] = ""
-				}
-				continue
-			}
-			cursors[kindCursor(w.tenant, k.queue)] = k.at
-			if granted > 0 {
-				s.tx.ring(doorbell.Queue(w.tenant, k.queue))
-			}
+		if w.done {
+			cursors[w.tenant] = store.Position{}
+			continue
+		}
+		cursors[w.tenant] = w.at
+		rest.order = append(rest.order, w.tenant)
+		rest.paths[w.tenant] = w.path
+		if granted {
+			s.ringAt(w.tenant, w.at)
 		}
 	}
-	began := s.finishTenants(cursors)
-	if len(cursors) == 0 && began == s.op.began {
-		return
+	if s.op.AnyTenant {
+		at := s.tenants.at
+		if n := len(s.op.Grants); n > 0 {
+			at = s.op.Grants[n-1].Run.Tenant
+		}
+		cursors[""] = store.Position{Queue: string(at)}
+		if granted && !s.tenants.done {
+			s.ringAt(s.tenants.at, store.Position{})
+		}
+	}
+	if granted || s.tenants.done && len(rest.order) == 0 {
+		rest = nil
+	}
+	s.op.More = rest != nil
+	if len(cursors) == 0 && rest == nil && s.op.rest == nil {
+		return nil
 	}
 	s.tx.DB.After(func() {
-		s.op.began = began
-		s.tx.e.cursors.set(cursors)
+		s.op.rest = rest
+		if len(cursors) > 0 {
+			s.tx.e.cursors.set(s.places(), cursors)
+		}
 	})
+	return nil
 }
 
-// finishTenants sets the tenant behind which the next poll begins: the one of the last grant, or
-// the last one that was visited in vain. A poll that found nothing wakes another one for the
-// remaining tenants, until the round is complete.
-func (s *search) finishTenants(cursors map[string]string) (began perdure.TenantID) {
-	if !s.op.AnyTenant {
-		return ""
+// ringAt wakes a poll for the places behind a position.
+func (s *search) ringAt(t perdure.TenantID, at store.Position) {
+	topic := doorbell.Queue(t, cmp.Or(at.Queue, s.op.Queues[0]))
+	if len(s.op.Kinds) > 0 {
+		i, _ := slices.BinarySearch(s.op.Kinds, at.Kind)
+		topic = topic.Of(s.op.Kinds[min(i, len(s.op.Kinds)-1)])
 	}
-	granted := len(s.op.Grants)
-	switch {
-	case granted > 0:
-		cursors[tenantCursor] = string(s.op.Grants[granted-1].Run.Tenant)
-	case s.tenants.done:
-		return ""
-	default:
-		cursors[tenantCursor] = string(s.tenants.at)
-		if began = s.op.began; began == "" {
-			began = s.first
-		} else if s.passed(began) {
-			return ""
-		}
-	}
-	if !s.tenants.done {
-		topic := doorbell.Queue(s.tenants.at, s.op.Queues[0])
-		if len(s.op.Kinds) > 0 {
-			topic = topic.Of(s.op.Kinds[0])
-		}
-		s.tx.ring(topic)
-	}
-	return began
-}
-
-// passed tells whether the poll has visited a tenant.
-func (s *search) passed(t perdure.TenantID) bool {
-	return slices.ContainsFunc(s.walks, func(w *walk) bool { return w.tenant == t })
+	s.tx.ring(topic)
 }
 
 // roundRobin goes through names in order: from behind start to the end, and then from the beginning
@@ -331,6 +473,11 @@ func (s *search) passed(t perdure.TenantID) bool {
 type roundRobin[T ~string] struct {
 	start, at     T
 	wrapped, done bool
+}
+
+// back returns to a name that next gave. before is the state before that.
+func (c *roundRobin[T]) back(before roundRobin[T], to T) {
+	*c = roundRobin[T]{start: before.start, at: to, wrapped: before.wrapped || to <= before.at}
 }
 
 // from sets the name behind which the round begins.
@@ -363,40 +510,41 @@ func (c *roundRobin[T]) next(limit int, ready func(after T, limit int) ([]T, boo
 	return out, nil
 }
 
-// pollCursors holds where the last polls stopped. It is bounded. After it is cleared, a round
-// begins with the first name.
+// pollCursors holds where the last polls stopped, by tenant and by the queues and kinds of the poll.
+// The empty tenant has the tenant of polls for all. It is bounded. A tenant whose cursors are cleared
+// begins with the first place; that is no concern of other tenants.
 type pollCursors struct {
-	mu sync.Mutex
-	at map[string]string
+	mu      sync.Mutex
+	tenants map[perdure.TenantID]map[string]store.Position
 }
 
-// tenantCursor is the key of the cursor among tenants.
-const tenantCursor = "tenants"
+// maxPollCursors bounds the cursors of a tenant.
+const maxPollCursors = 64
 
-// kindCursor is the key of the cursor among the kinds of a queue.
-func kindCursor(t perdure.TenantID, queue string) string {
-	return "kinds\x00" + string(t) + "\x00" + queue
+// get gives the position at which the last poll stopped.
+func (c *pollCursors) get(t perdure.TenantID, key string) store.Position {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tenants[t][key]
 }
 
-// get gives the name at which the last poll stopped.
-func (t *pollCursors) get(key string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.at[key]
-}
-
-// set stores names by their keys, and removes those that are empty.
-func (t *pollCursors) set(names map[string]string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.at == nil || len(t.at) >= maxKnown {
-		t.at = make(map[string]string)
-	}
-	for key, name := range names {
-		if name == "" {
-			delete(t.at, key)
-		} else {
-			t.at[key] = name
+// set stores positions of a poll by their tenants, and removes those that are empty.
+func (c *pollCursors) set(key string, at map[perdure.TenantID]store.Position) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for t, p := range at {
+		if p.Queue == "" {
+			if delete(c.tenants[t], key); len(c.tenants[t]) == 0 {
+				delete(c.tenants, t)
+			}
+			continue
 		}
+		if c.tenants == nil || len(c.tenants) >= maxKnown {
+			c.tenants = make(map[perdure.TenantID]map[string]store.Position)
+		}
+		if c.tenants[t] == nil || len(c.tenants[t]) >= maxPollCursors {
+			c.tenants[t] = make(map[string]store.Position)
+		}
+		c.tenants[t][key] = p
 	}
 }

@@ -4,10 +4,17 @@ package engine
 // batches by them, so that one heavy operation does not hold up many light ones. An operation
 // without a Weight counts as a few rows.
 
-// Weight counts a commit's entries. A child that is cancelled may end, and an end writes more rows.
+// Weight counts a commit's entries. A child that is cancelled may end, and an end writes more rows. A
+// wait for an approval writes two more rows, and one of them has the action.
 func (op *Commit) Weight() (rows, bytes int) {
 	c := &op.Commit
-	return 4 + 2*c.Entries() + 4*len(c.Cancel), 1<<10 + c.Size()
+	rows, bytes = 4+2*c.Entries()+4*len(c.Cancel), 1<<10+c.Size()
+	for i := range c.Waits {
+		if a := c.Waits[i].Approval; a != nil {
+			rows, bytes = rows+2, bytes+len(a.Action)
+		}
+	}
+	return rows, bytes
 }
 
 // Weight counts a submission's messages, and its metadata, which is indexed.
@@ -37,9 +44,13 @@ func (op *Release) Weight() (rows, bytes int) {
 	return 2 + 3*len(op.Leases), 1<<10 + 512*len(op.Leases)
 }
 
-// Weight counts slots. Most polls find fewer runs.
+// Weight counts slots, and what is read to find runs. Most polls find fewer runs.
 func (op *Claim) Weight() (rows, bytes int) {
-	return min(pollRows, 4+2*max(1, op.Slots)), min(PollMax, (4<<10)*max(1, op.Slots))
+	reads := 0
+	if places := len(op.Queues) * max(1, len(op.Kinds)); places > 1 {
+		reads = min(maxReads/2, 4*places) // to read a row costs less than to write one
+	}
+	return min(pollRows, 4+2*max(1, op.Slots)+reads), min(PollMax, (4<<10)*max(1, op.Slots))
 }
 
 // Weight counts a page.

@@ -192,7 +192,7 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 	}
 }
 
-// lease claims once and adds the grants to the answer. It reserves memory for them first, and
+// lease looks at all places once and adds the grants to the answer. It reserves memory for them first, and
 // limits the claim to that.
 func (c *call) lease(op *engine.Claim, out *api.Polled) error {
 	if err := c.checkKey(); err != nil { // the key may have been revoked while the poll waited
@@ -203,10 +203,14 @@ func (c *call) lease(op *engine.Claim, out *api.Polled) error {
 		return err
 	}
 	op.Room = int(room)
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
-		return err
+	// A claim reads a bounded number of rows. A poll for more places goes on, one claim after the
+	// other, until it has found a run or seen all of them.
+	for op.More = true; op.More; {
+		if err := c.s.engine.Do(c.Context(), op); err != nil {
+			return err
+		}
+		c.s.pollReads.Add(1)
 	}
-	c.s.pollReads.Add(1)
 	if len(op.Grants) == 0 {
 		c.releaseAnswer()
 		return nil

@@ -30,7 +30,7 @@ const (
 
 // A Cost is how much a batch, or one operation of it, has read and is going to write.
 type Cost struct {
-	Read    int // rows
+	Read    int // rows, and queries that found none
 	Written int // rows
 	Bytes   int // estimated bytes of values in the rows to write
 }
@@ -73,8 +73,11 @@ type counted struct {
 }
 
 func (c counted) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
-	return c.Session.Query(query, args, func(scan func(...any) error) error {
-		*c.rows++
+	n := 0
+	err := c.Session.Query(query, args, func(scan func(...any) error) error {
+		n++
 		return row(scan)
 	})
+	*c.rows += max(1, n)
+	return err
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -16,25 +15,24 @@ import (
 // runs themselves are read only when one is granted, unless the page is large and the cache has few
 // of them.
 //
-// Tenants, Kinds and Ready find where there is anything to claim. They skip along the index, one
-// query per distinct value, so that the number of waiting runs does not matter.
+// Tenants, Walk (places.go) and Ready find where there is anything to claim. They skip along the
+// index, one search per distinct value, so that the number of waiting runs does not matter.
 
 // Claims finds runs that a worker may claim. It has no rows of its own: the runs are in Runs.
 type Claims struct {
 	in    *Records
-	pages map[claimKey]claimPage
+	pages map[claimKey]*claimPage
+	walks map[walkKey]*Walked
 }
 
-type claimKey struct {
-	t           perdure.TenantID
-	queue, kind string
-}
+// A claimKey is a place.
+type claimKey Ready
 
 // A claimPage has the first claimable runs of a queue and kind in the database, read once for all
 // polls of a batch.
 type claimPage struct {
 	heads []perdure.Run // in claim order, with the fields that claimOrder compares
-	limit int           // the limit of the query; fewer heads are all there are
+	all   bool          // there are no others
 }
 
 func (repo *Claims) open(in *Records) { repo.in = in }
@@ -139,14 +137,6 @@ func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdur
 	return tenants, more, err
 }
 
-// Kinds gives kinds after one that have something to claim in a queue, in order, and whether there
-// are more.
-func (repo *Claims) Kinds(t perdure.TenantID, queue, after string, limit int) (kinds []string, more bool, err error) {
-	return repo.skipScan("SELECT kind FROM runs WHERE ready=1 AND tenant=? AND queue=? AND kind>? "+
-		"ORDER BY kind LIMIT 1", []any{string(t), queue}, after, limit,
-		func(r *perdure.Run) (string, bool) { return r.Kind, r.Ready && r.Tenant == t && r.Queue == queue })
-}
-
 // skipScan reads distinct values by skipping along an index, one query per value. It adds the
 // values of runs that the batch has changed.
 func (repo *Claims) skipScan(
@@ -174,6 +164,18 @@ func (repo *Claims) skipScan(
 	return out[:min(limit, len(out))], len(out) > limit, nil
 }
 
+// Fresh gives the runs that became claimable within the batch, by their places.
+func (repo *Claims) Fresh() map[Ready][]perdure.Run {
+	fresh := make(map[Ready][]perdure.Run)
+	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+		if r.Ready {
+			k := Ready{r.Tenant, r.Queue, r.Kind}
+			fresh[k] = append(fresh[k], *r)
+		}
+	})
+	return fresh
+}
+
 // A ClaimQueue iterates over the claimable runs of a queue and kind, in claim order. It reads their
 // ids and the fields that decide the order, not the runs. The polls of a batch share a page of the
 // database; each takes what the ones before it left.
@@ -181,39 +183,29 @@ type ClaimQueue struct {
 	tx    *Tx
 	key   claimKey
 	fresh []perdure.Run // became claimable within the batch
-	ask   int           // the number of rows to read
 	at    int           // the position in the page
 }
 
-// Queues gives the claim queues of a batch at this moment. ask is how many rows each reads at
-// first; it reads more if these are not enough.
-func (repo *Claims) Queues(ask int) func(t perdure.TenantID, queue, kind string) *ClaimQueue {
-	fresh := make(map[claimKey][]perdure.Run)
-	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
-		if r.Ready {
-			k := claimKey{r.Tenant, r.Queue, r.Kind}
-			fresh[k] = append(fresh[k], *r)
-		}
-	})
-	return func(t perdure.TenantID, queue, kind string) *ClaimQueue {
-		k := claimKey{t, queue, kind}
-		slices.SortStableFunc(fresh[k], ClaimOrder)
-		return &ClaimQueue{tx: repo.in.tx, key: k, fresh: fresh[k], ask: ask}
-	}
+// Queue gives the claim queue of a place at this moment. fresh are its runs that became claimable
+// within the batch.
+func (repo *Claims) Queue(at Ready, fresh []perdure.Run) *ClaimQueue {
+	slices.SortStableFunc(fresh, ClaimOrder)
+	return &ClaimQueue{tx: repo.in.tx, key: claimKey(at), fresh: fresh}
 }
 
-// Peek gives the next run, with its id and the fields that decide its order.
-func (q *ClaimQueue) Peek() (r perdure.Run, ok bool, err error) {
-	stored, err := q.stored()
+// Peek gives the next run, with its id and the fields that decide its order. known is not set if
+// rows have to be read first.
+func (q *ClaimQueue) Peek() (r perdure.Run, ok, known bool) {
+	stored, known := q.stored()
 	switch {
-	case err != nil:
-		return r, false, err
+	case !known:
+		return r, false, false
 	case stored == nil && len(q.fresh) == 0:
-		return r, false, nil
+		return r, false, true
 	case stored == nil || len(q.fresh) > 0 && claimOrder(&q.fresh[0], stored) < 0:
-		return q.fresh[0], true, nil
+		return q.fresh[0], true, true
 	}
-	return *stored, true, nil
+	return *stored, true, true
 }
 
 // Take removes the run that Peek has given.
@@ -227,84 +219,135 @@ func (q *ClaimQueue) Take(r *perdure.Run) {
 
 // More tells whether runs seem to be left for another poll.
 func (q *ClaimQueue) More() bool {
-	return len(q.fresh) > 0 || q.at < len(q.tx.Claims.pages[q.key].heads)
+	if len(q.fresh) > 0 {
+		return true
+	}
+	page := q.tx.Claims.pages[q.key]
+	return page != nil && (q.at < len(page.heads) || !page.all && len(page.heads) > 0)
 }
 
-// stored gives the next run of the page that the batch has not changed.
-func (q *ClaimQueue) stored() (*perdure.Run, error) {
-	for {
-		page := q.tx.Claims.pages[q.key]
-		if page.limit < q.ask {
-			page = claimPage{limit: q.ask}
-			if err := q.tx.Claims.readPage(q.key, &page); err != nil {
-				return nil, err
-			}
-			if q.tx.Claims.pages == nil {
-				q.tx.Claims.pages = make(map[claimKey]claimPage)
-			}
-			q.tx.Claims.pages[q.key] = page
-		}
-		for ; q.at < len(page.heads); q.at++ {
-			if q.free(&page.heads[q.at]) {
-				return &page.heads[q.at], nil
-			}
-		}
-		if len(page.heads) < page.limit {
-			return nil, nil
-		}
-		q.ask = 4 * page.limit // the page is used up: there may be more behind it
+// stored gives the next run of the page that the batch has not changed. known is not set if the
+// page is used up, and there may be more.
+func (q *ClaimQueue) stored() (r *perdure.Run, known bool) {
+	page := q.tx.Claims.pages[q.key]
+	if page == nil {
+		return nil, false
 	}
+	for ; q.at < len(page.heads); q.at++ {
+		if q.free(&page.heads[q.at]) {
+			return &page.heads[q.at], true
+		}
+	}
+	return nil, page.all
+}
+
+// Read reads at most limit more rows of the page.
+func (q *ClaimQueue) Read(limit int) error {
+	repo := &q.tx.Claims
+	if repo.pages == nil {
+		repo.pages = make(map[claimKey]*claimPage)
+	}
+	page := repo.pages[q.key]
+	if page == nil {
+		page = &claimPage{}
+		repo.pages[q.key] = page
+	}
+	for _, part := range behind(page.heads) {
+		n, err := repo.readPage(q.key, page, part, limit)
+		if err != nil || n == limit {
+			return err
+		}
+		limit -= n
+	}
+	page.all = true
+	return nil
 }
 
 // free tells whether a run of the page is unchanged and not locked. A run that the batch has
 // changed is either in fresh or not claimable.
 func (q *ClaimQueue) free(h *perdure.Run) bool {
-	k := runKey{q.key.t, h.ID}
+	k := runKey{q.key.Tenant, h.ID}
 	if known := q.tx.Runs.rows.byKey[k]; known != nil &&
-		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.queue ||
-			known.val.Kind != q.key.kind) {
+		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.Queue ||
+			known.val.Kind != q.key.Kind) {
 		return false
 	}
 	return !q.tx.RunLocked(k.t, k.r)
 }
 
-// wholePage is the page size from which readPage may read whole runs.
-const wholePage = 256
+// A pagePart is a condition on the rows of a place, with its arguments.
+type pagePart struct {
+	where string
+	args  []any
+}
 
-// readPage reads a page of claimable runs. It reads whole runs if the page is large and the cache
-// had few runs of the last one, and otherwise only their order.
-func (repo *Claims) readPage(ck claimKey, page *claimPage) error {
-	rest := fmt.Sprintf("WHERE ready=1 AND tenant=? AND queue=? AND kind=? "+
-		"ORDER BY priority DESC, resumed DESC, created_at, id LIMIT %d", page.limit)
-	args := []any{string(ck.t), ck.queue, ck.kind}
+// behind gives the conditions for the rows behind those of a page, in claim order. There are several,
+// because the columns of the order point in different directions, and each has to be a range of the
+// index.
+func behind(heads []perdure.Run) []pagePart {
+	if len(heads) == 0 {
+		return []pagePart{{}}
+	}
+	last := heads[len(heads)-1]
+	priority := int64(last.Priority)
+	parts := []pagePart{{"AND priority=? AND resumed=? AND (created_at,id)>(?,?) ",
+		[]any{priority, toBit(last.Resumed), int64(last.CreatedAt), string(last.ID)}}}
+	if last.Resumed {
+		parts = append(parts, pagePart{"AND priority=? AND resumed=0 ", []any{priority}})
+	}
+	return append(parts, pagePart{"AND priority<? ", []any{priority}})
+}
+
+// wholePage is the page size from which readPage may read whole runs.
+const wholePage = 128
+
+// readPage adds claimable runs to a page, and gives their number. It reads whole runs if the page is
+// large and the cache had few runs of the last one, and otherwise only their order.
+func (repo *Claims) readPage(ck claimKey, page *claimPage, part pagePart, limit int) (n int, err error) {
+	rest := "WHERE ready=1 AND tenant=? AND queue=? AND kind=? " + part.where +
+		"ORDER BY priority DESC, resumed DESC, created_at, id" + atMost
+	args := append(append([]any{string(ck.Tenant), ck.Queue, ck.Kind}, part.args...), int64(limit))
 	known := 0
 	note := func(h perdure.Run) {
-		h.Tenant, h.Queue, h.Kind = ck.t, ck.queue, ck.kind
-		page.heads = append(page.heads, h)
-		if repo.in.s.cache.has(runKey{ck.t, h.ID}) {
+		n++
+		page.add(ck, h)
+		if repo.in.s.cache.has(runKey{ck.Tenant, h.ID}) {
 			known++
 		}
 	}
-	var err error
-	if page.limit >= wholePage && repo.in.s.cache.misses.Load() {
+	if limit >= wholePage && repo.in.s.cache.misses.Load() {
 		err = runTable.query(repo.in.sess, rest, args, func(r *perdure.Run) error {
 			note(perdure.Run{ID: r.ID, Priority: r.Priority, Resumed: r.Resumed, CreatedAt: r.CreatedAt})
 			repo.in.Runs.absorb(r)
 			return nil
 		})
 	} else {
-		err = repo.in.sess.Query("SELECT id, priority, resumed, created_at FROM runs "+rest, args,
+		err = repo.in.sess.Query("SELECT "+orderCols+" FROM runs "+rest, args,
 			func(scan func(...any) error) error {
-				var h perdure.Run
-				var priority int64 // a damaged row is found too, and set aside when it is granted
-				err := scan(&h.ID, nullable[int64]{&priority}, bit{&h.Resumed}, nullable[perdure.Instant]{&h.CreatedAt})
-				h.Priority = int(priority)
+				h, err := scanOrder(scan)
 				note(h)
 				return err
 			})
 	}
-	if page.limit >= wholePage {
-		repo.in.s.cache.misses.Store(2*known < len(page.heads))
+	if limit >= wholePage {
+		repo.in.s.cache.misses.Store(2*known < n)
 	}
-	return err
+	return n, err
+}
+
+// add appends a run to a page.
+func (p *claimPage) add(ck claimKey, h perdure.Run) {
+	h.Tenant, h.Queue, h.Kind = ck.Tenant, ck.Queue, ck.Kind
+	p.heads = append(p.heads, h)
+}
+
+// orderCols are the columns that scanOrder reads: the id, and the fields that decide the order.
+const orderCols = "id, priority, resumed, created_at"
+
+func scanOrder(scan func(...any) error, before ...any) (h perdure.Run, err error) {
+	var priority int64 // a damaged row is found too, and set aside when it is granted
+	err = scan(append(before, &h.ID, nullable[int64]{&priority}, bit{&h.Resumed},
+		nullable[perdure.Instant]{&h.CreatedAt})...)
+	h.Priority = int(priority)
+	return h, err
 }

@@ -39,6 +39,8 @@ type dialect struct {
 	// lockTables takes the lock that a write takes of each table that sweeps write. It is empty where
 	// a table can't be locked.
 	lockTables string
+	// recursive is set if a query may search again for each of its rows.
+	recursive bool
 	// indexed names the index that a query has to use, where the planner would prefer the primary
 	// key.
 	indexed func(index string) string

@@ -23,6 +23,7 @@ var postgresDialect = &dialect{
 	contains:   "position(?::text IN metadata)>0",
 	indexed:    func(string) string { return "" },
 	skipLocked: " FOR UPDATE SKIP LOCKED",
+	recursive:  true,
 	anyOf: func(column string, values []string) (string, []any) {
 		return column + " = ANY(?::text[])", []any{values}
 	},

@@ -396,14 +396,20 @@ func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 		t.Helper()
 		err := l.batchIn(s.Now(), []Op{opFunc(func(tx *Tx) error {
 			ids = nil
-			q := tx.Claims.Queues(10)(tenant, "default", "job")
+			q := tx.Claims.Queue(Ready{tenant, "default", "job"}, nil)
 			for {
-				r, ok, err := q.Peek()
-				if err != nil || !ok {
-					return err
+				r, ok, known := q.Peek()
+				switch {
+				case !known:
+					if err := q.Read(2); err != nil {
+						return err
+					}
+				case !ok:
+					return nil
+				default:
+					q.Take(&r)
+					ids = append(ids, r.ID)
 				}
-				q.Take(&r)
-				ids = append(ids, r.ID)
 			}
 		})})[0]
 		if err != nil {

@@ -23,7 +23,8 @@ import (
 // While several tenants write, three more rules keep batches short. A heavy operation gets a batch
 // of its own, and a batch of light ones comes between two of them. So a light operation waits for
 // one heavy operation at most. A batch takes a few operations of each tenant: batchShare, or more on
-// a slow disk, where a batch may take as long to decide as to become durable. After a heavy
+// a slow disk, where a batch may take as long to decide as to become durable. An operation counts by
+// the rows that it reads and writes, as one or several. After a heavy
 // operation, its tenant's next one waits restFactor times as long as that one took, at most maxRest.
 // A tenant counts as one of several if another tenant has sent a request within mixedFor.
 //
@@ -59,7 +60,7 @@ const (
 	heavyBytes = 512 << 10
 )
 
-// weighing is an operation that estimates how many rows and bytes it is going to write.
+// weighing is an operation that estimates how many rows and bytes it is going to read or write.
 type weighing interface{ Weight() (rows, bytes int) }
 
 // The estimate for an operation that gives none.
@@ -182,6 +183,17 @@ type turn struct {
 	requests []*request
 	ops      int // waiting operations
 	taken    int // operations in the batch that is being gathered
+	// units are taken by their weight.
+	units int
+}
+
+// shareRows is how many rows count as one more operation of a tenant's share of a batch.
+const shareRows = 32
+
+// unitsOf gives how many light operations an operation counts as.
+func unitsOf(op Op) int {
+	rows, _ := weigh(op)
+	return 1 + rows/shareRows
 }
 
 func newQueue() *queue {
@@ -323,7 +335,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	for len(q.round) > 0 {
 		t := q.round[0]
 		several := !q.others(t.tenant).IsZero()
-		if t.taken >= maxBatch || several && t.taken >= share {
+		if t.taken >= maxBatch || several && t.units >= share {
 			q.round, later = q.round[1:], append(later, t)
 			continue
 		}
@@ -349,6 +361,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 		r.next++
 		t.ops--
 		t.taken++
+		t.units += unitsOf(op)
 		q.queued.Add(-1)
 		if q.round = q.round[1:]; t.first() != nil {
 			q.round = append(q.round, t)
@@ -361,7 +374,7 @@ func (q *queue) gather(ops []Op, from []entry) ([]Op, []entry) {
 	}
 	q.round = append(later, q.round...)
 	for _, t := range q.round {
-		t.taken = 0
+		t.taken, t.units = 0, 0
 	}
 	if len(ops) == 0 && rest > 0 {
 		time.AfterFunc(rest, q.ring)

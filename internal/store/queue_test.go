@@ -393,6 +393,23 @@ func TestBatchLimitsOperationsPerTenant(t *testing.T) {
 	}
 }
 
+// What a tenant's operations read and write counts, not their number.
+func TestBatchLimitsRowsPerTenant(t *testing.T) {
+	h := holdLane(t)
+	var log batchLog
+	many := make([]Op, 3*batchShare)
+	for i := range many {
+		many[i] = heavy{log.op("a"), 2 * shareRows, 1}
+	}
+	h.ask(t.Context(), "a", many...)
+	h.ask(t.Context(), "b", log.op("b"))
+	h.release()
+	h.collect(len(many) + 1)
+	if n := len(log.batches[0]); n != batchShare/3+1 {
+		t.Errorf("the first batch has %d operations, want %d of one tenant and one of the other", n, batchShare/3)
+	}
+}
+
 func TestSlowDisksGetLargerBatches(t *testing.T) {
 	q := newQueue()
 	if n := q.share(); n != batchShare {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -90,6 +89,23 @@ type ApprovalSpec struct {
 	Default DecisionKind `json:"default,omitempty"`
 	// Approvers says whose keys may decide: "platform", or "tenant" when empty.
 	Approvers ApprovalApprovers `json:"approvers,omitempty"`
+
+	hash string // of the action, if it is known
+}
+
+// Hashed gives a copy of a valid description that knows the hash of its action.
+func (s ApprovalSpec) Hashed() (*ApprovalSpec, error) {
+	b, err := canonicalValid("action", s.Action)
+	s.hash = hashOf(b)
+	return &s, err
+}
+
+// ActionHash gives the hash of the action.
+func (s *ApprovalSpec) ActionHash() (string, error) {
+	if s.hash != "" {
+		return s.hash, nil
+	}
+	return ActionHash(s.Action)
 }
 
 // A FieldType is the type of a form's field.
@@ -407,8 +423,13 @@ func ActionHash(action json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return hashOf(b), nil
+}
+
+// hashOf gives the hash of canonical JSON.
+func hashOf(b []byte) string {
 	sum := sha256.Sum256(b)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // canonical checks a value and returns it as canonical JSON; see ActionHash.
@@ -416,87 +437,136 @@ func canonical(field string, v json.RawMessage) ([]byte, error) {
 	if err := CheckValue(field, v); err != nil {
 		return nil, err
 	}
-	d := json.NewDecoder(bytes.NewReader(v))
-	d.UseNumber()
-	b, err := appendCanonical(nil, d, 0)
-	if err == nil {
-		if _, end := d.Token(); end != io.EOF {
-			err = fmt.Errorf("is more than one value")
-		}
-	}
-	if err != nil {
+	return canonicalValid(field, v)
+}
+
+// canonicalValid returns a value that is valid JSON as canonical JSON.
+func canonicalValid(field string, v json.RawMessage) ([]byte, error) {
+	c := canonicalizer{in: v, out: make([]byte, 0, len(v))}
+	if err := c.value(0); err != nil {
 		return nil, Invalid(field, "%v", err)
 	}
-	return b, nil
+	return c.out, nil
 }
 
-// appendCanonical reads one value from the decoder and appends its canonical form.
-func appendCanonical(b []byte, d *json.Decoder, depth int) ([]byte, error) {
+// A canonicalizer writes valid JSON as canonical JSON. It goes through the text once, and copies what
+// is canonical as it stands.
+type canonicalizer struct {
+	in  []byte
+	at  int
+	out []byte
+}
+
+// space skips white space and gives the character behind it.
+func (c *canonicalizer) space() byte {
+	for c.in[c.at] <= ' ' {
+		c.at++
+	}
+	return c.in[c.at]
+}
+
+// value copies one value.
+func (c *canonicalizer) value(depth int) error {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("is nested more than %d deep", maxDepth)
+		return fmt.Errorf("is nested more than %d deep", maxDepth)
 	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := t.(type) {
-	case json.Delim:
-		if t == '[' {
-			b = append(b, '[')
-			for i := 0; d.More(); i++ {
-				if i > 0 {
-					b = append(b, ',')
-				}
-				if b, err = appendCanonical(b, d, depth+1); err != nil {
-					return nil, err
-				}
+	switch c.space() {
+	case '{':
+		return c.object(depth)
+	case '[':
+		c.at++
+		c.out = append(c.out, '[')
+		for i := 0; c.space() != ']'; i++ {
+			if i > 0 {
+				c.at++ // the comma
+				c.out = append(c.out, ',')
 			}
-			_, err = d.Token()
-			return append(b, ']'), err
+			if err := c.value(depth + 1); err != nil {
+				return err
+			}
 		}
-		return appendObject(b, d, depth)
-	case string:
-		return appendString(b, t), nil
-	case json.Number:
-		return append(b, t...), nil
-	case bool:
-		return fmt.Append(b, t), nil
+		c.at++
+		c.out = append(c.out, ']')
+	case '"':
+		c.text()
+	default: // a number, true, false or null
+		from := c.at
+		for c.at < len(c.in) && c.in[c.at] > ' ' && c.in[c.at] != ',' && c.in[c.at] != ']' && c.in[c.at] != '}' {
+			c.at++
+		}
+		c.out = append(c.out, c.in[from:c.at]...)
 	}
-	return append(b, "null"...), nil
+	return nil
 }
 
-func appendObject(b []byte, d *json.Decoder, depth int) ([]byte, error) {
+// text copies a string and gives it decoded.
+func (c *canonicalizer) text() string {
+	from := c.at
+	escaped := false
+	for c.at++; c.in[c.at] != '"'; c.at++ {
+		if c.in[c.at] == '\\' {
+			escaped = true
+			c.at++
+		}
+	}
+	c.at++
+	raw := c.in[from:c.at]
+	if !escaped {
+		c.out = append(c.out, raw...)
+		return string(raw[1 : len(raw)-1])
+	}
+	var s string
+	_ = json.Unmarshal(raw, &s) // it is valid
+	c.out = appendString(c.out, s)
+	return s
+}
+
+// object copies an object, and sorts its members by name if they are not sorted.
+func (c *canonicalizer) object(depth int) error {
 	type member struct {
-		name string
-		text []byte
+		name     string
+		from, to int // in out
 	}
 	var all []member
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		text, err := appendCanonical(nil, d, depth+1)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, member{t.(string), text})
-	}
-	if _, err := d.Token(); err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.name, b.name) })
-	b = append(b, '{')
-	for i, m := range all {
+	sorted := true
+	start := len(c.out) + 1
+	c.at++
+	c.out = append(c.out, '{')
+	for i := 0; c.space() != '}'; i++ {
 		if i > 0 {
-			if m.name == all[i-1].name {
-				return nil, fmt.Errorf("has %.60q twice", m.name)
-			}
-			b = append(b, ',')
+			c.at++ // the comma
+			c.out = append(c.out, ',')
+			c.space()
 		}
-		b = append(append(appendString(b, m.name), ':'), m.text...)
+		m := member{from: len(c.out)}
+		m.name = c.text()
+		c.space()
+		c.at++ // the colon
+		c.out = append(c.out, ':')
+		if err := c.value(depth + 1); err != nil {
+			return err
+		}
+		m.to = len(c.out)
+		sorted = sorted && (i == 0 || all[i-1].name < m.name)
+		all = append(all, m)
 	}
-	return append(b, '}'), nil
+	c.at++
+	if !sorted {
+		slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+		members := slices.Clone(c.out[start:])
+		c.out = c.out[:start]
+		for i, m := range all {
+			if i > 0 {
+				if m.name == all[i-1].name {
+					return fmt.Errorf("has %.60q twice", m.name)
+				}
+				c.out = append(c.out, ',')
+			}
+			c.out = append(c.out, members[m.from-start:m.to-start]...)
+		}
+	}
+	c.out = append(c.out, '}')
+	return nil
 }
 
 // appendString appends a JSON string with the shortest escapes, as RFC 8785 defines them.

@@ -141,7 +141,7 @@ func askForApproval(
 	if spec.Approvers == perdure.ApproversPlatform {
 		a.Approvers = spec.Approvers
 	}
-	if a.ActionHash, err = perdure.ActionHash(spec.Action); err == nil {
+	if a.ActionHash, err = spec.ActionHash(); err == nil {
 		tx.DB.Approvals.Put(a)
 	}
 	return a, err
@@ -153,7 +153,7 @@ func checkSameAction(tx *Tx, w *perdure.Wait, spec *perdure.ApprovalSpec) error 
 	if err != nil {
 		return err
 	}
-	hash, err := perdure.ActionHash(spec.Action)
+	hash, err := spec.ActionHash()
 	if err == nil && hash != a.ActionHash {
 		err = perdure.Errorf(perdure.CodeNondeterminism, "wait %q was opened for the approval of another action", w.ID)
 	}

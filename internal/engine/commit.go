@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -42,6 +43,23 @@ func (op *Commit) prepare() {
 	var body []byte
 	body, op.invalid = json.Marshal(c)
 	op.digest = store.Digest(string(body))
+	if op.invalid == nil {
+		op.hashActions()
+	}
+}
+
+// hashActions computes the hashes of the actions that the commit asks about, so that Do need not.
+func (op *Commit) hashActions() {
+	c := &op.checked
+	if !slices.ContainsFunc(c.Waits, func(w perdure.WaitSpec) bool { return w.Approval != nil }) {
+		return
+	}
+	c.Waits = slices.Clone(c.Waits) // the caller has the others
+	for i := range c.Waits {
+		if w := &c.Waits[i]; w.Approval != nil && op.invalid == nil {
+			w.Approval, op.invalid = w.Approval.Hashed()
+		}
+	}
 }
 
 // A CommitAnswer is the answer to a commit.

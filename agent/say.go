@@ -170,6 +170,22 @@ func (c *execution) readThread(ctx context.Context, last int64) ([]api.Message, 
 	return slices.Clone(messages[:n]), nil
 }
 
+// Unread tells whether a user has appended messages to the run's thread after the one with a number. It
+// takes the context of a step's function. Unread asks the server, and the answer is not recorded: an
+// agent that decides by it calls it in a [Step], and returns what it decides by.
+func (ctx *Context) Unread(call context.Context, after int64) (bool, error) {
+	if ctx.c.grant.ThreadID == "" {
+		return false, nil
+	}
+	page, err := retryCall(call, func() (*api.Messages, error) { return ctx.c.s.Messages(call, after) })
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(page.Messages, func(m api.Message) bool {
+		return m.Role == perdure.RoleUser && m.RunID != ctx.RunID()
+	}), nil
+}
+
 // Heartbeat reports what the agent is doing, such as "llm_call_started" or "reading the mail". It
 // takes the agent's context, or that of a step's function.
 func Heartbeat(ctx context.Context, activity string) {

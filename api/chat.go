@@ -22,6 +22,13 @@ type Chat struct {
 	Foreground bool `json:"foreground,omitempty"`
 }
 
+// Names in the metadata of messages of a thread: a question of the agent that a message in the chat
+// answers, and an answer to it that was given elsewhere.
+const (
+	QuestionMetadata = "question"
+	AnswerMetadata   = "answer"
+)
+
 // A ChatAnswer says which run answers a message, and has the answer if there is one already.
 type ChatAnswer struct {
 	ThreadID perdure.ThreadID `json:"thread_id"`

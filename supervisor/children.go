@@ -27,6 +27,8 @@ type child struct {
 	// settled is set when the model knows how it ended, or has asked it to stop. The others are in
 	// the background.
 	settled bool
+	// awaited is set while a call waits for it.
+	awaited bool
 	loop    *loop
 }
 

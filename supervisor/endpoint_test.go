@@ -34,7 +34,7 @@ func TestFailuresOfTheEndpointPass(t *testing.T) {
 		{"cuts a call", mockmodel.Answer{ToolCalls: count, Fault: mockmodel.FaultCut, FaultAfter: 2}, 3, 0,
 			time.Minute},
 		{"closes", mockmodel.Answer{Text: "I think", Fault: mockmodel.FaultClose, FaultAfter: 1}, 1, 0, time.Minute},
-		{"garbage", mockmodel.Answer{Body: "<html>Please log in</html>"}, 2, 0, time.Minute},
+		{"garbage", mockmodel.Answer{Body: `{"hello":"world"}`}, 2, 0, time.Minute},
 		{"rate limit", mockmodel.Answer{Status: 429, RetryAfter: "30"}, 2, time.Minute, 2 * time.Minute},
 		{"long rate limit", mockmodel.Answer{Status: 429, RetryAfter: "1800"}, 1, 30 * time.Minute, 31 * time.Minute},
 	} {
@@ -66,12 +66,16 @@ func TestDeadEndpointEndsInAMessage(t *testing.T) {
 	}{
 		"away":    {mockmodel.Answer{Status: 503}, model.CodeUnavailable},
 		"refuses": {mockmodel.Answer{Status: 403}, model.CodeRefused},
+		"page":    {mockmodel.Answer{Body: "<html>Please log in</html>"}, model.CodeGarbage},
 		"later":   {mockmodel.Answer{Status: 429, RetryAfter: "86400"}, model.CodeRateLimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{rules: []mockmodel.Rule{{Answer: c.answer}}}
 			end := w.scenario("hello").Run(t)
 			checkThread(t, end, "user: hello", "system: This run failed: the model gave no answer")
+			if last := texts(end)[1]; name == "later" && !strings.Contains(last, "Ask again in 24h0m0s, after 2") {
+				t.Errorf("the thread says %q, want when to ask again", last)
+			}
 			if end.Run.Error == nil || end.Run.Error.Code != c.code {
 				t.Errorf("error = %v, want the code %s", end.Run.Error, c.code)
 			}

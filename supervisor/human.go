@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/api"
 )
 
 // AskHuman is a tool that asks a person a question, and waits for the answer. People see it among the
@@ -35,7 +36,15 @@ func (askHuman) Start(ctx *agent.Context, call Call) (Pending, error) {
 		Action:  map[string]string{"question": question},
 		Form:    []perdure.FormField{{Name: "answer", Label: "Your answer", Type: perdure.FieldText}},
 		Timeout: call.SuspendTimeout})
-	return Await(f, func(v agent.Verdict, err error) string {
+	l, chats := call.loop, call.loop.limits.Rules > 0 && ctx.ThreadID() != ""
+	if chats {
+		if err := l.say(question,
+			agent.MessageOptions{Metadata: map[string]bool{api.QuestionMetadata: true}}); err != nil {
+			return Pending{}, err
+		}
+	}
+	said := ""
+	p := Await(f, func(v agent.Verdict, err error) string {
 		var form struct{ Answer string }
 		_ = json.Unmarshal(v.Answer, &form) // a rejection has none
 		switch {
@@ -46,8 +55,12 @@ func (askHuman) Start(ctx *agent.Context, call Call) (Pending, error) {
 		case !v.Approved:
 			return "The person has declined to answer. " + v.Comment
 		}
-		return orElse(clean(form.Answer), orElse(clean(v.Comment), "The person has agreed."))
-	}), nil
+		said = orElse(clean(form.Answer), clean(v.Comment))
+		return orElse(said, "The person has agreed.")
+	})
+	p.spoken = func() string { return said }
+	p.question, p.withdraw = chats, func() error { return f.Cancel(ctx) }
+	return p, nil
 }
 
 // Limits of a question, in bytes, and of its title, in characters.

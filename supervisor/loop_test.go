@@ -215,5 +215,5 @@ func TestNewConfigurationFitsTheJournal(t *testing.T) {
 		})
 		s.Decide(perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "blue"})})
 	}
-	checkThread(t, sc.Run(t), "user: paint", "Told: blue")
+	checkThread(t, sc.Run(t), "user: paint", "assistant: Which colour?", "user: blue", "Told: blue")
 }

@@ -1,12 +1,16 @@
 package supervisor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/supervisor/model"
 )
 
@@ -40,6 +44,9 @@ func (l *loop) wait(calls []*Pending) error {
 			continue
 		}
 		w := &waiting{Pending: p}
+		if p.child != nil {
+			p.child.awaited = true
+		}
 		if p.child != nil && p.wait > 0 && l.mayContinue() {
 			w.limit = agent.After(l.ctx, p.wait)
 		}
@@ -73,11 +80,17 @@ func (l *loop) events(all []*waiting) (events []event, open []*waiting) {
 	for _, w := range all {
 		if w.future != nil {
 			open = append(open, w)
-			events = append(events, event{w.future, func() error { w.end(w.read()); return nil }})
+			events = append(events, event{w.future, func() error {
+				w.end(w.read())
+				return l.quote(w)
+			}})
 		}
 	}
-	children := false
+	children, question := false, (*waiting)(nil)
 	for _, w := range open {
+		if w.question && question == nil {
+			question = w
+		}
 		if w.limit != nil {
 			events = append(events, event{w.limit, func() error { return l.leave(w, "It takes longer than that.") }})
 		}
@@ -86,15 +99,49 @@ func (l *loop) events(all []*waiting) (events []event, open []*waiting) {
 		}
 		children = children || w.child != nil
 	}
-	if children && l.mayContinue() {
+	switch {
+	case question != nil:
+		message := agent.OnMessage[json.RawMessage](l.ctx)
+		events = append(events, event{message, func() error { return l.answered(question) }})
+	case children && l.mayContinue():
 		message := agent.OnMessage[json.RawMessage](l.ctx)
 		events = append(events, event{message, func() error { return l.interrupt(open) }})
 	}
 	return events, open
 }
 
+// quote writes the answer to a question to the thread, if it was not given there.
+func (l *loop) quote(w *waiting) error {
+	if !w.question || w.spoken() == "" {
+		return nil
+	}
+	return agent.Message(l.ctx, perdure.RoleUser, w.spoken(),
+		agent.MessageOptions{Metadata: map[string]bool{api.AnswerMetadata: true}})
+}
+
+// answered takes what the user has written as the answer to a question. The approval is withdrawn, so
+// that one answer counts: a decision that comes now is refused.
+func (l *loop) answered(w *waiting) error {
+	before := len(l.news)
+	if err := l.fetchNews(); err != nil || len(l.news) == before {
+		return err // the message was read before
+	}
+	answer := l.news[before].Content
+	l.news = append(l.news[:before], l.news[before+1:]...)
+	if err := w.withdraw(); err != nil {
+		return err
+	}
+	w.end(answer)
+	return nil
+}
+
 // end sets the result of a call.
-func (w *waiting) end(text string) { w.text, w.future = text, nil }
+func (w *waiting) end(text string) {
+	w.text, w.future = text, nil
+	if w.child != nil {
+		w.child.awaited = false
+	}
+}
 
 // leave ends the wait for a child, which goes on.
 func (l *loop) leave(w *waiting, why string) error {
@@ -186,12 +233,78 @@ func (l *loop) check(w *waiting) error {
 	return nil
 }
 
+const (
+	// checkTimeout limits a check, and watchEvery is the time between two looks at what it runs beside.
+	checkTimeout = 30 * time.Second
+	watchEvery   = time.Second
+)
+
+// consult asks the model once, beside the wait. The call is given up when a child that is waited for has
+// ended, or the user has written something: that counts, and the check decides nothing.
+func (l *loop) consult(req model.Request) (*model.Response, error) {
+	if l.limits.Rules == 0 {
+		return l.ask("check", req)
+	}
+	if err := l.afford("check", &req); err != nil {
+		return nil, err
+	}
+	req.MayRetry = func(model.Usage) bool { return false }
+	got, err := agent.Step(l.ctx, "check", func(ctx context.Context) (reply, error) {
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		var watching sync.WaitGroup
+		watching.Go(func() { l.watch(limited, cancel) })
+		out, err := l.s.complete(limited, req, false)
+		overtaken := limited.Err() != nil
+		cancel()
+		watching.Wait()
+		if err != nil && ctx.Err() == nil && overtaken {
+			return reply{Failure: &failure{Code: model.CodeTimeout, Message: "the check was overtaken"}}, nil
+		}
+		return out, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	res, f := l.account(got)
+	if f != nil {
+		return nil, f
+	}
+	return res, nil
+}
+
+// watch calls a function when something has happened that a check runs beside.
+func (l *loop) watch(ctx context.Context, happened func()) {
+	every := time.NewTicker(watchEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+		}
+		if unread, err := l.ctx.Unread(ctx, l.lastSeq); err == nil && unread && l.mayContinue() {
+			happened()
+			return
+		}
+		for _, c := range l.children {
+			if !c.awaited {
+				continue
+			}
+			if run, err := c.future.Peek(ctx); err == nil && run != nil && run.State.Terminal() {
+				happened()
+				return
+			}
+		}
+	}
+}
+
 // decide asks the model what to do. Everything that is no decision means to wait.
 func (l *loop) decide(seen string) (string, error) {
-	res, err := l.ask("check", model.Request{Tools: decide, Messages: []model.Message{
+	res, err := l.consult(model.Request{Tools: decide, Messages: []model.Message{
 		{Role: model.System, Content: checkPrompt}, {Role: model.User, Content: seen}}})
 	switch {
-	case errors.As(err, new(*failure)):
+	case errors.As(err, new(*failure)), errors.Is(err, errBudget):
 		return decideWait, nil
 	case err != nil:
 		return "", err

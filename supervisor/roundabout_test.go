@@ -212,6 +212,39 @@ func TestFailedCheckWaits(t *testing.T) {
 	checkThread(t, sc.Run(t), "user: dig", "Result: gold")
 }
 
+// A check that gets no answer delays neither the end of a worker nor what the user writes.
+func TestHangingCheckDelaysNothing(t *testing.T) {
+	hang := mockmodel.Rule{Match: mockmodel.Match{System: "You supervise"},
+		Answer: mockmodel.Answer{Fault: mockmodel.FaultHang}}
+	away := mockmodel.Rule{Match: mockmodel.Match{System: "You supervise"}, Answer: mockmodel.Answer{Status: 503}}
+	for name, rule := range map[string]mockmodel.Rule{"hangs": hang, "away": away} {
+		t.Run(name, func(t *testing.T) {
+			_, sc := digging(65*time.Second, []mockmodel.Rule{rule})
+			end := sc.Run(t)
+			checkThread(t, end, "user: dig", "Result: gold")
+			if took := time.Duration(end.Run.ElapsedMS) * time.Millisecond; took > 75*time.Second {
+				t.Errorf("the answer came after %s, want it soon after the worker's 65s", took)
+			}
+		})
+	}
+}
+
+// While a call of the model is retried, the user is heard: what they write is part of the next try.
+func TestRetryHearsTheUser(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{says("user", "forget it", "Forgotten."),
+		{Answer: mockmodel.Answer{Status: 503}}}}
+	sc := w.scenario("hello")
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(100 * time.Second) // the pauses are minutes by now
+		write(t, s, "forget it")
+	}
+	end := sc.Run(t)
+	checkThread(t, end, "user: hello", "user: forget it", "assistant: Forgotten.")
+	if took := time.Duration(end.Run.ElapsedMS) * time.Millisecond; took > 2*time.Minute {
+		t.Errorf("the answer came after %s, want it soon after the message at 100s", took)
+	}
+}
+
 // A message of the user is taken up while the run waits for a child.
 func TestUserWritesMeanwhile(t *testing.T) {
 	_, sc := digging(10*time.Minute, []mockmodel.Rule{

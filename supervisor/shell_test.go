@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agenttest"
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/mockmodel"
 	"github.com/perdure/perdure/supervisor"
@@ -83,6 +84,28 @@ func TestShell(t *testing.T) {
 	}
 }
 
+// A message in the chat is the answer to a question, which is in the thread. The approval is withdrawn.
+func TestChatMessageAnswersAQuestion(t *testing.T) {
+	w := &world{rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
+		says("tool", "", "Told: {{last}}")}}
+	sc := w.scenario("paint")
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(30 * time.Second)
+		write(t, s, "blue")
+		s.Sleep(30 * time.Second)
+		page, err := s.Client().Approvals(s.Context(), client.ApprovalFilter{State: "all"})
+		if err != nil || len(page.Approvals) != 1 || page.Approvals[0].State == perdure.ApprovalOpen {
+			t.Errorf("approvals = %+v (%v), want one that is closed", page, err)
+			return
+		}
+		if _, err := s.Client().Decide(s.Context(), page.Approvals[0].ID,
+			api.Decide{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "red"})}); err == nil {
+			t.Error("the question was answered a second time, want an error")
+		}
+	}
+	checkThread(t, sc.Run(t), "user: paint", "assistant: Which colour?", "user: blue", "assistant: Told: blue")
+}
+
 func TestAskHuman(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -102,7 +125,11 @@ func TestAskHuman(t *testing.T) {
 			if c.decision != nil {
 				sc.Script = func(s *agenttest.Session) { s.Decide(*c.decision) }
 			}
-			checkThread(t, sc.Run(t), "user: paint", c.want)
+			want := []string{"user: paint", "assistant: Which colour?"}
+			if c.name == "answered" { // elsewhere, and shown as what the person has said
+				want = append(want, "user: blue")
+			}
+			checkThread(t, sc.Run(t), append(want, c.want)...)
 		})
 	}
 }

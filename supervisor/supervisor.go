@@ -179,6 +179,18 @@ type Budget struct {
 	Cost float64 `json:"cost,omitempty"`
 }
 
+// atMost returns the smaller one of two budgets, each limit by itself. A limit that is not positive is
+// none.
+func (b Budget) atMost(other Budget) Budget {
+	if b.Tokens <= 0 || other.Tokens > 0 && other.Tokens < b.Tokens {
+		b.Tokens = max(other.Tokens, 0)
+	}
+	if b.Cost <= 0 || other.Cost > 0 && other.Cost < b.Cost {
+		b.Cost = max(other.Cost, 0)
+	}
+	return b
+}
+
 // usedUp tells whether a usage has reached the budget.
 func (b Budget) usedUp(u model.Usage) bool {
 	return b.Tokens > 0 && u.Total() >= b.Tokens || b.Cost > 0 && u.Cost >= b.Cost
@@ -221,6 +233,9 @@ type limits struct {
 	Interval     time.Duration `json:"interval"`
 	ToolTimeout  time.Duration `json:"tool_timeout"`
 	Suspend      time.Duration `json:"suspend"`
+	// Rules is the version of what a run does between its calls. Runs that began with an earlier
+	// release have zero, and go on as their journals say.
+	Rules int `json:"rules,omitempty"`
 	// Fixed is the size of the system prompt and the tools, in tokens.
 	Fixed int `json:"fixed"`
 	// MCP are the tools of MCP servers. Note tells the model which servers are not available.
@@ -228,11 +243,15 @@ type limits struct {
 	Note string     `json:"note,omitempty"`
 }
 
+// currentRules are the Rules of new runs: budgets count the next prompt, a check is one try beside the
+// wait, the pause before a retry hears users and children, and a chat message answers a question.
+const currentRules = 1
+
 // limits returns those of the options.
 func (o *Options) limits(ctx context.Context) limits {
 	l := limits{MaxTurns: o.MaxTurns, Window: o.Window, MaxResult: o.MaxResult, MaxWorkers: o.MaxWorkers,
 		Budget: o.Budget, WorkerBudget: o.WorkerBudget, WorkerWait: o.WorkerWait, Interval: o.RoundaboutInterval,
-		ToolTimeout: o.ToolTimeout, Suspend: o.SuspendTimeout}
+		ToolTimeout: o.ToolTimeout, Suspend: o.SuspendTimeout, Rules: currentRules}
 	if o.MCP != nil {
 		var down map[string]string
 		l.MCP, down = o.MCP.Tools(ctx)

@@ -63,6 +63,11 @@ type Pending struct {
 	// wait is how long the run waits for a child. Zero means until it ends.
 	wait  time.Duration
 	child *child
+	// question is set for a question that a chat message answers. withdraw closes it.
+	question bool
+	withdraw func() error
+	// spoken returns what a person has answered elsewhere than in the chat.
+	spoken func() string
 }
 
 // Done is a call that has ended, with a text for the model.
@@ -120,7 +125,7 @@ func (t *funcTool) step(ctx *agent.Context, call Call) (string, error) {
 		if now, _ := epoch(ctx); !t.spec.Repeatable && begun != now {
 			return outcomeUnknown, nil
 		}
-		agent.Heartbeat(ctx, "tool "+t.spec.Name)
+		agent.Heartbeat(ctx, "tool_executing")
 		inner, cancel := context.WithTimeout(ctx, call.Timeout)
 		defer cancel()
 		text, err := t.guarded(inner, call.Arguments)

@@ -370,6 +370,7 @@ func (ch *conversation) showMessages(ctx context.Context, all bool) error {
 			switch {
 			case m.Role == perdure.RoleUser && all:
 				fmt.Fprintf(ch.stderr, "> %s\n", indented(text))
+			case !all && isQuestion(m.Metadata): // it was asked when it came
 			case m.Role == perdure.RoleAssistant &&
 				(all || !strings.Contains(ch.streamed.String(), strings.TrimSpace(text))):
 				ch.voice.say(ch.stdout, text+"\n")
@@ -379,6 +380,12 @@ func (ch *conversation) showMessages(ctx context.Context, all bool) error {
 		}
 		ch.seq = page.NextAfter
 	}
+}
+
+// isQuestion tells whether a message is a question that the chat has shown when it was asked.
+func isQuestion(metadata json.RawMessage) bool {
+	var m map[string]any
+	return json.Unmarshal(metadata, &m) == nil && m[api.QuestionMetadata] == true
 }
 
 // shownBefore is how many messages are shown of a conversation that somebody comes back to.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -256,7 +255,7 @@ func (c *Client) execute(ctx context.Context, s *server, in Call, repeatable boo
 		case err != nil:
 			return "", fail(CodeUnavailable, "%s", cut(clean(err.Error()), maxError))
 		}
-		agent.Heartbeat(ctx, fmt.Sprintf("calling %s of %s", cut(in.Tool, maxName), s.Name))
+		agent.Heartbeat(ctx, "tool_executing")
 		res, err := conn.call(limited, ctx, in)
 		var refused *jsonrpc.Error
 		switch {

@@ -112,9 +112,13 @@ func (c *Client) exchange(ctx context.Context, e *endpoint, body []byte, a *answ
 	}
 	r := bufio.NewReaderSize(&boundedReader{res.Body, 64 * int64(c.opt.MaxAnswer)}, 16<<10)
 	whole, err := startsJSON(r)
-	switch {
+	switch first, _ := r.Peek(1); {
 	case err != nil:
 		return err
+	case len(first) == 1 && first[0] == '<':
+		// A login page, or that of a proxy. The same request gets it again.
+		return &Error{Kind: Permanent, Code: CodeGarbage, Status: res.StatusCode,
+			Message: "the endpoint answers with a page of HTML: is the base URL right, and the key?"}
 	case whole:
 		return a.readWhole(r, 2*c.opt.MaxAnswer)
 	}
@@ -152,7 +156,7 @@ func (e *endpoint) explain(err error, clock *tokenClock, cause error) *Error {
 		}
 	case ok:
 	case errors.Is(err, errTooLarge):
-		f = garbage("%v", err)
+		f = tooLarge("%v", err)
 	default:
 		f = &Error{Kind: Transient, Code: CodeCutOff, Message: "the connection broke: " + err.Error(), cause: err}
 	}

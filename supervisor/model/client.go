@@ -190,7 +190,7 @@ func (c *Client) Complete(ctx context.Context, r Request) (*Response, error) {
 			return res, nil
 		}
 		errs = append(errs, f)
-		if f.Code == CodeContextLength || !r.mayRepeat(f) {
+		if f.Code == CodeContextLength || !r.mayRepeat(f) || !r.allows(lost) {
 			break
 		}
 		if i < len(c.endpoints)-1 {
@@ -218,7 +218,8 @@ func (c *Client) completeAt(ctx context.Context, e *endpoint, r *Request, attemp
 			try-- // the next attempt is another request
 			continue
 		}
-		if f.Kind == Permanent || !r.mayRepeat(f) || try >= c.opt.Retries || f.RetryAfter > c.opt.MaxWait {
+		if f.Kind == Permanent || !r.mayRepeat(f) || try >= c.opt.Retries || f.RetryAfter > c.opt.MaxWait ||
+			!r.allows(*lost) {
 			return nil, f, nil
 		}
 		pause := max(backoff(c.opt.Backoff, try), f.RetryAfter)
@@ -235,6 +236,9 @@ func (c *Client) completeAt(ctx context.Context, e *endpoint, r *Request, attemp
 
 // mayRepeat tells whether the answer may begin again after a failure.
 func (r *Request) mayRepeat(f *Error) bool { return !f.passed || r.OnRestart != nil }
+
+// allows tells whether the caller wants another attempt after what was lost.
+func (r *Request) allows(lost Usage) bool { return r.MayRetry == nil || r.MayRetry(lost) }
 
 // retry says that another attempt follows.
 func (r *Request) retry(f *Error, pause time.Duration) {

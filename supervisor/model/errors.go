@@ -23,7 +23,8 @@ const (
 	Transient Kind = "transient"
 	// Permanent: the endpoint refuses the request, and would refuse it again.
 	Permanent Kind = "permanent"
-	// Garbage: the answer is not of this protocol, or too large. Another attempt may fare better.
+	// Garbage: the answer is not of this protocol. Another attempt may fare better. A page of HTML and an
+	// answer that is too large are permanent.
 	Garbage Kind = "garbage"
 )
 
@@ -92,6 +93,11 @@ func (e *Error) Unwrap() error { return e.cause }
 
 func garbage(format string, args ...any) *Error {
 	return &Error{Kind: Garbage, Code: CodeGarbage, Message: fmt.Sprintf(format, args...)}
+}
+
+// tooLarge is the error of an answer over its bound. The next attempt would cost as much again.
+func tooLarge(format string, args ...any) *Error {
+	return &Error{Kind: Permanent, Code: CodeGarbage, Message: fmt.Sprintf(format, args...)}
 }
 
 // maxProblem limits how much of an error's body is read.

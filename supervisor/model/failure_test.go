@@ -113,8 +113,8 @@ func TestFailuresAreTyped(t *testing.T) {
 			CodeCutOff, 0, "broke"},
 
 		{"a frame is no JSON", fault(mockmodel.FaultGarbage, 1), Garbage, CodeGarbage, 0, "no JSON"},
-		{"a page with the status 200", status(200, "<html>\n<p>Please log in: now\n</html>"), Garbage, CodeGarbage, 0,
-			"no event stream"},
+		{"a page with the status 200", status(200, "<html>\n<p>Please log in: now\n</html>"), Permanent, CodeGarbage,
+			200, "a page of HTML"},
 		{"other JSON", status(200, `{"hello":"world"}`), Garbage, CodeGarbage, 0, "no answer"},
 		{"broken JSON", status(200, `{"choices":[`), Garbage, CodeGarbage, 0, "no JSON"},
 		{"choices of another type", stream(`{"choices":"none"}`), Garbage, CodeGarbage, 0, "no JSON"},

@@ -29,6 +29,8 @@ type Request struct {
 	// OnRetry is told that an attempt has failed and that another one follows after a pause. The pause
 	// is zero if the next endpoint is called.
 	OnRetry func(cause *Error, pause time.Duration)
+	// MayRetry is asked before each further attempt, with what those before have used. Nil allows all.
+	MayRetry func(lost Usage) bool
 	// OnRestart is told that an attempt has failed after it had passed text or reasoning on, and that
 	// another one begins from the beginning. If it is nil, such a failure ends the call.
 	OnRestart func(cause *Error)

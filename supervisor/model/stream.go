@@ -153,7 +153,7 @@ func (a *answer) addDelta(d *delta) error {
 		}
 	}
 	if a.size > a.limit {
-		return garbage("%v: it has more than %d bytes", errTooLarge, a.limit)
+		return tooLarge("%v: it has more than %d bytes", errTooLarge, a.limit)
 	}
 	if text == "" && thoughts == "" && len(d.ToolCalls) == 0 {
 		return nil

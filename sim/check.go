@@ -71,6 +71,9 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 				s.compareWaitsAndItems(&next, b)
 			}
 			prev.Run = next
+			if err := s.meet(v, n, prev); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -459,6 +459,9 @@ func (s *sim) answerAllWaits() {
 	for _, th := range threads {
 		s.appendMessage(th)
 	}
+	for _, id := range s.openApprovals() {
+		s.decide(id, perdure.Approve)
+	}
 	for _, token := range s.model.tokens {
 		s.sendUntilAnswered(func() engine.Op {
 			return &engine.Callback{Token: token, Result: json.RawMessage(`{"v":0}`)}

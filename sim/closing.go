@@ -31,7 +31,7 @@ func (s *sim) checkEnd() {
 			if !ok || r.Version != m.Version {
 				s.violate("S1", "%s was changed behind everybody's back", s.short(id))
 			}
-			if r.ParentID == "" && r.RetryOf == "" && r.ContinuationOf == "" {
+			if r.ParentID == "" && r.RetryOf == "" && r.ContinuationOf == "" && !r.Options.Chat {
 				var in input
 				_ = json.Unmarshal([]byte(r.Input), &in)
 				key, asked := s.model.asks[in.N]

@@ -35,7 +35,8 @@
 //     fails.
 //   - network.go: messages that get lost. client.go, worker.go: the senders. program.go: what a
 //     worker executes. hostile.go: a tenant that makes expensive requests. pause.go: queues that are
-//     paused and resumed.
+//     paused and resumed. beside.go: conversations, approvals, keys, limits, restores. meet.go: which
+//     features meet on a run.
 //   - model.go: what was promised. check.go: checks of every committed batch. judge.go: checks of
 //     every answer. live.go: checks of progress after the faults have stopped. closing.go: checks
 //     at the end.
@@ -45,5 +46,6 @@
 //   - A seed gives the same trace every time: no loop over a map in its own order, no real clock,
 //     no other goroutine.
 //   - Every random number comes from a named stream.
-//   - A situation that a campaign never reaches fails it: see situations in sim_test.go.
+//   - A situation that a campaign never reaches fails it: see situations in sim_test.go. So
+//     does a pair of features that docs/pairs.md says the simulator reaches.
 package sim

@@ -17,6 +17,7 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 	switch {
 	case code == perdure.CodeInternal:
 		s.violate("defect", "%s: %v", s.summary(op), err)
+	case code == perdure.CodeUnavailable && uploads(op): // it took too long, by a clock that jumped
 	case (code == perdure.CodeUnavailable || code == perdure.CodeUnknown) && n.sess.hurt == 0:
 		s.violate("refused", "%s was not done although nothing was in its way: %v", s.summary(op), err)
 	case code == perdure.CodeInvalid || code == perdure.CodeOutcome || code == perdure.CodeTooLarge ||

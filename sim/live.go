@@ -142,6 +142,7 @@ func (s *sim) stopFaults() {
 		w.beatSoon(0)
 	}
 	s.processes.faultsStop()
+	s.beside.faultsStop()
 	s.pauses.resumeAll()
 	if s.cfg.release {
 		for i := range 60 {

@@ -65,6 +65,7 @@ type row struct {
 	overlong int           // sweeps since the end of its hold
 	letter   bool          // the log has a dead letter
 	end      int64         // number of the terminal line
+	met      *meetings     // its features
 }
 
 func newModel() *model {

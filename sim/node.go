@@ -53,7 +53,8 @@ func (n *node) open() {
 	}
 	n.st, n.ops = st, nil
 	e, err := engine.New(st,
-		engine.Options{Policy: &s.cfg.policy, Bell: bell{s}, Logger: log, Entropy: s.ids, Roll: s.dice.Float64})
+		engine.Options{Policy: &s.cfg.policy, Bell: bell{s}, Logger: log, Entropy: s.ids, Roll: s.dice.Float64,
+			Signer: s.beside.signs()})
 	if err != nil {
 		if n.sess.hurt == 0 {
 			s.violate("start", "node %s does not start: %v", n.name, err)

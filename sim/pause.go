@@ -162,6 +162,7 @@ func (p *pauses) observe(v *store.View, ops []engine.Op) error {
 			continue
 		}
 		s.sometimes("a queue was paused")
+		s.meetAll()
 		if slices.ContainsFunc(s.model.order, func(id perdure.RunID) bool {
 			r := s.model.rows[id]
 			return r.Queue == queue && r.Ready

@@ -18,7 +18,8 @@ type plan struct {
 	end           string // complete, continue, fail, reject, flaky, unhandled
 	fails         int    // attempts that fail, for flaky
 	onCancel      int    // its reaction to a cancel request
-	withoutThread bool   // the thread for a child was busy, so it is spawned without
+	extras        extras
+	withoutThread bool // the thread for a child was busy, so it is spawned without
 }
 
 // Reactions to a cancel request.
@@ -65,6 +66,12 @@ func planOf(raw perdure.Value, kind string, tempo time.Duration, threads []perdu
 		p.end = "unhandled"
 	case x < 0.55:
 		p.end = "continue"
+	}
+	if kind == "agent" {
+		p.extras = drawExtras(in.N)
+		if p.extras.ask {
+			defer p.addApproval(tempo)
+		}
 	}
 	if kind != "agent" {
 		for range r.IntN(2) {
@@ -197,6 +204,9 @@ func drawStage(r stream, i int, in input, tempo time.Duration, threads []perdure
 func (t *task) next() *perdure.Commit {
 	c := &perdure.Commit{ID: t.w.s.name("k"), RunID: t.run, Epoch: t.epoch}
 	if t.cancel && t.plan.onCancel != ignores {
+		if undo := t.undo(); undo != nil && t.plan.onCancel != breaks {
+			return undo
+		}
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeCancelled}
 		if t.plan.onCancel == breaks {
 			c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail,
@@ -207,6 +217,7 @@ func (t *task) next() *perdure.Commit {
 	for i := range t.plan.stages {
 		if key := fmt.Sprintf("st%d", i); !t.journal[key] {
 			t.stage(c, &t.plan.stages[i], i, key)
+			t.leave(c)
 			return c
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/pairs"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -47,6 +48,8 @@ type Report struct {
 	Runs      int           // number of runs
 	Simulated time.Duration // time that passed in the simulation
 	Counts    Counts
+	// Pairs counts the features that were in force on one run together, by the order in which they came.
+	Pairs     map[pairs.Pair]int
 	Violation *Violation // nil if every promise was kept
 	Tail      []string   // the end of the trace
 }
@@ -54,7 +57,7 @@ type Report struct {
 // Run simulates one seed, until every run has ended or a promise is broken.
 func Run(seed uint64, opt Options) (*Report, error) {
 	s := &sim{
-		seed: seed, now: dawn, model: newModel(), count: make(Counts),
+		seed: seed, now: dawn, model: newModel(), count: make(Counts), pairs: make(map[pairs.Pair]int),
 		work: newStream(seed, "work"), fault: newStream(seed, "fault"), net: newStream(seed, "net"),
 		order: newStream(seed, "order"), ids: newStream(seed, "ids"), dice: newStream(seed, "dice"),
 		defect: newStream(seed, "defect"), selects: newStream(seed, "selects"), many: newStream(seed, "many"),
@@ -68,6 +71,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 	if opt.Even {
 		s.cfg.makeEven()
 	}
+	s.addBeside(opt.URL, opt.Even)
 	s.pace = s.cfg.tempo
 	if err := s.cfg.policy.Validate(); err != nil {
 		return nil, fmt.Errorf("seed %d draws an invalid policy: %w", seed, err)
@@ -81,7 +85,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		s.view(opt.End)
 	}
 	return &Report{Seed: seed, Hash: s.trace.hash, Steps: s.steps, Runs: len(s.model.order),
-		Simulated: s.now.Sub(dawn), Counts: s.count,
+		Simulated: s.now.Sub(dawn), Counts: s.count, Pairs: s.pairs,
 		Violation: s.broken, Tail: s.trace.tail()}, nil
 }
 
@@ -106,6 +110,7 @@ type sim struct {
 	flights     []*flight
 	processes   *processes // nil: the seed has none
 	pauses      *pauses    // nil: the seed has none
+	beside      *beside
 	workerCount int
 	pace        time.Duration // how long a step of work takes at present
 	names       int           // counts the names of keys, commits and jobs
@@ -113,6 +118,8 @@ type sim struct {
 	model         *model
 	trace         trace
 	count         Counts
+	pairs         map[pairs.Pair]int
+	revoked       int // keys that were revoked
 	steps         int
 	nested        int             // batches of the other node inside of this one
 	faultsStopped bool            // no more faults are injected
@@ -150,6 +157,7 @@ func (s *sim) open(url string) (err error) {
 	}
 	s.addProcesses()
 	s.addPauses()
+	s.beside.begin()
 	s.startFaults()
 	s.at(s.now.Add(s.cfg.horizon), s.stopFaults)
 	return nil

@@ -40,6 +40,7 @@ var situations = []string{
 	"a commit was answered as the first time",
 	"a commit was kept and its caller told otherwise",
 	"a commit was sent again because its outcome was unknown",
+	"a conversation began",
 	"a dead letter was redriven",
 	"a dead letter was written",
 	"a dispatch that nobody spoke of went back to the queue",
@@ -49,6 +50,7 @@ var situations = []string{
 	"a held run was given up",
 	"a hold was released",
 	"a key gave the same run again",
+	"a key was revoked",
 	"a key with another body was refused",
 	"a late result was adopted",
 	"a late result was kept",
@@ -57,6 +59,7 @@ var situations = []string{
 	"a node granted before it knew of a pause",
 	"a pause was asked for again",
 	"a pause was changed while the other node was deciding",
+	"a poll that stood by ended with its key",
 	"a process completed with all of its output",
 	"a process outlived the server",
 	"a process that was gone was given up",
@@ -69,19 +72,22 @@ var situations = []string{
 	"a run was granted after a pause",
 	"a run was granted by the batch that made it claimable",
 	"a run was handed back",
-	"a sentinel was a sign of life",
-	"a run was held",
 	"a run was held again by the same build",
+	"a run was held",
 	"a run's turn on its thread came",
 	"a second execution chose the winner of a select",
 	"a select was won by a child",
 	"a select was won by a message",
 	"a select was won by a signal",
 	"a select was won by a timer",
+	"a sentinel was a sign of life",
 	"a single attempt began after an answer",
 	"a stale commit was refused",
+	"a step was undone",
 	"a suspend was refused because of a cancel request",
 	"a suspended run was resumed",
+	"a tenant at its limit could not spawn",
+	"a tenant got a limit of live runs",
 	"a wait was over already when the run suspended",
 	"an attempt was retried",
 	"an ended run was continued",
@@ -106,8 +112,8 @@ var situations = []string{
 	"fault: node crashed",
 	"fault: node died after a commit",
 	"fault: node died inside a transaction",
-	"fault: other node in between",
 	"fault: other node between two reads",
+	"fault: other node in between",
 	"fault: program hung",
 	"fault: reply lost",
 	"fault: request lost",
@@ -136,6 +142,7 @@ var situations = []string{
 	"rule W8 deadline",
 	"runs were submitted together",
 	"several operations shared a batch",
+	"the store was restored from a backup",
 }
 
 // number returns a number from the environment.
@@ -208,7 +215,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	seeds := append(append([]uint64(nil), regressions...), seedsFrom(number(t, "PERDURE_SIM_BASE", base), n)...)
-	total := make(Counts)
+	total, met := make(Counts), make(meetingPoints)
 	var again []*Report // one in twenty is run twice
 	ran, steps, runs, quiet := 0, 0, 0, 0
 	var simulated time.Duration
@@ -219,6 +226,7 @@ func TestSeeds(t *testing.T) {
 		runs += r.Runs
 		simulated += r.Simulated
 		total.Add(r.Counts)
+		met.add(r.Pairs)
 		if r.Counts.Faults() == 0 {
 			quiet++
 		}
@@ -252,6 +260,7 @@ func TestSeeds(t *testing.T) {
 				t.Errorf("situation %q was not reached in %d seeds, want it at least once", what, ran)
 			}
 		}
+		met.check(t, ran)
 	}
 }
 

@@ -50,6 +50,7 @@ type task struct {
 	acked   bool // it has acknowledged that
 	done    bool
 	hung    bool
+	left    bool            // it has left an artifact
 	pending *perdure.Commit // sent, without a definite answer
 	tries   int
 	beats   int // heartbeats sent
@@ -123,7 +124,7 @@ func (w *worker) poll() {
 	start, sure := s.work.chance(0.5), s.promises.chance(0.5)
 	s.send(func() engine.Op {
 		return &engine.Claim{Tenant: tenant, Worker: w.id, Build: w.build, Slots: free, Start: start, Confirms: sure,
-			Queues: []string{"default", "other"}}
+			Queues: []string{"default", "other"}, Key: s.beside.key}
 	}, func(r reply) {
 		w.asking = false
 		if r.lost || r.err != nil || !w.alive {
@@ -173,9 +174,18 @@ func (s *sim) handedOver(n *node) {
 		}
 		w.wait = nil
 		op := &engine.Claim{Worker: w.id, Grants: wait.End()}
+		if len(op.Grants) == 0 {
+			s.sometimes("a poll that stood by ended with its key")
+			continue
+		}
 		s.say("%s handed over: %s", n.name, s.summary(op))
 		s.judgeGrants(op)
 		s.sometimes("a run was granted by the batch that made it claimable")
+		var granted []perdure.Run
+		for _, g := range op.Grants {
+			granted = append(granted, g.Run)
+		}
+		s.stoodBy(granted)
 		if !s.faultsStopped && s.net.chance(s.cfg.faults.requestLost) {
 			s.injected("answer of a standing poll lost")
 			continue
@@ -197,7 +207,7 @@ func (w *worker) begin(g engine.Grant, started, sure bool) {
 	s := w.s
 	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
 		cancel: g.Cancel,
-		plan:   planOf(g.Input, g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
+		plan:   planOf(s.inputOf(&g), g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
 		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox, granted: g.Run}
 	if g.Run.MaxAttempts == 1 {
 		started = !sure
@@ -516,6 +526,9 @@ func (t *task) answered(c *perdure.Commit, r reply) {
 		t.soon()
 	case perdure.CodeThreadBusy:
 		t.plan.withoutThread = true
+		t.soon()
+	case perdure.CodeQuota: // it spawns, and the tenant has as many runs as it may have
+		s.sometimes("a tenant at its limit could not spawn")
 		t.soon()
 	default:
 		s.violate("commit", "%s refused %s of %s: %v", t.w.id, c.ID, s.short(t.run), r.err)

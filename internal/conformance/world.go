@@ -65,7 +65,9 @@ type World struct {
 	SealKeys [][]byte
 	// Policy is decided by from the next restart on; nil: the default.
 	Policy *perdure.Policy
-	n      int
+	// Other is a second node on the same database, for scenarios that have one.
+	Other *World
+	n     int
 }
 
 const tenant perdure.TenantID = "acme"

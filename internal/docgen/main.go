@@ -1,5 +1,5 @@
 // Command docgen prints the pages of docs/ that say what the code does: the lifecycle, the watchdog's
-// rules, the settings, the invariants and the metrics. They are printed from the tables that the program decides by, so
+// rules, the settings, the invariants, the metrics and the pairs of features. They are printed from the tables that the program decides by, so
 // that they can't drift. Run it with "make docs"; "make check" fails when a page is not what it would print.
 package main
 
@@ -29,6 +29,7 @@ var pages = []page{
 	{"configuration.md", configuration},
 	{"invariants.md", invariants},
 	{"metrics.md", metricsPage},
+	{"pairs.md", pairsPage},
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

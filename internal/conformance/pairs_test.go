@@ -272,7 +272,7 @@ var moves = map[pairs.Feature]move{
 		err := x.try(op)
 		return op.Run, err
 	})},
-	pairs.Redrive: {shape: func(x *subject) { x.sub.MaxAttempts = 1 }, again: true,
+	pairs.Redrive: {shape: func(x *subject) { x.sub.MaxAttempts = max(x.sub.MaxAttempts, 2) }, again: true,
 		make: repeats(func(x *subject, id perdure.RunID) (perdure.Run, error) {
 			op := &engine.Redrive{Tenant: tenant, RunID: id}
 			err := x.try(op)

@@ -39,6 +39,7 @@ var apart = func() map[Pair]Cell {
 		Cleanup, LostLease, StandingPoll, Retry, Redrive, Approval, Callback, Signal} {
 		add(f, "only an ended run is removed, and this is about a live one", "wrong_state", Retention)
 	}
+	add(Redrive, "not tried: a redriven run is fenced as a retry is, which is tried", "stale_epoch", LateResult)
 	add(Suspend, "a run that is resumed is suspended no more", "", Resume)
 	add(Suspend, "a run that is asked to stop may not suspend", "cancel_requested", Cancel, Cleanup)
 	add(Suspend, "a held run is queued or leased; progress ends the hold", "", Hold)

@@ -78,6 +78,10 @@ var Clocks = []Clock{
 		func(_ *Policy, r *Run) Instant {
 			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting && !r.Copying(), r.ReadyAt, 0)
 		}},
+	{"unclaimed", "W5", "claimable, a run of `perdure exec`: local_claim since then",
+		func(p *Policy, r *Run) Instant {
+			return when(r.State == Queued && r.Ready && r.Local(), r.ReadyAt, p.LocalClaim)
+		}},
 	{"queued-long", "W11", "claimable: queued_alert since then",
 		func(p *Policy, r *Run) Instant {
 			return when(r.State == Queued && r.Ready && r.Said&SaidQueued == 0, r.ReadyAt, p.QueuedAlert)

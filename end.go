@@ -170,6 +170,21 @@ func (e Orphaned) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, Failure{Code: CodeOrphaned, Message: "its " + e.Missing + " no longer exists"}, true, LineFailed, log)
 }
 
+// NeverClaimed ends a process that only its own runner may take, and that has none: whoever submitted
+// it is gone.
+type NeverClaimed struct{}
+
+func (NeverClaimed) allowed(p *Policy, r *Run, now Instant) bool {
+	return r.Local() && r.Ready && now >= r.ReadyAt.Add(p.LocalClaim)
+}
+
+func (NeverClaimed) apply(_ *Policy, r *Run, _ Instant, log *history) {
+	log.add(LineDeadLettered, object("cause", CodeDispatchTimeout))
+	endWithout(r, Failure{Code: CodeDispatchTimeout,
+		Message: "its runner did not take it; start it again with: perdure exec --again " + string(r.ID)},
+		true, LineTimedOut, log)
+}
+
 // DeliveryGaveUp ends a run that was granted MaxDeliveries times without a sign of life from a
 // worker.
 type DeliveryGaveUp struct{}

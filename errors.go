@@ -21,6 +21,8 @@ const (
 	CodeNothingToWaitFor Code = "nothing_to_wait_for" // a suspend without an open wait
 	CodeOutcome          Code = "outcome_invalid"     // an outcome that this run cannot have
 	CodeReused           Code = "key_reused"          // the same key or commit_id with another body
+	CodeRestored         Code = "restored"            // an epoch from before a restore; the process gets a new one
+	CodeNoRunner         Code = "no_runner"           // nobody may take the run that a retry would make
 	CodeWouldRepeat      Code = "would_repeat"        // a retry from the journal would fail in the same way
 	CodeFrom             Code = "from_invalid"        // a retry can't begin there
 	CodeNondeterminism   Code = "nondeterminism"      // a replayed step contradicts the journal

@@ -57,7 +57,7 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.Ready = false
 	r.Spent = e.Spends(r)
 	r.Heard = r.Spent
-	r.Counter, r.WatchUntil = 0, 0
+	r.Counter, r.WatchUntil, r.Former = 0, 0, 0
 	r.Worker = e.Worker
 	r.Said &^= SaidQueued
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
@@ -100,7 +100,7 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 // drop clears the fields of the holder.
 func drop(r *Run) {
 	r.LeaseUntil, r.GrantedAt = 0, 0
-	r.Counter, r.WatchUntil = 0, 0
+	r.Counter, r.WatchUntil, r.Former = 0, 0, 0
 	r.Heard, r.Ready, r.Spent = false, false, false
 	r.Worker = ""
 	r.Said &^= SaidSilent | SaidNoProgress | SaidStale
@@ -214,11 +214,17 @@ type Committed struct {
 	Held      string // text of deltas that is held back; see Run.Held
 	CancelAck bool
 	Defect    bool // the outcome is a defect: the entries do not end a hold
+	// Quiet says that the server itself commits, for a process that it does not hear: no sign of life.
+	Quiet bool
 }
 
 func (e Committed) presents() int64 { return e.Epoch }
 
 func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
+	if e.Quiet {
+		log.addAll(e.Lines)
+		return
+	}
 	hear(p, r, now, log)
 	ackCancel(r, e.CancelAck, now)
 	if e.Journal > 0 {
@@ -381,6 +387,55 @@ func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) {
 	if r.MaxAttempts == 1 && r.State.Leased() && !r.Options.Process {
 		r.Heard, r.Ready, r.Spent = true, false, true
 	}
+}
+
+// ProcessRestored raises the epoch of a restored process. It may live on although its store was lost:
+// until the instant Until it is neither given up nor granted, so that the server of its workspace can
+// find it. Epoch is greater than any epoch that was granted before the restore.
+type ProcessRestored struct {
+	Epoch int64
+	Until Instant
+}
+
+func (e ProcessRestored) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.Options.Process && r.Epoch <= e.Epoch
+}
+
+func (e ProcessRestored) apply(_ *Policy, r *Run, now Instant, log *history) {
+	r.Epoch, r.Former = e.Epoch, 0
+	switch {
+	case r.State == Suspended:
+		return // it has no holder
+	case r.State == Queued && r.Ready:
+		r.Ready, r.ReadyAt = false, e.Until
+	case r.State.Leased() && !r.Heard:
+		// Its clocks would take it from a holder that does not know the new epoch.
+		r.Heard, r.SeenAt = true, now
+	}
+	r.WatchUntil = e.Until
+}
+
+// ProcessFound records that a restored process has left files of an earlier epoch: its runner is the
+// holder, and is told the run's epoch when it presents the earlier one.
+type ProcessFound struct {
+	Epoch  int64 // the run's
+	Former int64 // that of the files
+	// Until is when the run may be given up, if its runner is not heard from.
+	Until Instant
+}
+
+func (e ProcessFound) allowed(_ *Policy, r *Run, _ Instant) bool {
+	waits := r.State == Queued || r.State == Running
+	return r.Options.Process && r.Epoch == e.Epoch && e.Former < r.Epoch && r.WatchUntil != 0 && waits && r.Former == 0
+}
+
+func (e ProcessFound) apply(p *Policy, r *Run, now Instant, log *history) {
+	r.Former, r.WatchUntil = e.Former, max(r.WatchUntil, e.Until)
+	if r.State == Queued { // it was granted after the backup was made
+		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.LeaseUntil = now, now, now, now.Add(p.Lease)
+		start(r, now, log)
+	}
+	r.Heard, r.Ready, r.Deliveries = true, false, 0
 }
 
 // ---- events of clocks, threads and people

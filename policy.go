@@ -17,6 +17,7 @@ type Policy struct {
 	DispatchedRetry    time.Duration // a run whose holder is not heard from can be granted again after this, doubling
 	DispatchedRetryMax time.Duration
 	DispatchedTimeout  time.Duration // and goes back to the queue after this
+	LocalClaim         time.Duration // a process of LocalQueue that its runner does not take ends after this
 	MaxDeliveries      int           // grants in a row without a sign of life before the run is a dead letter
 
 	InboxProcessingTimeout time.Duration // W1: an inbox item whose holder is gone is pending again after this
@@ -138,6 +139,8 @@ func (p *Policy) Settings() []Setting {
 			"the longest that `dispatched_retry` doubles to"),
 		duration("dispatched_timeout", &p.DispatchedTimeout, 30*time.Second,
 			"a grant that is not heard from goes back to the queue after this"),
+		duration("local_claim", &p.LocalClaim, time.Minute,
+			"a run of `perdure exec` that its runner does not take ends after this"),
 		{"max_deliveries", &p.MaxDeliveries, 10, 1, MaxAttempts,
 			"grants in a row that nobody was heard from, before the run ends as a dead letter"},
 		duration("inbox_processing_timeout", &p.InboxProcessingTimeout, time.Minute,

@@ -68,6 +68,9 @@ type Run struct {
 	// WatchUntil is set while a process waits for its first sign of life after the server's restart. It
 	// is not given up before.
 	WatchUntil Instant
+	// Former is the epoch of a process that outlived its store: the store was restored from a backup, and
+	// the process lives on. Its runner is told the run's epoch when it presents this one. Zero: none.
+	Former int64
 
 	Worker     string
 	Activity   string
@@ -107,6 +110,9 @@ type Run struct {
 	// Damage is set if the stored row is corrupted.
 	Damage *Damage
 }
+
+// Local tells whether only its own runner may take the run; see LocalQueue.
+func (r *Run) Local() bool { return r.Options.Process && r.Queue == LocalQueue }
 
 // Damage describes a corrupted row, for example after a disk error or a manual change in the
 // database. Such a run is not granted, calls of its holder are refused, and the run ends.

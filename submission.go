@@ -12,6 +12,11 @@ import (
 // DefaultQueue is the queue of runs that name none.
 const DefaultQueue = "default"
 
+// LocalQueue is the queue of processes that `perdure exec` starts: each has a runner already, which
+// leases it by its id. No pool takes runs from it, so a process of this queue that nobody leases ends
+// soon, and a retry needs somebody who brings a runner.
+const LocalQueue = "exec-local"
+
 // A Submission is the body of a request for a new run.
 type Submission struct {
 	Kind        string            `json:"kind"`

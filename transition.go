@@ -34,6 +34,9 @@ var Transitions = []Transition{
 		"a part of the original's journal is copied to a retry; with the last part it is claimable"},
 	{Queued, "TurnCame", Queued, "server", "the thread is free: it becomes the active run"},
 	{Queued, "Slow", Queued, "watchdog", "claimable for too long, or on hold: an alert, never a kill"},
+	{Queued, "NeverClaimed", TimedOut, "watchdog", "only its own runner may take it, and does not"},
+	{Queued, "ProcessRestored", Queued, "person", processRestoredNote},
+	{Queued, "ProcessFound", Running, "server", processFoundNote},
 	{Queued, "HoldReleased", Queued, "person", "its hold is over: any build may claim it now"},
 	{Queued, "HoldExpired", Failed, "watchdog", "on hold for too long: a dead letter with the defect's code"},
 	{Queued, "HoldAbandoned", Failed, "person", abandonedNote},
@@ -63,6 +66,8 @@ var Transitions = []Transition{
 	{Running, "Beat", Running, "worker", ""},
 	{Running, "SentinelMoved", Running, "server", "the server has read the sign of life of a process from its file"},
 	{Running, "ProcessWatched", Running, "server", "a process that may have outlived the server is not given up yet"},
+	{Running, "ProcessRestored", Running, "person", processRestoredNote},
+	{Running, "ProcessFound", Running, "server", processFoundNote},
 	{Running, "Committed", Running, "worker", "journal, children, waits, messages, events"},
 	{Running, "WaitOpened", Running, "worker", "a commit opens a wait"},
 	{Running, "WaitWithdrawn", Running, "worker", "a commit closes a wait"},
@@ -85,12 +90,17 @@ var Transitions = []Transition{
 	{Running, "WentStale", Running, "watchdog", "silent for longer: an alert, never a kill"},
 
 	{Suspended, "Woken", Queued, "server, watchdog", "a wait is over: resuming is queueing"},
+	{Suspended, "ProcessRestored", Suspended, "person", processRestoredNote},
 	{Suspended, "WaitClockReset", Suspended, "server, watchdog", "the first timeout of its open waits is another one"},
 
 	{Failed, "FindingsListed", Failed, "server", findingsNote},
 	{TimedOut, "FindingsListed", TimedOut, "server", findingsNote},
 	{Cancelled, "FindingsListed", Cancelled, "server", findingsNote},
 }
+
+const processFoundNote = "restored from a backup, and its process lives: it is the holder again"
+
+const processRestoredNote = "a process, restored from a backup: it may live on, and is looked for first"
 
 const abandonedNote = "on hold, and given up: a dead letter with the defect's code"
 
@@ -174,8 +184,9 @@ var deeds = map[string]string{
 	"Granted": "leased", "GrantedStarted": "leased and started", "Due": "made claimable",
 	"TurnCame": "made its thread's active run",
 	"Slow":     "called slow", "Redeliverable": "leased again", "Undelivered": "put back into its queue",
-	"DeliveryGaveUp": "given up",
-	"Started":        "started", "Beat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
+	"DeliveryGaveUp": "given up", "NeverClaimed": "given up", "ProcessRestored": "given a new epoch",
+	"ProcessFound": "found alive",
+	"Started":      "started", "Beat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
 	"Rejected": "rejected", "Committed": "committed to", "WentToSleep": "suspended", "Retried": "retried",
 	"GaveUp": "given up",
 	"Done":   "completed", "FailedForGood": "failed", "WaitFailed": "timed out by a wait",
@@ -250,7 +261,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 		r.Ready, r.Heard, r.Spent, r.DeferredAt = false, false, false, 0
 		r.Turn = TurnNone
 		r.Hold = nil
-		r.WatchUntil = 0
+		r.WatchUntil, r.Former = 0, 0
 		r.Damage = nil // the row is written anew, and is readable from now on
 		if r.Cancel.RequestedAt != 0 {
 			r.Cancel.StoppedAt = now

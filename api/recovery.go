@@ -157,7 +157,9 @@ type ResumedJob struct {
 	JobID  perdure.RunID `json:"jobId"`
 	Action string        `json:"action"`
 	RunID  perdure.RunID `json:"run_id,omitempty"`
-	Reason string        `json:"reason,omitempty"`
+	// Code and Reason say why it was refused.
+	Code   perdure.Code `json:"code,omitempty"`
+	Reason string       `json:"reason,omitempty"`
 }
 
 // StartupLog is a page of what recovery did at the node's start, oldest first.

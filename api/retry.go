@@ -9,6 +9,9 @@ type Retry struct {
 	// for an agent and the start for others. If the failure is itself in the journal, the default
 	// is the key of that entry.
 	From string `json:"from,omitempty"`
+	// Local says that the caller has a runner for the new run, as perdure exec --again has. Otherwise
+	// the retry of a run of perdure exec is refused: nobody else may take it.
+	Local bool `json:"local,omitempty"`
 }
 
 // RetryMany is the body of a request that starts new runs from many ended ones, at most 1,000.

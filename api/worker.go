@@ -130,6 +130,10 @@ type LeaseResult struct {
 	OK     bool          `json:"ok,omitempty"`
 	Cancel bool          `json:"cancel,omitempty"`
 	Error  *Refusal      `json:"error,omitempty"`
+	// NewEpoch and ResultToken are those under which a process goes on that has outlived its store: the
+	// store was restored from a backup (code restored).
+	NewEpoch    int64  `json:"new_epoch,omitempty"`
+	ResultToken string `json:"result_token,omitempty"`
 }
 
 // A Refusal is the error of one entry of a batch.

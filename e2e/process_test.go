@@ -312,6 +312,69 @@ func TestProcessesOutliveTheirServer(t *testing.T) {
 	})
 }
 
+// A store is lost while processes run, and restored from a backup. Those that live go on under the same
+// run, those that ended meanwhile have their results adopted, and nothing is started twice.
+func TestProcessesOutliveTheirStore(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t)
+	early, late := newGate(t), newGate(t)
+	once := filepath.Join(t.TempDir(), "starts")
+	script := func(g gate) string {
+		return fmt.Sprintf("echo x >> '%s'; echo begun; %s; echo ended; exit 3", once, g.wait())
+	}
+	lives, ends, orphan := w.exec(script(late)), w.exec(script(early)), w.exec(script(early))
+	for _, id := range []string{lives, ends, orphan} {
+		w.shows(id, "begun\n")
+	}
+	file := filepath.Join(t.TempDir(), "backup")
+	w.perdure("backup", file)
+	w.kill(syscall.SIGKILL)
+	early.open(t)
+	for _, id := range []string{ends, orphan} {
+		eventually.True(t, id+" has a result", func() bool { return w.hasResult(id) })
+	}
+	w.killRunner(orphan, true)
+	to := t.TempDir()
+	w.perdure("restore", file, "--data", to)
+	w.dir = to
+	w.start()
+	for _, id := range []string{ends, orphan} {
+		w.ends(id, "failed")
+	}
+	eventually.True(t, "the living process has its new epoch", func() bool {
+		s, err := jobdir.Dir{ID: lives, Path: filepath.Join(w.space, "jobs", lives)}.ReadSentinel()
+		return err == nil && s.Epoch == w.get(lives).Epoch && s.Epoch > 1<<40
+	})
+	late.open(t)
+	w.ends(lives, "failed")
+	for _, id := range []string{lives, ends, orphan} {
+		w.shows(id, "begun\nended\n")
+		if r := w.get(id); r.Attempt != 1 {
+			t.Errorf("run %s has attempt %d, want 1", id, r.Attempt)
+		}
+	}
+	if b, _ := os.ReadFile(once); string(b) != "x\nx\nx\n" {
+		t.Errorf("the commands were started %d times, want 3", len(b)/2)
+	}
+}
+
+// An exec is killed between submitting its run and handing it over, and later the run is started again.
+func TestExecThatIsKilledStrandsNoRun(t *testing.T) {
+	t.Parallel()
+	w := newWorkshop(t, "--policy", "local_claim=1s")
+	r := w.submit(obj{"kind": "exec", "class": "process", "queue": "exec-local", "max_attempts": 1,
+		"input": obj{"command": []string{"sh", "-c", "echo again"}, "dir": "/"}})
+	w.ends(r.RunID, "timeout")
+	for _, path := range []string{"/runs/" + r.RunID + "/retry", "/dlq/" + r.RunID + "/redrive"} {
+		if status := w.insist("POST", "/api/v1"+path, "", obj{}, nil); status != 409 {
+			t.Errorf("%s = %d, want 409: nobody may take the run", path, status)
+		}
+	}
+	if got := w.perdure("exec", "--again", r.RunID); got != "again\n" {
+		t.Errorf("exec --again printed %q, want again", got)
+	}
+}
+
 // After a reboot all processes are gone. Their runs end as soon as the server is back.
 //
 // Failure mode: server restart, job actually dead.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,7 @@ type execFlags struct {
 	engines   string
 	workspace string
 	from      string
+	again     string
 	keep      textList
 	wait      time.Duration
 	grace     time.Duration
@@ -119,9 +121,16 @@ func (x *execFlags) submit(ctx context.Context) (*client.Client, *runner.Job, *a
 	if err := x.continueSession(ctx, c); err != nil {
 		return nil, nil, nil, err
 	}
+	if err := x.startAgain(ctx, c); err != nil {
+		return nil, nil, nil, err
+	}
 	job, err := x.job()
 	if err != nil {
 		return nil, nil, nil, err
+	}
+	if x.again != "" {
+		r, err := c.Retry(ctx, perdure.RunID(x.again), api.Retry{Local: true})
+		return c, job, r, err
 	}
 	r, err := c.Start(ctx, x.sub)
 	return c, job, r, err
@@ -145,6 +154,7 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 	f.StringVar(&x.workspace, "workspace", "", "`folder` of the job's files (default: PERDURE_WORKSPACE, or that of "+
 		"perdure dev, or perdure in the folder for state)")
 	f.StringVar(&x.from, "continue", "", "continue the agent's session of this `run`")
+	f.StringVar(&x.again, "again", "", "start the command of this ended `run` of perdure exec once more, in its folder")
 	f.Var(&x.keep, "env", "pass on only this `variable`, PATH and HOME; can be given several times "+
 		"(default: all but the keys of Perdure)")
 	f.BoolVar(&x.spec.PTY, "pty", false, "give the command a terminal")
@@ -166,6 +176,9 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 		return nil, errUsage
 	}
 	switch {
+	case x.again != "" && (len(x.spec.Command) > 0 || f.given("engine", "name", "continue", "pty", "timeout")):
+		return complain("--again takes command, engine, name and timeout from the run")
+	case x.again != "":
 	case len(x.spec.Command) == 0:
 		return complain("COMMAND is missing\n\n%s", strings.TrimSpace(f.line()))
 	case x.sub.Timeout == 0 && f.given("timeout"):
@@ -173,17 +186,50 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 	case x.grace <= 0 || x.wait <= 0 || x.maxOutput <= 0:
 		return complain("--grace, --wait and --max-output have to be positive")
 	}
-	if err := x.spec.Validate(); err != nil {
-		return complain("%s", visible(err.Error()))
-	}
-	if x.from != "" {
-		id, err := x.conn.runID(x.from)
-		if err != nil {
-			return nil, err
+	if x.again == "" {
+		if err := x.spec.Validate(); err != nil {
+			return complain("%s", visible(err.Error()))
 		}
-		x.from = string(id)
+	}
+	for _, run := range []*string{&x.from, &x.again} {
+		if *run != "" {
+			id, err := x.conn.runID(*run)
+			if err != nil {
+				return nil, err
+			}
+			*run = string(id)
+		}
 	}
 	return x, nil
+}
+
+// startAgain finds the command of the run that is started once more.
+func (x *execFlags) startAgain(ctx context.Context, c *client.Client) error {
+	if x.again == "" {
+		return nil
+	}
+	r, err := c.Get(ctx, perdure.RunID(x.again))
+	switch {
+	case err != nil:
+		return err
+	case !isCommand(r):
+		return fmt.Errorf("run %s is no command", r.RunID)
+	case r.Queue != perdure.LocalQueue:
+		return fmt.Errorf("run %s is a pool's: perdure retry %s", r.RunID, r.RunID)
+	case !r.State.Terminal():
+		return fmt.Errorf("run %s is %s: wait for it, or end it first (perdure kill %s)", r.RunID, r.State, r.RunID)
+	}
+	if err := runner.DecodeSpec(r.Input, &x.spec); err != nil {
+		return err
+	}
+	if x.spec.Dir == "" {
+		return nil
+	}
+	if info, err := os.Stat(x.spec.Dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("the folder of run %s, %s, is not on this machine: start it again on its host", r.RunID,
+			visible(x.spec.Dir))
+	}
+	return nil
 }
 
 // continueSession finds the session of the run that is continued.
@@ -225,12 +271,23 @@ func (x *execFlags) job() (*runner.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.Getwd()
-	if err != nil {
+	if x.spec.Dir == "" { // it is in the input, so that the command can be started again there
+		if x.spec.Dir, err = os.Getwd(); err != nil {
+			return nil, err
+		}
+	}
+	env := environ(x.keep)
+	for _, v := range env {
+		if name, _, _ := strings.Cut(v, "="); !utf8.ValidString(v) {
+			return nil, fmt.Errorf("the variable %q is no UTF-8, and would be changed: unset it, or pass on others "+
+				"with --env", name)
+		}
+	}
+	if err := x.spec.Validate(); err != nil {
 		return nil, err
 	}
-	job := &runner.Job{Server: server, Workspace: workspace, Spec: x.spec, Dir: dir, Engines: engines,
-		Env: environ(x.keep), Grace: x.grace, SentinelEvery: every, MaxOutput: x.maxOutput}
+	job := &runner.Job{Server: server, Workspace: workspace, Spec: x.spec, Dir: x.spec.Dir, Engines: engines,
+		Env: env, Grace: x.grace, SentinelEvery: every, MaxOutput: x.maxOutput}
 	if x.spec.PTY {
 		job.Rows, job.Cols = terminalSize()
 	}

@@ -235,8 +235,8 @@ func (f *flagSet) Parse(args []string) error {
 func isArgument(r rune) bool { return unicode.IsUpper(r) || r == '[' }
 
 // given tells whether a flag was set.
-func (f *flagSet) given(name string) (yes bool) {
-	f.Visit(func(g *flag.Flag) { yes = yes || g.Name == name })
+func (f *flagSet) given(names ...string) (yes bool) {
+	f.Visit(func(g *flag.Flag) { yes = yes || slices.Contains(names, g.Name) })
 	return yes
 }
 

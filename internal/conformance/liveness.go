@@ -57,6 +57,42 @@ var livenessScenarios = []Scenario{
 		w.complete(g, `1`)
 		w.check(w.state(r.ID, perdure.Completed).Attempt == 1 && w.tier(r.ID) == "", "the first attempt")
 	}},
+	{"a run of perdure exec that its runner does not take ends soon, not while its queue is paused", func(w *World) {
+		w.widenGap()
+		sub := perdure.Submission{Kind: "exec", Class: perdure.Process, Queue: perdure.LocalQueue, MaxAttempts: 1}
+		r := w.submit(sub)
+		w.pass(59 * time.Second)
+		w.state(r.ID, perdure.Queued)
+		w.pass(2 * time.Second)
+		end := w.state(r.ID, perdure.TimedOut)
+		w.check(end.Failure != nil && end.Failure.Code == perdure.CodeDispatchTimeout &&
+			strings.Contains(end.Failure.Message, "perdure exec --again "+string(r.ID)), "%+v", end.Failure)
+		w.check(len(w.letters(store.LetterFilter{Queue: perdure.LocalQueue})) == 1, "a dead letter")
+		w.do(&engine.PauseQueue{Tenant: tenant, Queue: perdure.LocalQueue, Until: w.Now.Add(10 * time.Minute)})
+		paused := w.submit(sub)
+		w.pass(10 * time.Minute)
+		w.state(paused.ID, perdure.Queued)
+		w.pass(2 * time.Minute)
+		w.state(paused.ID, perdure.TimedOut)
+	}},
+	{"a run of perdure exec is retried by those who have a runner alone", func(w *World) {
+		w.widenGap()
+		r := w.submit(perdure.Submission{Kind: "exec", Class: perdure.Process, Queue: perdure.LocalQueue,
+			MaxAttempts: 1})
+		w.pass(2 * time.Minute)
+		w.state(r.ID, perdure.TimedOut)
+		w.refuse(perdure.CodeNoRunner, &engine.Retry{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNoRunner, &engine.Redrive{Tenant: tenant, RunID: r.ID})
+		again := &engine.Retry{Tenant: tenant, RunID: r.ID, Local: true}
+		w.do(again)
+		w.check(again.Run.RetryOf == r.ID && again.Run.Queue == perdure.LocalQueue, "%+v", again.Run)
+		pooled := w.process(1)
+		w.commit(pooled, perdure.Commit{Outcome: failed("broken")})
+		w.refuse(perdure.CodeInvalid, &engine.Retry{Tenant: tenant, RunID: pooled.Run.ID, Local: true})
+		next := &engine.Retry{Tenant: tenant, RunID: pooled.Run.ID}
+		w.do(next)
+		w.check(next.Run.Queue == pooled.Run.Queue, "a pool's run goes to its queue: %s", next.Run.Queue)
+	}},
 	{"a process that beats every 30 s is not silent", func(w *World) {
 		g := w.process(1)
 		for range 10 {

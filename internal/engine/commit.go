@@ -18,6 +18,9 @@ type Commit struct {
 	Tenant perdure.TenantID
 	Worker string
 	Commit perdure.Commit
+	// Quiet says that the server commits output of a process that it does not hear. It has events and
+	// views alone, and is no sign of life.
+	Quiet bool
 
 	Answer CommitAnswer
 	// Refused is set together with a late result. The refusal is the answer, and is stored, so it
@@ -147,7 +150,7 @@ func (op *Commit) Do(tx *Tx) error {
 		return op.refuse(tx, &r, err)
 	}
 	ans := CommitAnswer{RunID: r.ID, OK: true}
-	if err := recordCommit(tx, &r, &c, &ans); err != nil {
+	if err := recordCommit(tx, &r, &c, &ans, op.Quiet); err != nil {
 		return err
 	}
 	if c.Outcome != nil {
@@ -191,7 +194,7 @@ func rememberCommit(tx *Tx, r *perdure.Run, id, digest string, ans *CommitAnswer
 
 // recordCommit applies everything of a commit but its outcome. It starts a run that was only
 // dispatched.
-func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error {
+func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer, quiet bool) error {
 	if r.State == perdure.Dispatched && (c.Outcome == nil || c.Outcome.Type != perdure.OutcomeReject) {
 		first := r.StartedAt == 0
 		if err := tx.Apply(r, perdure.Started{Epoch: c.Epoch}); err != nil {
@@ -211,7 +214,8 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) 
 		}
 		return nil
 	}
-	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck, Defect: c.Outcome != nil && c.Outcome.Defect}
+	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck, Quiet: quiet,
+		Defect: c.Outcome != nil && c.Outcome.Defect}
 	var err error
 	if ev.Journal, err = recordSteps(tx, r, c.Journal); err != nil {
 		return err

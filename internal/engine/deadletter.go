@@ -70,6 +70,9 @@ func (op *Redrive) redrive(tx *Tx) error {
 	if err := op.checkResign(tx, &orig); err != nil {
 		return err
 	}
+	if err := checkTakers(&orig, false); err != nil {
+		return err
+	}
 	if op.Run, err = repeatRun(tx, &orig, op.From); err != nil {
 		return err
 	}

@@ -164,7 +164,8 @@ func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 // writeDeadLetter writes the dead letter of a run that needs a person.
 func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
-	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.Rejected, perdure.Spoiled, perdure.HoldExpired,
+	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.NeverClaimed,
+		perdure.Rejected, perdure.Spoiled, perdure.HoldExpired,
 		perdure.HoldAbandoned:
 		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue,
 			Cause:   string(r.Failure.Code),

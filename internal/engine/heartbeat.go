@@ -53,6 +53,10 @@ func (op *Heartbeat) Do(tx *Tx) error {
 				return err
 			}
 			if err := heartbeat(tx, &r, b); err != nil {
+				var refused error
+				if refused, res.NewEpoch = outlivedRefusal(&r, b.Epoch); refused != nil {
+					return refused
+				}
 				return err
 			}
 			res.OK, res.Cancel = true, r.Cancel.Pending()

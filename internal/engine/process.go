@@ -106,6 +106,52 @@ func (op *WatchProcess) Do(tx *Tx) error {
 	return tx.audit(op.Tenant, perdure.AuditProcessWatch, string(op.RunID))
 }
 
+// ReadoptProcess records that a process has outlived its store: its files have the epoch Former, from
+// before the restore. Its runner is given the run's epoch by its next heartbeat. Repeating it changes
+// nothing.
+type ReadoptProcess struct {
+	Tenant perdure.TenantID
+	RunID  perdure.RunID
+	Former int64
+	// For is how long the runner has for its next sign of life.
+	For time.Duration
+
+	Run perdure.Run
+}
+
+func (op *ReadoptProcess) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
+
+// Do makes the runner the holder of the run.
+func (op *ReadoptProcess) Do(tx *Tx) (err error) {
+	if op.Run, err = tx.run(op.Tenant, op.RunID); err != nil {
+		return err
+	}
+	if !Outlived(&op.Run, op.Former) {
+		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", op.Former,
+			op.Run.State)
+	}
+	if op.Run.Former == op.Former {
+		return nil
+	}
+	return tx.Apply(&op.Run, perdure.ProcessFound{Epoch: op.Run.Epoch, Former: op.Former,
+		Until: tx.Now.Add(op.For)})
+}
+
+// outlivedRefusal is the answer to a heartbeat with an epoch from before a restore. A process that was
+// found is told its new epoch. One that was not waits: it must not end before it is looked for. For
+// other epochs there is none.
+func outlivedRefusal(r *perdure.Run, epoch int64) (refused error, newEpoch int64) {
+	switch {
+	case !Outlived(r, epoch) || r.Former != 0 && r.Former != epoch:
+		return nil, 0
+	case r.Former == epoch:
+		return perdure.Errorf(perdure.CodeRestored, "the store was restored: the run goes on under the epoch %d",
+			r.Epoch), r.Epoch
+	}
+	return perdure.Errorf(perdure.CodeRestored, "the store was restored: the server of the workspace has not "+
+		"found this process yet"), 0
+}
+
 // LoseProcess takes a run from a process that is gone: its lock is free, and it has left no result.
 // The run is retried if attempts remain, and fails with heartbeat_lost otherwise.
 type LoseProcess struct {

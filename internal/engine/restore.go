@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -11,7 +12,8 @@ import (
 // Restore fills an empty store from a backup. All leases are void, those of the backup and those
 // that the lost store granted later: epochs continue far beyond any that can have been granted.
 // Leased runs are claimable at once, and have lost no attempt. Those with a single attempt may have
-// been executed meanwhile: they end with outcome_unknown.
+// been executed meanwhile: they end with outcome_unknown. Processes may live on without the store: they
+// are looked for first.
 func Restore(
 	ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied),
 ) (store.Backup, int64, error) {
@@ -60,12 +62,7 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 	p := op.Policy
 	return store.Adoption{
 		Run: func(r perdure.Run) (perdure.Run, []perdure.Line, error) {
-			// A single attempt may have begun after the backup was made.
-			again := r.MaxAttempts > 1 || r.Options.Process
-			if r.State.Leased() && r.Cancel.RequestedAt == 0 && again {
-				return p.Apply(r, perdure.Restored{Epoch: epoch}, now)
-			}
-			return p.Apply(r, perdure.Renumbered{Epoch: epoch}, now)
+			return restoreRun(p, r, epoch, now)
 		},
 		Item: func(i perdure.Item) perdure.Item {
 			i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, now.Add(p.PendingWakeup)
@@ -81,6 +78,33 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 			return k
 		},
 	}
+}
+
+// processWatch is how long a restored process is looked for before it is given up or granted again. It
+// is the default of the setting reattach_window.
+const processWatch = 5 * time.Minute
+
+// restoreRun gives a live run of the backup its new epoch. A leased run is queued, because its holder
+// is fenced out. A process is not: it lives on without its store, and the server of its workspace gives
+// it the new epoch.
+func restoreRun(
+	p *perdure.Policy, r perdure.Run, epoch int64, now perdure.Instant,
+) (perdure.Run, []perdure.Line, error) {
+	// A single attempt may have begun after the backup was made.
+	again := r.MaxAttempts > 1 || r.Options.Process
+	leased := r.State.Leased() && r.Cancel.RequestedAt == 0 && again
+	switch {
+	case r.Options.Process && r.State != perdure.Dispatched:
+		return p.Apply(r, perdure.ProcessRestored{Epoch: epoch, Until: now.Add(processWatch)}, now)
+	case !leased:
+		return p.Apply(r, perdure.Renumbered{Epoch: epoch}, now)
+	}
+	r, lines, err := p.Apply(r, perdure.Restored{Epoch: epoch}, now)
+	if err != nil || !r.Options.Process {
+		return r, lines, err
+	}
+	r, more, err := p.Apply(r, perdure.ProcessRestored{Epoch: epoch, Until: now.Add(processWatch)}, now)
+	return r, append(lines, more...), err
 }
 
 // more gives the new key, if there is to be one, and the audit entry.
@@ -116,3 +140,10 @@ const epochBits = 41
 // wasRestored tells whether a run came from a backup. Another store that was restored from the same
 // backup, and then lost, may have granted epochs that this one did not.
 func wasRestored(r *perdure.Run) bool { return r.Epoch>>epochBits > 0 }
+
+// Outlived tells whether an epoch of a process is from before the restore that the run came from, and
+// nobody was granted the run since then.
+func Outlived(r *perdure.Run, epoch int64) bool {
+	return r.Options.Process && r.State.Live() && epoch>>epochBits < r.Epoch>>epochBits &&
+		(r.WatchUntil != 0 || r.Former != 0)
+}

@@ -15,7 +15,10 @@ type Retry struct {
 	RunID  perdure.RunID
 	// From says with which part of the original's journal the new run begins; see resolveFrom.
 	From string
-	Key  string
+	// Local says that the caller has a runner for the new run. Otherwise a run of perdure exec is not
+	// retried: nobody else may take it.
+	Local bool
+	Key   string
 
 	Run     perdure.Run
 	Created bool
@@ -33,6 +36,9 @@ func (op *Retry) Do(tx *Tx) error {
 	key, digest := "retry:"+string(op.RunID)+":"+op.Key, ""
 	if op.From != "" { // keys from before From have no digest
 		digest = store.Digest(op.From)
+	}
+	if op.Local {
+		digest = store.Digest(op.From + "\x00local")
 	}
 	if op.Key != "" {
 		known, ok, err := tx.DB.Idempotency.Get(op.Tenant, key)
@@ -53,6 +59,9 @@ func (op *Retry) Do(tx *Tx) error {
 	if err := mayRepeat(tx, &orig); err != nil {
 		return err
 	}
+	if err := checkTakers(&orig, op.Local); err != nil {
+		return err
+	}
 	if op.Run, err = repeatRun(tx, &orig, op.From); err != nil {
 		return err
 	}
@@ -63,6 +72,21 @@ func (op *Retry) Do(tx *Tx) error {
 	}
 	// Writing the original's row makes this conflict with an operation that removes the original.
 	return tx.Apply(&orig, perdure.Repeated{})
+}
+
+// checkTakers refuses to repeat a run that nobody could take. A run of perdure exec has a runner of its
+// own, on its host; local says that the caller brings one. Other runs are taken by those who poll their
+// queue.
+func checkTakers(orig *perdure.Run, local bool) error {
+	switch {
+	case orig.Local() && !local:
+		return perdure.Errorf(perdure.CodeNoRunner, "the run was started by perdure exec, and no pool may take it: "+
+			"start it again on its host with: perdure exec --again %s", orig.ID)
+	case local && !orig.Local():
+		return perdure.Invalid("local", "the run is none of perdure exec: retry it without local, and a worker of the "+
+			"queue %s takes it", orig.Queue)
+	}
+	return nil
 }
 
 // repeatRun creates a new run with the input of an ended one, and with the part of its journal that

@@ -21,8 +21,10 @@ type LeaseResult struct {
 	Epoch int64 `json:"epoch"`
 	OK    bool  `json:"ok,omitempty"`
 	// Cancel is set if the run is asked to stop.
-	Cancel bool           `json:"cancel,omitempty"`
-	Error  *perdure.Error `json:"error,omitempty"`
+	Cancel bool `json:"cancel,omitempty"`
+	// NewEpoch is the one under which a process goes on whose store was restored.
+	NewEpoch int64          `json:"new_epoch,omitempty"`
+	Error    *perdure.Error `json:"error,omitempty"`
 }
 
 // Start records that a worker begins to execute runs that it was granted. Repeating it changes

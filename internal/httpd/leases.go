@@ -115,7 +115,11 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 			return 0, nil, err
 		}
 		for _, r := range op.Lost {
-			out.Lost = append(out.Lost, leaseResult(r))
+			lost := leaseResult(r)
+			if lost.NewEpoch = r.NewEpoch; r.NewEpoch != 0 {
+				lost.ResultToken = c.s.engine.ProcessTokens(t, r.RunID, r.NewEpoch)[0]
+			}
+			out.Lost = append(out.Lost, lost)
 		}
 		for _, r := range op.Cancel {
 			out.Cancel = append(out.Cancel, leaseResult(r))

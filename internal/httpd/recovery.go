@@ -214,15 +214,31 @@ func listSentinels(c *call, _ *none) (int, *api.Sentinels, error) {
 		return 0, out, nil
 	}
 	list, more := m.Sentinels(string(after), int(limit))
+	// The tier is that of the run, by the thresholds of its kind and activity, as in all other lists.
+	ids := make([]perdure.RunID, len(list))
+	for i := range list {
+		ids[i] = perdure.RunID(list[i].File.JobID)
+	}
+	rows, err := c.s.engine.Processes.Of(c.Context(), ids)
+	if err != nil {
+		return 0, nil, err
+	}
+	runs := make(map[perdure.RunID]*perdure.Run, len(rows))
+	for i := range rows {
+		runs[rows[i].ID] = &rows[i]
+	}
 	now := c.s.engine.Now()
 	for i := range list {
 		x, f := &list[i], &list[i].File
-		r := perdure.Run{State: x.State, SeenAt: x.SeenAt, Options: perdure.Options{Process: true}}
+		r := runs[perdure.RunID(f.JobID)]
+		if r == nil {
+			r = &perdure.Run{}
+		}
 		out.Sentinels = append(out.Sentinels, api.Sentinel{JobID: perdure.RunID(f.JobID), Status: f.Status,
 			LastHeartbeat: f.LastHeartbeat, WorkspacePath: f.WorkspacePath, SessionID: f.SessionID,
 			AgentEngine: f.AgentEngine,
 			StartedAt:   f.StartedAt, Counter: f.Counter, Epoch: f.Epoch, Tenant: f.Tenant,
-			Tier: c.s.engine.Policy().Tier(&r, now), LockHeld: x.Lock != sentinel.LockFree,
+			Tier: c.s.engine.Policy().Tier(r, now), LockHeld: x.Lock != sentinel.LockFree,
 			ObservedAt: fileTime(x.ObservedAt)})
 	}
 	if more {
@@ -301,7 +317,7 @@ func resumeJobs(c *call, in *api.ResumeJobs) (int, *api.ResumedJobs, error) {
 		done, err := c.resume(id)
 		if done.JobID = id; err != nil {
 			refused := c.s.refused(err)
-			done.Action, done.Reason = api.ResumeRefused, refusal(refused).Detail
+			done.Action, done.Code, done.Reason = api.ResumeRefused, refused.Code, refusal(refused).Detail
 		}
 		out.Results[i] = done
 	}

@@ -13,7 +13,7 @@ func retryRun(c *call, in *api.Retry) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Retry{Tenant: c.tenant(), RunID: c.run(), From: in.From, Key: key}
+	op := &engine.Retry{Tenant: c.tenant(), RunID: c.run(), From: in.From, Local: in.Local, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -52,7 +52,7 @@ func retryMany(c *call, in *api.RetryMany) (int, *api.RetriesDone, error) {
 	out := &api.RetriesDone{Results: make([]api.RetryDone, len(in.RunIDs))}
 	ops := make([]engine.Op, len(in.RunIDs))
 	for i, id := range in.RunIDs {
-		ops[i] = &engine.Retry{Tenant: c.tenant(), RunID: id, From: in.From, Key: key}
+		ops[i] = &engine.Retry{Tenant: c.tenant(), RunID: id, From: in.From, Local: in.Local, Key: key}
 	}
 	for from := 0; from < len(ops); from += retryBatch {
 		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+retryBatch, len(ops))]...) {

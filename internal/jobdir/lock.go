@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,6 +38,31 @@ func (d Dir) Lock() (*os.File, error) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// serverLock is the file of a workspace that the server locks which looks after it.
+const serverLock = ".server.lock"
+
+// Own makes this process the one that looks after a workspace. It returns ErrLocked if another one is.
+// The file is kept open for as long.
+func Own(workspace string) (*os.File, error) {
+	if err := os.MkdirAll(workspace, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(workspace, serverLock)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, ErrLocked
+		}
+		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
+	}
+	return f, nil
 }
 
 // LockID names the lock file that is open: its device and its inode. The runner puts it into its

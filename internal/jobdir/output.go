@@ -68,13 +68,21 @@ type Logged struct {
 }
 
 // LoggedOutput reads the view OutputView: the offsets up to which the log has the output of an
-// execution. A view that is missing, or of another execution, means none.
-func LoggedOutput(view []byte, epoch int64) Offsets {
+// execution. A view that is missing, or of another execution, means none. An execution that outlived
+// its store has a former epoch.
+func LoggedOutput(view []byte, epoch int64, former ...int64) Offsets {
 	var l Logged
-	if err := json.Unmarshal(view, &l); err != nil || l.Epoch != epoch {
+	if err := json.Unmarshal(view, &l); err != nil || l.Epoch != epoch && !slices.Contains(former, l.Epoch) {
 		return Offsets{}
 	}
 	return l.Offsets
+}
+
+// MoveOutput makes the commit that says of output in the log that it is of an execution's new epoch.
+func MoveOutput(run perdure.RunID, epoch int64, at Offsets) (perdure.Commit, error) {
+	view, err := perdure.Marshal(Logged{Epoch: epoch, Offsets: at})
+	return perdure.Commit{ID: fmt.Sprintf("output-moved-%d", epoch), RunID: run, Epoch: epoch,
+		Views: []perdure.View{{Name: OutputView, Value: view}}}, err
 }
 
 // Of returns the count of a stream.

@@ -20,27 +20,48 @@ func (e *execution) finish(life context.Context, asked string) error {
 	e.parseOutput(true)
 	how := e.command.ending()
 	c := e.endCommit(how, asked)
-	size := e.output.have()
-	r := jobdir.Result{JobID: e.dir.ID, Tenant: e.grant.Tenant, Commit: c, Output: size,
-		FinishedAt: jobdir.Time(time.Now())}
-	if err := e.dir.WriteResult(r, e.grant.ResultToken); err != nil {
-		e.log.Warn("result not written", "error", err)
-	}
 	e.log.Info("command ended", "exit_code", how.code, "signal", how.signal)
-	e.report(Report{Event: Ended, RunID: e.lease.RunID, ExitCode: how.code})
-	err := e.sendRest(life)
-	if err == nil {
-		err = e.sendEnd(life, c)
-	}
+	e.writeResult(&c)
+	e.report(Report{Event: Ended, RunID: e.grant.RunID, ExitCode: how.code})
+	err := e.deliver(life, &c)
 	switch {
 	case errors.Is(err, errLost):
-		e.report(Report{Event: Lost, RunID: e.lease.RunID, Message: err.Error()})
+		e.report(Report{Event: Lost, RunID: e.grant.RunID, Message: err.Error()})
 	case err != nil:
-		e.report(Report{Event: Failed, RunID: e.lease.RunID, Message: err.Error()})
+		e.report(Report{Event: Failed, RunID: e.grant.RunID, Message: err.Error()})
 	default:
-		e.report(Report{Event: Sent, RunID: e.lease.RunID})
+		e.report(Report{Event: Sent, RunID: e.grant.RunID})
 	}
 	return err
+}
+
+// writeResult writes the result file, under the epoch that the runner has now.
+func (e *execution) writeResult(c *perdure.Commit) {
+	lease, token := e.hold.now()
+	c.Epoch, c.ID = lease.Epoch, fmt.Sprintf("end-%d", lease.Epoch)
+	r := jobdir.Result{JobID: e.dir.ID, Tenant: e.grant.Tenant, Commit: *c, Output: e.output.have(),
+		FinishedAt: jobdir.Time(time.Now())}
+	if err := e.dir.WriteResult(r, token); err != nil {
+		e.log.Warn("result not written", "error", err)
+	}
+}
+
+// deliver sends the rest of the output and the end. If the run has got a new epoch meanwhile, it does so
+// once more.
+func (e *execution) deliver(life context.Context, c *perdure.Commit) error {
+	for {
+		err := e.sendRest(life)
+		if err == nil {
+			err = e.sendEnd(life, *c)
+		}
+		if !errors.Is(err, errLost) {
+			return err
+		}
+		if err := e.regain(life, err); err != nil {
+			return err
+		}
+		e.writeResult(c)
+	}
 }
 
 // ending returns how the command has ended. One that can't be killed counts as killed.
@@ -58,7 +79,7 @@ func (e *execution) sendRest(ctx context.Context) error {
 	for failed := 0; ; {
 		more, err := e.forwardOutput(ctx, true)
 		if more && err == nil {
-			e.report(Report{Event: Sending, RunID: e.lease.RunID})
+			e.report(Report{Event: Sending, RunID: e.grant.RunID})
 		}
 		switch {
 		case err == nil && !more && e.facts.inFlight == nil:
@@ -123,10 +144,9 @@ func (e *execution) endCommit(how ending, asked string) perdure.Commit {
 	exit, _ := perdure.Marshal(exitEvent{how.code, how.signal})
 	final := false
 	c := perdure.Commit{
-		ID: fmt.Sprintf("end-%d", e.lease.Epoch), RunID: e.lease.RunID, Epoch: e.lease.Epoch,
-		CancelAck: e.cancelled.is(),
-		Events:    append(e.facts.take(), perdure.Emitted{Type: jobdir.EventExit, Data: exit}),
-		Views:     []perdure.View{{Name: jobdir.ProcessView, Value: process}},
+		RunID: e.grant.RunID, CancelAck: e.cancelled.is(), // writeResult sets epoch and id
+		Events: append(e.facts.take(), perdure.Emitted{Type: jobdir.EventExit, Data: exit}),
+		Views:  []perdure.View{{Name: jobdir.ProcessView, Value: process}},
 	}
 	fail := func(code perdure.Code, format string, args ...any) {
 		c.Outcome = &perdure.Outcome{Type: perdure.OutcomeFail, Retryable: &final,
@@ -167,11 +187,11 @@ const failTime = time.Minute
 
 // fail reports that the command was not started.
 func (e *execution) fail(life context.Context, f *failure) error {
-	e.report(Report{Event: Failed, RunID: e.lease.RunID, Code: f.code, Message: f.err.Error(), ExitCode: f.exit})
+	e.report(Report{Event: Failed, RunID: e.grant.RunID, Code: f.code, Message: f.err.Error(), ExitCode: f.exit})
 	e.log.Warn("command not started", "code", string(f.code), "error", f.err)
 	ctx, cancel := context.WithTimeout(life, failTime)
 	defer cancel()
-	c := perdure.Commit{ID: fmt.Sprintf("end-%d", e.lease.Epoch), RunID: e.lease.RunID, Epoch: e.lease.Epoch,
+	c := perdure.Commit{ID: fmt.Sprintf("end-%d", e.grant.Epoch), RunID: e.grant.RunID, Epoch: e.grant.Epoch,
 		CancelAck: e.cancelled.is(),
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Retryable: &f.retry,
 			Error: &perdure.Failure{Code: f.code, Message: cut(f.err.Error())}}}
@@ -183,6 +203,6 @@ func (e *execution) fail(life context.Context, f *failure) error {
 	if err := e.sendEnd(ctx, c); err != nil {
 		return err
 	}
-	e.report(Report{Event: Sent, RunID: e.lease.RunID})
+	e.report(Report{Event: Sent, RunID: e.grant.RunID})
 	return f.err
 }

@@ -190,6 +190,11 @@ func (e *execution) forwardFacts(ctx context.Context) (bool, error) {
 		}
 		f.inFlight = c
 	}
+	lease, _ := e.hold.now()
+	if f.inFlight.Epoch != lease.Epoch { // the store was restored
+		f.commits++
+		f.inFlight.Epoch, f.inFlight.ID = lease.Epoch, fmt.Sprintf("facts-%d-%d", lease.Epoch, f.commits)
+	}
 	cancel, err := e.link.commit(ctx, *f.inFlight)
 	if cancel {
 		e.askToStop()
@@ -210,7 +215,8 @@ func (e *execution) nextFacts() (*perdure.Commit, error) {
 	f := &e.facts
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := perdure.Commit{RunID: e.lease.RunID, Epoch: e.lease.Epoch, Events: f.take()}
+	lease, _ := e.hold.now()
+	c := perdure.Commit{RunID: lease.RunID, Epoch: lease.Epoch, Events: f.take()}
 	if e.viewChanged {
 		view, err := perdure.Marshal(e.process)
 		if err != nil {
@@ -223,6 +229,6 @@ func (e *execution) nextFacts() (*perdure.Commit, error) {
 		return nil, nil
 	}
 	f.commits++
-	c.ID = fmt.Sprintf("facts-%d-%d", e.lease.Epoch, f.commits)
+	c.ID = fmt.Sprintf("facts-%d-%d", lease.Epoch, f.commits)
 	return &c, nil
 }

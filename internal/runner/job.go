@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/jobdir"
@@ -21,7 +22,7 @@ import (
 const Kind = "exec"
 
 // LocalQueue is the queue of runs that have a runner already. Pools don't take runs from it.
-const LocalQueue = "exec-local"
+const LocalQueue = perdure.LocalQueue
 
 // Codes of failures of a process, see docs/errors.md.
 const (
@@ -96,6 +97,12 @@ func (s *Spec) Validate() error {
 		if strings.ContainsRune(arg, 0) {
 			return errors.New("an argument of the command has a NUL")
 		}
+		if !utf8.ValidString(arg) {
+			return fmt.Errorf("the argument %.80q is no UTF-8, and would be changed: put it into a script", arg)
+		}
+	}
+	if !utf8.ValidString(s.Dir) {
+		return fmt.Errorf("the folder %.200q is no UTF-8, and would be changed: start from another folder", s.Dir)
 	}
 	if s.Dir != "" && !filepath.IsAbs(s.Dir) || strings.ContainsRune(s.Dir, 0) {
 		return errors.New("dir is no absolute path")

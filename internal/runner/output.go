@@ -34,6 +34,9 @@ type output struct {
 	files map[string]*os.File
 	max   int64
 
+	// epoch is the one under which the log has what it has.
+	epoch int64
+
 	// The goroutine that bounds the files is another than the one that sends them.
 	mu sync.Mutex
 	// at is what the log has, and parsed is what the engine's adaptor has read of stdout.
@@ -110,13 +113,17 @@ func (o *output) sizes() (have jobdir.Offsets) {
 // copy now.
 func (e *execution) forwardOutput(ctx context.Context, ended bool) (more bool, err error) {
 	o := e.output
-	if step, err := o.gone(e.lease); step != nil || err != nil {
+	lease, _ := e.hold.now()
+	if err := e.resync(ctx, lease); err != nil {
+		return false, err
+	}
+	if step, err := o.gone(lease); step != nil || err != nil {
 		if err == nil {
 			err = e.drop(ctx, step)
 		}
 		return true, err
 	}
-	step, more, err := jobdir.NextOutput(e.lease.RunID, o.read, e.lease.Epoch, o.at, o.have(), ended)
+	step, more, err := jobdir.NextOutput(e.grant.RunID, o.read, lease.Epoch, o.at, o.have(), ended)
 	if err != nil {
 		return false, fmt.Errorf("read the output: %w", err)
 	}
@@ -124,23 +131,23 @@ func (e *execution) forwardOutput(ctx context.Context, ended bool) (more bool, e
 		return false, nil
 	}
 	if step.Artifact != "" {
-		err = e.upload(ctx, &step)
+		err = e.upload(ctx, lease, &step)
 	}
 	if err == nil {
-		if gone, err := o.gone(e.lease); gone != nil || err != nil {
+		if gone, err := o.gone(lease); gone != nil || err != nil {
 			return true, err // the bytes were given back while they were read
 		}
 		err = e.sendStep(ctx, &step)
 	}
 	var refused *refusedError
 	if errors.As(err, &refused) {
-		return true, e.dropRefused(ctx, &step, refused)
+		return true, e.dropRefused(ctx, lease, &step, refused)
 	}
 	return err == nil, err
 }
 
 // dropRefused drops output that the server does not take, so that what follows it is not held up.
-func (e *execution) dropRefused(ctx context.Context, s *jobdir.Step, why *refusedError) error {
+func (e *execution) dropRefused(ctx context.Context, lease api.Lease, s *jobdir.Step, why *refusedError) error {
 	at := e.output.at
 	stream := jobdir.Stdout
 	if s.To.Stdout == at.Stdout {
@@ -149,7 +156,7 @@ func (e *execution) dropRefused(ctx context.Context, s *jobdir.Step, why *refuse
 	size := *s.To.Of(stream) - *at.Of(stream)
 	e.log.Warn("output not kept", "stream", stream, "offset", *at.Of(stream), "bytes", size, "error", why)
 	reason := "the server does not take it: " + cut(why.Detail)
-	drop, err := jobdir.DropOutput(e.lease.RunID, e.lease.Epoch, at, stream, size, reason)
+	drop, err := jobdir.DropOutput(lease.RunID, lease.Epoch, at, stream, size, reason)
 	if err != nil {
 		return err
 	}
@@ -181,7 +188,7 @@ func (e *execution) sendStep(ctx context.Context, s *jobdir.Step) error {
 	var refused *refusedError
 	switch {
 	case errors.As(err, &refused) && refused.Code == perdure.CodeReused:
-		at, err := e.link.logged(ctx, e.lease.RunID, e.lease.Epoch)
+		at, err := e.link.logged(ctx, s.Commit.RunID, s.Commit.Epoch)
 		if err == nil && at == o.at {
 			err = fmt.Errorf("the output at %+v was refused: %s", at, refused.Detail)
 		}
@@ -228,12 +235,12 @@ func (e *execution) drop(ctx context.Context, s *jobdir.Step) error {
 const uploadTime = 2 * time.Minute
 
 // upload stores the artifact of a step.
-func (e *execution) upload(ctx context.Context, s *jobdir.Step) error {
+func (e *execution) upload(ctx context.Context, lease api.Lease, s *jobdir.Step) error {
 	return e.link.persist(ctx, "artifact", func(ctx context.Context) (bool, error) {
 		one, cancel := context.WithTimeout(ctx, uploadTime)
 		defer cancel()
 		body := io.NewSectionReader(e.output.files[s.Stream], s.Offset, s.Size)
-		_, err := e.link.c.PutArtifact(one, e.lease, s.Artifact, "application/octet-stream", body)
+		_, err := e.link.c.PutArtifact(one, lease, s.Artifact, "application/octet-stream", body)
 		code := client.CodeOf(err)
 		switch {
 		case err == nil:

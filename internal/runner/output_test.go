@@ -105,7 +105,8 @@ func forwarder(t *testing.T, s *scriptedServer, stdout string) *execution {
 		}
 	}
 	log := slog.New(slog.DiscardHandler)
-	e := &execution{job: &Job{}, log: log, lease: api.Lease{RunID: "job", Epoch: 3}, dir: d, cancelled: newFlag(),
+	e := &execution{job: &Job{}, log: log, grant: &api.Grant{RunID: "job", Epoch: 3},
+		hold: hold{run: "job", epoch: 3}, dir: d, cancelled: newFlag(),
 		link: link{c: client.New(hs.URL, "key", client.Options{}), worker: "w", log: log, denied: new(denial)}}
 	if e.output, err = openOutput(d, 1<<20); err != nil {
 		t.Fatal(err)
@@ -229,5 +230,16 @@ func TestTruncatedOutputIsNoLoop(t *testing.T) {
 	forwardAll(t, e)
 	if _, text := s.events(t); text != "some text" {
 		t.Errorf("sent %q, want the text once", text)
+	}
+}
+
+func TestBytesThatAreNoTextAreRefused(t *testing.T) {
+	for name, s := range map[string]Spec{
+		"argument": {Command: []string{"echo", "caf\xe9"}},
+		"folder":   {Command: []string{"true"}, Dir: "/tmp/caf\xe9"},
+	} {
+		if err := s.Validate(); err == nil || !strings.Contains(err.Error(), "UTF-8") {
+			t.Errorf("%s: %v, want a refusal that names UTF-8", name, err)
+		}
 	}
 }

@@ -58,7 +58,7 @@ type execution struct {
 	spec    Spec
 	link    link
 	grant   *api.Grant
-	lease   api.Lease
+	hold    hold
 	dir     jobdir.Dir
 	lock    *os.File
 	lockID  string
@@ -164,7 +164,8 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 	life, lose := context.WithCancelCause(context.Background())
 	defer lose(nil)
 	e := &execution{
-		job: j, spec: j.Spec, link: l, grant: g, lease: api.Lease{RunID: g.RunID, Epoch: g.Epoch}, log: l.log,
+		job: j, spec: j.Spec, link: l, grant: g, log: l.log,
+		hold:   hold{run: g.RunID, epoch: g.Epoch, token: g.ResultToken},
 		report: report, cancelled: newFlag(), terminated: newFlag(), ending: newFlag(), lost: lose,
 		kickBeat: make(chan struct{}, 1), kickSentinel: make(chan struct{}, 1),
 	}
@@ -252,7 +253,7 @@ func (e *execution) supervise(life context.Context) error {
 	stop()
 	sender.Wait()
 	if err := context.Cause(life); err != nil {
-		e.report(Report{Event: Lost, RunID: e.lease.RunID, Message: err.Error()})
+		e.report(Report{Event: Lost, RunID: e.grant.RunID, Message: err.Error()})
 		return err
 	}
 	return e.finish(life, asked)
@@ -312,8 +313,10 @@ func (e *execution) forwardLoop(ctx context.Context) {
 		busy, err := e.forwardOnce(ctx, false)
 		switch {
 		case errors.Is(err, errLost):
-			e.lose(err)
-			return
+			if err := e.regain(ctx, err); err != nil && ctx.Err() == nil {
+				e.lose(err)
+				return
+			}
 		case ctx.Err() != nil:
 			return
 		case err != nil:

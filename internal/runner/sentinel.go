@@ -11,13 +11,15 @@ import (
 // goroutine of its own, so that a server that hangs does not delay it.
 func (e *execution) sentinelLoop(ctx context.Context) {
 	s := jobdir.Sentinel{JobID: e.dir.ID, WorkspacePath: e.dir.Path, AgentEngine: e.adaptor.Engine(),
-		StartedAt: jobdir.Time(time.Now()), Epoch: e.lease.Epoch, Tenant: e.grant.Tenant, Lock: e.lockID}
+		StartedAt: jobdir.Time(time.Now()), Tenant: e.grant.Tenant, Lock: e.lockID}
 	for {
 		s.Counter++
+		lease, token := e.hold.now()
+		s.Epoch = lease.Epoch
 		s.LastHeartbeat = jobdir.Time(time.Now())
 		s.Status, s.SessionID = e.state()
 		// A sentinel that can't be written ends nothing: heartbeats are sent, too.
-		if err := e.dir.WriteSentinel(s, e.grant.ResultToken); err != nil {
+		if err := e.dir.WriteSentinel(s, token); err != nil {
 			if s.WriteFailures++; s.WriteFailures&(s.WriteFailures-1) == 0 { // the 1st, 2nd, 4th, 8th …
 				e.log.Warn("sentinel not written", "failures", s.WriteFailures, "writes", s.Counter, "error", err)
 			}

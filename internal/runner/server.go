@@ -217,7 +217,9 @@ func (l *link) commit(ctx context.Context, c perdure.Commit) (cancel bool, err e
 }
 
 // logged returns how much of the output the log has.
-func (l *link) logged(ctx context.Context, id perdure.RunID, epoch int64) (o jobdir.Offsets, err error) {
+func (l *link) logged(
+	ctx context.Context, id perdure.RunID, epoch int64, former ...int64,
+) (o jobdir.Offsets, err error) {
 	err = l.persist(ctx, "view", func(ctx context.Context) (bool, error) {
 		v, err := l.c.View(ctx, id, jobdir.OutputView)
 		if client.CodeOf(err) == perdure.CodeNotFound {
@@ -226,7 +228,7 @@ func (l *link) logged(ctx context.Context, id perdure.RunID, epoch int64) (o job
 		if err != nil {
 			return temporary(err), err
 		}
-		o = jobdir.LoggedOutput(v.Value, epoch)
+		o = jobdir.LoggedOutput(v.Value, epoch, former...)
 		return false, nil
 	})
 	return o, err
@@ -268,27 +270,47 @@ func (e *execution) beatLoop(ctx context.Context) {
 
 // beat sends one heartbeat.
 func (e *execution) beat(ctx context.Context) error {
-	one, _ := session.SendOnce(ctx)
-	one, cancel := context.WithTimeout(one, callTimeout)
-	defer cancel()
-	answer, err := e.link.c.Heartbeat(one, e.link.worker, api.Beat{RunID: e.lease.RunID, Epoch: e.lease.Epoch,
-		Activity: e.activity(), CancelAck: e.cancelled.is()})
+	answer, err := e.sendBeat(ctx)
 	if ctx.Err() != nil {
 		return nil
 	}
 	if e.away.note(err) {
 		e.log.Warn("heartbeats are not answered", "error", err)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	refused := refusalOf(answer)
+	switch {
+	case refused != nil && refused.Error.Code == perdure.CodeRestored:
+		if !e.renew(refused) {
+			return errors.New(refused.Error.Detail) // the next heartbeat comes soon
+		}
 	case e.ending.is(): // the answer to the end decides
-	case len(answer.Lost) > 0 && answer.Lost[0].Error != nil && isLost(answer.Lost[0].Error.Code):
-		e.lose(fmt.Errorf("%w: %s", errLost, answer.Lost[0].Error.Detail))
+	case refused != nil && isLost(refused.Error.Code):
+		e.lose(fmt.Errorf("%w: %s", errLost, refused.Error.Detail))
 	case len(answer.Cancel) > 0:
 		e.askToStop()
 	}
 	return nil
+}
+
+// sendBeat makes the call of a heartbeat.
+func (e *execution) sendBeat(ctx context.Context) (*api.Beaten, error) {
+	one, _ := session.SendOnce(ctx)
+	one, cancel := context.WithTimeout(one, callTimeout)
+	defer cancel()
+	lease, _ := e.hold.now()
+	return e.link.c.Heartbeat(one, e.link.worker, api.Beat{RunID: lease.RunID, Epoch: lease.Epoch,
+		Activity: e.activity(), CancelAck: e.cancelled.is()})
+}
+
+// refusalOf returns the refusal of a heartbeat, or nil.
+func refusalOf(answer *api.Beaten) *api.LeaseResult {
+	if len(answer.Lost) == 0 || answer.Lost[0].Error == nil {
+		return nil
+	}
+	return &answer.Lost[0]
 }
 
 // newsLoop learns of a cancel request at once: one call waits at the server until there is one. The
@@ -297,8 +319,9 @@ func (e *execution) newsLoop(ctx context.Context) {
 	for failed := 0; ctx.Err() == nil && !e.cancelled.is(); {
 		sent := time.Now()
 		one, once := session.SendOnce(ctx)
+		lease, _ := e.hold.now()
 		polled, err := e.link.c.Poll(one, e.link.worker,
-			api.Poll{News: true, Holding: []api.Lease{e.lease}, Wait: perdure.Duration(pollWait)})
+			api.Poll{News: true, Holding: []api.Lease{lease}, Wait: perdure.Duration(pollWait)})
 		switch {
 		case err != nil:
 			failed++

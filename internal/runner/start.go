@@ -18,7 +18,7 @@ import (
 // prepare makes the folder and starts the command.
 func (e *execution) prepare() *failure {
 	if e.job.RunID == "" {
-		if err := decodeSpec(e.grant.Input, &e.spec); err != nil {
+		if err := DecodeSpec(e.grant.Input, &e.spec); err != nil {
 			return &failure{code: CodeSpec, err: err}
 		}
 	}
@@ -44,13 +44,13 @@ func (e *execution) prepare() *failure {
 		e.lock.Close()
 		return f
 	}
-	e.report(Report{Event: Started, RunID: e.lease.RunID})
-	e.log.Info("command started", "run", e.lease.RunID, "epoch", e.lease.Epoch)
+	e.report(Report{Event: Started, RunID: e.grant.RunID})
+	e.log.Info("command started", "run", e.grant.RunID, "epoch", e.grant.Epoch)
 	return nil
 }
 
-// decodeSpec reads the input of a run.
-func decodeSpec(input []byte, s *Spec) error {
+// DecodeSpec reads the input of a run.
+func DecodeSpec(input []byte, s *Spec) error {
 	dec := json.NewDecoder(strings.NewReader(string(input)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(s); err != nil {
@@ -81,13 +81,13 @@ func (e *execution) environment() ([]string, *failure) {
 		}
 		set(name, value)
 	}
-	set("PERDURE_RUN_ID", string(e.lease.RunID))
+	set("PERDURE_RUN_ID", string(e.grant.RunID))
 	return env, nil
 }
 
 // openFolder makes the job's folder, takes its lock, and opens runner.log.
 func (e *execution) openFolder() (err error) {
-	if e.dir, err = jobdir.Of(e.job.Workspace, string(e.lease.RunID)); err != nil {
+	if e.dir, err = jobdir.Of(e.job.Workspace, string(e.grant.RunID)); err != nil {
 		return err
 	}
 	if err := e.dir.Create(); err != nil {

@@ -30,7 +30,7 @@ var errLater = errors.New("the rest follows with the next scan")
 
 // adopt sends the rest of a job's output and its result.
 func (m *Monitor) adopt(ctx context.Context, d jobdir.Dir, r *perdure.Run, until time.Time) error {
-	res, ok := m.result(d, r.Tenant, r.Epoch)
+	res, ok := m.result(d, r.Tenant, r.Epoch, r.Former)
 	if !ok {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (m *Monitor) copyOutput(
 				return err
 			}
 		}
-		err = m.engine.Do(ctx, &engine.Commit{Tenant: r.Tenant, Commit: commit})
+		err = m.engine.Do(ctx, &engine.Commit{Tenant: r.Tenant, Commit: commit, Quiet: total == nil})
 		if err != nil && perdure.CodeOf(err) != perdure.CodeReused {
 			return err
 		}
@@ -130,7 +130,7 @@ func (m *Monitor) logged(ctx context.Context, r *perdure.Run) (jobdir.Offsets, e
 	if perdure.CodeOf(err) == perdure.CodeNotFound {
 		return jobdir.Offsets{}, nil
 	}
-	return jobdir.LoggedOutput([]byte(view.Value), r.Epoch), err
+	return jobdir.LoggedOutput([]byte(view.Value), r.Epoch, r.Former), err
 }
 
 // dropped makes the commit that says which output is not copied.

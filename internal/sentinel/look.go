@@ -34,8 +34,9 @@ func (m *Monitor) read(d jobdir.Dir) (s jobdir.Sentinel, l Look, ok bool) {
 	return s, l, true
 }
 
-// result reads the job's result of an epoch. A result that does not count is reported and set aside.
-func (m *Monitor) result(d jobdir.Dir, tenant perdure.TenantID, epoch int64) (r jobdir.Result, ok bool) {
+// result reads the job's result of an epoch, or of the former one of a process that has outlived its
+// store. A result that does not count is reported and set aside.
+func (m *Monitor) result(d jobdir.Dir, tenant perdure.TenantID, epoch, former int64) (r jobdir.Result, ok bool) {
 	r, err := d.ReadResult()
 	if err == nil && (r.Tenant != tenant || !m.signed(r.Verify, r.Tenant, perdure.RunID(d.ID), r.Commit.Epoch)) {
 		err = &jobdir.BadFile{Path: d.Path + "/" + jobdir.ResultFile, Reason: "is not signed by the job's runner"}
@@ -43,6 +44,9 @@ func (m *Monitor) result(d jobdir.Dir, tenant perdure.TenantID, epoch int64) (r 
 	if err != nil {
 		m.bad(err, true)
 		return r, false
+	}
+	if former != 0 && r.Commit.Epoch == former {
+		r.Commit.Epoch = epoch
 	}
 	return r, r.Commit.Epoch == epoch
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // Options configures a monitor. Zero durations have the defaults below.
@@ -88,6 +90,8 @@ type Monitor struct {
 	round     int
 	asideFull bool
 	recovered chan struct{}
+	// looked closes recovered.
+	looked sync.Once
 }
 
 // A job is a folder of the workspace. Fields are changed under the monitor's lock.
@@ -116,6 +120,8 @@ type job struct {
 	// watched tells that the job may have outlived the server, and has not been heard from since then.
 	watched   bool
 	watchedAt perdure.Instant
+	// hung tells that the process is not heard from although its lock is held.
+	hung bool
 	// since is when the folder was first seen without a run.
 	since perdure.Instant
 	// retryAt is when the removal of the folder is tried again.
@@ -143,22 +149,58 @@ func New(e *engine.Engine, opt Options) *Monitor {
 		recovery: Recovery{State: RecoveryPending}, recovered: make(chan struct{})}
 }
 
-// Run recovers, and then scans and cleans up until the context ends.
+// Run recovers, and then scans and cleans up until the context ends. Where another server looks after
+// the workspace, it says so and waits until that one is gone: two would adopt, set aside and remove the
+// same files.
 func (m *Monitor) Run(ctx context.Context) error {
+	owned := m.own(ctx)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if owned != nil {
+		defer owned.Close()
+	}
 	m.Recover(ctx)
 	var cleaning sync.WaitGroup
 	cleaning.Go(func() { m.empty(ctx) })
 	defer cleaning.Wait()
-	timer := time.NewTimer(m.opt.Scan)
-	defer timer.Stop()
+	next := time.NewTimer(m.opt.Scan)
+	defer next.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-timer.C:
+		case <-next.C:
 		}
 		took := m.Scan(ctx)
-		timer.Reset(max(m.opt.Scan, restFactor*took))
+		next.Reset(max(m.opt.Scan, restFactor*took))
+	}
+}
+
+// own waits until no other server looks after the workspace. It returns the lock, or nil where the file
+// system has none.
+func (m *Monitor) own(ctx context.Context) *os.File {
+	for told := false; ; told = true {
+		f, err := jobdir.Own(m.opt.Workspace)
+		if err == nil {
+			return f
+		}
+		if !errors.Is(err, jobdir.ErrLocked) {
+			m.log.Warn("the workspace can't be locked: keep other servers away from it", "workspace", m.opt.Workspace,
+				"error", err)
+			return nil
+		}
+		if !told {
+			m.log.Error("another server looks after the workspace: this one leaves it alone", "workspace",
+				m.opt.Workspace)
+			m.mu.Lock()
+			m.recovery = Recovery{State: RecoveryElsewhere}
+			m.mu.Unlock()
+			m.looked.Do(func() { close(m.recovered) })
+		}
+		if !timer.Sleep(ctx, m.opt.Scan) {
+			return nil
+		}
 	}
 }
 
@@ -265,7 +307,7 @@ func (m *Monitor) observe(ids []string, now perdure.Instant, began time.Time) (a
 			j.file, j.look, j.tenant, j.observed = s, l, s.Tenant, now
 			j.moved = j.memory.Observe(l, now)
 		}
-		if !j.known || !ok || j.moved || j.watched || l.Lock == LockFree || l.Result ||
+		if !j.known || !ok || j.moved || j.watched || j.hung || l.Lock == LockFree || l.Result ||
 			m.round-j.checked >= checkEvery {
 			ask = append(ask, id)
 		}
@@ -299,9 +341,13 @@ func (m *Monitor) runs(ctx context.Context, ids []string) (map[string]*perdure.R
 type task struct {
 	dir jobdir.Dir
 	run perdure.Run
-	// lost is set for a process that is gone; otherwise its result is adopted.
-	lost  bool
-	since perdure.Instant
+	// lost is set for a process that is gone, and former for one whose files are of an epoch from before
+	// a restore; otherwise its result is adopted.
+	lost   bool
+	since  perdure.Instant
+	former int64
+	// hung is set for a process that is not heard from although its lock is held: its output is copied.
+	hung bool
 }
 
 // judge updates jobs by their runs, and returns the signs of life and the tasks. The caller holds the
@@ -323,16 +369,30 @@ func (m *Monitor) judge(
 		if !j.signed || r.Tenant != j.file.Tenant {
 			continue
 		}
-		do := j.memory.Judge(j.look, r, j.moved)
+		d, err := jobdir.Of(m.opt.Workspace, id)
+		if err != nil {
+			continue
+		}
+		look := j.look
+		switch {
+		case r.Former != 0 && r.Former == look.Epoch:
+			look.Epoch = r.Epoch // its runner does not know the new epoch yet
+		case engine.Outlived(r, look.Epoch) && r.Former == 0:
+			todo = append(todo, task{dir: d, run: *r, former: look.Epoch})
+			continue
+		}
+		do := j.memory.Judge(look, r, j.moved)
 		if do.Beat {
-			beats = append(beats, engine.Sentinel{Tenant: r.Tenant, RunID: r.ID, Epoch: j.look.Epoch,
-				Counter: j.look.Counter})
+			beats = append(beats, engine.Sentinel{Tenant: r.Tenant, RunID: r.ID, Epoch: look.Epoch,
+				Counter: look.Counter})
 		}
 		if do.Adopt || do.Lost {
-			d, err := jobdir.Of(m.opt.Workspace, id)
-			if err == nil {
-				todo = append(todo, task{d, *r, do.Lost, j.memory.FreeSince})
-			}
+			todo = append(todo, task{dir: d, run: *r, lost: do.Lost, since: j.memory.FreeSince})
+			continue
+		}
+		silent := r.State == perdure.Running && r.Epoch == look.Epoch && r.Heard
+		if j.hung = silent && !look.Result && m.engine.Policy().Tier(r, now) != perdure.TierFresh; j.hung {
+			todo = append(todo, task{dir: d, run: *r, hung: true})
 		}
 	}
 	return beats, todo
@@ -355,6 +415,14 @@ func (m *Monitor) act(ctx context.Context, todo []task) {
 			return
 		}
 		t := &todo[i]
+		if t.former != 0 {
+			m.find(ctx, t)
+			continue
+		}
+		if t.hung {
+			m.copyHung(ctx, t, until)
+			continue
+		}
 		err := m.unwatch(ctx, t)
 		switch {
 		case err != nil:
@@ -370,6 +438,35 @@ func (m *Monitor) act(ctx context.Context, todo []task) {
 		default:
 			m.logError(ctx, "a process could not be ended", err, "run", t.dir.ID)
 		}
+	}
+}
+
+// find says that a process has outlived its store: its files are from before a restore. The next scan
+// judges them as those of the run's epoch, and its runner is given that epoch by its next heartbeat.
+func (m *Monitor) find(ctx context.Context, t *task) {
+	err := m.engine.Do(ctx, &engine.ReadoptProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Former: t.former,
+		For: m.opt.ReattachWindow})
+	if err != nil {
+		m.note(t.dir.ID, "from before the restore, and not taken back: "+err.Error())
+		return
+	}
+	m.note(t.dir.ID, "from before the restore: taken back")
+	m.log.Info("process has outlived its store", "run", t.dir.ID)
+	m.mu.Lock()
+	if j := m.jobs[t.dir.ID]; j != nil {
+		j.watched, j.watchedAt = true, m.engine.Now()
+		m.recovery.Watched++
+	}
+	m.mu.Unlock()
+}
+
+// copyHung copies the output of a process whose runner hangs: it does not do so itself, and the watchdog
+// may end the run any time. The commits are no signs of life. A runner that goes on finds the offsets
+// moved.
+func (m *Monitor) copyHung(ctx context.Context, t *task, until time.Time) {
+	err := m.copyOutput(ctx, t.dir, &t.run, nil, until)
+	if err != nil && !errors.Is(err, errLater) && perdure.CodeOf(err) != perdure.CodeStaleEpoch {
+		m.logError(ctx, "output of a hung process could not be copied", err, "run", t.dir.ID)
 	}
 }
 
@@ -390,23 +487,12 @@ func (m *Monitor) unwatch(ctx context.Context, t *task) error {
 // lose copies the output of a process that is gone and takes its run away. The output is not worth the
 // run: if it can't be copied, the run is lost all the same.
 func (m *Monitor) lose(ctx context.Context, t *task, until time.Time) error {
-	// A commit counts as a sign of life. The run is compared with what it was before.
-	err := m.copyOutput(ctx, t.dir, &t.run, nil, until)
-	if errors.Is(err, errLater) {
+	if err := m.copyOutput(ctx, t.dir, &t.run, nil, until); errors.Is(err, errLater) {
 		return err
-	}
-	if err != nil {
+	} else if err != nil {
 		m.logError(ctx, "output of a lost process could not be copied", err, "run", t.dir.ID)
 	}
-	runs, err := m.runs(ctx, []string{t.dir.ID})
-	if err != nil {
-		return err
-	}
-	since := t.since
-	if r := runs[t.dir.ID]; r != nil && t.run.SeenAt <= since {
-		since = r.SeenAt
-	}
-	op := &engine.LoseProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch, Since: since,
+	op := &engine.LoseProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch, Since: t.since,
 		Why: "the process is gone: its lock is free, and it left no result"}
 	if err := m.engine.Do(ctx, op); err != nil {
 		return err

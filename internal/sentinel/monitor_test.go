@@ -521,3 +521,30 @@ func TestSentinelOfAnotherJobCountsForNothing(t *testing.T) {
 		t.Errorf("reports = %+v, want the forged file", list)
 	}
 }
+
+// TestOutputOfAHungRunnerIsKept plays a runner that hangs while its command goes on: it holds the lock,
+// and copies nothing.
+func TestOutputOfAHungRunnerIsKept(t *testing.T) {
+	w := newWorld(t, store.Options{Memory: storetest.Memory(t)})
+	p := w.start()
+	f, err := p.dir.OpenOutput(jobdir.Stdout)
+	w.ok(err)
+	defer f.Close()
+	want := ""
+	for n := range 14 {
+		if n < 9 {
+			want += fmt.Sprintf("line %d\n", n)
+			fmt.Fprintf(f, "line %d\n", n)
+		}
+		for range 4 {
+			w.scan()
+		}
+		w.pass(time.Minute)
+	}
+	if r := p.wants(perdure.Failed); r.Failure.Code != perdure.CodeHeartbeatLost {
+		t.Errorf("failure = %+v, want heartbeat_lost", r.Failure)
+	}
+	if got := p.output(jobdir.Stdout); got != want {
+		t.Errorf("output = %q, want all lines: %q", got, want)
+	}
+}

@@ -17,6 +17,8 @@ const (
 	RecoveryRunning  = "running"
 	RecoveryWatching = "watching"
 	RecoveryFinished = "finished"
+	// RecoveryElsewhere means that another server looks after the workspace.
+	RecoveryElsewhere = "elsewhere"
 )
 
 // secondLook is the pause before the second look at locks that were free at the start.
@@ -32,7 +34,7 @@ const maxStartup = 5000
 // Watching is stored with the run: no node gives it up before reattach_window is over, however long
 // no server was there. The next sign of life ends it, and the run's log has run:process_reattached.
 func (m *Monitor) Recover(ctx context.Context) {
-	defer close(m.recovered)
+	defer m.looked.Do(func() { close(m.recovered) })
 	m.mu.Lock()
 	m.recovery = Recovery{State: RecoveryRunning, StartedAt: m.engine.Now()}
 	m.mu.Unlock()
@@ -67,7 +69,7 @@ func (m *Monitor) watch(ctx context.Context) (again bool) {
 	var list []candidate
 	m.mu.Lock()
 	for id, j := range m.jobs {
-		if !j.known || !j.signed || j.state != perdure.Running {
+		if !j.known || !j.signed || j.state != perdure.Running || j.watched {
 			continue
 		}
 		switch j.look.Lock {

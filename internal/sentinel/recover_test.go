@@ -1,6 +1,7 @@
 package sentinel
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -180,4 +182,30 @@ func TestWatchedProcessThatDiesIsNotReattached(t *testing.T) {
 	if s := w.m.Status(); s.Dead != 1 || s.Reattached != 0 || s.State != RecoveryFinished {
 		t.Errorf("recovery = %+v, want one dead", s)
 	}
+}
+
+// TestSecondServerLeavesAWorkspaceAlone starts two servers on one workspace, by mistake.
+func TestSecondServerLeavesAWorkspaceAlone(t *testing.T) {
+	w := newWorld(t, store.Options{Memory: storetest.Memory(t)})
+	p := w.start()
+	p.finish("done", "")
+	p.die()
+	first, err := jobdir.Own(w.workspace)
+	w.ok(err)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	w.m.opt.Scan = 10 * time.Millisecond
+	ended := make(chan error, 1)
+	go func() { ended <- w.m.Run(ctx) }()
+	<-w.m.Recovered()
+	if s := w.m.Status().State; s != RecoveryElsewhere {
+		t.Errorf("state of the recovery = %s, want %s", s, RecoveryElsewhere)
+	}
+	p.wants(perdure.Running)
+	w.ok(first.Close())
+	eventually.True(t, "the second server has adopted the result", func() bool {
+		return p.now().State == perdure.Completed
+	})
+	stop()
+	w.ok(<-ended)
 }

@@ -90,6 +90,7 @@ type rest struct {
 	Counter     int64            `json:"counter,omitempty"`
 	WatchUntil  perdure.Instant  `json:"watch_until,omitempty"`
 	Spent       bool             `json:"spent,omitempty"`
+	Former      int64            `json:"former,omitempty"`
 
 	Signature *perdure.Signature `json:"signature,omitempty"`
 }
@@ -109,7 +110,8 @@ func packRest(r *perdure.Run) string {
 	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt,
 		WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback),
 		ContinuedBy: r.ContinuedBy, Hold: r.Hold,
-		Stopped: r.Stopped, Counter: r.Counter, WatchUntil: r.WatchUntil, Spent: r.Spent}
+		Stopped: r.Stopped, Counter: r.Counter, WatchUntil: r.WatchUntil, Spent: r.Spent,
+		Former: r.Former}
 	if r.Options != (perdure.Options{}) {
 		x.Options = &restOptions{Options: r.Options, Webhook: string(r.Options.Webhook),
 			Opening: string(r.Options.Opening)}
@@ -148,7 +150,7 @@ func (s restScanner) Scan(v any) error {
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
 		x.ContinuedBy
 	r.Held, r.ProgressOf, r.Stopped, r.Hold = x.Held, x.ProgressOf, x.Stopped, x.Hold
-	r.Counter, r.WatchUntil, r.Spent = x.Counter, x.WatchUntil, x.Spent
+	r.Counter, r.WatchUntil, r.Spent, r.Former = x.Counter, x.WatchUntil, x.Spent, x.Former
 	if x.Options != nil {
 		r.Options = x.Options.Options
 		r.Options.Webhook, r.Options.Opening = perdure.Value(x.Options.Webhook), perdure.Value(x.Options.Opening)

@@ -16,7 +16,7 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 			text += "/" + string(after.Failure.Code)
 		}
 		deadLetters := rule.Clock == "lease" || rule.Clock == "dead" || rule.Clock == "undelivered" ||
-			rule.Clock == "hold"
+			rule.Clock == "unclaimed" || rule.Clock == "hold"
 		if after.State != perdure.Cancelled && deadLetters {
 			text += ", a dead letter"
 		}
@@ -78,6 +78,8 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 		return "it begins with the journal of run " + string(r.RetryOf)
 	case "due":
 		return fmt.Sprintf("its delay or backoff ended %s ago", ago(due))
+	case "unclaimed":
+		return fmt.Sprintf("claimable for %s, and its runner does not take it", ago(r.ReadyAt))
 	case "queued-long":
 		return fmt.Sprintf("claimable for %s, and nobody takes it", ago(r.ReadyAt))
 	case "no-progress":

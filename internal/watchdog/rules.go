@@ -36,6 +36,7 @@ type Rule struct {
 // Names of rules that the code refers to.
 const (
 	ruleQueuedLong    = "queued-too-long"
+	ruleUnclaimed     = "unclaimed"
 	ruleWorkerOffline = "workers"
 	ruleGroupDeadline = "group-deadline"
 	ruleWaiterExpiry  = "waiters"
@@ -98,6 +99,11 @@ var Rules = []Rule{
 			}
 			return tx.Requeue(r, perdure.Undelivered{})
 		}},
+	{ID: "W5", Name: ruleUnclaimed, FullName: "exec-unclaimed", Clock: "unclaimed", Postponed: true,
+		Condition: "`queued`, a run of `perdure exec` that its runner does not take; not while its queue is paused",
+		Action:    "`timeout`/`dispatch_timeout` and a dead letter",
+		Bound:     "`local_claim`",
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.NeverClaimed{}) }},
 	{ID: "W4", Name: "dispatch-retry", Clock: "redeliver", Postponed: true,
 		Condition: "granted and not heard from since its n-th delivery",
 		Action:    "may be granted again, to any poller; ring",

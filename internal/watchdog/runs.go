@@ -107,8 +107,8 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 			rule := byClock[c.Name]
 			until := g.postponedUntil(rule, r)
 			inGap = inGap || until > tx.Now
-			if rule.Name == ruleQueuedLong {
-				paused, err := pausedUntil(tx, r)
+			if rule.Name == ruleQueuedLong || rule.Name == ruleUnclaimed {
+				paused, err := pausedUntil(tx, r, at.Sub(r.ReadyAt))
 				if err != nil {
 					return err
 				}
@@ -138,9 +138,10 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 // an end. Then the queue is looked at again.
 const pausedLook = time.Hour
 
-// pausedUntil returns until when the alert about a queued run has to wait because its queue is paused, or
-// zero. A paused queue is no defect: somebody wants its runs to wait.
-func pausedUntil(tx *engine.Tx, r *perdure.Run) (perdure.Instant, error) {
+// pausedUntil returns until when the rule about a queued run has to wait because its queue is paused, or
+// zero. A paused queue is no defect: somebody wants its runs to wait. The rule's time begins again with
+// the end of the pause.
+func pausedUntil(tx *engine.Tx, r *perdure.Run, patience time.Duration) (perdure.Instant, error) {
 	p, err := engine.PauseOf(tx, r.Tenant, r.Queue)
 	switch {
 	case err != nil || p == nil:
@@ -148,7 +149,7 @@ func pausedUntil(tx *engine.Tx, r *perdure.Run) (perdure.Instant, error) {
 	case p.Until == 0 || p.Until > tx.Now.Add(pausedLook):
 		return tx.Now.Add(pausedLook), nil
 	}
-	return p.Until.Add(tx.Policy().QueuedAlert), nil
+	return p.Until.Add(patience), nil
 }
 
 // apply applies a rule whose clock was due at an instant, and records the action.

@@ -44,7 +44,8 @@ func BenchmarkLargeCommit(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				if err := e.Do(ctx, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}); err != nil {
+				submit := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
+				if err := e.Do(ctx, submit); err != nil {
 					b.Fatal(err)
 				}
 				poll := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}

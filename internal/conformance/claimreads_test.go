@@ -187,11 +187,13 @@ func claimReads(t *testing.T, at store.Options) {
 	claim("half of the queues paused", engine.Claim{Tenant: tenant, Queues: all, Slots: 1})
 	w.resume(all[0])
 	w.pause(all[0], "again")
-	claim("half of the queues paused, by all tenants", engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
+	claim("half of the queues paused, by all tenants",
+		engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
 	w.resume(all[0])
 	for _, q := range all {
 		w.pause(q, "all")
 	}
 	claim("all queues paused", engine.Claim{Tenant: tenant, Queues: all, Slots: 1, Build: "b"})
-	claim("all queues paused, by all tenants", engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
+	claim("all queues paused, by all tenants",
+		engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
 }

@@ -13,7 +13,8 @@ import (
 
 // Claim leases runs to a worker: one poll.
 //
-// A poll reads a bounded number of rows and bytes, and grants at least one run if it finds one. Runs that it leaves stay claimable, and their queue is rung again for the next poll.
+// A poll reads a bounded number of rows and bytes, and grants at least one run if it finds one. Runs
+// that it leaves stay claimable, and their queue is rung again for the next poll.
 type Claim struct {
 	Tenant perdure.TenantID
 	// AnyTenant is set for a worker of the platform, which leases runs of all tenants.

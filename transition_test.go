@@ -36,7 +36,7 @@ func events() []Event {
 		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
 		Held{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
-		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Reason: "lease_lost"},
+		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Epoch: 3, Reason: "lease_lost"},
 	}
 }
 

@@ -189,8 +189,8 @@ func shellAttacked(t *testing.T, args ...string) {
 	n.insist("POST", "/api/admin/keys", "", obj{"name": "guard",
 		"scopes": []string{"runs:read", "runs:approve", "platform:read"}}, &made)
 	guard := caller{n, made.Secret}
-	if status, body := guard.call("POST", "/api/v1/approvals/"+a.ID+"?tenant=evil", obj{"decision": "approve"}); status !=
-		http.StatusOK {
+	status, body = guard.call("POST", "/api/v1/approvals/"+a.ID+"?tenant=evil", obj{"decision": "approve"})
+	if status != http.StatusOK {
 		t.Errorf("the platform's decision = %d %s", status, body)
 	}
 	eve.answer(thread, "pay is done")

@@ -158,7 +158,8 @@ func (b *beside) changeKey() {
 	}
 	once := s.name("key")
 	s.send(func() engine.Op {
-		return &engine.CreateKey{Tenant: tenant, Name: "workers", Scopes: []perdure.Scope{perdure.ScopePoll}, Once: once}
+		return &engine.CreateKey{Tenant: tenant, Name: "workers",
+			Scopes: []perdure.Scope{perdure.ScopePoll}, Once: once}
 	}, func(r reply) {
 		if !r.lost && r.err == nil {
 			b.key = r.op.(*engine.CreateKey).Key.ID
@@ -396,7 +397,8 @@ func (t *task) upload() {
 	s, data := t.w.s, []byte("what the run has left")
 	ok := func(r reply) bool { return !r.lost && r.err == nil && t.w.alive && !t.done }
 	s.send(func() engine.Op {
-		return &engine.BeginArtifact{Tenant: tenant, RunID: t.run, Epoch: t.epoch, Name: "left.txt", Size: int64(len(data))}
+		return &engine.BeginArtifact{Tenant: tenant, RunID: t.run, Epoch: t.epoch, Name: "left.txt",
+			Size: int64(len(data))}
 	}, func(r reply) {
 		if !ok(r) {
 			return

@@ -168,7 +168,8 @@ func printApproval(w io.Writer, a *perdure.Approval, now time.Time, lines int) e
 		field("tenant", fmt.Sprintf("%s: perdure approve %s --tenant %s", a.Owner, a.ID, a.Owner))
 	}
 	if a.Approvers == perdure.ApproversPlatform {
-		field("decides", "the platform: it touches the server's own machine, and takes a platform key with runs:approve")
+		field("decides",
+			"the platform: it touches the server's own machine, and takes a platform key with runs:approve")
 	}
 	if a.State == perdure.ApprovalOpen {
 		field("left", timeLeft(a, now))

@@ -36,7 +36,8 @@ func supervised(t *testing.T) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := startSupervisor(t.Context(), &settings.Config{Trial: true, Supervisor: scriptedSupervisor}, srv, slog.New(slog.DiscardHandler))
+	cfg := &settings.Config{Trial: true, Supervisor: scriptedSupervisor}
+	stop, err := startSupervisor(t.Context(), cfg, srv, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/supervisor"
 )
 
@@ -43,8 +44,8 @@ func TestInjectedTextReachesNoOtherTenant(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "page")
 	config := filepath.Join(dir, "supervisor.toml")
-	text := fmt.Sprintf("[[model]]\nbase_url = %q\nmodel = \"m\"\n[shell]\nallow = [\"cat\"]\napprove = \"never\"\n",
-		hs.URL+"/v1")
+	text := fmt.Sprintf("[[model]]\nbase_url = %q\nmodel = \"m\"\n"+
+		"[shell]\nallow = [[\"cat\", %q]]\napprove = \"never\"\n", hs.URL+"/v1", page)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +53,9 @@ func TestInjectedTextReachesNoOtherTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err := startSupervisor(t.Context(), config, srv, slog.New(slog.DiscardHandler))
+	// On trial, as in perdure dev, every tenant has the shell.
+	cfg := &settings.Config{Trial: true, Supervisor: config}
+	stop, err := startSupervisor(t.Context(), cfg, srv, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -381,7 +381,8 @@ var moves = map[pairs.Feature]move{
 	pairs.Child: {make: func(x *subject) error {
 		r := x.submit(perdure.Submission{Kind: "parent", Queue: "parents" + x.queue, Class: perdure.Agent,
 			Timeout: minutes(600)})
-		claim := &engine.Claim{Tenant: tenant, Worker: "p", Queues: []string{"parents" + x.queue}, Slots: 1, Start: true}
+		claim := &engine.Claim{Tenant: tenant, Worker: "p", Queues: []string{"parents" + x.queue}, Slots: 1,
+			Start: true}
 		x.do(claim)
 		x.check(len(claim.Grants) == 1 && claim.Grants[0].Run.ID == r.ID, "%s: the parent", x.name)
 		x.parent = r.ID
@@ -475,8 +476,8 @@ var moves = map[pairs.Feature]move{
 		return nil
 	}},
 	pairs.Tenant: {do: func(x *subject) error {
-		return x.try(&engine.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "other", Queue: x.run().Queue,
-			Timeout: minutes(1)}})
+		return x.try(&engine.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "other",
+			Queue: x.run().Queue, Timeout: minutes(1)}})
 	}},
 	pairs.KeyRevoked: {do: func(x *subject) error {
 		key := &engine.CreateKey{Tenant: tenant, Name: "caller", Scopes: perdure.TenantScopes}
@@ -867,7 +868,8 @@ func (o *outcomes) compare(t *testing.T) {
 			case o.met[p] || o.met[pairs.Pair{First: b, Then: a}]:
 				reached = append(reached, p.String())
 			default:
-				missing = append(missing, fmt.Sprintf("%s: %s %s", p, o.apart[p], o.apart[pairs.Pair{First: b, Then: a}]))
+				other := o.apart[pairs.Pair{First: b, Then: a}]
+				missing = append(missing, fmt.Sprintf("%s: %s %s", p, o.apart[p], other))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 // Command docgen prints the pages of docs/ that say what the code does: the lifecycle, the watchdog's
-// rules, the settings, the invariants, the metrics and the pairs of features. They are printed from the tables that the program decides by, so
-// that they can't drift. Run it with "make docs"; "make check" fails when a page is not what it would print.
+// rules, the settings, the invariants, the metrics and the pairs of features. They are printed from the
+// tables that the program decides by, so that they can't drift. Run it with "make docs"; "make check" fails
+// when a page is not what it would print.
 package main
 
 import (

@@ -322,8 +322,8 @@ func (q Keys) own(id string) (cachedKey, bool) {
 	return c, ok
 }
 
-// IsOwn tells whether MakeOwn has made a key.
-func (q Keys) IsOwn(id string) bool {
+// isOwn tells whether MakeOwn has made a key.
+func (q Keys) isOwn(id string) bool {
 	_, ok := q.own(id)
 	return ok
 }
@@ -465,7 +465,7 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 			valid[k.ID] = k.Valid(now) && (k.Parent == "" || valid[k.Parent])
 		}
 		for _, id := range ids {
-			if !valid[id] && !q.IsOwn(id) {
+			if !valid[id] && !q.isOwn(id) {
 				gone = append(gone, id)
 				q.forget(id)
 			}

@@ -59,7 +59,7 @@ var features = [count]struct{ name, what string }{
 	Resume:       {"resume", "the run was suspended, a wait is over, and it is queued or works again"},
 	Restore:      {"restore", "the run was live in a backup that was restored"},
 	Cancel:       {"cancel", "the run is asked to stop"},
-	Cleanup:      {"clean-up grant", "the run is leased and cleans up: granted after the cancel request, or acknowledged"},
+	Cleanup:      {"clean-up grant", "the run is leased and cleans up: its grant says so, or it has acknowledged"},
 	Pause:        {"pause", "the queue of the live run is paused"},
 	Hold:         {"hold", "a defect of the code holds the run"},
 	Deadline:     {"deadline", "the deadline of the run ends it"},

@@ -13,7 +13,8 @@ var events = map[string]Feature{
 	"TurnCame": Thread, "Slow": none, "HoldReleased": Hold, "HoldExpired": Hold, "HoldAbandoned": Hold,
 	"Redeliverable": none, "Undelivered": none, "DeliveryGaveUp": none, "Started": none, "Beat": none,
 	"Released": none, "Restored": Restore, "Rejected": Signature, "ItemsHandedOver": none,
-	"SentinelMoved": Process, "ProcessWatched": Process, "Committed": none, "WaitOpened": Suspend,
+	"SentinelMoved": Process, "ProcessWatched": Process, "ProcessFound": Process, "ProcessRestored": Process,
+	"NeverClaimed": Process, "Committed": none, "WaitOpened": Suspend,
 	"WaitWithdrawn": Suspend, "WentToSleep": Suspend, "Retried": LostLease, "GaveUp": OneAttempt, "Held": Hold,
 	"Done": none, "FailedForGood": none, "WaitFailed": Suspend, "CancelConfirmed": Cleanup,
 	"CleanupAgain": Cleanup, "Reaped": none,
@@ -45,6 +46,7 @@ var submission = map[string]Feature{
 // rules has the rules of the watchdog.
 var rules = map[string]Feature{
 	"hold-timeout": Hold, "deadline": Deadline, "cancel-grace": Cleanup, "lost-worker": LostLease, "dead": Process,
+	"unclaimed":        Process,
 	"dispatch-timeout": none, "dispatch-retry": none, "reap": none, "suspended-too-long": Suspend, "copy": Retry,
 	"stale": Process, "no-progress": none, "silent": none, "due": Delay, "queued-too-long": none, "workers": none,
 	"group-deadline": Group, "waiters": Defer, "cascade": Parent, "log": none, "retention": Retention, "ttl": none,

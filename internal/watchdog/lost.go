@@ -44,7 +44,8 @@ func (s *Sweep) take(tx *engine.Tx, r *perdure.Run) error {
 	if r.State == perdure.Dispatched { // not begun, so it costs no attempt
 		rule, act = byClock["undelivered"], func(tx *engine.Tx, r *perdure.Run) error {
 			if r.Cancel.RequestedAt != 0 {
-				return engine.LoseCancelled(tx, r, 0, "not_started", "its worker ended while the run was being cancelled")
+				return engine.LoseCancelled(tx, r, 0, "not_started",
+					"its worker ended while the run was being cancelled")
 			}
 			return tx.Requeue(r, perdure.Released{Epoch: r.Epoch})
 		}

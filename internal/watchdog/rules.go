@@ -93,7 +93,8 @@ var Rules = []Rule{
 		act: func(tx *engine.Tx, r *perdure.Run) error {
 			switch {
 			case r.Cancel.RequestedAt != 0:
-				return engine.LoseCancelled(tx, r, 0, "not_started", "the dispatch was lost while the run was being cancelled")
+				return engine.LoseCancelled(tx, r, 0, "not_started",
+					"the dispatch was lost while the run was being cancelled")
 			case r.Deliveries >= tx.Policy().MaxDeliveries:
 				return tx.Finish(r, perdure.DeliveryGaveUp{})
 			}

@@ -328,7 +328,7 @@ func TestRunnerCommandTakesRuns(t *testing.T) {
 		t.Errorf("perdure runner: %v", err)
 	}
 	for _, args := range [][]string{{"runner", "--slots", "0"}, {"runner", "--queue", "exec-local"},
-		{"runner", "--secrets", "/no/such"},
+		{"runner", "--secrets", "/no/such"}, {"runner", "--env", "PERDURE_KEY"},
 		{"runner", "--grace", "-1s"}, {"runner", "make"}} {
 		if code, _, stderr := call(args...); code != exitUsage || stderr == "" {
 			t.Errorf("perdure %q: exit code %d, want %d; it says %q", args, code, exitUsage, stderr)

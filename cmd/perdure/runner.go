@@ -41,6 +41,10 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		fmt.Fprintln(stderr, "perdure runner: --grace and --max-output have to be positive")
 		return errUsage
 	}
+	if slices.Contains(keep, "PERDURE_KEY") {
+		fmt.Fprintln(stderr, "perdure runner: --env PERDURE_KEY would give the pool's key to the commands of others")
+		return errUsage
+	}
 	if p.Job.Queues = queues; len(queues) == 0 {
 		p.Job.Queues = []string{"default"}
 	}

@@ -1,7 +1,9 @@
 package httpd
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -29,6 +31,8 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 		return 0, nil, perdure.Invalid("wait", "a stream waits by itself")
 	case len(in.Message) == 0:
 		return 0, nil, perdure.Invalid("message", "is missing")
+	case emptyMessage(in.Message):
+		return 0, nil, perdure.Invalid("message", "is empty: there is nothing to answer")
 	}
 	op := &engine.Chat{Tenant: c.tenant(), ThreadID: in.ThreadID, Message: perdure.Message{Content: in.Message},
 		Kind: cmp.Or(in.Kind, api.SupervisorKind), Timeout: in.Timeout, Key: key,
@@ -103,3 +107,16 @@ func acceptsStream(r *http.Request) bool {
 			return strings.TrimSpace(media) == api.MediaStream
 		})
 }
+
+// emptyMessage tells whether a message is null, or a text of white space.
+func emptyMessage(m json.RawMessage) bool {
+	m = bytes.TrimSpace(m)
+	if string(m) == "null" {
+		return true
+	}
+	var text string
+	return len(m) <= maxBlankMessage && json.Unmarshal(m, &text) == nil && strings.TrimSpace(text) == ""
+}
+
+// maxBlankMessage is the size up to which a message is looked at for being blank.
+const maxBlankMessage = 4096

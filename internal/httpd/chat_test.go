@@ -185,7 +185,7 @@ func TestChatRefusesWhatItCannotMean(t *testing.T) {
 	w := newWorld(t, setup{})
 	first := w.chats(201, `{"message":"hello"}`)
 	for _, body := range []string{`{}`, `{"message":null,"thread":1}`, `{"message":"a","wait":"2h"}`,
-		`{"message":"a","kind":"no\u0000"}`} {
+		`{"message":"a","kind":"no\u0000"}`, `{"message":""}`, `{"message":" \n "}`, `{"message":null}`} {
 		w.do("POST", chatPath, "%s", body).refuses(400, "invalid")
 	}
 	w.do("POST", chatPath, `{"message":"a","thread_id":"none"}`).refuses(404, "not_found")

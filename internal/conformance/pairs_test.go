@@ -47,6 +47,7 @@ type subject struct {
 	*World
 	name     string // in messages
 	queue    string
+	pooled   bool // a process of a pool
 	sub      perdure.Submission
 	id       perdure.RunID
 	parent   perdure.RunID
@@ -176,7 +177,7 @@ func (x *subject) claim() bool {
 	return true
 }
 
-const localQueue = "exec-local"
+const localQueue = perdure.LocalQueue
 
 // leased has the run leased.
 func (x *subject) leased() (engine.Grant, error) {
@@ -268,11 +269,17 @@ func (x *subject) standBy() {
 // moves has the move of every feature that is brought into force on a run of a living store.
 var moves = map[pairs.Feature]move{
 	pairs.Retry: {again: true, make: repeats(func(x *subject, id perdure.RunID) (perdure.Run, error) {
-		op := &engine.Retry{Tenant: tenant, RunID: id}
+		op := &engine.Retry{Tenant: tenant, RunID: id, Local: x.queue == localQueue}
 		err := x.try(op)
 		return op.Run, err
 	})},
-	pairs.Redrive: {shape: func(x *subject) { x.sub.MaxAttempts = max(x.sub.MaxAttempts, 2) }, again: true,
+	pairs.Redrive: {shape: func(x *subject) {
+		x.sub.MaxAttempts = max(x.sub.MaxAttempts, 2)
+		x.pooled = true // nobody may take a redriven run of perdure exec
+		if x.queue == localQueue {
+			x.queue, x.sub.Queue = "pool", "pool"
+		}
+	}, again: true,
 		make: repeats(func(x *subject, id perdure.RunID) (perdure.Run, error) {
 			op := &engine.Redrive{Tenant: tenant, RunID: id}
 			err := x.try(op)
@@ -408,7 +415,9 @@ var moves = map[pairs.Feature]move{
 		if x.sub.MaxAttempts == 0 {
 			x.sub.MaxAttempts = 2
 		}
-		x.queue, x.sub.Queue = localQueue, localQueue
+		if !x.pooled {
+			x.queue, x.sub.Queue = localQueue, localQueue
+		}
 	}},
 	pairs.Pool: {shape: func(x *subject) {
 		x.sub.Class = perdure.Process

@@ -54,7 +54,7 @@ func (op *Heartbeat) Do(tx *Tx) error {
 			}
 			if err := heartbeat(tx, &r, b); err != nil {
 				var refused error
-				if refused, res.NewEpoch = outlivedRefusal(&r, b.Epoch); refused != nil {
+				if res.NewEpoch, refused = outlivedRefusal(&r, b.Epoch); refused != nil {
 					return refused
 				}
 				return err

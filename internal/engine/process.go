@@ -140,16 +140,16 @@ func (op *ReadoptProcess) Do(tx *Tx) (err error) {
 // outlivedRefusal is the answer to a heartbeat with an epoch from before a restore. A process that was
 // found is told its new epoch. One that was not waits: it must not end before it is looked for. For
 // other epochs there is none.
-func outlivedRefusal(r *perdure.Run, epoch int64) (refused error, newEpoch int64) {
+func outlivedRefusal(r *perdure.Run, epoch int64) (newEpoch int64, refused error) {
 	switch {
 	case !Outlived(r, epoch) || r.Former != 0 && r.Former != epoch:
-		return nil, 0
+		return 0, nil
 	case r.Former == epoch:
-		return perdure.Errorf(perdure.CodeRestored, "the store was restored: the run goes on under the epoch %d",
-			r.Epoch), r.Epoch
+		return r.Epoch, perdure.Errorf(perdure.CodeRestored,
+			"the store was restored: the run goes on under the epoch %d", r.Epoch)
 	}
-	return perdure.Errorf(perdure.CodeRestored, "the store was restored: the server of the workspace has not "+
-		"found this process yet"), 0
+	return 0, perdure.Errorf(perdure.CodeRestored, "the store was restored: the server of the workspace has not "+
+		"found this process yet")
 }
 
 // LoseProcess takes a run from a process that is gone: its lock is free, and it has left no result.

@@ -28,7 +28,7 @@ import (
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`
 	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close Counts DeadLetter
-	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs Get Group Health
+	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs For Get Group Health
 	History Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds
 	LateResults List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels
 	SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
@@ -519,7 +519,7 @@ var mutations = map[string]func(l *loss) call{
 	"LoginLink": func(l *loss) call {
 		l.once = func(got any) { // a second link, of which the first is never used
 			_, secret, _ := strings.Cut(got.(*api.LoginLink).Path, "#login=")
-			if _, err := l.as(secret).List(l.ctx, client.Filter{}); perdure.CodeOf(err) != api.CodeUnauthorized {
+			if _, err := l.as(secret).List(l.ctx, client.Filter{}); client.CodeOf(err) != api.CodeUnauthorized {
 				l.t.Errorf("a list with the secret %q of a login link: %v, want unauthorized", secret, err)
 			}
 		}

@@ -32,7 +32,8 @@ func (c *Client) For(t perdure.TenantID) *Client {
 // query returns the query of a call, with the client's tenant.
 func (c *Client) query(r *request) (url.Values, error) {
 	t := string(c.opt.Tenant)
-	if t == "" || !strings.HasPrefix(r.path, "/api/") || r.query.Has(tenantParam) {
+	named := r.query.Has(tenantParam) && strings.HasPrefix(r.path, v1)
+	if t == "" || named || !strings.HasPrefix(r.path, "/api/") {
 		return r.query, nil
 	}
 	if perdure.CheckName(tenantParam, t) != nil {

@@ -138,8 +138,8 @@ func TestInjectedTextReachesNoOtherTenant(t *testing.T) {
 		t.Errorf("the victim's approval = %+v, %v; want it open", still, err)
 	}
 	kept, err := victim.Messages(t.Context(), theirs.ThreadID, 0)
-	if err != nil || len(kept.Messages) != 1 {
-		t.Errorf("the victim's thread = %+v, %v; want its question alone", kept, err)
+	if err != nil || len(kept.Messages) != 2 {
+		t.Errorf("the victim's thread = %+v, %v; want its message and what it is asked", kept, err)
 	}
 }
 

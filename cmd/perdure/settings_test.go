@@ -86,7 +86,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		silent no_progress stale_after dead_after worker_offline backoff_base backoff_max beat_every waiter_ttl
 		detach_grace dead_letter_ttl idempotency_ttl retention audit_retention worker_retention
 		webhook_retention key_retention kind_retention watchdog_interval gap_after
-		gap_spare patrol_every hold_timeout hold_timeout_thread`
+		gap_spare patrol_every hold_timeout hold_timeout_thread local_claim`
 	fitting := map[string]string{"watchdog_interval": "400ms", "retention": "200h0m0s", "dead_after": "40m0s",
 		"active_reap": "40m0s"} // these are bounded by other settings
 	for _, name := range strings.Fields(durations) {

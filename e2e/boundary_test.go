@@ -60,13 +60,46 @@ const (
 // A bench is a folder through which tools and test talk with each other.
 type bench string
 
+// newBench makes a bench that every user may use, with this program in it.
+func newBench(t *testing.T) bench {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "perdure-bench-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bench(dir)
+	if os.Link(self, b.program()) == nil {
+		return b
+	}
+	text, err := os.ReadFile(self)
+	if err == nil {
+		err = os.WriteFile(b.program(), text, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// program is the path of this program, for the tool shell.
+func (b bench) program() string { return filepath.Join(string(b), "program") }
+
 // note appends a line to a file of the bench.
 func (b bench) note(file, line string) error {
-	f, err := os.OpenFile(filepath.Join(string(b), file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(string(b), file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	f.Chmod(0o666) // commands of the shell are executed as another user
 	_, err = fmt.Fprintln(f, line)
 	return err
 }
@@ -240,7 +273,7 @@ func TestKillAtEveryToolBoundary(t *testing.T) {
 
 func (c crash) run(t *testing.T, store ...string) {
 	c.t = t
-	c.bench = bench(c.t.TempDir())
+	c.bench = newBench(c.t)
 	for _, point := range []string{pointBefore, pointRunning, pointReturned, pointRecorded, pointAnswering} {
 		for _, tool := range []string{"once", "again"} {
 			c.talks = append(c.talks, &talk{point: point, tool: tool})
@@ -384,7 +417,7 @@ func (c *crash) script() mockmodel.Script {
 		call := mockmodel.Call{Name: k.tool, Arguments: obj{"name": k.name()}}
 		switch {
 		case k.tool == "shell":
-			call.Arguments = obj{"program": os.Args[0], "args": []string{k.name()}}
+			call.Arguments = obj{"program": c.bench.program(), "args": []string{k.name()}}
 		case c.inside && k.point == pointBefore:
 			call.Name = "late_" + k.tool
 		}
@@ -421,8 +454,11 @@ func (c *crash) config() string {
 				prefix+name, kind, name == "again")
 		}
 	}
-	fmt.Fprintf(&b, "[shell]\nallow = [%q]\napprove = \"never\"\nenv = [%q]\n", os.Args[0],
+	fmt.Fprintf(&b, "[shell]\nallow = [[%q, \"*\"]]\napprove = \"never\"\nenv = [%q]\n", c.bench.program(),
 		shellVar+"="+string(c.bench))
+	if os.Geteuid() == 0 {
+		b.WriteString("user = \"nobody\"\n")
+	}
 	file := filepath.Join(string(c.bench), "supervisor.toml")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 		c.t.Fatal(err)

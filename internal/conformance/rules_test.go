@@ -46,6 +46,7 @@ var traps = map[string]func(w *World) trap{
 	"lost-worker":        trapLostWorker,
 	"dead":               trapDead,
 	"dispatch-timeout":   trapDispatchTimeout,
+	"unclaimed":          trapUnclaimed,
 	"dispatch-retry":     trapDispatchRetry,
 	"reap":               trapReap,
 	"suspended-too-long": trapSuspended,

@@ -97,6 +97,15 @@ func trapDispatchTimeout(w *World) trap {
 	}}
 }
 
+func trapUnclaimed(w *World) trap {
+	r := w.submit(perdure.Submission{Kind: "exec", Class: perdure.Process, Queue: perdure.LocalQueue, MaxAttempts: 1,
+		Timeout: perdure.Duration(time.Hour)})
+	return trap{run: r.ID, due: w.Now.Add(time.Minute), then: func() {
+		w.ended(r.ID, perdure.TimedOut, perdure.CodeDispatchTimeout)
+		w.check(w.count(r.ID, "run:dead_lettered") == 1, "run %s: no dead letter: %v", r.ID, w.types(r.ID))
+	}}
+}
+
 func trapDispatchRetry(w *World) trap {
 	r := w.task()
 	first := w.poll("gone", 1)[0]

@@ -410,7 +410,7 @@ func (e ProcessRestored) apply(_ *Policy, r *Run, now Instant, log *history) {
 		r.Ready, r.ReadyAt = false, e.Until
 	case r.State.Leased() && !r.Heard:
 		// Its clocks would take it from a holder that does not know the new epoch.
-		r.Heard, r.SeenAt = true, now
+		r.Heard, r.Ready, r.SeenAt = true, false, now
 	}
 	r.WatchUntil = e.Until
 }

@@ -562,3 +562,16 @@ func TestEveryEventHasWordsForItsRefusal(t *testing.T) {
 		}
 	}
 }
+
+// A process that waited to be granted again when its backup was made is not claimable after the restore:
+// its runner may live.
+func TestRestoredProcessIsNotClaimable(t *testing.T) {
+	p := DefaultPolicy()
+	r := suited(runIn(Running), ProcessRestored{})
+	r.Ready, r.Heard = true, false
+	next, _, err := p.Apply(r, ProcessRestored{Epoch: r.Epoch + 1, Until: long.Add(time.Minute)}, long)
+	if err != nil || next.Ready || !next.Heard {
+		t.Errorf("restored process: ready %t, heard %t, %v; want it heard from and not claimable", next.Ready,
+			next.Heard, err)
+	}
+}

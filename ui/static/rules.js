@@ -24,7 +24,8 @@ export const rules = [
     "rule": "W6", "name": "lost-worker",
     "when": "running, the lease has expired",
     "then": "queued with attempt+1 and backoff while attempts remain; then failed/attempts_exhausted and a dead " +
-      "letter",
+      "letter; failed/outcome_unknown if its only attempt was given to a worker that did not promise confirms and " +
+      "was not heard from; under a cancel request cancelled, or queued for clean-up while a saga has steps to undo",
     "bound": "lease",
   },
   {
@@ -39,6 +40,12 @@ export const rules = [
     "then": "back to queued, no attempt spent; after max_deliveries deliveries timeout/dispatch_timeout and a dead " +
       "letter",
     "bound": "dispatched_timeout; max_deliveries",
+  },
+  {
+    "rule": "W5", "name": "unclaimed",
+    "when": "queued, a run of perdure exec that its runner does not take; not while its queue is paused",
+    "then": "timeout/dispatch_timeout and a dead letter",
+    "bound": "local_claim",
   },
   {
     "rule": "W4", "name": "dispatch-retry",

@@ -73,11 +73,14 @@ var cleanupScenarios = []Scenario{
 		w.cleanup()
 	}},
 	{"a saga whose worker is lost during a cancel is granted again until it is undone", func(w *World) {
-		for name, lose := range map[string]func(g engine.Grant){
-			"lost": func(engine.Grant) { w.pass(w.E.Policy().Lease + time.Second) },
-			"released": func(g engine.Grant) {
+		for _, c := range []struct {
+			name string
+			lose func(g engine.Grant)
+		}{
+			{"lost", func(engine.Grant) { w.pass(w.E.Policy().Lease + time.Second) }},
+			{"released", func(g engine.Grant) {
 				w.do(&engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)}})
-			},
+			}},
 		} {
 			for _, attempts := range []int{1, 3} {
 				g := w.saga(perdure.Submission{MaxAttempts: attempts})
@@ -85,16 +88,16 @@ var cleanupScenarios = []Scenario{
 				w.do(&engine.Cancel{Tenant: tenant, RunID: id})
 				w.ackCancel(g)
 				w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{entry(perdure.UndonePrefix + "hotel")}})
-				lose(g)
+				c.lose(g)
 				w.state(id, perdure.Queued)
 				again := w.cleanup()
 				w.check(again.Run.ID == id && len(again.Journal) == 5 && again.Run.Attempt == g.Run.Attempt,
-					"%s: %d entries, attempt %d", name, len(again.Journal), again.Run.Attempt)
+					"%s: %d entries, attempt %d", c.name, len(again.Journal), again.Run.Attempt)
 				w.refuseLease(perdure.CodeStaleEpoch, g)
 				w.commit(again, perdure.Commit{CancelAck: true,
 					Journal: []perdure.JournalEntry{entry(perdure.UndonePrefix + "flight")}, Outcome: confirmCancel})
 				w.ended(id, perdure.Cancelled, perdure.CodeCancelled)
-				w.check(len(w.notUndone(id)) == 0, "%s: %v", name, w.notUndone(id))
+				w.check(len(w.notUndone(id)) == 0, "%s: %v", c.name, w.notUndone(id))
 			}
 		}
 	}},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/runner"
+	"github.com/perdure/perdure/internal/settings"
 )
 
 func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -74,6 +75,75 @@ func kept(keep []string) (out []string) {
 		if name, _, _ := strings.Cut(v, "="); slices.Contains(keep, name) || slices.Contains(alwaysKept, name) {
 			out = append(out, v)
 		}
+	}
+	return out
+}
+
+// runnerSettings returns the settings of runners: the server, the workspace, and the time between two
+// sentinels.
+func runnerSettings(conn *connFlags, workspace string) (s runner.Server, path string, every time.Duration, err error) {
+	if t := conn.tenantName(); t != "" {
+		return s, "", 0, fmt.Errorf("runners work for the tenant of their key: --tenant and PERDURE_TENANT are not "+
+			"for them (%s)", visible(t))
+	}
+	key, err := conn.findKey()
+	if err != nil {
+		return s, "", 0, err
+	}
+	s = runner.Server{URL: conn.address(), Key: key, CA: first(*conn.ca, os.Getenv("PERDURE_CA"))}
+	if s.CA != "" {
+		if s.CA, err = filepath.Abs(s.CA); err != nil {
+			return s, "", 0, err
+		}
+	}
+	if path = first(workspace, os.Getenv("PERDURE_WORKSPACE"), conn.ownWorkspace()); path == "" {
+		if path, err = stateFolder(); err != nil {
+			return s, "", 0, err
+		}
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return s, "", 0, err
+	}
+	if text := os.Getenv("PERDURE_SENTINEL_EVERY"); text != "" {
+		if every, err = time.ParseDuration(text); err != nil || every <= 0 {
+			return s, "", 0, fmt.Errorf("PERDURE_SENTINEL_EVERY: %q is no time such as 30s", text)
+		}
+	}
+	return s, path, every, nil
+}
+
+// ownWorkspace returns the workspace of perdure dev, if its data folder is the one that the key is
+// from. The server then watches the processes.
+func (c *connFlags) ownWorkspace() string {
+	if first(*c.key, os.Getenv("PERDURE_KEY")) != "" {
+		return ""
+	}
+	path := filepath.Join(first(*c.data, os.Getenv("PERDURE_DATA"), settings.DefaultData), "workspace")
+	if info, err := os.Stat(path); err != nil || !info.IsDir() {
+		return ""
+	}
+	return path
+}
+
+// Variables that a command gets in any case, and those of Perdure that are no secrets.
+var (
+	alwaysKept = []string{"PATH", "HOME"}
+	harmless   = []string{"PERDURE_URL", "PERDURE_CA", "PERDURE_WORKSPACE", "PERDURE_ENGINES"}
+)
+
+// environ returns the environment of a command: all but the keys of Perdure, or the variables that are
+// kept.
+func environ(keep []string) (out []string) {
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		switch {
+		case slices.Contains(keep, name), slices.Contains(alwaysKept, name):
+		case len(keep) > 0:
+			continue
+		case strings.HasPrefix(name, "PERDURE_") && !slices.Contains(harmless, name):
+			continue
+		}
+		out = append(out, v)
 	}
 	return out
 }

@@ -13,8 +13,9 @@ import (
 )
 
 func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := flags("fg RUN",
-		"Comes back to a run: its events from the first, or from --after, then its result. Of a process it shows the "+
+	f := flags("fg [RUN]",
+		"Comes back to a run, or without RUN to the current job: the run that you last started or attached to.\n"+
+			"Shows its events from the first, or from --after, then its result. Of a process it shows the "+
 			"output from where you\nwere, as the process writes it, and ends with the exit code of its command.\n"+
 			"Ctrl-C and Ctrl-Z detach; the run goes on. "+exitCodes+"\n\n  perdure fg RUN\n  perdure fg %1", stderr)
 	conn := addConnFlags(f)
@@ -26,13 +27,18 @@ func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var id perdure.RunID
+	if len(ids) > 0 {
+		id = perdure.RunID(ids[0])
+	} else if id, err = conn.currentJob(); err != nil {
+		return err
+	}
 	ctx, stop := detachable(ctx)
 	defer stop()
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
 	}
-	id := perdure.RunID(ids[0])
 	if *after < 0 {
 		return stay(ctx, c, id, *after, *wait, stdout, stderr, *asJSON) // the server refuses it
 	}
@@ -94,7 +100,12 @@ func waitCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	r, deferred, err := c.Join(ctx, id, *timeout)
 	switch {
 	case deferred || ctx.Err() != nil:
-		return detached(id, stdout, stderr, *asJSON)
+		if r == nil {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			r, _ = c.Get(last, id)
+		}
+		return detached(id, r != nil && isCommand(r), stdout, stderr, *asJSON)
 	case err != nil:
 		return err
 	}
@@ -119,8 +130,8 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 		// The context has ended, so the last call has one of its own.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		deferRun(last, c, id)
-		return detached(id, stdout, stderr, asJSON)
+		r := deferRun(last, c, id)
+		return detached(id, r != nil && isCommand(r), stdout, stderr, asJSON)
 	}
 	r, err := c.Get(ctx, id)
 	if err != nil {
@@ -130,18 +141,22 @@ func stay(ctx context.Context, c *client.Client, id perdure.RunID, after int64, 
 }
 
 // deferRun tells the server that nobody waits for the run any more. It repeats that, because the
-// server may not have noticed yet that the stream is closed.
-func deferRun(ctx context.Context, c *client.Client, id perdure.RunID) {
+// server may not have noticed yet that the stream is closed. It returns the run, if the server answers.
+func deferRun(ctx context.Context, c *client.Client, id perdure.RunID) (last *api.Run) {
 	for ctx.Err() == nil {
 		r, err := c.Defer(ctx, id)
-		if err != nil || r.State.Terminal() || r.Status == perdure.StatusDeferred {
-			return
+		if err != nil {
+			return last
+		}
+		if last = r; r.State.Terminal() || r.Status == perdure.StatusDeferred {
+			return last
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}
+	return last
 }
 
 // follow prints a run's log until it has ended. Streamed text that a repeated try tells again is
@@ -166,13 +181,22 @@ func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64
 	return ctx.Err()
 }
 
+// A detachedError ends the program because its caller has left a run, which goes on. Of a process it has
+// a code of its own: the others may be its command's.
+type detachedError struct{ exitError }
+
+func (e detachedError) Unwrap() error { return e.exitError }
+
 // detached prints how to attach to the run again.
-func detached(id perdure.RunID, stdout, stderr io.Writer, asJSON bool) error {
+func detached(id perdure.RunID, process bool, stdout, stderr io.Writer, asJSON bool) error {
 	fmt.Fprintf(stderr, "\nDetached. The run goes on:\n  perdure fg %[1]s\n  perdure kill %[1]s\n", id)
 	if asJSON {
 		_ = printJSONLine(stdout, map[string]any{"run_id": id, "status": perdure.StatusDeferred})
 	}
-	return exitError(exitDeferred)
+	if process {
+		return detachedError{exitLeft}
+	}
+	return detachedError{exitDeferred}
 }
 
 // finished prints the deliverable of an ended run, and returns its exit code as an error.

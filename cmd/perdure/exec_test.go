@@ -155,8 +155,8 @@ func TestExecDetachesAndFgGoesOn(t *testing.T) {
 	out := &detachingWriter{at: "one\n"}
 	var stderr bytes.Buffer
 	code := run([]string{"exec", "--", "sh", "-c", script, "sh", gate}, out, &stderr)
-	if code != exitDeferred || out.String() != "one\n" {
-		t.Fatalf("exec that is detached: exit code %d, want %d; it printed %q %s", code, exitDeferred, out.String(),
+	if code != exitLeft || out.String() != "one\n" {
+		t.Fatalf("exec that is detached: exit code %d, want %d; it printed %q %s", code, exitLeft, out.String(),
 			stderr.String())
 	}
 	has(t, stderr.String(), "perdure fg")
@@ -282,7 +282,7 @@ func TestExecContinuesASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PERDURE_ENGINES", engines)
-	code, _, stderr := call("exec", "--engine", "mine", "--", "echo",
+	code, _, stderr := call("exec", "--engine", "mine", "--name", "fix", "--", "echo",
 		`{"event": "start", "id": "session-7", "says": "hello"}`)
 	if code != 0 {
 		t.Fatalf("exec: exit code %d: %s", code, stderr)
@@ -292,7 +292,8 @@ func TestExecContinuesASession(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := page.Runs[0].RunID
-	code, stdout, stderr := call("exec", "--continue", string(first), "--", "echo", "go on")
+	// Its end was shown, and its name is still known.
+	code, stdout, stderr := call("exec", "--continue", "%fix", "--", "echo", "go on")
 	if code != 0 || stdout != "go on --resume session-7\n" {
 		t.Errorf("exec --continue: exit code %d, output %q, want the session's id at the end: %s", code, stdout, stderr)
 	}

@@ -139,7 +139,7 @@ func (x *execFlags) leave(ctx context.Context, c *client.Client, r *api.Run, t *
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	deferRun(last, c, r.RunID)
-	return detached(r.RunID, stdout, stderr, false)
+	return detached(r.RunID, true, stdout, stderr, false)
 }
 
 // lost shows the end of a run that the server has ended: its time was over, or it was cancelled.

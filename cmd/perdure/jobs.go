@@ -23,6 +23,9 @@ const (
 	exitDeferred  = 3 // the run goes on
 	exitTimeout   = 4
 	exitCancelled = 5
+	// exitLeft: the command of a process goes on. Its own exit code may be 3. Codes from 64 to 78 have a
+	// meaning in sysexits.h, and shells use those from 124 on.
+	exitLeft = 79
 )
 
 // exitError ends the program with a code, without printing anything.
@@ -46,7 +49,8 @@ func outcome(r *api.Run) error {
 func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("jobs",
 		"Lists runs, newest first. Live ones have a number: other commands take %1 for a run, %% for the one that\n"+
-			"was last started or attached to, %- for the one before, and %name for the one whose name begins so.\n\n"+
+			"was last started or attached to, %- for the one before, and %name for the one whose name begins so,\n"+
+			"also after its end.\n\n"+
 			"  perdure jobs --status running --kind KIND\n  perdure fg %1", stderr)
 	conn := addConnFlags(f)
 	var filter client.Filter
@@ -80,7 +84,7 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "RUN\tJOB\tKIND\tSTATUS\tAGE\tTRY\tDOING")
+	fmt.Fprintln(w, "RUN\tJOB\tKIND\tSTATUS\tAGE\tTRY\tNAME\tDOING")
 	paint := statusPainter(stdout)
 	for i := range page.Runs {
 		r := &page.Runs[i]
@@ -89,16 +93,18 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		if j.N > 0 {
 			number = fmt.Sprintf("%%%d", j.N)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", r.RunID, number, visible(r.Kind), paint(visible(r.Status)),
-			formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt, visible(doing(r, j.About)))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\n", r.RunID, number, visible(r.Kind),
+			paint(visible(r.Status)), formatDuration(time.Duration(r.ElapsedMS)*time.Millisecond), r.Attempt,
+			first(visible(j.ownName(r)), "-"), visible(doing(r, j.About)))
 	}
 	return w.Flush()
 }
 
-// A numberedRun is a run with the number of its job.
+// A numberedRun is a run with the number of its job, and the name by which %name means it.
 type numberedRun struct {
 	api.Run
-	Job int `json:"job,omitempty"`
+	Job  int    `json:"job,omitempty"`
+	Name string `json:"name,omitempty"`
 }
 
 // numberedRuns returns a page of runs with the numbers of their jobs.
@@ -108,7 +114,9 @@ func numberedRuns(page *api.Runs, numbers map[perdure.RunID]job) any {
 		NextCursor string        `json:"next_cursor,omitempty"`
 	}{[]numberedRun{}, page.NextCursor}
 	for i := range page.Runs {
-		out.Runs = append(out.Runs, numberedRun{page.Runs[i], numbers[page.Runs[i].RunID].N})
+		r := &page.Runs[i]
+		j := numbers[r.RunID]
+		out.Runs = append(out.Runs, numberedRun{*r, j.N, j.ownName(r)})
 	}
 	return out
 }
@@ -278,7 +286,8 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	stderr = &lockedWriter{w: stderr} // both write to it
 	stop := sayUnserved(ctx, c, r.RunID, stderr)
 	err = stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
-	stop(errors.Is(err, exitError(exitDeferred)))
+	var left detachedError
+	stop(errors.As(err, &left))
 	conn.left(r.RunID, err)
 	return err
 }

@@ -29,17 +29,22 @@ import (
 // the user's state folder. Every change reads the file, writes another and renames it, under a lock, so
 // that commands in several shells don't lose each other's changes. A reader needs no lock.
 //
+// A run whose end was shown loses its number and keeps its name, so that %name still means it: a session
+// is continued after its end. The table forgets the oldest of those.
+//
 // The table is a convenience. A command that can't write it works all the same, without numbers.
 
 // Bounds of the job table.
 const (
-	maxJobs     = 200
-	maxJobTable = 256 << 10
+	maxJobs     = 200 // with a number
+	maxEnded    = 100
+	maxJobTable = 512 << 10
 	maxAbout    = 100
 )
 
-// A job is a run that has a number.
+// A job is a run that has a number, or a name.
 type job struct {
+	// N is 0 if the end of the run was shown.
 	N     int           `json:"n"`
 	RunID perdure.RunID `json:"run_id"`
 	// Scope tells servers and tenants apart, each of which has its own numbers.
@@ -157,28 +162,69 @@ func (t *jobTable) use(scope string, id perdure.RunID) *job {
 
 // add gives a run the smallest free number, if it has none.
 func (t *jobTable) add(scope string, id perdure.RunID) *job {
-	if j := t.find(scope, id); j != nil {
+	if j := t.find(scope, id); j != nil && j.N > 0 {
 		return j
 	}
-	if len(t.Jobs) >= maxJobs {
-		oldest := slices.MinFunc(t.Jobs, func(a, b job) int { return cmp.Compare(a.Used, b.Used) })
+	if t.numbered() >= maxJobs {
+		var oldest *job
+		for i := range t.Jobs {
+			if j := &t.Jobs[i]; j.N > 0 && (oldest == nil || j.Used < oldest.Used) {
+				oldest = j
+			}
+		}
 		t.remove(oldest.Scope, oldest.RunID)
 	}
 	n := 1
 	for slices.ContainsFunc(t.Jobs, func(j job) bool { return j.Scope == scope && j.N == n }) {
 		n++
 	}
+	if j := t.find(scope, id); j != nil { // it lives again, in a store that was restored
+		j.N = n
+		return j
+	}
 	t.Jobs = append(t.Jobs, job{N: n, RunID: id, Scope: scope})
 	return &t.Jobs[len(t.Jobs)-1]
+}
+
+// numbered counts the jobs that have a number.
+func (t *jobTable) numbered() (n int) {
+	for i := range t.Jobs {
+		if t.Jobs[i].N > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// end frees the number of a run, and keeps its name. It forgets the ended jobs that are too many.
+func (t *jobTable) end(scope string, id perdure.RunID) bool {
+	j := t.find(scope, id)
+	if j == nil || j.N == 0 {
+		return false
+	}
+	*j = job{RunID: id, Scope: scope, Name: j.Name, Used: j.Used}
+	var ended []job
+	for _, j := range t.Jobs {
+		if j.N == 0 {
+			ended = append(ended, j)
+		}
+	}
+	slices.SortStableFunc(ended, func(a, b job) int { return cmp.Compare(a.Used, b.Used) })
+	for _, j := range ended[:max(0, len(ended)-maxEnded)] {
+		t.remove(j.Scope, j.RunID)
+	}
+	return true
 }
 
 // addListed gives the live runs of a list numbers, the oldest first. A list takes no number away: if
 // there are too few, the newest runs get them.
 func (t *jobTable) addListed(scope string, runs []api.Run) {
 	var ids []perdure.RunID
+	free := maxJobs - t.numbered()
 	for i := range runs {
 		r := &runs[i]
-		if !r.State.Terminal() && t.find(scope, r.RunID) == nil && len(t.Jobs)+len(ids) < maxJobs {
+		j := t.find(scope, r.RunID)
+		if !r.State.Terminal() && (j == nil || j.N == 0) && len(ids) < free {
 			ids = append(ids, r.RunID)
 		}
 	}
@@ -187,7 +233,7 @@ func (t *jobTable) addListed(scope string, runs []api.Run) {
 	}
 }
 
-// remove frees the number of a run.
+// remove forgets a run.
 func (t *jobTable) remove(scope string, id perdure.RunID) bool {
 	n := len(t.Jobs)
 	t.Jobs = slices.DeleteFunc(t.Jobs, func(j job) bool { return j.Scope == scope && j.RunID == id })
@@ -196,13 +242,18 @@ func (t *jobTable) remove(scope string, id perdure.RunID) bool {
 
 // resolve returns the run that a word such as %1, %%, %- or %name means.
 func (t *jobTable) resolve(scope, word string) (perdure.RunID, error) {
-	var own []job
+	var own, ended []job
 	for _, j := range t.Jobs {
-		if j.Scope == scope {
+		switch {
+		case j.Scope != scope:
+		case j.N == 0:
+			ended = append(ended, j)
+		default:
 			own = append(own, j)
 		}
 	}
-	slices.SortFunc(own, func(a, b job) int { return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.N, a.N)) })
+	latest := func(a, b job) int { return cmp.Or(cmp.Compare(b.Used, a.Used), cmp.Compare(b.N, a.N)) }
+	slices.SortFunc(own, latest)
 	none := fmt.Errorf("%s: there is no such job (perdure jobs lists them)", word)
 	what := strings.TrimPrefix(word, "%")
 	switch n, err := strconv.Atoi(what); {
@@ -219,12 +270,7 @@ func (t *jobTable) resolve(scope, word string) (perdure.RunID, error) {
 			return own[i].RunID, nil
 		}
 	default:
-		var found []job
-		for _, j := range own {
-			if strings.HasPrefix(j.Name, what) {
-				found = append(found, j)
-			}
-		}
+		found := named(own, what)
 		if len(found) > 1 {
 			numbers := make([]string, len(found))
 			for i, j := range found {
@@ -235,8 +281,44 @@ func (t *jobTable) resolve(scope, word string) (perdure.RunID, error) {
 		if len(found) == 1 {
 			return found[0].RunID, nil
 		}
+		slices.SortStableFunc(ended, latest)
+		return resolveEnded(ended, word, what, none)
 	}
 	return "", none
+}
+
+// named returns the jobs whose name begins with a text.
+func named(list []job, what string) (found []job) {
+	for _, j := range list {
+		if strings.HasPrefix(j.Name, what) {
+			found = append(found, j)
+		}
+	}
+	return found
+}
+
+// resolveEnded returns the run that a name means among ended jobs, the latest first. Several may have
+// the same name: it means the latest of them. A whole name goes before those that only begin so.
+func resolveEnded(ended []job, word, what string, none error) (perdure.RunID, error) {
+	found := named(ended, what)
+	for _, j := range found {
+		if j.Name == what {
+			return j.RunID, nil
+		}
+	}
+	var names []string
+	for _, j := range found {
+		if name := visible(j.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return "", none
+	case 1:
+		return found[0].RunID, nil
+	}
+	return "", fmt.Errorf("%s: these ended jobs begin with that: %s", word, strings.Join(names, ", "))
 }
 
 // scope returns the name of the server and the tenant in the job table.
@@ -264,6 +346,18 @@ func (c *connFlags) runID(word string) (perdure.RunID, error) {
 	}
 	t := readJobs()
 	return t.resolve(scope, word)
+}
+
+// currentJob returns the run that was last started or attached to.
+func (c *connFlags) currentJob() (perdure.RunID, error) {
+	id, err := c.runID("%%")
+	if err != nil {
+		if _, keyErr := c.scope(); keyErr != nil {
+			return "", keyErr
+		}
+		return "", errors.New("there is no current job: name a run, or a job that perdure jobs lists")
+	}
+	return id, nil
 }
 
 // change changes the job of a run, which becomes the current one. It returns the job's number, or 0 if
@@ -308,17 +402,18 @@ func (c *connFlags) setShown(id perdure.RunID, s shown) {
 	c.change(id, func(j *job) { j.Shown = s })
 }
 
-// ended frees the number of a run whose end was shown.
+// ended frees the number of a run whose end was shown. Its name stays.
 func (c *connFlags) ended(id perdure.RunID) {
 	if scope, err := c.scope(); err == nil {
-		_ = changeJobs(func(t *jobTable) bool { return t.remove(scope, id) })
+		_ = changeJobs(func(t *jobTable) bool { return t.end(scope, id) })
 	}
 }
 
 // left frees the number of a run that somebody stayed with, unless they have detached.
 func (c *connFlags) left(id perdure.RunID, err error) {
 	var code exitError
-	if err == nil || errors.As(err, &code) && code != exitDeferred {
+	var left detachedError
+	if err == nil || errors.As(err, &code) && !errors.As(err, &left) {
 		c.ended(id)
 	}
 }
@@ -357,10 +452,13 @@ func (c *connFlags) number(ctx context.Context, conn *client.Client, runs []api.
 		j.describe(r)
 		out[id] = j
 	}
-	gone := c.endedJobs(ctx, conn, scope, &t, listed)
+	gone, over := c.endedJobs(ctx, conn, scope, &t, listed)
 	err = changeJobs(func(t *jobTable) bool {
 		for _, id := range gone {
 			t.remove(scope, id)
+		}
+		for _, id := range over {
+			t.end(scope, id)
 		}
 		t.addListed(scope, runs)
 		for i := range runs {
@@ -371,7 +469,7 @@ func (c *connFlags) number(ctx context.Context, conn *client.Client, runs []api.
 			}
 			j.describe(full[r.RunID])
 			if out[r.RunID] = *j; r.State.Terminal() {
-				t.remove(scope, r.RunID)
+				t.end(scope, r.RunID)
 			}
 		}
 		return true
@@ -405,21 +503,24 @@ func lookUp(ctx context.Context, conn *client.Client, ids []perdure.RunID) (out 
 	return out
 }
 
-// endedJobs returns jobs that are not in a list and have ended.
+// endedJobs returns jobs that are not in a list: those whose run is gone, and those whose run has ended.
 func (c *connFlags) endedJobs(ctx context.Context, conn *client.Client, scope string, t *jobTable,
-	listed map[perdure.RunID]bool) (gone []perdure.RunID) {
+	listed map[perdure.RunID]bool) (gone, over []perdure.RunID) {
 	checks := 0
 	for _, j := range t.Jobs {
-		if j.Scope != scope || listed[j.RunID] || checks >= maxChecks {
+		if j.Scope != scope || j.N == 0 || listed[j.RunID] || checks >= maxChecks {
 			continue
 		}
 		checks++
 		r, err := conn.Get(ctx, j.RunID)
-		if client.CodeOf(err) == perdure.CodeNotFound || err == nil && r.State.Terminal() {
+		switch {
+		case client.CodeOf(err) == perdure.CodeNotFound:
 			gone = append(gone, j.RunID)
+		case err == nil && r.State.Terminal():
+			over = append(over, j.RunID)
 		}
 	}
-	return gone
+	return gone, over
 }
 
 // describe sets the name of a job, and the command of a process if the run has its input.
@@ -434,6 +535,14 @@ func (j *job) describe(r *api.Run) {
 	if name := r.Metadata["name"]; name != "" {
 		j.Name = shortened(name, maxAbout)
 	}
+}
+
+// ownName returns the name of a job that is not just the run's kind.
+func (j *job) ownName(r *api.Run) string {
+	if j.Name == r.Kind && r.Metadata["name"] == "" {
+		return ""
+	}
+	return j.Name
 }
 
 // commandOf returns the command of a process, if the run has its input.

@@ -253,3 +253,82 @@ func TestCommandsWorkWithoutJobTable(t *testing.T) {
 		t.Errorf("state folder = %s (error %v), want that of the home folder", got, err)
 	}
 }
+
+// A run whose end was shown loses its number, and keeps its name.
+func TestNameStaysAfterTheEnd(t *testing.T) {
+	ownState(t)
+	c, _ := live(t)
+	first, second := newProcess(t, c, "fix", "make"), newProcess(t, c, "fixture", "make")
+	mustRun(t, 0, "jobs")
+	first.write(jobdir.Stdout, []byte("hello\n"))
+	first.exit(0, false)
+	mustRun(t, 0, "wait", "%1")
+	second.exit(0, false)
+	mustRun(t, 0, "wait", "%fixture")
+	for range 2 { // the second list has the end no more
+		mustRun(t, 0, "jobs")
+	}
+	out, _ := mustRun(t, 0, "logs", "%fix")
+	if out != "hello\n" {
+		t.Errorf("logs %%fix after its end = %q, want its output", out)
+	}
+	_, errs := mustRun(t, 1, "logs", "%fi")
+	has(t, errs, "%fi: these ended jobs begin with that: ", "fixture")
+	for _, word := range []string{"%1", "%%"} {
+		_, errs := mustRun(t, 1, "logs", word)
+		has(t, errs, word+": there is no such job")
+	}
+	// A live run comes before an ended one.
+	third := newProcess(t, c, "fix", "make")
+	mustRun(t, 0, "jobs")
+	out, _ = mustRun(t, 0, "peek", "%fi", "--json")
+	has(t, out, string(third.id))
+	third.write(jobdir.Stdout, []byte("again\n"))
+	third.exit(0, false)
+	mustRun(t, 0, "wait", "%fix")
+	if out, _ = mustRun(t, 0, "logs", "%fix"); out != "again\n" {
+		t.Errorf("logs %%fix after two of that name = %q, want the output of the last one", out)
+	}
+	out, _ = mustRun(t, 0, "jobs")
+	has(t, out, "TRY  NAME     DOING", "1    fix      make", "1    fixture  make")
+	out, _ = mustRun(t, 0, "jobs", "--json")
+	has(t, out, `"name": "fixture"`)
+}
+
+func TestEndedJobsAreBounded(t *testing.T) {
+	tab := new(jobTable)
+	for i := range 2 * maxEnded {
+		id := perdure.RunID(fmt.Sprint("r", i))
+		tab.use("scope", id).Name = fmt.Sprint("name-", i, "-")
+		tab.end("scope", id)
+	}
+	if len(tab.Jobs) != maxEnded {
+		t.Fatalf("the table has %d ended jobs, want %d", len(tab.Jobs), maxEnded)
+	}
+	if got, err := tab.resolve("scope", fmt.Sprintf("%%name-%d-", maxEnded)); err != nil ||
+		got != perdure.RunID(fmt.Sprint("r", maxEnded)) {
+		t.Errorf("the oldest of them is %s (error %v), want r%d", got, err, maxEnded)
+	}
+	if got, err := tab.resolve("scope", fmt.Sprintf("%%name-%d-", maxEnded-1)); err == nil {
+		t.Errorf("the one before is %s, want it forgotten", got)
+	}
+	// They take no numbers away, and a run that lives again has one.
+	if j := tab.use("scope", perdure.RunID(fmt.Sprint("r", maxEnded))); j.N != 1 || len(tab.Jobs) != maxEnded {
+		t.Errorf("an ended run that is used again is %+v of %d jobs, want the number 1", j, len(tab.Jobs))
+	}
+}
+
+func TestFgTakesTheCurrentJob(t *testing.T) {
+	ownState(t)
+	c, _ := live(t)
+	_, errs := mustRun(t, 1, "fg")
+	has(t, errs, "there is no current job")
+	newProcess(t, c, "other", "true")
+	p := newProcess(t, c, "mine", "true")
+	mustRun(t, 0, "jobs")
+	p.write(jobdir.Stdout, []byte("mine\n"))
+	p.exit(4, false)
+	if out, _ := mustRun(t, 4, "fg"); out != "mine\n" {
+		t.Errorf("fg without a run printed %q, want the output of the current job", out)
+	}
+}

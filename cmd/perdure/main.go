@@ -32,7 +32,7 @@ const (
 
 // exitCodes is a sentence of docs/server.md, for the help texts.
 const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed " +
-	"out, 5 it was cancelled,\n74 the disk failed."
+	"out, 5 it was cancelled,\n74 the disk failed, 79 the process goes on without us."
 
 // errUsage is a mistake on the command line. Its explanation has been printed.
 var errUsage = errors.New("usage")

@@ -262,7 +262,7 @@ func stayWithProcess(ctx context.Context, conn *connFlags, c *client.Client, r *
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		deferRun(last, c, r.RunID)
-		return detached(r.RunID, stdout, stderr, false)
+		return detached(r.RunID, true, stdout, stderr, false)
 	}
 	if r, err = c.Get(ctx, r.RunID); err != nil {
 		return err

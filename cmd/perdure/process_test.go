@@ -243,8 +243,8 @@ func TestFgGoesOnWhereItWas(t *testing.T) {
 		p.write(jobdir.Stdout, []byte("two\n"))
 		out := &detacher{at: "two\n", signal: sig}
 		var errs bytes.Buffer
-		if code := run([]string{"fg", "%sh"}, out, &errs); code != exitDeferred {
-			t.Fatalf("%s: exit code %d, want %d: %s", sig, code, exitDeferred, &errs)
+		if code := run([]string{"fg", "%sh"}, out, &errs); code != exitLeft {
+			t.Fatalf("%s: exit code %d, want %d: %s", sig, code, exitLeft, &errs)
 		}
 		if out.String() != "one\ntwo\n" {
 			t.Errorf("%s: fg printed %q, want what there was", sig, out)

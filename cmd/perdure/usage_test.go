@@ -106,7 +106,7 @@ func TestCommandsWaitForRestartingServer(t *testing.T) {
 
 func TestUsageNamesArguments(t *testing.T) {
 	for command, want := range map[string]string{
-		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg RUN", "bg": "bg RUN…",
+		"run": "run KIND", "logs": "logs RUN", "peek": "peek RUN", "fg": "fg [RUN]", "bg": "bg RUN…",
 		"wait": "wait RUN", "kill": "kill RUN…", "rm": "rm ID…",
 		"artifacts": "artifacts RUN [NAME]", "view": "view RUN [NAME]", "late": "late RUN [adopt|discard N]",
 		"signal":  "signal RUN NAME [JSON]",
@@ -149,11 +149,11 @@ func TestExitCodesAreTheSameEverywhere(t *testing.T) {
 	}
 	texts := map[string]string{"docs/server.md": string(manual)}
 	texts["help"], _ = mustRun(t, exitOK, "help")
-	for _, command := range []string{"run", "fg", "wait"} {
+	for _, command := range []string{"run", "fg", "wait", "exec"} {
 		_, texts[command] = mustRun(t, exitOK, command, "-h")
 	}
 	const want = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, " +
-		"5 it was cancelled, 74 the disk failed"
+		"5 it was cancelled, 74 the disk failed, 79 the process goes on without us"
 	for name, text := range texts {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 			t.Errorf("%s lacks the sentence %q", name, want)

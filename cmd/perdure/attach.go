@@ -58,7 +58,7 @@ func fg(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *all || f.given("after") {
 		from = shown{After: *after}
 	}
-	return stayWithProcess(ctx, conn, c, r, from, *wait, stdout, stderr)
+	return stayWithProcess(ctx, conn, newOutputPrinter(c, id, from, stdout, stderr), *wait)
 }
 
 func bg(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -113,7 +113,7 @@ func TestWatchdogListsActions(t *testing.T) {
 	for range 2 {
 		mustRun(t, 4, "run", "nobody", "--timeout", "50ms", "--json")
 	}
-	id := strings.Fields(first(mustRun(t, 0, "jobs", "--kind", "nobody", "--limit", "1")))[7]
+	id := strings.Fields(first(mustRun(t, 0, "jobs", "--kind", "nobody", "--limit", "1")))[8]
 	out, errs := mustRun(t, 0, "watchdog", "--rule", "deadline", "-n", "1")
 	has(t, out, "AT", "RULE", "WHY", "W8", id, "timeout/deadline_exceeded", "its deadline passed")
 	has(t, errs, "There may be more")
@@ -257,7 +257,7 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"logs", "-f", "no-such-run"}, 1, "not_found"},
 		{[]string{"kill", "no-such-run"}, 1, "not_found"},
 		{[]string{"kill", "no-such-run", "--wait", "-5s"}, 2, "negative"},
-		{[]string{"fg"}, 2, "Usage"},
+		{[]string{"fg"}, 1, "there is no current job"},
 		{[]string{"fg", "no-such-run"}, 1, "not_found"},
 		{[]string{"fg", "no-such-run", "--after", "-1"}, 1, "Last-Event-ID"},
 		{[]string{"bg"}, 2, "Usage"},

@@ -38,6 +38,16 @@ type execFlags struct {
 	grace     time.Duration
 	maxOutput int64
 	detach    bool
+	json      bool
+	// stdin passes on the standard input.
+	stdin bool
+
+	// space is the workspace, and watched tells that a server looks after it.
+	space   string
+	watched bool
+	// input is what the command reads, and staged where it is until the run exists.
+	input  []byte
+	staged *jobdir.Staged
 }
 
 // A textList is a flag that can be given several times.
@@ -61,29 +71,51 @@ func execCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
+	s := newExecScreen(x.json, stdout, stderr)
 	ctx, stop := detachable(ctx)
 	defer stop()
+	if x.input, err = x.readInput(ctx, s); err != nil {
+		return err
+	}
 	// The runner starts while the run is submitted.
 	starting := startRunner()
-	c, job, r, err := x.submit(ctx)
+	c, job, r, err := x.submit(ctx, s)
 	p := <-starting
 	if err != nil {
 		p.close()
 		return err
 	}
-	if p.err != nil {
+	err = s.started(execStart{RunID: r.RunID, Workspace: x.space, Watched: x.watched})
+	if err == nil {
+		err = x.handOver(p, job, r)
+	}
+	if err != nil {
+		p.close()
 		_, _ = c.Cancel(context.WithoutCancel(ctx), r.RunID, "its runner could not be started", 0)
-		return p.err
+		return s.ended(ctx, c, r.RunID, err)
 	}
 	defer p.Close()
-	job.RunID = r.RunID
-	if err := p.Give(job); err != nil {
-		_, _ = c.Cancel(context.WithoutCancel(ctx), r.RunID, "its runner could not be started", 0)
-		return err
-	}
 	r.Input = x.sub.Input // the answer is without it
 	x.conn.attached(r)
-	return x.stay(ctx, c, p.Process, r, stdout, stderr)
+	if err = x.stay(ctx, c, p.Process, r, s); x.detach && err == nil {
+		return nil
+	}
+	return s.ended(ctx, c, r.RunID, err)
+}
+
+// handOver gives the runner its job. The command's standard input is in the folder of the job by then.
+func (x *execFlags) handOver(p startedRunner, job *runner.Job, r *api.Run) error {
+	if x.staged != nil {
+		if err := x.staged.MoveTo(string(r.RunID)); err != nil {
+			x.staged.Remove()
+			return err
+		}
+	}
+	if p.err != nil {
+		return p.err
+	}
+	job.RunID = r.RunID
+	return p.Give(job)
 }
 
 // A startedRunner is a process-runner, or the reason why there is none.
@@ -110,8 +142,10 @@ func startRunner() <-chan startedRunner {
 	return out
 }
 
-// submit submits the run, and makes the runner's job.
-func (x *execFlags) submit(ctx context.Context) (*client.Client, *runner.Job, *api.Run, error) {
+// submit submits the run, and makes the runner's job. The command's standard input is on the disk before.
+func (x *execFlags) submit(ctx context.Context, s *execScreen) (
+	_ *client.Client, _ *runner.Job, _ *api.Run, err error,
+) {
 	c, err := x.conn.connect(ctx)
 	if err != nil {
 		return nil, nil, nil, err
@@ -126,6 +160,17 @@ func (x *execFlags) submit(ctx context.Context) (*client.Client, *runner.Job, *a
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	x.watched = s.watched(x.space)
+	if len(x.input) > 0 {
+		if x.staged, err = jobdir.StageStdin(x.space, x.input); err != nil {
+			return nil, nil, nil, fmt.Errorf("keep the standard input: %w", err)
+		}
+		defer func() {
+			if err != nil {
+				x.staged.Remove()
+			}
+		}()
+	}
 	if x.again != "" {
 		r, err := c.Retry(ctx, perdure.RunID(x.again), api.Retry{Local: true})
 		return c, job, r, err
@@ -139,9 +184,11 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 	f := flags("exec [--] COMMAND…",
 		"Runs a command as a durable run, and shows its output. The command goes on when this program, the shell "+
 			"or the\n"+
-			"server ends: Ctrl-C and Ctrl-Z detach. Its standard input is empty. The exit code is the command's, and\n"+
-			"128 and the signal's number if a signal has ended it; 3 if the run goes on without us.\n\n"+
+			"server ends: Ctrl-C and Ctrl-Z detach. Its standard input is what comes from a pipe or a file, up to\n"+
+			"16 MiB, and empty otherwise. The exit code is the command's, and 128 and the signal's number if a\n"+
+			"signal has ended it. "+exitCodes+"\n\n"+
 			"  perdure exec -- make test\n"+
+			"  perdure exec -- ./import.sh < rows.csv\n"+
 			"  perdure exec --engine claude-code -- claude -p PROMPT --output-format stream-json --verbose\n"+
 			"  perdure exec -d --name nightly -- ./report.sh", stderr)
 	x := &execFlags{conn: addConnFlags(f)}
@@ -156,12 +203,14 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 	f.Var(&x.keep, "env", "pass on only this `variable`, PATH and HOME; can be given several times "+
 		"(default: all but the keys of Perdure)")
 	f.BoolVar(&x.spec.PTY, "pty", false, "give the command a terminal")
+	f.BoolVar(&x.stdin, "stdin", true, "pass on the standard input, if it is a pipe or a file, up to 16 MiB of it")
 	f.TextVar(&x.sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")
 	f.DurationVar(&x.grace, "grace", 10*time.Second, "how long the command has to end when it is asked to")
 	f.Int64Var(&x.maxOutput, "max-output", 1<<30, "`bytes` of each output stream that the disk may have")
 	f.DurationVar(&x.wait, "wait", 24*time.Hour, "stay with it for so long")
 	f.BoolVar(&x.detach, "detach", false, "don't stay: print its id")
 	f.BoolVar(&x.detach, "d", false, "the same as --detach")
+	f.BoolVar(&x.json, "json", false, "print JSON, a line for each piece of output and one for the end")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, err
@@ -269,6 +318,12 @@ func (x *execFlags) job() (*runner.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if x.space = workspace; x.again != "" {
+		if x.input, err = x.keptInput(workspace); err != nil {
+			return nil, err
+		}
+	}
+	x.spec.StdinBytes = int64(len(x.input))
 	if x.spec.Dir == "" { // it is in the input, so that the command can be started again there
 		if x.spec.Dir, err = os.Getwd(); err != nil {
 			return nil, err

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
 )
@@ -23,8 +24,9 @@ import (
 // liveForExec starts a server and sets the environment of perdure exec.
 func liveForExec(t *testing.T) *client.Client {
 	t.Helper()
-	c, _ := live(t)
-	t.Setenv("PERDURE_WORKSPACE", filepath.Join(t.TempDir(), "workspace"))
+	workspace := filepath.Join(t.TempDir(), "workspace")
+	c, _ := liveWith(t, embedded.Options{Workspace: workspace})
+	t.Setenv("PERDURE_WORKSPACE", workspace)
 	t.Setenv("PERDURE_SENTINEL_EVERY", "200ms")
 	return c
 }

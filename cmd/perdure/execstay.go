@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/perdure/perdure/api"
@@ -23,8 +22,7 @@ const (
 )
 
 // stay shows the output of the command until its end.
-func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Process, r *api.Run, stdout,
-	stderr io.Writer) error {
+func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Process, r *api.Run, s *execScreen) error {
 	reports := make(chan runner.Report)
 	go func() {
 		defer close(reports)
@@ -42,11 +40,11 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 		for range reports {
 		}
 	}()
-	dir, err := jobdir.Of(x.workspaceOf(), string(r.RunID))
+	dir, err := jobdir.Of(x.space, string(r.RunID))
 	if err != nil {
 		return err
 	}
-	t := &tail{dir: dir, printer: newOutputPrinter(c, r.RunID, shown{}, stdout, stderr)}
+	t := &tail{dir: dir, printer: s.printer(c, r.RunID, shown{})}
 	defer t.close()
 	wait := x.wait
 	if x.detach {
@@ -59,42 +57,42 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 		select {
 		case <-limit.Done():
 			if x.detach { // it waits, for a limit of its tenant
-				_, err := fmt.Fprintln(stdout, r.RunID)
-				return err
+				return x.printID(r, s)
 			}
-			return x.leave(ctx, c, r, t, stdout, stderr)
+			return x.leave(ctx, c, r, t, s)
 		case <-time.After(pause):
 		case report, ok := <-reports:
 			switch {
 			case !ok && x.detach:
 				return errors.New("the runner has ended before it has started the command")
 			case !ok:
-				fmt.Fprintln(stderr, "[perdure: the runner of this command is gone]")
-				return stayWithProcess(limit, x.conn, c, r, t.shown(), x.wait, stdout, stderr)
+				s.say("the runner of this command is gone")
+				return stayWithProcess(limit, x.conn, s.printer(c, r.RunID, t.shown()), x.wait)
 			case report.Event == runner.Started && x.detach:
-				_, err := fmt.Fprintln(stdout, r.RunID)
-				return err
+				return x.printID(r, s)
 			case report.Event == runner.Failed && report.Code != "":
-				fmt.Fprintf(stderr, "perdure exec: %s: %s\n", literal(string(report.Code)), block(report.Message))
+				fmt.Fprintf(s.stderr, "perdure exec: %s: %s\n", literal(string(report.Code)), block(report.Message))
 				x.awaitSent(ctx, reports)
 				x.conn.ended(r.RunID)
+				if report.ExitCode > 0 {
+					s.exit = &report.ExitCode
+				}
 				return exitWith(max(report.ExitCode, exitFail))
 			case report.Event == runner.Failed: // it has no lease
 				_, _ = c.Cancel(context.WithoutCancel(ctx), r.RunID, "its runner did not get it", 0)
 				x.conn.ended(r.RunID)
 				return errors.New(report.Message)
 			case report.Event == runner.Lost:
-				return x.lost(ctx, c, r, t, stderr)
+				return x.lost(ctx, c, r, t, s)
 			case report.Event == runner.Ended:
 				if err := t.copy(); err != nil {
 					return err
 				}
 				if !x.awaitSent(ctx, reports) {
-					fmt.Fprintf(stderr, "[perdure: the server does not know of the end yet; the runner goes on "+
-						"telling it: %s]\n",
-						r.RunID)
+					s.say("the server does not know of the end yet; the runner goes on telling it: %s", r.RunID)
 				}
 				x.conn.ended(r.RunID)
+				s.exit = &report.ExitCode
 				return exitWith(report.ExitCode)
 			}
 		}
@@ -111,10 +109,13 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 	}
 }
 
-// workspaceOf returns the folder of the job's files.
-func (x *execFlags) workspaceOf() string {
-	_, path, _, _ := runnerSettings(x.conn, x.workspace) // it was checked before
-	return path
+// printID prints the id of a run that nobody stays with. With --json the first line has it.
+func (x *execFlags) printID(r *api.Run, s *execScreen) error {
+	if s.json {
+		return nil
+	}
+	_, err := fmt.Fprintln(s.stdout, r.RunID)
+	return err
 }
 
 // awaitSent waits until the server knows of the end, as long as there is progress.
@@ -134,16 +135,16 @@ func (x *execFlags) awaitSent(ctx context.Context, reports <-chan runner.Report)
 }
 
 // leave detaches.
-func (x *execFlags) leave(ctx context.Context, c *client.Client, r *api.Run, t *tail, stdout, stderr io.Writer) error {
+func (x *execFlags) leave(ctx context.Context, c *client.Client, r *api.Run, t *tail, s *execScreen) error {
 	x.conn.setShown(r.RunID, t.shown())
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	deferRun(last, c, r.RunID)
-	return detached(r.RunID, true, stdout, stderr, false)
+	return detached(r.RunID, true, s.stdout, s.stderr, false)
 }
 
 // lost shows the end of a run that the server has ended: its time was over, or it was cancelled.
-func (x *execFlags) lost(ctx context.Context, c *client.Client, r *api.Run, t *tail, stderr io.Writer) error {
+func (x *execFlags) lost(ctx context.Context, c *client.Client, r *api.Run, t *tail, s *execScreen) error {
 	if err := t.copy(); err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (x *execFlags) lost(ctx context.Context, c *client.Client, r *api.Run, t *t
 	x.conn.ended(r.RunID)
 	code, known := exitCode(ctx, c, r)
 	if !known && r.Error != nil {
-		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, literal(string(r.Error.Code)), block(r.Error.Message))
+		fmt.Fprintf(s.stderr, "%s: %s %s\n", r.State, literal(string(r.Error.Code)), block(r.Error.Message))
 	}
 	return code
 }

@@ -53,7 +53,7 @@ type job struct {
 	// About is the command of a process.
 	About string `json:"about,omitempty"`
 	// Used is the table's count when the job was last started or attached to, and 0 before. The largest
-	// is that of the current job.
+	// is that of the current job. Of an ended one it is the count when its end was shown.
 	Used int64 `json:"used"`
 	// Shown is what this user has seen of the output of a process.
 	Shown shown `json:"shown,omitzero"`
@@ -202,7 +202,8 @@ func (t *jobTable) end(scope string, id perdure.RunID) bool {
 	if j == nil || j.N == 0 {
 		return false
 	}
-	*j = job{RunID: id, Scope: scope, Name: j.Name, Used: j.Used}
+	t.Used++
+	*j = job{RunID: id, Scope: scope, Name: j.Name, Used: t.Used}
 	var ended []job
 	for _, j := range t.Jobs {
 		if j.N == 0 {

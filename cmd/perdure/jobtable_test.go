@@ -326,6 +326,7 @@ func TestFgTakesTheCurrentJob(t *testing.T) {
 	newProcess(t, c, "other", "true")
 	p := newProcess(t, c, "mine", "true")
 	mustRun(t, 0, "jobs")
+	mustRun(t, exitLeft, "wait", "%mine", "--timeout", "1ms") // 3 may be the command's own
 	p.write(jobdir.Stdout, []byte("mine\n"))
 	p.exit(4, false)
 	if out, _ := mustRun(t, 4, "fg"); out != "mine\n" {

@@ -32,6 +32,9 @@ type outputPrinter struct {
 	client         *client.Client
 	id             perdure.RunID
 	stdout, stderr io.Writer
+	// messages gets what is for people, and say what there is to say about the output.
+	messages io.Writer
+	say      func(text string)
 	// shown is what has been written, by this command and those before.
 	shown shown
 	// files is the part of it that was shown from files, before any event was.
@@ -42,7 +45,8 @@ type outputPrinter struct {
 
 // newOutputPrinter returns a printer that goes on after what was shown.
 func newOutputPrinter(c *client.Client, id perdure.RunID, from shown, stdout, stderr io.Writer) *outputPrinter {
-	p := &outputPrinter{client: c, id: id, stdout: stdout, stderr: stderr, shown: from}
+	p := &outputPrinter{client: c, id: id, stdout: stdout, stderr: stderr, messages: stderr, shown: from}
+	p.say = func(text string) { fmt.Fprintf(stderr, "[perdure: %s]\n", text) }
 	switch {
 	case from.After == 0:
 		p.files = from.Offsets
@@ -240,37 +244,35 @@ func (p *outputPrinter) dropped(attempt int, d *jobdir.Dropped) {
 	*p.at(d.Stream) = d.Offset + d.Size
 }
 
-// note writes a line about the output to stderr.
-func (p *outputPrinter) note(format string, args ...any) {
-	fmt.Fprintf(p.stderr, "[perdure: "+format+"]\n", args...)
-}
+// note says something about the output.
+func (p *outputPrinter) note(format string, args ...any) { p.say(fmt.Sprintf(format, args...)) }
 
 // stayWithProcess writes the output of a process from where this user was, until it has ended. Its
 // error has the exit code of the command.
-func stayWithProcess(ctx context.Context, conn *connFlags, c *client.Client, r *api.Run, from shown,
-	wait time.Duration, stdout, stderr io.Writer) error {
+func stayWithProcess(ctx context.Context, conn *connFlags, p *outputPrinter, wait time.Duration) error {
 	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	p := newOutputPrinter(c, r.RunID, from, stdout, stderr)
+	c := p.client
 	err := p.follow(limit)
 	if err != nil {
-		conn.setShown(r.RunID, p.shown)
+		conn.setShown(p.id, p.shown)
 		if limit.Err() == nil {
 			return err
 		}
 		// The context has ended, so the last call has one of its own.
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		deferRun(last, c, r.RunID)
-		return detached(r.RunID, true, stdout, stderr, false)
+		deferRun(last, c, p.id)
+		return detached(p.id, true, p.messages, p.messages, false)
 	}
-	if r, err = c.Get(ctx, r.RunID); err != nil {
+	r, err := c.Get(ctx, p.id)
+	if err != nil {
 		return err
 	}
 	conn.ended(r.RunID)
 	code, known := exitCode(ctx, c, r)
 	if !known && r.Error != nil {
-		fmt.Fprintf(stderr, "%s: %s %s\n", r.State, literal(string(r.Error.Code)), block(r.Error.Message))
+		fmt.Fprintf(p.messages, "%s: %s %s\n", r.State, literal(string(r.Error.Code)), block(r.Error.Message))
 	}
 	return code
 }

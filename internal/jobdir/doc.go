@@ -12,6 +12,7 @@
 //	.sentinel.json  the runner's heartbeat, replaced every 30 s
 //	.lock           locked by the runner and its command for as long as either lives
 //	.result.json    the last commit of the run, written when the command has ended
+//	.stdin          the command's standard input, if it has any
 //	stdout.log      what the command wrote, from its first byte
 //	stderr.log
 //	runner.log      the runner's own messages

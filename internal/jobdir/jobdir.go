@@ -24,7 +24,7 @@ const (
 var ownFiles = map[string]bool{
 	SentinelFile: true, SentinelFile + tempSuffix: true, LockFile: true, ResultFile: true,
 	ResultFile + tempSuffix: true,
-	LogFile:                 true, "stdout.log": true, "stderr.log": true,
+	LogFile:                 true, StdinFile: true, "stdout.log": true, "stderr.log": true,
 }
 
 // Sizes beyond which a file is not read.

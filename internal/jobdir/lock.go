@@ -55,14 +55,34 @@ func Own(workspace string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), path)
-	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	// A command that looks at the lock holds it for an instant.
+	for n := 0; ; n++ {
+		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) && n < 20 {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, ErrLocked
 		}
 		return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
 	}
-	return f, nil
+}
+
+// Watched tells whether a server looks after a workspace: one that sees its files, and notices within
+// seconds that a runner is gone. A file system without locks tells nothing, so it counts as watched.
+func Watched(workspace string) bool {
+	fd, err := unix.Open(filepath.Join(workspace, serverLock),
+		unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR)
+	}
+	defer unix.Close(fd) // releases the lock, if it was free
+	return unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) != nil
 }
 
 // LockID names the lock file that is open: its device and its inode. The runner puts it into its

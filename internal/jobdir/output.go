@@ -379,7 +379,7 @@ func (read Source) inline(stream string, from, to, room int64, ended bool) ([]Ou
 		}
 		b = b[:n]
 		if !ended || from+int64(n) < to {
-			b = wholeRunes(b)
+			b = WholeRunes(b)
 		}
 		if len(b) == 0 {
 			break
@@ -397,7 +397,7 @@ func Chunks(stream string, offset int64, b []byte) (out []Output) {
 	for len(b) > 0 {
 		part := b
 		if len(part) > chunkMax {
-			part = wholeRunes(part[:chunkMax])
+			part = WholeRunes(part[:chunkMax])
 		}
 		o := chunk(stream, offset, part)
 		out = append(out, o)
@@ -414,7 +414,7 @@ func chunk(stream string, offset int64, b []byte) Output {
 		if o.Text == nil || textSize(*o.Text) <= eventMax {
 			return o
 		}
-		b = wholeRunes(b[:len(b)/2])
+		b = WholeRunes(b[:len(b)/2])
 	}
 }
 
@@ -447,8 +447,8 @@ func Chunk(stream string, offset int64, b []byte) Output {
 	return o
 }
 
-// wholeRunes leaves out the beginning of a character at the end. The rest of it is still to come.
-func wholeRunes(b []byte) []byte {
+// WholeRunes leaves out the beginning of a character at the end of bytes. The rest of it is still to come.
+func WholeRunes(b []byte) []byte {
 	for n := 1; n <= min(utf8.UTFMax-1, len(b)); n++ {
 		if c := b[len(b)-n]; utf8.RuneStart(c) {
 			if !utf8.FullRune(b[len(b)-n:]) {

@@ -86,6 +86,9 @@ type Spec struct {
 	PTY     bool              `json:"pty,omitempty"`
 	// Dir is the folder in which the command of a pool starts. Empty: the job's.
 	Dir string `json:"dir,omitempty"`
+	// StdinBytes is the size of the standard input that perdure exec has put into the job's folder. The
+	// bytes themselves stay on that machine.
+	StdinBytes int64 `json:"stdin_bytes,omitempty"`
 }
 
 // Validate checks a spec.
@@ -103,6 +106,9 @@ func (s *Spec) Validate() error {
 	}
 	if !utf8.ValidString(s.Dir) {
 		return fmt.Errorf("the folder %.200q is no UTF-8, and would be changed: start from another folder", s.Dir)
+	}
+	if s.StdinBytes < 0 || s.StdinBytes > jobdir.MaxStdin {
+		return fmt.Errorf("stdin_bytes: %d does not lie between 0 and %d", s.StdinBytes, int64(jobdir.MaxStdin))
 	}
 	if s.Dir != "" && !filepath.IsAbs(s.Dir) || strings.ContainsRune(s.Dir, 0) {
 		return errors.New("dir is no absolute path")

@@ -21,6 +21,10 @@ func (e *execution) prepare() *failure {
 		if err := DecodeSpec(e.grant.Input, &e.spec); err != nil {
 			return &failure{code: CodeSpec, err: err}
 		}
+		if e.spec.StdinBytes > 0 {
+			return &failure{code: CodeSpec, err: errors.New("stdin_bytes is for perdure exec: a pool has no standard " +
+				"input for its commands")}
+		}
 	}
 	var err error
 	if e.adaptor, err = adaptor.Load(e.spec.Engine, e.job.Engines); err != nil {
@@ -190,8 +194,12 @@ func (e *execution) openFiles(attr *os.ProcAttr) (closeFiles func(), _ *failure)
 		attr.Files = []*os.File{e.terminal.slave, e.terminal.slave, e.terminal.slave}
 		return closeFiles, nil
 	}
-	stdin, err := os.Open(os.DevNull)
-	if err != nil {
+	var stdin *os.File
+	if size := e.spec.StdinBytes; size > 0 {
+		if stdin, err = e.dir.OpenStdin(size); err != nil {
+			return closeFiles, &failure{code: CodeWorkspace, err: err}
+		}
+	} else if stdin, err = os.Open(os.DevNull); err != nil {
 		return closeFiles, &failure{code: CodeStart, err: err}
 	}
 	attr.Files = []*os.File{stdin, files[jobdir.Stdout], files[jobdir.Stderr]}

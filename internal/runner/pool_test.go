@@ -100,6 +100,8 @@ func TestPoolExecutesRuns(t *testing.T) {
 		"no command":  {map[string]any{}, CodeSpec},
 		"wrong field": {map[string]any{"command": []string{"true"}, "cmd": 1}, CodeSpec},
 		"text":        {"make", CodeSpec},
+		"input":       {map[string]any{"command": []string{"cat"}, "stdin_bytes": 5}, CodeSpec},
+		"less input":  {map[string]any{"command": []string{"cat"}, "stdin_bytes": -1}, CodeSpec},
 		"engine":      {map[string]any{"command": []string{"true"}, "engine": "nonsense"}, CodeEngine},
 		"secret": {map[string]any{"command": []string{"true"}, "secrets": map[string]string{"A": "b"}},
 			CodeSecret},

@@ -62,7 +62,10 @@ type WorkerPoll struct {
 	Queues     []string `json:"queues"`
 	Kinds      []string `json:"kinds,omitempty"` // empty: all kinds
 	AllTenants bool     `json:"all_tenants,omitempty"`
-	At         Instant  `json:"at"`
+	// Node is the name of the server that the worker is inside of. Empty: it is a process of its
+	// own.
+	Node string  `json:"node,omitempty"`
+	At   Instant `json:"at"`
 }
 
 // MaxWorkerPolls limits the polls that are stored of a worker.

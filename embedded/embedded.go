@@ -48,6 +48,8 @@ type Server struct {
 	log    *slog.Logger  // may be nil
 	cert   *tlscert.Pair // nil without TLS
 
+	instance instance
+
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 	once sync.Once
@@ -63,9 +65,6 @@ type Server struct {
 func Open(opt Options) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
-	}
-	if opt.Node == "" {
-		opt.Node = nodeName(opt.Store != "")
 	}
 	if err := opt.checkKeyFile(); err != nil {
 		return nil, err
@@ -102,6 +101,18 @@ func Open(opt Options) (*Server, error) {
 		removePartialBackups(opt.Dir)
 	}
 	s := &Server{store: st, log: opt.Logger}
+	if s.instance, err = opt.openInstance(st); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	opened := false
+	defer func() {
+		if !opened {
+			s.instance.close()
+		}
+	}()
+	if opt.Node == "" {
+		opt.Node = nodeName(opt.Store != "", s.instance.id)
+	}
 	if s.cert, err = opt.certificate(); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -122,7 +133,7 @@ func Open(opt Options) (*Server, error) {
 	}
 	s.engine, err = engine.New(st, engine.Options{Policy: opt.Policy, Bell: bell, Counter: counts, Secrets: secrets,
 		Logger: opt.Logger, Signer: signer, SigningRequired: opt.signedTenants(), SealKeys: sealKeys,
-		MaxLiveRuns: cmp.Or(opt.TenantLimits.MaxLiveRuns, DefaultLiveRuns)})
+		Instance: s.instance.id, Node: opt.Node, MaxLiveRuns: cmp.Or(opt.TenantLimits.MaxLiveRuns, DefaultLiveRuns)})
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
@@ -180,29 +191,28 @@ func Open(opt Options) (*Server, error) {
 		}
 	}
 	watch := guardian.Run
-	if began := st.Now(); sopt.Path != "" { // no other process uses the store
+	if began := st.Now(); s.instance.returns {
 		watch = func(ctx context.Context) error {
-			s.takeBack(ctx, guardian, opt.OwnWorkers, began)
+			s.takeBack(ctx, guardian, began)
 			return guardian.Run(ctx)
 		}
 	}
 	for _, f := range []func(context.Context) error{watch, s.api.Run, bell.Run, deliverer.Run} {
 		start(f)
 	}
+	opened = true
 	return s, nil
 }
 
-// takeBack takes the runs that workers of this process held when it last ended.
-func (s *Server) takeBack(ctx context.Context, w *watchdog.Watchdog, workers []string, began perdure.Instant) {
-	for _, id := range workers {
-		n, err := w.TakeFrom(ctx, id, began)
-		switch {
-		case s.log == nil || ctx.Err() != nil:
-		case err != nil:
-			s.log.Warn("runs of the server's last life wait for the end of their leases", "worker", id, "error", err)
-		case n > 0:
-			s.log.Info("runs of the server's last life are executed again", "worker", id, "runs", n)
-		}
+// takeBack takes the runs that workers inside this server held when it last ended.
+func (s *Server) takeBack(ctx context.Context, w *watchdog.Watchdog, began perdure.Instant) {
+	n, err := w.TakeFrom(ctx, s.instance.id, began)
+	switch {
+	case s.log == nil || ctx.Err() != nil:
+	case err != nil:
+		s.log.Warn("runs of the server's last life wait for the end of their leases", "error", err)
+	case n > 0:
+		s.log.Info("runs of the server's last life are executed again", "runs", n)
 	}
 }
 
@@ -290,6 +300,11 @@ func (s *Server) Key() string { return s.key }
 // OwnKey makes a platform key for a worker inside this process, with some scopes. The name is the one
 // that the audit log and decisions show. The key is not stored: it is listed nowhere, and ends with the
 // server.
+//
+// The id of a worker with such a key ends with ~ and the instance of this server, which it keeps in
+// its data folder. After a crash, the runs that the worker held are executed again at the next
+// start instead of after the end of their leases; each has spent an attempt. A server without a
+// folder waits.
 func (s *Server) OwnKey(name string, scopes ...perdure.Scope) (string, error) {
 	return s.engine.Keys.MakeOwn(DefaultTenant, name, scopes)
 }
@@ -317,6 +332,7 @@ func (s *Server) Close() error {
 		s.wg.Wait()
 		s.closed.Store(true)
 		err = s.store.Close()
+		s.instance.close()
 	})
 	return err
 }

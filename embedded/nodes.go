@@ -5,22 +5,21 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/store"
 )
 
 // nodeName returns a name that no other node has, because the store records waiters by node. On a
-// shared store it has a random suffix: one host may run several nodes, and containers often have
-// the same host name and process id.
-func nodeName(shared bool) string {
+// shared store it ends with the node's instance: one host may run several nodes, and containers
+// often have the same host name and process id.
+func nodeName(shared bool, id string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "node"
 	}
 	if shared {
-		host += "-" + strings.ToLower(rand.Text()[:8])
+		host += "-" + id
 	}
 	return host
 }

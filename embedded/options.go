@@ -24,7 +24,7 @@ type Options struct {
 	// Dir is the data folder, with perdure.db and admin.key. Empty keeps the data in memory.
 	Dir string
 	// Store is the URL of a PostgreSQL database that nodes share, postgres://…. Dir then has the
-	// key only. Empty means SQLite in Dir.
+	// key and the node's instance only. Empty means SQLite in Dir.
 	Store string
 	// Doorbell is the URL by which nodes wake each other, nats://…. Empty means PostgreSQL, if that
 	// is the store. "none" means that nodes only poll.
@@ -32,12 +32,8 @@ type Options struct {
 	// Policy has the durations and bounds of runs. The default is perdure.DefaultPolicy.
 	Policy *perdure.Policy
 	// Node is this node's name, unique among the nodes of a store. The default is the host's name,
-	// with a random suffix on a shared store.
+	// with a suffix on a shared store.
 	Node string
-	// OwnWorkers names workers that run in this process. After a crash, the runs that they held are executed again at
-	// once instead of after the end of their leases; each has spent an attempt. It has no effect on a shared store,
-	// where a worker of that name may live on another node.
-	OwnWorkers []string
 	// Hosts are host names that requests may be addressed to, beside IP addresses and localhost.
 	Hosts  []string
 	Logger *slog.Logger
@@ -111,6 +107,9 @@ type Options struct {
 	TLSCert, TLSKey string
 }
 
+// maxNode bounds the name of a node, which is part of records of workers.
+const maxNode = 100
+
 // Validate checks all settings. Its errors have no password.
 func (opt Options) Validate() error {
 	if opt.Store != "" && !strings.HasPrefix(opt.Store, "postgres://") &&
@@ -146,6 +145,9 @@ func (opt Options) Validate() error {
 	}
 	if opt.TenantStreams < 0 {
 		return fmt.Errorf("max_streams_per_tenant: %d is no number of streams", opt.TenantStreams)
+	}
+	if opt.Node != "" && (perdure.CheckName("node", opt.Node) != nil || len(opt.Node) > maxNode) {
+		return fmt.Errorf("node: %q is no name of at most %d bytes", opt.Node, maxNode)
 	}
 	for _, x := range []struct {
 		name string

@@ -115,7 +115,6 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	defer l.Close()
 	opt := cfg.Options
 	opt.Logger = log
-	opt.OwnWorkers = []string{supervisorWorker}
 	srv, err := embedded.Open(opt)
 	if err != nil {
 		return err

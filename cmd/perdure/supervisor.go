@@ -26,7 +26,8 @@ import (
 // scriptedSupervisor is the value of the setting supervisor that stands for a scripted model.
 const scriptedSupervisor = "scripted"
 
-// supervisorWorker is the name of the worker inside the server. Other workers are not called like that by chance.
+// supervisorWorker is the name of the worker inside the server. Its id ends with the server's
+// instance.
 const supervisorWorker = "supervisor@server"
 
 // supervisorSlots is how many conversations and workers the server executes at once. They wait for the

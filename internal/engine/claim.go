@@ -109,7 +109,7 @@ func (*Claim) Lane() store.Lane { return store.LaneClaim }
 // Do finds runs and grants them.
 func (op *Claim) Do(tx *Tx) error {
 	op.Grants, op.More = nil, false
-	if err := perdure.CheckName("worker_id", op.Worker); err != nil {
+	if err := tx.e.checkWorker(op.Worker); err != nil {
 		return err
 	}
 	if op.Slots < 1 || op.Slots > MaxSlots {
@@ -130,7 +130,8 @@ func (op *Claim) Do(tx *Tx) error {
 	// A queue that is named twice would have its runs granted twice.
 	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
 	err := recordPoll(tx, op.Tenant, op.Worker, op.Slots,
-		perdure.WorkerPoll{Queues: op.Queues, Kinds: op.Kinds, AllTenants: op.AnyTenant})
+		perdure.WorkerPoll{Queues: op.Queues, Kinds: op.Kinds, AllTenants: op.AnyTenant,
+			Node: tx.e.nodeOf(op.Worker)})
 	if err != nil {
 		return err
 	}

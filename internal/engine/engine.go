@@ -33,6 +33,9 @@ type Options struct {
 	Entropy io.Reader
 	// Roll gives a random number from 0 to 1, for the jitter of backoffs.
 	Roll func() float64
+	// Instance tells this server from others, and is kept over its restarts. Node is its name, for
+	// people.
+	Instance, Node string
 	// Counter is told of changes once they are durable. Default: none.
 	Counter Observer
 	// Secrets are the texts that are redacted before anything is stored.
@@ -77,6 +80,9 @@ type Engine struct {
 	// signingRequired names tenants whose runs have to be signed, whatever the store says.
 	signingRequired []perdure.TenantID
 	alone           bool
+	// instance tells workers inside this server from those inside others; see Keys.WorkerID. node
+	// is this server's name.
+	instance, node string
 
 	// ids counts the ids that were made.
 	ids atomic.Uint32
@@ -152,7 +158,7 @@ func Offline(s *store.Store) (*Engine, error) { return newEngine(s, Options{}) }
 func newEngine(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll,
 		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
-		alone:   opt.Alone,
+		alone: opt.Alone, instance: opt.Instance, node: opt.Node,
 		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
 		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey),
 		ownKeys: make(map[string]cachedKey)}

@@ -328,6 +328,32 @@ func (q Keys) isOwn(id string) bool {
 	return ok
 }
 
+// instanceMark stands between the name of a worker inside a server and that server's instance. No
+// name has it.
+const instanceMark = "~"
+
+// WorkerID gives the id of a worker as leases and lists have it: its name, followed by the server's
+// instance if the worker has a key of MakeOwn.
+func (q Keys) WorkerID(key, name string) string {
+	if q.isOwn(key) {
+		return name + instanceMark + q.e.instance
+	}
+	return name
+}
+
+// checkWorker checks the id of a worker that WorkerID has given.
+func (e *Engine) checkWorker(id string) error {
+	return perdure.CheckName("worker_id", strings.TrimSuffix(id, instanceMark+e.instance))
+}
+
+// nodeOf gives the name of this server for a worker inside it. Other workers have none.
+func (e *Engine) nodeOf(worker string) string {
+	if !strings.HasSuffix(worker, instanceMark+e.instance) {
+		return ""
+	}
+	return e.node
+}
+
 // Authenticate gives the key of a secret, or an error with CodeNotFound. It looks the key up by its
 // id and compares hashes in constant time. The secret of a login link is that of no key.
 func (q Keys) Authenticate(ctx context.Context, secret string) (perdure.Key, error) {

@@ -43,7 +43,7 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 		if err != nil {
 			return 0, nil, err
 		}
-		ops[i] = &engine.Commit{Tenant: t, Worker: c.PathValue("id"), Commit: cm}
+		ops[i] = &engine.Commit{Tenant: t, Worker: c.worker(), Commit: cm}
 		list[i] = ops[i]
 	}
 	// The commits are written in batches that leave room for other operations. Commits of one run

@@ -72,7 +72,7 @@ func within(entry string, err error) error {
 
 func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
 	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
-		op := &engine.Start{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		op := &engine.Start{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err
 	})
@@ -80,7 +80,7 @@ func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
 
 func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
 	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
-		op := &engine.Release{Tenant: t, Worker: c.PathValue("id"), Leases: l}
+		op := &engine.Release{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err
 	})
@@ -105,7 +105,7 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 	}
 	out := &api.Beaten{Lost: []api.LeaseResult{}, Cancel: []api.LeaseResult{}}
 	for t, at := range parts {
-		op := &engine.Heartbeat{Tenant: t, Worker: c.PathValue("id")}
+		op := &engine.Heartbeat{Tenant: t, Worker: c.worker()}
 		for _, i := range at {
 			b := in.Runs[i]
 			op.Beats = append(op.Beats, engine.BeatOf{Lease: engine.Lease{RunID: b.RunID, Epoch: b.Epoch},

@@ -22,7 +22,7 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if len(in.Holding) > perdure.MaxBatch {
 		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll for news names at most %d runs", perdure.MaxBatch)
 	}
-	topic := doorbell.Worker(c.tenant(), c.PathValue("id"))
+	topic := doorbell.Worker(c.tenant(), c.worker())
 	if in.AllTenants {
 		topic.Tenant = ""
 	}

@@ -66,7 +66,7 @@ func (c *call) pollNamed(in *pollBody) (int, *api.Polled, error) {
 	if len(in.Queues) > 0 || len(in.Kinds) > 0 || in.AllTenants {
 		return 0, nil, perdure.Invalid("run_ids", "stands without queues, kinds and all_tenants")
 	}
-	op := &engine.Claim{Tenant: c.tenant(), Worker: c.PathValue("id"), Runs: in.RunIDs,
+	op := &engine.Claim{Tenant: c.tenant(), Worker: c.worker(), Runs: in.RunIDs,
 		Slots: in.Slots, Start: in.Start, Confirms: in.Confirms, Build: in.Build}
 	out := &api.Polled{Runs: []api.Grant{}}
 	err := c.lease(op, out)
@@ -86,7 +86,7 @@ func (c *call) handBack(out *api.Polled) {
 		leases[t] = append(leases[t], engine.Lease{RunID: g.RunID, Epoch: g.Epoch})
 	}
 	for t, l := range leases {
-		op := &engine.Release{Tenant: t, Worker: c.PathValue("id"), Leases: l, Unsent: true}
+		op := &engine.Release{Tenant: t, Worker: c.worker(), Leases: l, Unsent: true}
 		if err := c.s.engine.Do(context.WithoutCancel(c.Context()), op); err != nil {
 			c.s.log.Warn("runs of a worker that hung up wait for the end of their leases", "runs", len(l), "error", err)
 		}
@@ -99,7 +99,7 @@ const maxExcept = 100
 // claim makes the operation of a poll.
 func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
-		Worker: c.PathValue("id"), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start,
+		Worker: c.worker(), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start,
 		Confirms: in.Confirms, Build: in.Build, Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}

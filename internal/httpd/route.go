@@ -245,6 +245,9 @@ func (c *call) tenant() perdure.TenantID { return cmp.Or(c.actsFor, c.key.Tenant
 // payer returns the tenant whose shares the call uses: that of its key.
 func (c *call) payer() perdure.TenantID { return c.key.Tenant }
 
+// worker is the id of the calling worker, as its leases have it. Its name was checked by checkPath.
+func (c *call) worker() string { return c.s.engine.Keys.WorkerID(c.key.ID, c.PathValue("id")) }
+
 func (c *call) run() perdure.RunID { return perdure.RunID(c.PathValue("id")) }
 
 // maxBody bounds a request's body.

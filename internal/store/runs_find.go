@@ -89,11 +89,12 @@ func (repo *Runs) RingingRound(after perdure.TenantID, limit int) (out []perdure
 	return out, nil
 }
 
-// HeldBy gives references to live runs whose last grant went to a worker, at most limit. It reads the alarms of
-// all live runs: it is for the start of a server, not for a call.
-func (repo *Runs) HeldBy(worker string, limit int) (out []Ref, err error) {
-	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND worker=? "+
-		"AND state IN ('dispatched','running')"+atMost, []any{worker, int64(limit)},
+// HeldInside gives references to leased runs that workers inside a server with an instance hold, at
+// most limit. It reads the alarms of all live runs: it is for the start of a server, not for a
+// call.
+func (repo *Runs) HeldInside(instance string, limit int) (out []Ref, err error) {
+	err = repo.in.sess.Query("SELECT tenant, id FROM runs WHERE alarm_at IS NOT NULL AND worker LIKE ? "+
+		"AND state IN ('dispatched','running')"+atMost, []any{"%~" + instance, int64(limit)},
 		func(scan func(...any) error) error {
 			var r Ref
 			err := scan(&r.Tenant, &r.Run)

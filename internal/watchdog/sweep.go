@@ -29,8 +29,9 @@ type Sweep struct {
 
 	// single limits the sweep to one run. Such a sweep shares a batch with other operations.
 	single *store.Ref
-	// gone is a worker whose process is gone. The single run is taken from it before its lease expires, unless it
-	// was granted at the instant before or later: to a new worker with the same name.
+	// gone is an instance of a server whose process is gone. The single run is taken from its
+	// workers before its lease expires, unless it was granted at the instant before or later: to a
+	// worker of the next process.
 	gone   string
 	before perdure.Instant
 	// part limits the sweep to the part with this name.

@@ -31,6 +31,9 @@ function Polls({ worker }) {
     <span class="dim">of <${Safe} text=${queues} max=${80} /></span></span>`);
 }
 
+/** nodeOf is the name of the server that a worker is inside of, if it is. */
+const nodeOf = worker => (worker.polls ?? []).find(p => p.node)?.node;
+
 /** Slots is how many runs a worker holds of those that it takes at once. */
 const Slots = ({ worker, used }) => (worker.slots
   ? html`<span title=${`holds ${used}, asks for ${worker.slots} at once`}>${used}<span
@@ -74,7 +77,8 @@ export default function Workers() {
       { name: 'Worker', className: 'fit', cell: w =>
         html`<span class="row nowrap"><span class=${w.offline ? 'text-cancelled' : 'text-completed'}>
             <${Shape} state=${w.offline ? 'cancelled' : 'completed'} /></span>
-            <b><${Safe} text=${w.worker_id} max=${60} /></b></span>` },
+            <b><${Safe} text=${w.worker_id} max=${60} /></b>${nodeOf(w) &&
+                html`<span class="dim">inside <${Safe} text=${nodeOf(w)} max=${60} /></span>`}</span>` },
       { name: 'State', className: 'fit', cell: w => (w.offline ? html`<span class="dim">offline</span>` : 'online') },
       { name: 'Polls for', className: 'grow', cell: w =>
         html`<${Polls} worker=${w} />` },

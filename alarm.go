@@ -70,7 +70,7 @@ var Clocks = []Clock{
 		func(_ *Policy, r *Run) Instant {
 			return when(r.State == Suspended, r.WaitAt, 0)
 		}},
-	{"copy", "W15", "queued, a retry whose journal is being copied: 10 ms after the last part",
+	{"copy", "W15", "queued, a retry whose journal is being copied: 20 ms after the last part",
 		func(_ *Policy, r *Run) Instant {
 			return when(r.State == Queued && r.Copying(), max(r.MovedAt, r.CreatedAt), CopyPause)
 		}},
@@ -107,7 +107,7 @@ var Clocks = []Clock{
 
 // CopyPause is the pause between two parts of a journal that is copied to a retry. Others get their
 // turn at the store meanwhile.
-const CopyPause = 10 * time.Millisecond
+const CopyPause = 20 * time.Millisecond
 
 // when returns from+d if the condition holds and from is set, and zero otherwise.
 func when(holds bool, from Instant, d time.Duration) Instant {

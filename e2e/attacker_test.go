@@ -69,9 +69,6 @@ func (a *attacker) prepare(x attack) (do func(), err error) {
 func (a *attacker) report() attacked {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.done.Wrong) > 5 {
-		a.done.Wrong = a.done.Wrong[:5]
-	}
 	return a.done
 }
 
@@ -85,7 +82,9 @@ func (a *attacker) happened(n int) {
 func (a *attacker) wrong(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.done.Wrong = append(a.done.Wrong, fmt.Sprintf(format, args...))
+	if len(a.done.Wrong) < 5 {
+		a.done.Wrong = append(a.done.Wrong, fmt.Sprintf(format, args...))
+	}
 }
 
 // called remembers the route of a call.
@@ -154,7 +153,11 @@ func (a *attacker) once(key, method, path string, body []byte, typed bool) (int,
 
 // hit makes a call that is the attack itself: it is counted, if it succeeds or finds nothing.
 func (a *attacker) hit(method, path string, in, out any) int {
-	return a.count(a.call(method, path, in, out))
+	status := a.count(a.call(method, path, in, out))
+	if status == 400 || status == 413 || status == 422 {
+		a.wrong("%s %s: %d, which is no attack", method, path, status)
+	}
+	return status
 }
 
 // count counts an answer.

@@ -88,7 +88,7 @@ var attacks = []attack{
 			a.storm(2, func(i int) { a.call("POST", "/api/v1/runs/"+ids[i%len(ids)]+"/cancel", obj{}, nil) })
 		}
 	}},
-	{"a chord of large results", 20, func(a *attacker) func() {
+	{"a chord of large results", 8, func(a *attacker) func() {
 		kids, keys := a.no.scale(30, 600), []string{}
 		var spawns []obj
 		for i := range kids {
@@ -235,7 +235,7 @@ var attacks = []attack{
 				})
 		}
 	}},
-	{"pauses of very many queues", 50, unprepared(func(a *attacker) {
+	{"pauses of very many queues", 10, unprepared(func(a *attacker) {
 		a.storm(8, func(i int) {
 			a.hit("POST", fmt.Sprintf("/api/v1/queues/q%d/pause", i%10_000), obj{"reason": strings.Repeat("x", 4000)},
 				nil)
@@ -247,7 +247,7 @@ var attacks = []attack{
 	})},
 	{"kinds with the largest schemas", 20, func(a *attacker) func() {
 		props := obj{}
-		for i := range a.no.scale(20, 400) {
+		for i := range a.no.scale(20, 190) {
 			props[fmt.Sprint("field", i)] = obj{"type": "string", "description": strings.Repeat("d", 100)}
 		}
 		schema := obj{"type": "object", "properties": props}

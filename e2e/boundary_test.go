@@ -309,7 +309,7 @@ func (c crash) run(t *testing.T, store ...string) {
 	c.open(pointReturned)
 	eventually.True(c.t, "the tools have returned, and a commit is on its way", func() bool {
 		return c.bench.count("returned", pointReturned+"-once") == 1 &&
-			c.bench.count("returned", pointReturned+"-again") == 1 && c.relay.held.Load() > 0
+			c.bench.count("returned", pointReturned+"-again") > 0 && c.relay.held.Load() > 0
 	})
 	if c.server {
 		c.node.kill(syscall.SIGKILL)
@@ -349,7 +349,7 @@ func (c *crash) atPoint(k *talk) bool {
 		c.node.insist("GET", "/api/v1/runs?parent_run_id="+k.run, "", nil, &page)
 		return len(page.Runs) == 1 && page.Runs[0].State == "queued"
 	case pointRunning, pointReturned:
-		return c.bench.count("executed", k.name()) == 1
+		return c.bench.count("executed", k.name()) > 0
 	case pointRecorded:
 		return c.node.counts(k.run)[string(perdure.LineToolCompleted)] == 1
 	default:
@@ -384,12 +384,33 @@ func (c *crash) check(k *talk) {
 	case maybe:
 		want = []string{done, unknown}
 	}
+	if k.tool == "again" {
+		// On a busy machine a worker may be silent for longer than its short lease.
+		most = max(most, c.grants(k))
+	}
 	if len(said) != 1 || !slices.ContainsFunc(want, func(w string) bool { return strings.Contains(said[0], w) }) {
 		c.t.Errorf("%s: answers = %q, want one with %q", k.name(), said, want)
 	}
 	if n := c.bench.count("executed", k.name()); n < least || n > most {
 		c.t.Errorf("%s: the tool was executed %d times, want %d to %d", k.name(), n, least, most)
 	}
+}
+
+// grants counts how often the run that executes the tool of a conversation was handed to a worker, up to
+// the tool's result.
+func (c *crash) grants(k *talk) (n int) {
+	c.t.Helper()
+	if !c.inside {
+		return c.node.countsUntil(k.run, string(perdure.LineToolCompleted))[string(perdure.LineDispatched)]
+	}
+	var page struct {
+		Runs []runView `json:"runs"`
+	}
+	c.node.insist("GET", "/api/v1/runs?parent_run_id="+k.run, "", nil, &page)
+	for _, r := range page.Runs {
+		n += c.node.counts(r.RunID)[string(perdure.LineDispatched)]
+	}
+	return n
 }
 
 // said returns the messages of a role in a thread.

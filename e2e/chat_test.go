@@ -65,7 +65,10 @@ func chatSurvives(t *testing.T, n *node) {
 }
 
 // counts counts the events of a run by type.
-func (n *node) counts(id string) map[string]int {
+func (n *node) counts(id string) map[string]int { return n.countsUntil(id, "") }
+
+// countsUntil counts the lines of a run's log by their types, up to the first one of a type.
+func (n *node) countsUntil(id, last string) map[string]int {
 	n.t.Helper()
 	var page struct {
 		Events []struct {
@@ -75,6 +78,9 @@ func (n *node) counts(id string) map[string]int {
 	n.insist("GET", fmt.Sprintf("/api/v1/runs/%s/events?limit=1000", id), "", nil, &page)
 	out := map[string]int{}
 	for _, e := range page.Events {
+		if e.Type == last {
+			break
+		}
 		out[e.Type]++
 	}
 	return out

@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// What stands beside the work: signatures, kinds, limits, keys, approvals, conversations, artifacts and
+// Features beside the work: signatures, kinds, limits, keys, approvals, conversations, artifacts and
 // restores.
 //
 // A seed draws which of them it has. What is done and when comes from a stream of its own, so that the

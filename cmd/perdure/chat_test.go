@@ -222,7 +222,7 @@ func typing(first string, shown <-chan struct{}, then string) *keyboard {
 	return newKeyboard(r)
 }
 
-// What was typed before a question was shown does not answer it, in either form of the chat.
+// Keys that were pressed before a question was shown do not answer it, in either form of the chat.
 func TestKeysTypedBeforeTheQuestionDecideNothing(t *testing.T) {
 	for _, typed := range []string{"", "pay\n"} {
 		t.Run(fmt.Sprintf("typed %q", typed), func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestAgentForgesNoLines(t *testing.T) {
 	}
 }
 
-// What is typed while the agent works is said to it.
+// A line that is typed while the agent works is said to it.
 func TestChatPassesOnWhatIsTypedMeanwhile(t *testing.T) {
 	c, _ := live(t)
 	person := terminal(t)

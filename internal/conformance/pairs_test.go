@@ -24,8 +24,8 @@ import (
 // possible. The detector of package pairs says whether both were in force at once. Then the run is
 // brought to its end, and what holds for every end is checked.
 //
-// What was reached is compared with internal/pairs/conformance.txt. With PERDURE_PAIRS_WRITE the list is
-// written instead.
+// The pairs that were reached are compared with internal/pairs/conformance.txt. With
+// PERDURE_PAIRS_WRITE the list is written instead.
 
 // errNotNow says that a move is not possible in the state that the run is in.
 var errNotNow = errors.New("not possible in this state")

@@ -212,6 +212,35 @@ var retryFromScenarios = []Scenario{
 		w.check(len(w.rowsAbout(canary)) == 0, "left: %.200q", w.rowsAbout(canary))
 		w.fsck()
 	}},
+	{"one part at a time is copied for all retries of a tenant", func(w *World) {
+		const entries, retries = 200, 5
+		orig := w.longJournal(entries)
+		copied := func(ids []perdure.RunID) (n int64) {
+			for _, id := range ids {
+				n += w.get(id).JournalSeq
+			}
+			return n
+		}
+		var ids []perdure.RunID
+		for range retries {
+			ids = append(ids, w.retry(orig, "").ID)
+		}
+		before, steps := copied(ids), 0
+		w.check(before <= 16*retries, "%d entries were copied at once", before)
+		for ; before < entries*retries && steps < 100; steps++ {
+			w.Now = w.Now.Add(perdure.CopyPause)
+			w.do(w.W.Pass())
+			now := copied(ids)
+			w.check(now-before <= 128, "%d entries in one step", now-before)
+			before = now
+		}
+		w.check(before == entries*retries && steps <= 3*retries, "%d entries are copied after %d steps", before, steps)
+		for range retries {
+			g := w.takeKind("worker")
+			w.check(g.Run.JournalSeq == entries, "granted with %d entries", g.Run.JournalSeq)
+			w.complete(g, `1`)
+		}
+	}},
 	{"a large journal is copied in steps before the retry is claimable", func(w *World) {
 		const entries = 5000
 		orig := w.longJournal(entries)

@@ -184,7 +184,7 @@ func trapHold(w *World) trap {
 }
 
 func trapCopy(w *World) trap {
-	const entries = 200 // one more part than the call itself copies
+	const entries = 100 // one more part than the call itself copies
 	r := w.retry(w.longJournal(entries), "")
 	w.check(r.Copying(), "copied at once: %+v", r)
 	return trap{run: r.ID, due: w.Now.Add(perdure.CopyPause), then: func() {

@@ -257,6 +257,11 @@ type ArtifactReader struct {
 	chunk []byte
 }
 
+// Loads tells whether the next Read reads a chunk from the store.
+func (r *ArtifactReader) Loads() bool {
+	return r.Err == nil && r.at < r.Size && r.at/store.ChunkSize != r.have
+}
+
 // Read implements io.Reader.
 func (r *ArtifactReader) Read(p []byte) (int, error) {
 	if r.Err != nil {

@@ -90,7 +90,7 @@ func checkTakers(orig *perdure.Run, local bool) error {
 }
 
 // repeatRun creates a new run with the input of an ended one, and with the part of its journal that
-// from names. A small journal is copied at once. The watchdog copies the rest of a large one.
+// from names. A short journal is copied at once. The watchdog copies the rest of a long one.
 func repeatRun(tx *Tx, orig *perdure.Run, from string) (perdure.Run, error) {
 	copyTo, err := resolveFrom(tx, orig, from)
 	if err != nil {
@@ -117,7 +117,7 @@ func repeatRun(tx *Tx, orig *perdure.Run, from string) (perdure.Run, error) {
 		return r, err
 	}
 	if copyTo > 0 {
-		err = tx.CopyJournal(&r)
+		err = tx.copyJournal(&r, copyFirst)
 	}
 	return r, err
 }
@@ -179,22 +179,26 @@ func invalidFrom(format string, args ...any) error {
 	return e
 }
 
-// copyPart bounds the entries of one step of CopyJournal, and copyBytes the bytes of their values.
-// Values that are stored by their hash are shared and not copied.
+// copyFirst bounds the entries that a retry copies itself. There may be many retries at once, while the
+// watchdog copies one part at a time. copyPart bounds the entries of such a part, and copyBytes the
+// bytes of their values. Values that are stored by their hash are shared and not copied.
 const (
+	copyFirst = 16
 	copyPart  = 128
 	copyBytes = 1 << 20
 )
 
 // CopyJournal copies the next entries of the original's journal to a retry. It ends a run whose
 // original no longer has them.
-func (tx *Tx) CopyJournal(r *perdure.Run) error {
+func (tx *Tx) CopyJournal(r *perdure.Run) error { return tx.copyJournal(r, copyPart) }
+
+func (tx *Tx) copyJournal(r *perdure.Run, most int) error {
 	if _, ok, err := tx.DB.Runs.Get(r.Tenant, r.RetryOf); err != nil {
 		return err
 	} else if !ok {
 		return tx.Finish(r, perdure.Orphaned{Missing: "original, whose journal was being copied,"})
 	}
-	limit := max(1, min(copyPart, int(r.CopyTo-r.JournalSeq), tx.DB.OpRows()/16))
+	limit := max(1, min(most, int(r.CopyTo-r.JournalSeq), tx.DB.OpRows()/16))
 	rows, err := tx.DB.Journal.After(r.Tenant, r.RetryOf, r.JournalSeq, limit)
 	if err != nil {
 		return err
@@ -227,5 +231,5 @@ func weighRetry(from string) (rows, bytes int) {
 	if from == FromStart {
 		return 8, 1 << 10
 	}
-	return 8 + copyPart, 64 << 10
+	return 8 + copyFirst, 16 << 10
 }

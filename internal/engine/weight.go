@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/perdure/perdure"
+
 // Weights estimate the rows that an operation reads or writes, and its bytes. The store forms
 // batches by them, so that one heavy operation does not hold up many light ones. An operation
 // without a Weight counts as a few rows.
@@ -75,3 +77,9 @@ func (op *AppendMessage) Weight() (rows, bytes int) {
 
 // Weight counts the metadata.
 func (op *CreateThread) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Metadata) }
+
+// Weight counts a part of the keys that are counted: each is only a few bytes.
+func (op *CreateKey) Weight() (rows, bytes int) { return 4 + perdure.MaxKeys/16, 1 << 10 }
+
+// Weight counts a part of the sessions that are counted.
+func (op *OpenSession) Weight() (rows, bytes int) { return 4 + perdure.MaxKeys/16, 1 << 10 }

@@ -193,7 +193,7 @@ func getArtifact(c *call) error {
 	rc := http.NewResponseController(c.w)
 	to := &pacedWriter{ResponseWriter: c.w, rc: rc, c: c}
 	out := &rangeErrorFilter{ResponseWriter: to}
-	http.ServeContent(out, c.Request, "", time.Time{}, r)
+	http.ServeContent(out, c.Request, "", time.Time{}, turnedReader{r, c})
 	c.s.setWriteDeadline(c.w, 0) // net/http writes the last bytes after the handler has returned
 	switch {
 	case to.dead:
@@ -208,6 +208,21 @@ func getArtifact(c *call) error {
 		return perdure.Errorf(api.CodeRange, "there are %d bytes", r.Size)
 	}
 	return nil
+}
+
+// A turnedReader reads each chunk of an artifact when its tenant's turn has come. A download that has
+// begun goes on even if it gets no turn.
+type turnedReader struct {
+	*engine.ArtifactReader
+	c *call
+}
+
+func (r turnedReader) Read(p []byte) (int, error) {
+	if r.Loads() {
+		end, _ := r.c.turn(largeRun)
+		defer end()
+	}
+	return r.ArtifactReader.Read(p)
 }
 
 // A pacedWriter sets the deadline of each write of a download, and stops when the key is revoked.

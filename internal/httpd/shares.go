@@ -15,14 +15,16 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
-// Shares limit what one tenant takes of this node. Four resources are divided by gates (package
+// Shares limit what one tenant takes of this node. Five resources are divided by gates (package
 // fair), which serve the tenants in rounds:
 //
 //   - calls under way;
 //   - bytes of request bodies in memory;
 //   - bytes of answers in memory;
 //   - turns, for work that keeps a processor busy: decoding a large body, and reading and encoding
-//     a large answer.
+//     a large answer;
+//   - calls that go on when a run ends for which a crowd waits (sharedread.go): thousands of them at
+//     once would keep the processors busy for as long as it takes to answer all.
 //
 // Turns keep processors free for the short calls of other tenants. A tenant has turns for half of
 // the processors. A turn is held for longer than its work: for a rest of turnRest times the work,
@@ -76,7 +78,7 @@ const DefaultBytesPerHour = 64 << 30
 
 type shares struct {
 	calls, bodies, answers *fair.Gate
-	turns                  *fair.Gate
+	turns, woken           *fair.Gate
 	wait                   time.Duration
 	// bytesPerHour is the limit of a tenant without one of its own.
 	bytesPerHour int64
@@ -116,6 +118,7 @@ func newShares(opt *Options) *shares {
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))
 	s.turns = fair.NewGate(fair.Limits{Size: (1 + turnRest) * processors, Share: processors / 2, Strict: true})
+	s.woken = fair.NewGate(fair.Limits{Size: 2 * processors, Share: processors, Strict: true})
 	if s.wait == 0 {
 		s.wait = defaultShareWait
 	}

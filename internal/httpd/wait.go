@@ -157,6 +157,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 			if err != nil || !over {
 				return false, err
 			}
+			if err := c.oneOfCrowd(); err != nil {
+				return false, err
+			}
 		}
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
@@ -184,6 +187,16 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	out.Status = perdure.StatusDeferred
 	out.Message = "The run is still being worked on. It goes on without you: come back to attach_url or status_url."
 	return http.StatusAccepted, out, nil
+}
+
+// oneOfCrowd waits until the call may go on, of the many that wait for the end of one run. The next one
+// follows when the answer of this one is encoded.
+func (c *call) oneOfCrowd() error {
+	leave, err := c.s.shares.woken.Enter(c.Context(), c.payer(), 1)
+	if err == nil {
+		c.endTurn = leave // acquire has given back what the call had before
+	}
+	return err
 }
 
 // othersSilent tells whether no other node has changed a run since the call has read or written it:

@@ -28,7 +28,7 @@ type Facts struct {
 	// Removed tells whether it is gone with its retention. Run is then as it was before.
 	Removed bool
 
-	// What no row tells: the caller knows it.
+	// No row tells these: the caller knows them.
 
 	// KeyRevoked: a key of its tenant was revoked since it was made.
 	KeyRevoked bool

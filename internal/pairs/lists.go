@@ -6,11 +6,12 @@ import (
 	"sync"
 )
 
-// What the simulator and the conformance suite reach, a pair a line. The simulator's list has the pairs
-// that at least 8 of its first 204 seeds reach, so that another history of some seeds changes nothing.
+// The pairs that the simulator and the conformance suite reach, one in each line. The simulator's list
+// has those that at least 8 of its first 204 seeds reach, so that another history of some seeds
+// changes nothing.
 //
-// To write them anew: PERDURE_SIM_PAIRS=FILE and PERDURE_SIM_SEEDS=200 with TestSeeds of package sim, and
-// PERDURE_PAIRS_WRITE=FILE with TestPairs of package conformance.
+// To write them anew: PERDURE_SIM_PAIRS=FILE and PERDURE_SIM_SEEDS=200 with TestSeeds of package sim,
+// and PERDURE_PAIRS_WRITE=FILE with TestPairs of package conformance.
 var (
 	//go:embed simulated.txt
 	simulatedText string

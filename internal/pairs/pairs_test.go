@@ -61,7 +61,7 @@ func TestListsNameFeatures(t *testing.T) {
 	}
 }
 
-// Who adds a feature finds this test: every part of the product belongs to a feature or to none.
+// A new feature fails this test until it has its row: every part of the product belongs to a feature or to none.
 func TestEveryPartBelongsToAFeature(t *testing.T) {
 	parts := map[string]map[string]bool{"event": {}, "rule": {}, "wait": {}, "field": {}, "route": {}}
 	for _, row := range perdure.Transitions {
@@ -136,7 +136,7 @@ func TestHistoryNotesTheOrder(t *testing.T) {
 		t.Errorf("nothing new: %v", met)
 	}
 	h.Observe(Of(Cancel, Suspend))
-	// What was in force until the deadline meets it.
+	// A feature that was in force until the deadline meets it.
 	met = h.Observe(Of(Deadline))
 	if len(met) != 2 || met[0].Then != Deadline || met[1].Then != Deadline {
 		t.Errorf("cancel and suspend, then the deadline: %v", met)

@@ -111,12 +111,15 @@ func (repo *Keys) UseUp(k perdure.Key) {
 		[]any{int64(repo.in.Now), k.ID}, 1})
 }
 
+// keptSessions is how many sessions and login links of a tenant are kept after their end.
+const keptSessions = 100
+
 // Count counts a tenant's valid keys, or its valid sessions and login links. It reads at most a few
-// times most. If more than most are no longer valid, it stages the removal of those that ended first.
+// times most. If many are no longer valid, it stages the removal of those that ended first.
 func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int, err error) {
-	which := "parent=''"
+	which, kept := "parent=''", most
 	if sessions {
-		which = "parent<>''"
+		which, kept = "parent<>''", keptSessions
 	}
 	var over []perdure.Key
 	seen := make(map[string]bool)
@@ -127,15 +130,21 @@ func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int,
 			over = append(over, *k)
 		}
 	}
-	err = apiKeyTable.query(repo.in.sess, "WHERE tenant=? AND "+which+" ORDER BY id"+atMost,
-		[]any{string(t), int64(4 * most)}, func(k *perdure.Key) error {
-			repo.rows.absorb(k.ID, *k, true)
-			cur, exists, _ := repo.rows.get(k.ID)
-			if seen[k.ID] = true; exists {
-				note(&cur)
-			}
-			return nil
-		})
+	// Only the columns that tell whether a key is valid: each new key counts a thousand others.
+	err = repo.in.sess.Query("SELECT id, expires_at, revoked_at FROM keys WHERE tenant=? AND "+which+" ORDER BY id"+
+		atMost, []any{string(t), int64(4 * most)}, func(scan func(...any) error) error {
+		var k perdure.Key
+		if err := scan(&k.ID, &k.ExpiresAt, &k.RevokedAt); err != nil {
+			return err
+		}
+		seen[k.ID] = true
+		if cur, exists, known := repo.rows.get(k.ID); !known {
+			note(&k)
+		} else if exists {
+			note(&cur)
+		}
+		return nil
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -145,13 +154,17 @@ func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int,
 			note(&k)
 		}
 	}
-	if n := len(over) - most; n > 0 {
+	if n := len(over) - kept; n > 0 {
 		ended := func(k *perdure.Key) perdure.Instant { return cmp.Or(k.RevokedAt, k.ExpiresAt) }
 		slices.SortFunc(over, func(a, b perdure.Key) int {
 			return cmp.Or(cmp.Compare(ended(&a), ended(&b)), cmp.Compare(a.ID, b.ID))
 		})
 		for i := range min(n, maxKeysDropped) {
-			if k := &over[i]; !repo.rows.byKey[k.ID].dirty {
+			k := &over[i]
+			if _, _, err := repo.Get(k.ID); err != nil {
+				return 0, err
+			}
+			if !repo.rows.byKey[k.ID].dirty {
 				repo.rows.drop(k.ID)
 				repo.in.tx.Stage("DELETE FROM keys WHERE id=?", k.ID)
 			}

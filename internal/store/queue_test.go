@@ -393,7 +393,7 @@ func TestBatchLimitsOperationsPerTenant(t *testing.T) {
 	}
 }
 
-// What a tenant's operations read and write counts, not their number.
+// A tenant's share is counted by the rows that its operations read and write, not by their number.
 func TestBatchLimitsRowsPerTenant(t *testing.T) {
 	h := holdLane(t)
 	var log batchLog

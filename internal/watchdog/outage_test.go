@@ -124,7 +124,7 @@ func psql(t *testing.T, url string) (exec func(string)) {
 	}
 }
 
-// What fell due while the store took no writes is done as soon as it takes them again: no row is
+// A rule that fell due while the store took no writes acts as soon as it takes them again: no row is
 // blamed for what befell all of them. Only leases wait after a gap, as after any other one.
 func TestNoRowIsSetAsideBecauseTheStoreTakesNoWrites(t *testing.T) {
 	for name, make := range outages {

@@ -37,6 +37,7 @@ type Rule struct {
 const (
 	ruleQueuedLong    = "queued-too-long"
 	ruleUnclaimed     = "unclaimed"
+	ruleCopy          = "copy"
 	ruleWorkerOffline = "workers"
 	ruleGroupDeadline = "group-deadline"
 	ruleWaiterExpiry  = "waiters"
@@ -121,10 +122,10 @@ var Rules = []Rule{
 			"other waits stay open, children go on",
 		Bound: "the wait's timeout, otherwise `suspend_timeout`",
 		act:   func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
-	{ID: "W15", Name: "copy", FullName: "journal-copied", Clock: "copy",
+	{ID: "W15", Name: ruleCopy, FullName: "journal-copied", Clock: "copy",
 		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
 		Action:    "the next entries are copied; with the last ones it is claimable; ring",
-		Bound:     "128 entries or 1 MiB at a time, 10 ms apart",
+		Bound:     "128 entries or 1 MiB every 20 ms, for all retries of a tenant together",
 		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.CopyJournal(r) }},
 	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",

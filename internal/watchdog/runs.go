@@ -114,6 +114,9 @@ func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
 				}
 				until = max(until, paused)
 			}
+			if rule.Name == ruleCopy {
+				until = max(until, s.w.copies.turn(r, at, tx.Now))
+			}
 			if until <= tx.Now {
 				return s.apply(tx, rule, r, at)
 			}

@@ -109,6 +109,7 @@ func Parts() (names []string) {
 func (s *Sweep) Do(tx *engine.Tx) error {
 	s.Actions, s.Postponed, s.Locked, s.Contended, s.More, s.acting = nil, 0, 0, nil, false, nil
 	s.decisions++
+	s.w.copies.forget(tx.Now)
 	g, err := readGap(tx)
 	if err != nil {
 		return err

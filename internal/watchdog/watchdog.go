@@ -35,6 +35,7 @@ type Watchdog struct {
 	runRows int
 	// lastTenant is, for each part, the tenant that was acted on last.
 	lastTenant map[string]perdure.TenantID
+	copies     copies
 
 	// actionCount numbers the actions of this process.
 	actionCount atomic.Uint32
@@ -50,7 +51,7 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Watchdog{engine: e, log: log, maxRows: sweepRows, runRows: sweepRows,
-		lastTenant: make(map[string]perdure.TenantID)}
+		lastTenant: make(map[string]perdure.TenantID), copies: make(copies)}
 }
 
 // Run sweeps, and removes expired data beside it, until the context ends.
@@ -81,7 +82,7 @@ const maxYield = 100 * time.Millisecond
 
 // sweepGoal is the time that a sweep should take while callers write. A deadline that passes during
 // a sweep waits for the end of it, for the pause and for the next sweep.
-const sweepGoal = 100 * time.Millisecond
+const sweepGoal = 50 * time.Millisecond
 
 // pace sets how many rows of each part the next sweep reads, by the time that this one took: half as
 // many if it was too long, twice as many if it was short.

@@ -125,7 +125,7 @@ func (s *server) waitPause(ctx context.Context) error {
 		return nil
 	}
 	if end, ok := ctx.Deadline(); ok && time.Until(end) < wait {
-		// What it failed with may have been about the call of another caller.
+		// Its error may be about the call of another caller.
 		return fmt.Errorf("the server has failed, and is tried again in %s", wait.Round(time.Second))
 	}
 	select {

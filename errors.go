@@ -22,6 +22,7 @@ const (
 	CodeOutcome          Code = "outcome_invalid"     // an outcome that this run cannot have
 	CodeReused           Code = "key_reused"          // the same key or commit_id with another body
 	CodeRestored         Code = "restored"            // an epoch from before a restore; the process gets a new one
+	CodeNotContinuable   Code = "not_continuable"     // the run is a command, which can't be told what has happened
 	CodeNoRunner         Code = "no_runner"           // nobody may take the run that a retry would make
 	CodeWouldRepeat      Code = "would_repeat"        // a retry from the journal would fail in the same way
 	CodeFrom             Code = "from_invalid"        // a retry can't begin there

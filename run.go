@@ -111,6 +111,9 @@ type Run struct {
 	Damage *Damage
 }
 
+// IsCommand tells whether the run is a command, which a runner executes.
+func (r *Run) IsCommand() bool { return r.Options.Process && r.Kind == ExecKind }
+
 // Local tells whether only its own runner may take the run; see LocalQueue.
 func (r *Run) Local() bool { return r.Options.Process && r.Queue == LocalQueue }
 

@@ -17,6 +17,9 @@ const DefaultQueue = "default"
 // soon, and a retry needs somebody who brings a runner.
 const LocalQueue = "exec-local"
 
+// ExecKind is the kind of processes that are commands: their input is a command, and nothing else.
+const ExecKind = "exec"
+
 // A Submission is the body of a request for a new run.
 type Submission struct {
 	Kind        string            `json:"kind"`

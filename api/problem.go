@@ -73,6 +73,7 @@ var Codes = []CodeDef{
 	{perdure.CodeOutcome, http.StatusUnprocessableEntity, "The run can't have this outcome"},
 	{perdure.CodeReused, http.StatusUnprocessableEntity, "The key was used with another body"},
 	{perdure.CodeRestored, http.StatusConflict, "The store was restored; the process waits for its new epoch"},
+	{perdure.CodeNotContinuable, http.StatusConflict, "The run can't be continued"},
 	{perdure.CodeNoRunner, http.StatusConflict, "Nobody could execute the new run"},
 	{perdure.CodeWouldRepeat, http.StatusConflict, "The journal has the failure; the retry would repeat it"},
 	{perdure.CodeFrom, http.StatusUnprocessableEntity, "The retry can't begin there"},

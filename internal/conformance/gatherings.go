@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -125,6 +126,21 @@ var gatheringScenarios = []Scenario{
 		w.do(op)
 		w.check(!op.Created && op.Made == made, "the same run after that")
 		w.check(w.get(made).ContinuationOf == r.ID && strings.Contains(w.texts(th)[0], "Disk check"), "%v", w.texts(th))
+	}},
+	{"work outside continues no command: nobody could tell it what has happened", func(w *World) {
+		for _, queue := range []string{"default", perdure.LocalQueue} {
+			th := w.thread()
+			r := w.on(th, perdure.Submission{Kind: perdure.ExecKind, Class: perdure.Process, Queue: queue,
+				MaxAttempts: 1, Input: json.RawMessage(`{"command":["true"]}`)})
+			claim := &engine.Claim{Tenant: tenant, Worker: "runner", Runs: []perdure.RunID{r.ID}, Slots: 1, Start: true}
+			w.do(claim)
+			g := claim.Grants[0]
+			op := &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "1", Status: "success"}
+			w.refuse(perdure.CodeNotContinuable, op)
+			w.complete(g, `1`)
+			w.refuse(perdure.CodeNotContinuable, op)
+			w.check(w.get(r.ID).ContinuedBy == "" && len(w.texts(th)) == 0, "nothing was made, and nothing was said")
+		}
 	}},
 	{"work outside for a run whose thread was deleted is refused, and its key is not spent", func(w *World) {
 		th := w.thread()

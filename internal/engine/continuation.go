@@ -16,6 +16,9 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	if r.ThreadID == "" {
 		return perdure.Invalid("outcome.continue_on", "a run without a thread can't be continued")
 	}
+	if err := checkContinuable(r); err != nil {
+		return fieldOf(err, "outcome.continue_on")
+	}
 	g := perdure.Group{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GroupChord, Mode: perdure.ModeAll}
 	members, err := childrenNamed(tx, r, names, "outcome.continue_on")
 	if err != nil {
@@ -237,6 +240,9 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []pe
 	if err != nil {
 		return "", err
 	}
+	if checkContinuable(orig) != nil { // accepted by an older release: the thread has what has happened
+		return "", tx.Apply(orig, perdure.MessagesAppended{Lines: lines})
+	}
 	r := perdure.Run{
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
 		ThreadID: orig.ThreadID,
@@ -255,6 +261,18 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []pe
 		return "", err
 	}
 	return r.ID, tx.Apply(orig, perdure.Continued{By: r.ID, Trigger: trigger, Messages: lines})
+}
+
+// checkContinuable refuses the continuation of a command. Its input would be what has happened, and not a
+// command; starting the same command again is a retry, and nobody has asked for one. A run of perdure
+// exec has nobody to take a new run, either.
+func checkContinuable(orig *perdure.Run) error {
+	if !orig.IsCommand() && !orig.Local() {
+		return nil
+	}
+	return perdure.Errorf(perdure.CodeNotContinuable, "the run is a command, which can't be told that something has "+
+		"finished: start a command that goes on with its session (perdure exec --continue %s), or submit one with "+
+		"\"session\"", orig.ID)
 }
 
 // dropChord drops the chord of an ended run that is cancelled, and stops the members of the chord.
@@ -305,6 +323,9 @@ func (op *Continue) Do(tx *Tx) error {
 	}
 	if r.ThreadID == "" {
 		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
+	}
+	if err := checkContinuable(&r); err != nil {
+		return err
 	}
 	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, continueKey(&r, op.JobID)); err != nil {
 		return err

@@ -218,6 +218,19 @@ func (e LateResultAdopted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineLateResult, object("n", e.N, "adopted", true))
 }
 
+// OutputKept adds output of a process to the log of its run that ended while its runner held it: the
+// runner hangs, or was told too late. The server has read it from the files of the process.
+type OutputKept struct {
+	Epoch int64 // of the execution that wrote it
+	Lines []Line
+}
+
+func (e OutputKept) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.Options.Process && (e.Epoch == r.Epoch || e.Epoch == r.Epoch-1)
+}
+
+func (e OutputKept) apply(_ *Policy, _ *Run, _ Instant, log *history) { log.addAll(e.Lines) }
+
 // FindingsListed adds the traces of its work to the fallback of a run that ended without a result.
 type FindingsListed struct {
 	NotUndone []string   // saga steps that were not undone

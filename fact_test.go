@@ -90,6 +90,7 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 		{"an adopted result", LateResultAdopted{N: 1, Result: "42", Summary: "ok", Messages: told[:1]}, TimedOut,
 			func(r *Run) { r.Result, r.Summary = "42", "ok" },
 			[]string{`message:appended {"message_seq":1}`, `run:late_result {"n":1,"adopted":true}`}},
+		{"output", OutputKept{Epoch: 3, Lines: told[:1]}, Failed, same, []string{`message:appended {"message_seq":1}`}},
 		{"findings", FindingsListed{NotUndone: []string{"pay"}, Text: "so far",
 			Artifacts: []Artifact{{Name: "a", Size: 1}}},
 			Failed, func(r *Run) {
@@ -103,7 +104,7 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := DefaultPolicy()
-			r := runIn(c.in)
+			r := suited(runIn(c.in), c.event)
 			r.WaitsOpen, r.InboxSeq, r.InboxOpen, r.Late, r.Fallback = 3, 7, 5, 1, `{"reason":"boom"}`
 			r.Cascade, r.Stopped = true, "k1"
 			next, lines, err := p.Apply(r, c.event, start0)

@@ -143,6 +143,7 @@ var everyEnd = []Transition{
 	{"", "CascadeAdvanced", "", "server, watchdog", "some of its live children have been asked to stop"},
 	{"", "ItemExpired", "", "watchdog", "an inbox item that nobody will read is skipped"},
 	{"", "LateResultAdopted", "", "person", "a late result replaces its deliverable"},
+	{"", "OutputKept", "", "server", "output that its process had written is copied from a file"},
 }
 
 // everyState has the rows that hold in every state, live or terminal.
@@ -211,7 +212,7 @@ var deeds = map[string]string{
 	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
 	"CleanupAgain":  "queued for its clean-up",
 	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
-	"Repeated":      "repeated",
+	"Repeated": "repeated", "OutputKept": "given output",
 	"JournalCopied": "given a journal", "SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
 }
 

@@ -34,6 +34,7 @@ func events() []Event {
 		ItemArrived{}, ItemsHandedOver{}, ItemReclaimed{}, ItemsContinued{}, ItemExpired{},
 		ChildStarted{}, ChildEnded{}, CascadeAdvanced{}, Gathered{}, MessagesAppended{}, Continued{},
 		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
+		OutputKept{Epoch: 3},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
 		Held{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
 		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Epoch: 3, Reason: "lease_lost"},
@@ -83,6 +84,8 @@ func suited(r Run, e Event) Run {
 		r.Options.Process, r.WatchUntil = true, start0.Add(time.Minute)
 	case SentinelMoved, ProcessWatched:
 		r.Options.Process, r.Heard = true, true
+	case OutputKept:
+		r.Options.Process = true
 	case Accepted:
 		r.Version, r.Seq = 0, 0
 	}

@@ -19,7 +19,7 @@ type Commit struct {
 	Worker string
 	Commit perdure.Commit
 	// Quiet says that the server commits output of a process that it does not hear. It has events and
-	// views alone, and is no sign of life.
+	// views alone, and is no sign of life. It is taken after the run's end, too.
 	Quiet bool
 
 	Answer CommitAnswer
@@ -146,6 +146,9 @@ func (op *Commit) Do(tx *Tx) error {
 		op.Refused = op.Answer.Error
 		return nil
 	}
+	if op.Quiet && r.State.Terminal() {
+		return op.keepOutput(tx, &r)
+	}
 	if _, _, err := tx.e.policy.Apply(r, perdure.Started{Epoch: c.Epoch}, tx.Now); err != nil {
 		return op.refuse(tx, &r, err)
 	}
@@ -180,6 +183,24 @@ func (op *Commit) refuse(tx *Tx, r *perdure.Run, err error) error {
 		return err
 	}
 	op.Answer = CommitAnswer{RunID: r.ID, Error: op.Refused}
+	return rememberCommit(tx, r, c.ID, op.digest, &op.Answer)
+}
+
+// keepOutput adds output to the log of an ended process, whose runner did not send it.
+func (op *Commit) keepOutput(tx *Tx, r *perdure.Run) error {
+	c := &op.checked
+	kept := perdure.OutputKept{Epoch: c.Epoch}
+	for _, e := range c.Events {
+		data := tx.DB.Values.InternShown(r.Tenant, string(r.ID), tx.e.secrets.Values(e.Data))
+		kept.Lines = append(kept.Lines, perdure.Line{Type: e.Type, Data: data})
+	}
+	if err := publishViews(tx, r, c.Views); err != nil {
+		return err
+	}
+	if err := tx.Apply(r, kept); err != nil {
+		return err
+	}
+	op.Answer = CommitAnswer{RunID: r.ID, OK: true, State: r.State}
 	return rememberCommit(tx, r, c.ID, op.digest, &op.Answer)
 }
 

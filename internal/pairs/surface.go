@@ -14,7 +14,7 @@ var events = map[string]Feature{
 	"Redeliverable": none, "Undelivered": none, "DeliveryGaveUp": none, "Started": none, "Beat": none,
 	"Released": none, "Restored": Restore, "Rejected": Signature, "ItemsHandedOver": none,
 	"SentinelMoved": Process, "ProcessWatched": Process, "ProcessFound": Process, "ProcessRestored": Process,
-	"NeverClaimed": Process, "Committed": none, "WaitOpened": Suspend,
+	"NeverClaimed": Process, "OutputKept": Process, "Committed": none, "WaitOpened": Suspend,
 	"WaitWithdrawn": Suspend, "WentToSleep": Suspend, "Retried": LostLease, "GaveUp": OneAttempt, "Held": Hold,
 	"Done": none, "FailedForGood": none, "WaitFailed": Suspend, "CancelConfirmed": Cleanup,
 	"CleanupAgain": Cleanup, "Reaped": none,

@@ -25,6 +25,9 @@ import (
 // much there is: a neighbour can make the file as long as it likes.
 const maxLostOutput = 64 << 20
 
+// maxEndedOutput bounds the output of each stream that is copied after the run's end. It is in events.
+const maxEndedOutput = 4 << 20
+
 // errLater means that the time of a pass is over. The next one goes on.
 var errLater = errors.New("the rest follows with the next scan")
 
@@ -61,7 +64,10 @@ func (m *Monitor) copyOutput(
 		m.bad(err, false)
 		have = jobdir.Offsets{}
 	}
-	want, reason := have, "it is more than is copied of a process that left no result"
+	want, reason, limit := have, "it is more than is copied of a process that left no result", int64(maxLostOutput)
+	if r.State.Terminal() {
+		reason, limit = "it is more than is copied after the end of the run", maxEndedOutput
+	}
 	if total != nil {
 		want, reason = *total, "the file has less"
 		have = jobdir.Offsets{Stdout: min(have.Stdout, total.Stdout), Stderr: min(have.Stderr, total.Stderr)}
@@ -73,8 +79,8 @@ func (m *Monitor) copyOutput(
 			return err
 		}
 		if total == nil && last.Stdout < 0 {
-			have.Stdout = min(have.Stdout, from.Stdout+maxLostOutput)
-			have.Stderr = min(have.Stderr, from.Stderr+maxLostOutput)
+			have.Stdout = min(have.Stdout, from.Stdout+limit)
+			have.Stderr = min(have.Stderr, from.Stderr+limit)
 		}
 		if stuck++; from != last {
 			stuck = 0
@@ -88,7 +94,13 @@ func (m *Monitor) copyOutput(
 		if Complete(from, want) {
 			return nil
 		}
-		step, more, err := d.NextOutput(r.Epoch, from, atLeast(have, from), true)
+		var step jobdir.Step
+		var more bool
+		if r.State.Terminal() {
+			step, more, err = d.LastOutput(r.Epoch, from, atLeast(have, from))
+		} else {
+			step, more, err = d.NextOutput(r.Epoch, from, atLeast(have, from), true)
+		}
 		if err != nil {
 			m.bad(err, false)
 			more, reason = false, "the file can't be read"

@@ -120,6 +120,9 @@ type job struct {
 	// watched tells that the job may have outlived the server, and has not been heard from since then.
 	watched   bool
 	watchedAt perdure.Instant
+	// rest tells that the run has ended while its runner held it, and the rest of its output is to be
+	// copied; copied tells that this was done.
+	rest, copied bool
 	// hung tells that the process is not heard from although its lock is held.
 	hung bool
 	// since is when the folder was first seen without a run.
@@ -262,7 +265,7 @@ func (m *Monitor) list() (live []string, err error) {
 			j = &job{}
 			m.jobs[d.ID] = j
 		}
-		if j.seen = m.round; !j.ended() && !(j.since != 0 && m.round-j.checked < orphanEvery) {
+		if j.seen = m.round; (!j.ended() || j.rest) && !(j.since != 0 && m.round-j.checked < orphanEvery) {
 			live = append(live, d.ID)
 		}
 	})
@@ -348,6 +351,9 @@ type task struct {
 	former int64
 	// hung is set for a process that is not heard from although its lock is held: its output is copied.
 	hung bool
+	// ended is set for a process whose run was ended by somebody else than its runner: the rest of its
+	// output is copied.
+	ended bool
 }
 
 // judge updates jobs by their runs, and returns the signs of life and the tasks. The caller holds the
@@ -374,6 +380,15 @@ func (m *Monitor) judge(
 			continue
 		}
 		look := j.look
+		if r.State.Terminal() {
+			// An end that is not by the holder raises the epoch.
+			if j.hung, j.rest = false, !j.copied && r.Epoch == look.Epoch+1; j.rest {
+				ended := *r
+				ended.Epoch = look.Epoch
+				todo = append(todo, task{dir: d, run: ended, ended: true})
+			}
+			continue
+		}
 		switch {
 		case r.Former != 0 && r.Former == look.Epoch:
 			look.Epoch = r.Epoch // its runner does not know the new epoch yet
@@ -419,7 +434,7 @@ func (m *Monitor) act(ctx context.Context, todo []task) {
 			m.find(ctx, t)
 			continue
 		}
-		if t.hung {
+		if t.hung || t.ended {
 			m.copyHung(ctx, t, until)
 			continue
 		}
@@ -462,9 +477,16 @@ func (m *Monitor) find(ctx context.Context, t *task) {
 
 // copyHung copies the output of a process whose runner hangs: it does not do so itself, and the watchdog
 // may end the run any time. The commits are no signs of life. A runner that goes on finds the offsets
-// moved.
+// moved. When the run has ended, what was written since the last scan is copied, whoever holds the lock.
 func (m *Monitor) copyHung(ctx context.Context, t *task, until time.Time) {
 	err := m.copyOutput(ctx, t.dir, &t.run, nil, until)
+	if t.ended && !errors.Is(err, errLater) {
+		m.mu.Lock()
+		if j := m.jobs[t.dir.ID]; j != nil {
+			j.rest, j.copied = false, true
+		}
+		m.mu.Unlock()
+	}
 	if err != nil && !errors.Is(err, errLater) && perdure.CodeOf(err) != perdure.CodeStaleEpoch {
 		m.logError(ctx, "output of a hung process could not be copied", err, "run", t.dir.ID)
 	}

@@ -548,3 +548,53 @@ func TestOutputOfAHungRunnerIsKept(t *testing.T) {
 		t.Errorf("output = %q, want all lines: %q", got, want)
 	}
 }
+
+// TestOutputOfAHungRunnerIsCopiedUpToTheEnd has the command write after the last scan before the end of its
+// run. The next scan copies it, once, although the lock is held.
+func TestOutputOfAHungRunnerIsCopiedUpToTheEnd(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := newWorld(t, at)
+		p := w.start()
+		f, err := p.dir.OpenOutput(jobdir.Stdout)
+		w.ok(err)
+		defer f.Close()
+		fmt.Fprintln(f, "copied by a scan")
+		w.scan()
+		fmt.Fprintln(f, "written before the end")
+		cancel := &engine.Cancel{Tenant: "acme", RunID: p.run.ID, Reason: "enough"}
+		w.ok(w.e.Do(t.Context(), cancel))
+		w.ok(w.e.Do(t.Context(), enforced{"acme", p.run.ID}))
+		p.wants(perdure.Cancelled)
+		for range 6 {
+			w.scan()
+		}
+		want := "copied by a scan\nwritten before the end\n"
+		if got := p.output(jobdir.Stdout); got != want {
+			t.Errorf("output = %q, want all that was in the file at the end: %q", got, want)
+		}
+		storetest.Check(t, w.e.Store())
+		fmt.Fprintln(f, "written after the end")
+		w.restart(Options{})
+		w.m.Recover(t.Context())
+		w.scan()
+		if got := p.output(jobdir.Stdout); got != want+"written after the end\n" {
+			t.Errorf("output after a restart = %q, want what was written meanwhile once", got)
+		}
+	})
+}
+
+// enforced ends a cancelled run as the watchdog does.
+type enforced struct {
+	tenant perdure.TenantID
+	run    perdure.RunID
+}
+
+func (x enforced) Needs() []store.Ref { return []store.Ref{{Tenant: x.tenant, Run: x.run}} }
+
+func (x enforced) Do(tx *engine.Tx) error {
+	r, _, err := tx.DB.Runs.Get(x.tenant, x.run)
+	if err != nil {
+		return err
+	}
+	return tx.Finish(&r, perdure.CancelEnforced{Why: "the worker did not stop in time"})
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -84,6 +85,66 @@ func (c *canaryCalls) publishes() {
 		c.node.t.Errorf("view = %v, want the secret redacted", view)
 	}
 	c.commit(g, obj{"outcome": obj{"type": "complete"}}, 200)
+}
+
+// passed is a secret that commands get in their environment, and that no configuration names. Nobody but
+// the command may have it.
+const passed = "sk-Passed-only-to-commands-93b1"
+
+// passes gives commands a secret in their environment: inherited, by --env, and by a pool. They use it, and
+// don't print it.
+func (c *canaryCalls) passes(w *workshop) {
+	t := c.node.t
+	uses := `test -n "$CANARY_PASSED" && echo "has ${#CANARY_PASSED} bytes"; exit 3`
+	secrets := filepath.Join(t.TempDir(), "secrets")
+	if err := os.WriteFile(secrets, []byte("token="+passed+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{strings.TrimSpace(w.perdure("exec", "-d", "--", "sh", "-c", uses)),
+		strings.TrimSpace(w.perdure("exec", "-d", "--env", "CANARY_PASSED", "--pty", "--", "sh", "-c", uses))}
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := exec.Command(path, "runner", "--queue", "builds", "--secrets", secrets)
+	log := new(lines)
+	pool.Env, pool.Stdout, pool.Stderr = w.env(), log, log
+	if err := pool.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		pool.Process.Signal(syscall.SIGTERM)
+		pool.Wait()
+		c.look("the log of the pool", log.bytes())
+	}()
+	ids = append(ids, c.submit(obj{"kind": "exec", "class": "process", "queue": "builds", "max_attempts": 1,
+		"input": obj{"command": []string{"sh", "-c", uses}, "secrets": obj{"CANARY_PASSED": "token"}}}).RunID)
+	for _, id := range ids {
+		w.ends(id, "failed")
+		if want := fmt.Sprintf("has %d bytes", len(passed)); !strings.Contains(w.output(id), want) {
+			t.Errorf("run %s: output = %q, want %q: the command has the secret", id, w.output(id), want)
+		}
+		for _, path := range []string{"", "/events?limit=1000", "/deliverable", "/activity", "/views", "/views/process",
+			"/views/output", "/stream"} {
+			c.ask("GET", "/api/v1/runs/"+id+path, "", nil, 200)
+		}
+		for _, path := range []string{"/api/admin/jobs/" + id + "/health", "/api/v1/dlq/causes",
+			"/api/admin/recovery/jobs/sentinels", "/api/v1/runs?limit=1000"} {
+			c.ask("GET", path, "", nil, 200)
+		}
+		files, err := filepath.Glob(filepath.Join(w.space, "jobs", id, "*"))
+		hidden, _ := filepath.Glob(filepath.Join(w.space, "jobs", id, ".*.json"))
+		if err != nil || len(files) < 3 || len(hidden) < 1 {
+			t.Fatalf("files of run %s: %v and %v (error %v), want output, log and sentinel", id, files, hidden, err)
+		}
+		for _, f := range append(files, hidden...) {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.look("the file "+filepath.Base(f)+" of a process", b)
+		}
+	}
 }
 
 // executes has processes print the secret: while the server listens, and while it is away.

@@ -90,6 +90,7 @@ func TestSecretAppearsNowhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PERDURE_E2E_CANARY", canary)
+			t.Setenv("CANARY_PASSED", passed)
 			at := args(t)
 			shop := &workshop{space: t.TempDir(), state: t.TempDir()}
 			n := prepareNode(t, slices.Concat(at, quickProcesses, []string{"--workspace", shop.space,
@@ -104,6 +105,9 @@ func TestSecretAppearsNowhere(t *testing.T) {
 			for form, trace := range traces(n.key) {
 				w.find["the key, "+form] = trace
 			}
+			for form, trace := range traces(passed) {
+				w.find["of the environment, "+form] = trace
+			}
 			c := &canaryCalls{node: n, watch: w}
 			c.tellAll()
 			c.tellEveryField()
@@ -111,6 +115,7 @@ func TestSecretAppearsNowhere(t *testing.T) {
 			c.chats()
 			c.readAll()
 			c.executes(shop)
+			c.passes(shop)
 			c.browses()
 			w.look("the log", log.bytes())
 

@@ -37,6 +37,7 @@ type execFlags struct {
 	wait      time.Duration
 	grace     time.Duration
 	maxOutput int64
+	giveUp    time.Duration
 	detach    bool
 	json      bool
 	// stdin passes on the standard input.
@@ -211,6 +212,7 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 	f.BoolVar(&x.detach, "detach", false, "don't stay: print its id")
 	f.BoolVar(&x.detach, "d", false, "the same as --detach")
 	f.BoolVar(&x.json, "json", false, "print JSON, a line for each piece of output and one for the end")
+	giveUp := addGiveUpFlag(f)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil, err
@@ -237,6 +239,10 @@ func parseExec(args []string, stderr io.Writer) (*execFlags, error) {
 		if err := x.spec.Validate(); err != nil {
 			return complain("%s", visible(err.Error()))
 		}
+	}
+	var err error
+	if x.giveUp, err = giveUp(); err != nil {
+		return complain("%s", visible(err.Error()))
 	}
 	for _, run := range []*string{&x.from, &x.again} {
 		if *run != "" {
@@ -292,7 +298,7 @@ func (x *execFlags) continueSession(ctx context.Context, c *client.Client) error
 	if err != nil || json.Unmarshal(v.Value, &p) != nil || p.SessionID == "" {
 		return fmt.Errorf("run %s has no session that can be continued", x.from)
 	}
-	x.spec.Session = p.SessionID
+	x.spec.Session, x.spec.SessionTokens = p.SessionID, p.Used()
 	if x.spec.Engine == "" {
 		x.spec.Engine = p.Engine
 	}
@@ -340,7 +346,7 @@ func (x *execFlags) job() (*runner.Job, error) {
 		return nil, err
 	}
 	job := &runner.Job{Server: server, Workspace: workspace, Spec: x.spec, Dir: x.spec.Dir, Engines: engines,
-		Env: env, Grace: x.grace, SentinelEvery: every, MaxOutput: x.maxOutput}
+		Env: env, Grace: x.grace, SentinelEvery: every, MaxOutput: x.maxOutput, GiveUpAfter: x.giveUp}
 	if x.spec.PTY {
 		job.Rows, job.Cols = terminalSize()
 	}

@@ -70,6 +70,10 @@ func (x *execFlags) stay(ctx context.Context, c *client.Client, p *runner.Proces
 				return stayWithProcess(limit, x.conn, s.printer(c, r.RunID, t.shown()), x.wait)
 			case report.Event == runner.Started && x.detach:
 				return x.printID(r, s)
+			case report.Event == runner.Started && x.spec.PTY:
+				defer followSize(ctx, dir)()
+			case report.Event == runner.Notice:
+				s.say("%s", visible(report.Message))
 			case report.Event == runner.Failed && report.Code != "":
 				fmt.Fprintf(s.stderr, "perdure exec: %s: %s\n", literal(string(report.Code)), block(report.Message))
 				x.awaitSent(ctx, reports)

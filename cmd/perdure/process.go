@@ -113,6 +113,11 @@ func (p *outputPrinter) print(ctx context.Context, e *api.Event, err error) erro
 		if json.Unmarshal(e.Data, &d) == nil && d.Size > 0 {
 			p.dropped(e.Attempt, &d)
 		}
+	case jobdir.EventTruncated, jobdir.EventDiskFull:
+		var n jobdir.Notice
+		if json.Unmarshal(e.Data, &n) == nil && n.Message != "" {
+			p.note("%s", visible(n.Message))
+		}
 	}
 	p.shown.After = e.Seq
 	return nil
@@ -253,6 +258,7 @@ func stayWithProcess(ctx context.Context, conn *connFlags, p *outputPrinter, wai
 	limit, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	c := p.client
+	defer followSizeOf(limit, conn, p.id)()
 	err := p.follow(limit)
 	if err != nil {
 		conn.setShown(p.id, p.shown)

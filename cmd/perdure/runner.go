@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure/internal/runner"
 	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/worker"
 )
 
 func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -35,6 +37,10 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	engines := f.String("engines", "", "`folder` of engines of your own (default: PERDURE_ENGINES)")
 	f.DurationVar(&p.Job.Grace, "grace", 10*time.Second, "how long a command has to end when it is asked to")
 	f.Int64Var(&p.Job.MaxOutput, "max-output", 1<<30, "`bytes` of each output stream that the disk may have")
+	giveUp := addGiveUpFlag(f)
+	var trust textList
+	f.Var(&trust, "trust", "execute only runs that one of the public keys in this `file` has signed; can be given "+
+		"several times (default: PERDURE_TRUST, or all runs)")
 	if err := parse(f, args); err != nil {
 		return err
 	}
@@ -46,10 +52,18 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		fmt.Fprintln(stderr, "perdure runner: --env PERDURE_KEY would give the pool's key to the commands of others")
 		return errUsage
 	}
+	var err error
+	if p.Job.GiveUpAfter, err = giveUp(); err == nil {
+		p.Job.Trust, err = loadTrust(trust)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "perdure runner: %s\n", block(err.Error()))
+		return errUsage
+	}
 	if p.Job.Queues = queues; len(queues) == 0 {
 		p.Job.Queues = []string{"default"}
 	}
-	if err := p.Validate(); err != nil {
+	if err = p.Validate(); err != nil {
 		fmt.Fprintf(stderr, "perdure runner: %s\n", block(err.Error()))
 		return errUsage
 	}
@@ -59,7 +73,6 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	if _, err := conn.connect(ctx); err != nil {
 		return err
 	}
-	var err error
 	if p.Job.Server, p.Job.Workspace, p.Job.SentinelEvery, err = runnerSettings(conn, *workspace); err != nil {
 		return err
 	}
@@ -67,6 +80,50 @@ func runnerCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 	p.Log.Info("waiting for runs", "queues", strings.Join(p.Job.Queues, ","), "slots", p.Slots,
 		"workspace", p.Job.Workspace)
 	return p.Run(ctx)
+}
+
+// addGiveUpFlag adds the flag that bounds how long a runner waits for a server after its command has
+// ended. The function that it returns has the value, after parsing.
+func addGiveUpFlag(f *flagSet) func() (time.Duration, error) {
+	given := f.Duration("give-up-after", 0, "how long the runner of a command that has ended waits for a server that "+
+		"takes the end (default: PERDURE_GIVE_UP_AFTER, or 168h)")
+	return func() (time.Duration, error) {
+		switch text := os.Getenv("PERDURE_GIVE_UP_AFTER"); {
+		case *given < 0 || *given == 0 && f.given("give-up-after"):
+			return 0, errors.New("--give-up-after has to be positive")
+		case *given > 0:
+			return *given, nil
+		case text != "":
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 {
+				return 0, fmt.Errorf("PERDURE_GIVE_UP_AFTER: %q is no time such as 168h", text)
+			}
+			return d, nil
+		}
+		return runner.DefaultGiveUpAfter, nil
+	}
+}
+
+// loadTrust reads the public keys that runs have to be signed with: those of files, or of the files that
+// PERDURE_TRUST names.
+func loadTrust(files textList) (string, error) {
+	if text := os.Getenv("PERDURE_TRUST"); len(files) == 0 && text != "" {
+		if err := files.Set(text); err != nil {
+			return "", fmt.Errorf("PERDURE_TRUST %w", err)
+		}
+	}
+	if len(files) == 0 {
+		return "", nil
+	}
+	trust, err := worker.LoadTrust(files...)
+	if err != nil {
+		return "", err
+	}
+	var out strings.Builder
+	for _, k := range trust.Keys() {
+		out.Write(k.PEM())
+	}
+	return out.String(), nil
 }
 
 // kept returns the variables of this program's environment that commands of others may have.

@@ -23,6 +23,8 @@ type tail struct {
 	printer *outputPrinter
 	files   map[string]*os.File
 	at      jobdir.Offsets
+	// base is where the files begin. The command may have truncated them, see package runner.
+	base jobdir.Offsets
 }
 
 // shown returns what was shown.
@@ -51,14 +53,18 @@ func (t *tail) copy() error {
 			to = t.printer.stderr
 		}
 		for {
-			n, err := f.ReadAt(b, *at)
+			begin := t.base.Of(stream)
+			if info, err := f.Stat(); err == nil && *begin+info.Size() < *at { // the runner says so
+				*begin = *at
+			}
+			n, err := f.ReadAt(b, *at-*begin)
 			if n == 0 {
 				if !errors.Is(err, io.EOF) {
 					return err
 				}
 				break
 			}
-			if skip := hole(f, *at, b[:n]); skip > 0 {
+			if skip := hole(f, *at-*begin, b[:n]); skip > 0 {
 				t.printer.note("%d bytes of %s are missing: they are no longer on the disk", skip, stream)
 				*at += skip
 				continue

@@ -94,6 +94,9 @@ type UsagePaths struct {
 	InputTokens  []Path `json:"input_tokens"`
 	OutputTokens []Path `json:"output_tokens"`
 	CostUSD      Path   `json:"cost_usd"`
+	// OfSession tells that the tokens are those of the whole session, with what it used before the
+	// command continued it.
+	OfSession bool `json:"of_session"`
 }
 
 // EndPaths are the paths of an agent's last words.

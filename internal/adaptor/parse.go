@@ -63,6 +63,8 @@ type ToolEnded struct {
 type Usage struct {
 	InputTokens, OutputTokens int64
 	CostUSD                   float64
+	// OfSession tells that the tokens are those of the whole session.
+	OfSession bool
 }
 
 // A Status is what the agent is doing, see jobdir.StatusRunning.
@@ -325,6 +327,7 @@ func (p *parser) usage(u *UsagePaths, n *node) {
 	f := Usage{InputTokens: sum(u.InputTokens), OutputTokens: sum(u.OutputTokens)}
 	f.CostUSD = numberOf(p.at(u.CostUSD, n))
 	if f != (Usage{}) {
+		f.OfSession = u.OfSession
 		p.add(f)
 	}
 }

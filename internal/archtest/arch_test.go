@@ -81,8 +81,8 @@ var layers = []struct {
 	{"supervisor/mcp", []string{"", "agent", "worker"}},
 	{"supervisor", []string{"", "api", "client", "agent", "worker", "supervisor/model", "supervisor/mcp"}},
 	{"internal/adaptor", []string{"", "internal/jobdir"}},
-	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/session",
-		"internal/timer"}},
+	{"internal/runner", []string{"", "api", "client", "internal/adaptor", "internal/jobdir", "internal/redact",
+		"internal/session", "internal/timer"}},
 }
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not

@@ -16,6 +16,7 @@
 //	stdout.log      what the command wrote, from its first byte
 //	stderr.log
 //	runner.log      the runner's own messages
+//	.terminal       a named pipe that takes the size of the command's terminal, if it has one
 //
 // All other files are the command's.
 //

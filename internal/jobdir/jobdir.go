@@ -23,8 +23,8 @@ const (
 // ownFiles are all files of a job that are not the command's.
 var ownFiles = map[string]bool{
 	SentinelFile: true, SentinelFile + tempSuffix: true, LockFile: true, ResultFile: true,
-	ResultFile + tempSuffix: true,
-	LogFile:                 true, StdinFile: true, "stdout.log": true, "stderr.log": true,
+	ResultFile + tempSuffix: true, TerminalFile: true,
+	LogFile: true, StdinFile: true, "stdout.log": true, "stderr.log": true,
 }
 
 // Sizes beyond which a file is not read.

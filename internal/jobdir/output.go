@@ -30,6 +30,10 @@ const (
 	EventOutput = "x:output"
 	// EventDropped says which bytes of a stream were not kept.
 	EventDropped = "x:output_dropped"
+	// EventTruncated says that the command has truncated the file of a stream.
+	EventTruncated = "x:output_truncated"
+	// EventDiskFull says that the disk of the workspace is full.
+	EventDiskFull = "x:disk_full"
 	// EventExit has the exit code or the signal of the command.
 	EventExit = "x:exit"
 
@@ -154,6 +158,14 @@ type Dropped struct {
 	Reason string `json:"reason"`
 }
 
+// A Notice is the data of an EventTruncated or an EventDiskFull.
+type Notice struct {
+	// Stream is the one whose file was truncated, and Offset is from where on its output is new.
+	Stream  string `json:"stream,omitempty"`
+	Offset  int64  `json:"offset,omitempty"`
+	Message string `json:"message"`
+}
+
 // A Process is the view of a run that is a process.
 type Process struct {
 	Engine    string `json:"engine"`
@@ -170,8 +182,36 @@ type Process struct {
 	InputTokens  int64   `json:"input_tokens,omitempty"`
 	OutputTokens int64   `json:"output_tokens,omitempty"`
 	CostUSD      float64 `json:"cost_usd,omitempty"`
+	// SessionTokens is what the session has used in all, also before this run, if its engine tells that.
+	SessionTokens Tokens `json:"session_tokens,omitzero"`
+	// DiskFull tells that the disk of the output was full at some time, so that some may be missing.
+	DiskFull bool `json:"disk_full,omitempty"`
 	// Dropped counts bytes of output that were not kept.
 	Dropped Offsets `json:"dropped,omitzero"`
+}
+
+// Tokens count what a session of an agent has used.
+type Tokens struct {
+	Input  int64 `json:"input,omitempty"`
+	Output int64 `json:"output,omitempty"`
+}
+
+// Since returns what was used after an earlier count. An engine that has begun to count anew has less
+// than before.
+func (t Tokens) Since(before Tokens) Tokens {
+	if t.Input < before.Input || t.Output < before.Output {
+		return t
+	}
+	return Tokens{Input: t.Input - before.Input, Output: t.Output - before.Output}
+}
+
+// Used returns the count of the session at the end of this run, for a run that continues it. A view of
+// an earlier release has it as the tokens of its run.
+func (p *Process) Used() Tokens {
+	if p.SessionTokens != (Tokens{}) {
+		return p.SessionTokens
+	}
+	return Tokens{Input: p.InputTokens, Output: p.OutputTokens}
 }
 
 // OpenOutput creates the file of a stream for writing.
@@ -184,7 +224,7 @@ func (d Dir) OpenWritten(stream string) (*os.File, error) { return d.openPlain(s
 
 // Clear removes output and result of an earlier execution. The caller holds the lock.
 func (d Dir) Clear() error {
-	for _, name := range []string{Stdout + ".log", Stderr + ".log", ResultFile} {
+	for _, name := range []string{Stdout + ".log", Stderr + ".log", ResultFile, TerminalFile} {
 		if err := os.RemoveAll(d.file(name)); err != nil {
 			return err
 		}
@@ -247,6 +287,14 @@ type Step struct {
 //
 // Output that a runner has given back to the disk is a hole in its file. It is told as dropped.
 func (d Dir) NextOutput(epoch int64, from, have Offsets, ended bool) (Step, bool, error) {
+	if s, more, err := d.lostOutput(epoch, from, have); more || err != nil {
+		return s, more, err
+	}
+	return Next{Run: perdure.RunID(d.ID), Read: d.ReadOutput, Epoch: epoch}.Output(from, have, ended)
+}
+
+// lostOutput makes the step that tells of a hole, or returns false if none is next.
+func (d Dir) lostOutput(epoch int64, from, have Offsets) (Step, bool, error) {
 	for _, stream := range []string{Stdout, Stderr} {
 		at := *from.Of(stream)
 		data, err := d.nextData(stream, at)
@@ -258,7 +306,16 @@ func (d Dir) NextOutput(epoch int64, from, have Offsets, ended bool) (Step, bool
 			return s, err == nil, err
 		}
 	}
-	return NextOutput(perdure.RunID(d.ID), d.ReadOutput, epoch, from, have, ended)
+	return Step{}, false, nil
+}
+
+// LastOutput is NextOutput for a run that has ended. It takes no artifacts any more, so that all bytes are
+// in events.
+func (d Dir) LastOutput(epoch int64, from, have Offsets) (Step, bool, error) {
+	if s, more, err := d.lostOutput(epoch, from, have); more || err != nil {
+		return s, more, err
+	}
+	return Next{Run: perdure.RunID(d.ID), Read: d.ReadOutput, Epoch: epoch, Inline: true}.Output(from, have, true)
 }
 
 // HoleAlign is what the ends of holes in output files are multiples of. Blocks of file systems are not
@@ -293,28 +350,38 @@ func (d Dir) nextData(stream string, offset int64) (int64, error) {
 // A Source reads bytes of a stream at an offset.
 type Source func(stream string, b []byte, offset int64) (int, error)
 
-// NextOutput is [Dir.NextOutput] for a runner, which reads the files that it has open. They outlive
-// the folder.
-func NextOutput(id perdure.RunID, read Source, epoch int64, from, have Offsets, ended bool) (Step, bool, error) {
-	s := newStep(id, epoch, from)
+// A Next makes steps of copying output.
+type Next struct {
+	Run   perdure.RunID
+	Epoch int64
+	Read  Source
+	// Hide is left out of what is copied. Its length is counted as it is in the file. Nil hides nothing.
+	Hide *redact.Set
+	// Inline puts all bytes into events, and none into artifacts.
+	Inline bool
+}
+
+// Output is [Dir.NextOutput] for a runner, which reads the files that it has open. They outlive the folder.
+func (x Next) Output(from, have Offsets, ended bool) (Step, bool, error) {
+	s := newStep(x.Run, x.Epoch, from)
 	var outputs []Output
-	if from.Stdout+from.Stderr >= inlineMax {
+	if from.Stdout+from.Stderr >= inlineMax && !x.Inline {
 		stream := Stdout
 		if have.Stdout == from.Stdout {
 			stream = Stderr
 		}
 		s.Stream, s.Offset = stream, *from.Of(stream)
-		s.Size = min(*have.Of(stream)-s.Offset, SegmentMax)
-		if s.Size <= 0 {
-			return s, false, nil
+		end, err := x.border(stream, s.Offset, min(*have.Of(stream), s.Offset+SegmentMax), *have.Of(stream), ended)
+		if s.Size = end - s.Offset; s.Size <= 0 || err != nil {
+			return s, false, err
 		}
-		s.Artifact = fmt.Sprintf("%s-%d-%012d", stream, epoch, s.Offset)
+		s.Artifact = fmt.Sprintf("%s-%d-%012d", stream, x.Epoch, s.Offset)
 		*s.To.Of(stream) += s.Size
 		outputs = []Output{{Stream: stream, Offset: s.Offset, Size: s.Size, Artifact: s.Artifact}}
 	} else {
 		room := int64(commitMax)
 		for _, stream := range []string{Stdout, Stderr} {
-			got, err := read.inline(stream, *from.Of(stream), *have.Of(stream), room, ended)
+			got, err := x.inline(stream, *from.Of(stream), *have.Of(stream), room, ended)
 			if err != nil {
 				return s, false, err
 			}
@@ -333,7 +400,7 @@ func NextOutput(id perdure.RunID, read Source, epoch int64, from, have Offsets, 
 			return s, false, err
 		}
 	}
-	return s, true, s.logged(epoch)
+	return s, true, s.logged(x.Epoch)
 }
 
 // DropOutput makes the step that says which bytes of a stream, after those in the log, are not kept.
@@ -369,11 +436,11 @@ func (s *Step) logged(epoch int64) error {
 }
 
 // inline cuts bytes of a stream into events.
-func (read Source) inline(stream string, from, to, room int64, ended bool) ([]Output, error) {
+func (x Next) inline(stream string, from, to, room int64, ended bool) ([]Output, error) {
 	var out []Output
 	for from < to && room > 0 {
 		b := make([]byte, min(chunkMax, to-from, room))
-		n, err := read(stream, b, from)
+		n, err := x.Read(stream, b, from)
 		if n == 0 && err != nil {
 			return nil, err
 		}
@@ -384,12 +451,72 @@ func (read Source) inline(stream string, from, to, room int64, ended bool) ([]Ou
 		if len(b) == 0 {
 			break
 		}
-		o := chunk(stream, from, b)
+		o, err := x.chunk(stream, from, b, to, ended)
+		if err != nil {
+			return nil, err
+		}
+		if o.Size == 0 {
+			break
+		}
 		out = append(out, o)
 		from += o.Size
 		room -= o.Size
 	}
 	return out, nil
+}
+
+// chunk is [chunk] without what is hidden. The event may have fewer bytes than are given: what is hidden is
+// not cut in two.
+func (x Next) chunk(stream string, from int64, b []byte, have int64, ended bool) (Output, error) {
+	if x.Hide == nil {
+		return chunk(stream, from, b), nil
+	}
+	text, at, err := x.around(stream, from, b, have)
+	if err != nil {
+		return Output{}, err
+	}
+	for {
+		shown, end := x.Hide.Part(text, at, at+len(b), !ended)
+		o := Chunk(stream, from, []byte(shown))
+		if o.Size = int64(end - at); o.Text == nil || textSize(*o.Text) <= eventMax {
+			return o, nil
+		}
+		b = WholeRunes(b[:len(b)/2])
+	}
+}
+
+// around returns bytes of a stream with those before and behind them, as far as something that is hidden
+// may reach, and where they begin in it.
+func (x Next) around(stream string, from int64, b []byte, have int64) (text string, at int, err error) {
+	reach := int64(x.Hide.Longest())
+	before := make([]byte, min(reach, from))
+	if n, _ := x.Read(stream, before, from-int64(len(before))); n < len(before) {
+		before = nil // they are no longer there
+	}
+	end := from + int64(len(b))
+	behind := make([]byte, min(reach, have-end))
+	n, err := x.Read(stream, behind, end)
+	if n == 0 && len(behind) > 0 && err != nil {
+		return "", 0, err
+	}
+	return string(before) + string(b) + string(behind[:n]), len(before), nil
+}
+
+// border returns where an artifact ends, so that nothing that is hidden is cut in two.
+func (x Next) border(stream string, from, to, have int64, ended bool) (int64, error) {
+	if x.Hide == nil || to <= from {
+		return to, nil
+	}
+	b := make([]byte, min(int64(x.Hide.Longest()), to-from))
+	if n, err := x.Read(stream, b, to-int64(len(b))); n < len(b) {
+		return from, err
+	}
+	text, at, err := x.around(stream, to-int64(len(b)), b, have)
+	if err != nil {
+		return from, err
+	}
+	_, end := x.Hide.Part(text, at, at+len(b), !ended)
+	return to - int64(at+len(b)-end), nil
 }
 
 // Chunks makes the data of output events of bytes, as many as they need.

@@ -100,6 +100,52 @@ func (s *Set) cut(text string) int {
 	}
 }
 
+// heldPart is the least length of a piece for which Part holds the end of a text back.
+const heldPart = 4
+
+// Longest returns the length of the longest form of a secret.
+func (s *Set) Longest() int {
+	if s == nil {
+		return 0
+	}
+	return s.longest
+}
+
+// Part redacts text[from:to], knowing what stands before and behind it. It returns where the part ends,
+// which is before to if a secret lies across that: the secret is then in the next part. With more, text
+// may follow. If the end of the text may begin a secret, with four bytes at least, the part ends before it.
+func (s *Set) Part(text string, from, to int, more bool) (shown string, end int) {
+	if s == nil {
+		return text[from:to], to
+	}
+	end = to
+	if i := s.cut(text); more && len(text)-i >= heldPart {
+		end = max(from, min(end, i))
+	}
+	var b strings.Builder
+	last := from
+	for at, n := s.next(text, 0); n > 0 && at < end; at, n = s.next(text, at+n) {
+		switch {
+		case at+n <= from:
+			continue
+		case at+n > end && at > from:
+			end = at
+			continue
+		}
+		b.WriteString(text[last:max(at, last)])
+		b.WriteString(Mark)
+		last = min(at+n, end)
+	}
+	b.WriteString(text[last:end])
+	shown = b.String()
+	if !more && end == len(text) {
+		if i := s.tail(shown, true); i < len(shown) {
+			shown = shown[:i] + Mark
+		}
+	}
+	return shown, end
+}
+
 // tailOf encodes a Tail.
 func (s *Set) tailOf(text string, shown int) Tail {
 	return Tail(fmt.Sprintf("%s.%d.%d.%d", s.tag, s.begun(text, false), len(text), shown))

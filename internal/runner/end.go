@@ -18,16 +18,27 @@ import (
 func (e *execution) finish(life context.Context, asked string) error {
 	e.ending.set()
 	e.parseOutput(true)
+	e.lookAtDisk()
+	e.tellTruncated()
 	how := e.command.ending()
 	c := e.endCommit(how, asked)
 	e.log.Info("command ended", "exit_code", how.code, "signal", how.signal)
-	e.writeResult(&c)
+	if err := e.writeResult(&c); isFull(err) {
+		e.noteWrite(err)
+		e.mu.Lock()
+		c.Events = append(e.facts.take(), c.Events...)
+		e.mu.Unlock()
+	}
 	e.report(Report{Event: Ended, RunID: e.grant.RunID, ExitCode: how.code})
-	err := e.deliver(life, &c)
+	limited, done := e.link.patient(life, e.job.GiveUpAfter)
+	defer done()
+	err := e.deliver(limited, &c)
 	switch {
 	case errors.Is(err, errLost):
 		e.report(Report{Event: Lost, RunID: e.grant.RunID, Message: err.Error()})
 	case err != nil:
+		err = fmt.Errorf("%w; the runner ends: %s", err, e.leaves())
+		e.log.Error("end not reported", "error", err)
 		e.report(Report{Event: Failed, RunID: e.grant.RunID, Message: err.Error()})
 	default:
 		e.report(Report{Event: Sent, RunID: e.grant.RunID})
@@ -36,14 +47,16 @@ func (e *execution) finish(life context.Context, asked string) error {
 }
 
 // writeResult writes the result file, under the epoch that the runner has now.
-func (e *execution) writeResult(c *perdure.Commit) {
+func (e *execution) writeResult(c *perdure.Commit) error {
 	lease, token := e.hold.now()
 	c.Epoch, c.ID = lease.Epoch, fmt.Sprintf("end-%d", lease.Epoch)
 	r := jobdir.Result{JobID: e.dir.ID, Tenant: e.grant.Tenant, Commit: *c, Output: e.output.have(),
 		FinishedAt: jobdir.Time(time.Now())}
-	if err := e.dir.WriteResult(r, token); err != nil {
+	err := e.dir.WriteResult(r, token)
+	if err != nil {
 		e.log.Warn("result not written", "error", err)
 	}
+	return err
 }
 
 // deliver sends the rest of the output and the end. If the run has got a new epoch meanwhile, it does so
@@ -60,7 +73,7 @@ func (e *execution) deliver(life context.Context, c *perdure.Commit) error {
 		if err := e.regain(life, err); err != nil {
 			return err
 		}
-		e.writeResult(c)
+		_ = e.writeResult(c) // it is sent all the same
 	}
 }
 
@@ -136,11 +149,14 @@ func (e *execution) endCommit(how ending, asked string) perdure.Commit {
 	p := e.process
 	p.ExitCode, p.Signal, p.Dropped = &how.code, how.signal, e.output.lost()
 	out, errs := e.tail(jobdir.Stdout), e.tail(jobdir.Stderr)
+	p.Text = e.hide.set.String(p.Text)
 	if p.Text == "" {
 		p.Tail = strings.TrimSpace(out + "\n" + errs)
 	}
 	e.viewChanged = false
+	e.facts.endText()
 	process, _ := perdure.Marshal(p) // texts and numbers can always be encoded
+	process = e.hide.json(process)
 	exit, _ := perdure.Marshal(exitEvent{how.code, how.signal})
 	final := false
 	c := perdure.Commit{

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/adaptor"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/redact"
 )
 
 // Bounds of facts that wait to be sent.
@@ -30,6 +31,9 @@ type facts struct {
 	// inFlight was sent without an answer. It is sent again as it is.
 	inFlight *perdure.Commit
 	commits  int
+	// hide is what the events must not have, and held is the end of the agent's text that may begin it.
+	hide hidden
+	held redact.Tail
 	// left counts events that were not kept, because the server was away.
 	left int
 }
@@ -37,12 +41,35 @@ type facts struct {
 // full tells whether enough facts wait to be sent. More output is then read later.
 func (f *facts) full() bool { return len(f.events) >= maxPending || f.size >= maxPendingBytes }
 
+// factsFull is full for a caller that does not hold the lock.
+func (e *execution) factsFull() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.facts.full()
+}
+
+// say adds text of the agent. A part that may begin the key waits for the next one.
+func (f *facts) say(text string) {
+	if text, f.held = f.hide.hold(f.held, text); text != "" {
+		f.add(perdure.LineDelta, map[string]string{"text": text})
+	}
+}
+
+// endText adds the text that was held back.
+func (f *facts) endText() {
+	if text := f.hide.release(f.held); text != "" {
+		f.add(perdure.LineDelta, map[string]string{"text": text})
+	}
+	f.held = ""
+}
+
 // add adds an event that waits to be sent.
 func (f *facts) add(typ string, data any) {
 	b, err := perdure.Marshal(data)
 	if err != nil {
 		return // texts can always be encoded
 	}
+	b = f.hide.json(b)
 	if len(f.events) >= 2*maxPending || f.size >= 2*maxPendingBytes {
 		f.left++
 		return
@@ -84,8 +111,11 @@ func (e *execution) parseOutput(all bool) bool {
 	if lost := o.punched.Stdout; lost > o.parsed {
 		o.parsed, f.skip = lost, true
 	}
+	if begin := o.base.Stdout; begin > o.parsed { // the file was truncated, and begins with a line
+		o.parsed, f.skip, f.line = begin, false, nil
+	}
 	o.mu.Unlock()
-	for buf := make([]byte, parseStep); all || !f.full(); {
+	for buf := make([]byte, parseStep); all || !e.factsFull(); {
 		n, _ := o.read(jobdir.Stdout, buf, o.parsed)
 		if n == 0 {
 			break
@@ -135,7 +165,7 @@ func (e *execution) learn(fact adaptor.Fact) {
 		p.SessionID = string(x)
 	case adaptor.Text:
 		if x.Delta != "" {
-			e.facts.add(perdure.LineDelta, map[string]string{"text": x.Delta})
+			e.facts.say(x.Delta)
 		}
 		if x.Message != "" {
 			p.Text = x.Message
@@ -157,7 +187,12 @@ func (e *execution) learn(fact adaptor.Fact) {
 			e.facts.add(perdure.LineToolCompleted, t)
 		}
 	case adaptor.Usage:
-		p.InputTokens, p.OutputTokens, p.CostUSD = x.InputTokens, x.OutputTokens, x.CostUSD
+		used := jobdir.Tokens{Input: x.InputTokens, Output: x.OutputTokens}
+		if x.OfSession {
+			p.SessionTokens = used
+			used = used.Since(e.spec.SessionTokens)
+		}
+		p.InputTokens, p.OutputTokens, p.CostUSD = used.Input, used.Output, x.CostUSD
 	case adaptor.Status:
 		p.Status = string(x)
 	case adaptor.End:
@@ -222,6 +257,7 @@ func (e *execution) nextFacts() (*perdure.Commit, error) {
 		if err != nil {
 			return nil, err
 		}
+		view = e.hide.json(view)
 		c.Views = []perdure.View{{Name: jobdir.ProcessView, Value: view}}
 		e.viewChanged = false
 	}

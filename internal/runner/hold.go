@@ -74,7 +74,7 @@ func (e *execution) regain(ctx context.Context, refusal error) error {
 			case r.Error.Code != perdure.CodeRestored:
 				return refusal
 			}
-		} else if !temporary(err) || e.link.denied.tooLong(err) {
+		} else if !temporary(err) || e.link.contact.note(err) {
 			return fmt.Errorf("%w (%w)", err, refusal)
 		}
 		if !timer.Sleep(ctx, backoff(n)) {

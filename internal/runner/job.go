@@ -66,6 +66,10 @@ type Job struct {
 	Grace time.Duration `json:"grace,omitempty"`
 	// SentinelEvery is the time between two sentinels.
 	SentinelEvery time.Duration `json:"sentinel_every,omitempty"`
+	// GiveUpAfter is how long the runner waits for an answer of a server when its command has ended.
+	GiveUpAfter time.Duration `json:"give_up_after,omitempty"`
+	// Trust has the public keys of those who may sign runs, in PEM. Empty: signatures are not checked.
+	Trust string `json:"trust,omitempty"`
 	// MaxOutput bounds the bytes of each stream on the disk.
 	MaxOutput int64 `json:"max_output,omitempty"`
 	// Rows and Cols are the size of the terminal.
@@ -79,6 +83,8 @@ type Spec struct {
 	Engine  string   `json:"engine,omitempty"`
 	// Session continues a session of the engine.
 	Session string `json:"session,omitempty"`
+	// SessionTokens is what the session has used before. Some engines count it again.
+	SessionTokens jobdir.Tokens `json:"session_tokens,omitzero"`
 	// Env is added to the environment that the runner allows.
 	Env map[string]string `json:"env,omitempty"`
 	// Secrets names variables, and the secrets of the runner that they get.
@@ -140,6 +146,9 @@ func (j *Job) fillIn() {
 	if j.SentinelEvery <= 0 {
 		j.SentinelEvery = defaultSentinelEvery
 	}
+	if j.GiveUpAfter <= 0 {
+		j.GiveUpAfter = DefaultGiveUpAfter
+	}
 	if j.MaxOutput <= 0 {
 		j.MaxOutput = defaultMaxOutput
 	}
@@ -156,6 +165,9 @@ const (
 	Sent    = "sent"    // the server has accepted the end
 	Failed  = "failed"  // the command was not started, or the end could not be reported
 	Lost    = "lost"    // the server has ended the run, or given it to another runner
+
+	// Notice has a Message for the person at the terminal. It may come at any time.
+	Notice = "notice"
 )
 
 // A Report is a line that a process-runner writes to its starter.

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,9 @@ var streams = []string{jobdir.Stdout, jobdir.Stderr}
 // has a limited number of those, so that one is sent when it is full, or after a time that doubles
 // with each that was not.
 //
+// A command can truncate its files. That is seen by a size that is less than before, or by the last bytes
+// that were seen: they are others now.
+//
 // The files are bounded, too: the blocks of bytes that were sent are given back to the disk, and if
 // the server is away for long those of the oldest bytes that were not. Offsets stay as they are.
 type output struct {
@@ -45,9 +49,33 @@ type output struct {
 	// punched is up to where blocks were given back.
 	punched jobdir.Offsets
 	dropped jobdir.Offsets
+	// base is the offset at which the file begins. It is not zero after the command has truncated it: what
+	// is written then follows all that was seen before. seen is how far the files have been seen to reach.
+	base, seen jobdir.Offsets
+	// last has the last bytes of each stream that were seen.
+	last      map[string][]byte
+	truncated []truncation
 	// early is the time after which an artifact is sent that is not full.
 	early   time.Duration
 	waiting time.Time
+}
+
+// A truncation says from which offset on the output of a stream is new.
+type truncation struct {
+	stream string
+	offset int64
+}
+
+// maxTruncated bounds the truncations that wait to be told.
+const maxTruncated = 100
+
+// takeTruncated returns the truncations that were not told yet.
+func (o *output) takeTruncated() []truncation {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	all := o.truncated
+	o.truncated = nil
+	return all
 }
 
 // firstEarly is the time after which the first artifact is sent that is not full.
@@ -55,7 +83,7 @@ const firstEarly = 5 * time.Second
 
 // openOutput opens the files of a job for reading.
 func openOutput(d jobdir.Dir, max int64) (*output, error) {
-	o := &output{files: make(map[string]*os.File), max: max, early: firstEarly}
+	o := &output{files: make(map[string]*os.File), max: max, early: firstEarly, last: make(map[string][]byte)}
 	for _, stream := range streams {
 		f, err := d.OpenWritten(stream)
 		if err != nil {
@@ -66,9 +94,28 @@ func openOutput(d jobdir.Dir, max int64) (*output, error) {
 	return o, nil
 }
 
+// errTruncated means that bytes can't be read because the command has truncated the file.
+var errTruncated = errors.New("the command has truncated the file")
+
 // read is a jobdir.Source.
 func (o *output) read(stream string, b []byte, offset int64) (int, error) {
-	return o.files[stream].ReadAt(b, offset)
+	o.mu.Lock()
+	at := offset - *o.base.Of(stream)
+	o.mu.Unlock()
+	if at < 0 {
+		return 0, errTruncated
+	}
+	return o.files[stream].ReadAt(b, at)
+}
+
+// A streamReader reads a stream by its offsets.
+type streamReader struct {
+	o      *output
+	stream string
+}
+
+func (r streamReader) ReadAt(b []byte, offset int64) (int, error) {
+	return r.o.read(r.stream, b, offset)
 }
 
 // maxTail is how much of the end of a stream the result of a run has.
@@ -83,15 +130,22 @@ func (e *execution) tail(stream string) string {
 			hide, longest = append(hide, value, "[secret]"), max(longest, len(value))
 		}
 	}
-	have := e.output.have()
+	have, begin := e.output.have(), e.output.begin(stream)
 	size := *have.Of(stream)
-	b := make([]byte, min(size, int64(maxTail+longest)))
+	b := make([]byte, min(size-begin, int64(maxTail+max(longest, e.hide.set.Longest()))))
 	n, _ := e.output.read(stream, b, size-int64(len(b))) // what can't be read is left out
-	text := strings.NewReplacer(hide...).Replace(string(b[:n]))
+	text := strings.NewReplacer(hide...).Replace(e.hide.set.String(string(b[:n])))
 	return strings.TrimSpace(strings.ToValidUTF8(text[max(len(text)-maxTail, 0):], ""))
 }
 
-// have returns what the files have. A file that the command has truncated has no more than the log.
+// begin returns the offset at which the file of a stream begins.
+func (o *output) begin(stream string) int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return *o.base.Of(stream)
+}
+
+// have returns what the files have, and notices that a file has become shorter.
 func (o *output) have() (have jobdir.Offsets) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -101,12 +155,39 @@ func (o *output) have() (have jobdir.Offsets) {
 // sizes is have for a caller that holds the lock.
 func (o *output) sizes() (have jobdir.Offsets) {
 	for _, stream := range streams {
-		*have.Of(stream) = *o.at.Of(stream)
+		base, seen, at := o.base.Of(stream), o.seen.Of(stream), *o.at.Of(stream)
+		*seen = max(*seen, at) // a server that has taken over may have read more
 		if info, err := o.files[stream].Stat(); err == nil {
-			*have.Of(stream) = max(info.Size(), *o.at.Of(stream))
+			size := info.Size()
+			if size < *seen-*base || size > *seen-*base && !o.continues(stream, *seen-*base) {
+				*base = *seen
+				if len(o.truncated) < maxTruncated {
+					o.truncated = append(o.truncated, truncation{stream, *base})
+				}
+			}
+			if *seen = *base + size; size > 0 {
+				o.last[stream] = o.before(stream, size)
+			}
 		}
+		*have.Of(stream) = *seen
 	}
 	return have
+}
+
+// maxLast is how many bytes are compared to see that a file was truncated and written to again.
+const maxLast = 64
+
+// before returns the bytes before a position of a file.
+func (o *output) before(stream string, at int64) []byte {
+	b := make([]byte, min(at, maxLast))
+	n, _ := o.files[stream].ReadAt(b, at-int64(len(b)))
+	return b[:n]
+}
+
+// continues tells whether a file still has what was seen of it, up to a position.
+func (o *output) continues(stream string, at int64) bool {
+	last := o.last[stream]
+	return at < int64(len(last)) || bytes.HasSuffix(o.before(stream, at), last)
 }
 
 // forwardOutput copies the next part of the output to the log. It returns false if there is nothing to
@@ -117,13 +198,18 @@ func (e *execution) forwardOutput(ctx context.Context, ended bool) (more bool, e
 	if err := e.resync(ctx, lease); err != nil {
 		return false, err
 	}
+	have := o.have()
 	if step, err := o.gone(lease); step != nil || err != nil {
 		if err == nil {
 			err = e.drop(ctx, step)
 		}
 		return true, err
 	}
-	step, more, err := jobdir.NextOutput(e.grant.RunID, o.read, lease.Epoch, o.at, o.have(), ended)
+	next := jobdir.Next{Run: e.grant.RunID, Read: o.read, Epoch: lease.Epoch, Hide: e.hide.set}
+	step, more, err := next.Output(o.at, have, ended)
+	if errors.Is(err, errTruncated) {
+		return true, nil // the next call says so
+	}
 	if err != nil {
 		return false, fmt.Errorf("read the output: %w", err)
 	}
@@ -165,7 +251,7 @@ func (e *execution) dropRefused(ctx context.Context, lease api.Lease, s *jobdir.
 
 // due tells whether an artifact is sent now.
 func (o *output) due(s *jobdir.Step) bool {
-	if s.Size == jobdir.SegmentMax {
+	if s.Size > jobdir.SegmentMax-jobdir.HoleAlign { // less than the maximum where the key lies across the border
 		o.waiting = time.Time{}
 		return true
 	}
@@ -239,7 +325,7 @@ func (e *execution) upload(ctx context.Context, lease api.Lease, s *jobdir.Step)
 	return e.link.persist(ctx, "artifact", func(ctx context.Context) (bool, error) {
 		one, cancel := context.WithTimeout(ctx, uploadTime)
 		defer cancel()
-		body := io.NewSectionReader(e.output.files[s.Stream], s.Offset, s.Size)
+		body := e.hide.reader(io.NewSectionReader(streamReader{e.output, s.Stream}, s.Offset, s.Size))
 		_, err := e.link.c.PutArtifact(one, lease, s.Artifact, "application/octet-stream", body)
 		code := client.CodeOf(err)
 		switch {
@@ -260,6 +346,11 @@ func (o *output) gone(lease api.Lease) (*jobdir.Step, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, stream := range streams {
+		if lost := *o.base.Of(stream) - *o.at.Of(stream); lost > 0 {
+			s, err := jobdir.DropOutput(lease.RunID, lease.Epoch, o.at, stream, lost,
+				"the command has truncated the file before it was copied")
+			return &s, err
+		}
 		if lost := *o.punched.Of(stream) - *o.at.Of(stream); lost > 0 {
 			s, err := jobdir.DropOutput(lease.RunID, lease.Epoch, o.at, stream, lost,
 				"the server was away for too long")
@@ -293,7 +384,7 @@ func (o *output) lost() jobdir.Offsets {
 	defer o.mu.Unlock()
 	lost := o.dropped
 	for _, stream := range streams {
-		*lost.Of(stream) += max(0, *o.punched.Of(stream)-*o.at.Of(stream))
+		*lost.Of(stream) += max(0, max(*o.punched.Of(stream), *o.base.Of(stream))-*o.at.Of(stream))
 	}
 	return lost
 }
@@ -304,6 +395,7 @@ const boundEvery = time.Second
 // boundLoop bounds the files, whether or not the server takes the output.
 func (e *execution) boundLoop(ctx context.Context) {
 	for timer.Sleep(ctx, boundEvery) {
+		e.lookAtDisk()
 		if lost := e.output.bound(); lost > 0 {
 			e.log.Warn("output given up: the disk has as much as it may, and the server is away", "bytes", lost)
 		}
@@ -313,7 +405,8 @@ func (e *execution) boundLoop(ctx context.Context) {
 // punch gives back the blocks of a file before an offset. A part of a block would only be zeroed, and a
 // server that adopts the output could not tell that from bytes: so whole blocks are given back.
 func (o *output) punch(stream string, to int64) bool {
-	if to -= to % jobdir.HoleAlign; to <= *o.punched.Of(stream) {
+	base := *o.base.Of(stream)
+	if to -= (to - base) % jobdir.HoleAlign; to <= *o.punched.Of(stream) || to <= base {
 		return false
 	}
 	f, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", o.files[stream].Fd()), os.O_WRONLY, 0)
@@ -321,7 +414,7 @@ func (o *output) punch(stream string, to int64) bool {
 		return false
 	}
 	defer f.Close()
-	if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, to) != nil {
+	if unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, to-base) != nil {
 		return false // the file system can't
 	}
 	*o.punched.Of(stream) = to

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -13,9 +14,12 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
 )
 
@@ -107,7 +111,7 @@ func forwarder(t *testing.T, s *scriptedServer, stdout string) *execution {
 	log := slog.New(slog.DiscardHandler)
 	e := &execution{job: &Job{}, log: log, grant: &api.Grant{RunID: "job", Epoch: 3},
 		hold: hold{run: "job", epoch: 3}, dir: d, cancelled: newFlag(),
-		link: link{c: client.New(hs.URL, "key", client.Options{}), worker: "w", log: log, denied: new(denial)}}
+		link: link{c: client.New(hs.URL, "key", client.Options{}), worker: "w", log: log, contact: new(contact)}}
 	if e.output, err = openOutput(d, 1<<20); err != nil {
 		t.Fatal(err)
 	}
@@ -220,16 +224,141 @@ func TestOutputIsBoundedOnTheDisk(t *testing.T) {
 	}
 }
 
-func TestTruncatedOutputIsNoLoop(t *testing.T) {
+// A command empties its own output, as logs are rotated. That is told, and what it writes then follows.
+func TestTruncatedOutputIsTold(t *testing.T) {
+	w := newWorld(t)
+	s := w.start(`echo first; echo x > first; while [ ! -e gate ]; do sleep 0.01; done
+		: > /proc/self/fd/1; echo second; echo x > second; while [ ! -e gate2 ]; do sleep 0.01; done; echo third`, nil)
+	s.until(Started)
+	file(t, s.cwd()+"/first")
+	eventually.True(t, "the first output is in the log", func() bool { return s.logged(jobdir.Stdout) == "first\n" })
+	for _, gate := range []string{"/gate", "/gate2"} {
+		if err := os.WriteFile(s.cwd()+gate, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if gate == "/gate" {
+			file(t, s.cwd()+"/second")
+			eventually.True(t, "the second output is in the log", func() bool {
+				return strings.HasSuffix(s.logged(jobdir.Stdout), "second\n")
+			})
+		}
+	}
+	if n := s.until(Notice); !strings.Contains(n.Message, "truncated the file of its stdout") {
+		t.Errorf("notice = %q, want the truncation", n.Message)
+	}
+	r := s.ended(perdure.Completed, "")
+	if got := s.logged(jobdir.Stdout); got != "first\nsecond\nthird\n" {
+		t.Errorf("output = %q, want what was written before and after the truncation", got)
+	}
+	told := 0
+	for _, e := range s.events() {
+		var n jobdir.Notice
+		if e.Type == jobdir.EventTruncated && unmarshal(e.Data, &n) == nil && n.Stream == jobdir.Stdout && n.Offset == 6 {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d events tell of the truncation, want one", told)
+	}
+	if !strings.Contains(string(r.Result), `"output_tail":"second\nthird"`) {
+		t.Errorf("result = %s, want the end of the output", r.Result)
+	}
+}
+
+// Bytes that were seen, and gone before they were copied, are told as lost.
+func TestTruncatedOutputThatWasNotCopiedIsReported(t *testing.T) {
 	s := &scriptedServer{}
 	e := forwarder(t, s, "some text")
-	forwardAll(t, e)
+	e.output.have() // as the loop does that bounds the files
 	if err := os.Truncate(e.dir.Path+"/stdout.log", 0); err != nil {
 		t.Fatal(err)
 	}
+	f, err := os.OpenFile(e.dir.Path+"/stdout.log", os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("new"); err != nil {
+		t.Fatal(err)
+	}
 	forwardAll(t, e)
-	if _, text := s.events(t); text != "some text" {
-		t.Errorf("sent %q, want the text once", text)
+	types, text := s.events(t)
+	if len(types) != 2 || types[0] != jobdir.EventDropped || text != "new" || e.output.lost().Stdout != 9 {
+		t.Errorf("events = %v with %q, and %+v lost; want 9 bytes dropped and then new", types, text, e.output.lost())
+	}
+	if told := e.output.takeTruncated(); len(told) != 1 {
+		t.Errorf("truncations = %+v, want one", told)
+	}
+}
+
+// The disk under the workspace is full. The log and the starter are told, and the command's end, too.
+func TestFullDiskIsTold(t *testing.T) {
+	w := newWorld(t)
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"); err != nil {
+		t.Fatalf("mount a small disk: %v", err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	w.workspace = disk + "/work"
+	s := w.start(`echo begun; head -c 1000000 /dev/zero | tr '\0' x; echo failed >&2; exit 3`, nil)
+	n := s.until(Notice)
+	if !strings.Contains(n.Message, "is full") || !strings.Contains(n.Message, disk) {
+		t.Errorf("notice = %q, want the full disk", n.Message)
+	}
+	s.ended(perdure.Failed, CodeExit)
+	told := 0
+	for _, e := range s.events() {
+		if e.Type == jobdir.EventDiskFull && strings.Contains(string(e.Data), "is full") {
+			told++
+		}
+	}
+	view, err := w.c.View(t.Context(), s.id, jobdir.ProcessView)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told != 1 || !strings.Contains(string(view.Value), `"disk_full":true`) {
+		t.Errorf("%d events tell of the full disk, and the process is %s; want one, and disk_full", told, view.Value)
+	}
+}
+
+// The key of the runner is kept out of all that the server gets, also where it is written in parts, and
+// across the border of an event.
+func TestKeyOfTheRunnerIsMaskedInOutput(t *testing.T) {
+	w := newWorld(t)
+	s := w.start(`printf 'whole %s, ' "$LEAK"; printf '%s' "${LEAK%??????????}"; echo x > half
+		while [ ! -e gate ]; do sleep 0.01; done
+		printf '%s, ' "${LEAK#"${LEAK%??????????}"}"; head -c 45000 /dev/zero | tr '\0' x; printf '%s' "$LEAK"
+		printf '%s' "$LEAK" | base64 -w 0; echo "$LEAK" >&2; exit 3`,
+		func(j *Job, _ *perdure.Submission) { j.Env = append(j.Env, "LEAK="+j.Server.Key) })
+	s.until(Started)
+	file(t, s.cwd()+"/half")
+	eventually.True(t, "the first output is in the log", func() bool {
+		return strings.Contains(s.logged(jobdir.Stdout), "whole")
+	})
+	if err := os.WriteFile(s.cwd()+"/gate", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := s.ended(perdure.Failed, CodeExit)
+	out := s.logged(jobdir.Stdout)
+	if !strings.HasPrefix(out, "whole [redacted], [redacted], xxx") || !strings.Contains(out, "xxx[redacted]") {
+		t.Errorf("output = %.200q…%q, want the key masked wherever it stands", out, out[max(0, len(out)-100):])
+	}
+	all, err := json.Marshal(s.events())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := os.ReadFile(s.dir().Path + "/" + jobdir.ResultFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, text := range map[string]string{"the log": out + s.logged(jobdir.Stderr) + string(all),
+		"the error": r.Error.Message, "the result file": string(result)} {
+		for _, part := range []string{w.key, w.key[4:40], w.key[len(w.key)-12:],
+			base64.StdEncoding.EncodeToString([]byte(w.key))[4:60]} {
+			if strings.Contains(text, part) {
+				t.Errorf("%s has %q of the key", what, part)
+			}
+		}
 	}
 }
 

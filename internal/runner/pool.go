@@ -49,6 +49,11 @@ func (p *Pool) Validate() error {
 	case slices.Contains(p.Job.Queues, LocalQueue):
 		return fmt.Errorf("queue: %s has runs that have a runner already", LocalQueue)
 	}
+	if p.Job.Trust != "" {
+		if _, err := perdure.ParseTrust([]byte(p.Job.Trust)); err != nil {
+			return fmt.Errorf("trust: %w", err)
+		}
+	}
 	_, err := LoadSecrets(p.Secrets)
 	return err
 }

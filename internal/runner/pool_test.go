@@ -2,7 +2,11 @@ package runner
 
 import (
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"io"
 	"log/slog"
 	"os"
@@ -13,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
 )
@@ -266,5 +271,54 @@ func TestPoolAnnouncesItsKind(t *testing.T) {
 	s := &started{w: w, id: r.RunID}
 	if got := s.ended(perdure.Failed, CodeExit); got.Class != perdure.Process || got.MaxAttempts != 1 {
 		t.Errorf("the run is a %s with %d attempts, want a process with 1", got.Class, got.MaxAttempts)
+	}
+}
+
+// A pool that trusts a key executes what that key has signed, and rejects the rest before anything starts.
+func TestPoolVerifiesSignatures(t *testing.T) {
+	key := func(name string) (file string, trust string) {
+		_, private, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+		file = filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		signer, err := perdure.NewSigner(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return file, string(signer.Trust().Keys()[0].PEM())
+	}
+	ours, trusted := key("ours")
+	_, foreign := key("foreign")
+	for _, x := range []struct {
+		name        string
+		keys        []string
+		trust       string
+		state       perdure.State
+		code        perdure.Code
+		wantStarted bool
+	}{
+		{"signed by a trusted key", []string{ours}, trusted, perdure.Completed, "", true},
+		{"signed by another key", []string{ours}, foreign, perdure.Failed, perdure.CodeSignatureInvalid, false},
+		{"not signed", nil, trusted, perdure.Failed, perdure.CodeSignatureInvalid, false},
+		{"not signed, and nobody asks", nil, "", perdure.Completed, "", true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			w := newWorld(t, func(o *embedded.Options) { o.SigningKeys = x.keys })
+			w.pool(1, func(p *Pool) { p.Job.Trust = x.trust })
+			witness := filepath.Join(t.TempDir(), "started")
+			w.submit(sh("echo > "+witness)).ended(x.state, x.code)
+			if _, err := os.Stat(witness); (err == nil) != x.wantStarted {
+				t.Errorf("the command was started: %t, want %t", err == nil, x.wantStarted)
+			}
+		})
 	}
 }

@@ -40,11 +40,23 @@ func openTerminal(rows, cols uint16) (*terminal, error) {
 	return &terminal{master: master, slave: slave, copied: make(chan struct{})}, nil
 }
 
+// resize gives the terminal another size. The kernel tells the command with SIGWINCH.
+func (t *terminal) resize(rows, cols uint16) {
+	conn, err := t.master.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) { // the terminal may be gone
+		_ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
+	})
+}
+
 // fullPause is how long a write waits that a full disk has refused. The command waits meanwhile.
 const fullPause = 100 * time.Millisecond
 
-// copyTo copies the output to a file until nobody has the terminal open any more.
-func (t *terminal) copyTo(f *os.File, over <-chan struct{}) {
+// copyTo copies the output to a file until nobody has the terminal open any more. failed is told why a
+// write has failed.
+func (t *terminal) copyTo(f *os.File, over <-chan struct{}, failed func(error)) {
 	defer close(t.copied)
 	defer f.Close()
 	defer t.master.Close()
@@ -54,6 +66,7 @@ func (t *terminal) copyTo(f *os.File, over <-chan struct{}) {
 		for rest := b[:n]; len(rest) > 0; {
 			written, err := f.Write(rest)
 			if rest = rest[written:]; err != nil {
+				failed(err)
 				select {
 				case <-over:
 					return

@@ -70,8 +70,12 @@ type execution struct {
 	// terminal is that of a command that has one, and typescript the file that its output is copied to.
 	terminal   *terminal
 	typescript *os.File
-	facts      facts
-	away       outage
+	// sizes is the pipe that has the sizes of the terminals that the output is shown on.
+	sizes *os.File
+	disk  disk
+	hide  hidden
+	facts facts
+	away  outage
 
 	// cancelled is set by a cancel request, terminated by a signal to this process, and lost when the run
 	// is no longer this runner's.
@@ -113,8 +117,12 @@ func Main() error {
 	if err := adoptOrphans(); err != nil {
 		return err
 	}
-	encoder := json.NewEncoder(reports)
-	report := func(r Report) { _ = encoder.Encode(r) } // the starter may be gone
+	encoder, reporting := json.NewEncoder(reports), new(sync.Mutex)
+	report := func(r Report) {
+		reporting.Lock()
+		defer reporting.Unlock()
+		_ = encoder.Encode(r) // the starter may be gone
+	}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -130,8 +138,14 @@ func Main() error {
 		return err
 	}
 	host, _ := os.Hostname()
-	l := link{c: c, worker: workerName(host), log: slog.New(slog.DiscardHandler), denied: new(denial)}
-	grant, err := l.lease(ctx, &j)
+	l := link{c: c, worker: workerName(host), log: slog.New(slog.DiscardHandler), contact: new(contact)}
+	leasing := ctx
+	if j.RunID != "" { // a pool's runner waits for as long as its pool lives
+		var done context.CancelFunc
+		leasing, done = l.patient(ctx, j.GiveUpAfter)
+		defer done()
+	}
+	grant, err := l.lease(leasing, &j)
 	if err != nil {
 		report(Report{Event: Failed, Message: err.Error()})
 		return err
@@ -169,6 +183,8 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 		report: report, cancelled: newFlag(), terminated: newFlag(), ending: newFlag(), lost: lose,
 		kickBeat: make(chan struct{}, 1), kickSentinel: make(chan struct{}, 1),
 	}
+	e.hide = j.Server.hide()
+	e.facts.hide = e.hide
 	report(Report{Event: Leased, RunID: g.RunID})
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM)
@@ -177,7 +193,12 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 			e.terminated.set()
 		}
 	}()
-	cancel, err := l.confirm(life, g)
+	if f := j.verify(g); f != nil {
+		return e.reject(life, f)
+	}
+	confirming, confirmed := l.patient(life, j.GiveUpAfter)
+	cancel, err := l.confirm(confirming, g)
+	confirmed()
 	if err != nil {
 		report(Report{Event: Lost, RunID: g.RunID, Message: err.Error()})
 		return err
@@ -193,6 +214,9 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 		return e.fail(life, f)
 	}
 	defer e.lock.Close()
+	if e.sizes != nil {
+		defer e.sizes.Close()
+	}
 	loops, stop := context.WithCancel(life)
 	var running sync.WaitGroup
 	for _, loop := range []func(context.Context){e.sentinelLoop, e.beatLoop, e.newsLoop, e.boundLoop} {
@@ -335,6 +359,7 @@ func (e *execution) forwardLoop(ctx context.Context) {
 
 // forwardOnce sends what there is, once. It returns false if there was nothing.
 func (e *execution) forwardOnce(ctx context.Context, ended bool) (busy bool, err error) {
+	e.tellTruncated()
 	parsed := e.parseOutput(ended)
 	more, err := e.forwardOutput(ctx, ended)
 	if err != nil {

@@ -19,7 +19,9 @@ func (e *execution) sentinelLoop(ctx context.Context) {
 		s.LastHeartbeat = jobdir.Time(time.Now())
 		s.Status, s.SessionID = e.state()
 		// A sentinel that can't be written ends nothing: heartbeats are sent, too.
-		if err := e.dir.WriteSentinel(s, token); err != nil {
+		err := e.dir.WriteSentinel(s, token)
+		e.noteWrite(err)
+		if err != nil {
 			if s.WriteFailures++; s.WriteFailures&(s.WriteFailures-1) == 0 { // the 1st, 2nd, 4th, 8th …
 				e.log.Warn("sentinel not written", "failures", s.WriteFailures, "writes", s.Counter, "error", err)
 			}

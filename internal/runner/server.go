@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -50,37 +49,10 @@ func backoff(n int) time.Duration {
 
 // A link is the connection of a runner to the server.
 type link struct {
-	c      *client.Client
-	worker string
-	log    *slog.Logger
-	denied *denial
-}
-
-// A denial measures for how long the server refuses the key. It is shared by all goroutines.
-type denial struct {
-	mu    sync.Mutex
-	since time.Time
-}
-
-// maxDenial is how long a key may be refused before calls fail. The server that has the workspace then
-// takes over the result.
-const maxDenial = 10 * time.Minute
-
-// tooLong notes the answer of a call. It returns true if the key is refused, and has been for long.
-func (d *denial) tooLong(err error) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch client.CodeOf(err) {
-	case api.CodeUnauthorized, api.CodeForbidden, api.CodeHost:
-		if d.since.IsZero() {
-			d.since = time.Now()
-		}
-		return time.Since(d.since) > maxDenial
-	}
-	if err == nil {
-		d.since = time.Time{}
-	}
-	return false
+	c       *client.Client
+	worker  string
+	log     *slog.Logger
+	contact *contact
 }
 
 // maxDefects is how often a call is repeated that the server has answered with a defect of its own.
@@ -91,7 +63,7 @@ func (l *link) persist(ctx context.Context, what string, call func(ctx context.C
 	for n := 1; ; n++ {
 		one, once := session.SendOnce(ctx)
 		again, err := call(one)
-		if l.denied.tooLong(err) || n >= maxDefects && client.CodeOf(err) == perdure.CodeInternal {
+		if l.contact.note(err) || n >= maxDefects && client.CodeOf(err) == perdure.CodeInternal {
 			again = false
 		}
 		switch {

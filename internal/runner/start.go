@@ -158,7 +158,10 @@ func (e *execution) start(env []string) *failure {
 		return notStarted(err)
 	}
 	if t := e.terminal; t != nil {
-		go t.copyTo(e.typescript, e.command.gone)
+		go t.copyTo(e.typescript, e.command.gone, e.noteWrite)
+		if e.sizes != nil {
+			go jobdir.ReadSizes(e.sizes, t.resize)
+		}
 	}
 	return nil
 }
@@ -191,6 +194,9 @@ func (e *execution) openFiles(attr *os.ProcAttr) (closeFiles func(), _ *failure)
 			return closeFiles, &failure{code: CodeStart, err: err}
 		}
 		e.typescript = files[jobdir.Stdout]
+		if e.sizes, err = e.dir.OpenTerminal(); err != nil {
+			e.log.Warn("the terminal keeps its size", "error", err)
+		}
 		attr.Files = []*os.File{e.terminal.slave, e.terminal.slave, e.terminal.slave}
 		return closeFiles, nil
 	}

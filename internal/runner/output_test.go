@@ -253,7 +253,8 @@ func TestTruncatedOutputIsTold(t *testing.T) {
 	told := 0
 	for _, e := range s.events() {
 		var n jobdir.Notice
-		if e.Type == jobdir.EventTruncated && unmarshal(e.Data, &n) == nil && n.Stream == jobdir.Stdout && n.Offset == 6 {
+		if e.Type == jobdir.EventTruncated && unmarshal(e.Data, &n) == nil && n.Stream == jobdir.Stdout &&
+			n.Offset == 6 {
 			told++
 		}
 	}

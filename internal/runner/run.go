@@ -215,7 +215,10 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 	}
 	defer e.lock.Close()
 	if e.sizes != nil {
-		defer e.sizes.Close()
+		defer func() {
+			_ = os.Remove(e.sizes.Name()) // programs that read all files of the folder would wait for a writer
+			e.sizes.Close()
+		}()
 	}
 	loops, stop := context.WithCancel(life)
 	var running sync.WaitGroup

@@ -16,7 +16,8 @@ func TestTokensOfAContinuedSessionAreCountedOnce(t *testing.T) {
 		before      jobdir.Tokens
 		total, want jobdir.Tokens
 	}{
-		{"a new session", jobdir.Tokens{}, jobdir.Tokens{Input: 100, Output: 10}, jobdir.Tokens{Input: 100, Output: 10}},
+		{"a new session", jobdir.Tokens{}, jobdir.Tokens{Input: 100, Output: 10},
+			jobdir.Tokens{Input: 100, Output: 10}},
 		{"a continued one", jobdir.Tokens{Input: 100, Output: 10}, jobdir.Tokens{Input: 250, Output: 14},
 			jobdir.Tokens{Input: 150, Output: 4}},
 		{"one that counts anew", jobdir.Tokens{Input: 100, Output: 10}, jobdir.Tokens{Input: 70, Output: 7},

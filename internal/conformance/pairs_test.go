@@ -362,6 +362,10 @@ var moves = map[pairs.Feature]move{
 		if x.sub.ThreadID == "" {
 			x.sub.ThreadID = x.thread()
 		}
+		x.pooled = true // nobody may take the continuation of a run of perdure exec
+		if x.queue == localQueue {
+			x.queue, x.sub.Queue = "pool", "pool"
+		}
 	}, make: func(x *subject) error {
 		op := &engine.Submit{Tenant: tenant, Submission: x.sub}
 		if err := x.try(op); err != nil {

@@ -432,6 +432,7 @@ func (e ProcessFound) allowed(_ *Policy, r *Run, _ Instant) bool {
 func (e ProcessFound) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.Former, r.WatchUntil = e.Former, max(r.WatchUntil, e.Until)
 	if r.State == Queued { // it was granted after the backup was made
+		log.add(LineDispatched, object("worker_id", r.Worker, "epoch", r.Epoch, "delivery", 1))
 		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.LeaseUntil = now, now, now, now.Add(p.Lease)
 		start(r, now, log)
 	}

@@ -262,11 +262,6 @@ func (b *beside) restore() {
 	s.sometimes("the store was restored from a backup")
 	s.say("the store was restored from a backup")
 	s.observeAll()
-	for _, id := range s.model.order {
-		if s.model.rows[id].Options.Process {
-			delete(s.executions, id) // a living process goes on under a new epoch
-		}
-	}
 	for _, n := range s.nodes {
 		n.open()
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -46,6 +47,7 @@ type processes struct {
 type folder struct {
 	run     perdure.RunID
 	epoch   int64
+	former  []int64 // epochs from before restores
 	counter int64
 	locked  bool
 	output  int64
@@ -63,6 +65,7 @@ type runner struct {
 	logged int64
 	cancel bool
 	cutTo  perdure.Instant // the network is away until then
+	moved  int64           // the epoch of which the log says that it has the output so far; zero: the first one
 }
 
 // addProcesses adds processes to some seeds.
@@ -193,13 +196,28 @@ func (r *runner) beat() {
 			}
 			op := re.op.(*engine.Heartbeat)
 			for _, l := range op.Lost {
-				if l.Epoch == f.epoch {
+				switch {
+				case l.Epoch != f.epoch:
+				case l.NewEpoch > f.epoch:
+					s.sometimes("a process went on under a new epoch")
+					f.renew(l.NewEpoch)
+				case l.Error.Code == perdure.CodeRestored: // it is looked for
+				default:
 					s.sometimes("a runner of an older epoch was told to stop")
 					r.exit()
 				}
 			}
 			r.cancel = r.cancel || len(op.Cancel) > 0
 		})
+}
+
+// renew takes the epoch under which a restored run goes on.
+func (f *folder) renew(epoch int64) {
+	f.former = append(f.former, f.epoch)
+	f.epoch = epoch
+	if f.result != nil {
+		f.result.Epoch, f.result.ID = epoch, fmt.Sprintf("end-%d", epoch)
+	}
 }
 
 // step lets the command work, and sends what it has written.
@@ -249,7 +267,11 @@ func (r *runner) end() {
 // forward sends the next part of the output, or the result.
 func (r *runner) forward() {
 	s, f := r.p.s, r.f
-	c := f.next(r.logged, r.logged < f.output)
+	if len(f.former) > 0 && r.moved != f.epoch {
+		r.moveOutput()
+		return
+	}
+	c := f.next(f.epoch, r.logged, r.logged < f.output)
 	if c == nil {
 		return
 	}
@@ -260,7 +282,9 @@ func (r *runner) forward() {
 		op := re.op.(*engine.Commit)
 		switch {
 		case perdure.CodeOf(re.err) == perdure.CodeReused:
-			r.logged = s.loggedOutput(f)
+			r.logged = s.loggedOutput(f, f.epoch)
+		case c.Epoch != f.epoch: // it has got another one meanwhile
+		case s.restoredSince(f):
 		case re.err != nil || op.Refused != nil || c.Outcome != nil:
 			r.exit()
 		default:
@@ -269,14 +293,40 @@ func (r *runner) forward() {
 	})
 }
 
+// moveOutput says that the output in the log is of the runner's new epoch.
+func (r *runner) moveOutput() {
+	s, f := r.p.s, r.f
+	at := s.loggedOutput(f, f.epoch)
+	c, _ := jobdir.MoveOutput(f.run, f.epoch, jobdir.Offsets{Stdout: at})
+	s.send(copyOf(&c, "pool"), func(re reply) {
+		if !r.alive || r.hung || re.unsure() || c.Epoch != f.epoch || re.err != nil ||
+			re.op.(*engine.Commit).Refused != nil {
+			return // the next step tries again, or a heartbeat tells why not
+		}
+		r.logged, r.moved = at, f.epoch
+	})
+}
+
+// restoredSince tells whether a runner's refusal is that of a store that was restored: it waits for
+// its new epoch.
+func (s *sim) restoredSince(f *folder) bool {
+	r := s.model.rows[f.run]
+	return r != nil && engine.Outlived(&r.Run, f.epoch)
+}
+
 // next makes the next commit from an offset: output while there is some, then the result.
-func (f *folder) next(from int64, more bool) *perdure.Commit {
+func (f *folder) next(epoch, from int64, more bool) *perdure.Commit {
 	if !more {
-		return f.result
+		if f.result == nil || f.result.Epoch == epoch {
+			return f.result
+		}
+		c := *f.result
+		c.Epoch, c.ID = epoch, fmt.Sprintf("end-%d", epoch)
+		return &c
 	}
-	view, _ := json.Marshal(jobdir.Logged{Epoch: f.epoch, Offsets: jobdir.Offsets{Stdout: f.output}})
+	view, _ := json.Marshal(jobdir.Logged{Epoch: epoch, Offsets: jobdir.Offsets{Stdout: f.output}})
 	data, _ := json.Marshal(jobdir.Output{Stream: jobdir.Stdout, Offset: from, Size: f.output - from})
-	return &perdure.Commit{ID: fmt.Sprintf("output-%d-%d-0", f.epoch, from), RunID: f.run, Epoch: f.epoch,
+	return &perdure.Commit{ID: fmt.Sprintf("output-%d-%d-0", epoch, from), RunID: f.run, Epoch: epoch,
 		Events: []perdure.Emitted{{Type: jobdir.EventOutput, Data: data}},
 		Views:  []perdure.View{{Name: jobdir.OutputView, Value: view}}}
 }
@@ -296,11 +346,11 @@ func copyOf(c *perdure.Commit, worker string) func() engine.Op {
 	}
 }
 
-// loggedOutput reads how much of a folder's output is in the log.
-func (s *sim) loggedOutput(f *folder) (n int64) {
+// loggedOutput reads how much of a folder's output is in the log of a run with an epoch.
+func (s *sim) loggedOutput(f *folder, epoch int64) (n int64) {
 	s.view(func(v *store.View) error {
 		p, _, err := v.Views.Get(tenant, f.run, jobdir.OutputView)
-		n = jobdir.LoggedOutput([]byte(p.Value), f.epoch).Stdout
+		n = jobdir.LoggedOutput([]byte(p.Value), epoch, append(f.former, f.epoch)...).Stdout
 		return err
 	})
 	return n
@@ -362,11 +412,20 @@ func (p *processes) lookAt(n *node, f *folder) {
 	if f.locked {
 		l.Lock = sentinel.LockHeld
 	}
-	moved := m.Observe(l, s.clock())
 	run := row.Run
+	switch {
+	case run.Former != 0 && run.Former == f.epoch:
+		l.Epoch = run.Epoch // its runner does not know the new epoch yet
+	case engine.Outlived(&run, f.epoch) && run.Former == 0:
+		if _, ok := p.do(n, &engine.ReadoptProcess{Tenant: tenant, RunID: f.run, Former: f.epoch, For: p.window}); ok {
+			s.sometimes("a process was found that had outlived its store")
+		}
+		return
+	}
+	moved := m.Observe(l, s.clock())
 	j := m.Judge(l, &run, moved)
 	if j.Beat {
-		beat := &engine.ProcessBeat{Beats: []engine.Sentinel{{Tenant: tenant, RunID: f.run, Epoch: f.epoch,
+		beat := &engine.ProcessBeat{Beats: []engine.Sentinel{{Tenant: tenant, RunID: f.run, Epoch: l.Epoch,
 			Counter: f.counter}}}
 		if _, ok := p.do(n, beat); !ok {
 			return
@@ -377,19 +436,19 @@ func (p *processes) lookAt(n *node, f *folder) {
 	}
 	switch {
 	case j.Adopt:
-		p.adopt(n, f)
+		p.adopt(n, f, l.Epoch)
 	case j.Lost:
-		p.do(n, &engine.LoseProcess{Tenant: tenant, RunID: f.run, Epoch: f.epoch, Since: m.FreeSince, Why: "gone"})
+		p.do(n, &engine.LoseProcess{Tenant: tenant, RunID: f.run, Epoch: l.Epoch, Since: m.FreeSince, Why: "gone"})
 	}
 }
 
-// adopt sends what a runner has left.
-func (p *processes) adopt(n *node, f *folder) {
+// adopt sends what a runner has left, under the epoch of its run.
+func (p *processes) adopt(n *node, f *folder, epoch int64) {
 	s := p.s
 	for range 4 {
-		from := s.loggedOutput(f)
+		from := s.loggedOutput(f, epoch)
 		done := sentinel.Complete(jobdir.Offsets{Stdout: from}, jobdir.Offsets{Stdout: f.output})
-		err, ok := p.do(n, copyOf(f.next(from, !done), "")())
+		err, ok := p.do(n, copyOf(f.next(epoch, from, !done), "")())
 		if !ok || err != nil && perdure.CodeOf(err) != perdure.CodeReused {
 			return
 		}
@@ -406,7 +465,7 @@ func (p *processes) gone(r *row) bool {
 		return false
 	}
 	f := p.folders[r.ID]
-	return f != nil && (f.epoch > r.Epoch || f.epoch == r.Epoch && !f.locked)
+	return f != nil && (f.epoch > r.Epoch || (f.epoch == r.Epoch || r.Former != 0 && f.epoch == r.Former) && !f.locked)
 }
 
 // faultsStop ends stopped runners, and the network is back.
@@ -432,7 +491,8 @@ func (p *processes) checkEnd() {
 	s.view(func(v *store.View) error {
 		for _, id := range p.order {
 			f, r := p.folders[id], s.model.rows[id]
-			if r == nil || r.State != perdure.Completed || r.adopted || r.Epoch != f.epoch || f.result == nil {
+			if r == nil || r.State != perdure.Completed || r.adopted || f.result == nil ||
+				r.Epoch != f.epoch && r.Former != f.epoch {
 				continue
 			}
 			lines, err := v.Events.After(tenant, id, 0, 10000)
@@ -442,7 +502,8 @@ func (p *processes) checkEnd() {
 			at := int64(0)
 			for _, l := range lines {
 				var o jobdir.Output
-				if l.Type != jobdir.EventOutput || l.Epoch != f.epoch {
+				if l.Type != jobdir.EventOutput || l.Epoch != r.Epoch && l.Epoch != f.epoch &&
+					!slices.Contains(f.former, l.Epoch) {
 					continue
 				}
 				if err := json.Unmarshal([]byte(l.Data), &o); err != nil || o.Offset != at {

@@ -63,6 +63,8 @@ var situations = []string{
 	"a process completed with all of its output",
 	"a process outlived the server",
 	"a process that was gone was given up",
+	"a process was found that had outlived its store",
+	"a process went on under a new epoch",
 	"a queue was paused",
 	"a queue was resumed",
 	"a queue with claimable runs was paused",

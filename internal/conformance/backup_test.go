@@ -342,3 +342,33 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 		t.Errorf("a backup is served: %v", err)
 	}
 }
+
+// A process that was queued when the backup was made, and granted afterwards, is found by its files.
+// Its log has a grant before the start, as that of every run.
+func TestProcessGrantedAfterTheBackupIsFound(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := node(t, at)
+		w.submit(perdure.Submission{Kind: "exec", Queue: "pool", Class: perdure.Process, MaxAttempts: 1})
+		path := backup(t, w.S)
+		claim := &engine.Claim{Tenant: tenant, Worker: "w", Queues: []string{"pool"}, Slots: 1, Start: true}
+		w.do(claim)
+		former := claim.Grants[0].Run
+		to := store.Options{Memory: storetest.Memory(t)}
+		if at.URL != "" {
+			to = store.Options{URL: storetest.Postgres(t)}
+		}
+		to.Hooks.Clock = func() perdure.Instant { return dawn }
+		v := restored(t, path, to)
+		v.Now = max(v.Now, w.Now)
+		found := &engine.ReadoptProcess{Tenant: tenant, RunID: former.ID, Former: former.Epoch, For: time.Minute}
+		v.do(found)
+		log := v.lines(former.ID)
+		if state, ok := perdure.Fold(log); !ok || state != perdure.Running || found.Run.State != state {
+			t.Errorf("run %s is %s, and its log %v says %s (allowed %t); want running", former.ID, found.Run.State,
+				v.types(former.ID), state, ok)
+		}
+		v.commit(engine.Grant{Run: found.Run}, perdure.Commit{Outcome: done(`1`)})
+		v.state(former.ID, perdure.Completed)
+		v.fsck()
+	})
+}

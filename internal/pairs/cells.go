@@ -39,7 +39,6 @@ var apart = func() map[Pair]Cell {
 		Cleanup, LostLease, StandingPoll, Retry, Redrive, Approval, Callback, Signal} {
 		add(f, "only an ended run is removed, and this is about a live one", "wrong_state", Retention)
 	}
-	add(Redrive, "not tried: a redriven run is fenced as a retry is, which is tried", "stale_epoch", LateResult)
 	add(Suspend, "a run that is resumed is suspended no more", "", Resume)
 	add(Suspend, "a run that is asked to stop may not suspend", "cancel_requested", Cancel, Cleanup)
 	add(Suspend, "a held run is queued or leased; progress ends the hold", "", Hold)
@@ -52,6 +51,18 @@ var apart = func() map[Pair]Cell {
 	add(LateResult, "only a new run is granted to a poll that stands by", "stale_epoch", StandingPoll)
 	return out
 }()
+
+// Refused lists the pairs that a refusal keeps apart, in their order.
+func Refused() (out []Pair) {
+	for a := range count {
+		for b := a + 1; b < count; b++ {
+			if p := (Pair{a, b}); CellOf(p).Code != "" {
+				out = append(out, p)
+			}
+		}
+	}
+	return out
+}
 
 // CellOf gives the cell of two features. A cell without an entry is empty, and a test fails.
 func CellOf(p Pair) Cell {

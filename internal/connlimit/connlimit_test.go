@@ -2,6 +2,7 @@ package connlimit
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -37,9 +38,17 @@ func TestPlanDividesDescriptors(t *testing.T) {
 // paths answer at once.
 func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan struct{}) {
 	t.Helper()
-	l, release = New(conns, true), make(chan struct{})
+	l, hs, release := prepare(t, conns, true)
+	hs.Start()
+	return l, hs.Listener.Addr().String(), release
+}
+
+// prepare makes such a server, which is not started yet.
+func prepare(t *testing.T, conns int64, plain bool) (l *Limiter, hs *httptest.Server, release chan struct{}) {
+	t.Helper()
+	l, release = New(conns, plain), make(chan struct{})
 	l.grace = 50 * time.Millisecond
-	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	hs = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {
 			defer Busy(r.Context())()
 			<-release
@@ -54,9 +63,8 @@ func serve(t *testing.T, conns int64) (l *Limiter, addr string, release chan str
 	}))
 	hs.Listener = l.Listen(hs.Listener)
 	l.Attach(hs.Config)
-	hs.Start()
 	t.Cleanup(hs.Close)
-	return l, hs.Listener.Addr().String(), release
+	return l, hs, release
 }
 
 func dial(t *testing.T, addr, path string) (net.Conn, *bufio.Reader) {
@@ -216,6 +224,75 @@ func TestHalfRequestsWithoutAKeyCloseNoConnectionOfOthers(t *testing.T) {
 				t.Errorf("the call that was in progress: %d, want 200", code)
 			}
 		})
+	}
+}
+
+// A half handshake of TLS is a connection without a key, however slowly it goes on. It closes no
+// connection of a caller with a key, and keeps nobody with a key out.
+func TestHalfHandshakesCloseNoConnectionOfOthers(t *testing.T) {
+	const conns = 16
+	l, hs, blocked := prepare(t, conns, false)
+	hs.StartTLS()
+	release := sync.OnceFunc(func() { close(blocked) })
+	defer release()
+	trust := hs.Client().Transport.(*http.Transport).TLSClientConfig
+	secure := func(path string) (net.Conn, *bufio.Reader) {
+		t.Helper()
+		raw, _ := dial(t, hs.Listener.Addr().String(), "")
+		c := tls.Client(raw, &tls.Config{RootCAs: trust.RootCAs, ServerName: "example.com"})
+		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
+		return c, bufio.NewReader(c)
+	}
+	_, busy := secure("/busy")
+	type caller struct {
+		net.Conn
+		*bufio.Reader
+	}
+	var known []caller
+	for range conns/2 - 1 {
+		c, r := secure("/known")
+		if code, _ := status(t, r); code != 200 {
+			t.Fatalf("a call with a key at a server with room: %d, want 200", code)
+		}
+		known = append(known, caller{c, r})
+	}
+	// The header of a ClientHello of 512 bytes, and a byte of it now and then.
+	hello := append([]byte{22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3}, make([]byte, 256)...)
+	stop := make(chan struct{})
+	var slow sync.WaitGroup
+	defer slow.Wait()
+	defer close(stop)
+	for range 2 * conns {
+		c, _ := dial(t, hs.Listener.Addr().String(), "")
+		slow.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for _, b := range hello {
+				if _, err := c.Write([]byte{b}); err != nil {
+					return
+				}
+				select {
+				case <-tick.C:
+				case <-stop:
+					return
+				}
+			}
+		})
+	}
+	eventually.True(t, "every half handshake was let in", func() bool { return l.Evicted() >= 2*conns-conns/2 })
+	for i, c := range known {
+		fmt.Fprint(c, "GET /known HTTP/1.1\r\nHost: localhost\r\n\r\n")
+		if code, _ := status(t, c.Reader); code != 200 {
+			t.Errorf("connection %d of a caller with a key: %d, want 200", i, code)
+		}
+	}
+	_, r := secure("/known")
+	if code, body := status(t, r); code != 200 {
+		t.Errorf("a new caller with a key: %d %s, want 200", code, body)
+	}
+	release()
+	if code, _ := status(t, busy); code != 200 {
+		t.Errorf("the call that was in progress: %d, want 200", code)
 	}
 }
 

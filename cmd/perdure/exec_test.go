@@ -202,7 +202,8 @@ func TestBadCallsOfExec(t *testing.T) {
 	for _, args := range [][]string{
 		{"exec"}, {"exec", "--"}, {"exec", "--grace", "0s", "--", "true"}, {"exec", "--wait", "-1s", "true"},
 		{"exec", "--timeout", "0s", "true"}, {"exec", "--max-output", "0", "true"}, {"exec", "--env", "", "true"},
-		{"exec", "--", "a\x00b"}, {"exec", "--", ""},
+		{"exec", "--", "a\x00b"}, {"exec", "--", ""}, {"exec", "--give-up-after", "0s", "--", "true"},
+		{"runner", "--give-up-after", "-1s"}, {"runner", "--trust", "/no/such/file"}, {"runner", "--trust", "/etc/passwd"},
 	} {
 		if code, _, stderr := call(args...); code != exitUsage || stderr == "" {
 			t.Errorf("perdure %q: exit code %d, want %d; it says %q", args, code, exitUsage, stderr)
@@ -278,14 +279,15 @@ func TestExecGoesOnWithoutItsStarter(t *testing.T) {
 func TestExecContinuesASession(t *testing.T) {
 	c := liveForExec(t)
 	engines := t.TempDir()
-	engine := `{"name": "mine", "rules": [{"when": {"event": "start"}, "session": "id", "text": "says"}],
+	engine := `{"name": "mine", "rules": [{"when": {"event": "start"}, "session": "id", "text": "says"},
+			{"when": {"event": "start"}, "usage": {"input_tokens": ["total"], "of_session": true}}],
 		"continue": {"args": ["--resume", "{session}"], "place": "end"}}`
 	if err := os.WriteFile(filepath.Join(engines, "mine.json"), []byte(engine), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PERDURE_ENGINES", engines)
 	code, _, stderr := call("exec", "--engine", "mine", "--name", "fix", "--", "echo",
-		`{"event": "start", "id": "session-7", "says": "hello"}`)
+		`{"event": "start", "id": "session-7", "says": "hello", "total": 100}`)
 	if code != 0 {
 		t.Fatalf("exec: exit code %d: %s", code, stderr)
 	}
@@ -303,6 +305,18 @@ func TestExecContinuesASession(t *testing.T) {
 		page.Runs[0].Metadata["continues"] != string(first) {
 		t.Errorf("metadata of the second run = %v (error %v), want that it continues %s", page.Runs[0].Metadata,
 			err, first)
+	}
+	code, _, stderr = call("exec", "--continue", string(first), "--", "printf", "%s\\n",
+		`{"event": "start", "total": 130}`, "{session}")
+	if page, err = c.List(t.Context(), client.Filter{Limit: 1}); code != 0 || err != nil {
+		t.Fatalf("exec --continue: exit code %d (error %v): %s", code, err, stderr)
+	}
+	v, err := c.View(t.Context(), page.Runs[0].RunID, jobdir.ProcessView)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(v.Value), `"input_tokens":30,`) {
+		t.Errorf("process = %s, want the 30 tokens that the session has used since", v.Value)
 	}
 }
 

@@ -14,13 +14,12 @@ import (
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/lossfs"
 )
 
 // A scriptedServer takes commits and artifacts, or refuses them.
@@ -295,15 +294,22 @@ func TestTruncatedOutputThatWasNotCopiedIsReported(t *testing.T) {
 // The disk under the workspace is full. The log and the starter are told, and the command's end, too.
 func TestFullDiskIsTold(t *testing.T) {
 	w := newWorld(t)
-	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"); err != nil {
-		t.Fatalf("mount a small disk: %v", err)
+	fs, err := lossfs.Mount(t.TempDir(), lossfs.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	w.workspace = disk + "/work"
+	t.Cleanup(func() {
+		if err := fs.Unmount(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := fs.Full(256 << 10); err != nil {
+		t.Fatal(err)
+	}
+	w.workspace = fs.Dir + "/work"
 	s := w.start(`echo begun; head -c 1000000 /dev/zero | tr '\0' x; echo failed >&2; exit 3`, nil)
 	n := s.until(Notice)
-	if !strings.Contains(n.Message, "is full") || !strings.Contains(n.Message, disk) {
+	if !strings.Contains(n.Message, "is full") || !strings.Contains(n.Message, fs.Dir) {
 		t.Errorf("notice = %q, want the full disk", n.Message)
 	}
 	s.ended(perdure.Failed, CodeExit)

@@ -203,7 +203,8 @@ func TestBadCallsOfExec(t *testing.T) {
 		{"exec"}, {"exec", "--"}, {"exec", "--grace", "0s", "--", "true"}, {"exec", "--wait", "-1s", "true"},
 		{"exec", "--timeout", "0s", "true"}, {"exec", "--max-output", "0", "true"}, {"exec", "--env", "", "true"},
 		{"exec", "--", "a\x00b"}, {"exec", "--", ""}, {"exec", "--give-up-after", "0s", "--", "true"},
-		{"runner", "--give-up-after", "-1s"}, {"runner", "--trust", "/no/such/file"}, {"runner", "--trust", "/etc/passwd"},
+		{"runner", "--give-up-after", "-1s"}, {"runner", "--trust", "/no/such/file"},
+		{"runner", "--trust", "/etc/passwd"},
 	} {
 		if code, _, stderr := call(args...); code != exitUsage || stderr == "" {
 			t.Errorf("perdure %q: exit code %d, want %d; it says %q", args, code, exitUsage, stderr)

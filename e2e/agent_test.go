@@ -41,6 +41,9 @@ func agents(url, key, ledger string) error {
 	worker.Agent(w, "timeouts", timeouts)
 	worker.Agent(w, "settles", settles)
 	worker.Agent(w, "selects", selects)
+	worker.Agent(w, "return", func(ctx *agent.Context, steps int) (string, error) {
+		return "", returns(ctx, steps, ledger)
+	})
 	worker.Agent(w, "trip", func(ctx *agent.Context, steps int) (string, error) { return travel(ctx, steps, ledger) })
 	return w.Run(context.Background())
 }
@@ -87,9 +90,9 @@ func selects(ctx *agent.Context, _ struct{}) (string, error) {
 	return fmt.Sprintf("%d from %d, %d remain", first.Value, first.Index, len(first.Remaining)), err
 }
 
-// travel is a saga with steps, a child, a signal and a timer. It fails at the end and is undone.
-func travel(ctx *agent.Context, steps int, ledger string) (string, error) {
-	write := func(ctx context.Context, what string) error {
+// writeTo returns a function that writes an effect and its idempotency key to a ledger.
+func writeTo(ledger string) func(ctx context.Context, what string) error {
+	return func(ctx context.Context, what string) error {
 		f, err := os.OpenFile(ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return err
@@ -98,6 +101,41 @@ func travel(ctx *agent.Context, steps int, ledger string) (string, error) {
 		_, err = fmt.Fprintln(f, what, agent.IdempotencyKey(ctx))
 		return err
 	}
+}
+
+// returns is a saga that waits to be cancelled. The undo of its step 1 has its effect, and is not
+// done before the ledger's gate is open.
+func returns(ctx *agent.Context, steps int, ledger string) error {
+	write := writeTo(ledger)
+	return agent.Saga(ctx, "trip", func() error {
+		for n := range steps {
+			name := fmt.Sprint("book ", n)
+			undo := agent.Undo(func(ctx context.Context, what string) error {
+				if err := write(ctx, "un"+what); err != nil || n != 1 {
+					return err
+				}
+				for ctx.Err() == nil {
+					if _, err := os.Stat(ledger + ".gate"); err == nil {
+						return nil
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				return ctx.Err()
+			})
+			if _, err := agent.Step(ctx, name, func(ctx context.Context) (string, error) {
+				return name, write(ctx, name)
+			}, undo); err != nil {
+				return err
+			}
+		}
+		_, err := agent.Signal[string](ctx, "never", time.Hour)
+		return err
+	})
+}
+
+// travel is a saga with steps, a child, a signal and a timer. It fails at the end and is undone.
+func travel(ctx *agent.Context, steps int, ledger string) (string, error) {
+	write := writeTo(ledger)
 	err := agent.Saga(ctx, "trip", func() error {
 		for n := range steps {
 			name := fmt.Sprint("book ", n)
@@ -200,6 +238,69 @@ func TestAgentsInRealProcesses(t *testing.T) {
 				ended(t, ctx, c, id, `"the card is empty"`)
 			}
 			booked(t, ledger, ids, steps)
+			n.sound()
+		})
+	}
+}
+
+// A worker is killed while it undoes a cancelled saga. The run is granted again within
+// cleanup_grace, the undo that was not recorded is executed once more with the same key, and those
+// that were recorded are not.
+func TestSagaWhoseWorkerIsKilledDuringACancelIsUndone(t *testing.T) {
+	t.Parallel()
+	for name, store := range map[string]func(*testing.T) []string{
+		"SQLite":     func(*testing.T) []string { return nil },
+		"PostgreSQL": func(t *testing.T) []string { return []string{"--store", pgtest.New(t)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t, append(store(t), "--policy", "lease=1s", "--policy", "gap_after=2s", "--policy",
+				"gap_spare=1s", "--policy", "backoff_base=50ms")...)
+			ledger := filepath.Join(t.TempDir(), "ledger")
+			first := startWorker(t, n, ledger)
+			c := client.New("http://"+n.addr, n.key, client.Options{})
+			defer c.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			run, err := c.Start(ctx, perdure.Submission{Kind: "return", Class: perdure.Agent, Input: client.JSON(3),
+				MaxAttempts: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually.True(t, "all is booked", func() bool {
+				got, err := c.Get(ctx, run.RunID)
+				return err == nil && got.State == perdure.Suspended
+			})
+			if _, err := c.Cancel(ctx, run.RunID, "changed my mind", 0); err != nil {
+				t.Fatal(err)
+			}
+			written(t, ledger, 5) // three steps, and two undos have had their effects
+			killWorker(first)
+			if err := os.WriteFile(ledger+".gate", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			startWorker(t, n, ledger)
+			got, deferred, err := c.Join(ctx, run.RunID, 30*time.Second)
+			if err != nil || deferred || got.State != perdure.Cancelled || got.Attempt != 1 {
+				t.Fatalf("run %+v (deferred %t): %v; want it cancelled in its first attempt", got, deferred, err)
+			}
+			var want []string
+			for _, line := range []string{"book 0", "book 1", "book 2", "unbook 2", "unbook 1", "unbook 1",
+				"unbook 0"} {
+				key := line
+				if step, ok := strings.CutPrefix(line, "un"); ok {
+					key = "_undone:" + step
+				}
+				want = append(want, fmt.Sprintf("%s %s/%s#1", line, run.RunID, key))
+			}
+			b, err := os.ReadFile(ledger)
+			if got := strings.Split(strings.TrimSpace(string(b)), "\n"); err != nil || !slices.Equal(got, want) {
+				t.Errorf("ledger (%v):\n%s\nwant\n%s", err, b, strings.Join(want, "\n"))
+			}
+			d, err := c.Deliverable(ctx, run.RunID)
+			if err != nil || strings.Contains(string(d.Content), "not_undone") {
+				t.Errorf("deliverable %+v: %v; want nothing that is not undone", d, err)
+			}
 			n.sound()
 		})
 	}

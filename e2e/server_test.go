@@ -3,6 +3,8 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -55,6 +57,7 @@ type node struct {
 	mu    sync.Mutex
 	cmd   *exec.Cmd
 	http  *http.Client
+	tls   *x509.CertPool // it serves HTTPS with a certificate of these; nil: HTTP
 }
 
 func newNode(t *testing.T, args ...string) *node {
@@ -103,8 +106,13 @@ func (n *node) start() {
 	n.mu.Lock()
 	n.cmd = cmd
 	n.mu.Unlock()
+	url := "http://" + n.addr
+	if n.tls != nil {
+		n.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: n.tls}
+		url = "https://" + n.addr
+	}
 	for deadline := time.Now().Add(eventually.Within); ; {
-		res, err := n.http.Get("http://" + n.addr + "/readyz")
+		res, err := n.http.Get(url + "/readyz")
 		if err == nil {
 			res.Body.Close()
 			if res.StatusCode == 200 {

@@ -104,9 +104,8 @@ func repeatRun(tx *Tx, orig *perdure.Run, from string) (perdure.Run, error) {
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
 		ThreadID: orig.ThreadID, RetryOf: orig.ID, OriginID: orig.Origin(),
 		MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
-		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process,
-			Webhook:      orig.Options.Webhook,
-			WebhookLines: orig.Options.WebhookLines},
+		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Chat: orig.Options.Chat,
+			Webhook: orig.Options.Webhook, WebhookLines: orig.Options.WebhookLines},
 	}
 	if copyTo > 0 {
 		// Epochs and inbox numbers continue those of the original, which its entries refer to.

@@ -28,7 +28,6 @@ var apart = func() map[Pair]Cell {
 		add(f, "a repetition has no `run_at`: the call takes none", "invalid", Delay)
 		add(f, "a repetition has no parent", "", Child)
 		add(f, "a repetition continues nothing, and no chord counts it", "", Chord)
-		add(f, "a repetition of a conversation is no conversation", "", Chat)
 	}
 	add(Delay, "the run has not been leased: there is nothing to resume, stop, hold or lose", "", Resume, Cancel,
 		Cleanup, Hold, LostLease, StandingPoll)

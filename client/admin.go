@@ -55,6 +55,12 @@ func (c *Client) createKey(
 	}
 }
 
+// Session returns what the server knows of this client's key: its tenant, its scopes, and whether it is
+// one of the platform.
+func (c *Client) Session(ctx context.Context) (*api.Session, error) {
+	return answer[api.Session](ctx, c, &request{method: "GET", path: v1 + "/session"})
+}
+
 // Keys lists the tenant's keys, without their secrets.
 func (c *Client) Keys(ctx context.Context) ([]perdure.Key, error) {
 	return pages(ctx, c, v1+"/keys", func(p *api.Keys) ([]perdure.Key, string) { return p.Keys, p.NextCursor })

@@ -29,9 +29,10 @@ import (
 var reading = strings.Fields(`
 	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close Counts DeadLetter
 	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs For Get Group Health
-	History Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup Journal Keys Kind Kinds
-	LateResults List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels
-	SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
+	History HistoryBackwards Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup
+	Journal Keys Kind Kinds LateResults
+	List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels
+	Session SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
 	Webhook Webhooks Workers`)
 
 // A loss is the test of one method.

@@ -23,7 +23,6 @@ var unmet = map[string]string{
 	"GET /api/v1/jobs/{id}/status":   "Get returns more",
 	"POST /api/v1/threads/{id}/runs": "Start takes a thread_id",
 	"POST /api/v1/session":           "for browsers; LoginLink makes a link for one",
-	"GET /api/v1/session":            "for browsers",
 	"DELETE /api/v1/session":         "for browsers",
 	"GET /metrics":                   "for Prometheus",
 	"GET /openapi.json":              "for other languages",

@@ -140,6 +140,7 @@ func (a *asker) open(ctx context.Context) (out []perdure.Approval) {
 func (a *asker) ask(ctx context.Context, q *perdure.Approval) error {
 	by := a.askedBy(ctx, q.RunID)
 	ch := a.ch
+	mayDecide := ch.mayDecide(ctx, q)
 	ch.screen.Lock()
 	defer ch.screen.Unlock()
 	if ctx.Err() != nil {
@@ -157,6 +158,11 @@ func (a *asker) ask(ctx context.Context, q *perdure.Approval) error {
 	}
 	if err := printQuestion(ch.stderr, q); err != nil {
 		return err
+	}
+	if !mayDecide {
+		fmt.Fprintf(ch.stderr, "The platform decides about this, and your key is none of the platform. "+
+			"The agent waits for the decision.\n")
+		return nil
 	}
 	if !ch.asks {
 		fmt.Fprintf(ch.stderr, "perdure approve %s decides.\n", q.ID)
@@ -179,6 +185,25 @@ func (a *asker) ask(ctx context.Context, q *perdure.Approval) error {
 		fmt.Fprintln(ch.stderr, visible(err.Error()))
 	}
 	return nil
+}
+
+// mayDecide tells whether the key of this chat may decide about an approval. Only a key of the platform
+// may where the platform decides. If the server does not tell whose key it is, the person is asked, and
+// the server refuses the decision.
+func (ch *conversation) mayDecide(ctx context.Context, q *perdure.Approval) bool {
+	if q.Approvers != perdure.ApproversPlatform {
+		return true
+	}
+	if ch.key == nil {
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		s, err := ch.c.Session(ctx)
+		if err != nil {
+			return true
+		}
+		ch.key = &perdure.Key{Tenant: s.Tenant, Platform: s.Platform, Scopes: s.Scopes}
+	}
+	return ch.key.MayDecide() == nil && q.MayDecide(ch.key) == nil
 }
 
 // printQuestion prints an approval. Of a question to the person only that is shown.

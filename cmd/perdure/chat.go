@@ -104,6 +104,8 @@ type conversation struct {
 	screen sync.Mutex
 	// asked has the approvals that the person has been asked about.
 	asked map[perdure.ApprovalID]bool
+	// key is what the server knows of the chat's key, once the asker has asked for it.
+	key *perdure.Key
 
 	// seq is the number of the last message of the thread that was shown.
 	seq int64

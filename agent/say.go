@@ -75,7 +75,8 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 // History returns the messages of the run's thread up to now, the oldest first, including the run's
 // own. It leaves out the server's notices, which a model would take for its own words. The journal
 // records only the number of the last message, so every execution reads the same messages, and a
-// long conversation is stored once.
+// long conversation is stored once. History has the whole thread in memory, whatever its size;
+// [Context.NewestMessages] reads as much of its end as an agent needs.
 func (ctx *Context) History() ([]api.Message, error) {
 	messages, err := ctx.HistoryWithNotices()
 	return slices.DeleteFunc(messages, func(m api.Message) bool { return m.Notice() }), err
@@ -130,9 +131,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 			c.entries[key] = value
 		})
 	}
-	c.mu.Lock()
-	c.readSeq = max(c.readSeq, last)
-	c.mu.Unlock()
+	c.noteRead(last)
 	return out, nil
 }
 

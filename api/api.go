@@ -275,6 +275,9 @@ func (m *Message) Notice() bool {
 type Messages struct {
 	Messages  []Message `json:"messages"`
 	NextAfter int64     `json:"next_after"`
+	// NextBefore is set if a leased run reads its thread backwards: the number of the oldest message of
+	// this page, before which the next page ends. Zero means that there is none.
+	NextBefore *int64 `json:"next_before,omitempty"`
 }
 
 // MessageAppended is the answer to an appended message.

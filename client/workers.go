@@ -125,6 +125,24 @@ func (c *Client) History(ctx context.Context, lease api.Lease, after int64) (*ap
 	return answer[api.Messages](ctx, c, &request{method: "GET", path: at, query: leaseQuery(lease, after)})
 }
 
+// fromTheEnd is a number that no message of a thread reaches.
+const fromTheEnd = 1 << 53
+
+// HistoryBackwards reads the last messages of a leased run's thread before the given number (zero: from the
+// end), the newest first, and none up to the number after. The next ones end before NextBefore. A page
+// has a few of them: as many as fit a MiB, and at least one. A server that can't read backwards answers
+// as [Client.History] does, without NextBefore.
+func (c *Client) HistoryBackwards(
+	ctx context.Context, lease api.Lease, after, before int64,
+) (*api.Messages, error) {
+	if before <= 0 {
+		before = fromTheEnd
+	}
+	at, query := path(v1+"/runs/%s/messages", string(lease.RunID)), leaseQuery(lease, after)
+	query.Set("before", strconv.FormatInt(before, 10))
+	return answer[api.Messages](ctx, c, &request{method: "GET", path: at, query: query})
+}
+
 func leaseQuery(l api.Lease, after int64) url.Values {
 	return url.Values{"epoch": {strconv.FormatInt(l.Epoch, 10)}, "after": {strconv.FormatInt(after, 10)}}
 }

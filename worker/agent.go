@@ -62,6 +62,10 @@ func (s agentRun) Messages(ctx context.Context, after int64) (*api.Messages, err
 	return s.r.w.c.History(ctx, s.r.lease, after)
 }
 
+func (s agentRun) MessagesBackwards(ctx context.Context, after, before int64) (*api.Messages, error) {
+	return s.r.w.c.HistoryBackwards(ctx, s.r.lease, after, before)
+}
+
 // Run reads a child. A worker's key may lack the scope to read, or be of another tenant: then the
 // lease of the parent is enough for what the child is doing, but not for its input and result.
 func (s agentRun) Run(ctx context.Context, id perdure.RunID) (*api.Run, error) {

@@ -271,10 +271,23 @@ func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
 	return perdure.Value(`{"run_id":"` + string(id) + `"` + rest)
 }
 
-// History reads the thread of a leased run after a cursor, up to the size of a grant. A run without
-// a thread has none.
+// A ThreadPart says which messages of its thread a leased run reads. They have numbers after After.
+type ThreadPart struct {
+	After int64
+	// Before is zero for the next messages after After, the oldest first. Otherwise the last messages
+	// before that number are read, the newest first.
+	Before int64
+	Limit  int
+}
+
+// backwards bounds the messages of a page that is read from the end. The rows are read whole, and a
+// reader mostly wants the last few.
+const backwards = 100
+
+// History reads a part of the thread of a leased run, up to the size of a grant. A run without a thread
+// has none.
 func (q Runs) History(
-	ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch, after int64, limit int,
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, epoch int64, p ThreadPart,
 ) (ms []perdure.ThreadMessage, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		r, ok, err := v.Runs.Get(t, id)
@@ -287,7 +300,12 @@ func (q Runs) History(
 		if err := holds(&r, epoch); err != nil || r.ThreadID == "" {
 			return err
 		}
-		if ms, err = v.Threads.Messages(t, r.ThreadID, after, limit); err != nil {
+		if p.Before > 0 {
+			ms, err = v.Threads.MessagesBefore(t, r.ThreadID, p.After, p.Before, min(p.Limit, backwards))
+		} else {
+			ms, err = v.Threads.Messages(t, r.ThreadID, p.After, p.Limit)
+		}
+		if err != nil {
 			return err
 		}
 		ms, err = resolveMessages(v, ms, GrantMax)

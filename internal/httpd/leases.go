@@ -173,11 +173,24 @@ func runMessages(c *call, _ *none) (int, *api.Messages, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ms, err := c.s.engine.Runs.History(c.Context(), t, c.run(), epoch, after, limit)
+	before, err := c.intParam("before", 0, 0, maxSeq)
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, showMessages(ms, after), nil
+	ms, err := c.s.engine.Runs.History(c.Context(), t, c.run(), epoch,
+		engine.ThreadPart{After: after, Before: before, Limit: limit})
+	if err != nil {
+		return 0, nil, err
+	}
+	out := showMessages(ms, after)
+	if before > 0 {
+		out.NextAfter = after
+		out.NextBefore = new(int64)
+		if n := len(ms); n > 0 {
+			*out.NextBefore = ms[n-1].Seq
+		}
+	}
+	return 0, out, nil
 }
 
 // leaseQuery reads the parameters of a call about a leased run, and finds the run's tenant.

@@ -90,7 +90,7 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/runs/{id}/inbox/items/{n}", read, "Look at an inbox item with its whole value", getItem).
 			upTo(largeRun),
 		on("GET", v1+"/runs/{id}/messages", report, "Read the thread of a leased run", runMessages).
-			takes("epoch", "after", "limit").upTo(largePage),
+			takes("epoch", "after", "before", "limit").upTo(largePage),
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
 		on("POST", v1+"/callbacks/{token}", guard{open: true, token: callbackToken}, "Answer a callback", useCallback),
 		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).

@@ -22,8 +22,9 @@ type Session interface {
 	// Journal and Inbox read the parts that the grant left out.
 	Journal(ctx context.Context, after int64) (*api.JournalPage, error)
 	Inbox(ctx context.Context, after int64) (*api.InboxPage, error)
-	// Messages reads the run's thread.
+	// Messages reads the run's thread. MessagesBackwards reads it from its end, or from a message on.
 	Messages(ctx context.Context, after int64) (*api.Messages, error)
+	MessagesBackwards(ctx context.Context, after, before int64) (*api.Messages, error)
 	// Run looks at another run, such as a child.
 	Run(ctx context.Context, id perdure.RunID) (*api.Run, error)
 	// Bind sets the source that is asked for the content of every commit.

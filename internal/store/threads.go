@@ -151,6 +151,15 @@ func (repo *Threads) Messages(
 		[]any{string(t), string(id), after, int64(limit)})
 }
 
+// MessagesBefore reads the messages of a thread between two numbers, without these, the newest first.
+func (repo *Threads) MessagesBefore(
+	t perdure.TenantID, id perdure.ThreadID, after, before int64, limit int,
+) ([]perdure.ThreadMessage, error) {
+	return messageTable.list(repo.in.sess,
+		"WHERE tenant=? AND thread_id=? AND seq>? AND seq<? ORDER BY seq DESC"+atMost,
+		[]any{string(t), string(id), after, before, int64(limit)})
+}
+
 // NextOfUser gives the next message of a thread after TakenSeq that a user appended. Messages of runs
 // do not count.
 func (repo *Threads) NextOfUser(th *perdure.Thread) (m perdure.ThreadMessage, ok bool, err error) {

@@ -14,8 +14,12 @@ import (
 	"github.com/perdure/perdure/internal/timer"
 )
 
-// fullWait is how long a poll waits that leaves out tenants.
-const fullWait = time.Second
+// fullWait is how long a poll waits that leaves out tenants, and how long a worker without room waits
+// before it looks again. One that has no free slot is told when that changes.
+const (
+	fullWait  = time.Second
+	fullAgain = time.Hour
+)
 
 // pollLoop leases runs while a pool has free slots, until ctx ends or the server refuses this
 // worker.
@@ -23,9 +27,14 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 	for failed := 0; ctx.Err() == nil; {
 		free, full, changed := w.slots(p)
 		if free < 1 {
+			again := fullAgain
+			if w.opt.Full != nil { // it may have room before a run ends
+				again = fullWait
+			}
 			select {
 			case <-changed:
 			case <-ctx.Done():
+			case <-time.After(again):
 			}
 			continue
 		}

@@ -39,6 +39,10 @@ type Options struct {
 	// agents. It leaves slots to the others if one tenant has many runs that take long. The default
 	// is no limit.
 	TenantSlots int
+	// Full, with AllTenants, returns the tenants for whose agents the program has no room at present, and
+	// whether it has none for those of any tenant. The worker leases no such agents meanwhile. It asks
+	// again when a run has ended, or after a second.
+	Full func() (tenants []perdure.TenantID, all bool)
 	// DrainTimeout is how long handlers may continue after Run's context has ended. The default is
 	// 30 s; a negative value means not at all.
 	DrainTimeout time.Duration
@@ -406,11 +410,19 @@ const maxFull = 100
 // TenantSlots, full are the tenants that have as many runs as they may. The free slots are then so few
 // that no other tenant gets more than it may, whosever runs they are filled with.
 func (w *Worker) slots(p *pool) (free int, full []perdure.TenantID, changed <-chan struct{}) {
+	none := false
+	if w.opt.Full != nil && w.opt.AllTenants && p == &w.agents {
+		full, none = w.opt.Full()
+		full = full[:min(len(full), maxFull)]
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	most := w.opt.TenantSlots
-	if most <= 0 || !w.opt.AllTenants {
-		return p.free, nil, w.changed
+	switch {
+	case none && len(w.held) > 0:
+		return 0, nil, w.changed
+	case most <= 0 || !w.opt.AllTenants:
+		return p.free, full, w.changed
 	}
 	free = min(p.free, most)
 	has := make(map[perdure.TenantID]int)
@@ -421,7 +433,9 @@ func (w *Worker) slots(p *pool) (free int, full []perdure.TenantID, changed <-ch
 	}
 	for t, n := range has {
 		if n >= most {
-			full = append(full, t)
+			if len(full) < maxFull && !slices.Contains(full, t) {
+				full = append(full, t)
+			}
 		} else {
 			free = min(free, most-n)
 		}

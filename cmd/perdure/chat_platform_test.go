@@ -50,7 +50,7 @@ func TestChatAsksOnlyThoseWhoMayDecide(t *testing.T) {
 			by := c
 			if !x.platform {
 				scopes := []string{string(perdure.ScopeCreate), string(perdure.ScopeRead), string(perdure.ScopeApprove)}
-				key, err := c.CreateTenantKey(ctx, embedded.DefaultTenant, api.CreateKey{Name: "person", Scopes: scopes})
+				key, err := c.CreateTenantKey(ctx, embedded.DefaultTenant, api.CreateKey{Name: "p", Scopes: scopes})
 				if err != nil {
 					t.Fatal(err)
 				}

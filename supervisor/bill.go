@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
@@ -45,31 +46,58 @@ func (l *loop) spent() model.Usage { return l.before.Add(l.used) }
 // usage returns a budget as if it was used.
 func (b Budget) usage() model.Usage { return model.Usage{Input: b.Tokens, Cost: b.Cost} }
 
+// A childBill is what a message of the thread tells about a child that has ended. Usage is nil if it does
+// not say what the child has used.
+type childBill struct {
+	Key   string
+	Usage *model.Usage
+}
+
+// maxBill limits the metadata that are read for a bill, in bytes.
+const maxBill = 64 << 10
+
+// billOf returns what a message tells about the budget.
+func billOf(m *api.Message) (*bill, *childBill) {
+	switch {
+	case m.Role == perdure.RoleAssistant && m.RunID != "" && len(m.Metadata) > 0 && len(m.Metadata) <= maxBill:
+		b := new(bill)
+		if json.Unmarshal(m.Metadata, b) == nil {
+			return b, nil
+		}
+	case m.Role == perdure.RoleTool:
+		var child struct {
+			Key    string `json:"key"`
+			Result *struct {
+				Usage model.Usage `json:"usage"`
+			} `json:"result"`
+		}
+		_ = json.Unmarshal(m.Content, &child) // the result of a child that is no worker has another form
+		out := &childBill{Key: strings.Clone(child.Key)}
+		if r := child.Result; r != nil && r.Usage.Total() > 0 && r.Usage.Cost >= 0 {
+			out.Usage = &r.Usage
+		}
+		return nil, out
+	}
+	return nil, nil
+}
+
 // spentBefore returns what the runs since the last message of a user have used.
-func spentBefore(history []api.Message) (out model.Usage) {
+func spentBefore(history []threadMessage) (out model.Usage) {
 	reserved := make(map[string]Budget)
 	for _, m := range history {
 		switch {
-		case m.Role == perdure.RoleUser:
+		case m.role == perdure.RoleUser:
 			out = model.Usage{}
 			clear(reserved)
-		case m.Role == perdure.RoleAssistant && m.RunID != "" && len(m.Metadata) > 0:
-			var b bill
-			if json.Unmarshal(m.Metadata, &b) == nil && b.Usage.Total() >= out.Total() {
-				out, reserved = b.Usage, b.Reserved
-			}
-		case m.Role == perdure.RoleTool:
-			var child struct {
-				Key    string  `json:"key"`
-				Result *Result `json:"result"`
-			}
-			_ = json.Unmarshal(m.Content, &child) // the result of a child that is no worker has another form
-			used := reserved[child.Key].usage()
-			if r := child.Result; r != nil && r.Usage.Total() > 0 && r.Usage.Cost >= 0 {
-				used = r.Usage
+		case m.bill != nil && m.bill.Usage.Total() >= out.Total():
+			out, reserved = m.bill.Usage, m.bill.Reserved
+		case m.child != nil:
+			used := reserved[m.child.Key].usage()
+			if m.child.Usage != nil {
+				used = *m.child.Usage
 			}
 			out = out.Add(used)
-			delete(reserved, child.Key)
+			delete(reserved, m.child.Key)
 		}
 	}
 	return out

@@ -40,7 +40,13 @@ func TestSpentBefore(t *testing.T) {
 		"other metadata":    {[]api.Message{user, said("assistant", "x", `{"mood":"good"}`, "r2")}, 0},
 		"child of any kind": {[]api.Message{user, answer, other}, 100},
 	} {
-		if got := spentBefore(c.history); got.Total() != c.want {
+		var history []threadMessage
+		for i := range c.history {
+			m := threadMessage{role: c.history[i].Role}
+			m.bill, m.child = billOf(&c.history[i])
+			history = append(history, m)
+		}
+		if got := spentBefore(history); got.Total() != c.want {
 			t.Errorf("%s: spent = %+v, want %d tokens", name, got, c.want)
 		}
 	}

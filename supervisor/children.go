@@ -55,6 +55,7 @@ func (c *child) result() string {
 	var out Result
 	known := c.settled
 	c.settled = true
+	c.loop.held.grow(len(raw))
 	switch {
 	case err != nil: // its usage is not known, so its budget stays reserved
 		return errorText(err)

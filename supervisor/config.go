@@ -32,6 +32,8 @@ type Config struct {
 	Window             int              `toml:"window,omitempty"`
 	MaxResult          int              `toml:"max_result,omitempty"`
 	MaxWorkers         int              `toml:"max_workers,omitempty"`
+	MaxMemory          int64            `toml:"max_memory,omitempty"`
+	MaxTenantMemory    int64            `toml:"max_tenant_memory,omitempty"`
 	WorkerWait         perdure.Duration `toml:"worker_wait,omitempty"`
 	RoundaboutInterval perdure.Duration `toml:"roundabout_interval,omitempty"`
 	ToolTimeout        perdure.Duration `toml:"tool_timeout,omitempty"`
@@ -319,6 +321,7 @@ func (c *Config) options(key keyReader, h *Host) (Options, error) {
 	opt := Options{Model: client, System: c.System, WorkerSystem: c.Worker.System, Tools: tools, WorkerTools: tools,
 		MCP:      servers,
 		MaxTurns: c.MaxTurns, Window: c.Window, MaxResult: c.MaxResult, MaxWorkers: c.MaxWorkers,
+		MaxMemory: c.MaxMemory, MaxTenantMemory: c.MaxTenantMemory,
 		Budget: c.Budget, WorkerBudget: c.Worker.Budget, WorkerWait: time.Duration(c.WorkerWait),
 		RoundaboutInterval: time.Duration(c.RoundaboutInterval), ToolTimeout: time.Duration(c.ToolTimeout),
 		SuspendTimeout: time.Duration(c.SuspendTimeout)}

@@ -59,8 +59,22 @@ func (askHuman) Start(ctx *agent.Context, call Call) (Pending, error) {
 		return orElse(said, "The person has agreed.")
 	})
 	p.spoken = func() string { return said }
-	p.question, p.withdraw = chats, func() error { return f.Cancel(ctx) }
+	p.question, p.withdraw = chats, func() (bool, error) { return withdraw(call.loop, f) }
 	return p, nil
+}
+
+// withdraw closes a question, and tells whether nobody has answered it before. That the time of the
+// question has passed is no answer.
+func withdraw(l *loop, f *agent.Future[agent.Verdict]) (bool, error) {
+	if l.limits.Rules < 2 {
+		return true, f.Cancel(l.ctx)
+	}
+	withdrawn, err := f.Withdraw(l.ctx)
+	if err != nil || withdrawn {
+		return withdrawn, err
+	}
+	v, err := f.Result()
+	return err == nil && v.TimedOut, nil
 }
 
 // Limits of a question, in bytes, and of its title, in characters.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -25,8 +24,11 @@ type loop struct {
 
 	// messages are those that the model sees. The first one is the system prompt.
 	messages []model.Message
-	// transcript has all messages, also those that a summary has replaced.
+	// transcript has all messages of a worker, also those that a summary has replaced.
 	transcript []model.Message
+	records    bool
+	// held is the memory that the conversation has.
+	held *holding
 	// lastSeq is the number of the last message of the thread that was read.
 	lastSeq int64
 	// most is how many tokens a request may have.
@@ -46,8 +48,9 @@ type loop struct {
 	mayNotContinue bool
 }
 
-// newLoop begins a conversation.
-func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*loop, error) {
+// newLoop begins a conversation, within the memory that it has. records says that the transcript is kept.
+func (s *Supervisor) newLoop(ctx *agent.Context, held *holding, system string, tools []Tool, records bool) (
+	*loop, error) {
 	tools = offered(ctx, tools)
 	limits, err := agent.Step(ctx, "limits", func(ctx context.Context) (limits, error) {
 		l := s.opt.limits(ctx)
@@ -60,7 +63,7 @@ func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*
 		return nil, err
 	}
 	l := &loop{s: s, ctx: ctx, limits: limits, tools: slices.Concat(tools, limits.mcpTools()),
-		most: limits.Window * 4 / 5}
+		most: limits.Window * 4 / 5, records: records, held: held}
 	l.add(model.Message{Role: model.System, Content: system + limits.Note})
 	return l, nil
 }
@@ -68,12 +71,20 @@ func (s *Supervisor) newLoop(ctx *agent.Context, system string, tools []Tool) (*
 // add appends messages to the conversation.
 func (l *loop) add(messages ...model.Message) {
 	l.messages = append(l.messages, messages...)
-	l.transcript = append(l.transcript, messages...)
+	if l.records {
+		l.transcript = append(l.transcript, messages...)
+	}
+	for i := range messages {
+		l.held.grow(textBytes(&messages[i]))
+	}
 }
 
 // run calls the model and the tools that it asks for, until it answers.
 func (l *loop) run() (Result, error) {
 	for {
+		if l.held.crowds() && worker.HandBack(l.ctx) {
+			return Result{}, context.Cause(l.ctx)
+		}
 		switch {
 		case l.turns >= l.limits.MaxTurns:
 			return l.end(EndedTurnLimit, fmt.Sprintf("I stop here: I have taken %d steps, which is the limit, "+
@@ -373,65 +384,12 @@ func bound(ctx context.Context, res *model.Response) {
 	}
 }
 
-// readThread begins the conversation with the messages of the thread.
-func (l *loop) readThread() error {
-	history, err := l.ctx.History()
-	if err != nil {
-		return err
-	}
-	results := false // the message before was the result of a child
-	l.before = spentBefore(history)
-	for _, m := range history {
-		l.lastSeq = m.Seq
-		text := textOf(m.Content)
-		switch {
-		case text == "":
-		case m.Role == perdure.RoleTool:
-			if !results {
-				l.continued++
-			}
-			l.add(model.Message{Role: model.User, Content: childResult(m.Content, l.limits.MaxResult)})
-		case m.Role == perdure.RoleAssistant || m.Role == perdure.RoleSystem:
-			l.add(model.Message{Role: string(m.Role), Content: text})
-		default:
-			l.continued = 0
-			l.add(model.Message{Role: model.User, Content: text})
-		}
-		results = m.Role == perdure.RoleTool
-	}
-	if len(l.messages) == 1 {
-		return agent.Permanent(worker.Fail(perdure.CodeInvalid, "the thread has no message to answer"))
-	}
-	return nil
-}
-
 // maxContinued limits how many runs in a row continue a conversation without a word of the user. The
 // last one waits for its children.
 const maxContinued = 5
 
 // mayContinue tells whether children may go on in the background.
 func (l *loop) mayContinue() bool { return !l.mayNotContinue && l.continued < maxContinued }
-
-// fetchNews reads what users have written since.
-func (l *loop) fetchNews() error {
-	if l.ctx.ThreadID() == "" {
-		return nil
-	}
-	history, err := l.ctx.History()
-	if err != nil {
-		return err
-	}
-	for _, m := range history {
-		if m.Seq <= l.lastSeq {
-			continue
-		}
-		l.lastSeq = m.Seq
-		if text := textOf(m.Content); m.Role == perdure.RoleUser && text != "" && m.RunID != l.ctx.RunID() {
-			l.news = append(l.news, model.Message{Role: model.User, Content: text})
-		}
-	}
-	return nil
-}
 
 // readNews adds what users have written since, and tells whether there was something.
 func (l *loop) readNews() (bool, error) {
@@ -441,13 +399,4 @@ func (l *loop) readNews() (bool, error) {
 	l.add(l.news...)
 	l.news = nil
 	return true, nil
-}
-
-// textOf returns the text of a message of a thread. Content that is no string is shown as JSON.
-func textOf(content json.RawMessage) string {
-	var text string
-	if json.Unmarshal(content, &text) != nil {
-		text = string(content)
-	}
-	return strings.TrimSpace(clean(text))
 }

@@ -120,17 +120,23 @@ func (l *loop) quote(w *waiting) error {
 }
 
 // answered takes what the user has written as the answer to a question. The approval is withdrawn, so
-// that one answer counts: a decision that comes now is refused.
+// that one answer counts: a decision that comes now is refused. If the server has taken a decision
+// before, that is the answer, and the message is one like others.
 func (l *loop) answered(w *waiting) error {
 	before := len(l.news)
 	if err := l.fetchNews(); err != nil || len(l.news) == before {
 		return err // the message was read before
 	}
-	answer := l.news[before].Content
-	l.news = append(l.news[:before], l.news[before+1:]...)
-	if err := w.withdraw(); err != nil {
+	withdrawn, err := w.withdraw()
+	if err != nil {
 		return err
 	}
+	if !withdrawn {
+		w.end(w.read())
+		return l.quote(w)
+	}
+	answer := l.news[before].Content
+	l.news = append(l.news[:before], l.news[before+1:]...)
 	w.end(answer)
 	return nil
 }

@@ -48,6 +48,9 @@ type Options struct {
 	Budget, WorkerBudget Budget
 	// MaxWorkers limits the workers of one run. The default is 20.
 	MaxWorkers int
+	// MaxMemory limits the bytes that the conversations and workers at work hold together, and
+	// MaxTenantMemory those of one tenant. One that has no room waits. The default is no limit.
+	MaxMemory, MaxTenantMemory int64
 
 	// WorkerWait is how long a run waits for a child before the model answers without it. The default
 	// is a minute.
@@ -66,7 +69,8 @@ type Options struct {
 
 // A Supervisor executes runs of two kinds: conversations, and the workers that these spawn.
 type Supervisor struct {
-	opt Options
+	opt    Options
+	memory *memory
 }
 
 // New returns a supervisor.
@@ -87,7 +91,7 @@ func New(opt Options) (*Supervisor, error) {
 	opt.Kind, opt.WorkerKind = cmp.Or(opt.Kind, Kind), cmp.Or(opt.WorkerKind, WorkerKind)
 	opt.WorkerBudget.Tokens = cmp.Or(opt.WorkerBudget.Tokens, opt.Budget.Tokens/4)
 	opt.WorkerBudget.Cost = cmp.Or(opt.WorkerBudget.Cost, opt.Budget.Cost/4)
-	return &Supervisor{opt}, nil
+	return &Supervisor{opt: opt, memory: newMemory(opt.MaxMemory, opt.MaxTenantMemory)}, nil
 }
 
 // Register registers both kinds with a worker, and that of calls of MCP servers.
@@ -116,6 +120,7 @@ func (o *Options) Validate() error {
 		of   int64
 	}{
 		{"max_turns", int64(o.MaxTurns)}, {"window", int64(o.Window)}, {"max_result", int64(o.MaxResult)},
+		{"max_memory", o.MaxMemory}, {"max_tenant_memory", o.MaxTenantMemory},
 		{"max_workers", int64(o.MaxWorkers)}, {"worker_wait", int64(o.WorkerWait)},
 		{"roundabout_interval", int64(o.RoundaboutInterval)}, {"tool_timeout", int64(o.ToolTimeout)},
 		{"suspend_timeout", int64(o.SuspendTimeout)}, {"budget.tokens", int64(o.Budget.Tokens)},
@@ -243,9 +248,11 @@ type limits struct {
 	Note string     `json:"note,omitempty"`
 }
 
-// currentRules are the Rules of new runs: budgets count the next prompt, a check is one try beside the
-// wait, the pause before a retry hears users and children, and a chat message answers a question.
-const currentRules = 1
+// currentRules are the Rules of new runs. With 1 budgets count the next prompt, a check is one try beside
+// the wait, the pause before a retry hears users and children, and a chat message answers a question.
+// With 2 a thread is read from its end, and a decision that the server has taken before such a message
+// counts.
+const currentRules = 2
 
 // limits returns those of the options.
 func (o *Options) limits(ctx context.Context) limits {
@@ -265,13 +272,19 @@ func (s *Supervisor) converse(ctx *agent.Context, _ Input) (Result, error) {
 	if ctx.ThreadID() == "" {
 		return Result{}, agent.Permanent(worker.Fail("no_thread", "a conversation needs a thread"))
 	}
-	l, err := s.newLoop(ctx, s.opt.System, slices.Concat(ownTools, s.opt.Tools))
+	held, err := s.hold(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer held.end()
+	l, err := s.newLoop(ctx, held, s.opt.System, slices.Concat(ownTools, s.opt.Tools), false)
 	if err != nil {
 		return Result{}, err
 	}
 	if err := l.readThread(); err != nil {
 		return Result{}, err
 	}
+	held.shrink()
 	out, err := l.run()
 	if err != nil {
 		return out, err

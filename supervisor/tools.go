@@ -63,9 +63,10 @@ type Pending struct {
 	// wait is how long the run waits for a child. Zero means until it ends.
 	wait  time.Duration
 	child *child
-	// question is set for a question that a chat message answers. withdraw closes it.
+	// question is set for a question that a chat message answers. withdraw closes it, unless it was
+	// answered before.
 	question bool
-	withdraw func() error
+	withdraw func() (bool, error)
 	// spoken returns what a person has answered elsewhere than in the chat.
 	spoken func() string
 }

@@ -29,7 +29,12 @@ type Task struct {
 
 // work does a task. It leaves the conversation, the calls of tools and the result as artifacts.
 func (s *Supervisor) work(ctx *agent.Context, in Task) (Result, error) {
-	l, err := s.newLoop(ctx, s.opt.WorkerSystem, s.opt.WorkerTools)
+	held, err := s.hold(ctx)
+	if err != nil {
+		return Result{}, err
+	}
+	defer held.end()
+	l, err := s.newLoop(ctx, held, s.opt.WorkerSystem, s.opt.WorkerTools, true)
 	if err != nil {
 		return Result{}, err
 	}
@@ -38,6 +43,7 @@ func (s *Supervisor) work(ctx *agent.Context, in Task) (Result, error) {
 	if err := l.readTask(in.Task); err != nil {
 		return Result{}, err
 	}
+	held.shrink()
 	out, failed := l.run()
 	if failed != nil && ctx.Err() != nil {
 		return out, failed

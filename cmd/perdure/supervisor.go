@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -36,6 +37,13 @@ const supervisorSlots = 256
 
 // supervisorTenantSlots is how many of them one tenant may have.
 const supervisorTenantSlots = supervisorSlots * 3 / 4
+
+// supervisorMemory is how many bytes the conversations of a node hold at most, and supervisorTenantMemory
+// those of one tenant, unless the configuration says otherwise.
+const (
+	supervisorMemory       = 256 << 20
+	supervisorTenantMemory = 64 << 20
+)
 
 //go:embed scripted.toml
 var script []byte
@@ -138,6 +146,8 @@ func startSupervisor(ctx context.Context, cfg *settings.Config, srv *embedded.Se
 		cancel()
 		return nil, err
 	}
+	opt.MaxMemory = cmp.Or(opt.MaxMemory, supervisorMemory)
+	opt.MaxTenantMemory = cmp.Or(opt.MaxTenantMemory, supervisorTenantMemory)
 	s, err := supervisor.New(opt)
 	if err != nil {
 		cancel()
@@ -146,7 +156,7 @@ func startSupervisor(ctx context.Context, cfg *settings.Config, srv *embedded.Se
 	closeServers := startServers(working, opt.MCP, log)
 	c := client.New("http://perdure", key, client.Options{Transport: srv.Transport()})
 	w := worker.New(c, worker.Options{ID: supervisorWorker, AllTenants: true, AgentSlots: supervisorSlots,
-		TenantSlots: supervisorTenantSlots, DrainTimeout: -1, Logger: log})
+		TenantSlots: supervisorTenantSlots, Full: s.Full, DrainTimeout: -1, Logger: log})
 	s.Register(w)
 	worked := make(chan error, 1)
 	go func() { worked <- w.Run(working) }()

@@ -125,6 +125,7 @@ export function Output({ events }) {
       total += t.length;
     }
     if (e.type === 'x:output_dropped') parts.push(`\n[${d.size ?? d.bytes ?? 'some'} bytes were not kept]\n`);
+    if (e.type === 'x:disk_full' || e.type === 'x:output_truncated') parts.push(`\n[${d.message ?? e.type}]\n`);
     if (e.type === 'x:exit') parts.push(`\n[exit ${d.code ?? d.exit_code ?? ''}${d.signal ? ` signal ${d.signal}`
         : ''}]\n`);
   }

@@ -181,8 +181,8 @@ func TestNodeTakesBackItsOwnLeasesOnly(t *testing.T) {
 	}
 }
 
-// settled waits until the watchdog of a server has swept, so that what it takes back at its start
-// is taken.
+// settled waits until a watchdog has noticed a deadline. By then the nodes have usually taken back what
+// they take at their start. TestInstanceIsThatOfOneFolder checks the same without any wait.
 func settled(t *testing.T, s *ownServer) {
 	t.Helper()
 	run, err := s.c.Start(t.Context(), perdure.Submission{Kind: "settled", Timeout: perdure.Duration(time.Millisecond)})

@@ -273,10 +273,8 @@ func (e *execution) sendBeat(ctx context.Context) (*api.Beaten, error) {
 	one, cancel := context.WithTimeout(one, callTimeout)
 	defer cancel()
 	lease, _ := e.hold.now()
-	answer, err := e.link.c.Heartbeat(one, e.link.worker, api.Beat{RunID: lease.RunID, Epoch: lease.Epoch,
+	return e.link.c.Heartbeat(one, e.link.worker, api.Beat{RunID: lease.RunID, Epoch: lease.Epoch,
 		Activity: e.activity(), CancelAck: e.cancelled.is()})
-	e.link.contact.note(err)
-	return answer, err
 }
 
 // refusalOf returns the refusal of a heartbeat, or nil.

@@ -26,7 +26,7 @@ import (
 // a slow disk, where a batch may take as long to decide as to become durable. An operation counts by
 // the rows that it reads and writes, as one or several. After a heavy
 // operation, its tenant's next one waits restFactor times as long as that one took, at most maxRest.
-// A tenant counts as one of several if another tenant has sent a request within mixedFor.
+// A tenant counts as one of several if a request of another tenant waits, or was sent within mixedFor.
 //
 // Heavy requests of a tenant have a turn of their own, so that its light operations, such as
 // heartbeats, do not wait for them.
@@ -44,7 +44,7 @@ const (
 
 	batchShare = 6
 	opTime     = 200 * time.Microsecond // of an operation, about
-	mixedFor   = 100 * time.Millisecond
+	mixedFor   = time.Second
 
 	slowSync    = time.Millisecond // from which on a batch waits for company
 	maxPatience = 2 * time.Millisecond
@@ -247,14 +247,32 @@ func (q *queue) noteTenant(t perdure.TenantID) {
 }
 
 // others gives the time until which another tenant counts as writing too. It is zero if the tenant
-// writes alone. The caller holds the lock.
+// writes alone. A tenant that has waited for long counts as well: otherwise the slower it is served, the
+// less it would be spared. The caller holds the lock.
 func (q *queue) others(t perdure.TenantID) (until time.Time) {
+	waiting := len(q.turns) - q.turnsOf(t)
+	if t != "" {
+		waiting -= q.turnsOf("") // the server's own work
+	}
+	if waiting > 0 {
+		return time.Now().Add(mixedFor)
+	}
 	for _, a := range q.asked {
 		if end := a.at.Add(mixedFor); a.tenant != t && a.tenant != "" && time.Until(end) > 0 {
 			return end
 		}
 	}
 	return time.Time{}
+}
+
+// turnsOf counts the turns of a tenant. The caller holds the lock.
+func (q *queue) turnsOf(t perdure.TenantID) (n int) {
+	for _, heavy := range []bool{false, true} {
+		if q.turns[turnKey{t, heavy}] != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // InUse tells whether a tenant has sent a request within mixedFor.

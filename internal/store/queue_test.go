@@ -227,6 +227,24 @@ func TestRestEndsWhenOthersStopWriting(t *testing.T) {
 	})
 }
 
+// A tenant that has waited for long counts as writing: the heavy operations of another one get batches of
+// their own, and rest.
+func TestTenantThatWaitsCountsAsWriting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := heavyQueue{newQueue(), t}
+		light, large := Op(opFunc(nil)), Op(heavy{rows: heavyRows + 1})
+		q.ask("b", light, light)
+		q.ask("a", large, large)
+		time.Sleep(2 * mixedFor) // a heavy operation is written
+		q.want("after a long write", "b b")
+		q.ask("b", light)
+		time.Sleep(2 * mixedFor)
+		q.ask("a", light)
+		q.wrote("a", []Op{large}, time.Second)
+		q.want("after the next one", "b a")
+	})
+}
+
 // Heavy operations above heavyShare are refused, and others are not.
 func TestHeavyOperationsAboveShareAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -43,7 +43,7 @@ const (
 	LaneClaim              // polls: two polls of one queue would conflict
 	LaneWatch              // the watchdog
 	LaneNotify             // webhook deliveries: those of several nodes conflict with each other only
-	LaneBulk               // artifacts and removals, which take long and must not delay others
+	LaneBulk               // artifacts, removals and heavy calls, which take long and must not delay others
 	lanes
 )
 
@@ -457,10 +457,7 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	if len(ops) == 0 {
 		return nil
 	}
-	l := s.lanes[LaneWork]
-	if x, ok := ops[0].(inLane); ok {
-		l = s.lanes[x.Lane()]
-	}
+	l := s.lanes[s.laneOf(ops)]
 	t := fair.Tenant(ctx)
 	if l.queue.queued.Load() == 0 && l.queue.patience() == 0 && ctx.Err() == nil &&
 		(len(ops) == 1 || fitBatch(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
@@ -482,6 +479,19 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	l.queue.withdraw(r, perdure.Errorf(perdure.CodeUnavailable, "%v", gone))
 	<-r.done // if the batch has begun, this is its answer
 	return r.errs
+}
+
+// laneOf selects the lane of operations. Heavy calls of workers take that of uploads where lanes write at
+// the same time, so that others don't wait for them.
+func (s *Store) laneOf(ops []Op) Lane {
+	lane := LaneWork
+	if x, ok := ops[0].(inLane); ok {
+		lane = x.Lane()
+	}
+	if lane == LaneWork && s.Shared() && anyHeavy(ops) {
+		return LaneBulk
+	}
+	return lane
 }
 
 // batchDirect makes a batch in the caller's goroutine. The caller holds l.mu.

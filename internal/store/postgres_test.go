@@ -16,6 +16,8 @@ import (
 
 	"github.com/perdure/perdure"
 
+	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -428,5 +430,29 @@ func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	}
 	if got := claim(); len(got) != 3 {
 		t.Errorf("claimable after the lock is free = %v, want 3 runs", got)
+	}
+}
+
+// On PostgreSQL a heavy operation of one tenant does not delay the light ones of another.
+func TestLightOperationsDoNotWaitForHeavyOnes(t *testing.T) {
+	s := open(t, Options{URL: pgtest.New(t)})
+	begun, end := make(chan struct{}), make(chan struct{})
+	done := make(chan error)
+	go func() {
+		done <- s.Do(fair.With(t.Context(), "a"), heavy{rows: heavyRows + 1, opFunc: func(*Tx) error {
+			close(begun)
+			<-end
+			return nil
+		}})
+	}()
+	<-begun
+	ctx, cancel := context.WithTimeout(fair.With(t.Context(), "b"), eventually.Within)
+	defer cancel()
+	if err := s.Do(ctx, opFunc(func(*Tx) error { return nil })); err != nil {
+		t.Errorf("the light operation: %v, want it done during the heavy one", err)
+	}
+	close(end)
+	if err := <-done; err != nil {
+		t.Errorf("the heavy operation: %v", err)
 	}
 }

@@ -56,7 +56,7 @@ func (op *PauseQueue) Do(tx *Tx) error {
 		return err
 	}
 	// Also when another node has made this pause: its answer says that it counts.
-	decideByPauses(tx)
+	decideByPauses(tx, op.Tenant)
 	body := []any{op.Reason, op.Until, op.For}
 	_, err := underKey(tx, op.Tenant, "queue.pause:"+op.Queue, op.Key, body, func() (string, error) {
 		return "", op.pause(tx)
@@ -149,11 +149,11 @@ func putPause(tx *Tx, row store.PauseRow) error {
 }
 
 // decideByPauses has this node decide by the stored pauses, once the batch is durable.
-func decideByPauses(tx *Tx) {
+func decideByPauses(tx *Tx, t perdure.TenantID) {
 	tx.DB.After(func() {
 		tx.e.pauses.forget()
 		// Other lanes may have decided without the change.
-		tx.e.store.Outdate()
+		tx.e.store.Outdate(t)
 	})
 }
 
@@ -188,7 +188,7 @@ func (op *ResumeQueue) resume(tx *Tx) error {
 		return err
 	}
 	row.Until = tx.Now
-	decideByPauses(tx)
+	decideByPauses(tx, op.Tenant)
 	if err := putPause(tx, row); err != nil {
 		return err
 	}
@@ -297,6 +297,7 @@ func (c *pauseCache) ask(generation string, now perdure.Instant, changes int64) 
 
 // pausedIn gives the paused queues of a tenant.
 func pausedIn(tx *Tx, t perdure.TenantID) (pausedQueues, error) {
+	tx.DB.DependsOn(t)
 	if tx.DB.Pauses.Staged() { // an earlier operation of the batch has changed some
 		return pausedNow(&tx.DB.Records, t)
 	}

@@ -116,7 +116,7 @@ func repeatRun(tx *Tx, orig *perdure.Run, from string) (perdure.Run, error) {
 		return r, err
 	}
 	if copyTo > 0 {
-		err = tx.copyJournal(&r, copyFirst)
+		err = copyJournal(tx, &r, copyFirst)
 	}
 	return r, err
 }
@@ -189,9 +189,9 @@ const (
 
 // CopyJournal copies the next entries of the original's journal to a retry. It ends a run whose
 // original no longer has them.
-func (tx *Tx) CopyJournal(r *perdure.Run) error { return tx.copyJournal(r, copyPart) }
+func (tx *Tx) CopyJournal(r *perdure.Run) error { return copyJournal(tx, r, copyPart) }
 
-func (tx *Tx) copyJournal(r *perdure.Run, most int) error {
+func copyJournal(tx *Tx, r *perdure.Run, most int) error {
 	if _, ok, err := tx.DB.Runs.Get(r.Tenant, r.RetryOf); err != nil {
 		return err
 	} else if !ok {

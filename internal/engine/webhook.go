@@ -271,7 +271,7 @@ func putWebhook(tx *Tx, w perdure.Webhook) {
 	tx.DB.After(func() {
 		tx.e.hooks.forget(w.Tenant)
 		// Other lanes may have decided without the change.
-		tx.e.store.Outdate()
+		tx.e.store.Outdate(w.Tenant)
 	})
 }
 
@@ -292,6 +292,7 @@ func createRunWebhook(
 	tx *Tx, t perdure.TenantID, url string, checkQuota func(*Tx, perdure.TenantID) error,
 ) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
+	tx.DB.DependsOn(t)
 	there, changes := tx.e.hooks.exists(tx, id)
 	if there {
 		return id, "", nil

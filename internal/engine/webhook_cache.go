@@ -126,6 +126,7 @@ func (r *routes) match(thread perdure.ThreadID, line string) (out []int) {
 
 // routesOf gives the index of a tenant's active endpoints, from the cache or the store.
 func (h *webhookCache) routesOf(tx *Tx, t perdure.TenantID) (*routes, error) {
+	tx.DB.DependsOn(t)
 	h.mu.Lock()
 	hooked, c, changes := h.withHooks, h.tenants[t], h.changes
 	h.mu.Unlock()

@@ -20,7 +20,7 @@ func pauseQueue(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
 			return 0, nil, perdure.Invalid("until", "has passed")
 		}
 	}
-	if err := c.s.engine.Do(c.Context(), op); err != nil {
+	if err := c.changePause(op); err != nil {
 		return 0, nil, err
 	}
 	out := &api.QueuePaused{Name: op.Queue}
@@ -36,5 +36,16 @@ func resumeQueue(c *call, _ *none) (int, *api.QueuePaused, error) {
 		return 0, nil, err
 	}
 	op := &engine.ResumeQueue{Tenant: c.tenant(), Queue: c.PathValue("name"), Key: key}
-	return 0, &api.QueuePaused{Name: op.Queue}, c.s.engine.Do(c.Context(), op)
+	return 0, &api.QueuePaused{Name: op.Queue}, c.changePause(op)
+}
+
+// changePause pauses or resumes a queue, when its tenant's turn has come: polls of the tenant that are
+// being decided meanwhile, and all that are decided with them, are decided again.
+func (c *call) changePause(op engine.Op) error {
+	end, err := c.turn(largePage)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return c.s.engine.Do(c.Context(), op)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -258,13 +260,38 @@ func isSweep(ops []Op) bool {
 	return ok && len(ops) == 1 && x.Lane() == LaneWatch
 }
 
-// Outdate has all batches of this process decided again that are not being written yet. Callers use
-// it when an input changes that no version guards.
-func (s *Store) Outdate() { s.changes.Add(1) }
+// Outdate has the batches of this process decided again that depend on inputs of a tenant and are not
+// being written yet. Callers use it when an input changes that no version guards.
+func (s *Store) Outdate(t perdure.TenantID) { s.changes[inputsOf(t)].Add(1) }
+
+// DependsOn says that the batch uses inputs of a tenant that no version guards. It has to be called
+// before they are read.
+func (tx *Tx) DependsOn(t perdure.TenantID) {
+	slot := inputsOf(t)
+	if !slices.ContainsFunc(tx.inputs, func(x input) bool { return x.slot == slot }) {
+		tx.inputs = append(tx.inputs, input{slot, tx.s.changes[slot].Load()})
+	}
+}
+
+// inputs is the number of counters of changed inputs. Tenants share them by hash.
+const inputs = 256
+
+// An input is a counter as it was when a batch began to depend on it.
+type input struct {
+	slot int
+	seen int64
+}
+
+func inputsOf(t perdure.TenantID) int {
+	h := fnv.New32a()
+	h.Write([]byte(t))
+	return int(h.Sum32() % inputs)
+}
 
 // outdated tells whether a batch has to be decided again because of Outdate or MaxAge.
 func (s *Store) outdated(tx *Tx) bool {
-	return !tx.ignoreAge && (tx.changes != s.changes.Load() || s.age != nil && s.age(tx.begun) > MaxAge)
+	changed := func(x input) bool { return x.seen != s.changes[x.slot].Load() }
+	return !tx.ignoreAge && (slices.ContainsFunc(tx.inputs, changed) || s.age != nil && s.age(tx.begun) > MaxAge)
 }
 
 // pause waits before another try, or until the store is closed.

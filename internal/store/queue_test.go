@@ -466,3 +466,22 @@ func TestBatchesWaitForCompanyOnSlowDisks(t *testing.T) {
 		}
 	}
 }
+
+// A batch is decided again when an input changes on which it depends, and not when another one does.
+func TestChangedInputOutdatesThoseThatDependOnIt(t *testing.T) {
+	for changed, want := range map[perdure.TenantID]int{"a": 2, "b": 1} {
+		s := open(t, Options{})
+		decided := 0
+		err := s.Do(t.Context(), opFunc(func(tx *Tx) error {
+			tx.DependsOn("a")
+			if decided++; decided == 1 {
+				s.Outdate(changed)
+			}
+			tx.Stage("DELETE FROM keys WHERE id=?", "none")
+			return nil
+		}))
+		if err != nil || decided != want {
+			t.Errorf("inputs of %s changed: decided %d times (%v), want %d", changed, decided, err, want)
+		}
+	}
+}

@@ -93,9 +93,9 @@ type Store struct {
 	cache  cache
 	// last is the instant of the latest batch. No batch of this process is decided earlier.
 	last    atomic.Int64
-	commits atomic.Int64 // number of commits
-	begun   atomic.Int64 // number of batches begun
-	changes atomic.Int64 // number of calls of Outdate
+	commits atomic.Int64         // number of commits
+	begun   atomic.Int64         // number of batches begun
+	changes [inputs]atomic.Int64 // number of calls of Outdate
 	// age gives the age of a decision. It is nil if decisions do not age, since no other process
 	// writes.
 	age     func(time.Time) time.Duration

@@ -26,8 +26,8 @@ type Tx struct {
 	Number int64
 
 	begun time.Time
-	// changes is Store.changes when the batch began; see Store.outdated.
-	changes int64
+	// inputs are those that the batch depends on; see DependsOn.
+	inputs []input
 	// ignoreAge is set when the batch is written although it is outdated.
 	ignoreAge bool
 	// paced is set when callers wait for the batch; see Late.
@@ -70,7 +70,7 @@ type runKey struct {
 
 // newTx begins a batch. It reads through sess.
 func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
-	tx := &Tx{Number: s.begun.Add(1), begun: time.Now(), changes: s.changes.Load()}
+	tx := &Tx{Number: s.begun.Add(1), begun: time.Now()}
 	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
 		writers: make([]writer, 0, 32)}
 	tx.Records.open()

@@ -188,7 +188,7 @@ type turn struct {
 }
 
 // shareRows is how many rows count as one more operation of a tenant's share of a batch.
-const shareRows = 32
+const shareRows = 12
 
 // unitsOf gives how many light operations an operation counts as.
 func unitsOf(op Op) int {

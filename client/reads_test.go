@@ -3,6 +3,9 @@ package client_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -173,5 +176,25 @@ func TestHistoryCountsRuns(t *testing.T) {
 		if err := second(c.RunHistory(ctx, bad[0], bad[1])); client.CodeOf(err) != perdure.CodeInvalid {
 			t.Errorf("the history since %s in steps of %s: error %v, want invalid", bad[0], bad[1], err)
 		}
+	}
+}
+
+// A server of before there was the parameter refuses it. The client then reads forwards, and the answer
+// says so by having no NextBefore.
+func TestOlderServerIsReadForwards(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("before") {
+			rw.Header().Set("Content-Type", "application/problem+json")
+			rw.WriteHeader(http.StatusBadRequest)
+			io.WriteString(rw, `{"code":"invalid","field":"before"}`)
+			return
+		}
+		io.WriteString(rw, `{"messages":[{"seq":1,"role":"user","content":"hello"}],"next_after":1}`)
+	}))
+	defer s.Close()
+	page := ok[*api.Messages](t)(client.New(s.URL, "key", client.Options{}).HistoryBackwards(within(t),
+		api.Lease{RunID: "r", Epoch: 1}, 0, 0))
+	if len(page.Messages) != 1 || page.NextBefore != nil {
+		t.Errorf("messages = %v, next before %v, want one message and none", page.Messages, page.NextBefore)
 	}
 }

@@ -140,7 +140,11 @@ func (c *Client) HistoryBackwards(
 	}
 	at, query := path(v1+"/runs/%s/messages", string(lease.RunID)), leaseQuery(lease, after)
 	query.Set("before", strconv.FormatInt(before, 10))
-	return answer[api.Messages](ctx, c, &request{method: "GET", path: at, query: query})
+	page, err := answer[api.Messages](ctx, c, &request{method: "GET", path: at, query: query})
+	if p := (*api.Problem)(nil); errors.As(err, &p) && p.Code == perdure.CodeInvalid && p.Field == "before" {
+		return c.History(ctx, lease, after) // the server is older
+	}
+	return page, err
 }
 
 func leaseQuery(l api.Lease, after int64) url.Values {

@@ -266,6 +266,12 @@ func (b boundOp) Lane() store.Lane {
 	return store.LaneWork
 }
 
+// Slow tells whether others should not wait for the Op.
+func (b boundOp) Slow() bool {
+	x, ok := b.op.(interface{ Slow() bool })
+	return ok && x.Slow()
+}
+
 // Weight estimates the rows and bytes that the Op costs. The store forms batches by it.
 func (b boundOp) Weight() (rows, bytes int) {
 	if w, ok := b.op.(interface{ Weight() (rows, bytes int) }); ok {

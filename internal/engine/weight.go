@@ -19,6 +19,21 @@ func (op *Commit) Weight() (rows, bytes int) {
 	return rows, bytes
 }
 
+// Slow tells of a commit that asks for many approvals: their actions make it take as long as hundreds of
+// other calls. Commits without them stay in the lane of heartbeats, where they can't conflict with those.
+func (op *Commit) Slow() bool {
+	n := 0
+	for i := range op.Commit.Waits {
+		if op.Commit.Waits[i].Approval != nil {
+			n++
+		}
+	}
+	return n > manyApprovals
+}
+
+// manyApprovals is the number of approvals above which a commit is slow.
+const manyApprovals = 100
+
 // Weight counts a submission's messages, and its metadata, which is indexed.
 func (op *Submit) Weight() (rows, bytes int) {
 	return 5 + len(op.Submission.Messages) + len(op.Submission.Metadata), 1<<10 + op.Submission.Size()

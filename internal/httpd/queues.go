@@ -8,6 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
+// pausePatience bounds the wait of a pause for its turn.
+const pausePatience = 100 * time.Millisecond
+
 func pauseQueue(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
@@ -40,12 +43,15 @@ func resumeQueue(c *call, _ *none) (int, *api.QueuePaused, error) {
 }
 
 // changePause pauses or resumes a queue, when its tenant's turn has come: polls of the tenant that are
-// being decided meanwhile, and all that are decided with them, are decided again.
+// being decided meanwhile, and all that are decided with them, are decided again. It waits for no more
+// than a moment, because the tenant's downloads take turns too.
 func (c *call) changePause(op engine.Op) error {
-	end, err := c.turn(largePage)
-	if err != nil {
-		return err
+	s := c.s.shares
+	if !s.alone(c.payer(), time.Now()) {
+		if leave, err := s.enter(c.Context(), s.turns, c.payer(), 1, pausePatience, ""); err == nil {
+			begin := time.Now()
+			defer func() { time.AfterFunc(min(maxTurnRest, turnRest*time.Since(begin)), leave) }()
+		}
 	}
-	defer end()
 	return c.s.engine.Do(c.Context(), op)
 }

@@ -227,10 +227,10 @@ type call struct {
 	releaseKey func()
 
 	// leaveCall, leaveBody and leaveAnswer give back the shares of calls, bodies and answers that
-	// the call holds, and endTurn ends its turn. Each is nil if the call holds nothing; see
-	// shares.go.
+	// the call holds, leaveCrowd lets the next one of a crowd go on, and endTurn ends the call's turn.
+	// Each is nil if the call holds nothing; see shares.go.
 	leaveCall, leaveBody, leaveAnswer func()
-	endTurn                           func()
+	leaveCrowd, endTurn               func()
 	// found is the number of bytes that were read for the answer, where the handler sets it.
 	found int64
 	// heard has the counters of the bell from before the call last read the store; see othersSilent.

@@ -189,6 +189,10 @@ func (s *Server) encode(c *call, body any) ([]byte, error) {
 	defer func() {
 		c.endTurn()
 		c.endTurn = nil
+		if c.leaveCrowd != nil {
+			c.leaveCrowd()
+			c.leaveCrowd = nil
+		}
 	}()
 	if c.found > largejson.Size {
 		return largejson.Encode(body)

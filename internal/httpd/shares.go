@@ -415,7 +415,7 @@ func (c *call) reservePoll() (int64, error) {
 // releaseShares gives back all shares of a call. A call does so before it blocks, and when it is
 // answered.
 func (c *call) releaseShares() {
-	for _, leave := range []*func(){&c.endTurn, &c.leaveAnswer, &c.leaveBody, &c.leaveCall} {
+	for _, leave := range []*func(){&c.endTurn, &c.leaveCrowd, &c.leaveAnswer, &c.leaveBody, &c.leaveCall} {
 		if *leave != nil {
 			(*leave)()
 			*leave = nil

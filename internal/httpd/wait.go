@@ -157,9 +157,10 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 			if err != nil || !over {
 				return false, err
 			}
-			if err := c.oneOfCrowd(); err != nil {
+			if err := c.reserveAnswer(largeRun); err != nil {
 				return false, err
 			}
+			c.oneOfCrowd()
 		}
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
@@ -190,13 +191,10 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 }
 
 // oneOfCrowd waits until the call may go on, of the many that wait for the end of one run. The next one
-// follows when the answer of this one is encoded.
-func (c *call) oneOfCrowd() error {
-	leave, err := c.s.shares.woken.Enter(c.Context(), c.payer(), 1)
-	if err == nil {
-		c.endTurn = leave // acquire has given back what the call had before
-	}
-	return err
+// follows when the answer of this one is encoded. After a while it goes on anyway.
+func (c *call) oneOfCrowd() {
+	s := c.s.shares
+	c.leaveCrowd, _ = s.enter(c.Context(), s.woken, c.payer(), 1, s.wait, "")
 }
 
 // othersSilent tells whether no other node has changed a run since the call has read or written it:

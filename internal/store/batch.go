@@ -45,7 +45,7 @@ const (
 	LaneClaim              // polls: two polls of one queue would conflict
 	LaneWatch              // the watchdog
 	LaneNotify             // webhook deliveries: those of several nodes conflict with each other only
-	LaneBulk               // artifacts, removals and heavy calls, which take long and must not delay others
+	LaneBulk               // artifacts, removals and slow calls, which must not delay others
 	lanes
 )
 
@@ -508,14 +508,21 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	return r.errs
 }
 
-// laneOf selects the lane of operations. Heavy calls of workers take that of uploads where lanes write at
-// the same time, so that others don't wait for them.
+// A slow operation is one that others should not wait for, although it needs no lane of its own.
+type slow interface{ Slow() bool }
+
+// laneOf selects the lane of operations. One that is slow takes that of uploads where lanes write at the
+// same time.
 func (s *Store) laneOf(ops []Op) Lane {
 	lane := LaneWork
 	if x, ok := ops[0].(inLane); ok {
 		lane = x.Lane()
 	}
-	if lane == LaneWork && s.Shared() && anyHeavy(ops) {
+	isSlow := func(op Op) bool {
+		x, ok := op.(slow)
+		return ok && x.Slow()
+	}
+	if lane == LaneWork && s.Shared() && slices.ContainsFunc(ops, isSlow) {
 		return LaneBulk
 	}
 	return lane

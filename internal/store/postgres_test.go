@@ -433,26 +433,30 @@ func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	}
 }
 
-// On PostgreSQL a heavy operation of one tenant does not delay the light ones of another.
-func TestLightOperationsDoNotWaitForHeavyOnes(t *testing.T) {
+type slowOp struct{ heavy }
+
+func (slowOp) Slow() bool { return true }
+
+// On PostgreSQL a slow operation of one tenant does not delay the light ones of another.
+func TestLightOperationsDoNotWaitForSlowOnes(t *testing.T) {
 	s := open(t, Options{URL: pgtest.New(t)})
 	begun, end := make(chan struct{}), make(chan struct{})
 	done := make(chan error)
 	go func() {
-		done <- s.Do(fair.With(t.Context(), "a"), heavy{rows: heavyRows + 1, opFunc: func(*Tx) error {
+		done <- s.Do(fair.With(t.Context(), "a"), slowOp{heavy{rows: heavyRows + 1, opFunc: func(*Tx) error {
 			close(begun)
 			<-end
 			return nil
-		}})
+		}}})
 	}()
 	<-begun
 	ctx, cancel := context.WithTimeout(fair.With(t.Context(), "b"), eventually.Within)
 	defer cancel()
 	if err := s.Do(ctx, opFunc(func(*Tx) error { return nil })); err != nil {
-		t.Errorf("the light operation: %v, want it done during the heavy one", err)
+		t.Errorf("the light operation: %v, want it done during the slow one", err)
 	}
 	close(end)
 	if err := <-done; err != nil {
-		t.Errorf("the heavy operation: %v", err)
+		t.Errorf("the slow operation: %v", err)
 	}
 }

@@ -51,7 +51,7 @@ func New(e *engine.Engine, log *slog.Logger) *Watchdog {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Watchdog{engine: e, log: log, maxRows: sweepRows, runRows: sweepRows,
-		lastTenant: make(map[string]perdure.TenantID), copies: make(copies)}
+		lastTenant: make(map[string]perdure.TenantID), copies: newCopies()}
 }
 
 // Run sweeps, and removes expired data beside it, until the context ends.

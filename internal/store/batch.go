@@ -484,7 +484,7 @@ func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
 	if len(ops) == 0 {
 		return nil
 	}
-	l := s.lanes[s.laneOf(ops)]
+	l := s.lanes[laneOf(ops, s.Shared())]
 	t := fair.Tenant(ctx)
 	if l.queue.queued.Load() == 0 && l.queue.patience() == 0 && ctx.Err() == nil &&
 		(len(ops) == 1 || fitBatch(ops)) && l.queue.mayPass(t, ops) && l.mu.TryLock() {
@@ -513,7 +513,7 @@ type slow interface{ Slow() bool }
 
 // laneOf selects the lane of operations. One that is slow takes that of uploads where lanes write at the
 // same time.
-func (s *Store) laneOf(ops []Op) Lane {
+func laneOf(ops []Op, shared bool) Lane {
 	lane := LaneWork
 	if x, ok := ops[0].(inLane); ok {
 		lane = x.Lane()
@@ -522,7 +522,7 @@ func (s *Store) laneOf(ops []Op) Lane {
 		x, ok := op.(slow)
 		return ok && x.Slow()
 	}
-	if lane == LaneWork && s.Shared() && slices.ContainsFunc(ops, isSlow) {
+	if lane == LaneWork && shared && slices.ContainsFunc(ops, isSlow) {
 		return LaneBulk
 	}
 	return lane

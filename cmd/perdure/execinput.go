@@ -9,6 +9,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/perdure/perdure/internal/jobdir"
 )
 
@@ -44,6 +46,8 @@ func (x *execFlags) readInput(ctx context.Context, s *execScreen) ([]byte, error
 		select {
 		case err := <-done:
 			switch {
+			case errors.Is(err, unix.EBADF): // it is open for writing only, as with nohup
+				return nil, nil
 			case err != nil:
 				return nil, fmt.Errorf("read the standard input: %w", err)
 			case b.Len() > jobdir.MaxStdin:

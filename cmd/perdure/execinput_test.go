@@ -113,6 +113,21 @@ func TestExecTakesInputFromAFile(t *testing.T) {
 	}
 }
 
+// nohup in a terminal gives a program the null device as its standard input, for writing only.
+func TestExecTakesInputThatCannotBeReadAsEmpty(t *testing.T) {
+	liveForExec(t)
+	f, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := os.Stdin
+	os.Stdin = f
+	t.Cleanup(func() { os.Stdin = before; f.Close() })
+	if code, stdout, stderr := call("exec", "--", "wc", "-c"); code != 0 || strings.TrimSpace(stdout) != "0" {
+		t.Errorf("exec of wc: exit code %d, it counts %q bytes, want none: %s", code, stdout, stderr)
+	}
+}
+
 func TestExecRefusesEndlessInput(t *testing.T) {
 	c := liveForExec(t)
 	w := pipeIn(t)

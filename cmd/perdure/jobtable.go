@@ -271,7 +271,21 @@ func (t *jobTable) resolve(scope, word string) (perdure.RunID, error) {
 			return own[i].RunID, nil
 		}
 	default:
-		found := named(own, what)
+		slices.SortStableFunc(ended, latest)
+		return resolveName(own, ended, word, what, none)
+	}
+	return "", none
+}
+
+// resolveName returns the run that a name means. A whole name goes before those that only begin so, also
+// that of an ended job before those of live ones. Several ended jobs may have the same name: it means
+// the latest of them, the first of the list.
+func resolveName(live, ended []job, word, what string, none error) (perdure.RunID, error) {
+	for _, whole := range []bool{true, false} {
+		found := named(live, what, whole)
+		if len(found) == 1 {
+			return found[0].RunID, nil
+		}
 		if len(found) > 1 {
 			numbers := make([]string, len(found))
 			for i, j := range found {
@@ -279,47 +293,31 @@ func (t *jobTable) resolve(scope, word string) (perdure.RunID, error) {
 			}
 			return "", fmt.Errorf("%s: these jobs begin with that: %s", word, strings.Join(numbers, ", "))
 		}
-		if len(found) == 1 {
-			return found[0].RunID, nil
+		found = named(ended, what, whole)
+		var names []string
+		for _, j := range found {
+			if name := visible(j.Name); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
-		slices.SortStableFunc(ended, latest)
-		return resolveEnded(ended, word, what, none)
+		switch {
+		case len(names) == 1:
+			return found[0].RunID, nil
+		case len(names) > 1:
+			return "", fmt.Errorf("%s: these ended jobs begin with that: %s", word, strings.Join(names, ", "))
+		}
 	}
 	return "", none
 }
 
-// named returns the jobs whose name begins with a text.
-func named(list []job, what string) (found []job) {
+// named returns the jobs that have a name, or whose name begins with it.
+func named(list []job, what string, whole bool) (found []job) {
 	for _, j := range list {
-		if strings.HasPrefix(j.Name, what) {
+		if j.Name == what || !whole && strings.HasPrefix(j.Name, what) {
 			found = append(found, j)
 		}
 	}
 	return found
-}
-
-// resolveEnded returns the run that a name means among ended jobs, the latest first. Several may have
-// the same name: it means the latest of them. A whole name goes before those that only begin so.
-func resolveEnded(ended []job, word, what string, none error) (perdure.RunID, error) {
-	found := named(ended, what)
-	for _, j := range found {
-		if j.Name == what {
-			return j.RunID, nil
-		}
-	}
-	var names []string
-	for _, j := range found {
-		if name := visible(j.Name); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	switch len(names) {
-	case 0:
-		return "", none
-	case 1:
-		return found[0].RunID, nil
-	}
-	return "", fmt.Errorf("%s: these ended jobs begin with that: %s", word, strings.Join(names, ", "))
 }
 
 // scope returns the name of the server and the tenant in the job table.

@@ -66,12 +66,12 @@ func TestJobsHaveNumbers(t *testing.T) {
 		}
 	}
 	for word, want := range map[string]string{"%1": a, "%2": b, "%%": c, "%+": c, "%": c, "%-": b, "%al": a,
-		"%beta-": c} {
+		"%beta": b, "%beta-": c} {
 		out, _ := mustRun(t, 0, "logs", word, "--json")
 		has(t, out, `"run_id":"`+want)
 	}
-	_, errs := mustRun(t, 1, "kill", "%beta")
-	has(t, errs, "%beta: these jobs begin with that: %3, %2")
+	_, errs := mustRun(t, 1, "kill", "%bet")
+	has(t, errs, "%bet: these jobs begin with that: %3, %2")
 	_, errs = mustRun(t, 1, "kill", "%7")
 	has(t, errs, "%7: there is no such job (perdure jobs lists them)")
 
@@ -315,6 +315,28 @@ func TestEndedJobsAreBounded(t *testing.T) {
 	// They take no numbers away, and a run that lives again has one.
 	if j := tab.use("scope", perdure.RunID(fmt.Sprint("r", maxEnded))); j.N != 1 || len(tab.Jobs) != maxEnded {
 		t.Errorf("an ended run that is used again is %+v of %d jobs, want the number 1", j, len(tab.Jobs))
+	}
+}
+
+// A name means the job that has it, and only then those whose names begin so.
+func TestWholeNameGoesBeforeItsBeginning(t *testing.T) {
+	tab := jobTable{Jobs: []job{
+		{N: 1, RunID: "live", Scope: "scope", Name: "fix-docs"},
+		{N: 2, RunID: "whole", Scope: "scope", Name: "test"},
+		{N: 3, RunID: "longer", Scope: "scope", Name: "test-all"},
+		{RunID: "first", Scope: "scope", Name: "fix", Used: 1},
+		{RunID: "ended", Scope: "scope", Name: "fix", Used: 2},
+		{RunID: "other", Scope: "scope", Name: "test", Used: 3},
+		{RunID: "lint", Scope: "scope", Name: "lint-all", Used: 4},
+	}}
+	for word, want := range map[string]perdure.RunID{"%fix": "ended", "%fix-": "live", "%fi": "live", "%test": "whole",
+		"%lint": "lint"} {
+		if got, err := tab.resolve("scope", word); got != want || err != nil {
+			t.Errorf("%s is run %q (error %v), want %s", word, got, err, want)
+		}
+	}
+	if got, err := tab.resolve("scope", "%te"); err == nil {
+		t.Errorf("%%te is run %s, want that it is not clear", got)
 	}
 }
 

@@ -80,11 +80,22 @@ func (e *execution) lookAtDisk() {
 		"that the command can't write is lost", e.dir.Path)})
 }
 
-// tellTruncated tells which files the command has truncated.
+// maxTruncations bounds how often it is told that the command has truncated a file. A loop may do so with
+// each of its lines.
+const maxTruncations = 10
+
+// tellTruncated tells which files the command has truncated. The last one of maxTruncations says that
+// there may be more.
 func (e *execution) tellTruncated() {
 	for _, t := range e.output.takeTruncated() {
-		e.tell(jobdir.EventTruncated, jobdir.Notice{Stream: t.stream, Offset: t.offset,
-			Message: "the command has truncated the file of its " + t.stream + ": what follows was written after that"})
+		if e.truncations++; e.truncations > maxTruncations {
+			return
+		}
+		message := "the command has truncated the file of its " + t.stream + ": what follows was written after that"
+		if e.truncations == maxTruncations {
+			message += "; if it does so again, that is not told any more"
+		}
+		e.tell(jobdir.EventTruncated, jobdir.Notice{Stream: t.stream, Offset: t.offset, Message: message})
 	}
 }
 

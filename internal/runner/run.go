@@ -73,9 +73,11 @@ type execution struct {
 	// sizes is the pipe that has the sizes of the terminals that the output is shown on.
 	sizes *os.File
 	disk  disk
-	hide  hidden
-	facts facts
-	away  outage
+	// truncations counts those that were told. The goroutine that forwards output has it, and then the end.
+	truncations int
+	hide        hidden
+	facts       facts
+	away        outage
 
 	// cancelled is set by a cancel request, terminated by a signal to this process, and lost when the run
 	// is no longer this runner's.
@@ -101,6 +103,9 @@ const (
 func Main() error {
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryLimit)
+	if err := syscall.SetNonblock(reportFD, true); err != nil {
+		return fmt.Errorf("reports: %w", err)
+	}
 	jobPipe, reports := os.NewFile(jobFD, "job"), os.NewFile(reportFD, "reports")
 	keepFiles()
 	if err := Shield(); err != nil {
@@ -117,12 +122,7 @@ func Main() error {
 	if err := adoptOrphans(); err != nil {
 		return err
 	}
-	encoder, reporting := json.NewEncoder(reports), new(sync.Mutex)
-	report := func(r Report) {
-		reporting.Lock()
-		defer reporting.Unlock()
-		_ = encoder.Encode(r) // the starter may be gone
-	}
+	report := (&reporter{pipe: reports}).report
 
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

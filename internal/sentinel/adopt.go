@@ -31,6 +31,9 @@ const maxEndedOutput = 4 << 20
 // errLater means that the time of a pass is over. The next one goes on.
 var errLater = errors.New("the rest follows with the next scan")
 
+// errStuck means that the log takes output, and does not have it then.
+var errStuck = errors.New("the output does not move on")
+
 // adopt sends the rest of a job's output and its result.
 func (m *Monitor) adopt(ctx context.Context, d jobdir.Dir, r *perdure.Run, until time.Time) error {
 	res, ok := m.result(d, r.Tenant, r.Epoch, r.Former)
@@ -86,7 +89,7 @@ func (m *Monitor) copyOutput(
 			stuck = 0
 		}
 		if last = from; stuck > 2 {
-			return fmt.Errorf("the output of job %s does not move on from %+v", d.ID, from)
+			return fmt.Errorf("job %s: %w from %+v", d.ID, errStuck, from)
 		}
 		if time.Now().After(until) {
 			return errLater

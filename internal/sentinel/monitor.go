@@ -310,7 +310,7 @@ func (m *Monitor) observe(ids []string, now perdure.Instant, began time.Time) (a
 			j.file, j.look, j.tenant, j.observed = s, l, s.Tenant, now
 			j.moved = j.memory.Observe(l, now)
 		}
-		if !j.known || !ok || j.moved || j.watched || j.hung || l.Lock == LockFree || l.Result ||
+		if !j.known || !ok || j.moved || j.watched || j.hung || j.rest || l.Lock == LockFree || l.Result ||
 			m.round-j.checked >= checkEvery {
 			ask = append(ask, id)
 		}
@@ -478,9 +478,10 @@ func (m *Monitor) find(ctx context.Context, t *task) {
 // copyHung copies the output of a process whose runner hangs: it does not do so itself, and the watchdog
 // may end the run any time. The commits are no signs of life. A runner that goes on finds the offsets
 // moved. When the run has ended, what was written since the last scan is copied, whoever holds the lock.
+// A scan that can't do so because of the store leaves it to the next one.
 func (m *Monitor) copyHung(ctx context.Context, t *task, until time.Time) {
 	err := m.copyOutput(ctx, t.dir, &t.run, nil, until)
-	if t.ended && !errors.Is(err, errLater) {
+	if t.ended && !temporary(err) {
 		m.mu.Lock()
 		if j := m.jobs[t.dir.ID]; j != nil {
 			j.rest, j.copied = false, true
@@ -490,6 +491,20 @@ func (m *Monitor) copyHung(ctx context.Context, t *task, until time.Time) {
 	if err != nil && !errors.Is(err, errLater) && perdure.CodeOf(err) != perdure.CodeStaleEpoch {
 		m.logError(ctx, "output of a hung process could not be copied", err, "run", t.dir.ID)
 	}
+}
+
+// temporary tells whether output that could not be copied may be copied by a later scan. An error without
+// a code of its own is the store's.
+func temporary(err error) bool {
+	if err == nil || errors.Is(err, errStuck) {
+		return false
+	}
+	switch perdure.CodeOf(err) {
+	case perdure.CodeStorageFull, perdure.CodeUnavailable, perdure.CodeUnknown, perdure.CodeQueryTimeout,
+		perdure.CodeTooMany, perdure.CodeInternal:
+		return true
+	}
+	return errors.Is(err, errLater)
 }
 
 // unwatch ends the watching of a process whose files have told what became of it. Otherwise the commits

@@ -1,0 +1,53 @@
+package sentinel
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/storetest"
+)
+
+// The store fails in the scan that copies the rest of an ended run's output. A later scan copies it.
+func TestRestOfTheOutputOutlastsAStoreThatFails(t *testing.T) {
+	w := newWorld(t, store.Options{Memory: storetest.Memory(t)})
+	p := w.start()
+	f, err := p.dir.OpenOutput(jobdir.Stdout)
+	w.ok(err)
+	defer f.Close()
+	w.scan()
+	fmt.Fprintln(f, "written before the end")
+	w.ok(w.e.Do(t.Context(), &engine.Cancel{Tenant: "acme", RunID: p.run.ID, Reason: "enough"}))
+	w.ok(w.e.Do(t.Context(), enforced{"acme", p.run.ID}))
+	run := p.wants(perdure.Cancelled)
+	run.Epoch--
+	failing, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.m.copyHung(failing, &task{dir: p.dir, run: run, ended: true}, time.Now().Add(time.Minute))
+	for range checkEvery {
+		w.scan()
+	}
+	if got := p.output(jobdir.Stdout); got != "written before the end\n" {
+		t.Errorf("output = %q, want the rest, which the second try has copied", got)
+	}
+}
+
+func TestErrorsAfterWhichTheRestIsCopiedLater(t *testing.T) {
+	for _, x := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false}, {errLater, true}, {fmt.Errorf("job 1: %w", errStuck), false}, {context.Canceled, true},
+		{perdure.Errorf(perdure.CodeUnavailable, "busy"), true}, {perdure.Errorf(perdure.CodeStorageFull, "full"), true},
+		{perdure.Errorf(perdure.CodeNotFound, "gone"), false}, {perdure.Errorf(perdure.CodeStaleEpoch, "late"), false},
+	} {
+		if got := temporary(x.err); got != x.want {
+			t.Errorf("temporary(%v) = %v, want %v", x.err, got, x.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -25,6 +26,8 @@ type tail struct {
 	at      jobdir.Offsets
 	// base is where the files begin. The command may have truncated them, see package runner.
 	base jobdir.Offsets
+	// last has the last bytes of each stream that were shown.
+	last map[string][]byte
 }
 
 // shown returns what was shown.
@@ -44,7 +47,7 @@ func (t *tail) copy() error {
 			}
 			files[stream] = f
 		}
-		t.files = files
+		t.files, t.last = files, make(map[string][]byte)
 	}
 	b := make([]byte, 64<<10)
 	for _, stream := range []string{jobdir.Stdout, jobdir.Stderr} {
@@ -54,8 +57,8 @@ func (t *tail) copy() error {
 		}
 		for {
 			begin := t.base.Of(stream)
-			if info, err := f.Stat(); err == nil && *begin+info.Size() < *at { // the runner says so
-				*begin = *at
+			if t.truncated(stream) { // the runner says so
+				*begin, t.last[stream] = *at, nil
 			}
 			n, err := f.ReadAt(b, *at-*begin)
 			if n == 0 {
@@ -67,15 +70,29 @@ func (t *tail) copy() error {
 			if skip := hole(f, *at-*begin, b[:n]); skip > 0 {
 				t.printer.note("%d bytes of %s are missing: they are no longer on the disk", skip, stream)
 				*at += skip
+				t.last[stream] = nil
 				continue
 			}
 			if _, err := to.Write(b[:n]); err != nil {
 				return err
 			}
 			*at += int64(n)
+			t.last[stream] = jobdir.LastBytes(bytes.NewReader(b[:n]), int64(n))
 		}
 	}
 	return nil
+}
+
+// truncated tells whether a file has become shorter than what was shown of it, or has other bytes there.
+// Bytes that the runner has given back to the disk tell nothing.
+func (t *tail) truncated(stream string) bool {
+	f, at, last := t.files[stream], *t.at.Of(stream)-*t.base.Of(stream), t.last[stream]
+	info, err := f.Stat()
+	if err != nil || info.Size() < at {
+		return err == nil
+	}
+	now := jobdir.LastBytes(f, at)
+	return !bytes.HasSuffix(now, last) && (len(now) == 0 || hole(f, at-int64(len(now)), now) == 0)
 }
 
 // hole returns the size of the hole at an offset: bytes that the runner has given back to the disk.

@@ -222,6 +222,17 @@ func (d Dir) OpenOutput(stream string) (*os.File, error) {
 // OpenWritten opens the file of a stream for reading.
 func (d Dir) OpenWritten(stream string) (*os.File, error) { return d.openPlain(stream + ".log") }
 
+// maxLast is how many bytes are compared to see that a file was truncated and written to again.
+const maxLast = 64
+
+// LastBytes returns the bytes before a position of a file. Compared with those of a later look they tell
+// that the file was truncated and has grown again.
+func LastBytes(f io.ReaderAt, at int64) []byte {
+	b := make([]byte, min(at, maxLast))
+	n, _ := f.ReadAt(b, at-int64(len(b)))
+	return b[:n]
+}
+
 // Clear removes output and result of an earlier execution. The caller holds the lock.
 func (d Dir) Clear() error {
 	for _, name := range []string{Stdout + ".log", Stderr + ".log", ResultFile, TerminalFile} {

@@ -156,17 +156,22 @@ func (o *output) have() (have jobdir.Offsets) {
 func (o *output) sizes() (have jobdir.Offsets) {
 	for _, stream := range streams {
 		base, seen, at := o.base.Of(stream), o.seen.Of(stream), *o.at.Of(stream)
-		*seen = max(*seen, at) // a server that has taken over may have read more
+		if at > *seen { // a server that has taken over has read more
+			*seen, o.last[stream] = at, nil
+		}
 		if info, err := o.files[stream].Stat(); err == nil {
 			size := info.Size()
-			if size < *seen-*base || size > *seen-*base && !o.continues(stream, *seen-*base) {
+			if size < *seen-*base || !o.continues(stream, *seen-*base) {
 				*base = *seen
 				if len(o.truncated) < maxTruncated {
 					o.truncated = append(o.truncated, truncation{stream, *base})
 				}
+				if info, err = o.files[stream].Stat(); err == nil { // it may have happened after the first look
+					size = info.Size()
+				}
 			}
 			if *seen = *base + size; size > 0 {
-				o.last[stream] = o.before(stream, size)
+				o.last[stream] = jobdir.LastBytes(o.files[stream], size)
 			}
 		}
 		*have.Of(stream) = *seen
@@ -174,20 +179,10 @@ func (o *output) sizes() (have jobdir.Offsets) {
 	return have
 }
 
-// maxLast is how many bytes are compared to see that a file was truncated and written to again.
-const maxLast = 64
-
-// before returns the bytes before a position of a file.
-func (o *output) before(stream string, at int64) []byte {
-	b := make([]byte, min(at, maxLast))
-	n, _ := o.files[stream].ReadAt(b, at-int64(len(b)))
-	return b[:n]
-}
-
 // continues tells whether a file still has what was seen of it, up to a position.
 func (o *output) continues(stream string, at int64) bool {
 	last := o.last[stream]
-	return at < int64(len(last)) || bytes.HasSuffix(o.before(stream, at), last)
+	return at < int64(len(last)) || bytes.HasSuffix(jobdir.LastBytes(o.files[stream], at), last)
 }
 
 // forwardOutput copies the next part of the output to the log. It returns false if there is nothing to

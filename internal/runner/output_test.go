@@ -291,6 +291,24 @@ func TestTruncatedOutputThatWasNotCopiedIsReported(t *testing.T) {
 	}
 }
 
+// A command truncates its output and writes as much again.
+func TestTruncatedOutputOfTheSameSizeIsSeen(t *testing.T) {
+	s := &scriptedServer{}
+	e := forwarder(t, s, "first")
+	forwardAll(t, e)
+	if err := os.WriteFile(e.dir.Path+"/stdout.log", []byte("other"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	forwardAll(t, e)
+	forwardAll(t, e)
+	if _, text := s.events(t); text != "firstother" {
+		t.Errorf("output = %q, want firstother", text)
+	}
+	if told := e.output.takeTruncated(); len(told) != 1 {
+		t.Errorf("truncations = %+v, want one", told)
+	}
+}
+
 // The disk under the workspace is full. The log and the starter are told, and the command's end, too.
 func TestFullDiskIsTold(t *testing.T) {
 	w := newWorld(t)

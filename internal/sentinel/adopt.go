@@ -129,6 +129,41 @@ func (m *Monitor) copyOutput(
 	}
 }
 
+// tellShorter tells which files have less than the log has of them: the command has truncated them. Only
+// the runner knew where they begin since then, and which of their bytes it had copied.
+func (m *Monitor) tellShorter(ctx context.Context, d jobdir.Dir, r *perdure.Run) error {
+	have, err := d.Sizes()
+	if err != nil {
+		return nil // copyOutput has told that
+	}
+	logged, err := m.logged(ctx, r)
+	if err != nil {
+		return err
+	}
+	c := perdure.Commit{ID: fmt.Sprintf("shorter-%d", r.Epoch), RunID: r.ID, Epoch: r.Epoch}
+	for _, stream := range []string{jobdir.Stdout, jobdir.Stderr} {
+		size, copied := *have.Of(stream), *logged.Of(stream)
+		if size >= copied {
+			continue
+		}
+		data, err := perdure.Marshal(jobdir.Notice{Stream: stream, Offset: copied,
+			Message: fmt.Sprintf("the command has truncated the file of its %s: it has %d bytes, and %d were copied. "+
+				"What was written after the last look of the runner may be missing", stream, size, copied)})
+		if err != nil {
+			return err
+		}
+		c.Events = append(c.Events, perdure.Emitted{Type: jobdir.EventTruncated, Data: data})
+	}
+	if len(c.Events) == 0 {
+		return nil
+	}
+	err = m.engine.Do(ctx, &engine.Commit{Tenant: r.Tenant, Commit: c, Quiet: true})
+	if perdure.CodeOf(err) == perdure.CodeReused { // it was told when the file had another size
+		return nil
+	}
+	return err
+}
+
 // Complete tells whether the log has all of the output, so that the result may follow.
 func Complete(logged, all jobdir.Offsets) bool {
 	return plant.Is("result-without-output") || logged.Stdout >= all.Stdout && logged.Stderr >= all.Stderr

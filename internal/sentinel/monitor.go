@@ -481,6 +481,9 @@ func (m *Monitor) find(ctx context.Context, t *task) {
 // A scan that can't do so because of the store leaves it to the next one.
 func (m *Monitor) copyHung(ctx context.Context, t *task, until time.Time) {
 	err := m.copyOutput(ctx, t.dir, &t.run, nil, until)
+	if t.ended && err == nil {
+		err = m.tellShorter(ctx, t.dir, &t.run)
+	}
 	if t.ended && !temporary(err) {
 		m.mu.Lock()
 		if j := m.jobs[t.dir.ID]; j != nil {
@@ -524,9 +527,14 @@ func (m *Monitor) unwatch(ctx context.Context, t *task) error {
 // lose copies the output of a process that is gone and takes its run away. The output is not worth the
 // run: if it can't be copied, the run is lost all the same.
 func (m *Monitor) lose(ctx context.Context, t *task, until time.Time) error {
-	if err := m.copyOutput(ctx, t.dir, &t.run, nil, until); errors.Is(err, errLater) {
+	err := m.copyOutput(ctx, t.dir, &t.run, nil, until)
+	if errors.Is(err, errLater) {
 		return err
-	} else if err != nil {
+	}
+	if err == nil {
+		err = m.tellShorter(ctx, t.dir, &t.run)
+	}
+	if err != nil {
 		m.logError(ctx, "output of a lost process could not be copied", err, "run", t.dir.ID)
 	}
 	op := &engine.LoseProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch, Since: t.since,

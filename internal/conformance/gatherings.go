@@ -140,6 +140,14 @@ var gatheringScenarios = []Scenario{
 			w.complete(g, `1`)
 			w.refuse(perdure.CodeNotContinuable, op)
 			w.check(w.get(r.ID).ContinuedBy == "" && len(w.texts(th)) == 0, "nothing was made, and nothing was said")
+			w.do(inTx(func(tx *engine.Tx) error { // as an older release has accepted it
+				tx.DB.Idempotency.Put(store.KeyRow{Tenant: tenant, Key: "continue:" + string(r.ID) + ":2",
+					Ref: string(r.ID), ExpiresAt: tx.Now.Add(time.Hour)})
+				return nil
+			}))
+			op.JobID = "2"
+			w.do(op)
+			w.check(!op.Created && op.Made == "", "the repeated call has the first answer")
 		}
 	}},
 	{"work outside for a run whose thread was deleted is refused, and its key is not spent", func(w *World) {

@@ -324,9 +324,6 @@ func (op *Continue) Do(tx *Tx) error {
 	if r.ThreadID == "" {
 		return perdure.Errorf(perdure.CodeInvalid, "a run without a thread can't be continued")
 	}
-	if err := checkContinuable(&r); err != nil {
-		return err
-	}
 	if known, ok, err := tx.DB.Idempotency.Get(op.Tenant, continueKey(&r, op.JobID)); err != nil {
 		return err
 	} else if ok {
@@ -337,6 +334,10 @@ func (op *Continue) Do(tx *Tx) error {
 		// acknowledging.
 		made, _, err := tx.DB.Idempotency.Get(op.Tenant, unacknowledgedKey(&r, op.JobID))
 		op.Made = perdure.RunID(made.Ref)
+		return err
+	}
+	// After the look-up: a repeated call gets its first answer, also if an older release has accepted it.
+	if err := checkContinuable(&r); err != nil {
 		return err
 	}
 	if _, ok, err := tx.DB.Threads.Get(op.Tenant, r.ThreadID); err != nil {

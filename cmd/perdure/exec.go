@@ -72,7 +72,7 @@ func execCommand(ctx context.Context, args []string, stdout, stderr io.Writer) e
 	if err != nil {
 		return err
 	}
-	s := newExecScreen(x.json, stdout, stderr)
+	s := newExecScreen(x.json, x.detach, stdout, stderr)
 	ctx, stop := detachable(ctx)
 	defer stop()
 	if x.input, err = x.readInput(ctx, s); err != nil {

@@ -94,6 +94,28 @@ func TestExecPrintsJSON(t *testing.T) {
 	mustRun(t, 0, "kill", "%1", "%2")
 }
 
+// The first line is that of the start, whatever there is to say before.
+func TestNotesBeforeTheStartAreText(t *testing.T) {
+	for _, detach := range []bool{false, true} {
+		var out, errs bytes.Buffer
+		s := newExecScreen(true, detach, &out, &errs)
+		s.say("waiting")
+		if err := s.started(execStart{RunID: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		s.say("truncated")
+		_, lines := execLines(t, out.String())
+		want := "[perdure: waiting]\n"
+		if detach {
+			want += "[perdure: truncated]\n"
+		}
+		if n := len(lines); lines[0].Type != "started" || (n == 1) != detach || errs.String() != want {
+			t.Errorf("detached %v: the lines are %+v, and stderr has %q; want started first, and %q", detach, lines,
+				&errs, want)
+		}
+	}
+}
+
 // A character whose bytes come one by one is text.
 func TestJSONOutputHasWholeCharacters(t *testing.T) {
 	var b bytes.Buffer

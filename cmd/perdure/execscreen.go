@@ -16,19 +16,22 @@ import (
 // An execScreen is where perdure exec shows the output of a command, and what there is to say about it.
 //
 // With --json it prints a line of JSON for each: first "started", then "output" and "note" as they come,
-// and at the end "ended" or "detached".
+// and at the end "ended" or "detached". Notes before the first line, and all with --detach, are text on
+// the standard error, so that the first line is "started" and the only one.
 type execScreen struct {
 	// stdout and stderr are those of this program.
 	stdout, stderr io.Writer
 	json           bool
+	// notes tells that notes are lines of JSON by now. With detach they never are.
+	notes, detach bool
 	// lines has the output that waits for the rest of a character.
 	lines [2]*jsonOutput
 	// exit is the exit code of the command, when it is known.
 	exit *int
 }
 
-func newExecScreen(asJSON bool, stdout, stderr io.Writer) *execScreen {
-	return &execScreen{stdout: stdout, stderr: stderr, json: asJSON,
+func newExecScreen(asJSON, detach bool, stdout, stderr io.Writer) *execScreen {
+	return &execScreen{stdout: stdout, stderr: stderr, json: asJSON, detach: detach,
 		lines: [2]*jsonOutput{{w: stdout, stream: jobdir.Stdout}, {w: stdout, stream: jobdir.Stderr}}}
 }
 
@@ -46,7 +49,7 @@ func (s *execScreen) printer(c *client.Client, id perdure.RunID, from shown) *ou
 func (s *execScreen) say(format string, args ...any) { s.sayText(fmt.Sprintf(format, args...)) }
 
 func (s *execScreen) sayText(text string) {
-	if !s.json {
+	if !s.notes {
 		fmt.Fprintf(s.stderr, "[perdure: %s]\n", text)
 		return
 	}
@@ -70,6 +73,7 @@ func (s *execScreen) started(start execStart) error {
 	if !s.json {
 		return nil
 	}
+	s.notes = !s.detach
 	start.Type = "started"
 	return printJSONLine(s.stdout, start)
 }

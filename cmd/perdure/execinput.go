@@ -24,12 +24,16 @@ var inputPatience = 2 * time.Second
 // readInput reads the standard input of the command. A terminal is not read: the command has none, as
 // before.
 func (x *execFlags) readInput(ctx context.Context, s *execScreen) ([]byte, error) {
-	if !x.stdin || x.again != "" || isTerminal(os.Stdin) {
+	if !x.stdin || isTerminal(os.Stdin) {
 		return nil, nil
 	}
-	if x.spec.PTY {
+	if x.again != "" || x.spec.PTY {
+		why := "with --pty the command has a terminal"
+		if x.again != "" {
+			why = "with --again the command has the input of the original run"
+		}
 		if info, err := os.Stdin.Stat(); err == nil && info.Mode()&os.ModeCharDevice == 0 {
-			s.say("the standard input is not passed on: with --pty the command has a terminal")
+			s.say("the standard input is not passed on: %s", why)
 		}
 		return nil, nil
 	}

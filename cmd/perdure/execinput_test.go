@@ -88,6 +88,7 @@ func TestExecPassesOnItsInput(t *testing.T) {
 		t.Fatalf("exec --again: exit code %d: %s", code, stderr)
 	}
 	same(t, "output of cat that is started again", stdout, want)
+	has(t, string(stderr), "the input of the original run")
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}

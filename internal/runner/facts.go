@@ -188,7 +188,7 @@ func (e *execution) learn(fact adaptor.Fact) {
 		}
 	case adaptor.Usage:
 		used := jobdir.Tokens{Input: x.InputTokens, Output: x.OutputTokens}
-		if x.OfSession {
+		if p.SessionTokens = (jobdir.Tokens{}); x.OfSession {
 			p.SessionTokens = used
 			used = used.Since(e.spec.SessionTokens)
 		}

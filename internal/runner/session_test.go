@@ -22,9 +22,14 @@ func TestTokensOfAContinuedSessionAreCountedOnce(t *testing.T) {
 			jobdir.Tokens{Input: 150, Output: 4}},
 		{"one that counts anew", jobdir.Tokens{Input: 100, Output: 10}, jobdir.Tokens{Input: 70, Output: 7},
 			jobdir.Tokens{Input: 70, Output: 7}},
+		{"one that ends before its first turn", jobdir.Tokens{Input: 100, Output: 10},
+			jobdir.Tokens{Input: 100, Output: 10}, jobdir.Tokens{}},
 	} {
 		line := fmt.Sprintf(`{"type":"turn.completed","usage":{"input_tokens":%d,"output_tokens":%d}}`,
 			x.total.Input, x.total.Output)
+		if x.want == (jobdir.Tokens{}) {
+			line = ""
+		}
 		s := w.start("", func(j *Job, _ *perdure.Submission) {
 			j.Spec.Command, j.Spec.Engine = []string{"echo", line}, "codex"
 			j.Spec.SessionTokens = x.before

@@ -36,7 +36,9 @@ func (e *execution) prepare() *failure {
 		}
 	}
 	e.facts.adaptor, e.viewChanged = e.adaptor, e.adaptor.Reads()
-	e.process = jobdir.Process{Engine: e.adaptor.Engine(), Status: jobdir.StatusRunning, SessionID: e.spec.Session}
+	// A run that ends before its first turn leaves the count of its session as it was.
+	e.process = jobdir.Process{Engine: e.adaptor.Engine(), Status: jobdir.StatusRunning, SessionID: e.spec.Session,
+		SessionTokens: e.spec.SessionTokens}
 	env, f := e.environment()
 	if f != nil {
 		return f

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -28,4 +30,20 @@ func TestResizeReachesTheCommand(t *testing.T) {
 	if err := s.dir().Resize(50, 100); err != nil {
 		t.Errorf("resize after the end: %v, want nothing to happen", err)
 	}
+}
+
+// The named pipe of the sizes would keep programs waiting that read all files of the folder.
+func TestPipeOfTheTerminalGoesIfTheCommandIsNotStarted(t *testing.T) {
+	w := newWorld(t)
+	s := w.start("", func(j *Job, _ *perdure.Submission) {
+		j.Spec.Command, j.Spec.PTY, j.Rows, j.Cols = []string{"./no-such-program"}, true, 24, 80
+	})
+	s.until(Failed)
+	if _, err := os.Stat(s.dir().Path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(s.dir().Path, jobdir.TerminalFile)); !os.IsNotExist(err) {
+		t.Errorf("the pipe of the terminal: %v, want it removed", err)
+	}
+	s.ended(perdure.Failed, CodeStart)
 }

@@ -214,12 +214,7 @@ func execute(j *Job, l link, g *api.Grant, report func(Report)) error {
 		return e.fail(life, f)
 	}
 	defer e.lock.Close()
-	if e.sizes != nil {
-		defer func() {
-			_ = os.Remove(e.sizes.Name()) // programs that read all files of the folder would wait for a writer
-			e.sizes.Close()
-		}()
-	}
+	defer e.closeSizes()
 	loops, stop := context.WithCancel(life)
 	var running sync.WaitGroup
 	for _, loop := range []func(context.Context){e.sentinelLoop, e.beatLoop, e.newsLoop, e.boundLoop} {

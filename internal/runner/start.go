@@ -47,12 +47,22 @@ func (e *execution) prepare() *failure {
 		return &failure{code: CodeWorkspace, err: err, retry: true}
 	}
 	if f := e.start(env); f != nil {
+		e.closeSizes()
 		e.lock.Close()
 		return f
 	}
 	e.report(Report{Event: Started, RunID: e.grant.RunID})
 	e.log.Info("command started", "run", e.grant.RunID, "epoch", e.grant.Epoch)
 	return nil
+}
+
+// closeSizes removes the pipe of the terminal's sizes. Programs that read all files of the folder would
+// wait for a writer.
+func (e *execution) closeSizes() {
+	if e.sizes != nil {
+		_ = os.Remove(e.sizes.Name())
+		e.sizes.Close()
+	}
 }
 
 // DecodeSpec reads the input of a run.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -213,6 +214,10 @@ func (e *execution) forwardOutput(ctx context.Context, ended bool) (more bool, e
 	}
 	if step.Artifact != "" {
 		err = e.upload(ctx, lease, &step)
+		o.have() // it may have been truncated meanwhile
+	}
+	if errors.Is(err, errTruncated) {
+		return true, nil // the next call says so
 	}
 	if err == nil {
 		if gone, err := o.gone(lease); gone != nil || err != nil {
@@ -315,15 +320,37 @@ func (e *execution) drop(ctx context.Context, s *jobdir.Step) error {
 // uploadTime is how long storing one artifact may take before it is tried again.
 const uploadTime = 2 * time.Minute
 
+// A wholeReader ends with errTruncated if there are fewer bytes than expected.
+type wholeReader struct {
+	r    io.Reader
+	left int64
+	// short is set then. A client may read a body when it has returned already.
+	short atomic.Bool
+}
+
+func (w *wholeReader) Read(b []byte) (int, error) {
+	n, err := w.r.Read(b)
+	if w.left -= int64(n); errors.Is(err, io.EOF) && w.left > 0 {
+		err = errTruncated
+	}
+	if errors.Is(err, errTruncated) {
+		w.short.Store(true)
+	}
+	return n, err
+}
+
 // upload stores the artifact of a step.
 func (e *execution) upload(ctx context.Context, lease api.Lease, s *jobdir.Step) error {
 	return e.link.persist(ctx, "artifact", func(ctx context.Context) (bool, error) {
 		one, cancel := context.WithTimeout(ctx, uploadTime)
 		defer cancel()
-		body := e.hide.reader(io.NewSectionReader(streamReader{e.output, s.Stream}, s.Offset, s.Size))
+		file := &wholeReader{r: io.NewSectionReader(streamReader{e.output, s.Stream}, s.Offset, s.Size), left: s.Size}
+		body := e.hide.reader(file)
 		_, err := e.link.c.PutArtifact(one, lease, s.Artifact, "application/octet-stream", body)
 		code := client.CodeOf(err)
 		switch {
+		case file.short.Load():
+			return false, errTruncated
 		case err == nil:
 			return false, nil
 		case isLost(code):

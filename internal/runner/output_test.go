@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -58,6 +59,9 @@ func (s *scriptedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		_ = json.NewEncoder(w).Encode(api.NewProblem(s.artifact, "a run has at most 100 artifacts", ""))
 	case r.Method == http.MethodPut:
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return
+		}
 		s.artifacts++
 		_ = json.NewEncoder(w).Encode(perdure.Artifact{})
 	case strings.Contains(r.URL.Path, "/views/"):
@@ -288,6 +292,19 @@ func TestTruncatedOutputThatWasNotCopiedIsReported(t *testing.T) {
 	}
 	if told := e.output.takeTruncated(); len(told) != 1 {
 		t.Errorf("truncations = %+v, want one", told)
+	}
+}
+
+// A command truncates its output while a part of it is stored: that part is not complete.
+func TestArtifactOfATruncatedFileIsNotStored(t *testing.T) {
+	e := forwarder(t, &scriptedServer{}, "0123456789")
+	e.hide = (&Server{Key: "a key that is long enough"}).hide()
+	lease, _ := e.hold.now()
+	for size, want := range map[int64]error{10: nil, 100: errTruncated} {
+		err := e.upload(t.Context(), lease, &jobdir.Step{Artifact: "part", Stream: jobdir.Stdout, Size: size})
+		if !errors.Is(err, want) {
+			t.Errorf("upload of %d bytes of a file with 10: %v, want %v", size, err, want)
+		}
 	}
 }
 

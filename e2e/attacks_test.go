@@ -533,7 +533,7 @@ var attacks = []attack{
 		})
 		a.each(a.no.scale(20, 500), 8, func(int) { a.thread() })
 		lists := []string{"/runs?limit=1000", "/workers", "/queues", "/dlq?limit=1000", "/approvals?limit=1000",
-			"/webhooks", "/keys", "/threads?limit=1000", "/audit?limit=1000", "/history?since=24h", "/runs/counts"}
+			"/webhooks", "/keys", "/threads?limit=200", "/audit?limit=1000", "/history?since=24h", "/runs/counts"}
 		return func() { a.storm(8, func(i int) { a.hit("GET", "/api/v1"+lists[i%len(lists)], nil, nil) }) }
 	}},
 	{"looks at one large run", 50, func(a *attacker) func() {

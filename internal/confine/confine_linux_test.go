@@ -1,6 +1,7 @@
 package confine_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,9 +112,14 @@ func TestAStartIsRefusedWhereTheUserReadsTheServersFiles(t *testing.T) {
 		"none":         {"", nil, `user = "nobody"`},
 		"open folder":  {"nobody", func() error { return os.Chmod(folder, 0o755) }, "could read " + folder},
 		"passage":      {"nobody", func() error { return os.Chmod(folder, 0o711) }, "could enter " + folder},
-		"open file":    {"nobody", func() error { return os.Chmod(file, 0o644) }, "could"},
+		"open file": {"nobody", func() error {
+			return errors.Join(os.Chmod(folder, 0o711), os.Chmod(file, 0o644))
+		}, "could"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if err := errors.Join(os.Chmod(folder, 0o700), os.Chmod(file, 0o600)); err != nil {
+				t.Fatal(err)
+			}
 			if c.prepare != nil {
 				if err := c.prepare(); err != nil {
 					t.Fatal(err)

@@ -71,7 +71,7 @@ func TestAgentFollowsItsScript(t *testing.T) {
 	const want = "adaptor.Sessions-1\nYou said hello.\n" +
 		"adaptor.ToolStarted{ID:toolu_2 Name:Bash Input:[123 125]}\n" +
 		"adaptor.ToolEnded{ID:toolu_2 Name:Bash Output:[34 110 111 34] Failed:true Error:no}\nDone.\n" +
-		"adaptor.Sessions-1\nadaptor.Usage{InputTokens:10 OutputTokens:20 CostUSD:0.5}\n" +
+		"adaptor.Sessions-1\nadaptor.Usage{InputTokens:10 OutputTokens:20 CostUSD:0.5 OfSession:false}\n" +
 		"adaptor.End{Text:Done. Failed:false Error:}\n"
 	for _, more := range []string{"", "--include-partial-messages"} {
 		args := append([]string{"-p", "hello", "--output-format", "stream-json", "--verbose"}, strings.Fields(more)...)

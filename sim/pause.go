@@ -234,6 +234,7 @@ func (p *pauses) checkGrant(n *node, r *perdure.Run, l perdure.Line) {
 		}
 	case r.Cancel.RequestedAt != 0:
 		p.s.sometimes("a run of a paused queue was granted for its clean-up")
+	case r.Former != 0: // a process that has outlived a restore is found, whatever its queue
 	case x.knows(p.s, n, l.At):
 		p.s.violate("Q1", "%s was granted by node %s at %s, and its queue %s is paused since %s", p.s.nameOf(r),
 			n.name, l.At, r.Queue, x.At)

@@ -559,7 +559,7 @@ var attacks = []attack{
 	}},
 	{"downloads of a large artifact", 1, func(a *attacker) func() {
 		r := a.holds(1, obj{"kind": "maker"})[0]
-		a.put(r, "one", strings.Repeat("x", a.no.scale(1<<20, 16<<20)))
+		a.put(r, "one", strings.Repeat("x", a.no.scale(100<<10, 16<<20)))
 		return func() {
 			a.storm(16, func(i int) { a.hit("GET", "/api/v1/runs/"+r.RunID+"/artifacts/one", nil, nil) })
 		}

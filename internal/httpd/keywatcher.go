@@ -62,7 +62,8 @@ func (k *keyWatcher) watch(id string) (valid context.Context, forget func()) {
 // run checks the keys until the context ends. If the store can't be read, the keys stay valid until
 // the next check.
 func (k *keyWatcher) run(ctx context.Context, rung <-chan struct{}) {
-	var next <-chan time.Time // nil while no key is registered
+	// A key may have been revoked before this listened. Later next is nil while no key is registered.
+	next := time.After(0)
 	for {
 		select {
 		case <-ctx.Done():

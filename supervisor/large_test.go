@@ -240,7 +240,7 @@ func TestConversationWithoutRoomWaits(t *testing.T) {
 }
 
 // A conversation that grows beyond the bound gives way to the one that began before it, and goes on when
-// there is room. What it has done is not done again.
+// there is room. Its recorded steps are not done again.
 func TestConversationThatGrowsGivesWay(t *testing.T) {
 	probe, err := supervisor.New(supervisor.Options{Model: new(model.Client), Window: 2_000})
 	if err != nil {

@@ -235,8 +235,8 @@ func (h *holding) shrink() {
 	h.m.admit()
 }
 
-// crowds tells whether the execution has to give way, because there is more in memory than may be. What it
-// needs is noted for the next one. The first of a tenant stays, and so does the first of all.
+// crowds tells whether the execution has to give way, because there is more in memory than may be. The
+// need is noted for the next one. The first of a tenant stays, and so does the first of all.
 func (h *holding) crowds() bool {
 	if h == nil {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/jobdir"
 )
 
-// Whoever shows the output of a command with a terminal tells the size of their own.
+// A terminal that shows the output of a command with a terminal tells its own size.
 func TestResizeReachesTheCommand(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(`trap 'stty size; exit' WINCH; stty size; while :; do sleep 0.02; done`,

@@ -60,8 +60,8 @@ type Server struct {
 	// chunkGate divides the writes of uploaded chunks among tenants.
 	chunkGate *fair.Gate
 
-	// ends shares the reads of those who wait for the end of a run.
-	ends sharedReads[bool]
+	// crowds has the runs for which many calls wait.
+	crowds crowds
 
 	counts     countCache
 	checks     lastCheck

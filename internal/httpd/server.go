@@ -60,8 +60,9 @@ type Server struct {
 	// chunkGate divides the writes of uploaded chunks among tenants.
 	chunkGate *fair.Gate
 
-	// crowds has the runs for which many calls wait.
+	// crowds has the runs for which many calls wait, and joined the reads of those that join one.
 	crowds crowds
+	joined sharedReads[engine.Detail]
 
 	counts     countCache
 	checks     lastCheck

@@ -105,7 +105,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
 		}
-		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
+		d, err := c.s.joined.get(c.Context(), ref, func(ctx context.Context) (engine.Detail, error) {
+			return c.s.engine.Runs.Get(ctx, ref.Tenant, id)
+		})
 		if err != nil {
 			return false, err
 		}

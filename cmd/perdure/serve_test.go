@@ -30,8 +30,8 @@ func TestFailedHandshakesGetALineAMinute(t *testing.T) {
 		time.Sleep(handshakePause)
 		errors.Print("http: TLS handshake error from 10.0.0.9:4000: EOF")
 		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-		if len(lines) != 3 || !strings.Contains(lines[0], "handshakes=1") || !strings.Contains(lines[1], "something else") ||
-			!strings.Contains(lines[2], "handshakes=1000") {
+		if len(lines) != 3 || !strings.Contains(lines[0], "handshakes=1") ||
+			!strings.Contains(lines[1], "something else") || !strings.Contains(lines[2], "handshakes=1000") {
 			t.Errorf("log = %q, want a line for the first handshake and one for the 1000 since", out.String())
 		}
 	})

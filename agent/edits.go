@@ -3,12 +3,14 @@ package agent
 import (
 	"bytes"
 	"context"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -136,13 +138,17 @@ func keyOf(thing string) string {
 //
 //	agent.Removed(ctx, "look up")
 //
-// The name is that of the step, the child's kind, or that of the signal, approval or callback. A
-// removed Sleep is "sleep:" and its duration, as the error says. Don't use the name for something
-// else: it would get the old results.
+// The name is that of the step, the saga, the child's kind, or that of the signal, approval or
+// callback. A removed Sleep is "sleep:" and its duration, as the error says. Don't use the name for
+// something else: it would get the old results.
 func Removed(ctx *Context, name string) {
 	c := ctx.c
 	if c.enter() != nil {
 		return // the execution is over, so nothing depends on it
+	}
+	if c.insideStep() {
+		c.fail(c.misuse("Removed of %q inside of a step: a step that is recorded is not executed again; call it at "+
+			"the beginning of the agent's function", name))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +183,96 @@ func readStrict(data json.RawMessage, out any) error {
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	return d.Decode(out)
+	if err := d.Decode(out); err != nil {
+		return err
+	}
+	return checkLengths(data, out)
+}
+
+// checkLengths returns an error if an array in a value has another length than the type's. Package
+// json leaves out what is too much, and adds zeros for what is missing. Only types with arrays are
+// looked at.
+func checkLengths(data json.RawMessage, out any) error {
+	t := reflect.TypeOf(out).Elem()
+	found, known := arraysIn.Load(t)
+	if !known {
+		found = hasArray(t, map[reflect.Type]bool{})
+		arraysIn.Store(t, found)
+	}
+	if found == false {
+		return nil
+	}
+	again, err := perdure.Marshal(out)
+	if err != nil {
+		return err
+	}
+	var before, after any
+	if err := errors.Join(json.Unmarshal(data, &before), json.Unmarshal(again, &after)); err != nil {
+		return err
+	}
+	if !sameLengths(before, after) {
+		return errors.New("an array in it has another length")
+	}
+	return nil
+}
+
+// arraysIn has the answers of hasArray by type. A program has few types of results.
+var arraysIn sync.Map
+
+// hasArray tells whether values of a type have arrays in their JSON. Types that read themselves don't
+// count.
+func hasArray(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] || readsItself(t) {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Array:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return hasArray(t.Elem(), seen)
+	case reflect.Struct:
+		for n := range t.NumField() {
+			if hasArray(t.Field(n).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readsItself tells whether a type has a method that reads it from JSON.
+func readsItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) ||
+		p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// sameLengths tells whether the arrays that two values have at the same place are of the same length.
+func sameLengths(a, b any) bool {
+	switch a := a.(type) {
+	case []any:
+		b, ok := b.([]any)
+		if !ok {
+			return true
+		}
+		if len(a) != len(b) {
+			return false
+		}
+		for n := range a {
+			if !sameLengths(a[n], b[n]) {
+				return false
+			}
+		}
+	case map[string]any:
+		b, _ := b.(map[string]any)
+		for name := range a {
+			if other, ok := b[name]; ok && !sameLengths(a[name], other) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // takesNull tells whether null is a value of a type.

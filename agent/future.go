@@ -200,15 +200,15 @@ func (f *Future[T]) Join(ctx *Context) (T, error) {
 }
 
 // Result returns the result of a future that has ended, such as the one that [Select] returned, or
-// the error of one that ended without. It does not wait: of a future that has not ended it is an error.
+// the error of one that ended without. It does not wait: of a future that has not
+// ended it is a misuse.
 func (f *Future[T]) Result() (T, error) {
 	if f.err != nil {
 		return *new(T), f.err
 	}
 	i := f.ended()
 	if i == nil {
-		return *new(T), Permanent(perdure.Errorf(CodeMisuse,
-			"Result of %s, which has not ended: Select or join it first", f.id()))
+		return *new(T), f.c.misuse("Result of %s, which has not ended: Select or join it first", f.id())
 	}
 	return f.result(i)
 }

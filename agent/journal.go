@@ -69,6 +69,8 @@ type execution struct {
 	cancelled map[string]bool
 	// mapped has the children that Map has spawned, by the key of the call.
 	mapped map[string]*mapped
+	// items has the items of each Parallel that are recorded.
+	items itemCounts
 	// journaled has the sequence numbers of inbox items that are in the journal.
 	journaled map[int64]bool
 	// times and uuids are those that were handed out, in order.
@@ -232,6 +234,7 @@ func newExecution(s session.Session) *execution {
 		due:       map[string]int64{},
 		cancelled: map[string]bool{},
 		mapped:    map[string]*mapped{},
+		items:     itemCounts{},
 
 		aside:     map[string]bool{},
 		asideKeys: map[string]bool{},
@@ -254,7 +257,9 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 			c.entries[e.Key] = e.Value
 			if !strings.HasPrefix(e.Key, "_") {
 				c.expect("step "+e.Key, isAside(e.Value))
+				c.items.note(e.Key)
 			}
+			c.expectSaga(e.Key, e.Value)
 			continue
 		}
 		var f frame

@@ -36,6 +36,9 @@ type MapOptions struct {
 	// Child has the options of the children of a Map. With OnStall a child that looks stuck while the
 	// run is suspended is cancelled, and counts as failed with an [ErrStalled].
 	Child Options
+	// Step has the options of the steps of a Parallel: an [Undo] in a [Saga] undoes each item that
+	// completed, the last item first.
+	Step StepOptions
 	// Retries repeats a failed step of a Parallel, as [Retries] does.
 	Retries int
 }
@@ -46,6 +49,7 @@ func (o MapOptions) applyTo(to *MapOptions) {
 	to.Settle = to.Settle || o.Settle
 	to.Retries = cmp.Or(o.Retries, to.Retries)
 	o.Child.applyTo(&to.Child)
+	o.Step.applyTo(&to.Step)
 }
 
 // limit returns the bound, or an error.

@@ -14,8 +14,6 @@ import (
 
 // Misuse is never forgotten: neither if the agent's code ignores the error, nor if the agent waits
 // after it and the next execution would find the step recorded.
-//
-//perdurevet:ignore agenterror the ignored error is what is tested
 func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -59,6 +57,16 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 		"a saga without a function": func(ctx *agent.Context) { _ = agent.Saga(ctx, "s", nil) },
 		"a parallel without a function": func(ctx *agent.Context) {
 			_, _ = agent.Parallel[int, int](ctx, "none", []int{1}, nil)
+		},
+		"a key outside of a step": func(ctx *agent.Context) { agent.IdempotencyKey(ctx) },
+		"the agent's key in a step": func(ctx *agent.Context) {
+			once(ctx, func() { done.add("called with " + agent.IdempotencyKey(ctx)) })
+		},
+		"a version in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Version(ctx, "v", 1) }) },
+		"a removal in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Removed(ctx, "old") }) },
+		"a result too early":  func(ctx *agent.Context) { _, _ = agent.OnSignal[int](ctx, "n").Result() },
+		"the first 3 of 2": func(ctx *agent.Context) {
+			_, _ = agent.FirstOK(ctx, 3, agent.OnSignal[int](ctx, "a"), agent.OnSignal[int](ctx, "b"))
 		},
 		"the first of none":   func(ctx *agent.Context) { _, _ = agent.SelectOK[int](ctx) },
 		"a future of nothing": func(ctx *agent.Context) { _, _ = agent.JoinAll[int](ctx, nil) },

@@ -1,9 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 )
@@ -11,7 +14,9 @@ import (
 // Parallel calls a function for each item, in several goroutines, and returns the results in the
 // order of the items. Each call is a step of its own, recorded as soon as it returns, under the name
 // and the index of its item: the steps of the first Parallel "fetch" are "fetch#1/0", "fetch#1/1" and
-// so on. A later execution calls the function only for the items that are not recorded.
+// so on. A later execution calls the function only for the items that are not recorded. Each record
+// has a digest of its item, and a replay with other items, or with the same in another order, is
+// nondeterminism. So items have to survive JSON, and must not come from the order of a map.
 //
 //	pages, err := agent.Parallel(ctx, "fetch", urls, fetch, agent.MapOptions{Limit: 8})
 //
@@ -47,12 +52,28 @@ func Parallel[In, Out any](
 	if err != nil {
 		return Settled[Out]{}, err
 	}
+	if err := o.Step.checkUndo(c, "Parallel "+key, reflect.TypeFor[Out]()); err != nil {
+		return Settled[Out]{}, err
+	}
+	if o.Step.about.given() {
+		return Settled[Out]{}, c.misuse("Parallel %s: For is for a step by itself: here each is about its item", key)
+	}
+	abouts := make([]about, len(items))
+	for n := range items {
+		digest, err := digestOfValue(items[n])
+		if err != nil {
+			return Settled[Out]{}, c.misuse("Parallel %s: item %d, a %T, can't be written as JSON, so a replay could "+
+				"not tell it from another one: %v", key, n, items[n], err)
+		}
+		abouts[n] = about{digest: digest, says: aboutItem}
+	}
 	inner, cancel := context.WithCancel(ctx.Context)
 	defer cancel()
 	p := &parallel[Out]{key: key, settle: o.Settle, cancel: cancel, first: -1,
-		out: Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))}}
-	begin := p.replay(c, len(items))
-	if len(begin) > 0 && p.first < 0 {
+		out:       Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))},
+		completed: make([]bool, len(items))}
+	begin := p.replay(c, abouts)
+	if len(begin) > 0 && p.first < 0 && c.stopReason() == nil {
 		c.begin("step", stepKeyOf(key, begin[0]))
 	}
 	var next sync.Mutex // guards begin and workers
@@ -75,13 +96,16 @@ func Parallel[In, Out any](
 				next.Unlock()
 				v, err := step(within, stepKeyOf(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
-				}, &StepOptions{Retries: o.Retries})
+				}, &StepOptions{Retries: cmp.Or(o.Step.Retries, o.Retries), undo: o.Step.undo, about: abouts[n]})
 				p.add(n, v, err)
 			}
 		})
 	}
 	all.Wait()
 	c.checkExit() // a call panicked, or the lease is lost
+	if err := p.register(c, o.Step.undo); err != nil {
+		return Settled[Out]{}, err
+	}
 	// The errors of calls that ended because another one failed say nothing.
 	c.moveErrors(workers, func(err error) bool { return p.settle || err == p.out.Errors[max(p.first, 0)] })
 	return p.result(c, len(items))
@@ -98,6 +122,8 @@ type parallel[Out any] struct {
 
 	mu  sync.Mutex
 	out Settled[Out]
+	// completed has the items with a result.
+	completed []bool
 	// done counts the items with a result or an error.
 	done int
 	// first is the index of the error that Parallel returns, or -1.
@@ -107,15 +133,19 @@ type parallel[Out any] struct {
 }
 
 // replay takes the recorded results and returns the items without one.
-func (p *parallel[Out]) replay(c *execution, items int) (missing []int) {
-	for n := range items {
+func (p *parallel[Out]) replay(c *execution, abouts []about) (missing []int) {
+	if before := c.items[p.key]; before > len(abouts) {
+		c.fail(nondeterminism(p.key, "Parallel was called with at least %d items before, and now with %d",
+			before, len(abouts)))
+	}
+	for n := range abouts {
 		key := stepKeyOf(p.key, n)
 		entry, ok := c.lookup(key)
 		if !ok {
 			missing = append(missing, n)
 			continue
 		}
-		v, err := replay[Out](c, key, entry)
+		v, err := replay[Out](c, key, entry, &abouts[n])
 		p.add(n, v, err)
 	}
 	return missing
@@ -125,7 +155,7 @@ func (p *parallel[Out]) replay(c *execution, items int) (missing []int) {
 func (p *parallel[Out]) add(n int, v Out, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.out.Results[n], p.out.Errors[n] = v, err
+	p.out.Results[n], p.out.Errors[n], p.completed[n] = v, err, err == nil
 	p.done++
 	if err == nil || p.settle {
 		return
@@ -137,6 +167,20 @@ func (p *parallel[Out]) add(n int, v Out, err error) {
 		p.first, p.recorded = n, recorded
 	}
 	p.cancel()
+}
+
+// register adds the undos of the items that completed to the saga, in the order of the items. If
+// Parallel fails, they are undone too.
+func (p *parallel[Out]) register(c *execution, undo func(context.Context, json.RawMessage) error) error {
+	for n, ok := range p.completed {
+		if !ok || undo == nil {
+			continue
+		}
+		if err := c.register(stepKeyOf(p.key, n), undo); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stopped tells whether no more items are begun.

@@ -12,8 +12,6 @@ import (
 )
 
 // Steps after a commit that the server refuses are not executed.
-//
-//perdurevet:ignore agenterror the execution is over before the step returns
 func TestNoStepRunsAfterRefusedCommit(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -28,7 +28,8 @@ const (
 //		…
 //	})
 //
-// The failure of the body is recorded. From then on the saga only undoes, also after a crash, so an
+// The end of the body is recorded. A body that has succeeded and fails in a later release is
+// nondeterminism: its steps are kept. After a failure the saga only undoes, also after a crash, so an
 // error that may be temporary should be retried first ([Retries]). An undo that fails is retried a
 // few times, and again with the next attempt. After the run's deadline nothing is undone: its
 // deliverable lists what was not.
@@ -57,16 +58,16 @@ func Saga(ctx *Context, name string, body func() error) error {
 		}
 	}
 	c.sagas = append(c.sagas, s)
-	entry, failing := c.entries[s.key]
+	entry := c.entries[s.key]
 	outer := c.undoing
 	c.mu.Unlock()
-	var rec stepRecord
+	before, ok := readSagaRecord(entry)
+	if !ok {
+		c.fail(nondeterminism(s.key, "the journal has something else under this name"))
+	}
 	var why error // the error of the body in an earlier execution
-	if failing {
-		if err := json.Unmarshal(entry, &rec); err != nil || rec.Error == nil {
-			c.fail(nondeterminism(s.key, "the journal has something else under this name"))
-		}
-		why = rec.err(s.key)
+	if before.Error != nil {
+		why = before.err(s.key)
 		c.setUndoing(why)
 	}
 	err = body()
@@ -76,24 +77,30 @@ func Saga(ctx *Context, name string, body func() error) error {
 	}
 	c.mu.Lock()
 	c.sagas = c.sagas[:len(c.sagas)-1]
+	c.visit("saga " + key)
 	c.mu.Unlock()
 	switch {
-	case err == nil && !failing:
-		c.keepSteps(s)
+	case err == nil && why == nil:
+		c.keepSteps(s, before)
 		return nil
-	case !failing && outer == nil:
+	case why == nil && outer == nil:
+		if before.OK && c.askedToStop() {
+			c.handUp(s) // the steps are kept, unless an enclosing saga undoes them
+			return err
+		}
+		c.checkFailure(s, before, err)
 		c.takeErrors() // the saga's record is the fact, and says what they led to
 		f := session.Describe(err)
-		rec = stepRecord{Error: &f}
-		c.recordEntry(s.key, rec.encode(), false)
-		c.setUndoing(rec.err(s.key))
+		before = sagaRecord{Error: &f}
+		c.recordEntry(s.key, before.encode(), false)
+		c.setUndoing(before.err(s.key))
 	}
 	undone := c.compensate(ctx, s)
 	c.setUndoing(outer)
 	// Only an error from the journal is the same in every execution. Any other is replaced by its
 	// recorded code and message.
-	if rec.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !fromJournal(err)) {
-		err = rec.err(s.key)
+	if before.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !fromJournal(err)) {
+		err = before.err(s.key)
 	}
 	if undone != nil {
 		return fmt.Errorf("%w; this was to be undone because of: %w", undone, err)
@@ -101,9 +108,97 @@ func Saga(ctx *Context, name string, body func() error) error {
 	return Permanent(c.recordedBefore(s, err))
 }
 
-// Undo returns options with a function that undoes a step of a [Saga]. It is called with the step's result, and
-// with a context that a cancel request does not end. Like a step it may be called twice, with the
-// same [IdempotencyKey].
+// A sagaRecord is the journal entry of a saga: how it ended. A saga ends once, so the code of a later
+// release can't turn a saga that succeeded into one that failed, or the other way round.
+type sagaRecord struct {
+	// Aside is as that of a stepRecord.
+	Aside bool             `json:"aside,omitempty"`
+	OK    bool             `json:"ok,omitempty"`
+	Error *perdure.Failure `json:"error,omitempty"`
+}
+
+// readSagaRecord reads the entry of a saga. It is zero for a saga without an entry, which has not
+// ended.
+func readSagaRecord(entry json.RawMessage) (rec sagaRecord, ok bool) {
+	if entry == nil {
+		return rec, true
+	}
+	if err := json.Unmarshal(entry, &rec); err != nil {
+		return sagaRecord{}, false
+	}
+	return rec, rec.OK != (rec.Error != nil)
+}
+
+func (r *sagaRecord) encode() json.RawMessage {
+	step := stepRecord{Aside: r.Aside, Error: r.Error}
+	if r.OK {
+		step.OK = json.RawMessage(`true`)
+	}
+	return step.encode()
+}
+
+// err returns the error with which the saga failed.
+func (r *sagaRecord) err(key string) error {
+	step := stepRecord{Error: r.Error}
+	return step.err(key)
+}
+
+// expectSaga adds a saga that has succeeded to what the execution has to ask for: a step that is added
+// to its body is found before it begins. After a failure nothing begins, and the steps are expected.
+func (c *execution) expectSaga(key string, entry json.RawMessage) {
+	name, ok := strings.CutPrefix(key, sagaPrefix)
+	if !ok {
+		return
+	}
+	if rec, ok := readSagaRecord(entry); ok && rec.OK {
+		c.expect("saga "+name, rec.Aside)
+	}
+}
+
+// The entry of a step that need not be undone any more, because it was, or because its saga has
+// succeeded. These are two facts. The server reads only that there is an entry.
+const (
+	undoneEntry = `{"ok":true}`
+	keptEntry   = `{"kept":true}`
+)
+
+// isKept tells whether the entry of a step says that the step is kept.
+func isKept(entry json.RawMessage) bool {
+	var is struct {
+		Kept bool `json:"kept"`
+	}
+	return json.Unmarshal(entry, &is) == nil && is.Kept
+}
+
+// checkFailure ends the execution if the journal contradicts the failure of a saga: the saga has
+// succeeded, or the agent was past this point without a failure. Nothing is written, so that a
+// release that fits the journal goes on.
+func (c *execution) checkFailure(s *saga, before sagaRecord, err error) {
+	if session.IsDefect(err) {
+		c.fail(err)
+	}
+	kept := before.OK
+	c.mu.Lock()
+	for _, u := range s.undo { // of a run that began before sagas recorded their success
+		kept = kept || isKept(c.entries[undonePrefix+u.key])
+	}
+	c.mu.Unlock()
+	name := strings.TrimPrefix(s.key, sagaPrefix)
+	if kept {
+		c.fail(nondeterminism(name, "the saga has succeeded, its steps are kept, and now its body fails with: %v; "+
+			"let it end as it did, or announce what was changed with Version", err))
+	}
+	if !c.askedToStop() {
+		c.begin("failure of the saga", name)
+	}
+}
+
+// askedToStop tells whether the run was asked to stop.
+func (c *execution) askedToStop() bool { return errors.Is(context.Cause(c.ctx), ErrCancelled) }
+
+// Undo returns options with a function that undoes a step of a [Saga]. It is called with the step's
+// result, and with a context that a cancel request does not end. Like a step it may be called twice,
+// with the same [IdempotencyKey]. In MapOptions.Step it undoes each item of a [Parallel].
 func Undo[T any](f func(ctx context.Context, result T) error) StepOptions {
 	if f == nil {
 		return StepOptions{undoType: reflect.TypeFor[T]()} // Step says so
@@ -138,6 +233,23 @@ func (c *execution) inSaga() bool {
 	return len(c.sagas) > 0
 }
 
+// checkUndo returns an error if the options have an Undo that can't be called with the result of a
+// step, or that belongs to no saga.
+func (o *StepOptions) checkUndo(c *execution, what string, result reflect.Type) error {
+	switch {
+	case o.undoType == nil:
+		return nil
+	case o.undo == nil:
+		return c.misuse("%s: a function is nil", what)
+	case !c.inSaga():
+		return c.misuse("%s has an Undo and is in no Saga", what)
+	case o.undoType != result:
+		return c.misuse("%s gives %s, and its Undo takes %s",
+			what, withArticle(result.String()), withArticle(o.undoType.String()))
+	}
+	return nil
+}
+
 // register adds the undo of a completed step to the innermost saga.
 func (c *execution) register(key string, f func(ctx context.Context, result json.RawMessage) error) error {
 	c.mu.Lock()
@@ -150,26 +262,47 @@ func (c *execution) register(key string, f func(ctx context.Context, result json
 	return nil
 }
 
-// keepSteps ends a saga that succeeded. An enclosing saga may still undo its steps. If there is
-// none, the journal notes that the steps are kept, so that the run's fallback does not list them as
-// not undone.
-func (c *execution) keepSteps(s *saga) {
+// handUp gives the undos of a saga to the enclosing one. It tells whether there is one.
+func (c *execution) handUp(s *saga) bool {
 	c.mu.Lock()
-	if n := len(c.sagas); n > 0 {
+	defer c.mu.Unlock()
+	n := len(c.sagas)
+	if n > 0 {
 		c.sagas[n-1].undo = append(c.sagas[n-1].undo, s.undo...)
-		c.mu.Unlock()
-		return
+	}
+	return n > 0
+}
+
+// keepSteps ends a saga that succeeded, and records that. An enclosing saga may still undo its steps.
+// If there is none, the journal notes that the steps are kept, so that the run's fallback does not
+// list them as not undone.
+func (c *execution) keepSteps(s *saga, before sagaRecord) {
+	var entries []perdure.JournalEntry
+	if !c.handUp(s) {
+		for _, u := range s.undo {
+			kept := perdure.JournalEntry{Key: undonePrefix + u.key, Value: json.RawMessage(keptEntry)}
+			entries = append(entries, kept)
+		}
+	}
+	aside := goroutine() != c.mainGoroutine
+	if !before.OK { // after the steps: a saga that is recorded has kept all of them
+		end := sagaRecord{OK: true, Aside: aside}
+		entries = append(entries, perdure.JournalEntry{Key: s.key, Value: end.encode()})
 	}
 	added := false
-	for _, u := range s.undo {
-		key := undonePrefix + u.key
-		if _, ok := c.entries[key]; ok {
+	c.mu.Lock()
+	// An execution that is not past its journal adds nothing. Either the run began before sagas
+	// recorded their success, or the code has left out something that is recorded, and will be held.
+	if !before.OK && !aside && c.firstMissed() != "" && !c.askedToStop() {
+		entries = nil
+	}
+	for _, e := range entries {
+		if _, ok := c.entries[e.Key]; ok {
 			continue
 		}
-		kept := json.RawMessage(`{"kept":true}`)
-		b := c.batchFor(len(key) + len(kept))
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: kept})
-		c.entries[key], added = kept, true
+		b := c.batchFor(len(e.Key) + len(e.Value))
+		b.part.Journal = append(b.part.Journal, e)
+		c.entries[e.Key], added = e.Value, true
 	}
 	c.mu.Unlock()
 	if added {
@@ -191,7 +324,12 @@ func (c *execution) compensate(ctx *Context, s *saga) error {
 	for n := len(s.undo) - 1; n >= 0; n-- {
 		u := s.undo[n]
 		key := undonePrefix + u.key
-		if _, ok := c.lookup(key); ok {
+		if entry, ok := c.lookup(key); ok {
+			if isKept(entry) {
+				c.fail(nondeterminism(u.key, "the journal says that the saga of this step has succeeded, and then "+
+					"that it failed: an earlier release failed where the one before had succeeded; retry the run from "+
+					"before the saga, or give it up and undo the step by hand"))
+			}
 			continue
 		}
 		entry, _ := c.lookup(u.key)
@@ -211,7 +349,7 @@ func (c *execution) compensate(ctx *Context, s *saga) error {
 			failed.errs = append(failed.errs, err)
 			continue
 		}
-		c.recordEntry(key, json.RawMessage(`{"ok":true}`), false)
+		c.recordEntry(key, json.RawMessage(undoneEntry), false)
 	}
 	if len(failed.keys) == 0 {
 		return nil

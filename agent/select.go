@@ -58,6 +58,9 @@ func Select(ctx *Context, fs ...Awaitable) (int, error) {
 // first waits for the first future that ends, and returns its index.
 func (w *join) first() (int, error) {
 	for {
+		if err := w.interrupted(); err != nil {
+			return -1, err
+		}
 		got, stalled := w.choose(1, func(*future) bool { return true })
 		if stalled >= 0 {
 			w.release()
@@ -70,6 +73,18 @@ func (w *join) first() (int, error) {
 			return n, err
 		}
 	}
+}
+
+// interrupted returns why no choice can be made any more, unless the journal has one: the run was
+// asked to stop, or a saga is being undone. Futures that could not begin because of it are no choice.
+func (w *join) interrupted() error {
+	w.c.mu.Lock()
+	chosen := w.c.winners[w.id] != nil
+	w.c.mu.Unlock()
+	if chosen {
+		return nil
+	}
+	return w.c.stopReason()
 }
 
 // index returns the index of the future with an id.
@@ -238,7 +253,7 @@ func FirstOK[T any](ctx *Context, k int, fs ...*Future[T]) (FirstSelected[T], er
 		return FirstSelected[T]{}, err
 	}
 	if k < 1 || k > len(fs) {
-		return FirstSelected[T]{}, Permanent(perdure.Errorf(perdure.CodeInvalid, "FirstOK: %d of %d", k, len(fs)))
+		return FirstSelected[T]{}, ctx.c.misuse("FirstOK: the first %d of %d futures can't be", k, len(fs))
 	}
 	return firstOK(ctx, "FirstOK", k, fs)
 }
@@ -256,6 +271,9 @@ func firstOK[T any](ctx *Context, what string, k int, fs []*Future[T]) (out Firs
 	}
 	var got *winner
 	for got == nil {
+		if err := w.interrupted(); err != nil {
+			return out, err
+		}
 		var stalled int
 		if got, stalled = w.choose(k, w.completed); got != nil {
 			break

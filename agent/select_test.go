@@ -204,7 +204,52 @@ func TestResultOfAFutureThatHasNotEndedIsMisuse(t *testing.T) {
 			return agent.OnSignal[int](ctx, "n").Result()
 		})
 	})
-	failed(t, w.ends("boss", nil), perdure.Failed, agent.CodeMisuse, 1)
+	w.held(w.start(perdure.Submission{Kind: "boss"}), agent.CodeMisuse)
+}
+
+// A run that is asked to stop while it waits in a Select learns that from Select, and not from the
+// result of a future that could not begin any more.
+func TestCancelledSelectReturnsTheCancel(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	type answer struct {
+		n   int
+		err error
+	}
+	answers := make(chan answer, 1)
+	w.work(func(wk *worker.Worker) {
+		worker.Agent(wk, "waits", func(ctx *agent.Context, how string) (string, error) {
+			ask := agent.OnApproval(ctx, agent.Approval{Title: "Push?", Action: "git push"})
+			var n int
+			var err error
+			switch how {
+			case "Select":
+				n, err = agent.Select(ctx, agent.OnSignal[int](ctx, "word"), ask)
+			case "Race":
+				var first agent.Selected[agent.Verdict]
+				first, err = agent.Race(ctx, time.Hour, ask)
+				n = first.Index
+			case "SelectOK":
+				var first agent.Selected[agent.Verdict]
+				first, err = agent.SelectOK(ctx, ask)
+				n = first.Index
+			}
+			answers <- answer{n, err}
+			return "", err
+		})
+	})
+	for _, how := range []string{"Select", "Race", "SelectOK"} {
+		id := w.start(perdure.Submission{Kind: "waits", Input: client.JSON(how)})
+		w.suspended(id)
+		if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(w, answers); got.n != -1 || !errors.Is(got.err, agent.ErrCancelled) ||
+			errors.As(got.err, new(agent.ErrAllTasksFailed)) {
+			t.Errorf("%s returned %d, %v, want -1 and the cancel", how, got.n, got.err)
+		}
+		reached(t, w.end(id), perdure.Cancelled)
+	}
 }
 
 func TestFirstOKReturnsTheFirstThatComplete(t *testing.T) {
@@ -259,8 +304,8 @@ func TestFirstOKFailsWhenTooFewCanComplete(t *testing.T) {
 		})
 	})
 	completed(t, w.ends("boss", 3), `"0 5"`)
-	failed(t, w.ends("boss", 6), perdure.Failed, perdure.CodeInvalid, 1)
-	failed(t, w.ends("boss", 0), perdure.Failed, perdure.CodeInvalid, 1)
+	w.defect(w.start(perdure.Submission{Kind: "boss", Input: client.JSON(6)}), agent.CodeMisuse)
+	w.defect(w.start(perdure.Submission{Kind: "boss", Input: client.JSON(0)}), agent.CodeMisuse)
 }
 
 // A child that nobody takes is reported as slow after five minutes.

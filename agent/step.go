@@ -24,12 +24,13 @@ import (
 // server's disk.
 //
 // The name identifies the step, together with the number of its use: the third step "search" is
-// "search#3". Code that is inserted elsewhere shifts no keys.
+// "search#3". Code that is inserted elsewhere shifts no keys. A loop over steps of one name says with
+// [For] what each of them is about.
 //
 // Step returns the result as it was recorded, read back from JSON, so it is the same in this
 // execution and in every later one. A result is at most 1 MiB of JSON. A string in it must not
-// contain a NUL character or half of a surrogate pair, or the step fails. Use []byte for arbitrary
-// bytes: JSON writes them as base64.
+// contain a NUL character or half of a surrogate pair. Use []byte for arbitrary bytes: JSON writes
+// them as base64. A result that can't be recorded is a permanent error of the step.
 //
 // A [Permanent] error is recorded at once. Any other error is recorded when the agent goes on after
 // it, so that a replay gets it again. If the agent returns it instead, the next attempt calls the
@@ -59,20 +60,19 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	if err != nil {
 		return *new(T), err
 	}
-	if f == nil || o.undoType != nil && o.undo == nil {
+	if f == nil {
 		return *new(T), c.misuse("step %s: a function is nil", key)
+	}
+	if o.about.err != nil {
+		return *new(T), c.misuse("step %s: %v", key, o.about.err)
 	}
 	release, err := c.claimName(name, key)
 	if err != nil {
 		return *new(T), err
 	}
 	defer release()
-	if o.undo != nil && !c.inSaga() {
-		return *new(T), c.misuse("step %s has an Undo and is in no Saga", key)
-	}
-	if result := reflect.TypeFor[T](); o.undo != nil && o.undoType != result {
-		return *new(T), c.misuse("step %s gives %s, and its Undo takes %s",
-			key, withArticle(result.String()), withArticle(o.undoType.String()))
+	if err := o.checkUndo(c, "step "+key, reflect.TypeFor[T]()); err != nil {
+		return *new(T), err
 	}
 	out, err := step(ctx, key, f, &o)
 	if err == nil && o.undo != nil {
@@ -81,7 +81,8 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	return out, err
 }
 
-// StepOptions are the options of a [Step]. [Retries] and [Undo] return options with one field set.
+// StepOptions are the options of a [Step]. [Retries], [Undo] and [For] return options
+// with one field set.
 type StepOptions struct {
 	// Retries repeats a failed step at once, up to so many times and with growing pauses, before Step
 	// returns its error.
@@ -90,6 +91,8 @@ type StepOptions struct {
 	// undo is set by Undo, which knows the type of the step's result: undoType.
 	undo     func(ctx context.Context, result json.RawMessage) error
 	undoType reflect.Type
+	// about is set by For.
+	about about
 }
 
 // Retries returns options with that number of retries.
@@ -100,6 +103,9 @@ func (o StepOptions) applyTo(to *StepOptions) {
 	to.Retries = cmp.Or(o.Retries, to.Retries)
 	if o.undoType != nil {
 		to.undo, to.undoType = o.undo, o.undoType
+	}
+	if o.about.given() {
+		to.about = o.about
 	}
 }
 
@@ -118,6 +124,10 @@ type stepRecord struct {
 	// first, so that isAside finds it without reading the record.
 	Aside bool             `json:"aside,omitempty"`
 	Error *perdure.Failure `json:"error,omitempty"`
+	// Of is the digest of what the step is about, if the code says that. See about.go.
+	Of string `json:"of,omitempty"`
+	// As tells which texts in the result are bytes. See bytes.go.
+	As marks `json:"as,omitempty"`
 	// Loose tells that the type of the result does not read back all that it writes.
 	Loose bool            `json:"loose,omitempty"`
 	OK    json.RawMessage `json:"ok,omitempty"`
@@ -135,6 +145,10 @@ func (r *stepRecord) encode() json.RawMessage {
 		if r.Aside {
 			head = []byte(asideRecord + `,`)
 		}
+		if r.Of != "" { // a digest needs no escapes
+			head = append(head, `"of":"`+r.Of+`",`...)
+		}
+		head = r.As.appendTo(head)
 		if r.Loose {
 			head = append(head, `"loose":true,`...)
 		}
@@ -145,6 +159,12 @@ func (r *stepRecord) encode() json.RawMessage {
 		panic(fmt.Sprintf("agent: an error can't be recorded: %v", err))
 	}
 	return b
+}
+
+// setError makes the record that of a step that failed.
+func (r *stepRecord) setError(err error) {
+	f := session.Describe(err)
+	r.Error, r.OK, r.Loose, r.As = &f, nil, false, nil
 }
 
 // err returns the error that is recorded under a key.
@@ -161,12 +181,12 @@ func step[T any](
 ) (out T, err error) {
 	c := ctx.c
 	if entry, ok := c.lookup(key); ok {
-		return replay[T](c, key, entry)
+		return replay[T](c, key, entry, &o.about)
 	}
 	if err := c.stopReason(); err != nil {
 		return out, err
 	}
-	aside := c.begin("step", key)
+	rec := stepRecord{Aside: c.begin("step", key), Of: o.about.digest}
 	c.flush() // the step may rely on anything that was done before it
 	out, err = attempt(ctx, key, f, o)
 	c.checkExit() // a result that comes after the lease was lost must not be recorded
@@ -174,31 +194,48 @@ func step[T any](
 		if stopped := c.stopReason(); stopped != nil {
 			return *new(T), stopped
 		}
-		f := session.Describe(err)
-		rec := stepRecord{Error: &f, Aside: aside}
+		rec.setError(err)
 		if !session.IsPermanent(err) {
 			return *new(T), c.holdError(key, &rec)
 		}
-		c.recordEntry(key, rec.encode(), false)
-		return *new(T), rec.err(key) // the error as every later execution gets it
+		return *new(T), c.recordError(key, &rec)
 	}
-	rec := stepRecord{Aside: aside}
-	if rec.OK, err = perdure.Encode(out); err != nil {
-		return *new(T), unrecordable(key, out, err)
-	}
-	kept, err := readBack[T](&rec) // the result as every later execution gets it
+	kept, text, err := recordResult(key, &rec, out)
 	if err != nil {
-		return *new(T), Permanent(perdure.Errorf(codeResult,
-			"step %s: its result, a %T, can't be read back from JSON: %v", key, out, err))
-	}
-	text := rec.encode()
-	if len(text) > perdure.MaxValue {
-		return *new(T), Permanent(perdure.Errorf(perdure.CodeTooLarge,
-			"step %s: its result has %d bytes; a record takes %d: "+
-				"put larger things into an artifact and record which", key, len(rec.OK), perdure.MaxValue))
+		// The function was called, and another call would not help. The agent may handle the error and
+		// go on, so it is a fact.
+		rec.setError(err)
+		return *new(T), c.recordError(key, &rec)
 	}
 	c.recordEntry(key, text, o.undo != nil)
 	return kept, nil
+}
+
+// recordResult writes the result of a step into its record. It returns the result as every later
+// execution gets it, and the text of the record. Its error tells why the result can't be recorded.
+func recordResult[T any](key string, rec *stepRecord, out T) (kept T, text json.RawMessage, err error) {
+	if rec.OK, err = perdure.Encode(out); err != nil {
+		return kept, nil, unrecordable(key, out, err)
+	}
+	if kept, err = readBack[T](rec); err != nil {
+		return kept, nil, perdure.Errorf(codeResult,
+			"step %s: its result, a %T, can't be read back from JSON: %v", key, out, err)
+	}
+	rec.As = marksOf(reflect.ValueOf(&out).Elem())
+	text = rec.encode()
+	if len(text) > perdure.MaxValue {
+		return kept, nil, perdure.Errorf(perdure.CodeTooLarge,
+			"step %s: its result has %d bytes; a record takes %d: "+
+				"put larger things into an artifact and record which", key, len(rec.OK), perdure.MaxValue)
+	}
+	return kept, text, nil
+}
+
+// recordError commits the error of a step at once. It returns the error as every later execution
+// gets it.
+func (c *execution) recordError(key string, rec *stepRecord) error {
+	c.recordEntry(key, rec.encode(), false)
+	return rec.err(key)
 }
 
 // readBack reads a result from its new record. A type that writes fields that it does not read makes
@@ -216,9 +253,9 @@ func readBack[T any](rec *stepRecord) (kept T, err error) {
 func unrecordable(key string, out any, err error) error {
 	var refused *perdure.Error
 	if errors.As(err, &refused) {
-		return Permanent(perdure.Errorf(refused.Code, "step %s: its result, a %T, %s", key, out, refused.Message))
+		return perdure.Errorf(refused.Code, "step %s: its result, a %T, %s", key, out, refused.Message)
 	}
-	return Permanent(perdure.Errorf(codeResult, "step %s: its result, a %T, can't be recorded: %v", key, out, err))
+	return perdure.Errorf(codeResult, "step %s: its result, a %T, can't be recorded: %v", key, out, err)
 }
 
 // recordEntry commits a step's entry and waits until it is durable. With undo it also marks the
@@ -322,10 +359,13 @@ func goroutine() string {
 }
 
 // replay returns the recorded result or error of a step.
-func replay[T any](c *execution, key string, entry json.RawMessage) (out T, err error) {
+func replay[T any](c *execution, key string, entry json.RawMessage, of *about) (out T, err error) {
 	var rec stepRecord
 	if err := json.Unmarshal(entry, &rec); err != nil {
 		c.fail(nondeterminism(key, "the journal has something else under this name"))
+	}
+	if err := of.check(key, &rec); err != nil {
+		c.fail(err)
 	}
 	if rec.Error != nil {
 		return out, rec.err(key)
@@ -334,7 +374,7 @@ func replay[T any](c *execution, key string, entry json.RawMessage) (out T, err 
 	if rec.Loose {
 		read = func(data json.RawMessage, out any) error { return json.Unmarshal(data, out) }
 	}
-	if err := read(rec.OK, &out); err != nil {
+	if err := cmp.Or(rec.As.check(reflect.TypeFor[T]()), read(rec.OK, &out)); err != nil {
 		c.fail(nondeterminism(key, "its recorded result, %s, is no %s, for which the agent asks now: %v",
 			shapeOf(rec.OK), reflect.TypeFor[T](), err))
 	}
@@ -353,13 +393,18 @@ type stepScope struct {
 
 // IdempotencyKey returns a key that is the same in every execution of a step, also in a retry of the
 // run. A service that is called twice, because a worker died before the step was recorded, can
-// recognize the second call by it. It takes the context of a step's function, and is empty for any other.
+// recognize the second call by it. It takes the context of a step's function. The agent's own context
+// is a misuse, because it belongs to no step. The key is empty for a context that is no agent's.
 func IdempotencyKey(ctx context.Context) string {
-	w, ok := ctx.Value(stepKey{}).(*stepScope)
-	if !ok {
-		return ""
+	if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
+		return string(cmp.Or(w.c.grant.OriginRunID, w.c.grant.RunID)) + "/" + w.key
 	}
-	return string(cmp.Or(w.c.grant.OriginRunID, w.c.grant.RunID)) + "/" + w.key
+	// The execution ends here, before a service is called with an empty key.
+	if c, ok := ctx.Value(executionKey{}).(*execution); ok && c.enter() == nil {
+		c.fail(c.misuse("IdempotencyKey with the agent's context: call it in a step's function, with the context " +
+			"that the function is given"))
+	}
+	return ""
 }
 
 // Now returns the time of its first call at this point. It is the same in every execution.
@@ -416,6 +461,10 @@ func Version(ctx *Context, name string, version int) int {
 	}
 	if err := perdure.CheckName("version", name); err != nil {
 		c.fail(misuse("%v", err))
+	}
+	if c.insideStep() {
+		c.fail(c.misuse("Version %q inside of a step: a step that is recorded is not executed again; "+
+			"call it between steps", name))
 	}
 	if err := c.checkOwn("Version"); err != nil {
 		c.fail(err)

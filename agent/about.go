@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+)
+
+// A record belongs to the step with its key, which is a name and a number. Where the number alone
+// does not say what a step is about, its record has a digest of that: of its item in a Parallel, of
+// the value that the code gives with For. A replay that asks for the same key with another digest is
+// held, instead of being handed the result of something else.
+
+// For returns options with the value that a step is about, such as the heading of the paragraph that
+// it writes. Use it in a loop over steps of one name, because the number of a step does not tell which
+// heading it had:
+//
+//	for _, heading := range outline {
+//		text, err := agent.Step(ctx, "paragraph", write(heading), agent.For(heading))
+//		…
+//	}
+//
+// The record of the step has a digest of the value. If a later execution asks for the step with
+// another value, because a release has added, removed or swapped headings, that is nondeterminism, and
+// the run is held. Without For the step would get the paragraph of another heading. The value has to
+// be one that JSON can write.
+func For(value any) StepOptions {
+	digest, err := digestOfValue(value)
+	if err != nil {
+		err = fmt.Errorf("the value of For, a %T, can't be written as JSON: %w", value, err)
+	}
+	return StepOptions{about: about{digest, aboutValue, err}}
+}
+
+// An about is what a step is about.
+type about struct {
+	// digest is that of the value, or empty if the code does not say.
+	digest string
+	// says completes "its record is ", in the error of a replay that asks for another digest.
+	says string
+	// err tells why the value has no digest.
+	err error
+}
+
+// given tells whether the code says what the step is about.
+func (a *about) given() bool { return a.says != "" }
+
+const aboutValue = "about something else than the value that the agent gives with For now; a loop over steps of one " +
+	"name keeps its order and its values; announce what was added, removed or swapped with Version"
+
+const aboutItem = "that of another item than the one for which the agent asks now; items of a Parallel keep " +
+	"their order and their values: they come from the input or from steps, and not from the order of a map"
+
+// check returns an error if a record is about something else. A record without a digest was written
+// by code that did not say what its step is about. It is taken as it is.
+func (a *about) check(key string, rec *stepRecord) error {
+	if a.digest == "" || rec.Of == "" || a.digest == rec.Of {
+		return nil
+	}
+	return nondeterminism(key, "its record is %s", a.says)
+}
+
+// digestOfValue returns a digest of a value: of its JSON with sorted names, as [perdure.Encode] writes
+// it. The value itself is not stored, so the limits of the store don't apply to it.
+func digestOfValue(v any) (string, error) {
+	text, err := perdure.Marshal(v)
+	if err != nil {
+		return "", err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var plain any
+	if err := d.Decode(&plain); err != nil {
+		return "", err
+	}
+	if text, err = perdure.Marshal(plain); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:12]), nil
+}
+
+// itemCounts has how many items each Parallel had at least, by the key of the call. The records of
+// its items tell: their keys are that of the call, a slash and the index.
+type itemCounts map[string]int
+
+// note takes the key of a step's record into account.
+func (n itemCounts) note(stepKey string) {
+	slash := strings.LastIndexByte(stepKey, '/')
+	if slash < 0 || strings.LastIndexByte(stepKey, '#') > slash {
+		return // a slash in the name of a step
+	}
+	if index, err := strconv.Atoi(stepKey[slash+1:]); err == nil {
+		n[stepKey[:slash]] = max(n[stepKey[:slash]], index+1)
+	}
+}

@@ -275,9 +275,18 @@ func (p *Policy) Deadline(class Class, timeout Duration, from Instant) (Instant,
 	case d < time.Millisecond:
 		return 0, Invalid("timeout", "%s is too short", d)
 	case d > l.Max:
-		return 0, Invalid("timeout", "%s is above the greatest timeout of class %s, %s", d, class, l.Max)
+		return 0, Invalid("timeout", "%s is above the greatest timeout of class %s, %s%s", d, class, l.Max,
+			p.classFor(class, d))
 	}
 	return from.Add(d), nil
+}
+
+// classFor says which class takes a timeout that a task can't have, if one does.
+func (p *Policy) classFor(class Class, d time.Duration) string {
+	if class != Task || d > p.Timeouts.Of(Agent).Max {
+		return ""
+	}
+	return "; class agent takes it: give the class with the request, or let the kind announce it"
 }
 
 // Backoff returns the delay of the n-th retry. roll is the random number of the jitter, from 0 to

@@ -13,11 +13,18 @@ import (
 // for it again.
 type DeferredError struct {
 	RunID perdure.RunID
+	Kind  string
 	State perdure.State // as it was last seen
+	// Unserved is set if the run waits for a worker, and none serves its kind.
+	Unserved *perdure.Unserved
 }
 
 func (e *DeferredError) Error() string {
-	return fmt.Sprintf("run %s is %s and continues: nobody waits for it any more", e.RunID, e.State)
+	text := fmt.Sprintf("run %s of kind %s is %s and continues: nobody waits for it any more", e.RunID, e.Kind, e.State)
+	if e.Unserved != nil {
+		text += "; " + e.Unserved.Message(e.Kind)
+	}
+	return text
 }
 
 // Call runs a kind with an input and returns its result. The input is encoded as JSON; nil means
@@ -46,7 +53,21 @@ func Call[Out any](ctx context.Context, c *Client, kind string, in any, opts ...
 		return none, err
 	}
 	if deferred {
-		return none, &DeferredError{RunID: run.RunID, State: run.State}
+		return none, &DeferredError{RunID: run.RunID, Kind: kind, State: run.State, Unserved: c.unserved(ctx, run)}
 	}
 	return Result[Out](run)
+}
+
+// unserved tells whether no worker serves the kind of a run that waits for one. It asks briefly: the
+// caller's own time is over.
+func (c *Client) unserved(ctx context.Context, run *api.Run) *perdure.Unserved {
+	if run.State != perdure.Queued {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if a, err := c.Activity(ctx, run.RunID); err == nil {
+		return a.Unserved
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,11 @@ func TestCallReturnsDeferredErrorWhenItsTimeIsOver(t *testing.T) {
 	var deferred *client.DeferredError
 	if !errors.As(err, &deferred) || deferred.RunID == "" || deferred.State != perdure.Queued {
 		t.Fatalf("Call: %v, want a DeferredError of a queued run", err)
+	}
+	for _, part := range []string{"of kind nobody is queued", "no worker polls for kind nobody on queue default"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("Call: %q, want it to say %q", err, part)
+		}
 	}
 	if r := ok[*api.Run](t)(c.Get(t.Context(), deferred.RunID)); r.State != perdure.Queued {
 		t.Errorf("run %s is %s, want queued: it continues", r.RunID, r.State)

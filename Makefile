@@ -52,6 +52,8 @@ RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 UNRACED := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestPagesOfLargeRunsAreBounded|TestAPageOfAThreadIsBoundedInBytes|TestFillingTheMetadataIndexGoesOnAfterAKill|TestOlderStoreIsGivenTheMetadataIndex|TestEveryInvariantCanBeBroken|TestUnansweredWaitTimesOut|TestLongConversationIsStoredOnce|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestAgentEndsTheSameAfterEveryCrashOnPostgres)$$
 # The packages whose files depend on the tag plant. Others see the same declarations, and are vetted without it.
 PLANTED := ./internal/plant ./sim
+# Packages with agents, whose code has to follow the rules of docs/vet.md. Tests that break one on purpose say so in a comment.
+AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 # The detector needs a C compiler. A machine without one says so instead of looking green.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
@@ -137,11 +139,12 @@ planted: ## plant faults, and see the simulator find each
 demo: build ## ask an agent, stop waiting, kill the server, and see the answer come
 	@bin/perdure demo
 
-check: ui ## formatting, vet, staticcheck, types of the dashboard, printed docs, go.mod
+check: ui ## formatting, vet, staticcheck, rules of agents, types of the dashboard, printed docs, go.mod
 	@out="$$(gofmt -l .)"; test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags plant $(PLANTED)
 	$(GO) tool staticcheck ./...
+	$(GO) run ./cmd/perdurevet $(AGENTS)
 	$(GO) run ./internal/docgen -check
 	$(GO) mod tidy -diff
 

@@ -152,6 +152,8 @@ func TestSelectOKReturnsErrorsOfAllFailures(t *testing.T) {
 }
 
 // The child ends while its parent is about to suspend: just before, at the same time, just after.
+//
+//perdurevet:ignore agentclock a pause of another length each time, by which nothing is decided
 func TestChildEndsWhileParentSuspends(t *testing.T) {
 	t.Parallel()
 	p := steady()

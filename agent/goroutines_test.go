@@ -15,6 +15,8 @@ import (
 
 // A recorded step is not executed again. The number of a step inside it would go to the next step
 // of the same name.
+//
+//perdurevet:ignore agentcontext the misuse is what is tested
 func TestStepInsideStepIsMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -33,6 +35,8 @@ func TestStepInsideStepIsMisuse(t *testing.T) {
 
 // A panic in another goroutine of the agent fails the attempt. It ends neither the process nor
 // blocks the worker's slot.
+//
+//perdurevet:ignore agenterror the step panics
 func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 	t.Parallel()
 	virtual(t, func(w *scene) {
@@ -58,6 +62,8 @@ func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 
 // The uses of a name are counted separately for steps, children, signals and so on. A new child
 // does not shift the number of a step.
+//
+//perdurevet:ignore agentassign the second step is executed in the execution that reads its key
 func TestUsesAreCountedPerKindOfThing(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -142,6 +148,8 @@ func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 
 // Steps of one name are numbered in the order in which they begin. At the same time they would swap
 // their results in a replay.
+//
+//perdurevet:ignore agentgo,agenterror the misuse is what is tested
 func TestConcurrentNamesakesAreMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -184,6 +192,8 @@ func TestConcurrentNamesakesAreMisuse(t *testing.T) {
 }
 
 // Values that a replay recognizes by the order of the calls are for the agent's own goroutine.
+//
+//perdurevet:ignore agenterror the misuse is what is tested
 func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)

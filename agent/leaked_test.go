@@ -20,6 +20,7 @@ func TestLeakedContextReturnsErrors(t *testing.T) {
 	}
 }
 
+//perdurevet:ignore agentkept the leak is what is tested
 func callLeaked(w *scene, how string) {
 	leaked := make(chan *agent.Context, 1)
 	stop := w.work(func(wk *worker.Worker) {

@@ -14,6 +14,8 @@ import (
 
 // Misuse is never forgotten: neither if the agent's code ignores the error, nor if the agent waits
 // after it and the next execution would find the step recorded.
+//
+//perdurevet:ignore agenterror the ignored error is what is tested
 func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -12,6 +12,8 @@ import (
 )
 
 // Steps after a commit that the server refuses are not executed.
+//
+//perdurevet:ignore agenterror the execution is over before the step returns
 func TestNoStepRunsAfterRefusedCommit(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -133,6 +133,8 @@ func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 
 // A replay recognizes messages, times and ids by their number. It does not call the functions of
 // recorded steps, so those inside of a step would not be counted.
+//
+//perdurevet:ignore agentcontext the misuse is what is tested
 func TestMessageInsideStepIsMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -197,6 +197,8 @@ func TestStepsRunConcurrently(t *testing.T) {
 }
 
 // A run that waits is executed again, so a wait inside of a step would lose the step.
+//
+//perdurevet:ignore agentcontext the misuse is what is tested
 func TestWaitInsideStepIsMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -260,6 +262,8 @@ func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
 }
 
 // Of several options, a field that is set replaces the earlier one.
+//
+//perdurevet:ignore agenterror the test counts how often the step fails
 func TestLaterOptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
 	virtual(t, func(w *scene) {
 		var calls tally

@@ -15,6 +15,8 @@ import (
 
 // Also known as test_server_side_task_timeout: three tasks have a timeout of a second, and their
 // worker takes five. The server ends them, and their parent goes on.
+//
+//perdurevet:ignore agentclock the test measures how long a wait took
 func TestServerEnforcesChildTimeouts(t *testing.T) {
 	virtual(t, func(w *scene) {
 		var done tally

@@ -14,6 +14,8 @@ import (
 )
 
 // Each try of a step, and each of two steps at the same time, has a text of its own.
+//
+//perdurevet:ignore agenterror the test reads the text of the steps
 func TestTextBearsItsStepAndTry(t *testing.T) {
 	t.Parallel()
 	w := open(t)

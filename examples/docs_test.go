@@ -193,6 +193,7 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 			"hold](#a-defect-of-the-code-holds-the-run) | `agent_misuse` | yes, no attempt is spent |",
 			func(ctx *agent.Context) error {
 				_, err := agent.Step(ctx, "step", func(context.Context) (int, error) {
+					//perdurevet:ignore agentcontext the misuse is what is tested
 					return 1, agent.Sleep(ctx, time.Hour)
 				})
 				return err

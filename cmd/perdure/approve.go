@@ -93,6 +93,8 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return printJSON(stdout, a)
 	case a.State != perdure.ApprovalOpen:
 		return nil
+	case platformDecides(ctx, c, a):
+		return errors.New("nothing is decided: the platform decides about this, and your key is none of the platform")
 	case !isTerminal(os.Stdin):
 		return errors.New("nothing is decided: say --yes or --reject")
 	default:
@@ -112,6 +114,16 @@ func approve(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	_, err = fmt.Fprintf(stdout, "%s is %s\n", a.ID, a.State)
 	return err
+}
+
+// platformDecides tells whether the platform decides about an approval, and the key of the client may
+// not. If the server does not tell whose key it is, the server refuses the decision.
+func platformDecides(ctx context.Context, c *client.Client, a *perdure.Approval) bool {
+	if a.Approvers != perdure.ApproversPlatform {
+		return false
+	}
+	k := ownKey(ctx, c)
+	return k != nil && !mayDecide(k, a)
 }
 
 // listApprovals prints a page of approvals, of all runs or of the one that is named.

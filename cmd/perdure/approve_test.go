@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/golden"
 )
 
@@ -55,6 +56,26 @@ func decidedAs(t *testing.T, c *client.Client, id perdure.ApprovalID, state perd
 		t.Fatalf("approval %s = %+v (error %v), want state %s", id, a, err, state)
 	}
 	return a
+}
+
+// A person with a key of the tenant is not asked about what the platform decides.
+func TestApproveAsksOnlyThoseWhoMayDecide(t *testing.T) {
+	c, _ := live(t)
+	id := asks(t, c, perdure.ApprovalSpec{Action: json.RawMessage(`{"program":"rm"}`),
+		Approvers: perdure.ApproversPlatform})
+	_, errs := mustRun(t, 1, "approve", string(id))
+	has(t, errs, "say --yes or --reject")
+	key, err := c.CreateTenantKey(t.Context(), embedded.DefaultTenant, api.CreateKey{Name: "p",
+		Scopes: []string{string(perdure.ScopeRead), string(perdure.ScopeApprove)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PERDURE_KEY", key.Secret)
+	out, errs := mustRun(t, 1, "approve", string(id))
+	has(t, out, `"program": "rm"`)
+	has(t, errs, "the platform decides about this")
+	_, errs = mustRun(t, 1, "approve", string(id), "--yes")
+	has(t, errs, "platform_decides")
 }
 
 func TestApprovalsOnTheCommandLine(t *testing.T) {

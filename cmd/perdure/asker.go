@@ -195,15 +195,27 @@ func (ch *conversation) mayDecide(ctx context.Context, q *perdure.Approval) bool
 		return true
 	}
 	if ch.key == nil {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-		defer cancel()
-		s, err := ch.c.Session(ctx)
-		if err != nil {
+		if ch.key = ownKey(ctx, ch.c); ch.key == nil {
 			return true
 		}
-		ch.key = &perdure.Key{Tenant: s.Tenant, Platform: s.Platform, Scopes: s.Scopes}
 	}
-	return ch.key.MayDecide() == nil && q.MayDecide(ch.key) == nil
+	return mayDecide(ch.key, q)
+}
+
+// ownKey returns the key that a client calls with, or nil if the server does not tell.
+func ownKey(ctx context.Context, c *client.Client) *perdure.Key {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	s, err := c.Session(ctx)
+	if err != nil {
+		return nil
+	}
+	return &perdure.Key{Tenant: s.Tenant, Platform: s.Platform, Scopes: s.Scopes}
+}
+
+// mayDecide tells whether a key may decide about an approval.
+func mayDecide(k *perdure.Key, q *perdure.Approval) bool {
+	return k.MayDecide() == nil && q.MayDecide(k) == nil
 }
 
 // printQuestion prints an approval. Of a question to the person only that is shown.

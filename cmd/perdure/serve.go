@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -188,7 +189,7 @@ func server(h http.Handler, log *slog.Logger) *http.Server {
 	protocols.SetHTTP1(true)
 	return &http.Server{Handler: h, Protocols: protocols, ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		ErrorLog: stdlog.New(&serverLog{log: log}, "", 0)}
 }
 
 // errIO means that a commit of the store failed. The process exits, and a restart finds out what is

@@ -30,6 +30,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/fair"
 )
 
 // refusal is the complete answer to a refused connection.
@@ -56,11 +59,14 @@ type Limiter struct {
 	// request. Of the others a request is arriving, or has no valid key.
 	idle, young           *list.List
 	knownIdle, knownYoung *list.List
+	tenants               map[perdure.TenantID]int // connections by tenant, for crowd.go
 
-	freed    chan struct{} // signalled when a connection may be admitted
-	refusing chan struct{} // has an entry for each refusal that is being written
-	evicted  atomic.Int64
-	refused  atomic.Int64
+	arrivals   *fair.Gate    // requests of crowds that are being parsed
+	maxArrival time.Duration // how long one of them is waited for
+	freed      chan struct{} // signalled when a connection may be admitted
+	refusing   chan struct{} // has an entry for each refusal that is being written
+	evicted    atomic.Int64
+	refused    atomic.Int64
 }
 
 // New makes a limiter for a number of connections. plain says that the listener has no TLS; only
@@ -69,6 +75,7 @@ func New(maxOpen int64, plain bool) *Limiter {
 	return &Limiter{
 		max: max(1, maxOpen), plain: plain, grace: grace, idle: list.New(), young: list.New(),
 		knownIdle: list.New(), knownYoung: list.New(),
+		tenants: make(map[perdure.TenantID]int), arrivals: newArrivals(), maxArrival: maxArrival,
 		freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals),
 	}
 }
@@ -167,6 +174,8 @@ func (l *Limiter) admit(nc net.Conn) *conn {
 	}
 	l.open++
 	c.counted = true
+	c.count(1)
+	c.resting.Store(true)
 	c.rest(false)
 	l.mu.Unlock()
 	if oldest != nil {
@@ -255,6 +264,7 @@ func (l *Limiter) state(nc net.Conn, s http.ConnState) {
 	case http.StateActive:
 		c.rest(false)
 	case http.StateIdle:
+		c.resting.Store(true)
 		c.rest(true)
 	}
 }
@@ -270,6 +280,14 @@ type conn struct {
 	in       *list.List    // the list that it is in, or nil
 	at       *list.Element // its element in that list
 	since    time.Time     // when it was added to the list
+	// tenant is the one of its requests; shared is set if several tenants have sent some.
+	tenant perdure.TenantID
+	shared bool
+
+	// These have no lock. The next bytes that are read begin a request if resting is set. arrival ends
+	// the request's turn among those of a crowd.
+	resting atomic.Bool
+	arrival atomic.Pointer[func()]
 }
 
 // rest adds a connection to a list of connections that can be evicted, unless it is busy.
@@ -304,6 +322,7 @@ func (c *conn) work() {
 func (c *conn) forget() {
 	c.work()
 	if c.counted {
+		c.count(-1)
 		c.counted = false
 		c.l.open--
 		c.l.notify()
@@ -313,6 +332,7 @@ func (c *conn) forget() {
 // Close closes the connection and stops counting it.
 func (c *conn) Close() error {
 	err := c.Conn.Close()
+	c.endArrival()
 	c.l.mu.Lock()
 	c.forget()
 	c.l.mu.Unlock()
@@ -350,15 +370,18 @@ func unwrap(nc net.Conn) *conn {
 
 type connKey struct{}
 
-// Busy protects the connection of a request from eviction until done is called. It has no effect
-// for a request that did not come through a Limiter.
-func Busy(ctx context.Context) (done func()) {
+// Busy protects the connection of a request of a tenant from eviction until done is called. The
+// tenant is empty for a request without a key. It has no effect for a request that did not come
+// through a Limiter.
+func Busy(ctx context.Context, of perdure.TenantID) (done func()) {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	if c == nil {
 		return func() {}
 	}
+	c.endArrival()
 	c.l.mu.Lock()
 	defer c.l.mu.Unlock()
+	c.belongs(of)
 	c.busy++
 	c.work()
 	c.l.notify() // there is one newcomer less

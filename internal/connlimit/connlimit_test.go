@@ -50,11 +50,11 @@ func prepare(t *testing.T, conns int64, plain bool) (l *Limiter, hs *httptest.Se
 	l.grace = 50 * time.Millisecond
 	hs = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/busy" {
-			defer Busy(r.Context())()
+			defer Busy(r.Context(), "someone")()
 			<-release
 		}
 		if r.URL.Path == "/known" {
-			defer Busy(r.Context())()
+			defer Busy(r.Context(), "someone")()
 		}
 		if r.URL.Path == "/slow" {
 			io.Copy(io.Discard, r.Body)

@@ -39,6 +39,11 @@ func (op *Submit) Weight() (rows, bytes int) {
 	return 5 + len(op.Submission.Messages) + len(op.Submission.Metadata), 1<<10 + op.Submission.Size()
 }
 
+// Weight counts a new thread, a new run and the message.
+func (op *Chat) Weight() (rows, bytes int) {
+	return 12, 2<<10 + len(op.Message.Content) + len(op.Message.Metadata)
+}
+
 // Weight counts the runs of a group.
 func (op *CreateGroup) Weight() (rows, bytes int) {
 	return 4 + 3*len(op.RunIDs), 1<<10 + 256*len(op.RunIDs)

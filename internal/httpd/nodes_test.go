@@ -67,7 +67,7 @@ func TestWaitTrustsMemoryWhileOtherNodesAreSilent(t *testing.T) {
 	} {
 		counters.Store(&now)
 		want := !shared || name == "nothing" || name == "messages of its own"
-		if got := c.othersSilent(); got != want {
+		if got := c.s.othersSilent(c.heard); got != want {
 			t.Errorf("after %s: others are silent = %t, want %t", name, got, want)
 		}
 	}

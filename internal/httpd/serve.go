@@ -39,7 +39,7 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			}
 		}()
 		if !r.guard.open || r.guard.token != nil {
-			defer connlimit.Busy(req.Context())()
+			defer connlimit.Busy(req.Context(), c.payer())()
 		}
 		if !r.guard.open {
 			var err error

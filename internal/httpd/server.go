@@ -60,8 +60,9 @@ type Server struct {
 	// chunkGate divides the writes of uploaded chunks among tenants.
 	chunkGate *fair.Gate
 
-	// ends shares the reads of those who wait for the end of a run.
-	ends sharedReads[bool]
+	// crowds has the runs for which many calls wait, and joined the reads of those that join one.
+	crowds crowds
+	joined sharedReads[engine.Detail]
 
 	counts     countCache
 	checks     lastCheck

@@ -7,44 +7,15 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// sharedReads lets calls that wait for the same run share reads of the store. A ring wakes all of
-// them at once: eight thousand joins of one run would read it eight thousand times, one after the
-// other, while other tenants wait for a reader.
+// sharedReads lets calls that ask for the same run at the same time share reads of the store.
+// Thousands of joins of a run that has just ended would read it as often, while other tenants wait for
+// a reader.
 //
 // A call never gets the result of a read that began before the call asked: that read may be older
 // than the ring. It takes part in the next one.
 type sharedReads[T any] struct {
-	mu    sync.Mutex
-	of    map[engine.Ref]*readsOfRun[T]
-	calls map[engine.Ref]int // that wait for a run
-}
-
-// crowd is the number of calls from which on they share reads. A few read for themselves, because that
-// takes one read where the run has ended, instead of two.
-const crowd = 8
-
-// enter counts a call that waits for a run, until leave is called.
-func (s *sharedReads[T]) enter(ref engine.Ref) (leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.calls == nil {
-		s.calls = make(map[engine.Ref]int)
-	}
-	s.calls[ref]++
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.calls[ref]--; s.calls[ref] == 0 {
-			delete(s.calls, ref)
-		}
-	}
-}
-
-// crowded tells whether so many calls wait for a run that they share reads.
-func (s *sharedReads[T]) crowded(ref engine.Ref) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[ref] >= crowd
+	mu sync.Mutex
+	of map[engine.Ref]*readsOfRun[T]
 }
 
 // readsOfRun has the reads of one run: one is under way.

@@ -23,7 +23,7 @@ import (
 //   - bytes of answers in memory;
 //   - turns, for work that keeps a processor busy: decoding a large body, and reading and encoding
 //     a large answer;
-//   - calls that go on when a run ends for which a crowd waits (sharedread.go): thousands of them at
+//   - calls that go on when a run ends for which a crowd waits (crowd.go): thousands of them at
 //     once would keep the processors busy for as long as it takes to answer all.
 //
 // Turns keep processors free for the short calls of other tenants. A tenant has turns for half of

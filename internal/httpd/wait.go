@@ -24,8 +24,8 @@ import (
 //  3. If the run is in the foreground, the call becomes one of its waiters (waiters.go).
 //  4. It watches until the run has ended, the time has passed, the caller is gone or the server
 //     shuts down. Most rings are answered from memory: the engine remembers live runs and recent
-//     ends. Only after news of another node the run is read. Where many calls wait for it they
-//     share one read of its state (sharedread.go).
+//     ends. Only after news of another node the run is read. Where many calls wait for a run, one
+//     goroutine watches it for all of them (crowd.go), and they read nothing before its end.
 //  5. It stops being a waiter. The last waiter's leaving defers the run.
 
 // watch calls look until it is done, the time has passed, the caller is gone or the server shuts
@@ -84,7 +84,7 @@ func (c *call) mayBlockFor(how stream.Transport, limit time.Duration) (time.Dura
 // already.
 func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (
 	int, *api.Run, error) {
-	wanted := limit
+	wanted, began := limit, time.Now()
 	limit, release := c.mayBlockFor(stream.Wait, limit)
 	defer release()
 	ref := engine.Ref{Tenant: c.tenant(), Run: id}
@@ -105,7 +105,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
 		}
-		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
+		d, err := c.s.joined.get(c.Context(), ref, func(ctx context.Context) (engine.Detail, error) {
+			return c.s.engine.Runs.Get(ctx, ref.Tenant, id)
+		})
 		if err != nil {
 			return false, err
 		}
@@ -115,10 +117,19 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		return ended, nil
 	}
 	created := made != nil
-	if created {
+	var m *member
+	if !created && limit > 0 {
+		m = c.s.crowds.join(ref)
+	}
+	switch {
+	case m != nil:
+		foreground = m.of.foreground // the run lives, or the member is woken
+	case created:
 		see(made, false)
-	} else if done, err := look(false); err != nil || done {
-		return http.StatusOK, out, err
+	default:
+		if done, err := look(false); err != nil || done {
+			return http.StatusOK, out, err
+		}
 	}
 	// A call that may not block is no waiter: joins that are refused again and again leave no
 	// trace. If it has started the run, the run is deferred, because nobody waits for it.
@@ -138,29 +149,17 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	if err != nil {
 		return 0, nil, err
 	}
-	defer c.s.ends.enter(ref)()
-	err = c.watch(string(id), limit, func(fresh bool) (bool, error) {
-		if fresh && !c.s.ends.crowded(ref) {
+	leave, follow := c.s.crowds.enter(ref, foreground)
+	defer leave()
+	if follow {
+		c.s.goStream(func() { c.s.follow(ref) })
+	}
+	check := func(fresh bool) (bool, error) {
+		if fresh {
 			return look(false)
 		}
-		if !fresh && c.othersSilent() && c.s.engine.Runs.Live(ref.Tenant, id) {
+		if c.s.othersSilent(c.heard) && c.s.engine.Runs.Live(ref.Tenant, id) {
 			return false, nil // known from memory
-		}
-		if c.s.ends.crowded(ref) {
-			// Most rings tell of something else than the end. All calls that wait find out with one
-			// read, which takes no memory for an answer.
-			c.heard = c.s.bell.Stats()
-			over, err := c.s.ends.get(c.Context(), ref, func(ctx context.Context) (bool, error) {
-				r, _, err := c.s.engine.Runs.Status(ctx, ref.Tenant, id)
-				return r.State.Terminal(), err
-			})
-			if err != nil || !over {
-				return false, err
-			}
-			if err := c.reserveAnswer(largeRun); err != nil {
-				return false, err
-			}
-			c.oneOfCrowd()
 		}
 		if err := c.reserveAnswer(largeRun); err != nil {
 			return false, err
@@ -170,7 +169,14 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 			return true, nil
 		}
 		return look(false)
-	})
+	}
+	if m == nil {
+		err = c.watch(string(id), limit, check)
+	} else if over, failed := c.inCrowd(m, limit); failed != nil {
+		err = failed
+	} else if over {
+		err = c.watch(string(id), time.Until(began.Add(limit)), check)
+	}
 	if waits {
 		// The waiter is removed even if the caller is gone.
 		ctx := engine.WithActor(context.WithoutCancel(c.Context()), c.actor())
@@ -190,19 +196,12 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	return http.StatusAccepted, out, nil
 }
 
-// oneOfCrowd waits until the call may go on, of the many that wait for the end of one run. The next one
-// follows when the answer of this one is encoded. After a while it goes on anyway.
-func (c *call) oneOfCrowd() {
-	s := c.s.shares
-	c.leaveCrowd, _ = s.enter(c.Context(), s.woken, c.payer(), 1, s.wait, "")
-}
-
-// othersSilent tells whether no other node has changed a run since the call has read or written it:
-// the store is this node's alone, or this node could hear the others and has heard nothing. A node
-// that comes back after an outage is heard too.
-func (c *call) othersSilent() bool {
-	then, now := c.heard, c.s.bell.Stats()
-	return !c.s.engine.Shared() || then.Connected && now.Connected && now.Connects == then.Connects &&
+// othersSilent tells whether no other node has changed a run since the bell had these counters: the
+// store is this node's alone, or this node could hear the others and has heard nothing. A node that
+// comes back after an outage is heard too.
+func (s *Server) othersSilent(then doorbell.Stats) bool {
+	now := s.bell.Stats()
+	return !s.engine.Shared() || then.Connected && now.Connected && now.Connects == then.Connects &&
 		now.Received == then.Received && now.Lost == then.Lost
 }
 

@@ -47,7 +47,7 @@ const (
 
 	// stepPause is the pause after a step that fans events out or gives messages up, in multiples
 	// of the time that the step took. It leaves the store to other work.
-	stepPause = 3
+	stepPause = 9
 	// builders limits the messages that are built at once. Each reads a whole line, with a large
 	// result perhaps.
 	builders = 8

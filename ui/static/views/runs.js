@@ -97,7 +97,8 @@ const maxSelected = 2000;
 
 /**
  * BulkBar does something to the selected runs. all selects every run that matches the filters, also
- * those that are not shown.
+ * those that are not shown. It is there as long as there are such runs, whichever are selected: the list is
+ * live, and a row that comes in between must not take the button away.
  */
 function BulkBar({ picked, clear, all }) {
   const [progress, tell] = useState(none), [reading, setReading] = useState(false), stop = useRef(false);
@@ -204,7 +205,6 @@ export default function Runs({ query }) {
     setChosen(new Set([...found.keys()].slice(0, maxSelected)));
     if (found.size >= maxSelected) toast(`The newest ${count(maxSelected)} are selected.`);
   };
-  const whole = Boolean(next && rows?.length) && rows?.every(r => chosen.has(r.run_id));
   const filtered = [...query].length > 0;
   const n = s => (s ? counts?.status?.[s] : undefined);
   return html`<${Page} title="Runs" actions=${html`
@@ -220,7 +220,7 @@ export default function Runs({ query }) {
       <${Chips} query=${query} /><${SavedViews} /></div>
     <${Trouble} error=${error} />
     ${chosen.size > 0 && rows && html`<${BulkBar} clear=${() => setChosen(new Set())}
-      picked=${[...chosen].map(id => picked.current.get(id)).filter(Boolean)} all=${whole && selectAll} />`}
+      picked=${[...chosen].map(id => picked.current.get(id)).filter(Boolean)} all=${next && selectAll} />`}
     ${rows === null ? (error ? '' : html`<${Loading} />`) : rows.length === 0
       ? (filtered ? html`<${Empty} title="No run matches">
           ${next ? html`None of the newest runs does. <a href=${withQuery({ cursor: next })}>Look further back</a>, or `

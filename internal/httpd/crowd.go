@@ -1,0 +1,195 @@
+package httpd
+
+import (
+	"container/list"
+	"context"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/fair"
+)
+
+// A crowd is the calls that wait for one run, when there are many. Each line of the run's log rings,
+// and each ring would wake all of them: with eight thousand joins of one run, other tenants would wait
+// for a processor behind them.
+//
+// So one goroutine follows the run for its crowd. It wakes the members when the run has ended, few at a
+// time: the next one goes on when the answer of an earlier one is encoded (shares.woken).
+type crowd struct {
+	calls      int  // that wait for the run, as members or for themselves
+	followed   bool // by the goroutine
+	foreground bool // the run has waiters
+	members    *list.List
+}
+
+// A member is a call of a crowd.
+type member struct {
+	of  *crowd
+	at  *list.Element
+	end chan func() // gets one function, which gives the member's turn back
+}
+
+// crowdSize is the number of calls from which on a run is followed. The first ones follow it for
+// themselves.
+const crowdSize = 8
+
+// crowds has the crowds of a node.
+type crowds struct {
+	mu sync.Mutex
+	of map[engine.Ref]*crowd
+}
+
+// enter counts a call that has seen a living run and waits for it, until leave is called. follow is set
+// for the call that makes the crowd large: it has to see to it that the run is followed.
+func (s *crowds) enter(ref engine.Ref, foreground bool) (leave func(), follow bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cr := s.of[ref]
+	if cr == nil {
+		if s.of == nil {
+			s.of = make(map[engine.Ref]*crowd)
+		}
+		cr = &crowd{foreground: foreground, members: list.New()}
+		s.of[ref] = cr
+	}
+	cr.calls++
+	if follow = cr.calls >= crowdSize && !cr.followed; follow {
+		cr.followed = true
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		cr.calls--
+		s.tidy(ref, cr)
+	}, follow
+}
+
+// tidy forgets a crowd that nobody waits in and whose run is not followed. The caller holds s.mu.
+func (s *crowds) tidy(ref engine.Ref, cr *crowd) {
+	if cr.calls == 0 && !cr.followed && s.of[ref] == cr {
+		delete(s.of, ref)
+	}
+}
+
+// join makes a call a member, if the run is followed.
+func (s *crowds) join(ref engine.Ref) *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cr := s.of[ref]
+	if cr == nil || !cr.followed {
+		return nil
+	}
+	m := &member{of: cr, end: make(chan func(), 1)}
+	m.at = cr.members.PushBack(m)
+	return m
+}
+
+// quit removes a member that waits no longer, and gives its turn back if it was woken.
+func (s *crowds) quit(m *member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.of.members.Remove(m.at)
+	select {
+	case leave := <-m.end:
+		leave()
+	default:
+	}
+}
+
+// wakeNext wakes the member that has waited for longest, and gives it a turn. It returns false if there
+// is none.
+func (s *crowds) wakeNext(cr *crowd, leave func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	front := cr.members.Front()
+	if front == nil {
+		return false
+	}
+	cr.members.Remove(front)
+	front.Value.(*member).end <- leave
+	return true
+}
+
+// unfollow ends the following of a run if nobody waits, or in any case if the run is over. Calls that
+// come later look for themselves.
+func (s *crowds) unfollow(ref engine.Ref, over bool) (*crowd, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	cr := s.of[ref]
+	if cr.calls > 0 && !over {
+		return nil, false
+	}
+	cr.followed = false
+	delete(s.of, ref)
+	return cr, true
+}
+
+// follow follows a run until it has ended or nobody waits for it.
+func (s *Server) follow(ref engine.Ref) {
+	ctx := fair.With(context.Background(), ref.Tenant)
+	var heard doorbell.Stats
+	for fresh := true; ; { // it may have ended before it was followed
+		rung, stop := s.bell.Listen(doorbell.Run(ref.Tenant, string(ref.Run)))
+		over := false
+		if fresh || !s.othersSilent(heard) || !s.engine.Runs.Live(ref.Tenant, ref.Run) {
+			heard = s.bell.Stats()
+			r, _, err := s.engine.Runs.Status(ctx, ref.Tenant, ref.Run)
+			// A store that can't be read is asked again. A run that was deleted is over.
+			over = r.State.Terminal() || perdure.CodeOf(err) == perdure.CodeNotFound
+		}
+		if !over {
+			fallback := time.NewTimer(2 * s.opt.Poll)
+			fresh = false
+			select {
+			case <-rung:
+			case <-fallback.C:
+				fresh = true
+			case <-s.closing:
+				over = true // the members end by themselves
+			}
+			fallback.Stop()
+		}
+		stop()
+		if cr, ok := s.crowds.unfollow(ref, over); ok {
+			s.wake(ctx, ref.Tenant, cr)
+			return
+		}
+	}
+}
+
+// wake wakes the members of a crowd.
+func (s *Server) wake(ctx context.Context, t perdure.TenantID, cr *crowd) {
+	for more := true; more; {
+		leave, err := s.shares.enter(ctx, s.shares.woken, t, 1, s.shares.wait, "")
+		if err != nil {
+			leave = func() {} // an earlier member takes too long
+		}
+		if more = s.crowds.wakeNext(cr, leave); !more {
+			leave()
+		}
+	}
+}
+
+// inCrowd waits as a member until the run is over. It returns false if the time has passed, the caller
+// is gone or the server shuts down.
+func (c *call) inCrowd(m *member, limit time.Duration) (over bool, err error) {
+	defer c.s.crowds.quit(m)
+	if err := c.watchKey(); err != nil {
+		return false, err
+	}
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	select {
+	case c.leaveCrowd = <-m.end:
+		runtime.Gosched() // see connlimit: others have waited for a processor for longer
+		return true, nil
+	case <-deadline.C:
+	case <-c.Context().Done():
+	case <-c.s.closing:
+	}
+	return false, nil
+}

@@ -207,6 +207,7 @@ func ackCancel(r *Run, ack bool, now Instant) {
 type Committed struct {
 	Epoch     int64
 	Journal   int // entries added
+	Said      int // of these, entries that only list messages and lines: they are no progress
 	Children  int // children spawned
 	Acked     int // inbox items acknowledged
 	Lines     []Line
@@ -229,6 +230,8 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	ackCancel(r, e.CancelAck, now)
 	if e.Journal > 0 {
 		r.JournalSeq += int64(e.Journal)
+	}
+	if e.Journal > e.Said {
 		r.Strikes = 0
 		if !e.Defect {
 			progressed(r)

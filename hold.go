@@ -17,7 +17,8 @@ import (
 //     waits for holdPause after the last defect, so that no set of builds can take turns quickly.
 //   - Alert: after the no_progress threshold a run that is still on hold is reported with run:slow, once.
 //     A parent that waits with on_stall is resumed.
-//   - End by progress: a journal entry in a commit that does not end with a defect, or a suspend.
+//   - End by progress: a journal entry in a commit that does not end with a defect, or a suspend. An
+//     entry of SaidPrefix is no progress.
 //     The count of defects and the builds are kept.
 //   - End by a person: HoldReleased. The builds are forgotten too. HoldAbandoned ends the run.
 //   - End by time: HoldExpired, at Until. It ends the run with the code of its last defect.

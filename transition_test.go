@@ -386,7 +386,12 @@ func TestOnlyLostExecutionsCostAnAttempt(t *testing.T) {
 	}
 	apply(Due{Now: true})
 	apply(Granted{Worker: "w", Start: true})
-	apply(Committed{Epoch: r.Epoch, Journal: 1})
+	apply(Committed{Epoch: r.Epoch, Journal: 1, Said: 1})
+	if r.JournalSeq != 1 || r.Strikes != 1 {
+		t.Errorf("after reports: journal_seq %d, strikes %d, want 1 and 1: a report is no progress", r.JournalSeq,
+			r.Strikes)
+	}
+	apply(Committed{Epoch: r.Epoch, Journal: 2, Said: 1})
 	if r.Attempt != 2 || r.Strikes != 0 {
 		t.Errorf("after committed progress: attempt %d, strikes %d, want 2 and 0", r.Attempt, r.Strikes)
 	}

@@ -286,10 +286,12 @@ func (i *Item) StatusOf(r *Run) string {
 // Journal keys that the server understands. A saga step that can be undone is recorded together
 // with an entry of UndoPrefix and its key. An entry of UndonePrefix and its key says that it need
 // not be undone any more, mostly because it was. The deliverable of a run without a result lists
-// the rest as not_undone.
+// the rest as not_undone. An entry of SaidPrefix lists messages and lines of the same commit. It is no
+// progress: an agent that fails and says something new each time still runs out of attempts.
 const (
 	UndoPrefix   = "_undo:"
 	UndonePrefix = "_undone:"
+	SaidPrefix   = "_said:"
 	MaxNotUndone = 100 // steps in a deliverable; the last ones are listed
 )
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
 )
@@ -12,7 +13,10 @@ import (
 type batch struct {
 	part  perdure.Commit
 	frame frame
+	said  journal.Said
 	size  int
+	// sealed counts the entries that seal has added.
+	sealed int
 	// done is closed when the commit is answered.
 	done   chan struct{}
 	answer *api.CommitResult
@@ -55,18 +59,9 @@ func (c *execution) nextCommit() (part *perdure.Commit, more bool, answered func
 	b := c.queue[0]
 	c.queue = c.queue[1:]
 	c.inFlight = b
-	if !b.frame.empty() {
-		value := encodeVerbatim(b.frame)
-		if value == nil { // can't happen: it is made of JSON that was read
-			c.setExit(session.Failed(perdure.CodeInternal, "a frame of the journal can't be written", false))
-			return nil, false, nil
-		}
-		c.frames++
-		key := c.frameKey(c.frames)
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
-		for i := range b.frame.In {
-			c.frameOf[b.frame.In[i].Seq] = key
-		}
+	if !c.seal(b) { // can't happen: it is made of JSON that was read
+		c.setExit(session.Failed(perdure.CodeInternal, "a frame of the journal can't be written", false))
+		return nil, false, nil
 	}
 	for i := range b.part.Journal {
 		c.recorded = append(c.recorded, b.part.Journal[i].Key)
@@ -111,6 +106,38 @@ func (c *execution) nextCommit() (part *perdure.Commit, more bool, answered func
 			c.s.Commit(true)
 		}
 	}
+}
+
+// seal adds the entries to a batch that list what else it carries: its reports and its frame. It
+// returns false if they can't be written. The caller holds c.mu.
+func (c *execution) seal(b *batch) bool {
+	add := func(key string, v any) bool {
+		value := encodeVerbatim(v)
+		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
+		b.sealed++
+		return value != nil
+	}
+	if len(b.said) > 0 {
+		c.said++
+		if !add(c.saidKey(c.said), b.said) {
+			return false
+		}
+	}
+	if b.frame.empty() {
+		return true
+	}
+	c.frames++
+	key := c.frameKey(c.frames)
+	for i := range b.frame.In {
+		c.frameOf[b.frame.In[i].Seq] = key
+	}
+	return add(key, b.frame)
+}
+
+// unseal removes the entries that seal has added, so that the batch can be changed and sent again.
+func (b *batch) unseal() {
+	b.part.Journal = b.part.Journal[:len(b.part.Journal)-b.sealed]
+	b.sealed = 0
 }
 
 // flush commits everything that is not committed yet, and waits for the answers.

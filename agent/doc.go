@@ -71,8 +71,8 @@
 //
 // Steps may run in goroutines of the agent, if their names differ and all have returned before the
 // agent waits or returns. The order of goroutines is not determined, so their records are marked.
-// It is not expected at a certain place of a replay, but before the agent completes. Functions that
-// a replay recognizes by the order of their calls are for the agent's own goroutine: [Now], [UUID],
+// It is not expected at a certain place of a replay, but before the agent completes. Functions whose
+// place among the others counts in a replay are for the agent's own goroutine: [Now], [UUID],
 // [Version], [Message], [Context.History], [Callback] and the waits.
 //
 // # Children
@@ -110,6 +110,10 @@
 // result to act on. [Message] and [Context.History] write and read the run's thread. [Delta],
 // [Progress], [Emit] and [Heartbeat] tell callers what the run is doing.
 //
+// A message or a line outside of steps is recognized by its content and by the step or wait after which
+// it is written. A replay leaves out what was written there, and writes what is new. So an agent that
+// says something after an error, and something else when the next attempt succeeds, says both.
+//
 // # How a run ends
 //
 //   - A value completes the run.
@@ -136,7 +140,8 @@
 //   - example_test.go: each function in use.
 //   - journal.go: the journal of an execution. inbox.go: its inbox. commit.go: how new entries are committed.
 //   - context.go: one execution, from the grant to the outcome.
-//   - step.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go: one idea each.
+//   - step.go, named.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go, say.go:
+//     one idea each. internal/journal: the rules for messages, lines, times and ids.
 //   - edits.go: how edits of the code are found. pending.go: how errors become facts.
 //
 // # Invariants

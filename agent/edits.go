@@ -69,6 +69,7 @@ func (c *execution) begin(what, key string) (aside bool) {
 	c.mu.Lock()
 	missed := c.firstMissed()
 	c.pastJournal = true
+	c.reports.Forget()
 	c.mu.Unlock()
 	if missed != "" {
 		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, "+
@@ -131,9 +132,9 @@ func keyOf(thing string) string {
 	return key
 }
 
-// Removed declares that the code no longer has the steps, children and waits of a name. Without it,
-// a run that has recorded one of them is held with the code nondeterminism: its code might have
-// been renamed by mistake, and would do everything again. Call it at the beginning of the agent's
+// Removed declares that the code no longer has the steps, children, waits, times and ids of a name.
+// Without it, a run that has recorded one of them is held with the code nondeterminism: its code might
+// have been renamed by mistake, and would do everything again. Call it at the beginning of the agent's
 // function, and remove the call when no run is left that has begun before:
 //
 //	agent.Removed(ctx, "look up")
@@ -159,6 +160,7 @@ func Removed(ctx *Context, name string) {
 			}
 		}
 	}
+	c.reports.Remove(func(point string) bool { return slices.Contains(namesOf(point), name) })
 }
 
 // namesOf returns the names of a recorded thing, without the number of its use. A wait has two:
@@ -318,12 +320,12 @@ func shapeOf(v json.RawMessage) string {
 }
 
 // checkOwn returns an error if another goroutine than the agent's own makes the call. It is for
-// things that a replay recognizes by their order, which goroutines don't keep.
+// things whose place among the other calls counts in a replay. Goroutines don't keep it.
 func (c *execution) checkOwn(what string) error {
 	if goroutine() == c.mainGoroutine {
 		return nil
 	}
-	return c.misuse("%s in a goroutine: a replay recognizes it by the order of the calls, "+
+	return c.misuse("%s in a goroutine: a replay needs its place among the other calls, "+
 		"which differs between goroutines; call it on the agent's own", what)
 }
 
@@ -435,7 +437,7 @@ const againPrefix = "_again:"
 func (c *execution) dropChild(b *batch, n int, why *api.Refusal) {
 	key := b.part.Children[n].Key
 	b.part.Children = slices.Delete(slices.Clone(b.part.Children), n, n+1)
-	b.part.Journal = b.part.Journal[:len(b.part.Journal)-1] // without the frame, which is encoded again
+	b.unseal()
 	i := item{Type: perdure.ItemChild, Name: key, Outcome: string(perdure.Failed),
 		Data: json.RawMessage(perdure.Object("reason", string(why.Code), "message", why.Detail))}
 	b.frame.In = append(b.frame.In, i)

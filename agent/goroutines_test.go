@@ -191,15 +191,15 @@ func TestConcurrentNamesakesAreMisuse(t *testing.T) {
 	}
 }
 
-// Values that a replay recognizes by the order of the calls are for the agent's own goroutine.
+// Calls whose place among the others counts in a replay are for the agent's own goroutine.
 //
 //perdurevet:ignore agenterror the misuse is what is tested
 func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	calls := map[string]func(ctx *agent.Context){
-		"Now":      func(ctx *agent.Context) { agent.Now(ctx) },
-		"UUID":     func(ctx *agent.Context) { agent.UUID(ctx) },
+		"Now":      func(ctx *agent.Context) { agent.Now(ctx, "n") },
+		"UUID":     func(ctx *agent.Context) { agent.UUID(ctx, "u") },
 		"Version":  func(ctx *agent.Context) { agent.Version(ctx, "v", 1) },
 		"Message":  func(ctx *agent.Context) { _ = agent.Message(ctx, "user", 1) },
 		"History":  func(ctx *agent.Context) { _, _ = ctx.History() },

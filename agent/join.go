@@ -48,10 +48,12 @@ func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 		}
 		if first >= 0 {
 			w.release()
+			w.pass(w.fs[first])
 			_, err := fs[first].Result()
 			return nil, err
 		}
 		if all {
+			w.passLast(at)
 			break
 		}
 		if w.takeAll() {
@@ -81,10 +83,12 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 	for {
 		w.takeAll()
 		_, all, _ := w.progress()
-		if n, err := w.stalledBefore(w.lastEnd(all)); n >= 0 {
+		last := w.lastEnd(all)
+		if n, err := w.stalledBefore(last); n >= 0 {
 			return Settled[T]{}, err
 		}
 		if all {
+			w.passLast(last)
 			break
 		}
 		if _, err := w.sleep(); err != nil {
@@ -179,6 +183,35 @@ func (w *join) lastEnd(all bool) (at int64) {
 		}
 	}
 	return at
+}
+
+// pass sets the point of reports to the end of a future.
+func (w *join) pass(f *future) {
+	what := "wait "
+	if f.key != "" {
+		what = "child "
+	}
+	w.c.pass(what + f.name())
+}
+
+// passLast sets the point of reports to the end of the future that ended last, at a place.
+func (w *join) passLast(at int64) {
+	for _, f := range w.fs {
+		if f.err == nil && f.ended().order == at {
+			w.pass(f)
+			return
+		}
+	}
+}
+
+// passName sets the point of reports to the end of the future with a name.
+func (w *join) passName(name string) {
+	for _, f := range w.fs {
+		if f.name() == name {
+			w.pass(f)
+			return
+		}
+	}
 }
 
 // stalledBefore returns the index and the error of a child that looked stuck before a place of the

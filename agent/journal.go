@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
 )
@@ -18,11 +20,12 @@ import (
 // An execution is one execution of an agent's function: the record that it replays, and what it is
 // about to add to it.
 //
-// The journal has two kinds of entries. A step's entry has the step's key and its result. A frame's
-// key begins with "_frame:". It lists what else a commit carried: messages and lines by number,
-// children by key, inbox items, and the times and ids that were handed out. A replay uses it to
-// skip these things and to get the same values again. Everything an agent can decide on is in the
-// journal, in the order in which it came, so a replay decides in the same way.
+// The journal has three kinds of entries. A step's entry has the step's key and its result. A frame's
+// key begins with "_frame:". It lists what else a commit carried: children by key, inbox items, and
+// the times and ids that were handed out. A replay uses it to skip these things and to get the same
+// values again. The key of an entry about reports begins with "_said:"; see package journal. Everything
+// an agent can decide on is in the journal, in the order in which it came, so a replay decides in the
+// same way.
 type execution struct {
 	s      session.Session
 	grant  *api.Grant
@@ -73,9 +76,9 @@ type execution struct {
 	items itemCounts
 	// journaled has the sequence numbers of inbox items that are in the journal.
 	journaled map[int64]bool
-	// times and uuids are those that were handed out, in order.
-	times    []int64
-	uuids    []string
+	// times and uuids are those that were handed out, by key.
+	times    journal.Named[time.Time]
+	uuids    journal.Named[string]
 	versions map[string]int
 	// recorded has the keys of all entries, in their order, and frameOf the key of the frame that an
 	// inbox item is in.
@@ -110,14 +113,10 @@ type execution struct {
 
 	// messages of the thread, as far as this execution has read it.
 	messages []api.Message
-	// skipMessages and skipLines count what is written already and comes again in a replay.
-	skipMessages int
 	// readSeq is the number of the last message of the thread that the agent has read.
-	readSeq   int64
-	skipLines int
-	// usedTimes and usedUUIDs count what this execution was handed out.
-	usedTimes int
-	usedUUIDs int
+	readSeq int64
+	// reports are the messages and lines of earlier executions, and the point at which this one is.
+	reports journal.Reports
 
 	// runningSteps counts the steps whose functions are being called.
 	runningSteps int
@@ -139,8 +138,9 @@ type execution struct {
 	// queue has the batches that are to be committed, in order. All but the last are full.
 	queue    []*batch
 	inFlight *batch
-	// frames counts the frames that this execution has written.
+	// frames counts the frames that this execution has written, and said its entries about reports.
 	frames int
+	said   int
 }
 
 // A frame is the journal entry that lists what a commit carries beside the results of steps.
@@ -148,11 +148,17 @@ type frame struct {
 	In       []item            `json:"in,omitempty"`
 	Spawned  map[string]string `json:"spawned,omitempty"`
 	Aside    []string          `json:"aside,omitempty"` // keys in Spawned that other goroutines spawned
-	Messages int               `json:"messages,omitempty"`
-	Lines    int               `json:"lines,omitempty"`
-	Times    []int64           `json:"times,omitempty"`
-	UUIDs    []string          `json:"uuids,omitempty"`
 	Versions map[string]int    `json:"versions,omitempty"`
+	// Now has times by key, in microseconds since 1970, and UUID has ids by key.
+	Now  map[string]int64  `json:"now,omitempty"`
+	UUID map[string]string `json:"uuid,omitempty"`
+
+	// Frames of the old form have these, and new frames do not. Messages and Lines count the reports of
+	// the commit. Times, in nanoseconds since 1970, and UUIDs have values without names, in order.
+	Messages int      `json:"messages,omitempty"`
+	Lines    int      `json:"lines,omitempty"`
+	Times    []int64  `json:"times,omitempty"`
+	UUIDs    []string `json:"uuids,omitempty"`
 
 	Opened    []string           `json:"opened,omitempty"`
 	Closed    []string           `json:"closed,omitempty"`
@@ -163,7 +169,7 @@ type frame struct {
 }
 
 func (f *frame) empty() bool {
-	return len(f.In)+len(f.Spawned)+f.Messages+f.Lines+len(f.Times)+len(f.UUIDs)+len(f.Versions)+
+	return len(f.In)+len(f.Spawned)+len(f.Now)+len(f.UUID)+len(f.Versions)+
 		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Due)+len(f.Cancelled)+len(f.Mapped) == 0
 }
 
@@ -196,6 +202,7 @@ type arrival struct {
 
 const (
 	framePrefix = "_frame:"
+	saidPrefix  = perdure.SaidPrefix
 	dataPrefix  = "_data:"
 	// Data of more than apartBytes gets an entry of its own. The store keeps such content once by
 	// its hash, so the entry shares it with the child's result.
@@ -240,6 +247,7 @@ func newExecution(s session.Session) *execution {
 		asideKeys: map[string]bool{},
 		executing: map[string]string{},
 		pending:   map[string][]pendingError{},
+		reports:   journal.NewReports(),
 
 		asideChildren: map[string][]string{},
 		exiting:       make(chan struct{}),
@@ -247,10 +255,16 @@ func newExecution(s session.Session) *execution {
 }
 
 // readJournal takes the entries of the journal into the execution.
-func (c *execution) readJournal(journal []api.JournalEntry) error {
-	for _, e := range journal {
+func (c *execution) readJournal(entries []api.JournalEntry) error {
+	for _, e := range entries {
 		c.recorded = append(c.recorded, e.Key)
 		if c.readToken(e.Key, e.Value) {
+			continue
+		}
+		if strings.HasPrefix(e.Key, saidPrefix) {
+			if err := c.reports.Read(e.Value); err != nil {
+				return nondeterminism(e.Key, "the journal is not what this library wrote: %v", err)
+			}
 			continue
 		}
 		if !strings.HasPrefix(e.Key, framePrefix) {
@@ -279,10 +293,8 @@ func (c *execution) readJournal(journal []api.JournalEntry) error {
 			c.addItem(&f.In[i])
 			c.frameOf[f.In[i].Seq] = e.Key
 		}
-		c.skipMessages += f.Messages
-		c.skipLines += f.Lines
-		c.times = append(c.times, f.Times...)
-		c.uuids = append(c.uuids, f.UUIDs...)
+		c.reports.ReadCounts(f.Messages, f.Lines)
+		c.readNamed(&f)
 		for name, v := range f.Versions {
 			c.versions[name] = v
 		}
@@ -454,6 +466,5 @@ func (c *execution) replaying() bool {
 
 // replayingLocked is replaying for a caller that holds c.mu.
 func (c *execution) replayingLocked() bool {
-	return !c.pastJournal && (len(c.unvisited) > 0 || c.skipMessages > 0 || c.skipLines > 0 ||
-		c.usedTimes < len(c.times) || c.usedUUIDs < len(c.uuids))
+	return !c.pastJournal && (len(c.unvisited) > 0 || c.reports.Open() || c.times.Open() || c.uuids.Open())
 }

@@ -64,7 +64,7 @@ func callLeaked(w *scene, how string) {
 		}
 	}
 	// Functions without an error return a value.
-	if agent.Now(ctx).IsZero() || agent.UUID(ctx) == "" || agent.Version(ctx, "v", 1) != 1 {
+	if agent.Now(ctx, "n").IsZero() || agent.UUID(ctx, "u") == "" || agent.Version(ctx, "v", 1) != 1 {
 		w.t.Error("Now, UUID or Version returned a zero value after the end of the execution, want a usable one")
 	}
 }

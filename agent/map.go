@@ -129,6 +129,7 @@ func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions)
 	if err != nil {
 		return Settled[Out]{}, err
 	}
+	c.pass("map " + key)
 	for n := range m.next { // a child that the server refused is an error of this call
 		if key := m.childKey(n); c.refused(key) {
 			c.look(key, nil)

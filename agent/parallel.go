@@ -108,7 +108,9 @@ func Parallel[In, Out any](
 	}
 	// The errors of calls that ended because another one failed say nothing.
 	c.moveErrors(workers, func(err error) bool { return p.settle || err == p.out.Errors[max(p.first, 0)] })
-	return p.result(c, len(items))
+	out, err := p.result(c, len(items))
+	c.passStep("parallel "+key, false, err)
+	return out, err
 }
 
 // stepKeyOf returns the key of an item's step.

@@ -45,8 +45,8 @@ func TestErrorThatAgentGoesPastIsRecorded(t *testing.T) {
 			return nil
 		},
 		"version": func(ctx *agent.Context, _ *tally) error { agent.Version(ctx, "v", 1); return nil },
-		"now":     func(ctx *agent.Context, _ *tally) error { agent.Now(ctx); return nil },
-		"uuid":    func(ctx *agent.Context, _ *tally) error { agent.UUID(ctx); return nil },
+		"now":     func(ctx *agent.Context, _ *tally) error { agent.Now(ctx, "n"); return nil },
+		"uuid":    func(ctx *agent.Context, _ *tally) error { agent.UUID(ctx, "u"); return nil },
 		"callback": func(ctx *agent.Context, _ *tally) error {
 			agent.Callback[int](ctx, "c", time.Minute).Token()
 			return nil

@@ -82,6 +82,11 @@ func (c *execution) frameKey(n int) string {
 	return fmt.Sprintf("%s%d.%d", framePrefix, c.grant.Epoch, n)
 }
 
+// saidKey returns the key of the n-th entry about reports of this execution.
+func (c *execution) saidKey(n int) string {
+	return fmt.Sprintf("%s%d.%d", saidPrefix, c.grant.Epoch, n)
+}
+
 // A recordedAt is an error that follows from a journal entry, so that every execution gets the same.
 type recordedAt struct {
 	error

@@ -79,6 +79,13 @@ func Saga(ctx *Context, name string, body func() error) error {
 	c.sagas = c.sagas[:len(c.sagas)-1]
 	c.visit("saga " + key)
 	c.mu.Unlock()
+	if s.by == c.mainGoroutine {
+		point := "saga " + key
+		if err != nil || why != nil {
+			point += "!"
+		}
+		defer c.pass(point)
+	}
 	switch {
 	case err == nil && why == nil:
 		c.keepSteps(s, before)

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
 )
@@ -29,8 +32,10 @@ type MessageOptions struct {
 }
 
 // Message appends a message to the run's thread. It is appended once, however often the agent is
-// executed. The role is perdure.RoleAssistant, another one, or one of your own. The content is any JSON,
-// such as a string.
+// executed: a replay leaves out a message that was appended after the same step or wait with the same
+// role and content. A message that is not found there is new. One that a failed attempt has appended
+// stays, and an agent that says something else in the next attempt says that, too. The role is
+// perdure.RoleAssistant, another one, or one of your own. The content is any JSON, such as a string.
 func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOptions) error {
 	c := ctx.c
 	if err := c.enter(); err != nil {
@@ -58,18 +63,56 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 	if err := m.Validate("message"); err != nil {
 		return Permanent(err)
 	}
+	// Metadata is not part of it: a message with the same words is the same one.
+	digest := journal.Digest("message", string(role), string(text))
+	c.report(journal.Message, digest, len(text)+len(m.Metadata)+64, func(p *perdure.Commit) {
+		p.Messages = append(p.Messages, m)
+	})
+	return nil
+}
+
+// report writes a message or a line, unless an earlier execution has written it after the same point.
+//
+// A saga whose failure is recorded executes its body again, to find what to undo. The record came after
+// all that the body had written, so the body writes nothing now. Its calls return other errors than the
+// first time, and a text about them would be new.
+func (c *execution) report(kind journal.Kind, digest string, size int, add func(p *perdure.Commit)) {
+	own := goroutine() == c.mainGoroutine
 	c.mu.Lock()
-	if c.skipMessages > 0 {
-		c.skipMessages--
-		c.mu.Unlock()
-		return nil
+	point := journal.Aside
+	if own {
+		point = c.reports.At()
 	}
-	b := c.batchFor(len(text) + len(m.Metadata) + 64)
-	b.part.Messages = append(b.part.Messages, m)
-	b.frame.Messages++
+	if own && c.undoing != nil || c.reports.Made(kind, point, digest) {
+		c.mu.Unlock()
+		return
+	}
+	b := c.batchFor(size + len(point) + journal.DigestSize)
+	add(&b.part)
+	b.said.Add(point, digest)
 	c.mu.Unlock()
 	c.s.Commit(false)
-	return nil
+}
+
+// pass sets the point to which the reports of the agent belong from now on. It is called when something
+// that is recorded, or about to be, has ended: a step, a wait, the child that a join waited for last.
+func (c *execution) pass(point string) {
+	c.mu.Lock()
+	c.reports.Pass(point)
+	c.mu.Unlock()
+}
+
+// passStep is pass for a step, whose errors are another point than its result: an error that is not
+// recorded may be a result the next time. The steps of other goroutines are no points. Neither is a
+// step that was not executed because the run is to stop.
+func (c *execution) passStep(point string, aside bool, err error) {
+	switch {
+	case aside || errors.Is(err, ErrCancelled):
+	case err != nil:
+		c.pass(point + "!")
+	default:
+		c.pass(point)
+	}
 }
 
 // History returns the messages of the run's thread up to now, the oldest first, including the run's
@@ -250,7 +293,7 @@ func Publish(ctx context.Context, name string, value any) error {
 // Delta streams text into the run's log, such as the tokens of a model. Within a step, with the
 // step's context, it is written each time the step is executed. The line names the step and has the
 // number of the try, so that a reader can discard the text of an earlier one; client.Text does.
-// Between steps a text is written once, however often the agent is executed.
+// Between steps a text is written once, as a [Message] is.
 func Delta(ctx context.Context, text string) error {
 	c, inside := executionOf(ctx)
 	if c == nil {
@@ -267,23 +310,26 @@ func Delta(ctx context.Context, text string) error {
 		return Permanent(perdure.Errorf(perdure.CodeInvalid, "Delta: a text has no NUL in it"))
 	}
 	text = strings.ToValidUTF8(text, "\ufffd")
-	for text != "" {
-		n := min(len(text), perdure.MaxDelta/8)
-		for n < len(text) && text[n]&0xC0 == 0x80 {
+	// A long text is several lines, of which a crash may let some through. The digest of each has that
+	// of the whole text in it, so the end of one text never completes the beginning of another.
+	whole := journal.Digest(text)
+	for at := 0; at < len(text); {
+		n := min(len(text)-at, perdure.MaxDelta/8)
+		for at+n < len(text) && text[at+n]&0xC0 == 0x80 {
 			n--
 		}
-		if err := c.writeLine(perdure.LineDelta, map[string]string{"text": text[:n]}); err != nil {
+		digest := journal.Digest("delta", whole, strconv.Itoa(at))
+		if err := c.writeLine(perdure.LineDelta, map[string]string{"text": text[at : at+n]}, digest); err != nil {
 			return err
 		}
-		text = text[n:]
+		at += n
 	}
 	return nil
 }
 
 // Emit writes a line into the run's log. Its type is "x:…" for your own, or one of the types that
 // workers may write, such as "worker:tool_started". Within a step, with the step's context, the
-// line is written each time the step is executed. Between steps it is written once, however often
-// the agent is executed.
+// line is written each time the step is executed. Between steps it is written once, as a [Message] is.
 func Emit(ctx context.Context, typ string, v any) error {
 	c, inside := executionOf(ctx)
 	if c == nil {
@@ -295,11 +341,11 @@ func Emit(ctx context.Context, typ string, v any) error {
 	if !perdure.WorkerMayWrite(typ) || len(typ) > perdure.MaxName {
 		return misuse("Emit: %q is not for agents: x:…, run:progress, worker:tool_… and llm:delta are", typ)
 	}
-	return c.writeLine(typ, v)
+	return c.writeLine(typ, v, "")
 }
 
-// writeLine writes a line that a replay does not write again.
-func (c *execution) writeLine(typ string, v any) error {
+// writeLine writes a line that a replay does not write again. Without a digest it is that of the line.
+func (c *execution) writeLine(typ string, v any, digest string) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -307,16 +353,11 @@ func (c *execution) writeLine(typ string, v any) error {
 	if err != nil {
 		return malformed(err, "%s", typ)
 	}
-	c.mu.Lock()
-	if c.skipLines > 0 {
-		c.skipLines--
-		c.mu.Unlock()
-		return nil
+	if digest == "" {
+		digest = journal.Digest("line", typ, string(data))
 	}
-	b := c.batchFor(len(data) + 64)
-	b.part.Events = append(b.part.Events, perdure.Emitted{Type: typ, Data: data})
-	b.frame.Lines++
-	c.mu.Unlock()
-	c.s.Commit(false)
+	c.report(journal.Line, digest, len(data)+64, func(p *perdure.Commit) {
+		p.Events = append(p.Events, perdure.Emitted{Type: typ, Data: data})
+	})
 	return nil
 }

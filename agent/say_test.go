@@ -131,8 +131,8 @@ func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 	}
 }
 
-// A replay recognizes messages, times and ids by their number. It does not call the functions of
-// recorded steps, so those inside of a step would not be counted.
+// A replay comes to messages, times and ids again. It does not call the functions of recorded steps, so
+// those inside of a step would be missed.
 //
 //perdurevet:ignore agentcontext the misuse is what is tested
 func TestMessageInsideStepIsMisuse(t *testing.T) {
@@ -145,9 +145,9 @@ func TestMessageInsideStepIsMisuse(t *testing.T) {
 				case "message":
 					return 0, agent.Message(ctx, "assistant", "inside")
 				case "now":
-					agent.Now(ctx)
+					agent.Now(ctx, "n")
 				case "uuid":
-					agent.UUID(ctx)
+					agent.UUID(ctx, "u")
 				}
 				return 0, nil
 			})

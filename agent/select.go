@@ -67,6 +67,7 @@ func (w *join) first() (int, error) {
 			return stalled, w.stallError(stalled)
 		}
 		if got != nil {
+			w.passName(got.First[0])
 			return w.index(got.First[0])
 		}
 		if n, err := w.sleep(); err != nil {
@@ -288,6 +289,7 @@ func firstOK[T any](ctx *Context, what string, k int, fs []*Future[T]) (out Firs
 		}
 	}
 	out.Remaining = remaining(w, got, fs)
+	w.passName(slices.Concat(got.Over, got.First)[len(got.Over)+len(got.First)-1])
 	if len(got.First) < k {
 		failed := ErrAllTasksFailed{Errors: make([]error, len(fs))}
 		for n, f := range fs {

@@ -181,12 +181,15 @@ func step[T any](
 ) (out T, err error) {
 	c := ctx.c
 	if entry, ok := c.lookup(key); ok {
-		return replay[T](c, key, entry, &o.about)
+		out, err = replay[T](c, key, entry, &o.about)
+		c.passStep("step "+key, isAside(entry), err)
+		return out, err
 	}
 	if err := c.stopReason(); err != nil {
 		return out, err
 	}
 	rec := stepRecord{Aside: c.begin("step", key), Of: o.about.digest}
+	defer func() { c.passStep("step "+key, rec.Aside, err) }()
 	c.flush() // the step may rely on anything that was done before it
 	out, err = attempt(ctx, key, f, o)
 	c.checkExit() // a result that comes after the lease was lost must not be recorded
@@ -407,45 +410,6 @@ func IdempotencyKey(ctx context.Context) string {
 	return ""
 }
 
-// Now returns the time of its first call at this point. It is the same in every execution.
-func Now(ctx *Context) time.Time {
-	c := ctx.c
-	now := func() int64 { return time.Now().UnixNano() }
-	return time.Unix(0, handOut(c, "Now", &c.times, &c.usedTimes, now, func(f *frame) *[]int64 { return &f.Times }))
-}
-
-// UUID returns a random UUID that is the same in every execution.
-func UUID(ctx *Context) string {
-	c := ctx.c
-	return handOut(c, "UUID", &c.uuids, &c.usedUUIDs, newUUID, func(f *frame) *[]string { return &f.UUIDs })
-}
-
-// handOut returns the next of the values that earlier executions were given. If there is none, it
-// makes one and adds it to the frame.
-func handOut[T any](c *execution, what string, given *[]T, used *int, newValue func() T, in func(*frame) *[]T) T {
-	if c.proceed() != nil {
-		return newValue() // the execution is over, so no replay will ask for it
-	}
-	if err := cmp.Or(c.checkCounted(what), c.checkOwn(what)); err != nil {
-		c.fail(err)
-	}
-	c.mu.Lock()
-	isNew := *used == len(*given)
-	if isNew {
-		v := newValue()
-		*given = append(*given, v)
-		list := in(&c.batchFor(48).frame)
-		*list = append(*list, v)
-	}
-	v := (*given)[*used]
-	*used++
-	c.mu.Unlock()
-	if isNew {
-		c.s.Commit(false)
-	}
-	return v
-}
-
 // Version lets runs that have begun under old code finish under it. Use it where code changes in a
 // way that would contradict the journal of a run:
 //
@@ -489,9 +453,8 @@ func Version(ctx *Context, name string, version int) int {
 	return v
 }
 
-// checkCounted returns an error if a step is running. It is for things that a replay recognizes by
-// their number. A replay does not call the functions of recorded steps, so their share would be
-// missing.
+// checkCounted returns an error if a step is running. It is for things that a replay comes to again. A
+// replay does not call the functions of recorded steps, so their share would be missing.
 func (c *execution) checkCounted(what string) error {
 	c.mu.Lock()
 	running := c.runningSteps > 0

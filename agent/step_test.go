@@ -247,7 +247,7 @@ func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "draws", func(ctx *agent.Context, _ struct{}) (int, error) {
 			for range 3 {
-				seen.add(fmt.Sprint(agent.Now(ctx).UnixNano(), agent.UUID(ctx)))
+				seen.add(fmt.Sprint(agent.Now(ctx, "n").UnixNano(), agent.UUID(ctx, "u")))
 				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 					return 0, err
 				}

@@ -31,7 +31,7 @@ func TestServerEnforcesChildTimeouts(t *testing.T) {
 				for n := range 3 {
 					fs = append(fs, agent.Spawn[int](ctx, "slow", n, agent.Timeout(time.Second)))
 				}
-				began := agent.Now(ctx)
+				began := agent.Now(ctx, "began")
 				set, err := agent.JoinAllSettled(ctx, fs...)
 				if err != nil {
 					return "", err

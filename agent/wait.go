@@ -166,6 +166,7 @@ func (c *execution) await(what string, spec *perdure.WaitSpec) (*item, error) {
 	delete(c.unvisited, "wait "+spec.ID)
 	c.mu.Unlock()
 	if i != nil {
+		c.pass("wait " + spec.ID)
 		return i, nil
 	}
 	return nil, c.suspend(what, []perdure.WaitSpec{*spec}, []string{spec.ID})
@@ -228,12 +229,11 @@ func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) e
 // would be stopped at once.
 func (c *execution) commitWithoutSuspend(b *batch) error {
 	c.mu.Lock()
-	again := &batch{part: b.part, frame: b.frame, size: b.size, done: make(chan struct{})}
+	again := &batch{part: b.part, frame: b.frame, said: b.said, size: b.size, sealed: b.sealed,
+		done: make(chan struct{})}
+	again.unseal()
 	again.part.Outcome, again.part.Waits, again.part.Children = nil, nil, nil
-	if !b.frame.empty() {
-		again.part.Journal = b.part.Journal[:len(b.part.Journal)-1] // without the frame, which is encoded again
-		again.frame.Spawned, again.frame.Opened, again.frame.Mapped = nil, nil, nil
-	}
+	again.frame.Spawned, again.frame.Opened, again.frame.Mapped = nil, nil, nil
 	c.queue = append([]*batch{again}, c.queue...)
 	c.mu.Unlock()
 	c.s.Commit(true)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -238,7 +239,7 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer, 
 	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck, Quiet: quiet,
 		Defect: c.Outcome != nil && c.Outcome.Defect}
 	var err error
-	if ev.Journal, err = recordSteps(tx, r, c.Journal); err != nil {
+	if ev.Journal, ev.Said, err = recordSteps(tx, r, c.Journal); err != nil {
 		return err
 	}
 	if ev.Acked, err = acknowledgeItems(tx, r, c.Ack); err != nil {
@@ -296,9 +297,9 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer, 
 
 // recordSteps adds journal entries. An entry that exists with the same value is skipped; with
 // another value it is refused as nondeterminism.
-func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added int, err error) {
+func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added, said int, err error) {
 	if len(entries) == 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	keys := make([]string, len(entries))
 	for i, e := range entries {
@@ -306,21 +307,25 @@ func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added 
 	}
 	have, err := tx.DB.Journal.Recorded(r.Tenant, r.ID, keys)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for _, e := range entries {
 		digest := store.Digest(string(e.Value))
 		if before, ok := have[e.Key]; ok {
 			if before != digest {
-				return 0, perdure.Errorf(perdure.CodeNondeterminism, "step %q is recorded with another result", e.Key)
+				return 0, 0, perdure.Errorf(perdure.CodeNondeterminism, "step %q is recorded with another result",
+					e.Key)
 			}
 			continue
 		}
 		added++
+		if strings.HasPrefix(e.Key, perdure.SaidPrefix) {
+			said++
+		}
 		tx.DB.Journal.Put(store.JournalRow{Tenant: r.Tenant, RunID: r.ID, Seq: r.JournalSeq + int64(added), Key: e.Key,
 			Value: tx.DB.Values.Intern(r.Tenant, string(r.ID), e.Value), Digest: digest, At: tx.Now})
 	}
-	return added, nil
+	return added, said, nil
 }
 
 // acknowledgeItems marks inbox items as done. They must have been handed over under the current

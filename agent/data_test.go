@@ -105,7 +105,7 @@ func TestRefusedChildIsItsOwnError(t *testing.T) {
 			case "no such thread":
 				opt.ThreadID = "01a1e3cb-85d2-7002-ad96-541bb7b4be5b"
 			case "a long time":
-				opt = agent.Timeout(1e6 * time.Hour)
+				opt = agent.Options{Timeout: 1e6 * time.Hour}
 			}
 			first := agent.Spawn[string](ctx, "echo", "first")
 			bad := agent.Spawn[string](ctx, "echo", "bad", opt)

@@ -127,7 +127,7 @@
 //     [ErrCancelled], and the run is cancelled when the function returns.
 //
 // Work that must not be left half done belongs in a [Saga]. Its steps are undone in reverse order,
-// each [Undo] as a recorded step of its own.
+// each [Undo] as a recorded step of its own. If it succeeds, they are kept, and that is recorded too.
 //
 // # What it is not
 //
@@ -142,7 +142,8 @@
 //   - context.go: one execution, from the grant to the outcome.
 //   - step.go, named.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go, say.go:
 //     one idea each. internal/journal: the rules for messages, lines, times and ids.
-//   - edits.go: how edits of the code are found. pending.go: how errors become facts.
+//   - edits.go: how edits of the code are found. about.go and bytes.go: what a record says about its
+//     result. pending.go: how errors become facts. patience.go: the time and the tries of a step.
 //
 // # Invariants
 //

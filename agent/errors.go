@@ -152,6 +152,7 @@ const (
 	CodeTaskFailed     perdure.Code = "task_failed"
 	CodeAllTasksFailed perdure.Code = "all_tasks_failed"
 	CodeTaskStalled    perdure.Code = "task_stalled"
+	CodeStepTimeout    perdure.Code = "step_timeout" // a try of a step took longer than its Timeout
 	CodeNotUndone      perdure.Code = "not_undone"   // a saga failed, and so did a compensation
 	CodeMisuse         perdure.Code = "agent_misuse" // a call where it can't be made, such as a wait inside of a step
 

@@ -16,7 +16,7 @@ func paragraphs(done *tally, about bool, headings ...string) code {
 	return func(ctx *agent.Context, _ int) (string, error) {
 		var report []string
 		for _, heading := range headings {
-			var opts []agent.StepOptions
+			var opts []agent.StepOption
 			if about {
 				opts = append(opts, agent.For(heading))
 			}

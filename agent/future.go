@@ -97,7 +97,7 @@ func (f *future) id() string {
 // Kind and input may come from a model. If the child can't be spawned, because its kind is no name or
 // its input can't be written as JSON, the join returns an ordinary error, and an agent that handles
 // it goes on. An agent that completes without having joined such a child fails with the error.
-func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future[T] {
+func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{future: future{c: c, kind: kind}}
 	if f.err = c.proceed(); f.err != nil {
@@ -109,7 +109,7 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...Options) *Future
 		return f
 	}
 	f.spawn = perdure.Spawn{Key: kind, Kind: kind}
-	o := merge(opts, Options.applyTo)
+	o := merge(opts, ChildOption.applyToChild)
 	o.fill(&f.spawn)
 	f.onStall = o.OnStall
 	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
@@ -334,11 +334,8 @@ type Options struct {
 	OnStall bool
 }
 
-// Timeout returns options with a timeout.
-func Timeout(d time.Duration) Options { return Options{Timeout: d} }
-
-// applyTo sets the fields that the options have.
-func (o Options) applyTo(to *Options) {
+// applyToChild sets the fields that the options have.
+func (o Options) applyToChild(to *Options) {
 	to.Queue = cmp.Or(o.Queue, to.Queue)
 	to.Class = cmp.Or(o.Class, to.Class)
 	to.ThreadID = cmp.Or(o.ThreadID, to.ThreadID)

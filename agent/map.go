@@ -48,8 +48,8 @@ func (o MapOptions) applyTo(to *MapOptions) {
 	to.Limit = cmp.Or(o.Limit, to.Limit)
 	to.Settle = to.Settle || o.Settle
 	to.Retries = cmp.Or(o.Retries, to.Retries)
-	o.Child.applyTo(&to.Child)
-	o.Step.applyTo(&to.Step)
+	o.Child.applyToChild(&to.Child)
+	o.Step.applyToStep(&to.Step)
 }
 
 // limit returns the bound, or an error.

@@ -55,6 +55,9 @@ func Parallel[In, Out any](
 	if err := o.Step.checkUndo(c, "Parallel "+key, reflect.TypeFor[Out]()); err != nil {
 		return Settled[Out]{}, err
 	}
+	if err := o.Step.checkPatience(c, "Parallel "+key); err != nil {
+		return Settled[Out]{}, err
+	}
 	if o.Step.about.given() {
 		return Settled[Out]{}, c.misuse("Parallel %s: For is for a step by itself: here each is about its item", key)
 	}
@@ -96,7 +99,7 @@ func Parallel[In, Out any](
 				next.Unlock()
 				v, err := step(within, stepKeyOf(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
-				}, &StepOptions{Retries: cmp.Or(o.Step.Retries, o.Retries), undo: o.Step.undo, about: abouts[n]})
+				}, o.stepOf(abouts[n]))
 				p.add(n, v, err)
 			}
 		})
@@ -111,6 +114,13 @@ func Parallel[In, Out any](
 	out, err := p.result(c, len(items))
 	c.passStep("parallel "+key, false, err)
 	return out, err
+}
+
+// stepOf returns the options of an item's step.
+func (o *MapOptions) stepOf(of about) *StepOptions {
+	step := o.Step
+	step.Retries, step.about = cmp.Or(step.Retries, o.Retries), of
+	return &step
 }
 
 // stepKeyOf returns the key of an item's step.

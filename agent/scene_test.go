@@ -297,7 +297,7 @@ func (y *tally) all() []string {
 }
 
 // do executes a step that is counted.
-func (y *tally) do(ctx *agent.Context, name string, opts ...agent.StepOptions) error {
+func (y *tally) do(ctx *agent.Context, name string, opts ...agent.StepOption) error {
 	_, err := agent.Step(ctx, name, func(context.Context) (string, error) {
 		y.add(name)
 		return name, nil

@@ -46,8 +46,8 @@ import (
 //
 // A recorded result has to fit the type T in later releases. Fields that T has lost or renamed are
 // found as nondeterminism; fields that it has gained are zero.
-func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOptions) (T, error) {
-	o := merge(opts, StepOptions.applyTo)
+func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
+	o := merge(opts, StepOption.applyToStep)
 	c := ctx.c
 	if err := c.proceed(); err != nil {
 		return *new(T), err
@@ -65,6 +65,9 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	}
 	if o.about.err != nil {
 		return *new(T), c.misuse("step %s: %v", key, o.about.err)
+	}
+	if err := o.checkPatience(c, "step "+key); err != nil {
+		return *new(T), err
 	}
 	release, err := c.claimName(name, key)
 	if err != nil {
@@ -87,6 +90,10 @@ type StepOptions struct {
 	// Retries repeats a failed step at once, up to so many times and with growing pauses, before Step
 	// returns its error.
 	Retries int
+	// Retry says how often and how fast, in place of Retries.
+	Retry Retry
+	// Timeout limits the time of one try, as [Timeout] says.
+	Timeout time.Duration
 
 	// undo is set by Undo, which knows the type of the step's result: undoType.
 	undo     func(ctx context.Context, result json.RawMessage) error
@@ -98,9 +105,11 @@ type StepOptions struct {
 // Retries returns options with that number of retries.
 func Retries(n int) StepOptions { return StepOptions{Retries: n} }
 
-// applyTo sets the fields that the options have.
-func (o StepOptions) applyTo(to *StepOptions) {
+// applyToStep sets the fields that the options have.
+func (o StepOptions) applyToStep(to *StepOptions) {
 	to.Retries = cmp.Or(o.Retries, to.Retries)
+	o.Retry.applyToStep(to)
+	TimeLimit(o.Timeout).applyToStep(to)
 	if o.undoType != nil {
 		to.undo, to.undoType = o.undo, o.undoType
 	}
@@ -111,9 +120,11 @@ func (o StepOptions) applyTo(to *StepOptions) {
 
 // merge returns several options as one. apply sets the fields that one of them has: these replace
 // the fields of earlier options.
-func merge[O any](opts []O, apply func(o O, to *O)) (out O) {
+func merge[I, O any](opts []I, apply func(o I, to *O)) (out O) {
 	for _, o := range opts {
-		apply(o, &out)
+		if any(o) != nil {
+			apply(o, &out)
+		}
 	}
 	return out
 }
@@ -285,7 +296,6 @@ func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
 func attempt[T any](
 	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
 ) (out T, err error) {
-	var inside context.Context
 	ctx.c.stepBegan()
 	returned := false
 	defer func() {
@@ -298,15 +308,21 @@ func attempt[T any](
 			ctx.c.exit(session.Failed(codePanic, message, true))
 		}
 	}()
+	retry := o.patience()
 	for n := 0; ; n++ {
 		returned = false
-		inside = context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key, n})
-		out, err = f(inside)
+		inside := context.WithValue(ctx.Context, stepKey{}, &stepScope{ctx.c, key, n})
+		out, err = limited(inside, key, f, o.Timeout)
 		returned = true
-		if err == nil || n >= o.Retries || session.IsPermanent(err) || inside.Err() != nil {
+		if err == nil || inside.Err() != nil {
 			return out, err
 		}
-		if !timer.Sleep(inside, min(time.Second<<min(n, 10), time.Minute)) {
+		pause, ok := retry.again(n, err)
+		if !ok {
+			return out, err
+		}
+		tellRetry(inside, ctx.c, key, n, err, pause)
+		if !timer.Sleep(inside, pause) {
 			return out, err
 		}
 	}

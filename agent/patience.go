@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/session"
+)
+
+// A step has its own time and patience: how long one try of its function may take, and how often and
+// how fast it is tried again within an attempt of the run. Attempts of the run are the server's.
+
+// A StepOption is an option of a [Step]: [StepOptions], a [Retry], or a [Timeout].
+type StepOption interface{ applyToStep(to *StepOptions) }
+
+// A ChildOption is an option of [Spawn]: [Options], or a [Timeout].
+type ChildOption interface{ applyToChild(to *Options) }
+
+// A TimeLimit is an option of a step or a child. [Timeout] returns it.
+type TimeLimit time.Duration
+
+// Timeout returns an option that limits a time: that of one try of a [Step], or that of a child of
+// [Spawn] with all its attempts and waits.
+//
+// A try that takes longer has its context ended. It fails with the code step_timeout when its function
+// returns, so the function has to heed its context. A [Retry] tries again, with the same time. A
+// function that returns a result in spite of it has succeeded.
+//
+// The server ends a child whose time has passed.
+func Timeout(d time.Duration) TimeLimit { return TimeLimit(d) }
+
+func (d TimeLimit) applyToStep(to *StepOptions) { to.Timeout = cmp.Or(time.Duration(d), to.Timeout) }
+func (d TimeLimit) applyToChild(to *Options)    { to.Timeout = cmp.Or(time.Duration(d), to.Timeout) }
+
+// A Retry says how often and how fast a step is tried within one attempt of the run. It is an option
+// of a [Step]. [Permanent] errors are not tried again. Each failed try that is followed by another one
+// is a line x:step_retried in the run's log.
+type Retry struct {
+	// Attempts is how often the function is called at most, the first call included.
+	Attempts int
+	// First is the pause after the first failure, a second if it is zero. Each pause is twice as long as
+	// the one before.
+	First time.Duration
+	// Max is the longest pause, a minute if it is zero.
+	Max time.Duration
+	// Except has the codes of errors that are not tried again.
+	Except []perdure.Code
+}
+
+func (r Retry) applyToStep(to *StepOptions) {
+	to.Retry.Attempts = cmp.Or(r.Attempts, to.Retry.Attempts)
+	to.Retry.First = cmp.Or(r.First, to.Retry.First)
+	to.Retry.Max = cmp.Or(r.Max, to.Retry.Max)
+	if r.Except != nil {
+		to.Retry.Except = r.Except
+	}
+}
+
+// again tells whether a step is tried again after its n-th failure, counted from 0, and after which
+// pause.
+func (r *Retry) again(n int, err error) (pause time.Duration, ok bool) {
+	if n+1 >= r.Attempts || session.IsPermanent(err) {
+		return 0, false
+	}
+	if len(r.Except) > 0 && slices.Contains(r.Except, session.Describe(err).Code) {
+		return 0, false
+	}
+	most := cmp.Or(r.Max, time.Minute)
+	for pause = min(cmp.Or(r.First, time.Second), most); n > 0 && pause < most; n-- {
+		pause = min(2*pause, most)
+	}
+	return pause, true
+}
+
+// patience returns the retries of a step, however they are given.
+func (o *StepOptions) patience() Retry {
+	r := o.Retry
+	r.Attempts = cmp.Or(r.Attempts, o.Retries+1)
+	return r
+}
+
+// checkPatience returns an error if a number or a time of the options is negative. A negative time
+// limit is none: it is the rest of a time that has passed.
+func (o *StepOptions) checkPatience(c *execution, what string) error {
+	if min(o.Retries, o.Retry.Attempts, int(o.Retry.First), int(o.Retry.Max)) < 0 {
+		return c.misuse("%s: a negative number of tries, or a negative pause between them", what)
+	}
+	return nil
+}
+
+// errTryTimeout is the cause of a context that ends with the time of a try.
+var errTryTimeout = errors.New("the time of this try of the step is over")
+
+// limited calls a function once, within the time limit of a step.
+func limited[T any](
+	ctx context.Context, key string, f func(ctx context.Context) (T, error), limit time.Duration,
+) (out T, err error) {
+	if limit == 0 {
+		return f(ctx)
+	}
+	inside, cancel := context.WithTimeoutCause(ctx, limit, errTryTimeout)
+	defer cancel()
+	out, err = f(inside)
+	if err == nil || ctx.Err() != nil || !errors.Is(context.Cause(inside), errTryTimeout) || session.IsPermanent(err) {
+		return out, err
+	}
+	return out, perdure.Errorf(CodeStepTimeout, "step %s: a try took longer than %s: %v", key, limit, err)
+}
+
+// lineRetried is the line of the log about a try that failed and is followed by another one.
+const lineRetried = "x:step_retried"
+
+// tellRetry writes that a step is tried again. A line that can't be written stops no step.
+func tellRetry(ctx context.Context, c *execution, key string, n int, err error, pause time.Duration) {
+	why := session.Describe(err)
+	_ = c.s.Emit(ctx, lineRetried, map[string]any{"step": key, "try": n + 1, "code": why.Code, "message": why.Message,
+		"pause_ms": pause.Milliseconds()})
+}

@@ -69,7 +69,7 @@ func TestEditsUnderRunningAgentAreFound(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t)
+			w := openHeld(t)
 			var done tally
 			w.children12(&done)
 			before := strings.Fields(row.before)

@@ -44,17 +44,13 @@ func ExampleFor() {
 	run := w.start("report", nil)
 	w.suspended(run.RunID)
 	stop() // deploy another outline
-	stop = work(w.Client, release("Summary", "Purpose"))
+	defer work(w.Client, release("Summary", "Purpose"))()
 	if _, err := w.Signal(context.Background(), run.RunID, "print", nil); err != nil {
 		panic(err)
 	}
 	fmt.Println(w.heldWith(run.RunID))
-	stop() // go back
-	defer work(w.Client, release("Purpose", "Costs"))()
-	w.end(run.RunID)
 	// Output:
 	// nondeterminism
-	// completed "Purpose: about the purpose\nCosts: about the costs\n"
 }
 
 // heldWith waits until a run is on hold, and returns the code.

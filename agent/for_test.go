@@ -53,7 +53,7 @@ func TestStepsAboutSomethingElseAreFound(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t)
+			w := openHeld(t)
 			var done tally
 			before := strings.Fields(row.before)
 			message, run := w.rollsBack(paragraphs(&done, true, before...),

@@ -61,7 +61,7 @@ func TestOtherItemsOfParallelAreFound(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t)
+			w := openHeld(t)
 			var done tally
 			before := strings.Fields(row.before)
 			message, run := w.rollsBack(quotes(&done, before...), quotes(&done, strings.Fields(row.after)...))

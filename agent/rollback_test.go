@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -18,6 +19,15 @@ func (w *scene) release(build string, f code) (stop func()) {
 	return w.workAt(w.nodes[0].Transport(), worker.Options{Build: build}, func(wk *worker.Worker) {
 		worker.Agent(wk, "changes", f)
 	})
+}
+
+// openHeld opens a scene in which a build that has held a run does not try it again within the test. So
+// it has not just taken the run when it is stopped.
+func openHeld(t *testing.T) *scene {
+	t.Helper()
+	p := steady()
+	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour
+	return openUnder(t, p, 1)
 }
 
 // rollsBack starts a run with one version of the code and continues it, after its first wait, with

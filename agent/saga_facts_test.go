@@ -86,7 +86,7 @@ func TestSagaEndsOnce(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t)
+			w := openHeld(t)
 			var done tally
 			message, run := w.rollsBack(script(&done, row.before), script(&done, row.after))
 			contains(t, message, row.says...)

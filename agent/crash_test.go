@@ -182,3 +182,52 @@ func TestCancelledRunLeavesNoQuestionAfterEveryCrash(t *testing.T) {
 		}
 	})
 }
+
+// Messages and lines around steps, waits and a failed step are written once, wherever a crash cuts them
+// off. The error of the step becomes a fact after the agent has told of it.
+func TestReportsAreWrittenOnceAfterEveryCrash(t *testing.T) {
+	t.Parallel()
+	agenttest.Scenario{
+		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			return func(wk *worker.Worker) {
+				worker.Agent(wk, "chat", func(ctx *agent.Context, _ struct{}) (string, error) {
+					if err := errors.Join(say(ctx, "hello"), note(ctx, s, "begin"), say(ctx, "hello")); err != nil {
+						return "", err
+					}
+					_, err := agent.Step(ctx, "model", func(context.Context) (int, error) {
+						return 0, errors.New("busy")
+					})
+					if err == nil {
+						return "", agent.Permanent(errors.New("the step did not fail"))
+					}
+					if err := errors.Join(say(ctx, "busy"), agent.Sleep(ctx, time.Minute)); err != nil {
+						return "", err
+					}
+					return "done", say(ctx, "order "+agent.UUID(ctx, "order"))
+				})
+			}
+		},
+		Start: perdure.Submission{Kind: "chat", ThreadID: "new"},
+	}.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
+		var messages, lines []string
+		for _, m := range end.Messages {
+			messages = append(messages, unquote(t, string(m.Content)))
+		}
+		text := ""
+		for _, e := range end.Events {
+			switch e.Type {
+			case "x:line":
+				lines = append(lines, unquote(t, string(e.Data)))
+			case perdure.LineDelta:
+				text += perdure.DeltaText(perdure.Value(e.Data))
+			}
+		}
+		want := "hello hello busy order "
+		for what, got := range map[string]string{"messages": strings.Join(messages, " "),
+			"lines": strings.Join(lines, " "), "text": strings.TrimSpace(text)} {
+			if !strings.HasPrefix(got, want) || len(got) != len(want)+36 {
+				t.Errorf("%s = %q, want %q and an id", what, got, want)
+			}
+		}
+	})
+}

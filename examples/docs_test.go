@@ -186,6 +186,14 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 				_, err := agent.Step(ctx, "step", func(context.Context) (int, error) { panic("no") })
 				return err
 			}, perdure.Failed, "panic", 3},
+		{"| the error of a step whose last try took longer than its `Timeout` | `failed`, when no attempt is left | " +
+			"`step_timeout` | yes |", func(ctx *agent.Context) error {
+			_, err := agent.Step(ctx, "step", func(ctx context.Context) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}, agent.Timeout(time.Millisecond))
+			return err
+		}, perdure.Failed, agent.CodeStepTimeout, 3},
 		{"| a panic in the agent's own code | [on hold](#a-defect-of-the-code-holds-the-run) | `panic` | yes, no " +
 			"attempt is spent |",
 			func(*agent.Context) error { panic("no") }, held, "panic", 0},

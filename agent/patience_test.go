@@ -14,6 +14,19 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
+// moments are those at which something happened.
+type moments struct{ at []time.Time }
+
+func (m *moments) add() { m.at = append(m.at, time.Now()) }
+
+// seconds returns how many seconds after the first moment each of them was.
+func (m *moments) seconds() (out []int) {
+	for _, at := range m.at {
+		out = append(out, int(at.Sub(m.at[0]).Seconds()))
+	}
+	return out
+}
+
 // A step is tried as often and as fast as its Retry says, and each try has its own time.
 func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
 	virtual(t, func(w *scene) {
@@ -39,9 +52,9 @@ func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
 		}
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "tries", func(ctx *agent.Context, how string) (string, error) {
-				begun, tried := time.Now(), []int{}
+				var tried moments
 				_, err := agent.Step(ctx, "call", func(ctx context.Context) (int, error) {
-					tried = append(tried, int(time.Since(begun).Seconds()))
+					tried.add()
 					if rows[how].code == "" {
 						<-ctx.Done()
 						return 0, ctx.Err()
@@ -51,7 +64,7 @@ func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
 				failed := &perdure.Error{}
 				_ = errors.As(err, &failed)
 				return agent.Step(ctx, "told", func(context.Context) (string, error) {
-					return fmt.Sprint(tried, " ", failed.Code), nil
+					return fmt.Sprint(tried.seconds(), " ", failed.Code), nil
 				})
 			})
 		})

@@ -16,7 +16,10 @@ func TestTimeoutAboveTheGreatestNamesAnotherClass(t *testing.T) {
 		timeout Duration
 		refused bool
 		named   bool
-	}{{Task, between, true, true}, {Agent, between, false, false}, {Task, above, true, false}, {Agent, above, true, false}} {
+	}{
+		{Task, between, true, true}, {Agent, between, false, false},
+		{Task, above, true, false}, {Agent, above, true, false},
+	} {
 		_, err := p.Deadline(c.class, c.timeout, 0)
 		if (err != nil) != c.refused || err != nil && strings.Contains(err.Error(), "class agent takes it") != c.named {
 			t.Errorf("%s with %s: %v; refused = %t and names class agent = %t wanted", c.class,

@@ -28,8 +28,6 @@ func (m *moments) seconds() (out []int) {
 }
 
 // A step is tried as often and as fast as its Retry says, and each try has its own time.
-//
-//perdurevet:ignore agentassign,agentclock the test measures the tries of one execution
 func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
 	virtual(t, func(w *scene) {
 		opts := func(o ...agent.StepOption) []agent.StepOption { return o }

@@ -32,8 +32,8 @@ func checkKept(c *checker) {
 }
 
 func (c *checker) reportKept(n ast.Node, where string) {
-	c.report(n, "the agent's context is kept in %s, which outlives this execution: pass it as an argument, or keep it "+
-		"in something that is made anew in each execution", where)
+	c.report(n, "the agent's context is kept in %s, and outlives its execution there: pass it as an argument, or keep "+
+		"it in something that is made anew in each execution", where)
 }
 
 // holdsContext tells whether an expression is an agent's context, or a literal that has one in it.

@@ -413,11 +413,21 @@ func (f *future) open() {
 	if f.err = check(&f.spec); f.err != nil || f.ended() != nil {
 		return
 	}
-	if f.err = c.stopReason(); f.err == nil {
-		// An earlier execution may have opened it. A second wait with the same id is the same one.
-		c.commitSoon(f.openSize(), func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
-		f.opened = true
+	if f.err = c.stopReason(); f.err != nil || c.openedBefore() {
+		return
 	}
+	// An earlier execution may have opened it. A second wait with the same id is the same one.
+	c.commitSoon(f.openSize(), func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
+	f.opened = true
+}
+
+// openedBefore tells whether an earlier execution has opened the wait that the agent comes to, because
+// it was past this point. If it was not, the code was edited, and will be held before anybody is asked.
+// The waits of the original of a retry are opened anew.
+func (c *execution) openedBefore() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.grant.FirstEpoch == 0 && !c.pastJournal && c.firstMissed() != ""
 }
 
 // openSize estimates the bytes of the wait.

@@ -364,8 +364,12 @@ func (w *join) sleep() (index int, err error) {
 		if f.key != "" || f.err != nil || f.ended() != nil || slices.Contains(on, f.id()) {
 			continue
 		}
-		if on = append(on, f.id()); f.claim() {
+		on = append(on, f.id())
+		switch {
+		case f.claim():
 			open = append(open, f.openSpec())
+		case !f.opened:
+			open = append(open, f.spec)
 		}
 	}
 	if len(on) == 0 { // all waits are over, and yet the futures that satisfy them have not ended

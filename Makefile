@@ -46,10 +46,11 @@ RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # goroutines are those of others in the same package. All of them run without it.
 #   httpd:     bodies that are refused, of which TestBadInput has as many under the detector; pages of large runs
 #   store:     older schemas; rows that break an invariant
-#   agent:     hours of waiting in virtual time; a long conversation; a crash at every step of a Select and of a Map, whose agents are
-#              one goroutine. The same of a Parallel and of package agenttest remain, and the other tests of Select and Map
+#   agent:     hours of waiting in virtual time; a long conversation; a crash at every step of a Select, of a Map, of messages, of reports
+#              and of a question that is withdrawn, whose agents are one goroutine. The same of a Parallel, of callbacks and of package
+#              agenttest remain, and the other tests of these
 #   agenttest: a crash at every step on PostgreSQL, which is another process; the same on SQLite remains
-UNRACED := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestPagesOfLargeRunsAreBounded|TestAPageOfAThreadIsBoundedInBytes|TestFillingTheMetadataIndexGoesOnAfterAKill|TestOlderStoreIsGivenTheMetadataIndex|TestEveryInvariantCanBeBroken|TestUnansweredWaitTimesOut|TestLongConversationIsStoredOnce|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestAgentEndsTheSameAfterEveryCrashOnPostgres)$$
+UNRACED := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestPagesOfLargeRunsAreBounded|TestAPageOfAThreadIsBoundedInBytes|TestFillingTheMetadataIndexGoesOnAfterAKill|TestOlderStoreIsGivenTheMetadataIndex|TestEveryInvariantCanBeBroken|TestUnansweredWaitTimesOut|TestLongConversationIsStoredOnce|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestMessagesAreTakenOnceAfterEveryCrash|TestReportsAreWrittenOnceAfterEveryCrash|TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash|TestAgentEndsTheSameAfterEveryCrashOnPostgres)$$
 # The packages whose files depend on the tag plant. Others see the same declarations, and are vetted without it.
 PLANTED := ./internal/plant ./sim
 # Packages with agents, whose code has to follow the rules of docs/vet.md. Tests that break one on purpose say so in a comment.

@@ -60,7 +60,7 @@
 //
 //   - state.go and run.go: the states, and the fields of a run.
 //   - transition.go: the table, and Apply.
-//   - event.go, end.go and fact.go: the effect of each event.
+//   - event.go, restored.go, end.go and fact.go: the effect of each event.
 //   - alarm.go and policy.go: clocks, alarms, and the durations behind them.
 //   - commit.go: the body of a submission and of a worker's commit, and their limits.
 //   - transition_test.go: the same rules as properties, over every pair of state and event.

@@ -38,7 +38,7 @@ func For(value any) StepOptions {
 	return StepOptions{about: about{digest, aboutValue, err}}
 }
 
-// An about is what a step is about.
+// An about is the subject of a step.
 type about struct {
 	// digest is that of the value, or empty if the code does not say.
 	digest string

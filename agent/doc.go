@@ -111,7 +111,7 @@
 // [Progress], [Emit] and [Heartbeat] tell callers what the run is doing.
 //
 // A message or a line outside of steps is recognized by its content and by the step or wait after which
-// it is written. A replay leaves out what was written there, and writes what is new. So an agent that
+// it is written. A replay leaves out reports that were written there, and writes new ones. So an agent that
 // says something after an error, and something else when the next attempt succeeds, says both.
 //
 // # How a run ends

@@ -192,7 +192,7 @@ func readStrict(data json.RawMessage, out any) error {
 }
 
 // checkLengths returns an error if an array in a value has another length than the type's. Package
-// json leaves out what is too much, and adds zeros for what is missing. Only types with arrays are
+// json leaves out surplus elements, and adds zeros for missing ones. Only types with arrays are
 // looked at.
 func checkLengths(data json.RawMessage, out any) error {
 	t := reflect.TypeOf(out).Elem()

@@ -143,7 +143,7 @@ func TestAnswerAfterFailedAttemptIsSaid(t *testing.T) {
 	}
 }
 
-// An error that the agent goes past is a fact. What it said about it, before the error was recorded, is
+// An error that the agent goes past is a fact. A message about it, from before the error was recorded, is
 // said once.
 func TestReportAboutRecordedErrorIsSaidOnce(t *testing.T) {
 	t.Parallel()

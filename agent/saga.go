@@ -150,7 +150,7 @@ func (r *sagaRecord) err(key string) error {
 	return step.err(key)
 }
 
-// expectSaga adds a saga that has succeeded to what the execution has to ask for: a step that is added
+// expectSaga adds a saga that has succeeded to the things that the execution has to ask for: a step that is added
 // to its body is found before it begins. After a failure nothing begins, and the steps are expected.
 func (c *execution) expectSaga(key string, entry json.RawMessage) {
 	name, ok := strings.CutPrefix(key, sagaPrefix)

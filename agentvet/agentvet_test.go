@@ -57,7 +57,7 @@ func load(t *testing.T, patterns ...string) []*packages.Package {
 	return pkgs
 }
 
-// findings returns what was reported, by file and line.
+// findings returns the reports, by file and line.
 func findings(t *testing.T, graph *checker.Graph) map[string][]string {
 	t.Helper()
 	out := make(map[string][]string)

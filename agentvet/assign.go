@@ -24,7 +24,7 @@ type change struct {
 	text string
 }
 
-// A place is what an expression names: a variable, and then fields (*types.Var) and constant keys
+// A place is the thing that an expression names: a variable, and then fields (*types.Var) and constant keys
 // (string) that lead to a part of it. It ends at an index that is no constant.
 type place []any
 
@@ -100,7 +100,7 @@ func (c *checker) readInto(call *ast.CallExpr) (out []ast.Expr) {
 	return out
 }
 
-// place returns what an expression names, or nothing.
+// place returns the place that an expression names, or nothing.
 func (c *checker) place(e ast.Expr) place {
 	switch e := e.(type) {
 	case *ast.Ident:

@@ -123,7 +123,7 @@ func (c *checker) isParameter(v *types.Var, f *function) bool {
 	return within(f.node.(*ast.FuncLit).Type, v.Pos())
 }
 
-// isReference tells whether copies of a value share what it refers to.
+// isReference tells whether copies of a value share the value that it refers to.
 func isReference(t types.Type) bool {
 	switch t.Underlying().(type) {
 	case *types.Pointer, *types.Map, *types.Slice, *types.Chan:

@@ -101,7 +101,7 @@ func (s *scopes) recordingIn(block ast.Node, seen map[*ast.FuncLit]bool) (found 
 	return found
 }
 
-// calleeName returns the name of what a call calls, for a message.
+// calleeName returns the name of the function that a call calls, for a message.
 func (s *scopes) calleeName(call *ast.CallExpr) string {
 	f := typeutil.Callee(s.info, call)
 	switch {

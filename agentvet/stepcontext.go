@@ -62,6 +62,6 @@ func (c *checker) isOwnOf(step *function, e ast.Expr) bool {
 		return false
 	}
 	v := c.variable(id)
-	// What is declared there from an outer one is reported where it is.
+	// A context that is declared there from an outer one is reported where it is.
 	return v == nil || step.contains(v.Pos())
 }

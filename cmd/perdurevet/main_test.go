@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program runs the program, and returns what it printed and its exit code.
+// program runs the program, and returns its output and its exit code.
 func program(t *testing.T, args ...string) (out, complaints string, code int) {
 	t.Helper()
 	self, err := os.Executable()

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// chat answers what is said on its thread, until five days pass without a word.
+// chat answers the messages on its thread, until five days pass without a word.
 var chat = Program{
 	Name:     "chat",
 	OnThread: true,

@@ -26,7 +26,7 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A World is what agents act on.
+// A World has the things that agents act on.
 type World struct {
 	// Day is how long a day is.
 	Day time.Duration
@@ -46,7 +46,7 @@ type Program struct {
 	Input    any
 	// OnThread says that the run is a conversation.
 	OnThread bool
-	// Meanwhile does what people do while the run is under way. It may be nil.
+	// Meanwhile acts for people while the run is under way. It may be nil.
 	Meanwhile func(ctx context.Context, c *client.Client, id perdure.RunID, day time.Duration) error
 }
 

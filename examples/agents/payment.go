@@ -45,7 +45,7 @@ func (w World) pay(ctx *agent.Context, o Order) (receipt string, err error) {
 	return receipt, err
 }
 
-// undo undoes a step. It gets what the step has returned.
+// undo undoes a step. It gets the step's result.
 func (w World) undo(how string) agent.StepOptions {
 	return agent.Undo(func(ctx context.Context, done string) error {
 		return w.Do(ctx, agent.IdempotencyKey(ctx), how+done)

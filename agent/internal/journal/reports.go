@@ -34,7 +34,7 @@ type Reports struct {
 	left map[string]map[string]int
 	// removed counts the digests of points that the code no longer has.
 	removed map[string]int
-	// oldMessages and oldLines count what entries of the old form have; see ReadCounts.
+	// oldMessages and oldLines count the reports of entries of the old form; see ReadCounts.
 	oldMessages, oldLines int
 }
 
@@ -101,7 +101,7 @@ func (r *Reports) ReadCounts(messages, lines int) {
 	r.oldLines += lines
 }
 
-// Forget drops what can be recognized by counting only, and what belongs to removed points. It is
+// Forget drops the reports that only counting can recognize, and those of removed points. It is
 // called when the execution begins something that is not in the journal.
 func (r *Reports) Forget() {
 	r.oldMessages, r.oldLines = 0, 0
@@ -135,8 +135,8 @@ func (r *Reports) Open() bool {
 }
 
 // Remove tells that the code no longer has the points that a function selects. Their reports are found
-// after any other point until the execution begins something new: what came after a removed step comes
-// after the step before it now.
+// after any other point until the execution begins something new: a report after a removed
+// step comes after the step before it now.
 func (r *Reports) Remove(gone func(point string) bool) {
 	for _, point := range slices.Collect(maps.Keys(r.said)) {
 		if !gone(strings.TrimSuffix(point, "!")) {

@@ -128,7 +128,7 @@ func tries(ctx *agent.Context, in string) (string, error) {
 	}, agent.Retries(5))
 }
 
-// What the step returns replaces what its function assigned.
+// The result of the step replaces the value that its function assigned.
 func replaced(ctx *agent.Context, in string) (string, error) {
 	var out string
 	var err error

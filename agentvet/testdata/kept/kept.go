@@ -39,7 +39,7 @@ func register(add func(func(ctx *agent.Context, in string) error)) {
 	})
 }
 
-// Below are right ones. What is made anew in each execution may have its context.
+// Below are right ones. A value that is made anew in each execution may have its context.
 
 func newTurn(ctx *agent.Context) *turn {
 	t := &turn{}

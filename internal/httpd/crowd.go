@@ -88,7 +88,8 @@ func (s *crowds) join(ref engine.Ref) *member {
 	return m
 }
 
-// quit removes a member that waits no longer, and gives its turn back if it was woken.
+// quit removes a member that waits no longer. It gives back the turn of a member that was woken and
+// has not noticed.
 func (s *crowds) quit(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,7 +178,6 @@ func (s *Server) wake(ctx context.Context, t perdure.TenantID, cr *crowd) {
 // inCrowd waits as a member until the run is over. It returns false if the time has passed, the caller
 // is gone or the server shuts down.
 func (c *call) inCrowd(m *member, limit time.Duration) (over bool, err error) {
-	defer c.s.crowds.quit(m)
 	if err := c.watchKey(); err != nil {
 		return false, err
 	}

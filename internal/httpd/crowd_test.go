@@ -2,8 +2,10 @@ package httpd
 
 import (
 	"context"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
@@ -126,5 +128,26 @@ func TestCrowdOnAnotherNode(t *testing.T) {
 		if run := soon(t, join).is(200); run["result"] != "done" {
 			t.Fatalf("run = %v, want the result done", run)
 		}
+	}
+}
+
+// A member that can't be recorded as a waiter leaves no trace: nobody would give its turn back.
+func TestMemberThatDoesNotComeToWaitHoldsNoTurn(t *testing.T) {
+	w := newWorld(t, setup{broken: true})
+	id := w.do("POST", runs, `{"kind":"job","wait":"1ms"}`).is(202)["run_id"].(string)
+	ref := engine.Ref{Tenant: "a", Run: perdure.RunID(id)}
+	for range crowdSize {
+		leave, _ := w.s.crowds.enter(ref, true)
+		defer leave()
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel() // so the waiter can't be written
+	c := &call{Request: httptest.NewRequestWithContext(gone, "GET", "/", nil), s: w.s, w: httptest.NewRecorder(),
+		key: perdure.Key{Tenant: "a"}}
+	if _, _, err := c.await(ref.Run, time.Minute, false, nil); err == nil {
+		t.Error("a caller that is gone has waited, want an error")
+	}
+	if n := w.members(id); n != 0 {
+		t.Errorf("%d members after the only one has ended, want none", n)
 	}
 }

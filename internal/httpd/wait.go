@@ -119,7 +119,9 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 	created := made != nil
 	var m *member
 	if !created && limit > 0 {
-		m = c.s.crowds.join(ref)
+		if m = c.s.crowds.join(ref); m != nil {
+			defer c.s.crowds.quit(m) // also if it does not come to wait: a turn must not be lost
+		}
 	}
 	switch {
 	case m != nil:

@@ -214,19 +214,23 @@ func TestDashboardActs(t *testing.T) {
 		t.Errorf("run %s that was approved: state = %s, want queued", r.RunID, r.State)
 	}
 
-	for range 3 {
+	for range 4 {
 		n.submit(obj{"kind": "sleep", "metadata": obj{"batch": "seven"}})
 	}
 	d.goes("#/runs?metadata.batch=seven")
-	eventually.True(t, "the list has three runs", func() bool {
-		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 3
+	eventually.True(t, "the list has four runs", func() bool {
+		return browser.Eval[int](d.Page, "document.querySelectorAll('tbody tr').length") == 4
 	})
 	d.clicks("thead input", "Select all")
+	d.sees(".bulk", "4 selected")
+	d.clicks("tbody input", "")
 	d.clicks(".bulk button", "Cancel 3")
 	d.clicks("dialog button", "Cancel 3")
+	d.clicks("tbody input", "") // selected while the others are cancelled, it stays so
 	eventually.True(t, "the list shows three cancelled runs", func() bool {
 		return browser.Eval[int](d.Page, find("tbody .state", "Cancelled")+".length") == 3
 	})
+	d.sees(".bulk", "1 selected")
 
 	// All that match are cancelled, not only those that are shown.
 	many := make([]obj, 120)

@@ -100,7 +100,7 @@ const maxSelected = 2000;
  * those that are not shown. It is there as long as there are such runs, whichever are selected: the list is
  * live, and a row that comes in between must not take the button away.
  */
-function BulkBar({ picked, clear, all }) {
+function BulkBar({ picked, drop, all }) {
   const [progress, tell] = useState(none), [reading, setReading] = useState(false), stop = useRef(false);
   const live = picked.filter(r => !ended(r.state)), over = picked.filter(r => ended(r.state)),
     dead = over.filter(r => r.state === 'failed' || r.state === 'timeout');
@@ -115,7 +115,8 @@ function BulkBar({ picked, clear, all }) {
     const left = end.total - end.done - end.failed;
     toast(`${verb}: ${end.done} done${end.failed ? `, ${end.failed} refused: ${end.first}` : ''}${left
       ? `, ${left} left as they are` : ''}.`, end.failed > 0);
-    setTimeout(() => { tell(null); clear(); }, 600);
+    // A person may have selected others by then, here or in another list: only these are dropped.
+    setTimeout(() => { tell(null); drop(list); }, 600);
   };
   return html`<div class="bulk" role="region" aria-label="Selected runs"><b>${count(picked.length)} selected</b>
     ${progress ? html`<progress max=${progress.total} value=${progress.done + progress.failed}
@@ -135,7 +136,7 @@ function BulkBar({ picked, clear, all }) {
         await act('', all);
         setReading(false);
       }}>${reading ? 'Reading the list' : 'Select all that match'}</button>`}
-      <button type="button" class="linkish" onClick=${clear}>Clear</button>`}</div>`;
+      <button type="button" class="linkish" onClick=${() => drop(picked)}>Clear</button>`}</div>`;
 }
 
 /** Life is the age of the last sign of life, marked when it is old. */
@@ -219,7 +220,7 @@ export default function Runs({ query }) {
         placeholder="kind:report  queue:slow  host=cube  since:2h  or a run's id" /></form>
       <${Chips} query=${query} /><${SavedViews} /></div>
     <${Trouble} error=${error} />
-    ${chosen.size > 0 && rows && html`<${BulkBar} clear=${() => setChosen(new Set())}
+    ${chosen.size > 0 && rows && html`<${BulkBar} drop=${list => setChosen(old => old.difference(new Set(list.map(r => r.run_id))))}
       picked=${[...chosen].map(id => picked.current.get(id)).filter(Boolean)} all=${next && selectAll} />`}
     ${rows === null ? (error ? '' : html`<${Loading} />`) : rows.length === 0
       ? (filtered ? html`<${Empty} title="No run matches">

@@ -63,6 +63,7 @@ type Limiter struct {
 
 	arrivals   *fair.Gate    // requests of crowds that are being parsed
 	maxArrival time.Duration // how long one of them is waited for
+	dripPause  time.Duration // between two reads of a request of a crowd that drips
 	freed      chan struct{} // signalled when a connection may be admitted
 	refusing   chan struct{} // has an entry for each refusal that is being written
 	evicted    atomic.Int64
@@ -76,7 +77,7 @@ func New(maxOpen int64, plain bool) *Limiter {
 		max: max(1, maxOpen), plain: plain, grace: grace, idle: list.New(), young: list.New(),
 		knownIdle: list.New(), knownYoung: list.New(),
 		tenants: make(map[perdure.TenantID]int), arrivals: newArrivals(), maxArrival: maxArrival,
-		freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals),
+		dripPause: dripPause, freed: make(chan struct{}, 1), refusing: make(chan struct{}, maxRefusals),
 	}
 }
 
@@ -162,7 +163,7 @@ func (l *Limiter) notify() {
 
 // admit admits a connection, if need be in place of an idle one. It returns nil if all are busy.
 func (l *Limiter) admit(nc net.Conn) *conn {
-	c := &conn{Conn: nc, l: l}
+	c := &conn{Conn: nc, l: l, closed: make(chan struct{})}
 	l.mu.Lock()
 	var oldest *conn
 	if l.open >= l.max {
@@ -180,7 +181,7 @@ func (l *Limiter) admit(nc net.Conn) *conn {
 	l.mu.Unlock()
 	if oldest != nil {
 		l.evicted.Add(1)
-		oldest.Conn.Close()
+		oldest.cut()
 	}
 	return c
 }
@@ -288,6 +289,9 @@ type conn struct {
 	// the request's turn among those of a crowd.
 	resting atomic.Bool
 	arrival atomic.Pointer[func()]
+	drips   int // small reads of the request so far; the one who reads has it
+	once    sync.Once
+	closed  chan struct{}
 }
 
 // rest adds a connection to a list of connections that can be evicted, unless it is busy.
@@ -331,12 +335,18 @@ func (c *conn) forget() {
 
 // Close closes the connection and stops counting it.
 func (c *conn) Close() error {
-	err := c.Conn.Close()
+	err := c.cut()
 	c.endArrival()
 	c.l.mu.Lock()
 	c.forget()
 	c.l.mu.Unlock()
 	return err
+}
+
+// cut closes the connection, also for a reader that pauses.
+func (c *conn) cut() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
 }
 
 // CloseWrite and SyscallConn call the underlying connection, if it has them.

@@ -2,6 +2,7 @@ package connlimit
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -25,6 +26,18 @@ const (
 	maxArrival = 100 * time.Millisecond
 )
 
+// A drip is a read of few bytes in the middle of a request. A request without a key that drips, in a
+// crowd of such, is read at intervals instead of whenever a byte has come: thousands that send a line
+// each at the same moment would otherwise take the processors, and again half a second later.
+const (
+	// dripSize is the size below which a read is a drip.
+	dripSize = 256
+	// freeDrips are read at once. A TLS handshake has two, and a request may come in two parts.
+	freeDrips = 4
+	// dripPause is the mean time between two reads after that.
+	dripPause = 2 * time.Second
+)
+
 func newArrivals() *fair.Gate {
 	return fair.NewGate(fair.Limits{Size: 1 << 30, Share: int64(runtime.GOMAXPROCS(0)), Strict: true})
 }
@@ -34,13 +47,35 @@ func newArrivals() *fair.Gate {
 // for more bytes, or has no body and is parsed.
 func (c *conn) Read(b []byte) (int, error) {
 	c.endArrival()
+	if c.drips > freeDrips && !c.resting.Load() && c.dripsInCrowd() {
+		c.pause(c.l.dripPause/2 + rand.N(c.l.dripPause))
+	}
 	n, err := c.Conn.Read(b)
 	if n > 0 && c.resting.CompareAndSwap(true, false) {
+		c.drips = 0
 		if of, ok := c.crowd(); ok {
 			c.lineUp(of)
 		}
 	}
+	if n < dripSize {
+		c.drips++
+	}
 	return n, err
+}
+
+// dripsInCrowd tells if a connection has a request that nobody has been authenticated for, among many.
+func (c *conn) dripsInCrowd() bool {
+	c.l.mu.Lock()
+	defer c.l.mu.Unlock()
+	return c.busy == 0 && !c.hijacked && c.tenant == "" && c.l.tenants[""] > crowdSize
+}
+
+// pause waits for a time, or until the connection is closed.
+func (c *conn) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-c.closed:
+	}
 }
 
 // crowd returns the tenant of a connection, if the tenant's requests line up.

@@ -24,6 +24,10 @@ type doorman struct {
 }
 
 func newDoorman(t *testing.T) *doorman {
+	return newDoormanOn(t, func(l net.Listener) net.Listener { return l })
+}
+
+func newDoormanOn(t *testing.T, wrap func(net.Listener) net.Listener) *doorman {
 	d := &doorman{l: New(4*crowdSize, true)}
 	d.l.maxArrival = time.Hour
 	hs := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -35,7 +39,7 @@ func newDoorman(t *testing.T) *doorman {
 		d.parsing.Add(-1)
 		fmt.Fprint(w, "ok")
 	}))
-	hs.Listener = d.l.Listen(hs.Listener)
+	hs.Listener = d.l.Listen(wrap(hs.Listener))
 	d.l.Attach(hs.Config)
 	hs.Start()
 	t.Cleanup(hs.Close)
@@ -138,5 +142,63 @@ func TestSlowRequestsDoNotHoldUpTheirCrowd(t *testing.T) {
 	open()
 	for _, c := range many[10:] {
 		c.answered()
+	}
+}
+
+// A counted listener counts the reads that returned something on its connections.
+type counted struct {
+	net.Listener
+	reads *atomic.Int64
+}
+
+func (l counted) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return countedConn{c, l.reads}, err
+}
+
+type countedConn struct {
+	net.Conn
+	reads *atomic.Int64
+}
+
+func (c countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.reads.Add(1)
+	}
+	return n, err
+}
+
+// A request that comes in drips, in a crowd without keys, is read at intervals; one that comes in a few
+// parts is read at once.
+func TestDripsOfACrowdAreReadAtIntervals(t *testing.T) {
+	var reads atomic.Int64
+	d := newDoormanOn(t, func(l net.Listener) net.Listener { return counted{l, &reads} })
+	d.l.dripPause = time.Hour
+	for range crowdSize {
+		dial(t, d.addr, "")
+	}
+	eventually.True(t, "all are connected", func() bool { return d.l.Open() == crowdSize })
+	slow, answer := dial(t, d.addr, "")
+	fmt.Fprint(slow, "GET /slow HTTP/1.1\r\n")
+	eventually.True(t, "the first line is read", func() bool { return reads.Load() == 1 })
+	for i := range int64(freeDrips) {
+		fmt.Fprint(slow, "X: y\r\n")
+		eventually.True(t, "a part is read", func() bool { return reads.Load() == 2+i })
+	}
+	fmt.Fprint(slow, "Host: localhost\r\n\r\n")
+	before := reads.Load()
+	d.caller(t, "/quick")
+	if got := reads.Load() - before; got != 1 {
+		t.Errorf("reads while another request was answered = %d, want its own alone", got)
+	}
+
+	// It goes on when it is closed.
+	d.l.mu.Lock()
+	oldest := d.l.young.Back().Value.(*conn)
+	d.l.mu.Unlock()
+	oldest.Close()
+	if _, err := answer.ReadByte(); err == nil {
+		t.Error("the connection that was closed has an answer")
 	}
 }

@@ -2,7 +2,6 @@ package perdure
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/hex"
@@ -415,9 +414,8 @@ func (f *FormField) refuses(v any) string {
 }
 
 // ActionHash returns the hash that binds a decision to its action: "sha256:<hex>" over the action
-// as canonical JSON. Canonical JSON has no white space, sorts the members of objects by name, keeps
-// numbers as they were written, and escapes in strings only where it must. An object that has a
-// name twice is refused, because parsers differ in which of the two they return.
+// as canonical JSON; see [Canonical]. But numbers stay as they were written, since a person has decided
+// about these digits.
 func ActionHash(action json.RawMessage) (string, error) {
 	b, err := canonical("action", action)
 	if err != nil {
@@ -430,161 +428,6 @@ func ActionHash(action json.RawMessage) (string, error) {
 func hashOf(b []byte) string {
 	sum := sha256.Sum256(b)
 	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-// canonical checks a value and returns it as canonical JSON; see ActionHash.
-func canonical(field string, v json.RawMessage) ([]byte, error) {
-	if err := CheckValue(field, v); err != nil {
-		return nil, err
-	}
-	return canonicalValid(field, v)
-}
-
-// canonicalValid returns a value that is valid JSON as canonical JSON.
-func canonicalValid(field string, v json.RawMessage) ([]byte, error) {
-	c := canonicalizer{in: v, out: make([]byte, 0, len(v))}
-	if err := c.value(0); err != nil {
-		return nil, Invalid(field, "%v", err)
-	}
-	return c.out, nil
-}
-
-// A canonicalizer writes valid JSON as canonical JSON. It goes through the text once, and copies what
-// is canonical as it stands.
-type canonicalizer struct {
-	in  []byte
-	at  int
-	out []byte
-}
-
-// space skips white space and gives the character behind it.
-func (c *canonicalizer) space() byte {
-	for c.in[c.at] <= ' ' {
-		c.at++
-	}
-	return c.in[c.at]
-}
-
-// value copies one value.
-func (c *canonicalizer) value(depth int) error {
-	if depth > maxDepth {
-		return fmt.Errorf("is nested more than %d deep", maxDepth)
-	}
-	switch c.space() {
-	case '{':
-		return c.object(depth)
-	case '[':
-		c.at++
-		c.out = append(c.out, '[')
-		for i := 0; c.space() != ']'; i++ {
-			if i > 0 {
-				c.at++ // the comma
-				c.out = append(c.out, ',')
-			}
-			if err := c.value(depth + 1); err != nil {
-				return err
-			}
-		}
-		c.at++
-		c.out = append(c.out, ']')
-	case '"':
-		c.text()
-	default: // a number, true, false or null
-		from := c.at
-		for c.at < len(c.in) && c.in[c.at] > ' ' && c.in[c.at] != ',' && c.in[c.at] != ']' && c.in[c.at] != '}' {
-			c.at++
-		}
-		c.out = append(c.out, c.in[from:c.at]...)
-	}
-	return nil
-}
-
-// text copies a string and gives it decoded.
-func (c *canonicalizer) text() string {
-	from := c.at
-	escaped := false
-	for c.at++; c.in[c.at] != '"'; c.at++ {
-		if c.in[c.at] == '\\' {
-			escaped = true
-			c.at++
-		}
-	}
-	c.at++
-	raw := c.in[from:c.at]
-	if !escaped {
-		c.out = append(c.out, raw...)
-		return string(raw[1 : len(raw)-1])
-	}
-	var s string
-	_ = json.Unmarshal(raw, &s) // it is valid
-	c.out = appendString(c.out, s)
-	return s
-}
-
-// object copies an object, and sorts its members by name if they are not sorted.
-func (c *canonicalizer) object(depth int) error {
-	type member struct {
-		name     string
-		from, to int // in out
-	}
-	var all []member
-	sorted := true
-	start := len(c.out) + 1
-	c.at++
-	c.out = append(c.out, '{')
-	for i := 0; c.space() != '}'; i++ {
-		if i > 0 {
-			c.at++ // the comma
-			c.out = append(c.out, ',')
-			c.space()
-		}
-		m := member{from: len(c.out)}
-		m.name = c.text()
-		c.space()
-		c.at++ // the colon
-		c.out = append(c.out, ':')
-		if err := c.value(depth + 1); err != nil {
-			return err
-		}
-		m.to = len(c.out)
-		sorted = sorted && (i == 0 || all[i-1].name < m.name)
-		all = append(all, m)
-	}
-	c.at++
-	if !sorted {
-		slices.SortStableFunc(all, func(a, b member) int { return cmp.Compare(a.name, b.name) })
-		members := slices.Clone(c.out[start:])
-		c.out = c.out[:start]
-		for i, m := range all {
-			if i > 0 {
-				if m.name == all[i-1].name {
-					return fmt.Errorf("has %.60q twice", m.name)
-				}
-				c.out = append(c.out, ',')
-			}
-			c.out = append(c.out, members[m.from-start:m.to-start]...)
-		}
-	}
-	c.out = append(c.out, '}')
-	return nil
-}
-
-// appendString appends a JSON string with the shortest escapes, as RFC 8785 defines them.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c >= 0x20:
-			b = append(b, c)
-		case c >= '\b' && c <= '\r' && c != '\v':
-			b = append(b, '\\', "btn fr"[c-'\b'])
-		default:
-			b = fmt.Appendf(b, `\u%04x`, c)
-		}
-	}
-	return append(b, '"')
 }
 
 func tooLarge(field, format string, args ...any) *Error {

@@ -55,6 +55,25 @@ func TestCanonicalIsWhatDecodingGives(t *testing.T) {
 	}
 }
 
+// Numbers are written as ECMAScript prints doubles, but integers keep their digits.
+func TestCanonicalNumbers(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"0", "0"}, {"-0", "0"}, {"-0.0", "0"}, {"0e5", "0"}, {"7", "7"}, {"-7", "-7"},
+		{"1.0", "1"}, {"1e3", "1000"}, {"1E3", "1000"}, {"1.50", "1.5"}, {"-1.50", "-1.5"}, {"0.1", "0.1"},
+		{"100e-2", "1"}, {"1e20", "100000000000000000000"}, {"1e21", "1e+21"}, {"1.5e300", "1.5e+300"},
+		{"1e-6", "0.000001"}, {"1e-7", "1e-7"}, {"12e-10", "1.2e-9"}, {"1e-12", "1e-12"},
+		{"0.1000000000000000055511151231257827", "0.1"}, {"5e-324", "5e-324"}, {"1e-400", "0"},
+		{"9007199254740993", "9007199254740993"}, {"9007199254740993.0", "9007199254740992"},
+		{"123456789012345678901234567890", "123456789012345678901234567890"},
+		{"1E400", "1E400"}, {"-1e400", "-1e400"},
+	} {
+		got, err := Canonical(json.RawMessage(c.text))
+		if err != nil || string(got) != c.want {
+			t.Errorf("Canonical(%s) = %s, %v, want %s", c.text, got, err, c.want)
+		}
+	}
+}
+
 // decodedCanonical reads one value from the decoder and appends its canonical form.
 func decodedCanonical(b []byte, d *json.Decoder, depth int) ([]byte, error) {
 	if depth > maxDepth {

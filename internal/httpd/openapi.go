@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,10 +9,26 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/jsonschema"
+)
+
+// openAPI is the OpenAPI document, made once per process: all servers have the same routes, and tests
+// open many servers. compactOpenAPI is what a server answers with.
+var (
+	openAPI        = sync.OnceValues(func() ([]byte, error) { return describe(new(Server).table()) })
+	compactOpenAPI = sync.OnceValues(func() ([]byte, error) {
+		doc, err := openAPI()
+		if err != nil {
+			return nil, err
+		}
+		var out bytes.Buffer
+		err = json.Compact(&out, doc)
+		return append(out.Bytes(), '\n'), err
+	})
 )
 
 // describe makes the OpenAPI 3.1 document of the routes. The document has exactly the routes of the

@@ -3,6 +3,7 @@ package httpd
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
@@ -12,8 +13,8 @@ import (
 // Vocabulary returns the text of the OpenAPI document and the types of lines. A secret that occurs
 // in it can't be redacted, because every answer would become unreadable.
 func Vocabulary() ([]byte, error) {
-	doc, err := describe(new(Server).table())
-	return append(doc, strings.Join(append([]string{""}, perdure.LineTypes...), " ")...), err
+	doc, err := openAPI()
+	return append(slices.Clip(doc), strings.Join(append([]string{""}, perdure.LineTypes...), " ")...), err
 }
 
 // redacted returns a request without the secrets in its path, its query and its headers. Its body

@@ -1,8 +1,6 @@
 package httpd
 
 import (
-	"bytes"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
@@ -96,15 +94,10 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	}
 	s.storeProbe.try = s.tryStore
 	s.routes = s.table()
-	doc, err := describe(s.routes)
-	if err != nil {
+	var err error
+	if s.openapi, err = compactOpenAPI(); err != nil {
 		return nil, err
 	}
-	var compact bytes.Buffer
-	if err := json.Compact(&compact, doc); err != nil {
-		return nil, err
-	}
-	s.openapi = append(compact.Bytes(), '\n')
 	s.register()
 	return s, nil
 }

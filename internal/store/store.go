@@ -268,14 +268,7 @@ func openMemory(s *Store) error {
 		}
 		sess = m.sess
 	}
-	var err error
-	if !s.opt.AsIs {
-		err = m.begin()
-	}
-	if err == nil {
-		err = prepare(s, sess)
-	}
-	if err != nil {
+	if err := prepare(s, m.sess); err != nil {
 		return errors.Join(err, sess.Close())
 	}
 	sess = wrap(s, sess)
@@ -321,10 +314,16 @@ func openPostgres(s *Store) error {
 	return addReaders(s, func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
 }
 
-// prepare migrates the schema, and starts the clock of a store whose database has none.
-func prepare(s *Store, sess Session) (err error) {
+// prepare migrates the schema, and starts the clock of a store whose database has none. An empty
+// database becomes a copy of the template.
+func prepare(s *Store, sess *sqlite.Session) (err error) {
 	if err := refuseBackup(sess); err != nil {
 		return err
+	}
+	if !s.opt.AsIs {
+		if err := begin(sess); err != nil {
+			return fmt.Errorf("bring the schema up to date: %w", err)
+		}
 	}
 	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)

@@ -22,17 +22,18 @@ var template = sync.OnceValues(func() (*sqlite.Template, error) {
 	return t, errors.Join(err, sess.Close())
 })
 
-// begin makes an empty database a copy of the template. A database with tables is left to migrate.
-func (m *Memory) begin() error {
+// begin makes an empty database a copy of the template. A database with tables is left to migrate. In
+// a file the copy is one transaction, so that a crash leaves an empty file or all tables.
+func begin(sess *sqlite.Session) error {
 	tables := 0
-	err := m.sess.Query("SELECT count(*) FROM sqlite_master", nil,
+	err := sess.Query("SELECT count(*) FROM sqlite_master", nil,
 		func(scan func(...any) error) error { return scan(&tables) })
 	if err != nil || tables > 0 {
 		return err
 	}
 	t, err := template()
 	if err != nil {
-		return fmt.Errorf("prepare a database in memory: %w", err)
+		return fmt.Errorf("prepare a new database: %w", err)
 	}
-	return t.Fill(m.sess)
+	return t.Fill(sess)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -39,7 +40,7 @@ func TestMemoryStoreHasTheMigratedSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if err := m.begin(); err != nil {
+	if err := begin(m.sess); err != nil {
 		t.Fatal(err)
 	}
 	got, want := schemaOf(t, m.sess), schemaOf(t, migrated)
@@ -66,5 +67,34 @@ func TestMemoryStoresShareNoRows(t *testing.T) {
 		if n := count(t, x.s, "SELECT count(*) FROM runs"); n != x.want {
 			t.Errorf("store %d has %d runs, want %d", i+1, n, x.want)
 		}
+	}
+}
+
+// A store in a new file has the schema that the migrations make, and keeps a write-ahead log.
+func TestNewFileHasTheMigratedSchema(t *testing.T) {
+	migrated, err := sqlite.OpenMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer migrated.Close()
+	if err := migrate(migrated, sqliteDialect, false); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	if err := open(t, Options{Path: path}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := sqlite.OpenPlain(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if got, want := schemaOf(t, file), schemaOf(t, migrated); !slices.Equal(got, want) || len(got) == 0 {
+		t.Errorf("schema of a new file =\n%q\nwant what the migrations make\n%q", got, want)
+	}
+	var journal string
+	err = file.Query("PRAGMA journal_mode", nil, func(scan func(...any) error) error { return scan(&journal) })
+	if err != nil || journal != "wal" {
+		t.Errorf("journal mode of a new file = %s (error %v), want wal", journal, err)
 	}
 }

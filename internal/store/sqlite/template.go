@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// A Template is a copy of a database that new databases in memory begin with. A copy is made page by
-// page, without any statement.
+// A Template is a copy of a database that new databases begin with. A copy is made page by page,
+// without any statement.
 type Template struct {
 	mu   sync.Mutex
 	conn *conn
@@ -27,14 +27,14 @@ func (s *Session) Template() (*Template, error) {
 	return t, nil
 }
 
-// Fill replaces the content of a database in memory by the template.
+// Fill replaces the content of a database by the template.
 func (t *Template) Fill(s *Session) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := t.conn.copyTo(s.conn); err != nil {
-		return fmt.Errorf("copy a database in memory: %w", err)
+		return fmt.Errorf("copy a new database: %w", err)
 	}
 	return nil
 }

@@ -122,3 +122,18 @@ type Failure struct {
 	// with that entry would fail in the same way.
 	CauseKey string `json:"cause_key,omitempty"`
 }
+
+// Permanent marks an error that is not to be retried. A task or an agent that returns it fails at
+// once. A step that returns it is recorded and not executed again. Any error with a method Permanent
+// that returns true has the same effect. Permanent of nil is nil.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanent{err}
+}
+
+type permanent struct{ error }
+
+func (p *permanent) Unwrap() error   { return p.error }
+func (p *permanent) Permanent() bool { return true }

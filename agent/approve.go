@@ -75,7 +75,7 @@ func OnApproval(ctx *Context, a Approval) *Future[Verdict] {
 	}
 	hash, err := perdure.ActionHash(action)
 	if err != nil {
-		f.err = Permanent(fmt.Errorf("approval %s: %w", f.wait, err))
+		f.err = perdure.Permanent(fmt.Errorf("approval %s: %w", f.wait, err))
 		return f
 	}
 	f.spec = perdure.WaitSpec{
@@ -102,7 +102,7 @@ func (c *execution) verdict(wait, hash string, i *item) (Verdict, error) {
 		return Verdict{}, waitEnded(i, nil)
 	}
 	if err := json.Unmarshal(c.dataOf(i), &decided); err != nil {
-		return Verdict{}, Permanent(err)
+		return Verdict{}, perdure.Permanent(err)
 	}
 	if decided.ActionHash != hash {
 		key := strings.TrimPrefix(wait, "approval:")

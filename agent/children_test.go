@@ -99,7 +99,7 @@ func TestSelectOKSkipsFailures(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
 		worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
-			return 0, worker.Permanent(errors.New("no"))
+			return 0, perdure.Permanent(errors.New("no"))
 		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			fs := []*agent.Future[int]{agent.Spawn[int](ctx, "fails", 1), agent.Spawn[int](ctx, "fails", 2)}
@@ -109,7 +109,7 @@ func TestSelectOKSkipsFailures(t *testing.T) {
 				return "", err
 			}
 			if len(got.Remaining) != 1 || got.Remaining[0] != fs[3] {
-				return "", agent.Permanent(fmt.Errorf("remaining: %v", got.Remaining))
+				return "", perdure.Permanent(fmt.Errorf("remaining: %v", got.Remaining))
 			}
 			// The remaining child goes on and is joined later.
 			last, err := got.Remaining[0].Join(ctx)
@@ -129,7 +129,7 @@ func TestSelectOKReturnsErrorsOfAllFailures(t *testing.T) {
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
 		worker.Handle(wk, "fails", func(_ context.Context, n int) (int, error) {
-			return 0, worker.Permanent(worker.Fail(perdure.Code(fmt.Sprintf("no_%d", n)), "no"))
+			return 0, perdure.Permanent(worker.Fail(perdure.Code(fmt.Sprintf("no_%d", n)), "no"))
 		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, handle bool) (string, error) {
 			got, err := agent.SelectOK(ctx, agent.Spawn[int](ctx, "fails", 1), agent.Spawn[int](ctx, "fails", 2))
@@ -142,7 +142,7 @@ func TestSelectOKReturnsErrorsOfAllFailures(t *testing.T) {
 				got.Index != -1 ||
 				!errors.As(all.Errors[1], &one) || one.Failure.Code != "no_2" || one.State != perdure.Failed ||
 				one.Kind != "fails" || !errors.Is(err, &perdure.Error{Code: "no_1"}) {
-				return "", agent.Permanent(fmt.Errorf("%#v %w", got, err))
+				return "", perdure.Permanent(fmt.Errorf("%#v %w", got, err))
 			}
 			return "handled", nil
 		})
@@ -233,7 +233,7 @@ func TestAHundredChildrenEndInThreeWays(t *testing.T) {
 					ok = err == nil && set.Results[i] == i
 				}
 				if !ok {
-					return "", agent.Permanent(fmt.Errorf("child %d: %d, %w", i, set.Results[i], err))
+					return "", perdure.Permanent(fmt.Errorf("child %d: %d, %w", i, set.Results[i], err))
 				}
 			}
 			return fmt.Sprint(set.Completed, set.Failed, set.TimedOut, set.Cancelled), nil
@@ -372,7 +372,7 @@ func TestJoinOfFifteenHundredChildren(t *testing.T) {
 			sum := 0
 			for i, v := range all {
 				if i != v {
-					return 0, agent.Permanent(fmt.Errorf("result %d = %d, want %d", i, v, i))
+					return 0, perdure.Permanent(fmt.Errorf("result %d = %d, want %d", i, v, i))
 				}
 				sum += v
 			}
@@ -406,7 +406,7 @@ func TestLargeResultsAreTheSameAfterResume(t *testing.T) {
 					return "", err
 				}
 				if before != nil && !reflect.DeepEqual(all, before) {
-					return "", agent.Permanent(errors.New("another result"))
+					return "", perdure.Permanent(errors.New("another result"))
 				}
 				before = all
 				if err := agent.Sleep(ctx, time.Millisecond); err != nil {
@@ -416,7 +416,7 @@ func TestLargeResultsAreTheSameAfterResume(t *testing.T) {
 			out := ""
 			for _, text := range before {
 				if len(text) != size {
-					return "", agent.Permanent(fmt.Errorf("%d bytes", len(text)))
+					return "", perdure.Permanent(fmt.Errorf("%d bytes", len(text)))
 				}
 				out += text[:1]
 			}

@@ -186,5 +186,5 @@ func refusal(r *api.Refusal) error {
 	if r.Code == perdure.CodeNondeterminism {
 		return session.Defect(perdure.Errorf(r.Code, "%s", r.Detail))
 	}
-	return Permanent(perdure.Errorf(r.Code, "%s", session.Refusal(r)))
+	return perdure.Permanent(perdure.Errorf(r.Code, "%s", session.Refusal(r)))
 }

@@ -198,7 +198,7 @@ func TestReportsAreWrittenOnceAfterEveryCrash(t *testing.T) {
 						return 0, errors.New("busy")
 					})
 					if err == nil {
-						return "", agent.Permanent(errors.New("the step did not fail"))
+						return "", perdure.Permanent(errors.New("the step did not fail"))
 					}
 					if err := errors.Join(say(ctx, "busy"), agent.Sleep(ctx, time.Minute)); err != nil {
 						return "", err

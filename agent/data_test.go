@@ -115,7 +115,7 @@ func TestRefusedChildIsItsOwnError(t *testing.T) {
 			good := agent.Spawn[string](ctx, "echo", "good")
 			if in.How != "joined at once" {
 				if id := bad.ID(); id != "" {
-					return "", agent.Permanent(fmt.Errorf("the refused child has the id %s, want none", id))
+					return "", perdure.Permanent(fmt.Errorf("the refused child has the id %s, want none", id))
 				}
 				if err := done.do(ctx, "step"); err != nil {
 					return "", err
@@ -130,11 +130,11 @@ func TestRefusedChildIsItsOwnError(t *testing.T) {
 			}
 			var refused agent.ErrTaskFailed
 			if !errors.As(did.Errors[1], &refused) || refused.State != perdure.Failed {
-				return "", agent.Permanent(fmt.Errorf("error of the refused child: %w", did.Errors[1]))
+				return "", perdure.Permanent(fmt.Errorf("error of the refused child: %w", did.Errors[1]))
 			}
 			ok, err := agent.SelectOK(ctx, bad, good)
 			if err != nil || ok.Index != 1 {
-				return "", agent.Permanent(fmt.Errorf("first that succeeds: %d, %w", ok.Index, err))
+				return "", perdure.Permanent(fmt.Errorf("first that succeeds: %d, %w", ok.Index, err))
 			}
 			_, err = bad.Join(ctx)
 			return fmt.Sprint(refused.Failure.Code, did.Results[0], did.Results[2],

@@ -42,7 +42,7 @@
 // An error that the agent acts on is a fact. A step's error is recorded when the goroutine that got
 // it goes on: with Step, Spawn, a wait, Version, Now or UUID. A replay then gets the same error, and
 // decides in the same way. An error that the agent returns is not recorded, and the next attempt
-// calls the function again. A [Permanent] error is recorded at once. An agent that returns a
+// calls the function again. A [perdure.Permanent] error is recorded at once. An agent that returns a
 // recorded error fails without another attempt.
 //
 // # Five rules
@@ -118,7 +118,7 @@
 //
 //   - A value completes the run.
 //   - An error fails the attempt, and the server retries while attempts are left.
-//   - A [Permanent] error fails the run at once. So do the errors of this package and recorded
+//   - A [perdure.Permanent] error fails the run at once. So do the errors of this package and recorded
 //     errors of steps, because a replay would get them again.
 //   - A defect of the code (nondeterminism, agent_misuse, a panic outside of steps) holds the run, and
 //     a fixed release goes on with it.

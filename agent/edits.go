@@ -384,7 +384,7 @@ func (c *execution) childKey(kind, digest string, aside bool) (key string, befor
 // checkSpawn checks a child, whose kind and input may come from a model, and writes its input.
 func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
 	if s.Kind == "" {
-		return Permanent(perdure.Errorf(perdure.CodeInvalid, "a child needs a kind"))
+		return perdure.Permanent(perdure.Errorf(perdure.CodeInvalid, "a child needs a kind"))
 	}
 	if err := perdure.CheckName("kind", s.Kind); err != nil {
 		return malformed(err, "spawn of a kind that is none")
@@ -401,10 +401,10 @@ func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
 	}
 	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{*s}}
 	if err := check.Validate(); err != nil {
-		return Permanent(fmt.Errorf("spawn of %s: %w", s.Kind, err))
+		return perdure.Permanent(fmt.Errorf("spawn of %s: %w", s.Kind, err))
 	}
 	if s.ThreadID != "" && s.ThreadID == c.grant.ThreadID {
-		return Permanent(perdure.Errorf(perdure.CodeThreadBusy,
+		return perdure.Permanent(perdure.Errorf(perdure.CodeThreadBusy,
 			"spawn of %s: the thread is busy with this run, and each would wait for the other", s.Kind))
 	}
 	return nil
@@ -493,5 +493,5 @@ func (i *item) refusal() error {
 		Message string       `json:"message"`
 	}
 	_ = json.Unmarshal(i.Data, &why)
-	return Permanent(perdure.Errorf(why.Reason, "spawn of %s: %s", i.Name, why.Message))
+	return perdure.Permanent(perdure.Errorf(why.Reason, "spawn of %s: %s", i.Name, why.Message))
 }

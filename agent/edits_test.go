@@ -260,7 +260,7 @@ func TestChildrenOfGoroutinesKeepTheirResults(t *testing.T) {
 			for i, f := range append(fs[:], own, other, last) {
 				v, err := f.Join(ctx)
 				if want := append([]int{0, 1, 2, 3, 4, 5, 6, 7}, 100, 200, 300)[i]; err != nil || v != want {
-					return "", agent.Permanent(fmt.Errorf("child %d gave %d, %w", want, v, err))
+					return "", perdure.Permanent(fmt.Errorf("child %d gave %d, %w", want, v, err))
 				}
 			}
 			return "in place", nil

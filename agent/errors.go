@@ -160,10 +160,6 @@ const (
 	codeResult perdure.Code = "invalid_result" // a step's result can't be recorded
 )
 
-// Permanent marks an error that is not to be retried. A step that returns it is recorded and not
-// executed again. An agent that returns it fails at once.
-func Permanent(err error) error { return session.Permanent(err) }
-
 // A recordedError is an error from the journal.
 type recordedError struct {
 	is *perdure.Error
@@ -214,7 +210,7 @@ func (c *execution) misuse(format string, args ...any) error {
 // misuse returns the error of a mistake in the agent's code. It is a defect, and permanent for
 // servers that hold no runs.
 func misuse(format string, args ...any) error {
-	return session.Defect(Permanent(perdure.Errorf(CodeMisuse, format, args...)))
+	return session.Defect(perdure.Permanent(perdure.Errorf(CodeMisuse, format, args...)))
 }
 
 // malformed returns the error of a value that can't be sent, such as a kind or an input that came
@@ -224,5 +220,5 @@ func malformed(err error, format string, args ...any) error {
 	if refused := (*perdure.Error)(nil); errors.As(err, &refused) {
 		code, why = refused.Code, refused.Message
 	}
-	return Permanent(perdure.Errorf(code, "%s: %s", fmt.Sprintf(format, args...), why))
+	return perdure.Permanent(perdure.Errorf(code, "%s: %s", fmt.Sprintf(format, args...), why))
 }

@@ -149,7 +149,7 @@ func ExampleJoinAllSettled() {
 			case "attic":
 				return "a chest", nil
 			case "cellar":
-				return "", worker.Permanent(errors.New("it is locked"))
+				return "", perdure.Permanent(errors.New("it is locked"))
 			}
 			<-ctx.Done() // it never returns by itself
 			return "", ctx.Err()
@@ -180,7 +180,7 @@ func ExampleSelectOK() {
 		worker.Handle(w, "ask", func(ctx context.Context, whom string) (string, error) {
 			switch whom {
 			case "the quick one":
-				return "", worker.Permanent(errors.New("no idea"))
+				return "", perdure.Permanent(errors.New("no idea"))
 			case "the good one":
 				return "42", nil
 			}
@@ -253,7 +253,7 @@ func ExampleFirstOK() {
 	w := newWorld(func(w *worker.Worker) {
 		worker.Handle(w, "ask", func(_ context.Context, expert int) (string, error) {
 			if expert%2 == 0 {
-				return "", worker.Permanent(errors.New("on holiday"))
+				return "", perdure.Permanent(errors.New("on holiday"))
 			}
 			return fmt.Sprint("yes from ", expert), nil
 		})
@@ -434,7 +434,7 @@ func ExampleSaga() {
 	book := func(what string, free bool) func(context.Context) (string, error) {
 		return func(context.Context) (string, error) {
 			if !free {
-				return "", agent.Permanent(errors.New("no " + what + " is free"))
+				return "", perdure.Permanent(errors.New("no " + what + " is free"))
 			}
 			fmt.Println("booked a", what)
 			return what, nil

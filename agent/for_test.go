@@ -23,7 +23,7 @@ func paragraphs(done *tally, about bool, headings ...string) code {
 			text, err := agent.Step(ctx, "paragraph", func(context.Context) (string, error) {
 				done.add(heading)
 				if strings.HasPrefix(heading, "bad") {
-					return "", agent.Permanent(perdure.Errorf("bad", "no %s", heading))
+					return "", perdure.Permanent(perdure.Errorf("bad", "no %s", heading))
 				}
 				return "about " + heading, nil
 			}, opts...)

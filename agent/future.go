@@ -310,7 +310,7 @@ func decode(what string, data json.RawMessage, out any) error {
 		return nil
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return Permanent(fmt.Errorf("what came of %s is no %s: %w", what, reflect.TypeOf(out).Elem(), err))
+		return perdure.Permanent(fmt.Errorf("what came of %s is no %s: %w", what, reflect.TypeOf(out).Elem(), err))
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestHistoryLeavesOutNotices(t *testing.T) {
 			return out, agent.Sleep(ctx, time.Millisecond) // the agent is executed again
 		})
 		worker.Agent(wk, "fails", func(*agent.Context, struct{}) (int, error) {
-			return 0, agent.Permanent(fmt.Errorf("no"))
+			return 0, perdure.Permanent(fmt.Errorf("no"))
 		})
 	})
 	thread := w.thread()

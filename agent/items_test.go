@@ -20,7 +20,7 @@ func quotes(done *tally, items ...string) code {
 		got, err := agent.Parallel(ctx, "quote", items, func(_ context.Context, item string) (string, error) {
 			done.add("quote " + item)
 			if strings.HasPrefix(item, "bad") {
-				return "", agent.Permanent(errors.New("no quote for " + item))
+				return "", perdure.Permanent(errors.New("no quote for " + item))
 			}
 			return "quote for " + item, nil
 		}, agent.MapOptions{Limit: 1, Settle: true})

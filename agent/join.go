@@ -355,7 +355,7 @@ func (w *join) sleep() (index int, err error) {
 		w.c.mu.Unlock()
 		switch {
 		case over != nil && over.Outcome == perdure.WaitOrphaned:
-			return -1, &recordedAt{error: Permanent(fmt.Errorf("%s: a child is gone", w.what)), seq: over.Seq}
+			return -1, &recordedAt{error: perdure.Permanent(fmt.Errorf("%s: a child is gone", w.what)), seq: over.Seq}
 		case over == nil:
 			open, on = append(open, spec), append(on, spec.ID)
 		}

@@ -30,7 +30,7 @@ func TestSelectReturnsInOrderOfEnds(t *testing.T) {
 				}
 				if want := slices.Delete(slices.Clone(left), first.Index, first.Index+1); !slices.Equal(first.Remaining,
 					want) {
-					return nil, agent.Permanent(fmt.Errorf("%d of %d remain, want all but the selected one",
+					return nil, perdure.Permanent(fmt.Errorf("%d of %d remain, want all but the selected one",
 						len(first.Remaining), len(left)))
 				}
 				out = append(out, first.Value)
@@ -66,7 +66,7 @@ func TestSelectReturnsErrorOfFirstFailure(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
 		worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
-			return 0, worker.Permanent(errors.New("no"))
+			return 0, perdure.Permanent(errors.New("no"))
 		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, how string) (string, error) {
 			fs := append(gated(ctx, 1), agent.Spawn[int](ctx, "fails", 0))
@@ -87,7 +87,7 @@ func TestSelectReturnsErrorOfFirstFailure(t *testing.T) {
 				remain, index = 1, 1
 			}
 			if !errors.As(err, new(agent.ErrTaskFailed)) {
-				return "", agent.Permanent(fmt.Errorf("%w", err))
+				return "", perdure.Permanent(fmt.Errorf("%w", err))
 			}
 			return fmt.Sprint(index, remain), nil
 		})
@@ -108,14 +108,14 @@ func TestRaceTimeoutLeavesChildrenRunning(t *testing.T) {
 			fs := gated(ctx, 1, 2)
 			lost, err := agent.Race(ctx, 100*time.Millisecond, fs...)
 			if !errors.Is(err, agent.ErrTimeout) || lost.Index != -1 || len(lost.Remaining) != 2 {
-				return "", agent.Permanent(fmt.Errorf("%+v %w", lost, err))
+				return "", perdure.Permanent(fmt.Errorf("%+v %w", lost, err))
 			}
 			if err := agent.Emit(ctx, "x:lost", nil); err != nil {
 				return "", err
 			}
 			won, err := agent.Race(ctx, time.Hour, fs...)
 			if err != nil || len(won.Remaining) != 1 {
-				return "", agent.Permanent(fmt.Errorf("%+v %w", won, err))
+				return "", perdure.Permanent(fmt.Errorf("%+v %w", won, err))
 			}
 			all, err := agent.JoinAll(ctx, fs...)
 			return fmt.Sprint(won.Value, all), err

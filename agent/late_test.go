@@ -27,7 +27,7 @@ func TestLateResultOfAChild(t *testing.T) {
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			child := agent.Spawn[string](ctx, "slow", 1, agent.Timeout(300*time.Millisecond))
 			if _, err := child.Join(ctx); !errors.Is(err, agent.ErrTaskTimedOut{}) {
-				return "", agent.Permanent(fmt.Errorf("%w, want a timeout", err))
+				return "", perdure.Permanent(fmt.Errorf("%w, want a timeout", err))
 			}
 			_, early, err := child.Late(ctx)
 			if err != nil {

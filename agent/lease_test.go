@@ -71,7 +71,7 @@ func TestLostLeaseStopsExecution(t *testing.T) {
 						case "fails":
 							return "", errors.New("no")
 						}
-						return "", agent.Permanent(errors.New("no"))
+						return "", perdure.Permanent(errors.New("no"))
 					}))
 				defer stop()
 				id := w.start(perdure.Submission{Kind: "trip"})

@@ -58,7 +58,7 @@ func (o *MapOptions) limit(what string) (int, error) {
 	case o.Limit == 0:
 		return defaultLimit, nil
 	case o.Limit < 0 || o.Limit > maxTargets:
-		return 0, Permanent(perdure.Errorf(perdure.CodeInvalid,
+		return 0, perdure.Permanent(perdure.Errorf(perdure.CodeInvalid,
 			"%s: a limit of %d is not between 1 and %d", what, o.Limit, maxTargets))
 	}
 	return o.Limit, nil
@@ -361,7 +361,7 @@ func (m *mapping) spawnChild(n int, input json.RawMessage, isNew bool) error {
 	spawn.Key, spawn.Kind, spawn.Input = m.childKey(n), m.kind, input
 	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{spawn}}
 	if err := check.Validate(); err != nil {
-		return Permanent(fmt.Errorf("map %s, item %d: %w", m.key, n, err))
+		return perdure.Permanent(fmt.Errorf("map %s, item %d: %w", m.key, n, err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -55,7 +55,7 @@ func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 			}
 			for n, v := range got.Results {
 				if v != 2*n {
-					return "", agent.Permanent(fmt.Errorf("result %d = %d, want %d", n, v, 2*n))
+					return "", perdure.Permanent(fmt.Errorf("result %d = %d, want %d", n, v, 2*n))
 				}
 			}
 			return fmt.Sprint(got.Completed, len(got.Results)), nil
@@ -106,7 +106,7 @@ func TestMapSettlesOrFailsFast(t *testing.T) {
 		worker.Handle(wk, "odd", func(_ context.Context, n int) (int, error) {
 			done.add("odd")
 			if n%4 == 2 {
-				return 0, worker.Permanent(worker.Fail("even", "%d", n))
+				return 0, perdure.Permanent(worker.Fail("even", "%d", n))
 			}
 			return n, nil
 		})
@@ -115,7 +115,7 @@ func TestMapSettlesOrFailsFast(t *testing.T) {
 			if !settle {
 				var failed agent.ErrTaskFailed
 				if !errors.As(err, &failed) || failed.Failure.Message != "2" {
-					return "", agent.Permanent(fmt.Errorf("%w, want the failure of item 2", err))
+					return "", perdure.Permanent(fmt.Errorf("%w, want the failure of item 2", err))
 				}
 				return "failed fast", nil
 			}
@@ -305,7 +305,7 @@ func TestParallelReplaysItsError(t *testing.T) {
 			_, failed := agent.Parallel(ctx, "call", numbers(6), func(ctx context.Context, n int) (int, error) {
 				calls.add("call")
 				if n == 2 {
-					return 0, agent.Permanent(errors.New("never"))
+					return 0, perdure.Permanent(errors.New("never"))
 				}
 				return n, nil
 			}, agent.MapOptions{Limit: 1})
@@ -374,7 +374,7 @@ func TestMapCancelsStalledChildren(t *testing.T) {
 				}
 				var stalled agent.ErrStalled
 				if !errors.As(err, &stalled) || stalled.TaskID == "" {
-					return "", agent.Permanent(fmt.Errorf("want an ErrStalled: %w", err))
+					return "", perdure.Permanent(fmt.Errorf("want an ErrStalled: %w", err))
 				}
 				return fmt.Sprint(stalled.Key, got.Failed), nil
 			})

@@ -66,7 +66,7 @@ func TestNegativeTimeoutExpiresAtOnce(t *testing.T) {
 				"almost": 1000} {
 				worker.Agent(wk, what+" "+name, func(ctx *agent.Context, _ int) (string, error) {
 					if err := wait(ctx, d); err != nil {
-						return "", agent.Permanent(err)
+						return "", perdure.Permanent(err)
 					}
 					d = time.Hour // the next execution, after the sleep, computes this
 					if err := agent.Sleep(ctx, time.Millisecond); err != nil {
@@ -99,11 +99,11 @@ func TestNegativeTimeoutTakesWhatIsThere(t *testing.T) {
 			}
 			first, err := agent.Race(ctx, -time.Second, child)
 			if err != nil {
-				return "", agent.Permanent(err)
+				return "", perdure.Permanent(err)
 			}
 			word, err := agent.Signal[string](ctx, "word", -time.Second)
 			if err != nil {
-				return "", agent.Permanent(err)
+				return "", perdure.Permanent(err)
 			}
 			return fmt.Sprint(first.Value, word), nil
 		})

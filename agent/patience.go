@@ -37,8 +37,8 @@ func (d TimeLimit) applyToStep(to *StepOptions) { to.Timeout = cmp.Or(time.Durat
 func (d TimeLimit) applyToChild(to *Options)    { to.Timeout = cmp.Or(time.Duration(d), to.Timeout) }
 
 // A Retry says how often and how fast a step is tried within one attempt of the run. It is an option
-// of a [Step]. [Permanent] errors are not tried again. Each failed try that is followed by another one
-// is a line x:step_retried in the run's log.
+// of a [Step]. [perdure.Permanent] errors are not tried again. Each failed try that is followed by
+// another one is a line x:step_retried in the run's log.
 type Retry struct {
 	// Attempts is how often the function is called at most, the first call included.
 	Attempts int

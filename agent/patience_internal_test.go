@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure"
 )
 
 // Pauses double from the first to the longest, however many there are.
@@ -31,7 +33,7 @@ func TestPausesOfARetry(t *testing.T) {
 			t.Errorf("%+v after failure %d: pause %s, want %s", row.retry, row.n, pause, row.want)
 		}
 	}
-	if _, ok := (&Retry{Attempts: 5}).again(0, Permanent(busy)); ok {
+	if _, ok := (&Retry{Attempts: 5}).again(0, perdure.Permanent(busy)); ok {
 		t.Error("a permanent error is tried again")
 	}
 }

@@ -43,7 +43,7 @@ func TestSagaErrorIsTheSameInEveryExecution(t *testing.T) {
 	}
 	w.work(func(wk *worker.Worker) {
 		worker.Handle(wk, "kid", func(context.Context, struct{}) (int, error) {
-			return 0, worker.Permanent(errors.New("no"))
+			return 0, perdure.Permanent(errors.New("no"))
 		})
 		worker.Agent(wk, "step", order(func(ctx *agent.Context) error {
 			_, err := agent.Step(ctx, "ship", func(context.Context) (int, error) { return 0, errStock })
@@ -126,7 +126,7 @@ func TestWorkerShutdownIsNotRecorded(t *testing.T) {
 					started <- 1
 					if hang {
 						<-ctx.Done()
-						return "", agent.Permanent(fmt.Errorf("call: %w", ctx.Err()))
+						return "", perdure.Permanent(fmt.Errorf("call: %w", ctx.Err()))
 					}
 					return "fine", nil
 				})

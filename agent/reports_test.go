@@ -367,7 +367,7 @@ func TestUndoneSagaSaysEverythingOnce(t *testing.T) {
 			err := agent.Saga(ctx, "book", func() error {
 				undo := agent.Undo(func(context.Context, string) error {
 					if done.add("undo") < 6 {
-						return agent.Permanent(errors.New("not yet"))
+						return perdure.Permanent(errors.New("not yet"))
 					}
 					return nil
 				})

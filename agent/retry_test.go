@@ -86,7 +86,7 @@ func TestFailureFromJournalNamesItsEntry(t *testing.T) {
 			if fixed.Load() {
 				return 1, nil
 			}
-			return 0, agent.Permanent(errors.New("broken"))
+			return 0, perdure.Permanent(errors.New("broken"))
 		})
 		return err
 	}
@@ -154,7 +154,7 @@ func TestFailureFromJournalNamesItsEntry(t *testing.T) {
 					if fixed.Load() {
 						return 1, nil
 					}
-					return 0, worker.Permanent(errors.New("broken"))
+					return 0, perdure.Permanent(errors.New("broken"))
 				})
 			})
 			run := w.ends("chore", nil)
@@ -180,7 +180,7 @@ func TestFailureOutsideOfJournalNamesNoEntry(t *testing.T) {
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "chore", func(ctx *agent.Context, _ any) (string, error) {
-			return "", agent.Permanent(errors.New("I don't like it"))
+			return "", perdure.Permanent(errors.New("I don't like it"))
 		})
 	})
 	run := w.ends("chore", nil)
@@ -208,7 +208,7 @@ func TestRetryKnowsEndedChildrenAndSpawnsOthersAnew(t *testing.T) {
 				if fixed.Load() {
 					return 1, nil
 				}
-				return 0, agent.Permanent(errors.New("dark"))
+				return 0, perdure.Permanent(errors.New("dark"))
 			})
 			if err != nil {
 				return nil, err
@@ -267,7 +267,7 @@ func TestRetryHasCallbackTokensOfItsOwn(t *testing.T) {
 				if fixed.Load() {
 					return 1, nil
 				}
-				return 0, agent.Permanent(errors.New("dark"))
+				return 0, perdure.Permanent(errors.New("dark"))
 			}); err != nil {
 				return nil, err
 			}
@@ -328,7 +328,7 @@ func TestRetryRepeatsNoMessage(t *testing.T) {
 				if fixed.Load() {
 					return "seen", nil
 				}
-				return "", agent.Permanent(errors.New("dark"))
+				return "", perdure.Permanent(errors.New("dark"))
 			})
 		})
 	})

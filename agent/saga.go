@@ -112,7 +112,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 	if undone != nil {
 		return fmt.Errorf("%w; this was to be undone because of: %w", undone, err)
 	}
-	return Permanent(c.recordedBefore(s, err))
+	return perdure.Permanent(c.recordedBefore(s, err))
 }
 
 // A sagaRecord is the journal entry of a saga: how it ended. A saga ends once, so the code of a later
@@ -213,7 +213,7 @@ func Undo[T any](f func(ctx context.Context, result T) error) StepOptions {
 	undo := func(ctx context.Context, result json.RawMessage) error {
 		var v T
 		if err := json.Unmarshal(result, &v); err != nil {
-			return Permanent(fmt.Errorf("the recorded result is no %T: %w", v, err))
+			return perdure.Permanent(fmt.Errorf("the recorded result is no %T: %w", v, err))
 		}
 		return f(ctx, v)
 	}

@@ -192,7 +192,7 @@ func seats(done *tally, broken int) code {
 			}
 			_, err := agent.Parallel(ctx, "seat", numbers(3), func(_ context.Context, n int) (string, error) {
 				if n == broken {
-					return "", agent.Permanent(errors.New("taken"))
+					return "", perdure.Permanent(errors.New("taken"))
 				}
 				return fmt.Sprint("seat ", n), nil
 			}, agent.MapOptions{Limit: 1, Step: agent.Undo(func(ctx context.Context, seat string) error {

@@ -80,7 +80,7 @@ func TestSucceededSagaIsNotUndone(t *testing.T) {
 			if err := agent.Saga(ctx, "trip", func() error { return done.book(ctx, "flight") }); err != nil {
 				return "", err
 			}
-			return "", agent.Permanent(errors.New("later, and elsewhere"))
+			return "", perdure.Permanent(errors.New("later, and elsewhere"))
 		})
 		worker.Agent(wk, "loose", func(ctx *agent.Context, _ struct{}) (string, error) {
 			return "", done.book(ctx, "flight")

@@ -61,7 +61,7 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 		}
 	}
 	if err := m.Validate("message"); err != nil {
-		return Permanent(err)
+		return perdure.Permanent(err)
 	}
 	// Metadata is not part of it: a message with the same words is the same one.
 	digest := journal.Digest("message", string(role), string(text))
@@ -274,8 +274,8 @@ func Publish(ctx context.Context, name string, value any) error {
 		return c.misuse("Publish %s: the value, a %T, can't be written as JSON: %v", name, value, err)
 	}
 	if len(text) > perdure.MaxView {
-		return Permanent(perdure.Errorf(perdure.CodeTooLarge, "view %s has %d bytes; a view takes %d", name, len(text),
-			perdure.MaxView))
+		return perdure.Permanent(perdure.Errorf(perdure.CodeTooLarge, "view %s has %d bytes; a view takes %d", name,
+			len(text), perdure.MaxView))
 	}
 	c.mu.Lock()
 	if !inside && c.replayingLocked() {
@@ -307,7 +307,7 @@ func Delta(ctx context.Context, text string) error {
 		return c.s.Delta(ctx, step, session.Try(c.grant.Epoch, n), text)
 	}
 	if strings.ContainsRune(text, 0) {
-		return Permanent(perdure.Errorf(perdure.CodeInvalid, "Delta: a text has no NUL in it"))
+		return perdure.Permanent(perdure.Errorf(perdure.CodeInvalid, "Delta: a text has no NUL in it"))
 	}
 	text = strings.ToValidUTF8(text, "\ufffd")
 	// A long text is several lines, of which a crash may let some through. The digest of each has that

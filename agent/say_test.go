@@ -90,7 +90,7 @@ func TestLinesWithinStepAreWrittenWithEachAttempt(t *testing.T) {
 			n, err := agent.Step(ctx, "think", func(ctx context.Context) (int, error) {
 				if err := errors.Join(agent.Emit(ctx, "x:line", 1), agent.Delta(ctx, "hm; "),
 					agent.Progress(ctx, 50)); err != nil {
-					return 0, agent.Permanent(err)
+					return 0, perdure.Permanent(err)
 				}
 				agent.Heartbeat(ctx, "thinking")
 				if n := tries.add("think"); n < 3 {

@@ -259,7 +259,7 @@ func TestFirstOKReturnsTheFirstThatComplete(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		g.register(wk)
 		worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
-			return 0, worker.Permanent(errors.New("no"))
+			return 0, perdure.Permanent(errors.New("no"))
 		})
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			fs := append(gated(ctx, 0, 1, 2, 3), agent.Spawn[int](ctx, "fails", 4))
@@ -285,7 +285,7 @@ func TestFirstOKFailsWhenTooFewCanComplete(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		worker.Handle(wk, "odd", func(_ context.Context, n int) (int, error) {
 			if n%2 == 0 {
-				return 0, worker.Permanent(worker.Fail("even", "%d", n))
+				return 0, perdure.Permanent(worker.Fail("even", "%d", n))
 			}
 			return n, nil
 		})
@@ -319,12 +319,12 @@ func TestStalledChildEndsTheWait(t *testing.T) {
 				_, err := agent.JoinAll(ctx, other, child)
 				var stalled agent.ErrStalled
 				if !errors.As(err, &stalled) || stalled.TaskID != child.ID() || stalled.Key != "nobody#1" {
-					return "", agent.Permanent(fmt.Errorf("%#v, want a stall of %s: %w", stalled, child.ID(), err))
+					return "", perdure.Permanent(fmt.Errorf("%#v, want a stall of %s: %w", stalled, child.ID(), err))
 				}
 				third := agent.Spawn[int](ctx, "nobody", 3, stuck)
 				n, err := agent.Select(ctx, other, third, agent.OnSignal[int](ctx, "never"))
 				if !errors.Is(err, agent.ErrStalled{TaskID: third.ID()}) || n != 1 {
-					return "", agent.Permanent(fmt.Errorf("%d, want the stall of 1: %w", n, err))
+					return "", perdure.Permanent(fmt.Errorf("%d, want the stall of 1: %w", n, err))
 				}
 				state, err := agent.Step(ctx, "look", func(ctx context.Context) (perdure.State, error) {
 					run, err := child.Peek(ctx)

@@ -167,7 +167,7 @@ func TestLongJournalIsReplayed(t *testing.T) {
 					return "", err
 				}
 				if len(text) != size {
-					return "", agent.Permanent(fmt.Errorf("part %d has %d bytes, want %d", n, len(text), size))
+					return "", perdure.Permanent(fmt.Errorf("part %d has %d bytes, want %d", n, len(text), size))
 				}
 				out += text[:1]
 				if n%2 == 1 {

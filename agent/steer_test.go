@@ -77,7 +77,7 @@ func TestCancelOfOneChild(t *testing.T) {
 			}
 			_, err := fs[0].Join(ctx)
 			if !errors.Is(err, agent.ErrCancelled) {
-				return "", agent.Permanent(fmt.Errorf("%w, want cancelled", err))
+				return "", perdure.Permanent(fmt.Errorf("%w, want cancelled", err))
 			}
 			if err := agent.Emit(ctx, "x:cancelled", nil); err != nil {
 				return "", err
@@ -130,7 +130,7 @@ func TestMapThatFailsCancelsTheRest(t *testing.T) {
 	w.work(func(wk *worker.Worker) {
 		worker.Handle(wk, "first", func(ctx context.Context, n int) (int, error) {
 			if n == 0 {
-				return 0, worker.Permanent(errors.New("no"))
+				return 0, perdure.Permanent(errors.New("no"))
 			}
 			<-ctx.Done()
 			return 0, context.Cause(ctx)
@@ -138,7 +138,7 @@ func TestMapThatFailsCancelsTheRest(t *testing.T) {
 		worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 			_, err := agent.Map[int](ctx, "first", numbers(5), agent.MapOptions{Limit: 3})
 			if !errors.Is(err, agent.ErrTaskFailed{}) {
-				return "", agent.Permanent(fmt.Errorf("%w, want a failed task", err))
+				return "", perdure.Permanent(fmt.Errorf("%w, want a failed task", err))
 			}
 			_, err = agent.Signal[int](ctx, "go on", time.Hour)
 			return "handled", err

@@ -32,9 +32,9 @@ import (
 // contain a NUL character or half of a surrogate pair. Use []byte for arbitrary bytes: JSON writes
 // them as base64. A result that can't be recorded is a permanent error of the step.
 //
-// A [Permanent] error is recorded at once. Any other error is recorded when the agent goes on after
-// it, so that a replay gets it again. If the agent returns it instead, the next attempt calls the
-// function again. The error that Step returns has the code and the text of the function's error, as
+// A [perdure.Permanent] error is recorded at once. Any other error is recorded when the agent goes on
+// after it, so that a replay gets it again. If the agent returns it instead, the next attempt calls
+// the function again. The error that Step returns has the code and the text of the function's error, as
 // the journal keeps them. Tell errors apart by their code.
 //
 // The function may be called twice, if a worker dies after the function has returned and before its

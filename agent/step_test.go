@@ -37,7 +37,7 @@ func TestStepResultsAndErrors(t *testing.T) {
 			for range 2 {
 				_, err := agent.Step(ctx, "pay", func(context.Context) (int, error) {
 					done.add("pay")
-					return 0, agent.Permanent(perdure.Errorf("no_money", "the card is empty"))
+					return 0, perdure.Permanent(perdure.Errorf("no_money", "the card is empty"))
 				})
 				errs = append(errs, fmt.Sprint(perdure.CodeOf(err), " ", err, " ",
 					errors.Is(err, &perdure.Error{Code: "no_money"})))
@@ -116,7 +116,7 @@ func TestStepRetriesWithinOneAttempt(t *testing.T) {
 			worker.Agent(wk, "gives up", func(ctx *agent.Context, _ struct{}) (int, error) {
 				return agent.Step(ctx, "call", func(context.Context) (int, error) {
 					done.add("permanent")
-					return 0, agent.Permanent(errors.New("no"))
+					return 0, perdure.Permanent(errors.New("no"))
 				}, agent.Retries(3))
 			})
 		})

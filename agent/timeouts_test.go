@@ -37,15 +37,15 @@ func TestServerEnforcesChildTimeouts(t *testing.T) {
 					return "", err
 				}
 				if took := time.Since(began); took < 900*time.Millisecond || took > 2*time.Second {
-					return "", agent.Permanent(fmt.Errorf("it took %s", took))
+					return "", perdure.Permanent(fmt.Errorf("it took %s", took))
 				}
 				for n, err := range set.Errors {
 					var late agent.ErrTaskTimedOut
 					if !errors.As(err, &late) || late.TaskID != fs[n].ID() {
-						return "", agent.Permanent(fmt.Errorf("child %d: %w", n, err))
+						return "", perdure.Permanent(fmt.Errorf("child %d: %w", n, err))
 					}
 					if by := late.Deadline.Time().Sub(began); by < 900*time.Millisecond || by > 1100*time.Millisecond {
-						return "", agent.Permanent(fmt.Errorf("child %d had %s", n, by))
+						return "", perdure.Permanent(fmt.Errorf("child %d had %s", n, by))
 					}
 				}
 				return fmt.Sprint(set.Completed, set.Failed, set.TimedOut, set.Cancelled), nil

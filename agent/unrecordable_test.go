@@ -43,7 +43,7 @@ func TestUnrecordableResultIsAFact(t *testing.T) {
 			err := get(ctx, what)
 			var refused *perdure.Error
 			if !errors.As(err, &refused) {
-				return "", agent.Permanent(errors.New("the step has no error with a code"))
+				return "", perdure.Permanent(errors.New("the step has no error with a code"))
 			}
 			if err := give(ctx, "instead", 1); err != nil {
 				return "", err

@@ -183,7 +183,7 @@ var itemOf = map[perdure.WaitType]string{
 func check(spec *perdure.WaitSpec) error {
 	copied := *spec
 	if err := copied.Validate(spec.ID); err != nil {
-		return Permanent(err)
+		return perdure.Permanent(err)
 	}
 	return nil
 }
@@ -248,6 +248,6 @@ func waitEnded(i *item, timeout error) error {
 	}
 	var why perdure.Failure
 	_ = json.Unmarshal(i.Data, &why)
-	err := Permanent(fmt.Errorf("the wait %s is %s %s", i.Wait, i.Outcome, why.Message))
+	err := perdure.Permanent(fmt.Errorf("the wait %s is %s %s", i.Wait, i.Outcome, why.Message))
 	return &recordedAt{error: err, seq: i.Seq}
 }

@@ -116,7 +116,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 		}),
 		"fails the second time": task(func(s *agenttest.Session, ctx context.Context) (string, error) {
 			if info, _ := worker.Info(ctx); info.Attempt > 1 {
-				return "", worker.Permanent(errors.New("I was here before"))
+				return "", perdure.Permanent(errors.New("I was here before"))
 			}
 			time.Sleep(10 * time.Second) // until its first sign of life: a lost dispatch costs no attempt
 			return "well", nil

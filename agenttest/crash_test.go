@@ -73,7 +73,7 @@ func journey(tick time.Duration) agenttest.Scenario {
 							return err
 						}
 						_, err := agent.Step(ctx, "ticket", func(ctx context.Context) (string, error) {
-							return "", agent.Permanent(errors.New("sold out"))
+							return "", perdure.Permanent(errors.New("sold out"))
 						})
 						return err
 					})
@@ -91,7 +91,7 @@ func journey(tick time.Duration) agenttest.Scenario {
 					return name + " in " + to, nil
 				})
 				worker.Handle(w, "car", func(ctx context.Context, to string) (string, error) {
-					return "", worker.Permanent(errors.New("no car in " + to))
+					return "", perdure.Permanent(errors.New("no car in " + to))
 				})
 			}
 		},

@@ -160,7 +160,7 @@ func ExampleResult() {
 	defer end()
 	w := worker.New(c, worker.Options{})
 	worker.Handle(w, "pay", func(context.Context, any) (string, error) {
-		return "", worker.Permanent(worker.Fail("no_money", "the account is empty"))
+		return "", perdure.Permanent(worker.Fail("no_money", "the account is empty"))
 	})
 	defer begin(w)()
 

@@ -37,7 +37,7 @@ func agents(url, key, ledger string) error {
 		}
 	})
 	worker.Handle(w, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
-	worker.Handle(w, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+	worker.Handle(w, "fails", func(context.Context, int) (int, error) { return 0, perdure.Permanent(errors.New("no")) })
 	worker.Agent(w, "timeouts", timeouts)
 	worker.Agent(w, "settles", settles)
 	worker.Agent(w, "selects", selects)
@@ -62,7 +62,7 @@ func timeouts(ctx *agent.Context, _ struct{}) (string, error) {
 	for n, err := range set.Errors {
 		var late agent.ErrTaskTimedOut
 		if !errors.As(err, &late) || late.TaskID != fs[n].ID() || late.Deadline == 0 {
-			return "", agent.Permanent(fmt.Errorf("task %d: %w", n, err))
+			return "", perdure.Permanent(fmt.Errorf("task %d: %w", n, err))
 		}
 	}
 	return fmt.Sprintf("%d completed, %d timed out", set.Completed, set.TimedOut), nil

@@ -155,8 +155,8 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 		{"| a value | `completed` | | |", func(*agent.Context) error { return nil }, perdure.Completed, "", 1},
 		{"| any error | `failed`, when no attempt is left | `failed`, or the error's own | yes |",
 			func(*agent.Context) error { return errors.New("no") }, perdure.Failed, "failed", 3},
-		{"| `agent.Permanent(err)` | `failed` | `failed`, or the error's own | no |", func(*agent.Context) error {
-			return agent.Permanent(worker.Fail("own", "no"))
+		{"| `perdure.Permanent(err)` | `failed` | `failed`, or the error's own | no |", func(*agent.Context) error {
+			return perdure.Permanent(worker.Fail("own", "no"))
 		}, perdure.Failed, "own", 1},
 		{"| `ErrTaskTimedOut` | `failed` | `task_timed_out` | no |", func(ctx *agent.Context) error {
 			_, err := spawn(ctx, 50*time.Millisecond).Join(ctx)
@@ -221,7 +221,7 @@ func TestErrorsOfAgentsAreAsDocumented(t *testing.T) {
 		if hangs {
 			<-ctx.Done()
 		}
-		return 0, worker.Permanent(errors.New("no"))
+		return 0, perdure.Permanent(errors.New("no"))
 	})
 	worker.Agent(w, "agent", func(ctx *agent.Context, n int) (int, error) { return n, rows[n].agent(ctx) })
 	ctx, stop := context.WithCancel(t.Context())

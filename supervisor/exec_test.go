@@ -32,7 +32,7 @@ func executing(t *testing.T, opt supervisor.ExecOptions, in args, took time.Dura
 			}) (json.RawMessage, error) {
 				s.Note(ctx, strings.Join(in.Command, "|")+" in "+in.Dir)
 				if result == "" {
-					return nil, worker.Permanent(worker.Fail("exit_status", "exit code 3: no licence"))
+					return nil, perdure.Permanent(worker.Fail("exit_status", "exit code 3: no licence"))
 				}
 				select {
 				case <-time.After(took):

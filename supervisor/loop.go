@@ -140,7 +140,7 @@ func (l *loop) turn() (model.Message, error) {
 			l.most = min(l.most, l.size()) / 2 // the model has a smaller window than the options say
 			continue
 		case f != nil:
-			return model.Message{}, agent.Permanent(worker.Fail(f.Code, "the model gave no answer: %s%s", f.Message,
+			return model.Message{}, perdure.Permanent(worker.Fail(f.Code, "the model gave no answer: %s%s", f.Message,
 				f.askAgain()))
 		case err != nil:
 			return model.Message{}, err

@@ -270,7 +270,7 @@ func (o *Options) limits(ctx context.Context) limits {
 // converse answers the last message of the run's thread.
 func (s *Supervisor) converse(ctx *agent.Context, _ Input) (Result, error) {
 	if ctx.ThreadID() == "" {
-		return Result{}, agent.Permanent(worker.Fail("no_thread", "a conversation needs a thread"))
+		return Result{}, perdure.Permanent(worker.Fail("no_thread", "a conversation needs a thread"))
 	}
 	held, err := s.hold(ctx)
 	if err != nil {

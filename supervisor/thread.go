@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
@@ -124,7 +123,7 @@ func (l *loop) readThread() error {
 		results = m.role == perdure.RoleTool
 	}
 	if len(l.messages) == 1 {
-		return agent.Permanent(worker.Fail(perdure.CodeInvalid, "the thread has no message to answer"))
+		return perdure.Permanent(worker.Fail(perdure.CodeInvalid, "the thread has no message to answer"))
 	}
 	return nil
 }

@@ -365,7 +365,7 @@ func TestLinesOverTheCommitLimitAreSplit(t *testing.T) {
 		_, _ = agent.Step(ctx, "step", func(ctx context.Context) (string, error) {
 			for range 900 {
 				if err := agent.Emit(ctx, "x:in", 1); err != nil {
-					return "", agent.Permanent(err)
+					return "", perdure.Permanent(err)
 				}
 			}
 			return "", errors.New("it may be better next time")

@@ -20,7 +20,7 @@ func TestArtifactStaysWhenTheRunFails(t *testing.T) {
 			if _, err := worker.PutArtifact(ctx, "notes.txt", "text/plain", strings.NewReader("so far")); err != nil {
 				return 0, err
 			}
-			return 0, worker.Permanent(io.ErrUnexpectedEOF)
+			return 0, perdure.Permanent(io.ErrUnexpectedEOF)
 		})
 		w.work(wk)
 		id := w.start(perdure.Submission{Kind: "job"})

@@ -116,7 +116,7 @@ func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 			worker.Handle(wk, kind, func(ctx context.Context, _ int) (int, error) {
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), worker.ErrLeaseLost) {
-					return 0, worker.Permanent(context.Cause(ctx))
+					return 0, perdure.Permanent(context.Cause(ctx))
 				}
 				stop <- time.Now()
 				return 0, ctx.Err()

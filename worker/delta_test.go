@@ -170,7 +170,7 @@ func TestTextIsKeptHoweverItIsCut(t *testing.T) {
 	})
 	worker.Handle(wk, "broken", func(ctx context.Context, _ int) (int, error) {
 		if worker.Delta(ctx, "a\x00b") == nil {
-			return 0, worker.Permanent(fmt.Errorf("a NUL was taken"))
+			return 0, perdure.Permanent(fmt.Errorf("a NUL was taken"))
 		}
 		for _, s := range []string{"a\xff", "b", "\xe2\x82", "", "\xac", "c\xe2"} {
 			if err := worker.Delta(ctx, s); err != nil {

@@ -46,7 +46,7 @@
 //     server keeps the value beside the run as a late result;
 //   - an error: the attempt has failed. The server retries it after a backoff while attempts are
 //     left;
-//   - an error made with [Permanent]: the run fails without a retry;
+//   - an error made with [perdure.Permanent]: the run fails without a retry;
 //   - an error after a cancel request: the run is cancelled;
 //   - a panic: the attempt has failed, with the stack as its message. The process continues. A
 //     handler that ends its goroutine with [runtime.Goexit] fails likewise, with the code "goexit".

@@ -141,7 +141,7 @@ func ExampleWorker_Use() {
 	})
 	worker.Handle(w, "check-disk", func(ctx context.Context, host string) (string, error) {
 		if host == "" {
-			return "", worker.Permanent(errors.New("which host?"))
+			return "", perdure.Permanent(errors.New("which host?"))
 		}
 		return "fine", nil
 	})
@@ -203,7 +203,7 @@ func ExamplePermanent() {
 	defer end()
 	w := worker.New(c, worker.Options{})
 	worker.Handle(w, "check-disk", func(ctx context.Context, host string) (string, error) {
-		return "", worker.Permanent(worker.Fail("no_such_host", "nobody knows %s", host))
+		return "", perdure.Permanent(worker.Fail("no_such_host", "nobody knows %s", host))
 	})
 	defer begin(w)()
 

@@ -67,7 +67,7 @@ func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in 
 func read[In any](input json.RawMessage) (in In, err error) {
 	if text := bytes.TrimSpace(input); len(text) > 0 {
 		if err := json.Unmarshal(text, &in); err != nil {
-			return in, Permanent(Fail(CodeInput, "the input is no %s: %v", reflect.TypeFor[In](), err))
+			return in, perdure.Permanent(Fail(CodeInput, "the input is no %s: %v", reflect.TypeFor[In](), err))
 		}
 	}
 	return in, nil
@@ -77,17 +77,13 @@ func read[In any](input json.RawMessage) (in In, err error) {
 func write(out any) (json.RawMessage, error) {
 	b, err := perdure.Marshal(out)
 	if err != nil {
-		return nil, Permanent(Fail(CodeResult, "the result, a %T, can't be written as JSON: %v", out, err))
+		return nil, perdure.Permanent(Fail(CodeResult, "the result, a %T, can't be written as JSON: %v", out, err))
 	}
 	return b, nil
 }
 
-// Permanent is [agent.Permanent], for handlers: it marks an error that is not to be retried, and the
-// run fails at once. Any error with a method Permanent that returns true has the same effect.
-func Permanent(err error) error { return session.Permanent(err) }
-
 // Fail makes an error with a code, which callers find in the run's error. It is retried unless it
-// is wrapped by [Permanent].
+// is wrapped by [perdure.Permanent].
 func Fail(code perdure.Code, format string, args ...any) error {
 	return perdure.Errorf(code, format, args...)
 }

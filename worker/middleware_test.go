@@ -60,7 +60,7 @@ func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 			return agent.Step(ctx, "who", func(ctx context.Context) (any, error) { return ctx.Value(whoKey{}), nil })
 		})
 		worker.Handle(wk, "failing", func(context.Context, int) (int, error) {
-			return 0, worker.Permanent(errors.New("no"))
+			return 0, perdure.Permanent(errors.New("no"))
 		})
 		w.work(wk)
 		for _, row := range []struct {
@@ -94,9 +94,9 @@ func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
 			switch run.Kind {
 			case "refused":
-				return worker.Permanent(worker.Fail("closed", "not today"))
+				return perdure.Permanent(worker.Fail("closed", "not today"))
 			case "translated":
-				return worker.Permanent(worker.Fail("translated", "%v", next(ctx)))
+				return perdure.Permanent(worker.Fail("translated", "%v", next(ctx)))
 			case "swallowed":
 				_ = next(ctx)
 				return nil
@@ -125,7 +125,7 @@ func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 					return 7, nil
 				case kind == "in time":
 					<-ctx.Done()
-					return 0, worker.Permanent(ctx.Err())
+					return 0, perdure.Permanent(ctx.Err())
 				}
 				return 0, errors.New("no")
 			})
@@ -229,9 +229,9 @@ func TestLogLinesNameTheirRun(t *testing.T) {
 		worker.Logger(ctx).Info("hello")
 		return 1, nil
 	})
-	worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+	worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, perdure.Permanent(errors.New("no")) })
 	worker.Handle(wk, "panics", func(context.Context, int) (int, error) { panic("no") })
-	worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 0, worker.Permanent(errors.New("no")) })
+	worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 0, perdure.Permanent(errors.New("no")) })
 	stop := w.work(wk)
 	kinds := []string{"says", "fails", "panics", "agent"}
 	for _, kind := range kinds {

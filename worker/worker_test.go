@@ -40,7 +40,7 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 			info, ok := worker.Info(ctx)
 			known := info.Kind == "ok" && info.WorkerID == "tester" && info.RunID != ""
 			if !ok || info.Attempt != 1 || !known || info.Epoch < 1 {
-				return report{}, worker.Permanent(fmt.Errorf("Info = %+v, %v", info, ok))
+				return report{}, perdure.Permanent(fmt.Errorf("Info = %+v, %v", info, ok))
 			}
 			return report{in.Host, 42}, nil
 		})
@@ -48,9 +48,9 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 			return 0, worker.Fail("full", "no space on %s", "sda")
 		})
 		worker.Handle(wk, "permanent", func(context.Context, disk) (int, error) {
-			return 0, fmt.Errorf("checking: %w", worker.Permanent(errors.New("no such disk")))
+			return 0, fmt.Errorf("checking: %w", perdure.Permanent(errors.New("no such disk")))
 		})
-		worker.Handle(wk, "coder", func(context.Context, disk) (int, error) { return 0, worker.Permanent(broken{}) })
+		worker.Handle(wk, "coder", func(context.Context, disk) (int, error) { return 0, perdure.Permanent(broken{}) })
 		worker.Handle(wk, "panic", func(context.Context, disk) (int, error) { panic("the disk is on fire") })
 		worker.Handle(wk, "goexit", func(context.Context, disk) (int, error) { runtime.Goexit(); return 0, nil })
 		worker.Handle(wk, "unwritable", func(context.Context, disk) (chan int, error) { return make(chan int), nil })
@@ -199,7 +199,7 @@ func TestHeartbeatsRenewTheLease(t *testing.T) {
 		worker.Handle(wk, "long", func(ctx context.Context, _ int) (int, error) {
 			worker.Heartbeat(ctx, "thinking")
 			if err := worker.Progress(ctx, map[string]int{"percent": 50}); err != nil {
-				return 0, worker.Permanent(err)
+				return 0, perdure.Permanent(err)
 			}
 			select {
 			case <-time.After(5 * perdure.DefaultPolicy().Lease):
@@ -279,10 +279,10 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 	wk := worker.New(w.c, worker.Options{})
 	worker.Handle(wk, "chatty", func(ctx context.Context, _ int) (int, error) {
 		if err := worker.Emit(ctx, "run:completed", nil); err == nil {
-			return 0, worker.Permanent(errors.New("a worker wrote the end of a run"))
+			return 0, perdure.Permanent(errors.New("a worker wrote the end of a run"))
 		}
 		if err := worker.Emit(ctx, "x:bad", func() {}); err == nil {
-			return 0, worker.Permanent(errors.New("a function was written as JSON"))
+			return 0, perdure.Permanent(errors.New("a function was written as JSON"))
 		}
 		for i := range many {
 			if err := worker.Emit(ctx, "x:n", json.RawMessage(fmt.Sprintf(`{"n":0,"n":%d}`, i))); err != nil {

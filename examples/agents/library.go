@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/worker"
 )
@@ -42,7 +43,7 @@ func read(ctx *agent.Context, books int) (Count, error) {
 
 func count(_ context.Context, title string) (int, error) {
 	if strings.HasSuffix(title, "13") {
-		return 0, worker.Permanent(errors.New("its pages are missing"))
+		return 0, perdure.Permanent(errors.New("its pages are missing"))
 	}
 	return 1000 + len(title), nil
 }

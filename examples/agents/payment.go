@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/worker"
 )
@@ -33,7 +34,7 @@ func (w World) pay(ctx *agent.Context, o Order) (receipt string, err error) {
 		}
 		if _, err := agent.Step(ctx, "ship", func(ctx context.Context) (string, error) {
 			if o.Item == "piano" {
-				return "", agent.Permanent(errors.New("a piano is too heavy"))
+				return "", perdure.Permanent(errors.New("a piano is too heavy"))
 			}
 			return w.do("ship " + o.Item)(ctx)
 		}); err != nil {

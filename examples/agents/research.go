@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/worker"
 )
@@ -49,7 +50,7 @@ func (w World) source(ctx context.Context, q Question) (string, error) {
 	var takes time.Duration
 	switch q.Source {
 	case "forum":
-		return "", worker.Permanent(errors.New("the forum is closed"))
+		return "", perdure.Permanent(errors.New("the forum is closed"))
 	case "atlas":
 		takes = w.Day / 2
 	case "diary":

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
@@ -80,7 +81,7 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 			messages = append(messages, Message{Role: "tool", Content: did.Results[i], ToolCallID: call.ID})
 		}
 	}
-	return "", agent.Permanent(worker.Fail("too_many_turns", "the model calls tools and comes to no end"))
+	return "", perdure.Permanent(worker.Fail("too_many_turns", "the model calls tools and comes to no end"))
 }
 
 // A Model is one behind an endpoint for chat completions.
@@ -119,7 +120,7 @@ func (m Model) complete(ctx context.Context, messages []Message) (out Message, e
 	}
 	defer res.Body.Close()
 	if s := res.StatusCode; s/100 == 4 && s != http.StatusTooManyRequests { // asking again would not help
-		return out, agent.Permanent(fmt.Errorf("the model answers %s", res.Status))
+		return out, perdure.Permanent(fmt.Errorf("the model answers %s", res.Status))
 	} else if s != http.StatusOK {
 		return out, fmt.Errorf("the model answers %s", res.Status)
 	}

@@ -120,7 +120,7 @@ func ask(ctx context.Context, q Question) (Offer, error) {
 			return Offer{}, ctx.Err()
 		}
 	}
-	return Offer{}, worker.Permanent(worker.Fail("closed", "%s sells no %s", q.Source, q.Item))
+	return Offer{}, perdure.Permanent(worker.Fail("closed", "%s sells no %s", q.Source, q.Item))
 }
 
 func (s Shop) register(w *worker.Worker) {
@@ -147,7 +147,7 @@ func run(ctx context.Context, broken bool, out io.Writer) error {
 	w := worker.New(c, worker.Options{})
 	Shop(func(_ context.Context, _, action, what string) (string, error) {
 		if broken && action == "ship" {
-			return "", agent.Permanent(errors.New("no van is left"))
+			return "", perdure.Permanent(errors.New("no van is left"))
 		}
 		fmt.Fprintln(out, action, what)
 		return action + "-1", nil

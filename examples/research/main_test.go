@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
@@ -58,7 +57,7 @@ func (l *ledger) call(ctx context.Context, key, action, what string) (string, er
 	}
 	l.s.Note(ctx, l.known[key])
 	if action == "ship" {
-		return "", agent.Permanent(errors.New("no van is left"))
+		return "", perdure.Permanent(errors.New("no van is left"))
 	}
 	return action + "-1", nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -22,7 +23,7 @@ func search(ctx context.Context, q Query) (string, error) {
 	case "archive":
 		takes = time.Hour
 	default:
-		return "", worker.Permanent(worker.Fail("no_such_source", "nobody knows a %s", q.Source))
+		return "", perdure.Permanent(worker.Fail("no_such_source", "nobody knows a %s", q.Source))
 	}
 	select {
 	case <-time.After(takes):

@@ -10,19 +10,6 @@ import (
 	"github.com/perdure/perdure/api"
 )
 
-// Permanent marks an error that is not to be retried.
-func Permanent(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &permanent{err}
-}
-
-type permanent struct{ error }
-
-func (p *permanent) Unwrap() error   { return p.error }
-func (p *permanent) Permanent() bool { return true }
-
 // IsPermanent tells whether an error, or one that it wraps, has a method Permanent that returns
 // true.
 func IsPermanent(err error) bool {

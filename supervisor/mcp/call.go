@@ -202,7 +202,7 @@ func epoch(ctx context.Context) (int64, error) {
 
 // fail returns an error that ends the run.
 func fail(code perdure.Code, format string, args ...any) error {
-	return agent.Permanent(worker.Fail(code, format, args...))
+	return perdure.Permanent(worker.Fail(code, format, args...))
 }
 
 // check returns the tool of a call, if it may be called with these arguments.

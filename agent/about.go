@@ -5,38 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // A record belongs to the step with its key, which is a name and a number. Where the number alone
 // does not say what a step is about, its record has a digest of that: of its item in a Parallel, of
 // the value that the code gives with For. A replay that asks for the same key with another digest is
 // held, instead of being handed the result of something else.
-
-// For returns options with the value that a step is about, such as the heading of the paragraph that
-// it writes. Use it in a loop over steps of one name, because the number of a step does not tell which
-// heading it had:
-//
-//	for _, heading := range outline {
-//		text, err := agent.Step(ctx, "paragraph", write(heading), agent.For(heading))
-//		…
-//	}
-//
-// The record of the step has a digest of the value. If a later execution asks for the step with
-// another value, because a release has added, removed or swapped headings, that is nondeterminism, and
-// the run is held. Without For the step would get the paragraph of another heading. The value has to
-// be one that JSON can write.
-func For(value any) StepOptions {
-	digest, err := digestOfValue(value)
-	if err != nil {
-		err = fmt.Errorf("the value of For, a %T, can't be written as JSON: %w", value, err)
-	}
-	return StepOptions{about: about{digest, aboutValue, err}}
-}
 
 // An about is the subject of a step.
 type about struct {
@@ -59,7 +36,7 @@ const aboutItem = "that of another item than the one for which the agent asks no
 
 // check returns an error if a record is about something else. A record without a digest was written
 // by code that did not say what its step is about. It is taken as it is.
-func (a *about) check(key string, rec *stepRecord) error {
+func (a *about) check(key string, rec *journal.Step) error {
 	if a.digest == "" || rec.Of == "" || a.digest == rec.Of {
 		return nil
 	}
@@ -84,19 +61,4 @@ func digestOfValue(v any) (string, error) {
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:12]), nil
-}
-
-// itemCounts has how many items each Parallel had at least, by the key of the call. The records of
-// its items tell: their keys are that of the call, a slash and the index.
-type itemCounts map[string]int
-
-// note takes the key of a step's record into account.
-func (n itemCounts) note(stepKey string) {
-	slash := strings.LastIndexByte(stepKey, '/')
-	if slash < 0 || strings.LastIndexByte(stepKey, '#') > slash {
-		return // a slash in the name of a step
-	}
-	if index, err := strconv.Atoi(stepKey[slash+1:]); err == nil {
-		n[stepKey[:slash]] = max(n[stepKey[:slash]], index+1)
-	}
 }

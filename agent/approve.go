@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // An Approval is a question to a person: may this be done?
@@ -82,13 +83,13 @@ func OnApproval(ctx *Context, a Approval) *Future[Verdict] {
 		ID: f.wait, Type: perdure.WaitApproval, Name: a.Name, Timeout: timeLeft(a.Timeout),
 		Approval: &perdure.ApprovalSpec{Title: a.Title, Action: action, Form: a.Form, Default: a.Default,
 			Approvers: a.Approvers}}
-	f.read = func(i *item) (Verdict, error) { return c.verdict(f.wait, hash, i) }
+	f.read = func(i *journal.Item) (Verdict, error) { return c.verdict(f.wait, hash, i) }
 	f.open()
 	return f
 }
 
 // verdict reads a decision, and checks that it is about the action with this hash.
-func (c *execution) verdict(wait, hash string, i *item) (Verdict, error) {
+func (c *execution) verdict(wait, hash string, i *journal.Item) (Verdict, error) {
 	var decided struct {
 		Decision   perdure.DecisionKind `json:"decision"`
 		ActionHash string               `json:"action_hash"`

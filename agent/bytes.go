@@ -2,7 +2,6 @@ package agent
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -94,15 +93,6 @@ func (m marks) check(t reflect.Type) error {
 		}
 	}
 	return nil
-}
-
-// appendTo writes the marks as a field of a record.
-func (m marks) appendTo(head []byte) []byte {
-	if len(m) == 0 {
-		return head
-	}
-	list, _ := json.Marshal([]string(m)) // strings can always be written
-	return append(append(append(head, `"as":`...), list...), ',')
 }
 
 // placeOf names a place in a value.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 type inner struct {
@@ -51,10 +53,10 @@ func TestMarksOfResults(t *testing.T) {
 		if err := got.check(reflect.TypeOf(row.v)); err != nil {
 			t.Errorf("%#v does not fit its own type: %v", row.v, err)
 		}
-		var rec, back stepRecord
+		var rec, back journal.Step
 		rec.As, rec.OK = got, json.RawMessage(`1`)
-		if err := json.Unmarshal(rec.encode(), &back); err != nil || !slices.Equal(back.As, got) {
-			t.Errorf("the marks %q are written as %s", got, rec.encode())
+		if err := json.Unmarshal(rec.Encode(), &back); err != nil || !slices.Equal(back.As, got) {
+			t.Errorf("the marks %q are written as %s", got, rec.Encode())
 		}
 	}
 }

@@ -3,9 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
 )
 
@@ -33,17 +32,14 @@ func (f *Future[T]) Cancel(ctx *Context) error {
 	}
 	c.mu.Lock()
 	id := f.id()
-	if f.endedLocked() != nil || c.cancelled[id] {
+	if f.endedLocked() != nil || c.record.Cancelled(id) {
 		c.mu.Unlock()
 		return nil
 	}
-	b := c.batchForEntries(len(id)+16, 2)
 	if f.key != "" {
-		c.cancelled[id] = true
-		b.part.Cancel = append(b.part.Cancel, id)
-		b.frame.Cancelled = append(b.frame.Cancelled, id)
+		c.writer.Cancel(id)
 	} else {
-		c.giveBack(b, id)
+		c.inbox.GiveBack(c.writer.BatchFor(len(id)+16, 2), id)
 	}
 	c.mu.Unlock()
 	c.s.Commit(false)
@@ -96,17 +92,10 @@ func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
 			return out, false, err
 		}
 		c.mu.Lock()
-		if n := slices.IndexFunc(c.lateResults, func(a arrival) bool { return a.Name == f.key }); n >= 0 {
-			rec.Seq, rec.Data = c.lateResults[n].Seq, compact(json.RawMessage(c.lateResults[n].Data))
-			c.lateResults = slices.Delete(c.lateResults, n, n+1)
+		if a, ok := c.inbox.TakeLate(f.key); ok {
+			rec.Seq, rec.Data = a.Seq, journal.Compact(json.RawMessage(a.Data))
 		}
-		value := encodeVerbatim(rec)
-		b := c.batchForEntries(len(value)+len(key), 2)
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
-		if rec.Seq != 0 {
-			b.part.Ack = append(b.part.Ack, rec.Seq)
-		}
-		c.entries[key] = value
+		c.writer.Late(key, journal.Encode(rec), rec.Seq)
 		c.mu.Unlock()
 		c.s.Commit(false)
 	}

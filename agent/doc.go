@@ -137,13 +137,21 @@
 //
 // # Where to start reading
 //
-//   - example_test.go: each function in use.
-//   - journal.go: the journal of an execution. inbox.go: its inbox. commit.go: how new entries are committed.
-//   - context.go: one execution, from the grant to the outcome.
-//   - step.go, named.go, parallel.go, future.go, join.go, select.go, map.go, wait.go, saga.go, say.go:
-//     one idea each. internal/journal: the rules for messages, lines, times and ids.
-//   - edits.go: how edits of the code are found. about.go and bytes.go: what a record says about its
-//     result. pending.go: how errors become facts. patience.go: the time and the tries of a step.
+// example_test.go has each function in use. The files build on one another: one uses names of those
+// before it, and hardly of those after it.
+//
+//   - errors.go, values.go, bytes.go, about.go, options.go: errors, recorded values and their types,
+//     options.
+//   - execution.go, commit.go, context.go: one execution, from the grant to its end, and how new entries
+//     are committed. internal/journal has the journal that it replays, the cursor, the inbox, the
+//     writer, and the rules for all of them.
+//   - edits.go, causes.go, points.go, pending.go: how edits of the code are found, which entry caused a
+//     failure, where reports belong, how errors become facts.
+//   - undo.go, patience.go, step.go, named.go: steps, with their undos, their time and their tries.
+//   - suspend.go, future.go, wait.go, join.go, select.go, map.go, parallel.go, child.go, approve.go,
+//     withdraw.go: waits and what is waited for, one idea each.
+//   - saga.go, newest.go, say.go: sagas, the thread, and what callers are told.
+//   - execute.go: what package worker calls.
 //
 // # Invariants
 //

@@ -3,8 +3,11 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/internal/session"
 )
 
@@ -178,6 +181,51 @@ func (e *recordedError) Error() string {
 func (e *recordedError) Unwrap() error   { return e.is }
 func (e *recordedError) Permanent() bool { return true }
 
+// recordedFailure returns the error that is recorded under a key.
+func recordedFailure(why *perdure.Failure, key string) error {
+	if why.Code == perdure.CodeCancelled {
+		return ErrCancelled
+	}
+	return &recordedError{is: perdure.Errorf(why.Code, "%s", why.Message), key: key}
+}
+
+// A recordedAt is an error that follows from a journal entry, so that every execution gets the same.
+type recordedAt struct {
+	error
+	// key is that of the entry, and seq the number of the inbox item in it. One of them is set.
+	key string
+	seq int64
+}
+
+func (e *recordedAt) Unwrap() error { return e.error }
+
+// A stepError is the error of a step that is not recorded, or not yet. It has the code and the text
+// that the journal would have, so that code that tells errors apart decides as a replay will.
+type stepError struct {
+	recordedError
+	recorded atomic.Bool
+}
+
+// Permanent tells whether the error is recorded: the next attempt would get it again.
+func (e *stepError) Permanent() bool { return e.recorded.Load() }
+
+// Is matches ErrCancelled, as the recorded error does.
+func (e *stepError) Is(target error) bool {
+	return target == ErrCancelled && e.is.Code == perdure.CodeCancelled
+}
+
+// notUndone is the error of a saga that could not undo all its steps. It is retried.
+type notUndone struct {
+	keys []string
+	errs []error
+}
+
+func (e *notUndone) Error() string {
+	return fmt.Sprintf("not undone: %s: %v", strings.Join(e.keys, ", "), errors.Join(e.errs...))
+}
+func (e *notUndone) FailureCode() perdure.Code { return CodeNotUndone }
+func (e *notUndone) Permanent() bool           { return false }
+
 // fromJournal tells whether an error comes from the journal, so that every execution gets the same.
 func fromJournal(err error) bool {
 	if s := (*stepError)(nil); errors.As(err, &s) && s.recorded.Load() {
@@ -189,22 +237,9 @@ func fromJournal(err error) bool {
 		errors.As(err, new(*recordedError))
 }
 
-// nondeterminism returns the error of a replay that the journal contradicts. It is a defect of the
-// code: the server holds the run, because code that fits the journal may be deployed.
+// nondeterminism returns the error of a replay that the journal contradicts.
 func nondeterminism(key, format string, args ...any) error {
-	return session.Defect(perdure.Errorf(perdure.CodeNondeterminism, "%s: %s", key, fmt.Sprintf(format, args...)))
-}
-
-// misuse returns the error of a mistake in the agent's code, and remembers it. If the code ignores
-// the error, the next call of this package ends the execution with it, or its end does.
-func (c *execution) misuse(format string, args ...any) error {
-	err := misuse(format, args...)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.firstMisuse == nil {
-		c.firstMisuse = err
-	}
-	return err
+	return journal.Contradiction(key, format, args...)
 }
 
 // misuse returns the error of a mistake in the agent's code. It is a defect, and permanent for

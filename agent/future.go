@@ -1,16 +1,15 @@
 package agent
 
 import (
-	"cmp"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"reflect"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // A Future is a result that will come later: of a child ([Spawn]), through a callback ([Callback]), of
@@ -19,7 +18,7 @@ import (
 type Future[T any] struct {
 	future
 	// read returns the result that an inbox item brings. A child has none.
-	read func(i *item) (T, error)
+	read func(i *journal.Item) (T, error)
 }
 
 // An Awaitable is a [Future] of any type, for calls that take a mixture.
@@ -67,11 +66,6 @@ type future struct {
 	err error
 }
 
-// claimType tells whether waits of a type are claims.
-func claimType(typ perdure.WaitType) bool {
-	return typ == perdure.WaitSignal || typ == perdure.WaitMessage || typ == perdure.WaitTimer
-}
-
 // claim tells whether the future is a claim.
 func (f *future) claim() bool { return f.key == "" && claimType(f.spec.Type) }
 
@@ -114,16 +108,16 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Fu
 	f.onStall = o.OnStall
 	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
 		c.mu.Lock()
-		c.unread = append(c.unread, unread{err: f.err})
+		c.cursor.NotSpawned(f.err)
 		c.mu.Unlock()
 		return f
 	}
 	digest := digestOf(&f.spawn)
 	aside := goroutine() != c.mainGoroutine
-	key, before, again := c.childKey(kind, digest, aside)
-	f.key, f.spawn.Key = key, key
 	c.mu.Lock()
-	known := c.visit("spawn " + key)
+	key, before, again := c.cursor.Child(c.record, kind, digest, aside)
+	f.key, f.spawn.Key = key, key
+	known := c.cursor.Visit("spawn " + key)
 	c.mu.Unlock()
 	switch {
 	case again && before != digest:
@@ -138,19 +132,37 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Fu
 	if !known { // a retry spawns children of the original anew, if they had not ended
 		c.begin("child", key)
 	}
-	c.mu.Lock()
-	b := c.batchFor(len(f.spawn.Input) + 256)
-	b.part.Children = append(b.part.Children, f.spawn)
-	if b.frame.Spawned == nil {
-		b.frame.Spawned = map[string]string{}
-	}
-	b.frame.Spawned[key] = digest
-	if aside {
-		b.frame.Aside = append(b.frame.Aside, key)
-	}
-	c.mu.Unlock()
-	c.s.Commit(false)
+	c.write(func(w *journal.Writer) { w.Spawn(f.spawn, digest, aside) })
 	return f
+}
+
+// checkSpawn checks a child, whose kind and input may come from a model, and writes its input.
+func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
+	if s.Kind == "" {
+		return perdure.Permanent(perdure.Errorf(perdure.CodeInvalid, "a child needs a kind"))
+	}
+	if err := perdure.CheckName("kind", s.Kind); err != nil {
+		return malformed(err, "spawn of a kind that is none")
+	}
+	if strings.HasPrefix(s.Kind, "_") || len(s.Kind) > maxName {
+		return malformed(fmt.Errorf("a kind has at most %d bytes and does not begin with _", maxName),
+			"spawn of %.200q", s.Kind)
+	}
+	if input != nil {
+		var err error
+		if s.Input, err = perdure.Encode(input); err != nil {
+			return malformed(err, "spawn of %s: its input, a %T, can't be written as JSON", s.Kind, input)
+		}
+	}
+	check := perdure.Commit{ID: "check", RunID: "check", Children: []perdure.Spawn{*s}}
+	if err := check.Validate(); err != nil {
+		return perdure.Permanent(fmt.Errorf("spawn of %s: %w", s.Kind, err))
+	}
+	if s.ThreadID != "" && s.ThreadID == c.grant.ThreadID {
+		return perdure.Permanent(perdure.Errorf(perdure.CodeThreadBusy,
+			"spawn of %s: the thread is busy with this run, and each would wait for the other", s.Kind))
+	}
+	return nil
 }
 
 // digestOf returns a digest of a child's kind and input.
@@ -179,24 +191,12 @@ func (f *Future[T]) ID() perdure.RunID {
 	}
 	// An earlier execution spawned it. A second spawn with the same key is the same child, and the
 	// answer has its id.
-	c.commitSoon(len(f.spawn.Input)+256, func(b *batch) { b.part.Children = append(b.part.Children, f.spawn) })
+	c.write(func(w *journal.Writer) {
+		b := w.Batch(len(f.spawn.Input) + 256)
+		b.Part.Children = append(b.Part.Children, f.spawn)
+	})
 	c.flush()
 	return c.childID(f.key)
-}
-
-func (c *execution) childID(key string) perdure.RunID {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.childIDs[key]
-}
-
-// Join waits for the result: [JoinAll] of one future.
-func (f *Future[T]) Join(ctx *Context) (T, error) {
-	out, err := JoinAll(ctx, f)
-	if err != nil {
-		return *new(T), err
-	}
-	return out[0], nil
 }
 
 // Result returns the result of a future that has ended, such as the one that [Select] returned, or
@@ -214,52 +214,52 @@ func (f *Future[T]) Result() (T, error) {
 }
 
 // ended returns the item of the journal that tells how it ended, or nil.
-func (f *future) ended() *item {
+func (f *future) ended() *journal.Item {
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	return f.endedLocked()
 }
 
 // endedLocked is ended for a caller that holds c.mu.
-func (f *future) endedLocked() *item {
+func (f *future) endedLocked() *journal.Item {
 	if f.key != "" {
-		return f.c.childEnds[f.key]
+		return f.c.record.End(f.key)
 	}
 	id := f.id()
-	if f.c.closed[id] {
+	if f.c.record.Closed(id) || f.c.cursor.Withdrawn(id) {
 		if f.claim() {
 			return nil // it lost, and the next wait has another id
 		}
-		return &item{Type: perdure.ItemWait, Wait: id, Outcome: perdure.WaitClosed, order: -1}
+		return &journal.Item{Type: perdure.ItemWait, Wait: id, Outcome: perdure.WaitClosed, Order: -1}
 	}
-	delete(f.c.unvisited, "wait "+id)
-	return f.c.waits[id]
+	f.c.cursor.Visit("wait " + id)
+	return f.c.record.Wait(id)
 }
 
 // arrivedAt returns the place of the item that ends the future, whether or not the journal has it. It
 // is zero if none has come. The caller holds c.mu.
 func (f *future) arrivedAt() int64 {
 	if i := f.endedLocked(); i != nil {
-		return i.order
+		return i.Order
 	}
 	if f.claim() {
-		if a, _ := f.c.claimable(f.id(), itemOf[f.spec.Type], f.spec.Name); a != nil {
-			return a.order
-		}
+		return f.c.inbox.Place(f.id(), itemOf[f.spec.Type], f.spec.Name)
 	}
 	return 0
 }
 
 // take returns how the future ended. A signal, message or timer that has come is now taken.
-func (f *future) take() *item {
+func (f *future) take() *journal.Item {
 	if i := f.ended(); i != nil || !f.claim() {
 		return i
 	}
-	return f.c.take(f.id(), itemOf[f.spec.Type], f.spec.Name)
+	f.c.mu.Lock()
+	defer f.c.mu.Unlock()
+	return f.c.inbox.Take(f.id(), itemOf[f.spec.Type], f.spec.Name)
 }
 
 // ok tells whether it ended with a result.
-func (f *future) ok(i *item) bool {
+func (f *future) ok(i *journal.Item) bool {
 	switch {
 	case f.key != "":
 		return i.Outcome == string(perdure.Completed)
@@ -272,7 +272,7 @@ func (f *future) ok(i *item) bool {
 }
 
 // result returns the result, or the error of one that ended without.
-func (f *Future[T]) result(i *item) (out T, err error) {
+func (f *Future[T]) result(i *journal.Item) (out T, err error) {
 	if f.key == "" {
 		if i.Outcome == perdure.WaitClosed {
 			return out, ErrCancelled
@@ -289,7 +289,7 @@ func (f *Future[T]) result(i *item) (out T, err error) {
 }
 
 // childError returns the error of a child that ended without a result.
-func (f *future) childError(i *item, data json.RawMessage) error {
+func (f *future) childError(i *journal.Item, data json.RawMessage) error {
 	state := perdure.State(i.Outcome)
 	var fallback struct {
 		Reason     perdure.Code    `json:"reason"`
@@ -304,63 +304,6 @@ func (f *future) childError(i *item, data json.RawMessage) error {
 		Failure: perdure.Failure{Code: fallback.Reason, Message: fallback.Message}}
 }
 
-// decode reads a result. An error is permanent, because the next attempt would get the same data.
-func decode(what string, data json.RawMessage, out any) error {
-	if len(data) == 0 || string(data) == "null" {
-		return nil
-	}
-	if err := json.Unmarshal(data, out); err != nil {
-		return perdure.Permanent(fmt.Errorf("what came of %s is no %s: %w", what, reflect.TypeOf(out).Elem(), err))
-	}
-	return nil
-}
-
-// Options are the options of a child. Fields that are zero have the server's default.
-type Options struct {
-	Queue       string
-	Priority    int // -100 to 100, higher first
-	MaxAttempts int
-	Class       perdure.Class
-	ThreadID    perdure.ThreadID
-	NewThread   bool // it gets a thread of its own, on which people can read along and write to it
-	Metadata    map[string]string
-	Outlive     bool          // it goes on when its parent ends
-	Delay       time.Duration // before it can be claimed
-	// Timeout limits the time of the child, with all its attempts and waits. The server ends the child
-	// then. A negative timeout, such as the rest of a time that has passed, ends the child at once,
-	// with an [ErrTaskTimedOut].
-	Timeout time.Duration
-	// OnStall ends every wait for the child with an [ErrStalled] when the child looks stuck.
-	OnStall bool
-}
-
-// applyToChild sets the fields that the options have.
-func (o Options) applyToChild(to *Options) {
-	to.Queue = cmp.Or(o.Queue, to.Queue)
-	to.Class = cmp.Or(o.Class, to.Class)
-	to.ThreadID = cmp.Or(o.ThreadID, to.ThreadID)
-	to.Priority = cmp.Or(o.Priority, to.Priority)
-	to.MaxAttempts = cmp.Or(o.MaxAttempts, to.MaxAttempts)
-	to.Timeout = cmp.Or(o.Timeout, to.Timeout)
-	to.Delay = cmp.Or(max(o.Delay, 0), to.Delay)
-	if o.Metadata != nil {
-		to.Metadata = o.Metadata
-	}
-	to.Outlive = to.Outlive || o.Outlive
-	to.OnStall = to.OnStall || o.OnStall
-	to.NewThread = to.NewThread || o.NewThread
-}
-
-// fill sets the fields of a spawn.
-func (o Options) fill(s *perdure.Spawn) {
-	s.Queue, s.Class, s.ThreadID, s.Metadata = o.Queue, o.Class, o.ThreadID, o.Metadata
-	s.Priority, s.MaxAttempts, s.NewThread = o.Priority, o.MaxAttempts, o.NewThread
-	s.Timeout, s.Delay = timeLeft(o.Timeout), perdure.Duration(o.Delay)
-	if o.Outlive {
-		s.OnParentEnd = perdure.DispositionContinue
-	}
-}
-
 // Callback lets another system answer the run once, with a POST to /api/v1/callbacks/{token}, where
 // token is its [Future.Token]. No API key is needed. The join functions return the answer, as they
 // do for a child. After the timeout they return an [ErrTimeout]. A timeout of zero means the
@@ -371,7 +314,7 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 		return f
 	}
 	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitCallback, Timeout: timeLeft(timeout)}
-	f.read = func(i *item) (out T, err error) {
+	f.read = func(i *journal.Item) (out T, err error) {
 		if i.Type != perdure.ItemCallback {
 			return out, waitEnded(i, ErrTimeout)
 		}
@@ -417,7 +360,15 @@ func (f *future) open() {
 		return
 	}
 	// An earlier execution may have opened it. A second wait with the same id is the same one.
-	c.commitSoon(f.openSize(), func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
+	f.sendWait(f.openSize())
+}
+
+// sendWait opens the wait with the next commit.
+func (f *future) sendWait(size int) {
+	f.c.write(func(w *journal.Writer) {
+		b := w.Batch(size)
+		b.Part.Waits = append(b.Part.Waits, f.spec)
+	})
 	f.opened = true
 }
 
@@ -427,7 +378,7 @@ func (f *future) open() {
 func (c *execution) openedBefore() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.grant.FirstEpoch == 0 && !c.pastJournal && c.firstMissed() != ""
+	return !c.record.IsRetry() && !c.cursor.Past() && c.cursor.Missed() != ""
 }
 
 // openSize estimates the bytes of the wait.
@@ -446,7 +397,7 @@ func (f *Future[T]) Token() string {
 	}
 	c := f.c
 	returned := c.enter() != nil
-	key := tokenPrefix + f.wait
+	key := journal.TokenPrefix + f.wait
 	var token string
 	if entry, ok := c.lookup(key); ok && json.Unmarshal(entry, &token) == nil {
 		return token // also after a cancel request: the code that cleans up may need it
@@ -455,26 +406,14 @@ func (f *Future[T]) Token() string {
 		return ""
 	}
 	if !f.opened {
-		c.commitSoon(100, func(b *batch) { b.part.Waits = append(b.part.Waits, f.spec) })
-		f.opened = true
+		f.sendWait(100)
 	}
 	c.flush()
 	c.mu.Lock()
-	token = c.tokens[f.wait]
-	value, _ := json.Marshal(token)
-	c.entries[key] = value
+	token = c.record.Token(f.wait)
+	value, _ := json.Marshal(token) // a string can always be written
+	c.writer.Token(f.wait, value)
 	c.mu.Unlock()
-	c.commitSoon(len(value), func(b *batch) {
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: c.tokenKey(f.wait), Value: value})
-	})
+	c.s.Commit(false)
 	return token
-}
-
-const tokenPrefix = "_token:"
-
-func newUUID() string {
-	var b [16]byte
-	rand.Read(b[:])
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // Settled tells how several futures ended, in the order in which they were given.
@@ -71,6 +72,15 @@ func JoinAll[T any](ctx *Context, fs ...*Future[T]) ([]T, error) {
 		}
 	}
 	return out, nil
+}
+
+// Join waits for the result: [JoinAll] of one future.
+func (f *Future[T]) Join(ctx *Context) (T, error) {
+	out, err := JoinAll(ctx, f)
+	if err != nil {
+		return *new(T), err
+	}
+	return out[0], nil
 }
 
 // JoinAllSettled waits until all futures have ended, with or without a result. Its own error tells
@@ -161,7 +171,7 @@ func (w *join) progress() (first int, all bool, at int64) {
 				all = false
 				continue
 			}
-			if order = i.order; f.ok(i) {
+			if order = i.Order; f.ok(i) {
 				continue
 			}
 		}
@@ -179,7 +189,7 @@ func (w *join) progress() (first int, all bool, at int64) {
 func (w *join) lastEnd(all bool) (at int64) {
 	for _, f := range w.fs {
 		if all && f.err == nil {
-			at = max(at, f.ended().order)
+			at = max(at, f.ended().Order)
 		}
 	}
 	return at
@@ -197,7 +207,7 @@ func (w *join) pass(f *future) {
 // passLast sets the point of reports to the end of the future that ended last, at a place.
 func (w *join) passLast(at int64) {
 	for _, f := range w.fs {
-		if f.err == nil && f.ended().order == at {
+		if f.err == nil && f.ended().Order == at {
 			w.pass(f)
 			return
 		}
@@ -249,14 +259,14 @@ func (w *join) release() {
 
 // releaseInto closes the waits of claims that have not ended, and returns the batch in which it does,
 // or nil. The caller holds c.mu.
-func (c *execution) releaseInto(fs []*future) (b *batch) {
+func (c *execution) releaseInto(fs []*future) (b *journal.Batch) {
 	for _, f := range fs {
 		if f.err != nil || !f.claim() || f.endedLocked() != nil {
 			continue
 		}
-		if id := f.id(); c.opened[id] && !c.closed[id] {
-			b = c.batchForEntries(len(id)+16, 2)
-			c.giveBack(b, id)
+		if id := f.id(); c.record.Opened(id) && !c.record.Closed(id) {
+			b = c.writer.BatchFor(len(id)+16, 2)
+			c.inbox.GiveBack(b, id)
 		}
 		f.lost++
 	}
@@ -277,7 +287,7 @@ func (w *join) waits() (out []perdure.WaitSpec) {
 		var keys []string
 		for _, f := range w.fs {
 			// The server knows nothing of a child that ended in the original of a retry.
-			known := f.key != "" && f.err == nil && !w.c.inherited[f.key] && !w.c.refused(f.key)
+			known := f.key != "" && f.err == nil && !w.c.record.Inherited(f.key) && !w.c.refused(f.key)
 			if known && f.onStall == onStall && !slices.Contains(w.except, f) {
 				keys = append(keys, f.key)
 			}
@@ -305,7 +315,7 @@ func (w *join) visit() {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	for _, spec := range specs {
-		delete(w.c.unvisited, "wait "+spec.ID)
+		w.c.cursor.Visit("wait " + spec.ID)
 	}
 }
 
@@ -315,9 +325,9 @@ func (w *join) stalled() (index int, order int64) {
 	index = -1
 	for _, spec := range w.waits() {
 		w.c.mu.Lock()
-		over := w.c.waits[spec.ID]
+		over := w.c.record.Wait(spec.ID)
 		w.c.mu.Unlock()
-		if over == nil || over.Outcome != perdure.WaitStalled || index >= 0 && over.order > order {
+		if over == nil || over.Outcome != perdure.WaitStalled || index >= 0 && over.Order > order {
 			continue
 		}
 		key := over.Name
@@ -325,12 +335,7 @@ func (w *join) stalled() (index int, order int64) {
 			key = spec.Keys[0]
 		}
 		index = slices.IndexFunc(w.fs, func(f *future) bool { return f.key == key })
-		order = over.order
-		if over.From != "" {
-			w.c.mu.Lock()
-			w.c.childIDs[key] = over.From
-			w.c.mu.Unlock()
-		}
+		order = over.Order
 	}
 	return index, order
 }
@@ -351,7 +356,7 @@ func (w *join) sleep() (index int, err error) {
 	var on []string
 	for _, spec := range w.waits() {
 		w.c.mu.Lock()
-		over := w.c.waits[spec.ID]
+		over := w.c.record.Wait(spec.ID)
 		w.c.mu.Unlock()
 		switch {
 		case over != nil && over.Outcome == perdure.WaitOrphaned:
@@ -387,9 +392,9 @@ func (f *future) openSpec() perdure.WaitSpec {
 	spec.ID = f.id()
 	if spec.Type == perdure.WaitTimer {
 		f.c.mu.Lock()
-		due := f.c.due[f.wait]
+		due, _ := f.c.record.Due(f.wait)
 		f.c.mu.Unlock()
-		spec.Timeout = perdure.Duration(max(time.Until(time.Unix(0, due)), time.Millisecond))
+		spec.Timeout = perdure.Duration(max(time.Until(due), time.Millisecond))
 	}
 	return spec
 }

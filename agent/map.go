@@ -1,18 +1,15 @@
 package agent
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // This file maps a kind over many items with bounded concurrency.
@@ -27,46 +24,7 @@ import (
 // The journal has one note for all children of a map: how many were spawned, and a digest of their
 // inputs. Children are spawned in the order of the items, so the number is enough.
 
-// MapOptions are the options of [Map] and [Parallel].
-type MapOptions struct {
-	// Limit is how many items are worked on at the same time: 20 if it is zero, and at most 1000.
-	Limit int
-	// Settle goes on after an error. The errors are in the Settled, at the index of their items.
-	Settle bool
-	// Child has the options of the children of a Map. With OnStall a child that looks stuck while the
-	// run is suspended is cancelled, and counts as failed with an [ErrStalled].
-	Child Options
-	// Step has the options of the steps of a Parallel: an [Undo] in a [Saga] undoes each item that
-	// completed, the last item first.
-	Step StepOptions
-	// Retries repeats a failed step of a Parallel, as [Retries] does.
-	Retries int
-}
-
-// applyTo sets the fields that the options have.
-func (o MapOptions) applyTo(to *MapOptions) {
-	to.Limit = cmp.Or(o.Limit, to.Limit)
-	to.Settle = to.Settle || o.Settle
-	to.Retries = cmp.Or(o.Retries, to.Retries)
-	o.Child.applyToChild(&to.Child)
-	o.Step.applyToStep(&to.Step)
-}
-
-// limit returns the bound, or an error.
-func (o *MapOptions) limit(what string) (int, error) {
-	switch {
-	case o.Limit == 0:
-		return defaultLimit, nil
-	case o.Limit < 0 || o.Limit > maxTargets:
-		return 0, perdure.Permanent(perdure.Errorf(perdure.CodeInvalid,
-			"%s: a limit of %d is not between 1 and %d", what, o.Limit, maxTargets))
-	}
-	return o.Limit, nil
-}
-
 const (
-	// mapPrefix begins the ids of a map's waits.
-	mapPrefix    = "map:"
 	defaultLimit = 20
 	// mapPatience is how long a map keeps its lease while no child ends.
 	mapPatience = 500 * time.Millisecond
@@ -74,19 +32,6 @@ const (
 	minMapPause = 4 * time.Millisecond
 	maxMapPause = 50 * time.Millisecond
 )
-
-// mapped is the note about the children of a map.
-type mapped struct {
-	// N is how many were spawned, and Sum a digest of their inputs.
-	N   int    `json:"n"`
-	Sum string `json:"sum"`
-	// Stopped tells that an item has failed, and the rest was asked to stop.
-	Stopped bool `json:"stopped,omitempty"`
-
-	// original is how many the original of this run had spawned. Those without an end are spawned
-	// again.
-	original int
-}
 
 // Map spawns a child of a kind for each item, a limited number at the same time, and returns their
 // results in the order of the items. It is made for thousands of items. The run's progress tells
@@ -161,7 +106,7 @@ type mapping struct {
 	settle bool
 	// onStall cancels children that look stuck. stalls has the items that said so, by their keys.
 	onStall bool
-	stalls  map[string]*item
+	stalls  map[string]*journal.Item
 	// input returns the input of an item's child.
 	input func(n int) (json.RawMessage, error)
 
@@ -179,17 +124,17 @@ func (m *mapping) childKey(n int) string { return fmt.Sprintf("%s/%d", m.key, n)
 func (m *mapping) future(n int) future { return future{c: m.c, kind: m.kind, key: m.childKey(n)} }
 
 // end returns how the child of an item ended, or nil.
-func (m *mapping) end(n int) *item {
+func (m *mapping) end(n int) *journal.Item {
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
 	return m.endLocked(n)
 }
 
 // endLocked is end for a caller that holds c.mu. A stall is an end, unless the child ended before.
-func (m *mapping) endLocked(n int) *item {
+func (m *mapping) endLocked(n int) *journal.Item {
 	key := m.childKey(n)
-	end, stall := m.c.childEnds[key], m.stalls[key]
-	if stall != nil && (end == nil || stall.order < end.order) {
+	end, stall := m.c.record.End(key), m.stalls[key]
+	if stall != nil && (end == nil || stall.Order < end.Order) {
 		return stall
 	}
 	return end
@@ -211,12 +156,7 @@ func (m *mapping) readStalls() {
 	}
 	m.c.mu.Lock()
 	defer m.c.mu.Unlock()
-	m.stalls = map[string]*item{}
-	for id, over := range m.c.waits {
-		if over.Outcome == perdure.WaitStalled && strings.HasPrefix(id, mapPrefix+m.key+".") {
-			m.stalls[over.Name] = over
-		}
-	}
+	m.stalls = m.c.record.Stalls(m.key)
 }
 
 // run works on all items. It returns the index of the first that failed, or -1.
@@ -263,14 +203,12 @@ func (m *mapping) run() (failed int, err error) {
 }
 
 // restore brings the mapping to where earlier executions left it.
-func (m *mapping) restore() (before mapped, err error) {
+func (m *mapping) restore() (before journal.Mapped, err error) {
 	c := m.c
 	m.readStalls()
 	c.mu.Lock()
-	c.visit("map " + m.key)
-	if noted := c.mapped[m.key]; noted != nil {
-		before = *noted
-	}
+	c.cursor.Visit("map " + m.key)
+	before = c.record.Mapped(m.key)
 	c.mu.Unlock()
 	if before.N > m.total {
 		c.fail(nondeterminism(m.key, "Map was called with at least %d items before, and now with %d", before.N,
@@ -282,7 +220,7 @@ func (m *mapping) restore() (before mapped, err error) {
 			return before, err
 		}
 		m.count(input)
-		if m.next < before.original && m.end(m.next) == nil {
+		if m.next < before.Original && m.end(m.next) == nil {
 			if err := m.spawnChild(m.next, input, false); err != nil {
 				return before, err
 			}
@@ -318,14 +256,11 @@ func (m *mapping) reap(failed int) int {
 			live = append(live, n)
 			continue
 		}
-		if key := m.childKey(n); end.Outcome == perdure.WaitStalled && !c.cancelled[key] {
-			b := c.batchForEntries(len(key)+16, 2)
-			c.cancelled[key] = true
-			b.part.Cancel = append(b.part.Cancel, key)
-			b.frame.Cancelled = append(b.frame.Cancelled, key)
+		if key := m.childKey(n); end.Outcome == perdure.WaitStalled && !c.record.Cancelled(key) {
+			c.writer.Cancel(key)
 		}
 		bad := end.Outcome != string(perdure.Completed)
-		if bad && (failed < 0 || end.order < m.endLocked(failed).order) {
+		if bad && (failed < 0 || end.Order < m.endLocked(failed).Order) {
 			failed = n
 		}
 	}
@@ -365,8 +300,8 @@ func (m *mapping) spawnChild(n int, input json.RawMessage, isNew bool) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.batchFor(len(input) + 256)
-	b.part.Children = append(b.part.Children, spawn)
+	b := c.writer.Batch(len(input) + 256)
+	b.Part.Children = append(b.Part.Children, spawn)
 	if isNew {
 		m.note(b, false)
 	}
@@ -374,11 +309,8 @@ func (m *mapping) spawnChild(n int, input json.RawMessage, isNew bool) error {
 }
 
 // note writes how far the mapping is into a batch. The caller holds c.mu.
-func (m *mapping) note(b *batch, stopped bool) {
-	if b.frame.Mapped == nil {
-		b.frame.Mapped = map[string]*mapped{}
-	}
-	b.frame.Mapped[m.key] = &mapped{N: m.next, Sum: m.sum(), Stopped: stopped}
+func (m *mapping) note(b *journal.Batch, stopped bool) {
+	m.c.writer.Mapped(b, m.key, journal.Mapped{N: m.next, Sum: m.sum(), Stopped: stopped})
 }
 
 // stop asks the children that have not ended to stop.
@@ -386,10 +318,10 @@ func (m *mapping) stop() {
 	c := m.c
 	c.mu.Lock()
 	for _, n := range m.live {
-		b := c.batchFor(64)
-		b.part.Cancel = append(b.part.Cancel, m.childKey(n))
+		b := c.writer.Batch(64)
+		b.Part.Cancel = append(b.Part.Cancel, m.childKey(n))
 	}
-	m.note(c.batchFor(64), true)
+	m.note(c.writer.Batch(64), true)
 	c.mu.Unlock()
 	c.s.Commit(false)
 }
@@ -413,53 +345,18 @@ func (m *mapping) suspend() error {
 	// The number of children that have ended tells one wait from the next. With it the children that
 	// have not are always the same.
 	done := m.next - len(m.live)
-	spec := perdure.WaitSpec{ID: fmt.Sprintf("%s%s.%d", mapPrefix, m.key, done), Type: perdure.WaitChildren,
+	spec := perdure.WaitSpec{ID: fmt.Sprintf("%s%s.%d", journal.MapPrefix, m.key, done), Type: perdure.WaitChildren,
 		Mode: perdure.ModeAny, Timeout: perdure.Never, OnStall: m.onStall}
 	for _, n := range m.live {
 		spec.Keys = append(spec.Keys, m.childKey(n))
 	}
 	c.mu.Lock()
-	over := c.waits[spec.ID]
-	b := c.batchFor(128)
-	b.part.Events = append(b.part.Events, perdure.Emitted{Type: perdure.LineProgress, Data: m.progress()})
+	over := c.record.Wait(spec.ID)
+	b := c.writer.Batch(128)
+	b.Part.Events = append(b.Part.Events, perdure.Emitted{Type: perdure.LineProgress, Data: m.progress()})
 	c.mu.Unlock()
 	if over != nil {
 		return fmt.Errorf("Map: the server has woken the run without saying why")
 	}
 	return c.suspend("Map", []perdure.WaitSpec{spec}, []string{spec.ID})
-}
-
-// pollInbox waits for new items of the inbox while the run keeps its lease, for mapPatience at most.
-// It tells whether any have come.
-func (c *execution) pollInbox() (news bool, err error) {
-	until := time.Now().Add(mapPatience)
-	for pause := minMapPause; ; pause = min(2*pause, maxMapPause) {
-		if news, err := c.readNews(); news || err != nil {
-			return news, err
-		}
-		if time.Now().After(until) {
-			return false, nil
-		}
-		if !timer.Sleep(c.ctx, pause) {
-			return true, nil // the caller finds out why
-		}
-	}
-}
-
-// readNews reads the items that have come into the inbox since the last time.
-func (c *execution) readNews() (news bool, err error) {
-	for {
-		page, err := retryCall(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, c.lastSeq) })
-		if err != nil {
-			c.checkExit()
-			return news, fmt.Errorf("read the inbox: %w", err)
-		}
-		c.mu.Lock()
-		c.readInbox(page.Inbox)
-		c.mu.Unlock()
-		news = news || len(page.Inbox) > 0
-		if page.Next == 0 {
-			return news, nil
-		}
-	}
 }

@@ -2,8 +2,8 @@ package agent
 
 import (
 	"cmp"
-	"maps"
-	"slices"
+	"crypto/rand"
+	"fmt"
 	"time"
 
 	"github.com/perdure/perdure/agent/internal/journal"
@@ -14,24 +14,24 @@ import (
 // that is added elsewhere changes nothing. An edit around it is found as one around a step is.
 func Now(ctx *Context, name string) time.Time {
 	c := ctx.c
-	return handOut(c, "Now", "time", name, &c.times,
+	return handOut(c, "Now", "time", name, &c.cursor.Times,
 		func() time.Time { return time.UnixMicro(time.Now().UnixMicro()) },
-		func(f *frame, key string, t time.Time) { setIn(&f.Now, key, t.UnixMicro()) })
+		(*journal.Writer).Time)
 }
 
 // UUID returns a random UUID. It is the same in every execution, and is identified by its name as
 // [Now] is: agent.UUID(ctx, "order").
 func UUID(ctx *Context, name string) string {
 	c := ctx.c
-	return handOut(c, "UUID", "UUID", name, &c.uuids, newUUID,
-		func(f *frame, key, id string) { setIn(&f.UUID, key, id) })
+	return handOut(c, "UUID", "UUID", name, &c.cursor.UUIDs, newUUID,
+		(*journal.Writer).UUID)
 }
 
 // handOut returns the value that an earlier execution was given under a name. If there is none, it
 // makes one and adds it to the frame.
 func handOut[T any](
 	c *execution, call, what, name string, given *journal.Named[T],
-	newValue func() T, record func(f *frame, key string, v T),
+	newValue func() T, record func(w *journal.Writer, key string, v T),
 ) T {
 	if c.proceed() != nil {
 		return newValue() // the execution is over, so no replay will ask for it
@@ -44,7 +44,7 @@ func handOut[T any](
 		c.fail(err)
 	}
 	c.mu.Lock()
-	c.visit(what + " " + key)
+	c.cursor.Visit(what + " " + key)
 	v, ok := given.Get(key)
 	c.mu.Unlock()
 	if ok {
@@ -54,35 +54,13 @@ func handOut[T any](
 		c.begin(what, key)
 	}
 	v = newValue()
-	c.commitSoon(len(key)+48, func(b *batch) { record(&b.frame, key, v) })
+	c.write(func(w *journal.Writer) { record(w, key, v) })
 	return v
 }
 
-// readNamed takes the times and ids of a frame.
-func (c *execution) readNamed(f *frame) {
-	for _, t := range f.Times {
-		c.times.ReadOld(time.Unix(0, t))
-	}
-	for _, id := range f.UUIDs {
-		c.uuids.ReadOld(id)
-	}
-	for _, key := range sortedKeys(f.Now) {
-		c.times.Read(key, time.UnixMicro(f.Now[key]))
-		c.expect("time "+key, false)
-	}
-	for _, key := range sortedKeys(f.UUID) {
-		c.uuids.Read(key, f.UUID[key])
-		c.expect("UUID "+key, false)
-	}
+func newUUID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
-
-// setIn sets a value in a map that may be nil.
-func setIn[V any](m *map[string]V, key string, v V) {
-	if *m == nil {
-		*m = map[string]V{}
-	}
-	(*m)[key] = v
-}
-
-// sortedKeys returns the keys of a map in their order.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

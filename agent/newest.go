@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
 )
 
@@ -96,10 +97,7 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 		if err != nil {
 			return err
 		}
-		c.commitSoon(len(value)+len(key), func(b *batch) {
-			b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
-			c.entries[key] = value
-		})
+		c.write(func(w *journal.Writer) { w.Entry(key, value) })
 	}
 	c.noteRead(seen.Last)
 	return nil
@@ -109,7 +107,7 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 func (c *execution) noteRead(last int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.readSeq = max(c.readSeq, last)
+	c.thread.readSeq = max(c.thread.readSeq, last)
 }
 
 // allNewest reads all messages between two numbers forwards, and returns them the newest first.

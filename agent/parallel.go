@@ -5,10 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"sync"
+
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // Parallel calls a function for each item, in several goroutines, and returns the results in the
@@ -77,7 +78,7 @@ func Parallel[In, Out any](
 		completed: make([]bool, len(items))}
 	begin := p.replay(c, abouts)
 	if len(begin) > 0 && p.first < 0 && c.stopReason() == nil {
-		c.begin("step", stepKeyOf(key, begin[0]))
+		c.begin("step", journal.ItemKey(key, begin[0]))
 	}
 	var next sync.Mutex // guards begin and workers
 	var workers []string
@@ -97,7 +98,7 @@ func Parallel[In, Out any](
 				n := begin[0]
 				begin = begin[1:]
 				next.Unlock()
-				v, err := step(within, stepKeyOf(key, n), func(ctx context.Context) (Out, error) {
+				v, err := step(within, journal.ItemKey(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
 				}, o.stepOf(abouts[n]))
 				p.add(n, v, err)
@@ -123,9 +124,6 @@ func (o *MapOptions) stepOf(of about) *StepOptions {
 	return &step
 }
 
-// stepKeyOf returns the key of an item's step.
-func stepKeyOf(key string, n int) string { return fmt.Sprintf("%s/%d", key, n) }
-
 // parallel is one call of Parallel.
 type parallel[Out any] struct {
 	key    string
@@ -146,12 +144,12 @@ type parallel[Out any] struct {
 
 // replay takes the recorded results and returns the items without one.
 func (p *parallel[Out]) replay(c *execution, abouts []about) (missing []int) {
-	if before := c.items[p.key]; before > len(abouts) {
+	if before := c.record.Items(p.key); before > len(abouts) {
 		c.fail(nondeterminism(p.key, "Parallel was called with at least %d items before, and now with %d",
 			before, len(abouts)))
 	}
 	for n := range abouts {
-		key := stepKeyOf(p.key, n)
+		key := journal.ItemKey(p.key, n)
 		entry, ok := c.lookup(key)
 		if !ok {
 			missing = append(missing, n)
@@ -188,7 +186,7 @@ func (p *parallel[Out]) register(c *execution, undo func(context.Context, json.R
 		if !ok || undo == nil {
 			continue
 		}
-		if err := c.register(stepKeyOf(p.key, n), undo); err != nil {
+		if err := c.register(journal.ItemKey(p.key, n), undo); err != nil {
 			return err
 		}
 	}

@@ -14,52 +14,6 @@ import (
 // A step has its own time and patience: how long one try of its function may take, and how often and
 // how fast it is tried again within an attempt of the run. Attempts of the run are the server's.
 
-// A StepOption is an option of a [Step]: [StepOptions], a [Retry], or a [Timeout].
-type StepOption interface{ applyToStep(to *StepOptions) }
-
-// A ChildOption is an option of [Spawn]: [Options], or a [Timeout].
-type ChildOption interface{ applyToChild(to *Options) }
-
-// A TimeLimit is an option of a step or a child. [Timeout] returns it.
-type TimeLimit time.Duration
-
-// Timeout returns an option that limits a time: that of one try of a [Step], or that of a child of
-// [Spawn] with all its attempts and waits.
-//
-// A try that takes longer has its context ended. It fails with the code step_timeout when its function
-// returns, so the function has to heed its context. A [Retry] tries again, with the same time. A
-// function that returns a result in spite of it has succeeded.
-//
-// The server ends a child whose time has passed.
-func Timeout(d time.Duration) TimeLimit { return TimeLimit(d) }
-
-func (d TimeLimit) applyToStep(to *StepOptions) { to.Timeout = cmp.Or(time.Duration(d), to.Timeout) }
-func (d TimeLimit) applyToChild(to *Options)    { to.Timeout = cmp.Or(time.Duration(d), to.Timeout) }
-
-// A Retry says how often and how fast a step is tried within one attempt of the run. It is an option
-// of a [Step]. [perdure.Permanent] errors are not tried again. Each failed try that is followed by
-// another one is a line x:step_retried in the run's log.
-type Retry struct {
-	// Attempts is how often the function is called at most, the first call included.
-	Attempts int
-	// First is the pause after the first failure, a second if it is zero. Each pause is twice as long as
-	// the one before.
-	First time.Duration
-	// Max is the longest pause, a minute if it is zero.
-	Max time.Duration
-	// Except has the codes of errors that are not tried again.
-	Except []perdure.Code
-}
-
-func (r Retry) applyToStep(to *StepOptions) {
-	to.Retry.Attempts = cmp.Or(r.Attempts, to.Retry.Attempts)
-	to.Retry.First = cmp.Or(r.First, to.Retry.First)
-	to.Retry.Max = cmp.Or(r.Max, to.Retry.Max)
-	if r.Except != nil {
-		to.Retry.Except = r.Except
-	}
-}
-
 // again tells whether a step is tried again after its n-th failure, counted from 0, and after which
 // pause.
 func (r *Retry) again(n int, err error) (pause time.Duration, ok bool) {

@@ -1,10 +1,8 @@
 package agent
 
 import (
-	"encoding/json"
-	"sync/atomic"
-
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // An error that the agent acts on is a fact. A step's error is kept here until the goroutine that
@@ -13,36 +11,14 @@ import (
 // error from the journal and decides in the same way. An error that the agent returns instead is
 // not recorded, and the next attempt executes the step again.
 
-// A stepError is the error of a step that is not recorded, or not yet. It has the code and the text
-// that the journal would have, so that code that tells errors apart decides as a replay will.
-type stepError struct {
-	recordedError
-	recorded atomic.Bool
-}
-
-// Permanent tells whether the error is recorded: the next attempt would get it again.
-func (e *stepError) Permanent() bool { return e.recorded.Load() }
-
-// Is matches ErrCancelled, as the recorded error does.
-func (e *stepError) Is(target error) bool {
-	return target == ErrCancelled && e.is.Code == perdure.CodeCancelled
-}
-
-// A pendingError is an error that a goroutine got from a step and has not gone past.
-type pendingError struct {
-	key   string
-	value json.RawMessage // its journal entry
-	err   *stepError
-}
-
 // holdError keeps the error of a step for the calling goroutine, and returns it for the agent.
-func (c *execution) holdError(key string, rec *stepRecord) error {
+func (c *execution) holdError(key string, rec *journal.Step) error {
 	err := &stepError{recordedError: recordedError{is: perdure.Errorf(rec.Error.Code, "%s", rec.Error.Message),
 		key: key}}
 	by := goroutine()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending[by] = append(c.pending[by], pendingError{key, rec.encode(), err})
+	c.pending[by] = append(c.pending[by], pendingError{key, rec.Encode(), err})
 	return err
 }
 
@@ -55,9 +31,7 @@ func (c *execution) passErrors() {
 	}
 	c.mu.Lock()
 	for _, p := range list {
-		b := c.batchFor(len(p.value) + len(p.key))
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: p.key, Value: p.value})
-		c.entries[p.key] = p.value
+		c.writer.Entry(p.key, p.value)
 		p.err.recorded.Store(true)
 	}
 	c.mu.Unlock()
@@ -94,4 +68,32 @@ func (c *execution) moveErrors(from []string, keep func(error) bool) {
 		}
 		delete(c.pending, by)
 	}
+}
+
+// proceed begins a call by which the agent goes on after what it got before: errors of steps become
+// facts.
+func (c *execution) proceed() error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	c.passErrors()
+	return nil
+}
+
+// checkWaitable returns an error if the run can't wait here. Otherwise the agent goes past the
+// errors that it got before.
+func (c *execution) checkWaitable(what string) error {
+	if goroutine() != c.mainGoroutine {
+		return c.misuse("%s in a goroutine: a run that waits is executed anew, "+
+			"so the agent's own goroutine waits for all", what)
+	}
+	c.mu.Lock()
+	running := c.steps.running > 0
+	c.mu.Unlock()
+	if running {
+		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, "+
+			"and the step would be lost; wait between steps, or spawn a child", what)
+	}
+	c.passErrors()
+	return nil
 }

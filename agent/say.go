@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,16 +13,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/session"
 )
-
-// executionOf returns the execution of a context, and whether a step's function makes the call. The
-// context may be the agent's, or that of a step's function.
-func executionOf(ctx context.Context) (c *execution, inside bool) {
-	if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
-		return w.c, true
-	}
-	c, _ = ctx.Value(executionKey{}).(*execution)
-	return c, c != nil && c.insideStep()
-}
 
 // MessageOptions are the options of a message.
 type MessageOptions struct {
@@ -69,50 +58,6 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 		p.Messages = append(p.Messages, m)
 	})
 	return nil
-}
-
-// report writes a message or a line, unless an earlier execution has written it after the same point.
-//
-// A saga whose failure is recorded executes its body again, to find what to undo. The record came after
-// all that the body had written, so the body writes nothing now. Its calls return other errors than the
-// first time, and a text about them would be new.
-func (c *execution) report(kind journal.Kind, digest string, size int, add func(p *perdure.Commit)) {
-	own := goroutine() == c.mainGoroutine
-	c.mu.Lock()
-	point := journal.Aside
-	if own {
-		point = c.reports.At()
-	}
-	if own && c.undoing != nil || c.reports.Made(kind, point, digest) {
-		c.mu.Unlock()
-		return
-	}
-	b := c.batchFor(size + len(point) + journal.DigestSize)
-	add(&b.part)
-	b.said.Add(point, digest)
-	c.mu.Unlock()
-	c.s.Commit(false)
-}
-
-// pass sets the point to which the reports of the agent belong from now on. It is called when something
-// that is recorded, or about to be, has ended: a step, a wait, the child that a join waited for last.
-func (c *execution) pass(point string) {
-	c.mu.Lock()
-	c.reports.Pass(point)
-	c.mu.Unlock()
-}
-
-// passStep is pass for a step, whose errors are another point than its result: an error that is not
-// recorded may be a result the next time. The steps of other goroutines are no points. Neither is a
-// step that was not executed because the run is to stop.
-func (c *execution) passStep(point string, aside bool, err error) {
-	switch {
-	case aside || errors.Is(err, ErrCancelled):
-	case err != nil:
-		c.pass(point + "!")
-	default:
-		c.pass(point)
-	}
 }
 
 // History returns the messages of the run's thread up to now, the oldest first, including the run's
@@ -169,10 +114,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.commitSoon(len(value)+len(key), func(b *batch) {
-			b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
-			c.entries[key] = value
-		})
+		c.write(func(w *journal.Writer) { w.Entry(key, value) })
 	}
 	c.noteRead(last)
 	return out, nil
@@ -182,7 +124,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 // this execution has read before are not read again, so an agent may ask before each of many steps.
 func (c *execution) readThread(ctx context.Context, last int64) ([]api.Message, error) {
 	c.mu.Lock()
-	messages := slices.Clip(c.messages)
+	messages := slices.Clip(c.thread.messages)
 	c.mu.Unlock()
 	for after := int64(0); ; {
 		if n := len(messages); n > 0 {
@@ -201,8 +143,8 @@ func (c *execution) readThread(ctx context.Context, last int64) ([]api.Message, 
 		messages = append(messages, page.Messages...)
 	}
 	c.mu.Lock()
-	if len(messages) > len(c.messages) {
-		c.messages = messages
+	if len(messages) > len(c.thread.messages) {
+		c.thread.messages = messages
 	}
 	c.mu.Unlock()
 	n := len(messages)
@@ -278,13 +220,13 @@ func Publish(ctx context.Context, name string, value any) error {
 			len(text), perdure.MaxView))
 	}
 	c.mu.Lock()
-	if !inside && c.replayingLocked() {
+	if !inside && c.cursor.Replaying() {
 		c.mu.Unlock()
 		return nil
 	}
-	b := c.batchFor(len(name) + len(text))
-	b.part.Views = slices.DeleteFunc(b.part.Views, func(v perdure.View) bool { return v.Name == name })
-	b.part.Views = append(b.part.Views, perdure.View{Name: name, Value: text})
+	b := c.writer.Batch(len(name) + len(text))
+	b.Part.Views = slices.DeleteFunc(b.Part.Views, func(v perdure.View) bool { return v.Name == name })
+	b.Part.Views = append(b.Part.Views, perdure.View{Name: name, Value: text})
 	c.mu.Unlock()
 	c.s.Commit(false)
 	return nil

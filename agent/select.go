@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // This file has the calls that wait for the first of several futures.
@@ -12,14 +13,6 @@ import (
 // The inbox decides which one is the first: the earlier item wins. The choice is written to the
 // journal together with the end that it rests on, and the waits that lost are closed in the same
 // commit. A replay reads the choice, so an item that came later can't change it.
-
-// A winner is the result of a call that waits for the first of several futures.
-type winner struct {
-	// First are those that the call waited for, by id and in the order in which they came.
-	First []string `json:"first,omitempty"`
-	// Over are those that had ended without a result before.
-	Over []string `json:"over,omitempty"`
-}
 
 // A Selected is the first of several futures that ended.
 type Selected[T any] struct {
@@ -80,7 +73,7 @@ func (w *join) first() (int, error) {
 // asked to stop, or a saga is being undone. Futures that could not begin because of it are no choice.
 func (w *join) interrupted() error {
 	w.c.mu.Lock()
-	chosen := w.c.winners[w.id] != nil
+	chosen := w.c.record.Winner(w.id) != nil
 	w.c.mu.Unlock()
 	if chosen {
 		return nil
@@ -108,10 +101,10 @@ func (f *future) name() string {
 // choose returns the first k futures that ended and count, or all that there can be if they are
 // fewer. It returns nil if that is still open. stalled is the index of a child that looked stuck
 // before, or -1.
-func (w *join) choose(k int, counts func(f *future) bool) (got *winner, stalled int) {
+func (w *join) choose(k int, counts func(f *future) bool) (got *journal.Winner, stalled int) {
 	c := w.c
 	c.mu.Lock()
-	got = c.winners[w.id]
+	got = c.record.Winner(w.id)
 	c.mu.Unlock()
 	if got != nil {
 		w.settle()
@@ -135,7 +128,7 @@ func (w *join) choose(k int, counts func(f *future) bool) (got *winner, stalled 
 	}
 	c.mu.Unlock()
 	slices.SortStableFunc(ends, func(a, b end) int { return int(min(1, max(-1, a.at-b.at))) })
-	got = &winner{}
+	got = &journal.Winner{}
 	for _, e := range ends {
 		if counts(e.f) {
 			got.First = append(got.First, e.f.name())
@@ -152,7 +145,7 @@ func (w *join) choose(k int, counts func(f *future) bool) (got *winner, stalled 
 
 // record takes what the chosen futures ended with, closes the waits of the others, and writes the
 // choice to the journal.
-func (w *join) record(got *winner) {
+func (w *join) record(got *journal.Winner) {
 	w.c.begin("choice", w.id)
 	for _, f := range w.fs {
 		if f.err == nil && slices.Contains(got.First, f.name()) {
@@ -161,19 +154,7 @@ func (w *join) record(got *winner) {
 	}
 	c := w.c
 	c.mu.Lock()
-	c.winners[w.id] = got
-	size := len(w.id) + 16
-	for _, id := range got.First {
-		size += len(id)
-	}
-	b := c.batchForEntries(size, 2*len(w.fs)+1)
-	if len(w.fs) > fullEntries/2 {
-		b = c.batchFor(size)
-	}
-	if b.frame.Winners == nil {
-		b.frame.Winners = map[string]*winner{}
-	}
-	b.frame.Winners[w.id] = got
+	c.writer.Winner(w.id, got, len(w.fs))
 	c.releaseInto(w.fs)
 	c.mu.Unlock()
 	c.s.Commit(false)
@@ -270,7 +251,7 @@ func firstOK[T any](ctx *Context, what string, k int, fs []*Future[T]) (out Firs
 	for w.round = k - 1; w.round > 0; w.round-- {
 		w.visit()
 	}
-	var got *winner
+	var got *journal.Winner
 	for got == nil {
 		if err := w.interrupted(); err != nil {
 			return out, err
@@ -339,10 +320,10 @@ func (w *join) nextRound(k int) {
 }
 
 // remaining returns the futures that had not ended when the call returned.
-func remaining[T any](w *join, got *winner, fs []*Future[T]) (out []*Future[T]) {
+func remaining[T any](w *join, got *journal.Winner, fs []*Future[T]) (out []*Future[T]) {
 	if got == nil {
 		w.c.mu.Lock()
-		got = w.c.winners[w.id]
+		got = w.c.record.Winner(w.id)
 		w.c.mu.Unlock()
 	}
 	for _, f := range fs {

@@ -1,20 +1,16 @@
 package agent
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/timer"
 )
@@ -84,108 +80,6 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	return out, err
 }
 
-// StepOptions are the options of a [Step]. [Retries], [Undo] and [For] return options
-// with one field set.
-type StepOptions struct {
-	// Retries repeats a failed step at once, up to so many times and with growing pauses, before Step
-	// returns its error.
-	Retries int
-	// Retry says how often and how fast, in place of Retries.
-	Retry Retry
-	// Timeout limits the time of one try, as [Timeout] says.
-	Timeout time.Duration
-
-	// undo is set by Undo, which knows the type of the step's result: undoType.
-	undo     func(ctx context.Context, result json.RawMessage) error
-	undoType reflect.Type
-	// about is set by For.
-	about about
-}
-
-// Retries returns options with that number of retries.
-func Retries(n int) StepOptions { return StepOptions{Retries: n} }
-
-// applyToStep sets the fields that the options have.
-func (o StepOptions) applyToStep(to *StepOptions) {
-	to.Retries = cmp.Or(o.Retries, to.Retries)
-	o.Retry.applyToStep(to)
-	TimeLimit(o.Timeout).applyToStep(to)
-	if o.undoType != nil {
-		to.undo, to.undoType = o.undo, o.undoType
-	}
-	if o.about.given() {
-		to.about = o.about
-	}
-}
-
-// merge returns several options as one. apply sets the fields that one of them has: these replace
-// the fields of earlier options.
-func merge[I, O any](opts []I, apply func(o I, to *O)) (out O) {
-	for _, o := range opts {
-		if any(o) != nil {
-			apply(o, &out)
-		}
-	}
-	return out
-}
-
-// A stepRecord is the journal entry of a step.
-type stepRecord struct {
-	// Aside tells that another goroutine than the agent's own executed the step. The field is the
-	// first, so that isAside finds it without reading the record.
-	Aside bool             `json:"aside,omitempty"`
-	Error *perdure.Failure `json:"error,omitempty"`
-	// Of is the digest of what the step is about, if the code says that. See about.go.
-	Of string `json:"of,omitempty"`
-	// As tells which texts in the result are bytes. See bytes.go.
-	As marks `json:"as,omitempty"`
-	// Loose tells that the type of the result does not read back all that it writes.
-	Loose bool            `json:"loose,omitempty"`
-	OK    json.RawMessage `json:"ok,omitempty"`
-}
-
-const asideRecord = `{"aside":true`
-
-// isAside tells whether an encoded record has Aside set.
-func isAside(record json.RawMessage) bool { return bytes.HasPrefix(record, []byte(asideRecord)) }
-
-// encode returns the record as JSON. OK is JSON already and is copied as it is.
-func (r *stepRecord) encode() json.RawMessage {
-	if r.Error == nil {
-		head := []byte(`{`)
-		if r.Aside {
-			head = []byte(asideRecord + `,`)
-		}
-		if r.Of != "" { // a digest needs no escapes
-			head = append(head, `"of":"`+r.Of+`",`...)
-		}
-		head = r.As.appendTo(head)
-		if r.Loose {
-			head = append(head, `"loose":true,`...)
-		}
-		return slices.Concat(head, []byte(`"ok":`), r.OK, []byte(`}`))
-	}
-	b, err := perdure.Encode(r)
-	if err != nil { // can't happen: the texts were cut and checked
-		panic(fmt.Sprintf("agent: an error can't be recorded: %v", err))
-	}
-	return b
-}
-
-// setError makes the record that of a step that failed.
-func (r *stepRecord) setError(err error) {
-	f := session.Describe(err)
-	r.Error, r.OK, r.Loose, r.As = &f, nil, false, nil
-}
-
-// err returns the error that is recorded under a key.
-func (r *stepRecord) err(key string) error {
-	if r.Error.Code == perdure.CodeCancelled {
-		return ErrCancelled
-	}
-	return &recordedError{is: perdure.Errorf(r.Error.Code, "%s", r.Error.Message), key: key}
-}
-
 // step returns the recorded result of a step, or calls its function and records the result.
 func step[T any](
 	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
@@ -193,13 +87,13 @@ func step[T any](
 	c := ctx.c
 	if entry, ok := c.lookup(key); ok {
 		out, err = replay[T](c, key, entry, &o.about)
-		c.passStep("step "+key, isAside(entry), err)
+		c.passStep("step "+key, journal.IsAside(entry), err)
 		return out, err
 	}
 	if err := c.stopReason(); err != nil {
 		return out, err
 	}
-	rec := stepRecord{Aside: c.begin("step", key), Of: o.about.digest}
+	rec := journal.Step{Aside: c.begin("step", key), Of: o.about.digest}
 	defer func() { c.passStep("step "+key, rec.Aside, err) }()
 	c.flush() // the step may rely on anything that was done before it
 	out, err = attempt(ctx, key, f, o)
@@ -208,7 +102,7 @@ func step[T any](
 		if stopped := c.stopReason(); stopped != nil {
 			return *new(T), stopped
 		}
-		rec.setError(err)
+		rec.SetError(session.Describe(err))
 		if !session.IsPermanent(err) {
 			return *new(T), c.holdError(key, &rec)
 		}
@@ -218,7 +112,7 @@ func step[T any](
 	if err != nil {
 		// The function was called, and another call would not help. The agent may handle the error and
 		// go on, so it is a fact.
-		rec.setError(err)
+		rec.SetError(session.Describe(err))
 		return *new(T), c.recordError(key, &rec)
 	}
 	c.recordEntry(key, text, o.undo != nil)
@@ -227,7 +121,7 @@ func step[T any](
 
 // recordResult writes the result of a step into its record. It returns the result as every later
 // execution gets it, and the text of the record. Its error tells why the result can't be recorded.
-func recordResult[T any](key string, rec *stepRecord, out T) (kept T, text json.RawMessage, err error) {
+func recordResult[T any](key string, rec *journal.Step, out T) (kept T, text json.RawMessage, err error) {
 	if rec.OK, err = perdure.Encode(out); err != nil {
 		return kept, nil, unrecordable(key, out, err)
 	}
@@ -236,7 +130,7 @@ func recordResult[T any](key string, rec *stepRecord, out T) (kept T, text json.
 			"step %s: its result, a %T, can't be read back from JSON: %v", key, out, err)
 	}
 	rec.As = marksOf(reflect.ValueOf(&out).Elem())
-	text = rec.encode()
+	text = rec.Encode()
 	if len(text) > perdure.MaxValue {
 		return kept, nil, perdure.Errorf(perdure.CodeTooLarge,
 			"step %s: its result has %d bytes; a record takes %d: "+
@@ -247,14 +141,14 @@ func recordResult[T any](key string, rec *stepRecord, out T) (kept T, text json.
 
 // recordError commits the error of a step at once. It returns the error as every later execution
 // gets it.
-func (c *execution) recordError(key string, rec *stepRecord) error {
-	c.recordEntry(key, rec.encode(), false)
-	return rec.err(key)
+func (c *execution) recordError(key string, rec *journal.Step) error {
+	c.recordEntry(key, rec.Encode(), false)
+	return recordedFailure(rec.Error, key)
 }
 
 // readBack reads a result from its new record. A type that writes fields that it does not read makes
 // the record loose.
-func readBack[T any](rec *stepRecord) (kept T, err error) {
+func readBack[T any](rec *journal.Step) (kept T, err error) {
 	if readStrict(rec.OK, &kept) == nil {
 		return kept, nil
 	}
@@ -272,24 +166,6 @@ func unrecordable(key string, out any, err error) error {
 	return perdure.Errorf(codeResult, "step %s: its result, a %T, can't be recorded: %v", key, out, err)
 }
 
-// recordEntry commits a step's entry and waits until it is durable. With undo it also marks the
-// step as one that can be undone.
-func (c *execution) recordEntry(key string, value json.RawMessage, undo bool) {
-	c.mu.Lock()
-	b := c.batchFor(len(value) + len(key))
-	b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
-	if undo {
-		b.part.Journal = append(b.part.Journal,
-			perdure.JournalEntry{Key: undoPrefix + key, Value: json.RawMessage(`true`)})
-	}
-	c.mu.Unlock()
-	c.s.Commit(true)
-	c.mustCommit(b)
-	c.mu.Lock()
-	c.entries[key] = value
-	c.mu.Unlock()
-}
-
 // attempt calls the function of a step, with the retries of its options. A panic in it fails the
 // attempt and not the process, in whichever goroutine it happens. inAttempt knows this function by
 // name.
@@ -305,7 +181,7 @@ func attempt[T any](
 		}
 		if p := recover(); p != nil {
 			message := fmt.Sprintf("panic in step %s: %v\n\n%s", key, p, debug.Stack())
-			ctx.c.exit(session.Failed(codePanic, message, true))
+			ctx.c.leave(session.Failed(codePanic, message, true))
 		}
 	}()
 	retry := o.patience()
@@ -331,55 +207,19 @@ func attempt[T any](
 // stepBegan and stepEnded count the steps whose functions are being called.
 func (c *execution) stepBegan() {
 	c.mu.Lock()
-	c.runningSteps++
+	c.steps.running++
 	c.mu.Unlock()
 }
 
 func (c *execution) stepEnded() {
 	c.mu.Lock()
-	c.runningSteps--
+	c.steps.running--
 	c.mu.Unlock()
-}
-
-// insideStep tells whether a step's function makes this call. The stack is examined only while a
-// step is running.
-func (c *execution) insideStep() bool {
-	c.mu.Lock()
-	running := c.runningSteps > 0
-	c.mu.Unlock()
-	return running && inAttempt()
-}
-
-// inAttempt tells whether attempt is on the stack of this goroutine.
-func inAttempt() bool {
-	var pcs [64]uintptr
-	for past := 2; ; past += len(pcs) {
-		n := runtime.Callers(past, pcs[:])
-		frames := runtime.CallersFrames(pcs[:n])
-		for more := n > 0; more; {
-			var f runtime.Frame
-			if f, more = frames.Next(); strings.HasPrefix(f.Function, "github.com/perdure/perdure/agent.attempt[") {
-				return true
-			}
-		}
-		if n < len(pcs) {
-			return false
-		}
-	}
-}
-
-// goroutine returns the number of the calling goroutine. It is used only to detect misuse: a wait
-// or a saga outside the agent's own goroutine.
-func goroutine() string {
-	var b [64]byte
-	text := string(b[:runtime.Stack(b[:], false)]) // "goroutine 18 [running]: …"
-	text, _, _ = strings.Cut(strings.TrimPrefix(text, "goroutine "), " ")
-	return text
 }
 
 // replay returns the recorded result or error of a step.
 func replay[T any](c *execution, key string, entry json.RawMessage, of *about) (out T, err error) {
-	var rec stepRecord
+	var rec journal.Step
 	if err := json.Unmarshal(entry, &rec); err != nil {
 		c.fail(nondeterminism(key, "the journal has something else under this name"))
 	}
@@ -387,27 +227,17 @@ func replay[T any](c *execution, key string, entry json.RawMessage, of *about) (
 		c.fail(err)
 	}
 	if rec.Error != nil {
-		return out, rec.err(key)
+		return out, recordedFailure(rec.Error, key)
 	}
 	read := readStrict
 	if rec.Loose {
 		read = func(data json.RawMessage, out any) error { return json.Unmarshal(data, out) }
 	}
-	if err := cmp.Or(rec.As.check(reflect.TypeFor[T]()), read(rec.OK, &out)); err != nil {
+	if err := cmp.Or(marks(rec.As).check(reflect.TypeFor[T]()), read(rec.OK, &out)); err != nil {
 		c.fail(nondeterminism(key, "its recorded result, %s, is no %s, for which the agent asks now: %v",
 			shapeOf(rec.OK), reflect.TypeFor[T](), err))
 	}
 	return out, nil
-}
-
-type stepKey struct{}
-
-// A stepScope tells to which step a context belongs.
-type stepScope struct {
-	c   *execution
-	key string
-	// try counts the repetitions of the step in this execution, from 0.
-	try int
 }
 
 // IdempotencyKey returns a key that is the same in every execution of a step, also in a retry of the
@@ -425,78 +255,3 @@ func IdempotencyKey(ctx context.Context) string {
 	}
 	return ""
 }
-
-// Version lets runs that have begun under old code finish under it. Use it where code changes in a
-// way that would contradict the journal of a run:
-//
-//	if agent.Version(ctx, "two prompts", 1) >= 1 { new } else { old }
-//
-// A run that comes to this point for the first time gets the given version. A run that was past it
-// before the call was added gets 0. Each run gets the same answer from then on. Use it for a step that
-// is added before recorded ones, and for one that is renamed. [Removed] is for one that is gone.
-func Version(ctx *Context, name string, version int) int {
-	c := ctx.c
-	if c.proceed() != nil {
-		return version // the execution is over, so nothing depends on it
-	}
-	if err := perdure.CheckName("version", name); err != nil {
-		c.fail(misuse("%v", err))
-	}
-	if c.insideStep() {
-		c.fail(c.misuse("Version %q inside of a step: a step that is recorded is not executed again; "+
-			"call it between steps", name))
-	}
-	if err := c.checkOwn("Version"); err != nil {
-		c.fail(err)
-	}
-	c.mu.Lock()
-	v, ok := c.versions[name]
-	if !ok {
-		if !c.replayingLocked() {
-			v = version
-		}
-		c.versions[name] = v
-		b := c.batchFor(len(name) + 16)
-		if b.frame.Versions == nil {
-			b.frame.Versions = map[string]int{}
-		}
-		b.frame.Versions[name] = v
-	}
-	c.mu.Unlock()
-	if !ok {
-		c.s.Commit(false)
-	}
-	return v
-}
-
-// checkCounted returns an error if a step is running. It is for things that a replay comes to again. A
-// replay does not call the functions of recorded steps, so their share would be missing.
-func (c *execution) checkCounted(what string) error {
-	c.mu.Lock()
-	running := c.runningSteps > 0
-	c.mu.Unlock()
-	if running {
-		return c.misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
-	}
-	return nil
-}
-
-// checkWaitable returns an error if the run can't wait here. Otherwise the agent goes past the
-// errors that it got before.
-func (c *execution) checkWaitable(what string) error {
-	if goroutine() != c.mainGoroutine {
-		return c.misuse("%s in a goroutine: a run that waits is executed anew, "+
-			"so the agent's own goroutine waits for all", what)
-	}
-	c.mu.Lock()
-	running := c.runningSteps > 0
-	c.mu.Unlock()
-	if running {
-		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, "+
-			"and the step would be lost; wait between steps, or spawn a child", what)
-	}
-	c.passErrors()
-	return nil
-}
-
-var errNoAgent = errors.New("agent: the context is not an agent's")

@@ -1,11 +1,10 @@
 package agent
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // Sleep waits for a duration. The run is suspended meanwhile: it occupies no worker, and a sleep of
@@ -29,8 +28,13 @@ func SleepUntil(ctx *Context, t time.Time) error {
 
 // sleep waits for a timer, unless it is over already or its time has passed.
 func (c *execution) sleep(id string, d time.Duration) error {
-	if d <= 0 && c.take(id, perdure.ItemTimer, "") == nil {
-		return nil
+	if d <= 0 {
+		c.mu.Lock()
+		over := c.inbox.Take(id, perdure.ItemTimer, "")
+		c.mu.Unlock()
+		if over == nil {
+			return nil
+		}
 	}
 	i, err := c.await("Sleep",
 		&perdure.WaitSpec{ID: id, Type: perdure.WaitTimer, Timeout: perdure.Duration(max(d, 1))})
@@ -77,7 +81,7 @@ func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) 
 func OnSignal[T any](ctx *Context, name string) *Future[T] {
 	f := newWait[T](ctx, "OnSignal", "signal", name)
 	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitSignal, Name: name, Timeout: perdure.Never}
-	f.read = func(i *item) (out T, err error) {
+	f.read = func(i *journal.Item) (out T, err error) {
 		if i.Type != perdure.ItemSignal {
 			return out, waitEnded(i, ErrSignalTimeout)
 		}
@@ -95,7 +99,7 @@ func OnMessage[T any](ctx *Context) *Future[T] {
 		f.err = f.c.misuse("OnMessage: the run is on no thread")
 	}
 	f.spec = perdure.WaitSpec{ID: f.wait, Type: perdure.WaitMessage, Timeout: perdure.Never}
-	f.read = func(i *item) (out T, err error) {
+	f.read = func(i *journal.Item) (out T, err error) {
 		if i.Type != perdure.ItemMessage {
 			return out, waitEnded(i, ErrTimeout)
 		}
@@ -111,7 +115,7 @@ func After(ctx *Context, d time.Duration) *Future[struct{}] {
 	if f.err == nil {
 		f.startTimer(d)
 	}
-	f.read = func(i *item) (out struct{}, err error) {
+	f.read = func(i *journal.Item) (out struct{}, err error) {
 		if i.Type != perdure.ItemTimer {
 			return out, waitEnded(i, ErrTimeout)
 		}
@@ -128,126 +132,11 @@ func (f *future) startTimer(d time.Duration) {
 	}
 	c := f.c
 	c.mu.Lock()
-	_, known := c.due[f.wait]
+	_, known := c.record.Due(f.wait)
 	c.mu.Unlock()
 	if known {
 		return
 	}
-	due := time.Now().Add(d).UnixNano()
-	c.commitSoon(len(f.wait)+24, func(b *batch) {
-		c.due[f.wait] = due
-		if b.frame.Due == nil {
-			b.frame.Due = map[string]int64{}
-		}
-		b.frame.Due[f.wait] = due
-	})
-}
-
-// timeLeft returns the timeout of a wait or a child. A computed timeout may be negative, because
-// its time has passed. It is then made positive, so that the server lets it expire and records
-// that. The next execution gets the same result, even if it computes another timeout.
-func timeLeft(d time.Duration) perdure.Duration {
-	if d == 0 {
-		return 0 // the default
-	}
-	return perdure.Duration(max(d, time.Millisecond))
-}
-
-// await returns how a wait ended. If it is not over, the run is suspended on it.
-func (c *execution) await(what string, spec *perdure.WaitSpec) (*item, error) {
-	if err := check(spec); err != nil {
-		return nil, err
-	}
-	if err := c.checkWaitable(what); err != nil {
-		return nil, err
-	}
-	i := c.take(spec.ID, itemOf[spec.Type], spec.Name)
-	c.mu.Lock()
-	delete(c.unvisited, "wait "+spec.ID)
-	c.mu.Unlock()
-	if i != nil {
-		c.pass("wait " + spec.ID)
-		return i, nil
-	}
-	return nil, c.suspend(what, []perdure.WaitSpec{*spec}, []string{spec.ID})
-}
-
-// itemOf has the types of the inbox items that the types of waits take.
-var itemOf = map[perdure.WaitType]string{
-	perdure.WaitSignal:  perdure.ItemSignal,
-	perdure.WaitMessage: perdure.ItemMessage,
-	perdure.WaitTimer:   perdure.ItemTimer,
-}
-
-// check validates a wait. Its error is permanent.
-func check(spec *perdure.WaitSpec) error {
-	copied := *spec
-	if err := copied.Validate(spec.ID); err != nil {
-		return perdure.Permanent(err)
-	}
-	return nil
-}
-
-// suspend opens waits and suspends the run on these and others that are open already. It returns
-// only if the run was asked to stop. The next execution comes to the same point and finds how the
-// wait ended.
-func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) error {
-	if err := c.stopReason(); err != nil {
-		return err
-	}
-	c.checkExit()
-	c.begin("wait", on[0])
-	c.mu.Lock()
-	var b *batch
-	for i := range open {
-		// Waits for many children may need several commits. Only the last one suspends.
-		b = c.batchForEntries(100+40*len(open[i].Keys), max(1, len(open[i].Keys)))
-		b.part.Waits = append(b.part.Waits, open[i])
-		if claimType(open[i].Type) {
-			b.frame.Opened = append(b.frame.Opened, open[i].ID)
-		}
-	}
-	if b == nil {
-		b = c.batchFor(200)
-	}
-	b.part.Outcome = &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: on}
-	c.forgetRefused() // a refusal may have come since the caller looked
-	c.mu.Unlock()
-	c.s.Commit(true)
-	if err := c.awaitAnswer(b); err != nil {
-		if perdure.CodeOf(err) == perdure.CodeCancelRequested {
-			return c.commitWithoutSuspend(b)
-		}
-		c.fail(err)
-	}
-	c.exit(nil)
-	return nil
-}
-
-// commitWithoutSuspend commits the rest of a batch whose suspend was refused because the run was
-// asked to stop. The agent's clean-up may rely on it. Waits and children are left out: the children
-// would be stopped at once.
-func (c *execution) commitWithoutSuspend(b *batch) error {
-	c.mu.Lock()
-	again := &batch{part: b.part, frame: b.frame, said: b.said, size: b.size, sealed: b.sealed,
-		done: make(chan struct{})}
-	again.unseal()
-	again.part.Outcome, again.part.Waits, again.part.Children = nil, nil, nil
-	again.frame.Spawned, again.frame.Opened, again.frame.Mapped = nil, nil, nil
-	c.queue = append([]*batch{again}, c.queue...)
-	c.mu.Unlock()
-	c.s.Commit(true)
-	c.mustCommit(again)
-	return ErrCancelled
-}
-
-// waitEnded returns the error of a wait that ended in another way than the caller wanted.
-func waitEnded(i *item, timeout error) error {
-	if i.Type == perdure.ItemTimeout && timeout != nil {
-		return &recordedAt{error: timeout, seq: i.Seq}
-	}
-	var why perdure.Failure
-	_ = json.Unmarshal(i.Data, &why)
-	err := perdure.Permanent(fmt.Errorf("the wait %s is %s %s", i.Wait, i.Outcome, why.Message))
-	return &recordedAt{error: err, seq: i.Seq}
+	due := time.Now().Add(d)
+	c.write(func(w *journal.Writer) { w.Due(f.wait, due) })
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // withdrawPrefix begins the keys of the entries that say whether a question was withdrawn.
@@ -33,7 +34,7 @@ func (f *Future[T]) Withdraw(ctx *Context) (withdrawn bool, err error) {
 		}
 		if withdrawn {
 			c.mu.Lock()
-			c.closed[f.wait] = true
+			c.cursor.Withdraw(f.wait)
 			c.mu.Unlock()
 		}
 		f.ended()
@@ -44,7 +45,10 @@ func (f *Future[T]) Withdraw(ctx *Context) (withdrawn bool, err error) {
 	}
 	if f.ended() == nil {
 		c.flush() // a wait can be closed once it is open
-		c.commitSoon(len(f.wait)+16, func(b *batch) { b.part.Close = append(b.part.Close, f.wait) })
+		c.write(func(w *journal.Writer) {
+			b := w.Batch(len(f.wait) + 16)
+			b.Part.Close = append(b.Part.Close, f.wait)
+		})
 		c.flush()
 		// The server decides about Close and about an answer one after the other. If the answer was the
 		// first, it is in the inbox by now.
@@ -57,11 +61,10 @@ func (f *Future[T]) Withdraw(ctx *Context) (withdrawn bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	c.commitSoon(len(value)+len(key), func(b *batch) {
-		b.part.Journal = append(b.part.Journal, perdure.JournalEntry{Key: key, Value: value})
-		c.entries[key] = value
+	c.write(func(w *journal.Writer) {
+		w.Entry(key, value)
 		if withdrawn {
-			c.closed[f.wait] = true
+			c.cursor.Withdraw(f.wait)
 		}
 	})
 	return withdrawn, nil

@@ -35,6 +35,8 @@ type Granted struct {
 	// Confirms is the worker's promise to begin a run with a single attempt only after an answered start
 	// or heartbeat. Without it the grant itself spends the attempt.
 	Confirms bool
+	// Settles is set with the first grant of a run whose class is open.
+	Settles *Settlement
 }
 
 // Spends tells whether a grant spends the only attempt of a run: the worker may begin, and the server
@@ -64,7 +66,14 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
 		r.Cancel.DeliveredAt = now
 	}
-	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries, "build", e.Build))
+	var class string
+	var deadline Instant
+	if e.Settles != nil && r.Options.Open {
+		e.Settles.apply(r)
+		class, deadline = string(r.Class), r.DeadlineAt
+	}
+	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries, "build", e.Build,
+		"class", class, "deadline_at", deadline))
 	if e.Start && was != Running {
 		start(r, now, log)
 	}

@@ -3,8 +3,9 @@ package perdure
 import "cmp"
 
 // A Run is one piece of work. A worker executes it under a lease, sends heartbeats, and finishes it
-// by the deadline. The fields before State are written once, when the run is accepted. The others
-// are its current position, and only Policy.Apply changes them.
+// by the deadline. The fields before State are written when the run is accepted; its first grant may
+// settle Class and DeadlineAt. The others are its current position, and only Policy.Apply changes
+// them.
 type Run struct {
 	Tenant   TenantID
 	ID       RunID
@@ -31,7 +32,7 @@ type Run struct {
 	Input       Value
 	Metadata    Value // an object of strings
 	CreatedAt   Instant
-	DeadlineAt  Instant // never extended
+	DeadlineAt  Instant // never extended; the settlement of an open class may shorten it
 	MaxAttempts int
 	Options     Options
 	Signature   Signature // over the accepted fields; empty if the server has no signing key
@@ -152,7 +153,10 @@ type Options struct {
 	// Opening has the messages that are appended to the thread when the run becomes its active one.
 	Opening Value `json:"opening,omitempty"`
 	First   bool  `json:"first,omitempty"` // it interrupted the active run, and is the next on the thread
-	Depth   int   `json:"depth,omitempty"` // number of ancestors
+	// Open says that neither the request nor the kind has named a class yet. Until the first grant
+	// settles it, the run is treated as an agent, also by a release that does not know this field.
+	Open  bool `json:"open,omitempty"`
+	Depth int  `json:"depth,omitempty"` // number of ancestors
 }
 
 // MaxDepth limits the number of ancestors of a run.
@@ -188,6 +192,14 @@ func (r *Run) MayOutlive() bool { return r.Options.OnParentEnd == DispositionCon
 // earlier attempt do not count.
 func (r *Run) HasTold(progress Value) bool {
 	return r.Progress == progress && r.ProgressOf == r.Attempt
+}
+
+// ShownClass returns the class that the API shows: Open until the first grant has settled it.
+func (r *Run) ShownClass() Class {
+	if r.Options.Open {
+		return Open
+	}
+	return r.Class
 }
 
 // Status returns the status that the API shows; see StatusOf.

@@ -47,7 +47,12 @@ const (
 	Process Class = "process"
 )
 
-// Classes are all of them.
+// Open is the class that the API shows for a run whose kind was not known when the run was accepted.
+// The first worker that leases the run decides about its class; see Settlement. It is never stored
+// in Run.Class, and no request can ask for it.
+const Open Class = "open"
+
+// Classes are those that a run can be given.
 var Classes = []Class{Task, Agent, Process}
 
 // Valid tells whether c is one of the classes.

@@ -27,7 +27,7 @@ type Run struct {
 	Tenant      perdure.TenantID  `json:"tenant,omitempty"` // in a view over all tenants
 	ThreadID    perdure.ThreadID  `json:"thread_id,omitempty"`
 	Kind        string            `json:"kind"`
-	Class       perdure.Class     `json:"class"`
+	Class       perdure.Class     `json:"class"` // open until a worker of an unknown kind has leased it
 	Queue       string            `json:"queue"`
 	Priority    int               `json:"priority"`
 	Status      string            `json:"status"` // the state, or "deferred" while no caller waits for a live run

@@ -96,6 +96,14 @@ func (s *sim) observeAll() {
 	s.observe(nil, changed)
 }
 
+// sameDeadline tells whether a run keeps its deadline. A grant that settles an open class may shorten it.
+func sameDeadline(prev, next *perdure.Run) bool {
+	if prev.Options.Open && !next.Options.Open {
+		return next.DeadlineAt <= prev.DeadlineAt
+	}
+	return next.DeadlineAt == prev.DeadlineAt && next.Class == prev.Class
+}
+
 // compare checks the change of one run.
 func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep *watchdog.Sweep, blind bool) {
 	p := &s.cfg.policy
@@ -108,7 +116,7 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S31", "version went from %d to %d", prev.Version, next.Version)
 	case next.Epoch < prev.Epoch:
 		fail("S6", "epoch went from %d to %d", prev.Epoch, next.Epoch)
-	case was != "" && (next.DeadlineAt != prev.DeadlineAt || next.CreatedAt != prev.CreatedAt ||
+	case was != "" && (!sameDeadline(&prev.Run, next) || next.CreatedAt != prev.CreatedAt ||
 		next.MaxAttempts != prev.MaxAttempts):
 		fail("S13", "what nothing may change was changed: deadline %s to %s", prev.DeadlineAt, next.DeadlineAt)
 	case was.Terminal() && (next.State != was || next.FinishedAt != prev.FinishedAt || next.Epoch != prev.Epoch):

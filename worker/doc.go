@@ -23,8 +23,9 @@
 //
 // When Run starts, it announces all kinds to the server's registry: their class, the JSON Schemas of
 // their input and result, and what a [Kind] says about them. Submissions take their class, timeout
-// and retries from there. Announcements are retried while the server is away, and never delay the
-// polls.
+// and retries from there. The first poll waits for the answers, because a run that was submitted before
+// its kind was known takes its class from them. Announcements are retried while the server is away,
+// and a refusal delays no poll.
 //
 // # Guarantees for a handler
 //

@@ -85,9 +85,17 @@ func schema[T any]() json.RawMessage {
 	return b
 }
 
+// announceWait bounds how long polls wait for the announcements.
+const announceWait = 30 * time.Second
+
 // announce tells the registry about all kinds. While the server is away it tries again, until ctx
 // ends. A server without a registry is not an error.
-func (w *Worker) announce(ctx context.Context) {
+//
+// It calls answered once the server has answered about every kind. Polls wait for that: a run of a
+// kind that was not known when it was submitted takes its class from what is announced before its
+// first grant. An answer that refuses counts: a server that can't store a kind grants runs all the same.
+func (w *Worker) announce(ctx context.Context, answered func()) {
+	defer answered()
 	kinds := slices.Concat(w.tasks.kinds, w.agents.kinds)
 	for _, kind := range kinds {
 		in := api.AnnounceKind{KindDef: w.handlers[kind].def, Build: w.opt.Build, AllTenants: w.opt.AllTenants}
@@ -97,6 +105,9 @@ func (w *Worker) announce(ctx context.Context) {
 				return
 			}
 			if err != nil && client.Transient(err) && client.CodeOf(err) != perdure.CodeQuota {
+				if c := client.CodeOf(err); c != perdure.CodeUnavailable && c != perdure.CodeUnknown {
+					answered()
+				}
 				timer.Sleep(ctx, pause(n))
 				continue
 			}

@@ -267,7 +267,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	services.Go(func() { w.newsLoop(life) })
 	services.Go(func() { w.commitLoop(life) })
 	announcing, stop := context.WithCancel(ctx)
-	services.Go(func() { w.announce(announcing) })
+	told, tell := context.WithTimeout(ctx, announceWait)
+	services.Go(func() { w.announce(announcing, tell) })
+	<-told.Done()
 
 	err := w.poll(ctx, life)
 	stop()

@@ -223,7 +223,8 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f.StringVar(&sub.Queue, "queue", "", "the `queue`")
 	thread := f.String("thread", "", "the `thread` that it runs on")
 	class := f.String("class", "",
-		"task, agent or process; by default that of its kind, or else `agent` on a thread, or else task")
+		"task, agent or process; by default that of its kind, or else `agent` on a thread, "+
+			"or else what the first worker says that leases it")
 	f.IntVar(&sub.Priority, "priority", 0, "-100 to 100, higher first")
 	f.IntVar(&sub.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
 	f.TextVar(&sub.Timeout, "timeout", perdure.Duration(0), "when it ends at the latest")

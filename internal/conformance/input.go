@@ -50,7 +50,7 @@ var inputScenarios = []Scenario{
 	}},
 	{"what a run can't be asked for", func(w *World) {
 		for _, s := range []perdure.Submission{
-			{}, {Kind: "a\x00b"}, {Kind: "job", Timeout: perdure.Duration(2 * time.Hour)},
+			{}, {Kind: "a\x00b"}, {Kind: "job", Class: perdure.Task, Timeout: perdure.Duration(2 * time.Hour)},
 			{Kind: "job", Timeout: perdure.Duration(time.Nanosecond)},
 			{Kind: "job", Class: perdure.Agent, Timeout: perdure.Duration(31 * 24 * time.Hour)},
 			{Kind: "job", Timeout: perdure.Never},

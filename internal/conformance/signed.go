@@ -161,6 +161,7 @@ var signedScenarios = []Scenario{
 	{"a key is replaced while runs wait", func(w *World) {
 		w.signWith("a")
 		w.requireSignatures(true)
+		w.announce("job", "1", perdure.KindDef{Class: perdure.Task}) // a class to settle would be signed anew
 		first, second := w.task(), w.task()
 		w.signWith("ba")
 		third := w.task()

@@ -213,7 +213,7 @@ var watchdogScenarios = []Scenario{
 		w.check(w.takeKind("next").Run.ID == next.ID, "the thread's next run is claimable")
 	}},
 	{"a delayed run is claimable when its time has come", func(w *World) {
-		r := w.submit(perdure.Submission{Kind: "job", Delay: perdure.Duration(time.Minute)})
+		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Task, Delay: perdure.Duration(time.Minute)})
 		w.check(r.DeadlineAt == w.Now.Add(11*time.Minute), "its timeout counts from then")
 		w.check(len(w.poll("w1", 1)) == 0, "not yet")
 		w.pass(time.Minute)

@@ -41,7 +41,7 @@ func Scenarios() []Scenario {
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
 		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios,
-		cleanupScenarios, chatScenarios} {
+		cleanupScenarios, chatScenarios, openClassScenarios} {
 		all = append(all, part...)
 	}
 	return all

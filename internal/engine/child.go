@@ -126,11 +126,10 @@ func spawnChild(tx *Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.Run, err
 		r.Options.RunAt = tx.Now.Add(time.Duration(s.Delay))
 		from = r.Options.RunAt
 	}
-	kind, err := kindOf(tx, parent.Tenant, s.Kind)
+	err := takeFromKind(tx, &r, s.ClassGiven())
 	if err != nil {
 		return r, err
 	}
-	takeFromKind(tx, &r, kind, s.ClassGiven())
 	if r.DeadlineAt, err = tx.e.policy.Deadline(r.Class, r.Options.Timeout, from); err != nil {
 		return r, err
 	}

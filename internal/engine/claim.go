@@ -328,6 +328,10 @@ func (op *Claim) grantRun(tx *Tx, r perdure.Run) (Grant, error) {
 	ev := perdure.Granted{Worker: op.Worker, Build: op.Build, Start: op.Start, Confirms: op.Confirms ||
 		plant.Is("single-attempt-redelivered")}
 	ev.Start = ev.Start || ev.Spends(&r)
+	var err error
+	if ev.Settles, err = settleClass(tx, &r); err != nil {
+		return Grant{}, err
+	}
 	firstStart := ev.Start && r.StartedAt == 0
 	if err := tx.Apply(&r, ev); err != nil {
 		return Grant{}, err
@@ -339,7 +343,6 @@ func (op *Claim) grantRun(tx *Tx, r perdure.Run) (Grant, error) {
 	}
 	// Also if a holder before has acknowledged the request: this one has to clean up in its place.
 	g := Grant{Run: r, Cancel: r.Cancel.RequestedAt != 0}
-	var err error
 	if g.Input, err = tx.DB.Values.Resolve(r.Tenant, r.Input); err != nil {
 		return Grant{}, err
 	}
@@ -349,6 +352,34 @@ func (op *Claim) grantRun(tx *Tx, r perdure.Run) (Grant, error) {
 	}
 	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &bytesLeft)
 	return g, err
+}
+
+// settleClass decides about the class of a run that is about to be granted, if it is open. A signed
+// run is signed again, because its signature covers the deadline; it was verified just before. A server
+// without a key leaves the deadline as it is.
+func settleClass(tx *Tx, r *perdure.Run) (*perdure.Settlement, error) {
+	if !r.Options.Open {
+		return nil, nil
+	}
+	kind, _, err := lookUpKind(tx, r.Tenant, r.Kind, true)
+	if err != nil {
+		return nil, err
+	}
+	s := tx.e.policy.Settle(r, kind, tx.Now)
+	switch {
+	case r.Signature.IsZero() || s.DeadlineAt == r.DeadlineAt:
+		return s, nil
+	case tx.e.signer == nil:
+		s.DeadlineAt = r.DeadlineAt
+		return s, nil
+	}
+	signed, err := signedRun(tx, r)
+	if err != nil {
+		return nil, err
+	}
+	signed.DeadlineAt = s.DeadlineAt
+	r.Signature = tx.e.signer.Sign(signed)
+	return s, nil
 }
 
 // journalPage reads journal entries after a cursor, as many as fit into bytesLeft but at least one.

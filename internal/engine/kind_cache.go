@@ -33,6 +33,8 @@ type kindRef struct {
 type cachedKind struct {
 	until perdure.Instant
 	def   *perdure.KindDef
+	// known is set if the kind is registered. Its definition may be empty all the same.
+	known bool
 }
 
 // noKind is the definition of a kind that is not registered.
@@ -41,19 +43,26 @@ var noKind = &perdure.KindDef{}
 // kindOf gives the effective definition of a kind for decisions, from the cache or from what is
 // committed. It is shared: callers do not change it.
 func kindOf(tx *Tx, t perdure.TenantID, kind string) (*perdure.KindDef, error) {
+	def, _, err := lookUpKind(tx, t, kind, false)
+	return def, err
+}
+
+// lookUpKind is kindOf, and tells whether the kind is registered. With fresh, a cached answer counts
+// only if the kind is: another node may just have registered it.
+func lookUpKind(tx *Tx, t perdure.TenantID, kind string, fresh bool) (*perdure.KindDef, bool, error) {
 	c, ref := &tx.e.kinds, kindRef{t, kind}
 	c.mu.Lock()
 	known, ok := c.known[ref]
 	changes := c.changes
 	c.mu.Unlock()
-	if ok && tx.Now < known.until {
-		return known.def, nil
+	if ok && tx.Now < known.until && (known.known || !fresh) {
+		return known.def, known.known, nil
 	}
 	layers, err := tx.DB.Kinds.Layers(t, kind)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	known = cachedKind{until: tx.Now.Add(KindTTL), def: noKind}
+	known = cachedKind{until: tx.Now.Add(KindTTL), def: noKind, known: len(layers) > 0}
 	if def, _ := mergeLayers(layers, nil); !def.Empty() {
 		def.Description, def.InputSchema, def.OutputSchema = "", nil, nil
 		known.def = &def
@@ -66,7 +75,7 @@ func kindOf(tx *Tx, t perdure.TenantID, kind string) (*perdure.KindDef, error) {
 		}
 		c.known[ref] = known
 	}
-	return known.def, nil
+	return known.def, known.known, nil
 }
 
 // forget drops a cached kind. A change of the platform's layer concerns every tenant.

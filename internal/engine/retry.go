@@ -107,6 +107,14 @@ func repeatRun(tx *Tx, orig *perdure.Run, from string) (perdure.Run, error) {
 		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Chat: orig.Options.Chat,
 			Webhook: orig.Options.Webhook, WebhookLines: orig.Options.WebhookLines},
 	}
+	if orig.Options.Open { // it ended before any worker had leased it
+		r.Class = perdure.Task
+		if err := takeFromKind(tx, &r, false); err != nil {
+			return perdure.Run{}, err
+		}
+	}
+	// A timeout that was accepted while the class was open may be above the greatest of its class.
+	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts.Of(r.Class).Max))
 	if copyTo > 0 {
 		// Epochs and inbox numbers continue those of the original, which its entries refer to.
 		r.CopyTo, r.Epoch, r.FirstEpoch = copyTo, orig.Epoch, orig.Epoch+1

@@ -109,10 +109,6 @@ func (op *Submit) Do(tx *Tx) error {
 	if sub.Delay > 0 {
 		runAt = tx.Now.Add(time.Duration(sub.Delay))
 	}
-	kind, err := kindOf(tx, op.Tenant, sub.Kind)
-	if err != nil {
-		return err
-	}
 	r := perdure.Run{
 		Tenant: op.Tenant, Kind: sub.Kind, Class: sub.Class, Queue: sub.Queue, Priority: sub.Priority,
 		ThreadID:    sub.ThreadID,
@@ -120,7 +116,9 @@ func (op *Submit) Do(tx *Tx) error {
 		Options: perdure.Options{Timeout: sub.Timeout, RunAt: runAt, OnDisconnect: sub.OnDisconnect,
 			Foreground: sub.Foreground, Chat: op.chat, First: sub.MultitaskStrategy == perdure.MultitaskInterrupt},
 	}
-	takeFromKind(tx, &r, kind, op.Submission.Class != "")
+	if err := takeFromKind(tx, &r, op.Submission.Class != ""); err != nil {
+		return err
+	}
 	if sub.Webhook != "" {
 		id, secret, err := createRunWebhook(tx, op.Tenant, sub.Webhook, checkRunWebhookQuota)
 		if err != nil {
@@ -150,10 +148,19 @@ func (op *Submit) Do(tx *Tx) error {
 }
 
 // takeFromKind fills in what a request for a new run does not say: class, timeout and attempts of
-// its kind. Where the kind is silent, the policy counts.
-func takeFromKind(tx *Tx, r *perdure.Run, kind *perdure.KindDef, classGiven bool) {
-	if !classGiven && kind.Class != "" {
+// its kind. Where the kind is silent, the policy counts. A run of an unknown kind that is on no thread
+// has an open class; see perdure.Settlement.
+func takeFromKind(tx *Tx, r *perdure.Run, classGiven bool) error {
+	kind, known, err := lookUpKind(tx, r.Tenant, r.Kind, false)
+	if err != nil {
+		return err
+	}
+	switch {
+	case classGiven:
+	case kind.Class != "":
 		r.Class = kind.Class
+	case !known && r.Class == perdure.Task: // the default of a request without a thread
+		r.Class, r.Options.Open = perdure.Agent, true
 	}
 	r.Options.Process = r.Class == perdure.Process
 	if r.Options.Timeout == 0 {
@@ -162,6 +169,7 @@ func takeFromKind(tx *Tx, r *perdure.Run, kind *perdure.KindDef, classGiven bool
 	if r.MaxAttempts == 0 {
 		r.MaxAttempts = kind.RetryPolicy().MaxAttempts
 	}
+	return nil
 }
 
 // AnyRun takes the place of a run's id in the topic that rings when any run of a tenant is created,

@@ -139,6 +139,7 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.Retry]():         {"from": aName},
 	reflect.TypeFor[api.RetryMany]():     {"run_ids": {items: perdure.MaxBatch}},
 	reflect.TypeFor[api.Run](): {
+		"class":  oneOf(append(slices.Clone(perdure.Classes), perdure.Open)...),
 		"status": aStatus, "tier": oneOf(perdure.Tiers...),
 		"priority": between(-perdure.MaxPriority, perdure.MaxPriority),
 		"metadata": {items: perdure.MaxMetadata}, "attempt": atLeast(1),

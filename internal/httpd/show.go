@@ -50,7 +50,7 @@ func webhookOf(r *perdure.Run) perdure.WebhookID {
 func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
 	out := &api.Run{
-		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.Class, Queue: r.Queue, Priority: r.Priority,
+		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.ShownClass(), Queue: r.Queue, Priority: r.Priority,
 		Status: r.Status(), State: r.State, Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts,
 		Input: jsonValue(d.InputText), Result: jsonValue(d.ResultText), Summary: r.Summary, Error: r.Failure,
 		Activity: r.Activity, Tier: s.engine.Policy().Tier(r, now), WorkerID: r.Worker, Metadata: map[string]string{},

@@ -136,7 +136,7 @@ func (repo *Runs) recall(k runKey) bool {
 		return false
 	}
 	repo.rows.absorb(k, r, true)
-	repo.noteVersion(k, r.Version)
+	repo.noteRead(k, &r)
 	tx.cached = append(tx.cached, k)
 	return true
 }

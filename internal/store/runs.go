@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// insertColumns are written only when a run is accepted, updateColumns with every transition.
+// insertColumns are written when a run is accepted, updateColumns with every transition.
 var (
 	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id",
 		"journal_key", "continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts",
@@ -22,6 +22,8 @@ var (
 		"wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq",
 		"inbox_open", "journal_seq", "waits_open", "children", "late", "watched", "cascade", "alarm_at", "rest",
 		"committed", "held_by"}
+	// settledColumns are written as well if a batch settles the class of a run.
+	settledColumns = []string{"class", "deadline_at"}
 )
 
 // bindInsert appends the values of insertColumns.
@@ -208,6 +210,8 @@ type Runs struct {
 	rows staged[runKey, perdure.Run]
 	// read has the version of each run's row as it was read. New runs are not in it.
 	read map[runKey]int64
+	// unsettled has those of them whose class was open.
+	unsettled map[runKey]bool
 }
 
 func (repo *Runs) open(in *Records) {
@@ -224,7 +228,7 @@ func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok b
 	}
 	r, ok, err = repo.rows.load(k, "WHERE tenant=? AND id=?", string(t), string(id))
 	if ok {
-		repo.noteVersion(k, r.Version)
+		repo.noteRead(k, &r)
 	}
 	return r, ok, err
 }
@@ -259,16 +263,22 @@ func (repo *Runs) absorb(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
 	if _, _, known := repo.rows.get(k); !known {
 		repo.rows.absorb(k, *r, true)
-		repo.noteVersion(k, r.Version)
+		repo.noteRead(k, r)
 	}
 }
 
-// noteVersion records the version of a run's row as it was read or taken from the cache.
-func (repo *Runs) noteVersion(k runKey, version int64) {
+// noteRead records the version of a run's row as it was read or taken from the cache.
+func (repo *Runs) noteRead(k runKey, r *perdure.Run) {
 	if repo.read == nil {
 		repo.read = make(map[runKey]int64)
 	}
-	repo.read[k] = version
+	repo.read[k] = r.Version
+	if r.Options.Open {
+		if repo.unsettled == nil {
+			repo.unsettled = make(map[runKey]bool)
+		}
+		repo.unsettled[k] = true
+	}
 }
 
 // Staged gives the version of a run that the batch already knows.
@@ -375,10 +385,12 @@ func (repo *Runs) pending() int { return repo.rows.pending() }
 func (repo *Runs) statements(d *dialect) []statement {
 	var fresh []perdure.Run
 	var changed []changedRun
+	settles := false
 	for i, k := range repo.rows.dirty {
 		r := &repo.rows.byKey[k].val
 		if read, stored := repo.read[k]; stored {
 			changed = append(changed, changedRun{r, read})
+			settles = settles || repo.unsettled[k] && !r.Options.Open
 			continue
 		}
 		if fresh == nil {
@@ -386,7 +398,7 @@ func (repo *Runs) statements(d *dialect) []statement {
 		}
 		fresh = append(fresh, *r)
 	}
-	return slices.Concat(saveRuns(d, changed), runTable.insert(d, fresh),
+	return slices.Concat(saveRuns(d, changed, settles), runTable.insert(d, fresh),
 		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
 }
 
@@ -398,22 +410,31 @@ type changedRun struct {
 
 // saveRuns gives the only statement of the program that updates runs: a compare-and-set on the
 // version, for many runs at once. The rows are sorted by id, so that two nodes can't deadlock. If
-// another writer has changed one of the rows, the whole batch is rolled back.
-func saveRuns(d *dialect, rows []changedRun) (out []statement) {
+// another writer has changed one of the rows, the whole batch is rolled back. With settles it writes
+// settledColumns too, of all rows: two statements could deadlock with those of another node.
+func saveRuns(d *dialect, rows []changedRun, settles bool) (out []statement) {
 	if len(rows) == 0 {
 		return nil
 	}
 	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
+	columns := updateColumns
+	if settles {
+		columns = slices.Concat(updateColumns, settledColumns)
+	}
 	bound := make([][]any, len(rows))
 	for i, c := range rows {
-		row := append(make([]any, 0, 3+len(updateColumns)), string(c.run.Tenant), string(c.run.ID), c.read)
-		bound[i] = bindUpdate(row, c.run)
+		row := append(make([]any, 0, 3+len(columns)), string(c.run.Tenant), string(c.run.ID), c.read)
+		row = bindUpdate(row, c.run)
+		if settles {
+			row = append(row, string(c.run.Class), int64(c.run.DeadlineAt))
+		}
+		bound[i] = row
 	}
 	for part := range d.parts(bound) {
-		k := textKey{d: d, n: d.textFor(len(part))}
+		k := textKey{d: d, n: d.textFor(len(part)), settles: settles}
 		text, ok := updateTexts.Load(k)
 		if !ok {
-			text = updateText(d, part)
+			text = updateText(d, columns, part)
 			updateTexts.Store(k, text)
 		}
 		out = append(out, statement{text.(string) + guard(), d.args(part), int64(len(part))})
@@ -421,16 +442,16 @@ func saveRuns(d *dialect, rows []changedRun) (out []statement) {
 	return out
 }
 
-// updateTexts caches the results of updateText by dialect and number of rows.
+// updateTexts caches the results of updateText by dialect, number of rows and settles.
 var updateTexts sync.Map
 
 // updateText is the UPDATE without its condition on the version.
-func updateText(d *dialect, part [][]any) string {
-	set := make([]string, len(updateColumns))
-	for i, c := range updateColumns {
+func updateText(d *dialect, columns []string, part [][]any) string {
+	set := make([]string, len(columns))
+	for i, c := range columns {
 		set[i] = c + "=input." + c
 	}
-	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, updateColumns), ",") +
+	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, columns), ",") +
 		") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }

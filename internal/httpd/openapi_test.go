@@ -371,7 +371,7 @@ func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 		want             []string
 	}{
 		{"Run", "state", states}, {"Run", "status", append(slices.Clone(states), "deferred")},
-		{"Run", "class", []string{"task", "agent", "process"}},
+		{"Run", "class", []string{"task", "agent", "process", "open"}},
 		{"Run", "tier", perdure.Tiers}, {"StartRun", "multitask_strategy", oneOf(perdure.MultitaskStrategies...).enum},
 		{"StartRun", "on_disconnect", oneOf(perdure.Dispositions...).enum},
 		{"Spawn", "on_parent_end", oneOf(perdure.Dispositions...).enum},

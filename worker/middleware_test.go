@@ -229,7 +229,9 @@ func TestLogLinesNameTheirRun(t *testing.T) {
 		worker.Logger(ctx).Info("hello")
 		return 1, nil
 	})
-	worker.Handle(wk, "fails", func(context.Context, int) (int, error) { return 0, perdure.Permanent(errors.New("no")) })
+	worker.Handle(wk, "fails", func(context.Context, int) (int, error) {
+		return 0, perdure.Permanent(errors.New("no"))
+	})
 	worker.Handle(wk, "panics", func(context.Context, int) (int, error) { panic("no") })
 	worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 0, perdure.Permanent(errors.New("no")) })
 	stop := w.work(wk)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 // Canonical returns a value as canonical JSON, which is the same for the same value in every language.
@@ -20,8 +21,8 @@ import (
 //
 // An object that has a name twice is refused, because parsers differ in which of the two they return.
 func Canonical(v json.RawMessage) ([]byte, error) {
-	if err := CheckValue("value", v); err != nil {
-		return nil, err
+	if !json.Valid(v) || !utf8.Valid(v) {
+		return nil, Invalid("value", "is no JSON")
 	}
 	c := canonicalizer{in: v, out: make([]byte, 0, len(v)), number: appendNumber}
 	if err := c.value(0); err != nil {

@@ -1,14 +1,6 @@
 package agent
 
-import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/agent/internal/journal"
-)
+import "github.com/perdure/perdure/agent/internal/journal"
 
 // A record belongs to the step with its key, which is a name and a number. Where the number alone
 // does not say what a step is about, its record has a digest of that: of its item in a Parallel, of
@@ -41,24 +33,4 @@ func (a *about) check(key string, rec *journal.Step) error {
 		return nil
 	}
 	return nondeterminism(key, "its record is %s", a.says)
-}
-
-// digestOfValue returns a digest of a value: of its JSON with sorted names, as [perdure.Encode] writes
-// it. The value itself is not stored, so the limits of the store don't apply to it.
-func digestOfValue(v any) (string, error) {
-	text, err := perdure.Marshal(v)
-	if err != nil {
-		return "", err
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	var plain any
-	if err := d.Decode(&plain); err != nil {
-		return "", err
-	}
-	if text, err = perdure.Marshal(plain); err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:12]), nil
 }

@@ -115,7 +115,7 @@ func Version(ctx *Context, name string, version int) int {
 //	agent.Removed(ctx, "look up")
 //
 // The name is that of the step, the saga, the child's kind, or that of the signal, approval or
-// callback. A removed Sleep is "sleep:" and its duration, as the error says. Don't use the name for
+// callback. A removed Sleep is "sleep:" and its microseconds, as the error says. Don't use the name for
 // something else: it would get the old results.
 func Removed(ctx *Context, name string) {
 	c := ctx.c

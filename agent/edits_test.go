@@ -63,8 +63,8 @@ func TestEditsUnderRunningAgentAreFound(t *testing.T) {
 			[]string{"two#1", "this child", "the step a#1"}},
 		{"a child is gone", "a join:one wait b", "a wait b", []string{"b#1", "the child one#1"}},
 		{"another kind", "a join:one wait b", "a join:two wait b", []string{"two#1", "the child one#1"}},
-		{"a wait is gone", "a wait b sleep", "a sleep", []string{"sleep:1ms#1", "the wait signal:go on#1"}},
-		{"a wait before", "a wait b", "sleep a wait b", []string{"sleep:1ms#1", "this wait", "the step a#1"}},
+		{"a wait is gone", "a wait b sleep", "a sleep", []string{"sleep:1000#1", "the wait signal:go on#1"}},
+		{"a wait before", "a wait b", "sleep a wait b", []string{"sleep:1000#1", "this wait", "the step a#1"}},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestRemovedIsNotMissed(t *testing.T) {
 		{"a join:one wait c", "one", "a wait c", "a 1, c 1"},
 		{"a wait c", "go on", "a c", "a 1, c 1"},
 		{"a wait c", "signal:go on", "a c", "a 1, c 1"},
-		{"sleep wait c", "sleep:1ms", "wait c", "c 1"},
+		{"sleep wait c", "sleep:1000", "wait c", "c 1"},
 	} {
 		t.Run(row.before+" without "+row.removed, func(t *testing.T) {
 			t.Parallel()

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -112,15 +110,18 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Fu
 		c.mu.Unlock()
 		return f
 	}
-	digest := digestOf(&f.spawn)
+	digest, old := journal.OfChild(kind, f.spawn.Input)
 	aside := goroutine() != c.mainGoroutine
 	c.mu.Lock()
+	if aside && old != "" && c.cursor.ExpectsAside(old) {
+		digest = old
+	}
 	key, before, again := c.cursor.Child(c.record, kind, digest, aside)
 	f.key, f.spawn.Key = key, key
 	known := c.cursor.Visit("spawn " + key)
 	c.mu.Unlock()
 	switch {
-	case again && before != digest:
+	case again && before != digest && before != old:
 		c.fail(nondeterminism(key, "the journal has a child with another input than the one for which the agent "+
 			"asks now"))
 	case again:
@@ -163,12 +164,6 @@ func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
 			"spawn of %s: the thread is busy with this run, and each would wait for the other", s.Kind))
 	}
 	return nil
-}
-
-// digestOf returns a digest of a child's kind and input.
-func digestOf(s *perdure.Spawn) string {
-	sum := sha256.Sum256(append([]byte(s.Kind+"\x00"), s.Input...))
-	return hex.EncodeToString(sum[:12])
 }
 
 // Key returns the child's journal key: its kind and the number of its use, such as "search#2".
@@ -329,6 +324,21 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 
 // newWait begins a future that is no child. Its key is a name with the number of its use.
 func newWait[T any](ctx *Context, call, what, name string) *Future[T] {
+	f := beginWait[T](ctx, call, name)
+	if f.err != nil {
+		return f
+	}
+	key, err := f.c.keyFor(what, name)
+	if err != nil {
+		f.err = err
+		return f
+	}
+	f.wait = what + ":" + key
+	return f
+}
+
+// beginWait is newWait for a future that gets its key later.
+func beginWait[T any](ctx *Context, call, name string) *Future[T] {
 	c := ctx.c
 	f := &Future[T]{future: future{c: c, kind: name}}
 	if f.err = c.proceed(); f.err != nil {
@@ -338,15 +348,7 @@ func newWait[T any](ctx *Context, call, what, name string) *Future[T] {
 		f.err = c.misuse("%s %q inside of a step: open it between steps", call, name)
 		return f
 	}
-	if f.err = c.checkOwn(call); f.err != nil {
-		return f
-	}
-	key, err := c.keyFor(what, name)
-	if err != nil {
-		f.err = err
-		return f
-	}
-	f.wait = what + ":" + key
+	f.err = c.checkOwn(call)
 	return f
 }
 

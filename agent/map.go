@@ -1,11 +1,8 @@
 package agent
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -58,7 +55,7 @@ func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions)
 		c.fail(err)
 	}
 	m := &mapping{c: c, key: key, kind: kind, total: len(items), settle: o.Settle, onStall: o.Child.OnStall,
-		digest: sha256.New()}
+		sum: journal.NewSum()}
 	o.Child.fill(&m.spawn)
 	if m.limit, err = o.limit("Map"); err != nil {
 		return Settled[Out]{}, err
@@ -110,9 +107,9 @@ type mapping struct {
 	// input returns the input of an item's child.
 	input func(n int) (json.RawMessage, error)
 
-	// next is the first item without a child, and digest that of the inputs before it.
-	next   int
-	digest hash.Hash
+	// next is the first item without a child, and sum the digest of the inputs before it.
+	next int
+	sum  journal.Sum
 	// live are the items whose children have not ended.
 	live []int
 	// told is the number of items in the last progress.
@@ -219,7 +216,7 @@ func (m *mapping) restore() (before journal.Mapped, err error) {
 		if err != nil {
 			return before, err
 		}
-		m.count(input)
+		m.sum.Add(input)
 		if m.next < before.Original && m.end(m.next) == nil {
 			if err := m.spawnChild(m.next, input, false); err != nil {
 				return before, err
@@ -229,19 +226,11 @@ func (m *mapping) restore() (before journal.Mapped, err error) {
 		m.live = append(m.live, m.next)
 		m.next++
 	}
-	if before.N > 0 && m.sum() != before.Sum {
+	if before.N > 0 && !m.sum.Is(before.Sum) {
 		c.fail(nondeterminism(m.key, "Map was called with other items before"))
 	}
 	return before, nil
 }
-
-// count adds an input to the digest.
-func (m *mapping) count(input json.RawMessage) {
-	fmt.Fprintf(m.digest, "%d\x00", len(input))
-	m.digest.Write(input)
-}
-
-func (m *mapping) sum() string { return hex.EncodeToString(m.digest.Sum(nil)[:12]) }
 
 // reap removes the items whose children have ended, and cancels those that stalled. It returns the
 // index of the first that failed, or -1.
@@ -278,7 +267,7 @@ func (m *mapping) refill() (spawned bool, err error) {
 		if !spawned {
 			m.c.begin("child", m.childKey(m.next))
 		}
-		m.count(input)
+		m.sum.Add(input)
 		m.live = append(m.live, m.next)
 		m.next++
 		if err := m.spawnChild(m.next-1, input, true); err != nil {
@@ -310,7 +299,7 @@ func (m *mapping) spawnChild(n int, input json.RawMessage, isNew bool) error {
 
 // note writes how far the mapping is into a batch. The caller holds c.mu.
 func (m *mapping) note(b *journal.Batch, stopped bool) {
-	m.c.writer.Mapped(b, m.key, journal.Mapped{N: m.next, Sum: m.sum(), Stopped: stopped})
+	m.c.writer.Mapped(b, m.key, journal.Mapped{N: m.next, Sum: m.sum.Text(), Stopped: stopped})
 }
 
 // stop asks the children that have not ended to stop.

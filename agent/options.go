@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // This file has the options of steps, children and maps.
@@ -118,7 +119,7 @@ func merge[I, O any](opts []I, apply func(o I, to *O)) (out O) {
 // the run is held. Without For the step would get the paragraph of another heading. The value has to
 // be one that JSON can write.
 func For(value any) StepOptions {
-	digest, err := digestOfValue(value)
+	digest, err := journal.OfValue(value)
 	if err != nil {
 		err = fmt.Errorf("the value of For, a %T, can't be written as JSON: %w", value, err)
 	}

@@ -64,7 +64,7 @@ func Parallel[In, Out any](
 	}
 	abouts := make([]about, len(items))
 	for n := range items {
-		digest, err := digestOfValue(items[n])
+		digest, err := journal.OfValue(items[n])
 		if err != nil {
 			return Settled[Out]{}, c.misuse("Parallel %s: item %d, a %T, can't be written as JSON, so a replay could "+
 				"not tell it from another one: %v", key, n, items[n], err)

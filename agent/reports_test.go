@@ -463,6 +463,56 @@ func TestRetryFromJournalRepeatsNoMessage(t *testing.T) {
 	}
 }
 
+// Sleeps and timers had Go's text of a duration in their ids. A run that waits for such a one goes on.
+func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	at := time.Now().Add(-time.Minute)
+	for _, c := range []struct {
+		wait, frame string
+		agent       func(ctx *agent.Context) error
+	}{
+		{"sleep:1ms#1", `{"opened":["sleep:1ms#1"]}`, func(ctx *agent.Context) error {
+			return agent.Sleep(ctx, time.Millisecond)
+		}},
+		{"sleep:" + at.UTC().Format(time.RFC3339Nano) + "#1", "", func(ctx *agent.Context) error {
+			return agent.SleepUntil(ctx, at)
+		}},
+		{"after:1h0m0s#1", fmt.Sprintf(`{"opened":["after:1h0m0s#1"],"due":{"after:1h0m0s#1":%d}}`, at.UnixNano()),
+			func(ctx *agent.Context) error {
+				_, err := agent.Select(ctx, agent.OnSignal[int](ctx, "never"), agent.After(ctx, time.Hour))
+				return err
+			}},
+	} {
+		if c.frame == "" {
+			c.frame = fmt.Sprintf(`{"opened":[%q]}`, c.wait)
+		}
+		id := w.start(perdure.Submission{Kind: "sleeper"})
+		polled, err := w.c.Poll(w.ctx, "by hand", api.Poll{Slots: 1, Start: true, Confirms: true})
+		if err != nil || len(polled.Runs) != 1 {
+			t.Fatalf("polled %+v (%v), want a run", polled, err)
+		}
+		g := polled.Runs[0]
+		results, err := w.c.Commit(w.ctx, "by hand", perdure.Commit{ID: "c", RunID: id, Epoch: g.Epoch,
+			Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("_frame:%d.1", g.Epoch), Value: json.RawMessage(c.frame)}},
+			Waits:   []perdure.WaitSpec{{ID: c.wait, Type: perdure.WaitTimer, Timeout: perdure.Duration(time.Millisecond)}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
+		if err != nil || results[0].Error != nil {
+			t.Fatalf("commit: %+v (%v)", results, err)
+		}
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Agent(wk, "sleeper", func(ctx *agent.Context, _ any) (string, error) {
+				if err := c.agent(ctx); err != nil {
+					return "", err
+				}
+				return agent.Step(ctx, "after", func(context.Context) (string, error) { return "awake", nil })
+			})
+		})
+		completed(t, w.end(id), `"awake"`)
+		stop()
+	}
+}
+
 // Frames of the release before count messages and lines, and have times and ids without names. Runs
 // with such a journal go on as that release would have.
 func TestJournalOfTheOldFormIsContinued(t *testing.T) {

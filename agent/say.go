@@ -53,7 +53,7 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 		return perdure.Permanent(err)
 	}
 	// Metadata is not part of it: a message with the same words is the same one.
-	digest := journal.Digest("message", string(role), string(text))
+	digest := journal.Digest("message", string(role), string(journal.Canonical(text)))
 	c.report(journal.Message, digest, len(text)+len(m.Metadata)+64, func(p *perdure.Commit) {
 		p.Messages = append(p.Messages, m)
 	})
@@ -296,7 +296,7 @@ func (c *execution) writeLine(typ string, v any, digest string) error {
 		return malformed(err, "%s", typ)
 	}
 	if digest == "" {
-		digest = journal.Digest("line", typ, string(data))
+		digest = journal.Digest("line", typ, string(journal.Canonical(data)))
 	}
 	c.report(journal.Line, digest, len(data)+64, func(p *perdure.Commit) {
 		p.Events = append(p.Events, perdure.Emitted{Type: typ, Data: data})

@@ -219,9 +219,9 @@ func (c *execution) stepEnded() {
 
 // replay returns the recorded result or error of a step.
 func replay[T any](c *execution, key string, entry json.RawMessage, of *about) (out T, err error) {
-	var rec journal.Step
-	if err := json.Unmarshal(entry, &rec); err != nil {
-		c.fail(nondeterminism(key, "the journal has something else under this name"))
+	rec, err := journal.ReadStep(key, entry)
+	if err != nil {
+		c.fail(err)
 	}
 	if err := of.check(key, &rec); err != nil {
 		c.fail(err)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -14,7 +15,7 @@ func Sleep(ctx *Context, d time.Duration) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
-	return c.sleep(c.nextUse("sleep:"+d.String()), d)
+	return c.sleep(c.timerID("sleep:"+micros(d), "sleep:"+d.String()), d)
 }
 
 // SleepUntil sleeps until a time, by this machine's clock.
@@ -23,7 +24,23 @@ func SleepUntil(ctx *Context, t time.Time) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
-	return c.sleep(c.nextUse("sleep:"+t.UTC().Format(time.RFC3339Nano)), time.Until(t))
+	old := "sleep:" + t.UTC().Format(time.RFC3339Nano)
+	return c.sleep(c.timerID("until:"+strconv.FormatInt(t.UnixMicro(), 10), old), time.Until(t))
+}
+
+// micros returns a duration as ids have it: in microseconds.
+func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+
+// timerID returns the id of a timer's next wait: its name, and the number of its use. A journal may have
+// the wait under the name that it had before ids had microseconds. It keeps that.
+func (c *execution) timerID(name, old string) string {
+	id, before := c.nextUse(name), c.nextUse(old)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.record.HasTimer(before) {
+		return before
+	}
+	return id
 }
 
 // sleep waits for a timer, unless it is over already or its time has passed.
@@ -111,8 +128,10 @@ func OnMessage[T any](ctx *Context) *Future[T] {
 // After returns a future that ends when a duration has passed since the call. It is the time limit of
 // a [Select]. A timer that loses can be selected again, and ends when it would have.
 func After(ctx *Context, d time.Duration) *Future[struct{}] {
-	f := newWait[struct{}](ctx, "After", "after", max(d, 0).String())
+	d = max(d, 0)
+	f := beginWait[struct{}](ctx, "After", d.String())
 	if f.err == nil {
+		f.wait = f.c.timerID("after:"+micros(d), "after:"+d.String())
 		f.startTimer(d)
 	}
 	f.read = func(i *journal.Item) (out struct{}, err error) {

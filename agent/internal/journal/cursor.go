@@ -228,6 +228,10 @@ func (c *Cursor) Child(r *Record, kind, digest string, aside bool) (key string, 
 	return key, before, again
 }
 
+// ExpectsAside tells whether a child with a digest is recorded that another goroutine spawned, and that is
+// not asked for yet.
+func (c *Cursor) ExpectsAside(digest string) bool { return len(c.asideChildren[digest]) > 0 }
+
 // NotSpawned notes the error of a child that could not be spawned. An agent that completes without
 // having looked at it fails with the error.
 func (c *Cursor) NotSpawned(err error) { c.unread = append(c.unread, unread{err: err}) }

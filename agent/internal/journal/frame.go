@@ -46,8 +46,19 @@ const (
 	quotedDepth = 60
 )
 
+// version is that of the format which this library writes and reads. docs/journal.md describes it.
+const version = 1
+
+// newer returns the error of an entry in a format of a later release.
+func newer(v int) error {
+	return fmt.Errorf("it has version %d, and this library reads up to %d: a worker with a newer library is needed", v,
+		version)
+}
+
 // A Frame is the journal entry that lists what a commit carries beside the results of steps.
 type Frame struct {
+	// V is the version of the format. It is left out: what is written is version 1.
+	V        int               `json:"v,omitempty"`
 	In       []Item            `json:"in,omitempty"`
 	Spawned  map[string]string `json:"spawned,omitempty"`
 	Aside    []string          `json:"aside,omitempty"` // keys in Spawned that other goroutines spawned
@@ -56,24 +67,28 @@ type Frame struct {
 	Now  map[string]int64  `json:"now,omitempty"`
 	UUID map[string]string `json:"uuid,omitempty"`
 
+	// Timers has when timers end, by the id of the wait, in microseconds since 1970.
+	Timers map[string]int64 `json:"timers,omitempty"`
+
 	// Frames of the old form have these, and new frames do not. Messages and Lines count the reports of
-	// the commit. Times, in nanoseconds since 1970, and UUIDs have values without names, in order.
-	Messages int      `json:"messages,omitempty"`
-	Lines    int      `json:"lines,omitempty"`
-	Times    []int64  `json:"times,omitempty"`
-	UUIDs    []string `json:"uuids,omitempty"`
+	// the commit. Times, in nanoseconds since 1970, and UUIDs have values without names, in order. Due is
+	// Timers in nanoseconds.
+	Messages int              `json:"messages,omitempty"`
+	Lines    int              `json:"lines,omitempty"`
+	Times    []int64          `json:"times,omitempty"`
+	UUIDs    []string         `json:"uuids,omitempty"`
+	Due      map[string]int64 `json:"due,omitempty"`
 
 	Opened    []string           `json:"opened,omitempty"`
 	Closed    []string           `json:"closed,omitempty"`
 	Winners   map[string]*Winner `json:"winners,omitempty"`
-	Due       map[string]int64   `json:"due,omitempty"`
 	Cancelled []string           `json:"cancelled,omitempty"`
 	Mapped    map[string]*Mapped `json:"mapped,omitempty"`
 }
 
 func (f *Frame) empty() bool {
 	return len(f.In)+len(f.Spawned)+len(f.Now)+len(f.UUID)+len(f.Versions)+
-		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Due)+len(f.Cancelled)+len(f.Mapped) == 0
+		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Timers)+len(f.Cancelled)+len(f.Mapped) == 0
 }
 
 // An Item is an inbox item as a frame keeps it.

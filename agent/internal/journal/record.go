@@ -56,8 +56,8 @@ type Record struct {
 	closed map[string]bool
 	// winners has the results of Select and its relatives, by the id of the call.
 	winners map[string]*Winner
-	// due has the times of timers by their key, in nanoseconds since 1970.
-	due map[string]int64
+	// timers has when timers end, by the id of the wait, in microseconds since 1970.
+	timers map[string]int64
 	// tokens has the tokens of callbacks by wait id, as far as they are known, and tokenEpochs the
 	// epochs that belong to those of the journal.
 	tokens      map[string]string
@@ -89,7 +89,7 @@ func Load(entries []api.JournalEntry, firstEpoch int64) (*Record, *Cursor, error
 		opened:      map[string]bool{},
 		closed:      map[string]bool{},
 		winners:     map[string]*Winner{},
-		due:         map[string]int64{},
+		timers:      map[string]int64{},
 		tokens:      map[string]string{},
 		tokenEpochs: map[string]int64{},
 		journaled:   map[int64]bool{},
@@ -123,6 +123,9 @@ func (r *Record) read(at *Cursor, key string, value json.RawMessage) error {
 		var f Frame
 		if err := json.Unmarshal(value, &f); err != nil {
 			return err
+		}
+		if f.V > version {
+			return newer(f.V)
 		}
 		r.readFrame(at, key, &f)
 	default:
@@ -167,7 +170,10 @@ func (r *Record) readFrame(at *Cursor, key string, f *Frame) {
 		r.closed[id] = true
 	}
 	maps.Copy(r.winners, f.Winners)
-	maps.Copy(r.due, f.Due)
+	maps.Copy(r.timers, f.Timers)
+	for id, ns := range f.Due {
+		r.timers[id] = ns / 1000
+	}
 	for _, child := range f.Cancelled {
 		r.cancelled[child] = true
 	}
@@ -342,8 +348,15 @@ func (r *Record) Winner(id string) *Winner { return r.winners[id] }
 
 // Due returns when a timer ends, and whether that is recorded.
 func (r *Record) Due(wait string) (at time.Time, ok bool) {
-	ns, ok := r.due[wait]
-	return time.Unix(0, ns), ok
+	us, ok := r.timers[wait]
+	return time.UnixMicro(us), ok
+}
+
+// HasTimer tells whether the journal has the wait of a timer under an id.
+func (r *Record) HasTimer(id string) bool {
+	_, opened := r.opened[id]
+	_, due := r.timers[id]
+	return opened || due || r.waits[id] != nil
 }
 
 // Token returns the token of a callback that this execution has opened.

@@ -24,6 +24,19 @@ type Step struct {
 	// Loose tells that the type of the result does not read back all that it writes.
 	Loose bool            `json:"loose,omitempty"`
 	OK    json.RawMessage `json:"ok,omitempty"`
+	// V is as that of a Frame.
+	V int `json:"v,omitempty"`
+}
+
+// ReadStep reads the entry of a step.
+func ReadStep(key string, entry json.RawMessage) (rec Step, err error) {
+	if err := json.Unmarshal(entry, &rec); err != nil {
+		return rec, Contradiction(key, "the journal has something else under this name")
+	}
+	if rec.V > version {
+		return rec, Contradiction(key, "%v", newer(rec.V))
+	}
+	return rec, nil
 }
 
 const asideRecord = `{"aside":true`

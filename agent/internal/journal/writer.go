@@ -148,8 +148,8 @@ func (w *Writer) UUID(key, id string) { set(&w.Batch(len(key)+48).frame.UUID, ke
 
 // Due adds the time at which a timer ends.
 func (w *Writer) Due(wait string, at time.Time) {
-	w.rec.due[wait] = at.UnixNano()
-	set(&w.Batch(len(wait)+24).frame.Due, wait, at.UnixNano())
+	w.rec.timers[wait] = at.UnixMicro()
+	set(&w.Batch(len(wait)+24).frame.Timers, wait, at.UnixMicro())
 }
 
 // Winner adds the choice of a call among several futures. Their number is fs: the waits of those that

@@ -248,6 +248,47 @@ func TestRetryKnowsEndedChildrenAndSpawnsOthersAnew(t *testing.T) {
 	}
 }
 
+// A child that is spawned anew by a retry is no news: steps that the original recorded after it are
+// still to be replayed.
+func TestRetryReplaysStepsAfterAChildThatHadNotEnded(t *testing.T) {
+	w := open(t)
+	var fixed atomic.Bool
+	var g gates
+	var planned atomic.Int32
+	w.work(func(wk *worker.Worker) {
+		g.register(wk)
+		worker.Agent(wk, "chore", func(ctx *agent.Context, _ any) ([]int, error) {
+			fs := gated(ctx, 1)
+			_, err := agent.Step(ctx, "plan", func(context.Context) (int, error) {
+				return int(planned.Add(1)), nil
+			})
+			if err != nil {
+				return nil, err
+			}
+			_, err = agent.Step(ctx, "look", func(context.Context) (int, error) {
+				if fixed.Load() {
+					return 1, nil
+				}
+				return 0, perdure.Permanent(errors.New("dark"))
+			})
+			if err != nil {
+				return nil, err
+			}
+			return agent.JoinAll(ctx, fs...)
+		})
+	})
+	run := w.ends("chore", nil)
+	if run.Error == nil || run.Error.CauseKey != "look#1" {
+		t.Fatalf("run: %s with %+v, want the cause look#1", run.State, run.Error)
+	}
+	fixed.Store(true)
+	g.open(1)
+	completed(t, w.retry(run.RunID, ""), `[1]`)
+	if n := planned.Load(); n != 1 {
+		t.Errorf("the step plan was executed %d times, want once: the retry has its record", n)
+	}
+}
+
 // The token of a callback that nobody answered is the original's. A retry has its own.
 func TestRetryHasCallbackTokensOfItsOwn(t *testing.T) {
 	w := open(t)

@@ -38,7 +38,7 @@ const (
 func (s *Store) Backup(ctx context.Context, path string, progress func(Copied)) (b Backup, err error) {
 	err = backup.Create(ctx, path, func(into *sqlite.Session) error {
 		return s.Audit(ctx, func(v *View) (err error) {
-			if err := migrate(into, sqliteDialect, false); err != nil {
+			if err := begin(into); err != nil {
 				return err
 			}
 			if err := into.Begin(); err != nil {

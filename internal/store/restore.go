@@ -171,7 +171,7 @@ func knownTables(from Session) ([]backup.Table, error) {
 		return nil, err
 	}
 	defer m.Close()
-	if err := migrate(m.sess, sqliteDialect, false); err != nil {
+	if err := begin(m.sess); err != nil {
 		return nil, err
 	}
 	known, err := backup.Tables(m.sess)

@@ -31,7 +31,8 @@ var reading = strings.Fields(`
 	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs For Get Group Health
 	History HistoryBackwards Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup
 	Journal Keys Kind Kinds LateResults
-	List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus RunHistory Sentinels
+	List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus Replay
+	RunHistory Sentinels
 	Session SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
 	Webhook Webhooks Workers`)
 

@@ -297,6 +297,7 @@ var attacks = []attack{
 				a.count(a.commit(r, fmt.Sprint("note", i/len(held)), obj{"journal": steps}))
 				a.call("GET", fmt.Sprintf("/api/v1/runs/%s/journal?epoch=%d&limit=1000", r.RunID, r.Epoch), nil, nil)
 				a.call("GET", "/api/v1/runs/"+r.RunID+"/journal/entries?limit=1000", nil, nil)
+				a.call("GET", "/api/v1/runs/"+r.RunID+"/replay", nil, nil)
 			})
 		}
 	}},

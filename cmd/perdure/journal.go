@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -17,11 +18,14 @@ import (
 // journalCommand implements "perdure journal".
 func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flags("journal RUN", "Prints the steps that a run has recorded, also after its end; with --inbox what has "+
-		"come to it.\n\n  perdure journal RUN\n  perdure journal RUN --inbox\n  perdure journal RUN --entry 3", stderr)
+		"come to it. --export writes all that a replay needs into a file, for perdure builds check.\n\n"+
+		"  perdure journal RUN\n  perdure journal RUN --inbox\n  perdure journal RUN --entry 3\n"+
+		"  perdure journal RUN --export run.json", stderr)
 	conn := addConnFlags(f)
 	asJSON := f.Bool("json", false, "print JSON, one entry a line")
 	inbox := f.Bool("inbox", false, "print the inbox instead")
 	entry := f.Int64("entry", 0, "print the whole value of the entry with this `number`, and nothing else")
+	export := f.String("export", "", "write the run, its input, journal and inbox to this `file`; - is the output")
 	ids, err := parseMixed(f, args)
 	if err != nil {
 		return err
@@ -32,9 +36,16 @@ func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		fmt.Fprintln(stderr, "perdure journal: --entry takes a number from 1 on")
 		return errUsage
 	}
+	if f.given("export") && (*export == "" || one || *inbox) {
+		fmt.Fprintln(stderr, "perdure journal: --export takes a file, and neither --inbox nor --entry")
+		return errUsage
+	}
 	c, err := conn.connect(ctx)
 	if err != nil {
 		return err
+	}
+	if *export != "" {
+		return exportRun(ctx, c, perdure.RunID(ids[0]), *export, *asJSON, stdout)
 	}
 	p := &entryPrinter{ctx: ctx, c: c, run: perdure.RunID(ids[0]), json: *asJSON, out: stdout,
 		table: tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)}
@@ -55,6 +66,36 @@ func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		return p.inbox()
 	}
 	return p.journal()
+}
+
+// exportRun writes what a replay of a run needs to a file. The file has the input and all results, so
+// only its owner may read it.
+func exportRun(
+	ctx context.Context, c *client.Client, id perdure.RunID, file string, asJSON bool, stdout io.Writer,
+) error {
+	r, err := c.Replay(ctx, id)
+	if err != nil {
+		return err
+	}
+	text, err := perdure.Marshal(r)
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	if file == "-" {
+		_, err := stdout.Write(text)
+		return err
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSONLine(stdout, map[string]any{"run_id": r.RunID, "file": file, "journal": len(r.Journal),
+			"inbox": len(r.Inbox)})
+	}
+	_, err = fmt.Fprintf(stdout, "%s: %s, %s, %d of its journal, %d of its inbox\n", visible(file), r.RunID,
+		visible(r.Kind), len(r.Journal), len(r.Inbox))
+	return err
 }
 
 // An entryPrinter prints the journal or the inbox of a run.

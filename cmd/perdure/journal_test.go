@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -103,4 +105,60 @@ func TestJournalRefusesWithAReason(t *testing.T) {
 	keyWith(t, c, perdure.ScopeCreate)
 	_, errs := mustRun(t, exitFail, "journal", id)
 	has(t, errs, "runs:read")
+}
+
+// An exported file has everything: more journal than one answer, the input, the inbox and the waits.
+func TestJournalIsExported(t *testing.T) {
+	c, _ := live(t)
+	ctx := t.Context()
+	run := submit(t, c, perdure.Submission{Kind: "agent", Class: perdure.Agent, Input: json.RawMessage(`{"to":"Lisbon"}`)})
+	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
+	if err != nil || len(polled.Runs) != 1 {
+		t.Fatalf("polled %+v: %v", polled, err)
+	}
+	large := strings.Repeat("x", 700_000) // two of them need two answers
+	commit := perdure.Commit{ID: "c", RunID: run, Epoch: polled.Runs[0].Epoch,
+		Waits:   []perdure.WaitSpec{{ID: "signal:go#1", Type: perdure.WaitSignal, Name: "go", Timeout: perdure.Never}},
+		Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{"signal:go#1"}}}
+	for i := range 3 {
+		commit.Journal = append(commit.Journal, perdure.JournalEntry{Key: fmt.Sprintf("step#%d", i),
+			Value: json.RawMessage(`{"ok":"` + large + `"}`)})
+	}
+	if res, err := c.Commit(ctx, "w", commit); err != nil || !res[0].OK {
+		t.Fatalf("commit = %+v, %v, want it taken", res, err)
+	}
+	if _, err := c.Signal(ctx, run, "other", json.RawMessage(`{"a":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	before, err := c.Get(ctx, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "run.json")
+	has(t, first(mustRun(t, 0, "journal", string(run), "--export", file)), "3 of its journal, 1 of its inbox")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := api.ParseReplay(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := api.ReplayWait{ID: "signal:go#1", Type: perdure.WaitSignal, Name: "go", Asleep: true}
+	if r.RunID != run || r.State != perdure.Suspended || string(r.Input) != `{"to":"Lisbon"}` || len(r.Journal) != 3 ||
+		len(r.Journal[2].Value) < len(large) || len(r.Inbox) != 1 || r.Inbox[0].Name != "other" ||
+		len(r.Waits) != 1 || r.Waits[0] != wait || r.JournalNext != 0 {
+		t.Errorf("exported run = %.400s, want its input, 3 large entries, the signal and the wait", text)
+	}
+	if mode, err := os.Stat(file); err != nil || mode.Mode().Perm() != 0o600 {
+		t.Errorf("the file has the mode %v (%v), want that only its owner reads it", mode.Mode(), err)
+	}
+	if after, err := c.Get(ctx, run); err != nil || after.LastSeq != before.LastSeq || after.Epoch != before.Epoch {
+		t.Errorf("the export has changed the run: %+v (%v), want %+v", after, err, before)
+	}
+	if out, _ := mustRun(t, 0, "journal", string(run), "--export", "-"); out != string(text) {
+		t.Errorf("--export - prints %.100s, want what the file has", out)
+	}
+	mustRun(t, 2, "journal", string(run), "--export", file, "--inbox")
+	mustRun(t, 1, "journal", string(run), "--export", filepath.Join(file, "none"))
 }

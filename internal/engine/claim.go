@@ -347,7 +347,7 @@ func (op *Claim) grantRun(tx *Tx, r perdure.Run) (Grant, error) {
 		return Grant{}, err
 	}
 	bytesLeft := GrantMax
-	if g.Journal, g.JournalNext, err = journalPage(tx, &r, 0, &bytesLeft); err != nil {
+	if g.Journal, g.JournalNext, err = journalPage(&tx.DB.Records, &r, 0, &bytesLeft); err != nil {
 		return Grant{}, err
 	}
 	g.Inbox, g.InboxNext, err = handOverItems(tx, &r, 0, &bytesLeft)
@@ -384,14 +384,16 @@ func settleClass(tx *Tx, r *perdure.Run) (*perdure.Settlement, error) {
 
 // journalPage reads journal entries after a cursor, as many as fit into bytesLeft but at least one.
 // next is the cursor for more.
-func journalPage(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []JournalRow, next int64, err error) {
+func journalPage(
+	db *store.Records, r *perdure.Run, after int64, bytesLeft *int,
+) (page []JournalRow, next int64, err error) {
 	for after < r.JournalSeq {
-		rows, err := tx.DB.Journal.After(r.Tenant, r.ID, after, 256)
+		rows, err := db.Journal.After(r.Tenant, r.ID, after, 256)
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, j := range rows {
-			if j.Value, err = tx.DB.Values.Resolve(r.Tenant, j.Value); err != nil {
+			if j.Value, err = db.Values.Resolve(r.Tenant, j.Value); err != nil {
 				return nil, 0, err
 			}
 			if j.Seq <= after || !readable(j.Value) {
@@ -506,7 +508,7 @@ func (op *Journal) Do(tx *Tx) error {
 		return err
 	}
 	bytesLeft := GrantMax
-	op.Page, op.Next, err = journalPage(tx, &r, op.After, &bytesLeft)
+	op.Page, op.Next, err = journalPage(&tx.DB.Records, &r, op.After, &bytesLeft)
 	return err
 }
 

@@ -149,6 +149,7 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.StartedRun]():    {"status": aStatus},
 	reflect.TypeFor[api.Activity]():      {"status": aStatus, "tier": oneOf(perdure.Tiers...)},
 	reflect.TypeFor[api.ChildActivity](): {"status": aStatus, "tier": oneOf(perdure.Tiers...)},
+	reflect.TypeFor[api.ReplayWait]():    {"type": oneOf(perdure.WaitTypes...)},
 	reflect.TypeFor[api.OpenWait]():      {"type": oneOf(perdure.WaitTypes...), "mode": oneOf(perdure.Modes...)},
 	reflect.TypeFor[api.LateResult]():    {"state": oneOf(perdure.LateStates...)},
 	reflect.TypeFor[api.Delivery]():      {"state": oneOf(perdure.NoteStates...)},

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"encoding/json"
 	"strconv"
 
 	"github.com/perdure/perdure"
@@ -70,6 +71,38 @@ func getItem(c *call, _ *none) (int, *api.InboxItem, error) {
 	item, err := c.s.engine.Runs.Item(c.Context(), c.tenant(), c.run(), n)
 	out := showItem(&item)
 	return 0, &out, err
+}
+
+// replay shows what another build needs to replay the run.
+func replay(c *call, _ *none) (int, *api.Replay, error) {
+	journalAfter, err := c.intParam("journal_after", -1, 0, maxSeq)
+	if err != nil {
+		return 0, nil, err
+	}
+	inboxAfter, err := c.intParam("inbox_after", -1, 0, maxSeq)
+	if err != nil {
+		return 0, nil, err
+	}
+	first := journalAfter < 0 && inboxAfter < 0
+	p, err := c.s.engine.Runs.Replay(c.Context(), c.tenant(), c.run(), engine.ReplayPart{First: first,
+		Journal: first || journalAfter >= 0, JournalAfter: max(journalAfter, 0),
+		Inbox: first || inboxAfter >= 0, InboxAfter: max(inboxAfter, 0)})
+	if err != nil {
+		return 0, nil, err
+	}
+	r := &p.Run
+	out := &api.Replay{Version: api.ReplayVersion, RunID: r.ID, Change: r.Version, Kind: r.Kind, Class: r.Class,
+		Queue: r.Queue, State: r.State, ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID,
+		OriginRunID: r.Origin(), Epoch: r.Epoch, FirstEpoch: r.FirstEpoch, Attempt: r.Attempt,
+		MaxAttempts: r.MaxAttempts, DeadlineAt: r.DeadlineAt, Cancel: r.Cancel.RequestedAt != 0,
+		Input: json.RawMessage(p.InputText), Journal: journal(p.Journal), JournalNext: p.JournalNext,
+		Inbox: items(p.Inbox), InboxNext: p.InboxNext}
+	for i := range p.Waits {
+		w := &p.Waits[i]
+		out.Waits = append(out.Waits, api.ReplayWait{ID: w.ID, Type: w.Type, Name: w.Name,
+			Asleep: w.Named && r.State == perdure.Suspended})
+	}
+	return 0, out, nil
 }
 
 func showStep(s *engine.Step) api.Step {

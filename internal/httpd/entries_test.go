@@ -75,7 +75,8 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 	}
 	reader.get(at + "/journal/entries?limit=201").is(400)
 	theirs := w.as(w.newKey("b", nil))
-	for _, path := range []string{"/journal/entries", "/journal/entries/1", "/inbox/items", "/inbox/items/1"} {
+	for _, path := range []string{"/journal/entries", "/journal/entries/1", "/inbox/items", "/inbox/items/1",
+		"/replay"} {
 		theirs.get(at + path).is(404)
 	}
 }

@@ -52,6 +52,9 @@ func (c *execution) answered(b *journal.Batch, res *api.CommitResult) {
 
 // flush commits everything that is not committed yet, and waits for the answers.
 func (c *execution) flush() {
+	if c.checking() {
+		return
+	}
 	c.mu.Lock()
 	b := c.writer.Last()
 	c.mu.Unlock()
@@ -72,6 +75,7 @@ func (c *execution) mustCommit(b *journal.Batch) *api.CommitResult {
 
 // awaitAnswer waits for the answer to a batch and returns the server's refusal, if it is one.
 func (c *execution) awaitAnswer(b *journal.Batch) error {
+	c.stand()
 	select {
 	case <-b.Done:
 	case <-c.leased.Done():

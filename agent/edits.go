@@ -15,6 +15,7 @@ import (
 // asked for.
 func (c *execution) begin(what, key string) (aside bool) {
 	if goroutine() != c.mainGoroutine {
+		c.standAside()
 		return true
 	}
 	c.mu.Lock()
@@ -26,6 +27,7 @@ func (c *execution) begin(what, key string) (aside bool) {
 			"for which the agent has not asked yet; announce what was added, renamed or removed with Version "+
 			"or Removed", what, text))
 	}
+	c.stand()
 	return false
 }
 

@@ -158,6 +158,7 @@ func (c *execution) load() error {
 	c.writer = journal.NewWriter(c.record, c.cursor, g.Epoch)
 	c.inbox = journal.NewInbox(c.writer)
 	c.inbox.Read(items)
+	c.expectAsleep()
 	return nil
 }
 

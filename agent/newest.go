@@ -56,6 +56,7 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 		if err := c.stopReason(); err != nil {
 			return err
 		}
+		c.stand()
 		c.flush()
 	}
 	before := int64(0)

@@ -39,6 +39,7 @@ func (w *scene) rollsBack(before, after code) (message string, end *api.Run) {
 	id := w.start(perdure.Submission{Kind: "changes"})
 	w.waits(id, "signal:go on#1")
 	stop()
+	w.foresee(id, after)
 	stop = w.release("bad", after)
 	w.signal(id, "go on", nil)
 	message = w.defect(id, perdure.CodeNondeterminism)

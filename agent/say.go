@@ -95,6 +95,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 		if err := c.stopReason(); err != nil {
 			return nil, err
 		}
+		c.stand()
 		c.flush()
 	}
 	out, err := c.readThread(until, last)

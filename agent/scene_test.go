@@ -25,6 +25,8 @@ type scene struct {
 	ctx   context.Context
 	nodes []*embedded.Server
 	c     *client.Client // for the caller's side: its connection is never cut
+	// foreseen has the runs that a check of the next build would have held, and why. See check_test.go.
+	foreseen map[perdure.RunID]string
 }
 
 // steady returns a policy with quick retries, under which a busy machine neither loses a lease nor
@@ -169,6 +171,7 @@ func (w *scene) end(id perdure.RunID) *api.Run {
 			w.t.Fatalf("join of run %s: %v", id, err)
 		}
 		if !deferred {
+			w.noFalseAlarm(id)
 			return run
 		}
 	}

@@ -172,6 +172,7 @@ func unrecordable(key string, out any, err error) error {
 func attempt[T any](
 	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
 ) (out T, err error) {
+	ctx.c.stand()
 	ctx.c.stepBegan()
 	returned := false
 	defer func() {

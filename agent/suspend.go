@@ -71,6 +71,7 @@ func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) e
 		return err
 	}
 	c.checkExit()
+	c.visitAsleep(on)
 	c.begin("wait", on[0])
 	c.mu.Lock()
 	b := c.writer.Suspend(open, on, claimType)
@@ -105,6 +106,9 @@ func waitEnded(i *journal.Item, timeout error) error {
 // pollInbox waits for new items of the inbox while the run keeps its lease, for mapPatience at most.
 // It tells whether any have come.
 func (c *execution) pollInbox() (news bool, err error) {
+	if c.checking() {
+		return false, nil // nothing more comes to a check
+	}
 	until := time.Now().Add(mapPatience)
 	for pause := minMapPause; ; pause = min(2*pause, maxMapPause) {
 		if news, err := c.readNews(); news || err != nil {

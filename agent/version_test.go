@@ -24,6 +24,7 @@ func changes(w *scene, before, after code) perdure.RunID {
 	id := w.start(perdure.Submission{Kind: "changes"})
 	w.waits(id, "signal:go on#1")
 	stop()
+	w.foresee(id, after)
 	w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", after) })
 	w.signal(id, "go on", nil)
 	return id

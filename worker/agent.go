@@ -18,11 +18,11 @@ import (
 // calls run, and the function is called again when the wait has ended.
 func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In) (Out, error), opts ...Kind) {
 	def, err := define[In, Out](perdure.Agent, opts)
-	w.register(kind, handler{def: def, agent: true, call: func(ctx context.Context, r *run) *perdure.Outcome {
-		out := session.Execute(ctx, agentRun{r}, func(of any) (result json.RawMessage, err error) {
+	replay := func(ctx context.Context, s session.Session) *perdure.Outcome {
+		return session.Execute(ctx, s, func(of any) (result json.RawMessage, err error) {
 			ctx := of.(*agent.Context)
 			err = w.around(ctx, func(inner context.Context) error {
-				in, err := read[In](r.grant.Input)
+				in, err := read[In](s.Grant().Input)
 				if err != nil {
 					return err
 				}
@@ -37,11 +37,15 @@ func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In
 			})
 			return result, err
 		})
+	}
+	call := func(ctx context.Context, r *run) *perdure.Outcome {
+		out := replay(ctx, agentRun{r})
 		if out != nil && out.Error != nil && context.Cause(ctx) == nil {
 			r.log().Warn("an agent failed", "code", out.Error.Code, "error", out.Error.Message)
 		}
 		return out
-	}}, f == nil, err)
+	}
+	w.register(kind, handler{def: def, agent: true, call: call, replay: replay}, f == nil, err)
 }
 
 // An agentRun is a run as package agent sees it; it implements session.Session.

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // Options of a worker. The zero value is usable.
@@ -104,9 +105,11 @@ type Worker struct {
 
 // A handler executes the runs of a kind.
 type handler struct {
-	call  func(ctx context.Context, r *run) *perdure.Outcome
-	agent bool // it takes a slot of the agents
-	def   perdure.KindDef
+	call func(ctx context.Context, r *run) *perdure.Outcome
+	// replay executes an agent in a session, such as that of a check. It is nil for tasks.
+	replay func(ctx context.Context, s session.Session) *perdure.Outcome
+	agent  bool // it takes a slot of the agents
+	def    perdure.KindDef
 }
 
 // A pool is the set of slots that the tasks or the agents share. Each pool has its own poll,
@@ -224,7 +227,8 @@ func (w *Worker) pool(kind string) *pool {
 // Run leases and executes runs until its context ends, then drains and returns nil. It returns an
 // error for invalid options and handlers, and when the server refuses this worker: an invalid key, a
 // missing scope, a queue that is not a name, or a wrong address. While the server is away, Run
-// retries. Run can be called once. A handler or a middleware that is added later ends it with an
+// retries. In a program that perdure builds check has started it only replays live runs, as [Check] does.
+// Run can be called once. A handler or a middleware that is added later ends it with an
 // error.
 func (w *Worker) Run(ctx context.Context) error {
 	ctx, stopPolls := context.WithCancel(ctx)
@@ -239,6 +243,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.mu.Unlock()
 	if misuse != nil {
 		return misuse
+	}
+	if Checking() {
+		return w.runCheck(ctx)
 	}
 	if w.c == nil {
 		return errors.New("worker: the client is nil")

@@ -111,7 +111,8 @@ func TestJournalRefusesWithAReason(t *testing.T) {
 func TestJournalIsExported(t *testing.T) {
 	c, _ := live(t)
 	ctx := t.Context()
-	run := submit(t, c, perdure.Submission{Kind: "agent", Class: perdure.Agent, Input: json.RawMessage(`{"to":"Lisbon"}`)})
+	run := submit(t, c, perdure.Submission{Kind: "agent", Class: perdure.Agent,
+		Input: json.RawMessage(`{"to":"Lisbon"}`)})
 	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("polled %+v: %v", polled, err)

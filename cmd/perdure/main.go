@@ -81,6 +81,7 @@ func commands() []command {
 		{"view", "list the views of a run, or print one", viewCommand, false},
 		{"artifacts", "list or get what a run has left beside its result", artifactsCommand, false},
 		{"kinds", "list what runs can be of, and change their defaults", kindsCommand, false},
+		{"builds", "check a worker's build against the runs that live", buildsCommand, false},
 		{"queues", "list queues, pause and resume them", queuesCommand, false},
 		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},

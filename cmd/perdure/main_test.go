@@ -20,6 +20,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "serve", "demo-agent", "bench-clients", "bench-serve", "exec", runner.ProcessCommand:
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		case workerProgram:
+			os.Exit(runWorkerProgram(os.Args[2]))
 		}
 	}
 	// The job table of whoever runs the tests is not changed.

@@ -89,7 +89,8 @@ func (s *Server) rows() []route {
 			takes("after", "limit").upTo(largeRun),
 		on("GET", v1+"/runs/{id}/inbox/items/{n}", read, "Look at an inbox item with its whole value", getItem).
 			upTo(largeRun),
-		on("GET", v1+"/runs/{id}/replay", read, "Read all that a replay of a run needs: input, journal and inbox", replay).
+		on("GET", v1+"/runs/{id}/replay", read,
+			"Read all that a replay of a run needs: input, journal and inbox", replay).
 			takes("journal_after", "inbox_after").upTo(largePage),
 		on("GET", v1+"/runs/{id}/messages", report, "Read the thread of a leased run", runMessages).
 			takes("epoch", "after", "before", "limit").upTo(largePage),

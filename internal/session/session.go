@@ -39,6 +39,14 @@ type Session interface {
 	Delta(ctx context.Context, step string, try int64, text string) error
 }
 
+// A Check is a session without a lease. It replays a run up to where it stands: no function of a step is
+// called, no commit is sent, and Execute returns nil when the run has not come further.
+type Check interface {
+	Session
+	// Asleep returns the ids of the waits that the run is suspended on.
+	Asleep() []string
+}
+
 // A Source returns the content of the run's next commit, or nil, and whether there is more for
 // another commit. answered is called once with the server's answer, or never if the lease ends
 // first.

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -60,6 +61,18 @@ func (b *Inbox) Read(items []perdure.Item) {
 			if in.WaitID != "" || in.Type == perdure.ItemChild {
 				b.w.item(a, in.WaitID)
 			}
+		}
+	}
+}
+
+// ExpectWaits adds the waits that the run sleeps on to what the execution has to ask for, as if one of them
+// had ended: from then on the journal has it. See package agent about checks.
+func (b *Inbox) ExpectWaits(ids []string) {
+	for _, id := range ids {
+		_, arrived := b.arrived[id]
+		if !arrived && b.w.rec.waits[id] == nil && !strings.HasPrefix(id, AgainPrefix) &&
+			!strings.HasPrefix(id, MapPrefix) {
+			b.w.at.expect("wait "+id, false)
 		}
 	}
 }

@@ -159,6 +159,9 @@ endif
 docs: ## print the pages of docs/ that come from the code
 	$(GO) run ./internal/docgen
 
+vectors: ## write testdata/journal, the format of docs/journal.md in use, for libraries in other languages
+	$(GO) test ./internal/vectors -count=1 -update
+
 bench: ## measure; figures depend on the machine
 	$(GO) test -run '^$$' -bench . -benchtime 5s -count=1 ./bench
 

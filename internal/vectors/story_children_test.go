@@ -60,10 +60,11 @@ var childStories = []story{
 			{what: "The child times out.", before: func(s *server) {
 				s.fails("search#1", perdure.TimedOut, string(perdure.CodeDeadline))
 			}},
-			{what: `The result of the child comes late and is adopted. Then the signal "go" comes.`, before: func(s *server) {
-				s.late("search#1", `{"late":true}`)
-				s.signal("go", `1`)
-			}},
+			{what: `The result of the child comes late and is adopted. Then the signal "go" comes.`,
+				before: func(s *server) {
+					s.late("search#1", `{"late":true}`)
+					s.signal("go", `1`)
+				}},
 		},
 	},
 	{
@@ -106,7 +107,8 @@ var childStories = []story{
 			all, err := agent.JoinAllSettled(ctx, search, talk)
 			return []int{all.Completed, all.Failed}, err
 		},
-		turns: []turn{{}, {what: `The child "search" completes.`, before: func(s *server) { s.completes("search#1", `1`) }}},
+		turns: []turn{{}, {what: `The child "search" completes.`,
+			before: func(s *server) { s.completes("search#1", `1`) }}},
 	},
 	{
 		name: "child-refused-at-the-wait",

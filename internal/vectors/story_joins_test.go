@@ -84,8 +84,8 @@ var joinStories = []story{
 	},
 	{
 		name: "select-ok",
-		words: []string{spawnsThree, `It selects the first that completes, and asks the others to stop. The result is the`,
-			`list of its index and its result.`},
+		words: []string{spawnsThree, `It selects the first that completes, and asks the others to stop. The result is`,
+			`the list of its index and its result.`},
 		agent: func(ctx *agent.Context, _ execution) (any, error) {
 			first, err := agent.SelectOK(ctx, searches(ctx, 3)...)
 			if err != nil {

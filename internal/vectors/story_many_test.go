@@ -36,8 +36,8 @@ var manyStories = []story{
 			`The agent maps the kind "square" over the numbers 1 to 50, twenty at the same time. The result is how`,
 			`many completed.`,
 		},
-		during: "Each time the agent looks into its inbox, the ten children that were spawned first and work complete, " +
-			"until 20 have ended in the first execution, and all in the second one.",
+		during: "Each time the agent looks into its inbox, the ten children that were spawned first and work " +
+			"complete, until 20 have ended in the first execution, and all in the second one.",
 		asked: func(s *server) {
 			if s.ended() < 20 || s.grant.Epoch >= epochOf(1) {
 				s.endOldest(10)
@@ -75,10 +75,11 @@ var manyStories = []story{
 			`Then the step "sum" gives 3, which is the result.`,
 		},
 		agent: func(ctx *agent.Context, _ execution) (any, error) {
-			_, err := agent.Parallel(ctx, "fetch", []string{"c", "a", "b"}, func(_ context.Context, v string) (string, error) {
+			twice := func(_ context.Context, v string) (string, error) {
 				time.Sleep(time.Duration(v[0]) * time.Millisecond)
 				return v + v, nil
-			})
+			}
+			_, err := agent.Parallel(ctx, "fetch", []string{"c", "a", "b"}, twice)
 			if err != nil {
 				return nil, err
 			}

@@ -23,7 +23,7 @@ func book(ctx *agent.Context, last func() error) error {
 	})
 }
 
-const booksTrip = `In the saga "trip" the step "flight" gives "LX1" and the step "hotel" gives "H7". Both can be undone.`
+const booksTrip = `In the saga "trip" the step "flight" gives "LX1", and "hotel" gives "H7". Both can be undone.`
 
 var sagaStories = []story{
 	{
@@ -50,8 +50,9 @@ var sagaStories = []story{
 		turns: []turn{{}},
 	},
 	{
-		name:  "saga-cancelled",
-		words: []string{booksTrip, `Then it waits for the signal "go", an hour at most. The agent returns the error of the saga.`},
+		name: "saga-cancelled",
+		words: []string{booksTrip, `Then it waits for the signal "go", an hour at most. The agent returns the error`,
+			`of the saga.`},
 		agent: func(ctx *agent.Context, _ execution) (any, error) {
 			return nil, book(ctx, func() error {
 				_, err := agent.Signal[any](ctx, "go", time.Hour)

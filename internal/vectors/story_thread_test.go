@@ -105,7 +105,8 @@ var threadStories = []story{
 			`continued when both have ended.`,
 		},
 		agent: func(ctx *agent.Context, _ execution) (any, error) {
-			return agent.Continue(ctx, "I am at it", agent.Spawn[any](ctx, "report", 1), agent.Spawn[any](ctx, "report", 2))
+			one, two := agent.Spawn[any](ctx, "report", 1), agent.Spawn[any](ctx, "report", 2)
+			return agent.Continue(ctx, "I am at it", one, two)
 		},
 		turns: []turn{{}},
 	},

@@ -9,8 +9,9 @@ import (
 
 var waitStories = []story{
 	{
-		name:  "signal-early",
-		words: []string{`The step "plan" gives 1. The agent waits for the signal "go", an hour at most. Its data is the result.`},
+		name: "signal-early",
+		words: []string{`The step "plan" gives 1. The agent waits for the signal "go", an hour at most. Its data is`,
+			`the result.`},
 		agent: planThenGo,
 		turns: []turn{{what: `Two signals "go" and one "other" come before the run begins.`, before: func(s *server) {
 			s.signal("other", `0`)

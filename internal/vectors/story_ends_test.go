@@ -97,7 +97,7 @@ var endStories = []story{
 			{},
 			{what: "The first child completes.", before: func(s *server) { s.completes("search#1", `1`) }},
 			{retry: true,
-				what: "The run has failed, and is retried from its journal, without the entry that its error follows from."},
+				what: "The run has failed. It is retried from its journal, without the entry of its error."},
 			{what: "The second child completes, and the callback is answered.", before: func(s *server) {
 				s.completes("search#2", `2`)
 				s.answers("callback:paid#1", `{"result":"paid"}`)

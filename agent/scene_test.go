@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/worker"
 )
@@ -45,7 +46,7 @@ func open(t *testing.T) *scene { return openUnder(t, steady(), 1) }
 // openUnder opens a scene with a policy, and with several nodes if the store can be shared.
 func openUnder(t *testing.T, policy *perdure.Policy, nodes int) *scene {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 	t.Cleanup(cancel)
 	w := &scene{t: t, ctx: ctx}
 	at := storetest.Address(t)

@@ -12,12 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -136,7 +136,7 @@ func ok[T any](t *testing.T) func(v T, err error) T {
 }
 
 func within(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 	t.Cleanup(cancel)
 	return ctx
 }

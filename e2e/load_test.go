@@ -78,7 +78,7 @@ func (f *fleet) call(at int, method, path, idempotency string, in, out any) (int
 // insist calls one node after the other until there is a final answer, and returns which node gave
 // it.
 func (f *fleet) insist(method, path, idempotency string, in, out any) (status, at int) {
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond) {
+	for end := time.Now().Add(eventually.Within); ; time.Sleep(time.Duration(10+rand.IntN(20)) * time.Millisecond) {
 		at = rand.IntN(len(f.nodes))
 		status, err := f.call(at, method, path, idempotency, in, out)
 		if err == nil && status != 503 {
@@ -163,7 +163,7 @@ func (l *load) client(name string) {
 
 func (l *load) wait(id string) {
 	begin := time.Now()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+	for end := time.Now().Add(eventually.Within); time.Now().Before(end); {
 		var r runView
 		s, at := l.insist("GET", "/api/v1/runs/"+id+"/join?timeout=10s", "", nil, &r)
 		now := time.Now()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/natstest"
 	"github.com/perdure/perdure/internal/pgtest"
 )
@@ -113,7 +114,7 @@ type logged struct {
 // suspended follows the log of a run until it is suspended.
 func (h *history) suspended(at int, id string) {
 	var next int64
-	for end := time.Now().Add(50 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(eventually.Within); time.Now().Before(end); {
 		var l logged
 		if s, err := h.call(at, "GET", fmt.Sprintf("/api/v1/runs/%s/events?after=%d&wait=10s", id, next), "", nil,
 			&l); err != nil || s != 200 {

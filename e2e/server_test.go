@@ -365,7 +365,7 @@ func killedUnderLoad(t *testing.T, n *node, at store.Options) {
 	stopLoad()
 	wg.Wait()
 	// Every run ends.
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(eventually.Within); ; time.Sleep(100 * time.Millisecond) {
 		live := 0
 		for _, state := range []string{"queued", "dispatched", "running", "suspended"} {
 			var page struct {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // ask sends a request to a handler, in process.
@@ -31,7 +33,7 @@ func soon[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(20 * time.Second):
+	case <-time.After(eventually.Within):
 		t.Fatalf("never: %s", what)
 	}
 	return v

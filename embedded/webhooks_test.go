@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -37,7 +38,7 @@ func TestWebhookLinksBeginWithPublicURL(t *testing.T) {
 			if link != want+run["run_id"].(string) {
 				t.Errorf("with %q: %s", public, link)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(eventually.Within):
 			t.Fatal("nothing was sent")
 		}
 	}

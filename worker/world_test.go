@@ -56,7 +56,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { srv.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 	t.Cleanup(cancel)
 	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
 	if socket {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/doorbell/belltest"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/natstest"
 	"github.com/perdure/perdure/internal/pgtest"
 )
@@ -123,7 +124,7 @@ func TestListenersAreWokenAfterReconnect(t *testing.T) {
 	}
 	select {
 	case <-c:
-	case <-time.After(20 * time.Second):
+	case <-time.After(eventually.Within):
 		t.Error("the listener was not woken after the reconnect")
 	}
 }
@@ -135,7 +136,7 @@ func hears(t testing.TB, a, b doorbell.Bell) {
 	settled(t, b)
 	c, stop := b.Listen(doorbell.Run("t", "heard"))
 	defer stop()
-	limit := time.After(30 * time.Second)
+	limit := time.After(eventually.Within)
 	for {
 		a.Ring(doorbell.Run("t", "heard"))
 		select {

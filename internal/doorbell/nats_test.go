@@ -29,7 +29,7 @@ func TestNATSThatStartsLaterIsFound(t *testing.T) {
 	hears(t, a, b)
 	select {
 	case <-c:
-	case <-time.After(20 * time.Second):
+	case <-time.After(eventually.Within):
 		t.Error("a listener from before the connection was not woken")
 	}
 }
@@ -102,7 +102,7 @@ func TestFrozenNATSBlocksNoCaller(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(eventually.Within):
 		t.Error("Ring or Listen waits for NATS")
 	}
 	s.Thaw()
@@ -181,7 +181,7 @@ func TestRingsAfterLeavingAGroupArePassedOn(t *testing.T) {
 		for i, c := range idle {
 			select {
 			case <-c:
-			case <-time.After(20 * time.Second):
+			case <-time.After(eventually.Within):
 				t.Fatalf("round %d: listener %d of 100 was not woken by 100 rings", round, i)
 			}
 		}

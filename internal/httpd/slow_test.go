@@ -10,6 +10,8 @@ import (
 	"net/http/httputil"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // A body that never comes costs its connection, and a call that blocks for longer than a body may take does not.
@@ -26,7 +28,7 @@ func TestSlowBodies(t *testing.T) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "POST /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: "+
 		"application/json\r\nContent-Length: 100\r\n\r\n{", w.admin)
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(eventually.Within))
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || res.StatusCode != http.StatusBadRequest {
 		t.Errorf("%v %v", res, err)
@@ -58,7 +60,7 @@ func TestClientThatWritesFirstSeesTooLarge(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		conn.SetDeadline(time.Now().Add(time.Minute))
+		conn.SetDeadline(time.Now().Add(eventually.Within))
 		fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Type: "+
 			"application/json\r\n%s\r\n\r\n", c.call, w.key, c.length)
 		body := io.WriteCloser(plainBody{conn})

@@ -357,7 +357,7 @@ func TestNewRunRings(t *testing.T) {
 	w.start(`{"kind":"job"}`)
 	select {
 	case <-rung:
-	case <-time.After(30 * time.Second):
+	case <-time.After(eventually.Within):
 		t.Error("nothing rang")
 	}
 }

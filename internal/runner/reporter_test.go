@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
 )
 
@@ -30,7 +31,7 @@ func TestStarterThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(20 * time.Second):
+	case <-time.After(eventually.Within):
 		t.Fatal("a report waits for a starter that does not read")
 	}
 	// A report that counts is waited for, and those before it are whole.

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -209,8 +210,8 @@ func TestDelayedRunBecomesClaimable(t *testing.T) {
 	}
 	select {
 	case <-rung:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("run %s: its queue did not ring within 10 s, want a ring after its delay of 50 ms", op.Run.ID)
+	case <-time.After(eventually.Within):
+		t.Fatalf("run %s: its queue did not ring, want a ring after its delay of 50 ms", op.Run.ID)
 	}
 	poll := &engine.Claim{Tenant: "t", Worker: "w", Slots: 1}
 	if err := e.Do(ctx, poll); err != nil || len(poll.Grants) != 1 {
@@ -257,7 +258,7 @@ func TestSlowReadersDoNotDelayWatchdog(t *testing.T) {
 		}
 		return over
 	}
-	for limit := time.After(20 * time.Second); ; {
+	for limit := time.After(eventually.Within); ; {
 		rung, stop := bell.Listen(doorbell.Run("t", string(op.Run.ID)))
 		if ended() {
 			stop()
@@ -267,7 +268,7 @@ func TestSlowReadersDoNotDelayWatchdog(t *testing.T) {
 		case <-rung:
 			stop()
 		case <-limit:
-			t.Fatalf("run %s is live 20 s after its timeout of 200 ms, want it ended", op.Run.ID)
+			t.Fatalf("run %s is live long after its timeout of 200 ms, want it ended", op.Run.ID)
 		}
 	}
 }

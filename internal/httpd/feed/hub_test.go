@@ -45,7 +45,7 @@ func newHub(t *testing.T) (*Hub, *doorbell.Local) {
 // next waits for a client's next message.
 func next(t *testing.T, c *Client) Delivery {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(eventually.Within)
 	for {
 		if d, ok := c.Next(); ok {
 			return d

@@ -35,6 +35,7 @@ const (
 	CodeActionChanged    Code = "action_changed"      // the decision names the hash of another action
 	CodeNoOpenApproval   Code = "no_open_approval"    // the run has no open approval
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
+	CodeSignalInvalid    Code = "signal_invalid"      // the signal does not fit the schema of its kind
 	CodeForbidden        Code = "forbidden"           // the key lacks the permission
 	CodePlatformDecides  Code = "platform_decides"    // only a key of the platform decides about this approval
 	CodeQuota            Code = "quota_exceeded"      // the tenant has as many live runs as it may have

@@ -3,6 +3,7 @@ package perdure
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ const (
 	MaxKindBytes  = 64 << 10 // bytes of a kind's definition as JSON
 	MaxNotRetried = 50       // codes of KindRetry.NotRetried
 	KeptBuilds    = 10       // builds that are stored for a kind
+	MaxSignals    = 100      // entries of KindDef.Signals
 )
 
 // A KindDef describes a kind of run. Workers announce one for each kind that they execute, and an
@@ -33,6 +35,9 @@ type KindDef struct {
 	// and results are not checked against them.
 	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
 	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+	// Signals has a JSON Schema for each signal that runs of the kind take, by its name. A signal that
+	// does not fit its schema is refused when it is sent. One that is not listed is not checked.
+	Signals map[string]json.RawMessage `json:"signals,omitempty"`
 }
 
 // A KindRetry is the retry policy of a kind.
@@ -82,6 +87,8 @@ var kindFields = []kindField{
 		func(d, from *KindDef) { d.InputSchema = from.InputSchema }},
 	{"output_schema", func(d *KindDef) bool { return len(d.OutputSchema) > 0 },
 		func(d, from *KindDef) { d.OutputSchema = from.OutputSchema }},
+	{"signals", func(d *KindDef) bool { return len(d.Signals) > 0 },
+		func(d, from *KindDef) { d.Signals = from.Signals }},
 }
 
 // retryField makes a field of Retry.
@@ -191,11 +198,33 @@ func (d *KindDef) Validate() error {
 	if err := checkSchema("output_schema", d.OutputSchema); err != nil {
 		return err
 	}
+	if err := checkSignals(d.Signals); err != nil {
+		return err
+	}
 	b, err := json.Marshal(d)
 	if err == nil && len(b) > MaxKindBytes {
 		return OverBound("", "the definition has %d bytes; a kind takes %d", len(b), MaxKindBytes)
 	}
 	return err
+}
+
+// checkSignals checks the names and schemas of signals.
+func checkSignals(signals map[string]json.RawMessage) error {
+	if len(signals) > MaxSignals {
+		return OverBound("signals", "has %d entries; a kind takes %d", len(signals), MaxSignals)
+	}
+	for _, name := range slices.Sorted(maps.Keys(signals)) {
+		if err := checkName("signals", name); err != nil {
+			return err
+		}
+		if len(signals[name]) == 0 {
+			return Invalid("signals."+name, "has to be a JSON object")
+		}
+		if err := checkSchema("signals."+name, signals[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkSchema checks that a schema is a JSON object. It does not check that it is a JSON Schema.

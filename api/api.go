@@ -151,6 +151,9 @@ type SignalSent struct {
 	RunID      perdure.RunID      `json:"run_id"`
 	Status     string             `json:"status"`
 	ApprovalID perdure.ApprovalID `json:"approval_id,omitempty"` // the approval that it decided, if any
+	// WaitingForSignals has the names of the signals and approvals that the run waits for now. A signal
+	// under another name is kept until the run waits for it.
+	WaitingForSignals []string `json:"waiting_for_signals,omitempty"`
 }
 
 // UseCallback is the body of a callback.

@@ -86,6 +86,7 @@ var Codes = []CodeDef{
 	{perdure.CodeActionChanged, http.StatusConflict, "The decision is about another action"},
 	{perdure.CodeNoOpenApproval, http.StatusConflict, "There is nothing to decide about"},
 	{perdure.CodeAnswerInvalid, http.StatusUnprocessableEntity, "The answer does not fit the form"},
+	{perdure.CodeSignalInvalid, http.StatusUnprocessableEntity, "The signal does not fit the schema of its kind"},
 	{perdure.CodePlatformDecides, http.StatusForbidden, "The platform decides about this"},
 	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
 	{perdure.CodeSignatureInvalid, http.StatusConflict, "The run is not what was accepted"},

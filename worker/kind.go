@@ -33,6 +33,10 @@ type Kind struct {
 	HoldTimeout time.Duration
 	// SpendAttempts makes a defect of the code cost an attempt instead of holding the run.
 	SpendAttempts bool
+	// Signals has the signals that runs of the kind take, by name. The type of a value gives the JSON
+	// Schema: Signals: map[string]any{"answer": Answer{}}. A json.RawMessage is a schema itself. The
+	// server refuses a signal that does not fit.
+	Signals map[string]any
 }
 
 // maxSchema bounds the bytes of a derived schema. A larger one is not announced.
@@ -49,6 +53,9 @@ func (k Kind) applyTo(to *Kind) {
 	to.SpendAttempts = to.SpendAttempts || k.SpendAttempts
 	if k.NotRetried != nil {
 		to.NotRetried = k.NotRetried
+	}
+	if k.Signals != nil {
+		to.Signals = k.Signals
 	}
 }
 
@@ -69,12 +76,34 @@ func define[In, Out any](class perdure.Class, opts []Kind) (perdure.KindDef, err
 		hold := false
 		def.HoldDefects = &hold
 	}
+	for name, of := range k.Signals {
+		if def.Signals == nil {
+			def.Signals = make(map[string]json.RawMessage, len(k.Signals))
+		}
+		def.Signals[name] = signalSchema(of)
+	}
 	return def, def.Validate()
 }
 
+// signalSchema gives the schema of a signal. One that can have any value, or is too large, is {}.
+func signalSchema(of any) json.RawMessage {
+	if s, ok := of.(json.RawMessage); ok {
+		return s
+	}
+	if s := schemaOf(reflect.TypeOf(of)); s != nil {
+		return s
+	}
+	return json.RawMessage("{}")
+}
+
 // schema derives the JSON Schema of a type. It is nil for a type that can hold any value.
-func schema[T any]() json.RawMessage {
-	s := jsonschema.Of(reflect.TypeFor[T]())
+func schema[T any]() json.RawMessage { return schemaOf(reflect.TypeFor[T]()) }
+
+func schemaOf(t reflect.Type) json.RawMessage {
+	if t == nil {
+		return nil
+	}
+	s := jsonschema.Of(t)
 	if len(s) == 0 {
 		return nil
 	}

@@ -139,7 +139,11 @@ func TestAnnouncementWaitsForServer(t *testing.T) {
 		wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: flaky}), worker.Options{})
 		worker.Handle(wk, "ask", ask)
 		w.work(wk)
+		run := w.startRun(perdure.Submission{Kind: "ask", Input: json.RawMessage(`{"topic":"x"}`)})
 		time.Sleep(time.Hour)
+		if run, err := w.c.Get(w.ctx, run.RunID); err != nil || run.State != perdure.Completed {
+			t.Errorf("run while the kind can't be announced: %v, %v; want completed", run, err)
+		}
 		if k, err := w.c.Kind(w.ctx, "ask"); err == nil {
 			t.Fatalf("the kind is announced: %+v", k)
 		}
@@ -160,4 +164,61 @@ func TestLaterDescriptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
 		k, err := w.c.Kind(w.ctx, "ask")
 		return err == nil && k.Description == "second" && k.Retry != nil && k.Retry.MaxAttempts == 7
 	})
+}
+
+// The worker's announcement takes a second, so a poll beside it would lease the run before.
+func TestFirstRunOfANewKindHasTheClassOfItsWorker(t *testing.T) {
+	virtual(t, func(w *world) {
+		agents, tasks := perdure.Submission{Kind: "research"}, perdure.Submission{Kind: "ask"}
+		agents.Input, tasks.Input = json.RawMessage(`{"topic":"x"}`), json.RawMessage(`{"topic":"x"}`)
+		long, short := w.startRun(agents), w.startRun(tasks)
+		for _, run := range []*api.Run{long, short} {
+			if run.Class != perdure.Open || run.DeadlineAt.Sub(run.CreatedAt) != 24*time.Hour {
+				t.Errorf("run of the unknown kind %s: class %s, deadline after %s; want open and a day", run.Kind, run.Class,
+					run.DeadlineAt.Sub(run.CreatedAt))
+			}
+		}
+		slow := tripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPut {
+				time.Sleep(time.Second)
+			}
+			return w.wire.RoundTrip(r)
+		})
+		wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: slow}), worker.Options{})
+		worker.Agent(wk, "research", func(*agent.Context, question) (string, error) { return "found", nil })
+		worker.Handle(wk, "ask", ask)
+		w.work(wk)
+		time.Sleep(time.Minute)
+		for _, x := range []struct {
+			run   *api.Run
+			class perdure.Class
+		}{{long, perdure.Agent}, {short, perdure.Task}} {
+			got, err := w.c.Get(w.ctx, x.run.RunID)
+			if err != nil || got.Class != x.class || got.State != perdure.Completed {
+				t.Errorf("run of kind %s: %+v, %v; want class %s, completed", x.run.Kind, got, err, x.class)
+			}
+		}
+	})
+}
+
+func TestKindAnnouncesItsSignals(t *testing.T) {
+	w := open(t, false, nil)
+	wk := worker.New(w.c, worker.Options{})
+	worker.Agent(wk, "research", func(ctx *agent.Context, _ question) (question, error) {
+		return agent.Signal[question](ctx, "more", time.Hour)
+	}, worker.Kind{Signals: map[string]any{"more": question{}, "any": nil,
+		"own": json.RawMessage(`{"type":"integer"}`)}})
+	w.work(wk)
+	k := w.announced("research")
+	if len(k.Signals) != 3 || string(k.Signals["any"]) != `{}` || string(k.Signals["own"]) != `{"type":"integer"}` {
+		t.Errorf("signals = %s, want more, any and own", k.Signals)
+	}
+	run := w.startRun(perdure.Submission{Kind: "research", Input: json.RawMessage(`{"topic":"x"}`)})
+	_, err := w.c.Signal(w.ctx, run.RunID, "more", json.RawMessage(`{"topic":7}`))
+	if client.CodeOf(err) != perdure.CodeSignalInvalid {
+		t.Errorf("signal that does not fit: %v, want %s", err, perdure.CodeSignalInvalid)
+	}
+	if _, err = w.c.Signal(w.ctx, run.RunID, "more", json.RawMessage(`{"topic":"y"}`)); err != nil {
+		t.Errorf("signal that fits: %v", err)
+	}
 }

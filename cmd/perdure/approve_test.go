@@ -146,7 +146,7 @@ func TestSignalsOnTheCommandLine(t *testing.T) {
 	c, _ := live(t)
 	id := asks(t, c, perdure.ApprovalSpec{Action: json.RawMessage(`1`)})
 	run := string(decidedAs(t, c, id, perdure.ApprovalOpen).RunID)
-	has(t, first(mustRun(t, 0, "signal", run, "hello", `{"a":1}`)), run+" suspended")
+	has(t, first(mustRun(t, 0, "signal", run, "hello", `{"a":1}`)), run+" suspended", "it waits for: approve_push")
 	has(t, first(mustRun(t, 0, "signal", run, "hello", "--idempotency-key", "k", "--json")), `"run_id": "`+run)
 	has(t, first(mustRun(t, 0, "signal", run, "approve_push", `{"decision":"reject"}`)), string(id)+" is decided",
 		run+" queued")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,6 +135,9 @@ func (h *kindsCall) printKind(k *api.Kind) error {
 		}
 		item("input", string(k.InputSchema), "input_schema")
 		item("output", string(k.OutputSchema), "output_schema")
+		for _, name := range slices.Sorted(maps.Keys(k.Signals)) {
+			item("signal "+visible(name), string(k.Signals[name]), "signals")
+		}
 		item("served", servedText(k), "")
 		for i, b := range k.Builds {
 			name := ""

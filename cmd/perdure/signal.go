@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
@@ -48,6 +49,9 @@ the run waits for an approval of that name, the signal is the decision: {"decisi
 	if sent.ApprovalID != "" {
 		fmt.Fprintf(stdout, "%s is decided\n", sent.ApprovalID)
 	}
-	_, err = fmt.Fprintf(stdout, "%s %s\n", sent.RunID, statusPainter(stdout)(visible(sent.Status)))
+	fmt.Fprintf(stdout, "%s %s\n", sent.RunID, statusPainter(stdout)(visible(sent.Status)))
+	if names := sent.WaitingForSignals; len(names) > 0 {
+		_, err = fmt.Fprintf(stdout, "it waits for: %s\n", visible(strings.Join(names, ", ")))
+	}
 	return err
 }

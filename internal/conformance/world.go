@@ -41,7 +41,8 @@ func Scenarios() []Scenario {
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
 		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios,
-		cleanupScenarios, chatScenarios, openClassScenarios} {
+		cleanupScenarios, chatScenarios, openClassScenarios,
+		signalSchemaScenarios} {
 		all = append(all, part...)
 	}
 	return all

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -15,7 +16,8 @@ const KindTTL = time.Second
 // maxCachedKinds bounds the cache. A full cache is cleared.
 const maxCachedKinds = 4096
 
-// kindCache caches the effective definitions of kinds, without descriptions and schemas. Every
+// kindCache caches the effective definitions of kinds, without descriptions and schemas; of
+// signals it has the names. Every
 // submission needs one, so in the common case it costs no query. A kind that is not registered is
 // cached as well.
 type kindCache struct {
@@ -65,6 +67,11 @@ func lookUpKind(tx *Tx, t perdure.TenantID, kind string, fresh bool) (*perdure.K
 	known = cachedKind{until: tx.Now.Add(KindTTL), def: noKind, known: len(layers) > 0}
 	if def, _ := mergeLayers(layers, nil); !def.Empty() {
 		def.Description, def.InputSchema, def.OutputSchema = "", nil, nil
+		names := make(map[string]json.RawMessage, len(def.Signals))
+		for name := range def.Signals {
+			names[name] = nil
+		}
+		def.Signals = names
 		known.def = &def
 	}
 	c.mu.Lock()

@@ -5,11 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsonschema"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -35,6 +38,8 @@ type Signal struct {
 	Approval perdure.ApprovalID
 	// Refused is as in Decide.
 	Refused *perdure.Error
+	// Waiting has the names of the signals and approvals that the run waits for afterwards.
+	Waiting []string
 
 	// invalid is the result of prepare.
 	invalid error
@@ -54,7 +59,7 @@ func (op *Signal) Needs() []store.Ref { return refs(op.Tenant, op.RunID) }
 
 // Do delivers the signal, or decides the approval.
 func (op *Signal) Do(tx *Tx) error {
-	op.Seq, op.Approval, op.Refused = 0, "", nil
+	op.Seq, op.Approval, op.Refused, op.Waiting = 0, "", nil, nil
 	if op.invalid != nil {
 		return op.invalid
 	}
@@ -77,7 +82,7 @@ func (op *Signal) Do(tx *Tx) error {
 			if !digest.is(known.Digest) {
 				return perdure.Errorf(perdure.CodeReused, "this idempotency key was used with another signal")
 			}
-			return nil
+			return op.listWaiting(tx)
 		}
 	}
 	if r.State.Terminal() {
@@ -92,12 +97,17 @@ func (op *Signal) Do(tx *Tx) error {
 	if op.Run = r; err != nil || op.Refused != nil {
 		return err
 	}
+	if !decided {
+		if err := op.checkSchema(tx, &r); err != nil {
+			return err
+		}
+	}
 	if op.Key != "" {
 		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if decided {
-		return nil
+		return op.listWaiting(tx)
 	}
 	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name,
 		Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
@@ -111,6 +121,61 @@ func (op *Signal) Do(tx *Tx) error {
 		}
 	}
 	op.Run = r
+	return op.listWaiting(tx)
+}
+
+// checkSchema refuses a signal that does not fit the schema that its kind has for it. A signal that the
+// kind does not list is not checked.
+func (op *Signal) checkSchema(tx *Tx, r *perdure.Run) error {
+	kind, err := kindOf(tx, r.Tenant, r.Kind)
+	if err != nil {
+		return err
+	}
+	if _, listed := kind.Signals[op.Name]; !listed {
+		return nil
+	}
+	layers, err := tx.DB.Kinds.Layers(r.Tenant, r.Kind)
+	if err != nil {
+		return err
+	}
+	def, _ := mergeLayers(layers, nil)
+	schema, listed := def.Signals[op.Name]
+	if !listed {
+		return nil
+	}
+	data := op.Data
+	if len(data) == 0 {
+		data = json.RawMessage("null")
+	}
+	var misfit *jsonschema.Mismatch
+	if !errors.As(jsonschema.Check(schema, data), &misfit) {
+		return nil
+	}
+	field := "data"
+	switch {
+	case strings.HasPrefix(misfit.Path, "["):
+		field += misfit.Path
+	case misfit.Path != "":
+		field += "." + misfit.Path
+	}
+	return &perdure.Error{Code: perdure.CodeSignalInvalid, Field: field, Message: fmt.Sprintf(
+		"%s %s: signal %q does not fit the schema that kind %s has announced for it", field, misfit.What, op.Name, r.Kind)}
+}
+
+// listWaiting sets Waiting. A signal under another name than the run waits for is kept, and its sender
+// finds out here.
+func (op *Signal) listWaiting(tx *Tx) error {
+	open, err := tx.DB.Waits.Open(op.Tenant, op.RunID)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range open {
+		if t := open[i].Type; t == perdure.WaitSignal || t == perdure.WaitApproval {
+			names = append(names, open[i].Name)
+		}
+	}
+	op.Waiting = distinct(names)
 	return nil
 }
 

@@ -396,12 +396,20 @@ func TestSignals(t *testing.T) {
 		`"outcome":{"type":"suspend"}`); done["state"] != "suspended" {
 		t.Fatalf("done = %v, want state = suspended", done)
 	}
-	if sent := send("a%2Fb", `{"data":"in time"}`).is(200); sent["status"] != "queued" {
-		t.Errorf("sent = %v, want status = queued", sent)
+	if names := fmt.Sprint(send("a", `{}`).is(200)["waiting_for_signals"]); names != "[a/b]" {
+		t.Errorf("waiting_for_signals after a signal of another name = %s, want [a/b]", names)
+	}
+	w.do("PUT", "/api/v1/kinds/job", `{"signals":{"a/b":{"type":"string"}}}`).is(200)
+	if p := send("a%2Fb", `{"data":1}`).refuses(422, "signal_invalid"); p["field"] != "data" {
+		t.Errorf("signal that does not fit its schema: %v, want the field data", p)
+	}
+	if sent := send("a%2Fb", `{"data":"in time"}`).is(200); sent["status"] != "queued" ||
+		sent["waiting_for_signals"] != nil {
+		t.Errorf("sent = %v, want status = queued, and no signal that it waits for", sent)
 	}
 	g = w.lease("w", `,"start":true`)
-	if inbox = g["inbox"].([]any); len(inbox) != 1 || inbox[0].(obj)["data"] != "in time" {
-		t.Errorf("inbox = %v, want 1 entry, [0].data = in time", inbox)
+	if inbox = g["inbox"].([]any); len(inbox) != 2 || inbox[1].(obj)["data"] != "in time" {
+		t.Errorf("inbox = %v, want 2 entries, [1].data = in time", inbox)
 	}
 	w.commits(g, complete)
 	send("go", `{}`).refuses(409, "run_ended")

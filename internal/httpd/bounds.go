@@ -100,6 +100,7 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[perdure.Failure](): {"code": {length: perdure.MaxCode}, "message": aText, "cause_key": aName},
 	reflect.TypeFor[perdure.KindDef](): {
 		"description": aText, "timeout": bound{}.given(), "hold_timeout": bound{}.given(),
+		"signals": {items: perdure.MaxSignals},
 	},
 	reflect.TypeFor[perdure.KindRetry](): {
 		"max_attempts": between(1, perdure.MaxAttempts).given(), "backoff": bound{}.given(),

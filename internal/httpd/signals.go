@@ -26,7 +26,8 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 	if op.Refused != nil {
 		return 0, nil, op.Refused
 	}
-	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status(), ApprovalID: op.Approval}, nil
+	return 0, &api.SignalSent{RunID: op.Run.ID, Status: op.Run.Status(), ApprovalID: op.Approval,
+		WaitingForSignals: op.Waiting}, nil
 }
 
 // callbackToken refuses a token that this store has not signed. Anybody can send tokens, so the

@@ -4,7 +4,8 @@
 // A named struct becomes a definition, to which other schemas refer. So a recursive type has a
 // finite schema. [Of] is for one type, and a [Generator] for many that share their definitions.
 //
-// The package is not a validator, and it knows nothing of tags other than json.
+// [Check] compares a value with a schema, within limits. The package knows nothing of tags other than
+// json.
 package jsonschema
 
 import (

@@ -59,7 +59,7 @@ AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: peers help build test test-plain test-postgres test-race services python3 typescript chromium ui ui-packages generated planted demo check sim docs bench campaign compile compile-plain compile-race clean
+.PHONY: peers help build test test-plain test-postgres test-race services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"

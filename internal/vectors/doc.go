@@ -3,6 +3,7 @@
 //
 //   - canonical_test.go: texts and their canonical JSON, with digests.
 //   - keys_test.go: names and the keys that they get.
+//   - python_test.go: the same, computed by a program in another language.
 //   - stories_test.go and story_*_test.go: small agents, what they are granted and what they commit.
 //
 // Stories are executed against a stand-in for worker and server (server_test.go), in virtual time, so

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,8 +31,7 @@ func TestAgentOfTutorialIsShort(t *testing.T) {
 func TestTutorialPageIsTrue(t *testing.T) {
 	blocks := pagetest.Blocks(t, page, 5)
 	dir := t.TempDir()
-	build(t, filepath.Join(dir, "bin", "perdure"), "../../cmd/perdure")
-	build(t, filepath.Join(dir, "bin", "tutorial"), ".")
+	bin(t, dir)
 	for _, built := range []string{"make", "go"} { // they are replaced, because everything is built already
 		path := filepath.Join(dir, "path", built)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -51,7 +52,7 @@ func TestTakenPortEndsTheFirstCommands(t *testing.T) {
 	}
 	defer taken.Close()
 	dir, address := t.TempDir(), taken.Addr().String()
-	build(t, filepath.Join(dir, "bin", "perdure"), "../../cmd/perdure")
+	bin(t, dir)
 	typed := strings.TrimPrefix(strings.ReplaceAll(pagetest.Blocks(t, page, 5)[0].Typed, "127.0.0.1:7373", address),
 		"make build\n")
 	cmd := exec.CommandContext(t.Context(), "timeout", "30", "sh", "-c", typed)
@@ -63,9 +64,39 @@ func TestTakenPortEndsTheFirstCommands(t *testing.T) {
 	}
 }
 
-func build(t *testing.T, to, from string) {
+// programs has the folder with the programs of the page, which are built once for all tests.
+var programs = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "perdure-tutorial-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", dir+"/", "../../cmd/perdure", ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return dir, err
+})
+
+// built is the folder of programs. It is removed after all tests.
+var built string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built != "" {
+		os.RemoveAll(built)
+	}
+	os.Exit(code)
+}
+
+// bin puts the programs of the page where it expects them.
+func bin(t *testing.T, dir string) {
 	t.Helper()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", to, from).CombinedOutput(); err != nil {
-		t.Fatalf("go build %s: %v\n%s", from, err, out)
+	from, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(from, filepath.Join(dir, "bin")); err != nil {
+		t.Fatal(err)
 	}
 }

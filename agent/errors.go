@@ -38,11 +38,19 @@ func (e *packageError) Is(target error) bool {
 // ErrTaskTimedOut means that the deadline of a child has passed.
 type ErrTaskTimedOut struct {
 	TaskID   perdure.RunID
+	Kind     string
 	Deadline perdure.Instant
+	// Why says what the server knows of the cause: that no worker serves the kind, or that its queue is
+	// paused. It is empty for a child that a worker had.
+	Why string
 }
 
 func (e ErrTaskTimedOut) Error() string {
-	return fmt.Sprintf("task %s ran out of time at %s", e.TaskID, e.Deadline)
+	text := fmt.Sprintf("task %s (%s) ran out of time at %s", e.TaskID, e.Kind, e.Deadline)
+	if e.Why != "" {
+		text += ": " + e.Why
+	}
+	return text
 }
 
 // Is lets errors.Is match any timed-out task, or the one with the TaskID of the target.

@@ -293,7 +293,8 @@ func (f *future) childError(i *journal.Item, data json.RawMessage) error {
 	}
 	_ = json.Unmarshal(data, &fallback) // without it the error has no reason
 	if state == perdure.TimedOut && fallback.Reason == perdure.CodeDeadline {
-		return ErrTaskTimedOut{TaskID: i.From, Deadline: fallback.DeadlineAt}
+		why := strings.TrimPrefix(strings.TrimPrefix(fallback.Message, perdure.DeadlineMessage), ": ")
+		return ErrTaskTimedOut{TaskID: i.From, Kind: f.kind, Deadline: fallback.DeadlineAt, Why: why}
 	}
 	return ErrTaskFailed{TaskID: i.From, Kind: f.kind, State: state,
 		Failure: perdure.Failure{Code: fallback.Reason, Message: fallback.Message}}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,31 @@ func TestServerEnforcesChildTimeouts(t *testing.T) {
 		if done.of("slow") != 3 {
 			t.Errorf("the children were executed %d times, want 3: timeouts are not retried", done.of("slow"))
 		}
+	})
+}
+
+func TestChildTimeoutNamesTheKindThatNobodyServes(t *testing.T) {
+	virtual(t, func(w *scene) {
+		stop := w.work(func(wk *worker.Worker) {
+			worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			})
+			worker.Agent(wk, "boss", func(ctx *agent.Context, kind string) (string, error) {
+				_, err := agent.Spawn[int](ctx, kind, 1, agent.Timeout(time.Second)).Join(ctx)
+				var late agent.ErrTaskTimedOut
+				if !errors.As(err, &late) || late.Kind != kind {
+					return "", perdure.Permanent(fmt.Errorf("error of the child: %w", err))
+				}
+				_, text, _ := strings.Cut(err.Error(), " (")
+				kind, _, _ = strings.Cut(text, ")")
+				return kind + "; " + late.Why, nil
+			})
+		})
+		defer stop()
+		completed(w.t, w.ends("boss", "hangs"), `"hangs; "`)
+		completed(w.t, w.ends("boss", "unserved"),
+			`"unserved; no worker polls for kind unserved on queue default, and none is known that did"`)
 	})
 }
 

@@ -174,8 +174,8 @@ func TestFirstRunOfANewKindHasTheClassOfItsWorker(t *testing.T) {
 		long, short := w.startRun(agents), w.startRun(tasks)
 		for _, run := range []*api.Run{long, short} {
 			if run.Class != perdure.Open || run.DeadlineAt.Sub(run.CreatedAt) != 24*time.Hour {
-				t.Errorf("run of the unknown kind %s: class %s, deadline after %s; want open and a day", run.Kind, run.Class,
-					run.DeadlineAt.Sub(run.CreatedAt))
+				t.Errorf("run of the unknown kind %s: class %s, deadline after %s; want open and a day", run.Kind,
+					run.Class, run.DeadlineAt.Sub(run.CreatedAt))
 			}
 		}
 		slow := tripper(func(r *http.Request) (*http.Response, error) {

@@ -26,8 +26,8 @@ var signalSchemaScenarios = []Scenario{
 			{``, "data"}} {
 			err := w.E.Step(w.Now, signal(r.ID, "answer", x.data, "k"))[0]
 			e, ok := err.(*perdure.Error)
-			w.check(ok && e.Code == perdure.CodeSignalInvalid && e.Field == x.field, "signal %s: %v, want %s at %s", x.data,
-				err, perdure.CodeSignalInvalid, x.field)
+			w.check(ok && e.Code == perdure.CodeSignalInvalid && e.Field == x.field, "signal %s: %v, want %s at %s",
+				x.data, err, perdure.CodeSignalInvalid, x.field)
 		}
 		w.check(len(w.items(r.ID)) == 0, "a signal that was refused is kept")
 		w.do(signal(r.ID, "answer", `{"n":1,"more":2}`, "k")) // the key of a refused one is free

@@ -159,7 +159,8 @@ func (op *Signal) checkSchema(tx *Tx, r *perdure.Run) error {
 		field += "." + misfit.Path
 	}
 	return &perdure.Error{Code: perdure.CodeSignalInvalid, Field: field, Message: fmt.Sprintf(
-		"%s %s: signal %q does not fit the schema that kind %s has announced for it", field, misfit.What, op.Name, r.Kind)}
+		"%s %s: signal %q does not fit the schema that kind %s has announced for it", field, misfit.What, op.Name,
+		r.Kind)}
 }
 
 // listWaiting sets Waiting. A signal under another name than the run waits for is kept, and its sender

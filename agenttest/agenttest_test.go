@@ -201,3 +201,21 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 		})
 	}
 }
+
+func TestRunTakesWhatItsKindAnnounces(t *testing.T) {
+	sc := agenttest.Scenario{
+		Start: perdure.Submission{Kind: "trip"},
+		Setup: func(*agenttest.Session) func(*worker.Worker) {
+			return func(w *worker.Worker) {
+				worker.Agent(w, "trip", func(*agent.Context, struct{}) (int, error) { return 1, nil },
+					worker.Kind{MaxAttempts: 7, Timeout: 90 * time.Minute})
+			}
+		},
+	}
+	run := sc.Run(t).Run
+	if took := run.DeadlineAt.Sub(run.CreatedAt); run.Class != perdure.Agent || run.MaxAttempts != 7 ||
+		took != 90*time.Minute {
+		t.Errorf("run: class %s, %d attempts, deadline after %s; want agent, 7 and 90m", run.Class,
+			run.MaxAttempts, took)
+	}
+}

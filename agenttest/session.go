@@ -44,6 +44,11 @@ type Session struct {
 	shared     *server
 	goroutines sync.WaitGroup
 
+	// announced ends when the first worker polls, or has ended: its kinds are announced by then. No poll
+	// is sent before begun ends, which is when the run has started.
+	announced, begun context.Context
+	onPoll, begin    context.CancelFunc
+
 	mu sync.Mutex
 	// srv is nil while the server restarts.
 	srv     *embedded.Server
@@ -74,6 +79,8 @@ func newSession(
 	s := &Session{t: t, sc: sc, crash: crash, dir: dir, shared: shared, tenant: embedded.DefaultTenant, log: log,
 		handlers: handlers, observed: newObserved(), notes: make(map[string]int),
 		callbacks: make(chan string, perdure.MaxBatch)}
+	s.announced, s.onPoll = context.WithCancel(context.Background())
+	s.begun, s.begin = context.WithCancel(context.Background())
 	if shared != nil {
 		s.tenant = perdure.TenantID("t" + strings.ToLower(rand.Text()))
 	}
@@ -105,12 +112,15 @@ func (s *Session) execute() *End {
 		}
 		sub.ThreadID = thread.ThreadID
 	}
+	// The run takes its class and its attempts from the announcement of its kind.
+	s.startWorker()
+	<-s.announced.Done()
 	run, err := s.c.Start(ctx, sub)
 	if err != nil {
 		s.t.Fatalf("start the run: %v", err)
 	}
 	s.id = run.RunID
-	s.startWorker()
+	s.begin()
 	if s.sc.Script != nil {
 		s.sc.Script(s)
 	}
@@ -251,6 +261,7 @@ func (s *Session) startWorker() {
 		group = &s.shared.deadWorkers
 	}
 	group.Go(func() {
+		defer s.onPoll()
 		if err := w.Run(ctx); err != nil && !s.isDead(l) {
 			s.t.Errorf("the worker ended: %v", err)
 		}

@@ -77,6 +77,12 @@ func (l *workerConn) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 	if worker && verb == "poll" {
+		s.onPoll()
+		select {
+		case <-s.begun.Done():
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			return nil, err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -81,6 +82,8 @@ func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
 	var rec struct {
 		Seq  int64           `json:"seq,omitempty"`
 		Data json.RawMessage `json:"data,omitempty"`
+		// Unfit tells that the data did not fit the type that the agent asked for.
+		Unfit bool `json:"unfit,omitempty"`
 	}
 	entry, known := c.lookup(key)
 	if known {
@@ -94,6 +97,7 @@ func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
 		c.mu.Lock()
 		if a, ok := c.inbox.TakeLate(f.key); ok {
 			rec.Seq, rec.Data = a.Seq, journal.Compact(json.RawMessage(a.Data))
+			rec.Unfit = !fits[T](rec.Data)
 		}
 		c.writer.Late(key, journal.Encode(rec), rec.Seq)
 		c.mu.Unlock()
@@ -102,5 +106,11 @@ func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
 	if rec.Seq == 0 {
 		return out, false, nil
 	}
-	return out, true, decode("the late result of "+f.key, rec.Data, &out)
+	switch err = decode("the late result of "+f.key, rec.Data, &out); {
+	case rec.Unfit:
+		return *new(T), true, &recordedAt{error: cmp.Or(err, errUnfit(f.key)), key: key}
+	case err != nil:
+		c.fail(nondeterminism(key, "%v", err))
+	}
+	return out, true, nil
 }

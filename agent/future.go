@@ -60,6 +60,8 @@ type future struct {
 	lost int
 	// opened tells that this execution has sent the wait.
 	opened bool
+	// fits tells whether data fits the type of the future; see [journal.Inbox.Take].
+	fits func(json.RawMessage) bool
 	// err tells why there is no child or wait.
 	err error
 }
@@ -250,7 +252,7 @@ func (f *future) take() *journal.Item {
 	}
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
-	return f.c.inbox.Take(f.id(), itemOf[f.spec.Type], f.spec.Name)
+	return f.c.inbox.Take(f.id(), itemOf[f.spec.Type], f.spec.Name, f.fits)
 }
 
 // ok tells whether it ended with a result.
@@ -274,13 +276,10 @@ func (f *Future[T]) result(i *journal.Item) (out T, err error) {
 		}
 		return f.read(i)
 	}
-	data := f.c.dataOf(i)
-	switch state := perdure.State(i.Outcome); state {
-	case perdure.Completed:
-		return out, decode(f.key, data, &out)
-	default:
-		return out, f.childError(i, data)
+	if perdure.State(i.Outcome) == perdure.Completed {
+		return readItem[T](f.c, f.key, f.key, i)
 	}
+	return out, f.childError(i, f.c.dataOf(i))
 }
 
 // childError returns the error of a child that ended without a result.
@@ -317,7 +316,7 @@ func Callback[T any](ctx *Context, name string, timeout time.Duration) *Future[T
 		if i.Failure != nil {
 			return out, &recordedError{is: perdure.Errorf(i.Failure.Code, "%s", i.Failure.Message), seq: i.Seq}
 		}
-		return out, decode(f.wait, f.c.dataOf(i), &out)
+		return readItem[T](f.c, f.wait, f.wait, i)
 	}
 	f.open()
 	return f

@@ -28,8 +28,10 @@ func claimType(typ perdure.WaitType) bool {
 	return typ == perdure.WaitSignal || typ == perdure.WaitMessage || typ == perdure.WaitTimer
 }
 
-// await returns how a wait ended. If it is not over, the run is suspended on it.
-func (c *execution) await(what string, spec *perdure.WaitSpec) (*journal.Item, error) {
+// await returns how a wait ended. If it is not over, the run is suspended on it. fits is as for Inbox.Take.
+func (c *execution) await(
+	what string, spec *perdure.WaitSpec, fits func(json.RawMessage) bool,
+) (*journal.Item, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
@@ -37,7 +39,7 @@ func (c *execution) await(what string, spec *perdure.WaitSpec) (*journal.Item, e
 		return nil, err
 	}
 	c.mu.Lock()
-	i := c.inbox.Take(spec.ID, itemOf[spec.Type], spec.Name)
+	i := c.inbox.Take(spec.ID, itemOf[spec.Type], spec.Name, fits)
 	c.cursor.Visit("wait " + spec.ID)
 	c.mu.Unlock()
 	if i != nil {

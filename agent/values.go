@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agent/internal/journal"
 )
 
 // This file reads recorded values into the types for which the agent asks.
@@ -157,6 +159,43 @@ func shapeOf(v json.RawMessage) string {
 		return "null"
 	}
 	return "a number"
+}
+
+// fits tells whether data can be read into a type.
+func fits[T any](data json.RawMessage) bool { return decode("", data, new(T)) == nil }
+
+// readItem reads what a child, a callback, a signal or a message has brought. id is its key, or that of its
+// wait. Data that does not fit the type is an error that the agent may handle, and a fact. But if an
+// earlier execution could read it, the type was changed: the code does not fit the journal.
+func readItem[T any](c *execution, what, id string, i *journal.Item) (out T, err error) {
+	data := c.dataOf(i)
+	err = decode(what, data, &out)
+	c.mu.Lock()
+	unfit := c.record.Unfit(id, i)
+	known := i.Loaded && (claimed(i) || c.cursor.Replaying())
+	c.mu.Unlock()
+	switch {
+	case unfit:
+		return *new(T), &recordedAt{error: cmp.Or(err, errUnfit(what)), seq: i.Seq}
+	case err == nil:
+		return out, nil
+	case known:
+		c.fail(nondeterminism(id, "%s, %s, is no %s, for which the agent asks now, and an earlier release could read "+
+			"it; keep the type, or announce the change with Version: %v", what, shapeOf(data), reflect.TypeFor[T](), err))
+	}
+	c.write(func(w *journal.Writer) { w.Unfit(id) })
+	return *new(T), &recordedAt{error: err, seq: i.Seq}
+}
+
+// claimed tells whether an item is one that the agent has read when it is in the journal.
+func claimed(i *journal.Item) bool {
+	return i.Type == perdure.ItemSignal || i.Type == perdure.ItemMessage
+}
+
+// errUnfit is the error of a result that a type of an earlier release could not read, and the present one
+// can. The agent has acted on the error.
+func errUnfit(what string) error {
+	return perdure.Permanent(fmt.Errorf("what came of %s did not fit the type that the agent asked for then", what))
 }
 
 // decode reads a result. An error is permanent, because the next attempt would get the same data.

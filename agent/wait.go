@@ -47,14 +47,14 @@ func (c *execution) timerID(name, old string) string {
 func (c *execution) sleep(id string, d time.Duration) error {
 	if d <= 0 {
 		c.mu.Lock()
-		over := c.inbox.Take(id, perdure.ItemTimer, "")
+		over := c.inbox.Take(id, perdure.ItemTimer, "", nil)
 		c.mu.Unlock()
 		if over == nil {
 			return nil
 		}
 	}
 	i, err := c.await("Sleep",
-		&perdure.WaitSpec{ID: id, Type: perdure.WaitTimer, Timeout: perdure.Duration(max(d, 1))})
+		&perdure.WaitSpec{ID: id, Type: perdure.WaitTimer, Timeout: perdure.Duration(max(d, 1))}, nil)
 	if err != nil {
 		return err
 	}
@@ -83,14 +83,14 @@ func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) 
 		return out, err
 	}
 	spec.ID = "signal:" + key
-	i, err := c.await("Signal", &spec)
+	i, err := c.await("Signal", &spec, fits[T])
 	if err != nil {
 		return out, err
 	}
 	if i.Type != perdure.ItemSignal {
 		return out, waitEnded(i, ErrSignalTimeout)
 	}
-	return out, decode("signal "+name, c.dataOf(i), &out)
+	return readItem[T](c, "the signal "+name, spec.ID, i)
 }
 
 // OnSignal returns a future for a signal, as [Signal] takes it, to wait for it together with other
@@ -102,8 +102,9 @@ func OnSignal[T any](ctx *Context, name string) *Future[T] {
 		if i.Type != perdure.ItemSignal {
 			return out, waitEnded(i, ErrSignalTimeout)
 		}
-		return out, decode("signal "+name, f.c.dataOf(i), &out)
+		return readItem[T](f.c, "the signal "+name, f.wait, i)
 	}
+	f.fits = fits[T]
 	return f
 }
 
@@ -120,8 +121,9 @@ func OnMessage[T any](ctx *Context) *Future[T] {
 		if i.Type != perdure.ItemMessage {
 			return out, waitEnded(i, ErrTimeout)
 		}
-		return out, decode("a message", f.c.dataOf(i), &out)
+		return readItem[T](f.c, "a message", f.wait, i)
 	}
+	f.fits = fits[T]
 	return f
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -18,12 +19,13 @@ import (
 // calls run, and the function is called again when the wait has ended.
 func Agent[In, Out any](w *Worker, kind string, f func(ctx *agent.Context, in In) (Out, error), opts ...Kind) {
 	def, err := define[In, Out](perdure.Agent, opts)
+	ignores := ignoresOf(opts)
 	replay := func(ctx context.Context, s session.Session) *perdure.Outcome {
 		return session.Execute(ctx, s, func(of any) (result json.RawMessage, err error) {
 			ctx := of.(*agent.Context)
 			err = w.around(ctx, func(inner context.Context) error {
 				in, err := read[In](s.Grant().Input)
-				if err != nil {
+				if err := session.CheckInput(ctx, reflect.TypeFor[In](), ignores, err); err != nil {
 					return err
 				}
 				under := *ctx

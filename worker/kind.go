@@ -37,6 +37,10 @@ type Kind struct {
 	// Schema: Signals: map[string]any{"answer": Answer{}}. A json.RawMessage is a schema itself. The
 	// server refuses a signal that does not fit.
 	Signals map[string]any
+	// Ignores has the fields of the input that the type of an agent no longer has on purpose. Without it a
+	// run whose input has such a field, and that began under a release that read it, is held. A field in a
+	// field is "address/street", and one in each element of a list "orders/*/id".
+	Ignores []string
 }
 
 // maxSchema bounds the bytes of a derived schema. A larger one is not announced.
@@ -57,6 +61,16 @@ func (k Kind) applyTo(to *Kind) {
 	if k.Signals != nil {
 		to.Signals = k.Signals
 	}
+	to.Ignores = append(to.Ignores, k.Ignores...)
+}
+
+// ignoresOf returns the fields of the input that the options name.
+func ignoresOf(opts []Kind) []string {
+	var k Kind
+	for _, o := range opts {
+		o.applyTo(&k)
+	}
+	return k.Ignores
 }
 
 // define makes the definition of a kind from its options and the types of its function.

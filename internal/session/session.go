@@ -7,6 +7,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -51,6 +52,11 @@ type Check interface {
 // another commit. answered is called once with the server's answer, or never if the lease ends
 // first.
 type Source func() (part *perdure.Commit, more bool, answered func(*api.CommitResult))
+
+// CheckInput checks the input of an agent's run against the type of its function. err is the error of
+// reading it, and gone has the fields that the type does not have on purpose. It returns the error with
+// which the agent fails, or ends the execution. Package agent sets the variable.
+var CheckInput func(ctx any, t reflect.Type, gone []string, err error) error
 
 // Execute calls an agent's function with an *agent.Context and returns the outcome to deliver. It
 // returns nil if there is none, because the run is suspended or this worker no longer holds it.

@@ -70,6 +70,12 @@ type Frame struct {
 	// Timers has when timers end, by the id of the wait, in microseconds since 1970.
 	Timers map[string]int64 `json:"timers,omitempty"`
 
+	// Ignored has the fields of the run's input that the first execution did not know; see Record.Ignored.
+	Ignored *[]string `json:"ignored,omitempty"`
+	// Unfit has the children, by key, and the callbacks, by the id of their wait, whose results did not fit
+	// the type that the agent asked for. It got an error.
+	Unfit []string `json:"unfit,omitempty"`
+
 	// Frames of the old form have these, and new frames do not. Messages and Lines count the reports of
 	// the commit. Times, in nanoseconds since 1970, and UUIDs have values without names, in order. Due is
 	// Timers in nanoseconds.
@@ -88,7 +94,8 @@ type Frame struct {
 
 func (f *Frame) empty() bool {
 	return len(f.In)+len(f.Spawned)+len(f.Now)+len(f.UUID)+len(f.Versions)+
-		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Timers)+len(f.Cancelled)+len(f.Mapped) == 0
+		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Timers)+len(f.Cancelled)+len(f.Mapped)+len(f.Unfit) == 0 &&
+		f.Ignored == nil
 }
 
 // An Item is an inbox item as a frame keeps it.
@@ -107,9 +114,14 @@ type Item struct {
 	// Failure is set if a callback was answered with an error. Otherwise Data is its result.
 	Failure *perdure.Failure `json:"failure,omitempty"`
 
+	// Unfit tells that the data of a signal or message did not fit the type that the agent asked for.
+	Unfit bool `json:"unfit,omitempty"`
+
 	// Order is the item's place among all. Numbers of the inbox can't be compared across a retry of
 	// the run, which begins a new inbox.
 	Order int64 `json:"-"`
+	// Loaded tells that an earlier execution has put it into the journal.
+	Loaded bool `json:"-"`
 }
 
 func (i *Item) dataKey() string { return fmt.Sprintf("%s%d", DataPrefix, i.Seq) }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -59,7 +60,7 @@ func (b *Inbox) Read(items []perdure.Item) {
 			b.late = append(b.late, a)
 		default:
 			if in.WaitID != "" || in.Type == perdure.ItemChild {
-				b.w.item(a, in.WaitID)
+				b.w.item(a, in.WaitID, false)
 			}
 		}
 	}
@@ -78,8 +79,9 @@ func (b *Inbox) ExpectWaits(ids []string) {
 }
 
 // Take writes the signal, message or timer that ends a wait to the journal, if it has come. A signal
-// or message that no wait has taken will do too. It returns nil if none has.
-func (b *Inbox) Take(id, typ, name string) *Item {
+// or message that no wait has taken will do too. It returns nil if none has. fits tells whether data fits
+// the type that the agent asks for; it is nil if there is none.
+func (b *Inbox) Take(id, typ, name string, fits func(json.RawMessage) bool) *Item {
 	if i := b.w.rec.waits[id]; i != nil {
 		return i
 	}
@@ -92,7 +94,7 @@ func (b *Inbox) Take(id, typ, name string) *Item {
 		b.unclaimed = slices.Delete(b.unclaimed, n, n+1)
 	}
 	delete(b.arrived, id)
-	b.w.item(taken, id)
+	b.w.item(taken, id, fits != nil && taken.Type == typ && !fits(json.RawMessage(taken.Data)))
 	b.w.at.Visit("wait " + id)
 	return b.w.rec.waits[id]
 }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -70,6 +71,10 @@ type Record struct {
 	frameOf   map[int64]string
 
 	versions map[string]int
+	// ignored has the fields of the input that the first execution did not know, or is nil.
+	ignored *[]string
+	// unfit has the children and callbacks whose results did not fit.
+	unfit map[string]bool
 }
 
 // Load reads the journal of a run. firstEpoch is that of a retry, and otherwise zero. The cursor expects
@@ -95,6 +100,7 @@ func Load(entries []api.JournalEntry, firstEpoch int64) (*Record, *Cursor, error
 		journaled:   map[int64]bool{},
 		frameOf:     map[int64]string{},
 		versions:    map[string]int{},
+		unfit:       map[string]bool{},
 	}
 	at := newCursor()
 	for _, e := range entries {
@@ -131,6 +137,13 @@ func (r *Record) read(at *Cursor, key string, value json.RawMessage) error {
 	default:
 		r.entries[key] = value
 		if !strings.HasPrefix(key, "_") {
+			if r.ignored == nil && bytes.Contains(value[:min(len(value), 32)], []byte(`"ignored":`)) {
+				rec, err := ReadStep(key, value)
+				if err != nil {
+					return err
+				}
+				r.ignored = rec.Ignored
+			}
 			at.expect("step "+key, IsAside(value))
 			r.items.note(key)
 		}
@@ -156,7 +169,14 @@ func (r *Record) readFrame(at *Cursor, key string, f *Frame) {
 		r.inherited[child] = ofOriginal
 		at.expect("spawn "+child, at.asideKeys[child])
 	}
+	if f.Ignored != nil {
+		r.ignored = f.Ignored
+	}
+	for _, id := range f.Unfit {
+		r.unfit[id] = true
+	}
 	for i := range f.In {
+		f.In[i].Loaded = true
 		r.add(at, &f.In[i])
 		r.frameOf[f.In[i].Seq] = key
 	}
@@ -355,6 +375,22 @@ func (r *Record) Due(wait string) (at time.Time, ok bool) {
 	us, ok := r.timers[wait]
 	return time.UnixMicro(us), ok
 }
+
+// Empty tells whether nothing is recorded: this is the first execution, or as good as the first.
+func (r *Record) Empty() bool { return len(r.keys) == 0 }
+
+// Ignored returns the fields of the run's input that the type of the first execution did not have, by their
+// paths. It is not known of a run that began before this was recorded, or whose input has no fields.
+func (r *Record) Ignored() (fields []string, known bool) {
+	if r.ignored == nil {
+		return nil, false
+	}
+	return *r.ignored, true
+}
+
+// Unfit tells whether the result of a child or callback, or an item, did not fit the type that the agent
+// asked for when it took it. The agent got an error, and gets it again.
+func (r *Record) Unfit(id string, i *Item) bool { return i.Unfit || r.unfit[id] }
 
 // HasTimer tells whether the journal has the wait of a timer under an id.
 func (r *Record) HasTimer(id string) bool {

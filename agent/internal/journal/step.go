@@ -24,6 +24,8 @@ type Step struct {
 	// Loose tells that the type of the result does not read back all that it writes.
 	Loose bool            `json:"loose,omitempty"`
 	OK    json.RawMessage `json:"ok,omitempty"`
+	// Ignored is as that of a Frame.
+	Ignored *[]string `json:"ignored,omitempty"`
 	// V is as that of a Frame.
 	V int `json:"v,omitempty"`
 }
@@ -43,6 +45,16 @@ const asideRecord = `{"aside":true`
 
 // IsAside tells whether an encoded record has Aside set.
 func IsAside(record json.RawMessage) bool { return bytes.HasPrefix(record, []byte(asideRecord)) }
+
+// withIgnored returns an encoded record with a list of fields in it.
+func withIgnored(record json.RawMessage, ignored []string) json.RawMessage {
+	head, rest := []byte(`{`), record[1:]
+	if IsAside(record) {
+		head, rest = []byte(asideRecord+`,`), bytes.TrimPrefix(record[len(asideRecord):], []byte(`,`))
+	}
+	list, _ := json.Marshal(ignored) // strings can always be written
+	return slices.Concat(head, []byte(`"ignored":`), list, []byte(`,`), rest)
+}
 
 // Encode returns the record as JSON. OK is JSON already and is copied as it is.
 func (r *Step) Encode() json.RawMessage {

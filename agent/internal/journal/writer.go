@@ -23,6 +23,8 @@ type Writer struct {
 	// frames counts the frames that this execution has written, and said its entries about reports.
 	frames int
 	said   int
+	// ignored is to go with the first commit; see Input.
+	ignored *[]string
 }
 
 // A batch is full at this size. The limits of a commit are higher, because the frame and the
@@ -51,6 +53,8 @@ type Batch struct {
 	size  int
 	// sealed counts the entries that seal has added.
 	sealed int
+	// noted tells that the record of a step in it has the ignored fields of the input.
+	noted bool
 }
 
 // Batch returns the batch that an addition of a size goes into.
@@ -88,12 +92,38 @@ func (w *Writer) entryIn(b *Batch, key, found string, value json.RawMessage) {
 
 // Step adds the record of a step. With undo it also marks the step as one that can be undone.
 func (w *Writer) Step(key string, value json.RawMessage, undo bool) *Batch {
-	b := w.Entry(key, value)
+	b := w.Batch(len(value) + len(key))
+	if w.ignored != nil && len(value)+maxIgnoredBytes <= perdure.MaxValue {
+		value, b.noted = withIgnored(value, *w.ignored), true
+	}
+	w.entryIn(b, key, key, value)
 	if undo {
 		b.Part.Journal = append(b.Part.Journal,
 			perdure.JournalEntry{Key: UndoPrefix + key, Value: json.RawMessage(`true`)})
 	}
 	return b
+}
+
+// MaxIgnored is how many ignored fields are recorded; maxIgnoredBytes is more than they take.
+const (
+	MaxIgnored      = 64
+	maxIgnoredBytes = 16 << 10
+)
+
+// Input notes which fields of the input the agent's type does not have. The note goes with the first
+// commit: in the record of a step if there is one, and otherwise in a frame.
+func (w *Writer) Input(ignored []string) {
+	if ignored == nil {
+		ignored = []string{}
+	}
+	w.ignored = &ignored
+}
+
+// Unfit notes that the result of a child or callback does not fit the type that the agent asks for.
+func (w *Writer) Unfit(id string) {
+	w.rec.unfit[id] = true
+	b := w.Batch(len(id) + 8)
+	b.frame.Unfit = append(b.frame.Unfit, id)
 }
 
 // Token adds the token of a callback.
@@ -176,9 +206,9 @@ func (w *Writer) Report(point, digest string, size int, add func(p *perdure.Comm
 
 // item puts an item of the inbox into the journal and acknowledges it. From then on its data is what
 // the journal has, so every execution sees the same bytes.
-func (w *Writer) item(in Arrival, wait string) {
+func (w *Writer) item(in Arrival, wait string, unfit bool) {
 	i := &Item{Seq: in.Seq, Type: in.Type, Wait: wait, Name: in.Name, From: in.From, Outcome: in.Outcome,
-		Data: Compact(json.RawMessage(in.Data)), Order: in.order}
+		Data: Compact(json.RawMessage(in.Data)), Order: in.order, Unfit: unfit}
 	if i.Type == perdure.ItemCallback {
 		var got struct {
 			Result json.RawMessage  `json:"result"`
@@ -312,6 +342,12 @@ func (w *Writer) seal(b *Batch) bool {
 		if !add(fmt.Sprintf("%s%d.%d", SaidPrefix, w.epoch, w.said), b.said) {
 			return false
 		}
+	}
+	if w.ignored != nil {
+		if !b.noted {
+			b.frame.Ignored = w.ignored
+		}
+		w.ignored = nil
 	}
 	if b.frame.empty() {
 		return true

@@ -94,7 +94,8 @@ func addIgnored(value json.RawMessage, t reflect.Type, path string, found map[st
 		}
 		fields := fieldsOf(t)
 		for _, name := range sortedNames(members) {
-			n := slices.IndexFunc(fields, func(f reflect.StructField) bool { return strings.EqualFold(jsonName(&f), name) })
+			same := func(f reflect.StructField) bool { return strings.EqualFold(jsonName(&f), name) }
+			n := slices.IndexFunc(fields, same)
 			switch {
 			case n >= 0:
 				addIgnored(members[name], fields[n].Type, path+name+"/", found)

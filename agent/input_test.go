@@ -80,13 +80,15 @@ func TestInputOfALaterRelease(t *testing.T) {
 			"the field City", ""},
 		{"a field is renamed on purpose", full, reads[order](false),
 			reads[moved](false, worker.Kind{Ignores: []string{"City"}}), "", "{ Main}"},
-		{"a field has another type", full, reads[order](false), reads[retyped](false), "an object with City, Street", ""},
+		{"a field has another type", full, reads[order](false), reads[retyped](false),
+			"an object with City, Street", ""},
 		{"a field was never known", full, reads[moved](false), reads[moved](false), "", "{ Main}"},
 		{"a field is added to the type", full, reads[order](false), reads[longer](false), "", "{Bonn Main }"},
 		{"a field that was ignored is known now", full, reads[moved](false), reads[order](false), "", "{Bonn Main}"},
 		{"a field that is null is gone", `{"City":null,"Street":"Main"}`, reads[order](false), reads[moved](false), "",
 			"{ Main}"},
-		{"a field in a list is gone", deep, reads[orders](false), reads[ordersLess](false), "the field Orders/*/Street", ""},
+		{"a field in a list is gone", deep, reads[orders](false), reads[ordersLess](false),
+			"the field Orders/*/Street", ""},
 		{"a field in a map was never known", deep, reads[orders](false), reads[orders](false), "",
 			"{[{Bonn Main}] map[x:{Ulm }]}"},
 		{"an object is a text", full, reads[map[string]any](false), reads[string](false), "is no string", ""},
@@ -159,7 +161,8 @@ func TestDataThatDoesNotFit(t *testing.T) {
 		{"it fits", `7`, number, number, "", "7 7"},
 		{"it never fits", `"a"`, number, number, "", "error error"},
 		{"it did not fit, and does now", `"a"`, number, text, "", "error error"},
-		{"it did fit, and does not now", `"a"`, text, number, "signal:data#1: the signal data, a string, is no int", ""},
+		{"it did fit, and does not now", `"a"`, text, number,
+			"signal:data#1: the signal data, a string, is no int", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -494,8 +494,10 @@ func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
 		}
 		g := polled.Runs[0]
 		results, err := w.c.Commit(w.ctx, "by hand", perdure.Commit{ID: "c", RunID: id, Epoch: g.Epoch,
-			Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("_frame:%d.1", g.Epoch), Value: json.RawMessage(c.frame)}},
-			Waits:   []perdure.WaitSpec{{ID: c.wait, Type: perdure.WaitTimer, Timeout: perdure.Duration(time.Millisecond)}},
+			Journal: []perdure.JournalEntry{
+				{Key: fmt.Sprintf("_frame:%d.1", g.Epoch), Value: json.RawMessage(c.frame)}},
+			Waits: []perdure.WaitSpec{
+				{ID: c.wait, Type: perdure.WaitTimer, Timeout: perdure.Duration(time.Millisecond)}},
 			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
 		if err != nil || results[0].Error != nil {
 			t.Fatalf("commit: %+v (%v)", results, err)

@@ -53,7 +53,7 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 		return perdure.Permanent(err)
 	}
 	// Metadata is not part of it: a message with the same words is the same one.
-	digest := journal.Digest("message", string(role), string(journal.Canonical(text)))
+	digest := journal.Digest("message", string(role), canonicalText(text))
 	c.report(journal.Message, digest, len(text)+len(m.Metadata)+64, func(p *perdure.Commit) {
 		p.Messages = append(p.Messages, m)
 	})
@@ -297,10 +297,19 @@ func (c *execution) writeLine(typ string, v any, digest string) error {
 		return malformed(err, "%s", typ)
 	}
 	if digest == "" {
-		digest = journal.Digest("line", typ, string(journal.Canonical(data)))
+		digest = journal.Digest("line", typ, canonicalText(data))
 	}
 	c.report(journal.Line, digest, len(data)+64, func(p *perdure.Commit) {
 		p.Events = append(p.Events, perdure.Emitted{Type: typ, Data: data})
 	})
 	return nil
+}
+
+// canonicalText returns JSON that was written by perdure.Encode in the form of which digests are made.
+func canonicalText(v json.RawMessage) string {
+	text, err := perdure.Canonical(v)
+	if err != nil {
+		return string(v)
+	}
+	return string(text)
 }

@@ -181,7 +181,8 @@ func readItem[T any](c *execution, what, id string, i *journal.Item) (out T, err
 		return out, nil
 	case known:
 		c.fail(nondeterminism(id, "%s, %s, is no %s, for which the agent asks now, and an earlier release could read "+
-			"it; keep the type, or announce the change with Version: %v", what, shapeOf(data), reflect.TypeFor[T](), err))
+			"it; keep the type, or announce the change with Version: %v",
+			what, shapeOf(data), reflect.TypeFor[T](), err))
 	}
 	c.write(func(w *journal.Writer) { w.Unfit(id) })
 	return *new(T), &recordedAt{error: err, seq: i.Seq}

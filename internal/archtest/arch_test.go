@@ -75,7 +75,7 @@ var layers = []struct {
 	{"supervisor/model", []string{""}},
 	{"internal/session", []string{"", "api"}},
 	{"client", []string{"", "api", "internal/timer", "internal/session"}},
-	{"agent/internal/journal", nil},
+	{"agent/internal/journal", []string{"", "api", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session", "agent/internal/journal"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
 	{"supervisor/mcp", []string{"", "agent", "worker"}},

@@ -45,7 +45,7 @@ func OfChild(kind string, input json.RawMessage) (digest, old string) {
 		all := sha256.Sum256(append([]byte(kind+"\x00"), text...))
 		return short(all[:])
 	}
-	text := Canonical(input)
+	text := canonical(input)
 	if digest = sum(text); !bytes.Equal(text, input) {
 		old = sum(input)
 	}
@@ -64,7 +64,7 @@ func (s Sum) Add(input json.RawMessage) {
 		fmt.Fprintf(h, "%d\x00", len(text))
 		h.Write(text)
 	}
-	add(s.hash, Canonical(input))
+	add(s.hash, canonical(input))
 	add(s.old, input)
 }
 
@@ -76,8 +76,8 @@ func (s Sum) Is(recorded string) bool {
 	return recorded == s.Text() || recorded == short(s.old.Sum(nil))
 }
 
-// Canonical returns a text as canonical JSON. It was written by perdure.Encode, so it has a canonical form.
-func Canonical(text json.RawMessage) []byte {
+// canonical returns a text as canonical JSON. It was written by perdure.Encode, so it has a canonical form.
+func canonical(text json.RawMessage) []byte {
 	if len(text) == 0 {
 		return nil
 	}

@@ -33,6 +33,9 @@ const (
 	fullBytes = 512 << 10
 	// FullEntries is the number of entries at which a batch is full.
 	FullEntries = perdure.MaxCommitEntries - 50
+	// MaxIgnored is how many ignored fields of an input are recorded; maxIgnoredBytes is more than they take.
+	MaxIgnored      = 64
+	maxIgnoredBytes = 16 << 10
 )
 
 // NewWriter returns the writer of an execution, whose epoch is in the keys of its frames.
@@ -103,12 +106,6 @@ func (w *Writer) Step(key string, value json.RawMessage, undo bool) *Batch {
 	}
 	return b
 }
-
-// MaxIgnored is how many ignored fields are recorded; maxIgnoredBytes is more than they take.
-const (
-	MaxIgnored      = 64
-	maxIgnoredBytes = 16 << 10
-)
 
 // Input notes which fields of the input the agent's type does not have. The note goes with the first
 // commit: in the record of a step if there is one, and otherwise in a frame.

@@ -220,7 +220,8 @@ export default function Runs({ query }) {
         placeholder="kind:report  queue:slow  host=cube  since:2h  or a run's id" /></form>
       <${Chips} query=${query} /><${SavedViews} /></div>
     <${Trouble} error=${error} />
-    ${chosen.size > 0 && rows && html`<${BulkBar} drop=${list => setChosen(old => old.difference(new Set(list.map(r => r.run_id))))}
+    ${chosen.size > 0 && rows && html`<${BulkBar}
+      drop=${list => setChosen(old => old.difference(new Set(list.map(r => r.run_id))))}
       picked=${[...chosen].map(id => picked.current.get(id)).filter(Boolean)} all=${next && selectAll} />`}
     ${rows === null ? (error ? '' : html`<${Loading} />`) : rows.length === 0
       ? (filtered ? html`<${Empty} title="No run matches">

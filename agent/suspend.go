@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/timer"
 )
 
@@ -38,15 +39,68 @@ func (c *execution) await(
 	if err := c.checkWaitable(what); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	i := c.inbox.Take(spec.ID, itemOf[spec.Type], spec.Name, fits)
-	c.cursor.Visit("wait " + spec.ID)
-	c.mu.Unlock()
+	open := []perdure.WaitSpec{*spec}
+	i := c.takeFor(spec, fits)
+	if awake := session.AwakeFor(c.leased); i == nil && awake > 0 {
+		opened, err := c.stayAwake(spec, awake)
+		if err != nil {
+			return nil, err
+		}
+		if i = c.takeFor(spec, fits); opened {
+			open = nil
+		}
+	}
 	if i != nil {
 		c.pass("wait " + spec.ID)
 		return i, nil
 	}
-	return nil, c.suspend(what, []perdure.WaitSpec{*spec}, []string{spec.ID})
+	return nil, c.suspend(what, open, []string{spec.ID})
+}
+
+// takeFor returns how a wait ended, or nil if it has not.
+func (c *execution) takeFor(spec *perdure.WaitSpec, fits func(json.RawMessage) bool) *journal.Item {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := c.inbox.Take(spec.ID, itemOf[spec.Type], spec.Name, fits)
+	c.cursor.Visit("wait " + spec.ID)
+	return i
+}
+
+// stayAwake waits without suspending the run. It returns when something has come, or after a time, and
+// tells whether it has opened the wait. Only the test kit keeps runs awake.
+func (c *execution) stayAwake(spec *perdure.WaitSpec, most time.Duration) (opened bool, err error) {
+	if err := c.stopReason(); err != nil {
+		return false, err
+	}
+	c.checkExit()
+	if spec.Type == perdure.WaitTimer {
+		if time.Duration(spec.Timeout) > most {
+			return false, nil
+		}
+		c.begin("wait", spec.ID)
+		c.flush()
+		if !timer.Sleep(c.ctx, time.Duration(spec.Timeout)) {
+			return false, c.stopReason()
+		}
+		c.write(func(w *journal.Writer) { w.TimerEnded(spec.ID) })
+		return false, nil
+	}
+	c.begin("wait", spec.ID)
+	c.mu.Lock()
+	b := c.writer.Open(*spec, claimType(spec.Type))
+	c.mu.Unlock()
+	c.s.Commit(true)
+	c.mustCommit(b)
+	until := time.Now().Add(most)
+	for pause := minMapPause; time.Now().Before(until); pause = min(2*pause, time.Minute) {
+		if news, err := c.readNews(); news || err != nil {
+			return true, err
+		}
+		if !timer.Sleep(c.ctx, pause) {
+			return true, c.stopReason()
+		}
+	}
+	return true, nil
 }
 
 // itemOf has the types of the inbox items that the types of waits take.

@@ -3,9 +3,11 @@ package agenttest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,6 +28,73 @@ func task(f func(s *agenttest.Session, ctx context.Context) (string, error)) age
 			}
 		},
 		Start: perdure.Submission{Kind: "task"},
+	}
+}
+
+// agentTask returns a scenario with one run of an agent.
+func agentTask(f func(ctx *agent.Context) (any, error)) agenttest.Scenario {
+	return agenttest.Scenario{
+		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			return func(w *worker.Worker) {
+				worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (any, error) { return f(ctx) })
+			}
+		},
+		Start: perdure.Submission{Kind: "task"},
+	}
+}
+
+// Differences that a crash explains, and that are not the agent's decision, are no findings.
+func TestRightAgentsAreNotAccused(t *testing.T) {
+	var trials atomic.Int64
+	fails := agentTask(func(ctx *agent.Context) (any, error) {
+		_, err := agent.Step(ctx, "call", func(context.Context) (int, error) { return 0, errors.New("no answer") })
+		return nil, err
+	})
+	once := fails
+	once.Start.MaxAttempts = 1
+	for name, sc := range map[string]agenttest.Scenario{
+		"losers of FirstOK are cancelled or completed": {
+			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+				return func(w *worker.Worker) {
+					worker.Agent(w, "race", func(ctx *agent.Context, _ struct{}) (string, error) {
+						quick, slow := agent.Spawn[string](ctx, "runner", 1), agent.Spawn[string](ctx, "runner", 10)
+						first, err := agent.FirstOK(ctx, 1, quick, slow)
+						if err != nil {
+							return "", err
+						}
+						for _, loser := range first.Remaining {
+							if err := loser.Cancel(ctx); err != nil {
+								return "", err
+							}
+						}
+						return first.Values[0], nil
+					})
+					worker.Handle(w, "runner", func(ctx context.Context, seconds int) (string, error) {
+						select {
+						case <-time.After(time.Duration(seconds) * time.Second):
+							s.Note(ctx, fmt.Sprint("ran ", seconds))
+							return fmt.Sprint(seconds), nil
+						case <-ctx.Done():
+							return "", ctx.Err()
+						}
+					})
+				}
+			},
+			Start: perdure.Submission{Kind: "race"},
+		},
+		"an agent that always fails":                      fails,
+		"an agent that always fails, and has one attempt": once,
+		"a line by itself once": task(func(_ *agenttest.Session, ctx context.Context) (string, error) {
+			if trials.Add(1) == 1 { // the trial without a crash
+				if err := worker.Emit(ctx, "x:begun", nil); err != nil {
+					return "", err
+				}
+				time.Sleep(time.Second)
+			}
+			return "done", nil
+		}),
+	} {
+		t.Run(name, func(t *testing.T) { sc.CrashEverywhere(t, nil) })
 	}
 }
 
@@ -164,9 +233,66 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			},
 			Start: perdure.Submission{Kind: "task"},
 		},
+		"changes a variable in a step": agentTask(func(ctx *agent.Context) (any, error) {
+			total := 0
+			if _, err := agent.Step(ctx, "add", func(context.Context) (bool, error) {
+				total += 10 //perdurevet:ignore agentassign the mistake is what is tested
+				return true, nil
+			}); err != nil {
+				return 0, err
+			}
+			return total, agent.Sleep(ctx, time.Hour)
+		}),
+		"takes the clock as a start": agentTask(func(ctx *agent.Context) (any, error) {
+			began := time.Now() //perdurevet:ignore agentclock the mistake is what is tested
+			if err := agent.Sleep(ctx, time.Hour); err != nil {
+				return 0, err
+			}
+			//perdurevet:ignore agentclock the mistake is what is tested
+			return fmt.Sprintf("%.0f hours", time.Since(began).Hours()), nil
+		}),
+		"loses its answer": {
+			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+				said := false // of all workers of a trial
+				return func(w *worker.Worker) {
+					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
+						if !said {
+							said = true
+							if err := agent.Message(ctx, "assistant", "the answer"); err != nil {
+								return "", err
+							}
+						}
+						return "said", nil
+					})
+				}
+			},
+			Start: perdure.Submission{Kind: "task", ThreadID: "new"},
+		},
+		"holds a mutex over a step": {
+			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+				var mu sync.Mutex
+				return func(w *worker.Worker) {
+					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
+						one, two := agent.Spawn[string](ctx, "locks", 1), agent.Spawn[string](ctx, "locks", 2)
+						_, err := agent.JoinAll(ctx, one, two)
+						return "", err
+					})
+					worker.Agent(w, "locks", func(ctx *agent.Context, _ int) (string, error) {
+						mu.Lock()
+						defer mu.Unlock()
+						return agent.Step(ctx, "work", func(context.Context) (string, error) {
+							time.Sleep(time.Second)
+							return "", nil
+						})
+					})
+				}
+			},
+			Start: perdure.Submission{Kind: "task"},
+		},
 		"never returns": task(func(*agenttest.Session, context.Context) (string, error) { select {} }),
 	}
 	if name := os.Getenv(inner); name != "" {
+		agenttest.LookAtClockEvery(200 * time.Millisecond)
 		broken[name].CrashEverywhere(t, nil)
 		return
 	}
@@ -183,6 +309,13 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 		"spawns what nobody knows": {`task/hotle#1: no handler is registered for the kind "hotle"`},
 		"never returns": {"these functions do not return, although their contexts have ended long ago: " +
 			"task (run "},
+		"changes a variable in a step": {"a run that does not sleep: the end is not the same", "task: result\n",
+			"was 0\n", "is  10", "does a step's function change a variable of the agent"},
+		"takes the clock as a start": {"a run that does not sleep: the end is not the same",
+			`was "0 hours"`, `is  "1 hours"`},
+		"loses its answer": {`thread: message 1 is missing; without the crash it was assistant: "the answer"`},
+		"holds a mutex over a step": {"the clock has stopped: a goroutine waits for a mutex whose holder waits",
+			"Release a mutex before a step", "locks (run ", "sync.(*Mutex).Lock"},
 		"notes who it is": {before, "noted: done by worker-1 is missing",
 			"noted: done by worker-2 is there, and was not"},
 	} {
@@ -192,6 +325,12 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			if err == nil {
 				t.Fatalf("the test passed, want it to fail:\n%s", out)
+			}
+			if n := strings.Count(string(out), "log of server and workers:"); n > 1 {
+				t.Errorf("the output has %d logs, want one", n)
+			}
+			if n := strings.Count(string(out), "the end is not the same"); n > 1 {
+				want = append(want, fmt.Sprint(n, " trials ended in another way, for "), " times, such as: ")
 			}
 			for _, w := range want {
 				if !strings.Contains(strings.ReplaceAll(string(out), "\n        ", "\n"), w) {

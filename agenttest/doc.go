@@ -51,7 +51,13 @@
 // deliverable, the results of steps, the messages of the thread and the set of notes
 // ([Session.Note]) have to be the same, too. The invariants of the store are checked as well.
 // Things that are not the agent's decision are left out or made equal: ids, instants, the number of
-// attempts, the log. Use [Scenario.Scrub] for anything else that may differ.
+// attempts, the log. Use [Scenario.Scrub] for anything else that may differ. A child that its
+// parent asked to stop may be cancelled or completed, and a run that fails in every attempt may end
+// with the error of the crash.
+//
+// One more trial has no crash: the run stays awake on its timers and signals, and is not executed
+// anew after them. An end that differs shows state that is kept in another way than by the journal: a
+// variable that a step's function changes, a time that is taken before a wait.
 //
 // The server guarantees that a step is recorded once. The effect of a step may still happen twice,
 // if a worker dies after the effect and before the record of it. No library can change that. A test
@@ -86,6 +92,8 @@
 //   - scenario.go: trials and their comparison. session.go: one trial.
 //   - wire.go: the transport of a worker, which observes its calls and crashes.
 //   - boundary.go, observed.go: the points, with names that are the same in every trial.
+//   - excuses.go: differences that are not the agent's decision. failures.go: the summary.
+//   - clock.go: a clock that a mutex has stopped.
 //
 // # Invariants
 //

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -37,8 +36,12 @@ type End struct {
 	Notes map[string]int
 
 	boundaries []point
+	// missed tells that the trial did not come to the boundary of its crash.
+	missed bool
 	// fields has the texts that are compared.
 	fields map[string]string
+	// noters has the names of the runs that made each note.
+	noters map[string][]string
 }
 
 // gather waits until all runs have ended, and collects the end.
@@ -104,6 +107,12 @@ func (s *Session) gather() *End {
 		}
 	}
 	end.Notes, end.boundaries = maps.Clone(s.notes), slices.Clone(s.boundaries)
+	end.noters = make(map[string][]string)
+	for what, runs := range s.noters {
+		for id := range runs {
+			end.noters[what] = append(end.noters[what], s.name(id))
+		}
+	}
 	end.fields = s.compared(end)
 	return end
 }
@@ -233,25 +242,23 @@ func defaultScrub(_, text string) string {
 	return uuidPattern.ReplaceAllString(instantPattern.ReplaceAllString(text, "<instant>"), "<uuid>")
 }
 
-// compare fails the test if the end of another trial differs from this one, which had no crash.
-func (e *End) compare(t *testing.T, got *End) {
-	t.Helper()
-	var diff []string
+// differences returns how the end of another trial differs from this one, which had no crash.
+func (e *End) differences(got *End) (diff []string) {
 	all := maps.Clone(e.fields)
 	maps.Copy(all, got.fields)
+	excuses := excusesOf(e, got)
 	for _, field := range slices.Sorted(maps.Keys(all)) {
 		want, had := e.fields[field]
 		is, has := got.fields[field]
 		switch {
+		case want == is && had == has, excuses.cover(field, want, is):
 		case !has:
 			diff = append(diff, fmt.Sprintf("%s is missing; without the crash it was %s", field, want))
 		case !had:
 			diff = append(diff, fmt.Sprintf("%s is there, and was not without the crash: %s", field, is))
-		case want != is:
+		default:
 			diff = append(diff, fmt.Sprintf("%s\n    was %s\n    is  %s", field, want, is))
 		}
 	}
-	if len(diff) > 0 {
-		t.Errorf("%s: the end is not the same as without the crash:\n%s", got.Crash, strings.Join(diff, "\n"))
-	}
+	return diff
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -26,6 +27,8 @@ type Session struct {
 	sc *Scenario
 	// crash is nil in the trial without one.
 	crash *point
+	// awake tells that runs stay awake on their waits.
+	awake bool
 	// dir is the directory of a server that will restart.
 	dir      string
 	log      *logBuffer
@@ -61,6 +64,8 @@ type Session struct {
 	started int
 	observed
 	notes map[string]int
+	// noters has the runs that made each note.
+	noters map[string]map[perdure.RunID]bool
 	// callbacks has the tokens that the script has not used.
 	callbacks chan string
 }
@@ -78,6 +83,7 @@ func newSession(
 ) *Session {
 	s := &Session{t: t, sc: sc, crash: crash, dir: dir, shared: shared, tenant: embedded.DefaultTenant, log: log,
 		handlers: handlers, observed: newObserved(), notes: make(map[string]int),
+		noters:    make(map[string]map[perdure.RunID]bool),
 		callbacks: make(chan string, perdure.MaxBatch)}
 	s.announced, s.onPoll = context.WithCancel(context.Background())
 	s.begun, s.begin = context.WithCancel(context.Background())
@@ -87,8 +93,7 @@ func newSession(
 	return s
 }
 
-// execute makes the trial, until its last run has ended. It returns nil if the crash did not
-// happen.
+// execute makes the trial, until its last run has ended.
 func (s *Session) execute() *End {
 	s.t.Helper()
 	patience := s.sc.Patience
@@ -129,7 +134,7 @@ func (s *Session) execute() *End {
 	defer s.mu.Unlock()
 	switch {
 	case s.crash != nil && !s.crashed:
-		return nil
+		end.missed = true
 	case s.crash != nil:
 		end.Crash = s.crash.String()
 	}
@@ -234,6 +239,9 @@ func (s *Session) close() {
 // startWorker starts a worker with a connection of its own.
 func (s *Session) startWorker() {
 	ctx, stop := context.WithCancel(context.Background())
+	if s.awake {
+		ctx = session.StayAwake(ctx, awakeFor)
+	}
 	l := &workerConn{s: s, stop: stop}
 	s.mu.Lock()
 	if s.closed {
@@ -359,6 +367,10 @@ func (s *Session) Note(ctx context.Context, what string) {
 	defer s.mu.Unlock()
 	if !ok || info.WorkerID == s.conn.id && !s.conn.dead {
 		s.notes[what]++
+		if s.noters[what] == nil {
+			s.noters[what] = make(map[perdure.RunID]bool)
+		}
+		s.noters[what][info.RunID] = true
 	}
 }
 

@@ -250,6 +250,25 @@ func (w *Writer) Suspend(open []perdure.WaitSpec, on []string, isClaim func(perd
 	return b
 }
 
+// TimerEnded writes the end of a timer that the execution has waited for by itself. The server knows
+// nothing of it, so there is no item of the inbox.
+func (w *Writer) TimerEnded(wait string) {
+	i := Item{Type: perdure.ItemTimer, Wait: wait, Outcome: perdure.WaitSatisfied}
+	b := w.Batch(len(wait) + 64)
+	b.frame.In = append(b.frame.In, i)
+	w.rec.add(w.at, &i)
+}
+
+// Open opens a wait without suspending the run on it.
+func (w *Writer) Open(wait perdure.WaitSpec, isClaim bool) *Batch {
+	b := w.BatchFor(100, 1)
+	b.Part.Waits = append(b.Part.Waits, wait)
+	if isClaim {
+		b.frame.Opened = append(b.frame.Opened, wait.ID)
+	}
+	return b
+}
+
 // WithoutSuspend queues the rest of a batch whose suspend was refused because the run was asked to
 // stop. The agent's clean-up may rely on it. Waits and children are left out: the children would be
 // stopped at once.

@@ -85,6 +85,9 @@ func TestTimesAndUUIDsAreFoundByName(t *testing.T) {
 				}
 				return after(ctx, in)
 			})
+			if row.name == "after the wait" {
+				delete(w.foreseen, id) // a check does not see behind the wait at which the run stands
+			}
 			run := w.end(id)
 			reached(t, run, perdure.Completed)
 			for _, value := range strings.Split(next(w, values), ", ") {

@@ -54,7 +54,7 @@ func Approve(ctx *Context, a Approval) (Verdict, error) {
 	if err := c.enter(); err != nil {
 		return Verdict{}, err
 	}
-	if err := c.checkWaitable("Approve"); err != nil {
+	if _, err := c.checkWaitable("Approve"); err != nil {
 		return Verdict{}, err
 	}
 	return OnApproval(ctx, a).Join(ctx)

@@ -19,27 +19,37 @@ func (c *execution) checking() bool {
 	return ok
 }
 
-// stand ends a check, because the run has not come further than this.
-func (c *execution) stand() {
-	if c.checking() {
-		c.leave(nil)
-	}
-}
+// standGrace is how long a check lets other branches go on when one of them stands.
+const standGrace = 200 * time.Millisecond
 
-// asideGrace is how long a check lets the other goroutines go on when one of them stands.
-const asideGrace = 200 * time.Millisecond
-
-// standAside ends a check on another goroutine than the agent's own. The agent's own may have more to
-// replay. It may also wait for this one, and must not go on as if the step had returned.
-func (c *execution) standAside() {
+// stand ends a check in a branch, because the run has not come further than this. Other branches may have
+// more to replay. They are waited for until all stand, or wait for one that does.
+func (c *execution) stand(b *branch) {
 	if !c.checking() {
 		return
 	}
-	select {
-	case <-c.exit.reached:
-	case <-time.After(asideGrace):
+	if b == nil {
+		c.leave(nil)
 	}
-	c.leave(nil)
+	c.mu.Lock()
+	b.parked = &parked{on: []string{""}}
+	c.mu.Unlock()
+	for over := time.After(standGrace); ; {
+		c.mu.Lock()
+		_, _, all := c.allParked()
+		changed := c.parking.changed
+		c.mu.Unlock()
+		if all {
+			c.leave(nil)
+		}
+		select {
+		case <-changed:
+		case <-c.exit.reached:
+			c.leave(nil)
+		case <-over: // another one waits for this one, in a way that is not ours
+			c.leave(nil)
+		}
+	}
 }
 
 // expectAsleep adds the waits that the run sleeps on to what the execution has to ask for.

@@ -127,10 +127,9 @@ func TestCheckFindsEditsBeforeTheRelease(t *testing.T) {
 			_, err := agent.Select(ctx, agent.OnSignal[int](ctx, "go on"), agent.After(ctx, time.Hour))
 			return "", err
 		}, "", nil},
-		{"steps in goroutines", func(ctx *agent.Context, in int) (string, error) {
+		{"a step in a goroutine", func(ctx *agent.Context, in int) (string, error) {
 			ended := make(chan error)
-			go func() {
-				defer close(ended)
+			go func() { //perdurevet:ignore agentgo the misuse is what is found
 				_, err := agent.Step(ctx, "aside", func(context.Context) (int, error) { return done.add("aside"), nil })
 				ended <- err
 			}()
@@ -138,7 +137,8 @@ func TestCheckFindsEditsBeforeTheRelease(t *testing.T) {
 				return "", err
 			}
 			return names(good)(ctx, in)
-		}, "", nil},
+		}, worker.VerdictHeld, []string{"agent.Go"}},
+		{"a new branch", inBranch(&done, "aside", "aside"), worker.VerdictHeld, []string{"the step a#1"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			report := w.checks("changes", row.after)

@@ -59,7 +59,7 @@ func (f *Future[T]) Peek(ctx context.Context) (*api.Run, error) {
 	}
 	id := f.ID()
 	if id == "" {
-		return nil, f.c.stopReason()
+		return nil, f.c.stopReason(f.c.main)
 	}
 	return retryCall(ctx, func() (*api.Run, error) { return f.c.s.Run(ctx, id) })
 }
@@ -75,10 +75,15 @@ func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
 	if f.err != nil || f.key == "" {
 		return out, false, f.err
 	}
-	if err := c.checkCounted("Late"); err != nil {
+	b, err := c.ownCounted("Late")
+	if err != nil {
 		return out, false, err
 	}
-	key := c.nextUse("_late:" + f.key)
+	key := "_late:" + f.key
+	if b.prefix != "" {
+		key += journal.BranchSeparator + b.prefix
+	}
+	key = c.nextUse(c.main, key)
 	var rec struct {
 		Seq  int64           `json:"seq,omitempty"`
 		Data json.RawMessage `json:"data,omitempty"`
@@ -91,7 +96,7 @@ func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
 			c.fail(nondeterminism(key, "the journal is not what this library wrote: %v", err))
 		}
 	} else {
-		if err := c.stopReason(); err != nil {
+		if err := c.stopReason(b); err != nil {
 			return out, false, err
 		}
 		c.mu.Lock()

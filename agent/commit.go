@@ -75,7 +75,9 @@ func (c *execution) mustCommit(b *journal.Batch) *api.CommitResult {
 
 // awaitAnswer waits for the answer to a batch and returns the server's refusal, if it is one.
 func (c *execution) awaitAnswer(b *journal.Batch) error {
-	c.stand()
+	if c.checking() {
+		c.stand(c.branch())
+	}
 	select {
 	case <-b.Done:
 	case <-c.leased.Done():

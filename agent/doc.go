@@ -40,7 +40,7 @@
 // same [IdempotencyKey].
 //
 // An error that the agent acts on is a fact. A step's error is recorded when the goroutine that got
-// it goes on: with Step, Spawn, a wait, Version, Now or UUID. A replay then gets the same error, and
+// it goes on: with Step, Spawn, a wait, Go, Version, Now or UUID. A replay then gets the same error, and
 // decides in the same way. An error that the agent returns is not recorded, and the next attempt
 // calls the function again. A [perdure.Permanent] error is recorded at once. An agent that returns a
 // recorded error fails without another attempt.
@@ -51,7 +51,7 @@
 //     those calls. It uses no clock ([Now]), no random numbers ([UUID]), no environment, no order
 //     of a map, no global variable that changes.
 //   - Everything that has an effect is in a step.
-//   - Waits are between steps, not within one, and on the agent's own goroutine.
+//   - Waits are between steps, not within one, and in no goroutine but that of a branch.
 //   - The result of a step survives JSON. Unexported fields, channels and functions don't.
 //   - A change of code that contradicts the journals of live runs is announced by [Version] or
 //     [Removed].
@@ -67,13 +67,13 @@
 // agent_misuse. Its error is never forgotten: if the code ignores it, the next call ends the
 // execution, and the step in which it happened is not recorded.
 //
-// # Goroutines
+// # Branches
 //
-// Steps may run in goroutines of the agent, if their names differ and all have returned before the
-// agent waits or returns. The order of goroutines is not determined, so their records are marked.
-// It is not expected at a certain place of a replay, but before the agent completes. Functions whose
-// place among the others counts in a replay are for the agent's own goroutine: [Now], [UUID],
-// [Version], [Message], [Context.History], [Callback] and the waits.
+// [Go] begins a branch: a function in a goroutine of its own, with a name. It does everything that the
+// agent does, and [Branch.Join] waits for it. Its records have the branch's name in their keys and an
+// order of their own, so edits in it are found as they are elsewhere. A run is suspended when all its
+// branches wait. Any other goroutine has no place in a replay: a step, a wait, a child or a message in
+// it is a misuse. [Delta], [Progress], [Emit] and [Heartbeat] may be in any.
 //
 // # Children
 //
@@ -142,16 +142,16 @@
 //
 //   - errors.go, values.go, bytes.go, about.go, options.go: errors, recorded values and their types,
 //     options.
-//   - execution.go, commit.go, context.go: one execution, from the grant to its end, and how new entries
+//   - execution.go, context.go, check.go, commit.go: one execution, from the grant to its end, and how new entries
 //     are committed. internal/journal has the journal that it replays, the cursor, the inbox, the
 //     writer, and the rules for all of them.
 //   - edits.go, causes.go, points.go, pending.go: how edits of the code are found, which entry caused a
 //     failure, where reports belong, how errors become facts.
 //   - undo.go, patience.go, step.go, named.go: steps, with their undos, their time and their tries.
-//   - suspend.go, future.go, wait.go, join.go, select.go, map.go, parallel.go, child.go, approve.go,
-//     withdraw.go: waits and what is waited for, one idea each.
+//   - suspend.go, branch.go, future.go, wait.go, join.go, select.go, map.go, parallel.go, child.go,
+//     approve.go, withdraw.go: waits and what is waited for, one idea each.
 //   - saga.go, newest.go, say.go: sagas, the thread, and what callers are told.
-//   - execute.go: what package worker calls.
+//   - input.go, execute.go: the input of the agent, and what package worker calls.
 //
 // # Invariants
 //

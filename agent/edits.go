@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
@@ -10,25 +11,29 @@ import (
 // This file ends an execution whose code contradicts the journal, before anything happens twice. The
 // rules are those of a journal.Cursor.
 
-// begin is called before something begins that is not in the journal. It tells whether the caller
-// is another goroutine than the agent's own. It ends the execution if recorded things were not
-// asked for.
-func (c *execution) begin(what, key string) (aside bool) {
-	if goroutine() != c.mainGoroutine {
-		c.standAside()
-		return true
-	}
+// begin is called before something begins in a branch that is not in the journal. It ends the
+// execution if recorded things were not asked for.
+func (c *execution) begin(b *branch, what, key string) {
 	c.mu.Lock()
-	missed := c.cursor.Begin()
+	missed := c.cursor.Begin(b.prefix)
 	text := c.cursor.Describe(missed)
+	nameless := ""
+	if b.parent != nil {
+		nameless = c.cursor.Nameless()
+	}
 	c.mu.Unlock()
-	if missed != "" {
+	switch {
+	case missed != "":
 		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, "+
 			"for which the agent has not asked yet; announce what was added, renamed or removed with Version "+
 			"or Removed", what, text))
+	case nameless != "":
+		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, which a goroutine without a "+
+			"name recorded; whether the branch has done it can't be told: let the release before agent.Go finish the run, "+
+			"or announce it with Removed, and it is done again", what,
+			strings.Replace(nameless, "spawn ", "child ", 1)))
 	}
-	c.stand()
-	return false
+	c.stand(b)
 }
 
 // checkComplete returns an error if the agent completes without having asked for all that is
@@ -51,26 +56,6 @@ func (c *execution) checkComplete() error {
 		"announce what was renamed or removed with Version or Removed", c.cursor.Describe(missed))
 }
 
-// claimName makes a name belong to one step until release is called. Its namesakes are numbered in
-// the order in which they begin, so two of them at the same time could swap their results.
-func (c *execution) claimName(name, key string) (release func(), err error) {
-	c.mu.Lock()
-	other, taken := c.steps.names[name]
-	if !taken {
-		c.steps.names[name] = key
-	}
-	c.mu.Unlock()
-	if taken {
-		return nil, c.misuse("step %s begins while its namesake %s is being executed: "+
-			"a replay could swap their results; give each a name of its own", key, other)
-	}
-	return func() {
-		c.mu.Lock()
-		delete(c.steps.names, name)
-		c.mu.Unlock()
-	}, nil
-}
-
 // Version lets runs that have begun under old code finish under it. Use it where code changes in a
 // way that would contradict the journal of a run:
 //
@@ -91,16 +76,17 @@ func Version(ctx *Context, name string, version int) int {
 		c.fail(c.misuse("Version %q inside of a step: a step that is recorded is not executed again; "+
 			"call it between steps", name))
 	}
-	if err := c.checkOwn("Version"); err != nil {
+	b, err := c.own("Version")
+	if err != nil {
 		c.fail(err)
 	}
 	c.mu.Lock()
-	v, ok := c.record.Version(name)
+	v, ok := c.record.Version(b.prefix + name)
 	if !ok {
-		if !c.cursor.Replaying() {
+		if !c.cursor.Replaying(b.prefix) {
 			v = version
 		}
-		c.writer.Version(name, v)
+		c.writer.Version(b.prefix+name, v)
 	}
 	c.mu.Unlock()
 	if !ok {
@@ -116,8 +102,8 @@ func Version(ctx *Context, name string, version int) int {
 //
 //	agent.Removed(ctx, "look up")
 //
-// The name is that of the step, the saga, the child's kind, or that of the signal, approval or
-// callback. A removed Sleep is "sleep:" and its microseconds, as the error says. Don't use the name for
+// The name is that of the step, the saga, the branch, the child's kind, or that of the signal, approval
+// or callback. A removed Sleep is "sleep:" and its microseconds, as the error says. Don't use the name for
 // something else: it would get the old results.
 func Removed(ctx *Context, name string) {
 	c := ctx.c

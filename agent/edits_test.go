@@ -3,10 +3,8 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -171,62 +169,9 @@ func TestChangingNameIsFound(t *testing.T) {
 	}
 }
 
-// Goroutines have no order. Their steps and children neither accuse others nor are accused, whichever
-// of them a crash has let through.
-func TestStepsInGoroutinesAreNotAccused(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.work(func(wk *worker.Worker) {
-		worker.Handle(wk, "kid", func(_ context.Context, in string) (string, error) { return in, nil })
-	})
-	for _, first := range []string{"main", "side"} {
-		t.Run(first, func(t *testing.T) {
-			var done tally
-			kind := "beside " + first
-			w.work(func(wk *worker.Worker) {
-				worker.Agent(wk, kind, func(ctx *agent.Context, _ struct{}) (string, error) {
-					both := func(name string) error {
-						agent.Spawn[string](ctx, "kid", "of "+name)
-						return done.do(ctx, name)
-					}
-					if err := done.do(ctx, "start"); err != nil {
-						return "", err
-					}
-					side := func() error {
-						got := make(chan error)
-						go func() { got <- both("side") }()
-						return <-got
-					}
-					one, other := side, func() error { return both("main") }
-					// The first execution crashes after one of the two, and the others begin with the
-					// other one.
-					crash := done.add("execution") == 1
-					if (first == "main") == crash {
-						one, other = other, one
-					}
-					if err := one(); err != nil {
-						return "", err
-					}
-					if crash {
-						return "", errors.New("crash")
-					}
-					if err := other(); err != nil {
-						return "", err
-					}
-					return "well", agent.Sleep(ctx, time.Millisecond)
-				})
-			})
-			completed(t, w.ends(kind, nil), `"well"`)
-			if done.of("main") != 1 || done.of("side") != 1 {
-				t.Errorf("effects = %v, want main and side once each", done.all())
-			}
-		})
-	}
-}
-
-// Children that several goroutines spawn keep their results, although the order of the goroutines
-// differs in each execution.
-func TestChildrenOfGoroutinesKeepTheirResults(t *testing.T) {
+// Children that several branches spawn keep their results, although the order of the branches differs in
+// each execution.
+func TestChildrenOfBranchesKeepTheirResults(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	const n = 8
@@ -241,21 +186,26 @@ func TestChildrenOfGoroutinesKeepTheirResults(t *testing.T) {
 			for i := range turn {
 				turn[i] = make(chan int)
 			}
-			var wg sync.WaitGroup
+			var branches [n]*agent.Branch
 			for i := range n {
-				wg.Go(func() { // in order, and in the opposite order the next time
-					at := i
+				branches[i] = agent.Go(ctx, fmt.Sprint("part ", i), func(ctx *agent.Context) error {
+					at := i // in order, and in the opposite order the next time
 					if back {
 						at = n - 1 - i
 					}
 					<-turn[at]
 					fs[i] = agent.Spawn[int](ctx, "kid", i)
 					close(turn[at+1])
+					return nil
 				})
 			}
 			other := agent.Spawn[int](ctx, "kid", 200)
 			close(turn[0])
-			wg.Wait()
+			for _, b := range branches {
+				if err := b.Join(ctx); err != nil {
+					return "", err
+				}
+			}
 			last := agent.Spawn[int](ctx, "kid", 300)
 			for i, f := range append(fs[:], own, other, last) {
 				v, err := f.Join(ctx)
@@ -269,22 +219,32 @@ func TestChildrenOfGoroutinesKeepTheirResults(t *testing.T) {
 	completed(t, w.ends("crowd", nil), `"in place"`)
 }
 
-// A step that the agent's other goroutines have recorded, and that the code no longer has, is missed
-// when the agent completes.
-func TestRemovedGoroutineIsFoundAtTheEnd(t *testing.T) {
+// A branch that the code no longer has is missed when the agent begins something, or completes.
+func TestRemovedBranchIsFound(t *testing.T) {
 	t.Parallel()
-	w := open(t)
 	var done tally
-	id := changes(w, func(ctx *agent.Context, _ int) (string, error) {
-		recorded := make(chan error)
-		go func() { recorded <- done.do(ctx, "side") }()
-		if err := <-recorded; err != nil {
+	first := func(ctx *agent.Context, _ int) (string, error) {
+		side := agent.Go(ctx, "left", func(ctx *agent.Context) error { return done.do(ctx, "side") })
+		if err := side.Join(ctx); err != nil {
 			return "", err
 		}
 		return "", wait(ctx)
-	}, steps(&done, "wait"))
-	if message := w.defect(id, perdure.CodeNondeterminism); !strings.Contains(message, "the step side#1") {
-		t.Errorf("message = %q, want it to name the step", message)
+	}
+	for name, second := range map[string]code{
+		"completes": steps(&done, "wait"),
+		"goes on":   steps(&done, "wait", "effect"),
+		"is first":  steps(&done, "effect", "wait"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := open(t)
+			id := changes(w, first, second)
+			if message := w.defect(id, perdure.CodeNondeterminism); !strings.Contains(message, "the branch left#1") {
+				t.Errorf("message = %q, want it to name the branch", message)
+			}
+		})
+	}
+	if done.of("effect") > 0 {
+		t.Errorf("effects = %v, want none before the hold", done.all())
 	}
 }
 

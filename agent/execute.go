@@ -29,7 +29,7 @@ func execute(
 		return session.Failure(err)
 	}
 	s.Bind(c.nextCommit)
-	c.ctx = ctx
+	c.ctx, c.main = ctx, &branch{ctx: ctx}
 	var (
 		result   json.RawMessage
 		returned bool
@@ -51,8 +51,12 @@ func execute(
 				}
 			}
 		}()
-		c.mainGoroutine = goroutine()
+		c.mu.Lock()
+		c.main.goroutine = goroutine()
+		c.branches[c.main.goroutine] = c.main
+		c.mu.Unlock()
 		result, err = f(&Context{ctx, c})
+		c.endBranches(c.main, nil, err, "the agent")
 		returned = true
 	}()
 	select {
@@ -69,7 +73,7 @@ func execute(
 		}
 	}
 	c.mu.Lock()
-	early, misused, running := c.exit.early, c.exit.misuse, c.steps.running
+	early, misused, running := c.exit.early, c.exit.misuse, c.main.running
 	on, read := c.continueOn, c.thread.readSeq
 	c.mu.Unlock()
 	if err == nil && running > 0 {

@@ -29,8 +29,8 @@ type execution struct {
 	leased context.Context
 	// ctx is the context of the execution. Unlike leased, it also ends with a cancel request.
 	ctx context.Context
-	// mainGoroutine is the one that executes the agent's function.
-	mainGoroutine string
+	// main is the agent's own goroutine.
+	main *branch
 
 	// mu guards everything below.
 	mu     sync.Mutex
@@ -40,35 +40,57 @@ type execution struct {
 	writer *journal.Writer
 	exit   exit
 
-	steps   steps
-	sagas   sagas
-	pending pendingErrors
-	thread  thread
+	// branches has main and the branches, by goroutine.
+	branches map[string]*branch
+	parking  parking
+	pending  pendingErrors
+	thread   thread
 	// continueOn has the keys of the children that a continuation waits for.
 	continueOn []string
 }
 
-// steps are those whose functions are being called.
-type steps struct {
-	// running counts them.
+// A branch is a goroutine of the agent that has an order of its own: the agent's own, or one that Go has
+// begun. See branch.go.
+type branch struct {
+	// prefix begins its keys. It is empty for the agent's own goroutine.
+	prefix string
+	// name is that of the branch, with the prefix of the one that it is in: parent.
+	name      string
+	parent    *branch
+	goroutine string
+	// ctx is the context of its steps. stop ends it, and stopped tells that it was called.
+	ctx     context.Context
+	stop    context.CancelCauseFunc
+	stopped bool
+	// running counts the steps whose functions are being called. In a Parallel they are several.
 	running int
-	// names has their keys, and those of steps that are being looked up, by name.
-	names map[string]string
-}
 
-// sagas are those that are being executed.
-type sagas struct {
-	// list has them, the innermost last.
-	list []*saga
-	// undoing is the error of a saga that is being undone. Nothing new begins meanwhile.
-	undoing error
+	// sagas are those that it executes, the innermost last. outer is the one in which it was begun, or
+	// nil. undo has the undos of steps that belong to outer.
+	sagas []*saga
+	outer *saga
+	undo  []compensation
+
+	// within are the branches that it has begun and not joined, in their order.
+	within []*branch
+	// parked tells that it waits, and for what.
+	parked *parked
+	// done is closed, and ended is set, when its function has returned, with err. joined tells that its
+	// parent knows.
+	done   chan struct{}
+	ended  bool
+	err    error
+	joined bool
 }
 
 // A saga is a call of Saga in this execution.
 type saga struct {
 	key  string
-	by   string         // the goroutine that executes it
 	undo []compensation // of the completed steps, in their order
+	// outer is the saga that this one is in, or nil.
+	outer *saga
+	// undoing is the error because of which it is being undone. Nothing new begins meanwhile.
+	undoing error
 }
 
 // A compensation is the undo of a step.
@@ -85,6 +107,31 @@ type pendingError struct {
 	key   string
 	value json.RawMessage // its journal entry
 	err   *stepError
+}
+
+// A parking is where branches wait while others work.
+type parking struct {
+	// live counts the branches that have not ended, the agent's own goroutine included.
+	live int
+	// changed is closed, and replaced, when something has changed for branches that are parked.
+	changed chan struct{}
+	// suspending tells that one of them suspends the run for all.
+	suspending bool
+	// asking has an element while the inbox is read.
+	asking chan struct{}
+}
+
+func (p *parking) change() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// parked is what a branch waits for: another branch, or waits of the run.
+type parked struct {
+	joins *branch
+	open  []perdure.WaitSpec
+	on    []string
+	since time.Time
 }
 
 // A thread is the run's thread, as far as this execution has read it.
@@ -122,9 +169,10 @@ func (e *exit) set(out *perdure.Outcome) {
 // newExecution reads the journal and the inbox of a leased run.
 func newExecution(s session.Session) (*execution, error) {
 	c := &execution{s: s, grant: s.Grant(), leased: s.Leased(), ctx: s.Leased(),
-		exit:    exit{reached: make(chan struct{})},
-		steps:   steps{names: map[string]string{}},
-		pending: pendingErrors{},
+		exit:     exit{reached: make(chan struct{})},
+		branches: map[string]*branch{},
+		parking:  parking{live: 1, changed: make(chan struct{}), asking: make(chan struct{}, 1)},
+		pending:  pendingErrors{},
 	}
 	return c, c.load()
 }
@@ -231,11 +279,14 @@ func (c *execution) checkExit() {
 	}
 }
 
-// stopReason returns why nothing new may begin: the run was asked to stop, or a saga is being
-// undone.
-func (c *execution) stopReason() error {
+// stopReason returns why nothing new may begin in a branch: the run was asked to stop, a saga is being
+// undone, or what the branch is in has ended with an error.
+func (c *execution) stopReason(b *branch) error {
 	c.mu.Lock()
-	stop := c.sagas.undoing
+	stop := b.undoing()
+	if stop == nil && b.isStopped() {
+		stop = ErrCancelled
+	}
 	c.mu.Unlock()
 	if stop != nil {
 		return stop
@@ -246,6 +297,30 @@ func (c *execution) stopReason() error {
 		return ErrCancelled
 	}
 	return cause
+}
+
+// isStopped tells whether the branch, or one that it is in, was stopped. The caller holds c.mu.
+func (b *branch) isStopped() bool {
+	return b != nil && (b.stopped || b.parent.isStopped())
+}
+
+// undoing returns the error because of which a saga that the branch is in is being undone. The caller
+// holds c.mu.
+func (b *branch) undoing() error {
+	for s := b.saga(); s != nil; s = s.outer {
+		if s.undoing != nil {
+			return s.undoing
+		}
+	}
+	return nil
+}
+
+// saga returns the innermost saga that the branch is in, or nil. The caller holds c.mu.
+func (b *branch) saga() *saga {
+	if n := len(b.sagas); n > 0 {
+		return b.sagas[n-1]
+	}
+	return b.outer
 }
 
 // askedToStop tells whether the run was asked to stop.
@@ -266,21 +341,25 @@ func (c *execution) exitIfHandedOn() {
 // maxName leaves room for the prefix and the number that a key adds to a name.
 const maxName = perdure.MaxName - 30
 
-// keyFor checks the name of a step or a wait, and returns its key. That is the name with
+// keyFor checks the name of a step or a wait, and returns its key in a branch. That is the name with
 // the number of its use in this execution. Each kind of thing has its own count.
-func (c *execution) keyFor(what, name string) (string, error) {
+func (c *execution) keyFor(b *branch, what, name string) (string, error) {
 	if name == "" {
 		return "", c.misuse("%s needs a name", withArticle(what))
 	}
 	if err := perdure.CheckName(what, name); err != nil {
 		return "", c.misuse("%v", err)
 	}
-	if strings.HasPrefix(name, "_") || len(name) > maxName {
-		return "", c.misuse("%s: %q: a name has at most %d bytes and does not begin with _", what, name, maxName)
+	if strings.HasPrefix(name, "_") || len(b.prefix)+len(name) > maxName {
+		return "", c.misuse("%s: %q: a name has at most %d bytes and does not begin with _", what, name,
+			maxName-len(b.prefix))
+	}
+	if journal.HasBranch(name) {
+		return "", c.misuse("%s: %q: # with a number and // is in the keys of branches, and in no name", what, name)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%s#%d", name, c.cursor.Use(what+" ", name)), nil
+	return fmt.Sprintf("%s%s#%d", b.prefix, name, c.cursor.Use(what+" ", b.prefix+name)), nil
 }
 
 // withArticle returns a noun with its indefinite article.
@@ -291,11 +370,11 @@ func withArticle(noun string) string {
 	return "a " + noun
 }
 
-// nextUse counts a use of a name and returns the name with the number of uses.
-func (c *execution) nextUse(name string) string {
+// nextUse counts a use of a name in a branch, and returns the name with the number of uses.
+func (c *execution) nextUse(b *branch, name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%s#%d", name, c.cursor.Use("", name))
+	return fmt.Sprintf("%s%s#%d", b.prefix, name, c.cursor.Use("", b.prefix+name))
 }
 
 // What the journal says.
@@ -308,11 +387,16 @@ func (c *execution) lookup(key string) (json.RawMessage, bool) {
 	return c.record.Entry(key)
 }
 
-// replaying tells whether an earlier execution has been at this point.
+// replaying tells whether an earlier execution has been at the point where the caller is. A goroutine
+// that is no branch is where the agent's own is.
 func (c *execution) replaying() bool {
+	b := c.branch()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.cursor.Replaying()
+	if b == nil {
+		b = c.main
+	}
+	return c.cursor.Replaying(b.prefix)
 }
 
 // dataOf returns the data of an item.
@@ -345,8 +429,7 @@ func (c *execution) look(key string, err error) {
 
 // Goroutines.
 
-// goroutine returns the number of the calling goroutine. It is used only to detect misuse: a wait
-// or a saga outside the agent's own goroutine.
+// goroutine returns the number of the calling goroutine.
 func goroutine() string {
 	var b [64]byte
 	text := string(b[:runtime.Stack(b[:], false)]) // "goroutine 18 [running]: …"
@@ -354,21 +437,32 @@ func goroutine() string {
 	return text
 }
 
-// checkOwn returns an error if another goroutine than the agent's own makes the call. It is for
-// things whose place among the other calls counts in a replay. Goroutines don't keep it.
-func (c *execution) checkOwn(what string) error {
-	if goroutine() == c.mainGoroutine {
-		return nil
+// branch returns the branch whose goroutine makes the call, or nil if it is another goroutine.
+func (c *execution) branch() *branch {
+	by := goroutine()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.branches[by]
+}
+
+// own returns the branch whose goroutine makes the call. Another goroutine is a misuse: a replay needs
+// the place of a call among the others.
+func (c *execution) own(what string) (*branch, error) {
+	if b := c.branch(); b != nil {
+		return b, nil
 	}
-	return c.misuse("%s in a goroutine: a replay needs its place among the other calls, "+
-		"which differs between goroutines; call it on the agent's own", what)
+	return nil, c.misuse("%s in a goroutine: a replay needs its place among the other calls, which differs between "+
+		"goroutines; begin the goroutine with agent.Go, which gives it a name and an order of its own", what)
 }
 
 // insideStep tells whether a step's function makes this call. The stack is examined only while a
 // step is running.
 func (c *execution) insideStep() bool {
 	c.mu.Lock()
-	running := c.steps.running > 0
+	running := false
+	for _, b := range c.branches {
+		running = running || b.running > 0
+	}
 	c.mu.Unlock()
 	return running && inAttempt()
 }
@@ -391,14 +485,23 @@ func inAttempt() bool {
 	}
 }
 
-// checkCounted returns an error if a step is running. It is for things that a replay comes to again. A
-// replay does not call the functions of recorded steps, so their share would be missing.
-func (c *execution) checkCounted(what string) error {
+// checkCounted returns an error if the branch is executing a step. It is for things that a replay comes to
+// again. A replay does not call the functions of recorded steps, so their share would be missing.
+func (c *execution) checkCounted(b *branch, what string) error {
 	c.mu.Lock()
-	running := c.steps.running > 0
+	running := b.running > 0
 	c.mu.Unlock()
 	if running {
 		return c.misuse("%s inside of, or beside, a step that is being executed: do it between steps", what)
 	}
 	return nil
+}
+
+// ownCounted is own for things that can't be inside of a step.
+func (c *execution) ownCounted(what string) (*branch, error) {
+	b, err := c.own(what)
+	if err != nil {
+		return nil, err
+	}
+	return b, c.checkCounted(b, what)
 }

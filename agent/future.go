@@ -49,6 +49,8 @@ func (f *Future[T]) core() *future {
 type future struct {
 	c    *execution
 	kind string
+	// b is the branch that opened the wait of another future than a child.
+	b *branch
 	// key and spawn are a child's. onStall ends the waits for it when it looks stuck.
 	key     string
 	spawn   perdure.Spawn
@@ -102,23 +104,24 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Fu
 			"and what it spawned would be somebody else's; spawn between steps", kind)
 		return f
 	}
+	b, err := c.own(fmt.Sprintf("Spawn of %q", kind))
+	if err != nil {
+		f.err = err
+		return f
+	}
 	f.spawn = perdure.Spawn{Key: kind, Kind: kind}
 	o := merge(opts, ChildOption.applyToChild)
 	o.fill(&f.spawn)
 	f.onStall = o.OnStall
-	if f.err = c.checkSpawn(&f.spawn, input); f.err != nil {
+	if f.err = c.checkSpawn(b, &f.spawn, input); f.err != nil {
 		c.mu.Lock()
 		c.cursor.NotSpawned(f.err)
 		c.mu.Unlock()
 		return f
 	}
 	digest, old := journal.OfChild(kind, f.spawn.Input)
-	aside := goroutine() != c.mainGoroutine
 	c.mu.Lock()
-	if aside && old != "" && c.cursor.ExpectsAside(old) {
-		digest = old
-	}
-	key, before, again := c.cursor.Child(c.record, kind, digest, aside)
+	key, before, again := c.cursor.Child(c.record, b.prefix, kind)
 	f.key, f.spawn.Key = key, key
 	known := c.cursor.Visit("spawn " + key)
 	c.mu.Unlock()
@@ -129,26 +132,26 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Fu
 	case again:
 		return f
 	}
-	if f.err = c.stopReason(); f.err != nil {
+	if f.err = c.stopReason(b); f.err != nil {
 		return f
 	}
 	if !known { // a retry spawns children of the original anew, if they had not ended
-		c.begin("child", key)
+		c.begin(b, "child", key)
 	}
-	c.write(func(w *journal.Writer) { w.Spawn(f.spawn, digest, aside) })
+	c.write(func(w *journal.Writer) { w.Spawn(f.spawn, digest) })
 	return f
 }
 
 // checkSpawn checks a child, whose kind and input may come from a model, and writes its input.
-func (c *execution) checkSpawn(s *perdure.Spawn, input any) error {
+func (c *execution) checkSpawn(b *branch, s *perdure.Spawn, input any) error {
 	if s.Kind == "" {
 		return perdure.Permanent(perdure.Errorf(perdure.CodeInvalid, "a child needs a kind"))
 	}
 	if err := perdure.CheckName("kind", s.Kind); err != nil {
 		return malformed(err, "spawn of a kind that is none")
 	}
-	if strings.HasPrefix(s.Kind, "_") || len(s.Kind) > maxName {
-		return malformed(fmt.Errorf("a kind has at most %d bytes and does not begin with _", maxName),
+	if strings.HasPrefix(s.Kind, "_") || len(b.prefix)+len(s.Kind) > maxName || journal.HasBranch(s.Kind) {
+		return malformed(fmt.Errorf("a kind has at most %d bytes and does not begin with _", maxName-len(b.prefix)),
 			"spawn of %.200q", s.Kind)
 	}
 	if input != nil {
@@ -328,12 +331,12 @@ func newWait[T any](ctx *Context, call, what, name string) *Future[T] {
 	if f.err != nil {
 		return f
 	}
-	key, err := f.c.keyFor(what, name)
+	key, err := f.c.keyFor(f.b, what, name)
 	if err != nil {
 		f.err = err
 		return f
 	}
-	f.wait = what + ":" + key
+	f.wait = journal.InBranch(what+":", key)
 	return f
 }
 
@@ -348,7 +351,7 @@ func beginWait[T any](ctx *Context, call, name string) *Future[T] {
 		f.err = c.misuse("%s %q inside of a step: open it between steps", call, name)
 		return f
 	}
-	f.err = c.checkOwn(call)
+	f.b, f.err = c.own(call)
 	return f
 }
 
@@ -358,7 +361,7 @@ func (f *future) open() {
 	if f.err = check(&f.spec); f.err != nil || f.ended() != nil {
 		return
 	}
-	if f.err = c.stopReason(); f.err != nil || c.openedBefore() {
+	if f.err = c.stopReason(f.b); f.err != nil || c.openedBefore(f.b) {
 		return
 	}
 	// An earlier execution may have opened it. A second wait with the same id is the same one.
@@ -377,10 +380,10 @@ func (f *future) sendWait(size int) {
 // openedBefore tells whether an earlier execution has opened the wait that the agent comes to, because
 // it was past this point. If it was not, the code was edited, and will be held before anybody is asked.
 // The waits of the original of a retry are opened anew.
-func (c *execution) openedBefore() bool {
+func (c *execution) openedBefore(b *branch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.record.IsRetry() && !c.cursor.Past() && c.cursor.Missed() != ""
+	return !c.record.IsRetry() && !c.cursor.Past(b.prefix) && c.cursor.Missed(b.prefix) != ""
 }
 
 // openSize estimates the bytes of the wait.

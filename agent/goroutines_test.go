@@ -43,10 +43,11 @@ func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 		stuck := make(chan int)
 		w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "side by side", func(ctx *agent.Context, _ struct{}) (int, error) {
-				go func() {
+				agent.Go(ctx, "side", func(ctx *agent.Context) error {
 					n, _ := agent.Step(ctx, "burn", func(context.Context) (int, error) { panic("the disk is on fire") })
 					stuck <- n
-				}()
+					return nil
+				})
 				return <-stuck, nil // nothing is sent
 			})
 		})
@@ -110,25 +111,25 @@ func TestUsesAreCountedPerKindOfThing(t *testing.T) {
 	}
 }
 
-// A line that the agent writes while a step runs in another goroutine does not belong to the step,
+// A line that the agent writes while a step runs in a branch does not belong to the step,
 // so it is written once.
 func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "says", func(ctx *agent.Context, _ struct{}) (string, error) {
-			begun, goOn, done := make(chan int, 1), make(chan int), make(chan error, 1)
-			go func() {
+			begun, goOn := make(chan int, 1), make(chan int)
+			side := agent.Go(ctx, "side", func(ctx *agent.Context) error {
 				_, err := agent.Step(ctx, "s", func(context.Context) (int, error) { begun <- 1; <-goOn; return 1, nil })
 				close(begun)
-				done <- err
-			}()
+				return err
+			})
 			<-begun
 			if err := agent.Emit(ctx, "x:beside", 1); err != nil {
 				return "", err
 			}
 			close(goOn)
-			if err := <-done; err != nil {
+			if err := side.Join(ctx); err != nil {
 				return "", err
 			}
 			if err := agent.Emit(ctx, "x:after", 1); err != nil {
@@ -146,57 +147,15 @@ func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 	}
 }
 
-// Steps of one name are numbered in the order in which they begin. At the same time they would swap
-// their results in a replay.
-//
-//perdurevet:ignore agentgo,agenterror the misuse is what is tested
-func TestConcurrentNamesakesAreMisuse(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "tools", func(ctx *agent.Context, own bool) (string, error) {
-			begun, goOn := make(chan int, 8), make(chan int)
-			tool := func() {
-				_, _ = agent.Step(ctx, "tool", func(context.Context) (int, error) {
-					begun <- 1
-					<-goOn
-					return 1, nil
-				})
-			}
-			var wg sync.WaitGroup
-			wg.Go(tool)
-			<-begun
-			if own { // the agent's own goroutine, or another one
-				_, _ = agent.Step(ctx, "tool", func(context.Context) (int, error) { return 2, nil })
-			} else {
-				wg.Go(func() {
-					_, _ = agent.Step(ctx, "tool", func(context.Context) (int, error) { return 2, nil })
-					close(goOn)
-				})
-				<-goOn
-			}
-			if own {
-				close(goOn)
-			}
-			wg.Wait()
-			return "permuted", agent.Sleep(ctx, time.Millisecond)
-		})
-	})
-	for _, own := range []bool{true, false} {
-		id := w.start(perdure.Submission{Kind: "tools", Input: client.JSON(own)})
-		message := w.defect(id, agent.CodeMisuse)
-		if !strings.Contains(message, "tool#2") || !strings.Contains(message, "tool#1") {
-			t.Errorf("message = %q, want it to name both steps", message)
-		}
-	}
-}
-
-// Calls whose place among the others counts in a replay are for the agent's own goroutine.
+// Calls whose place among the others counts in a replay are for the agent's own goroutine and for
+// branches. In another goroutine they do nothing, and the error says what to use.
 //
 //perdurevet:ignore agenterror the misuse is what is tested
 func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
 	t.Parallel()
 	w := open(t)
+	var done tally
+	effect := func(what string) int { return done.add(what) }
 	calls := map[string]func(ctx *agent.Context){
 		"Now":      func(ctx *agent.Context) { agent.Now(ctx, "n") },
 		"UUID":     func(ctx *agent.Context) { agent.UUID(ctx, "u") },
@@ -204,6 +163,20 @@ func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
 		"Message":  func(ctx *agent.Context) { _ = agent.Message(ctx, "user", 1) },
 		"History":  func(ctx *agent.Context) { _, _ = ctx.History() },
 		"Callback": func(ctx *agent.Context) { agent.Callback[int](ctx, "c", time.Minute) },
+		"Sleep":    func(ctx *agent.Context) { _ = agent.Sleep(ctx, time.Minute) },
+		"Signal":   func(ctx *agent.Context) { _, _ = agent.Signal[int](ctx, "s", time.Minute) },
+		"Saga":     func(ctx *agent.Context) { _ = agent.Saga(ctx, "s", func() error { return nil }) },
+		"Parallel": func(ctx *agent.Context) {
+			one := func(context.Context, int) (int, error) { return effect("Parallel"), nil }
+			_, _ = agent.Parallel(ctx, "p", []int{1}, one)
+		},
+		"Go": func(ctx *agent.Context) {
+			agent.Go(ctx, "b", func(*agent.Context) error { effect("Go"); return nil })
+		},
+		`step "a"`: func(ctx *agent.Context) {
+			_, _ = agent.Step(ctx, "a", func(context.Context) (int, error) { return effect("Step"), nil })
+		},
+		`Spawn of "kid"`: func(ctx *agent.Context) { agent.Spawn[int](ctx, "kid", 1) },
 	}
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "elsewhere", func(ctx *agent.Context, what string) (string, error) {
@@ -218,8 +191,12 @@ func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
 	})
 	for what := range calls {
 		id := w.start(perdure.Submission{Kind: "elsewhere", Input: client.JSON(what), ThreadID: w.thread()})
-		if message := w.defect(id, agent.CodeMisuse); !strings.HasPrefix(message, what+" in a goroutine") {
-			t.Errorf("message = %q, want it to name %s", message, what)
+		message := w.defect(id, agent.CodeMisuse)
+		if !strings.HasPrefix(message, what+" in a goroutine") || !strings.Contains(message, "agent.Go") {
+			t.Errorf("message = %q, want it to name %s and agent.Go", message, what)
 		}
+	}
+	if len(done.all()) > 0 {
+		t.Errorf("effects = %v, want none in a goroutine that is no branch", done.all())
 	}
 }

@@ -117,6 +117,7 @@ func JoinAllSettled[T any](ctx *Context, fs ...*Future[T]) (Settled[T], error) {
 // A join is one call that waits for several futures.
 type join struct {
 	c    *execution
+	b    *branch
 	what string // name of the function, for errors
 	mode perdure.Mode
 	id   string // of its first wait
@@ -151,11 +152,12 @@ func newJoin(ctx *Context, what string, mode perdure.Mode, fs []Awaitable) (*joi
 		fmt.Fprintf(targets, "%s %s\n", f.key, f.wait)
 		w.fs = append(w.fs, f)
 	}
-	w.id = c.nextUse(fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
-	w.visit()
-	if err := c.checkWaitable(what); err != nil {
+	b, err := c.checkWaitable(what)
+	if err != nil {
 		c.fail(err)
 	}
+	w.b, w.id = b, c.nextUse(b, fmt.Sprintf("join:%s:%x", mode, targets.Sum(nil)[:6]))
+	w.visit()
 	return w, nil
 }
 
@@ -201,7 +203,7 @@ func (w *join) pass(f *future) {
 	if f.key != "" {
 		what = "child "
 	}
-	w.c.pass(what + f.name())
+	w.c.pass(w.b, what+f.name())
 }
 
 // passLast sets the point of reports to the end of the future that ended last, at a place.
@@ -383,7 +385,7 @@ func (w *join) sleep() (index int, err error) {
 	if len(on) > perdure.MaxBatch {
 		return -1, w.c.misuse("%s: waits for more than %d things that are no children", w.what, perdure.MaxBatch)
 	}
-	return -1, w.c.suspend(w.what, open, on)
+	return -1, w.c.suspend(w.b, open, on)
 }
 
 // openSpec returns the wait that a claim opens now.

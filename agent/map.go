@@ -47,14 +47,15 @@ func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions)
 	if c.insideStep() {
 		return Settled[Out]{}, c.misuse("Map of %q inside of a step: map between steps", kind)
 	}
-	key, err := c.keyFor("map", kind)
+	b, err := c.checkWaitable("Map")
+	if err != nil {
+		c.fail(err)
+	}
+	key, err := c.keyFor(b, "map", kind)
 	if err != nil {
 		return Settled[Out]{}, err
 	}
-	if err := c.checkWaitable("Map"); err != nil {
-		c.fail(err)
-	}
-	m := &mapping{c: c, key: key, kind: kind, total: len(items), settle: o.Settle, onStall: o.Child.OnStall,
+	m := &mapping{c: c, b: b, key: key, kind: kind, total: len(items), settle: o.Settle, onStall: o.Child.OnStall,
 		sum: journal.NewSum()}
 	o.Child.fill(&m.spawn)
 	if m.limit, err = o.limit("Map"); err != nil {
@@ -71,7 +72,7 @@ func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions)
 	if err != nil {
 		return Settled[Out]{}, err
 	}
-	c.pass("map " + key)
+	c.pass(b, "map "+key)
 	for n := range m.next { // a child that the server refused is an error of this call
 		if key := m.childKey(n); c.refused(key) {
 			c.look(key, nil)
@@ -95,6 +96,7 @@ func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions)
 // A mapping is one call of Map.
 type mapping struct {
 	c      *execution
+	b      *branch
 	key    string
 	kind   string
 	spawn  perdure.Spawn
@@ -176,7 +178,7 @@ func (m *mapping) run() (failed int, err error) {
 		case m.next == m.total && len(m.live) == 0:
 			return -1, nil
 		}
-		if err := c.stopReason(); err != nil {
+		if err := c.stopReason(m.b); err != nil {
 			return -1, err
 		}
 		spawned, err := m.refill()
@@ -265,7 +267,7 @@ func (m *mapping) refill() (spawned bool, err error) {
 			return spawned, err
 		}
 		if !spawned {
-			m.c.begin("child", m.childKey(m.next))
+			m.c.begin(m.b, "child", m.childKey(m.next))
 		}
 		m.sum.Add(input)
 		m.live = append(m.live, m.next)
@@ -334,7 +336,8 @@ func (m *mapping) suspend() error {
 	// The number of children that have ended tells one wait from the next. With it the children that
 	// have not are always the same.
 	done := m.next - len(m.live)
-	spec := perdure.WaitSpec{ID: fmt.Sprintf("%s%s.%d", journal.MapPrefix, m.key, done), Type: perdure.WaitChildren,
+	id := fmt.Sprintf("%s.%d", journal.InBranch(journal.MapPrefix, m.key), done)
+	spec := perdure.WaitSpec{ID: id, Type: perdure.WaitChildren,
 		Mode: perdure.ModeAny, Timeout: perdure.Never, OnStall: m.onStall}
 	for _, n := range m.live {
 		spec.Keys = append(spec.Keys, m.childKey(n))
@@ -347,5 +350,5 @@ func (m *mapping) suspend() error {
 	if over != nil {
 		return fmt.Errorf("Map: the server has woken the run without saying why")
 	}
-	return c.suspend("Map", []perdure.WaitSpec{spec}, []string{spec.ID})
+	return c.suspend(m.b, []perdure.WaitSpec{spec}, []string{spec.ID})
 }

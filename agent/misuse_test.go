@@ -35,11 +35,34 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 			go func() { slept <- agent.Sleep(ctx, time.Second) }()
 			<-slept
 		},
-		"a step that is not waited for": func(ctx *agent.Context) {
-			begun := make(chan int)
-			go once(ctx, func() { close(begun); <-ctx.Done() })
-			<-begun
+		"a step in a goroutine": func(ctx *agent.Context) {
+			called := make(chan int)
+			go func() { once(ctx, func() { done.add("goroutine") }); close(called) }()
+			<-called
 		},
+		"a branch that is not joined": func(ctx *agent.Context) {
+			agent.Go(ctx, "side", func(*agent.Context) error { return nil })
+		},
+		"a branch that is begun twice": func(ctx *agent.Context) {
+			a := agent.Go(ctx, "side", func(*agent.Context) error { return nil })
+			b := agent.Go(ctx, "side", func(*agent.Context) error { return nil })
+			_, _ = a.Join(ctx), b.Join(ctx)
+		},
+		"a branch without a function": func(ctx *agent.Context) { _ = agent.Go(ctx, "side", nil).Join(ctx) },
+		"a branch without a name": func(ctx *agent.Context) {
+			_ = agent.Go(ctx, "", func(*agent.Context) error { return nil }).Join(ctx)
+		},
+		"a branch in a step": func(ctx *agent.Context) {
+			once(ctx, func() { agent.Go(ctx, "side", func(*agent.Context) error { return nil }) })
+		},
+		"a branch that joins itself": func(ctx *agent.Context) {
+			var b *agent.Branch
+			begun := make(chan int)
+			b = agent.Go(ctx, "side", func(ctx *agent.Context) error { <-begun; return b.Join(ctx) })
+			close(begun)
+			_ = b.Join(ctx)
+		},
+		"a name with a branch in it": func(ctx *agent.Context) { agent.UUID(ctx, "left#1//search") },
 		"an undo of something else": func(ctx *agent.Context) {
 			_ = agent.Saga(ctx, "s", func() error {
 				_, _ = agent.Step(ctx, "text", func(context.Context) (string, error) {
@@ -97,7 +120,7 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 	})
 	for how := range ways {
 		for _, kind := range []string{"ignores", "waits", "works", "fails"} {
-			if (kind == "fails" || kind == "works") && how == "a step that is not waited for" {
+			if (kind == "fails" || kind == "works") && how == "a branch that is not joined" {
 				continue // it is no misuse before the agent completes
 			}
 			t.Run(kind+" after "+how, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"crypto/rand"
 	"fmt"
 	"time"
@@ -36,10 +35,11 @@ func handOut[T any](
 	if c.proceed() != nil {
 		return newValue() // the execution is over, so no replay will ask for it
 	}
-	if err := cmp.Or(c.checkCounted(call), c.checkOwn(call)); err != nil {
+	b, err := c.ownCounted(call)
+	if err != nil {
 		c.fail(err)
 	}
-	key, err := c.keyFor(what, name)
+	key, err := c.keyFor(b, what, name)
 	if err != nil {
 		c.fail(err)
 	}
@@ -50,8 +50,8 @@ func handOut[T any](
 	if ok {
 		return v
 	}
-	if c.stopReason() == nil { // an agent that is to stop may leave things out, and is not accused
-		c.begin(what, key)
+	if c.stopReason(b) == nil { // an agent that is to stop may leave things out, and is not accused
+		c.begin(b, what, key)
 	}
 	v = newValue()
 	c.write(func(w *journal.Writer) { record(w, key, v) })

@@ -41,10 +41,11 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 	if c.grant.ThreadID == "" {
 		return c.misuse("NewestMessages: the run is on no thread")
 	}
-	if err := c.checkOwn("NewestMessages"); err != nil {
+	b, err := c.own("NewestMessages")
+	if err != nil {
 		return err
 	}
-	key := "_newest:" + c.nextUse("_newest")
+	key := "_newest:" + c.nextUse(b, "_newest")
 	until, seen := c.ctx, stretch{Last: after}
 	entry, replayed := c.lookup(key)
 	if replayed {
@@ -53,10 +54,10 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 		}
 		until = c.leased
 	} else {
-		if err := c.stopReason(); err != nil {
+		if err := c.stopReason(b); err != nil {
 			return err
 		}
-		c.stand()
+		c.stand(b)
 		c.flush()
 	}
 	before := int64(0)
@@ -76,7 +77,7 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 		}
 		if err != nil {
 			c.checkExit()
-			if stopped := c.stopReason(); stopped != nil {
+			if stopped := c.stopReason(b); stopped != nil {
 				return stopped
 			}
 			return err

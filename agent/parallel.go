@@ -39,10 +39,11 @@ func Parallel[In, Out any](
 		return Settled[Out]{}, c.misuse("Parallel %q inside of a step: "+
 			"a step that is recorded is not executed again, and neither is what is in it", name)
 	}
-	if err := c.checkOwn("Parallel"); err != nil {
+	b, err := c.own("Parallel")
+	if err != nil {
 		return Settled[Out]{}, err
 	}
-	key, err := c.keyFor("parallel", name)
+	key, err := c.keyFor(b, "parallel", name)
 	if err != nil {
 		return Settled[Out]{}, err
 	}
@@ -53,7 +54,7 @@ func Parallel[In, Out any](
 	if err != nil {
 		return Settled[Out]{}, err
 	}
-	if err := o.Step.checkUndo(c, "Parallel "+key, reflect.TypeFor[Out]()); err != nil {
+	if err := o.Step.checkUndo(c, b, "Parallel "+key, reflect.TypeFor[Out]()); err != nil {
 		return Settled[Out]{}, err
 	}
 	if err := o.Step.checkPatience(c, "Parallel "+key); err != nil {
@@ -77,8 +78,8 @@ func Parallel[In, Out any](
 		out:       Settled[Out]{Results: make([]Out, len(items)), Errors: make([]error, len(items))},
 		completed: make([]bool, len(items))}
 	begin := p.replay(c, abouts)
-	if len(begin) > 0 && p.first < 0 && c.stopReason() == nil {
-		c.begin("step", journal.ItemKey(key, begin[0]))
+	if len(begin) > 0 && p.first < 0 && c.stopReason(b) == nil {
+		c.begin(b, "step", journal.ItemKey(key, begin[0]))
 	}
 	var next sync.Mutex // guards begin and workers
 	var workers []string
@@ -98,22 +99,20 @@ func Parallel[In, Out any](
 				n := begin[0]
 				begin = begin[1:]
 				next.Unlock()
-				v, err := step(within, journal.ItemKey(key, n), func(ctx context.Context) (Out, error) {
+				v, err := step(within, b, journal.ItemKey(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
-				}, o.stepOf(abouts[n]))
+				}, o.stepOf(abouts[n]), true)
 				p.add(n, v, err)
 			}
 		})
 	}
 	all.Wait()
 	c.checkExit() // a call panicked, or the lease is lost
-	if err := p.register(c, o.Step.undo); err != nil {
-		return Settled[Out]{}, err
-	}
+	p.register(c, b, o.Step.undo)
 	// The errors of calls that ended because another one failed say nothing.
 	c.moveErrors(workers, func(err error) bool { return p.settle || err == p.out.Errors[max(p.first, 0)] })
-	out, err := p.result(c, len(items))
-	c.passStep("parallel "+key, false, err)
+	out, err := p.result(c, b, len(items))
+	c.passStep(b, "parallel "+key, false, err)
 	return out, err
 }
 
@@ -181,16 +180,12 @@ func (p *parallel[Out]) add(n int, v Out, err error) {
 
 // register adds the undos of the items that completed to the saga, in the order of the items. If
 // Parallel fails, they are undone too.
-func (p *parallel[Out]) register(c *execution, undo func(context.Context, json.RawMessage) error) error {
+func (p *parallel[Out]) register(c *execution, b *branch, undo func(context.Context, json.RawMessage) error) {
 	for n, ok := range p.completed {
-		if !ok || undo == nil {
-			continue
-		}
-		if err := c.register(journal.ItemKey(p.key, n), undo); err != nil {
-			return err
+		if ok && undo != nil {
+			c.register(b, journal.ItemKey(p.key, n), undo)
 		}
 	}
-	return nil
 }
 
 // stopped tells whether no more items are begun.
@@ -201,10 +196,10 @@ func (p *parallel[Out]) stopped() bool {
 }
 
 // result returns the results of all items, or the first error.
-func (p *parallel[Out]) result(c *execution, items int) (Settled[Out], error) {
+func (p *parallel[Out]) result(c *execution, b *branch, items int) (Settled[Out], error) {
 	cancelled := func(err error) bool { return errors.Is(err, ErrCancelled) }
 	if p.done < items || slices.ContainsFunc(p.out.Errors, cancelled) {
-		if err := c.stopReason(); err != nil {
+		if err := c.stopReason(b); err != nil {
 			return Settled[Out]{}, err
 		}
 	}

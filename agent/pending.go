@@ -80,20 +80,20 @@ func (c *execution) proceed() error {
 	return nil
 }
 
-// checkWaitable returns an error if the run can't wait here. Otherwise the agent goes past the
-// errors that it got before.
-func (c *execution) checkWaitable(what string) error {
-	if goroutine() != c.mainGoroutine {
-		return c.misuse("%s in a goroutine: a run that waits is executed anew, "+
-			"so the agent's own goroutine waits for all", what)
+// checkWaitable returns the branch that is about to wait, and an error if the run can't wait here.
+// Otherwise the agent goes past the errors that it got before.
+func (c *execution) checkWaitable(what string) (*branch, error) {
+	b, err := c.own(what)
+	if err != nil {
+		return nil, err
 	}
 	c.mu.Lock()
-	running := c.steps.running > 0
+	running := b.running > 0
 	c.mu.Unlock()
 	if running {
-		return c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed anew, "+
-			"and the step would be lost; wait between steps, or spawn a child", what)
+		return nil, c.misuse("%s inside of, or beside, a step that is being executed: a run that waits is executed "+
+			"anew, and the step would be lost; wait between steps, or spawn a child", what)
 	}
 	c.passErrors()
-	return nil
+	return b, nil
 }

@@ -98,11 +98,6 @@ func TestErrorThatAgentReturnsIsNotRecorded(t *testing.T) {
 			eventually.True(t, "the line is flushed", func() bool { return len(w.lines(ctx.RunID(), "x:line")) > 0 })
 			return err
 		},
-		"after the step of a goroutine": func(ctx *agent.Context, done *tally) error {
-			got := make(chan error)
-			go func() { got <- done.do(ctx, "side") }()
-			return <-got
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var done tally

@@ -15,13 +15,13 @@ import (
 // all that the body had written, so the body writes nothing now. Its calls return other errors than the
 // first time, and a text about them would be new.
 func (c *execution) report(kind journal.Kind, digest string, size int, add func(p *perdure.Commit)) {
-	own := goroutine() == c.mainGoroutine
+	b := c.branch()
 	c.mu.Lock()
 	point := journal.Aside
-	if own {
-		point = c.cursor.Reports.At()
+	if b != nil {
+		point = c.cursor.At(b.prefix)
 	}
-	if own && c.sagas.undoing != nil || c.cursor.Reports.Made(kind, point, digest) {
+	if b != nil && b.undoing() != nil || c.cursor.Reports.Made(kind, point, digest) {
 		c.mu.Unlock()
 		return
 	}
@@ -30,23 +30,23 @@ func (c *execution) report(kind journal.Kind, digest string, size int, add func(
 	c.s.Commit(false)
 }
 
-// pass sets the point to which the reports of the agent belong from now on. It is called when something
+// pass sets the point to which the reports of a branch belong from now on. It is called when something
 // that is recorded, or about to be, has ended: a step, a wait, the child that a join waited for last.
-func (c *execution) pass(point string) {
+func (c *execution) pass(b *branch, point string) {
 	c.mu.Lock()
-	c.cursor.Reports.Pass(point)
+	c.cursor.Pass(b.prefix, point)
 	c.mu.Unlock()
 }
 
 // passStep is pass for a step, whose errors are another point than its result: an error that is not
-// recorded may be a result the next time. The steps of other goroutines are no points. Neither is a
+// recorded may be a result the next time. The items of a Parallel are no points. Neither is a
 // step that was not executed because the run is to stop.
-func (c *execution) passStep(point string, aside bool, err error) {
+func (c *execution) passStep(b *branch, point string, aside bool, err error) {
 	switch {
 	case aside || errors.Is(err, ErrCancelled):
 	case err != nil:
-		c.pass(point + "!")
+		c.pass(b, point+"!")
 	default:
-		c.pass(point)
+		c.pass(b, point)
 	}
 }

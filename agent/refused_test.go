@@ -36,13 +36,14 @@ func TestNoStepRunsAfterRefusedCommit(t *testing.T) {
 		worker.Agent(wk, "waits elsewhere", func(ctx *agent.Context, _ struct{}) (string, error) {
 			refused(ctx)
 			got := make(chan string)
-			go func() {
-				s, _ := agent.Step(ctx, "s", func(context.Context) (string, error) {
+			agent.Go(ctx, "side", func(ctx *agent.Context) error {
+				s, err := agent.Step(ctx, "s", func(context.Context) (string, error) {
 					done.add("elsewhere")
 					return "x", nil
 				})
 				got <- s
-			}()
+				return err
+			})
 			return <-got, nil
 		})
 	})

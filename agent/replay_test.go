@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -71,31 +70,6 @@ func TestSagaErrorIsTheSameInEveryExecution(t *testing.T) {
 	if paths != 3 { // of four agents, of which two get the same error
 		t.Errorf("%d different errors were seen, want 3, the same in every execution: %v", paths, done.all())
 	}
-}
-
-// With two sagas at the same time, it is unknown to which of them a step belongs. The second is
-// refused.
-func TestConcurrentSagasAreMisuse(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "two", func(ctx *agent.Context, _ struct{}) (string, error) {
-			var wg sync.WaitGroup
-			inside, tried := make(chan int), make(chan int)
-			var a, b error
-			wg.Go(func() {
-				a = agent.Saga(ctx, "a", func() error { close(inside); <-tried; return nil })
-			})
-			wg.Go(func() {
-				<-inside
-				b = agent.Saga(ctx, "b", func() error { return nil })
-				close(tried)
-			})
-			wg.Wait()
-			return fmt.Sprint(a, "; ", perdure.CodeOf(b)), nil
-		})
-	})
-	w.defect(w.start(perdure.Submission{Kind: "two"}), agent.CodeMisuse)
 }
 
 // The shutdown of a worker is not a failure of its runs, whatever error the agent's functions

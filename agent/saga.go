@@ -36,25 +36,22 @@ func Saga(ctx *Context, name string, body func() error) error {
 	if err := c.proceed(); err != nil {
 		return err
 	}
-	key, err := c.keyFor("saga", name)
+	b, err := c.own("Saga")
+	if err != nil {
+		return err
+	}
+	key, err := c.keyFor(b, "saga", name)
 	if err != nil {
 		return err
 	}
 	if body == nil {
 		return c.misuse("saga %s: the function is nil", key)
 	}
-	s := &saga{key: journal.SagaPrefix + key, by: goroutine()}
 	c.mu.Lock()
-	for _, other := range c.sagas.list {
-		if other.by != s.by {
-			c.mu.Unlock()
-			return c.misuse("saga %s beside another one, %s: which of the two a step belongs to can't be told",
-				key, strings.TrimPrefix(other.key, journal.SagaPrefix))
-		}
-	}
-	c.sagas.list = append(c.sagas.list, s)
+	s := &saga{key: journal.SagaPrefix + key, outer: b.saga()}
+	outer := b.undoing()
+	b.sagas = append(b.sagas, s)
 	entry, _ := c.record.Entry(s.key)
-	outer := c.sagas.undoing
 	c.mu.Unlock()
 	before, ok := journal.ReadSaga(entry)
 	if !ok {
@@ -63,42 +60,40 @@ func Saga(ctx *Context, name string, body func() error) error {
 	var why error // the error of the body in an earlier execution
 	if before.Error != nil {
 		why = recordedFailure(before.Error, s.key)
-		c.setUndoing(why)
+		c.setUndoing(s, why)
 	}
 	err = body()
 	c.checkExit()
 	if err != nil {
 		c.exitIfHandedOn()
 	}
+	c.endBranches(b, s, err, "saga "+key)
 	c.mu.Lock()
-	c.sagas.list = c.sagas.list[:len(c.sagas.list)-1]
+	b.sagas = b.sagas[:len(b.sagas)-1]
 	c.cursor.Visit("saga " + key)
 	c.mu.Unlock()
-	if s.by == c.mainGoroutine {
-		point := "saga " + key
-		if err != nil || why != nil {
-			point += "!"
-		}
-		defer c.pass(point)
+	point := "saga " + key
+	if err != nil || why != nil {
+		point += "!"
 	}
+	defer c.pass(b, point)
 	switch {
 	case err == nil && why == nil:
-		c.keepSteps(s, before)
+		c.keepSteps(b, s, before)
 		return nil
 	case why == nil && outer == nil:
 		if before.OK && c.askedToStop() {
-			c.handUp(s) // the steps are kept, unless an enclosing saga undoes them
+			c.handUp(b, s) // the steps are kept, unless an enclosing saga undoes them
 			return err
 		}
-		c.checkFailure(s, before, err)
+		c.checkFailure(b, s, before, err)
 		c.takeErrors() // the saga's record is the fact, and says what they led to
 		f := session.Describe(err)
 		before = journal.Saga{Error: &f}
 		c.recordEntry(s.key, before.Encode(), false)
-		c.setUndoing(recordedFailure(before.Error, s.key))
+		c.setUndoing(s, recordedFailure(before.Error, s.key))
 	}
-	undone := c.compensate(ctx, s)
-	c.setUndoing(outer)
+	undone := c.compensate(ctx, b, s)
 	// Only an error from the journal is the same in every execution. Any other is replaced by its
 	// recorded code and message.
 	if before.Error != nil && (err == nil || why != nil && errors.Is(err, why) || !fromJournal(err)) {
@@ -113,7 +108,7 @@ func Saga(ctx *Context, name string, body func() error) error {
 // checkFailure ends the execution if the journal contradicts the failure of a saga: the saga has
 // succeeded, or the agent was past this point without a failure. Nothing is written, so that a
 // release that fits the journal goes on.
-func (c *execution) checkFailure(s *saga, before journal.Saga, err error) {
+func (c *execution) checkFailure(b *branch, s *saga, before journal.Saga, err error) {
 	if session.IsDefect(err) {
 		c.fail(err)
 	}
@@ -129,7 +124,7 @@ func (c *execution) checkFailure(s *saga, before journal.Saga, err error) {
 			"let it end as it did, or announce what was changed with Version", err))
 	}
 	if !c.askedToStop() {
-		c.begin("failure of the saga", name)
+		c.begin(b, "failure of the saga", name)
 	}
 }
 
@@ -140,37 +135,33 @@ func (c *execution) isKept(step string) bool {
 }
 
 // handUp gives the undos of a saga to the enclosing one. It tells whether there is one.
-func (c *execution) handUp(s *saga) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := len(c.sagas.list)
-	if n > 0 {
-		c.sagas.list[n-1].undo = append(c.sagas.list[n-1].undo, s.undo...)
+func (c *execution) handUp(b *branch, s *saga) bool {
+	for _, u := range s.undo {
+		c.register(b, u.key, u.f)
 	}
-	return n > 0
+	return s.outer != nil
 }
 
 // keepSteps ends a saga that succeeded, and records that. An enclosing saga may still undo its steps.
 // If there is none, the journal notes that the steps are kept, so that the run's fallback does not
 // list them as not undone.
-func (c *execution) keepSteps(s *saga, before journal.Saga) {
+func (c *execution) keepSteps(b *branch, s *saga, before journal.Saga) {
 	var entries []perdure.JournalEntry
-	if !c.handUp(s) {
+	if !c.handUp(b, s) {
 		for _, u := range s.undo {
 			kept := perdure.JournalEntry{Key: journal.UndonePrefix + u.key, Value: json.RawMessage(journal.KeptEntry)}
 			entries = append(entries, kept)
 		}
 	}
-	aside := goroutine() != c.mainGoroutine
 	if !before.OK { // after the steps: a saga that is recorded has kept all of them
-		end := journal.Saga{OK: true, Aside: aside}
+		end := journal.Saga{OK: true}
 		entries = append(entries, perdure.JournalEntry{Key: s.key, Value: end.Encode()})
 	}
 	added := false
 	c.mu.Lock()
 	// An execution that is not past its journal adds nothing. Either the run began before sagas
 	// recorded their success, or the code has left out something that is recorded, and will be held.
-	if !before.OK && !aside && c.cursor.Missed() != "" && !c.askedToStop() {
+	if !before.OK && c.cursor.Missed(b.prefix) != "" && !c.askedToStop() {
 		entries = nil
 	}
 	for _, e := range entries {
@@ -186,16 +177,16 @@ func (c *execution) keepSteps(s *saga, before journal.Saga) {
 	}
 }
 
-// setUndoing sets or clears the error because of which a saga is being undone.
-func (c *execution) setUndoing(err error) {
+// setUndoing sets the error because of which a saga is being undone.
+func (c *execution) setUndoing(s *saga, err error) {
 	c.mu.Lock()
-	c.sagas.undoing = err
+	s.undoing = err
 	c.mu.Unlock()
 }
 
 // compensate undoes the steps of a saga, the last first. If one fails, the others are undone
 // nevertheless.
-func (c *execution) compensate(ctx *Context, s *saga) error {
+func (c *execution) compensate(ctx *Context, b *branch, s *saga) error {
 	var failed notUndone
 	for n := len(s.undo) - 1; n >= 0; n-- {
 		u := s.undo[n]
@@ -217,7 +208,7 @@ func (c *execution) compensate(ctx *Context, s *saga) error {
 			// context.
 			undoCtx := &Context{leaseContext{c.leased, ctx.Context}, c}
 			undo := func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }
-			_, err = attempt(undoCtx, key, undo, &StepOptions{Retries: undoRetries})
+			_, err = attempt(undoCtx, b, key, undo, &StepOptions{Retries: undoRetries})
 			c.checkExit()
 		}
 		if err != nil {

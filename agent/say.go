@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -33,7 +32,7 @@ func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOption
 	if c.grant.ThreadID == "" {
 		return c.misuse("Message: the run is on no thread")
 	}
-	if err := cmp.Or(c.checkCounted("Message"), c.checkOwn("Message")); err != nil {
+	if _, err := c.ownCounted("Message"); err != nil {
 		return err
 	}
 	text, err := perdure.Encode(content)
@@ -80,10 +79,11 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	if c.grant.ThreadID == "" {
 		return nil, c.misuse("History: the run is on no thread")
 	}
-	if err := c.checkOwn("History"); err != nil {
+	b, err := c.own("History")
+	if err != nil {
 		return nil, err
 	}
-	key := "_history:" + c.nextUse("_history")
+	key := "_history:" + c.nextUse(b, "_history")
 	last := int64(-1)
 	until := c.ctx
 	if entry, ok := c.lookup(key); ok {
@@ -92,16 +92,16 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 		}
 		until = c.leased // a replay after a cancel request reads it too, to find what to undo
 	} else {
-		if err := c.stopReason(); err != nil {
+		if err := c.stopReason(b); err != nil {
 			return nil, err
 		}
-		c.stand()
+		c.stand(b)
 		c.flush()
 	}
 	out, err := c.readThread(until, last)
 	if err != nil {
 		c.checkExit()
-		if stopped := c.stopReason(); stopped != nil {
+		if stopped := c.stopReason(b); stopped != nil {
 			return nil, stopped
 		}
 		return nil, err
@@ -220,11 +220,10 @@ func Publish(ctx context.Context, name string, value any) error {
 		return perdure.Permanent(perdure.Errorf(perdure.CodeTooLarge, "view %s has %d bytes; a view takes %d", name,
 			len(text), perdure.MaxView))
 	}
-	c.mu.Lock()
-	if !inside && c.cursor.Replaying() {
-		c.mu.Unlock()
+	if !inside && c.replaying() {
 		return nil
 	}
+	c.mu.Lock()
 	b := c.writer.Batch(len(name) + len(text))
 	b.Part.Views = slices.DeleteFunc(b.Part.Views, func(v perdure.View) bool { return v.Name == name })
 	b.Part.Views = append(b.Part.Views, perdure.View{Name: name, Value: text})

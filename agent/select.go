@@ -78,7 +78,7 @@ func (w *join) interrupted() error {
 	if chosen {
 		return nil
 	}
-	return w.c.stopReason()
+	return w.c.stopReason(w.b)
 }
 
 // index returns the index of the future with an id.
@@ -146,7 +146,7 @@ func (w *join) choose(k int, counts func(f *future) bool) (got *journal.Winner, 
 // record takes what the chosen futures ended with, closes the waits of the others, and writes the
 // choice to the journal.
 func (w *join) record(got *journal.Winner) {
-	w.c.begin("choice", w.id)
+	w.c.begin(w.b, "choice", w.id)
 	for _, f := range w.fs {
 		if f.err == nil && slices.Contains(got.First, f.name()) {
 			f.take()
@@ -182,7 +182,7 @@ func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[
 	if err != nil {
 		return none, err
 	}
-	timer := &future{c: w.c, kind: "timer", wait: "race:" + w.id}
+	timer := &future{c: w.c, kind: "timer", b: w.b, wait: journal.InBranch("race:", w.id)}
 	if timer.startTimer(limit); timer.err != nil {
 		return none, timer.err
 	}

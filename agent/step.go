@@ -36,9 +36,9 @@ import (
 // The function may be called twice, if a worker dies after the function has returned and before its
 // result is recorded. [IdempotencyKey] lets the services it calls notice.
 //
-// Steps may run at the same time in several goroutines, if their names differ. A step that begins
-// while its namesake is executed is a misuse, because a replay could swap their results. A step can't
-// be inside another one.
+// Steps run at the same time in several branches ([Go]), or in a [Parallel]. A step in a goroutine that Go
+// did not begin is a misuse, because a replay could swap its result with another's. A step can't be
+// inside another one.
 //
 // A recorded result has to fit the type T in later releases. Fields that T has lost or renamed are
 // found as nondeterminism; fields that it has gained are zero.
@@ -52,7 +52,11 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 		return *new(T), c.misuse("step %q inside of a step: "+
 			"a step that is recorded is not executed again, and neither is what is in it", name)
 	}
-	key, err := c.keyFor("step", name)
+	b, err := c.own(fmt.Sprintf("step %q", name))
+	if err != nil {
+		return *new(T), err
+	}
+	key, err := c.keyFor(b, "step", name)
 	if err != nil {
 		return *new(T), err
 	}
@@ -65,41 +69,41 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	if err := o.checkPatience(c, "step "+key); err != nil {
 		return *new(T), err
 	}
-	release, err := c.claimName(name, key)
-	if err != nil {
+	if err := o.checkUndo(c, b, "step "+key, reflect.TypeFor[T]()); err != nil {
 		return *new(T), err
 	}
-	defer release()
-	if err := o.checkUndo(c, "step "+key, reflect.TypeFor[T]()); err != nil {
-		return *new(T), err
-	}
-	out, err := step(ctx, key, f, &o)
+	out, err := step(ctx, b, key, f, &o, false)
 	if err == nil && o.undo != nil {
-		err = c.register(key, o.undo)
+		c.register(b, key, o.undo)
 	}
 	return out, err
 }
 
 // step returns the recorded result of a step, or calls its function and records the result.
+//
+// Aside tells that it is an item of a Parallel, which has no place in the order of the branch.
 func step[T any](
-	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
+	ctx *Context, b *branch, key string, f func(ctx context.Context) (T, error), o *StepOptions, aside bool,
 ) (out T, err error) {
 	c := ctx.c
 	if entry, ok := c.lookup(key); ok {
 		out, err = replay[T](c, key, entry, &o.about)
-		c.passStep("step "+key, journal.IsAside(entry), err)
+		c.passStep(b, "step "+key, aside || journal.IsAside(entry), err)
 		return out, err
 	}
-	if err := c.stopReason(); err != nil {
+	if err := c.stopReason(b); err != nil {
 		return out, err
 	}
-	rec := journal.Step{Aside: c.begin("step", key), Of: o.about.digest}
-	defer func() { c.passStep("step "+key, rec.Aside, err) }()
+	if !aside {
+		c.begin(b, "step", key)
+	}
+	rec := journal.Step{Aside: aside, Of: o.about.digest}
+	defer func() { c.passStep(b, "step "+key, aside, err) }()
 	c.flush() // the step may rely on anything that was done before it
-	out, err = attempt(ctx, key, f, o)
+	out, err = attempt(ctx, b, key, f, o)
 	c.checkExit() // a result that comes after the lease was lost must not be recorded
 	if err != nil {
-		if stopped := c.stopReason(); stopped != nil {
+		if stopped := c.stopReason(b); stopped != nil {
 			return *new(T), stopped
 		}
 		rec.SetError(session.Describe(err))
@@ -170,13 +174,13 @@ func unrecordable(key string, out any, err error) error {
 // attempt and not the process, in whichever goroutine it happens. inAttempt knows this function by
 // name.
 func attempt[T any](
-	ctx *Context, key string, f func(ctx context.Context) (T, error), o *StepOptions,
+	ctx *Context, b *branch, key string, f func(ctx context.Context) (T, error), o *StepOptions,
 ) (out T, err error) {
-	ctx.c.stand()
-	ctx.c.stepBegan()
+	ctx.c.stand(b)
+	ctx.c.stepBegan(b)
 	returned := false
 	defer func() {
-		ctx.c.stepEnded()
+		ctx.c.stepEnded(b)
 		if returned {
 			return
 		}
@@ -206,15 +210,15 @@ func attempt[T any](
 }
 
 // stepBegan and stepEnded count the steps whose functions are being called.
-func (c *execution) stepBegan() {
+func (c *execution) stepBegan(b *branch) {
 	c.mu.Lock()
-	c.steps.running++
+	b.running++
 	c.mu.Unlock()
 }
 
-func (c *execution) stepEnded() {
+func (c *execution) stepEnded(b *branch) {
 	c.mu.Lock()
-	c.steps.running--
+	b.running--
 	c.mu.Unlock()
 }
 

@@ -169,18 +169,21 @@ func TestStepsRunConcurrently(t *testing.T) {
 			var all sync.WaitGroup
 			all.Add(n)
 			got, errs := make([]int, n), make([]error, n)
-			var wg sync.WaitGroup
+			branches := make([]*agent.Branch, n)
 			for i := range n {
-				wg.Go(func() {
-					got[i], errs[i] = agent.Step(ctx, fmt.Sprint("part ", i), func(context.Context) (int, error) {
+				branches[i] = agent.Go(ctx, fmt.Sprint("branch ", i), func(ctx *agent.Context) (err error) {
+					got[i], err = agent.Step(ctx, "part", func(context.Context) (int, error) {
 						done.add("part")
 						all.Done()
 						all.Wait() // until all of them are running
 						return i, nil
 					})
+					return err
 				})
 			}
-			wg.Wait()
+			for i, b := range branches {
+				errs[i] = b.Join(ctx)
+			}
 			if err := agent.Sleep(ctx, time.Millisecond); err != nil {
 				return 0, err
 			}

@@ -3,6 +3,8 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -31,30 +33,37 @@ func claimType(typ perdure.WaitType) bool {
 
 // await returns how a wait ended. If it is not over, the run is suspended on it. fits is as for Inbox.Take.
 func (c *execution) await(
-	what string, spec *perdure.WaitSpec, fits func(json.RawMessage) bool,
+	b *branch, what string, spec *perdure.WaitSpec, fits func(json.RawMessage) bool,
 ) (*journal.Item, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
-	if err := c.checkWaitable(what); err != nil {
-		return nil, err
-	}
+	began, timeout, awake := time.Now(), spec.Timeout, session.AwakeFor(c.leased)
 	open := []perdure.WaitSpec{*spec}
-	i := c.takeFor(spec, fits)
-	if awake := session.AwakeFor(c.leased); i == nil && awake > 0 {
-		opened, err := c.stayAwake(spec, awake)
-		if err != nil {
+	for {
+		i := c.takeFor(spec, fits)
+		if i == nil && awake > 0 {
+			opened, err := c.stayAwake(b, spec, awake)
+			if err != nil {
+				return nil, err
+			}
+			if awake = 0; opened {
+				open = nil
+			}
+			i = c.takeFor(spec, fits)
+		}
+		if i != nil {
+			c.pass(b, "wait "+spec.ID)
+			return i, nil
+		}
+		if timeout > 0 && open != nil {
+			spec.Timeout = max(timeout-perdure.Duration(time.Since(began)), perdure.Duration(1))
+			open = []perdure.WaitSpec{*spec}
+		}
+		if err := c.suspend(b, open, []string{spec.ID}); err != nil {
 			return nil, err
 		}
-		if i = c.takeFor(spec, fits); opened {
-			open = nil
-		}
 	}
-	if i != nil {
-		c.pass("wait " + spec.ID)
-		return i, nil
-	}
-	return nil, c.suspend(what, open, []string{spec.ID})
 }
 
 // takeFor returns how a wait ended, or nil if it has not.
@@ -68,8 +77,8 @@ func (c *execution) takeFor(spec *perdure.WaitSpec, fits func(json.RawMessage) b
 
 // stayAwake waits without suspending the run. It returns when something has come, or after a time, and
 // tells whether it has opened the wait. Only the test kit keeps runs awake.
-func (c *execution) stayAwake(spec *perdure.WaitSpec, most time.Duration) (opened bool, err error) {
-	if err := c.stopReason(); err != nil {
+func (c *execution) stayAwake(b *branch, spec *perdure.WaitSpec, most time.Duration) (opened bool, err error) {
+	if err := c.stopReason(b); err != nil {
 		return false, err
 	}
 	c.checkExit()
@@ -77,27 +86,27 @@ func (c *execution) stayAwake(spec *perdure.WaitSpec, most time.Duration) (opene
 		if time.Duration(spec.Timeout) > most {
 			return false, nil
 		}
-		c.begin("wait", spec.ID)
+		c.begin(b, "wait", spec.ID)
 		c.flush()
 		if !timer.Sleep(c.ctx, time.Duration(spec.Timeout)) {
-			return false, c.stopReason()
+			return false, c.stopReason(b)
 		}
 		c.write(func(w *journal.Writer) { w.TimerEnded(spec.ID) })
 		return false, nil
 	}
-	c.begin("wait", spec.ID)
+	c.begin(b, "wait", spec.ID)
 	c.mu.Lock()
-	b := c.writer.Open(*spec, claimType(spec.Type))
+	opening := c.writer.Open(*spec, claimType(spec.Type))
 	c.mu.Unlock()
 	c.s.Commit(true)
-	c.mustCommit(b)
+	c.mustCommit(opening)
 	until := time.Now().Add(most)
 	for pause := minMapPause; time.Now().Before(until); pause = min(2*pause, time.Minute) {
 		if news, err := c.readNews(); news || err != nil {
 			return true, err
 		}
 		if !timer.Sleep(c.ctx, pause) {
-			return true, c.stopReason()
+			return true, c.stopReason(b)
 		}
 	}
 	return true, nil
@@ -119,16 +128,146 @@ func check(spec *perdure.WaitSpec) error {
 	return nil
 }
 
-// suspend opens waits and suspends the run on these and others that are open already. It returns
-// only if the run was asked to stop. The next execution comes to the same point and finds how the
-// wait ended.
-func (c *execution) suspend(what string, open []perdure.WaitSpec, on []string) error {
-	if err := c.stopReason(); err != nil {
+// suspend opens waits and suspends the run on these and others that are open already. The next
+// execution comes to the same point and finds how the wait ended. It returns an error if nothing new may
+// begin. While another branch works the run is not suspended. Then suspend returns when something has
+// come, and the caller looks again.
+func (c *execution) suspend(b *branch, open []perdure.WaitSpec, on []string) error {
+	if err := c.stopReason(b); err != nil {
 		return err
 	}
 	c.checkExit()
 	c.visitAsleep(on)
-	c.begin("wait", on[0])
+	c.begin(b, "wait", on[0])
+	return c.park(b, &parked{open: open, on: on, since: time.Now()})
+}
+
+// awaitBranch waits until a branch has ended.
+func (c *execution) awaitBranch(b, ended *branch) error {
+	select {
+	case <-ended.done:
+		return nil
+	default:
+		return c.park(b, &parked{joins: ended})
+	}
+}
+
+// A branch that is parked looks into the inbox at these intervals.
+const (
+	minParkPause = 20 * time.Millisecond
+	maxParkPause = time.Second
+)
+
+// park keeps a branch waiting until something has come for it. When all branches are parked, the last one
+// suspends the run on the waits of all.
+func (c *execution) park(b *branch, p *parked) error {
+	c.mu.Lock()
+	b.parked = p
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		b.parked = nil
+		c.mu.Unlock()
+	}()
+	for pause := minParkPause; ; pause = min(2*pause, maxParkPause) {
+		c.mu.Lock()
+		open, on, last := c.allParked()
+		if last {
+			c.parking.suspending = true
+		}
+		changed := c.parking.changed
+		c.mu.Unlock()
+		if last {
+			return c.suspendAll(open, on)
+		}
+		if done, err := c.lookParked(b, p, changed, pause); done || err != nil {
+			return err
+		}
+	}
+}
+
+// allParked returns the waits of all branches, and whether all are parked and the run is to be suspended
+// by the caller, who holds c.mu.
+func (c *execution) allParked() (open []perdure.WaitSpec, on []string, all bool) {
+	n := 0
+	for _, by := range slices.Sorted(maps.Keys(c.branches)) {
+		p := c.branches[by].parked
+		if p == nil || p.joins != nil && p.joins.ended || c.branches[by].isStopped() {
+			continue // it goes on, or is about to
+		}
+		n++
+		for _, spec := range p.open {
+			if spec.Timeout > 0 {
+				spec.Timeout = max(spec.Timeout-perdure.Duration(time.Since(p.since)), perdure.Duration(1))
+			}
+			open = append(open, spec)
+		}
+		on = append(on, p.on...)
+	}
+	return open, on, n == c.parking.live && len(on) > 0 && !c.parking.suspending
+}
+
+// lookParked waits for a while. It returns true if the caller has to look again whether its wait is over.
+func (c *execution) lookParked(b *branch, p *parked, changed chan struct{}, pause time.Duration) (bool, error) {
+	if p.joins != nil {
+		select {
+		case <-p.joins.done:
+			return true, nil
+		case <-changed:
+		case <-c.exit.reached:
+			c.leave(nil)
+		case <-c.leased.Done():
+			c.leave(nil)
+		}
+		return false, nil
+	}
+	c.mu.Lock()
+	suspending := c.parking.suspending
+	c.mu.Unlock()
+	for _, spec := range p.open {
+		if spec.Type != perdure.WaitTimer || suspending {
+			continue
+		}
+		left := time.Duration(spec.Timeout) - time.Since(p.since)
+		if left <= 0 {
+			c.write(func(w *journal.Writer) { w.Expire(spec.ID) })
+			return true, nil
+		}
+		pause = min(pause, left)
+	}
+	again := time.NewTimer(pause)
+	defer again.Stop()
+	select {
+	case <-changed:
+	case <-again.C:
+	case <-c.ctx.Done():
+	case <-c.exit.reached:
+	}
+	c.checkExit()
+	if err := c.stopReason(b); err != nil || suspending {
+		return false, err
+	}
+	return c.readNews()
+}
+
+// suspendAll suspends the run. It returns only if the run was asked to stop.
+func (c *execution) suspendAll(open []perdure.WaitSpec, on []string) error {
+	// The inbox is not read meanwhile: a run that is suspended is not leased, and the refusal would be
+	// taken for an error of the wait.
+	c.parking.asking <- struct{}{}
+	defer func() {
+		c.mu.Lock()
+		c.parking.suspending = false
+		c.parking.change()
+		c.mu.Unlock()
+		<-c.parking.asking
+	}()
+	if c.checking() {
+		c.leave(nil)
+	}
+	if len(on) > perdure.MaxBatch {
+		c.fail(c.misuse("the branches wait for more than %d things together", perdure.MaxBatch))
+	}
 	c.mu.Lock()
 	b := c.writer.Suspend(open, on, claimType)
 	c.mu.Unlock()
@@ -181,16 +320,25 @@ func (c *execution) pollInbox() (news bool, err error) {
 
 // readNews reads the items that have come into the inbox since the last time.
 func (c *execution) readNews() (news bool, err error) {
+	c.parking.asking <- struct{}{}
+	defer func() { <-c.parking.asking }()
+	c.checkExit() // the run may have been suspended before it was this one's turn
 	for {
-		page, err := retryCall(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, c.inbox.Last()) })
+		c.mu.Lock()
+		last := c.inbox.Last()
+		c.mu.Unlock()
+		page, err := retryCall(c.leased, func() (*api.InboxPage, error) { return c.s.Inbox(c.leased, last) })
 		if err != nil {
 			c.checkExit()
 			return news, fmt.Errorf("read the inbox: %w", err)
 		}
 		c.mu.Lock()
 		c.inbox.Read(page.Inbox)
+		if len(page.Inbox) > 0 {
+			news = true
+			c.parking.change()
+		}
 		c.mu.Unlock()
-		news = news || len(page.Inbox) > 0
 		if page.Next == 0 {
 			return news, nil
 		}

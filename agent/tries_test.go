@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -33,12 +32,12 @@ func TestTextBearsItsStepAndTry(t *testing.T) {
 			}, agent.Retries(1)); err != nil {
 				return 0, err
 			}
-			var both sync.WaitGroup
+			var both []*agent.Branch
 			turn := []chan int{make(chan int, 1), make(chan int, 1)}
 			turn[0] <- 0
 			for i, name := range []string{"left", "right"} {
-				both.Go(func() {
-					_, _ = agent.Step(ctx, name, func(ctx context.Context) (int, error) {
+				both = append(both, agent.Go(ctx, name, func(ctx *agent.Context) error {
+					_, err := agent.Step(ctx, name, func(ctx context.Context) (int, error) {
 						for range 3 { // in turns
 							<-turn[i]
 							_ = agent.Delta(ctx, name+" ")
@@ -46,9 +45,14 @@ func TestTextBearsItsStepAndTry(t *testing.T) {
 						}
 						return 0, nil
 					})
-				})
+					return err
+				}))
 			}
-			both.Wait()
+			for _, b := range both {
+				if err := b.Join(ctx); err != nil {
+					return 0, err
+				}
+			}
 			return 1, agent.Delta(ctx, "done")
 		})
 	})
@@ -66,7 +70,8 @@ func TestTextBearsItsStepAndTry(t *testing.T) {
 		got = append(got, step+": "+part)
 	}
 	slices.Sort(got)
-	want := []string{": done", "left#1: left left left ", "retried#1: one two ", "right#1: right right right "}
+	want := []string{": done", "left#1//left#1: left left left ", "retried#1: one two ",
+		"right#1//right#1: right right right "}
 	if !slices.Equal(got, want) {
 		t.Errorf("text by step = %q, want %q", got, want)
 	}

@@ -170,9 +170,10 @@ func fits[T any](data json.RawMessage) bool { return decode("", data, new(T)) ==
 func readItem[T any](c *execution, what, id string, i *journal.Item) (out T, err error) {
 	data := c.dataOf(i)
 	err = decode(what, data, &out)
+	replaying := c.replaying()
 	c.mu.Lock()
 	unfit := c.record.Unfit(id, i)
-	known := i.Loaded && (claimed(i) || c.cursor.Replaying())
+	known := i.Loaded && (claimed(i) || replaying)
 	c.mu.Unlock()
 	switch {
 	case unfit:

@@ -15,7 +15,7 @@ func Sleep(ctx *Context, d time.Duration) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
-	return c.sleep(c.timerID("sleep:"+micros(d), "sleep:"+d.String()), d)
+	return c.sleep("sleep:"+micros(d), "sleep:"+d.String(), d)
 }
 
 // SleepUntil sleeps until a time, by this machine's clock.
@@ -25,7 +25,7 @@ func SleepUntil(ctx *Context, t time.Time) error {
 		return err
 	}
 	old := "sleep:" + t.UTC().Format(time.RFC3339Nano)
-	return c.sleep(c.timerID("until:"+strconv.FormatInt(t.UnixMicro(), 10), old), time.Until(t))
+	return c.sleep("until:"+strconv.FormatInt(t.UnixMicro(), 10), old, time.Until(t))
 }
 
 // micros returns a duration as ids have it: in microseconds.
@@ -33,8 +33,8 @@ func micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(),
 
 // timerID returns the id of a timer's next wait: its name, and the number of its use. A journal may have
 // the wait under the name that it had before ids had microseconds. It keeps that.
-func (c *execution) timerID(name, old string) string {
-	id, before := c.nextUse(name), c.nextUse(old)
+func (c *execution) timerID(b *branch, name, old string) string {
+	id, before := c.nextUse(b, name), c.nextUse(b, old)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.record.HasTimer(before) {
@@ -44,7 +44,12 @@ func (c *execution) timerID(name, old string) string {
 }
 
 // sleep waits for a timer, unless it is over already or its time has passed.
-func (c *execution) sleep(id string, d time.Duration) error {
+func (c *execution) sleep(name, old string, d time.Duration) error {
+	b, err := c.checkWaitable("Sleep")
+	if err != nil {
+		return err
+	}
+	id := c.timerID(b, name, old)
 	if d <= 0 {
 		c.mu.Lock()
 		over := c.inbox.Take(id, perdure.ItemTimer, "", nil)
@@ -53,7 +58,7 @@ func (c *execution) sleep(id string, d time.Duration) error {
 			return nil
 		}
 	}
-	i, err := c.await("Sleep",
+	i, err := c.await(b, "Sleep",
 		&perdure.WaitSpec{ID: id, Type: perdure.WaitTimer, Timeout: perdure.Duration(max(d, 1))}, nil)
 	if err != nil {
 		return err
@@ -78,12 +83,16 @@ func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) 
 		return out, err
 	}
 	spec := perdure.WaitSpec{Type: perdure.WaitSignal, Name: name, Timeout: timeLeft(timeout)}
-	key, err := c.keyFor("signal", name)
+	b, err := c.checkWaitable("Signal")
 	if err != nil {
 		return out, err
 	}
-	spec.ID = "signal:" + key
-	i, err := c.await("Signal", &spec, fits[T])
+	key, err := c.keyFor(b, "signal", name)
+	if err != nil {
+		return out, err
+	}
+	spec.ID = journal.InBranch("signal:", key)
+	i, err := c.await(b, "Signal", &spec, fits[T])
 	if err != nil {
 		return out, err
 	}
@@ -133,7 +142,7 @@ func After(ctx *Context, d time.Duration) *Future[struct{}] {
 	d = max(d, 0)
 	f := beginWait[struct{}](ctx, "After", d.String())
 	if f.err == nil {
-		f.wait = f.c.timerID("after:"+micros(d), "after:"+d.String())
+		f.wait = f.c.timerID(f.b, "after:"+micros(d), "after:"+d.String())
 		f.startTimer(d)
 	}
 	f.read = func(i *journal.Item) (out struct{}, err error) {

@@ -27,6 +27,10 @@ func (f *Future[T]) Withdraw(ctx *Context) (withdrawn bool, err error) {
 	case f.key != "" || f.claim():
 		return false, c.misuse("Withdraw of %s, which is no approval and no callback", f.id())
 	}
+	b, err := c.own("Withdraw")
+	if err != nil {
+		return false, err
+	}
 	key := withdrawPrefix + f.wait
 	if entry, ok := c.lookup(key); ok {
 		if err := json.Unmarshal(entry, &withdrawn); err != nil {
@@ -40,7 +44,7 @@ func (f *Future[T]) Withdraw(ctx *Context) (withdrawn bool, err error) {
 		f.ended()
 		return withdrawn, nil
 	}
-	if err := c.stopReason(); err != nil {
+	if err := c.stopReason(b); err != nil {
 		return false, err
 	}
 	if f.ended() == nil {

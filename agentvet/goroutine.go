@@ -3,82 +3,36 @@ package agentvet
 import (
 	"go/ast"
 	"go/token"
-	"go/types"
 )
 
-// Go finds steps of several goroutines that have one name.
-var Go = rule("agentgo", "report steps of one name in several goroutines\n\n"+
-	"The key of a step is its name and the number of its use. Goroutines have no order, so a replay may\n"+
-	"give the result of one to the other. Steps of a goroutine need names of their own.", checkGo)
+// Go finds calls of an agent in goroutines that are no branches.
+var Go = rule("agentgo", "report steps, waits and messages in goroutines that agent.Go did not begin\n\n"+
+	"A replay needs the place of such a call among the others. Goroutines have no order. A branch, which\n"+
+	"agent.Go begins, has a name and an order of its own.", checkGo)
 
-// A launch is a place where an agent starts a goroutine.
-type launch struct {
-	body *ast.FuncLit
-	// loop is the loop in the agent that starts it, or nil.
-	loop ast.Node
-}
+// anywhere has the functions and methods that may be called in any goroutine, although they take an
+// agent's context.
+var anywhere = map[string]bool{"Removed": true, "Continue": true, "Cancel": true, "RunID": true, "ThreadID": true,
+	"Unread": true, "Value": true}
 
 func checkGo(c *checker) {
-	launches := make(map[*function][]launch)
+	reported := make(map[*ast.CallExpr]bool)
 	c.walk(func(n ast.Node, stack []ast.Node) {
-		f := c.in(stack)
-		if f.kind() != agentCode {
+		if c.in(stack).kind() != agentCode {
 			return
 		}
-		if body := c.started(n); body != nil {
-			launches[f.agent()] = append(launches[f.agent()], launch{body, loopAround(stack)})
+		body := c.started(n)
+		if body == nil {
+			return
+		}
+		for _, call := range c.ordered(body) {
+			if !reported[call] {
+				reported[call] = true
+				c.report(call, "%s in a goroutine that agent.Go did not begin: a replay needs its place among the "+
+					"other calls; begin a branch with agent.Go", c.agentCallee(call).Name())
+			}
 		}
 	})
-	for agent, list := range launches {
-		c.checkLaunches(agent, list)
-	}
-}
-
-// checkLaunches reports the steps of an agent's goroutines that share a name with another step.
-func (c *checker) checkLaunches(agent *function, list []launch) {
-	starts := make(map[*ast.FuncLit]int)
-	for _, l := range list {
-		starts[l.body]++
-	}
-	// names has the goroutines in which a name is used; the agent's own is one of them.
-	names := make(map[string]map[ast.Node]bool)
-	for _, call := range c.steps(agent.node) {
-		name := c.constant(call.Args[1])
-		if names[name] == nil {
-			names[name] = make(map[ast.Node]bool)
-		}
-		names[name][innermost(call, agent.node, list)] = true
-	}
-	reported := make(map[*ast.CallExpr]bool)
-	for _, l := range list {
-		for _, call := range c.steps(l.body) {
-			name := call.Args[1]
-			switch text := c.constant(name); {
-			case reported[call]:
-				continue
-			case l.loop != nil && c.isFixed(name, l.loop), starts[l.body] > 1 && text != "":
-				c.report(name, "a goroutine that is started several times has a step of one name: goroutines have no "+
-					"order, and a replay may swap the results; give each step a name of its own")
-			case text != "" && len(names[text]) > 1:
-				c.report(name, "step %s is also in another goroutine: goroutines have no order, and a replay may swap "+
-					"the results; give each step a name of its own", text)
-			default:
-				continue
-			}
-			reported[call] = true
-		}
-	}
-}
-
-// innermost returns the function that the goroutine of a call begins with.
-func innermost(call *ast.CallExpr, agent ast.Node, list []launch) ast.Node {
-	out := agent
-	for _, l := range list {
-		if within(l.body, call.Pos()) && within(out, l.body.Pos()) {
-			out = l.body
-		}
-	}
-	return out
 }
 
 // started returns the function that a node starts as a goroutine, or nil: that of a go statement,
@@ -109,14 +63,15 @@ func (c *checker) literal(e ast.Expr) *ast.FuncLit {
 	return nil
 }
 
-// steps returns the calls of agent.Step in a function, without those of steps.
-func (c *checker) steps(root ast.Node) (out []*ast.CallExpr) {
+// ordered returns the calls in a goroutine's function whose place among the others counts in a replay,
+// without those of steps and branches.
+func (c *checker) ordered(root *ast.FuncLit) (out []*ast.CallExpr) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
-			return n == root || c.functions[n].kind() == agentCode
+			return n == root || c.functions[n].kind() == agentCode && !c.takes(n.Type, isAgentContext)
 		case *ast.CallExpr:
-			if f := c.agentCallee(n); f != nil && f.Name() == "Step" && len(n.Args) > 1 {
+			if f := c.agentCallee(n); f != nil && !anywhere[f.Name()] && takesAgentContext(f) {
 				out = append(out, n)
 			}
 		}
@@ -133,34 +88,4 @@ func (c *checker) constant(e ast.Expr) string {
 	return ""
 }
 
-// isFixed tells whether an expression is the same in each round of a loop, as far as it can be
-// seen.
-func (c *checker) isFixed(e ast.Expr, loop ast.Node) bool {
-	fixed := true
-	ast.Inspect(e, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			fixed = fixed && c.info.Types[n.Fun].IsType()
-		case *ast.Ident:
-			v, ok := c.info.Uses[n].(*types.Var)
-			fixed = fixed && (!ok || !within(loop, v.Pos()) && !v.IsField())
-		}
-		return fixed
-	})
-	return fixed
-}
-
 func within(n ast.Node, pos token.Pos) bool { return n.Pos() <= pos && pos < n.End() }
-
-// loopAround returns the innermost loop around a goroutine's start, in the same function.
-func loopAround(stack []ast.Node) ast.Node {
-	for i := len(stack) - 1; i >= 0; i-- {
-		switch n := stack[i].(type) {
-		case *ast.ForStmt, *ast.RangeStmt:
-			return n
-		case *ast.FuncLit, *ast.FuncDecl:
-			return nil
-		}
-	}
-	return nil
-}

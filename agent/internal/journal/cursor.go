@@ -11,45 +11,64 @@ import (
 //
 // Edits of code under running agents are found by what a replay does not ask for. A replay asks for
 // everything that is recorded before it does anything new, if its code fits the journal. So when
-// the agent's own goroutine begins something that is not recorded (a step, a child, a wait), each
-// recorded thing has to be visited already. If one is not, it was renamed or removed, or the new
-// thing was inserted before it.
+// the agent begins something that is not recorded (a step, a child, a wait), each recorded thing has to
+// be visited already. If one is not, it was renamed or removed, or the new thing was inserted before it.
 //
 // A thing has a name such as "step a#1", "spawn kind#1" or "wait signal:go#1".
 //
-// The order of goroutines is not determined. Things that were recorded off the agent's own goroutine
-// are marked ("aside") and are not expected before the agent completes. Such a goroutine may also
-// begin something new at any time.
+// The agent's own goroutine and each of its branches have an order of their own: a lane. The order of
+// lanes is not determined. A lane that begins something new has to be past its own things. The branches
+// that it began are among them.
+//
+// Things without an order are marked ("aside"): the items of a Parallel, and what earlier releases
+// recorded in goroutines that were no branches. They are not expected before the agent completes.
 type Cursor struct {
 	// uses counts how often each name was used in this execution.
 	uses map[string]int
-	// unvisited has the recorded things that this execution has not come to yet. inOrder has all of
-	// them as they were recorded; those before next need not be looked at again. aside has those of
-	// other goroutines.
-	unvisited map[string]bool
-	inOrder   []string
-	next      int
-	aside     map[string]bool
-	// past tells that this execution has done something that is not in the journal.
-	past bool
+	// lanes has the lanes by the prefix of their keys. That of the agent's own goroutine is empty.
+	lanes map[string]*lane
 
-	// asideKeys has the keys of children that other goroutines spawned, and asideChildren those that
-	// are recorded and not asked for, by digest. taken has the keys that this execution has given to
-	// children.
-	asideKeys     map[string]bool
-	asideChildren map[string][]string
-	taken         map[string]bool
+	// asideKeys has the keys of children that goroutines spawned which were no branches.
+	asideKeys map[string]bool
 	// unread has the errors of children that could not be spawned, and that the agent has not looked
 	// at.
 	unread []unread
 	// withdrawn has the ids of waits that the agent has withdrawn up to here.
 	withdrawn map[string]bool
 
-	// Reports are the messages and lines of earlier executions, and the point at which this one is.
+	// Reports are the messages and lines of earlier executions.
 	Reports Reports
 	// Times and UUIDs are those that were handed out, by key.
 	Times Named[time.Time]
 	UUIDs Named[string]
+}
+
+// A lane is what has an order of its own: the agent's own goroutine, or a branch.
+type lane struct {
+	// unvisited has the recorded things that this execution has not come to yet. inOrder has all of
+	// them as they were recorded; those before next need not be looked at again. aside has those
+	// without an order.
+	unvisited map[string]bool
+	inOrder   []string
+	next      int
+	aside     map[string]bool
+	// past tells that this execution has done something that is not in the journal.
+	past bool
+	// point is the one to which reports belong.
+	point string
+}
+
+// of returns the lane with a prefix.
+func (c *Cursor) of(branch string) *lane {
+	l := c.lanes[branch]
+	if l == nil {
+		l = &lane{unvisited: map[string]bool{}, aside: map[string]bool{}, point: Start}
+		if branch != "" {
+			l.point = Start + " " + branch
+		}
+		c.lanes[branch] = l
+	}
+	return l
 }
 
 // An unread is the error of a child that could not be spawned, and that the agent has not looked at.
@@ -60,14 +79,11 @@ type unread struct {
 
 func newCursor() *Cursor {
 	return &Cursor{
-		uses:          map[string]int{},
-		unvisited:     map[string]bool{},
-		aside:         map[string]bool{},
-		asideKeys:     map[string]bool{},
-		asideChildren: map[string][]string{},
-		taken:         map[string]bool{},
-		withdrawn:     map[string]bool{},
-		Reports:       NewReports(),
+		uses:      map[string]int{},
+		lanes:     map[string]*lane{"": {unvisited: map[string]bool{}, aside: map[string]bool{}, point: Start}},
+		asideKeys: map[string]bool{},
+		withdrawn: map[string]bool{},
+		Reports:   NewReports(),
 	}
 }
 
@@ -79,12 +95,13 @@ func (c *Cursor) Use(what, name string) int {
 
 // expect adds a recorded thing that the execution has to ask for.
 func (c *Cursor) expect(thing string, aside bool) {
+	l := c.of(BranchOf(KeyOf(thing)))
 	if aside {
-		c.aside[thing] = true
+		l.aside[thing] = true
 		return
 	}
-	c.unvisited[thing] = true
-	c.inOrder = append(c.inOrder, thing)
+	l.unvisited[thing] = true
+	l.inOrder = append(l.inOrder, thing)
 }
 
 // readNamed takes the times and ids of a frame.
@@ -107,47 +124,43 @@ func (c *Cursor) readNamed(f *Frame) {
 
 // Visit marks a thing as asked for, and tells whether it is recorded and was not asked for before.
 func (c *Cursor) Visit(thing string) bool {
-	known := c.unvisited[thing] || c.aside[thing]
-	delete(c.unvisited, thing)
-	delete(c.aside, thing)
+	l := c.of(BranchOf(KeyOf(thing)))
+	known := l.unvisited[thing] || l.aside[thing]
+	delete(l.unvisited, thing)
+	delete(l.aside, thing)
 	return known
 }
 
-// Missed returns the first recorded thing that was not asked for, or nothing. The wait of a
+// Missed returns the first recorded thing of a branch that was not asked for, or nothing. The wait of a
 // join is never missed: the ends of its children are the facts, and these are found by their keys.
-func (c *Cursor) Missed() string {
-	for ; c.next < len(c.inOrder); c.next++ {
-		if thing := c.inOrder[c.next]; c.unvisited[thing] && !isJoin(thing) {
+func (c *Cursor) Missed(branch string) string { return c.of(branch).missed() }
+
+// missedWithin returns a thing of a branch that was not asked for, or of a branch in it.
+func (c *Cursor) missedWithin(branch string) string {
+	for _, other := range sortedKeys(c.lanes) {
+		if strings.HasPrefix(other, branch) {
+			if thing := c.lanes[other].left(); thing != "" {
+				return thing
+			}
+		}
+	}
+	return ""
+}
+
+func (l *lane) missed() string {
+	for ; l.next < len(l.inOrder); l.next++ {
+		if thing := l.inOrder[l.next]; l.unvisited[thing] && !isJoin(thing) {
 			return thing
 		}
 	}
 	return ""
 }
 
-func isJoin(thing string) bool { return strings.HasPrefix(thing, "wait "+JoinPrefix) }
-
-// Begin is called before something begins that is not in the journal. It returns the first recorded
-// thing that was not asked for, or nothing.
-func (c *Cursor) Begin() (missed string) {
-	c.past = true
-	c.Reports.Forget()
-	return c.Missed()
-}
-
-// Past tells whether this execution has done something that is not in the journal.
-func (c *Cursor) Past() bool { return c.past }
-
-// Replaying tells whether an earlier execution has been at this point.
-func (c *Cursor) Replaying() bool {
-	return !c.past && (len(c.unvisited) > 0 || c.Reports.Open() || c.Times.Open() || c.UUIDs.Open())
-}
-
-// Left returns a recorded thing that was not asked for, also one of another goroutine. It is asked when
-// the agent completes.
-func (c *Cursor) Left() string {
-	missed := c.Missed()
+// left is missed with the things that have no order.
+func (l *lane) left() string {
+	missed := l.missed()
 	if missed == "" {
-		for thing := range c.aside {
+		for thing := range l.aside {
 			if missed == "" || thing < missed {
 				missed = thing
 			}
@@ -156,10 +169,70 @@ func (c *Cursor) Left() string {
 	return missed
 }
 
-// Describe names a thing that was not asked for, and counts the others.
+func isJoin(thing string) bool {
+	what, id, _ := strings.Cut(thing, " ")
+	return what == "wait" && strings.HasPrefix(id[len(BranchOf(id)):], JoinPrefix)
+}
+
+// Begin is called before something begins in a branch that is not in the journal. It returns the first
+// recorded thing that was not asked for, or nothing.
+func (c *Cursor) Begin(branch string) (missed string) {
+	c.of(branch).past = true
+	c.Reports.Forget()
+	return c.Missed(branch)
+}
+
+// Nameless returns something that an earlier release recorded in a goroutine that was no branch, and
+// that was not asked for. A branch can't tell whether it is its own.
+func (c *Cursor) Nameless() (thing string) {
+	for other := range c.of("").aside {
+		what, key, _ := strings.Cut(other, " ")
+		if what == "step" && isItem(key) {
+			continue
+		}
+		if thing == "" || other < thing {
+			thing = other
+		}
+	}
+	return thing
+}
+
+// Past tells whether a branch has done something that is not in the journal.
+func (c *Cursor) Past(branch string) bool { return c.of(branch).past }
+
+// Replaying tells whether an earlier execution has been at the point where a branch is.
+func (c *Cursor) Replaying(branch string) bool {
+	l := c.of(branch)
+	return !l.past && (len(l.unvisited) > 0 || c.Reports.Open(l.point) || c.Times.Open() || c.UUIDs.Open())
+}
+
+// Pass sets the point of a branch: it has come past something that is recorded, or that has failed.
+func (c *Cursor) Pass(branch, point string) { c.of(branch).point = point }
+
+// At returns the point of a branch.
+func (c *Cursor) At(branch string) string { return c.of(branch).point }
+
+// Left returns a recorded thing that was not asked for, also one without an order, of any branch. It is
+// asked when the agent completes.
+func (c *Cursor) Left() string { return c.missedWithin("") }
+
+// LeftIn is Left for a branch and the branches in it. It is asked when the branch ends.
+func (c *Cursor) LeftIn(branch string) string { return c.missedWithin(branch) }
+
+// Drop forgets what is recorded of a branch and of the branches in it.
+func (c *Cursor) Drop(branch string) {
+	for other, l := range c.lanes {
+		if strings.HasPrefix(other, branch) {
+			clear(l.unvisited)
+			clear(l.aside)
+		}
+	}
+}
+
+// Describe names a thing that was not asked for, and counts the others of its branch.
 func (c *Cursor) Describe(thing string) string {
 	others := -1
-	for other := range c.unvisited {
+	for other := range c.of(BranchOf(KeyOf(thing))).unvisited {
 		if !isJoin(other) {
 			others++
 		}
@@ -178,12 +251,15 @@ func KeyOf(thing string) string {
 	return key
 }
 
-// Remove tells that the code no longer has the things of a name.
+// Remove tells that the code no longer has the things of a name, in whichever branch, or a branch of
+// that name.
 func (c *Cursor) Remove(name string) {
-	for _, things := range []map[string]bool{c.unvisited, c.aside} {
-		for thing := range things {
-			if slices.Contains(namesOf(thing), name) {
-				delete(things, thing)
+	for _, l := range c.lanes {
+		for _, things := range []map[string]bool{l.unvisited, l.aside} {
+			for thing := range things {
+				if slices.Contains(namesOf(thing), name) {
+					delete(things, thing)
+				}
 			}
 		}
 	}
@@ -191,46 +267,36 @@ func (c *Cursor) Remove(name string) {
 }
 
 // namesOf returns the names of a recorded thing, without the number of its use. A wait has two:
-// with its type, such as "signal:go", and without.
-func namesOf(thing string) []string {
+// with its type, such as "signal:go", and without. A thing of a branch has the branch's name too.
+func namesOf(thing string) (names []string) {
 	what, key, _ := strings.Cut(thing, " ")
-	name := key[:max(0, strings.LastIndexByte(key, '#'))]
-	if _, short, ok := strings.Cut(name, ":"); ok && what == "wait" {
-		return []string{name, short}
+	branch := BranchOf(key)
+	for branch != "" {
+		outer := parentOf(branch)
+		names = append(names, nameOf(strings.TrimSuffix(branch[len(outer):], BranchSeparator)))
+		branch = outer
 	}
-	return []string{name}
+	name := nameOf(key[len(BranchOf(key)):])
+	if _, short, ok := strings.Cut(name, ":"); ok && what == "wait" {
+		names = append(names, short)
+	}
+	return append(names, name)
 }
 
-// Child returns the key of a child: its kind and a number. The agent's own goroutine numbers
-// children in the order of its calls. The order of other goroutines is not determined, so a replay
-// finds their children by kind and input; those with the same are interchangeable. A new child gets
-// the next number that is free. The digest that is recorded under the key is before, if it is asked for
-// again.
-func (c *Cursor) Child(r *Record, kind, digest string, aside bool) (key string, before string, again bool) {
-	if same := c.asideChildren[digest]; aside && len(same) > 0 {
-		c.asideChildren[digest] = same[1:]
-		return same[0], digest, true
-	}
-	uses := "kind "
-	if aside {
-		uses = "aside kind "
-	}
+// nameOf returns the name in a key, without the number of its use.
+func nameOf(key string) string { return key[:max(0, strings.LastIndexByte(key, '#'))] }
+
+// Child returns the key of a child: its kind and a number, in the order in which a branch spawns them.
+// The digest that is recorded under the key is before, if there is one.
+func (c *Cursor) Child(r *Record, branch, kind string) (key string, before string, again bool) {
 	for {
-		key = fmt.Sprintf("%s#%d", kind, c.Use(uses, kind))
-		before, again = r.spawned[key]
-		if aside && !again && !c.taken[key] || !aside && !c.asideKeys[key] {
-			break
+		key = fmt.Sprintf("%s%s#%d", branch, kind, c.Use("kind ", branch+kind))
+		if !c.asideKeys[key] {
+			before, again = r.spawned[key]
+			return key, before, again
 		}
 	}
-	if !again {
-		c.taken[key], c.asideKeys[key] = true, aside
-	}
-	return key, before, again
 }
-
-// ExpectsAside tells whether a child with a digest is recorded that another goroutine spawned, and that is
-// not asked for yet.
-func (c *Cursor) ExpectsAside(digest string) bool { return len(c.asideChildren[digest]) > 0 }
 
 // NotSpawned notes the error of a child that could not be spawned. An agent that completes without
 // having looked at it fails with the error.

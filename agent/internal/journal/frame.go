@@ -67,6 +67,8 @@ type Frame struct {
 	Now  map[string]int64  `json:"now,omitempty"`
 	UUID map[string]string `json:"uuid,omitempty"`
 
+	// Branches has the keys of branches that were begun, in their order.
+	Branches []string `json:"branches,omitempty"`
 	// Timers has when timers end, by the id of the wait, in microseconds since 1970.
 	Timers map[string]int64 `json:"timers,omitempty"`
 
@@ -94,8 +96,8 @@ type Frame struct {
 
 func (f *Frame) empty() bool {
 	return len(f.In)+len(f.Spawned)+len(f.Now)+len(f.UUID)+len(f.Versions)+
-		len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Timers)+len(f.Cancelled)+len(f.Mapped)+len(f.Unfit) == 0 &&
-		f.Ignored == nil
+		len(f.Branches)+len(f.Opened)+len(f.Closed)+len(f.Winners)+len(f.Timers)+len(f.Cancelled)+len(f.Mapped)+
+		len(f.Unfit) == 0 && f.Ignored == nil
 }
 
 // An Item is an inbox item as a frame keeps it.

@@ -41,7 +41,10 @@ func (b *Inbox) Last() int64 { return b.last }
 func (b *Inbox) Read(items []perdure.Item) {
 	r, at := b.w.rec, b.w.at
 	for _, in := range items {
-		b.last = max(b.last, in.Seq)
+		if in.Seq <= b.last { // two branches have asked for news
+			continue
+		}
+		b.last = in.Seq
 		if r.journaled[in.Seq] {
 			continue
 		}
@@ -72,7 +75,7 @@ func (b *Inbox) ExpectWaits(ids []string) {
 	for _, id := range ids {
 		_, arrived := b.arrived[id]
 		if !arrived && b.w.rec.waits[id] == nil && !strings.HasPrefix(id, AgainPrefix) &&
-			!strings.HasPrefix(id, MapPrefix) {
+			!strings.HasPrefix(id[len(BranchOf(id)):], MapPrefix) {
 			b.w.at.expect("wait "+id, false)
 		}
 	}

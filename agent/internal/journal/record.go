@@ -160,9 +160,11 @@ func (r *Record) read(at *Cursor, key string, value json.RawMessage) error {
 
 func (r *Record) readFrame(at *Cursor, key string, f *Frame) {
 	ofOriginal := r.isOriginals(key)
+	for _, branch := range f.Branches {
+		at.expect("branch "+branch, false)
+	}
 	for _, child := range f.Aside {
 		at.asideKeys[child] = true
-		at.asideChildren[f.Spawned[child]] = append(at.asideChildren[f.Spawned[child]], child)
 	}
 	for _, child := range sortedKeys(f.Spawned) {
 		r.spawned[child] = f.Spawned[child]
@@ -227,7 +229,8 @@ func (r *Record) add(at *Cursor, i *Item) {
 			at.unread = append(at.unread, unread{key: i.Name, err: i.refusal()})
 		}
 	case strings.HasPrefix(i.Wait, AgainPrefix):
-	case strings.HasPrefix(i.Wait, MapPrefix): // the agent asks for the whole map, and not for each wait
+	case strings.HasPrefix(i.Wait[len(BranchOf(i.Wait)):], MapPrefix):
+		// The agent asks for the whole map, and not for each wait.
 		r.waits[i.Wait] = i
 	case i.Wait != "":
 		r.waits[i.Wait] = i
@@ -280,14 +283,11 @@ func (r *Record) dropUnfinished(at *Cursor) {
 			delete(r.inherited, key) // spawned again by this run
 		case r.ends[key] == nil:
 			delete(r.inherited, key)
-			// The agent spawns it again within its replay, so it stays expected. A child of another
-			// goroutine may get another key then.
-			if at.aside["spawn "+key] {
+			// The agent spawns it again within its replay, so it stays expected. A child of a goroutine
+			// that is no branch is not spawned again.
+			if at.asideKeys[key] {
 				at.Visit("spawn " + key)
 			}
-			digest := r.spawned[key]
-			same := func(k string) bool { return k == key }
-			at.asideChildren[digest] = slices.DeleteFunc(at.asideChildren[digest], same)
 			delete(r.spawned, key)
 		}
 	}
@@ -350,7 +350,7 @@ func (r *Record) Mapped(key string) (m Mapped) {
 func (r *Record) Stalls(key string) map[string]*Item {
 	stalls := map[string]*Item{}
 	for id, over := range r.waits {
-		if over.Outcome == perdure.WaitStalled && strings.HasPrefix(id, MapPrefix+key+".") {
+		if over.Outcome == perdure.WaitStalled && strings.HasPrefix(id, InBranch(MapPrefix, key)+".") {
 			stalls[over.Name] = over
 		}
 	}

@@ -26,7 +26,6 @@ import (
 // characters each, one after the other. So 10 000 reports after one point take 80 KB. A replay keeps
 // them in this form until it comes to the point.
 type Reports struct {
-	at string
 	// said has the digests of each point, as the entries have them.
 	said map[string]string
 	// left counts the digests of points that the execution has come to, without those that it has asked
@@ -42,9 +41,9 @@ const (
 	// DigestSize is the length of a digest: 6 bytes in base64. A new report is taken for another one of
 	// its point with a probability of 2^-48.
 	DigestSize = 8
-	// Start is the point before anything is recorded.
+	// Start is the point before anything is recorded. That of a branch has the branch in it.
 	Start = "start"
-	// Aside is the point of reports that other goroutines than the agent's own make. Their order is not
+	// Aside is the point of reports that goroutines make which are no branches. Their order is not
 	// determined, so their digest alone tells them apart.
 	Aside = "aside"
 )
@@ -72,7 +71,7 @@ func Digest(parts ...string) string {
 
 // NewReports returns the reports of a run that has made none.
 func NewReports() Reports {
-	return Reports{at: Start, said: map[string]string{}, left: map[string]map[string]int{},
+	return Reports{said: map[string]string{}, left: map[string]map[string]int{},
 		removed: map[string]int{}}
 }
 
@@ -108,12 +107,6 @@ func (r *Reports) Forget() {
 	clear(r.removed)
 }
 
-// Pass sets the point: the execution has come past something that is recorded, or that has failed.
-func (r *Reports) Pass(point string) { r.at = point }
-
-// At returns the point.
-func (r *Reports) At() string { return r.at }
-
 // Made tells whether an earlier execution has made a report after a point. Each of its reports is found
 // once.
 func (r *Reports) Made(kind Kind, point, digest string) bool {
@@ -128,10 +121,9 @@ func (r *Reports) Made(kind Kind, point, digest string) bool {
 	return take(r.unpack(point), digest) || take(r.removed, digest)
 }
 
-// Open tells whether earlier executions made reports after the current point that this one has not come
-// to.
-func (r *Reports) Open() bool {
-	return r.oldMessages > 0 || r.oldLines > 0 || len(r.unpack(r.at)) > 0
+// Open tells whether earlier executions made reports after a point that this one has not come to.
+func (r *Reports) Open(point string) bool {
+	return r.oldMessages > 0 || r.oldLines > 0 || len(r.unpack(point)) > 0
 }
 
 // Remove tells that the code no longer has the points that a function selects. Their reports are found

@@ -140,11 +140,23 @@ type itemCounts map[string]int
 
 // note takes the key of a step's record into account.
 func (n itemCounts) note(stepKey string) {
+	if call, index, ok := cutItem(stepKey); ok {
+		n[call] = max(n[call], index+1)
+	}
+}
+
+// cutItem cuts the key of an item's step into the key of the call and the index.
+func cutItem(stepKey string) (call string, index int, ok bool) {
 	slash := strings.LastIndexByte(stepKey, '/')
 	if slash < 0 || strings.LastIndexByte(stepKey, '#') > slash {
-		return // a slash in the name of a step
+		return "", 0, false // a slash in the name of a step
 	}
-	if index, err := strconv.Atoi(stepKey[slash+1:]); err == nil {
-		n[stepKey[:slash]] = max(n[stepKey[:slash]], index+1)
-	}
+	index, err := strconv.Atoi(stepKey[slash+1:])
+	return stepKey[:slash], index, err == nil
+}
+
+// isItem tells whether a key is that of an item's step.
+func isItem(stepKey string) bool {
+	_, _, ok := cutItem(stepKey)
+	return ok
 }

@@ -138,14 +138,17 @@ func (w *Writer) Late(key string, value json.RawMessage, seq int64) {
 	}
 }
 
-// Spawn adds a child. Aside tells that another goroutine than the agent's own spawns it.
-func (w *Writer) Spawn(s perdure.Spawn, digest string, aside bool) {
+// Spawn adds a child.
+func (w *Writer) Spawn(s perdure.Spawn, digest string) {
 	b := w.Batch(len(s.Input) + 256)
 	b.Part.Children = append(b.Part.Children, s)
 	set(&b.frame.Spawned, s.Key, digest)
-	if aside {
-		b.frame.Aside = append(b.frame.Aside, s.Key)
-	}
+}
+
+// Branch adds a branch that begins.
+func (w *Writer) Branch(key string) {
+	b := w.Batch(len(key) + 16)
+	b.frame.Branches = append(b.frame.Branches, key)
 }
 
 // Cancel asks a child to stop.
@@ -228,6 +231,18 @@ func (w *Writer) item(in Arrival, wait string, unfit bool) {
 	b.frame.In = append(b.frame.In, *i)
 	b.Part.Ack = append(b.Part.Ack, i.Seq)
 	w.rec.add(w.at, i)
+}
+
+// Expire ends a timer whose time has passed while the run was executed: another branch works, so the
+// run is not suspended. Its item has no number, as the inbox does not have it.
+func (w *Writer) Expire(id string) {
+	i := &Item{Type: perdure.ItemTimer, Wait: id}
+	b := w.BatchFor(len(id)+100, 2)
+	if w.rec.opened[id] {
+		b.Part.Close = append(b.Part.Close, id)
+	}
+	w.rec.add(w.at, i)
+	b.frame.In = append(b.frame.In, *i)
 }
 
 // Suspend opens waits, and suspends the run on these and others that are open already. isClaim tells

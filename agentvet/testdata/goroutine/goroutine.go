@@ -12,25 +12,28 @@ func ask(context.Context) (int, error) { return 1, nil }
 
 func inLoop(ctx *agent.Context, in []string) error {
 	errs := make(chan error, len(in))
-	name := "tool"
-	for range in {
+	for _, x := range in {
 		go func() {
-			_, err := agent.Step(ctx, "ask", ask) // want `started several times has a step of one name`
-			errs <- err
-		}()
-		go func() {
-			_, err := agent.Step(ctx, name, ask) // want `started several times has a step of one name`
+			_, err := agent.Step(ctx, "ask "+x, ask) // want `Step in a goroutine that agent.Go did not begin`
 			errs <- err
 		}()
 	}
 	return <-errs
 }
 
-func namesakes(ctx *agent.Context, in string) error {
+func inGroup(ctx *agent.Context, in string) error {
 	var wg sync.WaitGroup
 	var left, right error
-	wg.Go(func() { _, left = agent.Step(ctx, "ask", ask) })  // want `step "ask" is also in another goroutine`
-	wg.Go(func() { _, right = agent.Step(ctx, "ask", ask) }) // want `step "ask" is also in another goroutine`
+	wg.Go(func() { left = agent.Sleep(ctx, 1) })                    // want `Sleep in a goroutine`
+	wg.Go(func() { right = agent.Message(ctx, "assistant", "hi") }) // want `Message in a goroutine`
+	wg.Go(func() {
+		kid := agent.Spawn[int](ctx, "kid", 1)             // want `Spawn in a goroutine`
+		_, err := kid.Join(ctx)                            // want `Join in a goroutine`
+		_, _ = ctx.History()                               // want `History in a goroutine`
+		agent.Go(ctx, "left", func(*agent.Context) error { // want `Go in a goroutine`
+			return err
+		})
+	})
 	wg.Wait()
 	if left != nil {
 		return left
@@ -38,22 +41,10 @@ func namesakes(ctx *agent.Context, in string) error {
 	return right
 }
 
-func besideAgent(ctx *agent.Context, in string) error {
-	done := make(chan error, 1)
-	go func() {
-		_, err := agent.Step(ctx, "ask", ask) // want `step "ask" is also in another goroutine`
-		done <- err
-	}()
-	if _, err := agent.Step(ctx, "ask", ask); err != nil {
-		return err
-	}
-	return <-done
-}
-
 func twice(ctx *agent.Context, in string) error {
 	done := make(chan error, 2)
 	tool := func() {
-		_, err := agent.Step(ctx, "ask", ask) // want `started several times has a step of one name`
+		_, err := agent.Step(ctx, "ask", ask) // want `Step in a goroutine`
 		done <- err
 	}
 	go tool()
@@ -63,26 +54,29 @@ func twice(ctx *agent.Context, in string) error {
 
 // Below are right ones.
 
-func ownNames(ctx *agent.Context, in []string) error {
-	var wg sync.WaitGroup
-	errs := make(chan error, len(in)+2)
+func branches(ctx *agent.Context, in []string) error {
+	var all []*agent.Branch
 	for _, x := range in {
-		name := "ask " + x
-		wg.Go(func() {
-			_, err := agent.Step(ctx, name, ask)
-			errs <- err
-		})
+		all = append(all, agent.Go(ctx, x, func(ctx *agent.Context) error {
+			_, err := agent.Step(ctx, "ask", ask)
+			return err
+		}))
 	}
-	wg.Go(func() {
-		_, err := agent.Step(ctx, "left", ask)
-		errs <- err
-	})
-	wg.Go(func() {
-		_, err := agent.Step(ctx, "right", ask)
-		errs <- err
-	})
-	wg.Wait()
-	return <-errs
+	for _, b := range all {
+		if err := b.Join(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func beside(ctx *agent.Context, in string) error {
+	told := make(chan error, 1)
+	go func() {
+		agent.Heartbeat(ctx, "reading")
+		told <- agent.Emit(ctx, "x:line", ctx.RunID())
+	}()
+	return <-told
 }
 
 func inSteps(ctx *agent.Context, in []string) (int, error) {

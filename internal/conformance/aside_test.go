@@ -105,20 +105,6 @@ func names(ids []perdure.RunID) (out []string) {
 	return out
 }
 
-// rowsOf gives the first column of a query.
-func (w *World) rowsOf(query string) (out []string) {
-	w.t.Helper()
-	w.view(func(v *store.View) error {
-		return v.Rows(query, nil, func(scan func(...any) error) error {
-			var s string
-			err := scan(&s)
-			out = append(out, s)
-			return err
-		})
-	})
-	return out
-}
-
 // badRow is a session that can't write what has a name.
 type badRow struct {
 	store.Session

@@ -402,3 +402,17 @@ func filter(kind, status string) store.RunFilter {
 	}
 	return f
 }
+
+// rowsOf gives the first column of a query.
+func (w *World) rowsOf(query string) (out []string) {
+	w.t.Helper()
+	w.view(func(v *store.View) error {
+		return v.Rows(query, nil, func(scan func(...any) error) error {
+			var s string
+			err := scan(&s)
+			out = append(out, s)
+			return err
+		})
+	})
+	return out
+}

@@ -245,7 +245,7 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"run", "x", "--input", "{"}, 1, "not valid JSON"},
 		{[]string{"run", "x", "--input", "@/no/such/file"}, 1, "no such file"},
 		{[]string{"run", "x", "--timeout", "soon"}, 2, "timeout"},
-		{[]string{"run", "x", "--timeout", "99h"}, 1, "timeout"},
+		{[]string{"run", "x", "--timeout", "99999h"}, 1, "timeout"},
 		{[]string{"run", "x", "--timeout", "0"}, 2, "timeout"},
 		{[]string{"run", "x", "--timeout", "0s"}, 2, "--timeout has to be positive"},
 		{[]string{"run", "x", "--max-attempts", "0"}, 2, "--max-attempts has to be positive"},

@@ -29,8 +29,8 @@ func (c *execution) begin(b *branch, what, key string) {
 			"or Removed", what, text))
 	case nameless != "":
 		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, which a goroutine without a "+
-			"name recorded; whether the branch has done it can't be told: let the release before agent.Go finish the run, "+
-			"or announce it with Removed, and it is done again", what,
+			"name recorded; whether the branch has done it can't be told: let the release before agent.Go finish the "+
+			"run, or announce it with Removed, and it is done again", what,
 			strings.Replace(nameless, "spawn ", "child ", 1)))
 	}
 	c.stand(b)

@@ -203,25 +203,29 @@ func (k *killedExec) check(t *testing.T) {
 	}
 }
 
-// runnerOf finds the process-runner that an exec has started. Only tests look for it.
+// runnerOf waits for the process-runner that an exec has started. It has that name only when it has
+// replaced the program of the process that exec has forked. Only tests look for it.
 func runnerOf(t *testing.T, parent int) (pid int) {
 	t.Helper()
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
+	eventually.True(t, fmt.Sprintf("exec %d has a runner", parent), func() bool {
+		files, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				continue // it has ended
+			}
+			// The name is in brackets, and may have anything in it. State and parent come behind it.
+			fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+			command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			isRunner := bytes.Contains(command, []byte("process-runner"))
+			if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && isRunner {
+				pid, _ = strconv.Atoi(strings.Split(file, "/")[2])
+				return true
+			}
 		}
-		// The name is in brackets, and may have anything in it. State and parent come behind it.
-		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		command, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
-		if len(fields) > 1 && fields[1] == strconv.Itoa(parent) && bytes.Contains(command, []byte("process-runner")) {
-			pid, _ = strconv.Atoi(strings.Split(file, "/")[2])
-			return pid
-		}
-	}
-	t.Fatalf("exec %d has no runner", parent)
-	return 0
+		return false
+	})
+	return pid
 }
 
 // isGone tells whether a process has ended. One that nobody has waited for yet is a zombie.

@@ -1,5 +1,4 @@
-// Chatbot: an agent that calls a model with tools, by the chat-completions protocol, without an SDK.
-// It streams the text. The journal has answers and results of tools, so they are not requested again.
+// Chatbot: an agent that streams a model's answers and calls its tools, each recorded once, without an SDK.
 //
 //	PERDURE_URL=… PERDURE_KEY=… go run ./examples/chatbot -base http://127.0.0.1:11434/v1 -model llama3.2
 package main

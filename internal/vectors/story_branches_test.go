@@ -11,7 +11,8 @@ var branchStories = []story{
 		name: "branches",
 		words: []string{
 			`The agent begins the branches "left" and "right". Each executes the step "search", which gives "l" or`,
-			`"r", then waits for the signal "go" without a limit, and the step "search" again gives its data. The branch`,
+			`"r", then waits for the signal "go" without a limit, and the step "search" again gives its data. ` +
+				`The branch`,
 			`"left" comes to each of its calls before "right" does. The agent joins "left", then "right". The step`,
 			`"search" gives "both", which is the result.`,
 		},

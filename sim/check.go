@@ -173,7 +173,7 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 	before := prev.fold
 	prev.fold = state
 	s.closeExecution(l, l.Type == perdure.LineHeld ||
-		l.Type == perdure.LineReclaimed && strings.Contains(string(l.Data), `"held"`), next.ID)
+		l.Type == perdure.LineReclaimed && strings.Contains(string(l.Data), `"held"`), next)
 	switch l.Type {
 	case perdure.LineCreated:
 		prev.attempt = 1

@@ -13,26 +13,35 @@ import (
 // after an answer only. One that has not begins at once, whatever it asked for, and the server may never
 // hear of it. The promises are drawn from a stream of their own.
 
-// executions has the run's last execution that has begun, by its epoch. A suspend or a hold ends it: the
-// run may be executed again.
-type executions map[perdure.RunID]int64
+// executions has the last execution of each run that has begun, by its epoch. A suspend or a hold ends it:
+// the run may be executed again.
+type executions map[perdure.RunID]execution
+
+type execution struct {
+	begun int64 // or zero
+	// ended is the last epoch that a suspend or a hold has ended. An answer that comes after that, for the
+	// same epoch, begins nothing new.
+	ended int64
+}
 
 // began notes that a worker begins to execute a run. To clean up is no execution.
 func (s *sim) began(r *perdure.Run, cancel bool) {
-	if r.MaxAttempts != 1 || cancel {
+	e := s.executions[r.ID]
+	if r.MaxAttempts != 1 || cancel || r.Epoch <= e.ended {
 		return
 	}
-	if first, again := s.executions[r.ID]; again && first != r.Epoch {
+	if e.begun != 0 && e.begun != r.Epoch {
 		s.violate("S20", "%s has one attempt, which began under epoch %d, and begins under epoch %d", s.nameOf(r),
-			first, r.Epoch)
+			e.begun, r.Epoch)
 	}
-	s.executions[r.ID] = r.Epoch
+	e.begun = r.Epoch
+	s.executions[r.ID] = e
 }
 
 // closeExecution follows the lines after which a run with one attempt may be executed again.
-func (s *sim) closeExecution(l perdure.Line, held bool, id perdure.RunID) {
+func (s *sim) closeExecution(l perdure.Line, held bool, r *perdure.Run) {
 	if l.Type == perdure.LineSuspended || held {
-		delete(s.executions, id)
+		s.executions[r.ID] = execution{ended: r.Epoch}
 	}
 }
 

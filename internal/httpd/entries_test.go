@@ -66,6 +66,9 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 	if len(rest) != 1 || rest[0].(obj)["key"] != "none" {
 		t.Errorf("the page after it = %v, want the last entry", rest)
 	}
+	if all := reader.get(at + "/replay").is(200); len(all["journal"].([]any)) == 0 {
+		t.Errorf("a replay = %.200v, want the journal in it", all)
+	}
 	w.commits(g, complete)
 	look() // also of a run that has ended
 

@@ -32,6 +32,7 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 		},
 		"a wait in a goroutine": func(ctx *agent.Context) {
 			slept := make(chan error)
+			//perdurevet:ignore agentgo the misuse is what is tested
 			go func() { slept <- agent.Sleep(ctx, time.Second) }()
 			<-slept
 		},

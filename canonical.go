@@ -12,7 +12,7 @@ import (
 )
 
 // Canonical returns a value as canonical JSON, which is the same for the same value in every language.
-// It is what digests are made of; docs/journal.md defines it:
+// Digests are made of it; docs/journal.md defines it:
 //
 //   - There is no white space. The members of objects are sorted by name, by the bytes of UTF-8.
 //   - In strings only ", \\ and control characters are escaped, the short way where there is one.

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// A branch is a goroutine with a name. What it records has the name in its key, and an order of its
+// A branch is a goroutine with a name. Its records have the name in their keys, and an order of their
 // own, so a replay finds it whatever the other branches do, and an edit in it is found as one of the
 // agent's own goroutine is.
 //

@@ -149,9 +149,9 @@
 //     failure, where reports belong, how errors become facts.
 //   - undo.go, patience.go, step.go, named.go: steps, with their undos, their time and their tries.
 //   - suspend.go, branch.go, future.go, wait.go, join.go, select.go, map.go, parallel.go, child.go,
-//     approve.go, withdraw.go: waits and what is waited for, one idea each.
-//   - saga.go, newest.go, say.go: sagas, the thread, and what callers are told.
-//   - input.go, execute.go: the input of the agent, and what package worker calls.
+//     approve.go, withdraw.go: waits and futures, one idea each.
+//   - saga.go, newest.go, say.go: sagas, the thread, and reports to callers.
+//   - input.go, execute.go: the input of the agent, and the entry for package worker.
 //
 // # Invariants
 //

@@ -73,7 +73,7 @@ type branch struct {
 
 	// within are the branches that it has begun and not joined, in their order.
 	within []*branch
-	// parked tells that it waits, and for what.
+	// parked has the things that it waits for, if it waits.
 	parked *parked
 	// done is closed, and ended is set, when its function has returned, with err. joined tells that its
 	// parent knows.
@@ -126,7 +126,7 @@ func (p *parking) change() {
 	p.changed = make(chan struct{})
 }
 
-// parked is what a branch waits for: another branch, or waits of the run.
+// parked has the things that a branch waits for: another branch, or waits of the run.
 type parked struct {
 	joins *branch
 	open  []perdure.WaitSpec
@@ -154,7 +154,7 @@ type exit struct {
 
 // An earlyExit is the end of an execution whose function has not returned.
 type earlyExit struct {
-	// outcome is what the worker delivers. It is nil if there is nothing to deliver.
+	// outcome is for the worker to deliver. It is nil if there is nothing to deliver.
 	outcome *perdure.Outcome
 }
 
@@ -280,7 +280,7 @@ func (c *execution) checkExit() {
 }
 
 // stopReason returns why nothing new may begin in a branch: the run was asked to stop, a saga is being
-// undone, or what the branch is in has ended with an error.
+// undone, or the function that the branch is in has ended with an error.
 func (c *execution) stopReason(b *branch) error {
 	c.mu.Lock()
 	stop := b.undoing()
@@ -377,7 +377,7 @@ func (c *execution) nextUse(b *branch, name string) string {
 	return fmt.Sprintf("%s%s#%d", b.prefix, name, c.cursor.Use("", b.prefix+name))
 }
 
-// What the journal says.
+// Looking into the journal.
 
 // lookup returns a journal entry, and marks it as visited.
 func (c *execution) lookup(key string) (json.RawMessage, bool) {

@@ -187,7 +187,7 @@ func (c *execution) park(b *branch, p *parked) error {
 }
 
 // allParked returns the waits of all branches, and whether all are parked and the run is to be suspended
-// by the caller, who holds c.mu.
+// by the caller, which holds c.mu.
 func (c *execution) allParked() (open []perdure.WaitSpec, on []string, all bool) {
 	n := 0
 	for _, by := range slices.Sorted(maps.Keys(c.branches)) {

@@ -41,7 +41,7 @@ func watchClock(test string, handlers *runningHandlers) (stop func()) {
 	return func() { close(done) }
 }
 
-// goroutineHead is the first line of a goroutine in a stack trace: its number, what it does, for how long,
+// goroutineHead is the first line of a goroutine in a stack trace: its number, its state, for how long,
 // and its bubble.
 var goroutineHead = regexp.MustCompile(`^goroutine (\d+) \[([^\]]*)\]:`)
 

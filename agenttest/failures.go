@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// failures collects what the trials of a scenario found. Many crashes mostly fail for few reasons, so one
+// failures collects the findings of a scenario's trials. Many crashes mostly fail for few reasons, so one
 // log is enough, and a summary names the reasons.
 type failures struct {
 	mu     sync.Mutex

@@ -10,7 +10,7 @@ import (
 const ReplayVersion = 1
 
 // A Replay has everything that a build needs to replay a run up to where it stands: the run, its
-// input, its journal and the items of its inbox that no execution has taken. It is what a worker gets
+// input, its journal and the items of its inbox that no execution has taken. It has the parts that a worker gets
 // with a lease, without the lease. A large one comes in parts. An exported file has it whole.
 type Replay struct {
 	// Version is the version of the format. Fields may be added to a version.

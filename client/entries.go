@@ -38,7 +38,7 @@ func (c *Client) InboxItem(ctx context.Context, id perdure.RunID, seq int64) (*a
 	return answer[api.InboxItem](ctx, c, &request{method: "GET", path: at})
 }
 
-// Replay reads all that a replay of a run needs, page by page: what its worker would get with a lease.
+// Replay reads all that a replay of a run needs, page by page: the parts that its worker would get with a lease.
 // With a thread it has the messages that the run's agent has read. It takes a key with runs:read, and
 // changes nothing. A run that changes meanwhile is read again, a few times.
 func (c *Client) Replay(ctx context.Context, id perdure.RunID) (*api.Replay, error) {

@@ -281,7 +281,7 @@ func (k *check) run(ctx context.Context, id perdure.RunID) error {
 	return nil
 }
 
-// judge replays a run and adds what came out.
+// judge replays a run and adds the verdict.
 func (k *check) judge(ctx context.Context, r *api.Replay) {
 	s := newCheckRun(ctx, k.w, r)
 	done := make(chan *perdure.Outcome, 1)
@@ -333,7 +333,7 @@ func (k *check) add(verdict string, r *api.Replay, why perdure.Failure) {
 	}
 }
 
-// varying matches what differs between runs with the same cause: numbers of uses, ids, and positions.
+// varying matches the parts of a message that differ between runs with the same cause: numbers, ids, positions.
 var varying = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+`)
 
 // addCause counts a cause. The caller holds k.mu.
@@ -432,7 +432,7 @@ func (s *checkRun) MessagesBackwards(_ context.Context, after, before int64) (*a
 	return out, nil
 }
 
-// Run ends the check: what a child is doing now is not recorded, so the agent does not decide by it.
+// Run ends the check: the activity of a child is not recorded, so the agent does not decide by it.
 func (s *checkRun) Run(context.Context, perdure.RunID) (*api.Run, error) {
 	s.looked.Store(true)
 	s.r.endLease(errDone)

@@ -68,7 +68,7 @@ func journalCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 	return p.journal()
 }
 
-// exportRun writes what a replay of a run needs to a file. The file has the input and all results, so
+// exportRun writes all that a replay of a run needs to a file. The file has the input and all results, so
 // only its owner may read it.
 func exportRun(
 	ctx context.Context, c *client.Client, id perdure.RunID, file string, asJSON bool, stdout io.Writer,

@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// A Replay has what another build needs to replay a run: the parts of a grant, without a lease. It is
+// A Replay has all that another build needs to replay a run: the parts of a grant, without a lease. It is
 // read from one snapshot, and reading it changes nothing.
 type Replay struct {
 	perdure.Run
@@ -33,7 +33,7 @@ type ReplayPart struct {
 // maxReplayWaits bounds the open waits of a replay. A run with more waits for children, by far.
 const maxReplayWaits = 1000
 
-// Replay reads a part of what a replay of a run needs.
+// Replay reads a part of the data that a replay of a run needs.
 func (q Runs) Replay(
 	ctx context.Context, t perdure.TenantID, id perdure.RunID, part ReplayPart,
 ) (p Replay, err error) {

@@ -73,7 +73,7 @@ func getItem(c *call, _ *none) (int, *api.InboxItem, error) {
 	return 0, &out, err
 }
 
-// replay shows what another build needs to replay the run.
+// replay shows all that another build needs to replay the run.
 func replay(c *call, _ *none) (int, *api.Replay, error) {
 	journalAfter, err := c.intParam("journal_after", -1, 0, maxSeq)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // openAPI is the OpenAPI document, made once per process: all servers have the same routes, and tests
-// open many servers. compactOpenAPI is what a server answers with.
+// open many servers. compactOpenAPI is a server's answer.
 var (
 	openAPI        = sync.OnceValues(func() ([]byte, error) { return describe(new(Server).table()) })
 	compactOpenAPI = sync.OnceValues(func() ([]byte, error) {

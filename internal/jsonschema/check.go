@@ -23,7 +23,7 @@ const (
 // It knows the keywords that [Of] writes, and the common ones beside them: type, properties, required,
 // additionalProperties, items, enum, const, anyOf, oneOf, allOf, not, references within the schema, and
 // the bounds of numbers, texts, lists and objects. Other keywords, such as pattern and format, are
-// ignored. So is what lies beyond the limits of depth and of work: Check refuses only what it has seen
+// ignored. So is everything beyond the limits of depth and of work: Check refuses only values that it has seen
 // not to fit.
 func Check(schema, value json.RawMessage) error {
 	var s, v any

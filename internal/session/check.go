@@ -10,7 +10,7 @@ import (
 // check. Its value is a CheckRequest.
 const CheckVariable = "PERDURE_CHECK"
 
-// A CheckRequest says what to check, and where the result goes.
+// A CheckRequest has the runs to check, and the place for the result.
 type CheckRequest struct {
 	// Report is the file to which CheckLines are appended.
 	Report string `json:"report"`
@@ -24,7 +24,7 @@ type CheckRequest struct {
 	AtOnce int              `json:"at_once,omitempty"`
 }
 
-// A CheckLine is what a worker has to say: that it has begun, and later the result.
+// A CheckLine is a message of a worker: that it has begun, and later the result.
 type CheckLine struct {
 	Began bool `json:"began,omitempty"`
 	Ended bool `json:"ended,omitempty"`

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// This file has what happens to a run from outside, for the turns of stories.
+// This file has the events from outside of a run, for the turns of stories.
 
 // signal sends a signal. The oldest open wait for it ends.
 func (s *server) signal(name, data string) {
@@ -129,7 +129,7 @@ func (s *server) retry(epoch int64) {
 	s.children, s.spawned, s.firstEpoch = map[string]string{}, nil, epoch
 }
 
-// An execution is what the agent of a story knows of the execution that it is in.
+// An execution is the one that the agent of a story is in, as it knows it.
 type execution struct {
 	s *server
 	// number counts the executions of the story, from 1.

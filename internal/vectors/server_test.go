@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/session"
 )
 
-// A state is what a server knows of a run.
+// A state is a run as a server knows it.
 type state struct {
 	journal []api.JournalEntry
 	// inbox has the items that are not acknowledged. seq is the number of the last one.

@@ -17,10 +17,10 @@ import (
 
 var errCancelled = agent.ErrCancelled
 
-// A story is an agent, and what happens to its run.
+// A story is an agent, and the events of its run.
 type story struct {
 	name string
-	// words describe the agent, for those who write it in another language.
+	// words describe the agent, for libraries in other languages.
 	words []string
 	// thread tells that the run is on a thread.
 	thread bool
@@ -57,7 +57,7 @@ type storyFile struct {
 	Cuts       []cut           `json:"cuts"`
 }
 
-// executed is an execution: what is granted, and what the agent commits.
+// executed is an execution: its grant, and the commits of the agent.
 type executed struct {
 	Before  string   `json:"before,omitempty"`
 	Grant   grant    `json:"grant"`
@@ -214,7 +214,7 @@ func (of *story) take(s *server, n int, epoch int64, befores *[]*state) executed
 	return out
 }
 
-// grantOf describes what is granted. Items that are known already are given by their numbers.
+// grantOf describes a grant. Items that are known already are given by their numbers.
 func grantOf(s *server, epoch int64, known map[int64]string) grant {
 	g := grant{At: time.Now().UnixMicro(), Epoch: epoch, FirstEpoch: s.firstEpoch, Cancel: s.cancel,
 		Journal: len(s.journal), Inbox: []json.RawMessage{}}

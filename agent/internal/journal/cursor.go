@@ -43,7 +43,7 @@ type Cursor struct {
 	UUIDs Named[string]
 }
 
-// A lane is what has an order of its own: the agent's own goroutine, or a branch.
+// A lane has an order of its own. It is the agent's own goroutine, or a branch.
 type lane struct {
 	// unvisited has the recorded things that this execution has not come to yet. inOrder has all of
 	// them as they were recorded; those before next need not be looked at again. aside has those
@@ -219,7 +219,7 @@ func (c *Cursor) Left() string { return c.missedWithin("") }
 // LeftIn is Left for a branch and the branches in it. It is asked when the branch ends.
 func (c *Cursor) LeftIn(branch string) string { return c.missedWithin(branch) }
 
-// Drop forgets what is recorded of a branch and of the branches in it.
+// Drop forgets the records of a branch and of the branches in it.
 func (c *Cursor) Drop(branch string) {
 	for other, l := range c.lanes {
 		if strings.HasPrefix(other, branch) {

@@ -57,7 +57,7 @@ func newer(v int) error {
 
 // A Frame is the journal entry that lists what a commit carries beside the results of steps.
 type Frame struct {
-	// V is the version of the format. It is left out: what is written is version 1.
+	// V is the version of the format. It is left out: this library writes version 1.
 	V        int               `json:"v,omitempty"`
 	In       []Item            `json:"in,omitempty"`
 	Spawned  map[string]string `json:"spawned,omitempty"`

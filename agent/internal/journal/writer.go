@@ -43,8 +43,8 @@ func NewWriter(rec *Record, at *Cursor, epoch int64) *Writer {
 	return &Writer{rec: rec, at: at, epoch: epoch}
 }
 
-// A Batch is the content of one commit. What the journal says about the commit beside its entries is
-// added when it is sent.
+// A Batch is the content of one commit. The frame, and the entry about reports, are added when it is
+// sent.
 type Batch struct {
 	Part perdure.Commit
 	// Done is closed when the commit is answered. Answer is set then.

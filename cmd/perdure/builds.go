@@ -219,7 +219,11 @@ func allEnded(lines []session.CheckLine) bool {
 // mergeChecks returns the reports of the program's workers as one. how is how the program ended.
 func mergeChecks(lines []session.CheckLine, how error) (*worker.CheckReport, error) {
 	if len(lines) == 0 {
-		return nil, fmt.Errorf("the program has made no check (%v): it has to call Run of a worker of this SDK", how)
+		ended := "exit status 0"
+		if how != nil {
+			ended = how.Error()
+		}
+		return nil, fmt.Errorf("the program has made no check (%s): it has to call Run of a worker of this SDK", ended)
 	}
 	var all worker.CheckReport
 	for _, l := range lines {

@@ -87,6 +87,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if spec := os.Getenv(releaseVar); spec != "" {
+		if err := runRelease(spec); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if spec := os.Getenv(attackVar); spec != "" {
 		if err := attackFrom(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)

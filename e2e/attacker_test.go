@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"github.com/perdure/perdure"
 )
 
 // An attacker is a client of a hostile tenant. Its calls may be refused. None may make the server
@@ -223,25 +225,44 @@ func (a *attacker) load(n int, run func(i int) obj) []string {
 	const many = 1000
 	ids := make([]string, n)
 	a.each((n+many-1)/many, 4, func(k int) {
-		var runs []obj
+		var left []int // those without an id
 		for i := k * many; i < min(n, (k+1)*many); i++ {
-			runs = append(runs, run(i))
+			left = append(left, i)
 		}
-		var out struct {
-			Results []struct {
-				Run   runView `json:"run"`
-				Error any     `json:"error"`
-			} `json:"results"`
-		}
-		a.call("POST", "/api/v1/runs/batch", obj{"runs": runs}, &out)
-		for i, r := range out.Results {
-			if r.Error != nil {
-				a.wrong("run %d was refused: %v", i, r.Error)
-			}
-			ids[k*many+i] = r.Run.RunID
+		for len(left) > 0 && a.ctx.Err() == nil {
+			left = a.loadBatch(ids, left, run)
 		}
 	})
 	return ids
+}
+
+// loadBatch submits some runs of a load, and returns those that the server had no room for.
+func (a *attacker) loadBatch(ids []string, of []int, run func(i int) obj) (left []int) {
+	runs := make([]obj, len(of))
+	for k, i := range of {
+		runs[k] = run(i)
+	}
+	var out struct {
+		Results []struct {
+			Run   runView `json:"run"`
+			Error *struct {
+				Code   perdure.Code `json:"code"`
+				Detail string       `json:"detail"`
+			} `json:"error"`
+		} `json:"results"`
+	}
+	a.call("POST", "/api/v1/runs/batch", obj{"runs": runs}, &out)
+	for k, r := range out.Results {
+		switch {
+		case r.Error == nil:
+			ids[of[k]] = r.Run.RunID
+		case r.Error.Code == perdure.CodeTooMany:
+			left = append(left, of[k])
+		default:
+			a.wrong("run %d was refused: %s: %s", of[k], r.Error.Code, r.Error.Detail)
+		}
+	}
+	return left
 }
 
 // alike makes every run of a load the same.

@@ -88,7 +88,7 @@ var attacks = []attack{
 			a.storm(2, func(i int) { a.call("POST", "/api/v1/runs/"+ids[i%len(ids)]+"/cancel", obj{}, nil) })
 		}
 	}},
-	{"a chord of large results", 8, func(a *attacker) func() {
+	{"a chord of large results", 2, func(a *attacker) func() {
 		kids, keys := a.no.scale(30, 600), []string{}
 		var spawns []obj
 		for i := range kids {
@@ -135,7 +135,7 @@ var attacks = []attack{
 			a.storm(16, func(int) { a.hit("POST", "/api/v1/runs/"+id+"/signals/go", obj{}, nil) })
 		}
 	}},
-	{"a run with a full inbox that is polled, suspends and wakes", 10, func(a *attacker) func() {
+	{"a run with a full inbox that is polled, suspends and wakes", 5, func(a *attacker) func() {
 		id := a.submit(obj{"kind": "full", "class": "agent"})
 		a.each(a.no.scale(150, 2000), 16, func(int) {
 			a.call("POST", "/api/v1/runs/"+id+"/signals/go", obj{"data": 1}, nil)
@@ -562,7 +562,7 @@ var attacks = []attack{
 		r := a.holds(1, obj{"kind": "maker"})[0]
 		a.put(r, "one", strings.Repeat("x", a.no.scale(100<<10, 16<<20)))
 		return func() {
-			a.storm(16, func(i int) { a.hit("GET", "/api/v1/runs/"+r.RunID+"/artifacts/one", nil, nil) })
+			a.storm(4, func(i int) { a.hit("GET", "/api/v1/runs/"+r.RunID+"/artifacts/one", nil, nil) })
 		}
 	}},
 	{"dead letters, redriven and discarded by the thousand", 0.2, func(a *attacker) func() {

@@ -108,10 +108,10 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 				round.rests[t] = at
 				break
 			}
-			next := Ready{Tenant: t}
+			next, from := Ready{Tenant: t}, behindPlace(at.Queue, at.Kind)
 			err := repo.in.sess.Query("SELECT queue, kind FROM runs WHERE ready=1 AND tenant=? "+
-				"AND (queue,kind)>(?,?) ORDER BY queue, kind LIMIT 1",
-				[]any{string(t), at.Queue, at.Kind},
+				"AND (queue,kind)>=(?,?) ORDER BY queue, kind LIMIT 1",
+				[]any{string(t), from.Queue, from.Kind},
 				func(scan func(...any) error) error { return scan(&next.Queue, &next.Kind) })
 			if err != nil {
 				return out, err

@@ -44,7 +44,8 @@ func (repo *Claims) HeldPlaces(after perdure.TenantID, perTenant, limit int) (ou
 	out = HeldRead{After: after, Last: after}
 	at, ofTenant := Ready{Tenant: after}, perTenant // the first place is one of another tenant
 	for {
-		where, args := "(tenant,queue,kind)>(?,?,?)", []any{string(at.Tenant), at.Queue, at.Kind}
+		from := behindPlace(at.Queue, at.Kind)
+		where, args := "(tenant,queue,kind)>=(?,?,?)", []any{string(at.Tenant), from.Queue, from.Kind}
 		if ofTenant >= perTenant {
 			where, args = "tenant>?", args[:1]
 		}

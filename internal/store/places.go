@@ -28,7 +28,9 @@ func (p Position) Less(q Position) bool {
 	return p.Queue < q.Queue || p.Queue == q.Queue && p.Kind < q.Kind
 }
 
-// behindPlace is the position behind a place. No name has a character before the appended one.
+// behindPlace is the position behind a place. No name has a character before the appended one. A search
+// from there on finds the next place at once. One for (queue,kind)>(?,?) would not: SQLite begins it at
+// the place itself, and reads all of its runs.
 func behindPlace(queue, kind string) Position { return Position{queue, kind + "\x01"} }
 
 // A Walked is a part of a walk.

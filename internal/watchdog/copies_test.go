@@ -38,13 +38,19 @@ func TestCopiesOfATenantStandInLine(t *testing.T) {
 	want("its next part, behind the other's", one, now, perdure.CopyPause)
 	want("when its turn has come", two, due, 0)
 
-	for i := range int(longestLine / perdure.CopyPause) {
+	for i := range quickParts - 4 {
+		c.turn(run("a", perdure.RunID(fmt.Sprint("quick", i))), now, now)
+	}
+	want("last of the quick ones", run("a", "quick"), now, (quickParts-2)*perdure.CopyPause)
+	want("first of the slow ones", run("a", "slow"), now, (quickParts-1)*perdure.CopyPause)
+	want("behind it", run("a", "slower"), now, (quickParts-1)*perdure.CopyPause+longPause)
+	for i := range int(longestLine / longPause) {
 		c.turn(run("a", perdure.RunID(fmt.Sprint(i))), now, now)
 	}
 	want("behind a long line", run("a", "last"), now, longestLine)
-	now = now.Add(2*longestLine + perdure.CopyPause)
+	now = now.Add(2*longestLine + longPause)
 	c.forget(now)
-	if len(c.free)+len(c.reserved) != 0 {
-		t.Errorf("left: %d tenants and %d reservations, want none", len(c.free), len(c.reserved))
+	if len(c.lines)+len(c.reserved) != 0 {
+		t.Errorf("left: %d tenants and %d reservations, want none", len(c.lines), len(c.reserved))
 	}
 }

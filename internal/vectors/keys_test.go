@@ -17,6 +17,9 @@ import (
 
 // A keyRow is an agent that makes calls with names.
 type keyRow struct {
+	// Branches are the names of the branches in which the calls are made, the outermost first. Each is the
+	// first of its name.
+	Branches []string `json:"branches,omitempty"`
 	// Calls has for each call the sort of thing, the name and the key.
 	Calls [][]string `json:"calls"`
 	// Refused tells that the last call, which has no key, is refused because of its name: with the code of
@@ -27,7 +30,10 @@ type keyRow struct {
 func TestKeyVectors(t *testing.T) {
 	var rows []keyRow
 	for _, calls := range slices.Concat(keyCalls, refusedCalls()) {
-		synctest.Test(t, func(t *testing.T) { rows = append(rows, keysOf(t, calls)) })
+		synctest.Test(t, func(t *testing.T) { rows = append(rows, keysOf(t, nil, calls)) })
+	}
+	for _, row := range branchCalls {
+		synctest.Test(t, func(t *testing.T) { rows = append(rows, keysOf(t, row.branches, row.calls)) })
 	}
 	var b bytes.Buffer
 	for n, row := range rows {
@@ -67,6 +73,19 @@ var keyCalls = [][][2]string{
 	{{"step", "1"}, {"step", "１"}, {"step", "1 2"}},
 }
 
+// branchCalls are calls in branches.
+var branchCalls = []struct {
+	branches []string
+	calls    [][2]string
+}{
+	{[]string{"left"}, append(everySort("go"), everySort("go")...)},
+	{[]string{"left", "deep"}, everySort("go")},
+	{[]string{"a b", "日本"}, [][2]string{{"step", "a//b"}, {"step", "left"}, {"step", "a//b"}}},
+	{[]string{"go"}, [][2]string{{"step", "go"}, {"step", "go"}}},
+	{[]string{strings.Repeat("x", 80)}, [][2]string{{"step", strings.Repeat("x", 80)}}},
+	{[]string{strings.Repeat("x", 100)}, [][2]string{{"step", strings.Repeat("x", 100)}}},
+}
+
 // refusedCalls returns calls of which the last one has a name that is none.
 func refusedCalls() (all [][][2]string) {
 	for _, name := range []string{"", "_a", strings.Repeat("x", 171), strings.Repeat("é", 85) + "x", "a\nb", "a\x7fb",
@@ -79,18 +98,24 @@ func refusedCalls() (all [][][2]string) {
 	return all
 }
 
-// keysOf makes the calls in one execution, and takes their keys from its commits.
-func keysOf(t *testing.T, calls [][2]string) (row keyRow) {
+// keysOf makes the calls in one execution, within branches, and takes their keys from its commits.
+func keysOf(t *testing.T, branches []string, calls [][2]string) (row keyRow) {
 	t.Helper()
+	row.Branches = branches
 	of := &story{name: fmt.Sprint(calls), asked: func(s *server) { s.endOldest(1) }}
-	of.agent = func(ctx *agent.Context, _ execution) (any, error) {
+	call := func(ctx *agent.Context) error {
 		for _, call := range calls {
 			if err := callNamed(ctx, call[0], call[1]); err != nil {
-				return nil, err
+				return err
 			}
 		}
-		return nil, nil
+		return nil
 	}
+	for _, name := range slices.Backward(branches) {
+		inside := call
+		call = func(ctx *agent.Context) error { return agent.Go(ctx, name, inside).Join(ctx) }
+	}
+	of.agent = func(ctx *agent.Context, _ execution) (any, error) { return nil, call(ctx) }
 	s := newServer(t, of)
 	for _, call := range calls {
 		if call[0] == "signal" {

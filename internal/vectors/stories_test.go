@@ -123,7 +123,7 @@ func commitOf(c *perdure.Commit, refused *api.Refusal) commit {
 // TestStoryVectors plays each story, and once more after each cut of its journal.
 func TestStoryVectors(t *testing.T) {
 	all := slices.Concat(stepStories, waitStories, childStories, joinStories, manyStories, branchStories, threadStories,
-		sagaStories, editStories, endStories)
+		sagaStories, editStories, inputStories, endStories)
 	if len(all) < 25 {
 		t.Errorf("there are %d stories, want at least 25", len(all))
 	}

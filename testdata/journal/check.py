@@ -132,9 +132,12 @@ def check_keys():
     for row in load("keys.json"):
         uses = {}
         calls = row["calls"][:-1] if "refused" in row else row["calls"]
+        within = "".join(f"{branch}#1//" for branch in row.get("branches", []))
         for sort, name, key in calls:
             uses[sort, name] = uses.get((sort, name), 0) + 1
-            want = f"{prefixes.get(sort, '')}{name}#{uses[sort, name]}" + ("/0" if sort == "parallel" else "")
+            prefix = prefixes.get(sort, "")
+            prefix = prefix + within if prefix.startswith("_") else within + prefix
+            want = f"{prefix}{name}#{uses[sort, name]}" + ("/0" if sort == "parallel" else "")
             check("keys.json", f"{sort} {name}", key, want)
 
 

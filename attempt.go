@@ -19,7 +19,7 @@ type Attempt struct {
 }
 
 // AttemptLines lists the types of lines that Attempts reads.
-var AttemptLines = []string{
+var AttemptLines = []LineType{
 	LineDispatched, LineStarted, LineSuspended, LineReclaimed, LineHeld, LineRetrying,
 	LineCompleted, LineFailed, LineTimedOut, LineCancelled,
 }
@@ -27,7 +27,7 @@ var AttemptLines = []string{
 // attemptSleeps is the outcome of a suspended attempt. The next grant continues it.
 const attemptSleeps = "suspended"
 
-var stateOfLine = map[string]State{
+var stateOfLine = map[LineType]State{
 	LineCompleted: Completed, LineFailed: Failed, LineTimedOut: TimedOut, LineCancelled: Cancelled,
 }
 

@@ -47,7 +47,7 @@ var MultitaskStrategies = []MultitaskStrategy{MultitaskEnqueue, MultitaskReject,
 
 // An Emitted event is a line that a worker writes to its run's log.
 type Emitted struct {
-	Type string          `json:"type"`
+	Type LineType        `json:"type"`
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
@@ -353,13 +353,13 @@ func (o *Outcome) validate() error {
 }
 
 // WorkerMayWrite tells whether a worker may write lines of a type.
-func WorkerMayWrite(typ string) bool {
+func WorkerMayWrite(typ LineType) bool {
 	switch typ {
 	case LineProgress, LineToolStarted, LineToolCompleted, LineToolFailed, LineDelta:
 		return true
 	}
 	// The type must be a name: a line break in it would split a frame of the event stream.
-	return strings.HasPrefix(typ, "x:") && len(typ) > 2 && checkName("type", typ) == nil
+	return strings.HasPrefix(string(typ), "x:") && len(typ) > 2 && checkName("type", string(typ)) == nil
 }
 
 // checkWork checks the fields that a submission and a spawn share.

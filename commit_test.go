@@ -115,7 +115,7 @@ func TestCommitErrorNamesTheField(t *testing.T) {
 }
 
 func TestWorkersMayWriteOnlyTheirTypes(t *testing.T) {
-	for typ, ok := range map[string]bool{
+	for typ, ok := range map[LineType]bool{
 		"run:progress": true, "worker:tool_started": true, "llm:delta": true, "x:mine": true,
 		"x:": false, "x:\x00": false, "run:completed": false, "worker:completed": false, "message:appended": false,
 		"": false,

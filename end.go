@@ -37,7 +37,7 @@ func (e Adopted) apply(_ *Policy, r *Run, now Instant, log *history) {
 
 // endWithout ends a run that has no result, and writes a fallback from its last known progress.
 // revoke raises the epoch, so that a worker that still holds the run is fenced out.
-func endWithout(r *Run, why Failure, revoke bool, line string, log *history) {
+func endWithout(r *Run, why Failure, revoke bool, line LineType, log *history) {
 	if revoke {
 		r.Epoch++
 	}

@@ -121,7 +121,7 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 			}
 			var got []string
 			for _, l := range lines {
-				got = append(got, l.Type+" "+string(l.Data))
+				got = append(got, string(l.Type)+" "+string(l.Data))
 			}
 			if !slices.Equal(got, c.lines) {
 				t.Errorf("%s writes\n%q\nwant\n%q", EventName(c.event), got, c.lines)

@@ -55,7 +55,7 @@ func (h *holding) try(build string) {
 func (h *holding) types() string {
 	var out []string
 	for _, l := range h.lines {
-		out = append(out, l.Type)
+		out = append(out, string(l.Type))
 	}
 	return strings.Join(out, " ")
 }

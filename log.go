@@ -3,61 +3,65 @@ package perdure
 // A Line is one immutable line of a run's log. Lines are numbered from 1 without gaps. The API
 // calls a line an event.
 type Line struct {
-	Seq     int64   `json:"seq"`
-	Type    string  `json:"type"`
-	At      Instant `json:"at"`
-	Attempt int     `json:"attempt"`
-	Epoch   int64   `json:"-"`
-	Data    Value   `json:"data"`
+	Seq     int64    `json:"seq"`
+	Type    LineType `json:"type"`
+	At      Instant  `json:"at"`
+	Attempt int      `json:"attempt"`
+	Epoch   int64    `json:"-"`
+	Data    Value    `json:"data"`
 }
+
+// A LineType is the type of a line, such as "run:completed". Types that begin with "x:" are the
+// users' own.
+type LineType string
 
 // The types of lines.
 const (
-	LineCreated         = "run:created"
-	LineDispatched      = "run:dispatched"
-	LineStarted         = "run:started"
-	LineHeartbeat       = "run:heartbeat"
-	LineProgress        = "run:progress"
-	LineSlow            = "run:slow"
-	LineStale           = "run:stale"
-	LineSuspended       = "run:suspended"
-	LineResumed         = "run:resumed"
-	LineDeferred        = "run:deferred"
-	LineReattached      = "run:reattached"
-	LineHeld            = "run:held"
-	LineRetrying        = "run:retrying"
-	LineReclaimed       = "run:reclaimed"
-	LineCancelRequested = "run:cancel_requested"
-	LineCompleted       = "run:completed"
-	LineFailed          = "run:failed"
-	LineTimedOut        = "run:timed_out"
-	LineCancelled       = "run:cancelled"
-	LineDeadLettered    = "run:dead_lettered"
-	LineLateResult      = "run:late_result"
-	LineContinued       = "run:continued"
+	LineCreated         LineType = "run:created"
+	LineDispatched      LineType = "run:dispatched"
+	LineStarted         LineType = "run:started"
+	LineHeartbeat       LineType = "run:heartbeat"
+	LineProgress        LineType = "run:progress"
+	LineSlow            LineType = "run:slow"
+	LineStale           LineType = "run:stale"
+	LineSuspended       LineType = "run:suspended"
+	LineResumed         LineType = "run:resumed"
+	LineDeferred        LineType = "run:deferred"
+	LineReattached      LineType = "run:reattached"
+	LineHeld            LineType = "run:held"
+	LineRetrying        LineType = "run:retrying"
+	LineReclaimed       LineType = "run:reclaimed"
+	LineCancelRequested LineType = "run:cancel_requested"
+	LineCompleted       LineType = "run:completed"
+	LineFailed          LineType = "run:failed"
+	LineTimedOut        LineType = "run:timed_out"
+	LineCancelled       LineType = "run:cancelled"
+	LineDeadLettered    LineType = "run:dead_lettered"
+	LineLateResult      LineType = "run:late_result"
+	LineContinued       LineType = "run:continued"
 	// LineProcessReattached tells of the first sign of life of a process after the server's restart.
-	LineProcessReattached = "run:process_reattached"
+	LineProcessReattached LineType = "run:process_reattached"
 
 	// These three tell of a child. They are on the parent's log, while the parent is live.
-	LineWorkerSpawned   = "worker:spawned"
-	LineWorkerStarted   = "worker:started"
-	LineWorkerCompleted = "worker:completed"
+	LineWorkerSpawned   LineType = "worker:spawned"
+	LineWorkerStarted   LineType = "worker:started"
+	LineWorkerCompleted LineType = "worker:completed"
 
-	LineToolStarted   = "worker:tool_started"
-	LineToolCompleted = "worker:tool_completed"
-	LineToolFailed    = "worker:tool_failed"
+	LineToolStarted   LineType = "worker:tool_started"
+	LineToolCompleted LineType = "worker:tool_completed"
+	LineToolFailed    LineType = "worker:tool_failed"
 
-	LineWaitOpened    = "wait:opened"
-	LineWaitSatisfied = "wait:satisfied"
-	LineWaitTimedOut  = "wait:timed_out"
-	LineWaitClosed    = "wait:closed"
+	LineWaitOpened    LineType = "wait:opened"
+	LineWaitSatisfied LineType = "wait:satisfied"
+	LineWaitTimedOut  LineType = "wait:timed_out"
+	LineWaitClosed    LineType = "wait:closed"
 
-	LineMessage = "message:appended"
-	LineDelta   = "llm:delta"
+	LineMessage LineType = "message:appended"
+	LineDelta   LineType = "llm:delta"
 )
 
 // LineTypes lists all types except those that users define, "x:…".
-var LineTypes = []string{
+var LineTypes = []LineType{
 	LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale,
 	LineSuspended, LineResumed, LineDeferred, LineHeld, LineReattached, LineRetrying, LineReclaimed,
 	LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered,
@@ -67,7 +71,7 @@ var LineTypes = []string{
 }
 
 // TerminalLine returns the type of the line that ends a run in a terminal state.
-func TerminalLine(s State) string {
+func TerminalLine(s State) LineType {
 	switch s {
 	case Completed:
 		return LineCompleted

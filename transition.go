@@ -283,7 +283,7 @@ type history struct {
 	lines []Line
 }
 
-func (h *history) add(typ string, data Value) {
+func (h *history) add(typ LineType, data Value) {
 	h.run.Seq++
 	h.lines = append(h.lines, Line{
 		Seq: h.run.Seq, Type: typ, At: h.now, Attempt: h.run.Attempt, Epoch: h.run.Epoch, Data: data,

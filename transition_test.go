@@ -514,7 +514,7 @@ func TestBadPolicyIsRefused(t *testing.T) {
 }
 
 func TestFoldRefusesImpossibleHistories(t *testing.T) {
-	lines := func(types ...string) (out []Line) {
+	lines := func(types ...LineType) (out []Line) {
 		for _, typ := range types {
 			out = append(out, Line{Type: typ})
 		}

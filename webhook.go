@@ -59,7 +59,7 @@ const (
 func (w *Webhook) Active() bool { return w.DisabledAt == 0 && w.DeletedAt == 0 }
 
 // Wants tells whether the webhook receives a line of a run of that thread.
-func (w *Webhook) Wants(thread ThreadID, line string) bool {
+func (w *Webhook) Wants(thread ThreadID, line LineType) bool {
 	return w.Active() && (w.ThreadID == "" || w.ThreadID == thread) && WantsLine(w.Events, line)
 }
 
@@ -72,7 +72,7 @@ func RunWebhookID(t TenantID, url string) WebhookID {
 
 // NotifiedLines lists the types that a webhook without a list of its own receives: ends, stalls,
 // holds, and what follows an end.
-var NotifiedLines = []string{
+var NotifiedLines = []LineType{
 	LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineSlow, LineStale, LineHeld,
 	LineContinued, LineLateResult, LineDeadLettered,
 }
@@ -80,13 +80,14 @@ var NotifiedLines = []string{
 // WantsLine tells whether a list of events includes a type of line: by its name, by a prefix such
 // as "run:*", or by "*". The wildcards do not include heartbeats and deltas, which are too many. An
 // empty list means NotifiedLines.
-func WantsLine(events []string, line string) bool {
+func WantsLine(events []string, line LineType) bool {
 	if len(events) == 0 {
 		return slices.Contains(NotifiedLines, line)
 	}
 	for _, e := range events {
 		prefix, wild := strings.CutSuffix(e, "*")
-		if e == line || (wild && strings.HasPrefix(line, prefix) && line != LineHeartbeat && line != LineDelta) {
+		if LineType(e) == line ||
+			(wild && strings.HasPrefix(string(line), prefix) && line != LineHeartbeat && line != LineDelta) {
 			return true
 		}
 	}
@@ -100,12 +101,12 @@ func CheckEvents(field string, events []string) error {
 	}
 	for _, e := range events {
 		prefix, wild := strings.CutSuffix(e, "*")
-		ok := e == "*" || slices.Contains(LineTypes, e)
+		ok := e == "*" || slices.Contains(LineTypes, LineType(e))
 		switch {
-		case e == LineDelta || e == "llm:*":
+		case LineType(e) == LineDelta || e == "llm:*":
 			return Invalid(field, "%q is streamed, and never sent to a webhook", e)
 		case wild && strings.HasSuffix(prefix, ":"):
-			known := func(t string) bool { return strings.HasPrefix(t, prefix) }
+			known := func(t LineType) bool { return strings.HasPrefix(string(t), prefix) }
 			ok = prefix == "x:" || slices.ContainsFunc(LineTypes, known)
 		case strings.HasPrefix(e, "x:"):
 			ok = checkName(field, e) == nil && !strings.Contains(e, " ")
@@ -136,7 +137,7 @@ type Notification struct {
 	RunID   RunID
 	Seq     int64 // number of the line
 	Webhook WebhookID
-	Type    string // type of the line
+	Type    LineType
 	State   string
 	// Attempts counts how often a sender claimed it. The number fences out earlier senders.
 	Attempts int64

@@ -24,13 +24,14 @@ func TestNotificationIDEncodesItsParts(t *testing.T) {
 func TestWebhookEventsSelectLines(t *testing.T) {
 	for _, c := range []struct {
 		events     []string
-		wants, not []string
+		wants, not []LineType
 	}{
-		{nil, []string{LineCompleted, LineSlow, LineStale, LineDeadLettered},
-			[]string{LineStarted, LineHeartbeat, LineDelta, "x:a"}},
-		{[]string{"*"}, []string{LineCompleted, LineStarted, "x:a", LineMessage}, []string{LineHeartbeat, LineDelta}},
-		{[]string{"run:*"}, []string{LineCompleted, LineStarted}, []string{LineHeartbeat, "x:a", LineMessage}},
-		{[]string{LineHeartbeat, "x:a"}, []string{LineHeartbeat, "x:a"}, []string{"x:ab", LineCompleted}},
+		{nil, []LineType{LineCompleted, LineSlow, LineStale, LineDeadLettered},
+			[]LineType{LineStarted, LineHeartbeat, LineDelta, "x:a"}},
+		{[]string{"*"}, []LineType{LineCompleted, LineStarted, "x:a", LineMessage},
+			[]LineType{LineHeartbeat, LineDelta}},
+		{[]string{"run:*"}, []LineType{LineCompleted, LineStarted}, []LineType{LineHeartbeat, "x:a", LineMessage}},
+		{[]string{"run:heartbeat", "x:a"}, []LineType{LineHeartbeat, "x:a"}, []LineType{"x:ab", LineCompleted}},
 	} {
 		if err := CheckEvents("events", c.events); err != nil {
 			t.Errorf("CheckEvents(%v) = %v, want no error", c.events, err)

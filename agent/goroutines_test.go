@@ -140,7 +140,7 @@ func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 	})
 	id := w.start(perdure.Submission{Kind: "says"})
 	reached(t, w.end(id), perdure.Completed)
-	for _, typ := range []string{"x:beside", "x:after"} {
+	for _, typ := range []perdure.LineType{"x:beside", "x:after"} {
 		if n := len(w.lines(id, typ)); n != 1 {
 			t.Errorf("log has %d lines %s, want 1", n, typ)
 		}

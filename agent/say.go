@@ -272,7 +272,7 @@ func Delta(ctx context.Context, text string) error {
 // Emit writes a line into the run's log. Its type is "x:…" for your own, or one of the types that
 // workers may write, such as "worker:tool_started". Within a step, with the step's context, the
 // line is written each time the step is executed. Between steps it is written once, as a [Message] is.
-func Emit(ctx context.Context, typ string, v any) error {
+func Emit(ctx context.Context, typ perdure.LineType, v any) error {
 	c, inside := executionOf(ctx)
 	if c == nil {
 		return errNoAgent
@@ -287,7 +287,7 @@ func Emit(ctx context.Context, typ string, v any) error {
 }
 
 // writeLine writes a line that a replay does not write again. Without a digest it is that of the line.
-func (c *execution) writeLine(typ string, v any, digest string) error {
+func (c *execution) writeLine(typ perdure.LineType, v any, digest string) error {
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -296,7 +296,7 @@ func (c *execution) writeLine(typ string, v any, digest string) error {
 		return malformed(err, "%s", typ)
 	}
 	if digest == "" {
-		digest = journal.Digest("line", typ, canonicalText(data))
+		digest = journal.Digest("line", string(typ), canonicalText(data))
 	}
 	c.report(journal.Line, digest, len(data)+64, func(p *perdure.Commit) {
 		p.Events = append(p.Events, perdure.Emitted{Type: typ, Data: data})

@@ -206,7 +206,7 @@ func (w *scene) thread() perdure.ThreadID {
 }
 
 // lines returns the data of the lines of a type in a run's log.
-func (w *scene) lines(id perdure.RunID, typ string) (out []json.RawMessage) {
+func (w *scene) lines(id perdure.RunID, typ perdure.LineType) (out []json.RawMessage) {
 	w.t.Helper()
 	for after, page := int64(0), (*api.Events)(nil); page == nil || len(page.Events) > 0; after = page.NextAfter {
 		var err error

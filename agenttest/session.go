@@ -338,7 +338,7 @@ func (s *Session) Decide(d perdure.Decision) {
 }
 
 // Await waits until the run's log has a line of a type, such as "wait:opened".
-func (s *Session) Await(line string) {
+func (s *Session) Await(line perdure.LineType) {
 	s.t.Helper()
 	for e, err := range s.c.Events(s.ctx, s.id, 0) {
 		if err != nil {

@@ -52,11 +52,11 @@ type Operation struct {
 
 // A Happening is a shortened event of a run's log.
 type Happening struct {
-	Seq     int64           `json:"seq"`
-	Type    string          `json:"type"`
-	At      perdure.Instant `json:"at"`
-	Attempt int             `json:"attempt"`
-	Text    string          `json:"text,omitempty"`
+	Seq     int64            `json:"seq"`
+	Type    perdure.LineType `json:"type"`
+	At      perdure.Instant  `json:"at"`
+	Attempt int              `json:"attempt"`
+	Text    string           `json:"text,omitempty"`
 }
 
 // An OpenWait is an open wait of a run.

@@ -99,11 +99,11 @@ type Runs struct {
 
 // An Event is one line of a run's log.
 type Event struct {
-	Seq     int64           `json:"seq"`
-	Type    string          `json:"type"`
-	At      perdure.Instant `json:"at"`
-	Attempt int             `json:"attempt"`
-	Data    json.RawMessage `json:"data"`
+	Seq     int64            `json:"seq"`
+	Type    perdure.LineType `json:"type"`
+	At      perdure.Instant  `json:"at"`
+	Attempt int              `json:"attempt"`
+	Data    json.RawMessage  `json:"data"`
 }
 
 // Events is a part of a log. The next part begins after NextAfter.

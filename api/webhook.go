@@ -67,7 +67,7 @@ type Delivery struct {
 	WebhookID     perdure.WebhookID `json:"webhook_id"`
 	RunID         perdure.RunID     `json:"run_id"`
 	Seq           int64             `json:"seq"` // number of the event
-	Type          string            `json:"type"`
+	Type          perdure.LineType  `json:"type"`
 	State         string            `json:"state"` // "pending", "delivered", "dead" or "dropped"
 	Attempts      int64             `json:"attempts"`
 	CreatedAt     perdure.Instant   `json:"created_at"`

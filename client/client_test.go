@@ -42,7 +42,7 @@ func TestRunFromStartToLateResult(t *testing.T) {
 			if err != nil {
 				t.Fatalf("Events: %v", err)
 			}
-			types = append(types, e.Type)
+			types = append(types, string(e.Type))
 		}
 		const want = "run:created run:dispatched run:started run:completed"
 		if s := strings.Join(types, " "); s != want {

@@ -147,7 +147,7 @@ func (l *loss) delivery() string {
 }
 
 // lines counts the events of a type in a run's log.
-func (l *loss) lines(id perdure.RunID, typ string) (n int) {
+func (l *loss) lines(id perdure.RunID, typ perdure.LineType) (n int) {
 	l.t.Helper()
 	for _, e := range ok[*api.Events](l.t)(l.c.EventPage(l.ctx, id, 0, 0)).Events {
 		if e.Type == typ {

@@ -50,7 +50,7 @@ func TestPlatformKeyActsForATenant(t *testing.T) {
 					done <- err
 					return
 				}
-				streamed = append(streamed, e.Type)
+				streamed = append(streamed, string(e.Type))
 			}
 			done <- nil
 		}()
@@ -62,7 +62,7 @@ func TestPlatformKeyActsForATenant(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			polled = append(polled, e.Type)
+			polled = append(polled, string(e.Type))
 		}
 		if len(streamed) < 3 || !reflect.DeepEqual(streamed, polled) {
 			t.Errorf("streamed %q, and polled %q; want the same whole log", streamed, polled)

@@ -13,9 +13,10 @@ import (
 func TestTextToldAgainReplacesTheFirst(t *testing.T) {
 	var text client.Text
 	for i, c := range []struct {
-		typ, data string
-		again     bool
-		want      string
+		typ   perdure.LineType
+		data  string
+		again bool
+		want  string
 	}{
 		{perdure.LineDelta, `{"text":"Hm. "}`, false, "Hm. "},
 		{perdure.LineDelta, `{"step":"a#1","try":101,"text":"On"}`, false, "Hm. On"},

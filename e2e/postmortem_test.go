@@ -135,7 +135,7 @@ func postMortem(t *testing.T, n *node) {
 		ended <- gather(ctx, client.New("http://"+way.l.Addr().String(), n.key, client.Options{}), id, events)
 	}()
 	var got []api.Event
-	until := func(typ, data string) {
+	until := func(typ perdure.LineType, data string) {
 		t.Helper()
 		for {
 			select {
@@ -218,7 +218,7 @@ func everyEventOnce(t *testing.T, c *client.Client, id perdure.RunID, got []api.
 	if !reflect.DeepEqual(got, page.Events) {
 		t.Errorf("streamed events: %v\nwant the log: %v", got, page.Events)
 	}
-	seen := map[string]int{}
+	seen := map[perdure.LineType]int{}
 	for i, e := range got {
 		if seen[e.Type]++; e.Seq != int64(i+1) || e.Attempt != 1 {
 			t.Errorf("streamed event = %+v, want number %d in attempt 1", e, i+1)
@@ -327,7 +327,7 @@ func (s *sink) ended(ctx context.Context, t *testing.T, id perdure.RunID) {
 			if v.Verify(m.body, m.header) == nil {
 				t.Error("the signature is valid for another body, want an error")
 			}
-			if told.Type == perdure.LineCompleted {
+			if perdure.LineType(told.Type) == perdure.LineCompleted {
 				return
 			}
 		case <-ctx.Done():

@@ -313,7 +313,7 @@ func fold(s perdure.State, l perdure.Line) (perdure.State, bool) {
 var shortest = func() map[perdure.State][]perdure.Line {
 	m := make(map[perdure.State][]perdure.Line)
 	var log []perdure.Line
-	for _, typ := range []string{perdure.LineCreated, perdure.LineDispatched, perdure.LineStarted,
+	for _, typ := range []perdure.LineType{perdure.LineCreated, perdure.LineDispatched, perdure.LineStarted,
 		perdure.LineSuspended} {
 		log = append(slices.Clip(log), perdure.Line{Type: typ})
 		state, _ := perdure.Fold(log)

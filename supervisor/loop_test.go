@@ -143,8 +143,8 @@ func TestCallsOfToolsAreInTheLog(t *testing.T) {
 		tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 	var got []string
 	for _, e := range w.scenario("go").Run(t).Events {
-		if strings.HasPrefix(e.Type, "worker:tool_") {
-			got = append(got, e.Type)
+		if strings.HasPrefix(string(e.Type), "worker:tool_") {
+			got = append(got, string(e.Type))
 		}
 	}
 	if want := "worker:tool_started worker:tool_completed worker:tool_failed"; strings.Join(got, " ") != want {

@@ -262,7 +262,7 @@ func (l *loop) start(c model.ToolCall) (Pending, error) {
 const maxTold = 500
 
 // tell writes a line about a call to the run's log, for people.
-func (l *loop) tell(line string, c model.ToolCall, field, text string) error {
+func (l *loop) tell(line perdure.LineType, c model.ToolCall, field, text string) error {
 	return agent.Emit(l.ctx, line, map[string]string{"id": clean(c.ID), "name": c.Name, field: cut(text, maxTold)})
 }
 

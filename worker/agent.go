@@ -121,7 +121,7 @@ func (s agentRun) Commit(now bool) {
 func (s agentRun) Heartbeat(activity string)  { s.r.say(session.Text(activity, perdure.MaxText), nil) }
 func (s agentRun) Progress(v json.RawMessage) { s.r.say("", v) }
 
-func (s agentRun) Emit(ctx context.Context, typ string, v any) error {
+func (s agentRun) Emit(ctx context.Context, typ perdure.LineType, v any) error {
 	return Emit(s.within(ctx), typ, v)
 }
 

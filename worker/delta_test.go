@@ -37,8 +37,8 @@ func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, size i
 				w.t.Errorf("run %s: a delta of %d bytes, want at most %d", id, len(text), perdure.MaxDelta)
 			}
 			b[e.Attempt].WriteString(text)
-		case strings.HasPrefix(e.Type, "x:"):
-			b[e.Attempt].WriteString("[" + e.Type + "]")
+		case strings.HasPrefix(string(e.Type), "x:"):
+			b[e.Attempt].WriteString("[" + string(e.Type) + "]")
 		}
 	}
 	for n, s := range b {

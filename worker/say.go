@@ -71,7 +71,7 @@ func Progress(ctx context.Context, v any) error {
 // that workers may write, such as "run:progress" and "worker:tool_started". Streamed text of a
 // model is written with [Delta]. Lines keep their order and come before the run's end. Emit buffers
 // and returns. Only if too much is undelivered does it wait, at most until the context ends.
-func Emit(ctx context.Context, typ string, v any) error {
+func Emit(ctx context.Context, typ perdure.LineType, v any) error {
 	r := from(ctx)
 	if r == nil {
 		return errNoRun

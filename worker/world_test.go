@@ -153,9 +153,9 @@ func (w *world) end(id perdure.RunID) *api.Run {
 }
 
 // lines counts a run's log lines by type.
-func (w *world) lines(id perdure.RunID) map[string]int {
+func (w *world) lines(id perdure.RunID) map[perdure.LineType]int {
 	w.t.Helper()
-	out := make(map[string]int)
+	out := make(map[perdure.LineType]int)
 	for e, err := range w.c.Events(w.ctx, id, 0) {
 		if err != nil {
 			w.t.Fatal(err)

@@ -11,7 +11,10 @@ import (
 )
 
 func TestPrintEvent(t *testing.T) {
-	for _, x := range []struct{ typ, data, want string }{
+	for _, x := range []struct {
+		typ        perdure.LineType
+		data, want string
+	}{
 		{perdure.LineHeartbeat, `{"run_id":"r","activity":"reading the mail"}`, "reading the mail\n"},
 		{perdure.LineHeartbeat, `{"run_id":"r"}`, "its worker is there\n"},
 		{perdure.LineHeartbeat, `[]`, "[]\n"},
@@ -57,7 +60,7 @@ func TestRepeatedTextIsPrintedOnce(t *testing.T) {
 		}
 		var got []string
 		for line := range strings.Lines(out.String()) {
-			_, text, _ := strings.Cut(line, perdure.LineDelta)
+			_, text, _ := strings.Cut(line, string(perdure.LineDelta))
 			got = append(got, strings.TrimSpace(text))
 		}
 		if text := strings.Join(got, " "); text != x.want {

@@ -96,7 +96,7 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 		fmt.Fprintln(out, "\nRecently:")
 		for _, h := range a.Recent {
 			fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("  %s  %-22s %s", h.At.Time().Local().Format("15:04:05"),
-				visible(h.Type), visible(h.Text)), " "))
+				visible(string(h.Type)), visible(h.Text)), " "))
 		}
 	}
 	return printChildren(out, a, paint)

@@ -119,7 +119,7 @@ func (p *testProcess) commit(c perdure.Commit) {
 }
 
 // emit adds an event.
-func (p *testProcess) emit(typ string, data any) {
+func (p *testProcess) emit(typ perdure.LineType, data any) {
 	p.t.Helper()
 	b, err := perdure.Marshal(data)
 	if err != nil {

@@ -93,6 +93,6 @@ func (p *eventPrinter) news(e *api.Event) (news string, again bool) {
 // printLine prints a line of a run's log with its data as it is.
 func printLine(w io.Writer, e *api.Event, data string) error {
 	_, err := fmt.Fprintf(w, "%s %4d  %-22s %s\n", e.At.Time().Local().Format("15:04:05.000"), e.Seq,
-		visible(e.Type), data)
+		visible(string(e.Type)), data)
 	return err
 }

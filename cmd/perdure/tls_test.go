@@ -107,7 +107,7 @@ func TestServeWithTLS(t *testing.T) {
 				return
 			}
 			if ev.Type == "run:completed" {
-				last <- ev.Type
+				last <- string(ev.Type)
 			}
 		}
 	}()

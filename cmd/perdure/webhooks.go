@@ -274,7 +274,7 @@ func (h *hooksCall) deliveries() error {
 			if d.LastStatus != 0 {
 				last = fmt.Sprint(d.LastStatus)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID, literal(d.Type), d.State,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID, literal(string(d.Type)), d.State,
 				d.Attempts, last, formatTime(d.NextAttemptAt))
 		}
 	})
@@ -290,7 +290,7 @@ func (h *hooksCall) attempts() error {
 		return err
 	}
 	return h.print(d, func(w io.Writer) {
-		fmt.Fprintf(w, "%s of %s: %s\n", literal(d.Type), d.RunID, d.State)
+		fmt.Fprintf(w, "%s of %s: %s\n", literal(string(d.Type)), d.RunID, d.State)
 		for _, a := range d.History {
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", a.N, formatTime(a.At),
 				formatDuration(time.Duration(a.TookMS)*time.Millisecond), outcomeOf(a.Status, a.Error, a.Response))

@@ -195,7 +195,7 @@ func (b *Bench) readEnds(ctx context.Context, p *place) (Figure, error) {
 			return err
 		}
 		query := "SELECT count(*), count(DISTINCT run_id) FROM events " +
-			"WHERE tenant='bench' AND type='" + perdure.LineTimedOut + "'"
+			"WHERE tenant='bench' AND type='" + string(perdure.LineTimedOut) + "'"
 		return v.Rows(query, nil, func(scan func(...any) error) error {
 			return scan(&lines, &runs)
 		})

@@ -316,7 +316,7 @@ func replayText(ctx context.Context, t *httpTarget, run heldRun, text string,
 	var got strings.Builder
 	err = read(ctx, t, run, func(f *frame) error {
 		lines++
-		if string(f.event) != perdure.LineDelta {
+		if perdure.LineType(f.event) != perdure.LineDelta {
 			return nil
 		}
 		var whole struct {

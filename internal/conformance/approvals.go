@@ -58,7 +58,7 @@ func (w *World) approval(id perdure.ApprovalID) (a perdure.Approval) {
 }
 
 // lastLine gives the data of the last log line of a type.
-func (w *World) lastLine(id perdure.RunID, typ string) (data string) {
+func (w *World) lastLine(id perdure.RunID, typ perdure.LineType) (data string) {
 	w.t.Helper()
 	for _, l := range w.lines(id) {
 		if l.Type == typ {

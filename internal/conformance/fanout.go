@@ -27,7 +27,7 @@ func (w *World) fanOut() (made []int) {
 // lines makes a commit of n events.
 func lines(n int) (c perdure.Commit) {
 	for i := range n {
-		c.Events = append(c.Events, perdure.Emitted{Type: fmt.Sprint("x:", i)})
+		c.Events = append(c.Events, perdure.Emitted{Type: perdure.LineType(fmt.Sprint("x:", i))})
 	}
 	return c
 }

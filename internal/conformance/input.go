@@ -176,7 +176,7 @@ var inputScenarios = []Scenario{
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{delta("f")}})
 		said := func() (out []string) {
 			for _, l := range w.lines(r.ID)[before:] {
-				out = append(out, l.Type+string(l.Data))
+				out = append(out, string(l.Type)+string(l.Data))
 			}
 			return out
 		}

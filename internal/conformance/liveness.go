@@ -109,7 +109,7 @@ var livenessScenarios = []Scenario{
 		w.lengthenLeases()
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
-		emit := func(typ, data string) func() {
+		emit := func(typ perdure.LineType, data string) func() {
 			return func() {
 				w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: typ, Data: json.RawMessage(data)}}})
 			}
@@ -234,7 +234,7 @@ var livenessScenarios = []Scenario{
 				Beats: []engine.BeatOf{{Lease: lease(g), Activity: x.activity}}})
 			heard := w.Now
 			w.pass(7*time.Minute + time.Second)
-			at := map[string]time.Duration{}
+			at := map[perdure.LineType]time.Duration{}
 			for _, l := range w.lines(r.ID) {
 				at[l.Type] = l.At.Sub(heard)
 			}
@@ -259,7 +259,7 @@ var livenessScenarios = []Scenario{
 			w.pass(29 * time.Second)
 			w.state(p.ID, perdure.Suspended)
 			w.pass(2 * time.Minute)
-			w.check(w.count(kid.Run.ID, line) == 1, "%v", w.types(kid.Run.ID))
+			w.check(w.count(kid.Run.ID, perdure.LineType(line)) == 1, "%v", w.types(kid.Run.ID))
 			g := w.takeKind("parent")
 			w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "join" &&
 				g.Inbox[0].Outcome == perdure.WaitStalled, "%+v", g.Inbox)
@@ -363,7 +363,7 @@ var livenessScenarios = []Scenario{
 		w.check(n == 1, "%d lines of one activity", n)
 		var many []perdure.Emitted
 		for i := range 120 {
-			many = append(many, perdure.Emitted{Type: "x:" + fmt.Sprint(i),
+			many = append(many, perdure.Emitted{Type: perdure.LineType("x:" + fmt.Sprint(i)),
 				Data: json.RawMessage(`{"tool":"grep","args":["` + strings.Repeat("é", 300) + `"]}`)})
 			many = append(many, perdure.Emitted{Type: perdure.LineDelta, Data: json.RawMessage(`{"text":"` +
 				strings.Repeat("ü", 20) + fmt.Sprint(i) + ` "}`)})

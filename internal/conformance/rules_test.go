@@ -267,7 +267,7 @@ func (w *World) late(g engine.Grant) {
 func (w *World) beats(g engine.Grant) func() { return func() { w.beat(g) } }
 
 // last gives the last line of a type, which must be there.
-func (w *World) last(id perdure.RunID, typ string) string {
+func (w *World) last(id perdure.RunID, typ perdure.LineType) string {
 	w.t.Helper()
 	for _, l := range slices.Backward(w.lines(id)) {
 		if l.Type == typ {
@@ -279,7 +279,7 @@ func (w *World) last(id perdure.RunID, typ string) string {
 }
 
 // alert checks that a run was said to look stuck, and that nothing else happened to it.
-func (w *World) alert(id perdure.RunID, typ, what string, state perdure.State) {
+func (w *World) alert(id perdure.RunID, typ perdure.LineType, what string, state perdure.State) {
 	w.t.Helper()
 	r := w.state(id, state)
 	w.check(strings.Contains(w.last(id, typ), what) && r.Attempt == 1, "%s %s", typ, w.last(id, typ))

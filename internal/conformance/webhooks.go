@@ -33,7 +33,7 @@ func (w *World) lineTypes(run perdure.RunID, of perdure.WebhookID) string {
 	w.t.Helper()
 	var types []string
 	for _, n := range w.notes(run, of) {
-		types = append(types, strings.TrimPrefix(n.Type, "run:"))
+		types = append(types, strings.TrimPrefix(string(n.Type), "run:"))
 	}
 	return strings.Join(types, " ")
 }

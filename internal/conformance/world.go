@@ -341,16 +341,16 @@ func (w *World) types(id perdure.RunID) []string {
 	w.t.Helper()
 	var out []string
 	for _, l := range w.lines(id) {
-		out = append(out, l.Type)
+		out = append(out, string(l.Type))
 	}
 	return out
 }
 
-func (w *World) count(id perdure.RunID, typ string) int {
+func (w *World) count(id perdure.RunID, typ perdure.LineType) int {
 	w.t.Helper()
 	n := 0
 	for _, x := range w.types(id) {
-		if x == typ {
+		if x == string(typ) {
 			n++
 		}
 	}

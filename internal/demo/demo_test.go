@@ -18,7 +18,7 @@ func TestPicture(t *testing.T) {
 	at := func(ms int) perdure.Instant {
 		return perdure.Instant(1_000_000_000_000).Add(time.Duration(ms) * time.Millisecond)
 	}
-	event := func(typ string, ms int) api.Event { return api.Event{Type: typ, At: at(ms)} }
+	event := func(typ perdure.LineType, ms int) api.Event { return api.Event{Type: typ, At: at(ms)} }
 	said := func(role perdure.Role, text string) api.Message {
 		return api.Message{Role: role, Content: client.JSON(text), RunID: "chat"}
 	}

@@ -56,7 +56,7 @@ type Activity struct {
 // A Happening is the summary of a log line.
 type Happening struct {
 	Seq     int64
-	Type    string
+	Type    perdure.LineType
 	At      perdure.Instant
 	Attempt int
 	Text    string

@@ -260,7 +260,7 @@ func heads(v *store.View, looks []*Look) error {
 
 // withRunID adds the run's id to the data of a line that the server wrote. It is not stored,
 // because every line belongs to one run.
-func withRunID(typ string, data perdure.Value, id perdure.RunID) perdure.Value {
+func withRunID(typ perdure.LineType, data perdure.Value, id perdure.RunID) perdure.Value {
 	if perdure.WorkerMayWrite(typ) || !strings.HasPrefix(string(data), "{") {
 		return data
 	}

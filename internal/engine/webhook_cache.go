@@ -78,13 +78,21 @@ type routes struct {
 // noRoutes is the index of a tenant without endpoints.
 var noRoutes = &routes{}
 
+// notified has the events of an endpoint without a list of its own.
+var notified = func() (out []string) {
+	for _, line := range perdure.NotifiedLines {
+		out = append(out, string(line))
+	}
+	return out
+}()
+
 // newRoutes builds the index.
 func newRoutes(list []perdure.Webhook) *routes {
 	r := &routes{list: list, exact: make(map[string][]int), begins: make(map[string][]int)}
 	for i := range list {
 		events := list[i].Events
 		if len(events) == 0 {
-			events = perdure.NotifiedLines
+			events = notified
 		}
 		for _, e := range events {
 			in := r.exact
@@ -104,7 +112,7 @@ func newRoutes(list []perdure.Webhook) *routes {
 
 // match gives the positions of the endpoints that are told of a line of a run on a thread, in
 // order.
-func (r *routes) match(thread perdure.ThreadID, line string) (out []int) {
+func (r *routes) match(thread perdure.ThreadID, line perdure.LineType) (out []int) {
 	add := func(places []int) {
 		for _, i := range places {
 			if w := &r.list[i]; w.ThreadID == "" || w.ThreadID == thread {
@@ -112,11 +120,11 @@ func (r *routes) match(thread perdure.ThreadID, line string) (out []int) {
 			}
 		}
 	}
-	add(r.exact[line])
+	add(r.exact[string(line)])
 	if line != perdure.LineHeartbeat && line != perdure.LineDelta {
 		for _, n := range r.lengths {
 			if n <= len(line) {
-				add(r.begins[line[:n]])
+				add(r.begins[string(line[:n])])
 			}
 		}
 	}

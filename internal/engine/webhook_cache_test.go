@@ -19,7 +19,7 @@ func TestRoutesFindTheEndpointsThatWantALine(t *testing.T) {
 		}
 	}
 	r := newRoutes(hooks)
-	for _, line := range append([]string{"x:", "x:a", "x:ab", "x:b:c", "y"}, perdure.LineTypes...) {
+	for _, line := range append([]perdure.LineType{"x:", "x:a", "x:ab", "x:b:c", "y"}, perdure.LineTypes...) {
 		for _, thread := range []perdure.ThreadID{"", "here"} {
 			var want []int
 			for i := range hooks {

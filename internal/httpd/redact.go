@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
@@ -14,7 +13,11 @@ import (
 // in it can't be redacted, because every answer would become unreadable.
 func Vocabulary() ([]byte, error) {
 	doc, err := openAPI()
-	return append(slices.Clip(doc), strings.Join(append([]string{""}, perdure.LineTypes...), " ")...), err
+	doc = slices.Clip(doc)
+	for _, line := range perdure.LineTypes {
+		doc = append(doc, " "+string(line)...)
+	}
+	return doc, err
 }
 
 // redacted returns a request without the secrets in its path, its query and its headers. Its body

@@ -126,7 +126,7 @@ func (w *world) logOf(id string) (out []frameRead) {
 			if err := json.Unmarshal(raw, &e); err != nil {
 				w.t.Fatal(err)
 			}
-			out = append(out, frameRead{fmt.Sprint(e.Seq), e.Type, string(raw)})
+			out = append(out, frameRead{fmt.Sprint(e.Seq), string(e.Type), string(raw)})
 			after = e.Seq
 		}
 	}

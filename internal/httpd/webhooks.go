@@ -22,7 +22,9 @@ func showWebhook(w *perdure.Webhook) *api.Webhook {
 		Description: w.Description, Disabled: w.DisabledAt != 0, DisabledAt: w.DisabledAt,
 		DisabledReason: w.DisabledReason, FailingAt: w.FailingAt, RotatedAt: w.RotatedAt, CreatedAt: w.CreatedAt}
 	if len(w.Events) == 0 && w.Scope != perdure.OfRun {
-		out.Events = perdure.NotifiedLines
+		for _, line := range perdure.NotifiedLines {
+			out.Events = append(out.Events, string(line))
+		}
 	}
 	return out
 }

@@ -162,7 +162,7 @@ func TestSocketFilters(t *testing.T) {
 		return string(c.RunID) == child && c.Run.State.Terminal()
 	}) {
 		for _, e := range c.Events {
-			told[string(c.RunID)+e.Type] = true
+			told[string(c.RunID)+string(e.Type)] = true
 		}
 	}
 	for _, want := range []string{child + "run:created", child + "x:kid", child + "run:completed"} {

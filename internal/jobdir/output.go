@@ -433,7 +433,7 @@ func newStep(id perdure.RunID, epoch int64, from Offsets) Step {
 }
 
 // emit adds an event.
-func (s *Step) emit(typ string, data any) error {
+func (s *Step) emit(typ perdure.LineType, data any) error {
 	b, err := perdure.Marshal(data)
 	s.Commit.Events = append(s.Commit.Events, perdure.Emitted{Type: typ, Data: b})
 	return err

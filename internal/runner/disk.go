@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/jobdir"
 )
 
@@ -100,7 +101,7 @@ func (e *execution) tellTruncated() {
 }
 
 // tell tells a notice: to the log of the run, and to the terminal of its starter.
-func (e *execution) tell(typ string, n jobdir.Notice) {
+func (e *execution) tell(typ perdure.LineType, n jobdir.Notice) {
 	e.log.Warn(n.Message)
 	e.mu.Lock()
 	e.facts.add(typ, n)

@@ -64,7 +64,7 @@ func (f *facts) endText() {
 }
 
 // add adds an event that waits to be sent.
-func (f *facts) add(typ string, data any) {
+func (f *facts) add(typ perdure.LineType, data any) {
 	b, err := perdure.Marshal(data)
 	if err != nil {
 		return // texts can always be encoded

@@ -76,7 +76,7 @@ func (s *scriptedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *scriptedServer) events(t *testing.T) (types []string, text string) {
 	for _, c := range s.commits {
 		for _, ev := range c.Events {
-			types = append(types, ev.Type)
+			types = append(types, string(ev.Type))
 			var o jobdir.Output
 			if err := json.Unmarshal(ev.Data, &o); err != nil {
 				t.Fatal(err)

@@ -240,11 +240,11 @@ func TestEngineFactsBecomeEvents(t *testing.T) {
 		p.ExitCode == nil {
 		t.Errorf("result = %s, want session, text, tokens, cost and exit code", r.Result)
 	}
-	count := map[string]int{}
+	count := map[perdure.LineType]int{}
 	for _, ev := range s.events() {
 		count[ev.Type]++
 	}
-	for _, typ := range []string{perdure.LineDelta, perdure.LineToolStarted, perdure.LineToolCompleted} {
+	for _, typ := range []perdure.LineType{perdure.LineDelta, perdure.LineToolStarted, perdure.LineToolCompleted} {
 		if count[typ] == 0 {
 			t.Errorf("the log has no %s: %v", typ, count)
 		}

@@ -221,7 +221,7 @@ func (p *proc) output(stream string) string {
 	return text.String()
 }
 
-func (p *proc) count(typ string) (n int) {
+func (p *proc) count(typ perdure.LineType) (n int) {
 	for _, l := range p.lines() {
 		if l.Type == typ {
 			n++

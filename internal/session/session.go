@@ -36,7 +36,7 @@ type Session interface {
 	// text of a delta belongs to a try of a step.
 	Heartbeat(activity string)
 	Progress(v json.RawMessage)
-	Emit(ctx context.Context, typ string, v any) error
+	Emit(ctx context.Context, typ perdure.LineType, v any) error
 	Delta(ctx context.Context, step string, try int64, text string) error
 }
 

@@ -20,11 +20,11 @@ var eventTable = &table[eventRow]{
 	name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "at", "attempt", "epoch", "data"},
 	bind: func(e *eventRow) []any {
-		return []any{string(e.Tenant), string(e.RunID), e.Seq, e.Type, int64(e.At), int64(e.Attempt), e.Epoch,
+		return []any{string(e.Tenant), string(e.RunID), e.Seq, string(e.Type), int64(e.At), int64(e.Attempt), e.Epoch,
 			string(e.Data)}
 	},
 	scan: func(e *eventRow) []any {
-		return []any{&e.Tenant, &e.RunID, &e.Seq, &e.Type, &e.At, &e.Attempt, &e.Epoch, &e.Data}
+		return []any{&e.Tenant, &e.RunID, &e.Seq, (*string)(&e.Type), &e.At, &e.Attempt, &e.Epoch, &e.Data}
 	},
 }
 
@@ -94,7 +94,7 @@ func (repo *Events) Last(t perdure.TenantID, run perdure.RunID, limit, bytes int
 // returns true. Lines of the batch are included. A value that is stored by its hash is given in
 // full.
 func (repo *Events) LastOf(
-	t perdure.TenantID, run perdure.RunID, typ string, after int64, enough func(perdure.Line) bool,
+	t perdure.TenantID, run perdure.RunID, typ perdure.LineType, after int64, enough func(perdure.Line) bool,
 ) error {
 	for _, e := range slices.Backward(repo.rows.list) {
 		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
@@ -114,7 +114,7 @@ func (repo *Events) LastOf(
 		var some []perdure.Line
 		err := eventTable.query(repo.in.sess,
 			"WHERE tenant=? AND run_id=? AND seq>? AND seq<? AND type=? ORDER BY seq DESC"+atMost,
-			[]any{string(t), string(run), after, before, typ, int64(few)}, func(e *eventRow) error {
+			[]any{string(t), string(run), after, before, string(typ), int64(few)}, func(e *eventRow) error {
 				some = append(some, e.Line)
 				return nil
 			})
@@ -137,10 +137,12 @@ func (repo *Events) LastOf(
 }
 
 // OfTypes reads the last lines of some types of a run's log, in their order.
-func (repo *Events) OfTypes(t perdure.TenantID, run perdure.RunID, types []string, limit int) ([]perdure.Line, error) {
+func (repo *Events) OfTypes(
+	t perdure.TenantID, run perdure.RunID, types []perdure.LineType, limit int,
+) ([]perdure.Line, error) {
 	args := []any{string(t), string(run)}
 	for _, typ := range types {
-		args = append(args, typ)
+		args = append(args, string(typ))
 	}
 	var out []perdure.Line
 	err := eventTable.query(repo.in.sess,
@@ -188,8 +190,8 @@ const endWithin = 64
 func (repo *Events) Ended(t perdure.TenantID, run perdure.RunID) (ended bool, err error) {
 	err = repo.in.sess.Query("SELECT COUNT(*) FROM (SELECT type FROM events WHERE tenant=? AND run_id=? "+
 		"ORDER BY seq DESC"+atMost+") AS last WHERE type IN (?,?,?,?)",
-		[]any{string(t), string(run), int64(endWithin), perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut,
-			perdure.LineCancelled},
+		[]any{string(t), string(run), int64(endWithin), string(perdure.LineCompleted), string(perdure.LineFailed),
+			string(perdure.LineTimedOut), string(perdure.LineCancelled)},
 		func(scan func(...any) error) error {
 			var n int64
 			err := scan(&n)

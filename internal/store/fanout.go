@@ -12,7 +12,7 @@ type FanOut struct {
 	Tenant   perdure.TenantID
 	RunID    perdure.RunID
 	Seq      int64 // the number of the line
-	Type     string
+	Type     perdure.LineType
 	ThreadID perdure.ThreadID
 	// Own is the endpoint of the run itself, until it has its notification.
 	Own perdure.WebhookID
@@ -28,7 +28,7 @@ var fanOutTable = &table[FanOut]{
 	keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
 	bind: func(f *FanOut) []any {
-		return []any{string(f.Tenant), string(f.RunID), f.Seq, f.Type, string(f.ThreadID), string(f.Own), int64(f.At),
+		return []any{string(f.Tenant), string(f.RunID), f.Seq, string(f.Type), string(f.ThreadID), string(f.Own), int64(f.At),
 			string(f.After), f.Version}
 	},
 	scan: func(f *FanOut) []any {

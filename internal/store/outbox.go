@@ -17,8 +17,8 @@ var noteTable = &table[perdure.Notification]{
 	cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at",
 		"status", "error", "version"},
 	bind: func(n *perdure.Notification) []any {
-		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), n.Type, n.State, n.Attempts, n.Tries,
-			int64(n.CreatedAt), orNull(n.AlarmAt), int64(n.Status), n.Error, n.Version}
+		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), string(n.Type), n.State,
+			n.Attempts, n.Tries, int64(n.CreatedAt), orNull(n.AlarmAt), int64(n.Status), n.Error, n.Version}
 	},
 	scan: func(n *perdure.Notification) []any {
 		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt,

@@ -439,5 +439,5 @@ func (s *server) Commit(now bool) {
 
 func (s *server) Heartbeat(string)                                   {}
 func (s *server) Progress(json.RawMessage)                           {}
-func (s *server) Emit(context.Context, string, any) error            { return nil }
+func (s *server) Emit(context.Context, perdure.LineType, any) error  { return nil }
 func (s *server) Delta(context.Context, string, int64, string) error { return nil }

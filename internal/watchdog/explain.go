@@ -32,9 +32,9 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 	case before.State == perdure.Suspended:
 		return "the wait is over; it sleeps on others"
 	case after.Said&^before.Said == perdure.SaidStale:
-		return perdure.LineStale
+		return string(perdure.LineStale)
 	case after.Said != before.Said:
-		return perdure.LineSlow
+		return string(perdure.LineSlow)
 	case before.Copying() && !after.Copying():
 		return fmt.Sprintf("all %d entries of the journal are copied", after.CopyTo)
 	case after.Ready:

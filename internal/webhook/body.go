@@ -11,9 +11,9 @@ import (
 const maxBody = 20000
 
 type body struct {
-	Type      string          `json:"type"`
-	Timestamp perdure.Instant `json:"timestamp"`
-	Data      data            `json:"data"`
+	Type      perdure.LineType `json:"type"`
+	Timestamp perdure.Instant  `json:"timestamp"`
+	Data      data             `json:"data"`
 }
 
 type data struct {

@@ -229,7 +229,7 @@ func TestAlertOfALongActivityIsSent(t *testing.T) {
 			if err := json.Unmarshal([]byte(b.Data.Event.Data), &why); err != nil {
 				t.Fatal(err)
 			}
-			types = append(types, b.Type+" "+why.Reason)
+			types = append(types, string(b.Type)+" "+why.Reason)
 		}
 		if want := []string{"run:slow no_progress", "run:completed "}; !slices.Equal(types, want) {
 			t.Errorf("the webhook got %q, want %q", types, want)

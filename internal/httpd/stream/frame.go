@@ -36,7 +36,7 @@ func frame(b []byte, l *perdure.Line) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	return compose(b, l.Type, l.Seq, data), nil
+	return compose(b, string(l.Type), l.Seq, data), nil
 }
 
 // control makes a frame that is not a line of the log: attached, gap or end. Its id is the cursor.

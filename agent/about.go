@@ -24,7 +24,8 @@ const aboutValue = "about something else than the value that the agent gives wit
 	"name keeps its order and its values; announce what was added, removed or swapped with Version"
 
 const aboutItem = "that of another item than the one for which the agent asks now; items of a Parallel keep " +
-	"their order and their values: they come from the input or from steps, and not from the order of a map"
+	"their order and their values: they come from the input or from steps, and not from the order of a map; " +
+	"announce other items with Version"
 
 // check returns an error if a record is about something else. A record without a digest was written
 // by code that did not say what its step is about. It is taken as it is.

@@ -107,7 +107,8 @@ func (c *execution) verdict(wait, hash string, i *journal.Item) (Verdict, error)
 	}
 	if decided.ActionHash != hash {
 		key := strings.TrimPrefix(wait, "approval:")
-		c.fail(nondeterminism(key, "the decision is about the action %s, and this one is %s", decided.ActionHash, hash))
+		c.fail(nondeterminism(key, "the decision is about the action %s, and this one is %s; ask about the "+
+			"action that was shown, or announce another one with Version", decided.ActionHash, hash))
 	}
 	return Verdict{
 		Approved: decided.Decision == perdure.Approve,

@@ -49,47 +49,6 @@ func inBranch(done *tally, branch string, names ...string) code {
 	}
 }
 
-// An edit inside a branch is found as one of the agent's own goroutine is, before anything is executed.
-func TestEditsInBranchAreHeldBeforeAnEffect(t *testing.T) {
-	t.Parallel()
-	for name, row := range map[string]struct {
-		branch string
-		after  []string
-		held   string // in the message, or nothing if the run goes on
-	}{
-		"the same":         {"left", []string{"a", "b", "wait", "c"}, ""},
-		"a step is added":  {"left", []string{"a", "b", "wait", "new", "c"}, ""},
-		"renamed":          {"left", []string{"a", "new", "wait", "c"}, "the step left#1//b#1"},
-		"inserted":         {"left", []string{"new", "a", "b", "wait", "c"}, "the step left#1//a#1"},
-		"removed":          {"left", []string{"a", "wait", "new"}, "the step left#1//b#1"},
-		"a renamed branch": {"other", []string{"a", "b", "wait", "c"}, "the branch left#1"},
-		"no wait":          {"left", []string{"a", "b"}, "the wait left#1//signal:go on#1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := open(t)
-			var done tally
-			stop := w.work(func(wk *worker.Worker) {
-				worker.Agent(wk, "changes", inBranch(&done, "left", "a", "b", "wait", "c"))
-			})
-			id := w.start(perdure.Submission{Kind: "changes"})
-			w.waits(id, "left#1//signal:go on#1")
-			stop()
-			w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", inBranch(&done, row.branch, row.after...)) })
-			w.signal(id, "go on", nil)
-			if row.held == "" {
-				reached(t, w.end(id), perdure.Completed)
-			} else if message := w.defect(id, perdure.CodeNondeterminism); !strings.Contains(message, row.held) {
-				t.Errorf("message = %q, want it to name %s", message, row.held)
-			}
-			got, early := done.all(), row.held != "" && len(done.all()) > 2
-			if early || done.of("a") != 1 || done.of("b") != 1 {
-				t.Errorf("effects = %v, want a and b once, and nothing before a hold", got)
-			}
-		})
-	}
-}
-
 // The run is suspended when all branches wait, on the waits of all. Either may go on first.
 func TestRunIsSuspendedWhenAllBranchesWait(t *testing.T) {
 	t.Parallel()

@@ -24,9 +24,7 @@ func (c *execution) begin(b *branch, what, key string) {
 	c.mu.Unlock()
 	switch {
 	case missed != "":
-		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, "+
-			"for which the agent has not asked yet; announce what was added, renamed or removed with Version "+
-			"or Removed", what, text))
+		c.fail(inserted(what, key, text))
 	case nameless != "":
 		c.fail(nondeterminism(key, "the journal does not have this %s, but it has %s, which a goroutine without a "+
 			"name recorded; whether the branch has done it can't be told: let the release before agent.Go finish the "+
@@ -34,6 +32,33 @@ func (c *execution) begin(b *branch, what, key string) {
 			strings.Replace(nameless, "spawn ", "child ", 1)))
 	}
 	c.stand(b)
+}
+
+// inserted returns the error of something new that would begin before what is recorded.
+func inserted(what, key, missed string) error {
+	return nondeterminism(key, "the journal does not have this %s, but it has %s, "+
+		"for which the agent has not asked yet; announce what was added, renamed or removed with Version "+
+		"or Removed", what, missed)
+}
+
+// checkTake is called before a wait takes a signal or message that has come for it. It ends the execution
+// if no earlier one has opened the wait, and the journal has something for which the agent has not asked.
+// Otherwise the journal would have the end of a wait that only this build has, and no other could go on.
+func (c *execution) checkTake(b *branch, id, typ, name string) {
+	c.mu.Lock()
+	c.cursor.Visit("wait " + id)
+	missed := ""
+	if c.record.Wait(id) == nil && !c.record.Opened(id) && c.inbox.Place(id, typ, name) != 0 {
+		missed = c.cursor.Missed(b.prefix)
+	}
+	text := ""
+	if missed != "" {
+		text = c.cursor.Describe(missed)
+	}
+	c.mu.Unlock()
+	if missed != "" && c.stopReason(b) == nil { // an agent that is to stop may leave things out, and is not accused
+		c.fail(inserted("wait", id, text))
+	}
 }
 
 // checkComplete returns an error if the agent completes without having asked for all that is

@@ -128,7 +128,7 @@ func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Fu
 	switch {
 	case again && before != digest && before != old:
 		c.fail(nondeterminism(key, "the journal has a child with another input than the one for which the agent "+
-			"asks now"))
+			"asks now; make the input of the agent's own and of results, or announce the change with Version"))
 	case again:
 		return f
 	}
@@ -253,6 +253,7 @@ func (f *future) take() *journal.Item {
 	if i := f.ended(); i != nil || !f.claim() {
 		return i
 	}
+	f.c.checkTake(f.b, f.id(), itemOf[f.spec.Type], f.spec.Name)
 	f.c.mu.Lock()
 	defer f.c.mu.Unlock()
 	return f.c.inbox.Take(f.id(), itemOf[f.spec.Type], f.spec.Name, f.fits)

@@ -32,7 +32,8 @@ func checkInput(of any, t reflect.Type, gone []string, err error) error {
 			return err
 		}
 		c.fail(nondeterminism("input", "the run's input, %s, is no %s, for which the agent asks now, and an earlier "+
-			"release could read it: %v", shapeOf(bytes.TrimSpace(input)), t, err))
+			"release could read it; keep a type that reads it, or let the release before finish the run: %v",
+			shapeOf(bytes.TrimSpace(input)), t, err))
 	}
 	if !first && !known || !hasFields(input) {
 		return nil

@@ -49,15 +49,9 @@ func TestOtherItemsOfParallelAreFound(t *testing.T) {
 	t.Parallel()
 	other, fewer := "quote#1/%d: its record is that of another item", "quote#1: Parallel was called with at least"
 	for _, row := range []struct{ name, before, after, says string }{
-		{"another order", "a b c", "b a c", fmt.Sprintf(other, 0)},
 		{"another order of the last", "a b c", "a c b", fmt.Sprintf(other, 1)},
-		{"the first is gone", "a b c", "b c", fewer},
-		{"the last is gone", "a b c", "a b", fewer},
 		{"all are gone", "a b c", "", fewer},
-		{"one before", "a b c", "new a b c", fmt.Sprintf(other, 0)},
-		{"another one", "a b c", "a x c", fmt.Sprintf(other, 1)},
 		{"errors swap", "bad1 bad2", "bad2 bad1", fmt.Sprintf(other, 0)},
-		{"one after", "a b c", "a b c new", "the journal does not have this step"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -241,6 +241,11 @@ func (w *join) stalledBefore(at int64) (int, error) {
 // there were any.
 func (w *join) takeAll() (taken bool) {
 	for _, f := range w.fs {
+		if f.err == nil {
+			f.ended() // all are asked for before one is taken
+		}
+	}
+	for _, f := range w.fs {
 		if f.err == nil && f.ended() == nil && f.take() != nil {
 			taken = true
 		}

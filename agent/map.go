@@ -210,8 +210,8 @@ func (m *mapping) restore() (before journal.Mapped, err error) {
 	before = c.record.Mapped(m.key)
 	c.mu.Unlock()
 	if before.N > m.total {
-		c.fail(nondeterminism(m.key, "Map was called with at least %d items before, and now with %d", before.N,
-			m.total))
+		c.fail(nondeterminism(m.key, "Map was called with at least %d items before, and now with %d; keep the "+
+			"items, or announce the change with Version", before.N, m.total))
 	}
 	for m.next < before.N {
 		input, err := m.input(m.next)
@@ -229,7 +229,8 @@ func (m *mapping) restore() (before journal.Mapped, err error) {
 		m.next++
 	}
 	if before.N > 0 && !m.sum.Is(before.Sum) {
-		c.fail(nondeterminism(m.key, "Map was called with other items before"))
+		c.fail(nondeterminism(m.key, "Map was called with other items before; keep the items and their order, "+
+			"or announce the change with Version"))
 	}
 	return before, nil
 }

@@ -45,9 +45,9 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 	if err != nil {
 		return err
 	}
-	key := "_newest:" + c.nextUse(b, "_newest")
+	key := journal.NewestPrefix + c.nextUse(b, "_newest")
 	until, seen := c.ctx, stretch{Last: after}
-	entry, replayed := c.lookup(key)
+	entry, replayed := c.lookupReading(key)
 	if replayed {
 		if err := json.Unmarshal(entry, &seen); err != nil {
 			c.fail(nondeterminism(key, "the journal is not what this library wrote: %v", err))
@@ -57,8 +57,7 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 		if err := c.stopReason(b); err != nil {
 			return err
 		}
-		c.stand(b)
-		c.flush()
+		c.beginReading(b, key)
 	}
 	before := int64(0)
 	if replayed {

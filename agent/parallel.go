@@ -144,8 +144,8 @@ type parallel[Out any] struct {
 // replay takes the recorded results and returns the items without one.
 func (p *parallel[Out]) replay(c *execution, abouts []about) (missing []int) {
 	if before := c.record.Items(p.key); before > len(abouts) {
-		c.fail(nondeterminism(p.key, "Parallel was called with at least %d items before, and now with %d",
-			before, len(abouts)))
+		c.fail(nondeterminism(p.key, "Parallel was called with at least %d items before, and now with %d; keep "+
+			"the items, or announce the change with Version", before, len(abouts)))
 	}
 	for n := range abouts {
 		key := journal.ItemKey(p.key, n)

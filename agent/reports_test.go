@@ -87,19 +87,6 @@ func talk(done *tally, words ...string) code {
 	}
 }
 
-// changesOn is changes for a run on a thread.
-func changesOn(w *scene, before, after code) (perdure.RunID, perdure.ThreadID) {
-	w.t.Helper()
-	stop := w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", before) })
-	thread := w.thread()
-	id := w.start(perdure.Submission{Kind: "changes", ThreadID: thread})
-	w.waits(id, "signal:go on#1")
-	stop()
-	w.work(func(wk *worker.Worker) { worker.Agent(wk, "changes", after) })
-	w.signal(id, "go on", nil)
-	return id, thread
-}
-
 // An attempt that fails has said something. The next one succeeds and says something else: both are
 // said, the answer too.
 func TestAnswerAfterFailedAttemptIsSaid(t *testing.T) {
@@ -217,50 +204,6 @@ func TestNewReportsGiveNoAttemptsBack(t *testing.T) {
 	id := w.start(perdure.Submission{Kind: "fails", ThreadID: thread, MaxAttempts: 3})
 	failed(t, w.end(id), perdure.Failed, perdure.CodeFailed, 3)
 	w.said(id, thread, "try1 try2 try3")
-}
-
-// An edit of what an agent says, under a run that is in the middle of it, loses and repeats nothing.
-func TestEditsOfReportsLoseNothing(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct{ name, before, after, want string }{
-		{"none", "say:x a say:y wait say:z", "say:x a say:y wait say:z", "x y z"},
-		{"one is removed", "say:x say:y wait say:z", "say:y wait say:z", "x y z"},
-		{"one before a step is removed", "say:x a say:y wait say:z", "a say:y wait say:z", "x y z"},
-		{"all are removed", "say:x a say:y wait say:z", "a wait say:z", "x y z"},
-		{"one is inserted", "say:x say:y wait say:z", "say:x say:new say:y wait say:z", "x y new z"},
-		{"one is inserted before all", "say:x a say:y wait say:z", "say:new say:x a say:y wait say:z", "x y new z"},
-		{"one after the wait is removed", "say:x wait say:y say:z", "say:x wait say:z", "x z"},
-		{"one after the wait is inserted", "say:x wait say:z", "say:x wait say:new say:z", "x new z"},
-		{"two are swapped", "say:x say:y wait say:z", "say:y say:x wait say:z", "x y z"},
-		{"two are swapped over the wait", "say:x wait say:y", "say:y wait say:x", "x y x"},
-		{"the same twice", "say:x say:x wait say:z", "say:x say:x wait say:z", "x x z"},
-		{"the same once more", "say:x wait say:z", "say:x say:x wait say:z", "x x z"},
-		{"the same once less", "say:x say:x wait say:z", "say:x wait say:z", "x x z"},
-		{"the same after the wait", "say:x wait say:x", "say:x wait say:x", "x x"},
-		{"another text", "say:x wait say:z", "say:other wait say:z", "x other z"},
-		{"a step is removed", "say:x a say:y b wait say:z", "removed:a say:x say:y b wait say:z", "x y z"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := open(t)
-			var done tally
-			words := strings.Fields(row.after)
-			gone, removes := strings.CutPrefix(words[0], "removed:")
-			if removes {
-				words = words[1:]
-			}
-			after := talk(&done, words...)
-			id, thread := changesOn(w, talk(&done, strings.Fields(row.before)...),
-				func(ctx *agent.Context, in int) (string, error) {
-					if removes {
-						agent.Removed(ctx, gone)
-					}
-					return after(ctx, in)
-				})
-			reached(t, w.end(id), perdure.Completed)
-			w.said(id, thread, row.want)
-		})
-	}
 }
 
 // Texts of any length and many of them are said once, and the journal has some bytes for each.

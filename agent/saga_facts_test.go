@@ -52,56 +52,6 @@ func script(done *tally, words string) code {
 	}
 }
 
-// A saga ends once. A release that ends it in another way is held before it writes or undoes anything,
-// and the release before goes on.
-func TestSagaEndsOnce(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name, before, after string
-		says                []string
-	}{
-		{"it fails where it succeeded", "(trip flight+ hotel+ ) wait mail", "(trip flight+ hotel+ fail ) wait mail",
-			[]string{"trip#1", "the saga has succeeded", "a bug"}},
-		{"and something came after it", "(trip flight+ ) mail wait end", "(trip flight+ fail ) mail wait end",
-			[]string{"trip#1", "the saga has succeeded"}},
-		{"it fails early", "(trip flight+ hotel+ ) wait mail", "(trip flight+ fail ) wait mail",
-			[]string{"trip#1", "the saga has succeeded"}},
-		{"it has nothing to undo", "(trip flight ) wait mail", "(trip flight fail ) wait mail",
-			[]string{"trip#1", "the saga has succeeded"}},
-		{"an inner one fails", "(outer a+ (inner b+ ) wait c+ )", "(outer a+ (inner b+ fail ) wait c+ )",
-			[]string{"inner#1", "the saga has succeeded"}},
-		{"the outer one fails", "(outer a+ (inner b+ ) ) wait c", "(outer a+ (inner b+ ) fail ) wait c",
-			[]string{"outer#1", "the saga has succeeded"}},
-		{"it has one more step", "(trip flight+ ) wait mail", "(trip flight+ car+ ) wait mail",
-			[]string{"car#1", "the saga trip#1"}},
-		{"it has one step less", "(trip flight+ hotel+ ) wait mail", "(trip flight+ ) wait mail",
-			[]string{"mail#1", "the step hotel#1"}},
-		{"it is gone", "(trip flight ) wait mail", "flight wait mail", []string{"mail#1", "the saga trip#1"}},
-		{"it fails before a recorded step", "(trip flight+ hotel+ wait car+ )", "(trip flight+ fail hotel+ wait car+ )",
-			[]string{"trip#1", "failure of the saga", "the step hotel#1"}},
-		{"it ends before a recorded step", "(trip flight+ hotel+ wait car+ )", "(trip flight+ ) mail",
-			[]string{"mail#1", "the step hotel#1"}},
-		{"it ends before a recorded step, and the agent too", "(trip flight+ hotel+ wait car+ )", "(trip flight+ )",
-			[]string{"hotel#1", "the agent returns"}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			w := openHeld(t)
-			var done tally
-			message, run := w.rollsBack(script(&done, row.before), script(&done, row.after))
-			contains(t, message, row.says...)
-			completed(t, run, `"well"`)
-			var want []string
-			for _, word := range strings.Fields(row.before) {
-				if word != "wait" && word != ")" && word[0] != '(' {
-					want = append(want, strings.TrimSuffix(word, "+"))
-				}
-			}
-			done.expect(t, want...)
-		})
-	}
-}
-
 // A run whose saga succeeded before sagas recorded that goes on. The steps that it keeps tell that a
 // saga which fails now had succeeded.
 func TestSagaWithoutARecordIsContinued(t *testing.T) {

@@ -83,10 +83,10 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := "_history:" + c.nextUse(b, "_history")
+	key := journal.HistoryPrefix + c.nextUse(b, "_history")
 	last := int64(-1)
 	until := c.ctx
-	if entry, ok := c.lookup(key); ok {
+	if entry, ok := c.lookupReading(key); ok {
 		if err := json.Unmarshal(entry, &last); err != nil {
 			c.fail(nondeterminism(key, "the journal is not what this library wrote: %v", err))
 		}
@@ -95,8 +95,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 		if err := c.stopReason(b); err != nil {
 			return nil, err
 		}
-		c.stand(b)
-		c.flush()
+		c.beginReading(b, key)
 	}
 	out, err := c.readThread(until, last)
 	if err != nil {
@@ -119,6 +118,30 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	}
 	c.noteRead(last)
 	return out, nil
+}
+
+// lookupReading returns the entry about messages that an earlier execution has read. Such entries have
+// numbers and no names. If a call was removed, the next one would get its number and its messages, and miss
+// those that have come since.
+func (c *execution) lookupReading(key string) (json.RawMessage, bool) {
+	reading, text := journal.ReadingOf(key), ""
+	c.mu.Lock()
+	if passed := c.cursor.Passed(reading); passed != "" {
+		text = "the " + passed
+	}
+	c.cursor.Visit(reading)
+	c.mu.Unlock()
+	if text != "" {
+		c.fail(nondeterminism(journal.KeyOf(reading), "the journal has it before %s, and the agent asks for it after "+
+			"that; announce what was added, moved or removed with Version", text))
+	}
+	return c.lookup(key)
+}
+
+// beginReading is called before messages of the thread are read that the journal does not have.
+func (c *execution) beginReading(b *branch, key string) {
+	c.begin(b, "reading of the thread", journal.KeyOf(journal.ReadingOf(key)))
+	c.flush()
 }
 
 // readThread returns the thread's messages up to a number, or all if it is negative. Messages that

@@ -85,7 +85,8 @@ func (w *join) interrupted() error {
 func (w *join) index(id string) (int, error) {
 	n := slices.IndexFunc(w.fs, func(f *future) bool { return f.id() == id || f.err != nil && f.name() == id })
 	if n < 0 {
-		w.c.fail(nondeterminism(w.id, "the journal has %s as the first, which is not among those given", id))
+		w.c.fail(nondeterminism(w.id, "the journal has %s as the first, which is not among those given; keep the "+
+			"futures, or announce the change with Version", id))
 	}
 	return n, nil
 }
@@ -268,6 +269,10 @@ func firstOK[T any](ctx *Context, what string, k int, fs []*Future[T]) (out Firs
 		if _, err := w.sleep(); err != nil {
 			return out, err
 		}
+	}
+	if len(got.First) != k && len(got.Over) <= len(fs)-k { // the choice of a call with another number
+		w.c.fail(nondeterminism(w.id, "the journal has the first %d of these futures, and the agent asks for the "+
+			"first %d now; announce the change with Version", len(got.First), k))
 	}
 	out.Remaining = remaining(w, got, fs)
 	w.passName(slices.Concat(got.Over, got.First)[len(got.Over)+len(got.First)-1])

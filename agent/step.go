@@ -239,7 +239,8 @@ func replay[T any](c *execution, key string, entry json.RawMessage, of *about) (
 		read = func(data json.RawMessage, out any) error { return json.Unmarshal(data, out) }
 	}
 	if err := cmp.Or(marks(rec.As).check(reflect.TypeFor[T]()), read(rec.OK, &out)); err != nil {
-		c.fail(nondeterminism(key, "its recorded result, %s, is no %s, for which the agent asks now: %v",
+		c.fail(nondeterminism(key, "its recorded result, %s, is no %s, for which the agent asks now: %v; keep a type "+
+			"that reads it, or announce a step of another name with Version",
 			shapeOf(rec.OK), reflect.TypeFor[T](), err))
 	}
 	return out, nil

@@ -41,7 +41,7 @@ func (c *execution) await(
 	began, timeout, awake := time.Now(), spec.Timeout, session.AwakeFor(c.leased)
 	open := []perdure.WaitSpec{*spec}
 	for {
-		i := c.takeFor(spec, fits)
+		i := c.takeFor(b, spec, fits)
 		if i == nil && awake > 0 {
 			opened, err := c.stayAwake(b, spec, awake)
 			if err != nil {
@@ -50,7 +50,7 @@ func (c *execution) await(
 			if awake = 0; opened {
 				open = nil
 			}
-			i = c.takeFor(spec, fits)
+			i = c.takeFor(b, spec, fits)
 		}
 		if i != nil {
 			c.pass(b, "wait "+spec.ID)
@@ -67,7 +67,8 @@ func (c *execution) await(
 }
 
 // takeFor returns how a wait ended, or nil if it has not.
-func (c *execution) takeFor(spec *perdure.WaitSpec, fits func(json.RawMessage) bool) *journal.Item {
+func (c *execution) takeFor(b *branch, spec *perdure.WaitSpec, fits func(json.RawMessage) bool) *journal.Item {
+	c.checkTake(b, spec.ID, itemOf[spec.Type], spec.Name)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.inbox.Take(spec.ID, itemOf[spec.Type], spec.Name, fits)

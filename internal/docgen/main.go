@@ -1,5 +1,6 @@
 // Command docgen prints the pages of docs/ that say what the code does: the lifecycle, the watchdog's
-// rules, the settings, the invariants, the metrics and the pairs of features. They are printed from the
+// rules, the settings, the invariants, the metrics, the pairs of features, and the edits and misuses of agents.
+// They are printed from the
 // tables that the program decides by, so that they can't drift. Run it with "make docs"; "make check" fails
 // when a page is not what it would print.
 package main
@@ -18,19 +19,22 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// A page is a file of docs/ and what stands in it.
+// A page is a file of docs/ and what stands in it. A part is printed between two comments of a page that is
+// written by hand.
 type page struct {
 	name  string
 	print func(w *strings.Builder)
+	part  string
 }
 
 var pages = []page{
-	{"lifecycle.md", lifecycle},
-	{"watchdog.md", safetyNet},
-	{"configuration.md", configuration},
-	{"invariants.md", invariants},
-	{"metrics.md", metricsPage},
-	{"pairs.md", pairsPage},
+	{"lifecycle.md", lifecycle, ""},
+	{"watchdog.md", safetyNet, ""},
+	{"configuration.md", configuration, ""},
+	{"invariants.md", invariants, ""},
+	{"metrics.md", metricsPage, ""},
+	{"pairs.md", pairsPage, ""},
+	{"agents.md", editTables, "edits"},
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -44,8 +48,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	stale := 0
 	for _, p := range pages {
 		path := filepath.Join(*dir, p.name)
-		want := text(p)
 		have, err := os.ReadFile(path)
+		want := text(p, string(have))
 		switch {
 		case err != nil && !os.IsNotExist(err):
 			fmt.Fprintln(stderr, "docgen:", err)
@@ -71,10 +75,19 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 // text is a page as it is to be.
-func text(p page) []byte {
+func text(p page, have string) []byte {
 	var b strings.Builder
 	p.print(&b)
-	return []byte(prose.Wrap(b.String()))
+	printed := prose.Wrap(b.String())
+	if p.part == "" {
+		return []byte(printed)
+	}
+	begin, end := "<!-- begin of "+p.part, "<!-- end of "+p.part+" -->\n"
+	comment := begin + ": printed from internal/agentcases by internal/docgen; change that, then run " +
+		"\"make docs\" -->\n"
+	before, rest, _ := strings.Cut(have, begin)
+	_, after, _ := strings.Cut(rest, end)
+	return []byte(before + comment + "\n" + strings.TrimSpace(printed) + "\n\n" + end + after)
 }
 
 // firstDifference shows where two texts part.

@@ -52,6 +52,10 @@ type lane struct {
 	inOrder   []string
 	next      int
 	aside     map[string]bool
+	// index has the places in inOrder of readings, and of what comes after the first of them. furthest is
+	// the last place that was visited. See Passed.
+	index    map[string]int
+	furthest int
 	// past tells that this execution has done something that is not in the journal.
 	past bool
 	// point is the one to which reports belong.
@@ -101,6 +105,12 @@ func (c *Cursor) expect(thing string, aside bool) {
 		return
 	}
 	l.unvisited[thing] = true
+	if l.index == nil && isReading(thing) {
+		l.index = map[string]int{}
+	}
+	if l.index != nil && hasPlace(thing) {
+		l.index[thing] = len(l.inOrder)
+	}
 	l.inOrder = append(l.inOrder, thing)
 }
 
@@ -126,6 +136,9 @@ func (c *Cursor) readNamed(f *Frame) {
 func (c *Cursor) Visit(thing string) bool {
 	l := c.of(BranchOf(KeyOf(thing)))
 	known := l.unvisited[thing] || l.aside[thing]
+	if at, ok := l.index[thing]; ok {
+		l.furthest = max(l.furthest, at)
+	}
 	delete(l.unvisited, thing)
 	delete(l.aside, thing)
 	return known
@@ -243,6 +256,38 @@ func (c *Cursor) Describe(thing string) string {
 		text += fmt.Sprintf(" and %d more", others)
 	}
 	return text
+}
+
+// ReadingOf returns the thing that an entry about messages of the thread belongs to, or nothing. Entries
+// of one kind have only numbers, so one that is not asked for would be read by the next call.
+func ReadingOf(key string) string {
+	for prefix, call := range map[string]string{HistoryPrefix: "History", NewestPrefix: "NewestMessages"} {
+		if rest, ok := strings.CutPrefix(key, prefix); ok {
+			branch := BranchOf(rest)
+			return "reading " + branch + call + rest[strings.LastIndexByte(rest, '#'):]
+		}
+	}
+	return ""
+}
+
+func isReading(thing string) bool { return strings.HasPrefix(thing, "reading ") }
+
+// hasPlace tells whether a thing is asked for where it was recorded. A question to a person is asked for
+// when it is opened, and recorded when it is answered.
+func hasPlace(thing string) bool {
+	id, ok := strings.CutPrefix(thing, "wait ")
+	id = id[len(BranchOf(id)):]
+	return !ok || strings.HasPrefix(id, "signal:") || strings.HasPrefix(id, "sleep:")
+}
+
+// Passed returns something that was recorded after a reading, and that the execution has asked for
+// already. Then the reading that it asks for now is another one, which has got the number of this.
+func (c *Cursor) Passed(reading string) string {
+	l := c.of(BranchOf(KeyOf(reading)))
+	if at, ok := l.index[reading]; ok && l.furthest > at {
+		return l.inOrder[l.furthest]
+	}
+	return ""
 }
 
 // KeyOf returns the journal key of a recorded thing.

@@ -23,6 +23,9 @@ const (
 	SagaPrefix   = "_saga:"
 	UndoPrefix   = perdure.UndoPrefix
 	UndonePrefix = perdure.UndonePrefix
+	// HistoryPrefix and NewestPrefix begin the keys of the messages that the agent has read.
+	HistoryPrefix = "_history:"
+	NewestPrefix  = "_newest:"
 )
 
 // Prefixes of the ids of waits.

@@ -144,7 +144,8 @@ func (r *Record) read(at *Cursor, key string, value json.RawMessage) error {
 				}
 				r.ignored = rec.Ignored
 			}
-			at.expect("step "+key, IsAside(value))
+			// A Parallel is over before its branch goes on, so its items are expected as a step is.
+			at.expect("step "+key, IsAside(value) && !isItem(key))
 			r.items.note(key)
 		}
 		// A step that is added to the body of a saga that has succeeded is found before it begins. After
@@ -153,6 +154,9 @@ func (r *Record) read(at *Cursor, key string, value json.RawMessage) error {
 			if rec, ok := ReadSaga(value); ok && rec.OK {
 				at.expect("saga "+name, rec.Aside)
 			}
+		}
+		if reading := ReadingOf(key); reading != "" {
+			at.expect(reading, false)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ func TestBeginFindsWhatWasNotAskedFor(t *testing.T) {
 		{"one is not", []string{a, b}, "step a#1", "", "step b#1", "step b#1"},
 		{"the first is not", []string{a, b}, "step b#1", "", "step a#1", "step a#1"},
 		{"another is asked for", []string{a}, "step c#1", "", "step a#1", "step a#1"},
-		{"an item of a Parallel", []string{item}, "", "", "", "step p#1/0"},
+		{"an item of a Parallel", []string{item}, "", "", "step p#1/0", "step p#1/0"},
 		{"a goroutine of an earlier release", []string{aside}, "", "", "", "step s#1"},
 		{"a child", []string{kid}, "", "", "spawn kid#1", "spawn kid#1"},
 		{"a wait that is over", []string{over}, "", "", "wait signal:go#1", "wait signal:go#1"},

@@ -109,13 +109,15 @@ type attacking struct {
 	out *bufio.Reader
 }
 
-// attackBeside starts the process of an attack, and waits until it has loaded what it needs.
+// attackBeside starts the process of an attack, and waits until it has loaded what it needs. An attacker
+// has machines of his own: here his process has a lower priority than the server that it shares the
+// processors with.
 func attackBeside(spec attackSpec) (*attacking, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command("nice", "-n", "10", os.Args[0])
 	cmd.Env = append(os.Environ(), attackVar+"="+string(text))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

@@ -196,7 +196,8 @@ func (d *dlqCall) printStory(w io.Writer, l *api.DeadLetterStory) {
 		fmt.Fprintln(w, "\nSEQ\tAT\tEVENT")
 	}
 	for _, e := range l.Events {
-		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, formatTime(e.At), literal(string(e.Type)), d.paint.Dim(oneLine(e.Data)))
+		fmt.Fprintf(w, "%d\t%s\t%s %s\n", e.Seq, formatTime(e.At), literal(string(e.Type)),
+			d.paint.Dim(oneLine(e.Data)))
 	}
 	if l.RedrivenBy == "" {
 		again := "perdure dlq redrive " + string(l.RunID)

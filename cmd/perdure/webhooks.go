@@ -274,8 +274,8 @@ func (h *hooksCall) deliveries() error {
 			if d.LastStatus != 0 {
 				last = fmt.Sprint(d.LastStatus)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID, literal(string(d.Type)), d.State,
-				d.Attempts, last, formatTime(d.NextAttemptAt))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", literal(d.DeliveryID), d.RunID,
+				literal(string(d.Type)), d.State, d.Attempts, last, formatTime(d.NextAttemptAt))
 		}
 	})
 }

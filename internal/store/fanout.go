@@ -28,8 +28,8 @@ var fanOutTable = &table[FanOut]{
 	keys: []string{"tenant", "run_id", "seq"},
 	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
 	bind: func(f *FanOut) []any {
-		return []any{string(f.Tenant), string(f.RunID), f.Seq, string(f.Type), string(f.ThreadID), string(f.Own), int64(f.At),
-			string(f.After), f.Version}
+		return []any{string(f.Tenant), string(f.RunID), f.Seq, string(f.Type), string(f.ThreadID), string(f.Own),
+			int64(f.At), string(f.After), f.Version}
 	},
 	scan: func(f *FanOut) []any {
 		return []any{&f.Tenant, &f.RunID, &f.Seq, &f.Type, &f.ThreadID, &f.Own, &f.At, &f.After, &f.Version}

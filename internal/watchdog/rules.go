@@ -125,7 +125,7 @@ var Rules = []Rule{
 	{ID: "W15", Name: ruleCopy, FullName: "journal-copied", Clock: "copy",
 		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
 		Action:    "the next entries are copied; with the last ones it is claimable; ring",
-		Bound:     "128 entries or 1 MiB every 20 ms, for all retries of a tenant together; every 120 ms after 256 such parts",
+		Bound:     "128 entries or 1 MiB every 20 ms for all retries of a tenant; every 120 ms after 256 parts",
 		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.CopyJournal(r) }},
 	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",

@@ -70,7 +70,7 @@ export const rules = [
     "rule": "W15", "name": "copy",
     "when": "a retry that begins with the journal of its original, which is not copied whole yet",
     "then": "the next entries are copied; with the last ones it is claimable; ring",
-    "bound": "128 entries or 1 MiB every 20 ms, for all retries of a tenant together; every 120 ms after 256 such parts",
+    "bound": "128 entries or 1 MiB every 20 ms for all retries of a tenant; every 120 ms after 256 parts",
   },
   {
     "rule": "W15", "name": "due",

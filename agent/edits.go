@@ -139,6 +139,9 @@ func Removed(ctx *Context, name string) {
 		c.fail(c.misuse("Removed of %q inside of a step: a step that is recorded is not executed again; call it at "+
 			"the beginning of the agent's function", name))
 	}
+	if _, err := c.own("Removed"); err != nil {
+		c.fail(err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cursor.Remove(name)

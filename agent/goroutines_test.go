@@ -9,29 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
-
-// A recorded step is not executed again. The number of a step inside it would go to the next step
-// of the same name.
-//
-//perdurevet:ignore agentcontext the misuse is what is tested
-func TestStepInsideStepIsMisuse(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "nests", func(ctx *agent.Context, _ struct{}) (int, error) {
-			return agent.Step(ctx, "outer", func(context.Context) (int, error) {
-				return agent.Step(ctx, "inner", func(context.Context) (int, error) { return 1, nil })
-			})
-		})
-	})
-	id := w.start(perdure.Submission{Kind: "nests"})
-	if message := w.defect(id, agent.CodeMisuse); !strings.Contains(message, `"inner"`) {
-		t.Errorf("message = %q, want it to name the inner step", message)
-	}
-}
 
 // A panic in another goroutine of the agent fails the attempt. It ends neither the process nor
 // blocks the worker's slot.
@@ -144,59 +123,5 @@ func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
 		if n := len(w.lines(id, typ)); n != 1 {
 			t.Errorf("log has %d lines %s, want 1", n, typ)
 		}
-	}
-}
-
-// Calls whose place among the others counts in a replay are for the agent's own goroutine and for
-// branches. In another goroutine they do nothing, and the error says what to use.
-//
-//perdurevet:ignore agenterror the misuse is what is tested
-func TestOrderedCallsInGoroutineAreMisuse(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	var done tally
-	effect := func(what string) int { return done.add(what) }
-	calls := map[string]func(ctx *agent.Context){
-		"Now":      func(ctx *agent.Context) { agent.Now(ctx, "n") },
-		"UUID":     func(ctx *agent.Context) { agent.UUID(ctx, "u") },
-		"Version":  func(ctx *agent.Context) { agent.Version(ctx, "v", 1) },
-		"Message":  func(ctx *agent.Context) { _ = agent.Message(ctx, "user", 1) },
-		"History":  func(ctx *agent.Context) { _, _ = ctx.History() },
-		"Callback": func(ctx *agent.Context) { agent.Callback[int](ctx, "c", time.Minute) },
-		"Sleep":    func(ctx *agent.Context) { _ = agent.Sleep(ctx, time.Minute) },
-		"Signal":   func(ctx *agent.Context) { _, _ = agent.Signal[int](ctx, "s", time.Minute) },
-		"Saga":     func(ctx *agent.Context) { _ = agent.Saga(ctx, "s", func() error { return nil }) },
-		"Parallel": func(ctx *agent.Context) {
-			one := func(context.Context, int) (int, error) { return effect("Parallel"), nil }
-			_, _ = agent.Parallel(ctx, "p", []int{1}, one)
-		},
-		"Go": func(ctx *agent.Context) {
-			agent.Go(ctx, "b", func(*agent.Context) error { effect("Go"); return nil })
-		},
-		`step "a"`: func(ctx *agent.Context) {
-			_, _ = agent.Step(ctx, "a", func(context.Context) (int, error) { return effect("Step"), nil })
-		},
-		`Spawn of "kid"`: func(ctx *agent.Context) { agent.Spawn[int](ctx, "kid", 1) },
-	}
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "elsewhere", func(ctx *agent.Context, what string) (string, error) {
-			done := make(chan int)
-			go func() {
-				defer close(done)
-				calls[what](ctx)
-			}()
-			<-done
-			return "fine", nil
-		})
-	})
-	for what := range calls {
-		id := w.start(perdure.Submission{Kind: "elsewhere", Input: client.JSON(what), ThreadID: w.thread()})
-		message := w.defect(id, agent.CodeMisuse)
-		if !strings.HasPrefix(message, what+" in a goroutine") || !strings.Contains(message, "agent.Go") {
-			t.Errorf("message = %q, want it to name %s and agent.Go", message, what)
-		}
-	}
-	if len(done.all()) > 0 {
-		t.Errorf("effects = %v, want none in a goroutine that is no branch", done.all())
 	}
 }

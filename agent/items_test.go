@@ -117,16 +117,3 @@ func TestItemsWithoutDigestsAreContinued(t *testing.T) {
 		t.Errorf("%d records had digests, want 2", n)
 	}
 }
-
-// Items that can't be told apart are a misuse.
-func TestItemsThatAreNoJSONAreMisuse(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.release("", func(ctx *agent.Context, _ int) (string, error) {
-		call := func(context.Context, func()) (int, error) { return 1, nil }
-		_, err := agent.Parallel(ctx, "call", []func(){nil}, call)
-		return "", err
-	})
-	contains(t, w.defect(w.start(perdure.Submission{Kind: "changes"}), agent.CodeMisuse),
-		"Parallel call#1: item 0, a func(), can't be written as JSON")
-}

@@ -421,6 +421,9 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 	if c.grant.ThreadID == "" {
 		return result, c.misuse("Continue: the run is on no thread that could go on")
 	}
+	if _, err := c.ownCounted("Continue"); err != nil {
+		return result, err
+	}
 	var keys []string
 	for n, f := range children {
 		if f == nil {

@@ -24,18 +24,7 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 		_, _ = agent.Step(ctx, "once", func(context.Context) (int, error) { f(); return 1, nil })
 	}
 	ways := map[string]func(ctx *agent.Context){
-		"a wait in a step":  func(ctx *agent.Context) { once(ctx, func() { _ = agent.Sleep(ctx, time.Second) }) },
-		"a step in a step":  func(ctx *agent.Context) { once(ctx, func() { once(ctx, func() {}) }) },
-		"a spawn in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Spawn[int](ctx, "nobody", 1) }) },
-		"a callback in a step": func(ctx *agent.Context) {
-			once(ctx, func() { agent.Callback[int](ctx, "door", time.Second) })
-		},
-		"a wait in a goroutine": func(ctx *agent.Context) {
-			slept := make(chan error)
-			//perdurevet:ignore agentgo the misuse is what is tested
-			go func() { slept <- agent.Sleep(ctx, time.Second) }()
-			<-slept
-		},
+		"a wait in a step": func(ctx *agent.Context) { once(ctx, func() { _ = agent.Sleep(ctx, time.Second) }) },
 		"a step in a goroutine": func(ctx *agent.Context) {
 			called := make(chan int)
 			go func() { once(ctx, func() { done.add("goroutine") }); close(called) }()
@@ -49,54 +38,10 @@ func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
 			b := agent.Go(ctx, "side", func(*agent.Context) error { return nil })
 			_, _ = a.Join(ctx), b.Join(ctx)
 		},
-		"a branch without a function": func(ctx *agent.Context) { _ = agent.Go(ctx, "side", nil).Join(ctx) },
-		"a branch without a name": func(ctx *agent.Context) {
-			_ = agent.Go(ctx, "", func(*agent.Context) error { return nil }).Join(ctx)
-		},
-		"a branch in a step": func(ctx *agent.Context) {
-			once(ctx, func() { agent.Go(ctx, "side", func(*agent.Context) error { return nil }) })
-		},
-		"a branch that joins itself": func(ctx *agent.Context) {
-			var b *agent.Branch
-			begun := make(chan int)
-			b = agent.Go(ctx, "side", func(ctx *agent.Context) error { <-begun; return b.Join(ctx) })
-			close(begun)
-			_ = b.Join(ctx)
-		},
-		"a name with a branch in it": func(ctx *agent.Context) { agent.UUID(ctx, "left#1//search") },
-		"an undo of something else": func(ctx *agent.Context) {
-			_ = agent.Saga(ctx, "s", func() error {
-				_, _ = agent.Step(ctx, "text", func(context.Context) (string, error) {
-					return "", nil
-				}, agent.Undo(func(context.Context, int) error { return nil }))
-				return nil
-			})
-		},
-		"a step without a function": func(ctx *agent.Context) { _, _ = agent.Step[int](ctx, "none", nil) },
-		"an undo without a function": func(ctx *agent.Context) {
-			_ = agent.Saga(ctx, "s", func() error {
-				one := func(context.Context) (int, error) { return 1, nil }
-				_, err := agent.Step(ctx, "one", one, agent.Undo[int](nil))
-				return err
-			})
-		},
-		"a saga without a function": func(ctx *agent.Context) { _ = agent.Saga(ctx, "s", nil) },
-		"a parallel without a function": func(ctx *agent.Context) {
-			_, _ = agent.Parallel[int, int](ctx, "none", []int{1}, nil)
-		},
-		"a key outside of a step": func(ctx *agent.Context) { agent.IdempotencyKey(ctx) },
 		"the agent's key in a step": func(ctx *agent.Context) {
 			once(ctx, func() { done.add("called with " + agent.IdempotencyKey(ctx)) })
 		},
-		"a version in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Version(ctx, "v", 1) }) },
-		"a removal in a step": func(ctx *agent.Context) { once(ctx, func() { agent.Removed(ctx, "old") }) },
-		"a result too early":  func(ctx *agent.Context) { _, _ = agent.OnSignal[int](ctx, "n").Result() },
-		"the first 3 of 2": func(ctx *agent.Context) {
-			_, _ = agent.FirstOK(ctx, 3, agent.OnSignal[int](ctx, "a"), agent.OnSignal[int](ctx, "b"))
-		},
-		"the first of none":   func(ctx *agent.Context) { _, _ = agent.SelectOK[int](ctx) },
-		"a future of nothing": func(ctx *agent.Context) { _, _ = agent.JoinAll[int](ctx, nil) },
-		"a name that is none": func(ctx *agent.Context) { _ = agent.Saga(ctx, "", func() error { return nil }) },
+		"a result too early": func(ctx *agent.Context) { _, _ = agent.OnSignal[int](ctx, "n").Result() },
 	}
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "ignores", func(ctx *agent.Context, how string) (string, error) {

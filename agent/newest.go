@@ -41,7 +41,7 @@ func (c *execution) newestMessages(after int64, yield func(api.Message, error) b
 	if c.grant.ThreadID == "" {
 		return c.misuse("NewestMessages: the run is on no thread")
 	}
-	b, err := c.own("NewestMessages")
+	b, err := c.ownCounted("NewestMessages")
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,10 @@ func Saga(ctx *Context, name string, body func() error) error {
 	if err := c.proceed(); err != nil {
 		return err
 	}
+	if c.insideStep() {
+		return c.misuse("Saga %q inside of a step: a step that is recorded is not executed again, and neither is "+
+			"what is in it", name)
+	}
 	b, err := c.own("Saga")
 	if err != nil {
 		return err

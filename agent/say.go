@@ -79,7 +79,7 @@ func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
 	if c.grant.ThreadID == "" {
 		return nil, c.misuse("History: the run is on no thread")
 	}
-	b, err := c.own("History")
+	b, err := c.ownCounted("History")
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func Emit(ctx context.Context, typ perdure.LineType, v any) error {
 		return c.s.Emit(ctx, typ, v)
 	}
 	if !perdure.WorkerMayWrite(typ) || len(typ) > perdure.MaxName {
-		return misuse("Emit: %q is not for agents: x:…, run:progress, worker:tool_… and llm:delta are", typ)
+		return c.misuse("Emit: %q is not for agents: x:…, run:progress, worker:tool_… and llm:delta are", typ)
 	}
 	return c.writeLine(typ, v, "")
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -196,49 +195,6 @@ func TestStepsRunConcurrently(t *testing.T) {
 	completed(t, w.ends("parallel", 20), "190")
 	if done.of("part") != 20 {
 		t.Errorf("steps were executed %d times, want 20", done.of("part"))
-	}
-}
-
-// A run that waits is executed again, so a wait inside of a step would lose the step.
-//
-//perdurevet:ignore agentcontext the misuse is what is tested
-func TestWaitInsideStepIsMisuse(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	waits := map[string]func(ctx *agent.Context) error{
-		"sleep":  func(ctx *agent.Context) error { return agent.Sleep(ctx, time.Second) },
-		"signal": func(ctx *agent.Context) error { _, err := agent.Signal[int](ctx, "x", time.Second); return err },
-		"join":   func(ctx *agent.Context) error { _, err := agent.Spawn[int](ctx, "nobody", 1).Join(ctx); return err },
-		"approve": func(ctx *agent.Context) error {
-			_, err := agent.Approve(ctx, agent.Approval{Title: "?", Action: 1})
-			return err
-		},
-	}
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "waits", func(ctx *agent.Context, how string) (int, error) {
-			return agent.Step(ctx, "wait", func(context.Context) (int, error) { return 0, waits[how](ctx) })
-		})
-	})
-	for how := range waits {
-		t.Run(how, func(t *testing.T) {
-			w.defect(w.start(perdure.Submission{Kind: "waits", Input: client.JSON(how)}), agent.CodeMisuse)
-		})
-	}
-}
-
-func TestStepNamesAreChecked(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.work(func(wk *worker.Worker) {
-		worker.Agent(wk, "named", func(ctx *agent.Context, name string) (string, error) {
-			return agent.Step(ctx, name, func(context.Context) (string, error) { return "ok", nil })
-		})
-	})
-	for _, name := range []string{"", "_own", strings.Repeat("x", 171), "a\nb", " a"} {
-		w.defect(w.start(perdure.Submission{Kind: "named", Input: client.JSON(name)}), agent.CodeMisuse)
-	}
-	for _, name := range []string{"a", "mit Umlauten: äöü", "a#1", strings.Repeat("x", 170)} {
-		completed(t, w.ends("named", name), `"ok"`)
 	}
 }
 

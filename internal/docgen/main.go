@@ -35,6 +35,7 @@ var pages = []page{
 	{"metrics.md", metricsPage, ""},
 	{"pairs.md", pairsPage, ""},
 	{"agents.md", editTables, "edits"},
+	{"misuses.md", misusesPage, ""},
 }
 
 func run(args []string, stdout, stderr io.Writer) int {

@@ -75,6 +75,8 @@ type branch struct {
 	within []*branch
 	// parked has the things that it waits for, if it waits.
 	parked *parked
+	// seen is the number of the last inbox item that was read when it last looked.
+	seen int64
 	// done is closed, and ended is set, when its function has returned, with err. joined tells that its
 	// parent knows.
 	done   chan struct{}
@@ -132,6 +134,8 @@ type parked struct {
 	open  []perdure.WaitSpec
 	on    []string
 	since time.Time
+	// news tells that something has come since the branch looked. It is about to look again.
+	news bool
 }
 
 // A thread is the run's thread, as far as this execution has read it.

@@ -161,8 +161,16 @@ const (
 
 // park keeps a branch waiting until something has come for it. When all branches are parked, the last one
 // suspends the run on the waits of all.
+//
+// Items that are read from the inbox are for any branch. A branch that has not looked at them since is not
+// parked: a run must not be suspended on a wait whose end has come, because nothing would wake it.
 func (c *execution) park(b *branch, p *parked) error {
 	c.mu.Lock()
+	if seen := c.inbox.Last(); p.joins == nil && c.parking.live > 1 && seen != b.seen {
+		b.seen = seen // another branch has read these, perhaps after this one looked
+		c.mu.Unlock()
+		return nil
+	}
 	b.parked = p
 	c.mu.Unlock()
 	defer func() {
@@ -172,14 +180,23 @@ func (c *execution) park(b *branch, p *parked) error {
 	}()
 	for pause := minParkPause; ; pause = min(2*pause, maxParkPause) {
 		c.mu.Lock()
-		open, on, last := c.allParked()
-		if last {
+		if p.news {
+			b.seen = c.inbox.Last()
+			b.parked = nil
+			c.mu.Unlock()
+			return nil
+		}
+		_, _, last := c.allParked()
+		if last = last && !c.parking.suspending; last {
 			c.parking.suspending = true
 		}
 		changed := c.parking.changed
 		c.mu.Unlock()
 		if last {
-			return c.suspendAll(open, on)
+			if again, err := c.suspendAll(); !again {
+				return err
+			}
+			continue
 		}
 		if done, err := c.lookParked(b, p, changed, pause); done || err != nil {
 			return err
@@ -187,13 +204,12 @@ func (c *execution) park(b *branch, p *parked) error {
 	}
 }
 
-// allParked returns the waits of all branches, and whether all are parked and the run is to be suspended
-// by the caller, which holds c.mu.
+// allParked returns the waits of all branches, and whether all are parked. The caller holds c.mu.
 func (c *execution) allParked() (open []perdure.WaitSpec, on []string, all bool) {
 	n := 0
 	for _, by := range slices.Sorted(maps.Keys(c.branches)) {
 		p := c.branches[by].parked
-		if p == nil || p.joins != nil && p.joins.ended || c.branches[by].isStopped() {
+		if p == nil || p.news || p.joins != nil && p.joins.ended || c.branches[by].isStopped() {
 			continue // it goes on, or is about to
 		}
 		n++
@@ -205,10 +221,11 @@ func (c *execution) allParked() (open []perdure.WaitSpec, on []string, all bool)
 		}
 		on = append(on, p.on...)
 	}
-	return open, on, n == c.parking.live && len(on) > 0 && !c.parking.suspending
+	return open, on, n == c.parking.live && len(on) > 0
 }
 
-// lookParked waits for a while. It returns true if the caller has to look again whether its wait is over.
+// lookParked waits for a while, and reads the inbox. It returns true if the branch has ended that the caller
+// joins.
 func (c *execution) lookParked(b *branch, p *parked, changed chan struct{}, pause time.Duration) (bool, error) {
 	if p.joins != nil {
 		select {
@@ -231,8 +248,8 @@ func (c *execution) lookParked(b *branch, p *parked, changed chan struct{}, paus
 		}
 		left := time.Duration(spec.Timeout) - time.Since(p.since)
 		if left <= 0 {
-			c.write(func(w *journal.Writer) { w.Expire(spec.ID) })
-			return true, nil
+			c.expire(p, spec.ID)
+			return false, nil
 		}
 		pause = min(pause, left)
 	}
@@ -248,11 +265,24 @@ func (c *execution) lookParked(b *branch, p *parked, changed chan struct{}, paus
 	if err := c.stopReason(b); err != nil || suspending {
 		return false, err
 	}
-	return c.readNews()
+	_, err := c.readNews()
+	return false, err
 }
 
-// suspendAll suspends the run. It returns only if the run was asked to stop.
-func (c *execution) suspendAll(open []perdure.WaitSpec, on []string) error {
+// expire ends a timer of a parked branch, unless the run is about to be suspended on it.
+func (c *execution) expire(p *parked, id string) {
+	c.mu.Lock()
+	if !c.parking.suspending {
+		c.writer.Expire(id)
+		p.news = true
+	}
+	c.mu.Unlock()
+	c.s.Commit(false)
+}
+
+// suspendAll suspends the run. It returns if the run was asked to stop, or with true if something has come
+// and the caller is to wait again.
+func (c *execution) suspendAll() (again bool, err error) {
 	// The inbox is not read meanwhile: a run that is suspended is not leased, and the refusal would be
 	// taken for an error of the wait.
 	c.parking.asking <- struct{}{}
@@ -263,29 +293,34 @@ func (c *execution) suspendAll(open []perdure.WaitSpec, on []string) error {
 		c.mu.Unlock()
 		<-c.parking.asking
 	}()
-	if c.checking() {
-		c.leave(nil)
-	}
-	if len(on) > perdure.MaxBatch {
-		c.fail(c.misuse("the branches wait for more than %d things together", perdure.MaxBatch))
-	}
 	c.mu.Lock()
+	open, on, all := c.allParked() // something may have been read before it was this one's turn
+	if !all || c.checking() || len(on) > perdure.MaxBatch {
+		c.mu.Unlock()
+		if c.checking() {
+			c.leave(nil)
+		}
+		if all {
+			c.fail(c.misuse("the branches wait for more than %d things together", perdure.MaxBatch))
+		}
+		return true, nil
+	}
 	b := c.writer.Suspend(open, on, claimType)
 	c.mu.Unlock()
 	c.s.Commit(true)
 	if err := c.awaitAnswer(b); err != nil {
 		if perdure.CodeOf(err) == perdure.CodeCancelRequested {
 			c.mu.Lock()
-			again := c.writer.WithoutSuspend(b)
+			rest := c.writer.WithoutSuspend(b)
 			c.mu.Unlock()
 			c.s.Commit(true)
-			c.mustCommit(again)
-			return ErrCancelled
+			c.mustCommit(rest)
+			return false, ErrCancelled
 		}
 		c.fail(err)
 	}
 	c.leave(nil)
-	return nil
+	return false, nil
 }
 
 // waitEnded returns the error of a wait that ended in another way than the caller wanted.
@@ -337,11 +372,21 @@ func (c *execution) readNews() (news bool, err error) {
 		c.inbox.Read(page.Inbox)
 		if len(page.Inbox) > 0 {
 			news = true
-			c.parking.change()
+			c.tellParked()
 		}
 		c.mu.Unlock()
 		if page.Next == 0 {
 			return news, nil
 		}
 	}
+}
+
+// tellParked lets all parked branches look again. The caller holds c.mu.
+func (c *execution) tellParked() {
+	for _, b := range c.branches {
+		if b.parked != nil && b.parked.joins == nil {
+			b.parked.news = true
+		}
+	}
+	c.parking.change()
 }

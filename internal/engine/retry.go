@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/store"
@@ -170,6 +171,12 @@ func resolveFrom(tx *Tx, orig *perdure.Run, from string) (copyTo int64, err erro
 	}
 	if err := perdure.CheckName("from", from); err != nil {
 		return 0, err
+	}
+	// The mark of a step that can be undone is committed with the step. Without it nothing would tell the
+	// server that a cancelled run has the step to undo.
+	if step, ok := strings.CutPrefix(from, perdure.UndoPrefix); ok {
+		return 0, invalidFrom("%q says that the step %q can be undone, and belongs to it: give the key of the step",
+			from, step)
 	}
 	seq, err := tx.DB.Journal.SeqOf(orig.Tenant, orig.ID, from)
 	if err == nil && seq == 0 {

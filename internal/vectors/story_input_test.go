@@ -29,6 +29,12 @@ type (
 		Days int    `json:"days"`
 		By   byName `json:"by"`
 	}
+	cityName struct {
+		City string `json:"city"`
+	}
+	cityNumber struct {
+		City int `json:"city"`
+	}
 	daysAndBy struct {
 		Days int    `json:"days"`
 		By   byName `json:"by"`
@@ -109,15 +115,11 @@ var inputStories = []story{
 		},
 		agent: func(ctx *agent.Context, x execution) (any, error) {
 			if x.number == 2 {
-				if _, err := reads[struct {
-					City int `json:"city"`
-				}](ctx, x); err != nil {
+				if _, err := reads[cityNumber](ctx, x); err != nil {
 					return nil, err
 				}
 			}
-			in, err := reads[struct {
-				City string `json:"city"`
-			}](ctx, x)
+			in, err := reads[cityName](ctx, x)
 			if err != nil {
 				return nil, err
 			}

@@ -35,7 +35,7 @@ STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./ag
 WAITING := 4
 # Tests of these packages that have no store, or name it themselves, or have both already: those of them that take long. They pass
 # with PERDURE_TEST_STORE=postgres where there is no PostgreSQL, and run with all others in test-plain.
-STORELESS := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestUnansweredWaitTimesOut|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestParallelSurvivesCrashes|TestAnnouncementWaitsForServer|TestOlderServerWithoutNewsCall|TestAbsentServerIsLoggedEachMinute|TestSelfFenceStopsBeforeTheLeaseExpires|TestHeartbeatsRenewTheLease|TestHourWithoutServerCostsNoAttempt|TestRefusedResultFailsTheRun|TestCancelReachesTheHandlerAtOnce|TestIdleWorkerOnlyPolls|TestWhichFailuresAreRetried|TestServerUsesGivenClock)$$
+STORELESS := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestUnansweredWaitTimesOut|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestParallelSurvivesCrashes|TestAnnouncementWaitsForServer|TestOlderServerWithoutNewsCall|TestAbsentServerIsLoggedEachMinute|TestSelfFenceStopsBeforeTheLeaseExpires|TestHeartbeatsRenewTheLease|TestHourWithoutServerCostsNoAttempt|TestRefusedResultFailsTheRun|TestCancelReachesTheHandlerAtOnce|TestIdleWorkerOnlyPolls|TestWhichFailuresAreRetried|TestServerUsesGivenClock|TestKitFindsMisusesOfTheTable)$$
 
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. The domain and the store's packages scan and backup start none, in their

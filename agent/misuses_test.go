@@ -33,7 +33,7 @@ func TestMisusesOfTheTable(t *testing.T) {
 	w, world := openHeld(t), agentcases.NewWorld()
 	var trials []*misuseTrial
 	for _, area := range agentcases.Misuses {
-		for n := range area.Rows {
+		for n := range everyRow(len(area.Rows)) {
 			trials = append(trials, &misuseTrial{Misuse: &area.Rows[n], kind: fmt.Sprintf("misuse-%03d", len(trials))})
 		}
 	}

@@ -60,13 +60,9 @@ func (r Retry) applyToStep(to *StepOptions) {
 	}
 }
 
-// StepOptions are the options of a [Step]. [Retries], [Undo] and [For] return options
-// with one field set.
+// StepOptions are the options of a [Step]. [Undo] and [For] return options with one field set.
 type StepOptions struct {
-	// Retries repeats a failed step at once, up to so many times and with growing pauses, before Step
-	// returns its error.
-	Retries int
-	// Retry says how often and how fast, in place of Retries.
+	// Retry says how often and how fast a failed step is tried again, before Step returns its error.
 	Retry Retry
 	// Timeout limits the time of one try, as [Timeout] says.
 	Timeout time.Duration
@@ -78,12 +74,8 @@ type StepOptions struct {
 	about about
 }
 
-// Retries returns options with that number of retries.
-func Retries(n int) StepOptions { return StepOptions{Retries: n} }
-
 // applyToStep sets the fields that the options have.
 func (o StepOptions) applyToStep(to *StepOptions) {
-	to.Retries = cmp.Or(o.Retries, to.Retries)
 	o.Retry.applyToStep(to)
 	TimeLimit(o.Timeout).applyToStep(to)
 	if o.undoType != nil {
@@ -198,18 +190,15 @@ type MapOptions struct {
 	// Child has the options of the children of a Map. With OnStall a child that looks stuck while the
 	// run is suspended is cancelled, and counts as failed with an [ErrStalled].
 	Child Options
-	// Step has the options of the steps of a Parallel: an [Undo] in a [Saga] undoes each item that
-	// completed, the last item first.
+	// Step has the options of the steps of a Parallel: a [Retry] tries each again, and an [Undo] in a
+	// [Saga] undoes each item that completed, the last item first.
 	Step StepOptions
-	// Retries repeats a failed step of a Parallel, as [Retries] does.
-	Retries int
 }
 
 // applyTo sets the fields that the options have.
 func (o MapOptions) applyTo(to *MapOptions) {
 	to.Limit = cmp.Or(o.Limit, to.Limit)
 	to.Settle = to.Settle || o.Settle
-	to.Retries = cmp.Or(o.Retries, to.Retries)
 	o.Child.applyToChild(&to.Child)
 	o.Step.applyToStep(&to.Step)
 }

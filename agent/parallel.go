@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -119,7 +118,7 @@ func Parallel[In, Out any](
 // stepOf returns the options of an item's step.
 func (o *MapOptions) stepOf(of about) *StepOptions {
 	step := o.Step
-	step.Retries, step.about = cmp.Or(step.Retries, o.Retries), of
+	step.about = of
 	return &step
 }
 

@@ -33,14 +33,14 @@ func (r *Retry) again(n int, err error) (pause time.Duration, ok bool) {
 // patience returns the retries of a step, however they are given.
 func (o *StepOptions) patience() Retry {
 	r := o.Retry
-	r.Attempts = cmp.Or(r.Attempts, o.Retries+1)
+	r.Attempts = max(r.Attempts, 1)
 	return r
 }
 
 // checkPatience returns an error if a number or a time of the options is negative. A negative time
 // limit is none: it is the rest of a time that has passed.
 func (o *StepOptions) checkPatience(c *execution, what string) error {
-	if min(o.Retries, o.Retry.Attempts, int(o.Retry.First), int(o.Retry.Max)) < 0 {
+	if min(o.Retry.Attempts, int(o.Retry.First), int(o.Retry.Max)) < 0 {
 		return c.misuse("%s: a negative number of tries, or a negative pause between them", what)
 	}
 	return nil

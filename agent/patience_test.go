@@ -36,17 +36,16 @@ func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
 			code perdure.Code // of the function's error; "" waits for the end of its context
 			want string       // the seconds at which it was tried, and the code of the step
 		}{
-			"once":    {nil, "busy", "[0] busy"},
-			"retries": {opts(agent.Retries(2)), "busy", "[0 1 3] busy"},
-			"retry":   {opts(agent.Retry{Attempts: 3}), "busy", "[0 1 3] busy"},
+			"once":  {nil, "busy", "[0] busy"},
+			"retry": {opts(agent.Retry{Attempts: 3}), "busy", "[0 1 3] busy"},
 			"pauses": {opts(agent.Retry{Attempts: 5, First: 2 * time.Second, Max: 5 * time.Second}), "busy",
 				"[0 2 6 11 16] busy"},
 			"except":  {opts(agent.Retry{Attempts: 5, Except: []perdure.Code{"gone", "busy"}}), "busy", "[0] busy"},
 			"another": {opts(agent.Retry{Attempts: 2, Except: []perdure.Code{"gone"}}), "busy", "[0 1] busy"},
-			"merged": {opts(agent.Retries(9), agent.Retry{Attempts: 2}, agent.Retry{First: 7 * time.Second}), "busy",
-				"[0 7] busy"},
+			"merged": {opts(agent.Retry{Attempts: 9}, agent.Retry{Attempts: 2}, agent.Retry{First: 7 * time.Second}),
+				"busy", "[0 7] busy"},
 			"a time":   {opts(agent.Timeout(30 * time.Second)), "", "[0] step_timeout"},
-			"and both": {opts(agent.Timeout(30*time.Second), agent.Retries(1)), "", "[0 31] step_timeout"},
+			"and both": {opts(agent.Timeout(30*time.Second), agent.Retry{Attempts: 2}), "", "[0 31] step_timeout"},
 			"in time":  {opts(agent.Timeout(30 * time.Second)), "busy", "[0] busy"},
 			"the rest": {opts(agent.Timeout(-time.Second)), "", "[0] step_timeout"},
 		}
@@ -100,7 +99,7 @@ func TestTimeOfATry(t *testing.T) {
 						return "", ctx.Err()
 					}
 					return fmt.Sprint("second try of ", n), nil
-				}, agent.MapOptions{Step: agent.StepOptions{Timeout: time.Second, Retries: 1}})
+				}, agent.MapOptions{Step: agent.StepOptions{Timeout: time.Second, Retry: agent.Retry{Attempts: 2}}})
 				return append(got.Results, late), err
 			})
 		})

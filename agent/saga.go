@@ -25,7 +25,7 @@ const undoRetries = 4
 //
 // The end of the body is recorded. A body that has succeeded and fails in a later release is
 // nondeterminism: its steps are kept. After a failure the saga only undoes, also after a crash, so an
-// error that may be temporary should be retried first ([Retries]). An undo that fails is retried a
+// error that may be temporary should be retried first ([Retry]). An undo that fails is retried a
 // few times, and again with the next attempt. After the run's deadline nothing is undone: its
 // deliverable lists what was not.
 //
@@ -212,7 +212,7 @@ func (c *execution) compensate(ctx *Context, b *branch, s *saga) error {
 			// context.
 			undoCtx := &Context{leaseContext{c.leased, ctx.Context}, c}
 			undo := func(ctx context.Context) (struct{}, error) { return struct{}{}, u.f(ctx, rec.OK) }
-			_, err = attempt(undoCtx, b, key, undo, &StepOptions{Retries: undoRetries})
+			_, err = attempt(undoCtx, b, key, undo, &StepOptions{Retry: Retry{Attempts: undoRetries + 1}})
 			c.checkExit()
 		}
 		if err != nil {

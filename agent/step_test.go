@@ -110,13 +110,13 @@ func TestStepRetriesWithinOneAttempt(t *testing.T) {
 						return 0, errors.New("busy")
 					}
 					return good, nil
-				}, agent.Retries(3))
+				}, agent.Retry{Attempts: 4})
 			})
 			worker.Agent(wk, "gives up", func(ctx *agent.Context, _ struct{}) (int, error) {
 				return agent.Step(ctx, "call", func(context.Context) (int, error) {
 					done.add("permanent")
 					return 0, perdure.Permanent(errors.New("no"))
-				}, agent.Retries(3))
+				}, agent.Retry{Attempts: 4})
 			})
 		})
 		defer stop()
@@ -230,8 +230,8 @@ func TestLaterOptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
 			worker.Handle(wk, "late", func(_ context.Context, n int) (int, error) { return n, nil })
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 				fails := func(context.Context) (int, error) { calls.add("call"); return 0, errors.New("no") }
-				_, _ = agent.Step(ctx, "fail", fails, agent.Retries(5), agent.StepOptions{},
-					agent.StepOptions{Retries: 2})
+				_, _ = agent.Step(ctx, "fail", fails, agent.Retry{Attempts: 6}, agent.StepOptions{},
+					agent.Retry{Attempts: 3})
 				child := agent.Spawn[int](ctx, "late", 1, agent.Options{Queue: "nowhere", Delay: time.Minute},
 					agent.Options{Queue: perdure.DefaultQueue}, agent.Timeout(time.Hour))
 				run, err := child.Peek(ctx)

@@ -29,7 +29,7 @@ func TestTextBearsItsStepAndTry(t *testing.T) {
 					return 0, errors.New("not yet")
 				}
 				return 0, agent.Delta(ctx, "two ")
-			}, agent.Retries(1)); err != nil {
+			}, agent.Retry{Attempts: 2}); err != nil {
 				return 0, err
 			}
 			var both []*agent.Branch

@@ -50,7 +50,7 @@ func (s *Supervisor) work(ctx *agent.Context, in Task) (Result, error) {
 	}
 	if _, err := agent.Step(ctx, "artifacts", func(ctx context.Context) (bool, error) {
 		return true, l.leaveArtifacts(ctx, out)
-	}, agent.Retries(2)); err != nil && failed == nil {
+	}, agent.Retry{Attempts: 3}); err != nil && failed == nil {
 		return out, err
 	}
 	return out, failed

@@ -106,6 +106,14 @@ type Outcome struct {
 	// ReadSeq is the number of the last message of the thread that a run which completes has read. A
 	// chat is continued if a user has written more.
 	ReadSeq int64 `json:"read_seq,omitempty"`
+	// ContinueWith makes a run that continues the completed one, in the same transaction.
+	ContinueWith *ContinueWith `json:"continue_with,omitempty"`
+}
+
+// ContinueWith is the request of a run that completes for one that continues it: the same kind, thread
+// and root, a fresh timeout, and an empty journal.
+type ContinueWith struct {
+	Input json.RawMessage `json:"input,omitempty"`
 }
 
 // Validate checks the shape of a commit and fills in its defaults.
@@ -290,6 +298,9 @@ func (c *Commit) Size() int {
 	}
 	if c.Outcome != nil {
 		n += len(c.Outcome.Result)
+		if with := c.Outcome.ContinueWith; with != nil {
+			n += len(with.Input)
+		}
 	}
 	return n
 }
@@ -327,6 +338,19 @@ func (o *Outcome) validate() error {
 	}
 	if err := oneOf("outcome.type", o.Type, OutcomeTypes); err != nil {
 		return err
+	}
+	if with := o.ContinueWith; with != nil {
+		switch {
+		case o.Type != OutcomeComplete:
+			return Invalid("outcome.continue_with", "belongs to complete")
+		case len(o.ContinueOn) > 0:
+			return Invalid("outcome.continue_with", "give continue_on or continue_with, not both: a run has one "+
+				"continuation")
+		case len(with.Input) > 0:
+			if err := CheckValue("outcome.continue_with.input", with.Input); err != nil {
+				return err
+			}
+		}
 	}
 	if o.Type == OutcomeFail && (o.Error == nil || o.Error.Code == "") {
 		return Invalid("outcome.error", "a failure says why: {code, message}")

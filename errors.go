@@ -72,6 +72,8 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 	Field   string `json:"field,omitempty"` // the part of the input that is wrong, if it is one
+	// ContinuedBy is set if the run has ended and this one continues it.
+	ContinuedBy RunID `json:"continued_by_run_id,omitempty"`
 }
 
 func (e *Error) Error() string {

@@ -176,12 +176,14 @@ type Continued struct {
 	By       RunID
 	Trigger  string
 	Messages []Line // the messages that the thread was told for it
+	Items    int    // signals and messages of the inbox that it takes over
 }
 
 func (e Continued) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	r.ContinuedBy = e.By
 	log.addAll(e.Messages)
-	log.add(LineContinued, object("continued_by_run_id", string(e.By), "trigger", e.Trigger))
+	log.add(LineContinued, object("continued_by_run_id", string(e.By), "trigger", e.Trigger,
+		"items", e.Items))
 }
 
 // ---- late results and fallbacks

@@ -157,6 +157,8 @@ type Options struct {
 	// settles it, the run is treated as an agent, also by a release that does not know this field.
 	Open  bool `json:"open,omitempty"`
 	Depth int  `json:"depth,omitempty"` // number of ancestors
+	// Anew says that the run goes on for one that completed with continue_with.
+	Anew bool `json:"anew,omitempty"`
 }
 
 // MaxDepth limits the number of ancestors of a run.

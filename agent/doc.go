@@ -149,7 +149,7 @@
 //     failure, where reports belong, how errors become facts.
 //   - undo.go, patience.go, step.go, named.go: steps, with their undos, their time and their tries.
 //   - suspend.go, branch.go, future.go, wait.go, join.go, select.go, map.go, parallel.go, child.go,
-//     approve.go, withdraw.go: waits and futures, one idea each.
+//     approve.go, withdraw.go, anew.go: waits, futures and continuations, one idea each.
 //   - saga.go, newest.go, say.go: sagas, the thread, and reports to callers.
 //   - input.go, execute.go: the input of the agent, and the entry for package worker.
 //

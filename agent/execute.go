@@ -74,7 +74,7 @@ func execute(
 	}
 	c.mu.Lock()
 	early, misused, running := c.exit.early, c.exit.misuse, c.main.running
-	on, read := c.continueOn, c.thread.readSeq
+	on, anew, read := c.continueOn, c.anew, c.thread.readSeq
 	c.mu.Unlock()
 	if err == nil && running > 0 {
 		misused = misuse("the agent returned while a step of its was being executed: wait for the goroutine")
@@ -102,7 +102,8 @@ func execute(
 	if err := c.checkComplete(); err != nil {
 		return session.Failure(err)
 	}
-	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on, ReadSeq: read}
+	return &perdure.Outcome{Type: perdure.OutcomeComplete, Result: result, ContinueOn: on, ContinueWith: anew,
+		ReadSeq: read}
 }
 
 // returnGrace is how long the function may take to return after its execution has ended.

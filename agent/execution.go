@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -47,6 +48,9 @@ type execution struct {
 	thread   thread
 	// continueOn has the keys of the children that a continuation waits for.
 	continueOn []string
+	// anew is set if the run goes on as a new one; inputType is the type of the agent's input.
+	anew      *perdure.ContinueWith
+	inputType reflect.Type
 }
 
 // A branch is a goroutine of the agent that has an order of its own: the agent's own, or one that Go has

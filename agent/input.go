@@ -24,6 +24,7 @@ func checkInput(of any, t reflect.Type, gone []string, err error) error {
 	c := of.(*Context).c
 	input := c.grant.Input
 	c.mu.Lock()
+	c.inputType = t
 	first := c.record.Empty()
 	before, known := c.record.Ignored()
 	c.mu.Unlock()

@@ -444,7 +444,11 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 		keys = append(keys, f.key)
 	}
 	c.mu.Lock()
+	anew := c.anew
 	c.continueOn = append(c.continueOn, keys...)
 	c.mu.Unlock()
+	if anew != nil {
+		return result, c.misuse("Anew and Continue: a run has one continuation")
+	}
 	return result, nil
 }

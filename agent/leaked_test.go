@@ -48,6 +48,7 @@ func callLeaked(w *scene, how string) {
 		"Approve":  func() error { _, err := agent.Approve(ctx, agent.Approval{Action: 1}); return err },
 		"Select":   func() error { _, err := agent.Select(ctx); return err },
 		"Continue": func() error { _, err := agent.Continue[int, int](ctx, 1); return err },
+		"Anew":     func() error { _, err := agent.Anew(ctx, 1, 2); return err },
 		"Saga":     func() error { return agent.Saga(ctx, "s", func() error { return nil }) },
 		"Message":  func() error { return agent.Message(ctx, "user", "hi") },
 		"History":  func() error { _, err := ctx.History(); return err },

@@ -35,7 +35,7 @@ func TestUnrecordableResultIsAFact(t *testing.T) {
 		_, err := agent.Step(ctx, "get", func(context.Context) (any, error) {
 			calls.add(what)
 			return results[what], nil
-		}, agent.Retries(2))
+		}, agent.Retry{Attempts: 3})
 		return err
 	}
 	w.work(func(wk *worker.Worker) {

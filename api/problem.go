@@ -15,6 +15,8 @@ type Problem struct {
 	Detail string       `json:"detail,omitempty"`
 	Code   perdure.Code `json:"code"`
 	Field  string       `json:"field,omitempty"`
+	// ContinuedByRunID is set if the run has ended and this one continues it.
+	ContinuedByRunID perdure.RunID `json:"continued_by_run_id,omitempty"`
 }
 
 func (p *Problem) Error() string {

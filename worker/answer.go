@@ -139,6 +139,18 @@ func (r *run) answered(res *api.CommitResult) {
 			res.Error.Detail)
 		w.drop(r.lease)
 		return
+	case sent.Outcome.ContinueWith != nil && res.Error.Code == perdure.CodeCancelRequested:
+		r.mu.Lock()
+		r.outcome = &perdure.Outcome{Type: perdure.OutcomeCancelled}
+		r.mu.Unlock()
+		waits = true
+	case sent.Outcome.ContinueWith != nil && res.Error.Code == perdure.CodeOverBound:
+		// The run keeps its inbox: a release that takes more of it continues the run.
+		w.log.Error("a run can't go on as a new one; it is held", "run", r.lease.RunID, "error", res.Error.Detail)
+		r.mu.Lock()
+		r.outcome = session.Defective(CodeRefused, session.Refusal(res.Error))
+		r.mu.Unlock()
+		waits = true
 	default:
 		// Without another outcome the run would hang until its lease ends, and again in each
 		// attempt.

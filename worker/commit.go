@@ -181,6 +181,9 @@ func sizeOf(c *perdure.Commit) int {
 	}
 	if o := c.Outcome; o != nil {
 		n += len(o.Result)
+		if o.ContinueWith != nil {
+			n += len(o.ContinueWith.Input)
+		}
 	}
 	return n
 }

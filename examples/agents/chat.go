@@ -48,7 +48,7 @@ func (w World) chat(ctx *agent.Context, _ any) (int, error) {
 			return turns, err
 		}
 		answer, err := agent.Step(ctx, "answer", func(ctx context.Context) (string, error) { return model(ctx, text) },
-			agent.Retries(3))
+			agent.Retry{Attempts: 4})
 		if err != nil {
 			return turns, err
 		}

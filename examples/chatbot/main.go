@@ -56,7 +56,7 @@ func (m Model) chat(ctx *agent.Context, _ struct{}) (string, error) {
 	}
 	for range 10 {
 		ask := func(ctx context.Context) (Message, error) { return m.complete(ctx, messages) }
-		answer, err := agent.Step(ctx, "model", ask, agent.Retries(2))
+		answer, err := agent.Step(ctx, "model", ask, agent.Retry{Attempts: 3})
 		if err != nil {
 			return "", err
 		}

@@ -77,7 +77,7 @@ func (s Shop) buy(ctx *agent.Context, o Offer) (parcel string, err error) {
 			return err
 		}
 		// A short outage is no reason to undo the purchase, so the step is tried three times.
-		parcel, err = agent.Step(ctx, "ship", s.call("ship", reservation), agent.Retries(2))
+		parcel, err = agent.Step(ctx, "ship", s.call("ship", reservation), agent.Retry{Attempts: 3})
 		return err
 	})
 	return parcel, err

@@ -346,7 +346,7 @@ func (s *script) step(word string, parts []string) error {
 		}))
 	case strings.HasSuffix(word, "~"):
 		name = strings.TrimSuffix(word, "~")
-		opts = append(opts, agent.Timeout(time.Minute), agent.Retries(3))
+		opts = append(opts, agent.Timeout(time.Minute), agent.Retry{Attempts: 4})
 	}
 	got, err := agent.Step(s.ctx, name, func(context.Context) (string, error) {
 		did := strings.TrimSpace(name + " " + about)

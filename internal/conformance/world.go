@@ -42,7 +42,7 @@ func Scenarios() []Scenario {
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
 		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios,
 		cleanupScenarios, chatScenarios, openClassScenarios,
-		signalSchemaScenarios} {
+		signalSchemaScenarios, anewScenarios} {
 		all = append(all, part...)
 	}
 	return all

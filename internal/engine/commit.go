@@ -377,6 +377,11 @@ func concludeCommit(tx *Tx, r *perdure.Run, c *perdure.Commit) error {
 				return err
 			}
 		}
+		if o.ContinueWith != nil {
+			if err := continueAnew(tx, r, o.ContinueWith); err != nil {
+				return fieldOf(err, "outcome.continue_with")
+			}
+		}
 		return tx.Finish(r, perdure.Done{Epoch: c.Epoch, Result: tx.DB.Values.Intern(r.Tenant, string(r.ID), o.Result),
 			Shown: tx.DB.Values.InternShown(r.Tenant, string(r.ID), o.Result), Summary: o.Summary})
 	case perdure.OutcomeFail:

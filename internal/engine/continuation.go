@@ -243,6 +243,19 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []pe
 	if checkContinuable(orig) != nil { // accepted by an older release: the thread has what has happened
 		return "", tx.Apply(orig, perdure.MessagesAppended{Lines: lines})
 	}
+	r := continuationOf(tx, orig)
+	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
+	if err := acceptRun(tx, &r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
+		return "", err
+	}
+	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
+		return "", err
+	}
+	return r.ID, tx.Apply(orig, perdure.Continued{By: r.ID, Trigger: trigger, Messages: lines})
+}
+
+// continuationOf returns the fields that a continuation takes from its original.
+func continuationOf(tx *Tx, orig *perdure.Run) perdure.Run {
 	r := perdure.Run{
 		Tenant: orig.Tenant, Kind: orig.Kind, Class: orig.Class, Queue: orig.Queue, Priority: orig.Priority,
 		ThreadID: orig.ThreadID,
@@ -253,14 +266,7 @@ func createContinuation(tx *Tx, orig *perdure.Run, trigger string, messages []pe
 	}
 	// The greatest timeout may have been lowered since, and an end must not fail because of it.
 	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.e.policy.Timeouts.Of(r.Class).Max))
-	input := json.RawMessage(perdure.Object("trigger", trigger, "continuation_of_run_id", string(orig.ID)))
-	if err := acceptRun(tx, &r, input, nil, nil, perdure.MultitaskEnqueue); err != nil {
-		return "", err
-	}
-	if *orig, err = tx.run(orig.Tenant, orig.ID); err != nil {
-		return "", err
-	}
-	return r.ID, tx.Apply(orig, perdure.Continued{By: r.ID, Trigger: trigger, Messages: lines})
+	return r
 }
 
 // checkContinuable refuses the continuation of a command. Its input would be what has happened, and not a
@@ -346,9 +352,14 @@ func (op *Continue) Do(tx *Tx) error {
 		return perdure.Errorf(perdure.CodeRunEnded,
 			"the run has ended and its thread was deleted: there is nothing to go on with")
 	}
-	op.Created = true
 	data := perdure.Object("trigger", op.Trigger, "job_id", op.JobID, "worker_id", op.WorkerID,
 		"status", op.Status, "result_summary", op.Summary)
+	if by, ok, err := anewBy(tx, &r); err != nil {
+		return err
+	} else if ok {
+		return endedAndContinued(&r, by, "it is not told of work outside any more")
+	}
+	op.Created = true
 	if r.State.Live() {
 		if err := checkContinueLimit(tx, &r); err != nil {
 			return err

@@ -86,7 +86,7 @@ func (op *Signal) Do(tx *Tx) error {
 		}
 	}
 	if r.State.Terminal() {
-		return perdure.Errorf(perdure.CodeRunEnded, "the run is %s: it takes no signals", r.State)
+		return endedAndContinued(&r, r.ContinuedBy, "it takes no signals")
 	}
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {

@@ -255,9 +255,12 @@ func (tx *Tx) JoinThread(r *perdure.Run) error {
 }
 
 // setActive makes a run the active one of a thread. Waits for messages take those that come from now
-// on.
+// on. A run that goes on for the active one also takes those that it has not taken.
 func setActive(th *perdure.Thread, r *perdure.Run) {
-	th.Active, th.TakenSeq, th.Listening = r.ID, th.Seq, false
+	if !r.Options.Anew || th.Active != r.ContinuationOf {
+		th.TakenSeq = th.Seq
+	}
+	th.Active, th.Listening = r.ID, false
 }
 
 // activateRun makes a run the active one of its thread.
@@ -306,9 +309,9 @@ func leaveThread(tx *Tx, r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	th.Active = ""
-	tx.DB.Threads.Put(th)
 	if !ok {
+		th.Active = ""
+		tx.DB.Threads.Put(th)
 		return nil
 	}
 	return activateRun(tx, &th, &next)

@@ -204,6 +204,7 @@ func (s *Server) encode(c *call, body any) ([]byte, error) {
 func (s *Server) problem(w http.ResponseWriter, err error) {
 	e := s.refused(err)
 	p := api.NewProblem(e.Code, e.Message, e.Field)
+	p.ContinuedByRunID = e.ContinuedBy
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInsufficientStorage:
 		if w.Header().Get("Retry-After") == "" {
@@ -231,7 +232,8 @@ func (s *Server) refused(err error) *perdure.Error {
 		s.log.Error("a request failed", "error", err)
 		e = perdure.Errorf(perdure.CodeUnavailable, "the store could not be read")
 	}
-	return &perdure.Error{Code: e.Code, Message: shortened(e.Message, 1000), Field: shortened(e.Field, perdure.MaxName)}
+	return &perdure.Error{Code: e.Code, Message: shortened(e.Message, 1000), Field: shortened(e.Field, perdure.MaxName),
+		ContinuedBy: e.ContinuedBy}
 }
 
 // shortened cuts a text to a number of bytes.

@@ -191,6 +191,15 @@ func (repo *Inbox) Continues(r *perdure.Run, limit int) ([]perdure.Item, error) 
 		func(i *perdure.Item) bool { return i.Type == perdure.ItemContinue })
 }
 
+// Untaken gives open signals, messages and reports of finished external work, in order: also those that
+// have ended a wait, if the run has not acknowledged them.
+func (repo *Inbox) Untaken(r *perdure.Run, limit int) ([]perdure.Item, error) {
+	return repo.where(r, "inbox_open", "type IN ('signal','message','continue') ORDER BY seq", nil, limit,
+		func(i *perdure.Item) bool {
+			return i.Type == perdure.ItemSignal || i.Type == perdure.ItemMessage || i.Type == perdure.ItemContinue
+		})
+}
+
 // where reads the first open items of a run that meet a condition, in its order: committed rows,
 // overlaid with the changes of the batch. match is the same condition for rows of the batch.
 func (repo *Inbox) where(

@@ -125,7 +125,7 @@ func tries(ctx *agent.Context, in string) (string, error) {
 			return "", context.DeadlineExceeded
 		}
 		return in, nil
-	}, agent.Retries(5))
+	}, agent.Retry{Attempts: 6})
 }
 
 // The result of the step replaces the value that its function assigned.

@@ -39,7 +39,7 @@ func (p *peak) leave() { p.now.Add(-1) }
 
 func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 	t.Parallel()
-	const items, limit = 300, 7
+	type bounds struct{ Items, Limit int }
 	w := open(t)
 	var p peak
 	w.work(func(wk *worker.Worker) {
@@ -48,8 +48,8 @@ func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 			defer p.leave()
 			return 2 * n, nil
 		})
-		worker.Agent(wk, "boss", func(ctx *agent.Context, n int) (string, error) {
-			got, err := agent.Map[int](ctx, "double", numbers(n), agent.MapOptions{Limit: limit})
+		worker.Agent(wk, "boss", func(ctx *agent.Context, in bounds) (string, error) {
+			got, err := agent.Map[int](ctx, "double", numbers(in.Items), agent.MapOptions{Limit: in.Limit})
 			if err != nil {
 				return "", err
 			}
@@ -61,11 +61,17 @@ func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 			return fmt.Sprint(got.Completed, len(got.Results)), nil
 		})
 	})
-	completed(t, w.ends("boss", items), fmt.Sprintf(`"%d %d"`, items, items))
-	if most := p.most.Load(); most > limit {
-		t.Errorf("%d children worked at the same time, want at most %d", most, limit)
+	many := 10_000
+	if testing.Short() {
+		many = 300
 	}
-	completed(t, w.ends("boss", 0), `"0 0"`)
+	for _, in := range []bounds{{300, 7}, {many, 20}, {0, 7}} {
+		p.most.Store(0)
+		completed(t, w.ends("boss", in), fmt.Sprintf(`"%d %d"`, in.Items, in.Items))
+		if most := p.most.Load(); most > int64(in.Limit) {
+			t.Errorf("%d children worked at the same time, want at most %d", most, in.Limit)
+		}
+	}
 }
 
 // While the run is suspended, its progress tells how many items are done.

@@ -385,6 +385,9 @@ func newCheckRun(ctx context.Context, w *Worker, p *api.Replay) *checkRun {
 		Class: p.Class, Queue: p.Queue, ThreadID: p.ThreadID, ParentRunID: p.ParentRunID, RootRunID: p.RootRunID,
 		State: p.State, Input: p.Input, DeadlineAt: p.DeadlineAt, OriginRunID: p.OriginRunID, FirstEpoch: p.FirstEpoch,
 		Journal: p.Journal, Inbox: p.Inbox, Cancel: p.Cancel}
+	if g.Class == perdure.Open {
+		g.Class = perdure.Agent // as the grant to this worker would settle it
+	}
 	r := newRun(w, ctx, g, time.Now())
 	if p.Cancel {
 		r.stop(ErrCancelled)

@@ -55,6 +55,8 @@ var (
 	aURL    = bound{length: perdure.MaxURL}
 	aStatus = oneOf(append(stateNames(), perdure.StatusDeferred)...)
 	anEpoch = atLeast(1)
+
+	shownClass = oneOf(append(slices.Clone(perdure.Classes), perdure.Open)...)
 )
 
 func stateNames() (out []string) { return oneOf(perdure.States...).enum }
@@ -139,8 +141,9 @@ var bounds = map[reflect.Type]map[string]bound{
 	reflect.TypeFor[api.ChooseLetters](): {"ids": {items: maxLetters}, "limit": between(1, maxLetters)},
 	reflect.TypeFor[api.Retry]():         {"from": aName},
 	reflect.TypeFor[api.RetryMany]():     {"run_ids": {items: perdure.MaxBatch}},
+	reflect.TypeFor[api.Replay]():        {"class": shownClass},
 	reflect.TypeFor[api.Run](): {
-		"class":  oneOf(append(slices.Clone(perdure.Classes), perdure.Open)...),
+		"class":  shownClass,
 		"status": aStatus, "tier": oneOf(perdure.Tiers...),
 		"priority": between(-perdure.MaxPriority, perdure.MaxPriority),
 		"metadata": {items: perdure.MaxMetadata}, "attempt": atLeast(1),

@@ -91,7 +91,8 @@ func replay(c *call, _ *none) (int, *api.Replay, error) {
 		return 0, nil, err
 	}
 	r := &p.Run
-	out := &api.Replay{Version: api.ReplayVersion, RunID: r.ID, Change: r.Version, Kind: r.Kind, Class: r.Class,
+	out := &api.Replay{Version: api.ReplayVersion, RunID: r.ID, Change: r.Version, Kind: r.Kind,
+		Class: r.ShownClass(),
 		Queue: r.Queue, State: r.State, ThreadID: r.ThreadID, ParentRunID: r.ParentID, RootRunID: r.RootID,
 		OriginRunID: r.Origin(), Epoch: r.Epoch, FirstEpoch: r.FirstEpoch, Attempt: r.Attempt,
 		MaxAttempts: r.MaxAttempts, DeadlineAt: r.DeadlineAt, Cancel: r.Cancel.RequestedAt != 0,

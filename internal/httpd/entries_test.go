@@ -69,6 +69,10 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 	if all := reader.get(at + "/replay").is(200); len(all["journal"].([]any)) == 0 {
 		t.Errorf("a replay = %.200v, want the journal in it", all)
 	}
+	queued := w.start(`{"kind":"nobody-has-announced-it"}`)
+	if class := reader.get(runs + "/" + queued + "/replay").is(200)["class"]; class != "open" {
+		t.Errorf("the class of a replay of a run of an unknown kind = %v, want open", class)
+	}
 	w.commits(g, complete)
 	look() // also of a run that has ended
 

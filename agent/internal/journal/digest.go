@@ -14,8 +14,8 @@ import (
 // Digests tell values apart that are not recorded themselves. They are made of canonical JSON, so a
 // library in another language makes the same.
 
-// OfValue returns the digest of a value. The value itself is not stored, so the limits of the store
-// don't apply to it.
+// OfValue returns the digest of a value. The value itself is not stored, so it may be larger than what
+// the store takes. It is nested as deep as a canonical text can be.
 func OfValue(v any) (string, error) {
 	text, err := perdure.Marshal(v)
 	if err != nil {

@@ -110,8 +110,8 @@ type Outcome struct {
 	ContinueWith *ContinueWith `json:"continue_with,omitempty"`
 }
 
-// ContinueWith is the request of a run that completes for one that continues it: the same kind, thread
-// and root, a fresh timeout, and an empty journal.
+// ContinueWith is the request of a run that completes for one that continues it: the same kind and
+// thread, a fresh timeout, and an empty journal.
 type ContinueWith struct {
 	Input json.RawMessage `json:"input,omitempty"`
 }

@@ -22,7 +22,7 @@ type End struct {
 	Crash string
 	// Run is the scenario's run.
 	Run api.Run
-	// Tree has all runs of its tree, by name: "trip", "trip/hotel#1".
+	// Tree has all runs of its tree, by name: "trip", "trip/hotel#1"; and those that continue it.
 	Tree map[string]api.Run
 	// Deliverable is the run's result, or a fallback.
 	Deliverable *api.Deliverable
@@ -117,40 +117,61 @@ func (s *Session) gather() *End {
 	return end
 }
 
-// tree waits until all runs of the run's tree have ended, and returns them with their results.
+// tree waits until all runs of the run's tree have ended, and those that continue one of them, and
+// returns them with their results.
 func (s *Session) tree() []api.Run {
 	s.t.Helper()
 	for {
 		var all []api.Run
-		live := false
-		for cursor := ""; ; {
-			page, err := s.c.Tree(s.ctx, s.id, cursor)
-			if err != nil {
-				s.t.Fatalf("read the tree: %v", err)
+		live, seen := false, make(map[perdure.RunID]bool)
+		for trees := []perdure.RunID{s.id}; len(trees) > 0; trees = trees[1:] {
+			if seen[trees[0]] {
+				continue // in the tree of the run that it continues
 			}
-			for _, r := range page.Runs {
-				if r.State.Terminal() {
-					run, err := s.c.Get(s.ctx, r.RunID)
-					if err != nil {
-						s.t.Fatalf("look at a run: %v", err)
-					}
-					all = append(all, *run)
+			for _, r := range s.treeOf(trees[0]) {
+				seen[r.RunID] = true
+				if !r.State.Terminal() {
+					live = true
+					s.await(&r)
 					continue
 				}
-				live = true
-				until, _ := s.ctx.Deadline()
-				_, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour)
-				if err != nil || deferred && time.Until(until) <= time.Second {
-					s.t.Fatalf("%s, a %s, has not ended in time: it is %s (%v)", r.RunID, r.Kind, r.State, err)
+				run, err := s.c.Get(s.ctx, r.RunID)
+				if err != nil {
+					s.t.Fatalf("look at a run: %v", err)
 				}
-			}
-			if cursor = page.NextCursor; cursor == "" {
-				break
+				if all = append(all, *run); run.ContinuedByRunID != "" {
+					trees = append(trees, run.ContinuedByRunID)
+				}
 			}
 		}
 		if !live {
 			return all
 		}
+	}
+}
+
+// treeOf returns the runs of the tree that a run is in.
+func (s *Session) treeOf(id perdure.RunID) (all []api.Run) {
+	s.t.Helper()
+	for cursor := ""; ; {
+		page, err := s.c.Tree(s.ctx, id, cursor)
+		if err != nil {
+			s.t.Fatalf("read the tree: %v", err)
+		}
+		all = append(all, page.Runs...)
+		if cursor = page.NextCursor; cursor == "" {
+			return all
+		}
+	}
+}
+
+// await waits for the end of a run.
+func (s *Session) await(r *api.Run) {
+	s.t.Helper()
+	until, _ := s.ctx.Deadline()
+	_, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour)
+	if err != nil || deferred && time.Until(until) <= time.Second {
+		s.t.Fatalf("%s, a %s, has not ended in time: it is %s (%v)", r.RunID, r.Kind, r.State, err)
 	}
 }
 

@@ -38,7 +38,7 @@ var anewScenarios = []Scenario{
 		w.check(string(first.Result) == `"first"` && first.ContinuedBy != "" &&
 			w.count(r.ID, perdure.LineContinued) == 1, "%v", w.types(r.ID))
 		next := w.get(first.ContinuedBy)
-		w.check(next.ContinuationOf == r.ID && next.RootID == r.RootID && next.ParentID == "" &&
+		w.check(next.ContinuationOf == r.ID && next.RootID == next.ID && next.ParentID == "" &&
 			next.Kind == "keeper" && next.Class == perdure.Agent && next.Queue == r.Queue && next.Priority == 7 &&
 			next.MaxAttempts == 5 && next.Metadata == first.Metadata && next.JournalSeq == 0, "%+v", next.Run)
 		w.check(next.DeadlineAt == w.Now.Add(time.Hour), "a fresh timeout: %v at %v", next.DeadlineAt, w.Now)
@@ -48,6 +48,7 @@ var anewScenarios = []Scenario{
 		w.check(again.Run.ID == next.ID && string(again.Input) == `{"n":2}` && len(again.Journal) == 0, "%+v", again)
 		w.cancel(r.ID)
 		w.check(w.get(next.ID).Cancel.RequestedAt == 0, "a cancel of the first does not reach it")
+		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID}) // it is not needed any more
 	}},
 	{"signals that were not taken go with a run that goes on anew", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "keeper", Class: perdure.Agent})

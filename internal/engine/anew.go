@@ -8,9 +8,10 @@ import (
 )
 
 // A run that completes may go on as a new one, with an empty journal: continue_with of its outcome. The
-// new run is a continuation like others. It differs in three ways. Its input is the one that the outcome
-// names. The run needs no thread. And the signals and messages that nobody has taken go with it, because
-// their senders can't know that the run was about to end.
+// new run is a continuation like others. It differs in four ways. Its input is the one that the outcome
+// names. The run needs no thread. The signals and messages that nobody has taken go with it, because
+// their senders can't know that the run was about to end. And it is the root of a tree of its own: a run
+// is kept as long as one of its tree lives, and an agent that goes on for years would keep them all.
 
 // maxCarried bounds the items of the inbox that go with a run, because its end writes all of them in one
 // operation.
@@ -44,7 +45,7 @@ func continueAnew(tx *Tx, r *perdure.Run, with *perdure.ContinueWith) error {
 			"inbox that it has not taken: it takes some of them before it goes on as a new run", maxCarried)
 	}
 	next := continuationOf(tx, r)
-	next.Options.Anew = true
+	next.Options.Anew, next.RootID = true, ""
 	next.InboxSeq, next.InboxOpen = int64(len(items)), len(items)
 	if err := acceptRun(tx, &next, with.Input, nil, nil, perdure.MultitaskEnqueue); err != nil {
 		return err

@@ -182,8 +182,11 @@ type Continued struct {
 func (e Continued) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	r.ContinuedBy = e.By
 	log.addAll(e.Messages)
-	log.add(LineContinued, object("continued_by_run_id", string(e.By), "trigger", e.Trigger,
-		"items", e.Items))
+	var items any // left out if there are none
+	if e.Items > 0 {
+		items = e.Items
+	}
+	log.add(LineContinued, object("continued_by_run_id", string(e.By), "trigger", e.Trigger, "items", items))
 }
 
 // ---- late results and fallbacks

@@ -3,11 +3,13 @@ package connlimit
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -99,23 +101,28 @@ func TestLongestIdleConnectionIsEvicted(t *testing.T) {
 	eventually.True(t, "the busy call is under way", func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.open == 1 && l.idle.Len()+l.young.Len() == 0
+		return l.tenants["someone"] == 1
 	})
 	var idle []*bufio.Reader
-	for range 3 {
+	for i := range 3 {
 		_, r := dial(t, addr, "/")
 		if code, _ := status(t, r); code != 200 {
 			t.Fatalf("status = %d, want 200", code)
 		}
 		idle = append(idle, r)
+		eventually.True(t, "it is idle, and longer than the next one", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.idle.Len() == i+1
+		})
 	}
 	for i := range 3 {
 		_, r := dial(t, addr, "/")
 		if code, body := status(t, r); code != 200 {
 			t.Fatalf("newcomer %d at a full server: %d %s, want 200", i, code, body)
 		}
-		if _, err := idle[i].ReadByte(); err == nil {
-			t.Errorf("idle connection %d is still open", i)
+		if _, err := idle[i].ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("idle connection %d is still open: %v", i, err)
 		}
 	}
 	if l.Open() != 4 || l.Evicted() != 3 || l.Refused() != 0 {

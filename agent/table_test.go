@@ -86,6 +86,16 @@ func (w *scene) stands(id perdure.RunID, signal string) {
 	})
 }
 
+// childrenRest waits until no child of a run works, also of those that the run does not join.
+func (w *scene) childrenRest(id perdure.RunID) {
+	w.t.Helper()
+	eventually.True(w.t, "the children of run "+string(id)+" have ended or sleep", func() bool {
+		return !slices.ContainsFunc(w.runs(client.Filter{ParentRunID: id}), func(r api.Run) bool {
+			return !r.State.Terminal() && r.State != perdure.Suspended
+		})
+	})
+}
+
 // outcome returns how a run ended, or was held, without what differs between runs.
 func (w *scene) outcome(id perdure.RunID) string {
 	w.t.Helper()
@@ -177,6 +187,9 @@ func TestEditsOfTheTable(t *testing.T) {
 	}
 	for _, e := range trials {
 		w.stands(e.past, "go on")
+		if strings.HasPrefix(e.Before, "spawn:") && !strings.Contains(e.Before, "spawn:never") {
+			w.childrenRest(e.past) // the run may not wait for them
+		}
 		e.effects = world.Effects(e.past)
 		if e.early != "" {
 			w.stands(e.early, "begin")

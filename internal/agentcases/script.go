@@ -176,8 +176,8 @@ func (s *script) play() error {
 	return nil
 }
 
-// skip leaves out the words of a block.
-func (s *script) skip() {
+// leaveOut leaves out the words of a block.
+func (s *script) leaveOut() {
 	for depth := 0; len(s.rest) > 0; {
 		word := s.rest[0]
 		s.rest = s.rest[1:]
@@ -307,13 +307,13 @@ func (s *script) block(word string, parts []string) error {
 		return b.Join(ctx)
 	case '?':
 		if agent.Version(ctx, name, 1) < 1 {
-			s.skip()
+			s.leaveOut()
 			return s.play()
 		}
 		if err := s.play(); err != nil {
 			return err
 		}
-		s.skip()
+		s.leaveOut()
 		return nil
 	}
 	return s.step(word, parts)

@@ -62,7 +62,7 @@ AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: peers help build test test-plain test-postgres test-race services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench campaign compile compile-plain compile-race clean
+.PHONY: peers help build program bench-program test test-plain test-postgres test-race services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -71,8 +71,13 @@ help: ## print this list
 	@echo
 	@echo "make sim SEED=123 replays one seed; make sim SEEDS=500 runs that many; make test V=1 names every test."
 
-build: ## compile bin/perdure
+build: program bench-program ## compile bin/perdure and bin/perdure-bench
+
+program:
 	$(GO) build -ldflags="-s -w" -o bin/perdure ./cmd/perdure
+
+bench-program:
+	$(GO) build -ldflags="-s -w" -o bin/perdure-bench ./cmd/perdure-bench
 
 test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
 
@@ -140,7 +145,7 @@ generated: ## generate a Go client from the OpenAPI document, compile it and cal
 planted: ## plant faults, and see the simulator find each
 	$(GO) test -tags plant -vet=off ./sim -run Planted $(verbose) -count=1
 
-demo: build ## ask an agent, stop waiting, kill the server, and see the answer come
+demo: program ## ask an agent, stop waiting, kill the server, and see the answer come
 	@bin/perdure demo
 
 check: ui ## formatting, vet, staticcheck, rules of agents, types of the dashboard, printed docs, go.mod
@@ -165,7 +170,10 @@ docs: ## print the pages of docs/ that come from the code
 vectors: ## write testdata/journal, the format of docs/journal.md in use, for libraries in other languages
 	$(GO) test ./internal/vectors -count=1 -update
 
-bench: ## measure; figures depend on the machine
+bench: build ## measure this machine with bin/perdure-bench; ARGS="--scenario jobs", or ARGS=-h for all flags
+	bin/perdure-bench $(ARGS)
+
+microbench: ## measure single functions: the benchmarks of Go in bench/
 	$(GO) test -run '^$$' -bench . -benchtime 5s -count=1 ./bench
 
 # Restate is measured where npm can install it. ARGS are flags of bench/peers.

@@ -1,6 +1,6 @@
 // Package bench measures the core on a real file, with every write durable before it is
 // acknowledged (synchronous=FULL). It has no targets: figures depend on the disk, so compare runs
-// on one machine. Run it with "make bench".
+// on one machine. Run it with "make microbench".
 package bench
 
 import (

@@ -1,9 +1,9 @@
 // Command peers measures Perdure beside other systems that do similar work, in turns on the same
 // machine, and prints the ratios. It is a module of its own, so Perdure does not depend on them.
 //
-//	go run . -url postgres://… -perdure ../../bin/perdure -restate restate
+//	go run . -url postgres://… -bench ../../bin/perdure-bench -restate restate
 //
-// Perdure is measured by "perdure bench", through its SDK. River is measured in this process.
+// Perdure is measured by "perdure-bench", through its SDK. River is measured in this process.
 // Restate is its own server with its defaults, called over its ingress without idempotency keys,
 // and a service that uses its TypeScript SDK. Every result is checked.
 //
@@ -50,7 +50,7 @@ type peer struct {
 // A comparison is work that Perdure and its peers do.
 type comparison struct {
 	name     string
-	scenario string // of "perdure bench"
+	scenario string // of "perdure-bench"
 	what     string // the figure of the scenario
 	latency  string // p50 for a latency in milliseconds; otherwise the figure is a rate
 	peers    []peer
@@ -116,7 +116,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	b := &bench{progress: stderr}
 	f.StringVar(&b.postgres, "url", os.Getenv("PERDURE_TEST_POSTGRES"),
 		"`postgres://…`, as a role that may create databases")
-	f.StringVar(&b.binary, "perdure", "../../bin/perdure", "`file` of the program perdure")
+	f.StringVar(&b.binary, "bench", "../../bin/perdure-bench",
+		"`file` of the program perdure-bench, which measures the perdure beside it")
 	f.StringVar(&b.restate, "restate", "",
 		"`folder` of Restate, in which npm install was run; without it, Restate is left out")
 	f.IntVar(&b.backlog, "backlog", 20_000, "runs of the backlog")
@@ -212,7 +213,7 @@ func (c *comparison) pick(figures []figure) (float64, error) {
 			return f.Value, nil
 		}
 	}
-	return 0, fmt.Errorf("perdure bench has no figure %q of %s", c.what, c.scenario)
+	return 0, fmt.Errorf("perdure-bench has no figure %q of %s", c.what, c.scenario)
 }
 
 // callers calls do from n goroutines for the bench's duration, and returns how much it did a second.

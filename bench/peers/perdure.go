@@ -19,7 +19,7 @@ var places = []place{
 	{"PostgreSQL, embedded", "postgres", "process"},
 }
 
-// A figure is a line of the report of "perdure bench".
+// A figure is a line of the report of "perdure-bench".
 type figure struct {
 	Scenario string  `json:"scenario"`
 	What     string  `json:"what"`
@@ -30,20 +30,20 @@ type figure struct {
 	} `json:"latency_ms"`
 }
 
-// perdure runs a scenario of "perdure bench" in a place.
+// perdure runs a scenario of "perdure-bench" in a place.
 func (b *bench) perdure(ctx context.Context, scenario string, p place) ([]figure, error) {
 	store := p.store
 	if store == "postgres" {
 		store = b.postgres
 	}
-	cmd := exec.CommandContext(ctx, b.binary, "bench", "--json", "--scenario", scenario, "--target", p.target,
+	cmd := exec.CommandContext(ctx, b.binary, "--json", "--scenario", scenario, "--target", p.target,
 		"--store", store, "--callers", fmt.Sprint(callers), "--backlog", fmt.Sprint(b.backlog),
 		"--duration", b.duration.Round(time.Millisecond).String())
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("perdure bench --scenario %s: %w: %s", scenario, err,
+		return nil, fmt.Errorf("perdure-bench --scenario %s: %w: %s", scenario, err,
 			strings.TrimSpace(complaint.String()))
 	}
 	var r struct {

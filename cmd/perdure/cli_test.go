@@ -269,7 +269,6 @@ func TestBadCallsOfCommands(t *testing.T) {
 		{[]string{"keys", "create", "x", "--scopes", "everything"}, 1, "scopes"},
 		{[]string{"keys", "revoke", "nope"}, 1, "not_found"},
 		{[]string{"config"}, 2, "Usage"},
-		{[]string{"bench", "--callers", "0"}, 2, "positive"},
 		{[]string{"fsck", "--stopped", "--data", "/no/such/folder"}, 1, "no data"},
 		{[]string{"watchdog", "-n", "0"}, 2, "1 to 1000"},
 		{[]string{"watchdog", "-n", "many"}, 2, "invalid value"},

@@ -21,7 +21,8 @@
 // # What it is not
 //
 // It contains no logic of the server. Package embedded puts the server together, internal/settings
-// has the configuration, and internal/demo and internal/bench have what these commands run.
+// has the configuration, and internal/demo has what that command runs. The benchmark is a program of its
+// own, cmd/perdure-bench.
 //
 // # Where to start reading
 //

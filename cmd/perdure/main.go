@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"unicode"
 
-	"github.com/perdure/perdure/internal/bench"
 	"github.com/perdure/perdure/internal/confine"
 	"github.com/perdure/perdure/internal/demo"
 	"github.com/perdure/perdure/internal/runner"
@@ -106,14 +105,11 @@ func commands() []command {
 		{"restore", "fill an empty store from a backup", restore, false},
 		{"clock", "set the clock of a store back that was ahead", clockCommand, false},
 		{"config", "check the configuration", configCommand, false},
-		{"bench", "measure this machine", benchCommand, false},
 		{"demo", "ask an agent, stop waiting, kill the server, and see the answer come", demoCommand, false},
 		{"mock-model", "serve a scripted model, for tests and without a key", mockModel, false},
 		{"version", "print the version", version, false},
 		{runner.ProcessCommand, "the process that supervises a command", processRunner, true},
 		{"demo-agent", "the agent of the demo", demo.Agent, true},
-		{"bench-clients", "the clients that the bench attaches to a server", bench.Clients, true},
-		{"bench-serve", "a server that the bench profiles", benchServe, true},
 	}
 }
 
@@ -155,6 +151,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return exitIO
 		}
 		return exitFail
+	}
+	if args[0] == "bench" {
+		fmt.Fprintln(stderr, "perdure: bench is a program of its own, perdure-bench, with the same flags: "+
+			"\"make build\" makes bin/perdure-bench")
+		return exitUsage
 	}
 	fmt.Fprintf(stderr, "perdure: there is no command %q%s\n\n", args[0], suggestion(args[0], commandNames()))
 	usage(stderr)

@@ -14,11 +14,11 @@ import (
 	"github.com/perdure/perdure/internal/runner"
 )
 
-// TestMain lets the demo and the bench start the test binary as their servers, workers and clients.
+// TestMain lets the demo start the test binary as their servers, workers and clients.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case "serve", "demo-agent", "bench-clients", "bench-serve", "exec", runner.ProcessCommand:
+		case "serve", "demo-agent", "exec", runner.ProcessCommand:
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 		case workerProgram:
 			os.Exit(runWorkerProgram(os.Args[2]))
@@ -58,6 +58,7 @@ func TestCommandLine(t *testing.T) {
 		{"help of a command", []string{"demo", "-h"}, 0, "", "SIGKILL"},
 		{"version", []string{"version"}, 0, "perdure dev", ""},
 		{"--version", []string{"--version"}, 0, "perdure dev", ""},
+		{"bench", []string{"bench", "--scenario", "jobs"}, 2, "", "a program of its own, perdure-bench"},
 		{"inner command", []string{"demo-agent"}, 1, "", "for perdure demo alone"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

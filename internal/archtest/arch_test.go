@@ -184,9 +184,21 @@ func TestArchitecture(t *testing.T) {
 		}
 		for rest, p := range ours {
 			for _, i := range p.Imports {
-				if to, ok := inModule(i); ok && strings.HasPrefix(to, "cmd/") {
+				if to, ok := inModule(i); ok && strings.HasPrefix(to, "cmd/") &&
+					!sameCommand(rest, to) {
 					t.Errorf("%s imports %s: nothing stands above the command", name(rest), name(to))
 				}
+			}
+		}
+	})
+
+	t.Run("the product does not carry what measures it", func(t *testing.T) {
+		if len(ours["cmd/perdure-bench"].Deps) == 0 || len(ours["cmd/perdure"].Deps) == 0 {
+			t.Fatal("there is no cmd/perdure or no cmd/perdure-bench: this test looks at nothing")
+		}
+		for _, d := range ours["cmd/perdure"].Deps {
+			if to, _ := inModule(d); strings.HasPrefix(to, "cmd/perdure-bench") || d == "runtime/pprof" {
+				t.Errorf("cmd/perdure depends on %s: what measures is in the program perdure-bench", d)
 			}
 		}
 	})
@@ -323,6 +335,15 @@ func TestOneWrite(t *testing.T) {
 			}
 		}
 	})
+}
+
+// sameCommand tells whether two packages belong to the same program.
+func sameCommand(a, b string) bool {
+	program := func(rest string) string {
+		parts := strings.SplitN(rest, "/", 3)
+		return strings.Join(parts[:min(2, len(parts))], "/")
+	}
+	return program(a) == program(b)
 }
 
 // ---- reading the sources

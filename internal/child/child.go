@@ -1,5 +1,5 @@
-// Package child starts this program once more, as a process of its own that can be killed. The demo and the benchmark
-// have servers, workers and clients that way.
+// Package child starts this program once more, or another one, as a process of its own that can be killed. The demo and
+// perdure-bench have servers, workers and clients that way.
 package child
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Process is this program once more, as something else: a server, a worker or clients. It can be killed.
+// A Process is a server, a worker or clients. It can be killed.
 type Process struct {
 	Name   string
 	Cmd    *exec.Cmd
@@ -31,7 +31,12 @@ func Start(ctx context.Context, name string, env []string, args ...string) (*Pro
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{Name: name, Cmd: exec.CommandContext(ctx, self, args...)}
+	return StartProgram(ctx, self, name, env, args...)
+}
+
+// StartProgram starts a program, with arguments and more of an environment. The name is for errors.
+func StartProgram(ctx context.Context, program, name string, env []string, args ...string) (p *Process, err error) {
+	p = &Process{Name: name, Cmd: exec.CommandContext(ctx, program, args...)}
 	p.Cmd.Env = append(os.Environ(), env...)
 	p.Cmd.Stderr = &p.Errors
 	p.Cmd.WaitDelay = time.Second

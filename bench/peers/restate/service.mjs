@@ -1,4 +1,4 @@
-// The service that Restate calls. Its handlers do the work of the scenarios of "perdure bench" of the
+// The service that Restate calls. Its handlers do the work of the scenarios of "perdure-bench" of the
 // same names. The argument is the port.
 import * as restate from "@restatedev/restate-sdk";
 

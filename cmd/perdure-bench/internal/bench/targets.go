@@ -202,7 +202,8 @@ func (t *processTarget) finish(ctx context.Context, worker string, l []grant) er
 	})
 }
 
-// httpTarget is "perdure serve" as a process, called with a key of a tenant.
+// httpTarget is "perdure serve" as a process, called with a key of a tenant. With profiles it is a server
+// of this program.
 type httpTarget struct {
 	server *child.Process
 	up     time.Duration // from the start of the process until it printed its address
@@ -241,11 +242,15 @@ func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 // startBare starts a server and makes no calls yet. Its key is the platform key.
 func startBare(ctx context.Context, p *place, node string) (*httpTarget, error) {
 	begin := time.Now()
-	command := []string{"serve"}
+	var server *child.Process
+	var err error
 	if p.profiles != "" {
-		command = []string{"bench-serve", p.profiles}
+		server, err = child.Start(ctx, "server", p.serveEnv(),
+			append([]string{ServeCommand, p.profiles}, p.serveFlags(node)...)...)
+	} else {
+		server, err = child.StartProgram(ctx, p.program, "server", p.serveEnv(),
+			append([]string{"serve"}, p.serveFlags(node)...)...)
 	}
-	server, err := child.Start(ctx, "server", p.serveEnv(), append(command, p.serveFlags(node)...)...)
 	if err != nil {
 		return nil, err
 	}

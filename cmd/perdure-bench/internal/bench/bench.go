@@ -1,5 +1,5 @@
-// Package bench is what "perdure bench" runs. It measures the engine in this process, and servers
-// that are processes of their own over HTTP, on SQLite and on PostgreSQL.
+// Package bench is what perdure-bench runs. It measures the engine in this process, and servers of the
+// program perdure over HTTP, on SQLite and on PostgreSQL.
 //
 // # How it works
 //
@@ -74,6 +74,8 @@ type Bench struct {
 	Input    int           // bytes of a job's input, or 0 for a small one
 	Doorbell string
 	Dir      string
+	// Program is the file of the program perdure, whose servers are measured. Check sets the default.
+	Program  string
 	Profiles string // prefix of the files for a server's profiles, or empty for none
 
 	*progress
@@ -84,8 +86,8 @@ func New(progressTo io.Writer) *Bench {
 	return &Bench{progress: &progress{out: progressTo, overwrite: paint.Colourful(progressTo)}}
 }
 
-// Check returns an error if something can't be measured. It reduces the number of streams to the
-// file descriptors that a process may have, and prints that.
+// Check returns an error if something can't be measured. It finds the program perdure if none is given,
+// and reduces the number of streams to the file descriptors that a process may have, and prints that.
 func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
 	least := min(b.Callers, b.Workers, b.Slots, b.Backlog, b.Live, b.Due, b.Streams, b.Lines, b.Behind, b.Tokens,
 		b.Steps)
@@ -120,6 +122,11 @@ func (b *Bench) Check(note io.Writer, only, stores, targets []string) error {
 	for _, s := range stores {
 		if s != storeSQLite && !isPostgres(s) {
 			return fmt.Errorf("there is no store %q: sqlite or postgres://…", s)
+		}
+	}
+	if slices.Contains(targets, targetHTTP) {
+		if err := b.findProgram(); err != nil {
+			return err
 		}
 	}
 	if most := MostStreams(); b.Streams > most {

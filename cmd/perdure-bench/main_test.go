@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,10 +9,45 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/bench"
+	"github.com/perdure/perdure/cmd/perdure-bench/internal/bench"
 	"github.com/perdure/perdure/internal/natstest"
 	"github.com/perdure/perdure/internal/pgtest"
 )
+
+// TestMain lets the bench start the test binary as its clients, and as the servers that it measures.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case bench.ClientsCommand, bench.ServeCommand:
+			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		case "serve": // in place of perdure
+			os.Exit(run(append([]string{bench.ServeCommand, ""}, os.Args[2:]...), os.Stdout, os.Stderr))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// mustRun executes a command line whose servers are those of the test binary, and checks the exit code.
+func mustRun(t *testing.T, code int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, complaint bytes.Buffer
+	if got := run(append([]string{"--perdure", self}, args...), &out, &complaint); got != code {
+		t.Fatalf("perdure-bench %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, out.String(),
+			complaint.String())
+	}
+	return out.String(), complaint.String()
+}
+
+func has(t *testing.T, text, part string) {
+	t.Helper()
+	if !strings.Contains(text, part) {
+		t.Errorf("the output has no %q:\n%s", part, text)
+	}
+}
 
 // benchStore is the store of these tests.
 func benchStore(t *testing.T) string {
@@ -81,7 +117,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			if s.Name == "wake" { // two servers can't share a file
 				store, bell = pgtest.New(t), natstest.Start(t, natstest.Options{}).URL()
 			}
-			out, progress := mustRun(t, 0, "bench", "--json", "--doorbell", bell, "--scenario", s.Name,
+			out, progress := mustRun(t, exitOK, "--json", "--doorbell", bell, "--scenario", s.Name,
 				"--store", store,
 				"--dir", dir, "--duration", "200ms", "--settle", "1ms",
 				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
@@ -121,7 +157,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 // An open loop makes as many calls as its rate says, and not as many as it can.
 func TestOpenLoopKeepsItsRate(t *testing.T) {
 	for _, scenario := range []string{"engine-submit", "engine-life"} {
-		out, _ := mustRun(t, 0, "bench", "--json", "--scenario", scenario, "--store", benchStore(t), "--target",
+		out, _ := mustRun(t, exitOK, "--json", "--scenario", scenario, "--store", benchStore(t), "--target",
 			"process", "--dir", t.TempDir(), "--duration", "500ms", "--rate", "200")
 		var r bench.Report
 		if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Figures) != 1 {
@@ -141,8 +177,11 @@ func TestBenchRefusesInvalidFlags(t *testing.T) {
 		{"--store mysql", `no store "mysql"`},
 		{"--callers 0", "have to be positive"},
 		{"--scenario wake --store sqlite", "nothing of this can be measured on sqlite"},
+		{"--perdure /no/such/perdure", "/no/such/perdure"},
+		{"--scenarios jobs", "-scenarios"},
+		{"jobs", "no arguments, only flags: jobs"},
 	} {
-		_, complaint := mustRun(t, exitUsage, append([]string{"bench"}, strings.Fields(c.args)...)...)
+		_, complaint := mustRun(t, exitUsage, strings.Fields(c.args)...)
 		has(t, complaint, c.says)
 	}
 }
@@ -167,7 +206,7 @@ func TestStreamsAreLimitedByDescriptors(t *testing.T) {
 	if most := bench.MostStreams(); most >= 1<<30 {
 		return // nothing bounds them here
 	}
-	out, progress := mustRun(t, 0, "bench", "--scenario", "engine-submit", "--target", "process", "--store",
+	out, progress := mustRun(t, exitOK, "--scenario", "engine-submit", "--target", "process", "--store",
 		benchStore(t), "--dir", t.TempDir(), "--duration", "10ms", "--streams", "1000000000")
 	has(t, progress,
 		fmt.Sprintf("1000000000 streams are too many for the file descriptors that a process may have here (ulimit "+
@@ -179,4 +218,28 @@ func TestStreamsAreLimitedByDescriptors(t *testing.T) {
 func nameOf(store string) string {
 	kind, _, _ := strings.Cut(store, "://")
 	return kind
+}
+
+// The server of another program than the one beside this is measured if it is named. Without either, the
+// message says what to do.
+func TestMissingPerdureIsExplained(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var out, complaint bytes.Buffer
+	if code := run([]string{"--scenario", "start"}, &out, &complaint); code != exitUsage {
+		t.Errorf("exit code without a program perdure = %d, want %d", code, exitUsage)
+	}
+	has(t, complaint.String(), "--perdure names it")
+	complaint.Reset()
+	if code := run([]string{"--scenario", "engine-submit", "--target", "process", "--duration", "10ms", "--dir",
+		t.TempDir()}, &out, &complaint); code != exitOK {
+		t.Errorf("exit code of --target process without a program perdure = %d, want %d\n%s", code, exitOK,
+			complaint.String())
+	}
+}
+
+func TestHelpListsScenarios(t *testing.T) {
+	_, help := mustRun(t, exitOK, "-h")
+	for _, s := range bench.Scenarios {
+		has(t, help, "  "+s.Name+" ")
+	}
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"runtime/pprof"
 	"syscall"
@@ -57,26 +55,6 @@ func (p *place) snapshot(ctx context.Context, t *httpTarget) error {
 		info, err := os.Stat(profilesOf(p.profiles, pid) + profileLast)
 		return err == nil && info.Size() > 0, nil
 	})
-}
-
-// Serve runs a server with profiles: of its CPU from start to end, and of its memory on SIGUSR1.
-func Serve(prefix string, stderr io.Writer, serve func() error) (err error) {
-	prefix = profilesOf(prefix, os.Getpid())
-	stop, err := Profile(prefix+"cpu", "")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stop()) }()
-	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR1)
-	go func() {
-		for range asked {
-			if err := writeMemory(prefix); err != nil {
-				fmt.Fprintln(stderr, err)
-			}
-		}
-	}()
-	return serve()
 }
 
 // writeMemory writes the memory profiles of this process. The text form of the heap profile also

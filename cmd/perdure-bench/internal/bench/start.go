@@ -41,10 +41,13 @@ func measureStart(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, 
 	if err := errors.Join(err, t.close()); err != nil {
 		return nil, err
 	}
-	size, err := ownSize()
+	program, err := os.Stat(p.program)
+	if err != nil {
+		return nil, err
+	}
 	return []Figure{fresh.latencies(whatFirst, closedLoops), again.latencies(whatAgain, closedLoops),
 		{What: whatMemory, Value: float64(memory) / 1e6, Unit: unitMegabytes},
-		{What: whatBinary, Value: float64(size) / 1e6, Unit: unitMegabytes}}, err
+		{What: whatBinary, Value: float64(program.Size()) / 1e6, Unit: unitMegabytes}}, nil
 }
 
 // startTwice starts a server in a new place, and a second time in the same.
@@ -83,16 +86,4 @@ func residentMemory(pid int) (bytes int64, err error) {
 		}
 	}
 	return 0, errors.New("/proc does not say how much memory the process has")
-}
-
-func ownSize() (int64, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	info, err := os.Stat(self)
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
 }

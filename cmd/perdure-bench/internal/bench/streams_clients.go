@@ -81,10 +81,13 @@ type arrival struct {
 // since returns the time since an instant of the store, which is on the same machine.
 func since(at perdure.Instant) time.Duration { return perdure.At(time.Now()).Sub(at) }
 
+// ClientsCommand is the first argument with which the bench starts this program as its clients.
+const ClientsCommand = "bench-clients"
+
 // Clients is the process of the clients. It serves requests until its standard input ends.
 func Clients(ctx context.Context, args []string, stdout, _ io.Writer) error {
 	if len(args) != 0 {
-		return errors.New("this is for perdure bench alone")
+		return errors.New("this is for the bench alone")
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -298,7 +301,7 @@ type clientProcess struct {
 }
 
 func startClients(ctx context.Context) (*clientProcess, error) {
-	p, err := child.Start(ctx, "clients", nil, "bench-clients")
+	p, err := child.Start(ctx, "clients", nil, ClientsCommand)
 	if err != nil {
 		return nil, err
 	}

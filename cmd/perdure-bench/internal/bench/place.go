@@ -43,6 +43,7 @@ type place struct {
 	admin string // URL of the server on which the database was created
 	key   string // platform key, which the first server on this place created
 
+	program     string   // file of the program that serves it
 	doorbell    string   // of its servers, or empty for the store's own
 	profiles    string   // prefix of its servers' profiles, or empty for none
 	flags       []string // further flags of its servers
@@ -56,7 +57,7 @@ func (b *Bench) newPlace(ctx context.Context, st string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &place{store: storeName(st), dir: dir, profiles: b.Profiles}
+	p := &place{store: storeName(st), dir: dir, program: b.Program, profiles: b.Profiles}
 	if !isPostgres(st) {
 		return p, nil
 	}

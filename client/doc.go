@@ -88,5 +88,5 @@
 //
 // client.go has the options, the request and its attempts; nodes.go the addresses; retry.go decides
 // which failures are repeated and makes the errors; runs.go has the calls about runs. stream.go follows a log over
-// many connections, and sse.go parses the frames. The other files have one call after the other.
+// many connections. The other files have one call after the other.
 package client

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/sse"
 )
 
 // A GapError says that events of a run's log are no longer stored, because they are older than the
@@ -141,9 +143,9 @@ func (s *stream) attach(ctx context.Context) *failure {
 	case kind != api.MediaStream:
 		return &failure{err: fmt.Errorf("the answer is no event stream but %q", kind)}
 	}
-	frames := newFrameReader(body)
+	frames := sse.NewReader(bufio.NewReaderSize(body, 16<<10), maxFrame, errFrame)
 	for {
-		fr, err := frames.next()
+		event, data, err := frames.Next()
 		switch {
 		case errors.Is(err, errFrame):
 			return &failure{err: err}
@@ -154,7 +156,7 @@ func (s *stream) attach(ctx context.Context) *failure {
 		if s.probes {
 			return nil // it works
 		}
-		if more, err := s.take(fr); err != nil || !more {
+		if more, err := s.take(event, data); err != nil || !more {
 			if err == nil {
 				return nil
 			}
@@ -165,22 +167,22 @@ func (s *stream) attach(ctx context.Context) *failure {
 
 // take yields the content of a frame. It returns false if the stream has ended or the caller has
 // stopped.
-func (s *stream) take(fr frame) (more bool, err error) {
-	switch fr.event {
+func (s *stream) take(event string, data []byte) (more bool, err error) {
+	switch event {
 	case api.StreamEnd:
 		return false, nil
 	case api.StreamGap:
 		var gap api.Gap
-		if err := json.Unmarshal(fr.data, &gap); err != nil {
+		if err := json.Unmarshal(data, &gap); err != nil {
 			return false, fmt.Errorf("the stream is not what this client knows: %w", err)
 		}
 		return s.passOver(gap.To), nil
 	}
-	if fr.event == "" || strings.HasPrefix(fr.event, "stream:") {
+	if event == "" || strings.HasPrefix(event, "stream:") {
 		return true, nil // about the stream, not an event of the log
 	}
 	var e api.Event
-	if err := json.Unmarshal(fr.data, &e); err != nil {
+	if err := json.Unmarshal(data, &e); err != nil {
 		return false, fmt.Errorf("the stream is not what this client knows: %w", err)
 	}
 	if e.Seq <= s.after {
@@ -202,6 +204,13 @@ func (s *stream) passOver(to int64) bool {
 	s.after = to
 	return s.yield(api.Event{}, gap)
 }
+
+// maxFrame limits a line of an event stream, and the data of a frame. It is more than the server
+// sends: a value has at most a megabyte, and large ones are in the log by reference.
+const maxFrame = 2 << 20
+
+// errFrame is returned for a line or a frame over the limit.
+var errFrame = errors.New("a frame of the event stream is too large")
 
 var errSilent = errors.New("nothing was heard for too long")
 

@@ -2,16 +2,19 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/coder/websocket"
 
@@ -553,8 +556,23 @@ func (d *dashboard) dialog(css, text, key, closing string, look func(string)) {
 	closed(closing)
 }
 
+// picture saves how the page looks in the folder that PERDURE_PICTURES names, if it names one.
+func (d *dashboard) picture(what, theme string, width int64) {
+	d.t.Helper()
+	folder := os.Getenv("PERDURE_PICTURES")
+	if folder == "" {
+		return
+	}
+	words := strings.FieldsFunc(what, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	file := fmt.Sprintf("%s-%s-%d.png", strings.Join(words, "-"), theme, width)
+	if err := errors.Join(os.MkdirAll(folder, 0o755),
+		os.WriteFile(filepath.Join(folder, file), d.Screenshot(), 0o644)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
 // Each view and each dialog, light and dark, at the width of a desktop and of a phone, has names, an order of focus
-// and contrast.
+// and contrast. With PERDURE_PICTURES=FOLDER it also makes pictures of them.
 func TestDashboardIsAccessible(t *testing.T) {
 	t.Parallel()
 	check, err := os.ReadFile("testdata/accessible.js")
@@ -592,6 +610,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 					found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
 					return len(found) == 0
 				})
+				d.picture(strings.ReplaceAll(what, asked.RunID, "run"), theme, width)
 				if axe {
 					if found := d.axeFinds(i == 0); len(found) > 0 {
 						t.Errorf("%s, %s, %d wide: axe-core has found\n%s", what, theme, width,

@@ -287,7 +287,7 @@ func (b *beside) replace() error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := engine.Restore(ctx, fresh, path, &s.cfg.policy, nil); err != nil {
+	if err := (&engine.Restoring{Store: fresh, Policy: &s.cfg.policy}).Do(ctx, path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	s.reader.Close()

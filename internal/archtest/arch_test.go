@@ -36,6 +36,7 @@ var layers = []struct {
 	{"api", []string{""}},
 	{"ui", nil},
 	{"internal/timer", nil},
+	{"internal/sse", nil},
 	{"internal/prose", nil},
 	{"internal/largejson", nil},
 	{"internal/jsonschema", nil},
@@ -72,9 +73,9 @@ var layers = []struct {
 		"internal/webhook", "internal/sentinel", "internal/httpd"}},
 	{"internal/settings", []string{"", "internal/sentinel", "internal/doorbell", "embedded"}},
 	{"internal/mockmodel", []string{""}},
-	{"supervisor/model", []string{""}},
+	{"supervisor/model", []string{"", "internal/sse"}},
 	{"internal/session", []string{"", "api"}},
-	{"client", []string{"", "api", "internal/timer", "internal/session"}},
+	{"client", []string{"", "api", "internal/timer", "internal/sse", "internal/session"}},
 	{"agent/internal/journal", []string{"", "api", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session", "agent/internal/journal"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
@@ -260,7 +261,7 @@ func TestArchitecture(t *testing.T) {
 			for _, d := range p.Deps {
 				// these have nothing of the server
 				if to, ok := inModule(d); ok && strings.HasPrefix(to, "internal/") && to != "internal/session" &&
-					to != "internal/timer" && to != "internal/jsonschema" {
+					to != "internal/timer" && to != "internal/sse" && to != "internal/jsonschema" {
 					t.Errorf("%s depends on %s: whoever imports the SDK gets the server with it", name(rest), name(to))
 				}
 				for _, bad := range outside {

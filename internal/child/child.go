@@ -66,11 +66,3 @@ func (p *Process) Kill() {
 		p.Cmd.Wait()
 	}
 }
-
-// Pause waits for some time, or until the context ends.
-func Pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}

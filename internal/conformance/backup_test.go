@@ -49,7 +49,7 @@ func restored(t *testing.T, path string, to store.Options) *World {
 	t.Helper()
 	s := storetest.Open(t, to)
 	policy := perdure.DefaultPolicy()
-	if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err != nil {
+	if err := (&engine.Restoring{Store: s, Policy: &policy}).Do(context.Background(), path); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Check(t, s)
@@ -256,7 +256,7 @@ func TestABackupGoesIntoAnEmptyStoreOnly(t *testing.T) {
 			w.task()
 			path := backup(t, w.S)
 			before := w.fingerprint()
-			_, _, err := engine.Restore(context.Background(), w.S, path, &policy, nil)
+			err := (&engine.Restoring{Store: w.S, Policy: &policy}).Do(context.Background(), path)
 			if err == nil || !strings.Contains(err.Error(), "not empty") {
 				t.Errorf("%v", err)
 			}
@@ -264,12 +264,13 @@ func TestABackupGoesIntoAnEmptyStoreOnly(t *testing.T) {
 
 			ctx, cancel := context.WithCancel(context.Background())
 			empty := storetest.Open(t, at(t))
-			_, _, err = engine.Restore(ctx, empty, path, &policy, func(store.Copied) { cancel() })
+			err = (&engine.Restoring{Store: empty, Policy: &policy,
+				Told: func(store.Copied) { cancel() }}).Do(ctx, path)
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
 			// Half a restore is none: it can be tried again.
-			if _, _, err := engine.Restore(context.Background(), empty, path, &policy, nil); err != nil {
+			if err := (&engine.Restoring{Store: empty, Policy: &policy}).Do(context.Background(), path); err != nil {
 				t.Error(err)
 			}
 		})
@@ -323,7 +324,7 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 				}
 				to := at(t)
 				s := storetest.Open(t, to)
-				if _, _, err := engine.Restore(context.Background(), s, path, &policy, nil); err == nil ||
+				if err := (&engine.Restoring{Store: s, Policy: &policy}).Do(context.Background(), path); err == nil ||
 					!strings.Contains(err.Error(), "backup") {
 					t.Errorf("it is restored: %v", err)
 				}

@@ -56,7 +56,7 @@ var fanOutScenarios = []Scenario{
 				w.rows("fanouts"))
 			w.fsck()
 			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hooks[0]})
-			w.do(&engine.EnableWebhook{Tenant: tenant, ID: hooks[1], Disabled: true})
+			w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hooks[1], Disabled: new(true)})
 			w.Now = w.Now.Add(time.Second)
 			later, _ := w.hook("", "x:*")
 			for _, n := range w.fanOut() {

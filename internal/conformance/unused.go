@@ -170,7 +170,7 @@ var unusedScenarios = []Scenario{
 		p := w.E.Policy()
 		r, id, _ := w.withWebhook(sink, time.Minute)
 		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
-		w.do(&engine.EnableWebhook{Tenant: tenant, ID: id, Disabled: true, Reason: "disabled by hand"})
+		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: id, Disabled: new(true), Reason: "disabled by hand"})
 		w.leave(p.WebhookRetention + 2*time.Hour)
 		w.leave(time.Second)
 		w.check(!w.exists(r.ID), "the run is still there")

@@ -157,11 +157,11 @@ var webhookScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job"}) // nobody wants to know of it
 		hook, _ := w.hook("")
 		g := w.take("w1")
-		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID, Disabled: true, Reason: "enough"})
+		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(true), Reason: "enough"})
 		w.complete(g, `1`)
 		w.check(w.lineTypes(r.ID, "") == "", "told %q", w.lineTypes(r.ID, ""))
 		w.check(w.webhook(hook.ID).DisabledReason == "enough", "%+v", w.webhook(hook.ID))
-		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
+		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 		w.endedRun(hook.ID)
 		none := []string{"run:failed"}
 		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Events: &none})
@@ -172,7 +172,7 @@ var webhookScenarios = []Scenario{
 		w.refuse(perdure.CodeNotFound, &engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		w.refuse(perdure.CodeNotFound, &engine.UpdateWebhook{Tenant: tenant, ID: hook.ID})
 		w.refuse(perdure.CodeNotFound, &engine.RotateWebhook{Tenant: tenant, ID: hook.ID})
-		w.refuse(perdure.CodeNotFound, &engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
+		w.refuse(perdure.CodeNotFound, &engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 	}},
 	{"a webhook's bad input", func(w *World) {
 		for field, bad := range map[string]*engine.CreateWebhook{
@@ -265,7 +265,7 @@ var webhookScenarios = []Scenario{
 		w.complete(w.take("w1"), `1`)
 		w.check(w.lineTypes(r.ID, "") == "", "it is told nothing any more")
 		w.refuse(perdure.CodeWrongState, &engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
-		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
+		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
 		n = w.answer(w.takeDue(hook.ID, 1)[0], 200, 0)
 		w.check(n.State == perdure.NoteDelivered, "%+v", n)
@@ -284,11 +284,11 @@ var webhookScenarios = []Scenario{
 
 		n = w.endedRun(hook.ID)
 		out := w.takeDue(hook.ID, 1)[0]
-		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID, Disabled: true})
+		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(true)})
 		w.check(w.note(n.ID()).State == perdure.NoteDead, "%+v", w.note(n.ID()))
 		w.check(w.answer(out, 200, 0).State == perdure.NoteDelivered, "it has arrived all the same")
 
-		w.do(&engine.EnableWebhook{Tenant: tenant, ID: hook.ID})
+		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 		n = w.endedRun(hook.ID)
 		out = w.takeDue(hook.ID, 1)[0]
 		w.do(&engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, At: w.Now,

@@ -15,8 +15,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/timer"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"
@@ -101,7 +101,7 @@ func diskSpace(dir string, tell func(what string)) supervisor.Tool {
 			if err := writeEffect(dir); err != nil {
 				return "", err
 			}
-			child.Pause(ctx, diskTakes)
+			timer.Sleep(ctx, diskTakes)
 			out, err := exec.CommandContext(ctx, "df", "-h", "/").Output()
 			if err != nil {
 				return "", err

@@ -40,6 +40,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 const (
@@ -173,7 +174,7 @@ func (s *observation) play(ctx context.Context, dir string) error {
 	s.Wait.Down = now()
 	s.tell(s.Wait.Down, "you", fmt.Sprintf("are told: %s", firstSentence(s.Deferred.Message)))
 
-	child.Pause(ctx, modelTakes)
+	timer.Sleep(ctx, modelTakes)
 	s.Servers[0].Down = now()
 	server.Kill()
 	s.tell(s.Servers[0].Down, "demo",
@@ -182,7 +183,7 @@ func (s *observation) play(ctx context.Context, dir string) error {
 		return err
 	}
 	s.tell(s.Look.Down, "agent", "df has ended, and no server answers: keeps the result, and tries again")
-	child.Pause(ctx, downtime)
+	timer.Sleep(ctx, downtime)
 	if server, err = s.startServer(ctx, 1, addr, data); err != nil {
 		return err
 	}

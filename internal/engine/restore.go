@@ -9,21 +9,14 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Restore fills an empty store from a backup. All leases are void, those of the backup and those
+// Restoring fills an empty store from a backup. All leases are void, those of the backup and those
 // that the lost store granted later: epochs continue far beyond any that can have been granted.
 // Leased runs are claimable at once, and have lost no attempt. Those with a single attempt may have
 // been executed meanwhile: they end with outcome_unknown. Processes may live on without the store: they
 // are looked for first.
-func Restore(
-	ctx context.Context, s *store.Store, path string, p *perdure.Policy, told func(store.Copied),
-) (store.Backup, int64, error) {
-	r := Restoring{Store: s, Policy: p, Told: told}
-	err := r.Do(ctx, path)
-	return r.Backup, r.Generation, err
-}
-
-// Restoring is a Restore with a choice about API keys. A backup does not contain revocations that
-// were made after it. Those keys are valid again, unless RevokeKeys is set.
+//
+// A backup does not contain revocations that were made after it. Those keys are valid again, unless
+// RevokeKeys is set.
 type Restoring struct {
 	Store  *store.Store
 	Policy *perdure.Policy

@@ -129,7 +129,8 @@ type UpdateWebhook struct {
 	URL         *string
 	Events      *[]string
 	Description *string
-	// Disabled is as in EnableWebhook.
+	// Disabled disables the endpoint, or enables it. Disabling gives up its pending notifications, which
+	// can be redelivered later. Reason says why it is disabled. Repeating it is no error.
 	Disabled *bool
 	Reason   string
 	Key      string
@@ -179,34 +180,6 @@ func (op *UpdateWebhook) change(tx *Tx, w *perdure.Webhook) error {
 	putWebhook(tx, *w)
 	return tx.audit(op.Tenant, perdure.AuditWebhookChange, string(w.ID), "url", op.URL != nil,
 		"events", op.Events != nil, "disabled", w.DisabledAt != 0)
-}
-
-// EnableWebhook enables an endpoint or, with Disabled, disables it. Disabling gives up its pending
-// notifications, which can be redelivered later.
-type EnableWebhook struct {
-	Tenant   perdure.TenantID
-	ID       perdure.WebhookID
-	Disabled bool
-	// Reason says why it is disabled.
-	Reason string
-
-	Webhook perdure.Webhook
-}
-
-func (*EnableWebhook) Needs() []store.Ref { return nil }
-
-// Do enables or disables the endpoint. Repeating it is no error.
-func (op *EnableWebhook) Do(tx *Tx) error {
-	w, err := tx.webhook(op.Tenant, op.ID)
-	if err != nil {
-		return err
-	}
-	if err := enableWebhook(tx, &w, !op.Disabled, op.Reason); err != nil {
-		return err
-	}
-	putWebhook(tx, w)
-	op.Webhook = w
-	return nil
 }
 
 // enableWebhook enables or disables an endpoint, and gives up the pending notifications of a

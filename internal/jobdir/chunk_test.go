@@ -2,6 +2,7 @@ package jobdir
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -24,19 +25,32 @@ func TestOutputEventsAreShown(t *testing.T) {
 		"nothing":            nil,
 	} {
 		var got []byte
-		for _, o := range Chunks(Stdout, 7, b) {
-			data, err := perdure.Marshal(&o)
+		next := Next{Epoch: 1, Inline: true, Read: func(_ string, to []byte, at int64) (int, error) {
+			return bytes.NewReader(b).ReadAt(to, at)
+		}}
+		for from, have := (Offsets{}), (Offsets{Stdout: int64(len(b))}); ; {
+			step, more, err := next.Output(from, have, true)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%s: %v", name, err)
 			}
-			if err := perdure.CheckValue("data", data); err != nil || len(data) > shownMax {
-				t.Errorf("%s: an event has %d bytes (error %v), want at most %d", name, len(data), err, shownMax)
+			if !more {
+				break
 			}
-			if o.Offset != 7+int64(len(got)) || o.Size != int64(len(o.Bytes())) {
-				t.Fatalf("%s: an event has offset %d and size %d, want %d and %d", name, o.Offset, o.Size, 7+len(got),
-					len(o.Bytes()))
+			for _, e := range step.Commit.Events {
+				if err := perdure.CheckValue("data", e.Data); err != nil || len(e.Data) > shownMax {
+					t.Errorf("%s: an event has %d bytes (error %v), want at most %d", name, len(e.Data), err, shownMax)
+				}
+				var o Output
+				if err := json.Unmarshal(e.Data, &o); err != nil {
+					t.Fatal(err)
+				}
+				if o.Offset != int64(len(got)) || o.Size != int64(len(o.Bytes())) {
+					t.Fatalf("%s: an event has offset %d and size %d, want %d and %d", name, o.Offset, o.Size, len(got),
+						len(o.Bytes()))
+				}
+				got = append(got, o.Bytes()...)
 			}
-			got = append(got, o.Bytes()...)
+			from = step.To
 		}
 		if !bytes.Equal(got, b) {
 			t.Errorf("%s: the events have %d bytes, want the %d of the output", name, len(got), len(b))

@@ -530,21 +530,6 @@ func (x Next) border(stream string, from, to, have int64, ended bool) (int64, er
 	return to - int64(at+len(b)-end), nil
 }
 
-// Chunks makes the data of output events of bytes, as many as they need.
-func Chunks(stream string, offset int64, b []byte) (out []Output) {
-	for len(b) > 0 {
-		part := b
-		if len(part) > chunkMax {
-			part = WholeRunes(part[:chunkMax])
-		}
-		o := chunk(stream, offset, part)
-		out = append(out, o)
-		offset += o.Size
-		b = b[o.Size:]
-	}
-	return out
-}
-
 // chunk makes the data of an output event of the first bytes, as many as an event takes.
 func chunk(stream string, offset int64, b []byte) Output {
 	for {

@@ -43,7 +43,7 @@ type Facts struct {
 // localQueue is the queue of processes that no pool takes: runner.LocalQueue.
 const localQueue = "exec-local"
 
-// restoredBits is where the number of a store's generation begins in an epoch: see engine.Restore.
+// restoredBits is where the number of a store's generation begins in an epoch: see engine.Restoring.
 const restoredBits = 41
 
 // Detect decides which features are in force on a run.

@@ -122,7 +122,7 @@ func (c *Client) exchange(ctx context.Context, e *endpoint, body []byte, a *answ
 	case whole:
 		return a.readWhole(r, 2*c.opt.MaxAnswer)
 	}
-	return a.readStream(newFrameReader(r, 2*c.opt.MaxAnswer))
+	return a.readStream(newFrames(r, 2*c.opt.MaxAnswer))
 }
 
 // startsJSON tells whether a body is a JSON value and no event stream, whatever its Content-Type

@@ -44,6 +44,6 @@
 // # Where to start reading
 //
 // client.go has the options, and the loop over endpoints and attempts. attempt.go is one exchange
-// with its timeouts. sse.go splits a stream into frames, stream.go assembles the answer from them,
-// and toolcall.go decides which call a fragment belongs to. errors.go classifies failures.
+// with its timeouts. stream.go assembles the answer from the frames of a stream, and toolcall.go
+// decides which call a fragment belongs to. errors.go classifies failures.
 package model

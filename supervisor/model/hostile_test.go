@@ -73,32 +73,6 @@ func TestEndlessAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// A line and a frame have bounds of their own, as they are kept in memory.
-func TestFramesAreBounded(t *testing.T) {
-	const limit = 10_000
-	for name, text := range map[string][2]string{"a line": {"data: ", "x"}, "a comment": {": ", "x"}, "a frame": {"",
-		"data: x\n"}} {
-		endless := io.MultiReader(strings.NewReader(text[0]), &repeating{text: text[1]})
-		f := newFrameReader(bufio.NewReaderSize(io.LimitReader(endless, 1<<20), 16), limit)
-		if _, _, err := f.next(); !errors.Is(err, errTooLarge) || cap(f.line)+cap(f.data) > 3*limit {
-			t.Errorf("%s without an end: error %v with %d bytes kept, want %v with at most %d", name, err,
-				cap(f.line)+cap(f.data), errTooLarge, 3*limit)
-		}
-	}
-}
-
-// repeating repeats a text without end.
-type repeating struct {
-	text string
-	at   int
-}
-
-func (r *repeating) Read(b []byte) (int, error) {
-	n := copy(b, r.text[r.at:])
-	r.at = (r.at + n) % len(r.text)
-	return n, nil
-}
-
 // A server that drips bytes without ever sending a token is no faster than a silent one.
 func TestDrippingBytesAreNoTokens(t *testing.T) {
 	w := serveHTTP(t, Options{Models: []Endpoint{{FirstToken: 100 * time.Millisecond}}},
@@ -166,7 +140,7 @@ func read(r io.Reader, limit int) (*answer, error) {
 	case whole:
 		return a, a.readWhole(b, 2*limit)
 	}
-	return a, a.readStream(newFrameReader(b, 2*limit))
+	return a, a.readStream(newFrames(b, 2*limit))
 }
 
 // The result of a stream does not depend on how the network cuts it, is within its bounds, and is

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/perdure/perdure/internal/sse"
 )
 
 // A chunk is one frame of a stream, or a whole answer that was not streamed. An endpoint that fails
@@ -187,12 +189,12 @@ func (a *answer) pass(f func(string) error, text string) error {
 }
 
 // readStream reads an event stream to its end.
-func (a *answer) readStream(f *frameReader) error {
+func (a *answer) readStream(f *sse.Reader) error {
 	for !a.done {
-		event, data, err := f.next()
+		event, data, err := f.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			if f.known == 0 && f.unknown > 0 {
+			if f.Known == 0 && f.Unknown > 0 {
 				return garbage("the answer is no event stream")
 			}
 			return nil

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/timer"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
@@ -110,7 +110,7 @@ func sweepIdle(b *Bench, t *processTarget) (Figure, error) {
 // until the last run has ended. Calls of the API are measured meanwhile.
 func (b *Bench) measureBurst(ctx context.Context, t system, last string, due time.Time) ([]Figure, error) {
 	b.phase("waiting for the instant")
-	child.Pause(ctx, time.Until(due))
+	timer.Sleep(ctx, time.Until(due))
 	b.phase("%d deadlines", b.Due)
 	var s samples
 	var took time.Duration
@@ -158,7 +158,7 @@ func (b *Bench) passDeadlinesSteadily(ctx context.Context, t system) error {
 	if err != nil {
 		return err
 	}
-	child.Pause(ctx, lateAfter)
+	timer.Sleep(ctx, lateAfter)
 	return await(ctx, "the last deadline is acted on", allEnded, func() (bool, error) { return t.ended(ctx, last) })
 }
 

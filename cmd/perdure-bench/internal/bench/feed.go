@@ -18,7 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/child"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // The scenario feed measures the WebSocket of a dashboard: many sockets that show the same page of
@@ -101,9 +101,9 @@ func measureFeed(ctx context.Context, b *Bench, p *place, _ string) (f []Figure,
 	}
 	defer page.close()
 	b.phase("idling for %s", b.Settle)
-	child.Pause(ctx, b.Settle)
+	timer.Sleep(ctx, b.Settle)
 	w = startWatch(t)
-	child.Pause(ctx, b.Duration)
+	timer.Sleep(ctx, b.Duration)
 	idle := percentOf(w, t)
 	after, err := residentMemory(pid)
 	if err != nil {
@@ -151,7 +151,7 @@ func (b *Bench) measureLists(ctx context.Context, t *httpTarget) (f []Figure, er
 			s.add(time.Since(began))
 			b.did(1)
 			if l.name == "counts" {
-				child.Pause(ctx, time.Millisecond)
+				timer.Sleep(ctx, time.Millisecond)
 			}
 		}
 		f = append(f, s.latencies(l.name, closedLoops))
@@ -331,7 +331,7 @@ func (p *feedPage) await(ctx context.Context, due map[int64]int64) (*samples, er
 		case time.Now().After(limit) || ctx.Err() != nil:
 			return nil, fmt.Errorf("%d of %d events did not arrive", missing, len(due))
 		}
-		child.Pause(ctx, 10*time.Millisecond)
+		timer.Sleep(ctx, 10*time.Millisecond)
 	}
 }
 

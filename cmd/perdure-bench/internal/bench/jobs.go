@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/child"
+	"github.com/perdure/perdure/internal/timer"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -67,7 +67,7 @@ func measureJobsGrown(ctx context.Context, b *Bench, p *place, target string) (f
 		}
 		if size > have { // the database still writes the loaded runs
 			b.phase("idling for %s", b.Settle)
-			child.Pause(ctx, b.Settle)
+			timer.Sleep(ctx, b.Settle)
 		}
 		have = size
 		figures, err := b.waitingCallers(ctx, p, target, b.job(), 1, doNothing)

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/perdure/perdure/internal/child"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // samples collects latencies from many goroutines.
@@ -105,7 +105,7 @@ func openLoop(ctx context.Context, rate float64, d time.Duration, f func(at time
 	var waiting atomic.Int64
 	begin := time.Now()
 	for at := begin; at.Sub(begin) < d; at = at.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second))) {
-		child.Pause(ctx, time.Until(at))
+		timer.Sleep(ctx, time.Until(at))
 		if ctx.Err() != nil {
 			break
 		}
@@ -181,7 +181,7 @@ func await(ctx context.Context, what string, limit time.Duration, f func() (bool
 		if ok || err != nil {
 			return err
 		}
-		child.Pause(ctx, 20*time.Millisecond)
+		timer.Sleep(ctx, 20*time.Millisecond)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/child"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 const (
@@ -172,7 +172,7 @@ func (b *Bench) closedLife(ctx context.Context, t system) ([]Figure, error) {
 	w := startWatch(t)
 	both.Go(func() { cancel(parallel(b.Callers, caller)) })
 	both.Go(func() { cancel(b.work(ctx, t, finished, func() bool { return ctx.Err() == nil })) })
-	child.Pause(ctx, b.Duration)
+	timer.Sleep(ctx, b.Duration)
 	if err := await(ctx, "a run ends", lastRuns, func() (bool, error) { return s.count() > 0, nil }); err != nil {
 		cancel(err)
 	}
@@ -271,7 +271,7 @@ func (b *Bench) dispatch(ctx context.Context, caller, worker system, by string) 
 			}
 		})
 	}()
-	child.Pause(ctx, min(b.Duration/10, 200*time.Millisecond)) // the workers poll before the callers submit
+	timer.Sleep(ctx, min(b.Duration/10, 200*time.Millisecond)) // the workers poll before the callers submit
 	err := openLoop(work, b.rateOr(idleRate), b.Duration, func(at time.Time) error {
 		id, err := caller.submit(ctx, benchRun)
 		if err == nil {

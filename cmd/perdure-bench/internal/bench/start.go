@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/child"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 const (
@@ -36,7 +36,7 @@ func measureStart(ctx context.Context, b *Bench, p *place, _ string) ([]Figure, 
 	if err != nil {
 		return nil, err
 	}
-	child.Pause(ctx, b.Settle)
+	timer.Sleep(ctx, b.Settle)
 	memory, err := residentMemory(t.server.Cmd.Process.Pid)
 	if err := errors.Join(err, t.close()); err != nil {
 		return nil, err

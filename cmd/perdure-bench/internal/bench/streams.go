@@ -12,8 +12,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 const (
@@ -159,9 +159,9 @@ func (b *Bench) attached(ctx context.Context, p *place, runs []heldRun, memory, 
 		return nil, err
 	}
 	b.phase("idling for %s", b.Settle)
-	child.Pause(ctx, b.Settle)
+	timer.Sleep(ctx, b.Settle)
 	w := startWatch(t)
-	child.Pause(ctx, b.Duration)
+	timer.Sleep(ctx, b.Duration)
 	took, cpu := time.Since(w.begin), t.cpu()-w.cpu
 	after, err := residentMemory(pid)
 	if err != nil {

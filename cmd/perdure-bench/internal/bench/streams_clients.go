@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/child"
+	"github.com/perdure/perdure/internal/timer"
 )
 
 // MostStreams returns how many streams a process may have. A server allows itself as many: three
@@ -184,7 +185,7 @@ func (c *clients) attach(a *clientRequest) error {
 		s.live.Store(true)
 		after := a.Over * time.Duration(i) / time.Duration(len(c.streams))
 		s.due = zero + int64(after)
-		child.Pause(c.ctx, time.Until(begin.Add(after)))
+		timer.Sleep(c.ctx, time.Until(begin.Add(after)))
 		if a.Over == 0 {
 			doors <- struct{}{}
 		}

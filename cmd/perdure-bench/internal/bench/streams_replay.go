@@ -11,9 +11,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/timer"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -283,7 +283,7 @@ func (b *Bench) stream(ctx context.Context, t *httpTarget) (run heldRun, text st
 	worker.Handle(w, kind, func(ctx context.Context, _ json.RawMessage) (string, error) {
 		begin := time.Now()
 		for n := range b.Tokens {
-			child.Pause(ctx, time.Until(begin.Add(b.Duration*time.Duration(n)/time.Duration(b.Tokens))))
+			timer.Sleep(ctx, time.Until(begin.Add(b.Duration*time.Duration(n)/time.Duration(b.Tokens))))
 			if err := worker.Delta(ctx, token(n)); err != nil {
 				return "", err
 			}

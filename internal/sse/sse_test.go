@@ -1,6 +1,7 @@
-package client
+package sse
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -12,14 +13,21 @@ import (
 
 type told struct{ Event, Data string }
 
-func readAll(r io.Reader) (out []told, err error) {
-	frames := newFrameReader(r)
+var errFrame = errors.New("too large")
+
+const maxFrame = 2 << 20
+
+func newReader(r io.Reader) *Reader {
+	return NewReader(bufio.NewReaderSize(r, 16<<10), maxFrame, errFrame)
+}
+
+func readAll(frames *Reader) (out []told, err error) {
 	for {
-		f, err := frames.next()
+		event, data, err := frames.Next()
 		if err != nil {
 			return out, err
 		}
-		out = append(out, told{f.event, string(f.data)})
+		out = append(out, told{event, string(data)})
 	}
 }
 
@@ -54,7 +62,7 @@ func TestFramesFollowTheStandard(t *testing.T) {
 				"at once":      strings.NewReader(x.in),
 				"byte by byte": iotest.OneByteReader(strings.NewReader(x.in)),
 			} {
-				got, err := readAll(r)
+				got, err := readAll(newReader(r))
 				if !errors.Is(err, io.EOF) || !reflect.DeepEqual(got, x.want) {
 					t.Errorf("%s: frames %.200q, %v, want %.200q and io.EOF", how, got, err, x.want)
 				}
@@ -71,7 +79,7 @@ func TestFrameSizeIsLimited(t *testing.T) {
 		{"empty data, for ever", "", strings.Repeat("data\n", 200)},
 	} {
 		r := &endless{text: []byte(x.then)}
-		got, err := readAll(io.MultiReader(strings.NewReader(x.first), r))
+		got, err := readAll(newReader(io.MultiReader(strings.NewReader(x.first), r)))
 		if !errors.Is(err, errFrame) || len(got) > 0 || r.read > 6*maxFrame {
 			t.Errorf("%s: %d frames, %v, after %d bytes, want none and %v", x.name, len(got), err, r.read, errFrame)
 		}
@@ -83,10 +91,65 @@ func TestFrameIsReturnedAtItsLastByte(t *testing.T) {
 	for _, end := range []string{"\n\n", "\r\r", "\r\n\r"} {
 		r, w := io.Pipe()
 		go io.WriteString(w, "data: 1"+end)
-		if f, err := newFrameReader(r).next(); err != nil || string(f.data) != "1" {
-			t.Errorf("frame that ends with %q: data %q, %v, want 1", end, f.data, err)
+		if _, data, err := newReader(r).Next(); err != nil || string(data) != "1" {
+			t.Errorf("frame that ends with %q: data %q, %v, want 1", end, data, err)
 		}
 		w.Close()
+	}
+}
+
+// A last frame without its end is returned if the caller wants it, whole lines or not.
+func TestLastFrameWithoutItsEnd(t *testing.T) {
+	for _, x := range []struct {
+		in   string
+		want []told
+	}{
+		{"data: 1\n\ndata: 2\n", []told{{"", "1"}, {"", "2"}}},
+		{"data: 1\n\nevent: a\ndata: 2", []told{{"", "1"}, {"a", "2"}}},
+		{"data: 1\n\nevent: a", []told{{"", "1"}}},
+		{"\xef\xbb\xbfdata: 1", []told{{"", "1"}}},
+	} {
+		for how, r := range map[string]io.Reader{
+			"at once":      strings.NewReader(x.in),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(x.in)),
+		} {
+			f := newReader(r)
+			f.Unended = true
+			if got, err := readAll(f); !errors.Is(err, io.EOF) || !reflect.DeepEqual(got, x.want) {
+				t.Errorf("%q, %s: frames %q, %v, want %q and io.EOF", x.in, how, got, err, x.want)
+			}
+		}
+	}
+}
+
+// A body of another kind is told from an event stream by its lines.
+func TestLinesAreCounted(t *testing.T) {
+	for _, x := range []struct {
+		in             string
+		known, unknown int
+	}{
+		{"", 0, 0}, {"<html>\nhello\n", 0, 2}, {": hb\nid: 1\nretry: 5\nevent: a\ndata: 1\n\n", 5, 0},
+		{"data: 1\nfoo: bar\n\n", 1, 1},
+	} {
+		f := newReader(strings.NewReader(x.in))
+		if _, err := readAll(f); !errors.Is(err, io.EOF) || f.Known != x.known || f.Unknown != x.unknown {
+			t.Errorf("%q: %d known and %d unknown lines (%v), want %d and %d", x.in, f.Known, f.Unknown, err, x.known,
+				x.unknown)
+		}
+	}
+}
+
+// A line and a frame have bounds of their own, as they are kept in memory.
+func TestFramesAreBounded(t *testing.T) {
+	const limit = 10_000
+	for name, text := range map[string][2]string{"a line": {"data: ", "x"}, "a comment": {": ", "x"}, "a frame": {"",
+		"data: x\n"}} {
+		r := io.MultiReader(strings.NewReader(text[0]), &endless{text: []byte(text[1])})
+		f := NewReader(bufio.NewReaderSize(io.LimitReader(r, 1<<20), 16), limit, errFrame)
+		if _, _, err := f.Next(); !errors.Is(err, errFrame) || cap(f.line)+cap(f.data) > 3*limit {
+			t.Errorf("%s without an end: error %v with %d bytes kept, want %v with at most %d", name, err,
+				cap(f.line)+cap(f.data), errFrame, 3*limit)
+		}
 	}
 }
 
@@ -143,7 +206,7 @@ func FuzzFrames(f *testing.F) {
 			bytes.NewReader(in), iotest.OneByteReader(bytes.NewReader(in)),
 			iotest.HalfReader(bytes.NewReader(in)), iotest.DataErrReader(bytes.NewReader(in)),
 		} {
-			got, err := readAll(r)
+			got, err := readAll(newReader(r))
 			if !errors.Is(err, io.EOF) || !reflect.DeepEqual(got, want) {
 				t.Fatalf("%q: got %q, want %q (%v)", in, got, want, err)
 			}

@@ -132,21 +132,17 @@ const DeadlineMessage = "the run was not done by its deadline"
 
 // DeadlinePassed ends a run at its deadline.
 type DeadlinePassed struct {
-	// Unserved is set if the run was never granted and no worker polls for its kind.
-	Unserved *Unserved
-	// Paused is set if the run waited in a queue that is paused.
-	Paused *QueuePause
+	// Waited says why it was not executed, if its queue is paused or it was never granted because no worker
+	// polls for its kind.
+	Waited string
 }
 
 func (DeadlinePassed) allowed(_ *Policy, r *Run, now Instant) bool { return now >= r.DeadlineAt }
 
 func (e DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	why := Failure{Code: CodeDeadline, Message: DeadlineMessage}
-	switch {
-	case e.Paused != nil:
-		why.Message += ": " + e.Paused.Message(r.Queue)
-	case e.Unserved != nil:
-		why.Message += ": " + e.Unserved.Message(r.Kind)
+	if e.Waited != "" {
+		why.Message += ": " + e.Waited
 	}
 	endWithout(r, why, true, LineTimedOut, log)
 }

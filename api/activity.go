@@ -26,6 +26,8 @@ type Activity struct {
 	Error       *perdure.Failure `json:"error,omitempty"`
 	Summary     string           `json:"result_summary,omitempty"`
 
+	// WaitingFor says why a queued run is not executed yet.
+	WaitingFor *perdure.WaitingFor `json:"waiting_for,omitempty"`
 	// Unserved is set while the run could be leased, but no live worker polls for its kind and queue.
 	Unserved *perdure.Unserved `json:"unserved,omitempty"`
 	// Paused is set while the run is queued and its queue is paused.

@@ -46,6 +46,8 @@ type Run struct {
 	Cancel      *perdure.Cancel   `json:"cancel,omitempty"`
 	Hold        *Hold             `json:"hold,omitempty"` // set while a defect of the code holds the run
 	Metadata    map[string]string `json:"metadata"`
+	// WaitingFor says why a queued run is not executed yet. Answers to a start don't have it.
+	WaitingFor *perdure.WaitingFor `json:"waiting_for,omitempty"`
 
 	ParentRunID         perdure.RunID `json:"parent_run_id,omitempty"`
 	RootRunID           perdure.RunID `json:"root_run_id,omitempty"`

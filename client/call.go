@@ -15,14 +15,15 @@ type DeferredError struct {
 	RunID perdure.RunID
 	Kind  string
 	State perdure.State // as it was last seen
-	// Unserved is set if the run waits for a worker, and none serves its kind.
-	Unserved *perdure.Unserved
+	// WaitingFor says why the run is not executed yet, if it is queued: no worker serves its kind, its queue
+	// is paused, …
+	WaitingFor *perdure.WaitingFor
 }
 
 func (e *DeferredError) Error() string {
 	text := fmt.Sprintf("run %s of kind %s is %s and continues: nobody waits for it any more", e.RunID, e.Kind, e.State)
-	if e.Unserved != nil {
-		text += "; " + e.Unserved.Message(e.Kind)
+	if e.WaitingFor != nil {
+		text += "; it waits: " + e.WaitingFor.Text
 	}
 	return text
 }
@@ -53,21 +54,20 @@ func Call[Out any](ctx context.Context, c *Client, kind string, in any, opts ...
 		return none, err
 	}
 	if deferred {
-		return none, &DeferredError{RunID: run.RunID, Kind: kind, State: run.State, Unserved: c.unserved(ctx, run)}
+		return none, &DeferredError{RunID: run.RunID, Kind: kind, State: run.State, WaitingFor: c.waitingFor(ctx, run)}
 	}
 	return Result[Out](run)
 }
 
-// unserved tells whether no worker serves the kind of a run that waits for one. It asks briefly: the
-// caller's own time is over.
-func (c *Client) unserved(ctx context.Context, run *api.Run) *perdure.Unserved {
+// waitingFor says why a queued run is not executed yet. It asks briefly: the caller's own time is over.
+func (c *Client) waitingFor(ctx context.Context, run *api.Run) *perdure.WaitingFor {
 	if run.State != perdure.Queued {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	if a, err := c.Activity(ctx, run.RunID); err == nil {
-		return a.Unserved
+		return a.WaitingFor
 	}
 	return nil
 }

@@ -64,8 +64,8 @@ attacks call every route that a tenant's key may call, except those that the fil
 reason.
 
 The machine has %d cores. Attacker, bystander and server are three processes on them, and
-PostgreSQL's processes come on top. The attacker's process has a lower priority (^nice 10^), since an
-attacker would have machines of its own.
+PostgreSQL's processes come on top. The attacker's process has a lower priority (^nice 10^), since
+an attacker would have machines of its own.
 
 The bystander has two callers who submit a run and wait for its result, one worker, and runs that
 end by a deadline of 300 ms. *Happened* counts the attacks that the server carried out, *refused*

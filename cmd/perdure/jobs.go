@@ -179,6 +179,8 @@ func activityOf(r *api.Run) string {
 		return "asked to stop"
 	case r.Hold != nil && r.State == perdure.Queued:
 		return "on hold: " + string(r.Hold.Code)
+	case r.WaitingFor != nil:
+		return r.WaitingFor.Text
 	case r.FinishedAt == nil && r.Activity != "":
 		return r.Activity
 	}
@@ -285,7 +287,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		fmt.Fprintf(stderr, "%s%s started; Ctrl-C detaches and leaves it running\n", bracketed(n), r.RunID)
 	}
 	stderr = &lockedWriter{w: stderr} // both write to it
-	stop := sayUnserved(ctx, c, r.RunID, stderr)
+	stop := sayWaiting(ctx, c, r.RunID, stderr)
 	err = stay(ctx, c, r.RunID, 0, *wait, stdout, stderr, *asJSON)
 	var left detachedError
 	stop(errors.As(err, &left))
@@ -313,18 +315,18 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// unservedAfter is how long a run may wait for a worker before it is looked up whether there is one.
-var unservedAfter = 2 * time.Second
+// waitingAfter is how long a run may be queued before it is looked up why.
+var waitingAfter = 2 * time.Second
 
-// sayUnserved prints a line if nobody serves a run's kind some time after its start. The function
-// that it returns ends that. For a caller that detaches before that time it looks at once.
-func sayUnserved(ctx context.Context, c *client.Client, id perdure.RunID, stderr io.Writer) (stop func(detached bool)) {
+// sayWaiting prints why a run is still queued some time after its start. The function that it returns
+// ends that. For a caller that detaches before that time it looks at once.
+func sayWaiting(ctx context.Context, c *client.Client, id perdure.RunID, stderr io.Writer) (stop func(detached bool)) {
 	looked := false
 	look := func(ctx context.Context) {
 		a, err := c.Activity(ctx, id)
 		// An error is no reason to disturb the waiting caller: the log is followed on another connection.
-		if looked = err == nil; looked && a.Unserved != nil {
-			fmt.Fprintf(stderr, "%s; the run waits for one\n", visible(a.Unserved.Message(a.Kind)))
+		if looked = err == nil; looked && a.WaitingFor != nil && a.WaitingFor.Reason != perdure.WaitingNoFreeSlot {
+			fmt.Fprintf(stderr, "the run waits: %s\n", visible(a.WaitingFor.Text))
 		}
 	}
 	waiting, cancel := context.WithCancel(ctx)
@@ -333,7 +335,7 @@ func sayUnserved(ctx context.Context, c *client.Client, id perdure.RunID, stderr
 		defer close(done)
 		select {
 		case <-waiting.Done():
-		case <-time.After(unservedAfter):
+		case <-time.After(waitingAfter):
 			look(waiting)
 		}
 	}()

@@ -71,8 +71,8 @@ func TestUnservedKindIsSaidBeforeShortWaitEnds(t *testing.T) {
 
 func TestUnservedKindIsSaid(t *testing.T) {
 	c, _ := live(t)
-	defer func(d time.Duration) { unservedAfter = d }(unservedAfter)
-	unservedAfter = time.Millisecond
+	defer func(d time.Duration) { waitingAfter = d }(waitingAfter)
+	waitingAfter = time.Millisecond
 	_, stderr := mustRun(t, exitDeferred, "run", "nobody", "--wait", "1s")
 	has(t, stderr, "no worker polls for kind nobody on queue default")
 	if n := strings.Count(stderr, "no worker"); n != 1 {
@@ -83,7 +83,7 @@ func TestUnservedKindIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _ := mustRun(t, 0, "peek", string(run.RunID))
-	has(t, out, "waits for", "a worker: no worker polls for kind nobody on queue default")
+	has(t, out, "waits  no worker polls for kind nobody on queue default")
 	if _, err := c.Poll(t.Context(), "w", api.Poll{Kinds: []string{"nobody"}, Slots: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestUnservedKindIsSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := mustRun(t, 0, "peek", string(run.RunID)); strings.Contains(out, "no worker") {
+	if out, _ := mustRun(t, 0, "peek", string(run.RunID)); strings.Contains(out, "no worker polls") {
 		t.Errorf("peek = %s, want nothing about workers: one polls", out)
 	}
 }

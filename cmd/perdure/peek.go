@@ -47,11 +47,13 @@ func printActivity(out io.Writer, a *api.Activity, now time.Time) error {
 	item := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "  %s\t"+format+"\n", append([]any{name}, args...)...)
 	}
-	if a.Paused != nil {
-		item("paused", "its queue, %s", pauseText(a.Paused))
-	}
-	if a.Unserved != nil {
-		item("waits for", "a worker: %s", visible(a.Unserved.Message(a.Kind)))
+	switch w := a.WaitingFor; {
+	case w != nil && w.Reason == perdure.WaitingQueuePaused && a.Paused != nil:
+		item("waits", "its queue is paused %s", pauseText(a.Paused))
+	case w != nil:
+		item("waits", "%s", visible(w.Text))
+	case a.Unserved != nil: // a server of the release before
+		item("waits", "%s", visible(a.Unserved.Message(a.Kind)))
 	}
 	if o := a.Operation; o != nil {
 		item("doing", "%s, for %s", visible(o.Activity), formatDuration(now.Sub(o.Since.Time())))

@@ -139,8 +139,8 @@ func doingNow(a *api.Activity) string {
 		}
 		parts = append(parts, text)
 	}
-	if a.Unserved != nil {
-		parts = append(parts, "nobody serves kind "+visible(a.Kind))
+	if a.WaitingFor != nil {
+		parts = append(parts, visible(a.WaitingFor.Text))
 	}
 	return "… " + strings.Join(parts, " · ")
 }

@@ -35,7 +35,82 @@ func (w *World) pauseOf(queue string) *perdure.QueuePause {
 	return nil
 }
 
+// waitsFor checks why a run waits, wherever that is said.
+func (w *World) waitsFor(id perdure.RunID, want perdure.WaitReason) *perdure.WaitingFor {
+	w.t.Helper()
+	d := w.get(id)
+	a, err := w.E.Runs.Activity(w.ctx(), tenant, id)
+	w.check(err == nil, "activity: %v", err)
+	page, err := w.E.Runs.Page(w.ctx(), tenant, engine.RunFilter{Limit: 100})
+	w.check(err == nil, "list: %v", err)
+	var listed *perdure.WaitingFor
+	for i := range page.Runs {
+		if page.Runs[i].ID == id {
+			listed = page.WaitingFor[i]
+		}
+	}
+	for _, why := range []*perdure.WaitingFor{d.WaitingFor, a.WaitingFor, listed} {
+		got := perdure.WaitReason("")
+		if why != nil {
+			got = why.Reason
+		}
+		w.check(got == want, "run, activity and list: %+v, %+v, %+v, want %q", d.WaitingFor, a.WaitingFor, listed, want)
+	}
+	return d.WaitingFor
+}
+
 var pauseScenarios = []Scenario{
+	{"a queued run says why it waits, by the rules of the grants", func(w *World) {
+		r := w.submit(perdure.Submission{Kind: "job"})
+		w.waitsFor(r.ID, perdure.WaitingUnserved)
+		w.pause(perdure.DefaultQueue, "a bad deploy")
+		why := w.waitsFor(r.ID, perdure.WaitingQueuePaused)
+		w.check(why.Since == w.Now && why.Until == 0, "paused: %+v", why)
+		w.restart()
+		w.waitsFor(r.ID, perdure.WaitingQueuePaused)
+		w.resume(perdure.DefaultQueue)
+		w.waitsFor(r.ID, perdure.WaitingUnserved)
+		g := w.take("w")
+		w.waitsFor(r.ID, "")
+
+		second := w.submit(perdure.Submission{Kind: "job"})
+		why = w.waitsFor(second.ID, perdure.WaitingNoFreeSlot)
+		w.check(why.Since == second.ReadyAt, "no free slot: %+v", why)
+		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail,
+			Error: &perdure.Failure{Code: "busy"}}})
+		why = w.waitsFor(r.ID, perdure.WaitingNotBefore)
+		w.check(why.Until > w.Now, "tried again: %+v", why)
+		later := w.submit(perdure.Submission{Kind: "job", Delay: minutes(10)})
+		why = w.waitsFor(later.ID, perdure.WaitingNotBefore)
+		w.check(why.Until == w.Now.Add(10*time.Minute), "started for later: %+v", why)
+
+		th := w.thread()
+		w.on(th, perdure.Submission{Kind: "job"})
+		w.waitsFor(w.on(th, perdure.Submission{Kind: "job"}).ID, perdure.WaitingThreadBusy)
+	}},
+	{"a held run says which build has a defect", func(w *World) {
+		r := w.agentRun()
+		w.hold("7")
+		why := w.waitsFor(r.ID, perdure.WaitingHeld)
+		w.check(strings.Contains(why.Text, "build 7") && why.Until > w.Now, "held: %+v", why)
+		w.do(&engine.ReleaseHold{Tenant: tenant, RunID: r.ID})
+		w.waitsFor(r.ID, perdure.WaitingNoFreeSlot)
+		w.takeAs("8")
+		w.waitsFor(r.ID, "")
+	}},
+	{"a run that this server can't verify says so", func(w *World) {
+		w.signWith("a")
+		w.requireSignatures(true)
+		r := w.submit(perdure.Submission{Kind: "job"})
+		w.waitsFor(r.ID, perdure.WaitingUnserved)
+		w.signWith("")
+		w.waitsFor(r.ID, perdure.WaitingNoSigner)
+		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1})
+		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1,
+			Runs: []perdure.RunID{r.ID}})
+		w.signWith("a")
+		w.check(w.take("w").Run.ID == r.ID, "with the key it is granted")
+	}},
 	{"a paused queue accepts runs, keeps those that run, and grants none", func(w *World) {
 		held := w.submit(perdure.Submission{Kind: "job"})
 		running := w.take("w")

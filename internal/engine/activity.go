@@ -45,6 +45,8 @@ type Activity struct {
 	Waits  []perdure.Wait
 	// Family are the children, live ones first.
 	Family []perdure.Run
+	// WaitingFor says why a queued run waits.
+	WaitingFor *perdure.WaitingFor
 	// Unserved is set for a claimable run whose kind nobody polls for.
 	Unserved *perdure.Unserved
 	// Paused is set for a queued run whose queue is paused.
@@ -137,15 +139,19 @@ func (q Runs) readActivity(v *store.View, r perdure.Run) (a Activity, err error)
 			return a, err
 		}
 	}
+	waits := waitReader{e: q.e, db: &v.Records}
 	if r.State == perdure.Queued {
-		paused, err := pausedNow(&v.Records, r.Tenant)
+		if a.WaitingFor, err = waits.waitingFor(&r); err != nil {
+			return a, err
+		}
+		t, err := waits.of(r.Tenant)
 		if err != nil {
 			return a, err
 		}
-		a.Paused = paused.on(r.Queue, v.Now)
+		a.Paused = t.paused.on(r.Queue, v.Now)
 	}
 	if r.State == perdure.Queued && r.Ready {
-		s, err := servingNow(&v.Records, &q.e.policy, r.Tenant, v.Now)
+		s, err := waits.serving(r.Tenant)
 		if err != nil {
 			return a, err
 		}

@@ -176,7 +176,7 @@ func (op *Claim) takeNamed(tx *Tx, budget *pollBudget) error {
 	if err := recordWorkerSeen(tx, op.Tenant, op.Worker); err != nil {
 		return err
 	}
-	if err := checkGrantable(tx, op.Tenant); err != nil {
+	if c, err := op.enter(tx, op.Tenant); c == nil {
 		return err
 	}
 	var found []perdure.Run
@@ -237,20 +237,20 @@ func (op *Claim) grantFound(tx *Tx, found []perdure.Run, budget *pollBudget) (fu
 	if err := prefetch(tx, found); err != nil {
 		return false, err
 	}
-	for _, f := range found {
+	var c *conditions
+	for i, f := range found {
+		if i == 0 || f.Tenant != found[i-1].Tenant {
+			if c, err = conditionsOf(tx, f.Tenant); err != nil {
+				return false, err
+			}
+		}
 		// An earlier grant may have changed the run: the start of a child writes its parent's row.
 		r, err := tx.run(f.Tenant, f.ID)
 		if err != nil {
 			return false, err
 		}
-		// An earlier run of this poll was ended instead of granted, and this one was stopped with
-		// it; or the run is held back, and the build has to wait.
-		if !r.Ready && !r.MayTry(op.Build, tx.Now) {
-			continue
-		}
-		if paused, err := PauseOf(tx, r.Tenant, r.Queue); err != nil {
-			return false, err
-		} else if paused != nil && !r.ForCleanup() {
+		// An earlier run of this poll may have been ended instead of granted, and this one stopped with it.
+		if c.grantable(&r, op.Build) != nil {
 			continue
 		}
 		if len(op.Grants) > 0 && !budget.fits(&r) {
@@ -454,7 +454,7 @@ func handOverItems(tx *Tx, r *perdure.Run, after int64, bytesLeft *int) (page []
 // recordWorkerSeen writes that a worker was seen. It writes at most every eighth of WorkerOffline,
 // so that polls and heartbeats do not each write a row.
 func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string) error {
-	if worker == "" || !tx.e.workerRowDue(t, worker, tx.Now) {
+	if _, recent := tx.e.workers.peek(look{now: tx.Now}, workerRow{t, worker}); recent || worker == "" {
 		return nil
 	}
 	w, _, err := tx.DB.Workers.Get(t, worker)
@@ -463,26 +463,14 @@ func recordWorkerSeen(tx *Tx, t perdure.TenantID, worker string) error {
 	}
 	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
 	tx.DB.Workers.Put(w)
-	tx.DB.After(func() { tx.e.rememberWorkerSeen(t, worker, tx.Now) })
+	tx.DB.After(func() { tx.e.workers.put(tx.Now, workerRow{t, worker}, struct{}{}) })
 	return nil
 }
 
-// workerRowDue tells whether the worker's row is old enough to be written again.
-func (e *Engine) workerRowDue(t perdure.TenantID, worker string, now perdure.Instant) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	last, ok := e.workers[string(t)+"\x00"+worker]
-	return !ok || now.Sub(last) >= e.policy.WorkerOffline/8
-}
-
-// rememberWorkerSeen records when the worker's row was written.
-func (e *Engine) rememberWorkerSeen(t perdure.TenantID, worker string, now perdure.Instant) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.workers) >= maxKnown {
-		clear(e.workers)
-	}
-	e.workers[string(t)+"\x00"+worker] = now
+// A workerRow names the row of a worker.
+type workerRow struct {
+	tenant perdure.TenantID
+	worker string
 }
 
 // A JournalRow is an entry of a run's journal.

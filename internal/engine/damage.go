@@ -11,7 +11,7 @@ import (
 // EndDamaged ends a run whose stored row is damaged. The dead letter holds what can be read of it.
 func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	why := perdure.Failure{Code: perdure.CodeDamaged, Message: "the run is damaged: " + r.Damage.What}
-	signed, err := tx.e.signing.requires(tx, r.Tenant)
+	signed, err := requiresSigned(tx, r.Tenant)
 	if err != nil {
 		return Repair{}, err
 	}

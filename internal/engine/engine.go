@@ -91,32 +91,37 @@ type Engine struct {
 	// wakeup wakes the watchdog before that.
 	wakeup chan struct{}
 
+	// storedKeys has the keys of rows that are known to be stored; see Tx.ensureStored. These rows are only
+	// ever removed with all that refers to them.
+	storedKeys cache[string, struct{}]
+	// workers has the workers whose row is recent enough, and polls the polls. A row that another node
+	// removes is written again a little later.
+	workers cache[workerRow, struct{}]
+	polls   cache[[sha256.Size]byte, struct{}]
+	// keys has the API keys that were looked up, by id. A key that another node revokes is valid here for
+	// keyTTL, which docs/security.md promises.
+	keys cache[string, cachedKey]
+
 	mu sync.Mutex
-	// storedKeys holds the keys of rows that are known to be stored; see Tx.ensureStored.
-	storedKeys map[string]bool
-	// workers holds when the row of each worker was last written.
-	workers map[string]perdure.Instant
-	// polls holds when each poll of a worker was last written.
-	polls map[[sha256.Size]byte]perdure.Instant
-	// keys caches the API keys that were looked up, by id.
-	keys map[string]cachedKey
 	// ownKeys are the keys of callers inside this process, by id; see Keys.MakeOwn.
 	ownKeys map[string]cachedKey
-	// revoked counts removals from keys. A look-up that began before a removal does not fill the
-	// cache.
-	revoked int
 
 	cursors  pollCursors
 	standing standbys
 	held     heldPlaces
 	hooks    webhookCache
-	signing  signingTenants
-	live     liveRuns
-	kinds    kindCache
-	served   servingCache
-	pauses   pauseCache
-	posted   postings
-	history  historyCounts
+	// signing has the tenants that require signatures. A tenant that requires them anew has runs of the time
+	// before without one, so half a second more of these changes nothing.
+	signing cache[struct{}, tenantSet]
+	live    liveRuns
+	// kinds has definitions for decisions, without what only readers need. A worker announces its kinds before
+	// it polls, and a definition counts for the runs that are accepted after it.
+	kinds cache[kindRef, kindFacts]
+	// served has who polls for what, by tenant, for people: no grant depends on it.
+	served  cache[perdure.TenantID, *serving]
+	pauses  pauseCache
+	posted  postings
+	history historyCounts
 	// observer may be nil.
 	observer Observer
 }
@@ -159,9 +164,7 @@ func newEngine(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, log: opt.Logger, random: opt.Entropy, roll: opt.Roll,
 		secrets: opt.Secrets, signer: opt.Signer, signingRequired: opt.SigningRequired, sealKeys: opt.SealKeys,
 		alone: opt.Alone, instance: opt.Instance, node: opt.Node,
-		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), storedKeys: make(map[string]bool),
-		workers: make(map[string]perdure.Instant), keys: make(map[string]cachedKey),
-		ownKeys: make(map[string]cachedKey)}
+		maxLive: opt.MaxLiveRuns, wakeup: make(chan struct{}, 1), ownKeys: make(map[string]cachedKey)}
 	e.Reads = newReads(e)
 	e.observer = opt.Counter
 	e.posted.list, e.posted.bell = make(map[Posting]bool), make(chan struct{}, 1)
@@ -172,6 +175,11 @@ func newEngine(s *store.Store, opt Options) (*Engine, error) {
 	if err := e.policy.Validate(); err != nil {
 		return nil, err
 	}
+	e.keys.ttl, e.kinds.ttl, e.kinds.most = keyTTL, KindTTL, maxCachedKinds
+	e.served.ttl, e.served.most = servingTTL, maxServing
+	e.signing.ttl, e.hooks.withHooks.ttl, e.hooks.tenants.ttl, e.hooks.runHooks.ttl = hookTTL, hookTTL, hookTTL, hookTTL
+	e.pauses.generation.ttl = pauseTTL
+	e.workers.ttl, e.polls.ttl = e.policy.WorkerOffline/8, e.policy.WorkerOffline/2
 	if e.bell == nil {
 		e.bell = doorbell.Silent{}
 	}
@@ -468,29 +476,16 @@ func refs(t perdure.TenantID, ids ...perdure.RunID) []store.Ref {
 	return out
 }
 
-// maxKnown bounds each cache. A full cache is cleared, which costs one look-up for each entry.
-const maxKnown = 10000
-
 // ensureStored calls stage unless the row with this key is known to be stored. It remembers the key
 // once the batch is durable.
 func (tx *Tx) ensureStored(key string, stage func() error) error {
-	tx.e.mu.Lock()
-	known := tx.e.storedKeys[key]
-	tx.e.mu.Unlock()
-	if known {
+	if _, known := tx.e.storedKeys.peek(look{now: tx.Now}, key); known {
 		return nil
 	}
 	if err := stage(); err != nil {
 		return err
 	}
-	tx.DB.After(func() {
-		tx.e.mu.Lock()
-		defer tx.e.mu.Unlock()
-		if len(tx.e.storedKeys) >= maxKnown {
-			clear(tx.e.storedKeys)
-		}
-		tx.e.storedKeys[key] = true
-	})
+	tx.DB.After(func() { tx.e.storedKeys.put(tx.Now, key, struct{}{}) })
 	return nil
 }
 

@@ -181,18 +181,15 @@ func (op *Claim) takeHeld(tx *Tx, s *search, budget *pollBudget) (full bool, err
 		if rows <= 0 || len(op.Grants) >= slots {
 			break
 		}
-		if err := checkGrantable(tx, at.Tenant); err != nil {
-			if perdure.CodeOf(err) == perdure.CodeNoSigner && op.AnyTenant {
-				continue
-			}
-			return false, err
-		}
-		paused, err := PauseOf(tx, at.Tenant, at.Queue)
+		c, err := op.enter(tx, at.Tenant)
 		if err != nil {
 			return false, err
 		}
+		if c == nil || c.shut(at.Queue, at.Kind, true) != nil {
+			continue
+		}
 		// Clean-up waits for no pause.
-		only := paused != nil || op.Build == ""
+		only := op.Build == "" || c.closed(at.Queue, at.Kind) != nil
 		limit := min(rows, slots-len(op.Grants)+maxHeldRows/2, s.left()-minSearch)
 		if limit <= 0 {
 			break // the next poll goes on

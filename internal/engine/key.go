@@ -296,9 +296,8 @@ const keyTTL = time.Second
 
 // A cachedKey is the result of a look-up. ok is false if there is no such key.
 type cachedKey struct {
-	key   perdure.Key
-	ok    bool
-	until perdure.Instant
+	key perdure.Key
+	ok  bool
 }
 
 // MakeOwn makes a platform key for a caller inside this process, and returns its secret. The key is not
@@ -310,7 +309,7 @@ func (q Keys) MakeOwn(t perdure.TenantID, name string, scopes []perdure.Scope) (
 	}
 	q.e.mu.Lock()
 	defer q.e.mu.Unlock()
-	q.e.ownKeys[op.Key.ID] = cachedKey{key: op.Key, ok: true, until: op.Key.CreatedAt}
+	q.e.ownKeys[op.Key.ID] = cachedKey{key: op.Key, ok: true}
 	return op.Secret, nil
 }
 
@@ -387,10 +386,8 @@ const rememberFor = 24 * time.Hour
 func (q Keys) Remembered(secret string) (perdure.Key, error) {
 	id, link, ok := keyID(secret)
 	now := q.e.store.Now()
-	q.e.mu.Lock()
-	c := q.e.keys[id]
-	q.e.mu.Unlock()
-	if !ok || link || now.Sub(c.until) > rememberFor {
+	c, since, _ := q.e.keys.last(id)
+	if !ok || link || now.Sub(since) > rememberFor {
 		return perdure.Key{}, notFound("key")
 	}
 	return c.open(secret, now)
@@ -431,39 +428,19 @@ func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cache
 	if c, ok := q.own(id); ok {
 		return c, nil
 	}
-	q.e.mu.Lock()
-	c, ok := q.e.keys[id]
-	revoked := q.e.revoked
-	q.e.mu.Unlock()
-	if ok && now < c.until {
-		return c, nil
-	}
-	err := q.e.store.Keys(ctx, func(v *store.View) (err error) {
-		c.key, c.ok, err = v.Keys.Get(id)
-		if err == nil && c.ok && c.key.Parent != "" {
-			// A session that another node opened while its key was revoked here is not revoked itself.
-			parent, ok, err := v.Keys.Get(c.key.Parent)
-			c.ok = ok && parent.Valid(now)
+	return q.e.keys.get(look{now: now}, id, func() (c cachedKey, err error) {
+		err = q.e.store.Keys(ctx, func(v *store.View) (err error) {
+			c.key, c.ok, err = v.Keys.Get(id)
+			if err == nil && c.ok && c.key.Parent != "" {
+				// A session that another node opened while its key was revoked here is not revoked itself.
+				parent, ok, err := v.Keys.Get(c.key.Parent)
+				c.ok = ok && parent.Valid(now)
+				return err
+			}
 			return err
-		}
-		return err
-	})
-	if err != nil {
+		})
 		return c, err
-	}
-	c.until = now.Add(keyTTL)
-	q.e.mu.Lock()
-	defer q.e.mu.Unlock()
-	if q.e.revoked != revoked {
-		// A key was removed from the cache after this read began, perhaps this one: do not cache
-		// it.
-		return c, nil
-	}
-	if len(q.e.keys) >= maxKnown {
-		clear(q.e.keys)
-	}
-	q.e.keys[id] = c
-	return c, nil
+	})
 }
 
 // Invalid gives those of some keys that are no longer valid. It reads the store, not the cache.
@@ -503,10 +480,7 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 
 // forget removes a key from the cache, and ends the polls that stand by with it.
 func (q Keys) forget(id string) {
-	q.e.mu.Lock()
-	defer q.e.mu.Unlock()
-	delete(q.e.keys, id)
-	q.e.revoked++
+	q.e.keys.forget(id)
 	q.e.standing.withdraw(id)
 }
 

@@ -107,7 +107,7 @@ func ensureKind(tx *Tx, t perdure.TenantID, kind string) (store.KindRow, error) 
 // putKind stages an entry, and invalidates the cache once it is durable.
 func putKind(tx *Tx, row store.KindRow) {
 	tx.DB.Kinds.Put(row)
-	tx.DB.After(func() { tx.e.kinds.forget(row.Tenant, row.Kind) })
+	tx.DB.After(func() { tx.e.forgetKind(row.Tenant, row.Kind) })
 }
 
 // PatchKind overrides fields of a kind in the operator's layer. With a Key it counts once.
@@ -216,7 +216,7 @@ func dropKind(tx *Tx, row *store.KindRow) (bool, error) {
 	q.Kinds--
 	tx.DB.Kinds.PutQuota(q)
 	t, kind := row.Tenant, row.Kind
-	tx.DB.After(func() { tx.e.kinds.forget(t, kind) })
+	tx.DB.After(func() { tx.e.forgetKind(t, kind) })
 	return true, nil
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/json"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -13,28 +12,19 @@ import (
 // other nodes within this time.
 const KindTTL = time.Second
 
-// maxCachedKinds bounds the cache. A full cache is cleared.
+// maxCachedKinds bounds the cached definitions.
 const maxCachedKinds = 4096
-
-// kindCache caches the effective definitions of kinds, without descriptions and schemas; of
-// signals it has the names. Every
-// submission needs one, so in the common case it costs no query. A kind that is not registered is
-// cached as well.
-type kindCache struct {
-	mu sync.Mutex
-	// changes counts invalidations. A read that began before one does not fill the cache.
-	changes int64
-	known   map[kindRef]cachedKind
-}
 
 type kindRef struct {
 	tenant perdure.TenantID
 	kind   string
 }
 
-type cachedKind struct {
-	until perdure.Instant
-	def   *perdure.KindDef
+// kindFacts are the effective definition of a kind without descriptions and schemas; of signals it has the
+// names. Every submission needs them, so in the common case that costs no query. Those of a kind that is
+// not registered are cached as well.
+type kindFacts struct {
+	def *perdure.KindDef
 	// known is set if the kind is registered. Its definition may be empty all the same.
 	known bool
 }
@@ -52,19 +42,21 @@ func kindOf(tx *Tx, t perdure.TenantID, kind string) (*perdure.KindDef, error) {
 // lookUpKind is kindOf, and tells whether the kind is registered. With fresh, a cached answer counts
 // only if the kind is: another node may just have registered it.
 func lookUpKind(tx *Tx, t perdure.TenantID, kind string, fresh bool) (*perdure.KindDef, bool, error) {
-	c, ref := &tx.e.kinds, kindRef{t, kind}
-	c.mu.Lock()
-	known, ok := c.known[ref]
-	changes := c.changes
-	c.mu.Unlock()
-	if ok && tx.Now < known.until && (known.known || !fresh) {
-		return known.def, known.known, nil
+	at, ref := lookOf(tx), kindRef{t, kind}
+	if k, ok := tx.e.kinds.peek(at, ref); ok && (k.known || !fresh) {
+		return k.def, k.known, nil
 	}
+	k, err := tx.e.kinds.load(at, ref, func() (kindFacts, error) { return readKindFacts(tx, t, kind) })
+	return k.def, k.known, err
+}
+
+// readKindFacts reads what decisions need of a kind.
+func readKindFacts(tx *Tx, t perdure.TenantID, kind string) (kindFacts, error) {
 	layers, err := tx.DB.Kinds.Layers(t, kind)
 	if err != nil {
-		return nil, false, err
+		return kindFacts{}, err
 	}
-	known = cachedKind{until: tx.Now.Add(KindTTL), def: noKind, known: len(layers) > 0}
+	k := kindFacts{def: noKind, known: len(layers) > 0}
 	if def, _ := mergeLayers(layers, nil); !def.Empty() {
 		def.Description, def.InputSchema, def.OutputSchema = "", nil, nil
 		names := make(map[string]json.RawMessage, len(def.Signals))
@@ -72,27 +64,16 @@ func lookUpKind(tx *Tx, t perdure.TenantID, kind string, fresh bool) (*perdure.K
 			names[name] = nil
 		}
 		def.Signals = names
-		known.def = &def
+		k.def = &def
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changes == changes {
-		if c.known == nil || len(c.known) >= maxCachedKinds {
-			c.known = make(map[kindRef]cachedKind)
-		}
-		c.known[ref] = known
-	}
-	return known.def, known.known, nil
+	return k, nil
 }
 
-// forget drops a cached kind. A change of the platform's layer concerns every tenant.
-func (c *kindCache) forget(t perdure.TenantID, kind string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changes++
+// forgetKind drops a cached kind. A change of the platform's layer concerns every tenant.
+func (e *Engine) forgetKind(t perdure.TenantID, kind string) {
 	if t == store.PlatformKinds {
-		clear(c.known)
+		e.kinds.forget()
 		return
 	}
-	delete(c.known, kindRef{t, kind})
+	e.kinds.forget(kindRef{t, kind})
 }

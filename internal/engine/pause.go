@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -214,14 +213,16 @@ func (op *ResumeQueue) resume(tx *Tx) error {
 
 // pauseCache caches the paused queues of tenants.
 type pauseCache struct {
-	mu sync.Mutex
-	// changes counts changes on this node. A read that began before one does not fill the cache.
-	changes    int64
+	// generation is replaced with every change of any pause. It is read every pauseTTL.
+	generation cache[struct{}, string]
+	// tenants has the pauses of tenants as of a generation.
+	tenants cache[perdure.TenantID, pausesAt]
+}
+
+// pausesAt are the pauses of a tenant as of a generation.
+type pausesAt struct {
 	generation string
-	askedAt    perdure.Instant
-	// asked is set when generation was read, at askedAt.
-	asked   bool
-	tenants map[perdure.TenantID]pausedQueues
+	queues     pausedQueues
 }
 
 // pausedQueues are the pauses of a tenant, by queue. Some may be over.
@@ -237,62 +238,32 @@ func (p pausedQueues) on(queue string, now perdure.Instant) *perdure.QueuePause 
 
 // forget has the next claim ask the store.
 func (c *pauseCache) forget() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changes++
-	c.asked, c.tenants = false, nil
+	c.generation.forget()
+	c.tenants.forget()
 }
 
 // of gives the paused queues of a tenant, as of the last pauseTTL.
-func (c *pauseCache) of(db *store.Records, t perdure.TenantID) (pausedQueues, error) {
-	c.mu.Lock()
-	known, ok := c.tenants[t]
-	age := db.Now.Sub(c.askedAt)
-	asked := c.asked && age >= 0 && age < pauseTTL
-	generation, changes := c.generation, c.changes
-	c.mu.Unlock()
-	if asked && (ok || generation == "") {
-		return known, nil
-	}
-	if !asked {
-		// The generation is read before the rows: rows that are newer are read again later.
-		now, err := db.Pauses.Generation()
-		if err != nil {
+func (c *pauseCache) of(db *store.Records, at look, t perdure.TenantID) (pausedQueues, error) {
+	// The generation is read before the rows: rows that are newer are read again later.
+	generation, ok := c.generation.peek(at, struct{}{})
+	if !ok {
+		var err error
+		if generation, err = c.generation.load(at, struct{}{}, db.Pauses.Generation); err != nil {
 			return nil, err
 		}
-		if same := c.ask(now, db.Now, changes); now == "" || same && ok {
-			return known, nil
-		}
-		generation = now
 	}
-	paused, err := pausedNow(db, t)
-	if err != nil {
-		return nil, err
+	if generation == "" {
+		return nil, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changes == changes && c.generation == generation {
-		if c.tenants == nil || len(c.tenants) >= maxKnown {
-			c.tenants = make(map[perdure.TenantID]pausedQueues)
-		}
-		c.tenants[t] = paused
+	known, ok := c.tenants.peek(at, t)
+	if ok && (known.generation == generation || plant.Is("pause-not-read-again")) {
+		return known.queues, nil
 	}
-	return paused, nil
-}
-
-// ask remembers a generation that was read at an instant. It tells whether it is the one that was known,
-// and otherwise forgets the tenants.
-func (c *pauseCache) ask(generation string, now perdure.Instant, changes int64) (same bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.changes != changes {
-		return false
-	}
-	if same = c.generation == generation || plant.Is("pause-not-read-again"); !same {
-		c.tenants = nil
-	}
-	c.generation, c.askedAt, c.asked = generation, now, true
-	return same
+	known, err := c.tenants.load(at, t, func() (pausesAt, error) {
+		queues, err := pausedNow(db, t)
+		return pausesAt{generation, queues}, err
+	})
+	return known.queues, err
 }
 
 // pausedIn gives the paused queues of a tenant.
@@ -301,13 +272,7 @@ func pausedIn(tx *Tx, t perdure.TenantID) (pausedQueues, error) {
 	if tx.DB.Pauses.Staged() { // an earlier operation of the batch has changed some
 		return pausedNow(&tx.DB.Records, t)
 	}
-	return tx.e.pauses.of(&tx.DB.Records, t)
-}
-
-// PauseOf gives the pause of a queue, or nil if it is not paused.
-func PauseOf(tx *Tx, t perdure.TenantID, queue string) (*perdure.QueuePause, error) {
-	paused, err := pausedIn(tx, t)
-	return paused.on(queue, tx.Now), err
+	return tx.e.pauses.of(&tx.DB.Records, lookOf(tx), t)
 }
 
 // pausedNow reads the pauses of a tenant that hold now.

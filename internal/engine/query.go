@@ -15,6 +15,8 @@ type Detail struct {
 	perdure.Run
 	InputText  perdure.Value
 	ResultText perdure.Value
+	// WaitingFor says why it waits, if it was read while it was queued.
+	WaitingFor *perdure.WaitingFor
 }
 
 // Get reads a run.
@@ -38,7 +40,9 @@ func (q Runs) Get(ctx context.Context, t perdure.TenantID, id perdure.RunID) (d 
 			return err
 		}
 		d.Fallback = expandFallback(r.Fallback, r.Progress, d.Progress)
-		return nil
+		waits := waitReader{e: q.e, db: &v.Records}
+		d.WaitingFor, err = waits.waitingFor(&r)
+		return err
 	})
 	return d, err
 }
@@ -137,7 +141,11 @@ func (q Runs) TenantOf(
 type RunFilter = store.RunFilter
 
 // A RunPage is a page of runs; see the store's.
-type RunPage = store.RunPage
+type RunPage struct {
+	store.RunPage
+	// WaitingFor says of each run why it waits, if it is queued.
+	WaitingFor []*perdure.WaitingFor
+}
 
 // List reads a page of a tenant's runs, newest first, without its cursor.
 func (q Runs) List(ctx context.Context, t perdure.TenantID, f RunFilter) ([]perdure.Run, error) {
@@ -151,8 +159,17 @@ func (q Runs) Page(ctx context.Context, t perdure.TenantID, f RunFilter) (p RunP
 		return p, perdure.Invalid("limit", "%d does not lie between 1 and 1000", f.Limit)
 	}
 	err = q.e.store.View(ctx, func(v *store.View) error {
-		p, err = v.Runs.Page(t, f)
-		return err
+		if p.RunPage, err = v.Runs.Page(t, f); err != nil {
+			return err
+		}
+		waits := waitReader{e: q.e, db: &v.Records}
+		p.WaitingFor = make([]*perdure.WaitingFor, len(p.Runs))
+		for i := range p.Runs {
+			if p.WaitingFor[i], err = waits.waitingFor(&p.Runs[i]); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return p, err
 }

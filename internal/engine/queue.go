@@ -44,20 +44,23 @@ type (
 	ReadyRound = store.ReadyRound
 )
 
-// Ready reads the queues and kinds that have a claimable run, from the cursor on, except for those of
-// paused queues. It does not wait for reads of callers.
+// Ready reads the queues and kinds that have a claimable run, from the cursor on, except for those that
+// are closed. It does not wait for reads of callers.
 func (e *Engine) Ready(ctx context.Context, round *ReadyRound) (list []Ready, err error) {
 	err = e.store.Keep(ctx, func(v *store.View) error {
 		all, err := v.Claims.Ready(round)
 		if err != nil {
 			return err
 		}
+		waits := waitReader{e: e, db: &v.Records}
 		for _, r := range all {
-			paused, err := e.pauses.of(&v.Records, r.Tenant)
+			t, err := waits.of(r.Tenant)
 			if err != nil {
 				return err
 			}
-			if paused.on(r.Queue, v.Now) == nil {
+			why := t.closed(r.Queue, r.Kind)
+			// Polls are told of a missing signing key.
+			if why == nil || why.Reason == perdure.WaitingNoSigner {
 				list = append(list, r)
 			}
 		}

@@ -61,7 +61,8 @@ type search struct {
 // A walk goes through places of one tenant in claim order.
 type walk struct {
 	tenant perdure.TenantID
-	// set are the places that are not paused.
+	gate   *conditions
+	// set are the places whose queues are open.
 	set *store.PlaceSet
 	path
 	places []*place
@@ -230,7 +231,7 @@ func (s *search) nextRound() (bool, error) {
 	var walks []*walk
 	for _, w := range s.round {
 		if !w.done {
-			walks = append(walks, &walk{tenant: w.tenant, set: w.set, path: w.path})
+			walks = append(walks, &walk{tenant: w.tenant, gate: w.gate, set: w.set, path: w.path})
 			w.done = true // the new walk has the rest
 		}
 	}
@@ -262,7 +263,7 @@ func (s *search) nextRound() (bool, error) {
 	return len(s.round) > 0 || !s.tenants.done && s.left() > pauseRows, nil
 }
 
-// nextTenants gives walks for the next tenants, with their paused queues left out.
+// nextTenants gives walks for the next tenants, with their closed queues left out.
 func (s *search) nextTenants() (walks []*walk, err error) {
 	if !s.op.AnyTenant {
 		s.tenants.done = true
@@ -299,29 +300,21 @@ func (s *search) walkIn(t perdure.TenantID) (*walk, error) {
 	if !s.op.takes(t) {
 		return nil, nil
 	}
-	if err := checkGrantable(s.tx, t); perdure.CodeOf(err) == perdure.CodeNoSigner && s.op.AnyTenant {
-		return nil, nil // the other tenants must not wait for a signing key
-	} else if err != nil {
+	c, err := s.op.enter(s.tx, t)
+	if c == nil {
 		return nil, err
 	}
-	paused, err := pausedIn(s.tx, t)
-	if err != nil {
-		return nil, err
-	}
-	w := &walk{tenant: t, set: &store.PlaceSet{Queues: s.op.Queues, Kinds: s.op.Kinds}}
-	if len(paused) > 0 {
-		w.set.Queues = nil
-		for _, q := range s.op.Queues {
-			if paused.on(q, s.tx.Now) == nil {
-				w.set.Queues = append(w.set.Queues, q)
-			}
-		}
+	w := &walk{tenant: t, gate: c, set: &store.PlaceSet{Queues: s.op.Queues, Kinds: s.op.Kinds}}
+	closed := func(queue string) bool { return c.closed(queue, "") != nil }
+	some := slices.ContainsFunc(s.op.Queues, closed)
+	if some {
+		w.set.Queues = slices.DeleteFunc(slices.Clone(s.op.Queues), closed)
 		if len(w.set.Queues) == 0 {
 			return nil, nil
 		}
 	}
 	if w.done = s.few(); !w.done {
-		if w.set.Key = s.places(); len(paused) > 0 {
+		if w.set.Key = s.places(); some {
 			w.set.Key = placesKey(w.set.Queues, w.set.Kinds)
 		}
 		w.start = s.tx.e.cursors.get(t, s.places()) // it survives a pause
@@ -357,7 +350,7 @@ func (s *search) look(w *walk, walks int) error {
 		})
 	}
 	for _, p := range at {
-		if s.seen[p] {
+		if s.seen[p] || w.gate.closed(p.Queue, p.Kind) != nil {
 			continue
 		}
 		s.seen[p] = true

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -26,7 +25,7 @@ const (
 	// maxServing bounds the workers that are read. If a tenant has more, no kind is said to be
 	// unserved.
 	maxServing = 1000
-	// servingTTL is how long the watchdog uses the workers of a tenant without reading them again.
+	// servingTTL is how long the workers of a tenant are used without reading them again.
 	servingTTL = time.Second
 )
 
@@ -42,7 +41,8 @@ func recordPoll(tx *Tx, t perdure.TenantID, worker string, slots int, poll perdu
 	}
 	poll.At = tx.Now
 	key := pollKey(t, worker, &poll)
-	if !tx.e.workerRowDue(t, worker, tx.Now) && !tx.e.pollDue(key, tx.Now) {
+	_, rowIsRecent := tx.e.workers.peek(look{now: tx.Now}, workerRow{t, worker})
+	if _, recent := tx.e.polls.peek(look{now: tx.Now}, key); recent && rowIsRecent {
 		return nil
 	}
 	w, _, err := tx.DB.Workers.Get(t, worker)
@@ -54,8 +54,9 @@ func recordPoll(tx *Tx, t perdure.TenantID, worker string, slots int, poll perdu
 	w.Polls = addPoll(w.Polls, poll)
 	tx.DB.Workers.Put(w)
 	tx.DB.After(func() {
-		tx.e.rememberWorkerSeen(t, worker, tx.Now)
-		tx.e.rememberPoll(key, tx.Now)
+		tx.e.workers.put(tx.Now, workerRow{t, worker}, struct{}{})
+		tx.e.polls.put(tx.Now, key, struct{}{})
+		tx.e.served.forget()
 	})
 	return nil
 }
@@ -88,24 +89,6 @@ func pollKey(t perdure.TenantID, worker string, p *perdure.WorkerPoll) [sha256.S
 		b.WriteString(k + "\x00")
 	}
 	return sha256.Sum256([]byte(b.String()))
-}
-
-// pollDue tells whether a poll is to be written again although the worker's row is recent.
-func (e *Engine) pollDue(key [sha256.Size]byte, now perdure.Instant) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	last, ok := e.polls[key]
-	return !ok || now.Sub(last) >= e.policy.WorkerOffline/2
-}
-
-// rememberPoll records when a poll was written.
-func (e *Engine) rememberPoll(key [sha256.Size]byte, now perdure.Instant) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.polls == nil || len(e.polls) >= maxKnown {
-		e.polls = make(map[[sha256.Size]byte]perdure.Instant)
-	}
-	e.polls[key] = now
 }
 
 // serving has the queues and kinds that the workers of a tenant, and those of all tenants, poll for.
@@ -164,55 +147,7 @@ func (s *serving) unserved(r *perdure.Run) *perdure.Unserved {
 	return &perdure.Unserved{Queue: r.Queue, LastPolledAt: last}
 }
 
-// servingCache caches the served queues and kinds, for the ends of many runs of a tenant at once.
-type servingCache struct {
-	mu      sync.Mutex
-	tenants map[perdure.TenantID]cachedServing
-}
-
-type cachedServing struct {
-	until perdure.Instant
-	*serving
-}
-
-// EndAtDeadline ends a run whose deadline has passed. If the run waited in a paused queue, or was never
-// granted because nobody polls for its kind, its error says so.
-func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
-	ev := perdure.DeadlinePassed{}
-	if r.State == perdure.Queued {
-		var err error
-		if ev.Paused, err = PauseOf(tx, r.Tenant, r.Queue); err != nil {
-			return err
-		}
-	}
-	if r.Ready && r.Epoch == 0 {
-		s, err := servingOf(tx, r.Tenant)
-		if err != nil {
-			return err
-		}
-		ev.Unserved = s.unserved(r)
-	}
-	return tx.Finish(r, ev)
-}
-
-// servingOf gives the served queues and kinds of a tenant, as of the last second.
-func servingOf(tx *Tx, t perdure.TenantID) (*serving, error) {
-	c := &tx.e.served
-	c.mu.Lock()
-	known, ok := c.tenants[t]
-	c.mu.Unlock()
-	if ok && tx.Now < known.until && !tx.DB.Again {
-		return known.serving, nil
-	}
-	s, err := servingNow(&tx.DB.Records, &tx.e.policy, t, tx.Now)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.tenants == nil || len(c.tenants) >= maxServing {
-		c.tenants = make(map[perdure.TenantID]cachedServing)
-	}
-	c.tenants[t] = cachedServing{tx.Now.Add(servingTTL), s}
-	return s, nil
+// servingOf gives the queues and kinds that are served in a tenant.
+func (e *Engine) servingOf(db *store.Records, at look, t perdure.TenantID) (*serving, error) {
+	return e.served.get(at, t, func() (*serving, error) { return servingNow(db, &e.policy, t, db.Now) })
 }

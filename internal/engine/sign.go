@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
@@ -62,10 +61,9 @@ func (e *Engine) signingConfigured(t perdure.TenantID) bool {
 const AnyTenant perdure.TenantID = "*"
 
 // noSigner is the error of a server without a key for a tenant that requires signatures.
-func noSigner() error {
-	return perdure.Errorf(perdure.CodeNoSigner,
-		"the tenant's runs have to be signed, and this server has no key to sign with")
-}
+func noSigner() error { return perdure.Errorf(perdure.CodeNoSigner, noSignerText) }
+
+const noSignerText = "the tenant's runs have to be signed, and this server has no key to sign with"
 
 // signedRun gives the fields of a run that its signature covers, with the input as it is handed
 // over.
@@ -138,25 +136,12 @@ func mayRepeat(tx *Tx, orig *perdure.Run) error {
 	return err
 }
 
-// checkGrantable refuses to grant runs of a tenant that requires signatures if this server has no
-// key to verify them. They wait for a server that has one.
-func checkGrantable(tx *Tx, t perdure.TenantID) error {
-	if tx.e.signer != nil {
-		return nil
-	}
-	required, err := tx.e.signing.requires(tx, t)
-	if err == nil && required {
-		err = noSigner()
-	}
-	return err
-}
-
 // rejectInvalidSignature ends a run that is about to be granted and whose signature is not valid.
 // It counts the delivery, though no worker gets the run. A run with a signature is verified even if
 // its tenant does not require one. An attacker who can change a run can change that setting, too.
 func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker, build string) (bool, error) {
 	if tx.e.signer == nil || r.Signature.IsZero() {
-		required, err := tx.e.signing.requires(tx, r.Tenant)
+		required, err := requiresSigned(tx, r.Tenant)
 		if err != nil || !required {
 			return false, err
 		}
@@ -188,52 +173,18 @@ func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker, build string) (bool,
 	return true, err
 }
 
-// signingTenants caches which tenants require signatures, so that grants of other tenants need no
-// read. A change on another node takes effect after hookTTL.
-type signingTenants struct {
-	mu      sync.Mutex
-	changes int64
-	known   cachedTenants
-}
-
-// requires tells whether a tenant's runs have to be signed, from the configuration, the cache or
-// the store.
-func (s *signingTenants) requires(tx *Tx, t perdure.TenantID) (bool, error) {
+// requiresSigned tells whether a tenant's runs have to be signed, from the configuration, the cache or the
+// store.
+func requiresSigned(tx *Tx, t perdure.TenantID) (bool, error) {
 	if tx.e.signingConfigured(t) {
 		return true, nil
 	}
-	s.mu.Lock()
-	known, changes := s.known, s.changes
-	s.mu.Unlock()
-	if !known.fresh(tx) {
-		list, err := tx.DB.Tenants.Signed(maxHooked + 1)
-		if err != nil {
-			return false, err
-		}
-		known = cachedTenants{cached: cached{tx.Now.Add(hookTTL), tx.DB.Number}, many: len(list) > maxHooked}
-		for _, x := range list {
-			if known.set == nil {
-				known.set = make(map[perdure.TenantID]bool, len(list))
-			}
-			known.set[x] = true
-		}
-		s.mu.Lock()
-		if s.changes == changes {
-			s.known = known
-		}
-		s.mu.Unlock()
+	all, err := tx.e.signing.get(lookOf(tx), struct{}{}, func() (tenantSet, error) {
+		return readTenants(tx.DB.Tenants.Signed)
+	})
+	if err != nil || !all.many || all.has[t] {
+		return all.has[t], err
 	}
-	if known.many && !known.set[t] {
-		row, _, err := tx.DB.Tenants.Get(t)
-		return row.Signed, err
-	}
-	return known.set[t], nil
-}
-
-// forget drops the cache.
-func (s *signingTenants) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changes++
-	s.known = cachedTenants{}
+	row, _, err := tx.DB.Tenants.Get(t)
+	return row.Signed, err
 }

@@ -219,9 +219,13 @@ func (h *handOver) grant(tx *Tx, r perdure.Run) (bool, error) {
 	if _, _, ref := r.Input.Ref(); ref || len(r.Input) > handOverInput || r.JournalSeq > 0 || r.InboxOpen > 0 {
 		return false, nil
 	}
-	paused, err := PauseOf(tx, r.Tenant, r.Queue)
-	if err != nil || paused != nil && !r.ForCleanup() && !plant.Is("handed-over-though-paused") {
-		return paused != nil, err // nobody is woken for a run of a paused queue
+	c, err := conditionsOf(tx, r.Tenant)
+	if err != nil {
+		return false, err
+	}
+	if why := c.grantable(&r, ""); why != nil && !plant.Is("handed-over-though-paused") {
+		// Nobody is woken for a run that may not be granted. But polls are told of a missing signing key.
+		return why.Reason != perdure.WaitingNoSigner, nil
 	}
 	if s := h.e.standing.take(&r, tx.Now); s != nil {
 		h.taken, h.room[s] = slices.Insert(h.taken, 0, s), handOverBytes
@@ -232,9 +236,6 @@ func (h *handOver) grant(tx *Tx, r perdure.Run) (bool, error) {
 	})
 	if i < 0 {
 		return false, nil
-	}
-	if err := checkGrantable(tx, r.Tenant); err != nil {
-		return false, nil // a poll gets that error
 	}
 	s := h.taken[i]
 	g, ok, err := s.op.grant(tx, r)

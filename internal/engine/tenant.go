@@ -61,7 +61,7 @@ func (op *ChangeTenant) Do(tx *Tx) error {
 			return err
 		}
 	}
-	tx.DB.After(tx.e.signing.forget)
+	tx.DB.After(func() { tx.e.signing.forget() })
 	tx.DB.After(func() { tx.e.live.forget(op.Tenant) })
 	op.Row = row
 	op.Row.Signed = row.Signed || tx.e.signingConfigured(op.Tenant)

@@ -78,7 +78,7 @@ const neededAhead = time.Hour
 // needWebhook keeps the webhook that came with a run until the run's deadline.
 func needWebhook(tx *Tx, t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
 	tx.DB.DependsOn(t)
-	if tx.e.hooks.needed(tx, id) >= until {
+	if needed, ok := tx.e.hooks.runHooks.peek(lookOf(tx), id); ok && needed >= until {
 		return nil
 	}
 	w, ok, err := tx.DB.Webhooks.Get(t, id)

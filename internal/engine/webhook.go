@@ -266,8 +266,8 @@ func createRunWebhook(
 ) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	tx.DB.DependsOn(t)
-	there, changes := tx.e.hooks.exists(tx, id)
-	if there {
+	begun := tx.e.hooks.runHooks.begin()
+	if _, there := tx.e.hooks.runHooks.peek(lookOf(tx), id); there {
 		return id, "", nil
 	}
 	w, ok, err := tx.DB.Webhooks.Get(t, id)
@@ -290,6 +290,6 @@ func createRunWebhook(
 		tx.DB.Webhooks.Put(w)
 		return id, tx.e.Webhooks.secret(&w, w.SecretVersion), nil
 	}
-	tx.DB.After(func() { tx.e.hooks.remember(id, tx.Now, w.UnusedAt, changes) })
+	tx.DB.After(func() { tx.e.hooks.runHooks.fill(lookOf(tx), id, w.UnusedAt, begun) })
 	return id, "", nil
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -19,48 +18,29 @@ const maxHooked = 1000
 
 // webhookCache caches the endpoints of tenants, so that a log line of a tenant without endpoints
 // needs no read. One read gives the set of tenants that have any. The endpoints of these are read
-// per tenant.
+// per tenant. An endpoint that another node creates is told of lines that are written a moment later.
 type webhookCache struct {
-	mu sync.Mutex
-	// changes counts invalidations. A read that began before one does not fill the cache.
-	changes   int64
-	withHooks cachedTenants
-	tenants   map[perdure.TenantID]cachedHooks
-	// runHooks caches the endpoints that came with runs.
-	runHooks map[perdure.WebhookID]runHook
+	withHooks cache[struct{}, tenantSet]
+	tenants   cache[perdure.TenantID, *routes]
+	// runHooks has, of endpoints that came with runs and exist, until when retention keeps them.
+	runHooks cache[perdure.WebhookID, perdure.Instant]
 }
 
-// A runHook is the cached state of an endpoint that came with a run.
-type runHook struct {
-	// until is when this entry expires.
-	until perdure.Instant
-	// needed is the instant until which retention keeps the endpoint.
-	needed perdure.Instant
-}
-
-// cached says when an entry expires, and the number of the batch that read it.
-type cached struct {
-	until perdure.Instant
-	by    int64
-}
-
-// fresh tells whether a batch may use the entry. A batch that is decided again uses only entries
-// that were read since. Its instant is that of the first try, and a stale entry may have caused the
-// conflict.
-func (c cached) fresh(tx *Tx) bool { return tx.Now < c.until && (!tx.DB.Again || c.by >= tx.DB.Number) }
-
-// cachedTenants is a cached set of tenants.
-type cachedTenants struct {
-	cached
-	set map[perdure.TenantID]bool
+// A tenantSet is a set of tenants.
+type tenantSet struct {
+	has map[perdure.TenantID]bool
 	// many is set if the set is not complete.
 	many bool
 }
 
-// cachedHooks are a tenant's cached endpoints.
-type cachedHooks struct {
-	cached
-	*routes
+// readTenants reads a set of tenants.
+func readTenants(read func(limit int) ([]perdure.TenantID, error)) (tenantSet, error) {
+	list, err := read(maxHooked + 1)
+	s := tenantSet{has: make(map[perdure.TenantID]bool, len(list)), many: len(list) > maxHooked}
+	for _, t := range list {
+		s.has[t] = true
+	}
+	return s, err
 }
 
 // routes is an index from a type of log line to the endpoints that are told of it. A commit may
@@ -135,87 +115,25 @@ func (r *routes) match(thread perdure.ThreadID, line perdure.LineType) (out []in
 // routesOf gives the index of a tenant's active endpoints, from the cache or the store.
 func (h *webhookCache) routesOf(tx *Tx, t perdure.TenantID) (*routes, error) {
 	tx.DB.DependsOn(t)
-	h.mu.Lock()
-	hooked, c, changes := h.withHooks, h.tenants[t], h.changes
-	h.mu.Unlock()
-	now := cached{tx.Now.Add(hookTTL), tx.DB.Number}
-	if !hooked.fresh(tx) {
-		list, err := tx.DB.Webhooks.Tenants(maxHooked + 1)
-		if err != nil {
-			return nil, err
-		}
-		hooked = cachedTenants{cached: now, set: make(map[perdure.TenantID]bool, len(list)),
-			many: len(list) > maxHooked}
-		for _, x := range list {
-			hooked.set[x] = true
-		}
-		h.mu.Lock()
-		if h.changes == changes {
-			h.withHooks = hooked
-		}
-		h.mu.Unlock()
-	}
-	if !hooked.set[t] && !hooked.many {
-		return noRoutes, nil
-	}
-	if c.fresh(tx) {
-		return c.routes, nil
-	}
-	all, err := tx.DB.Webhooks.List(t)
+	at := lookOf(tx)
+	hooked, err := h.withHooks.get(at, struct{}{}, func() (tenantSet, error) {
+		return readTenants(tx.DB.Webhooks.Tenants)
+	})
 	if err != nil {
 		return nil, err
 	}
-	c = cachedHooks{now, newRoutes(slices.DeleteFunc(all, func(w perdure.Webhook) bool { return !w.Active() }))}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.changes == changes {
-		if len(h.tenants) >= maxKnown || h.tenants == nil {
-			h.tenants = make(map[perdure.TenantID]cachedHooks)
-		}
-		h.tenants[t] = c
+	if !hooked.has[t] && !hooked.many {
+		return noRoutes, nil
 	}
-	return c.routes, nil
+	return h.tenants.get(at, t, func() (*routes, error) {
+		all, err := tx.DB.Webhooks.List(t)
+		return newRoutes(slices.DeleteFunc(all, func(w perdure.Webhook) bool { return !w.Active() })), err
+	})
 }
 
 // forget drops the cached endpoints of a tenant, and those of runs.
 func (h *webhookCache) forget(t perdure.TenantID) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.changes++
-	h.withHooks = cachedTenants{}
-	delete(h.tenants, t)
-	clear(h.runHooks)
-}
-
-// exists tells whether the endpoint of a run is cached as existing. changes is to be passed to
-// remember after reading it.
-func (h *webhookCache) exists(tx *Tx, id perdure.WebhookID) (ok bool, changes int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !tx.DB.Again && tx.Now < h.runHooks[id].until, h.changes
-}
-
-// needed gives the instant until which retention keeps the endpoint of a run, as far as it is
-// cached. Zero: it is not cached.
-func (h *webhookCache) needed(tx *Tx, id perdure.WebhookID) perdure.Instant {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if x := h.runHooks[id]; !tx.DB.Again && tx.Now < x.until {
-		return x.needed
-	}
-	return 0
-}
-
-// remember caches that an endpoint of a run exists, unless the cache was invalidated since changes
-// was read.
-func (h *webhookCache) remember(id perdure.WebhookID, now, needed perdure.Instant, changes int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.changes != changes {
-		return
-	}
-	if len(h.runHooks) >= maxKnown || h.runHooks == nil {
-		h.runHooks = make(map[perdure.WebhookID]runHook)
-	}
-	h.runHooks[id] = runHook{now.Add(hookTTL), needed}
+	h.withHooks.forget()
+	h.tenants.forget(t)
+	h.runHooks.forget()
 }

@@ -43,7 +43,7 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 		Hold:    showHold(r),
 		Summary: short.Summary, Text: a.Text, Recent: []api.Happening{}, Waits: []api.OpenWait{},
 		Children: []api.ChildActivity{}, Skipped: []api.SkippedItem{}, Spawned: r.Children, LastSeq: r.Seq}
-	out.Unserved, out.Paused = a.Unserved, a.Paused
+	out.WaitingFor, out.Unserved, out.Paused = a.WaitingFor, a.Unserved, a.Paused
 	if r.Cancel.RequestedAt != 0 {
 		out.Cancel = &r.Cancel
 	}

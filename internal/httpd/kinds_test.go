@@ -175,6 +175,34 @@ func TestKindsArePaged(t *testing.T) {
 	}
 }
 
+// A queued run says why it waits: itself, in a list, and in its activity.
+func TestQueuedRunSaysWhyItWaits(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.start(`{"kind":"job","queue":"slow"}`)
+	is := func(want string) {
+		t.Helper()
+		list := w.get(runs + "?limit=1").is(200)["runs"].([]any)
+		for where, of := range map[string]obj{"run": w.get(runs + "/" + id).is(200), "list": list[0].(obj),
+			"activity": w.get(runs + "/" + id + "/activity").is(200)} {
+			why, _ := of["waiting_for"].(obj)
+			if got, _ := why["reason"].(string); got != want || want != "" && why["text"] == "" {
+				t.Errorf("the %s waits for %v, want %q", where, why, want)
+			}
+		}
+	}
+	is("unserved")
+	w.do("POST", "/api/v1/queues/slow/pause", `{"for":"1h"}`).is(200)
+	is("queue_paused")
+	why := w.get(runs + "/" + id).is(200)["waiting_for"].(obj)
+	if why["since"] == nil || why["until"] == nil {
+		t.Errorf("the pause of an hour is shown as %v, want its beginning and its end", why)
+	}
+	w.do("POST", "/api/v1/queues/slow/resume", `{}`).is(200)
+	is("unserved")
+	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"queues":["slow"],"wait":"0s","start":true}`).is(200)
+	is("")
+}
+
 func TestUnservedRunIsSaid(t *testing.T) {
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job","queue":"slow"}`)

@@ -134,7 +134,7 @@ func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {
 	out := &api.Runs{Runs: []api.Run{}, NextCursor: string(p.Next)}
 	now := c.s.engine.Now()
 	for i := range p.Runs {
-		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: p.Runs[i]}, now))
+		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: p.Runs[i], WaitingFor: p.WaitingFor[i]}, now))
 	}
 	return 0, out, nil
 }

@@ -59,7 +59,7 @@ func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
 		CreatedAt: r.CreatedAt, DeadlineAt: r.DeadlineAt,
 		StartedAt: optional(r.StartedAt), FinishedAt: optional(r.FinishedAt), DeferredAt: optional(r.DeferredAt),
 		SeenAt: optional(r.SeenAt), Hold: showHold(r), LastSeq: r.Seq, LateResults: r.Late,
-		AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID),
+		AttachURL: perdure.AttachURL(r.ID), StatusURL: perdure.StatusURL(r.ID), WaitingFor: d.WaitingFor,
 	}
 	if r.Damage != nil {
 		out.Damaged = r.Damage.What

@@ -252,10 +252,10 @@ function drawSpans(g, lane, view, x, width, y, colors) {
 }
 
 /**
- * hit finds what is at a point: a span, a mark or a phase.
+ * hit finds what is at a point: a span, a mark or a phase. waits says why the main run waits that is now queued.
  * @returns {{run: string, event: any, text: string}|null}
  */
-export function hit(lanes, view, width, main, px, py) {
+export function hit(lanes, view, width, main, px, py, waits = '') {
   const t = view.from + (px / width) * (view.to - view.from);
   const near = ((view.to - view.from) / width) * 6;
   let y = axisHeight;
@@ -282,8 +282,11 @@ export function hit(lanes, view, width, main, px, py) {
       if (p) {
         const what = { queued: 'queued', dispatched: 'dispatched, not heard from yet', running: 'running',
           suspended: 'waiting', lost: 'lost lease: nobody was heard from' }[p.phase];
+        const why = p.phase === 'queued' && waits && lane.run.run_id === main && p === lane.phases.at(-1)
+          ? `: ${waits}` : '';
         return { run: lane.run.run_id, event: p.event,
-          text: `${what} · ${duration(p.to - p.from)} · attempt ${p.attempt}${p.worker ? ` · ${p.worker}` : ''}` };
+          text: `${what}${why} · ${duration(p.to - p.from)} · attempt ${p.attempt}${p.worker
+            ? ` · ${p.worker}` : ''}` };
       }
       return null;
     }

@@ -13,9 +13,9 @@ const legend = [['queued', 'queued'], ['dispatched', 'dispatched'], ['running', 
 /**
  * Timeline draws the tree below root.
  * @param {{tree: Map<string, any>, version: number, root: string, main: string, selected: any,
- *   select: (s: any) => void}} p
+ *   select: (s: any) => void, waits?: string}} p waits says why the run waits that is now queued
  */
-export function Timeline({ tree, version, root, main, selected, select }) {
+export function Timeline({ tree, version, root, main, selected, select, waits }) {
   const box = useRef(none), canvas = useRef(none), state = useRef(/** @type {any} */ ({}));
   const [width, setWidth] = useState(0), [view, setView] = useState(/** @type {any} */ (null)),
     [tip, setTip] = useState(/** @type {any} */ (null));
@@ -84,7 +84,7 @@ export function Timeline({ tree, version, root, main, selected, select }) {
     return () => c.removeEventListener('wheel', wheel);
   }, []);
   const drag = useRef(none);
-  const under = e => hit(lanes, shown, width, main, e.offsetX, e.offsetY);
+  const under = e => hit(lanes, shown, width, main, e.offsetX, e.offsetY, waits);
   const down = e => { drag.current = { x: e.clientX, view: shown, moved: false };
     e.currentTarget.setPointerCapture(e.pointerId); };
   const over = e => {

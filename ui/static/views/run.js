@@ -2,7 +2,7 @@
 import { html, useState, useEffect, none } from '../lib.js';
 import { go, href, withQuery } from '../router.js';
 import { post, call, can } from '../api.js';
-import { refresh, useGet } from '../live.js';
+import { refresh } from '../live.js';
 import { useTree } from '../tree.js';
 import { ended, short, instant, stateNames } from '../format.js';
 import { Page, Card, Facts, State, Ago, Until, Tabs, Trouble, Loading, Empty, Menu, RunLink, Json, Took, CopyButton,
@@ -12,6 +12,7 @@ import { Timeline } from '../timeline/timeline.js';
 import { Log } from './run-log.js';
 import { Data, Waits, Children, Output } from './run-parts.js';
 import { Journal, Inbox } from './run-journal.js';
+import { Waiting, useWaiting } from './waiting.js';
 
 // copies are ways to say the same elsewhere.
 function copies(run) {
@@ -82,17 +83,7 @@ function Actions({ run }) {
     ]} />`;
 }
 
-/** Unserved says when nobody polls for a run that could be taken. */
-function Unserved({ run }) {
-  const a = useGet(run.state === 'queued' ? `/runs/${run.run_id}/activity` : '', {}, [run.last_seq]);
-  const u = a.value?.unserved;
-  return u && html`<p class="notice"><span>No worker polls for kind <code>${visible(run.kind)}</code> of queue${' '}
-    <code>${visible(run.queue)}</code>${u.last_polled_at
-      ? html`. The last one did <${Ago} at=${u.last_polled_at} />` : ''}:
-    the run waits until one does. <a href=${href('/workers')}>See the workers</a>.</span></p>`;
-}
-
-function Header({ run }) {
+function Header({ run, why }) {
   const live = !ended(run.state);
   return html`<${Card}>
     ${run.error && html`<p class="trouble" role="alert">
@@ -100,7 +91,7 @@ function Header({ run }) {
     ${run.hold && html`<p class="trouble">
         <span>On hold since <${Ago} at=${run.hold.since} />: <code>${run.hold.code}</code> <${Safe}
             text=${run.hold.message ?? ''} /></span></p>`}
-    <${Unserved} run=${run} />
+    ${why?.reason !== 'held' && html`<${Waiting} run=${run} why=${why} />`}
     <${Facts} of=${[
       ['Work', run.status !== run.state && stateNames[run.state]?.toLowerCase()],
       ['Attempt', `${run.attempt} of ${run.max_attempts}`],
@@ -148,6 +139,7 @@ function Picked({ picked, main, close }) {
 export default function Run({ parts: [id], query }) {
   const { run, root, tree, version, error, loading } = useTree(id);
   const [picked, pick] = useState(none);
+  const why = useWaiting(run);
   const tab = query.get('tab') ?? 'log';
   useEffect(() => pick(null), [id]);
   if (!run) {
@@ -174,9 +166,9 @@ export default function Run({ parts: [id], query }) {
         <${CopyButton} text=${run.run_id} className="linkish" about="Copy the id" /></span>`}
       actions=${html`<${Actions} run=${run} />`}>
     <${Trouble} error=${error} />
-    <${Header} run=${run} />
+    <${Header} run=${run} why=${why} />
     <${Card} title="Timeline"><${Timeline} tree=${tree} version=${version} root=${root || id} main=${id}
-        selected=${picked} select=${pick} />
+        selected=${picked} select=${pick} waits=${why?.text} />
       <${Picked} picked=${picked} main=${id} close=${() => pick(null)} /><//>
     <${Tabs} label="Parts of the run" at=${tab} to=${t => { location.hash = withQuery({ tab: t }); }} tabs=${tabs} />
     ${tab === 'log' && html`<${Log} run=${run} events=${events} cut=${entry?.cut} picked=${picked} pick=${pick} />`}

@@ -10,6 +10,7 @@ import { Page, Empty, Trouble, Loading, Ago, State, RunLink, Shape, act, ask, st
 import { Safe } from '../safe.js';
 import { Markdown } from '../markdown.js';
 import { Decision } from './approvals.js';
+import { useWaiting } from './waiting.js';
 
 /** patience is how long this page waits for an answer before it leaves the run to itself. */
 const patience = new URLSearchParams(location.search).get('patience') ?? '60s';
@@ -122,7 +123,7 @@ function Ticker({ runs }) {
 /** Answer is the answer of a live run as it comes. */
 function Answer({ id, read }) {
   const { run, tree } = useTree(id);
-  const waiting = run?.state === 'suspended';
+  const waiting = run?.state === 'suspended', why = useWaiting(run);
   const approvals = useList('', waiting ? '/approvals' : '', 'approvals', { limit: 20 });
   if (!run || ended(run.state)) return null;
   const mine = new Set(tree.keys());
@@ -134,7 +135,7 @@ function Answer({ id, read }) {
         ${duration(now.value - ms(run.created_at))}</span> <${RunLink} id=${id} /></header>
     ${text ? html`<${Markdown} text=${text} />`
       : html`<p class="dim">${waiting ? 'It waits, and holds no worker meanwhile.' : run.state === 'queued'
-          ? 'It waits for a worker to take it.'
+          ? html`<${Safe} text=${why ? `It waits: ${why.text}.` : 'It waits for a worker to take it.'} max=${300} />`
           : html`<span class="spinner" aria-hidden="true"></span> <${Safe} text=${run.activity || 'Working'}
               max=${120} />`}</p>`}
     ${others.length > 0 && html`<${Ticker} runs=${others} />`}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// A cache holds what was read from the store, so that decisions and readers need not read it again.
+//
+// One rule says what may be stale:
+//
+//   - A value is used until its time is over: ttl after it was read.
+//   - What this node changes counts at once: the change calls forget when it is durable. A read that began
+//     before that does not fill the cache.
+//   - What another node changes counts after ttl. Decisions that were made before are written within
+//     store.MaxAge, or made again.
+//   - A batch that is decided again uses only values that were read since its first try. A stale one may
+//     have caused the conflict.
+//
+// It is bounded. A full cache is cleared, which costs one look-up for each entry.
+//
+// Each user says beside its field of Engine why it may be stale.
+type cache[K comparable, V any] struct {
+	// ttl is how long a value is used. Zero: until it is forgotten.
+	ttl time.Duration
+	// most bounds the entries. Zero: maxKnown.
+	most int
+
+	mu sync.Mutex
+	// changes counts calls of forget.
+	changes int64
+	known   map[K]cached[V]
+}
+
+// maxKnown bounds a cache that has no bound of its own.
+const maxKnown = 10000
+
+// cached is a value, when its time is over, and the number of the batch that read it.
+type cached[V any] struct {
+	value V
+	until perdure.Instant
+	by    int64
+}
+
+// A look says when something is looked up, and by which batch. The zero number is a reader's.
+type look struct {
+	now    perdure.Instant
+	number int64
+	// again is set if the batch is decided again.
+	again bool
+}
+
+func lookOf(tx *Tx) look { return look{now: tx.Now, number: tx.DB.Number, again: tx.DB.Again} }
+
+// peek gives a value without reading it.
+func (c *cache[K, V]) peek(at look, key K) (v V, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x, ok := c.known[key]
+	// A clock that was set back makes no value last longer.
+	over := c.ttl != 0 && (at.now >= x.until || x.until.Sub(at.now) > c.ttl)
+	if !ok || over || at.again && x.by < at.number {
+		return v, false
+	}
+	return x.value, true
+}
+
+// last gives a value whose time may be over, and since when it is.
+func (c *cache[K, V]) last(key K) (v V, since perdure.Instant, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	x, ok := c.known[key]
+	return x.value, x.until, ok
+}
+
+// get gives a value, and reads it if need be.
+func (c *cache[K, V]) get(at look, key K, read func() (V, error)) (V, error) {
+	if v, ok := c.peek(at, key); ok {
+		return v, nil
+	}
+	return c.load(at, key, read)
+}
+
+// load reads a value, whatever is cached.
+func (c *cache[K, V]) load(at look, key K, read func() (V, error)) (V, error) {
+	begun := c.begin()
+	v, err := read()
+	if err == nil {
+		c.fill(at, key, v, begun)
+	}
+	return v, err
+}
+
+// begin is to be called before a value is read, for fill.
+func (c *cache[K, V]) begin() (begun int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changes
+}
+
+// fill stores a value, unless something was forgotten since begin.
+func (c *cache[K, V]) fill(at look, key K, v V, begun int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes != begun {
+		return
+	}
+	most := c.most
+	if most == 0 {
+		most = maxKnown
+	}
+	if c.known == nil || len(c.known) >= most {
+		c.known = make(map[K]cached[V])
+	}
+	c.known[key] = cached[V]{v, at.now.Add(c.ttl), at.number}
+}
+
+// put stores a value that this node has just written.
+func (c *cache[K, V]) put(now perdure.Instant, key K, v V) { c.fill(look{now: now}, key, v, c.begin()) }
+
+// forget drops values. None named: all.
+func (c *cache[K, V]) forget(keys ...K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changes++
+	if len(keys) == 0 {
+		c.known = nil
+	}
+	for _, k := range keys {
+		delete(c.known, k)
+	}
+}

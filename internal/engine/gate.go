@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// The gate: may this run be granted to this poll now?
+//
+// Every way to a grant asks it: the search of a poll, the search for held runs, polls that name runs,
+// and polls that stand by. Readers who say why a run waits ask it too, so that they say what the grants
+// go by. A run that may be granted and is not taken waits for a worker: unattended says for which one.
+//
+// A reason to wait is one row of rules. The first row that applies is the verdict.
+//
+// A row is about a place, that is all runs of a queue and kind, or about one run. A poll does not look
+// at places that are closed. So a rule about many runs belongs to their place: a poll that finds runs
+// which it may not have reads them for nothing.
+
+// A rule is a reason why a run may not be granted.
+type rule struct {
+	reason perdure.WaitReason
+	// place decides about a queue and a kind. No kind: about all kinds of the queue. No queue either:
+	// about all runs of the tenant.
+	place func(c *conditions, queue, kind string) *perdure.WaitingFor
+	// run decides about one run, for a build.
+	run func(c *conditions, r *perdure.Run, build string) *perdure.WaitingFor
+	// cleanup is set if a rule about places also keeps back a run whose worker has to clean up after a
+	// cancel request.
+	cleanup bool
+}
+
+// rules are the reasons, the strongest first.
+var rules = []rule{
+	{reason: perdure.WaitingNoSigner, cleanup: true,
+		place: func(c *conditions, _, _ string) *perdure.WaitingFor {
+			return when(c.unverified, noSignerText, 0, 0)
+		}},
+	{reason: perdure.WaitingQueuePaused,
+		place: func(c *conditions, queue, _ string) *perdure.WaitingFor {
+			p := c.paused.on(queue, c.now)
+			if p == nil {
+				return nil
+			}
+			return when(true, p.Message(queue), p.At, p.Until)
+		}},
+	{reason: perdure.WaitingThreadBusy,
+		run: func(_ *conditions, r *perdure.Run, _ string) *perdure.WaitingFor {
+			return when(r.Turn == perdure.TurnWaiting, "behind another run of its thread", 0, 0)
+		}},
+	{reason: perdure.WaitingCopying,
+		run: func(_ *conditions, r *perdure.Run, _ string) *perdure.WaitingFor {
+			return when(r.Copying(), "the journal of the run that it retries is being copied", 0, 0)
+		}},
+	{reason: perdure.WaitingHeld,
+		run: func(c *conditions, r *perdure.Run, build string) *perdure.WaitingFor {
+			if !r.HeldBack() || r.MayTry(build, c.now) {
+				return nil
+			}
+			return when(true, heldText(r.Hold), r.Hold.Since, r.Hold.NextAt)
+		}},
+	{reason: perdure.WaitingNotBefore,
+		run: func(c *conditions, r *perdure.Run, build string) *perdure.WaitingFor {
+			return when(!r.Ready && !r.MayTry(build, c.now), "not before "+rfc3339(r.ReadyAt), 0, r.ReadyAt)
+		}},
+}
+
+// when gives a verdict without its reason if a rule applies.
+func when(applies bool, text string, since, until perdure.Instant) *perdure.WaitingFor {
+	if !applies {
+		return nil
+	}
+	return &perdure.WaitingFor{Text: text, Since: since, Until: until}
+}
+
+func rfc3339(at perdure.Instant) string { return at.Time().Format(time.RFC3339) }
+
+// heldText says which build has a defect.
+func heldText(h *perdure.Hold) string {
+	build := ""
+	if n := len(h.Builds); n > 0 && h.Builds[n-1] != "" {
+		build = "build " + h.Builds[n-1]
+	} else {
+		build = "its program"
+	}
+	return "held: " + build + " has a defect (" + string(h.Failure.Code) + "); another build may take it at once"
+}
+
+// conditions are the facts about a tenant that rules go by, beside the run itself.
+type conditions struct {
+	now perdure.Instant
+	// unverified is set if the tenant's runs have to be signed and this server can't verify them.
+	unverified bool
+	paused     pausedQueues
+}
+
+// conditionsOf gives the conditions of a tenant for a decision.
+func conditionsOf(tx *Tx, t perdure.TenantID) (c *conditions, err error) {
+	c = &conditions{now: tx.Now}
+	if tx.e.signer == nil {
+		if c.unverified, err = requiresSigned(tx, t); err != nil {
+			return nil, err
+		}
+	}
+	c.paused, err = pausedIn(tx, t)
+	return c, err
+}
+
+// conditionsIn gives the conditions of a tenant for a reader.
+func (e *Engine) conditionsIn(db *store.Records, t perdure.TenantID) (c *conditions, err error) {
+	c = &conditions{now: db.Now}
+	if e.signer == nil {
+		row, _, err := db.Tenants.Get(t)
+		if err != nil {
+			return nil, err
+		}
+		c.unverified = row.Signed || e.signingConfigured(t)
+	}
+	c.paused, err = e.pauses.of(db, look{now: db.Now}, t)
+	return c, err
+}
+
+// closed tells why no run of a queue and kind may be granted, or gives nil.
+func (c *conditions) closed(queue, kind string) *perdure.WaitingFor {
+	return c.shut(queue, kind, false)
+}
+
+// shut is closed, for a run whose worker has to clean up as well.
+func (c *conditions) shut(queue, kind string, cleanup bool) *perdure.WaitingFor {
+	for i := range rules {
+		x := &rules[i]
+		if x.place == nil || cleanup && !x.cleanup {
+			continue
+		}
+		if why := x.place(c, queue, kind); why != nil {
+			why.Reason = x.reason
+			return why
+		}
+	}
+	return nil
+}
+
+// grantable tells why a run may not be granted to a poll of a build, or gives nil.
+func (c *conditions) grantable(r *perdure.Run, build string) *perdure.WaitingFor {
+	if why := c.shut(r.Queue, r.Kind, r.ForCleanup()); why != nil {
+		return why
+	}
+	for i := range rules {
+		if rules[i].run == nil {
+			continue
+		}
+		if why := rules[i].run(c, r, build); why != nil {
+			why.Reason = rules[i].reason
+			return why
+		}
+	}
+	return nil
+}
+
+// enter gives the conditions under which a poll is granted runs of a tenant, or nil if it is granted
+// none. A worker of the tenant is told that a signing key is missing, because nothing that it waits for
+// would change that. One of the platform goes on with other tenants.
+func (op *Claim) enter(tx *Tx, t perdure.TenantID) (*conditions, error) {
+	c, err := conditionsOf(tx, t)
+	if err != nil {
+		return nil, err
+	}
+	why := c.closed("", "")
+	if why != nil && why.Reason == perdure.WaitingNoSigner && !op.AnyTenant {
+		return nil, noSigner()
+	}
+	if why != nil {
+		return nil, nil
+	}
+	return c, nil
+}
+
+// unattended says why nobody has taken a run that may be granted.
+func (s *serving) unattended(r *perdure.Run) *perdure.WaitingFor {
+	if r.Local() {
+		return &perdure.WaitingFor{Reason: perdure.WaitingOwnRunner, Since: r.ReadyAt,
+			Text: "its own runner has not taken it yet"}
+	}
+	if u := s.unserved(r); u != nil {
+		return &perdure.WaitingFor{Reason: perdure.WaitingUnserved, Text: u.Message(r.Kind), Since: u.LastPolledAt}
+	}
+	return &perdure.WaitingFor{Reason: perdure.WaitingNoFreeSlot, Since: r.ReadyAt,
+		Text: "no worker has had a free slot for it yet"}
+}
+
+// keptBack tells why a queued run may not be granted, or gives nil.
+func keptBack(tx *Tx, r *perdure.Run) (*perdure.WaitingFor, error) {
+	c, err := conditionsOf(tx, r.Tenant)
+	if err != nil || r.State != perdure.Queued {
+		return nil, err
+	}
+	return c.grantable(r, ""), nil
+}
+
+// PausedUntil tells whether a pause keeps a run back, and when the pause ends by itself. Zero: it has no end.
+func PausedUntil(tx *Tx, r *perdure.Run) (paused bool, until perdure.Instant, err error) {
+	why, err := keptBack(tx, r)
+	if err != nil || why == nil || why.Reason != perdure.WaitingQueuePaused {
+		return false, 0, err
+	}
+	return true, why.Until, nil
+}
+
+// EndAtDeadline ends a run whose deadline has passed. If the run waited in a paused queue, or was never
+// granted because nobody polls for its kind, its error says so.
+func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
+	why, err := keptBack(tx, r)
+	if err != nil {
+		return err
+	}
+	if why == nil && r.Ready && r.Epoch == 0 {
+		s, err := tx.e.servingOf(&tx.DB.Records, lookOf(tx), r.Tenant)
+		if err != nil {
+			return err
+		}
+		why = s.unattended(r)
+	}
+	ev := perdure.DeadlinePassed{}
+	if why != nil && (why.Reason == perdure.WaitingQueuePaused || why.Reason == perdure.WaitingUnserved) {
+		ev.Waited = why.Text
+	}
+	return tx.Finish(r, ev)
+}
+
+// A waitReader says of runs of a page why they wait. It reads the conditions of a tenant once.
+type waitReader struct {
+	e       *Engine
+	db      *store.Records
+	tenants map[perdure.TenantID]*tenantWaits
+}
+
+// tenantWaits is what a waitReader has read of a tenant. serving is nil until it is needed.
+type tenantWaits struct {
+	*conditions
+	serving *serving
+}
+
+// of gives the conditions of a tenant.
+func (w *waitReader) of(t perdure.TenantID) (*tenantWaits, error) {
+	if x := w.tenants[t]; x != nil {
+		return x, nil
+	}
+	c, err := w.e.conditionsIn(w.db, t)
+	if err != nil {
+		return nil, err
+	}
+	if w.tenants == nil {
+		w.tenants = make(map[perdure.TenantID]*tenantWaits)
+	}
+	w.tenants[t] = &tenantWaits{conditions: c}
+	return w.tenants[t], nil
+}
+
+// waitingFor says why a run waits, or gives nil if it is not queued.
+func (w *waitReader) waitingFor(r *perdure.Run) (*perdure.WaitingFor, error) {
+	if r.State != perdure.Queued {
+		return nil, nil
+	}
+	t, err := w.of(r.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	if why := t.grantable(r, ""); why != nil {
+		return why, nil
+	}
+	s, err := w.serving(r.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return s.unattended(r), nil
+}
+
+// serving gives the queues and kinds that are served in a tenant.
+func (w *waitReader) serving(tenant perdure.TenantID) (*serving, error) {
+	t, err := w.of(tenant)
+	if err == nil && t.serving == nil {
+		t.serving, err = w.e.servingOf(w.db, look{now: w.db.Now}, tenant)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.serving, nil
+}

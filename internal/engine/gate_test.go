@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/store"
+)
+
+// gateNow is the instant of the tests of the gate.
+const gateNow = perdure.Instant(1_700_000_000_000_000)
+
+// Every reason why a run waits, with what people read.
+func TestReasonsToWait(t *testing.T) {
+	paused := pausedQueues{"slow": {At: gateNow.Add(-time.Hour), Until: gateNow.Add(time.Hour)},
+		"over": {At: gateNow.Add(-time.Hour), Until: gateNow.Add(-time.Minute)}}
+	polls := &serving{polls: []servedPoll{{live: true, WorkerPoll: perdure.WorkerPoll{Queues: []string{"slow",
+		"default", "over"}, Kinds: []string{"job"}}}}}
+	hold := &perdure.Hold{Since: gateNow.Add(-time.Minute), NextAt: gateNow.Add(time.Minute), At: gateNow,
+		Builds: []string{"6", "7"}, Failure: perdure.Failure{Code: "panic"}}
+	ready := perdure.Run{State: perdure.Queued, Queue: "default", Kind: "job", Ready: true,
+		ReadyAt: gateNow.Add(-time.Second)}
+	with := func(change func(*perdure.Run)) perdure.Run {
+		r := ready
+		change(&r)
+		return r
+	}
+	later := func(r *perdure.Run) { r.Ready, r.ReadyAt = false, gateNow.Add(time.Minute) }
+	asked := perdure.Cancel{RequestedAt: gateNow}
+	seen := make(map[perdure.WaitReason]bool)
+	for name, x := range map[string]struct {
+		c     conditions
+		build string
+		run   perdure.Run
+		want  perdure.WaitingFor // no reason: it may be granted
+		taken perdure.WaitReason // then this says why nobody has taken it
+	}{
+		"it may be granted": {run: ready, taken: perdure.WaitingNoFreeSlot},
+		"no key": {c: conditions{unverified: true, paused: paused}, run: with(func(r *perdure.Run) {
+			r.Queue = "slow"
+		}),
+			want: perdure.WaitingFor{Reason: perdure.WaitingNoSigner, Text: noSignerText}},
+		"no key, also to clean up": {c: conditions{unverified: true}, run: with(func(r *perdure.Run) {
+			r.Cancel, r.StartedAt = asked, gateNow
+		}), want: perdure.WaitingFor{Reason: perdure.WaitingNoSigner, Text: noSignerText}},
+		"paused": {c: conditions{paused: paused}, run: with(func(r *perdure.Run) { r.Queue = "slow" }),
+			want: perdure.WaitingFor{Reason: perdure.WaitingQueuePaused, Since: gateNow.Add(-time.Hour),
+				Until: gateNow.Add(time.Hour), Text: "queue slow has been paused since 2023-11-14T21:13:20Z"}},
+		"paused before it is held": {c: conditions{paused: paused}, build: "8", run: with(func(r *perdure.Run) {
+			later(r)
+			r.Queue, r.Hold = "slow", hold
+		}), want: perdure.WaitingFor{Reason: perdure.WaitingQueuePaused, Since: gateNow.Add(-time.Hour),
+			Until: gateNow.Add(time.Hour), Text: "queue slow has been paused since 2023-11-14T21:13:20Z"}},
+		"the pause is over": {c: conditions{paused: paused}, run: with(func(r *perdure.Run) { r.Queue = "over" }),
+			taken: perdure.WaitingNoFreeSlot},
+		"clean-up waits for no pause": {c: conditions{paused: paused}, run: with(func(r *perdure.Run) {
+			r.Queue, r.Cancel, r.StartedAt = "slow", asked, gateNow
+		}), taken: perdure.WaitingNoFreeSlot},
+		"behind another": {run: with(func(r *perdure.Run) { r.Ready, r.Turn = false, perdure.TurnWaiting }),
+			want: perdure.WaitingFor{Reason: perdure.WaitingThreadBusy, Text: "behind another run of its thread"}},
+		"a copy": {run: with(func(r *perdure.Run) { r.Ready, r.CopyTo = false, 9 }),
+			want: perdure.WaitingFor{Reason: perdure.WaitingCopying,
+				Text: "the journal of the run that it retries is being copied"}},
+		"held": {run: with(func(r *perdure.Run) {
+			later(r)
+			r.Hold = hold
+		}), want: perdure.WaitingFor{Reason: perdure.WaitingHeld, Since: hold.Since, Until: hold.NextAt,
+			Text: "held: build 7 has a defect (panic); another build may take it at once"}},
+		"held by this build": {build: "7", run: with(func(r *perdure.Run) {
+			later(r)
+			r.Hold = hold
+		}), want: perdure.WaitingFor{Reason: perdure.WaitingHeld, Since: hold.Since, Until: hold.NextAt,
+			Text: "held: build 7 has a defect (panic); another build may take it at once"}},
+		"held, and another build asks": {build: "8", run: with(func(r *perdure.Run) {
+			later(r)
+			r.Hold = hold
+		}), taken: perdure.WaitingNoFreeSlot},
+		"later": {run: with(later), want: perdure.WaitingFor{Reason: perdure.WaitingNotBefore,
+			Until: gateNow.Add(time.Minute), Text: "not before 2023-11-14T22:14:20Z"}},
+		"its own runner": {run: with(func(r *perdure.Run) {
+			r.Queue, r.Kind, r.Options.Process = perdure.LocalQueue, perdure.ExecKind, true
+		}), taken: perdure.WaitingOwnRunner},
+		"unserved": {run: with(func(r *perdure.Run) { r.Kind = "other" }), taken: perdure.WaitingUnserved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x.c.now = gateNow
+			why := x.c.grantable(&x.run, x.build)
+			if x.taken == "" {
+				seen[x.want.Reason] = true
+				if why == nil || *why != x.want {
+					t.Errorf("got %+v, want %+v", why, x.want)
+				}
+				return
+			}
+			if why != nil {
+				t.Fatalf("got %+v, want that it may be granted", why)
+			}
+			if seen[x.taken] = true; polls.unattended(&x.run).Reason != x.taken {
+				t.Errorf("nobody has taken it: %+v, want the reason %s", polls.unattended(&x.run), x.taken)
+			}
+		})
+	}
+	for _, x := range rules {
+		if !seen[x.reason] {
+			t.Errorf("the reason %s has no case", x.reason)
+		}
+	}
+	if len(seen) != len(rules)+3 {
+		t.Errorf("the cases have the reasons %v, want those of the rules, and three of runs that may be granted",
+			slices.Collect(maps.Keys(seen)))
+	}
+}
+
+// The page has the reasons, in the order of the gate.
+func TestPageHasReasonsInOrder(t *testing.T) {
+	page, err := os.ReadFile("../../docs/waiting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, page, _ = bytes.Cut(page, []byte("| reason |"))
+	want := make([]string, 0, len(rules)+3)
+	for _, x := range rules {
+		want = append(want, string(x.reason))
+	}
+	for _, x := range []perdure.WaitReason{perdure.WaitingOwnRunner, perdure.WaitingUnserved,
+		perdure.WaitingNoFreeSlot} {
+		want = append(want, string(x))
+	}
+	var got []string
+	for line := range strings.Lines(string(page)) {
+		if name, ok := strings.CutPrefix(line, "| `"); ok {
+			name, _, _ = strings.Cut(name, "`")
+			got = append(got, name)
+		}
+		if len(got) > 0 && !strings.HasPrefix(line, "|") {
+			break
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("docs/waiting.md has the reasons %v, want %v", got, want)
+	}
+}
+
+// A new reason to wait is one more row of rules: every way to a grant then goes by it, and every reader
+// tells of it.
+func TestNewRuleHoldsForEveryGrantAndReader(t *testing.T) {
+	const madeUp = perdure.WaitReason("made_up")
+	for name, row := range map[string]rule{
+		"of a place": {reason: madeUp, place: func(_ *conditions, _, kind string) *perdure.WaitingFor {
+			return when(kind == "late", "nobody likes it", 0, 0)
+		}},
+		"of a queue": {reason: madeUp, place: func(_ *conditions, queue, _ string) *perdure.WaitingFor {
+			return when(queue == "default", "nobody likes it", 0, 0)
+		}},
+		"of a run": {reason: madeUp, run: func(_ *conditions, r *perdure.Run, _ string) *perdure.WaitingFor {
+			return when(r.Kind == "late", "nobody likes it", 0, 0)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := rules
+			defer func() { rules = before }()
+			rules = append(slices.Clone(rules), row)
+			e, _ := engineOn(t, store.Hooks{})
+			standing := e.StandBy(poll())
+			held := submit("late")
+			held.Submission.Delay = perdure.Duration(time.Minute)
+			op := submit("late")
+			do(t, e, op, held)
+			if got := standing.End(); len(got) > 0 {
+				t.Errorf("a poll that stands by got %d runs, want none", len(got))
+			}
+			for way, change := range map[string]func(*Claim){
+				"a poll":                func(*Claim) {},
+				"a poll for the kind":   func(c *Claim) { c.Kinds = []string{"late"} },
+				"a poll for many":       func(c *Claim) { c.Kinds = strings.Fields("a b c d e f g h late") },
+				"a poll by id":          func(c *Claim) { c.Runs = []perdure.RunID{op.Run.ID} },
+				"a poll of all":         func(c *Claim) { c.AnyTenant = true },
+				"a poll with a build":   func(c *Claim) { c.Build = "8" },
+				"a poll for two queues": func(c *Claim) { c.Queues = []string{"default", "other"} },
+			} {
+				claim := poll(change)
+				if do(t, e, claim); len(claim.Grants) > 0 {
+					t.Errorf("%s got %d runs, want none", way, len(claim.Grants))
+				}
+			}
+			d, err := e.Runs.Get(t.Context(), "a", op.Run.ID)
+			if err != nil || d.WaitingFor == nil || d.WaitingFor.Reason != madeUp {
+				t.Errorf("the run waits for %+v (%v), want %s", d.WaitingFor, err, madeUp)
+			}
+			a, err := e.Runs.Activity(t.Context(), "a", op.Run.ID)
+			if err != nil || a.WaitingFor == nil || a.WaitingFor.Reason != madeUp {
+				t.Errorf("its activity waits for %+v (%v), want %s", a.WaitingFor, err, madeUp)
+			}
+			p, err := e.Runs.Page(t.Context(), "a", RunFilter{Limit: 10})
+			if err != nil || len(p.WaitingFor) != 2 || p.WaitingFor[1].Reason != madeUp {
+				t.Errorf("the list waits for %+v (%v), want %s", p.WaitingFor, err, madeUp)
+			}
+			rules = before
+			claim := poll()
+			if do(t, e, claim); len(claim.Grants) != 1 || claim.Grants[0].Run.ID != op.Run.ID {
+				t.Errorf("without the rule a poll got %d runs, want the one", len(claim.Grants))
+			}
+		})
+	}
+}

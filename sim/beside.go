@@ -415,7 +415,7 @@ func (t *task) upload() {
 
 // inputOf gives the input of a grant. A conversation has none, and gets the plan of its first run's name.
 func (s *sim) inputOf(g *engine.Grant) perdure.Value {
-	if !g.Run.Options.Chat || g.Run.ContinuationOf != "" {
+	if !g.Run.Options.Chat || g.Run.ContinuationOf != "" || s.anews.hasRound(g) {
 		return g.Input
 	}
 	sum := sha256.Sum256([]byte(g.Run.Origin()))

@@ -43,6 +43,9 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 					continue
 				}
 			}
+			if !ok && s.anews.deleted(id) {
+				continue
+			}
 			if !ok {
 				s.violate("S1", "%s is written and not there", id)
 				return nil
@@ -69,6 +72,9 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 					return err
 				}
 				s.compareWaitsAndItems(&next, b)
+			}
+			if err := s.anews.note(v, prev.State, &next); err != nil {
+				return err
 			}
 			prev.Run = next
 			if err := s.meet(v, n, prev); err != nil {

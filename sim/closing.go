@@ -27,6 +27,9 @@ func (s *sim) checkEnd() {
 			if err != nil {
 				return err
 			}
+			if !ok && s.anews.deleted(id) {
+				continue
+			}
 			m := s.model.rows[id]
 			if !ok || r.Version != m.Version {
 				s.violate("S1", "%s was changed behind everybody's back", s.short(id))
@@ -60,7 +63,7 @@ func (s *sim) checkEnd() {
 				return err
 			}
 		}
-		return nil
+		return s.anews.checkEnd(v)
 	})
 }
 
@@ -120,7 +123,7 @@ func (s *sim) checkMessages(v *store.View, r *perdure.Run, taken map[string]perd
 	}
 	last := int64(0)
 	for _, i := range items {
-		if i.Type != perdure.ItemMessage {
+		if i.Type != perdure.ItemMessage || s.anews.carried(r, &i) {
 			continue
 		}
 		at := fmt.Sprintf("%s/%d", r.ThreadID, i.MessageSeq)
@@ -136,7 +139,8 @@ func (s *sim) checkMessages(v *store.View, r *perdure.Run, taken map[string]perd
 
 // checkReported checks that an end was reported to a live parent, and to the webhook of the run.
 func (s *sim) checkReported(v *store.View, r *perdure.Run) error {
-	if parent := s.model.rows[r.ParentID]; parent != nil && parent.FinishedAt > r.FinishedAt {
+	if parent := s.model.rows[r.ParentID]; parent != nil && parent.FinishedAt > r.FinishedAt &&
+		!s.anews.isGone(parent.ID) {
 		items, err := v.Inbox.List(tenant, r.ParentID)
 		if err != nil {
 			return err

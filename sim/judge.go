@@ -24,6 +24,7 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 		code == perdure.CodeOverBound || code == perdure.CodeNondeterminism:
 		s.violate("refused", "%s: %v", s.summary(op), err)
 	}
+	s.anews.judge(op, err, stored)
 	switch x := op.(type) {
 	case *engine.Commit:
 		s.judgeCommit(x, code, stored, before)

@@ -53,7 +53,7 @@ func TestPlanted(t *testing.T) {
 			if found == 0 {
 				t.Fatalf("%d seeds passed with the fault %s, want one to fail", p.most, p.fault)
 			}
-			campaign(t, seedsFrom(p.from, found), far, func(r *Report) {
+			campaign(t, Options{}, seedsFrom(p.from, found), far, func(r *Report) {
 				if r.Violation != nil {
 					t.Error(explain(r))
 				}

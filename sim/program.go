@@ -19,7 +19,8 @@ type plan struct {
 	fails         int    // attempts that fail, for flaky
 	onCancel      int    // its reaction to a cancel request
 	extras        extras
-	withoutThread bool // the thread for a child was busy, so it is spawned without
+	withoutThread bool            // the thread for a child was busy, so it is spawned without
+	anew          json.RawMessage // the input of the run that goes on for it, instead of a plain complete
 }
 
 // Reactions to a cancel request.
@@ -363,5 +364,8 @@ func (t *task) finish(c *perdure.Commit) {
 		}
 	default:
 		result()
+		if p.anew != nil {
+			c.Outcome.ContinueWith = &perdure.ContinueWith{Input: p.anew}
+		}
 	}
 }

@@ -28,6 +28,9 @@ type Options struct {
 	// distrusts its file. Then a seed gives the same trace on every store. The simulation is also
 	// shorter.
 	Even bool
+	// Anew has agents go on anew: see anew.go. Without it the history of a seed is as it was before there
+	// were such runs.
+	Anew bool
 	// End reads the store at the end.
 	End func(*store.View) error
 }
@@ -72,6 +75,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 		s.cfg.makeEven()
 	}
 	s.addBeside(opt.URL, opt.Even)
+	s.addAnew(opt.Anew)
 	s.pace = s.cfg.tempo
 	if err := s.cfg.policy.Validate(); err != nil {
 		return nil, fmt.Errorf("seed %d draws an invalid policy: %w", seed, err)
@@ -111,6 +115,7 @@ type sim struct {
 	processes   *processes // nil: the seed has none
 	pauses      *pauses    // nil: the seed has none
 	beside      *beside
+	anews       *anews // nil: no run goes on anew
 	workerCount int
 	pace        time.Duration // how long a step of work takes at present
 	names       int           // counts the names of keys, commits and jobs
@@ -158,6 +163,7 @@ func (s *sim) open(url string) (err error) {
 	s.addProcesses()
 	s.addPauses()
 	s.beside.begin()
+	s.anews.begin()
 	s.startFaults()
 	s.at(s.now.Add(s.cfg.horizon), s.stopFaults)
 	return nil

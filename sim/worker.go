@@ -215,6 +215,9 @@ func (w *worker) begin(g engine.Grant, started, sure bool) {
 	if !t.thread {
 		t.plan.withoutMessages()
 	}
+	if s.anews != nil {
+		t.plan.anew = roundOf(&g.Run, s.inputOf(&g))
+	}
 	for _, j := range g.Journal {
 		t.journal[j.Key], t.theirs[j.Key] = true, j.Seq <= g.Run.CopyTo
 	}
@@ -516,18 +519,19 @@ func (t *task) answered(c *perdure.Commit, r reply) {
 		t.took(c, &op.Answer)
 		return
 	}
-	switch code := perdure.CodeOf(r.err); code {
-	case "", perdure.CodeStaleEpoch, perdure.CodeWrongState: // "" means that it was kept as a late result
+	switch code := perdure.CodeOf(r.err); {
+	case code == "", code == perdure.CodeStaleEpoch, code == perdure.CodeWrongState,
+		code == perdure.CodeNotFound && s.anews.deleted(t.run): // "" means that it was kept as a late result
 		t.drop()
-	case perdure.CodeCancelRequested:
+	case code == perdure.CodeCancelRequested:
 		s.sometimes("a suspend was refused because of a cancel request")
 		t.cancel = true
 		t.plan.onCancel = obeys
 		t.soon()
-	case perdure.CodeThreadBusy:
+	case code == perdure.CodeThreadBusy:
 		t.plan.withoutThread = true
 		t.soon()
-	case perdure.CodeQuota: // it spawns, and the tenant has as many runs as it may have
+	case code == perdure.CodeQuota: // it spawns, and the tenant has as many runs as it may have
 		s.sometimes("a tenant at its limit could not spawn")
 		t.soon()
 	default:

@@ -105,6 +105,13 @@ var apartAttempts = map[pairs.Pair]attempt{
 			Approval: &perdure.ApprovalSpec{Title: "Go on?", Action: json.RawMessage(`{"a":1}`)}})})),
 	{First: pairs.Delay, Then: pairs.Callback}: after(pairs.Delay, unleased(perdure.Commit{
 		Waits: wait(perdure.WaitSpec{ID: "cb", Type: perdure.WaitCallback, Timeout: minutes(1)})})),
+	{First: pairs.Child, Then: pairs.Anew}: after(pairs.Child, func(x *subject) error {
+		g, err := x.leased()
+		if err != nil {
+			return err
+		}
+		return x.answer(g, perdure.Commit{Outcome: anew(`1`, `2`)})
+	}),
 	{First: pairs.OneAttempt, Then: pairs.LostLease}: after(pairs.OneAttempt, func(x *subject) error {
 		if _, err := x.leased(); err != nil {
 			return err

@@ -528,6 +528,36 @@ var moves = map[pairs.Feature]move{
 		Timeout: minutes(10), Approval: &perdure.ApprovalSpec{Title: "Go on?", Action: json.RawMessage(`{"a":1}`)}})},
 	pairs.Callback:     {do: opens(perdure.WaitSpec{ID: "cb", Type: perdure.WaitCallback, Timeout: minutes(10)})},
 	pairs.StandingPoll: {shape: func(x *subject) { x.standBy() }},
+	// It goes on for a run that the other feature may have made.
+	pairs.Anew: {again: true, shape: func(x *subject) {
+		x.pooled = true // a run of perdure exec does not go on
+		if x.queue == localQueue {
+			x.queue, x.sub.Queue = "pool", "pool"
+		}
+	}, make: func(x *subject) error {
+		if err := x.original(x); err != nil {
+			return err
+		}
+		poll := x.poll
+		if poll != nil {
+			for _, g := range poll.End() {
+				x.grant = &g
+			}
+			x.poll = nil
+		}
+		g, err := x.leased()
+		if err != nil {
+			return err
+		}
+		if poll != nil {
+			x.standBy()
+		}
+		if err := x.answer(g, perdure.Commit{Outcome: anew(`1`, `{"n":2}`)}); err != nil {
+			return err
+		}
+		x.id, x.grant = x.get(x.id).ContinuedBy, nil
+		return nil
+	}},
 	pairs.Kind: {shape: func(x *subject) {
 		x.announce(x.sub.Kind, "1", perdure.KindDef{Description: "of a pair"})
 	}},

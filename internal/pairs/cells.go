@@ -46,6 +46,10 @@ var apart = func() map[Pair]Cell {
 	add(Chat, "a conversation has no parent", "", Child)
 	add(Chat, "the call takes no webhook: a webhook of the thread or the tenant tells of it", "invalid", Webhook)
 	add(Child, "a spawn has no webhook: one of the thread or the tenant tells of it", "invalid", Webhook)
+	add(Anew, "the run is made by one of them: a repetition of it continues nothing", "", Retry, Redrive)
+	add(Anew, "the run begins at once: `continue_with` takes no `run_at`", "", Delay)
+	add(Anew, "the run has no parent, and a child that ends with its parent can't go on", "not_continuable", Child)
+	add(Anew, "no chord counts the run, and what continues it is another run", "", Chord)
 	add(OneAttempt, "losing the lease ends a run with one attempt", "attempts_exhausted", LostLease)
 	add(LateResult, "only a new run is granted to a poll that stands by", "stale_epoch", StandingPoll)
 	return out

@@ -71,7 +71,7 @@ func Detect(f *Facts) (s Set) {
 	add(Thread, r.ThreadID != "")
 	add(Chat, r.Options.Chat)
 	add(Group, f.InGroup)
-	add(Chord, f.InChord || r.ContinuationOf != "")
+	add(Chord, f.InChord || r.ContinuationOf != "" && !r.Options.Anew)
 	add(Child, r.ParentID != "")
 	add(Parent, r.Children > 0)
 	add(Saga, f.ToUndo)
@@ -98,6 +98,7 @@ func Detect(f *Facts) (s Set) {
 	add(Signal, live && f.Signals > 0)
 	add(StandingPoll, live && f.StoodBy)
 	add(Kind, f.Registered)
+	add(Anew, r.Options.Anew)
 	return s
 }
 

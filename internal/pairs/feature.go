@@ -46,6 +46,7 @@ const (
 	Callback
 	StandingPoll
 	Kind
+	Anew
 	count
 )
 
@@ -93,6 +94,7 @@ var features = [count]struct{ name, what string }{
 	Callback:     {"callback", "the run waits for a callback"},
 	StandingPoll: {"standing poll", "the live run was granted to a poll that stood by, by the batch that made it"},
 	Kind:         {"kind", "the kind of the run is in the registry"},
+	Anew:         {"anew", "the run goes on for one that has completed with `continue_with`"},
 }
 
 // String gives the name of a feature.

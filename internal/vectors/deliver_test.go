@@ -129,6 +129,23 @@ func (s *server) retry(epoch int64) {
 	s.children, s.spawned, s.firstEpoch = map[string]string{}, nil, epoch
 }
 
+// anew begins the run that goes on for the one before: with the input that its outcome has, an empty journal,
+// and the signals and messages that were not acknowledged, which are counted from 1.
+func (s *server) anew() {
+	last := s.commits[len(s.commits)-1].Outcome
+	if last == nil || last.ContinueWith == nil {
+		s.t.Fatalf("%s: the run does not go on anew", s.of.name)
+	}
+	items := s.inbox
+	*s.state = state{waits: map[string]wait{}, children: map[string]string{}, thread: s.thread,
+		input: last.ContinueWith.Input, at: s.at}
+	for _, i := range items {
+		if i.Type == perdure.ItemSignal || i.Type == perdure.ItemMessage || i.Type == perdure.ItemContinue {
+			s.add(perdure.Item{Type: i.Type, Name: i.Name, Data: i.Data, MessageSeq: i.MessageSeq})
+		}
+	}
+}
+
 // An execution is the one that the agent of a story is in, as it knows it.
 type execution struct {
 	s *server

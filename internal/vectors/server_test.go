@@ -31,7 +31,9 @@ type state struct {
 	thread   []api.Message
 	// firstEpoch is set in a retry.
 	firstEpoch int64
-	cancel     bool
+	// input is that of a run that goes on for another one, and otherwise nil.
+	input  json.RawMessage
+	cancel bool
 	// at is the time after the last commit.
 	at time.Time
 }
@@ -92,7 +94,7 @@ func (s *server) execute(turn int, epoch int64) []commit {
 	defer lost()
 	s.commits, s.after, s.src, s.stop, s.leased = nil, nil, nil, stop, leased
 	s.grant = &api.Grant{RunID: runID, Epoch: epoch, FirstEpoch: s.firstEpoch, Kind: "vector", Class: perdure.Agent,
-		Input: s.of.input, Journal: slices.Clone(s.journal), Inbox: slices.Clone(s.inbox), Cancel: s.cancel}
+		Input: s.inputNow(), Journal: slices.Clone(s.journal), Inbox: slices.Clone(s.inbox), Cancel: s.cancel}
 	if s.of.thread {
 		s.grant.ThreadID = thread
 	}
@@ -110,6 +112,14 @@ func (s *server) execute(turn int, epoch int64) []commit {
 		s.end(out)
 	}
 	return s.commits
+}
+
+// inputNow returns the input of the run.
+func (s *server) inputNow() json.RawMessage {
+	if s.input != nil {
+		return s.input
+	}
+	return s.of.input
 }
 
 // end delivers an outcome, with the last of what the agent had to commit.

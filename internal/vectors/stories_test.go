@@ -43,6 +43,8 @@ type turn struct {
 	before func(s *server)
 	// retry tells that the execution is the first one of a retry of the run.
 	retry bool
+	// anew tells that the execution is the first one of the run that goes on for the one before.
+	anew bool
 }
 
 // The files.
@@ -74,6 +76,8 @@ type grant struct {
 	Journal int               `json:"journal"`
 	Inbox   []json.RawMessage `json:"inbox"`
 	Thread  []message         `json:"thread,omitempty"`
+	// Input is that of a run that goes on for another one.
+	Input json.RawMessage `json:"input,omitempty"`
 }
 
 type message struct {
@@ -194,6 +198,9 @@ func (of *story) take(s *server, n int, epoch int64, befores *[]*state) executed
 	if x.retry {
 		s.retry(epoch)
 	}
+	if x.anew {
+		s.anew()
+	}
 	if x.before != nil {
 		x.before(s)
 	}
@@ -217,7 +224,7 @@ func (of *story) take(s *server, n int, epoch int64, befores *[]*state) executed
 // grantOf describes a grant. Items that are known already are given by their numbers.
 func grantOf(s *server, epoch int64, known map[int64]string) grant {
 	g := grant{At: time.Now().UnixMicro(), Epoch: epoch, FirstEpoch: s.firstEpoch, Cancel: s.cancel,
-		Journal: len(s.journal), Inbox: []json.RawMessage{}}
+		Journal: len(s.journal), Inbox: []json.RawMessage{}, Input: s.input}
 	for _, i := range s.inbox {
 		text := string(itemJSON(s.t, &i))
 		if known[i.Seq] == text {

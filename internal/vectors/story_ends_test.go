@@ -2,11 +2,17 @@ package vectors
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 )
+
+// orders is the input of an agent that goes on anew.
+type orders struct {
+	Orders int `json:"orders"`
+}
 
 var endStories = []story{
 	{
@@ -57,6 +63,42 @@ var endStories = []story{
 		},
 		agent: planThenGo,
 		turns: []turn{{}, {what: "The run is asked to stop.", before: func(s *server) { s.state.cancel = true }}},
+	},
+	{
+		name:  "anew",
+		input: json.RawMessage(`{"orders":0}`),
+		words: []string{
+			`The agent waits for the signal "order", an hour at most. The step "ship" gives its data. If "orders" of`,
+			`the input is 0, the run goes on anew, with the result "one of many" and the input {"orders":1}. Otherwise`,
+			`the data of the signal is the result.`,
+		},
+		agent: func(ctx *agent.Context, x execution) (any, error) {
+			in, err := reads[orders](ctx, x)
+			if err != nil {
+				return nil, err
+			}
+			order, err := agent.Signal[any](ctx, "order", time.Hour)
+			if err != nil {
+				return nil, err
+			}
+			if _, err := agent.Step(ctx, "ship", gives(order)); err != nil {
+				return nil, err
+			}
+			if in.Orders++; in.Orders == 1 {
+				return agent.Anew(ctx, "one of many", in)
+			}
+			return order, nil
+		},
+		turns: []turn{
+			{},
+			{what: `Two signals "order" and one "other" come.`, before: func(s *server) {
+				s.signal("order", `"a"`)
+				s.signal("other", `0`)
+				s.signal("order", `"b"`)
+			}},
+			{anew: true, what: "The run has completed. This is the run that goes on for it: its journal is empty, and " +
+				"its inbox has what the first one did not take."},
+		},
 	},
 	{
 		name: "retry-from-the-journal",

@@ -11,7 +11,7 @@ import (
 // reads reads the input of the run into a type, as package worker does before it calls an agent. gone has
 // the fields that the code ignores on purpose.
 func reads[T any](ctx *agent.Context, x execution, gone ...string) (in T, err error) {
-	err = json.Unmarshal(x.s.of.input, &in)
+	err = json.Unmarshal(x.s.inputNow(), &in)
 	return in, session.CheckInput(ctx, reflect.TypeFor[T](), gone, err)
 }
 

@@ -187,9 +187,14 @@ has_refused = {"child-refused.json"}
 def check_story(path):
     where = os.path.basename(path)
     story = load(path)
-    journal, inbox, mapped = [], {}, {}
+    journal, inbox, mapped, outcome = [], {}, {}, {}
     for x in story["executions"]:
         grant = x["grant"]
+        if "input" in grant and grant["journal"] == 0:
+            check(where, "input of the new run", grant["input"], outcome.get("continue_with", {}).get("input"))
+            untaken = [i["data"] for i in inbox.values() if i["type"] == "signal"]
+            check(where, "inbox of the new run", [i["data"] for i in grant["inbox"]], untaken)
+            inbox = {}
         journal = journal[:grant["journal"]]
         check(where, "entries of the journal", len(journal), grant["journal"])
         inbox.update({i["seq"]: i for i in grant["inbox"]})
@@ -207,6 +212,10 @@ def check_story(path):
                 journal += c.get("journal", [])
                 if story["story"] != "map-of-50":  # items come while it is executed
                     check(where, "acknowledged", [n for n in c.get("ack", []) if n not in inbox], [])
+            outcome = c.get("outcome", {})
+            for n in c.get("ack", []):
+                if "refused" not in c:
+                    inbox.pop(n, None)
         check(where, "keys that are there twice", len(journal) - len({e["key"] for e in journal}), 0)
     for cut in story["cuts"]:
         check(where, "a cut has commits", ("like" in cut) != ("commits" in cut), True)

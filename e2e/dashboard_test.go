@@ -305,6 +305,15 @@ func TestDashboardActs(t *testing.T) {
 	d.sees(".in-force", "lease 2s set")
 	d.sees(".in-force", "queued_alert 5m")
 
+	// A queued run says why it waits, and says it anew by itself.
+	n.insist("POST", "/api/v1/runs", "", obj{"kind": "later", "queue": "idle"}, &r)
+	d.goes("#/runs/" + r.RunID)
+	d.sees("[data-waiting=unserved]", "No worker polls for kind later")
+	n.insist("POST", "/api/v1/queues/idle/pause", "", obj{}, nil)
+	d.sees("[data-waiting=queue_paused]", "Queue idle was paused")
+	n.insist("POST", "/api/v1/queues/idle/resume", "", obj{}, nil)
+	d.sees("[data-waiting=unserved]", "No worker polls for kind later")
+
 	// A paused queue says who paused it and why, and goes on when it is resumed.
 	d.goes("#/workers")
 	d.clicks("tbody button", "Pause")

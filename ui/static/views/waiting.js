@@ -31,13 +31,14 @@ export function useWaiting(run) {
 
 /** words say a reason with links and ages. The others are said by the server. */
 const words = {
-  queue_paused: (w, run) => html`Queue <a href=${href('/workers')}><code>${visible(run.queue)}</code></a> is paused
-    since <${Ago} at=${w.since} />${w.until ? html`, for <${Until} at=${w.until} />` : ''}.`,
+  queue_paused: (w, run) => html`Queue <a href=${href('/workers')}><code>${visible(run.queue)}</code></a> was paused
+    ${' '}<${Ago} at=${w.since} />. The run waits ${w.until ? html`for its end: <${Until} at=${w.until} />`
+      : 'until somebody resumes it'}.`,
   unserved: (w, run) => html`No worker polls for kind <code>${visible(run.kind)}</code> of queue${' '}
     <code>${visible(run.queue)}</code>${w.since ? html`. The last one did <${Ago} at=${w.since} />` : ''}:
     the run waits until one does. <a href=${href('/workers')}>See the workers</a>.`,
   not_before: w => html`It is not begun before its time: <${Until} at=${w.until} />.`,
-  no_free_slot: w => html`All slots of its workers have been taken since <${Ago} at=${w.since} />.${' '}
+  no_free_slot: w => html`All slots of its workers are taken. It could have begun <${Ago} at=${w.since} />.${' '}
     <a href=${href('/workers')}>See the workers</a>.`,
 };
 

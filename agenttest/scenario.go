@@ -33,8 +33,8 @@ type Scenario struct {
 	Server embedded.Options
 	// Worker has options of the worker.
 	Worker worker.Options
-	// Patience limits the time of a trial. The default is 25 hours of virtual time, or a minute of
-	// real time.
+	// Patience limits the time of a trial. The default is 25 hours of virtual time. In real time it is
+	// ten minutes, and less if the deadline of the test binary comes earlier.
 	Patience time.Duration
 	// Scrub removes from a text what may differ between trials. It gets every text that is
 	// compared, in which names replace the ids of runs. It also gets the field, such as "trip:

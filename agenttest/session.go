@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/worker"
 )
@@ -100,7 +101,7 @@ func (s *Session) execute() *End {
 	if patience <= 0 {
 		patience = 25 * time.Hour // longer than an agent's default timeout, so that a run that hangs times out
 		if s.shared != nil {
-			patience = time.Minute
+			patience = eventually.Left(s.t)
 		}
 	}
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)

@@ -195,7 +195,7 @@ func TestAgentsInRealProcesses(t *testing.T) {
 			workers := []*exec.Cmd{startWorker(t, n, ledger), startWorker(t, n, ledger)}
 			c := client.New("http://"+n.addr, n.key, client.Options{})
 			defer c.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 			defer cancel()
 			start := func(kind string, input any) perdure.RunID {
 				t.Helper()
@@ -260,7 +260,7 @@ func TestSagaWhoseWorkerIsKilledDuringACancelIsUndone(t *testing.T) {
 			first := startWorker(t, n, ledger)
 			c := client.New("http://"+n.addr, n.key, client.Options{})
 			defer c.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 			defer cancel()
 			run, err := c.Start(ctx, perdure.Submission{Kind: "return", Class: perdure.Agent, Input: client.JSON(3),
 				MaxAttempts: 1})

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -236,7 +235,7 @@ func (c *canaryCalls) browses() {
 		}
 		c.look("the dashboard's GET "+path, page.Bytes())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(t))
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws://"+c.addr+"/api/v1/ws?watch=none",
 		&websocket.DialOptions{HTTPHeader: header})

@@ -440,7 +440,7 @@ func (c *canaryCalls) readAll() {
 		1); short != "before [redacted] after" {
 		t.Errorf("text of the deltas = %q, want the secret redacted", story)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(t))
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, "ws://"+c.addr+"/api/v1/ws",
 		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + c.key}}})

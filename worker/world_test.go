@@ -58,7 +58,7 @@ func open(t *testing.T, socket bool, policy *perdure.Policy) *world {
 	t.Cleanup(func() { srv.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 	t.Cleanup(cancel)
-	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport(), patience: 100 * time.Second}
+	w := &world{t: t, ctx: ctx, srv: srv, url: "http://perdure", wire: srv.Transport(), patience: eventually.Left(t)}
 	if socket {
 		l := httptest.NewServer(srv.Handler())
 		t.Cleanup(l.Close)

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // A world is a server behind a listener.
@@ -39,7 +40,7 @@ func open(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	l := httptest.NewServer(srv.Handler())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 	w := &world{t: t, ctx: ctx, c: client.New(l.URL, srv.Key(), client.Options{}), url: l.URL, key: srv.Key()}
 	t.Cleanup(func() {
 		cancel()

@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/eventually"
 )
 
 // A world is a server behind a listener. The listener stays while the server is away.
@@ -81,7 +82,7 @@ func openWith(t *testing.T, p perdure.Policy) *world {
 	w.key = w.srv.Key()
 	l := httptest.NewServer(w)
 	w.url = l.URL
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
 	w.ctx, w.c = ctx, client.New(l.URL, w.key, client.Options{})
 	t.Cleanup(func() {
 		cancel()

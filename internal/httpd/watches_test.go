@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
@@ -70,7 +69,7 @@ func (v *viewer) say(format string, args ...any) {
 // read reads one message and gives it.
 func (v *viewer) read() obj {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(v.t))
 	defer cancel()
 	_, b, err := v.conn.Read(ctx)
 	if err != nil {

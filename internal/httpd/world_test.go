@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
@@ -392,7 +393,7 @@ func soon(t *testing.T, c <-chan *answer) *answer {
 	select {
 	case a := <-c:
 		return a
-	case <-time.After(30 * time.Second):
+	case <-time.After(eventually.Left(t)):
 		t.Fatal("no answer")
 		return nil
 	}

@@ -56,7 +56,7 @@ func (w *world) watchAt(url string, client *http.Client, query string) (*watcher
 
 func (x *watcher) read(into any) {
 	x.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(x.t))
 	defer cancel()
 	_, b, err := x.conn.Read(ctx)
 	if err == nil {
@@ -311,7 +311,7 @@ func TestSocketChecksKeyAndOrigin(t *testing.T) {
 func TestSocketIsClosed(t *testing.T) {
 	closed := func(t *testing.T, x *watcher, code websocket.StatusCode) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(x.t))
 		defer cancel()
 		_, _, err := x.conn.Read(ctx)
 		var ce websocket.CloseError

@@ -164,7 +164,7 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	}
 	defer c.Stop()
 	address := c.URL("postgres")
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(t))
 	defer cancel()
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {

@@ -14,6 +14,8 @@ SEEDS ?=
 KILLS ?= 500
 POWER ?= 5000
 RESTARTS ?= 40
+# Seeds of the simulator in "make test". "make test-long" has more.
+SHORT_SEEDS := 60
 
 verbose := $(if $(V),-v)
 # Tests are not vetted once more: "make check" vets everything, with all analyzers. Their garbage is collected as seldom as that of
@@ -33,9 +35,6 @@ P ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent
 # These wait more than they compute: a change of a webhook takes over a second where nodes share a store. So more of them run at once.
 WAITING := 4
-# Tests of these packages that have no store, or name it themselves, or have both already: those of them that take long. They pass
-# with PERDURE_TEST_STORE=postgres where there is no PostgreSQL, and run with all others in test-plain.
-STORELESS := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestUnansweredWaitTimesOut|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestParallelSurvivesCrashes|TestAnnouncementWaitsForServer|TestOlderServerWithoutNewsCall|TestAbsentServerIsLoggedEachMinute|TestSelfFenceStopsBeforeTheLeaseExpires|TestHeartbeatsRenewTheLease|TestHourWithoutServerCostsNoAttempt|TestRefusedResultFailsTheRun|TestCancelReachesTheHandlerAtOnce|TestIdleWorkerOnlyPolls|TestWhichFailuresAreRetried|TestServerUsesGivenClock|TestKitFindsMisusesOfTheTable)$$
 
 # What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
 # one goroutine from end to end. The domain and the store's packages scan and backup start none, in their
@@ -45,15 +44,6 @@ STORELESS := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestUnansw
 # calls, and the detector would then see races that are none.
 RACE := ./internal/store ./internal/store/pg ./internal/store/sqlite ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker ./agent ./agenttest
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
-# What the detector is not shown again: tests that take long because of what they read, compare or wait for, in one goroutine, or whose
-# goroutines are those of others in the same package. All of them run without it.
-#   httpd:     bodies that are refused, of which TestBadInput has as many under the detector; pages of large runs
-#   store:     older schemas; rows that break an invariant
-#   agent:     hours of waiting in virtual time; a long conversation; a crash at every step of a Select, of a Map, of messages, of reports
-#              and of a question that is withdrawn, whose agents are one goroutine. The same of a Parallel, of callbacks and of package
-#              agenttest remain, and the other tests of these
-#   agenttest: a crash at every step on PostgreSQL, which is another process; the same on SQLite remains
-UNRACED := ^(TestStrictAgreesWithTokens|TestBothStoresRefuseTheSame|TestPagesOfLargeRunsAreBounded|TestAPageOfAThreadIsBoundedInBytes|TestFillingTheMetadataIndexGoesOnAfterAKill|TestOlderStoreIsGivenTheMetadataIndex|TestEveryInvariantCanBeBroken|TestUnansweredWaitTimesOut|TestLongConversationIsStoredOnce|TestMixedSelectSurvivesCrashes|TestMapSurvivesCrashes|TestMessagesAreTakenOnceAfterEveryCrash|TestReportsAreWrittenOnceAfterEveryCrash|TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash|TestAgentEndsTheSameAfterEveryCrashOnPostgres)$$
 # The packages whose files depend on the tag plant. Others see the same declarations, and are vetted without it.
 PLANTED := ./internal/plant ./sim
 # Packages with agents, whose code has to follow the rules of docs/vet.md. Tests that break one on purpose say so in a comment.
@@ -62,7 +52,7 @@ AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: peers help build program bench-program test test-plain test-postgres test-race services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race clean
+.PHONY: peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -79,20 +69,37 @@ program:
 bench-program:
 	$(GO) build -ldflags="-s -w" -o bin/perdure-bench ./cmd/perdure-bench
 
-test: test-plain test-postgres test-race ## run every test, on both stores, and the concurrent parts under the race detector
+# A stage prints its name, and how long it took.
+STAGE := @.ci/stage
+
+test: python3 typescript chromium ## run every test, on SQLite, PostgreSQL and NATS: before every push
+	$(STAGE) compile $(MAKE) --no-print-directory compile-plain
+	$(STAGE) test $(MAKE) --no-print-directory test-plain
+	$(STAGE) postgres $(MAKE) --no-print-directory test-postgres
+
+test-all: test ## the same, then the race detector, planted faults and the long forms
+	$(STAGE) race $(MAKE) --no-print-directory test-race
+	$(STAGE) planted $(MAKE) --no-print-directory planted
+	$(STAGE) long $(MAKE) --no-print-directory test-long
 
 test-plain: python3 typescript chromium
-	PERDURE_SIM_SEEDS=$(SEEDS) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) ./...
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) ./...
 
 test-postgres: python3
-	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) -skip '$(STORELESS)' $(STORED)
+	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) $(STORED)
 
 test-race:
 ifeq ($(CC_FOUND),1)
-	$(WITH_MEMORY) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) $(ONCE) -short -skip '$(UNRACED)' $(RACE)
+	$(WITH_MEMORY) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) $(ONCE) -short $(RACE)
 else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif
+
+# The long forms of tests whose short forms are in test-plain: as many seeds as it takes for a campaign to be checked for the
+# situations and pairs that it has to reach, and many power losses.
+test-long:
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'
+	PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run TestPowerLoss
 
 # Installs what the tests run beside, and sees it start.
 services: python3 typescript ui-packages chromium

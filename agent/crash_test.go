@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -27,6 +28,7 @@ func note(ctx *agent.Context, s *agenttest.Session, what string) error {
 // An agent takes each message of its user once and in order, also with a future that
 // lost to a timer before.
 func TestMessagesAreTakenOnceAfterEveryCrash(t *testing.T) {
+	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
@@ -85,6 +87,7 @@ func TestMessagesAreTakenOnceAfterEveryCrash(t *testing.T) {
 // A question is withdrawn and a child is cancelled once and for all, and the next
 // question is decided.
 func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
+	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
@@ -186,6 +189,7 @@ func TestCancelledRunLeavesNoQuestionAfterEveryCrash(t *testing.T) {
 // Messages and lines around steps, waits and a failed step are written once, wherever a crash cuts them
 // off. The error of the step becomes a fact after the agent has told of it.
 func TestReportsAreWrittenOnceAfterEveryCrash(t *testing.T) {
+	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {

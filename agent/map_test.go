@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -195,6 +196,8 @@ func TestMapOfThousandsIsQuick(t *testing.T) {
 }
 
 func TestMapSurvivesCrashes(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
@@ -326,6 +329,7 @@ func TestParallelReplaysItsError(t *testing.T) {
 }
 
 func TestParallelSurvivesCrashes(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {

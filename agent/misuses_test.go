@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/agentcases"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -121,6 +122,7 @@ func (m *misuseTrial) check(t *testing.T, w *scene, world *agentcases.World) {
 
 // The misuses that no execution can find by itself are found by a test with package agenttest.
 func TestKitFindsMisusesOfTheTable(t *testing.T) {
+	stage.NoStore(t)
 	const inner = "PERDURE_TEST_MISUSES"
 	if os.Getenv(inner) == "" {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKitFindsMisusesOfTheTable$", "-test.v")

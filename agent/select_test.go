@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -347,6 +348,8 @@ func TestStalledChildEndsTheWait(t *testing.T) {
 
 // Whatever crashes, the same future is the first, and no signal is lost or taken twice.
 func TestMixedSelectSurvivesCrashes(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -144,6 +145,8 @@ func TestCallbackIsAnsweredOnce(t *testing.T) {
 
 // A wait that is not answered times out. The agent may handle that.
 func TestUnansweredWaitTimesOut(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	agents := map[string]struct {
 		wait func(ctx *agent.Context) error
 		took time.Duration

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/worker"
@@ -37,6 +38,7 @@ func prose(seed string, tokens int) string {
 // everything before it. The store grows with the new text only, and not with the square of the
 // calls.
 func TestLongConversationIsStoredOnce(t *testing.T) {
+	stage.NoRace(t)
 	t.Parallel()
 	const tokens = 2000 // of a call, question and answer together
 	sizes := map[int]int{}

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/worker"
 )
@@ -154,6 +155,7 @@ func TestAgentEndsTheSameAfterEveryCrash(t *testing.T) {
 // The same scenario on PostgreSQL, in real time, with a short lease so that a dead worker is
 // noticed soon.
 func TestAgentEndsTheSameAfterEveryCrashOnPostgres(t *testing.T) {
+	stage.NoRace(t)
 	t.Parallel()
 	p := perdure.DefaultPolicy()
 	p.Lease, p.DispatchedRetry, p.DispatchedTimeout = 1200*time.Millisecond, 500*time.Millisecond, 5*time.Second

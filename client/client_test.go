@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // A run is started, executed, joined, listed and retried, and its late result is adopted.
@@ -184,6 +185,7 @@ func TestStartWithLostAnswersMakesOneRun(t *testing.T) {
 }
 
 func TestWhichFailuresAreRetried(t *testing.T) {
+	stage.NoStore(t)
 	var answers []func(http.ResponseWriter)
 	var seen []time.Time
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {

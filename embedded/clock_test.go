@@ -7,10 +7,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // A server in a bubble lives by the bubble's clock: what takes a day there takes no time here.
 func TestServerUsesGivenClock(t *testing.T) {
+	stage.NoStore(t)
 	for name, dir := range map[string]string{"in memory": "", "in a file": t.TempDir()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

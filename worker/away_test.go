@@ -13,11 +13,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // While the server is away, handlers continue and finished results wait. No attempt is lost.
 func TestHourWithoutServerCostsNoAttempt(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		for kind, takes := range map[string]time.Duration{"short": time.Minute, "long": 70 * time.Minute} {
@@ -106,6 +108,7 @@ func TestHangingCommitsCostNoLease(t *testing.T) {
 
 // A worker that is cut off stops a kind in SelfFence before another worker can get its run.
 func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		x := &wire{next: w.wire}
 		wk := worker.New(w.client(x), worker.Options{ID: "cut off", Slots: 2, SelfFence: []string{"careful"}})
@@ -166,6 +169,7 @@ func TestSelfFenceOfUnknownKindIsAnError(t *testing.T) {
 // A cancel request reaches a handler at once, even if the worker has no free slot and does not
 // poll.
 func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		heard := make(chan time.Time, 1)
 		wk := worker.New(w.c, worker.Options{Slots: 1})
@@ -244,6 +248,7 @@ func TestCancelBetweenTwoNewsCallsIsFoundAtOnce(t *testing.T) {
 
 // A server without the news call gets it once. Cancel requests then come with the heartbeats.
 func TestOlderServerWithoutNewsCall(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var asked atomic.Int64
 		old := tripper(func(r *http.Request) (*http.Response, error) {

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -128,6 +129,7 @@ func TestWorkerWorksWithServerWithoutRegistry(t *testing.T) {
 }
 
 func TestAnnouncementWaitsForServer(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var back atomic.Bool
 		flaky := tripper(func(r *http.Request) (*http.Response, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -103,6 +104,7 @@ func TestNewRunWakesThePollOfItsPool(t *testing.T) {
 }
 
 func TestIdleWorkerOnlyPolls(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var mu sync.Mutex
 		calls := make(map[string]int)

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -38,6 +39,7 @@ func TestRunRefusesBadOptionsAndAddress(t *testing.T) {
 // A single failed call is not logged. A server that stays away is logged once, and then every
 // minute.
 func TestAbsentServerIsLoggedEachMinute(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var fail atomic.Int64 // number of polls that fail
 		x := tripper(func(r *http.Request) (*http.Response, error) {
@@ -92,6 +94,7 @@ func TestDeadlineOfARunIsNotAWarning(t *testing.T) {
 
 // A result that the server refuses fails the run, with a message about the result.
 func TestRefusedResultFailsTheRun(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "job", func(_ context.Context, n int) (string, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -194,6 +195,7 @@ func TestCancelIsAcknowledged(t *testing.T) {
 }
 
 func TestHeartbeatsRenewTheLease(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "long", func(ctx context.Context, _ int) (int, error) {

@@ -4,48 +4,61 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/stage"
 )
 
-// The Makefile names tests that the race detector leaves out, and some that don't run once more on PostgreSQL. A test
-// that was renamed would no longer be meant.
-func TestMakefileNamesTestsThatExist(t *testing.T) {
+// Contributors run "make test" before every push. The race detector, planted faults and long forms take longer than
+// they would wait, and are in "make test-all". Both show their stages, which have the same names in .ci/run.
+func TestStagesOfMakeTest(t *testing.T) {
 	root := moduleDir(t)
-	text, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	for target, want := range map[string][]string{
+		"test":     {"compile", "test", "postgres"},
+		"test-all": {"compile", "test", "postgres", "race", "planted", "long"},
+	} {
+		cmd := exec.Command("make", "-n", target)
+		cmd.Dir = root
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("make -n %s: %v", target, err)
+		}
+		var got []string
+		for _, m := range regexp.MustCompile(`(?m)^\.ci/stage (\S+)`).FindAllSubmatch(out, -1) {
+			got = append(got, string(m[1]))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("stages of make %s = %v, want %v", target, got, want)
+		}
+	}
+	run, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := make(map[string]bool)
-	for _, variable := range []string{"UNRACED", "STORELESS"} {
-		list := regexp.MustCompile(`(?m)^` + variable + ` := \^\((.*)\)\$\$$`).FindSubmatch(text)
-		if list == nil {
-			t.Fatalf("the Makefile has no %s := ^(…)$$: this test looks at nothing", variable)
-		}
-		for _, name := range strings.Split(string(list[1]), "|") {
-			missing[name] = true
-		}
+	if !regexp.MustCompile(`(?m)^stage test \d+ make test( |$)`).Match(run) {
+		t.Error(".ci/run has no stage that runs make test")
 	}
-	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !strings.HasSuffix(path, "_test.go") {
-			return err
-		}
-		source, err := os.ReadFile(path)
-		for name := range missing {
-			if strings.Contains(string(source), "func "+name+"(") {
-				delete(missing, name)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	// .ci/run tells tests that run in another stage from skipped ones by their reason.
+	if !strings.Contains(string(run), stage.Elsewhere) {
+		t.Errorf(".ci/run does not know the reason %q", stage.Elsewhere)
 	}
-	for name := range missing {
-		t.Errorf("the Makefile names %s, and there is no such test", name)
+}
+
+func TestStageShowsItsTimeAndItsFailure(t *testing.T) {
+	root := moduleDir(t)
+	for command, want := range map[string]string{"true": "──── tried: ok, 0 s", "false": "──── tried: FAILED, 0 s"} {
+		cmd := exec.Command(filepath.Join(root, ".ci", "stage"), "tried", command)
+		out, err := cmd.Output()
+		got := regexp.MustCompile(`\d+ s\n$`).ReplaceAllString(string(out), "0 s\n")
+		if !strings.Contains(got, "──── tried: "+command+"\n") || !strings.HasSuffix(got, want+"\n") ||
+			(err == nil) != (command == "true") {
+			t.Errorf("stage with the command %s: %q, error %v, want %q in the end", command, out, err, want)
+		}
 	}
 }
 

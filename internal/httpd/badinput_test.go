@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -241,6 +242,8 @@ func TestBadInput(t *testing.T) {
 // Both stores refuse the same input in the same words. Two servers with the same ids and the same
 // clock, one on each store, give byte by byte the same answers.
 func TestBothStoresRefuseTheSame(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	clock := func() perdure.Instant { return 1_800_000_000_000_000 }
 	same := func(at store.Options) setup {
 		at.Hooks.Clock = clock

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // A worker reads the thread of a run that it has leased, page by page, with a key that may do nothing
@@ -89,6 +90,7 @@ func TestValuesAreNotEscapedInAnswers(t *testing.T) {
 
 // An answer has a bounded number of bytes, whatever the limit, and the cursor continues after it.
 func TestAPageOfAThreadIsBoundedInBytes(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	big := strings.Repeat("x", 900<<10)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestTooMuchMetadataIsRefused(t *testing.T) {
@@ -45,6 +46,7 @@ func (w *world) follow(path, list, id string) (largest int, seen []string) {
 }
 
 func TestPagesOfLargeRunsAreBounded(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	const runs, pageBytes = 600, 8 << 20
 	metadata := map[string]string{"team": "red"}

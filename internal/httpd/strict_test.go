@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // bodyTypes are the types of the bodies that routes take, each once.
@@ -125,6 +126,8 @@ func TestStrictAcceptsOrdinaryBodies(t *testing.T) {
 // Two readers that have nothing in common say the same: of the requests that are refused, and of bodies of any route
 // with something odd in them.
 func TestStrictAgreesWithTokens(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	types := bodyTypes()
 	for _, rows := range badRows(t) {
 		for _, row := range rows {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // tagged stages a run with metadata.
@@ -214,6 +215,7 @@ func oldRuns(t *testing.T, old Session, d *dialect, n int) {
 }
 
 func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
+	stage.NoRace(t)
 	const runs = 2*fillRuns + 10
 	onOld(t, beforeMetadata(t), func(t *testing.T, old Session, d *dialect, at Options) {
 		oldRuns(t, old, d, runs)
@@ -254,6 +256,7 @@ func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 // A process that is killed while it fills the index continues at the next start. No other start
 // opens the store before.
 func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
+	stage.NoRace(t)
 	const runs = fillRuns + 10
 	version := beforeMetadata(t)
 	onOld(t, version+1, func(t *testing.T, old Session, d *dialect, at Options) {

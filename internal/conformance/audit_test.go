@@ -102,7 +102,7 @@ func TestAnAuditEntryIsWrittenWithItsChange(t *testing.T) {
 			list[1].KeyID != actor.KeyID || list[1].Remote != actor.Remote || list[1].At != w.Now {
 			t.Errorf("%+v", list)
 		}
-		if err := w.by(actor, &engine.Note{Action: "backup", Target: "store",
+		if err := w.by(actor, &engine.AddAuditEntry{Action: "backup", Target: "store",
 			Detail: []any{"x", string(make([]byte, perdure.MaxAuditDetail))}}); err != nil {
 			t.Fatal(err)
 		}

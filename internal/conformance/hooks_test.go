@@ -56,7 +56,7 @@ func TestABatchThatIsOldWhenItIsWrittenIsDecidedAgain(t *testing.T) {
 // aside is an operation in a lane that it shares with few others, on both stores.
 type aside struct{ *engine.Submit }
 
-func (aside) Lane() store.Lane { return store.LaneWatch }
+func (aside) Lane() store.Lane { return store.LaneSweep }
 
 // Lanes decide at the same time. What one has decided before a webhook was made is not written after that is answered.
 func TestAWebhookIsMadeWhileAnotherLaneDecides(t *testing.T) {

@@ -113,7 +113,7 @@ func decideApproval(
 	data := perdure.Object("approval_id", string(a.ID), "decision", d.Decision, "comment", d.Comment,
 		"answer", perdure.Value(d.Answer), "by", a.DecidedBy, "at", a.DecidedAt,
 		"action_hash", a.ActionHash)
-	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name,
+	item, err := putItem(tx, r, perdure.Item{Type: perdure.ItemApproval, Name: a.Name,
 		Outcome: perdure.WaitSatisfied, Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), []byte(data))})
 	if err != nil {
 		return nil, err

@@ -59,18 +59,20 @@ func (e *Engine) auditEntry(
 	return a, err
 }
 
-// Note adds an audit entry for an action that changes nothing in the store, such as a backup.
-type Note struct {
+// AddAuditEntry adds an audit entry for an action that changes nothing in the store, such as a backup.
+type AddAuditEntry struct {
 	Tenant perdure.TenantID
 	Action string
 	Target string
 	Detail []any
 }
 
-func (*Note) Needs() []store.Ref { return nil }
+func (*AddAuditEntry) Needs() []store.Ref { return nil }
 
 // Do adds the entry.
-func (op *Note) Do(tx *Tx) error { return tx.audit(op.Tenant, op.Action, op.Target, op.Detail...) }
+func (op *AddAuditEntry) Do(tx *Tx) error {
+	return tx.audit(op.Tenant, op.Action, op.Target, op.Detail...)
+}
 
 // auditBatch bounds the audit entries that retention removes in one step.
 const auditBatch = 1000

@@ -364,7 +364,7 @@ func (op *Continue) Do(tx *Tx) error {
 		if err := checkContinueLimit(tx, &r); err != nil {
 			return err
 		}
-		_, err = deliverItem(tx, &r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
+		_, err = putItem(tx, &r, perdure.Item{Type: perdure.ItemContinue, Name: op.JobID, Data: data})
 	} else {
 		op.Made, err = createContinuation(tx, &r, "external", []perdure.Message{outsideResult(data)})
 	}

@@ -143,7 +143,7 @@ func adoptResult(tx *Tx, r *perdure.Run, late *perdure.LateResult) error {
 	if err != nil || !ok || !parent.State.Live() {
 		return err
 	}
-	_, err = deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID,
+	_, err = putItem(tx, &parent, perdure.Item{Type: perdure.ItemLate, Name: r.JournalKey, From: r.ID,
 		Outcome: string(perdure.Completed),
 		Data:    tx.DB.Values.Share(r.Tenant, string(parent.ID), late.Result)})
 	return err

@@ -75,7 +75,7 @@ func takeMessage(tx *Tx, r *perdure.Run, w perdure.Wait, m perdure.ThreadMessage
 	}
 	th.TakenSeq, th.Listening = m.Seq, true
 	tx.DB.Threads.Put(th)
-	item, err := deliverItem(tx, r, perdure.Item{Type: perdure.ItemMessage, MessageSeq: m.Seq,
+	item, err := putItem(tx, r, perdure.Item{Type: perdure.ItemMessage, MessageSeq: m.Seq,
 		Data: tx.DB.Values.Share(r.Tenant, string(r.ID), m.Content)})
 	if err != nil {
 		return err

@@ -109,7 +109,7 @@ func (op *Signal) Do(tx *Tx) error {
 	if decided {
 		return op.listWaiting(tx)
 	}
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name,
+	item, err := putItem(tx, &r, perdure.Item{Type: perdure.ItemSignal, Name: op.Name,
 		Data: tx.DB.Values.Intern(r.Tenant, string(r.ID), op.Data)})
 	if err != nil {
 		return err
@@ -306,7 +306,7 @@ func (op *Callback) Do(tx *Tx) error {
 			string(run), body)})
 	}
 	tx.DB.Idempotency.Put(row)
-	item, err := deliverItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait,
+	item, err := putItem(tx, &r, perdure.Item{Type: perdure.ItemCallback, Name: wait,
 		Data: tx.DB.Values.Intern(tenant, string(run), body)})
 	if err != nil {
 		return err

@@ -232,8 +232,8 @@ func closeWaits(tx *Tx, r *perdure.Run) error {
 	return tx.Apply(r, perdure.WaitsClosed{Count: len(open)})
 }
 
-// deliverItem adds an item to a live run's inbox.
-func deliverItem(tx *Tx, r *perdure.Run, i perdure.Item) (perdure.Item, error) {
+// putItem adds an item to a live run's inbox.
+func putItem(tx *Tx, r *perdure.Run, i perdure.Item) (perdure.Item, error) {
 	i = tx.putNextItem(r, i)
 	return i, tx.Apply(r, perdure.ItemArrived{})
 }
@@ -281,7 +281,7 @@ func endWait(tx *Tx, r *perdure.Run, w perdure.Wait, state string, by *perdure.I
 				"message", "nothing came in time for wait "+w.ID,
 				"approval_id", string(a.ID), "decision", a.Decision(), "action_hash", a.ActionHash)
 		}
-		if _, err := deliverItem(tx, r, i); err != nil {
+		if _, err := putItem(tx, r, i); err != nil {
 			return err
 		}
 	}
@@ -385,7 +385,7 @@ func (tx *Tx) NotifyStall(child *perdure.Run) error {
 	}
 	for _, w := range open {
 		if w.OnStall && w.Names(child.ID) {
-			item, err := deliverItem(tx, &parent, perdure.Item{Type: perdure.ItemWait, Outcome: perdure.WaitStalled,
+			item, err := putItem(tx, &parent, perdure.Item{Type: perdure.ItemWait, Outcome: perdure.WaitStalled,
 				Name: child.JournalKey, From: child.ID})
 			if err != nil {
 				return err

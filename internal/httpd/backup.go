@@ -40,7 +40,7 @@ func getBackup(c *call) error {
 	if err != nil {
 		return err
 	}
-	note := &engine.Note{Action: perdure.AuditBackup, Target: "store", Detail: []any{"bytes", info.Size()}}
+	note := &engine.AddAuditEntry{Action: perdure.AuditBackup, Target: "store", Detail: []any{"bytes", info.Size()}}
 	if err := c.s.engine.Do(c.Context(), note); err != nil { // a read-only store can be backed up too
 		c.s.log.Warn("a backup has no entry in the audit log", "key", c.key.ID, "error", err)
 	}

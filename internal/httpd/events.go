@@ -29,7 +29,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
 	wait, leave := c.mayBlockFor(stream.Wait, wait)
 	defer leave()
-	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
+	err = c.waitUntil(string(c.run()), wait, func(bool) (bool, error) {
 		if err := c.reserveAnswer(maxEvents); err != nil {
 			return false, err
 		}

@@ -53,7 +53,7 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	}
 	limit, release := c.mayBlockFor(stream.Wait, limit)
 	defer release()
-	err = c.watch(c.PathValue("id"), limit, func(bool) (bool, error) {
+	err = c.waitUntil(c.PathValue("id"), limit, func(bool) (bool, error) {
 		return c.s.engine.Runs.GroupEnded(c.Context(), c.tenant(), c.groupID())
 	})
 	if err != nil {

@@ -160,9 +160,9 @@ func (r route) creates() route {
 	return r
 }
 
-// once makes a route take an Idempotency-Key. A route that creates something then answers a
+// idempotent makes a route take an Idempotency-Key. A route that creates something then answers a
 // repeated call with 200.
-func (r route) once() route {
+func (r route) idempotent() route {
 	r.keyed = true
 	if r.created && !slices.Contains(r.more, http.StatusOK) {
 		r.more = append(r.more, http.StatusOK)

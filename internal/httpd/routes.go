@@ -31,7 +31,7 @@ func (s *Server) rows() []route {
 	kinds := scope(perdure.ScopeKinds)
 	return []route{
 		on("POST", v1+"/runs", create, "Start a run; with wait, in the foreground", startRun).
-			creates().also(http.StatusOK, http.StatusAccepted).once(),
+			creates().also(http.StatusOK, http.StatusAccepted).idempotent(),
 		on("GET", v1+"/runs", read, "List runs, newest first", listRuns).
 			takes(append(slices.Clone(runFilters), "limit", "cursor")...).repeats(severalOf...).upTo(largePage),
 		on("GET", v1+"/runs/counts", read, "Count runs by status, state, kind and queue", countRuns).
@@ -63,20 +63,20 @@ func (s *Server) rows() []route {
 		on("POST", v1+"/runs/{id}/late-results/{n}/adopt", control, "Adopt a late result", adoptLate).logged(),
 		on("POST", v1+"/runs/{id}/late-results/{n}/discard", control, "Discard a late result", discardLate).logged(),
 		on("POST", v1+"/runs/{id}/cancel", control, "Ask a run to stop", cancelRun).
-			takes("wait").also(http.StatusAccepted).once().logged(),
+			takes("wait").also(http.StatusAccepted).idempotent().logged(),
 		on("POST", v1+"/runs/{id}/release-hold", control, "End the hold of a run; any worker may take it", releaseHold).
-			once().logged(),
+			idempotent().logged(),
 		on("POST", v1+"/runs/{id}/dead-letter", control, "End a run that is on hold, as a dead letter", deadLetterRun).
-			once().logged(),
+			idempotent().logged(),
 		on("POST", v1+"/runs/{id}/defer", control, "Stop waiting for a run; it goes on", deferRun),
 		on("POST", v1+"/runs/{id}/retry", create, "Make a new run with the input of an ended one", retryRun).
-			creates().once(),
+			creates().idempotent(),
 		itemized[api.StartMany]("POST", v1+"/runs/batch", create,
-			"Start many runs in the background, each accepted or refused by itself", startMany).once(),
-		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones", retryMany).once(),
-		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).once().logged(),
+			"Start many runs in the background, each accepted or refused by itself", startMany).idempotent(),
+		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones", retryMany).idempotent(),
+		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).idempotent().logged(),
 		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it",
-			deleteRun).once().logged(),
+			deleteRun).idempotent().logged(),
 		on("GET", v1+"/runs/{id}/journal", report, "Read more of a leased run's journal", runJournal).
 			takes("epoch", "after", "limit").upTo(largePage),
 		on("GET", v1+"/runs/{id}/inbox", report, "Take more of a leased run's inbox", runInbox).
@@ -103,21 +103,21 @@ func (s *Server) rows() []route {
 		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).
 			creates().also(http.StatusOK),
 
-		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().once(),
+		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().idempotent(),
 		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).
 			takes("limit", "cursor", "children"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
-		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages", deleteThread).once().logged(),
+		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages", deleteThread).idempotent().logged(),
 		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).
 			takes("after", "limit").upTo(largePage),
-		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates().once(),
+		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates().idempotent(),
 		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).
-			creates().also(http.StatusOK, http.StatusAccepted).once(),
+			creates().also(http.StatusOK, http.StatusAccepted).idempotent(),
 
 		on("POST", v1+"/chat", create, "Say something to an agent: start a conversation or go on with one", chat).
-			creates().also(http.StatusOK, http.StatusAccepted).once().orStream(),
+			creates().also(http.StatusOK, http.StatusAccepted).idempotent().orStream(),
 
-		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().once(),
+		on("POST", v1+"/groups", create, "Gather runs", createGroup).creates().idempotent(),
 		on("GET", v1+"/groups/{id}", read, "Look at a group", getGroup),
 		on("GET", v1+"/groups/{id}/join", read, "Wait for a group",
 			joinGroup).takes("timeout").also(http.StatusAccepted),
@@ -131,8 +131,8 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 
 		on("POST", v1+"/queues/{name}/pause", control, "Pause a queue: nothing is granted from it", pauseQueue).
-			once().logged(),
-		on("POST", v1+"/queues/{name}/resume", control, "Resume a paused queue", resumeQueue).once().logged(),
+			idempotent().logged(),
+		on("POST", v1+"/queues/{name}/resume", control, "Resume a paused queue", resumeQueue).idempotent().logged(),
 
 		on("GET", v1+"/history", read, "Count what happened to runs, by the minute", history).takes("since", "step"),
 
@@ -142,9 +142,9 @@ func (s *Server) rows() []route {
 			takes("limit", "cursor").upTo(largePage),
 		on("GET", v1+"/kinds/{kind}", read, "Look at a kind", getKind),
 		on("PATCH", v1+"/kinds/{kind}", kinds, "Override fields of a kind; null removes an override", changeKind).
-			once().logged(),
+			idempotent().logged(),
 		on("DELETE", v1+"/kinds/{kind}", kinds, "Delete a kind from the registry", deleteKind).
-			takes("platform").once().logged(),
+			takes("platform").idempotent().logged(),
 
 		on("GET", v1+"/dlq", read, "List dead letters, newest first", listDeadLetters).
 			takes("cause", "kind", "queue", "limit", "cursor").upTo(largePage),
@@ -152,24 +152,24 @@ func (s *Server) rows() []route {
 			takes("cause", "kind", "queue", "limit"),
 		on("GET", v1+"/dlq/{id}", read, "Look at a dead letter and what led to it", getDeadLetter).upTo(largePage),
 		on("POST", v1+"/dlq/{id}/redrive", control, "Make a new run of a dead letter",
-			redrive).creates().once().logged(),
-		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter).once().logged(),
-		on("POST", v1+"/dlq/redrive", control, "Make new runs of many dead letters", redriveMany).once().logged(),
-		on("POST", v1+"/dlq/discard", control, "Discard many dead letters", dropDeadLetters).once().logged(),
+			redrive).creates().idempotent().logged(),
+		on("DELETE", v1+"/dlq/{id}", control, "Discard a dead letter", dropDeadLetter).idempotent().logged(),
+		on("POST", v1+"/dlq/redrive", control, "Make new runs of many dead letters", redriveMany).idempotent().logged(),
+		on("POST", v1+"/dlq/discard", control, "Discard many dead letters", dropDeadLetters).idempotent().logged(),
 
-		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates().once().logged(),
+		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates().idempotent().logged(),
 		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks).takes("limit", "cursor"),
 		on("GET", v1+"/webhooks/{id}", hooks, "Look at a webhook", getWebhook),
-		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook).once().logged(),
-		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).once().logged(),
-		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook).once().logged(),
-		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook).once(),
+		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook).idempotent().logged(),
+		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).idempotent().logged(),
+		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook).idempotent().logged(),
+		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook).idempotent(),
 		on("GET", v1+"/webhooks/{id}/deliveries", hooks, "List what a webhook was told", webhookDeliveries).
 			takes("state", "limit", "cursor").upTo(largePage),
 		on("GET", v1+"/deliveries/{id}", hooks, "Look at a delivery and its attempts", getDelivery),
-		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver).once().logged(),
+		on("POST", v1+"/deliveries/{id}/redeliver", hooks, "Deliver again", redeliver).idempotent().logged(),
 
-		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().once().logged(),
+		on("POST", v1+"/keys", keys, "Make a key of this tenant", createKey).creates().idempotent().logged(),
 		on("GET", v1+"/keys", keys, "List this tenant's keys", listKeys).takes("limit", "cursor"),
 		on("DELETE", v1+"/keys/{id}", keys, "Revoke a key", revokeKey).logged(),
 		on("POST", v1+"/session", guard{scope: perdure.ScopeRead, login: true},
@@ -182,12 +182,12 @@ func (s *Server) rows() []route {
 			takes(auditFilters...),
 		on("POST", "/api/admin/tenants/{tenant}/keys", platform(perdure.ScopeKeys),
 			"Make a key of any tenant", createTenantKey).
-			creates().once().logged(),
+			creates().idempotent().logged(),
 		on("DELETE", "/api/admin/tenants/{tenant}/keys/{id}", platform(perdure.ScopeKeys),
 			"Revoke a key of any tenant", revokeTenantKey).
 			logged(),
 		on("POST", "/api/admin/keys", platform(perdure.ScopeKeys), "Make a key of the platform", createPlatformKey).
-			creates().once().logged(),
+			creates().idempotent().logged(),
 		on("DELETE", "/api/admin/keys/{id}", platform(perdure.ScopeKeys), "Revoke a key of the platform",
 			revokePlatformKey).
 			logged(),

@@ -163,7 +163,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	wait, leave := c.mayBlockFor(stream.Cancel, wait)
 	defer leave()
 	var out *api.Run
-	err = c.watch(string(c.run()), wait, func(bool) (bool, error) {
+	err = c.waitUntil(string(c.run()), wait, func(bool) (bool, error) {
 		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 		if err != nil {
 			return false, err

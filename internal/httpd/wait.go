@@ -28,10 +28,10 @@ import (
 //     goroutine watches it for all of them (crowd.go), and they read nothing before its end.
 //  5. It stops being a waiter. The last waiter's leaving defers the run.
 
-// watch calls look until it is done, the time has passed, the caller is gone or the server shuts
+// waitUntil calls look until it is done, the time has passed, the caller is gone or the server shuts
 // down. After 2×Options.Poll without a ring it calls look with fresh set: then look has to read the
 // store, whatever memory says.
-func (c *call) watch(topic string, limit time.Duration, look func(fresh bool) (bool, error)) error {
+func (c *call) waitUntil(topic string, limit time.Duration, look func(fresh bool) (bool, error)) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	for fresh := false; ; {
@@ -173,11 +173,11 @@ func (c *call) await(id perdure.RunID, limit time.Duration, started bool, made *
 		return look(false)
 	}
 	if m == nil {
-		err = c.watch(string(id), limit, check)
+		err = c.waitUntil(string(id), limit, check)
 	} else if over, failed := c.inCrowd(m, limit); failed != nil {
 		err = failed
 	} else if over {
-		err = c.watch(string(id), time.Until(began.Add(limit)), check)
+		err = c.waitUntil(string(id), time.Until(began.Add(limit)), check)
 	}
 	if waits {
 		// The waiter is removed even if the caller is gone.

@@ -43,7 +43,7 @@ const (
 	LaneWork   Lane = iota // calls of workers, and everything that has no other lane
 	LaneSubmit             // new runs
 	LaneClaim              // polls: two polls of one queue would conflict
-	LaneWatch              // the watchdog
+	LaneSweep              // the watchdog
 	LaneNotify             // webhook deliveries: those of several nodes conflict with each other only
 	LaneBulk               // artifacts, removals and slow calls, which must not delay others
 	lanes
@@ -257,7 +257,7 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 // rows.
 func isSweep(ops []Op) bool {
 	x, ok := ops[0].(inLane)
-	return ok && len(ops) == 1 && x.Lane() == LaneWatch
+	return ok && len(ops) == 1 && x.Lane() == LaneSweep
 }
 
 // Outdate has the batches of this process decided again that depend on inputs of a tenant and are not

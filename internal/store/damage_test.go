@@ -15,7 +15,7 @@ func TestUnwatchedRunsUseTheirIndex(t *testing.T) {
 	plan := func(t *testing.T, s *Store, how string, columns int) string {
 		t.Helper()
 		text := ""
-		err := s.lanes[LaneWatch].write.Query(strings.Replace(question, "%", how, 1), nil,
+		err := s.lanes[LaneSweep].write.Query(strings.Replace(question, "%", how, 1), nil,
 			func(scan func(...any) error) error {
 				row, places := make([]any, columns), make([]any, columns)
 				for i := range row {

@@ -55,7 +55,7 @@ type noteKey struct {
 	w   perdure.WebhookID
 }
 
-func keyOfNote(n *perdure.Notification) noteKey {
+func keyOfNotification(n *perdure.Notification) noteKey {
 	return noteKey{runKey{n.Tenant, n.RunID}, n.Seq, n.Webhook}
 }
 
@@ -91,7 +91,7 @@ func (repo *Outbox) Pending(
 		"ORDER BY alarm_at, run_id, seq"+atMost,
 		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
 			rows++
-			k := keyOfNote(n)
+			k := keyOfNotification(n)
 			repo.rows.absorb(k, *n, true)
 			// The batch may have changed it.
 			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until {
@@ -274,7 +274,7 @@ func mailboxes(perTenant int) string {
 }
 
 // Put stages a notification. Its version is incremented when the batch is written.
-func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNote(&n), n) }
+func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNotification(&n), n) }
 
 // AddAttempt stages an attempt to deliver a notification.
 func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }

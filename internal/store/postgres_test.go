@@ -389,7 +389,7 @@ func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	if err := psql.Exec(t.Context(), "BEGIN; SELECT 1 FROM runs WHERE id='a' FOR UPDATE").Close(); err != nil {
 		t.Fatal(err)
 	}
-	l := s.lanes[LaneWatch] // the lane with the shortest lock timeout
+	l := s.lanes[LaneSweep] // the lane with the shortest lock timeout
 	errs := l.batchIn(s.Now(), []Op{bump("a"), bump("b"), bump("c")})
 	if !Locked(errs[0]) || perdure.CodeOf(errs[0]) != perdure.CodeUnavailable || errs[1] != nil || errs[2] != nil {
 		t.Errorf("batch with run a locked = %v, want only the first refused as locked", errs)

@@ -181,7 +181,7 @@ func TestBypassCacheAvoidsConflicts(t *testing.T) {
 			}
 			return bump("mended").Do(tx)
 		})
-		if err := s.lanes[LaneWatch].batchIn(s.Now(), []Op{look})[0]; err != nil {
+		if err := s.lanes[LaneSweep].batchIn(s.Now(), []Op{look})[0]; err != nil {
 			t.Fatal(err)
 		}
 		if want := map[bool]int{false: 2, true: 1}[bypass]; looked != want {

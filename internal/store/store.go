@@ -302,7 +302,7 @@ func openPostgres(s *Store) error {
 	for i := range s.lanes {
 		// After a lost connection the server may be another one with another history.
 		opt := pg.WriterOptions{Timeout: writeTimeout, Reconnected: s.cache.clear}
-		if Lane(i) == LaneWatch {
+		if Lane(i) == LaneSweep {
 			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
 		}
 		w := wrap(s, p.Writer(opt))

@@ -180,7 +180,7 @@ type testOp struct{ name, value, first string }
 func (testOp) Needs() []Ref { return nil }
 
 // Lane is that of the watchdog, the one caller of a test write that is queued.
-func (testOp) Lane() Lane { return LaneWatch }
+func (testOp) Lane() Lane { return LaneSweep }
 
 func (op testOp) Do(tx *Tx) error {
 	if op.first != "" {

@@ -73,7 +73,7 @@ func (s *Sweep) Lane() store.Lane {
 	if s.single != nil {
 		return store.LaneWork
 	}
-	return store.LaneWatch
+	return store.LaneSweep
 }
 
 // A sweepPart is one kind of rows that a sweep looks at. The names are labels of a metric.

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/worker"
 )
@@ -22,7 +23,7 @@ import (
 // read. It fails the test if a run changes meanwhile.
 func (w *scene) checks(kind string, after code) *worker.CheckReport {
 	w.t.Helper()
-	key, err := w.c.CreateTenantKey(w.ctx, embedded.DefaultTenant, api.CreateKey{Name: "check",
+	key, err := admin.New(w.c).CreateTenantKey(w.ctx, embedded.DefaultTenant, api.CreateKey{Name: "check",
 		Scopes: []string{string(perdure.ScopeRead)}})
 	if err != nil {
 		w.t.Fatal(err)

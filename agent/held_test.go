@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
@@ -32,7 +33,7 @@ func (w *scene) held(id perdure.RunID, code perdure.Code) *api.Run {
 // giveUp ends a run that is on hold.
 func (w *scene) giveUp(id perdure.RunID) {
 	w.t.Helper()
-	if _, err := w.c.DeadLetterRun(w.ctx, id); err != nil {
+	if _, err := admin.New(w.c).DeadLetterRun(w.ctx, id); err != nil {
 		w.t.Fatalf("give up run %s: %v", id, err)
 	}
 }

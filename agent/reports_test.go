@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -431,12 +432,12 @@ func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
 			c.frame = fmt.Sprintf(`{"opened":[%q]}`, c.wait)
 		}
 		id := w.start(perdure.Submission{Kind: "sleeper"})
-		polled, err := w.c.Poll(w.ctx, "by hand", api.Poll{Slots: 1, Start: true, Confirms: true})
+		polled, err := session.Of(w.c).Poll(w.ctx, "by hand", api.Poll{Slots: 1, Start: true, Confirms: true})
 		if err != nil || len(polled.Runs) != 1 {
 			t.Fatalf("polled %+v (%v), want a run", polled, err)
 		}
 		g := polled.Runs[0]
-		results, err := w.c.Commit(w.ctx, "by hand", perdure.Commit{ID: "c", RunID: id, Epoch: g.Epoch,
+		results, err := session.Of(w.c).Commit(w.ctx, "by hand", perdure.Commit{ID: "c", RunID: id, Epoch: g.Epoch,
 			Journal: []perdure.JournalEntry{
 				{Key: fmt.Sprintf("_frame:%d.1", g.Epoch), Value: json.RawMessage(c.frame)}},
 			Waits: []perdure.WaitSpec{
@@ -465,12 +466,12 @@ func TestJournalOfTheOldFormIsContinued(t *testing.T) {
 	w := open(t)
 	thread := w.thread()
 	id := w.start(perdure.Submission{Kind: "old", ThreadID: thread})
-	polled, err := w.c.Poll(w.ctx, "by hand", api.Poll{Slots: 1, Start: true, Confirms: true})
+	polled, err := session.Of(w.c).Poll(w.ctx, "by hand", api.Poll{Slots: 1, Start: true, Confirms: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("polled %+v (%v), want a run", polled, err)
 	}
 	g := polled.Runs[0]
-	results, err := w.c.Commit(w.ctx, "by hand", perdure.Commit{ID: "c", RunID: id, Epoch: g.Epoch,
+	results, err := session.Of(w.c).Commit(w.ctx, "by hand", perdure.Commit{ID: "c", RunID: id, Epoch: g.Epoch,
 		Journal: []perdure.JournalEntry{
 			{Key: fmt.Sprintf("_frame:%d.1", g.Epoch), Value: json.RawMessage(
 				`{"messages":1,"lines":2,"times":[1700000000123456789],"uuids":["first","second"]}`)},

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
@@ -61,7 +62,7 @@ func TestRedriveFromJournalChargesOnce(t *testing.T) {
 	id := w.start(perdure.Submission{Kind: "order", MaxAttempts: 1})
 	failed(t, w.end(id), perdure.Failed, perdure.CodeFailed, 1)
 	fixed.Store(true)
-	run, err := w.c.Redrive(w.ctx, id, api.Redrive{})
+	run, err := admin.New(w.c).Redrive(w.ctx, id, api.Redrive{})
 	if err != nil {
 		t.Fatal(err)
 	}

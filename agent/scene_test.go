@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/storetest"
@@ -93,7 +94,7 @@ func (w *scene) checkInvariants() {
 	if w.t.Failed() {
 		return
 	}
-	found, err := w.c.Invariants(context.WithoutCancel(w.ctx))
+	found, err := admin.New(w.c).Invariants(context.WithoutCancel(w.ctx))
 	if err != nil {
 		w.t.Error(err)
 		return

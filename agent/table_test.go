@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/agentcases"
 	"github.com/perdure/perdure/internal/eventually"
@@ -231,7 +232,7 @@ func everyRow(n int) int {
 // foresees returns the runs that a check of the next build would have held, and why.
 func (w *scene) foresees(register func(wk *worker.Worker)) map[perdure.RunID]string {
 	w.t.Helper()
-	key, err := w.c.CreateTenantKey(w.ctx, embedded.DefaultTenant, api.CreateKey{Name: "check",
+	key, err := admin.New(w.c).CreateTenantKey(w.ctx, embedded.DefaultTenant, api.CreateKey{Name: "check",
 		Scopes: []string{string(perdure.ScopeRead)}})
 	if err != nil {
 		w.t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 // An End is the end of a trial, when its run and all runs of its tree have ended.
@@ -90,7 +91,7 @@ func (s *Session) gather() *End {
 		after = page.NextAfter
 	}
 	if s.shared == nil {
-		found, err := s.admin.Invariants(s.ctx)
+		found, err := admin.New(s.admin).Invariants(s.ctx)
 		if err != nil {
 			fatal("check the invariants", err)
 		}

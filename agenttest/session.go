@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/session"
@@ -213,7 +214,7 @@ func (s *Session) newKey(name string, scopes []perdure.Scope) (string, error) {
 	for _, scope := range scopes {
 		in.Scopes = append(in.Scopes, string(scope))
 	}
-	key, err := s.admin.CreateTenantKey(s.ctx, s.tenant, in)
+	key, err := admin.New(s.admin).CreateTenantKey(s.ctx, s.tenant, in)
 	if err != nil {
 		return "", fmt.Errorf("create the key of the %s: %w", name, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // BenchmarkIdleWorkers measures a server at which a thousand workers wait for runs, and nothing
@@ -33,7 +34,7 @@ func BenchmarkIdleWorkers(b *testing.B) {
 	for i := range workers {
 		polls.Go(func() {
 			for ctx.Err() == nil {
-				c.Poll(ctx, fmt.Sprint("w", i), api.Poll{Slots: 1, Wait: perdure.Duration(time.Minute)})
+				session.Of(c).Poll(ctx, fmt.Sprint("w", i), api.Poll{Slots: 1, Wait: perdure.Duration(time.Minute)})
 			}
 		})
 	}

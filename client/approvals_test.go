@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestDecisionWithLostAnswersCountsOnce(t *testing.T) {
@@ -16,12 +17,13 @@ func TestDecisionWithLostAnswersCountsOnce(t *testing.T) {
 		lossy := &wire{}
 		c := w.client(lossy.wrap)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "deploy"}))
-		g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+		g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 		wait := func(id, action string) perdure.WaitSpec {
 			return perdure.WaitSpec{ID: id, Type: perdure.WaitApproval, Name: "approve_push",
 				Approval: &perdure.ApprovalSpec{Action: json.RawMessage(action)}}
 		}
-		ok[[]api.CommitResult](t)(c.Commit(ctx, "w", perdure.Commit{ID: "ask", RunID: g.RunID, Epoch: g.Epoch,
+		ok[[]api.CommitResult](t)(session.Of(c).Commit(ctx, "w", perdure.Commit{ID: "ask", RunID: g.RunID,
+			Epoch:   g.Epoch,
 			Waits:   []perdure.WaitSpec{wait("a", `{"push":"main"}`), wait("b", `2`)},
 			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}))
 		first := ok[*api.Approvals](t)(c.Approvals(ctx, client.ApprovalFilter{RunID: run.RunID, Limit: 1}))

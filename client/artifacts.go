@@ -24,7 +24,7 @@ const uploadWithin = time.Hour
 // means application/octet-stream. The same name with the same bytes changes nothing; with other
 // bytes the artifact is replaced. A body that is an io.Seeker is sent again from its current
 // position if an upload fails; any other body is sent once.
-func (c *Client) PutArtifact(
+func (c protocol) PutArtifact(
 	ctx context.Context, lease api.Lease, name, contentType string, body io.Reader,
 ) (*perdure.Artifact, error) {
 	if body == nil {
@@ -38,7 +38,7 @@ func (c *Client) PutArtifact(
 	seeker, ok := body.(io.Seeker)
 	if !ok {
 		r.noRetry = true
-		return answer[perdure.Artifact](ctx, c, r)
+		return answer[perdure.Artifact](ctx, c.Client, r)
 	}
 	from, err := seeker.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *Client) PutArtifact(
 		}
 		return body, end - from, err
 	}
-	return answer[perdure.Artifact](ctx, c, r)
+	return answer[perdure.Artifact](ctx, c.Client, r)
 }
 
 // Artifacts lists the artifacts of a run.

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestArtifactIsReturnedUnchanged(t *testing.T) {
@@ -18,11 +19,11 @@ func TestArtifactIsReturnedUnchanged(t *testing.T) {
 		c := w.client()
 		ctx := within(t)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
-		g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+		g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 		lease := api.Lease{RunID: g.RunID, Epoch: g.Epoch}
 		data := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 		for _, body := range []io.Reader{bytes.NewReader(data), io.MultiReader(bytes.NewReader(data))} {
-			a := ok[*perdure.Artifact](t)(c.PutArtifact(ctx, lease, "data.bin", "", body))
+			a := ok[*perdure.Artifact](t)(session.Of(c).PutArtifact(ctx, lease, "data.bin", "", body))
 			if a.Size != int64(len(data)) || a.ContentType != perdure.AnyContent {
 				t.Errorf("artifact: %+v, want %d bytes of %s", a, len(data), perdure.AnyContent)
 			}
@@ -32,10 +33,12 @@ func TestArtifactIsReturnedUnchanged(t *testing.T) {
 		if _, err := tail.Seek(-16, io.SeekEnd); err != nil {
 			t.Fatal(err)
 		}
-		if a := ok[*perdure.Artifact](t)(c.PutArtifact(ctx, lease, "tail", "text/plain", tail)); a.Size != 16 {
+		if a := ok[*perdure.Artifact](t)(session.Of(c).PutArtifact(ctx, lease, "tail", "text/plain",
+			tail)); a.Size != 16 {
 			t.Errorf("tail: %+v, want 16 bytes", a)
 		}
-		if a := ok[*perdure.Artifact](t)(c.PutArtifact(ctx, lease, "empty", "", strings.NewReader(""))); a.Size != 0 {
+		if a := ok[*perdure.Artifact](t)(session.Of(c).PutArtifact(ctx, lease, "empty", "",
+			strings.NewReader(""))); a.Size != 0 {
 			t.Errorf("empty artifact: %+v, want 0 bytes", a)
 		}
 		from, a, err := c.Artifact(ctx, run.RunID, "data.bin")
@@ -51,7 +54,7 @@ func TestArtifactIsReturnedUnchanged(t *testing.T) {
 			t.Errorf("an unknown artifact: %v, want %s", err, perdure.CodeNotFound)
 		}
 		lease.Epoch++
-		if _, err := c.PutArtifact(ctx, lease, "x", "",
+		if _, err := session.Of(c).PutArtifact(ctx, lease, "x", "",
 			bytes.NewReader(data)); client.CodeOf(err) != perdure.CodeStaleEpoch {
 			t.Errorf("an upload with a wrong epoch: %v, want %s", err, perdure.CodeStaleEpoch)
 		}
@@ -84,7 +87,7 @@ func TestArtifactWithoutBodyIsError(t *testing.T) {
 			t.Error("the request was sent, want it refused before")
 			return nil, errors.New("unplugged")
 		})})
-	_, err := c.PutArtifact(t.Context(), api.Lease{RunID: "r", Epoch: 1}, "a.txt", "", nil)
+	_, err := session.Of(c).PutArtifact(t.Context(), api.Lease{RunID: "r", Epoch: 1}, "a.txt", "", nil)
 	if client.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("PutArtifact without a body: %v, want %s", err, perdure.CodeInvalid)
 	}

@@ -10,18 +10,20 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // serveOnce executes the next run of a kind with an outcome.
 func serveOnce(t *testing.T, c *client.Client, kind string, out perdure.Outcome) {
 	t.Helper()
 	go func() {
-		polled, err := c.Poll(context.Background(), "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
+		polled, err := session.Of(c).Poll(context.Background(), "w", api.Poll{Kinds: []string{kind}, Slots: 1,
+			Start: true})
 		if err != nil || len(polled.Runs) != 1 {
 			return // the test's call then fails
 		}
 		g := polled.Runs[0]
-		_, _ = c.Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
+		_, _ = session.Of(c).Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
 			Outcome: &out})
 	}()
 }

@@ -355,10 +355,4 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 }
 
 // path formats a path with escaped ids.
-func path(format string, ids ...string) string {
-	args := make([]any, len(ids))
-	for i, id := range ids {
-		args[i] = url.PathEscape(id)
-	}
-	return fmt.Sprintf(format, args...)
-}
+func path(format string, ids ...string) string { return session.Path(format, ids...) }

@@ -15,6 +15,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -104,7 +106,8 @@ func TestRunIsDeferredAndJoinedLater(t *testing.T) {
 func TestErrorsHaveCodes(t *testing.T) {
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
-		reader := ok[*api.NewKey](t)(c.CreateKey(ctx, api.CreateKey{Name: "reader", Scopes: []string{"runs:read"}}))
+		reader := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, api.CreateKey{Name: "reader",
+			Scopes: []string{"runs:read"}}))
 		only := client.New(w.url, reader.Secret, client.Options{Transport: w.wire})
 		nobody := client.New(w.url, "prd_nonsense", client.Options{Transport: w.wire})
 		for _, row := range []struct {
@@ -398,22 +401,23 @@ func TestOtherCalls(t *testing.T) {
 
 		// A run that fails without attempts left is a dead letter.
 		d := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "d", MaxAttempts: 1}))
-		p := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1}))
+		p := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1}))
 		lease := api.Lease{RunID: p.Runs[0].RunID, Epoch: p.Runs[0].Epoch}
-		if res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", lease)); !res[0].OK {
+		if res := ok[[]api.LeaseResult](t)(session.Of(c).StartRuns(ctx, "w", lease)); !res[0].OK {
 			t.Errorf("StartRuns: %+v, want OK", res)
 		}
-		res := ok[[]api.LeaseResult](t)(c.StartRuns(ctx, "w", api.Lease{RunID: lease.RunID, Epoch: 99}))
+		res := ok[[]api.LeaseResult](t)(session.Of(c).StartRuns(ctx, "w", api.Lease{RunID: lease.RunID, Epoch: 99}))
 		if res[0].Error == nil || res[0].Error.Code != perdure.CodeStaleEpoch {
 			t.Errorf("StartRuns with a wrong epoch: %+v, want %s", res, perdure.CodeStaleEpoch)
 		}
-		ok[*api.JournalPage](t)(c.Journal(ctx, lease, 0))
-		ok[*api.InboxPage](t)(c.Inbox(ctx, lease, 0))
-		ok[*api.Beaten](t)(c.Heartbeat(ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch, Activity: "x"}))
+		ok[*api.JournalPage](t)(session.Of(c).Journal(ctx, lease, 0))
+		ok[*api.InboxPage](t)(session.Of(c).Inbox(ctx, lease, 0))
+		ok[*api.Beaten](t)(session.Of(c).Heartbeat(ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch,
+			Activity: "x"}))
 		fail := perdure.Commit{ID: "f", RunID: lease.RunID, Epoch: lease.Epoch,
 			Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Error: &perdure.Failure{Code: "broken"}}}
 		for range 2 { // the second time gets the same answer
-			if res := ok[[]api.CommitResult](t)(c.Commit(ctx, "w", fail)); !res[0].OK ||
+			if res := ok[[]api.CommitResult](t)(session.Of(c).Commit(ctx, "w", fail)); !res[0].OK ||
 				res[0].State != perdure.Failed {
 				t.Errorf("Commit: %+v, want OK and failed", res)
 			}
@@ -422,46 +426,46 @@ func TestOtherCalls(t *testing.T) {
 		if !errors.Is(err, &perdure.Error{Code: "broken"}) {
 			t.Errorf("Result of the failed run: %v, want the code broken", err)
 		}
-		l := ok[*api.DeadLetters](t)(c.DeadLetters(ctx, client.DeadLetterFilter{}))
+		l := ok[*api.DeadLetters](t)(admin.New(c).DeadLetters(ctx, admin.DeadLetterFilter{}))
 		if len(l.DeadLetters) != 1 || l.DeadLetters[0].RunID != d.RunID {
 			t.Errorf("dead letters: %+v, want run %s", l, d.RunID)
 		}
-		ok[*api.DeadLetterStory](t)(c.DeadLetter(ctx, d.RunID))
-		r := ok[*api.Run](t)(c.Redrive(ctx, d.RunID, api.Redrive{}))
-		if again := ok[*api.Run](t)(c.Redrive(ctx, d.RunID, api.Redrive{})); again.RunID != r.RunID {
+		ok[*api.DeadLetterStory](t)(admin.New(c).DeadLetter(ctx, d.RunID))
+		r := ok[*api.Run](t)(admin.New(c).Redrive(ctx, d.RunID, api.Redrive{}))
+		if again := ok[*api.Run](t)(admin.New(c).Redrive(ctx, d.RunID, api.Redrive{})); again.RunID != r.RunID {
 			t.Errorf("the second Redrive made run %s, want %s again", again.RunID, r.RunID)
 		}
-		if err := c.DropDeadLetter(ctx, d.RunID); err != nil {
+		if err := admin.New(c).DropDeadLetter(ctx, d.RunID); err != nil {
 			t.Errorf("DropDeadLetter: %v", err)
 		}
-		if err := c.DropDeadLetter(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
+		if err := admin.New(c).DropDeadLetter(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
 			t.Errorf("the second DropDeadLetter: %v, want %s", err, perdure.CodeNotFound)
 		}
 
-		k := ok[*api.NewKey](t)(c.CreateTenantKey(ctx, "acme",
+		k := ok[*api.NewKey](t)(admin.New(c).CreateTenantKey(ctx, "acme",
 			api.CreateKey{Name: "k", Scopes: []string{"runs:read", "keys:admin"}}))
 		acme := client.New(w.url, k.Secret, client.Options{Transport: w.wire})
-		if list := ok[[]perdure.Key](t)(acme.Keys(ctx)); len(list) != 1 || list[0].Tenant != "acme" {
+		if list := ok[[]perdure.Key](t)(admin.New(acme).Keys(ctx)); len(list) != 1 || list[0].Tenant != "acme" {
 			t.Errorf("keys: %+v, want one of acme", list)
 		}
 		if _, err := acme.Get(ctx, d.RunID); client.CodeOf(err) != perdure.CodeNotFound {
 			t.Errorf("another tenant's run: %v, want %s", err, perdure.CodeNotFound)
 		}
-		ok[*perdure.Key](t)(acme.RevokeKey(ctx, k.ID))
-		if _, err := acme.Keys(ctx); client.CodeOf(err) != api.CodeUnauthorized {
+		ok[*perdure.Key](t)(admin.New(acme).RevokeKey(ctx, k.ID))
+		if _, err := admin.New(acme).Keys(ctx); client.CodeOf(err) != api.CodeUnauthorized {
 			t.Errorf("a call with a revoked key: %v, want %s", err, api.CodeUnauthorized)
 		}
 
-		if ws := ok[[]perdure.Worker](t)(c.Workers(ctx)); len(ws) != 1 || ws[0].ID != "w" {
+		if ws := ok[[]perdure.Worker](t)(admin.New(c).Workers(ctx)); len(ws) != 1 || ws[0].ID != "w" {
 			t.Errorf("workers: %+v, want w", ws)
 		}
 		if qs := ok[[]api.Queue](t)(c.Queues(ctx)); len(qs) == 0 {
 			t.Error("no queues, want some")
 		}
-		if inv := ok[*api.Invariants](t)(c.Invariants(ctx)); len(inv.Violations) != 0 || inv.Checked == 0 {
+		if inv := ok[*api.Invariants](t)(admin.New(c).Invariants(ctx)); len(inv.Violations) != 0 || inv.Checked == 0 {
 			t.Errorf("invariants: %+v, want some checked and no violations", inv)
 		}
-		if p := ok[*api.Policy](t)(c.Policy(ctx)); len(p.Settings) == 0 || p.Settings[0].Name != "lease" {
+		if p := ok[*api.Policy](t)(admin.New(c).Policy(ctx)); len(p.Settings) == 0 || p.Settings[0].Name != "lease" {
 			t.Errorf("settings of the policy: %+v, want them to begin with the lease", p.Settings)
 		}
 		n := 0

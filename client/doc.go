@@ -28,14 +28,14 @@
 //   - Stop and repeat: [Client.Cancel], which can wait for the end, [Client.Retry] and
 //     [Client.RetryMany].
 //   - Results that came too late: [Client.LateResults], [Client.Adopt], [Client.Discard].
-//   - Runs that need a person: [Client.DeadLetters], [Client.Redrive].
 //   - Files of a run: [Client.Artifacts], [Client.Artifact].
 //   - Delete: [Client.Delete], [Client.DeleteThread].
 //   - Conversations and groups: [Client.CreateThread], [Client.CreateGroup].
 //   - The registry of kinds: [Client.Kinds], [Client.ChangeKind].
-//   - Webhooks and keys: [Client.CreateWebhook], [Client.CreateKey].
+//   - Webhooks: [Client.CreateWebhook].
 //
-// The worker protocol is here too, in workers.go, for other implementations of a worker.
+// Operators use package client/admin with a client of this package: for keys, tenants, dead letters,
+// pauses of queues, recovery, audit and backups.
 //
 // # Unknown outcomes
 //
@@ -45,10 +45,6 @@
 // growing pauses, within the caller's context. The server answers a known key as it did the first
 // time, so the call counts once. A program that wants this across its own restarts gives its own
 // key, see [IdempotencyKey].
-//
-// Two calls differ. The secret of a key is shown once, so [Client.CreateKey] revokes a key whose
-// answer was lost and creates another. [Client.Poll] is sent once, because the server grants the
-// runs of a lost answer again.
 //
 // If no attempt succeeds within Options.Retries and the context, the error has
 // [perdure.CodeUnknown] if the call may have counted. For a day, the same call with the same key
@@ -87,6 +83,7 @@
 // # Where to start reading
 //
 // client.go has the options, the request and its attempts; nodes.go the addresses; retry.go decides
-// which failures are repeated and makes the errors; runs.go has the calls about runs. stream.go follows a log over
-// many connections. The other files have one call after the other.
+// which failures are repeated and makes the errors; runs.go has the calls about runs. stream.go follows
+// a log over many connections. calls.go lets packages client/admin and worker use all that. The other
+// files have one call after the other.
 package client

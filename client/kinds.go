@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"net/url"
 
 	"github.com/perdure/perdure/api"
 )
@@ -18,11 +17,6 @@ func (c *Client) Kind(ctx context.Context, kind string) (*api.Kind, error) {
 	return answer[api.Kind](ctx, c, &request{method: "GET", path: path(v1+"/kinds/%s", kind)})
 }
 
-// AnnounceKind announces a kind that a worker executes. Package worker does that when it starts.
-func (c *Client) AnnounceKind(ctx context.Context, kind string, in api.AnnounceKind) (*api.KindAnnounced, error) {
-	return answer[api.KindAnnounced](ctx, c, &request{method: "PUT", path: path(v1+"/kinds/%s", kind), body: in})
-}
-
 // ChangeKind overrides fields of a kind, or removes overrides. An override has precedence over
 // everything that workers announce.
 func (c *Client) ChangeKind(
@@ -34,13 +28,5 @@ func (c *Client) ChangeKind(
 // DeleteKind deletes a kind from the registry. It appears again when a worker announces it.
 func (c *Client) DeleteKind(ctx context.Context, kind string, opts ...CallOptions) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/kinds/%s", kind)}, nil, opts...)
-	return err
-}
-
-// DeletePlatformKind deletes the platform's entry of a kind, as [Client.DeleteKind] does the
-// tenant's. It needs a platform key.
-func (c *Client) DeletePlatformKind(ctx context.Context, kind string, opts ...CallOptions) error {
-	r := &request{method: "DELETE", path: path(v1+"/kinds/%s", kind), query: url.Values{"platform": {"true"}}}
-	_, err := c.do(ctx, r, nil, opts...)
 	return err
 }

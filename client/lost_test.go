@@ -17,13 +17,16 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
-// This file has a row for every method of Client that changes something. The test loses the first
-// answer after the server has carried out the call, and checks that the retry makes it count once.
+// This file has a row for every method that changes something, of Client, of the client for operators
+// and of the worker protocol. The test loses the first answer after the server has carried out the
+// call, and checks that the retry makes it count once.
 
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`
@@ -35,6 +38,10 @@ var reading = strings.Fields(`
 	RunHistory Sentinels
 	Session SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
 	Webhook Webhooks Workers`)
+
+// clients are the types whose methods are tested: for programs, for operators and for workers.
+var clients = []reflect.Type{reflect.TypeFor[*client.Client](), reflect.TypeFor[*admin.Client](),
+	reflect.TypeFor[session.Protocol]()}
 
 // A loss is the test of one method.
 type loss struct {
@@ -67,14 +74,14 @@ func (l *loss) run(sub perdure.Submission) perdure.RunID {
 func (l *loss) lease(start bool, sub perdure.Submission) api.Lease {
 	l.t.Helper()
 	l.run(sub)
-	g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: start})).Runs[0]
+	g := ok[*api.Polled](l.t)(session.Of(l.c).Poll(l.ctx, "w", api.Poll{Slots: 1, Start: start})).Runs[0]
 	return api.Lease{RunID: g.RunID, Epoch: g.Epoch}
 }
 
 func (l *loss) commit(lease api.Lease, c perdure.Commit) api.CommitResult {
 	l.t.Helper()
 	c.ID, c.RunID, c.Epoch = "c", lease.RunID, lease.Epoch
-	res := ok[[]api.CommitResult](l.t)(l.c.Commit(l.ctx, "w", c))[0]
+	res := ok[[]api.CommitResult](l.t)(session.Of(l.c).Commit(l.ctx, "w", c))[0]
 	if !res.OK {
 		l.t.Fatalf("commit of run %s: %+v, want OK", lease.RunID, res)
 	}
@@ -111,7 +118,7 @@ func (l *loss) held() perdure.RunID {
 // defect reports a defect of a leased run.
 func (l *loss) defect(lease api.Lease, commit string) {
 	l.t.Helper()
-	res := ok[[]api.CommitResult](l.t)(l.c.Commit(l.ctx, "w", perdure.Commit{ID: commit, RunID: lease.RunID,
+	res := ok[[]api.CommitResult](l.t)(session.Of(l.c).Commit(l.ctx, "w", perdure.Commit{ID: commit, RunID: lease.RunID,
 		Epoch: lease.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeFail, Defect: true,
 			Error: &perdure.Failure{Code: "panic"}}}))[0]
 	if !res.OK || res.State != perdure.Queued {
@@ -215,12 +222,12 @@ var mutations = map[string]func(l *loss) call{
 	"AnnounceKind": func(l *loss) call {
 		l.once = func(got any) { l.same(got, "kind", "build", "first_seen_at", "counts") }
 		return func(c *client.Client) (any, error) {
-			return c.AnnounceKind(l.ctx, "job",
+			return session.Of(c).AnnounceKind(l.ctx, "job",
 				api.AnnounceKind{Build: "1", KindDef: perdure.KindDef{Description: "d"}})
 		}
 	},
 	"ChangeKind": func(l *loss) call {
-		ok[*api.KindAnnounced](l.t)(l.c.AnnounceKind(l.ctx, "job", api.AnnounceKind{}))
+		ok[*api.KindAnnounced](l.t)(session.Of(l.c).AnnounceKind(l.ctx, "job", api.AnnounceKind{}))
 		// A change that came in between is not undone by the retry.
 		l.between = func() {
 			ok[*api.Kind](l.t)(l.c.ChangeKind(l.ctx, "job", api.ChangeKind{Remove: []string{"retry.backoff"}}))
@@ -242,26 +249,28 @@ var mutations = map[string]func(l *loss) call{
 	},
 	"DeletePlatformKind": func(l *loss) call {
 		l.announcedMeanwhile(api.AnnounceKind{AllTenants: true})
-		return func(c *client.Client) (any, error) { return nil, c.DeletePlatformKind(l.ctx, "job") }
+		return func(c *client.Client) (any, error) { return nil, admin.New(c).DeletePlatformKind(l.ctx, "job") }
 	},
 	"PauseQueue": func(l *loss) call {
 		// Somebody who has resumed the queue meanwhile is not overruled by the retry.
-		l.between = func() { ok[*api.QueuePaused](l.t)(l.c.ResumeQueue(l.ctx, "slow")) }
+		l.between = func() { ok[*api.QueuePaused](l.t)(admin.New(l.c).ResumeQueue(l.ctx, "slow")) }
 		l.once = func(any) { l.pausedIs("slow", false) }
-		return func(c *client.Client) (any, error) { return c.PauseQueue(l.ctx, "slow", api.PauseQueue{Reason: "x"}) }
+		return func(c *client.Client) (any, error) {
+			return admin.New(c).PauseQueue(l.ctx, "slow", api.PauseQueue{Reason: "x"})
+		}
 	},
 	"ResumeQueue": func(l *loss) call {
-		pause := func() { ok[*api.QueuePaused](l.t)(l.c.PauseQueue(l.ctx, "slow", api.PauseQueue{})) }
+		pause := func() { ok[*api.QueuePaused](l.t)(admin.New(l.c).PauseQueue(l.ctx, "slow", api.PauseQueue{})) }
 		pause()
 		l.between = pause
 		l.once = func(any) { l.pausedIs("slow", true) }
-		return func(c *client.Client) (any, error) { return c.ResumeQueue(l.ctx, "slow") }
+		return func(c *client.Client) (any, error) { return admin.New(c).ResumeQueue(l.ctx, "slow") }
 	},
 	"Signal": func(l *loss) call {
 		id := l.run(perdure.Submission{})
 		l.once = func(got any) {
 			l.same(got, "run_id")
-			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			g := ok[*api.Polled](l.t)(session.Of(l.c).Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 			if len(g.Inbox) != 1 {
 				l.t.Errorf("%d signals in the inbox, want 1", len(g.Inbox))
 			}
@@ -303,7 +312,7 @@ var mutations = map[string]func(l *loss) call{
 		id := l.held()
 		// A worker holds the run again before the retry, which must not release it a second time.
 		l.between = func() {
-			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			g := ok[*api.Polled](l.t)(session.Of(l.c).Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 			l.defect(api.Lease{RunID: g.RunID, Epoch: g.Epoch}, "again")
 		}
 		l.once = func(got any) {
@@ -312,7 +321,7 @@ var mutations = map[string]func(l *loss) call{
 				l.t.Errorf("hold = %+v, want one after 2 defects", r.Hold)
 			}
 		}
-		return func(c *client.Client) (any, error) { return c.ReleaseHold(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return admin.New(c).ReleaseHold(l.ctx, id) }
 	},
 	"DeadLetterRun": func(l *loss) call {
 		id := l.held()
@@ -322,7 +331,7 @@ var mutations = map[string]func(l *loss) call{
 				l.t.Errorf("%d run:dead_lettered events, want 1", n)
 			}
 		}
-		return func(c *client.Client) (any, error) { return c.DeadLetterRun(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return admin.New(c).DeadLetterRun(l.ctx, id) }
 	},
 	"Retry": func(l *loss) call {
 		id := l.dead()
@@ -370,7 +379,7 @@ var mutations = map[string]func(l *loss) call{
 			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
 		l.once = func(got any) {
 			l.same(got, "run_id")
-			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			g := ok[*api.Polled](l.t)(session.Of(l.c).Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 			if len(g.Inbox) != 1 {
 				l.t.Errorf("%d callback items in the inbox, want 1", len(g.Inbox))
 			}
@@ -387,7 +396,7 @@ var mutations = map[string]func(l *loss) call{
 		id := ok[*api.Approvals](l.t)(l.c.Approvals(l.ctx, client.ApprovalFilter{})).Approvals[0].ID
 		l.once = func(got any) {
 			l.same(got, "approval_id", "state")
-			g := ok[*api.Polled](l.t)(l.c.Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+			g := ok[*api.Polled](l.t)(session.Of(l.c).Poll(l.ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 			if len(g.Inbox) != 1 {
 				l.t.Errorf("%d decisions in the inbox, want 1", len(g.Inbox))
 			}
@@ -425,12 +434,12 @@ var mutations = map[string]func(l *loss) call{
 	"Redrive": func(l *loss) call {
 		id := l.dead()
 		l.between = func() { // the dead letter is discarded before the retry
-			if err := l.c.DropDeadLetter(l.ctx, id); err != nil {
+			if err := admin.New(l.c).DropDeadLetter(l.ctx, id); err != nil {
 				l.t.Errorf("DropDeadLetter: %v", err)
 			}
 		}
 		l.once = func(got any) { l.same(got, "run_id"); l.runs(2) }
-		return func(c *client.Client) (any, error) { return c.Redrive(l.ctx, id, api.Redrive{}) }
+		return func(c *client.Client) (any, error) { return admin.New(c).Redrive(l.ctx, id, api.Redrive{}) }
 	},
 	"PutArtifact": func(l *loss) call {
 		lease := l.lease(true, perdure.Submission{})
@@ -441,7 +450,7 @@ var mutations = map[string]func(l *loss) call{
 			}
 		}
 		return func(c *client.Client) (any, error) {
-			return c.PutArtifact(l.ctx, lease, "x.txt", "text/plain", strings.NewReader("hello"))
+			return session.Of(c).PutArtifact(l.ctx, lease, "x.txt", "text/plain", strings.NewReader("hello"))
 		}
 	},
 	"Delete": func(l *loss) call {
@@ -461,62 +470,63 @@ var mutations = map[string]func(l *loss) call{
 	"DropDeadLetter": func(l *loss) call {
 		id := l.dead()
 		l.once = func(any) {
-			if err := l.c.DropDeadLetter(l.ctx, id); client.CodeOf(err) != perdure.CodeNotFound {
+			if err := admin.New(l.c).DropDeadLetter(l.ctx, id); client.CodeOf(err) != perdure.CodeNotFound {
 				l.t.Errorf("the discarded dead letter: %v, want %s", err, perdure.CodeNotFound)
 			}
 		}
-		return func(c *client.Client) (any, error) { return nil, c.DropDeadLetter(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return nil, admin.New(c).DropDeadLetter(l.ctx, id) }
 	},
 	"RedriveMany": func(l *loss) call {
 		l.dead()
 		l.dead()
 		l.once = func(got any) { l.same(got, "results"); l.runs(3) } // one of two dead letters is redriven, once
 		return func(c *client.Client) (any, error) {
-			return c.RedriveMany(l.ctx, api.RedriveMany{ChooseLetters: api.ChooseLetters{Kind: "job", Limit: new(1)}})
+			return admin.New(c).RedriveMany(l.ctx, api.RedriveMany{ChooseLetters: api.ChooseLetters{Kind: "job",
+				Limit: new(1)}})
 		}
 	},
 	"DropDeadLetters": func(l *loss) call {
 		id := l.dead()
 		l.once = func(got any) { l.same(got, "results") }
 		return func(c *client.Client) (any, error) {
-			return c.DropDeadLetters(l.ctx, api.ChooseLetters{IDs: []perdure.RunID{id}})
+			return admin.New(c).DropDeadLetters(l.ctx, api.ChooseLetters{IDs: []perdure.RunID{id}})
 		}
 	},
 	"ResumeJobs": func(l *loss) call {
 		id := l.run(perdure.Submission{Class: perdure.Process})
 		l.once = func(got any) { l.same(got, "results") }
-		return func(c *client.Client) (any, error) { return c.ResumeJobs(l.ctx, []perdure.RunID{id}) }
+		return func(c *client.Client) (any, error) { return admin.New(c).ResumeJobs(l.ctx, []perdure.RunID{id}) }
 	},
 	"ChangeTenant": func(l *loss) call {
 		no := false
 		l.once = func(got any) { l.same(got, "tenant", "created_at") }
 		return func(c *client.Client) (any, error) {
-			return c.ChangeTenant(l.ctx, "acme", api.ChangeTenant{RequireSignatures: &no})
+			return admin.New(c).ChangeTenant(l.ctx, "acme", api.ChangeTenant{RequireSignatures: &no})
 		}
 	},
 	"CreateKey": func(l *loss) call {
 		l.once = func(got any) { l.oneKey(got.(*api.NewKey), l.c) }
 		return func(c *client.Client) (any, error) {
-			return c.CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
+			return admin.New(c).CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
 		}
 	},
 	"CreateTenantKey": func(l *loss) call {
 		l.once = func(got any) { l.oneKey(got.(*api.NewKey), nil) }
 		return func(c *client.Client) (any, error) {
-			return c.CreateTenantKey(l.ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
+			return admin.New(c).CreateTenantKey(l.ctx, "acme", api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
 		}
 	},
 	"CreatePlatformKey": func(l *loss) call {
 		l.once = func(got any) { l.oneKey(got.(*api.NewKey), l.c) }
 		return func(c *client.Client) (any, error) {
-			return c.CreatePlatformKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
+			return admin.New(c).CreatePlatformKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"keys:admin"}})
 		}
 	},
 	"RevokePlatformKey": func(l *loss) call {
-		id := ok[*api.NewKey](l.t)(l.c.CreatePlatformKey(l.ctx,
+		id := ok[*api.NewKey](l.t)(admin.New(l.c).CreatePlatformKey(l.ctx,
 			api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
-		return func(c *client.Client) (any, error) { return c.RevokePlatformKey(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return admin.New(c).RevokePlatformKey(l.ctx, id) }
 	},
 	"LoginLink": func(l *loss) call {
 		l.once = func(got any) { // a second link, of which the first is never used
@@ -525,18 +535,19 @@ var mutations = map[string]func(l *loss) call{
 				l.t.Errorf("a list with the secret %q of a login link: %v, want unauthorized", secret, err)
 			}
 		}
-		return func(c *client.Client) (any, error) { return c.LoginLink(l.ctx, api.OpenSession{}) }
+		return func(c *client.Client) (any, error) { return admin.New(c).LoginLink(l.ctx, api.OpenSession{}) }
 	},
 	"RevokeKey": func(l *loss) call {
-		id := ok[*api.NewKey](l.t)(l.c.CreateKey(l.ctx, api.CreateKey{Name: "k", Scopes: []string{"runs:read"}})).ID
+		id := ok[*api.NewKey](l.t)(admin.New(l.c).CreateKey(l.ctx, api.CreateKey{Name: "k",
+			Scopes: []string{"runs:read"}})).ID
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
-		return func(c *client.Client) (any, error) { return c.RevokeKey(l.ctx, id) }
+		return func(c *client.Client) (any, error) { return admin.New(c).RevokeKey(l.ctx, id) }
 	},
 	"RevokeTenantKey": func(l *loss) call {
 		in := api.CreateKey{Name: "k", Scopes: []string{"runs:read"}}
-		id := ok[*api.NewKey](l.t)(l.c.CreateTenantKey(l.ctx, "acme", in)).ID
+		id := ok[*api.NewKey](l.t)(admin.New(l.c).CreateTenantKey(l.ctx, "acme", in)).ID
 		l.once = func(got any) { l.same(got, "key_id", "revoked_at") }
-		return func(c *client.Client) (any, error) { return c.RevokeTenantKey(l.ctx, "acme", id) }
+		return func(c *client.Client) (any, error) { return admin.New(c).RevokeTenantKey(l.ctx, "acme", id) }
 	},
 	"CreateWebhook": func(l *loss) call {
 		l.once = func(got any) {
@@ -608,7 +619,7 @@ var mutations = map[string]func(l *loss) call{
 				l.t.Errorf("StartRuns: %+v, want OK and one run:started", res)
 			}
 		}
-		return func(c *client.Client) (any, error) { return c.StartRuns(l.ctx, "w", lease) }
+		return func(c *client.Client) (any, error) { return session.Of(c).StartRuns(l.ctx, "w", lease) }
 	},
 	"Heartbeat": func(l *loss) call {
 		lease := l.lease(true, perdure.Submission{})
@@ -618,7 +629,7 @@ var mutations = map[string]func(l *loss) call{
 			}
 		}
 		return func(c *client.Client) (any, error) {
-			return c.Heartbeat(l.ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch})
+			return session.Of(c).Heartbeat(l.ctx, "w", api.Beat{RunID: lease.RunID, Epoch: lease.Epoch})
 		}
 	},
 	"Commit": func(l *loss) call {
@@ -629,7 +640,7 @@ var mutations = map[string]func(l *loss) call{
 			}
 		}
 		return func(c *client.Client) (any, error) {
-			return c.Commit(l.ctx, "w", perdure.Commit{ID: "1", RunID: lease.RunID, Epoch: lease.Epoch,
+			return session.Of(c).Commit(l.ctx, "w", perdure.Commit{ID: "1", RunID: lease.RunID, Epoch: lease.Epoch,
 				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
 		}
 	},
@@ -644,7 +655,7 @@ var mutations = map[string]func(l *loss) call{
 					res, r, perdure.CodeStaleEpoch, lease.Epoch+1)
 			}
 		}
-		return func(c *client.Client) (any, error) { return c.Release(l.ctx, "w", lease) }
+		return func(c *client.Client) (any, error) { return session.Of(c).Release(l.ctx, "w", lease) }
 	},
 	"Poll": func(l *loss) call {
 		id := l.run(perdure.Submission{})
@@ -654,11 +665,11 @@ var mutations = map[string]func(l *loss) call{
 			}
 		}
 		return func(c *client.Client) (any, error) {
-			_, err := c.Poll(l.ctx, "w", api.Poll{Slots: 1})
+			_, err := session.Of(c).Poll(l.ctx, "w", api.Poll{Slots: 1})
 			if client.CodeOf(err) != perdure.CodeUnknown { // Poll is not retried; a worker's loop polls again
 				return nil, fmt.Errorf("sent again: %w", err)
 			}
-			return c.Poll(l.ctx, "w", api.Poll{Slots: 1})
+			return session.Of(c).Poll(l.ctx, "w", api.Poll{Slots: 1})
 		}
 	},
 }
@@ -666,7 +677,7 @@ var mutations = map[string]func(l *loss) call{
 // announcedMeanwhile has a worker announce a kind before and after its deletion. The kind stays.
 func (l *loss) announcedMeanwhile(in api.AnnounceKind) {
 	l.t.Helper()
-	announce := func() { ok[*api.KindAnnounced](l.t)(l.c.AnnounceKind(l.ctx, "job", in)) }
+	announce := func() { ok[*api.KindAnnounced](l.t)(session.Of(l.c).AnnounceKind(l.ctx, "job", in)) }
 	announce()
 	l.between = announce
 	l.once = func(any) {
@@ -684,7 +695,7 @@ func (l *loss) oneKey(made *api.NewKey, lister *client.Client) {
 		lister = mine
 	}
 	good := 0
-	for _, k := range ok[[]perdure.Key](l.t)(lister.Keys(l.ctx)) {
+	for _, k := range ok[[]perdure.Key](l.t)(admin.New(lister).Keys(l.ctx)) {
 		if k.Name == "k" && k.RevokedAt == 0 {
 			good++
 		}
@@ -693,13 +704,25 @@ func (l *loss) oneKey(made *api.NewKey, lister *client.Client) {
 		l.t.Errorf("%d valid keys, want 1; the secret of %v was lost, and the caller has %s",
 			good, l.lost["key_id"], made.ID)
 	}
-	ok[[]perdure.Key](l.t)(mine.Keys(l.ctx))
+	ok[[]perdure.Key](l.t)(admin.New(mine).Keys(l.ctx))
 }
 
 func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
-	for m := range reflect.TypeFor[*client.Client]().Methods() {
-		if _, changes := mutations[m.Name]; changes == slices.Contains(reading, m.Name) {
-			t.Errorf("Client.%s needs a row in mutations if it changes something, or its name in reading", m.Name)
+	seen := make(map[string]reflect.Type)
+	for _, of := range clients {
+		for m := range of.Methods() {
+			if _, changes := mutations[m.Name]; changes == slices.Contains(reading, m.Name) {
+				t.Errorf("%s.%s needs a row in mutations if it changes something, or its name in reading", of, m.Name)
+			}
+			if other := seen[m.Name]; other != nil {
+				t.Errorf("%s.%s is also a method of %s, want one place for it", of, m.Name, other)
+			}
+			seen[m.Name] = of
+		}
+	}
+	for name := range mutations {
+		if seen[name] == nil {
+			t.Errorf("mutations has a row for %s, which is no method", name)
 		}
 	}
 	for name, prepare := range mutations {
@@ -748,16 +771,17 @@ func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
 	}
 }
 
-// workerProtocol lists the methods that are idempotent by their epoch, commit_id or build.
-var workerProtocol = strings.Fields(`AnnounceKind Commit Heartbeat Poll PutArtifact Release StartRuns`)
-
+// Calls of the worker protocol are idempotent by their epoch, commit_id or build.
 func TestEveryCallThatChangesSomethingTakesCallOptions(t *testing.T) {
-	for m := range reflect.TypeFor[*client.Client]().Methods() {
-		_, changes := mutations[m.Name]
-		want := changes && !slices.Contains(workerProtocol, m.Name)
-		last := m.Type.In(m.Type.NumIn() - 1)
-		if got := last == reflect.TypeFor[[]client.CallOptions](); got != want {
-			t.Errorf("Client.%s takes CallOptions: %t, want %t", m.Name, got, want)
+	for _, of := range clients {
+		for m := range of.Methods() {
+			_, changes := mutations[m.Name]
+			want := changes && of != reflect.TypeFor[session.Protocol]()
+			n := m.Type.NumIn()
+			got := n > 0 && m.Type.In(n-1) == reflect.TypeFor[[]client.CallOptions]()
+			if got != want {
+				t.Errorf("%s.%s takes CallOptions: %t, want %t", of, m.Name, got, want)
+			}
 		}
 	}
 }
@@ -766,9 +790,9 @@ func TestCallersIdempotencyKey(t *testing.T) {
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	in := api.CreateKey{Name: "k", Scopes: []string{"runs:read"}}
-	first := ok[*api.NewKey](t)(c.CreateKey(ctx, in, client.IdempotencyKey("mine")))
+	first := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, in, client.IdempotencyKey("mine")))
 	// A second call must not revoke the key, whose secret the first caller has.
-	again := ok[*api.NewKey](t)(c.CreateKey(ctx, in, client.IdempotencyKey("mine")))
+	again := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, in, client.IdempotencyKey("mine")))
 	if first.Secret == "" || again.Secret != "" || again.ID != first.ID || again.RevokedAt != 0 {
 		t.Errorf("keys %+v, then %+v, want the same key, the second time without its secret", first, again)
 	}
@@ -785,14 +809,14 @@ func TestCancelContinuesAfterServerShutdown(t *testing.T) {
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
-	g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+	g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 	// The first answer comes before the run has ended, as from a server that shuts down.
 	var keys []string
 	x := tripper(func(r *http.Request) (*http.Response, error) {
 		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 {
 			r.URL.RawQuery = "wait=0s"
 		} else {
-			ok[[]api.CommitResult](t)(c.Commit(ctx, "w",
+			ok[[]api.CommitResult](t)(session.Of(c).Commit(ctx, "w",
 				perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, CancelAck: true,
 					Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}))
 		}

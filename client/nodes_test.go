@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // A fleet has servers of which some don't work. It counts the calls of each host.
@@ -129,9 +130,11 @@ func TestNextServerAnswers(t *testing.T) {
 					f := openFleet(t)
 					direct := f.client("http://perdure", client.Options{})
 					run := ok[*api.Run](t)(direct.Start(t.Context(), perdure.Submission{Kind: "job"}))
-					polled := ok[*api.Polled](t)(direct.Poll(t.Context(), "w", api.Poll{Slots: 1, Start: true}))
+					polled := ok[*api.Polled](t)(session.Of(direct).Poll(t.Context(), "w", api.Poll{Slots: 1,
+						Start: true}))
 					lease := api.Lease{RunID: run.RunID, Epoch: polled.Runs[0].Epoch}
-					ok[*perdure.Artifact](t)(direct.PutArtifact(t.Context(), lease, "note.txt", "text/plain",
+					ok[*perdure.Artifact](t)(session.Of(direct).PutArtifact(t.Context(), lease, "note.txt",
+						"text/plain",
 						strings.NewReader("hello")))
 					before := f.got("perdure")
 
@@ -170,7 +173,8 @@ func TestPollGoesOnToTheNextServer(t *testing.T) {
 			sent := 0
 			for range 3 {
 				sent++
-				polled, err := c.Poll(t.Context(), "w", api.Poll{Slots: 1, Wait: perdure.Duration(time.Second)})
+				polled, err := session.Of(c).Poll(t.Context(), "w", api.Poll{Slots: 1,
+					Wait: perdure.Duration(time.Second)})
 				if err == nil {
 					if len(polled.Runs) != 1 {
 						t.Errorf("%s: poll = %+v, want the run", bad, polled)
@@ -192,14 +196,14 @@ func TestUploadGoesOnToTheNextServer(t *testing.T) {
 			f := openFleet(t)
 			direct := f.client("http://perdure", client.Options{})
 			run := ok[*api.Run](t)(direct.Start(t.Context(), perdure.Submission{Kind: "job"}))
-			polled := ok[*api.Polled](t)(direct.Poll(t.Context(), "w", api.Poll{Slots: 1, Start: true}))
+			polled := ok[*api.Polled](t)(session.Of(direct).Poll(t.Context(), "w", api.Poll{Slots: 1, Start: true}))
 			lease := api.Lease{RunID: run.RunID, Epoch: polled.Runs[0].Epoch}
 			c := f.client("http://"+bad+",http://perdure", client.Options{})
-			a, err := c.PutArtifact(t.Context(), lease, "a", "", io.MultiReader(strings.NewReader("once")))
+			a, err := session.Of(c).PutArtifact(t.Context(), lease, "a", "", io.MultiReader(strings.NewReader("once")))
 			if (err == nil) != want || err == nil && a.Size != 4 {
 				t.Errorf("%s: upload = %+v (error %v), want success %v", bad, a, err, want)
 			}
-			a, err = c.PutArtifact(t.Context(), lease, "b", "", bytes.NewReader([]byte("twice")))
+			a, err = session.Of(c).PutArtifact(t.Context(), lease, "b", "", bytes.NewReader([]byte("twice")))
 			if err != nil || a.Size != 5 {
 				t.Errorf("%s: upload that can be repeated = %+v (error %v)", bad, a, err)
 			}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 // The server reads a limited number of rows for a page, so a page with a cursor can be empty.
@@ -42,7 +43,7 @@ func TestClientSkipsEmptyPages(t *testing.T) {
 	if n != 1 {
 		t.Errorf("%d runs on all pages, want 1", n)
 	}
-	if keys, err := c.Keys(t.Context()); err != nil || len(keys) != 2 {
+	if keys, err := admin.New(c).Keys(t.Context()); err != nil || len(keys) != 2 {
 		t.Errorf("keys of two pages: %v, %v; want 2", keys, err)
 	}
 	if hooks, err := c.Webhooks(t.Context()); err != nil || len(hooks) != 2 {

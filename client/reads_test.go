@@ -13,6 +13,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // recorded makes a run with 150 steps, of which the second has a large value, and two inbox items.
@@ -20,7 +22,7 @@ func recorded(t *testing.T, c *client.Client) perdure.RunID {
 	t.Helper()
 	ctx := within(t)
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "agent", Class: perdure.Agent})).RunID
-	g := ok[*api.Polled](t)(c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+	g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 	commit := perdure.Commit{ID: "c", RunID: run, Epoch: g.Epoch}
 	for i := range 150 {
 		value := fmt.Sprint(i)
@@ -30,7 +32,7 @@ func recorded(t *testing.T, c *client.Client) perdure.RunID {
 		commit.Journal = append(commit.Journal, perdure.JournalEntry{Key: fmt.Sprintf("s#%d", i),
 			Value: json.RawMessage(value)})
 	}
-	if res := ok[[]api.CommitResult](t)(c.Commit(ctx, "w", commit)); !res[0].OK {
+	if res := ok[[]api.CommitResult](t)(session.Of(c).Commit(ctx, "w", commit)); !res[0].OK {
 		t.Fatalf("commit = %+v, want it taken", res[0])
 	}
 	for _, name := range []string{"go", "stop"} {
@@ -111,7 +113,7 @@ func TestPausesAreShown(t *testing.T) {
 		t.Errorf("queues of a new tenant = %#v, want an empty list", list)
 	}
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job", Queue: "a/b"})).RunID
-	p := ok[*api.QueuePaused](t)(c.PauseQueue(ctx, "a/b", api.PauseQueue{Reason: "why",
+	p := ok[*api.QueuePaused](t)(admin.New(c).PauseQueue(ctx, "a/b", api.PauseQueue{Reason: "why",
 		For: perdure.Duration(time.Hour)}))
 	if p.Name != "a/b" || p.Paused == nil || p.Paused.Until != p.Paused.At.Add(time.Hour) {
 		t.Fatalf("paused = %+v, want an end in an hour", p.Paused)
@@ -123,13 +125,13 @@ func TestPausesAreShown(t *testing.T) {
 	if a := ok[*api.Activity](t)(c.Activity(ctx, run)); a.Paused == nil || a.Paused.Reason != "why" {
 		t.Errorf("activity = %+v, want the pause", a)
 	}
-	if p := ok[*api.QueuePaused](t)(c.ResumeQueue(ctx, "a/b")); p.Paused != nil || p.Name != "a/b" {
+	if p := ok[*api.QueuePaused](t)(admin.New(c).ResumeQueue(ctx, "a/b")); p.Paused != nil || p.Name != "a/b" {
 		t.Errorf("resumed = %+v, want no pause", p)
 	}
 	if a := ok[*api.Activity](t)(c.Activity(ctx, run)); a.Paused != nil {
 		t.Errorf("activity = %+v, want no pause", a)
 	}
-	if err := second(c.PauseQueue(ctx, "$", api.PauseQueue{})); client.CodeOf(err) != perdure.CodeInvalid {
+	if err := second(admin.New(c).PauseQueue(ctx, "$", api.PauseQueue{})); client.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("a pause of the queue $: error %v, want invalid", err)
 	}
 }
@@ -192,7 +194,7 @@ func TestOlderServerIsReadForwards(t *testing.T) {
 		io.WriteString(rw, `{"messages":[{"seq":1,"role":"user","content":"hello"}],"next_after":1}`)
 	}))
 	defer s.Close()
-	page := ok[*api.Messages](t)(client.New(s.URL, "key", client.Options{}).HistoryBackwards(within(t),
+	page := ok[*api.Messages](t)(session.Of(client.New(s.URL, "key", client.Options{})).HistoryBackwards(within(t),
 		api.Lease{RunID: "r", Epoch: 1}, 0, 0))
 	if len(page.Messages) != 1 || page.NextBefore != nil {
 		t.Errorf("messages = %v, next before %v, want one message and none", page.Messages, page.NextBefore)

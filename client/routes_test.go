@@ -15,6 +15,8 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // unmet lists the routes that no method calls, with the reason.
@@ -28,7 +30,7 @@ var unmet = map[string]string{
 	"GET /openapi.json":              "for other languages",
 }
 
-// The test calls every method of a client and compares the requests with the server's routes.
+// The test calls every method for programs, operators and workers, and compares the requests with the server's routes.
 func TestEveryRouteHasAMethod(t *testing.T) {
 	w := open(t, false, nil)
 	asked := make(map[string]string) // request → the method that made it
@@ -39,15 +41,8 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 			Request: r,
 			Body:    io.NopCloser(strings.NewReader(`{"code":"not_found"}`))}, nil
 	})
-	c := reflect.ValueOf(client.New(w.url, "k", client.Options{Transport: refusing}))
-	for m, f := range c.Methods() {
-		name = m.Name
-		out := f.Call(arguments(t, f.Type()))
-		if len(out) == 1 && out[0].Type().CanSeq2() {
-			for range out[0].Seq2() {
-			}
-		}
-	}
+	c := client.New(w.url, "k", client.Options{Transport: refusing})
+	callAll(t, c, func(method string) { name = method })
 
 	res, err := w.wire.RoundTrip(must(t, w.url+"/openapi.json"))
 	if err != nil {
@@ -84,7 +79,23 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 		}
 	}
 	for call, name := range asked {
-		t.Errorf("Client.%s calls %s, which is not a route of the server", name, call)
+		t.Errorf("%s calls %s, which is not a route of the server", name, call)
+	}
+}
+
+// callAll calls every method for programs, operators and workers, after it has told its name.
+func callAll(t *testing.T, c *client.Client, calling func(method string)) {
+	t.Helper()
+	ops, protocol := reflect.ValueOf(admin.New(c)), reflect.ValueOf(new(session.Of(c))).Elem()
+	for _, of := range []reflect.Value{reflect.ValueOf(c), ops, protocol} {
+		for m, f := range of.Methods() {
+			calling(of.Type().String() + "." + m.Name)
+			out := f.Call(arguments(t, f.Type()))
+			if len(out) == 1 && out[0].Type().CanSeq2() {
+				for range out[0].Seq2() {
+				}
+			}
+		}
 	}
 }
 

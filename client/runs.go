@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 const v1 = api.Prefix
@@ -365,31 +366,10 @@ func (c *Client) Cancel(
 	}
 }
 
-// ReleaseHold ends the hold of a run, so that any worker may claim it now. A run that is not on hold
-// is refused with wrong_state.
-func (c *Client) ReleaseHold(ctx context.Context, id perdure.RunID, opts ...CallOptions) (*api.Run, error) {
-	r := &request{method: "POST", path: path(v1+"/runs/%s/release-hold", string(id))}
-	return answer[api.Run](ctx, c, r, opts...)
-}
-
-// DeadLetterRun ends a run that is on hold: it fails with the code of its defect and becomes a dead
-// letter. A run that is not on hold is refused with wrong_state.
-func (c *Client) DeadLetterRun(ctx context.Context, id perdure.RunID, opts ...CallOptions) (*api.Run, error) {
-	return answer[api.Run](ctx, c, &request{method: "POST", path: path(v1+"/runs/%s/dead-letter", string(id))}, opts...)
-}
-
 // Activity returns a summary of what a run is doing: its operation, recent events, waits and
 // children.
 func (c *Client) Activity(ctx context.Context, id perdure.RunID) (*api.Activity, error) {
 	return answer[api.Activity](ctx, c, &request{method: "GET", path: path(v1+"/runs/%s/activity", string(id))})
-}
-
-// ChildActivity returns the activity of a child, for the worker that holds the lease of its parent.
-func (c *Client) ChildActivity(ctx context.Context, parent api.Lease, child perdure.RunID) (*api.Activity, error) {
-	return answer[api.Activity](ctx, c, &request{
-		method: "GET", path: path(v1+"/runs/%s/children/%s/activity", string(parent.RunID), string(child)),
-		query: url.Values{"epoch": {strconv.FormatInt(parent.Epoch, 10)}},
-	})
 }
 
 // Defer marks a run as deferred: no caller waits for it any more. The run continues.
@@ -465,39 +445,18 @@ func (c *Client) Callback(
 func pages[P, T any](
 	ctx context.Context, c *Client, path string, entries func(*P) (list []T, next string),
 ) ([]T, error) {
-	out := []T{} // an empty list as JSON is no null
-	for cursor := ""; ; {
-		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: cursorQuery(cursor)})
-		if err != nil {
-			return nil, err
-		}
-		list, next := entries(page)
-		if out = append(out, list...); next == "" {
-			return out, nil
-		}
-		cursor = next
-	}
+	return session.Pages(func(q url.Values) (*P, error) {
+		return answer[P](ctx, c, &request{method: "GET", path: path, query: q})
+	}, entries)
 }
 
-// filled reads pages until one has an entry or there are no more. The server reads a limited number
-// of rows for a page, so a page can be empty although later ones are not.
+// filled reads pages until one has an entry or there are no more.
 func filled[P any](
 	ctx context.Context, c *Client, path string, q url.Values, entries func(*P) (n int, next string),
 ) (*P, error) {
-	for {
-		page, err := answer[P](ctx, c, &request{method: "GET", path: path, query: q})
-		if err != nil {
-			return nil, err
-		}
-		n, next := entries(page)
-		if n > 0 || next == "" {
-			return page, nil
-		}
-		if q == nil {
-			q = url.Values{}
-		}
-		q.Set("cursor", next)
-	}
+	return session.Filled(func(q url.Values) (*P, error) {
+		return answer[P](ctx, c, &request{method: "GET", path: path, query: q})
+	}, q, entries)
 }
 
 func ofRuns(p *api.Runs) (int, string) { return len(p.Runs), p.NextCursor }

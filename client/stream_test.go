@@ -16,13 +16,14 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // emit leases the next run, writes events to its log, each in its own commit, and completes it.
 func emit(t *testing.T, c *client.Client, lines int) {
 	t.Helper()
 	ctx := context.Background()
-	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Errorf("Poll = %+v, %v, want one run", polled, err)
 		return
@@ -35,7 +36,7 @@ func emit(t *testing.T, c *client.Client, lines int) {
 			commit.Events, commit.Outcome = nil, &perdure.Outcome{Type: perdure.OutcomeComplete,
 				Result: client.JSON("done")}
 		}
-		if _, err := c.Commit(ctx, "w", commit); err != nil {
+		if _, err := session.Of(c).Commit(ctx, "w", commit); err != nil {
 			t.Errorf("commit %d: %v", i, err)
 			return
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // acme makes the tenant acme, and returns a client with a key of it and one of the platform for it.
@@ -20,7 +22,7 @@ func acme(t *testing.T, w *world) (theirs, ours *client.Client) {
 	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k := ok[*api.NewKey](t)(w.client().CreateTenantKey(within(t), "acme", in))
+	k := ok[*api.NewKey](t)(admin.New(w.client()).CreateTenantKey(within(t), "acme", in))
 	return client.New(w.url, k.Secret, client.Options{Transport: w.wire}),
 		client.New(w.url, w.srv.Key(), client.Options{Transport: w.wire, Tenant: "acme"})
 }
@@ -34,14 +36,14 @@ func TestPlatformKeyActsForATenant(t *testing.T) {
 		if _, err := w.client().Get(ctx, run); client.CodeOf(err) != perdure.CodeNotFound {
 			t.Errorf("the run in the tenant of the platform key: error %v, want not_found", err)
 		}
-		ok[*api.QueuePaused](t)(ours.PauseQueue(ctx, "default", api.PauseQueue{}))
+		ok[*api.QueuePaused](t)(admin.New(ours).PauseQueue(ctx, "default", api.PauseQueue{}))
 		if q := ok[[]api.Queue](t)(theirs.Queues(ctx)); len(q) != 1 || q[0].Paused == nil {
 			t.Errorf("the tenant's queues = %+v, want a pause", q)
 		}
 		if q := ok[[]api.Queue](t)(w.client().Queues(ctx)); len(q) != 0 {
 			t.Errorf("the platform's queues = %+v, want none", q)
 		}
-		ok[*api.QueuePaused](t)(ours.ResumeQueue(ctx, "default"))
+		ok[*api.QueuePaused](t)(admin.New(ours).ResumeQueue(ctx, "default"))
 		var streamed, polled []string
 		done := make(chan error, 1)
 		go func() {
@@ -85,9 +87,10 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 	with := func(key string, tenant perdure.TenantID) *client.Client {
 		return client.New(w.url, key, client.Options{Transport: w.wire, Tenant: tenant})
 	}
-	k := ok[*api.NewKey](t)(theirs.CreateKey(ctx, api.CreateKey{Name: "x", Scopes: []string{"runs:read"}}))
-	g := ok[*api.Polled](t)(theirs.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
-	opened := ok[[]api.CommitResult](t)(theirs.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: run, Epoch: g.Epoch,
+	k := ok[*api.NewKey](t)(admin.New(theirs).CreateKey(ctx, api.CreateKey{Name: "x", Scopes: []string{"runs:read"}}))
+	g := ok[*api.Polled](t)(session.Of(theirs).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
+	opened := ok[[]api.CommitResult](t)(session.Of(theirs).Commit(ctx, "w", perdure.Commit{ID: "c", RunID: run,
+		Epoch: g.Epoch,
 		Waits: []perdure.WaitSpec{{ID: "cb", Type: perdure.WaitCallback}}}))
 	if len(opened) != 1 || len(opened[0].Callbacks) != 1 {
 		t.Fatalf("commit = %+v, want a callback", opened)
@@ -110,13 +113,14 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 		{"an unknown tenant", second(with(w.srv.Key(), "amce").List(ctx, client.Filter{})), "not_found", "tenant"},
 		{"an unknown tenant, a start", second(with(w.srv.Key(), "amce").Start(ctx, start)), "not_found", "tenant"},
 		{"no name", second(with(w.srv.Key(), "a&b").List(ctx, client.Filter{})), "invalid", `"a&b" is no name`},
-		{"a worker's poll", second(ours.Poll(ctx, "w", api.Poll{Slots: 1})), "invalid", "without a tenant"},
-		{"a login", second(ours.LoginLink(ctx, api.OpenSession{})), "invalid", "without a tenant"},
+		{"a worker's poll", second(session.Of(ours).Poll(ctx, "w", api.Poll{Slots: 1})), "invalid", "without a tenant"},
+		{"a login", second(admin.New(ours).LoginLink(ctx, api.OpenSession{})), "invalid", "without a tenant"},
 		{"a callback", second(ours.Callback(ctx, opened[0].Callbacks[0].Token, api.UseCallback{})), "invalid",
 			"without a tenant"},
-		{"the platform's audit log", second(ours.PlatformAudit(ctx, "", client.AuditFilter{})), "invalid", refused},
-		{"another tenant's key", second(ours.RevokeTenantKey(ctx, "other", k.ID)), "invalid", refused},
-		{"a backup", second(ours.Backup(ctx, io.Discard)), "invalid", refused},
+		{"the platform's audit log", second(admin.New(ours).PlatformAudit(ctx, "", admin.AuditFilter{})), "invalid",
+			refused},
+		{"another tenant's key", second(admin.New(ours).RevokeTenantKey(ctx, "other", k.ID)), "invalid", refused},
+		{"a backup", second(admin.New(ours).Backup(ctx, io.Discard)), "invalid", refused},
 		{"work outside", second(ours.Continue(ctx, run, api.ContinueRun{})), "invalid", refused},
 	} {
 		if client.CodeOf(x.err) != x.code || !strings.Contains(x.err.Error(), x.says) {
@@ -129,7 +133,7 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 	}
 }
 
-// Every method of a client for a tenant names the tenant, or sends nothing that is about one.
+// Every method for a tenant, also those of operators and workers, names the tenant, or sends nothing that is about one.
 func TestEveryCallNamesTheTenant(t *testing.T) {
 	var name string
 	calls := 0
@@ -137,23 +141,16 @@ func TestEveryCallNamesTheTenant(t *testing.T) {
 		switch q := r.URL.Query()["tenant"]; {
 		case strings.HasPrefix(r.URL.Path, "/api/v1/"):
 			if calls++; len(q) != 1 || q[0] != "acme" {
-				t.Errorf("Client.%s: %s %s, want the tenant in the query", name, r.Method, r.URL)
+				t.Errorf("%s: %s %s, want the tenant in the query", name, r.Method, r.URL)
 			}
 		case r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
-			t.Errorf("Client.%s: %s %s, want no such call for a tenant", name, r.Method, r.URL)
+			t.Errorf("%s: %s %s, want no such call for a tenant", name, r.Method, r.URL)
 		}
 		return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/problem+json"}},
 			Request: r, Body: io.NopCloser(strings.NewReader(`{"code":"not_found"}`))}, nil
 	})
-	c := reflect.ValueOf(client.New("http://x", "k", client.Options{Transport: refusing, Tenant: "acme"}))
-	for m, f := range c.Methods() {
-		name = m.Name
-		out := f.Call(arguments(t, f.Type()))
-		if len(out) == 1 && out[0].Type().CanSeq2() {
-			for range out[0].Seq2() {
-			}
-		}
-	}
+	c := client.New("http://x", "k", client.Options{Transport: refusing, Tenant: "acme"})
+	callAll(t, c, func(method string) { name = method })
 	if calls < 70 {
 		t.Errorf("%d calls, want those of all methods", calls)
 	}

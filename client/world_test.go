@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -110,12 +111,12 @@ func finish(t *testing.T, c *client.Client, result string) perdure.RunID {
 
 func complete(c *client.Client, result string) (perdure.RunID, error) {
 	ctx := context.Background()
-	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		return "", fmt.Errorf("%+v %w", polled, err)
 	}
 	g := polled.Runs[0]
-	res, err := c.Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch,
+	res, err := session.Of(c).Commit(ctx, "w", perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch,
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: []byte(result)}})
 	if err != nil || len(res) != 1 || !res[0].OK || res[0].State != perdure.Completed {
 		return "", fmt.Errorf("%+v %w", res, err)

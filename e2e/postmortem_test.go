@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/session"
 )
 
 const (
@@ -38,7 +39,7 @@ func diskChecker(url, key string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	c := client.New(url, key, client.Options{})
-	polled, err := c.Poll(ctx, "disk-checker",
+	polled, err := session.Of(c).Poll(ctx, "disk-checker",
 		api.Poll{Slots: 1, Start: true, Wait: perdure.Duration(20 * time.Second)})
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func diskChecker(url, key string) error {
 		time.Sleep(workTakes / workSteps) // its work
 		step := perdure.Commit{ID: fmt.Sprint("step-", i), RunID: g.RunID, Epoch: g.Epoch,
 			Events: []perdure.Emitted{{Type: "x:step", Data: client.JSON(i)}}}
-		if _, err := c.Commit(ctx, "disk-checker", step); err != nil {
+		if _, err := session.Of(c).Commit(ctx, "disk-checker", step); err != nil {
 			return err
 		}
 		fmt.Println("step", i)
@@ -59,7 +60,7 @@ func diskChecker(url, key string) error {
 	last := perdure.Commit{ID: "answer", RunID: g.RunID, Epoch: g.Epoch,
 		Messages: []perdure.Message{{Role: "assistant", Content: client.JSON("cube has 42 GB left")}},
 		Outcome:  &perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON(map[string]int{"free_gb": 42})}}
-	if _, err := c.Commit(ctx, "disk-checker", last); err != nil {
+	if _, err := session.Of(c).Commit(ctx, "disk-checker", last); err != nil {
 		return err
 	}
 	fmt.Println("answered")

@@ -13,9 +13,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -60,7 +62,8 @@ func (s *ownServer) grant(c *client.Client, worker string, attempts int, start b
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	polled, err := c.Poll(s.t.Context(), worker, api.Poll{RunIDs: []perdure.RunID{run.RunID}, Slots: 1, Start: start})
+	polled, err := session.Of(c).Poll(s.t.Context(), worker, api.Poll{RunIDs: []perdure.RunID{run.RunID}, Slots: 1,
+		Start: start})
 	if err != nil || len(polled.Runs) != 1 {
 		s.t.Fatalf("polled %+v: %v", polled, err)
 	}
@@ -88,7 +91,8 @@ func (s *ownServer) holds(g api.Grant, of string) {
 // commit completes a granted run by its epoch, and returns the code of its refusal.
 func (s *ownServer) commit(c *client.Client, g api.Grant) perdure.Code {
 	s.t.Helper()
-	results, err := c.Commit(s.t.Context(), "own", perdure.Commit{ID: fmt.Sprint("c", g.Epoch), RunID: g.RunID,
+	results, err := session.Of(c).Commit(s.t.Context(), "own", perdure.Commit{ID: fmt.Sprint("c", g.Epoch),
+		RunID: g.RunID,
 		Epoch: g.Epoch, Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
 	if err != nil || len(results) != 1 {
 		s.t.Fatalf("commit: %+v, %v", results, err)
@@ -128,7 +132,7 @@ func TestRunsOfOwnWorkersGoOnAfterACrash(t *testing.T) {
 	eventually.True(t, "the run is granted again", func() bool {
 		var err error
 		in := api.Poll{RunIDs: []perdure.RunID{own.RunID}, Slots: 1, Start: true}
-		polled, err = s.own.Poll(t.Context(), "own", in)
+		polled, err = session.Of(s.own).Poll(t.Context(), "own", in)
 		return err == nil && len(polled.Runs) == 1
 	})
 	if polled.Runs[0].Epoch <= own.Epoch {
@@ -215,7 +219,7 @@ func TestWorkersShowTheServersOnceANode(t *testing.T) {
 	poll := func(s *ownServer) {
 		t.Helper()
 		in := api.Poll{Slots: 1, AllTenants: true, Wait: perdure.Duration(time.Millisecond)}
-		if _, err := s.own.Poll(t.Context(), "own", in); err != nil {
+		if _, err := session.Of(s.own).Poll(t.Context(), "own", in); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -230,7 +234,7 @@ func TestWorkersShowTheServersOnceANode(t *testing.T) {
 	}
 	a = openOwn(t, opt)
 	poll(a)
-	list, err := b.c.Workers(t.Context())
+	list, err := admin.New(b.c).Workers(t.Context())
 	if err != nil || len(list) != 2 || list[0].ID == list[1].ID {
 		t.Fatalf("workers %+v: %v; want one inside each node", list, err)
 	}
@@ -242,7 +246,7 @@ func TestWorkersShowTheServersOnceANode(t *testing.T) {
 		}
 	}
 	for _, w := range list {
-		_, err := a.c.Poll(t.Context(), w.ID, api.Poll{Slots: 1})
+		_, err := session.Of(a.c).Poll(t.Context(), w.ID, api.Poll{Slots: 1})
 		if client.CodeOf(err) != perdure.CodeInvalid {
 			t.Errorf("poll of a client as %s: %v, want %s", w.ID, err, perdure.CodeInvalid)
 		}

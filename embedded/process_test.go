@@ -7,8 +7,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -26,7 +28,8 @@ func TestStartAdoptsResults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	polled, err := c.Poll(t.Context(), "runner", api.Poll{RunIDs: []perdure.RunID{run.RunID}, Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(t.Context(), "runner", api.Poll{RunIDs: []perdure.RunID{run.RunID}, Slots: 1,
+		Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("polled %+v: %v", polled, err)
 	}
@@ -70,7 +73,7 @@ func TestStartAdoptsResults(t *testing.T) {
 	if err != nil || got.State != perdure.Completed {
 		t.Fatalf("run = %+v, %v; want it completed by the start", got, err)
 	}
-	status, err := c.RecoveryStatus(t.Context())
+	status, err := admin.New(c).RecoveryStatus(t.Context())
 	if err != nil || status.Recovery.Adopted != 1 || status.Recovery.State != "finished" {
 		t.Errorf("recovery = %+v, %v; want one result adopted", status, err)
 	}

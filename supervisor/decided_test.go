@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/mockmodel"
 )
 
@@ -20,12 +21,12 @@ func TestDecisionTakenBeforeTheWithdrawalCounts(t *testing.T) {
 	sc.Script = func(s *agenttest.Session) {
 		s.Sleep(30 * time.Second)
 		// Nobody takes the run while both come.
-		if _, err := s.Client().PauseQueue(s.Context(), perdure.DefaultQueue, api.PauseQueue{}); err != nil {
+		if _, err := admin.New(s.Client()).PauseQueue(s.Context(), perdure.DefaultQueue, api.PauseQueue{}); err != nil {
 			t.Error(err)
 		}
 		write(t, s, "blue")
 		s.Decide(perdure.Decision{Decision: perdure.Approve, Answer: client.JSON(args{"answer": "red"})})
-		if _, err := s.Client().ResumeQueue(s.Context(), perdure.DefaultQueue); err != nil {
+		if _, err := admin.New(s.Client()).ResumeQueue(s.Context(), perdure.DefaultQueue); err != nil {
 			t.Error(err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/mockmodel"
@@ -108,7 +109,7 @@ func (c counter64) Write(b []byte) (int, error) { c.n.Add(int64(len(b))); return
 func (x *inServer) as(tenant perdure.TenantID) *client.Client {
 	x.t.Helper()
 	c := client.New("http://perdure", x.srv.Key(), client.Options{Transport: x.srv.Transport()})
-	k, err := c.CreateTenantKey(x.t.Context(), tenant, api.CreateKey{Name: "k", Scopes: []string{
+	k, err := admin.New(c).CreateTenantKey(x.t.Context(), tenant, api.CreateKey{Name: "k", Scopes: []string{
 		string(perdure.ScopeCreate), string(perdure.ScopeRead), string(perdure.ScopeControl)}})
 	if err != nil {
 		x.t.Fatal(err)

@@ -57,19 +57,19 @@ func (s agentRun) Grant() *api.Grant       { return s.r.grant }
 func (s agentRun) Leased() context.Context { return s.r.leased }
 
 func (s agentRun) Journal(ctx context.Context, after int64) (*api.JournalPage, error) {
-	return s.r.w.c.Journal(ctx, s.r.lease, after)
+	return s.r.w.calls.Journal(ctx, s.r.lease, after)
 }
 
 func (s agentRun) Inbox(ctx context.Context, after int64) (*api.InboxPage, error) {
-	return s.r.w.c.Inbox(ctx, s.r.lease, after)
+	return s.r.w.calls.Inbox(ctx, s.r.lease, after)
 }
 
 func (s agentRun) Messages(ctx context.Context, after int64) (*api.Messages, error) {
-	return s.r.w.c.History(ctx, s.r.lease, after)
+	return s.r.w.calls.History(ctx, s.r.lease, after)
 }
 
 func (s agentRun) MessagesBackwards(ctx context.Context, after, before int64) (*api.Messages, error) {
-	return s.r.w.c.HistoryBackwards(ctx, s.r.lease, after, before)
+	return s.r.w.calls.HistoryBackwards(ctx, s.r.lease, after, before)
 }
 
 // Run reads a child. A worker's key may lack the scope to read, or be of another tenant: then the
@@ -79,7 +79,7 @@ func (s agentRun) Run(ctx context.Context, id perdure.RunID) (*api.Run, error) {
 	if code := client.CodeOf(err); code != perdure.CodeNotFound && code != api.CodeForbidden {
 		return run, err
 	}
-	a, err := s.r.w.c.ChildActivity(ctx, s.r.lease, id)
+	a, err := s.r.w.calls.ChildActivity(ctx, s.r.lease, id)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ func PutArtifact(ctx context.Context, name, contentType string, body io.Reader) 
 	if r == nil {
 		return nil, errNoRun
 	}
-	a, err := r.w.c.PutArtifact(ctx, r.lease, name, contentType, body)
+	a, err := r.w.calls.PutArtifact(ctx, r.lease, name, contentType, body)
 	if err != nil {
 		return nil, fmt.Errorf("worker: artifact %s: %w", name, err)
 	}

@@ -84,7 +84,7 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 	// A call that hangs is given up in time for the next heartbeat, or leases would be lost.
 	ctx, cancel := context.WithTimeout(life, max(patience, time.Second))
 	defer cancel()
-	answer, err := w.c.Heartbeat(ctx, w.opt.ID, beats...)
+	answer, err := w.calls.Heartbeat(ctx, w.opt.ID, beats...)
 	if err != nil && !client.Transient(err) && ctx.Err() == nil {
 		// The activity or the progress of a run was refused. The leases must be renewed anyway.
 		w.log.Error("a heartbeat was refused; it is sent without activities and progress", "error", err)
@@ -92,7 +92,7 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 			beats[i].Activity, beats[i].Progress = "", nil
 			runs[i].forget()
 		}
-		answer, err = w.c.Heartbeat(ctx, w.opt.ID, beats...)
+		answer, err = w.calls.Heartbeat(ctx, w.opt.ID, beats...)
 	}
 	if life.Err() != nil {
 		return

@@ -216,7 +216,7 @@ func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration
 		commits[i] = *r.inFlight // only this goroutine changes it
 	}
 	ctx, once := session.SendOnce(life)
-	results, err := w.c.Commit(ctx, w.opt.ID, commits...)
+	results, err := w.calls.Commit(ctx, w.opt.ID, commits...)
 	switch {
 	case err == nil:
 		w.away.note(nil)

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -23,7 +24,7 @@ func TestAgentReadsByItsLease(t *testing.T) {
 			t.Parallel()
 			w := open(t, false, nil)
 			key := func(scopes []string) *client.Client {
-				k, err := w.c.CreateTenantKey(w.ctx, "elsewhere", api.CreateKey{Name: "k", Scopes: scopes})
+				k, err := admin.New(w.c).CreateTenantKey(w.ctx, "elsewhere", api.CreateKey{Name: "k", Scopes: scopes})
 				if err != nil {
 					t.Fatal(err)
 				}

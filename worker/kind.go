@@ -143,7 +143,7 @@ func (w *Worker) announce(ctx context.Context, answered func()) {
 	for _, kind := range kinds {
 		in := api.AnnounceKind{KindDef: w.handlers[kind].def, Build: w.opt.Build, AllTenants: w.opt.AllTenants}
 		for n := 1; ; n++ {
-			_, err := w.c.AnnounceKind(ctx, kind, in)
+			_, err := w.calls.AnnounceKind(ctx, kind, in)
 			if ctx.Err() != nil {
 				return
 			}

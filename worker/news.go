@@ -26,7 +26,7 @@ func (w *Worker) newsLoop(life context.Context) {
 		}
 		sent := time.Now()
 		one, once := session.SendOnce(life)
-		polled, err := w.c.Poll(one, w.opt.ID, api.Poll{News: true, Holding: w.withoutCancel(),
+		polled, err := w.calls.Poll(one, w.opt.ID, api.Poll{News: true, Holding: w.withoutCancel(),
 			Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
 		switch {
 		case life.Err() != nil, refusesWorker(err): // the latter from a server without this call

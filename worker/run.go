@@ -111,7 +111,7 @@ func (r *run) confirm(agent bool) bool {
 		if agent && errors.Is(context.Cause(ctx), ErrCancelled) {
 			ctx = r.leased // it is called to clean up
 		}
-		answer, err := r.w.c.Heartbeat(ctx, r.w.opt.ID, api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch})
+		answer, err := r.w.calls.Heartbeat(ctx, r.w.opt.ID, api.Beat{RunID: r.lease.RunID, Epoch: r.lease.Epoch})
 		if err != nil {
 			timer.Sleep(ctx, pause(failed))
 			if ctx.Err() != nil && !(agent && r.leased.Err() == nil && errors.Is(context.Cause(ctx), ErrCancelled)) {

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
 )
@@ -18,7 +19,7 @@ func TestTenantLeavesSlotsToOthers(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	as := func(tenant perdure.TenantID) *client.Client {
-		k, err := w.c.CreateTenantKey(w.ctx, tenant, api.CreateKey{Name: "k",
+		k, err := admin.New(w.c).CreateTenantKey(w.ctx, tenant, api.CreateKey{Name: "k",
 			Scopes: []string{string(perdure.ScopeRead), string(perdure.ScopeCreate)}})
 		if err != nil {
 			t.Fatal(err)

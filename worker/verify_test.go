@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/worker"
@@ -146,7 +147,8 @@ func TestWorkerExecutesOnlySignedRuns(t *testing.T) {
 				t.Errorf("run %s: %s, %+v, executed %d times, want failed with %s and not executed",
 					r.RunID, r.State, r.Error, executed.Load(), perdure.CodeSignatureInvalid)
 			}
-			if d, err := w.c.DeadLetter(w.ctx, r.RunID); err != nil || d.Cause != string(perdure.CodeSignatureInvalid) {
+			if d, err := admin.New(w.c).DeadLetter(w.ctx,
+				r.RunID); err != nil || d.Cause != string(perdure.CodeSignatureInvalid) {
 				t.Errorf("dead letter of run %s: %+v, %v, want the cause %s", r.RunID, d, err,
 					perdure.CodeSignatureInvalid)
 			}

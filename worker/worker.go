@@ -78,9 +78,11 @@ const (
 
 // Worker executes runs. Handlers are registered before Run, which returns the mistakes in them.
 type Worker struct {
-	c   *client.Client
-	opt Options
-	log *slog.Logger
+	c *client.Client
+	// calls makes those of the worker protocol, with the connections of c.
+	calls session.Protocol
+	opt   Options
+	log   *slog.Logger
 
 	handlers   map[string]handler
 	middleware []Middleware
@@ -150,7 +152,7 @@ func New(c *client.Client, opt Options) *Worker {
 	}
 	log := opt.Logger.With("worker", opt.ID)
 	return &Worker{
-		c: c, opt: opt, log: log, born: time.Now(),
+		c: c, calls: session.Of(c), opt: opt, log: log, born: time.Now(),
 		handlers: make(map[string]handler), held: make(map[api.Lease]*run),
 		tasks: pool{free: opt.Slots}, agents: pool{free: opt.AgentSlots}, changed: make(chan struct{}),
 		kickBeat: make(chan struct{}, 1), kickNews: make(chan struct{}, 1),
@@ -348,7 +350,7 @@ func (w *Worker) release(life context.Context, leases []api.Lease) {
 	ctx, cancel := context.WithTimeout(life, finalTimeout)
 	defer cancel()
 	for part := range slices.Chunk(leases, perdure.MaxBatch) {
-		if _, err := w.c.Release(ctx, w.opt.ID, part...); err != nil {
+		if _, err := w.calls.Release(ctx, w.opt.ID, part...); err != nil {
 			w.log.Warn("runs could not be handed back; their leases end by themselves", "runs", len(part), "error", err)
 		}
 		for _, l := range part {

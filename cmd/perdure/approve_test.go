@@ -18,8 +18,10 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/golden"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // asks starts a run that waits for an approval, and returns the approval's id.
@@ -31,11 +33,11 @@ func asks(t *testing.T, c *client.Client, spec perdure.ApprovalSpec) perdure.App
 	if err != nil {
 		t.Fatal(err)
 	}
-	polled, err := c.Poll(ctx, "w", api.Poll{Queues: []string{queue}, Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Queues: []string{queue}, Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 || polled.Runs[0].RunID != r.RunID {
 		t.Fatalf("poll = %+v (error %v), want one run", polled, err)
 	}
-	_, err = c.Commit(ctx, "w",
+	_, err = session.Of(c).Commit(ctx, "w",
 		perdure.Commit{ID: "ask", RunID: r.RunID, Epoch: polled.Runs[0].Epoch,
 			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend},
 			Waits:   []perdure.WaitSpec{{ID: "ok", Type: perdure.WaitApproval, Name: "approve_push", Approval: &spec}}})
@@ -65,7 +67,7 @@ func TestApproveAsksOnlyThoseWhoMayDecide(t *testing.T) {
 		Approvers: perdure.ApproversPlatform})
 	_, errs := mustRun(t, 1, "approve", string(id))
 	has(t, errs, "say --yes or --reject")
-	key, err := c.CreateTenantKey(t.Context(), embedded.DefaultTenant, api.CreateKey{Name: "p",
+	key, err := admin.New(c).CreateTenantKey(t.Context(), embedded.DefaultTenant, api.CreateKey{Name: "p",
 		Scopes: []string{string(perdure.ScopeRead), string(perdure.ScopeApprove)}})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestArtifactsAndRmOnTheCommandLine(t *testing.T) {
@@ -21,12 +22,13 @@ func TestArtifactsAndRmOnTheCommandLine(t *testing.T) {
 	}
 	out, _ := mustRun(t, 0, "run", "-d", "job")
 	id := strings.TrimSpace(out)
-	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatal(polled, err)
 	}
 	lease := api.Lease{RunID: polled.Runs[0].RunID, Epoch: polled.Runs[0].Epoch}
-	if _, err := c.PutArtifact(ctx, lease, "notes.txt", "text/plain", strings.NewReader("so far\n")); err != nil {
+	if _, err := session.Of(c).PutArtifact(ctx, lease, "notes.txt", "text/plain",
+		strings.NewReader("so far\n")); err != nil {
 		t.Fatal(err)
 	}
 	has(t, first(mustRun(t, 0, "artifacts", id)), "NAME", "notes.txt", "text/plain")
@@ -51,7 +53,7 @@ func TestArtifactsAndRmOnTheCommandLine(t *testing.T) {
 	has(t, errs, "wrong_state")
 	done := perdure.Commit{ID: "end", RunID: lease.RunID, Epoch: lease.Epoch,
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`1`)}}
-	if _, err := c.Commit(ctx, "w", done); err != nil {
+	if _, err := session.Of(c).Commit(ctx, "w", done); err != nil {
 		t.Fatal(err)
 	}
 	has(t, first(mustRun(t, 0, "rm", id)), id+" is deleted")

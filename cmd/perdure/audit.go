@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -19,7 +19,7 @@ func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 			"take a key of\nthe platform, in another one or everywhere.\n\n  perdure audit --action run.cancel\n"+
 			"  perdure audit --all-tenants -n 200", stderr)
 	conn := addConnFlags(f)
-	var filter client.AuditFilter
+	var filter admin.AuditFilter
 	f.StringVar(&filter.Action, "action", "", "only this `action`, such as key.create")
 	f.StringVar(&filter.KeyID, "by", "", "only what the key of this `id` did")
 	f.StringVar(&filter.Target, "target", "", "only what was done to this `id`")
@@ -49,9 +49,9 @@ func auditCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 	}
 	var page *api.AuditLog
 	if tenant != "" || *all {
-		page, err = c.PlatformAudit(ctx, perdure.TenantID(tenant), filter)
+		page, err = admin.New(c).PlatformAudit(ctx, perdure.TenantID(tenant), filter)
 	} else {
-		page, err = c.Audit(ctx, filter)
+		page, err = admin.New(c).Audit(ctx, filter)
 	}
 	if err != nil {
 		return err

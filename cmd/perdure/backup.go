@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
@@ -121,7 +122,7 @@ func backupServer(ctx context.Context, conn *connFlags, path string, stderr io.W
 	if err != nil {
 		return err
 	}
-	_, err = c.Backup(ctx, &progressWriter{to: f, progress: progressPrinter(stderr)})
+	_, err = admin.New(c).Backup(ctx, &progressWriter{to: f, progress: progressPrinter(stderr)})
 	return errors.Join(err, f.Sync(), f.Close())
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/worker"
@@ -92,7 +93,7 @@ func TestBuildsAreCheckedAgainstLiveRuns(t *testing.T) {
 	})
 	stop()
 	worked.Wait()
-	key, err := c.CreateTenantKey(ctx, embedded.DefaultTenant, api.CreateKey{Name: "pipeline",
+	key, err := admin.New(c).CreateTenantKey(ctx, embedded.DefaultTenant, api.CreateKey{Name: "pipeline",
 		Scopes: []string{string(perdure.ScopeRead)}})
 	if err != nil {
 		t.Fatal(err)

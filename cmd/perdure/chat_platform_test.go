@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/worker"
 )
@@ -50,7 +51,8 @@ func TestChatAsksOnlyThoseWhoMayDecide(t *testing.T) {
 			by := c
 			if !x.platform {
 				scopes := []string{string(perdure.ScopeCreate), string(perdure.ScopeRead), string(perdure.ScopeApprove)}
-				key, err := c.CreateTenantKey(ctx, embedded.DefaultTenant, api.CreateKey{Name: "p", Scopes: scopes})
+				key, err := admin.New(c).CreateTenantKey(ctx, embedded.DefaultTenant, api.CreateKey{Name: "p",
+					Scopes: scopes})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/worker"
@@ -337,12 +338,13 @@ func TestChatPassesOnWhatIsTypedMeanwhile(t *testing.T) {
 // answerChat answers the next message to the parrot.
 func answerChat(t *testing.T, c *client.Client, text string) {
 	t.Helper()
-	polled, err := c.Poll(context.Background(), "w", api.Poll{Kinds: []string{"parrot"}, Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(context.Background(), "w", api.Poll{Kinds: []string{"parrot"}, Slots: 1,
+		Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("poll = %+v, %v; want a run", polled, err)
 	}
 	g := polled.Runs[0]
-	_, err = c.Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
+	_, err = session.Of(c).Commit(context.Background(), "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
 		Messages: []perdure.Message{{Role: perdure.RoleAssistant, Content: client.JSON(text)}},
 		Outcome:  &perdure.Outcome{Type: perdure.OutcomeComplete, Result: client.JSON(text)}})
 	if err != nil {

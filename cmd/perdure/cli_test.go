@@ -13,7 +13,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/settings"
 )
 
@@ -47,13 +49,13 @@ func liveWith(t *testing.T, opt embedded.Options) (*client.Client, string) {
 func answer(t *testing.T, c *client.Client, kind string, o perdure.Outcome) {
 	t.Helper()
 	ctx := context.Background()
-	polled, err := c.Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Errorf("poll for a run of kind %s: %v, want one run", kind, err)
 		return
 	}
 	g := polled.Runs[0]
-	if _, err := c.Commit(ctx, "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
+	if _, err := session.Of(c).Commit(ctx, "w", perdure.Commit{ID: "end", RunID: g.RunID, Epoch: g.Epoch,
 		Outcome: &o}); err != nil {
 		t.Error(err)
 	}
@@ -341,12 +343,12 @@ func TestServeStopsWhenInterrupted(t *testing.T) {
 			t.Error(err)
 		}
 		begun <- r.RunID
-		polled, err := c.Poll(context.Background(), "w", api.Poll{Kinds: []string{"other"}, Slots: 1})
+		polled, err := session.Of(c).Poll(context.Background(), "w", api.Poll{Kinds: []string{"other"}, Slots: 1})
 		answered <- err == nil && len(polled.Runs) == 0
 	}()
 	<-begun
 	for workers := 0; workers == 0; {
-		list, err := c.Workers(context.Background())
+		list, err := admin.New(c).Workers(context.Background())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const dashboardAbout = `Prints a link that opens the dashboard in a browser. It works once, within ten
@@ -28,7 +29,7 @@ func dashboardCommand(ctx context.Context, args []string, stdout, stderr io.Writ
 	if err != nil {
 		return err
 	}
-	link, err := c.LoginLink(ctx, in)
+	link, err := admin.New(c).LoginLink(ctx, in)
 	if err != nil {
 		return err
 	}

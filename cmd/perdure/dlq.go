@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/paint"
 )
 
@@ -78,13 +79,13 @@ func addLetterFlags(f *flagSet, cause, kind, queue *string, limit *int, byDefaul
 }
 
 func (d *dlqCall) causes() error {
-	var f client.DeadLetterFilter
+	var f admin.DeadLetterFilter
 	addLetterFlags(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 100)
 	c, err := d.parseWithLimit(&f.Limit)
 	if err != nil {
 		return err
 	}
-	found, err := c.DeadLetterCauses(d.ctx, f)
+	found, err := admin.New(c).DeadLetterCauses(d.ctx, f)
 	if err != nil {
 		return err
 	}
@@ -113,14 +114,14 @@ func (d *dlqCall) causes() error {
 func ago(at perdure.Instant) string { return formatDuration(max(0, time.Since(at.Time()))) }
 
 func (d *dlqCall) list() error {
-	var f client.DeadLetterFilter
+	var f admin.DeadLetterFilter
 	addLetterFlags(d.flags, &f.Cause, &f.Kind, &f.Queue, &f.Limit, 20)
 	d.flags.StringVar(&f.Cursor, "cursor", "", "go on from here: next_cursor of the list before")
 	c, err := d.parseWithLimit(&f.Limit)
 	if err != nil {
 		return err
 	}
-	page, err := c.DeadLetters(d.ctx, f)
+	page, err := admin.New(c).DeadLetters(d.ctx, f)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (d *dlqCall) show() error {
 	if err != nil {
 		return err
 	}
-	l, err := c.DeadLetter(d.ctx, perdure.RunID(args[0]))
+	l, err := admin.New(c).DeadLetter(d.ctx, perdure.RunID(args[0]))
 	if err != nil {
 		return err
 	}
@@ -255,7 +256,7 @@ func (d *dlqCall) redrive() error {
 	if err != nil {
 		return err
 	}
-	done, err := c.RedriveMany(d.ctx, api.RedriveMany{ChooseLetters: in, Redrive: how})
+	done, err := admin.New(c).RedriveMany(d.ctx, api.RedriveMany{ChooseLetters: in, Redrive: how})
 	return d.done(done, err, func(x *api.LetterDone) string { return "is run " + string(x.RedrivenBy) })
 }
 
@@ -264,7 +265,7 @@ func (d *dlqCall) discard() error {
 	if err != nil {
 		return err
 	}
-	done, err := c.DropDeadLetters(d.ctx, in)
+	done, err := admin.New(c).DropDeadLetters(d.ctx, in)
 	return d.done(done, err, func(*api.LetterDone) string { return "is discarded" })
 }
 

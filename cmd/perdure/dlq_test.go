@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/worker"
 )
@@ -121,12 +122,12 @@ func TestSigningKeysOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "keys", "signing", "list")), id, "signs and verifies")
 	has(t, first(mustRun(t, 0, "keys", "signing", "list", "--json")), `"key_id": "`+id, "BEGIN PUBLIC KEY")
 	has(t, first(mustRun(t, 0, "keys", "signing", "require", "default", "on")), "only with a valid signature")
-	if tenant, err := c.Tenant(context.Background(), "default"); err != nil || !tenant.RequireSignatures {
+	if tenant, err := admin.New(c).Tenant(context.Background(), "default"); err != nil || !tenant.RequireSignatures {
 		t.Errorf("tenant = %v (error %v), want required signatures", tenant, err)
 	}
 	mustRun(t, 0, "run", "-d", "job")
 	answer(t, c, "job", perdure.Outcome{Type: perdure.OutcomeReject, Reason: "signature_invalid"})
-	page, err := c.DeadLetters(context.Background(), client.DeadLetterFilter{Cause: "signature_invalid"})
+	page, err := admin.New(c).DeadLetters(context.Background(), admin.DeadLetterFilter{Cause: "signature_invalid"})
 	if err != nil || len(page.DeadLetters) != 1 {
 		t.Fatal(page, err)
 	}

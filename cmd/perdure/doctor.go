@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/settings"
@@ -206,7 +207,7 @@ func checkServer(ctx context.Context, conn *connFlags) []finding {
 	// A server whose disk is full still serves live runs, but needs an operator.
 	out := []finding{{"server", ready &&
 		health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
-	workers, err := c.Workers(ctx)
+	workers, err := admin.New(c).Workers(ctx)
 	if err != nil {
 		return append(out, finding{"key", false, err.Error()})
 	}
@@ -233,7 +234,7 @@ func checkServer(ctx context.Context, conn *connFlags) []finding {
 			return append(out, finding{"key", false, err.Error()})
 		}
 	}
-	check, err := c.Invariants(ctx)
+	check, err := admin.New(c).Invariants(ctx)
 	switch {
 	case client.CodeOf(err) == perdure.Code("forbidden"):
 	case err != nil:

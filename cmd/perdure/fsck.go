@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd"
@@ -43,7 +44,7 @@ func fsck(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	} else if c, cerr := conn.connect(ctx); cerr != nil {
 		err = cerr
 	} else {
-		found, err = c.Invariants(ctx)
+		found, err = admin.New(c).Invariants(ctx)
 	}
 	if err != nil {
 		return err

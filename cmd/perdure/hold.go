@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 // releaseCommand implements "perdure release".
@@ -23,7 +24,7 @@ func releaseCommand(ctx context.Context, args []string, stdout, stderr io.Writer
 		return err
 	}
 	return conn.each(ctx, ids, stdout, *asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) {
-		return c.ReleaseHold(ctx, id)
+		return admin.New(c).ReleaseHold(ctx, id)
 	})
 }
 
@@ -34,7 +35,7 @@ func (d *dlqCall) add() error {
 		return err
 	}
 	return d.conn.each(d.ctx, ids, d.stdout, *d.asJSON, func(c *client.Client, id perdure.RunID) (*api.Run, error) {
-		return c.DeadLetterRun(d.ctx, id)
+		return admin.New(c).DeadLetterRun(d.ctx, id)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/mockmodel"
@@ -170,7 +171,7 @@ func obeyed(theirs *api.ChatAnswer, approval perdure.ApprovalID) (out []mockmode
 func tenantClient(t *testing.T, srv *embedded.Server, tenant perdure.TenantID) *client.Client {
 	t.Helper()
 	platform := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
-	key, err := platform.CreateTenantKey(t.Context(), tenant, api.CreateKey{Name: "k", Scopes: []string{
+	key, err := admin.New(platform).CreateTenantKey(t.Context(), tenant, api.CreateKey{Name: "k", Scopes: []string{
 		string(perdure.ScopeRead), string(perdure.ScopeCreate), string(perdure.ScopeApprove)}})
 	if err != nil {
 		t.Fatal(err)

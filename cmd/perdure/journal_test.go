@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestJournalOnTheCommandLine(t *testing.T) {
@@ -22,7 +23,7 @@ func TestJournalOnTheCommandLine(t *testing.T) {
 	if out, _ := mustRun(t, 0, "journal", id, "--json"); out != "" {
 		t.Errorf("an empty journal as JSON lines = %q, want none", out)
 	}
-	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("polled %+v: %v", polled, err)
 	}
@@ -37,7 +38,7 @@ func TestJournalOnTheCommandLine(t *testing.T) {
 		commit.Journal = append(commit.Journal, perdure.JournalEntry{Key: fmt.Sprintf("step#%d", i),
 			Value: json.RawMessage(value)})
 	}
-	if res, err := c.Commit(ctx, "w", commit); err != nil || !res[0].OK {
+	if res, err := session.Of(c).Commit(ctx, "w", commit); err != nil || !res[0].OK {
 		t.Fatalf("commit = %+v, %v, want it taken", res, err)
 	}
 	if _, err := c.Signal(ctx, run, "go", json.RawMessage(`{"a":1}`)); err != nil {
@@ -113,7 +114,7 @@ func TestJournalIsExported(t *testing.T) {
 	ctx := t.Context()
 	run := submit(t, c, perdure.Submission{Kind: "agent", Class: perdure.Agent,
 		Input: json.RawMessage(`{"to":"Lisbon"}`)})
-	polled, err := c.Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("polled %+v: %v", polled, err)
 	}
@@ -125,7 +126,7 @@ func TestJournalIsExported(t *testing.T) {
 		commit.Journal = append(commit.Journal, perdure.JournalEntry{Key: fmt.Sprintf("step#%d", i),
 			Value: json.RawMessage(`{"ok":"` + large + `"}`)})
 	}
-	if res, err := c.Commit(ctx, "w", commit); err != nil || !res[0].OK {
+	if res, err := session.Of(c).Commit(ctx, "w", commit); err != nil || !res[0].OK {
 		t.Fatalf("commit = %+v, %v, want it taken", res, err)
 	}
 	if _, err := c.Signal(ctx, run, "other", json.RawMessage(`{"a":1}`)); err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const keysUsage = `Usage:
@@ -57,11 +58,11 @@ func (h *keysCall) create() error {
 	var k *api.NewKey
 	switch {
 	case *platform:
-		k, err = c.CreatePlatformKey(h.ctx, in)
+		k, err = admin.New(c).CreatePlatformKey(h.ctx, in)
 	case *tenant != "":
-		k, err = c.CreateTenantKey(h.ctx, perdure.TenantID(*tenant), in)
+		k, err = admin.New(c).CreateTenantKey(h.ctx, perdure.TenantID(*tenant), in)
 	default:
-		k, err = c.CreateKey(h.ctx, in)
+		k, err = admin.New(c).CreateKey(h.ctx, in)
 	}
 	if err != nil {
 		return err
@@ -103,7 +104,7 @@ func (h *keysCall) list() error {
 	if err != nil {
 		return err
 	}
-	list, err := c.Keys(h.ctx)
+	list, err := admin.New(c).Keys(h.ctx)
 	if err != nil {
 		return err
 	}
@@ -137,7 +138,7 @@ func (h *keysCall) revoke() error {
 	if err != nil {
 		return err
 	}
-	k, err := c.RevokeKey(h.ctx, ids[0])
+	k, err := admin.New(c).RevokeKey(h.ctx, ids[0])
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/pgtest"
 )
@@ -24,7 +25,8 @@ func works(t *testing.T, opt embedded.Options, key string) bool {
 		t.Fatal(err)
 	}
 	defer srv.Close()
-	_, err = client.New("http://perdure", key, client.Options{Transport: srv.Transport()}).Keys(context.Background())
+	_, err = admin.New(client.New("http://perdure", key,
+		client.Options{Transport: srv.Transport()})).Keys(context.Background())
 	return err == nil
 }
 
@@ -96,7 +98,8 @@ func TestKeysBootstrapCreatesKeyWithoutServer(t *testing.T) {
 func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	ctx := context.Background()
 	c, _ := live(t)
-	revoked, err := c.CreateKey(ctx, api.CreateKey{Name: "leaver", Scopes: []string{"runs:read", "keys:admin"}})
+	revoked, err := admin.New(c).CreateKey(ctx, api.CreateKey{Name: "leaver", Scopes: []string{"runs:read",
+		"keys:admin"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +110,7 @@ func TestRestoreListsKeysAndRevokesThem(t *testing.T) {
 	out := t.TempDir()
 	file, plain, strict := filepath.Join(out, "b"), filepath.Join(out, "plain"), filepath.Join(out, "strict")
 	mustRun(t, 0, "backup", file)
-	if _, err := c.RevokeKey(ctx, revoked.ID); err != nil {
+	if _, err := admin.New(c).RevokeKey(ctx, revoked.ID); err != nil {
 		t.Fatal(err)
 	}
 	text, _ := mustRun(t, 0, "restore", file, "--data", plain)

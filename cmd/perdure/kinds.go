@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const kindsUsage = `Usage:
@@ -203,7 +204,7 @@ func (h *kindsCall) remove() error {
 	}
 	remove := c.DeleteKind
 	if *all {
-		remove = c.DeletePlatformKind
+		remove = admin.New(c).DeletePlatformKind
 	}
 	if err := remove(h.ctx, args[0]); err != nil {
 		return err

@@ -8,15 +8,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestKindsCommand(t *testing.T) {
 	c, _ := live(t)
 	out, _ := mustRun(t, 0, "kinds")
 	has(t, out, "No kinds")
-	_, err := c.AnnounceKind(t.Context(), "research", api.AnnounceKind{Build: "b1", KindDef: perdure.KindDef{
-		Description: "finds\x1b[31m things out\nin depth", Class: perdure.Agent, Timeout: perdure.Duration(time.Hour),
-		Retry: &perdure.KindRetry{MaxAttempts: 5}, InputSchema: json.RawMessage(`{"type":"object"}`)}})
+	_, err := session.Of(c).AnnounceKind(t.Context(), "research", api.AnnounceKind{Build: "b1",
+		KindDef: perdure.KindDef{
+			Description: "finds\x1b[31m things out\nin depth", Class: perdure.Agent,
+			Timeout: perdure.Duration(time.Hour), Retry: &perdure.KindRetry{MaxAttempts: 5}, InputSchema: json.RawMessage(`{"type":"object"}`)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,7 @@ func TestKindsCommand(t *testing.T) {
 
 func TestRunTakesClassFromTheRegistry(t *testing.T) {
 	c, _ := live(t)
-	if _, err := c.AnnounceKind(t.Context(), "research",
+	if _, err := session.Of(c).AnnounceKind(t.Context(), "research",
 		api.AnnounceKind{KindDef: perdure.KindDef{Class: perdure.Agent}}); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func TestUnservedKindIsSaid(t *testing.T) {
 	}
 	out, _ := mustRun(t, 0, "peek", string(run.RunID))
 	has(t, out, "waits  no worker polls for kind nobody on queue default")
-	if _, err := c.Poll(t.Context(), "w", api.Poll{Kinds: []string{"nobody"}, Slots: 1}); err != nil {
+	if _, err := session.Of(c).Poll(t.Context(), "w", api.Poll{Kinds: []string{"nobody"}, Slots: 1}); err != nil {
 		t.Fatal(err)
 	}
 	run, err = c.Start(t.Context(), perdure.Submission{Kind: "nobody"})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestPrintEvent(t *testing.T) {
@@ -75,7 +76,7 @@ func TestFollowedLogShowsRepeatedTextOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	polled, err := c.Poll(t.Context(), "w", api.Poll{Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(t.Context(), "w", api.Poll{Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("Poll = %+v, %v, want the run", polled, err)
 	}
@@ -87,7 +88,7 @@ func TestFollowedLogShowsRepeatedTextOnce(t *testing.T) {
 		if n == 1 {
 			commit.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete}
 		}
-		if res, err := c.Commit(t.Context(), "w", commit); err != nil || !res[0].OK {
+		if res, err := session.Of(c).Commit(t.Context(), "w", commit); err != nil || !res[0].OK {
 			t.Fatalf("Commit = %+v, %v", res, err)
 		}
 	}

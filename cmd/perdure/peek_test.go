@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // hold starts a run of a kind, and leases it.
@@ -18,7 +19,7 @@ func hold(t *testing.T, c *client.Client, kind string) api.Grant {
 	if _, err := c.Start(t.Context(), perdure.Submission{Kind: kind}); err != nil {
 		t.Fatal(err)
 	}
-	polled, err := c.Poll(t.Context(), "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
+	polled, err := session.Of(c).Poll(t.Context(), "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 	if err != nil || len(polled.Runs) != 1 {
 		t.Fatalf("poll for a run of kind %s: %v, want one run", kind, err)
 	}
@@ -28,7 +29,7 @@ func hold(t *testing.T, c *client.Client, kind string) api.Grant {
 func commitOf(t *testing.T, c *client.Client, g api.Grant, in perdure.Commit) error {
 	t.Helper()
 	in.RunID, in.Epoch = g.RunID, g.Epoch
-	res, err := c.Commit(t.Context(), "w", in)
+	res, err := session.Of(c).Commit(t.Context(), "w", in)
 	if err == nil && res[0].Error != nil {
 		return errors.New(res[0].Error.Detail)
 	}
@@ -38,7 +39,7 @@ func commitOf(t *testing.T, c *client.Client, g api.Grant, in perdure.Commit) er
 func TestPeekShowsWhatARunIsDoing(t *testing.T) {
 	c, _ := live(t)
 	g := hold(t, c, "report")
-	if _, err := c.Heartbeat(t.Context(), "w",
+	if _, err := session.Of(c).Heartbeat(t.Context(), "w",
 		api.Beat{RunID: g.RunID, Epoch: g.Epoch, Activity: "tool_executing\x1b[31m"}); err != nil {
 		t.Fatal(err)
 	}

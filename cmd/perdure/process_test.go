@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // A testProcess is a run of class process whose runner is the test.
@@ -56,7 +57,7 @@ func (p *testProcess) take() {
 	var polled *api.Polled
 	var err error
 	eventually.True(p.t, "the run is granted", func() bool { // after a failure it has a backoff
-		polled, err = p.c.Poll(p.t.Context(), "exec@test", api.Poll{RunIDs: []perdure.RunID{p.id}, Slots: 1,
+		polled, err = session.Of(p.c).Poll(p.t.Context(), "exec@test", api.Poll{RunIDs: []perdure.RunID{p.id}, Slots: 1,
 			Start: true})
 		return err != nil || len(polled.Runs) == 1
 	})
@@ -100,7 +101,8 @@ func (p *testProcess) write(stream string, b []byte) {
 				p.t.Fatal(err)
 			}
 			lease := api.Lease{RunID: p.id, Epoch: p.epoch}
-			if _, err := p.c.PutArtifact(p.t.Context(), lease, s.Artifact, "", bytes.NewReader(body)); err != nil {
+			if _, err := session.Of(p.c).PutArtifact(p.t.Context(), lease, s.Artifact, "",
+				bytes.NewReader(body)); err != nil {
 				p.t.Fatal(err)
 			}
 		}
@@ -112,7 +114,7 @@ func (p *testProcess) write(stream string, b []byte) {
 func (p *testProcess) commit(c perdure.Commit) {
 	p.t.Helper()
 	c.RunID, c.Epoch = p.id, p.epoch
-	res, err := p.c.Commit(p.t.Context(), "exec@test", c)
+	res, err := session.Of(p.c).Commit(p.t.Context(), "exec@test", c)
 	if err != nil || !res[0].OK {
 		p.t.Fatalf("commit %s of run %s = %+v (error %v)", c.ID, p.id, res, err)
 	}

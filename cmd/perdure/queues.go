@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const queuesUsage = `Usage:
@@ -100,7 +101,7 @@ func (h *queuesCall) pause() error {
 		at := perdure.At(t)
 		in.Until = &at
 	}
-	out, err := c.PauseQueue(h.ctx, args[0], in)
+	out, err := admin.New(c).PauseQueue(h.ctx, args[0], in)
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (h *queuesCall) resume() error {
 	if err != nil {
 		return err
 	}
-	out, err := c.ResumeQueue(h.ctx, args[0])
+	out, err := admin.New(c).ResumeQueue(h.ctx, args[0])
 	if err != nil {
 		return err
 	}

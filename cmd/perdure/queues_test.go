@@ -9,6 +9,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // keyWith makes a key of the tenant with these scopes, and has the commands use it.
@@ -18,7 +20,7 @@ func keyWith(t *testing.T, c *client.Client, scopes ...perdure.Scope) {
 	for _, s := range scopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k, err := c.CreateKey(t.Context(), in)
+	k, err := admin.New(c).CreateKey(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +58,7 @@ func TestQueuesOnTheCommandLine(t *testing.T) {
 		t.Fatalf("table = %q, want a heading, default without a pause, and slow", lines)
 	}
 	has(t, lines[2], " since ", "until ", "the model·[2J is down")
-	if p, err := c.Poll(t.Context(), "w", api.Poll{Slots: 5, Queues: []string{"slow"},
+	if p, err := session.Of(c).Poll(t.Context(), "w", api.Poll{Slots: 5, Queues: []string{"slow"},
 		Wait: perdure.Duration(time.Millisecond)}); err != nil || len(p.Runs) != 0 {
 		t.Errorf("poll of the paused queue: %+v, %v; want nothing", p, err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const recoveryUsage = `Usage:
@@ -48,10 +48,10 @@ type recoveryCall struct{ subcommandCall }
 
 // jobPage reads and prints a page of a list of processes. show prints it and nextOf gives its next cursor.
 func jobPage[P any](
-	h *recoveryCall, read func(*client.Client, context.Context, client.JobFilter) (*P, error),
+	h *recoveryCall, read func(*admin.Client, context.Context, admin.JobFilter) (*P, error),
 	nextOf func(*P) string, show func(w io.Writer, p *P),
 ) error {
-	var f client.JobFilter
+	var f admin.JobFilter
 	h.flags.IntVar(&f.Limit, "n", 100, "at most so many")
 	h.flags.StringVar(&f.Cursor, "cursor", "", "begin behind the last `one` of the page before")
 	_, c, err := h.begin()
@@ -62,7 +62,7 @@ func jobPage[P any](
 		fmt.Fprintf(h.stderr, "perdure %s: -n takes 1 to 1000\n", h.flags.Name())
 		return errUsage
 	}
-	p, err := read(c, h.ctx, f)
+	p, err := read(admin.New(c), h.ctx, f)
 	if err != nil {
 		return err
 	}
@@ -77,11 +77,11 @@ func (h *recoveryCall) status() error {
 	if err != nil {
 		return err
 	}
-	s, err := c.RecoveryStatus(h.ctx)
+	s, err := admin.New(c).RecoveryStatus(h.ctx)
 	if err != nil {
 		return err
 	}
-	m, err := c.RecoveryMetrics(h.ctx)
+	m, err := admin.New(c).RecoveryMetrics(h.ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (h *recoveryCall) status() error {
 
 func (h *recoveryCall) heartbeats() error {
 	next := func(p *api.JobHeartbeats) string { return p.NextCursor }
-	return jobPage(h, (*client.Client).JobHeartbeats, next, func(w io.Writer, p *api.JobHeartbeats) {
+	return jobPage(h, (*admin.Client).JobHeartbeats, next, func(w io.Writer, p *api.JobHeartbeats) {
 		fmt.Fprintln(w, "RUN\tTIER\tHEARTBEAT\tENGINE")
 		for _, j := range p.Jobs {
 			fmt.Fprintf(w, "%s\t%s\t%s ago\t%s\n", j.JobID, visible(j.Status), time.Duration(j.AgeSeconds)*time.Second,
@@ -114,7 +114,7 @@ func (h *recoveryCall) heartbeats() error {
 
 func (h *recoveryCall) stale() error {
 	next := func(p *api.StaleJobs) string { return p.NextCursor }
-	return jobPage(h, (*client.Client).StaleJobs, next, func(w io.Writer, p *api.StaleJobs) {
+	return jobPage(h, (*admin.Client).StaleJobs, next, func(w io.Writer, p *api.StaleJobs) {
 		if len(p.StaleJobs) == 0 {
 			fmt.Fprintln(w, "All processes are fresh.")
 			return
@@ -129,7 +129,7 @@ func (h *recoveryCall) stale() error {
 
 func (h *recoveryCall) sentinels() error {
 	next := func(p *api.Sentinels) string { return p.NextCursor }
-	return jobPage(h, (*client.Client).Sentinels, next, func(w io.Writer, p *api.Sentinels) {
+	return jobPage(h, (*admin.Client).Sentinels, next, func(w io.Writer, p *api.Sentinels) {
 		fmt.Fprintln(w, "RUN\tTENANT\tTIER\tSTATUS\tCOUNTER\tEPOCH\tLOCK\tENGINE")
 		for i := range p.Sentinels {
 			s := &p.Sentinels[i]
@@ -148,7 +148,7 @@ func (h *recoveryCall) sentinels() error {
 
 func (h *recoveryCall) failed() error {
 	next := func(p *api.FailedJobs) string { return p.NextCursor }
-	return jobPage(h, (*client.Client).FailedJobs, next, func(w io.Writer, p *api.FailedJobs) {
+	return jobPage(h, (*admin.Client).FailedJobs, next, func(w io.Writer, p *api.FailedJobs) {
 		if len(p.FailedJobs) == 0 {
 			fmt.Fprintln(w, "No process was lost.")
 			return
@@ -169,7 +169,7 @@ func (h *recoveryCall) resume() error {
 	for i, a := range args {
 		ids[i] = perdure.RunID(a)
 	}
-	done, err := c.ResumeJobs(h.ctx, ids)
+	done, err := admin.New(c).ResumeJobs(h.ctx, ids)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (h *recoveryCall) log() error {
 	}
 	var all api.StartupLog
 	for {
-		p, err := c.StartupLog(h.ctx, len(all.Lines))
+		p, err := admin.New(c).StartupLog(h.ctx, len(all.Lines))
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (h *recoveryCall) health() error {
 	if err != nil {
 		return err
 	}
-	j, err := c.JobHealth(h.ctx, perdure.RunID(args[0]))
+	j, err := admin.New(c).JobHealth(h.ctx, perdure.RunID(args[0]))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func TestRecoveryShowsProcesses(t *testing.T) {
@@ -28,7 +29,8 @@ func TestRecoveryShowsProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := string(run.RunID)
-	granted, err := c.Poll(t.Context(), "runner", api.Poll{RunIDs: []perdure.RunID{run.RunID}, Slots: 1, Start: true})
+	granted, err := session.Of(c).Poll(t.Context(), "runner", api.Poll{RunIDs: []perdure.RunID{run.RunID}, Slots: 1,
+		Start: true})
 	if err != nil || len(granted.Runs) != 1 {
 		t.Fatalf("polled %+v: %v", granted, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/settings"
@@ -89,7 +90,7 @@ func dashboardLink(ctx context.Context, url string, srv *embedded.Server) string
 	if srv.Key() == "" {
 		return url + "/ui/"
 	}
-	link, err := c.LoginLink(ctx, api.OpenSession{})
+	link, err := admin.New(c).LoginLink(ctx, api.OpenSession{})
 	if err != nil {
 		return url + "/ui/"
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const signingUsage = `Usage:
@@ -150,7 +151,7 @@ func (h *signingCall) require() error {
 	if err != nil {
 		return err
 	}
-	t, err := c.ChangeTenant(h.ctx, perdure.TenantID(names[0]), api.ChangeTenant{RequireSignatures: &yes})
+	t, err := admin.New(c).ChangeTenant(h.ctx, perdure.TenantID(names[0]), api.ChangeTenant{RequireSignatures: &yes})
 	if err != nil {
 		return err
 	}

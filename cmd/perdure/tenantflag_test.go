@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 // theirs makes the tenant acme with one run, and returns a key of it and a client with that.
@@ -16,7 +17,7 @@ func theirs(t *testing.T, c *client.Client) (key, run string) {
 	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k, err := c.CreateTenantKey(t.Context(), "acme", in)
+	k, err := admin.New(c).CreateTenantKey(t.Context(), "acme", in)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 )
 
 const tenantsUsage = `Usage:
@@ -42,7 +42,7 @@ func (h *tenantsCall) list() error {
 	}
 	var list []api.Tenant
 	for cursor := ""; ; {
-		page, err := c.Tenants(h.ctx, client.TenantFilter{Cursor: cursor})
+		page, err := admin.New(c).Tenants(h.ctx, admin.TenantFilter{Cursor: cursor})
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func (h *tenantsCall) show() error {
 	if err != nil {
 		return err
 	}
-	t, err := c.Tenant(h.ctx, perdure.TenantID(names[0]))
+	t, err := admin.New(c).Tenant(h.ctx, perdure.TenantID(names[0]))
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (h *tenantsCall) set() error {
 		fmt.Fprintln(h.stderr, "perdure tenants set: name a limit, such as --max-live-runs 10000")
 		return errUsage
 	}
-	t, err := c.ChangeTenant(h.ctx, perdure.TenantID(names[0]), api.ChangeTenant{Limits: &in})
+	t, err := admin.New(c).ChangeTenant(h.ctx, perdure.TenantID(names[0]), api.ChangeTenant{Limits: &in})
 	if err != nil {
 		return err
 	}

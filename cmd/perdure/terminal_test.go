@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // hostile is a text that writes the clipboard of a terminal (OSC 52), forges a row, changes the
@@ -70,7 +71,7 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 	}
 	take := func(kind string) api.Grant {
 		t.Helper()
-		p, err := c.Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
+		p, err := session.Of(c).Poll(ctx, "w", api.Poll{Kinds: []string{kind}, Slots: 1, Start: true})
 		if err != nil || len(p.Runs) != 1 {
 			t.Fatalf("poll: %v, want a run", err)
 		}
@@ -79,13 +80,13 @@ func TestNoCommandPrintsForeignTextRaw(t *testing.T) {
 	commit := func(g api.Grant, what perdure.Commit) {
 		t.Helper()
 		what.ID, what.RunID, what.Epoch = "c"+g.Kind, g.RunID, g.Epoch
-		if _, err := c.Commit(ctx, "w", what); err != nil {
+		if _, err := session.Of(c).Commit(ctx, "w", what); err != nil {
 			t.Fatalf("commit for kind %s: %v", g.Kind, err)
 		}
 	}
 	submit("live")
 	g := take("live")
-	if _, err := c.Heartbeat(ctx, "w",
+	if _, err := session.Of(c).Heartbeat(ctx, "w",
 		api.Beat{RunID: g.RunID, Epoch: g.Epoch, Activity: hostile, Progress: text}); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/paint"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -19,7 +20,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		"Lists what the watchdog did and why, newest first, or its rules. Takes a key of the platform.\n\n"+
 			"  perdure watchdog --rule lost-worker\n  perdure watchdog --run RUN\n  perdure watchdog --rules", stderr)
 	conn := addConnFlags(f)
-	var filter client.WatchdogFilter
+	var filter admin.WatchdogFilter
 	f.StringVar(&filter.Rule, "rule", "", "only what this `rule` did: W6, or lost-worker")
 	run := f.String("run", "", "only what was done to this `run`")
 	conn.useTenant(f, "only what was done to runs of this `tenant` (default: PERDURE_TENANT, or all)")
@@ -51,7 +52,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	if *rules {
 		return printRules(ctx, c, *asJSON, stdout)
 	}
-	page, err := c.Watchdog(ctx, filter)
+	page, err := admin.New(c).Watchdog(ctx, filter)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,7 @@ func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Write
 // printRules prints the rules of the watchdog, each with the settings that its bound names. As JSON
 // it prints the settings.
 func printRules(ctx context.Context, c *client.Client, asJSON bool, stdout io.Writer) error {
-	policy, err := c.Policy(ctx)
+	policy, err := admin.New(c).Policy(ctx)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 )
@@ -168,7 +169,7 @@ func TestWorkerOutcomes(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("exit of the worker = %v, want success", err)
 	}
-	if inv, err := w.c.Invariants(w.ctx); err != nil || len(inv.Violations) > 0 {
+	if inv, err := admin.New(w.c).Invariants(w.ctx); err != nil || len(inv.Violations) > 0 {
 		t.Errorf("invariants = %+v (error %v), want no violations", inv, err)
 	}
 }

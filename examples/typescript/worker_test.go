@@ -21,6 +21,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 )
@@ -492,7 +493,7 @@ func (w *world) checkBooked(id perdure.RunID, attempt int) {
 
 func (w *world) checkInvariants() {
 	w.t.Helper()
-	if inv, err := w.c.Invariants(w.ctx); err != nil || len(inv.Violations) > 0 {
+	if inv, err := admin.New(w.c).Invariants(w.ctx); err != nil || len(inv.Violations) > 0 {
 		w.t.Errorf("invariants = %+v (error %v), want no violations", inv, err)
 	}
 }

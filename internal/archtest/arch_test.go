@@ -76,6 +76,7 @@ var layers = []struct {
 	{"supervisor/model", []string{"", "internal/sse"}},
 	{"internal/session", []string{"", "api"}},
 	{"client", []string{"", "api", "internal/timer", "internal/sse", "internal/session"}},
+	{"client/admin", []string{"", "api", "client", "internal/session"}},
 	{"agent/internal/journal", []string{"", "api", "internal/session"}},
 	{"agent", []string{"", "api", "internal/timer", "internal/session", "agent/internal/journal"}},
 	{"worker", []string{"", "api", "client", "agent", "internal/timer", "internal/session", "internal/jsonschema"}},
@@ -88,7 +89,7 @@ var layers = []struct {
 
 // sdk are the packages that a program outside imports. They never pull in the server. Those that do not
 // exist yet are checked from the day they do.
-var sdk = []string{"", "api", "client", "worker", "agent", "supervisor", "supervisor/model",
+var sdk = []string{"", "api", "client", "client/admin", "worker", "agent", "supervisor", "supervisor/model",
 	"supervisor/mcp"}
 
 // outside are the modules of the server that an SDK must not drag into somebody's program.

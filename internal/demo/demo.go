@@ -37,6 +37,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/paint"
@@ -227,7 +228,7 @@ func (s *observation) collect(ctx context.Context, c *client.Client, dir string)
 	if s.WorkerEvents, err = log(ctx, c, s.Worker.RunID); err != nil {
 		return err
 	}
-	check, err := c.Invariants(ctx)
+	check, err := admin.New(c).Invariants(ctx)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/timer"
 )
 
@@ -346,7 +347,7 @@ func (e *execution) upload(ctx context.Context, lease api.Lease, s *jobdir.Step)
 		defer cancel()
 		file := &wholeReader{r: io.NewSectionReader(streamReader{e.output, s.Stream}, s.Offset, s.Size), left: s.Size}
 		body := e.hide.reader(file)
-		_, err := e.link.c.PutArtifact(one, lease, s.Artifact, "application/octet-stream", body)
+		_, err := session.Of(e.link.c).PutArtifact(one, lease, s.Artifact, "application/octet-stream", body)
 		code := client.CodeOf(err)
 		switch {
 		case file.short.Load():

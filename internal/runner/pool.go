@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/session"
 	"github.com/perdure/perdure/internal/timer"
 )
 
@@ -100,9 +101,10 @@ func (p *Pool) Run(ctx context.Context) error {
 func (p *Pool) announce(ctx context.Context) {
 	c, err := p.Job.Server.connect()
 	for n := 1; err == nil && ctx.Err() == nil; n++ {
-		_, err := c.AnnounceKind(ctx, Kind, api.AnnounceKind{Build: announcedBuild, KindDef: perdure.KindDef{
-			Description: "A command, executed by a pool: {\"command\": [\"program\", \"argument\"]}",
-			Class:       perdure.Process, Retry: &perdure.KindRetry{MaxAttempts: 1}}})
+		_, err := session.Of(c).AnnounceKind(ctx, Kind, api.AnnounceKind{Build: announcedBuild,
+			KindDef: perdure.KindDef{
+				Description: "A command, executed by a pool: {\"command\": [\"program\", \"argument\"]}",
+				Class:       perdure.Process, Retry: &perdure.KindRetry{MaxAttempts: 1}}})
 		switch {
 		case err == nil, ctx.Err() != nil:
 			return

@@ -17,9 +17,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/session"
 )
 
 // pool starts a pool, and returns a function that ends it.
@@ -159,7 +161,7 @@ func TestPoolThatEndsLeavesNoRunner(t *testing.T) {
 	w := newWorld(t)
 	stop := w.pool(1, nil)
 	eventually.True(t, "the pool polls", func() bool {
-		workers, err := w.c.Workers(t.Context())
+		workers, err := admin.New(w.c).Workers(t.Context())
 		return err == nil && len(workers) > 0
 	})
 	stop()
@@ -172,7 +174,8 @@ func TestPoolThatEndsLeavesNoRunner(t *testing.T) {
 		return err == nil && f != nil
 	})
 	s := w.submit(sh("true"))
-	if polled, err := w.c.Poll(t.Context(), "other", api.Poll{Queues: []string{"builds"}, Slots: 1}); err != nil ||
+	if polled, err := session.Of(w.c).Poll(t.Context(), "other", api.Poll{Queues: []string{"builds"},
+		Slots: 1}); err != nil ||
 		len(polled.Runs) != 1 || polled.Runs[0].RunID != s.id {
 		t.Errorf("a run after the pool's end is granted to %+v (error %v), want the next worker", polled, err)
 	}

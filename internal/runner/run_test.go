@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/session"
 )
 
 func unmarshal(b []byte, v any) error { return json.Unmarshal(b, v) }
@@ -182,13 +183,14 @@ func TestOlderEpochStopsAndWritesNothing(t *testing.T) {
 func takeOver(t *testing.T, w *world, s *started) {
 	t.Helper()
 	r := s.run()
-	res, err := w.c.Release(t.Context(), r.WorkerID, api.Lease{RunID: s.id, Epoch: r.Epoch})
+	res, err := session.Of(w.c).Release(t.Context(), r.WorkerID, api.Lease{RunID: s.id, Epoch: r.Epoch})
 	if err != nil || !res[0].OK {
 		t.Fatalf("release of run %s: %+v (error %v)", s.id, res, err)
 	}
 	var polled *api.Polled
 	eventually.True(t, "the run is granted again", func() bool {
-		polled, err = w.c.Poll(t.Context(), "other", api.Poll{RunIDs: []perdure.RunID{s.id}, Slots: 1, Start: true})
+		polled, err = session.Of(w.c).Poll(t.Context(), "other", api.Poll{RunIDs: []perdure.RunID{s.id}, Slots: 1,
+			Start: true})
 		return err == nil && len(polled.Runs) == 1
 	})
 }

@@ -116,7 +116,7 @@ func (l *link) lease(ctx context.Context, j *Job) (*api.Grant, error) {
 	for n := 0; ; n++ {
 		var polled *api.Polled
 		err := l.persist(ctx, "poll", func(ctx context.Context) (_ bool, err error) {
-			polled, err = l.c.Poll(ctx, l.worker, poll)
+			polled, err = session.Of(l.c).Poll(ctx, l.worker, poll)
 			return client.Transient(err), err
 		})
 		switch {
@@ -145,7 +145,7 @@ func (l *link) lease(ctx context.Context, j *Job) (*api.Grant, error) {
 // that is not heard from is given to another runner, so the command does not start before.
 func (l *link) confirm(ctx context.Context, g *api.Grant) (cancel bool, err error) {
 	err = l.persist(ctx, "heartbeat", func(ctx context.Context) (bool, error) {
-		answer, err := l.c.Heartbeat(ctx, l.worker, api.Beat{RunID: g.RunID, Epoch: g.Epoch})
+		answer, err := session.Of(l.c).Heartbeat(ctx, l.worker, api.Beat{RunID: g.RunID, Epoch: g.Epoch})
 		if err != nil {
 			return temporary(err), err
 		}
@@ -168,7 +168,7 @@ func (e *refusedError) Error() string { return string(e.Code) + ": " + e.Detail 
 // commit sends a commit until it is answered. A refusal is a *refusedError, or errLost.
 func (l *link) commit(ctx context.Context, c perdure.Commit) (cancel bool, err error) {
 	err = l.persist(ctx, "commit", func(ctx context.Context) (bool, error) {
-		results, err := l.c.Commit(ctx, l.worker, c)
+		results, err := session.Of(l.c).Commit(ctx, l.worker, c)
 		if err != nil {
 			return temporary(err), err
 		}
@@ -273,7 +273,7 @@ func (e *execution) sendBeat(ctx context.Context) (*api.Beaten, error) {
 	one, cancel := context.WithTimeout(one, callTimeout)
 	defer cancel()
 	lease, _ := e.hold.now()
-	return e.link.c.Heartbeat(one, e.link.worker, api.Beat{RunID: lease.RunID, Epoch: lease.Epoch,
+	return session.Of(e.link.c).Heartbeat(one, e.link.worker, api.Beat{RunID: lease.RunID, Epoch: lease.Epoch,
 		Activity: e.activity(), CancelAck: e.cancelled.is()})
 }
 
@@ -292,7 +292,7 @@ func (e *execution) newsLoop(ctx context.Context) {
 		sent := time.Now()
 		one, once := session.SendOnce(ctx)
 		lease, _ := e.hold.now()
-		polled, err := e.link.c.Poll(one, e.link.worker,
+		polled, err := session.Of(e.link.c).Poll(one, e.link.worker,
 			api.Poll{News: true, Holding: []api.Lease{lease}, Wait: perdure.Duration(pollWait)})
 		switch {
 		case err != nil:

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/doorbell"
@@ -232,7 +233,7 @@ func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k, err := c.CreateTenantKey(ctx, tenant, in)
+	k, err := admin.New(c).CreateTenantKey(ctx, tenant, in)
 	if err != nil {
 		return "", err
 	}

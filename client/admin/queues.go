@@ -1,0 +1,28 @@
+package admin
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// PauseQueue stops all grants from a queue. It accepts runs meanwhile, and workers keep those that they
+// hold. Pausing a paused queue sets its reason and its end anew.
+func (c *Client) PauseQueue(
+	ctx context.Context, name string, in api.PauseQueue, opts ...client.CallOptions,
+) (*api.QueuePaused, error) {
+	return send[api.QueuePaused](ctx, c, "POST", path(v1+"/queues/%s/pause", name), in, opts)
+}
+
+// ResumeQueue ends the pause of a queue. One that is not paused stays as it is.
+func (c *Client) ResumeQueue(ctx context.Context, name string, opts ...client.CallOptions) (*api.QueuePaused, error) {
+	return send[api.QueuePaused](ctx, c, "POST", path(v1+"/queues/%s/resume", name), struct{}{}, opts)
+}
+
+// Workers lists the tenant's workers.
+func (c *Client) Workers(ctx context.Context) ([]perdure.Worker, error) {
+	entries := func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor }
+	return pages(ctx, c, v1+"/workers", entries)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/session"
 )
@@ -47,7 +48,7 @@ func BenchmarkIdleWorkers(b *testing.B) {
 		srv.Close()
 	})
 	for there := 0; there < workers; time.Sleep(50 * time.Millisecond) {
-		list, err := c.Workers(ctx)
+		list, err := admin.New(c).Workers(ctx)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -18,7 +18,8 @@ func TestKindsCommand(t *testing.T) {
 	_, err := session.Of(c).AnnounceKind(t.Context(), "research", api.AnnounceKind{Build: "b1",
 		KindDef: perdure.KindDef{
 			Description: "finds\x1b[31m things out\nin depth", Class: perdure.Agent,
-			Timeout: perdure.Duration(time.Hour), Retry: &perdure.KindRetry{MaxAttempts: 5}, InputSchema: json.RawMessage(`{"type":"object"}`)}})
+			Timeout: perdure.Duration(time.Hour), Retry: &perdure.KindRetry{MaxAttempts: 5},
+			InputSchema: json.RawMessage(`{"type":"object"}`)}})
 	if err != nil {
 		t.Fatal(err)
 	}

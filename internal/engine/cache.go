@@ -16,6 +16,8 @@ import (
 //     before that does not fill the cache.
 //   - What another node changes counts after ttl. Decisions that were made before are written within
 //     store.MaxAge, or made again.
+//   - A reader uses what is cached, and fills nothing that decisions go by: its snapshot may be older than a
+//     change that was made meanwhile.
 //   - A batch that is decided again uses only values that were read since its first try. A stale one may
 //     have caused the conflict.
 //
@@ -50,6 +52,8 @@ type look struct {
 	number int64
 	// again is set if the batch is decided again.
 	again bool
+	// reader is set if the read comes from a snapshot that may have been there before the look.
+	reader bool
 }
 
 func lookOf(tx *Tx) look { return look{now: tx.Now, number: tx.DB.Number, again: tx.DB.Again} }
@@ -87,7 +91,7 @@ func (c *cache[K, V]) get(at look, key K, read func() (V, error)) (V, error) {
 func (c *cache[K, V]) load(at look, key K, read func() (V, error)) (V, error) {
 	begun := c.begin()
 	v, err := read()
-	if err == nil {
+	if err == nil && !at.reader {
 		c.fill(at, key, v, begun)
 	}
 	return v, err

@@ -38,6 +38,10 @@ func TestCache(t *testing.T) {
 				return "stale", nil
 			})
 		}, look: look{now: at}, want: "new"},
+		"after a look of a reader with an old snapshot": {between: func(c *cache[string, string]) {
+			c.forget("k")
+			c.get(look{now: at, reader: true}, "k", read("stale"))
+		}, look: look{now: at}, want: "new"},
 		"when it was full": {between: func(c *cache[string, string]) {
 			c.put(at, "a", "x")
 			c.put(at, "b", "x")

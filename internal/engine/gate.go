@@ -109,16 +109,14 @@ func conditionsOf(tx *Tx, t perdure.TenantID) (c *conditions, err error) {
 }
 
 // conditionsIn gives the conditions of a tenant for a reader.
-func (e *Engine) conditionsIn(db *store.Records, t perdure.TenantID) (c *conditions, err error) {
-	c = &conditions{now: db.Now}
+func (e *Engine) conditionsIn(db *store.Records, t perdure.TenantID) (_ *conditions, err error) {
+	c, at := &conditions{now: db.Now}, look{now: db.Now, reader: true}
 	if e.signer == nil {
-		row, _, err := db.Tenants.Get(t)
-		if err != nil {
+		if c.unverified, err = signedBy(e, db, at, t); err != nil {
 			return nil, err
 		}
-		c.unverified = row.Signed || e.signingConfigured(t)
 	}
-	c.paused, err = e.pauses.of(db, look{now: db.Now}, t)
+	c.paused, err = e.pauses.of(db, at, t)
 	return c, err
 }
 
@@ -229,6 +227,9 @@ func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
 	return tx.Finish(r, ev)
 }
 
+// maxWaitTenants bounds the tenants of a page whose runs say why they wait.
+const maxWaitTenants = 50
+
 // A waitReader says of runs of a page why they wait. It reads the conditions of a tenant once.
 type waitReader struct {
 	e       *Engine
@@ -260,7 +261,7 @@ func (w *waitReader) of(t perdure.TenantID) (*tenantWaits, error) {
 
 // waitingFor says why a run waits, or gives nil if it is not queued.
 func (w *waitReader) waitingFor(r *perdure.Run) (*perdure.WaitingFor, error) {
-	if r.State != perdure.Queued {
+	if r.State != perdure.Queued || len(w.tenants) >= maxWaitTenants && w.tenants[r.Tenant] == nil {
 		return nil, nil
 	}
 	t, err := w.of(r.Tenant)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
+	"github.com/perdure/perdure/internal/store"
 )
 
 // signRun signs a run that is being accepted, if there is a key. Without one, a new run of a tenant
@@ -176,15 +177,18 @@ func rejectInvalidSignature(tx *Tx, r *perdure.Run, worker, build string) (bool,
 // requiresSigned tells whether a tenant's runs have to be signed, from the configuration, the cache or the
 // store.
 func requiresSigned(tx *Tx, t perdure.TenantID) (bool, error) {
-	if tx.e.signingConfigured(t) {
+	return signedBy(tx.e, &tx.DB.Records, lookOf(tx), t)
+}
+
+// signedBy is requiresSigned for readers as well.
+func signedBy(e *Engine, db *store.Records, at look, t perdure.TenantID) (bool, error) {
+	if e.signingConfigured(t) {
 		return true, nil
 	}
-	all, err := tx.e.signing.get(lookOf(tx), struct{}{}, func() (tenantSet, error) {
-		return readTenants(tx.DB.Tenants.Signed)
-	})
+	all, err := e.signing.get(at, struct{}{}, func() (tenantSet, error) { return readTenants(db.Tenants.Signed) })
 	if err != nil || !all.many || all.has[t] {
 		return all.has[t], err
 	}
-	row, _, err := tx.DB.Tenants.Get(t)
+	row, _, err := db.Tenants.Get(t)
 	return row.Signed, err
 }

@@ -33,7 +33,8 @@ type execution struct {
 	// main is the agent's own goroutine.
 	main *branch
 
-	// mu guards everything below.
+	// mu guards everything below. The worker takes its lock of the run before it, so the session is
+	// called without mu.
 	mu     sync.Mutex
 	record *journal.Record
 	cursor *journal.Cursor

@@ -80,7 +80,7 @@ func Parallel[In, Out any](
 	if len(begin) > 0 && p.first < 0 && c.stopReason(b) == nil {
 		c.begin(b, "step", journal.ItemKey(key, begin[0]))
 	}
-	var next sync.Mutex // guards begin and workers
+	var next sync.Mutex // guards begin and workers; taken before p.mu
 	var workers []string
 	var all sync.WaitGroup
 	within := &Context{inner, c}

@@ -30,6 +30,7 @@ type run struct {
 	every    time.Duration // between its heartbeats
 	fence    *time.Timer   // stops the handler of a kind in SelfFence; nil for others
 
+	// mu is taken before the lock of the agent's execution, which source takes.
 	mu       sync.Mutex
 	beatAt   time.Time // when its next heartbeat is due
 	activity string

@@ -100,7 +100,8 @@ type conversation struct {
 	talks bool
 	voice voice
 
-	// screen is held by those who print or ask while a run is followed.
+	// screen is held by those who print or ask while a run is followed. It is taken before the
+	// locks of the ticker and the keyboard.
 	screen sync.Mutex
 	// asked has the approvals that the person has been asked about.
 	asked map[perdure.ApprovalID]bool

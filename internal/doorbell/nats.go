@@ -29,7 +29,7 @@ type NATS struct {
 	prefix string
 	inbox  chan *nats.Msg
 
-	mu       sync.Mutex
+	mu       sync.Mutex                 // taken before the lock of local
 	joined   map[key]*nats.Subscription // groups that this node has joined
 	wanted   map[key]struct{}           // groups that it is to join
 	caughtUp int64                      // number of the connection after which all listeners were woken

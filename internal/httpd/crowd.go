@@ -39,7 +39,7 @@ const crowdSize = 8
 
 // crowds has the crowds of a node.
 type crowds struct {
-	mu sync.Mutex
+	mu sync.Mutex // taken before the lock of the gate that quit gives a turn back to
 	of map[engine.Ref]*crowd
 }
 

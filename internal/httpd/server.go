@@ -40,7 +40,8 @@ type Server struct {
 	closed bool
 	// waiters counts the waiters of this node by run.
 	waiters map[engine.Ref]int
-	// waiterLocks serialize the changes to a run's waiters; see waiterLock.
+	// waiterLocks serialize the changes to a run's waiters; see waiterLock. One is taken before mu,
+	// and is held while the waiter is written.
 	waiterLocks [64]sync.Mutex
 
 	// reader reads logs for the streams.
@@ -68,7 +69,7 @@ type Server struct {
 	runTenants runTenants
 
 	storeProbe probe
-	// backupMu is held while a backup is made.
+	// backupMu is held while a backup is made and sent. It is taken before all others.
 	backupMu sync.Mutex
 
 	// pollReads counts how often polls have read their queues or news. Tests use it.

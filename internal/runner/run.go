@@ -88,6 +88,7 @@ type execution struct {
 
 	kickBeat, kickSentinel chan struct{}
 
+	// mu is taken before the locks of output and hold.
 	mu          sync.Mutex
 	process     jobdir.Process
 	viewChanged bool

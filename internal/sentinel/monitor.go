@@ -75,7 +75,7 @@ type Monitor struct {
 	opt    Options
 	log    *slog.Logger
 
-	mu   sync.Mutex
+	mu   sync.Mutex // taken before the lock of the store's clock
 	jobs map[string]*job
 	// aside has the bad files that were found, by path.
 	aside    map[string]Aside

@@ -77,7 +77,8 @@ type Written struct {
 }
 
 // A lane makes the batches of a Lane, one after the other. On SQLite all lanes share writing, the
-// lock of the single writer.
+// lock of the single writer. mu is taken before writing, and before the locks of the queue, the cache
+// and the engine; see docs/locks.md.
 type lane struct {
 	s       *Store
 	id      Lane

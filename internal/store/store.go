@@ -105,7 +105,8 @@ type Store struct {
 	keys    *idle      // for Keys
 	counter *idle      // for Count
 	auditor func() (Session, error)
-	audit   sync.Mutex
+	// audit is held during a read by Audit. It is taken before the lock of the session.
+	audit sync.Mutex
 
 	mu sync.Mutex
 	// fail is why nothing more is written: a commit left the file in doubt, or the store is closed.

@@ -12,7 +12,7 @@ import (
 
 // calls are the contexts of calls by the tokens with which servers report progress.
 type calls struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // taken before the locks of the run that the progress is reported to
 	last int64
 	by   map[string]context.Context
 }

@@ -21,7 +21,7 @@ type server struct {
 	// turn is held by the caller that connects or lists.
 	turn chan struct{}
 
-	mu      sync.Mutex
+	mu      sync.Mutex // taken before the locks of conn and of its program's output
 	conn    *connection
 	pause   time.Duration // before the next connection
 	notTill time.Time

@@ -144,7 +144,8 @@ type Client struct {
 	hub *Hub
 	// ready is signalled when a message is queued.
 	ready chan struct{}
-	// changing is held while watches are added or removed.
+	// changing is held while watches are added or removed. It is taken before mu and before the
+	// locks of the hub and the loop.
 	changing sync.Mutex
 
 	mu      sync.Mutex
@@ -407,7 +408,7 @@ func (l *loop) signal() {
 
 // end removes the loop from the hub, if it has no questions. It tells whether it did.
 func (l *loop) end() bool {
-	l.hub.mu.Lock()
+	l.hub.mu.Lock() // before the lock of the loop
 	defer l.hub.mu.Unlock()
 	l.mu.Lock()
 	defer l.mu.Unlock()

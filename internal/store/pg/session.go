@@ -30,7 +30,7 @@ type Session struct {
 	conn            *pgconn.PgConn
 	stmts           map[string]*statement
 	connectedBefore bool     // a connection was made before
-	onReconnect     func()   // called after a reconnect, perhaps to another server
+	onReconnect     func()   // called after a reconnect, perhaps to another server, with mu held
 	beginPending    bool     // Begin was called, and the server does not know yet
 	open            bool     // a transaction is open at the server
 	tx              txNumber // the open transaction

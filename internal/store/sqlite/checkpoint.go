@@ -105,7 +105,7 @@ func copyLog(sess *Session, writing sync.Locker, pages int) error {
 		return err
 	}
 	// Copy what was added meanwhile: the log restarts only when all of it is copied.
-	writing.Lock()
+	writing.Lock() // before the lock of the session
 	defer writing.Unlock()
 	_, err = checkpoint(sess, "PASSIVE")
 	return err

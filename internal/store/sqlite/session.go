@@ -10,7 +10,7 @@ import (
 
 // A Session is one connection to a database, with its prepared statements.
 type Session struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // taken before the lock of limit
 	conn  *conn
 	begin string
 	stmts map[string]stmt

@@ -29,7 +29,7 @@ func (s *Session) Template() (*Template, error) {
 
 // Fill replaces the content of a database by the template.
 func (t *Template) Fill(s *Session) error {
-	t.mu.Lock()
+	t.mu.Lock() // before the lock of the session
 	defer t.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -390,7 +390,9 @@ func (w *join) sleep() (index int, err error) {
 	if len(on) > perdure.MaxBatch {
 		return -1, w.c.misuse("%s: waits for more than %d things that are no children", w.what, perdure.MaxBatch)
 	}
-	return -1, w.c.suspend(w.b, open, on)
+	err = w.c.suspend(w.b, open, on)
+	w.visit() // a run that stays awake may have got the end of a wait of this call just now
+	return -1, err
 }
 
 // openSpec returns the wait that a claim opens now.

@@ -38,29 +38,16 @@ func (c *execution) await(
 	if err := check(spec); err != nil {
 		return nil, err
 	}
-	began, timeout, awake := time.Now(), spec.Timeout, session.AwakeFor(c.leased)
-	open := []perdure.WaitSpec{*spec}
+	began, timeout := time.Now(), spec.Timeout
 	for {
-		i := c.takeFor(b, spec, fits)
-		if i == nil && awake > 0 {
-			opened, err := c.stayAwake(b, spec, awake)
-			if err != nil {
-				return nil, err
-			}
-			if awake = 0; opened {
-				open = nil
-			}
-			i = c.takeFor(b, spec, fits)
-		}
-		if i != nil {
+		if i := c.takeFor(b, spec, fits); i != nil {
 			c.pass(b, "wait "+spec.ID)
 			return i, nil
 		}
-		if timeout > 0 && open != nil {
+		if timeout > 0 {
 			spec.Timeout = max(timeout-perdure.Duration(time.Since(began)), perdure.Duration(1))
-			open = []perdure.WaitSpec{*spec}
 		}
-		if err := c.suspend(b, open, []string{spec.ID}); err != nil {
+		if err := c.suspend(b, []perdure.WaitSpec{*spec}, []string{spec.ID}); err != nil {
 			return nil, err
 		}
 	}
@@ -74,43 +61,6 @@ func (c *execution) takeFor(b *branch, spec *perdure.WaitSpec, fits func(json.Ra
 	i := c.inbox.Take(spec.ID, itemOf[spec.Type], spec.Name, fits)
 	c.cursor.Visit("wait " + spec.ID)
 	return i
-}
-
-// stayAwake waits without suspending the run. It returns when something has come, or after a time, and
-// tells whether it has opened the wait. Only the test kit keeps runs awake.
-func (c *execution) stayAwake(b *branch, spec *perdure.WaitSpec, most time.Duration) (opened bool, err error) {
-	if err := c.stopReason(b); err != nil {
-		return false, err
-	}
-	c.checkExit()
-	if spec.Type == perdure.WaitTimer {
-		if time.Duration(spec.Timeout) > most {
-			return false, nil
-		}
-		c.begin(b, "wait", spec.ID)
-		c.flush()
-		if !timer.Sleep(c.ctx, time.Duration(spec.Timeout)) {
-			return false, c.stopReason(b)
-		}
-		c.write(func(w *journal.Writer) { w.TimerEnded(spec.ID) })
-		return false, nil
-	}
-	c.begin(b, "wait", spec.ID)
-	c.mu.Lock()
-	opening := c.writer.Open(*spec, claimType(spec.Type))
-	c.mu.Unlock()
-	c.s.Commit(true)
-	c.mustCommit(opening)
-	until := time.Now().Add(most)
-	for pause := minMapPause; time.Now().Before(until); pause = min(2*pause, time.Minute) {
-		if news, err := c.readNews(); news || err != nil {
-			return true, err
-		}
-		if !timer.Sleep(c.ctx, pause) {
-			return true, c.stopReason(b)
-		}
-	}
-	return true, nil
 }
 
 // itemOf has the types of the inbox items that the types of waits take.
@@ -193,6 +143,11 @@ func (c *execution) park(b *branch, p *parked) error {
 		changed := c.parking.changed
 		c.mu.Unlock()
 		if last {
+			if news, err := c.stayAwake(b); err != nil {
+				return err
+			} else if news {
+				continue
+			}
 			if again, err := c.suspendAll(); !again {
 				return err
 			}
@@ -278,6 +233,80 @@ func (c *execution) expire(p *parked, id string) {
 	}
 	c.mu.Unlock()
 	c.s.Commit(false)
+}
+
+// maxAwakePause is the longest interval at which a run that stays awake reads its inbox.
+const maxAwakePause = time.Minute
+
+// stayAwake keeps the run awake instead of suspending it, for a while: in the trial of the test kit in which
+// runs are not executed anew. It opens the waits of all branches, as a suspend does, and tells whether
+// something has come. If nothing has, the run is suspended.
+func (c *execution) stayAwake(b *branch) (news bool, err error) {
+	most := session.AwakeFor(c.leased)
+	if most == 0 {
+		return false, nil
+	}
+	defer func() {
+		if news || err != nil {
+			c.mu.Lock()
+			c.parking.suspending = false
+			c.parking.change()
+			c.mu.Unlock()
+		}
+	}()
+	c.mu.Lock()
+	open, on, all := c.allParked()
+	due, others := "", false // the timer that ends first
+	first, limit := most, most
+	for _, spec := range open {
+		timeout := time.Duration(spec.Timeout)
+		switch {
+		case spec.Type == perdure.WaitTimer && timeout <= first:
+			due, first = spec.ID, timeout
+		case spec.Type == perdure.WaitTimer:
+		case timeout >= 0: // zero is a time that the server knows
+			others, limit = true, min(limit, timeout)
+		default:
+			others = true
+		}
+	}
+	// The server lets waits time out while the run is suspended. So it has to be for all but timers, and for
+	// callbacks and approvals that were opened before.
+	if limit = min(limit, first); !all || len(on) != len(open) || limit == 0 || !others && due == "" {
+		c.mu.Unlock()
+		return false, nil
+	}
+	for _, spec := range open {
+		if spec.Type != perdure.WaitTimer {
+			c.writer.Open(spec, claimType(spec.Type))
+		}
+	}
+	c.mu.Unlock()
+	c.flush()
+	for began, pause := time.Now(), minMapPause; ; pause = min(2*pause, maxAwakePause) {
+		if news, err := c.readNews(); news || err != nil {
+			return news, err
+		}
+		left := limit - time.Since(began)
+		if left <= 0 {
+			break
+		}
+		if !others {
+			pause = left
+		}
+		if !timer.Sleep(c.ctx, min(pause, left)) {
+			return false, c.stopReason(b)
+		}
+	}
+	if due == "" || first > limit {
+		return false, nil
+	}
+	c.mu.Lock()
+	c.writer.Expire(due)
+	c.tellParked()
+	c.mu.Unlock()
+	c.s.Commit(false)
+	return true, nil
 }
 
 // suspendAll suspends the run. It returns if the run was asked to stop, or with true if something has come

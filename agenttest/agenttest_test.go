@@ -37,11 +37,73 @@ func agentTask(f func(ctx *agent.Context) (any, error)) agenttest.Scenario {
 		Setup: func(s *agenttest.Session) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (any, error) { return f(ctx) })
+				worker.Handle(w, "slow", func(ctx context.Context, n int) (int, error) {
+					select {
+					case <-time.After(time.Duration(n) * 10 * time.Second):
+						return n, nil
+					case <-ctx.Done():
+						return 0, context.Cause(ctx)
+					}
+				})
 			}
 		},
 		Start: perdure.Submission{Kind: "task"},
 	}
 }
+
+// addsInStep changes a variable in a step's function: 0 in every execution but the first.
+func addsInStep(ctx *agent.Context) (total int, err error) {
+	_, err = agent.Step(ctx, "add", func(context.Context) (bool, error) {
+		total += 10 //perdurevet:ignore agentassign the mistake is what is tested
+		return true, nil
+	})
+	return total, err
+}
+
+// waitsForEverything is a right agent with every kind of wait. What it returns says how each of them ended.
+func waitsForEverything() agenttest.Scenario {
+	sc := agentTask(func(ctx *agent.Context) (any, error) {
+		var ends []string
+		note := func(what ...any) { ends = append(ends, fmt.Sprint(what...)) }
+		one, two := agent.Spawn[int](ctx, "slow", 1), agent.Spawn[int](ctx, "slow", 2)
+		steer := agent.OnSignal[string](ctx, "steer")
+		left := agent.Go(ctx, "left", func(ctx *agent.Context) error {
+			if err := agent.Sleep(ctx, time.Minute); err != nil {
+				return err
+			}
+			_, err := agent.Spawn[int](ctx, "slow", 3).Join(ctx)
+			return err
+		})
+		note("branch ", left.Join(ctx))
+		n, err := agent.Select(ctx, steer, one, two, agent.After(ctx, time.Hour))
+		note("select ", n, err)
+		n, err = agent.Select(ctx, steer, agent.After(ctx, 20*time.Minute))
+		note("select ", n, err)
+		text, err := agent.Signal[string](ctx, "go", 30*time.Minute)
+		note("signal ", text, err)
+		_, err = agent.Signal[string](ctx, "never", 10*time.Minute)
+		note("timeout ", errors.Is(err, agent.ErrSignalTimeout))
+		_, err = agent.Race(ctx, 5*time.Second, agent.Spawn[int](ctx, "slow", 4))
+		note("race ", errors.Is(err, agent.ErrTimeout))
+		first, err := agent.FirstOK(ctx, 2, two, agent.Spawn[int](ctx, "slow", 1), agent.Spawn[int](ctx, "slow", 9))
+		note("first ", first.Index, err)
+		all, err := agent.Map[int](ctx, "slow", []int{3, 1, 2}, agent.MapOptions{Limit: 2})
+		note("map ", all.Results, err)
+		settled, err := agent.JoinAllSettled(ctx, one, agent.Spawn[int](ctx, "slow", 2))
+		note("settled ", settled.Completed, err)
+		return ends, nil
+	})
+	sc.Script = func(s *agenttest.Session) {
+		s.Sleep(5 * time.Minute)
+		s.Signal("steer", "left")
+		s.Sleep(10 * time.Minute)
+		s.Signal("go", "now")
+	}
+	return sc
+}
+
+// A right agent ends in the same way if it stays awake, whatever it waits for.
+func TestRightAgentMayStayAwake(t *testing.T) { waitsForEverything().StayAwake(t) }
 
 // Differences that a crash explains, and that are not the agent's decision, are no findings.
 func TestRightAgentsAreNotAccused(t *testing.T) {
@@ -243,6 +305,31 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			}
 			return total, agent.Sleep(ctx, time.Hour)
 		}),
+		"keeps a variable over a join": agentTask(func(ctx *agent.Context) (any, error) {
+			total, err := addsInStep(ctx)
+			if err != nil {
+				return 0, err
+			}
+			_, err = agent.Spawn[int](ctx, "slow", 1).Join(ctx)
+			return total, err
+		}),
+		"keeps a variable over a Select": agentTask(func(ctx *agent.Context) (any, error) {
+			total, err := addsInStep(ctx)
+			if err != nil {
+				return 0, err
+			}
+			child, signal := agent.Spawn[int](ctx, "slow", 1), agent.OnSignal[string](ctx, "never")
+			n, err := agent.Select(ctx, signal, child, agent.After(ctx, time.Hour))
+			return fmt.Sprint(total, " by ", n), err
+		}),
+		"keeps a variable over a Map": agentTask(func(ctx *agent.Context) (any, error) {
+			total, err := addsInStep(ctx)
+			if err != nil {
+				return 0, err
+			}
+			_, err = agent.Map[int](ctx, "slow", []int{1})
+			return total, err
+		}),
 		"takes the clock as a start": agentTask(func(ctx *agent.Context) (any, error) {
 			began := time.Now() //perdurevet:ignore agentclock the mistake is what is tested
 			if err := agent.Sleep(ctx, time.Hour); err != nil {
@@ -293,6 +380,10 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 	}
 	if name := os.Getenv(inner); name != "" {
 		agenttest.LookAtClockEvery(200 * time.Millisecond)
+		if strings.HasPrefix(name, "keeps a variable over") {
+			broken[name].StayAwake(t) // crashes show nothing: every execution but the first is wrong
+			return
+		}
 		broken[name].CrashEverywhere(t, nil)
 		return
 	}
@@ -311,6 +402,12 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			"task (run "},
 		"changes a variable in a step": {"a run that does not sleep: the end is not the same", "task: result\n",
 			"was 0\n", "is  10", "does a step's function change a variable of the agent"},
+		"keeps a variable over a join": {"a run that does not sleep: the end is not the same", "task: result\n",
+			"was 0\n", "is  10"},
+		"keeps a variable over a Select": {"a run that does not sleep: the end is not the same", "task: result\n",
+			`was "0 by 1"`, `is  "10 by 1"`},
+		"keeps a variable over a Map": {"a run that does not sleep: the end is not the same", "task: result\n",
+			"was 0\n", "is  10"},
 		"takes the clock as a start": {"a run that does not sleep: the end is not the same",
 			`was "0 hours"`, `is  "1 hours"`},
 		"loses its answer": {`thread: message 1 is missing; without the crash it was assistant: "the answer"`},

@@ -55,8 +55,8 @@
 // parent asked to stop may be cancelled or completed, and a run that fails in every attempt may end
 // with the error of the crash.
 //
-// One more trial has no crash: the run stays awake on its timers and signals, and is not executed
-// anew after them. An end that differs shows state that is kept in another way than by the journal: a
+// One more trial has no crash: the run stays awake on its waits, joins, selects and maps, and is not
+// executed anew after them. An end that differs shows state that is kept in another way than by the journal: a
 // variable that a step's function changes, a time that is taken before a wait.
 //
 // The server guarantees that a step is recorded once. The effect of a step may still happen twice,

@@ -124,6 +124,9 @@ func (sc Scenario) CrashEverywhere(t *testing.T, check func(t *testing.T, end *E
 // its worker renews the lease, which takes real time.
 const awakeFor = 2 * time.Hour
 
+// awakeSlots is the number of slots that a worker has for runs that stay awake.
+const awakeSlots = 1000
+
 // stayAwake makes a trial in which the run is not executed anew after its waits: it stays awake. An agent
 // that is executed anew gets recorded results in place of calls. So an end that differs shows state that
 // is kept in another way than by the journal.

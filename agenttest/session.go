@@ -2,6 +2,7 @@ package agenttest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -257,6 +258,9 @@ func (s *Session) startWorker() {
 	s.mu.Unlock()
 	opt := s.sc.Worker
 	opt.ID, opt.DrainTimeout = l.id, -1
+	if s.awake { // runs that stay awake occupy a slot each, which those that sleep do not
+		opt.Slots, opt.AgentSlots = cmp.Or(opt.Slots, 20)+awakeSlots, cmp.Or(opt.AgentSlots, 5)+awakeSlots
+	}
 	if opt.PollWait == 0 && s.shared == nil {
 		opt.PollWait = 24 * time.Hour // the most that a server with a given clock allows
 	}

@@ -328,7 +328,8 @@ func (a *anews) checkEnd(v *store.View) error {
 		first[id] = id
 		if r.Options.Anew {
 			if other, twice := by[r.ContinuationOf]; twice {
-				s.violate("A1", "%s goes on for %s, and so does %s", s.short(id), s.short(r.ContinuationOf), s.short(other))
+				s.violate("A1", "%s goes on for %s, and so does %s", s.short(id), s.short(r.ContinuationOf),
+					s.short(other))
 			}
 			by[r.ContinuationOf], first[id] = id, first[r.ContinuationOf]
 			if from := s.model.rows[r.ContinuationOf]; from.ContinuedBy != id || from.State != perdure.Completed {

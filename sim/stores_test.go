@@ -26,10 +26,12 @@ func simulate(t *testing.T, seed uint64, url string) account {
 	var trace bytes.Buffer
 	var err error
 	anew := seed%4 == 0 // in one of four seeds runs go on anew
-	a.report, err = Run(seed, Options{URL: url, Even: true, Anew: anew, Trace: &trace, End: func(v *store.View) (err error) {
+	opt := Options{URL: url, Even: true, Anew: anew, Trace: &trace}
+	opt.End = func(v *store.View) (err error) {
 		a.rows, err = storetest.Dump(v, "")
 		return err
-	}})
+	}
+	a.report, err = Run(seed, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,8 +96,8 @@ var endStories = []story{
 				s.signal("other", `0`)
 				s.signal("order", `"b"`)
 			}},
-			{anew: true, what: "The run has completed. This is the run that goes on for it: its journal is empty, and " +
-				"its inbox has what the first one did not take."},
+			{anew: true, what: "The run has completed. This is the run that goes on for it: its journal is empty, " +
+				"and its inbox has what the first one did not take."},
 		},
 	},
 	{

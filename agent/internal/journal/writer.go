@@ -265,20 +265,12 @@ func (w *Writer) Suspend(open []perdure.WaitSpec, on []string, isClaim func(perd
 	return b
 }
 
-// TimerEnded writes the end of a timer that the execution has waited for by itself. The server knows
-// nothing of it, so there is no item of the inbox.
-func (w *Writer) TimerEnded(wait string) {
-	i := Item{Type: perdure.ItemTimer, Wait: wait, Outcome: perdure.WaitSatisfied}
-	b := w.Batch(len(wait) + 64)
-	b.frame.In = append(b.frame.In, i)
-	w.rec.add(w.at, &i)
-}
-
 // Open opens a wait without suspending the run on it.
 func (w *Writer) Open(wait perdure.WaitSpec, isClaim bool) *Batch {
-	b := w.BatchFor(100, 1)
+	b := w.BatchFor(100+40*len(wait.Keys), max(1, len(wait.Keys)))
 	b.Part.Waits = append(b.Part.Waits, wait)
 	if isClaim {
+		w.rec.opened[wait.ID] = true // it is closed if it loses
 		b.frame.Opened = append(b.frame.Opened, wait.ID)
 	}
 	return b

@@ -14,7 +14,7 @@ const page = "https://github.com/perdure/perdure/blob/main/docs/vet.md"
 
 // Analyzers returns all rules, for a driver that takes many.
 func Analyzers() []*analysis.Analyzer {
-	return []*analysis.Analyzer{Assign, MapOrder, Clock, Go, StepContext, Dropped, Kept}
+	return []*analysis.Analyzer{Assign, MapOrder, Clock, Effect, Go, StepContext, Dropped, Kept}
 }
 
 // scopesAnalyzer finds out once for all rules what belongs to agents and to steps.

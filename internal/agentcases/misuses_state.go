@@ -193,6 +193,13 @@ var stateMisuses = []MisuseArea{{
 				_, _ = agent.Step(ctx, "a", one)
 				return "done", nil
 			}},
+		{Name: "a file is written outside of a step", Vet: "agenteffect",
+			Do: func(ctx *agent.Context, w *World) (string, error) {
+				if err := os.WriteFile(os.DevNull, []byte("paid"), 0o600); err != nil {
+					return "", err
+				}
+				return "done", do(ctx, w, "a")
+			}},
 		{Name: "`time.Sleep` instead of `agent.Sleep`", Right: "done",
 			Note: "but the run occupies its worker meanwhile",
 			Do: func(ctx *agent.Context, w *World) (string, error) {

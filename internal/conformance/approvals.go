@@ -256,7 +256,7 @@ var approvalScenarios = []Scenario{
 		w.check(a.Permits(r.ID, json.RawMessage(`{"push":{"branch":"prod"}}`)) != nil, "another action")
 		b := w.approval(second)
 		w.check(b.Permits(b.RunID, json.RawMessage(push)) != nil, "it is not decided")
-		w.pass(time.Hour)
+		w.passQuietly(time.Hour)
 		b = w.approval(second)
 		w.check(b.State == perdure.ApprovalTimedOut && b.Permits(b.RunID, json.RawMessage(push)) != nil, "%+v", b)
 		// Its silence is no approval.

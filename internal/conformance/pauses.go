@@ -196,7 +196,7 @@ var pauseScenarios = []Scenario{
 		w.check(len(w.poll("w", 1)) == 0, "granted before the end of the pause")
 		w.pass(time.Second)
 		w.check(w.take("w").Run.ID == r.ID, "after the end of the pause")
-		w.pass(2 * time.Hour)
+		w.passQuietly(2 * time.Hour)
 		w.retire()
 		w.check(w.rows("queue_pauses") == 0, "%d rows of pauses that are over", w.rows("queue_pauses"))
 	}},
@@ -204,7 +204,7 @@ var pauseScenarios = []Scenario{
 		w.pause(perdure.DefaultQueue, "")
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: minutes(30)})
 		late := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent, Timeout: minutes(300)})
-		w.pass(30*time.Minute + time.Second)
+		w.passQuietly(30*time.Minute + time.Second)
 		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.check(strings.Contains(ended.Failure.Message, "queue default has been paused since"),
 			"the deadline's error: %q", ended.Failure.Message)
@@ -218,7 +218,7 @@ var pauseScenarios = []Scenario{
 		}
 		w.check(slow() == 0, "an alert about a run of a paused queue")
 		w.resume(perdure.DefaultQueue)
-		w.pass(time.Hour + time.Minute)
+		w.passQuietly(time.Hour + time.Minute)
 		w.check(slow() == 1, "%d alerts about a run that nobody takes, want 1", slow())
 	}},
 	{"a queue can be paused before it has runs, again, and with a key once", func(w *World) {

@@ -91,7 +91,7 @@ var waitScenarios = []Scenario{
 		g = w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "b", Type: perdure.WaitSignal, Name: "b",
 			Timeout: perdure.Never}}, Outcome: suspend})
-		w.pass(2 * time.Hour)
+		w.passQuietly(2 * time.Hour)
 		w.state(r.ID, perdure.Suspended)
 		w.Now = r.DeadlineAt
 		w.sweep()

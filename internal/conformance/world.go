@@ -275,11 +275,21 @@ func (w *World) sweep() {
 }
 
 // pass advances the clock, with sweeps at the alarms in between.
-func (w *World) pass(d time.Duration) {
+func (w *World) pass(d time.Duration) { w.t.Helper(); w.passBy(d, 0) }
+
+// passQuietly is pass for hours in which little happens. A minute without an alarm has one sweep: those
+// before it would find nothing, and only note when they were. The sweep before that minute has done
+// nothing either, because some parts of a sweep have no alarm.
+func (w *World) passQuietly(d time.Duration) { w.t.Helper(); w.passBy(d, time.Minute) }
+
+// passBy sweeps at alarms, and without one before the time without a sweep would count as a gap.
+// quiet is how far it goes at once while nothing is due.
+func (w *World) passBy(d, quiet time.Duration) {
 	w.t.Helper()
-	end := w.Now.Add(d)
+	end, idle := w.Now.Add(d), false
 	for w.Now < end {
-		next := min(end, w.Now.Add(w.E.Policy().GapAfter*3/4)) // without an alarm, sweep before the gap
+		step := w.E.Policy().GapAfter * 3 / 4
+		next := min(end, w.Now.Add(step))
 		var alarm perdure.Instant
 		if err := w.S.View(context.Background(), func(v *store.View) (err error) {
 			alarm, err = v.NextAlarm()
@@ -287,12 +297,42 @@ func (w *World) pass(d time.Duration) {
 		}); err != nil {
 			w.t.Fatal(err)
 		}
-		if alarm > w.Now && alarm < next {
+		switch later := min(end, w.Now.Add(quiet)); {
+		case alarm > w.Now && alarm < next:
 			next = alarm
+		case idle && later > next && (alarm == 0 || alarm >= later):
+			w.Now, next = later.Add(-step), later
+			w.do(swept{})
 		}
 		w.Now = next
+		acted := len(w.Acted)
 		w.sweep()
+		idle = len(w.Acted) == acted
 	}
+}
+
+// swept notes the time of a sweep, as one does that finds nothing to do.
+type swept struct{}
+
+func (swept) Needs() []store.Ref { return nil }
+
+func (swept) Do(tx *engine.Tx) error {
+	text, err := tx.DB.Meta.Get("sweep")
+	if err != nil || text == "" {
+		return err
+	}
+	var row map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &row); err != nil {
+		return err
+	}
+	if row["swept_at"], err = json.Marshal(tx.Now); err != nil {
+		return err
+	}
+	b, err := json.Marshal(row)
+	if err == nil {
+		tx.DB.Meta.Set("sweep", string(b))
+	}
+	return err
 }
 
 // offline advances the clock without sweeps, as while the server is off.

@@ -209,3 +209,37 @@ func TestNewRuleHoldsForEveryGrantAndReader(t *testing.T) {
 		})
 	}
 }
+
+// A reader whose snapshot is older than a pause has no queue granted from that is paused.
+func TestReaderOfOldSnapshotHidesNoPause(t *testing.T) {
+	// A store in memory has one connection: there a reader never sees what is older than the last write.
+	s, err := store.Open(store.Options{Path: t.TempDir() + "/perdure.db", Reserve: 1,
+		Hooks: store.Hooks{Clock: func() perdure.Instant { return 1000 }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	e, err := New(s, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	op := submit("job")
+	do(t, e, op)
+	err = e.store.View(t.Context(), func(v *store.View) error {
+		r, _, err := v.Runs.Get("a", op.Run.ID)
+		if err != nil {
+			return err
+		}
+		do(t, e, &PauseQueue{Tenant: "a", Queue: "default"})
+		waits := waitReader{e: e, db: &v.Records}
+		_, err = waits.waitingFor(&r)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := poll()
+	if do(t, e, claim); len(claim.Grants) > 0 {
+		t.Errorf("a poll got %d runs of a paused queue, want none", len(claim.Grants))
+	}
+}

@@ -73,7 +73,8 @@ func (s *Server) rows() []route {
 			creates().idempotent(),
 		itemized[api.StartMany]("POST", v1+"/runs/batch", create,
 			"Start many runs in the background, each accepted or refused by itself", startMany).idempotent(),
-		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones", retryMany).idempotent(),
+		on("POST", v1+"/runs/retry", create, "Make new runs with the inputs of many ended ones",
+			retryMany).idempotent(),
 		on("POST", v1+"/runs/{id}/signals/{name}", control, "Send a signal to a run", sendSignal).idempotent().logged(),
 		on("DELETE", v1+"/runs/{id}", control, "Delete an ended run and all that belongs to it",
 			deleteRun).idempotent().logged(),
@@ -107,10 +108,12 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).
 			takes("limit", "cursor", "children"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
-		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages", deleteThread).idempotent().logged(),
+		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages",
+			deleteThread).idempotent().logged(),
 		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).
 			takes("after", "limit").upTo(largePage),
-		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread", appendMessage).creates().idempotent(),
+		on("POST", v1+"/threads/{id}/messages", create, "Append a message to a thread",
+			appendMessage).creates().idempotent(),
 		on("POST", v1+"/threads/{id}/runs", create, "Start a run on a thread", startRunOnThread).
 			creates().also(http.StatusOK, http.StatusAccepted).idempotent(),
 
@@ -160,9 +163,11 @@ func (s *Server) rows() []route {
 		on("POST", v1+"/webhooks", hooks, "Register a webhook", createWebhook).creates().idempotent().logged(),
 		on("GET", v1+"/webhooks", hooks, "List registered webhooks", listWebhooks).takes("limit", "cursor"),
 		on("GET", v1+"/webhooks/{id}", hooks, "Look at a webhook", getWebhook),
-		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook", changeWebhook).idempotent().logged(),
+		on("PATCH", v1+"/webhooks/{id}", hooks, "Change, disable or enable a webhook",
+			changeWebhook).idempotent().logged(),
 		on("DELETE", v1+"/webhooks/{id}", hooks, "Delete a webhook", deleteWebhook).idempotent().logged(),
-		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret", rotateWebhook).idempotent().logged(),
+		on("POST", v1+"/webhooks/{id}/rotate", hooks, "Give a webhook a new secret",
+			rotateWebhook).idempotent().logged(),
 		on("POST", v1+"/webhooks/{id}/test", hooks, "Send a webhook a test message", testWebhook).idempotent(),
 		on("GET", v1+"/webhooks/{id}/deliveries", hooks, "List what a webhook was told", webhookDeliveries).
 			takes("state", "limit", "cursor").upTo(largePage),

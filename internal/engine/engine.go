@@ -22,42 +22,6 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Options configure an engine. The zero value is usable.
-type Options struct {
-	// Policy holds the timeouts and limits to decide by. Default: perdure.DefaultPolicy.
-	Policy *perdure.Policy
-	// Bell rings when something changed. Default: it is silent, and waiters poll.
-	Bell   doorbell.Ringer
-	Logger *slog.Logger
-	// Entropy is the source of ids and secrets. Default: the system's.
-	Entropy io.Reader
-	// Roll gives a random number from 0 to 1, for the jitter of backoffs.
-	Roll func() float64
-	// Instance tells this server from others, and is kept over its restarts. Node is its name, for
-	// people.
-	Instance, Node string
-	// Counter is told of changes once they are durable. Default: none.
-	Counter Observer
-	// Secrets are the texts that are redacted before anything is stored.
-	Secrets *redact.Set
-	// Signer signs the runs that are accepted. Default: runs are not signed.
-	Signer *perdure.Signer
-
-	// SealKeys encrypt the store's root secret: the first one seals, all of them open. Each has
-	// SealKeySize bytes. Default: the secret is not sealed.
-	SealKeys [][]byte
-	// MaxLiveRuns limits the live runs of a tenant that has no limit of its own. Default: no limit.
-	MaxLiveRuns int64
-
-	// SigningRequired names tenants whose runs have to be signed, in addition to those that the
-	// store names. AnyTenant stands for all.
-	SigningRequired []perdure.TenantID
-
-	// Alone says that no other node uses the store, so that nothing has to wait for their caches. It
-	// is for tests of one node.
-	Alone bool
-}
-
 // Engine decides and writes. It holds no state of runs: everything is in the store, and any number
 // of engines may work on one store.
 type Engine struct {
@@ -124,6 +88,42 @@ type Engine struct {
 	history historyCounts
 	// observer may be nil.
 	observer Observer
+}
+
+// Options configure an engine. The zero value is usable.
+type Options struct {
+	// Policy holds the timeouts and limits to decide by. Default: perdure.DefaultPolicy.
+	Policy *perdure.Policy
+	// Bell rings when something changed. Default: it is silent, and waiters poll.
+	Bell   doorbell.Ringer
+	Logger *slog.Logger
+	// Entropy is the source of ids and secrets. Default: the system's.
+	Entropy io.Reader
+	// Roll gives a random number from 0 to 1, for the jitter of backoffs.
+	Roll func() float64
+	// Instance tells this server from others, and is kept over its restarts. Node is its name, for
+	// people.
+	Instance, Node string
+	// Counter is told of changes once they are durable. Default: none.
+	Counter Observer
+	// Secrets are the texts that are redacted before anything is stored.
+	Secrets *redact.Set
+	// Signer signs the runs that are accepted. Default: runs are not signed.
+	Signer *perdure.Signer
+
+	// SealKeys encrypt the store's root secret: the first one seals, all of them open. Each has
+	// SealKeySize bytes. Default: the secret is not sealed.
+	SealKeys [][]byte
+	// MaxLiveRuns limits the live runs of a tenant that has no limit of its own. Default: no limit.
+	MaxLiveRuns int64
+
+	// SigningRequired names tenants whose runs have to be signed, in addition to those that the
+	// store names. AnyTenant stands for all.
+	SigningRequired []perdure.TenantID
+
+	// Alone says that no other node uses the store, so that nothing has to wait for their caches. It
+	// is for tests of one node.
+	Alone bool
 }
 
 // New makes an engine over a store.

@@ -15,46 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/store/sqlite"
 )
 
-// Options say where a store is and how careful it is. The zero value is a database in memory, for
-// tests and the simulator.
-type Options struct {
-	Path        string // the SQLite file; its folder is created if it is missing
-	Synchronous string // of SQLite: FULL (default) or EXTRA; lower levels are refused
-	Reserve     int64  // bytes of disk space kept for when the disk is full; default 32 MiB
-	URL         string // of a PostgreSQL database: postgres://…
-	AsIs        bool   // a schema of another version is refused instead of migrated
-	// AnyClock uses the machine's clock even if the store's is ahead. It is for reading, and for
-	// setting the store's clock back.
-	AnyClock bool
-	// QueryDeadline is the time limit of a query in View, Keep and Keys; default 5 s. A database in
-	// memory has none.
-	QueryDeadline time.Duration
-	Memory        *Memory
-	// Redact replaces secrets in every text before it is written.
-	Redact func(string) string
-	Logger *slog.Logger
-	// Observe is called for every batch that was written. It must not block.
-	Observe func(Written)
-	Hooks   Hooks
-}
-
-// Hooks are for tests: they observe and disturb a store.
-type Hooks struct {
-	Clock func() perdure.Instant // replaces the machine's clock
-	Wrap  func(Session) Session  // wraps the sessions that write
-	// Age is the age of a decision. If it is nil, the machine's clock counts, and with Clock
-	// decisions do not age.
-	Age         func() time.Duration
-	BeforeWrite func()                // called between decision and write
-	Written     func([]perdure.RunID) // called after a commit
-	Spent       func(Op, Cost)        // called after an operation was decided
-	OpRows      int                   // replaces the constant OpRows
-	WALPages    int                   // length of the write-ahead log, instead of 4000 pages
-
-	// LockPatience replaces the 5 s that a write waits for another program's lock on the file.
-	LockPatience time.Duration
-}
-
 // An Op is one operation of a batch.
 type Op interface {
 	// Needs names the runs that Do is going to read, so that a batch reads them together.
@@ -115,6 +75,46 @@ type Store struct {
 	done    chan struct{}
 	running sync.WaitGroup
 	closing sync.Once
+}
+
+// Options say where a store is and how careful it is. The zero value is a database in memory, for
+// tests and the simulator.
+type Options struct {
+	Path        string // the SQLite file; its folder is created if it is missing
+	Synchronous string // of SQLite: FULL (default) or EXTRA; lower levels are refused
+	Reserve     int64  // bytes of disk space kept for when the disk is full; default 32 MiB
+	URL         string // of a PostgreSQL database: postgres://…
+	AsIs        bool   // a schema of another version is refused instead of migrated
+	// AnyClock uses the machine's clock even if the store's is ahead. It is for reading, and for
+	// setting the store's clock back.
+	AnyClock bool
+	// QueryDeadline is the time limit of a query in View, Keep and Keys; default 5 s. A database in
+	// memory has none.
+	QueryDeadline time.Duration
+	Memory        *Memory
+	// Redact replaces secrets in every text before it is written.
+	Redact func(string) string
+	Logger *slog.Logger
+	// Observe is called for every batch that was written. It must not block.
+	Observe func(Written)
+	Hooks   Hooks
+}
+
+// Hooks are for tests: they observe and disturb a store.
+type Hooks struct {
+	Clock func() perdure.Instant // replaces the machine's clock
+	Wrap  func(Session) Session  // wraps the sessions that write
+	// Age is the age of a decision. If it is nil, the machine's clock counts, and with Clock
+	// decisions do not age.
+	Age         func() time.Duration
+	BeforeWrite func()                // called between decision and write
+	Written     func([]perdure.RunID) // called after a commit
+	Spent       func(Op, Cost)        // called after an operation was decided
+	OpRows      int                   // replaces the constant OpRows
+	WALPages    int                   // length of the write-ahead log, instead of 4000 pages
+
+	// LockPatience replaces the 5 s that a write waits for another program's lock on the file.
+	LockPatience time.Duration
 }
 
 // A Memory is a database in memory that several stores can open, as nodes share a database.

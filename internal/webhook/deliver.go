@@ -15,6 +15,43 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
+// A Deliverer sends messages that are due. Any number of nodes can run one. A message that one node
+// has claimed is not sent by another one, unless a minute passes without a result. So a message is
+// sent at least once, and the order between messages is not kept.
+//
+// Every endpoint has its own queue. An endpoint that hangs, fails or has very many messages does
+// not delay others: few of its messages are in flight at once, and only one until the first answer
+// and while it fails. A part of the concurrency is reserved for endpoints that are known to be
+// quick. A tenant has at most half of it while there are others. An endpoint that fails gets
+// nothing for a while; this is kept in memory, and each node finds out by itself.
+//
+// One goroutine, Run, owns all fields. Attempts run in goroutines of their own and report to
+// finished.
+type Deliverer struct {
+	engine *engine.Engine
+	opt    Options
+	log    *slog.Logger
+
+	endpoints map[endpoint]*queue
+	shares    map[perdure.TenantID]*share
+	full      map[perdure.TenantID]bool // tenants for which no more endpoints can be known, in this pass
+
+	looked      store.Mailbox   // the last endpoint of the last look
+	unfinished  []store.Mailbox // tenants with more endpoints than a look reads, each with the last one read
+	lookAt      perdure.Instant // when the next look is
+	next        perdure.Instant // the next alarm that the looks have found, or the next fallback look
+	lookedAtAll bool            // all endpoints were read at least once
+
+	inFlight places             // messages in flight, by the health of their endpoint when they were sent
+	finished chan attemptResult // results of attempts
+	results  []engine.Sent      // results that are not stored yet
+
+	fanning  bool             // there are events that wait for their fan-out
+	fanned   perdure.TenantID // the tenant of the last fan-out step
+	fanAt    perdure.Instant  // when the next step is
+	building *fair.Gate       // limits the messages that are being built
+}
+
 // Options of a deliverer. The zero value is usable.
 type Options struct {
 	// Sender is HTTP to public addresses by default.
@@ -52,43 +89,6 @@ const (
 	// result perhaps.
 	builders = 8
 )
-
-// A Deliverer sends messages that are due. Any number of nodes can run one. A message that one node
-// has claimed is not sent by another one, unless a minute passes without a result. So a message is
-// sent at least once, and the order between messages is not kept.
-//
-// Every endpoint has its own queue. An endpoint that hangs, fails or has very many messages does
-// not delay others: few of its messages are in flight at once, and only one until the first answer
-// and while it fails. A part of the concurrency is reserved for endpoints that are known to be
-// quick. A tenant has at most half of it while there are others. An endpoint that fails gets
-// nothing for a while; this is kept in memory, and each node finds out by itself.
-//
-// One goroutine, Run, owns all fields. Attempts run in goroutines of their own and report to
-// finished.
-type Deliverer struct {
-	engine *engine.Engine
-	opt    Options
-	log    *slog.Logger
-
-	endpoints map[endpoint]*queue
-	shares    map[perdure.TenantID]*share
-	full      map[perdure.TenantID]bool // tenants for which no more endpoints can be known, in this pass
-
-	looked      store.Mailbox   // the last endpoint of the last look
-	unfinished  []store.Mailbox // tenants with more endpoints than a look reads, each with the last one read
-	lookAt      perdure.Instant // when the next look is
-	next        perdure.Instant // the next alarm that the looks have found, or the next fallback look
-	lookedAtAll bool            // all endpoints were read at least once
-
-	inFlight places             // messages in flight, by the health of their endpoint when they were sent
-	finished chan attemptResult // results of attempts
-	results  []engine.Sent      // results that are not stored yet
-
-	fanning  bool             // there are events that wait for their fan-out
-	fanned   perdure.TenantID // the tenant of the last fan-out step
-	fanAt    perdure.Instant  // when the next step is
-	building *fair.Gate       // limits the messages that are being built
-}
 
 // An attemptResult is the result of an attempt, with the health of the endpoint when it was sent.
 type attemptResult struct {

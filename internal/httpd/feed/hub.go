@@ -18,6 +18,30 @@ import (
 	"github.com/perdure/perdure/internal/fair"
 )
 
+// A Hub looks at the questions of all clients of a node.
+type Hub struct {
+	opt Options
+	// Gate divides the looks among tenants. Tests take its units to hold looks up.
+	Gate *fair.Gate
+
+	mu    sync.Mutex
+	loops map[perdure.TenantID]*loop
+
+	looks atomic.Int64
+}
+
+// Options configure a hub.
+type Options struct {
+	Bell doorbell.Bell
+	// Fallback is the interval at which questions are looked at without a ring.
+	Fallback time.Duration
+	// Go runs a loop in the background. It returns false if the server shuts down.
+	Go     func(func()) bool
+	Logger *slog.Logger
+	// Closing is closed when the server shuts down.
+	Closing <-chan struct{}
+}
+
 const (
 	// LookEvery is the usual least time between two looks at a question.
 	LookEvery = 250 * time.Millisecond
@@ -40,30 +64,6 @@ const (
 	// maxQueued bounds the bytes of the messages that wait for a client. One message always fits.
 	maxQueued = 1 << 20
 )
-
-// Options configure a hub.
-type Options struct {
-	Bell doorbell.Bell
-	// Fallback is the interval at which questions are looked at without a ring.
-	Fallback time.Duration
-	// Go runs a loop in the background. It returns false if the server shuts down.
-	Go     func(func()) bool
-	Logger *slog.Logger
-	// Closing is closed when the server shuts down.
-	Closing <-chan struct{}
-}
-
-// A Hub looks at the questions of all clients of a node.
-type Hub struct {
-	opt Options
-	// Gate divides the looks among tenants. Tests take its units to hold looks up.
-	Gate *fair.Gate
-
-	mu    sync.Mutex
-	loops map[perdure.TenantID]*loop
-
-	looks atomic.Int64
-}
 
 // NewHub makes a hub.
 func NewHub(opt Options) *Hub {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"io"
 
-	"github.com/perdure/perdure/internal/demo"
+	"github.com/perdure/perdure/cmd/perdure/internal/demo"
 )
 
 const demoAbout = `Shows what Perdure is for. A server and an agent are started as processes. You ask the agent to

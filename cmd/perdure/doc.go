@@ -21,7 +21,8 @@
 // # What it is not
 //
 // It contains no logic of the server. Package embedded puts the server together, internal/settings
-// has the configuration, and internal/demo has what that command runs. The benchmark is a program of its
+// has the configuration. Packages demo and confine, in the folder internal here, have what "perdure
+// demo" runs and how commands of the supervisor's shell are confined. The benchmark is a program of its
 // own, cmd/perdure-bench.
 //
 // # Where to start reading

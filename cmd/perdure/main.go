@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"unicode"
 
-	"github.com/perdure/perdure/internal/confine"
-	"github.com/perdure/perdure/internal/demo"
+	"github.com/perdure/perdure/cmd/perdure/internal/confine"
+	"github.com/perdure/perdure/cmd/perdure/internal/demo"
 	"github.com/perdure/perdure/internal/runner"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/cmd/perdure/internal/confine"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/confine"
 	"github.com/perdure/perdure/internal/mockmodel"
 	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/supervisor"

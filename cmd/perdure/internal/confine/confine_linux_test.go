@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/confine"
+	"github.com/perdure/perdure/cmd/perdure/internal/confine"
 )
 
 // The test binary is its own helper, and in asNobody a test that is executed once more by another user.

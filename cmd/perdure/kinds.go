@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +21,7 @@ const kindsUsage = `Usage:
   perdure kinds                                list them, and whether somebody serves them
   perdure kinds show KIND
   perdure kinds set KIND [--timeout 1h] [--max-attempts 5] [--unset timeout,retry.backoff]
+  perdure kinds set KIND [--input-schema FILE] [--output-schema FILE] [--signal NAME=FILE]…
   perdure kinds rm KIND
 
 Every one takes --json. Workers announce kinds when they start; see docs/kinds.md.
@@ -164,6 +167,27 @@ func (h *kindsCall) set() error {
 	notRetried := f.String("not-retried", "", "`codes` of failures that are not retried, separated by commas")
 	f.TextVar(&in.HoldTimeout, "hold-timeout", perdure.Duration(0), "how long a run is held because of a defect")
 	hold := f.Bool("hold-defects", true, "whether a defect of the code holds a run")
+	f.Func("input-schema", "`file` with the JSON Schema of the input", schemaInto(&in.InputSchema))
+	f.Func("output-schema", "`file` with the JSON Schema of the result", schemaInto(&in.OutputSchema))
+	f.Func("signal", "`name=file` with the JSON Schema of a signal; repeat it: all signals are replaced by these",
+		func(text string) error {
+			name, file, ok := strings.Cut(text, "=")
+			if !ok || name == "" {
+				return fmt.Errorf("write it as name=file")
+			}
+			if _, twice := in.Signals[name]; twice {
+				return fmt.Errorf("the signal %s is given twice", name)
+			}
+			var schema json.RawMessage
+			if err := schemaInto(&schema)(file); err != nil {
+				return err
+			}
+			if in.Signals == nil {
+				in.Signals = make(map[string]json.RawMessage)
+			}
+			in.Signals[name] = schema
+			return nil
+		})
 	unset := f.String("unset", "", "`fields` whose overrides are removed, such as timeout,retry.backoff")
 	args, c, err := h.begin()
 	if err != nil {
@@ -194,6 +218,21 @@ func (h *kindsCall) set() error {
 		return err
 	}
 	return h.printKind(k)
+}
+
+// schemaInto returns the function of a flag that reads a JSON Schema from a file.
+func schemaInto(into *json.RawMessage) func(file string) error {
+	return func(file string) error {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if !json.Valid(b) {
+			return fmt.Errorf("%s has no JSON", file)
+		}
+		*into = b
+		return nil
+	}
 }
 
 func (h *kindsCall) remove() error {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +50,59 @@ func TestKindsCommand(t *testing.T) {
 	out, _ = mustRun(t, 0, "kinds", "rm", "research")
 	has(t, out, "research deleted")
 	mustRun(t, 1, "kinds", "show", "research")
+}
+
+// An operator sets the schemas of a kind from files.
+func TestKindsSetTakesSchemas(t *testing.T) {
+	c, _ := live(t)
+	if _, err := session.Of(c).AnnounceKind(t.Context(), "order", api.AnnounceKind{KindDef: perdure.KindDef{
+		Signals: map[string]json.RawMessage{"old": json.RawMessage(`{"type":"string"}`)}}}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	paid := file("paid.json", `{"type":"object","required":["amount"]}`)
+	out, _ := mustRun(t, 0, "kinds", "set", "order", "--input-schema", file("in.json", `{"type": "object"}`),
+		"--output-schema", file("out.json", `{"type":"integer"}`), "--signal", "paid="+paid,
+		"--signal", "stop="+file("stop.json", `{"type":"null"}`))
+	has(t, out, "input", `{"type":"object"}`, "output", `{"type":"integer"}`, "signal paid", `"required":["amount"]`,
+		"signal stop", "(operator)")
+	if strings.Contains(out, "signal old") {
+		t.Errorf("kinds set printed %s, want the signals of the operator alone", out)
+	}
+	run, err := c.Start(t.Context(), perdure.Submission{Kind: "order"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, complaint := mustRun(t, 1, "signal", string(run.RunID), "paid", `{"sum":1}`)
+	has(t, complaint, "amount")
+	mustRun(t, 0, "signal", string(run.RunID), "paid", `{"amount":1}`)
+	out, _ = mustRun(t, 0, "kinds", "set", "order", "--unset", "input_schema,output_schema,signals")
+	if strings.Contains(out, "operator") || !strings.Contains(out, "signal old") {
+		t.Errorf("kinds set --unset printed %s, want what the worker has announced", out)
+	}
+	for _, x := range []struct{ flag, value, want string }{
+		{"--input-schema", filepath.Join(dir, "none.json"), "no such file"},
+		{"--output-schema", file("half.json", `{"type":`), "no JSON"},
+		{"--input-schema", file("list.json", `[1]`), "input_schema"},
+		{"--signal", "paid", "name=file"},
+		{"--signal", "=" + paid, "name=file"},
+	} {
+		code := 2
+		if strings.HasSuffix(x.value, "list.json") {
+			code = 1 // the server says so
+		}
+		_, complaint := mustRun(t, code, "kinds", "set", "order", x.flag, x.value)
+		has(t, complaint, x.want)
+	}
+	_, complaint = mustRun(t, 2, "kinds", "set", "order", "--signal", "paid="+paid, "--signal", "paid="+paid)
+	has(t, complaint, "given twice")
 }
 
 func TestRunTakesClassFromTheRegistry(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 //
 // [Continue] is something else: it ends a turn while children still work.
 func Anew[Out, In any](ctx *Context, result Out, next In) (Out, error) {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return result, err
 	}

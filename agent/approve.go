@@ -50,7 +50,7 @@ type Verdict struct {
 // code asks about another action in a later execution, the attempt fails with the code
 // nondeterminism.
 func Approve(ctx *Context, a Approval) (Verdict, error) {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return Verdict{}, err
 	}

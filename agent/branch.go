@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ type Branch struct {
 //
 // Steps of a branch that was begun within a Saga may have an [Undo], which belongs to that saga.
 func Go(ctx *Context, name string, f func(ctx *Context) error) *Branch {
-	c := ctx.c
+	c := ctx.execution()
 	out := &Branch{c: c}
 	if out.err = c.proceed(); out.err != nil {
 		return out
@@ -114,8 +113,7 @@ func (c *execution) runBranch(b *branch, f func(ctx *Context) error) {
 		var out *perdure.Outcome
 		if !returned {
 			if p := recover(); p != nil {
-				message := fmt.Sprintf("panic in branch %s: %v\n\n%s", b.key(), p, debug.Stack())
-				out = session.Defective(codePanic, message)
+				out = ofPanic(p, " in branch "+b.key(), debug.Stack())
 			} else {
 				out = session.Failed("goexit", "branch "+b.key()+" ended its goroutine", true)
 			}
@@ -145,14 +143,24 @@ func (c *execution) runBranch(b *branch, f func(ctx *Context) error) {
 func (b *branch) key() string { return strings.TrimSuffix(b.prefix, journal.BranchSeparator) }
 
 // Key returns the branch's key: its name and the number of its use, such as "left#1".
-func (b *Branch) Key() string { return b.key }
+func (b *Branch) Key() string {
+	if b == nil || b.c == nil {
+		panic(strayCall(noBranch))
+	}
+	return b.key
+}
+
+const noBranch = "the branch was returned by no call: use what agent.Go returned"
 
 // Join waits until the branch has returned, and returns its error. It is called where the branch was
 // begun. The run is suspended meanwhile, if all its branches wait.
 func (b *Branch) Join(ctx *Context) error {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return err
+	}
+	if b == nil || b.c == nil {
+		return c.misuse("Join: %s", noBranch)
 	}
 	if b.err != nil {
 		return b.err

@@ -18,7 +18,8 @@ import (
 // Of an approval or a callback Cancel withdraws the question: its result is [ErrCancelled]. A signal,
 // a message and a timer need no Cancel. A future that has ended stays as it is.
 func (f *Future[T]) Cancel(ctx *Context) error {
-	c := ctx.c
+	f.check()
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -51,6 +52,8 @@ func (f *Future[T]) Cancel(ctx *Context) error {
 // context or that of a step's function. Peek asks the server, and the answer is not recorded. An
 // agent that decides by it calls Peek in a [Step], and returns what it decides by.
 func (f *Future[T]) Peek(ctx context.Context) (*api.Run, error) {
+	f.check()
+	checkContext(ctx)
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -68,7 +71,8 @@ func (f *Future[T]) Peek(ctx context.Context) (*api.Run, error) {
 // somebody has adopted it since. The answer is recorded: a later execution gets the same from this
 // call, and a result that comes afterwards is returned by the next call. A late result wakes nobody.
 func (f *Future[T]) Late(ctx *Context) (out T, ok bool, err error) {
-	c := ctx.c
+	f.check()
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return out, false, err
 	}

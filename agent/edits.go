@@ -90,7 +90,7 @@ func (c *execution) checkComplete() error {
 // before the call was added gets 0. Each run gets the same answer from then on. Use it for a step that
 // is added before recorded ones, and for one that is renamed. [Removed] is for one that is gone.
 func Version(ctx *Context, name string, version int) int {
-	c := ctx.c
+	c := ctx.execution()
 	if c.proceed() != nil {
 		return version // the execution is over, so nothing depends on it
 	}
@@ -131,7 +131,7 @@ func Version(ctx *Context, name string, version int) int {
 // or callback. A removed Sleep is "sleep:" and its microseconds, as the error says. Don't use the name for
 // something else: it would get the old results.
 func Removed(ctx *Context, name string) {
-	c := ctx.c
+	c := ctx.execution()
 	if c.enter() != nil {
 		return // the execution is over, so nothing depends on it
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"runtime/debug"
 	"time"
 
@@ -81,7 +80,7 @@ func execute(
 	}
 	switch {
 	case panicked != nil:
-		return session.Defective(codePanic, fmt.Sprintf("panic: %v\n\n%s", panicked, stack))
+		return ofPanic(panicked, "", stack)
 	case early != nil:
 		return early.outcome
 	case !returned:

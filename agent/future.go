@@ -40,6 +40,17 @@ func (f *Future[T]) core() *future {
 	return &f.future
 }
 
+// noFuture says what is wrong with a future that has no execution.
+const noFuture = "the future was returned by no call: use what Spawn, Callback, OnApproval, OnSignal, OnMessage or " +
+	"After returned"
+
+// check panics if the future was returned by no call.
+func (f *Future[T]) check() {
+	if f == nil || f.c == nil {
+		panic(strayCall(noFuture))
+	}
+}
+
 // A future is a Future without its type.
 //
 // A child, a callback and an approval exist outside of the run. They go on with or without a waiter. A
@@ -94,7 +105,7 @@ func (f *future) id() string {
 // its input can't be written as JSON, the join returns an ordinary error, and an agent that handles
 // it goes on. An agent that completes without having joined such a child fails with the error.
 func Spawn[T any](ctx *Context, kind string, input any, opts ...ChildOption) *Future[T] {
-	c := ctx.c
+	c := ctx.execution()
 	f := &Future[T]{future: future{c: c, kind: kind}}
 	if f.err = c.proceed(); f.err != nil {
 		return f
@@ -172,11 +183,15 @@ func (c *execution) checkSpawn(b *branch, s *perdure.Spawn, input any) error {
 }
 
 // Key returns the child's journal key: its kind and the number of its use, such as "search#2".
-func (f *Future[T]) Key() string { return f.key }
+func (f *Future[T]) Key() string {
+	f.check()
+	return f.key
+}
 
 // ID returns the child's run id. It commits the spawn first, if that is still to be done. A
 // callback has none.
 func (f *Future[T]) ID() perdure.RunID {
+	f.check()
 	if f.err != nil || f.key == "" {
 		return ""
 	}
@@ -203,6 +218,7 @@ func (f *Future[T]) ID() perdure.RunID {
 // the error of one that ended without. It does not wait: of a future that has not
 // ended it is a misuse.
 func (f *Future[T]) Result() (T, error) {
+	f.check()
 	if f.err != nil {
 		return *new(T), f.err
 	}
@@ -343,7 +359,7 @@ func newWait[T any](ctx *Context, call, what, name string) *Future[T] {
 
 // beginWait is newWait for a future that gets its key later.
 func beginWait[T any](ctx *Context, call, name string) *Future[T] {
-	c := ctx.c
+	c := ctx.execution()
 	f := &Future[T]{future: future{c: c, kind: name}}
 	if f.err = c.proceed(); f.err != nil {
 		return f
@@ -398,6 +414,7 @@ func (f *future) openSize() int {
 // Token returns the secret with which a callback is answered. It is the same in every execution.
 // Token commits the callback first, if that is still to be done. A child has none.
 func (f *Future[T]) Token() string {
+	f.check()
 	if f.spec.Type != perdure.WaitCallback {
 		return ""
 	}

@@ -131,7 +131,7 @@ type join struct {
 // newJoin begins a call. The id of its wait is derived from what it waits for. A join that is
 // inserted before it in the code therefore does not get its result.
 func newJoin(ctx *Context, what string, mode perdure.Mode, fs []Awaitable) (*join, error) {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return nil, err
 	}
@@ -144,6 +144,9 @@ func newJoin(ctx *Context, what string, mode perdure.Mode, fs []Awaitable) (*joi
 		}
 		if f == nil {
 			return nil, c.misuse("%s: future %d of %d is nil", what, n+1, len(fs))
+		}
+		if f.c == nil {
+			return nil, c.misuse("%s: future %d of %d: %s", what, n+1, len(fs), noFuture)
 		}
 		if f.claim() && slices.Contains(w.fs, f) {
 			return nil, c.misuse("%s: %s is given twice", what, f.id())
@@ -416,7 +419,7 @@ func (f *future) openSpec() perdure.WaitSpec {
 //
 //	return agent.Continue(ctx, Answer{"The report is being made."}, report)
 func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out, error) {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return result, err
 	}
@@ -431,6 +434,7 @@ func Continue[Out, T any](ctx *Context, result Out, children ...*Future[T]) (Out
 		if f == nil {
 			return result, c.misuse("Continue: child %d of %d is nil", n+1, len(children))
 		}
+		f.check()
 		if f.err != nil {
 			c.look(f.key, f.err)
 			return result, f.err

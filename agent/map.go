@@ -40,7 +40,7 @@ const (
 // MapOptions.Settle all items are worked on, and each error is in the Settled.
 func Map[Out, In any](ctx *Context, kind string, items []In, opts ...MapOptions) (Settled[Out], error) {
 	o := merge(opts, MapOptions.applyTo)
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return Settled[Out]{}, err
 	}

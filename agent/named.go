@@ -12,7 +12,7 @@ import (
 // microsecond. As with a [Step], the name identifies it, together with the number of its use, so code
 // that is added elsewhere changes nothing. An edit around it is found as one around a step is.
 func Now(ctx *Context, name string) time.Time {
-	c := ctx.c
+	c := ctx.execution()
 	return handOut(c, "Now", "time", name, &c.cursor.Times,
 		func() time.Time { return time.UnixMicro(time.Now().UnixMicro()) },
 		(*journal.Writer).Time)
@@ -21,7 +21,7 @@ func Now(ctx *Context, name string) time.Time {
 // UUID returns a random UUID. It is the same in every execution, and is identified by its name as
 // [Now] is: agent.UUID(ctx, "order").
 func UUID(ctx *Context, name string) string {
-	c := ctx.c
+	c := ctx.execution()
 	return handOut(c, "UUID", "UUID", name, &c.cursor.UUIDs, newUUID,
 		(*journal.Writer).UUID)
 }

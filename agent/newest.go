@@ -27,7 +27,7 @@ type stretch struct {
 // messages. The loop calls nothing else of this package.
 func (ctx *Context) NewestMessages(after int64) iter.Seq2[api.Message, error] {
 	return func(yield func(api.Message, error) bool) {
-		if err := ctx.c.newestMessages(after, yield); err != nil {
+		if err := ctx.execution().newestMessages(after, yield); err != nil {
 			yield(api.Message{}, err)
 		}
 	}

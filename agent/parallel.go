@@ -30,7 +30,7 @@ func Parallel[In, Out any](
 	opts ...MapOptions,
 ) (Settled[Out], error) {
 	o := merge(opts, MapOptions.applyTo)
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return Settled[Out]{}, err
 	}

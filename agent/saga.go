@@ -32,7 +32,7 @@ const undoRetries = 4
 // A body has to learn from the functions of this package that it is to stop, and not from the
 // context. After a crash the body is called again, to find the steps that it had completed.
 func Saga(ctx *Context, name string, body func() error) error {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return err
 	}

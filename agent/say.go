@@ -25,7 +25,7 @@ type MessageOptions struct {
 // stays, and an agent that says something else in the next attempt says that, too. The role is
 // perdure.RoleAssistant, another one, or one of your own. The content is any JSON, such as a string.
 func Message(ctx *Context, role perdure.Role, content any, opts ...MessageOptions) error {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (ctx *Context) History() ([]api.Message, error) {
 // HistoryWithNotices is [Context.History] with the messages that the server wrote for people, such
 // as "Still working on this in the background".
 func (ctx *Context) HistoryWithNotices() ([]api.Message, error) {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (c *execution) readThread(ctx context.Context, last int64) ([]api.Message, 
 // takes the context of a step's function. Unread asks the server, and the answer is not recorded: an
 // agent that decides by it calls it in a [Step], and returns what it decides by.
 func (ctx *Context) Unread(call context.Context, after int64) (bool, error) {
-	if ctx.c.grant.ThreadID == "" {
+	if ctx.execution().grant.ThreadID == "" {
 		return false, nil
 	}
 	page, err := retryCall(call, func() (*api.Messages, error) { return ctx.c.s.Messages(call, after) })

@@ -173,7 +173,7 @@ func (w *join) settle() {
 // has passed, Race only checks whether one has ended.
 func Race[T any](ctx *Context, limit time.Duration, fs ...*Future[T]) (Selected[T], error) {
 	none := Selected[T]{Index: -1}
-	if err := ctx.c.enter(); err != nil {
+	if err := ctx.execution().enter(); err != nil {
 		return none, err
 	}
 	if len(fs) == 0 {
@@ -232,7 +232,7 @@ type FirstSelected[T any] struct {
 // end without a result are ignored, as long as k can still complete. Otherwise the error is an
 // [ErrAllTasksFailed] with the errors of those that failed.
 func FirstOK[T any](ctx *Context, k int, fs ...*Future[T]) (FirstSelected[T], error) {
-	if err := ctx.c.enter(); err != nil {
+	if err := ctx.execution().enter(); err != nil {
 		return FirstSelected[T]{}, err
 	}
 	if k < 1 || k > len(fs) {

@@ -44,7 +44,7 @@ import (
 // found as nondeterminism; fields that it has gained are zero.
 func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, error), opts ...StepOption) (T, error) {
 	o := merge(opts, StepOption.applyToStep)
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return *new(T), err
 	}
@@ -85,7 +85,7 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 func step[T any](
 	ctx *Context, b *branch, key string, f func(ctx context.Context) (T, error), o *StepOptions, aside bool,
 ) (out T, err error) {
-	c := ctx.c
+	c := ctx.execution()
 	if entry, ok := c.lookup(key); ok {
 		out, err = replay[T](c, key, entry, &o.about)
 		c.passStep(b, "step "+key, aside || journal.IsAside(entry), err)
@@ -185,6 +185,9 @@ func attempt[T any](
 			return
 		}
 		if p := recover(); p != nil {
+			if _, stray := p.(strayCall); stray {
+				ctx.c.leave(ofPanic(p, "", debug.Stack()))
+			}
 			message := fmt.Sprintf("panic in step %s: %v\n\n%s", key, p, debug.Stack())
 			ctx.c.leave(session.Failed(codePanic, message, true))
 		}
@@ -251,6 +254,7 @@ func replay[T any](c *execution, key string, entry json.RawMessage, of *about) (
 // recognize the second call by it. It takes the context of a step's function. The agent's own context
 // is a misuse, because it belongs to no step. The key is empty for a context that is no agent's.
 func IdempotencyKey(ctx context.Context) string {
+	checkContext(ctx)
 	if w, ok := ctx.Value(stepKey{}).(*stepScope); ok {
 		return string(cmp.Or(w.c.grant.OriginRunID, w.c.grant.RunID)) + "/" + w.key
 	}

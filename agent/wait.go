@@ -11,7 +11,7 @@ import (
 // Sleep waits for a duration. The run is suspended meanwhile: it occupies no worker, and a sleep of
 // a month costs nothing. A duration that is not positive is over at once.
 func Sleep(ctx *Context, d time.Duration) error {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -20,7 +20,7 @@ func Sleep(ctx *Context, d time.Duration) error {
 
 // SleepUntil sleeps until a time, by this machine's clock.
 func SleepUntil(ctx *Context, t time.Time) error {
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (c *execution) sleep(name, old string, d time.Duration) error {
 // has passed, takes a signal that is there and waits for none.
 func Signal[T any](ctx *Context, name string, timeout time.Duration) (T, error) {
 	var out T
-	c := ctx.c
+	c := ctx.execution()
 	if err := c.enter(); err != nil {
 		return out, err
 	}

@@ -15,7 +15,8 @@ const withdrawPrefix = "_withdraw:"
 // exactly one of the two counts: an answer that the server takes is never lost, and after Withdraw has
 // returned true the server refuses every answer.
 func (f *Future[T]) Withdraw(ctx *Context) (withdrawn bool, err error) {
-	c := ctx.c
+	f.check()
+	c := ctx.execution()
 	if err := c.proceed(); err != nil {
 		return false, err
 	}

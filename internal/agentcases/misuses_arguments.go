@@ -53,11 +53,34 @@ var argumentMisuses = []MisuseArea{{
 		{Name: "a `Select` of nil", Held: agent.CodeMisuse, Says: says("is nil"),
 			Do: only(func(ctx *agent.Context) error { _, err := agent.Select(ctx, nil); return err })},
 		{Name: "a nil option", Right: "done", Do: step("a", nil)},
-		{Name: "a nil context", Held: "panic", Says: says("nil pointer"),
+		{Name: "a step with a nil context", Held: agent.CodeMisuse, Says: says("the context is nil", "was given"),
 			Do: only(func(*agent.Context) error { _, err := agent.Step(nil, "a", one); return err })},
-		{Name: "a future that no call returned", Held: "panic", Says: says("nil pointer"),
-			Do: only(func(ctx *agent.Context) error { _, err := new(agent.Future[int]).Join(ctx); return err })},
-		{Name: "a branch that no call returned", Held: "panic", Says: says("nil pointer"),
+		{Name: "a wait with a nil context", Held: agent.CodeMisuse, Says: says("the context is nil", "was given"),
+			Do: only(func(*agent.Context) error { return agent.Sleep(nil, time.Second) })},
+		{Name: "a child with a nil context", Held: agent.CodeMisuse, Says: says("the context is nil", "was given"),
+			Do: only(func(ctx *agent.Context) error {
+				_, err := agent.Spawn[int](nil, "one", kid{}).Join(ctx)
+				return err
+			})},
+		{Name: "a wait with a nil context inside of a step", Held: agent.CodeMisuse, Says: says("the context is nil"),
+			Do: inStep(func(*agent.Context) error { return agent.Sleep(nil, time.Second) })},
+		{Name: "a wait with a nil context in a branch", Held: agent.CodeMisuse, Says: says("the context is nil"),
+			Do: only(func(ctx *agent.Context) error {
+				return agent.Go(ctx, "b", func(*agent.Context) error { return agent.Sleep(nil, time.Second) }).Join(ctx)
+			})},
+		{Name: "an `Emit` with a nil context", Held: agent.CodeMisuse, Says: says("the context is nil", "was given"),
+			Do: only(func(*agent.Context) error { var none context.Context; return agent.Emit(none, "x:y", 1) })},
+		{Name: "a context that the agent has made", Held: agent.CodeMisuse, Says: says("made by the agent itself"),
+			Do: only(func(*agent.Context) error { return agent.Sleep(new(agent.Context), time.Second) })},
+		{Name: "a join of a future that no call returned", Held: agent.CodeMisuse,
+			Says: says("future 1 of 1", "returned by no call"),
+			Do:   only(func(ctx *agent.Context) error { _, err := new(agent.Future[int]).Join(ctx); return err })},
+		{Name: "the `Result` of a future that no call returned", Held: agent.CodeMisuse,
+			Says: says("returned by no call", "Spawn"),
+			Do:   only(func(*agent.Context) error { _, err := new(agent.Future[int]).Result(); return err })},
+		{Name: "the `Cancel` of a nil future", Held: agent.CodeMisuse, Says: says("returned by no call"),
+			Do: only(func(ctx *agent.Context) error { var f *agent.Future[int]; return f.Cancel(ctx) })},
+		{Name: "a branch that no call returned", Held: agent.CodeMisuse, Says: says("returned by no call", "agent.Go"),
 			Do: only(func(ctx *agent.Context) error { return new(agent.Branch).Join(ctx) })},
 		{Name: "a nil error of its own type from a step", Held: "panic", Says: says("nil pointer"),
 			Do: only(func(ctx *agent.Context) error {

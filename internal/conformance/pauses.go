@@ -88,6 +88,20 @@ var pauseScenarios = []Scenario{
 		w.on(th, perdure.Submission{Kind: "job"})
 		w.waitsFor(w.on(th, perdure.Submission{Kind: "job"}).ID, perdure.WaitingThreadBusy)
 	}},
+	{"a pause holds alerts up whatever else a run waits for", func(w *World) {
+		w.signWith("a")
+		w.requireSignatures(true)
+		r := w.submit(perdure.Submission{Kind: "job"})
+		w.pause(perdure.DefaultQueue, "a bad deploy")
+		w.signWith("")
+		w.waitsFor(r.ID, perdure.WaitingQueuePaused)
+		w.pass(w.E.Policy().QueuedAlert + time.Minute)
+		w.check(w.lastLine(r.ID, perdure.LineSlow) == "", "a run of a paused queue was alerted: %s",
+			w.lastLine(r.ID, perdure.LineSlow))
+		w.resume(perdure.DefaultQueue)
+		w.pass(w.E.Policy().QueuedAlert + 2*time.Hour)
+		w.check(w.lastLine(r.ID, perdure.LineSlow) != "", "a run that nobody takes was not alerted after the pause")
+	}},
 	{"a held run says which build has a defect", func(w *World) {
 		r := w.agentRun()
 		w.hold("7")

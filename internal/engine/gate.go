@@ -32,12 +32,8 @@ type rule struct {
 	cleanup bool
 }
 
-// rules are the reasons, the strongest first.
+// rules are the reasons, in the order in which they are told.
 var rules = []rule{
-	{reason: perdure.WaitingNoSigner, cleanup: true,
-		place: func(c *conditions, _, _ string) *perdure.WaitingFor {
-			return when(c.unverified, noSignerText, 0, 0)
-		}},
 	{reason: perdure.WaitingQueuePaused,
 		place: func(c *conditions, queue, _ string) *perdure.WaitingFor {
 			p := c.paused.on(queue, c.now)
@@ -45,6 +41,10 @@ var rules = []rule{
 				return nil
 			}
 			return when(true, p.Message(queue), p.At, p.Until)
+		}},
+	{reason: perdure.WaitingNoSigner, cleanup: true,
+		place: func(c *conditions, _, _ string) *perdure.WaitingFor {
+			return when(c.unverified, noSignerText, 0, 0)
 		}},
 	{reason: perdure.WaitingThreadBusy,
 		run: func(_ *conditions, r *perdure.Run, _ string) *perdure.WaitingFor {
@@ -188,41 +188,37 @@ func (s *serving) unattended(r *perdure.Run) *perdure.WaitingFor {
 		Text: "no worker has had a free slot for it yet"}
 }
 
-// keptBack tells why a queued run may not be granted, or gives nil.
-func keptBack(tx *Tx, r *perdure.Run) (*perdure.WaitingFor, error) {
+// PauseOf gives the pause of a run's queue, or nil. It is for clocks, which a pause holds up whatever else
+// the run waits for.
+func PauseOf(tx *Tx, r *perdure.Run) (*perdure.QueuePause, error) {
 	c, err := conditionsOf(tx, r.Tenant)
-	if err != nil || r.State != perdure.Queued {
+	if err != nil {
 		return nil, err
 	}
-	return c.grantable(r, ""), nil
-}
-
-// PausedUntil tells whether a pause keeps a run back, and when the pause ends by itself. Zero: it has no end.
-func PausedUntil(tx *Tx, r *perdure.Run) (paused bool, until perdure.Instant, err error) {
-	why, err := keptBack(tx, r)
-	if err != nil || why == nil || why.Reason != perdure.WaitingQueuePaused {
-		return false, 0, err
-	}
-	return true, why.Until, nil
+	return c.paused.on(r.Queue, c.now), nil
 }
 
 // EndAtDeadline ends a run whose deadline has passed. If the run waited in a paused queue, or was never
 // granted because nobody polls for its kind, its error says so.
 func (tx *Tx) EndAtDeadline(r *perdure.Run) error {
-	why, err := keptBack(tx, r)
-	if err != nil {
-		return err
+	ev := perdure.DeadlinePassed{}
+	if r.State == perdure.Queued {
+		p, err := PauseOf(tx, r)
+		if err != nil {
+			return err
+		}
+		if p != nil {
+			ev.Waited = p.Message(r.Queue)
+		}
 	}
-	if why == nil && r.Ready && r.Epoch == 0 {
+	if ev.Waited == "" && r.Ready && r.Epoch == 0 {
 		s, err := tx.e.servingOf(&tx.DB.Records, lookOf(tx), r.Tenant)
 		if err != nil {
 			return err
 		}
-		why = s.unattended(r)
-	}
-	ev := perdure.DeadlinePassed{}
-	if why != nil && (why.Reason == perdure.WaitingQueuePaused || why.Reason == perdure.WaitingUnserved) {
-		ev.Waited = why.Text
+		if u := s.unserved(r); u != nil {
+			ev.Waited = u.Message(r.Kind)
+		}
 	}
 	return tx.Finish(r, ev)
 }

@@ -42,9 +42,7 @@ func TestReasonsToWait(t *testing.T) {
 		taken perdure.WaitReason // then this says why nobody has taken it
 	}{
 		"it may be granted": {run: ready, taken: perdure.WaitingNoFreeSlot},
-		"no key": {c: conditions{unverified: true, paused: paused}, run: with(func(r *perdure.Run) {
-			r.Queue = "slow"
-		}),
+		"no key": {c: conditions{unverified: true, paused: paused}, run: ready,
 			want: perdure.WaitingFor{Reason: perdure.WaitingNoSigner, Text: noSignerText}},
 		"no key, also to clean up": {c: conditions{unverified: true}, run: with(func(r *perdure.Run) {
 			r.Cancel, r.StartedAt = asked, gateNow

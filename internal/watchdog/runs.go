@@ -145,14 +145,14 @@ const pausedLook = time.Hour
 // zero. A paused queue is no defect: somebody wants its runs to wait. The rule's time begins again with
 // the end of the pause.
 func pausedUntil(tx *engine.Tx, r *perdure.Run, patience time.Duration) (perdure.Instant, error) {
-	paused, until, err := engine.PausedUntil(tx, r)
+	p, err := engine.PauseOf(tx, r)
 	switch {
-	case err != nil || !paused:
+	case err != nil || p == nil:
 		return 0, err
-	case until == 0 || until > tx.Now.Add(pausedLook):
+	case p.Until == 0 || p.Until > tx.Now.Add(pausedLook):
 		return tx.Now.Add(pausedLook), nil
 	}
-	return until.Add(patience), nil
+	return p.Until.Add(patience), nil
 }
 
 // apply applies a rule whose clock was due at an instant, and records the action.

@@ -86,11 +86,11 @@ test-plain: python3 typescript chromium
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) ./...
 
 test-postgres: python3
-	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) $(STORED)
+	PERDURE_TEST_STORE=postgres $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(WAITING) -skip "$$(.ci/left-out NoStore)" $(STORED)
 
 test-race:
 ifeq ($(CC_FOUND),1)
-	$(WITH_MEMORY) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) $(ONCE) -short $(RACE)
+	$(WITH_MEMORY) env CGO_ENABLED=1 $(GO) test $(verbose) $(RACEFLAGS) $(ONCE) -short -skip "$$(.ci/left-out NoRace)" $(RACE)
 else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // Contributors run "make test" before every push. The race detector, planted faults and long forms take longer than
@@ -43,9 +41,21 @@ func TestStagesOfMakeTest(t *testing.T) {
 	if !regexp.MustCompile(`(?m)^stage test \d+ make test( |$)`).Match(run) {
 		t.Error(".ci/run has no stage that runs make test")
 	}
-	// .ci/run tells tests that run in another stage from skipped ones by their reason.
-	if !strings.Contains(string(run), stage.Elsewhere) {
-		t.Errorf(".ci/run does not know the reason %q", stage.Elsewhere)
+}
+
+// Tests with a mark of internal/stage are left out of a stage by the Makefile, and none skips itself.
+func TestMarkedTestsAreLeftOut(t *testing.T) {
+	root := moduleDir(t)
+	for target, want := range map[string]string{
+		"NoStore": "TestStrictAgreesWithTokens", "NoRace": "TestEveryInvariantCanBeBroken",
+	} {
+		out, err := exec.Command(filepath.Join(root, ".ci", "left-out"), target).Output()
+		if err != nil || !regexp.MustCompile(`[(|]`+want+`[)|]`).Match(out) {
+			t.Errorf("left-out %s = %s, %v, want a pattern with %s", target, out, err, want)
+		}
+	}
+	if exec.Command(filepath.Join(root, ".ci", "left-out"), "NoSuchMark").Run() == nil {
+		t.Error("a mark that no test has is accepted")
 	}
 }
 

@@ -1,33 +1,15 @@
-// Package stage is for tests that have nothing to show in one of the stages of "make test-all". Such a
-// test says so in its first line, and runs in the stage "test" alone.
+// Package stage has marks for tests that have nothing to show in one of the stages of "make test-all". A
+// test has its mark in its first line. The Makefile leaves such tests out of that stage (.ci/left-out), and
+// they run in the stage "test". No test skips itself: run by hand, they run everywhere.
 package stage
 
-import (
-	"os"
-	"testing"
-)
+import "testing"
 
-// Elsewhere is the reason of a test that is left out. .ci/run tells such tests from skipped ones by it.
-const Elsewhere = "this test runs in the stage test alone"
+// NoStore marks a test that is left out where tests run once more on PostgreSQL: it has no store, or
+// names its store itself, or has both already. It is for tests that take long.
+func NoStore(testing.TB) {}
 
-// store is storetest.Env. The store's own tests use this package, so that it can't import that one.
-const store = "PERDURE_TEST_STORE"
-
-// NoStore leaves a test out where tests run once more on PostgreSQL: it has no store, or names its
-// store itself, or has both already. It is for tests that take long.
-func NoStore(t testing.TB) {
-	t.Helper()
-	if os.Getenv(store) == "postgres" {
-		t.Skip(Elsewhere)
-	}
-}
-
-// NoRace leaves a test out under the race detector. It is for tests that take long because of what
-// they read, compare or wait for in one goroutine, or whose goroutines are those of others in the same
-// package.
-func NoRace(t testing.TB) {
-	t.Helper()
-	if raced {
-		t.Skip(Elsewhere)
-	}
-}
+// NoRace marks a test that is left out under the race detector. It is for tests that take long because of
+// what they read, compare or wait for in one goroutine, or whose goroutines are those of others in the
+// same package.
+func NoRace(testing.TB) {}

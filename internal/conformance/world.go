@@ -68,6 +68,8 @@ type World struct {
 	Policy *perdure.Policy
 	// Other is a second node on the same database, for scenarios that have one.
 	Other *World
+	// quiet lets time pass with fewer sweeps; see passQuietly.
+	quiet bool
 	n     int
 }
 
@@ -275,7 +277,14 @@ func (w *World) sweep() {
 }
 
 // pass advances the clock, with sweeps at the alarms in between.
-func (w *World) pass(d time.Duration) { w.t.Helper(); w.passBy(d, 0) }
+func (w *World) pass(d time.Duration) {
+	w.t.Helper()
+	if w.quiet {
+		w.passQuietly(d)
+		return
+	}
+	w.passBy(d, 0)
+}
 
 // passQuietly is pass for hours in which little happens. A minute without an alarm has one sweep: those
 // before it would find nothing, and only note when they were. The sweep before that minute has done

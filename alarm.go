@@ -46,21 +46,21 @@ var Clocks = []Clock{
 	{"lease", "W6", "leased and heard from: the end of its lease; of a process, only while its single attempt " +
 		"counts as spent by the grant alone",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State.Leased() && r.Heard && (!r.Options.Process || r.Spent), r.LeaseUntil, 0)
+			return when(r.State.Leased() && r.HolderSeen && (!r.Options.Process || r.Spent), r.LeaseUntil, 0)
 		}},
 	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life; " +
 		"after the server's restart, not while it is watched",
 		func(p *Policy, r *Run) Instant {
-			return watched(r, when(r.State == Running && r.Heard && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead))
+			return watched(r, when(r.State == Running && r.HolderSeen && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead))
 		}},
 	{"undelivered", "W5", "granted and not heard from: dispatched_timeout after the first grant",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State.Leased() && !r.Heard, r.FirstGrantAt, p.DispatchedTimeout)
+			return when(r.State.Leased() && !r.HolderSeen, r.FirstGrantAt, p.DispatchedTimeout)
 		}},
 	{"redeliver", "W4", "granted and not heard from: dispatched_retry, doubling, after the last grant",
 		func(p *Policy, r *Run) Instant {
-			again := !r.Heard && !r.Ready && r.Deliveries < p.MaxDeliveries
-			return when(r.State.Leased() && again, r.GrantedAt, p.RedeliverAfter(r.Deliveries))
+			again := !r.HolderSeen && !r.Ready && r.Grants < p.MaxGrants
+			return when(r.State.Leased() && again, r.GrantedAt, p.RegrantAfter(r.Grants))
 		}},
 	{"reap", "W7", "running: active_reap after the last sign of life",
 		func(p *Policy, r *Run) Instant {
@@ -84,24 +84,24 @@ var Clocks = []Clock{
 		}},
 	{"queued-long", "W11", "claimable: queued_alert since then",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Queued && r.Ready && r.Said&SaidQueued == 0, r.ReadyAt, p.QueuedAlert)
+			return when(r.State == Queued && r.Ready && r.AlertsSent&AlertQueued == 0, r.ReadyAt, p.QueuedAlert)
 		}},
 	{"silent", "W13", "running: silent after the last sign of life",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running && r.Heard && r.Said&SaidSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
+			return when(r.State == Running && r.HolderSeen && r.AlertsSent&AlertSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
 		}},
 	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal; " +
 		"queued and on hold: no_progress after the first defect",
 		func(p *Policy, r *Run) Instant {
 			if r.State == Queued && r.OnHold() && r.Cancel.RequestedAt == 0 {
-				return when(r.Said&SaidHeld == 0, r.Hold.Since, p.Thresholds(r).NoProgress)
+				return when(r.AlertsSent&AlertHold == 0, r.Hold.Since, p.Thresholds(r).NoProgress)
 			}
-			alert := r.Heard && r.Said&SaidNoProgress == 0
+			alert := r.HolderSeen && r.AlertsSent&AlertNoProgress == 0
 			return when(r.State == Running && alert, r.MovedAt, p.Thresholds(r).NoProgress)
 		}},
 	{"stale", "W12", "running: stale_after after the last sign of life",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running && r.Heard && r.Said&SaidStale == 0, r.SeenAt, p.Thresholds(r).Stale)
+			return when(r.State == Running && r.HolderSeen && r.AlertsSent&AlertStale == 0, r.SeenAt, p.Thresholds(r).Stale)
 		}},
 }
 

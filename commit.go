@@ -15,7 +15,7 @@ import (
 // Limits of the parts of a call.
 const (
 	MaxValue    = 1 << 20 // bytes of one value
-	MaxBatch    = 1000    // entries of one list
+	MaxList     = 1000    // entries of one list
 	MaxName     = 200     // bytes of a kind, queue, key or name
 	MaxText     = 4096    // bytes of a summary, reason or message
 	MaxMetadata = 16      // entries of a run's metadata
@@ -125,8 +125,8 @@ func (c *Commit) Validate() error {
 		return Invalid("run_id", "is missing")
 	}
 	for _, l := range c.lists() {
-		if l.n > MaxBatch {
-			return tooLarge(l.name, "has %d entries; a commit takes %d", l.n, MaxBatch)
+		if l.n > MaxList {
+			return tooLarge(l.name, "has %d entries; a commit takes %d", l.n, MaxList)
 		}
 	}
 	if err := c.checkSize(); err != nil {
@@ -330,10 +330,10 @@ func (o *Outcome) validate() error {
 			}
 		}
 	}
-	if len(o.ContinueOn) > MaxBatch {
+	if len(o.ContinueOn) > MaxList {
 		return tooLarge("outcome.continue_on", "names at most 1000 runs")
 	}
-	if len(o.Waits) > MaxBatch {
+	if len(o.Waits) > MaxList {
 		return tooLarge("outcome.waits", "names at most 1000 waits")
 	}
 	if err := oneOf("outcome.type", o.Type, OutcomeTypes); err != nil {

@@ -72,7 +72,7 @@ func TestSubmissionErrorNamesTheField(t *testing.T) {
 
 func TestCommitErrorNamesTheField(t *testing.T) {
 	one := json.RawMessage(`1`)
-	many := make([]JournalEntry, MaxBatch+1)
+	many := make([]JournalEntry, MaxList+1)
 	for field, c := range map[string]Commit{
 		"commit_id":      {RunID: "r"},
 		"run_id":         {ID: "c"},

@@ -16,7 +16,7 @@
 // [State]: four states are live (queued, dispatched, running, suspended) and four are terminal
 // (completed, failed, timeout, cancelled). A terminal state is final.
 //
-// [Event]: an event is a Go type such as [Granted], [Beat], [Committed] or [DeadlinePassed]. Its
+// [Event]: an event is a Go type such as [Granted], [Heartbeat], [Committed] or [DeadlinePassed]. Its
 // apply method changes fields of the run and adds lines to its log. event.go has the events that
 // keep a run live, end.go those that end it, and fact.go those that leave its state as it is.
 //

@@ -76,10 +76,10 @@ func (e WaitFailed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	endWithout(r, e.Failure, false, LineTimedOut, log)
 }
 
-// Spoiled ends a run whose stored row is corrupted.
-type Spoiled struct{ Failure Failure }
+// Corrupted ends a run whose stored row is corrupted.
+type Corrupted struct{ Failure Failure }
 
-func (e Spoiled) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (e Corrupted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", e.Failure.Code))
 	endWithout(r, e.Failure, true, LineFailed, log)
 }
@@ -181,16 +181,16 @@ func (NeverClaimed) apply(_ *Policy, r *Run, _ Instant, log *history) {
 		true, LineTimedOut, log)
 }
 
-// DeliveryGaveUp ends a run that was granted MaxDeliveries times without a sign of life from a
+// NeverStarted ends a run that was granted MaxGrants times without a sign of life from a
 // worker.
-type DeliveryGaveUp struct{}
+type NeverStarted struct{}
 
-func (DeliveryGaveUp) allowed(p *Policy, r *Run, _ Instant) bool {
-	return !r.Heard && r.Deliveries >= p.MaxDeliveries
+func (NeverStarted) allowed(p *Policy, r *Run, _ Instant) bool {
+	return !r.HolderSeen && r.Grants >= p.MaxGrants
 }
 
-func (DeliveryGaveUp) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (NeverStarted) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", CodeDispatchTimeout))
-	message := fmt.Sprintf("%d workers in a row took it and were not heard from", r.Deliveries)
+	message := fmt.Sprintf("%d workers in a row took it and were not heard from", r.Grants)
 	endWithout(r, Failure{Code: CodeDispatchTimeout, Message: message}, true, LineTimedOut, log)
 }

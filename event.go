@@ -44,13 +44,13 @@ type Granted struct {
 func (e Granted) Spends(r *Run) bool { return r.MaxAttempts == 1 && !e.Confirms }
 
 func (e Granted) allowed(_ *Policy, r *Run, now Instant) bool {
-	return (r.Ready || r.MayTry(e.Build, now)) && !r.Heard && r.Turn <= TurnActive
+	return (r.Ready || r.MayTry(e.Build, now)) && !r.HolderSeen && r.Turn <= TurnActive
 }
 
 func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	was := r.State
 	r.Epoch++
-	r.Deliveries++
+	r.Grants++
 	r.GrantedAt = now
 	if r.FirstGrantAt == 0 {
 		r.FirstGrantAt = now
@@ -59,12 +59,12 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.SeenAt, r.MovedAt = now, now
 	r.Ready = false
 	r.Spent = e.Spends(r)
-	r.Heard = r.Spent
+	r.HolderSeen = r.Spent
 	r.Counter, r.WatchUntil, r.Former = 0, 0, 0
 	r.Worker = e.Worker
-	r.Said &^= SaidQueued
-	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
-		r.Cancel.DeliveredAt = now
+	r.AlertsSent &^= AlertQueued
+	if r.Cancel.RequestedAt != 0 && r.Cancel.ToldAt == 0 {
+		r.Cancel.ToldAt = now
 	}
 	var class string
 	var deadline Instant
@@ -72,7 +72,7 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 		e.Settles.apply(r)
 		class, deadline = string(r.Class), r.DeadlineAt
 	}
-	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Deliveries, "build", e.Build,
+	log.add(LineDispatched, object("worker_id", e.Worker, "epoch", r.Epoch, "delivery", r.Grants, "build", e.Build,
 		"class", class, "deadline_at", deadline))
 	if e.Start && was != Running {
 		start(r, now, log)
@@ -93,13 +93,13 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 	if r.State == Dispatched {
 		start(r, now, log)
 	}
-	r.Heard, r.Ready, r.Spent = true, false, false
-	r.Deliveries = 0
+	r.HolderSeen, r.Ready, r.Spent = true, false, false
+	r.Grants = 0
 	r.SeenAt = now
 	r.LeaseUntil = now.Add(p.Lease)
-	r.Said &^= SaidSilent | SaidStale
-	if r.Cancel.RequestedAt != 0 && r.Cancel.DeliveredAt == 0 {
-		r.Cancel.DeliveredAt = now
+	r.AlertsSent &^= AlertSilent | AlertStale
+	if r.Cancel.RequestedAt != 0 && r.Cancel.ToldAt == 0 {
+		r.Cancel.ToldAt = now
 	}
 	if r.WatchUntil != 0 {
 		r.WatchUntil = 0
@@ -111,9 +111,9 @@ func hear(p *Policy, r *Run, now Instant, log *history) {
 func drop(r *Run) {
 	r.LeaseUntil, r.GrantedAt = 0, 0
 	r.Counter, r.WatchUntil, r.Former = 0, 0, 0
-	r.Heard, r.Ready, r.Spent = false, false, false
+	r.HolderSeen, r.Ready, r.Spent = false, false, false
 	r.Worker = ""
-	r.Said &^= SaidSilent | SaidNoProgress | SaidStale
+	r.AlertsSent &^= AlertSilent | AlertNoProgress | AlertStale
 }
 
 // enqueue puts the run back into the queue. It becomes claimable at the instant from, if its turn
@@ -132,17 +132,17 @@ func (e Started) presents() int64 { return e.Epoch }
 
 func (e Started) apply(p *Policy, r *Run, now Instant, log *history) { hear(p, r, now, log) }
 
-// Beat is a heartbeat of the holder.
-type Beat struct {
+// Heartbeat is a heartbeat of the holder.
+type Heartbeat struct {
 	Epoch     int64
 	Activity  string
 	Progress  Value
 	CancelAck bool
 }
 
-func (e Beat) presents() int64 { return e.Epoch }
+func (e Heartbeat) presents() int64 { return e.Epoch }
 
-func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
+func (e Heartbeat) apply(p *Policy, r *Run, now Instant, log *history) {
 	hear(p, r, now, log)
 	ackCancel(r, e.CancelAck, now)
 	// A new holder's first activity counts as a change, even if the holder before reported the
@@ -152,8 +152,8 @@ func (e Beat) apply(p *Policy, r *Run, now Instant, log *history) {
 		r.Activity, r.ActivityAt = e.Activity, now
 		moved(r, now)
 	}
-	if changed || now.Sub(r.BeatAt) >= p.BeatEvery {
-		r.BeatAt = now
+	if changed || now.Sub(r.HeartbeatAt) >= p.HeartbeatEvery {
+		r.HeartbeatAt = now
 		log.add(LineHeartbeat, object("activity", r.Activity))
 	}
 	if e.Progress != "" && !r.HasTold(e.Progress) {
@@ -173,14 +173,14 @@ type SentinelMoved struct {
 func (e SentinelMoved) presents() int64 { return e.Epoch }
 
 func (e SentinelMoved) allowed(_ *Policy, r *Run, _ Instant) bool {
-	return r.Options.Process && r.Heard && e.Counter > r.Counter
+	return r.Options.Process && r.HolderSeen && e.Counter > r.Counter
 }
 
 func (e SentinelMoved) apply(p *Policy, r *Run, now Instant, log *history) {
 	hear(p, r, now, log)
 	r.Counter = e.Counter
-	if now.Sub(r.BeatAt) >= p.BeatEvery {
-		r.BeatAt = now
+	if now.Sub(r.HeartbeatAt) >= p.HeartbeatEvery {
+		r.HeartbeatAt = now
 		log.add(LineHeartbeat, object("activity", r.Activity))
 	}
 }
@@ -195,7 +195,7 @@ type ProcessWatched struct {
 func (e ProcessWatched) presents() int64 { return e.Epoch }
 
 func (e ProcessWatched) allowed(_ *Policy, r *Run, now Instant) bool {
-	return r.Options.Process && r.Heard && (e.Until > now || e.Until == 0)
+	return r.Options.Process && r.HolderSeen && (e.Until > now || e.Until == 0)
 }
 
 func (e ProcessWatched) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.WatchUntil = e.Until }
@@ -203,7 +203,7 @@ func (e ProcessWatched) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Watc
 // moved records progress: the no-progress clock starts again.
 func moved(r *Run, now Instant) {
 	r.MovedAt = now
-	r.Said &^= SaidNoProgress
+	r.AlertsSent &^= AlertNoProgress
 }
 
 // ackCancel records the holder's first acknowledgement of a cancel request.
@@ -217,12 +217,12 @@ func ackCancel(r *Run, ack bool, now Instant) {
 type Committed struct {
 	Epoch     int64
 	Journal   int // entries added
-	Said      int // of these, entries that only list messages and lines: they are no progress
+	Reports   int // of these, entries that only list messages and lines: they are no progress
 	Children  int // children spawned
 	Acked     int // inbox items acknowledged
 	Lines     []Line
 	Progress  Value
-	Held      string // text of deltas that is held back; see Run.Held
+	Withheld  string // text of deltas that is held back; see Run.Withheld
 	CancelAck bool
 	Defect    bool // the outcome is a defect: the entries do not end a hold
 	// Quiet says that the server itself commits, for a process that it does not hear: no sign of life.
@@ -241,13 +241,13 @@ func (e Committed) apply(p *Policy, r *Run, now Instant, log *history) {
 	if e.Journal > 0 {
 		r.JournalSeq += int64(e.Journal)
 	}
-	if e.Journal > e.Said {
+	if e.Journal > e.Reports {
 		r.Strikes = 0
 		if !e.Defect {
 			progressed(r)
 		}
 	}
-	r.Held = e.Held
+	r.Withheld = e.Withheld
 	r.Children += e.Children
 	r.InboxOpen -= e.Acked
 	if e.Progress != "" {
@@ -347,7 +347,7 @@ func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Epoch++
 	log.add(LineReclaimed, object("reason", "released", "worker_id", r.Worker))
 	enqueue(r, now, now)
-	r.Deliveries = 0
+	r.Grants = 0
 }
 
 // CleanupAgain queues a run whose holder is lost, or hands it back, while it is being cancelled and steps
@@ -412,37 +412,37 @@ func (e TurnCame) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	r.Ready = r.Turn == TurnActive && r.ReadyAt <= now && !r.Copying()
 }
 
-// Redeliverable lets any poll claim a run whose holder has not been heard from.
-type Redeliverable struct{}
+// Regrantable lets any poll claim a run whose holder has not been heard from.
+type Regrantable struct{}
 
-func (Redeliverable) allowed(p *Policy, r *Run, now Instant) bool {
-	return !r.Heard && now >= r.GrantedAt.Add(p.RedeliverAfter(r.Deliveries)) && r.Deliveries < p.MaxDeliveries
+func (Regrantable) allowed(p *Policy, r *Run, now Instant) bool {
+	return !r.HolderSeen && now >= r.GrantedAt.Add(p.RegrantAfter(r.Grants)) && r.Grants < p.MaxGrants
 }
 
-func (Redeliverable) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Ready = true }
+func (Regrantable) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.Ready = true }
 
-// Undelivered puts a run back into the queue whose holder has not been heard from.
-type Undelivered struct{}
+// GrantLost puts a run back into the queue whose holder has not been heard from.
+type GrantLost struct{}
 
-func (Undelivered) allowed(p *Policy, r *Run, now Instant) bool {
-	return !r.Heard && now >= r.FirstGrantAt.Add(p.DispatchedTimeout) && r.Cancel.RequestedAt == 0
+func (GrantLost) allowed(p *Policy, r *Run, now Instant) bool {
+	return !r.HolderSeen && now >= r.FirstGrantAt.Add(p.DispatchedTimeout) && r.Cancel.RequestedAt == 0
 }
 
-func (Undelivered) apply(p *Policy, r *Run, now Instant, log *history) {
-	from := r.GrantedAt.Add(p.RedeliverAfter(r.Deliveries))
+func (GrantLost) apply(p *Policy, r *Run, now Instant, log *history) {
+	from := r.GrantedAt.Add(p.RegrantAfter(r.Grants))
 	r.Epoch++
-	log.add(LineReclaimed, object("reason", "not_started", "worker_id", r.Worker, "deliveries", r.Deliveries))
+	log.add(LineReclaimed, object("reason", "not_started", "worker_id", r.Worker, "deliveries", r.Grants))
 	enqueue(r, now, from)
 }
 
 // Slow alerts about a run that may be stuck. It changes nothing else.
 type Slow struct {
 	Reason string
-	Bit    Said
+	Bit    Alerts
 }
 
 func (e Slow) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	r.Said |= e.Bit
+	r.AlertsSent |= e.Bit
 	log.add(LineSlow, object("reason", e.Reason, "activity", r.Activity, "seen_at", r.SeenAt))
 }
 
@@ -455,7 +455,7 @@ func (WentStale) allowed(p *Policy, r *Run, now Instant) bool {
 }
 
 func (WentStale) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	r.Said |= SaidStale
+	r.AlertsSent |= AlertStale
 	log.add(LineStale, object("tier", TierStale, "activity", r.Activity, "seen_at", r.SeenAt))
 }
 
@@ -529,11 +529,11 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 	if back(&r.GrantedAt, &r.FirstGrantAt, &r.SeenAt) {
 		back(&r.LeaseUntil)
 	}
-	back(&r.StartedAt, &r.MovedAt, &r.BeatAt, &r.ActivityAt, &r.DeferredAt)
+	back(&r.StartedAt, &r.MovedAt, &r.HeartbeatAt, &r.ActivityAt, &r.DeferredAt)
 	if r.WatchUntil > now.Add(e.By) {
 		back(&r.WatchUntil)
 	}
-	back(&r.Cancel.RequestedAt, &r.Cancel.DeliveredAt, &r.Cancel.AckedAt)
+	back(&r.Cancel.RequestedAt, &r.Cancel.ToldAt, &r.Cancel.AckedAt)
 	// The delay of a first attempt may be the caller's run_at, which must not be moved: late is
 	// better than early.
 	if r.Ready || r.Attempt > 1 || r.HeldBack() {

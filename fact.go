@@ -158,7 +158,7 @@ func (e CascadeAdvanced) apply(_ *Policy, r *Run, _ Instant, _ *history) {
 type Gathered struct{ Outlives bool } // from now on the run may outlive its parent
 
 func (e Gathered) apply(_ *Policy, r *Run, _ Instant, _ *history) {
-	r.Watched = true
+	r.Counted = true
 	if e.Outlives {
 		r.Options.OnParentEnd = DispositionContinue
 	}

@@ -69,9 +69,9 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 		{"the last children", CascadeAdvanced{After: "k2"}, Failed, func(r *Run) {
 			r.Cascade, r.Stopped = false, ""
 		}, nil},
-		{"a group", Gathered{}, Running, func(r *Run) { r.Watched = true }, nil},
+		{"a group", Gathered{}, Running, func(r *Run) { r.Counted = true }, nil},
 		{"a chord", Gathered{Outlives: true}, Running,
-			func(r *Run) { r.Watched, r.Options.OnParentEnd = true, DispositionContinue }, nil},
+			func(r *Run) { r.Counted, r.Options.OnParentEnd = true, DispositionContinue }, nil},
 		{"messages", MessagesAppended{Lines: told}, Completed, same,
 			[]string{`message:appended {"message_seq":1}`, `message:appended {"message_seq":2}`}},
 		{"a continuation", Continued{By: "n", Trigger: "chord", Messages: told[:1]}, Completed,

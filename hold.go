@@ -11,14 +11,14 @@ import (
 // replay that the journal contradicts, a misuse of the SDK. Such an execution costs no attempt. The
 // run is queued again with a backoff, and is on hold until the code gets past the defect.
 //
-//   - Begin: Held. The backoff doubles with each defect and is never reset.
+//   - Begin: HoldBegun. The backoff doubles with each defect and is never reset.
 //   - Another build: a poll of a build that has not held the run may claim it during the backoff.
 //     The run remembers the last MaxHoldBuilds builds. If that many are remembered, a further build
 //     waits for holdPause after the last defect, so that no set of builds can take turns quickly.
 //   - Alert: after the no_progress threshold a run that is still on hold is reported with run:slow, once.
 //     A parent that waits with on_stall is resumed.
 //   - End by progress: a journal entry in a commit that does not end with a defect, or a suspend. An
-//     entry of SaidPrefix is no progress.
+//     entry of ReportsPrefix is no progress.
 //     The count of defects and the builds are kept.
 //   - End by a person: HoldReleased. The builds are forgotten too. HoldAbandoned ends the run.
 //   - End by time: HoldExpired, at Until. It ends the run with the code of its last defect.
@@ -75,8 +75,8 @@ func progressed(r *Run) {
 	}
 }
 
-// Held queues a run whose worker reports a defect of the code. No attempt is spent.
-type Held struct {
+// HoldBegun queues a run whose worker reports a defect of the code. No attempt is spent.
+type HoldBegun struct {
 	Epoch   int64
 	Failure Failure
 	Build   string        // of the worker; empty if it did not say
@@ -84,18 +84,18 @@ type Held struct {
 	Timeout time.Duration // after this the run ends, if it is on hold until then
 }
 
-func (e Held) presents() int64 { return e.Epoch }
+func (e HoldBegun) presents() int64 { return e.Epoch }
 
-func (e Held) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cancel.RequestedAt == 0 }
+func (e HoldBegun) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cancel.RequestedAt == 0 }
 
-func (e Held) apply(_ *Policy, r *Run, now Instant, log *history) {
+func (e HoldBegun) apply(_ *Policy, r *Run, now Instant, log *history) {
 	var h Hold
 	if r.Hold != nil {
 		h = *r.Hold
 	}
 	if h.Since == 0 {
 		h.Since, h.Until = now, min(now.Add(e.Timeout), r.DeadlineAt)
-		r.Said &^= SaidHeld
+		r.AlertsSent &^= AlertHold
 	}
 	known := slices.Contains(h.Builds, e.Build)
 	builds := slices.DeleteFunc(slices.Clone(h.Builds), func(b string) bool { return b == e.Build })

@@ -19,7 +19,7 @@ type holding struct {
 
 func newHolding(t *testing.T) *holding {
 	h := &holding{t: t, p: DefaultPolicy(), r: runIn(Running), now: start0}
-	h.r.Heard, h.r.DeadlineAt = true, start0.Add(48*time.Hour)
+	h.r.HolderSeen, h.r.DeadlineAt = true, start0.Add(48*time.Hour)
 	return h
 }
 
@@ -42,7 +42,7 @@ func (h *holding) refused(e Event) {
 // hold reports a defect of a build.
 func (h *holding) hold(build string) {
 	h.t.Helper()
-	h.apply(Held{Epoch: h.r.Epoch, Failure: Failure{Code: "panic", Message: "of " + build}, Build: build,
+	h.apply(HoldBegun{Epoch: h.r.Epoch, Failure: Failure{Code: "panic", Message: "of " + build}, Build: build,
 		Delay: time.Minute, Timeout: time.Hour})
 }
 
@@ -155,7 +155,7 @@ func TestProgressEndsAHold(t *testing.T) {
 		"a journal entry and a defect": {func(e int64) Event {
 			return Committed{Epoch: e, Journal: 1, Defect: true}
 		}, false},
-		"a heartbeat":              {func(e int64) Event { return Beat{Epoch: e} }, false},
+		"a heartbeat":              {func(e int64) Event { return Heartbeat{Epoch: e} }, false},
 		"a commit without entries": {func(e int64) Event { return Committed{Epoch: e} }, false},
 	} {
 		h := newHolding(t)
@@ -245,7 +245,7 @@ func TestCancelTurnsADefectIntoAFailure(t *testing.T) {
 	}
 	h.apply(Due{Now: true})
 	h.try("a")
-	h.refused(Held{Epoch: h.r.Epoch})
+	h.refused(HoldBegun{Epoch: h.r.Epoch})
 }
 
 // ClockSetBack moves a hold that began on the wrong clock, with its backoff.

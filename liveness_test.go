@@ -118,7 +118,7 @@ func TestProcessIsLostByHeartbeatsNotByLease(t *testing.T) {
 		return out
 	}
 	r := runIn(Running)
-	r.Heard = true
+	r.HolderSeen = true
 	if at := rings(&r); at["lease"] != time.Minute || at["dead"] != 0 || at["stale"] != 2*time.Minute ||
 		at["reap"] != 30*time.Minute {
 		t.Errorf("a run under a lease: clocks at %v, want lease 1m, stale 2m, reap 30m and no dead", at)
@@ -153,7 +153,7 @@ func TestProcessIsLostByHeartbeatsNotByLease(t *testing.T) {
 func TestStaleAlertIsSentOncePerSilence(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
-	r.Heard = true
+	r.HolderSeen = true
 	if _, _, err := p.Apply(r, WentStale{}, r.SeenAt.Add(119*time.Second)); CodeOf(err) != CodeWrongState {
 		t.Errorf("WentStale after 119 s: %v, want %s", err, CodeWrongState)
 	}
@@ -178,8 +178,8 @@ func TestStaleAlertIsSentOncePerSilence(t *testing.T) {
 	if len(lines) != 1 || lines[0].Type != LineStale || clock() {
 		t.Errorf("WentStale: lines %+v and clock running %v, want one run:stale and a stopped clock", lines, clock())
 	}
-	for _, sign := range []Event{Beat{Epoch: 3}, Committed{Epoch: 3}, Started{Epoch: 3}} {
-		r.Said |= SaidStale
+	for _, sign := range []Event{Heartbeat{Epoch: 3}, Committed{Epoch: 3}, Started{Epoch: 3}} {
+		r.AlertsSent |= AlertStale
 		if apply(sign, 3*time.Minute); !clock() {
 			t.Errorf("%s does not restart the stale clock", EventName(sign))
 		}

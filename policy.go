@@ -18,7 +18,7 @@ type Policy struct {
 	DispatchedRetryMax time.Duration
 	DispatchedTimeout  time.Duration // and goes back to the queue after this
 	LocalClaim         time.Duration // a process of LocalQueue that its runner does not take ends after this
-	MaxDeliveries      int           // grants in a row without a sign of life before the run is a dead letter
+	MaxGrants          int           // grants in a row without a sign of life before the run is a dead letter
 
 	InboxProcessingTimeout time.Duration // W1: an inbox item whose holder is gone is pending again after this
 	SuspendTimeout         time.Duration // the timeout of a wait that has none, by itself or by its name
@@ -45,7 +45,7 @@ type Policy struct {
 	MaxAttempts int      // default for runs that set none
 	Timeouts    Timeouts // default and maximum of a run's timeout
 
-	BeatEvery      time.Duration // an unchanged heartbeat is written to the log at most this often
+	HeartbeatEvery time.Duration // an unchanged heartbeat is written to the log at most this often
 	WaiterTTL      time.Duration // a node's record that a caller waits for a run expires after this
 	DetachGrace    time.Duration // a run whose caller disconnected is deferred after this
 	DeadLetterTTL  time.Duration
@@ -141,7 +141,7 @@ func (p *Policy) Settings() []Setting {
 			"a grant that is not heard from goes back to the queue after this"),
 		duration("local_claim", &p.LocalClaim, time.Minute,
 			"a run of `perdure exec` that its runner does not take ends after this"),
-		{"max_deliveries", &p.MaxDeliveries, 10, 1, MaxAttempts,
+		{"max_deliveries", &p.MaxGrants, 10, 1, MaxAttempts,
 			"grants in a row that nobody was heard from, before the run ends as a dead letter"},
 		duration("inbox_processing_timeout", &p.InboxProcessingTimeout, time.Minute,
 			"an inbox item in the hands of a holder that is gone is looked at after this"),
@@ -187,7 +187,7 @@ func (p *Policy) Settings() []Setting {
 			"the timeout of a process that asks for none"),
 		duration("timeouts.process.max", &p.Timeouts.Process.Max, 30*24*time.Hour,
 			"the greatest that a process may ask for"),
-		duration("beat_every", &p.BeatEvery, time.Minute,
+		duration("beat_every", &p.HeartbeatEvery, time.Minute,
 			"a heartbeat that says nothing new makes a line in the log at most this often"),
 		duration("waiter_ttl", &p.WaiterTTL, 30*time.Second,
 			"a node's word that somebody waits for a run holds this long"),
@@ -296,9 +296,9 @@ func (p *Policy) Backoff(n int, roll float64) time.Duration {
 	return time.Duration(float64(d) * (1 + p.BackoffJitter*(2*roll-1)))
 }
 
-// RedeliverAfter returns how long after the n-th delivery without a sign of life a run can be
+// RegrantAfter returns how long after the n-th grant without a sign of life a run can be
 // granted again.
-func (p *Policy) RedeliverAfter(n int) time.Duration {
+func (p *Policy) RegrantAfter(n int) time.Duration {
 	return doubled(p.DispatchedRetry, n-1, p.DispatchedRetryMax)
 }
 

@@ -17,7 +17,7 @@ func (e Restored) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Epoch = e.Epoch
 	log.add(LineReclaimed, object("reason", "restored", "worker_id", r.Worker))
 	enqueue(r, now, now)
-	r.Deliveries = 0
+	r.Grants = 0
 }
 
 // Renumbered raises the epoch of a restored run that stays in its state: a run without a holder, or
@@ -30,7 +30,7 @@ func (e Renumbered) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Epoch 
 func (e Renumbered) apply(_ *Policy, r *Run, _ Instant, _ *history) {
 	r.Epoch = e.Epoch
 	if r.MaxAttempts == 1 && r.State.Leased() && !r.Options.Process {
-		r.Heard, r.Ready, r.Spent = true, false, true
+		r.HolderSeen, r.Ready, r.Spent = true, false, true
 	}
 }
 
@@ -53,9 +53,9 @@ func (e ProcessRestored) apply(_ *Policy, r *Run, now Instant, log *history) {
 		return // it has no holder
 	case r.State == Queued && r.Ready:
 		r.Ready, r.ReadyAt = false, e.Until
-	case r.State.Leased() && !r.Heard:
+	case r.State.Leased() && !r.HolderSeen:
 		// Its clocks would take it from a holder that does not know the new epoch.
-		r.Heard, r.Ready, r.SeenAt = true, false, now
+		r.HolderSeen, r.Ready, r.SeenAt = true, false, now
 	}
 	r.WatchUntil = e.Until
 }
@@ -81,5 +81,5 @@ func (e ProcessFound) apply(p *Policy, r *Run, now Instant, log *history) {
 		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.LeaseUntil = now, now, now, now.Add(p.Lease)
 		start(r, now, log)
 	}
-	r.Heard, r.Ready, r.Deliveries = true, false, 0
+	r.HolderSeen, r.Ready, r.Grants = true, false, 0
 }

@@ -41,14 +41,14 @@ type Run struct {
 	Version int64 // rises with every change of the row and guards every write
 	Epoch   int64 // rises when the run is granted or taken away; a worker presents it
 
-	Attempt    int // rises when a started execution is lost or fails retryably
-	Strikes    int // attempts lost since the last committed progress
-	Deliveries int // grants since the holder was last heard from
+	Attempt int // rises when a started execution is lost or fails retryably
+	Strikes int // attempts lost since the last committed progress
+	Grants  int // grants since the holder was last heard from
 
-	Turn    Turn // its position on its thread
-	Ready   bool // a poll may claim it now
-	Heard   bool // the holder of this epoch has given a sign of life
-	Resumed bool // it was suspended before, and is granted before new runs of its priority
+	Turn       Turn // its position on its thread
+	Ready      bool // a poll may claim it now
+	HolderSeen bool // the holder of this epoch has given a sign of life
+	Resumed    bool // it was suspended before, and is granted before new runs of its priority
 	// Spent is set while the only attempt of the run may be under way although nobody was heard from: its
 	// holder made no promise to wait for an answer before it begins. Such a run counts as heard from.
 	Spent bool
@@ -62,7 +62,7 @@ type Run struct {
 	MovedAt      Instant // last change of activity, event or journal
 	WaitAt       Instant // suspended: the first timeout of its open waits
 	FinishedAt   Instant
-	BeatAt       Instant // last heartbeat that was written to the log
+	HeartbeatAt  Instant // last heartbeat that was written to the log
 
 	// Counter is the count of the sentinel that was last stored as a sign of life, under this epoch.
 	Counter int64
@@ -78,8 +78,8 @@ type Run struct {
 	ActivityAt Instant // when Activity last changed
 	Progress   Value
 	ProgressOf int    // the attempt that reported Progress
-	Said       Said   // alerts already sent, so that each is sent once
-	Held       string // the end of its deltas, held back because a secret may begin there
+	AlertsSent Alerts // alerts already sent, so that each is sent once
+	Withheld   string // the end of its deltas, held back because a secret may begin there
 
 	Cancel     Cancel
 	Hold       *Hold   // the defects of the code that workers have reported; nil: none
@@ -101,7 +101,7 @@ type Run struct {
 	Late       int    // late results kept
 	Commits    int    // commits before LastCommit
 	LastCommit Taken  // the last accepted commit
-	Watched    bool   // a chord or a group waits for its end
+	Counted    bool   // a chord or a group waits for its end
 	Cascade    bool   // it has ended, and live children remain to be cancelled
 	Stopped    string // with Cascade: the children up to this key have been asked to stop
 
@@ -181,7 +181,7 @@ func (r *Run) Origin() RunID { return cmp.Or(r.OriginID, r.ID) }
 
 // BegunOnce tells whether the run has a single attempt that has begun, or may have. It is not granted
 // again, except after a suspend or a hold, with which its holder says that it has stopped.
-func (r *Run) BegunOnce() bool { return r.MaxAttempts == 1 && r.State.Leased() && r.Heard }
+func (r *Run) BegunOnce() bool { return r.MaxAttempts == 1 && r.State.Leased() && r.HolderSeen }
 
 // Copying tells whether a part of the original's journal is still to be copied. JournalSeq says how
 // far it is. Such a run is not claimable.
@@ -233,22 +233,22 @@ const (
 	TurnLater               // joins the thread at its run_at
 )
 
-// Said is the set of alerts that were sent and whose cause still holds.
-type Said int
+// Alerts is the set of alerts that were sent and whose cause still holds.
+type Alerts int
 
 const (
-	SaidQueued     Said = 1 << iota // claimable for too long
-	SaidSilent                      // no sign of life
-	SaidNoProgress                  // heartbeats, but no progress
-	SaidStale                       // no sign of life for so long that the worker may be gone
-	SaidHeld                        // on hold for so long that a waiting parent may decide
+	AlertQueued     Alerts = 1 << iota // claimable for too long
+	AlertSilent                        // no sign of life
+	AlertNoProgress                    // heartbeats, but no progress
+	AlertStale                         // no sign of life for so long that the worker may be gone
+	AlertHold                          // on hold for so long that a waiting parent may decide
 )
 
 // Cancel records a cancel request and each of its steps: requested, delivered to the worker,
 // acknowledged by it, stopped.
 type Cancel struct {
 	RequestedAt Instant `json:"requested_at,omitempty"`
-	DeliveredAt Instant `json:"delivered_at,omitempty"`
+	ToldAt      Instant `json:"delivered_at,omitempty"`
 	AckedAt     Instant `json:"acknowledged_at,omitempty"`
 	StoppedAt   Instant `json:"stopped_at,omitempty"`
 	// CleanupAt is when the run was first queued again for its clean-up, if nobody had acknowledged the
@@ -269,5 +269,5 @@ func (r *Run) ForCleanup() bool { return r.Ready && r.Cancel.RequestedAt != 0 &&
 // a run or takes it from its holder lowers the rank. It is bounded below, so every run ends.
 func (r *Run) Rank(p *Policy) [3]int {
 	state := map[State]int{Queued: 1, Dispatched: 2, Running: 3, Suspended: 4}[r.State]
-	return [3]int{r.MaxAttempts - r.Strikes, p.MaxDeliveries - r.Deliveries, state}
+	return [3]int{r.MaxAttempts - r.Strikes, p.MaxGrants - r.Grants, state}
 }

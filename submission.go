@@ -147,8 +147,8 @@ func (s *Submission) Validate() error {
 
 // checkSize limits the bytes and messages that one submission makes the store write.
 func (s *Submission) checkSize() error {
-	if len(s.Messages) > MaxBatch {
-		return OverBound("messages", "has %d entries; a submission takes %d", len(s.Messages), MaxBatch)
+	if len(s.Messages) > MaxList {
+		return OverBound("messages", "has %d entries; a submission takes %d", len(s.Messages), MaxList)
 	}
 	if n := s.Size(); n > MaxCommitBytes {
 		return OverBound("messages", "makes this a submission of %d bytes; one takes %d", n, MaxCommitBytes)

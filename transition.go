@@ -43,11 +43,11 @@ var Transitions = []Transition{
 
 	{Dispatched, "Granted", Dispatched, "worker", "granted again after a lost dispatch"},
 	{Dispatched, "GrantedStarted", Running, "worker", "granted again, and started"},
-	{Dispatched, "Redeliverable", Dispatched, "watchdog", "not heard from: any poll may take it again"},
-	{Dispatched, "Undelivered", Queued, "watchdog", "not heard from for too long: back to the queue, no attempt spent"},
-	{Dispatched, "DeliveryGaveUp", TimedOut, "watchdog", "ten deliveries and nobody was heard from"},
+	{Dispatched, "Regrantable", Dispatched, "watchdog", "not heard from: any poll may take it again"},
+	{Dispatched, "GrantLost", Queued, "watchdog", "not heard from for too long: back to the queue, no attempt spent"},
+	{Dispatched, "NeverStarted", TimedOut, "watchdog", "ten deliveries and nobody was heard from"},
 	{Dispatched, "Started", Running, "worker", ""},
-	{Dispatched, "Beat", Running, "worker", "a heartbeat of the current epoch starts it"},
+	{Dispatched, "Heartbeat", Running, "worker", "a heartbeat of the current epoch starts it"},
 	{Dispatched, "Released", Queued, "worker", "handed back; no attempt spent"},
 	{Dispatched, "CleanupAgain", Queued, "worker, watchdog", cleanupNote},
 	{Dispatched, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
@@ -59,11 +59,11 @@ var Transitions = []Transition{
 
 	{Running, "Granted", Running, "worker", "granted again: the first holder was never heard from"},
 	{Running, "GrantedStarted", Running, "worker", "the same, with start:true"},
-	{Running, "Redeliverable", Running, "watchdog", "granted with start:true and not heard from"},
-	{Running, "Undelivered", Queued, "watchdog", "granted with start:true and not heard from for too long"},
-	{Running, "DeliveryGaveUp", TimedOut, "watchdog", "ten deliveries and nobody was heard from"},
+	{Running, "Regrantable", Running, "watchdog", "granted with start:true and not heard from"},
+	{Running, "GrantLost", Queued, "watchdog", "granted with start:true and not heard from for too long"},
+	{Running, "NeverStarted", TimedOut, "watchdog", "ten deliveries and nobody was heard from"},
 	{Running, "Started", Running, "worker", "said again"},
-	{Running, "Beat", Running, "worker", ""},
+	{Running, "Heartbeat", Running, "worker", ""},
 	{Running, "SentinelMoved", Running, "server", "the server has read the sign of life of a process from its file"},
 	{Running, "ProcessWatched", Running, "server", "a process that may have outlived the server is not given up yet"},
 	{Running, "ProcessRestored", Running, "person", processRestoredNote},
@@ -75,7 +75,7 @@ var Transitions = []Transition{
 	{Running, "WentToSleep", Suspended, "worker", "suspend: the worker is free"},
 	{Running, "Retried", Queued, "worker, watchdog", "lost or failed with attempts left"},
 	{Running, "GaveUp", Failed, "worker, watchdog", "lost or failed with none left: a dead letter"},
-	{Running, "Held", Queued, "worker", "a defect of the code: backoff, no attempt spent"},
+	{Running, "HoldBegun", Queued, "worker", "a defect of the code: backoff, no attempt spent"},
 	{Running, "HoldAbandoned", Failed, "person", abandonedNote},
 	{Running, "Released", Queued, "worker", "handed back; no attempt spent"},
 	{Running, "CleanupAgain", Queued, "worker, watchdog", cleanupNote},
@@ -113,7 +113,7 @@ const findingsNote = "its fallback lists its artifacts, its last text and the st
 var everyLive = []Transition{
 	{"", "DeadlinePassed", TimedOut, "watchdog", "the deadline; not retried"},
 	{"", "Orphaned", Failed, "watchdog", "its queue, thread, tenant or parent is gone"},
-	{"", "Spoiled", Failed, "server, watchdog", "its stored row can't be read: a dead letter"},
+	{"", "Corrupted", Failed, "server, watchdog", "its stored row can't be read: a dead letter"},
 	{"", "CancelEnforced", Cancelled, "watchdog, person",
 		"nothing has started, or the grace is over, or the holder is lost"},
 	{"", "Adopted", Completed, "person", "a late result is taken"},
@@ -184,17 +184,17 @@ var table = func() map[State]map[string]State {
 var deeds = map[string]string{
 	"Granted": "leased", "GrantedStarted": "leased and started", "Due": "made claimable",
 	"TurnCame": "made its thread's active run",
-	"Slow":     "called slow", "Redeliverable": "leased again", "Undelivered": "put back into its queue",
-	"DeliveryGaveUp": "given up", "NeverClaimed": "given up", "ProcessRestored": "given a new epoch",
+	"Slow":     "called slow", "Regrantable": "leased again", "GrantLost": "put back into its queue",
+	"NeverStarted": "given up", "NeverClaimed": "given up", "ProcessRestored": "given a new epoch",
 	"ProcessFound": "found alive",
-	"Started":      "started", "Beat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
+	"Started":      "started", "Heartbeat": "kept alive by a heartbeat", "Released": "handed back", "Restored": "restored",
 	"Rejected": "rejected", "Committed": "committed to", "WentToSleep": "suspended", "Retried": "retried",
 	"GaveUp": "given up",
 	"Done":   "completed", "FailedForGood": "failed", "WaitFailed": "timed out by a wait",
 	"CancelConfirmed": "cancelled by its worker",
 	"Reaped":          "ended for its silence", "WentStale": "called stale", "Woken": "resumed",
 	"DeadlinePassed": "timed out",
-	"Orphaned":       "orphaned", "Spoiled": "ended for its damage", "CancelEnforced": "cancelled",
+	"Orphaned":       "orphaned", "Corrupted": "ended for its damage", "CancelEnforced": "cancelled",
 	"Adopted":     "completed by a late result",
 	"CancelAsked": "asked to stop", "WentDeferred": "deferred", "Reattached": "attached to",
 	"Renumbered": "given a new epoch", "ClockSetBack": "set back in time", "Rearmed": "looked at later",
@@ -209,7 +209,7 @@ var deeds = map[string]string{
 	"Gathered": "counted by a group", "MessagesAppended": "given messages", "Continued": "continued",
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
-	"Held": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
+	"HoldBegun": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
 	"CleanupAgain":  "queued for its clean-up",
 	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
 	"Repeated": "repeated", "OutputKept": "given output",
@@ -259,7 +259,7 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	if to.Terminal() && from.Live() {
 		r.FinishedAt = now
 		r.LeaseUntil, r.WaitAt, r.ReadyAt, r.FirstGrantAt, r.GrantedAt = 0, 0, 0, 0, 0
-		r.Ready, r.Heard, r.Spent, r.DeferredAt = false, false, false, 0
+		r.Ready, r.HolderSeen, r.Spent, r.DeferredAt = false, false, false, 0
 		r.Turn = TurnNone
 		r.Hold = nil
 		r.WatchUntil, r.Former = 0, 0

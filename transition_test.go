@@ -19,15 +19,15 @@ func events() []Event {
 		SentinelMoved{Epoch: 3, Counter: 1}, ProcessWatched{Epoch: 3, Until: start0.Add(48 * time.Hour)},
 		ProcessRestored{Epoch: 1 << 42, Until: start0.Add(48 * time.Hour)}, ProcessFound{Epoch: 3, Former: 2},
 		NeverClaimed{},
-		Beat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
+		Heartbeat{Epoch: 3, Activity: "thinking"}, Committed{Epoch: 3, Journal: 1},
 		WentToSleep{Epoch: 3, WaitAt: start0.Add(time.Hour)}, Woken{Reason: "satisfied"},
 		Retried{Epoch: 3, Delay: time.Second}, GaveUp{Epoch: 3},
 		Released{Epoch: 3}, Restored{Epoch: 1 << 32}, Renumbered{Epoch: 1 << 32}, Done{Epoch: 3, Result: "1"},
 		Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
 		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"},
-		Spoiled{Failure: Failure{Code: CodeDamaged}}, DeliveryGaveUp{}, Due{}, JournalCopied{},
+		Corrupted{Failure: Failure{Code: CodeDamaged}}, NeverStarted{}, Due{}, JournalCopied{},
 		TurnCame{Turn: TurnActive},
-		Redeliverable{}, Undelivered{}, Slow{Reason: "silent", Bit: SaidSilent}, WentStale{}, CancelAsked{},
+		Regrantable{}, GrantLost{}, Slow{Reason: "silent", Bit: AlertSilent}, WentStale{}, CancelAsked{},
 		WentDeferred{Reason: "timeout"}, Reattached{},
 		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)},
 		Accepted{}, WaitOpened{}, WaitEnded{}, WaitWithdrawn{}, WaitsClosed{}, WaitClockReset{}, CallbackRefused{},
@@ -36,7 +36,7 @@ func events() []Event {
 		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
 		OutputKept{Epoch: 3},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
-		Held{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
+		HoldBegun{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
 		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Epoch: 3, Reason: "lease_lost"},
 	}
 }
@@ -53,7 +53,7 @@ func runIn(s State) Run {
 	case Dispatched, Running:
 		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.MovedAt = start0, start0, start0, start0
 		r.LeaseUntil = start0.Add(time.Minute)
-		r.Deliveries = 1
+		r.Grants = 1
 		if s == Running {
 			r.StartedAt = start0
 		}
@@ -74,8 +74,8 @@ func suited(r Run, e Event) Run {
 		r.Ready = true
 	case CancelConfirmed, CancelEnforced, CleanupAgain:
 		r.Cancel.RequestedAt = start0
-	case DeliveryGaveUp:
-		r.Deliveries = 10
+	case NeverStarted:
+		r.Grants = 10
 	case HoldReleased, HoldExpired, HoldAbandoned:
 		r.Hold = &Hold{Since: start0, Until: start0.Add(time.Minute), Failure: Failure{Code: "panic"}}
 	case NeverClaimed:
@@ -83,7 +83,7 @@ func suited(r Run, e Event) Run {
 	case ProcessFound, ProcessRestored:
 		r.Options.Process, r.WatchUntil = true, start0.Add(time.Minute)
 	case SentinelMoved, ProcessWatched:
-		r.Options.Process, r.Heard = true, true
+		r.Options.Process, r.HolderSeen = true, true
 	case OutputKept:
 		r.Options.Process = true
 	case Accepted:
@@ -244,9 +244,9 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 		from  []State
 		fit   func(*Run)
 	}{
-		{"W5", func(Run) Event { return Undelivered{} }, []State{Dispatched, Running}, nil},
-		{"W5, the last", func(Run) Event { return DeliveryGaveUp{} }, []State{Dispatched, Running},
-			func(r *Run) { r.Deliveries = 10 }},
+		{"W5", func(Run) Event { return GrantLost{} }, []State{Dispatched, Running}, nil},
+		{"W5, the last", func(Run) Event { return NeverStarted{} }, []State{Dispatched, Running},
+			func(r *Run) { r.Grants = 10 }},
 		{"W6", lose, []State{Running}, nil},
 		{"W6, the last", lose, []State{Running}, func(r *Run) { r.Strikes = 2 }},
 		{"W6, under a cancel request", lose, []State{Running}, func(r *Run) { r.Cancel.RequestedAt = start0 }},
@@ -254,7 +254,7 @@ func TestForcefulActionsLowerTheRank(t *testing.T) {
 		{"W8", func(Run) Event { return DeadlinePassed{} }, []State{Queued, Dispatched, Running, Suspended}, nil},
 		{"W10", func(Run) Event { return Orphaned{Missing: "queue"} }, []State{Queued, Dispatched, Running, Suspended},
 			nil},
-		{"W10", func(Run) Event { return Spoiled{Failure: Failure{Code: CodeDamaged}} },
+		{"W10", func(Run) Event { return Corrupted{Failure: Failure{Code: CodeDamaged}} },
 			[]State{Queued, Dispatched, Running, Suspended}, nil},
 		{"cancel grace", func(Run) Event { return CancelEnforced{} }, []State{Queued, Dispatched, Running, Suspended},
 			func(r *Run) { r.Cancel.RequestedAt = start0 }},
@@ -295,13 +295,13 @@ func TestRearmedAlarmMustBeLater(t *testing.T) {
 func TestExpiredClocksDoNotRefuseWorkers(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
-	r.Heard = true
-	for _, e := range []Event{Beat{Epoch: 3}, Committed{Epoch: 3}, Done{Epoch: 3, Result: "1"}} {
+	r.HolderSeen = true
+	for _, e := range []Event{Heartbeat{Epoch: 3}, Committed{Epoch: 3}, Done{Epoch: 3, Result: "1"}} {
 		if _, _, err := p.Apply(r, e, long); err != nil {
 			t.Errorf("%s after lease end and deadline: %v, want no error", EventName(e), err)
 		}
 	}
-	for _, e := range []Event{DeadlinePassed{}, Reaped{}, Redeliverable{}, Undelivered{}} {
+	for _, e := range []Event{DeadlinePassed{}, Reaped{}, Regrantable{}, GrantLost{}} {
 		r := runIn(Running)
 		if _, _, err := p.Apply(r, e, start0.Add(time.Second)); CodeOf(err) != CodeWrongState {
 			t.Errorf("%s before its clock is due: %v, want %s", EventName(e), err, CodeWrongState)
@@ -318,13 +318,13 @@ func TestEpochRisesWhenTheRunChangesHands(t *testing.T) {
 	}{
 		{Granted{Worker: "w"}, Queued, true}, {Granted{Worker: "w"}, Dispatched, true},
 		{Retried{Failure: Failure{Code: "lease_lost"}}, Running, true},
-		{Held{Epoch: 3}, Running, false}, {HoldAbandoned{}, Running, true}, {HoldExpired{}, Queued, true},
-		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {Undelivered{}, Dispatched, true},
+		{HoldBegun{Epoch: 3}, Running, false}, {HoldAbandoned{}, Running, true}, {HoldExpired{}, Queued, true},
+		{Retried{Epoch: 3}, Running, false}, {Released{Epoch: 3}, Running, true}, {GrantLost{}, Dispatched, true},
 		{DeadlinePassed{}, Running, true},
 		{CleanupAgain{}, Running, true}, {CancelEnforced{}, Running, true}, {Adopted{Result: "1"}, Running, true},
 		{Done{Epoch: 3, Result: "1"}, Running, false},
 		{WentToSleep{Epoch: 3}, Running, false}, {Woken{}, Suspended, false}, {CancelAsked{}, Running, false},
-		{Beat{Epoch: 3}, Running, false},
+		{Heartbeat{Epoch: 3}, Running, false},
 	} {
 		r := suited(runIn(c.state), c.event)
 		next, _, err := p.Apply(r, c.event, long)
@@ -342,10 +342,10 @@ func TestEpochRisesWhenTheRunChangesHands(t *testing.T) {
 func TestStaleEpochChangesNothing(t *testing.T) {
 	p := DefaultPolicy()
 	for _, epoch := range []int64{1, 2, 4, 99} {
-		for _, e := range []Event{Started{epoch}, Beat{Epoch: epoch}, Committed{Epoch: epoch},
+		for _, e := range []Event{Started{epoch}, Heartbeat{Epoch: epoch}, Committed{Epoch: epoch},
 			Done{Epoch: epoch, Result: "1"}, WentToSleep{Epoch: epoch},
 			FailedForGood{Epoch: epoch}, GaveUp{Epoch: epoch}, Released{Epoch: epoch}, Rejected{Epoch: epoch},
-			CancelConfirmed{epoch}, Retried{Epoch: epoch}, Held{Epoch: epoch}} {
+			CancelConfirmed{epoch}, Retried{Epoch: epoch}, HoldBegun{Epoch: epoch}} {
 			for _, s := range States {
 				r := runIn(s)
 				next, lines, err := p.Apply(r, e, start0)
@@ -361,7 +361,7 @@ func TestStaleEpochChangesNothing(t *testing.T) {
 func TestOnlyLostExecutionsCostAnAttempt(t *testing.T) {
 	p := DefaultPolicy()
 	r := runIn(Running)
-	r.Heard = true
+	r.HolderSeen = true
 	apply := func(e Event) {
 		t.Helper()
 		next, _, err := p.Apply(r, e, long)
@@ -376,7 +376,7 @@ func TestOnlyLostExecutionsCostAnAttempt(t *testing.T) {
 	apply(WentToSleep{Epoch: r.Epoch})
 	apply(Woken{})
 	apply(Granted{Worker: "w", Start: true})
-	apply(Beat{Epoch: r.Epoch})
+	apply(Heartbeat{Epoch: r.Epoch})
 	if r.Attempt != 1 || r.Strikes != 0 {
 		t.Errorf("after a release and a resume: attempt %d, strikes %d, want 1 and 0", r.Attempt, r.Strikes)
 	}
@@ -386,12 +386,12 @@ func TestOnlyLostExecutionsCostAnAttempt(t *testing.T) {
 	}
 	apply(Due{Now: true})
 	apply(Granted{Worker: "w", Start: true})
-	apply(Committed{Epoch: r.Epoch, Journal: 1, Said: 1})
+	apply(Committed{Epoch: r.Epoch, Journal: 1, Reports: 1})
 	if r.JournalSeq != 1 || r.Strikes != 1 {
 		t.Errorf("after reports: journal_seq %d, strikes %d, want 1 and 1: a report is no progress", r.JournalSeq,
 			r.Strikes)
 	}
-	apply(Committed{Epoch: r.Epoch, Journal: 2, Said: 1})
+	apply(Committed{Epoch: r.Epoch, Journal: 2, Reports: 1})
 	if r.Attempt != 2 || r.Strikes != 0 {
 		t.Errorf("after committed progress: attempt %d, strikes %d, want 2 and 0", r.Attempt, r.Strikes)
 	}
@@ -434,7 +434,7 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 			t.Errorf("retry %d waits between %s and %s, want %s ± 20 %%", n, low, high, want)
 		}
 	}
-	if got := p.RedeliverAfter(1000); got != 5*time.Minute {
+	if got := p.RegrantAfter(1000); got != 5*time.Minute {
 		t.Errorf("redelivery 1000 waits %s, want 5m0s", got)
 	}
 }
@@ -493,7 +493,7 @@ func TestBadPolicyIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*Policy){
 		"lease":                  func(p *Policy) { p.Lease = 0 },
 		"max_attempts":           func(p *Policy) { p.MaxAttempts = 0 },
-		"max_deliveries":         func(p *Policy) { p.MaxDeliveries = 0 },
+		"max_deliveries":         func(p *Policy) { p.MaxGrants = 0 },
 		"active_reap":            func(p *Policy) { p.ActiveReap = time.Second },
 		"backoff_jitter":         func(p *Policy) { p.BackoffJitter = 2 },
 		"gap_after":              func(p *Policy) { p.GapAfter = p.WatchdogInterval },
@@ -576,10 +576,10 @@ func TestEveryEventHasWordsForItsRefusal(t *testing.T) {
 func TestRestoredProcessIsNotClaimable(t *testing.T) {
 	p := DefaultPolicy()
 	r := suited(runIn(Running), ProcessRestored{})
-	r.Ready, r.Heard = true, false
+	r.Ready, r.HolderSeen = true, false
 	next, _, err := p.Apply(r, ProcessRestored{Epoch: r.Epoch + 1, Until: long.Add(time.Minute)}, long)
-	if err != nil || next.Ready || !next.Heard {
+	if err != nil || next.Ready || !next.HolderSeen {
 		t.Errorf("restored process: ready %t, heard %t, %v; want it heard from and not claimable", next.Ready,
-			next.Heard, err)
+			next.HolderSeen, err)
 	}
 }

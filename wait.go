@@ -115,7 +115,7 @@ func (w *WaitSpec) Validate(field string) error {
 		if len(w.Keys)+len(w.RunIDs) == 0 {
 			return Invalid(field+".keys", "a children wait names at least one child")
 		}
-		if len(w.Keys)+len(w.RunIDs) > MaxBatch {
+		if len(w.Keys)+len(w.RunIDs) > MaxList {
 			return tooLarge(field+".keys", "a wait names at most 1000 children")
 		}
 	case WaitSignal:
@@ -286,13 +286,13 @@ func (i *Item) StatusOf(r *Run) string {
 // Journal keys that the server understands. A saga step that can be undone is recorded together
 // with an entry of UndoPrefix and its key. An entry of UndonePrefix and its key says that it need
 // not be undone any more, mostly because it was. The deliverable of a run without a result lists
-// the rest as not_undone. An entry of SaidPrefix lists messages and lines of the same commit. It is no
+// the rest as not_undone. An entry of ReportsPrefix lists messages and lines of the same commit. It is no
 // progress: an agent that fails and says something new each time still runs out of attempts.
 const (
-	UndoPrefix   = "_undo:"
-	UndonePrefix = "_undone:"
-	SaidPrefix   = "_said:"
-	MaxNotUndone = 100 // steps in a deliverable; the last ones are listed
+	UndoPrefix    = "_undo:"
+	UndonePrefix  = "_undone:"
+	ReportsPrefix = "_said:"
+	MaxNotUndone  = 100 // steps in a deliverable; the last ones are listed
 )
 
 // A JournalEntry is the recorded result of a step.

@@ -42,11 +42,11 @@ func keep(ctx *agent.Context, in keeper) (int, error) {
 func TestAnewMakesOneRunAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(*agenttest.Session) func(*worker.Worker) {
+		Setup: func(*agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) { worker.Agent(wk, "keeper", keep) }
 		},
 		Start: perdure.Submission{Kind: "keeper", Class: perdure.Agent, Input: client.JSON(keeper{})},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			for _, word := range []string{"a", "b", "c"} {
 				s.Signal("word", word)
 			}

@@ -244,7 +244,7 @@ func TestErrorOfAgentEndsItsBranches(t *testing.T) {
 func TestSagaUndoesBranchesAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			book := func(ctx *agent.Context, what string) error {
 				_, err := agent.Step(ctx, "book", func(ctx context.Context) (string, error) {
 					s.Note(ctx, "book "+what)
@@ -289,7 +289,7 @@ func TestSagaUndoesBranchesAfterEveryCrash(t *testing.T) {
 func TestBranchesAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Handle(wk, "kid", func(_ context.Context, n int) (int, error) { return n, nil })
 				worker.Agent(wk, "two", func(ctx *agent.Context, _ struct{}) (out [2]int, err error) {
@@ -314,7 +314,7 @@ func TestBranchesAfterEveryCrash(t *testing.T) {
 			}
 		},
 		Start:  perdure.Submission{Kind: "two", ThreadID: "new", Class: perdure.Agent},
-		Script: func(s *agenttest.Session) { s.Sleep(10 * time.Minute); s.Signal("go on", 1) },
+		Script: func(s *agenttest.Trial) { s.Sleep(10 * time.Minute); s.Signal("go on", 1) },
 	}.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {
 		lines := 0
 		for _, e := range end.Events {

@@ -17,7 +17,7 @@ import (
 )
 
 // note executes a step that is only noted.
-func note(ctx *agent.Context, s *agenttest.Session, what string) error {
+func note(ctx *agent.Context, s *agenttest.Trial, what string) error {
 	_, err := agent.Step(ctx, what, func(ctx context.Context) (bool, error) {
 		s.Note(ctx, what)
 		return true, nil
@@ -31,7 +31,7 @@ func TestMessagesAreTakenOnceAfterEveryCrash(t *testing.T) {
 	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Agent(wk, "chat", func(ctx *agent.Context, _ struct{}) (out []string, _ error) {
 					for len(out) < 2 {
@@ -62,7 +62,7 @@ func TestMessagesAreTakenOnceAfterEveryCrash(t *testing.T) {
 			}
 		},
 		Start: perdure.Submission{Kind: "chat", ThreadID: "new"},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			run, err := s.Client().Get(s.Context(), s.RunID())
 			if err != nil {
 				t.Error(err)
@@ -90,7 +90,7 @@ func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
 	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Handle(wk, "hang", func(ctx context.Context, _ struct{}) (int, error) {
 					<-ctx.Done()
@@ -120,7 +120,7 @@ func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
 			}
 		},
 		Start: perdure.Submission{Kind: "boss", Class: perdure.Agent},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Sleep(30 * time.Minute) // the first question is withdrawn by then
 			s.Decide(perdure.Decision{Decision: perdure.Approve})
 		},
@@ -146,7 +146,7 @@ func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
 func TestCancelledRunLeavesNoQuestionAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {
 					if err := note(ctx, s, "begin"); err != nil {
@@ -162,7 +162,7 @@ func TestCancelledRunLeavesNoQuestionAfterEveryCrash(t *testing.T) {
 			}
 		},
 		Start: perdure.Submission{Kind: "boss", ThreadID: "new"},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Await(perdure.LineSuspended)
 			s.Cancel("never mind")
 			if _, _, err := s.Client().Join(s.Context(), s.RunID(), time.Hour); err != nil {
@@ -192,7 +192,7 @@ func TestReportsAreWrittenOnceAfterEveryCrash(t *testing.T) {
 	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Agent(wk, "chat", func(ctx *agent.Context, _ struct{}) (string, error) {
 					if err := errors.Join(say(ctx, "hello"), note(ctx, s, "begin"), say(ctx, "hello")); err != nil {

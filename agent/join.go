@@ -284,7 +284,7 @@ func (c *execution) releaseInto(fs []*future) (b *journal.Batch) {
 }
 
 // maxTargets is the greatest number of children of one wait.
-const maxTargets = perdure.MaxBatch
+const maxTargets = perdure.MaxList
 
 // waits returns the waits for the children of this round, open or over. Those whose stall ends the
 // call have waits of their own.
@@ -390,8 +390,8 @@ func (w *join) sleep() (index int, err error) {
 	if len(on) == 0 { // all waits are over, and yet the futures that satisfy them have not ended
 		return -1, fmt.Errorf("%s: the server has woken the run without saying why", w.what)
 	}
-	if len(on) > perdure.MaxBatch {
-		return -1, w.c.misuse("%s: waits for more than %d things that are no children", w.what, perdure.MaxBatch)
+	if len(on) > perdure.MaxList {
+		return -1, w.c.misuse("%s: waits for more than %d things that are no children", w.what, perdure.MaxList)
 	}
 	err = w.c.suspend(w.b, open, on)
 	w.visit() // a run that stays awake may have got the end of a wait of this call just now

@@ -200,7 +200,7 @@ func TestMapSurvivesCrashes(t *testing.T) {
 	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Handle(wk, "slow", func(ctx context.Context, n int) (int, error) {
 					select {
@@ -332,7 +332,7 @@ func TestParallelSurvivesCrashes(t *testing.T) {
 	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Agent(wk, "boss", func(ctx *agent.Context, n int) (int, error) {
 					got, err := agent.Parallel(ctx, "call", numbers(n), func(ctx context.Context, n int) (int, error) {

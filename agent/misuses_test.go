@@ -149,7 +149,7 @@ func TestKitFindsMisusesOfTheTable(t *testing.T) {
 			t.Run(m.Name, func(t *testing.T) {
 				sc := agenttest.Scenario{
 					Start: perdure.Submission{Kind: "task", Class: perdure.Agent},
-					Setup: func(*agenttest.Session) func(*worker.Worker) {
+					Setup: func(*agenttest.Trial) func(*worker.Worker) {
 						world := agentcases.NewWorld()
 						return func(wk *worker.Worker) {
 							worker.Agent(wk, "task", func(ctx *agent.Context, _ any) (string, error) {

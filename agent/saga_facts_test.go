@@ -214,7 +214,7 @@ func TestItemsOfParallelAreListedAsNotUndone(t *testing.T) {
 func TestParallelInASagaSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Agent(wk, "boss", func(ctx *agent.Context, _ int) (string, error) {
 					err := agent.Saga(ctx, "trip", func() error {

@@ -352,7 +352,7 @@ func TestMixedSelectSurvivesCrashes(t *testing.T) {
 	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(wk *worker.Worker) {
 				worker.Handle(wk, "gated", func(ctx context.Context, n int) (int, error) {
 					s.Note(ctx, "worked")
@@ -387,7 +387,7 @@ func TestMixedSelectSurvivesCrashes(t *testing.T) {
 			}
 		},
 		Start: perdure.Submission{Kind: "boss", Class: perdure.Agent},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Sleep(8 * time.Minute)
 			s.Signal("word", "a")
 			s.Sleep(12 * time.Minute) // a crash delays the second reminder by a lease

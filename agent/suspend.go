@@ -324,13 +324,13 @@ func (c *execution) suspendAll() (again bool, err error) {
 	}()
 	c.mu.Lock()
 	open, on, all := c.allParked() // something may have been read before it was this one's turn
-	if !all || c.checking() || len(on) > perdure.MaxBatch {
+	if !all || c.checking() || len(on) > perdure.MaxList {
 		c.mu.Unlock()
 		if c.checking() {
 			c.leave(nil)
 		}
 		if all {
-			c.fail(c.misuse("the branches wait for more than %d things together", perdure.MaxBatch))
+			c.fail(c.misuse("the branches wait for more than %d things together", perdure.MaxList))
 		}
 		return true, nil
 	}

@@ -20,9 +20,9 @@ import (
 )
 
 // task returns a scenario with one run of a function.
-func task(f func(s *agenttest.Session, ctx context.Context) (string, error)) agenttest.Scenario {
+func task(f func(s *agenttest.Trial, ctx context.Context) (string, error)) agenttest.Scenario {
 	return agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				worker.Handle(w, "task", func(ctx context.Context, _ struct{}) (string, error) { return f(s, ctx) })
 			}
@@ -34,7 +34,7 @@ func task(f func(s *agenttest.Session, ctx context.Context) (string, error)) age
 // agentTask returns a scenario with one run of an agent.
 func agentTask(f func(ctx *agent.Context) (any, error)) agenttest.Scenario {
 	return agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (any, error) { return f(ctx) })
 				worker.Handle(w, "slow", func(ctx context.Context, n int) (int, error) {
@@ -93,7 +93,7 @@ func waitsForEverything() agenttest.Scenario {
 		note("settled ", settled.Completed, err)
 		return ends, nil
 	})
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(5 * time.Minute)
 		s.Signal("steer", "left")
 		s.Sleep(10 * time.Minute)
@@ -116,7 +116,7 @@ func TestRightAgentsAreNotAccused(t *testing.T) {
 	once.Start.MaxAttempts = 1
 	for name, sc := range map[string]agenttest.Scenario{
 		"losers of FirstOK are cancelled or completed": {
-			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 				return func(w *worker.Worker) {
 					worker.Agent(w, "race", func(ctx *agent.Context, _ struct{}) (string, error) {
 						quick, slow := agent.Spawn[string](ctx, "runner", 1), agent.Spawn[string](ctx, "runner", 10)
@@ -146,7 +146,7 @@ func TestRightAgentsAreNotAccused(t *testing.T) {
 		},
 		"an agent that always fails":                      fails,
 		"an agent that always fails, and has one attempt": once,
-		"a line by itself once": task(func(_ *agenttest.Session, ctx context.Context) (string, error) {
+		"a line by itself once": task(func(_ *agenttest.Trial, ctx context.Context) (string, error) {
 			if trials.Add(1) == 1 { // the trial without a crash
 				if err := worker.Emit(ctx, "x:begun", nil); err != nil {
 					return "", err
@@ -162,7 +162,7 @@ func TestRightAgentsAreNotAccused(t *testing.T) {
 
 func TestVirtualTimePassesQuickly(t *testing.T) {
 	began := time.Now()
-	sc := task(func(_ *agenttest.Session, ctx context.Context) (string, error) {
+	sc := task(func(_ *agenttest.Trial, ctx context.Context) (string, error) {
 		return time.Now().Format(time.DateOnly), nil
 	})
 	sc.Start.Delay = perdure.Duration(24 * time.Hour)
@@ -176,7 +176,7 @@ func TestVirtualTimePassesQuickly(t *testing.T) {
 }
 
 func TestRepeatedHandlerEndsTheSame(t *testing.T) {
-	sc := task(func(s *agenttest.Session, ctx context.Context) (string, error) {
+	sc := task(func(s *agenttest.Trial, ctx context.Context) (string, error) {
 		select {
 		case <-time.After(2 * time.Minute):
 		case <-ctx.Done():
@@ -213,7 +213,7 @@ func TestRepeatedHandlerEndsTheSame(t *testing.T) {
 
 // The handler of a dead worker may go on for a while. Its notes are not counted.
 func TestNotesOfDeadWorkerAreIgnored(t *testing.T) {
-	sc := task(func(s *agenttest.Session, ctx context.Context) (string, error) {
+	sc := task(func(s *agenttest.Trial, ctx context.Context) (string, error) {
 		if err := worker.Emit(ctx, "x:begun", nil); err != nil {
 			return "", err
 		}
@@ -242,23 +242,23 @@ const inner = "PERDURE_AGENTTEST_INNER"
 func TestUnsafeHandlersAreFound(t *testing.T) {
 	var calls atomic.Int64
 	broken := map[string]agenttest.Scenario{
-		"counts in memory": task(func(*agenttest.Session, context.Context) (string, error) {
+		"counts in memory": task(func(*agenttest.Trial, context.Context) (string, error) {
 			return strings.Repeat("x", int(calls.Add(1))), nil
 		}),
-		"fails the second time": task(func(s *agenttest.Session, ctx context.Context) (string, error) {
+		"fails the second time": task(func(s *agenttest.Trial, ctx context.Context) (string, error) {
 			if info, _ := worker.Info(ctx); info.Attempt > 1 {
 				return "", perdure.Permanent(errors.New("I was here before"))
 			}
 			time.Sleep(10 * time.Second) // until its first sign of life: a lost dispatch costs no attempt
 			return "well", nil
 		}),
-		"notes who it is": task(func(s *agenttest.Session, ctx context.Context) (string, error) {
+		"notes who it is": task(func(s *agenttest.Trial, ctx context.Context) (string, error) {
 			info, _ := worker.Info(ctx)
 			s.Note(ctx, "done by "+info.WorkerID)
 			return "well", nil
 		}),
 		"does it outside of a step": {
-			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 				return func(w *worker.Worker) {
 					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
 						s.Note(ctx, "charged")
@@ -269,7 +269,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			Start: perdure.Submission{Kind: "task"},
 		},
 		"names a step by the clock": {
-			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 				return func(w *worker.Worker) {
 					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
 						//perdurevet:ignore agentclock the mistake is what is tested
@@ -286,7 +286,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			Start: perdure.Submission{Kind: "task"},
 		},
 		"spawns what nobody knows": {
-			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 				return func(w *worker.Worker) {
 					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
 						return agent.Spawn[string](ctx, "hotle", "Lisbon").Join(ctx)
@@ -339,7 +339,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			return fmt.Sprintf("%.0f hours", time.Since(began).Hours()), nil
 		}),
 		"loses its answer": {
-			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 				said := false // of all workers of a trial
 				return func(w *worker.Worker) {
 					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
@@ -356,7 +356,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			Start: perdure.Submission{Kind: "task", ThreadID: "new"},
 		},
 		"holds a mutex over a step": {
-			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 				var mu sync.Mutex
 				return func(w *worker.Worker) {
 					worker.Agent(w, "task", func(ctx *agent.Context, _ struct{}) (string, error) {
@@ -376,7 +376,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 			},
 			Start: perdure.Submission{Kind: "task"},
 		},
-		"never returns": task(func(*agenttest.Session, context.Context) (string, error) { select {} }),
+		"never returns": task(func(*agenttest.Trial, context.Context) (string, error) { select {} }),
 	}
 	if name := os.Getenv(inner); name != "" {
 		agenttest.LookAtClockEvery(200 * time.Millisecond)
@@ -441,7 +441,7 @@ func TestUnsafeHandlersAreFound(t *testing.T) {
 func TestRunTakesWhatItsKindAnnounces(t *testing.T) {
 	sc := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "trip"},
-		Setup: func(*agenttest.Session) func(*worker.Worker) {
+		Setup: func(*agenttest.Trial) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				worker.Agent(w, "trip", func(*agent.Context, struct{}) (int, error) { return 1, nil },
 					worker.Kind{MaxAttempts: 7, Timeout: 90 * time.Minute})

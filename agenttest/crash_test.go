@@ -30,7 +30,7 @@ type booking struct {
 func journey(tick time.Duration) agenttest.Scenario {
 	return agenttest.Scenario{
 		Start: perdure.Submission{Kind: "journey", Input: client.JSON("Lisbon"), ThreadID: "new"},
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				does := func(what string) func(context.Context) (string, error) {
 					return func(ctx context.Context) (string, error) {
@@ -96,7 +96,7 @@ func journey(tick time.Duration) agenttest.Scenario {
 				})
 			}
 		},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Sleep(7 * tick) // until the run waits for it; after a crash it may not be there yet
 			s.Signal("paid", "by card")
 		},
@@ -159,14 +159,14 @@ func TestAgentEndsTheSameAfterEveryCrashOnPostgres(t *testing.T) {
 	t.Parallel()
 	p := perdure.DefaultPolicy()
 	p.Lease, p.DispatchedRetry, p.DispatchedTimeout = 1200*time.Millisecond, 500*time.Millisecond, 5*time.Second
-	p.BackoffBase, p.MaxAttempts, p.MaxDeliveries, p.WatchdogInterval = 10*time.Millisecond, 20, 100,
+	p.BackoffBase, p.MaxAttempts, p.MaxGrants, p.WatchdogInterval = 10*time.Millisecond, 20, 100,
 		50*time.Millisecond
 	sc := journey(100 * time.Millisecond)
 	sc.Patience = 5 * time.Minute
 	sc.Server = embedded.Options{Store: storetest.Postgres(t), Policy: &p}
 	// A slow machine may take longer than any pause. The signal is sent when the run waits for it,
 	// so every trial has the same boundaries.
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		for e, err := range s.Client().Events(s.Context(), s.RunID(), 0) {
 			if err != nil || e.Type == perdure.LineWaitOpened && strings.Contains(string(e.Data), `"paid"`) {
 				break
@@ -183,7 +183,7 @@ func TestCancelledStepsAreUndoneOrListedAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	sc := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "order", Class: perdure.Agent},
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				worker.Agent(w, "order", func(ctx *agent.Context, _ struct{}) (string, error) {
 					return "delivered", agent.Saga(ctx, "saga", func() error {
@@ -204,7 +204,7 @@ func TestCancelledStepsAreUndoneOrListedAfterEveryCrash(t *testing.T) {
 				})
 			}
 		},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Await(perdure.LineSuspended)
 			s.Cancel("changed my mind")
 		},
@@ -247,7 +247,7 @@ func TestCallbackAndDecisionCountOnceAfterEveryCrash(t *testing.T) {
 	t.Parallel()
 	sc := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "release", ThreadID: "new"},
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return func(w *worker.Worker) {
 				worker.Agent(w, "release", func(ctx *agent.Context, _ struct{}) (string, error) {
 					if history, err := ctx.History(); err != nil || len(history) > 0 {
@@ -279,7 +279,7 @@ func TestCallbackAndDecisionCountOnceAfterEveryCrash(t *testing.T) {
 				})
 			}
 		},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Callback("v1.2")
 			s.Decide(perdure.Decision{Decision: perdure.Approve})
 		},

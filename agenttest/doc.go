@@ -5,14 +5,14 @@
 //
 //	func TestTrip(t *testing.T) {
 //		trip := agenttest.Scenario{
-//			Setup: func(s *agenttest.Session) func(*worker.Worker) {
+//			Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 //				return func(w *worker.Worker) {
 //					worker.Agent(w, "trip", trip)
 //					worker.Handle(w, "book", book)
 //				}
 //			},
 //			Start: perdure.Submission{Kind: "trip", Class: perdure.Agent, Input: client.JSON("Lisbon")},
-//			Script: func(s *agenttest.Session) {
+//			Script: func(s *agenttest.Trial) {
 //				s.Sleep(time.Hour)
 //				s.Signal("paid", "by card")
 //			},
@@ -49,7 +49,7 @@
 //
 // Every run of the tree has to end with the same state, result and error in every trial. The
 // deliverable, the results of steps, the messages of the thread and the set of notes
-// ([Session.Note]) have to be the same, too. The invariants of the store are checked as well.
+// ([Trial.Note]) have to be the same, too. The invariants of the store are checked as well.
 // Things that are not the agent's decision are left out or made equal: ids, instants, the number of
 // attempts, the log. Use [Scenario.Scrub] for anything else that may differ. A child that its
 // parent asked to stop may be cancelled or completed, and a run that fails in every attempt may end
@@ -89,7 +89,7 @@
 // # Where to start reading
 //
 //   - example_test.go: a test as a user writes one.
-//   - scenario.go: trials and their comparison. session.go: one trial.
+//   - scenario.go: trials and their comparison. trial.go: one trial.
 //   - wire.go: the transport of a worker, which observes its calls and crashes.
 //   - boundary.go, observed.go: the points, with names that are the same in every trial.
 //   - excuses.go: differences that are not the agent's decision. failures.go: the summary.

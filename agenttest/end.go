@@ -46,7 +46,7 @@ type End struct {
 }
 
 // gather waits until all runs have ended, and collects the end.
-func (s *Session) gather() *End {
+func (s *Trial) gather() *End {
 	s.t.Helper()
 	end := &End{Tree: make(map[string]api.Run), Steps: make(map[string]map[string]json.RawMessage)}
 	fatal := func(what string, err error) {
@@ -120,7 +120,7 @@ func (s *Session) gather() *End {
 
 // tree waits until all runs of the run's tree have ended, and those that continue one of them, and
 // returns them with their results.
-func (s *Session) tree() []api.Run {
+func (s *Trial) tree() []api.Run {
 	s.t.Helper()
 	for {
 		var all []api.Run
@@ -152,7 +152,7 @@ func (s *Session) tree() []api.Run {
 }
 
 // treeOf returns the runs of the tree that a run is in.
-func (s *Session) treeOf(id perdure.RunID) (all []api.Run) {
+func (s *Trial) treeOf(id perdure.RunID) (all []api.Run) {
 	s.t.Helper()
 	for cursor := ""; ; {
 		page, err := s.c.Tree(s.ctx, id, cursor)
@@ -167,7 +167,7 @@ func (s *Session) treeOf(id perdure.RunID) (all []api.Run) {
 }
 
 // await waits for the end of a run.
-func (s *Session) await(r *api.Run) {
+func (s *Trial) await(r *api.Run) {
 	s.t.Helper()
 	until, _ := s.ctx.Deadline()
 	_, deferred, err := s.c.Join(s.ctx, r.RunID, time.Hour)
@@ -177,7 +177,7 @@ func (s *Session) await(r *api.Run) {
 }
 
 // compared returns the fields that have to be the same in every trial.
-func (s *Session) compared(end *End) map[string]string {
+func (s *Trial) compared(end *End) map[string]string {
 	var ids []string
 	for id, name := range s.names {
 		ids = append(ids, string(id), "<"+name+">")

@@ -31,7 +31,7 @@ func sell(ctx *agent.Context, bank *bank, item string) (string, error) {
 // A bank is the test's fake. If a worker dies after its call, the bank is called twice and charges
 // once.
 type bank struct {
-	s        *agenttest.Session
+	s        *agenttest.Trial
 	mu       sync.Mutex
 	receipts map[string]string // by idempotency key
 }
@@ -52,7 +52,7 @@ func TestSaleSurvivesEveryCrash(t *testing.T) {
 	t.Parallel()
 	sale := agenttest.Scenario{
 		Start: perdure.Submission{Kind: "sell", Class: perdure.Agent, Input: client.JSON("a lamp")},
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			b := &bank{s: s, receipts: make(map[string]string)}
 			return func(w *worker.Worker) {
 				worker.Agent(w, "sell", func(ctx *agent.Context, item string) (string, error) {
@@ -63,7 +63,7 @@ func TestSaleSurvivesEveryCrash(t *testing.T) {
 				})
 			}
 		},
-		Script: func(s *agenttest.Session) {
+		Script: func(s *agenttest.Trial) {
 			s.Sleep(time.Hour) // the person has lunch first
 			s.Signal(agent.StartTask, true)
 		},

@@ -20,7 +20,7 @@ func TestIdleDaysAreSkipped(t *testing.T) {
 	for name, given := range map[string]*perdure.Policy{"default policy": nil, "policy of the scenario": &policy} {
 		t.Run(name, func(t *testing.T) {
 			sc := Scenario{
-				Setup: func(*Session) func(*worker.Worker) {
+				Setup: func(*Trial) func(*worker.Worker) {
 					return func(w *worker.Worker) {
 						worker.Agent(w, "patient", func(ctx *agent.Context, _ struct{}) (string, error) {
 							return "done", agent.Sleep(ctx, 11*24*time.Hour)
@@ -32,7 +32,7 @@ func TestIdleDaysAreSkipped(t *testing.T) {
 				},
 				Start: perdure.Submission{Kind: "patient", Class: perdure.Agent,
 					Timeout: perdure.Duration(12 * 24 * time.Hour)},
-				Script: func(s *Session) {
+				Script: func(s *Trial) {
 					s.Await("run:suspended")
 					before := operations(t, s)
 					s.Sleep(10 * 24 * time.Hour)
@@ -53,7 +53,7 @@ func TestIdleDaysAreSkipped(t *testing.T) {
 var operationsLine = regexp.MustCompile(`(?m)^perdure_store_operations_total(?:\{[^}]*\})? ([0-9.e+]+)$`)
 
 // operations returns how many operations the server has done.
-func operations(t *testing.T, s *Session) int {
+func operations(t *testing.T, s *Trial) int {
 	t.Helper()
 	req := httptest.NewRequest("GET", "/metrics", nil)
 	req.Header.Set("Authorization", "Bearer "+s.srv.Key())

@@ -126,7 +126,7 @@ func stepOf(key string) (step string, ok bool) {
 // learnName returns the name of a run, and finds it out if necessary. The name of a child is its
 // parent's name and its journal key, which the parent's log has. A run without a parent is the
 // scenario's run or a continuation.
-func (s *Session) learnName(id perdure.RunID, kind string, parent perdure.RunID) (string, error) {
+func (s *Trial) learnName(id perdure.RunID, kind string, parent perdure.RunID) (string, error) {
 	s.mu.Lock()
 	name, known := s.names[id]
 	above, parentKnown := s.names[parent]

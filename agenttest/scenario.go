@@ -21,12 +21,12 @@ type Scenario struct {
 	// Setup makes the state of one trial, such as a fake bank. It returns a function that registers
 	// the handlers of the run and of its children. That function is called for every worker: the
 	// first, and the one after a crash.
-	Setup func(s *Session) (register func(w *worker.Worker))
+	Setup func(s *Trial) (register func(w *worker.Worker))
 	// Start is the run. If it has a ThreadID, whatever it is, the run is on a new thread.
 	Start perdure.Submission
 	// Script does what happens outside meanwhile: signals, cancels, decisions of people. It begins
 	// when the run is accepted, on the goroutine of the test.
-	Script func(s *Session)
+	Script func(s *Trial)
 
 	// Server has options of the server. With a Store the scenario runs there in real time, with
 	// several trials at once.

@@ -17,7 +17,7 @@ import (
 )
 
 // front is the transport to the current server. It fails while the server restarts.
-type front struct{ s *Session }
+type front struct{ s *Trial }
 
 func (f front) RoundTrip(req *http.Request) (*http.Response, error) {
 	f.s.mu.Lock()
@@ -37,7 +37,7 @@ var errAway = errors.New("the server is away")
 
 // A workerConn is the transport of one worker. It observes its calls and answers, and can be cut.
 type workerConn struct {
-	s    *Session
+	s    *Trial
 	id   string
 	stop context.CancelFunc // ends the worker
 	dead bool               // guarded by the session's mutex
@@ -121,21 +121,21 @@ func (l *workerConn) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // replaced tells whether a server is no longer the current one. An answer of an old server is lost:
 // it must not arrive after the restart.
-func (s *Session) replaced(srv *embedded.Server) bool {
+func (s *Trial) replaced(srv *embedded.Server) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.srv != srv
 }
 
 // isDead tells whether a worker is dead.
-func (s *Session) isDead(l *workerConn) bool {
+func (s *Trial) isDead(l *workerConn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return l.dead
 }
 
 // polling observes a poll.
-func (s *Session) polling(body []byte) {
+func (s *Trial) polling(body []byte) {
 	var poll api.Poll
 	if err := json.Unmarshal(body, &poll); err != nil {
 		s.t.Errorf("read a poll: %v", err)
@@ -151,7 +151,7 @@ func (s *Session) polling(body []byte) {
 // reportDefects fails the test for each defect of an agent's code, such as nondeterminism. The server
 // would hold the run for a fixed release, and no release comes here. So it gets an ordinary failure
 // that ends the run.
-func (s *Session) reportDefects(commits []perdure.Commit) (any bool) {
+func (s *Trial) reportDefects(commits []perdure.Commit) (any bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range commits {
@@ -168,7 +168,7 @@ func (s *Session) reportDefects(commits []perdure.Commit) (any bool) {
 
 // committing observes commits before they arrive. It returns true if the crash keeps them from
 // arriving.
-func (s *Session) committing(l *workerConn, commits []perdure.Commit) (cut bool) {
+func (s *Trial) committing(l *workerConn, commits []perdure.Commit) (cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range commits {
@@ -183,7 +183,7 @@ func (s *Session) committing(l *workerConn, commits []perdure.Commit) (cut bool)
 }
 
 // committed observes the answer to commits. It returns true if the crash loses it.
-func (s *Session) committed(l *workerConn, commits []perdure.Commit, answer []byte) (cut bool) {
+func (s *Trial) committed(l *workerConn, commits []perdure.Commit, answer []byte) (cut bool) {
 	var out api.CommitResults
 	if err := json.Unmarshal(answer, &out); err != nil {
 		s.t.Errorf("read the answer to a commit: %v", err)
@@ -216,7 +216,7 @@ func (s *Session) committed(l *workerConn, commits []perdure.Commit, answer []by
 }
 
 // granted observes the answer to a poll. It returns true if the crash loses it.
-func (s *Session) granted(l *workerConn, answer []byte) (cut bool) {
+func (s *Trial) granted(l *workerConn, answer []byte) (cut bool) {
 	var out api.Polled
 	if err := json.Unmarshal(answer, &out); err != nil {
 		s.t.Errorf("read the answer to a poll: %v", err)
@@ -242,12 +242,12 @@ func (s *Session) granted(l *workerConn, answer []byte) (cut bool) {
 }
 
 // isCrashPoint tells whether the crash is to happen here.
-func (s *Session) isCrashPoint(b boundary, after bool) bool {
+func (s *Trial) isCrashPoint(b boundary, after bool) bool {
 	return s.crash != nil && !s.crashed && s.crash.boundary == b && s.crash.after == after
 }
 
 // crashNow crashes the server, or the worker of a connection.
-func (s *Session) crashNow(l *workerConn) {
+func (s *Trial) crashNow(l *workerConn) {
 	s.crashed = true
 	fmt.Fprintf(s.log, "---- %s\n", s.crash)
 	if s.crash.server {
@@ -267,7 +267,7 @@ func (s *Session) crashNow(l *workerConn) {
 const restartTime = 3 * time.Second
 
 // reopen restarts the server on the same files.
-func (s *Session) reopen(old *embedded.Server) {
+func (s *Trial) reopen(old *embedded.Server) {
 	err := old.Close()
 	time.Sleep(restartTime)
 	var srv *embedded.Server

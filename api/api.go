@@ -301,18 +301,18 @@ type CreateGroup struct {
 
 // A Group is a set of runs that can be waited for together.
 type Group struct {
-	GroupID    perdure.GroupID     `json:"group_id"`
-	Mode       perdure.Mode        `json:"mode"`
-	State      perdure.GroupState  `json:"state"`
-	OnLosers   perdure.Disposition `json:"on_losers,omitempty"`
-	Total      int                 `json:"total"`
-	Ended      int                 `json:"ended"`
-	Completed  int                 `json:"completed"`
-	RunIDs     []perdure.RunID     `json:"run_ids"`
-	EndedRuns  []EndedRun          `json:"ended_runs"` // in the order in which they ended
-	CreatedAt  perdure.Instant     `json:"created_at"`
-	DeadlineAt *perdure.Instant    `json:"deadline_at,omitempty"` // while it is open
-	EndedAt    *perdure.Instant    `json:"ended_at,omitempty"`
+	GroupID    perdure.GroupID        `json:"group_id"`
+	Mode       perdure.Mode           `json:"mode"`
+	State      perdure.GatheringState `json:"state"`
+	OnLosers   perdure.Disposition    `json:"on_losers,omitempty"`
+	Total      int                    `json:"total"`
+	Ended      int                    `json:"ended"`
+	Completed  int                    `json:"completed"`
+	RunIDs     []perdure.RunID        `json:"run_ids"`
+	EndedRuns  []EndedRun             `json:"ended_runs"` // in the order in which they ended
+	CreatedAt  perdure.Instant        `json:"created_at"`
+	DeadlineAt *perdure.Instant       `json:"deadline_at,omitempty"` // while it is open
+	EndedAt    *perdure.Instant       `json:"ended_at,omitempty"`
 }
 
 // An EndedRun is how one of a group's runs ended.

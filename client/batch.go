@@ -18,7 +18,7 @@ import (
 
 // Limits of one call of StartMany. The server's limit of bytes is 16 MiB.
 const (
-	maxBatchRuns  = perdure.MaxBatch
+	maxBatchRuns  = perdure.MaxList
 	maxBatchBytes = 15 << 20
 )
 
@@ -112,7 +112,7 @@ func (c *Client) startBatch(ctx context.Context, b *batchCall) error {
 			return err
 		}
 		b.settle(got.Results)
-		if n >= c.opt.Retries || session.OnceOf(ctx) != nil || len(b.open) == 0 || !c.pause(ctx, r.end, n, 0) {
+		if n >= c.opt.Retries || session.NoRetryOf(ctx) != nil || len(b.open) == 0 || !c.pause(ctx, r.end, n, 0) {
 			return nil
 		}
 		c.log.Debug("runs of a batch are sent again", "runs", len(b.open), "sent", n+1)

@@ -185,7 +185,7 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 	case r.key == "" && r.method != http.MethodGet:
 		r.key = rand.Text()
 	}
-	once := session.OnceOf(ctx)
+	once := session.NoRetryOf(ctx)
 	sending := ctx
 	if !r.end.IsZero() {
 		var cancel context.CancelFunc

@@ -20,7 +20,7 @@ const eventsPage = 200
 // Events is [Client.Stream] by long polling, for networks that buffer an unfinished answer. It
 // yields the same events, each once and in order, after the given number (zero: from the beginning)
 // until the run has ended. While the server is away, it retries until the context ends. An error is
-// its last value: a refusal, for example not_found, or the end of the context. Only a [*GapError]
+// its last value: a refusal, for example not_found, or the end of the context. Only a [*StreamGapError]
 // does not end it.
 func (c *Client) Events(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[api.Event, error] {
 	return c.pages(ctx, id, after, eventsWait, func() {})
@@ -45,7 +45,7 @@ func (c *Client) pages(
 				yield(api.Event{}, err)
 				return
 			}
-			if g := page.Gap; g != nil && !yield(api.Event{}, &GapError{RunID: id, From: g.From, To: g.To}) {
+			if g := page.Gap; g != nil && !yield(api.Event{}, &StreamGapError{RunID: id, From: g.From, To: g.To}) {
 				return
 			}
 			for _, e := range page.Events {

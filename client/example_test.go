@@ -189,7 +189,7 @@ func ExampleClient_Stream() {
 		panic(err)
 	}
 	for e, err := range c.Stream(ctx, run.RunID, 0) {
-		var gap *client.GapError
+		var gap *client.StreamGapError
 		switch {
 		case errors.As(err, &gap):
 			fmt.Println(gap) // older than the server keeps them; what follows still comes

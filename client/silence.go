@@ -76,7 +76,7 @@ func (s *stream) poll(ctx context.Context) (again bool) {
 	}()
 	defer func() { stop(nil); <-probed }()
 	for e, err := range s.client.pages(polling, s.id, s.after, s.opt.Silence, func() { s.report(polling) }) {
-		var gap *GapError
+		var gap *StreamGapError
 		switch {
 		case err == nil:
 			s.after = e.Seq

@@ -19,14 +19,14 @@ import (
 	"github.com/perdure/perdure/internal/sse"
 )
 
-// A GapError says that events of a run's log are no longer stored, because they are older than the
+// A StreamGapError says that events of a run's log are no longer stored, because they are older than the
 // server keeps them.
-type GapError struct {
+type StreamGapError struct {
 	RunID    perdure.RunID
 	From, To int64 // the first and the last missing event
 }
 
-func (e *GapError) Error() string {
+func (e *StreamGapError) Error() string {
 	return fmt.Sprintf("the log of run %s has no lines %d to %d any more", e.RunID, e.From, e.To)
 }
 
@@ -41,7 +41,7 @@ func (e *GapError) Error() string {
 // falls back to polling, as [Client.Events] does, and reports that the run is still working: see
 // [StreamOptions]. It never cancels the run.
 //
-// For events that are no longer stored, Stream yields a [*GapError] in their place. It does not end
+// For events that are no longer stored, Stream yields a [*StreamGapError] in their place. It does not end
 // the iteration: a loop that continues gets the events after the gap.
 func (c *Client) Stream(
 	ctx context.Context, id perdure.RunID, after int64, opts ...StreamOptions,
@@ -195,12 +195,12 @@ func (s *stream) take(event string, data []byte) (more bool, err error) {
 	return s.yield(e, nil), nil
 }
 
-// passOver moves the cursor over missing events and yields a GapError for them.
+// passOver moves the cursor over missing events and yields a StreamGapError for them.
 func (s *stream) passOver(to int64) bool {
 	if to <= s.after {
 		return true
 	}
-	gap := &GapError{RunID: s.id, From: s.after + 1, To: to}
+	gap := &StreamGapError{RunID: s.id, From: s.after + 1, To: to}
 	s.after = to
 	return s.yield(api.Event{}, gap)
 }

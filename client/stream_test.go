@@ -256,7 +256,7 @@ func TestStreamWithScriptedAnswers(t *testing.T) {
 				begin := time.Now()
 				var got []string
 				for e, err := range c.Stream(ctx, "r", 0) {
-					var gap *client.GapError
+					var gap *client.StreamGapError
 					switch {
 					case errors.As(err, &gap):
 						got = append(got, fmt.Sprintf("gap %d-%d", gap.From, gap.To))

@@ -141,9 +141,9 @@ func (s *sim) compare(prev *row, next *perdure.Run, lines []perdure.Line, sweep 
 		fail("S11", "ran out of time %s early", next.DeadlineAt.Sub(next.FinishedAt))
 	case next.State.Leased() != (next.LeaseUntil != 0) || (next.State.Leased() && next.Epoch < 1):
 		fail("P1", "is %s, epoch %d, lease %s", next.State, next.Epoch, next.LeaseUntil)
-	case next.Ready && (!(next.State == perdure.Queued || next.State.Leased()) || next.Heard ||
+	case next.Ready && (!(next.State == perdure.Queued || next.State.Leased()) || next.HolderSeen ||
 		next.Turn > perdure.TurnActive):
-		fail("P12", "is claimable: %s, heard %v, turn %d", next.State, next.Heard, next.Turn)
+		fail("P12", "is claimable: %s, heard %v, turn %d", next.State, next.HolderSeen, next.Turn)
 	case int64(len(lines)) != next.Seq-prev.Seq:
 		fail("S14", "its log has %d new lines and counts %d", len(lines), next.Seq-prev.Seq)
 	}
@@ -190,10 +190,10 @@ func (s *sim) follow(prev *row, next *perdure.Run, l perdure.Line) {
 		prev.granted = l.Epoch
 		if before.Leased() && prev.State.Leased() && prev.Epoch == l.Epoch-1 {
 			s.sometimes("a lost dispatch was granted again")
-			if prev.Heard {
+			if prev.HolderSeen {
 				fail("S10", "granted again under epoch %d while its holder was heard from", l.Epoch)
 			}
-			if due := prev.GrantedAt.Add(p.RedeliverAfter(prev.Deliveries)); l.At < due {
+			if due := prev.GrantedAt.Add(p.RegrantAfter(prev.Grants)); l.At < due {
 				fail("S10", "granted again %s early", due.Sub(l.At))
 			}
 		}

@@ -96,7 +96,7 @@ func drawPolicy(r stream) perdure.Policy {
 	p.DispatchedRetry = r.scaled(500*time.Millisecond, 10*time.Second)
 	p.DispatchedRetryMax = r.scaled(5*time.Second, 5*time.Minute)
 	p.DispatchedTimeout = r.scaled(2*time.Second, time.Minute)
-	p.MaxDeliveries = r.IntN(9) + 2
+	p.MaxGrants = r.IntN(9) + 2
 	p.InboxProcessingTimeout = r.scaled(time.Second, time.Minute)
 	p.SuspendTimeout = r.scaled(5*time.Second, 10*time.Minute)
 	p.PendingWakeup = r.scaled(time.Second, 10*time.Second)
@@ -110,7 +110,7 @@ func drawPolicy(r stream) perdure.Policy {
 	p.BackoffBase = r.scaled(100*time.Millisecond, 5*time.Second)
 	p.BackoffMax = r.scaled(5*time.Second, 5*time.Minute)
 	p.MaxAttempts = r.IntN(5) + 1
-	p.BeatEvery = r.scaled(5*time.Second, time.Minute)
+	p.HeartbeatEvery = r.scaled(5*time.Second, time.Minute)
 	p.WaiterTTL = r.scaled(2*time.Second, 30*time.Second)
 	p.DetachGrace = r.scaled(time.Second, 10*time.Second)
 	p.Timeouts = perdure.Timeouts{

@@ -95,12 +95,12 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 		s.violate("L2", "%s is claimable since %s, workers are free, and nobody has it", s.short(r.ID), claimable)
 	case r.State == perdure.Queued && !r.Ready && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
 		s.violate("L4", "%s is due since %s and not claimable", s.short(r.ID), r.ReadyAt)
-	case r.State.Leased() && !r.Heard && late(r.FirstGrantAt, p.DispatchedTimeout):
+	case r.State.Leased() && !r.HolderSeen && late(r.FirstGrantAt, p.DispatchedTimeout):
 		s.violate("L2", "%s was granted at %s, nobody was heard from, and it is %s", s.short(r.ID), r.GrantedAt,
 			r.State)
-	case r.State == perdure.Running && r.Heard && !r.Options.Process && late(r.LeaseUntil, 0):
+	case r.State == perdure.Running && r.HolderSeen && !r.Options.Process && late(r.LeaseUntil, 0):
 		s.violate("L3", "%s is held by %s although its lease was over at %s", s.short(r.ID), r.Worker, r.LeaseUntil)
-	case r.State == perdure.Running && r.Heard && r.Options.Process && now > r.WatchUntil.Add(e) &&
+	case r.State == perdure.Running && r.HolderSeen && r.Options.Process && now > r.WatchUntil.Add(e) &&
 		late(r.SeenAt, p.DeadAfter):
 		s.violate("L3", "the process %s gave no sign of life since %s", s.short(r.ID), r.SeenAt)
 	case r.State == perdure.Running && now > r.WatchUntil.Add(e) && late(r.SeenAt, p.ActiveReap):

@@ -39,11 +39,11 @@ func (n *node) open() {
 	log := slog.New(alarms{s, n})
 	at := s.where
 	at.Logger, at.Hooks.BeforeWrite, at.Hooks.Written = log, n.beforeWrite, n.written
-	at.Hooks.Wrap = func(inner store.Session) store.Session {
+	at.Hooks.Wrap = func(inner store.Conn) store.Conn {
 		if n.sess != nil {
 			return inner // of another lane; batches here use the first
 		}
-		n.sess = &session{Session: inner, s: s, n: n}
+		n.sess = &session{Conn: inner, s: s, n: n}
 		return n.sess
 	}
 	st, err := store.Open(at)

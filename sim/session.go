@@ -15,7 +15,7 @@ var (
 // A session is a node's connection to the database. Statements fail before or after they are
 // executed. The process dies in the middle of a transaction, or right after its commit.
 type session struct {
-	store.Session
+	store.Conn
 	s    *sim
 	n    *node
 	open bool   // a transaction is open
@@ -39,7 +39,7 @@ func (c *session) hit(p float64, what string) bool {
 func (c *session) die() error {
 	if c.open {
 		c.open = false
-		_ = c.Session.Rollback()
+		_ = c.Conn.Rollback()
 	}
 	c.dead = true
 	return errDead
@@ -52,7 +52,7 @@ func (c *session) Begin() error {
 	if c.hit(c.s.cfg.faults.stmtBefore, "statement failed before") {
 		return errInjected
 	}
-	err := c.Session.Begin()
+	err := c.Conn.Begin()
 	c.open = err == nil
 	return err
 }
@@ -67,7 +67,7 @@ func (c *session) Exec(query string, args []any) (int64, error) {
 	case c.hit(f.dieInside, "node died inside a transaction"):
 		return 0, c.die()
 	}
-	n, err := c.Session.Exec(query, args)
+	n, err := c.Conn.Exec(query, args)
 	if err == nil && c.hit(f.stmtAfter, "statement failed after") {
 		return 0, errInjected
 	}
@@ -89,9 +89,9 @@ func (c *session) Query(query string, args []any, row func(scan func(dest ...any
 			}
 			c.last = k
 		}
-		return c.Session.Query(query, args, row)
+		return c.Conn.Query(query, args, row)
 	}
-	err := c.Session.Query(query, args, row)
+	err := c.Conn.Query(query, args, row)
 	if err == nil && !c.open {
 		c.n.afterRead()
 	}
@@ -115,7 +115,7 @@ func (c *session) Commit() error {
 	case c.hit(f.dieCommitting, "node died inside a transaction"):
 		return c.die()
 	}
-	if err := c.Session.Commit(); err != nil {
+	if err := c.Conn.Commit(); err != nil {
 		return err
 	}
 	c.open = false
@@ -135,5 +135,5 @@ func (c *session) Rollback() error {
 		return nil // the transaction was committed, whatever was reported
 	}
 	c.open = false
-	return c.Session.Rollback()
+	return c.Conn.Rollback()
 }

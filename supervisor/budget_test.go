@@ -29,7 +29,7 @@ func TestWorkerStartedByHandHasABudget(t *testing.T) {
 		w := &world{opt: supervisor.Options{Budget: supervisor.Budget{Tokens: 2000}},
 			rules: []mockmodel.Rule{{Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{
 				call("count", args{"to": 1})}}}},
-			tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+			tools: func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 		sc := w.scenario("")
 		sc.Start = perdure.Submission{Kind: supervisor.WorkerKind, Class: perdure.Agent,
 			Input: client.JSON(supervisor.Task{Task: "count for ever", Budget: in})}

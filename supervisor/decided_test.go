@@ -18,7 +18,7 @@ func TestDecisionTakenBeforeTheWithdrawalCounts(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
 		says("user", "blue", "Both were heard.")}}
 	sc := w.scenario("paint")
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(30 * time.Second)
 		// Nobody takes the run while both come.
 		if _, err := admin.New(s.Client()).PauseQueue(s.Context(), perdure.DefaultQueue, api.PauseQueue{}); err != nil {

@@ -42,7 +42,7 @@ func TestFailuresOfTheEndpointPass(t *testing.T) {
 			w := &world{rules: []mockmodel.Rule{{Times: c.times, Match: mockmodel.Match{Role: "user"},
 				Answer: c.answer},
 				calls("count", count...), says("tool", "1 1 1", "Three.")},
-				tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, false)} }}
+				tools: func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, false)} }}
 			end := w.scenario("count").Run(t)
 			checkThread(t, end, "user: count", "assistant: Three.")
 			if end.Notes["counted"] != 1 {
@@ -95,8 +95,8 @@ func TestEmptyAnswerIsNotSilence(t *testing.T) {
 }
 
 // reader is a tool with long results.
-func reader(bytes int) func(*agenttest.Session) []supervisor.Tool {
-	return func(*agenttest.Session) []supervisor.Tool {
+func reader(bytes int) func(*agenttest.Trial) []supervisor.Tool {
+	return func(*agenttest.Trial) []supervisor.Tool {
 		return []supervisor.Tool{supervisor.Func(supervisor.Spec{Name: "read", Repeatable: true},
 			func(context.Context, struct{}) (string, error) { return strings.Repeat("lorem ip", bytes/8), nil })}
 	}

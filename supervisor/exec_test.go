@@ -21,11 +21,11 @@ func executing(t *testing.T, opt supervisor.ExecOptions, in args, took time.Dura
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{tools: func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{tool} },
+	return &world{tools: func(*agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{tool} },
 		rules: []mockmodel.Rule{calls("go", call("code", in)),
 			says("tool", "works on in the background", "It takes a while."),
 			says("tool", "", "Output: {{last}}"), says("user", "has ended in the background", "Later: {{last}}")},
-		register: func(s *agenttest.Session, w *worker.Worker) {
+		register: func(s *agenttest.Trial, w *worker.Worker) {
 			worker.Handle(w, supervisor.ExecKind, func(ctx context.Context, in struct {
 				Command []string
 				Dir     string
@@ -76,7 +76,7 @@ func TestExec(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			sc := executing(t, c.opt, c.in, time.Second, c.result).scenario("go")
 			if c.decide != "" {
-				sc.Script = func(s *agenttest.Session) { s.Decide(perdure.Decision{Decision: c.decide}) }
+				sc.Script = func(s *agenttest.Trial) { s.Decide(perdure.Decision{Decision: c.decide}) }
 			}
 			end := sc.Run(t)
 			checkThread(t, end, "user: go", c.want)

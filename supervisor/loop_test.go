@@ -28,7 +28,7 @@ func TestToolResultIsAnswered(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{
 		calls("count", call("count", args{"to": 3})),
 		{Match: mockmodel.Match{Tool: "count"}, Answer: mockmodel.Answer{Text: "I counted {{last}}"}},
-	}, tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+	}, tools: func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 	end := w.scenario("Please count to three").Run(t)
 	checkThread(t, end, "user: ", "assistant: I counted 1 1 1")
 	if end.Notes["counted"] != 1 {
@@ -43,7 +43,7 @@ func TestCrashRepeatsNoTool(t *testing.T) {
 		calls("go", call("count", args{"to": 3}), call("pay", args{})),
 		{Match: mockmodel.Match{Tool: "pay", Last: "outcome unknown"}, Answer: mockmodel.Answer{Text: "unsure"}},
 		{Match: mockmodel.Match{Tool: "pay"}, Answer: mockmodel.Answer{Text: "done"}},
-	}, tools: func(s *agenttest.Session) []supervisor.Tool {
+	}, tools: func(s *agenttest.Trial) []supervisor.Tool {
 		return []supervisor.Tool{counter(s, true), supervisor.Func(supervisor.Spec{Name: "pay"},
 			func(ctx context.Context, _ struct{}) (string, error) { s.Note(ctx, "paid"); return "ok", nil })}
 	}}
@@ -88,7 +88,7 @@ func TestMalformedCallsAreAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &world{rules: []mockmodel.Rule{calls("go", c.call),
 				{Match: mockmodel.Match{Role: "tool"}, Answer: mockmodel.Answer{Text: "told: {{last}}"}},
-			}, tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+			}, tools: func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 			end := w.scenario("go").Run(t)
 			checkThread(t, end, "user: go", c.want)
 			if len(end.Notes) > 0 {
@@ -100,7 +100,7 @@ func TestMalformedCallsAreAnswered(t *testing.T) {
 
 func TestLimitsEndInAMessage(t *testing.T) {
 	again := []mockmodel.Rule{{Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{call("count", args{"to": 1})}}}}
-	tools := func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }
+	tools := func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }
 	for name, c := range map[string]struct {
 		opt   supervisor.Options
 		ended string
@@ -124,7 +124,7 @@ func TestLimitsEndInAMessage(t *testing.T) {
 func TestCancelEndsInAMessage(t *testing.T) {
 	w := &world{rules: delegate(args{"task": "look"}), workerTools: sleepers(time.Hour)}
 	sc := w.scenario("How full is the disk?")
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(20 * time.Second)
 		s.Cancel("enough")
 	}
@@ -140,7 +140,7 @@ func TestCancelEndsInAMessage(t *testing.T) {
 func TestCallsOfToolsAreInTheLog(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{calls("go", call("count", args{"to": 1}), call("launch", args{})),
 		says("tool", "", "done")},
-		tools: func(s *agenttest.Session) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
+		tools: func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 	var got []string
 	for _, e := range w.scenario("go").Run(t).Events {
 		if strings.HasPrefix(string(e.Type), "worker:tool_") {
@@ -169,7 +169,7 @@ func TestFailingToolsAreAnswered(t *testing.T) {
 				func(ctx context.Context, _ struct{}) (string, error) { return c.f(ctx) })
 			w := &world{rules: []mockmodel.Rule{calls("print", call("print", args{})),
 				says("tool", "", "Told: {{last}}")},
-				tools: func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{tool} }}
+				tools: func(*agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{tool} }}
 			checkThread(t, w.scenario("print").Run(t), "user: print", c.want)
 		})
 	}
@@ -181,7 +181,7 @@ func TestMessageDuringTheAnswerIsAnswered(t *testing.T) {
 		{Match: mockmodel.Match{Last: "first"}, Answer: mockmodel.Answer{Text: "First answer.",
 			FirstToken: perdure.Duration(20 * time.Second)}}}}
 	sc := w.scenario("first")
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(10 * time.Second)
 		write(t, s, "second")
 	}
@@ -189,7 +189,7 @@ func TestMessageDuringTheAnswerIsAnswered(t *testing.T) {
 }
 
 // write appends a message of the user to the thread.
-func write(t *testing.T, s *agenttest.Session, text string) {
+func write(t *testing.T, s *agenttest.Trial, text string) {
 	t.Helper()
 	run, err := s.Client().Get(s.Context(), s.RunID())
 	if err != nil {
@@ -208,7 +208,7 @@ func TestNewConfigurationFitsTheJournal(t *testing.T) {
 			ToolCalls: []mockmodel.Call{call("ask_human", args{"question": "Which colour?"})}}},
 		says("tool", "", "Told: {{last}}")}}
 	sc := w.scenario("paint " + strings.Repeat("it well ", 15_000))
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(time.Minute)
 		w.sup.Change(func(o *supervisor.Options) {
 			o.MaxTurns, o.Window, o.SuspendTimeout, o.System = 1, 2000, time.Hour, strings.Repeat("Be kind. ", 50_000)

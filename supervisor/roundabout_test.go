@@ -31,8 +31,8 @@ func delegate(spawn args, more ...mockmodel.Rule) []mockmodel.Rule {
 	}, more...)
 }
 
-func sleepers(d time.Duration) func(s *agenttest.Session) []supervisor.Tool {
-	return func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{sleeper(d)} }
+func sleepers(d time.Duration) func(s *agenttest.Trial) []supervisor.Tool {
+	return func(*agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{sleeper(d)} }
 }
 
 func TestWorkerIsJoined(t *testing.T) {
@@ -55,7 +55,7 @@ func TestWorkerLeavesArtifacts(t *testing.T) {
 	w := &world{rules: delegate(args{"task": "look"}, says("tool", "42%", "Fine.")), workerTools: sleepers(time.Second)}
 	sc := w.scenario("How full is the disk?")
 	found := map[string]string{}
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		if _, _, err := s.Client().Join(s.Context(), s.RunID(), time.Hour); err != nil {
 			t.Error(err)
 		}
@@ -112,7 +112,7 @@ func TestSlowWorkerContinuesTheConversation(t *testing.T) {
 
 func TestCrashInAConversationWithAWorker(t *testing.T) {
 	w := &world{rules: delegate(args{"task": "look", "wait": 2}, says("tool", "background", "Still looking.")),
-		workerTools: func(s *agenttest.Session) []supervisor.Tool {
+		workerTools: func(s *agenttest.Trial) []supervisor.Tool {
 			return []supervisor.Tool{sleeper(4 * time.Minute)}
 		}}
 	sc := w.scenario("How full is the disk?")
@@ -129,8 +129,8 @@ func TestCrashInAConversationWithAWorker(t *testing.T) {
 }
 
 // A stuck is a kind that shows no progress until its context ends, or for a time.
-func stuck(d time.Duration) func(*agenttest.Session, *worker.Worker) {
-	return func(_ *agenttest.Session, w *worker.Worker) {
+func stuck(d time.Duration) func(*agenttest.Trial, *worker.Worker) {
+	return func(_ *agenttest.Trial, w *worker.Worker) {
 		worker.Handle(w, "dig", func(ctx context.Context, _ struct{}) (string, error) {
 			_ = worker.Progress(ctx, args{"depth": 7})
 			select {
@@ -147,7 +147,7 @@ func stuck(d time.Duration) func(*agenttest.Session, *worker.Worker) {
 // are decided as given, the last one again and again.
 func digging(takes time.Duration, more []mockmodel.Rule, decisions ...string) (*world, agenttest.Scenario) {
 	w := &world{register: stuck(takes), opt: supervisor.Options{WorkerWait: time.Hour},
-		tools: func(*agenttest.Session) []supervisor.Tool {
+		tools: func(*agenttest.Trial) []supervisor.Tool {
 			return []supervisor.Tool{supervisor.Run(supervisor.Spec{Name: "dig", Timeout: 55 * time.Minute}, "dig",
 				agent.Options{})}
 		}}
@@ -234,7 +234,7 @@ func TestRetryHearsTheUser(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{says("user", "forget it", "Forgotten."),
 		{Answer: mockmodel.Answer{Status: 503}}}}
 	sc := w.scenario("hello")
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(100 * time.Second) // the pauses are minutes by now
 		write(t, s, "forget it")
 	}
@@ -251,7 +251,7 @@ func TestUserWritesMeanwhile(t *testing.T) {
 		calls("stop it", call("cancel_worker", args{"worker": "dig#1"})),
 		{Match: mockmodel.Match{Tool: "cancel_worker"}, Answer: mockmodel.Answer{Text: "Stopped."}},
 	}, "wait")
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(30 * time.Second)
 		write(t, s, "stop it")
 	}
@@ -294,7 +294,7 @@ func TestWorkerHasAThread(t *testing.T) {
 		workerTools: sleepers(20 * time.Second)}
 	sc := w.scenario("How full is the disk?")
 	var thread perdure.ThreadID
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(10 * time.Second)
 		tree, err := s.Client().Tree(s.Context(), s.RunID(), "")
 		if err != nil {
@@ -321,7 +321,7 @@ func TestWorkerHasAThread(t *testing.T) {
 // A kind that is not safe to repeat is tried once, and its failure is shown to the model.
 func TestUnsafeRunHasOneAttempt(t *testing.T) {
 	w, sc := digging(time.Minute, nil)
-	w.register = func(s *agenttest.Session, w *worker.Worker) {
+	w.register = func(s *agenttest.Trial, w *worker.Worker) {
 		worker.Handle(w, "dig", func(ctx context.Context, _ struct{}) (string, error) {
 			s.Note(ctx, "dug")
 			return "", errors.New("the shovel broke")
@@ -338,7 +338,7 @@ func TestUnsafeRunHasOneAttempt(t *testing.T) {
 func TestRefusedChildIsAnswered(t *testing.T) {
 	w, sc := digging(time.Minute, nil)
 	w.opt.WorkerWait = time.Millisecond
-	w.tools = func(*agenttest.Session) []supervisor.Tool {
+	w.tools = func(*agenttest.Trial) []supervisor.Tool {
 		return []supervisor.Tool{supervisor.Run(supervisor.Spec{Name: "dig"}, "dig",
 			agent.Options{Timeout: 1000 * time.Hour})}
 	}

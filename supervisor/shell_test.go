@@ -22,7 +22,7 @@ func shelling(t *testing.T, opt supervisor.ShellOptions, in args) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{tools: func(*agenttest.Session) []supervisor.Tool { return []supervisor.Tool{shell} },
+	return &world{tools: func(*agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{shell} },
 		rules: []mockmodel.Rule{calls("go", call("shell", in)), says("tool", "", "Output: {{last}}")}}
 }
 
@@ -70,7 +70,7 @@ func TestShell(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			sc := shelling(t, c.opt, c.in).scenario("go")
 			if c.decide != "" {
-				sc.Script = func(s *agenttest.Session) { s.Decide(perdure.Decision{Decision: c.decide}) }
+				sc.Script = func(s *agenttest.Trial) { s.Decide(perdure.Decision{Decision: c.decide}) }
 			}
 			end := sc.Run(t)
 			checkThread(t, end, "user: go", c.want)
@@ -89,7 +89,7 @@ func TestChatMessageAnswersAQuestion(t *testing.T) {
 	w := &world{rules: []mockmodel.Rule{calls("paint", call("ask_human", args{"question": "Which colour?"})),
 		says("tool", "", "Told: {{last}}")}}
 	sc := w.scenario("paint")
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(30 * time.Second)
 		write(t, s, "blue")
 		s.Sleep(30 * time.Second)
@@ -123,7 +123,7 @@ func TestAskHuman(t *testing.T) {
 					says("tool", "", "Told: {{last}}")}}
 			sc := w.scenario("paint")
 			if c.decision != nil {
-				sc.Script = func(s *agenttest.Session) { s.Decide(*c.decision) }
+				sc.Script = func(s *agenttest.Trial) { s.Decide(*c.decision) }
 			}
 			want := []string{"user: paint", "assistant: Which colour?"}
 			if c.name == "answered" { // elsewhere, and shown as what the person has said

@@ -28,12 +28,12 @@ type world struct {
 	opt     supervisor.Options
 	model   model.Options
 	// tools makes the tools of a trial, for which the session notes effects.
-	tools func(s *agenttest.Session) []supervisor.Tool
+	tools func(s *agenttest.Trial) []supervisor.Tool
 	// workerTools are those of workers. Without it they have tools.
-	workerTools func(s *agenttest.Session) []supervisor.Tool
-	register    func(s *agenttest.Session, w *worker.Worker)
+	workerTools func(s *agenttest.Trial) []supervisor.Tool
+	register    func(s *agenttest.Trial, w *worker.Worker)
 	// mcp makes the MCP servers of a trial.
-	mcp func(s *agenttest.Session) *mcp.Client
+	mcp func(s *agenttest.Trial) *mcp.Client
 	// handler is the model of the last trial, and sup its supervisor.
 	handler *mockmodel.Handler
 	sup     *supervisor.Supervisor
@@ -42,7 +42,7 @@ type world struct {
 // scenario returns one in which a user asks a question.
 func (w *world) scenario(question string) agenttest.Scenario {
 	return agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			sup, err := supervisor.New(w.options(s))
 			if err != nil {
 				panic(err)
@@ -61,7 +61,7 @@ func (w *world) scenario(question string) agenttest.Scenario {
 }
 
 // options starts the model of a trial.
-func (w *world) options(s *agenttest.Session) supervisor.Options {
+func (w *world) options(s *agenttest.Trial) supervisor.Options {
 	h, err := mockmodel.New(mockmodel.Script{Rules: w.rules, Context: w.context})
 	if err != nil {
 		panic(err)
@@ -185,7 +185,7 @@ func (w *world) sent(text string) (n int) {
 }
 
 // counter is a tool that notes each call.
-func counter(s *agenttest.Session, repeatable bool) supervisor.Tool {
+func counter(s *agenttest.Trial, repeatable bool) supervisor.Tool {
 	return supervisor.Func(supervisor.Spec{Name: "count", Description: "counts", Repeatable: repeatable,
 		Parameters: json.RawMessage(`{"type":"object","properties":{"to":{"type":"integer"}}}`)},
 		func(ctx context.Context, in struct{ To int }) (string, error) {

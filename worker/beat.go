@@ -18,7 +18,7 @@ func (w *Worker) beatLoop(life context.Context) {
 	for {
 		due, wait := w.nextBeat(time.Now())
 		if len(due) > 0 {
-			for part := range slices.Chunk(due, perdure.MaxBatch) {
+			for part := range slices.Chunk(due, perdure.MaxList) {
 				w.beat(life, part)
 			}
 			if !timer.Sleep(life, minHeartbeat) {

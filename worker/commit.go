@@ -86,7 +86,7 @@ func (w *Worker) nextCommits(now time.Time) (batch []*run, more bool, wait time.
 			wait = min(wait, later)
 			continue
 		}
-		if len(batch) > 0 && (size+n > maxCall || len(batch) == perdure.MaxBatch/4) {
+		if len(batch) > 0 && (size+n > maxCall || len(batch) == perdure.MaxList/4) {
 			return batch, true, 0
 		}
 		size += n
@@ -124,7 +124,7 @@ func (r *run) prepare(now time.Time) (size int, later time.Duration) {
 func (r *run) compose(now time.Time) bool {
 	p := r.fromAgent()
 	r.cutDelta(r.outcome != nil && !p.more)
-	if r.outcome != nil && r.progress != nil && len(r.events) < perdure.MaxBatch {
+	if r.outcome != nil && r.progress != nil && len(r.events) < perdure.MaxList {
 		// No heartbeat follows, so the last progress goes with the outcome.
 		r.events = append(r.events, perdure.Emitted{Type: perdure.LineProgress, Data: r.progress})
 		r.progress = nil
@@ -215,7 +215,7 @@ func (w *Worker) commit(life context.Context, batch []*run) (after time.Duration
 	for i, r := range batch {
 		commits[i] = *r.inFlight // only this goroutine changes it
 	}
-	ctx, once := session.SendOnce(life)
+	ctx, once := session.WithoutRetry(life)
 	results, err := w.calls.Commit(ctx, w.opt.ID, commits...)
 	switch {
 	case err == nil:

@@ -25,7 +25,7 @@ func (w *Worker) newsLoop(life context.Context) {
 			continue
 		}
 		sent := time.Now()
-		one, once := session.SendOnce(life)
+		one, once := session.WithoutRetry(life)
 		polled, err := w.calls.Poll(one, w.opt.ID, api.Poll{News: true, Holding: w.withoutCancel(),
 			Wait: perdure.Duration(w.opt.PollWait), AllTenants: w.opt.AllTenants})
 		switch {
@@ -54,7 +54,7 @@ func (w *Worker) newsLoop(life context.Context) {
 func (w *Worker) withoutCancel() (out []api.Lease) {
 	for _, r := range w.holding() {
 		r.mu.Lock()
-		if !r.cancel && !r.gone && !r.released && len(out) < perdure.MaxBatch {
+		if !r.cancel && !r.gone && !r.released && len(out) < perdure.MaxList {
 			out = append(out, r.lease)
 		}
 		r.mu.Unlock()

@@ -43,9 +43,9 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		if len(full) > 0 {
 			wait = min(wait, fullWait) // a tenant that is left out may have a free slot soon
 		}
-		one, once := session.SendOnce(ctx)
+		one, once := session.WithoutRetry(ctx)
 		polled, err := w.calls.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds,
-			Slots: min(free, perdure.MaxBatch), Wait: perdure.Duration(wait), Start: true, Confirms: true,
+			Slots: min(free, perdure.MaxList), Wait: perdure.Duration(wait), Start: true, Confirms: true,
 			AllTenants: w.opt.AllTenants, ExceptTenants: full, Build: w.opt.Build})
 		if ctx.Err() != nil && err != nil {
 			return nil

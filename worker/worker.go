@@ -349,7 +349,7 @@ func (w *Worker) drain(life context.Context) {
 func (w *Worker) release(life context.Context, leases []api.Lease) {
 	ctx, cancel := context.WithTimeout(life, finalTimeout)
 	defer cancel()
-	for part := range slices.Chunk(leases, perdure.MaxBatch) {
+	for part := range slices.Chunk(leases, perdure.MaxList) {
 		if _, err := w.calls.Release(ctx, w.opt.ID, part...); err != nil {
 			w.log.Warn("runs could not be handed back; their leases end by themselves", "runs", len(part), "error", err)
 		}

@@ -160,7 +160,7 @@ func TestCancelEndsTheHandlersContext(t *testing.T) {
 			if cause := <-causes; !errors.Is(cause, worker.ErrCancelled) {
 				w.t.Errorf("%s: the context ended with %v, want %v", kind, cause, worker.ErrCancelled)
 			}
-			if run.Cancel == nil || run.Cancel.DeliveredAt == 0 {
+			if run.Cancel == nil || run.Cancel.ToldAt == 0 {
 				w.t.Errorf("%s: cancel %+v, want a time of its delivery", kind, run.Cancel)
 			}
 		}

@@ -164,7 +164,7 @@ func deferRun(ctx context.Context, c *client.Client, id perdure.RunID) (last *ap
 func follow(ctx context.Context, c *client.Client, id perdure.RunID, after int64, w io.Writer, asJSON bool) error {
 	events := eventPrinter{w: w, asJSON: asJSON}
 	for e, err := range c.Stream(ctx, id, after) {
-		var gap *client.GapError
+		var gap *client.StreamGapError
 		switch {
 		case errors.As(err, &gap) && asJSON:
 			err = printJSONLine(w, map[string]any{"type": api.StreamGap,

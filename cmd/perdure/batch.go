@@ -77,7 +77,7 @@ func (b *batchFlag) run(ctx context.Context, conn *connFlags, key string, stdout
 		if text := bytes.TrimSpace(lines.Bytes()); len(text) > 0 {
 			s.add(n, text)
 		}
-		if len(s.results) == perdure.MaxBatch {
+		if len(s.results) == perdure.MaxList {
 			if err := s.send(ctx); err != nil {
 				return err
 			}

@@ -54,7 +54,7 @@ not JSON
 func TestBatchFromStandardInput(t *testing.T) {
 	live(t)
 	var b strings.Builder
-	for i := range perdure.MaxBatch + 1 {
+	for i := range perdure.MaxList + 1 {
 		fmt.Fprintf(&b, `{"kind":"a","input":%d}`+"\n", i)
 	}
 	file, err := os.Open(writeFile(t, b.String()))
@@ -64,8 +64,8 @@ func TestBatchFromStandardInput(t *testing.T) {
 	defer func(f *os.File) { os.Stdin = f }(os.Stdin)
 	os.Stdin = file
 	out, errs := mustRun(t, 0, "run", "--batch", "-")
-	if n := strings.Count(out, " queued\n"); n != perdure.MaxBatch+1 {
-		t.Errorf("%d runs are queued, want %d", n, perdure.MaxBatch+1)
+	if n := strings.Count(out, " queued\n"); n != perdure.MaxList+1 {
+		t.Errorf("%d runs are queued, want %d", n, perdure.MaxList+1)
 	}
 	has(t, errs, "1000 accepted, 0 refused\n1001 accepted, 0 refused\n")
 }

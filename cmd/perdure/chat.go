@@ -285,7 +285,7 @@ func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int6
 	asker := ch.startAsker(ctx, id, t)
 	defer asker.stop()
 	for e, err := range ch.c.Stream(ctx, id, after, ch.watchdog(t)) {
-		var gap *client.GapError
+		var gap *client.StreamGapError
 		if errors.As(err, &gap) {
 			continue
 		}

@@ -157,7 +157,7 @@ func cancelProof(c *perdure.Cancel) string {
 	for _, step := range []struct {
 		name string
 		at   perdure.Instant
-	}{{"delivered", c.DeliveredAt}, {"acknowledged", c.AckedAt}, {"stopped", c.StoppedAt}} {
+	}{{"delivered", c.ToldAt}, {"acknowledged", c.AckedAt}, {"stopped", c.StoppedAt}} {
 		if step.at == 0 {
 			text += " → not " + step.name
 			continue

@@ -89,7 +89,7 @@ func (p *outputPrinter) soFar(ctx context.Context) error {
 
 // print writes the output that an event of the log has, or says what an error of the log means.
 func (p *outputPrinter) print(ctx context.Context, e *api.Event, err error) error {
-	var gap *client.GapError
+	var gap *client.StreamGapError
 	switch {
 	case errors.As(err, &gap):
 		p.note("events %d to %d are no longer kept", gap.From, gap.To)

@@ -14,7 +14,7 @@ import (
 // scenario returns a scenario of a program in virtual time.
 func scenario(t *testing.T, p Program, day time.Duration) agenttest.Scenario {
 	sc := agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			world := World{Day: day, Do: func(ctx context.Context, _, what string) error {
 				s.Note(ctx, what)
 				return nil
@@ -29,7 +29,7 @@ func scenario(t *testing.T, p Program, day time.Duration) agenttest.Scenario {
 		sc.Start.ThreadID = "new"
 	}
 	if p.Meanwhile != nil {
-		sc.Script = func(s *agenttest.Session) {
+		sc.Script = func(s *agenttest.Trial) {
 			if err := p.Meanwhile(s.Context(), s.Client(), s.RunID(), day); err != nil {
 				t.Errorf("%s: what happens meanwhile: %v", p.Name, err)
 			}

@@ -41,7 +41,7 @@ func Example_broken() {
 // A ledger is a shop that writes down what it did, in order. It notes each call with the whole ledger,
 // so all trials must have the same one.
 type ledger struct {
-	s  *agenttest.Session
+	s  *agenttest.Trial
 	mu sync.Mutex
 	// done has what was done, and known the ledger after the first call with each key.
 	done  []string
@@ -66,7 +66,7 @@ func (l *ledger) call(ctx context.Context, key, action, what string) (string, er
 // and undone once, in reverse order, and a recorded step is not executed again.
 func TestPurchaseIsUndoneOnceAfterEveryCrash(t *testing.T) {
 	sc := agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			return Shop((&ledger{s: s, known: make(map[string]string)}).call).register
 		},
 		Start: perdure.Submission{Kind: "research", Class: perdure.Agent, Input: client.JSON("a lamp")},

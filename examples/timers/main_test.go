@@ -23,7 +23,7 @@ func Example() {
 // trial returns a scenario in which days have a certain length.
 func trial(day time.Duration) agenttest.Scenario {
 	return agenttest.Scenario{
-		Setup: func(s *agenttest.Session) func(*worker.Worker) {
+		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
 			agent := Trial{Day: day, Mail: func(ctx context.Context, _, to, text string) error {
 				s.Note(ctx, text)
 				return nil
@@ -50,7 +50,7 @@ func TestTrialEndsAfterAMonth(t *testing.T) {
 func TestSubscriptionEndsTrial(t *testing.T) {
 	const day = time.Minute // a short day, because there is one trial for every crash
 	sc := trial(day)
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Sleep(14 * day)
 		s.Signal("subscribed", "gold")
 	}

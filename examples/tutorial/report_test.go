@@ -16,7 +16,7 @@ func scenario() agenttest.Scenario {
 	policy := perdure.DefaultPolicy()
 	policy.Lease = 3 * time.Second // as the server of the tutorial has it
 	return agenttest.Scenario{
-		Setup:  func(*agenttest.Session) func(*worker.Worker) { return register },
+		Setup:  func(*agenttest.Trial) func(*worker.Worker) { return register },
 		Start:  perdure.Submission{Kind: "report", Class: perdure.Agent, Input: client.JSON("a tide")},
 		Server: embedded.Options{Policy: &policy},
 	}
@@ -25,7 +25,7 @@ func scenario() agenttest.Scenario {
 func TestReportIsTheSameAfterEveryCrash(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	sc := scenario()
-	sc.Script = func(s *agenttest.Session) {
+	sc.Script = func(s *agenttest.Trial) {
 		s.Decide(perdure.Decision{Decision: perdure.Approve})
 	}
 	sc.CrashEverywhere(t, func(t *testing.T, end *agenttest.End) {

@@ -39,7 +39,7 @@ var ErrUnknown = errors.New("there is no such engine")
 //
 // A condition maps paths to the values that they must have: a string, a number, a boolean, null, or
 // an array of these of which one must match. A path that leads nowhere is null.
-type Engine struct {
+type Format struct {
 	// Name is that of the file, without .json.
 	Name string `json:"name"`
 	// Comment says for which output the rules are.
@@ -254,11 +254,11 @@ func Names(folder string) []string {
 }
 
 // decode reads an engine's file and checks it.
-func decode(b []byte) (*Engine, error) {
+func decode(b []byte) (*Format, error) {
 	if len(b) > maxFile {
 		return nil, fmt.Errorf("the file is larger than %d bytes", maxFile)
 	}
-	e := new(Engine)
+	e := new(Format)
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(e); err != nil {

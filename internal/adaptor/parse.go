@@ -91,7 +91,7 @@ var sessionID = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$`)
 
 // An Adaptor reads the output of one process. It is not for several goroutines.
 type Adaptor struct {
-	engine *Engine
+	engine *Format
 	// wanted has the names of all members that the engine's paths lead through.
 	wanted map[string]bool
 	// parts is the beginning of the message that is coming in parts. With partsFull there is more of it.
@@ -103,7 +103,7 @@ type Adaptor struct {
 	tools map[string]string
 }
 
-func newAdaptor(e *Engine) *Adaptor {
+func newAdaptor(e *Format) *Adaptor {
 	a := &Adaptor{engine: e, wanted: make(map[string]bool), tools: make(map[string]string)}
 	a.want(e.Rules)
 	return a

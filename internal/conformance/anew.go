@@ -130,10 +130,10 @@ var anewScenarios = []Scenario{
 	{"a run with a thousand signals that it has not taken does not go on anew with more", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "keeper"})
 		g := w.takeKind("keeper")
-		w.signals(r.ID, perdure.MaxBatch+1)
+		w.signals(r.ID, perdure.MaxList+1)
 		w.refuse(perdure.CodeOverBound, w.commitOf(g, perdure.Commit{Outcome: anew(`1`, `2`)}))
 		w.do(&engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Outcome: anew(`1`, `2`)})
-		w.check(w.get(w.get(r.ID).ContinuedBy).InboxOpen == perdure.MaxBatch, "all of them went with it")
+		w.check(w.get(w.get(r.ID).ContinuedBy).InboxOpen == perdure.MaxList, "all of them went with it")
 	}},
 }

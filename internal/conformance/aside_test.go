@@ -107,7 +107,7 @@ func names(ids []perdure.RunID) (out []string) {
 
 // badRow is a session that can't write what has a name.
 type badRow struct {
-	store.Session
+	store.Conn
 	name *string
 }
 
@@ -117,7 +117,7 @@ func (s badRow) Exec(query string, args []any) (int64, error) {
 			return 0, errors.New("the row is too large")
 		}
 	}
-	return s.Session.Exec(query, args)
+	return s.Conn.Exec(query, args)
 }
 
 // Whatever part of a sweep a row belongs to: if it can't be written, it is found and set aside, and the others of its
@@ -147,7 +147,7 @@ func TestEveryPartOfASweepSetsItsBadRowAside(t *testing.T) {
 func setAside(t *testing.T, at store.Options, part string, x *partCase, which int) {
 	t.Helper()
 	var bad string
-	at.Hooks.Wrap = func(s store.Session) store.Session { return badRow{s, &bad} }
+	at.Hooks.Wrap = func(s store.Conn) store.Conn { return badRow{s, &bad} }
 	w := node(t, at)
 	rows := x.make(w)
 	begun := w.Now

@@ -157,7 +157,7 @@ var boundScenarios = []Scenario{
 	{"children that open waits name are bounded", func(w *World) {
 		w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g := w.take("w1")
-		kids := make([]perdure.Spawn, perdure.MaxBatch)
+		kids := make([]perdure.Spawn, perdure.MaxList)
 		keys := make([]string, len(kids))
 		for i := range kids {
 			keys[i] = fmt.Sprint("k", i)

@@ -271,7 +271,7 @@ func TestRunThatChangesAllTheTimeCostsOnlyItsOwnTurn(t *testing.T) {
 
 // unwritable is a session that can't write a run.
 type unwritable struct {
-	store.Session
+	store.Conn
 	run *perdure.RunID
 }
 
@@ -281,7 +281,7 @@ func (s unwritable) Exec(query string, args []any) (int64, error) {
 			return 0, errors.New("the row is too large")
 		}
 	}
-	return s.Session.Exec(query, args)
+	return s.Conn.Exec(query, args)
 }
 
 // A row that makes its sweep fail when it is written is found and set aside; the others don't wait for it.
@@ -289,7 +289,7 @@ func TestRowThatCantBeWrittenIsSetAside(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		t.Parallel()
 		var bad perdure.RunID
-		at.Hooks.Wrap = func(s store.Session) store.Session { return unwritable{s, &bad} }
+		at.Hooks.Wrap = func(s store.Conn) store.Conn { return unwritable{s, &bad} }
 		w := node(t, at)
 		ids := w.submits(tenant, 10, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second)})
 		group := w.group(&engine.CreateGroup{RunIDs: ids[5:], Timeout: perdure.Duration(time.Second)})
@@ -313,7 +313,7 @@ func TestRowThatCantBeWrittenIsSetAside(t *testing.T) {
 			}
 			w.state(id, want)
 		}
-		if got := w.gathering(group.ID).State; got == perdure.GroupOpen {
+		if got := w.gathering(group.ID).State; got == perdure.GatheringOpen {
 			t.Errorf("the group is %s, want it ended in the same pass", got)
 		}
 		if len(dog.set) != 1 {

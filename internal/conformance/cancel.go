@@ -32,7 +32,7 @@ var cancelScenarios = []Scenario{
 		r := w.task()
 		g := w.take("w1")
 		w.cancel(r.ID)
-		w.check(w.state(r.ID, perdure.Running).Cancel.DeliveredAt == 0, "not delivered yet")
+		w.check(w.state(r.ID, perdure.Running).Cancel.ToldAt == 0, "not delivered yet")
 		w.Now = w.Now.Add(time.Second)
 		w.check(len(w.beat(g).Cancel) == 1, "the heartbeat says so")
 		w.check(len(w.beat(g).Cancel) == 1, "and says it again")
@@ -47,7 +47,7 @@ var cancelScenarios = []Scenario{
 		w.state(r.ID, perdure.Running)
 		w.commit(g, perdure.Commit{Outcome: stopped})
 		c := w.ended(r.ID, perdure.Cancelled, perdure.CodeCancelled).Cancel
-		w.check(c.RequestedAt < c.DeliveredAt && c.DeliveredAt < c.AckedAt && c.AckedAt < c.StoppedAt, "%+v", c)
+		w.check(c.RequestedAt < c.ToldAt && c.ToldAt < c.AckedAt && c.AckedAt < c.StoppedAt, "%+v", c)
 	}},
 	{"a clean-up that takes too long is ended", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})

@@ -170,10 +170,10 @@ func (w *World) checkCancelProof(r *perdure.Run, name string) {
 	c := r.Cancel
 	w.check(c.RequestedAt != 0 && c.Reason == "not needed" && c.StoppedAt == r.FinishedAt,
 		"%s: %+v, finished at %s", name, c, r.FinishedAt)
-	for _, at := range []perdure.Instant{c.DeliveredAt, c.AckedAt} {
+	for _, at := range []perdure.Instant{c.ToldAt, c.AckedAt} {
 		w.check(at == 0 || at >= c.RequestedAt && at <= c.StoppedAt, "%s: %+v", name, c)
 	}
-	w.check(c.AckedAt == 0 || c.DeliveredAt != 0 && c.DeliveredAt <= c.AckedAt,
+	w.check(c.AckedAt == 0 || c.ToldAt != 0 && c.ToldAt <= c.AckedAt,
 		"%s: acknowledged before it was delivered: %+v", name, c)
 }
 
@@ -183,7 +183,7 @@ var cancelTable = []Scenario{
 			name := place.name
 			r, g := place.make(w)
 			got := w.cancel(r.ID)
-			w.check(got.State == perdure.Cancelled && got.Cancel.DeliveredAt == 0, "%s: %s, %+v", name,
+			w.check(got.State == perdure.Cancelled && got.Cancel.ToldAt == 0, "%s: %s, %+v", name,
 				got.State, got.Cancel)
 			w.checkCancelProof(&got, name)
 			if g != nil {
@@ -205,7 +205,7 @@ var cancelTable = []Scenario{
 					w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
 						Metadata: map[string]string{"other": "1"}}})
 					got := w.take("w2")
-					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.DeliveredAt == w.Now,
+					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.ToldAt == w.Now,
 						"%s: granted %+v", name, got.Run.Cancel)
 					g = &got
 				} else {

@@ -21,7 +21,7 @@ import (
 // such count. There every query has to be a search of an index that gives its order, without
 // conditions on other columns, so that it reads the rows that it gives.
 type readCounter struct {
-	store.Session
+	store.Conn
 	t       testing.TB
 	shared  bool
 	on      *atomic.Bool
@@ -31,10 +31,10 @@ type readCounter struct {
 
 func (c readCounter) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	if !c.on.Load() || !strings.HasPrefix(query, "SELECT") && !strings.HasPrefix(query, "WITH") {
-		return c.Session.Query(query, args, row)
+		return c.Conn.Query(query, args, row)
 	}
 	n := 0
-	err := c.Session.Query(query, args, func(scan func(...any) error) error {
+	err := c.Conn.Query(query, args, func(scan func(...any) error) error {
 		n++
 		return row(scan)
 	})
@@ -61,7 +61,7 @@ var (
 // analyzed gives the rows that the scans of a query have read.
 func (c readCounter) analyzed(query string, args []any) (int, error) {
 	total, loops := 0, 0.0
-	err := c.Session.Query("EXPLAIN (ANALYZE, TIMING OFF) "+query, args, func(scan func(...any) error) error {
+	err := c.Conn.Query("EXPLAIN (ANALYZE, TIMING OFF) "+query, args, func(scan func(...any) error) error {
 		line := ""
 		if err := scan(&line); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (c readCounter) analyzed(query string, args []any) (int, error) {
 
 // searches checks the plan of a query on SQLite.
 func (c readCounter) searches(query string, args []any) error {
-	return c.Session.Query("EXPLAIN QUERY PLAN "+query, args, func(scan func(...any) error) error {
+	return c.Conn.Query("EXPLAIN QUERY PLAN "+query, args, func(scan func(...any) error) error {
 		var a, b, d int
 		line := ""
 		err := scan(&a, &b, &d, &line)
@@ -110,7 +110,7 @@ func claimReads(t *testing.T, at store.Options) {
 	var reads atomic.Int64
 	var asked []string
 	at.Hooks.Clock = func() perdure.Instant { return dawn }
-	at.Hooks.Wrap = func(s store.Session) store.Session {
+	at.Hooks.Wrap = func(s store.Conn) store.Conn {
 		return readCounter{s, t, at.URL != "", &on, &reads, &asked}
 	}
 	w := NewWorld(t, storetest.Open(t, at))

@@ -47,7 +47,7 @@ var ends = []end{
 		empty: true,
 		spawn: perdure.Spawn{Class: perdure.Agent},
 		by: func(w *World, g engine.Grant) {
-			for range 2 * w.E.Policy().MaxDeliveries {
+			for range 2 * w.E.Policy().MaxGrants {
 				w.do(&engine.Claim{Tenant: tenant, Worker: "silent", Kinds: []string{g.Run.Kind}, Slots: 1})
 				w.pass(6 * time.Minute)
 				if w.get(g.Run.ID).State.Terminal() {

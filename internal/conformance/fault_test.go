@@ -35,7 +35,7 @@ func (f *faults) hit() bool {
 
 // failing is a session with faults.
 type failing struct {
-	store.Session
+	store.Conn
 	*faults
 }
 
@@ -43,10 +43,10 @@ var errBroken = errors.New("the wire broke")
 
 func (f failing) Exec(q string, args []any) (int64, error) {
 	if !f.hit() {
-		return f.Session.Exec(q, args)
+		return f.Conn.Exec(q, args)
 	}
 	if f.after {
-		f.Session.Exec(q, args)
+		f.Conn.Exec(q, args)
 	}
 	return 0, errBroken
 }
@@ -55,15 +55,15 @@ func (f failing) Query(q string, args []any, row func(func(...any) error) error)
 	if f.hit() {
 		return errBroken
 	}
-	return f.Session.Query(q, args, row)
+	return f.Conn.Query(q, args, row)
 }
 
 func (f failing) Commit() error {
 	if !f.hit() {
-		return f.Session.Commit()
+		return f.Conn.Commit()
 	}
 	if f.after {
-		if err := f.Session.Commit(); err != nil {
+		if err := f.Conn.Commit(); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ type stubborn struct {
 }
 
 func (s *stubborn) boot() {
-	s.at.Hooks.Wrap = func(x store.Session) store.Session { return failing{x, s.faults} }
+	s.at.Hooks.Wrap = func(x store.Conn) store.Conn { return failing{x, s.faults} }
 	st, err := store.Open(s.at)
 	if err != nil {
 		s.t.Fatal(err)

@@ -23,13 +23,13 @@ func (w *World) chord(th perdure.ThreadID, n int) (orig perdure.Run, children []
 	return orig, ans.Children
 }
 
-func (w *World) gathering(id perdure.GroupID) (g perdure.Group) {
+func (w *World) gathering(id perdure.GroupID) (g perdure.Gathering) {
 	w.t.Helper()
 	w.view(func(v *store.View) (err error) { g, _, err = v.Groups.GetFull(tenant, id); return err })
 	return g
 }
 
-func (w *World) group(op *engine.CreateGroup) perdure.Group {
+func (w *World) group(op *engine.CreateGroup) perdure.Gathering {
 	w.t.Helper()
 	op.Tenant = tenant
 	w.do(op)
@@ -94,7 +94,7 @@ var gatheringScenarios = []Scenario{
 		orig, children := w.chord(th, 2)
 		running := w.takeKind("kid")
 		w.check(w.cancel(orig.ID).State == perdure.Completed, "its end is final")
-		w.check(w.gathering(perdure.GroupID(orig.ID)).State == perdure.GroupDropped, "dropped")
+		w.check(w.gathering(perdure.GroupID(orig.ID)).State == perdure.GatheringDropped, "dropped")
 		w.state(children[1].RunID, perdure.Cancelled)
 		w.check(len(w.beat(running).Cancel) == 1, "told")
 		w.complete(running, `1`)
@@ -141,7 +141,7 @@ var gatheringScenarios = []Scenario{
 			w.refuse(perdure.CodeNotContinuable, op)
 			w.check(w.get(r.ID).ContinuedBy == "" && len(w.texts(th)) == 0, "nothing was made, and nothing was said")
 			w.do(inTx(func(tx *engine.Tx) error { // as an older release has accepted it
-				tx.DB.Idempotency.Put(store.KeyRow{Tenant: tenant, Key: "continue:" + string(r.ID) + ":2",
+				tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: tenant, Key: "continue:" + string(r.ID) + ":2",
 					Ref: string(r.ID), ExpiresAt: tx.Now.Add(time.Hour)})
 				return nil
 			}))
@@ -201,12 +201,12 @@ var gatheringScenarios = []Scenario{
 		for i, c := range []struct {
 			mode  perdure.Mode
 			first bool
-			after []perdure.GroupState // the group's state after each end
+			after []perdure.GatheringState // the group's state after each end
 		}{
-			{perdure.ModeAll, true, []perdure.GroupState{"open", "open", "satisfied"}},
-			{perdure.ModeAllOK, false, []perdure.GroupState{"satisfied"}},
-			{perdure.ModeAny, false, []perdure.GroupState{"satisfied"}},
-			{perdure.ModeAnyOK, false, []perdure.GroupState{"open", "satisfied"}},
+			{perdure.ModeAll, true, []perdure.GatheringState{"open", "open", "satisfied"}},
+			{perdure.ModeAllOK, false, []perdure.GatheringState{"satisfied"}},
+			{perdure.ModeAny, false, []perdure.GatheringState{"satisfied"}},
+			{perdure.ModeAnyOK, false, []perdure.GatheringState{"open", "satisfied"}},
 		} {
 			var runs []perdure.Run
 			var ids []perdure.RunID
@@ -215,7 +215,7 @@ var gatheringScenarios = []Scenario{
 				runs, ids = append(runs, r), append(ids, r.ID)
 			}
 			g := w.group(&engine.CreateGroup{Mode: c.mode, RunIDs: ids})
-			w.check(g.State == perdure.GroupOpen, "%s: %s", c.mode, g.State)
+			w.check(g.State == perdure.GatheringOpen, "%s: %s", c.mode, g.State)
 			for k, want := range c.after {
 				finish(runs[k], k > 0 || c.first)
 				w.check(w.gathering(g.ID).State == want, "%s after %d: %s", c.mode, k+1, w.gathering(g.ID).State)
@@ -233,17 +233,17 @@ var gatheringScenarios = []Scenario{
 			OnLosers: "cancel"})
 		w.check(g.Total == 2, "each counts once")
 		w.complete(w.takeKind("a"), `1`)
-		w.check(w.gathering(g.ID).State == perdure.GroupSatisfied, "satisfied")
+		w.check(w.gathering(g.ID).State == perdure.GatheringSatisfied, "satisfied")
 		w.state(b.ID, perdure.Cancelled)
 
 		c := w.submit(perdure.Submission{Kind: "c"})
 		late := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{c.ID},
 			Timeout: perdure.Duration(time.Minute), OnLosers: "cancel"})
 		w.pass(61 * time.Second)
-		w.check(w.gathering(late.ID).State == perdure.GroupTimedOut, "timed out")
+		w.check(w.gathering(late.ID).State == perdure.GatheringTimedOut, "timed out")
 		w.state(c.ID, perdure.Queued) // a timeout stops waiting, not working
 		w.complete(w.takeKind("c"), `1`)
-		w.check(w.gathering(late.ID).State == perdure.GroupTimedOut, "once")
+		w.check(w.gathering(late.ID).State == perdure.GatheringTimedOut, "once")
 
 		for _, bad := range []*engine.CreateGroup{{Mode: "some", RunIDs: []perdure.RunID{a.ID}}, {},
 			{RunIDs: []perdure.RunID{a.ID}, OnLosers: "weep"},

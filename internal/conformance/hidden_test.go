@@ -22,7 +22,7 @@ type damage struct {
 
 // spoiled is a session with damage, as when it is on the disk.
 type spoiled struct {
-	store.Session
+	store.Conn
 	*damage
 }
 
@@ -34,7 +34,7 @@ func (s spoiled) Query(q string, args []any, row func(func(...any) error) error)
 			}
 		}
 	}
-	return s.Session.Query(q, args, row)
+	return s.Conn.Query(q, args, row)
 }
 
 // crowded is a world in which something can be spoiled.
@@ -158,7 +158,7 @@ var crowds = []struct {
 		})
 		last := w.group(&engine.CreateGroup{RunIDs: ids[:1], Timeout: perdure.Duration(2 * time.Minute)})
 		w.Now = w.Now.Add(2 * time.Minute)
-		return func() bool { return w.gathering(last.ID).State == perdure.GroupTimedOut }
+		return func() bool { return w.gathering(last.ID).State == perdure.GatheringTimedOut }
 	}},
 	{"workers", 3, func(w *crowded) func() bool {
 		w.many(crowd, func(i int) engine.Op {
@@ -283,7 +283,7 @@ func (c *crowded) until(acted func() bool, passes int, between func()) {
 func inACrowd(t *testing.T, test func(w *crowded)) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		d := &damage{ids: make(map[string]bool)}
-		at.Hooks.Wrap = func(s store.Session) store.Session { return spoiled{s, d} }
+		at.Hooks.Wrap = func(s store.Conn) store.Conn { return spoiled{s, d} }
 		w := &crowded{NewWorld(t, storetest.Open(t, at)), d}
 		test(w)
 		clear(d.ids)

@@ -88,7 +88,7 @@ func TestAWebhookIsMadeWhileAnotherLaneDecides(t *testing.T) {
 
 // counting counts the queries that have a word in them.
 type counting struct {
-	store.Session
+	store.Conn
 	word string
 	n    *int
 }
@@ -97,14 +97,14 @@ func (s counting) Query(q string, args []any, row func(func(...any) error) error
 	if strings.Contains(q, s.word) {
 		*s.n++
 	}
-	return s.Session.Query(q, args, row)
+	return s.Conn.Query(q, args, row)
 }
 
 func TestTenantsWithoutWebhooksCostOneLookTogether(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		n := 0
 		b := node(t, at)
-		at.Hooks.Wrap = func(s store.Session) store.Session { return counting{s, "FROM webhooks", &n} }
+		at.Hooks.Wrap = func(s store.Conn) store.Conn { return counting{s, "FROM webhooks", &n} }
 		a := node(t, at)
 		submit := func(from, to int) {
 			t.Helper()

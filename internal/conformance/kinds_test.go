@@ -13,7 +13,7 @@ import (
 
 // A kindReads counts the queries about kinds of a session.
 type kindReads struct {
-	store.Session
+	store.Conn
 	n *atomic.Int64
 }
 
@@ -21,7 +21,7 @@ func (s kindReads) Query(query string, args []any, row func(scan func(...any) er
 	if strings.Contains(query, "FROM kinds") {
 		s.n.Add(1)
 	}
-	return s.Session.Query(query, args, row)
+	return s.Conn.Query(query, args, row)
 }
 
 func TestSubmissionOfKnownKindReadsNoKind(t *testing.T) {
@@ -31,7 +31,7 @@ func TestSubmissionOfKnownKindReadsNoKind(t *testing.T) {
 				at.URL = storetest.Postgres(t)
 			}
 			var reads atomic.Int64
-			at.Hooks.Wrap = func(s store.Session) store.Session { return kindReads{s, &reads} }
+			at.Hooks.Wrap = func(s store.Conn) store.Conn { return kindReads{s, &reads} }
 			w := NewWorld(t, storetest.Open(t, at))
 			w.announce("research", "1", researcher)
 			submit := func(kind string) int64 {

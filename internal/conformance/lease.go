@@ -172,7 +172,7 @@ var leaseScenarios = []Scenario{
 		w.poll("gone", 1)
 		w.pass(31 * time.Second)
 		got := w.state(r.ID, perdure.Queued)
-		w.check(got.Attempt == 1 && got.Deliveries == 1, "queued, no attempt spent: %+v", got)
+		w.check(got.Attempt == 1 && got.Grants == 1, "queued, no attempt spent: %+v", got)
 	}},
 	{"a poison run is a dead letter after ten deliveries", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})

@@ -28,7 +28,7 @@ var lifeScenarios = []Scenario{
 		r := w.task()
 		op := &engine.Claim{Tenant: tenant, Worker: "w1", Slots: 1, Start: true}
 		w.do(op)
-		w.check(op.Grants[0].Run.State == perdure.Running && !op.Grants[0].Run.Heard, "running and not heard from")
+		w.check(op.Grants[0].Run.State == perdure.Running && !op.Grants[0].Run.HolderSeen, "running and not heard from")
 		w.complete(op.Grants[0], `1`)
 		w.state(r.ID, perdure.Completed)
 		w.check(fmt.Sprint(w.types(r.ID)) == "[run:created run:dispatched run:started run:completed]",

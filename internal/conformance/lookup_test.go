@@ -13,7 +13,7 @@ import (
 
 // asking counts the questions about commits and steps.
 type asking struct {
-	store.Session
+	store.Conn
 	commits, steps *int
 }
 
@@ -24,7 +24,7 @@ func (a *asking) Query(query string, args []any, row func(scan func(...any) erro
 	case strings.Contains(query, " FROM journal "):
 		*a.steps++
 	}
-	return a.Session.Query(query, args, row)
+	return a.Conn.Query(query, args, row)
 }
 
 // However many agents record a step at once, what they recorded before is asked for once at most. One that records what
@@ -34,7 +34,7 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		var commits, steps, written int
 		at.Hooks = store.Hooks{Clock: func() perdure.Instant { return dawn },
-			Wrap:        func(s store.Session) store.Session { return &asking{s, &commits, &steps} },
+			Wrap:        func(s store.Conn) store.Conn { return &asking{s, &commits, &steps} },
 			BeforeWrite: func() { written++ }}
 		w := NewWorld(t, storetest.Open(t, at))
 		for range agents + 1 {
@@ -79,7 +79,7 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 
 // countedQueries counts the queries of a table.
 type countedQueries struct {
-	store.Session
+	store.Conn
 	table string
 	n     *int
 }
@@ -88,7 +88,7 @@ func (c *countedQueries) Query(query string, args []any, row func(scan func(...a
 	if strings.Contains(query, " FROM "+c.table+" ") {
 		*c.n++
 	}
-	return c.Session.Query(query, args, row)
+	return c.Conn.Query(query, args, row)
 }
 
 // However many runs are submitted at once, their keys are looked up in one query. A key that no
@@ -98,7 +98,7 @@ func TestABatchOfSubmissionsLooksUpItsKeysOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		var keys, rows, written int
 		at.Hooks = store.Hooks{Clock: func() perdure.Instant { return dawn }, BeforeWrite: func() { written++ },
-			Wrap: func(s store.Session) store.Session {
+			Wrap: func(s store.Conn) store.Conn {
 				return &countedQueries{&countedQueries{s, "runs", &rows}, "idempotency", &keys}
 			}}
 		w := NewWorld(t, storetest.Open(t, at))

@@ -251,13 +251,13 @@ func TestBothNodesClaimTheSameQueue(t *testing.T) {
 
 // interrupted is a session that has something happen after one of its reads.
 type interrupted struct {
-	store.Session
+	store.Conn
 	left *int // reads until then
 	f    *once
 }
 
 func (s interrupted) Query(query string, args []any, row func(func(...any) error) error) error {
-	err := s.Session.Query(query, args, row)
+	err := s.Conn.Query(query, args, row)
 	if *s.left--; *s.left == 0 {
 		s.f.call()
 	}
@@ -269,7 +269,7 @@ func TestARunEndsBetweenTwoReadsOfASweep(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		left, hook := 0, &once{}
 		b := node(t, at)
-		at.Hooks.Wrap = func(s store.Session) store.Session { return interrupted{s, &left, hook} }
+		at.Hooks.Wrap = func(s store.Conn) store.Conn { return interrupted{s, &left, hook} }
 		a := node(t, at)
 		reads := 0
 		for interruptions := 1; ; interruptions++ {
@@ -318,13 +318,13 @@ func TestW3AWaitThatIsOverBesideOneThatIsOpen(t *testing.T) {
 
 // spy calls something after a query that has a word in it.
 type spy struct {
-	store.Session
+	store.Conn
 	word string
 	f    *once
 }
 
 func (s spy) Query(q string, args []any, row func(func(...any) error) error) error {
-	err := s.Session.Query(q, args, row)
+	err := s.Conn.Query(q, args, row)
 	if strings.Contains(q, s.word) {
 		s.f.call()
 	}
@@ -335,7 +335,7 @@ func TestTwoNodesRedriveADeadLetterOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		hook := &once{}
 		b := node(t, at)
-		at.Hooks.Wrap = func(s store.Session) store.Session { return spy{s, "FROM dead_letters", hook} }
+		at.Hooks.Wrap = func(s store.Conn) store.Conn { return spy{s, "FROM dead_letters", hook} }
 		a := node(t, at)
 		r := b.submit(perdure.Submission{Kind: "x"})
 		b.commit(b.takeKind("x"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})

@@ -222,7 +222,7 @@ func TestPoisonRunsThatNobodySurvivesBecomeDeadLetters(t *testing.T) {
 			p.step(20 * time.Second)
 		}
 		p.buried(perdure.CodeDispatchTimeout, 24)
-		p.served(p.E.Policy().MaxDeliveries)
+		p.served(p.E.Policy().MaxGrants)
 	})
 }
 

@@ -225,7 +225,7 @@ func TestWhatIsHeldOfDeltasIsLittle(t *testing.T) {
 		}
 		w.view(func(v *store.View) error {
 			stored, _, err := v.Runs.Get(tenant, r.ID)
-			w.check(len(stored.Held) > 0 && len(stored.Held) < 10_000, "%d bytes are held", len(stored.Held))
+			w.check(len(stored.Withheld) > 0 && len(stored.Withheld) < 10_000, "%d bytes are held", len(stored.Withheld))
 			return err
 		})
 		said(100, strings.Repeat("x", 100_000), hidden[9:]+" more")

@@ -88,7 +88,7 @@ func TestBytesThatComeBetweenTwoReadsAreNotRemoved(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		left, hook := 0, &once{}
 		b := node(t, at)
-		at.Hooks.Wrap = func(s store.Session) store.Session { return interrupted{s, &left, hook} }
+		at.Hooks.Wrap = func(s store.Conn) store.Conn { return interrupted{s, &left, hook} }
 		a := node(t, at)
 		b.task()
 		x := b.take("w")

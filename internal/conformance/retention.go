@@ -211,7 +211,7 @@ var retentionScenarios = []Scenario{
 	{"a run with a long log goes in parts", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job"})
 		g := w.take("w1")
-		lines := make([]perdure.Emitted, perdure.MaxBatch)
+		lines := make([]perdure.Emitted, perdure.MaxList)
 		for i := range lines {
 			lines[i] = perdure.Emitted{Type: "x:l", Data: json.RawMessage(`1`)}
 		}

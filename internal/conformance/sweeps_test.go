@@ -50,13 +50,13 @@ func TestTwoNodesSweepOnce(t *testing.T) {
 
 // askApproval tells of the queries that a node makes.
 type asked struct {
-	store.Session
+	store.Conn
 	tell func(query string)
 }
 
 func (a *asked) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	a.tell(query)
-	return a.Session.Query(query, args, row)
+	return a.Conn.Query(query, args, row)
 }
 
 // The patrol reads a parent and then its children. One that ends in between has told its parent: there is nothing to
@@ -72,7 +72,7 @@ func TestThePatrolIsNotMisledByWhatHappensMeanwhile(t *testing.T) {
 		kid := b.take("w")
 		looked, decided := 0, 0
 		at.Hooks.BeforeWrite = func() { decided++ }
-		at.Hooks.Wrap = func(s store.Session) store.Session {
+		at.Hooks.Wrap = func(s store.Conn) store.Conn {
 			return &asked{s, func(query string) {
 				if strings.Contains(query, "FROM waits") && strings.Contains(query, "state='open'") {
 					if looked++; looked == 1 {
@@ -107,7 +107,7 @@ func TestACommitThatIsTakenMeanwhileIsAnsweredAsTheFirstTime(t *testing.T) {
 				Timeout: perdure.Never}), Outcome: suspend})
 		there := &engine.Commit{Tenant: tenant, Worker: "w", Commit: here.Commit}
 		looked := 0
-		at.Hooks.Wrap = func(s store.Session) store.Session {
+		at.Hooks.Wrap = func(s store.Conn) store.Conn {
 			return &asked{s, func(query string) {
 				if strings.Contains(query, "FROM waits") {
 					if looked++; looked == 1 {

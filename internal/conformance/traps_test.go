@@ -79,7 +79,7 @@ func trapDispatchTimeout(w *World) trap {
 	w.do(op)
 	return trap{run: h.run, due: w.Now.Add(30 * time.Second), then: func() {
 		r := w.state(h.run, perdure.Queued)
-		w.check(r.Attempt == 1 && r.Deliveries == 1 && r.Epoch == op.Grants[0].Run.Epoch+1,
+		w.check(r.Attempt == 1 && r.Grants == 1 && r.Epoch == op.Grants[0].Run.Epoch+1,
 			"back, and nothing is spent: %+v", r)
 		w.refuseLease(perdure.CodeStaleEpoch, op.Grants[0])
 	}, more: func() {
@@ -367,7 +367,7 @@ func trapGroup(w *World) trap {
 	g := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(time.Minute),
 		OnLosers: "cancel"})
 	return trap{run: perdure.RunID(g.ID), due: w.Now.Add(time.Minute), then: func() {
-		w.check(w.gathering(g.ID).State == perdure.GroupTimedOut, "%s", w.gathering(g.ID).State)
+		w.check(w.gathering(g.ID).State == perdure.GatheringTimedOut, "%s", w.gathering(g.ID).State)
 		w.check(w.state(r.ID, perdure.Queued).Cancel.RequestedAt == 0, "its runs go on")
 	}}
 }

@@ -79,7 +79,7 @@ var triggers = []Scenario{
 			w.state(r.ID, perdure.Dispatched)
 			g := w.poll("w", 1)
 			w.check(len(g) == 1 && g[0].Run.Epoch == epoch+1 && g[0].Run.State == perdure.Dispatched &&
-				g[0].Run.Deliveries == i+2, "%+v", g)
+				g[0].Run.Grants == i+2, "%+v", g)
 			epoch++
 		}
 		w.check(w.count(r.ID, "run:dispatched") == 3 && w.count(r.ID, "run:reclaimed") == 0, "%v", w.types(r.ID))

@@ -15,7 +15,7 @@ import (
 
 // maxCarried bounds the items of the inbox that go with a run, because its end writes all of them in one
 // operation.
-const maxCarried = perdure.MaxBatch
+const maxCarried = perdure.MaxList
 
 // continueAnew creates the run that continues one which is about to complete.
 func continueAnew(tx *Tx, r *perdure.Run, with *perdure.ContinueWith) error {
@@ -56,7 +56,7 @@ func continueAnew(tx *Tx, r *perdure.Run, with *perdure.ContinueWith) error {
 			Data:      tx.DB.Values.Share(next.Tenant, string(next.ID), i.Data),
 			CreatedAt: i.CreatedAt, AlarmAt: tx.Now.Add(tx.e.policy.PendingWakeup)})
 		if i.Type == perdure.ItemContinue {
-			tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, i.Name),
+			tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, i.Name),
 				Ref: string(next.ID), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 		}
 		i.Status, i.AlarmAt = perdure.ItemDone, 0

@@ -66,7 +66,7 @@ func auditCancel(tx *Tx, r *perdure.Run) error {
 	}
 	if r.State.Terminal() {
 		g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID))
-		if err != nil || !ok || g.State != perdure.GroupOpen {
+		if err != nil || !ok || g.State != perdure.GatheringOpen {
 			return err
 		}
 	}

@@ -239,7 +239,7 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer, 
 	ev := perdure.Committed{Epoch: c.Epoch, CancelAck: c.CancelAck, Quiet: quiet,
 		Defect: c.Outcome != nil && c.Outcome.Defect}
 	var err error
-	if ev.Journal, ev.Said, err = recordSteps(tx, r, c.Journal); err != nil {
+	if ev.Journal, ev.Reports, err = recordSteps(tx, r, c.Journal); err != nil {
 		return err
 	}
 	if ev.Acked, err = acknowledgeItems(tx, r, c.Ack); err != nil {
@@ -260,7 +260,7 @@ func recordCommit(tx *Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer, 
 	}
 	ev.Lines = append(ev.Lines, messages...)
 	var events []perdure.Emitted
-	if events, ev.Held, err = redactCommit(tx, r, c.Events, c.Outcome); err != nil {
+	if events, ev.Withheld, err = redactCommit(tx, r, c.Events, c.Outcome); err != nil {
 		return err
 	}
 	for _, e := range events {
@@ -319,7 +319,7 @@ func recordSteps(tx *Tx, r *perdure.Run, entries []perdure.JournalEntry) (added,
 			continue
 		}
 		added++
-		if strings.HasPrefix(e.Key, perdure.SaidPrefix) {
+		if strings.HasPrefix(e.Key, perdure.ReportsPrefix) {
 			said++
 		}
 		tx.DB.Journal.Put(store.JournalRow{Tenant: r.Tenant, RunID: r.ID, Seq: r.JournalSeq + int64(added), Key: e.Key,

@@ -19,7 +19,7 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	if err := checkContinuable(r); err != nil {
 		return fieldOf(err, "outcome.continue_on")
 	}
-	g := perdure.Group{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GroupChord, Mode: perdure.ModeAll}
+	g := perdure.Gathering{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GatheringChord, Mode: perdure.ModeAll}
 	members, err := childrenNamed(tx, r, names, "outcome.continue_on")
 	if err != nil {
 		return err
@@ -30,8 +30,8 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 // createGathering creates a chord or a group over runs, and counts the members that have ended. It
 // writes the row of each live member, so that it conflicts with an end of that member on another
 // node.
-func createGathering(tx *Tx, g *perdure.Group, members []perdure.Run, mark perdure.Gathered) error {
-	g.State, g.CreatedAt = perdure.GroupOpen, tx.Now
+func createGathering(tx *Tx, g *perdure.Gathering, members []perdure.Run, mark perdure.Gathered) error {
+	g.State, g.CreatedAt = perdure.GatheringOpen, tx.Now
 	if err := checkWatchable(tx, g.Tenant, members); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ const maxWatchers = 100
 func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 	var watched []perdure.RunID
 	for i := range members {
-		if members[i].Watched && members[i].State.Live() {
+		if members[i].Counted && members[i].State.Live() {
 			watched = append(watched, members[i].ID)
 		}
 	}
@@ -91,7 +91,7 @@ func checkWatchable(tx *Tx, t perdure.TenantID, members []perdure.Run) error {
 // countInGatherings counts a run's end in the chords and groups that wait for it, and closes those
 // that it satisfies.
 func countInGatherings(tx *Tx, r *perdure.Run) error {
-	if !r.Watched {
+	if !r.Counted {
 		return nil
 	}
 	ids, err := tx.DB.Groups.Of(r.Tenant, r.ID)
@@ -106,7 +106,7 @@ func countInGatherings(tx *Tx, r *perdure.Run) error {
 		if err != nil {
 			return err
 		}
-		if !ok || g.State != perdure.GroupOpen {
+		if !ok || g.State != perdure.GatheringOpen {
 			continue
 		}
 		g.Ended++
@@ -125,16 +125,16 @@ func countInGatherings(tx *Tx, r *perdure.Run) error {
 
 // closeGathering closes an open gathering whose condition holds. A chord creates its continuation;
 // a group ends, and its losers become a follow-up.
-func (tx *Tx) closeGathering(g *perdure.Group) error {
-	if g.Kind == perdure.GroupChord {
+func (tx *Tx) closeGathering(g *perdure.Gathering) error {
+	if g.Kind == perdure.GatheringChord {
 		return fireChord(tx, g)
 	}
-	return endGroup(tx, g, perdure.GroupSatisfied)
+	return endGroup(tx, g, perdure.GatheringSatisfied)
 }
 
 // endGroup ends a gathering. Releasing its members is a follow-up. The alarm is set to now, so that
 // the watchdog continues what does not fit into this operation.
-func endGroup(tx *Tx, g *perdure.Group, state perdure.GroupState) error {
+func endGroup(tx *Tx, g *perdure.Gathering, state perdure.GatheringState) error {
 	g.State, g.EndedAt, g.AlarmAt, g.Next = state, tx.Now, tx.Now, 0
 	tx.DB.Groups.Put(*g)
 	tx.wakeAt(g.AlarmAt)
@@ -146,20 +146,20 @@ func endGroup(tx *Tx, g *perdure.Group, state perdure.GroupState) error {
 
 // HandleGroupAlarm handles a gathering whose alarm is due. An open group has reached its deadline.
 // A chord, or a group that has ended, has members left to process.
-func (tx *Tx) HandleGroupAlarm(g *perdure.Group) error {
+func (tx *Tx) HandleGroupAlarm(g *perdure.Gathering) error {
 	switch {
-	case g.State != perdure.GroupOpen:
+	case g.State != perdure.GatheringOpen:
 		return releaseGroup(tx, g.Tenant, g.ID)
-	case g.Kind == perdure.GroupChord:
+	case g.Kind == perdure.GatheringChord:
 		return fireChord(tx, g)
 	}
-	return endGroup(tx, g, perdure.GroupTimedOut)
+	return endGroup(tx, g, perdure.GatheringTimedOut)
 }
 
 // fireChord appends each result to the thread as a tool message, in the order of the children, and
 // creates the continuation. A large chord is processed in parts: it stays open, with an alarm that
 // is due at once, until the last result is appended.
-func fireChord(tx *Tx, g *perdure.Group) error {
+func fireChord(tx *Tx, g *perdure.Gathering) error {
 	orig, err := tx.run(g.Tenant, perdure.RunID(g.ID))
 	if err != nil {
 		return err
@@ -184,12 +184,12 @@ func fireChord(tx *Tx, g *perdure.Group) error {
 		tx.wakeAt(g.AlarmAt)
 		return nil
 	}
-	g.State, g.EndedAt, g.AlarmAt = perdure.GroupSatisfied, tx.Now, 0
+	g.State, g.EndedAt, g.AlarmAt = perdure.GatheringSatisfied, tx.Now, 0
 	if g.Made, err = createContinuation(tx, &orig, "chord", nil); err != nil {
 		return err
 	}
 	if g.Made == "" {
-		g.State = perdure.GroupDropped
+		g.State = perdure.GatheringDropped
 	}
 	tx.DB.Groups.Put(*g)
 	ringGroup(tx, g)
@@ -284,10 +284,10 @@ func checkContinuable(orig *perdure.Run) error {
 // dropChord drops the chord of an ended run that is cancelled, and stops the members of the chord.
 func dropChord(tx *Tx, r *perdure.Run) error {
 	g, ok, err := tx.DB.Groups.Get(r.Tenant, perdure.GroupID(r.ID))
-	if err != nil || !ok || g.State != perdure.GroupOpen {
+	if err != nil || !ok || g.State != perdure.GatheringOpen {
 		return err
 	}
-	return endGroup(tx, &g, perdure.GroupDropped)
+	return endGroup(tx, &g, perdure.GatheringDropped)
 }
 
 // Continue reports that external work, which a run started, has finished. A live run gets an item
@@ -371,7 +371,7 @@ func (op *Continue) Do(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: continueKey(&r, op.JobID),
+	tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: op.Tenant, Key: continueKey(&r, op.JobID),
 		Ref: string(cmp.Or(op.Made, r.ID)), ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return nil
 }
@@ -417,7 +417,7 @@ func continueUnacknowledged(tx *Tx, r *perdure.Run) error {
 		return nil
 	}
 	// A run of an older version may have more than maxContinues.
-	items, err := tx.DB.Inbox.Continues(r, perdure.MaxBatch)
+	items, err := tx.DB.Inbox.Continues(r, perdure.MaxList)
 	if err != nil {
 		return err
 	}
@@ -439,7 +439,7 @@ func continueUnacknowledged(tx *Tx, r *perdure.Run) error {
 		return err
 	}
 	for _, job := range jobs {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, job), Ref: string(made),
+		tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: r.Tenant, Key: unacknowledgedKey(r, job), Ref: string(made),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	return nil

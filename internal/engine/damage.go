@@ -22,7 +22,7 @@ func (tx *Tx) EndDamaged(r *perdure.Run) (Repair, error) {
 	tx.DB.After(func() {
 		tx.e.log.Warn("a run is damaged and ends", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
 	})
-	return Repair{"damaged", "failed/" + string(why.Code), why.Message}, tx.Finish(r, perdure.Spoiled{Failure: why})
+	return Repair{"damaged", "failed/" + string(why.Code), why.Message}, tx.Finish(r, perdure.Corrupted{Failure: why})
 }
 
 // setRunAside ends a damaged run that a poll has found. A run that can't end now is granted without

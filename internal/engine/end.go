@@ -164,8 +164,8 @@ func notCompensated(tx *Tx, r *perdure.Run) (left []string, err error) {
 // writeDeadLetter writes the dead letter of a run that needs a person.
 func writeDeadLetter(tx *Tx, r *perdure.Run, ev perdure.Event) error {
 	switch ev.(type) {
-	case perdure.GaveUp, perdure.DeliveryGaveUp, perdure.NeverClaimed,
-		perdure.Rejected, perdure.Spoiled, perdure.HoldExpired,
+	case perdure.GaveUp, perdure.NeverStarted, perdure.NeverClaimed,
+		perdure.Rejected, perdure.Corrupted, perdure.HoldExpired,
 		perdure.HoldAbandoned:
 		tx.DB.DeadLetters.Put(perdure.DeadLetter{Tenant: r.Tenant, RunID: r.ID, Kind: r.Kind, Queue: r.Queue,
 			Cause:   string(r.Failure.Code),
@@ -206,4 +206,4 @@ func notifyParentEnded(tx *Tx, r *perdure.Run) error {
 }
 
 // ringGroup rings the topic of a group, for callers that wait for it.
-func ringGroup(tx *Tx, g *perdure.Group) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }
+func ringGroup(tx *Tx, g *perdure.Gathering) { tx.ring(doorbell.Run(g.Tenant, string(g.ID))) }

@@ -158,7 +158,7 @@ func stopRun(tx *Tx, t perdure.TenantID, id perdure.RunID, reason string) (asked
 // to stop if the gathering was dropped, or if its losers are to be cancelled.
 func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	g, ok, err := tx.DB.Groups.Get(t, id)
-	if err != nil || !ok || g.State == perdure.GroupOpen || g.AlarmAt == 0 {
+	if err != nil || !ok || g.State == perdure.GatheringOpen || g.AlarmAt == 0 {
 		return err
 	}
 	members, err := tx.DB.Groups.Members(&g)
@@ -167,9 +167,9 @@ func releaseGroup(tx *Tx, t perdure.TenantID, id perdure.GroupID) error {
 	}
 	reason := ""
 	switch {
-	case g.State == perdure.GroupDropped:
+	case g.State == perdure.GatheringDropped:
 		reason = "the run that would have used its result was cancelled"
-	case g.State == perdure.GroupSatisfied && g.OnLosers == perdure.DispositionCancel:
+	case g.State == perdure.GatheringSatisfied && g.OnLosers == perdure.DispositionCancel:
 		reason = "another run of its group was enough"
 	}
 	for g.Next < len(members) && !tx.OverBudget() {

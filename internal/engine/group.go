@@ -25,7 +25,7 @@ type CreateGroup struct {
 	OnLosers perdure.Disposition
 	Key      string
 
-	Group perdure.Group
+	Group perdure.Gathering
 	// Ends are the members that have ended, in the order of their ends.
 	Ends []End
 	// Created is false if the key was known.
@@ -49,7 +49,7 @@ func (op *CreateGroup) Do(tx *Tx) error {
 	if len(op.RunIDs) == 0 {
 		return perdure.Invalid("run_ids", "a group has at least one run")
 	}
-	if len(op.RunIDs) > perdure.MaxBatch {
+	if len(op.RunIDs) > perdure.MaxList {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "run_ids", Message: "a group has at most 1000 runs"}
 	}
 	if op.Timeout < 0 || time.Duration(op.Timeout) > perdure.MaxWait {
@@ -107,7 +107,7 @@ func (op *CreateGroup) gather(tx *Tx) error {
 	if err != nil {
 		return err
 	}
-	g := perdure.Group{Tenant: op.Tenant, ID: perdure.GroupID(id), Kind: perdure.GroupOfCaller, Mode: op.Mode,
+	g := perdure.Gathering{Tenant: op.Tenant, ID: perdure.GroupID(id), Kind: perdure.GatheringGroup, Mode: op.Mode,
 		OnLosers: op.OnLosers}
 	if op.Timeout > 0 {
 		g.AlarmAt = tx.Now.Add(time.Duration(op.Timeout))
@@ -126,7 +126,7 @@ func (op *CreateGroup) gather(tx *Tx) error {
 // Group reads a group that a caller created, and the ends of its runs in their order.
 func (q Runs) Group(
 	ctx context.Context, t perdure.TenantID, id perdure.GroupID,
-) (g perdure.Group, ends []End, err error) {
+) (g perdure.Gathering, ends []End, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		if g, err = groupOfCaller(v, t, id); err == nil {
 			ends, err = v.Runs.Ends(t, g.Members)
@@ -141,16 +141,16 @@ func (q Runs) Group(
 func (q Runs) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.GroupID) (ended bool, err error) {
 	err = q.e.store.View(ctx, func(v *store.View) error {
 		g, err := groupOfCaller(v, t, id)
-		ended = g.State != perdure.GroupOpen
+		ended = g.State != perdure.GatheringOpen
 		return err
 	})
 	return ended, err
 }
 
 // groupOfCaller reads a group, and hides chords.
-func groupOfCaller(v *store.View, t perdure.TenantID, id perdure.GroupID) (perdure.Group, error) {
+func groupOfCaller(v *store.View, t perdure.TenantID, id perdure.GroupID) (perdure.Gathering, error) {
 	g, ok, err := v.Groups.GetFull(t, id)
-	if err == nil && (!ok || g.Kind != perdure.GroupOfCaller) {
+	if err == nil && (!ok || g.Kind != perdure.GatheringGroup) {
 		err = notFound("group")
 	}
 	return g, err

@@ -39,7 +39,7 @@ func (op *Heartbeat) Needs() []store.Ref {
 // Do extends the leases.
 func (op *Heartbeat) Do(tx *Tx) error {
 	op.Lost, op.Cancel = nil, nil
-	if len(op.Beats) > perdure.MaxBatch {
+	if len(op.Beats) > perdure.MaxList {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
 	if err := recordWorkerSeen(tx, op.Tenant, op.Worker); err != nil {
@@ -94,7 +94,7 @@ func heartbeat(tx *Tx, r *perdure.Run, b BeatOf) error {
 		}
 	}
 	first := r.StartedAt == 0
-	err := tx.Apply(r, perdure.Beat{Epoch: b.Epoch, Activity: tx.e.secrets.Whole(b.Activity),
+	err := tx.Apply(r, perdure.Heartbeat{Epoch: b.Epoch, Activity: tx.e.secrets.Whole(b.Activity),
 		Progress:  tx.DB.Values.Intern(r.Tenant, string(r.ID), tx.e.secrets.Values(b.Progress)),
 		CancelAck: b.CancelAck})
 	if err != nil {

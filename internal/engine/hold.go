@@ -67,7 +67,7 @@ func holdRun(tx *Tx, r *perdure.Run, epoch int64, why perdure.Failure) error {
 		defects += r.Hold.Count
 	}
 	before := r.Hold
-	err = tx.Requeue(r, perdure.Held{Epoch: epoch, Failure: why, Build: build, Timeout: timeout,
+	err = tx.Requeue(r, perdure.HoldBegun{Epoch: epoch, Failure: why, Build: build, Timeout: timeout,
 		Delay: tx.e.policy.Backoff(defects, tx.Roll())})
 	if err != nil {
 		return err

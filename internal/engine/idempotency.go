@@ -59,7 +59,7 @@ func underKey(
 	if err != nil {
 		return false, err
 	}
-	tx.DB.Idempotency.Put(store.KeyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref,
+	tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: t, Key: name, Digest: digest.value, Ref: ref,
 		ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	return true, nil
 }

@@ -182,7 +182,7 @@ func (op *LoseProcess) Do(tx *Tx) error {
 		return perdure.Errorf(perdure.CodeStaleEpoch, "epoch %d does not hold this run (any more): it is %s", op.Epoch,
 			r.State)
 	}
-	if !r.Options.Process || r.State != perdure.Running || !r.Heard {
+	if !r.Options.Process || r.State != perdure.Running || !r.HolderSeen {
 		return perdure.Errorf(perdure.CodeWrongState, "the run is no process that runs: it is %s", r.State)
 	}
 	if r.SeenAt > op.Since && !plant.Is("lock-taken-for-free") {

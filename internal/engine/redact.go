@@ -46,7 +46,7 @@ func redactCommit(
 ) ([]perdure.Emitted, string, error) {
 	secrets := tx.e.secrets
 	events = perdure.JoinDeltas(events)
-	if secrets == nil && r.Held == "" {
+	if secrets == nil && r.Withheld == "" {
 		return events, "", nil
 	}
 	held := heldDeltasOf(tx, r)
@@ -109,7 +109,7 @@ func redactCommit(
 // remembered as shown, so that the next attempt does not show the rest of a secret.
 func heldDeltasOf(tx *Tx, r *perdure.Run) heldDeltas {
 	held := heldDeltas{Epoch: r.Epoch}
-	if r.Held != "" && json.Unmarshal([]byte(r.Held), &held) != nil {
+	if r.Withheld != "" && json.Unmarshal([]byte(r.Withheld), &held) != nil {
 		// The held text is damaged, so its channels are unknown.
 		held = heldDeltas{Epoch: r.Epoch, Crowded: true}
 	}

@@ -145,8 +145,8 @@ func findAndRepairWait(tx *Tx, r *perdure.Run) (Repair, error) {
 }
 
 // RepairGathering closes an open chord or group whose condition holds.
-func (tx *Tx) RepairGathering(g *perdure.Group) (Repair, error) {
-	if g.Kind == perdure.GroupChord && g.AlarmAt != 0 {
+func (tx *Tx) RepairGathering(g *perdure.Gathering) (Repair, error) {
+	if g.Kind == perdure.GatheringChord && g.AlarmAt != 0 {
 		// The chord is being processed in parts.
 		return Repair{}, nil
 	}

@@ -68,7 +68,7 @@ func (op *Retry) Do(tx *Tx) error {
 	}
 	op.Created = true
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(op.Run.ID),
+		tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: op.Tenant, Key: key, Digest: digest, Ref: string(op.Run.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	// Writing the original's row makes this conflict with an operation that removes the original.
@@ -227,7 +227,7 @@ func copyJournal(tx *Tx, r *perdure.Run, most int) error {
 		copied++
 	}
 	if copied == 0 {
-		return tx.Finish(r, perdure.Spoiled{Failure: perdure.Failure{Code: perdure.CodeDamaged,
+		return tx.Finish(r, perdure.Corrupted{Failure: perdure.Failure{Code: perdure.CodeDamaged,
 			Message: fmt.Sprintf("entry %d of the journal of run %s, which it continues, is missing",
 				r.JournalSeq+1, r.RetryOf)}})
 	}

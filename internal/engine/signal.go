@@ -103,7 +103,7 @@ func (op *Signal) Do(tx *Tx) error {
 		}
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID),
+		tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: op.Tenant, Key: key, Digest: digest.value, Ref: string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}
 	if decided {
@@ -296,7 +296,7 @@ func (op *Callback) Do(tx *Tx) error {
 		}
 		tooLate = perdure.Errorf(perdure.CodeWaitClosed, "the wait is %s", w.State)
 	}
-	row := store.KeyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run),
+	row := store.IdempotencyRow{Tenant: tenant, Key: key, Digest: digest.value, Ref: string(run),
 		ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)}
 	if w.State != perdure.WaitOpen {
 		op.Refused = tooLate

@@ -163,7 +163,7 @@ func TestRevokedKeyEndsStandingPoll(t *testing.T) {
 
 // A failing session makes the first commit after arm fail as if another writer had been first.
 type failing struct {
-	store.Session
+	store.Conn
 	armed *bool
 }
 
@@ -172,13 +172,13 @@ func (f failing) Commit() error {
 		*f.armed = false
 		return errors.Join(&sqlite.Error{Code: 517}, f.Rollback()) // SQLITE_BUSY_SNAPSHOT
 	}
-	return f.Session.Commit()
+	return f.Conn.Commit()
 }
 
 // A batch that is decided again grants again, and its poll gets each run once.
 func TestDroppedBatchGivesStandingPollBack(t *testing.T) {
 	armed := false
-	e, bell := engineOn(t, store.Hooks{Wrap: func(s store.Session) store.Session { return failing{s, &armed} }})
+	e, bell := engineOn(t, store.Hooks{Wrap: func(s store.Conn) store.Conn { return failing{s, &armed} }})
 	s := e.StandBy(poll())
 	op := submit("job")
 	armed = true

@@ -69,7 +69,7 @@ func leaseRefs(t perdure.TenantID, leases []Lease) []store.Ref {
 // eachLease calls do for the run of each lease, and gives one result each. A refusal becomes the
 // lease's result; any other error fails the whole call.
 func eachLease(tx *Tx, t perdure.TenantID, leases []Lease, do func(*perdure.Run, Lease) error) ([]LeaseResult, error) {
-	if len(leases) > perdure.MaxBatch {
+	if len(leases) > perdure.MaxList {
 		return nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
 	var out []LeaseResult

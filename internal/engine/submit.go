@@ -131,7 +131,7 @@ func (op *Submit) Do(tx *Tx) error {
 		return err
 	}
 	if op.Key != "" {
-		tx.DB.Idempotency.Put(store.KeyRow{Tenant: op.Tenant, Key: store.RunKeys + op.Key, Digest: digest.value,
+		tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: op.Tenant, Key: store.RunKeys + op.Key, Digest: digest.value,
 			Ref:       string(r.ID),
 			ExpiresAt: tx.Now.Add(tx.e.policy.IdempotencyTTL)})
 	}

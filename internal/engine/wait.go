@@ -83,7 +83,7 @@ func mayOpenWait(tx *Tx, r *perdure.Run, w *perdure.Wait) error {
 	if r.WaitsOpen >= perdure.MaxOpenWaits {
 		return perdure.OverBound("", "the run has %d open waits, and may have no more: close some", r.WaitsOpen)
 	}
-	if len(w.Targets) == 0 || r.WaitsOpen < perdure.MaxOpenTargets/perdure.MaxBatch {
+	if len(w.Targets) == 0 || r.WaitsOpen < perdure.MaxOpenTargets/perdure.MaxList {
 		// This few waits can't name more than MaxOpenTargets.
 		return nil
 	}

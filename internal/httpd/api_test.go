@@ -738,7 +738,7 @@ func TestCancelBeforePollForNewsIsReported(t *testing.T) {
 	if news(g["epoch"], "0s") != nil {
 		t.Error("what the worker knows is news")
 	}
-	many := strings.Repeat(`{"run_id":"x","epoch":1},`, perdure.MaxBatch) + `{"run_id":"x","epoch":1}`
+	many := strings.Repeat(`{"run_id":"x","epoch":1},`, perdure.MaxList) + `{"run_id":"x","epoch":1}`
 	w.do("POST", "/api/v1/workers/w/poll", `{"news":true,"slots":0,"holding":[`+many+`]}`).is(413)
 	w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s","holding":[{"run_id":"x","epoch":1}]}`).is(400)
 }

@@ -192,7 +192,7 @@ func splitRuns(b []byte) (out [][]byte, err error) {
 		return nil, err
 	}
 	if len(out) == 0 {
-		return nil, perdure.Invalid("runs", "has 1 to %d entries", perdure.MaxBatch)
+		return nil, perdure.Invalid("runs", "has 1 to %d entries", perdure.MaxList)
 	}
 	return out, nil
 }
@@ -209,7 +209,7 @@ func (w *walk) entries(b []byte) (out [][]byte, err error) {
 		return nil, w.broken(err)
 	}
 	for w.d.PeekKind() != ']' {
-		if len(out) == perdure.MaxBatch {
+		if len(out) == perdure.MaxList {
 			return nil, tooMany("runs")
 		}
 		v, err := w.d.ReadValue()

@@ -173,7 +173,7 @@ func TestBatchCountsOncePerKey(t *testing.T) {
 
 func TestBatchIsWrittenInParts(t *testing.T) {
 	w := newWorld(t, setup{})
-	entries := make([]string, perdure.MaxBatch)
+	entries := make([]string, perdure.MaxList)
 	for i := range entries {
 		entries[i] = fmt.Sprintf(`{"kind":"a","input":%d}`, i)
 	}

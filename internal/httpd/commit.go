@@ -32,8 +32,8 @@ func commitParts(list []perdure.Commit) (parts []int) {
 // commit writes a list of commits. Each has its own result. If there is only one and it is refused,
 // its refusal is the error of the call.
 func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
-	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxBatch {
-		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxBatch)
+	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxList {
+		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxList)
 	}
 	ops := make([]*engine.Commit, len(in.Commits))
 	list := make([]engine.Op, len(in.Commits))

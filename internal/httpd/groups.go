@@ -24,11 +24,11 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 }
 
 // showGroup returns a group as the API shows it, with its ended runs in the order of their ends.
-func showGroup(g *perdure.Group, ends []engine.End) *api.Group {
+func showGroup(g *perdure.Gathering, ends []engine.End) *api.Group {
 	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total,
 		Ended: g.Ended, Completed: g.OK, RunIDs: g.Members, EndedRuns: []api.EndedRun{},
 		CreatedAt: g.CreatedAt, EndedAt: optional(g.EndedAt)}
-	if g.State == perdure.GroupOpen {
+	if g.State == perdure.GatheringOpen {
 		out.DeadlineAt = optional(g.AlarmAt)
 	}
 	for _, e := range ends {
@@ -60,7 +60,7 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 		return 0, nil, err
 	}
 	_, out, err := getGroup(c, nil)
-	if err == nil && out.State == perdure.GroupOpen {
+	if err == nil && out.State == perdure.GatheringOpen {
 		return http.StatusAccepted, out, nil
 	}
 	return http.StatusOK, out, err

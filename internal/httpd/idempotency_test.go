@@ -310,7 +310,7 @@ func TestBodiesWithSameKeyAreComparedByValue(t *testing.T) {
 }
 
 // A forgedKey stores an idempotency key as it was made before bodies were compared by value.
-type forgedKey struct{ row store.KeyRow }
+type forgedKey struct{ row store.IdempotencyRow }
 
 func (op *forgedKey) Needs() []store.Ref { return nil }
 func (op *forgedKey) Do(tx *engine.Tx) error {
@@ -330,7 +330,7 @@ func TestOldIdempotencyKeysStillCount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := store.KeyRow{Tenant: "a", Key: "run:old", Digest: store.Digest(string(text)), Ref: id}
+	row := store.IdempotencyRow{Tenant: "a", Key: "run:old", Digest: store.Digest(string(text)), Ref: id}
 	if err := w.e.Do(t.Context(), &forgedKey{row}); err != nil {
 		t.Fatal(err)
 	}

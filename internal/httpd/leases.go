@@ -16,8 +16,8 @@ type leaseOp func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, e
 // leases runs an operation on a worker's leases, tenant by tenant. The results have the order of
 // the request. If the request has a single lease, its refusal is the error of the call.
 func (c *call) leases(in []api.Lease, do leaseOp) (int, *api.LeaseResults, error) {
-	if len(in) == 0 || len(in) > perdure.MaxBatch {
-		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxBatch)
+	if len(in) == 0 || len(in) > perdure.MaxList {
+		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxList)
 	}
 	ids := make([]perdure.RunID, len(in))
 	for i, l := range in {
@@ -201,7 +201,7 @@ func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, 
 	if after, err = c.intParam("after", 0, 0, maxSeq); err != nil {
 		return 0, 0, 0, "", err
 	}
-	n, err := c.intParam("limit", perdure.MaxBatch, 1, perdure.MaxBatch)
+	n, err := c.intParam("limit", perdure.MaxList, 1, perdure.MaxList)
 	if err != nil {
 		return 0, 0, 0, "", err
 	}

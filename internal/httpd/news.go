@@ -19,8 +19,8 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	if err := perdure.CheckName("worker_id", c.PathValue("id")); err != nil {
 		return 0, nil, err
 	}
-	if len(in.Holding) > perdure.MaxBatch {
-		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll for news names at most %d runs", perdure.MaxBatch)
+	if len(in.Holding) > perdure.MaxList {
+		return 0, nil, perdure.Errorf(perdure.CodeTooLarge, "a poll for news names at most %d runs", perdure.MaxList)
 	}
 	topic := doorbell.Worker(c.tenant(), c.worker())
 	if in.AllTenants {

@@ -192,7 +192,7 @@ func (c *components) generator() *jsonschema.Generator {
 		Field: func(of reflect.Type, name string, s jsonschema.Schema) {
 			limit := boundsOf(of)[name]
 			if limit.items == 0 && c.requestOnly[of] {
-				limit.items = perdure.MaxBatch // the limit of every list in a body
+				limit.items = perdure.MaxList // the limit of every list in a body
 			}
 			limit.describe(s)
 		}}

@@ -401,8 +401,8 @@ func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 	}
 	for _, list := range []struct{ schema, property string }{{"StartRun", "messages"}, {"Commits", "commits"},
 		{"Commit", "journal"}, {"Beats", "runs"}, {"CreateGroup", "run_ids"}} {
-		if s := field(list.schema, list.property); s.MaxItems == nil || *s.MaxItems != perdure.MaxBatch {
-			t.Errorf("%s.%s: at most %v entries, want %d", list.schema, list.property, s.MaxItems, perdure.MaxBatch)
+		if s := field(list.schema, list.property); s.MaxItems == nil || *s.MaxItems != perdure.MaxList {
+			t.Errorf("%s.%s: at most %v entries, want %d", list.schema, list.property, s.MaxItems, perdure.MaxList)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 func TestPolicyShowsSettingsInForce(t *testing.T) {
 	w := newWorld(t, setup{policy: func(p *perdure.Policy) {
-		p.Lease, p.MaxDeliveries = 45*time.Second, 4
+		p.Lease, p.MaxGrants = 45*time.Second, 4
 		p.Liveness = perdure.Liveness{
 			Kinds: map[string]perdure.KindLiveness{"report": {Thresholds: perdure.Thresholds{Silent: 2 * time.Minute,
 				Dead: time.Hour}, Activities: map[string]perdure.Thresholds{"draw": {Silent: time.Hour}}}},

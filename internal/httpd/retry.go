@@ -32,9 +32,9 @@ func retryMany(c *call, in *api.RetryMany) (int, *api.RetriesDone, error) {
 		return 0, nil, err
 	case len(in.RunIDs) == 0:
 		return 0, nil, perdure.Invalid("run_ids", "names no run")
-	case len(in.RunIDs) > perdure.MaxBatch:
+	case len(in.RunIDs) > perdure.MaxList:
 		return 0, nil, &perdure.Error{Code: perdure.CodeTooLarge, Field: "run_ids",
-			Message: fmt.Sprintf("names at most %d", perdure.MaxBatch)}
+			Message: fmt.Sprintf("names at most %d", perdure.MaxList)}
 	}
 	if err := checkIDs("run_ids", in.RunIDs); err != nil {
 		return 0, nil, err

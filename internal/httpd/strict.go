@@ -156,7 +156,7 @@ func (w *walk) object(s *shape) error {
 			return w.broken(err)
 		}
 		if s.fields == nil {
-			if n == perdure.MaxBatch {
+			if n == perdure.MaxList {
 				return tooMany(w.path(w.d.StackDepth() - 1))
 			}
 			if err := w.value(s.elem, false); err != nil {
@@ -184,7 +184,7 @@ func (w *walk) object(s *shape) error {
 // list checks the rest of a list.
 func (w *walk) list(s *shape) error {
 	for n := 0; w.d.PeekKind() != ']'; n++ {
-		if n == perdure.MaxBatch {
+		if n == perdure.MaxList {
 			return tooMany(w.path(w.d.StackDepth() - 1))
 		}
 		if err := w.value(s.elem, false); err != nil {
@@ -366,7 +366,7 @@ func refuseZero(path string, b bound) error {
 }
 
 func tooMany(path string) error {
-	message := fmt.Sprintf("has more than %d entries", perdure.MaxBatch)
+	message := fmt.Sprintf("has more than %d entries", perdure.MaxList)
 	return &perdure.Error{Code: perdure.CodeTooLarge, Field: path, Message: message}
 }
 

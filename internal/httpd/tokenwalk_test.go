@@ -135,7 +135,7 @@ func (s *tokenWalk) object(t reflect.Type, path string) error {
 		of := fields[key]
 		switch {
 		case fields == nil:
-			if len(seen) > perdure.MaxBatch {
+			if len(seen) > perdure.MaxList {
 				return tooMany(path)
 			}
 			err = s.value(t.Elem(), at, false)
@@ -155,7 +155,7 @@ func (s *tokenWalk) object(t reflect.Type, path string) error {
 
 func (s *tokenWalk) list(t reflect.Type, path string) error {
 	for i := 0; s.d.More(); i++ {
-		if i == perdure.MaxBatch {
+		if i == perdure.MaxList {
 			return tooMany(path)
 		}
 		if err := s.value(t, fmt.Sprintf("%s[%d]", path, i), false); err != nil {

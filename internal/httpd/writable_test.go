@@ -19,11 +19,11 @@ import (
 // writers gives access to the sessions of a store that write.
 type writers struct {
 	mu   sync.Mutex
-	list []store.Session
+	list []store.Conn
 	full atomic.Bool
 }
 
-func (w *writers) wrap(s store.Session) store.Session {
+func (w *writers) wrap(s store.Conn) store.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.list = append(w.list, s)
@@ -43,7 +43,7 @@ func (w *writers) exec(t *testing.T, query string) {
 
 // spaceless is a session of PostgreSQL with a full disk: statements that need space fail.
 type spaceless struct {
-	store.Session
+	store.Conn
 	full *atomic.Bool
 }
 
@@ -53,7 +53,7 @@ func (s spaceless) Exec(query string, args []any) (int64, error) {
 		return 0, &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "53100",
 			Message: "could not extend file: No space left on device"}
 	}
-	return s.Session.Exec(query, args)
+	return s.Conn.Exec(query, args)
 }
 
 // An unwritable is a way in which a store takes no writes: how it begins and how it ends.
@@ -96,7 +96,7 @@ func unwritables(t *testing.T) map[string]map[string]func(*testing.T) unwritable
 			"PostgreSQL": func(t *testing.T) unwritable {
 				var w writers
 				at := store.Options{URL: storetest.Postgres(t)}
-				at.Hooks.Wrap = func(s store.Session) store.Session { return spaceless{s, &w.full} }
+				at.Hooks.Wrap = func(s store.Conn) store.Conn { return spaceless{s, &w.full} }
 				return unwritable{at, func() { w.full.Store(true) }, func() { w.full.Store(false) }}
 			},
 		},

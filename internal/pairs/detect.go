@@ -105,6 +105,6 @@ func Detect(f *Facts) (s Set) {
 // cleansUp tells whether a run is leased to clean up.
 func cleansUp(r *perdure.Run) bool {
 	asked := r.Cancel.RequestedAt
-	return r.State.Leased() && asked != 0 && (r.GrantedAt >= asked && r.Cancel.DeliveredAt == r.GrantedAt ||
+	return r.State.Leased() && asked != 0 && (r.GrantedAt >= asked && r.Cancel.ToldAt == r.GrantedAt ||
 		r.Cancel.AckedAt != 0)
 }

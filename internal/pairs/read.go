@@ -11,9 +11,9 @@ import (
 const about = "SELECT " +
 	"(SELECT count(*) FROM inbox WHERE tenant=? AND run_id=? AND type='" + perdure.ItemSignal + "')," +
 	"(SELECT count(*) FROM members m JOIN gatherings g ON g.tenant=m.tenant AND g.id=m.gathering_id " +
-	"WHERE m.tenant=? AND m.run_id=? AND g.kind='" + perdure.GroupOfCaller + "')," +
+	"WHERE m.tenant=? AND m.run_id=? AND g.kind='" + perdure.GatheringGroup + "')," +
 	"(SELECT count(*) FROM members m JOIN gatherings g ON g.tenant=m.tenant AND g.id=m.gathering_id " +
-	"WHERE m.tenant=? AND m.run_id=? AND g.kind='" + perdure.GroupChord + "')," +
+	"WHERE m.tenant=? AND m.run_id=? AND g.kind='" + perdure.GatheringChord + "')," +
 	"(SELECT count(*) FROM artifacts WHERE tenant=? AND run_id=?)," +
 	"(SELECT count(*) FROM run_views WHERE tenant=? AND run_id=?)," +
 	"(SELECT count(*) FROM kinds WHERE tenant=? AND kind=?)," +

@@ -61,7 +61,7 @@ const maxDefects = 8
 // persist makes a call until it is answered. The call says whether its error can be met by trying again.
 func (l *link) persist(ctx context.Context, what string, call func(ctx context.Context) (again bool, err error)) error {
 	for n := 1; ; n++ {
-		one, once := session.SendOnce(ctx)
+		one, once := session.WithoutRetry(ctx)
 		again, err := call(one)
 		if l.contact.note(err) || n >= maxDefects && client.CodeOf(err) == perdure.CodeInternal {
 			again = false
@@ -269,7 +269,7 @@ func (e *execution) beat(ctx context.Context) error {
 
 // sendBeat makes the call of a heartbeat.
 func (e *execution) sendBeat(ctx context.Context) (*api.Beaten, error) {
-	one, _ := session.SendOnce(ctx)
+	one, _ := session.WithoutRetry(ctx)
 	one, cancel := context.WithTimeout(one, callTimeout)
 	defer cancel()
 	lease, _ := e.hold.now()
@@ -290,7 +290,7 @@ func refusalOf(answer *api.Beaten) *api.LeaseResult {
 func (e *execution) newsLoop(ctx context.Context) {
 	for failed := 0; ctx.Err() == nil && !e.cancelled.is(); {
 		sent := time.Now()
-		one, once := session.SendOnce(ctx)
+		one, once := session.WithoutRetry(ctx)
 		lease, _ := e.hold.now()
 		polled, err := session.Of(e.link.c).Poll(one, e.link.worker,
 			api.Poll{News: true, Holding: []api.Lease{lease}, Wait: perdure.Duration(pollWait)})

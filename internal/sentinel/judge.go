@@ -84,7 +84,7 @@ func (m *Memory) Judge(l Look, r *perdure.Run, moved bool) (j Judgement) {
 	case l.Result:
 		j.Adopt = m.free > 0 || m.results > 1
 	case m.free > 1:
-		j.Lost = r.State == perdure.Running && r.Heard
+		j.Lost = r.State == perdure.Running && r.HolderSeen
 	}
 	return j
 }

@@ -405,7 +405,7 @@ func (m *Monitor) judge(
 			todo = append(todo, task{dir: d, run: *r, lost: do.Lost, since: j.memory.FreeSince})
 			continue
 		}
-		silent := r.State == perdure.Running && r.Epoch == look.Epoch && r.Heard
+		silent := r.State == perdure.Running && r.Epoch == look.Epoch && r.HolderSeen
 		if j.hung = silent && !look.Result && m.engine.Policy().Tier(r, now) != perdure.TierFresh; j.hung {
 			todo = append(todo, task{dir: d, run: *r, hung: true})
 		}

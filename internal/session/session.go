@@ -1,6 +1,6 @@
 // Package session is the interface between packages worker, agent, client and client/admin that is not
 // part of the public SDK. A [Session] is a leased run as package worker offers it to package agent.
-// [SendOnce] lets package worker turn off the client's retries for one call. A [Protocol] makes the calls
+// [WithoutRetry] lets package worker turn off the client's retries for one call. A [Protocol] makes the calls
 // of a worker, and a [Caller] those of package client/admin, with a client. outcome.go converts
 // errors into failures in the same way for handlers and agents.
 package session

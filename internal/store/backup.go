@@ -36,7 +36,7 @@ const (
 // read. Writers are not blocked, except in a store in memory. The file is on disk when Backup
 // returns.
 func (s *Store) Backup(ctx context.Context, path string, progress func(Copied)) (b Backup, err error) {
-	err = backup.Create(ctx, path, func(into *sqlite.Session) error {
+	err = backup.Create(ctx, path, func(into *sqlite.Conn) error {
 		return s.Audit(ctx, func(v *View) (err error) {
 			if err := begin(into); err != nil {
 				return err
@@ -62,7 +62,7 @@ func (s *Store) Backup(ctx context.Context, path string, progress func(Copied)) 
 }
 
 // copyTo copies a view into an empty database.
-func (v *View) copyTo(ctx context.Context, into Session, progress func(Copied)) (b Backup, err error) {
+func (v *View) copyTo(ctx context.Context, into Conn, progress func(Copied)) (b Backup, err error) {
 	b = Backup{At: v.Now, From: v.dialect.name}
 	if b.Generation, err = v.Generation(); err != nil {
 		return b, err
@@ -99,7 +99,7 @@ func (v *View) copyTo(ctx context.Context, into Session, progress func(Copied)) 
 	return b, writeMeta(into, meta)
 }
 
-func readMeta(s Session) (map[string]string, error) {
+func readMeta(s Conn) (map[string]string, error) {
 	out := make(map[string]string)
 	err := s.Query("SELECT name, value FROM meta", nil, func(scan func(...any) error) error {
 		var name, value string
@@ -110,7 +110,7 @@ func readMeta(s Session) (map[string]string, error) {
 	return out, err
 }
 
-func writeMeta(s Session, meta map[string]string) error {
+func writeMeta(s Conn, meta map[string]string) error {
 	for name, value := range meta {
 		if _, err := s.Exec("INSERT INTO meta (name,value) VALUES (?,?) "+
 			"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}); err != nil {
@@ -136,7 +136,7 @@ func (v *View) Generation() (int64, error) {
 }
 
 // refuseBackup refuses to serve a backup file. The leases in it would still count as held.
-func refuseBackup(s Session) error {
+func refuseBackup(s Conn) error {
 	is, err := backup.Is(s)
 	if err == nil && is {
 		err = errors.New("this file is a backup: perdure restore makes a store of it")

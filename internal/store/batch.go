@@ -83,15 +83,15 @@ type lane struct {
 	s       *Store
 	id      Lane
 	mu      sync.Mutex // held during a batch
-	read    Session    // reads for decisions
-	write   Session    // writes
+	read    Conn       // reads for decisions
+	write   Conn       // writes
 	writing *sync.Mutex
 	queue   *queue
 	// locked are rows that another session was found to hold locked; see locks.go.
 	locked map[any]bool
 }
 
-func newLane(s *Store, read, write Session, writing *sync.Mutex) *lane {
+func newLane(s *Store, read, write Conn, writing *sync.Mutex) *lane {
 	return &lane{s: s, read: read, write: write, writing: writing, queue: newQueue()}
 }
 

@@ -68,13 +68,13 @@ func (tx *Tx) refund(before Cost) { tx.writes, tx.bytes = before.Written, before
 
 // A counted session counts the rows that a batch reads.
 type counted struct {
-	Session
+	Conn
 	rows *int
 }
 
 func (c counted) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	n := 0
-	err := c.Session.Query(query, args, func(scan func(...any) error) error {
+	err := c.Conn.Query(query, args, func(scan func(...any) error) error {
 		n++
 		return row(scan)
 	})

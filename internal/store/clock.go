@@ -50,7 +50,7 @@ func (s *Store) Ahead() time.Duration {
 }
 
 // storedClock reads the latest instant from the database.
-func storedClock(s Session) (perdure.Instant, error) {
+func storedClock(s Conn) (perdure.Instant, error) {
 	var text string
 	err := s.Query("SELECT value FROM meta WHERE name='clock'", nil,
 		func(scan func(...any) error) error { return scan(&text) })

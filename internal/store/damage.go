@@ -49,7 +49,7 @@ func validateRun(r *perdure.Run) {
 		{"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
 		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt},
 		{"wait_at", r.WaitAt},
-		{"finished_at", r.FinishedAt}, {"beat_at", r.BeatAt}, {"deferred_at", r.DeferredAt}, {"alarm_at", r.AlarmAt}} {
+		{"finished_at", r.FinishedAt}, {"beat_at", r.HeartbeatAt}, {"deferred_at", r.DeferredAt}, {"alarm_at", r.AlarmAt}} {
 		if c.at < 0 || c.at >= maxInstant {
 			outOfRange(r, c.name, int64(c.at))
 		}
@@ -57,9 +57,9 @@ func validateRun(r *perdure.Run) {
 	for _, c := range [...]struct {
 		name string
 		n    int
-	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Deliveries},
+	}{{"max_attempts", r.MaxAttempts}, {"attempt", r.Attempt}, {"strikes", r.Strikes}, {"deliveries", r.Grants},
 		{"inbox_open", r.InboxOpen},
-		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.Said)},
+		{"waits_open", r.WaitsOpen}, {"children", r.Children}, {"late", r.Late}, {"said", int(r.AlertsSent)},
 		{"priority", r.Priority + maxCount/2}} {
 		if c.n < 0 || c.n > maxCount {
 			outOfRange(r, c.name, int64(c.n))
@@ -122,8 +122,8 @@ func makeEndable(r *perdure.Run) {
 	if r.ThreadID != "" && (r.Turn < perdure.TurnActive || r.Turn > perdure.TurnLater) {
 		r.Turn = perdure.TurnActive
 	}
-	clampCounts(&r.Attempt, &r.Strikes, &r.Deliveries, &r.InboxOpen, &r.WaitsOpen, &r.Children, &r.Late)
-	r.Said = min(max(0, r.Said), maxCount)
+	clampCounts(&r.Attempt, &r.Strikes, &r.Grants, &r.InboxOpen, &r.WaitsOpen, &r.Children, &r.Late)
+	r.AlertsSent = min(max(0, r.AlertsSent), maxCount)
 	for _, n := range []*int64{&r.Seq, &r.InboxSeq, &r.JournalSeq, &r.Epoch} {
 		*n = max(0, *n)
 	}

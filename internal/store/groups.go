@@ -7,19 +7,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var groupTable = &table[perdure.Group]{
-	name: "gatherings", versioned: true, version: func(g *perdure.Group) *int64 { return &g.Version },
+var groupTable = &table[perdure.Gathering]{
+	name: "gatherings", versioned: true, version: func(g *perdure.Gathering) *int64 { return &g.Version },
 	heads:    groupHeads,
 	keys:     []string{"tenant", "id"},
 	cols:     append(slices.Clone(groupHead), "members"),
-	bind:     func(g *perdure.Group) []any { return append(bindGroup(g), joinIDs(g.Members)) },
-	scan:     func(g *perdure.Group) []any { return append(scanGroup(g), idList{&g.Members}) },
+	bind:     func(g *perdure.Gathering) []any { return append(bindGroup(g), joinIDs(g.Members)) },
+	scan:     func(g *perdure.Gathering) []any { return append(scanGroup(g), idList{&g.Members}) },
 	validate: validateGroup,
 }
 
 // groupHeads are groups without their members. There may be a thousand members and they never
 // change, so that counting an end neither reads nor writes them.
-var groupHeads = &table[perdure.Group]{
+var groupHeads = &table[perdure.Gathering]{
 	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup,
 	scan: scanGroup, validate: validateGroup,
 }
@@ -28,18 +28,18 @@ var groupHeads = &table[perdure.Group]{
 var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at",
 	"ended_at", "total", "ended", "ok", "made", "next"}
 
-func bindGroup(g *perdure.Group) []any {
+func bindGroup(g *perdure.Gathering) []any {
 	return []any{string(g.Tenant), string(g.ID), g.Kind, string(g.Mode), string(g.OnLosers), string(g.State), g.Version,
 		int64(g.CreatedAt),
 		orNull(g.AlarmAt), int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
 }
 
-func scanGroup(g *perdure.Group) []any {
+func scanGroup(g *perdure.Gathering) []any {
 	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt,
 		nullable[perdure.Instant]{&g.AlarmAt}, &g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
 }
 
-func validateGroup(g *perdure.Group) { clampCounts(&g.Ended, &g.OK) }
+func validateGroup(g *perdure.Gathering) { clampCounts(&g.Ended, &g.OK) }
 
 type groupKey struct {
 	t  perdure.TenantID
@@ -65,7 +65,7 @@ func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
 // Groups holds chords and groups of runs (table gatherings), and which runs each waits for.
 type Groups struct {
 	in      *Records
-	rows    staged[groupKey, perdure.Group]
+	rows    staged[groupKey, perdure.Gathering]
 	members stagedOfRuns[MemberRow, MemberRow]
 }
 
@@ -76,7 +76,7 @@ func (repo *Groups) open(in *Records) {
 }
 
 // Get gives a chord or group, without its members.
-func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Gathering, bool, error) {
 	k := groupKey{t, id}
 	if g, ok, known := repo.rows.get(k); known {
 		return g, ok, nil
@@ -87,7 +87,7 @@ func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Group, 
 }
 
 // GetFull gives a chord or group with its members, as the database has it.
-func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Group, bool, error) {
+func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Gathering, bool, error) {
 	return groupTable.one(repo.in.sess, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
@@ -101,7 +101,7 @@ func (repo *Groups) Load(t perdure.TenantID, ids []perdure.GroupID) error {
 	}
 	return eachPart(repo.in.dialect, want, func(part []string) error {
 		given, args := repo.in.dialect.keyed("gatherings", []string{"tenant", "id"}, []string{string(t)}, part)
-		err := groupHeads.query(repo.in.sess, given, args, func(g *perdure.Group) error {
+		err := groupHeads.query(repo.in.sess, given, args, func(g *perdure.Gathering) error {
 			repo.rows.absorb(groupKey{t, g.ID}, *g, true)
 			return nil
 		})
@@ -109,14 +109,14 @@ func (repo *Groups) Load(t perdure.TenantID, ids []perdure.GroupID) error {
 			return err
 		}
 		for _, id := range part {
-			repo.rows.absorb(groupKey{t, perdure.GroupID(id)}, perdure.Group{}, false)
+			repo.rows.absorb(groupKey{t, perdure.GroupID(id)}, perdure.Gathering{}, false)
 		}
 		return nil
 	})
 }
 
 // Members gives the runs of a chord or group.
-func (repo *Groups) Members(g *perdure.Group) ([]perdure.RunID, error) {
+func (repo *Groups) Members(g *perdure.Gathering) ([]perdure.RunID, error) {
 	if g.Members != nil {
 		return g.Members, nil
 	}
@@ -163,7 +163,7 @@ func (repo *Groups) CountOf(t perdure.TenantID, runs []perdure.RunID) (map[perdu
 
 // Ringing gives chords and groups whose alarm has passed: their deadline has passed, or work on
 // them is left.
-func (repo *Groups) Ringing(limit int) ([]perdure.Group, error) {
+func (repo *Groups) Ringing(limit int) ([]perdure.Gathering, error) {
 	out, err := repo.ringing("", nil, limit)
 	if err != nil || len(out) < limit {
 		return out, err
@@ -185,11 +185,11 @@ func (repo *Groups) Ringing(limit int) ([]perdure.Group, error) {
 }
 
 // ringing reads chords and groups whose alarm has passed, restricted by a condition.
-func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.Group, err error) {
+func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.Gathering, err error) {
 	err = groupHeads.query(repo.in.sess,
 		fmt.Sprintf("WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, id LIMIT %d",
 			limit),
-		append(args, int64(repo.in.Now)), func(g *perdure.Group) error {
+		append(args, int64(repo.in.Now)), func(g *perdure.Gathering) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
 			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
@@ -201,14 +201,14 @@ func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.
 }
 
 // Open pages through all open chords and groups, after one of them, for the watchdog's patrol.
-func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Group, error) {
-	var out []perdure.Group
+func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]perdure.Gathering, error) {
+	var out []perdure.Gathering
 	err := groupHeads.query(repo.in.sess,
 		fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
-		[]any{string(t), string(id)}, func(g *perdure.Group) error {
+		[]any{string(t), string(id)}, func(g *perdure.Gathering) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
-			if cur, ok, _ := repo.rows.get(k); ok && cur.State == perdure.GroupOpen { // the batch may have closed it
+			if cur, ok, _ := repo.rows.get(k); ok && cur.State == perdure.GatheringOpen { // the batch may have closed it
 				out = append(out, cur)
 			}
 			return nil
@@ -228,13 +228,13 @@ func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some b
 }
 
 // Put stages a chord or group. Its version is incremented when the batch is written.
-func (repo *Groups) Put(g perdure.Group) { repo.rows.put(groupKey{g.Tenant, g.ID}, g) }
+func (repo *Groups) Put(g perdure.Gathering) { repo.rows.put(groupKey{g.Tenant, g.ID}, g) }
 
 // AddMember stages that a chord or group waits for a run.
 func (repo *Groups) AddMember(m MemberRow) { repo.members.put(m, m) }
 
 // DropMembers stages that a chord or group no longer waits for some runs.
-func (repo *Groups) DropMembers(g *perdure.Group, runs []perdure.RunID) error {
+func (repo *Groups) DropMembers(g *perdure.Gathering, runs []perdure.RunID) error {
 	for _, run := range runs {
 		m := MemberRow{Tenant: g.Tenant, RunID: run, ID: g.ID}
 		repo.members.put(m, m)

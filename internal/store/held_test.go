@@ -35,10 +35,10 @@ func TestHeldRunsAreIndexed(t *testing.T) {
 		} {
 			var plan string
 			must(t, s, opFunc(func(tx *Tx) error {
-				w := &queryRecorder{Session: tx.sess}
+				w := &queryRecorder{Conn: tx.sess}
 				tx.sess = w
 				err := ask(tx)
-				tx.sess = w.Session
+				tx.sess = w.Conn
 				plan = plans(t, s, w)
 				return err
 			}))

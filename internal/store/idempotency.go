@@ -6,8 +6,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A KeyRow is an idempotency key and the record that its call created.
-type KeyRow struct {
+// An IdempotencyRow is an idempotency key and the record that its call created.
+type IdempotencyRow struct {
 	Tenant    perdure.TenantID
 	Key       string
 	Digest    string
@@ -15,13 +15,13 @@ type KeyRow struct {
 	ExpiresAt perdure.Instant
 }
 
-var idempotencyTable = &table[KeyRow]{
+var idempotencyTable = &table[IdempotencyRow]{
 	name: "idempotency", once: true, keys: []string{"tenant", "key"},
 	cols: []string{"tenant", "key", "digest", "ref", "expires_at"},
-	bind: func(k *KeyRow) []any {
+	bind: func(k *IdempotencyRow) []any {
 		return []any{string(k.Tenant), k.Key, k.Digest, k.Ref, int64(k.ExpiresAt)}
 	},
-	scan: func(k *KeyRow) []any { return []any{&k.Tenant, &k.Key, &k.Digest, &k.Ref, &k.ExpiresAt} },
+	scan: func(k *IdempotencyRow) []any { return []any{&k.Tenant, &k.Key, &k.Digest, &k.Ref, &k.ExpiresAt} },
 }
 
 type idempotencyKey struct {
@@ -32,7 +32,7 @@ type idempotencyKey struct {
 // Idempotency holds idempotency keys.
 type Idempotency struct {
 	in   *Records
-	rows staged[idempotencyKey, KeyRow]
+	rows staged[idempotencyKey, IdempotencyRow]
 }
 
 func (repo *Idempotency) open(in *Records) {
@@ -41,7 +41,7 @@ func (repo *Idempotency) open(in *Records) {
 }
 
 // Get gives an idempotency key. The engine treats an expired key as absent once its run has ended.
-func (repo *Idempotency) Get(t perdure.TenantID, key string) (KeyRow, bool, error) {
+func (repo *Idempotency) Get(t perdure.TenantID, key string) (IdempotencyRow, bool, error) {
 	return repo.rows.load(idempotencyKey{t, key}, "WHERE tenant=? AND key=?", string(t), key)
 }
 
@@ -61,7 +61,7 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 	var order []perdure.TenantID
 	runs := make(map[perdure.TenantID][]perdure.RunID)
 	err := repo.in.tx.among("idempotency", []string{"tenant", "key"}, rows, func(given string, args []any) error {
-		return idempotencyTable.query(repo.in.sess, given, args, func(v *KeyRow) error {
+		return idempotencyTable.query(repo.in.sess, given, args, func(v *IdempotencyRow) error {
 			repo.rows.absorb(idempotencyKey{v.Tenant, v.Key}, *v, true)
 			if strings.HasPrefix(v.Key, RunKeys) {
 				if runs[v.Tenant] == nil {
@@ -76,7 +76,7 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 		return err // the keys may exist: nothing is remembered
 	}
 	for k := range asked {
-		repo.rows.absorb(k, KeyRow{}, false)
+		repo.rows.absorb(k, IdempotencyRow{}, false)
 	}
 	for _, t := range order {
 		if err := repo.in.Runs.Load(t, runs[t]); err != nil {
@@ -87,4 +87,4 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 }
 
 // Put stages a new idempotency key.
-func (repo *Idempotency) Put(v KeyRow) { repo.rows.put(idempotencyKey{v.Tenant, v.Key}, v) }
+func (repo *Idempotency) Put(v IdempotencyRow) { repo.rows.put(idempotencyKey{v.Tenant, v.Key}, v) }

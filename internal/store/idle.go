@@ -12,13 +12,13 @@ type idle struct {
 	count chan struct{}
 
 	mu   sync.Mutex
-	list []Session
+	list []Conn
 }
 
 func newIdle(most int) *idle { return &idle{count: make(chan struct{}, most)} }
 
 // put adds a session.
-func (i *idle) put(s Session) {
+func (i *idle) put(s Conn) {
 	i.mu.Lock()
 	i.list = append(i.list, s)
 	i.mu.Unlock()
@@ -26,7 +26,7 @@ func (i *idle) put(s Session) {
 }
 
 // pop takes the session that was put last.
-func (i *idle) pop() Session {
+func (i *idle) pop() Conn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	last := len(i.list) - 1

@@ -11,16 +11,16 @@ import (
 // planRecorder records which index SQLite uses for each query of the inbox, and how many rows it
 // gives.
 type planRecorder struct {
-	Session
+	Conn
 	plan string
 	rows int
 }
 
 func (p *planRecorder) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	if !strings.Contains(query, " FROM inbox ") || strings.HasPrefix(query, "EXPLAIN") {
-		return p.Session.Query(query, args, row)
+		return p.Conn.Query(query, args, row)
 	}
-	err := p.Session.Query("EXPLAIN QUERY PLAN "+query, args, func(scan func(...any) error) error {
+	err := p.Conn.Query("EXPLAIN QUERY PLAN "+query, args, func(scan func(...any) error) error {
 		var id, parent, unused int64
 		var detail string
 		err := scan(&id, &parent, &unused, &detail)
@@ -30,7 +30,7 @@ func (p *planRecorder) Query(query string, args []any, row func(scan func(...any
 	if err != nil {
 		return err
 	}
-	return p.Session.Query(query, args, func(scan func(...any) error) error {
+	return p.Conn.Query(query, args, func(scan func(...any) error) error {
 		p.rows++
 		return row(scan)
 	})
@@ -39,7 +39,7 @@ func (p *planRecorder) Query(query string, args []any, row func(scan func(...any
 // Every query of an inbox uses an index, does not sort, and reads no more than its limit.
 func TestInboxQueriesUseTheirIndexes(t *testing.T) {
 	p := &planRecorder{}
-	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { p.Session = s; return p }}})
+	s := open(t, Options{Hooks: Hooks{Wrap: func(s Conn) Conn { p.Conn = s; return p }}})
 	must(t, s, insert("x"))
 	must(t, s, opFunc(func(tx *Tx) error {
 		for seq := range int64(400) {

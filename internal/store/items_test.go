@@ -11,7 +11,7 @@ import (
 
 // writeCounter counts the statements that write the inbox.
 type writeCounter struct {
-	Session
+	Conn
 	n map[string]int
 }
 
@@ -25,13 +25,13 @@ func (w *writeCounter) note(text string) {
 
 func (w *writeCounter) Exec(query string, args []any) (int64, error) {
 	w.note(query)
-	return w.Session.Exec(query, args)
+	return w.Conn.Exec(query, args)
 }
 
 // ExecAll counts the statements of a whole transaction. A session that is no pipeliner executes
 // them one by one.
 func (w *writeCounter) ExecAll(list iter.Seq2[string, []any]) (counts []int64, err error) {
-	if p, ok := w.Session.(pipeliner); ok {
+	if p, ok := w.Conn.(pipeliner); ok {
 		for text := range list {
 			w.note(text)
 		}
@@ -54,7 +54,7 @@ func (w *writeCounter) ExecAll(list iter.Seq2[string, []any]) (counts []int64, e
 func TestConsecutiveItemsShareOneUpdate(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		n := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &writeCounter{s, n} }
+		at.Hooks.Wrap = func(s Conn) Conn { return &writeCounter{s, n} }
 		s := open(t, at)
 		const items = 20
 		must(t, s, insert("x"), insert("y"))

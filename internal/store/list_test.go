@@ -32,7 +32,7 @@ func endedRuns(t *testing.T, s *Store, n int) {
 
 // queryRecorder counts the rows that queries give, and keeps their texts.
 type queryRecorder struct {
-	Session
+	Conn
 	rows    int
 	queries []string
 	args    [][]any
@@ -40,7 +40,7 @@ type queryRecorder struct {
 
 func (w *queryRecorder) Query(query string, args []any, row func(scan func(...any) error) error) error {
 	w.queries, w.args = append(w.queries, query), append(w.args, args)
-	return w.Session.Query(query, args, func(scan func(...any) error) error {
+	return w.Conn.Query(query, args, func(scan func(...any) error) error {
 		w.rows++
 		return row(scan)
 	})
@@ -49,7 +49,7 @@ func (w *queryRecorder) Query(query string, args []any, row func(scan func(...an
 // watchedPage reads a page, and gives what it cost.
 func watchedPage(t *testing.T, s *Store, f RunFilter) (RunPage, *queryRecorder) {
 	t.Helper()
-	w := &queryRecorder{Session: s.lanes[LaneWork].write}
+	w := &queryRecorder{Conn: s.lanes[LaneWork].write}
 	p, err := newView(s.Now(), s.dialect, w).Runs.Page(tenant, f)
 	if err != nil {
 		t.Fatalf("list by %+v: %v", f, err)
@@ -66,7 +66,7 @@ func plans(t *testing.T, s *Store, w *queryRecorder) string {
 		explain = "EXPLAIN "
 	}
 	for i, q := range w.queries {
-		err := w.Session.Query(explain+q, w.args[i], func(scan func(...any) error) error {
+		err := w.Conn.Query(explain+q, w.args[i], func(scan func(...any) error) error {
 			var a, b, c int
 			line := ""
 			var err error

@@ -29,7 +29,7 @@ func look(id string, c string, steps ...string) []Lookup {
 
 // queryCounter counts the queries per table.
 type queryCounter struct {
-	Session
+	Conn
 	asked map[string]int
 }
 
@@ -39,7 +39,7 @@ func (c *queryCounter) Query(query string, args []any, row func(scan func(...any
 			c.asked[table]++
 		}
 	}
-	return c.Session.Query(query, args, row)
+	return c.Conn.Query(query, args, row)
 }
 
 // record stages a commit of a run with one step.
@@ -82,7 +82,7 @@ func must(t *testing.T, s *Store, ops ...Op) {
 func TestBatchLooksUpForAllOperationsAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
+		at.Hooks.Wrap = func(s Conn) Conn { return &queryCounter{s, asked} }
 		s := open(t, at)
 		const runs = 50 // not one of the prepared sizes
 		id := func(i int) string { return fmt.Sprintf("r%02d", i) }
@@ -195,13 +195,13 @@ func (op keyedOp) IdempotencyKey() (perdure.TenantID, string) { return tenant, o
 func TestBatchLooksUpAllKeysAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
+		at.Hooks.Wrap = func(s Conn) Conn { return &queryCounter{s, asked} }
 		s := open(t, at)
 		const keys = 32
 		key := func(i int) string { return fmt.Sprintf("%sk%02d", RunKeys, i) }
 		put := func(key, ref string) Op {
 			return keyedOp{func(tx *Tx) error {
-				tx.Idempotency.Put(KeyRow{Tenant: tenant, Key: key, Ref: ref})
+				tx.Idempotency.Put(IdempotencyRow{Tenant: tenant, Key: key, Ref: ref})
 				return nil
 			}, key}
 		}
@@ -234,7 +234,7 @@ func TestBatchLooksUpAllKeysAtOnce(t *testing.T) {
 			ops = append(ops, expect(key(i), ""))
 		}
 		refused := keyedOp{func(tx *Tx) error {
-			tx.Idempotency.Put(KeyRow{Tenant: tenant, Key: "refused", Ref: "a"})
+			tx.Idempotency.Put(IdempotencyRow{Tenant: tenant, Key: "refused", Ref: "a"})
 			return perdure.Errorf(perdure.CodeInvalid, "refused")
 		}, "refused"}
 		ops = append(ops, put("staged", "b"), expect("staged", "b"), refused, expect("refused", ""),

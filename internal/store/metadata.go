@@ -99,7 +99,7 @@ func dropMetadata(tx *Tx, t perdure.TenantID, id perdure.RunID, metadata perdure
 
 // metadataOf reads the metadata of those of a tenant's runs that have any.
 func metadataOf(
-	s Session, d *dialect, t perdure.TenantID, ids []perdure.RunID,
+	s Conn, d *dialect, t perdure.TenantID, ids []perdure.RunID,
 ) (map[perdure.RunID]perdure.Value, error) {
 	out := make(map[perdure.RunID]perdure.Value)
 	err := eachPart(d, texts(ids), func(part []string) error {
@@ -138,7 +138,7 @@ const (
 const upgradeWindow = time.Hour
 
 // fillMetadata adds the runs of an older store to the index.
-func fillMetadata(s Session, d *dialect, asIs bool) error {
+func fillMetadata(s Conn, d *dialect, asIs bool) error {
 	var text string
 	err := s.Query("SELECT value FROM meta WHERE name=?", []any{metaMetadata},
 		func(scan func(...any) error) error { return scan(&text) })
@@ -170,7 +170,7 @@ func fillMetadata(s Session, d *dialect, asIs bool) error {
 }
 
 // step adds one batch, in a transaction of its own.
-func (at *metadataFill) step(s Session, d *dialect, floor perdure.RunID) error {
+func (at *metadataFill) step(s Conn, d *dialect, floor perdure.RunID) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (at *metadataFill) step(s Session, d *dialect, floor perdure.RunID) error {
 
 // read gives the index rows of the next runs, and moves the position behind them: within a tenant,
 // or to the next tenant.
-func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow, err error) {
+func (at *metadataFill) read(s Conn, floor perdure.RunID) (rows []metadataRow, err error) {
 	n, bytes, from := 0, 0, at.After
 	err = s.Query("SELECT id, metadata FROM runs WHERE tenant=? AND id>? ORDER BY id"+atMost,
 		[]any{string(at.Tenant), string(from), int64(fillRuns)}, func(scan func(...any) error) error {
@@ -226,7 +226,7 @@ func (at *metadataFill) read(s Session, floor perdure.RunID) (rows []metadataRow
 }
 
 // countMetadata counts the rows of the index. A database from before schema 14 has none.
-func countMetadata(s Session) (n int64, err error) {
+func countMetadata(s Conn) (n int64, err error) {
 	exists := 0
 	err = s.Query(sqliteDialect.tableExists, []any{metadataTable.name},
 		func(scan func(...any) error) error { return scan(&exists) })

@@ -192,7 +192,7 @@ func beforeMetadata(t *testing.T) int {
 
 // oldRuns inserts runs with metadata into a database without the index: so many of one tenant, one
 // of another, and a damaged one.
-func oldRuns(t *testing.T, old Session, d *dialect, n int) {
+func oldRuns(t *testing.T, old Conn, d *dialect, n int) {
 	t.Helper()
 	var runs []perdure.Run
 	for i := range n {
@@ -217,7 +217,7 @@ func oldRuns(t *testing.T, old Session, d *dialect, n int) {
 func TestOlderStoreIsGivenTheMetadataIndex(t *testing.T) {
 	stage.NoRace(t)
 	const runs = 2*fillRuns + 10
-	onOld(t, beforeMetadata(t), func(t *testing.T, old Session, d *dialect, at Options) {
+	onOld(t, beforeMetadata(t), func(t *testing.T, old Conn, d *dialect, at Options) {
 		oldRuns(t, old, d, runs)
 		stores := make([]*Store, 2)
 		var wg sync.WaitGroup
@@ -259,7 +259,7 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 	stage.NoRace(t)
 	const runs = fillRuns + 10
 	version := beforeMetadata(t)
-	onOld(t, version+1, func(t *testing.T, old Session, d *dialect, at Options) {
+	onOld(t, version+1, func(t *testing.T, old Conn, d *dialect, at Options) {
 		oldRuns(t, old, d, runs)
 		var fill metadataFill
 		for range 2 { // to the first tenant, and its first runs
@@ -284,7 +284,7 @@ func TestFillingTheMetadataIndexGoesOnAfterAKill(t *testing.T) {
 	})
 }
 
-func execOld(t *testing.T, old Session, query string) {
+func execOld(t *testing.T, old Conn, query string) {
 	t.Helper()
 	if _, err := old.Exec(query, nil); err != nil {
 		t.Fatal(err)

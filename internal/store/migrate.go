@@ -15,7 +15,7 @@ var schema embed.FS
 // schema.
 //
 // With asIs nothing is applied, and a store of another version is refused.
-func migrate(s Session, d *dialect, asIs bool) error {
+func migrate(s Conn, d *dialect, asIs bool) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func migrate(s Session, d *dialect, asIs bool) error {
 }
 
 // schemaVersion gives the schema version of a store. It is zero for a store without tables.
-func schemaVersion(s Session, d *dialect) (n int, err error) {
+func schemaVersion(s Conn, d *dialect) (n int, err error) {
 	exists := 0
 	err = s.Query(d.tableExists, []any{"meta"}, func(scan func(...any) error) error { return scan(&exists) })
 	if err != nil || exists == 0 {
@@ -70,7 +70,7 @@ func schemaVersion(s Session, d *dialect) (n int, err error) {
 }
 
 // applyFile applies one file of schema/ and records its version.
-func applyFile(s Session, text string, version int) error {
+func applyFile(s Conn, text string, version int) error {
 	if err := s.Begin(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func applyFile(s Session, text string, version int) error {
 }
 
 // script executes the statements of a file, in one call where the session can.
-func script(s Session, text string) error {
+func script(s Conn, text string) error {
 	if whole, ok := s.(interface{ Script(string) error }); ok {
 		return whole.Script(text)
 	}

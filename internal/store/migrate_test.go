@@ -12,13 +12,13 @@ import (
 )
 
 // onOld calls f with a store on each database as it was at a schema version.
-func onOld(t *testing.T, version int, f func(t *testing.T, old Session, d *dialect, at Options)) {
+func onOld(t *testing.T, version int, f func(t *testing.T, old Conn, d *dialect, at Options)) {
 	t.Helper()
 	files, err := schema.ReadDir("schema")
 	if err != nil {
 		t.Fatal(err)
 	}
-	apply := func(t *testing.T, s Session, d *dialect) {
+	apply := func(t *testing.T, s Conn, d *dialect) {
 		t.Helper()
 		for i, f := range files[:version] {
 			text, err := schema.ReadFile("schema/" + f.Name())
@@ -81,7 +81,7 @@ func runsOfSchema(version int) *table[perdure.Run] {
 // Schema 3 is from before webhooks.
 func TestMigrationFromSchema3(t *testing.T) { onOld(t, 3, bringUp) }
 
-func bringUp(t *testing.T, old Session, d *dialect, at Options) {
+func bringUp(t *testing.T, old Conn, d *dialect, at Options) {
 	t.Helper()
 	run := newRun("a", 1e15)
 	run.Options.Webhook = `"https://example.com/a"`
@@ -152,7 +152,7 @@ func TestMigrationFromSchema4(t *testing.T) {
 			}
 		}
 	}
-	onOld(t, 4, func(t *testing.T, old Session, d *dialect, at Options) {
+	onOld(t, 4, func(t *testing.T, old Conn, d *dialect, at Options) {
 		if _, err := execAll(old, oldKeyTable().insert(d, keys)); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +182,7 @@ func TestMigrationFromSchema4(t *testing.T) {
 // Schema 10 is from before the audit log. Platform keys keep what they could do without a scope,
 // and the store counts as started before.
 func TestPlatformKeysKeepTheirRights(t *testing.T) {
-	onOld(t, 10, func(t *testing.T, old Session, d *dialect, at Options) {
+	onOld(t, 10, func(t *testing.T, old Conn, d *dialect, at Options) {
 		keys := []perdure.Key{
 			{ID: "later", Tenant: "default", Platform: true, CreatedAt: 2, Scopes: []perdure.Scope{perdure.ScopePoll}},
 			{ID: "first", Tenant: "default", Platform: true, CreatedAt: 1, Scopes: []perdure.Scope{perdure.ScopeKeys}},

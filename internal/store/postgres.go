@@ -99,7 +99,7 @@ func migratePostgres(p *pg.Server, asIs bool) error {
 // between. It is ahead of the server's clock at most by the drift in that time, and behind by the
 // time that an answer takes.
 type serverClock struct {
-	sess *pg.Session
+	sess *pg.Conn
 	log  *slog.Logger
 
 	mu   sync.Mutex

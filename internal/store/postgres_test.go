@@ -118,8 +118,8 @@ func TestFailedPostgreSQLCommitIsNotAcknowledged(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		at := Options{URL: pool.New(t)}
 		var all []*faulty
-		at.Hooks.Wrap = func(x Session) Session {
-			f := &faulty{Session: x, after: after}
+		at.Hooks.Wrap = func(x Conn) Conn {
+			f := &faulty{Conn: x, after: after}
 			all = append(all, f)
 			return f
 		}
@@ -361,7 +361,7 @@ func TestPlansAreRenewedAsTablesGrow(t *testing.T) {
 }
 
 // prepared gives the name of a session's prepared statement by a part of its text.
-func prepared(t *testing.T, sess Session, part string) (name string) {
+func prepared(t *testing.T, sess Conn, part string) (name string) {
 	t.Helper()
 	err := sess.Query("SELECT name FROM pg_prepared_statements WHERE position(?::text IN statement)>0", []any{part},
 		func(scan func(...any) error) error { return scan(&name) })

@@ -59,7 +59,7 @@ func TestReadyTakesTurnsBetweenTenants(t *testing.T) {
 
 // A strictSession fails searches behind a place that SQLite begins at the place itself; see behindPlace.
 type strictSession struct {
-	Session
+	Conn
 	t *testing.T
 }
 
@@ -67,11 +67,11 @@ func (s strictSession) Query(query string, args []any, row func(scan func(dest .
 	if strings.Contains(query, "kind)>(") {
 		s.t.Errorf("all runs of a place are read by %s", query)
 	}
-	return s.Session.Query(query, args, row)
+	return s.Conn.Query(query, args, row)
 }
 
 func TestPlacesAreFoundWithoutReadingTheirRuns(t *testing.T) {
-	s := open(t, Options{Hooks: Hooks{Wrap: func(s Session) Session { return strictSession{s, t} }}})
+	s := open(t, Options{Hooks: Hooks{Wrap: func(s Conn) Conn { return strictSession{s, t} }}})
 	err := s.Batch(s.Now(), opFunc(func(tx *Tx) error {
 		for i := range 4 {
 			r := newRun(fmt.Sprint("run", i), tx.Now)

@@ -50,7 +50,7 @@ type Records struct {
 
 	s       *Store
 	dialect *dialect
-	sess    Session
+	sess    Conn
 	// tx is nil in a View, which stages nothing.
 	tx *Tx
 	// writers are the repositories of a Tx that write rows, in write order.

@@ -14,7 +14,7 @@ import (
 func TestRecordedNamesAreCached(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		asked := make(map[string]int)
-		at.Hooks.Wrap = func(s Session) Session { return &queryCounter{s, asked} }
+		at.Hooks.Wrap = func(s Conn) Conn { return &queryCounter{s, asked} }
 		s := open(t, at)
 		must(t, s, insert("x"))
 		say := func(i int) {

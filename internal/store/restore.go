@@ -101,7 +101,7 @@ func (c *restoring) save(name string, rows int, list []statement) error {
 
 // fill copies a backup into an empty store.
 func fill(
-	s *Store, ctx context.Context, from, into Session, b *Backup, generation int64, now perdure.Instant,
+	s *Store, ctx context.Context, from, into Conn, b *Backup, generation int64, now perdure.Instant,
 	adopt Adoption, progress func(Copied),
 ) error {
 	tables, err := knownTables(from)
@@ -165,7 +165,7 @@ func (c *restoring) more(adopt Adoption) (int64, error) {
 
 // knownTables gives the tables of a backup. They have to be those of a store exactly, because their
 // names become part of statements.
-func knownTables(from Session) ([]backup.Table, error) {
+func knownTables(from Conn) ([]backup.Table, error) {
 	m, err := NewMemory()
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func knownTables(from Session) ([]backup.Table, error) {
 }
 
 // empty refuses a store that has any rows.
-func empty(s *Store, into Session, tables []backup.Table) error {
+func empty(s *Store, into Conn, tables []backup.Table) error {
 	parts := []string{"SELECT 1 FROM meta WHERE name='" + metaSecret + "'"}
 	for _, t := range tables {
 		parts = append(parts, "SELECT 1 FROM (SELECT 1 FROM "+t.Name+" LIMIT 1) AS t_"+t.Name)
@@ -202,7 +202,7 @@ func empty(s *Store, into Session, tables []backup.Table) error {
 
 // adoptRuns copies the runs. Live ones are adopted, and the lines that this adds to their logs are
 // counted.
-func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err error) {
+func (c *restoring) adoptRuns(from Conn, adopt Adoption) (added int64, err error) {
 	var part []perdure.Run
 	var lines []eventRow
 	flush := func() error {
@@ -235,7 +235,7 @@ func (c *restoring) adoptRuns(from Session, adopt Adoption) (added int64, err er
 }
 
 // adoptAll copies the records of a table, each changed by the adoption.
-func adoptAll[T any](c *restoring, t *table[T], from Session, change func(T) T) error {
+func adoptAll[T any](c *restoring, t *table[T], from Conn, change func(T) T) error {
 	var part []T
 	flush := func() error {
 		err := c.save(t.name, len(part), t.insert(c.d, part))
@@ -258,7 +258,7 @@ func adoptAll[T any](c *restoring, t *table[T], from Session, change func(T) T) 
 }
 
 // adoptItems copies the inboxes. Items that were handed over are adopted.
-func (c *restoring) adoptItems(from Session, adopt Adoption) error {
+func (c *restoring) adoptItems(from Conn, adopt Adoption) error {
 	return adoptAll(c, itemTable, from, func(i perdure.Item) perdure.Item {
 		if i.Status == perdure.ItemProcessing {
 			return adopt.Item(i)

@@ -36,12 +36,12 @@ func bindInsert(to []any, r *perdure.Run) []any {
 
 // bindUpdate appends the values of updateColumns.
 func bindUpdate(to []any, r *perdure.Run) []any {
-	return append(to, string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Deliveries),
-		int64(r.Turn), toBit(r.Ready), toBit(r.Heard), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt),
+	return append(to, string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Grants),
+		int64(r.Turn), toBit(r.Ready), toBit(r.HolderSeen), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt),
 		int64(r.FirstGrantAt), int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt),
-		int64(r.WaitAt), int64(r.FinishedAt), int64(r.BeatAt), int64(r.DeferredAt), r.Worker, r.Activity, int64(r.Said),
+		int64(r.WaitAt), int64(r.FinishedAt), int64(r.HeartbeatAt), int64(r.DeferredAt), r.Worker, r.Activity, int64(r.AlertsSent),
 		string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq, int64(r.WaitsOpen), int64(r.Children),
-		int64(r.Late), toBit(r.Watched), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r),
+		int64(r.Late), toBit(r.Counted), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r),
 		packHeldBy(r))
 }
 
@@ -61,11 +61,11 @@ var runTable = &table[perdure.Run]{
 		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
 			&r.JournalKey, &r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt,
 			&r.MaxAttempts, ignored{}, &r.OriginID, &r.FirstEpoch, &r.InboxFrom, &r.CopyTo, &r.State, &r.Version,
-			&r.Epoch, &r.Attempt, &r.Strikes, &r.Deliveries, &r.Turn,
-			bit{&r.Ready}, bit{&r.Heard}, bit{&r.Resumed}, &r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil,
-			&r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.BeatAt, &r.DeferredAt, &r.Worker,
-			&r.Activity, &r.Said, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen,
-			&r.Children, &r.Late, bit{&r.Watched}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt},
+			&r.Epoch, &r.Attempt, &r.Strikes, &r.Grants, &r.Turn,
+			bit{&r.Ready}, bit{&r.HolderSeen}, bit{&r.Resumed}, &r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt, &r.LeaseUntil,
+			&r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.HeartbeatAt, &r.DeferredAt, &r.Worker,
+			&r.Activity, &r.AlertsSent, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen,
+			&r.Children, &r.Late, bit{&r.Counted}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt},
 			restScanner{r}, lastCommitScanner{r}, ignored{}}
 	},
 	unreadable: func(r *perdure.Run, column string) { damaged(r, column) },
@@ -109,7 +109,7 @@ func packRest(r *perdure.Run) string {
 	if r.Damage != nil && r.Damage.Rest != "" {
 		return r.Damage.Rest
 	}
-	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Held, ActivityAt: r.ActivityAt,
+	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Withheld, ActivityAt: r.ActivityAt,
 		WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback),
 		ContinuedBy: r.ContinuedBy, Hold: r.Hold,
 		Stopped: r.Stopped, Counter: r.Counter, WatchUntil: r.WatchUntil, Spent: r.Spent,
@@ -151,7 +151,7 @@ func (s restScanner) Scan(v any) error {
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
 		x.ContinuedBy
-	r.Held, r.ProgressOf, r.Stopped, r.Hold = x.Held, x.ProgressOf, x.Stopped, x.Hold
+	r.Withheld, r.ProgressOf, r.Stopped, r.Hold = x.Held, x.ProgressOf, x.Stopped, x.Hold
 	r.Counter, r.WatchUntil, r.Spent, r.Former = x.Counter, x.WatchUntil, x.Spent, x.Former
 	if x.Options != nil {
 		r.Options = x.Options.Options

@@ -33,7 +33,7 @@ func inOrder(list []statement) iter.Seq2[string, []any] {
 
 // execAll begins a transaction and executes the statements in it. open tells whether the
 // transaction is open afterwards.
-func execAll(s Session, list []statement) (open bool, err error) {
+func execAll(s Conn, list []statement) (open bool, err error) {
 	var counts []int64
 	if p, ok := s.(pipeliner); ok {
 		if counts, err = p.ExecAll(inOrder(list)); err != nil {

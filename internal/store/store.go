@@ -64,7 +64,7 @@ type Store struct {
 	keeper  *idle      // for Keep
 	keys    *idle      // for Keys
 	counter *idle      // for Count
-	auditor func() (Session, error)
+	auditor func() (Conn, error)
 	// audit is held during a read by Audit. It is taken before the lock of the session.
 	audit sync.Mutex
 
@@ -103,7 +103,7 @@ type Options struct {
 // Hooks are for tests: they observe and disturb a store.
 type Hooks struct {
 	Clock func() perdure.Instant // replaces the machine's clock
-	Wrap  func(Session) Session  // wraps the sessions that write
+	Wrap  func(Conn) Conn        // wraps the sessions that write
 	// Age is the age of a decision. If it is nil, the machine's clock counts, and with Clock
 	// decisions do not age.
 	Age         func() time.Duration
@@ -118,7 +118,7 @@ type Hooks struct {
 }
 
 // A Memory is a database in memory that several stores can open, as nodes share a database.
-type Memory struct{ sess *sqlite.Session }
+type Memory struct{ sess *sqlite.Conn }
 
 // NewMemory creates an empty database in memory.
 func NewMemory() (*Memory, error) {
@@ -231,8 +231,8 @@ func openFile(s *Store) (err error) {
 	if err := s.file.Settle(); err != nil {
 		return err
 	}
-	s.auditor = func() (Session, error) { return s.file.Reader(0) }
-	if err := addReaders(s, func(deadline time.Duration) (Session,
+	s.auditor = func() (Conn, error) { return s.file.Reader(0) }
+	if err := addReaders(s, func(deadline time.Duration) (Conn,
 		error) {
 		return s.file.Reader(deadline)
 	}); err != nil {
@@ -259,7 +259,7 @@ func lookEvery(s *Store) time.Duration {
 
 // openMemory opens a database in memory, with one session for everything.
 func openMemory(s *Store) error {
-	m, sess := s.opt.Memory, Session(nil)
+	m, sess := s.opt.Memory, Conn(nil)
 	if m != nil {
 		sess = borrowed{m.sess}
 	} else {
@@ -311,13 +311,13 @@ func openPostgres(s *Store) error {
 	}
 	t := wrap(s, p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
 	s.tester = newLane(s, t, t, new(sync.Mutex))
-	s.auditor = func() (Session, error) { return p.Auditor(), nil }
-	return addReaders(s, func(deadline time.Duration) (Session, error) { return p.Reader(deadline), nil })
+	s.auditor = func() (Conn, error) { return p.Auditor(), nil }
+	return addReaders(s, func(deadline time.Duration) (Conn, error) { return p.Reader(deadline), nil })
 }
 
 // prepare migrates the schema, and starts the clock of a store whose database has none. An empty
 // database becomes a copy of the template.
-func prepare(s *Store, sess *sqlite.Session) (err error) {
+func prepare(s *Store, sess *sqlite.Conn) (err error) {
 	if err := refuseBackup(sess); err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func prepare(s *Store, sess *sqlite.Session) (err error) {
 }
 
 // wrap applies the test hook for sessions that write.
-func wrap(s *Store, sess Session) Session {
+func wrap(s *Store, sess Conn) Conn {
 	if s.opt.Hooks.Wrap != nil {
 		return s.opt.Hooks.Wrap(sess)
 	}
@@ -347,7 +347,7 @@ func wrap(s *Store, sess Session) Session {
 }
 
 // addReaders opens the sessions that read.
-func addReaders(s *Store, open func(deadline time.Duration) (Session, error)) error {
+func addReaders(s *Store, open func(deadline time.Duration) (Conn, error)) error {
 	s.gate = fair.NewGate(fair.Limits{Size: readers, Share: readerShare, Strict: true})
 	for _, x := range []struct {
 		idle     **idle
@@ -370,7 +370,7 @@ func addReaders(s *Store, open func(deadline time.Duration) (Session, error)) er
 }
 
 // borrowed is a session that is not closed with the store.
-type borrowed struct{ Session }
+type borrowed struct{ Conn }
 
 func (borrowed) Close() error { return nil }
 
@@ -395,13 +395,13 @@ func (s *Store) release() error {
 	for _, x := range []*idle{s.readers, s.keeper, s.keys, s.counter} {
 		errs = append(errs, x.close())
 	}
-	closed := make(map[Session]bool)
+	closed := make(map[Conn]bool)
 	for _, l := range append(s.lanes[:], s.tester) {
 		if l == nil {
 			continue
 		}
 		l.mu.Lock() // Batch may be running in the caller's goroutine
-		for _, sess := range []Session{l.read, l.write} {
+		for _, sess := range []Conn{l.read, l.write} {
 			if !closed[sess] {
 				closed[sess] = true
 				errs = append(errs, sess.Close())
@@ -454,7 +454,7 @@ func (s *Store) stopWrites(err error) {
 type View struct{ Records }
 
 // newView creates a view over a session.
-func newView(now perdure.Instant, d *dialect, sess Session) *View {
+func newView(now perdure.Instant, d *dialect, sess Conn) *View {
 	v := &View{Records{Now: now, dialect: d, sess: sess}}
 	v.open()
 	return v
@@ -563,7 +563,7 @@ func (s *Store) view(ctx context.Context, from *idle, f func(*View) error) error
 }
 
 // take waits for an idle session.
-func (s *Store) take(ctx context.Context, from *idle) (Session, error) {
+func (s *Store) take(ctx context.Context, from *idle) (Conn, error) {
 	select {
 	case <-from.count:
 		return from.pop(), nil

@@ -323,7 +323,7 @@ func TestConcurrentOperationsShareCommits(t *testing.T) {
 
 // faulty is a session in which one call fails.
 type faulty struct {
-	Session
+	Conn
 	commit    error
 	after     bool
 	failed    int
@@ -335,11 +335,11 @@ var errDisk = errors.New("disk I/O error")
 
 func (f *faulty) Commit() error {
 	if f.commit == nil {
-		return f.Session.Commit()
+		return f.Conn.Commit()
 	}
 	f.failed++
 	if f.after {
-		if err := f.Session.Commit(); err != nil {
+		if err := f.Conn.Commit(); err != nil {
 			return err
 		}
 	}
@@ -350,12 +350,12 @@ func (f *faulty) Exec(q string, args []any) (int64, error) {
 	if f.failExec > 0 {
 		if f.failExec--; f.failExec == 0 {
 			if f.afterExec {
-				f.Session.Exec(q, args)
+				f.Conn.Exec(q, args)
 			}
 			return 0, errDisk
 		}
 	}
-	return f.Session.Exec(q, args)
+	return f.Conn.Exec(q, args)
 }
 
 func TestFailedSQLiteCommitIsNotAcknowledged(t *testing.T) {
@@ -365,8 +365,8 @@ func TestFailedSQLiteCommitIsNotAcknowledged(t *testing.T) {
 			t.Fatal(err)
 		}
 		var f *faulty
-		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Session) Session {
-			f = &faulty{Session: x,
+		s := open(t, Options{Memory: m, Hooks: Hooks{Wrap: func(x Conn) Conn {
+			f = &faulty{Conn: x,
 				after: after}
 			return f
 		}}})
@@ -398,8 +398,8 @@ func TestFailedStatementRollsBack(t *testing.T) {
 		for _, after := range []bool{false, true} {
 			for n := 1; n < 20; n++ {
 				var all []*faulty // Batch uses the first lane, whose session is opened first
-				at.Hooks.Wrap = func(x Session) Session {
-					f := &faulty{Session: x, afterExec: after}
+				at.Hooks.Wrap = func(x Conn) Conn {
+					f := &faulty{Conn: x, afterExec: after}
 					all = append(all, f)
 					return f
 				}

@@ -219,7 +219,7 @@ func (t *table[T]) selectText(rest string) string {
 }
 
 // query calls row for every record that a condition selects.
-func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error) error {
+func (t *table[T]) query(s Conn, rest string, args []any, row func(*T) error) error {
 	return s.Query(t.selectText(rest), args, func(scan func(...any) error) error {
 		var v T
 		if scan(t.scan(&v)...) != nil {
@@ -236,7 +236,7 @@ func (t *table[T]) query(s Session, rest string, args []any, row func(*T) error)
 }
 
 // list reads the records that a query chooses.
-func (t *table[T]) list(s Session, rest string, args []any) (out []T, err error) {
+func (t *table[T]) list(s Conn, rest string, args []any) (out []T, err error) {
 	err = t.query(s, rest, args, func(v *T) error {
 		out = append(out, *v)
 		return nil
@@ -245,7 +245,7 @@ func (t *table[T]) list(s Session, rest string, args []any) (out []T, err error)
 }
 
 // one reads the row that a condition selects. ok is false if there is none.
-func (t *table[T]) one(s Session, where string, args ...any) (v T, ok bool, err error) {
+func (t *table[T]) one(s Conn, where string, args ...any) (v T, ok bool, err error) {
 	err = t.query(s, where, args, func(x *T) error {
 		v, ok = *x, true
 		return nil

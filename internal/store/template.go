@@ -24,7 +24,7 @@ var template = sync.OnceValues(func() (*sqlite.Template, error) {
 
 // begin makes an empty database a copy of the template. A database with tables is left to migrate. In
 // a file the copy is one transaction, so that a crash leaves an empty file or all tables.
-func begin(sess *sqlite.Session) error {
+func begin(sess *sqlite.Conn) error {
 	tables := 0
 	err := sess.Query("SELECT count(*) FROM sqlite_master", nil,
 		func(scan func(...any) error) error { return scan(&tables) })

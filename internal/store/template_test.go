@@ -10,7 +10,7 @@ import (
 )
 
 // schemaOf gives every table, index and trigger of a database, with its SQL.
-func schemaOf(t *testing.T, s Session) (out []string) {
+func schemaOf(t *testing.T, s Conn) (out []string) {
 	t.Helper()
 	err := s.Query("SELECT type,name,tbl_name,coalesce(sql,'') FROM sqlite_master ORDER BY rowid", nil,
 		func(scan func(...any) error) error {

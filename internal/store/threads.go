@@ -247,7 +247,7 @@ const titleWithin = 8
 
 // findTitle derives the title of an old thread, from metadata and from messages that are stored
 // inline.
-func findTitle(s Session, th *perdure.Thread) error {
+func findTitle(s Conn, th *perdure.Thread) error {
 	key := []any{string(th.Tenant), string(th.ID)}
 	err := threadTable.query(s, "WHERE tenant=? AND id=?", key, func(x *perdure.Thread) error {
 		th.Title = perdure.MetadataTitle(string(x.Metadata))

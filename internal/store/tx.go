@@ -69,7 +69,7 @@ type runKey struct {
 }
 
 // newTx begins a batch. It reads through sess.
-func newTx(s *Store, sess Session, now perdure.Instant) *Tx {
+func newTx(s *Store, sess Conn, now perdure.Instant) *Tx {
 	tx := &Tx{Number: s.begun.Add(1), begun: time.Now()}
 	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
 		writers: make([]writer, 0, 32)}

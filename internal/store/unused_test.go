@@ -52,10 +52,10 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 		} {
 			var plan string
 			must(t, s, opFunc(func(tx *Tx) error {
-				w := &queryRecorder{Session: tx.sess}
+				w := &queryRecorder{Conn: tx.sess}
 				tx.sess = w
 				err := c.ask(tx)
-				tx.sess = w.Session
+				tx.sess = w.Conn
 				plan = plans(t, s, w)
 				return err
 			}))
@@ -76,7 +76,7 @@ func TestUnusedRowsAreIndexed(t *testing.T) {
 // Schema 16 is from before threads had titles. They are still listed, and webhooks of runs stay
 // while a run from before the migration is live.
 func TestMigrationFromSchema16(t *testing.T) {
-	onOld(t, 16, func(t *testing.T, old Session, d *dialect, at Options) {
+	onOld(t, 16, func(t *testing.T, old Conn, d *dialect, at Options) {
 		const first = 1000
 		run := newRun("a", 5000)
 		run.DeadlineAt = 9000

@@ -94,7 +94,7 @@ func (repo *Values) Resolve(t perdure.TenantID, v perdure.Value) (perdure.Value,
 }
 
 // resolve gives the content of a stored value, and verifies its hash.
-func resolve(s Session, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
+func resolve(s Conn, t perdure.TenantID, v perdure.Value) (perdure.Value, error) {
 	hash, _, ref := v.Ref()
 	if !ref {
 		return v, nil

@@ -26,14 +26,14 @@ func outcome(p *perdure.Policy, rule *Rule, before, after *perdure.Run, now perd
 			after.Attempt, span(after.ReadyAt.Sub(now)), after.Strikes, after.MaxAttempts)
 	case queued && before.State.Leased():
 		return fmt.Sprintf("back to queued, claimable in %s; %d of %d deliveries, no attempt spent",
-			span(after.ReadyAt.Sub(now)), before.Deliveries, p.MaxDeliveries)
+			span(after.ReadyAt.Sub(now)), before.Grants, p.MaxGrants)
 	case queued && before.State == perdure.Suspended:
 		return "the wait is over, queued"
 	case before.State == perdure.Suspended:
 		return "the wait is over; it sleeps on others"
-	case after.Said&^before.Said == perdure.SaidStale:
+	case after.AlertsSent&^before.AlertsSent == perdure.AlertStale:
 		return string(perdure.LineStale)
-	case after.Said != before.Said:
+	case after.AlertsSent != before.AlertsSent:
 		return string(perdure.LineSlow)
 	case before.Copying() && !after.Copying():
 		return fmt.Sprintf("all %d entries of the journal are copied", after.CopyTo)
@@ -68,10 +68,10 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 			r.Worker, ago(due), ago(r.SeenAt))
 	case "undelivered":
 		return fmt.Sprintf("first granted %s ago and not heard from; %d deliveries, the last to worker %s",
-			ago(r.FirstGrantAt), r.Deliveries, r.Worker)
+			ago(r.FirstGrantAt), r.Grants, r.Worker)
 	case "redeliver":
 		return fmt.Sprintf("granted to worker %s %s ago and not heard from; delivery %d",
-			r.Worker, ago(r.GrantedAt), r.Deliveries)
+			r.Worker, ago(r.GrantedAt), r.Grants)
 	case "wait":
 		return fmt.Sprintf("the time of a wait passed %s ago; %d open", ago(due), r.WaitsOpen)
 	case "copy":

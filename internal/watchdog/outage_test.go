@@ -30,11 +30,11 @@ type outage struct {
 // sessions has the sessions of a store that write.
 type sessions struct {
 	mu   sync.Mutex
-	list []store.Session
+	list []store.Conn
 	full atomic.Bool
 }
 
-func (w *sessions) wrap(s store.Session) store.Session {
+func (w *sessions) wrap(s store.Conn) store.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.list = append(w.list, s)
@@ -43,7 +43,7 @@ func (w *sessions) wrap(s store.Session) store.Session {
 
 // spaceless is a session of a PostgreSQL server whose disk is full.
 type spaceless struct {
-	store.Session
+	store.Conn
 	full *atomic.Bool
 }
 
@@ -52,7 +52,7 @@ func (s spaceless) Exec(query string, args []any) (int64, error) {
 		return 0, &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "53100",
 			Message: "could not extend file: No space left on device"}
 	}
-	return s.Session.Exec(query, args)
+	return s.Conn.Exec(query, args)
 }
 
 // outages are the ways in which each store stops taking writes.

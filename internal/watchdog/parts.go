@@ -74,9 +74,9 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 		return err
 	}
 	s.More = s.More || len(due) == limit
-	return eachInTurn(s, tx, "groups", due, func(g *perdure.Group) (perdure.TenantID, string) {
+	return eachInTurn(s, tx, "groups", due, func(g *perdure.Gathering) (perdure.TenantID, string) {
 		return g.Tenant, string(g.ID)
-	}, func(g *perdure.Group) error {
+	}, func(g *perdure.Gathering) error {
 		return s.tryRow(tx, ruleGroupDeadline, g.Tenant, perdure.RunID(g.ID), func() error {
 			return s.group(tx, g)
 		}, nil)
@@ -85,9 +85,9 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 
 // group acts on a chord or group whose alarm is due. For an open group of a caller the alarm is its
 // deadline. In any other case work is left, and the action is not recorded.
-func (s *Sweep) group(tx *engine.Tx, g *perdure.Group) error {
+func (s *Sweep) group(tx *engine.Tx, g *perdure.Gathering) error {
 	due := g.AlarmAt
-	timedOut := g.State == perdure.GroupOpen && g.Kind == perdure.GroupOfCaller
+	timedOut := g.State == perdure.GatheringOpen && g.Kind == perdure.GatheringGroup
 	if err := tx.HandleGroupAlarm(g); err != nil {
 		return err
 	}

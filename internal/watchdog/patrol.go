@@ -145,7 +145,7 @@ func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) 
 
 // repairGroups closes those of some open chords and groups whose condition holds. It stops like
 // repairRuns and returns how many it visited.
-func (s *Sweep) repairGroups(tx *engine.Tx, groups []perdure.Group, full func() bool) (visited int, err error) {
+func (s *Sweep) repairGroups(tx *engine.Tx, groups []perdure.Gathering, full func() bool) (visited int, err error) {
 	for i := range groups {
 		if i > 0 && full() {
 			return i, nil

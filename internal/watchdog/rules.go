@@ -96,10 +96,10 @@ var Rules = []Rule{
 			case r.Cancel.RequestedAt != 0:
 				return engine.LoseCancelled(tx, r, 0, "not_started",
 					"the dispatch was lost while the run was being cancelled")
-			case r.Deliveries >= tx.Policy().MaxDeliveries:
-				return tx.Finish(r, perdure.DeliveryGaveUp{})
+			case r.Grants >= tx.Policy().MaxGrants:
+				return tx.Finish(r, perdure.NeverStarted{})
 			}
-			return tx.Requeue(r, perdure.Undelivered{})
+			return tx.Requeue(r, perdure.GrantLost{})
 		}},
 	{ID: "W5", Name: ruleUnclaimed, FullName: "exec-unclaimed", Clock: "unclaimed", Postponed: true,
 		Condition: "`queued`, a run of `perdure exec` that its runner does not take; not while its queue is paused",
@@ -110,7 +110,7 @@ var Rules = []Rule{
 		Condition: "granted and not heard from since its n-th delivery",
 		Action:    "may be granted again, to any poller; ring",
 		Bound:     "`dispatched_retry` × 2ⁿ⁻¹, at most `dispatched_retry_max`",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Redeliverable{}) }},
+		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Regrantable{}) }},
 	{ID: "W7", Name: "reap", Clock: "reap", Postponed: true,
 		Condition: "`running`, no sign of life; the net under W6 and W12",
 		Action:    "`failed`/`timeout_reaped_by_watchdog`, no retry",
@@ -141,20 +141,20 @@ var Rules = []Rule{
 		Condition: "claimable, and nobody takes it; not while its queue is paused",
 		Action:    "`run:slow` with reason `queued`; never a kill",
 		Bound:     "`queued_alert`",
-		act:       alertSlow("queued", perdure.SaidQueued)},
+		act:       alertSlow("queued", perdure.AlertQueued)},
 	{ID: "W13", Name: "silent", Clock: "silent", Postponed: true,
 		Condition: "`running`, no sign of life",
 		Action:    "`run:slow` with reason `silent`, once per silence; never a kill",
 		Bound:     "`silent`",
-		act:       alertSlow("silent", perdure.SaidSilent)},
+		act:       alertSlow("silent", perdure.AlertSilent)},
 	{ID: "W13", Name: "no-progress", Clock: "no-progress", Postponed: true,
 		Condition: "`running`, heartbeats without change of activity, event or journal; or `queued` and on hold",
 		Action:    "`run:slow` with reason `no_progress`, once per hold; never a kill",
 		Bound:     "`no_progress`",
 		act: func(tx *engine.Tx, r *perdure.Run) error {
-			bit := perdure.SaidNoProgress
+			bit := perdure.AlertNoProgress
 			if r.State == perdure.Queued {
-				bit = perdure.SaidHeld
+				bit = perdure.AlertHold
 			}
 			return alertSlow("no_progress", bit)(tx, r)
 		}},
@@ -256,7 +256,7 @@ func StoredName(name string) string {
 
 // alertSlow returns the action of a rule that writes run:slow with a reason, once: the bit says
 // that it was written. A parent that waits with on_stall is told.
-func alertSlow(reason string, bit perdure.Said) func(*engine.Tx, *perdure.Run) error {
+func alertSlow(reason string, bit perdure.Alerts) func(*engine.Tx, *perdure.Run) error {
 	return func(tx *engine.Tx, r *perdure.Run) error {
 		if err := tx.Apply(r, perdure.Slow{Reason: reason, Bit: bit}); err != nil {
 			return err

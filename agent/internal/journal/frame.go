@@ -16,13 +16,13 @@ import (
 
 // Prefixes of keys. The names of steps don't begin with an underscore.
 const (
-	FramePrefix  = "_frame:"
-	SaidPrefix   = perdure.SaidPrefix
-	DataPrefix   = "_data:"
-	TokenPrefix  = "_token:"
-	SagaPrefix   = "_saga:"
-	UndoPrefix   = perdure.UndoPrefix
-	UndonePrefix = perdure.UndonePrefix
+	FramePrefix   = "_frame:"
+	ReportsPrefix = perdure.ReportsPrefix
+	DataPrefix    = "_data:"
+	TokenPrefix   = "_token:"
+	SagaPrefix    = "_saga:"
+	UndoPrefix    = perdure.UndoPrefix
+	UndonePrefix  = perdure.UndonePrefix
 	// HistoryPrefix and NewestPrefix begin the keys of the messages that the agent has read.
 	HistoryPrefix = "_history:"
 	NewestPrefix  = "_newest:"

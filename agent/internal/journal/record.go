@@ -123,7 +123,7 @@ func (r *Record) read(at *Cursor, key string, value json.RawMessage) error {
 	r.keys = append(r.keys, key)
 	switch {
 	case r.readToken(key, value):
-	case strings.HasPrefix(key, SaidPrefix):
+	case strings.HasPrefix(key, ReportsPrefix):
 		return at.Reports.Read(value)
 	case strings.HasPrefix(key, FramePrefix):
 		var f Frame

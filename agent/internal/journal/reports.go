@@ -77,7 +77,7 @@ func NewReports() Reports {
 
 // Read adds an entry of the journal.
 func (r *Reports) Read(value json.RawMessage) error {
-	var entry Said
+	var entry ReportEntry
 	if err := json.Unmarshal(value, &entry); err != nil {
 		return err
 	}
@@ -165,13 +165,13 @@ func take(counted map[string]int, digest string) bool {
 	return n > 0
 }
 
-// Said is an entry of the journal with new reports: the digests of each point.
-type Said map[string]string
+// ReportEntry is an entry of the journal with new reports: the digests of each point.
+type ReportEntry map[string]string
 
 // Add adds a report.
-func (s *Said) Add(point, digest string) {
+func (s *ReportEntry) Add(point, digest string) {
 	if *s == nil {
-		*s = Said{}
+		*s = ReportEntry{}
 	}
 	(*s)[point] += digest
 }

@@ -11,7 +11,7 @@ import (
 // y after a.
 func entry(t *testing.T, lines ...string) json.RawMessage {
 	t.Helper()
-	var s Said
+	var s ReportEntry
 	for _, line := range lines {
 		point, texts, _ := strings.Cut(line, ": ")
 		for _, text := range strings.Fields(texts) {
@@ -123,7 +123,7 @@ func TestCountsOfTheOldFormSkipSoMany(t *testing.T) {
 // Many reports after one point cost some bytes each.
 func TestManyReportsAreSmall(t *testing.T) {
 	const n = 10_000
-	var s Said
+	var s ReportEntry
 	for i := range n {
 		s.Add("step think#1", Digest("delta", fmt.Sprint(i)))
 	}

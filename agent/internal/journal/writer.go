@@ -52,7 +52,7 @@ type Batch struct {
 	Answer *api.CommitResult
 
 	frame Frame
-	said  Said
+	said  ReportEntry
 	size  int
 	// sealed counts the entries that seal has added.
 	sealed int
@@ -362,7 +362,7 @@ func (w *Writer) seal(b *Batch) bool {
 	}
 	if len(b.said) > 0 {
 		w.said++
-		if !add(fmt.Sprintf("%s%d.%d", SaidPrefix, w.epoch, w.said), b.said) {
+		if !add(fmt.Sprintf("%s%d.%d", ReportsPrefix, w.epoch, w.said), b.said) {
 			return false
 		}
 	}

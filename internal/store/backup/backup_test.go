@@ -44,7 +44,7 @@ func create(t *testing.T, b Info) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = Create(t.Context(), path, func(into *sqlite.Session) error {
+	err = Create(t.Context(), path, func(into *sqlite.Conn) error {
 		execAll(t, into, tables...)
 		_, err := into.Exec("INSERT INTO meta VALUES (?,?)", []any{InfoName, string(text)})
 		return err
@@ -91,11 +91,11 @@ func TestBackupDescribesItself(t *testing.T) {
 func TestFailedBackupLeavesNoFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "backup")
 	failed := errors.New("failed")
-	if err := Create(t.Context(), path, func(*sqlite.Session) error { return failed }); !errors.Is(err, failed) {
+	if err := Create(t.Context(), path, func(*sqlite.Conn) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("Create: %v, want %v", err, failed)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := Create(ctx, path, func(*sqlite.Session) error {
+	err := Create(ctx, path, func(*sqlite.Conn) error {
 		cancel()
 		return nil
 	})
@@ -108,7 +108,7 @@ func TestFailedBackupLeavesNoFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Create(t.Context(), path, func(*sqlite.Session) error { return nil }); !errors.Is(err, os.ErrExist) {
+	if err := Create(t.Context(), path, func(*sqlite.Conn) error { return nil }); !errors.Is(err, os.ErrExist) {
 		t.Errorf("Create over an existing file = %v, want %v", err, os.ErrExist)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "mine" {
@@ -142,14 +142,14 @@ func TestEveryByteOfABackupIsSealed(t *testing.T) {
 }
 
 func TestInvalidBackupIsRefused(t *testing.T) {
-	for name, fill := range map[string]func(s *sqlite.Session) error{
-		"an empty database": func(*sqlite.Session) error { return nil },
-		"a store":           func(s *sqlite.Session) error { execAll(t, s, tables...); return nil },
-		"one that says nonsense": func(s *sqlite.Session) error {
+	for name, fill := range map[string]func(s *sqlite.Conn) error{
+		"an empty database": func(*sqlite.Conn) error { return nil },
+		"a store":           func(s *sqlite.Conn) error { execAll(t, s, tables...); return nil },
+		"one that says nonsense": func(s *sqlite.Conn) error {
 			execAll(t, s, tables[0], "INSERT INTO meta VALUES ('backup','x')")
 			return nil
 		},
-		"one of a generation that can't be": func(s *sqlite.Session) error {
+		"one of a generation that can't be": func(s *sqlite.Conn) error {
 			execAll(t, s, tables[0], fmt.Sprintf(`INSERT INTO meta VALUES ('backup','{"generation":%d}')`,
 				MaxGeneration+1))
 			return nil
@@ -174,7 +174,7 @@ func TestInvalidBackupIsRefused(t *testing.T) {
 }
 
 func TestCopiedRowsAreEqual(t *testing.T) {
-	open := func() *sqlite.Session {
+	open := func() *sqlite.Conn {
 		s, err := sqlite.OpenMemory()
 		if err != nil {
 			t.Fatal(err)

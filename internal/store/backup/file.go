@@ -30,7 +30,7 @@ const InfoName = "backup"
 
 // Create writes a backup into a new file that only its owner can read. fill fills the database. The
 // file is on disk when Create returns, or removed if it returns an error.
-func Create(ctx context.Context, path string, fill func(into *sqlite.Session) error) (err error) {
+func Create(ctx context.Context, path string, fill func(into *sqlite.Conn) error) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func Read(path string) (b Info, err error) {
 
 // A Copy is a private copy of a backup, without its seal.
 type Copy struct {
-	*sqlite.Session
+	*sqlite.Conn
 	path string
 }
 
@@ -107,7 +107,7 @@ func OpenCopy(ctx context.Context, path, folder string) (c *Copy, b Info, err er
 	if err := out.Close(); err != nil {
 		return c, b, err
 	}
-	if c.Session, err = sqlite.OpenPlain(c.path, "synchronous(OFF)"); err != nil {
+	if c.Conn, err = sqlite.OpenPlain(c.path, "synchronous(OFF)"); err != nil {
 		return c, b, noBackup(err)
 	}
 	b, err = describe(c)
@@ -116,8 +116,8 @@ func OpenCopy(ctx context.Context, path, folder string) (c *Copy, b Info, err er
 
 // Close closes the copy and removes it.
 func (c *Copy) Close() (err error) {
-	if c.Session != nil {
-		err = c.Session.Close()
+	if c.Conn != nil {
+		err = c.Conn.Close()
 	}
 	journal := os.Remove(c.path + "-journal")
 	if errors.Is(journal, os.ErrNotExist) {

@@ -5,7 +5,7 @@
 // acknowledged write. Writer, Reader, Auditor and Migrator give sessions, each with planner
 // settings and time limits for its kind of statements.
 //
-// A Session is one connection. It connects when it is first used, and again after the connection is
+// A Conn is one connection. It connects when it is first used, and again after the connection is
 // lost:
 //
 //   - Statements are prepared once, with ? for their parameters, and planned again as the tables
@@ -22,5 +22,5 @@
 // The package knows no tables and no SQL of the store. The store's part is postgres.go: the
 // dialect, and the clock of the server.
 //
-// Start reading at Open in server.go, then Session.ExecAll and Session.Commit in session.go.
+// Start reading at Open in server.go, then Conn.ExecAll and Conn.Commit in conn.go.
 package pg

@@ -21,8 +21,8 @@ import (
 )
 
 // native is a session on pgx.Conn: with its cache of prepared statements, its batches and its
-// codecs. It makes the same round trips as Session, without the handling of lost connections. The
-// benchmark compares Session with it.
+// codecs. It makes the same round trips as Conn, without the handling of lost connections. The
+// benchmark compares Conn with it.
 type native struct {
 	conn  *pgx.Conn
 	texts map[string]string
@@ -224,7 +224,7 @@ func inTurns(b *testing.B, sides ...side) {
 	}
 }
 
-// BenchmarkSession compares Session with a session on pgx.Conn. It uses the store's two kinds of
+// BenchmarkSession compares Conn with a session on pgx.Conn. It uses the store's two kinds of
 // statements: a transaction that changes rows by arrays of columns, and a query by keys.
 func BenchmarkSession(b *testing.B) {
 	url := pgtest.New(b)

@@ -27,7 +27,7 @@ const leastIdle = 30 * time.Second
 type Server struct {
 	cfg         *pgconn.Config
 	synchronous string
-	down        atomic.Int64 // see Session.down
+	down        atomic.Int64 // see Conn.down
 }
 
 // Open parses an address and checks that the server makes acknowledged writes durable.
@@ -57,7 +57,7 @@ func (p *Server) String() string {
 
 // check refuses settings under which an acknowledged write could be lost, and encodings other than
 // UTF-8.
-func (p *Server) check(s *Session) error {
+func (p *Server) check(s *Conn) error {
 	set := make(map[string]string)
 	for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes", "server_encoding",
 		"server_version_num"} {
@@ -91,7 +91,7 @@ func (p *Server) check(s *Session) error {
 }
 
 // session gives a session with a connection of its own, which is made when it is first used.
-func (p *Server) session(begin string, timeout time.Duration) *Session {
+func (p *Server) session(begin string, timeout time.Duration) *Conn {
 	cfg := p.cfg.Copy()
 	params := map[string]string{
 		"statement_timeout": milliseconds(timeout), "lock_timeout": milliseconds(max(timeout/3, time.Millisecond)),
@@ -120,7 +120,7 @@ type WriterOptions struct {
 
 // Writer gives a session that decides and writes. All its statements use an index in its order. The
 // planner settings enforce that, because its statistics may be those of an empty table.
-func (p *Server) Writer(opt WriterOptions) *Session {
+func (p *Server) Writer(opt WriterOptions) *Conn {
 	s := p.session("BEGIN", opt.Timeout)
 	s.onReconnect = opt.Reconnected
 	if opt.LockTimeout > 0 {
@@ -135,7 +135,7 @@ func (p *Server) Writer(opt WriterOptions) *Session {
 }
 
 // Reader gives a session that reads, with one snapshot per transaction.
-func (p *Server) Reader(timeout time.Duration) *Session {
+func (p *Server) Reader(timeout time.Duration) *Conn {
 	s := p.session(snapshot, timeout)
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // arguments and table sizes vary
 	s.cfg.ValidateConnect = validatePrimary
@@ -144,7 +144,7 @@ func (p *Server) Reader(timeout time.Duration) *Session {
 
 // Auditor gives a session that reads and joins whole tables. Nested loops are off, because without
 // statistics the planner would choose them.
-func (p *Server) Auditor() *Session {
+func (p *Server) Auditor() *Conn {
 	s := p.session(snapshot, auditTimeout)
 	s.cfg.RuntimeParams["enable_nestloop"] = "off"
 	s.cfg.ValidateConnect = validatePrimary
@@ -166,7 +166,7 @@ const snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 // Migrator gives a session that changes the schema. It holds an advisory lock until it is closed,
 // so that nodes that start at the same time migrate one after the other.
-func (p *Server) Migrator() (*Session, error) {
+func (p *Server) Migrator() (*Conn, error) {
 	s := p.session("BEGIN", migrateTimeout)
 	const key = "hashtext('perdure ' || current_schema())"
 	err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil,

@@ -13,7 +13,7 @@ import (
 )
 
 // openSession gives a session of an empty database.
-func openSession(t *testing.T) *Session {
+func openSession(t *testing.T) *Conn {
 	t.Helper()
 	p, err := Open(pgtest.New(t))
 	if err != nil {
@@ -25,7 +25,7 @@ func openSession(t *testing.T) *Session {
 }
 
 // one reads a row.
-func one(t *testing.T, s *Session, query string, args []any, dest ...any) {
+func one(t *testing.T, s *Conn, query string, args []any, dest ...any) {
 	t.Helper()
 	rows := 0
 	err := s.Query(query, args, func(scan func(...any) error) error {

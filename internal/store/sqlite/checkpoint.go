@@ -96,7 +96,7 @@ func (f *File) checkpointOnce(writing sync.Locker, full, long bool) error {
 }
 
 // copyLog copies the log into the database if it has at least so many pages.
-func copyLog(sess *Session, writing sync.Locker, pages int) error {
+func copyLog(sess *Conn, writing sync.Locker, pages int) error {
 	left, err := checkpoint(sess, "NOOP")
 	if err != nil || left < pages {
 		return err
@@ -113,7 +113,7 @@ func copyLog(sess *Session, writing sync.Locker, pages int) error {
 
 // cutLog truncates the log's file if all of it is copied and no reader uses it. Otherwise the next
 // call does. It waits for no reader, and blocks the writers only while the file is cut.
-func cutLog(sess *Session, writing sync.Locker) error {
+func cutLog(sess *Conn, writing sync.Locker) error {
 	if _, err := checkpoint(sess, "PASSIVE"); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (f *File) shrinkLog(writing sync.Locker) error {
 
 // checkpoint runs wal_checkpoint without waiting, and gives how many pages are left. NOOP copies
 // nothing.
-func checkpoint(sess *Session, how string) (left int, err error) {
+func checkpoint(sess *Conn, how string) (left int, err error) {
 	err = sess.Query("PRAGMA wal_checkpoint("+how+")", nil, func(scan func(...any) error) error {
 		var busy, log, copied int
 		err := scan(&busy, &log, &copied)
@@ -152,7 +152,7 @@ func checkpoint(sess *Session, how string) (left int, err error) {
 }
 
 // unused gives the number of bytes in free pages of the database.
-func unused(sess *Session) (n int64, err error) {
+func unused(sess *Conn) (n int64, err error) {
 	err = sess.Query("SELECT f.freelist_count*p.page_size FROM pragma_freelist_count f, pragma_page_size p", nil,
 		func(scan func(...any) error) error { return scan(&n) })
 	return n, err

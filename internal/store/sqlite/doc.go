@@ -13,7 +13,7 @@
 //   - It notices a program that holds the file's lock, or that moves the file away (foreign.go).
 //   - It interrupts queries of readers that take too long (interrupt.go).
 //
-// A Session is one connection with its prepared statements. OpenMemory and OpenPlain give sessions
+// A Conn is one connection with its prepared statements. OpenMemory and OpenPlain give sessions
 // of databases that need no such care: in memory, and files that no server uses. A Template is a
 // database that new ones in memory are copied from (template.go).
 //

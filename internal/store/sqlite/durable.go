@@ -50,7 +50,7 @@ func Missing(path string, signs ...string) error {
 // settle copies the log of an earlier process into the database and restarts it. If that process
 // ended because a sync failed, the kernel's cache has log pages that are not on disk and never will
 // be written. Appended commits would be lost behind that hole. Copying writes all of it again.
-func settle(s *Session) error {
+func settle(s *Conn) error {
 	var busy, pages, moved int
 	if err := s.one("PRAGMA wal_checkpoint(TRUNCATE)", &busy, &pages, &moved); err != nil {
 		return fmt.Errorf("move the log into the database: %w", err)

@@ -52,8 +52,8 @@ type File struct {
 	files   []kept       // the database's files, which must stay in place
 	blocked atomic.Int64 // since when another program holds the file's lock; zero: none does
 
-	writer *Session
-	copier *Session // for checkpoints
+	writer *Conn
+	copier *Conn // for checkpoints
 }
 
 // Open opens a file, and creates it and its folder if they are missing.
@@ -121,7 +121,7 @@ func lockFile(path string) (*os.File, error) {
 const writerCache = "PRAGMA cache_size=-32768"
 
 // Writer gives the session that writes. There is one.
-func (f *File) Writer() (*Session, error) {
+func (f *File) Writer() (*Conn, error) {
 	s, err := f.session("BEGIN IMMEDIATE")
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (f *File) Writer() (*Session, error) {
 
 // Reader gives a session that reads. A query that takes longer than deadline is interrupted; zero
 // means no limit.
-func (f *File) Reader(deadline time.Duration) (*Session, error) {
+func (f *File) Reader(deadline time.Duration) (*Conn, error) {
 	s, err := f.session("BEGIN")
 	if err == nil && deadline != 0 {
 		s.limit = &interrupter{conn: s.conn, after: deadline}

@@ -17,7 +17,7 @@ import (
 type testFile struct {
 	*File
 	path    string
-	writer  *Session
+	writer  *Conn
 	writing sync.Mutex
 	log     bytes.Buffer
 	t       *testing.T

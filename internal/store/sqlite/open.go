@@ -13,7 +13,7 @@ const minSQLite = "3.51.3"
 const inMemory = "file::memory:"
 
 // OpenMemory opens an empty database in memory.
-func OpenMemory() (*Session, error) {
+func OpenMemory() (*Conn, error) {
 	s, err := newSession(inMemory, "BEGIN IMMEDIATE", waitForLocks, "foreign_keys(0)")
 	if err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func OpenMemory() (*Session, error) {
 }
 
 // OpenPlain opens a file that no server uses, with the given settings.
-func OpenPlain(path string, settings ...string) (*Session, error) {
+func OpenPlain(path string, settings ...string) (*Conn, error) {
 	return newSession(fileAddress(path), "BEGIN IMMEDIATE", settings...)
 }
 
@@ -33,7 +33,7 @@ var waitForLocks = fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds())
 
 // session opens another session of the file, with the settings under which acknowledged writes are
 // durable.
-func (f *File) session(begin string) (*Session, error) {
+func (f *File) session(begin string) (*Conn, error) {
 	s, err := newSession(fileAddress(f.path), begin,
 		waitForLocks,
 		"foreign_keys(0)",
@@ -51,7 +51,7 @@ func (f *File) session(begin string) (*Session, error) {
 
 // checkDurable checks that acknowledged writes of a session are durable, and copies the write-ahead
 // log that an earlier process has left.
-func (s *Session) checkDurable(path string) error {
+func (s *Conn) checkDurable(path string) error {
 	if err := s.checkVersion(); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (s *Session) checkDurable(path string) error {
 }
 
 // checkVersion refuses a version of SQLite that is too old.
-func (s *Session) checkVersion() error {
+func (s *Conn) checkVersion() error {
 	var version string
 	if err := s.one("SELECT sqlite_version()", &version); err != nil {
 		return err
@@ -80,12 +80,12 @@ func (s *Session) checkVersion() error {
 }
 
 // one reads the only row of a query.
-func (s *Session) one(query string, dest ...any) error {
+func (s *Conn) one(query string, dest ...any) error {
 	return s.Query(query, nil, func(scan func(...any) error) error { return scan(dest...) })
 }
 
 // closeUnless closes the session if there is an error, which it returns.
-func (s *Session) closeUnless(err error) error {
+func (s *Conn) closeUnless(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ type Template struct {
 }
 
 // Template copies a database into memory.
-func (s *Session) Template() (*Template, error) {
+func (s *Conn) Template() (*Template, error) {
 	c, err := connect(inMemory)
 	if err != nil {
 		return nil, err
@@ -28,7 +28,7 @@ func (s *Session) Template() (*Template, error) {
 }
 
 // Fill replaces the content of a database by the template.
-func (t *Template) Fill(s *Session) error {
+func (t *Template) Fill(s *Conn) error {
 	t.mu.Lock() // before the lock of the session
 	defer t.mu.Unlock()
 	s.mu.Lock()

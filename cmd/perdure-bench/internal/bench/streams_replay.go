@@ -40,10 +40,10 @@ func (p *place) write(ctx context.Context, b *Bench, runs []heldRun, lines int, 
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 	const atOnce = 10_000 // lines of a batch
-	said := make([]perdure.Emitted, 0, perdure.MaxBatch)
+	said := make([]perdure.Emitted, 0, perdure.MaxList)
 	for done := 0; done < lines; done += len(said) {
 		said = said[:0]
-		for i := range min(lines-done, perdure.MaxBatch) {
+		for i := range min(lines-done, perdure.MaxList) {
 			said = append(said, sampleLine(done+i))
 		}
 		for from := 0; from < len(runs) && ctx.Err() == nil; {

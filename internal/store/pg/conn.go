@@ -17,10 +17,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A Session is one connection to PostgreSQL. It uses the binary formats of the wire protocol for
+// A Conn is one connection to PostgreSQL. It uses the binary formats of the wire protocol for
 // texts, whole numbers and bytes, the only kinds of values that the store has. After a lost
 // connection the next call connects again. A transaction that was open is lost.
-type Session struct {
+type Conn struct {
 	cfg   *pgconn.Config
 	begin string
 	limit time.Duration // how long one call may take before the connection is closed
@@ -48,7 +48,7 @@ const (
 )
 
 // replan tells whether to discard the plans.
-func (s *Session) replan() bool {
+func (s *Conn) replan() bool {
 	s.used++
 	if s.used < s.replanAt && time.Since(s.plannedAt) < replanEvery {
 		return false
@@ -84,13 +84,13 @@ type statement struct {
 // calls do not wait again, since they would wait for one another.
 const patience = 5 * time.Second
 
-func newSession(cfg *pgconn.Config, begin string, limit time.Duration, down *atomic.Int64) *Session {
-	return &Session{cfg: cfg, begin: begin, limit: limit, down: down, stmts: make(map[string]*statement)}
+func newSession(cfg *pgconn.Config, begin string, limit time.Duration, down *atomic.Int64) *Conn {
+	return &Conn{cfg: cfg, begin: begin, limit: limit, down: down, stmts: make(map[string]*statement)}
 }
 
 // connect makes a connection if there is none. It waits for a server that is starting or was away
 // for a moment.
-func (s *Session) connect() error {
+func (s *Conn) connect() error {
 	if s.conn != nil && !s.conn.IsClosed() {
 		return nil
 	}
@@ -125,7 +125,7 @@ func (s *Session) connect() error {
 }
 
 // connError turns an error of the connection into ErrLost. Errors of the server stay as they are.
-func (s *Session) connError(err error) error {
+func (s *Conn) connError(err error) error {
 	if err == nil || dropped(err) {
 		return err
 	}
@@ -152,7 +152,7 @@ func (s *Session) connError(err error) error {
 }
 
 // drop closes the connection.
-func (s *Session) drop() {
+func (s *Conn) drop() {
 	s.open, s.beginPending = false, false
 	if s.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -163,10 +163,10 @@ func (s *Session) drop() {
 }
 
 // setDeadline limits the time of the next round trip.
-func (s *Session) setDeadline() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
+func (s *Conn) setDeadline() { s.conn.Conn().SetDeadline(time.Now().Add(s.limit)) }
 
 // prepare gives the prepared statement of a text with ? for its parameters.
-func (s *Session) prepare(query string) (*statement, error) {
+func (s *Conn) prepare(query string) (*statement, error) {
 	if st := s.stmts[query]; st != nil {
 		return st, nil
 	}
@@ -215,7 +215,7 @@ func numbered(query string) string {
 }
 
 // Begin begins a transaction. The server learns of it with the first statement.
-func (s *Session) Begin() error {
+func (s *Conn) Begin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.connect(); err != nil {
@@ -226,7 +226,7 @@ func (s *Session) Begin() error {
 }
 
 // Query reads. If the connection is lost before a row was passed to the caller, it is tried again.
-func (s *Session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+func (s *Conn) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var err error
@@ -243,7 +243,7 @@ func (s *Session) Query(query string, args []any, row func(scan func(dest ...any
 }
 
 // query reads once. If Begin is pending, it sends BEGIN in the same round trip.
-func (s *Session) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+func (s *Conn) query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	pending := s.beginPending
 	err := s.connect()
 	var st *statement
@@ -301,7 +301,7 @@ func read(r *pgconn.ResultReader, st *statement, row func(scan func(dest ...any)
 // ExecAll begins a transaction and executes statements, each a text with its arguments, in one
 // round trip. It gives how many rows each has changed. It also reads the number of the transaction,
 // by which resolve finds the outcome of a commit.
-func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
+func (s *Conn) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.connect(); err != nil {
@@ -357,7 +357,7 @@ func (s *Session) ExecAll(list iter.Seq2[string, []any]) ([]int64, error) {
 }
 
 // Exec executes a statement inside the open transaction, or outside of any.
-func (s *Session) Exec(query string, args []any) (int64, error) {
+func (s *Conn) Exec(query string, args []any) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.beginPending {
@@ -394,7 +394,7 @@ func (s *Session) Exec(query string, args []any) (int64, error) {
 
 // Script executes statements without arguments in one round trip, inside the transaction that has
 // begun.
-func (s *Session) Script(text string) error {
+func (s *Conn) Script(text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.beginPending {
@@ -412,7 +412,7 @@ func (s *Session) Script(text string) error {
 }
 
 // execText executes a statement without arguments.
-func (s *Session) execText(text string) error {
+func (s *Conn) execText(text string) error {
 	if err := s.connect(); err != nil {
 		return err
 	}
@@ -422,7 +422,7 @@ func (s *Session) execText(text string) error {
 }
 
 // Commit commits. If the connection is lost meanwhile, it asks the server for the outcome.
-func (s *Session) Commit() error {
+func (s *Conn) Commit() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.beginPending {
@@ -450,7 +450,7 @@ func (s *Session) Commit() error {
 
 // resolve asks for the outcome of a transaction by its number. The answer "committed" counts only
 // if the server has not crashed meanwhile: after a crash the number may be another transaction's.
-func (s *Session) resolve(cause error) error {
+func (s *Conn) resolve(cause error) error {
 	doubt := fmt.Errorf("%w: %v", ErrInDoubt, cause) // not ErrLost: it may be committed
 	if s.tx.id == "" {
 		return doubt
@@ -476,7 +476,7 @@ func (s *Session) resolve(cause error) error {
 }
 
 // Rollback ends the transaction without its changes.
-func (s *Session) Rollback() error {
+func (s *Conn) Rollback() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beginPending = false
@@ -495,7 +495,7 @@ func (s *Session) Rollback() error {
 }
 
 // Close closes the connection.
-func (s *Session) Close() error {
+func (s *Conn) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func memory(t *testing.T) *Session {
+func memory(t *testing.T) *Conn {
 	t.Helper()
 	s, err := OpenMemory()
 	if err != nil {

@@ -1,8 +1,8 @@
 package store
 
-// A Session is one connection to the database. Tests wrap it to make statements fail before or
+// A Conn is one connection to the database. Tests wrap it to make statements fail before or
 // after their execution.
-type Session interface {
+type Conn interface {
 	Begin() error
 	Exec(query string, args []any) (affected int64, err error)
 	// Query calls row for every row; scan is valid during that call.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Session is one connection to a database, with its prepared statements.
-type Session struct {
+// A Conn is one connection to a database, with its prepared statements.
+type Conn struct {
 	mu    sync.Mutex // taken before the lock of limit
 	conn  *conn
 	begin string
@@ -24,12 +24,12 @@ var errClosed = errors.New("the session is closed")
 
 // newSession opens a database by its address and applies settings. begin is the statement that
 // begins a transaction.
-func newSession(address, begin string, settings ...string) (*Session, error) {
+func newSession(address, begin string, settings ...string) (*Conn, error) {
 	c, err := connect(address)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{conn: c, begin: begin, stmts: make(map[string]stmt)}
+	s := &Conn{conn: c, begin: begin, stmts: make(map[string]stmt)}
 	for _, x := range settings {
 		if _, err := s.Exec("PRAGMA "+x, nil); err != nil {
 			return nil, errors.Join(err, s.Close())
@@ -40,7 +40,7 @@ func newSession(address, begin string, settings ...string) (*Session, error) {
 
 // prepare gives a prepared statement. A text of several statements is not prepared: rest is the
 // whole text then.
-func (s *Session) prepare(query string) (st stmt, rest string, err error) {
+func (s *Conn) prepare(query string) (st stmt, rest string, err error) {
 	if st, ok := s.stmts[query]; ok {
 		return st, "", nil
 	}
@@ -63,7 +63,7 @@ func (s *Session) prepare(query string) (st stmt, rest string, err error) {
 }
 
 // discard frees all prepared statements.
-func (s *Session) discard() {
+func (s *Conn) discard() {
 	for q, st := range s.stmts {
 		st.finalize()
 		delete(s.stmts, q)
@@ -71,14 +71,14 @@ func (s *Session) discard() {
 }
 
 // Begin begins a transaction.
-func (s *Session) Begin() error {
+func (s *Conn) Begin() error {
 	_, err := s.Exec(s.begin, nil)
 	return err
 }
 
 // Exec executes a statement and gives how many rows it changed. A text without arguments may have
 // several statements.
-func (s *Session) Exec(query string, args []any) (int64, error) {
+func (s *Conn) Exec(query string, args []any) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, rest, err := s.prepare(query)
@@ -98,7 +98,7 @@ func (s *Session) Exec(query string, args []any) (int64, error) {
 }
 
 // Query calls row for every row. scan is valid during that call.
-func (s *Session) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+func (s *Conn) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st, rest, err := s.prepare(query)
@@ -144,7 +144,7 @@ var slower atomic.Int64
 func SlowDown(by time.Duration) { slower.Store(int64(by)) }
 
 // Commit commits the transaction. It is on disk when Commit returns.
-func (s *Session) Commit() error {
+func (s *Conn) Commit() error {
 	if d := slower.Load(); d > 0 {
 		defer time.Sleep(time.Duration(d))
 	}
@@ -153,13 +153,13 @@ func (s *Session) Commit() error {
 }
 
 // Rollback ends the transaction without its changes.
-func (s *Session) Rollback() error {
+func (s *Conn) Rollback() error {
 	_, err := s.Exec("ROLLBACK", nil)
 	return err
 }
 
 // Close closes the session.
-func (s *Session) Close() error {
+func (s *Conn) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil {

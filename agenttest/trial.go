@@ -23,9 +23,9 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
-// A Session is one trial of a scenario: its server, its workers and its run. The methods that act
+// A Trial is one execution of a scenario: its server, its workers and its run. The methods that act
 // on the run are for the script. They fail the test if the server refuses.
-type Session struct {
+type Trial struct {
 	t  *testing.T
 	sc *Scenario
 	// crash is nil in the trial without one.
@@ -83,11 +83,11 @@ type server struct {
 // newSession prepares a trial. On a shared server it gets a tenant of its own.
 func newSession(
 	t *testing.T, sc *Scenario, shared *server, dir string, log *logBuffer, handlers *runningHandlers, crash *point,
-) *Session {
-	s := &Session{t: t, sc: sc, crash: crash, dir: dir, shared: shared, tenant: embedded.DefaultTenant, log: log,
+) *Trial {
+	s := &Trial{t: t, sc: sc, crash: crash, dir: dir, shared: shared, tenant: embedded.DefaultTenant, log: log,
 		handlers: handlers, observed: newObserved(), notes: make(map[string]int),
 		noters:    make(map[string]map[perdure.RunID]bool),
-		callbacks: make(chan string, perdure.MaxBatch)}
+		callbacks: make(chan string, perdure.MaxList)}
 	s.announced, s.onPoll = context.WithCancel(context.Background())
 	s.begun, s.begin = context.WithCancel(context.Background())
 	if shared != nil {
@@ -97,7 +97,7 @@ func newSession(
 }
 
 // execute makes the trial, until its last run has ended.
-func (s *Session) execute() *End {
+func (s *Trial) execute() *End {
 	s.t.Helper()
 	patience := s.sc.Patience
 	if patience <= 0 {
@@ -145,7 +145,7 @@ func (s *Session) execute() *End {
 }
 
 // open opens the server and creates the keys.
-func (s *Session) open() {
+func (s *Trial) open() {
 	s.t.Helper()
 	var err error
 	key := ""
@@ -176,7 +176,7 @@ func (s *Session) open() {
 const address = "http://perdure"
 
 // options returns the options of the server.
-func (s *Session) options() embedded.Options {
+func (s *Trial) options() embedded.Options {
 	opt := s.sc.Server
 	opt.Dir, opt.Clock = s.dir, time.Now
 	opt.Policy = unhurried(opt.Policy)
@@ -210,7 +210,7 @@ func unhurried(given *perdure.Policy) *perdure.Policy {
 }
 
 // newKey creates an API key of the trial's tenant.
-func (s *Session) newKey(name string, scopes []perdure.Scope) (string, error) {
+func (s *Trial) newKey(name string, scopes []perdure.Scope) (string, error) {
 	in := api.CreateKey{Name: name}
 	for _, scope := range scopes {
 		in.Scopes = append(in.Scopes, string(scope))
@@ -223,7 +223,7 @@ func (s *Session) newKey(name string, scopes []perdure.Scope) (string, error) {
 }
 
 // close ends the trial. All goroutines of a bubble have to end with it.
-func (s *Session) close() {
+func (s *Trial) close() {
 	s.mu.Lock()
 	s.closed = true
 	if s.conn != nil {
@@ -240,7 +240,7 @@ func (s *Session) close() {
 }
 
 // startWorker starts a worker with a connection of its own.
-func (s *Session) startWorker() {
+func (s *Trial) startWorker() {
 	ctx, stop := context.WithCancel(context.Background())
 	if s.awake {
 		ctx = session.StayAwake(ctx, awakeFor)
@@ -285,19 +285,19 @@ func (s *Session) startWorker() {
 // Methods for the script.
 
 // Client returns a client of the server, with a key that allows everything.
-func (s *Session) Client() *client.Client { return s.c }
+func (s *Trial) Client() *client.Client { return s.c }
 
 // RunID returns the id of the scenario's run.
-func (s *Session) RunID() perdure.RunID { return s.id }
+func (s *Trial) RunID() perdure.RunID { return s.id }
 
 // Context returns a context that ends with the trial.
-func (s *Session) Context() context.Context { return s.ctx }
+func (s *Trial) Context() context.Context { return s.ctx }
 
 // Sleep waits, in virtual time unless the scenario has a Store.
-func (s *Session) Sleep(d time.Duration) { time.Sleep(d) }
+func (s *Trial) Sleep(d time.Duration) { time.Sleep(d) }
 
 // Signal sends a signal to the run.
-func (s *Session) Signal(name string, data any) {
+func (s *Trial) Signal(name string, data any) {
 	s.t.Helper()
 	if _, err := s.c.Signal(s.ctx, s.id, name, client.JSON(data)); err != nil {
 		s.t.Fatalf("signal %s: %v", name, err)
@@ -305,7 +305,7 @@ func (s *Session) Signal(name string, data any) {
 }
 
 // Cancel asks the run to stop.
-func (s *Session) Cancel(reason string) {
+func (s *Trial) Cancel(reason string) {
 	s.t.Helper()
 	if _, err := s.c.Cancel(s.ctx, s.id, reason, 0); err != nil {
 		s.t.Fatalf("cancel: %v", err)
@@ -313,7 +313,7 @@ func (s *Session) Cancel(reason string) {
 }
 
 // Callback answers the next callback that a run of the tree opens, or has opened.
-func (s *Session) Callback(result any) {
+func (s *Trial) Callback(result any) {
 	s.t.Helper()
 	select {
 	case token := <-s.callbacks:
@@ -326,7 +326,7 @@ func (s *Session) Callback(result any) {
 }
 
 // Decide decides the next approval that a run of the tree asks for.
-func (s *Session) Decide(d perdure.Decision) {
+func (s *Trial) Decide(d perdure.Decision) {
 	s.t.Helper()
 	for {
 		open, err := s.c.Approvals(s.ctx, client.ApprovalFilter{Limit: 1})
@@ -344,7 +344,7 @@ func (s *Session) Decide(d perdure.Decision) {
 }
 
 // Await waits until the run's log has a line of a type, such as "wait:opened".
-func (s *Session) Await(line perdure.LineType) {
+func (s *Trial) Await(line perdure.LineType) {
 	s.t.Helper()
 	for e, err := range s.c.Events(s.ctx, s.id, 0) {
 		if err != nil {
@@ -364,7 +364,7 @@ func (s *Session) Await(line perdure.LineType) {
 // may be higher after a crash, because a step whose result was not recorded is executed again.
 // Notes of a dead worker are ignored. A note outside of a step fails the test, because an agent
 // repeats it in every execution.
-func (s *Session) Note(ctx context.Context, what string) {
+func (s *Trial) Note(ctx context.Context, what string) {
 	if _, outside := ctx.(*agent.Context); outside {
 		s.t.Errorf("%q is done outside of a step: an agent is executed again after every wait, and so is this", what)
 	}

@@ -1,15 +1,15 @@
 package perdure
 
-// A Group counts the ends of a set of runs. There are two kinds. A chord is created when a run
+// A Gathering counts the ends of a set of runs. There are two kinds. A chord is created when a run
 // completes with continue_on, and starts one continuation when all its members have ended. A group
 // is created by a caller, who waits for it.
-type Group struct {
+type Gathering struct {
 	Tenant    TenantID
 	ID        GroupID // for a chord, the id of the run that created it
 	Kind      string
 	Mode      Mode
 	OnLosers  Disposition // group: continue by default
-	State     GroupState
+	State     GatheringState
 	Version   int64
 	CreatedAt Instant
 	// AlarmAt is when the watchdog looks at the group. For an open group that is its deadline. For
@@ -28,24 +28,24 @@ type Group struct {
 	Members []RunID
 }
 
-// Kinds of groups.
+// Kinds of gatherings.
 const (
-	GroupOfCaller = "group"
-	GroupChord    = "chord"
+	GatheringGroup = "group"
+	GatheringChord = "chord"
 )
 
-// A GroupState is the state of a group. It leaves GroupOpen once.
-type GroupState string
+// A GatheringState is the state of a gathering. It leaves GatheringOpen once.
+type GatheringState string
 
 const (
-	GroupOpen      GroupState = "open"
-	GroupSatisfied GroupState = "satisfied"
-	GroupTimedOut  GroupState = "timed_out"
-	GroupDropped   GroupState = "dropped" // a chord that was dropped because its run was cancelled
+	GatheringOpen      GatheringState = "open"
+	GatheringSatisfied GatheringState = "satisfied"
+	GatheringTimedOut  GatheringState = "timed_out"
+	GatheringDropped   GatheringState = "dropped" // a chord that was dropped because its run was cancelled
 )
 
 // GroupStates are those that a caller's group can have.
-var GroupStates = []GroupState{GroupOpen, GroupSatisfied, GroupTimedOut}
+var GroupStates = []GatheringState{GatheringOpen, GatheringSatisfied, GatheringTimedOut}
 
 // Satisfied tells whether enough members of an open group have ended for its mode.
-func (g *Group) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }
+func (g *Gathering) Satisfied() bool { return Satisfied(g.Mode, g.Total, g.Ended, g.OK) }

@@ -51,7 +51,8 @@ var Clocks = []Clock{
 	{"dead", "W12", "running and heard from, a process: dead_after after the last sign of life; " +
 		"after the server's restart, not while it is watched",
 		func(p *Policy, r *Run) Instant {
-			return watched(r, when(r.State == Running && r.HolderSeen && r.Options.Process, r.SeenAt, p.Thresholds(r).Dead))
+			return watched(r, when(r.State == Running && r.HolderSeen && r.Options.Process, r.SeenAt,
+				p.Thresholds(r).Dead))
 		}},
 	{"undelivered", "W5", "granted and not heard from: dispatched_timeout after the first grant",
 		func(p *Policy, r *Run) Instant {
@@ -88,7 +89,8 @@ var Clocks = []Clock{
 		}},
 	{"silent", "W13", "running: silent after the last sign of life",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running && r.HolderSeen && r.AlertsSent&AlertSilent == 0, r.SeenAt, p.Thresholds(r).Silent)
+			return when(r.State == Running && r.HolderSeen && r.AlertsSent&AlertSilent == 0, r.SeenAt,
+				p.Thresholds(r).Silent)
 		}},
 	{"no-progress", "W13", "running: no_progress after the last change of activity, event or journal; " +
 		"queued and on hold: no_progress after the first defect",
@@ -101,7 +103,8 @@ var Clocks = []Clock{
 		}},
 	{"stale", "W12", "running: stale_after after the last sign of life",
 		func(p *Policy, r *Run) Instant {
-			return when(r.State == Running && r.HolderSeen && r.AlertsSent&AlertStale == 0, r.SeenAt, p.Thresholds(r).Stale)
+			return when(r.State == Running && r.HolderSeen && r.AlertsSent&AlertStale == 0, r.SeenAt,
+				p.Thresholds(r).Stale)
 		}},
 }
 

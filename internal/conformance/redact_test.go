@@ -225,7 +225,8 @@ func TestWhatIsHeldOfDeltasIsLittle(t *testing.T) {
 		}
 		w.view(func(v *store.View) error {
 			stored, _, err := v.Runs.Get(tenant, r.ID)
-			w.check(len(stored.Withheld) > 0 && len(stored.Withheld) < 10_000, "%d bytes are held", len(stored.Withheld))
+			w.check(len(stored.Withheld) > 0 && len(stored.Withheld) < 10_000, "%d bytes are held",
+				len(stored.Withheld))
 			return err
 		})
 		said(100, strings.Repeat("x", 100_000), hidden[9:]+" more")

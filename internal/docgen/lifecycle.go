@@ -242,7 +242,8 @@ func runsIn(c *perdure.Clock, s perdure.State) bool {
 	for bits := range 1 << 5 {
 		r := perdure.Run{State: s, DeadlineAt: 1, LeaseUntil: 1, FirstGrantAt: 1, GrantedAt: 1, SeenAt: 1, MovedAt: 1,
 			WaitAt: 1, ReadyAt: 1, Grants: 1,
-			HolderSeen: bits&1 != 0, Ready: bits&2 != 0, Turn: perdure.TurnActive, Hold: &perdure.Hold{Since: 1, Until: 1}}
+			HolderSeen: bits&1 != 0, Ready: bits&2 != 0, Turn: perdure.TurnActive,
+			Hold: &perdure.Hold{Since: 1, Until: 1}}
 		if bits&4 != 0 {
 			r.Cancel.RequestedAt = 1
 		}

@@ -19,7 +19,8 @@ func openChord(tx *Tx, r *perdure.Run, names []string) error {
 	if err := checkContinuable(r); err != nil {
 		return fieldOf(err, "outcome.continue_on")
 	}
-	g := perdure.Gathering{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GatheringChord, Mode: perdure.ModeAll}
+	g := perdure.Gathering{Tenant: r.Tenant, ID: perdure.GroupID(r.ID), Kind: perdure.GatheringChord,
+		Mode: perdure.ModeAll}
 	members, err := childrenNamed(tx, r, names, "outcome.continue_on")
 	if err != nil {
 		return err

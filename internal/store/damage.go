@@ -49,7 +49,8 @@ func validateRun(r *perdure.Run) {
 		{"granted_at", r.GrantedAt}, {"first_grant_at", r.FirstGrantAt},
 		{"lease_until", r.LeaseUntil}, {"started_at", r.StartedAt}, {"seen_at", r.SeenAt}, {"moved_at", r.MovedAt},
 		{"wait_at", r.WaitAt},
-		{"finished_at", r.FinishedAt}, {"beat_at", r.HeartbeatAt}, {"deferred_at", r.DeferredAt}, {"alarm_at", r.AlarmAt}} {
+		{"finished_at", r.FinishedAt}, {"beat_at", r.HeartbeatAt}, {"deferred_at", r.DeferredAt},
+		{"alarm_at", r.AlarmAt}} {
 		if c.at < 0 || c.at >= maxInstant {
 			outOfRange(r, c.name, int64(c.at))
 		}

@@ -208,7 +208,7 @@ func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]p
 		[]any{string(t), string(id)}, func(g *perdure.Gathering) error {
 			k := groupKey{g.Tenant, g.ID}
 			repo.rows.absorb(k, *g, true)
-			if cur, ok, _ := repo.rows.get(k); ok && cur.State == perdure.GatheringOpen { // the batch may have closed it
+			if cur, ok, _ := repo.rows.get(k); ok && cur.State == perdure.GatheringOpen { // a batch may have closed it
 				out = append(out, cur)
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -54,6 +55,8 @@ func (w *scene) children12(done *tally) {
 
 // A step whose name differs in each execution is executed once, and not once in each execution.
 func TestChangingNameIsFound(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -78,6 +81,8 @@ func TestChangingNameIsFound(t *testing.T) {
 // Children that several branches spawn keep their results, although the order of the branches differs in
 // each execution.
 func TestChildrenOfBranchesKeepTheirResults(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	const n = 8
@@ -160,6 +165,8 @@ func measure[T any](v T) code {
 // A recorded value that does not fit the step's type is found, fields that the type does not have
 // included.
 func TestRecordedValueFitsItsType(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	before := measure(priced{7, 1})
 	for name, row := range map[string]struct {
@@ -214,6 +221,8 @@ func TestRecordedValueFitsItsType(t *testing.T) {
 
 // Signals and results of children may have more fields than the agent asks for.
 func TestValuesFromOutsideMayHaveMoreFields(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -234,6 +243,8 @@ func TestValuesFromOutsideMayHaveMoreFields(t *testing.T) {
 
 // An agent that was asked to stop may return early, without asking for all that is recorded.
 func TestEarlyReturnOfCancelledAgentIsNotAccused(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

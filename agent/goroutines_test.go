@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -17,6 +18,7 @@ import (
 //
 //perdurevet:ignore agenterror the step panics
 func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	virtual(t, func(w *scene) {
 		stuck := make(chan int)
@@ -45,6 +47,7 @@ func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 //
 //perdurevet:ignore agentassign the second step is executed in the execution that reads its key
 func TestUsesAreCountedPerKindOfThing(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls, mu = map[string]int{}, sync.Mutex{}
@@ -93,6 +96,7 @@ func TestUsesAreCountedPerKindOfThing(t *testing.T) {
 // A line that the agent writes while a step runs in a branch does not belong to the step,
 // so it is written once.
 func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {

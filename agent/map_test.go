@@ -77,6 +77,7 @@ func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 
 // While the run is suspended, its progress tells how many items are done.
 func TestMapTellsItsProgressWhileSuspended(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -106,6 +107,7 @@ func TestMapTellsItsProgressWhileSuspended(t *testing.T) {
 }
 
 func TestMapSettlesOrFailsFast(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -140,6 +142,7 @@ func TestMapSettlesOrFailsFast(t *testing.T) {
 }
 
 func TestMapWithOtherItemsIsNondeterminism(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	p := steady()
 	w := openUnder(t, p, 1)
@@ -164,6 +167,7 @@ func TestMapWithOtherItemsIsNondeterminism(t *testing.T) {
 }
 
 func TestMapRefusesALimitOutOfBounds(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -177,6 +181,7 @@ func TestMapRefusesALimitOutOfBounds(t *testing.T) {
 }
 
 func TestMapOfThousandsIsQuick(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	const items = 2000
 	w := open(t)
@@ -226,6 +231,7 @@ func TestMapSurvivesCrashes(t *testing.T) {
 }
 
 func TestParallelReturnsResultsInOrderWithinTheLimit(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	const items, limit = 40, 4
 	w := open(t)
@@ -256,6 +262,7 @@ func TestParallelReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 
 // A failed attempt repeats only the calls that were not recorded.
 func TestParallelRepeatsOnlyWhatFailed(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally
@@ -287,6 +294,7 @@ func TestParallelRepeatsOnlyWhatFailed(t *testing.T) {
 }
 
 func TestPanicInParallelFailsTheAttempt(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally
@@ -306,6 +314,7 @@ func TestPanicInParallelFailsTheAttempt(t *testing.T) {
 
 // A permanent error is the same in every execution, and no more items are begun after it.
 func TestParallelReplaysItsError(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally
@@ -372,6 +381,7 @@ func TestMapLeavesNothingToReplay(t *testing.T) {
 
 // A child that nobody takes is reported as slow after five minutes. The map cancels it and goes on.
 func TestMapCancelsStalledChildren(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Handle(wk, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })

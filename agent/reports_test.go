@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -91,6 +92,8 @@ func talk(done *tally, words ...string) code {
 // An attempt that fails has said something. The next one succeeds and says something else: both are
 // said, the answer too.
 func TestAnswerAfterFailedAttemptIsSaid(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	for _, row := range []struct{ name, first, again, want string }{
 		{"another text", "busy", "answer", "hello busy answer end"},
@@ -134,6 +137,8 @@ func TestAnswerAfterFailedAttemptIsSaid(t *testing.T) {
 // An error that the agent goes past is a fact. A message about it, from before the error was recorded, is
 // said once.
 func TestReportAboutRecordedErrorIsSaidOnce(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -165,6 +170,8 @@ func TestReportAboutRecordedErrorIsSaidOnce(t *testing.T) {
 
 // The items of a Parallel are steps: after its error comes another report than after its results.
 func TestAnswerAfterFailedParallelIsSaid(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -193,6 +200,8 @@ func TestAnswerAfterFailedParallelIsSaid(t *testing.T) {
 
 // An agent that fails and says something new each time makes no progress: its attempts end.
 func TestNewReportsGiveNoAttemptsBack(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -209,6 +218,8 @@ func TestNewReportsGiveNoAttemptsBack(t *testing.T) {
 
 // Texts of any length and many of them are said once, and the journal has some bytes for each.
 func TestManyAndLongTextsAreSaidOnce(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	const many = 1500 // more than a commit takes
 	w := open(t)
@@ -261,6 +272,8 @@ func TestManyAndLongTextsAreSaidOnce(t *testing.T) {
 
 // Other goroutines have no order. Their lines are written once all the same.
 func TestLinesOfGoroutinesAreWrittenOnce(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -302,6 +315,8 @@ func TestLinesOfGoroutinesAreWrittenOnce(t *testing.T) {
 // A saga whose undo fails at first executes its body again. Nothing is said twice, although the calls
 // of the body return other errors than the first time.
 func TestUndoneSagaSaysEverythingOnce(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -350,6 +365,8 @@ func TestUndoneSagaSaysEverythingOnce(t *testing.T) {
 
 // A run that is asked to stop says what it has said before once, and says that it stops.
 func TestCancelledAgentSaysItsLastWordOnce(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -377,6 +394,8 @@ func TestCancelledAgentSaysItsLastWordOnce(t *testing.T) {
 // A retry begins with the journal of its original. It does not repeat what the original said on the
 // thread, and says what comes after.
 func TestRetryFromJournalRepeatsNoMessage(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -409,6 +428,8 @@ func TestRetryFromJournalRepeatsNoMessage(t *testing.T) {
 
 // Sleeps and timers had Go's text of a duration in their ids. A run that waits for such a one goes on.
 func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	at := time.Now().Add(-time.Minute)
@@ -462,6 +483,8 @@ func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
 // Frames of the release before count messages and lines, and have times and ids without names. Runs
 // with such a journal go on as that release would have.
 func TestJournalOfTheOldFormIsContinued(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	thread := w.thread()

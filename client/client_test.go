@@ -104,6 +104,7 @@ func TestRunIsDeferredAndJoinedLater(t *testing.T) {
 }
 
 func TestErrorsHaveCodes(t *testing.T) {
+	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		reader := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, api.CreateKey{Name: "reader",
@@ -264,6 +265,7 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 }
 
 func TestCallsEndWithTheirContext(t *testing.T) {
+	stage.NoStore(t)
 	w := open(t, false, nil)
 	c := w.client()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -291,6 +293,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 }
 
 func TestAnswerSizeIsLimited(t *testing.T) {
+	stage.NoStore(t)
 	endless := tripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(zeros{}), Request: r}, nil
 	})
@@ -305,6 +308,7 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestEventsContinueAfterFailures(t *testing.T) {
+	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		x := &wire{onlyPaths: "/events"}
 		ctx := within(t)
@@ -331,6 +335,7 @@ func TestEventsContinueAfterFailures(t *testing.T) {
 }
 
 func TestJoinContinuesAfterServerShutdown(t *testing.T) {
+	stage.NoStore(t)
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
@@ -481,6 +486,7 @@ func TestOtherCalls(t *testing.T) {
 }
 
 func TestValueThatJSONCannotHoldIsErrorOfCall(t *testing.T) {
+	stage.NoStore(t)
 	c := client.New("http://perdure", "k",
 		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
 			t.Error("the request was sent, want it refused before")

@@ -65,6 +65,7 @@ func (s *stuck) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		wk := worker.New(w.client(&stuck{next: w.wire, name: "heartbeat"}), worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
@@ -81,6 +82,7 @@ func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
 }
 
 func TestHangingCommitsCostNoLease(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		x := &stuck{next: w.wire, name: "commit"}
 		wk := worker.New(w.client(x), worker.Options{})
@@ -157,6 +159,7 @@ func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 }
 
 func TestSelfFenceOfUnknownKindIsAnError(t *testing.T) {
+	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{SelfFence: []string{"jobb"}})
@@ -199,6 +202,7 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 
 // A cancel request that arrives while no news call waits is found by the next one.
 func TestCancelBetweenTwoNewsCallsIsFoundAtOnce(t *testing.T) {
+	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		between := make(chan func(), 1)
 		x := tripper(func(r *http.Request) (*http.Response, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 const runs = "/api/v1/runs"
@@ -147,6 +148,7 @@ func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 }
 
 func TestIdempotencyKeyOfSubmission(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	post := func(path, key, body string) *answer {
 		return w.send(ask{method: "POST", path: path, key: w.key, body: body,
@@ -197,6 +199,7 @@ func TestIdempotencyKeyOfSubmission(t *testing.T) {
 // ---- reading
 
 func TestLists(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	var all []string
@@ -272,6 +275,7 @@ func TestLists(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	path := runs + "/" + id + "/events"
@@ -319,6 +323,7 @@ func TestEvents(t *testing.T) {
 // ---- controlling
 
 func TestCancel(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	queued := w.start(`{"kind":"job"}`)
 	if run := w.do("POST", runs+"/"+queued+"/cancel?wait=60s",
@@ -370,6 +375,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -416,6 +422,7 @@ func TestSignals(t *testing.T) {
 }
 
 func TestCallbacks(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g, done := w.sleeping(`{"kind":"job"}`, `{"id":"pay","type":"callback"},{"id":"ship","type":"callback"}`)
 	token := func(i int) string { return done["callbacks"].([]any)[i].(obj)["token"].(string) }
@@ -448,6 +455,7 @@ func TestCallbacks(t *testing.T) {
 }
 
 func TestLateResults(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	old, held := w.fenced(`{"kind":"job"}`)
 	path := fmt.Sprintf("%s/%v", runs, old["run_id"])
@@ -480,6 +488,7 @@ func TestLateResults(t *testing.T) {
 // ---- threads, groups, continuations
 
 func TestThreads(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	big := strings.Repeat("x", 20_000) // stored by content, shown in full
 	th := w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`, big).is(201)
@@ -522,6 +531,7 @@ func TestThreads(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	a, b := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`)
 	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%v","%v","%v"],"mode":"all"}`, a["run_id"], b["run_id"],
@@ -543,6 +553,7 @@ func TestGroups(t *testing.T) {
 }
 
 func TestContinue(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	g := w.running(`{"kind":"chat","thread_id":"` + thread + `"}`)
@@ -566,6 +577,7 @@ func TestContinue(t *testing.T) {
 // ---- keys
 
 func TestKeys(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	made := w.do("POST", "/api/v1/keys", `{"name":"reader","scopes":["runs:read","worker:poll"],"ttl":"1h"}`).is(201)
 	secret := made["secret"].(string)
@@ -604,6 +616,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestAdmin(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	made := w.as(w.admin).do("POST", "/api/admin/tenants/new/keys",
 		`{"name":"first","scopes":["runs:create","runs:read"]}`).is(201)
@@ -770,6 +783,7 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 }
 
 func TestPollWithoutWait(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	if got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`).is(200); len(got["runs"].([]any)) != 0 {
 		t.Errorf("poll = %v, want no runs", got)
@@ -815,6 +829,7 @@ func TestPollWithoutWait(t *testing.T) {
 }
 
 func TestCommits(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	old, held := w.fenced(`{"kind":"job"}`)
 	w.commit(old, complete).refuses(409, "stale_epoch")

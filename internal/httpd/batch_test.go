@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // batch sends entries of a batch, and returns its results.
@@ -61,6 +62,7 @@ func wantCodes(t *testing.T, results []api.StartResult, want ...string) {
 }
 
 func TestBatchStartsRunsInBackground(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	results := w.batch("", `{"kind":"a","input":{"n":1},"queue":"q","priority":3,"metadata":{"k":"v"}}`,
@@ -86,6 +88,7 @@ func TestBatchStartsRunsInBackground(t *testing.T) {
 }
 
 func TestRefusedEntryOfBatchHurtsNoOther(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
 	rows := []struct{ entry, want string }{
@@ -138,6 +141,7 @@ func TestRefusedEntryOfBatchHurtsNoOther(t *testing.T) {
 }
 
 func TestBatchCountsOncePerKey(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	single := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"a"}`,
 		header: http.Header{"Idempotency-Key": {"single"}}}).is(201)["run_id"]
@@ -172,6 +176,7 @@ func TestBatchCountsOncePerKey(t *testing.T) {
 }
 
 func TestBatchIsWrittenInParts(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	entries := make([]string, perdure.MaxList)
 	for i := range entries {
@@ -203,6 +208,7 @@ func TestBatchIsWrittenInParts(t *testing.T) {
 }
 
 func TestEntriesOverQuotaAreRefusedEach(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	w.as(w.admin).do("PUT", "/api/admin/tenants/a", `{"limits":{"max_live_runs":3}}`).is(200)
 	results := w.batch("k", `{"kind":"a"}`, `{"kind":"a"}`, `{"kind":""}`, `{"kind":"a"}`, `{"kind":"a"}`,
@@ -214,6 +220,7 @@ func TestEntriesOverQuotaAreRefusedEach(t *testing.T) {
 }
 
 func TestWebhooksOfABatch(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, toLoopback)
 	entry := func(n int) string { return fmt.Sprintf(`{"kind":"a","webhook":"http://127.0.0.1:%d/"}`, n+1) }
 	results := w.batch("k", entry(0), entry(0), entry(1))
@@ -241,6 +248,7 @@ func TestWebhooksOfABatch(t *testing.T) {
 }
 
 func TestBatchOfOtherTenantIsNotSeen(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	mine := w.batch("k", `{"kind":"a"}`)
 	theirs := w.as(w.newKey("b", nil)).batch("k", `{"kind":"a"}`)

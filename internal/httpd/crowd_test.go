@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // members returns how many members the crowd of a run has, or -1 if the run is not followed.
@@ -25,6 +26,7 @@ func (w *world) members(id string) int {
 // Of many calls that wait for a run, each is answered once it has ended. Those that go before, and those whose time
 // passes, don't keep the others waiting.
 func TestEachOfACrowdIsAnswered(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for name, id := range map[string]string{
 		"foreground": w.do("POST", runs, `{"kind":"foreground","wait":"1ms"}`).is(202)["run_id"].(string),
@@ -72,6 +74,7 @@ func TestEachOfACrowdIsAnswered(t *testing.T) {
 
 // A line of the log wakes none of a crowd.
 func TestCrowdSleepsUntilTheEnd(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -133,6 +136,7 @@ func TestCrowdOnAnotherNode(t *testing.T) {
 
 // A member that can't be recorded as a waiter leaves no trace: nobody would give its turn back.
 func TestMemberThatDoesNotComeToWaitHoldsNoTurn(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{broken: true})
 	id := w.do("POST", runs, `{"kind":"job","wait":"1ms"}`).is(202)["run_id"].(string)
 	ref := engine.Ref{Tenant: "a", Run: perdure.RunID(id)}

@@ -4,9 +4,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestDashboardIsServedToAllowedHostsOnly(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for _, c := range []struct {
 		method, path, host string

@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -189,6 +190,7 @@ func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 }
 
 func TestDroppedConnectionHasGracePeriod(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{watchdog: true})
 	id := w.foreground(w.thread(), "")
 	for range 3 {

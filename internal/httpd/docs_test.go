@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/prose"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // errorsPage prints the registry of codes.
@@ -56,6 +57,8 @@ every run.
 }
 
 func TestErrorDocsAreComplete(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	const path = "../../docs/errors.md"
 	want := errorsPage()
 	if *update {
@@ -78,6 +81,8 @@ func TestErrorDocsAreComplete(t *testing.T) {
 
 // The page of the API ends with the table of routes.
 func TestAPIDocsAreComplete(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	const path = "../../docs/api.md"
 	page, err := os.ReadFile(path)
 	if err != nil {

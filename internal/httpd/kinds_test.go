@@ -7,11 +7,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 const kindsPath = "/api/v1/kinds"
 
 func TestKinds(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	if got := w.get(kindsPath).is(200); len(got["kinds"].([]any)) != 0 {
 		t.Errorf("kinds of an empty registry = %v, want none", got)
@@ -65,6 +67,8 @@ func TestKinds(t *testing.T) {
 }
 
 func TestKindRefusesBadInput(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.do("PUT", kindsPath+"/job", `{}`).is(200)
 	for body, field := range map[string]string{
@@ -99,6 +103,7 @@ func TestKindRefusesBadInput(t *testing.T) {
 }
 
 func TestKindsOfTenantsAreApart(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	b.do("PUT", kindsPath+"/secret", `{"description":"%s"}`, canary).is(200)
@@ -136,6 +141,8 @@ func TestKindsOfTenantsAreApart(t *testing.T) {
 }
 
 func TestKindScopes(t *testing.T) {
+	stage.NoRace(t)
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	with := func(scopes ...perdure.Scope) *world {
 		return w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = scopes }))
@@ -155,6 +162,7 @@ func TestKindScopes(t *testing.T) {
 }
 
 func TestKindsArePaged(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		w.do("PUT", fmt.Sprintf("%s/k%d", kindsPath, i), `{}`).is(200)
@@ -177,6 +185,7 @@ func TestKindsArePaged(t *testing.T) {
 
 // A queued run says why it waits: itself, in a list, and in its activity.
 func TestQueuedRunSaysWhyItWaits(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job","queue":"slow"}`)
 	is := func(want string) {
@@ -204,6 +213,7 @@ func TestQueuedRunSaysWhyItWaits(t *testing.T) {
 }
 
 func TestUnservedRunIsSaid(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job","queue":"slow"}`)
 	a := w.get(runs + "/" + id + "/activity").is(200)

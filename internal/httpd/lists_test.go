@@ -11,6 +11,7 @@ import (
 )
 
 func TestTooMuchMetadataIsRefused(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	entries := make([]string, 64)
 	for i := range entries {
@@ -81,6 +82,7 @@ func TestPagesOfLargeRunsAreBounded(t *testing.T) {
 }
 
 func TestListsTakeLimitAndCursor(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		w.start(fmt.Sprintf(`{"kind":"job","queue":"q%d"}`, i))
@@ -100,6 +102,7 @@ func TestListsTakeLimitAndCursor(t *testing.T) {
 }
 
 func TestWebhooksArePaged(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a",
@@ -121,6 +124,7 @@ func TestWebhooksArePaged(t *testing.T) {
 }
 
 func TestLateResultsOfRunWithoutAny(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if got := w.get("/api/v1/runs/" + id + "/late-results?limit=1").is(200); len(got["late_results"].([]any)) != 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -228,6 +229,7 @@ func TestStreamCursor(t *testing.T) {
 }
 
 func TestStreamTakesKeyInQuery(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	w.commits(g, complete)
@@ -247,6 +249,7 @@ func TestStreamTakesKeyInQuery(t *testing.T) {
 
 // A stream that is cut off can be told from one that has ended.
 func TestStreamIsAborted(t *testing.T) {
+	stage.NoStore(t)
 	cut := func(t *testing.T, s *sseReader) {
 		t.Helper()
 		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -351,6 +354,7 @@ func TestStreamIsAborted(t *testing.T) {
 }
 
 func TestStreamSendsHeartbeats(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	s := w.attach(w.start(`{"kind":"job"}`), "")
 	s.next("stream:attached")
@@ -374,6 +378,7 @@ func TestStreamWithoutRingsPolls(t *testing.T) {
 }
 
 func TestStreamsAreLimited(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 2 }})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -517,6 +522,7 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 
 // Many streams of many runs, some of which come while it happens: each has its whole log, once and in order.
 func TestManyStreams(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -565,6 +571,7 @@ func TestManyStreams(t *testing.T) {
 }
 
 func TestCORS(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"} }})
 	for _, c := range []struct {
 		origin string
@@ -602,6 +609,7 @@ func TestCORS(t *testing.T) {
 
 // A join that may not block is no waiter, and its end removes no other waiter.
 func TestRefusedJoinIsNoWaiter(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 1 }})
 	id := w.start(`{"kind":"job","foreground":true}`)
 	s := w.attach(id, "")

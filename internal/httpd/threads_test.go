@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // listed gives the threads of a page.
@@ -19,6 +21,7 @@ func (w *world) listed(query string) (list []obj, next any) {
 
 // A thread that was created for a child names its parent, and can be left out of the list.
 func TestThreadsOfChildrenAreTold(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	chat := w.makeThread()
 	g := w.running(`{"kind":"boss"}`)
@@ -38,6 +41,7 @@ func TestThreadsOfChildrenAreTold(t *testing.T) {
 }
 
 func TestThreadsAreListedByLastActivity(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	if list, next := w.listed(""); len(list) != 0 || next != nil {
 		t.Errorf("threads of a tenant without any: %v, %v", list, next)
@@ -79,6 +83,7 @@ func TestThreadsAreListedByLastActivity(t *testing.T) {
 }
 
 func TestListedThreadShowsTitleAndLastMessage(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	path := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string) + "/messages"
 	if list, _ := w.listed(""); list[0]["title"] != "" || list[0]["last_message"] != nil || list[0]["last_seq"] != 0.0 {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestViewIsReadByAnybody(t *testing.T) {
@@ -35,6 +36,7 @@ func TestViewIsReadByAnybody(t *testing.T) {
 }
 
 func TestInvalidViewChangesNothing(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"plans"}`)
 	for _, c := range []struct {
@@ -59,6 +61,7 @@ func TestInvalidViewChangesNothing(t *testing.T) {
 }
 
 func TestSecretInViewIsRedacted(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{secrets: hiding(t)})
 	g := w.running(`{"kind":"plans"}`)
 	w.commits(g, `"views":[{"name":"plan","value":{"key":"`+hidden+`"}}]`)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // Every list can be watched, is sent whole, and sent again when it has changed.
@@ -123,6 +124,7 @@ func TestPlatformKeyWatchesAllTenants(t *testing.T) {
 
 // Pages over all tenants follow one another without a gap, whichever tenants their runs are of.
 func TestPagesOverAllTenants(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	tenants := []*world{w, w.as(w.newKey("b", nil)), w.as(w.newKey("c", nil))}
 	var ids []string
@@ -147,6 +149,7 @@ func TestPagesOverAllTenants(t *testing.T) {
 }
 
 func TestCountsOfRuns(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for range 3 {
 		w.start(`{"kind":"job","metadata":{"team":"red"}}`)
@@ -186,6 +189,7 @@ func TestCountsOfRuns(t *testing.T) {
 }
 
 func TestRunsAreListedBySeveralStatusesAndTimes(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"b"}`)
 	running := g["run_id"].(string)
@@ -218,6 +222,7 @@ func TestRunsAreListedBySeveralStatusesAndTimes(t *testing.T) {
 }
 
 func TestHistoryCountsMinutes(t *testing.T) {
+	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	v := w.view(false)
 	v.say(`{"type":"watch","id":"h","of":"history","filter":{"since":"1h"}}`)

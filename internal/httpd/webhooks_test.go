@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -276,6 +277,7 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 }
 
 func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
+	stage.NoStore(t)
 	at := storetest.Options(t)
 	at.Hooks.Clock = func() perdure.Instant { return 1_800_000_000_000_000 } // time stands still: nobody is tried again
 	w := delivering(t, setup{store: &at})
@@ -525,6 +527,7 @@ func TestWebhooksAreLimited(t *testing.T) {
 
 // A platform key has only the scopes that it was made with.
 func TestPlatformKeyIsLimitedToItsScopes(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	limited := w.as(w.newKey("default", func(op *engine.CreateKey) {
 		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}

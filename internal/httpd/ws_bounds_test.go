@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
+	"github.com/perdure/perdure/internal/stage"
 )
 
 // of tells changes of a run in a state.
@@ -27,6 +28,7 @@ func anyChange(api.Change) bool { return true }
 
 // Runs that are made one right after the other are all listened for, not only found.
 func TestSocketListensForNewRunsAtOnce(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	x, _ := w.watch("?kind=job")
 	began := time.Now()
@@ -68,6 +70,7 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 
 // Lines beyond the bound are left out, and the sequence numbers show it.
 func TestChangeHasBoundedLines(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	x, first := w.watch("")
@@ -91,6 +94,7 @@ func TestChangeHasBoundedLines(t *testing.T) {
 }
 
 func TestInvalidHandshakeIsRefused(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()
@@ -127,6 +131,7 @@ func TestSocketFindsRunsOfOtherNode(t *testing.T) {
 
 // Runs of another tenant are in neither the snapshot nor the changes.
 func TestSocketShowsOwnTenantOnly(t *testing.T) {
+	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	has := furnish(b)

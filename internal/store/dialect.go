@@ -154,8 +154,8 @@ func redact(list []statement, f func(string) string) {
 			switch a := a.(type) {
 			case string:
 				st.args[i] = f(a)
-			case pg.Column:
-				for _, row := range a.Rows {
+			case *pg.Column:
+				for _, row := range *a.Rows {
 					if text, ok := row[a.At].(string); ok {
 						row[a.At] = f(text)
 					}
@@ -165,5 +165,21 @@ func redact(list []statement, f func(string) string) {
 	}
 }
 
-// flat gives the values of rows as one list of arguments.
-func flat(part [][]any) []any { return slices.Concat(part...) }
+// flat gives the values of rows as one list of arguments. Rows that follow each other in one list are
+// not copied.
+func flat(part [][]any) []any {
+	if len(part) == 0 {
+		return nil
+	}
+	width := len(part[0])
+	if n := len(part) * width; cap(part[0]) >= n {
+		all := part[0][:n:n]
+		for i, row := range part {
+			if len(row) != width || &row[0] != &all[i*width] {
+				return slices.Concat(part...)
+			}
+		}
+		return all
+	}
+	return slices.Concat(part...)
+}

@@ -86,7 +86,10 @@ func (n *native) Rollback() error {
 }
 
 // nativeColumn is a Column as pgx wants an array.
-type nativeColumn Column
+type nativeColumn struct {
+	Rows [][]any
+	At   int
+}
 
 func (c nativeColumn) Dimensions() []pgtype.ArrayDimension {
 	return []pgtype.ArrayDimension{{Length: int32(len(c.Rows)), LowerBound: 1}}

@@ -78,8 +78,8 @@ func TestValuesRoundTrip(t *testing.T) {
 		}
 	}
 	short, sum := 0, int64(0)
-	numbers := Column{[][]any{{int64(1)}, {int64(2)}}, 0}
-	one(t, s, "SELECT (-2)::smallint, sum(n) FROM unnest(?::bigint[]) AS n", []any{numbers}, &short, &sum)
+	numbers := Columns([][]any{{int64(1)}, {int64(2)}})
+	one(t, s, "SELECT (-2)::smallint, sum(n) FROM unnest(?::bigint[]) AS n", numbers, &short, &sum)
 	if short != -2 || sum != 3 { // a sum is a numeric, which arrives as a text
 		t.Errorf("a number of two bytes is %d, want -2; a sum is %d, want 3", short, sum)
 	}
@@ -130,12 +130,12 @@ func TestArgumentOfAnotherTypeIsRefused(t *testing.T) {
 		{"SELECT ?::text, ?::text", []any{"a", int64(1)}, "argument 2 is a number"},
 		{"SELECT ?::text", []any{[]byte("a")}, "argument 1 is bytes"},
 		{"SELECT ?::text", []any{1.5}, "argument 1 has type float64"},
-		{"SELECT ?::text[]", []any{Column{[][]any{{true}}, 0}}, "argument 1: an array of bool"},
-		{"SELECT ?::text[]", []any{Column{[][]any{{"a"}, {int64(1)}}, 0}}, "argument 1: an array of int64"},
+		{"SELECT ?::text[]", Columns([][]any{{true}}), "argument 1: an array of bool"},
+		{"SELECT ?::text[]", Columns([][]any{{"a"}, {int64(1)}}), "argument 1: an array of int64"},
 		// This text has the length of a number.
-		{"SELECT ?::bigint[]", []any{Column{[][]any{{nil}, {"12345678"}}, 0}}, "argument 1: an array of string"},
-		{"SELECT ?::integer[]", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
-		{"SELECT ?::bigint", []any{Column{[][]any{{int64(1)}}, 0}}, "argument 1: an array"},
+		{"SELECT ?::bigint[]", Columns([][]any{{nil}, {"12345678"}}), "argument 1: an array of string"},
+		{"SELECT ?::integer[]", Columns([][]any{{int64(1)}}), "argument 1: an array"},
+		{"SELECT ?::bigint", Columns([][]any{{int64(1)}}), "argument 1: an array"},
 		{"SELECT ?::bigint[]", []any{[]string{"a"}}, "argument 1: an array"},
 		{"SELECT ?::text", []any{"a", "b"}, "2 arguments for 1 parameters"},
 	} {
@@ -156,9 +156,9 @@ func TestExecAllCountsChangedRows(t *testing.T) {
 	if _, err := s.Exec("CREATE TABLE numbers (n BIGINT)", nil); err != nil {
 		t.Fatal(err)
 	}
-	three := Column{[][]any{{int64(1)}, {int64(2)}, {int64(3)}}, 0}
+	three := Columns([][]any{{int64(1)}, {int64(2)}, {int64(3)}})
 	list := func(yield func(string, []any) bool) {
-		_ = yield("INSERT INTO numbers SELECT unnest(?::bigint[])", []any{three}) &&
+		_ = yield("INSERT INTO numbers SELECT unnest(?::bigint[])", three) &&
 			yield("UPDATE numbers SET n=n+10 WHERE n>?::bigint", []any{int64(1)}) &&
 			yield("DELETE FROM numbers WHERE n=?::bigint", []any{int64(99)})
 	}

@@ -23,17 +23,18 @@ const (
 	binaryFormat               int16 = 1
 )
 
-// A Column is one column of rows, sent as an array.
+// A Column is one column of rows, sent as an array. All columns share their rows.
 type Column struct {
-	Rows [][]any
+	Rows *[][]any
 	At   int // index of the column in a row
 }
 
-// Columns gives the columns of rows. There must be at least one row.
+// Columns gives the columns of rows, as *Column. There must be at least one row.
 func Columns(rows [][]any) []any {
-	out := make([]any, len(rows[0]))
+	list, out := make([]Column, len(rows[0])), make([]any, len(rows[0]))
 	for i := range out {
-		out[i] = Column{rows, i}
+		list[i] = Column{&rows, i}
+		out[i] = &list[i]
 	}
 	return out
 }
@@ -78,7 +79,7 @@ func (st *statement) encode(args []any) ([][]byte, error) {
 			for _, text := range x {
 				out[i] = append(binary.BigEndian.AppendUint32(out[i], uint32(len(text))), text...)
 			}
-		case Column:
+		case *Column:
 			b, err := x.encode(oid)
 			if err != nil {
 				return nil, fmt.Errorf("argument %d: %w", i+1, err)
@@ -112,7 +113,8 @@ func textSize(n int, text func(i int) string) int {
 }
 
 // encode gives the column as an array of the parameter's type.
-func (c Column) encode(oid uint32) ([]byte, error) {
+func (c *Column) encode(oid uint32) ([]byte, error) {
+	rows := *c.Rows
 	var elem uint32
 	switch oid {
 	case oidTextArray:
@@ -122,15 +124,15 @@ func (c Column) encode(oid uint32) ([]byte, error) {
 	default:
 		return nil, fmt.Errorf("an array, and the server wants type %d", oid)
 	}
-	size := 12 * len(c.Rows)
+	size := 12 * len(rows)
 	if elem == oidText {
-		size = textSize(len(c.Rows), func(i int) string {
-			text, _ := c.Rows[i][c.At].(string)
+		size = textSize(len(rows), func(i int) string {
+			text, _ := rows[i][c.At].(string)
 			return text
 		})
 	}
-	b := arrayHeader(elem, len(c.Rows), size)
-	for _, row := range c.Rows {
+	b := arrayHeader(elem, len(rows), size)
+	for _, row := range rows {
 		switch x := row[c.At].(type) {
 		case nil:
 			b = binary.BigEndian.AppendUint32(b, 1<<32-1)

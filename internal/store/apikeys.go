@@ -9,8 +9,16 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// scopeList scans scopes that are separated by spaces.
+// scopeList is a column with scopes that are separated by spaces.
 type scopeList struct{ s *[]perdure.Scope }
+
+func (l scopeList) value() any {
+	scopes := make([]string, len(*l.s))
+	for i, s := range *l.s {
+		scopes[i] = string(s)
+	}
+	return strings.Join(scopes, " ")
+}
 
 func (l scopeList) Scan(v any) error {
 	text, _ := v.(string)
@@ -21,23 +29,21 @@ func (l scopeList) Scan(v any) error {
 	return nil
 }
 
-var apiKeyTable = &table[perdure.Key]{
+var apiKeyTable = register(&table[perdure.Key]{
 	name: "keys", keys: []string{"id"},
-	cols: []string{"id", "tenant", "name", "hash", "platform", "scopes", "created_at", "expires_at", "revoked_at",
-		"parent"},
-	bind: func(k *perdure.Key) []any {
-		scopes := make([]string, len(k.Scopes))
-		for i, s := range k.Scopes {
-			scopes[i] = string(s)
-		}
-		return []any{k.ID, string(k.Tenant), k.Name, k.Hash, toBit(k.Platform), strings.Join(scopes, " "),
-			int64(k.CreatedAt), int64(k.ExpiresAt), int64(k.RevokedAt), k.Parent}
+	columns: func(c *columns, k *perdure.Key) {
+		text(c, "id", &k.ID)
+		text(c, "tenant", &k.Tenant)
+		text(c, "name", &k.Name)
+		text(c, "hash", &k.Hash)
+		flag(c, "platform", &k.Platform)
+		packed(c, "scopes", scopeList{&k.Scopes})
+		number(c, "created_at", &k.CreatedAt)
+		number(c, "expires_at", &k.ExpiresAt)
+		number(c, "revoked_at", &k.RevokedAt)
+		text(c, "parent", &k.Parent)
 	},
-	scan: func(k *perdure.Key) []any {
-		return []any{&k.ID, &k.Tenant, &k.Name, &k.Hash, bit{&k.Platform}, scopeList{&k.Scopes}, &k.CreatedAt,
-			&k.ExpiresAt, &k.RevokedAt, &k.Parent}
-	},
-}
+})
 
 // Keys holds API keys.
 type Keys struct {

@@ -9,31 +9,38 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var approvalTable = &table[perdure.Approval]{
+var approvalTable = register(&table[perdure.Approval]{
 	name: "approvals", keys: []string{"tenant", "run_id", "wait_id"},
-	cols: []string{"tenant", "run_id", "wait_id", "id", "kind", "name", "title", "action", "action_hash", "form",
-		"if_silent", "state", "opened_at", "expires_at", "decided_at", "decided_by", "decided_name", "comment",
-		"answer", "digest", "expires_by", "approvers"},
-	bind: func(a *perdure.Approval) []any {
-		var by perdure.Decider
-		if a.DecidedBy != nil {
-			by = *a.DecidedBy
-		}
-		return []any{string(a.Tenant), string(a.RunID), a.WaitID, string(a.ID), a.Kind, a.Name, a.Title,
-			string(a.Action), a.ActionHash, formText(a.Form), string(a.Default), string(a.State), int64(a.OpenedAt),
-			int64(a.ExpiresAt),
-			int64(a.DecidedAt), by.KeyID, by.Name, a.Comment, string(a.Answer), a.Digest,
-			a.ExpiresBy, string(a.Approvers)}
+	columns: func(c *columns, a *perdure.Approval) {
+		text(c, "tenant", &a.Tenant)
+		text(c, "run_id", &a.RunID)
+		text(c, "wait_id", &a.WaitID)
+		text(c, "id", &a.ID)
+		text(c, "kind", &a.Kind)
+		text(c, "name", &a.Name)
+		text(c, "title", &a.Title)
+		text(c, "action", &a.Action)
+		text(c, "action_hash", &a.ActionHash)
+		packed(c, "form", formList{&a.Form})
+		text(c, "if_silent", &a.Default)
+		text(c, "state", &a.State)
+		number(c, "opened_at", &a.OpenedAt)
+		number(c, "expires_at", &a.ExpiresAt)
+		number(c, "decided_at", &a.DecidedAt)
+		packed(c, "decided_by", deciderID{a})
+		packed(c, "decided_name", deciderName{a})
+		text(c, "comment", &a.Comment)
+		text(c, "answer", &a.Answer)
+		text(c, "digest", &a.Digest)
+		text(c, "expires_by", &a.ExpiresBy)
+		text(c, "approvers", &a.Approvers)
 	},
-	scan: func(a *perdure.Approval) []any {
-		return []any{&a.Tenant, &a.RunID, &a.WaitID, &a.ID, &a.Kind, &a.Name, &a.Title, &a.Action, &a.ActionHash,
-			formList{&a.Form}, &a.Default, &a.State, &a.OpenedAt, &a.ExpiresAt, &a.DecidedAt, decider{a, false},
-			decider{a, true}, &a.Comment, &a.Answer, &a.Digest, &a.ExpiresBy, &a.Approvers}
-	},
-}
+})
 
-// formList scans the fields of a form.
+// formList is a column with the fields of a form.
 type formList struct{ f *[]perdure.FormField }
+
+func (l formList) value() any { return formText(*l.f) }
 
 func (l formList) Scan(v any) error {
 	text, _ := v.(string)
@@ -56,21 +63,37 @@ func formText(f []perdure.FormField) string {
 	return string(b)
 }
 
-// decider scans the two columns of who decided: the key's id first, then its name.
-type decider struct {
-	a    *perdure.Approval
-	name bool
+// deciderID is the first of two columns of who decided: the id of the key. It is empty if nobody has.
+type deciderID struct{ a *perdure.Approval }
+
+func (d deciderID) value() any {
+	if d.a.DecidedBy == nil {
+		return ""
+	}
+	return d.a.DecidedBy.KeyID
 }
 
-func (d decider) Scan(v any) error {
-	text, _ := v.(string)
-	switch {
-	case text == "" && !d.name:
-		d.a.DecidedBy = nil
-	case !d.name:
-		d.a.DecidedBy = &perdure.Decider{KeyID: text}
-	case d.a.DecidedBy != nil:
-		d.a.DecidedBy.Name = text
+func (d deciderID) Scan(v any) error {
+	d.a.DecidedBy = nil
+	if id, _ := v.(string); id != "" {
+		d.a.DecidedBy = &perdure.Decider{KeyID: id}
+	}
+	return nil
+}
+
+// deciderName is the second one: the name of the key. It is read after the id.
+type deciderName struct{ a *perdure.Approval }
+
+func (d deciderName) value() any {
+	if d.a.DecidedBy == nil {
+		return ""
+	}
+	return d.a.DecidedBy.Name
+}
+
+func (d deciderName) Scan(v any) error {
+	if name, _ := v.(string); d.a.DecidedBy != nil {
+		d.a.DecidedBy.Name = name
 	}
 	return nil
 }

@@ -13,17 +13,19 @@ import (
 // fewer.
 const ChunkSize = 256 << 10
 
-var artifactTable = &table[perdure.Artifact]{
+var artifactTable = register(&table[perdure.Artifact]{
 	name: "artifacts", keys: []string{"tenant", "run_id", "name"},
-	cols: []string{"tenant", "run_id", "name", "hash", "size", "media", "at", "attempt"},
-	bind: func(a *perdure.Artifact) []any {
-		return []any{string(a.Tenant), string(a.RunID), a.Name, a.SHA256, a.Size, a.ContentType, int64(a.At),
-			int64(a.Attempt)}
+	columns: func(c *columns, a *perdure.Artifact) {
+		text(c, "tenant", &a.Tenant)
+		text(c, "run_id", &a.RunID)
+		text(c, "name", &a.Name)
+		text(c, "hash", &a.SHA256)
+		number(c, "size", &a.Size)
+		text(c, "media", &a.ContentType)
+		number(c, "at", &a.At)
+		number(c, "attempt", &a.Attempt)
 	},
-	scan: func(a *perdure.Artifact) []any {
-		return []any{&a.Tenant, &a.RunID, &a.Name, &a.SHA256, &a.Size, &a.ContentType, &a.At, &a.Attempt}
-	},
-}
+})
 
 type artifactKey struct {
 	runKey

@@ -7,18 +7,21 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var auditTable = &table[perdure.AuditEntry]{
+var auditTable = register(&table[perdure.AuditEntry]{
 	name: "audit", once: true, keys: []string{"id"},
-	cols: []string{"id", "tenant", "at", "key_id", "key_name", "platform", "action", "target", "detail", "remote"},
-	bind: func(a *perdure.AuditEntry) []any {
-		return []any{a.ID, string(a.Tenant), int64(a.At), a.KeyID, a.KeyName, toBit(a.Platform), a.Action, a.Target,
-			string(a.Detail), a.Remote}
+	columns: func(c *columns, a *perdure.AuditEntry) {
+		text(c, "id", &a.ID)
+		text(c, "tenant", &a.Tenant)
+		number(c, "at", &a.At)
+		text(c, "key_id", &a.KeyID)
+		text(c, "key_name", &a.KeyName)
+		flag(c, "platform", &a.Platform)
+		text(c, "action", &a.Action)
+		text(c, "target", &a.Target)
+		text(c, "detail", &a.Detail)
+		text(c, "remote", &a.Remote)
 	},
-	scan: func(a *perdure.AuditEntry) []any {
-		return []any{&a.ID, &a.Tenant, &a.At, &a.KeyID, &a.KeyName, bit{&a.Platform}, &a.Action, &a.Target, &a.Detail,
-			&a.Remote}
-	},
-}
+})
 
 // AuditLog holds who did what.
 type AuditLog struct {

@@ -10,14 +10,17 @@ type commitRow struct {
 	At perdure.Instant
 }
 
-var commitTable = &table[commitRow]{
+var commitTable = register(&table[commitRow]{
 	name: "commits", once: true, keys: []string{"tenant", "run_id", "commit_id"},
-	cols: []string{"tenant", "run_id", "commit_id", "digest", "answer", "at"},
-	bind: func(c *commitRow) []any {
-		return []any{string(c.Tenant), string(c.RunID), c.ID, c.Digest, c.Answer, int64(c.At)}
+	columns: func(c *columns, r *commitRow) {
+		text(c, "tenant", &r.Tenant)
+		text(c, "run_id", &r.RunID)
+		text(c, "commit_id", &r.ID)
+		text(c, "digest", &r.Digest)
+		text(c, "answer", &r.Answer)
+		number(c, "at", &r.At)
 	},
-	scan: func(c *commitRow) []any { return []any{&c.Tenant, &c.RunID, &c.ID, &c.Digest, &c.Answer, &c.At} },
-}
+})
 
 type commitKey struct {
 	runKey

@@ -8,17 +8,20 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var deadTable = &table[perdure.DeadLetter]{
+var deadTable = register(&table[perdure.DeadLetter]{
 	name: "dead_letters", keys: []string{"tenant", "run_id"},
-	cols: []string{"tenant", "run_id", "kind", "queue", "cause", "message", "at", "expires_at", "redriven_by"},
-	bind: func(d *perdure.DeadLetter) []any {
-		return []any{string(d.Tenant), string(d.RunID), d.Kind, d.Queue, d.Cause, d.Message, int64(d.At),
-			int64(d.ExpiresAt), string(d.RedrivenBy)}
+	columns: func(c *columns, d *perdure.DeadLetter) {
+		text(c, "tenant", &d.Tenant)
+		text(c, "run_id", &d.RunID)
+		text(c, "kind", &d.Kind)
+		text(c, "queue", &d.Queue)
+		text(c, "cause", &d.Cause)
+		text(c, "message", &d.Message)
+		number(c, "at", &d.At)
+		number(c, "expires_at", &d.ExpiresAt)
+		text(c, "redriven_by", &d.RedrivenBy)
 	},
-	scan: func(d *perdure.DeadLetter) []any {
-		return []any{&d.Tenant, &d.RunID, &d.Kind, &d.Queue, &d.Cause, &d.Message, &d.At, &d.ExpiresAt, &d.RedrivenBy}
-	},
-}
+})
 
 // DeadLetters holds the dead letters of failed runs.
 type DeadLetters struct {

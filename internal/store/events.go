@@ -16,17 +16,19 @@ type eventRow struct {
 	perdure.Line
 }
 
-var eventTable = &table[eventRow]{
+var eventTable = register(&table[eventRow]{
 	name: "events", once: true, keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "at", "attempt", "epoch", "data"},
-	bind: func(e *eventRow) []any {
-		return []any{string(e.Tenant), string(e.RunID), e.Seq, string(e.Type), int64(e.At), int64(e.Attempt), e.Epoch,
-			string(e.Data)}
+	columns: func(c *columns, e *eventRow) {
+		text(c, "tenant", &e.Tenant)
+		text(c, "run_id", &e.RunID)
+		number(c, "seq", &e.Seq)
+		text(c, "type", (*string)(&e.Type))
+		number(c, "at", &e.At)
+		number(c, "attempt", &e.Attempt)
+		number(c, "epoch", &e.Epoch)
+		text(c, "data", &e.Data)
 	},
-	scan: func(e *eventRow) []any {
-		return []any{&e.Tenant, &e.RunID, &e.Seq, (*string)(&e.Type), &e.At, &e.Attempt, &e.Epoch, &e.Data}
-	},
-}
+})
 
 // Events holds the lines of the runs' logs.
 type Events struct {

@@ -23,18 +23,21 @@ type FanOut struct {
 	Version int64
 }
 
-var fanOutTable = &table[FanOut]{
+var fanOutTable = register(&table[FanOut]{
 	name: "fanouts", versioned: true, version: func(f *FanOut) *int64 { return &f.Version },
 	keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "thread_id", "own", "at", "after", "version"},
-	bind: func(f *FanOut) []any {
-		return []any{string(f.Tenant), string(f.RunID), f.Seq, string(f.Type), string(f.ThreadID), string(f.Own),
-			int64(f.At), string(f.After), f.Version}
+	columns: func(c *columns, f *FanOut) {
+		text(c, "tenant", &f.Tenant)
+		text(c, "run_id", &f.RunID)
+		number(c, "seq", &f.Seq)
+		text(c, "type", &f.Type)
+		text(c, "thread_id", &f.ThreadID)
+		text(c, "own", &f.Own)
+		number(c, "at", &f.At)
+		text(c, "after", &f.After)
+		number(c, "version", &f.Version)
 	},
-	scan: func(f *FanOut) []any {
-		return []any{&f.Tenant, &f.RunID, &f.Seq, &f.Type, &f.ThreadID, &f.Own, &f.At, &f.After, &f.Version}
-	},
-}
+})
 
 type fanOutKey struct {
 	runKey

@@ -7,36 +7,41 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var groupTable = &table[perdure.Gathering]{
+var groupTable = register(&table[perdure.Gathering]{
 	name: "gatherings", versioned: true, version: func(g *perdure.Gathering) *int64 { return &g.Version },
-	heads:    groupHeads,
-	keys:     []string{"tenant", "id"},
-	cols:     append(slices.Clone(groupHead), "members"),
-	bind:     func(g *perdure.Gathering) []any { return append(bindGroup(g), joinIDs(g.Members)) },
-	scan:     func(g *perdure.Gathering) []any { return append(scanGroup(g), idList{&g.Members}) },
+	heads: groupHeads,
+	keys:  []string{"tenant", "id"},
+	columns: func(c *columns, g *perdure.Gathering) {
+		groupHead(c, g)
+		packed(c, "members", idList{&g.Members})
+	},
 	validate: validateGroup,
-}
+})
 
 // groupHeads are groups without their members. There may be a thousand members and they never
 // change, so that counting an end neither reads nor writes them.
-var groupHeads = &table[perdure.Gathering]{
-	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, cols: groupHead, bind: bindGroup,
-	scan: scanGroup, validate: validateGroup,
-}
+var groupHeads = register(&table[perdure.Gathering]{
+	name: "gatherings", versioned: true, keys: []string{"tenant", "id"}, columns: groupHead,
+	validate: validateGroup,
+})
 
 // groupHead are the columns of a group without its members.
-var groupHead = []string{"tenant", "id", "kind", "mode", "on_losers", "state", "version", "created_at", "alarm_at",
-	"ended_at", "total", "ended", "ok", "made", "next"}
-
-func bindGroup(g *perdure.Gathering) []any {
-	return []any{string(g.Tenant), string(g.ID), g.Kind, string(g.Mode), string(g.OnLosers), string(g.State), g.Version,
-		int64(g.CreatedAt),
-		orNull(g.AlarmAt), int64(g.EndedAt), int64(g.Total), int64(g.Ended), int64(g.OK), string(g.Made), int64(g.Next)}
-}
-
-func scanGroup(g *perdure.Gathering) []any {
-	return []any{&g.Tenant, &g.ID, &g.Kind, &g.Mode, &g.OnLosers, &g.State, &g.Version, &g.CreatedAt,
-		nullable[perdure.Instant]{&g.AlarmAt}, &g.EndedAt, &g.Total, &g.Ended, &g.OK, &g.Made, &g.Next}
+func groupHead(c *columns, g *perdure.Gathering) {
+	text(c, "tenant", &g.Tenant)
+	text(c, "id", &g.ID)
+	text(c, "kind", &g.Kind)
+	text(c, "mode", &g.Mode)
+	text(c, "on_losers", &g.OnLosers)
+	text(c, "state", &g.State)
+	number(c, "version", &g.Version)
+	number(c, "created_at", &g.CreatedAt)
+	optional(c, "alarm_at", &g.AlarmAt)
+	number(c, "ended_at", &g.EndedAt)
+	number(c, "total", &g.Total)
+	number(c, "ended", &g.Ended)
+	number(c, "ok", &g.OK)
+	text(c, "made", &g.Made)
+	number(c, "next", &g.Next)
 }
 
 func validateGroup(g *perdure.Gathering) { clampCounts(&g.Ended, &g.OK) }
@@ -53,12 +58,14 @@ type MemberRow struct {
 	ID     perdure.GroupID
 }
 
-var memberTable = &table[MemberRow]{
+var memberTable = register(&table[MemberRow]{
 	name: "members", quiet: true, keys: []string{"tenant", "run_id", "gathering_id"},
-	cols: []string{"tenant", "run_id", "gathering_id"},
-	bind: func(m *MemberRow) []any { return []any{string(m.Tenant), string(m.RunID), string(m.ID)} },
-	scan: func(m *MemberRow) []any { return []any{&m.Tenant, &m.RunID, &m.ID} },
-}
+	columns: func(c *columns, m *MemberRow) {
+		text(c, "tenant", &m.Tenant)
+		text(c, "run_id", &m.RunID)
+		text(c, "gathering_id", &m.ID)
+	},
+})
 
 func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
 

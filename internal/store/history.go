@@ -38,22 +38,32 @@ func (m *Minute) Add(o *Minute) {
 	}
 }
 
-var historyTable = &table[Minute]{
+var historyTable = register(&table[Minute]{
 	name: "history", versioned: true, version: func(m *Minute) *int64 { return &m.Version },
 	keys: []string{"tenant", "at"},
-	cols: []string{"tenant", "at", "created", "completed", "failed", "cancelled", "timed_out", "errors", "late",
-		"lateness", "d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "version"},
-	bind: func(m *Minute) []any {
+	columns: func(c *columns, m *Minute) {
+		text(c, "tenant", &m.Tenant)
+		number(c, "at", &m.At)
+		number(c, "created", &m.Created)
+		number(c, "completed", &m.Completed)
+		number(c, "failed", &m.Failed)
+		number(c, "cancelled", &m.Cancelled)
+		number(c, "timed_out", &m.TimedOut)
+		number(c, "errors", &m.Errors)
+		number(c, "late", &m.Late)
+		number(c, "lateness", &m.Lateness)
 		d := &m.Dispatched
-		return []any{string(m.Tenant), int64(m.At), m.Created, m.Completed, m.Failed, m.Cancelled, m.TimedOut, m.Errors,
-			m.Late, m.Lateness, d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7], m.Version}
+		number(c, "d0", &d[0])
+		number(c, "d1", &d[1])
+		number(c, "d2", &d[2])
+		number(c, "d3", &d[3])
+		number(c, "d4", &d[4])
+		number(c, "d5", &d[5])
+		number(c, "d6", &d[6])
+		number(c, "d7", &d[7])
+		number(c, "version", &m.Version)
 	},
-	scan: func(m *Minute) []any {
-		d := &m.Dispatched
-		return []any{&m.Tenant, &m.At, &m.Created, &m.Completed, &m.Failed, &m.Cancelled, &m.TimedOut, &m.Errors,
-			&m.Late, &m.Lateness, &d[0], &d[1], &d[2], &d[3], &d[4], &d[5], &d[6], &d[7], &m.Version}
-	},
-}
+})
 
 // historySums are the columns of a minute, added up over tenants.
 var historySums = func() (out string) {

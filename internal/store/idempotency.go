@@ -15,14 +15,16 @@ type IdempotencyRow struct {
 	ExpiresAt perdure.Instant
 }
 
-var idempotencyTable = &table[IdempotencyRow]{
+var idempotencyTable = register(&table[IdempotencyRow]{
 	name: "idempotency", once: true, keys: []string{"tenant", "key"},
-	cols: []string{"tenant", "key", "digest", "ref", "expires_at"},
-	bind: func(k *IdempotencyRow) []any {
-		return []any{string(k.Tenant), k.Key, k.Digest, k.Ref, int64(k.ExpiresAt)}
+	columns: func(c *columns, k *IdempotencyRow) {
+		text(c, "tenant", &k.Tenant)
+		text(c, "key", &k.Key)
+		text(c, "digest", &k.Digest)
+		text(c, "ref", &k.Ref)
+		number(c, "expires_at", &k.ExpiresAt)
 	},
-	scan: func(k *IdempotencyRow) []any { return []any{&k.Tenant, &k.Key, &k.Digest, &k.Ref, &k.ExpiresAt} },
-}
+})
 
 type idempotencyKey struct {
 	t   perdure.TenantID

@@ -20,21 +20,27 @@ import (
 // alone, and only if it is still as it was read (Move). Such a change neither blocks the run's
 // operations nor overwrites what they did.
 
-var itemTable = &table[perdure.Item]{
+var itemTable = register(&table[perdure.Item]{
 	name: "inbox", keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "type", "status", "epoch", "wait_id", "name", "from_run", "outcome",
-		"data", "created_at", "alarm_at", "error", "watchdog_at", "message_seq"},
-	bind: func(i *perdure.Item) []any {
-		return []any{string(i.Tenant), string(i.RunID), i.Seq, i.Type, i.Status, i.Epoch, i.WaitID, i.Name,
-			string(i.From), i.Outcome, string(i.Data), int64(i.CreatedAt), orNull(i.AlarmAt), i.WatchdogError,
-			orNull(i.WatchdogAt), i.MessageSeq}
+	columns: func(c *columns, i *perdure.Item) {
+		text(c, "tenant", &i.Tenant)
+		text(c, "run_id", &i.RunID)
+		number(c, "seq", &i.Seq)
+		text(c, "type", &i.Type)
+		text(c, "status", &i.Status)
+		number(c, "epoch", &i.Epoch)
+		text(c, "wait_id", &i.WaitID)
+		text(c, "name", &i.Name)
+		text(c, "from_run", &i.From)
+		text(c, "outcome", &i.Outcome)
+		text(c, "data", &i.Data)
+		number(c, "created_at", &i.CreatedAt)
+		optional(c, "alarm_at", &i.AlarmAt)
+		text(c, "error", &i.WatchdogError)
+		optional(c, "watchdog_at", &i.WatchdogAt)
+		number(c, "message_seq", &i.MessageSeq)
 	},
-	scan: func(i *perdure.Item) []any {
-		return []any{&i.Tenant, &i.RunID, &i.Seq, &i.Type, &i.Status, &i.Epoch, &i.WaitID, &i.Name, &i.From, &i.Outcome,
-			&i.Data, &i.CreatedAt, nullable[perdure.Instant]{&i.AlarmAt}, &i.WatchdogError,
-			nullable[perdure.Instant]{&i.WatchdogAt}, &i.MessageSeq}
-	},
-}
+})
 
 type itemKey struct {
 	runKey

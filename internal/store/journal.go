@@ -20,16 +20,18 @@ type JournalRow struct {
 	At     perdure.Instant
 }
 
-var journalTable = &table[JournalRow]{
+var journalTable = register(&table[JournalRow]{
 	name: "journal", once: true, keys: []string{"tenant", "run_id", "seq"},
-	cols: []string{"tenant", "run_id", "seq", "key", "value", "digest", "at"},
-	bind: func(j *JournalRow) []any {
-		return []any{string(j.Tenant), string(j.RunID), j.Seq, j.Key, string(j.Value), j.Digest, int64(j.At)}
+	columns: func(c *columns, j *JournalRow) {
+		text(c, "tenant", &j.Tenant)
+		text(c, "run_id", &j.RunID)
+		number(c, "seq", &j.Seq)
+		text(c, "key", &j.Key)
+		text(c, "value", &j.Value)
+		text(c, "digest", &j.Digest)
+		number(c, "at", &j.At)
 	},
-	scan: func(j *JournalRow) []any {
-		return []any{&j.Tenant, &j.RunID, &j.Seq, &j.Key, &j.Value, &j.Digest, &j.At}
-	},
-}
+})
 
 type journalKey struct {
 	runKey

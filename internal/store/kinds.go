@@ -24,18 +24,19 @@ type KindRow struct {
 	Version   int64
 }
 
-var kindTable = &table[KindRow]{
+var kindTable = register(&table[KindRow]{
 	name: "kinds", versioned: true, version: func(k *KindRow) *int64 { return &k.Version },
 	keys: []string{"tenant", "kind"},
-	cols: []string{"tenant", "kind", "newest", "newest_at", "overrides", "created_at", "version"},
-	bind: func(k *KindRow) []any {
-		return []any{string(k.Tenant), k.Kind, k.Newest, int64(k.NewestAt), defText(&k.Overrides), int64(k.CreatedAt),
-			k.Version}
+	columns: func(c *columns, k *KindRow) {
+		text(c, "tenant", &k.Tenant)
+		text(c, "kind", &k.Kind)
+		text(c, "newest", &k.Newest)
+		number(c, "newest_at", &k.NewestAt)
+		packed(c, "overrides", defOf{&k.Overrides})
+		number(c, "created_at", &k.CreatedAt)
+		number(c, "version", &k.Version)
 	},
-	scan: func(k *KindRow) []any {
-		return []any{&k.Tenant, &k.Kind, &k.Newest, &k.NewestAt, defOf{&k.Overrides}, &k.CreatedAt, &k.Version}
-	},
-}
+})
 
 // A KindBuild is the announcement of one build of a worker's program.
 type KindBuild struct {
@@ -47,16 +48,17 @@ type KindBuild struct {
 	Def       perdure.KindDef
 }
 
-var kindBuildTable = &table[KindBuild]{
+var kindBuildTable = register(&table[KindBuild]{
 	name: "kind_builds", keys: []string{"tenant", "kind", "build"},
-	cols: []string{"tenant", "kind", "build", "first_seen", "last_seen", "definition"},
-	bind: func(b *KindBuild) []any {
-		return []any{string(b.Tenant), b.Kind, b.Build, int64(b.FirstSeen), int64(b.LastSeen), defText(&b.Def)}
+	columns: func(c *columns, b *KindBuild) {
+		text(c, "tenant", &b.Tenant)
+		text(c, "kind", &b.Kind)
+		text(c, "build", &b.Build)
+		number(c, "first_seen", &b.FirstSeen)
+		number(c, "last_seen", &b.LastSeen)
+		packed(c, "definition", defOf{&b.Def})
 	},
-	scan: func(b *KindBuild) []any {
-		return []any{&b.Tenant, &b.Kind, &b.Build, &b.FirstSeen, &b.LastSeen, defOf{&b.Def}}
-	},
-}
+})
 
 // A KindQuota counts a tenant's kinds. Every operation that adds or removes one writes it, so that
 // two of them conflict.
@@ -66,25 +68,27 @@ type KindQuota struct {
 	Version int64
 }
 
-var kindQuotaTable = &table[KindQuota]{
+var kindQuotaTable = register(&table[KindQuota]{
 	name: "kind_quota", versioned: true, version: func(q *KindQuota) *int64 { return &q.Version },
-	keys: []string{"tenant"}, cols: []string{"tenant", "kinds", "version"},
-	bind: func(q *KindQuota) []any { return []any{string(q.Tenant), q.Kinds, q.Version} },
-	scan: func(q *KindQuota) []any { return []any{&q.Tenant, &q.Kinds, &q.Version} },
-}
+	keys: []string{"tenant"},
+	columns: func(c *columns, q *KindQuota) {
+		text(c, "tenant", &q.Tenant)
+		number(c, "kinds", &q.Kinds)
+		number(c, "version", &q.Version)
+	},
+})
 
-// defText is the column of a definition. An empty one is stored as an empty text.
-func defText(d *perdure.KindDef) string {
-	if d.Empty() {
+// defOf is a column with a definition. NULL, and a text that can't be read, give an empty one: the
+// policy then counts.
+type defOf struct{ d *perdure.KindDef }
+
+func (x defOf) value() any {
+	if x.d.Empty() {
 		return ""
 	}
-	b, _ := json.Marshal(d) // its raw parts were checked
+	b, _ := json.Marshal(x.d) // its raw parts were checked
 	return string(b)
 }
-
-// defOf scans a definition. NULL, and a text that can't be read, give an empty one: the policy then
-// counts.
-type defOf struct{ d *perdure.KindDef }
 
 func (x defOf) Scan(v any) error {
 	*x.d = perdure.KindDef{}

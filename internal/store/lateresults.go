@@ -6,19 +6,23 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var lateTable = &table[perdure.LateResult]{
+var lateTable = register(&table[perdure.LateResult]{
 	name: "late_results", keys: []string{"tenant", "run_id", "n"},
-	cols: []string{"tenant", "run_id", "n", "commit_id", "epoch", "from_run", "result", "summary", "state", "at",
-		"attempt", "worker"},
-	bind: func(l *perdure.LateResult) []any {
-		return []any{string(l.Tenant), string(l.RunID), int64(l.N), l.CommitID, l.Epoch, string(l.FromRun),
-			string(l.Result), l.Summary, l.State, int64(l.At), int64(l.Attempt), l.Worker}
+	columns: func(c *columns, l *perdure.LateResult) {
+		text(c, "tenant", &l.Tenant)
+		text(c, "run_id", &l.RunID)
+		number(c, "n", &l.N)
+		text(c, "commit_id", &l.CommitID)
+		number(c, "epoch", &l.Epoch)
+		text(c, "from_run", &l.FromRun)
+		text(c, "result", &l.Result)
+		text(c, "summary", &l.Summary)
+		text(c, "state", &l.State)
+		number(c, "at", &l.At)
+		number(c, "attempt", &l.Attempt)
+		text(c, "worker", &l.Worker)
 	},
-	scan: func(l *perdure.LateResult) []any {
-		return []any{&l.Tenant, &l.RunID, &l.N, &l.CommitID, &l.Epoch, &l.FromRun, &l.Result, &l.Summary, &l.State,
-			&l.At, &l.Attempt, &l.Worker}
-	},
-}
+})
 
 type lateKey struct {
 	runKey

@@ -31,13 +31,16 @@ type metadataRow struct {
 	RunID  perdure.RunID
 }
 
-var metadataTable = &table[metadataRow]{
+var metadataTable = register(&table[metadataRow]{
 	// quiet: a migration may add a run again.
 	name: "run_metadata", quiet: true, keys: []string{"tenant", "name", "value", "run_id"},
-	cols: []string{"tenant", "name", "value", "run_id"},
-	bind: func(m *metadataRow) []any { return []any{string(m.Tenant), m.Name, m.Value, string(m.RunID)} },
-	scan: func(m *metadataRow) []any { return []any{&m.Tenant, &m.Name, &m.Value, &m.RunID} },
-}
+	columns: func(c *columns, m *metadataRow) {
+		text(c, "tenant", &m.Tenant)
+		text(c, "name", &m.Name)
+		text(c, "value", &m.Value)
+		text(c, "run_id", &m.RunID)
+	},
+})
 
 // maxIndexed is how many characters of a value the index has. PostgreSQL refuses index rows of more
 // than about 2,700 bytes.

@@ -64,18 +64,7 @@ func runsOfSchema(version int) *table[perdure.Run] {
 			keep = append(keep, i)
 		}
 	}
-	old := &table[perdure.Run]{name: "runs", once: true, keys: runTable.keys}
-	for _, i := range keep {
-		old.cols = append(old.cols, runTable.cols[i])
-	}
-	old.bind = func(r *perdure.Run) (out []any) {
-		all := runTable.bind(r)
-		for _, i := range keep {
-			out = append(out, all[i])
-		}
-		return out
-	}
-	return old
+	return chosen(runTable, keep)
 }
 
 // Schema 3 is from before webhooks.
@@ -133,10 +122,23 @@ func bringUp(t *testing.T, old Conn, d *dialect, at Options) {
 
 // oldKeyTable is the table of keys before schema 24, in which they got a parent.
 func oldKeyTable() *table[perdure.Key] {
-	n := len(apiKeyTable.cols) - 1
-	return &table[perdure.Key]{name: apiKeyTable.name, keys: apiKeyTable.keys, cols: apiKeyTable.cols[:n],
-		bind: func(k *perdure.Key) []any { return apiKeyTable.bind(k)[:n] },
-		scan: func(k *perdure.Key) []any { return apiKeyTable.scan(k)[:n] }}
+	keep := make([]int, len(apiKeyTable.cols)-1)
+	for i := range keep {
+		keep[i] = i
+	}
+	return chosen(apiKeyTable, keep)
+}
+
+// chosen is a table with some columns of another one.
+func chosen[T any](t *table[T], keep []int) *table[T] {
+	old := &table[T]{name: t.name, once: t.once, keys: t.keys, columns: func(c *columns, v *T) {
+		all := columns{of: c.of}
+		t.columns(&all, v)
+		for _, i := range keep {
+			c.list = append(c.list, all.list[i])
+		}
+	}}
+	return old.prepared()
 }
 
 // Schema 4 is from before approvals. Keys with all scopes keep all of them, and no other key gets

@@ -11,23 +11,30 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var noteTable = &table[perdure.Notification]{
+var noteTable = register(&table[perdure.Notification]{
 	name: "outbox", versioned: true, version: func(n *perdure.Notification) *int64 { return &n.Version },
 	keys: []string{"tenant", "run_id", "seq", "target"},
-	cols: []string{"tenant", "run_id", "seq", "target", "type", "state", "attempts", "tries", "created_at", "alarm_at",
-		"status", "error", "version"},
-	bind: func(n *perdure.Notification) []any {
-		return []any{string(n.Tenant), string(n.RunID), n.Seq, string(n.Webhook), string(n.Type), n.State,
-			n.Attempts, n.Tries, int64(n.CreatedAt), orNull(n.AlarmAt), int64(n.Status), n.Error, n.Version}
+	columns: func(c *columns, n *perdure.Notification) {
+		text(c, "tenant", &n.Tenant)
+		text(c, "run_id", &n.RunID)
+		number(c, "seq", &n.Seq)
+		text(c, "target", &n.Webhook)
+		text(c, "type", &n.Type)
+		text(c, "state", &n.State)
+		number(c, "attempts", &n.Attempts)
+		number(c, "tries", &n.Tries)
+		number(c, "created_at", &n.CreatedAt)
+		optional(c, "alarm_at", &n.AlarmAt)
+		number(c, "status", &n.Status)
+		text(c, "error", &n.Error)
+		number(c, "version", &n.Version)
 	},
-	scan: func(n *perdure.Notification) []any {
-		return []any{&n.Tenant, &n.RunID, &n.Seq, &n.Webhook, &n.Type, &n.State, &n.Attempts, &n.Tries, &n.CreatedAt,
-			nullable[perdure.Instant]{&n.AlarmAt}, &n.Status, &n.Error, &n.Version}
-	},
-}
+})
 
 // millis scans a number of milliseconds.
 type millis struct{ d *time.Duration }
+
+func (m millis) value() any { return m.d.Milliseconds() }
 
 func (m millis) Scan(v any) error {
 	n, _ := v.(int64)
@@ -35,19 +42,22 @@ func (m millis) Scan(v any) error {
 	return nil
 }
 
-var attemptTable = &table[perdure.WebhookAttempt]{
+var attemptTable = register(&table[perdure.WebhookAttempt]{
 	// quiet: an attempt whose commit had an unknown outcome is inserted again.
 	name: "webhook_attempts", quiet: true, keys: []string{"tenant", "run_id", "seq", "target", "n"},
-	cols: []string{"tenant", "run_id", "seq", "target", "n", "at", "took_ms", "status", "error", "response"},
-	bind: func(a *perdure.WebhookAttempt) []any {
-		return []any{string(a.Tenant), string(a.RunID), a.Seq, string(a.Webhook), a.N, int64(a.At),
-			a.Took.Milliseconds(), int64(a.Status), a.Error, a.Response}
+	columns: func(c *columns, a *perdure.WebhookAttempt) {
+		text(c, "tenant", &a.Tenant)
+		text(c, "run_id", &a.RunID)
+		number(c, "seq", &a.Seq)
+		text(c, "target", &a.Webhook)
+		number(c, "n", &a.N)
+		number(c, "at", &a.At)
+		packed(c, "took_ms", millis{&a.Took})
+		number(c, "status", &a.Status)
+		text(c, "error", &a.Error)
+		text(c, "response", &a.Response)
 	},
-	scan: func(a *perdure.WebhookAttempt) []any {
-		return []any{&a.Tenant, &a.RunID, &a.Seq, &a.Webhook, &a.N, &a.At, millis{&a.Took}, &a.Status, &a.Error,
-			&a.Response}
-	},
-}
+})
 
 type noteKey struct {
 	runKey

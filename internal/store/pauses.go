@@ -24,16 +24,18 @@ type PauseRow struct {
 	perdure.QueuePause
 }
 
-var pauseTable = &table[PauseRow]{
+var pauseTable = register(&table[PauseRow]{
 	name: "queue_pauses", keys: []string{"tenant", "name"},
-	cols: []string{"tenant", "name", "paused_at", "until_at", "paused_by", "platform", "reason"},
-	bind: func(p *PauseRow) []any {
-		return []any{string(p.Tenant), p.Queue, int64(p.At), int64(p.Until), p.By, toBit(p.Platform), p.Reason}
+	columns: func(c *columns, p *PauseRow) {
+		text(c, "tenant", &p.Tenant)
+		text(c, "name", &p.Queue)
+		number(c, "paused_at", &p.At)
+		number(c, "until_at", &p.Until)
+		text(c, "paused_by", &p.By)
+		flag(c, "platform", &p.Platform)
+		text(c, "reason", &p.Reason)
 	},
-	scan: func(p *PauseRow) []any {
-		return []any{&p.Tenant, &p.Queue, &p.At, &p.Until, &p.By, bit{&p.Platform}, &p.Reason}
-	},
-}
+})
 
 // pauseGeneration is the name of the generation in the table meta.
 const pauseGeneration = "pauses"

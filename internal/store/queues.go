@@ -14,12 +14,14 @@ type QueueRow struct {
 	CreatedAt perdure.Instant
 }
 
-var queueTable = &table[QueueRow]{
+var queueTable = register(&table[QueueRow]{
 	name: "queues", quiet: true, keys: []string{"tenant", "name"},
-	cols: []string{"tenant", "name", "created_at"},
-	bind: func(q *QueueRow) []any { return []any{string(q.Tenant), q.Name, int64(q.CreatedAt)} },
-	scan: func(q *QueueRow) []any { return []any{&q.Tenant, &q.Name, &q.CreatedAt} },
-}
+	columns: func(c *columns, q *QueueRow) {
+		text(c, "tenant", &q.Tenant)
+		text(c, "name", &q.Name)
+		number(c, "created_at", &q.CreatedAt)
+	},
+})
 
 type queueKey struct {
 	t    perdure.TenantID

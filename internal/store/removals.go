@@ -32,12 +32,16 @@ const (
 	RemoveUpload = "upload"
 )
 
-var removalTable = &table[removal]{
+var removalTable = register(&table[removal]{
 	name: "removals", quiet: true, keys: []string{"tenant", "kind", "id"},
-	cols: []string{"tenant", "kind", "id", "due_at", "lines"},
-	bind: func(r *removal) []any { return []any{string(r.Tenant), r.Kind, r.ID, int64(r.Due), r.Lines} },
-	scan: func(r *removal) []any { return []any{&r.Tenant, &r.Kind, &r.ID, &r.Due, &r.Lines} },
-}
+	columns: func(c *columns, r *removal) {
+		text(c, "tenant", &r.Tenant)
+		text(c, "kind", &r.Kind)
+		text(c, "id", &r.ID)
+		number(c, "due_at", &r.Due)
+		number(c, "lines", &r.Lines)
+	},
+})
 
 // Removals holds what is being removed, and finds what has expired.
 type Removals struct {

@@ -12,67 +12,98 @@ import (
 	"github.com/perdure/perdure/internal/plant"
 )
 
-// insertColumns are written when a run is accepted, updateColumns with every transition.
-var (
-	insertColumns = []string{"tenant", "id", "kind", "class", "queue", "priority", "thread_id", "parent_id", "root_id",
-		"journal_key", "continuation_of", "retry_of", "input", "metadata", "created_at", "deadline_at", "max_attempts",
-		"place", "origin_id", "first_epoch", "inbox_from", "copy_to"}
-	updateColumns = []string{"state", "version", "epoch", "attempt", "strikes", "deliveries", "turn", "ready", "heard",
-		"resumed", "ready_at", "granted_at", "first_grant_at", "lease_until", "started_at", "seen_at", "moved_at",
-		"wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity", "said", "result", "seq", "inbox_seq",
-		"inbox_open", "journal_seq", "waits_open", "children", "late", "watched", "cascade", "alarm_at", "rest",
-		"committed", "held_by"}
-	// settledColumns are written as well if a batch settles the class of a run.
-	settledColumns = []string{"class", "deadline_at"}
-)
-
-// bindInsert appends the values of insertColumns.
-func bindInsert(to []any, r *perdure.Run) []any {
-	return append(to, string(r.Tenant), string(r.ID), r.Kind, string(r.Class), r.Queue, int64(r.Priority),
-		string(r.ThreadID), string(r.ParentID), string(r.RootID), r.JournalKey, string(r.ContinuationOf),
-		string(r.RetryOf), string(r.Input), string(r.Metadata), int64(r.CreatedAt), int64(r.DeadlineAt),
-		int64(r.MaxAttempts), int64(r.Place()), string(r.OriginID), r.FirstEpoch, r.InboxFrom, r.CopyTo)
-}
-
-// bindUpdate appends the values of updateColumns.
-func bindUpdate(to []any, r *perdure.Run) []any {
-	return append(to, string(r.State), r.Version, r.Epoch, int64(r.Attempt), int64(r.Strikes), int64(r.Grants),
-		int64(r.Turn), toBit(r.Ready), toBit(r.HolderSeen), toBit(r.Resumed), int64(r.ReadyAt), int64(r.GrantedAt),
-		int64(r.FirstGrantAt), int64(r.LeaseUntil), int64(r.StartedAt), int64(r.SeenAt), int64(r.MovedAt),
-		int64(r.WaitAt), int64(r.FinishedAt), int64(r.HeartbeatAt), int64(r.DeferredAt), r.Worker, r.Activity,
-		int64(r.AlertsSent),
-		string(r.Result), r.Seq, r.InboxSeq, int64(r.InboxOpen), r.JournalSeq, int64(r.WaitsOpen), int64(r.Children),
-		int64(r.Late), toBit(r.Counted), toBit(r.Cascade), orNull(r.AlarmAt), packRest(r), packLastCommit(r),
-		packHeldBy(r))
-}
-
-var runTable = &table[perdure.Run]{
-	name: "runs", once: true,
+var runTable = register(&table[perdure.Run]{
+	name: "runs", once: true, keys: []string{"tenant", "id"},
 	rare: []string{"parent_id", "journal_key", "continuation_of", "retry_of", "origin_id", "first_epoch", "inbox_from",
 		"copy_to", "epoch", "strikes", "deliveries", "heard", "resumed", "granted_at", "first_grant_at", "lease_until",
 		"started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity",
 		"said", "result", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late", "watched",
 		"cascade", "committed", "held_by"},
-	cols: slices.Concat(insertColumns, updateColumns), keys: []string{"tenant", "id"},
-	bind: func(r *perdure.Run) []any {
-		return bindUpdate(bindInsert(make([]any, 0, len(insertColumns)+len(updateColumns)), r), r)
-	},
-	scan: func(r *perdure.Run) []any {
-		// The columns place and held_by are ignored: they follow from other columns.
-		return []any{&r.Tenant, &r.ID, &r.Kind, &r.Class, &r.Queue, &r.Priority, &r.ThreadID, &r.ParentID, &r.RootID,
-			&r.JournalKey, &r.ContinuationOf, &r.RetryOf, &r.Input, &r.Metadata, &r.CreatedAt, &r.DeadlineAt,
-			&r.MaxAttempts, ignored{}, &r.OriginID, &r.FirstEpoch, &r.InboxFrom, &r.CopyTo, &r.State, &r.Version,
-			&r.Epoch, &r.Attempt, &r.Strikes, &r.Grants, &r.Turn,
-			bit{&r.Ready}, bit{&r.HolderSeen}, bit{&r.Resumed}, &r.ReadyAt, &r.GrantedAt, &r.FirstGrantAt,
-			&r.LeaseUntil,
-			&r.StartedAt, &r.SeenAt, &r.MovedAt, &r.WaitAt, &r.FinishedAt, &r.HeartbeatAt, &r.DeferredAt, &r.Worker,
-			&r.Activity, &r.AlertsSent, &r.Result, &r.Seq, &r.InboxSeq, &r.InboxOpen, &r.JournalSeq, &r.WaitsOpen,
-			&r.Children, &r.Late, bit{&r.Counted}, bit{&r.Cascade}, nullable[perdure.Instant]{&r.AlarmAt},
-			restScanner{r}, lastCommitScanner{r}, ignored{}}
+	columns: func(c *columns, r *perdure.Run) {
+		acceptedColumns(c, r)
+		changingColumns(c, r)
 	},
 	unreadable: func(r *perdure.Run, column string) { damaged(r, column) },
 	validate:   validateRun,
+})
+
+// acceptedColumns are written when a run is accepted.
+func acceptedColumns(c *columns, r *perdure.Run) {
+	text(c, "tenant", &r.Tenant)
+	text(c, "id", &r.ID)
+	text(c, "kind", &r.Kind)
+	text(c, "class", &r.Class)
+	text(c, "queue", &r.Queue)
+	number(c, "priority", &r.Priority)
+	text(c, "thread_id", &r.ThreadID)
+	text(c, "parent_id", &r.ParentID)
+	text(c, "root_id", &r.RootID)
+	text(c, "journal_key", &r.JournalKey)
+	text(c, "continuation_of", &r.ContinuationOf)
+	text(c, "retry_of", &r.RetryOf)
+	text(c, "input", &r.Input)
+	text(c, "metadata", &r.Metadata)
+	number(c, "created_at", &r.CreatedAt)
+	number(c, "deadline_at", &r.DeadlineAt)
+	number(c, "max_attempts", &r.MaxAttempts)
+	derived(c, "place", r, runPlace)
+	text(c, "origin_id", &r.OriginID)
+	number(c, "first_epoch", &r.FirstEpoch)
+	number(c, "inbox_from", &r.InboxFrom)
+	number(c, "copy_to", &r.CopyTo)
 }
+
+// changingColumns are written with every transition as well.
+func changingColumns(c *columns, r *perdure.Run) {
+	text(c, "state", &r.State)
+	number(c, "version", &r.Version)
+	number(c, "epoch", &r.Epoch)
+	number(c, "attempt", &r.Attempt)
+	number(c, "strikes", &r.Strikes)
+	number(c, "deliveries", &r.Grants)
+	number(c, "turn", &r.Turn)
+	flag(c, "ready", &r.Ready)
+	flag(c, "heard", &r.HolderSeen)
+	flag(c, "resumed", &r.Resumed)
+	number(c, "ready_at", &r.ReadyAt)
+	number(c, "granted_at", &r.GrantedAt)
+	number(c, "first_grant_at", &r.FirstGrantAt)
+	number(c, "lease_until", &r.LeaseUntil)
+	number(c, "started_at", &r.StartedAt)
+	number(c, "seen_at", &r.SeenAt)
+	number(c, "moved_at", &r.MovedAt)
+	number(c, "wait_at", &r.WaitAt)
+	number(c, "finished_at", &r.FinishedAt)
+	number(c, "beat_at", &r.HeartbeatAt)
+	number(c, "deferred_at", &r.DeferredAt)
+	text(c, "worker", &r.Worker)
+	text(c, "activity", &r.Activity)
+	number(c, "said", &r.AlertsSent)
+	text(c, "result", &r.Result)
+	number(c, "seq", &r.Seq)
+	number(c, "inbox_seq", &r.InboxSeq)
+	number(c, "inbox_open", &r.InboxOpen)
+	number(c, "journal_seq", &r.JournalSeq)
+	number(c, "waits_open", &r.WaitsOpen)
+	number(c, "children", &r.Children)
+	number(c, "late", &r.Late)
+	flag(c, "watched", &r.Counted)
+	flag(c, "cascade", &r.Cascade)
+	optional(c, "alarm_at", &r.AlarmAt)
+	packed(c, "rest", restColumn{r})
+	packed(c, "committed", lastCommitColumn{r})
+	derived(c, "held_by", r, heldBy)
+}
+
+// settledColumns are written as well if a batch settles the class of a run.
+func settledColumns(c *columns, r *perdure.Run) {
+	text(c, "class", &r.Class)
+	number(c, "deadline_at", &r.DeadlineAt)
+}
+
+func runPlace(r *perdure.Run) any { return int64(r.Place()) }
+
+func heldBy(r *perdure.Run) any { return packHeldBy(r) }
 
 // rest holds the fields of a run that no query searches by, as one JSON column. It is empty for
 // most runs. Values are strings here: perdure.Value would marshal as callers see it, and a
@@ -136,10 +167,12 @@ func packRest(r *perdure.Run) string {
 	return string(b)
 }
 
-// restScanner scans the rest column.
-type restScanner struct{ r *perdure.Run }
+// restColumn is the column with the rest.
+type restColumn struct{ r *perdure.Run }
 
-func (s restScanner) Scan(v any) error {
+func (s restColumn) value() any { return packRest(s.r) }
+
+func (s restColumn) Scan(v any) error {
 	text, ok := v.(string)
 	if !ok || text == "" {
 		return nil
@@ -185,10 +218,12 @@ func packLastCommit(r *perdure.Run) string {
 	return strconv.Itoa(r.Commits) + "\n" + c.Digest + "\n" + c.Answer + "\n" + c.ID
 }
 
-// lastCommitScanner scans the column that packLastCommit writes.
-type lastCommitScanner struct{ r *perdure.Run }
+// lastCommitColumn is the column with the last commit.
+type lastCommitColumn struct{ r *perdure.Run }
 
-func (s lastCommitScanner) Scan(v any) error {
+func (s lastCommitColumn) value() any { return packLastCommit(s.r) }
+
+func (s lastCommitColumn) Scan(v any) error {
 	text, _ := v.(string)
 	if text == "" {
 		return nil
@@ -410,6 +445,24 @@ type changedRun struct {
 	read int64
 }
 
+// columns are the key of the run, the version that was read, and the columns to write.
+func (x *changedRun) columns(c *columns, settles bool) {
+	text(c, "tenant", &x.run.Tenant)
+	text(c, "id", &x.run.ID)
+	number(c, "read", &x.read)
+	changingColumns(c, x.run)
+	if settles {
+		settledColumns(c, x.run)
+	}
+}
+
+// The names of a changedRun's columns, without and with those that settle.
+var changedNames, settledNames = namesOfChange(false), namesOfChange(true)
+
+func namesOfChange(settles bool) []string {
+	return names(func(c *columns) { (&changedRun{run: new(perdure.Run)}).columns(c, settles) })
+}
+
 // saveRuns gives the only statement of the program that updates runs: a compare-and-set on the
 // version, for many runs at once. The rows are sorted by id, so that two nodes can't deadlock. If
 // another writer has changed one of the rows, the whole batch is rolled back. With settles it writes
@@ -419,24 +472,21 @@ func saveRuns(d *dialect, rows []changedRun, settles bool) (out []statement) {
 		return nil
 	}
 	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
-	columns := updateColumns
+	names := changedNames
 	if settles {
-		columns = slices.Concat(updateColumns, settledColumns)
+		names = settledNames
 	}
-	bound := make([][]any, len(rows))
-	for i, c := range rows {
-		row := append(make([]any, 0, 3+len(columns)), string(c.run.Tenant), string(c.run.ID), c.read)
-		row = bindUpdate(row, c.run)
-		if settles {
-			row = append(row, string(c.run.Class), int64(c.run.DeadlineAt))
-		}
-		bound[i] = row
+	bound, c := make([][]any, len(rows)), columns{of: binding, list: make([]any, 0, len(rows)*len(names))}
+	for i := range rows {
+		from := len(c.list)
+		rows[i].columns(&c, settles)
+		bound[i] = c.list[from:]
 	}
 	for part := range d.parts(bound) {
 		k := textKey{d: d, n: d.textFor(len(part)), settles: settles}
 		text, ok := updateTexts.Load(k)
 		if !ok {
-			text = updateText(d, columns, part)
+			text = updateText(d, names, part)
 			updateTexts.Store(k, text)
 		}
 		out = append(out, statement{text.(string) + guard(), d.args(part), int64(len(part))})
@@ -448,12 +498,12 @@ func saveRuns(d *dialect, rows []changedRun, settles bool) (out []statement) {
 var updateTexts sync.Map
 
 // updateText is the UPDATE without its condition on the version.
-func updateText(d *dialect, columns []string, part [][]any) string {
-	set := make([]string, len(columns))
-	for i, c := range columns {
-		set[i] = c + "=input." + c
+func updateText(d *dialect, names []string, part [][]any) string {
+	var set []string
+	for _, c := range names[slices.Index(names, "read")+1:] {
+		set = append(set, c+"=input."+c)
 	}
-	return "WITH input(" + strings.Join(slices.Concat([]string{"tenant", "id", "read"}, columns), ",") +
+	return "WITH input(" + strings.Join(names, ",") +
 		") AS (" + d.rows(part) + ") UPDATE " + d.orFail + "runs SET " +
 		strings.Join(set, ",") + " FROM input WHERE runs.tenant=input.tenant AND runs.id=input.id"
 }

@@ -4,18 +4,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/perdure/perdure"
 )
 
-// A table maps a record to a row and back. cols, bind and scan have the same order, and the key
-// columns come first.
+// A table maps a record to a row and back.
 type table[T any] struct {
 	name string
-	cols []string
 	keys []string
-	bind func(*T) []any
-	scan func(*T) []any
+	// columns goes over the columns of a record. Those of the key come first.
+	columns func(*columns, *T)
+	// cols are the names of the columns. selects begins a query for all of them.
+	cols    []string
+	selects string
 	// versioned tables have a column "version". An update applies only if the row still has the
 	// version that was read. version points to that field of a record. heads, if set, is the table
 	// with the columns that an update writes, where these are not all.
@@ -34,6 +33,8 @@ type table[T any] struct {
 	// rare are columns that are zero or empty in most new rows. An insert of rows in which all of them
 	// are does not send them. That is for PostgreSQL, to which each column is an array.
 	rare []string
+	// isRare tells for each column whether it is rare.
+	isRare []bool
 
 	// unreadable is called for a column whose value can't be read. validate checks a record after
 	// it was read. A row that was damaged from outside is still read: it must not block the rows
@@ -43,6 +44,33 @@ type table[T any] struct {
 
 	// texts caches statements by dialect and number of rows. Stores of one process share the table.
 	texts sync.Map
+}
+
+// tables are all tables of the store. A test goes over them.
+var tables []any
+
+// register prepares a table. Every table of the store is registered once.
+func register[T any](t *table[T]) *table[T] {
+	tables = append(tables, t.prepared())
+	return t
+}
+
+// prepared notes the names of the columns.
+func (t *table[T]) prepared() *table[T] {
+	t.cols = names(func(c *columns) { t.columns(c, new(T)) })
+	t.selects = "SELECT " + strings.Join(t.cols, ",") + " FROM " + t.name + " "
+	t.isRare = make([]bool, len(t.cols))
+	for i, name := range t.cols {
+		t.isRare[i] = slices.Contains(t.rare, name)
+	}
+	return t
+}
+
+// scan gives the destinations of a record's columns.
+func (t *table[T]) scan(v *T) []any {
+	c := columns{of: scanning, list: make([]any, 0, len(t.cols))}
+	t.columns(&c, v)
+	return c.list
 }
 
 type textKey struct {
@@ -87,11 +115,14 @@ func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
-// bound gives the columns of rows. They are sorted by key, unless rows are written only once.
+// bound gives the columns of rows. They are sorted by key, unless rows are written only once. All of
+// them are parts of one list, see flat.
 func (t *table[T]) bound(rows []T) [][]any {
-	bound := make([][]any, len(rows))
+	bound, c := make([][]any, len(rows)), columns{of: binding, list: make([]any, 0, len(rows)*len(t.cols))}
 	for i := range rows {
-		bound[i] = t.bind(&rows[i])
+		from := len(c.list)
+		t.columns(&c, &rows[i])
+		bound[i] = c.list[from:]
 	}
 	if !t.once && len(rows) > 1 {
 		// Sorted, so that two nodes that change the same rows lock them in the same order and can't
@@ -154,8 +185,8 @@ func (t *table[T]) withoutRare(part [][]any) bool {
 	if len(t.rare) == 0 {
 		return false
 	}
-	for i, c := range t.cols {
-		if !slices.Contains(t.rare, c) {
+	for i, rare := range t.isRare {
+		if !rare {
 			continue
 		}
 		for _, row := range part {
@@ -173,7 +204,7 @@ func (t *table[T]) insertShort(d *dialect, part [][]any) (text string, args []an
 	var first []any
 	for i, arg := range d.args(part) {
 		switch c := t.cols[i]; {
-		case !slices.Contains(t.rare, c):
+		case !t.isRare[i]:
 			cols, first, args = append(cols, c), append(first, part[0][i]), append(args, arg)
 		case part[0][i] == any(""):
 			rare, zeros = append(rare, c), append(zeros, "''")
@@ -214,15 +245,16 @@ func (t *table[T]) updateText(d *dialect, part [][]any) string {
 }
 
 // selectText is a SELECT of whole records.
-func (t *table[T]) selectText(rest string) string {
-	return "SELECT " + strings.Join(t.cols, ",") + " FROM " + t.name + " " + rest
-}
+func (t *table[T]) selectText(rest string) string { return t.selects + rest }
 
 // query calls row for every record that a condition selects.
 func (t *table[T]) query(s Conn, rest string, args []any, row func(*T) error) error {
+	c := columns{of: scanning, list: make([]any, 0, len(t.cols))}
 	return s.Query(t.selectText(rest), args, func(scan func(...any) error) error {
 		var v T
-		if scan(t.scan(&v)...) != nil {
+		c.list = c.list[:0]
+		t.columns(&c, &v)
+		if scan(c.list...) != nil {
 			v = *new(T) // scanned again, column by column
 			if err := t.scanDamaged(scan, &v); err != nil {
 				return err
@@ -251,68 +283,4 @@ func (t *table[T]) one(s Conn, where string, args ...any) (v T, ok bool, err err
 		return nil
 	})
 	return v, ok, err
-}
-
-// ignored is the destination of a column that is not needed.
-type ignored struct{}
-
-func (ignored) Scan(any) error { return nil }
-
-// bit scans 0 and 1 into a bool.
-type bit struct{ b *bool }
-
-func (x bit) Scan(v any) error {
-	n, _ := v.(int64)
-	*x.b = n != 0
-	return nil
-}
-
-func toBit(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// nullable scans NULL, and any value that is no number, into zero.
-type nullable[T ~int64] struct{ p *T }
-
-func (x nullable[T]) Scan(v any) error {
-	n, _ := v.(int64)
-	*x.p = T(n)
-	return nil
-}
-
-// orNull is the argument for a column that holds NULL instead of zero.
-func orNull[T ~int64](v T) any {
-	if v == 0 {
-		return nil
-	}
-	return int64(v)
-}
-
-// idList scans run ids that joinIDs has joined.
-type idList struct{ ids *[]perdure.RunID }
-
-// joinIDs joins run ids for a column.
-func joinIDs(ids []perdure.RunID) string {
-	var b strings.Builder
-	for i, id := range ids {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(string(id))
-	}
-	return b.String()
-}
-
-func (l idList) Scan(v any) error {
-	s, _ := v.(string)
-	*l.ids = nil
-	if s != "" {
-		for part := range strings.SplitSeq(s, "\n") {
-			*l.ids = append(*l.ids, perdure.RunID(part))
-		}
-	}
-	return nil
 }

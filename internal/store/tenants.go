@@ -14,16 +14,16 @@ type TenantRow struct {
 	Signed    bool // runs are granted only with a valid signature
 }
 
-var tenantTable = &table[TenantRow]{
+var tenantTable = register(&table[TenantRow]{
 	name: "tenants", quiet: true, keys: []string{"id"},
-	cols: []string{"id", "created_at", "max_live_runs", "require_signatures", "limits"},
-	bind: func(t *TenantRow) []any {
-		return []any{string(t.ID), int64(t.CreatedAt), t.Limits.MaxLiveRuns, toBit(t.Signed), limitsText(t.Limits)}
+	columns: func(c *columns, t *TenantRow) {
+		text(c, "id", &t.ID)
+		number(c, "created_at", &t.CreatedAt)
+		number(c, "max_live_runs", &t.Limits.MaxLiveRuns)
+		flag(c, "require_signatures", &t.Signed)
+		packed(c, "limits", limitsOf{&t.Limits})
 	},
-	scan: func(t *TenantRow) []any {
-		return []any{&t.ID, &t.CreatedAt, &t.Limits.MaxLiveRuns, bit{&t.Signed}, limitsOf{&t.Limits}}
-	},
-}
+})
 
 // limitsText is the column of a tenant's limits. The limit of live runs has a column of its own.
 func limitsText(l perdure.TenantLimits) string {
@@ -34,8 +34,10 @@ func limitsText(l perdure.TenantLimits) string {
 	return string(b)
 }
 
-// limitsOf scans the column of limits.
+// limitsOf is the column of limits.
 type limitsOf struct{ l *perdure.TenantLimits }
+
+func (x limitsOf) value() any { return limitsText(*x.l) }
 
 // Scan leaves the limit of live runs unchanged. A text that can't be read means no limits, so that
 // the tenant's calls do not fail.

@@ -11,30 +11,41 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var threadTable = &table[perdure.Thread]{
+var threadTable = register(&table[perdure.Thread]{
 	name: "threads", versioned: true, version: func(t *perdure.Thread) *int64 { return &t.Version },
 	keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "metadata", "created_at", "version", "active", "seq", "updated_at", "title",
-		"taken_seq", "listening"},
-	bind: func(t *perdure.Thread) []any {
-		return []any{string(t.Tenant), string(t.ID), string(t.Metadata), int64(t.CreatedAt), t.Version,
-			string(t.Active), t.Seq, int64(t.UpdatedAt), t.Title, t.TakenSeq, toBit(t.Listening)}
+	columns: func(c *columns, t *perdure.Thread) {
+		text(c, "tenant", &t.Tenant)
+		text(c, "id", &t.ID)
+		text(c, "metadata", &t.Metadata)
+		number(c, "created_at", &t.CreatedAt)
+		number(c, "version", &t.Version)
+		text(c, "active", &t.Active)
+		number(c, "seq", &t.Seq)
+		number(c, "updated_at", &t.UpdatedAt)
+		text(c, "title", &t.Title)
+		number(c, "taken_seq", &t.TakenSeq)
+		flag(c, "listening", &t.Listening)
 	},
-	scan: func(t *perdure.Thread) []any {
-		return []any{&t.Tenant, &t.ID, &t.Metadata, &t.CreatedAt, &t.Version, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title,
-			&t.TakenSeq, bit{&t.Listening}}
-	},
-}
+})
 
 // threadHeads are threads without their metadata, of which the beginning names the parent.
-var threadHeads = &table[perdure.Thread]{
+var threadHeads = register(&table[perdure.Thread]{
 	name: "threads", keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "created_at", "active", "seq", "updated_at", "title",
-		fmt.Sprintf("substr(metadata,1,%d)", perdure.ThreadParentBytes)},
-	scan: func(t *perdure.Thread) []any {
-		return []any{&t.Tenant, &t.ID, &t.CreatedAt, &t.Active, &t.Seq, &t.UpdatedAt, &t.Title, threadParent{&t.Parent}}
+	columns: func(c *columns, t *perdure.Thread) {
+		text(c, "tenant", &t.Tenant)
+		text(c, "id", &t.ID)
+		number(c, "created_at", &t.CreatedAt)
+		text(c, "active", &t.Active)
+		number(c, "seq", &t.Seq)
+		number(c, "updated_at", &t.UpdatedAt)
+		text(c, "title", &t.Title)
+		computed(c, threadParentText, threadParent{&t.Parent})
 	},
-}
+})
+
+// threadParentText is the beginning of a thread's metadata.
+var threadParentText = fmt.Sprintf("substr(metadata,1,%d)", perdure.ThreadParentBytes)
 
 // threadParent scans the beginning of a thread's metadata into the run that it names.
 type threadParent struct{ id *perdure.RunID }
@@ -50,17 +61,19 @@ type threadKey struct {
 	id perdure.ThreadID
 }
 
-var messageTable = &table[perdure.ThreadMessage]{
+var messageTable = register(&table[perdure.ThreadMessage]{
 	name: "messages", once: true, keys: []string{"tenant", "thread_id", "seq"},
-	cols: []string{"tenant", "thread_id", "seq", "role", "content", "metadata", "run_id", "at"},
-	bind: func(m *perdure.ThreadMessage) []any {
-		return []any{string(m.Tenant), string(m.ThreadID), m.Seq, string(m.Role), string(m.Content), string(m.Metadata),
-			string(m.RunID), int64(m.At)}
+	columns: func(c *columns, m *perdure.ThreadMessage) {
+		text(c, "tenant", &m.Tenant)
+		text(c, "thread_id", &m.ThreadID)
+		number(c, "seq", &m.Seq)
+		text(c, "role", &m.Role)
+		text(c, "content", &m.Content)
+		text(c, "metadata", &m.Metadata)
+		text(c, "run_id", &m.RunID)
+		number(c, "at", &m.At)
 	},
-	scan: func(m *perdure.ThreadMessage) []any {
-		return []any{&m.Tenant, &m.ThreadID, &m.Seq, &m.Role, &m.Content, &m.Metadata, &m.RunID, &m.At}
-	},
-}
+})
 
 // Threads holds conversations and their messages.
 //

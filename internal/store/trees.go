@@ -24,14 +24,17 @@ type Tree struct {
 	round  int64
 }
 
-var treeTable = &table[Tree]{
+var treeTable = register(&table[Tree]{
 	name: "tree_threads", quiet: true, keys: []string{"tenant", "root_id", "thread_id"},
-	cols: []string{"tenant", "root_id", "thread_id", "due_at", "round", "aged"},
-	bind: func(x *Tree) []any {
-		return []any{string(x.Tenant), string(x.Root), string(x.thread), int64(x.due), x.round, toBit(x.Aged)}
+	columns: func(c *columns, x *Tree) {
+		text(c, "tenant", &x.Tenant)
+		text(c, "root_id", &x.Root)
+		text(c, "thread_id", &x.thread)
+		number(c, "due_at", &x.due)
+		number(c, "round", &x.round)
+		flag(c, "aged", &x.Aged)
 	},
-	scan: func(x *Tree) []any { return []any{&x.Tenant, &x.Root, &x.thread, &x.due, &x.round, bit{&x.Aged}} },
-}
+})
 
 // Trees holds the threads that were made for children.
 type Trees struct {

@@ -24,12 +24,15 @@ type blobRow struct {
 	Content string
 }
 
-var blobTable = &table[blobRow]{
+var blobTable = register(&table[blobRow]{
 	name: "blobs", quiet: true, lockColumn: "size", keys: []string{"tenant", "hash"},
-	cols: []string{"tenant", "hash", "size", "content"},
-	bind: func(b *blobRow) []any { return []any{string(b.Tenant), b.Hash, b.Size, b.Content} },
-	scan: func(b *blobRow) []any { return []any{&b.Tenant, &b.Hash, &b.Size, &b.Content} },
-}
+	columns: func(c *columns, b *blobRow) {
+		text(c, "tenant", &b.Tenant)
+		text(c, "hash", &b.Hash)
+		number(c, "size", &b.Size)
+		text(c, "content", &b.Content)
+	},
+})
 
 // A blobRefRow says that a run or thread owns a large value.
 type blobRefRow struct {
@@ -38,12 +41,14 @@ type blobRefRow struct {
 	Hash   string
 }
 
-var blobRefTable = &table[blobRefRow]{
+var blobRefTable = register(&table[blobRefRow]{
 	name: "blob_refs", quiet: true, keys: []string{"tenant", "owner", "hash"},
-	cols: []string{"tenant", "owner", "hash"},
-	bind: func(b *blobRefRow) []any { return []any{string(b.Tenant), b.Owner, b.Hash} },
-	scan: func(b *blobRefRow) []any { return []any{&b.Tenant, &b.Owner, &b.Hash} },
-}
+	columns: func(c *columns, b *blobRefRow) {
+		text(c, "tenant", &b.Tenant)
+		text(c, "owner", &b.Owner)
+		text(c, "hash", &b.Hash)
+	},
+})
 
 // Values holds large values, which are stored once per tenant by their hash (blobs), and their
 // owners (blob_refs).

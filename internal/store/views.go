@@ -19,25 +19,31 @@ type Published struct {
 	At      perdure.Instant
 }
 
-var publishedTable = &table[Published]{
+var publishedTable = register(&table[Published]{
 	name: "run_views", keys: []string{"tenant", "run_id", "name"},
-	cols: []string{"tenant", "run_id", "name", "value", "size", "version", "at"},
-	bind: func(p *Published) []any {
-		return []any{string(p.Tenant), string(p.RunID), p.Name, string(p.Value), p.Size, p.Version, int64(p.At)}
+	columns: func(c *columns, p *Published) {
+		text(c, "tenant", &p.Tenant)
+		text(c, "run_id", &p.RunID)
+		text(c, "name", &p.Name)
+		text(c, "value", &p.Value)
+		number(c, "size", &p.Size)
+		number(c, "version", &p.Version)
+		number(c, "at", &p.At)
 	},
-	scan: func(p *Published) []any {
-		return []any{&p.Tenant, &p.RunID, &p.Name, &p.Value, &p.Size, &p.Version, &p.At}
-	},
-}
+})
 
 // publishedHeads are views without their values.
-var publishedHeads = &table[Published]{
+var publishedHeads = register(&table[Published]{
 	name: "run_views", keys: []string{"tenant", "run_id", "name"},
-	cols: []string{"tenant", "run_id", "name", "size", "version", "at"},
-	scan: func(p *Published) []any {
-		return []any{&p.Tenant, &p.RunID, &p.Name, &p.Size, &p.Version, &p.At}
+	columns: func(c *columns, p *Published) {
+		text(c, "tenant", &p.Tenant)
+		text(c, "run_id", &p.RunID)
+		text(c, "name", &p.Name)
+		number(c, "size", &p.Size)
+		number(c, "version", &p.Version)
+		number(c, "at", &p.At)
 	},
-}
+})
 
 type publishedKey struct {
 	runKey

@@ -17,14 +17,15 @@ type WaiterRow struct {
 	ExpiresAt perdure.Instant
 }
 
-var waiterTable = &table[WaiterRow]{
+var waiterTable = register(&table[WaiterRow]{
 	name: "waiters", keys: []string{"tenant", "run_id", "node"},
-	cols: []string{"tenant", "run_id", "node", "expires_at"},
-	bind: func(w *WaiterRow) []any {
-		return []any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}
+	columns: func(c *columns, w *WaiterRow) {
+		text(c, "tenant", &w.Tenant)
+		text(c, "run_id", &w.RunID)
+		text(c, "node", &w.Node)
+		number(c, "expires_at", &w.ExpiresAt)
 	},
-	scan: func(w *WaiterRow) []any { return []any{&w.Tenant, &w.RunID, &w.Node, &w.ExpiresAt} },
-}
+})
 
 type waiterKey struct {
 	runKey

@@ -7,22 +7,28 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var waitTable = &table[perdure.Wait]{
+var waitTable = register(&table[perdure.Wait]{
 	name: "waits", keys: []string{"tenant", "run_id", "id"},
-	cols: []string{"tenant", "run_id", "id", "type", "mode", "name", "targets", "on_stall", "state", "named",
-		"opened_at", "timeout_at", "ended_at", "ended", "ok", "item"},
-	bind: func(w *perdure.Wait) []any {
-		return []any{string(w.Tenant), string(w.RunID), w.ID, string(w.Type), string(w.Mode), w.Name,
-			joinIDs(w.Targets),
-			toBit(w.OnStall), w.State, toBit(w.Named), int64(w.OpenedAt), int64(w.TimeoutAt), int64(w.EndedAt),
-			int64(w.Ended), int64(w.OK), w.Item}
-	},
-	scan: func(w *perdure.Wait) []any {
-		return []any{&w.Tenant, &w.RunID, &w.ID, &w.Type, &w.Mode, &w.Name, idList{&w.Targets}, bit{&w.OnStall},
-			&w.State, bit{&w.Named}, &w.OpenedAt, &w.TimeoutAt, &w.EndedAt, &w.Ended, &w.OK, &w.Item}
+	columns: func(c *columns, w *perdure.Wait) {
+		text(c, "tenant", &w.Tenant)
+		text(c, "run_id", &w.RunID)
+		text(c, "id", &w.ID)
+		text(c, "type", &w.Type)
+		text(c, "mode", &w.Mode)
+		text(c, "name", &w.Name)
+		packed(c, "targets", idList{&w.Targets})
+		flag(c, "on_stall", &w.OnStall)
+		text(c, "state", &w.State)
+		flag(c, "named", &w.Named)
+		number(c, "opened_at", &w.OpenedAt)
+		number(c, "timeout_at", &w.TimeoutAt)
+		number(c, "ended_at", &w.EndedAt)
+		number(c, "ended", &w.Ended)
+		number(c, "ok", &w.OK)
+		number(c, "item", &w.Item)
 	},
 	validate: func(w *perdure.Wait) { clampCounts(&w.Ended, &w.OK) },
-}
+})
 
 // A waitKey names a wait of a run.
 type waitKey struct {

@@ -7,16 +7,19 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var watchTable = &table[perdure.WatchdogAction]{
+var watchTable = register(&table[perdure.WatchdogAction]{
 	name: "watchdog_log", quiet: true, keys: []string{"id"},
-	cols: []string{"id", "at", "rule", "name", "tenant", "run_id", "what", "why"},
-	bind: func(a *perdure.WatchdogAction) []any {
-		return []any{a.ID, int64(a.At), a.Rule, a.Name, string(a.Tenant), string(a.Run), a.What, a.Why}
+	columns: func(c *columns, a *perdure.WatchdogAction) {
+		text(c, "id", &a.ID)
+		number(c, "at", &a.At)
+		text(c, "rule", &a.Rule)
+		text(c, "name", &a.Name)
+		text(c, "tenant", &a.Tenant)
+		text(c, "run_id", &a.Run)
+		text(c, "what", &a.What)
+		text(c, "why", &a.Why)
 	},
-	scan: func(a *perdure.WatchdogAction) []any {
-		return []any{&a.ID, &a.At, &a.Rule, &a.Name, &a.Tenant, &a.Run, &a.What, &a.Why}
-	},
-}
+})
 
 // WatchLog holds the actions of the watchdog.
 type WatchLog struct {

@@ -7,31 +7,47 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var webhookTable = &table[perdure.Webhook]{
+var webhookTable = register(&table[perdure.Webhook]{
 	name: "webhooks", versioned: true, version: func(w *perdure.Webhook) *int64 { return &w.Version },
 	keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "scope", "thread_id", "url", "events", "description", "secret_version", "rotated_at",
-		"created_at", "disabled_at", "disabled_reason", "failing_at", "deleted_at", "unused_at", "version"},
-	bind: func(w *perdure.Webhook) []any {
-		return []any{string(w.Tenant), string(w.ID), w.Scope, string(w.ThreadID), w.URL, strings.Join(w.Events, " "),
-			w.Description, int64(w.SecretVersion), int64(w.RotatedAt), int64(w.CreatedAt), int64(w.DisabledAt),
-			w.DisabledReason, int64(w.FailingAt), int64(w.DeletedAt), int64(max(w.UnusedAt, w.DeletedAt)), w.Version}
+	columns: func(c *columns, w *perdure.Webhook) {
+		text(c, "tenant", &w.Tenant)
+		text(c, "id", &w.ID)
+		text(c, "scope", &w.Scope)
+		text(c, "thread_id", &w.ThreadID)
+		text(c, "url", &w.URL)
+		packed(c, "events", wordList{&w.Events})
+		text(c, "description", &w.Description)
+		number(c, "secret_version", &w.SecretVersion)
+		number(c, "rotated_at", &w.RotatedAt)
+		number(c, "created_at", &w.CreatedAt)
+		number(c, "disabled_at", &w.DisabledAt)
+		text(c, "disabled_reason", &w.DisabledReason)
+		number(c, "failing_at", &w.FailingAt)
+		number(c, "deleted_at", &w.DeletedAt)
+		packed(c, "unused_at", unusedSince{w})
+		number(c, "version", &w.Version)
 	},
-	scan: func(w *perdure.Webhook) []any {
-		return []any{&w.Tenant, &w.ID, &w.Scope, &w.ThreadID, &w.URL, wordList{&w.Events}, &w.Description,
-			&w.SecretVersion, &w.RotatedAt, &w.CreatedAt, &w.DisabledAt, &w.DisabledReason, &w.FailingAt, &w.DeletedAt,
-			&w.UnusedAt, &w.Version}
-	},
-}
+})
 
-// wordList scans words that are separated by spaces.
+// wordList is a column with words that are separated by spaces.
 type wordList struct{ words *[]string }
+
+func (l wordList) value() any { return strings.Join(*l.words, " ") }
 
 func (l wordList) Scan(v any) error {
 	text, _ := v.(string)
 	*l.words = strings.Fields(text)
 	return nil
 }
+
+// unusedSince is the column with the instant since which a webhook is unused. A deleted one is unused
+// at least since then.
+type unusedSince struct{ w *perdure.Webhook }
+
+func (x unusedSince) value() any { return int64(max(x.w.UnusedAt, x.w.DeletedAt)) }
+
+func (x unusedSince) Scan(v any) error { return nullable[perdure.Instant]{&x.w.UnusedAt}.Scan(v) }
 
 type webhookKey struct {
 	t  perdure.TenantID
@@ -51,17 +67,18 @@ type WebhookQuota struct {
 	Version int64
 }
 
-var quotaTable = &table[WebhookQuota]{
+var quotaTable = register(&table[WebhookQuota]{
 	name: "webhook_quota", versioned: true, version: func(q *WebhookQuota) *int64 { return &q.Version },
 	keys: []string{"tenant", "scope"},
-	cols: []string{"tenant", "scope", "since", "made", "removed_version", "version"},
-	bind: func(q *WebhookQuota) []any {
-		return []any{string(q.Tenant), q.Scope, int64(q.Since), q.Made, q.Removed, q.Version}
+	columns: func(c *columns, q *WebhookQuota) {
+		text(c, "tenant", &q.Tenant)
+		text(c, "scope", &q.Scope)
+		number(c, "since", &q.Since)
+		number(c, "made", &q.Made)
+		number(c, "removed_version", &q.Removed)
+		number(c, "version", &q.Version)
 	},
-	scan: func(q *WebhookQuota) []any {
-		return []any{&q.Tenant, &q.Scope, &q.Since, &q.Made, &q.Removed, &q.Version}
-	},
-}
+})
 
 type quotaKey struct {
 	t     perdure.TenantID

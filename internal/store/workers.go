@@ -8,31 +8,35 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var workerTable = &table[perdure.Worker]{
+var workerTable = register(&table[perdure.Worker]{
 	name: "workers", keys: []string{"tenant", "id"},
-	cols: []string{"tenant", "id", "queues", "slots", "seen_at", "offline", "polls", "any_tenant"},
-	bind: func(w *perdure.Worker) []any {
-		anyTenant := slices.ContainsFunc(w.Polls, func(p perdure.WorkerPoll) bool { return p.AllTenants })
-		return []any{string(w.Tenant), w.ID, string(w.Queues), int64(w.Slots), int64(w.SeenAt), toBit(w.Offline),
-			pollsText(w.Polls), toBit(anyTenant)}
+	columns: func(c *columns, w *perdure.Worker) {
+		text(c, "tenant", &w.Tenant)
+		text(c, "id", &w.ID)
+		text(c, "queues", &w.Queues)
+		number(c, "slots", &w.Slots)
+		number(c, "seen_at", &w.SeenAt)
+		flag(c, "offline", &w.Offline)
+		packed(c, "polls", pollList{&w.Polls})
+		derived(c, "any_tenant", w, pollsAnyTenant)
 	},
-	scan: func(w *perdure.Worker) []any {
-		return []any{&w.Tenant, &w.ID, &w.Queues, &w.Slots, &w.SeenAt, bit{&w.Offline}, pollList{&w.Polls},
-			ignored{}}
-	},
+})
+
+// pollsAnyTenant is 1 for a worker that polls for the runs of all tenants.
+func pollsAnyTenant(w *perdure.Worker) any {
+	return toBit(slices.ContainsFunc(w.Polls, func(p perdure.WorkerPoll) bool { return p.AllTenants }))
 }
 
-// pollsText is the column of a worker's polls.
-func pollsText(polls []perdure.WorkerPoll) string {
-	if len(polls) == 0 {
+// pollList is a column with a worker's polls. A text that can't be read gives none.
+type pollList struct{ polls *[]perdure.WorkerPoll }
+
+func (l pollList) value() any {
+	if len(*l.polls) == 0 {
 		return ""
 	}
-	b, _ := json.Marshal(polls) // names and instants
+	b, _ := json.Marshal(*l.polls) // names and instants
 	return string(b)
 }
-
-// pollList scans a worker's polls. A text that can't be read gives none.
-type pollList struct{ polls *[]perdure.WorkerPoll }
 
 func (l pollList) Scan(v any) error {
 	*l.polls = nil

@@ -15,7 +15,7 @@ KILLS ?= 500
 POWER ?= 5000
 RESTARTS ?= 40
 # Seeds of the simulator in "make test". "make test-long" has more.
-SHORT_SEEDS := 60
+SHORT_SEEDS := 20
 
 verbose := $(if $(V),-v)
 # Tests are not vetted once more: "make check" vets everything, with all analyzers. Their garbage is collected as seldom as that of
@@ -52,7 +52,7 @@ AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race clean
+.PHONY: peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race compile-rest clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -96,10 +96,12 @@ else
 endif
 
 # The long forms of tests whose short forms are in test-plain: as many seeds as it takes for a campaign to be checked for the
-# situations and pairs that it has to reach, and many power losses.
+# situations and pairs that it has to reach, many kills and many power losses.
+LONG := TestPowerLoss|TestKillsUnderLoad|TestKillDuringGroup|TestKillAroundLast
 test-long:
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'
-	PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run TestPowerLoss
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),60) $(GO) test $(verbose) $(ONCE) ./sim -run TestRunsGoOnAnew
+	PERDURE_KILLS=50 PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run '$(LONG)'
 
 # Installs what the tests run beside, and sees it start.
 services: python3 typescript ui-packages chromium
@@ -201,10 +203,16 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 
 # Compiles what the other targets need and runs nothing: make -j2 compile.
-compile: compile-plain compile-race
+compile: compile-plain compile-race compile-rest
 
 compile-plain:
 	$(GO) list -export -test -deps ./... >/dev/null
+
+# What neither "make test" nor the race detector needs: the simulator with planted faults, the module of the generated
+# client, and tools.
+compile-rest:
+	$(GO) list -tags plant -export -test -deps $(PLANTED) >/dev/null
+	cd internal/generated && $(GO) list -export -test -deps ./... >/dev/null && $(GO) tool oapi-codegen -version
 	$(GO) tool staticcheck -version
 
 compile-race:

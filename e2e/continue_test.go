@@ -136,7 +136,7 @@ func TestKillAroundLastChildEndContinuesOnce(t *testing.T) {
 	n := newNode(t)
 	const turns, kids = 6, 3
 	var none, some, whole int // rounds with no, some and all ends acknowledged before the kill
-	for range number("PERDURE_KILLS", 20) {
+	for range number("PERDURE_KILLS", 10) {
 		var all []turn
 		for range turns {
 			all = append(all, n.turn(kids))

@@ -27,7 +27,7 @@ const tenant perdure.TenantID = "acme"
 
 // kills returns how often the process is killed. A campaign sets more.
 func kills() int {
-	n := 50
+	n := 15 // "make test-long" has 50
 	if s := os.Getenv("PERDURE_KILLS"); s != "" {
 		fmt.Sscan(s, &n)
 	}

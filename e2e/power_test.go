@@ -233,7 +233,7 @@ func worked(s *store.Store, b *book, name string) error {
 }
 
 func TestPowerLossLosesNothingAcknowledged(t *testing.T) {
-	losses := int(number("PERDURE_POWER_LOSSES", 75)) // "make test-long" has 200, a campaign 5000
+	losses := int(number("PERDURE_POWER_LOSSES", 15)) // "make test-long" has 200, a campaign 5000
 	base := number("PERDURE_POWER_SEED", uint64(time.Now().UnixNano()))
 	fs := forgetful(t)
 	var submits, results, cut int

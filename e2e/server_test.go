@@ -38,7 +38,7 @@ var program = sync.OnceValues(func() (string, error) {
 	}
 	built = dir
 	path := filepath.Join(dir, "perdure")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/perdure").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "../cmd/perdure").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}
@@ -275,7 +275,7 @@ func serverKills() int {
 			return k
 		}
 	}
-	return 30
+	return 10 // "make test-long" has 50
 }
 
 func TestKillsUnderLoadLoseNothing(t *testing.T) {

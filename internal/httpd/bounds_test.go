@@ -194,6 +194,18 @@ func TestBytesInMemoryAreShared(t *testing.T) {
 	}
 }
 
+// A callback has no key, and gives back the memory of its body as every call does.
+func TestCallbackGivesBackItsMemory(t *testing.T) {
+	w := newWorld(t, setup{})
+	_, done := w.sleeping(`{"kind":"job"}`, `{"id":"pay","type":"callback"}`)
+	token := done["callbacks"].([]any)[0].(obj)["token"].(string)
+	w.send(ask{method: "POST", path: "/api/v1/callbacks/" + token,
+		body: `{"result":"` + strings.Repeat("r", 2*smallBody) + `"}`}).is(200)
+	if n := w.s.shares.bodies.Used(); n != 0 {
+		t.Errorf("%d bytes of bodies are held after the call was answered, want none", n)
+	}
+}
+
 // Limits are set, shown and listed by the API, and bind at once.
 func TestLimitsOfATenant(t *testing.T) {
 	w := newWorld(t, setup{options: func(o *Options) { o.ShareWait = 10 * time.Millisecond }})

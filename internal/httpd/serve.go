@@ -41,13 +41,13 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		if !r.guard.open || r.guard.token != nil {
 			defer connlimit.Busy(req.Context(), c.payer())()
 		}
+		defer c.releaseShares()
 		if !r.guard.open {
 			var err error
 			if c.leaveCall, err = s.shares.enterCall(c.Context(), c.payer()); err != nil {
 				s.problem(w, err)
 				return
 			}
-			defer c.releaseShares()
 		}
 		if err := c.reserveAnswer(r.large); err != nil {
 			s.problem(w, err)

@@ -38,7 +38,7 @@ func (r *route) letChooseTenant() {
 }
 
 // chooseTenant makes the call be about the tenant that it names, if its key may do that.
-func (c *call) chooseTenant(r *route) error {
+func chooseTenant(c *call, r *route) error {
 	q := c.URL.Query()
 	if !q.Has(tenantParam) {
 		return nil

@@ -20,7 +20,7 @@ func runActivity(c *call, _ *none) (int, *api.Activity, error) {
 // childActivity shows the activity of a child to the worker that has leased its parent. The
 // worker's key need not have the scope to read other runs.
 func childActivity(c *call, _ *none) (int, *api.Activity, error) {
-	epoch, _, _, t, err := c.leaseQuery()
+	epoch, _, _, t, err := leaseQuery(c)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -135,9 +135,7 @@ func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 			if len(list) == 1 {
 				id = list[0].(obj)["run_id"].(string)
 			}
-			w.s.mu.Lock()
-			defer w.s.mu.Unlock()
-			return id != "" && len(w.s.waiters) == 1
+			return id != "" && w.s.waiters.Count(engine.Ref{Tenant: "a", Run: perdure.RunID(id)}) == 1
 		})
 		hangUp()
 		soon(t, gone)

@@ -16,7 +16,7 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 	}
 	q := c.URL.Query()
 	if c.allTenants {
-		return c.listPlatformApprovals(int(limit))
+		return listPlatformApprovals(c, int(limit))
 	}
 	f := engine.ApprovalFilter{State: perdure.ApprovalState(q.Get("state")), RunID: perdure.RunID(q.Get("run_id")),
 		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
@@ -33,7 +33,7 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 }
 
 // listPlatformApprovals lists the open approvals of all tenants that the platform decides about.
-func (c *call) listPlatformApprovals(limit int) (int, *api.Approvals, error) {
+func listPlatformApprovals(c *call, limit int) (int, *api.Approvals, error) {
 	q := c.URL.Query()
 	if state := perdure.ApprovalState(q.Get("state")); state != "" && state != perdure.ApprovalOpen {
 		return 0, nil, perdure.Invalid("state", "over all tenants, only open approvals are listed")

@@ -36,10 +36,6 @@ func download(pattern string, g guard, summary string, f func(*call) error) rout
 		in: reflect.TypeFor[none](), out: reflect.TypeFor[none]()}
 }
 
-// maxChunkWrites bounds the chunks of uploads that are written at once. They share a transaction,
-// which has to stay short. A tenant has half of them.
-const maxChunkWrites = 4
-
 func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	epoch, err := c.intParam("epoch", 0, 1, maxSeq)
 	if err != nil {
@@ -61,7 +57,7 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	if err := c.watchKey(); err != nil {
 		return 0, nil, err
 	}
-	if err := c.checkByteQuota(); err != nil {
+	if err := checkByteQuota(c); err != nil {
 		return 0, nil, err
 	}
 	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"),
@@ -71,7 +67,7 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	}
 	put := &engine.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name,
 		ContentType: begin.ContentType, Upload: begin.Upload}
-	if err = c.receive(put, want); err == nil {
+	if err = receive(c, put, want); err == nil {
 		err = c.checkKey()
 	}
 	if err == nil {
@@ -90,7 +86,7 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 
 // receive stores a body chunk by chunk. Each chunk has BodyTimeout to arrive. The hash that is
 // compared is of the bytes that were sent; the stored one is of the bytes without secrets.
-func (c *call) receive(put *engine.PutArtifact, want string) error {
+func receive(c *call, put *engine.PutArtifact, want string) error {
 	rc := http.NewResponseController(c.w)
 	limit := c.s.engine.Policy().ArtifactMaxBytes
 	sent, kept := sha256.New(), sha256.New()
@@ -106,12 +102,12 @@ func (c *call) receive(put *engine.PutArtifact, want string) error {
 		case errors.As(err, &big):
 			return perdure.Errorf(perdure.CodeTooLarge, "an artifact has at most %d bytes", limit)
 		case err != nil:
-			return c.bodyError(err)
+			return bodyError(c, err)
 		}
 		if have == 0 {
 			break
 		}
-		c.countBytes(have)
+		countBytes(c, have)
 		kept.Write(chunk[:have])
 		put.Size += int64(have)
 		add := &engine.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}
@@ -141,18 +137,19 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 // storeChunk writes a chunk, when its tenant's turn has come. While other tenants call, a tenant's
 // uploads rest after each chunk, as long as the chunk took: the others wait for its transaction.
 func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
-	leave, err := s.chunkGate.Enter(ctx, op.Tenant, 1)
+	leave, err := s.shares.chunks.Enter(ctx, op.Tenant, 1)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	err = s.engine.Do(ctx, op)
-	if s.shares.alone(op.Tenant, time.Now()) {
-		leave()
-	} else {
-		time.AfterFunc(min(maxTurnRest, time.Since(begin)), leave)
-	}
-	return err
+	defer func() {
+		if s.shares.alone(op.Tenant, time.Now()) {
+			leave()
+		} else {
+			time.AfterFunc(min(maxTurnRest, time.Since(begin)), leave)
+		}
+	}()
+	return s.engine.Do(ctx, op)
 }
 
 func listArtifacts(c *call, _ *none) (int, *api.Artifacts, error) {
@@ -219,7 +216,7 @@ type turnedReader struct {
 
 func (r turnedReader) Read(p []byte) (int, error) {
 	if r.Loads() {
-		end, _ := r.c.turn(largeRun)
+		end, _ := r.c.share.turn(r.c.Context(), largeRun)
 		defer end()
 	}
 	return r.ArtifactReader.Read(p)

@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"net"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -9,21 +8,11 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// actor returns the caller for the audit log. The address is that of the connection, because the
-// headers that a proxy adds can be forged.
-func (c *call) actor() engine.Actor {
-	remote := c.RemoteAddr
-	if host, _, err := net.SplitHostPort(remote); err == nil {
-		remote = host
-	}
-	return engine.Actor{KeyID: holder(&c.key), Name: c.key.Name, Platform: c.key.Platform, Remote: remote}
-}
-
 // auditFilters are the parameters of the calls that list the audit log.
 var auditFilters = []string{"action", "key_id", "target", "limit", "cursor"}
 
 // auditFilter reads the parameters that select entries.
-func (c *call) auditFilter() (f engine.AuditFilter, err error) {
+func auditFilter(c *call) (f engine.AuditFilter, err error) {
 	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return f, err
@@ -49,13 +38,13 @@ func (c *call) auditFilter() (f engine.AuditFilter, err error) {
 // tenantAudit lists the entries of the caller's tenant. Entries of platform keys are listed without
 // the key, its name and its address, because a tenant does not see the platform's keys.
 func tenantAudit(c *call, _ *none) (int, *api.AuditLog, error) {
-	f, err := c.auditFilter()
+	f, err := auditFilter(c)
 	if err != nil {
 		return 0, nil, err
 	}
 	t := c.tenant()
 	f.Of, f.TenantKeys = &t, !c.key.Platform
-	out, err := c.auditPage(f)
+	out, err := auditPage(c, f)
 	if err == nil && !c.key.Platform {
 		for i := range out.Entries {
 			if a := &out.Entries[i]; a.Platform {
@@ -69,7 +58,7 @@ func tenantAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 // platformAudit lists the entries of all tenants and of the platform itself, or those of one
 // tenant.
 func platformAudit(c *call, _ *none) (int, *api.AuditLog, error) {
-	f, err := c.auditFilter()
+	f, err := auditFilter(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -80,11 +69,11 @@ func platformAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 		}
 		f.Of = &t
 	}
-	out, err := c.auditPage(f)
+	out, err := auditPage(c, f)
 	return 0, out, err
 }
 
-func (c *call) auditPage(f engine.AuditFilter) (*api.AuditLog, error) {
+func auditPage(c *call, f engine.AuditFilter) (*api.AuditLog, error) {
 	list, next, err := c.s.engine.AuditLog(c.Context(), f)
 	return &api.AuditLog{Entries: append([]perdure.AuditEntry{}, list...), NextCursor: next}, err
 }

@@ -22,7 +22,7 @@ func (s *Server) admit(c *call, g guard) error {
 		}
 		return err
 	}
-	secret, err := c.secret(g.inQuery)
+	secret, err := credential(c, g.inQuery)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *Server) admit(c *call, g guard) error {
 	if err != nil {
 		return unauthorized(err)
 	}
-	s.limiter.Called(c.key.Tenant)
+	s.shares.limiter.Called(c.key.Tenant)
 	c.Request = c.WithContext(fair.With(c.Context(), c.key.Tenant))
 	if g.platform && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "this takes a key of the platform")
@@ -62,57 +62,10 @@ func (s *Server) authenticate(ctx context.Context, secret string, remembered boo
 	return k, err
 }
 
-var errKey = perdure.Errorf(api.CodeUnauthorized, "the key is not valid")
-
-// unauthorized turns "not found" into errKey, so that a missing key looks like an invalid one.
-func unauthorized(err error) error {
-	if perdure.CodeOf(err) == perdure.CodeNotFound {
-		return errKey
-	}
-	return err
-}
-
-// watchKey ends the call's context when its key is revoked or expires. A call that may last long
-// has to call it. serve checks the key of such a call again before it answers.
-func (c *call) watchKey() error {
-	if c.releaseKey != nil {
-		return nil
-	}
-	key, forget := c.s.keyWatcher.watch(c.key.ID)
-	ctx, cancel := context.WithCancelCause(c.Context())
-	stop := context.AfterFunc(key, func() { cancel(errKey) })
-	c.Request = c.WithContext(ctx)
-	c.releaseKey = func() {
-		stop()
-		forget()
-		cancel(nil)
-	}
-	return c.checkKey()
-}
-
-// checkKey returns an error if the call's key is no longer valid.
-func (c *call) checkKey() error {
-	if err := c.keyEnded(); err != nil {
-		return err
-	}
-	return unauthorized(c.s.engine.Keys.Check(c.Context(), c.key.ID))
-}
-
-// keyEnded returns errKey if the call's context ended because of its key.
-func (c *call) keyEnded() error {
-	if context.Cause(c.Context()) == errKey {
-		return errKey
-	}
-	return nil
-}
-
-// tokenParam is the parameter that holds a key where a browser can't send a header.
-const tokenParam = "access_token"
-
-// secret reads the credential from Authorization: Bearer, from X-Api-Key, for some routes from a
+// credential reads the credential from Authorization: Bearer, from X-Api-Key, for some routes from a
 // parameter, or else from the cookie of a session. A request with two credentials is refused. A cookie
 // beside a credential is not looked at: the browser adds it to every call.
-func (c *call) secret(inQuery bool) (string, error) {
+func credential(c *call, inQuery bool) (string, error) {
 	var found []string
 	for _, v := range c.Header.Values("Authorization") {
 		scheme, token, _ := strings.Cut(v, " ")
@@ -126,8 +79,8 @@ func (c *call) secret(inQuery bool) (string, error) {
 		found = append(found, c.URL.Query()[tokenParam]...)
 	}
 	switch {
-	case len(found) == 0 && c.cookie() != "":
-		return c.cookie(), c.checkSite()
+	case len(found) == 0 && sessionSecret(c) != "":
+		return sessionSecret(c), checkSite(c)
 	case len(found) == 0:
 		return "", perdure.Errorf(api.CodeUnauthorized, "send Authorization: Bearer <key>")
 	case len(found) > 1:

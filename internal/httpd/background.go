@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -40,7 +39,7 @@ func (s *Server) Run(ctx context.Context) error {
 			}
 			loaded = s.loadLimits(ctx) == nil
 		case <-renew.C:
-			s.renewWaiters(ctx)
+			s.waiters.Renew(ctx)
 		}
 	}
 }
@@ -66,51 +65,5 @@ func (s *Server) ringQueues(ctx context.Context) {
 	}
 	for _, r := range append(ready, held...) {
 		s.bell.Ring(doorbell.Queue(r.Tenant, r.Queue).Of(r.Kind))
-	}
-}
-
-// Shutdown answers all blocked calls: waits and joins with 202, polls with an empty list. Streams
-// are aborted.
-func (s *Server) Shutdown() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed = true
-		close(s.closing)
-	}
-}
-
-// goStream runs a stream in its own goroutine, outside of its request. It returns false, and runs
-// nothing, if the server shuts down.
-func (s *Server) goStream(f func()) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.streams.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					s.log.Error("a stream panicked", "panic", p, "stack", string(debug.Stack()))
-				}
-			}()
-			f()
-		})
-	}
-	return !s.closed
-}
-
-// awaitStreams waits up to a second for the streams to end, so that they can remove their waiters.
-// The waiter of a stream that is blocked in a write expires by itself.
-func (s *Server) awaitStreams() {
-	s.Shutdown()
-	done := make(chan struct{})
-	go func() {
-		s.streams.Wait()
-		close(done)
-	}()
-	t := time.NewTimer(time.Second)
-	defer t.Stop()
-	select {
-	case <-done:
-	case <-t.C:
 	}
 }

@@ -44,11 +44,11 @@ func startMany(c *call) (int, *api.StartedMany, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ops, errs, err := c.readBatch(key)
+	ops, errs, err := readBatch(c, key)
 	if err != nil {
 		return 0, nil, err
 	}
-	c.submitAll(ops, errs)
+	submitAll(c, ops, errs)
 	out := &api.StartedMany{Results: make([]api.StartResult, len(ops))}
 	runs := make([]api.StartedRun, len(ops))
 	for i := range ops {
@@ -72,12 +72,12 @@ func startedRun(op *engine.Submit) api.StartedRun {
 
 // readBatch reads the body of a batch. It returns an operation for each entry, or the error of the
 // entry.
-func (c *call) readBatch(key string) ([]engine.Submit, []error, error) {
+func readBatch(c *call, key string) ([]engine.Submit, []error, error) {
 	b, err := c.body()
 	if err != nil {
 		return nil, nil, err
 	}
-	end, err := c.turn(int64(len(b)))
+	end, err := c.share.turn(c.Context(), int64(len(b)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,7 +103,7 @@ func (c *call) readBatch(key string) ([]engine.Submit, []error, error) {
 			ops[i].Key = key + "/" + strconv.Itoa(i)
 		}
 		if errs[i] == nil && in.Webhook != "" {
-			errs[i] = c.checkHook(hooks, in.Webhook)
+			errs[i] = checkHook(c, hooks, in.Webhook)
 		}
 	}
 	return ops, errs, nil
@@ -118,7 +118,7 @@ func checkKey(key string) error {
 }
 
 // checkHook checks the URL of an entry's webhook, each URL once.
-func (c *call) checkHook(known map[string]error, url string) error {
+func checkHook(c *call, known map[string]error, url string) error {
 	err, ok := known[url]
 	switch {
 	case ok:
@@ -126,12 +126,12 @@ func (c *call) checkHook(known map[string]error, url string) error {
 	case len(known) == maxBatchHooks:
 		return perdure.OverBound("webhook", "a batch names at most %d different webhooks", maxBatchHooks)
 	}
-	known[url] = c.checkURL("webhook", url)
+	known[url] = checkURL(c, "webhook", url)
 	return known[url]
 }
 
 // submitAll submits the entries that have no error yet, in parts.
-func (c *call) submitAll(ops []engine.Submit, errs []error) {
+func submitAll(c *call, ops []engine.Submit, errs []error) {
 	var part []engine.Op
 	var at []int
 	rows, size := 0, 0
@@ -139,7 +139,7 @@ func (c *call) submitAll(ops []engine.Submit, errs []error) {
 		for k, err := range c.s.engine.DoAll(c.Context(), part...) {
 			errs[at[k]] = err
 		}
-		c.changed = true
+		c.share.changed = true
 		part, at, rows, size = part[:0], at[:0], 0, 0
 	}
 	for i := range ops {

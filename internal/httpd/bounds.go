@@ -191,14 +191,6 @@ var queryBounds = map[string]bound{
 	"GET /api/v1/webhooks/{id}/deliveries state": oneOf(perdure.NoteStates...),
 }
 
-// queryBound returns the bound of a route's parameter.
-func queryBound(r route, name string) bound {
-	if b, ok := queryBounds[r.method+" "+r.pattern+" "+name]; ok {
-		return b
-	}
-	return queryBounds[name]
-}
-
 var boundCache sync.Map // reflect.Type → map[string]bound
 
 // boundsOf returns the bounds of a struct's fields by their names in JSON, with those of embedded
@@ -254,3 +246,6 @@ func (b bound) describe(schema map[string]any) map[string]any {
 	set("maxProperties", int64(b.items), b.items > 0 && schema["type"] == "object")
 	return schema
 }
+
+// maxLetters bounds the dead letters of one call.
+const maxLetters = 1000

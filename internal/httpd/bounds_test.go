@@ -231,13 +231,13 @@ func TestLimitsOfATenant(t *testing.T) {
 	w.do("POST", runs+"/"+id+"/cancel", "").is(200)
 	id = w.start(`{"kind":"job"}`) // an ended one makes room
 
-	leave, err := w.s.shares.enterCall(t.Context(), "a")
-	if err != nil {
+	call := w.s.shares.share("a")
+	if err := call.enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.get(runs).refuses(429, "too_many_requests")
 	admin.get(runs).is(200)
-	leave()
+	call.release()
 
 	w.attach(id, "").next("stream:attached")
 	w.get(runs+"/"+id+"/stream").refuses(429, "too_many_requests")
@@ -338,15 +338,14 @@ func TestTenantAtItsShareLeavesRestToOthers(t *testing.T) {
 func TestTenantRestsAfterLargeBody(t *testing.T) {
 	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := &Server{shares: newShares(&Options{}), opt: Options{AnswerTime: time.Second}}
-		c := &call{Request: httptest.NewRequestWithContext(t.Context(), "POST", "/", nil), s: s,
-			key: perdure.Key{ID: "k", Tenant: "a"}}
-		// work has so many turns at once, works for 50 ms, and says how long it waited for the turns.
+		s := newShares(&Options{AnswerTime: time.Second})
+		// work has the turns of so many calls at once, works for 50 ms, and says how long it waited for them.
 		work := func(turns int) (waited time.Duration) {
 			t.Helper()
 			begin := time.Now()
 			for range turns {
-				end, err := c.turn(smallBody + 1)
+				call := s.share("a")
+				end, err := call.turn(t.Context(), smallBody+1)
 				if err != nil {
 					t.Fatalf("the tenant has no turn: %v", err)
 				}
@@ -356,20 +355,21 @@ func TestTenantRestsAfterLargeBody(t *testing.T) {
 			return time.Since(begin)
 		}
 		all := max(2, runtime.GOMAXPROCS(0)) / 2
-		s.shares.called("a", time.Now())
+		s.called("a", time.Now())
 		for i := range 3 {
 			if waited := work(2 * all); waited != 0 {
 				t.Errorf("alone, call %d waits %s, want not at all", i, waited)
 			}
 		}
-		s.shares.called("b", time.Now())
+		s.called("b", time.Now())
 		if waited := work(all); waited != 0 {
 			t.Errorf("the first turns beside another tenant wait %s, want not at all", waited)
 		}
 		if waited, want := work(1), turnRest*50*time.Millisecond; waited != want {
 			t.Errorf("after them the next one waits %s, want %s", waited, want)
 		}
-		if end, _ := c.turn(smallBody); end == nil {
+		small := s.share("a")
+		if end, _ := small.turn(t.Context(), smallBody); end == nil {
 			t.Error("a small body has no function that ends its turn")
 		}
 		time.Sleep(maxTurnRest)

@@ -45,17 +45,17 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 	}
 	in.Message, op.Message = nil, perdure.Message{} // it may be large, and the wait long
 	if streams {
-		return statusWritten, nil, c.stream(op.Run.ID, since(op), "")
+		return statusWritten, nil, streamLog(c, op.Run.ID, since(op), "")
 	}
 	if wait == 0 {
 		status := http.StatusOK
 		if op.Started && op.Created {
 			status = http.StatusCreated
 		}
-		return status, chatAnswer(op, c.show(&engine.Detail{Run: op.Run})), nil
+		return status, chatAnswer(op, showRun(c, &engine.Detail{Run: op.Run})), nil
 	}
-	c.changed = true
-	status, out, err := c.awaitAnswer(op, wait)
+	c.share.changed = true
+	status, out, err := awaitAnswer(c, op, wait)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -64,7 +64,7 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 
 // awaitAnswer waits for the end of the run that answers. One that was live already may have ended
 // without the message: its continuation has the answer then.
-func (c *call) awaitAnswer(op *engine.Chat, wait time.Duration) (status int, out *api.Run, err error) {
+func awaitAnswer(c *call, op *engine.Chat, wait time.Duration) (status int, out *api.Run, err error) {
 	deadline := time.Now().Add(wait)
 	var made *engine.Detail
 	if op.Started && op.Created {
@@ -72,7 +72,7 @@ func (c *call) awaitAnswer(op *engine.Chat, wait time.Duration) (status int, out
 	}
 	id, started := op.Run.ID, op.Started
 	for {
-		status, out, err = c.await(id, wait, started, made)
+		status, out, err = await(c, id, wait, started, made)
 		if err != nil || op.Started || !out.State.Terminal() || out.ContinuedByRunID == "" {
 			return status, out, err
 		}

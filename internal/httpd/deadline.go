@@ -11,8 +11,6 @@ import (
 // passes is closed, and its buffers are freed.
 
 const (
-	defaultAnswerTime = 10 * time.Second
-	defaultAnswerRate = 64 << 10
 	// downloadRate is the minimum rate of a download in bytes a second, after its first
 	// BodyTimeout.
 	downloadRate = 16 << 10

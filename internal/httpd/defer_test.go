@@ -21,9 +21,7 @@ import (
 func (w *world) here(id string) int {
 	w.t.Helper()
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
-	w.s.mu.Lock()
-	n := w.s.waiters[ref]
-	w.s.mu.Unlock()
+	n := w.s.waiters.Count(ref)
 	if n > 0 && !slices.Contains(w.noted(id), w.s.opt.Node) {
 		return 0
 	}
@@ -331,13 +329,13 @@ func TestLiveNodeRenewsItsWaiters(t *testing.T) {
 	}
 	hangUp := w.leaving(id)
 	before := until()
-	w.s.renewWaiters(context.Background())
+	w.s.waiters.Renew(context.Background())
 	if renewed := until(); renewed <= before {
 		t.Errorf("%d, then %d", before, renewed)
 	}
 	hangUp()
 	left := until()
-	w.s.renewWaiters(context.Background())
+	w.s.waiters.Renew(context.Background())
 	if now := until(); now != left {
 		t.Error("who has left is vouched for")
 	}
@@ -353,13 +351,13 @@ func TestWaiterArrivesWhileLastOneLeaves(t *testing.T) {
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
 	ctx := context.Background()
 	for round := range 1000 {
-		if err := w.s.addWaiter(ctx, ref, false); err != nil {
+		if err := w.s.waiters.Add(ctx, ref, false); err != nil {
 			t.Fatal(err)
 		}
 		var both sync.WaitGroup
-		both.Go(func() { w.s.removeWaiter(ctx, ref, "timeout", false) })
+		both.Go(func() { w.s.waiters.Remove(ctx, ref, "timeout", false) })
 		both.Go(func() {
-			if err := w.s.addWaiter(ctx, ref, false); err != nil {
+			if err := w.s.waiters.Add(ctx, ref, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -369,7 +367,7 @@ func TestWaiterArrivesWhileLastOneLeaves(t *testing.T) {
 			t.Fatalf("round %d: somebody waits, and the run is %v: …%v", round, w.status(id),
 				strings.Join(types[max(0, len(types)-6):], " "))
 		}
-		w.s.removeWaiter(ctx, ref, "timeout", false)
+		w.s.waiters.Remove(ctx, ref, "timeout", false)
 		if w.status(id) != "deferred" || w.here(id) != 0 {
 			t.Fatalf("round %d: nobody waits, and the run is %v", round, w.status(id))
 		}

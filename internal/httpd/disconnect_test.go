@@ -16,14 +16,7 @@ import (
 func (w *world) remain(id string, n int) {
 	w.t.Helper()
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
-	eventually.True(w.t, "waiters have left", func() bool {
-		w.s.mu.Lock()
-		defer w.s.mu.Unlock()
-		return w.s.waiters[ref] == n
-	})
-	turn := w.s.waiterLock(ref)
-	turn.Lock() // the last one holds it until its departure is written
-	defer turn.Unlock()
+	eventually.True(w.t, "waiters have left", func() bool { return w.s.waiters.Count(ref) == n })
 }
 
 // following opens a stream that counts as a waiter, until hangUp is called.
@@ -125,12 +118,12 @@ func TestUnnoticedDisconnectCancelsNothing(t *testing.T) {
 		id := w.leased(followed)
 		hangUp := w.following(id)
 		ref := store.Ref{Tenant: "a", Run: perdure.RunID(id)}
-		if err := w.s.addWaiter(t.Context(), ref, false); err != nil {
+		if err := w.s.waiters.Add(t.Context(), ref, false); err != nil {
 			t.Fatal(err)
 		}
 		hangUp()
 		w.remain(id, 1)
-		w.s.removeWaiter(t.Context(), ref, "timeout", false)
+		w.s.waiters.Remove(t.Context(), ref, "timeout", false)
 		w.expectCancel(id, "the last waiter's time passed", false)
 	})
 	t.Run("the server shuts down", func(t *testing.T) {

@@ -12,11 +12,8 @@ import (
 // letterBatch is the number of dead letters of one call that are written in a batch.
 const letterBatch = 64
 
-// maxLetters bounds the dead letters of one call.
-const maxLetters = 1000
-
 // letterFilter reads the parameters that select dead letters.
-func (c *call) letterFilter(def int64) (f engine.LetterFilter, err error) {
+func letterFilter(c *call, def int64) (f engine.LetterFilter, err error) {
 	limit, err := c.intParam("limit", def, 1, maxLetters)
 	if err != nil {
 		return f, err
@@ -40,7 +37,7 @@ func checkLetters(cause, kind, queue string) error {
 }
 
 func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
-	f, err := c.letterFilter(50)
+	f, err := letterFilter(c, 50)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -52,7 +49,7 @@ func listDeadLetters(c *call, _ *none) (int, *api.DeadLetters, error) {
 }
 
 func deadLetterCauses(c *call, _ *none) (int, *api.DeadLetterCauses, error) {
-	f, err := c.letterFilter(100)
+	f, err := letterFilter(c, 100)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -101,7 +98,7 @@ func redrive(c *call, in *api.Redrive) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return c.answerRun(op.Run.ID, op.Created)
+	return answerRun(c, op.Run.ID, op.Created)
 }
 
 func dropDeadLetter(c *call, _ *none) (int, *none, error) {
@@ -113,7 +110,7 @@ func dropDeadLetter(c *call, _ *none) (int, *none, error) {
 }
 
 func redriveMany(c *call, in *api.RedriveMany) (int, *api.LettersDone, error) {
-	picked, err := c.pickLetters("redrive", &in.ChooseLetters, in, true)
+	picked, err := pickLetters(c, "redrive", &in.ChooseLetters, in, true)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -121,14 +118,14 @@ func redriveMany(c *call, in *api.RedriveMany) (int, *api.LettersDone, error) {
 	for i, id := range picked.Picked {
 		ops[i] = &engine.Redrive{Tenant: c.tenant(), RunID: id, Resign: in.Resign, From: in.From}
 	}
-	return c.eachLetter(picked.Picked, ops, func(i int, err error, done *api.LetterDone) error {
+	return eachLetter(c, picked.Picked, ops, func(i int, err error, done *api.LetterDone) error {
 		done.RedrivenBy = ops[i].(*engine.Redrive).Run.ID
 		return err
 	})
 }
 
 func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, error) {
-	picked, err := c.pickLetters("discard", in, in, false)
+	picked, err := pickLetters(c, "discard", in, in, false)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -136,7 +133,7 @@ func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, err
 	for i, id := range picked.Picked {
 		ops[i] = &engine.DropDeadLetter{Tenant: c.tenant(), RunID: id}
 	}
-	return c.eachLetter(picked.Picked, ops, func(_ int, err error, _ *api.LetterDone) error {
+	return eachLetter(c, picked.Picked, ops, func(_ int, err error, _ *api.LetterDone) error {
 		if picked.Again && perdure.CodeOf(err) == perdure.CodeNotFound {
 			return nil // the first call with this Idempotency-Key has discarded it
 		}
@@ -146,7 +143,7 @@ func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, err
 
 // pickLetters selects the dead letters of a call: by ids, or by cause, kind or queue. A call that
 // selects by nothing is refused, because it would mean all of them.
-func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open bool) (*engine.PickLetters, error) {
+func pickLetters(c *call, what string, in *api.ChooseLetters, asked any, open bool) (*engine.PickLetters, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
 		return nil, err
@@ -182,24 +179,9 @@ func (c *call) pickLetters(what string, in *api.ChooseLetters, asked any, open b
 	return op, c.s.engine.Do(c.Context(), op)
 }
 
-// checkIDs checks a list of run ids. None of them may stand in it twice.
-func checkIDs(field string, ids []perdure.RunID) error {
-	seen := make(map[perdure.RunID]bool, len(ids))
-	for i, id := range ids {
-		if !isID.MatchString(string(id)) {
-			return perdure.Invalid(fmt.Sprintf("%s[%d]", field, i), "is no id of a run")
-		}
-		if seen[id] {
-			return perdure.Invalid(fmt.Sprintf("%s[%d]", field, i), "stands twice in this call")
-		}
-		seen[id] = true
-	}
-	return nil
-}
-
 // eachLetter runs an operation for each letter, in batches that leave room for other operations.
 // judge sets the result of an operation, and returns the error that the caller sees.
-func (c *call) eachLetter(ids []perdure.RunID, ops []engine.Op,
+func eachLetter(c *call, ids []perdure.RunID, ops []engine.Op,
 	judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
 	out := &api.LettersDone{Results: make([]api.LetterDone, len(ids))}
 	for from := 0; from < len(ops); from += letterBatch {

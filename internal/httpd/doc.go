@@ -9,15 +9,15 @@
 //     comes from the key.
 //  4. The query and the path are checked: unknown parameters and impossible ids are refused.
 //  5. The call takes its tenant's share of the calls under way, and of the memory for bodies and
-//     answers (shares.go). A tenant that has used its share gets 429, and nothing has changed.
-//  6. The body is read within a time limit and decoded strictly (route.go, strict.go).
+//     answers (share.go). A tenant that has used its share gets 429, and nothing has changed.
+//  6. The body is read within a time limit and decoded strictly (body.go, strict.go).
 //  7. The handler runs an operation or a read of the engine.
-//  8. The answer, or an error as problem+json, is written with a write deadline (serve.go,
+//  8. The answer, or an error as problem+json, is written with a write deadline (answer.go,
 //     deadline.go).
 //
-// A call that blocks (a poll, a wait, a stream, a socket) gives its shares back and is counted by a
-// limiter instead (blocking.go). It ends when its key is revoked (keywatcher.go) and when the
-// server shuts down.
+// A call that blocks (a poll, a wait, a stream, a socket) gives its share back and is counted by a
+// limiter instead (wait.go). It ends when its key is revoked (keywatcher.go) and when the server
+// shuts down. Packages waiting, stream and feed have the loops.
 //
 // # What it is not
 //
@@ -27,11 +27,28 @@
 //
 // # Where to start reading
 //
-// routes.go is the table of all routes. route.go makes a handler of a row, and serve.go runs it.
-// Each noun of the API then has a file: runs.go, threads.go, groups.go, dlq.go, webhooks.go,
-// keys.go. Workers have poll.go, leases.go and commit.go. wait.go has the calls that wait for a
-// run, waiters.go their record in the store, stream.go and ws.go the streams. openapi.go and
-// bounds.go make the OpenAPI document from the table.
+// Begin with the table of all routes, near the end of this list, and with the steps of a call. The
+// files build on one another: one uses names of those before it, and hardly of those after it.
+//
+//   - options.go, caches.go, shares.go, share.go, keywatcher.go, server.go: the server, what it
+//     remembers, and what a call holds of it.
+//   - deadline.go, origin.go, bounds.go, shape.go, strict.go: write deadlines, pages of other origins,
+//     the bounds of bodies and how these are decoded.
+//   - call.go, answer.go, body.go, params.go, wait.go: one call, its answer, its body, its parameters,
+//     and how it blocks.
+//   - route.go, acting.go, cookie.go, auth.go, serve.go: a row of the table, who may call it, and the
+//     steps of a call.
+//   - show.go, threads.go, webhooks.go, runs.go, retry.go, late.go, hold.go, batch.go, stream.go,
+//     chat.go, groups.go, events.go, signals.go, approvals.go, activity.go, artifacts.go, views.go,
+//     delete.go, dlq.go, runlist.go, counts.go: runs and what belongs to them, a file for each noun.
+//   - news.go, poll.go, leases.go, commit.go, entries.go, queues.go, kinds.go, lists.go: workers and
+//     their queues.
+//   - socket.go, history.go, watchdog.go, watchlists.go, watches.go, ws.go: sockets and what they
+//     watch.
+//   - session.go, keys.go, audit.go, tenants.go, signing.go, policy.go, invariants.go, backup.go,
+//     recovery.go, metrics.go, ready.go: people and operators.
+//   - routes.go, openapi.go, redact.go, background.go, handler.go: the table, the OpenAPI document
+//     that is made from it, the server's own work, and the handler of all requests.
 //
 // # Invariants
 //

@@ -10,7 +10,7 @@ import (
 )
 
 // entriesPage reads the parameters of a page of a journal or an inbox.
-func (c *call) entriesPage() (after int64, limit int, err error) {
+func entriesPage(c *call) (after int64, limit int, err error) {
 	if after, err = c.intParam("after", 0, 0, maxSeq); err != nil {
 		return 0, 0, err
 	}
@@ -19,7 +19,7 @@ func (c *call) entriesPage() (after int64, limit int, err error) {
 }
 
 // entryNumber reads the number of an entry from the path.
-func (c *call) entryNumber() (int64, error) {
+func entryNumber(c *call) (int64, error) {
 	n, err := strconv.ParseInt(c.PathValue("n"), 10, 64)
 	if err != nil || n < 1 || n > maxSeq {
 		return 0, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path")
@@ -28,7 +28,7 @@ func (c *call) entryNumber() (int64, error) {
 }
 
 func listSteps(c *call, _ *none) (int, *api.Steps, error) {
-	after, limit, err := c.entriesPage()
+	after, limit, err := entriesPage(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -41,7 +41,7 @@ func listSteps(c *call, _ *none) (int, *api.Steps, error) {
 }
 
 func getStep(c *call, _ *none) (int, *api.Step, error) {
-	n, err := c.entryNumber()
+	n, err := entryNumber(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -51,7 +51,7 @@ func getStep(c *call, _ *none) (int, *api.Step, error) {
 }
 
 func listItems(c *call, _ *none) (int, *api.InboxItems, error) {
-	after, limit, err := c.entriesPage()
+	after, limit, err := entriesPage(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -64,7 +64,7 @@ func listItems(c *call, _ *none) (int, *api.InboxItems, error) {
 }
 
 func getItem(c *call, _ *none) (int, *api.InboxItem, error) {
-	n, err := c.entryNumber()
+	n, err := entryNumber(c)
 	if err != nil {
 		return 0, nil, err
 	}

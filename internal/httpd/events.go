@@ -27,10 +27,10 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		return 0, nil, err
 	}
 	out := &api.Events{Events: []api.Event{}, NextAfter: after}
-	wait, leave := c.mayBlockFor(stream.Wait, wait)
+	wait, leave := mayBlockFor(c, stream.Wait, wait)
 	defer leave()
-	err = c.waitUntil(string(c.run()), wait, func(bool) (bool, error) {
-		if err := c.reserveAnswer(maxEvents); err != nil {
+	err = waitUntil(c, string(c.run()), wait, func(bool) (bool, error) {
+		if err := c.share.reserveAnswer(c.Context(), maxEvents); err != nil {
 			return false, err
 		}
 		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
@@ -52,7 +52,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		out.NextAfter, out.Ended = l.Upto(), l.Ended()
 		found := out.NextAfter > after || l.Head.State.Terminal()
 		if !found {
-			c.releaseAnswer()
+			c.share.releaseAnswer()
 		}
 		return found, nil
 	})

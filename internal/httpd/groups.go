@@ -37,10 +37,10 @@ func showGroup(g *perdure.Gathering, ends []engine.End) *api.Group {
 	return out
 }
 
-func (c *call) groupID() perdure.GroupID { return perdure.GroupID(c.PathValue("id")) }
+func groupID(c *call) perdure.GroupID { return perdure.GroupID(c.PathValue("id")) }
 
 func getGroup(c *call, _ *none) (int, *api.Group, error) {
-	g, ends, err := c.s.engine.Runs.Group(c.Context(), c.tenant(), c.groupID())
+	g, ends, err := c.s.engine.Runs.Group(c.Context(), c.tenant(), groupID(c))
 	return 0, showGroup(&g, ends), err
 }
 
@@ -51,10 +51,10 @@ func joinGroup(c *call, _ *none) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	limit, release := c.mayBlockFor(stream.Wait, limit)
+	limit, release := mayBlockFor(c, stream.Wait, limit)
 	defer release()
-	err = c.waitUntil(c.PathValue("id"), limit, func(bool) (bool, error) {
-		return c.s.engine.Runs.GroupEnded(c.Context(), c.tenant(), c.groupID())
+	err = waitUntil(c, c.PathValue("id"), limit, func(bool) (bool, error) {
+		return c.s.engine.Runs.GroupEnded(c.Context(), c.tenant(), groupID(c))
 	})
 	if err != nil {
 		return 0, nil, err

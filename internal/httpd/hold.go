@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
 )
@@ -30,18 +29,4 @@ func deadLetterRun(c *call, _ *none) (int, *api.Run, error) {
 		return 0, nil, err
 	}
 	return getRun(c, nil)
-}
-
-// showHold returns the hold of a run, or nil if it is not on hold.
-func showHold(r *perdure.Run) *api.Hold {
-	if !r.OnHold() {
-		return nil
-	}
-	h := r.Hold
-	out := &api.Hold{Since: h.Since, Until: h.Until, Count: h.Count, Code: h.Failure.Code, Message: h.Failure.Message,
-		Builds: append([]string{}, h.Builds...)}
-	if r.State == perdure.Queued {
-		out.NextAt = optional(r.ReadyAt)
-	}
-	return out
 }

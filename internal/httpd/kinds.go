@@ -8,10 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-func (c *call) kind() string { return c.PathValue("kind") }
+func kindName(c *call) string { return c.PathValue("kind") }
 
 // mayChangePlatform refuses a call about the kinds of the platform without a platform key.
-func (c *call) mayChangePlatform(asked bool) error {
+func mayChangePlatform(c *call, asked bool) error {
 	if asked && !c.key.Platform {
 		return perdure.Errorf(api.CodeForbidden, "only a key of the platform speaks for all tenants")
 	}
@@ -19,10 +19,10 @@ func (c *call) mayChangePlatform(asked bool) error {
 }
 
 func announceKind(c *call, in *api.AnnounceKind) (int, *api.KindAnnounced, error) {
-	if err := c.mayChangePlatform(in.AllTenants); err != nil {
+	if err := mayChangePlatform(c, in.AllTenants); err != nil {
 		return 0, nil, err
 	}
-	op := &engine.AnnounceKind{Tenant: c.tenant(), Platform: in.AllTenants, Kind: c.kind(), Build: in.Build,
+	op := &engine.AnnounceKind{Tenant: c.tenant(), Platform: in.AllTenants, Kind: kindName(c), Build: in.Build,
 		Def: in.KindDef}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
@@ -44,7 +44,7 @@ func listKinds(c *call, _ *none) (int, *api.Kinds, error) {
 }
 
 func getKind(c *call, _ *none) (int, *api.Kind, error) {
-	k, err := c.s.engine.Kinds.Get(c.Context(), c.tenant(), c.kind())
+	k, err := c.s.engine.Kinds.Get(c.Context(), c.tenant(), kindName(c))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -67,11 +67,11 @@ func changeKind(c *call, in *api.ChangeKind) (int, *api.Kind, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.PatchKind{Tenant: c.tenant(), Kind: c.kind(), Def: in.KindDef, Remove: in.Remove, Key: key}
+	op := &engine.PatchKind{Tenant: c.tenant(), Kind: kindName(c), Def: in.KindDef, Remove: in.Remove, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	c.changed = true
+	c.share.changed = true
 	return getKind(c, nil)
 }
 
@@ -86,9 +86,9 @@ func deleteKind(c *call, _ *none) (int, *none, error) {
 			return 0, nil, perdure.Invalid("platform", "takes true or false")
 		}
 	}
-	if err := c.mayChangePlatform(all); err != nil {
+	if err := mayChangePlatform(c, all); err != nil {
 		return 0, nil, err
 	}
-	op := &engine.DeleteKind{Tenant: c.tenant(), Platform: all, Kind: c.kind(), Key: key}
+	op := &engine.DeleteKind{Tenant: c.tenant(), Platform: all, Kind: kindName(c), Key: key}
 	return 0, &none{}, c.s.engine.Do(c.Context(), op)
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-func adoptLate(c *call, _ *none) (int, *api.Run, error)   { return c.decideLate(false) }
-func discardLate(c *call, _ *none) (int, *api.Run, error) { return c.decideLate(true) }
+func adoptLate(c *call, _ *none) (int, *api.Run, error)   { return decideLate(c, false) }
+func discardLate(c *call, _ *none) (int, *api.Run, error) { return decideLate(c, true) }
 
-func (c *call) decideLate(discard bool) (int, *api.Run, error) {
+func decideLate(c *call, discard bool) (int, *api.Run, error) {
 	n, err := strconv.Atoi(c.PathValue("n"))
 	if err != nil {
 		return 0, nil, perdure.Errorf(perdure.CodeNotFound, "no such late result")

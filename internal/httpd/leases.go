@@ -1,9 +1,7 @@
 package httpd
 
 import (
-	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -13,9 +11,9 @@ import (
 // A leaseOp runs an operation on leases of one tenant, and returns a result for each.
 type leaseOp func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error)
 
-// leases runs an operation on a worker's leases, tenant by tenant. The results have the order of
+// eachLease runs an operation on a worker's leases, tenant by tenant. The results have the order of
 // the request. If the request has a single lease, its refusal is the error of the call.
-func (c *call) leases(in []api.Lease, do leaseOp) (int, *api.LeaseResults, error) {
+func eachLease(c *call, in []api.Lease, do leaseOp) (int, *api.LeaseResults, error) {
 	if len(in) == 0 || len(in) > perdure.MaxList {
 		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxList)
 	}
@@ -23,7 +21,7 @@ func (c *call) leases(in []api.Lease, do leaseOp) (int, *api.LeaseResults, error
 	for i, l := range in {
 		ids[i] = l.RunID
 	}
-	parts, err := c.byTenant(ids)
+	parts, err := byTenant(c, ids)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -52,26 +50,8 @@ func leaseResult(r engine.LeaseResult) api.LeaseResult {
 	return api.LeaseResult{RunID: r.RunID, Epoch: r.Epoch, OK: r.OK, Cancel: r.Cancel, Error: refusal(r.Error)}
 }
 
-// refusal shows an error as an entry of an answer.
-func refusal(e *perdure.Error) *api.Refusal {
-	if e == nil {
-		return nil
-	}
-	return &api.Refusal{Code: e.Code, Detail: e.Message, Field: e.Field}
-}
-
-// within prefixes the field of an error with the path of the entry that was refused, as in
-// commits[0].epoch.
-func within(entry string, err error) error {
-	var e *perdure.Error
-	if !errors.As(err, &e) || e.Field == "" {
-		return err
-	}
-	return &perdure.Error{Code: e.Code, Message: e.Message, Field: entry + "." + e.Field}
-}
-
 func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
-	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
+	return eachLease(c, in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
 		op := &engine.Start{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err
@@ -79,7 +59,7 @@ func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
 }
 
 func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
-	return c.leases(in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
+	return eachLease(c, in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
 		op := &engine.Release{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err
@@ -96,7 +76,7 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 		}
 		ids[i] = b.RunID
 	}
-	parts, err := c.byTenant(ids)
+	parts, err := byTenant(c, ids)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -139,7 +119,7 @@ func checkBeat(field string, b *api.Beat) error {
 }
 
 func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
-	epoch, after, limit, t, err := c.leaseQuery()
+	epoch, after, limit, t, err := leaseQuery(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -154,7 +134,7 @@ func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
 }
 
 func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
-	epoch, after, limit, t, err := c.leaseQuery()
+	epoch, after, limit, t, err := leaseQuery(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -169,7 +149,7 @@ func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
 }
 
 func runMessages(c *call, _ *none) (int, *api.Messages, error) {
-	epoch, after, limit, t, err := c.leaseQuery()
+	epoch, after, limit, t, err := leaseQuery(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -194,7 +174,7 @@ func runMessages(c *call, _ *none) (int, *api.Messages, error) {
 }
 
 // leaseQuery reads the parameters of a call about a leased run, and finds the run's tenant.
-func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, err error) {
+func leaseQuery(c *call) (epoch, after int64, limit int, t perdure.TenantID, err error) {
 	if epoch, err = c.intParam("epoch", 0, 0, maxSeq); err != nil {
 		return 0, 0, 0, "", err
 	}
@@ -209,49 +189,8 @@ func (c *call) leaseQuery() (epoch, after int64, limit int, t perdure.TenantID, 
 	return epoch, after, int(n), t, err
 }
 
-// tenantOf returns the tenant of a run: that of the key, unless the key is of the platform, whose
-// workers may lease runs of all tenants.
-func (c *call) tenantOf(id perdure.RunID) (perdure.TenantID, error) {
-	if !c.key.Platform {
-		return c.tenant(), nil
-	}
-	if t, ok := c.s.runTenants.get(id); ok {
-		return t, nil
-	}
-	return c.s.engine.Runs.TenantOf(c.Context(), id, c.tenant())
-}
-
-// runTenants caches the tenants of runs that were leased to workers of the platform. A run's tenant
-// never changes, and every heartbeat and commit of such a worker needs it. The cache has two
-// generations: when the current one is full, it becomes the previous one, which is dropped.
-type runTenants struct {
-	mu                sync.Mutex
-	current, previous map[perdure.RunID]perdure.TenantID
-}
-
-const maxRunTenants = 1 << 16
-
-func (o *runTenants) put(id perdure.RunID, t perdure.TenantID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.current == nil || len(o.current) >= maxRunTenants {
-		o.current, o.previous = make(map[perdure.RunID]perdure.TenantID), o.current
-	}
-	o.current[id] = t
-}
-
-func (o *runTenants) get(id perdure.RunID) (perdure.TenantID, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t, ok := o.current[id]
-	if !ok {
-		t, ok = o.previous[id]
-	}
-	return t, ok
-}
-
 // byTenant groups the indexes of runs by their tenant.
-func (c *call) byTenant(ids []perdure.RunID) (map[perdure.TenantID][]int, error) {
+func byTenant(c *call, ids []perdure.RunID) (map[perdure.TenantID][]int, error) {
 	out := make(map[perdure.TenantID][]int)
 	for i, id := range ids {
 		t, err := c.tenantOf(id)

@@ -6,20 +6,6 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 )
 
-// listPage reads the limit and the cursor of a list whose cursor is the id or name of its last
-// entry. The default limit is that of a page.
-func (c *call) listPage() (engine.Page, error) {
-	limit, err := c.intParam("limit", 1000, 1, maxPage)
-	if err != nil {
-		return engine.Page{}, err
-	}
-	after := c.URL.Query().Get("cursor")
-	if len(after) > perdure.MaxName {
-		return engine.Page{}, perdure.Invalid("cursor", "takes the next_cursor of the page before")
-	}
-	return engine.Page{After: after, Limit: int(limit)}, nil
-}
-
 func listWorkers(c *call, _ *none) (int, *api.Workers, error) {
 	page, err := c.listPage()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/httpd/stream"
+	"github.com/perdure/perdure/internal/httpd/waiting"
 )
 
 // pollNews waits until a run that the worker holds is asked to stop. It listens to the doorbell
@@ -30,35 +31,28 @@ func pollNews(c *call, in *pollBody, wait time.Duration) (int, *api.Polled, erro
 	defer stop()
 	out := &api.Polled{Runs: []api.Grant{}}
 	var err error
-	if out.News, err = c.anyToStop(in.Holding); err != nil || out.News {
+	if out.News, err = anyToStop(c, in.Holding); err != nil || out.News {
 		return 0, out, err
 	}
 	if err := c.watchKey(); err != nil {
 		return 0, nil, err
 	}
 	if wait > 0 {
-		release, err := c.acquire(stream.Poll)
-		if err != nil {
+		if err := block(c, stream.Poll); err != nil {
 			return 0, nil, err
 		}
-		defer release()
+		defer c.share.unblock()
 	}
 	c.s.pollReads.Add(1)
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
-	select {
-	case <-rung:
-		out.News = true
-	case <-deadline.C:
-	case <-c.Context().Done():
-	case <-c.s.closing:
-	}
+	out.News = c.s.waits.Pause(c.Context(), waiting.Pause{Rung: rung, Deadline: deadline.C}) == waiting.Rung
 	return 0, out, nil
 }
 
 // anyToStop tells whether the run of a valid lease was asked to stop and its worker has not
 // acknowledged that yet.
-func (c *call) anyToStop(held []api.Lease) (bool, error) {
+func anyToStop(c *call, held []api.Lease) (bool, error) {
 	if len(held) == 0 {
 		return false, nil
 	}

@@ -38,7 +38,7 @@ func TestWaitReadsAfterNewsOfAnotherNode(t *testing.T) {
 	g := a.do("POST", "/api/v1/workers/w/poll",
 		`{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
-	eventually.True(t, "somebody waits", func() bool { return a.s.hasWaiter(ref) })
+	eventually.True(t, "somebody waits", func() bool { return a.s.waiters.Count(ref) > 0 })
 	b.commits(g, complete)
 	if !a.e.Store().Live(ref.Tenant, ref.Run) {
 		t.Error("the first node knows of the end: this proves nothing")
@@ -47,28 +47,5 @@ func TestWaitReadsAfterNewsOfAnotherNode(t *testing.T) {
 	a.bell.Ring(doorbell.Run(ref.Tenant, string(ref.Run)))
 	if run := soon(t, waits).is(200); run["state"] != "completed" {
 		t.Errorf("run = %v, want state = completed", run)
-	}
-}
-
-// Without news of other nodes a wait reads nothing.
-func TestWaitTrustsMemoryWhileOtherNodesAreSilent(t *testing.T) {
-	counters := new(atomic.Pointer[doorbell.Stats])
-	counters.Store(&doorbell.Stats{Connected: true, Received: 7, Connects: 1})
-	w := newWorld(t, setup{counters: counters})
-	c := &call{s: w.s, heard: w.s.bell.Stats()}
-	shared := w.e.Shared()
-	for name, now := range map[string]doorbell.Stats{
-		"a message":           {Connected: true, Received: 8, Connects: 1},
-		"a lost message":      {Connected: true, Received: 7, Connects: 1, Lost: 1},
-		"another connection":  {Connected: true, Received: 7, Connects: 2},
-		"no connection":       {Received: 7, Connects: 1},
-		"messages of its own": {Connected: true, Received: 7, Connects: 1, Sent: 9},
-		"nothing":             {Connected: true, Received: 7, Connects: 1},
-	} {
-		counters.Store(&now)
-		want := !shared || name == "nothing" || name == "messages of its own"
-		if got := c.s.othersSilent(c.heard); got != want {
-			t.Errorf("after %s: others are silent = %t, want %t", name, got, want)
-		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -217,4 +218,23 @@ func schemaName(t reflect.Type) string {
 func openapi(c *call, _ *none) (int, *json.RawMessage, error) {
 	doc := json.RawMessage(c.s.openapi)
 	return 0, &doc, nil
+}
+
+// Vocabulary returns the text of the OpenAPI document and the types of lines. A secret that occurs
+// in it can't be redacted, because every answer would become unreadable.
+func Vocabulary() ([]byte, error) {
+	doc, err := openAPI()
+	doc = slices.Clip(doc)
+	for _, line := range perdure.LineTypes {
+		doc = append(doc, " "+string(line)...)
+	}
+	return doc, err
+}
+
+// queryBound returns the bound of a route's parameter.
+func queryBound(r route, name string) bound {
+	if b, ok := queryBounds[r.method+" "+r.pattern+" "+name]; ok {
+		return b
+	}
+	return queryBounds[name]
 }

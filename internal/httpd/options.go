@@ -78,6 +78,13 @@ type Options struct {
 	StreamWriteTimeout time.Duration
 }
 
+const (
+	// maxPollWait bounds a long poll, unless the options say otherwise.
+	maxPollWait       = time.Minute
+	defaultAnswerTime = 10 * time.Second
+	defaultAnswerRate = 64 << 10
+)
+
 // setDefaults sets the fields that are zero, except for those that other types have defaults for.
 func (opt *Options) setDefaults() {
 	opt.Node = cmp.Or(opt.Node, "node")

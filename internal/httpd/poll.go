@@ -12,11 +12,10 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd/stream"
+	"github.com/perdure/perdure/internal/httpd/waiting"
 )
 
 const (
-	// maxPollWait bounds a long poll, unless the options say otherwise.
-	maxPollWait = time.Minute
 	// maxPairs bounds the pairs of a queue and a kind that a poll reads. A claim is one operation
 	// of the store's only writer.
 	maxPairs = 1000
@@ -50,33 +49,33 @@ func pollRuns(c *call, in *pollBody) (int, *api.Polled, error) {
 		return 0, nil, perdure.Invalid("holding", "is for a poll for news")
 	}
 	if len(in.RunIDs) > 0 {
-		return c.pollNamed(in)
+		return pollNamed(c, in)
 	}
-	op, err := c.claim(in)
+	op, err := claimOf(c, in)
 	if err != nil {
 		return 0, nil, err
 	}
-	status, out, err := c.poll(op, wait)
-	c.handBack(out)
+	status, out, err := pollLoop(c, op, wait)
+	handBack(c, out)
 	return status, out, err
 }
 
 // pollNamed leases the runs that a poll names. It does not wait for them.
-func (c *call) pollNamed(in *pollBody) (int, *api.Polled, error) {
+func pollNamed(c *call, in *pollBody) (int, *api.Polled, error) {
 	if len(in.Queues) > 0 || len(in.Kinds) > 0 || in.AllTenants {
 		return 0, nil, perdure.Invalid("run_ids", "stands without queues, kinds and all_tenants")
 	}
 	op := &engine.Claim{Tenant: c.tenant(), Worker: c.worker(), Runs: in.RunIDs,
 		Slots: in.Slots, Start: in.Start, Confirms: in.Confirms, Build: in.Build}
 	out := &api.Polled{Runs: []api.Grant{}}
-	err := c.lease(op, out)
-	c.handBack(out)
+	err := leaseOnce(c, op, out)
+	handBack(c, out)
 	return 0, out, err
 }
 
 // handBack releases the runs of a worker that has hung up meanwhile. Otherwise these runs
 // would wait for the end of leases that nobody knows of.
-func (c *call) handBack(out *api.Polled) {
+func handBack(c *call, out *api.Polled) {
 	if out == nil || len(out.Runs) == 0 || c.Context().Err() == nil {
 		return
 	}
@@ -96,8 +95,8 @@ func (c *call) handBack(out *api.Polled) {
 // maxExcept bounds the tenants that a poll leaves out.
 const maxExcept = 100
 
-// claim makes the operation of a poll.
-func (c *call) claim(in *pollBody) (*engine.Claim, error) {
+// claimOf makes the operation of a poll.
+func claimOf(c *call, in *pollBody) (*engine.Claim, error) {
 	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
 		Worker: c.worker(), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start,
 		Confirms: in.Confirms, Build: in.Build, Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
@@ -132,23 +131,18 @@ func (c *call) claim(in *pollBody) (*engine.Claim, error) {
 	return op, nil
 }
 
-// poll claims runs until it gets some or the time has passed. Before it blocks for the first time
+// pollLoop claims runs until it gets some or the time has passed. Before it blocks for the first time
 // it asks the limiter. A poll that may not block has claimed once, and is refused if it got
 // nothing.
-func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
+func pollLoop(c *call, op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
 	topics := op.Topics()
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
 	out := &api.Polled{Runs: []api.Grant{}}
-	var release func() // nil until the limiter has counted the poll
-	defer func() {
-		if release != nil {
-			release()
-		}
-	}()
+	defer c.share.unblock()
 	for {
 		rung, stop := c.s.bell.Listen(topics...)
-		if err := c.lease(op, out); err != nil || len(out.Runs) > 0 {
+		if err := leaseOnce(c, op, out); err != nil || len(out.Runs) > 0 {
 			stop()
 			return 0, out, err
 		}
@@ -157,8 +151,8 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 			return 0, out, nil
 		}
 		err := c.watchKey()
-		if err == nil && release == nil {
-			release, err = c.acquire(stream.Poll)
+		if err == nil {
+			err = block(c, stream.Poll)
 		}
 		if err != nil {
 			stop()
@@ -166,39 +160,28 @@ func (c *call) poll(op *engine.Claim, wait time.Duration) (int, *api.Polled, err
 		}
 		// The server rings for all claimable runs every Poll. This timer is for a ring that gets
 		// lost.
-		fallback := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
+		fallback := 10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll)
 		standby := c.s.engine.StandBy(op)
-		more := false
-		select {
-		case <-standby.Settled():
-			more = true
-		case <-rung:
-			more = true
-		case <-fallback.C:
-			more = true
-		case <-deadline.C:
-		case <-c.Context().Done():
-		case <-c.s.closing:
-		}
-		fallback.Stop()
+		why := c.s.waits.Pause(c.Context(),
+			waiting.Pause{Rung: rung, Also: standby.Settled(), Fallback: fallback, Deadline: deadline.C})
 		stop()
 		if op.Grants = standby.End(); len(op.Grants) > 0 {
-			c.addGrants(op, out)
+			addGrants(c, op, out)
 			return 0, out, nil
 		}
-		if !more {
+		if why == waiting.Over {
 			return 0, out, nil
 		}
 	}
 }
 
-// lease looks at all places once and adds the grants to the answer. It reserves memory for them first, and
+// leaseOnce looks at all places once and adds the grants to the answer. It reserves memory for them first, and
 // limits the claim to that.
-func (c *call) lease(op *engine.Claim, out *api.Polled) error {
+func leaseOnce(c *call, op *engine.Claim, out *api.Polled) error {
 	if err := c.checkKey(); err != nil { // the key may have been revoked while the poll waited
 		return err
 	}
-	room, err := c.reservePoll()
+	room, err := c.share.reservePoll(c.Context())
 	if err != nil {
 		return err
 	}
@@ -212,16 +195,16 @@ func (c *call) lease(op *engine.Claim, out *api.Polled) error {
 		c.s.pollReads.Add(1)
 	}
 	if len(op.Grants) == 0 {
-		c.releaseAnswer()
+		c.share.releaseAnswer()
 		return nil
 	}
-	c.addGrants(op, out)
+	addGrants(c, op, out)
 	return nil
 }
 
 // addGrants adds the grants of a claim to the answer.
-func (c *call) addGrants(op *engine.Claim, out *api.Polled) {
-	c.changed = true
+func addGrants(c *call, op *engine.Claim, out *api.Polled) {
+	c.share.changed = true
 	for i := range op.Grants {
 		if c.key.Platform {
 			c.s.runTenants.put(op.Grants[i].Run.ID, op.Grants[i].Run.Tenant)

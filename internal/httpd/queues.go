@@ -23,7 +23,7 @@ func pauseQueue(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
 			return 0, nil, perdure.Invalid("until", "has passed")
 		}
 	}
-	if err := c.changePause(op); err != nil {
+	if err := changePause(c, op); err != nil {
 		return 0, nil, err
 	}
 	out := &api.QueuePaused{Name: op.Queue}
@@ -39,19 +39,14 @@ func resumeQueue(c *call, _ *none) (int, *api.QueuePaused, error) {
 		return 0, nil, err
 	}
 	op := &engine.ResumeQueue{Tenant: c.tenant(), Queue: c.PathValue("name"), Key: key}
-	return 0, &api.QueuePaused{Name: op.Queue}, c.changePause(op)
+	return 0, &api.QueuePaused{Name: op.Queue}, changePause(c, op)
 }
 
 // changePause pauses or resumes a queue, when its tenant's turn has come: polls of the tenant that are
 // being decided meanwhile, and all that are decided with them, are decided again. It waits for no more
 // than a moment, because the tenant's downloads take turns too.
-func (c *call) changePause(op engine.Op) error {
-	s := c.s.shares
-	if !s.alone(c.payer(), time.Now()) {
-		if leave, err := s.enter(c.Context(), s.turns, c.payer(), 1, pausePatience, ""); err == nil {
-			begin := time.Now()
-			defer func() { time.AfterFunc(min(maxTurnRest, turnRest*time.Since(begin)), leave) }()
-		}
-	}
+func changePause(c *call, op engine.Op) error {
+	end, _ := c.share.turnWithin(c.Context(), pausePatience)
+	defer end()
 	return c.s.engine.Do(c.Context(), op)
 }

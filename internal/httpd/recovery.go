@@ -36,7 +36,7 @@ func (s *Server) workspacePath(id perdure.RunID) string {
 }
 
 // tiers reads all live processes and counts them by tier.
-func (c *call) tiers() (list []perdure.Run, sum api.JobSummary, now perdure.Instant, err error) {
+func tiers(c *call) (list []perdure.Run, sum api.JobSummary, now perdure.Instant, err error) {
 	list, err = c.s.engine.Processes.Ages(c.Context())
 	now = c.s.engine.Now()
 	sum.Total = len(list)
@@ -75,13 +75,13 @@ func jobHeartbeats(c *call, _ *none) (int, *api.JobHeartbeats, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	list, sum, now, err := c.tiers()
+	list, sum, now, err := tiers(c)
 	if err != nil {
 		return 0, nil, err
 	}
 	out := &api.JobHeartbeats{Jobs: []api.JobHeartbeat{}, Summary: sum}
 	list, out.NextCursor = pageOf(list, after, limit)
-	engines, err := c.enginesOf(list)
+	engines, err := enginesOf(c, list)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -99,7 +99,7 @@ func age(r *perdure.Run, now perdure.Instant) int64 {
 }
 
 // enginesOf returns the engines of processes: as their sentinels say, or else their inputs.
-func (c *call) enginesOf(list []perdure.Run) (map[perdure.RunID]string, error) {
+func enginesOf(c *call, list []perdure.Run) (map[perdure.RunID]string, error) {
 	out := make(map[perdure.RunID]string, len(list))
 	var ask []perdure.RunID
 	for i := range list {
@@ -135,7 +135,7 @@ func staleJobs(c *call, _ *none) (int, *api.StaleJobs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	list, _, now, err := c.tiers()
+	list, _, now, err := tiers(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -251,7 +251,7 @@ func listSentinels(c *call, _ *none) (int, *api.Sentinels, error) {
 }
 
 func recoveryMetrics(c *call, _ *none) (int, *api.RecoveryMetrics, error) {
-	_, sum, _, err := c.tiers()
+	_, sum, _, err := tiers(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -314,7 +314,7 @@ func resumeJobs(c *call, in *api.ResumeJobs) (int, *api.ResumedJobs, error) {
 	}
 	out := &api.ResumedJobs{Results: make([]api.ResumedJob, len(in.JobIDs))}
 	for i, id := range in.JobIDs {
-		done, err := c.resume(id)
+		done, err := resumeJob(c, id)
 		if done.JobID = id; err != nil {
 			refused := c.s.refused(err)
 			done.Action, done.Code, done.Reason = api.ResumeRefused, refused.Code, refusal(refused).Detail
@@ -324,9 +324,9 @@ func resumeJobs(c *call, in *api.ResumeJobs) (int, *api.ResumedJobs, error) {
 	return 0, out, nil
 }
 
-// resume watches a process once more, or makes a new run of one that was lost. Repeating it is no
+// resumeJob watches a process once more, or makes a new run of one that was lost. Repeating it is no
 // error: a dead letter is redriven once.
-func (c *call) resume(id perdure.RunID) (done api.ResumedJob, err error) {
+func resumeJob(c *call, id perdure.RunID) (done api.ResumedJob, err error) {
 	r, err := c.s.engine.Processes.Get(c.Context(), id)
 	if err != nil {
 		return done, err

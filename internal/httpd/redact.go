@@ -3,22 +3,9 @@ package httpd
 import (
 	"net/http"
 	"net/url"
-	"slices"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
 )
-
-// Vocabulary returns the text of the OpenAPI document and the types of lines. A secret that occurs
-// in it can't be redacted, because every answer would become unreadable.
-func Vocabulary() ([]byte, error) {
-	doc, err := openAPI()
-	doc = slices.Clip(doc)
-	for _, line := range perdure.LineTypes {
-		doc = append(doc, " "+string(line)...)
-	}
-	return doc, err
-}
 
 // redacted returns a request without the secrets in its path, its query and its headers. Its body
 // is redacted when it is read. Everything after this step thus compares, hashes, stores and shows

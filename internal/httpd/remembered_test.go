@@ -23,7 +23,7 @@ func TestWaitDoesNotTrustStaleCache(t *testing.T) {
 	g := w.do("POST", "/api/v1/workers/w/poll",
 		`{"slots":1,"start":true,"wait":"30s"}`).is(200)["runs"].([]any)[0].(obj)
 	ref := store.Ref{Tenant: "a", Run: perdure.RunID(g["run_id"].(string))}
-	eventually.True(t, "somebody waits", func() bool { return w.s.hasWaiter(ref) })
+	eventually.True(t, "somebody waits", func() bool { return w.s.waiters.Count(ref) > 0 })
 	behind.commits(g, complete) // the first server hears nothing of it
 	if !w.e.Store().Live(ref.Tenant, ref.Run) {
 		t.Error("the first server knows it: this proves nothing")

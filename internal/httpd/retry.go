@@ -17,7 +17,7 @@ func retryRun(c *call, in *api.Retry) (int, *api.Run, error) {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return c.answerRun(op.Run.ID, op.Created)
+	return answerRun(c, op.Run.ID, op.Created)
 }
 
 // retryBatch is the number of runs of one call that are retried in a batch.

@@ -1,6 +1,8 @@
 package httpd
 
 import (
+	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,7 +13,7 @@ import (
 )
 
 func listRuns(c *call, _ *none) (int, *api.Runs, error) {
-	f, err := c.runFilter(50)
+	f, err := runFilter(c, 50)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -22,7 +24,7 @@ func listRuns(c *call, _ *none) (int, *api.Runs, error) {
 	if cursor != "" && (f.Before == "" || cursor < f.Before) {
 		f.Before = cursor
 	}
-	return c.page(f)
+	return runsPage(c, f)
 }
 
 // runFilters are the parameters that select runs.
@@ -33,18 +35,18 @@ var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "pare
 var severalOf = []string{"status", "state"}
 
 // runFilter reads the limit and the parameters that select runs.
-func (c *call) runFilter(def int64) (f engine.RunFilter, err error) {
+func runFilter(c *call, def int64) (f engine.RunFilter, err error) {
 	limit, err := c.intParam("limit", def, 1, maxPage)
 	if err != nil {
 		return f, err
 	}
-	f, err = c.runFilterParams()
+	f, err = runFilterParams(c)
 	f.Limit = int(limit)
 	return f, err
 }
 
 // runFilterParams reads the parameters that select runs.
-func (c *call) runFilterParams() (f engine.RunFilter, err error) {
+func runFilterParams(c *call) (f engine.RunFilter, err error) {
 	q := c.URL.Query()
 	w := api.WatchFilter{Status: listParam(q["status"]), State: listParam(q["state"]), Kind: q.Get("kind"),
 		Queue: q.Get("queue"), ThreadID: perdure.ThreadID(q.Get("thread_id")),
@@ -123,8 +125,8 @@ func firstRunAt(name, text string) (perdure.RunID, error) {
 // pageTime bounds the search for the rows of a page. The caller continues with the cursor.
 const pageTime = 75 * time.Millisecond
 
-// page reads a page of runs. It may be short, or empty, and still have a cursor.
-func (c *call) page(f engine.RunFilter) (int, *api.Runs, error) {
+// runsPage reads a page of runs. It may be short, or empty, and still have a cursor.
+func runsPage(c *call, f engine.RunFilter) (int, *api.Runs, error) {
 	began := time.Now()
 	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
 	p, err := c.s.engine.Runs.Page(c.Context(), c.tenant(), f)
@@ -152,5 +154,20 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.page(engine.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
+	return runsPage(c, engine.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
+}
+
+// filterKey returns a text that is equal for filters that select the same.
+func filterKey(f *engine.RunFilter) string {
+	return keyOf(slices.Sorted(slices.Values(f.Status)), slices.Sorted(slices.Values(f.State)), f.Kind, f.Queue,
+		f.ThreadID, f.ParentID, f.RootID, f.Metadata, f.Before, f.After, f.Limit)
+}
+
+// keyOf returns the key of a question: the same text for equal questions.
+func keyOf(parts ...any) string {
+	b, err := json.Marshal(parts) // maps are sorted
+	if err != nil {
+		return fmt.Sprintf("%#v", parts)
+	}
+	return string(b)
 }

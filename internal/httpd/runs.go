@@ -3,7 +3,6 @@ package httpd
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -11,28 +10,6 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
-
-// maxWait bounds how long a call may block.
-const maxWait = time.Hour
-
-// idempotencyKey reads the Idempotency-Key header, bare or as a quoted string.
-func (c *call) idempotencyKey() (string, error) {
-	values := c.Header.Values("Idempotency-Key")
-	if len(values) > 1 {
-		return "", perdure.Invalid("Idempotency-Key", "is given %d times", len(values))
-	}
-	if len(values) == 0 {
-		return "", nil
-	}
-	key := values[0]
-	if u, err := strconv.Unquote(key); err == nil {
-		key = u
-	}
-	if key == "" || len(key) > maxKey {
-		return "", perdure.Invalid("Idempotency-Key", "has 1 to 255 bytes")
-	}
-	return key, perdure.CheckText("Idempotency-Key", key)
-}
 
 // startRunOnThread starts a run on the thread of the path.
 func startRunOnThread(c *call, in *api.StartRun) (int, *api.Run, error) {
@@ -53,7 +30,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return 0, nil, perdure.Invalid("wait", "must lie between 0s and %s", maxWait)
 	}
 	if in.Webhook != "" {
-		if err := c.checkURL("webhook", in.Webhook); err != nil {
+		if err := checkURL(c, "webhook", in.Webhook); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -73,22 +50,22 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		}
 		// The input may be large and the wait long, so it is freed.
 		in.Submission, op.Submission = perdure.Submission{}, perdure.Submission{}
-		c.changed = true
-		status, out, err := c.await(op.Run.ID, time.Duration(in.Wait), true, made)
+		c.share.changed = true
+		status, out, err := await(c, op.Run.ID, time.Duration(in.Wait), true, made)
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
 		return status, out, err
 	}
 	if !op.Created {
-		status, out, err := c.answerRun(op.Run.ID, false)
+		status, out, err := answerRun(c, op.Run.ID, false)
 		if out != nil {
 			out.WebhookSecret = op.WebhookSecret
 		}
 		return status, out, err
 	}
 	// The row of a new run is known, so nothing is read for the answer.
-	out := c.show(&engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)})
+	out := showRun(c, &engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)})
 	out.WebhookSecret = op.WebhookSecret
 	return http.StatusCreated, out, nil
 }
@@ -98,7 +75,7 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, c.show(&d), nil
+	return 0, showRun(c, &d), nil
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {
@@ -114,7 +91,7 @@ func joinRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return c.await(c.run(), d, false, nil)
+	return await(c, c.run(), d, false, nil)
 }
 
 // runDeliverable shows the result of an ended run, or its fallback if it has none, and its
@@ -159,16 +136,16 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	if wait > 0 {
 		status = http.StatusAccepted // until the run has ended
 	}
-	c.changed = true
-	wait, leave := c.mayBlockFor(stream.Cancel, wait)
+	c.share.changed = true
+	wait, leave := mayBlockFor(c, stream.Cancel, wait)
 	defer leave()
 	var out *api.Run
-	err = c.waitUntil(string(c.run()), wait, func(bool) (bool, error) {
+	err = waitUntil(c, string(c.run()), wait, func(bool) (bool, error) {
 		d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
 		if err != nil {
 			return false, err
 		}
-		out = c.show(&d)
+		out = showRun(c, &d)
 		if d.State.Terminal() {
 			status = http.StatusOK
 		}
@@ -186,20 +163,12 @@ func deferRun(c *call, _ *none) (int, *api.Run, error) {
 }
 
 // answerRun answers with a run that this call or an earlier one with the same key has created.
-func (c *call) answerRun(id perdure.RunID, created bool) (int, *api.Run, error) {
+func answerRun(c *call, id perdure.RunID, created bool) (int, *api.Run, error) {
 	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
 	if err != nil {
 		return 0, nil, err
 	}
-	return createdStatus(created), c.show(&d), nil
-}
-
-// createdStatus returns 201 if this call created something, and 200 if an earlier one did.
-func createdStatus(created bool) int {
-	if created {
-		return http.StatusCreated
-	}
-	return http.StatusOK
+	return createdStatus(created), showRun(c, &d), nil
 }
 
 func continueRun(c *call, in *api.ContinueRun) (int, *api.Continued, error) {

@@ -2,9 +2,6 @@ package httpd
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
-	"errors"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -13,12 +10,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/connlimit"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/httpd/stream"
-	"github.com/perdure/perdure/internal/largejson"
 )
-
-// statusWritten says that a handler has written the answer itself.
-const statusWritten = -1
 
 // serve makes the handler of a route. A call passes its steps in this order: key and scope, query,
 // path, the tenant's share of calls, memory for the answer, the route's handler, the answer.
@@ -26,7 +18,7 @@ func (s *Server) serve(r route) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		defer s.recoverPanic(w, r)
 		c := &call{Request: req, s: s, w: w, heard: s.bell.Stats()}
-		if err := c.check(r); err != nil {
+		if err := checkCall(c, r); err != nil {
 			s.problem(w, err)
 			return
 		}
@@ -41,15 +33,15 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		if !r.guard.open || r.guard.token != nil {
 			defer connlimit.Busy(req.Context(), c.payer())()
 		}
-		defer c.releaseShares()
+		c.share = s.shares.share(c.payer())
+		defer c.share.release()
 		if !r.guard.open {
-			var err error
-			if c.leaveCall, err = s.shares.enterCall(c.Context(), c.payer()); err != nil {
+			if err := c.share.enter(c.Context()); err != nil {
 				s.problem(w, err)
 				return
 			}
 		}
-		if err := c.reserveAnswer(r.large); err != nil {
+		if err := c.share.reserveAnswer(c.Context(), r.large); err != nil {
 			s.problem(w, err)
 			return
 		}
@@ -60,12 +52,10 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			return
 		}
 		if r.large >= largePage {
-			end, err := c.turn(r.large)
-			if err != nil {
+			if _, err := c.share.turn(c.Context(), r.large); err != nil { // it ends with the answer
 				s.problem(w, err)
 				return
 			}
-			c.endTurn = end
 		}
 		status, out, err := r.handle(c)
 		if c.releaseKey != nil { // the call may have lasted long
@@ -74,8 +64,8 @@ func (s *Server) serve(r route) http.HandlerFunc {
 		if err != nil {
 			s.problem(w, err)
 			if perdure.CodeOf(err) == perdure.CodeTooLarge {
-				c.releaseShares()
-				c.drain()
+				c.share.release()
+				drain(c)
 			}
 			return
 		}
@@ -103,24 +93,24 @@ func (s *Server) recoverPanic(w http.ResponseWriter, r route) {
 	s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
 }
 
-// check checks the key, the query and the path of a call.
-func (c *call) check(r route) error {
+// checkCall checks the key, the query and the path of a call.
+func checkCall(c *call, r route) error {
 	if err := c.s.admit(c, r.guard); err != nil {
 		return err
 	}
-	if err := c.checkQuery(r.query, r.repeated); err != nil {
+	if err := checkQuery(c, r.query, r.repeated); err != nil {
 		return err
 	}
 	if r.tenanted {
-		if err := c.chooseTenant(&r); err != nil {
+		if err := chooseTenant(c, &r); err != nil {
 			return err
 		}
 	}
-	return c.checkPath(r.pattern)
+	return checkPath(c, r.pattern)
 }
 
 // checkPath refuses ids that can't exist, and names of workers and tenants that are malformed.
-func (c *call) checkPath(pattern string) error {
+func checkPath(c *call, pattern string) error {
 	if strings.HasPrefix(pattern, api.Prefix+"/workers/{id}/") {
 		return perdure.CheckName("worker_id", c.PathValue("id"))
 	}
@@ -148,98 +138,4 @@ func cleanID(v string) bool {
 		}
 	}
 	return true
-}
-
-// answer writes an answer. A large one first reserves memory, which it holds until it is written.
-func (s *Server) answer(c *call, status int, body any) {
-	w := c.w
-	if doc, ok := body.(*json.RawMessage); ok { // encoded once at start, with its line break
-		s.setWriteDeadline(w, len(*doc))
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		w.Write(*doc)
-		return
-	}
-	b, err := s.encode(c, body)
-	if err != nil {
-		s.log.Error("an answer can't be written", "error", err)
-		s.problem(w, perdure.Errorf(perdure.CodeInternal, "the server has a defect; it is logged"))
-		return
-	}
-	if len(b) <= smallAnswer {
-		c.releaseAnswer()
-	}
-	c.changed = c.changed || !c.reads()
-	if err := c.reserveAnswer(int64(len(b))); err != nil {
-		s.problem(w, err)
-		return
-	}
-	s.setWriteDeadline(w, len(b))
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	w.Write(append(b, '\n'))
-}
-
-// encode encodes an answer. A large one takes a turn, unless the call has one. The turn ends here.
-func (s *Server) encode(c *call, body any) ([]byte, error) {
-	if c.endTurn == nil {
-		// The data is in memory already, so the call is answered even if it gets no turn.
-		c.endTurn, _ = c.turn(c.found)
-	}
-	defer func() {
-		c.endTurn()
-		c.endTurn = nil
-		if c.leaveCrowd != nil {
-			c.leaveCrowd()
-			c.leaveCrowd = nil
-		}
-	}()
-	if c.found > largejson.Size {
-		return largejson.Encode(body)
-	}
-	return stream.Encode(body)
-}
-
-// problem writes an error as problem+json.
-func (s *Server) problem(w http.ResponseWriter, err error) {
-	e := s.refused(err)
-	p := api.NewProblem(e.Code, e.Message, e.Field)
-	p.ContinuedByRunID = e.ContinuedBy
-	switch p.Status {
-	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInsufficientStorage:
-		if w.Header().Get("Retry-After") == "" {
-			w.Header().Set("Retry-After", "1")
-		}
-	case http.StatusUnauthorized:
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	b, _ := json.Marshal(p)
-	s.setWriteDeadline(w, len(b))
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(p.Status)
-	w.Write(append(b, '\n'))
-}
-
-// refused returns the error that a caller sees. An error without a code is logged, and the caller
-// sees "unavailable" without detail. Texts are cut, because they may repeat a part of the request.
-func (s *Server) refused(err error) *perdure.Error {
-	var e *perdure.Error
-	switch {
-	case errors.As(err, &e):
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		e = perdure.Errorf(perdure.CodeUnavailable, "the request was given up")
-	default:
-		s.log.Error("a request failed", "error", err)
-		e = perdure.Errorf(perdure.CodeUnavailable, "the store could not be read")
-	}
-	return &perdure.Error{Code: e.Code, Message: shortened(e.Message, 1000), Field: shortened(e.Field, perdure.MaxName),
-		ContinuedBy: e.ContinuedBy}
-}
-
-// shortened cuts a text to a number of bytes.
-func shortened(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }

@@ -2,23 +2,17 @@ package httpd
 
 import (
 	"log/slog"
-	"net"
 	"net/http"
-	"path"
-	"slices"
-	"strings"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/httpd/stream"
-	"github.com/perdure/perdure/ui"
+	"github.com/perdure/perdure/internal/httpd/waiting"
 )
 
 // A Server answers the calls of the API.
@@ -36,32 +30,22 @@ type Server struct {
 	// ready is where ringQueues continues.
 	ready engine.ReadyRound
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards closed
 	closed bool
-	// waiters counts the waiters of this node by run.
-	waiters map[engine.Ref]int
-	// waiterLocks serialize the changes to a run's waiters; see waiterLock. One is taken before mu,
-	// and is held while the waiter is written.
-	waiterLocks [64]sync.Mutex
 
+	// waits has the calls that wait, and waiters counts those for runs in the foreground.
+	waits   *waiting.Waits
+	waiters *waiting.Waiters
 	// reader reads logs for the streams.
 	reader *stream.Reader
 	// streams counts the streams and sockets that run outside of a request.
 	streams sync.WaitGroup
 	// checkEvery is the interval at which a blocked write checks whether its stream has to end.
 	checkEvery time.Duration
-	// limiter limits the calls that block.
-	limiter    *stream.Limiter
 	shares     *shares
 	keyWatcher keyWatcher
 	// feed looks at the store for the sockets.
 	feed *feed.Hub
-	// chunkGate divides the writes of uploaded chunks among tenants.
-	chunkGate *fair.Gate
-
-	// crowds has the runs for which many calls wait, and joined the reads of those that join one.
-	crowds crowds
-	joined sharedReads[engine.Detail]
 
 	counts     countCache
 	checks     lastCheck
@@ -76,148 +60,52 @@ type Server struct {
 	pollReads atomic.Int64
 }
 
-// New makes a server over an engine. bell is the doorbell that the engine rings.
-func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
-	s := &Server{engine: e, bell: bell, mux: http.NewServeMux(), closing: make(chan struct{}),
-		waiters: make(map[engine.Ref]int)}
-	s.reader, s.shares, s.checkEvery = stream.NewReader(e), newShares(&opt), stream.CheckEvery
-	s.limiter = stream.NewLimiter(stream.Limits{Descriptors: opt.Descriptors, Streams: opt.Streams,
-		StreamsPerTenant: opt.StreamsPerTenant, PollsPerTenant: int(opt.Tenant.MaxPolls)})
-	s.chunkGate = fair.NewGate(fair.Limits{Size: maxChunkWrites, Share: maxChunkWrites / 2, Strict: true})
-	opt.setDefaults()
-	s.opt, s.log = opt, opt.Logger
-	s.feed = feed.NewHub(feed.Options{Bell: bell, Fallback: 10 * opt.Poll, Go: s.goStream, Logger: opt.Logger,
-		Closing: s.closing})
-	s.keyWatcher = keyWatcher{engine: e, every: keyCheckEvery,
-		keys: make(map[string]*watchedKey), added: make(chan struct{}, 1)}
-	if !e.Shared() {
-		s.keyWatcher.every = s.opt.Poll
+// Shutdown answers all blocked calls: waits and joins with 202, polls with an empty list. Streams
+// are aborted.
+func (s *Server) Shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.closing)
 	}
-	s.storeProbe.try = s.tryStore
-	s.routes = s.table()
-	var err error
-	if s.openapi, err = compactOpenAPI(); err != nil {
-		return nil, err
-	}
-	s.register()
-	return s, nil
 }
 
-// register adds the routes to the mux, and handlers that refuse everything else: 405 for a path
-// with another method, 404 for other paths.
-func (s *Server) register() {
-	methods := make(map[string][]string) // by pattern
-	for _, r := range s.routes {
-		s.mux.HandleFunc(r.method+" "+r.pattern, s.serve(r))
-		methods[r.pattern] = append(methods[r.pattern], r.method)
-	}
-	for pattern, allowed := range methods {
-		// The mux would take the last part of /dlq/causes for the {id} of another method's route.
-		folder, name := path.Split(pattern)
-		if ids, ok := methods[folder+"{id}"]; ok && name != "{id}" {
-			for _, m := range ids {
-				if !slices.Contains(allowed, m) {
-					s.mux.HandleFunc(m+" "+pattern, func(w http.ResponseWriter, _ *http.Request) {
-						s.refuseMethod(w, allowed)
-					})
+// goStream runs a stream in its own goroutine, outside of its request. It returns false, and runs
+// nothing, if the server shuts down.
+func (s *Server) goStream(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.streams.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					s.log.Error("a stream panicked", "panic", p, "stack", string(debug.Stack()))
 				}
-			}
-			continue
-		}
-		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
-			if named, ok := methods[req.URL.Path]; ok {
-				s.refuseMethod(w, named)
-				return
-			}
-			s.refuseMethod(w, allowed)
+			}()
+			f()
 		})
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
-	})
+	return !s.closed
 }
 
-func (s *Server) refuseMethod(w http.ResponseWriter, allowed []string) {
-	list := strings.Join(allowed, ", ")
-	w.Header().Set("Allow", list)
-	s.problem(w, perdure.Errorf(api.CodeMethod, "this path takes %s", list))
-}
-
-// Handler returns the API as a handler. It makes the checks that do not depend on the route.
-func (s *Server) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Clear the deadline of the previous answer on the same connection. A call in process has
-		// none.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		if !s.allowedHost(r.Host) {
-			s.problem(w, perdure.Errorf(api.CodeHost, "add the host to the server's allowed hosts"))
-			return
-		}
-		if len(r.Header.Values("Origin")) > 1 { // only the first one would be checked
-			s.problem(w, perdure.Errorf(api.CodeOrigin, "send one Origin header"))
-			return
-		}
-		if s.cors(w, r) {
-			return
-		}
-		if ui.Serves(r.URL.Path) {
-			s.dashboard(w, r)
-			return
-		}
-		if r.URL.Path != cleanPath(r.URL.Path) && !namesArtifact(r.URL.EscapedPath()) {
-			// The standard mux would redirect to the clean path.
-			s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
-			return
-		}
-		s.mux.ServeHTTP(w, redacted(s.opt.Secrets, r))
-	})
-}
-
-// dashboard serves a file of the dashboard.
-func (s *Server) dashboard(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		s.refuseMethod(w, []string{http.MethodGet, http.MethodHead})
-		return
+// awaitStreams waits up to a second for the streams to end, so that they can remove their waiters.
+// The waiter of a stream that is blocked in a write expires by itself.
+func (s *Server) awaitStreams() {
+	s.Shutdown()
+	done := make(chan struct{})
+	go func() {
+		s.streams.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
 	}
-	s.setWriteDeadline(w, 0)
-	ui.ServeHTTP(w, r)
 }
 
-// cleanPath returns a path unchanged, or "" if it is not in its shortest form or has a backslash.
-func cleanPath(p string) string {
-	for _, bad := range []string{"//", "/./", "/../", "\\"} {
-		if strings.Contains(p, bad) {
-			return ""
-		}
-	}
-	if !strings.HasPrefix(p, "/") || strings.HasSuffix(p, "/..") || strings.HasSuffix(p, "/.") ||
-		len(p) > 1 && strings.HasSuffix(p, "/") {
-		return ""
-	}
-	return p
-}
-
-// namesArtifact tells whether an escaped path is that of an artifact, whose name may decode to
-// slashes, backslashes or dots. Its handler refuses such a name and says what is wrong with it.
-func namesArtifact(escaped string) bool {
-	rest, ok := strings.CutPrefix(escaped, api.Prefix+"/runs/")
-	parts := strings.Split(rest, "/")
-	return ok && len(parts) == 3 && isID.MatchString(parts[0]) && parts[1] == "artifacts" &&
-		cleanPath("/"+parts[2]) != "" && parts[2] != ""
-}
-
-// allowedHost tells whether a request is addressed to an IP address, to localhost or to a
-// configured name. It stops DNS rebinding: a page whose own name resolves to this machine is
-// refused.
-func (s *Server) allowedHost(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.ToLower(strings.Trim(host, "[]"))
-	return host == "localhost" || host == "perdure" || net.ParseIP(host) != nil ||
-		slices.ContainsFunc(s.opt.Hosts, func(h string) bool { return h == "*" || strings.EqualFold(h, host) })
-}
+// Attached returns the number of blocked calls of this node by transport, and the limit of streams,
+// sockets and waits.
+func (s *Server) Attached() (by map[string]int64, limit int64) { return s.shares.limiter.Attached() }

@@ -1,18 +1,16 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"math"
-	"net/http"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/fair"
+	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
 // Shares limit what one tenant takes of this node. Five resources are divided by gates (package
@@ -23,7 +21,7 @@ import (
 //   - bytes of answers in memory;
 //   - turns, for work that keeps a processor busy: decoding a large body, and reading and encoding
 //     a large answer;
-//   - calls that go on when a run ends for which a crowd waits (crowd.go): thousands of them at
+//   - calls that go on when a run ends for which a crowd waits (package waiting): thousands of them at
 //     once would keep the processors busy for as long as it takes to answer all.
 //
 // Turns keep processors free for the short calls of other tenants. A tenant has turns for half of
@@ -34,7 +32,7 @@ import (
 // A call that gets no unit of a gate waits for ShareWait (for memory of an answer and for a turn:
 // AnswerTime). It is then refused with 429, before it has changed anything. A call that has changed
 // something is answered even without its units. A call that blocks gives its units back, and is
-// counted by the limiter instead (blocking.go).
+// counted by the limiter instead. share.go has what one call holds.
 //
 // Bytes of bodies per hour are limited by a token bucket for each tenant.
 //
@@ -48,6 +46,9 @@ const (
 	// half of them.
 	maxBodies  = 64 << 20
 	maxAnswers = 64 << 20
+	// maxChunkWrites bounds the chunks of uploads that are written at once. They share a transaction,
+	// which has to stay short. A tenant has half of them.
+	maxChunkWrites = 4
 	// smallBody and smallAnswer are sizes up to which no memory is reserved: maxCalls bounds those.
 	smallBody   = 64 << 10
 	smallAnswer = 64 << 10
@@ -79,7 +80,13 @@ const DefaultBytesPerHour = 64 << 30
 type shares struct {
 	calls, bodies, answers *fair.Gate
 	turns, woken           *fair.Gate
-	wait                   time.Duration
+	// chunks divides the writes of uploaded chunks.
+	chunks *fair.Gate
+	// limiter limits the calls that block.
+	limiter *stream.Limiter
+	// wait is how long a call waits for its place and for memory for its body, and answerWait for
+	// memory for its answer and for a turn.
+	wait, answerWait time.Duration
 	// bytesPerHour is the limit of a tenant without one of its own.
 	bytesPerHour int64
 
@@ -109,22 +116,20 @@ func newShares(opt *Options) *shares {
 	if n := opt.Tenant.MaxCalls; n > 0 {
 		share = min(n, maxCalls)
 	}
-	s := &shares{wait: opt.ShareWait, bytesPerHour: opt.Tenant.MaxBytesPerHour,
-		buckets: make(map[perdure.TenantID]*bucket)}
+	s := &shares{wait: cmp.Or(opt.ShareWait, defaultShareWait), answerWait: cmp.Or(opt.AnswerTime, defaultAnswerTime),
+		bytesPerHour: cmp.Or(opt.Tenant.MaxBytesPerHour, DefaultBytesPerHour),
+		buckets:      make(map[perdure.TenantID]*bucket)}
+	s.limiter = stream.NewLimiter(stream.Limits{Descriptors: opt.Descriptors, Streams: opt.Streams,
+		StreamsPerTenant: opt.StreamsPerTenant, PollsPerTenant: int(opt.Tenant.MaxPolls)})
 	// The gates are strict: they keep a tenant to its share even while nobody else asks. A client
 	// that sends or reads slowly holds its units for long, so they could not be taken back in time.
 	s.calls = fair.NewGate(fair.Limits{Size: maxCalls, Share: share, Strict: true})
 	s.bodies = fair.NewGate(fair.Limits{Size: maxBodies, Share: maxBodies / 2, Strict: true})
 	s.answers = fair.NewGate(fair.Limits{Size: maxAnswers, Share: maxAnswers / 2, Strict: true})
+	s.chunks = fair.NewGate(fair.Limits{Size: maxChunkWrites, Share: maxChunkWrites / 2, Strict: true})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))
 	s.turns = fair.NewGate(fair.Limits{Size: (1 + turnRest) * processors, Share: processors / 2, Strict: true})
 	s.woken = fair.NewGate(fair.Limits{Size: 2 * processors, Share: processors, Strict: true})
-	if s.wait == 0 {
-		s.wait = defaultShareWait
-	}
-	if s.bytesPerHour == 0 {
-		s.bytesPerHour = DefaultBytesPerHour
-	}
 	return s
 }
 
@@ -255,6 +260,43 @@ func (s *shares) enterCall(ctx context.Context, t perdure.TenantID) (leave func(
 	return both(leave, own), nil
 }
 
+// enterBlocked takes a unit for a call that blocks: of the tenant's own limit, if an operator has set
+// one, and of the node's limiter.
+func (s *shares) enterBlocked(how stream.Transport, t perdure.TenantID) (leave func(), err error) {
+	var own func()
+	if l := s.of(t); l != nil {
+		gate, what := l.streams, "streams, sockets and waits"
+		if how == stream.Poll {
+			gate, what = l.polls, "polls"
+		}
+		if gate != nil {
+			var ok bool
+			if own, ok = gate.TryEnter(t, 1); !ok {
+				return nil, tooBusy("this tenant has as many %s on this node as its limit allows", what)
+			}
+		}
+	}
+	leave, err = s.limiter.Acquire(how, t)
+	switch {
+	case own == nil:
+		return leave, err
+	case err != nil:
+		own()
+		return nil, err
+	}
+	return both(leave, own), nil
+}
+
+// wakeOne waits for the turn of a tenant's call that a crowd lets go on. A turn that does not come in
+// time is not waited for: an earlier call takes too long.
+func (s *shares) wakeOne(ctx context.Context, t perdure.TenantID) (leave func()) {
+	leave, err := s.enter(ctx, s.woken, t, 1, s.wait, "")
+	if err != nil {
+		return func() {}
+	}
+	return leave
+}
+
 // both returns a function that calls two others.
 func both(a, b func()) func() {
 	return func() {
@@ -335,101 +377,3 @@ func (s *shares) dropFull(now time.Time) {
 		}
 	}
 }
-
-// ---- of one call
-
-// checkByteQuota refuses a call whose tenant has used its bytes per hour.
-func (c *call) checkByteQuota() error {
-	if c.key.ID == "" {
-		return nil
-	}
-	wait := c.s.shares.byteWait(c.payer(), time.Now())
-	if wait == 0 {
-		return nil
-	}
-	c.w.Header().Set("Connection", "close") // the body is not read
-	c.w.Header().Set("Retry-After", strconv.FormatInt(int64(math.Ceil(min(wait, 10*time.Minute).Seconds())), 10))
-	return tooBusy("this tenant has sent as many bytes in an hour as it may; nothing was changed")
-}
-
-// countBytes counts bytes that were received against the bytes per hour.
-func (c *call) countBytes(n int) {
-	if c.key.ID != "" && n > 0 {
-		c.s.shares.spendBytes(c.payer(), int64(n), time.Now())
-	}
-}
-
-// reserveBody reserves memory for a body. It is given back when the call is answered or blocks.
-func (c *call) reserveBody(n int64) error {
-	if n <= smallBody {
-		return nil
-	}
-	s := c.s.shares
-	leave, err := s.enter(c.Context(), s.bodies, c.payer(), n, s.wait, "too many bytes of bodies are in memory")
-	if err != nil {
-		c.w.Header().Set("Connection", "close") // the body is not read
-		return err
-	}
-	c.leaveBody = leave
-	return nil
-}
-
-// reserveAnswer reserves memory for the answer, before anything is read for it. It does nothing if
-// the call has a reservation. A call that may have changed something goes on without one.
-func (c *call) reserveAnswer(size int64) error {
-	if c.leaveAnswer != nil || size <= smallAnswer {
-		return nil
-	}
-	s := c.s.shares
-	leave, err := s.enter(c.Context(), s.answers, c.payer(), size, c.s.opt.AnswerTime,
-		"too many bytes of answers are in memory")
-	var busy *perdure.Error
-	if errors.As(err, &busy) && c.changed {
-		return nil
-	}
-	c.leaveAnswer = leave
-	return err
-}
-
-// turn waits for the tenant's turn to work on so many bytes. The returned function is never nil. It
-// has to be called when the work is done; the turn itself ends after the rest.
-func (c *call) turn(size int64) (end func(), err error) {
-	if size <= smallBody || c.s.shares.alone(c.payer(), time.Now()) {
-		return func() {}, nil
-	}
-	leave, err := c.s.shares.enter(c.Context(), c.s.shares.turns, c.payer(), 1, c.s.opt.AnswerTime,
-		"this tenant has too many large calls under way")
-	if err != nil {
-		return func() {}, err
-	}
-	begin := time.Now()
-	return func() { time.AfterFunc(min(maxTurnRest, turnRest*time.Since(begin)), leave) }, nil
-}
-
-// reservePoll reserves memory for the answer of a poll, and returns the number of bytes.
-func (c *call) reservePoll() (int64, error) {
-	size := min(largePage, max(minPollAnswer, c.s.shares.answers.Free(c.payer())/pollAnswerPart))
-	return size, c.reserveAnswer(size)
-}
-
-// releaseShares gives back all shares of a call. A call does so before it blocks, and when it is
-// answered.
-func (c *call) releaseShares() {
-	for _, leave := range []*func(){&c.endTurn, &c.leaveCrowd, &c.leaveAnswer, &c.leaveBody, &c.leaveCall} {
-		if *leave != nil {
-			(*leave)()
-			*leave = nil
-		}
-	}
-}
-
-// releaseAnswer gives back the memory that is reserved for the answer.
-func (c *call) releaseAnswer() {
-	if c.leaveAnswer != nil {
-		c.leaveAnswer()
-		c.leaveAnswer = nil
-	}
-}
-
-// reads tells whether a call can't change anything.
-func (c *call) reads() bool { return c.Method == http.MethodGet || c.Method == http.MethodHead }

@@ -26,14 +26,12 @@ func jsonValue(v perdure.Value) json.RawMessage {
 	return json.RawMessage(v)
 }
 
-// show returns a run as the API shows it. Large values take a turn, because checking them keeps a
+// showRun returns a run as the API shows it. Large values take a turn, because checking them keeps a
 // processor busy.
-func (c *call) show(d *engine.Detail) *api.Run {
+func showRun(c *call, d *engine.Detail) *api.Run {
 	c.found = int64(len(d.InputText) + len(d.ResultText))
-	if c.endTurn == nil {
-		end, _ := c.turn(c.found) // the values are in memory already, so they are shown even without a turn
-		defer end()
-	}
+	end, _ := c.share.turn(c.Context(), c.found) // the values are in memory already, so they are shown even without it
+	defer end()
 	return c.s.show(d, c.s.engine.Now())
 }
 
@@ -95,4 +93,18 @@ func optional(i perdure.Instant) *perdure.Instant {
 
 func showJobStatus(r *perdure.Run, changed perdure.Instant) *api.JobStatus {
 	return &api.JobStatus{JobID: r.ID, Status: r.Status(), State: r.State, UpdatedAt: changed}
+}
+
+// showHold returns the hold of a run, or nil if it is not on hold.
+func showHold(r *perdure.Run) *api.Hold {
+	if !r.OnHold() {
+		return nil
+	}
+	h := r.Hold
+	out := &api.Hold{Since: h.Since, Until: h.Until, Count: h.Count, Code: h.Failure.Code, Message: h.Failure.Message,
+		Builds: append([]string{}, h.Builds...)}
+	if r.State == perdure.Queued {
+		out.NextAt = optional(r.ReadyAt)
+	}
+	return out
 }

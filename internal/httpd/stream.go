@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/httpd/stream"
+	"github.com/perdure/perdure/internal/httpd/waiting"
 )
 
 // streamRun follows a run's log as server-sent events: the lines after the cursor, then new ones,
@@ -19,22 +20,23 @@ import (
 // A complete stream ends cleanly. One that the server has to end is aborted, so that no client
 // takes it for the end of the run.
 func streamRun(c *call) error {
-	after, named, err := c.streamCursor()
+	after, named, err := streamCursor(c)
 	if err != nil {
 		return err
 	}
-	return c.stream(c.run(), after, named)
+	return streamLog(c, c.run(), after, named)
 }
 
-// stream answers with the log of a run after a cursor. The parameter that has the cursor is named.
-func (c *call) stream(id perdure.RunID, after int64, named string) (err error) {
+// streamLog answers with the log of a run after a cursor. The parameter that has the cursor is named.
+func streamLog(c *call, id perdure.RunID, after int64, named string) (err error) {
 	f := &follower{s: c.s}
 	f.Follower = stream.Follower{Reader: c.s.reader, Ref: engine.Ref{Tenant: c.tenant(), Run: id}, After: after,
 		Heartbeat: c.s.opt.Heartbeat, Closing: c.s.closing}
 	defer f.close()
-	if f.release, err = c.acquire(stream.SSE); err != nil {
+	if err := block(c, stream.SSE); err != nil {
 		return err
 	}
+	f.share = c.share.move()
 	valid, forget := c.s.keyWatcher.watch(c.key.ID)
 	f.Revoked, f.forget = valid.Done(), forget
 	if err := c.checkKey(); err != nil {
@@ -61,7 +63,7 @@ func (c *call) stream(id perdure.RunID, after int64, named string) (err error) {
 		return nil
 	}
 	if p.Run.Options.Foreground && p.Head.State.Live() {
-		if err := c.s.addWaiter(c.Context(), f.Ref, false); err != nil {
+		if err := c.s.waiters.Add(c.Context(), f.Ref, false); err != nil {
 			return err
 		}
 		f.Waits, f.actor = true, c.actor()
@@ -97,30 +99,33 @@ type follower struct {
 	// how is how the stream has ended.
 	how stream.Ending
 
-	// release, forget and stop give back the place in the limiter, the watched key and the
-	// doorbell's topic. They are nil until they are acquired.
-	release, forget, stop func()
+	// share has the stream's place among the calls that block.
+	share share
+	// forget and stop give back the watched key and the doorbell's topic. They are nil until they are
+	// acquired.
+	forget, stop func()
 }
 
 // close gives everything back, and removes the waiter.
 func (f *follower) close() {
-	reason := "disconnect"
+	reason := waiting.Disconnect
 	if f.how == stream.Disconnected && !stream.Closed(f.Revoked) && !stream.Closed(f.Closing) {
-		reason = reasonClosed
+		reason = waiting.HungUp
 	}
-	for _, release := range []func(){f.stop, f.forget, f.release} {
-		if release != nil {
-			release()
+	for _, end := range []func(){f.stop, f.forget} {
+		if end != nil {
+			end()
 		}
 	}
+	f.share.release()
 	if f.Waits {
-		f.s.removeWaiter(engine.WithActor(context.Background(), f.actor), f.Ref, reason, f.Ended)
+		f.s.waiters.Remove(engine.WithActor(context.Background(), f.actor), f.Ref, reason, f.Ended)
 	}
 }
 
 // streamCursor reads the cursor of a stream and the name of the parameter that has it. The header
 // comes first: a browser that reconnects repeats its URL and adds the cursor as a header.
-func (c *call) streamCursor() (after int64, name string, err error) {
+func streamCursor(c *call) (after int64, name string, err error) {
 	text := c.Header.Get("Last-Event-ID")
 	name = "Last-Event-ID"
 	for _, param := range []string{"last_event_id", "after"} {

@@ -617,7 +617,7 @@ func TestRefusedJoinIsNoWaiter(t *testing.T) {
 	for range 3 {
 		w.get(runs + "/" + id + "/join?timeout=1h").is(202)
 	}
-	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); !w.s.hasWaiter(ref) {
+	if ref := (store.Ref{Tenant: "a", Run: perdure.RunID(id)}); w.s.waiters.Count(ref) == 0 {
 		t.Error("the one who waits was counted as gone")
 	}
 	if got := w.types(id); !slices.Equal(got, []string{"run:created"}) {

@@ -3,7 +3,6 @@ package httpd
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"github.com/perdure/perdure"
@@ -115,15 +114,6 @@ func (w *socket) tenantOf(name string) (perdure.TenantID, error) {
 	return perdure.TenantID(name), perdure.CheckName("tenant", name)
 }
 
-// keyOf returns the key of a question: the same text for equal questions.
-func keyOf(parts ...any) string {
-	b, err := json.Marshal(parts) // maps are sorted
-	if err != nil {
-		return fmt.Sprintf("%#v", parts)
-	}
-	return string(b)
-}
-
 // plainRuns is the question of a socket with filters in its address.
 func (s *Server) plainRuns(t perdure.TenantID, f engine.RunFilter, lines bool) feed.Question {
 	first := f.Limit
@@ -201,17 +191,6 @@ func (s *Server) watchCounts(t perdure.TenantID, m *api.Watch) (q feed.Question,
 	}}, nil
 }
 
-// limitOf checks the limit of a watch. The default is 50.
-func limitOf(n, most int) (int, error) {
-	if n == 0 {
-		return 50, nil
-	}
-	if n < 1 || n > most {
-		return 0, perdure.Invalid("limit", "takes a whole number from 1 to %d", most)
-	}
-	return n, nil
-}
-
 // runFields are the fields of a filter of runs.
 var runFields = []string{"status", "state", "kind", "queue", "thread_id", "root_run_id", "parent_run_id", "metadata",
 	"created_after", "created_before"}
@@ -236,10 +215,4 @@ func checkFields(m *api.Watch) error {
 		}
 	}
 	return nil
-}
-
-// filterKey returns a text that is equal for filters that select the same.
-func filterKey(f *engine.RunFilter) string {
-	return keyOf(slices.Sorted(slices.Values(f.Status)), slices.Sorted(slices.Values(f.State)), f.Kind, f.Queue,
-		f.ThreadID, f.ParentID, f.RootID, f.Metadata, f.Before, f.After, f.Limit)
 }

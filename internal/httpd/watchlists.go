@@ -185,3 +185,14 @@ func readWatchdog(s *Server, _ perdure.TenantID, f *api.WatchFilter, limit int) 
 		return append([]perdure.WatchdogAction{}, list...), next, err
 	}, nil
 }
+
+// limitOf checks the limit of a watch. The default is 50.
+func limitOf(n, most int) (int, error) {
+	if n == 0 {
+		return 50, nil
+	}
+	if n < 1 || n > most {
+		return 0, perdure.Invalid("limit", "takes a whole number from 1 to %d", most)
+	}
+	return n, nil
+}

@@ -1,14 +1,11 @@
 package httpd
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -30,7 +27,7 @@ func showWebhook(w *perdure.Webhook) *api.Webhook {
 }
 
 func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error) {
-	if err := c.checkURL("url", in.URL); err != nil {
+	if err := checkURL(c, "url", in.URL); err != nil {
 		return 0, nil, err
 	}
 	if in.ThreadID != "" {
@@ -44,7 +41,7 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 	}
 	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events,
 		Description: in.Description, Key: key}
-	if err := c.settle(op); err != nil {
+	if err := settle(c, op); err != nil {
 		return 0, nil, err
 	}
 	return createdStatus(op.Created), &api.NewWebhook{Webhook: *showWebhook(&op.Webhook), Secret: op.Secret}, nil
@@ -67,15 +64,15 @@ func showWebhooks(list []perdure.Webhook) []api.Webhook {
 	return out
 }
 
-func (c *call) webhookID() perdure.WebhookID { return perdure.WebhookID(c.PathValue("id")) }
+func webhookID(c *call) perdure.WebhookID { return perdure.WebhookID(c.PathValue("id")) }
 
-// webhook reads the webhook of the path.
-func (c *call) webhook() (perdure.Webhook, error) {
-	return c.s.engine.Webhooks.Get(c.Context(), c.tenant(), c.webhookID())
+// pathWebhook reads the webhook of the path.
+func pathWebhook(c *call) (perdure.Webhook, error) {
+	return c.s.engine.Webhooks.Get(c.Context(), c.tenant(), webhookID(c))
 }
 
 func getWebhook(c *call, _ *none) (int, *api.Webhook, error) {
-	w, err := c.webhook()
+	w, err := pathWebhook(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -83,11 +80,11 @@ func getWebhook(c *call, _ *none) (int, *api.Webhook, error) {
 }
 
 func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
-	if _, err := c.webhook(); err != nil {
+	if _, err := pathWebhook(c); err != nil {
 		return 0, nil, err
 	}
 	if in.URL != nil {
-		if err := c.checkURL("url", *in.URL); err != nil {
+		if err := checkURL(c, "url", *in.URL); err != nil {
 			return 0, nil, err
 		}
 	}
@@ -95,9 +92,9 @@ func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: c.webhookID(), URL: in.URL, Events: in.Events,
+	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: webhookID(c), URL: in.URL, Events: in.Events,
 		Description: in.Description, Disabled: in.Disabled, Reason: "disabled by hand", Key: key}
-	if err := c.settle(op); err != nil {
+	if err := settle(c, op); err != nil {
 		return 0, nil, err
 	}
 	return 0, showWebhook(&op.Webhook), nil
@@ -108,7 +105,7 @@ func deleteWebhook(c *call, _ *none) (int, *none, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &none{}, c.settle(&engine.DeleteWebhook{Tenant: c.tenant(), ID: c.webhookID(), Key: key})
+	return 0, &none{}, settle(c, &engine.DeleteWebhook{Tenant: c.tenant(), ID: webhookID(c), Key: key})
 }
 
 func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
@@ -116,7 +113,7 @@ func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.RotateWebhook{Tenant: c.tenant(), ID: c.webhookID(), Key: key}
+	op := &engine.RotateWebhook{Tenant: c.tenant(), ID: webhookID(c), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -125,7 +122,7 @@ func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
 
 // settle runs an operation that changes webhooks, and waits until every node uses the change. The
 // operation is committed before the wait, so it holds even if the caller goes away.
-func (c *call) settle(op engine.Op) error {
+func settle(c *call, op engine.Op) error {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return err
 	}
@@ -137,7 +134,7 @@ func (c *call) settle(op engine.Op) error {
 // stored. A repeated call with the same Idempotency-Key sends a message with the same id, as a
 // repeated delivery does.
 func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
-	w, err := c.webhook()
+	w, err := pathWebhook(c)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -156,11 +153,10 @@ func testWebhook(c *call, _ *none) (int, *api.WebhookTested, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	release, err := c.acquire(stream.Wait) // the receiver may be slow
-	if err != nil {
+	if err := block(c, stream.Wait); err != nil { // the receiver may be slow
 		return 0, nil, err
 	}
-	defer release()
+	defer c.share.unblock()
 	r := c.s.opt.Sender.Send(c.Context(), webhook.Message{ID: id, URL: w.URL,
 		Secrets: c.s.engine.Webhooks.Secrets(&w, now), Body: body})
 	return 0, &api.WebhookTested{Delivered: r.Status >= 200 && r.Status < 300, Status: r.Status, Error: r.Err,
@@ -182,7 +178,7 @@ func webhookDeliveries(c *call, _ *none) (int, *api.Deliveries, error) {
 		return 0, nil, err
 	}
 	q := c.URL.Query()
-	list, err := c.s.engine.Webhooks.Deliveries(c.Context(), c.tenant(), c.webhookID(),
+	list, err := c.s.engine.Webhooks.Deliveries(c.Context(), c.tenant(), webhookID(c),
 		q.Get("state"), q.Get("cursor"), int(limit))
 	out := &api.Deliveries{}
 	out.Deliveries, out.NextCursor = showDeliveries(list, int(limit))
@@ -224,46 +220,12 @@ func redeliver(c *call, _ *none) (int, *api.Delivery, error) {
 	return 0, &out, nil
 }
 
-// ---- URLs of webhooks
-
 // checkURL refuses a URL that the guard does not allow.
-func (c *call) checkURL(field, url string) error {
+func checkURL(c *call, field, url string) error {
 	err := c.s.goodURLs.check(c.Context(), c.s.opt.Webhooks, url)
 	var e *perdure.Error
 	if errors.As(err, &e) {
 		return &perdure.Error{Code: e.Code, Field: field, Message: e.Message}
 	}
 	return err
-}
-
-// A urlCache caches URLs that the guard has allowed. Many runs name the same URL, and a slow name
-// server must not delay each of them. The cache does not affect security: the guard checks every
-// address again when it is dialled.
-type urlCache struct {
-	mu   sync.Mutex
-	good map[string]time.Time // the time until which a URL is cached
-}
-
-const (
-	goodURLTTL  = time.Minute
-	maxGoodURLs = 1000
-)
-
-func (a *urlCache) check(ctx context.Context, g *webhook.Guard, url string) error {
-	a.mu.Lock()
-	until, ok := a.good[url]
-	a.mu.Unlock()
-	if ok && time.Now().Before(until) {
-		return nil
-	}
-	if err := g.CheckURL(ctx, url); err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.good == nil || len(a.good) >= maxGoodURLs {
-		a.good = make(map[string]time.Time)
-	}
-	a.good[url] = time.Now().Add(goodURLTTL)
-	return nil
 }

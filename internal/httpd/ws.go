@@ -37,24 +37,24 @@ const (
 // openSocket opens a socket. One with filters in its address watches a list from the beginning. Its
 // snapshot is read before the upgrade, so that errors are ordinary problems.
 func openSocket(c *call) error {
-	empty, q, err := c.firstQuestion()
+	empty, q, err := firstQuestion(c)
 	if err != nil {
 		return err
 	}
-	if err := c.checkUpgrade(); err != nil {
+	if err := checkUpgrade(c); err != nil {
 		return err
 	}
-	release, err := c.acquire(stream.Socket)
-	if err != nil {
+	if err := block(c, stream.Socket); err != nil {
 		return err
 	}
+	held := c.share.move()
 	valid, forget := c.s.keyWatcher.watch(c.key.ID)
 	w := &socket{s: c.s, key: c.key, plain: !empty, revoked: valid.Done(), client: c.s.feed.Open(),
 		replies: make(chan []byte, 4)}
 	close := func() {
 		w.client.Close()
 		forget()
-		release()
+		held.release()
 	}
 	var first feed.Delivery
 	if err = c.checkKey(); err == nil && !empty {
@@ -85,7 +85,7 @@ func openSocket(c *call) error {
 }
 
 // firstQuestion returns the question of a socket's address. With watch=none there is none.
-func (c *call) firstQuestion() (none bool, q feed.Question, err error) {
+func firstQuestion(c *call) (none bool, q feed.Question, err error) {
 	params := c.URL.Query()
 	switch params.Get("watch") {
 	case "":
@@ -99,7 +99,7 @@ func (c *call) firstQuestion() (none bool, q feed.Question, err error) {
 	default:
 		return false, q, perdure.Invalid("watch", "takes none")
 	}
-	f, err := c.runFilter(200)
+	f, err := runFilter(c, 200)
 	if err != nil {
 		return false, q, err
 	}
@@ -159,7 +159,7 @@ func (h *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // checkUpgrade refuses requests that are no WebSocket handshake, and pages of origins that are not
 // configured. Browsers let any page open a socket to any server.
-func (c *call) checkUpgrade() error {
+func checkUpgrade(c *call) error {
 	if origin := c.Header.Get("Origin"); origin != "" && !sameOrigin(origin, c.Request) && !c.s.namedOrigin(origin) {
 		return perdure.Errorf(api.CodeOrigin, "add the page's origin to the server's origins")
 	}

@@ -1,16 +1,10 @@
-package httpd
+package waiting
 
 import (
 	"container/list"
-	"context"
-	"runtime"
 	"sync"
-	"time"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/fair"
 )
 
 // A crowd is the calls that wait for one run, when there are many. Each line of the run's log rings,
@@ -18,7 +12,7 @@ import (
 // for a processor behind them.
 //
 // So one goroutine follows the run for its crowd. It wakes the members when the run has ended, few at a
-// time: the next one goes on when the answer of an earlier one is encoded (shares.woken).
+// time: the next one goes on when the answer of an earlier one is encoded (Options.Turn).
 type crowd struct {
 	calls      int  // that wait for the run, as members or for themselves
 	followed   bool // by the goroutine
@@ -33,9 +27,9 @@ type member struct {
 	end chan func() // gets one function, which gives the member's turn back
 }
 
-// crowdSize is the number of calls from which on a run is followed. The first ones follow it for
+// CrowdSize is the number of calls from which on a run is followed. The first ones follow it for
 // themselves.
-const crowdSize = 8
+const CrowdSize = 8
 
 // crowds has the crowds of a node.
 type crowds struct {
@@ -57,7 +51,7 @@ func (s *crowds) enter(ref engine.Ref, foreground bool) (leave func(), follow bo
 		s.of[ref] = cr
 	}
 	cr.calls++
-	if follow = cr.calls >= crowdSize && !cr.followed; follow {
+	if follow = cr.calls >= CrowdSize && !cr.followed; follow {
 		cr.followed = true
 	}
 	return func() {
@@ -127,69 +121,4 @@ func (s *crowds) unfollow(ref engine.Ref, over bool) (*crowd, bool) {
 	cr.followed = false
 	delete(s.of, ref)
 	return cr, true
-}
-
-// follow follows a run until it has ended or nobody waits for it.
-func (s *Server) follow(ref engine.Ref) {
-	ctx := fair.With(context.Background(), ref.Tenant)
-	var heard doorbell.Stats
-	for fresh := true; ; { // it may have ended before it was followed
-		rung, stop := s.bell.Listen(doorbell.Run(ref.Tenant, string(ref.Run)))
-		over := false
-		if fresh || !s.othersSilent(heard) || !s.engine.Runs.Live(ref.Tenant, ref.Run) {
-			heard = s.bell.Stats()
-			r, _, err := s.engine.Runs.Status(ctx, ref.Tenant, ref.Run)
-			// A store that can't be read is asked again. A run that was deleted is over.
-			over = r.State.Terminal() || perdure.CodeOf(err) == perdure.CodeNotFound
-		}
-		if !over {
-			fallback := time.NewTimer(2 * s.opt.Poll)
-			fresh = false
-			select {
-			case <-rung:
-			case <-fallback.C:
-				fresh = true
-			case <-s.closing:
-				over = true // the members end by themselves
-			}
-			fallback.Stop()
-		}
-		stop()
-		if cr, ok := s.crowds.unfollow(ref, over); ok {
-			s.wake(ctx, ref.Tenant, cr)
-			return
-		}
-	}
-}
-
-// wake wakes the members of a crowd.
-func (s *Server) wake(ctx context.Context, t perdure.TenantID, cr *crowd) {
-	for more := true; more; {
-		leave, err := s.shares.enter(ctx, s.shares.woken, t, 1, s.shares.wait, "")
-		if err != nil {
-			leave = func() {} // an earlier member takes too long
-		}
-		if more = s.crowds.wakeNext(cr, leave); !more {
-			leave()
-		}
-	}
-}
-
-// inCrowd waits as a member until the run is over. It returns false if the time has passed, the caller
-// is gone or the server shuts down.
-func (c *call) inCrowd(m *member, limit time.Duration) (over bool, err error) {
-	if err := c.watchKey(); err != nil {
-		return false, err
-	}
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	select {
-	case c.leaveCrowd = <-m.end:
-		runtime.Gosched() // see connlimit: others have waited for a processor for longer
-		return true, nil
-	case <-deadline.C:
-	case <-c.Context().Done():
-	case <-c.s.closing:
-	}
-	return false, nil
 }

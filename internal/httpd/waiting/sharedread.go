@@ -1,4 +1,4 @@
-package httpd
+package waiting
 
 import (
 	"context"

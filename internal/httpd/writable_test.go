@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/store/pg"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -49,7 +50,13 @@ type spaceless struct {
 }
 
 func (s spaceless) Exec(query string, args []any) (int64, error) {
-	size := len(fmt.Sprint(args...))
+	size := 0
+	for _, arg := range args {
+		if column, ok := arg.(*pg.Column); ok {
+			arg = *column.Rows
+		}
+		size += len(fmt.Sprint(arg))
+	}
 	if s.full.Load() && strings.HasPrefix(query, "INSERT") && size > 8<<10 {
 		return 0, &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "53100",
 			Message: "could not extend file: No space left on device"}

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,12 +53,19 @@ type schema struct {
 	AdditionalProperties json.RawMessage
 }
 
+// documents has each document once, by its text: most servers serve the same, and no test changes it.
+var documents sync.Map
+
 func readDocument(t *testing.T, b []byte) *document {
 	t.Helper()
+	if known, ok := documents.Load(string(b)); ok {
+		return known.(*document)
+	}
 	var d document
 	if err := json.Unmarshal(b, &d); err != nil {
 		t.Fatalf("the OpenAPI document: %v", err)
 	}
+	documents.Store(string(b), &d)
 	return &d
 }
 

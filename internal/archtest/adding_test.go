@@ -63,7 +63,7 @@ func TestPageAboutAddingATableIsTrue(t *testing.T) {
 		put(name, strings.Replace(string(text), before, line+"\n"+before, 1))
 	}
 	insert("internal/store/records.go", "\tTenants     Tenants\n", "\tNotices Notices")
-	insert("internal/store/records.go", "\tr.Tenants.open(r)\n", "\tr.Notices.open(r)")
+	insert("internal/store/records.go", "\tr.Tenants.open(in)\n", "\tr.Notices.open(in)")
 	route := regexp.MustCompile("(?ms)^```go\n(on\\(.*?)\n```$").FindSubmatch(page)
 	if route == nil {
 		t.Fatal("the page has no route")

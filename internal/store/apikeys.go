@@ -47,11 +47,11 @@ var apiKeyTable = register(&table[perdure.Key]{
 
 // Keys holds API keys.
 type Keys struct {
-	in   *Records
+	in   *base
 	rows staged[string, perdure.Key]
 }
 
-func (repo *Keys) open(in *Records) {
+func (repo *Keys) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, apiKeyTable)
 }

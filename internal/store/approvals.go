@@ -100,11 +100,13 @@ func (d deciderName) Scan(v any) error {
 
 // Approvals holds the questions that runs have asked people.
 type Approvals struct {
-	in   *Records
-	rows staged[waitKey, perdure.Approval]
+	in     *base
+	values *Values
+	rows   staged[waitKey, perdure.Approval]
 }
 
-func (repo *Approvals) open(in *Records) {
+func (repo *Approvals) open(in *base, values *Values) {
+	repo.values = values
 	repo.in = in
 	repo.rows.over(in, approvalTable)
 }
@@ -305,8 +307,8 @@ func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows in
 
 // inFull replaces references by their values.
 func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
-	if a.Action, err = repo.in.Values.Resolve(a.Tenant, a.Action); err == nil {
-		a.Answer, err = repo.in.Values.Resolve(a.Tenant, a.Answer)
+	if a.Action, err = repo.values.Resolve(a.Tenant, a.Action); err == nil {
+		a.Answer, err = repo.values.Resolve(a.Tenant, a.Answer)
 	}
 	return err
 }

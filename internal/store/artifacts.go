@@ -51,12 +51,14 @@ type contentKey struct {
 // of an artifact and deletes the removal. An upload that is never completed is removed when it is
 // due.
 type Artifacts struct {
-	in       *Records
+	in       *base
+	removals *Removals
 	rows     stagedOfRuns[artifactKey, perdure.Artifact]
 	contents staged[contentKey, content] // written by statements of their own, not as staged rows
 }
 
-func (repo *Artifacts) open(in *Records) {
+func (repo *Artifacts) open(in *base, removals *Removals) {
+	repo.removals = removals
 	repo.in, repo.contents.in = in, in
 	repo.rows.over(in, artifactTable)
 }
@@ -133,7 +135,7 @@ func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
 // BeginUpload stages an upload, as something to be removed at an instant unless it becomes an
 // artifact.
 func (repo *Artifacts) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
-	repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
+	repo.removals.rows.add(removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
 }
 
 // AddChunk stages a chunk of an upload, provided that the upload still exists. Otherwise nothing

@@ -25,11 +25,11 @@ var auditTable = register(&table[perdure.AuditEntry]{
 
 // AuditLog holds who did what.
 type AuditLog struct {
-	in   *Records
+	in   *base
 	rows added[perdure.AuditEntry]
 }
 
-func (repo *AuditLog) open(in *Records) {
+func (repo *AuditLog) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, auditTable)
 }

@@ -20,7 +20,8 @@ import (
 
 // Claims finds runs that a worker may claim. It has no rows of its own: the runs are in Runs.
 type Claims struct {
-	in    *Records
+	in    *base
+	runs  *Runs
 	pages map[claimKey]*claimPage
 	walks map[walkKey]*Walked
 }
@@ -35,7 +36,7 @@ type claimPage struct {
 	all   bool          // there are no others
 }
 
-func (repo *Claims) open(in *Records) { repo.in = in }
+func (repo *Claims) open(in *base, runs *Runs) { repo.in, repo.runs = in, runs }
 
 // claimOrder compares runs by claim order: priority, then resumed ones, then age.
 func claimOrder(a, b *perdure.Run) int {
@@ -155,7 +156,7 @@ func (repo *Claims) skipScan(
 		out = append(out, next)
 		last = next
 	}
-	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+	repo.runs.eachChanged(func(_ runKey, r *perdure.Run) {
 		if v, ok := of(r); ok && v > after && !slices.Contains(out, v) {
 			out = append(out, v)
 		}
@@ -167,7 +168,7 @@ func (repo *Claims) skipScan(
 // Fresh gives the runs that became claimable within the batch, by their places.
 func (repo *Claims) Fresh() map[Ready][]perdure.Run {
 	fresh := make(map[Ready][]perdure.Run)
-	repo.in.Runs.eachChanged(func(_ runKey, r *perdure.Run) {
+	repo.runs.eachChanged(func(_ runKey, r *perdure.Run) {
 		if r.Ready {
 			k := Ready{r.Tenant, r.Queue, r.Kind}
 			fresh[k] = append(fresh[k], *r)
@@ -318,7 +319,7 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage, part pagePart, limit 
 	if limit >= wholePage && repo.in.s.cache.misses.Load() {
 		err = runTable.query(repo.in.sess, rest, args, func(r *perdure.Run) error {
 			note(perdure.Run{ID: r.ID, Priority: r.Priority, Resumed: r.Resumed, CreatedAt: r.CreatedAt})
-			repo.in.Runs.absorb(r)
+			repo.runs.absorb(r)
 			return nil
 		})
 	} else {

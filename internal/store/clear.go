@@ -189,7 +189,7 @@ func (repo *Removals) clearTogether(runs []removal, hashes []string) {
 		remove("removals", "id", "kind='run' AND ")
 		return nil
 	})
-	repo.in.Values.dropBlobs(t, hashes)
+	repo.values.dropBlobs(t, hashes)
 }
 
 // clearOne stages the removal of a part of one run, thread or upload, and tells whether that was
@@ -218,12 +218,12 @@ func (repo *Removals) clearOne(r removal) (done bool, err error) {
 		return false, nil
 	}
 	if r.Kind != RemoveUpload {
-		if more, err := repo.in.Values.drop(r.Tenant, r.ID); err != nil || more {
+		if more, err := repo.values.drop(r.Tenant, r.ID); err != nil || more {
 			return false, err
 		}
 	}
 	if r.Kind == RemoveRun {
-		if err := repo.in.Artifacts.dropOf(r.Tenant, perdure.RunID(r.ID)); err != nil {
+		if err := repo.artifacts.dropOf(r.Tenant, perdure.RunID(r.ID)); err != nil {
 			return false, err
 		}
 	}

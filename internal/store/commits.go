@@ -30,11 +30,13 @@ type commitKey struct {
 // Commits holds the commits of runs that were answered. The last one of each run is in the run's
 // row.
 type Commits struct {
-	in   *Records
+	in   *base
+	runs *Runs
 	rows staged[commitKey, commitRow]
 }
 
-func (repo *Commits) open(in *Records) {
+func (repo *Commits) open(in *base, runs *Runs) {
+	repo.runs = runs
 	repo.in = in
 	repo.rows.over(in, commitTable)
 }
@@ -79,7 +81,7 @@ const maxAnswer = 512
 // Put stages the last commit of a run. The one before it moves to the table of commits, and so does
 // a commit with a long answer.
 func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) error {
-	r, ok, err := repo.in.Runs.Get(t, id)
+	r, ok, err := repo.runs.Get(t, id)
 	if err != nil || !ok {
 		return err
 	}
@@ -94,6 +96,6 @@ func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) 
 		apart(c)
 		r.LastCommit = perdure.Taken{}
 	}
-	repo.in.Runs.Put(r, nil)
+	repo.runs.Put(r, nil)
 	return nil
 }

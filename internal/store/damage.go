@@ -5,26 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store/scan"
 )
-
-// scanDamaged reads a row that has values of the wrong type in some columns, or NULL. Those fields
-// stay empty.
-func (t *table[T]) scanDamaged(columns func(...any) error, v *T) error {
-	raw, places := make([]any, len(t.cols)), make([]any, len(t.cols))
-	for i := range raw {
-		places[i] = &raw[i]
-	}
-	if err := columns(places...); err != nil {
-		return err
-	}
-	for i, dest := range t.scan(v) {
-		if err := scan.Value(dest, raw[i]); err != nil && t.unreadable != nil {
-			t.unreadable(v, t.cols[i])
-		}
-	}
-	return nil
-}
 
 // damaged records that a column of a run can't be read.
 func damaged(r *perdure.Run, column string) *perdure.Damage {
@@ -135,17 +116,4 @@ func clampCounts(n ...*int) {
 	for _, n := range n {
 		*n = min(max(0, *n), maxCount)
 	}
-}
-
-// unwatched selects live runs whose alarm never passes: it is missing, or no valid instant. The
-// text is the condition of a partial index.
-const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) " +
-	"AND state IN ('queued','dispatched','running','suspended')"
-
-// Unwatched gives live runs without a valid alarm, after one of them. No sweep finds these runs.
-func (repo *Runs) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {
-	return repo.where("WHERE "+unwatched+" AND id>? ORDER BY id", []any{string(after)}, limit,
-		func(r *perdure.Run) bool {
-			return r.State.Live() && (r.AlarmAt <= 0 || r.AlarmAt >= maxInstant) && r.ID > after
-		}, byID)
 }

@@ -25,11 +25,11 @@ var deadTable = register(&table[perdure.DeadLetter]{
 
 // DeadLetters holds the dead letters of failed runs.
 type DeadLetters struct {
-	in   *Records
+	in   *base
 	rows staged[runKey, perdure.DeadLetter]
 }
 
-func (repo *DeadLetters) open(in *Records) {
+func (repo *DeadLetters) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, deadTable)
 }

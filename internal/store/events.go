@@ -32,11 +32,13 @@ var eventTable = register(&table[eventRow]{
 
 // Events holds the lines of the runs' logs.
 type Events struct {
-	in   *Records
-	rows added[eventRow]
+	in     *base
+	values *Values
+	rows   added[eventRow]
 }
 
-func (repo *Events) open(in *Records) {
+func (repo *Events) open(in *base, values *Values) {
+	repo.values = values
 	repo.in = in
 	repo.rows.over(in, eventTable)
 }
@@ -102,7 +104,7 @@ func (repo *Events) LastOf(
 		if e.Tenant != t || e.RunID != run || e.Type != typ || e.Seq <= after {
 			continue
 		}
-		full, err := repo.in.Values.Resolve(t, e.Data)
+		full, err := repo.values.Resolve(t, e.Data)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/perdure/perdure"
 )
@@ -94,34 +93,4 @@ func (repo *Removals) Expire(rows []Expired) (letters, keys int, err error) {
 		}
 	}
 	return len(dead), len(over), nil
-}
-
-// onceInBatch tells whether something is done for the first time in this batch, and records that it
-// is.
-func (tx *Tx) onceInBatch(done *bool) bool {
-	if *done {
-		return false
-	}
-	*done = true
-	tx.undo = append(tx.undo, func() { *done = false })
-	return true
-}
-
-// exclusive increments a counter in meta, so that the batch conflicts with another node's that does
-// the same now. It is for work that no version guards and that only one node may do.
-func (tx *Tx) exclusive(name string) error {
-	last, err := tx.Meta.Get(name)
-	if err != nil {
-		return err
-	}
-	n, _ := strconv.ParseInt(last, 10, 64)
-	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
-		"ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
-		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
-	return nil
-}
-
-// count reads a number.
-func (tx *Tx) count(n *int, query string, args ...any) error {
-	return tx.sess.Query(query, args, func(scan func(...any) error) error { return scan(n) })
 }

@@ -48,11 +48,11 @@ func keyOfFanOut(f *FanOut) fanOutKey { return fanOutKey{runKey{f.Tenant, f.RunI
 
 // FanOuts holds events that wait to become notifications for many webhooks.
 type FanOuts struct {
-	in   *Records
+	in   *base
 	rows staged[fanOutKey, FanOut]
 }
 
-func (repo *FanOuts) open(in *Records) {
+func (repo *FanOuts) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, fanOutTable)
 }

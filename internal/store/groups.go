@@ -71,12 +71,12 @@ func (m MemberRow) run() runKey { return runKey{m.Tenant, m.RunID} }
 
 // Groups holds chords and groups of runs (table gatherings), and which runs each waits for.
 type Groups struct {
-	in      *Records
+	in      *base
 	rows    staged[groupKey, perdure.Gathering]
 	members stagedOfRuns[MemberRow, MemberRow]
 }
 
-func (repo *Groups) open(in *Records) {
+func (repo *Groups) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, groupTable)
 	repo.members.over(in, memberTable)

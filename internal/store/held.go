@@ -17,20 +17,6 @@ import (
 //
 // A run that waits for its clean-up is in the index, too: a poll finds it in a queue that is paused.
 
-// heldForCleanup is held_by of a run that any build may claim, to clean up after a cancel request.
-const heldForCleanup = "cancel"
-
-// packHeldBy gives the column held_by.
-func packHeldBy(r *perdure.Run) string {
-	if r.ForCleanup() {
-		return heldForCleanup
-	}
-	if !r.HeldBack() {
-		return ""
-	}
-	return "\n" + strings.Join(r.Hold.Builds, "\n") + "\n"
-}
-
 // A HeldRead is a part of the queues and kinds that have a run that is held back: those of the tenants
 // behind After, up to Last. Last is empty if there are no more tenants.
 type HeldRead struct {

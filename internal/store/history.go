@@ -84,13 +84,13 @@ type minuteKey struct {
 
 // History holds what happened in each minute.
 type History struct {
-	in   *Records
+	in   *base
 	rows staged[minuteKey, Minute]
 	// trimmed is set when the batch has removed old minutes.
 	trimmed bool
 }
 
-func (repo *History) open(in *Records) {
+func (repo *History) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, historyTable)
 }

@@ -33,11 +33,13 @@ type idempotencyKey struct {
 
 // Idempotency holds idempotency keys.
 type Idempotency struct {
-	in   *Records
+	in   *base
+	runs *Runs
 	rows staged[idempotencyKey, IdempotencyRow]
 }
 
-func (repo *Idempotency) open(in *Records) {
+func (repo *Idempotency) open(in *base, runs *Runs) {
+	repo.runs = runs
 	repo.in = in
 	repo.rows.over(in, idempotencyTable)
 }
@@ -81,7 +83,7 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 		repo.rows.absorb(k, IdempotencyRow{}, false)
 	}
 	for _, t := range order {
-		if err := repo.in.Runs.Load(t, runs[t]); err != nil {
+		if err := repo.runs.Load(t, runs[t]); err != nil {
 			return err
 		}
 	}

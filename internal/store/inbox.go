@@ -49,14 +49,16 @@ type itemKey struct {
 
 // Inbox holds the items of the runs' inboxes.
 type Inbox struct {
-	in   *Records
+	in   *base
+	runs *Runs
 	rows stagedOfRuns[itemKey, perdure.Item]
 	// was has the items that the batch changes, as the database has them.
 	was   map[itemKey]perdure.Item
 	moves added[itemMove]
 }
 
-func (repo *Inbox) open(in *Records) {
+func (repo *Inbox) open(in *base, runs *Runs) {
+	repo.runs = runs
 	repo.in, repo.rows.in, repo.rows.table, repo.moves.in = in, in, itemTable, in
 	in.write(repo)
 }
@@ -109,7 +111,7 @@ func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, er
 // List gives all items of a run. The status of each is the effective one; see
 // perdure.Item.StatusOf.
 func (repo *Inbox) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Item, error) {
-	r, ok, err := repo.in.Runs.Get(t, run)
+	r, ok, err := repo.runs.Get(t, run)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +272,7 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 	var out []perdure.Item
 	err := itemTable.query(repo.in.sess, where, args, func(i *perdure.Item) error {
 		k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-		if _, _, known := repo.in.Runs.rows.get(k.runKey); !known {
+		if _, _, known := repo.runs.rows.get(k.runKey); !known {
 			return nil // added since; the next sweep handles it
 		}
 		repo.rows.absorb(k, *i, true)

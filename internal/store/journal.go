@@ -40,11 +40,13 @@ type journalKey struct {
 
 // Journal holds the steps that runs have recorded. For stored steps a batch has the digest only.
 type Journal struct {
-	in   *Records
-	rows staged[journalKey, JournalRow]
+	in     *base
+	values *Values
+	rows   staged[journalKey, JournalRow]
 }
 
-func (repo *Journal) open(in *Records) {
+func (repo *Journal) open(in *base, values *Values) {
+	repo.values = values
 	repo.in = in
 	repo.rows.over(in, journalTable)
 }
@@ -144,7 +146,7 @@ func (repo *Journal) SeqOf(t perdure.TenantID, run perdure.RunID, key string) (s
 // Copy stages a copy of an entry for another run. Both share a value that is stored by its hash.
 func (repo *Journal) Copy(j JournalRow, to perdure.RunID) {
 	repo.in.tx.bytes += len(j.Value)
-	j.RunID, j.Value = to, repo.in.Values.Share(j.Tenant, string(to), j.Value)
+	j.RunID, j.Value = to, repo.values.Share(j.Tenant, string(to), j.Value)
 	repo.Put(j)
 }
 

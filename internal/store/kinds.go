@@ -110,13 +110,13 @@ type kindBuildKey struct {
 
 // Kinds is the registry of kinds: of tenants and of the platform.
 type Kinds struct {
-	in     *Records
+	in     *base
 	rows   staged[kindKey, KindRow]
 	builds staged[kindBuildKey, KindBuild]
 	quotas staged[perdure.TenantID, KindQuota]
 }
 
-func (repo *Kinds) open(in *Records) {
+func (repo *Kinds) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, kindTable)
 	repo.quotas.over(in, kindQuotaTable)

@@ -31,11 +31,11 @@ type lateKey struct {
 
 // LateResults holds results that arrived after the end of their runs.
 type LateResults struct {
-	in   *Records
+	in   *base
 	rows stagedOfRuns[lateKey, perdure.LateResult]
 }
 
-func (repo *LateResults) open(in *Records) {
+func (repo *LateResults) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, lateTable)
 }

@@ -89,7 +89,7 @@ func (repo *Runs) Page(t perdure.TenantID, f RunFilter) (RunPage, error) {
 	if err != nil {
 		return RunPage{}, err
 	}
-	l := &runList{in: repo.in, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
+	l := &runList{in: repo.in, runs: repo, t: t, f: f, cond: cond, args: args, before: f.Before, bytes: f.Bytes}
 	next, err := l.source()
 	for err == nil && !l.done {
 		if err = next(); err == nil && !l.done && (l.looked >= f.Rows || f.Over != nil && f.Over()) {
@@ -104,7 +104,8 @@ func orLast(before perdure.RunID) string { return cmp.Or(string(before), "~") }
 
 // A runList is a page in the making.
 type runList struct {
-	in     *Records
+	in     *base
+	runs   *Runs
 	t      perdure.TenantID
 	f      RunFilter
 	cond   string // conditions on a row, each preceded by AND
@@ -433,7 +434,7 @@ func (l *runList) live() func() error {
 		if err := l.slice(); err != nil || l.done {
 			return err
 		}
-		ids, all, err := l.in.Runs.liveIDs(l.t)
+		ids, all, err := l.runs.liveIDs(l.t)
 		if err != nil || !all {
 			return err
 		}

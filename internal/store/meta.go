@@ -5,12 +5,12 @@ type metaKey string
 
 // Meta holds named values of the store itself.
 type Meta struct {
-	in *Records
+	in *base
 	// set are the names that the batch writes.
 	set map[metaKey]bool
 }
 
-func (repo *Meta) open(in *Records) { repo.in = in }
+func (repo *Meta) open(in *base) { repo.in = in }
 
 // Get gives a named value. It is empty if there is none.
 func (repo *Meta) Get(name string) (v string, err error) {

@@ -71,12 +71,12 @@ func keyOfNotification(n *perdure.Notification) noteKey {
 
 // Outbox holds notifications for webhooks, and the attempts to deliver them.
 type Outbox struct {
-	in       *Records
+	in       *base
 	rows     staged[noteKey, perdure.Notification]
 	attempts added[perdure.WebhookAttempt]
 }
 
-func (repo *Outbox) open(in *Records) {
+func (repo *Outbox) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, noteTable)
 	repo.attempts.over(in, attemptTable)

@@ -42,17 +42,19 @@ const pauseGeneration = "pauses"
 
 // Pauses holds the paused queues.
 type Pauses struct {
-	in   *Records
+	in   *base
+	meta *Meta
 	rows staged[queueKey, PauseRow]
 }
 
-func (repo *Pauses) open(in *Records) {
+func (repo *Pauses) open(in *base, meta *Meta) {
+	repo.meta = meta
 	repo.in = in
 	repo.rows.over(in, pauseTable)
 }
 
 // Generation gives a text that is another one after each change of any pause.
-func (repo *Pauses) Generation() (string, error) { return repo.in.Meta.Get(pauseGeneration) }
+func (repo *Pauses) Generation() (string, error) { return repo.meta.Get(pauseGeneration) }
 
 // Staged tells whether an operation of the batch has changed a pause.
 func (repo *Pauses) Staged() bool { return len(repo.rows.dirty) > 0 }

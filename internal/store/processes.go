@@ -6,9 +6,9 @@ import "github.com/perdure/perdure"
 // that these queries go over all tenants. Each has a partial index of its own.
 
 // Processes reads the runs that are processes. It stages nothing: Runs does.
-type Processes struct{ in *Records }
+type Processes struct{ in *base }
 
-func (repo *Processes) open(in *Records) { repo.in = in }
+func (repo *Processes) open(in *base) { repo.in = in }
 
 // ofProcesses is the condition of the partial indexes.
 const ofProcesses = "WHERE class='process' AND "

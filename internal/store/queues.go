@@ -30,11 +30,11 @@ type queueKey struct {
 
 // Queues holds the queues that runs were submitted to.
 type Queues struct {
-	in   *Records
+	in   *base
 	rows staged[queueKey, QueueRow]
 }
 
-func (repo *Queues) open(in *Records) {
+func (repo *Queues) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, queueTable)
 }

@@ -1,7 +1,5 @@
 package store
 
-import "github.com/perdure/perdure"
-
 // Records is everything that the store keeps: a repository for each kind of record. In a View it
 // reads committed rows. In a Tx it also sees the rows that the batch has staged, and stages more.
 //
@@ -11,8 +9,7 @@ import "github.com/perdure/perdure"
 // A new kind of record needs a file with its table and its repository, a field here, and a line in
 // open.
 type Records struct {
-	// Now is the instant of all that is read and written.
-	Now perdure.Instant
+	base
 
 	Runs        Runs
 	Claims      Claims
@@ -47,63 +44,44 @@ type Records struct {
 	History     History
 	Meta        Meta
 	Removals    Removals
-
-	s       *Store
-	dialect *dialect
-	sess    Conn
-	// tx is nil in a View, which stages nothing.
-	tx *Tx
-	// writers are the repositories of a Tx that write rows, in write order.
-	writers []writer
 }
 
 // open prepares the repositories. Their order is the write order: tables with a version come first,
 // so that a conflict shows before any other row is written.
 func (r *Records) open() {
-	r.Runs.open(r)
-	r.Threads.open(r)
-	r.Groups.open(r)
-	r.Webhooks.open(r)
-	r.Outbox.open(r)
-	r.FanOuts.open(r)
-	r.Kinds.open(r)
-	r.History.open(r)
+	in := &r.base
+	r.Runs.open(in, &r.Events, &r.Removals)
+	r.Threads.open(in, &r.Values, &r.Runs, &r.Removals)
+	r.Groups.open(in)
+	r.Webhooks.open(in)
+	r.Outbox.open(in)
+	r.FanOuts.open(in)
+	r.Kinds.open(in)
+	r.History.open(in)
 	// Tables from here on have no version.
-	r.Events.open(r)
-	r.Waits.open(r)
-	r.Approvals.open(r)
-	r.Inbox.open(r)
-	r.Journal.open(r)
-	r.Commits.open(r)
-	r.Idempotency.open(r)
-	r.LateResults.open(r)
-	r.DeadLetters.open(r)
-	r.WatchLog.open(r)
-	r.AuditLog.open(r)
-	r.Workers.open(r)
-	r.Waiters.open(r)
-	r.Tenants.open(r)
-	r.Queues.open(r)
-	r.Pauses.open(r)
-	r.Keys.open(r)
-	r.Values.open(r)
-	r.Artifacts.open(r)
-	r.Views.open(r)
-	r.Removals.open(r)
-	r.Trees.open(r)
-	r.Claims.open(r)
-	r.Processes.open(r)
-	r.Meta.open(r)
-}
-
-// write registers a table whose rows the batch writes. It does nothing in a View.
-func (r *Records) write(w writer) {
-	if r.tx != nil {
-		r.writers = append(r.writers, w)
-	}
-}
-
-// stage adds a statement that is executed after the rows of the batch are written.
-func (r *Records) stage(text string, args []any, want int64) {
-	r.tx.later.add(statement{text, args, want})
+	r.Events.open(in, &r.Values)
+	r.Waits.open(in)
+	r.Approvals.open(in, &r.Values)
+	r.Inbox.open(in, &r.Runs)
+	r.Journal.open(in, &r.Values)
+	r.Commits.open(in, &r.Runs)
+	r.Idempotency.open(in, &r.Runs)
+	r.LateResults.open(in)
+	r.DeadLetters.open(in)
+	r.WatchLog.open(in)
+	r.AuditLog.open(in)
+	r.Workers.open(in)
+	r.Waiters.open(in, &r.Runs)
+	r.Tenants.open(in)
+	r.Queues.open(in)
+	r.Pauses.open(in, &r.Meta)
+	r.Keys.open(in)
+	r.Values.open(in)
+	r.Artifacts.open(in, &r.Removals)
+	r.Views.open(in)
+	r.Removals.open(in, &r.Values, &r.Artifacts, &r.Runs)
+	r.Trees.open(in)
+	r.Claims.open(in, &r.Runs)
+	r.Processes.open(in)
+	r.Meta.open(in)
 }

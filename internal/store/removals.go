@@ -45,13 +45,17 @@ var removalTable = register(&table[removal]{
 
 // Removals holds what is being removed, and finds what has expired.
 type Removals struct {
-	in   *Records
-	rows added[removal]
+	in        *base
+	values    *Values
+	artifacts *Artifacts
+	runs      *Runs
+	rows      added[removal]
 	// expired is set when the batch has removed expired rows.
 	expired bool
 }
 
-func (repo *Removals) open(in *Records) {
+func (repo *Removals) open(in *base, values *Values, artifacts *Artifacts, runs *Runs) {
+	repo.values, repo.artifacts, repo.runs = values, artifacts, runs
 	repo.in = in
 	repo.rows.over(in, removalTable)
 }
@@ -114,7 +118,7 @@ func (repo *Removals) Aged(
 				next = s.ID
 			}
 			// The batch may have changed it.
-			if _, dirty := repo.in.Runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty {
+			if _, dirty := repo.runs.rows.byKey[runKey{t, s.ID}]; err == nil && !dirty {
 				out = append(out, s)
 			}
 			return err
@@ -172,7 +176,7 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "",
 			func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
 	}
-	repo.in.Runs.eachChanged(func(k runKey, r *perdure.Run) {
+	repo.runs.eachChanged(func(k runKey, r *perdure.Run) {
 		if k.t == t && r.State.Live() {
 			tree(string(r.RootID))
 			if r.RetryOf != "" {
@@ -201,6 +205,6 @@ func (repo *Removals) DropSpent(t perdure.TenantID, runs []Spent) error {
 	for i := range runs {
 		runs[i].Metadata = metadata[runs[i].ID]
 	}
-	repo.in.Runs.drop(t, runs)
+	repo.runs.drop(t, runs)
 	return nil
 }

@@ -103,7 +103,19 @@ func settledColumns(c *columns, r *perdure.Run) {
 
 func runPlace(r *perdure.Run) any { return int64(r.Place()) }
 
-func heldBy(r *perdure.Run) any { return packHeldBy(r) }
+// heldForCleanup is held_by of a run that any build may claim, to clean up after a cancel request.
+const heldForCleanup = "cancel"
+
+// heldBy gives the builds that may not claim a run, see held.go.
+func heldBy(r *perdure.Run) any {
+	if r.ForCleanup() {
+		return heldForCleanup
+	}
+	if !r.HeldBack() {
+		return ""
+	}
+	return "\n" + strings.Join(r.Hold.Builds, "\n") + "\n"
+}
 
 // rest holds the fields of a run that no query searches by, as one JSON column. It is empty for
 // most runs. Values are strings here: perdure.Value would marshal as callers see it, and a
@@ -243,15 +255,18 @@ func (s lastCommitColumn) Scan(v any) error {
 
 // Runs holds the runs. Their index of metadata is written with them.
 type Runs struct {
-	in   *Records
-	rows staged[runKey, perdure.Run]
+	in       *base
+	events   *Events
+	removals *Removals
+	rows     staged[runKey, perdure.Run]
 	// read has the version of each run's row as it was read. New runs are not in it.
 	read map[runKey]int64
 	// unsettled has those of them whose class was open.
 	unsettled map[runKey]bool
 }
 
-func (repo *Runs) open(in *Records) {
+func (repo *Runs) open(in *base, events *Events, removals *Removals) {
+	repo.events, repo.removals = events, removals
 	repo.in, repo.rows.in, repo.rows.table = in, in, runTable
 	in.write(repo)
 }
@@ -368,7 +383,7 @@ func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
 		rows[i] = eventRow{r.Tenant, r.ID, l}
 		repo.in.tx.bytes += len(l.Data) // restored by the undo of the rows
 	}
-	repo.in.Events.rows.add(rows...)
+	repo.events.rows.add(rows...)
 }
 
 // renumber moves lines behind the last line in a run's log, if the counter in a damaged row is too
@@ -379,8 +394,8 @@ func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line 
 		[]any{string(r.Tenant), string(r.ID)}, func(scan func(...any) error) error {
 			return scan(&last)
 		})
-	for i := range repo.in.Events.rows.list {
-		if e := &repo.in.Events.rows.list[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
+	for i := range repo.events.rows.list {
+		if e := &repo.events.rows.list[i]; e.Tenant == r.Tenant && e.RunID == r.ID {
 			last = max(last, e.Seq)
 		}
 	}
@@ -410,7 +425,7 @@ func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?",
 			[]any{string(t), string(r.ID), r.Version}, 1})
 		dropMetadata(repo.in.tx, t, r.ID, r.Metadata)
-		repo.in.Removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now,
+		repo.removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now,
 			Lines: r.Lines})
 	}
 }

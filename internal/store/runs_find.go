@@ -328,7 +328,7 @@ const countLive = "SELECT count(*) FROM (SELECT 1 FROM runs WHERE tenant=? AND a
 // alone does not tell, because a signal that no wait matches changes none of its instants.
 func (repo *Runs) ChangedAt(r *perdure.Run) (perdure.Instant, error) {
 	at := max(r.CreatedAt, r.StartedAt, r.SeenAt, r.FinishedAt)
-	lines, err := repo.in.Events.Last(r.Tenant, r.ID, 1, 1)
+	lines, err := repo.events.Last(r.Tenant, r.ID, 1, 1)
 	if err != nil {
 		return 0, err
 	}
@@ -361,4 +361,17 @@ func (repo *Runs) TenantOf(run perdure.RunID, likely perdure.TenantID) (perdure.
 			return scan(&likely)
 		})
 	return likely, err
+}
+
+// unwatched selects live runs whose alarm never passes: it is missing, or no valid instant. The
+// text is the condition of a partial index.
+const unwatched = "(alarm_at IS NULL OR alarm_at<=0 OR alarm_at>=253402300800000000) " +
+	"AND state IN ('queued','dispatched','running','suspended')"
+
+// Unwatched gives live runs without a valid alarm, after one of them. No sweep finds these runs.
+func (repo *Runs) Unwatched(after perdure.RunID, limit int) ([]perdure.Run, error) {
+	return repo.where("WHERE "+unwatched+" AND id>? ORDER BY id", []any{string(after)}, limit,
+		func(r *perdure.Run) bool {
+			return r.State.Live() && (r.AlarmAt <= 0 || r.AlarmAt >= maxInstant) && r.ID > after
+		}, byID)
 }

@@ -1,6 +1,10 @@
 package store
 
-import "iter"
+import (
+	"iter"
+
+	"github.com/perdure/perdure"
+)
 
 // The rows of a batch, in memory.
 //
@@ -23,7 +27,7 @@ type writer interface {
 
 // staged holds the records of one table that a batch has read or is going to write, by their keys.
 type staged[K comparable, T any] struct {
-	in    *Records
+	in    *base
 	table *table[T]
 	byKey map[K]*row[T]
 	// dirty are the keys of changed records, in the order of their first change.
@@ -40,7 +44,7 @@ type row[T any] struct {
 }
 
 // over sets the table of the rows and registers them to be written with the batch.
-func (s *staged[K, T]) over(in *Records, t *table[T]) {
+func (s *staged[K, T]) over(in *base, t *table[T]) {
 	s.in, s.table = in, t
 	in.write(s)
 }
@@ -184,6 +188,12 @@ type stagedOfRuns[K ofRun, T any] struct {
 	byRun map[runKey][]K
 }
 
+// A runKey names a run. Keys of records that belong to a run begin with one.
+type runKey struct {
+	t perdure.TenantID
+	r perdure.RunID
+}
+
 // ofRun is a key of a record that belongs to a run.
 type ofRun interface {
 	comparable
@@ -231,13 +241,13 @@ func (s *stagedOfRuns[K, T]) of(r runKey) iter.Seq[*T] {
 
 // added holds rows that a batch inserts and never changes.
 type added[T any] struct {
-	in    *Records
+	in    *base
 	table *table[T]
 	list  []T
 }
 
 // over sets the table of the rows and registers them to be written with the batch.
-func (a *added[T]) over(in *Records, t *table[T]) {
+func (a *added[T]) over(in *base, t *table[T]) {
 	a.in, a.table = in, t
 	in.write(a)
 }

@@ -1,6 +1,9 @@
 package store
 
-import "iter"
+import (
+	"errors"
+	"iter"
+)
 
 // A statement is one change with its arguments.
 type statement struct {
@@ -13,6 +16,10 @@ type statement struct {
 
 // anyNumber is the want of a statement that may change any number of rows.
 const anyNumber int64 = -1
+
+// errConflict means that another writer changed a row between reading and writing it. The batch is
+// decided again.
+var errConflict = errors.New("store: somebody else was quicker")
 
 // A pipeliner is a session that executes a whole transaction up to its commit in one round trip. It
 // gives the number of rows that each statement has changed.

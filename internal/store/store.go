@@ -455,7 +455,7 @@ type View struct{ Records }
 
 // newView creates a view over a session.
 func newView(now perdure.Instant, d *dialect, sess Conn) *View {
-	v := &View{Records{Now: now, dialect: d, sess: sess}}
+	v := &View{Records{base: base{Now: now, dialect: d, sess: sess}}}
 	v.open()
 	return v
 }

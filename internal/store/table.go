@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/perdure/perdure/internal/store/scan"
 )
 
 // A table maps a record to a row and back.
@@ -283,4 +285,22 @@ func (t *table[T]) one(s Conn, where string, args ...any) (v T, ok bool, err err
 		return nil
 	})
 	return v, ok, err
+}
+
+// scanDamaged reads a row that has values of the wrong type in some columns, or NULL. Those fields
+// stay empty.
+func (t *table[T]) scanDamaged(columns func(...any) error, v *T) error {
+	raw, places := make([]any, len(t.cols)), make([]any, len(t.cols))
+	for i := range raw {
+		places[i] = &raw[i]
+	}
+	if err := columns(places...); err != nil {
+		return err
+	}
+	for i, dest := range t.scan(v) {
+		if err := scan.Value(dest, raw[i]); err != nil && t.unreadable != nil {
+			t.unreadable(v, t.cols[i])
+		}
+	}
+	return nil
 }

@@ -60,11 +60,11 @@ func (x limitsOf) Scan(v any) error {
 
 // Tenants holds the tenants and their limits.
 type Tenants struct {
-	in   *Records
+	in   *base
 	rows staged[perdure.TenantID, TenantRow]
 }
 
-func (repo *Tenants) open(in *Records) {
+func (repo *Tenants) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, tenantTable)
 }

@@ -81,12 +81,16 @@ var messageTable = register(&table[perdure.ThreadMessage]{
 // reads as much as an excerpt needs. The title is a column. Rows from before schema 17 have none,
 // and their title is derived from the metadata or the first messages.
 type Threads struct {
-	in       *Records
+	in       *base
+	values   *Values
+	runs     *Runs
+	removals *Removals
 	rows     staged[threadKey, perdure.Thread]
 	messages added[perdure.ThreadMessage]
 }
 
-func (repo *Threads) open(in *Records) {
+func (repo *Threads) open(in *base, values *Values, runs *Runs, removals *Removals) {
+	repo.values, repo.runs, repo.removals = values, runs, removals
 	repo.in = in
 	repo.rows.over(in, threadTable)
 	repo.messages.over(in, messageTable)
@@ -284,14 +288,14 @@ func (repo *Threads) MetadataTitle(t perdure.TenantID, metadata perdure.Value) (
 	if metadata == "" {
 		return "", nil
 	}
-	text, err := repo.in.Values.Resolve(t, metadata)
+	text, err := repo.values.Resolve(t, metadata)
 	return perdure.MetadataTitle(string(text)), err
 }
 
 // InUse tells why a thread can't be removed: a live run is on it, or an open chord continues there.
 // It is empty if nothing uses the thread.
 func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string, err error) {
-	live, err := repo.in.Runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL",
+	live, err := repo.runs.where("WHERE tenant=? AND thread_id=? AND thread_id<>'' AND alarm_at IS NOT NULL",
 		[]any{string(t), string(id)}, 1,
 		func(r *perdure.Run) bool { return r.Tenant == t && r.ThreadID == id && r.State.Live() }, byID)
 	if err != nil || len(live) > 0 {
@@ -346,6 +350,6 @@ func (repo *Threads) Drop(th *perdure.Thread) {
 	repo.rows.drop(k)
 	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?",
 		[]any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	repo.in.Removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now,
+	repo.removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now,
 		Lines: th.Seq})
 }

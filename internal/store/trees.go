@@ -38,11 +38,11 @@ var treeTable = register(&table[Tree]{
 
 // Trees holds the threads that were made for children.
 type Trees struct {
-	in   *Records
+	in   *base
 	rows added[Tree]
 }
 
-func (repo *Trees) open(in *Records) {
+func (repo *Trees) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, treeTable)
 }

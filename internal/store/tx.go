@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -9,10 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 )
-
-// errConflict means that another writer changed a row between reading and writing it. The batch is
-// decided again.
-var errConflict = errors.New("store: somebody else was quicker")
 
 // A Tx is a batch in the making: the rows it has read, the changes it has staged, and one instant
 // for all of it. Nothing reaches the database before the batch is decided. An operation sees the
@@ -62,19 +57,13 @@ type Tx struct {
 	undo []func()
 }
 
-// A runKey names a run. Keys of records that belong to a run begin with one.
-type runKey struct {
-	t perdure.TenantID
-	r perdure.RunID
-}
-
 // newTx begins a batch. It reads through sess.
 func newTx(s *Store, sess Conn, now perdure.Instant) *Tx {
 	tx := &Tx{Number: s.begun.Add(1), begun: time.Now()}
-	tx.Records = Records{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
+	tx.base = base{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
 		writers: make([]writer, 0, 32)}
 	tx.Records.open()
-	tx.later.in = &tx.Records
+	tx.later.in = &tx.base
 	return tx
 }
 
@@ -171,4 +160,34 @@ func (tx *Tx) statements() (list []statement) {
 		redact(list, tx.s.opt.Redact)
 	}
 	return list
+}
+
+// onceInBatch tells whether something is done for the first time in this batch, and records that it
+// is.
+func (tx *Tx) onceInBatch(done *bool) bool {
+	if *done {
+		return false
+	}
+	*done = true
+	tx.undo = append(tx.undo, func() { *done = false })
+	return true
+}
+
+// exclusive increments a counter in meta, so that the batch conflicts with another node's that does
+// the same now. It is for work that no version guards and that only one node may do.
+func (tx *Tx) exclusive(name string) error {
+	last, err := tx.Meta.Get(name)
+	if err != nil {
+		return err
+	}
+	n, _ := strconv.ParseInt(last, 10, 64)
+	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+		"ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
+		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
+	return nil
+}
+
+// count reads a number.
+func (tx *Tx) count(n *int, query string, args ...any) error {
+	return tx.sess.Query(query, args, func(scan func(...any) error) error { return scan(n) })
 }

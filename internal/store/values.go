@@ -53,12 +53,12 @@ var blobRefTable = register(&table[blobRefRow]{
 // Values holds large values, which are stored once per tenant by their hash (blobs), and their
 // owners (blob_refs).
 type Values struct {
-	in    *Records
+	in    *base
 	blobs added[blobRow]
 	refs  added[blobRefRow]
 }
 
-func (repo *Values) open(in *Records) {
+func (repo *Values) open(in *base) {
 	repo.in, repo.blobs.in, repo.refs.in = in, in, in
 	in.write(repo)
 }

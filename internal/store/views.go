@@ -53,11 +53,11 @@ type publishedKey struct {
 // Views holds the named values that runs publish. A run has few of them, and a value stands in its
 // row. A transaction reads rows without their values, because it only replaces them.
 type Views struct {
-	in   *Records
+	in   *base
 	rows stagedOfRuns[publishedKey, Published]
 }
 
-func (repo *Views) open(in *Records) {
+func (repo *Views) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, publishedTable)
 }

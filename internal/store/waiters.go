@@ -34,13 +34,15 @@ type waiterKey struct {
 
 // Waiters holds which nodes have clients that wait for a run.
 type Waiters struct {
-	in   *Records
+	in   *base
+	runs *Runs
 	rows stagedOfRuns[waiterKey, WaiterRow]
 	// ended are the runs whose waiters the batch removes.
 	ended runsWithoutWaiters
 }
 
-func (repo *Waiters) open(in *Records) {
+func (repo *Waiters) open(in *base, runs *Runs) {
+	repo.runs = runs
 	repo.in = in
 	repo.rows.over(in, waiterTable)
 	repo.ended.in = in
@@ -73,7 +75,7 @@ func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
 	var out []WaiterRow
 	err := waiterTable.query(repo.in.sess, where, args, func(w *WaiterRow) error {
 		k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
-		if _, _, known := repo.in.Runs.rows.get(k.runKey); !known {
+		if _, _, known := repo.runs.rows.get(k.runKey); !known {
 			return nil
 		}
 		repo.rows.absorb(k, *w, true)

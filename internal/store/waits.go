@@ -39,13 +39,13 @@ type waitKey struct {
 // Waits holds what runs wait for: signals, children, timers, callbacks, approvals,
 // messages.
 type Waits struct {
-	in   *Records
+	in   *base
 	rows stagedOfRuns[waitKey, perdure.Wait]
 	// complete has the runs whose open waits are all among the rows.
 	complete map[runKey]bool
 }
 
-func (repo *Waits) open(in *Records) {
+func (repo *Waits) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, waitTable)
 }

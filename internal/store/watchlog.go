@@ -23,13 +23,13 @@ var watchTable = register(&table[perdure.WatchdogAction]{
 
 // WatchLog holds the actions of the watchdog.
 type WatchLog struct {
-	in   *Records
+	in   *base
 	rows added[perdure.WatchdogAction]
 	// trimmed is set when the batch has removed old entries.
 	trimmed bool
 }
 
-func (repo *WatchLog) open(in *Records) {
+func (repo *WatchLog) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, watchTable)
 }

@@ -87,12 +87,12 @@ type quotaKey struct {
 
 // Webhooks holds the endpoints of a tenant, and its quota of them.
 type Webhooks struct {
-	in     *Records
+	in     *base
 	rows   staged[webhookKey, perdure.Webhook]
 	quotas staged[quotaKey, WebhookQuota]
 }
 
-func (repo *Webhooks) open(in *Records) {
+func (repo *Webhooks) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, webhookTable)
 	repo.quotas.over(in, quotaTable)

@@ -53,11 +53,11 @@ type workerKey struct {
 
 // Workers holds the workers that have polled for work.
 type Workers struct {
-	in   *Records
+	in   *base
 	rows staged[workerKey, perdure.Worker]
 }
 
-func (repo *Workers) open(in *Records) {
+func (repo *Workers) open(in *base) {
 	repo.in = in
 	repo.rows.over(in, workerTable)
 }

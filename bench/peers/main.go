@@ -38,6 +38,8 @@ type bench struct {
 	rounds   int
 	duration time.Duration
 	progress io.Writer
+	// machine is what perdure-bench said of it, with the commit.
+	machine json.RawMessage
 }
 
 // A peer is another system that does a comparison's work.
@@ -145,7 +147,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *asJSON {
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
-		return e.Encode(lines)
+		return e.Encode(map[string]any{"machine": b.machine, "lines": lines})
 	}
 	return printTable(stdout, lines)
 }

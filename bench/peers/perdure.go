@@ -47,8 +47,10 @@ func (b *bench) perdure(ctx context.Context, scenario string, p place) ([]figure
 			strings.TrimSpace(complaint.String()))
 	}
 	var r struct {
-		Figures []figure `json:"figures"`
+		Machine json.RawMessage `json:"machine"`
+		Figures []figure        `json:"figures"`
 	}
 	err = json.Unmarshal(out, &r)
+	b.machine = r.Machine
 	return r.Figures, err
 }

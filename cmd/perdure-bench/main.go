@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -108,6 +109,8 @@ func measure(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&b.Profiles, "server-profile", "",
 		"`prefix` of files for profiles of the server: its CPU, and its memory while it has streams. The server is "+
 			"then one of this program, not --perdure")
+	pages := f.String("results", "",
+		"measure nothing; print results.md in this `folder` anew from the records in its evidence/measured")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return err
 	} else if err != nil {
@@ -119,6 +122,9 @@ func measure(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	if f.NArg() > 0 {
 		return wrong("there are no arguments, only flags: %s", strings.Join(f.Args(), " "))
+	}
+	if *pages != "" {
+		return printResults(*pages)
 	}
 	if err := b.Check(stderr, list(*only), list(*stores), list(*target)); err != nil {
 		return wrong("%v", err)
@@ -141,6 +147,15 @@ func measure(ctx context.Context, args []string, stdout, stderr io.Writer) error
 		return e.Encode(r)
 	}
 	return r.Print(stdout, paint.Painter{On: paint.Colourful(stdout)})
+}
+
+// printResults writes the page of results anew from its records.
+func printResults(docs string) error {
+	page, err := bench.Results(docs)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(docs, bench.ResultsPage), []byte(page), 0o644)
 }
 
 // addSizes adds the flags for the sizes of the scenarios.

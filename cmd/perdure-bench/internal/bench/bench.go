@@ -27,7 +27,7 @@
 //   - targets.go: what is measured. place.go: where its data is.
 //   - scenarios.go: the short scenarios; one file for each group of the others.
 //   - samples.go: loops, latencies and progress.
-//   - report.go: figures, goals and the machine.
+//   - report.go: figures, goals and the machine. page.go: docs/results.md from recorded reports.
 //
 // # Invariants
 //

@@ -173,8 +173,9 @@ else
 	PERDURE_SIM_SEEDS=$(SEEDS) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 endif
 
-docs: ## print the pages of docs/ that come from the code
+docs: ## print the pages of docs/ that come from the code, and the results that were measured
 	$(GO) run ./internal/docgen
+	$(GO) run ./cmd/perdure-bench --results docs
 
 vectors: ## write testdata/journal, the format of docs/journal.md in use, for libraries in other languages
 	$(GO) test ./internal/vectors -count=1 -update

@@ -65,7 +65,7 @@ var comparisons = []comparison{
 	{"a run for a caller who waits, 64 at once", "jobs", "", "",
 		[]peer{{"Restate", waiting("Jobs", 0, 1, false), true}},
 		map[string]float64{"SQLite, HTTP": 4, "PostgreSQL, HTTP": 3}},
-	{"the same, one caller alone", "jobs", "alone", "p50",
+	{"a run for a caller who waits, alone", "jobs", "alone", "p50",
 		[]peer{{"Restate", waiting("Jobs", 0, 1, true), true}},
 		map[string]float64{"SQLite, HTTP": .5, "PostgreSQL, HTTP": .8}},
 	{"five recorded steps, 64 at once", "agent-steps", "", "",

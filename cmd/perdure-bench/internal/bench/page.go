@@ -122,7 +122,8 @@ func printResults(page string, records map[string]*record) (string, error) {
 			}
 			printFigures(&b, of)
 		}
-		page = before + begin + ": printed from docs/evidence/measured by \"make docs\" -->\n\n" + prose.Wrap(strings.TrimSpace(b.String())) + "\n\n" + end + after
+		page = before + begin + ": printed from docs/evidence/measured by \"make docs\" -->\n\n" +
+			prose.Wrap(strings.TrimSpace(b.String())) + "\n\n" + end + after
 	}
 	return page, nil
 }
@@ -144,8 +145,8 @@ func compared(records map[string]*record) (out []comparison) {
 				if v.Least {
 					far = 1 / v.Ratio
 				}
-				out = append(out, comparison{named(f.Scenario, f.What), placeName(f.Store, f.Target), f.measured(v.Metric),
-					v.bound(), r.commit(), v.Met, far})
+				out = append(out, comparison{named(f.Scenario, f.What), placeName(f.Store, f.Target),
+					f.measured(v.Metric), v.bound(), r.commit(), v.Met, far})
 			}
 		}
 		for _, l := range r.Lines {
@@ -181,8 +182,9 @@ func printGoals(b *strings.Builder, records map[string]*record) {
 	if len(missed) == 0 {
 		fmt.Fprintf(b, "**All %d measurements that have a goal meet it.**\n", n)
 	} else {
-		fmt.Fprintf(b, "**Of %d measurements that have a goal %d meet it, and %d do not.** A goal that was measured on "+
-			"two stores, or twice, counts as often. Those that miss theirs, the furthest first:\n\n", n, len(met), len(missed))
+		fmt.Fprintf(b, "**Of %d measurements that have a goal %d meet it, and %d do not.** A goal that was measured "+
+			"on two stores, or twice, counts as often. Those that miss theirs, the furthest first:\n\n",
+			n, len(met), len(missed))
 		printComparisons(b, missed)
 	}
 	if len(met) > 0 {
@@ -193,6 +195,13 @@ func printGoals(b *strings.Builder, records map[string]*record) {
 	if open := unmeasured(records); len(open) > 0 {
 		fmt.Fprintf(b, "\nThese goals have no recorded figure: %s.\n", strings.Join(open, "; "))
 	}
+	var machines []string
+	for _, name := range slices.Sorted(maps.Keys(records)) {
+		m := &records[name].Machine
+		machines = addNew(machines, fmt.Sprintf("%d cores, %s, %s, Linux %s, %s, %s", m.Cores, m.CPU, m.Memory,
+			m.Kernel, m.FileSystem, m.Go))
+	}
+	fmt.Fprintf(b, "\nMeasured on %s.\n", strings.Join(machines, "; and on "))
 }
 
 func printComparisons(b *strings.Builder, list []comparison) {

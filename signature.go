@@ -16,7 +16,7 @@ import (
 )
 
 // A Signature proves that a run is as it was accepted. Its key is not in the store, so that write
-// access to the store is not enough to forge one. docs/signing.md says how to verify it in another
+// access to the store is not enough to forge one. docs/security.md says how to verify it in another
 // language.
 type Signature struct {
 	KeyID string `json:"key_id"`

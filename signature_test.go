@@ -40,7 +40,7 @@ func signer(t testing.TB, seeds ...byte) *perdure.Signer {
 	return s
 }
 
-// A vector is the test vector of docs/signing.md: a signed run as a grant has it, and the signed
+// A vector is the test vector of docs/security.md: a signed run as a grant has it, and the signed
 // bytes.
 type vector struct {
 	PublicKey string `json:"public_key"`
@@ -58,7 +58,7 @@ type vector struct {
 
 // The vector is first verified as the page describes, without this package, and then by it.
 func TestSignatureMatchesDocumentedVector(t *testing.T) {
-	page, err := os.ReadFile("docs/signing.md")
+	page, err := os.ReadFile("docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestSignatureMatchesDocumentedVector(t *testing.T) {
 	}
 	value, err := base64.StdEncoding.DecodeString(v.Grant.Signature.Value)
 	if err != nil || !ed25519.Verify(raw, []byte(v.Canonical), value) {
-		t.Errorf("the vector of docs/signing.md does not verify (base64: %v)", err)
+		t.Errorf("the vector of docs/security.md#signed-runs does not verify (base64: %v)", err)
 	}
 	s := signer(t, 7)
 	r := &perdure.SignedRun{Tenant: v.Grant.Tenant, RunID: v.Grant.RunID, Kind: v.Grant.Kind, Queue: v.Grant.Queue,

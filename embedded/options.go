@@ -65,7 +65,7 @@ type Options struct {
 	// TenantStreams is the limit of one tenant's streams. The default is three quarters of
 	// MaxStreams while several tenants call.
 	TenantStreams int
-	// TenantLimits are the limits of a tenant that has none of its own. See docs/tenants.md for the
+	// TenantLimits are the limits of a tenant that has none of its own. See docs/security.md for the
 	// defaults.
 	TenantLimits perdure.TenantLimits
 	// PublicURL is where clients reach the API, such as https://perdure.example.com. Links in
@@ -79,7 +79,7 @@ type Options struct {
 	WebhookPorts []int
 
 	// Secrets name texts that must not be written, logged or sent: env:NAME or file:PATH, never a
-	// value itself. They have to be equal on all nodes. See docs/redaction.md.
+	// value itself. They have to be equal on all nodes. See docs/security.md#keeping-secrets-out.
 	Secrets []string
 
 	// Key is a platform key of the store, for a node without a folder on a store that has had its
@@ -90,7 +90,7 @@ type Options struct {
 	InsecureKeyFile bool
 
 	// SigningKeys are files with the private keys that sign accepted runs. The first one signs, and
-	// all of them verify. See docs/signing.md.
+	// all of them verify. See docs/security.md#signed-runs.
 	SigningKeys []string
 
 	// SigningRequired are tenants whose runs are handed over only with a valid signature, whatever

@@ -24,7 +24,7 @@ type ExecOptions struct {
 	// Command is the program with its arguments. A word in braces, such as {prompt}, is a parameter of
 	// the tool: a text that the model gives. The program itself has none.
 	Command []string
-	// Engine says what the output means: see docs/engines.md. Empty means generic.
+	// Engine says what the output means: see docs/processes.md#engines. Empty means generic.
 	Engine string
 	// Queue is that of the runner. Empty means the default queue.
 	Queue string

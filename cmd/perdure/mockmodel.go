@@ -15,7 +15,7 @@ const mockModelAbout = `Serves a model that answers by a script, for tests and f
 It speaks
 the chat-completions API, with streams and tool calls, and fails on demand. Without a script it repeats
 what it is told. GET /requests shows what it was asked; DELETE /requests forgets that.
-docs/mock-model.md describes the script.
+docs/testing.md#the-scripted-model describes the script.
 
   perdure mock-model --script model.toml
   curl -s http://127.0.0.1:7374/requests`

@@ -24,7 +24,7 @@ const signingUsage = `Usage:
   perdure keys signing list                  what the server signs with
   perdure keys signing require TENANT on|off
 
-How it goes together is in docs/signing.md.
+How it goes together is in docs/security.md#signed-runs.
 `
 
 // signingCommand implements "perdure keys signing".

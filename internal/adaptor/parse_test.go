@@ -310,14 +310,14 @@ func TestLoad(t *testing.T) {
 
 // The engine that the documentation shows is one, and understands what its comment says.
 func TestDocumentedEngine(t *testing.T) {
-	page, err := os.ReadFile("../../docs/engines.md")
+	page, err := os.ReadFile("../../docs/processes.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(page), "```json\n")
+	_, rest, _ := strings.Cut(string(page), "```json engine\n")
 	text, _, found := strings.Cut(rest, "```")
 	if !found {
-		t.Fatal("docs/engines.md has no engine: this test looks at nothing")
+		t.Fatal("docs/processes.md has no engine: this test looks at nothing")
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "mine.json"), []byte(text), 0o600); err != nil {
@@ -346,7 +346,7 @@ func TestDocumentedEngine(t *testing.T) {
 	}
 	for _, name := range Names("") {
 		if !strings.Contains(string(page), "| `"+name+"` |") {
-			t.Errorf("docs/engines.md does not list the engine %s", name)
+			t.Errorf("docs/processes.md does not list the engine %s", name)
 		}
 	}
 }

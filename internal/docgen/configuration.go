@@ -34,7 +34,7 @@ const policyIntro = `
 ## Policy
 
 These decide when something is done about a run: see the [watchdog](watchdog.md),
-[retention](retention.md), [artifacts](artifacts.md), the [audit log](audit.md) and
+[retention](retention.md), [artifacts](artifacts.md), the [audit log](security.md#the-audit-log) and
 [liveness](liveness.md). A Go program that has the server inside sets ~embedded.Options.Policy~. *Also
 known as* gives the names of the same settings in other systems with such a net.
 

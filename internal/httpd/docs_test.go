@@ -12,14 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/stage"
 )
 
-// errorsPage prints the registry of codes.
+// errorsPage prints the registry of codes, a part of the page about the API.
 func errorsPage() string {
 	var b strings.Builder
-	b.WriteString(`# Errors
-
-<!-- Printed from api.Codes: go test ./internal/httpd -run Docs -update -->
-
-Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with
+	b.WriteString(`Every error is an ` + "`application/problem+json`" + ` (RFC 9457) with
 ` + "`type`, `title`, `status`, `detail`" + `, a stable ` + "`code`" + ` to act on and, where one part of the
 request is to blame, its ` + "`field`" + `, such as ` + "`commits[0].journal[2].key`" + `. A refusal changes
 nothing. The text of ` + "`title` and `detail`" + ` is for people and may change.
@@ -36,7 +32,7 @@ With 429, 503 and 507 comes ` + "`Retry-After`" + `; with 401, ` + "`WWW-Authent
 		fmt.Fprintf(&b, "| `%s` | %d %s | %s. |\n", c.Code, c.Status, http.StatusText(c.Status), c.Title)
 	}
 	b.WriteString(`
-## Failures of processes
+### Failures of processes
 
 A run of a command (` + "`perdure exec`, `perdure runner`" + `) that has failed has one of these codes in its
 ` + "`error`" + `, beside those of
@@ -59,16 +55,27 @@ every run.
 func TestErrorDocsAreComplete(t *testing.T) {
 	stage.NoRace(t)
 	stage.NoStore(t)
-	const path = "../../docs/errors.md"
+	const path = "../../docs/api.md"
+	const begin = "<!-- begin of errors: printed from api.Codes by go test ./internal/httpd -run Docs -update -->\n\n"
+	const end = "\n<!-- end of errors -->\n"
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(page), begin)
+	got, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		t.Fatalf("%s has no part %q", path, begin)
+	}
 	want := errorsPage()
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+		got = want
+		if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := os.ReadFile(path)
-	if err != nil || string(got) != want {
-		t.Errorf("%s is not what the code says (%v): go test ./internal/httpd -run Docs -update", path, err)
+	if got != want {
+		t.Errorf("%s is not what the code says: go test ./internal/httpd -run Docs -update", path)
 	}
 	seen := map[any]bool{}
 	for _, c := range api.Codes {

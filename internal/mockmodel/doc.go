@@ -8,7 +8,7 @@
 // checks requests as strictly as the providers do, so that a malformed conversation is found.
 //
 // It is not a model, and not a proxy to one: nothing leaves it. "perdure mock-model" serves it, and
-// docs/mock-model.md describes the script.
+// docs/testing.md#the-scripted-model describes the script.
 //
 // script.go has the script, match.go decides which rule answers, request.go reads and checks a
 // request, handler.go has the routes and the record of requests, and stream.go and answer.go write

@@ -488,7 +488,7 @@ func TestScriptFiles(t *testing.T) {
 
 // The scripts on the page are valid, and it names all faults and quirks.
 func TestPageDescribesTheScript(t *testing.T) {
-	page, err := os.ReadFile("../../docs/mock-model.md")
+	page, err := os.ReadFile("../../docs/testing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ const Kind = "exec"
 // LocalQueue is the queue of runs that have a runner already. Pools don't take runs from it.
 const LocalQueue = perdure.LocalQueue
 
-// Codes of failures of a process, see docs/errors.md.
+// Codes of failures of a process, see docs/api.md#errors.
 const (
 	CodeSpec      perdure.Code = "spec_invalid"
 	CodeEngine    perdure.Code = "engine_unknown"

@@ -1,4 +1,4 @@
-// Live state. One WebSocket carries all that the page watches (docs/websocket.md). Each watch also
+// Live state. One WebSocket carries all that the page watches (docs/streaming.md). Each watch also
 // says how to read the same over REST: while there is no socket, or it is silent for a minute, the
 // page polls instead, and says so.
 //

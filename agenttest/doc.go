@@ -88,7 +88,7 @@
 //
 // # Where to start reading
 //
-//   - example_test.go: a test as a user writes one.
+//   - example_crash_test.go and example_test.go: tests as a user writes them.
 //   - scenario.go: trials and their comparison. trial.go: one trial.
 //   - wire.go: the transport of a worker, which observes its calls and crashes.
 //   - boundary.go, observed.go: the points, with names that are the same in every trial.

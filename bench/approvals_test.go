@@ -8,7 +8,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // BenchmarkLargeCommit measures the largest commits: a thousand entries of 7 KB each. What a commit
@@ -44,18 +45,18 @@ func BenchmarkLargeCommit(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				b.StopTimer()
-				submit := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
+				submit := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
 				if err := e.Do(ctx, submit); err != nil {
 					b.Fatal(err)
 				}
-				poll := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
+				poll := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
 				if err := e.Do(ctx, poll); err != nil || len(poll.Grants) != 1 {
 					b.Fatalf("%d grants, error %v, want one", len(poll.Grants), err)
 				}
 				r := &poll.Grants[0].Run
 				commit.RunID, commit.Epoch, commit.ID = r.ID, r.Epoch, string(r.ID)
 				b.StartTimer()
-				if err := e.Do(ctx, &engine.Commit{Tenant: tenant, Worker: "w", Commit: commit}); err != nil {
+				if err := e.Do(ctx, &life.Commit{Tenant: tenant, Worker: "w", Commit: commit}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -15,6 +15,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -65,7 +68,7 @@ func BenchmarkSubmit(b *testing.B) {
 	e := open(b)
 	parallel(b, "runs", func(int) error {
 		return e.Do(context.Background(),
-			&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}})
+			&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}})
 	})
 }
 
@@ -75,12 +78,12 @@ func BenchmarkWholeLife(b *testing.B) {
 	e := open(b)
 	ctx := context.Background()
 	parallel(b, "lives", func(caller int) error {
-		if err := e.Do(ctx, &engine.Submit{Tenant: tenant,
+		if err := e.Do(ctx, &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "job", Input: input}}); err != nil {
 			return err
 		}
 		worker := fmt.Sprintf("w%d", caller)
-		poll := &engine.Claim{Tenant: tenant, Worker: worker, Kinds: []string{"job"}, Slots: 1, Start: true}
+		poll := &dispatch.Claim{Tenant: tenant, Worker: worker, Kinds: []string{"job"}, Slots: 1, Start: true}
 		if err := e.Do(ctx, poll); err != nil {
 			return err
 		}
@@ -90,7 +93,7 @@ func BenchmarkWholeLife(b *testing.B) {
 			return fmt.Errorf("%d grants, want 1", len(poll.Grants))
 		}
 		g := poll.Grants[0].Run
-		return e.Do(ctx, &engine.Commit{Tenant: tenant, Worker: worker,
+		return e.Do(ctx, &life.Commit{Tenant: tenant, Worker: worker,
 			Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
 				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(`{"ok":true}`)}}})
 	})
@@ -101,9 +104,9 @@ func BenchmarkIdleSweep(b *testing.B) {
 	const live = 10_000
 	e := open(b)
 	for done := 0; done < live; {
-		ops := make([]engine.Op, 0, 250)
+		ops := make([]kernel.Op, 0, 250)
 		for range 250 {
-			ops = append(ops, &engine.Submit{Tenant: tenant,
+			ops = append(ops, &life.Submit{Tenant: tenant,
 				Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Input: input,
 					Delay: perdure.Duration(time.Hour)}})
 		}

@@ -7,6 +7,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 // BenchmarkPollBesidePauses measures a poll that finds nothing, with and without paused queues. Such
@@ -16,7 +20,7 @@ func BenchmarkPollBesidePauses(b *testing.B) {
 	ctx := context.Background()
 	pause := func(b *testing.B, e *engine.Engine, t perdure.TenantID, queue string) {
 		b.Helper()
-		if err := e.Do(ctx, &engine.PauseQueue{Tenant: t, Queue: queue}); err != nil {
+		if err := e.Do(ctx, &rules.PauseQueue{Tenant: t, Queue: queue}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -27,7 +31,7 @@ func BenchmarkPollBesidePauses(b *testing.B) {
 		{"never paused", func(*testing.B, *engine.Engine) {}},
 		{"resumed", func(b *testing.B, e *engine.Engine) {
 			pause(b, e, tenant, "other")
-			if err := e.Do(ctx, &engine.ResumeQueue{Tenant: tenant, Queue: "other"}); err != nil {
+			if err := e.Do(ctx, &rules.ResumeQueue{Tenant: tenant, Queue: "other"}); err != nil {
 				b.Fatal(err)
 			}
 		}},
@@ -38,9 +42,9 @@ func BenchmarkPollBesidePauses(b *testing.B) {
 		}},
 		{"paused with 1000 runs", func(b *testing.B, e *engine.Engine) {
 			pause(b, e, tenant, perdure.DefaultQueue)
-			ops := make([]engine.Op, 1000)
+			ops := make([]kernel.Op, 1000)
 			for i := range ops {
-				ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}}
+				ops[i] = &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}}
 			}
 			for _, err := range e.Step(e.Store().Now(), ops...) {
 				if err != nil {
@@ -54,7 +58,7 @@ func BenchmarkPollBesidePauses(b *testing.B) {
 			c.make(b, e)
 			b.ReportAllocs()
 			for b.Loop() {
-				poll := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1}
+				poll := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1}
 				if err := e.Do(ctx, poll); err != nil || len(poll.Grants) > 0 {
 					b.Fatalf("%d grants, error %v, want none", len(poll.Grants), err)
 				}

@@ -7,6 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // BenchmarkSteps measures 64 agents that record a step each, in one batch. They have recorded steps
@@ -15,26 +18,26 @@ func BenchmarkSteps(b *testing.B) { steps(b, open(b)) }
 
 func steps(b *testing.B, e *engine.Engine) {
 	const agents = 64
-	step := func(ops []engine.Op) {
+	step := func(ops []kernel.Op) {
 		for _, err := range e.Step(e.Store().Now(), ops...) {
 			if err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	ops := make([]engine.Op, agents)
+	ops := make([]kernel.Op, agents)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: tenant,
+		ops[i] = &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "job", Class: perdure.Agent, Input: input}}
 	}
 	step(ops)
-	poll := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Slots: agents, Start: true}
-	step([]engine.Op{poll})
+	poll := &dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Slots: agents, Start: true}
+	step([]kernel.Op{poll})
 	n := 0
 	record := func() {
 		n++
 		for i, g := range poll.Grants {
-			ops[i] = &engine.Commit{Tenant: tenant, Worker: "w",
+			ops[i] = &life.Commit{Tenant: tenant, Worker: "w",
 				Commit: perdure.Commit{ID: fmt.Sprintf("c%d", n), RunID: g.Run.ID, Epoch: g.Run.Epoch,
 					Journal: []perdure.JournalEntry{{Key: fmt.Sprintf("step#%d", n),
 						Value: json.RawMessage(`{"ok":true}`)}}}}

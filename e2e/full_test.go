@@ -14,6 +14,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 )
@@ -188,7 +190,7 @@ func TestRemovedRunsMakeRoomOnFullDisk(t *testing.T) {
 	var all []perdure.RunID
 	submit := func() error {
 		input := json.RawMessage(`"` + fmt.Sprint(len(all)) + strings.Repeat("i", 400_000) + `"`)
-		op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}}
+		op := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Input: input}}
 		err := e.Do(t.Context(), op)
 		if err == nil {
 			all = append(all, op.Run.ID)
@@ -246,14 +248,14 @@ func TestTransactionThatFillsDiskIsRolledBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
+	sub := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
 	if err := e.Do(t.Context(), sub); err != nil {
 		t.Fatal(err)
 	}
-	var ops []engine.Op
+	var ops []kernel.Op
 	for i := range 10 {
 		data := json.RawMessage(`"` + strings.Repeat(fmt.Sprint(i), 900_000) + `"`)
-		ops = append(ops, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "large", Key: fmt.Sprint(i),
+		ops = append(ops, &life.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "large", Key: fmt.Sprint(i),
 			Data: data})
 	}
 	used, err := fs.Used()

@@ -19,6 +19,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -150,7 +152,7 @@ func victim(dir, round string) error {
 
 // oneLife submits a run, signals it, and leases and finishes any run.
 func oneLife(ctx context.Context, e *engine.Engine, key string, say func(string, ...any)) error {
-	sub := &engine.Submit{Tenant: tenant, Key: key,
+	sub := &life.Submit{Tenant: tenant, Key: key,
 		Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
 	say("try %s", key)
 	if err := e.Do(ctx, sub); err != nil {
@@ -158,18 +160,18 @@ func oneLife(ctx context.Context, e *engine.Engine, key string, say func(string,
 	}
 	say("submitted %s %s", key, sub.Run.ID)
 	// Another goroutine may have taken and ended the run already.
-	if err := e.Do(ctx, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key}); err == nil {
+	if err := e.Do(ctx, &life.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key}); err == nil {
 		say("signalled %s %s", key, sub.Run.ID)
 	} else if perdure.CodeOf(err) != perdure.CodeRunEnded {
 		return err
 	}
-	poll := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
+	poll := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
 	if err := e.Do(ctx, poll); err != nil {
 		return err
 	}
 	for _, g := range poll.Grants {
 		result := fmt.Sprintf(`"%s of %d"`, g.Run.ID, g.Run.Epoch)
-		done := &engine.Commit{Tenant: tenant, Worker: "w",
+		done := &life.Commit{Tenant: tenant, Worker: "w",
 			Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
 				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
 		if err := e.Do(ctx, done); err != nil {
@@ -243,7 +245,7 @@ func TestKillDuringGroupCommitsLosesNothing(t *testing.T) {
 	}
 	ctx := context.Background()
 	for key, id := range submitted {
-		again := &engine.Submit{Tenant: tenant, Key: key,
+		again := &life.Submit{Tenant: tenant, Key: key,
 			Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
 		if err := e.Do(ctx, again); err != nil || again.Created || string(again.Run.ID) != id {
 			t.Errorf("key %s was acknowledged as run %s, and a second submit returns %s (error %v); want the same", key,

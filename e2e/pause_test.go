@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
@@ -50,7 +50,7 @@ func TestPauseAtOneServerStopsGrantsOfAnother(t *testing.T) {
 		}
 		do(0, "/queues/default/pause", obj{"reason": "a test"}, nil)
 		paused, last := time.Now(), time.Duration(0)
-		for time.Since(paused) <= engine.PauseDelay {
+		for time.Since(paused) <= rules.PauseDelay {
 			if poll("0s") > 0 {
 				left--
 				last = time.Since(paused)
@@ -59,7 +59,7 @@ func TestPauseAtOneServerStopsGrantsOfAnother(t *testing.T) {
 		for range 5 {
 			if poll("0s") > 0 {
 				t.Fatalf("a run was granted by a poll that began %s after the pause, want none after %s",
-					time.Since(paused), engine.PauseDelay)
+					time.Since(paused), rules.PauseDelay)
 			}
 		}
 		delays = append(delays, last)

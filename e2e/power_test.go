@@ -17,6 +17,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/lossfs"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -140,7 +142,7 @@ func (b *book) check(v *store.View) (wrong []string, err error) {
 // restarted.
 func (b *book) life(ctx context.Context, e *engine.Engine, key string) error {
 	b.note(b.tried, key, "")
-	sub := &engine.Submit{Tenant: tenant, Key: key,
+	sub := &life.Submit{Tenant: tenant, Key: key,
 		Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` + key + `"`)}}
 	if err := e.Do(ctx, sub); err != nil {
 		return err
@@ -148,19 +150,19 @@ func (b *book) life(ctx context.Context, e *engine.Engine, key string) error {
 	b.note(b.submitted, key, string(sub.Run.ID))
 	data := json.RawMessage(`"` + strings.Repeat("s", rand.IntN(20_000)) + `"`)
 	// Another goroutine may have taken and ended the run already.
-	if err := e.Do(ctx, &engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key,
+	if err := e.Do(ctx, &life.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "hello", Key: key,
 		Data: data}); err == nil {
 		b.note(b.signalled, key, string(sub.Run.ID))
 	} else if perdure.CodeOf(err) != perdure.CodeRunEnded {
 		return err
 	}
-	poll := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
+	poll := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: true}
 	if err := e.Do(ctx, poll); err != nil {
 		return err
 	}
 	for _, g := range poll.Grants {
 		result := fmt.Sprintf(`"%s of %d %s"`, g.Run.ID, g.Run.Epoch, strings.Repeat("r", rand.IntN(7_000)))
-		done := &engine.Commit{Tenant: tenant, Worker: "w",
+		done := &life.Commit{Tenant: tenant, Worker: "w",
 			Commit: perdure.Commit{ID: "end", RunID: g.Run.ID, Epoch: g.Run.Epoch,
 				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete, Result: json.RawMessage(result)}}}
 		if err := e.Do(ctx, done); err != nil {

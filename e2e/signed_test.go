@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -20,7 +21,7 @@ type meddling struct {
 
 func (meddling) Needs() []store.Ref { return nil }
 
-func (m meddling) Do(tx *engine.Tx) error {
+func (m meddling) Do(tx *kernel.Tx) error {
 	tx.DB.Stage(m.text, m.args...)
 	return nil
 }

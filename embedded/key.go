@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/keyfile"
 )
 
@@ -40,9 +41,9 @@ func (s *Server) findKey(opt Options) (string, error) {
 			return "", err
 		}
 	}
-	first := &engine.Bootstrap{Tenant: DefaultTenant, Name: "admin"}
-	by := engine.Actor{Name: "first start", Platform: true}
-	if err := s.engine.Do(engine.WithActor(context.Background(), by), first); err != nil {
+	first := &access.Bootstrap{Tenant: DefaultTenant, Name: "admin"}
+	by := kernel.Actor{Name: "first start", Platform: true}
+	if err := s.engine.Do(kernel.WithActor(context.Background(), by), first); err != nil {
 		return "", err
 	}
 	if first.Secret == "" {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/httpd"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/tlscert"
@@ -177,7 +177,7 @@ func (opt Options) Validate() error {
 		return err
 	}
 	for _, t := range opt.signedTenants() {
-		if t == engine.AnyTenant {
+		if t == rules.AnyTenant {
 			continue
 		}
 		if err := perdure.CheckName("tenant", string(t)); err != nil {

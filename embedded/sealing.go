@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -26,9 +27,9 @@ func (opt Options) sealKeys() ([][]byte, error) {
 		if err != nil {
 			key, err = base64.StdEncoding.DecodeString(text)
 		}
-		if err != nil || len(key) != engine.SealKeySize {
+		if err != nil || len(key) != access.SealKeySize {
 			return nil, fmt.Errorf("seal_keys: %s does not hold %d bytes in hexadecimal digits or base64 "+
-				"(openssl rand -hex %d makes some)", source, engine.SealKeySize, engine.SealKeySize)
+				"(openssl rand -hex %d makes some)", source, access.SealKeySize, access.SealKeySize)
 		}
 		keys = append(keys, key)
 	}
@@ -92,7 +93,7 @@ func RotateSecret(opt Options) (old []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	op := &engine.RotateSecret{}
+	op := &access.RotateSecret{}
 	if err := e.Do(context.Background(), op); err != nil {
 		return nil, err
 	}

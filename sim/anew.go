@@ -8,7 +8,10 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -83,17 +86,17 @@ func (a *anews) act() {
 	id, key := r.ID, s.name("g")
 	switch x := a.dice.Float64(); {
 	case x < 0.08:
-		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "no longer needed"} })
+		s.sendOnce(func() kernel.Op { return &life.Cancel{Tenant: tenant, RunID: id, Reason: "no longer needed"} })
 	case x < 0.55 && r.ThreadID != "":
 		s.appendMessage(r.ThreadID)
 	case x < 0.75 && r.ThreadID != "":
-		s.sendUntilAnswered(func() engine.Op {
-			return &engine.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: key, Status: "ok"}
+		s.sendUntilAnswered(func() kernel.Op {
+			return &life.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: key, Status: "ok"}
 		}, nil)
 	default:
 		payload := json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
-		s.sendUntilAnswered(func() engine.Op {
-			return &engine.Signal{Tenant: tenant, RunID: id, Name: "go", Data: payload, Key: key}
+		s.sendUntilAnswered(func() kernel.Op {
+			return &life.Signal{Tenant: tenant, RunID: id, Name: "go", Data: payload, Key: key}
 		}, nil)
 	}
 }
@@ -109,7 +112,7 @@ func (a *anews) submit() {
 	if len(s.model.threads) > 0 && a.dice.chance(0.8) {
 		sub.ThreadID = pick(a.dice, s.model.threads...)
 	}
-	s.sendUntilAnswered(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }, nil)
+	s.sendUntilAnswered(func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: sub, Key: key} }, nil)
 }
 
 // delete deletes a run that has gone on anew, while a later one lives.
@@ -126,7 +129,7 @@ func (a *anews) delete() {
 	}
 	id, key := pick(a.dice, ended...), s.name("d")
 	a.asked[id], a.kept[id] = true, false
-	s.sendUntilAnswered(func() engine.Op { return &engine.DeleteRun{Tenant: tenant, RunID: id, Key: key} },
+	s.sendUntilAnswered(func() kernel.Op { return &upkeep.DeleteRun{Tenant: tenant, RunID: id, Key: key} },
 		func(r reply) {
 			a.kept[id] = r.err != nil // it is asked for again later
 		})
@@ -165,7 +168,7 @@ func roundOf(r *perdure.Run, raw perdure.Value) json.RawMessage {
 }
 
 // hasRound tells whether a run goes on for another one, or repeats such a run.
-func (a *anews) hasRound(g *engine.Grant) bool {
+func (a *anews) hasRound(g *dispatch.Grant) bool {
 	var in round
 	return a != nil && json.Unmarshal([]byte(g.Input), &in) == nil && in.Round > 0
 }
@@ -263,13 +266,13 @@ func sameItem(x, y *perdure.Item) bool {
 }
 
 // judge checks an answer that is about a run that goes on anew.
-func (a *anews) judge(op engine.Op, err error, stored bool) {
+func (a *anews) judge(op kernel.Op, err error, stored bool) {
 	if a == nil {
 		return
 	}
 	s := a.s
 	switch x := op.(type) {
-	case *engine.Commit:
+	case *life.Commit:
 		o := x.Commit.Outcome
 		if o == nil || o.ContinueWith == nil {
 			return
@@ -280,7 +283,7 @@ func (a *anews) judge(op engine.Op, err error, stored bool) {
 		if stored && x.Refused == nil && !a.gone[x.Commit.RunID] && a.next(x.Commit.RunID) == nil {
 			s.violate("A1", "%s was told that it goes on anew, and no run goes on for it", s.short(x.Commit.RunID))
 		}
-	case *engine.DeleteRun:
+	case *upkeep.DeleteRun:
 		if stored {
 			a.deleted(x.RunID)
 		}

@@ -16,7 +16,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -62,8 +67,8 @@ func (b *beside) begin() {
 				continue
 			}
 			def := perdure.KindDef{Description: "simulated", Retry: &perdure.KindRetry{MaxAttempts: b.dice.IntN(4) + 1}}
-			s.sendUntilAnswered(func() engine.Op {
-				return &engine.AnnounceKind{Tenant: tenant, Kind: kind, Build: "b1", Def: def}
+			s.sendUntilAnswered(func() kernel.Op {
+				return &rules.AnnounceKind{Tenant: tenant, Kind: kind, Build: "b1", Def: def}
 			}, nil)
 		}
 	}
@@ -119,11 +124,11 @@ func (b *beside) retrySomething() {
 	case len(letters) > 0 && b.dice.chance(0.6):
 		s.model.submitted++
 		id := pick(b.dice, letters...)
-		s.sendOnce(func() engine.Op { return &engine.Redrive{Tenant: tenant, RunID: id} })
+		s.sendOnce(func() kernel.Op { return &upkeep.Redrive{Tenant: tenant, RunID: id} })
 	case len(ended) > 0:
 		s.model.submitted++
 		id, key := pick(b.dice, ended...), s.name("y")
-		s.sendUntilAnswered(func() engine.Op { return &engine.Retry{Tenant: tenant, RunID: id, Key: key} }, nil)
+		s.sendUntilAnswered(func() kernel.Op { return &life.Retry{Tenant: tenant, RunID: id, Key: key} }, nil)
 	}
 }
 
@@ -136,8 +141,8 @@ func (b *beside) limit() {
 	}
 	b.limited = true
 	s.sometimes("a tenant got a limit of live runs")
-	s.sendOnce(func() engine.Op {
-		return &engine.ChangeTenant{Tenant: tenant, Limits: perdure.TenantLimitChanges{MaxLiveRuns: &n}}
+	s.sendOnce(func() kernel.Op {
+		return &rules.ChangeTenant{Tenant: tenant, Limits: perdure.TenantLimitChanges{MaxLiveRuns: &n}}
 	})
 }
 
@@ -146,7 +151,7 @@ func (b *beside) changeKey() {
 	s := b.s
 	old := b.key
 	if old != "" && b.dice.chance(0.7) {
-		s.send(func() engine.Op { return &engine.RevokeKey{Tenant: tenant, ID: old} }, func(r reply) {
+		s.send(func() kernel.Op { return &access.RevokeKey{Tenant: tenant, ID: old} }, func(r reply) {
 			if !r.lost && r.err == nil && b.key == old {
 				b.key = ""
 				s.revoked++
@@ -157,12 +162,12 @@ func (b *beside) changeKey() {
 		return
 	}
 	once := s.name("key")
-	s.send(func() engine.Op {
-		return &engine.CreateKey{Tenant: tenant, Name: "workers",
+	s.send(func() kernel.Op {
+		return &access.CreateKey{Tenant: tenant, Name: "workers",
 			Scopes: []perdure.Scope{perdure.ScopePoll}, Once: once}
 	}, func(r reply) {
 		if !r.lost && r.err == nil {
-			b.key = r.op.(*engine.CreateKey).Key.ID
+			b.key = r.op.(*access.CreateKey).Key.ID
 		}
 	})
 }
@@ -179,11 +184,11 @@ func (b *beside) chat() {
 		th = pick(b.dice, s.model.threads...)
 	}
 	key, content := s.name("t"), json.RawMessage(fmt.Sprintf("%q", s.name("p")))
-	s.sendUntilAnswered(func() engine.Op {
-		return &engine.Chat{Tenant: tenant, ThreadID: th, Kind: "agent", Key: key,
+	s.sendUntilAnswered(func() kernel.Op {
+		return &life.Chat{Tenant: tenant, ThreadID: th, Kind: "agent", Key: key,
 			Message: perdure.Message{Content: content}}
 	}, func(r reply) {
-		if r.err == nil && r.op.(*engine.Chat).Started {
+		if r.err == nil && r.op.(*life.Chat).Started {
 			s.sometimes("a conversation began")
 		}
 	})
@@ -202,7 +207,7 @@ func (b *beside) cancelWhatSleeps() {
 	}
 	if len(found) > 0 && b.dice.chance(0.5) {
 		id := pick(b.dice, found...)
-		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "no longer needed"} })
+		s.sendOnce(func() kernel.Op { return &life.Cancel{Tenant: tenant, RunID: id, Reason: "no longer needed"} })
 	}
 }
 
@@ -217,8 +222,8 @@ func (b *beside) decide() {
 }
 
 func (s *sim) decide(id perdure.ApprovalID, kind perdure.DecisionKind) {
-	s.sendUntilAnswered(func() engine.Op {
-		return &engine.Decide{Tenant: tenant, ID: id, By: approver, Decision: perdure.Decision{Decision: kind}}
+	s.sendUntilAnswered(func() kernel.Op {
+		return &life.Decide{Tenant: tenant, ID: id, By: approver, Decision: perdure.Decision{Decision: kind}}
 	}, nil)
 }
 
@@ -287,7 +292,7 @@ func (b *beside) replace() error {
 	if err != nil {
 		return err
 	}
-	if err := (&engine.Restoring{Store: fresh, Policy: &s.cfg.policy}).Do(ctx, path); err != nil {
+	if err := (&upkeep.Restoring{Store: fresh, Policy: &s.cfg.policy}).Do(ctx, path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	s.reader.Close()
@@ -300,8 +305,8 @@ func (b *beside) replace() error {
 func (b *beside) faultsStop() {
 	if b.limited {
 		none := int64(0)
-		b.s.sendUntilAnswered(func() engine.Op {
-			return &engine.ChangeTenant{Tenant: tenant, Limits: perdure.TenantLimitChanges{MaxLiveRuns: &none}}
+		b.s.sendUntilAnswered(func() kernel.Op {
+			return &rules.ChangeTenant{Tenant: tenant, Limits: perdure.TenantLimitChanges{MaxLiveRuns: &none}}
 		}, nil)
 	}
 }
@@ -391,21 +396,21 @@ func (t *task) undo() *perdure.Commit {
 func (t *task) upload() {
 	s, data := t.w.s, []byte("what the run has left")
 	ok := func(r reply) bool { return !r.lost && r.err == nil && t.w.alive && !t.done }
-	s.send(func() engine.Op {
-		return &engine.BeginArtifact{Tenant: tenant, RunID: t.run, Epoch: t.epoch, Name: "left.txt",
+	s.send(func() kernel.Op {
+		return &life.BeginArtifact{Tenant: tenant, RunID: t.run, Epoch: t.epoch, Name: "left.txt",
 			Size: int64(len(data))}
 	}, func(r reply) {
 		if !ok(r) {
 			return
 		}
-		begun := *r.op.(*engine.BeginArtifact)
-		s.send(func() engine.Op { return &engine.AddChunk{Tenant: tenant, Upload: begun.Upload, Data: data} },
+		begun := *r.op.(*life.BeginArtifact)
+		s.send(func() kernel.Op { return &life.AddChunk{Tenant: tenant, Upload: begun.Upload, Data: data} },
 			func(r reply) {
 				if !ok(r) {
 					return
 				}
-				s.sendOnce(func() engine.Op {
-					return &engine.PutArtifact{Tenant: tenant, RunID: t.run, Epoch: t.epoch, Name: begun.Name,
+				s.sendOnce(func() kernel.Op {
+					return &life.PutArtifact{Tenant: tenant, RunID: t.run, Epoch: t.epoch, Name: begun.Name,
 						ContentType: begun.ContentType, Size: int64(len(data)), Upload: begun.Upload,
 						SHA256: fmt.Sprintf("%x", sha256.Sum256(data))}
 				})
@@ -414,7 +419,7 @@ func (t *task) upload() {
 }
 
 // inputOf gives the input of a grant. A conversation has none, and gets the plan of its first run's name.
-func (s *sim) inputOf(g *engine.Grant) perdure.Value {
+func (s *sim) inputOf(g *dispatch.Grant) perdure.Value {
 	if !g.Run.Options.Chat || g.Run.ContinuationOf != "" || s.anews.hasRound(g) {
 		return g.Input
 	}
@@ -424,9 +429,9 @@ func (s *sim) inputOf(g *engine.Grant) perdure.Value {
 }
 
 // uploads tells whether an operation is a part of an upload.
-func uploads(op engine.Op) bool {
+func uploads(op kernel.Op) bool {
 	switch op.(type) {
-	case *engine.AddChunk, *engine.PutArtifact:
+	case *life.AddChunk, *life.PutArtifact:
 		return true
 	}
 	return false

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -15,7 +15,7 @@ import (
 // invariants that concern the change of one run.
 func (s *sim) observe(n *node, ids []perdure.RunID) {
 	var sweep *watchdog.Sweep
-	var ops []engine.Op
+	var ops []kernel.Op
 	if n != nil {
 		ops = n.ops
 	}

@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -47,7 +50,7 @@ func (c *client) act() {
 	case x < 0.63:
 		c.callback()
 	case x < 0.70:
-		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
+		s.sendOnce(func() kernel.Op { return &life.Cancel{Tenant: tenant, RunID: id, Reason: "changed my mind"} })
 	case x < 0.75:
 		key, from := s.name("y"), pick(s.work, retryFrom...)
 		if ended := s.endedWithSteps(); len(ended) > 0 && s.work.chance(0.8) {
@@ -55,15 +58,15 @@ func (c *client) act() {
 		}
 		if s.model.submitted < 2*s.cfg.runs {
 			s.model.submitted++
-			s.sendUntilAnswered(func() engine.Op {
-				return &engine.Retry{Tenant: tenant, RunID: id, From: from, Key: key}
+			s.sendUntilAnswered(func() kernel.Op {
+				return &life.Retry{Tenant: tenant, RunID: id, From: from, Key: key}
 			}, nil)
 		}
 	case x < 0.78:
 		s.model.submitted++
 		from := pick(s.work, retryFrom...)
-		s.sendOnce(func() engine.Op {
-			return &engine.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed), From: from}
+		s.sendOnce(func() kernel.Op {
+			return &upkeep.Redrive{Tenant: tenant, RunID: s.someRunIn(perdure.Failed), From: from}
 		})
 	case x < 0.83:
 		c.adopt()
@@ -76,8 +79,8 @@ func (c *client) act() {
 	default:
 		if len(s.model.threads) > 0 {
 			th := pick(s.work, s.model.threads...)
-			s.sendOnce(func() engine.Op {
-				return &engine.AppendMessage{Tenant: tenant, ThreadID: th,
+			s.sendOnce(func() kernel.Op {
+				return &life.AppendMessage{Tenant: tenant, ThreadID: th,
 					Message: perdure.Message{Role: "user", Content: json.RawMessage(`"and?"`)}}
 			})
 		} else {
@@ -100,9 +103,9 @@ func (c *client) endHold() {
 	}
 	id := pick(s.defect, held...)
 	if s.defect.chance(0.7) {
-		s.sendOnce(func() engine.Op { return &engine.ReleaseHold{Tenant: tenant, RunID: id} })
+		s.sendOnce(func() kernel.Op { return &life.ReleaseHold{Tenant: tenant, RunID: id} })
 	} else {
-		s.sendOnce(func() engine.Op { return &engine.DeadLetterRun{Tenant: tenant, RunID: id} })
+		s.sendOnce(func() kernel.Op { return &life.DeadLetterRun{Tenant: tenant, RunID: id} })
 	}
 }
 
@@ -127,21 +130,21 @@ func (c *client) message() {
 // appendMessage appends a message of a user to a thread, once.
 func (s *sim) appendMessage(th perdure.ThreadID) {
 	key, content := s.name("m"), json.RawMessage(fmt.Sprintf("%q", s.name("p")))
-	s.sendUntilAnswered(func() engine.Op {
-		return &engine.AppendMessage{Tenant: tenant, ThreadID: th, Key: key,
+	s.sendUntilAnswered(func() kernel.Op {
+		return &life.AppendMessage{Tenant: tenant, ThreadID: th, Key: key,
 			Message: perdure.Message{Role: perdure.RoleUser, Content: content}}
 	}, nil)
 }
 
 // retryFrom are the places at which retries begin. The last is the key of a stage, which not every
 // run has.
-var retryFrom = []string{"", "", engine.FromJournal, engine.FromJournal, engine.FromStart, "st1"}
+var retryFrom = []string{"", "", life.FromJournal, life.FromJournal, life.FromStart, "st1"}
 
 // sendOnce sends a request without retries.
-func (s *sim) sendOnce(make func() engine.Op) { s.send(make, func(reply) {}) }
+func (s *sim) sendOnce(make func() kernel.Op) { s.send(make, func(reply) {}) }
 
 // sendUntilAnswered repeats an idempotent request until it is answered.
-func (s *sim) sendUntilAnswered(make func() engine.Op, then func(reply)) {
+func (s *sim) sendUntilAnswered(make func() kernel.Op, then func(reply)) {
 	tries := 0
 	var again func()
 	again = func() {
@@ -198,9 +201,9 @@ func (s *sim) endedWithSteps() (found []perdure.RunID) {
 
 func (c *client) thread() {
 	s := c.s
-	s.send(func() engine.Op { return &engine.CreateThread{Tenant: tenant} }, func(r reply) {
+	s.send(func() kernel.Op { return &life.CreateThread{Tenant: tenant} }, func(r reply) {
 		if !r.lost && r.err == nil {
-			s.model.threads = append(s.model.threads, r.op.(*engine.CreateThread).Thread.ID)
+			s.model.threads = append(s.model.threads, r.op.(*life.CreateThread).Thread.ID)
 		}
 	})
 }
@@ -243,15 +246,15 @@ func (c *client) submit() {
 	}
 	if s.work.chance(0.1) { // without a key it is sent once and may be lost
 		s.model.asked(n, "")
-		s.sendOnce(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub} })
+		s.sendOnce(func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: sub} })
 		return
 	}
 	key := s.name("s")
 	s.model.asked(n, key)
-	mk := func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }
+	mk := func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: sub, Key: key} }
 	s.sendUntilAnswered(mk, func(r reply) {
 		if r.err == nil && sub.Foreground {
-			c.waitFor(r.op.(*engine.Submit).Run.ID)
+			c.waitFor(r.op.(*life.Submit).Run.ID)
 		}
 	})
 	if s.work.chance(0.1) { // the same request again, much later
@@ -262,7 +265,7 @@ func (c *client) submit() {
 		other.Priority++
 		s.after(s.work.between(s.cfg.tempo, 10*s.cfg.tempo), func() {
 			if s.model.keys[key] != "" {
-				s.sendOnce(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: other, Key: key} })
+				s.sendOnce(func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: other, Key: key} })
 			}
 		})
 	}
@@ -273,7 +276,7 @@ func (c *client) submit() {
 func (c *client) submitMany() {
 	s := c.s
 	s.sometimes("runs were submitted together")
-	var make []func() engine.Op
+	var make []func() kernel.Op
 	var then []func(reply)
 	for range s.many.IntN(5) + 2 {
 		s.model.submitted++
@@ -283,7 +286,7 @@ func (c *client) submitMany() {
 			Queue: pick(s.many, "default", "other")}
 		sub.Input, _ = json.Marshal(input{n, 0})
 		again := s.many.between(time.Second, 10*time.Second)
-		submit := func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }
+		submit := func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: sub, Key: key} }
 		make, then = append(make, submit), append(then, func(r reply) {
 			if r.unsure() {
 				s.after(again, func() { s.sendUntilAnswered(submit, nil) })
@@ -301,12 +304,12 @@ func (c *client) signal(id perdure.RunID) {
 	name, payload := pick(s.work, "go", "stop"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
 	if s.work.chance(0.2) {
 		s.model.unkeyed[string(payload)] = true
-		s.sendOnce(func() engine.Op { return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload} })
+		s.sendOnce(func() kernel.Op { return &life.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload} })
 		return
 	}
 	key := s.name("g")
-	s.sendUntilAnswered(func() engine.Op {
-		return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload, Key: key}
+	s.sendUntilAnswered(func() kernel.Op {
+		return &life.Signal{Tenant: tenant, RunID: id, Name: name, Data: payload, Key: key}
 	}, nil)
 }
 
@@ -316,7 +319,7 @@ func (c *client) callback() {
 		return
 	}
 	token, body := pick(s.work, s.model.tokens...), json.RawMessage(fmt.Sprintf(`{"v":%d}`, s.work.IntN(2)))
-	s.sendUntilAnswered(func() engine.Op { return &engine.Callback{Token: token, Result: body} }, nil)
+	s.sendUntilAnswered(func() kernel.Op { return &life.Callback{Token: token, Result: body} }, nil)
 }
 
 func (c *client) adopt() {
@@ -325,7 +328,7 @@ func (c *client) adopt() {
 		id := s.model.order[len(s.model.order)-1-i]
 		if r := s.model.rows[id]; r.Late > 0 {
 			n, discard := s.work.IntN(r.Late)+1, s.work.chance(0.4)
-			s.sendOnce(func() engine.Op { return &engine.Adopt{Tenant: tenant, RunID: id, N: n, Discard: discard} })
+			s.sendOnce(func() kernel.Op { return &life.Adopt{Tenant: tenant, RunID: id, N: n, Discard: discard} })
 			return
 		}
 	}
@@ -333,7 +336,7 @@ func (c *client) adopt() {
 
 func (c *client) group() {
 	s := c.s
-	op := engine.CreateGroup{Tenant: tenant,
+	op := life.CreateGroup{Tenant: tenant,
 		Mode:     pick(s.work, perdure.ModeAll, perdure.ModeAllOK, perdure.ModeAny, perdure.ModeAnyOK),
 		OnLosers: pick(s.work, "", perdure.DispositionContinue, perdure.DispositionCancel)}
 	if s.work.chance(0.5) {
@@ -343,7 +346,7 @@ func (c *client) group() {
 		id, _ := s.someRun()
 		op.RunIDs = append(op.RunIDs, id)
 	}
-	s.sendOnce(func() engine.Op { again := op; return &again })
+	s.sendOnce(func() kernel.Op { again := op; return &again })
 }
 
 func (c *client) outside(id perdure.RunID) {
@@ -353,8 +356,8 @@ func (c *client) outside(id perdure.RunID) {
 	}
 	job := s.name("j")
 	s.model.submitted++
-	s.sendUntilAnswered(func() engine.Op {
-		return &engine.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: job, Status: "ok", Summary: "green"}
+	s.sendUntilAnswered(func() kernel.Op {
+		return &life.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: job, Status: "ok", Summary: "green"}
 	}, nil)
 }
 
@@ -365,7 +368,7 @@ func (c *client) waitFor(id perdure.RunID) {
 	left := s.work.IntN(4)
 	var renew func()
 	renew = func() {
-		s.sendOnce(func() engine.Op { return &engine.Attach{Tenant: tenant, Node: where, RunIDs: []perdure.RunID{id}} })
+		s.sendOnce(func() kernel.Op { return &life.Attach{Tenant: tenant, Node: where, RunIDs: []perdure.RunID{id}} })
 		if left--; left > 0 {
 			s.after(s.cfg.policy.WaiterTTL/3, renew)
 			return
@@ -373,8 +376,8 @@ func (c *client) waitFor(id perdure.RunID) {
 		if s.work.chance(0.6) {
 			reason := pick(s.work, "timeout", "disconnect", "detached")
 			s.after(s.work.between(0, s.cfg.policy.WaiterTTL), func() {
-				s.sendOnce(func() engine.Op {
-					return &engine.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason}
+				s.sendOnce(func() kernel.Op {
+					return &life.Defer{Tenant: tenant, RunID: id, Node: where, Reason: reason}
 				})
 			})
 		}
@@ -383,7 +386,7 @@ func (c *client) waitFor(id perdure.RunID) {
 }
 
 // interference returns a random operation on a run that is possible at any time.
-func (s *sim) interference(id perdure.RunID) engine.Op {
+func (s *sim) interference(id perdure.RunID) kernel.Op {
 	r := s.model.rows[id]
 	if r == nil {
 		return nil
@@ -391,34 +394,34 @@ func (s *sim) interference(id perdure.RunID) engine.Op {
 	switch s.fault.IntN(7) {
 	case 0, 1:
 		payload := fmt.Sprintf(`{"s":%q}`, s.name("p"))
-		return &engine.Signal{Tenant: tenant, RunID: id, Name: pick(s.fault, "go", "stop"),
+		return &life.Signal{Tenant: tenant, RunID: id, Name: pick(s.fault, "go", "stop"),
 			Data: json.RawMessage(payload), Key: s.name("g")}
 	case 2:
 		if s.fault.chance(0.3) {
-			return &engine.Cancel{Tenant: tenant, RunID: id, Reason: "at the worst moment"}
+			return &life.Cancel{Tenant: tenant, RunID: id, Reason: "at the worst moment"}
 		}
-		return &engine.Attach{Tenant: tenant, Node: "B", RunIDs: []perdure.RunID{id}}
+		return &life.Attach{Tenant: tenant, Node: "B", RunIDs: []perdure.RunID{id}}
 	case 3:
-		return &engine.Defer{Tenant: tenant, RunID: id, Reason: "detached"}
+		return &life.Defer{Tenant: tenant, RunID: id, Reason: "detached"}
 	case 4:
 		if r.ThreadID != "" {
-			return &engine.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: s.name("j")}
+			return &life.Continue{Tenant: tenant, RunID: id, Trigger: "ci", JobID: s.name("j")}
 		}
-		return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{id}, Mode: perdure.ModeAny}
+		return &life.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{id}, Mode: perdure.ModeAny}
 	case 5:
 		if r.Late > 0 {
-			return &engine.Adopt{Tenant: tenant, RunID: id, N: r.Late, Discard: s.fault.chance(0.5)}
+			return &life.Adopt{Tenant: tenant, RunID: id, N: r.Late, Discard: s.fault.chance(0.5)}
 		}
-		return &engine.Claim{Tenant: tenant, Worker: "passer-by", Slots: 1, Queues: []string{r.Queue},
+		return &dispatch.Claim{Tenant: tenant, Worker: "passer-by", Slots: 1, Queues: []string{r.Queue},
 			Start: s.fault.chance(0.5)}
 	default:
 		// A child ends at this moment on the other node. The parent must not miss it.
 		for _, kid := range s.model.order {
 			if k := s.model.rows[kid]; k.ParentID == id && k.State == perdure.Queued {
-				return &engine.Cancel{Tenant: tenant, RunID: kid, Reason: "not needed"}
+				return &life.Cancel{Tenant: tenant, RunID: kid, Reason: "not needed"}
 			}
 		}
-		return &engine.Attach{Tenant: tenant, Node: "A", RunIDs: []perdure.RunID{id}}
+		return &life.Attach{Tenant: tenant, Node: "A", RunIDs: []perdure.RunID{id}}
 	}
 }
 
@@ -452,8 +455,8 @@ func (s *sim) answerAllWaits() {
 	})
 	for _, o := range signals {
 		key, payload := s.name("g"), json.RawMessage(fmt.Sprintf(`{"s":%q}`, s.name("p")))
-		s.sendUntilAnswered(func() engine.Op {
-			return &engine.Signal{Tenant: tenant, RunID: o.id, Name: o.name, Data: payload, Key: key}
+		s.sendUntilAnswered(func() kernel.Op {
+			return &life.Signal{Tenant: tenant, RunID: o.id, Name: o.name, Data: payload, Key: key}
 		}, nil)
 	}
 	for _, th := range threads {
@@ -463,8 +466,8 @@ func (s *sim) answerAllWaits() {
 		s.decide(id, perdure.Approve)
 	}
 	for _, token := range s.model.tokens {
-		s.sendUntilAnswered(func() engine.Op {
-			return &engine.Callback{Token: token, Result: json.RawMessage(`{"v":0}`)}
+		s.sendUntilAnswered(func() kernel.Op {
+			return &life.Callback{Token: token, Result: json.RawMessage(`{"v":0}`)}
 		}, nil)
 	}
 	s.model.tokens = nil

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -49,13 +51,13 @@ func (m *mallory) act() {
 	case x < 0.75:
 		for range m.dice.IntN(20) + 1 {
 			id, name := pick(m.dice, m.runs...), s.name("m")
-			s.sendOnce(func() engine.Op { return &engine.Signal{Tenant: hostile, RunID: id, Name: name} })
+			s.sendOnce(func() kernel.Op { return &life.Signal{Tenant: hostile, RunID: id, Name: name} })
 		}
 	case x < 0.85:
-		s.sendOnce(func() engine.Op { return &engine.CreateThread{Tenant: hostile} })
+		s.sendOnce(func() kernel.Op { return &life.CreateThread{Tenant: hostile} })
 	default:
 		id := pick(m.dice, m.runs...)
-		s.sendOnce(func() engine.Op { return &engine.Cancel{Tenant: hostile, RunID: id, Reason: "all of them"} })
+		s.sendOnce(func() kernel.Op { return &life.Cancel{Tenant: hostile, RunID: id, Reason: "all of them"} })
 	}
 }
 
@@ -66,9 +68,9 @@ func (m *mallory) burst() {
 	send := func() {
 		for range m.dice.IntN(malloryBurst) + 2 {
 			m.made++
-			s.send(func() engine.Op { return &engine.Submit{Tenant: hostile, Submission: sub} }, func(r reply) {
+			s.send(func() kernel.Op { return &life.Submit{Tenant: hostile, Submission: sub} }, func(r reply) {
 				if !r.lost && r.err == nil {
-					m.runs = append(m.runs, r.op.(*engine.Submit).Run.ID)
+					m.runs = append(m.runs, r.op.(*life.Submit).Run.ID)
 				}
 			})
 		}
@@ -77,9 +79,9 @@ func (m *mallory) burst() {
 		send()
 		return
 	}
-	s.send(func() engine.Op { return &engine.CreateThread{Tenant: hostile} }, func(r reply) {
+	s.send(func() kernel.Op { return &life.CreateThread{Tenant: hostile} }, func(r reply) {
 		if !r.lost && r.err == nil {
-			sub.ThreadID = r.op.(*engine.CreateThread).Thread.ID
+			sub.ThreadID = r.op.(*life.CreateThread).Thread.ID
 			send()
 		}
 	})
@@ -90,27 +92,27 @@ func (m *mallory) chain() {
 	s := m.s
 	for i := range m.runs[1:] {
 		pair := []perdure.RunID{m.runs[i], m.runs[i+1]}
-		s.sendOnce(func() engine.Op {
-			return &engine.CreateGroup{Tenant: hostile, Mode: perdure.ModeAny, RunIDs: pair, OnLosers: "cancel"}
+		s.sendOnce(func() kernel.Op {
+			return &life.CreateGroup{Tenant: hostile, Mode: perdure.ModeAny, RunIDs: pair, OnLosers: "cancel"}
 		})
 	}
 }
 
 // ofHostile tells whether an operation is of the hostile tenant. The model does not contain these.
 // They are checked by the invariants of the store, by the budget and by their deadlines.
-func ofHostile(op engine.Op) bool {
+func ofHostile(op kernel.Op) bool {
 	switch x := op.(type) {
-	case *engine.Submit:
+	case *life.Submit:
 		return x.Tenant == hostile
-	case *engine.CreateGroup:
+	case *life.CreateGroup:
 		return x.Tenant == hostile
-	case *engine.CreateThread:
+	case *life.CreateThread:
 		return x.Tenant == hostile
-	case *engine.Signal:
+	case *life.Signal:
 		return x.Tenant == hostile
-	case *engine.Cancel:
+	case *life.Cancel:
 		return x.Tenant == hostile
-	case *engine.PauseQueue:
+	case *rules.PauseQueue:
 		return x.Tenant == hostile
 	}
 	return false

@@ -5,13 +5,17 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
 // judge checks one answer against what was promised before, and remembers what it promises. A
 // promise counts from the commit on, whether or not the caller gets the answer.
-func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]int64) {
+func (s *sim) judge(n *node, op kernel.Op, err error, before map[perdure.RunID]int64) {
 	code := perdure.CodeOf(err)
 	stored := err == nil || (n.sess.kept && code == perdure.CodeUnknown && s.decided(op, len(n.ops) == 1))
 	switch {
@@ -26,59 +30,59 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 	}
 	s.anews.judge(op, err, stored)
 	switch x := op.(type) {
-	case *engine.Commit:
+	case *life.Commit:
 		s.judgeCommit(x, code, stored, before)
-	case *engine.Claim:
+	case *dispatch.Claim:
 		if stored {
 			s.judgeGrants(x)
 		}
-	case *engine.Submit:
+	case *life.Submit:
 		s.judgeSubmit(x, code, stored)
-	case *engine.Signal:
+	case *life.Signal:
 		if stored && x.Seq != 0 {
 			s.model.signals = append(s.model.signals, fact{x.RunID, string(x.Data), x.Seq})
 		}
-	case *engine.Cancel:
+	case *life.Cancel:
 		if stored && x.Run.State == perdure.Completed {
 			s.sometimes("a cancel came after the end")
 		}
-	case *engine.Callback:
+	case *life.Callback:
 		if stored && x.Refused != nil {
 			s.sometimes("a callback came after its wait")
 		}
-	case *engine.Adopt:
+	case *life.Adopt:
 		if stored && !x.Discard {
 			s.sometimes("a late result was adopted")
 		}
-	case *engine.Retry:
+	case *life.Retry:
 		if stored && x.Key != "" {
 			s.checkSameRun("retry:"+x.Key, x.Run.ID)
 		}
 		s.judgeRetry(&x.Run, x.From, code, stored && x.Created)
-	case *engine.Redrive:
+	case *upkeep.Redrive:
 		s.judgeRetry(&x.Run, x.From, code, stored && x.Created)
 		if stored {
 			s.sometimes("a dead letter was redriven")
 			s.checkSameRun("redrive:"+string(x.RunID), x.Run.ID)
 		}
-	case *engine.Continue:
+	case *life.Continue:
 		if stored && x.Made != "" {
 			s.sometimes("outside work made a continuation")
 			if x.Created {
 				s.checkSameRun("continue:"+string(x.RunID)+":"+x.JobID, x.Made)
 			}
 		}
-	case *engine.ReleaseHold:
+	case *life.ReleaseHold:
 		if stored {
 			s.sometimes("a hold was released")
 		}
-	case *engine.DeadLetterRun:
+	case *life.DeadLetterRun:
 		if stored {
 			s.sometimes("a held run was given up")
 		}
-	case *engine.PauseQueue:
+	case *rules.PauseQueue:
 		s.pauses.judge(n, x, stored)
-	case *engine.Release:
+	case *life.Release:
 		if stored && x.Results[0].OK {
 			s.sometimes("a run was handed back")
 		}
@@ -87,21 +91,21 @@ func (s *sim) judge(n *node, op engine.Op, err error, before map[perdure.RunID]i
 
 // decided tells whether an operation was accepted, in a batch that was committed although it
 // reported an error. Other operations of the batch may have been refused.
-func (s *sim) decided(op engine.Op, alone bool) bool {
+func (s *sim) decided(op kernel.Op, alone bool) bool {
 	switch x := op.(type) {
-	case *engine.Commit:
+	case *life.Commit:
 		return x.Answer.OK || x.Refused != nil
-	case *engine.Submit:
+	case *life.Submit:
 		return s.model.rows[x.Run.ID] != nil
-	case *engine.Retry:
+	case *life.Retry:
 		return s.model.rows[x.Run.ID] != nil
-	case *engine.Redrive:
+	case *upkeep.Redrive:
 		return s.model.rows[x.Run.ID] != nil
 	}
 	return alone
 }
 
-func (s *sim) judgeCommit(x *engine.Commit, code perdure.Code, stored bool, before map[perdure.RunID]int64) {
+func (s *sim) judgeCommit(x *life.Commit, code perdure.Code, stored bool, before map[perdure.RunID]int64) {
 	c := &x.Commit
 	var outcome perdure.OutcomeType
 	if c.Outcome != nil {
@@ -178,7 +182,7 @@ func (s *sim) judgeRetry(r *perdure.Run, from string, code perdure.Code, created
 	if r.Copying() {
 		s.sometimes("a journal was copied in steps")
 	}
-	if whole := from == engine.FromJournal || from == "" && r.CopyTo > 0; !whole {
+	if whole := from == life.FromJournal || from == "" && r.CopyTo > 0; !whole {
 		return
 	}
 	orig := s.model.rows[r.RetryOf]
@@ -227,7 +231,7 @@ var wonBy = map[string]string{perdure.ItemWait: "child", perdure.ItemSignal: "si
 
 func winnerKey(id perdure.RunID, key string) string { return string(id) + "/" + key }
 
-func (s *sim) judgeGrants(x *engine.Claim) {
+func (s *sim) judgeGrants(x *dispatch.Claim) {
 	for _, g := range x.Grants {
 		have := make(map[string]bool)
 		for _, j := range g.Journal {
@@ -254,7 +258,7 @@ func (s *sim) judgeGrants(x *engine.Claim) {
 	}
 }
 
-func (s *sim) judgeSubmit(x *engine.Submit, code perdure.Code, stored bool) {
+func (s *sim) judgeSubmit(x *life.Submit, code perdure.Code, stored bool) {
 	if code == perdure.CodeReused {
 		s.sometimes("a key with another body was refused")
 	}

@@ -5,7 +5,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -127,10 +131,10 @@ func (s *sim) short(id perdure.RunID) string {
 }
 
 // epochs returns the epochs, before a batch, of the runs of its commits.
-func (s *sim) epochs(ops []engine.Op) map[perdure.RunID]int64 {
+func (s *sim) epochs(ops []kernel.Op) map[perdure.RunID]int64 {
 	var out map[perdure.RunID]int64
 	for _, op := range ops {
-		if c, ok := op.(*engine.Commit); ok {
+		if c, ok := op.(*life.Commit); ok {
 			if r := s.model.rows[c.Commit.RunID]; r != nil {
 				if out == nil {
 					out = make(map[perdure.RunID]int64)
@@ -143,19 +147,19 @@ func (s *sim) epochs(ops []engine.Op) map[perdure.RunID]int64 {
 }
 
 // summary returns an operation as the trace shows it.
-func (s *sim) summary(op engine.Op) string {
+func (s *sim) summary(op kernel.Op) string {
 	switch x := op.(type) {
-	case *engine.Submit:
+	case *life.Submit:
 		return fmt.Sprintf("submit %s %s %s", x.Submission.Kind, x.Key, s.short(x.Run.ID))
-	case *engine.Claim:
+	case *dispatch.Claim:
 		text := "claim " + x.Worker
 		for _, g := range x.Grants {
 			text += fmt.Sprintf(" %s@%d", s.short(g.Run.ID), g.Run.Epoch)
 		}
 		return text
-	case *engine.Start:
+	case *life.Start:
 		return fmt.Sprintf("start %s %s@%d", x.Worker, s.short(x.Leases[0].RunID), x.Leases[0].Epoch)
-	case *engine.Heartbeat:
+	case *life.Heartbeat:
 		text := "beat " + x.Worker
 		for _, b := range x.Beats {
 			text += fmt.Sprintf(" %s@%d", s.short(b.RunID), b.Epoch)
@@ -164,7 +168,7 @@ func (s *sim) summary(op engine.Op) string {
 			text += " lost " + s.short(l.RunID)
 		}
 		return text
-	case *engine.Commit:
+	case *life.Commit:
 		c := &x.Commit
 		text := fmt.Sprintf("commit %s %s %s@%d", x.Worker, c.ID, s.short(c.RunID), c.Epoch)
 		for _, j := range c.Journal {
@@ -186,45 +190,45 @@ func (s *sim) summary(op engine.Op) string {
 			text += " -> kept as late"
 		}
 		return text + " = " + string(x.Answer.State)
-	case *engine.PauseQueue:
+	case *rules.PauseQueue:
 		return fmt.Sprintf("pause %s %s until %s", x.Queue, x.Key, x.Paused.Until)
-	case *engine.ResumeQueue:
+	case *rules.ResumeQueue:
 		return fmt.Sprintf("resume %s %s", x.Queue, x.Key)
-	case *engine.Release:
+	case *life.Release:
 		return fmt.Sprintf("release %s %s@%d", x.Worker, s.short(x.Leases[0].RunID), x.Leases[0].Epoch)
-	case *engine.Inbox:
+	case *life.Inbox:
 		return fmt.Sprintf("inbox %s@%d", s.short(x.RunID), x.Epoch)
-	case *engine.Signal:
+	case *life.Signal:
 		return fmt.Sprintf("signal %s %s %s", s.short(x.RunID), x.Name, x.Key)
-	case *engine.AppendMessage:
+	case *life.AppendMessage:
 		return fmt.Sprintf("message %d %s", x.Seq, x.Key)
-	case *engine.Callback:
+	case *life.Callback:
 		return "callback " + s.short(x.RunID)
-	case *engine.Cancel:
+	case *life.Cancel:
 		return fmt.Sprintf("cancel %s = %s", s.short(x.RunID), x.Run.State)
-	case *engine.ReleaseHold:
+	case *life.ReleaseHold:
 		return fmt.Sprintf("release hold %s = %s", s.short(x.RunID), x.Run.State)
-	case *engine.DeadLetterRun:
+	case *life.DeadLetterRun:
 		return fmt.Sprintf("give up %s = %s", s.short(x.RunID), x.Run.State)
-	case *engine.Retry:
+	case *life.Retry:
 		return fmt.Sprintf("retry %s = %s", s.short(x.RunID), s.short(x.Run.ID))
-	case *engine.Redrive:
+	case *upkeep.Redrive:
 		return fmt.Sprintf("redrive %s = %s", s.short(x.RunID), s.short(x.Run.ID))
-	case *engine.Adopt:
+	case *life.Adopt:
 		return fmt.Sprintf("adopt %s %d discard=%v", s.short(x.RunID), x.N, x.Discard)
-	case *engine.CreateGroup:
+	case *life.CreateGroup:
 		return fmt.Sprintf("group %s of %d", x.Mode, len(x.RunIDs))
-	case *engine.Continue:
+	case *life.Continue:
 		return fmt.Sprintf("continue %s %s = %s", s.short(x.RunID), x.JobID, s.short(x.Made))
-	case *engine.Attach:
+	case *life.Attach:
 		return fmt.Sprintf("attach %s %s", x.Node, s.short(x.RunIDs[0]))
-	case *engine.Defer:
+	case *life.Defer:
 		return fmt.Sprintf("defer %s %s %s", x.Node, s.short(x.RunID), x.Reason)
-	case *engine.ProcessBeat:
+	case *life.ProcessBeat:
 		return fmt.Sprintf("sentinel %s@%d %d", s.short(x.Beats[0].RunID), x.Beats[0].Epoch, x.Beats[0].Counter)
-	case *engine.WatchProcess:
+	case *life.WatchProcess:
 		return fmt.Sprintf("watch %s@%d", s.short(x.RunID), x.Epoch)
-	case *engine.LoseProcess:
+	case *life.LoseProcess:
 		return fmt.Sprintf("lose %s@%d alive=%v = %s", s.short(x.RunID), x.Epoch, x.Alive, x.Run.State)
 	case *watchdog.Sweep:
 		text := "sweep"

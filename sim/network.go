@@ -4,12 +4,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // A reply is what a caller gets: an answer, an error, or nothing.
 type reply struct {
-	op   engine.Op
+	op   kernel.Op
 	err  error
 	lost bool // no answer: the operation may have been done or not
 }
@@ -24,7 +24,7 @@ func (r reply) unsure() bool {
 type flight struct {
 	s       *sim
 	to      *node
-	make    func() engine.Op
+	make    func() kernel.Op
 	then    func(reply) // nil for the second copy of a request
 	arrived bool
 	// with are requests of the same call: they arrive with this one and share its batch.
@@ -32,12 +32,12 @@ type flight struct {
 }
 
 // send sends a request to a node, and calls then with the reply.
-func (s *sim) send(make func() engine.Op, then func(reply)) {
-	s.sendTogether([]func() engine.Op{make}, []func(reply){then})
+func (s *sim) send(make func() kernel.Op, then func(reply)) {
+	s.sendTogether([]func() kernel.Op{make}, []func(reply){then})
 }
 
 // sendTogether sends the requests of one call. They are lost together, or share a batch.
-func (s *sim) sendTogether(make []func() engine.Op, then []func(reply)) {
+func (s *sim) sendTogether(make []func() kernel.Op, then []func(reply)) {
 	f := &s.cfg.faults
 	to := pick(s.net, s.nodes...)
 	if !to.up { // callers use the other node
@@ -106,7 +106,7 @@ func (f *flight) lost() {
 }
 
 // answer sends the answer back.
-func (f *flight) answer(op engine.Op, err error) {
+func (f *flight) answer(op kernel.Op, err error) {
 	s := f.s
 	if f.then == nil {
 		return

@@ -8,6 +8,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -25,7 +28,7 @@ type node struct {
 
 	waiting  []*flight // requests for the next batch
 	flushing bool
-	ops      []engine.Op // of the current batch
+	ops      []kernel.Op // of the current batch
 	sweepAt  perdure.Instant
 	between  int // batches of the other node inside of the current one
 	decided  int // how often the current batch was decided
@@ -132,7 +135,7 @@ func (n *node) flush() {
 	if len(batch) == 0 {
 		return
 	}
-	ops := make([]engine.Op, len(batch))
+	ops := make([]kernel.Op, len(batch))
 	for i, f := range batch {
 		ops[i] = f.make()
 	}
@@ -151,7 +154,7 @@ func (n *node) flush() {
 }
 
 // step decides a batch and checks every answer.
-func (n *node) step(ops ...engine.Op) []error {
+func (n *node) step(ops ...kernel.Op) []error {
 	s := n.s
 	s.steps++
 	n.ops, n.between, n.decided = ops, 0, 0
@@ -297,13 +300,13 @@ func (n *node) concerns() []perdure.RunID {
 			}
 		}
 		switch x := op.(type) {
-		case *watchdog.Sweep, *engine.Claim:
+		case *watchdog.Sweep, *dispatch.Claim:
 			for _, id := range m.order {
 				if r := m.rows[id]; r.Ready || (r.AlarmAt != 0 && r.AlarmAt <= n.s.clock()) {
 					out = append(out, id)
 				}
 			}
-		case *engine.Submit:
+		case *life.Submit:
 			for _, id := range m.order {
 				if r := m.rows[id]; r.Turn == perdure.TurnActive && r.ThreadID == x.Submission.ThreadID {
 					out = append(out, id)
@@ -337,7 +340,7 @@ func (b bell) Ring(t doorbell.Topic) {
 }
 
 // describe returns a line of the trace: each operation and its result.
-func (s *sim) describe(ops []engine.Op, errs []error) string {
+func (s *sim) describe(ops []kernel.Op, errs []error) string {
 	var b strings.Builder
 	for i, op := range ops {
 		if i > 0 {

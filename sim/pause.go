@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -19,7 +21,7 @@ import (
 
 // pauseLag is how long a node uses the pauses that it has read. Steps take no time here, so that no
 // decision ages until it is written.
-const pauseLag = engine.PauseDelay - store.MaxAge
+const pauseLag = rules.PauseDelay - store.MaxAge
 
 // pauses is everything about paused queues of one simulation.
 type pauses struct {
@@ -69,7 +71,7 @@ func (p *pauses) act() {
 	if s.cfg.hostile && p.dice.chance(0.2) {
 		// Nobody resumes the queues of the hostile tenant, and no other tenant may notice.
 		queue, reason := pick(p.dice, pausedQueues...), s.name("z")
-		s.sendOnce(func() engine.Op { return &engine.PauseQueue{Tenant: hostile, Queue: queue, Reason: reason} })
+		s.sendOnce(func() kernel.Op { return &rules.PauseQueue{Tenant: hostile, Queue: queue, Reason: reason} })
 		return
 	}
 	queue, make := p.change()
@@ -80,13 +82,13 @@ func (p *pauses) act() {
 	}
 	s.after(p.dice.scaled(s.cfg.tempo/8, 6*s.cfg.tempo), func() {
 		if !s.faultsStopped {
-			s.sendOnce(func() engine.Op { return &engine.ResumeQueue{Tenant: tenant, Queue: queue} })
+			s.sendOnce(func() kernel.Op { return &rules.ResumeQueue{Tenant: tenant, Queue: queue} })
 		}
 	})
 }
 
 // change gives the next change of a queue: mostly a pause.
-func (p *pauses) change() (queue string, make func() engine.Op) {
+func (p *pauses) change() (queue string, make func() kernel.Op) {
 	queue = pick(p.dice, pausedQueues...)
 	key, length, reason := "", time.Duration(0), ""
 	if p.dice.chance(0.7) {
@@ -99,10 +101,10 @@ func (p *pauses) change() (queue string, make func() engine.Op) {
 		reason = p.s.name("why")
 	}
 	if p.dice.chance(0.2) {
-		return queue, func() engine.Op { return &engine.ResumeQueue{Tenant: tenant, Queue: queue, Key: key} }
+		return queue, func() kernel.Op { return &rules.ResumeQueue{Tenant: tenant, Queue: queue, Key: key} }
 	}
-	return queue, func() engine.Op {
-		return &engine.PauseQueue{Tenant: tenant, Queue: queue, Reason: reason, For: length, Key: key}
+	return queue, func() kernel.Op {
+		return &rules.PauseQueue{Tenant: tenant, Queue: queue, Reason: reason, For: length, Key: key}
 	}
 }
 
@@ -120,12 +122,12 @@ func (p *pauses) interfere(n *node) bool {
 
 // about tells whether a batch has operations on pauses, and whether one of them may change a pause. A
 // pause whose key was committed before may not.
-func (p *pauses) about(ops []engine.Op) (any, change bool) {
+func (p *pauses) about(ops []kernel.Op) (any, change bool) {
 	for _, op := range ops {
 		switch x := op.(type) {
-		case *engine.PauseQueue:
+		case *rules.PauseQueue:
 			any, change = true, change || x.Tenant == tenant && !p.keys[x.Key]
-		case *engine.ResumeQueue:
+		case *rules.ResumeQueue:
 			any, change = true, true
 		}
 	}
@@ -133,7 +135,7 @@ func (p *pauses) about(ops []engine.Op) (any, change bool) {
 }
 
 // observe reads the pauses that a batch has committed. Without operations it can be any batch.
-func (p *pauses) observe(v *store.View, ops []engine.Op) error {
+func (p *pauses) observe(v *store.View, ops []kernel.Op) error {
 	if p == nil {
 		return nil
 	}
@@ -174,7 +176,7 @@ func (p *pauses) observe(v *store.View, ops []engine.Op) error {
 }
 
 // judge checks an acknowledged change. The node that acknowledged a pause knows it.
-func (p *pauses) judge(n *node, op *engine.PauseQueue, stored bool) {
+func (p *pauses) judge(n *node, op *rules.PauseQueue, stored bool) {
 	if !stored {
 		return
 	}
@@ -192,18 +194,18 @@ func (p *pauses) judge(n *node, op *engine.PauseQueue, stored bool) {
 
 // checkOrder checks that a claim grants nothing from a queue that an earlier operation of its batch has
 // paused. A batch that a fault has cut is not one decision.
-func (p *pauses) checkOrder(n *node, ops []engine.Op, errs []error) {
+func (p *pauses) checkOrder(n *node, ops []kernel.Op, errs []error) {
 	if p == nil || n.sess.hurt > 0 {
 		return
 	}
 	paused := make(map[string]bool)
 	for i, op := range ops {
 		switch x := op.(type) {
-		case *engine.PauseQueue:
+		case *rules.PauseQueue:
 			paused[x.Queue] = paused[x.Queue] || errs[i] == nil && x.Tenant == tenant && x.Paused.Holds(p.latest)
-		case *engine.ResumeQueue:
+		case *rules.ResumeQueue:
 			delete(paused, x.Queue)
-		case *engine.Claim:
+		case *dispatch.Claim:
 			for _, g := range x.Grants {
 				if errs[i] == nil && paused[g.Run.Queue] {
 					p.s.violate("Q1", "%s was granted by the batch that paused its queue %s before", p.s.nameOf(&g.Run),
@@ -271,7 +273,7 @@ func (p *pauses) resumeAll() {
 	s := p.s
 	for _, queue := range pausedQueues {
 		if x := p.known[queue]; x != nil && x.Holds(s.clock()) {
-			s.sendOnce(func() engine.Op { return &engine.ResumeQueue{Tenant: tenant, Queue: queue} })
+			s.sendOnce(func() kernel.Op { return &rules.ResumeQueue{Tenant: tenant, Queue: queue} })
 		}
 	}
 	s.after(2*time.Second, p.resumeAll)

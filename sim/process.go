@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/store"
@@ -105,7 +107,7 @@ func (p *processes) submit() {
 	sub.Input, _ = json.Marshal(input{n, 0})
 	key := s.name("s")
 	s.model.asked(n, key)
-	s.sendUntilAnswered(func() engine.Op { return &engine.Submit{Tenant: tenant, Submission: sub, Key: key} }, nil)
+	s.sendUntilAnswered(func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: sub, Key: key} }, nil)
 	s.after(p.dice.between(s.cfg.tempo, 6*s.cfg.tempo), p.submit)
 }
 
@@ -118,15 +120,15 @@ func (p *processes) poll() {
 	}
 	p.asking = true
 	sure := s.promises.chance(0.5)
-	s.send(func() engine.Op {
-		return &engine.Claim{Tenant: tenant, Worker: "pool", Slots: 1000, Start: true, Confirms: sure,
+	s.send(func() kernel.Op {
+		return &dispatch.Claim{Tenant: tenant, Worker: "pool", Slots: 1000, Start: true, Confirms: sure,
 			Queues: []string{processQueue}}
 	}, func(r reply) {
 		p.asking = false
 		if r.lost || r.err != nil {
 			return
 		}
-		for _, g := range r.op.(*engine.Claim).Grants {
+		for _, g := range r.op.(*dispatch.Claim).Grants {
 			if sure {
 				s.confirmed(g, "pool", func() { p.begin(g) })
 			} else {
@@ -137,7 +139,7 @@ func (p *processes) poll() {
 }
 
 // begin starts the runner of a grant, unless another one has the folder locked.
-func (p *processes) begin(g engine.Grant) {
+func (p *processes) begin(g dispatch.Grant) {
 	s := p.s
 	f := p.folders[g.Run.ID]
 	switch {
@@ -188,13 +190,13 @@ func (r *runner) beat() {
 	if r.away() {
 		return
 	}
-	b := engine.BeatOf{Lease: engine.Lease{RunID: f.run, Epoch: f.epoch}}
-	s.send(func() engine.Op { return &engine.Heartbeat{Tenant: tenant, Worker: "pool", Beats: []engine.BeatOf{b}} },
+	b := life.BeatOf{Lease: life.Lease{RunID: f.run, Epoch: f.epoch}}
+	s.send(func() kernel.Op { return &life.Heartbeat{Tenant: tenant, Worker: "pool", Beats: []life.BeatOf{b}} },
 		func(re reply) {
 			if re.lost || re.err != nil || !r.alive || r.hung {
 				return
 			}
-			op := re.op.(*engine.Heartbeat)
+			op := re.op.(*life.Heartbeat)
 			for _, l := range op.Lost {
 				switch {
 				case l.Epoch != f.epoch:
@@ -279,7 +281,7 @@ func (r *runner) forward() {
 		if !r.alive || r.hung || re.unsure() {
 			return
 		}
-		op := re.op.(*engine.Commit)
+		op := re.op.(*life.Commit)
 		switch {
 		case perdure.CodeOf(re.err) == perdure.CodeReused:
 			r.logged = s.loggedOutput(f, f.epoch)
@@ -300,7 +302,7 @@ func (r *runner) moveOutput() {
 	c, _ := jobdir.MoveOutput(f.run, f.epoch, jobdir.Offsets{Stdout: at})
 	s.send(copyOf(&c, "pool"), func(re reply) {
 		if !r.alive || r.hung || re.unsure() || c.Epoch != f.epoch || re.err != nil ||
-			re.op.(*engine.Commit).Refused != nil {
+			re.op.(*life.Commit).Refused != nil {
 			return // the next step tries again, or a heartbeat tells why not
 		}
 		r.logged, r.moved = at, f.epoch
@@ -311,7 +313,7 @@ func (r *runner) moveOutput() {
 // its new epoch.
 func (s *sim) restoredSince(f *folder) bool {
 	r := s.model.rows[f.run]
-	return r != nil && engine.Outlived(&r.Run, f.epoch)
+	return r != nil && life.Outlived(&r.Run, f.epoch)
 }
 
 // next makes the next commit from an offset: output while there is some, then the result.
@@ -337,10 +339,10 @@ func outputAfter(c *perdure.Commit) int64 {
 }
 
 // copyOf returns a maker of operations for a commit. The engine fills in defaults, so each gets a copy.
-func copyOf(c *perdure.Commit, worker string) func() engine.Op {
+func copyOf(c *perdure.Commit, worker string) func() kernel.Op {
 	raw, _ := json.Marshal(c)
-	return func() engine.Op {
-		op := &engine.Commit{Tenant: tenant, Worker: worker}
+	return func() kernel.Op {
+		op := &life.Commit{Tenant: tenant, Worker: worker}
 		_ = json.Unmarshal(raw, &op.Commit)
 		return op
 	}
@@ -377,7 +379,7 @@ func (p *processes) look() {
 }
 
 // do has the monitor's node decide an operation. ok is false if the node failed.
-func (p *processes) do(n *node, op engine.Op) (err error, ok bool) {
+func (p *processes) do(n *node, op kernel.Op) (err error, ok bool) {
 	err = n.step(op)[0]
 	n.restartIfFailed()
 	return err, n.up && p.gen == n.gen
@@ -390,7 +392,7 @@ func (p *processes) watch(n *node) {
 		if !f.locked || r == nil || r.State != perdure.Running || r.Epoch != f.epoch || !n.up {
 			continue
 		}
-		if _, ok := p.do(n, &engine.WatchProcess{Tenant: tenant, RunID: id, Epoch: f.epoch, For: p.window}); !ok {
+		if _, ok := p.do(n, &life.WatchProcess{Tenant: tenant, RunID: id, Epoch: f.epoch, For: p.window}); !ok {
 			return
 		}
 	}
@@ -416,8 +418,8 @@ func (p *processes) lookAt(n *node, f *folder) {
 	switch {
 	case run.Former != 0 && run.Former == f.epoch:
 		l.Epoch = run.Epoch // its runner does not know the new epoch yet
-	case engine.Outlived(&run, f.epoch) && run.Former == 0:
-		if _, ok := p.do(n, &engine.ReadoptProcess{Tenant: tenant, RunID: f.run, Former: f.epoch, For: p.window}); ok {
+	case life.Outlived(&run, f.epoch) && run.Former == 0:
+		if _, ok := p.do(n, &life.ReadoptProcess{Tenant: tenant, RunID: f.run, Former: f.epoch, For: p.window}); ok {
 			s.sometimes("a process was found that had outlived its store")
 		}
 		return
@@ -425,7 +427,7 @@ func (p *processes) lookAt(n *node, f *folder) {
 	moved := m.Observe(l, s.clock())
 	j := m.Judge(l, &run, moved)
 	if j.Beat {
-		beat := &engine.ProcessBeat{Beats: []engine.Sentinel{{Tenant: tenant, RunID: f.run, Epoch: l.Epoch,
+		beat := &life.ProcessBeat{Beats: []life.Sentinel{{Tenant: tenant, RunID: f.run, Epoch: l.Epoch,
 			Counter: f.counter}}}
 		if _, ok := p.do(n, beat); !ok {
 			return
@@ -438,7 +440,7 @@ func (p *processes) lookAt(n *node, f *folder) {
 	case j.Adopt:
 		p.adopt(n, f, l.Epoch)
 	case j.Lost:
-		p.do(n, &engine.LoseProcess{Tenant: tenant, RunID: f.run, Epoch: l.Epoch, Since: m.FreeSince, Why: "gone"})
+		p.do(n, &life.LoseProcess{Tenant: tenant, RunID: f.run, Epoch: l.Epoch, Since: m.FreeSince, Why: "gone"})
 	}
 }
 

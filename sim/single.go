@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // Single attempts: a run with one attempt is executed at most once, whatever its workers do.
@@ -47,7 +49,7 @@ func (s *sim) closeExecution(l perdure.Line, held bool, r *perdure.Run) {
 
 // confirmed calls begin when the server has heard that a worker has a run with one attempt, if its poll
 // has promised that.
-func (s *sim) confirmed(g engine.Grant, worker string, begin func()) {
+func (s *sim) confirmed(g dispatch.Grant, worker string, begin func()) {
 	if g.Run.MaxAttempts != 1 {
 		begin()
 		return
@@ -55,16 +57,16 @@ func (s *sim) confirmed(g engine.Grant, worker string, begin func()) {
 	var tell func()
 	tries := 0
 	tell = func() {
-		s.send(func() engine.Op {
-			return &engine.Heartbeat{Tenant: tenant, Worker: worker, Beats: []engine.BeatOf{
-				{Lease: engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}}}}
+		s.send(func() kernel.Op {
+			return &life.Heartbeat{Tenant: tenant, Worker: worker, Beats: []life.BeatOf{
+				{Lease: life.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}}}}
 		}, func(r reply) {
 			switch {
 			case r.unsure():
 				if tries++; tries < 6 {
 					s.after(time.Second, tell)
 				}
-			case r.err == nil && len(r.op.(*engine.Heartbeat).Lost) == 0:
+			case r.err == nil && len(r.op.(*life.Heartbeat).Lost) == 0:
 				s.sometimes("a single attempt began after an answer")
 				begin()
 			}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // A worker leases runs and executes their plans. It may crash for ever, stall and answer late, send
@@ -27,7 +29,7 @@ type worker struct {
 
 // A standby is a worker's poll that stands by at a node.
 type standby struct {
-	*engine.Standby
+	*dispatch.Standby
 	at    *node
 	gen   int
 	start bool
@@ -122,15 +124,15 @@ func (w *worker) poll() {
 	}
 	w.asking = true
 	start, sure := s.work.chance(0.5), s.promises.chance(0.5)
-	s.send(func() engine.Op {
-		return &engine.Claim{Tenant: tenant, Worker: w.id, Build: w.build, Slots: free, Start: start, Confirms: sure,
+	s.send(func() kernel.Op {
+		return &dispatch.Claim{Tenant: tenant, Worker: w.id, Build: w.build, Slots: free, Start: start, Confirms: sure,
 			Queues: []string{"default", "other"}, Key: s.beside.key}
 	}, func(r reply) {
 		w.asking = false
 		if r.lost || r.err != nil || !w.alive {
 			return
 		}
-		op := r.op.(*engine.Claim)
+		op := r.op.(*dispatch.Claim)
 		for _, g := range op.Grants {
 			w.begin(g, start, sure)
 		}
@@ -141,7 +143,7 @@ func (w *worker) poll() {
 }
 
 // standBy has a poll that found nothing stand by at a node for a while.
-func (w *worker) standBy(op *engine.Claim) {
+func (w *worker) standBy(op *dispatch.Claim) {
 	s := w.s
 	at := pick(s.net, s.nodes...)
 	if !at.up {
@@ -173,7 +175,7 @@ func (s *sim) handedOver(n *node) {
 			continue
 		}
 		w.wait = nil
-		op := &engine.Claim{Worker: w.id, Grants: wait.End()}
+		op := &dispatch.Claim{Worker: w.id, Grants: wait.End()}
 		if len(op.Grants) == 0 {
 			s.sometimes("a poll that stood by ended with its key")
 			continue
@@ -203,7 +205,7 @@ func (s *sim) handedOver(n *node) {
 
 // begin begins a granted run. Without start:true the work begins when the start is acknowledged. So does
 // the work of a single attempt if the poll has promised it, and without a promise it begins at once.
-func (w *worker) begin(g engine.Grant, started, sure bool) {
+func (w *worker) begin(g dispatch.Grant, started, sure bool) {
 	s := w.s
 	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
 		cancel: g.Cancel,
@@ -236,8 +238,8 @@ func (w *worker) begin(g engine.Grant, started, sure bool) {
 
 func (t *task) start() {
 	s := t.w.s
-	s.send(func() engine.Op {
-		return &engine.Start{Tenant: tenant, Worker: t.w.id, Leases: []engine.Lease{{RunID: t.run, Epoch: t.epoch}}}
+	s.send(func() kernel.Op {
+		return &life.Start{Tenant: tenant, Worker: t.w.id, Leases: []life.Lease{{RunID: t.run, Epoch: t.epoch}}}
 	}, func(r reply) {
 		switch {
 		case !t.w.alive || t.done:
@@ -250,7 +252,7 @@ func (t *task) start() {
 		case r.err != nil:
 			s.violate("start", "a start was refused as a whole: %v", r.err)
 		default:
-			res := r.op.(*engine.Start).Results[0]
+			res := r.op.(*life.Start).Results[0]
 			if !res.OK {
 				t.drop()
 				return
@@ -289,16 +291,16 @@ func (w *worker) beat() {
 	if s.now < w.asleep || !s.reachable() {
 		return
 	}
-	beats := make([]engine.BeatOf, len(w.tasks))
+	beats := make([]life.BeatOf, len(w.tasks))
 	tasks := append([]*task(nil), w.tasks...)
 	for i, t := range tasks {
 		beats[i] = t.sign()
 	}
-	s.send(func() engine.Op { return &engine.Heartbeat{Tenant: tenant, Worker: w.id, Beats: beats} }, func(r reply) {
+	s.send(func() kernel.Op { return &life.Heartbeat{Tenant: tenant, Worker: w.id, Beats: beats} }, func(r reply) {
 		if r.lost || r.err != nil || !w.alive {
 			return
 		}
-		op := r.op.(*engine.Heartbeat)
+		op := r.op.(*life.Heartbeat)
 		for _, l := range op.Lost {
 			for _, t := range tasks {
 				if t.run == l.RunID && !t.done && s.lost(t, l) {
@@ -317,7 +319,7 @@ func (w *worker) beat() {
 }
 
 // lost tells whether a task stops because its lease is lost. Some ignore it.
-func (s *sim) lost(t *task, l engine.LeaseResult) bool {
+func (s *sim) lost(t *task, l life.LeaseResult) bool {
 	if r := s.model.rows[t.run]; r != nil && r.Epoch == t.epoch && r.State.Leased() {
 		return false // the answer is about an older lease of the same run
 	}
@@ -328,9 +330,9 @@ func (s *sim) lost(t *task, l engine.LeaseResult) bool {
 	return true
 }
 
-func (t *task) sign() engine.BeatOf {
+func (t *task) sign() life.BeatOf {
 	t.beats++
-	b := engine.BeatOf{Lease: engine.Lease{RunID: t.run, Epoch: t.epoch},
+	b := life.BeatOf{Lease: life.Lease{RunID: t.run, Epoch: t.epoch},
 		Activity: []string{"llm_thinking", "tool_executing"}[t.beats/4%2]}
 	if t.cancel && t.plan.onCancel == cleansUp {
 		b.CancelAck, t.acked = true, true
@@ -420,8 +422,8 @@ func (t *task) injectFault() bool {
 		return true
 	case s.fault.chance(f.release):
 		s.injected("run released")
-		s.send(func() engine.Op {
-			return &engine.Release{Tenant: tenant, Worker: w.id, Leases: []engine.Lease{{RunID: t.run, Epoch: t.epoch}}}
+		s.send(func() kernel.Op {
+			return &life.Release{Tenant: tenant, Worker: w.id, Leases: []life.Lease{{RunID: t.run, Epoch: t.epoch}}}
 		}, func(reply) {})
 		t.drop()
 		return true
@@ -461,7 +463,7 @@ func (t *task) lookAtSelect() {
 
 // peek reads the inbox again, until it gets an answer: what was handed over counts as told.
 func (t *task) peek() {
-	t.w.s.send(func() engine.Op { return &engine.Inbox{Tenant: tenant, RunID: t.run, Epoch: t.epoch} }, func(r reply) {
+	t.w.s.send(func() kernel.Op { return &life.Inbox{Tenant: tenant, RunID: t.run, Epoch: t.epoch} }, func(r reply) {
 		if !t.w.alive || t.done {
 			return
 		}
@@ -470,7 +472,7 @@ func (t *task) peek() {
 			return
 		}
 		if r.err == nil {
-			t.inbox = r.op.(*engine.Inbox).Page
+			t.inbox = r.op.(*life.Inbox).Page
 		}
 		t.soon()
 	})
@@ -486,10 +488,10 @@ func (t *task) commit() {
 	}
 }
 
-func (t *task) makeCommit(c *perdure.Commit) func() engine.Op {
+func (t *task) makeCommit(c *perdure.Commit) func() kernel.Op {
 	raw, _ := json.Marshal(c)
-	return func() engine.Op {
-		op := &engine.Commit{Tenant: tenant, Worker: t.w.id}
+	return func() kernel.Op {
+		op := &life.Commit{Tenant: tenant, Worker: t.w.id}
 		_ = json.Unmarshal(raw, &op.Commit) // a copy: the engine fills in defaults
 		return op
 	}
@@ -515,7 +517,7 @@ func (t *task) answered(c *perdure.Commit, r reply) {
 		return
 	}
 	t.pending = nil
-	if op := r.op.(*engine.Commit); r.err == nil && op.Refused == nil {
+	if op := r.op.(*life.Commit); r.err == nil && op.Refused == nil {
 		t.took(c, &op.Answer)
 		return
 	}
@@ -540,7 +542,7 @@ func (t *task) answered(c *perdure.Commit, r reply) {
 }
 
 // took continues after a commit was accepted.
-func (t *task) took(c *perdure.Commit, a *engine.CommitAnswer) {
+func (t *task) took(c *perdure.Commit, a *life.CommitAnswer) {
 	s := t.w.s
 	t.cancel = t.cancel || a.Cancel
 	for _, cb := range a.Callbacks {
@@ -576,8 +578,8 @@ func (t *task) nextMessage(n *node) *flight {
 	s := t.w.s
 	if t.hung || t.pending != nil || s.fault.chance(0.5) {
 		b := t.sign()
-		return &flight{s: s, to: n, make: func() engine.Op {
-			return &engine.Heartbeat{Tenant: tenant, Worker: t.w.id, Beats: []engine.BeatOf{b}}
+		return &flight{s: s, to: n, make: func() kernel.Op {
+			return &life.Heartbeat{Tenant: tenant, Worker: t.w.id, Beats: []life.BeatOf{b}}
 		}}
 	}
 	c := t.next()

@@ -11,6 +11,8 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/keyfile"
 	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
@@ -50,7 +52,7 @@ func (h *keysCall) bootstrap() error {
 			return fmt.Errorf("there is no data in %s: %w", dir, err)
 		}
 	}
-	op := &engine.Bootstrap{Tenant: embedded.DefaultTenant, Name: *name, Scopes: given, TTL: ttl, Another: true}
+	op := &access.Bootstrap{Tenant: embedded.DefaultTenant, Name: *name, Scopes: given, TTL: ttl, Another: true}
 	if err := offline(h.ctx, opt, "perdure keys bootstrap", op); err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func (h *keysCall) bootstrap() error {
 }
 
 // offline executes an operation on a store without a server. The audit log names the command.
-func offline(_ context.Context, opt store.Options, name string, op engine.Op) (err error) {
+func offline(_ context.Context, opt store.Options, name string, op kernel.Op) (err error) {
 	s, err := store.Open(opt)
 	if err != nil {
 		return err
@@ -88,5 +90,5 @@ func offline(_ context.Context, opt store.Options, name string, op engine.Op) (e
 	if err != nil {
 		return err
 	}
-	return e.StepBy(engine.Actor{Name: name, Platform: true}, s.Now(), op)[0]
+	return e.StepBy(kernel.Actor{Name: name, Platform: true}, s.Now(), op)[0]
 }

@@ -13,6 +13,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -38,7 +41,7 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do := func(op engine.Op) {
+	do := func(op kernel.Op) {
 		t.Helper()
 		if err := e.Step(at, op)[0]; err != nil {
 			t.Fatalf("%T at %s: %v", op, at, err)
@@ -47,14 +50,14 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	dog := watchdog.New(e, nil)
 	submit := func(kind string, timeout time.Duration) perdure.RunID {
 		t.Helper()
-		op := &engine.Submit{Tenant: "default",
+		op := &life.Submit{Tenant: "default",
 			Submission: perdure.Submission{Kind: kind, Class: perdure.Agent, Timeout: perdure.Duration(timeout)}}
 		do(op)
 		return op.Run.ID
 	}
 	claim := func(kind string) perdure.Run {
 		t.Helper()
-		op := &engine.Claim{Tenant: "default", Worker: "w", Slots: 1, Start: true, Kinds: []string{kind}}
+		op := &dispatch.Claim{Tenant: "default", Worker: "w", Slots: 1, Start: true, Kinds: []string{kind}}
 		do(op)
 		if len(op.Grants) != 1 {
 			t.Fatalf("%s: %d grants, want 1", kind, len(op.Grants))
@@ -67,10 +70,10 @@ func onceWrong(t *testing.T) (dir string, ended, leased, waits perdure.RunID) {
 	at = right.Add(wrongBy)
 	do(dog.Pass())
 	g := claim("leased")
-	do(&engine.Heartbeat{Tenant: "default", Worker: "w",
-		Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: g.ID, Epoch: g.Epoch}}}})
+	do(&life.Heartbeat{Tenant: "default", Worker: "w",
+		Beats: []life.BeatOf{{Lease: life.Lease{RunID: g.ID, Epoch: g.Epoch}}}})
 	g = claim("waits")
-	do(&engine.Commit{Tenant: "default", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
+	do(&life.Commit{Tenant: "default", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.ID, Epoch: g.Epoch,
 		Waits:   []perdure.WaitSpec{{ID: "nap", Type: perdure.WaitTimer, Timeout: perdure.Duration(10 * time.Minute)}},
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}})
 	return dir, ended, leased, waits
@@ -205,7 +208,7 @@ func TestStartLogsHowLongTheServerWasAway(t *testing.T) {
 	}
 	for _, timeout := range []time.Duration{time.Hour, 2 * time.Hour, 24 * time.Hour} {
 		if err := e.Step(perdure.At(at),
-			&engine.Submit{Tenant: "default",
+			&life.Submit{Tenant: "default",
 				Submission: perdure.Submission{Kind: "k", Class: perdure.Agent,
 					Timeout: perdure.Duration(timeout)}})[0]; err != nil {
 			t.Fatal(err)

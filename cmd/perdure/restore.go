@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/keyfile"
 	"github.com/perdure/perdure/internal/settings"
 	"github.com/perdure/perdure/internal/store"
@@ -107,7 +107,7 @@ func (r *restored) fill(ctx context.Context, from string, opt store.Options, std
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	policy := perdure.DefaultPolicy()
-	op := &engine.Restoring{Store: s, Policy: &policy, Told: rowProgress(stderr), RevokeKeys: r.revoke,
+	op := &upkeep.Restoring{Store: s, Policy: &policy, Told: rowProgress(stderr), RevokeKeys: r.revoke,
 		Tenant: embedded.DefaultTenant}
 	if err := op.Do(ctx, from); err != nil {
 		return err

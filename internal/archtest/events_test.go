@@ -7,7 +7,7 @@ import (
 )
 
 // appliers are the packages that make events.
-var appliers = []string{"", "internal/engine", "internal/watchdog"}
+var appliers = append([]string{"", "internal/watchdog"}, wings...)
 
 // Every event of the domain is made somewhere, and so is every one of its fields. A field that no
 // caller sets says that the event has outlived its call sites, or has become a bag for several facts.

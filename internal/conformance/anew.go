@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -20,7 +21,7 @@ func anew(result, input string) *perdure.Outcome {
 // signal sends a signal to a run.
 func (w *World) signal(id perdure.RunID, name, data string) {
 	w.t.Helper()
-	w.do(&engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data)})
+	w.do(&life.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data)})
 }
 
 var anewScenarios = []Scenario{
@@ -48,7 +49,7 @@ var anewScenarios = []Scenario{
 		w.check(again.Run.ID == next.ID && string(again.Input) == `{"n":2}` && len(again.Journal) == 0, "%+v", again)
 		w.cancel(r.ID)
 		w.check(w.get(next.ID).Cancel.RequestedAt == 0, "a cancel of the first does not reach it")
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID}) // it is not needed any more
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID}) // it is not needed any more
 	}},
 	{"signals that were not taken go with a run that goes on anew", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "keeper", Class: perdure.Agent})
@@ -57,7 +58,7 @@ var anewScenarios = []Scenario{
 		w.signal(r.ID, "b", `2`)
 		w.signal(r.ID, "a", `3`)
 		w.commit(g, perdure.Commit{Waits: wait(forSignal("w", "b"))}) // it ends at once, and nobody looks
-		w.do(&engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
+		w.do(&life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Outcome: anew(`1`, `2`)})
 		next := w.get(r.ID).ContinuedBy
 		w.check(w.get(r.ID).InboxOpen == 0, "the first has %d left", w.get(r.ID).InboxOpen)
@@ -68,7 +69,7 @@ var anewScenarios = []Scenario{
 		w.check(got == "1 b 2 pending; 2 a 3 pending; ", "%s", got)
 		w.signal(next, "a", `4`)
 		w.check(w.get(next).InboxSeq == 3 && w.get(next).InboxOpen == 3, "%+v", w.get(next).Run)
-		op := &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"}
+		op := &life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"}
 		err, _ := w.E.Step(w.Now, op)[0].(*perdure.Error)
 		w.check(err != nil && err.Code == perdure.CodeRunEnded && err.ContinuedBy == next, "%v", err)
 		g = w.takeKind("keeper")
@@ -83,7 +84,7 @@ var anewScenarios = []Scenario{
 		w.say(th, "one")
 		w.say(th, "two")
 		w.commit(g, perdure.Commit{Waits: wait(forMessage("m"))})
-		w.do(&engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
+		w.do(&life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Outcome: anew(`1`, `2`)})
 		g = w.takeKind("keeper")
 		w.check(g.Run.ContinuationOf == r.ID, "it comes before run %s, which waits", waiting.ID)
@@ -97,14 +98,14 @@ var anewScenarios = []Scenario{
 		th := w.thread()
 		r := w.on(th, perdure.Submission{Kind: "keeper"})
 		g := w.takeKind("keeper")
-		op := &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "1", Status: "success"}
+		op := &life.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "1", Status: "success"}
 		w.do(op)
 		w.commit(g, perdure.Commit{Outcome: anew(`1`, `2`)})
 		next := w.get(r.ID).ContinuedBy
 		w.do(op)
 		w.check(!op.Created && op.Made == next, "the report is known: %s", op.Made)
 		w.check(w.count(r.ID, perdure.LineContinued) == 1 && len(w.items(next)) == 1, "%v", w.types(r.ID))
-		op = &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "2", Status: "success"}
+		op = &life.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "2", Status: "success"}
 		w.refuse(perdure.CodeRunEnded, op)
 		w.check(w.get(r.ID).ContinuedBy == next, "there is one continuation")
 	}},
@@ -132,7 +133,7 @@ var anewScenarios = []Scenario{
 		g := w.takeKind("keeper")
 		w.signals(r.ID, perdure.MaxList+1)
 		w.refuse(perdure.CodeOverBound, w.commitOf(g, perdure.Commit{Outcome: anew(`1`, `2`)}))
-		w.do(&engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
+		w.do(&life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Outcome: anew(`1`, `2`)})
 		w.check(w.get(w.get(r.ID).ContinuedBy).InboxOpen == perdure.MaxList, "all of them went with it")
 	}},

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/pairs"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -48,12 +50,12 @@ func after(f pairs.Feature, do attempt) attempt {
 func unleased(c perdure.Commit) attempt {
 	return func(x *subject) error {
 		x.t.Helper()
-		return x.answer(engine.Grant{Run: x.run()}, c)
+		return x.answer(dispatch.Grant{Run: x.run()}, c)
 	}
 }
 
 // answer sends a commit, and returns its refusal.
-func (x *subject) answer(g engine.Grant, c perdure.Commit) error {
+func (x *subject) answer(g dispatch.Grant, c perdure.Commit) error {
 	x.t.Helper()
 	g.Run.Epoch = max(g.Run.Epoch, 1)
 	op := x.commitOf(g, c)
@@ -69,7 +71,7 @@ func (x *subject) answer(g engine.Grant, c perdure.Commit) error {
 // deletes asks for the removal of a run before its time.
 func deletes(x *subject) error {
 	x.t.Helper()
-	return x.try(&engine.DeleteRun{Tenant: tenant, RunID: x.id})
+	return x.try(&upkeep.DeleteRun{Tenant: tenant, RunID: x.id})
 }
 
 // falls asks for a suspension.
@@ -83,7 +85,7 @@ func falls(x *subject) error {
 // deleted.
 var apartAttempts = map[pairs.Pair]attempt{
 	{First: pairs.Retry, Then: pairs.Redrive}: after(pairs.Retry, func(x *subject) error {
-		return x.try(&engine.Redrive{Tenant: tenant, RunID: x.id})
+		return x.try(&upkeep.Redrive{Tenant: tenant, RunID: x.id})
 	}),
 	{First: pairs.Cancel, Then: pairs.Suspend}:  after(pairs.Cancel, falls),
 	{First: pairs.Cleanup, Then: pairs.Suspend}: after(pairs.Cleanup, falls),
@@ -95,7 +97,7 @@ var apartAttempts = map[pairs.Pair]attempt{
 		Children: []perdure.Spawn{{Key: "own", Kind: "own"}}})),
 	{First: pairs.Delay, Then: pairs.Saga}: after(pairs.Delay, unleased(perdure.Commit{Journal: steps("pay#1")})),
 	{First: pairs.Delay, Then: pairs.Artifact}: after(pairs.Delay, func(x *subject) error {
-		return x.try(&engine.BeginArtifact{Tenant: tenant, RunID: x.id, Epoch: 1, Name: "left.txt", Size: 1})
+		return x.try(&life.BeginArtifact{Tenant: tenant, RunID: x.id, Epoch: 1, Name: "left.txt", Size: 1})
 	}),
 	{First: pairs.Delay, Then: pairs.View}: after(pairs.Delay, unleased(perdure.Commit{
 		Views: []perdure.View{{Name: "plan", Value: json.RawMessage(`1`)}}})),
@@ -125,7 +127,7 @@ var apartAttempts = map[pairs.Pair]attempt{
 	}),
 	{First: pairs.LateResult, Then: pairs.StandingPoll}: after(pairs.StandingPoll, func(x *subject) error {
 		g := *x.grant
-		x.do(&engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)}})
+		x.do(&life.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []life.Lease{lease(g)}})
 		return x.answer(g, perdure.Commit{Outcome: done(`"late"`)})
 	}),
 }

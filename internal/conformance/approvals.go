@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -41,8 +41,8 @@ func (w *World) askApproval(change ...func(*perdure.WaitSpec)) (perdure.Run, per
 	return r, perdure.IDOfApproval(tenant, r.ID, "ok")
 }
 
-func (w *World) decide(id perdure.ApprovalID, by perdure.Key, d perdure.Decision) *engine.Decide {
-	return &engine.Decide{Tenant: tenant, ID: id, Decision: d, By: by}
+func (w *World) decide(id perdure.ApprovalID, by perdure.Key, d perdure.Decision) *life.Decide {
+	return &life.Decide{Tenant: tenant, ID: id, Decision: d, By: by}
 }
 
 func (w *World) approval(id perdure.ApprovalID) (a perdure.Approval) {
@@ -172,7 +172,7 @@ var approvalScenarios = []Scenario{
 			Type: perdure.WaitCallback, Timeout: perdure.Duration(time.Minute)}), Outcome: suspend})
 		w.Now = w.Now.Add(time.Minute)
 		for range 2 {
-			late := &engine.Callback{Token: ans.Callbacks[0].Token, Result: json.RawMessage(`1`)}
+			late := &life.Callback{Token: ans.Callbacks[0].Token, Result: json.RawMessage(`1`)}
 			err := w.E.Step(w.Now, late)[0]
 			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || late.Refused != nil &&
 				late.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, late.Refused)
@@ -184,7 +184,7 @@ var approvalScenarios = []Scenario{
 	}},
 	{"whatever ends the wait ends the approval", func(w *World) {
 		_, gone := w.askApproval()
-		w.do(&engine.Cancel{Tenant: tenant, RunID: w.approval(gone).RunID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: w.approval(gone).RunID})
 		w.pass(time.Minute)
 		r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
 		g := w.take("w1")
@@ -202,7 +202,7 @@ var approvalScenarios = []Scenario{
 		reader := perdure.Key{ID: "k", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeControl}}
 		for _, k := range []perdure.Key{bot, reader, {}} {
 			w.refuse(perdure.CodeForbidden, w.decide(id, k, yes()))
-			w.refuse(perdure.CodeForbidden, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
+			w.refuse(perdure.CodeForbidden, &life.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
 				Data: data, By: k})
 		}
 		w.do(w.decide(id, ops, yes()))
@@ -219,9 +219,9 @@ var approvalScenarios = []Scenario{
 		for _, d := range []perdure.DecisionKind{perdure.Approve, perdure.Reject} {
 			for _, k := range []perdure.Key{ada, eve} {
 				w.refuse(perdure.CodePlatformDecides, w.decide(id, k, perdure.Decision{Decision: d}))
-				w.refuse(perdure.CodePlatformDecides, &engine.Signal{Tenant: tenant, RunID: r.ID,
+				w.refuse(perdure.CodePlatformDecides, &life.Signal{Tenant: tenant, RunID: r.ID,
 					Name: "approve_push", Decision: &perdure.Decision{Decision: d}, By: k})
-				w.refuse(perdure.CodePlatformDecides, &engine.Signal{Tenant: tenant, RunID: r.ID,
+				w.refuse(perdure.CodePlatformDecides, &life.Signal{Tenant: tenant, RunID: r.ID,
 					Name: "approve_push", Data: json.RawMessage(`{"decision":"` + string(d) + `"}`), By: k})
 			}
 		}
@@ -288,8 +288,8 @@ var approvalScenarios = []Scenario{
 		w.check(strings.Contains(string(w.take("w1").Inbox[0].Data), `"answer":{"where":"eu"`), "it gets there")
 	}},
 	{"a signal of an approval's name is the decision", func(w *World) {
-		signal := func(id perdure.RunID, name, data string) *engine.Signal {
-			return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data), By: ada}
+		signal := func(id perdure.RunID, name, data string) *life.Signal {
+			return &life.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data), By: ada}
 		}
 		r, id := w.askApproval()
 		for _, bad := range []string{``, `1`, `"approve"`, `{"decision":"perhaps"}`, `{"decision":null}`} {
@@ -325,8 +325,8 @@ var approvalScenarios = []Scenario{
 			r := w.submit(perdure.Submission{Kind: "deploy", Class: perdure.Agent})
 			g := w.take("w1")
 			w.commit(g, perdure.Commit{Waits: wait(forYes("ok"))})
-			signal := func(data string) *engine.Signal {
-				return &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
+			signal := func(data string) *life.Signal {
+				return &life.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push",
 					Data: json.RawMessage(data), By: ada}
 			}
 			c := perdure.Commit{Outcome: suspend}
@@ -365,7 +365,7 @@ var approvalScenarios = []Scenario{
 	}},
 	{"a signal that says approve is not kept, unless a run waits for just that", func(w *World) {
 		r := w.task()
-		early := &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Key: "k"}
+		early := &life.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push", Key: "k"}
 		w.refuse(perdure.CodeNoOpenApproval, early)
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "ok", Type: perdure.WaitSignal,
@@ -373,7 +373,7 @@ var approvalScenarios = []Scenario{
 		w.do(early)
 		w.do(early)
 		w.state(r.ID, perdure.Queued)
-		w.refuse(perdure.CodeNoOpenApproval, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push"})
+		w.refuse(perdure.CodeNoOpenApproval, &life.Signal{Tenant: tenant, RunID: r.ID, Name: "approve_push"})
 		w.check(len(w.take("w1").Inbox) == 1, "once")
 	}},
 	{"names have timeouts of their own", func(w *World) {

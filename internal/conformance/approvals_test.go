@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -96,4 +96,4 @@ func TestAnApprovalThatOutlivesItsWaitIsFound(t *testing.T) {
 type stage string
 
 func (stage) Needs() []store.Ref       { return nil }
-func (s stage) Do(tx *engine.Tx) error { tx.DB.Stage(string(s)); return nil }
+func (s stage) Do(tx *kernel.Tx) error { tx.DB.Stage(string(s)); return nil }

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -23,23 +26,23 @@ func bytesOf(seed byte, n int) []byte {
 }
 
 // send uploads the bytes of an artifact, and gives the operation that creates it.
-func (w *World) send(g engine.Grant, name string, data []byte) *engine.PutArtifact {
+func (w *World) send(g dispatch.Grant, name string, data []byte) *life.PutArtifact {
 	w.t.Helper()
-	begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
+	begin := &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
 		Size: int64(len(data))}
 	w.do(begin)
-	put := &engine.PutArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
+	put := &life.PutArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
 		ContentType: begin.ContentType, Size: int64(len(data)),
 		SHA256: fmt.Sprintf("%x", sha256.Sum256(data)), Upload: begin.Upload}
 	for n := int64(0); len(data) > 0; n++ {
 		k := min(len(data), store.ChunkSize)
-		w.do(&engine.AddChunk{Tenant: tenant, Upload: begin.Upload, N: n, Data: data[:k]})
+		w.do(&life.AddChunk{Tenant: tenant, Upload: begin.Upload, N: n, Data: data[:k]})
 		data = data[k:]
 	}
 	return put
 }
 
-func (w *World) put(g engine.Grant, name string, data []byte) *engine.PutArtifact {
+func (w *World) put(g dispatch.Grant, name string, data []byte) *life.PutArtifact {
 	w.t.Helper()
 	op := w.send(g, name, data)
 	w.do(op)
@@ -146,7 +149,7 @@ var artifactScenarios = []Scenario{
 		r := w.task()
 		g := w.take("w1")
 		w.put(g, "x", bytesOf(1, 100))
-		var ops []engine.Op
+		var ops []kernel.Op
 		for _, seed := range []byte{2, 3, 3, 1, 4, 2, 5, 1, 6} { // some come back after they were replaced
 			ops = append(ops, w.send(g, "x", bytesOf(seed, 100)))
 		}
@@ -158,7 +161,7 @@ var artifactScenarios = []Scenario{
 			"of one artifact there are %d contents, %d chunks, %d removals, want 1, 1, 0",
 			w.rows("contents"), w.rows("chunks"), w.rows("removals"))
 		w.complete(g, `1`)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.retire()
 		w.retire() // the bytes follow the run
 		w.check(w.rows("contents")+w.rows("chunks")+w.rows("removals") == 0,
@@ -169,7 +172,7 @@ var artifactScenarios = []Scenario{
 		r := w.task()
 		g := w.take("w1")
 		w.put(g, "x", bytesOf(1, 100))
-		w.all([]engine.Op{w.send(g, "x", bytesOf(2, 100)), w.send(g, "y", bytesOf(1, 100)),
+		w.all([]kernel.Op{w.send(g, "x", bytesOf(2, 100)), w.send(g, "y", bytesOf(1, 100)),
 			w.send(g, "x", bytesOf(1, 100)), w.send(g, "y", bytesOf(3, 100))})
 		w.retire()
 		w.check(bytes.Equal(w.artifact(r.ID, "x"), bytesOf(1, 100)) && bytes.Equal(w.artifact(r.ID, "y"),
@@ -179,8 +182,8 @@ var artifactScenarios = []Scenario{
 	}},
 	{"only who holds the run leaves artifacts", func(w *World) {
 		r := w.task()
-		begin := func(epoch int64) *engine.BeginArtifact {
-			return &engine.BeginArtifact{Tenant: tenant, RunID: r.ID, Epoch: epoch, Name: "x"}
+		begin := func(epoch int64) *life.BeginArtifact {
+			return &life.BeginArtifact{Tenant: tenant, RunID: r.ID, Epoch: epoch, Name: "x"}
 		}
 		w.refuse(perdure.CodeStaleEpoch, begin(1))
 		frozen := w.take("frozen")
@@ -190,7 +193,7 @@ var artifactScenarios = []Scenario{
 		w.refuse(perdure.CodeStaleEpoch, begin(frozen.Run.Epoch))
 		w.refuse(perdure.CodeStaleEpoch, late)
 		w.put(g, "x", bytesOf(8, 10))
-		w.refuse(perdure.CodeNotFound, &engine.BeginArtifact{Tenant: "other", RunID: r.ID, Epoch: g.Run.Epoch,
+		w.refuse(perdure.CodeNotFound, &life.BeginArtifact{Tenant: "other", RunID: r.ID, Epoch: g.Run.Epoch,
 			Name: "x"})
 		_, err := w.E.Runs.Artifacts(w.ctx(), "other", r.ID)
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "%v", err)
@@ -204,7 +207,7 @@ var artifactScenarios = []Scenario{
 		r := w.task()
 		g := w.take("w1")
 		op := w.send(g, "x", bytesOf(9, 10))
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
 		w.Now = w.Now.Add(10 * time.Second)
 		w.do(op)
 		w.check(w.get(r.ID).SeenAt == w.Now, "not heard")
@@ -213,8 +216,8 @@ var artifactScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		p := w.E.Policy()
-		begin := func(name string, size int64) *engine.BeginArtifact {
-			return &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name, Size: size}
+		begin := func(name string, size int64) *life.BeginArtifact {
+			return &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name, Size: size}
 		}
 		w.refuse(perdure.CodeTooLarge, begin("x", p.ArtifactMaxBytes+1))
 		p.ArtifactMaxBytes, p.ArtifactTotalBytes = 1000, 4000
@@ -236,16 +239,16 @@ var artifactScenarios = []Scenario{
 		g := w.take("w1")
 		for _, name := range []string{"", ".", "..", ".hidden", "-rf", "_x", "a/b", `a\b`, "../x", "a b", "a\n",
 			"a\x00", "é", "a:b", "a%2f", "a*", "~", strings.Repeat("a", 129)} {
-			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
+			w.refuse(perdure.CodeInvalid, &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
 				Epoch: g.Run.Epoch, Name: name})
 		}
 		for _, media := range []string{"text", "text/", "/", "a b", "text/html\r\nX: y", "text/plain; charset",
 			"\x00/x", "text/" + strings.Repeat("a", 300)} {
-			w.refuse(perdure.CodeInvalid, &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
+			w.refuse(perdure.CodeInvalid, &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID,
 				Epoch: g.Run.Epoch, Name: "x", ContentType: media})
 		}
 		for _, name := range []string{"a", "0", "A.b-c_d", "x..y", strings.Repeat("a", 128), "CON"} {
-			w.do(&engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
+			w.do(&life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: name,
 				ContentType: "Text/HTML; Charset=UTF-8"})
 		}
 	}},
@@ -270,26 +273,26 @@ var artifactScenarios = []Scenario{
 	{"what comes of an upload after its hour is refused, and nothing of it stays", func(w *World) {
 		w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g := w.take("w1")
-		begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
+		begin := &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
 		w.do(begin)
-		chunk := func(n int64) *engine.AddChunk {
-			return &engine.AddChunk{Tenant: tenant, Upload: begin.Upload, N: n, Data: bytesOf(1, 100)}
+		chunk := func(n int64) *life.AddChunk {
+			return &life.AddChunk{Tenant: tenant, Upload: begin.Upload, N: n, Data: bytesOf(1, 100)}
 		}
 		w.do(chunk(0))
-		w.refuse(perdure.CodeUnavailable, &engine.AddChunk{Tenant: "other", Upload: begin.Upload, N: 1,
+		w.refuse(perdure.CodeUnavailable, &life.AddChunk{Tenant: "other", Upload: begin.Upload, N: 1,
 			Data: bytesOf(1, 100)})
 		w.Now = w.Now.Add(time.Hour - 30*time.Second)
 		w.refuse(perdure.CodeUnavailable, chunk(1))
 		w.Now = w.Now.Add(time.Minute)
 		w.retire()
 		w.refuse(perdure.CodeUnavailable, chunk(1))
-		w.do(&engine.EndUpload{Tenant: tenant, Upload: begin.Upload})
+		w.do(&life.EndUpload{Tenant: tenant, Upload: begin.Upload})
 		w.retire()
 		w.check(w.rows("chunks") == 0 && w.rows("removals") == 0, "%d chunks, %d removals", w.rows("chunks"),
 			w.rows("removals"))
-		given := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
+		given := &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
 		w.do(given)
-		w.do(&engine.EndUpload{Tenant: tenant, Upload: given.Upload})
-		w.refuse(perdure.CodeUnavailable, &engine.AddChunk{Tenant: tenant, Upload: given.Upload, Data: bytesOf(1, 100)})
+		w.do(&life.EndUpload{Tenant: tenant, Upload: given.Upload})
+		w.refuse(perdure.CodeUnavailable, &life.AddChunk{Tenant: tenant, Upload: given.Upload, Data: bytesOf(1, 100)})
 	}},
 }

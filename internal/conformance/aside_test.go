@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -52,7 +53,7 @@ var partCases = map[string]partCase{
 		for range 5 {
 			r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 			g := w.take("w")
-			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "too late"})
+			w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "too late"})
 			w.complete(g, `1`)
 			out = append(out, string(r.ID))
 		}
@@ -61,7 +62,7 @@ var partCases = map[string]partCase{
 	"groups": {make: func(w *World) (out []string) {
 		ids := w.submits(tenant, 2, perdure.Submission{Kind: "job", Class: perdure.Agent})
 		for range 5 {
-			g := w.group(&engine.CreateGroup{RunIDs: ids, Timeout: perdure.Duration(time.Second)})
+			g := w.group(&life.CreateGroup{RunIDs: ids, Timeout: perdure.Duration(time.Second)})
 			out = append(out, string(g.ID))
 		}
 		return out
@@ -69,7 +70,7 @@ var partCases = map[string]partCase{
 	"waiters": {make: func(w *World) (out []string) {
 		for range 5 {
 			r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent, Foreground: true})
-			w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
+			w.do(&life.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 			out = append(out, string(r.ID))
 		}
 		return out
@@ -84,7 +85,7 @@ var partCases = map[string]partCase{
 	"expire": {make: func(w *World) (out []string) {
 		for i := range 5 {
 			out = append(out, fmt.Sprintf("key-%d", i))
-			w.do(&engine.Submit{Tenant: tenant, Key: out[i], Submission: perdure.Submission{Kind: "job"}})
+			w.do(&life.Submit{Tenant: tenant, Key: out[i], Submission: perdure.Submission{Kind: "job"}})
 			w.complete(w.take("w"), `1`)
 		}
 		return out

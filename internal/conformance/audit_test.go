@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -29,9 +31,9 @@ func (w *World) audited(f store.AuditFilter) (out []perdure.AuditEntry, next str
 }
 
 // by does an operation as an actor.
-func (w *World) by(a engine.Actor, op engine.Op) error { return w.E.StepBy(a, w.Now, op)[0] }
+func (w *World) by(a kernel.Actor, op kernel.Op) error { return w.E.StepBy(a, w.Now, op)[0] }
 
-var actor = engine.Actor{KeyID: "k-ada", Name: "ada", Remote: "10.0.0.1"}
+var actor = kernel.Actor{KeyID: "k-ada", Name: "ada", Remote: "10.0.0.1"}
 
 func TestOldAuditEntriesAreRemovedInSteps(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
@@ -39,7 +41,7 @@ func TestOldAuditEntriesAreRemovedInSteps(t *testing.T) {
 		w := NewWorld(t, storetest.Open(t, at))
 		w.do(manyAudits(2100))
 		r := w.task()
-		if err := w.by(actor, &engine.Cancel{Tenant: r.Tenant, RunID: r.ID}); err != nil {
+		if err := w.by(actor, &life.Cancel{Tenant: r.Tenant, RunID: r.ID}); err != nil {
 			t.Fatal(err)
 		}
 		dog := w.W
@@ -91,9 +93,9 @@ func TestAnAuditEntryIsWrittenWithItsChange(t *testing.T) {
 		at.Hooks.Clock = func() perdure.Instant { return dawn }
 		w := NewWorld(t, storetest.Open(t, at))
 		r, other := w.task(), w.task()
-		errs := w.E.StepBy(actor, w.Now, &engine.Cancel{Tenant: r.Tenant, RunID: r.ID},
-			&engine.Cancel{Tenant: r.Tenant, RunID: "none"},
-			&engine.Cancel{Tenant: r.Tenant, RunID: r.ID}, &engine.Cancel{Tenant: other.Tenant, RunID: other.ID})
+		errs := w.E.StepBy(actor, w.Now, &life.Cancel{Tenant: r.Tenant, RunID: r.ID},
+			&life.Cancel{Tenant: r.Tenant, RunID: "none"},
+			&life.Cancel{Tenant: r.Tenant, RunID: r.ID}, &life.Cancel{Tenant: other.Tenant, RunID: other.ID})
 		if perdure.CodeOf(errs[1]) != perdure.CodeNotFound || errors.Join(errs[0], errs[2], errs[3]) != nil {
 			t.Fatal(errs)
 		}
@@ -102,7 +104,7 @@ func TestAnAuditEntryIsWrittenWithItsChange(t *testing.T) {
 			list[1].KeyID != actor.KeyID || list[1].Remote != actor.Remote || list[1].At != w.Now {
 			t.Errorf("%+v", list)
 		}
-		if err := w.by(actor, &engine.AddAuditEntry{Action: "backup", Target: "store",
+		if err := w.by(actor, &access.AddAuditEntry{Action: "backup", Target: "store",
 			Detail: []any{"x", string(make([]byte, perdure.MaxAuditDetail))}}); err != nil {
 			t.Fatal(err)
 		}
@@ -117,17 +119,17 @@ func TestAnAuditEntryIsWrittenWithItsChange(t *testing.T) {
 func TestAStoreMakesItsFirstKeyOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		first, second := &engine.Bootstrap{Tenant: "default", Name: "a"},
-			&engine.Bootstrap{Tenant: "default", Name: "b"}
+		first, second := &access.Bootstrap{Tenant: "default", Name: "a"},
+			&access.Bootstrap{Tenant: "default", Name: "b"}
 		between.f = func() { b.do(second) }
 		a.do(first)
 		if (first.Secret == "") == (second.Secret == "") {
 			t.Errorf("of two nodes that start at once %t and %t have made a key, want one of them", first.Secret != "",
 				second.Secret != "")
 		}
-		again := &engine.Bootstrap{Tenant: "default", Name: "c"}
+		again := &access.Bootstrap{Tenant: "default", Name: "c"}
 		a.do(again)
-		another := &engine.Bootstrap{Tenant: "default", Name: "d", Another: true}
+		another := &access.Bootstrap{Tenant: "default", Name: "d", Another: true}
 		a.do(another)
 		if again.Secret != "" || another.Secret == "" {
 			t.Errorf("a later start has made a key: %t; the offline command: %t", again.Secret != "",

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -49,7 +51,7 @@ func restored(t *testing.T, path string, to store.Options) *World {
 	t.Helper()
 	s := storetest.Open(t, to)
 	policy := perdure.DefaultPolicy()
-	if err := (&engine.Restoring{Store: s, Policy: &policy}).Do(context.Background(), path); err != nil {
+	if err := (&upkeep.Restoring{Store: s, Policy: &policy}).Do(context.Background(), path); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Check(t, s)
@@ -75,15 +77,15 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 		s := w.takeKind("asleep")
 		w.commit(s, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal, Name: "go",
 			Timeout: perdure.Never}}, Outcome: suspend})
-		w.do(&engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later", Queue: "aside"}})
+		w.do(&life.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later", Queue: "aside"}})
 		waiting = w.task()
 		stopping := w.submit(perdure.Submission{Kind: "stopping"})
 		stop := w.takeKind("stopping")
-		w.do(&engine.Cancel{Tenant: tenant, RunID: stopping.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: stopping.ID})
 		told := w.submit(perdure.Submission{Kind: "told"})
 		w.commit(w.takeKind("told"), perdure.Commit{Waits: []perdure.WaitSpec{{ID: "go", Type: perdure.WaitSignal,
 			Name: "go", Timeout: perdure.Never}}, Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: told.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: told.ID, Name: "go"})
 		w.check(len(w.takeKind("told").Inbox) == 1, "the signal is handed over")
 		path := backup(t, w.S)
 
@@ -93,7 +95,7 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 
 		v := restored(t, path, to)
 		v.Now = max(v.Now, w.Now)
-		for _, old := range []engine.Grant{g, lost, s, stop} {
+		for _, old := range []dispatch.Grant{g, lost, s, stop} {
 			v.refuseLease(perdure.CodeStaleEpoch, old)
 		}
 		op := v.commitOf(lost, perdure.Commit{Outcome: done(`"late"`)})
@@ -104,11 +106,11 @@ func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 		v.state(running.ID, perdure.Queued)
 		v.state(waiting.ID, perdure.Queued)
 		v.state(asleep.ID, perdure.Suspended)
-		again := &engine.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later",
+		again := &life.Submit{Tenant: tenant, Key: "once", Submission: perdure.Submission{Kind: "later",
 			Queue: "aside"}}
 		v.do(again)
 		v.check(!again.Created, "a key is known as before")
-		v.do(&engine.Signal{Tenant: tenant, RunID: asleep.ID, Name: "go"})
+		v.do(&life.Signal{Tenant: tenant, RunID: asleep.ID, Name: "go"})
 		v.state(asleep.ID, perdure.Queued)
 		for _, r := range []perdure.Run{running, waiting} {
 			n := v.takeKind("job")
@@ -256,7 +258,7 @@ func TestABackupGoesIntoAnEmptyStoreOnly(t *testing.T) {
 			w.task()
 			path := backup(t, w.S)
 			before := w.fingerprint()
-			err := (&engine.Restoring{Store: w.S, Policy: &policy}).Do(context.Background(), path)
+			err := (&upkeep.Restoring{Store: w.S, Policy: &policy}).Do(context.Background(), path)
 			if err == nil || !strings.Contains(err.Error(), "not empty") {
 				t.Errorf("%v", err)
 			}
@@ -264,13 +266,13 @@ func TestABackupGoesIntoAnEmptyStoreOnly(t *testing.T) {
 
 			ctx, cancel := context.WithCancel(context.Background())
 			empty := storetest.Open(t, at(t))
-			err = (&engine.Restoring{Store: empty, Policy: &policy,
+			err = (&upkeep.Restoring{Store: empty, Policy: &policy,
 				Told: func(store.Copied) { cancel() }}).Do(ctx, path)
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%v", err)
 			}
 			// Half a restore is none: it can be tried again.
-			if err := (&engine.Restoring{Store: empty, Policy: &policy}).Do(context.Background(), path); err != nil {
+			if err := (&upkeep.Restoring{Store: empty, Policy: &policy}).Do(context.Background(), path); err != nil {
 				t.Error(err)
 			}
 		})
@@ -324,7 +326,7 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 				}
 				to := at(t)
 				s := storetest.Open(t, to)
-				if err := (&engine.Restoring{Store: s, Policy: &policy}).Do(context.Background(), path); err == nil ||
+				if err := (&upkeep.Restoring{Store: s, Policy: &policy}).Do(context.Background(), path); err == nil ||
 					!strings.Contains(err.Error(), "backup") {
 					t.Errorf("it is restored: %v", err)
 				}
@@ -351,7 +353,7 @@ func TestProcessGrantedAfterTheBackupIsFound(t *testing.T) {
 		w := node(t, at)
 		w.submit(perdure.Submission{Kind: "exec", Queue: "pool", Class: perdure.Process, MaxAttempts: 1})
 		path := backup(t, w.S)
-		claim := &engine.Claim{Tenant: tenant, Worker: "w", Queues: []string{"pool"}, Slots: 1, Start: true}
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "w", Queues: []string{"pool"}, Slots: 1, Start: true}
 		w.do(claim)
 		former := claim.Grants[0].Run
 		to := store.Options{Memory: storetest.Memory(t)}
@@ -361,14 +363,14 @@ func TestProcessGrantedAfterTheBackupIsFound(t *testing.T) {
 		to.Hooks.Clock = func() perdure.Instant { return dawn }
 		v := restored(t, path, to)
 		v.Now = max(v.Now, w.Now)
-		found := &engine.ReadoptProcess{Tenant: tenant, RunID: former.ID, Former: former.Epoch, For: time.Minute}
+		found := &life.ReadoptProcess{Tenant: tenant, RunID: former.ID, Former: former.Epoch, For: time.Minute}
 		v.do(found)
 		log := v.lines(former.ID)
 		if state, ok := perdure.Fold(log); !ok || state != perdure.Running || found.Run.State != state {
 			t.Errorf("run %s is %s, and its log %v says %s (allowed %t); want running", former.ID, found.Run.State,
 				v.types(former.ID), state, ok)
 		}
-		v.commit(engine.Grant{Run: found.Run}, perdure.Commit{Outcome: done(`1`)})
+		v.commit(dispatch.Grant{Run: found.Run}, perdure.Commit{Outcome: done(`1`)})
 		v.state(former.ID, perdure.Completed)
 		v.fsck()
 	})

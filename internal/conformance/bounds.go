@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -21,14 +24,14 @@ var boundScenarios = []Scenario{
 		g := w.take("w1")
 		w.check(w.statuses(r.ID) == "processing processing processing", "after the grant: %s", w.statuses(r.ID))
 		before := w.stored(r.ID)
-		w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 		w.check(w.stored(r.ID) == before, "a release wrote items: %s, before it %s", w.stored(r.ID), before)
 		w.check(w.statuses(r.ID) == "pending pending pending", "after the release: %s", w.statuses(r.ID))
 		g = w.take("w2")
 		w.check(len(g.Inbox) == 3, "the next holder has %d of 3 items", len(g.Inbox))
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Waits: wait(forGo), Outcome: suspend})
 		w.check(w.statuses(r.ID) == "done pending pending", "after the suspend: %s", w.statuses(r.ID))
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
 		g = w.take("w3")
 		before = w.stored(r.ID)
 		w.complete(g, `1`)
@@ -43,17 +46,17 @@ var boundScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"},
 			{ID: "b", Type: perdure.WaitSignal, Name: "b", Timeout: perdure.Never}}})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "big", Data: json.RawMessage(`"` + big + `"`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		for after := int64(0); ; {
-			in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: after}
+			in := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: after}
 			w.do(in)
 			if after = in.Next; after == 0 {
 				break
 			}
 		}
-		w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 		g = w.take("w2")
 		w.check(len(g.Inbox) == 1 && g.InboxNext == 1, "the grant has %d items, next %d", len(g.Inbox), g.InboxNext)
 		w.commit(g, perdure.Commit{Outcome: suspend})
@@ -64,7 +67,7 @@ var boundScenarios = []Scenario{
 		w.signals(r.ID, 300)
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 256 && g.InboxNext == 256, "a grant has %d items, next %d", len(g.Inbox), g.InboxNext)
-		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: g.InboxNext}
+		in := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: g.InboxNext}
 		w.do(in)
 		w.check(len(in.Page) == 44 && in.Next == 0, "the next page has %d items, next %d", len(in.Page), in.Next)
 		w.commit(g, perdure.Commit{Ack: []int64{1, 300, 300},
@@ -102,14 +105,14 @@ var boundScenarios = []Scenario{
 		w.signals(r.ID, 2)
 		var rung []perdure.Item
 		w.Now = w.Now.Add(11 * time.Second)
-		w.do(inTx(func(tx *engine.Tx) (err error) { rung, err = tx.DB.Inbox.Ringing(10); return err }))
+		w.do(inTx(func(tx *kernel.Tx) (err error) { rung, err = tx.DB.Inbox.Ringing(10); return err }))
 		w.check(len(rung) == 2, "%d of 2 alarms rang", len(rung))
-		w.do(&engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
+		w.do(&life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch})
 		w.commit(g, perdure.Commit{Ack: []int64{1}})
 		before := w.stored(r.ID)
-		w.do(inTx(func(tx *engine.Tx) error { // as it was read before the items were handed over
+		w.do(inTx(func(tx *kernel.Tx) error { // as it was read before the items were handed over
 			for _, i := range rung {
-				if err := tx.PostponeItemAlarm(i, tx.Now.Add(time.Minute)); err != nil {
+				if err := upkeep.PostponeItemAlarm(tx, i, tx.Now.Add(time.Minute)); err != nil {
 					return err
 				}
 			}
@@ -120,10 +123,10 @@ var boundScenarios = []Scenario{
 	}},
 	{"ends of work outside are bounded", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent, ThreadID: w.thread()})
-		say := func(n int) *engine.Continue {
-			return &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: fmt.Sprint("job", n)}
+		say := func(n int) *life.Continue {
+			return &life.Continue{Tenant: tenant, RunID: r.ID, JobID: fmt.Sprint("job", n)}
 		}
-		ops := make([]engine.Op, 256)
+		ops := make([]kernel.Op, 256)
 		for n := range ops {
 			ops[n] = say(n)
 		}
@@ -185,7 +188,7 @@ var boundScenarios = []Scenario{
 		g = w.take("w1")
 		token := w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "cb",
 			Type: perdure.WaitCallback}}}).Callbacks[0].Token
-		w.refuse(perdure.CodeOverBound, &engine.Callback{Token: token,
+		w.refuse(perdure.CodeOverBound, &life.Callback{Token: token,
 			Error: &perdure.Failure{Code: perdure.Code(strings.Repeat("c", 4000))}})
 		w.complete(g, `1`)
 	}},
@@ -203,10 +206,10 @@ var boundScenarios = []Scenario{
 				size += len(g.Input)
 				granted++
 			}
-			w.check(size <= engine.PollMax && size > 0, "poll %d has %d bytes of inputs", polls+1, size)
+			w.check(size <= dispatch.PollMax && size > 0, "poll %d has %d bytes of inputs", polls+1, size)
 		}
 		w.submit(perdure.Submission{Kind: "job", Input: big})
-		op := &engine.Claim{Tenant: tenant, Worker: "w1", Slots: 5, Room: 1000}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: 5, Room: 1000}
 		w.do(op)
 		w.check(len(op.Grants) == 1, "%d runs were granted: one is, whatever its size", len(op.Grants))
 	}},
@@ -240,7 +243,7 @@ var boundScenarios = []Scenario{
 		}
 		last := w.submit(perdure.Submission{Queue: queues[99], Kind: kinds[9]})
 		for _, any := range []bool{false, true} {
-			op := &engine.Claim{Tenant: tenant, AnyTenant: any, Worker: "w1", Queues: queues, Kinds: kinds, Slots: 1}
+			op := &dispatch.Claim{Tenant: tenant, AnyTenant: any, Worker: "w1", Queues: queues, Kinds: kinds, Slots: 1}
 			claims := 0
 			for op.More = true; op.More; claims++ {
 				w.check(claims < 20, "the poll comes to no end")
@@ -248,7 +251,7 @@ var boundScenarios = []Scenario{
 			}
 			w.check(len(op.Grants) == 1 && op.Grants[0].Run.ID == last.ID && claims > 1,
 				"%d claims found %d runs, want the last one", claims, len(op.Grants))
-			w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(op.Grants[0])}})
+			w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(op.Grants[0])}})
 			for w.get(last.ID).Run.State != perdure.Queued || !w.get(last.ID).Run.Ready {
 				w.pass(time.Second)
 			}
@@ -256,13 +259,13 @@ var boundScenarios = []Scenario{
 	}},
 	{"a poll for all tenants goes round them", func(w *World) {
 		for i := range 60 {
-			w.do(&engine.Submit{Tenant: "a-busy", Submission: perdure.Submission{Kind: fmt.Sprint("job", i%3)}})
+			w.do(&life.Submit{Tenant: "a-busy", Submission: perdure.Submission{Kind: fmt.Sprint("job", i%3)}})
 		}
 		for range 5 {
-			w.do(&engine.Submit{Tenant: "z-quiet", Submission: perdure.Submission{Kind: "job0"}})
+			w.do(&life.Submit{Tenant: "z-quiet", Submission: perdure.Submission{Kind: "job0"}})
 		}
 		take := func(slots int) (out []string) {
-			op := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "w1", Slots: slots}
+			op := &dispatch.Claim{Tenant: tenant, AnyTenant: true, Worker: "w1", Slots: slots}
 			w.do(op)
 			for _, g := range op.Grants {
 				out = append(out, string(g.Run.Tenant))
@@ -280,17 +283,17 @@ var boundScenarios = []Scenario{
 }
 
 // inTx is an operation that a scenario defines.
-type inTx func(tx *engine.Tx) error
+type inTx func(tx *kernel.Tx) error
 
 func (inTx) Needs() []store.Ref       { return nil }
-func (f inTx) Do(tx *engine.Tx) error { return f(tx) }
+func (f inTx) Do(tx *kernel.Tx) error { return f(tx) }
 
 // signals sends signals s1, s2, … in one batch.
 func (w *World) signals(id perdure.RunID, n int) {
 	w.t.Helper()
-	ops := make([]engine.Op, n)
+	ops := make([]kernel.Op, n)
 	for i := range ops {
-		ops[i] = &engine.Signal{Tenant: tenant, RunID: id, Name: fmt.Sprint("s", i+1)}
+		ops[i] = &life.Signal{Tenant: tenant, RunID: id, Name: fmt.Sprint("s", i+1)}
 	}
 	for _, err := range w.E.Step(w.Now, ops...) {
 		w.check(err == nil, "a signal: %v", err)

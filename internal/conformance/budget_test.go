@@ -10,6 +10,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -59,15 +62,15 @@ func (m *meter) within(t testing.TB, what string, read, written, bytes int) {
 func (w *World) submits(t perdure.TenantID, n int, s perdure.Submission) (ids []perdure.RunID) {
 	w.t.Helper()
 	for len(ids) < n {
-		ops := make([]engine.Op, min(200, n-len(ids)))
+		ops := make([]kernel.Op, min(200, n-len(ids)))
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: t, Submission: s}
+			ops[i] = &life.Submit{Tenant: t, Submission: s}
 		}
 		for i, err := range w.E.Step(w.Now, ops...) {
 			if err != nil {
 				w.t.Fatalf("submit %d: %v", len(ids), err)
 			}
-			ids = append(ids, ops[i].(*engine.Submit).Run.ID)
+			ids = append(ids, ops[i].(*life.Submit).Run.ID)
 		}
 	}
 	return ids
@@ -80,7 +83,7 @@ func TestChainOfGroupsEndsInSteps(t *testing.T) {
 		ids := append(first, w.submits(tenant, runs-1,
 			perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})...)
 		for i := range ids[1:] {
-			w.group(&engine.CreateGroup{Mode: perdure.ModeAny, RunIDs: ids[i : i+2], OnLosers: "cancel"})
+			w.group(&life.CreateGroup{Mode: perdure.ModeAny, RunIDs: ids[i : i+2], OnLosers: "cancel"})
 		}
 		*m = meter{}
 		w.Now = w.Now.Add(2 * time.Second)
@@ -100,14 +103,14 @@ func TestRunHasAtMostAHundredWatchers(t *testing.T) {
 	metered(t, func(w *World, m *meter) {
 		ids := w.submits(tenant, 2, perdure.Submission{Kind: "job"})
 		for range 100 {
-			w.group(&engine.CreateGroup{RunIDs: ids, Timeout: perdure.Duration(time.Minute)})
+			w.group(&life.CreateGroup{RunIDs: ids, Timeout: perdure.Duration(time.Minute)})
 		}
-		w.refuse(perdure.CodeQuota, &engine.CreateGroup{Tenant: tenant, RunIDs: ids})
+		w.refuse(perdure.CodeQuota, &life.CreateGroup{Tenant: tenant, RunIDs: ids})
 		*m = meter{}
 		w.complete(w.take("w"), `1`)
 		m.within(t, "the end of a run with a hundred watchers", 600, 400, 64<<10)
 		w.pass(61 * time.Second) // the groups end, and let go of the run
-		w.group(&engine.CreateGroup{RunIDs: ids})
+		w.group(&life.CreateGroup{RunIDs: ids})
 	})
 }
 
@@ -118,7 +121,7 @@ func TestLargeChordIsToldInSteps(t *testing.T) {
 		orig, children := w.chord(th, runs)
 		result, _ := json.Marshal(strings.Repeat("x", size))
 		for range runs - 1 {
-			op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"kid"}, Slots: 1, Start: true}
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"kid"}, Slots: 1, Start: true}
 			w.do(op)
 			w.complete(op.Grants[0], string(result))
 		}
@@ -161,7 +164,7 @@ func TestCancelDropsLargeChordInSteps(t *testing.T) {
 	metered(t, func(w *World, m *meter) {
 		orig, children := w.chord(w.thread(), 480)
 		*m = meter{}
-		w.do(&engine.Cancel{Tenant: tenant, RunID: orig.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: orig.ID})
 		w.sweep()
 		m.within(t, "a step of the cancel", store.MostRead, opRows+over, store.OpBytes)
 		for _, c := range children {
@@ -246,7 +249,7 @@ func TestRunThatChangesAllTheTimeCostsOnlyItsOwnTurn(t *testing.T) {
 		busy, writes := true, 0
 		at.Hooks.BeforeWrite = func() {
 			if writes++; busy {
-				b.do(&engine.Signal{Tenant: tenant, RunID: hot.ID, Name: "go"})
+				b.do(&life.Signal{Tenant: tenant, RunID: hot.ID, Name: "go"})
 			}
 		}
 		a := node(t, at)
@@ -292,7 +295,7 @@ func TestRowThatCantBeWrittenIsSetAside(t *testing.T) {
 		at.Hooks.Wrap = func(s store.Conn) store.Conn { return unwritable{s, &bad} }
 		w := node(t, at)
 		ids := w.submits(tenant, 10, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second)})
-		group := w.group(&engine.CreateGroup{RunIDs: ids[5:], Timeout: perdure.Duration(time.Second)})
+		group := w.group(&life.CreateGroup{RunIDs: ids[5:], Timeout: perdure.Duration(time.Second)})
 		w.S.Close()
 
 		at.Hooks.Clock = func() perdure.Instant { return dawn.Add(2 * time.Second) }

@@ -4,12 +4,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 func (w *World) cancel(id perdure.RunID) perdure.Run {
 	w.t.Helper()
-	op := &engine.Cancel{Tenant: tenant, RunID: id, Reason: "not needed"}
+	op := &life.Cancel{Tenant: tenant, RunID: id, Reason: "not needed"}
 	w.do(op)
 	return op.Run
 }
@@ -37,8 +38,8 @@ var cancelScenarios = []Scenario{
 		w.check(len(w.beat(g).Cancel) == 1, "the heartbeat says so")
 		w.check(len(w.beat(g).Cancel) == 1, "and says it again")
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.check(len(w.beat(g).Cancel) == 0, "until it is acknowledged")
 		for range 20 { // it cleans up, longer than the grace
 			w.pass(20 * time.Second)
@@ -53,8 +54,8 @@ var cancelScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 31 {
 			w.pass(20 * time.Second)
 			w.beat(g)
@@ -120,7 +121,7 @@ var cancelScenarios = []Scenario{
 		for _, cancelFirst := range []bool{true, false} {
 			r := w.task()
 			g := w.take("w1")
-			ops := []engine.Op{w.commitOf(g, perdure.Commit{Outcome: done(`1`)}), &engine.Cancel{Tenant: tenant,
+			ops := []kernel.Op{w.commitOf(g, perdure.Commit{Outcome: done(`1`)}), &life.Cancel{Tenant: tenant,
 				RunID: r.ID}}
 			if cancelFirst {
 				ops[0], ops[1] = ops[1], ops[0]
@@ -135,15 +136,15 @@ var cancelScenarios = []Scenario{
 		lost := w.task()
 		w.take("dies")
 		w.cancel(lost.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "dies",
-			Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: lost.ID, Epoch: 1}, CancelAck: true}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "dies",
+			Beats: []life.BeatOf{{Lease: life.Lease{RunID: lost.ID, Epoch: 1}, CancelAck: true}}})
 		w.pass(62 * time.Second)
 		w.state(lost.ID, perdure.Cancelled)
 
 		released := w.task()
 		g := w.take("leaves")
 		w.cancel(released.ID)
-		w.do(&engine.Release{Tenant: tenant, Worker: "leaves", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "leaves", Leases: []life.Lease{lease(g)}})
 		w.state(released.ID, perdure.Cancelled)
 		w.check(w.get(released.ID).Attempt == 1, "never requeued")
 	}},

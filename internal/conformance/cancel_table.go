@@ -4,7 +4,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // shortenGraces sets grace periods of seconds, so that the table of cancel requests takes little
@@ -18,69 +19,69 @@ func (w *World) shortenGraces() {
 // A place is the state of a run, and its holder if there is one.
 type place struct {
 	name string
-	make func(w *World) (perdure.Run, *engine.Grant)
+	make func(w *World) (perdure.Run, *dispatch.Grant)
 }
 
 // unstarted are the places of a run that has not started.
 var unstarted = []place{
-	{"queued", func(w *World) (perdure.Run, *engine.Grant) { return w.task(), nil }},
-	{"delayed", func(w *World) (perdure.Run, *engine.Grant) {
+	{"queued", func(w *World) (perdure.Run, *dispatch.Grant) { return w.task(), nil }},
+	{"delayed", func(w *World) (perdure.Run, *dispatch.Grant) {
 		return w.submit(perdure.Submission{Kind: "job", Delay: perdure.Duration(time.Hour)}), nil
 	}},
-	{"dispatched", func(w *World) (perdure.Run, *engine.Grant) {
+	{"dispatched", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r := w.task()
 		return r, &w.poll("w1", 1)[0]
 	}},
-	{"back in the queue after a lost dispatch", func(w *World) (perdure.Run, *engine.Grant) {
+	{"back in the queue after a lost dispatch", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r := w.task()
 		g := w.poll("w1", 1)[0]
 		w.pass(31 * time.Second)
 		return r, &g
 	}},
-	{"behind another on its thread", func(w *World) (perdure.Run, *engine.Grant) {
+	{"behind another on its thread", func(w *World) (perdure.Run, *dispatch.Grant) {
 		th := w.thread()
 		w.on(th, perdure.Submission{Kind: "first"})
 		return w.on(th, perdure.Submission{Kind: "second"}), nil
 	}},
-	{"deferred", func(w *World) (perdure.Run, *engine.Grant) {
+	{"deferred", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r := w.task()
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
 		return r, nil
 	}},
 }
 
 // begun are the places of a run that has started.
 var begun = []place{
-	{"running", func(w *World) (perdure.Run, *engine.Grant) {
+	{"running", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r, g := w.task(), w.take("w1")
 		return r, &g
 	}},
-	{"running and deferred", func(w *World) (perdure.Run, *engine.Grant) {
+	{"running and deferred", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r, g := w.task(), w.take("w1")
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "timeout"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Reason: "timeout"})
 		return r, &g
 	}},
-	{"backing off", func(w *World) (perdure.Run, *engine.Grant) {
+	{"backing off", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r := w.task()
 		w.commit(w.take("w1"), perdure.Commit{Outcome: failed("first")})
 		return r, nil
 	}},
-	{"granted once more, and not begun", func(w *World) (perdure.Run, *engine.Grant) {
+	{"granted once more, and not begun", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r, g := w.task(), w.take("w1")
-		w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 		return r, &w.poll("w1", 1)[0]
 	}},
-	{"released", func(w *World) (perdure.Run, *engine.Grant) {
+	{"released", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r, g := w.task(), w.take("w1")
-		w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 		return r, nil
 	}},
-	{"suspended", func(w *World) (perdure.Run, *engine.Grant) {
+	{"suspended", func(w *World) (perdure.Run, *dispatch.Grant) {
 		r := w.task()
 		w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		return r, nil
 	}},
-	{"suspended on a thread, with one behind it", func(w *World) (perdure.Run, *engine.Grant) {
+	{"suspended on a thread, with one behind it", func(w *World) (perdure.Run, *dispatch.Grant) {
 		th := w.thread()
 		r := w.on(th, perdure.Submission{Kind: "job"})
 		w.on(th, perdure.Submission{Kind: "next"})
@@ -93,26 +94,26 @@ var begun = []place{
 // result.
 var afterCancel = []struct {
 	name string
-	do   func(w *World, g engine.Grant)
+	do   func(w *World, g dispatch.Grant)
 	want perdure.State
 	code perdure.Code // of the end
 	kept bool         // its holder's result is refused, and kept
 }{
-	{"it completes", func(w *World, g engine.Grant) { w.complete(g, `1`) }, perdure.Completed, "", false},
-	{"it fails", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: failed("broke")}) },
+	{"it completes", func(w *World, g dispatch.Grant) { w.complete(g, `1`) }, perdure.Completed, "", false},
+	{"it fails", func(w *World, g dispatch.Grant) { w.commit(g, perdure.Commit{Outcome: failed("broke")}) },
 		perdure.Failed, "broke", false},
-	{"it fails for good", func(w *World, g engine.Grant) {
+	{"it fails for good", func(w *World, g dispatch.Grant) {
 		no := false
 		o := failed("broke")
 		o.Retryable = &no
 		w.commit(g, perdure.Commit{Outcome: o})
 	}, perdure.Failed, "broke", false},
-	{"it rejects", func(w *World, g engine.Grant) {
+	{"it rejects", func(w *World, g dispatch.Grant) {
 		w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
 	}, perdure.Failed, perdure.CodeRejected, false},
-	{"it says cancelled", func(w *World, g engine.Grant) { w.commit(g, perdure.Commit{Outcome: stopped}) },
+	{"it says cancelled", func(w *World, g dispatch.Grant) { w.commit(g, perdure.Commit{Outcome: stopped}) },
 		perdure.Cancelled, perdure.CodeCancelled, false},
-	{"it acknowledges in a commit, cleans up, and says cancelled", func(w *World, g engine.Grant) {
+	{"it acknowledges in a commit, cleans up, and says cancelled", func(w *World, g dispatch.Grant) {
 		ans := w.commit(g, perdure.Commit{CancelAck: true})
 		w.check(!ans.Cancel, "the request is not repeated")
 		for range 2 {
@@ -121,28 +122,28 @@ var afterCancel = []struct {
 		}
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
-	{"it wants to suspend", func(w *World, g engine.Grant) {
+	{"it wants to suspend", func(w *World, g dispatch.Grant) {
 		w.refuse(perdure.CodeCancelRequested,
 			w.commitOf(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "more", Type: perdure.WaitSignal,
 				Name: "s"}), Outcome: suspend}))
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
-	{"it is released", func(w *World, g engine.Grant) {
-		w.do(&engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)}})
+	{"it is released", func(w *World, g dispatch.Grant) {
+		w.do(&life.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []life.Lease{lease(g)}})
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
-	{"it is ignored", func(w *World, g engine.Grant) {
+	{"it is ignored", func(w *World, g dispatch.Grant) {
 		w.pass(9 * time.Second)
 		w.check(len(w.beat(g).Cancel) == 1, "the request is repeated")
 		w.pass(2 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
-	{"it is acknowledged, and its holder is lost", func(w *World, g engine.Grant) {
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+	{"it is acknowledged, and its holder is lost", func(w *World, g dispatch.Grant) {
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(21 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
-	{"its clean-up takes too long", func(w *World, g engine.Grant) {
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+	{"its clean-up takes too long", func(w *World, g dispatch.Grant) {
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 3 {
 			w.pass(13 * time.Second)
 			w.beat(g)
@@ -150,7 +151,7 @@ var afterCancel = []struct {
 		w.state(g.Run.ID, perdure.Running)
 		w.pass(2 * time.Second)
 	}, perdure.Cancelled, perdure.CodeCancelled, true},
-	{"it is asked again", func(w *World, g engine.Grant) {
+	{"it is asked again", func(w *World, g dispatch.Grant) {
 		before := w.get(g.Run.ID).Cancel
 		w.pass(time.Second)
 		w.cancel(g.Run.ID)
@@ -159,7 +160,7 @@ var afterCancel = []struct {
 			"one request: %+v", after)
 		w.commit(g, perdure.Commit{Outcome: stopped})
 	}, perdure.Cancelled, perdure.CodeCancelled, false},
-	{"a wait of it times out unhandled", func(w *World, g engine.Grant) {
+	{"a wait of it times out unhandled", func(w *World, g dispatch.Grant) {
 		w.commit(g, perdure.Commit{Outcome: failed("wait_timeout")})
 	}, perdure.TimedOut, perdure.CodeWaitTimeout, false},
 }
@@ -202,7 +203,7 @@ var cancelTable = []Scenario{
 				w.pass(time.Second)
 				w.check(w.cancel(r.ID).State.Live(), "%s: it ended at once", name)
 				if g == nil { // it goes first, and whoever gets it is told
-					w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+					w.do(&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
 						Metadata: map[string]string{"other": "1"}}})
 					got := w.take("w2")
 					w.check(got.Run.ID == r.ID && got.Cancel && got.Run.Cancel.ToldAt == w.Now,
@@ -246,7 +247,7 @@ var cancelTable = []Scenario{
 		w.submit(perdure.Submission{Kind: "job", Delay: perdure.Duration(time.Second)})
 		r := w.task()
 		g := w.take("w1")
-		w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 		w.pass(2 * time.Second)
 		w.cancel(r.ID)
 		g = w.take("w1")
@@ -258,8 +259,8 @@ var cancelTable = []Scenario{
 		g := w.take("w1")
 		w.pass(30 * time.Second)
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(31 * time.Second)
 		ended := w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.checkCancelProof(&ended, "deadline")

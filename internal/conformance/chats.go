@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 )
 
 // chat says something on a thread.
-func (w *World) chat(th perdure.ThreadID, text string) *engine.Chat {
+func (w *World) chat(th perdure.ThreadID, text string) *life.Chat {
 	w.t.Helper()
-	op := &engine.Chat{Tenant: tenant, ThreadID: th, Kind: "chat", Message: user(text)[0]}
+	op := &life.Chat{Tenant: tenant, ThreadID: th, Kind: "chat", Message: user(text)[0]}
 	w.do(op)
 	return op
 }
@@ -23,12 +25,12 @@ var chatScenarios = []Scenario{
 	{"a retry and a redrive of a conversation take up what the user says", func(w *World) {
 		for _, again := range []func(id perdure.RunID) perdure.Run{
 			func(id perdure.RunID) perdure.Run {
-				op := &engine.Retry{Tenant: tenant, RunID: id}
+				op := &life.Retry{Tenant: tenant, RunID: id}
 				w.do(op)
 				return op.Run
 			},
 			func(id perdure.RunID) perdure.Run {
-				op := &engine.Redrive{Tenant: tenant, RunID: id}
+				op := &upkeep.Redrive{Tenant: tenant, RunID: id}
 				w.do(op)
 				return op.Run
 			},
@@ -72,7 +74,7 @@ var chatScenarios = []Scenario{
 			if !decided {
 				w.refuse(perdure.CodeWaitClosed, w.decide(id, ada, yes()))
 			}
-			op := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: w.itemOf(g, "m").Seq}
+			op := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: w.itemOf(g, "m").Seq}
 			w.do(op)
 			answers := slices.DeleteFunc(op.Page, func(i perdure.Item) bool { return i.WaitID != "ok" })
 			w.check(len(answers) == 1 == decided, "the decision came first: %t; the inbox has %+v", decided, op.Page)
@@ -91,9 +93,9 @@ var chatScenarios = []Scenario{
 		for n := 1; n <= messages; n++ {
 			content := json.RawMessage(fmt.Sprintf(`"%d"`, n))
 			if n%50 == 0 { // four of these are larger than a page
-				content = json.RawMessage(`"` + strings.Repeat("x", engine.GrantMax/3) + `"`)
+				content = json.RawMessage(`"` + strings.Repeat("x", life.GrantMax/3) + `"`)
 			}
-			w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th,
+			w.do(&life.AppendMessage{Tenant: tenant, ThreadID: th,
 				Message: perdure.Message{Role: "user", Content: content}})
 		}
 		w.on(th, perdure.Submission{})
@@ -101,7 +103,7 @@ var chatScenarios = []Scenario{
 		pages := 0
 		for before := int64(messages + 1); ; pages++ {
 			page, err := w.E.Runs.History(w.ctx(), tenant, g.Run.ID, g.Run.Epoch,
-				engine.ThreadPart{After: 20, Before: before, Limit: 1000})
+				reads.ThreadPart{After: 20, Before: before, Limit: 1000})
 			w.check(err == nil, "page before message %d: %v", before, err)
 			if len(page) == 0 {
 				w.check(before == 21, "the last page ends at message %d, want 21", before)
@@ -113,10 +115,10 @@ var chatScenarios = []Scenario{
 				bytes += len(m.Content)
 				w.check(m.Seq == before, "message %d comes after message %d", m.Seq, before+1)
 			}
-			w.check(bytes <= engine.GrantMax, "a page has %d bytes, want at most %d", bytes, engine.GrantMax)
+			w.check(bytes <= life.GrantMax, "a page has %d bytes, want at most %d", bytes, life.GrantMax)
 		}
 		w.check(pages >= 3, "%d messages came in %d pages, want some", messages, pages)
-		_, err := w.E.Runs.History(w.ctx(), tenant, g.Run.ID, g.Run.Epoch+1, engine.ThreadPart{Before: 5, Limit: 10})
+		_, err := w.E.Runs.History(w.ctx(), tenant, g.Run.ID, g.Run.Epoch+1, reads.ThreadPart{Before: 5, Limit: 10})
 		w.check(perdure.CodeOf(err) == perdure.CodeStaleEpoch, "with another epoch: %v", err)
 	}},
 }

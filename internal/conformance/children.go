@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 func kids(n int) (out []perdure.Spawn, keys []string) {
@@ -19,9 +20,9 @@ func kids(n int) (out []perdure.Spawn, keys []string) {
 }
 
 // takeKind polls one run of a kind and starts it.
-func (w *World) takeKind(kind string) engine.Grant {
+func (w *World) takeKind(kind string) dispatch.Grant {
 	w.t.Helper()
-	op := &engine.Claim{Tenant: tenant, Worker: "w-" + kind, Kinds: []string{kind}, Slots: 1, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: "w-" + kind, Kinds: []string{kind}, Slots: 1, Start: true}
 	w.do(op)
 	w.check(len(op.Grants) == 1, "no %s to claim", kind)
 	w.beat(op.Grants[0])
@@ -29,7 +30,7 @@ func (w *World) takeKind(kind string) engine.Grant {
 }
 
 // family creates a running parent with n children, and suspends it on them.
-func (w *World) family(n int, mode perdure.Mode) (parent perdure.Run, children []engine.ChildOf) {
+func (w *World) family(n int, mode perdure.Mode) (parent perdure.Run, children []life.ChildOf) {
 	w.t.Helper()
 	parent = w.submit(perdure.Submission{Kind: "parent", Timeout: perdure.Duration(30 * time.Minute)})
 	g := w.takeKind("parent")
@@ -74,7 +75,7 @@ var childScenarios = []Scenario{
 		w.check(len(g.Inbox) == 3, "two results and the wait: %+v", g.Inbox)
 	}},
 	{"the modes of a join", func(w *World) {
-		end := func(g engine.Grant, ok bool) {
+		end := func(g dispatch.Grant, ok bool) {
 			o := failed("no")
 			no := false
 			o.Retryable = &no
@@ -110,7 +111,7 @@ var childScenarios = []Scenario{
 	}},
 	{"a hundred children of which a third fail and a third time out", func(w *World) {
 		p, _ := w.family(100, perdure.ModeAll)
-		op := &engine.Claim{Tenant: tenant, Worker: "wk", Kinds: []string{"kid"}, Slots: 100, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "wk", Kinds: []string{"kid"}, Slots: 100, Start: true}
 		w.do(op)
 		w.check(len(op.Grants) == 100, "%d", len(op.Grants))
 		no := false
@@ -126,13 +127,13 @@ var childScenarios = []Scenario{
 		}
 		w.state(p.ID, perdure.Suspended)
 		for range 20 {
-			var beats []engine.BeatOf
+			var beats []life.BeatOf
 			for i, g := range op.Grants {
 				if i%3 == 2 {
-					beats = append(beats, engine.BeatOf{Lease: lease(g)})
+					beats = append(beats, life.BeatOf{Lease: lease(g)})
 				}
 			}
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "wk", Beats: beats})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "wk", Beats: beats})
 			w.pass(20 * time.Second)
 		}
 		g := w.takeKind("parent")
@@ -200,7 +201,7 @@ var childScenarios = []Scenario{
 		k := w.takeKind("kid")
 		ans := w.commit(k, perdure.Commit{Children: []perdure.Spawn{{Key: "b", Kind: "grandkid"}},
 			Waits: wait(perdure.WaitSpec{ID: "j", Type: perdure.WaitChildren, Keys: []string{"b"}}), Outcome: suspend})
-		w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID})
 		w.commit(g, perdure.Commit{CancelAck: true, Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}})
 		again := w.takeKind("kid")
 		w.check(again.Cancel, "the grant says so")

@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -121,27 +123,27 @@ func claimReads(t *testing.T, at store.Options) {
 		return out
 	}
 	all, each := name("q", queues), name("k", kinds)
-	var ops []engine.Op
+	var ops []kernel.Op
 	for _, q := range all {
 		for _, k := range each {
-			ops = append(ops, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: k, Queue: q}})
+			ops = append(ops, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: k, Queue: q}})
 		}
 	}
 	for i := range tenants {
 		for n := range 8 {
-			ops = append(ops, &engine.Submit{Tenant: perdure.TenantID(fmt.Sprintf("t%03d", i)),
+			ops = append(ops, &life.Submit{Tenant: perdure.TenantID(fmt.Sprintf("t%03d", i)),
 				Submission: perdure.Submission{Kind: each[n], Queue: all[0]}})
 		}
 	}
 	for range 500 {
-		ops = append(ops, &engine.Submit{Tenant: "deep", Submission: perdure.Submission{Kind: "job", Queue: "deep"}})
+		ops = append(ops, &life.Submit{Tenant: "deep", Submission: perdure.Submission{Kind: "job", Queue: "deep"}})
 	}
 	for part := range slices.Chunk(ops, 500) {
 		for _, err := range w.E.Step(w.Now, part...) {
 			w.check(err == nil, "submit: %v", err)
 		}
 	}
-	claim := func(what string, op engine.Claim) int {
+	claim := func(what string, op dispatch.Claim) int {
 		t.Helper()
 		op.Worker = "w"
 		reads.Store(0)
@@ -162,21 +164,21 @@ func claimReads(t *testing.T, at store.Options) {
 		between = append(between, k+"x")
 	}
 	for _, slots := range []int{1, 20, 1000} {
-		n := claim("many queues", engine.Claim{Tenant: tenant, Queues: all, Slots: slots})
+		n := claim("many queues", dispatch.Claim{Tenant: tenant, Queues: all, Slots: slots})
 		w.check(n > 0, "%d slots: nothing was granted", slots)
-		n = claim("many queues with kinds", engine.Claim{Tenant: tenant, Queues: all, Kinds: each[:10], Slots: slots})
+		n = claim("many queues with kinds", dispatch.Claim{Tenant: tenant, Queues: all, Kinds: each[:10], Slots: slots})
 		w.check(n > 0, "%d slots: nothing was granted", slots)
-		claim("kinds that have nothing", engine.Claim{Tenant: tenant, Queues: all, Kinds: none, Slots: slots})
-		claim("kinds between others", engine.Claim{Tenant: tenant, Queues: all, Kinds: between, Slots: slots})
-		claim("queues that have nothing", engine.Claim{Tenant: tenant, Queues: none, Slots: slots})
-		n = claim("all tenants", engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: slots})
+		claim("kinds that have nothing", dispatch.Claim{Tenant: tenant, Queues: all, Kinds: none, Slots: slots})
+		claim("kinds between others", dispatch.Claim{Tenant: tenant, Queues: all, Kinds: between, Slots: slots})
+		claim("queues that have nothing", dispatch.Claim{Tenant: tenant, Queues: none, Slots: slots})
+		n = claim("all tenants", dispatch.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: slots})
 		w.check(n > 0, "%d slots: nothing was granted", slots)
-		claim("all tenants, with kinds", engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all,
+		claim("all tenants, with kinds", dispatch.Claim{Tenant: "ops", AnyTenant: true, Queues: all,
 			Kinds: between, Slots: slots})
 		// A poll with little room reads ahead in vain.
-		claim("one deep queue", engine.Claim{Tenant: "deep", Queues: []string{"deep"}, Kinds: []string{"job"},
+		claim("one deep queue", dispatch.Claim{Tenant: "deep", Queues: []string{"deep"}, Kinds: []string{"job"},
 			Slots: slots, Room: 2000})
-		claim("one deep queue without kinds", engine.Claim{Tenant: "deep", Queues: []string{"deep"},
+		claim("one deep queue without kinds", dispatch.Claim{Tenant: "deep", Queues: []string{"deep"},
 			Slots: slots, Room: 2000})
 	}
 	for i, q := range all {
@@ -184,16 +186,16 @@ func claimReads(t *testing.T, at store.Options) {
 			w.pause(q, "toggled")
 		}
 	}
-	claim("half of the queues paused", engine.Claim{Tenant: tenant, Queues: all, Slots: 1})
+	claim("half of the queues paused", dispatch.Claim{Tenant: tenant, Queues: all, Slots: 1})
 	w.resume(all[0])
 	w.pause(all[0], "again")
 	claim("half of the queues paused, by all tenants",
-		engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
+		dispatch.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
 	w.resume(all[0])
 	for _, q := range all {
 		w.pause(q, "all")
 	}
-	claim("all queues paused", engine.Claim{Tenant: tenant, Queues: all, Slots: 1, Build: "b"})
+	claim("all queues paused", dispatch.Claim{Tenant: tenant, Queues: all, Slots: 1, Build: "b"})
 	claim("all queues paused, by all tenants",
-		engine.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
+		dispatch.Claim{Tenant: "ops", AnyTenant: true, Queues: all, Slots: 1})
 }

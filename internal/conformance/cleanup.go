@@ -4,11 +4,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 // saga submits an agent that has steps to undo, and leases it.
-func (w *World) saga(s perdure.Submission) engine.Grant {
+func (w *World) saga(s perdure.Submission) dispatch.Grant {
 	w.t.Helper()
 	s.Kind, s.Class = "trip", perdure.Agent
 	if s.Timeout == 0 {
@@ -21,17 +23,17 @@ func (w *World) saga(s perdure.Submission) engine.Grant {
 }
 
 // cleanup leases a run that has to clean up.
-func (w *World) cleanup() engine.Grant {
+func (w *World) cleanup() dispatch.Grant {
 	w.t.Helper()
 	g := w.takeKind("trip")
 	w.check(g.Cancel, "the grant is not marked")
 	return g
 }
 
-func (w *World) ackCancel(g engine.Grant) {
+func (w *World) ackCancel(g dispatch.Grant) {
 	w.t.Helper()
-	w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-		Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+	w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+		Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 }
 
 var confirmCancel = &perdure.Outcome{Type: perdure.OutcomeCancelled}
@@ -45,11 +47,11 @@ var cleanupScenarios = []Scenario{
 			held := w.saga(perdure.Submission{})
 			w.commit(held, perdure.Commit{Outcome: defect("panic")})
 			fresh := w.submit(perdure.Submission{Kind: "trip"})
-			w.do(&engine.PauseQueue{Tenant: tenant, Queue: "default"})
-			for _, g := range []engine.Grant{sleeping, held} {
-				w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID})
+			w.do(&rules.PauseQueue{Tenant: tenant, Queue: "default"})
+			for _, g := range []dispatch.Grant{sleeping, held} {
+				w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID})
 			}
-			op := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 10, Start: true, Build: build}
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 10, Start: true, Build: build}
 			w.do(op)
 			w.check(len(op.Grants) == 2, "build %q got %d runs for clean-up, want 2", build, len(op.Grants))
 			for _, g := range op.Grants {
@@ -59,7 +61,7 @@ var cleanupScenarios = []Scenario{
 				w.ended(g.Run.ID, perdure.Cancelled, perdure.CodeCancelled)
 				w.check(len(w.notUndone(g.Run.ID)) == 0, "%v", w.notUndone(g.Run.ID))
 			}
-			w.do(&engine.ResumeQueue{Tenant: tenant, Queue: "default"})
+			w.do(&rules.ResumeQueue{Tenant: tenant, Queue: "default"})
 			w.complete(w.takeKind("trip"), `1`)
 		}
 	}},
@@ -67,25 +69,25 @@ var cleanupScenarios = []Scenario{
 		g := w.saga(perdure.Submission{})
 		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}),
 			Outcome: suspend})
-		w.do(&engine.PauseQueue{Tenant: tenant, Queue: "default"})
-		w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID})
+		w.do(&rules.PauseQueue{Tenant: tenant, Queue: "default"})
+		w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID})
 		w.restart() // its memory is empty
 		w.cleanup()
 	}},
 	{"a saga whose worker is lost during a cancel is granted again until it is undone", func(w *World) {
 		for _, c := range []struct {
 			name string
-			lose func(g engine.Grant)
+			lose func(g dispatch.Grant)
 		}{
-			{"lost", func(engine.Grant) { w.pass(w.E.Policy().Lease + time.Second) }},
-			{"released", func(g engine.Grant) {
-				w.do(&engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)}})
+			{"lost", func(dispatch.Grant) { w.pass(w.E.Policy().Lease + time.Second) }},
+			{"released", func(g dispatch.Grant) {
+				w.do(&life.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []life.Lease{lease(g)}})
 			}},
 		} {
 			for _, attempts := range []int{1, 3} {
 				g := w.saga(perdure.Submission{MaxAttempts: attempts})
 				id := g.Run.ID
-				w.do(&engine.Cancel{Tenant: tenant, RunID: id})
+				w.do(&life.Cancel{Tenant: tenant, RunID: id})
 				w.ackCancel(g)
 				w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{entry(perdure.UndonePrefix + "hotel")}})
 				c.lose(g)
@@ -103,7 +105,7 @@ var cleanupScenarios = []Scenario{
 	}},
 	{"a clean-up that kills its workers ends with cleanup_grace, and lists what is left", func(w *World) {
 		g := w.saga(perdure.Submission{Timeout: perdure.Duration(24 * time.Hour)})
-		w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID})
 		w.ackCancel(g)
 		acked, n := w.Now, 0
 		for !w.get(g.Run.ID).State.Terminal() && n < 100 {
@@ -121,7 +123,7 @@ var cleanupScenarios = []Scenario{
 	}},
 	{"a lost run that is being cancelled ends, if nothing is to be undone", func(w *World) {
 		g := w.saga(perdure.Submission{})
-		w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID})
 		w.ackCancel(g)
 		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{entry(perdure.UndonePrefix + "hotel"),
 			entry(perdure.UndonePrefix + "flight")}})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -39,17 +41,17 @@ func patient(t *testing.T) context.Context {
 }
 
 // claims polls with several workers of each node until they have that many runs.
-func claims(t *testing.T, nodes []*World, kind string, want int) map[perdure.RunID]engine.Grant {
+func claims(t *testing.T, nodes []*World, kind string, want int) map[perdure.RunID]dispatch.Grant {
 	t.Helper()
 	ctx := patient(t)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	got := make(map[perdure.RunID]engine.Grant)
+	got := make(map[perdure.RunID]dispatch.Grant)
 	for i, w := range nodes {
 		for j := range 4 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					op := &engine.Claim{Tenant: tenant, Worker: fmt.Sprintf("w%d%d", i, j), Kinds: []string{kind},
+					op := &dispatch.Claim{Tenant: tenant, Worker: fmt.Sprintf("w%d%d", i, j), Kinds: []string{kind},
 						Slots: 3, Start: true}
 					if err := w.E.Do(ctx, op); err != nil {
 						t.Error(err)
@@ -79,7 +81,7 @@ func claims(t *testing.T, nodes []*World, kind string, want int) map[perdure.Run
 }
 
 // completes has the nodes complete runs at the same time, in turns.
-func completes(t *testing.T, nodes []*World, grants map[perdure.RunID]engine.Grant) {
+func completes(t *testing.T, nodes []*World, grants map[perdure.RunID]dispatch.Grant) {
 	t.Helper()
 	ctx := patient(t)
 	var wg sync.WaitGroup
@@ -88,7 +90,7 @@ func completes(t *testing.T, nodes []*World, grants map[perdure.RunID]engine.Gra
 		w := nodes[i%len(nodes)]
 		i++
 		wg.Go(func() {
-			op := &engine.Commit{Tenant: tenant, Worker: g.Run.Worker,
+			op := &life.Commit{Tenant: tenant, Worker: g.Run.Worker,
 				Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}
 			if err := w.E.Do(ctx, op); err != nil || op.Refused != nil {
 				t.Errorf("%v, %v", err, op.Refused)
@@ -105,7 +107,7 @@ func TestTwoNodesClaimTwoHundredRunsAtOnce(t *testing.T) {
 	var submitted sync.WaitGroup
 	for i := range n {
 		submitted.Go(func() {
-			op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
+			op := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}}
 			if err := nodes[i%2].E.Do(ctx, op); err != nil {
 				t.Error(err)
 			}
@@ -119,7 +121,7 @@ func TestTwoNodesClaimTwoHundredRunsAtOnce(t *testing.T) {
 			t.Errorf("%s has epoch %d: %v", id, g.Run.Epoch, w.types(id))
 		}
 	}
-	left := &engine.Claim{Tenant: tenant, Worker: "last", Slots: 10}
+	left := &dispatch.Claim{Tenant: tenant, Worker: "last", Slots: 10}
 	if err := w.E.Do(ctx, left); err != nil || len(left.Grants) != 0 {
 		t.Errorf("%d are left over, %v", len(left.Grants), err)
 	}
@@ -174,7 +176,7 @@ func TestTwoNodesSubmitTheSameKeysAtOnce(t *testing.T) {
 	var created atomic.Int64
 	for i := range 4 * n {
 		wg.Go(func() {
-			op := &engine.Submit{Tenant: tenant, Key: fmt.Sprint("k", i/4), Submission: perdure.Submission{Kind: "job"}}
+			op := &life.Submit{Tenant: tenant, Key: fmt.Sprint("k", i/4), Submission: perdure.Submission{Kind: "job"}}
 			if err := nodes[i%2].E.Do(ctx, op); err != nil {
 				t.Error(err)
 			}

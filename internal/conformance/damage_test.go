@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -129,10 +131,10 @@ func (w *crowded) victims(state string, n int) []perdure.RunID {
 	if state == "queued" {
 		return ids
 	}
-	op := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: n, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: n, Start: true}
 	w.do(op)
 	w.check(len(op.Grants) == n, "%d grants", len(op.Grants))
-	w.many(n, func(i int) engine.Op {
+	w.many(n, func(i int) kernel.Op {
 		c := perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1", Value: json.RawMessage(`{"x":1}`)}}}
 		if state == "suspended" {
 			c.Children = []perdure.Spawn{{Key: "a", Kind: "kid", Queue: "kids"}}
@@ -142,8 +144,8 @@ func (w *crowded) victims(state string, n int) []perdure.RunID {
 		}
 		return w.commitOf(op.Grants[i], c)
 	})
-	w.many(n, func(i int) engine.Op {
-		return &engine.CreateGroup{Tenant: tenant, RunIDs: ids[i : i+1], Timeout: perdure.Duration(4 * time.Minute)}
+	w.many(n, func(i int) kernel.Op {
+		return &life.CreateGroup{Tenant: tenant, RunIDs: ids[i : i+1], Timeout: perdure.Duration(4 * time.Minute)}
 	})
 	return ids
 }
@@ -180,7 +182,7 @@ func (w *crowded) hurt(postgres bool) (all []wound) {
 		all = append(all, list...)
 	}
 	w.unchecked(postgres, func() {
-		w.many(len(all), func(i int) engine.Op {
+		w.many(len(all), func(i int) kernel.Op {
 			x, key := all[i], "run_id"
 			switch x.table {
 			case "runs":
@@ -247,7 +249,7 @@ func TestADamagedRunStopsNobody(t *testing.T) {
 }
 
 // whole has what is handed over be such that a worker can read it.
-func (w *World) whole(g engine.Grant) {
+func (w *World) whole(g dispatch.Grant) {
 	w.t.Helper()
 	ok := g.Input == "" || json.Valid([]byte(g.Input))
 	for _, j := range g.Journal {
@@ -289,7 +291,7 @@ func TestWhatCantBeReadIsKeptUntilTheEnd(t *testing.T) {
 		r := w.submit(perdure.Submission{Kind: "job"})
 		w.do(corrupt{"UPDATE runs SET rest='{\"held\":', committed='7x', version=version+1 WHERE id=?",
 			[]any{string(r.ID)}})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		row := w.row("runs", "id", string(r.ID))
 		w.check(row["rest"] == `{"held":` && row["committed"] == "7x", "%v %v", row["rest"], row["committed"])
 		w.do(corrupt{"UPDATE tenants SET require_signatures=1", nil})
@@ -330,10 +332,10 @@ func TestARunThatLostItsAlarmIsWatchedAgain(t *testing.T) {
 				ids, _ := w.runs(len(lost), true, perdure.Submission{Kind: state, Class: perdure.Agent,
 					Timeout: damagedTimeout})
 				if state != "queued" {
-					op := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: len(ids),
+					op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{state}, Slots: len(ids),
 						Start: true}
 					w.do(op)
-					w.many(len(ids), func(i int) engine.Op {
+					w.many(len(ids), func(i int) kernel.Op {
 						if state == "running" {
 							return w.commitOf(op.Grants[i],
 								perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a#1",

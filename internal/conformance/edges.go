@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -18,7 +20,7 @@ func (w *World) quota(n int64) {
 }
 
 // lastOfChord creates a chord whose only child is running.
-func (w *World) lastOfChord() engine.Grant {
+func (w *World) lastOfChord() dispatch.Grant {
 	w.t.Helper()
 	w.on(w.thread(), perdure.Submission{Kind: "boss"})
 	o := done(`1`)
@@ -32,10 +34,10 @@ var edgeScenarios = []Scenario{
 	{"a commit and the grant that follows it share a batch: the grant has the step", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
 		g := w.take("w1")
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		c := w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#1", Value: json.RawMessage(`1`)}},
 			Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}), Outcome: suspend})
-		claim := &engine.Claim{Tenant: tenant, Worker: "w2", Slots: 1, Start: true}
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "w2", Slots: 1, Start: true}
 		for _, err := range w.E.Step(w.Now, c, claim) {
 			w.check(err == nil, "%v", err)
 		}
@@ -43,9 +45,9 @@ var edgeScenarios = []Scenario{
 			"the grant lacks what was recorded: %+v", claim.Grants)
 		g = claim.Grants[0]
 		c = w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "pay#2", Value: json.RawMessage(`2`)}}})
-		claim = &engine.Claim{Tenant: tenant, Worker: "w3", Slots: 1, Start: true}
-		for _, err := range w.E.Step(w.Now, c, &engine.Release{Tenant: tenant, Worker: "w2",
-			Leases: []engine.Lease{lease(g)}}, claim) {
+		claim = &dispatch.Claim{Tenant: tenant, Worker: "w3", Slots: 1, Start: true}
+		for _, err := range w.E.Step(w.Now, c, &life.Release{Tenant: tenant, Worker: "w2",
+			Leases: []life.Lease{lease(g)}}, claim) {
 			w.check(err == nil, "%v", err)
 		}
 		w.check(len(claim.Grants) == 1 && len(claim.Grants[0].Journal) == 2, "%+v", claim.Grants)
@@ -59,7 +61,7 @@ var edgeScenarios = []Scenario{
 		r := w.on(th, perdure.Submission{Kind: "boss2", Timeout: perdure.Duration(time.Minute)})
 		w.takeKind("boss2")
 		w.quota(1)
-		w.do(&engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "j1", Status: "ok"})
+		w.do(&life.Continue{Tenant: tenant, RunID: r.ID, JobID: "j1", Status: "ok"})
 		w.pass(2 * time.Minute)
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.check(w.get(r.ID).ContinuedBy != "", "and its continuation is there")
@@ -92,14 +94,14 @@ var edgeScenarios = []Scenario{
 	{"a grant is bounded by what it hands over, not by how that is stored", func(w *World) {
 		r := w.task()
 		for i := range 12 {
-			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`"` +
+			w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`"` +
 				fmt.Sprint(i) + strings.Repeat("x", 200_000) + `"`)})
 		}
 		g := w.take("w1")
 		have, next := len(g.Inbox), g.InboxNext
 		w.check(next > 0 && have < 8, "%d items, next %d", have, next)
 		for next > 0 {
-			op := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: next}
+			op := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch, After: next}
 			w.do(op)
 			have, next = have+len(op.Page), op.Next
 		}
@@ -129,7 +131,7 @@ var edgeScenarios = []Scenario{
 		r := w.on(w.thread(), perdure.Submission{Kind: "boss", Timeout: perdure.Duration(20 * 24 * time.Hour)})
 		w.commit(w.takeKind("boss"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s",
 			Type: perdure.WaitSignal, Name: "s", Timeout: perdure.Never}), Outcome: suspend})
-		op := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "j1", Status: "ok"}
+		op := &life.Continue{Tenant: tenant, RunID: r.ID, JobID: "j1", Status: "ok"}
 		w.do(op)
 		w.Now = w.Now.Add(25 * time.Hour)
 		w.sweep()
@@ -141,8 +143,8 @@ var edgeScenarios = []Scenario{
 		p, _ := w.family(1, perdure.ModeAll)
 		g := w.takeKind("kid")
 		big := `"` + strings.Repeat("found ", 30_000) + `"`
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w",
-			Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(big)}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w",
+			Beats: []life.BeatOf{{Lease: lease(g), Progress: json.RawMessage(big)}}})
 		no := false
 		o := failed("x")
 		o.Retryable = &no
@@ -185,15 +187,15 @@ var edgeScenarios = []Scenario{
 	{"a continuation of a process is a process", func(w *World) {
 		r := w.on(w.thread(), perdure.Submission{Kind: "p", Class: perdure.Process})
 		w.complete(w.takeKind("p"), "1")
-		op := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "j"}
+		op := &life.Continue{Tenant: tenant, RunID: r.ID, JobID: "j"}
 		w.do(op)
 		w.check(w.get(op.Made).Options.Process, "its life is judged by its process")
 	}},
 	{"what has expired goes in bounded batches", func(w *World) {
 		for i := range 3 {
-			ops := make([]engine.Op, 500)
+			ops := make([]kernel.Op, 500)
 			for k := range ops {
-				ops[k] = &engine.Submit{Tenant: tenant, Key: fmt.Sprint(i, "-", k),
+				ops[k] = &life.Submit{Tenant: tenant, Key: fmt.Sprint(i, "-", k),
 					Submission: perdure.Submission{Kind: "x", Timeout: perdure.Duration(time.Second)}}
 			}
 			w.E.Step(w.Now, ops...)

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -17,7 +19,7 @@ type end struct {
 	spawn perdure.Spawn
 	code  perdure.Code
 	state perdure.State
-	by    func(w *World, g engine.Grant)
+	by    func(w *World, g dispatch.Grant)
 	said  bool // by the holder: the epoch stays
 	empty bool // nobody has begun
 }
@@ -31,24 +33,24 @@ type finish struct {
 
 func (finish) Needs() []store.Ref { return nil }
 
-func (f finish) Do(tx *engine.Tx) error {
+func (f finish) Do(tx *kernel.Tx) error {
 	r, _, err := tx.DB.Runs.Get(tenant, f.id)
 	if err != nil {
 		return err
 	}
-	return tx.Finish(&r, f.ev)
+	return life.Finish(tx, &r, f.ev)
 }
 
 var ends = []end{
 	{name: "its deadline", spawn: perdure.Spawn{Timeout: perdure.Duration(40 * time.Second)},
 		code: perdure.CodeDeadline, state: perdure.TimedOut,
-		by: func(w *World, _ engine.Grant) { w.pass(41 * time.Second) }},
+		by: func(w *World, _ dispatch.Grant) { w.pass(41 * time.Second) }},
 	{name: "a dispatch that nobody is heard from", code: perdure.CodeDispatchTimeout, state: perdure.TimedOut,
 		empty: true,
 		spawn: perdure.Spawn{Class: perdure.Agent},
-		by: func(w *World, g engine.Grant) {
+		by: func(w *World, g dispatch.Grant) {
 			for range 2 * w.E.Policy().MaxGrants {
-				w.do(&engine.Claim{Tenant: tenant, Worker: "silent", Kinds: []string{g.Run.Kind}, Slots: 1})
+				w.do(&dispatch.Claim{Tenant: tenant, Worker: "silent", Kinds: []string{g.Run.Kind}, Slots: 1})
 				w.pass(6 * time.Minute)
 				if w.get(g.Run.ID).State.Terminal() {
 					return
@@ -57,48 +59,48 @@ var ends = []end{
 		}},
 	{name: "the loss of its only attempt", spawn: perdure.Spawn{MaxAttempts: 1},
 		code: perdure.CodeAttemptsExhausted, state: perdure.Failed,
-		by: func(w *World, _ engine.Grant) { w.pass(65 * time.Second) }},
+		by: func(w *World, _ dispatch.Grant) { w.pass(65 * time.Second) }},
 	{name: "a process without a heartbeat", spawn: perdure.Spawn{Class: perdure.Process, MaxAttempts: 1},
 		code: perdure.CodeHeartbeatLost, state: perdure.Failed,
-		by: func(w *World, _ engine.Grant) { w.pass(11 * time.Minute) }},
+		by: func(w *World, _ dispatch.Grant) { w.pass(11 * time.Minute) }},
 	{name: "a single attempt that nobody is heard from", spawn: perdure.Spawn{MaxAttempts: 1},
 		code: perdure.CodeOutcomeUnknown, state: perdure.Failed, empty: true,
-		by: func(w *World, g engine.Grant) {
-			w.do(&engine.Claim{Tenant: tenant, Worker: "silent", Kinds: []string{g.Run.Kind}, Slots: 1})
+		by: func(w *World, g dispatch.Grant) {
+			w.do(&dispatch.Claim{Tenant: tenant, Worker: "silent", Kinds: []string{g.Run.Kind}, Slots: 1})
 			w.pass(65 * time.Second)
 		}},
 	{name: "the reaper", code: perdure.CodeReaped, state: perdure.Failed,
 		spawn: perdure.Spawn{Timeout: perdure.Duration(time.Hour)},
-		by: func(w *World, g engine.Grant) {
+		by: func(w *World, g dispatch.Grant) {
 			w.Now = w.Now.Add(w.E.Policy().ActiveReap + time.Hour)
 			w.do(finish{g.Run.ID, perdure.Reaped{}})
 		}},
 	{name: "the loss of its queue", code: perdure.CodeOrphaned, state: perdure.Failed,
-		by: func(w *World, g engine.Grant) { w.do(finish{g.Run.ID, perdure.Orphaned{Missing: "queue"}}) }},
+		by: func(w *World, g dispatch.Grant) { w.do(finish{g.Run.ID, perdure.Orphaned{Missing: "queue"}}) }},
 	{name: "a cancel that nobody heeds", code: perdure.CodeCancelled, state: perdure.Cancelled,
-		by: func(w *World, g engine.Grant) {
-			w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID, Reason: "enough"})
+		by: func(w *World, g dispatch.Grant) {
+			w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID, Reason: "enough"})
 			w.pass(w.E.Policy().CancelGrace + time.Second)
 		}},
 	{name: "a cancel that is heeded", code: perdure.CodeCancelled, state: perdure.Cancelled, said: true,
-		by: func(w *World, g engine.Grant) {
-			w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID, Reason: "enough"})
+		by: func(w *World, g dispatch.Grant) {
+			w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID, Reason: "enough"})
 			w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}})
 		}},
 	{name: "a cancel before its start", code: perdure.CodeCancelled, state: perdure.Cancelled, empty: true,
-		by: func(w *World, g engine.Grant) { w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID}) }},
+		by: func(w *World, g dispatch.Grant) { w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID}) }},
 	{name: "a failure", code: "boom", state: perdure.Failed, said: true,
-		by: func(w *World, g engine.Grant) {
+		by: func(w *World, g dispatch.Grant) {
 			o, no := failed("boom"), false
 			o.Retryable = &no
 			w.commit(g, perdure.Commit{Outcome: o})
 		}},
 	{name: "a wait that timed out", code: perdure.CodeWaitTimeout, state: perdure.TimedOut, said: true,
-		by: func(w *World, g engine.Grant) {
+		by: func(w *World, g dispatch.Grant) {
 			w.commit(g, perdure.Commit{Outcome: failed(string(perdure.CodeWaitTimeout))})
 		}},
 	{name: "a signature that is wrong", code: perdure.CodeSignatureInvalid, state: perdure.Failed, said: true,
-		by: func(w *World, g engine.Grant) {
+		by: func(w *World, g dispatch.Grant) {
 			w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
 				Reason: string(perdure.CodeSignatureInvalid)}})
 		}},
@@ -137,11 +139,11 @@ func (w *World) endsWell(e end) {
 			Timeout: perdure.Never}),
 		Outcome: suspend}).Children[0].RunID
 	next := w.submit(perdure.Submission{Kind: "next", ThreadID: th, Class: perdure.Agent})
-	g := engine.Grant{Run: w.get(id).Run}
+	g := dispatch.Grant{Run: w.get(id).Run}
 	if !e.empty {
 		g = w.takeKind("kid")
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-			Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_streaming",
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []life.BeatOf{{Lease: lease(g), Activity: "llm_streaming",
 				Progress: json.RawMessage(`{"pages":3}`)}}})
 		w.put(g, "draft.md", []byte("# half"))
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta,

@@ -5,16 +5,20 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
 // fanOut runs FanOut until no event is left, and gives the number of notifications of each step.
 func (w *World) fanOut() (made []int) {
 	w.t.Helper()
-	op := &engine.FanOut{}
+	op := &outbox.FanOut{}
 	for range 1000 {
-		op = &engine.FanOut{After: op.Last}
+		op = &outbox.FanOut{After: op.Last}
 		w.do(op)
 		if made = append(made, op.Made); !op.More {
 			return made
@@ -55,8 +59,8 @@ var fanOutScenarios = []Scenario{
 				"%d notifications and %d events that wait, of 100 events for 21 endpoints", w.rows("outbox"),
 				w.rows("fanouts"))
 			w.fsck()
-			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hooks[0]})
-			w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hooks[1], Disabled: new(true)})
+			w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: hooks[0]})
+			w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hooks[1], Disabled: new(true)})
 			w.Now = w.Now.Add(time.Second)
 			later, _ := w.hook("", "x:*")
 			for _, n := range w.fanOut() {
@@ -92,18 +96,18 @@ var fanOutScenarios = []Scenario{
 		w.task()
 		w.commit(w.take("w1"), lines(100))
 		for range 3 {
-			w.do(&engine.CreateWebhook{Tenant: "zoo", URL: sink, Events: []string{"x:*"}})
+			w.do(&outbox.CreateWebhook{Tenant: "zoo", URL: sink, Events: []string{"x:*"}})
 		}
-		sub := &engine.Submit{Tenant: "zoo", Submission: perdure.Submission{Kind: "job"}}
+		sub := &life.Submit{Tenant: "zoo", Submission: perdure.Submission{Kind: "job"}}
 		w.do(sub)
-		claim := &engine.Claim{Tenant: "zoo", Worker: "w", Slots: 1, Start: true}
+		claim := &dispatch.Claim{Tenant: "zoo", Worker: "w", Slots: 1, Start: true}
 		w.do(claim)
 		said := w.commitOf(claim.Grants[0], lines(30))
 		said.Tenant = "zoo"
 		w.do(said)
 		before := w.rows("fanouts WHERE tenant='zoo'")
 		w.check(before > 0, "no event of the other tenant waits")
-		step := &engine.FanOut{}
+		step := &outbox.FanOut{}
 		w.do(step)
 		w.check(w.rows("fanouts WHERE tenant='zoo'") == 0 && step.Made <= 200,
 			"%d of the other tenant's %d events wait after a step that made %d",
@@ -118,7 +122,7 @@ var fanOutScenarios = []Scenario{
 		for i := range 8 { // they share a step
 			t := perdure.TenantID(fmt.Sprint("t", i))
 			for range 2 {
-				w.do(&engine.CreateWebhook{Tenant: t, URL: sink, Events: []string{"run:created"}})
+				w.do(&outbox.CreateWebhook{Tenant: t, URL: sink, Events: []string{"run:created"}})
 			}
 			w.do(manyRuns{t})
 		}
@@ -126,7 +130,7 @@ var fanOutScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, lines(3))
 		w.check(w.rows("fanouts WHERE tenant='acme'") == 2, "%d events wait", w.rows("fanouts WHERE tenant='acme'"))
-		w.do(&engine.FanOut{})
+		w.do(&outbox.FanOut{})
 		cut := w.rows("fanouts WHERE tenant='acme' AND after<>''")
 		w.check(cut == 1, "%d events were cut, want 1", cut)
 		w.fsck()
@@ -142,7 +146,7 @@ var fanOutScenarios = []Scenario{
 			w.commit(g, lines(5))
 			w.complete(g, `1`)
 		}
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: gone.ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: gone.ID})
 		w.check(w.rows("fanouts") == 8, "%d events wait", w.rows("fanouts"))
 		w.retire()
 		w.check(w.rows("fanouts") == 4 && len(w.notes(gone.ID, "")) == 0,
@@ -161,8 +165,8 @@ type manyRuns struct{ t perdure.TenantID }
 
 func (manyRuns) Needs() []store.Ref { return nil }
 
-func (c manyRuns) Do(tx *engine.Tx) error {
-	op := &engine.Submit{Tenant: c.t, Submission: perdure.Submission{Kind: "x"}}
+func (c manyRuns) Do(tx *kernel.Tx) error {
+	op := &life.Submit{Tenant: c.t, Submission: perdure.Submission{Kind: "x"}}
 	for range 40 {
 		if err := op.Do(tx); err != nil {
 			return err

@@ -10,6 +10,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -99,7 +102,7 @@ func (s *stubborn) boot() {
 	}
 }
 
-func (s *stubborn) insist(op engine.Op) {
+func (s *stubborn) insist(op kernel.Op) {
 	s.t.Helper()
 	if s.faults.each {
 		s.faults.calls = 0
@@ -108,7 +111,7 @@ func (s *stubborn) insist(op engine.Op) {
 }
 
 // repeat is insist without another fault for the operation.
-func (s *stubborn) repeat(op engine.Op) {
+func (s *stubborn) repeat(op kernel.Op) {
 	s.t.Helper()
 	for range 5 {
 		err := s.E.Step(s.Now, op)[0]
@@ -126,11 +129,11 @@ func (s *stubborn) repeat(op engine.Op) {
 }
 
 // lease polls until it has a run of a kind: an answer that was lost is redelivered.
-func (s *stubborn) lease(kind string) engine.Grant {
+func (s *stubborn) lease(kind string) dispatch.Grant {
 	s.t.Helper()
 	do := s.insist
 	for range 20 {
-		op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{kind}, Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{kind}, Slots: 1, Start: true}
 		do(op)
 		if len(op.Grants) == 1 {
 			return op.Grants[0]
@@ -140,13 +143,13 @@ func (s *stubborn) lease(kind string) engine.Grant {
 		do = s.repeat // or an answer that is lost every time never comes
 	}
 	s.t.Fatalf("no %s to claim", kind)
-	return engine.Grant{}
+	return dispatch.Grant{}
 }
 
-func (s *stubborn) finish(g engine.Grant, id string, c perdure.Commit) engine.CommitAnswer {
+func (s *stubborn) finish(g dispatch.Grant, id string, c perdure.Commit) life.CommitAnswer {
 	s.t.Helper()
 	c.ID, c.RunID, c.Epoch = id, g.Run.ID, g.Run.Epoch
-	op := &engine.Commit{Tenant: tenant, Worker: "w", Commit: c}
+	op := &life.Commit{Tenant: tenant, Worker: "w", Commit: c}
 	s.insist(op)
 	if op.Refused != nil {
 		s.t.Fatalf("%s: %v", id, op.Refused)
@@ -157,9 +160,9 @@ func (s *stubborn) finish(g engine.Grant, id string, c perdure.Commit) engine.Co
 // story is a history that touches most tables: a thread, children, a join, a signal, a chord, its
 // continuation, a retry and a cancel.
 func (s *stubborn) story() string {
-	th := &engine.CreateThread{Tenant: tenant}
+	th := &life.CreateThread{Tenant: tenant}
 	s.insist(th)
-	sub := &engine.Submit{Tenant: tenant, Key: "boss", Submission: perdure.Submission{Kind: "boss",
+	sub := &life.Submit{Tenant: tenant, Key: "boss", Submission: perdure.Submission{Kind: "boss",
 		ThreadID: th.Thread.ID, Messages: user("hi")}}
 	s.insist(sub)
 	g := s.lease("boss")
@@ -168,7 +171,7 @@ func (s *stubborn) story() string {
 		Journal: []perdure.JournalEntry{{Key: "s", Value: json.RawMessage(`1`)}},
 		Waits: []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Keys: keys},
 			{ID: "go", Type: perdure.WaitSignal, Name: "go"}}, Outcome: suspend})
-	s.insist(&engine.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "go", Key: "go"})
+	s.insist(&life.Signal{Tenant: tenant, RunID: sub.Run.ID, Name: "go", Key: "go"})
 	k := s.lease("kid")
 	s.finish(k, "k1", perdure.Commit{Outcome: done(`1`)})
 	g = s.lease("boss")
@@ -182,9 +185,9 @@ func (s *stubborn) story() string {
 	s.finish(k, "k3", perdure.Commit{Outcome: done(`2`)})
 	g = s.lease("boss")
 	s.finish(g, "c1", perdure.Commit{Outcome: done(`"the answer"`)})
-	other := &engine.Submit{Tenant: tenant, Key: "other", Submission: perdure.Submission{Kind: "other"}}
+	other := &life.Submit{Tenant: tenant, Key: "other", Submission: perdure.Submission{Kind: "other"}}
 	s.insist(other)
-	s.insist(&engine.Cancel{Tenant: tenant, RunID: other.Run.ID})
+	s.insist(&life.Cancel{Tenant: tenant, RunID: other.Run.ID})
 
 	s.faults.nth = 0 // from here on nothing fails
 	var out []string

@@ -6,12 +6,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
 // chord creates a run on a thread that completes with continue_on over n children.
-func (w *World) chord(th perdure.ThreadID, n int) (orig perdure.Run, children []engine.ChildOf) {
+func (w *World) chord(th perdure.ThreadID, n int) (orig perdure.Run, children []life.ChildOf) {
 	w.t.Helper()
 	orig = w.on(th, perdure.Submission{Kind: "boss"})
 	g := w.takeKind("boss")
@@ -29,7 +32,7 @@ func (w *World) gathering(id perdure.GroupID) (g perdure.Gathering) {
 	return g
 }
 
-func (w *World) group(op *engine.CreateGroup) perdure.Gathering {
+func (w *World) group(op *life.CreateGroup) perdure.Gathering {
 	w.t.Helper()
 	op.Tenant = tenant
 	w.do(op)
@@ -118,7 +121,7 @@ var gatheringScenarios = []Scenario{
 		th := w.thread()
 		r := w.on(th, perdure.Submission{Kind: "boss"})
 		w.complete(w.takeKind("boss"), `1`)
-		op := &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "worker_complete", JobID: "2",
+		op := &life.Continue{Tenant: tenant, RunID: r.ID, Trigger: "worker_complete", JobID: "2",
 			Status: "success", Summary: "Disk check complete"}
 		w.do(op)
 		made := op.Made
@@ -132,15 +135,16 @@ var gatheringScenarios = []Scenario{
 			th := w.thread()
 			r := w.on(th, perdure.Submission{Kind: perdure.ExecKind, Class: perdure.Process, Queue: queue,
 				MaxAttempts: 1, Input: json.RawMessage(`{"command":["true"]}`)})
-			claim := &engine.Claim{Tenant: tenant, Worker: "runner", Runs: []perdure.RunID{r.ID}, Slots: 1, Start: true}
+			claim := &dispatch.Claim{Tenant: tenant, Worker: "runner", Runs: []perdure.RunID{r.ID}, Slots: 1,
+				Start: true}
 			w.do(claim)
 			g := claim.Grants[0]
-			op := &engine.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "1", Status: "success"}
+			op := &life.Continue{Tenant: tenant, RunID: r.ID, Trigger: "ci", JobID: "1", Status: "success"}
 			w.refuse(perdure.CodeNotContinuable, op)
 			w.complete(g, `1`)
 			w.refuse(perdure.CodeNotContinuable, op)
 			w.check(w.get(r.ID).ContinuedBy == "" && len(w.texts(th)) == 0, "nothing was made, and nothing was said")
-			w.do(inTx(func(tx *engine.Tx) error { // as an older release has accepted it
+			w.do(inTx(func(tx *kernel.Tx) error { // as an older release has accepted it
 				tx.DB.Idempotency.Put(store.IdempotencyRow{Tenant: tenant, Key: "continue:" + string(r.ID) + ":2",
 					Ref: string(r.ID), ExpiresAt: tx.Now.Add(time.Hour)})
 				return nil
@@ -154,12 +158,12 @@ var gatheringScenarios = []Scenario{
 		th := w.thread()
 		r := w.on(th, perdure.Submission{Kind: "boss"})
 		w.complete(w.takeKind("boss"), `1`)
-		before := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "1"}
+		before := &life.Continue{Tenant: tenant, RunID: r.ID, JobID: "1"}
 		w.do(before)
 		w.complete(w.takeKind("boss"), `1`)
-		w.do(&engine.DeleteThread{Tenant: tenant, ThreadID: th})
-		w.refuse(perdure.CodeRunEnded, &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "2"})
-		again := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "1"}
+		w.do(&upkeep.DeleteThread{Tenant: tenant, ThreadID: th})
+		w.refuse(perdure.CodeRunEnded, &life.Continue{Tenant: tenant, RunID: r.ID, JobID: "2"})
+		again := &life.Continue{Tenant: tenant, RunID: r.ID, JobID: "1"}
 		w.do(again)
 		w.check(!again.Created && again.Made == before.Made, "%+v", again) // it was said while there was one
 	}},
@@ -168,10 +172,10 @@ var gatheringScenarios = []Scenario{
 		for _, ack := range []bool{true, false} {
 			r := w.on(th, perdure.Submission{Kind: "boss"})
 			g := w.takeKind("boss")
-			op := &engine.Continue{Tenant: tenant, RunID: r.ID, JobID: "7", Status: "success"}
+			op := &life.Continue{Tenant: tenant, RunID: r.ID, JobID: "7", Status: "success"}
 			w.do(op)
 			w.check(op.Created && op.Made == "", "an inbox item instead")
-			in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
+			in := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
 			w.do(in)
 			w.check(len(in.Page) == 1 && in.Page[0].Type == perdure.ItemContinue, "%+v", in.Page)
 			c := perdure.Commit{Outcome: done(`1`)}
@@ -188,7 +192,7 @@ var gatheringScenarios = []Scenario{
 	}},
 	{"groups in four modes, over runs that have ended and runs that live", func(w *World) {
 		finish := func(r perdure.Run, ok bool) {
-			op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{r.Kind}, Slots: 1, Start: true}
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{r.Kind}, Slots: 1, Start: true}
 			w.do(op)
 			o := done(`1`)
 			if !ok {
@@ -214,13 +218,13 @@ var gatheringScenarios = []Scenario{
 				r := w.submit(perdure.Submission{Kind: "m" + string(rune('a'+i)) + string(rune('a'+k))})
 				runs, ids = append(runs, r), append(ids, r.ID)
 			}
-			g := w.group(&engine.CreateGroup{Mode: c.mode, RunIDs: ids})
+			g := w.group(&life.CreateGroup{Mode: c.mode, RunIDs: ids})
 			w.check(g.State == perdure.GatheringOpen, "%s: %s", c.mode, g.State)
 			for k, want := range c.after {
 				finish(runs[k], k > 0 || c.first)
 				w.check(w.gathering(g.ID).State == want, "%s after %d: %s", c.mode, k+1, w.gathering(g.ID).State)
 			}
-			again := w.group(&engine.CreateGroup{Mode: c.mode, RunIDs: ids})
+			again := w.group(&life.CreateGroup{Mode: c.mode, RunIDs: ids})
 			w.check(again.State == w.gathering(g.ID).State, "a group over ended runs: %s", again.State)
 			for k := len(c.after); k < 3; k++ {
 				finish(runs[k], true) // losers go on
@@ -229,7 +233,7 @@ var gatheringScenarios = []Scenario{
 	}},
 	{"a group's losers, deadline and bad input", func(w *World) {
 		a, b := w.submit(perdure.Submission{Kind: "a"}), w.submit(perdure.Submission{Kind: "b"})
-		g := w.group(&engine.CreateGroup{Mode: perdure.ModeAny, RunIDs: []perdure.RunID{a.ID, b.ID, a.ID},
+		g := w.group(&life.CreateGroup{Mode: perdure.ModeAny, RunIDs: []perdure.RunID{a.ID, b.ID, a.ID},
 			OnLosers: "cancel"})
 		w.check(g.Total == 2, "each counts once")
 		w.complete(w.takeKind("a"), `1`)
@@ -237,7 +241,7 @@ var gatheringScenarios = []Scenario{
 		w.state(b.ID, perdure.Cancelled)
 
 		c := w.submit(perdure.Submission{Kind: "c"})
-		late := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{c.ID},
+		late := w.group(&life.CreateGroup{RunIDs: []perdure.RunID{c.ID},
 			Timeout: perdure.Duration(time.Minute), OnLosers: "cancel"})
 		w.pass(61 * time.Second)
 		w.check(w.gathering(late.ID).State == perdure.GatheringTimedOut, "timed out")
@@ -245,13 +249,13 @@ var gatheringScenarios = []Scenario{
 		w.complete(w.takeKind("c"), `1`)
 		w.check(w.gathering(late.ID).State == perdure.GatheringTimedOut, "once")
 
-		for _, bad := range []*engine.CreateGroup{{Mode: "some", RunIDs: []perdure.RunID{a.ID}}, {},
+		for _, bad := range []*life.CreateGroup{{Mode: "some", RunIDs: []perdure.RunID{a.ID}}, {},
 			{RunIDs: []perdure.RunID{a.ID}, OnLosers: "weep"},
 			{RunIDs: []perdure.RunID{a.ID}, Timeout: perdure.Never}} {
 			bad.Tenant = tenant
 			w.refuse(perdure.CodeInvalid, bad)
 		}
-		w.refuse(perdure.CodeNotFound, &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{"nobody"}})
-		w.refuse(perdure.CodeNotFound, &engine.CreateGroup{Tenant: "other", RunIDs: []perdure.RunID{a.ID}})
+		w.refuse(perdure.CodeNotFound, &life.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{"nobody"}})
+		w.refuse(perdure.CodeNotFound, &life.CreateGroup{Tenant: "other", RunIDs: []perdure.RunID{a.ID}})
 	}},
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -29,15 +31,15 @@ func (w *World) agentRun() perdure.Run {
 }
 
 // pollAs polls as a worker of a build.
-func (w *World) pollAs(build string) []engine.Grant {
+func (w *World) pollAs(build string) []dispatch.Grant {
 	w.t.Helper()
-	op := &engine.Claim{Tenant: tenant, Worker: "w-" + build, Build: build, Slots: 10, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: "w-" + build, Build: build, Slots: 10, Start: true}
 	w.do(op)
 	return op.Grants
 }
 
 // takeAs leases the one run that there is for a build.
-func (w *World) takeAs(build string) engine.Grant {
+func (w *World) takeAs(build string) dispatch.Grant {
 	w.t.Helper()
 	got := w.pollAs(build)
 	if len(got) != 1 {
@@ -150,7 +152,7 @@ var heldScenarios = []Scenario{
 		next := w.submit(perdure.Submission{Kind: "agent", ThreadID: th})
 		w.hold("v1")
 		w.check(len(w.pollAs("v2")) == 1, "another build")
-		w.commit(engine.Grant{Run: w.get(r.ID).Run}, perdure.Commit{Outcome: defect("panic")})
+		w.commit(dispatch.Grant{Run: w.get(r.ID).Run}, perdure.Commit{Outcome: defect("panic")})
 		notes := w.messages(th)
 		w.check(len(notes) == 1 && strings.Contains(string(notes[0].Metadata), `"status":"held"`), "%+v", notes)
 		w.check(w.get(next.ID).Turn == perdure.TurnWaiting, "the next run waits: %d", w.get(next.ID).Turn)
@@ -162,23 +164,23 @@ var heldScenarios = []Scenario{
 	}},
 	{"releasing a hold makes the run claimable for every build", func(w *World) {
 		r := w.agentRun()
-		w.refuse(perdure.CodeWrongState, &engine.ReleaseHold{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeWrongState, &life.ReleaseHold{Tenant: tenant, RunID: r.ID})
 		w.hold("v1")
-		w.refuse(perdure.CodeNotFound, &engine.ReleaseHold{Tenant: "other", RunID: r.ID})
-		w.do(&engine.ReleaseHold{Tenant: tenant, RunID: r.ID, Key: "k"})
+		w.refuse(perdure.CodeNotFound, &life.ReleaseHold{Tenant: "other", RunID: r.ID})
+		w.do(&life.ReleaseHold{Tenant: tenant, RunID: r.ID, Key: "k"})
 		w.check(!w.get(r.ID).OnHold(), "%+v", w.get(r.ID).Hold)
 		got := w.hold("v1")
 		w.check(got.Hold.Count == 2 && w.count(r.ID, perdure.LineHeld) == 2, "a new hold is told again: %+v", got.Hold)
-		w.do(&engine.ReleaseHold{Tenant: tenant, RunID: r.ID, Key: "k"})
+		w.do(&life.ReleaseHold{Tenant: tenant, RunID: r.ID, Key: "k"})
 		w.check(w.get(r.ID).OnHold(), "a repeated call counts once")
-		w.refuse(perdure.CodeNotFound, &engine.ReleaseHold{Tenant: tenant, RunID: "none"})
+		w.refuse(perdure.CodeNotFound, &life.ReleaseHold{Tenant: tenant, RunID: "none"})
 	}},
 	{"a held run can be given up: it becomes a dead letter with the code of its defect", func(w *World) {
 		r := w.agentRun()
-		w.refuse(perdure.CodeWrongState, &engine.DeadLetterRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeWrongState, &life.DeadLetterRun{Tenant: tenant, RunID: r.ID})
 		w.hold("v1")
 		g := w.takeAs("v2")
-		op := &engine.DeadLetterRun{Tenant: tenant, RunID: r.ID}
+		op := &life.DeadLetterRun{Tenant: tenant, RunID: r.ID}
 		w.do(op)
 		w.check(op.Run.State == perdure.Failed, "although a worker tries it: %s", op.Run.State)
 		w.ended(r.ID, perdure.Failed, "panic")
@@ -189,8 +191,8 @@ var heldScenarios = []Scenario{
 	{"a held run that is cancelled is claimable, and its next defect ends it", func(w *World) {
 		r := w.agentRun()
 		w.hold("v1")
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough"})
-		w.refuse(perdure.CodeWrongState, &engine.ReleaseHold{Tenant: tenant, RunID: r.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough"})
+		w.refuse(perdure.CodeWrongState, &life.ReleaseHold{Tenant: tenant, RunID: r.ID})
 		g := w.takeAs("v1")
 		w.check(g.Cancel, "the worker is told")
 		w.commit(g, perdure.Commit{Outcome: defect("panic")})
@@ -199,7 +201,7 @@ var heldScenarios = []Scenario{
 
 		other := w.agentRun()
 		w.hold("v1")
-		w.do(&engine.Cancel{Tenant: tenant, RunID: other.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: other.ID})
 		w.pass(w.E.Policy().CancelGrace)
 		w.ended(other.ID, perdure.Cancelled, perdure.CodeCancelled)
 	}},
@@ -234,7 +236,7 @@ var heldScenarios = []Scenario{
 				Timeout: perdure.Duration(time.Hour)})
 		}
 		claim := func(build string, kinds ...string) int {
-			op := &engine.Claim{Tenant: tenant, Worker: "w", Build: build, Slots: 100, Queues: []string{"a", "b"},
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w", Build: build, Slots: 100, Queues: []string{"a", "b"},
 				Kinds: kinds, Start: true}
 			w.do(op)
 			for _, g := range op.Grants {
@@ -255,7 +257,7 @@ var heldScenarios = []Scenario{
 		r := w.agentRun()
 		other, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(99, 2))}})
 		w.check(err == nil, "another engine: %v", err)
-		look := func() []engine.Ready {
+		look := func() []dispatch.Ready {
 			fresh, err := other.Held(w.ctx())
 			w.check(err == nil, "places with held runs: %v", err)
 			return fresh
@@ -263,18 +265,18 @@ var heldScenarios = []Scenario{
 		w.check(len(look()) == 0, "before")
 		w.hold("v1")
 		got := look()
-		w.check(len(got) == 1 && got[0] == engine.Ready{Tenant: tenant, Queue: "default", Kind: "agent"}, "%+v", got)
+		w.check(len(got) == 1 && got[0] == dispatch.Ready{Tenant: tenant, Queue: "default", Kind: "agent"}, "%+v", got)
 		w.check(len(look()) == 0, "a place that is known is not rung again")
-		op := &engine.Claim{Tenant: tenant, Worker: "w", Build: "v2", Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w", Build: "v2", Slots: 1, Start: true}
 		w.check(other.Step(w.Now, op)[0] == nil && len(op.Grants) == 1 && op.Grants[0].Run.ID == r.ID, "%+v", op.Grants)
 		w.check(len(look()) == 0, "nothing is held back any more")
 	}},
 	{"a poll of a platform worker finds held runs of all tenants", func(w *World) {
 		for _, t := range []perdure.TenantID{"a", "b"} {
-			w.do(&engine.Submit{Tenant: t, Submission: perdure.Submission{Kind: "agent", Class: perdure.Agent}})
+			w.do(&life.Submit{Tenant: t, Submission: perdure.Submission{Kind: "agent", Class: perdure.Agent}})
 		}
-		claim := func(build string) []engine.Grant {
-			op := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "p", Build: build, Slots: 10, Start: true}
+		claim := func(build string) []dispatch.Grant {
+			op := &dispatch.Claim{Tenant: tenant, AnyTenant: true, Worker: "p", Build: build, Slots: 10, Start: true}
 			w.do(op)
 			for _, g := range op.Grants {
 				c := w.commitOf(g, perdure.Commit{Outcome: defect("panic")})
@@ -284,7 +286,7 @@ var heldScenarios = []Scenario{
 			return op.Grants
 		}
 		w.check(len(claim("v1")) == 2 && len(claim("v1")) == 0 && len(claim("v2")) == 2, "each build gets both once")
-		one := &engine.Claim{Tenant: "a", Worker: "w", Build: "v3", Slots: 10}
+		one := &dispatch.Claim{Tenant: "a", Worker: "w", Build: "v3", Slots: 10}
 		w.do(one)
 		w.check(len(one.Grants) == 1 && one.Grants[0].Run.Tenant == "a", "of its own tenant: %+v", one.Grants)
 	}},
@@ -292,12 +294,12 @@ var heldScenarios = []Scenario{
 		const kinds = 200
 		for n := range kinds {
 			sub := perdure.Submission{Kind: fmt.Sprintf("k%03d", n), Class: perdure.Agent}
-			w.do(&engine.Submit{Tenant: "a", Submission: sub})
+			w.do(&life.Submit{Tenant: "a", Submission: sub})
 		}
-		w.do(&engine.Submit{Tenant: "z", Submission: perdure.Submission{Kind: "agent", Class: perdure.Agent}})
+		w.do(&life.Submit{Tenant: "z", Submission: perdure.Submission{Kind: "agent", Class: perdure.Agent}})
 		held := 0
 		for range kinds {
-			op := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "p", Build: "v1", Slots: 100, Start: true}
+			op := &dispatch.Claim{Tenant: tenant, AnyTenant: true, Worker: "p", Build: "v1", Slots: 100, Start: true}
 			w.do(op)
 			for _, g := range op.Grants {
 				c := w.commitOf(g, perdure.Commit{Outcome: defect("panic")})
@@ -310,9 +312,9 @@ var heldScenarios = []Scenario{
 		other, err := engine.New(w.S, engine.Options{Entropy: entropy{rand.New(rand.NewPCG(99, 3))}})
 		w.check(err == nil, "another engine: %v", err)
 		fresh, err := other.Held(w.ctx())
-		w.check(err == nil && slices.Contains(fresh, engine.Ready{Tenant: "z", Queue: "default", Kind: "agent"}),
+		w.check(err == nil && slices.Contains(fresh, dispatch.Ready{Tenant: "z", Queue: "default", Kind: "agent"}),
 			"the first read has %d places and not that of tenant z, %v", len(fresh), err)
-		op := &engine.Claim{Tenant: "z", Worker: "w", Build: "v2", Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: "z", Worker: "w", Build: "v2", Slots: 1, Start: true}
 		w.check(other.Step(w.Now, op)[0] == nil && len(op.Grants) == 1, "%+v", op.Grants)
 	}},
 	{"a held run is found after a restart of the server", func(w *World) {

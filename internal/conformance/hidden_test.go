@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -51,9 +53,9 @@ func (w *crowded) spoil(table string, ids ...string) {
 }
 
 // many does something n times, in batches.
-func (w *crowded) many(n int, op func(i int) engine.Op) []engine.Op {
+func (w *crowded) many(n int, op func(i int) kernel.Op) []kernel.Op {
 	w.t.Helper()
-	all := make([]engine.Op, n)
+	all := make([]kernel.Op, n)
 	for i := range all {
 		all[i] = op(i)
 	}
@@ -69,25 +71,25 @@ func (w *crowded) many(n int, op func(i int) engine.Op) []engine.Op {
 func (w *crowded) runs(n int, threads bool, s perdure.Submission) (ids []perdure.RunID, on []string) {
 	w.t.Helper()
 	if threads {
-		for _, op := range w.many(n, func(int) engine.Op { return &engine.CreateThread{Tenant: tenant} }) {
-			on = append(on, string(op.(*engine.CreateThread).Thread.ID))
+		for _, op := range w.many(n, func(int) kernel.Op { return &life.CreateThread{Tenant: tenant} }) {
+			on = append(on, string(op.(*life.CreateThread).Thread.ID))
 		}
 	}
-	for _, op := range w.many(n, func(i int) engine.Op {
+	for _, op := range w.many(n, func(i int) kernel.Op {
 		s := s
 		if threads {
 			s.ThreadID = perdure.ThreadID(on[i])
 		}
-		return &engine.Submit{Tenant: tenant, Submission: s}
+		return &life.Submit{Tenant: tenant, Submission: s}
 	}) {
-		ids = append(ids, op.(*engine.Submit).Run.ID)
+		ids = append(ids, op.(*life.Submit).Run.ID)
 	}
 	return ids, on
 }
 
 func (w *crowded) signals(ids []perdure.RunID) {
 	w.t.Helper()
-	w.many(len(ids), func(i int) engine.Op { return &engine.Signal{Tenant: tenant, RunID: ids[i], Name: "early"} })
+	w.many(len(ids), func(i int) kernel.Op { return &life.Signal{Tenant: tenant, RunID: ids[i], Name: "early"} })
 }
 
 func (w *crowded) over(id perdure.RunID) func() bool {
@@ -134,16 +136,16 @@ var crowds = []struct {
 	{"waiters of runs that have ended", 3, func(w *crowded) func() bool {
 		ids, _ := w.runs(crowd, false, perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Second),
 			Foreground: true})
-		w.many(crowd, func(i int) engine.Op {
-			return &engine.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]}
+		w.many(crowd, func(i int) kernel.Op {
+			return &life.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]}
 		})
 		w.pass(2 * time.Second)
 		return w.left()
 	}},
 	{"waiters of runs that can't be deferred", 3, func(w *crowded) func() bool {
 		ids, on := w.runs(crowd, true, perdure.Submission{Kind: "job", Foreground: true})
-		w.many(crowd, func(i int) engine.Op {
-			return &engine.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]}
+		w.many(crowd, func(i int) kernel.Op {
+			return &life.Attach{Tenant: tenant, Node: "gone", RunIDs: ids[i : i+1]}
 		})
 		w.Now = w.Now.Add(time.Second)
 		w.spoil("threads", on...)
@@ -152,17 +154,17 @@ var crowds = []struct {
 	{"groups", 3, func(w *crowded) func() bool {
 		// a run has a hundred watchers at most
 		ids, _ := w.runs(crowd/50+1, false, perdure.Submission{Kind: "job", Class: perdure.Agent})
-		w.many(crowd, func(i int) engine.Op {
-			return &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{ids[i%len(ids)]},
+		w.many(crowd, func(i int) kernel.Op {
+			return &life.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{ids[i%len(ids)]},
 				Timeout: perdure.Duration(time.Minute)}
 		})
-		last := w.group(&engine.CreateGroup{RunIDs: ids[:1], Timeout: perdure.Duration(2 * time.Minute)})
+		last := w.group(&life.CreateGroup{RunIDs: ids[:1], Timeout: perdure.Duration(2 * time.Minute)})
 		w.Now = w.Now.Add(2 * time.Minute)
 		return func() bool { return w.gathering(last.ID).State == perdure.GatheringTimedOut }
 	}},
 	{"workers", 3, func(w *crowded) func() bool {
-		w.many(crowd, func(i int) engine.Op {
-			return &engine.Claim{Tenant: tenant, Worker: fmt.Sprintf("w%03d", i), Slots: 1}
+		w.many(crowd, func(i int) kernel.Op {
+			return &dispatch.Claim{Tenant: tenant, Worker: fmt.Sprintf("w%03d", i), Slots: 1}
 		})
 		w.pass(time.Second)
 		w.poll("x", 1)
@@ -180,12 +182,12 @@ var crowds = []struct {
 		}
 	}},
 	{"keys of runs that live", 2, func(w *crowded) func() bool {
-		w.many(2*crowd, func(i int) engine.Op {
-			return &engine.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: perdure.Submission{Kind: "job",
+		w.many(2*crowd, func(i int) kernel.Op {
+			return &life.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: perdure.Submission{Kind: "job",
 				Class: perdure.Agent, Timeout: perdure.Duration(72 * time.Hour)}}
 		})
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.Submit{Tenant: tenant, Key: "over", Submission: perdure.Submission{Kind: "short",
+		w.do(&life.Submit{Tenant: tenant, Key: "over", Submission: perdure.Submission{Kind: "short",
 			Timeout: perdure.Duration(time.Second)}})
 		w.pass(time.Second)
 		w.Now = w.Now.Add(24 * time.Hour)
@@ -241,7 +243,7 @@ func (w *crowded) missed() (acted func() bool) {
 	w.Now = w.Now.Add(time.Second)
 	r := w.submit(perdure.Submission{Kind: "sleeps", Class: perdure.Agent})
 	w.commit(w.takeKind("sleeps"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
-	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
+	w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
 	w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 	w.Now = w.Now.Add(10 * time.Second)
 	return func() bool { return w.storedState(r.ID) == perdure.Queued }
@@ -251,7 +253,7 @@ func (w *crowded) missed() (acted func() bool) {
 func (w *crowded) left() (acted func() bool) {
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "last", Class: perdure.Agent, Foreground: true})
-	w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
+	w.do(&life.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 	w.Now = w.Now.Add(30 * time.Second)
 	return func() bool { return w.get(r.ID).DeferredAt != 0 }
 }
@@ -306,19 +308,19 @@ func TestACrowdAtWorkDoesntKeepThePatrolFromASleeper(t *testing.T) {
 	inACrowd(t, func(w *crowded) {
 		w.submit(perdure.Submission{Kind: "job", Queue: "doomed", Class: perdure.Agent})
 		w.runs(crowd, false, perdure.Submission{Kind: "busy", Class: perdure.Agent})
-		op := &engine.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{"busy"}, Slots: crowd, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Kinds: []string{"busy"}, Slots: crowd, Start: true}
 		w.do(op)
-		beats := make([]engine.BeatOf, crowd)
+		beats := make([]life.BeatOf, crowd)
 		for i, g := range op.Grants {
-			beats[i] = engine.BeatOf{Lease: lease(g)}
+			beats[i] = life.BeatOf{Lease: lease(g)}
 		}
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: beats})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1", Beats: beats})
 		w.sweep()
 		acted, n := w.orphaned(), 0
 		w.until(acted, 100, func() { // everybody every ten seconds
 			part := beats[n%20*crowd/20 : (n%20+1)*crowd/20]
 			n++
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1", Beats: part})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1", Beats: part})
 		})
 	})
 }

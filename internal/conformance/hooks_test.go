@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -21,7 +23,7 @@ func TestABatchThatIsDecidedAgainLooksForWebhooksAgain(t *testing.T) {
 		var hook perdure.Webhook
 		between.f = func() {
 			hook, _ = b.hook("")
-			b.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"}) // somebody is quicker with the run
+			b.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"}) // somebody is quicker with the run
 		}
 		a.complete(g, `1`)
 		if got := b.lineTypes(r.ID, hook.ID); got != "completed" {
@@ -54,7 +56,7 @@ func TestABatchThatIsOldWhenItIsWrittenIsDecidedAgain(t *testing.T) {
 }
 
 // aside is an operation in a lane that it shares with few others, on both stores.
-type aside struct{ *engine.Submit }
+type aside struct{ *life.Submit }
 
 func (aside) Lane() store.Lane { return store.LaneSweep }
 
@@ -69,13 +71,13 @@ func TestAWebhookIsMadeWhileAnotherLaneDecides(t *testing.T) {
 			at.Hooks.BeforeWrite = between.call
 			w := node(t, at)
 			w.task()
-			hook := &engine.CreateWebhook{Tenant: tenant, URL: sink, Events: []string{"run:created"}}
+			hook := &outbox.CreateWebhook{Tenant: tenant, URL: sink, Events: []string{"run:created"}}
 			between.f = func() {
 				if err := w.E.Do(context.Background(), hook); err != nil {
 					t.Error(err)
 				}
 			}
-			op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}}
+			op := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}}
 			if err := w.E.Do(t.Context(), aside{op}); err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +111,7 @@ func TestTenantsWithoutWebhooksCostOneLookTogether(t *testing.T) {
 		submit := func(from, to int) {
 			t.Helper()
 			for i := from; i < to; i++ {
-				a.do(&engine.Submit{Tenant: perdure.TenantID(fmt.Sprint("t", i)),
+				a.do(&life.Submit{Tenant: perdure.TenantID(fmt.Sprint("t", i)),
 					Submission: perdure.Submission{Kind: "x"}})
 			}
 		}
@@ -118,7 +120,7 @@ func TestTenantsWithoutWebhooksCostOneLookTogether(t *testing.T) {
 			t.Errorf("%d looks for 50 tenants", n)
 		}
 		for _, x := range []perdure.TenantID{"t7", "t7", "t8"} {
-			b.do(&engine.CreateWebhook{Tenant: x, URL: sink})
+			b.do(&outbox.CreateWebhook{Tenant: x, URL: sink})
 		}
 		n, a.Now = 0, a.Now.Add(time.Second)
 		submit(0, 50)
@@ -132,9 +134,9 @@ func TestTenantsWithoutWebhooksCostOneLookTogether(t *testing.T) {
 func TestMoreTenantsWithWebhooksThanAreKnownAsASet(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
-		var ops []engine.Op
+		var ops []kernel.Op
 		for i := range 1001 {
-			ops = append(ops, &engine.CreateWebhook{Tenant: perdure.TenantID(fmt.Sprintf("a%04d", i)), URL: sink})
+			ops = append(ops, &outbox.CreateWebhook{Tenant: perdure.TenantID(fmt.Sprintf("a%04d", i)), URL: sink})
 		}
 		for i, err := range w.E.Step(w.Now, ops...) {
 			if err != nil {
@@ -151,7 +153,7 @@ func TestALostAnswerWithASecretIsGivenAgain(t *testing.T) {
 		w := node(t, at)
 		submit := func(key string) string {
 			t.Helper()
-			op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}, Key: key}
+			op := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}, Key: key}
 			w.do(op)
 			return op.WebhookSecret
 		}
@@ -164,7 +166,7 @@ func TestALostAnswerWithASecretIsGivenAgain(t *testing.T) {
 			t.Errorf("another run was shown %q, and again %q", other, again)
 		}
 		id := perdure.RunWebhookID(tenant, sink)
-		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: id})
+		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: id})
 		w.Now = w.Now.Add(time.Millisecond)
 		if got := submit("first"); got != "" {
 			t.Errorf("of one that is deleted: %q", got)
@@ -172,7 +174,7 @@ func TestALostAnswerWithASecretIsGivenAgain(t *testing.T) {
 		if back, again := submit("third"), submit("third"); back != again || back == "" || back == secret {
 			t.Errorf("one that came back: %q, and again %q", back, again)
 		}
-		w.do(&engine.RotateWebhook{Tenant: tenant, ID: id})
+		w.do(&outbox.RotateWebhook{Tenant: tenant, ID: id})
 		if got := submit("third") + submit("first"); got != "" {
 			t.Errorf("after a rotation: %q", got)
 		}
@@ -182,9 +184,9 @@ func TestALostAnswerWithASecretIsGivenAgain(t *testing.T) {
 func TestASecretOfATryThatWasNotWrittenIsNotShown(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		here := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}, Key: "k"}
+		here := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}, Key: "k"}
 		between.f = func() {
-			b.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other"}, Key: "k"})
+			b.do(&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other"}, Key: "k"})
 		}
 		if err := a.E.Step(a.Now, here)[0]; perdure.CodeOf(err) != perdure.CodeReused || here.WebhookSecret != "" {
 			t.Errorf("%v, %q", err, here.WebhookSecret)

@@ -8,32 +8,34 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
 var inputScenarios = []Scenario{
 	{"submit is idempotent by its key", func(w *World) {
-		op := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job",
+		op := &life.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job",
 			Input: json.RawMessage(`1`), Metadata: map[string]string{"a": "1", "b": "2"}}}
 		w.do(op)
 		first := op.Run.ID
 		w.do(op)
 		w.check(!op.Created && op.Run.ID == first, "the same run")
-		w.refuse(perdure.CodeReused, &engine.Submit{Tenant: tenant, Key: "k",
+		w.refuse(perdure.CodeReused, &life.Submit{Tenant: tenant, Key: "k",
 			Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`2`)}})
-		other := &engine.Submit{Tenant: "other", Key: "k", Submission: perdure.Submission{Kind: "job"}}
+		other := &life.Submit{Tenant: "other", Key: "k", Submission: perdure.Submission{Kind: "job"}}
 		w.do(other)
 		w.check(other.Created, "keys belong to their tenant")
-		same := []engine.Op{&engine.Submit{Tenant: tenant, Key: "k2", Submission: perdure.Submission{Kind: "job"}},
-			&engine.Submit{Tenant: tenant, Key: "k2", Submission: perdure.Submission{Kind: "job"}}}
+		same := []kernel.Op{&life.Submit{Tenant: tenant, Key: "k2", Submission: perdure.Submission{Kind: "job"}},
+			&life.Submit{Tenant: tenant, Key: "k2", Submission: perdure.Submission{Kind: "job"}}}
 		for _, err := range w.E.Step(w.Now, same...) {
 			w.check(err == nil, "%v", err)
 		}
-		w.check(same[0].(*engine.Submit).Run.ID == same[1].(*engine.Submit).Run.ID, "in one batch too")
+		w.check(same[0].(*life.Submit).Run.ID == same[1].(*life.Submit).Run.ID, "in one batch too")
 	}},
 	{"a key lasts at least as long as its run", func(w *World) {
-		op := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job",
+		op := &life.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "job",
 			Class: perdure.Agent, Timeout: perdure.Duration(72 * time.Hour)}}
 		w.do(op)
 		first := op.Run.ID
@@ -59,25 +61,25 @@ var inputScenarios = []Scenario{
 			{Kind: "job", Delay: perdure.Duration(400 * 24 * time.Hour)},
 			{Kind: "job", Priority: 101},
 		} {
-			w.refuse(perdure.CodeInvalid, &engine.Submit{Tenant: tenant, Submission: s})
+			w.refuse(perdure.CodeInvalid, &life.Submit{Tenant: tenant, Submission: s})
 		}
-		w.refuse(perdure.CodeTooLarge, &engine.Submit{Tenant: tenant,
+		w.refuse(perdure.CodeTooLarge, &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "job", Input: json.RawMessage(`"` +
 				strings.Repeat("a", perdure.MaxValue) + `"`)}})
 	}},
 	{"another tenant's run is not there", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		for _, op := range []engine.Op{
-			&engine.Cancel{Tenant: "other", RunID: r.ID}, &engine.Signal{Tenant: "other", RunID: r.ID,
-				Name: "s"}, &engine.Retry{Tenant: "other", RunID: r.ID},
-			&engine.Redrive{Tenant: "other", RunID: r.ID}, &engine.DropDeadLetter{Tenant: "other", RunID: r.ID},
-			&engine.Continue{Tenant: "other", RunID: r.ID, JobID: "1"},
-			&engine.Defer{Tenant: "other", RunID: r.ID}, &engine.Attach{Tenant: "other", Node: "n",
+		for _, op := range []kernel.Op{
+			&life.Cancel{Tenant: "other", RunID: r.ID}, &life.Signal{Tenant: "other", RunID: r.ID,
+				Name: "s"}, &life.Retry{Tenant: "other", RunID: r.ID},
+			&upkeep.Redrive{Tenant: "other", RunID: r.ID}, &upkeep.DropDeadLetter{Tenant: "other", RunID: r.ID},
+			&life.Continue{Tenant: "other", RunID: r.ID, JobID: "1"},
+			&life.Defer{Tenant: "other", RunID: r.ID}, &life.Attach{Tenant: "other", Node: "n",
 				RunIDs: []perdure.RunID{r.ID}},
-			&engine.Journal{Tenant: "other", RunID: r.ID, Epoch: 1}, &engine.Inbox{Tenant: "other", RunID: r.ID,
+			&life.Journal{Tenant: "other", RunID: r.ID, Epoch: 1}, &life.Inbox{Tenant: "other", RunID: r.ID,
 				Epoch: 1},
-			&engine.Commit{Tenant: "other", Commit: perdure.Commit{ID: "c", RunID: r.ID, Epoch: g.Run.Epoch,
+			&life.Commit{Tenant: "other", Commit: perdure.Commit{ID: "c", RunID: r.ID, Epoch: g.Run.Epoch,
 				Outcome: done(`1`)}},
 		} {
 			w.refuse(perdure.CodeNotFound, op)
@@ -85,7 +87,7 @@ var inputScenarios = []Scenario{
 		_, err := w.E.Runs.Get(w.ctx(), "other", r.ID)
 		_, unknown := w.E.Runs.Get(w.ctx(), "other", "no-such-run")
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound && err.Error() == unknown.Error(), "%v, %v", err, unknown)
-		lost := &engine.Heartbeat{Tenant: "other", Worker: "x", Beats: []engine.BeatOf{{Lease: lease(g)}}}
+		lost := &life.Heartbeat{Tenant: "other", Worker: "x", Beats: []life.BeatOf{{Lease: lease(g)}}}
 		w.do(lost)
 		w.check(len(lost.Lost) == 1 && lost.Lost[0].Error.Code == perdure.CodeNotFound, "%+v", lost.Lost)
 	}},
@@ -146,7 +148,7 @@ var inputScenarios = []Scenario{
 			w.t.Fatal(err)
 		}
 		w.task()
-		w.refuse(perdure.CodeQuota, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
+		w.refuse(perdure.CodeQuota, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
 		g := w.take("w1")
 		w.refuse(perdure.CodeQuota, w.commitOf(g, perdure.Commit{Children: []perdure.Spawn{{Key: "a", Kind: "kid"}}}))
 		w.complete(g, `1`)
@@ -192,7 +194,7 @@ type setQuota struct{ n int64 }
 
 func (setQuota) Needs() []store.Ref { return nil }
 
-func (q setQuota) Do(tx *engine.Tx) error {
+func (q setQuota) Do(tx *kernel.Tx) error {
 	tx.DB.Tenants.SetQuota(tenant, q.n)
 	return nil
 }

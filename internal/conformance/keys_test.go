@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
 // key makes a key that may log in.
-func (w *World) key() *engine.CreateKey {
+func (w *World) key() *access.CreateKey {
 	w.t.Helper()
-	op := &engine.CreateKey{Tenant: tenant, Name: "k", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeKeys}}
+	op := &access.CreateKey{Tenant: tenant, Name: "k", Scopes: []perdure.Scope{perdure.ScopeRead, perdure.ScopeKeys}}
 	w.do(op)
 	return op
 }
 
 // refusedWith has an operation refused while another node changes something.
-func (w *World) refusedWith(code perdure.Code, op engine.Op) {
+func (w *World) refusedWith(code perdure.Code, op kernel.Op) {
 	w.t.Helper()
 	if err := w.E.Step(w.Now, op)[0]; perdure.CodeOf(err) != code {
 		w.t.Errorf("%T: %v, want it refused with %s", op, err, code)
@@ -32,15 +33,15 @@ func (w *World) refusedWith(code perdure.Code, op engine.Op) {
 func TestLoginLinkOnTwoNodesOpensOneSession(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		link := &engine.OpenSession{With: b.key().Key, Link: true}
+		link := &access.OpenSession{With: b.key().Key, Link: true}
 		b.do(link)
-		first, second := &engine.OpenSession{With: link.Key}, &engine.OpenSession{With: link.Key}
+		first, second := &access.OpenSession{With: link.Key}, &access.OpenSession{With: link.Key}
 		between.f = func() { b.do(first) }
 		a.refusedWith(perdure.CodeNotFound, second)
 		// In one batch, too.
-		other := &engine.OpenSession{With: first.Key, Link: true}
+		other := &access.OpenSession{With: first.Key, Link: true}
 		b.do(other)
-		errs := b.E.Step(b.Now, &engine.OpenSession{With: other.Key}, &engine.OpenSession{With: other.Key})
+		errs := b.E.Step(b.Now, &access.OpenSession{With: other.Key}, &access.OpenSession{With: other.Key})
 		if errs[0] != nil || perdure.CodeOf(errs[1]) != perdure.CodeNotFound {
 			t.Errorf("two logins with one link in one batch: %v, want one", errs)
 		}
@@ -53,9 +54,9 @@ func TestSessionOpenedDuringTheRevocationOfItsKeyIsNotValid(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
 		k := b.key()
-		opened := &engine.OpenSession{With: k.Key}
+		opened := &access.OpenSession{With: k.Key}
 		between.f = func() { b.do(opened) } // after a has read the sessions of the key
-		a.do(&engine.RevokeKey{Tenant: tenant, ID: k.Key.ID})
+		a.do(&access.RevokeKey{Tenant: tenant, ID: k.Key.ID})
 		for _, node := range []*World{a, b} {
 			_, err := node.E.Keys.Authenticate(node.ctx(), opened.Secret)
 			if perdure.CodeOf(err) != perdure.CodeNotFound {
@@ -78,7 +79,7 @@ type fill struct {
 
 func (fill) Needs() []store.Ref { return nil }
 
-func (f fill) Do(tx *engine.Tx) error {
+func (f fill) Do(tx *kernel.Tx) error {
 	for i := range f.n {
 		tx.DB.Keys.Put(perdure.Key{ID: fmt.Sprintf("%s-%d-%d", f.parent, f.expires, i), Tenant: tenant, Name: "k",
 			Scopes: []perdure.Scope{perdure.ScopeRead}, CreatedAt: tx.Now, Parent: f.parent, ExpiresAt: f.expires})
@@ -95,25 +96,25 @@ func TestKeysAndSessionsOfATenantAreBounded(t *testing.T) {
 		b.do(fill{n: perdure.MaxKeys - 2})
 		b.do(fill{n: perdure.MaxKeys - 50, parent: "another"})
 		b.do(fill{n: 49, parent: "another", expires: b.Now.Add(time.Hour)})
-		make1 := func() *engine.CreateKey {
-			return &engine.CreateKey{Tenant: tenant, Name: "k", Scopes: k.Scopes}
+		make1 := func() *access.CreateKey {
+			return &access.CreateKey{Tenant: tenant, Name: "k", Scopes: k.Scopes}
 		}
-		open := func() *engine.OpenSession { return &engine.OpenSession{With: k.Key} }
+		open := func() *access.OpenSession { return &access.OpenSession{With: k.Key} }
 		between.f = func() { b.do(make1()) }
 		a.refusedWith(perdure.CodeQuota, make1())
 		between.f = func() { b.do(open()) }
 		a.refusedWith(perdure.CodeQuota, open())
-		errs := b.E.Step(b.Now, make1(), open(), &engine.OpenSession{With: k.Key, Link: true})
+		errs := b.E.Step(b.Now, make1(), open(), &access.OpenSession{With: k.Key, Link: true})
 		for _, err := range errs {
 			if perdure.CodeOf(err) != perdure.CodeQuota {
 				t.Errorf("one more than a tenant may have: %v, want quota_exceeded", err)
 			}
 		}
-		b.do(&engine.CreateKey{Tenant: "other", Name: "k", Scopes: k.Scopes}) // another tenant has its own
+		b.do(&access.CreateKey{Tenant: "other", Name: "k", Scopes: k.Scopes}) // another tenant has its own
 
 		b.Now = b.Now.Add(2 * time.Hour) // 49 sessions have expired
 		b.do(open())
-		b.do(&engine.RevokeKey{Tenant: tenant, ID: k.Key.ID})
+		b.do(&access.RevokeKey{Tenant: tenant, ID: k.Key.ID})
 		b.do(make1())
 		b.refuse(perdure.CodeQuota, make1())
 

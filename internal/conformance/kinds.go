@@ -8,20 +8,24 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 )
 
 // announce registers a build's description of a kind.
-func (w *World) announce(kind, build string, def perdure.KindDef) *engine.AnnounceKind {
+func (w *World) announce(kind, build string, def perdure.KindDef) *rules.AnnounceKind {
 	w.t.Helper()
-	op := &engine.AnnounceKind{Tenant: tenant, Kind: kind, Build: build, Def: def}
+	op := &rules.AnnounceKind{Tenant: tenant, Kind: kind, Build: build, Def: def}
 	w.do(op)
 	return op
 }
 
 // kind reads a kind that has to be there.
-func (w *World) kind(kind string) engine.KindInfo {
+func (w *World) kind(kind string) reads.KindInfo {
 	w.t.Helper()
 	k, err := w.E.Kinds.Get(w.ctx(), tenant, kind)
 	if err != nil {
@@ -103,10 +107,10 @@ var kindScenarios = []Scenario{
 		w.check(d.ShownClass() == perdure.Open, "class of a child of an unknown kind = %s, want open", d.ShownClass())
 	}},
 	{"a repeated submission is the same run although its kind has changed", func(w *World) {
-		first := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "research"}}
+		first := &life.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "research"}}
 		w.do(first)
 		w.announce("research", "1", researcher)
-		again := &engine.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "research"}}
+		again := &life.Submit{Tenant: tenant, Key: "k", Submission: perdure.Submission{Kind: "research"}}
 		w.do(again)
 		w.check(!again.Created && again.Run.ID == first.Run.ID, "repeated submission: created %v, run %s, want %s",
 			again.Created, again.Run.ID, first.Run.ID)
@@ -143,7 +147,7 @@ var kindScenarios = []Scenario{
 		w.check(w.kindRows() != before, "a minute later nothing was written")
 	}},
 	{"the platform's kinds lie under every tenant's", func(w *World) {
-		w.do(&engine.AnnounceKind{Tenant: "ops", Platform: true, Kind: "job", Build: "p",
+		w.do(&rules.AnnounceKind{Tenant: "ops", Platform: true, Kind: "job", Build: "p",
 			Def: perdure.KindDef{Class: perdure.Agent, Timeout: minutes(5), Retry: &perdure.KindRetry{MaxAttempts: 9}}})
 		r := w.submit(perdure.Submission{Kind: "job"})
 		w.check(r.Class == perdure.Agent && r.MaxAttempts == 9, "run: %s, %d attempts; want the platform's", r.Class,
@@ -165,14 +169,14 @@ var kindScenarios = []Scenario{
 		_, err = w.E.Kinds.Get(w.ctx(), "other", "research")
 		w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "a kind that nobody announced: %v", err)
 
-		w.do(&engine.DeleteKind{Tenant: "ops", Platform: true, Kind: "job"})
+		w.do(&rules.DeleteKind{Tenant: "ops", Platform: true, Kind: "job"})
 		w.check(w.submit(perdure.Submission{Kind: "job"}).Class == perdure.Task, "the platform's class still counts")
 	}},
 	{"an operator overrides single fields, and removes that again", func(w *World) {
-		w.refuse(perdure.CodeNotFound, &engine.PatchKind{Tenant: tenant, Kind: "research",
+		w.refuse(perdure.CodeNotFound, &rules.PatchKind{Tenant: tenant, Kind: "research",
 			Def: perdure.KindDef{Timeout: minutes(1)}})
 		w.announce("research", "1", researcher)
-		w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Timeout: minutes(1),
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Timeout: minutes(1),
 			Retry: &perdure.KindRetry{MaxAttempts: 2, NotRetried: []perdure.Code{}}}})
 		r := w.submit(perdure.Submission{Kind: "research"})
 		w.check(r.MaxAttempts == 2 && r.DeadlineAt == w.Now.Add(time.Minute), "run: %d attempts until %s",
@@ -186,21 +190,21 @@ var kindScenarios = []Scenario{
 		// A new build does not undo what the operator said.
 		w.announce("research", "2", researcher)
 		w.check(w.kind("research").Def.Timeout == minutes(1), "a new build undid the override")
-		w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"timeout", "retry.not_retried"}})
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"timeout", "retry.not_retried"}})
 		k = w.kind("research")
 		w.check(k.Def.Timeout == minutes(90) && k.Def.Retry.MaxAttempts == 2 && slices.Equal(k.Def.Retry.NotRetried,
 			[]perdure.Code{"broke"}), "after the removal: %+v, %+v", k.Def, k.Def.Retry)
-		w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"retry"}})
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"retry"}})
 		w.check(w.kind("research").Def.Retry.MaxAttempts == 7, "after the removal of retry: %+v",
 			w.kind("research").Def.Retry)
-		w.refuse(perdure.CodeInvalid, &engine.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"nothing"}})
-		w.refuse(perdure.CodeInvalid, &engine.PatchKind{Tenant: tenant, Kind: "research",
+		w.refuse(perdure.CodeInvalid, &rules.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"nothing"}})
+		w.refuse(perdure.CodeInvalid, &rules.PatchKind{Tenant: tenant, Kind: "research",
 			Def: perdure.KindDef{Class: "sprint"}})
 
 		// With a key it counts once.
-		set := &engine.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Timeout: minutes(4)}, Key: "k"}
+		set := &rules.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Timeout: minutes(4)}, Key: "k"}
 		w.do(set)
-		w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"timeout"}})
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "research", Remove: []string{"timeout"}})
 		w.do(set)
 		w.check(w.kind("research").Def.Timeout == minutes(90), "the repeated call undid a later change")
 	}},
@@ -226,12 +230,12 @@ var kindScenarios = []Scenario{
 		w.check(w.count(r.ID, perdure.LineDeadLettered) == 1, "a lost run that is not retried left no dead letter")
 	}},
 	{"a deleted kind is gone until it is announced again", func(w *World) {
-		w.refuse(perdure.CodeNotFound, &engine.DeleteKind{Tenant: tenant, Kind: "research"})
+		w.refuse(perdure.CodeNotFound, &rules.DeleteKind{Tenant: tenant, Kind: "research"})
 		w.announce("research", "1", researcher)
 		w.submit(perdure.Submission{Kind: "research"})
-		w.refuse(perdure.CodeNotFound, &engine.DeleteKind{Tenant: "other", Kind: "research"})
-		w.do(&engine.DeleteKind{Tenant: tenant, Kind: "research", Key: "k"})
-		w.do(&engine.DeleteKind{Tenant: tenant, Kind: "research", Key: "k"})
+		w.refuse(perdure.CodeNotFound, &rules.DeleteKind{Tenant: "other", Kind: "research"})
+		w.do(&rules.DeleteKind{Tenant: tenant, Kind: "research", Key: "k"})
+		w.do(&rules.DeleteKind{Tenant: tenant, Kind: "research", Key: "k"})
 		r := w.submit(perdure.Submission{Kind: "research"})
 		w.check(r.ShownClass() == perdure.Open, "class of a deleted kind = %s, want open", r.ShownClass())
 		_, err := w.E.Kinds.Get(w.ctx(), tenant, "research")
@@ -240,32 +244,32 @@ var kindScenarios = []Scenario{
 		w.check(again.FirstSeen == w.Now && w.kind("research").Build == "1", "announced again: %+v", again)
 
 		// In one batch the second of the two is told to try again.
-		errs := w.E.Step(w.Now, &engine.DeleteKind{Tenant: tenant, Kind: "research"},
-			&engine.AnnounceKind{Tenant: tenant, Kind: "research", Build: "1", Def: researcher})
+		errs := w.E.Step(w.Now, &rules.DeleteKind{Tenant: tenant, Kind: "research"},
+			&rules.AnnounceKind{Tenant: tenant, Kind: "research", Build: "1", Def: researcher})
 		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeUnavailable, "deleted and announced: %v", errs)
 		w.announce("research", "1", researcher)
-		errs = w.E.Step(w.Now, &engine.AnnounceKind{Tenant: tenant, Kind: "research", Build: "2", Def: researcher},
-			&engine.DeleteKind{Tenant: tenant, Kind: "research"})
+		errs = w.E.Step(w.Now, &rules.AnnounceKind{Tenant: tenant, Kind: "research", Build: "2", Def: researcher},
+			&rules.DeleteKind{Tenant: tenant, Kind: "research"})
 		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeUnavailable, "announced and deleted: %v", errs)
 	}},
 	{"a tenant has a bounded number of kinds, and a page of them a bounded size", func(w *World) {
-		var ops []engine.Op
+		var ops []kernel.Op
 		for i := range perdure.MaxKinds {
-			ops = append(ops, &engine.AnnounceKind{Tenant: tenant, Kind: fmt.Sprintf("k%04d", i),
+			ops = append(ops, &rules.AnnounceKind{Tenant: tenant, Kind: fmt.Sprintf("k%04d", i),
 				Def: perdure.KindDef{Description: "d"}})
 		}
 		for _, err := range w.E.Step(w.Now, ops...) {
 			w.check(err == nil, "announce: %v", err)
 		}
-		w.refuse(perdure.CodeQuota, &engine.AnnounceKind{Tenant: tenant, Kind: "more"})
-		w.do(&engine.AnnounceKind{Tenant: "other", Kind: "more"})
-		w.do(&engine.DeleteKind{Tenant: tenant, Kind: "k0500"})
+		w.refuse(perdure.CodeQuota, &rules.AnnounceKind{Tenant: tenant, Kind: "more"})
+		w.do(&rules.AnnounceKind{Tenant: "other", Kind: "more"})
+		w.do(&rules.DeleteKind{Tenant: tenant, Kind: "k0500"})
 		w.announce("more", "", perdure.KindDef{})
-		w.refuse(perdure.CodeQuota, &engine.AnnounceKind{Tenant: tenant, Kind: "k0500"})
+		w.refuse(perdure.CodeQuota, &rules.AnnounceKind{Tenant: tenant, Kind: "k0500"})
 
 		seen, cursor := 0, ""
 		for {
-			page, next, err := w.E.Kinds.Page(w.ctx(), tenant, engine.Page{After: cursor, Limit: 300, Bytes: 150_000})
+			page, next, err := w.E.Kinds.Page(w.ctx(), tenant, kernel.Page{After: cursor, Limit: 300, Bytes: 150_000})
 			w.check(err == nil && len(page) <= 150, "page of %d kinds (%v)", len(page), err)
 			seen += len(page)
 			if cursor = next; next == "" {
@@ -274,7 +278,7 @@ var kindScenarios = []Scenario{
 		}
 		w.check(seen == perdure.MaxKinds, "the pages have %d kinds, want %d", seen, perdure.MaxKinds)
 		large := json.RawMessage(`{"x":"` + strings.Repeat("x", perdure.MaxKindBytes) + `"}`)
-		w.refuse(perdure.CodeOverBound, &engine.AnnounceKind{Tenant: tenant, Kind: "k0001",
+		w.refuse(perdure.CodeOverBound, &rules.AnnounceKind{Tenant: tenant, Kind: "k0001",
 			Def: perdure.KindDef{InputSchema: large}})
 	}},
 	{"a kind that nobody serves is said", func(w *World) {
@@ -288,8 +292,8 @@ var kindScenarios = []Scenario{
 		}
 		u := unserved(r.ID)
 		w.check(u != nil && u.Queue == "default" && u.LastPolledAt == 0, "activity of an unserved run: %+v", u)
-		w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"other"}, Slots: 1})
-		w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Queues: []string{"slow"}, Slots: 1})
+		w.do(&dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"other"}, Slots: 1})
+		w.do(&dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Queues: []string{"slow"}, Slots: 1})
 		w.check(unserved(r.ID) != nil, "a poll for another kind, and one for another queue, serve the run")
 		w.check(w.kind("job").Served, "a kind that a worker polls for on some queue is not served")
 		w.pass(10*time.Minute + time.Second)
@@ -298,7 +302,7 @@ var kindScenarios = []Scenario{
 			"the deadline's error: %q", ended.Failure.Message)
 
 		// A worker that was there and is gone is dated.
-		w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Slots: 1})
+		w.do(&dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"job"}, Slots: 1})
 		polled := w.Now
 		r = w.submit(perdure.Submission{Kind: "job", Timeout: minutes(10)})
 		w.check(unserved(r.ID) == nil && w.kind("job").Served, "a kind that is polled for is not served")
@@ -313,19 +317,19 @@ var kindScenarios = []Scenario{
 		// A run that a worker had is not said to be unserved.
 		r = w.submit(perdure.Submission{Kind: "job", Timeout: minutes(10)})
 		g := w.take("w")
-		w.do(&engine.Release{Tenant: tenant, Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Leases: []life.Lease{lease(g)}})
 		w.pass(10*time.Minute + time.Second)
 		ended = w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 		w.check(!strings.Contains(ended.Failure.Message, "worker"), "the deadline's error: %q", ended.Failure.Message)
 	}},
 	{"a worker that polls by turns serves all that it polls for, and one of all tenants serves each", func(w *World) {
 		for range 3 { // one for tasks, one for agents, as the Go SDK does
-			w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"task"}, Slots: 1})
-			w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"agent"}, Slots: 1})
+			w.do(&dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"task"}, Slots: 1})
+			w.do(&dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"agent"}, Slots: 1})
 			w.Now = w.Now.Add(20 * time.Second)
 		}
-		w.do(&engine.Claim{Tenant: "ops", Worker: "p", AnyTenant: true, Kinds: []string{"shared"}, Slots: 1})
-		w.do(&engine.Claim{Tenant: "ops", Worker: "q", Kinds: []string{"own"}, Slots: 1})
+		w.do(&dispatch.Claim{Tenant: "ops", Worker: "p", AnyTenant: true, Kinds: []string{"shared"}, Slots: 1})
+		w.do(&dispatch.Claim{Tenant: "ops", Worker: "q", Kinds: []string{"own"}, Slots: 1})
 		for kind, want := range map[string]bool{"task": true, "agent": true, "shared": true, "own": false} {
 			w.announce(kind, "", perdure.KindDef{})
 			w.check(w.kind(kind).Served == want, "kind %s is served: %v, want %v", kind, !want, want)
@@ -347,13 +351,13 @@ var kindScenarios = []Scenario{
 		for _, kind := range []string{"announced", "live", "overridden", "served", "unused"} {
 			w.announce(kind, "1", perdure.KindDef{Class: perdure.Agent})
 		}
-		w.do(&engine.AnnounceKind{Tenant: tenant, Platform: true, Kind: "platform", Build: "1"})
-		w.do(&engine.PatchKind{Tenant: tenant, Kind: "overridden", Def: perdure.KindDef{Timeout: minutes(7)}})
+		w.do(&rules.AnnounceKind{Tenant: tenant, Platform: true, Kind: "platform", Build: "1"})
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "overridden", Def: perdure.KindDef{Timeout: minutes(7)}})
 		r := w.submit(perdure.Submission{Kind: "live", Timeout: perdure.Duration(300 * 24 * time.Hour)})
 		begin := w.Now
 		for w.Now < begin.Add(p.KindRetention-12*time.Hour) {
 			w.leave(12 * time.Hour)
-			op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"served"}, Slots: 1}
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"served"}, Slots: 1}
 			w.do(op)
 		}
 		w.announce("announced", "1", perdure.KindDef{Class: perdure.Agent})
@@ -361,7 +365,7 @@ var kindScenarios = []Scenario{
 		w.leave(13 * time.Hour)
 		w.check(slices.Equal(listed(), []string{"announced", "live", "overridden", "served"}),
 			"kinds after their time: %q", listed())
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
 		w.leave(2 * time.Hour)
 		w.check(slices.Equal(listed(), []string{"announced", "overridden", "served"}), "without the live run: %q",
 			listed())

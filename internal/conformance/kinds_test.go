@@ -7,6 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -36,9 +39,9 @@ func TestSubmissionOfKnownKindReadsNoKind(t *testing.T) {
 			w.announce("research", "1", researcher)
 			submit := func(kind string) int64 {
 				before := reads.Load()
-				var ops []engine.Op
+				var ops []kernel.Op
 				for range 50 {
-					ops = append(ops, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: kind}})
+					ops = append(ops, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: kind}})
 				}
 				for _, err := range w.E.Step(w.Now, ops...) {
 					if err != nil {
@@ -56,7 +59,7 @@ func TestSubmissionOfKnownKindReadsNoKind(t *testing.T) {
 				}
 			}
 			// A change is seen at once on the node that makes it.
-			w.do(&engine.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Class: perdure.Task}})
+			w.do(&rules.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Class: perdure.Task}})
 			if r := w.submit(perdure.Submission{Kind: "research"}); r.Class != perdure.Task {
 				t.Errorf("class after the change = %s, want task", r.Class)
 			}
@@ -68,11 +71,11 @@ func TestSubmissionOfKnownKindReadsNoKind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			change := &engine.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Class: perdure.Process}}
+			change := &rules.PatchKind{Tenant: tenant, Kind: "research", Def: perdure.KindDef{Class: perdure.Process}}
 			if err := other.Step(w.Now, change)[0]; err != nil {
 				t.Fatal(err)
 			}
-			w.Now = w.Now.Add(engine.KindTTL)
+			w.Now = w.Now.Add(rules.KindTTL)
 			if r := w.submit(perdure.Submission{Kind: "research"}); r.Class != perdure.Process {
 				t.Errorf("class after another node's change = %s, want process", r.Class)
 			}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -29,24 +31,24 @@ var lateScenarios = []Scenario{
 	{"a late result of an ended run is adopted", func(w *World) {
 		r := w.lateOf(`{"answer":42}`)
 		w.check(w.get(r.ID).ResultText == "", "not by itself")
-		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
+		w.do(&life.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 		d := w.get(r.ID)
 		w.check(d.State == perdure.TimedOut && string(d.ResultText) == `{"answer":42}`,
 			"the state is final, the deliverable is there: %+v", d)
-		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
-		w.refuse(perdure.CodeWrongState, &engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1, Discard: true})
-		w.refuse(perdure.CodeNotFound, &engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2})
-		w.refuse(perdure.CodeNotFound, &engine.Adopt{Tenant: "other", RunID: r.ID, N: 1})
+		w.do(&life.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
+		w.refuse(perdure.CodeWrongState, &life.Adopt{Tenant: tenant, RunID: r.ID, N: 1, Discard: true})
+		w.refuse(perdure.CodeNotFound, &life.Adopt{Tenant: tenant, RunID: r.ID, N: 2})
+		w.refuse(perdure.CodeNotFound, &life.Adopt{Tenant: "other", RunID: r.ID, N: 1})
 	}},
 	{"a late result is discarded", func(w *World) {
 		r := w.lateOf(`1`)
-		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1, Discard: true})
+		w.do(&life.Adopt{Tenant: tenant, RunID: r.ID, N: 1, Discard: true})
 		w.check(w.lates(r.ID)[0].State == perdure.LateDiscarded, "discarded")
-		w.refuse(perdure.CodeWrongState, &engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
+		w.refuse(perdure.CodeWrongState, &life.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 	}},
 	{"late results are listed with the attempt and the worker that they come from", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour), MaxAttempts: 5})
-		var held []engine.Grant
+		var held []dispatch.Grant
 		for i := range 3 { // an attempt with a resume, and many lines, each
 			g := w.take(fmt.Sprint("w", i))
 			w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint(i), Type: perdure.WaitTimer,
@@ -75,8 +77,8 @@ var lateScenarios = []Scenario{
 				l.Worker == fmt.Sprint("w", i) && l.Summary == "late", "%+v of %+v", l, g.Run)
 		}
 		w.check(lates[0].Attempt == 1 && lates[2].Attempt > lates[1].Attempt, "%+v", lates)
-		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
-		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
+		w.do(&life.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
+		w.do(&life.Adopt{Tenant: tenant, RunID: r.ID, N: 2, Discard: true})
 		w.check(w.count(r.ID, perdure.LineLateResult) == 5, "discarded once, and in the log: %v", w.types(r.ID))
 	}},
 	{"a late result completes a live run", func(w *World) {
@@ -85,7 +87,7 @@ var lateScenarios = []Scenario{
 		w.pass(65 * time.Second)
 		g := w.take("healthy")
 		w.do(w.commitOf(frozen, perdure.Commit{Outcome: done(`"late"`)}))
-		w.do(&engine.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
+		w.do(&life.Adopt{Tenant: tenant, RunID: r.ID, N: 1})
 		w.check(string(w.get(r.ID).ResultText) == `"late"`, "adopted")
 		w.state(r.ID, perdure.Completed)
 		w.refuseLease(perdure.CodeStaleEpoch, g)
@@ -102,7 +104,7 @@ var lateScenarios = []Scenario{
 		w.pass(21 * time.Second)
 		w.state(k.Run.ID, perdure.TimedOut)
 		w.do(w.commitOf(k, perdure.Commit{Outcome: done(`"late"`)}))
-		w.do(&engine.Adopt{Tenant: tenant, RunID: ans.Children[0].RunID, N: 1})
+		w.do(&life.Adopt{Tenant: tenant, RunID: ans.Children[0].RunID, N: 1})
 		w.state(p.ID, perdure.Suspended)
 		w.complete(w.takeKind("kid2"), `2`)
 		g = w.takeKind("parent")
@@ -126,9 +128,9 @@ var lateScenarios = []Scenario{
 	{"retry makes a new run whose result is a late result of the first", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Input: json.RawMessage(`{"n":7}`),
 			Timeout: perdure.Duration(time.Minute)})
-		w.refuse(perdure.CodeWrongState, &engine.Retry{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeWrongState, &life.Retry{Tenant: tenant, RunID: r.ID})
 		w.pass(61 * time.Second)
-		op := &engine.Retry{Tenant: tenant, RunID: r.ID, Key: "k"}
+		op := &life.Retry{Tenant: tenant, RunID: r.ID, Key: "k"}
 		w.do(op)
 		again := op.Run
 		w.check(op.Created && again.RetryOf == r.ID && again.ID != r.ID && again.DeadlineAt > w.Now, "%+v", again)
@@ -149,15 +151,15 @@ var lateScenarios = []Scenario{
 			return r
 		}
 		a := dead()
-		op := &engine.Redrive{Tenant: tenant, RunID: a.ID}
+		op := &upkeep.Redrive{Tenant: tenant, RunID: a.ID}
 		w.do(op)
 		made := op.Run.ID
 		w.do(op)
 		w.check(!op.Created && op.Run.ID == made && w.get(made).RetryOf == a.ID, "once")
 		w.complete(w.take("w1"), `1`)
 		b := dead()
-		w.do(&engine.DropDeadLetter{Tenant: tenant, RunID: b.ID})
-		w.refuse(perdure.CodeNotFound, &engine.Redrive{Tenant: tenant, RunID: b.ID})
+		w.do(&upkeep.DropDeadLetter{Tenant: tenant, RunID: b.ID})
+		w.refuse(perdure.CodeNotFound, &upkeep.Redrive{Tenant: tenant, RunID: b.ID})
 		w.state(b.ID, perdure.Failed)
 		count := func() (n int) {
 			w.view(func(v *store.View) error {

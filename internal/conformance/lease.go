@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -68,7 +70,7 @@ var leaseScenarios = []Scenario{
 			w.commitOf(g, perdure.Commit{ID: "long", Children: kids})
 		after := w.commitOf(g, perdure.Commit{ID: "after", Outcome: done(`1`)})
 		var first []string
-		for _, op := range []*engine.Commit{short, long, after} {
+		for _, op := range []*life.Commit{short, long, after} {
 			w.do(op)
 			first = append(first, fmt.Sprint(op.Answer))
 			before := w.fingerprint()
@@ -77,7 +79,7 @@ var leaseScenarios = []Scenario{
 				"the same answer at once: %+v", op.Answer)
 		}
 		before := w.fingerprint()
-		for i, op := range []*engine.Commit{short, long, after} {
+		for i, op := range []*life.Commit{short, long, after} {
 			w.do(op)
 			w.check(fmt.Sprint(op.Answer) == first[i] && w.fingerprint() == before,
 				"the same answer later: %+v", op.Answer)
@@ -90,8 +92,8 @@ var leaseScenarios = []Scenario{
 		note := func(p string) perdure.Emitted {
 			return perdure.Emitted{Type: perdure.LineProgress, Data: json.RawMessage(p)}
 		}
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-			Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []life.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":100}`)}}})
 		w.commit(g, perdure.Commit{Events: []perdure.Emitted{note(`{"percent":100}`)}, Outcome: done(`1`)})
 		w.check(w.count(r.ID, perdure.LineProgress) == 1, "it is one line")
 		w.check(string(w.get(r.ID).Progress) == `{"percent":100}`, "and stands")
@@ -107,13 +109,13 @@ var leaseScenarios = []Scenario{
 			w.count(r.ID, perdure.LineProgress))
 	}},
 	{"progress that two attempts tell alike", func(w *World) {
-		half := func(g engine.Grant) {
+		half := func(g dispatch.Grant) {
 			for range 2 {
-				w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-					Beats: []engine.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
+				w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+					Beats: []life.BeatOf{{Lease: lease(g), Progress: json.RawMessage(`{"percent":50}`)}}})
 			}
 		}
-		again := func(r perdure.Run) engine.Grant {
+		again := func(r perdure.Run) dispatch.Grant {
 			w.pass(time.Minute + 2*time.Second)
 			w.state(r.ID, perdure.Queued)
 			return w.take("w2")
@@ -139,7 +141,7 @@ var leaseScenarios = []Scenario{
 		half(g)
 		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal, Name: "go"}),
 			Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		half(w.take("w2"))
 		w.check(w.count(r.ID, perdure.LineProgress) == 1, "who was resumed goes on where it was: %d",
 			w.count(r.ID, perdure.LineProgress))
@@ -154,13 +156,13 @@ var leaseScenarios = []Scenario{
 		w.check(len(g2) == 1 && g2[0].Run.Epoch == g1[0].Run.Epoch+1 && g2[0].Run.State == perdure.Dispatched,
 			"granted again: %+v", g2)
 		w.refuseLease(perdure.CodeStaleEpoch, g1[0])
-		w.do(&engine.Start{Tenant: tenant, Worker: "w2", Leases: []engine.Lease{lease(g2[0])}})
+		w.do(&life.Start{Tenant: tenant, Worker: "w2", Leases: []life.Lease{lease(g2[0])}})
 		w.complete(g2[0], `1`)
 		w.check(w.state(r.ID, perdure.Completed).Attempt == 1, "a lost dispatch costs no attempt")
 	}},
 	{"a lost poll answer with start:true is redelivered as freely", func(w *World) {
 		r := w.task()
-		op := &engine.Claim{Tenant: tenant, Worker: "gone", Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "gone", Slots: 1, Start: true}
 		w.do(op)
 		w.pass(6 * time.Second)
 		g := w.take("w2")
@@ -197,9 +199,9 @@ var leaseScenarios = []Scenario{
 		// Submit in batches, as a group commit does.
 		const n = 10000
 		for range n / 250 {
-			ops := make([]engine.Op, 250)
+			ops := make([]kernel.Op, 250)
 			for i := range ops {
-				ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "poison",
+				ops[i] = &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "poison",
 					Timeout: perdure.Duration(time.Hour)}}
 			}
 			for _, err := range w.E.Step(w.Now, ops...) {
@@ -210,7 +212,7 @@ var leaseScenarios = []Scenario{
 		// A worker takes poisonous runs and dies. The backlog does not delay the worker of the
 		// healthy run …
 		w.poll("dies", 500)
-		op := &engine.Claim{Tenant: tenant, Worker: "w2", Kinds: []string{"job"}, Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w2", Kinds: []string{"job"}, Slots: 1, Start: true}
 		w.do(op)
 		w.check(len(op.Grants) == 1 && op.Grants[0].Run.ID == healthy.ID, "the healthy run is granted at once")
 		w.complete(op.Grants[0], `1`)
@@ -276,7 +278,7 @@ var leaseScenarios = []Scenario{
 	{"reject before and after the start", func(w *World) {
 		for _, start := range []bool{false, true} {
 			r := w.task()
-			op := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: start}
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1, Start: start}
 			w.do(op)
 			w.commit(op.Grants[0], perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
 				Reason: "signature_invalid"}})
@@ -288,7 +290,7 @@ var leaseScenarios = []Scenario{
 		r := w.task()
 		for range 5 {
 			g := w.take("leaving")
-			op := &engine.Release{Tenant: tenant, Worker: "leaving", Leases: []engine.Lease{lease(g)}}
+			op := &life.Release{Tenant: tenant, Worker: "leaving", Leases: []life.Lease{lease(g)}}
 			w.do(op)
 			w.check(op.Results[0].OK, "released: %+v", op.Results)
 			w.refuseLease(perdure.CodeStaleEpoch, g)
@@ -303,7 +305,7 @@ var leaseScenarios = []Scenario{
 			w.check(len(w.beat(g).Lost) == 0, "held")
 		}
 		w.check(w.state(r.ID, perdure.Running).Attempt == 1, "still the first attempt")
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough"})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough"})
 		w.check(len(w.beat(g).Cancel) == 1, "told to stop")
 		w.pass(31 * time.Second)
 		lost := w.beat(g).Lost
@@ -315,8 +317,8 @@ var leaseScenarios = []Scenario{
 		before := len(w.lines(r.ID))
 		for range 60 {
 			w.pass(10 * time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []life.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
 		}
 		n := w.count(r.ID, "run:heartbeat")
 		w.check(n >= 9 && n <= 12, "%d heartbeat lines in ten minutes", n)
@@ -388,17 +390,17 @@ var leaseScenarios = []Scenario{
 			}
 			w.commit(g, perdure.Commit{Journal: part})
 		}
-		w.do(&engine.Release{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 		g = w.take("w2")
 		size := 0
 		for _, j := range g.Journal {
 			size += len(j.Key) + len(j.Value)
 		}
-		w.check(size <= engine.GrantMax && size > engine.GrantMax*9/10 && g.JournalNext > 0,
+		w.check(size <= life.GrantMax && size > life.GrantMax*9/10 && g.JournalNext > 0,
 			"the grant has %d bytes, more after %d", size, g.JournalNext)
 		have, next := len(g.Journal), g.JournalNext
 		for next > 0 {
-			op := &engine.Journal{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, After: next}
+			op := &life.Journal{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, After: next}
 			w.do(op)
 			w.check(op.Page[0].Seq == next+1, "no gap")
 			have, next = have+len(op.Page), op.Next
@@ -418,17 +420,17 @@ var leaseScenarios = []Scenario{
 	{"a poll names its kinds and queues, and other tenants' runs stay theirs", func(w *World) {
 		w.submit(perdure.Submission{Kind: "a"})
 		w.submit(perdure.Submission{Kind: "b", Queue: "slow"})
-		poll := func(op *engine.Claim) int {
+		poll := func(op *dispatch.Claim) int {
 			op.Worker, op.Slots = "w", 10
 			w.do(op)
 			return len(op.Grants)
 		}
-		w.check(poll(&engine.Claim{Tenant: "other"}) == 0, "another tenant")
-		w.check(poll(&engine.Claim{Tenant: tenant, Kinds: []string{"c"}}) == 0, "another kind")
-		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}, Kinds: []string{"a"}}) == 0,
+		w.check(poll(&dispatch.Claim{Tenant: "other"}) == 0, "another tenant")
+		w.check(poll(&dispatch.Claim{Tenant: tenant, Kinds: []string{"c"}}) == 0, "another kind")
+		w.check(poll(&dispatch.Claim{Tenant: tenant, Queues: []string{"slow"}, Kinds: []string{"a"}}) == 0,
 			"another queue")
-		w.check(poll(&engine.Claim{Tenant: tenant, Queues: []string{"slow"}}) == 1, "its queue")
-		w.check(poll(&engine.Claim{Tenant: "platform", AnyTenant: true}) == 1, "a worker of the platform")
+		w.check(poll(&dispatch.Claim{Tenant: tenant, Queues: []string{"slow"}}) == 1, "its queue")
+		w.check(poll(&dispatch.Claim{Tenant: "platform", AnyTenant: true}) == 1, "a worker of the platform")
 	}},
 }
 
@@ -441,18 +443,18 @@ func make200() []byte {
 }
 
 // refuseLease checks that every call of a worker refuses a lease that no longer holds.
-func (w *World) refuseLease(code perdure.Code, g engine.Grant) {
+func (w *World) refuseLease(code perdure.Code, g dispatch.Grant) {
 	w.t.Helper()
 	w.refuse(code, w.commitOf(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "late",
 		Value: json.RawMessage(`1`)}}}))
-	w.refuse(code, &engine.Inbox{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch})
+	w.refuse(code, &life.Inbox{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch})
 	before := w.fingerprint()
-	start := &engine.Start{Tenant: tenant, Worker: "x", Leases: []engine.Lease{lease(g)}}
+	start := &life.Start{Tenant: tenant, Worker: "x", Leases: []life.Lease{lease(g)}}
 	w.do(start)
 	w.check(start.Results[0].Error != nil && start.Results[0].Error.Code == code, "start: %+v", start.Results)
 	beat := w.beat(g)
 	w.check(len(beat.Lost) == 1 && beat.Lost[0].Error.Code == code, "heartbeat: %+v", beat.Lost)
-	release := &engine.Release{Tenant: tenant, Worker: "x", Leases: []engine.Lease{lease(g)}}
+	release := &life.Release{Tenant: tenant, Worker: "x", Leases: []life.Lease{lease(g)}}
 	w.do(release)
 	w.check(release.Results[0].Error != nil, "release: %+v", release.Results)
 	w.check(w.fingerprint() == before, "nothing changed")

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -45,7 +46,7 @@ var letterScenarios = []Scenario{
 		w.check(fmt.Sprint(w.letters(store.LetterFilter{Queue: "default", Before: c.ID,
 			Limit: 1})) == fmt.Sprint([]perdure.RunID{b.ID}), "page by page")
 		w.check(len(w.letters(store.LetterFilter{Queue: "none"})) == 0, "of another queue")
-		w.do(&engine.Redrive{Tenant: tenant, RunID: a.ID})
+		w.do(&upkeep.Redrive{Tenant: tenant, RunID: a.ID})
 		w.check(fmt.Sprint(w.letters(store.LetterFilter{Cause: "broken", Open: true,
 			Oldest: true})) == fmt.Sprint([]perdure.RunID{b.ID, c.ID}), "those that nobody has redriven")
 		w.view(func(v *store.View) error {
@@ -77,8 +78,8 @@ var letterScenarios = []Scenario{
 		w.takeKind("job") // and is never heard from again
 		w.pass(2 * time.Minute)
 		last := w.takeKind("job")
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-			Beats: []engine.BeatOf{{Lease: lease(last), Activity: "thinking"}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+			Beats: []life.BeatOf{{Lease: lease(last), Activity: "thinking"}}})
 		w.commit(last, perdure.Commit{Outcome: failed("again")})
 		w.ended(kid, perdure.Failed, "again")
 		l, err := w.E.DeadLetters.Get(w.ctx(), tenant, kid)
@@ -99,17 +100,17 @@ var letterScenarios = []Scenario{
 	}},
 	{"a call for many dead letters is about the same ones each time", func(w *World) {
 		a, b, c := w.deadLetter("job", "broken"), w.deadLetter("job", "broken"), w.deadLetter("job", "broken")
-		pick := func(key string) *engine.PickLetters {
+		pick := func(key string) *upkeep.PickLetters {
 			found, err := w.E.DeadLetters.Find(w.ctx(), tenant, store.LetterFilter{Cause: "broken", Open: true,
 				Oldest: true, Limit: 2})
 			w.check(err == nil, "finding letters: %v", err)
-			return &engine.PickLetters{Tenant: tenant, What: "redrive", Found: found, Asked: "x", Key: key}
+			return &upkeep.PickLetters{Tenant: tenant, What: "redrive", Found: found, Asked: "x", Key: key}
 		}
 		op := pick("k")
 		w.do(op)
 		w.check(!op.Again && fmt.Sprint(op.Picked) == fmt.Sprint([]perdure.RunID{a.ID, b.ID}), "%v", op.Picked)
 		for _, id := range op.Picked {
-			w.do(&engine.Redrive{Tenant: tenant, RunID: id})
+			w.do(&upkeep.Redrive{Tenant: tenant, RunID: id})
 		}
 		w.do(op)
 		w.check(op.Again && fmt.Sprint(op.Picked) == fmt.Sprint([]perdure.RunID{a.ID, b.ID}), "%v", op.Picked)
@@ -122,19 +123,19 @@ var letterScenarios = []Scenario{
 	}},
 	{"a letter that is discarded and redriven at once is one or the other", func(w *World) {
 		a := w.deadLetter("job", "broken")
-		errs := w.E.Step(w.Now, &engine.DropDeadLetter{Tenant: tenant, RunID: a.ID},
-			&engine.Redrive{Tenant: tenant, RunID: a.ID}, &engine.DropDeadLetter{Tenant: tenant, RunID: a.ID})
+		errs := w.E.Step(w.Now, &upkeep.DropDeadLetter{Tenant: tenant, RunID: a.ID},
+			&upkeep.Redrive{Tenant: tenant, RunID: a.ID}, &upkeep.DropDeadLetter{Tenant: tenant, RunID: a.ID})
 		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeNotFound &&
 			perdure.CodeOf(errs[2]) == perdure.CodeNotFound, "%v", errs)
 		w.check(len(w.letters(store.LetterFilter{})) == 0, "it is gone")
 	}},
 	{"a letter whose redriven run was deleted is redriven again", func(w *World) {
 		a := w.deadLetter("job", "broken")
-		op := &engine.Redrive{Tenant: tenant, RunID: a.ID}
+		op := &upkeep.Redrive{Tenant: tenant, RunID: a.ID}
 		w.do(op)
 		first := op.Run.ID
 		w.complete(w.takeKind("job"), `1`)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: first})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: first})
 		w.do(op)
 		w.check(op.Created && op.Run.ID != first && op.Run.RetryOf == a.ID, "a new one: %+v", op.Run)
 		second := op.Run.ID
@@ -143,14 +144,14 @@ var letterScenarios = []Scenario{
 	}},
 	{"dead letters are kept for a day", func(w *World) {
 		a := w.deadLetter("job", "broken")
-		w.do(&engine.Redrive{Tenant: tenant, RunID: a.ID})
+		w.do(&upkeep.Redrive{Tenant: tenant, RunID: a.ID})
 		w.Now = w.Now.Add(w.E.Policy().DeadLetterTTL - time.Millisecond)
 		w.sweep()
 		w.check(len(w.letters(store.LetterFilter{})) == 1, "it is there")
 		w.Now = w.Now.Add(time.Millisecond)
 		w.sweep()
 		w.check(len(w.letters(store.LetterFilter{})) == 0, "it has expired")
-		w.refuse(perdure.CodeNotFound, &engine.Redrive{Tenant: tenant, RunID: a.ID})
+		w.refuse(perdure.CodeNotFound, &upkeep.Redrive{Tenant: tenant, RunID: a.ID})
 		w.state(a.ID, perdure.Failed)
 	}},
 }

@@ -5,7 +5,8 @@ import (
 	"reflect"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 var lifeScenarios = []Scenario{
@@ -16,7 +17,7 @@ var lifeScenarios = []Scenario{
 		w.check(len(g) == 1 && g[0].Run.State == perdure.Dispatched && g[0].Run.Epoch == 1,
 			"one grant under epoch 1: %+v", g)
 		w.check(string(g[0].Input) == `{"n":1}`, "the grant has the input")
-		w.do(&engine.Start{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g[0])}})
+		w.do(&life.Start{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g[0])}})
 		w.complete(g[0], `{"ok":true}`)
 		d := w.get(r.ID)
 		w.check(d.State == perdure.Completed && string(d.ResultText) == `{"ok":true}` && d.Attempt == 1,
@@ -26,7 +27,7 @@ var lifeScenarios = []Scenario{
 	}},
 	{"a poll that starts", func(w *World) {
 		r := w.task()
-		op := &engine.Claim{Tenant: tenant, Worker: "w1", Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: 1, Start: true}
 		w.do(op)
 		w.check(op.Grants[0].Run.State == perdure.Running && !op.Grants[0].Run.HolderSeen, "running and not heard from")
 		w.complete(op.Grants[0], `1`)

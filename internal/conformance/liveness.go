@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -27,7 +31,7 @@ func (w *World) lengthenLeases() {
 func (w *World) widenGap() { w.E.Policy().GapAfter = 2 * time.Minute }
 
 // process submits a run of class process, and starts it.
-func (w *World) process(attempts int) engine.Grant {
+func (w *World) process(attempts int) dispatch.Grant {
 	w.t.Helper()
 	w.widenGap()
 	w.submit(perdure.Submission{Kind: "proc", Class: perdure.Process, MaxAttempts: attempts})
@@ -68,7 +72,7 @@ var livenessScenarios = []Scenario{
 		w.check(end.Failure != nil && end.Failure.Code == perdure.CodeDispatchTimeout &&
 			strings.Contains(end.Failure.Message, "perdure exec --again "+string(r.ID)), "%+v", end.Failure)
 		w.check(len(w.letters(store.LetterFilter{Queue: perdure.LocalQueue})) == 1, "a dead letter")
-		w.do(&engine.PauseQueue{Tenant: tenant, Queue: perdure.LocalQueue, Until: w.Now.Add(10 * time.Minute)})
+		w.do(&rules.PauseQueue{Tenant: tenant, Queue: perdure.LocalQueue, Until: w.Now.Add(10 * time.Minute)})
 		paused := w.submit(sub)
 		w.pass(10 * time.Minute)
 		w.state(paused.ID, perdure.Queued)
@@ -81,15 +85,15 @@ var livenessScenarios = []Scenario{
 			MaxAttempts: 1})
 		w.pass(2 * time.Minute)
 		w.state(r.ID, perdure.TimedOut)
-		w.refuse(perdure.CodeNoRunner, &engine.Retry{Tenant: tenant, RunID: r.ID})
-		w.refuse(perdure.CodeNoRunner, &engine.Redrive{Tenant: tenant, RunID: r.ID})
-		again := &engine.Retry{Tenant: tenant, RunID: r.ID, Local: true}
+		w.refuse(perdure.CodeNoRunner, &life.Retry{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNoRunner, &upkeep.Redrive{Tenant: tenant, RunID: r.ID})
+		again := &life.Retry{Tenant: tenant, RunID: r.ID, Local: true}
 		w.do(again)
 		w.check(again.Run.RetryOf == r.ID && again.Run.Queue == perdure.LocalQueue, "%+v", again.Run)
 		pooled := w.process(1)
 		w.commit(pooled, perdure.Commit{Outcome: failed("broken")})
-		w.refuse(perdure.CodeInvalid, &engine.Retry{Tenant: tenant, RunID: pooled.Run.ID, Local: true})
-		next := &engine.Retry{Tenant: tenant, RunID: pooled.Run.ID}
+		w.refuse(perdure.CodeInvalid, &life.Retry{Tenant: tenant, RunID: pooled.Run.ID, Local: true})
+		next := &life.Retry{Tenant: tenant, RunID: pooled.Run.ID}
 		w.do(next)
 		w.check(next.Run.Queue == pooled.Run.Queue, "a pool's run goes to its queue: %s", next.Run.Queue)
 	}},
@@ -121,7 +125,7 @@ var livenessScenarios = []Scenario{
 				w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "s", Value: json.RawMessage(`1`)}}})
 			},
 			func() {
-				w.do(&engine.Start{Tenant: tenant, Worker: "w1", Leases: []engine.Lease{lease(g)}})
+				w.do(&life.Start{Tenant: tenant, Worker: "w1", Leases: []life.Lease{lease(g)}})
 			},
 		} {
 			w.pass(2*time.Minute + time.Second)
@@ -134,8 +138,8 @@ var livenessScenarios = []Scenario{
 	}},
 	{"W12: a process without a heartbeat fails as heartbeat_lost", func(w *World) {
 		g := w.process(1)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-proc",
-			Beats: []engine.BeatOf{{Lease: lease(g), Activity: "compiling",
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w-proc",
+			Beats: []life.BeatOf{{Lease: lease(g), Activity: "compiling",
 				Progress: json.RawMessage(`{"done":3}`)}}})
 		w.pass(9 * time.Minute) // its lease and its worker are long gone, and nobody minds
 		w.state(g.Run.ID, perdure.Running)
@@ -179,8 +183,8 @@ var livenessScenarios = []Scenario{
 		g := w.process(3)
 		w.E.Policy().CleanupGrace = time.Hour
 		w.cancel(g.Run.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-proc",
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w-proc",
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		w.pass(11 * time.Minute)
 		w.ended(g.Run.ID, perdure.Cancelled, perdure.CodeCancelled)
 	}},
@@ -230,8 +234,8 @@ var livenessScenarios = []Scenario{
 		} {
 			r := w.submit(perdure.Submission{Kind: x.kind, Timeout: perdure.Duration(time.Hour)})
 			g := w.takeKind(x.kind)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-				Beats: []engine.BeatOf{{Lease: lease(g), Activity: x.activity}}})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+				Beats: []life.BeatOf{{Lease: lease(g), Activity: x.activity}}})
 			heard := w.Now
 			w.pass(7*time.Minute + time.Second)
 			at := map[perdure.LineType]time.Duration{}
@@ -279,7 +283,7 @@ var livenessScenarios = []Scenario{
 		w.commit(w.takeKind("parent"), perdure.Commit{Children: spawns,
 			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: keys,
 				Timeout: perdure.Never, OnStall: true}), Outcome: suspend})
-		var kid engine.Grant
+		var kid dispatch.Grant
 		// try executes the child once more, which fails in the same way. It is never claimable for long.
 		try := func(after time.Duration, journal ...perdure.JournalEntry) {
 			w.pass(after)
@@ -329,7 +333,7 @@ var livenessScenarios = []Scenario{
 				Timeout: perdure.Never}), Outcome: suspend})
 		ended, kid := w.takeKind("kid"), w.takeKind("kid")
 		w.complete(ended, `1`)
-		look := func(id perdure.RunID) engine.Activity {
+		look := func(id perdure.RunID) reads.Activity {
 			w.t.Helper()
 			a, err := w.E.Runs.Activity(w.ctx(), tenant, id)
 			w.check(err == nil, "%v", err)
@@ -344,8 +348,8 @@ var livenessScenarios = []Scenario{
 
 		say := func(activity string) {
 			w.Now = w.Now.Add(time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: kid.Run.Worker,
-				Beats: []engine.BeatOf{{Lease: lease(kid), Activity: activity}}})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: kid.Run.Worker,
+				Beats: []life.BeatOf{{Lease: lease(kid), Activity: activity}}})
 		}
 		say("tool_executing")
 		since := w.Now

@@ -6,7 +6,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -38,12 +39,12 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 			BeforeWrite: func() { written++ }}
 		w := NewWorld(t, storetest.Open(t, at))
 		for range agents + 1 {
-			w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
+			w.do(&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
 		}
 		grants := w.poll("w", agents+1)
-		record := func(commit, key string) (ops []engine.Op) {
+		record := func(commit, key string) (ops []kernel.Op) {
 			for _, g := range grants {
-				ops = append(ops, &engine.Commit{Tenant: tenant, Worker: "w",
+				ops = append(ops, &life.Commit{Tenant: tenant, Worker: "w",
 					Commit: perdure.Commit{ID: commit, RunID: g.Run.ID, Epoch: g.Run.Epoch,
 						Journal: []perdure.JournalEntry{{Key: key, Value: []byte(`1`)}}}})
 			}
@@ -58,7 +59,7 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 			t.Helper()
 			commits, steps, written = 0, 0, 0
 			ops := record(commit, key)
-			ops[agents].(*engine.Commit).Commit.Journal[0].Key = "a\x00b"
+			ops[agents].(*life.Commit).Commit.Journal[0].Key = "a\x00b"
 			for i, err := range w.E.Step(w.Now, ops...) {
 				if i < agents && err != nil || i == agents && perdure.CodeOf(err) != perdure.CodeInvalid {
 					t.Errorf("commit %d: %v", i, err)
@@ -72,7 +73,7 @@ func TestABatchOfCommitsAsksOnce(t *testing.T) {
 		step(NewWorld(t, storetest.Open(t, at)), "c4", "step4", 1) // and another node asks
 		for _, op := range record("c1", "step1") {                 // each is answered as the first time
 			w.do(op)
-			w.check(op.(*engine.Commit).Answer.OK, "%+v", op.(*engine.Commit).Answer)
+			w.check(op.(*life.Commit).Answer.OK, "%+v", op.(*life.Commit).Answer)
 		}
 	})
 }
@@ -103,19 +104,19 @@ func TestABatchOfSubmissionsLooksUpItsKeysOnce(t *testing.T) {
 			}}
 		w := NewWorld(t, storetest.Open(t, at))
 		job := perdure.Submission{Kind: "job"}
-		batch := func() (ops []engine.Op) {
+		batch := func() (ops []kernel.Op) {
 			for i := range runs {
-				ops = append(ops, &engine.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: job})
+				ops = append(ops, &life.Submit{Tenant: tenant, Key: fmt.Sprint("k", i), Submission: job})
 			}
-			ops = append(ops, &engine.Submit{Tenant: tenant, Key: "k\x00", Submission: job})
-			return append(ops, &engine.Submit{Tenant: tenant, Key: "k0", Submission: job})
+			ops = append(ops, &life.Submit{Tenant: tenant, Key: "k\x00", Submission: job})
+			return append(ops, &life.Submit{Tenant: tenant, Key: "k0", Submission: job})
 		}
 		step := func(w *World, created bool, asked int) (ids []perdure.RunID) {
 			t.Helper()
 			keys, rows = 0, 0
 			ops := batch()
 			for i, err := range w.E.Step(w.Now, ops...) {
-				op := ops[i].(*engine.Submit)
+				op := ops[i].(*life.Submit)
 				if i == runs {
 					w.check(perdure.CodeOf(err) == perdure.CodeInvalid, "a NUL in a key: %v", err)
 					continue

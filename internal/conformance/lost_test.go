@@ -12,11 +12,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
 // insisting repeats an operation until it has an answer. Everything in it has a key, so that it may.
-func insisting(ctx context.Context, e *engine.Engine, op engine.Op) error {
+func insisting(ctx context.Context, e *engine.Engine, op kernel.Op) error {
 	for {
 		err := e.Do(ctx, op)
 		if code := perdure.CodeOf(err); err == nil || ctx.Err() != nil ||
@@ -53,7 +56,7 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 				}
 				w := nodes[(c+i)%2]
 				key := fmt.Sprintf("k%d-%d", c, i)
-				sub := &engine.Submit{Tenant: tenant, Key: key,
+				sub := &life.Submit{Tenant: tenant, Key: key,
 					Submission: perdure.Submission{Kind: fmt.Sprint("job", c)}}
 				if err := insisting(ctx, w.E, sub); err != nil {
 					t.Errorf("submit: %v", err)
@@ -64,7 +67,7 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 				mu.Unlock()
 				// An answer that was lost leaves its run in nobody's hands until it is granted again: another one has
 				// to do.
-				claim := &engine.Claim{Tenant: tenant, Worker: fmt.Sprint("w", c),
+				claim := &dispatch.Claim{Tenant: tenant, Worker: fmt.Sprint("w", c),
 					Kinds: []string{fmt.Sprint("job", c)}, Slots: 1, Start: true}
 				if err := insisting(ctx, w.E, claim); err != nil {
 					t.Errorf("claim: %v", err)
@@ -72,7 +75,7 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 				}
 				for _, g := range claim.Grants {
 					result := fmt.Sprint(rand.Uint32())
-					op := &engine.Commit{Tenant: tenant, Worker: g.Run.Worker,
+					op := &life.Commit{Tenant: tenant, Worker: g.Run.Worker,
 						Commit: perdure.Commit{ID: key, RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(result)}}
 					if err := insisting(ctx, nodes[i%2].E, op); err != nil || op.Refused != nil {
 						t.Errorf("commit: %v, %v", err, op.Refused)

@@ -9,6 +9,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -63,7 +68,7 @@ func TestTwoNodesThatBootAtOnceShareTheirSecret(t *testing.T) {
 		b.submit(perdure.Submission{Kind: "a", Class: perdure.Agent})
 		ans := b.commit(b.take("w1"), perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "cb",
 			Type: perdure.WaitCallback})})
-		if err := a.E.Step(dawn, &engine.Callback{Token: ans.Callbacks[0].Token})[0]; err != nil {
+		if err := a.E.Step(dawn, &life.Callback{Token: ans.Callbacks[0].Token})[0]; err != nil {
 			t.Errorf("one node does not know the other's token: %v", err)
 		}
 	})
@@ -72,8 +77,8 @@ func TestTwoNodesThatBootAtOnceShareTheirSecret(t *testing.T) {
 func TestOneKeyOnTwoNodesIsOneRun(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		here := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: "k"}
-		there := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: "k"}
+		here := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: "k"}
+		there := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: "k"}
 		between.f = func() { b.do(there) }
 		a.do(here)
 		if here.Run.ID != there.Run.ID || here.Created == there.Created {
@@ -87,24 +92,24 @@ func TestOneKeyOnTwoNodesIsOneRun(t *testing.T) {
 func TestOneBatchOnTwoNodesIsOneRunPerKey(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		var here, there []engine.Op
+		var here, there []kernel.Op
 		for _, key := range []string{"k0", "k1", "k2", "k3", "k4", "k5"} {
-			here = append(here, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: key})
-			there = append(there, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: key})
+			here = append(here, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: key})
+			there = append(there, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x"}, Key: key})
 		}
 		there = there[2:5]
-		there = append(there, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "y"}, Key: "k5"})
+		there = append(there, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "y"}, Key: "k5"})
 		between.f = func() { b.all(there) }
 		errs := a.E.Step(a.Now, here...)
 		for i, op := range here {
-			mine := op.(*engine.Submit)
+			mine := op.(*life.Submit)
 			switch {
 			case i == 5:
 				a.check(perdure.CodeOf(errs[i]) == perdure.CodeReused, "k5 of another body: %v", errs[i])
 			case i < 2:
 				a.check(errs[i] == nil && mine.Created, "k%d: created %t, %v", i, mine.Created, errs[i])
 			default:
-				theirs := there[i-2].(*engine.Submit)
+				theirs := there[i-2].(*life.Submit)
 				a.check(errs[i] == nil && !mine.Created && mine.Run.ID == theirs.Run.ID,
 					"k%d: %s, created %t, %v, want %s",
 					i, mine.Run.ID, mine.Created, errs[i], theirs.Run.ID)
@@ -119,9 +124,9 @@ func TestSomebodyAttachesOnOneNodeWhileTheLastWaiterLeavesOnAnother(t *testing.T
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
 		r := b.submit(perdure.Submission{Kind: "x", Foreground: true})
-		b.do(&engine.Attach{Tenant: tenant, Node: "a", RunIDs: []perdure.RunID{r.ID}})
-		between.f = func() { b.do(&engine.Attach{Tenant: tenant, Node: "b", RunIDs: []perdure.RunID{r.ID}}) }
-		a.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "a", Reason: "timeout"})
+		b.do(&life.Attach{Tenant: tenant, Node: "a", RunIDs: []perdure.RunID{r.ID}})
+		between.f = func() { b.do(&life.Attach{Tenant: tenant, Node: "b", RunIDs: []perdure.RunID{r.ID}}) }
+		a.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "a", Reason: "timeout"})
 		if b.get(r.ID).DeferredAt != 0 {
 			t.Error("deferred although somebody waits for it")
 		}
@@ -178,7 +183,7 @@ var rows = []struct {
 	{"an item that nobody will read", func(w *World) (perdure.RunID, perdure.Instant) {
 		r := w.submit(perdure.Submission{Kind: "x"})
 		g := w.take("w1")
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		w.complete(g, `1`)
 		return r.ID, w.Now.Add(20 * time.Second)
 	}, func(w *World, id perdure.RunID) bool {
@@ -197,7 +202,7 @@ var rows = []struct {
 	}},
 	{"a waiter", func(w *World) (perdure.RunID, perdure.Instant) {
 		r := w.submit(perdure.Submission{Kind: "x", Foreground: true})
-		w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 		return r.ID, w.Now.Add(w.E.Policy().WaiterTTL)
 	}, func(w *World, id perdure.RunID) bool { return w.count(id, "run:deferred") == 1 }},
 }
@@ -232,7 +237,7 @@ func TestBothNodesClaimTheSameQueue(t *testing.T) {
 		for range 10 {
 			b.task()
 		}
-		var theirs []engine.Grant
+		var theirs []dispatch.Grant
 		between.f = func() { theirs = b.poll("wb", 6) }
 		ours := a.poll("wa", 6)
 		seen := make(map[perdure.RunID]bool)
@@ -274,7 +279,7 @@ func TestARunEndsBetweenTwoReadsOfASweep(t *testing.T) {
 		reads := 0
 		for interruptions := 1; ; interruptions++ {
 			r := b.submit(perdure.Submission{Kind: "x"})
-			b.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+			b.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 			b.pass(21 * time.Second) // past the time at which an ended run's items are skipped
 			g := b.takeKind("x")
 			ringing := b.Now.Add(b.E.Policy().InboxProcessingTimeout)
@@ -339,7 +344,7 @@ func TestTwoNodesRedriveADeadLetterOnce(t *testing.T) {
 		a := node(t, at)
 		r := b.submit(perdure.Submission{Kind: "x"})
 		b.commit(b.takeKind("x"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
-		one, two := &engine.Redrive{Tenant: tenant, RunID: r.ID}, &engine.Redrive{Tenant: tenant, RunID: r.ID}
+		one, two := &upkeep.Redrive{Tenant: tenant, RunID: r.ID}, &upkeep.Redrive{Tenant: tenant, RunID: r.ID}
 		hook.f = func() { b.do(two) }
 		a.do(one)
 		if one.Created == two.Created || one.Run.ID != two.Run.ID {
@@ -358,12 +363,12 @@ func TestPauseCountsOnOtherNodes(t *testing.T) {
 			a.pause(other, "")
 		}
 		b.task()
-		b.Now = b.Now.Add(engine.PauseDelay)
+		b.Now = b.Now.Add(rules.PauseDelay)
 		b.check(len(b.poll("w", 1)) == 0, "a run of a queue that another node has paused")
 		a.resume(perdure.DefaultQueue)
 		// Otherwise the next check would say nothing.
 		b.check(len(b.poll("w", 1)) == 0, "a node that has just looked looks again")
-		b.Now = b.Now.Add(engine.PauseDelay)
+		b.Now = b.Now.Add(rules.PauseDelay)
 		b.take("w")
 		b.fsck()
 	})
@@ -377,12 +382,12 @@ func TestPauseThatIsAskedForAgainCountsAtOnce(t *testing.T) {
 			b.task()
 			b.take("w") // now it has looked
 			for _, n := range []*World{a, b} {
-				n.do(&engine.PauseQueue{Tenant: tenant, Queue: perdure.DefaultQueue, Key: key})
+				n.do(&rules.PauseQueue{Tenant: tenant, Queue: perdure.DefaultQueue, Key: key})
 			}
 			b.task()
 			b.check(len(b.poll("w", 1)) == 0, "a run of a queue whose pause the node has acknowledged")
 			a.resume(perdure.DefaultQueue)
-			b.Now = b.Now.Add(engine.PauseDelay)
+			b.Now = b.Now.Add(rules.PauseDelay)
 			b.take("w")
 		}
 		b.fsck()

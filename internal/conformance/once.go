@@ -4,40 +4,43 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 )
 
 // A keyed is an operation under an idempotency key. other is the same operation with another body.
 // made names what it created.
 type keyed struct {
 	name      string
-	op, other engine.Op
-	made      func(engine.Op) string
+	op, other kernel.Op
+	made      func(kernel.Op) string
 }
 
 // keyed gives new operations that create something, all under one key.
 func (w *World) keyed(key string, th perdure.ThreadID, ids []perdure.RunID) []keyed {
 	return []keyed{
-		{"thread", &engine.CreateThread{Tenant: tenant, Key: key}, &engine.CreateThread{Tenant: tenant,
+		{"thread", &life.CreateThread{Tenant: tenant, Key: key}, &life.CreateThread{Tenant: tenant,
 			Key: key, Metadata: []byte(`1`)},
-			func(op engine.Op) string { return string(op.(*engine.CreateThread).Thread.ID) }},
-		{"message", &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0], Key: key},
-			&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("y")[0], Key: key},
-			func(op engine.Op) string { return fmt.Sprint(op.(*engine.AppendMessage).Seq) }},
-		{"group", &engine.CreateGroup{Tenant: tenant, RunIDs: ids, Key: key},
-			&engine.CreateGroup{Tenant: tenant, RunIDs: ids[:1], Key: key},
-			func(op engine.Op) string {
-				g := op.(*engine.CreateGroup)
+			func(op kernel.Op) string { return string(op.(*life.CreateThread).Thread.ID) }},
+		{"message", &life.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0], Key: key},
+			&life.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("y")[0], Key: key},
+			func(op kernel.Op) string { return fmt.Sprint(op.(*life.AppendMessage).Seq) }},
+		{"group", &life.CreateGroup{Tenant: tenant, RunIDs: ids, Key: key},
+			&life.CreateGroup{Tenant: tenant, RunIDs: ids[:1], Key: key},
+			func(op kernel.Op) string {
+				g := op.(*life.CreateGroup)
 				return fmt.Sprint(g.Group.ID, g.Ends)
 			}},
-		{"webhook", &engine.CreateWebhook{Tenant: tenant, URL: sink, Key: key},
-			&engine.CreateWebhook{Tenant: tenant, URL: sink + "/other", Key: key},
-			func(op engine.Op) string {
-				return string(op.(*engine.CreateWebhook).Webhook.ID) + op.(*engine.CreateWebhook).Secret
+		{"webhook", &outbox.CreateWebhook{Tenant: tenant, URL: sink, Key: key},
+			&outbox.CreateWebhook{Tenant: tenant, URL: sink + "/other", Key: key},
+			func(op kernel.Op) string {
+				return string(op.(*outbox.CreateWebhook).Webhook.ID) + op.(*outbox.CreateWebhook).Secret
 			}},
-		{"key", &engine.CreateKey{Tenant: tenant, Name: "k", Scopes: perdure.Scopes, Once: key},
-			&engine.CreateKey{Tenant: tenant, Name: "l", Scopes: perdure.Scopes, Once: key},
-			func(op engine.Op) string { return op.(*engine.CreateKey).Key.ID }},
+		{"key", &access.CreateKey{Tenant: tenant, Name: "k", Scopes: perdure.Scopes, Once: key},
+			&access.CreateKey{Tenant: tenant, Name: "l", Scopes: perdure.Scopes, Once: key},
+			func(op kernel.Op) string { return op.(*access.CreateKey).Key.ID }},
 	}
 }
 
@@ -57,8 +60,8 @@ var onceScenarios = []Scenario{
 			other := w.keyed("another", th, ids)[i]
 			w.do(other.op)
 			w.check(x.made(x.op) != x.made(other.op), "%s: another key is another one", name)
-			if k, ok := again.op.(*engine.CreateKey); ok {
-				w.check(!k.Created && k.Secret == "" && x.op.(*engine.CreateKey).Secret != "", "a secret is shown once")
+			if k, ok := again.op.(*access.CreateKey); ok {
+				w.check(!k.Created && k.Secret == "" && x.op.(*access.CreateKey).Secret != "", "a secret is shown once")
 			}
 		}
 		w.check(len(w.messages(th)) == 2, "%d messages", len(w.messages(th)))
@@ -81,15 +84,15 @@ var onceScenarios = []Scenario{
 		}
 	}},
 	{"runs that are submitted together are one each per key, and one that is refused hurts no other", func(w *World) {
-		submit := func(key, kind string) *engine.Submit {
-			return &engine.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: kind}}
+		submit := func(key, kind string) *life.Submit {
+			return &life.Submit{Tenant: tenant, Key: key, Submission: perdure.Submission{Kind: kind}}
 		}
 		known := submit("known", "a")
 		w.do(known)
 		for _, first := range []bool{true, false} {
-			ops := []*engine.Submit{submit("k1", "a"), submit("known", "a"), submit("k2", ""), submit("k1", "a"),
+			ops := []*life.Submit{submit("k1", "a"), submit("known", "a"), submit("k2", ""), submit("k1", "a"),
 				submit("k1", "b"), submit("known", "b"), submit("k2", "c"), submit("", "d")}
-			list := make([]engine.Op, len(ops))
+			list := make([]kernel.Op, len(ops))
 			for i, op := range ops {
 				list[i] = op
 			}
@@ -109,7 +112,7 @@ var onceScenarios = []Scenario{
 	{"a cancel that is sent again drops no chord", func(w *World) {
 		r := w.on(w.thread(), perdure.Submission{Kind: "boss"})
 		g := w.takeKind("boss")
-		ask := func() engine.Op { return &engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough", Key: "k"} }
+		ask := func() kernel.Op { return &life.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough", Key: "k"} }
 		w.do(ask())
 		o := done(`1`)
 		o.ContinueOn = []string{"a"}
@@ -117,8 +120,8 @@ var onceScenarios = []Scenario{
 			Outcome: o}).Children[0].RunID
 		w.do(ask())
 		w.state(kid, perdure.Queued)
-		w.refuse(perdure.CodeReused, &engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "other", Key: "k"})
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough", Key: "another"}) // this one means it
+		w.refuse(perdure.CodeReused, &life.Cancel{Tenant: tenant, RunID: r.ID, Reason: "other", Key: "k"})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID, Reason: "enough", Key: "another"}) // this one means it
 		w.ended(kid, perdure.Cancelled, perdure.CodeCancelled)
 	}},
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // settled checks class and deadline of a run, as they are stored and as a fresh server reads them.
@@ -93,7 +93,7 @@ var openClassScenarios = []Scenario{
 		w.state(long.ID, perdure.Cancelled)
 		again := w.retry(long.ID, "")
 		w.settled(again, perdure.Task, w.Now.Add(p.Timeouts.Task.Max))
-		w.refuse(perdure.CodeInvalid, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "new",
+		w.refuse(perdure.CodeInvalid, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "new",
 			Timeout: perdure.Duration(p.Timeouts.Agent.Max + time.Second)}})
 	}},
 	{"a class that is given, a thread and a known kind leave nothing open", func(w *World) {

@@ -11,7 +11,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/pairs"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -52,8 +58,8 @@ type subject struct {
 	id       perdure.RunID
 	parent   perdure.RunID
 	original func(x *subject) error
-	grant    *engine.Grant
-	poll     *engine.Standby
+	grant    *dispatch.Grant
+	poll     *dispatch.Standby
 	restart  bool
 	revoked  bool
 	nodes    int
@@ -77,7 +83,7 @@ func (w *World) subject(name string) *subject {
 }
 
 // try runs an operation that may be refused. A refusal has a code that a caller can act on.
-func (x *subject) try(op engine.Op) error {
+func (x *subject) try(op kernel.Op) error {
 	x.t.Helper()
 	err := x.E.Step(x.Now, op)[0]
 	if code := perdure.CodeOf(err); code == perdure.CodeInternal || err != nil && code == "" {
@@ -129,7 +135,7 @@ func (x *subject) create(a, b move) error {
 		}
 	}
 	x.original = func(x *subject) error {
-		op := &engine.Submit{Tenant: tenant, Submission: x.sub}
+		op := &life.Submit{Tenant: tenant, Submission: x.sub}
 		err := x.try(op)
 		x.id = op.Run.ID
 		return err
@@ -163,7 +169,7 @@ func (x *subject) create(a, b move) error {
 func (x *subject) claim() bool {
 	x.t.Helper()
 	x.n++
-	op := &engine.Claim{Tenant: tenant, Worker: "w-" + x.queue, Queues: []string{x.queue}, Slots: 1, Start: true,
+	op := &dispatch.Claim{Tenant: tenant, Worker: "w-" + x.queue, Queues: []string{x.queue}, Slots: 1, Start: true,
 		Build: fmt.Sprintf("build%d", x.n)}
 	if x.queue == localQueue {
 		op.Queues, op.Runs = nil, []perdure.RunID{x.id}
@@ -180,13 +186,13 @@ func (x *subject) claim() bool {
 const localQueue = perdure.LocalQueue
 
 // leased has the run leased.
-func (x *subject) leased() (engine.Grant, error) {
+func (x *subject) leased() (dispatch.Grant, error) {
 	x.t.Helper()
 	r := x.run()
 	switch {
 	case r.State.Leased() && x.grant != nil && x.grant.Run.Epoch == r.Epoch:
 	case r.State != perdure.Queued || !x.claim():
-		return engine.Grant{}, errNotNow
+		return dispatch.Grant{}, errNotNow
 	}
 	x.beat(*x.grant)
 	return *x.grant, nil
@@ -261,7 +267,7 @@ func repeats(again func(x *subject, id perdure.RunID) (perdure.Run, error)) func
 
 // standBy has a poll stand by for the queue.
 func (x *subject) standBy() {
-	claim := &engine.Claim{Tenant: tenant, Worker: "w-" + x.queue, Queues: []string{x.queue}, Slots: 1, Start: true}
+	claim := &dispatch.Claim{Tenant: tenant, Worker: "w-" + x.queue, Queues: []string{x.queue}, Slots: 1, Start: true}
 	x.do(claim)
 	x.poll = x.E.StandBy(claim)
 }
@@ -269,7 +275,7 @@ func (x *subject) standBy() {
 // moves has the move of every feature that is brought into force on a run of a living store.
 var moves = map[pairs.Feature]move{
 	pairs.Retry: {again: true, make: repeats(func(x *subject, id perdure.RunID) (perdure.Run, error) {
-		op := &engine.Retry{Tenant: tenant, RunID: id, Local: x.queue == localQueue}
+		op := &life.Retry{Tenant: tenant, RunID: id, Local: x.queue == localQueue}
 		err := x.try(op)
 		return op.Run, err
 	})},
@@ -281,7 +287,7 @@ var moves = map[pairs.Feature]move{
 		}
 	}, again: true,
 		make: repeats(func(x *subject, id perdure.RunID) (perdure.Run, error) {
-			op := &engine.Redrive{Tenant: tenant, RunID: id}
+			op := &upkeep.Redrive{Tenant: tenant, RunID: id}
 			err := x.try(op)
 			return op.Run, err
 		})},
@@ -289,7 +295,7 @@ var moves = map[pairs.Feature]move{
 		if err := x.sleeps(); err != nil {
 			return err
 		}
-		return x.try(&engine.Signal{Tenant: tenant, RunID: x.id, Name: "wake"})
+		return x.try(&life.Signal{Tenant: tenant, RunID: x.id, Name: "wake"})
 	}},
 	pairs.Cancel: {do: func(x *subject) error {
 		if x.run().StartedAt == 0 {
@@ -309,8 +315,8 @@ var moves = map[pairs.Feature]move{
 			if err := x.cancels(); err != nil {
 				return err
 			}
-			return x.try(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-				Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+			return x.try(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+				Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		}
 		if err := x.cancels(); err != nil {
 			return err
@@ -319,7 +325,7 @@ var moves = map[pairs.Feature]move{
 		return nil
 	}},
 	pairs.Pause: {do: func(x *subject) error {
-		return x.try(&engine.PauseQueue{Tenant: tenant, Queue: x.run().Queue})
+		return x.try(&rules.PauseQueue{Tenant: tenant, Queue: x.run().Queue})
 	}},
 	pairs.Hold: {do: func(x *subject) error { return x.commits(perdure.Commit{Outcome: defect("panic")}) }},
 	pairs.Deadline: {do: func(x *subject) error {
@@ -337,7 +343,7 @@ var moves = map[pairs.Feature]move{
 	}},
 	pairs.Delay: {shape: func(x *subject) { x.sub.Delay = perdure.Duration(time.Hour) }},
 	pairs.Defer: {shape: func(x *subject) { x.sub.Foreground = true }, do: func(x *subject) error {
-		return x.try(&engine.Defer{Tenant: tenant, RunID: x.id, Reason: "detached"})
+		return x.try(&life.Defer{Tenant: tenant, RunID: x.id, Reason: "detached"})
 	}},
 	pairs.Suspend: {do: func(x *subject) error {
 		return x.commits(perdure.Commit{Waits: []perdure.WaitSpec{{ID: "later", Type: perdure.WaitTimer,
@@ -349,14 +355,14 @@ var moves = map[pairs.Feature]move{
 			x.announce(x.sub.Kind, "1", perdure.KindDef{Class: x.sub.Class,
 				Retry: &perdure.KindRetry{MaxAttempts: x.sub.MaxAttempts}})
 		}
-		op := &engine.Chat{Tenant: tenant, ThreadID: x.sub.ThreadID, Kind: x.sub.Kind, Timeout: x.sub.Timeout,
+		op := &life.Chat{Tenant: tenant, ThreadID: x.sub.ThreadID, Kind: x.sub.Kind, Timeout: x.sub.Timeout,
 			Foreground: x.sub.Foreground, Message: user("hello")[0]}
 		err := x.try(op)
 		x.id, x.queue = op.Run.ID, op.Run.Queue
 		return err
 	}},
 	pairs.Group: {do: func(x *subject) error {
-		return x.try(&engine.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{x.id}})
+		return x.try(&life.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{x.id}})
 	}},
 	pairs.Chord: {shape: func(x *subject) {
 		if x.sub.ThreadID == "" {
@@ -367,7 +373,7 @@ var moves = map[pairs.Feature]move{
 			x.queue, x.sub.Queue = "pool", "pool"
 		}
 	}, make: func(x *subject) error {
-		op := &engine.Submit{Tenant: tenant, Submission: x.sub}
+		op := &life.Submit{Tenant: tenant, Submission: x.sub}
 		if err := x.try(op); err != nil {
 			return err
 		}
@@ -384,7 +390,7 @@ var moves = map[pairs.Feature]move{
 			x.standBy()
 		}
 		x.grant = nil
-		more := &engine.Continue{Tenant: tenant, RunID: x.id, Trigger: "ci", JobID: "job"}
+		more := &life.Continue{Tenant: tenant, RunID: x.id, Trigger: "ci", JobID: "job"}
 		err := x.try(more)
 		x.id = more.Made
 		return err
@@ -392,7 +398,7 @@ var moves = map[pairs.Feature]move{
 	pairs.Child: {make: func(x *subject) error {
 		r := x.submit(perdure.Submission{Kind: "parent", Queue: "parents" + x.queue, Class: perdure.Agent,
 			Timeout: minutes(600)})
-		claim := &engine.Claim{Tenant: tenant, Worker: "p", Queues: []string{"parents" + x.queue}, Slots: 1,
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "p", Queues: []string{"parents" + x.queue}, Slots: 1,
 			Start: true}
 		x.do(claim)
 		x.check(len(claim.Grants) == 1 && claim.Grants[0].Run.ID == r.ID, "%s: the parent", x.name)
@@ -461,15 +467,15 @@ var moves = map[pairs.Feature]move{
 	pairs.Retention: {do: func(x *subject) error {
 		if r := x.run(); r.State.Live() {
 			before := x.fingerprint()
-			err := x.try(&engine.DeleteRun{Tenant: tenant, RunID: x.id})
+			err := x.try(&upkeep.DeleteRun{Tenant: tenant, RunID: x.id})
 			x.check(perdure.CodeOf(err) == perdure.CodeWrongState && x.fingerprint() == before,
 				"%s: a live run was to be deleted: %v", x.name, err)
 			x.finish()
 		}
 		x.run()
 		if h := perdure.WebhookID(x.last.Options.Webhook); h != "" {
-			x.do(&engine.DeleteWebhook{Tenant: tenant, ID: h})
-			x.do(&engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: h}}})
+			x.do(&outbox.DeleteWebhook{Tenant: tenant, ID: h})
+			x.do(&outbox.Deliver{Want: []outbox.Want{{Tenant: tenant, Webhook: h}}})
 		}
 		x.passRetention()
 		x.sweep()
@@ -489,13 +495,13 @@ var moves = map[pairs.Feature]move{
 		return nil
 	}},
 	pairs.Tenant: {do: func(x *subject) error {
-		return x.try(&engine.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "other",
+		return x.try(&life.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "other",
 			Queue: x.run().Queue, Timeout: minutes(1)}})
 	}},
 	pairs.KeyRevoked: {do: func(x *subject) error {
-		key := &engine.CreateKey{Tenant: tenant, Name: "caller", Scopes: perdure.TenantScopes}
+		key := &access.CreateKey{Tenant: tenant, Name: "caller", Scopes: perdure.TenantScopes}
 		x.do(key)
-		x.do(&engine.RevokeKey{Tenant: tenant, ID: key.Key.ID})
+		x.do(&access.RevokeKey{Tenant: tenant, ID: key.Key.ID})
 		x.revoked = true
 		return nil
 	}},
@@ -510,19 +516,19 @@ var moves = map[pairs.Feature]move{
 		}
 		x.E, x.W, x.Other.E, x.Other.W = x.Other.E, x.Other.W, x.E, x.W
 		x.nodes = 2
-		return x.try(&engine.Attach{Tenant: tenant, Node: "other", RunIDs: []perdure.RunID{x.id}})
+		return x.try(&life.Attach{Tenant: tenant, Node: "other", RunIDs: []perdure.RunID{x.id}})
 	}},
 	pairs.LateResult: {do: func(x *subject) error {
 		g, err := x.leased()
 		if err != nil {
 			return err
 		}
-		x.do(&engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)}})
+		x.do(&life.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []life.Lease{lease(g)}})
 		x.grant = nil
 		return x.try(x.commitOf(g, perdure.Commit{Outcome: done(`"late"`)}))
 	}},
 	pairs.Signal: {do: func(x *subject) error {
-		return x.try(&engine.Signal{Tenant: tenant, RunID: x.id, Name: "other"})
+		return x.try(&life.Signal{Tenant: tenant, RunID: x.id, Name: "other"})
 	}},
 	pairs.Approval: {do: opens(perdure.WaitSpec{ID: "ok", Type: perdure.WaitApproval, Name: "approve_it",
 		Timeout: minutes(10), Approval: &perdure.ApprovalSpec{Title: "Go on?", Action: json.RawMessage(`{"a":1}`)}})},
@@ -566,7 +572,7 @@ var moves = map[pairs.Feature]move{
 // cancels asks the run to stop.
 func (x *subject) cancels() error {
 	x.asked = x.Now
-	return x.try(&engine.Cancel{Tenant: tenant, RunID: x.id, Reason: "no longer needed"})
+	return x.try(&life.Cancel{Tenant: tenant, RunID: x.id, Reason: "no longer needed"})
 }
 
 // finish brings the run to its end and checks what holds for every end.
@@ -620,7 +626,7 @@ func (x *subject) end(r *perdure.Run) {
 
 // answerWaits answers what the run waits for.
 func (x *subject) answerWaits(r *perdure.Run) {
-	_ = x.try(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "wake"})
+	_ = x.try(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "wake"})
 	if x.get(r.ID).State == perdure.Suspended {
 		x.pass(20 * time.Minute)
 	}

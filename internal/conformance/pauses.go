@@ -5,26 +5,30 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 // pause pauses a queue until it is resumed.
 func (w *World) pause(queue, reason string) perdure.QueuePause {
 	w.t.Helper()
-	op := &engine.PauseQueue{Tenant: tenant, Queue: queue, Reason: reason}
+	op := &rules.PauseQueue{Tenant: tenant, Queue: queue, Reason: reason}
 	w.do(op)
 	return op.Paused
 }
 
 func (w *World) resume(queue string) {
 	w.t.Helper()
-	w.do(&engine.ResumeQueue{Tenant: tenant, Queue: queue})
+	w.do(&rules.ResumeQueue{Tenant: tenant, Queue: queue})
 }
 
 // pauseOf reads the pause of a queue as a list of queues shows it.
 func (w *World) pauseOf(queue string) *perdure.QueuePause {
 	w.t.Helper()
-	list, _, err := w.E.Queues(w.ctx(), tenant, engine.Page{Limit: 1000})
+	list, _, err := w.E.Queues(w.ctx(), tenant, kernel.Page{Limit: 1000})
 	w.check(err == nil, "queues: %v", err)
 	for _, q := range list {
 		if q.Name == queue {
@@ -41,7 +45,7 @@ func (w *World) waitsFor(id perdure.RunID, want perdure.WaitReason) *perdure.Wai
 	d := w.get(id)
 	a, err := w.E.Runs.Activity(w.ctx(), tenant, id)
 	w.check(err == nil, "activity: %v", err)
-	page, err := w.E.Runs.Page(w.ctx(), tenant, engine.RunFilter{Limit: 100})
+	page, err := w.E.Runs.Page(w.ctx(), tenant, reads.RunFilter{Limit: 100})
 	w.check(err == nil, "list: %v", err)
 	var listed *perdure.WaitingFor
 	for i := range page.Runs {
@@ -107,7 +111,7 @@ var pauseScenarios = []Scenario{
 		w.hold("7")
 		why := w.waitsFor(r.ID, perdure.WaitingHeld)
 		w.check(strings.Contains(why.Text, "build 7") && why.Until > w.Now, "held: %+v", why)
-		w.do(&engine.ReleaseHold{Tenant: tenant, RunID: r.ID})
+		w.do(&life.ReleaseHold{Tenant: tenant, RunID: r.ID})
 		w.waitsFor(r.ID, perdure.WaitingNoFreeSlot)
 		w.takeAs("8")
 		w.waitsFor(r.ID, "")
@@ -119,8 +123,8 @@ var pauseScenarios = []Scenario{
 		w.waitsFor(r.ID, perdure.WaitingUnserved)
 		w.signWith("")
 		w.waitsFor(r.ID, perdure.WaitingNoSigner)
-		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1})
-		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1,
+		w.refuse(perdure.CodeNoSigner, &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1})
+		w.refuse(perdure.CodeNoSigner, &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1,
 			Runs: []perdure.RunID{r.ID}})
 		w.signWith("a")
 		w.check(w.take("w").Run.ID == r.ID, "with the key it is granted")
@@ -132,10 +136,10 @@ var pauseScenarios = []Scenario{
 		w.check(p.At == w.Now && p.Until == 0 && p.Reason == "a bad deploy", "paused: %+v", p)
 		waits := w.submit(perdure.Submission{Kind: "job"})
 		other := w.submit(perdure.Submission{Kind: "job", Queue: "other"})
-		theirs := &engine.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "job"}}
+		theirs := &life.Submit{Tenant: "theirs", Submission: perdure.Submission{Kind: "job"}}
 		w.do(theirs)
 
-		granted := func(op *engine.Claim) (ids []perdure.RunID) {
+		granted := func(op *dispatch.Claim) (ids []perdure.RunID) {
 			w.do(op)
 			for _, g := range op.Grants {
 				ids = append(ids, g.Run.ID)
@@ -144,7 +148,7 @@ var pauseScenarios = []Scenario{
 		}
 		both := []string{perdure.DefaultQueue, "other"}
 		for range 2 { // also after a restart
-			for name, op := range map[string]*engine.Claim{
+			for name, op := range map[string]*dispatch.Claim{
 				"a poll":                  {Tenant: tenant, Worker: "w", Slots: 9},
 				"a poll for its kind":     {Tenant: tenant, Worker: "w", Slots: 9, Kinds: []string{"job"}},
 				"a poll of another build": {Tenant: tenant, Worker: "w", Slots: 9, Build: "2"},
@@ -155,9 +159,9 @@ var pauseScenarios = []Scenario{
 			}
 			w.restart()
 		}
-		ids := granted(&engine.Claim{Tenant: tenant, Worker: "w", Slots: 9, Queues: both})
+		ids := granted(&dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9, Queues: both})
 		w.check(len(ids) == 1 && ids[0] == other.ID, "a poll for both queues got %v, want %s", ids, other.ID)
-		ids = granted(&engine.Claim{Tenant: "ops", AnyTenant: true, Worker: "p", Slots: 9})
+		ids = granted(&dispatch.Claim{Tenant: "ops", AnyTenant: true, Worker: "p", Slots: 9})
 		w.check(len(ids) == 1 && ids[0] == theirs.Run.ID, "a poll for all tenants got %v, want %s", ids, theirs.Run.ID)
 		w.complete(running, `1`)
 		w.state(held.ID, perdure.Completed)
@@ -168,12 +172,12 @@ var pauseScenarios = []Scenario{
 
 		w.resume(perdure.DefaultQueue)
 		w.check(w.pauseOf(perdure.DefaultQueue) == nil, "a queue that was resumed is paused")
-		ids = granted(&engine.Claim{Tenant: tenant, Worker: "w", Slots: 9})
+		ids = granted(&dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9})
 		w.check(len(ids) == 1 && ids[0] == waits.ID, "after the pause a poll got %v, want %s", ids, waits.ID)
 	}},
 	{"a run that a pause has passed by is granted to no poll that stands by", func(w *World) {
 		w.pause(perdure.DefaultQueue, "")
-		claim := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1}
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1}
 		w.do(claim)
 		s := w.E.StandBy(claim)
 		r := w.task()
@@ -191,12 +195,12 @@ var pauseScenarios = []Scenario{
 	}},
 	{"a pause counts for the operations behind it in its batch", func(w *World) {
 		r := w.task()
-		claim := &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1}
-		claimOf := func() *engine.Claim { return &engine.Claim{Tenant: tenant, Worker: "w", Slots: 1} }
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1}
+		claimOf := func() *dispatch.Claim { return &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 1} }
 		last := claimOf()
-		ops := []engine.Op{&engine.PauseQueue{Tenant: tenant, Queue: r.Queue}, claim,
-			&engine.ResumeQueue{Tenant: tenant, Queue: r.Queue}, &engine.PauseQueue{Tenant: tenant, Queue: r.Queue},
-			claimOf(), &engine.ResumeQueue{Tenant: tenant, Queue: r.Queue}, last}
+		ops := []kernel.Op{&rules.PauseQueue{Tenant: tenant, Queue: r.Queue}, claim,
+			&rules.ResumeQueue{Tenant: tenant, Queue: r.Queue}, &rules.PauseQueue{Tenant: tenant, Queue: r.Queue},
+			claimOf(), &rules.ResumeQueue{Tenant: tenant, Queue: r.Queue}, last}
 		for i, err := range w.E.Step(w.Now, ops...) {
 			w.check(err == nil, "operation %d: %v", i, err)
 		}
@@ -204,7 +208,7 @@ var pauseScenarios = []Scenario{
 			len(last.Grants))
 	}},
 	{"a pause with an end is over by itself", func(w *World) {
-		w.do(&engine.PauseQueue{Tenant: tenant, Queue: perdure.DefaultQueue, For: time.Minute})
+		w.do(&rules.PauseQueue{Tenant: tenant, Queue: perdure.DefaultQueue, For: time.Minute})
 		r := w.task()
 		w.pass(59 * time.Second)
 		w.check(len(w.poll("w", 1)) == 0, "granted before the end of the pause")
@@ -244,20 +248,20 @@ var pauseScenarios = []Scenario{
 		w.resume("new")
 		w.resume("new")
 		w.resume("never")
-		op := func() *engine.PauseQueue {
-			return &engine.PauseQueue{Tenant: tenant, Queue: "new", Reason: "three", Key: "k"}
+		op := func() *rules.PauseQueue {
+			return &rules.PauseQueue{Tenant: tenant, Queue: "new", Reason: "three", Key: "k"}
 		}
 		w.do(op())
 		w.resume("new")
 		w.do(op()) // an answer that was lost and comes again
 		w.submit(perdure.Submission{Kind: "job", Queue: "new"})
-		claim := &engine.Claim{Tenant: tenant, Worker: "w", Queues: []string{"new"}, Slots: 1}
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "w", Queues: []string{"new"}, Slots: 1}
 		w.do(claim)
 		w.check(len(claim.Grants) == 1, "a key has paused the queue twice")
-		w.refuse(perdure.CodeReused, &engine.PauseQueue{Tenant: tenant, Queue: "new", Key: "k"})
+		w.refuse(perdure.CodeReused, &rules.PauseQueue{Tenant: tenant, Queue: "new", Key: "k"})
 	}},
 	{"a pause that makes no sense is refused, and a tenant has a bounded number", func(w *World) {
-		for _, bad := range []engine.PauseQueue{
+		for _, bad := range []rules.PauseQueue{
 			{Queue: ""}, {Queue: "../x"}, {Queue: "q", Reason: "\x00"},
 			{Queue: "q", Until: w.Now}, {Queue: "q", Until: w.Now.Add(10 * perdure.MaxPause)},
 			{Queue: "q", For: -1}, {Queue: "q", For: 2 * perdure.MaxPause},
@@ -266,17 +270,17 @@ var pauseScenarios = []Scenario{
 			bad.Tenant = tenant
 			w.refuse(perdure.CodeInvalid, &bad)
 		}
-		w.refuse(perdure.CodeInvalid, &engine.ResumeQueue{Tenant: tenant, Queue: "\x00"})
-		var ops []engine.Op
+		w.refuse(perdure.CodeInvalid, &rules.ResumeQueue{Tenant: tenant, Queue: "\x00"})
+		var ops []kernel.Op
 		for i := range perdure.MaxPausedQueues {
-			ops = append(ops, &engine.PauseQueue{Tenant: tenant,
+			ops = append(ops, &rules.PauseQueue{Tenant: tenant,
 				Queue: "q" + string(rune('A'+i/26)) + string(rune('a'+i%26))})
 		}
 		for i, err := range w.E.Step(w.Now, ops...) {
 			w.check(err == nil, "pause %d: %v", i, err)
 		}
-		w.refuse(perdure.CodeQuota, &engine.PauseQueue{Tenant: tenant, Queue: "more"})
-		w.do(&engine.PauseQueue{Tenant: "theirs", Queue: "more"})
+		w.refuse(perdure.CodeQuota, &rules.PauseQueue{Tenant: tenant, Queue: "more"})
+		w.do(&rules.PauseQueue{Tenant: "theirs", Queue: "more"})
 		w.resume("qAa")
 		w.pause("more", "")
 	}},

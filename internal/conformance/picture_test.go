@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -25,14 +26,14 @@ func TestPictureOfLostWorkerIsTrue(t *testing.T) {
 	lost := claimOne(w, "A")
 	w.commit(lost, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "outline#1", Value: json.RawMessage(`1`)}}})
 	w.pass(10 * time.Second)
-	w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "timeout"})
+	w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Reason: "timeout"})
 	w.pass(52 * time.Second) // the lease, and the backoff
 	g := claimOne(w, "B")
 	if len(g.Journal) != 1 {
 		t.Errorf("run %s: the second grant has %d journal entries, want the step of the first attempt", r.ID,
 			len(g.Journal))
 	}
-	w.do(&engine.Attach{Tenant: tenant, Node: "n", RunIDs: []perdure.RunID{r.ID}})
+	w.do(&life.Attach{Tenant: tenant, Node: "n", RunIDs: []perdure.RunID{r.ID}})
 	w.complete(g, `"ok"`)
 	w.do(w.commitOf(lost, perdure.Commit{Outcome: done(`"old"`)}))
 
@@ -47,9 +48,9 @@ func TestPictureOfLostWorkerIsTrue(t *testing.T) {
 }
 
 // claimOne grants one run to a worker, which starts it and sends no heartbeat of its own.
-func claimOne(w *World, worker string) engine.Grant {
+func claimOne(w *World, worker string) dispatch.Grant {
 	w.t.Helper()
-	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: true}
 	w.do(op)
 	if len(op.Grants) != 1 {
 		w.t.Fatalf("worker %s is granted %d runs, want 1", worker, len(op.Grants))

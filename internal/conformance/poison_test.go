@@ -10,6 +10,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -75,12 +77,12 @@ func (p *plague) step(d time.Duration) {
 
 // take polls until there is nothing left, or all hands are full. A healthy run completes; the poisonous ones are
 // given to each.
-func (p *plague) take(start bool, each func([]engine.Grant)) {
+func (p *plague) take(start bool, each func([]dispatch.Grant)) {
 	p.t.Helper()
 	p.join(p.n)
 	for free := p.hands(); free > 0; {
-		op := &engine.Claim{Tenant: tenant, Worker: "dies", Kinds: []string{"poison"},
-			Slots: min(free, engine.MaxSlots), Start: start}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "dies", Kinds: []string{"poison"},
+			Slots: min(free, dispatch.MaxSlots), Start: start}
 		p.do(op)
 		if len(op.Grants) == 0 {
 			return
@@ -91,7 +93,7 @@ func (p *plague) take(start bool, each func([]engine.Grant)) {
 }
 
 // completes ends a run that is healthy, and has the healthy ones count a grant that is another's.
-func (p *plague) completes(g engine.Grant) bool {
+func (p *plague) completes(g dispatch.Grant) bool {
 	p.t.Helper()
 	if g.Run.Input == `"healthy"` {
 		p.beat(g)
@@ -218,7 +220,7 @@ func size(t *testing.T, path string) int64 {
 func TestPoisonRunsThatNobodySurvivesBecomeDeadLetters(t *testing.T) {
 	poisoned(t, func(p *plague) {
 		for p.live() > 0 {
-			p.take(false, func([]engine.Grant) {})
+			p.take(false, func([]dispatch.Grant) {})
 			p.step(20 * time.Second)
 		}
 		p.buried(perdure.CodeDispatchTimeout, 24)
@@ -230,9 +232,9 @@ func TestPoisonRunsThatNobodySurvivesBecomeDeadLetters(t *testing.T) {
 func TestPoisonRunsThatAlwaysFailBecomeDeadLetters(t *testing.T) {
 	poisoned(t, func(p *plague) {
 		for p.live() > 0 {
-			p.take(true, func(grants []engine.Grant) {
+			p.take(true, func(grants []dispatch.Grant) {
 				for part := range slices.Chunk(grants, 250) {
-					ops := make([]engine.Op, len(part))
+					ops := make([]kernel.Op, len(part))
 					for i, g := range part {
 						ops[i] = p.commitOf(g, perdure.Commit{Outcome: failed("panic")})
 					}

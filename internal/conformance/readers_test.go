@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -19,7 +20,7 @@ func TestKeysAreFoundWhileAllReadersAreHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	op := &engine.CreateKey{Tenant: "b", Name: "k", Scopes: []perdure.Scope{perdure.ScopeRead}}
+	op := &access.CreateKey{Tenant: "b", Name: "k", Scopes: []perdure.Scope{perdure.ScopeRead}}
 	if err := e.Do(t.Context(), op); err != nil {
 		t.Fatal(err)
 	}

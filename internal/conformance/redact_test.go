@@ -9,6 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -29,7 +31,7 @@ func secretive(t *testing.T, w *World, secrets ...string) {
 }
 
 // delta says a piece of a text on a channel.
-func (w *World) delta(g engine.Grant, channel int, text string, outcome *perdure.Outcome) {
+func (w *World) delta(g dispatch.Grant, channel int, text string, outcome *perdure.Outcome) {
 	w.t.Helper()
 	data, _ := json.Marshal(map[string]any{"call": channel, "text": text})
 	w.commit(g, perdure.Commit{Events: []perdure.Emitted{{Type: perdure.LineDelta, Data: data}}, Outcome: outcome})
@@ -130,7 +132,7 @@ func TestATurnThatEndsInTheMidstOfASecretKeepsIt(t *testing.T) {
 					t.Errorf("%s after %d bytes shows %q", name, cut, begun)
 				}
 				if outcome == suspend {
-					w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+					w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 				} else {
 					w.pass(time.Minute)
 				}
@@ -160,7 +162,7 @@ func TestWhatASuspendedTurnHeldBackGoesOn(t *testing.T) {
 		w.delta(g, 1, "key is "+hidden[:10], nil)
 		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "go",
 			Timeout: perdure.Never}), Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		w.delta(w.take("w"), 1, " or so", done(`1`))
 		if got := w.streamed(r.ID, 1); got != "key is "+hidden[:10]+" or so" {
 			t.Errorf("%q", got)

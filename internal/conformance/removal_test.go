@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -25,7 +29,7 @@ func TestARunThatIsRetriedOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
 		b.complete(b.take("w"), `1`)
 		a.passRetention()
 		b.Now = a.Now
-		between.f = func() { b.do(&engine.Retry{Tenant: tenant, RunID: r.ID}) }
+		between.f = func() { b.do(&life.Retry{Tenant: tenant, RunID: r.ID}) }
 		a.retire()
 		if !b.exists(r.ID) {
 			t.Error("it is gone, and its retry lives")
@@ -41,7 +45,7 @@ func TestAThreadThatGetsARunOnOneNodeIsNotDeletedOnAnother(t *testing.T) {
 			sub.ThreadID = b.thread()
 			var r perdure.Run
 			between.f = func() { r = b.submit(sub) }
-			if err := a.E.Step(a.Now, &engine.DeleteThread{Tenant: tenant,
+			if err := a.E.Step(a.Now, &upkeep.DeleteThread{Tenant: tenant,
 				ThreadID: sub.ThreadID})[0]; perdure.CodeOf(err) != perdure.CodeInUse {
 				t.Errorf("%s: %v", sub.Kind, err)
 			}
@@ -71,7 +75,7 @@ func TestBytesThatComeOnOneNodeAreNotRemovedOnAnother(t *testing.T) {
 		}
 		// The run goes, and its bytes come again.
 		b.complete(y, `1`)
-		b.do(&engine.DeleteRun{Tenant: tenant, RunID: other.ID})
+		b.do(&upkeep.DeleteRun{Tenant: tenant, RunID: other.ID})
 		again := b.send(x, "z", data)
 		between.f = func() { b.do(again) }
 		a.retire()
@@ -122,7 +126,7 @@ func TestAValueThatComesOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
 		a, b, between := pair(t, at)
 		r := b.submit(perdure.Submission{Kind: "job", Input: big("same")})
 		b.complete(b.take("w"), `1`)
-		b.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		b.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		var next perdure.Run
 		between.f = func() { next = b.submit(perdure.Submission{Kind: "job", Input: big("same")}) }
 		a.retire()
@@ -163,13 +167,13 @@ func TestAPartOfAnUploadThatIsSweptOnAnotherNodeIsRefused(t *testing.T) {
 		a, b, between := pair(t, at)
 		b.task()
 		g := b.take("w")
-		begin := &engine.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
+		begin := &life.BeginArtifact{Tenant: tenant, RunID: g.Run.ID, Epoch: g.Run.Epoch, Name: "x"}
 		b.do(begin)
 		between.f = func() {
 			b.Now = b.Now.Add(2 * time.Hour)
 			b.retire()
 		}
-		err := a.E.Step(a.Now, &engine.AddChunk{Tenant: tenant, Upload: begin.Upload, Data: bytesOf(1, 100)})[0]
+		err := a.E.Step(a.Now, &life.AddChunk{Tenant: tenant, Upload: begin.Upload, Data: bytesOf(1, 100)})[0]
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || b.rows("chunks") != 0 {
 			t.Errorf("%v, %d chunks", err, b.rows("chunks"))
 		}
@@ -180,7 +184,7 @@ func TestAPartOfAnUploadThatIsSweptOnAnotherNodeIsRefused(t *testing.T) {
 // gone deletes a run, and all that belongs to it.
 func (w *World) gone(id perdure.RunID) {
 	w.t.Helper()
-	if err := w.E.Delete(w.ctx(), &engine.DeleteRun{Tenant: tenant, RunID: id}); err != nil {
+	if err := w.E.Delete(w.ctx(), &upkeep.DeleteRun{Tenant: tenant, RunID: id}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -201,8 +205,8 @@ func TestNothingOfADeletedRunComesBackWithItsWebhooks(t *testing.T) {
 			b.complete(b.take("w"), `1`)
 			return r.ID
 		}
-		sent := func(out engine.Outgoing) engine.Op {
-			return &engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, Status: 200, At: b.Now,
+		sent := func(out outbox.Outgoing) kernel.Op {
+			return &outbox.Deliver{Sent: []outbox.Sent{{Notification: out.Notification, Status: 200, At: b.Now,
 				Response: "private"}}}
 		}
 
@@ -231,7 +235,7 @@ func TestNothingOfADeletedRunComesBackWithItsWebhooks(t *testing.T) {
 
 		r = ended() // and deleted while it is taken.
 		between.f = func() { b.gone(r) }
-		op := &engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: h.ID, Most: 10}}}
+		op := &outbox.Deliver{Want: []outbox.Want{{Tenant: tenant, Webhook: h.ID, Most: 10}}}
 		a.do(op)
 		if len(op.Taken) != 0 {
 			t.Errorf("%d were taken", len(op.Taken))
@@ -269,11 +273,11 @@ func TestAThreadThatIsDeletedOnOneNodeDoesNotComeBackOnAnother(t *testing.T) {
 		a, b, between := pair(t, at)
 		th := b.thread()
 		between.f = func() {
-			if err := b.E.Delete(b.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: th}); err != nil {
+			if err := b.E.Delete(b.ctx(), &upkeep.DeleteThread{Tenant: tenant, ThreadID: th}); err != nil {
 				t.Error(err)
 			}
 		}
-		err := a.E.Step(a.Now, &engine.AppendMessage{Tenant: tenant, ThreadID: th,
+		err := a.E.Step(a.Now, &life.AppendMessage{Tenant: tenant, ThreadID: th,
 			Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})[0]
 		if perdure.CodeOf(err) != perdure.CodeNotFound || b.rows("threads")+b.rows("messages") != 0 {
 			t.Errorf("%v, %d threads, %d messages", err, b.rows("threads"), b.rows("messages"))
@@ -291,7 +295,7 @@ func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
 		for j := range 3 {
 			wg.Go(func() {
 				kind := fmt.Sprintf("k%d%d", i, j)
-				do := func(op engine.Op) bool {
+				do := func(op kernel.Op) bool {
 					err := w.E.Do(ctx, op)
 					if err != nil {
 						t.Errorf("%T: %v", op, err)
@@ -299,9 +303,9 @@ func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
 					return err == nil
 				}
 				for n := range 40 {
-					sub := &engine.Submit{Tenant: tenant,
+					sub := &life.Submit{Tenant: tenant,
 						Submission: perdure.Submission{Kind: kind, Input: big(fmt.Sprint(n % 2))}}
-					claim := &engine.Claim{Tenant: tenant, Worker: kind, Kinds: []string{kind}, Slots: 1, Start: true}
+					claim := &dispatch.Claim{Tenant: tenant, Worker: kind, Kinds: []string{kind}, Slots: 1, Start: true}
 					if !do(sub) || !do(claim) {
 						return
 					}
@@ -310,11 +314,11 @@ func TestWhatComesAndGoesAtOnceIsThereWhenSomebodyHasIt(t *testing.T) {
 						return
 					}
 					g := claim.Grants[0]
-					if !do(&engine.Commit{Tenant: tenant, Worker: kind, Commit: perdure.Commit{ID: "c", RunID: g.Run.ID,
+					if !do(&life.Commit{Tenant: tenant, Worker: kind, Commit: perdure.Commit{ID: "c", RunID: g.Run.ID,
 						Epoch: g.Run.Epoch, Outcome: done(`1`)}}) {
 						return
 					}
-					if err := w.E.Delete(ctx, &engine.DeleteRun{Tenant: tenant, RunID: g.Run.ID}); err != nil {
+					if err := w.E.Delete(ctx, &upkeep.DeleteRun{Tenant: tenant, RunID: g.Run.ID}); err != nil {
 						t.Error(err)
 						return
 					}
@@ -337,9 +341,9 @@ func TestNothingOfWhatIsDeletedIsInTheFile(t *testing.T) {
 	w := NewWorld(t, s)
 	r := w.runInEveryTable()
 	w.submit(perdure.Submission{Kind: "stays", Input: json.RawMessage(`"this stays"`)})
-	for _, op := range []engine.Op{&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)},
-		&engine.DeleteRun{Tenant: tenant, RunID: r.ID},
-		&engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}} {
+	for _, op := range []kernel.Op{&upkeep.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)},
+		&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID},
+		&upkeep.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}} {
 		if err := w.E.Delete(w.ctx(), op); err != nil {
 			t.Fatal(err)
 		}

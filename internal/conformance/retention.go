@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -33,7 +37,7 @@ func (w *World) passRetention() {
 }
 
 // all runs many operations in one batch.
-func (w *World) all(ops []engine.Op) {
+func (w *World) all(ops []kernel.Op) {
 	w.t.Helper()
 	for _, err := range w.E.Step(w.Now, ops...) {
 		if err != nil {
@@ -74,7 +78,7 @@ func big(seed string) json.RawMessage {
 func (w *World) runInEveryTable() perdure.Run {
 	w.t.Helper()
 	th := w.thread()
-	w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/"})
+	w.do(&outbox.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/"})
 	r := w.submit(perdure.Submission{Kind: "rich", Class: perdure.Agent, ThreadID: th, Input: big("in"),
 		Messages: []perdure.Message{{Role: "user", Content: json.RawMessage(`"hello"`)}}})
 	g := w.takeKind("rich")
@@ -86,7 +90,7 @@ func (w *World) runInEveryTable() perdure.Run {
 			Approval: &perdure.ApprovalSpec{Title: "t", Action: big("act")}},
 			{ID: "go", Type: perdure.WaitSignal, Name: "go"}},
 		Children: []perdure.Spawn{{Key: "kid", Kind: "kid", Input: big("kid")}}})
-	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go", Data: big("signal")})
+	w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go", Data: big("signal")})
 	w.complete(w.takeKind("kid"), string(big("kid result")))
 	w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: canary}})
 	w.do(w.commitOf(g, perdure.Commit{Outcome: done(string(big("late")))}))
@@ -106,8 +110,8 @@ var retentionScenarios = []Scenario{
 		// A webhook that nobody serves is still to be told, for a day.
 		w.check(w.exists(r.ID), "a webhook could not be told any more")
 		for _, h := range w.hooks() {
-			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: h})
-			w.do(&engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: h}}})
+			w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: h})
+			w.do(&outbox.Deliver{Want: []outbox.Want{{Tenant: tenant, Webhook: h}}})
 		}
 		w.retire()
 		w.check(!w.exists(r.ID), "still there")
@@ -138,13 +142,13 @@ var retentionScenarios = []Scenario{
 
 		retried := w.submit(perdure.Submission{Kind: "retried"})
 		w.complete(w.takeKind("retried"), `1`)
-		again := &engine.Retry{Tenant: tenant, RunID: retried.ID}
+		again := &life.Retry{Tenant: tenant, RunID: retried.ID}
 		w.do(again)
-		w.do(&engine.Cancel{Tenant: tenant, RunID: again.Run.ID}) // it lasts ten minutes: it is made anew below
+		w.do(&life.Cancel{Tenant: tenant, RunID: again.Run.ID}) // it lasts ten minutes: it is made anew below
 		grouped := w.submit(perdure.Submission{Kind: "grouped"})
 		w.complete(w.takeKind("grouped"), `1`)
 		open := w.submit(perdure.Submission{Kind: "open", Class: perdure.Agent, Timeout: long})
-		group := &engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{grouped.ID, open.ID}}
+		group := &life.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{grouped.ID, open.ID}}
 		w.do(group)
 
 		th := w.thread()
@@ -168,9 +172,9 @@ var retentionScenarios = []Scenario{
 		}
 		// A week after these runs end, everything is removed.
 		for _, id := range []perdure.RunID{kid, again.Run.ID, open.ID} {
-			w.do(&engine.Cancel{Tenant: tenant, RunID: id})
+			w.do(&life.Cancel{Tenant: tenant, RunID: id})
 		}
-		w.do(&engine.Cancel{Tenant: tenant, RunID: ans.Children[1].RunID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: ans.Children[1].RunID})
 		next := w.takeKind("turn")
 		w.check(next.Run.ContinuationOf == turn.ID, "%+v", next.Run)
 		w.check(strings.Contains(string(w.messages(th)[0].Content), canary), "its result was lost")
@@ -183,15 +187,15 @@ var retentionScenarios = []Scenario{
 	}},
 	{"many runs go in many small steps, of all tenants", func(w *World) {
 		for _, t := range []perdure.TenantID{tenant, "b", "c"} {
-			submits, commits := make([]engine.Op, 230), make([]engine.Op, 230)
+			submits, commits := make([]kernel.Op, 230), make([]kernel.Op, 230)
 			for i := range submits {
-				submits[i] = &engine.Submit{Tenant: t, Submission: perdure.Submission{Kind: "job"}}
+				submits[i] = &life.Submit{Tenant: t, Submission: perdure.Submission{Kind: "job"}}
 			}
 			w.all(submits)
-			op := &engine.Claim{Tenant: t, Worker: "w", Slots: len(submits), Start: true}
+			op := &dispatch.Claim{Tenant: t, Worker: "w", Slots: len(submits), Start: true}
 			w.do(op)
 			for i, g := range op.Grants {
-				commits[i] = &engine.Commit{Tenant: t, Worker: "w", Commit: perdure.Commit{ID: "c",
+				commits[i] = &life.Commit{Tenant: t, Worker: "w", Commit: perdure.Commit{ID: "c",
 					RunID: g.Run.ID, Epoch: g.Run.Epoch, Outcome: done(`1`)}}
 			}
 			w.all(commits)
@@ -233,10 +237,10 @@ var retentionScenarios = []Scenario{
 	{"threads that were made for children go with their root, in small steps", func(w *World) {
 		root, threads := w.treeWithThreads(40)
 		own := w.thread() // somebody's own
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: own, Message: user("hello")[0]})
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: own, Message: user("hello")[0]})
 		// Somebody goes on talking on one of them, and a run of theirs is live on another.
 		w.Now = w.Now.Add(w.E.Policy().Retention / 2)
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: threads[3], Message: user("and now?")[0]})
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: threads[3], Message: user("and now?")[0]})
 		live := w.on(threads[39], perdure.Submission{Kind: "chat", Timeout: perdure.Duration(30 * 24 * time.Hour)})
 		w.Now = w.Now.Add(w.E.Policy().Retention/2 + time.Minute)
 		before := w.rows("threads")
@@ -255,7 +259,7 @@ var retentionScenarios = []Scenario{
 		w.Now = w.Now.Add(w.E.Policy().Retention/2 + time.Hour)
 		w.retire()
 		w.check(w.hasThreads(threads...) == 1 && w.hasThreads(threads[39]) == 1, "the one with the live run is left")
-		w.do(&engine.Cancel{Tenant: tenant, RunID: live.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: live.ID})
 		w.Now = w.Now.Add(w.E.Policy().Retention + 2*time.Hour)
 		w.retire()
 		w.check(w.hasThreads(threads...) == 0 && w.hasThreads(own) == 1 && w.rows("messages") == 1 &&
@@ -264,10 +268,10 @@ var retentionScenarios = []Scenario{
 	}},
 	{"a tree with a live run or a live retry keeps its threads", func(w *World) {
 		root, threads := w.treeWithThreads(2)
-		retry := &engine.Retry{Tenant: tenant, RunID: root}
+		retry := &life.Retry{Tenant: tenant, RunID: root}
 		w.do(retry)
-		w.do(&engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true})
-		w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other"}})
+		w.do(&dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true})
+		w.do(&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other"}})
 		g := w.takeKind("other")
 		outlives := perdure.Spawn{Key: "k", Kind: "outlives", NewThread: true, Class: perdure.Agent,
 			OnParentEnd: perdure.DispositionContinue, Timeout: perdure.Duration(30 * 24 * time.Hour)}
@@ -285,7 +289,7 @@ func (w *World) treeWithThreads(n int) (root perdure.RunID, threads []perdure.Th
 	w.t.Helper()
 	r := w.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
 	g := w.takeKind("parent")
-	spawn := func(g engine.Grant, n int, kind string) {
+	spawn := func(g dispatch.Grant, n int, kind string) {
 		var list []perdure.Spawn
 		for i := range n {
 			list = append(list, perdure.Spawn{Key: fmt.Sprint(i), Kind: kind, NewThread: true})
@@ -339,28 +343,28 @@ func (w *World) hooks() (out []perdure.WebhookID) {
 var deletionScenarios = []Scenario{
 	{"an ended run is deleted, and nothing of it is left", func(w *World) {
 		r := w.runInEveryTable()
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)})
-		del := &engine.DeleteRun{Tenant: tenant, RunID: r.ID, Key: "k"}
-		w.refuse(perdure.CodeNotFound, &engine.DeleteRun{Tenant: "other", RunID: r.ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: w.childOf(r.ID)})
+		del := &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID, Key: "k"}
+		w.refuse(perdure.CodeNotFound, &upkeep.DeleteRun{Tenant: "other", RunID: r.ID})
 		w.check(w.E.Delete(w.ctx(), del) == nil, "refused")
 		w.do(del)
-		w.refuse(perdure.CodeNotFound, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
-		w.refuse(perdure.CodeNotFound, &engine.Retry{Tenant: tenant, RunID: r.ID})
-		w.refuse(perdure.CodeNotFound, &engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNotFound, &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNotFound, &life.Retry{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeNotFound, &life.Cancel{Tenant: tenant, RunID: r.ID})
 		w.retire()
 		left := append(w.rowsAbout(string(r.ID), "messages", "watchdog_log", "idempotency"),
 			w.rowsAbout(canary, "messages")...)
 		w.check(len(left) == 0, "left: %.300q", left)
-		w.check(w.E.Delete(w.ctx(), &engine.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}) == nil, "refused")
+		w.check(w.E.Delete(w.ctx(), &upkeep.DeleteThread{Tenant: tenant, ThreadID: r.ThreadID}) == nil, "refused")
 		w.check(len(w.rowsAbout(canary)) == 0 && w.rows("messages") == 0, "left: %.300q", w.rowsAbout(canary))
 	}},
 	{"a deleted root takes the threads of its children along", func(w *World) {
 		root, threads := w.treeWithThreads(20)
 		kids, err := w.E.Runs.List(w.ctx(), tenant, store.RunFilter{ParentID: root, Limit: 1})
 		w.check(err == nil && len(kids) == 1, "%v", err)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: kids[0].ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: kids[0].ID})
 		w.check(w.hasThreads(threads...) == 20, "a child takes no thread along")
-		w.check(w.E.Delete(w.ctx(), &engine.DeleteRun{Tenant: tenant, RunID: root}) == nil, "refused")
+		w.check(w.E.Delete(w.ctx(), &upkeep.DeleteRun{Tenant: tenant, RunID: root}) == nil, "refused")
 		w.check(w.hasThreads(threads...) == 0 && w.rows("tree_threads") == 0, "%d threads of children are left",
 			w.hasThreads(threads...))
 		w.retire()
@@ -368,34 +372,34 @@ var deletionScenarios = []Scenario{
 	}},
 	{"what lives, or is needed, is not deleted", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "parent"})
-		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeWrongState, &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		g := w.takeKind("parent")
-		w.refuse(perdure.CodeWrongState, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeWrongState, &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		kid := w.commit(g, perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid",
 			OnParentEnd: perdure.DispositionContinue}}}).Children[0].RunID
 		w.complete(g, `1`)
-		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeInUse, &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.complete(w.takeKind("kid"), `1`)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: kid})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: kid})
 		done := w.task()
 		w.complete(w.take("w"), `1`)
 		other := w.task()
-		w.do(&engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{done.ID, other.ID}})
-		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: done.ID})
+		w.do(&life.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{done.ID, other.ID}})
+		w.refuse(perdure.CodeInUse, &upkeep.DeleteRun{Tenant: tenant, RunID: done.ID})
 		w.complete(w.take("w"), `1`)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: done.ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: done.ID})
 	}},
 	{"a thread is deleted when no live run needs it", func(w *World) {
 		th := w.thread()
-		w.do(&engine.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/", ThreadID: th})
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user",
+		w.do(&outbox.CreateWebhook{Tenant: tenant, URL: "https://1.1.1.1/", ThreadID: th})
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: th, Message: perdure.Message{Role: "user",
 			Content: big("message")}})
-		del := &engine.DeleteThread{Tenant: tenant, ThreadID: th}
-		w.refuse(perdure.CodeNotFound, &engine.DeleteThread{Tenant: "other", ThreadID: th})
+		del := &upkeep.DeleteThread{Tenant: tenant, ThreadID: th}
+		w.refuse(perdure.CodeNotFound, &upkeep.DeleteThread{Tenant: "other", ThreadID: th})
 		later := w.submit(perdure.Submission{Kind: "later", ThreadID: th, Delay: perdure.Duration(time.Hour)})
 		w.refuse(perdure.CodeInUse, del)
-		w.do(&engine.Cancel{Tenant: tenant, RunID: later.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: later.ID})
 		r := w.submit(perdure.Submission{Kind: "turn", ThreadID: th})
 		w.refuse(perdure.CodeInUse, del)
 		g := w.takeKind("turn")
@@ -407,9 +411,9 @@ var deletionScenarios = []Scenario{
 		w.complete(w.takeKind("turn"), `1`)
 		w.check(w.E.Delete(w.ctx(), del) == nil, "refused")
 		w.refuse(perdure.CodeNotFound, del)
-		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: tenant, ThreadID: th,
+		w.refuse(perdure.CodeNotFound, &life.AppendMessage{Tenant: tenant, ThreadID: th,
 			Message: perdure.Message{Role: "user", Content: json.RawMessage(`1`)}})
-		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant,
+		w.refuse(perdure.CodeNotFound, &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "turn", ThreadID: th}})
 		w.check(w.rows("messages") == 0 && len(w.rowsAbout(canary)) == 0 && len(w.hooks()) == 0, "left: %.300q",
 			w.rowsAbout(canary))
@@ -439,8 +443,8 @@ var deletionScenarios = []Scenario{
 			return r.ID
 		}
 		r := talk(100)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r})
-		step := &engine.Clear{Tenant: tenant, Kind: store.RemoveRun, ID: string(r), More: true}
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r})
+		step := &upkeep.Clear{Tenant: tenant, Kind: store.RemoveRun, ID: string(r), More: true}
 		for have := bytes(); step.More; have = bytes() {
 			w.do(step)
 			w.check(have-bytes() <= most/2, "%d bytes at once", have-bytes())
@@ -461,8 +465,8 @@ var deletionScenarios = []Scenario{
 	{"what is deleted in the moment in which somebody needs it stays", func(w *World) {
 		r := w.task()
 		w.complete(w.take("w"), `1`)
-		del := &engine.DeleteRun{Tenant: tenant, RunID: r.ID}
-		again := &engine.Retry{Tenant: tenant, RunID: r.ID}
+		del := &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID}
+		again := &life.Retry{Tenant: tenant, RunID: r.ID}
 		errs := w.E.Step(w.Now, again, del)
 		w.check(errs[0] == nil && perdure.CodeOf(errs[1]) == perdure.CodeInUse, "%v", errs)
 		w.complete(w.take("w"), `2`)

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -39,13 +41,13 @@ func (w *World) failedAfter(class perdure.Class, cause string, keys ...string) p
 // retry retries a run.
 func (w *World) retry(id perdure.RunID, from string) perdure.Run {
 	w.t.Helper()
-	op := &engine.Retry{Tenant: tenant, RunID: id, From: from}
+	op := &life.Retry{Tenant: tenant, RunID: id, From: from}
 	w.do(op)
 	return op.Run
 }
 
 // keysOf gives the keys of a grant's journal.
-func keysOf(g engine.Grant) string {
+func keysOf(g dispatch.Grant) string {
 	var keys []string
 	for _, j := range g.Journal {
 		keys = append(keys, j.Key)
@@ -54,7 +56,7 @@ func keysOf(g engine.Grant) string {
 }
 
 // begins checks the journal with which a retry is granted, and completes the retry.
-func (w *World) begins(r perdure.Run, keys string) engine.Grant {
+func (w *World) begins(r perdure.Run, keys string) dispatch.Grant {
 	w.t.Helper()
 	w.check(r.Ready, "the retry %s is not claimable: %+v", r.ID, r)
 	g := w.takeKind("worker")
@@ -70,7 +72,7 @@ func (w *World) begins(r perdure.Run, keys string) engine.Grant {
 var retryFromScenarios = []Scenario{
 	{"a retry from the journal begins with all recorded steps", func(w *World) {
 		orig := w.failedAfter(perdure.Agent, "", "a", "b", "c")
-		r := w.retry(orig.ID, engine.FromJournal)
+		r := w.retry(orig.ID, life.FromJournal)
 		w.check(r.RetryOf == orig.ID && r.OriginID == orig.ID && r.FirstEpoch == orig.Epoch+1 && r.ParentID == "",
 			"%+v", r)
 		g := w.begins(r, "a b c")
@@ -80,7 +82,7 @@ var retryFromScenarios = []Scenario{
 	}},
 	{"a recorded step of the original is recorded in its retry too", func(w *World) {
 		orig := w.failedAfter(perdure.Agent, "", "a")
-		w.retry(orig.ID, engine.FromJournal)
+		w.retry(orig.ID, life.FromJournal)
 		g := w.takeKind("worker")
 		w.commit(g, perdure.Commit{Journal: stepsDone("a", "b")})
 		w.check(w.get(g.Run.ID).JournalSeq == 2, "%d entries, want 2", w.get(g.Run.ID).JournalSeq)
@@ -90,7 +92,7 @@ var retryFromScenarios = []Scenario{
 	}},
 	{"a retry from the start begins with an empty journal", func(w *World) {
 		orig := w.failedAfter(perdure.Agent, "", "a", "b")
-		r := w.retry(orig.ID, engine.FromStart)
+		r := w.retry(orig.ID, life.FromStart)
 		w.check(r.OriginID == orig.ID && r.FirstEpoch == 0, "%+v", r)
 		w.begins(r, "")
 	}},
@@ -98,28 +100,28 @@ var retryFromScenarios = []Scenario{
 		orig := w.failedAfter(perdure.Agent, "", "a", "b", "c")
 		w.begins(w.retry(orig.ID, "b"), "a")
 		w.begins(w.retry(orig.ID, "a"), "")
-		w.refuse(perdure.CodeFrom, &engine.Retry{Tenant: tenant, RunID: orig.ID, From: "d"})
-		w.refuse(perdure.CodeInvalid, &engine.Retry{Tenant: tenant, RunID: orig.ID, From: "\x01"})
+		w.refuse(perdure.CodeFrom, &life.Retry{Tenant: tenant, RunID: orig.ID, From: "d"})
+		w.refuse(perdure.CodeInvalid, &life.Retry{Tenant: tenant, RunID: orig.ID, From: "\x01"})
 		w.fsck()
 	}},
 	{"without a from an agent begins with its journal, and a task or a process at the start", func(w *World) {
 		w.begins(w.retry(w.failedAfter(perdure.Agent, "", "a").ID, ""), "a")
 		w.begins(w.retry(w.failedAfter(perdure.Task, "", "a").ID, ""), "")
-		w.begins(w.retry(w.failedAfter(perdure.Task, "", "a").ID, engine.FromJournal), "a")
+		w.begins(w.retry(w.failedAfter(perdure.Task, "", "a").ID, life.FromJournal), "a")
 		p := w.failedAfter(perdure.Process, "", "a")
 		w.begins(w.retry(p.ID, ""), "")
-		w.begins(w.retry(p.ID, engine.FromStart), "")
-		w.refuse(perdure.CodeFrom, &engine.Retry{Tenant: tenant, RunID: p.ID, From: engine.FromJournal})
-		w.refuse(perdure.CodeFrom, &engine.Retry{Tenant: tenant, RunID: p.ID, From: "a"})
+		w.begins(w.retry(p.ID, life.FromStart), "")
+		w.refuse(perdure.CodeFrom, &life.Retry{Tenant: tenant, RunID: p.ID, From: life.FromJournal})
+		w.refuse(perdure.CodeFrom, &life.Retry{Tenant: tenant, RunID: p.ID, From: "a"})
 	}},
 	{"a failure that the journal records is not repeated by a retry", func(w *World) {
 		orig := w.failedAfter(perdure.Agent, "b", "a", "b", "c")
 		w.check(orig.Failure.CauseKey == "b", "the cause is not stored: %+v", orig.Failure)
-		w.refuse(perdure.CodeWouldRepeat, &engine.Retry{Tenant: tenant, RunID: orig.ID, From: engine.FromJournal})
+		w.refuse(perdure.CodeWouldRepeat, &life.Retry{Tenant: tenant, RunID: orig.ID, From: life.FromJournal})
 		w.begins(w.retry(orig.ID, ""), "a")
 		w.begins(w.retry(orig.ID, "c"), "a b")
 		// A cause that the journal does not have says nothing.
-		w.begins(w.retry(w.failedAfter(perdure.Agent, "x", "a", "b").ID, engine.FromJournal), "a b")
+		w.begins(w.retry(w.failedAfter(perdure.Agent, "x", "a", "b").ID, life.FromJournal), "a b")
 		r := w.submit(perdure.Submission{Kind: "worker"})
 		g := w.takeKind("worker")
 		w.check(g.Run.ID == r.ID, "another run")
@@ -132,25 +134,25 @@ var retryFromScenarios = []Scenario{
 			w.commit(g, perdure.Commit{Journal: stepsDone("a", "b"), Outcome: failed("broken")})
 			return r.ID
 		}
-		for _, x := range []struct{ from, want string }{{"", "a b"}, {engine.FromJournal, "a b"},
-			{engine.FromStart, ""}, {"b", "a"}} {
+		for _, x := range []struct{ from, want string }{{"", "a b"}, {life.FromJournal, "a b"},
+			{life.FromStart, ""}, {"b", "a"}} {
 			id := letter()
-			op := &engine.Redrive{Tenant: tenant, RunID: id, From: x.from, Key: "k"}
+			op := &upkeep.Redrive{Tenant: tenant, RunID: id, From: x.from, Key: "k"}
 			w.do(op)
 			w.begins(op.Run, x.want)
-			w.refuse(perdure.CodeReused, &engine.Redrive{Tenant: tenant, RunID: id, From: "other", Key: "k"})
+			w.refuse(perdure.CodeReused, &upkeep.Redrive{Tenant: tenant, RunID: id, From: "other", Key: "k"})
 		}
-		w.refuse(perdure.CodeFrom, &engine.Redrive{Tenant: tenant, RunID: letter(), From: "z"})
+		w.refuse(perdure.CodeFrom, &upkeep.Redrive{Tenant: tenant, RunID: letter(), From: "z"})
 	}},
 	{"a retry under a key is one retry, and begins at one place", func(w *World) {
 		orig := w.failedAfter(perdure.Agent, "", "a", "b")
-		op := &engine.Retry{Tenant: tenant, RunID: orig.ID, From: "b", Key: "k"}
+		op := &life.Retry{Tenant: tenant, RunID: orig.ID, From: "b", Key: "k"}
 		w.do(op)
 		first := op.Run.ID
 		w.do(op)
 		w.check(!op.Created && op.Run.ID == first, "a second run: %+v", op.Run)
-		for _, from := range []string{"", "a", engine.FromJournal} {
-			w.refuse(perdure.CodeReused, &engine.Retry{Tenant: tenant, RunID: orig.ID, From: from, Key: "k"})
+		for _, from := range []string{"", "a", life.FromJournal} {
+			w.refuse(perdure.CodeReused, &life.Retry{Tenant: tenant, RunID: orig.ID, From: from, Key: "k"})
 		}
 	}},
 	{"a chain of retries has one origin and one journal", func(w *World) {
@@ -172,7 +174,7 @@ var retryFromScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "worker", Class: perdure.Agent})
 		g := w.takeKind("worker")
 		w.commit(g, perdure.Commit{Journal: stepsDone("a"), Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		w.complete(w.takeKind("kid"), `1`)
 		w.commit(g, perdure.Commit{Outcome: forGood("broken", "")})
 		orig := w.state(r.ID, perdure.Failed)
@@ -198,16 +200,16 @@ var retryFromScenarios = []Scenario{
 		w.commit(g, perdure.Commit{Journal: []perdure.JournalEntry{{Key: "a", Value: big("a")}}})
 		w.commit(g, perdure.Commit{Outcome: forGood("broken", "")})
 		second := w.retry(r.ID, "")
-		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeInUse, &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.commit(w.takeKind("worker"), perdure.Commit{Outcome: forGood("broken", "")})
-		w.check(w.E.Delete(w.ctx(), &engine.DeleteRun{Tenant: tenant, RunID: r.ID}) == nil, "it can't be deleted")
+		w.check(w.E.Delete(w.ctx(), &upkeep.DeleteRun{Tenant: tenant, RunID: r.ID}) == nil, "it can't be deleted")
 		third := w.retry(second.ID, "")
 		w.check(third.OriginID == r.ID, "the origin is forgotten: %+v", third)
 		g = w.takeKind("worker")
 		w.check(keysOf(g) == "a" && string(g.Journal[0].Value) == string(big("a")), "%.100v", g.Journal)
 		w.complete(g, `1`)
 		for _, id := range []perdure.RunID{second.ID, third.ID} {
-			w.check(w.E.Delete(w.ctx(), &engine.DeleteRun{Tenant: tenant, RunID: id}) == nil, "%s can't be deleted", id)
+			w.check(w.E.Delete(w.ctx(), &upkeep.DeleteRun{Tenant: tenant, RunID: id}) == nil, "%s can't be deleted", id)
 		}
 		w.check(len(w.rowsAbout(canary)) == 0, "left: %.200q", w.rowsAbout(canary))
 		w.fsck()
@@ -247,12 +249,12 @@ var retryFromScenarios = []Scenario{
 		r := w.retry(orig, "")
 		w.check(!r.Ready && r.Copying() && r.JournalSeq > 0 && r.CopyTo == entries, "%+v", r)
 		w.check(len(w.poll("w", 10)) == 0, "it is granted without its journal")
-		w.refuse(perdure.CodeInUse, &engine.DeleteRun{Tenant: tenant, RunID: orig})
+		w.refuse(perdure.CodeInUse, &upkeep.DeleteRun{Tenant: tenant, RunID: orig})
 		steps := 0
 		for ; w.get(r.ID).Copying(); steps++ {
 			w.check(!w.get(r.ID).Ready, "it is claimable before its journal is whole")
 			// Another tenant's run is due at the same time, and one sweep takes both.
-			other := &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job",
+			other := &life.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job",
 				Delay: perdure.Duration(perdure.CopyPause)}}
 			w.do(other)
 			before := w.get(r.ID).JournalSeq
@@ -285,11 +287,11 @@ var retryFromScenarios = []Scenario{
 		orig := w.longJournal(1000)
 		r := w.retry(orig, "")
 		w.check(r.Copying(), "copied at once: %+v", r)
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
 		w.state(r.ID, perdure.Cancelled)
 		// Its own journal is a part of the original's, so it is no place to begin with.
-		w.refuse(perdure.CodeWrongState, &engine.Retry{Tenant: tenant, RunID: r.ID})
-		w.begins(w.retry(r.ID, engine.FromStart), "")
+		w.refuse(perdure.CodeWrongState, &life.Retry{Tenant: tenant, RunID: r.ID})
+		w.begins(w.retry(r.ID, life.FromStart), "")
 		late := w.retry(orig, "")
 		w.offline(late.DeadlineAt.Sub(w.Now) + time.Hour)
 		w.sweep()

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -210,11 +211,11 @@ func (w *World) household(child perdure.Spawn) household {
 }
 
 // busy takes the run of a household and has it say what it does.
-func (w *World) busy() engine.Grant {
+func (w *World) busy() dispatch.Grant {
 	w.t.Helper()
 	g := w.takeKind("kid")
-	w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-		Beats: []engine.BeatOf{{Lease: lease(g), Activity: "tool_executing",
+	w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+		Beats: []life.BeatOf{{Lease: lease(g), Activity: "tool_executing",
 			Progress: json.RawMessage(`{"found":3}`)}}})
 	return g
 }
@@ -255,7 +256,7 @@ func (w *World) contract(h household, epoch int64, state perdure.State, code per
 }
 
 // late has a holder that lost its run complete it: the result is refused and kept.
-func (w *World) late(g engine.Grant) {
+func (w *World) late(g dispatch.Grant) {
 	w.t.Helper()
 	n := len(w.lates(g.Run.ID))
 	op := w.commitOf(g, perdure.Commit{Outcome: done(`"late"`)})
@@ -264,7 +265,7 @@ func (w *World) late(g engine.Grant) {
 		op.Refused)
 }
 
-func (w *World) beats(g engine.Grant) func() { return func() { w.beat(g) } }
+func (w *World) beats(g dispatch.Grant) func() { return func() { w.beat(g) } }
 
 // last gives the last line of a type, which must be there.
 func (w *World) last(id perdure.RunID, typ perdure.LineType) string {

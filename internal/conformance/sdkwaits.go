@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // say appends a message of a user to a thread, from outside of any run.
 func (w *World) say(th perdure.ThreadID, text string) int64 {
 	w.t.Helper()
-	op := &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user(text)[0]}
+	op := &life.AppendMessage{Tenant: tenant, ThreadID: th, Message: user(text)[0]}
 	w.do(op)
 	return op.Seq
 }
@@ -27,7 +29,7 @@ func forSignal(id, name string) perdure.WaitSpec {
 }
 
 // itemOf finds the item of a grant that bears a wait's id.
-func (w *World) itemOf(g engine.Grant, wait string) perdure.Item {
+func (w *World) itemOf(g dispatch.Grant, wait string) perdure.Item {
 	w.t.Helper()
 	for _, i := range g.Inbox {
 		if i.WaitID == wait {
@@ -47,7 +49,7 @@ var sdkWaitScenarios = []Scenario{
 		ans := w.commit(g, perdure.Commit{Waits: wait(forMessage("m1")), Messages: user("the run's own"),
 			Outcome: suspend})
 		w.check(ans.State == perdure.Suspended, "state with only old and own messages = %s, want suspended", ans.State)
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th,
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: th,
 			Message: perdure.Message{Role: "assistant", Content: json.RawMessage(`"not a user"`)}})
 		w.state(r.ID, perdure.Suspended)
 		seq := w.say(th, "go left")
@@ -104,8 +106,8 @@ var sdkWaitScenarios = []Scenario{
 		th := w.thread()
 		r := w.on(th, perdure.Submission{})
 		g := w.take("w1")
-		say := func(text string) engine.Op {
-			return &engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user(text)[0]}
+		say := func(text string) kernel.Op {
+			return &life.AppendMessage{Tenant: tenant, ThreadID: th, Message: user(text)[0]}
 		}
 		for _, err := range w.E.Step(w.Now, say("first"),
 			w.commitOf(g, perdure.Commit{Waits: wait(forMessage("m1"))}), say("second"),
@@ -133,7 +135,7 @@ var sdkWaitScenarios = []Scenario{
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
 		w.check(w.itemOf(g, "m").Type == perdure.ItemTimeout, "item of a wait in vain = %+v", w.itemOf(g, "m"))
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th,
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: th,
 			Message: perdure.Message{Role: "user", Content: big("steer")}})
 		w.commit(g, perdure.Commit{Waits: wait(forMessage("m2")), Outcome: suspend})
 		g = w.take("w1")
@@ -154,7 +156,7 @@ var sdkWaitScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{forSignal("s1", "s"), forSignal("s2", "other")}})
 		for _, text := range []string{`1`, `2`} {
-			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(text)})
+			w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(text)})
 		}
 		w.commit(g, perdure.Commit{Close: []string{"s1", "s2"}})
 		w.commit(g, perdure.Commit{Close: []string{"s1", "s2"}})
@@ -180,7 +182,7 @@ var sdkWaitScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{forSignal("a", "s"), forSignal("b", "s"),
 			forSignal("c", "s")}})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`1`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`1`)})
 		w.commit(g, perdure.Commit{Close: []string{"a", "b"}})
 		ans := w.commit(g, perdure.Commit{Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "state = %s, want queued: the open wait has the signal", ans.State)
@@ -195,12 +197,12 @@ var sdkWaitScenarios = []Scenario{
 		r := w.on(th, perdure.Submission{})
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{forMessage("m1"), forSignal("s", "s")}, Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "s"})
 		w.say(th, "one")
 		w.say(th, "two")
 		g = w.take("w1")
 		w.commit(g, perdure.Commit{Ack: []int64{w.itemOf(g, "s").Seq}, Close: []string{"m1"}})
-		w.do(&engine.Release{Tenant: tenant, Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Leases: []life.Lease{lease(g)}})
 		g = w.take("w1")
 		for n, want := range []string{`"one"`, `"two"`} {
 			id := fmt.Sprint("n", n)
@@ -217,10 +219,10 @@ var sdkWaitScenarios = []Scenario{
 			Children: []perdure.Spawn{{Key: "k", Kind: "part"}},
 			Waits: []perdure.WaitSpec{{ID: "cb", Type: perdure.WaitCallback},
 				{ID: "child", Type: perdure.WaitChildren, Keys: []string{"k"}, Mode: perdure.ModeAll}}})
-		w.do(&engine.Callback{Token: ans.Callbacks[0].Token, Result: json.RawMessage(`"paid"`)})
+		w.do(&life.Callback{Token: ans.Callbacks[0].Token, Result: json.RawMessage(`"paid"`)})
 		w.complete(w.take("w2"), `"done"`)
 		w.commit(g, perdure.Commit{Close: []string{"cb", "child"}})
-		w.do(&engine.Release{Tenant: tenant, Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Leases: []life.Lease{lease(g)}})
 		g = w.take("w1")
 		cb := w.itemOf(g, "cb")
 		w.check(strings.Contains(string(cb.Data), "paid"), "callback's item = %s", cb.Data)

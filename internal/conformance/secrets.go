@@ -9,10 +9,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 )
 
-func sealKey(letter string) []byte { return bytes.Repeat([]byte(letter), engine.SealKeySize) }
+func sealKey(letter string) []byte { return bytes.Repeat([]byte(letter), access.SealKeySize) }
 
 // sealWith restarts the server with sealing keys, one per letter. It gives the error of the start.
 func (w *World) sealWith(letters string) error {
@@ -77,7 +80,7 @@ var secretScenarios = []Scenario{
 		}
 		before, stale := waits("a"), waits("b")
 		w.pass(time.Second)
-		rotate := &engine.RotateSecret{}
+		rotate := &access.RotateSecret{}
 		w.do(rotate)
 		w.check(len(rotate.Old) == 1 && rotate.Old[0].ID == hook.ID, "webhooks of the older root secret: %v",
 			rotate.Old)
@@ -88,24 +91,24 @@ var secretScenarios = []Scenario{
 		}
 		after := waits("c")
 		w.check(after != before, "another root secret makes tokens")
-		w.do(&engine.Callback{Token: before, Result: json.RawMessage(`1`)})
-		w.do(&engine.Callback{Token: after, Result: json.RawMessage(`1`)})
+		w.do(&life.Callback{Token: before, Result: json.RawMessage(`1`)})
+		w.do(&life.Callback{Token: after, Result: json.RawMessage(`1`)})
 
 		w.pass(time.Second)
 		made, fresh := w.hook("")
-		renew := &engine.RotateWebhook{Tenant: tenant, ID: hook.ID}
+		renew := &outbox.RotateWebhook{Tenant: tenant, ID: hook.ID}
 		w.do(renew)
 		hook = renew.Webhook
 		w.check(slices.Contains(w.E.Webhooks.Secrets(&hook, w.Now), first), "for a day the secret before signs too")
 		w.pass(time.Second)
 		for range 2 {
-			w.do(&engine.RotateSecret{})
+			w.do(&access.RotateSecret{})
 			w.pass(time.Second)
 		}
 		w.restart()
 		w.check(w.E.Webhooks.Secrets(&made, w.Now)[0] == fresh && w.E.Webhooks.Secrets(&hook,
 			w.Now)[0] == renew.Secret, "webhooks made between rotations keep their secrets")
-		w.refuse(perdure.CodeNotFound, &engine.Callback{Token: stale,
+		w.refuse(perdure.CodeNotFound, &life.Callback{Token: stale,
 			Result: json.RawMessage(`1`)}) // three rotations ago
 	}},
 	{"a root secret that webhooks need is not dropped", func(w *World) {
@@ -114,13 +117,13 @@ var secretScenarios = []Scenario{
 		var err error
 		for ; n < 20 && err == nil; n++ {
 			w.pass(time.Second)
-			err = w.E.Step(w.Now, &engine.RotateSecret{})[0]
+			err = w.E.Step(w.Now, &access.RotateSecret{})[0]
 		}
 		w.check(n == 8 && err != nil && strings.Contains(err.Error(), string(hook.ID)),
 			"after %d rotations: %v", n, err)
 		w.restart()
 		w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == secret, "its secret is another")
-		w.do(&engine.RotateWebhook{Tenant: tenant, ID: hook.ID})
-		w.do(&engine.RotateSecret{})
+		w.do(&outbox.RotateWebhook{Tenant: tenant, ID: hook.ID})
+		w.do(&access.RotateSecret{})
 	}},
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 // askingKind has a schema for one of its signals.
@@ -14,8 +15,8 @@ var askingKind = perdure.KindDef{Class: perdure.Agent, Signals: map[string]json.
 	`{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`)}}
 
 // signal is a signal to a run.
-func signal(id perdure.RunID, name, data, key string) *engine.Signal {
-	return &engine.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data), Key: key}
+func signal(id perdure.RunID, name, data, key string) *life.Signal {
+	return &life.Signal{Tenant: tenant, RunID: id, Name: name, Data: json.RawMessage(data), Key: key}
 }
 
 var signalSchemaScenarios = []Scenario{
@@ -42,9 +43,9 @@ var signalSchemaScenarios = []Scenario{
 		w.do(signal(r.ID, "answer", `{"n":1,"more":2}`, "k")) // sent before
 		w.refuse(perdure.CodeSignalInvalid, signal(r.ID, "answer", `{"n":1}`, ""))
 		w.do(signal(r.ID, "answer", `[]`, ""))
-		w.do(&engine.PatchKind{Tenant: tenant, Kind: "asks", Def: perdure.KindDef{Signals: askingKind.Signals}})
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "asks", Def: perdure.KindDef{Signals: askingKind.Signals}})
 		w.refuse(perdure.CodeSignalInvalid, signal(r.ID, "answer", `[]`, ""))
-		w.do(&engine.DeleteKind{Tenant: tenant, Kind: "asks"})
+		w.do(&rules.DeleteKind{Tenant: tenant, Kind: "asks"})
 		w.do(signal(r.ID, "answer", `"anything"`, ""))
 	}},
 	{"the answer to a signal says what the run waits for", func(w *World) {
@@ -71,8 +72,8 @@ var signalSchemaScenarios = []Scenario{
 		w.check(slices.Equal(again.Waiting, []string{"go"}), "a repeated signal says %q, want go", again.Waiting)
 	}},
 	{"the schemas of signals are bounded", func(w *World) {
-		announce := func(signals map[string]json.RawMessage) *engine.AnnounceKind {
-			return &engine.AnnounceKind{Tenant: tenant, Kind: "asks", Def: perdure.KindDef{Signals: signals}}
+		announce := func(signals map[string]json.RawMessage) *rules.AnnounceKind {
+			return &rules.AnnounceKind{Tenant: tenant, Kind: "asks", Def: perdure.KindDef{Signals: signals}}
 		}
 		w.refuse(perdure.CodeInvalid, announce(map[string]json.RawMessage{"a": json.RawMessage(`[]`)}))
 		w.refuse(perdure.CodeInvalid, announce(map[string]json.RawMessage{"a": nil}))

@@ -10,7 +10,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -43,7 +46,7 @@ func (w *World) signWith(letters string) {
 
 func (w *World) requireSignatures(yes bool) {
 	w.t.Helper()
-	w.do(&engine.ChangeTenant{Tenant: tenant, RequireSignatures: &yes})
+	w.do(&rules.ChangeTenant{Tenant: tenant, RequireSignatures: &yes})
 }
 
 // signed checks that a run's signature is valid.
@@ -93,20 +96,20 @@ var signedScenarios = []Scenario{
 		w.check(next != "", "it is continued")
 		w.signed(next)
 		w.complete(w.takeKind("parent"), `2`)
-		outside := &engine.Continue{Tenant: tenant, RunID: next, JobID: "j"}
+		outside := &life.Continue{Tenant: tenant, RunID: next, JobID: "j"}
 		w.do(outside)
 		w.signed(outside.Made)
-		retried := &engine.Retry{Tenant: tenant, RunID: kid}
+		retried := &life.Retry{Tenant: tenant, RunID: kid}
 		w.do(retried)
 		w.signed(retried.Run.ID)
-		redriven := &engine.Redrive{Tenant: tenant, RunID: kid}
+		redriven := &upkeep.Redrive{Tenant: tenant, RunID: kid}
 		w.do(redriven)
 		w.signed(redriven.Run.ID)
 		w.check(w.get(redriven.Run.ID).ParentID == "" && w.get(redriven.Run.ID).RetryOf == kid, "a run of its own")
 	}},
 	{"a tenant that requires signatures gets nothing from a server without keys", func(w *World) {
 		yes := true
-		w.refuse(perdure.CodeWrongState, &engine.ChangeTenant{Tenant: tenant, RequireSignatures: &yes})
+		w.refuse(perdure.CodeWrongState, &rules.ChangeTenant{Tenant: tenant, RequireSignatures: &yes})
 		before := w.task()
 		w.signWith("a")
 		after := w.task()
@@ -117,16 +120,16 @@ var signedScenarios = []Scenario{
 
 		waiting := w.task()
 		w.signWith("")
-		w.refuse(perdure.CodeNoSigner, &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
-		w.refuse(perdure.CodeNoSigner, &engine.Retry{Tenant: tenant, RunID: before.ID})
-		w.refuse(perdure.CodeNoSigner, &engine.Redrive{Tenant: tenant, RunID: before.ID, Resign: true})
+		w.refuse(perdure.CodeNoSigner, &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job"}})
+		w.refuse(perdure.CodeNoSigner, &life.Retry{Tenant: tenant, RunID: before.ID})
+		w.refuse(perdure.CodeNoSigner, &upkeep.Redrive{Tenant: tenant, RunID: before.ID, Resign: true})
 		w.refuse(perdure.CodeNoSigner, w.commitOf(held[0],
 			perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid"}}}))
-		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: tenant, Worker: "w1", Slots: 1})
+		w.refuse(perdure.CodeNoSigner, &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: 1})
 		w.state(waiting.ID, perdure.Queued)
-		other := &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}
+		other := &life.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}
 		w.do(other)
-		all := &engine.Claim{Tenant: "other", AnyTenant: true, Worker: "w2", Slots: 10}
+		all := &dispatch.Claim{Tenant: "other", AnyTenant: true, Worker: "w2", Slots: 10}
 		w.do(all)
 		w.check(len(all.Grants) == 1 && all.Grants[0].Run.ID == other.Run.ID, "others are granted: %+v", all.Grants)
 
@@ -138,7 +141,7 @@ var signedScenarios = []Scenario{
 		w.signWith("a")
 		w.requireSignatures(false)
 		w.signWith("")
-		w.complete(func() engine.Grant { w.task(); return w.take("w1") }(), `1`)
+		w.complete(func() dispatch.Grant { w.task(); return w.take("w1") }(), `1`)
 	}},
 	{"an end without keys makes a continuation that is rejected", func(w *World) {
 		w.signWith("a")
@@ -147,7 +150,7 @@ var signedScenarios = []Scenario{
 		p := w.submit(perdure.Submission{Kind: "parent", ThreadID: th})
 		w.complete(w.take("w1"), `1`)
 		w.signWith("")
-		op := &engine.Continue{Tenant: tenant, RunID: p.ID, JobID: "j"}
+		op := &life.Continue{Tenant: tenant, RunID: p.ID, JobID: "j"}
 		w.do(op)
 		w.check(w.get(op.Made).Signature.IsZero(), "it is not signed")
 		w.signWith("a")
@@ -174,7 +177,7 @@ var signedScenarios = []Scenario{
 		w.check(len(got) == 1 && got[0].Run.ID == third.ID, "%+v", got)
 		w.unsigned(second.ID)
 		w.complete(got[0], `1`)
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant,
+		w.refuse(perdure.CodeSignatureInvalid, &life.Retry{Tenant: tenant,
 			RunID: first.ID}) // nobody can tell any more what it was
 	}},
 	{"a run that was turned away is redriven by whoever vouches for it", func(w *World) {
@@ -183,9 +186,9 @@ var signedScenarios = []Scenario{
 		w.requireSignatures(true)
 		w.check(len(w.poll("w1", 1)) == 0, "nothing is handed over")
 		w.unsigned(r.ID)
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Redrive{Tenant: tenant, RunID: r.ID})
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: r.ID})
-		op := &engine.Redrive{Tenant: tenant, RunID: r.ID, Resign: true}
+		w.refuse(perdure.CodeSignatureInvalid, &upkeep.Redrive{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeSignatureInvalid, &life.Retry{Tenant: tenant, RunID: r.ID})
+		op := &upkeep.Redrive{Tenant: tenant, RunID: r.ID, Resign: true}
 		w.do(op)
 		w.check(op.Created, "made")
 		w.signed(op.Run.ID)
@@ -215,20 +218,20 @@ var signedScenarios = []Scenario{
 		w.Demanded = []perdure.TenantID{"none", tenant}
 		w.signWith("a")
 		no := false
-		w.refuse(perdure.CodeWrongState, &engine.ChangeTenant{Tenant: tenant, RequireSignatures: &no})
+		w.refuse(perdure.CodeWrongState, &rules.ChangeTenant{Tenant: tenant, RequireSignatures: &no})
 		shown, err := w.E.Tenants.Get(context.Background(), tenant)
 		w.check(err == nil && shown.Signed, "the tenant requires signatures: %+v, %v", shown, err)
 		after := w.task()
 		got := w.poll("w1", 10)
 		w.check(len(got) == 1 && got[0].Run.ID == after.ID, "the one that is signed is granted: %+v", got)
 		w.unsigned(before.ID)
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: before.ID})
-		other := &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}
+		w.refuse(perdure.CodeSignatureInvalid, &life.Retry{Tenant: tenant, RunID: before.ID})
+		other := &life.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}}
 		w.do(other)
-		w.Demanded = []perdure.TenantID{engine.AnyTenant}
+		w.Demanded = []perdure.TenantID{rules.AnyTenant}
 		w.signWith("")
-		w.refuse(perdure.CodeNoSigner, &engine.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}})
-		w.refuse(perdure.CodeNoSigner, &engine.Claim{Tenant: "other", Worker: "w2", Slots: 1})
+		w.refuse(perdure.CodeNoSigner, &life.Submit{Tenant: "other", Submission: perdure.Submission{Kind: "job"}})
+		w.refuse(perdure.CodeNoSigner, &dispatch.Claim{Tenant: "other", Worker: "w2", Slots: 1})
 		w.Demanded = nil
 		w.signWith("")
 		w.complete(got[0], `1`)
@@ -237,13 +240,13 @@ var signedScenarios = []Scenario{
 		r := w.task()
 		w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject,
 			Reason: string(perdure.CodeSignatureInvalid)}})
-		w.refuse(perdure.CodeNoSigner, &engine.Redrive{Tenant: tenant, RunID: r.ID, Resign: true})
+		w.refuse(perdure.CodeNoSigner, &upkeep.Redrive{Tenant: tenant, RunID: r.ID, Resign: true})
 		w.signWith("a")
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Redrive{Tenant: tenant, RunID: r.ID})
-		w.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeSignatureInvalid, &upkeep.Redrive{Tenant: tenant, RunID: r.ID})
+		w.refuse(perdure.CodeSignatureInvalid, &life.Retry{Tenant: tenant, RunID: r.ID})
 		w.signWith("")
-		w.do(&engine.Retry{Tenant: tenant, RunID: r.ID})
-		redriven := &engine.Redrive{Tenant: tenant, RunID: r.ID}
+		w.do(&life.Retry{Tenant: tenant, RunID: r.ID})
+		redriven := &upkeep.Redrive{Tenant: tenant, RunID: r.ID}
 		w.do(redriven)
 		w.check(redriven.Created && redriven.Run.Signature.IsZero(), "it is made, and bears no signature: %+v",
 			redriven.Run)

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -57,7 +59,7 @@ func (w *World) victim(f flip) victim {
 	w.t.Helper()
 	v := victim{thread: w.thread()}
 	v.parent = w.submit(perdure.Submission{Kind: "parent", Queue: "elsewhere", Timeout: perdure.Duration(time.Hour)}).ID
-	claim := &engine.Claim{Tenant: tenant, Worker: "w1", Queues: []string{"elsewhere"}, Slots: 1, Start: true}
+	claim := &dispatch.Claim{Tenant: tenant, Worker: "w1", Queues: []string{"elsewhere"}, Slots: 1, Start: true}
 	w.do(claim)
 	v.id = w.commit(claim.Grants[0], perdure.Commit{Children: []perdure.Spawn{{Key: "k", Kind: "kid",
 		Input: json.RawMessage(`{"n":1}`), ThreadID: v.thread}},
@@ -72,11 +74,11 @@ func (w *World) victim(f flip) victim {
 }
 
 // handedOver has another server, which has not seen the runs before, hand over all there is.
-func handedOver(t *testing.T, at store.Options) (*World, []engine.Grant) {
+func handedOver(t *testing.T, at store.Options) (*World, []dispatch.Grant) {
 	t.Helper()
 	w := node(t, at)
 	w.signWith("a")
-	all := &engine.Claim{Tenant: tenant, AnyTenant: true, Worker: "w2",
+	all := &dispatch.Claim{Tenant: tenant, AnyTenant: true, Worker: "w2",
 		Queues: []string{perdure.DefaultQueue, flipped(perdure.DefaultQueue)}, Slots: 100, Start: true}
 	w.do(all)
 	return w, all.Grants
@@ -198,7 +200,7 @@ func TestAMovedRunIsNotExecuted(t *testing.T) {
 		w.signWith("a")
 		w.requireSignatures(true)
 		yes := true
-		w.do(&engine.ChangeTenant{Tenant: "bcme", RequireSignatures: &yes})
+		w.do(&rules.ChangeTenant{Tenant: "bcme", RequireSignatures: &yes})
 		moved := w.victim(column("tenant", func(*perdure.Run) any { return "bcme" }))
 		renamed := w.victim(column("id", func(r *perdure.Run) any { return flipped(string(r.ID)) }))
 		later, grants := handedOver(t, at)
@@ -243,7 +245,7 @@ func TestSignatureFail(t *testing.T) {
 		other.signWith("a")
 		polls := 0
 		// those in front don't hide the one behind them for long
-		for got := []engine.Grant(nil); len(got) == 0; polls++ {
+		for got := []dispatch.Grant(nil); len(got) == 0; polls++ {
 			if got = other.poll("w1", 10); polls > forged/10+1 {
 				t.Fatal("the good one does not come")
 			} else if len(got) > 0 && got[0].Run.ID != good.ID {
@@ -314,7 +316,7 @@ func TestAContinuationOfAChangedRunIsNotExecuted(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		other.unsigned(next)
-		other.refuse(perdure.CodeSignatureInvalid, &engine.Retry{Tenant: tenant, RunID: p.ID})
+		other.refuse(perdure.CodeSignatureInvalid, &life.Retry{Tenant: tenant, RunID: p.ID})
 		other.fsck()
 	})
 }

@@ -4,7 +4,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 // single submits a run with one attempt.
@@ -15,9 +17,9 @@ func (w *World) single(class perdure.Class) perdure.Run {
 }
 
 // ask polls for one run. promise says that the worker begins a single attempt after an answer only.
-func (w *World) ask(worker string, start, promise bool) []engine.Grant {
+func (w *World) ask(worker string, start, promise bool) []dispatch.Grant {
 	w.t.Helper()
-	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: start, Confirms: promise}
+	op := &dispatch.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: start, Confirms: promise}
 	w.do(op)
 	return op.Grants
 }
@@ -84,7 +86,7 @@ var singleScenarios = []Scenario{
 	{"a worker that makes no promise executes single attempts as before", func(w *World) {
 		r := w.single(perdure.Task)
 		g := w.ask("old", false, false)[0]
-		w.do(&engine.Start{Tenant: tenant, Worker: "old", Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Start{Tenant: tenant, Worker: "old", Leases: []life.Lease{lease(g)}})
 		w.nobodyGets(30 * time.Second)
 		w.complete(g, `1`)
 		w.state(r.ID, perdure.Completed)
@@ -95,8 +97,8 @@ var singleScenarios = []Scenario{
 		w.ended(r.ID, perdure.Failed, perdure.CodeAttemptsExhausted) // it was heard from, and is lost
 	}},
 	{"a single attempt that has begun is not handed back, and one that has not is", func(w *World) {
-		release := func(g engine.Grant, unsent bool) {
-			op := &engine.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []engine.Lease{lease(g)},
+		release := func(g dispatch.Grant, unsent bool) {
+			op := &life.Release{Tenant: tenant, Worker: g.Run.Worker, Leases: []life.Lease{lease(g)},
 				Unsent: unsent}
 			w.do(op)
 			w.check(op.Results[0].OK, "%+v", op.Results)
@@ -123,12 +125,12 @@ var singleScenarios = []Scenario{
 		g := w.ask("w1", true, false)[0]
 		w.commit(g, perdure.Commit{Journal: steps("a"), Waits: wait(perdure.WaitSpec{ID: "s", Type: perdure.WaitSignal,
 			Name: "go"}), Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		w.ask("lost", true, true)
 		w.pass(6 * time.Second)
 		g = w.ask("w2", true, true)[0]
 		w.commit(g, perdure.Commit{Outcome: defect("panic")})
-		w.do(&engine.ReleaseHold{Tenant: tenant, RunID: r.ID})
+		w.do(&life.ReleaseHold{Tenant: tenant, RunID: r.ID})
 		g = w.ask("w3", true, false)[0]
 		w.check(g.Run.Attempt == 1 && len(g.Journal) == 2, "attempt %d, %d entries", g.Run.Attempt, len(g.Journal))
 		w.nobodyGets(55 * time.Second)
@@ -139,7 +141,7 @@ var singleScenarios = []Scenario{
 		for _, start := range []bool{true, false} {
 			r := w.single(perdure.Task)
 			g := w.ask("silent", start, false)[0]
-			w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+			w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
 			w.state(r.ID, perdure.Running)
 			w.check(len(w.beat(g).Cancel) == 1, "its worker is told")
 			w.commit(g, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}})
@@ -147,7 +149,7 @@ var singleScenarios = []Scenario{
 
 			r = w.single(perdure.Task)
 			w.ask("silent", start, false)
-			w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+			w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
 			w.pass(w.E.Policy().CancelGrace + time.Second)
 			w.ended(r.ID, perdure.Cancelled, perdure.CodeCancelled)
 		}
@@ -155,9 +157,9 @@ var singleScenarios = []Scenario{
 	{"a pause, a deadline and a gap change nothing about a single attempt", func(w *World) {
 		r := w.single(perdure.Task)
 		w.ask("silent", true, false)
-		w.do(&engine.PauseQueue{Tenant: tenant, Queue: "default"})
+		w.do(&rules.PauseQueue{Tenant: tenant, Queue: "default"})
 		w.pass(20 * time.Second)
-		w.do(&engine.ResumeQueue{Tenant: tenant, Queue: "default"})
+		w.do(&rules.ResumeQueue{Tenant: tenant, Queue: "default"})
 		w.nobodyGets(20 * time.Second)
 		w.offline(time.Minute)
 		w.sweep()
@@ -172,7 +174,7 @@ var singleScenarios = []Scenario{
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeDeadline)
 	}},
 	{"a single attempt that is granted with its submission, or by its id, is spent as well", func(w *World) {
-		op := &engine.Claim{Tenant: tenant, Worker: "standing", Slots: 1, Start: true}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "standing", Slots: 1, Start: true}
 		w.do(op)
 		standing := w.E.StandBy(op)
 		r := w.single(perdure.Task)
@@ -182,7 +184,7 @@ var singleScenarios = []Scenario{
 		w.ended(r.ID, perdure.Failed, perdure.CodeOutcomeUnknown)
 
 		r = w.single(perdure.Task)
-		named := &engine.Claim{Tenant: tenant, Worker: "named", Slots: 1, Runs: []perdure.RunID{r.ID}}
+		named := &dispatch.Claim{Tenant: tenant, Worker: "named", Slots: 1, Runs: []perdure.RunID{r.ID}}
 		w.do(named)
 		w.check(len(named.Grants) == 1, "not granted")
 		w.nobodyGets(50 * time.Second)

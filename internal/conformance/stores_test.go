@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -80,17 +81,18 @@ func TestNamesAreBytes(t *testing.T) {
 		var waits []perdure.WaitSpec
 		var journal []perdure.JournalEntry
 		for _, name := range odd {
-			w.do(&engine.Submit{Tenant: tenant, Key: name, Submission: perdure.Submission{Kind: name, Queue: name}})
-			w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: name}})
+			w.do(&life.Submit{Tenant: tenant, Key: name, Submission: perdure.Submission{Kind: name, Queue: name}})
+			w.do(&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: name}})
 			waits = append(waits, perdure.WaitSpec{ID: name, Type: perdure.WaitSignal, Name: name,
 				Timeout: perdure.Never})
 			journal = append(journal, perdure.JournalEntry{Key: name, Value: []byte(`1`)})
 		}
 		for _, name := range odd { // each by its own name, and none of them twice
-			again := &engine.Submit{Tenant: tenant, Key: name, Submission: perdure.Submission{Kind: name, Queue: name}}
+			again := &life.Submit{Tenant: tenant, Key: name, Submission: perdure.Submission{Kind: name, Queue: name}}
 			w.do(again)
 			w.check(!again.Created, "%q is not the key it was", name)
-			op := &engine.Claim{Tenant: tenant, Worker: name, Queues: []string{name}, Kinds: []string{name}, Slots: 10}
+			op := &dispatch.Claim{Tenant: tenant, Worker: name, Queues: []string{name}, Kinds: []string{name},
+				Slots: 10}
 			w.do(op)
 			w.check(len(op.Grants) == 1 && op.Grants[0].Run.Queue == name, "%q: %d grants", name, len(op.Grants))
 		}
@@ -110,10 +112,10 @@ func TestNamesAreBytes(t *testing.T) {
 		})
 		g := w.poll("any", 1)[0]
 		w.commit(g, perdure.Commit{Journal: journal, Waits: waits, Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: g.Run.ID, Name: "é", Key: "é"})
+		w.do(&life.Signal{Tenant: tenant, RunID: g.Run.ID, Name: "é", Key: "é"})
 		w.pass(3 * time.Second)
 		for range odd {
-			op := &engine.Claim{Tenant: tenant, Worker: "any", Slots: 1}
+			op := &dispatch.Claim{Tenant: tenant, Worker: "any", Slots: 1}
 			w.do(op)
 			for _, g := range op.Grants {
 				note("granted", g.Run.Kind, nil)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -105,7 +105,7 @@ func TestACommitThatIsTakenMeanwhileIsAnsweredAsTheFirstTime(t *testing.T) {
 		here := b.commitOf(g, perdure.Commit{ID: "same", Children: []perdure.Spawn{{Key: "kid#1", Kind: "kid"}},
 			Waits: wait(perdure.WaitSpec{ID: "join", Type: perdure.WaitChildren, Keys: []string{"kid#1"},
 				Timeout: perdure.Never}), Outcome: suspend})
-		there := &engine.Commit{Tenant: tenant, Worker: "w", Commit: here.Commit}
+		there := &life.Commit{Tenant: tenant, Worker: "w", Commit: here.Commit}
 		looked := 0
 		at.Hooks.Wrap = func(s store.Conn) store.Conn {
 			return &asked{s, func(query string) {

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -36,7 +38,7 @@ func (w *World) texts(th perdure.ThreadID) (out []string) {
 
 var threadScenarios = []Scenario{
 	{"threads are listed by their last activity, with a title, the last message and the live run", func(w *World) {
-		named := &engine.CreateThread{Tenant: tenant, Metadata: json.RawMessage(`{"title":"named"}`)}
+		named := &life.CreateThread{Tenant: tenant, Metadata: json.RawMessage(`{"title":"named"}`)}
 		w.do(named)
 		w.Now = w.Now.Add(time.Second)
 		chat := w.thread()
@@ -61,7 +63,7 @@ var threadScenarios = []Scenario{
 		want := []string{"where is Oslo?: user: where is Oslo? queued", "named: :  "}
 		w.check(slices.Equal(list(), want), "threads: %q, want %q", list(), want)
 		w.Now = w.Now.Add(time.Second)
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: named.Thread.ID,
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: named.Thread.ID,
 			Message: perdure.Message{Role: "user", Content: big("said")}})
 		w.check(strings.HasPrefix(list()[0], "named: user: "+canary), "threads: %q, want the named one first", list())
 		w.Now = w.Now.Add(time.Second)
@@ -71,7 +73,7 @@ var threadScenarios = []Scenario{
 			Content: json.RawMessage(`[{"type":"text","text":"north"}]`)}}, Outcome: done(`1`)})
 		w.check(list()[0] == "where is Oslo?: assistant: north ",
 			"threads: %q, want the one whose run has ended first", list())
-		w.do(&engine.DeleteThread{Tenant: tenant, ThreadID: chat})
+		w.do(&upkeep.DeleteThread{Tenant: tenant, ThreadID: chat})
 		w.check(len(list()) == 1, "threads: %q, want the named one", list())
 	}},
 	{"a thread has one active run; the others wait their turn", func(w *World) {
@@ -86,7 +88,7 @@ var threadScenarios = []Scenario{
 			w.texts(th))
 		w.commit(g[0], perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.check(len(w.poll("w1", 10)) == 0, "a suspended run holds its thread")
-		w.do(&engine.Signal{Tenant: tenant, RunID: a.ID, Name: "start_task"})
+		w.do(&life.Signal{Tenant: tenant, RunID: a.ID, Name: "start_task"})
 		g = w.poll("w1", 10)
 		w.commit(g[0], perdure.Commit{Messages: []perdure.Message{{Role: "assistant",
 			Content: json.RawMessage(`"answer"`)}}, Outcome: done(`1`)})
@@ -101,7 +103,7 @@ var threadScenarios = []Scenario{
 		a := w.on(th, perdure.Submission{})
 		w.Now = w.Now.Add(time.Second)
 		waiting := w.on(th, perdure.Submission{})
-		w.refuse(perdure.CodeThreadBusy, &engine.Submit{Tenant: tenant,
+		w.refuse(perdure.CodeThreadBusy, &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "chat", ThreadID: th, MultitaskStrategy: "reject"}})
 		g := w.take("w1")
 		w.Now = w.Now.Add(time.Second)
@@ -124,7 +126,7 @@ var threadScenarios = []Scenario{
 	}},
 	{"reject is fine on a free thread", func(w *World) {
 		th := w.thread()
-		w.complete(func() engine.Grant {
+		w.complete(func() dispatch.Grant {
 			w.on(th, perdure.Submission{MultitaskStrategy: "reject"})
 			return w.take("w1")
 		}(), `1`)
@@ -222,8 +224,8 @@ var threadScenarios = []Scenario{
 		k := w.get(ans.Children[0].RunID)
 		w.check(k.ThreadID != "" && k.Class == perdure.Agent, "thread of the child = %q, class = %s; want a thread of "+
 			"an agent", k.ThreadID, k.Class)
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: k.ThreadID, Message: user("hello")[0]})
-		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: "other", ThreadID: k.ThreadID,
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: k.ThreadID, Message: user("hello")[0]})
+		w.refuse(perdure.CodeNotFound, &life.AppendMessage{Tenant: "other", ThreadID: k.ThreadID,
 			Message: user("hello")[0]})
 		again := w.commit(g, perdure.Commit{Children: spawn})
 		w.check(again.Children[0].RunID == k.ID && w.get(k.ID).ThreadID == k.ThreadID && w.get(r.ID).Children == 1,
@@ -234,22 +236,22 @@ var threadScenarios = []Scenario{
 		w.task()
 		g := w.take("w1")
 		w.refuse(perdure.CodeInvalid, w.commitOf(g, perdure.Commit{Messages: user("hi")}))
-		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: tenant,
+		w.refuse(perdure.CodeNotFound, &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "chat", ThreadID: "no-such-thread"}})
 		th := w.thread()
-		w.refuse(perdure.CodeNotFound, &engine.Submit{Tenant: "other",
+		w.refuse(perdure.CodeNotFound, &life.Submit{Tenant: "other",
 			Submission: perdure.Submission{Kind: "chat", ThreadID: th}})
-		w.refuse(perdure.CodeNotFound, &engine.AppendMessage{Tenant: "other", ThreadID: th, Message: user("x")[0]})
-		w.do(&engine.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0]})
+		w.refuse(perdure.CodeNotFound, &life.AppendMessage{Tenant: "other", ThreadID: th, Message: user("x")[0]})
+		w.do(&life.AppendMessage{Tenant: tenant, ThreadID: th, Message: user("x")[0]})
 		w.check(len(w.messages(th)) == 1, "appended")
 	}},
 	{"an end takes its waiters along", func(w *World) {
 		left := w.submit(perdure.Submission{Kind: "left", Foreground: true})
 		r := w.submit(perdure.Submission{Kind: "job", Foreground: true})
 		for _, node := range []string{"n1", "n2"} {
-			w.do(&engine.Attach{Tenant: tenant, Node: node, RunIDs: []perdure.RunID{r.ID, left.ID}})
+			w.do(&life.Attach{Tenant: tenant, Node: node, RunIDs: []perdure.RunID{r.ID, left.ID}})
 		}
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
 		w.view(func(v *store.View) error {
 			for id, want := range map[perdure.RunID]int{r.ID: 0, left.ID: 2} {
 				waiters, err := v.Waiters.Of(tenant, id)
@@ -265,22 +267,22 @@ var threadScenarios = []Scenario{
 		th := w.thread()
 		r := w.on(th, perdure.Submission{})
 		g := w.take("w1")
-		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
-		w.do(&engine.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
+		w.do(&life.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
 		w.check(w.get(r.ID).Status() == "running", "somebody else waits")
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n2", Reason: "timeout"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "n2", Reason: "timeout"})
 		d := w.get(r.ID)
 		w.check(d.Status() == "deferred" && d.State == perdure.Running, "deferred and running")
 		w.check(len(w.messages(th)) == 1, "the thread is told: %v", w.texts(th))
-		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
 		w.check(w.get(r.ID).Status() == "running", "re-attached")
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "detached"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "detached"})
 		w.check(len(w.messages(th)) == 1 && w.get(r.ID).Status() == "deferred",
 			"the first deferral alone tells the thread")
 		w.complete(g, `1`)
 		w.check(w.get(r.ID).Status() == "completed", "it ends as it would have")
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "timeout"})
 		w.check(w.count(r.ID, "run:deferred") == 2 && w.count(r.ID, "run:reattached") == 1, "%v", w.types(r.ID))
 		w.view(func(v *store.View) error {
 			runs, err := v.Runs.List(tenant, store.RunFilter{Status: []string{"deferred"}, Limit: 10})
@@ -290,21 +292,21 @@ var threadScenarios = []Scenario{
 	}},
 	{"a dropped connection, and a dead node", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
-		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "disconnect"})
+		w.do(&life.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "disconnect"})
 		w.pass(9 * time.Second)
 		w.check(w.get(r.ID).Status() == "queued", "it may come back")
 		w.pass(2 * time.Second)
 		w.check(w.get(r.ID).Status() == "deferred", "the last waiter has been gone for ten seconds")
-		w.do(&engine.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Attach{Tenant: tenant, Node: "n2", RunIDs: []perdure.RunID{r.ID}})
 		w.pass(31 * time.Second)
 		w.check(w.get(r.ID).Status() == "deferred", "nobody vouches for the waiter of a dead node")
 
-		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
+		w.do(&life.Attach{Tenant: tenant, Node: "n1", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
 		w.check(w.get(r.ID).Status() == "queued", "somebody else waits")
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "disconnect"})
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "n1", Reason: "disconnect"})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Reason: "detached"})
 		w.check(w.get(r.ID).Status() == "deferred", "one who was cut off does not keep others from saying so")
 	}},
 	{"a node vouches for many at once", func(w *World) {
@@ -312,11 +314,11 @@ var threadScenarios = []Scenario{
 		for range 5 {
 			ids = append(ids, w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)}).ID)
 		}
-		w.do(&engine.Attach{Tenant: tenant, Node: "n1", RunIDs: ids[:4]})
-		w.do(&engine.Defer{Tenant: tenant, RunID: ids[0], Node: "n1", Reason: "timeout"})
+		w.do(&life.Attach{Tenant: tenant, Node: "n1", RunIDs: ids[:4]})
+		w.do(&life.Defer{Tenant: tenant, RunID: ids[0], Node: "n1", Reason: "timeout"})
 		for range 4 {
 			w.pass(10 * time.Second)
-			op := &engine.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
+			op := &life.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
 			w.do(op)
 			w.check(slices.Equal(op.Lost, []perdure.RunID{ids[0], ids[4]}),
 				"one was let go, and one never waited for: %v", op.Lost)
@@ -324,10 +326,10 @@ var threadScenarios = []Scenario{
 		for i, id := range ids {
 			w.check((w.get(id).Status() == "deferred") == (i == 0), "run %d is %s", i, w.get(id).Status())
 		}
-		w.do(&engine.Renew{Tenant: "other", Node: "n1", RunIDs: ids})
-		w.do(&engine.Renew{Tenant: tenant, Node: "n2", RunIDs: ids})
+		w.do(&life.Renew{Tenant: "other", Node: "n1", RunIDs: ids})
+		w.do(&life.Renew{Tenant: tenant, Node: "n2", RunIDs: ids})
 		w.pass(31 * time.Second)
-		op := &engine.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
+		op := &life.Renew{Tenant: tenant, Node: "n1", RunIDs: ids}
 		w.do(op)
 		w.check(len(op.Lost) == 5 && w.get(ids[1]).Status() == "deferred",
 			"what has expired is not renewed: %v", op.Lost)

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -34,8 +35,8 @@ func trapCancelGrace(w *World) trap {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		g := w.takeKind("job")
 		w.cancel(r.ID)
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
-			Beats: []engine.BeatOf{{Lease: lease(g), CancelAck: true}}})
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker,
+			Beats: []life.BeatOf{{Lease: lease(g), CancelAck: true}}})
 		for range 60 {
 			w.beat(g)
 			w.state(r.ID, perdure.Running)
@@ -75,7 +76,7 @@ func trapDead(w *World) trap {
 
 func trapDispatchTimeout(w *World) trap {
 	h := w.household(perdure.Spawn{Timeout: perdure.Duration(time.Hour)})
-	op := &engine.Claim{Tenant: tenant, Worker: "gone", Kinds: []string{"kid"}, Slots: 1}
+	op := &dispatch.Claim{Tenant: tenant, Worker: "gone", Kinds: []string{"kid"}, Slots: 1}
 	w.do(op)
 	return trap{run: h.run, due: w.Now.Add(30 * time.Second), then: func() {
 		r := w.state(h.run, perdure.Queued)
@@ -253,13 +254,13 @@ func trapStale(w *World) trap {
 
 func trapInbox(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
-	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+	w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 	g := w.take("w1")
 	w.do(corrupt{"UPDATE inbox SET epoch=77 WHERE run_id=?", []any{string(r.ID)}})
 	return trap{run: r.ID, due: w.Now.Add(time.Minute), alive: w.beats(g), then: func() {
 		i := w.items(r.ID)[0]
 		w.check(i.Status == perdure.ItemPending && i.Epoch == 0, "%+v", i)
-		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
+		in := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
 		w.do(in)
 		w.check(len(in.Page) == 1, "handed over again")
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Outcome: done(`1`)})
@@ -269,7 +270,7 @@ func trapInbox(w *World) trap {
 func trapPending(w *World) trap {
 	r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 	w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
-	w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
+	w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
 	// it should have satisfied the wait
 	w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 	return trap{run: r.ID, due: w.Now.Add(10 * time.Second), then: func() {
@@ -326,7 +327,7 @@ func trapReplay(w *World) trap {
 
 func trapOrphans(w *World) trap {
 	h := w.household(perdure.Spawn{Queue: "doomed"})
-	op := &engine.Claim{Tenant: tenant, Worker: "w", Queues: []string{"doomed"}, Slots: 1, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: "w", Queues: []string{"doomed"}, Slots: 1, Start: true}
 	w.do(op)
 	w.beat(op.Grants[0])
 	w.sweep() // the patrol has just been by
@@ -364,7 +365,7 @@ func trapWorkers(w *World) trap {
 
 func trapGroup(w *World) trap {
 	r := w.task()
-	g := w.group(&engine.CreateGroup{RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(time.Minute),
+	g := w.group(&life.CreateGroup{RunIDs: []perdure.RunID{r.ID}, Timeout: perdure.Duration(time.Minute),
 		OnLosers: "cancel"})
 	return trap{run: perdure.RunID(g.ID), due: w.Now.Add(time.Minute), then: func() {
 		w.check(w.gathering(g.ID).State == perdure.GatheringTimedOut, "%s", w.gathering(g.ID).State)
@@ -375,13 +376,13 @@ func trapGroup(w *World) trap {
 func trapWaiters(w *World) trap {
 	th := w.thread()
 	r := w.on(th, perdure.Submission{Foreground: true})
-	w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
+	w.do(&life.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 	return trap{run: r.ID, due: w.Now.Add(30 * time.Second), then: func() {
 		w.check(w.state(r.ID, perdure.Queued).DeferredAt == w.Now && w.count(r.ID, "run:deferred") == 1 &&
 			len(w.messages(th)) == 1, "deferred, and it goes on")
 	}, more: func() {
-		w.do(&engine.Attach{Tenant: tenant, Node: "here", RunIDs: []perdure.RunID{r.ID}})
-		w.do(&engine.Defer{Tenant: tenant, RunID: r.ID, Node: "here", Reason: "disconnect"})
+		w.do(&life.Attach{Tenant: tenant, Node: "here", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Defer{Tenant: tenant, RunID: r.ID, Node: "here", Reason: "disconnect"})
 		w.pass(10*time.Second - time.Microsecond)
 		w.check(w.get(r.ID).DeferredAt == 0, "whoever was cut off may come back")
 		w.pass(time.Microsecond)
@@ -447,7 +448,7 @@ func trapTTL(w *World) trap {
 	w.commit(w.take("w1"), perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}})
 	live := w.submit(perdure.Submission{Kind: "lives", Class: perdure.Agent, Timeout: perdure.Duration(48 * time.Hour)})
 	for _, kind := range []string{"ends", "lives"} {
-		w.do(&engine.Submit{Tenant: tenant, Key: kind, Submission: perdure.Submission{Kind: kind, Class: perdure.Agent,
+		w.do(&life.Submit{Tenant: tenant, Key: kind, Submission: perdure.Submission{Kind: kind, Class: perdure.Agent,
 			Timeout: perdure.Duration(48 * time.Hour)}})
 	}
 	w.complete(w.takeKind("ends"), `1`)

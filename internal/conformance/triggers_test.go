@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
@@ -15,7 +17,7 @@ import (
 var triggers = []Scenario{
 	{"inbox reclaim", func(w *World) {
 		r := w.task()
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: []byte(`1`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: []byte(`1`)})
 		w.check(len(w.take("crashes").Inbox) == 1 && w.items(r.ID)[0].Status == perdure.ItemProcessing, "in its hands")
 		w.pass(60*time.Second - time.Microsecond)
 		w.check(w.items(r.ID)[0].Status == perdure.ItemProcessing, "not before its time")
@@ -86,7 +88,7 @@ var triggers = []Scenario{
 	}},
 	{"dispatched timeout", func(w *World) {
 		h := w.household(perdure.Spawn{Timeout: perdure.Duration(time.Hour)})
-		take := &engine.Claim{Tenant: tenant, Worker: "gone", Kinds: []string{"kid"}, Slots: 1}
+		take := &dispatch.Claim{Tenant: tenant, Worker: "gone", Kinds: []string{"kid"}, Slots: 1}
 		w.do(take)
 		epoch := take.Grants[0].Run.Epoch
 		w.pass(30 * time.Second)
@@ -111,13 +113,13 @@ var triggers = []Scenario{
 		// Nobody hears a doorbell here at all: the inbox is the truth, and a poll finds what it says.
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
 		w.pass(11 * time.Second)
 		w.check(w.items(r.ID)[0].Status == perdure.ItemPending, "looking at it changes nothing")
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "go", "%+v", g.Inbox)
 		// One that nobody is there for any more is given up, with the reason.
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "too late"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "too late"})
 		w.commit(g, perdure.Commit{Ack: []int64{1}, Outcome: done(`1`)})
 		w.pass(10*time.Minute - time.Microsecond)
 		w.check(w.items(r.ID)[1].Status == perdure.ItemPending, "not yet")
@@ -155,7 +157,7 @@ var triggers = []Scenario{
 		w.requireSignatures(true)
 		h := w.household(perdure.Spawn{Input: []byte(`{"pay":10}`)})
 		w.do(corrupt{`UPDATE runs SET input='{"pay":1000}', version=version+1 WHERE id=?`, []any{string(h.run)}})
-		op := &engine.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"kid"}, Slots: 1}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w", Kinds: []string{"kid"}, Slots: 1}
 		w.do(op)
 		w.check(len(op.Grants) == 0, "nothing is executed: %+v", op.Grants)
 		w.unsigned(h.run)
@@ -163,9 +165,9 @@ var triggers = []Scenario{
 	}},
 	{"Orphan Cleanup", func(w *World) {
 		const n = 300 // more than the patrol looks at in one go
-		ops := make([]engine.Op, n)
+		ops := make([]kernel.Op, n)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Queue: "doomed",
+			ops[i] = &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Queue: "doomed",
 				Class: perdure.Agent}}
 		}
 		for _, err := range w.E.Step(w.Now, ops...) {
@@ -176,7 +178,7 @@ var triggers = []Scenario{
 		w.do(corrupt{"DELETE FROM queues WHERE name='doomed'", nil})
 		w.pass(20 * time.Second)
 		for _, op := range ops {
-			w.ended(op.(*engine.Submit).Run.ID, perdure.Failed, perdure.CodeOrphaned)
+			w.ended(op.(*life.Submit).Run.ID, perdure.Failed, perdure.CodeOrphaned)
 		}
 		w.state(healthy.ID, perdure.Queued)
 		w.check(w.acted("W10") == n, "%d", w.acted("W10"))

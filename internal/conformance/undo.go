@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -55,14 +56,14 @@ var undoScenarios = []Scenario{
 	{"an end that is not the worker's word lists what was not undone", func(w *World) {
 		for _, by := range []struct {
 			name string
-			end  func(g engine.Grant)
+			end  func(g dispatch.Grant)
 		}{
-			{"its deadline", func(engine.Grant) { w.pass(2 * time.Minute) }},
-			{"a cancel that nobody heeds", func(g engine.Grant) {
-				w.do(&engine.Cancel{Tenant: tenant, RunID: g.Run.ID})
+			{"its deadline", func(dispatch.Grant) { w.pass(2 * time.Minute) }},
+			{"a cancel that nobody heeds", func(g dispatch.Grant) {
+				w.do(&life.Cancel{Tenant: tenant, RunID: g.Run.ID})
 				w.pass(w.E.Policy().CancelGrace + time.Second)
 			}},
-			{"the loss of its only attempt", func(engine.Grant) { w.pass(w.E.Policy().Lease + 10*time.Second) }},
+			{"the loss of its only attempt", func(dispatch.Grant) { w.pass(w.E.Policy().Lease + 10*time.Second) }},
 		} {
 			r := w.submit(perdure.Submission{Kind: "trip", Class: perdure.Agent, MaxAttempts: 1,
 				Timeout: perdure.Duration(2 * time.Minute)})
@@ -140,8 +141,8 @@ var undoScenarios = []Scenario{
 		} {
 			_, children := w.family(1, perdure.ModeAll)
 			k := w.takeKind("kid")
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w-kid",
-				Beats: []engine.BeatOf{{Lease: lease(k), Progress: json.RawMessage(c.progress)}}})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "w-kid",
+				Beats: []life.BeatOf{{Lease: lease(k), Progress: json.RawMessage(c.progress)}}})
 			w.commit(k, perdure.Commit{Outcome: &perdure.Outcome{Type: perdure.OutcomeFail,
 				Error: &perdure.Failure{Code: "broken", Message: `"partial":1`}, Retryable: new(bool)}})
 			d := w.get(children[0].RunID)

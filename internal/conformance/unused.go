@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -33,7 +35,7 @@ func (w *World) hasWebhook(id perdure.WebhookID) (ok bool) {
 // withWebhook submits a run with a webhook. It gives the webhook's id, and its secret if it is new.
 func (w *World) withWebhook(url string, timeout time.Duration) (run perdure.Run, id perdure.WebhookID, secret string) {
 	w.t.Helper()
-	op := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent,
+	op := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Class: perdure.Agent,
 		Webhook: url, Timeout: perdure.Duration(timeout)}}
 	w.do(op)
 	return op.Run, perdure.WebhookID(op.Run.Options.Webhook), op.WebhookSecret
@@ -73,14 +75,14 @@ var unusedScenarios = []Scenario{
 	}},
 	{"a revoked or expired key is listed for a while", func(w *World) {
 		p := w.E.Policy()
-		make := func(name string, ttl time.Duration) *engine.CreateKey {
-			op := &engine.CreateKey{Tenant: tenant, Name: name, Scopes: []perdure.Scope{perdure.ScopeRead},
+		make := func(name string, ttl time.Duration) *access.CreateKey {
+			op := &access.CreateKey{Tenant: tenant, Name: name, Scopes: []perdure.Scope{perdure.ScopeRead},
 				TTL: perdure.Duration(ttl)}
 			w.do(op)
 			return op
 		}
 		revoked, expired, valid := make("revoked", 0), make("expired", time.Second), make("valid", 0)
-		w.do(&engine.RevokeKey{Tenant: tenant, ID: revoked.Key.ID})
+		w.do(&access.RevokeKey{Tenant: tenant, ID: revoked.Key.ID})
 		listed := func() (names []string) {
 			w.view(func(v *store.View) error {
 				list, _, err := v.Keys.Page(tenant, true, store.Page{Limit: store.PageRows})
@@ -98,28 +100,28 @@ var unusedScenarios = []Scenario{
 		w.Now = w.Now.Add(3 * time.Second)
 		w.retire()
 		w.check(slices.Equal(listed(), []string{"valid"}), "keys after their time: %q, want the valid one", listed())
-		for _, k := range []*engine.CreateKey{revoked, expired} {
+		for _, k := range []*access.CreateKey{revoked, expired} {
 			_, err := w.E.Keys.Authenticate(w.ctx(), k.Secret)
 			w.check(perdure.CodeOf(err) == perdure.CodeNotFound, "key %s: %v, want not found", k.Key.Name, err)
 		}
 		_, err := w.E.Keys.Authenticate(w.ctx(), valid.Secret)
 		w.check(err == nil, "the valid key: %v", err)
-		w.refuse(perdure.CodeNotFound, &engine.RevokeKey{Tenant: tenant, ID: revoked.Key.ID})
+		w.refuse(perdure.CodeNotFound, &access.RevokeKey{Tenant: tenant, ID: revoked.Key.ID})
 	}},
 	{"a deleted webhook stays as long as its deliveries do", func(w *World) {
 		p := w.E.Policy()
 		hook, _ := w.hook("")
 		n := w.endedRun(hook.ID)
 		stays, _ := w.hook("")
-		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
+		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		// An open group keeps the run, and its deliveries with it.
 		long := perdure.Duration(60 * 24 * time.Hour)
 		w.E.Policy().Timeouts.Agent = perdure.TimeoutLimits{Default: time.Hour, Max: time.Duration(long)}
 		open := w.submit(perdure.Submission{Kind: "open", Class: perdure.Agent, Timeout: long})
-		w.do(&engine.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{n.RunID, open.ID}})
+		w.do(&life.CreateGroup{Tenant: tenant, RunIDs: []perdure.RunID{n.RunID, open.ID}})
 		w.leave(p.WebhookRetention + time.Hour)
 		w.check(w.exists(n.RunID) && w.hasWebhook(hook.ID), "a deleted webhook went before its deliveries")
-		w.do(&engine.Cancel{Tenant: tenant, RunID: open.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: open.ID})
 		w.leave(p.WebhookRetention)
 		w.leave(time.Second)
 		w.check(!w.exists(n.RunID) && !w.hasWebhook(hook.ID), "the deleted webhook is still there")
@@ -141,9 +143,9 @@ var unusedScenarios = []Scenario{
 		for _, o := range w.takeDue(id, 10) {
 			w.answer(o, 200, 0)
 		}
-		retry := &engine.Retry{Tenant: tenant, RunID: r.ID} // a retry needs it as well
+		retry := &life.Retry{Tenant: tenant, RunID: r.ID} // a retry needs it as well
 		w.do(retry)
-		w.do(&engine.Cancel{Tenant: tenant, RunID: retry.Run.ID})
+		w.do(&life.Cancel{Tenant: tenant, RunID: retry.Run.ID})
 		for _, o := range w.takeDue(id, 10) {
 			w.answer(o, 200, 0)
 		}
@@ -157,8 +159,8 @@ var unusedScenarios = []Scenario{
 	{"a webhook of runs that was removed comes back with another secret", func(w *World) {
 		p := w.E.Policy()
 		r, id, first := w.withWebhook(sink, time.Minute)
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
-		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: id})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
+		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: id})
 		w.leave(p.WebhookRetention + 2*time.Hour)
 		w.leave(time.Second)
 		w.check(!w.hasWebhook(id), "it is still there")
@@ -169,8 +171,8 @@ var unusedScenarios = []Scenario{
 	{"a webhook of runs that somebody disabled is not forgotten", func(w *World) {
 		p := w.E.Policy()
 		r, id, _ := w.withWebhook(sink, time.Minute)
-		w.do(&engine.Cancel{Tenant: tenant, RunID: r.ID})
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: id, Disabled: new(true), Reason: "disabled by hand"})
+		w.do(&life.Cancel{Tenant: tenant, RunID: r.ID})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: id, Disabled: new(true), Reason: "disabled by hand"})
 		w.leave(p.WebhookRetention + 2*time.Hour)
 		w.leave(time.Second)
 		w.check(!w.exists(r.ID), "the run is still there")

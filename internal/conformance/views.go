@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 )
 
 func (w *World) published(id perdure.RunID, name string) (value string, version int64) {
@@ -43,7 +44,7 @@ var viewScenarios = []Scenario{
 		list, err := w.E.Runs.Views(w.ctx(), tenant, r.ID)
 		w.check(err == nil && len(list) == 2 && list[0].Name == "done" && list[1].Name == "plan" && list[1].Size == 1,
 			"views = %+v (%v), want done and plan", list, err)
-		w.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+		w.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 		w.retire()
 		w.check(w.rows("run_views") == 0, "views of a deleted run: %d rows, want none", w.rows("run_views"))
 	}},
@@ -59,7 +60,7 @@ var viewScenarios = []Scenario{
 		stale := w.commitOf(g, perdure.Commit{Views: publish("v", `3`)})
 		stale.Commit.Epoch--
 		w.refuse(perdure.CodeInvalid, stale) // no such epoch
-		w.do(&engine.Release{Tenant: tenant, Leases: []engine.Lease{lease(g)}})
+		w.do(&life.Release{Tenant: tenant, Leases: []life.Lease{lease(g)}})
 		w.refuse(perdure.CodeStaleEpoch, w.commitOf(g, perdure.Commit{Views: publish("v", `4`)}))
 	}},
 	{"views have limits", func(w *World) {

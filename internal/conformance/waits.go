@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 func wait(spec perdure.WaitSpec) []perdure.WaitSpec { return []perdure.WaitSpec{spec} }
@@ -18,7 +18,7 @@ var waitScenarios = []Scenario{
 	{"a signal before, during and after anybody waits for it", func(w *World) {
 		// Before: it stays in the inbox and satisfies the next wait.
 		r := w.task()
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task", Data: json.RawMessage(`"early"`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task", Data: json.RawMessage(`"early"`)})
 		g := w.take("w1")
 		ans := w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "already satisfied: queued in that commit, got %s", ans.State)
@@ -31,25 +31,25 @@ var waitScenarios = []Scenario{
 		two.ID = "go2"
 		w.commit(g, perdure.Commit{Ack: []int64{g.Inbox[0].Seq}, Waits: wait(two), Outcome: suspend})
 		w.state(r.ID, perdure.Suspended)
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
 		w.state(r.ID, perdure.Suspended)
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task", Data: json.RawMessage(`2`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task", Data: json.RawMessage(`2`)})
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
 		w.check(len(g.Inbox) == 2 && g.Inbox[1].WaitID == "go2", "%+v", g.Inbox)
 		// After.
 		w.complete(g, `1`)
-		w.refuse(perdure.CodeRunEnded, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
+		w.refuse(perdure.CodeRunEnded, &life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
 	}},
 	{"a signal counts once per key, and one wait takes one", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
 		for range 3 {
-			w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`1`), Key: "k1"})
+			w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`1`), Key: "k1"})
 		}
-		w.refuse(perdure.CodeReused, &engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s",
+		w.refuse(perdure.CodeReused, &life.Signal{Tenant: tenant, RunID: r.ID, Name: "s",
 			Data: json.RawMessage(`2`), Key: "k1"})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`2`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "s", Data: json.RawMessage(`2`)})
 		for i, want := range []string{"1", "2"} {
 			ans := w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: fmt.Sprint("w", i),
 				Type: perdure.WaitSignal, Name: "s"}), Outcome: suspend})
@@ -77,7 +77,7 @@ var waitScenarios = []Scenario{
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].Type == perdure.ItemTimeout && g.Inbox[0].WaitID == "go",
 			"a report: %+v", g.Inbox)
 		// A signal that comes now is kept for a later wait.
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})
 		w.commit(g, perdure.Commit{Outcome: failed("wait_timeout")})
 		w.ended(r.ID, perdure.TimedOut, perdure.CodeWaitTimeout)
 	}},
@@ -117,19 +117,19 @@ var waitScenarios = []Scenario{
 		flipped := []byte(token)
 		flipped[len(flipped)-3] ^= 1
 		for _, bad := range []string{"", "cb_", "cb_AAAA", string(flipped), token[:len(token)-4], token[3:]} {
-			w.refuse(perdure.CodeNotFound, &engine.Callback{Token: bad, Result: json.RawMessage(`1`)})
+			w.refuse(perdure.CodeNotFound, &life.Callback{Token: bad, Result: json.RawMessage(`1`)})
 		}
-		w.do(&engine.Callback{Token: token, Result: json.RawMessage(`{"paid":true}`)})
+		w.do(&life.Callback{Token: token, Result: json.RawMessage(`{"paid":true}`)})
 		w.state(r.ID, perdure.Queued)
 		before := w.fingerprint()
-		w.do(&engine.Callback{Token: token, Result: json.RawMessage(`{"paid":true}`)})
+		w.do(&life.Callback{Token: token, Result: json.RawMessage(`{"paid":true}`)})
 		w.check(w.fingerprint() == before, "the same again changes nothing")
-		w.refuse(perdure.CodeReused, &engine.Callback{Token: token, Result: json.RawMessage(`{"paid":false}`)})
+		w.refuse(perdure.CodeReused, &life.Callback{Token: token, Result: json.RawMessage(`{"paid":false}`)})
 		g = w.take("w1")
 		w.check(g.Inbox[0].WaitID == "pay" && string(g.Inbox[0].Data) == `{"result":{"paid":true}}`, "%+v", g.Inbox)
 		w.complete(g, `1`)
 		for range 2 { // after its wait: refused, kept in the log once
-			op := &engine.Callback{Token: ans.Callbacks[1].Token, Result: json.RawMessage(`1`)}
+			op := &life.Callback{Token: ans.Callbacks[1].Token, Result: json.RawMessage(`1`)}
 			err := w.E.Step(w.Now, op)[0]
 			w.check(perdure.CodeOf(err) == perdure.CodeWaitClosed || op.Refused != nil &&
 				op.Refused.Code == perdure.CodeWaitClosed, "%v %v", err, op.Refused)
@@ -153,11 +153,11 @@ var waitScenarios = []Scenario{
 			{ID: "a", Type: perdure.WaitSignal, Name: "a"}, {ID: "b", Type: perdure.WaitSignal, Name: "b",
 				Timeout: perdure.Duration(time.Minute)}},
 			Outcome: &perdure.Outcome{Type: "suspend", Waits: []string{"a"}}})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "b"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "b"})
 		w.state(r.ID, perdure.Suspended)
 		w.pass(2 * time.Minute)
 		w.state(r.ID, perdure.Suspended)
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		w.state(r.ID, perdure.Queued)
 		g = w.take("w1")
 		w.check(len(g.Inbox) == 2, "both are there: %+v", g.Inbox)
@@ -167,7 +167,7 @@ var waitScenarios = []Scenario{
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: []perdure.WaitSpec{{ID: "a", Type: perdure.WaitSignal, Name: "a"},
 			{ID: "b", Type: perdure.WaitSignal, Name: "b"}}})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		w.state(r.ID, perdure.Running)
 		ans := w.commit(g, perdure.Commit{Outcome: suspend})
 		w.check(ans.State == perdure.Queued, "the worker has not been told of a: %s", ans.State)
@@ -196,9 +196,9 @@ var waitScenarios = []Scenario{
 	{"items that were not acknowledged come back with the next lease", func(w *World) {
 		r := w.task()
 		g := w.take("w1")
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: json.RawMessage(`1`)})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "b", Data: json.RawMessage(`2`)})
-		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: json.RawMessage(`1`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "b", Data: json.RawMessage(`2`)})
+		in := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
 		w.do(in)
 		w.check(len(in.Page) == 2, "%+v", in.Page)
 		w.commit(g, perdure.Commit{Ack: []int64{1}})
@@ -209,7 +209,7 @@ var waitScenarios = []Scenario{
 	}},
 	{"a signal in hand that satisfies a new wait may be acknowledged either way", func(w *World) {
 		r := w.task()
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: json.RawMessage(`1`)})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a", Data: json.RawMessage(`1`)})
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1 && g.Inbox[0].WaitID == "", "%+v", g.Inbox)
 		w.commit(g, perdure.Commit{Waits: wait(perdure.WaitSpec{ID: "w", Type: perdure.WaitSignal, Name: "a"})})

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -18,7 +20,7 @@ type corrupt struct {
 
 func (corrupt) Needs() []store.Ref { return nil }
 
-func (b corrupt) Do(tx *engine.Tx) error {
+func (b corrupt) Do(tx *kernel.Tx) error {
 	tx.DB.Stage(b.text, b.args...)
 	return nil
 }
@@ -37,11 +39,11 @@ var watchdogScenarios = []Scenario{
 	{"W1: an item in nobody's hands goes back", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "a"})
 		w.do(corrupt{"UPDATE inbox SET status='processing', epoch=77 WHERE run_id=?", []any{string(r.ID)}})
 		w.pass(15 * time.Second)
 		w.check(w.acted("W1") == 1, "%v", w.Acted)
-		in := &engine.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
+		in := &life.Inbox{Tenant: tenant, RunID: r.ID, Epoch: g.Run.Epoch}
 		w.do(in)
 		w.check(len(in.Page) == 1, "handed over again")
 	}},
@@ -67,7 +69,7 @@ var watchdogScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job", Timeout: perdure.Duration(time.Hour)})
 		g := w.take("w1")
 		w.commit(g, perdure.Commit{Waits: wait(forGo), Outcome: suspend})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "other"})
 		w.do(corrupt{"UPDATE waits SET name='other' WHERE run_id=?", []any{string(r.ID)}})
 		w.pass(11 * time.Second)
 		w.state(r.ID, perdure.Queued)
@@ -88,7 +90,7 @@ var watchdogScenarios = []Scenario{
 	}},
 	{"W9: a signal that nobody waits for yet is kept", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
-		w.do(&engine.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
+		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "go"})
 		w.passQuietly(3 * time.Hour)
 		g := w.take("w1")
 		w.check(len(g.Inbox) == 1, "%+v", g.Inbox)
@@ -120,8 +122,8 @@ var watchdogScenarios = []Scenario{
 		w.pass(20 * time.Second)
 		w.check(w.count(r.ID, "run:slow") == 2, "once per silence")
 		for range 70 { // twelve minutes of silent thinking kill nothing
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []life.BeatOf{{Lease: lease(g), Activity: "llm_thinking"}}})
 			w.pass(10 * time.Second)
 		}
 		w.check(w.count(r.ID, "run:slow") == 3, "no progress: %v", w.types(r.ID))
@@ -142,14 +144,14 @@ var watchdogScenarios = []Scenario{
 	{"a batch of rows that need nothing doesn't hide the due row behind it", func(w *World) {
 		// More runs than a sweep takes, whose alarms all ring and are held back by a gap …
 		const n = 700
-		ops := make([]engine.Op, n)
+		ops := make([]kernel.Op, n)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+			ops[i] = &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
 				Timeout: perdure.Duration(time.Hour)}}
 		}
 		w.E.Step(w.Now, ops...)
 		w.sweep()
-		op := &engine.Claim{Tenant: tenant, Worker: "w1", Slots: n}
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: n}
 		w.do(op)
 		w.check(len(op.Grants) == n, "%d", len(op.Grants))
 		due := w.submit(perdure.Submission{Kind: "due", Timeout: perdure.Duration(10 * time.Minute)})
@@ -190,8 +192,8 @@ var watchdogScenarios = []Scenario{
 		child := ans.Children[0].RunID
 		next := w.on(th, perdure.Submission{Kind: "next"})
 		k := w.takeKind("kid")
-		w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w",
-			Beats: []engine.BeatOf{{Lease: lease(k), Activity: "tool_executing",
+		w.do(&life.Heartbeat{Tenant: tenant, Worker: "w",
+			Beats: []life.BeatOf{{Lease: lease(k), Activity: "tool_executing",
 				Progress: json.RawMessage(`{"found":3}`)}}})
 		w.pass(40 * time.Second)
 		w.beat(k)

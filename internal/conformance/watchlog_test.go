@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -32,7 +33,7 @@ var listed = []struct {
 	}},
 	{"group-deadline", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "x", Timeout: perdure.Duration(time.Hour)})
-		w.do(&engine.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{r.ID},
+		w.do(&life.CreateGroup{Tenant: tenant, Mode: perdure.ModeAll, RunIDs: []perdure.RunID{r.ID},
 			Timeout: perdure.Duration(150 * time.Second)})
 	}},
 	{"ttl", func(w *World) {
@@ -46,7 +47,7 @@ var listed = []struct {
 	{"waiters", func(w *World) {
 		r := w.submit(perdure.Submission{Kind: "x", Foreground: true, Timeout: perdure.Duration(time.Hour)})
 		w.Now = dawn.Add(150*time.Second - w.E.Policy().WaiterTTL)
-		w.do(&engine.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
+		w.do(&life.Attach{Tenant: tenant, Node: "gone", RunIDs: []perdure.RunID{r.ID}})
 	}},
 	{"log", func(w *World) { // whose time comes now, and a sweep looks at it at its first
 		w.do(addWatched{[]perdure.WatchdogAction{{ID: fmt.Sprintf("%014x-00000000-00000000",
@@ -139,7 +140,7 @@ type addWatched struct{ list []perdure.WatchdogAction }
 
 func (addWatched) Needs() []store.Ref { return nil }
 
-func (x addWatched) Do(tx *engine.Tx) error {
+func (x addWatched) Do(tx *kernel.Tx) error {
 	tx.DB.WatchLog.Add(x.list...)
 	return nil
 }

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -16,7 +17,7 @@ const sink = "https://example.com/hook"
 // hook registers an endpoint, and gives its secret.
 func (w *World) hook(thread perdure.ThreadID, events ...string) (perdure.Webhook, string) {
 	w.t.Helper()
-	op := &engine.CreateWebhook{Tenant: tenant, URL: sink, ThreadID: thread, Events: events}
+	op := &outbox.CreateWebhook{Tenant: tenant, URL: sink, ThreadID: thread, Events: events}
 	w.do(op)
 	return op.Webhook, op.Secret
 }
@@ -39,22 +40,22 @@ func (w *World) lineTypes(run perdure.RunID, of perdure.WebhookID) string {
 }
 
 // takeDue leases the due notifications of an endpoint.
-func (w *World) takeDue(id perdure.WebhookID, most int) []engine.Outgoing {
+func (w *World) takeDue(id perdure.WebhookID, most int) []outbox.Outgoing {
 	w.t.Helper()
-	op := &engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: id, Most: most}}}
+	op := &outbox.Deliver{Want: []outbox.Want{{Tenant: tenant, Webhook: id, Most: most}}}
 	w.do(op)
 	return op.Taken
 }
 
 // answer records a receiver's answer.
-func (w *World) answer(o engine.Outgoing, status int, after time.Duration) perdure.Notification {
+func (w *World) answer(o outbox.Outgoing, status int, after time.Duration) perdure.Notification {
 	w.t.Helper()
-	s := engine.Sent{Notification: o.Notification, At: w.Now, Took: time.Second, Status: status,
+	s := outbox.Sent{Notification: o.Notification, At: w.Now, Took: time.Second, Status: status,
 		RetryAfter: after, Response: "ok"}
 	if !s.OK() {
 		s.Error = fmt.Sprint("it answered ", status)
 	}
-	w.do(&engine.Deliver{Sent: []engine.Sent{s}})
+	w.do(&outbox.Deliver{Sent: []outbox.Sent{s}})
 	return w.note(o.ID())
 }
 
@@ -127,10 +128,10 @@ var webhookScenarios = []Scenario{
 	}},
 	{"a run's webhook is made once, with a secret that is shown once; a continuation and a retry have it too",
 		func(w *World) {
-			first := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Webhook: sink,
+			first := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job", Webhook: sink,
 				WebhookEvents: []string{"run:*"}}}
 			w.do(first)
-			second := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other", Webhook: sink}}
+			second := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other", Webhook: sink}}
 			w.do(second)
 			id := perdure.RunWebhookID(tenant, sink)
 			w.check(strings.HasPrefix(first.WebhookSecret, "whsec_") && second.WebhookSecret == "", "%q, then %q",
@@ -138,15 +139,15 @@ var webhookScenarios = []Scenario{
 			hook := w.webhook(id)
 			w.check(w.E.Webhooks.Secrets(&hook, w.Now)[0] == first.WebhookSecret, "another secret signs")
 			w.complete(w.takeKind("job"), `1`)
-			again := &engine.Retry{Tenant: tenant, RunID: first.Run.ID}
+			again := &life.Retry{Tenant: tenant, RunID: first.Run.ID}
 			w.do(again)
 			w.complete(w.takeKind("job"), `1`)
 			w.check(strings.Contains(w.lineTypes(again.Run.ID, id), "started"), "the retry told %q",
 				w.lineTypes(again.Run.ID, id))
 
-			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: id})
+			w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: id})
 			w.check(w.notes(first.Run.ID, id)[0].State == perdure.NoteDropped, "%+v", w.notes(first.Run.ID, id))
-			back := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other", Webhook: sink}}
+			back := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "other", Webhook: sink}}
 			w.do(back)
 			w.check(back.WebhookSecret != "" && back.WebhookSecret != first.WebhookSecret, "it came back with %q",
 				back.WebhookSecret)
@@ -157,25 +158,25 @@ var webhookScenarios = []Scenario{
 		r := w.submit(perdure.Submission{Kind: "job"}) // nobody wants to know of it
 		hook, _ := w.hook("")
 		g := w.take("w1")
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(true), Reason: "enough"})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(true), Reason: "enough"})
 		w.complete(g, `1`)
 		w.check(w.lineTypes(r.ID, "") == "", "told %q", w.lineTypes(r.ID, ""))
 		w.check(w.webhook(hook.ID).DisabledReason == "enough", "%+v", w.webhook(hook.ID))
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 		w.endedRun(hook.ID)
 		none := []string{"run:failed"}
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Events: &none})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Events: &none})
 		r = w.task()
 		w.complete(w.take("w1"), `1`)
 		w.check(w.lineTypes(r.ID, "") == "", "told %q", w.lineTypes(r.ID, ""))
-		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
-		w.refuse(perdure.CodeNotFound, &engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
-		w.refuse(perdure.CodeNotFound, &engine.UpdateWebhook{Tenant: tenant, ID: hook.ID})
-		w.refuse(perdure.CodeNotFound, &engine.RotateWebhook{Tenant: tenant, ID: hook.ID})
-		w.refuse(perdure.CodeNotFound, &engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
+		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: hook.ID})
+		w.refuse(perdure.CodeNotFound, &outbox.DeleteWebhook{Tenant: tenant, ID: hook.ID})
+		w.refuse(perdure.CodeNotFound, &outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID})
+		w.refuse(perdure.CodeNotFound, &outbox.RotateWebhook{Tenant: tenant, ID: hook.ID})
+		w.refuse(perdure.CodeNotFound, &outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 	}},
 	{"a webhook's bad input", func(w *World) {
-		for field, bad := range map[string]*engine.CreateWebhook{
+		for field, bad := range map[string]*outbox.CreateWebhook{
 			"url":         {URL: "example.com"},
 			"url ":        {URL: "ftp://example.com"},
 			"url  ":       {URL: "https://example.com/" + strings.Repeat("a", perdure.MaxURL)},
@@ -197,11 +198,11 @@ var webhookScenarios = []Scenario{
 		for range perdure.MaxWebhooks {
 			w.hook("")
 		}
-		w.refuse(perdure.CodeQuota, &engine.CreateWebhook{Tenant: tenant, URL: sink})
-		w.do(&engine.CreateWebhook{Tenant: "other", URL: sink})
+		w.refuse(perdure.CodeQuota, &outbox.CreateWebhook{Tenant: tenant, URL: sink})
+		w.do(&outbox.CreateWebhook{Tenant: "other", URL: sink})
 		w.submit(perdure.Submission{Kind: "job", Webhook: sink}) // that of a run does not count
-		w.refuse(perdure.CodeNotFound, &engine.Redeliver{Tenant: tenant, DeliveryID: "msg_nothing"})
-		w.refuse(perdure.CodeWrongState, &engine.UpdateWebhook{Tenant: tenant, ID: perdure.RunWebhookID(tenant,
+		w.refuse(perdure.CodeNotFound, &outbox.Redeliver{Tenant: tenant, DeliveryID: "msg_nothing"})
+		w.refuse(perdure.CodeWrongState, &outbox.UpdateWebhook{Tenant: tenant, ID: perdure.RunWebhookID(tenant,
 			sink), URL: new(string)})
 	}},
 	{"what fails is sent again over a day, and then it is dead, until somebody redelivers it", func(w *World) {
@@ -225,7 +226,7 @@ var webhookScenarios = []Scenario{
 		w.check(n.State == perdure.NoteDead && n.Attempts == 10 && w.webhook(hook.ID).FailingAt == began, "%+v", n)
 		w.check(len(w.attempts(n)) == 10, "%+v", w.attempts(n))
 
-		redo := &engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()}
+		redo := &outbox.Redeliver{Tenant: tenant, DeliveryID: n.ID()}
 		w.do(redo)
 		out := w.takeDue(hook.ID, 10)
 		w.check(len(out) == 1 && out[0].ID() == n.ID() && out[0].Attempts == 11, "%+v", out)
@@ -264,9 +265,9 @@ var webhookScenarios = []Scenario{
 		r := w.task()
 		w.complete(w.take("w1"), `1`)
 		w.check(w.lineTypes(r.ID, "") == "", "it is told nothing any more")
-		w.refuse(perdure.CodeWrongState, &engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
-		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
+		w.refuse(perdure.CodeWrongState, &outbox.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
+		w.do(&outbox.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
 		n = w.answer(w.takeDue(hook.ID, 1)[0], 200, 0)
 		w.check(n.State == perdure.NoteDelivered, "%+v", n)
 	}},
@@ -274,7 +275,7 @@ var webhookScenarios = []Scenario{
 		hook, _ := w.hook("")
 		n := w.endedRun(hook.ID)
 		first := w.takeDue(hook.ID, 1)[0]
-		w.Now = w.Now.Add(engine.SendLease)
+		w.Now = w.Now.Add(outbox.SendLease)
 		second := w.takeDue(hook.ID, 1)[0]
 		w.check(first.ID() == second.ID() && second.Attempts == 2, "%+v", second)
 		w.check(w.answer(first, 500, 0).AlarmAt == second.AlarmAt, "who lost it decides nothing")
@@ -284,18 +285,18 @@ var webhookScenarios = []Scenario{
 
 		n = w.endedRun(hook.ID)
 		out := w.takeDue(hook.ID, 1)[0]
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(true)})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(true)})
 		w.check(w.note(n.ID()).State == perdure.NoteDead, "%+v", w.note(n.ID()))
 		w.check(w.answer(out, 200, 0).State == perdure.NoteDelivered, "it has arrived all the same")
 
-		w.do(&engine.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
+		w.do(&outbox.UpdateWebhook{Tenant: tenant, ID: hook.ID, Disabled: new(false)})
 		n = w.endedRun(hook.ID)
 		out = w.takeDue(hook.ID, 1)[0]
-		w.do(&engine.Deliver{Sent: []engine.Sent{{Notification: out.Notification, At: w.Now,
+		w.do(&outbox.Deliver{Sent: []outbox.Sent{{Notification: out.Notification, At: w.Now,
 			Error: "the node stops", Stopped: true}}})
 		out = w.takeDue(hook.ID, 1)[0]
 		w.check(out.Attempts == 2 && out.Tries == 1, "an attempt that the node gave up does not count: %+v", out)
-		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
+		w.do(&outbox.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
 		w.check(w.answer(out, 200, 0).State == perdure.NotePending, "somebody wants it sent again")
 		again := w.takeDue(hook.ID, 1)[0]
 		w.check(w.answer(out, 500, 0).AlarmAt == again.AlarmAt, "it is in other hands, at the same instant")
@@ -303,7 +304,7 @@ var webhookScenarios = []Scenario{
 	}},
 	{"the secret before the last rotation signs for a day", func(w *World) {
 		hook, secret := w.hook("")
-		rotate := &engine.RotateWebhook{Tenant: tenant, ID: hook.ID}
+		rotate := &outbox.RotateWebhook{Tenant: tenant, ID: hook.ID}
 		w.do(rotate)
 		w.check(rotate.Secret != secret, "another one")
 		hook = w.webhook(hook.ID)
@@ -343,9 +344,9 @@ var webhookScenarios = []Scenario{
 		w.check(len(w.takeDue(hook.ID, 1)) == 0, "what is that old is not sent")
 		w.check(count(perdure.NoteDead) == 500, "after more than a day without a word %d are dead",
 			count(perdure.NoteDead))
-		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
+		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		w.check(count(perdure.NoteDropped) == 64, "%d are dropped", count(perdure.NoteDropped))
-		op := &engine.Deliver{Want: []engine.Want{{Tenant: tenant, Webhook: hook.ID, Most: 1}}}
+		op := &outbox.Deliver{Want: []outbox.Want{{Tenant: tenant, Webhook: hook.ID, Most: 1}}}
 		for range 4 { // 500 each
 			w.do(op)
 		}
@@ -374,8 +375,8 @@ var webhookScenarios = []Scenario{
 		g := w.take("w1")
 		for range 12 * 60 / 15 {
 			w.pass(15 * time.Second)
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-				Beats: []engine.BeatOf{{Lease: lease(g), Activity: "thinking"}}})
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []life.BeatOf{{Lease: lease(g), Activity: "thinking"}}})
 		}
 		w.state(r.ID, perdure.Running)
 		w.check(w.count(r.ID, perdure.LineSlow) == 1 && w.lineTypes(r.ID, hook.ID) == "slow", "it told %q",

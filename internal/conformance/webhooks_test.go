@@ -6,7 +6,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -18,7 +21,7 @@ func TestAWebhookOfOneNodeIsKnownToTheOtherWithinASecond(t *testing.T) {
 		hook, _ := a.hook("")
 		b.Now = b.Now.Add(time.Second)
 		b.endedRun(hook.ID)
-		a.do(&engine.DeleteWebhook{Tenant: tenant, ID: hook.ID})
+		a.do(&outbox.DeleteWebhook{Tenant: tenant, ID: hook.ID})
 		b.Now = b.Now.Add(time.Second)
 		b.endingTold(0)
 		b.fsck()
@@ -38,8 +41,8 @@ func (w *World) endingTold(want int) {
 func TestTwoNodesThatAreGivenOneURLMakeOneWebhook(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		here := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}}
-		there := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}}
+		here := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}}
+		there := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "x", Webhook: sink}}
 		between.f = func() { b.do(there) }
 		a.do(here)
 		if here.WebhookSecret != "" || there.WebhookSecret == "" {
@@ -57,14 +60,14 @@ func TestWhatTwoNodesFindDueOneOfThemTakes(t *testing.T) {
 		a, b, between := pair(t, at)
 		hook, _ := b.hook("")
 		b.endedRun(hook.ID)
-		var there []engine.Outgoing
+		var there []outbox.Outgoing
 		between.f = func() { there = b.takeDue(hook.ID, 5) }
 		here := a.takeDue(hook.ID, 5)
 		if len(there) != 1 || len(here) != 0 {
 			t.Errorf("one took %d, the other %d", len(here), len(there))
 		}
 		// While one writes down that it failed, somebody wants it sent again.
-		between.f = func() { b.do(&engine.Redeliver{Tenant: tenant, DeliveryID: there[0].ID()}) }
+		between.f = func() { b.do(&outbox.Redeliver{Tenant: tenant, DeliveryID: there[0].ID()}) }
 		if n := a.answer(there[0], 500, 0); n.AlarmAt != a.Now || n.Tries != 0 {
 			t.Errorf("%+v", n)
 		}
@@ -95,7 +98,7 @@ func TestTwoNodesThatFanTheSameEventsOutMakeOneNotificationEach(t *testing.T) {
 		b.hooksFor(30, "x:*")
 		r := b.task()
 		b.commit(b.take("w1"), lines(20))
-		between.f = func() { b.do(&engine.FanOut{}) }
+		between.f = func() { b.do(&outbox.FanOut{}) }
 		a.fanOut()
 		if got := len(b.notes(r.ID, "")); got != 600 || b.rows("fanouts") != 0 {
 			t.Errorf("run %s: %d notifications and %d events that wait, want 600 and none", r.ID, got,
@@ -114,7 +117,7 @@ func TestARunThatIsRemovedWhileItsEventsAreFannedOutLeavesNothing(t *testing.T) 
 		b.commit(g, lines(10))
 		b.complete(g, `1`)
 		between.f = func() {
-			b.do(&engine.DeleteRun{Tenant: tenant, RunID: r.ID})
+			b.do(&upkeep.DeleteRun{Tenant: tenant, RunID: r.ID})
 			b.retire()
 		}
 		a.fanOut()
@@ -130,9 +133,9 @@ func TestTheQuotaOfWebhooksHoldsForOneBatchAndForTwoNodes(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
 		first := b.hooksFor(perdure.MaxWebhooks-2, "x:*")[0]
-		var ops []engine.Op
+		var ops []kernel.Op
 		for range 5 {
-			ops = append(ops, &engine.CreateWebhook{Tenant: tenant, URL: sink})
+			ops = append(ops, &outbox.CreateWebhook{Tenant: tenant, URL: sink})
 		}
 		between.f = func() { b.hook("") } // the last but one
 		made := 0
@@ -147,8 +150,8 @@ func TestTheQuotaOfWebhooksHoldsForOneBatchAndForTwoNodes(t *testing.T) {
 			t.Errorf("%d of 5 were made, and the tenant has %d webhooks, want 1 and %d", made, n, perdure.MaxWebhooks)
 		}
 		// One that is deleted makes room, in the same batch too.
-		errs := a.E.Step(a.Now, &engine.DeleteWebhook{Tenant: tenant, ID: first},
-			&engine.CreateWebhook{Tenant: tenant, URL: sink}, &engine.CreateWebhook{Tenant: tenant, URL: sink})
+		errs := a.E.Step(a.Now, &outbox.DeleteWebhook{Tenant: tenant, ID: first},
+			&outbox.CreateWebhook{Tenant: tenant, URL: sink}, &outbox.CreateWebhook{Tenant: tenant, URL: sink})
 		if errs[0] != nil || errs[1] != nil || perdure.CodeOf(errs[2]) != perdure.CodeQuota {
 			t.Errorf("after one was deleted: %v", errs)
 		}
@@ -159,8 +162,8 @@ func TestTheQuotaOfWebhooksHoldsForOneBatchAndForTwoNodes(t *testing.T) {
 func TestTheQuotaOfURLsThatRunsNameIsPerHour(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
-		submit := func(n int) *engine.Submit {
-			return &engine.Submit{Tenant: tenant,
+		submit := func(n int) *life.Submit {
+			return &life.Submit{Tenant: tenant,
 				Submission: perdure.Submission{Kind: "x", Webhook: fmt.Sprint(sink, n)}}
 		}
 		a.do(submit(1))

@@ -21,6 +21,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -108,7 +112,7 @@ func (e entropy) Read(b []byte) (int, error) {
 var _ io.Reader = entropy{}
 
 // do runs an operation that must not be refused.
-func (w *World) do(op engine.Op) {
+func (w *World) do(op kernel.Op) {
 	w.t.Helper()
 	if err := w.E.Step(w.Now, op)[0]; err != nil {
 		w.t.Fatalf("%T: %v", op, err)
@@ -116,7 +120,7 @@ func (w *World) do(op engine.Op) {
 }
 
 // refuse runs an operation that must fail with that code, and checks that nothing was written.
-func (w *World) refuse(code perdure.Code, op engine.Op) {
+func (w *World) refuse(code perdure.Code, op kernel.Op) {
 	w.t.Helper()
 	before := w.fingerprint()
 	err := w.E.Step(w.Now, op)[0]
@@ -187,7 +191,7 @@ func (w *World) fsck() {
 
 func (w *World) submit(s perdure.Submission) perdure.Run {
 	w.t.Helper()
-	op := &engine.Submit{Tenant: tenant, Submission: s}
+	op := &life.Submit{Tenant: tenant, Submission: s}
 	w.do(op)
 	return op.Run
 }
@@ -198,17 +202,17 @@ func (w *World) task() perdure.Run {
 }
 
 // poll leases up to so many runs.
-func (w *World) poll(worker string, slots int) []engine.Grant {
+func (w *World) poll(worker string, slots int) []dispatch.Grant {
 	w.t.Helper()
-	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: slots}
+	op := &dispatch.Claim{Tenant: tenant, Worker: worker, Slots: slots}
 	w.do(op)
 	return op.Grants
 }
 
 // take polls one run, which must be there, and starts it.
-func (w *World) take(worker string) engine.Grant {
+func (w *World) take(worker string) dispatch.Grant {
 	w.t.Helper()
-	op := &engine.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: worker, Slots: 1, Start: true}
 	w.do(op)
 	if len(op.Grants) != 1 {
 		w.t.Fatalf("nothing to claim")
@@ -217,26 +221,26 @@ func (w *World) take(worker string) engine.Grant {
 	return op.Grants[0]
 }
 
-func (w *World) beat(g engine.Grant) *engine.Heartbeat {
+func (w *World) beat(g dispatch.Grant) *life.Heartbeat {
 	w.t.Helper()
-	op := &engine.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []engine.BeatOf{{Lease: lease(g)}}}
+	op := &life.Heartbeat{Tenant: tenant, Worker: g.Run.Worker, Beats: []life.BeatOf{{Lease: lease(g)}}}
 	w.do(op)
 	return op
 }
 
-func lease(g engine.Grant) engine.Lease { return engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch} }
+func lease(g dispatch.Grant) life.Lease { return life.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch} }
 
 // commitOf makes the operation of a commit under a grant.
-func (w *World) commitOf(g engine.Grant, c perdure.Commit) *engine.Commit {
+func (w *World) commitOf(g dispatch.Grant, c perdure.Commit) *life.Commit {
 	w.n++
 	if c.ID == "" {
 		c.ID = fmt.Sprintf("c%d", w.n)
 	}
 	c.RunID, c.Epoch = g.Run.ID, g.Run.Epoch
-	return &engine.Commit{Tenant: tenant, Worker: g.Run.Worker, Commit: c}
+	return &life.Commit{Tenant: tenant, Worker: g.Run.Worker, Commit: c}
 }
 
-func (w *World) commit(g engine.Grant, c perdure.Commit) engine.CommitAnswer {
+func (w *World) commit(g dispatch.Grant, c perdure.Commit) life.CommitAnswer {
 	w.t.Helper()
 	op := w.commitOf(g, c)
 	w.do(op)
@@ -246,7 +250,7 @@ func (w *World) commit(g engine.Grant, c perdure.Commit) engine.CommitAnswer {
 	return op.Answer
 }
 
-func (w *World) complete(g engine.Grant, result string) {
+func (w *World) complete(g dispatch.Grant, result string) {
 	w.t.Helper()
 	w.commit(g, perdure.Commit{Outcome: done(result)})
 }
@@ -325,7 +329,7 @@ type swept struct{}
 
 func (swept) Needs() []store.Ref { return nil }
 
-func (swept) Do(tx *engine.Tx) error {
+func (swept) Do(tx *kernel.Tx) error {
 	text, err := tx.DB.Meta.Get("sweep")
 	if err != nil || text == "" {
 		return err
@@ -350,7 +354,7 @@ func (w *World) offline(d time.Duration) {
 	w.restart()
 }
 
-func (w *World) get(id perdure.RunID) *engine.Detail {
+func (w *World) get(id perdure.RunID) *reads.Detail {
 	w.t.Helper()
 	d, err := w.E.Runs.Get(context.Background(), tenant, id)
 	if err != nil {
@@ -379,7 +383,7 @@ func (w *World) ended(id perdure.RunID, want perdure.State, code perdure.Code) p
 
 func (w *World) lines(id perdure.RunID) []perdure.Line {
 	w.t.Helper()
-	l := &engine.Look{Tenant: tenant, RunID: id, Lines: 10000, Bytes: 1 << 30}
+	l := &reads.Look{Tenant: tenant, RunID: id, Lines: 10000, Bytes: 1 << 30}
 	if err := w.E.Runs.Look(context.Background(), l); err != nil || !l.Found {
 		w.t.Fatalf("no log of %s: %v", id, err)
 	}
@@ -421,7 +425,7 @@ func (w *World) lates(id perdure.RunID) (out []perdure.LateResult) {
 
 func (w *World) thread() perdure.ThreadID {
 	w.t.Helper()
-	op := &engine.CreateThread{Tenant: tenant}
+	op := &life.CreateThread{Tenant: tenant}
 	w.do(op)
 	return op.Thread.ID
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -37,13 +37,13 @@ func TestPlatformKeyNamesATenant(t *testing.T) {
 	admin.get(runs + "?tenant=a&tenant=b").is(400)
 	w.as(w.newKey("b", nil)).get(runs + "?tenant=a").is(400)
 	w.get(runs + "?tenant=a").is(400) // its own: the parameter is the platform's
-	reader := w.as(w.newKey("default", func(op *engine.CreateKey) {
+	reader := w.as(w.newKey("default", func(op *access.CreateKey) {
 		op.Platform = true
 		op.Scopes = []perdure.Scope{perdure.ScopeRead, perdure.ScopeCreate, perdure.ScopePlatformRead}
 	}))
 	reader.get(runs + "?tenant=a").is(200)
 	reader.do("POST", runs+"?tenant=a", `{"kind":"job"}`).is(403)
-	plain := w.as(w.newKey("default", func(op *engine.CreateKey) {
+	plain := w.as(w.newKey("default", func(op *access.CreateKey) {
 		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopeRead}
 	}))
 	plain.get(runs + "?tenant=a").is(403)

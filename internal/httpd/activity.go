@@ -3,7 +3,7 @@ package httpd
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // maxSummary bounds the bytes of a summary or an activity in a list.
@@ -34,7 +34,7 @@ func childActivity(c *call, _ *none) (int, *api.Activity, error) {
 	return 0, c.s.showActivity(&a), nil
 }
 
-func (s *Server) showActivity(a *engine.Activity) *api.Activity {
+func (s *Server) showActivity(a *reads.Activity) *api.Activity {
 	r, now := &a.Run, s.engine.Now()
 	short := s.childLine(r, now)
 	out := &api.Activity{RunID: r.ID, Kind: r.Kind, Status: short.Status, State: r.State, Tier: short.Tier,
@@ -74,7 +74,7 @@ func (s *Server) showActivity(a *engine.Activity) *api.Activity {
 // childLine returns the activity of a run in short, as lists of children show it.
 func (s *Server) childLine(r *perdure.Run, now perdure.Instant) api.ChildActivity {
 	out := api.ChildActivity{RunID: r.ID, Key: r.JournalKey, Kind: r.Kind, Status: r.Status(), State: r.State,
-		Tier: s.engine.Policy().Tier(r, now), Attempt: r.Attempt, Summary: engine.Clip(r.Summary, maxSummary)}
+		Tier: s.engine.Policy().Tier(r, now), Attempt: r.Attempt, Summary: reads.Clip(r.Summary, maxSummary)}
 	end := now
 	switch {
 	case r.State.Terminal():
@@ -83,7 +83,7 @@ func (s *Server) childLine(r *perdure.Run, now perdure.Instant) api.ChildActivit
 		silent := now.Sub(r.SeenAt).Milliseconds()
 		out.SilentMS = &silent
 		if r.Activity != "" && r.ActivityAt >= r.GrantedAt { // reported by the current worker
-			out.Operation = &api.Operation{Activity: engine.Clip(r.Activity, maxSummary), Since: r.ActivityAt}
+			out.Operation = &api.Operation{Activity: reads.Clip(r.Activity, maxSummary), Since: r.ActivityAt}
 		}
 	}
 	out.ElapsedMS = end.Sub(r.CreatedAt).Milliseconds()

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -50,7 +50,7 @@ func TestActivity(t *testing.T) {
 	}
 
 	// A key that may only work sees the children of what it holds, and nothing else.
-	works := w.as(w.newKey("a", func(op *engine.CreateKey) {
+	works := w.as(w.newKey("a", func(op *access.CreateKey) {
 		op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
 	}))
 	child := fmt.Sprintf("%s/%s/children/%v/activity", runs, id, kid["run_id"])

@@ -13,6 +13,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 )
@@ -135,7 +138,7 @@ func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 			if len(list) == 1 {
 				id = list[0].(obj)["run_id"].(string)
 			}
-			return id != "" && w.s.waiters.Count(engine.Ref{Tenant: "a", Run: perdure.RunID(id)}) == 1
+			return id != "" && w.s.waiters.Count(kernel.Ref{Tenant: "a", Run: perdure.RunID(id)}) == 1
 		})
 		hangUp()
 		soon(t, gone)
@@ -595,7 +598,7 @@ func TestKeys(t *testing.T) {
 	if w.stored(strings.Split(secret, "_")[2]) {
 		t.Error("the secret itself is stored")
 	}
-	admin := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeKeys} }))
+	admin := w.as(w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeKeys} }))
 	admin.do("POST", "/api/v1/keys", `{"name":"more","scopes":["runs:read"]}`).refuses(403, "forbidden")
 	admin.do("POST", "/api/v1/keys", `{"name":"same","scopes":["keys:admin"]}`).is(201)
 	passing := w.do("POST", "/api/v1/keys", `{"name":"passing","scopes":["keys:admin"],"ttl":"1h"}`).is(201)
@@ -763,7 +766,7 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 	}
 	poll := w.later("POST", "/api/v1/workers/w/poll", `{"slots":1,"start":true,"wait":"60s"}`)
 	eventually.True(t, "it waits", func() bool { return w.s.pollReads.Load() >= 1 })
-	op := &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job"}}
+	op := &life.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job"}}
 	if err := deaf.Do(context.Background(), op); err != nil {
 		t.Fatal(err)
 	}
@@ -772,7 +775,7 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 		t.Fatalf("got = %v, want 1 entry", got)
 	}
 	join := w.later("GET", runs+"/"+string(op.Run.ID)+"/join?timeout=60s", "")
-	done := &engine.Commit{Tenant: "a", Commit: perdure.Commit{ID: "c", RunID: op.Run.ID, Epoch: 1,
+	done := &life.Commit{Tenant: "a", Commit: perdure.Commit{ID: "c", RunID: op.Run.ID, Epoch: 1,
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}}}
 	if err := deaf.Do(context.Background(), done); err != nil {
 		t.Fatal(err)

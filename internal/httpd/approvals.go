@@ -3,7 +3,8 @@ package httpd
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // approvalPage bounds the bytes of a page of approvals.
@@ -18,7 +19,7 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 	if c.allTenants {
 		return listPlatformApprovals(c, int(limit))
 	}
-	f := engine.ApprovalFilter{State: perdure.ApprovalState(q.Get("state")), RunID: perdure.RunID(q.Get("run_id")),
+	f := reads.ApprovalFilter{State: perdure.ApprovalState(q.Get("state")), RunID: perdure.RunID(q.Get("run_id")),
 		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
 	case "":
@@ -51,7 +52,7 @@ func getApproval(c *call, _ *none) (int, *perdure.Approval, error) {
 }
 
 func decide(c *call, in *api.Decide) (int, *perdure.Approval, error) {
-	op := &engine.Decide{Tenant: c.tenant(), ID: perdure.ApprovalID(c.PathValue("id")), Decision: *in, By: c.by()}
+	op := &life.Decide{Tenant: c.tenant(), ID: perdure.ApprovalID(c.PathValue("id")), Decision: *in, By: c.by()}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 )
@@ -106,7 +106,7 @@ func TestWorkerKeyCantMakeKeyThatApproves(t *testing.T) {
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).refuses(403, "forbidden")
 	// decides no more than who made it
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve","worker:poll"]}`).is(201)
-	lead := w.as(w.newKey("a", func(op *engine.CreateKey) {
+	lead := w.as(w.newKey("a", func(op *access.CreateKey) {
 		op.Scopes = []perdure.Scope{perdure.ScopeApprove, perdure.ScopeKeys}
 	}))
 	lead.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).is(201)

@@ -14,7 +14,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // upload makes a route of a handler that reads its body itself, in chunks: bytes of any kind.
@@ -60,12 +61,12 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 	if err := checkByteQuota(c); err != nil {
 		return 0, nil, err
 	}
-	begin := &engine.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"),
+	begin := &life.BeginArtifact{Tenant: t, RunID: c.run(), Epoch: epoch, Name: c.PathValue("name"),
 		ContentType: c.Header.Get("Content-Type"), Size: max(c.ContentLength, 0)}
 	if err := c.s.engine.Do(c.Context(), begin); err != nil {
 		return 0, nil, err
 	}
-	put := &engine.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name,
+	put := &life.PutArtifact{Tenant: t, RunID: begin.RunID, Epoch: epoch, Name: begin.Name,
 		ContentType: begin.ContentType, Upload: begin.Upload}
 	if err = receive(c, put, want); err == nil {
 		err = c.checkKey()
@@ -78,7 +79,7 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 		// an hour.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), time.Second)
 		defer cancel()
-		_ = c.s.engine.Do(ctx, &engine.EndUpload{Tenant: t, Upload: begin.Upload})
+		_ = c.s.engine.Do(ctx, &life.EndUpload{Tenant: t, Upload: begin.Upload})
 		return 0, nil, err
 	}
 	return createdStatus(put.Created), &put.Artifact, nil
@@ -86,12 +87,12 @@ func putArtifact(c *call) (int, *perdure.Artifact, error) {
 
 // receive stores a body chunk by chunk. Each chunk has BodyTimeout to arrive. The hash that is
 // compared is of the bytes that were sent; the stored one is of the bytes without secrets.
-func receive(c *call, put *engine.PutArtifact, want string) error {
+func receive(c *call, put *life.PutArtifact, want string) error {
 	rc := http.NewResponseController(c.w)
 	limit := c.s.engine.Policy().ArtifactMaxBytes
 	sent, kept := sha256.New(), sha256.New()
 	body := c.s.opt.Secrets.Reader(io.TeeReader(http.MaxBytesReader(c.w, c.Body, limit), sent))
-	chunk := make([]byte, engine.ChunkSize)
+	chunk := make([]byte, life.ChunkSize)
 	for n, ended := int64(0), false; !ended; n++ {
 		_ = rc.SetReadDeadline(time.Now().Add(c.s.opt.BodyTimeout)) // a call in process has none
 		have, err := fill(body, chunk)
@@ -110,7 +111,7 @@ func receive(c *call, put *engine.PutArtifact, want string) error {
 		countBytes(c, have)
 		kept.Write(chunk[:have])
 		put.Size += int64(have)
-		add := &engine.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}
+		add := &life.AddChunk{Tenant: put.Tenant, Upload: put.Upload, N: n, Data: chunk[:have]}
 		if err := c.s.storeChunk(c.Context(), add); err != nil {
 			return err
 		}
@@ -136,7 +137,7 @@ func fill(r io.Reader, b []byte) (n int, err error) {
 
 // storeChunk writes a chunk, when its tenant's turn has come. While other tenants call, a tenant's
 // uploads rest after each chunk, as long as the chunk took: the others wait for its transaction.
-func (s *Server) storeChunk(ctx context.Context, op *engine.AddChunk) error {
+func (s *Server) storeChunk(ctx context.Context, op *life.AddChunk) error {
 	leave, err := s.shares.chunks.Enter(ctx, op.Tenant, 1)
 	if err != nil {
 		return err
@@ -210,7 +211,7 @@ func getArtifact(c *call) error {
 // A turnedReader reads each chunk of an artifact when its tenant's turn has come. A download that has
 // begun goes on even if it gets no turn.
 type turnedReader struct {
-	*engine.ArtifactReader
+	*reads.ArtifactReader
 	c *call
 }
 

@@ -5,14 +5,14 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 )
 
 // auditFilters are the parameters of the calls that list the audit log.
 var auditFilters = []string{"action", "key_id", "target", "limit", "cursor"}
 
 // auditFilter reads the parameters that select entries.
-func auditFilter(c *call) (f engine.AuditFilter, err error) {
+func auditFilter(c *call) (f access.AuditFilter, err error) {
 	limit, err := c.intParam("limit", 50, 1, maxPage)
 	if err != nil {
 		return f, err
@@ -22,7 +22,7 @@ func auditFilter(c *call) (f engine.AuditFilter, err error) {
 		return f, err
 	}
 	q := c.URL.Query()
-	f = engine.AuditFilter{Action: q.Get("action"), KeyID: q.Get("key_id"), Target: q.Get("target"),
+	f = access.AuditFilter{Action: q.Get("action"), KeyID: q.Get("key_id"), Target: q.Get("target"),
 		Before: string(cursor), Limit: int(limit)}
 	if f.Action != "" && !slices.Contains(perdure.AuditActions, f.Action) {
 		return f, perdure.Invalid("action", "is none of %v", perdure.AuditActions)
@@ -73,7 +73,7 @@ func platformAudit(c *call, _ *none) (int, *api.AuditLog, error) {
 	return 0, out, err
 }
 
-func auditPage(c *call, f engine.AuditFilter) (*api.AuditLog, error) {
+func auditPage(c *call, f access.AuditFilter) (*api.AuditLog, error) {
 	list, next, err := c.s.engine.AuditLog(c.Context(), f)
 	return &api.AuditLog{Entries: append([]perdure.AuditEntry{}, list...), NextCursor: next}, err
 }

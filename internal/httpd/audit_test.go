@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/stage"
 )
@@ -30,7 +30,7 @@ func auditedCalls() map[string]func(w *world) (path, body, key string) {
 			if strings.Contains(path, "tenants") {
 				key = w.admin
 			}
-			made := w.newKey(tenant, func(op *engine.CreateKey) { op.Platform = platform })
+			made := w.newKey(tenant, func(op *access.CreateKey) { op.Platform = platform })
 			return path + strings.Split(made, "_")[1], "", key
 		}
 	}
@@ -153,7 +153,7 @@ func TestEachAuditedCallAddsOneEntry(t *testing.T) {
 			send(path, key)
 		}
 		send(concrete(r.pattern)+"?nonsense=1", key)
-		send(path, w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} }))
+		send(path, w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} }))
 		send(path, "")
 		if auditActions[name] == "approval.decide" {
 			w.lease("w", "") // the run goes on: the next call must not lease it

@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 )
 
 // getBackup sends a backup of the whole store. It is assembled in a file beside the data first, so
@@ -40,7 +40,7 @@ func getBackup(c *call) error {
 	if err != nil {
 		return err
 	}
-	note := &engine.AddAuditEntry{Action: perdure.AuditBackup, Target: "store", Detail: []any{"bytes", info.Size()}}
+	note := &access.AddAuditEntry{Action: perdure.AuditBackup, Target: "store", Detail: []any{"bytes", info.Size()}}
 	if err := c.s.engine.Do(c.Context(), note); err != nil { // a read-only store can be backed up too
 		c.s.log.Warn("a backup has no entry in the audit log", "key", c.key.ID, "error", err)
 	}

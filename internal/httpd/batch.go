@@ -9,7 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // A batch of submissions.
@@ -64,7 +65,7 @@ func startMany(c *call) (int, *api.StartedMany, error) {
 	return 0, out, nil
 }
 
-func startedRun(op *engine.Submit) api.StartedRun {
+func startedRun(op *life.Submit) api.StartedRun {
 	r := &op.Run
 	return api.StartedRun{RunID: r.ID, ThreadID: r.ThreadID, Status: r.Status(), State: r.State,
 		WebhookID: webhookOf(r), WebhookSecret: op.WebhookSecret}
@@ -72,7 +73,7 @@ func startedRun(op *engine.Submit) api.StartedRun {
 
 // readBatch reads the body of a batch. It returns an operation for each entry, or the error of the
 // entry.
-func readBatch(c *call, key string) ([]engine.Submit, []error, error) {
+func readBatch(c *call, key string) ([]life.Submit, []error, error) {
 	b, err := c.body()
 	if err != nil {
 		return nil, nil, err
@@ -89,14 +90,14 @@ func readBatch(c *call, key string) ([]engine.Submit, []error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	ops, errs := make([]engine.Submit, len(entries)), make([]error, len(entries))
+	ops, errs := make([]life.Submit, len(entries)), make([]error, len(entries))
 	hooks := make(map[string]error)
 	for i, entry := range entries {
 		var in batchRun
 		if errs[i] = decodeEntry(entry, &in); errs[i] != nil {
 			continue
 		}
-		ops[i] = engine.Submit{Tenant: c.tenant(), Submission: in.Submission}
+		ops[i] = life.Submit{Tenant: c.tenant(), Submission: in.Submission}
 		if in.IdempotencyKey != nil {
 			ops[i].Key, errs[i] = *in.IdempotencyKey, checkKey(*in.IdempotencyKey)
 		} else if key != "" {
@@ -131,8 +132,8 @@ func checkHook(c *call, known map[string]error, url string) error {
 }
 
 // submitAll submits the entries that have no error yet, in parts.
-func submitAll(c *call, ops []engine.Submit, errs []error) {
-	var part []engine.Op
+func submitAll(c *call, ops []life.Submit, errs []error) {
+	var part []kernel.Op
 	var at []int
 	rows, size := 0, 0
 	submit := func() {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -255,6 +255,6 @@ func TestBatchOfOtherTenantIsNotSeen(t *testing.T) {
 	if wantCodes(t, theirs, "ok"); theirs[0].Run.RunID == mine[0].Run.RunID {
 		t.Errorf("the run of another tenant's key = %s, want another one", theirs[0].Run.RunID)
 	}
-	reader := w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })
+	reader := w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })
 	w.as(reader).do("POST", "/api/v1/runs/batch", `{"runs":[{"kind":"a"}]}`).refuses(403, "forbidden")
 }

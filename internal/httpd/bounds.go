@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
 )
 
 // A bound restricts a field of a body or a query parameter beyond its type. The OpenAPI document
@@ -131,7 +131,7 @@ var bounds = map[reflect.Type]map[string]bound{
 		"mode": oneOf(perdure.Modes...), "state": oneOf(perdure.GroupStates...),
 		"on_losers": oneOf(perdure.Dispositions...),
 	},
-	reflect.TypeFor[api.Poll]():          {"slots": between(0, engine.MaxSlots)},
+	reflect.TypeFor[api.Poll]():          {"slots": between(0, dispatch.MaxSlots)},
 	reflect.TypeFor[api.Lease]():         {"epoch": anEpoch},
 	reflect.TypeFor[api.Beat]():          {"epoch": anEpoch, "activity": aText},
 	reflect.TypeFor[api.CancelRun]():     {"reason": aText},

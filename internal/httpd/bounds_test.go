@@ -14,7 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/stage"
@@ -265,7 +265,7 @@ func TestLimitsOfATenant(t *testing.T) {
 func TestLimitsAreFoundInTheStore(t *testing.T) {
 	w := newWorld(t, setup{})
 	n := int64(7)
-	if err := w.e.Do(t.Context(), &engine.ChangeTenant{Tenant: "a",
+	if err := w.e.Do(t.Context(), &rules.ChangeTenant{Tenant: "a",
 		Limits: perdure.TenantLimitChanges{MaxPolls: &n}}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // A call is one request to a route.
@@ -62,12 +62,12 @@ func holder(k *perdure.Key) string { return cmp.Or(k.Parent, k.ID) }
 
 // actor returns the caller for the audit log. The address is that of the connection, because the
 // headers that a proxy adds can be forged.
-func (c *call) actor() engine.Actor {
+func (c *call) actor() kernel.Actor {
 	remote := c.RemoteAddr
 	if host, _, err := net.SplitHostPort(remote); err == nil {
 		remote = host
 	}
-	return engine.Actor{KeyID: holder(&c.key), Name: c.key.Name, Platform: c.key.Platform, Remote: remote}
+	return kernel.Actor{KeyID: holder(&c.key), Name: c.key.Name, Platform: c.key.Platform, Remote: remote}
 }
 
 // tenantOf returns the tenant of a run: that of the key, unless the key is of the platform, whose

@@ -11,7 +11,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // chat passes a message of a user to the agent of a thread, and answers with the run that takes it up.
@@ -34,7 +35,7 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 	case emptyMessage(in.Message):
 		return 0, nil, perdure.Invalid("message", "is empty: there is nothing to answer")
 	}
-	op := &engine.Chat{Tenant: c.tenant(), ThreadID: in.ThreadID, Message: perdure.Message{Content: in.Message},
+	op := &life.Chat{Tenant: c.tenant(), ThreadID: in.ThreadID, Message: perdure.Message{Content: in.Message},
 		Kind: cmp.Or(in.Kind, api.SupervisorKind), Timeout: in.Timeout, Key: key,
 		Foreground: streams || wait > 0 || in.Foreground, Expects: streams || in.Foreground}
 	if wait > 0 {
@@ -52,7 +53,7 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 		if op.Started && op.Created {
 			status = http.StatusCreated
 		}
-		return status, chatAnswer(op, showRun(c, &engine.Detail{Run: op.Run})), nil
+		return status, chatAnswer(op, showRun(c, &reads.Detail{Run: op.Run})), nil
 	}
 	c.share.changed = true
 	status, out, err := awaitAnswer(c, op, wait)
@@ -64,11 +65,11 @@ func chat(c *call, in *api.Chat) (int, *api.ChatAnswer, error) {
 
 // awaitAnswer waits for the end of the run that answers. One that was live already may have ended
 // without the message: its continuation has the answer then.
-func awaitAnswer(c *call, op *engine.Chat, wait time.Duration) (status int, out *api.Run, err error) {
+func awaitAnswer(c *call, op *life.Chat, wait time.Duration) (status int, out *api.Run, err error) {
 	deadline := time.Now().Add(wait)
-	var made *engine.Detail
+	var made *reads.Detail
 	if op.Started && op.Created {
-		made = &engine.Detail{Run: op.Run}
+		made = &reads.Detail{Run: op.Run}
 	}
 	id, started := op.Run.ID, op.Started
 	for {
@@ -82,14 +83,14 @@ func awaitAnswer(c *call, op *engine.Chat, wait time.Duration) (status int, out 
 }
 
 // since returns the number of the last event of a run from before the message. A new run has none.
-func since(op *engine.Chat) int64 {
+func since(op *life.Chat) int64 {
 	if op.Started {
 		return 0
 	}
 	return op.Run.Seq
 }
 
-func chatAnswer(op *engine.Chat, r *api.Run) *api.ChatAnswer {
+func chatAnswer(op *life.Chat, r *api.Run) *api.ChatAnswer {
 	out := &api.ChatAnswer{ThreadID: op.Run.ThreadID, RunID: r.RunID, Started: op.Started, Status: r.Status,
 		State: r.State,
 		Error: r.Error, Message: r.Message, LastSeq: since(op), AttachURL: r.AttachURL, StatusURL: r.StatusURL}

@@ -5,7 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // A call with many commits is cut into batches of at most so many commits, entries and bytes. A
@@ -35,15 +36,15 @@ func commit(c *call, in *api.Commits) (int, *api.CommitResults, error) {
 	if len(in.Commits) == 0 || len(in.Commits) > perdure.MaxList {
 		return 0, nil, perdure.Invalid("commits", "has 1 to %d entries", perdure.MaxList)
 	}
-	ops := make([]*engine.Commit, len(in.Commits))
-	list := make([]engine.Op, len(in.Commits))
+	ops := make([]*life.Commit, len(in.Commits))
+	list := make([]kernel.Op, len(in.Commits))
 	errs := make([]error, len(in.Commits))
 	for i, cm := range in.Commits {
 		t, err := c.tenantOf(cm.RunID)
 		if err != nil {
 			return 0, nil, err
 		}
-		ops[i] = &engine.Commit{Tenant: t, Worker: c.worker(), Commit: cm}
+		ops[i] = &life.Commit{Tenant: t, Worker: c.worker(), Commit: cm}
 		list[i] = ops[i]
 	}
 	// The commits are written in batches that leave room for other operations. Commits of one run

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -13,7 +13,7 @@ import (
 type breaks struct{ text string }
 
 func (breaks) Needs() []store.Ref       { return nil }
-func (b breaks) Do(tx *engine.Tx) error { tx.DB.Stage(b.text); return nil }
+func (b breaks) Do(tx *kernel.Tx) error { tx.DB.Stage(b.text); return nil }
 
 // A run that something has happened to in the database is shown with what can be read of it, and the one behind it is
 // granted.

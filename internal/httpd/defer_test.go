@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
@@ -298,7 +299,7 @@ func TestWaitersOfDeadNodeExpire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := dead.Do(context.Background(), &engine.Attach{Tenant: "a", Node: "dead",
+	if err := dead.Do(context.Background(), &life.Attach{Tenant: "a", Node: "dead",
 		RunIDs: []perdure.RunID{perdure.RunID(id), perdure.RunID(kept)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package httpd
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 )
 
 func deleteRun(c *call, _ *none) (int, *none, error) {
@@ -10,7 +10,7 @@ func deleteRun(c *call, _ *none) (int, *none, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &none{}, c.s.engine.Delete(c.Context(), &engine.DeleteRun{Tenant: c.tenant(), RunID: c.run(), Key: key})
+	return 0, &none{}, c.s.engine.Delete(c.Context(), &upkeep.DeleteRun{Tenant: c.tenant(), RunID: c.run(), Key: key})
 }
 
 func deleteThread(c *call, _ *none) (int, *none, error) {
@@ -18,6 +18,6 @@ func deleteThread(c *call, _ *none) (int, *none, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.DeleteThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Key: key}
+	op := &upkeep.DeleteThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Key: key}
 	return 0, &none{}, c.s.engine.Delete(c.Context(), op)
 }

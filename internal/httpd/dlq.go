@@ -5,7 +5,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/reads"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
@@ -13,13 +15,13 @@ import (
 const letterBatch = 64
 
 // letterFilter reads the parameters that select dead letters.
-func letterFilter(c *call, def int64) (f engine.LetterFilter, err error) {
+func letterFilter(c *call, def int64) (f reads.LetterFilter, err error) {
 	limit, err := c.intParam("limit", def, 1, maxLetters)
 	if err != nil {
 		return f, err
 	}
 	q := c.URL.Query()
-	f = engine.LetterFilter{Cause: q.Get("cause"), Kind: q.Get("kind"), Queue: q.Get("queue"), Limit: int(limit)}
+	f = reads.LetterFilter{Cause: q.Get("cause"), Kind: q.Get("kind"), Queue: q.Get("queue"), Limit: int(limit)}
 	return f, checkLetters(f.Cause, f.Kind, f.Queue)
 }
 
@@ -72,7 +74,7 @@ func getDeadLetter(c *call, _ *none) (int, *api.DeadLetterStory, error) {
 	out := &api.DeadLetterStory{DeadLetter: l.DeadLetter, Attempts: append([]perdure.Attempt{}, l.Attempts...),
 		Events: []api.Event{}}
 	if l.Kept {
-		out.Run = c.s.show(&engine.Detail{Run: l.Run}, c.s.engine.Now())
+		out.Run = c.s.show(&reads.Detail{Run: l.Run}, c.s.engine.Now())
 		if l.Run.Input != "" {
 			out.Run.Input, _ = l.Run.Input.MarshalJSON()
 		}
@@ -94,7 +96,7 @@ func redrive(c *call, in *api.Redrive) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Redrive{Tenant: c.tenant(), RunID: c.run(), Resign: in.Resign, From: in.From, Key: key}
+	op := &upkeep.Redrive{Tenant: c.tenant(), RunID: c.run(), Resign: in.Resign, From: in.From, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -106,7 +108,7 @@ func dropDeadLetter(c *call, _ *none) (int, *none, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &none{}, c.s.engine.Do(c.Context(), &engine.DropDeadLetter{Tenant: c.tenant(), RunID: c.run(), Key: key})
+	return 0, &none{}, c.s.engine.Do(c.Context(), &upkeep.DropDeadLetter{Tenant: c.tenant(), RunID: c.run(), Key: key})
 }
 
 func redriveMany(c *call, in *api.RedriveMany) (int, *api.LettersDone, error) {
@@ -114,12 +116,12 @@ func redriveMany(c *call, in *api.RedriveMany) (int, *api.LettersDone, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	ops := make([]engine.Op, len(picked.Picked))
+	ops := make([]kernel.Op, len(picked.Picked))
 	for i, id := range picked.Picked {
-		ops[i] = &engine.Redrive{Tenant: c.tenant(), RunID: id, Resign: in.Resign, From: in.From}
+		ops[i] = &upkeep.Redrive{Tenant: c.tenant(), RunID: id, Resign: in.Resign, From: in.From}
 	}
 	return eachLetter(c, picked.Picked, ops, func(i int, err error, done *api.LetterDone) error {
-		done.RedrivenBy = ops[i].(*engine.Redrive).Run.ID
+		done.RedrivenBy = ops[i].(*upkeep.Redrive).Run.ID
 		return err
 	})
 }
@@ -129,9 +131,9 @@ func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, err
 	if err != nil {
 		return 0, nil, err
 	}
-	ops := make([]engine.Op, len(picked.Picked))
+	ops := make([]kernel.Op, len(picked.Picked))
 	for i, id := range picked.Picked {
-		ops[i] = &engine.DropDeadLetter{Tenant: c.tenant(), RunID: id}
+		ops[i] = &upkeep.DropDeadLetter{Tenant: c.tenant(), RunID: id}
 	}
 	return eachLetter(c, picked.Picked, ops, func(_ int, err error, _ *api.LetterDone) error {
 		if picked.Again && perdure.CodeOf(err) == perdure.CodeNotFound {
@@ -143,7 +145,7 @@ func dropDeadLetters(c *call, in *api.ChooseLetters) (int, *api.LettersDone, err
 
 // pickLetters selects the dead letters of a call: by ids, or by cause, kind or queue. A call that
 // selects by nothing is refused, because it would mean all of them.
-func pickLetters(c *call, what string, in *api.ChooseLetters, asked any, open bool) (*engine.PickLetters, error) {
+func pickLetters(c *call, what string, in *api.ChooseLetters, asked any, open bool) (*upkeep.PickLetters, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
 		return nil, err
@@ -166,11 +168,11 @@ func pickLetters(c *call, what string, in *api.ChooseLetters, asked any, open bo
 	if err := checkLetters(in.Cause, in.Kind, in.Queue); err != nil {
 		return nil, err
 	}
-	f := engine.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: 100}
+	f := reads.LetterFilter{Cause: in.Cause, Kind: in.Kind, Queue: in.Queue, Open: open, Oldest: true, Limit: 100}
 	if in.Limit != nil {
 		f.Limit = *in.Limit
 	}
-	op := &engine.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Asked: asked, Key: key}
+	op := &upkeep.PickLetters{Tenant: c.tenant(), What: what, IDs: in.IDs, Asked: asked, Key: key}
 	if filtered {
 		if op.Found, err = c.s.engine.DeadLetters.Find(c.Context(), c.tenant(), f); err != nil {
 			return nil, err
@@ -181,7 +183,7 @@ func pickLetters(c *call, what string, in *api.ChooseLetters, asked any, open bo
 
 // eachLetter runs an operation for each letter, in batches that leave room for other operations.
 // judge sets the result of an operation, and returns the error that the caller sees.
-func eachLetter(c *call, ids []perdure.RunID, ops []engine.Op,
+func eachLetter(c *call, ids []perdure.RunID, ops []kernel.Op,
 	judge func(i int, err error, done *api.LetterDone) error) (int, *api.LettersDone, error) {
 	out := &api.LettersDone{Results: make([]api.LetterDone, len(ids))}
 	for from := 0; from < len(ops); from += letterBatch {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // entriesPage reads the parameters of a page of a journal or an inbox.
@@ -14,7 +14,7 @@ func entriesPage(c *call) (after int64, limit int, err error) {
 	if after, err = c.intParam("after", 0, 0, maxSeq); err != nil {
 		return 0, 0, err
 	}
-	n, err := c.intParam("limit", 100, 1, engine.MaxEntries)
+	n, err := c.intParam("limit", 100, 1, reads.MaxEntries)
 	return after, int(n), err
 }
 
@@ -84,7 +84,7 @@ func replay(c *call, _ *none) (int, *api.Replay, error) {
 		return 0, nil, err
 	}
 	first := journalAfter < 0 && inboxAfter < 0
-	p, err := c.s.engine.Runs.Replay(c.Context(), c.tenant(), c.run(), engine.ReplayPart{First: first,
+	p, err := c.s.engine.Runs.Replay(c.Context(), c.tenant(), c.run(), reads.ReplayPart{First: first,
 		Journal: first || journalAfter >= 0, JournalAfter: max(journalAfter, 0),
 		Inbox: first || inboxAfter >= 0, InboxAfter: max(inboxAfter, 0)})
 	if err != nil {
@@ -106,17 +106,17 @@ func replay(c *call, _ *none) (int, *api.Replay, error) {
 	return 0, out, nil
 }
 
-func showStep(s *engine.Step) api.Step {
+func showStep(s *reads.Step) api.Step {
 	return api.Step{Seq: s.Seq, Key: s.Key, At: s.At, ShownValue: shownValue(&s.ShownValue)}
 }
 
-func showItem(i *engine.InboxItem) api.InboxItem {
+func showItem(i *reads.InboxItem) api.InboxItem {
 	return api.InboxItem{Seq: i.Seq, Type: i.Type, Status: i.Status, Name: i.Name, WaitID: i.WaitID, RunID: i.From,
 		Outcome: i.Outcome, MessageSeq: i.MessageSeq, At: i.CreatedAt, WatchdogError: i.WatchdogError,
 		WatchdogAt: optional(i.WatchdogAt), ShownValue: shownValue(&i.ShownValue)}
 }
 
-func shownValue(v *engine.ShownValue) api.ShownValue {
+func shownValue(v *reads.ShownValue) api.ShownValue {
 	out := api.ShownValue{Size: v.Size, Preview: v.Head, Damaged: v.Damaged}
 	if v.Value != "" {
 		out.Value, _ = v.Value.MarshalJSON()

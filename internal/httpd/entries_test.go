@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -20,7 +20,7 @@ func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
 	w.commits(g, `"journal":[{"key":"plan","value":{"n":1}},{"key":"page","value":`+large+`},{"key":"none","value":0}]`)
 	w.do("POST", at+"/signals/go", `{"data":{"fast":true}}`).is(200)
 	w.do("POST", at+"/signals/go", `{"data":`+large+`}`).is(200)
-	reader := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} }))
+	reader := w.as(w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} }))
 	look := func() {
 		t.Helper()
 		steps := reader.get(at + "/journal/entries").is(200)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
@@ -33,7 +33,7 @@ func runEvents(c *call, _ *none) (int, *api.Events, error) {
 		if err := c.share.reserveAnswer(c.Context(), maxEvents); err != nil {
 			return false, err
 		}
-		l := &engine.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
+		l := &reads.Look{Tenant: c.tenant(), RunID: c.run(), After: after, Lines: int(limit), Bytes: maxEvents}
 		if err := c.s.engine.Runs.Look(c.Context(), l); err != nil {
 			return false, err
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
@@ -15,7 +15,7 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout,
+	op := &life.CreateGroup{Tenant: c.tenant(), Mode: in.Mode, RunIDs: in.RunIDs, Timeout: in.Timeout,
 		OnLosers: in.OnLosers, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
@@ -24,7 +24,7 @@ func createGroup(c *call, in *api.CreateGroup) (int, *api.Group, error) {
 }
 
 // showGroup returns a group as the API shows it, with its ended runs in the order of their ends.
-func showGroup(g *perdure.Gathering, ends []engine.End) *api.Group {
+func showGroup(g *perdure.Gathering, ends []life.End) *api.Group {
 	out := &api.Group{GroupID: g.ID, Mode: g.Mode, State: g.State, OnLosers: g.OnLosers, Total: g.Total,
 		Ended: g.Ended, Completed: g.OK, RunIDs: g.Members, EndedRuns: []api.EndedRun{},
 		CreatedAt: g.CreatedAt, EndedAt: optional(g.EndedAt)}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
@@ -67,7 +67,7 @@ func TestEveryRouteRequiresKey(t *testing.T) {
 	stage.NoRace(t)
 	stage.NoStore(t)
 	w := newWorld(t, setup{})
-	expiring := w.newKey("a", func(op *engine.CreateKey) { op.TTL = perdure.Duration(time.Millisecond) })
+	expiring := w.newKey("a", func(op *access.CreateKey) { op.TTL = perdure.Duration(time.Millisecond) })
 	eventually.True(t, "the key expires", func() bool {
 		_, err := w.e.Keys.Authenticate(context.Background(), expiring)
 		return err != nil
@@ -143,7 +143,7 @@ func TestEveryRouteRequiresItsScope(t *testing.T) {
 		case r.guard.open:
 			continue
 		case !r.guard.platform:
-			key = w.newKey("a", func(op *engine.CreateKey) {
+			key = w.newKey("a", func(op *access.CreateKey) {
 				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool {
 					return s == r.guard.scope
 				})
@@ -171,7 +171,7 @@ func TestEveryPlatformRouteRequiresItsScope(t *testing.T) {
 			continue
 		}
 		if without[r.guard.scope] == "" {
-			without[r.guard.scope] = w.newKey("default", func(op *engine.CreateKey) {
+			without[r.guard.scope] = w.newKey("default", func(op *access.CreateKey) {
 				op.Platform = true
 				op.Scopes = slices.DeleteFunc(slices.Clone(perdure.Scopes), func(s perdure.Scope) bool {
 					return s == r.guard.scope

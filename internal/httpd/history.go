@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 const (
@@ -42,8 +42,8 @@ func (s *Server) historyReader(
 			return nil, perdure.Invalid("since", "takes a time such as 2026-01-31T12:00:00Z, or a duration such as 6h")
 		}
 	}
-	if span < 0 || span > engine.HistoryKept+time.Hour {
-		return nil, perdure.Invalid("since", "lies within the last %s", engine.HistoryKept)
+	if span < 0 || span > reads.HistoryKept+time.Hour {
+		return nil, perdure.Invalid("since", "lies within the last %s", reads.HistoryKept)
 	}
 	every := time.Minute
 	for every*maxPoints < span {
@@ -71,11 +71,11 @@ func (s *Server) historyReader(
 }
 
 // showHistory adds minutes up to steps.
-func showHistory(minutes []engine.Minute, from perdure.Instant, step time.Duration) *api.History {
+func showHistory(minutes []reads.Minute, from perdure.Instant, step time.Duration) *api.History {
 	out := &api.History{Since: from, StepSeconds: int64(step / time.Second), Points: []api.HistoryPoint{}}
 	length := perdure.Instant(step.Microseconds())
 	for i := 0; i < len(minutes); {
-		sum := engine.Minute{At: minutes[i].At - minutes[i].At%length}
+		sum := reads.Minute{At: minutes[i].At - minutes[i].At%length}
 		for ; i < len(minutes) && minutes[i].At < sum.At+length; i++ {
 			sum.Add(&minutes[i])
 		}
@@ -94,9 +94,9 @@ func showHistory(minutes []engine.Minute, from perdure.Instant, step time.Durati
 
 // dispatchQuantile returns the upper bound, in milliseconds, of the class in which so many of a
 // hundred runs have got a worker.
-func dispatchQuantile(m *engine.Minute, total, percent int64) int64 {
+func dispatchQuantile(m *reads.Minute, total, percent int64) int64 {
 	n := int64(0)
-	for i, limit := range engine.DispatchLimits {
+	for i, limit := range reads.DispatchLimits {
 		if n += m.Dispatched[i]; n*100 >= total*percent {
 			if total == 0 {
 				return 0
@@ -104,5 +104,5 @@ func dispatchQuantile(m *engine.Minute, total, percent int64) int64 {
 			return limit.Milliseconds()
 		}
 	}
-	return engine.DispatchLimits[len(engine.DispatchLimits)-1].Milliseconds()
+	return reads.DispatchLimits[len(reads.DispatchLimits)-1].Milliseconds()
 }

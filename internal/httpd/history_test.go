@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -15,7 +15,7 @@ import (
 func TestThreadIsReadUnderLease(t *testing.T) {
 	stage.NoRace(t)
 	w := newWorld(t, setup{})
-	bot := w.as(w.newKey("a", func(op *engine.CreateKey) {
+	bot := w.as(w.newKey("a", func(op *access.CreateKey) {
 		op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
 	}))
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)

@@ -2,7 +2,7 @@ package httpd
 
 import (
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // releaseHold ends the hold of a run.
@@ -11,7 +11,7 @@ func releaseHold(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.ReleaseHold{Tenant: c.tenant(), RunID: c.run(), Key: key}
+	op := &life.ReleaseHold{Tenant: c.tenant(), RunID: c.run(), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -24,7 +24,7 @@ func deadLetterRun(c *call, _ *none) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.DeadLetterRun{Tenant: c.tenant(), RunID: c.run(), Key: key}
+	op := &life.DeadLetterRun{Tenant: c.tenant(), RunID: c.run(), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
@@ -318,7 +318,7 @@ func TestBodiesWithSameKeyAreComparedByValue(t *testing.T) {
 type forgedKey struct{ row store.IdempotencyRow }
 
 func (op *forgedKey) Needs() []store.Ref { return nil }
-func (op *forgedKey) Do(tx *engine.Tx) error {
+func (op *forgedKey) Do(tx *kernel.Tx) error {
 	op.row.ExpiresAt = tx.Now.Add(time.Hour)
 	tx.DB.Idempotency.Put(op.row)
 	return nil

@@ -5,7 +5,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 func kindName(c *call) string { return c.PathValue("kind") }
@@ -22,7 +23,7 @@ func announceKind(c *call, in *api.AnnounceKind) (int, *api.KindAnnounced, error
 	if err := mayChangePlatform(c, in.AllTenants); err != nil {
 		return 0, nil, err
 	}
-	op := &engine.AnnounceKind{Tenant: c.tenant(), Platform: in.AllTenants, Kind: kindName(c), Build: in.Build,
+	op := &rules.AnnounceKind{Tenant: c.tenant(), Platform: in.AllTenants, Kind: kindName(c), Build: in.Build,
 		Def: in.KindDef}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
@@ -51,13 +52,13 @@ func getKind(c *call, _ *none) (int, *api.Kind, error) {
 	return 0, showKind(&k), nil
 }
 
-func showKind(k *engine.KindInfo) *api.Kind {
+func showKind(k *reads.KindInfo) *api.Kind {
 	out := &api.Kind{Kind: k.Kind, KindDef: k.Def, Sources: k.Sources, Build: k.Build, Builds: []api.KindBuild{},
 		Served: k.Served, LastPolledAt: optional(k.LastPolledAt)}
 	for i := range k.Builds {
 		b := &k.Builds[i]
 		out.Builds = append(out.Builds, api.KindBuild{Build: b.Build, FirstSeenAt: b.FirstSeen, LastSeenAt: b.LastSeen,
-			Platform: b.Tenant == engine.PlatformKinds})
+			Platform: b.Tenant == rules.PlatformKinds})
 	}
 	return out
 }
@@ -67,7 +68,7 @@ func changeKind(c *call, in *api.ChangeKind) (int, *api.Kind, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.PatchKind{Tenant: c.tenant(), Kind: kindName(c), Def: in.KindDef, Remove: in.Remove, Key: key}
+	op := &rules.PatchKind{Tenant: c.tenant(), Kind: kindName(c), Def: in.KindDef, Remove: in.Remove, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -89,6 +90,6 @@ func deleteKind(c *call, _ *none) (int, *none, error) {
 	if err := mayChangePlatform(c, all); err != nil {
 		return 0, nil, err
 	}
-	op := &engine.DeleteKind{Tenant: c.tenant(), Platform: all, Kind: kindName(c), Key: key}
+	op := &rules.DeleteKind{Tenant: c.tenant(), Platform: all, Kind: kindName(c), Key: key}
 	return 0, &none{}, c.s.engine.Do(c.Context(), op)
 }

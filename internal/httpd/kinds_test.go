@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -145,7 +145,7 @@ func TestKindScopes(t *testing.T) {
 	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	with := func(scopes ...perdure.Scope) *world {
-		return w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = scopes }))
+		return w.as(w.newKey("a", func(op *access.CreateKey) { op.Scopes = scopes }))
 	}
 	works, reads, admin := with(perdure.ScopePoll), with(perdure.ScopeRead), with(perdure.ScopeKinds)
 	works.do("PUT", kindsPath+"/job", `{}`).is(200)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 func adoptLate(c *call, _ *none) (int, *api.Run, error)   { return decideLate(c, false) }
@@ -16,7 +16,7 @@ func decideLate(c *call, discard bool) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, perdure.Errorf(perdure.CodeNotFound, "no such late result")
 	}
-	op := &engine.Adopt{Tenant: c.tenant(), RunID: c.run(), N: n, Discard: discard}
+	op := &life.Adopt{Tenant: c.tenant(), RunID: c.run(), N: n, Discard: discard}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

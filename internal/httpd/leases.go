@@ -5,11 +5,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // A leaseOp runs an operation on leases of one tenant, and returns a result for each.
-type leaseOp func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error)
+type leaseOp func(t perdure.TenantID, l []life.Lease) ([]life.LeaseResult, error)
 
 // eachLease runs an operation on a worker's leases, tenant by tenant. The results have the order of
 // the request. If the request has a single lease, its refusal is the error of the call.
@@ -27,9 +28,9 @@ func eachLease(c *call, in []api.Lease, do leaseOp) (int, *api.LeaseResults, err
 	}
 	out := &api.LeaseResults{Results: make([]api.LeaseResult, len(in))}
 	for t, at := range parts {
-		list := make([]engine.Lease, len(at))
+		list := make([]life.Lease, len(at))
 		for k, i := range at {
-			list[k] = engine.Lease{RunID: in[i].RunID, Epoch: in[i].Epoch}
+			list[k] = life.Lease{RunID: in[i].RunID, Epoch: in[i].Epoch}
 		}
 		results, err := do(t, list)
 		if err != nil {
@@ -46,21 +47,21 @@ func eachLease(c *call, in []api.Lease, do leaseOp) (int, *api.LeaseResults, err
 	return 0, out, nil
 }
 
-func leaseResult(r engine.LeaseResult) api.LeaseResult {
+func leaseResult(r life.LeaseResult) api.LeaseResult {
 	return api.LeaseResult{RunID: r.RunID, Epoch: r.Epoch, OK: r.OK, Cancel: r.Cancel, Error: refusal(r.Error)}
 }
 
 func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
-	return eachLease(c, in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
-		op := &engine.Start{Tenant: t, Worker: c.worker(), Leases: l}
+	return eachLease(c, in.Runs, func(t perdure.TenantID, l []life.Lease) ([]life.LeaseResult, error) {
+		op := &life.Start{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err
 	})
 }
 
 func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
-	return eachLease(c, in.Runs, func(t perdure.TenantID, l []engine.Lease) ([]engine.LeaseResult, error) {
-		op := &engine.Release{Tenant: t, Worker: c.worker(), Leases: l}
+	return eachLease(c, in.Runs, func(t perdure.TenantID, l []life.Lease) ([]life.LeaseResult, error) {
+		op := &life.Release{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err
 	})
@@ -85,10 +86,10 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 	}
 	out := &api.Beaten{Lost: []api.LeaseResult{}, Cancel: []api.LeaseResult{}}
 	for t, at := range parts {
-		op := &engine.Heartbeat{Tenant: t, Worker: c.worker()}
+		op := &life.Heartbeat{Tenant: t, Worker: c.worker()}
 		for _, i := range at {
 			b := in.Runs[i]
-			op.Beats = append(op.Beats, engine.BeatOf{Lease: engine.Lease{RunID: b.RunID, Epoch: b.Epoch},
+			op.Beats = append(op.Beats, life.BeatOf{Lease: life.Lease{RunID: b.RunID, Epoch: b.Epoch},
 				Activity: b.Activity, Progress: b.Progress, CancelAck: b.CancelAck})
 		}
 		if err := c.s.engine.Do(c.Context(), op); err != nil {
@@ -123,7 +124,7 @@ func runJournal(c *call, _ *none) (int, *api.JournalPage, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Journal{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
+	op := &life.Journal{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -138,7 +139,7 @@ func runInbox(c *call, _ *none) (int, *api.InboxPage, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Inbox{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
+	op := &life.Inbox{Tenant: t, RunID: c.run(), Epoch: epoch, After: after}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -158,7 +159,7 @@ func runMessages(c *call, _ *none) (int, *api.Messages, error) {
 		return 0, nil, err
 	}
 	ms, err := c.s.engine.Runs.History(c.Context(), t, c.run(), epoch,
-		engine.ThreadPart{After: after, Before: before, Limit: limit})
+		reads.ThreadPart{After: after, Before: before, Limit: limit})
 	if err != nil {
 		return 0, nil, err
 	}

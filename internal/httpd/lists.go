@@ -3,7 +3,7 @@ package httpd
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
 )
 
 func listWorkers(c *call, _ *none) (int, *api.Workers, error) {
@@ -25,7 +25,7 @@ func listQueues(c *call, _ *none) (int, *api.Queues, error) {
 }
 
 // showQueues returns queues as the API shows them.
-func showQueues(list []engine.Queue) []api.Queue {
+func showQueues(list []dispatch.Queue) []api.Queue {
 	out := make([]api.Queue, 0, len(list))
 	for _, q := range list {
 		out = append(out, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running,

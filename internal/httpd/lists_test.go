@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -54,9 +56,9 @@ func TestPagesOfLargeRunsAreBounded(t *testing.T) {
 	for i := range 15 {
 		metadata[fmt.Sprintf("k%02d", i)] = strings.Repeat("x", 1085)
 	}
-	ops := make([]engine.Op, runs)
+	ops := make([]kernel.Op, runs)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job", Metadata: metadata}}
+		ops[i] = &life.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job", Metadata: metadata}}
 	}
 	for from := 0; from < runs; from += 100 {
 		for _, err := range w.e.DoAll(t.Context(), ops[from:from+100]...) {
@@ -105,7 +107,7 @@ func TestWebhooksArePaged(t *testing.T) {
 	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
-		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a",
+		if err := w.e.Do(t.Context(), &outbox.CreateWebhook{Tenant: "a",
 			URL: fmt.Sprintf("https://example.com/%d", i)}); err != nil {
 			t.Fatal(err)
 		}

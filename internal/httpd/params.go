@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // checkQuery refuses unknown parameters, and repeated ones that may not be. An allowed name that ends
@@ -87,16 +87,16 @@ func (c *call) cursorParam() (perdure.RunID, error) {
 
 // listPage reads the limit and the cursor of a list whose cursor is the id or name of its last
 // entry. The default limit is that of a page.
-func (c *call) listPage() (engine.Page, error) {
+func (c *call) listPage() (kernel.Page, error) {
 	limit, err := c.intParam("limit", 1000, 1, maxPage)
 	if err != nil {
-		return engine.Page{}, err
+		return kernel.Page{}, err
 	}
 	after := c.URL.Query().Get("cursor")
 	if len(after) > perdure.MaxName {
-		return engine.Page{}, perdure.Invalid("cursor", "takes the next_cursor of the page before")
+		return kernel.Page{}, perdure.Invalid("cursor", "takes the next_cursor of the page before")
 	}
-	return engine.Page{After: after, Limit: int(limit)}, nil
+	return kernel.Page{After: after, Limit: int(limit)}, nil
 }
 
 // idempotencyKey reads the Idempotency-Key header, bare or as a quoted string.

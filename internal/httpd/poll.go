@@ -11,6 +11,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/httpd/waiting"
 )
@@ -65,7 +67,7 @@ func pollNamed(c *call, in *pollBody) (int, *api.Polled, error) {
 	if len(in.Queues) > 0 || len(in.Kinds) > 0 || in.AllTenants {
 		return 0, nil, perdure.Invalid("run_ids", "stands without queues, kinds and all_tenants")
 	}
-	op := &engine.Claim{Tenant: c.tenant(), Worker: c.worker(), Runs: in.RunIDs,
+	op := &dispatch.Claim{Tenant: c.tenant(), Worker: c.worker(), Runs: in.RunIDs,
 		Slots: in.Slots, Start: in.Start, Confirms: in.Confirms, Build: in.Build}
 	out := &api.Polled{Runs: []api.Grant{}}
 	err := leaseOnce(c, op, out)
@@ -79,13 +81,13 @@ func handBack(c *call, out *api.Polled) {
 	if out == nil || len(out.Runs) == 0 || c.Context().Err() == nil {
 		return
 	}
-	leases := make(map[perdure.TenantID][]engine.Lease)
+	leases := make(map[perdure.TenantID][]life.Lease)
 	for _, g := range out.Runs {
 		t := cmp.Or(g.Tenant, c.tenant())
-		leases[t] = append(leases[t], engine.Lease{RunID: g.RunID, Epoch: g.Epoch})
+		leases[t] = append(leases[t], life.Lease{RunID: g.RunID, Epoch: g.Epoch})
 	}
 	for t, l := range leases {
-		op := &engine.Release{Tenant: t, Worker: c.worker(), Leases: l, Unsent: true}
+		op := &life.Release{Tenant: t, Worker: c.worker(), Leases: l, Unsent: true}
 		if err := c.s.engine.Do(context.WithoutCancel(c.Context()), op); err != nil {
 			c.s.log.Warn("runs of a worker that hung up wait for the end of their leases", "runs", len(l), "error", err)
 		}
@@ -96,8 +98,8 @@ func handBack(c *call, out *api.Polled) {
 const maxExcept = 100
 
 // claimOf makes the operation of a poll.
-func claimOf(c *call, in *pollBody) (*engine.Claim, error) {
-	op := &engine.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
+func claimOf(c *call, in *pollBody) (*dispatch.Claim, error) {
+	op := &dispatch.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
 		Worker: c.worker(), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start,
 		Confirms: in.Confirms, Build: in.Build, Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
 	if len(op.Queues) == 0 {
@@ -134,7 +136,7 @@ func claimOf(c *call, in *pollBody) (*engine.Claim, error) {
 // pollLoop claims runs until it gets some or the time has passed. Before it blocks for the first time
 // it asks the limiter. A poll that may not block has claimed once, and is refused if it got
 // nothing.
-func pollLoop(c *call, op *engine.Claim, wait time.Duration) (int, *api.Polled, error) {
+func pollLoop(c *call, op *dispatch.Claim, wait time.Duration) (int, *api.Polled, error) {
 	topics := op.Topics()
 	deadline := time.NewTimer(wait)
 	defer deadline.Stop()
@@ -177,7 +179,7 @@ func pollLoop(c *call, op *engine.Claim, wait time.Duration) (int, *api.Polled, 
 
 // leaseOnce looks at all places once and adds the grants to the answer. It reserves memory for them first, and
 // limits the claim to that.
-func leaseOnce(c *call, op *engine.Claim, out *api.Polled) error {
+func leaseOnce(c *call, op *dispatch.Claim, out *api.Polled) error {
 	if err := c.checkKey(); err != nil { // the key may have been revoked while the poll waited
 		return err
 	}
@@ -203,7 +205,7 @@ func leaseOnce(c *call, op *engine.Claim, out *api.Polled) error {
 }
 
 // addGrants adds the grants of a claim to the answer.
-func addGrants(c *call, op *engine.Claim, out *api.Polled) {
+func addGrants(c *call, op *dispatch.Claim, out *api.Polled) {
 	c.share.changed = true
 	for i := range op.Grants {
 		if c.key.Platform {
@@ -217,7 +219,7 @@ func addGrants(c *call, op *engine.Claim, out *api.Polled) {
 
 // grant shows a grant to its worker. named adds the tenant, which a worker for all tenants needs.
 // The signature covers the tenant, so a signed run always has it.
-func grant(g *engine.Grant, named bool, e *engine.Engine) api.Grant {
+func grant(g *dispatch.Grant, named bool, e *engine.Engine) api.Grant {
 	r, p := &g.Run, e.Policy()
 	out := api.Grant{RunID: r.ID, Epoch: r.Epoch, Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Kind: r.Kind,
 		Class: r.Class, Queue: r.Queue, ThreadID: r.ThreadID, ParentRunID: r.ParentID,
@@ -241,7 +243,7 @@ func grant(g *engine.Grant, named bool, e *engine.Engine) api.Grant {
 	return out
 }
 
-func journal(rows []engine.JournalRow) []api.JournalEntry {
+func journal(rows []life.JournalRow) []api.JournalEntry {
 	out := make([]api.JournalEntry, len(rows))
 	for i, j := range rows {
 		out[i] = api.JournalEntry{Seq: j.Seq, Key: j.Key, Value: json.RawMessage(cmp.Or(j.Value, "null"))}

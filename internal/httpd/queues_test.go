@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 )
@@ -81,6 +81,6 @@ func TestPauseIsRefusedWithAReason(t *testing.T) {
 		}
 	}
 	w.do("POST", "/api/v1/queues/%24x/pause", "").is(400)
-	reader := w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })
+	reader := w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })
 	w.as(reader).do("POST", "/api/v1/queues/q/pause", "").is(403)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
@@ -148,8 +148,8 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	at := storetest.OnDisk(t)
 	at.Hooks.Clock = func() perdure.Instant { return perdure.Instant(now.Load()) }
 	w := newWorld(t, setup{store: &at, broken: true})
-	platform := func(op *engine.CreateKey) { op.Platform = true }
-	revoked, brief, unseen := w.newKey("default", platform), w.newKey("default", func(op *engine.CreateKey) {
+	platform := func(op *access.CreateKey) { op.Platform = true }
+	revoked, brief, unseen := w.newKey("default", platform), w.newKey("default", func(op *access.CreateKey) {
 		op.Platform, op.TTL = true, perdure.Duration(time.Hour)
 	}), w.newKey("default", platform)
 	for _, key := range []string{w.admin, revoked, brief} {
@@ -159,7 +159,7 @@ func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
 	}
 	w.get("/metrics").refuses(403, "forbidden")
 	if err := w.e.Do(context.Background(),
-		&engine.RevokeKey{Tenant: "default", ID: strings.Split(revoked, "_")[1]}); err != nil {
+		&access.RevokeKey{Tenant: "default", ID: strings.Split(revoked, "_")[1]}); err != nil {
 		t.Fatal(err)
 	}
 	exec := behind(t, &at)

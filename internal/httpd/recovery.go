@@ -8,7 +8,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/sentinel"
 )
@@ -337,13 +338,13 @@ func resumeJob(c *call, id perdure.RunID) (done api.ResumedJob, err error) {
 			window = m.Window()
 		}
 		done.Action = api.ResumeWatched
-		op := &engine.WatchProcess{Tenant: r.Tenant, RunID: r.ID, Epoch: r.Epoch, For: window}
+		op := &life.WatchProcess{Tenant: r.Tenant, RunID: r.ID, Epoch: r.Epoch, For: window}
 		if err = c.s.engine.Do(c.Context(), op); err == nil && c.s.opt.Processes != nil {
 			c.s.opt.Processes.Watch(string(id))
 		}
 		return done, err
 	}
-	op := &engine.Redrive{Tenant: r.Tenant, RunID: r.ID}
+	op := &upkeep.Redrive{Tenant: r.Tenant, RunID: r.ID}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return done, err
 	}

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/stage"
@@ -24,12 +25,12 @@ func (w *world) process(workspace string) (id string, lock *os.File, sent jobdir
 		}
 	}
 	id = w.start(`{"kind":"exec","class":"process","max_attempts":1,"input":{"engine":"codex"}}`)
-	claim := &engine.Claim{Tenant: "a", Worker: "runner", Runs: []perdure.RunID{perdure.RunID(id)}, Slots: 1,
+	claim := &dispatch.Claim{Tenant: "a", Worker: "runner", Runs: []perdure.RunID{perdure.RunID(id)}, Slots: 1,
 		Start: true}
 	ok(w.e.Do(w.t.Context(), claim))
 	r := claim.Grants[0].Run
-	ok(w.e.Do(w.t.Context(), &engine.Heartbeat{Tenant: "a", Worker: "runner",
-		Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: r.ID, Epoch: r.Epoch}}}}))
+	ok(w.e.Do(w.t.Context(), &life.Heartbeat{Tenant: "a", Worker: "runner",
+		Beats: []life.BeatOf{{Lease: life.Lease{RunID: r.ID, Epoch: r.Epoch}}}}))
 	d, err := jobdir.Of(workspace, id)
 	ok(err)
 	ok(d.Create())
@@ -76,7 +77,7 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	gone, lock, _ := w.process(workspace)
 	lock.Close()
 	elsewhere := w.start(`{"kind":"exec","class":"process","max_attempts":1,"input":{"engine":"codex"}}`)
-	claim := &engine.Claim{Tenant: "a", Worker: "other", Runs: []perdure.RunID{perdure.RunID(elsewhere)}, Slots: 1,
+	claim := &dispatch.Claim{Tenant: "a", Worker: "other", Runs: []perdure.RunID{perdure.RunID(elsewhere)}, Slots: 1,
 		Start: true}
 	if err := w.e.Do(t.Context(), claim); err != nil {
 		t.Fatal(err)

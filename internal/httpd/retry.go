@@ -5,7 +5,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 )
 
 func retryRun(c *call, in *api.Retry) (int, *api.Run, error) {
@@ -13,7 +15,7 @@ func retryRun(c *call, in *api.Retry) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Retry{Tenant: c.tenant(), RunID: c.run(), From: in.From, Local: in.Local, Key: key}
+	op := &life.Retry{Tenant: c.tenant(), RunID: c.run(), From: in.From, Local: in.Local, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -45,14 +47,14 @@ func retryMany(c *call, in *api.RetryMany) (int, *api.RetriesDone, error) {
 		}
 	}
 	// The whole call is tied to its key first: another list, or another from, is refused.
-	pick := &engine.PickLetters{Tenant: c.tenant(), What: "retry-many", IDs: in.RunIDs, Asked: in, Key: key}
+	pick := &upkeep.PickLetters{Tenant: c.tenant(), What: "retry-many", IDs: in.RunIDs, Asked: in, Key: key}
 	if err := c.s.engine.Do(c.Context(), pick); err != nil {
 		return 0, nil, err
 	}
 	out := &api.RetriesDone{Results: make([]api.RetryDone, len(in.RunIDs))}
-	ops := make([]engine.Op, len(in.RunIDs))
+	ops := make([]kernel.Op, len(in.RunIDs))
 	for i, id := range in.RunIDs {
-		ops[i] = &engine.Retry{Tenant: c.tenant(), RunID: id, From: in.From, Local: in.Local, Key: key}
+		ops[i] = &life.Retry{Tenant: c.tenant(), RunID: id, From: in.From, Local: in.Local, Key: key}
 	}
 	for from := 0; from < len(ops); from += retryBatch {
 		for k, err := range c.s.engine.DoAll(c.Context(), ops[from:min(from+retryBatch, len(ops))]...) {
@@ -62,7 +64,7 @@ func retryMany(c *call, in *api.RetryMany) (int, *api.RetriesDone, error) {
 				done.Error = refusal(c.s.refused(err))
 				continue
 			}
-			done.OK, done.RetriedBy = true, ops[from+k].(*engine.Retry).Run.ID
+			done.OK, done.RetriedBy = true, ops[from+k].(*life.Retry).Run.ID
 			out.Done++
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
@@ -62,7 +62,7 @@ func blockings(g obj, group string) []blocking {
 
 // whileTheyBlock has each kind of call block under a key of its own, does something, and sees that all of them are
 // refused.
-func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey),
+func whileTheyBlock(t *testing.T, opt setup, key func(*access.CreateKey),
 	do func(w *world, ids []string, open []blocking)) {
 	w := newWorld(t, opt)
 	var open []blocking
@@ -105,7 +105,7 @@ func whileTheyBlock(t *testing.T, opt setup, key func(*engine.CreateKey),
 func (w *world) revoke(ids ...string) {
 	w.t.Helper()
 	for _, id := range ids {
-		if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: id}); err != nil {
+		if err := w.e.Do(context.Background(), &access.RevokeKey{Tenant: "a", ID: id}); err != nil {
 			w.t.Fatal(err)
 		}
 	}
@@ -125,7 +125,7 @@ func TestBlockedCallEndsWhenKeyIsRevoked(t *testing.T) {
 		now.Store(1e15)
 		at := storetest.Options(t)
 		at.Hooks.Clock = func() perdure.Instant { return perdure.Instant(now.Load()) }
-		whileTheyBlock(t, setup{store: &at, poll: 10 * time.Millisecond}, func(op *engine.CreateKey) {
+		whileTheyBlock(t, setup{store: &at, poll: 10 * time.Millisecond}, func(op *access.CreateKey) {
 			op.TTL = perdure.Duration(time.Minute)
 		}, func(*world, []string, []blocking) {
 			now.Add(time.Minute.Microseconds())
@@ -215,7 +215,7 @@ func TestDownloadEndsWhenKeyIsRevoked(t *testing.T) {
 	artifact := fmt.Sprintf("/api/v1/runs/%v/artifacts/a", g["run_id"])
 	w.send(ask{method: "PUT", path: artifact + "?epoch=1", key: w.key, body: strings.Repeat("x", 1<<20)}).is(201)
 	for path, platform := range map[string]bool{artifact: false, "/api/admin/backup": true} {
-		secret := w.newKey("a", func(op *engine.CreateKey) { op.Platform = platform })
+		secret := w.newKey("a", func(op *access.CreateKey) { op.Platform = platform })
 		req := httptest.NewRequest("GET", path, nil)
 		req.Host = "localhost"
 		req.Header.Set("Authorization", "Bearer "+secret)

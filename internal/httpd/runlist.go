@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 func listRuns(c *call, _ *none) (int, *api.Runs, error) {
@@ -35,7 +35,7 @@ var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "pare
 var severalOf = []string{"status", "state"}
 
 // runFilter reads the limit and the parameters that select runs.
-func runFilter(c *call, def int64) (f engine.RunFilter, err error) {
+func runFilter(c *call, def int64) (f reads.RunFilter, err error) {
 	limit, err := c.intParam("limit", def, 1, maxPage)
 	if err != nil {
 		return f, err
@@ -46,7 +46,7 @@ func runFilter(c *call, def int64) (f engine.RunFilter, err error) {
 }
 
 // runFilterParams reads the parameters that select runs.
-func runFilterParams(c *call) (f engine.RunFilter, err error) {
+func runFilterParams(c *call) (f reads.RunFilter, err error) {
 	q := c.URL.Query()
 	w := api.WatchFilter{Status: listParam(q["status"]), State: listParam(q["state"]), Kind: q.Get("kind"),
 		Queue: q.Get("queue"), ThreadID: perdure.ThreadID(q.Get("thread_id")),
@@ -77,8 +77,8 @@ func listParam(values []string) (out []string) {
 }
 
 // runFilterOf checks what selects runs.
-func runFilterOf(w *api.WatchFilter) (f engine.RunFilter, err error) {
-	f = engine.RunFilter{Status: w.Status, Kind: w.Kind, Queue: w.Queue, ThreadID: w.ThreadID, ParentID: w.ParentRunID,
+func runFilterOf(w *api.WatchFilter) (f reads.RunFilter, err error) {
+	f = reads.RunFilter{Status: w.Status, Kind: w.Kind, Queue: w.Queue, ThreadID: w.ThreadID, ParentID: w.ParentRunID,
 		RootID: w.RootRunID, Metadata: w.Metadata}
 	for name := range w.Metadata {
 		if err := perdure.CheckName("metadata."+name, name); err != nil {
@@ -126,7 +126,7 @@ func firstRunAt(name, text string) (perdure.RunID, error) {
 const pageTime = 75 * time.Millisecond
 
 // runsPage reads a page of runs. It may be short, or empty, and still have a cursor.
-func runsPage(c *call, f engine.RunFilter) (int, *api.Runs, error) {
+func runsPage(c *call, f reads.RunFilter) (int, *api.Runs, error) {
 	began := time.Now()
 	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
 	p, err := c.s.engine.Runs.Page(c.Context(), c.tenant(), f)
@@ -136,7 +136,7 @@ func runsPage(c *call, f engine.RunFilter) (int, *api.Runs, error) {
 	out := &api.Runs{Runs: []api.Run{}, NextCursor: string(p.Next)}
 	now := c.s.engine.Now()
 	for i := range p.Runs {
-		out.Runs = append(out.Runs, *c.s.show(&engine.Detail{Run: p.Runs[i], WaitingFor: p.WaitingFor[i]}, now))
+		out.Runs = append(out.Runs, *c.s.show(&reads.Detail{Run: p.Runs[i], WaitingFor: p.WaitingFor[i]}, now))
 	}
 	return 0, out, nil
 }
@@ -154,11 +154,11 @@ func runTree(c *call, _ *none) (int, *api.Runs, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return runsPage(c, engine.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
+	return runsPage(c, reads.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
 }
 
 // filterKey returns a text that is equal for filters that select the same.
-func filterKey(f *engine.RunFilter) string {
+func filterKey(f *reads.RunFilter) string {
 	return keyOf(slices.Sorted(slices.Values(f.Status)), slices.Sorted(slices.Values(f.State)), f.Kind, f.Queue,
 		f.ThreadID, f.ParentID, f.RootID, f.Metadata, f.Before, f.After, f.Limit)
 }

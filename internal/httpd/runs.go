@@ -7,7 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
@@ -35,7 +36,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		}
 	}
 	in.Submission.Foreground = in.Foreground || in.Wait > 0
-	op := &engine.Submit{Tenant: c.tenant(), Submission: in.Submission, Key: key}
+	op := &life.Submit{Tenant: c.tenant(), Submission: in.Submission, Key: key}
 	if in.Wait > 0 {
 		op.Node = c.s.opt.Node
 	}
@@ -44,9 +45,9 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return 0, nil, err
 	}
 	if in.Wait > 0 {
-		var made *engine.Detail // the row of a new run, which then need not be read
+		var made *reads.Detail // the row of a new run, which then need not be read
 		if op.Created {
-			made = &engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}
+			made = &reads.Detail{Run: op.Run, InputText: perdure.Value(in.Input)}
 		}
 		// The input may be large and the wait long, so it is freed.
 		in.Submission, op.Submission = perdure.Submission{}, perdure.Submission{}
@@ -65,7 +66,7 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		return status, out, err
 	}
 	// The row of a new run is known, so nothing is read for the answer.
-	out := showRun(c, &engine.Detail{Run: op.Run, InputText: perdure.Value(in.Input)})
+	out := showRun(c, &reads.Detail{Run: op.Run, InputText: perdure.Value(in.Input)})
 	out.WebhookSecret = op.WebhookSecret
 	return http.StatusCreated, out, nil
 }
@@ -128,7 +129,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason, Key: key}
+	op := &life.Cancel{Tenant: c.tenant(), RunID: c.run(), Reason: in.Reason, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -155,7 +156,7 @@ func cancelRun(c *call, in *api.CancelRun) (int, *api.Run, error) {
 }
 
 func deferRun(c *call, _ *none) (int, *api.Run, error) {
-	op := &engine.Defer{Tenant: c.tenant(), RunID: c.run(), Reason: "detached"}
+	op := &life.Defer{Tenant: c.tenant(), RunID: c.run(), Reason: "detached"}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -172,7 +173,7 @@ func answerRun(c *call, id perdure.RunID, created bool) (int, *api.Run, error) {
 }
 
 func continueRun(c *call, in *api.ContinueRun) (int, *api.Continued, error) {
-	op := &engine.Continue{Tenant: c.tenant(), RunID: c.run(), Trigger: in.Trigger, JobID: in.JobID,
+	op := &life.Continue{Tenant: c.tenant(), RunID: c.run(), Trigger: in.Trigger, JobID: in.JobID,
 		WorkerID: in.WorkerID, Status: in.Status, Summary: in.Summary}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/connlimit"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // serve makes the handler of a route. A call passes its steps in this order: key and scope, query,
@@ -23,7 +23,7 @@ func (s *Server) serve(r route) http.HandlerFunc {
 			return
 		}
 		if r.audited {
-			c.Request = c.WithContext(engine.WithActor(c.Context(), c.actor()))
+			c.Request = c.WithContext(kernel.WithActor(c.Context(), c.actor()))
 		}
 		defer func() {
 			if c.releaseKey != nil {

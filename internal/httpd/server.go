@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
 	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/httpd/waiting"
@@ -28,7 +29,7 @@ type Server struct {
 	// closing is closed when the server shuts down. Blocked calls are answered then.
 	closing chan struct{}
 	// ready is where ringQueues continues.
-	ready engine.ReadyRound
+	ready dispatch.ReadyRound
 
 	mu     sync.Mutex // guards closed
 	closed bool

@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 )
 
 // People log in with a key, and get a session: a key of its own that their browser keeps in a cookie
@@ -13,7 +13,7 @@ import (
 
 // openSession logs in with the key of the call.
 func openSession(c *call, in *api.OpenSession) (int, *api.Session, error) {
-	op := &engine.OpenSession{With: c.key, ReadOnly: in.ReadOnly}
+	op := &access.OpenSession{With: c.key, ReadOnly: in.ReadOnly}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, unauthorized(err)
 	}
@@ -23,7 +23,7 @@ func openSession(c *call, in *api.OpenSession) (int, *api.Session, error) {
 
 // makeLink makes a link that logs in once.
 func makeLink(c *call, in *api.OpenSession) (int, *api.LoginLink, error) {
-	op := &engine.OpenSession{With: c.key, ReadOnly: in.ReadOnly, Link: true}
+	op := &access.OpenSession{With: c.key, ReadOnly: in.ReadOnly, Link: true}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, unauthorized(err)
 	}
@@ -34,7 +34,7 @@ func getSession(c *call, _ *none) (int, *api.Session, error) { return 0, session
 
 // closeSession logs out.
 func closeSession(c *call, _ *none) (int, *api.Session, error) {
-	if err := c.s.engine.Do(c.Context(), &engine.CloseSession{Key: c.key}); err != nil {
+	if err := c.s.engine.Do(c.Context(), &access.CloseSession{Key: c.key}); err != nil {
 		return 0, nil, err
 	}
 	setCookie(c, "", -time.Second)

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -102,14 +102,14 @@ func TestSessionEndsWithItsKey(t *testing.T) {
 	stage.NoRace(t)
 	stage.NoStore(t)
 	w := newWorld(t, setup{})
-	secret := w.newKey("a", func(op *engine.CreateKey) {})
+	secret := w.newKey("a", func(op *access.CreateKey) {})
 	holder := w.as(secret)
 	cookie := holder.login(`{}`)
 	id := holder.get(session).is(200)["key_id"]
 	w.do("DELETE", fmt.Sprint("/api/v1/keys/", id), "").is(200)
 	holder.page(cookie, "GET", session, "").refuses(401, "unauthorized")
 
-	short := w.as(w.newKey("a", func(op *engine.CreateKey) { op.TTL = perdure.Duration(60e9) }))
+	short := w.as(w.newKey("a", func(op *access.CreateKey) { op.TTL = perdure.Duration(60e9) }))
 	a := short.do("POST", session, `{}`)
 	a.is(201)
 	if c := (&http.Response{Header: a.header}).Cookies()[0]; c.MaxAge > 60 {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
@@ -177,7 +177,7 @@ func (s *shares) changes() int64 {
 
 // setAll replaces the limits of all tenants by rows that were read after so many changes. Rows from
 // before a later change are left: they are read again soon.
-func (s *shares) setAll(rows []engine.TenantRow, changes int64) {
+func (s *shares) setAll(rows []rules.TenantRow, changes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changed != changes {

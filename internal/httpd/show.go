@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/largejson"
 )
 
@@ -28,7 +28,7 @@ func jsonValue(v perdure.Value) json.RawMessage {
 
 // showRun returns a run as the API shows it. Large values take a turn, because checking them keeps a
 // processor busy.
-func showRun(c *call, d *engine.Detail) *api.Run {
+func showRun(c *call, d *reads.Detail) *api.Run {
 	c.found = int64(len(d.InputText) + len(d.ResultText))
 	end, _ := c.share.turn(c.Context(), c.found) // the values are in memory already, so they are shown even without it
 	defer end()
@@ -45,7 +45,7 @@ func webhookOf(r *perdure.Run) perdure.WebhookID {
 }
 
 // show returns a run as the API shows it.
-func (s *Server) show(d *engine.Detail, now perdure.Instant) *api.Run {
+func (s *Server) show(d *reads.Detail, now perdure.Instant) *api.Run {
 	r := &d.Run
 	out := &api.Run{
 		RunID: r.ID, ThreadID: r.ThreadID, Kind: r.Kind, Class: r.ShownClass(), Queue: r.Queue, Priority: r.Priority,

@@ -3,7 +3,7 @@ package httpd
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
@@ -11,7 +11,7 @@ func sendSignal(c *call, in *api.SendSignal) (int, *api.SignalSent, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data,
+	op := &life.Signal{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), Data: in.Data,
 		Key: key, By: c.by()}
 	if in.Decision != "" || in.Comment != "" || in.ActionHash != "" || len(in.Answer) > 0 {
 		if len(in.Data) > 0 {
@@ -43,7 +43,7 @@ func useCallback(c *call, in *api.UseCallback) (int, *api.CallbackUsed, error) {
 	if in.Error != nil && (len(in.Result) > 0 || in.Error.Code == "") {
 		return 0, nil, perdure.Invalid("error", "is {code, message}, and stands without a result")
 	}
-	op := &engine.Callback{Token: c.PathValue("token"), Result: in.Result, Error: in.Error}
+	op := &life.Callback{Token: c.PathValue("token"), Result: in.Result, Error: in.Error}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		if perdure.CodeOf(err) == perdure.CodeReused {
 			err = perdure.Errorf(api.CodeAnswered, "this callback was answered with another body")

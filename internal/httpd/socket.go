@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
@@ -196,7 +196,7 @@ func (s *Server) socketProblem(id string, err error) []byte {
 
 // showRow returns a run as lists show it.
 func (s *Server) showRow(r *perdure.Run, now perdure.Instant) *api.Run {
-	return s.show(&engine.Detail{Run: *r}, now)
+	return s.show(&reads.Detail{Run: *r}, now)
 }
 
 // cutBlockedWrite waits until the socket has to end, and cuts it if it has not ended shortly after:

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/httpd/waiting"
 )
@@ -30,7 +30,7 @@ func streamRun(c *call) error {
 // streamLog answers with the log of a run after a cursor. The parameter that has the cursor is named.
 func streamLog(c *call, id perdure.RunID, after int64, named string) (err error) {
 	f := &follower{s: c.s}
-	f.Follower = stream.Follower{Reader: c.s.reader, Ref: engine.Ref{Tenant: c.tenant(), Run: id}, After: after,
+	f.Follower = stream.Follower{Reader: c.s.reader, Ref: kernel.Ref{Tenant: c.tenant(), Run: id}, After: after,
 		Heartbeat: c.s.opt.Heartbeat, Closing: c.s.closing}
 	defer f.close()
 	if err := block(c, stream.SSE); err != nil {
@@ -95,7 +95,7 @@ type follower struct {
 	stream.Follower
 	s *Server
 	// actor is the caller, for the audit log: closing the stream may cancel the run.
-	actor engine.Actor
+	actor kernel.Actor
 	// how is how the stream has ended.
 	how stream.Ending
 
@@ -119,7 +119,7 @@ func (f *follower) close() {
 	}
 	f.share.release()
 	if f.Waits {
-		f.s.waiters.Remove(engine.WithActor(context.Background(), f.actor), f.Ref, reason, f.Ended)
+		f.s.waiters.Remove(kernel.WithActor(context.Background(), f.actor), f.Ref, reason, f.Ended)
 	}
 }
 

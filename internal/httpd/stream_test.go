@@ -17,7 +17,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
@@ -243,7 +244,7 @@ func TestStreamTakesKeyInQuery(t *testing.T) {
 	w.send(ask{method: "GET", path: path + w.key + "&access_token=" + w.key}).refuses(401, "unauthorized")
 	w.send(ask{method: "GET", path: fmt.Sprintf("%s/%v?access_token=%s", runs, g["run_id"], w.key)}).refuses(401,
 		"unauthorized")
-	poor := w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll} })
+	poor := w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopePoll} })
 	w.send(ask{method: "GET", path: path + poor}).refuses(403, "forbidden")
 }
 
@@ -272,7 +273,7 @@ func TestStreamIsAborted(t *testing.T) {
 		s.next("stream:attached")
 		stays.next("stream:attached")
 		if err := w.e.Do(context.Background(),
-			&engine.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
+			&access.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
 			t.Fatal(err)
 		}
 		cut(t, s)
@@ -286,7 +287,7 @@ func TestStreamIsAborted(t *testing.T) {
 	// Also in the middle of a log that is long, and to a reader who takes his time.
 	for why, end := range map[string]func(w *world, key string){
 		"when its key is revoked while it replays": func(w *world, key string) {
-			if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: key}); err != nil {
+			if err := w.e.Do(context.Background(), &access.RevokeKey{Tenant: "a", ID: key}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -467,7 +468,7 @@ type pruneOp struct {
 }
 
 func (pruneOp) Needs() []store.Ref { return nil }
-func (op pruneOp) Do(tx *engine.Tx) error {
+func (op pruneOp) Do(tx *kernel.Tx) error {
 	tx.DB.Stage("DELETE FROM events WHERE run_id=? AND seq<=?", op.id, op.upto)
 	return nil
 }

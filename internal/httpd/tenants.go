@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/rules"
 )
 
 // maxLiveShown bounds the count of a tenant's live runs in an answer.
@@ -50,7 +50,7 @@ func listTenants(c *call, _ *none) (int, *api.Tenants, error) {
 }
 
 func changeTenant(c *call, in *api.ChangeTenant) (int, *api.Tenant, error) {
-	op := &engine.ChangeTenant{Tenant: perdure.TenantID(c.PathValue("tenant")), RequireSignatures: in.RequireSignatures}
+	op := &rules.ChangeTenant{Tenant: perdure.TenantID(c.PathValue("tenant")), RequireSignatures: in.RequireSignatures}
 	if in.Limits != nil {
 		op.Limits = *in.Limits
 	}
@@ -61,7 +61,7 @@ func changeTenant(c *call, in *api.ChangeTenant) (int, *api.Tenant, error) {
 	return 0, showTenant(&op.Row), nil
 }
 
-func showTenant(row *engine.TenantRow) *api.Tenant {
+func showTenant(row *rules.TenantRow) *api.Tenant {
 	return &api.Tenant{Tenant: row.ID, CreatedAt: row.CreatedAt, RequireSignatures: row.Signed, Limits: row.Limits}
 }
 

@@ -3,7 +3,8 @@ package httpd
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 func showThread(th *perdure.Thread) *api.Thread {
@@ -19,7 +20,7 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Key: key}
+	op := &life.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -72,7 +73,7 @@ func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, err
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in,
+	op := &life.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in,
 		Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
@@ -105,7 +106,7 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 	return 0, out, err
 }
 
-func listedThread(th *engine.ListedThread) api.ListedThread {
+func listedThread(th *reads.ListedThread) api.ListedThread {
 	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
 		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq,
 		ParentRunID: th.Parent}

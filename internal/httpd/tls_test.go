@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/tlscert"
@@ -107,7 +107,7 @@ func TestStreamsOverTLS(t *testing.T) {
 		w, _, s, key := begin(t, long)
 		s.next("stream:attached")
 		w.stuck()
-		if err := w.e.Do(context.Background(), &engine.RevokeKey{Tenant: "a", ID: key}); err != nil {
+		if err := w.e.Do(context.Background(), &access.RevokeKey{Tenant: "a", ID: key}); err != nil {
 			t.Fatal(err)
 		}
 		eventually.True(t, "the stream is over", func() bool { return w.streams() == 0 })

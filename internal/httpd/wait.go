@@ -7,7 +7,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/httpd/waiting"
 )
@@ -60,9 +61,9 @@ func waitUntil(c *call, id string, limit time.Duration, look func(fresh bool) (b
 // await waits for the end of a run, at most for the limit. started is set if this call has started
 // the run. made has the row of a run that this call has created; its waiter is then recorded
 // already.
-func await(c *call, id perdure.RunID, limit time.Duration, started bool, made *engine.Detail) (
+func await(c *call, id perdure.RunID, limit time.Duration, started bool, made *reads.Detail) (
 	int, *api.Run, error) {
-	q := waiting.Query{Ref: engine.Ref{Tenant: c.tenant(), Run: id}, Began: time.Now(), Started: started, Made: made,
+	q := waiting.Query{Ref: kernel.Ref{Tenant: c.tenant(), Run: id}, Began: time.Now(), Started: started, Made: made,
 		Heard: c.heard, Actor: c.actor()}
 	may, unblock := mayBlockFor(c, stream.Wait, limit)
 	defer unblock()

@@ -6,7 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // isLogID matches a cursor of the watchdog's log.
@@ -20,7 +20,7 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	f := engine.WatchFilter{Rule: q.Get("rule"), Tenant: perdure.TenantID(q.Get("tenant")),
+	f := reads.WatchFilter{Rule: q.Get("rule"), Tenant: perdure.TenantID(q.Get("tenant")),
 		Run: perdure.RunID(q.Get("run_id")), Before: q.Get("cursor"), Limit: int(limit)}
 	if f.Before != "" && !isLogID.MatchString(f.Before) {
 		return 0, nil, perdure.Invalid("cursor", "takes the next_cursor of the page before")
@@ -38,7 +38,7 @@ func watchdogLog(c *call, _ *none) (int, *api.WatchdogLog, error) {
 
 // checkWatchFilter checks what selects actions of the watchdog, and gives the rule the name by which
 // the log has it.
-func (s *Server) checkWatchFilter(f *engine.WatchFilter) (err error) {
+func (s *Server) checkWatchFilter(f *reads.WatchFilter) (err error) {
 	for name, text := range map[string]string{"rule": f.Rule, "tenant": string(f.Tenant), "run_id": string(f.Run)} {
 		if text != "" {
 			if err := perdure.CheckName(name, text); err != nil {

@@ -7,7 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/feed"
 )
 
@@ -109,13 +110,13 @@ func (w *socket) tenantOf(name string) (perdure.TenantID, error) {
 		return "", perdure.Errorf(api.CodeForbidden, "tenant takes a key of the platform with the scope %s",
 			perdure.ScopePlatformRead)
 	case name == "*":
-		return engine.AllTenants, nil
+		return kernel.AllTenants, nil
 	}
 	return perdure.TenantID(name), perdure.CheckName("tenant", name)
 }
 
 // plainRuns is the question of a socket with filters in its address.
-func (s *Server) plainRuns(t perdure.TenantID, f engine.RunFilter, lines bool) feed.Question {
+func (s *Server) plainRuns(t perdure.TenantID, f reads.RunFilter, lines bool) feed.Question {
 	first := f.Limit
 	f.Limit = feed.MaxPlain
 	return feed.Question{Tenant: t, Key: keyOf("plain", filterKey(&f), first, lines), New: func() feed.Looker {

@@ -15,7 +15,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/stage"
@@ -143,9 +145,9 @@ func (v *viewer) status(id, run string) string {
 // submitMany starts runs of tenant a in batches.
 func (w *world) submitMany(n int, sub perdure.Submission) {
 	w.t.Helper()
-	ops := make([]engine.Op, n)
+	ops := make([]kernel.Op, n)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: "a", Submission: sub}
+		ops[i] = &life.Submit{Tenant: "a", Submission: sub}
 	}
 	for part := range slices.Chunk(ops, 200) {
 		if err := errors.Join(w.e.Step(w.e.Store().Now(), part...)...); err != nil {
@@ -437,7 +439,7 @@ func TestPageCutShortKeepsItsRuns(t *testing.T) {
 		ids = append(ids, w.start(`{"kind":"job"}`))
 	}
 	l := &feed.Runs{Engine: w.e, Show: w.s.showRow, Tenant: "a", First: 50,
-		Page: engine.RunFilter{Kind: "job", Limit: 50}}
+		Page: reads.RunFilter{Kind: "job", Limit: 50}}
 	look := func() string {
 		t.Helper()
 		news, _, _, err := l.Look(t.Context(), false)

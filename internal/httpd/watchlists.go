@@ -7,7 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/feed"
 )
 
@@ -67,8 +68,8 @@ func (w *socket) watchList(t perdure.TenantID, m *api.Watch) (q feed.Question, e
 	case !w.key.Allows(l.scope):
 		return q, perdure.Errorf(api.CodeForbidden, "the key lacks the scope %s", l.scope)
 	case l.platform:
-		t = engine.AllTenants
-	case t == engine.AllTenants && !l.anyTenant:
+		t = kernel.AllTenants
+	case t == kernel.AllTenants && !l.anyTenant:
 		return q, perdure.Invalid("tenant", "name one: %s are not shown over all tenants", m.Of)
 	}
 	limit, err := limitOf(m.Limit, maxListed)
@@ -90,14 +91,14 @@ func (w *socket) watchList(t perdure.TenantID, m *api.Watch) (q feed.Question, e
 
 func readWorkers(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (listReader, error) {
 	return func(ctx context.Context) (any, string, error) {
-		list, next, err := s.engine.Workers(ctx, t, engine.Page{Limit: limit})
+		list, next, err := s.engine.Workers(ctx, t, kernel.Page{Limit: limit})
 		return append([]perdure.Worker{}, list...), next, err
 	}, nil
 }
 
 func readQueues(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (listReader, error) {
 	return func(ctx context.Context) (any, string, error) {
-		list, next, err := s.engine.Queues(ctx, t, engine.Page{Limit: limit})
+		list, next, err := s.engine.Queues(ctx, t, kernel.Page{Limit: limit})
 		out := showQueues(list)
 		for i := range out {
 			// The age grows all the time. A second more is no reason to send the list.
@@ -108,7 +109,7 @@ func readQueues(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (l
 }
 
 func readApprovals(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
-	filter := engine.ApprovalFilter{State: perdure.ApprovalOpen, RunID: f.RunID, Limit: limit, Bytes: feed.LookBytes}
+	filter := reads.ApprovalFilter{State: perdure.ApprovalOpen, RunID: f.RunID, Limit: limit, Bytes: feed.LookBytes}
 	switch len(f.State) {
 	case 0:
 	case 1:
@@ -125,7 +126,7 @@ func readApprovals(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int)
 }
 
 func readLetters(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
-	filter := engine.LetterFilter{Cause: f.Cause, Kind: f.Kind, Queue: f.Queue, Limit: limit}
+	filter := reads.LetterFilter{Cause: f.Cause, Kind: f.Kind, Queue: f.Queue, Limit: limit}
 	return func(ctx context.Context) (any, string, error) {
 		list, next, err := s.engine.DeadLetters.Page(ctx, t, filter)
 		return append([]perdure.DeadLetter{}, list...), string(next), err
@@ -134,7 +135,7 @@ func readLetters(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (
 
 func readWebhooks(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (listReader, error) {
 	return func(ctx context.Context) (any, string, error) {
-		list, next, err := s.engine.Webhooks.Page(ctx, t, engine.Page{Limit: limit})
+		list, next, err := s.engine.Webhooks.Page(ctx, t, kernel.Page{Limit: limit})
 		return showWebhooks(list), next, err
 	}, nil
 }
@@ -172,7 +173,7 @@ func readHistory(s *Server, t perdure.TenantID, f *api.WatchFilter, _ int) (list
 }
 
 func readWatchdog(s *Server, _ perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
-	filter := engine.WatchFilter{Rule: f.Rule, Tenant: perdure.TenantID(f.Tenant), Run: f.RunID, Limit: limit}
+	filter := reads.WatchFilter{Rule: f.Rule, Tenant: perdure.TenantID(f.Tenant), Run: f.RunID, Limit: limit}
 	if err := s.checkWatchFilter(&filter); err != nil {
 		return nil, err
 	}

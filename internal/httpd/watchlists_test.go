@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/stage"
 )
 
@@ -77,7 +77,7 @@ func TestWatchOfOtherLists(t *testing.T) {
 func TestWatchOfWebhooksNeedsItsScope(t *testing.T) {
 	w := newWorld(t, setup{})
 	hook := w.do("POST", "/api/v1/webhooks", `{"url":"https://1.1.1.1/x"}`).is(201)["webhook_id"].(string)
-	v := w.as(w.newKey("a", func(op *engine.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })).view(false)
+	v := w.as(w.newKey("a", func(op *access.CreateKey) { op.Scopes = []perdure.Scope{perdure.ScopeRead} })).view(false)
 	v.say(`{"type":"watch","id":"webhooks","of":"webhooks"}`)
 	v.say(`{"type":"watch","id":"deliveries","of":"deliveries","filter":{"webhook_id":"%s"}}`, hook)
 	v.until(func() bool { return len(v.last) == 2 })

@@ -9,7 +9,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/httpd/stream"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -39,7 +40,7 @@ func createWebhook(c *call, in *api.CreateWebhook) (int, *api.NewWebhook, error)
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events,
+	op := &outbox.CreateWebhook{Tenant: c.tenant(), URL: in.URL, ThreadID: in.ThreadID, Events: in.Events,
 		Description: in.Description, Key: key}
 	if err := settle(c, op); err != nil {
 		return 0, nil, err
@@ -92,7 +93,7 @@ func changeWebhook(c *call, in *api.ChangeWebhook) (int, *api.Webhook, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.UpdateWebhook{Tenant: c.tenant(), ID: webhookID(c), URL: in.URL, Events: in.Events,
+	op := &outbox.UpdateWebhook{Tenant: c.tenant(), ID: webhookID(c), URL: in.URL, Events: in.Events,
 		Description: in.Description, Disabled: in.Disabled, Reason: "disabled by hand", Key: key}
 	if err := settle(c, op); err != nil {
 		return 0, nil, err
@@ -105,7 +106,7 @@ func deleteWebhook(c *call, _ *none) (int, *none, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, &none{}, settle(c, &engine.DeleteWebhook{Tenant: c.tenant(), ID: webhookID(c), Key: key})
+	return 0, &none{}, settle(c, &outbox.DeleteWebhook{Tenant: c.tenant(), ID: webhookID(c), Key: key})
 }
 
 func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
@@ -113,7 +114,7 @@ func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.RotateWebhook{Tenant: c.tenant(), ID: webhookID(c), Key: key}
+	op := &outbox.RotateWebhook{Tenant: c.tenant(), ID: webhookID(c), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
@@ -122,7 +123,7 @@ func rotateWebhook(c *call, _ *none) (int, *api.NewWebhook, error) {
 
 // settle runs an operation that changes webhooks, and waits until every node uses the change. The
 // operation is committed before the wait, so it holds even if the caller goes away.
-func settle(c *call, op engine.Op) error {
+func settle(c *call, op kernel.Op) error {
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func redeliver(c *call, _ *none) (int, *api.Delivery, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &engine.Redeliver{Tenant: c.tenant(), DeliveryID: c.PathValue("id"), Key: key}
+	op := &outbox.Redeliver{Tenant: c.tenant(), DeliveryID: c.PathValue("id"), Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}

@@ -18,7 +18,8 @@ import (
 	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
@@ -330,7 +331,7 @@ func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
 	hooks := make([]any, len(sinks))
 	for i, x := range sinks {
 		// not over HTTP: on a shared store every one would take a second
-		op := &engine.CreateWebhook{Tenant: "a", URL: x.s.at}
+		op := &outbox.CreateWebhook{Tenant: "a", URL: x.s.at}
 		if err := w.e.Do(t.Context(), op); err != nil {
 			t.Fatal(err)
 		}
@@ -515,7 +516,7 @@ func TestTestMessageShowsOutcome(t *testing.T) {
 func TestWebhooksAreLimited(t *testing.T) {
 	w := newWorld(t, setup{})
 	for i := range perdure.MaxWebhooks {
-		if err := w.e.Do(t.Context(), &engine.CreateWebhook{Tenant: "a",
+		if err := w.e.Do(t.Context(), &outbox.CreateWebhook{Tenant: "a",
 			URL: fmt.Sprintf("https://1.1.1.1/%d", i)}); err != nil {
 			t.Fatal(err)
 		}
@@ -529,7 +530,7 @@ func TestWebhooksAreLimited(t *testing.T) {
 func TestPlatformKeyIsLimitedToItsScopes(t *testing.T) {
 	stage.NoStore(t)
 	w := newWorld(t, setup{})
-	limited := w.as(w.newKey("default", func(op *engine.CreateKey) {
+	limited := w.as(w.newKey("default", func(op *access.CreateKey) {
 		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
 	}))
 	limited.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"all_tenants":true,"wait":"1ms"}`).is(200)

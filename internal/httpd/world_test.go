@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/metrics"
 	"github.com/perdure/perdure/internal/redact"
@@ -186,14 +187,14 @@ func newWorld(t *testing.T, opt setup) *world {
 			t.Error(err)
 		}
 	})
-	w.admin = w.newKey("default", func(op *engine.CreateKey) { op.Platform = true })
+	w.admin = w.newKey("default", func(op *access.CreateKey) { op.Platform = true })
 	w.key = w.newKey("a", nil)
 	return w
 }
 
-func (w *world) newKey(tenant perdure.TenantID, change func(*engine.CreateKey)) string {
+func (w *world) newKey(tenant perdure.TenantID, change func(*access.CreateKey)) string {
 	w.t.Helper()
-	op := &engine.CreateKey{Tenant: tenant, Name: "test", Scopes: perdure.Scopes}
+	op := &access.CreateKey{Tenant: tenant, Name: "test", Scopes: perdure.Scopes}
 	if change != nil {
 		change(op)
 	}
@@ -206,7 +207,7 @@ func (w *world) newKey(tenant perdure.TenantID, change func(*engine.CreateKey)) 
 // approver makes a key of tenant a that may decide: one that works on runs may not.
 func (w *world) approver() string {
 	w.t.Helper()
-	return w.newKey("a", func(op *engine.CreateKey) {
+	return w.newKey("a", func(op *access.CreateKey) {
 		op.Name, op.Scopes = "ada", []perdure.Scope{perdure.ScopeRead, perdure.ScopeControl, perdure.ScopeApprove}
 	})
 }

@@ -13,7 +13,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/stage"
@@ -49,9 +50,9 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	old := g["run_id"].(string)
-	ops := make([]engine.Op, feed.MaxPlain+200)
+	ops := make([]kernel.Op, feed.MaxPlain+200)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "waiting", Queue: "elsewhere"}}
+		ops[i] = &life.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "waiting", Queue: "elsewhere"}}
 	}
 	for part := range slices.Chunk(ops, 200) {
 		if err := errors.Join(w.e.Step(w.e.Store().Now(), part...)...); err != nil {

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
 	"github.com/perdure/perdure/internal/stage"
@@ -31,9 +32,9 @@ func TestSocketHoldsLittleMemory(t *testing.T) {
 	const sockets, live, most = 12, feed.MaxPlain, 100 << 10
 	w := newWorld(t, setup{})
 	big := `"` + string(slices.Repeat([]byte("m"), 1000)) + `"`
-	ops := make([]engine.Op, live)
+	ops := make([]kernel.Op, live)
 	for i := range ops {
-		ops[i] = &engine.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job", Input: []byte(big),
+		ops[i] = &life.Submit{Tenant: "a", Submission: perdure.Submission{Kind: "job", Input: []byte(big),
 			Metadata: map[string]string{"what": big}}}
 	}
 	for part := range slices.Chunk(ops, 250) {

@@ -17,7 +17,8 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/access"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 )
@@ -335,7 +336,7 @@ func TestSocketIsClosed(t *testing.T) {
 		secret := w.newKey("a", nil)
 		x, _ := w.as(secret).watch("")
 		if err := w.e.Do(context.Background(),
-			&engine.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
+			&access.RevokeKey{Tenant: "a", ID: strings.Split(secret, "_")[1]}); err != nil {
 			t.Fatal(err)
 		}
 		closed(t, x, websocket.StatusPolicyViolation)
@@ -358,7 +359,7 @@ func TestSocketIsClosed(t *testing.T) {
 func TestNewRunRings(t *testing.T) {
 	stage.NoStore(t)
 	w := newWorld(t, setup{})
-	rung, stop := w.s.bell.Listen(doorbell.Run("a", engine.AnyRun))
+	rung, stop := w.s.bell.Listen(doorbell.Run("a", kernel.AnyRun))
 	defer stop()
 	w.start(`{"kind":"job"}`)
 	select {

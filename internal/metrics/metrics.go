@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
@@ -93,7 +94,7 @@ var ownCauses = []perdure.Code{
 }
 
 // Observe counts changes of runs.
-func (m *Metrics) Observe(list []engine.Change) {
+func (m *Metrics) Observe(list []kernel.Change) {
 	for i := range list {
 		switch c := &list[i]; c.What {
 		case perdure.LineCreated:
@@ -110,7 +111,7 @@ func (m *Metrics) Observe(list []engine.Change) {
 			m.late.Inc()
 		case perdure.LineDeadLettered:
 			m.letters.inc(string(c.Code))
-		case engine.WebhookAttempt:
+		case kernel.WebhookAttempt:
 			m.sent.inc(c.Reason)
 		default:
 			m.end(c)
@@ -119,7 +120,7 @@ func (m *Metrics) Observe(list []engine.Change) {
 }
 
 // end counts the end of a run.
-func (m *Metrics) end(c *engine.Change) {
+func (m *Metrics) end(c *kernel.Change) {
 	took := m.took[c.State]
 	if took == nil {
 		return

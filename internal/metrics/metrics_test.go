@@ -16,6 +16,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/sentinel"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -79,20 +82,20 @@ func looking(t *testing.T) *Metrics {
 	dog := watchdog.New(e, nil)
 	dog.OnActions = m.Acted
 	now := e.Store().Now()
-	do := func(op engine.Op) {
+	do := func(op kernel.Op) {
 		t.Helper()
 		if err := e.Step(now, op)[0]; err != nil {
 			t.Fatal(err)
 		}
 	}
-	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "waits"}})
-	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "late",
+	do(&life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "waits"}})
+	do(&life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "late",
 		Timeout: perdure.Duration(time.Second)}})
-	do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "bad"}})
-	poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"bad"}, Slots: 1, Start: true}
+	do(&life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "bad"}})
+	poll := &dispatch.Claim{Tenant: "t", Worker: "w", Kinds: []string{"bad"}, Slots: 1, Start: true}
 	do(poll)
 	g := poll.Grants[0]
-	do(&engine.Commit{Tenant: "t", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch,
+	do(&life.Commit{Tenant: "t", Worker: "w", Commit: perdure.Commit{ID: "c", RunID: g.Run.ID, Epoch: g.Run.Epoch,
 		Outcome: &perdure.Outcome{Type: perdure.OutcomeReject, Reason: "no"}}})
 	now = now.Add(time.Second)
 	do(dog.Pass())
@@ -163,13 +166,13 @@ func TestLabelValuesOfCallersAreLimited(t *testing.T) {
 	m := New()
 	const many = 5000
 	for i := range many {
-		m.Observe([]engine.Change{
+		m.Observe([]kernel.Change{
 			{What: perdure.LineTimedOut, State: perdure.TimedOut, Queue: fmt.Sprint("q", i), Kind: fmt.Sprint("k", i),
 				Code: perdure.CodeDispatchTimeout},
 			{What: perdure.LineDeadLettered, Code: perdure.Code(strings.Repeat("x", 1000) + fmt.Sprint(i))},
 		})
 	}
-	m.Observe([]engine.Change{{What: perdure.LineDeadLettered, Code: "half a rune: \xf0"}})
+	m.Observe([]kernel.Change{{What: perdure.LineDeadLettered, Code: "half a rune: \xf0"}})
 	found := gather(t, m)
 	for name, want := range map[string]float64{runTimeouts: many, letters: many + 1} {
 		if f := found[name]; len(f.samples) > maxLabels+1 || f.sum() != want {
@@ -290,7 +293,7 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 
 func TestCountingDoesNotAllocate(t *testing.T) {
 	m := New()
-	life := []engine.Change{
+	life := []kernel.Change{
 		{What: perdure.LineCreated, State: perdure.Queued},
 		{What: perdure.LineCompleted, State: perdure.Completed, CreatedAt: 1, FinishedAt: 2},
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/plant"
 )
@@ -43,7 +43,7 @@ func (m *Monitor) adopt(ctx context.Context, d jobdir.Dir, r *perdure.Run, until
 	if err := m.copyOutput(ctx, d, r, &res.Output, until); err != nil {
 		return err
 	}
-	op := &engine.Commit{Tenant: r.Tenant, Commit: res.Commit}
+	op := &life.Commit{Tenant: r.Tenant, Commit: res.Commit}
 	err := m.engine.Do(ctx, op)
 	if perdure.CodeOf(err) == perdure.CodeInvalid || perdure.CodeOf(err) == perdure.CodeTooLarge {
 		m.bad(&jobdir.BadFile{Path: d.Path + "/" + jobdir.ResultFile, Reason: "was refused: " + err.Error()}, true)
@@ -122,7 +122,7 @@ func (m *Monitor) copyOutput(
 				return err
 			}
 		}
-		err = m.engine.Do(ctx, &engine.Commit{Tenant: r.Tenant, Commit: commit, Quiet: total == nil})
+		err = m.engine.Do(ctx, &life.Commit{Tenant: r.Tenant, Commit: commit, Quiet: total == nil})
 		if err != nil && perdure.CodeOf(err) != perdure.CodeReused {
 			return err
 		}
@@ -157,7 +157,7 @@ func (m *Monitor) tellShorter(ctx context.Context, d jobdir.Dir, r *perdure.Run)
 	if len(c.Events) == 0 {
 		return nil
 	}
-	err = m.engine.Do(ctx, &engine.Commit{Tenant: r.Tenant, Commit: c, Quiet: true})
+	err = m.engine.Do(ctx, &life.Commit{Tenant: r.Tenant, Commit: c, Quiet: true})
 	if perdure.CodeOf(err) == perdure.CodeReused { // it was told when the file had another size
 		return nil
 	}
@@ -207,23 +207,23 @@ func dropped(id string, epoch int64, from, to jobdir.Offsets, reason string) (pe
 
 // putOutput stores the artifact of a step, chunk by chunk.
 func (m *Monitor) putOutput(ctx context.Context, d jobdir.Dir, r *perdure.Run, step jobdir.Step) error {
-	begin := &engine.BeginArtifact{Tenant: r.Tenant, RunID: r.ID, Epoch: r.Epoch, Name: step.Artifact,
+	begin := &life.BeginArtifact{Tenant: r.Tenant, RunID: r.ID, Epoch: r.Epoch, Name: step.Artifact,
 		ContentType: "application/octet-stream", Size: step.Size}
 	if err := m.engine.Do(ctx, begin); err != nil {
 		return err
 	}
-	put := &engine.PutArtifact{Tenant: r.Tenant, RunID: r.ID, Epoch: r.Epoch, Name: step.Artifact,
+	put := &life.PutArtifact{Tenant: r.Tenant, RunID: r.ID, Epoch: r.Epoch, Name: step.Artifact,
 		ContentType: begin.ContentType, Upload: begin.Upload}
 	sum := sha256.New()
 	body := m.opt.Secrets.Reader(io.NewSectionReader(outputFile{d, step.Stream}, step.Offset, step.Size))
-	chunk := make([]byte, engine.ChunkSize)
+	chunk := make([]byte, life.ChunkSize)
 	err := func() error {
 		for n := int64(0); ; n++ {
 			have, err := io.ReadFull(body, chunk)
 			if have > 0 {
 				sum.Write(chunk[:have])
 				put.Size += int64(have)
-				add := &engine.AddChunk{Tenant: r.Tenant, Upload: begin.Upload, N: n, Data: chunk[:have]}
+				add := &life.AddChunk{Tenant: r.Tenant, Upload: begin.Upload, N: n, Data: chunk[:have]}
 				if err := m.engine.Do(ctx, add); err != nil {
 					return err
 				}
@@ -240,7 +240,7 @@ func (m *Monitor) putOutput(ctx context.Context, d jobdir.Dir, r *perdure.Run, s
 	}()
 	if err != nil {
 		// Retention removes the chunks in an hour, if this fails.
-		_ = m.engine.Do(context.WithoutCancel(ctx), &engine.EndUpload{Tenant: r.Tenant, Upload: begin.Upload})
+		_ = m.engine.Do(context.WithoutCancel(ctx), &life.EndUpload{Tenant: r.Tenant, Upload: begin.Upload})
 	}
 	return err
 }

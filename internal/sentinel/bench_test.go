@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -62,19 +64,20 @@ func BenchmarkSweep100000Jobs(b *testing.B) {
 	w := newWorld(b, storetest.OnDisk(b))
 	const n = 100_000
 	for from := 0; from < n; from += 1000 {
-		ops := make([]engine.Op, 1000)
+		ops := make([]kernel.Op, 1000)
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: "acme", Submission: perdure.Submission{Kind: "exec",
+			ops[i] = &life.Submit{Tenant: "acme", Submission: perdure.Submission{Kind: "exec",
 				Class: perdure.Process}}
 		}
 		for _, err := range w.e.DoAll(b.Context(), ops...) {
 			w.ok(err)
 		}
-		claim := &engine.Claim{Tenant: "acme", Worker: "runner", Queues: []string{"default"}, Slots: 1000, Start: true}
+		claim := &dispatch.Claim{Tenant: "acme", Worker: "runner", Queues: []string{"default"}, Slots: 1000,
+			Start: true}
 		w.ok(w.e.Do(b.Context(), claim))
-		beat := &engine.Heartbeat{Tenant: "acme", Worker: "runner"}
+		beat := &life.Heartbeat{Tenant: "acme", Worker: "runner"}
 		for _, g := range claim.Grants {
-			beat.Beats = append(beat.Beats, engine.BeatOf{Lease: engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}})
+			beat.Beats = append(beat.Beats, life.BeatOf{Lease: life.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}})
 		}
 		w.ok(w.e.Do(b.Context(), beat))
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -67,7 +67,7 @@ func TestFolderOfADeletedRunGoes(t *testing.T) {
 		p := w.start()
 		p.end()
 		w.scan()
-		w.ok(w.e.Do(t.Context(), &engine.DeleteRun{Tenant: "acme", RunID: p.run.ID}))
+		w.ok(w.e.Do(t.Context(), &upkeep.DeleteRun{Tenant: "acme", RunID: p.run.ID}))
 		for range checkEvery + 2 {
 			w.scan()
 		}

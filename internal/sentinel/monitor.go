@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/timer"
@@ -228,7 +229,7 @@ func (m *Monitor) Scan(ctx context.Context) time.Duration {
 	m.mu.Unlock()
 	for len(beats) > 0 {
 		n := min(len(beats), readRuns)
-		if err := m.engine.Do(ctx, &engine.ProcessBeat{Beats: beats[:n]}); err != nil {
+		if err := m.engine.Do(ctx, &life.ProcessBeat{Beats: beats[:n]}); err != nil {
 			m.logError(ctx, "signs of life could not be written", err)
 		}
 		beats = beats[n:]
@@ -360,7 +361,7 @@ type task struct {
 // lock.
 func (m *Monitor) judge(
 	ids []string, runs map[string]*perdure.Run, now perdure.Instant,
-) (beats []engine.Sentinel, todo []task) {
+) (beats []life.Sentinel, todo []task) {
 	for _, id := range ids {
 		j, r := m.jobs[id], runs[id]
 		j.checked = m.round
@@ -392,13 +393,13 @@ func (m *Monitor) judge(
 		switch {
 		case r.Former != 0 && r.Former == look.Epoch:
 			look.Epoch = r.Epoch // its runner does not know the new epoch yet
-		case engine.Outlived(r, look.Epoch) && r.Former == 0:
+		case life.Outlived(r, look.Epoch) && r.Former == 0:
 			todo = append(todo, task{dir: d, run: *r, former: look.Epoch})
 			continue
 		}
 		do := j.memory.Judge(look, r, j.moved)
 		if do.Beat {
-			beats = append(beats, engine.Sentinel{Tenant: r.Tenant, RunID: r.ID, Epoch: look.Epoch,
+			beats = append(beats, life.Sentinel{Tenant: r.Tenant, RunID: r.ID, Epoch: look.Epoch,
 				Counter: look.Counter})
 		}
 		if do.Adopt || do.Lost {
@@ -459,7 +460,7 @@ func (m *Monitor) act(ctx context.Context, todo []task) {
 // find says that a process has outlived its store: its files are from before a restore. The next scan
 // judges them as those of the run's epoch, and its runner is given that epoch by its next heartbeat.
 func (m *Monitor) find(ctx context.Context, t *task) {
-	err := m.engine.Do(ctx, &engine.ReadoptProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Former: t.former,
+	err := m.engine.Do(ctx, &life.ReadoptProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Former: t.former,
 		For: m.opt.ReattachWindow})
 	if err != nil {
 		m.note(t.dir.ID, "from before the restore, and not taken back: "+err.Error())
@@ -521,7 +522,7 @@ func (m *Monitor) unwatch(ctx context.Context, t *task) error {
 	if t.run.WatchUntil == 0 {
 		return nil
 	}
-	return m.engine.Do(ctx, &engine.WatchProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch})
+	return m.engine.Do(ctx, &life.WatchProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch})
 }
 
 // lose copies the output of a process that is gone and takes its run away. The output is not worth the
@@ -537,7 +538,7 @@ func (m *Monitor) lose(ctx context.Context, t *task, until time.Time) error {
 	if err != nil {
 		m.logError(ctx, "output of a lost process could not be copied", err, "run", t.dir.ID)
 	}
-	op := &engine.LoseProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch, Since: t.since,
+	op := &life.LoseProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch, Since: t.since,
 		Why: "the process is gone: its lock is free, and it left no result"}
 	if err := m.engine.Do(ctx, op); err != nil {
 		return err

@@ -16,6 +16,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -100,7 +103,7 @@ func (w *world) start() *proc { return w.startFor("acme", 1) }
 
 func (w *world) startFor(tenant perdure.TenantID, attempts int) *proc {
 	w.t.Helper()
-	submit := &engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "exec", Class: perdure.Process,
+	submit := &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "exec", Class: perdure.Process,
 		MaxAttempts: attempts, Timeout: perdure.Duration(24 * time.Hour)}}
 	w.ok(w.e.Do(w.t.Context(), submit))
 	return w.lease(submit.Run)
@@ -109,7 +112,7 @@ func (w *world) startFor(tenant perdure.TenantID, attempts int) *proc {
 // lease plays the runner of a run.
 func (w *world) lease(r perdure.Run) *proc {
 	w.t.Helper()
-	claim := &engine.Claim{Tenant: r.Tenant, Worker: "runner", Runs: []perdure.RunID{r.ID}, Slots: 1, Start: true}
+	claim := &dispatch.Claim{Tenant: r.Tenant, Worker: "runner", Runs: []perdure.RunID{r.ID}, Slots: 1, Start: true}
 	w.ok(w.e.Do(w.t.Context(), claim))
 	if len(claim.Grants) != 1 {
 		w.t.Fatalf("run %s: %d grants, want 1", r.ID, len(claim.Grants))
@@ -144,8 +147,8 @@ func (p *proc) write() {
 // beat sends a heartbeat over HTTP, as it were.
 func (p *proc) beat() {
 	p.w.t.Helper()
-	op := &engine.Heartbeat{Tenant: p.run.Tenant, Worker: "runner",
-		Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: p.run.ID, Epoch: p.run.Epoch}}}}
+	op := &life.Heartbeat{Tenant: p.run.Tenant, Worker: "runner",
+		Beats: []life.BeatOf{{Lease: life.Lease{RunID: p.run.ID, Epoch: p.run.Epoch}}}}
 	p.w.ok(p.w.e.Do(p.w.t.Context(), op))
 	if len(op.Lost) > 0 {
 		p.w.t.Fatalf("run %s is lost: %v", p.run.ID, op.Lost[0].Error)
@@ -310,7 +313,7 @@ func TestHalfForwardedOutputGoesOn(t *testing.T) {
 	if err != nil || !more {
 		t.Fatalf("NextOutput = %v, %v", more, err)
 	}
-	w.ok(w.e.Do(t.Context(), &engine.Commit{Tenant: "acme", Worker: "runner", Commit: step.Commit}))
+	w.ok(w.e.Do(t.Context(), &life.Commit{Tenant: "acme", Worker: "runner", Commit: step.Commit}))
 	p.die()
 	w.scan()
 	p.wants(perdure.Completed)
@@ -561,7 +564,7 @@ func TestOutputOfAHungRunnerIsCopiedUpToTheEnd(t *testing.T) {
 		fmt.Fprintln(f, "copied by a scan")
 		w.scan()
 		fmt.Fprintln(f, "written before the end")
-		cancel := &engine.Cancel{Tenant: "acme", RunID: p.run.ID, Reason: "enough"}
+		cancel := &life.Cancel{Tenant: "acme", RunID: p.run.ID, Reason: "enough"}
 		w.ok(w.e.Do(t.Context(), cancel))
 		w.ok(w.e.Do(t.Context(), enforced{"acme", p.run.ID}))
 		p.wants(perdure.Cancelled)
@@ -591,10 +594,10 @@ type enforced struct {
 
 func (x enforced) Needs() []store.Ref { return []store.Ref{{Tenant: x.tenant, Run: x.run}} }
 
-func (x enforced) Do(tx *engine.Tx) error {
+func (x enforced) Do(tx *kernel.Tx) error {
 	r, _, err := tx.DB.Runs.Get(x.tenant, x.run)
 	if err != nil {
 		return err
 	}
-	return tx.Finish(&r, perdure.CancelEnforced{Why: "the worker did not stop in time"})
+	return life.Finish(tx, &r, perdure.CancelEnforced{Why: "the worker did not stop in time"})
 }

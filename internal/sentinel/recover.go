@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/timer"
 )
@@ -88,9 +89,9 @@ func (m *Monitor) watch(ctx context.Context) (again bool) {
 	m.mu.Unlock()
 	for len(list) > 0 && ctx.Err() == nil {
 		n := min(len(list), readRuns)
-		ops := make([]engine.Op, n)
+		ops := make([]kernel.Op, n)
 		for i, c := range list[:n] {
-			ops[i] = &engine.WatchProcess{Tenant: c.t, RunID: perdure.RunID(c.id), Epoch: c.epoch,
+			ops[i] = &life.WatchProcess{Tenant: c.t, RunID: perdure.RunID(c.id), Epoch: c.epoch,
 				For: m.opt.ReattachWindow}
 		}
 		for i, err := range m.engine.DoAll(ctx, ops...) {

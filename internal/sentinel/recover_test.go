@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/store"
@@ -138,11 +139,11 @@ func TestOlderEpochChangesNothing(t *testing.T) {
 	w := newWorld(t, store.Options{Memory: storetest.Memory(t)})
 	p := w.startFor("acme", 3)
 	p.finish("of the first", "")
-	w.ok(w.e.Do(t.Context(), &engine.LoseProcess{Tenant: "acme", RunID: p.run.ID, Epoch: p.run.Epoch,
+	w.ok(w.e.Do(t.Context(), &life.LoseProcess{Tenant: "acme", RunID: p.run.ID, Epoch: p.run.Epoch,
 		Since: w.e.Now()}))
 	p.wants(perdure.Queued)
 	w.pass(10 * time.Minute)
-	claim := &engine.Claim{Tenant: "acme", Worker: "second", Runs: []perdure.RunID{p.run.ID}, Slots: 1, Start: true}
+	claim := &dispatch.Claim{Tenant: "acme", Worker: "second", Runs: []perdure.RunID{p.run.ID}, Slots: 1, Start: true}
 	w.ok(w.e.Do(t.Context(), claim))
 	if len(claim.Grants) != 1 {
 		t.Fatalf("%d grants, want the second attempt", len(claim.Grants))

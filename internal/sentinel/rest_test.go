@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -22,7 +22,7 @@ func TestRestOfTheOutputOutlastsAStoreThatFails(t *testing.T) {
 	defer f.Close()
 	w.scan()
 	fmt.Fprintln(f, "written before the end")
-	w.ok(w.e.Do(t.Context(), &engine.Cancel{Tenant: "acme", RunID: p.run.ID, Reason: "enough"}))
+	w.ok(w.e.Do(t.Context(), &life.Cancel{Tenant: "acme", RunID: p.run.ID, Reason: "enough"}))
 	w.ok(w.e.Do(t.Context(), enforced{"acme", p.run.ID}))
 	run := p.wants(perdure.Cancelled)
 	run.Epoch--
@@ -67,14 +67,14 @@ func TestTruncationThatTheRunnerHasNotSeenIsTold(t *testing.T) {
 			if err != nil || !more {
 				t.Fatalf("NextOutput = %v, %v", more, err)
 			}
-			w.ok(w.e.Do(t.Context(), &engine.Commit{Tenant: "acme", Worker: "runner", Commit: step.Commit}))
+			w.ok(w.e.Do(t.Context(), &life.Commit{Tenant: "acme", Worker: "runner", Commit: step.Commit}))
 			if x != whole {
 				w.ok(f.Truncate(0))
 				fmt.Fprint(f, "new")
 			}
 		}
 		w.scan()
-		w.ok(w.e.Do(t.Context(), &engine.Cancel{Tenant: "acme", RunID: ended.run.ID, Reason: "enough"}))
+		w.ok(w.e.Do(t.Context(), &life.Cancel{Tenant: "acme", RunID: ended.run.ID, Reason: "enough"}))
 		w.ok(w.e.Do(t.Context(), enforced{"acme", ended.run.ID}))
 		p.die()
 		whole.die()

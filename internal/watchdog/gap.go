@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // A gap is a time in which no node swept, because no server ran. Workers could not send signs of
@@ -26,7 +26,7 @@ type gap struct {
 }
 
 // readGap reads the row, detects a gap, and writes the time of this sweep.
-func readGap(tx *engine.Tx) (*gap, error) {
+func readGap(tx *kernel.Tx) (*gap, error) {
 	text, err := tx.DB.Meta.Get("sweep")
 	if err != nil {
 		return nil, err

@@ -11,6 +11,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -31,7 +34,7 @@ func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 	}
 	w := New(e, nil)
 	ctx := t.Context()
-	do := func(op engine.Op) {
+	do := func(op kernel.Op) {
 		t.Helper()
 		if err := e.Do(ctx, op); err != nil {
 			t.Fatal(err)
@@ -40,27 +43,27 @@ func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 	do(w.Pass()) // creates the row with the time of the last sweep
 	parents := make([]perdure.Run, 2)
 	for i := range parents {
-		do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
-		poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
+		do(&life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
+		poll := &dispatch.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
 		do(poll)
 		parents[i] = poll.Grants[0].Run
-		do(&engine.Commit{Tenant: "t", Worker: "w", Commit: perdure.Commit{
+		do(&life.Commit{Tenant: "t", Worker: "w", Commit: perdure.Commit{
 			ID: "c", RunID: parents[i].ID, Epoch: parents[i].Epoch,
 			Children: []perdure.Spawn{{Key: "k", Kind: "kid", Timeout: perdure.Duration(time.Millisecond)}},
 			Waits:    []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Keys: []string{"k"}}},
 			Outcome:  &perdure.Outcome{Type: perdure.OutcomeSuspend}}})
 	}
 	due := make([]perdure.RunID, 300)
-	var ops []engine.Op
+	var ops []kernel.Op
 	for range due {
-		ops = append(ops, &engine.Submit{Tenant: "t",
+		ops = append(ops, &life.Submit{Tenant: "t",
 			Submission: perdure.Submission{Kind: "due", Timeout: perdure.Duration(time.Millisecond)}})
 	}
 	for i, err := range e.DoAll(ctx, ops...) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		due[i] = ops[i].(*engine.Submit).Run.ID
+		due[i] = ops[i].(*life.Submit).Run.ID
 	}
 
 	psql, err := pgconn.Connect(ctx, url)
@@ -122,7 +125,7 @@ func TestLockedRowsDelayOnlyTheirOwnRules(t *testing.T) {
 		t.Errorf("parent %s, which is not locked: state = %s, want %s", parents[1].ID, got, perdure.Queued)
 	}
 	// The next sweep does not wait again for rows that are known to be locked.
-	more := &engine.Submit{Tenant: "t",
+	more := &life.Submit{Tenant: "t",
 		Submission: perdure.Submission{Kind: "more", Timeout: perdure.Duration(time.Millisecond)}}
 	do(more)
 	eventually.True(t, "its deadline has passed", func() bool { return s.Now() > more.Run.DeadlineAt })

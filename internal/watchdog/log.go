@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // An Action is an entry of the watchdog's log: something that a rule did.
@@ -28,7 +28,7 @@ const (
 
 // record adds an action to the sweep's list, with its reason. Both texts may contain names and
 // numbers, and no other text from callers or workers, so that no secret gets into the log.
-func (s *Sweep) record(tx *engine.Tx, rule string, t perdure.TenantID, run perdure.RunID, what, why string) {
+func (s *Sweep) record(tx *kernel.Tx, rule string, t perdure.TenantID, run perdure.RunID, what, why string) {
 	s.Actions = append(s.Actions, s.w.newAction(tx.Now, rule, t, run, what, why))
 }
 
@@ -48,7 +48,7 @@ func (w *Watchdog) newAction(
 func logIDPrefix(at perdure.Instant) string { return fmt.Sprintf("%014x", max(0, int64(at))) }
 
 // writeLog trims the log if it is time, and writes the sweep's actions to it.
-func (s *Sweep) writeLog(tx *engine.Tx) error {
+func (s *Sweep) writeLog(tx *kernel.Tx) error {
 	if err := s.trimLog(tx); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *Sweep) writeLog(tx *engine.Tx) error {
 }
 
 // writeActions writes actions to the log. After they are durable it reports them.
-func (w *Watchdog) writeActions(tx *engine.Tx, actions []Action) {
+func (w *Watchdog) writeActions(tx *kernel.Tx, actions []Action) {
 	if len(actions) == 0 {
 		return
 	}
@@ -76,7 +76,7 @@ func (w *Watchdog) writeActions(tx *engine.Tx, actions []Action) {
 }
 
 // trimLog removes a portion of the entries that are too many or too old, if it is time.
-func (s *Sweep) trimLog(tx *engine.Tx) error {
+func (s *Sweep) trimLog(tx *kernel.Tx) error {
 	if tx.Now < s.w.trimAt && s.w.untrimmed.Load() < trimAfter {
 		return nil
 	}

@@ -5,7 +5,8 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -37,18 +38,18 @@ func (w *Watchdog) TakeFrom(ctx context.Context, instance string, before perdure
 const maxTaken = 1000
 
 // take takes a run from a worker of the instance that is gone, if that still has it.
-func (s *Sweep) take(tx *engine.Tx, r *perdure.Run) error {
+func (s *Sweep) take(tx *kernel.Tx, r *perdure.Run) error {
 	if !strings.HasSuffix(r.Worker, "~"+s.gone) || !r.State.Leased() || r.GrantedAt >= s.before || r.Damage != nil {
 		return nil
 	}
 	before, rule, act := *r, byClock["lease"], byClock["lease"].act
 	if r.State == perdure.Dispatched { // not begun, so it costs no attempt
-		rule, act = byClock["undelivered"], func(tx *engine.Tx, r *perdure.Run) error {
+		rule, act = byClock["undelivered"], func(tx *kernel.Tx, r *perdure.Run) error {
 			if r.Cancel.RequestedAt != 0 {
-				return engine.LoseCancelled(tx, r, 0, "not_started",
+				return life.LoseCancelled(tx, r, 0, "not_started",
 					"its worker ended while the run was being cancelled")
 			}
-			return tx.Requeue(r, perdure.Released{Epoch: r.Epoch})
+			return life.Requeue(tx, r, perdure.Released{Epoch: r.Epoch})
 		}
 	}
 	if err := act(tx, r); err != nil {

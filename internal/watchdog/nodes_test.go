@@ -9,6 +9,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -33,7 +37,7 @@ func TestConcurrentSweepsActOnce(t *testing.T) {
 			dogs = append(dogs, New(e, nil))
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		do := func(op engine.Op) {
+		do := func(op kernel.Op) {
 			t.Helper()
 			if err := e.Do(ctx, op); err != nil {
 				t.Fatal(err)
@@ -41,9 +45,9 @@ func TestConcurrentSweepsActOnce(t *testing.T) {
 		}
 		// A parent is suspended on children that will time out. There are also groups of children,
 		// runs with waiters that will expire, and an endpoint that is notified of everything.
-		do(&engine.CreateWebhook{Tenant: "t", URL: "https://example.com/hook"})
-		do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
-		poll := &engine.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
+		do(&outbox.CreateWebhook{Tenant: "t", URL: "https://example.com/hook"})
+		do(&life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "parent", Class: perdure.Agent}})
+		poll := &dispatch.Claim{Tenant: "t", Worker: "w", Kinds: []string{"parent"}, Slots: 1, Start: true}
 		do(poll)
 		parent := poll.Grants[0].Run
 		spawn := perdure.Commit{ID: "c", RunID: parent.ID, Epoch: parent.Epoch,
@@ -56,23 +60,23 @@ func TestConcurrentSweepsActOnce(t *testing.T) {
 			join.Keys = append(join.Keys, key)
 		}
 		spawn.Waits = []perdure.WaitSpec{join}
-		commit := &engine.Commit{Tenant: "t", Worker: "w", Commit: spawn}
+		commit := &life.Commit{Tenant: "t", Worker: "w", Commit: spawn}
 		do(commit)
-		var groups []*engine.CreateGroup
+		var groups []*life.CreateGroup
 		for _, c := range commit.Answer.Children[:20] {
-			op := &engine.CreateGroup{Tenant: "t", RunIDs: []perdure.RunID{c.RunID, parent.ID},
+			op := &life.CreateGroup{Tenant: "t", RunIDs: []perdure.RunID{c.RunID, parent.ID},
 				Timeout: perdure.Duration(250 * time.Millisecond)}
 			do(op)
 			groups = append(groups, op)
 		}
 		var waited []perdure.RunID
 		for range 20 {
-			op := &engine.Submit{Tenant: "t",
+			op := &life.Submit{Tenant: "t",
 				Submission: perdure.Submission{Kind: "waited", Class: perdure.Agent, Foreground: true}}
 			do(op)
 			waited = append(waited, op.Run.ID)
 		}
-		do(&engine.Attach{Tenant: "t", Node: "gone", RunIDs: waited})
+		do(&life.Attach{Tenant: "t", Node: "gone", RunIDs: waited})
 
 		var mu sync.Mutex
 		reported := make(map[string]int)

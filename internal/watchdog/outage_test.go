@@ -16,6 +16,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -157,7 +160,7 @@ func outlast(t *testing.T, x outage, gap bool) {
 	var aside atomic.Int64
 	w.OnSetAside = func(string) { aside.Add(1) }
 	ctx, stop := context.WithCancel(t.Context())
-	do := func(op engine.Op) {
+	do := func(op kernel.Op) {
 		t.Helper()
 		if err := e.Do(ctx, op); err != nil {
 			t.Fatal(err)
@@ -167,21 +170,21 @@ func outlast(t *testing.T, x outage, gap bool) {
 	var due perdure.Instant
 	soon := perdure.Duration(1500 * time.Millisecond)
 	for range each {
-		queued := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "late", Timeout: soon}}
+		queued := &life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "late", Timeout: soon}}
 		do(queued)
 		due = max(due, queued.Run.DeadlineAt)
 		for _, kind := range []string{"leased", "waits"} {
-			do(&engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: kind, Class: perdure.Agent}})
-			poll := &engine.Claim{Tenant: "t", Worker: "dies", Kinds: []string{kind}, Slots: 1, Start: true}
+			do(&life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: kind, Class: perdure.Agent}})
+			poll := &dispatch.Claim{Tenant: "t", Worker: "dies", Kinds: []string{kind}, Slots: 1, Start: true}
 			do(poll)
 			r := poll.Grants[0].Run
-			do(&engine.Heartbeat{Tenant: "t", Worker: "dies",
-				Beats: []engine.BeatOf{{Lease: engine.Lease{RunID: r.ID, Epoch: r.Epoch}}}})
+			do(&life.Heartbeat{Tenant: "t", Worker: "dies",
+				Beats: []life.BeatOf{{Lease: life.Lease{RunID: r.ID, Epoch: r.Epoch}}}})
 			if !gap {
 				due = max(due, r.LeaseUntil)
 			}
 			if kind == "waits" {
-				do(&engine.Commit{Tenant: "t", Worker: "dies", Commit: perdure.Commit{ID: "c", RunID: r.ID,
+				do(&life.Commit{Tenant: "t", Worker: "dies", Commit: perdure.Commit{ID: "c", RunID: r.ID,
 					Epoch:   r.Epoch,
 					Waits:   []perdure.WaitSpec{{ID: "s", Type: perdure.WaitSignal, Name: "s", Timeout: soon}},
 					Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}})

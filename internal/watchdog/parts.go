@@ -4,7 +4,9 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -16,7 +18,7 @@ import (
 const cascadeRows = 16
 
 // cascades asks children of ended runs to stop, if they may not outlive their parent.
-func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
+func (s *Sweep) cascades(tx *kernel.Tx, _ *gap) error {
 	limit := min(s.limit(tx), cascadeRows+s.w.aside.count(tx.Now))
 	ended, err := tx.DB.Runs.Cascading(s.w.lastTenant["cascades"], limit)
 	if err != nil {
@@ -30,12 +32,12 @@ func (s *Sweep) cascades(tx *engine.Tx, _ *gap) error {
 }
 
 // cascade asks a portion of an ended run's children to stop.
-func (s *Sweep) cascade(tx *engine.Tx, t perdure.TenantID, id perdure.RunID) error {
+func (s *Sweep) cascade(tx *kernel.Tx, t perdure.TenantID, id perdure.RunID) error {
 	r, _, err := tx.DB.Runs.Get(t, id)
 	if err != nil {
 		return err
 	}
-	stopped, err := tx.StopChildren(&r)
+	stopped, err := life.StopChildren(tx, &r)
 	if err != nil {
 		return err
 	}
@@ -48,7 +50,7 @@ func (s *Sweep) cascade(tx *engine.Tx, t perdure.TenantID, id perdure.RunID) err
 }
 
 // items reclaims and skips inbox items, and wakes runs whose wait is satisfied by one.
-func (s *Sweep) items(tx *engine.Tx, g *gap) error {
+func (s *Sweep) items(tx *kernel.Tx, g *gap) error {
 	limit := s.limit(tx)
 	due, err := tx.DB.Inbox.Ringing(limit)
 	if err != nil {
@@ -59,15 +61,15 @@ func (s *Sweep) items(tx *engine.Tx, g *gap) error {
 		return i.Tenant, string(i.RunID)
 	}, func(i *perdure.Item) error {
 		return s.tryRow(tx, "inbox", i.Tenant, i.RunID, func() error {
-			did, err := tx.HandleItemAlarm(*i, tx.Now < g.HoldUntil)
+			did, err := upkeep.HandleItemAlarm(tx, *i, tx.Now < g.HoldUntil)
 			return s.recordRepair(tx, i.Tenant, i.RunID, did, err)
-		}, func(until perdure.Instant) error { return tx.PostponeItemAlarm(*i, until) })
+		}, func(until perdure.Instant) error { return upkeep.PostponeItemAlarm(tx, *i, until) })
 	})
 }
 
 // groups ends groups whose deadline has passed, and continues chords and ended groups that have
 // work left.
-func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
+func (s *Sweep) groups(tx *kernel.Tx, _ *gap) error {
 	limit := s.limit(tx)
 	due, err := tx.DB.Groups.Ringing(limit)
 	if err != nil {
@@ -85,10 +87,10 @@ func (s *Sweep) groups(tx *engine.Tx, _ *gap) error {
 
 // group acts on a chord or group whose alarm is due. For an open group of a caller the alarm is its
 // deadline. In any other case work is left, and the action is not recorded.
-func (s *Sweep) group(tx *engine.Tx, g *perdure.Gathering) error {
+func (s *Sweep) group(tx *kernel.Tx, g *perdure.Gathering) error {
 	due := g.AlarmAt
 	timedOut := g.State == perdure.GatheringOpen && g.Kind == perdure.GatheringGroup
-	if err := tx.HandleGroupAlarm(g); err != nil {
+	if err := life.HandleGroupAlarm(tx, g); err != nil {
 		return err
 	}
 	if !timedOut {
@@ -102,7 +104,7 @@ func (s *Sweep) group(tx *engine.Tx, g *perdure.Gathering) error {
 }
 
 // waiters removes expired waiters. A foreground run that has no other waiter is deferred.
-func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
+func (s *Sweep) waiters(tx *kernel.Tx, _ *gap) error {
 	limit := s.limit(tx)
 	expired, err := tx.DB.Waiters.Expired(limit)
 	if err != nil {
@@ -113,7 +115,7 @@ func (s *Sweep) waiters(tx *engine.Tx, _ *gap) error {
 		return x.Tenant, string(x.RunID)
 	}, func(x *store.WaiterRow) error {
 		return s.tryRow(tx, ruleWaiterExpiry, x.Tenant, x.RunID, func() error {
-			deferred, err := tx.ExpireWaiter(*x)
+			deferred, err := life.ExpireWaiter(tx, *x)
 			if err == nil && deferred {
 				s.record(tx, ruleWaiterExpiry, x.Tenant, x.RunID, "deferred; the work goes on",
 					expiredWaiter(*x, tx.Now))
@@ -139,7 +141,7 @@ func expiredWaiter(x store.WaiterRow, now perdure.Instant) string {
 
 // workers marks workers without a sign of life as offline. After a gap it waits, as all rules that
 // judge by silence do.
-func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
+func (s *Sweep) workers(tx *kernel.Tx, g *gap) error {
 	if tx.Now < g.HoldUntil {
 		return nil
 	}
@@ -160,7 +162,7 @@ func (s *Sweep) workers(tx *engine.Tx, g *gap) error {
 }
 
 // expire removes dead letters and idempotency keys after their time to live.
-func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
+func (s *Sweep) expire(tx *kernel.Tx, _ *gap) error {
 	due, err := tx.DB.Removals.Expired(store.MaxExpired + s.w.aside.count(tx.Now))
 	if err != nil {
 		return err
@@ -182,7 +184,7 @@ func (s *Sweep) expire(tx *engine.Tx, _ *gap) error {
 
 // recordRepair records what the engine repaired, if anything.
 func (s *Sweep) recordRepair(
-	tx *engine.Tx, t perdure.TenantID, run perdure.RunID, did engine.Repair, err error,
+	tx *kernel.Tx, t perdure.TenantID, run perdure.RunID, did life.Repair, err error,
 ) error {
 	if err == nil && did.Rule != "" {
 		s.record(tx, did.Rule, t, run, did.What, did.Why)

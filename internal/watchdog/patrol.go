@@ -4,7 +4,8 @@ import (
 	"math"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 )
 
 // The patrol is the backstop behind the alarms. It walks through all live runs and all open chords
@@ -42,7 +43,7 @@ type patrolCursor struct {
 
 // patrol visits one portion, if it is time. A sweep with a limit of rows visits as many of them, and the next one goes
 // on from there at once.
-func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
+func (s *Sweep) patrol(tx *kernel.Tx, _ *gap) error {
 	cursor := &s.w.patrol
 	if tx.Now < cursor.due {
 		return nil
@@ -113,7 +114,7 @@ func (s *Sweep) patrol(tx *engine.Tx, _ *gap) error {
 // repairRuns repairs those of some live runs that need it. It stops when full reports that the
 // portion is used up, but not before the first run, so that every portion makes progress. It
 // returns how many runs it visited.
-func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) (visited int, err error) {
+func (s *Sweep) repairRuns(tx *kernel.Tx, runs []perdure.Run, full func() bool) (visited int, err error) {
 	for i := range runs {
 		if i > 0 && full != nil && full() {
 			return i, nil
@@ -133,7 +134,7 @@ func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) 
 			continue
 		}
 		err = s.tryRow(tx, "patrol", r.Tenant, r.ID, func() error {
-			did, err := tx.RepairRun(&r)
+			did, err := upkeep.RepairRun(tx, &r)
 			return s.recordRepair(tx, r.Tenant, r.ID, did, err)
 		}, nil)
 		if err != nil {
@@ -145,7 +146,7 @@ func (s *Sweep) repairRuns(tx *engine.Tx, runs []perdure.Run, full func() bool) 
 
 // repairGroups closes those of some open chords and groups whose condition holds. It stops like
 // repairRuns and returns how many it visited.
-func (s *Sweep) repairGroups(tx *engine.Tx, groups []perdure.Gathering, full func() bool) (visited int, err error) {
+func (s *Sweep) repairGroups(tx *kernel.Tx, groups []perdure.Gathering, full func() bool) (visited int, err error) {
 	for i := range groups {
 		if i > 0 && full() {
 			return i, nil
@@ -160,7 +161,7 @@ func (s *Sweep) repairGroups(tx *engine.Tx, groups []perdure.Gathering, full fun
 			continue
 		}
 		err := s.tryRow(tx, "patrol", t, id, func() error {
-			did, err := tx.RepairGathering(g)
+			did, err := upkeep.RepairGathering(tx, g)
 			return s.recordRepair(tx, t, id, did, err)
 		}, nil)
 		if err != nil {

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -64,9 +65,9 @@ func (*Retire) Needs() []store.Ref { return nil }
 func (*Retire) Lane() store.Lane { return store.LaneBulk }
 
 // Do removes one portion, and records what was removed.
-func (op *Retire) Do(tx *engine.Tx) error {
+func (op *Retire) Do(tx *kernel.Tx) error {
 	op.Actions = nil
-	next, did, err := tx.Retain(op.w.retain)
+	next, did, err := upkeep.Retain(tx, op.w.retain)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // A Rule is one row of the table: condition, action, bound. docs/watchdog.md is printed from them.
@@ -30,7 +32,7 @@ type Rule struct {
 	Action    string
 	Bound     string
 
-	act func(tx *engine.Tx, r *perdure.Run) error
+	act func(tx *kernel.Tx, r *perdure.Run) error
 }
 
 // Names of rules that the code refers to.
@@ -53,18 +55,18 @@ var Rules = []Rule{
 		Condition: "`queued`, and a defect of the code has held it for too long",
 		Action:    "`failed` with the defect's code, and a dead letter",
 		Bound:     "`hold_timeout`, on a thread `hold_timeout_thread`; at most `deadline_at`",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.HoldExpired{}) }},
+		act:       func(tx *kernel.Tx, r *perdure.Run) error { return life.Finish(tx, r, perdure.HoldExpired{}) }},
 	{ID: "W8", Name: "deadline", Clock: "deadline",
 		Condition: "`deadline_at` has passed, in any live state",
 		Action:    "`timeout`/`deadline_exceeded`; not retried",
 		Bound:     "`deadline_at`, which nothing extends",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.EndAtDeadline(r) }},
+		act:       func(tx *kernel.Tx, r *perdure.Run) error { return dispatch.EndAtDeadline(tx, r) }},
 	{ID: "W15", Name: "cancel-grace", FullName: "cancel-grace-over", Clock: "cancel-grace", Postponed: true,
 		Condition: "a cancel request was not acknowledged in time, or its clean-up has taken too long",
 		Action:    "`cancelled`; the lease is gone",
 		Bound:     "`cancel_grace`; once acknowledged `cleanup_grace`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
-			return tx.Finish(r, perdure.CancelEnforced{Why: "the worker did not stop in time"})
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
+			return life.Finish(tx, r, perdure.CancelEnforced{Why: "the worker did not stop in time"})
 		}},
 	{ID: "W6", Name: "lost-worker", Clock: "lease", Postponed: true,
 		Condition: "`running`, the lease has expired",
@@ -73,67 +75,67 @@ var Rules = []Rule{
 			"was given to a worker that did not promise `confirms` and was not heard from; under a cancel request " +
 			"`cancelled`, or queued for clean-up while a saga has steps to undo",
 		Bound: "`lease`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
 			why := "worker " + r.Worker + " was not heard from in time"
-			return tx.RetryOrFail(r, 0, perdure.Failure{Code: "lease_lost", Message: why})
+			return life.RetryOrFail(tx, r, 0, perdure.Failure{Code: "lease_lost", Message: why})
 		}},
 	{ID: "W12", Name: "dead", Clock: "dead", Postponed: true,
 		Condition: "`running`, a process (class `process`) without a sign of life",
 		Action: "queued with attempt+1 and backoff while attempts remain; " +
 			"then `failed`/`heartbeat_lost` and a dead letter",
 		Bound: "`dead_after`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
 			why := "no heartbeat for " + tx.Now.Sub(r.SeenAt).Round(time.Second).String()
-			return tx.RetryOrFail(r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: why})
+			return life.RetryOrFail(tx, r, 0, perdure.Failure{Code: perdure.CodeHeartbeatLost, Message: why})
 		}},
 	{ID: "W5", Name: "dispatch-timeout", Clock: "undelivered", Postponed: true,
 		Condition: "granted and not heard from since its first grant",
 		Action: "back to `queued`, no attempt spent; " +
 			"after `max_deliveries` deliveries `timeout`/`dispatch_timeout` and a dead letter",
 		Bound: "`dispatched_timeout`; `max_deliveries`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
 			switch {
 			case r.Cancel.RequestedAt != 0:
-				return engine.LoseCancelled(tx, r, 0, "not_started",
+				return life.LoseCancelled(tx, r, 0, "not_started",
 					"the dispatch was lost while the run was being cancelled")
 			case r.Grants >= tx.Policy().MaxGrants:
-				return tx.Finish(r, perdure.NeverStarted{})
+				return life.Finish(tx, r, perdure.NeverStarted{})
 			}
-			return tx.Requeue(r, perdure.GrantLost{})
+			return life.Requeue(tx, r, perdure.GrantLost{})
 		}},
 	{ID: "W5", Name: ruleUnclaimed, FullName: "exec-unclaimed", Clock: "unclaimed", Postponed: true,
 		Condition: "`queued`, a run of `perdure exec` that its runner does not take; not while its queue is paused",
 		Action:    "`timeout`/`dispatch_timeout` and a dead letter",
 		Bound:     "`local_claim`",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.NeverClaimed{}) }},
+		act:       func(tx *kernel.Tx, r *perdure.Run) error { return life.Finish(tx, r, perdure.NeverClaimed{}) }},
 	{ID: "W4", Name: "dispatch-retry", Clock: "redeliver", Postponed: true,
 		Condition: "granted and not heard from since its n-th delivery",
 		Action:    "may be granted again, to any poller; ring",
 		Bound:     "`dispatched_retry` × 2ⁿ⁻¹, at most `dispatched_retry_max`",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Regrantable{}) }},
+		act:       func(tx *kernel.Tx, r *perdure.Run) error { return tx.Apply(r, perdure.Regrantable{}) }},
 	{ID: "W7", Name: "reap", Clock: "reap", Postponed: true,
 		Condition: "`running`, no sign of life; the net under W6 and W12",
 		Action:    "`failed`/`timeout_reaped_by_watchdog`, no retry",
 		Bound:     "`active_reap`",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.Finish(r, perdure.Reaped{}) }},
+		act:       func(tx *kernel.Tx, r *perdure.Run) error { return life.Finish(tx, r, perdure.Reaped{}) }},
 	{ID: "W2", Name: "suspended-too-long", Clock: "wait",
 		Condition: "`suspended`, an open wait's deadline has passed",
 		Action: "a timeout report into the inbox for that wait (`tool_timeout`), run queued; " +
 			"other waits stay open, children go on",
 		Bound: "the wait's timeout, otherwise `suspend_timeout`",
-		act:   func(tx *engine.Tx, r *perdure.Run) error { return tx.TimeOutWaits(r) }},
+		act:   func(tx *kernel.Tx, r *perdure.Run) error { return life.TimeOutWaits(tx, r) }},
 	{ID: "W15", Name: ruleCopy, FullName: "journal-copied", Clock: "copy",
 		Condition: "a retry that begins with the journal of its original, which is not copied whole yet",
 		Action:    "the next entries are copied; with the last ones it is claimable; ring",
 		Bound:     "128 entries or 1 MiB every 20 ms for all retries of a tenant; every 120 ms after 256 parts",
-		act:       func(tx *engine.Tx, r *perdure.Run) error { return tx.CopyJournal(r) }},
+		act:       func(tx *kernel.Tx, r *perdure.Run) error { return life.CopyJournal(tx, r) }},
 	{ID: "W15", Name: "due", FullName: "delay-over", Clock: "due",
 		Condition: "`queued`, its delay or backoff is over",
 		Action:    "claimable, or its place on its thread; ring",
 		Bound:     "`run_at`, the backoff: `backoff_base` × 2ⁿ⁻¹, at most `backoff_max`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
 			if r.Turn == perdure.TurnLater {
-				return tx.JoinThread(r)
+				return life.JoinThread(tx, r)
 			}
 			return tx.Apply(r, perdure.Due{})
 		}},
@@ -151,7 +153,7 @@ var Rules = []Rule{
 		Condition: "`running`, heartbeats without change of activity, event or journal; or `queued` and on hold",
 		Action:    "`run:slow` with reason `no_progress`, once per hold; never a kill",
 		Bound:     "`no_progress`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
 			bit := perdure.AlertNoProgress
 			if r.State == perdure.Queued {
 				bit = perdure.AlertHold
@@ -162,11 +164,11 @@ var Rules = []Rule{
 		Condition: "`running`, no sign of life for so long that it may be gone",
 		Action:    "`run:stale`, once per silence; never a kill",
 		Bound:     "`stale_after`",
-		act: func(tx *engine.Tx, r *perdure.Run) error {
+		act: func(tx *kernel.Tx, r *perdure.Run) error {
 			if err := tx.Apply(r, perdure.WentStale{}); err != nil {
 				return err
 			}
-			return tx.NotifyStall(r)
+			return life.NotifyStall(tx, r)
 		}},
 
 	{ID: "W1", Name: "inbox-reclaim", Postponed: true,
@@ -256,12 +258,12 @@ func StoredName(name string) string {
 
 // alertSlow returns the action of a rule that writes run:slow with a reason, once: the bit says
 // that it was written. A parent that waits with on_stall is told.
-func alertSlow(reason string, bit perdure.Alerts) func(*engine.Tx, *perdure.Run) error {
-	return func(tx *engine.Tx, r *perdure.Run) error {
+func alertSlow(reason string, bit perdure.Alerts) func(*kernel.Tx, *perdure.Run) error {
+	return func(tx *kernel.Tx, r *perdure.Run) error {
 		if err := tx.Apply(r, perdure.Slow{Reason: reason, Bit: bit}); err != nil {
 			return err
 		}
-		return tx.NotifyStall(r)
+		return life.NotifyStall(tx, r)
 	}
 }
 

@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
 // singleRun acts on the one run of a single-run sweep, if its alarm is due or its worker is gone.
-func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
+func (s *Sweep) singleRun(tx *kernel.Tx, g *gap) error {
 	r, ok, err := tx.DB.Runs.Get(s.single.Tenant, s.single.Run)
 	switch {
 	case err != nil || !ok:
@@ -25,7 +27,7 @@ func (s *Sweep) singleRun(tx *engine.Tx, g *gap) error {
 
 // runs acts on the runs whose alarm is due, the oldest alarms first. If there are too many for one
 // sweep, it takes some of each tenant in turn, so that one tenant can't delay the others.
-func (s *Sweep) runs(tx *engine.Tx, g *gap) error {
+func (s *Sweep) runs(tx *kernel.Tx, g *gap) error {
 	limit := min(s.limit(tx), s.w.runRows+tx.DB.LockedRows()+s.w.aside.count(tx.Now))
 	due, err := tx.DB.Runs.Ringing(limit)
 	if err == nil && len(due) == limit {
@@ -44,7 +46,7 @@ func runKey(r *perdure.Run) (perdure.TenantID, string) { return r.Tenant, string
 
 // run acts on one due run, unless it has to be skipped. If its rule refuses, the run's alarm is
 // moved, so that it does not hide other runs.
-func (s *Sweep) run(tx *engine.Tx, g *gap, t perdure.TenantID, id perdure.RunID) error {
+func (s *Sweep) run(tx *kernel.Tx, g *gap, t perdure.TenantID, id perdure.RunID) error {
 	ref := store.Ref{Tenant: t, Run: id}
 	switch {
 	case tx.DB.RunContended(t, id):
@@ -89,10 +91,10 @@ func alarmDue(r *perdure.Run, now perdure.Instant) bool { return r.AlarmAt != 0 
 
 // act applies the first rule whose clock is due and that a gap does not postpone. If there is none,
 // it sets the alarm to the earliest instant at which there may be one.
-func (s *Sweep) act(tx *engine.Tx, g *gap, r *perdure.Run) error {
+func (s *Sweep) act(tx *kernel.Tx, g *gap, r *perdure.Run) error {
 	if r.Damage != nil { // the clocks of a damaged row can't be trusted
 		t, id := r.Tenant, r.ID
-		did, err := tx.EndDamaged(r)
+		did, err := life.EndDamaged(tx, r)
 		return s.recordRepair(tx, t, id, did, err)
 	}
 	var next perdure.Instant
@@ -144,8 +146,8 @@ const pausedLook = time.Hour
 // pausedUntil returns until when the rule about a queued run has to wait because its queue is paused, or
 // zero. A paused queue is no defect: somebody wants its runs to wait. The rule's time begins again with
 // the end of the pause.
-func pausedUntil(tx *engine.Tx, r *perdure.Run, patience time.Duration) (perdure.Instant, error) {
-	p, err := engine.PauseOf(tx, r)
+func pausedUntil(tx *kernel.Tx, r *perdure.Run, patience time.Duration) (perdure.Instant, error) {
+	p, err := dispatch.PauseOf(tx, r)
 	switch {
 	case err != nil || p == nil:
 		return 0, err
@@ -156,7 +158,7 @@ func pausedUntil(tx *engine.Tx, r *perdure.Run, patience time.Duration) (perdure
 }
 
 // apply applies a rule whose clock was due at an instant, and records the action.
-func (s *Sweep) apply(tx *engine.Tx, rule *Rule, r *perdure.Run, due perdure.Instant) error {
+func (s *Sweep) apply(tx *kernel.Tx, rule *Rule, r *perdure.Run, due perdure.Instant) error {
 	before := *r
 	if err := rule.act(tx, r); err != nil {
 		return err

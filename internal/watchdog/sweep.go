@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -81,7 +81,7 @@ type sweepPart struct {
 	name string
 	// due tells from one combined query whether the part has anything to do.
 	due func(*store.Due) bool
-	do  func(*Sweep, *engine.Tx, *gap) error
+	do  func(*Sweep, *kernel.Tx, *gap) error
 }
 
 // parts of a sweep, in their order. A run that ends may leave children to stop and a group to
@@ -106,7 +106,7 @@ func Parts() (names []string) {
 }
 
 // Do sweeps.
-func (s *Sweep) Do(tx *engine.Tx) error {
+func (s *Sweep) Do(tx *kernel.Tx) error {
 	s.Actions, s.Postponed, s.Locked, s.Contended, s.More, s.acting = nil, 0, 0, nil, false, nil
 	s.decisions++
 	s.w.copies.forget(tx.Now)
@@ -127,7 +127,7 @@ func (s *Sweep) Do(tx *engine.Tx) error {
 
 // allParts does the parts that have anything to do. Each gets a share of the budget, so that every
 // sweep acts on some rows of every part: a deadline does not wait until thousands of groups are done.
-func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
+func (s *Sweep) allParts(tx *kernel.Tx, g *gap) error {
 	due, err := tx.DB.Due(tx.Now.Add(-tx.Policy().WorkerOffline))
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *Sweep) allParts(tx *engine.Tx, g *gap) error {
 // limit returns how many rows of a part to read. Rows that have to be skipped are added, because
 // otherwise they could fill the whole selection and hide the others. From the third decision on the
 // limit is halved each time: a sweep of fewer rows conflicts less often.
-func (s *Sweep) limit(tx *engine.Tx) int {
+func (s *Sweep) limit(tx *kernel.Tx) int {
 	limit := cmp.Or(s.maxRows, s.w.maxRows)
 	if s.decisions > 2 {
 		limit = max(minSweepRows, limit>>(s.decisions-2))
@@ -162,7 +162,7 @@ func (s *Sweep) limit(tx *engine.Tx) int {
 
 // begin is called before each row of a part. It tells whether the row is to be skipped because it is set aside, and
 // whether the sweep has acted on as many rows as it may.
-func (s *Sweep) begin(tx *engine.Tx, row asideRow) (skip, full bool) {
+func (s *Sweep) begin(tx *kernel.Tx, row asideRow) (skip, full bool) {
 	switch {
 	case s.w.aside.has(tx.Now, row):
 		return true, false
@@ -182,7 +182,7 @@ func (s *Sweep) notActed() { s.acting = s.acting[:max(0, len(s.acting)-1)] }
 // are discarded, and putOff moves its alarm, so that it does not hide other rows. putOff may be nil
 // for rows that have no alarm to move.
 func (s *Sweep) tryRow(
-	tx *engine.Tx, rule string, t perdure.TenantID, id perdure.RunID, act func() error,
+	tx *kernel.Tx, rule string, t perdure.TenantID, id perdure.RunID, act func() error,
 	putOff func(until perdure.Instant) error,
 ) error {
 	acted := len(s.Actions)

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // A sweep may have to stop before it has acted on all rows that it has found. So it takes the tenants in turns: the
@@ -45,7 +45,7 @@ func takeTurns[T any](rows []T, after perdure.TenantID, tenant func(*T) perdure.
 // eachInTurn calls act for the rows of a part until the sweep has done enough. It skips rows that are set aside, and
 // notes the tenant that was last, once the sweep is written. The first row is acted on in any case, so that every sweep
 // gets on. key names a row by its tenant and its id.
-func eachInTurn[T any](s *Sweep, tx *engine.Tx, part string, rows []T, key func(*T) (perdure.TenantID, string),
+func eachInTurn[T any](s *Sweep, tx *kernel.Tx, part string, rows []T, key func(*T) (perdure.TenantID, string),
 	act func(*T) error) error {
 	tenant := func(row *T) perdure.TenantID { t, _ := key(row); return t }
 	rows = takeTurns(rows, s.w.lastTenant[part], tenant)

@@ -7,6 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -41,7 +43,7 @@ func TestSweepThatStopsEarlyReachesEveryTenant(t *testing.T) {
 	}
 	submit := func(tenant perdure.TenantID, timeout time.Duration) perdure.RunID {
 		t.Helper()
-		op := &engine.Submit{Tenant: tenant,
+		op := &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
 		if err := e.Step(1, op)[0]; err != nil {
 			t.Fatal(err)
@@ -119,7 +121,7 @@ func TestEverySweepReachesEveryPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	do := func(now perdure.Instant, op engine.Op) {
+	do := func(now perdure.Instant, op kernel.Op) {
 		t.Helper()
 		if err := e.Step(now, op)[0]; err != nil {
 			t.Fatal(err)
@@ -128,7 +130,7 @@ func TestEverySweepReachesEveryPart(t *testing.T) {
 	now := perdure.Instant(1)
 	submit := func(tenant perdure.TenantID, timeout time.Duration) perdure.RunID {
 		t.Helper()
-		op := &engine.Submit{Tenant: tenant,
+		op := &life.Submit{Tenant: tenant,
 			Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
 		do(now, op)
 		return op.Run.ID
@@ -139,8 +141,8 @@ func TestEverySweepReachesEveryPart(t *testing.T) {
 		members = append(members, submit("noisy", time.Hour))
 		submit("noisy", time.Second)
 	}
-	do(1, &engine.CreateGroup{Tenant: "noisy", RunIDs: members, Mode: "any", OnLosers: "cancel"})
-	do(1, &engine.Cancel{Tenant: "noisy", RunID: members[0]})
+	do(1, &life.CreateGroup{Tenant: "noisy", RunIDs: members, Mode: "any", OnLosers: "cancel"})
+	do(1, &life.Cancel{Tenant: "noisy", RunID: members[0]})
 	w := New(e, nil)
 	for i := range 5 {
 		quiet := submit("quiet", time.Second)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/upkeep"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -17,7 +18,7 @@ type Watchdog struct {
 	engine *engine.Engine
 	log    *slog.Logger
 	patrol patrolCursor
-	retain engine.Retention
+	retain upkeep.Retention
 
 	// OnActions is called with a sweep's actions after they are durable. Set it before the first
 	// sweep. It must not block.

@@ -15,6 +15,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -94,7 +96,7 @@ func TestLogHasAllNamesOfARule(t *testing.T) {
 	}
 	var out bytes.Buffer
 	w := New(e, slog.New(slog.NewTextHandler(&out, nil)))
-	submit := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "k", Delay: perdure.Duration(time.Hour)}}
+	submit := &life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "k", Delay: perdure.Duration(time.Hour)}}
 	if err := e.Do(t.Context(), submit); err != nil {
 		t.Fatal(err)
 	}
@@ -138,13 +140,13 @@ func TestEarlierAlarmWakesLoop(t *testing.T) {
 		clock := func() perdure.Instant { return perdure.At(time.Now()) }
 		e, bell := startLoop(t, store.Options{Hooks: store.Hooks{Clock: clock}})
 		ctx := t.Context()
-		far := &engine.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "far"}}
+		far := &life.Submit{Tenant: "t", Submission: perdure.Submission{Kind: "far"}}
 		if err := e.Do(ctx, far); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		for range 10 {
-			op := &engine.Submit{Tenant: "t",
+			op := &life.Submit{Tenant: "t",
 				Submission: perdure.Submission{Kind: "short", Timeout: perdure.Duration(70 * time.Millisecond)}}
 			if err := e.Do(ctx, op); err != nil {
 				t.Fatal(err)
@@ -180,7 +182,7 @@ func TestLaterAlarmsDoNotWakeLoop(t *testing.T) {
 		}})
 		submit := func(timeout time.Duration) {
 			t.Helper()
-			op := &engine.Submit{Tenant: "t",
+			op := &life.Submit{Tenant: "t",
 				Submission: perdure.Submission{Kind: "k", Timeout: perdure.Duration(timeout)}}
 			if err := e.Do(t.Context(), op); err != nil {
 				t.Fatal(err)
@@ -203,7 +205,7 @@ func TestDelayedRunBecomesClaimable(t *testing.T) {
 	ctx := context.Background()
 	rung, stop := bell.Listen(doorbell.Queue("t", "default"))
 	defer stop()
-	op := &engine.Submit{Tenant: "t",
+	op := &life.Submit{Tenant: "t",
 		Submission: perdure.Submission{Kind: "k", Delay: perdure.Duration(50 * time.Millisecond)}}
 	if err := e.Do(ctx, op); err != nil {
 		t.Fatal(err)
@@ -213,7 +215,7 @@ func TestDelayedRunBecomesClaimable(t *testing.T) {
 	case <-time.After(eventually.Within):
 		t.Fatalf("run %s: its queue did not ring, want a ring after its delay of 50 ms", op.Run.ID)
 	}
-	poll := &engine.Claim{Tenant: "t", Worker: "w", Slots: 1}
+	poll := &dispatch.Claim{Tenant: "t", Worker: "w", Slots: 1}
 	if err := e.Do(ctx, poll); err != nil || len(poll.Grants) != 1 {
 		t.Fatalf("poll after the ring: %d grants, error %v; want 1 grant", len(poll.Grants), err)
 	}
@@ -243,7 +245,7 @@ func TestSlowReadersDoNotDelayWatchdog(t *testing.T) {
 		<-begun
 	}
 	wg.Go(func() { New(e, nil).Run(ctx) })
-	op := &engine.Submit{Tenant: "t",
+	op := &life.Submit{Tenant: "t",
 		Submission: perdure.Submission{Kind: "x", Timeout: perdure.Duration(200 * time.Millisecond)}}
 	if err := e.Do(ctx, op); err != nil {
 		t.Fatal(err)

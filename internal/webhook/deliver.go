@@ -11,6 +11,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/outbox"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/fair"
 	"github.com/perdure/perdure/internal/store"
 )
@@ -44,7 +46,7 @@ type Deliverer struct {
 
 	inFlight places             // messages in flight, by the health of their endpoint when they were sent
 	finished chan attemptResult // results of attempts
-	results  []engine.Sent      // results that are not stored yet
+	results  []outbox.Sent      // results that are not stored yet
 
 	fanning  bool             // there are events that wait for their fan-out
 	fanned   perdure.TenantID // the tenant of the last fan-out step
@@ -92,7 +94,7 @@ const (
 
 // An attemptResult is the result of an attempt, with the health of the endpoint when it was sent.
 type attemptResult struct {
-	engine.Sent
+	outbox.Sent
 	as   health
 	late bool // the answer took longer than slowAfter
 }
@@ -179,7 +181,7 @@ func (d *Deliverer) pass(ctx, sending context.Context) (time.Duration, error) {
 		}
 	}
 	fanErr := d.fanOut(ctx, now) // an error does not keep due messages from being sent
-	op := &engine.Deliver{Sent: d.results, Want: d.wants(now)}
+	op := &outbox.Deliver{Sent: d.results, Want: d.wants(now)}
 	if len(op.Sent)+len(op.Want) > 0 {
 		began := time.Now()
 		if err := d.engine.Do(ctx, op); err != nil {
@@ -200,7 +202,7 @@ func (d *Deliverer) fanOut(ctx context.Context, now perdure.Instant) error {
 		return nil
 	}
 	began := time.Now()
-	op := &engine.FanOut{After: d.fanned}
+	op := &outbox.FanOut{After: d.fanned}
 	if err := d.engine.Do(ctx, op); err != nil {
 		d.fanAt = now.Add(d.opt.Look)
 		return fmt.Errorf("fan events out: %w", err)
@@ -291,7 +293,7 @@ func (d *Deliverer) noteUnfinished(list, more []store.Mailbox) {
 
 // took starts the attempts of claimed messages, and tells whether more can be claimed at once. turn
 // is the next time for endpoints that have more messages to give up.
-func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now, turn perdure.Instant) (more bool) {
+func (d *Deliverer) took(sending context.Context, op *outbox.Deliver, now, turn perdure.Instant) (more bool) {
 	got := make(map[endpoint]int)
 	for _, o := range op.Taken {
 		b := endpoint{o.Tenant, o.Webhook}
@@ -324,8 +326,8 @@ func (d *Deliverer) took(sending context.Context, op *engine.Deliver, now, turn 
 }
 
 // send builds a message and makes one attempt.
-func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as health) attemptResult {
-	s := attemptResult{Sent: engine.Sent{Notification: o.Notification, At: d.engine.Store().Now()}, as: as}
+func (d *Deliverer) send(ctx context.Context, o *outbox.Outgoing, as health) attemptResult {
+	s := attemptResult{Sent: outbox.Sent{Notification: o.Notification, At: d.engine.Store().Now()}, as: as}
 	m, err := d.build(ctx, o)
 	if err != nil {
 		s.Unsent, s.Stopped, s.Error = true, ctx.Err() != nil, "the server could not read what to send"
@@ -350,7 +352,7 @@ func (d *Deliverer) send(ctx context.Context, o *engine.Outgoing, as health) att
 
 // build makes a message, within the limit of builders. The line that it reads is released before
 // the message is sent.
-func (d *Deliverer) build(ctx context.Context, o *engine.Outgoing) (Message, error) {
+func (d *Deliverer) build(ctx context.Context, o *outbox.Outgoing) (Message, error) {
 	leave, err := d.building.Enter(ctx, o.Tenant, 1)
 	if err != nil {
 		return Message{}, err
@@ -362,8 +364,8 @@ func (d *Deliverer) build(ctx context.Context, o *engine.Outgoing) (Message, err
 var errGone = errors.New("the event is no longer there")
 
 // message makes a message from data that never changes, so that every attempt is the same.
-func (d *Deliverer) message(ctx context.Context, o *engine.Outgoing) (Message, error) {
-	l := &engine.Look{Tenant: o.Tenant, RunID: o.RunID, After: o.Seq - 1, Lines: 1, Bytes: math.MaxInt, Whole: true}
+func (d *Deliverer) message(ctx context.Context, o *outbox.Outgoing) (Message, error) {
+	l := &reads.Look{Tenant: o.Tenant, RunID: o.RunID, After: o.Seq - 1, Lines: 1, Bytes: math.MaxInt, Whole: true}
 	if err := d.engine.Runs.Look(ctx, l); err != nil {
 		return Message{}, err
 	}
@@ -430,5 +432,5 @@ func (d *Deliverer) drain(sending context.Context, stop context.CancelFunc) erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(sending), 5*time.Second)
 	defer cancel()
-	return d.engine.Do(ctx, &engine.Deliver{Sent: d.results})
+	return d.engine.Do(ctx, &outbox.Deliver{Sent: d.results})
 }

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -81,7 +83,7 @@ func TestThousandsOfHangingEndpointsDelayNoOtherTenant(t *testing.T) {
 			sink.answer[url] = hangs
 			sink.mu.Unlock()
 			sub := perdure.Submission{Kind: "job", Webhook: url, WebhookEvents: []string{"run:created"}}
-			evil.do(&engine.Submit{Tenant: "evil", Submission: sub})
+			evil.do(&life.Submit{Tenant: "evil", Submission: sub})
 		}
 		for i := range 20 {
 			time.Sleep(17 * time.Second)
@@ -149,7 +151,7 @@ func TestRetryAfterDoesNotExtendTheDay(t *testing.T) {
 			t.Fatalf("sent %d times, deliveries %+v, want 4 times and dead", len(got), w.deliveries(hook.ID, ""))
 		}
 		// A redelivery has a day of its own.
-		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: dead[0].ID()})
+		w.do(&outbox.Redeliver{Tenant: tenant, DeliveryID: dead[0].ID()})
 		time.Sleep(20 * time.Hour)
 		if got, _ := sink.of(hook.URL); len(got) != 7 || len(w.deliveries(hook.ID, perdure.NotePending)) != 1 {
 			t.Errorf("20 h after the redelivery: sent %d times, want 3 and pending", len(got)-4)
@@ -179,7 +181,7 @@ func TestUntriedMessagesAreGivenUpAfterADay(t *testing.T) {
 		sink.mu.Lock()
 		sink.answer = map[string]func(context.Context) Result{hook.URL: always(500)}
 		sink.mu.Unlock()
-		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
+		w.do(&outbox.Redeliver{Tenant: tenant, DeliveryID: n.ID()})
 		time.Sleep(10 * time.Minute)
 		if got := w.deliveries(hook.ID, perdure.NotePending); len(got) != 1 || len(w.attempts(n)) != 3 {
 			t.Errorf("10 minutes after a redelivery: %d attempts, pending %+v, want 3 attempts and one pending",
@@ -194,7 +196,7 @@ type lost struct{ run perdure.RunID }
 
 func (lost) Needs() []store.Ref { return nil }
 
-func (l lost) Do(tx *engine.Tx) error {
+func (l lost) Do(tx *kernel.Tx) error {
 	tx.DB.Stage("DELETE FROM events WHERE run_id=?", string(l.run))
 	return nil
 }
@@ -225,7 +227,7 @@ type hidden struct{}
 
 func (hidden) Needs() []store.Ref { return nil }
 
-func (hidden) Do(tx *engine.Tx) error {
+func (hidden) Do(tx *kernel.Tx) error {
 	tx.DB.Stage("ALTER TABLE events RENAME TO elsewhere")
 	return nil
 }
@@ -275,8 +277,8 @@ func TestSecondClaimInABatchIsToldOfDueMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.many(2)
-		want := []engine.Want{{Tenant: tenant, Webhook: hook.ID, Most: 1}}
-		first, second := &engine.Deliver{Want: want}, &engine.Deliver{Want: want}
+		want := []outbox.Want{{Tenant: tenant, Webhook: hook.ID, Most: 1}}
+		first, second := &outbox.Deliver{Want: want}, &outbox.Deliver{Want: want}
 		now := w.e.Store().Now()
 		for _, err := range w.e.Step(now, first, second) {
 			if err != nil {
@@ -295,7 +297,7 @@ func TestMailboxesAreFoundInPages(t *testing.T) {
 		w := newWorld(t, at)
 		for i := range 40 {
 			who := perdure.TenantID(fmt.Sprintf("t%d", i%3))
-			w.do(&engine.Submit{Tenant: who, Submission: perdure.Submission{Kind: "job",
+			w.do(&life.Submit{Tenant: who, Submission: perdure.Submission{Kind: "job",
 				Webhook: fmt.Sprintf("https://a%d.example/", i/6), WebhookEvents: []string{"run:created"}}})
 		}
 		var all []store.Mailbox
@@ -376,7 +378,7 @@ func TestLooksFollowTheNextAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := virtual(t)
 		for i := range 2*page + 10 {
-			w.do(&engine.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
+			w.do(&life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "job",
 				Webhook: fmt.Sprintf("https://a%d.example/", i), WebhookEvents: []string{"run:created"}}})
 		}
 		w.e.TakePosted()
@@ -408,7 +410,7 @@ type later struct{ at perdure.Instant }
 
 func (later) Needs() []store.Ref { return nil }
 
-func (l later) Do(tx *engine.Tx) error {
+func (l later) Do(tx *kernel.Tx) error {
 	tx.DB.Stage("UPDATE outbox SET alarm_at=?", int64(l.at))
 	return nil
 }

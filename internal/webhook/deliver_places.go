@@ -1,17 +1,17 @@
 package webhook
 
-// This file chooses which messages are sent next. Concurrency is a number of places. Each pass
-// gives free places one by one: to the tenant with the fewest, there to the endpoint with the
-// fewest, and among these to the one that has waited longest. Limits by the endpoint's health keep
-// places free for endpoints that answer quickly; see fits.
-
 import (
 	"cmp"
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/outbox"
 )
+
+// This file chooses which messages are sent next. Concurrency is a number of places. Each pass
+// gives free places one by one: to the tenant with the fewest, there to the endpoint with the
+// fewest, and among these to the one that has waited longest. Limits by the endpoint's health keep
+// places free for endpoints that answer quickly; see fits.
 
 // An endpoint identifies a webhook.
 type endpoint struct {
@@ -157,7 +157,7 @@ func (d *Deliverer) forget(q *queue) {
 
 // wants gives the free places and returns how many messages to claim for each endpoint. It also
 // returns changed endpoints without a place, whose messages may have to be given up.
-func (d *Deliverer) wants(now perdure.Instant) []engine.Want {
+func (d *Deliverer) wants(now perdure.Instant) []outbox.Want {
 	var ready []*queue
 	for _, s := range d.shares {
 		s.want = places{}
@@ -193,13 +193,13 @@ func (d *Deliverer) wants(now perdure.Instant) []engine.Want {
 		q.of.want[q.known]++
 		inFlight[q.known]++
 	}
-	var out []engine.Want
+	var out []outbox.Want
 	for _, q := range asked {
-		out = append(out, engine.Want{Tenant: q.tenant, Webhook: q.id, Most: q.want})
+		out = append(out, outbox.Want{Tenant: q.tenant, Webhook: q.id, Most: q.want})
 	}
 	for b, q := range d.endpoints {
 		if q.changed && q.want == 0 && q.turn <= now {
-			out = append(out, engine.Want{Tenant: b.tenant, Webhook: b.id})
+			out = append(out, outbox.Want{Tenant: b.tenant, Webhook: b.id})
 		}
 	}
 	return out

@@ -15,6 +15,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
@@ -94,7 +98,7 @@ func virtual(t *testing.T) *world {
 		store.Options{Hooks: store.Hooks{Clock: func() perdure.Instant { return perdure.At(time.Now()) }}})
 }
 
-func (w *world) do(op engine.Op) {
+func (w *world) do(op kernel.Op) {
 	w.t.Helper()
 	if err := w.e.Do(context.Background(), op); err != nil {
 		w.t.Fatalf("%T: %v", op, err)
@@ -103,16 +107,16 @@ func (w *world) do(op engine.Op) {
 
 func (w *world) hook(url string, events ...string) perdure.Webhook {
 	w.t.Helper()
-	op := &engine.CreateWebhook{Tenant: w.who, URL: url, Events: events}
+	op := &outbox.CreateWebhook{Tenant: w.who, URL: url, Events: events}
 	w.do(op)
 	return op.Webhook
 }
 
-func (w *world) start(kind string) engine.Grant {
+func (w *world) start(kind string) dispatch.Grant {
 	w.t.Helper()
-	w.do(&engine.Submit{Tenant: w.who, Submission: perdure.Submission{Kind: kind,
+	w.do(&life.Submit{Tenant: w.who, Submission: perdure.Submission{Kind: kind,
 		Timeout: perdure.Duration(time.Hour), Metadata: map[string]string{"for": "test"}}})
-	claim := &engine.Claim{Tenant: w.who, Worker: "w1", Kinds: []string{kind}, Slots: 1, Start: true}
+	claim := &dispatch.Claim{Tenant: w.who, Worker: "w1", Kinds: []string{kind}, Slots: 1, Start: true}
 	w.do(claim)
 	if len(claim.Grants) != 1 {
 		w.t.Fatalf("Claim of %s: %d grants, want 1", kind, len(claim.Grants))
@@ -120,10 +124,10 @@ func (w *world) start(kind string) engine.Grant {
 	return claim.Grants[0]
 }
 
-func (w *world) commit(g engine.Grant, id string, c perdure.Commit) {
+func (w *world) commit(g dispatch.Grant, id string, c perdure.Commit) {
 	w.t.Helper()
 	c.ID, c.RunID, c.Epoch = id, g.Run.ID, g.Run.Epoch
-	op := &engine.Commit{Tenant: w.who, Worker: "w1", Commit: c}
+	op := &life.Commit{Tenant: w.who, Worker: "w1", Commit: c}
 	if w.do(op); op.Refused != nil {
 		w.t.Fatalf("commit %s of run %s is refused: %v", id, g.Run.ID, op.Refused)
 	}
@@ -206,9 +210,9 @@ func TestAlertOfALongActivityIsSent(t *testing.T) {
 		g := w.start("think")
 		for range 12 * 60 / 10 {
 			time.Sleep(10 * time.Second)
-			lease := engine.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}
-			w.do(&engine.Heartbeat{Tenant: tenant, Worker: "w1",
-				Beats: []engine.BeatOf{{Lease: lease, Activity: "thinking"}}})
+			lease := life.Lease{RunID: g.Run.ID, Epoch: g.Run.Epoch}
+			w.do(&life.Heartbeat{Tenant: tenant, Worker: "w1",
+				Beats: []life.BeatOf{{Lease: lease, Activity: "thinking"}}})
 		}
 		d, err := w.e.Runs.Get(context.Background(), tenant, g.Run.ID)
 		if err != nil || d.State != perdure.Running || d.Epoch != g.Run.Epoch || d.Attempt != 1 {
@@ -267,7 +271,7 @@ func TestFailedMessageIsRetriedForADayUnchanged(t *testing.T) {
 		sink.mu.Lock()
 		clear(sink.answer)
 		sink.mu.Unlock()
-		w.do(&engine.Redeliver{Tenant: tenant, DeliveryID: dead[0].ID()})
+		w.do(&outbox.Redeliver{Tenant: tenant, DeliveryID: dead[0].ID()})
 		synctest.Wait()
 		again, when := sink.of(hook.URL)
 		if len(again) != 11 || again[10].ID != got[0].ID || string(again[10].Body) != string(got[0].Body) ||
@@ -369,7 +373,7 @@ func TestFailingEndpointsLeavePlacesForNewOnes(t *testing.T) {
 				t.Fatalf("new endpoint %d got %d messages at once, want 1", i, len(got))
 			}
 			time.Sleep(time.Second)
-			w.do(&engine.DeleteWebhook{Tenant: tenant, ID: fresh.ID})
+			w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: fresh.ID})
 		}
 	})
 }
@@ -387,7 +391,7 @@ func TestEndpointWithManyMessagesDelaysNoOther(t *testing.T) {
 		if got, _ := sink.of(fine.URL); len(got) != 1 {
 			t.Errorf("the other endpoint got %d messages, want 1", len(got))
 		}
-		w.do(&engine.DeleteWebhook{Tenant: tenant, ID: full.ID})
+		w.do(&outbox.DeleteWebhook{Tenant: tenant, ID: full.ID})
 		time.Sleep(AttemptTimeout + time.Second)
 		if n := len(w.deliveries(full.ID, perdure.NotePending)); n != 0 {
 			t.Errorf("%d messages of a deleted webhook are pending, want 0", n)
@@ -461,7 +465,7 @@ func TestMessageOfADeadNodeIsSentAgain(t *testing.T) {
 		}
 		synctest.Wait() // it has sent the message, and never stores the result
 		w.deliver(Options{Sender: second})
-		time.Sleep(engine.SendLease - time.Second)
+		time.Sleep(outbox.SendLease - time.Second)
 		if got, _ := second.of(hook.URL); len(got) != 0 {
 			t.Errorf("a second node sent %d messages within the claim of the first, want 0", len(got))
 		}
@@ -522,9 +526,9 @@ func TestReceiverOverHTTPVerifiesTheMessage(t *testing.T) {
 		b, _ := io.ReadAll(r.Body)
 		arrived <- arrival{r.Header, b}
 	})
-	op := &engine.CreateWebhook{Tenant: tenant, URL: sink.URL + "/hook"}
+	op := &outbox.CreateWebhook{Tenant: tenant, URL: sink.URL + "/hook"}
 	w.do(op)
-	rotate := &engine.RotateWebhook{Tenant: tenant, ID: op.Webhook.ID}
+	rotate := &outbox.RotateWebhook{Tenant: tenant, ID: op.Webhook.ID}
 	w.do(rotate)
 	if err := Settle(t.Context(), w.e); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/outbox"
 )
 
 // Limits of one attempt.
@@ -171,8 +171,8 @@ func retryAfter(text string, now time.Time) time.Duration {
 	}
 	if strings.Trim(text, "0123456789") == "" {
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n > int64(engine.MaxRetryAfter/time.Second) {
-			return engine.MaxRetryAfter
+		if err != nil || n > int64(outbox.MaxRetryAfter/time.Second) {
+			return outbox.MaxRetryAfter
 		}
 		return time.Duration(n) * time.Second
 	}
@@ -180,7 +180,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	if err != nil {
 		return 0
 	}
-	return min(max(at.Sub(now), 0), engine.MaxRetryAfter)
+	return min(max(at.Sub(now), 0), outbox.MaxRetryAfter)
 }
 
 // printable returns the beginning of an answer as valid UTF-8 without control characters, fit to be

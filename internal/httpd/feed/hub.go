@@ -14,7 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/fair"
 )
 
@@ -76,7 +76,7 @@ func (h *Hub) Looks() int64 { return h.looks.Load() }
 
 // A Question is what a client watches.
 type Question struct {
-	// Tenant is the owner of the rows; engine.AllTenants for those of all tenants.
+	// Tenant is the owner of the rows; kernel.AllTenants for those of all tenants.
 	Tenant perdure.TenantID
 	// Key identifies the question. Questions of a tenant with equal keys are one.
 	Key string
@@ -430,7 +430,7 @@ func (l *loop) end() bool {
 func (l *loop) run() {
 	ctx, cancel := context.WithCancel(fair.With(context.Background(), l.tenant))
 	defer cancel()
-	rung, stop := l.hub.opt.Bell.Listen(doorbell.Run(l.tenant, engine.AnyRun))
+	rung, stop := l.hub.opt.Bell.Listen(doorbell.Run(l.tenant, kernel.AnyRun))
 	defer stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/eventually"
 )
 
@@ -99,7 +99,7 @@ func TestBusyTenantStarvesNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	next(t, c)
-	bell.Ring(doorbell.Run("calm", engine.AnyRun))
+	bell.Ring(doorbell.Run("calm", kernel.AnyRun))
 	next(t, c)
 }
 
@@ -128,7 +128,7 @@ func TestHubForgetsQuestionsWithoutClients(t *testing.T) {
 		})
 	}
 	before := h.Looks()
-	bell.Ring(doorbell.Run("a", engine.AnyRun))
+	bell.Ring(doorbell.Run("a", kernel.AnyRun))
 	if n := h.Looks() - before; n != 0 {
 		t.Errorf("%d looks without a client, want none", n)
 	}
@@ -170,7 +170,7 @@ func TestFailedLookEndsNewWatchesOnly(t *testing.T) {
 		t.Errorf("first message of a watch that can't be read = %+v, want an error", d)
 	}
 	set(false)
-	bell.Ring(doorbell.Run("a", engine.AnyRun))
+	bell.Ring(doorbell.Run("a", kernel.AnyRun))
 	if d := next(t, old); d.Err != nil {
 		t.Errorf("message after the store is back = %+v, want no error", d)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
@@ -50,9 +51,9 @@ const endedRest = 20
 type Counts struct {
 	Engine *engine.Engine
 	Tenant perdure.TenantID
-	Filter engine.RunFilter
+	Filter reads.RunFilter
 
-	ended   engine.Counts
+	ended   reads.Counts
 	endedAt time.Time
 	// endedTook is the time that it took to count ended runs.
 	endedTook time.Duration
@@ -115,7 +116,7 @@ const (
 )
 
 // ShowCounts returns counts of runs as the API shows them.
-func ShowCounts(at perdure.Instant, parts ...engine.Counts) *api.RunCounts {
+func ShowCounts(at perdure.Instant, parts ...reads.Counts) *api.RunCounts {
 	out := &api.RunCounts{At: at, Status: make(map[string]int), State: make(map[string]int),
 		Kind: make(map[string]map[string]int), Queue: make(map[string]map[string]int)}
 	add := func(to map[string]map[string]int, name, status string, n int) {

@@ -9,6 +9,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/httpd/stream"
 )
 
@@ -51,7 +53,7 @@ type Runs struct {
 	Show   func(r *perdure.Run, now perdure.Instant) *api.Run
 	Tenant perdure.TenantID
 	// Page selects the runs, unless IDs does.
-	Page engine.RunFilter
+	Page reads.RunFilter
 	IDs  []perdure.RunID
 	// First is the number of runs in a snapshot.
 	First int
@@ -118,9 +120,9 @@ func (l *Runs) Look(ctx context.Context, snapshot bool) (news, whole *Message, m
 
 // survey reads what has changed on the page; with whole also the rows of a snapshot, and on the
 // first look only these.
-func (l *Runs) survey(ctx context.Context, whole, first bool) (*engine.Survey, error) {
+func (l *Runs) survey(ctx context.Context, whole, first bool) (*reads.Survey, error) {
 	began := time.Now()
-	s := &engine.Survey{Tenant: l.Tenant, Page: l.Page, IDs: l.IDs, RowBytes: rowBytes,
+	s := &reads.Survey{Tenant: l.Tenant, Page: l.Page, IDs: l.IDs, RowBytes: rowBytes,
 		Lines: ChangeLines, Bytes: ChangeBytes, AllBytes: LookBytes}
 	if l.Plain {
 		s.RowBytes = PlainBytes
@@ -141,9 +143,9 @@ func (l *Runs) survey(ctx context.Context, whole, first bool) (*engine.Survey, e
 	if whole {
 		s.Whole = l.First
 	}
-	s.Known = make([]engine.Ref, 0, len(l.known))
+	s.Known = make([]kernel.Ref, 0, len(l.known))
 	for id, x := range l.known {
-		s.Known = append(s.Known, engine.Ref{Tenant: x.tenant, Run: id})
+		s.Known = append(s.Known, kernel.Ref{Tenant: x.tenant, Run: id})
 	}
 	return s, l.Engine.Survey(ctx, s)
 }
@@ -179,7 +181,7 @@ func (l *Runs) forget(id perdure.RunID, keep bool) {
 }
 
 // changes makes the message of what has changed, and learns it.
-func (l *Runs) changes(s *engine.Survey, now perdure.Instant) (*Message, error) {
+func (l *Runs) changes(s *reads.Survey, now perdure.Instant) (*Message, error) {
 	m := &Message{kind: api.SocketChange}
 	for i := range slices.Backward(s.Runs) { // oldest first
 		r := &s.Runs[i]
@@ -209,7 +211,7 @@ func (l *Runs) changes(s *engine.Survey, now perdure.Instant) (*Message, error) 
 }
 
 // departures adds the runs that are no longer on the page.
-func (l *Runs) departures(m *Message, s *engine.Survey, now perdure.Instant) error {
+func (l *Runs) departures(m *Message, s *reads.Survey, now perdure.Instant) error {
 	selected := make(map[perdure.RunID]bool, len(s.Selected))
 	for i := range s.Selected {
 		selected[s.Selected[i].ID] = true
@@ -251,7 +253,7 @@ func (l *Runs) departures(m *Message, s *engine.Survey, now perdure.Instant) err
 
 // unexamined tells whether a run is missing on the page only because the search for its rows ended
 // early: its time was over, or too few of the runs match. Such runs stay watched, within bounds.
-func (l *Runs) unexamined(s *engine.Survey, r *perdure.Run) bool {
+func (l *Runs) unexamined(s *reads.Survey, r *perdure.Run) bool {
 	return l.IDs == nil && len(s.Selected) < l.Page.Limit && r.ID < s.Next && l.Page.Matches(r) &&
 		len(l.known) <= 2*l.Page.Limit
 }
@@ -281,14 +283,14 @@ func (l *Runs) departure(m *Message, id perdure.RunID, r *perdure.Run, why strin
 // show returns a run as the API shows it. In a view over all tenants it names its tenant.
 func (l *Runs) show(r *perdure.Run, now perdure.Instant) *api.Run {
 	out := l.Show(r, now)
-	if l.Tenant == engine.AllTenants {
+	if l.Tenant == kernel.AllTenants {
 		out.Tenant = r.Tenant
 	}
 	return out
 }
 
 // snapshot makes the message of a page.
-func (l *Runs) snapshot(s *engine.Survey, now perdure.Instant) *Message {
+func (l *Runs) snapshot(s *reads.Survey, now perdure.Instant) *Message {
 	out := api.Snapshot{Runs: make([]api.Run, 0, len(s.Runs)),
 		Truncated: s.Cut || s.Next != "" || len(s.Selected) > l.First}
 	for i := range s.Runs[:min(l.First, len(s.Runs))] {
@@ -322,7 +324,7 @@ func (m *Message) encode(kind string, object any) error {
 func Missed(ctx context.Context, e *engine.Engine, show func(*perdure.Run, perdure.Instant) *api.Run,
 	t perdure.TenantID, after map[perdure.RunID]int64) (*Message, error) {
 	l := &Runs{Engine: e, Show: show, Tenant: t, Lines: true}
-	s := &engine.Survey{Tenant: t, RowBytes: rowBytes, Lines: ChangeLines, Bytes: ChangeBytes, AllBytes: LookBytes,
+	s := &reads.Survey{Tenant: t, RowBytes: rowBytes, Lines: ChangeLines, Bytes: ChangeBytes, AllBytes: LookBytes,
 		IDs:     slices.Collect(maps.Keys(after)),
 		Changed: func(r *perdure.Run) bool { return r.Seq > after[r.ID] },
 		Wants:   func(r *perdure.Run) int64 { return max(after[r.ID], r.Seq-ChangeLines) }}

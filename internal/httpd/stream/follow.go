@@ -5,7 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // A follower writes one log to one connection. It sends "attached", then repeats:
@@ -21,7 +21,7 @@ import (
 // A Follower follows a run's log from its cursor on, and sends an end frame after the run's end.
 type Follower struct {
 	Reader *Reader
-	Ref    engine.Ref
+	Ref    kernel.Ref
 	// After is the cursor: the last line that was sent.
 	After int64
 	// Waits is set if the stream counts as a waiter of the run.

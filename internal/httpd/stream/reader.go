@@ -7,6 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // The reader merges the reads of all followers of a node.
@@ -52,7 +54,7 @@ type Reader struct {
 
 // A query asks for the lines of a log after a line.
 type query struct {
-	ref   engine.Ref
+	ref   kernel.Ref
 	after int64
 	// withRun also asks for the run's row.
 	withRun bool
@@ -70,7 +72,7 @@ type result struct {
 
 // A Page is a part of a log, and the state of its run.
 type Page struct {
-	Head engine.Head
+	Head reads.Head
 	Run  perdure.Run
 	// lines are the frames of the page's lines.
 	lines piece
@@ -140,7 +142,7 @@ var closedChan = func() chan struct{} {
 }()
 
 // First reads a run and the first page of its log after a line. It gives up when gone is closed.
-func (l *Reader) First(gone <-chan struct{}, ref engine.Ref, after int64) (*Page, error) {
+func (l *Reader) First(gone <-chan struct{}, ref kernel.Ref, after int64) (*Page, error) {
 	r := l.ask(query{ref: ref, after: after, withRun: true})
 	select {
 	case <-r.done:
@@ -228,9 +230,9 @@ func (l *Reader) readBatch(ctx context.Context, queue *[]query, limit int, more 
 	if left && more != nil {
 		signal(more)
 	}
-	looks := make([]*engine.Look, n)
+	looks := make([]*reads.Look, n)
 	for i, q := range queries {
-		looks[i] = &engine.Look{Tenant: q.ref.Tenant, RunID: q.ref.Run, After: q.after,
+		looks[i] = &reads.Look{Tenant: q.ref.Tenant, RunID: q.ref.Run, After: q.after,
 			Lines: pageLines, Bytes: pageBytes, Whole: q.withRun}
 	}
 	err := l.engine.Runs.Look(ctx, looks...)
@@ -242,7 +244,7 @@ func (l *Reader) readBatch(ctx context.Context, queue *[]query, limit int, more 
 
 // finish sets a result and wakes the followers that wait for it. A page with lines goes to the
 // cache.
-func (l *Reader) finish(r *result, q query, k *engine.Look, err error) {
+func (l *Reader) finish(r *result, q query, k *reads.Look, err error) {
 	defer close(r.done)
 	switch {
 	case err != nil:
@@ -278,7 +280,7 @@ func (l *Reader) store(q query, p *Page) {
 }
 
 // newPage encodes the lines of a look as frames.
-func newPage(l *engine.Look) (*Page, error) {
+func newPage(l *reads.Look) (*Page, error) {
 	p := &Page{Head: l.Head, Run: l.Run, upto: l.Upto(), ended: l.Ended(), first: l.First()}
 	if len(l.Log) > 0 {
 		var frames []byte

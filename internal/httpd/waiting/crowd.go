@@ -4,7 +4,7 @@ import (
 	"container/list"
 	"sync"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // A crowd is the calls that wait for one run, when there are many. Each line of the run's log rings,
@@ -34,18 +34,18 @@ const CrowdSize = 8
 // crowds has the crowds of a node.
 type crowds struct {
 	mu sync.Mutex // taken before the lock of the gate that quit gives a turn back to
-	of map[engine.Ref]*crowd
+	of map[kernel.Ref]*crowd
 }
 
 // enter counts a call that has seen a living run and waits for it, until leave is called. follow is set
 // for the call that makes the crowd large: it has to see to it that the run is followed.
-func (s *crowds) enter(ref engine.Ref, foreground bool) (leave func(), follow bool) {
+func (s *crowds) enter(ref kernel.Ref, foreground bool) (leave func(), follow bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cr := s.of[ref]
 	if cr == nil {
 		if s.of == nil {
-			s.of = make(map[engine.Ref]*crowd)
+			s.of = make(map[kernel.Ref]*crowd)
 		}
 		cr = &crowd{foreground: foreground, members: list.New()}
 		s.of[ref] = cr
@@ -63,14 +63,14 @@ func (s *crowds) enter(ref engine.Ref, foreground bool) (leave func(), follow bo
 }
 
 // tidy forgets a crowd that nobody waits in and whose run is not followed. The caller holds s.mu.
-func (s *crowds) tidy(ref engine.Ref, cr *crowd) {
+func (s *crowds) tidy(ref kernel.Ref, cr *crowd) {
 	if cr.calls == 0 && !cr.followed && s.of[ref] == cr {
 		delete(s.of, ref)
 	}
 }
 
 // join makes a call a member, if the run is followed.
-func (s *crowds) join(ref engine.Ref) *member {
+func (s *crowds) join(ref kernel.Ref) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cr := s.of[ref]
@@ -111,7 +111,7 @@ func (s *crowds) wakeNext(cr *crowd, leave func()) bool {
 
 // unfollow ends the following of a run if nobody waits, or in any case if the run is over. Calls that
 // come later look for themselves.
-func (s *crowds) unfollow(ref engine.Ref, over bool) (*crowd, bool) {
+func (s *crowds) unfollow(ref kernel.Ref, over bool) (*crowd, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	cr := s.of[ref]

@@ -7,7 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/fair"
 )
 
@@ -25,7 +27,7 @@ type Caller interface {
 
 // A Query is what a call wants to know of a run.
 type Query struct {
-	Ref engine.Ref
+	Ref kernel.Ref
 	// Limit is how long the call waits at most. Began is when it began to.
 	Limit time.Duration
 	Began time.Time
@@ -34,11 +36,11 @@ type Query struct {
 	// Started is set if the call has started the run. Made has the row of a run that it has created;
 	// its waiter is then recorded already.
 	Started bool
-	Made    *engine.Detail
+	Made    *reads.Detail
 	// Heard has the counters of the bell from before the call read anything; see othersSilent.
 	Heard doorbell.Stats
 	// Actor is the caller, for the audit log: its leaving may cancel the run.
-	Actor engine.Actor
+	Actor kernel.Actor
 }
 
 // A runWait is a call that waits for a run.
@@ -49,7 +51,7 @@ type runWait struct {
 	// heard has the counters of the bell from before the run was last read.
 	heard doorbell.Stats
 	// run is the run as it is answered: after its end, or when the wait is over.
-	run   *engine.Detail
+	run   *reads.Detail
 	ended bool
 	// foreground is set if the call counts as a waiter: a background run has none.
 	foreground bool
@@ -57,7 +59,7 @@ type runWait struct {
 
 // Run waits for the end of a run. It returns the run, and whether it has ended. A call that may not
 // wait gets the run as it is.
-func (w *Waits) Run(c Caller, q Query) (run *engine.Detail, ended bool, err error) {
+func (w *Waits) Run(c Caller, q Query) (run *reads.Detail, ended bool, err error) {
 	r := &runWait{Waits: w, Caller: c, Query: q, heard: q.Heard}
 	if err := r.wait(); err != nil {
 		return nil, false, err
@@ -104,7 +106,7 @@ func (r *runWait) wait() error {
 	err = r.block(m)
 	if waits {
 		// The waiter is removed even if the caller is gone.
-		ctx := engine.WithActor(context.WithoutCancel(r.Context()), r.Actor)
+		ctx := kernel.WithActor(context.WithoutCancel(r.Context()), r.Actor)
 		r.Waiters.Remove(ctx, r.Ref, r.leaveReason(err), r.ended)
 	}
 	if gone := r.Context().Err(); gone != nil {
@@ -133,7 +135,7 @@ func (r *runWait) block(m *member) error {
 
 // see takes note of a run. It is kept if it has ended or the wait is over, and not each time that
 // something happens to it.
-func (r *runWait) see(d *engine.Detail, over bool) {
+func (r *runWait) see(d *reads.Detail, over bool) {
 	r.foreground = d.Options.Foreground
 	if r.ended = d.State.Terminal(); r.ended || over {
 		r.run = d
@@ -146,7 +148,7 @@ func (r *runWait) look(over bool) (bool, error) {
 	if err := r.Reserve(); err != nil {
 		return false, err
 	}
-	d, err := r.joined.get(r.Context(), r.Ref, func(ctx context.Context) (engine.Detail, error) {
+	d, err := r.joined.get(r.Context(), r.Ref, func(ctx context.Context) (reads.Detail, error) {
 		return r.Runs.Get(ctx, r.Ref.Tenant, r.Ref.Run)
 	})
 	if err != nil {
@@ -177,8 +179,8 @@ func (r *runWait) check(fresh bool) (bool, error) {
 }
 
 // detach is the operation of a call that has started a run and may not wait for it.
-func (r *runWait) detach() *engine.Defer {
-	op := &engine.Defer{Tenant: r.Ref.Tenant, RunID: r.Ref.Run, Reason: "detached"}
+func (r *runWait) detach() *life.Defer {
+	op := &life.Defer{Tenant: r.Ref.Tenant, RunID: r.Ref.Run, Reason: "detached"}
 	if r.Made != nil {
 		op.Node = r.Node // the submission has recorded this node as the only waiter
 	}
@@ -217,7 +219,7 @@ func (r *runWait) inCrowd(m *member) (over bool, err error) {
 }
 
 // follow follows a run for its crowd, until it has ended or nobody waits for it.
-func (w *Waits) follow(ref engine.Ref) {
+func (w *Waits) follow(ref kernel.Ref) {
 	ctx := fair.With(context.Background(), ref.Tenant)
 	var heard doorbell.Stats
 	for fresh := true; ; { // it may have ended before it was followed

@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // sharedReads lets calls that ask for the same run at the same time share reads of the store.
@@ -15,7 +15,7 @@ import (
 // than the ring. It takes part in the next one.
 type sharedReads[T any] struct {
 	mu sync.Mutex
-	of map[engine.Ref]*readsOfRun[T]
+	of map[kernel.Ref]*readsOfRun[T]
 }
 
 // readsOfRun has the reads of one run: one is under way.
@@ -32,12 +32,12 @@ type sharedRead[T any] struct {
 
 // get reads a run, or takes part in a read of another call. A read goes on if the call that began it
 // is gone, because others wait for it.
-func (s *sharedReads[T]) get(ctx context.Context, ref engine.Ref, read func(context.Context) (T, error)) (T, error) {
+func (s *sharedReads[T]) get(ctx context.Context, ref kernel.Ref, read func(context.Context) (T, error)) (T, error) {
 	s.mu.Lock()
 	under, ok := s.of[ref]
 	if !ok {
 		if s.of == nil {
-			s.of = make(map[engine.Ref]*readsOfRun[T])
+			s.of = make(map[kernel.Ref]*readsOfRun[T])
 		}
 		s.of[ref] = new(readsOfRun[T])
 		s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *sharedReads[T]) get(ctx context.Context, ref engine.Ref, read func(cont
 }
 
 // pass ends a read, and lets the next one begin.
-func (s *sharedReads[T]) pass(ref engine.Ref) {
+func (s *sharedReads[T]) pass(ref kernel.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	under := s.of[ref]

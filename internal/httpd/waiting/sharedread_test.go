@@ -6,14 +6,14 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
 // Calls that ask during a read share the next one: they never get what was read before they asked.
 func TestReadsOfARunAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads sharedReads[int]
-		ref := engine.Ref{Tenant: "acme", Run: "r"}
+		ref := kernel.Ref{Tenant: "acme", Run: "r"}
 		began, slow := 0, make(chan struct{})
 		read := func(context.Context) (int, error) {
 			began++

@@ -8,7 +8,8 @@ import (
 	"sync"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // Waiters counts the callers of this node that wait for runs in the foreground.
@@ -17,7 +18,7 @@ import (
 // run is gone, the run is deferred: it goes on, and nobody waits for its result.
 //
 // The store has one record per run and node, however many callers wait there. The first caller
-// writes the record, the last one removes it with engine.Defer, which defers the run unless another
+// writes the record, the last one removes it with life.Defer, which defers the run unless another
 // node has a record. A record expires (WaiterTTL), so the node renews all of its records in the
 // background. The records of a dead node expire, and the watchdog then defers the runs.
 //
@@ -33,24 +34,24 @@ type Waiters struct {
 	locks [64]sync.Mutex
 
 	mu sync.Mutex
-	of map[engine.Ref]int
+	of map[kernel.Ref]int
 }
 
 // Engine is what waiting asks of the engine, beside its [Runs].
 type Engine interface {
-	Do(context.Context, engine.Op) error
+	Do(context.Context, kernel.Op) error
 	// Shared tells whether other nodes may use the store.
 	Shared() bool
 }
 
 // NewWaiters makes the count of a node.
 func NewWaiters(e Engine, node string, log *slog.Logger) *Waiters {
-	return &Waiters{engine: e, node: node, log: log, of: make(map[engine.Ref]int)}
+	return &Waiters{engine: e, node: node, log: log, of: make(map[kernel.Ref]int)}
 }
 
 // Add counts a caller that waits for a run. The first one writes the record, unless it is written
 // already.
-func (w *Waiters) Add(ctx context.Context, ref engine.Ref, written bool) error {
+func (w *Waiters) Add(ctx context.Context, ref kernel.Ref, written bool) error {
 	lock := w.lock(ref)
 	lock.Lock()
 	defer lock.Unlock()
@@ -69,7 +70,7 @@ func (w *Waiters) Add(ctx context.Context, ref engine.Ref, written bool) error {
 }
 
 // Count returns how many callers wait for a run. It waits for a record that is being written.
-func (w *Waiters) Count(ref engine.Ref) int {
+func (w *Waiters) Count(ref kernel.Ref) int {
 	lock := w.lock(ref)
 	lock.Lock()
 	defer lock.Unlock()
@@ -85,7 +86,7 @@ const HungUp = "hung up"
 const Disconnect = "disconnect"
 
 // Remove counts one caller less. The last one defers the run, unless the run has ended.
-func (w *Waiters) Remove(ctx context.Context, ref engine.Ref, reason string, ended bool) {
+func (w *Waiters) Remove(ctx context.Context, ref kernel.Ref, reason string, ended bool) {
 	lock := w.lock(ref)
 	lock.Lock()
 	defer lock.Unlock()
@@ -119,12 +120,12 @@ func (w *Waiters) Renew(ctx context.Context) {
 // count: a lost record is written again if a caller still waits, and a renewed one is removed if
 // none does.
 func (w *Waiters) renew(ctx context.Context, t perdure.TenantID, ids []perdure.RunID) error {
-	op := &engine.Renew{Tenant: t, Node: w.node, RunIDs: ids}
+	op := &life.Renew{Tenant: t, Node: w.node, RunIDs: ids}
 	if err := w.engine.Do(ctx, op); err != nil {
 		return err
 	}
 	for _, id := range ids {
-		if err := w.reconcile(ctx, engine.Ref{Tenant: t, Run: id}, slices.Contains(op.Lost, id)); err != nil {
+		if err := w.reconcile(ctx, kernel.Ref{Tenant: t, Run: id}, slices.Contains(op.Lost, id)); err != nil {
 			return err
 		}
 	}
@@ -132,7 +133,7 @@ func (w *Waiters) renew(ctx context.Context, t perdure.TenantID, ids []perdure.R
 }
 
 // reconcile makes the record of a run match the count of its waiters.
-func (w *Waiters) reconcile(ctx context.Context, ref engine.Ref, lost bool) error {
+func (w *Waiters) reconcile(ctx context.Context, ref kernel.Ref, lost bool) error {
 	lock := w.lock(ref)
 	lock.Lock()
 	defer lock.Unlock()
@@ -146,20 +147,20 @@ func (w *Waiters) reconcile(ctx context.Context, ref engine.Ref, lost bool) erro
 }
 
 // lock returns the lock under which the waiters of a run change. Runs share the locks by hash.
-func (w *Waiters) lock(ref engine.Ref) *sync.Mutex {
+func (w *Waiters) lock(ref kernel.Ref) *sync.Mutex {
 	h := fnv.New32a()
 	h.Write([]byte(ref.Run))
 	return &w.locks[h.Sum32()%uint32(len(w.locks))]
 }
 
 // write writes this node's record for a run.
-func (w *Waiters) write(ctx context.Context, ref engine.Ref) error {
-	return w.engine.Do(ctx, &engine.Attach{Tenant: ref.Tenant, Node: w.node, RunIDs: []perdure.RunID{ref.Run}})
+func (w *Waiters) write(ctx context.Context, ref kernel.Ref) error {
+	return w.engine.Do(ctx, &life.Attach{Tenant: ref.Tenant, Node: w.node, RunIDs: []perdure.RunID{ref.Run}})
 }
 
 // deferRun removes this node's record, and defers the run if no other node has one.
-func (w *Waiters) deferRun(ctx context.Context, ref engine.Ref, reason string) {
-	op := &engine.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: w.node, Reason: reason}
+func (w *Waiters) deferRun(ctx context.Context, ref kernel.Ref, reason string) {
+	op := &life.Defer{Tenant: ref.Tenant, RunID: ref.Run, Node: w.node, Reason: reason}
 	if reason == HungUp {
 		op.Reason, op.Closed = Disconnect, true
 	}
@@ -169,7 +170,7 @@ func (w *Waiters) deferRun(ctx context.Context, ref engine.Ref, reason string) {
 }
 
 // drop counts one caller less, and tells whether it was the last.
-func (w *Waiters) drop(ref engine.Ref) (last bool) {
+func (w *Waiters) drop(ref kernel.Ref) (last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.of[ref]--; w.of[ref] > 0 {
@@ -180,7 +181,7 @@ func (w *Waiters) drop(ref engine.Ref) (last bool) {
 }
 
 // count returns how many callers wait for a run.
-func (w *Waiters) count(ref engine.Ref) int {
+func (w *Waiters) count(ref kernel.Ref) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.of[ref]

@@ -6,17 +6,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // Runs is what waiting asks about runs.
 type Runs interface {
-	Get(context.Context, perdure.TenantID, perdure.RunID) (engine.Detail, error)
+	Get(context.Context, perdure.TenantID, perdure.RunID) (reads.Detail, error)
 	Status(context.Context, perdure.TenantID, perdure.RunID) (perdure.Run, perdure.Instant, error)
 	// Live tells whether a run is known to be live, from memory.
 	Live(perdure.TenantID, perdure.RunID) bool
 	// Ended returns a run that has ended lately, from memory.
-	Ended(perdure.TenantID, perdure.RunID) (engine.Detail, bool)
+	Ended(perdure.TenantID, perdure.RunID) (reads.Detail, bool)
 }
 
 // Options configures the waits of a node.
@@ -43,7 +43,7 @@ type Waits struct {
 	Options
 	crowds crowds
 	// joined has the reads of calls that join the same run.
-	joined sharedReads[engine.Detail]
+	joined sharedReads[reads.Detail]
 }
 
 // New makes the waits of a node.

@@ -11,11 +11,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/engine/reads"
 )
 
 // one is the only run of these tests.
-var one = engine.Ref{Tenant: "acme", Run: "r"}
+var one = kernel.Ref{Tenant: "acme", Run: "r"}
 
 // A node is the waits of a node over an engine with one run.
 type node struct {
@@ -35,15 +37,15 @@ func (b *bell) Stats() doorbell.Stats { return b.stats }
 // oneRun is an engine with one run.
 type oneRun struct {
 	mu    sync.Mutex
-	run   engine.Detail
+	run   reads.Detail
 	reads int
 	// ops are the operations that were done, and err is the result of each.
-	ops    []engine.Op
+	ops    []kernel.Op
 	err    error
 	shared bool
 }
 
-func (e *oneRun) Do(_ context.Context, op engine.Op) error {
+func (e *oneRun) Do(_ context.Context, op kernel.Op) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err == nil {
@@ -54,7 +56,7 @@ func (e *oneRun) Do(_ context.Context, op engine.Op) error {
 
 func (e *oneRun) Shared() bool { return e.shared }
 
-func (e *oneRun) Get(context.Context, perdure.TenantID, perdure.RunID) (engine.Detail, error) {
+func (e *oneRun) Get(context.Context, perdure.TenantID, perdure.RunID) (reads.Detail, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.reads++
@@ -74,7 +76,7 @@ func (e *oneRun) Live(perdure.TenantID, perdure.RunID) bool {
 	return e.run.State.Live()
 }
 
-func (e *oneRun) Ended(perdure.TenantID, perdure.RunID) (engine.Detail, bool) {
+func (e *oneRun) Ended(perdure.TenantID, perdure.RunID) (reads.Detail, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.run, e.run.State.Terminal()
@@ -122,7 +124,7 @@ func (c waiter) Woken(func())             { c.turns++ }
 func newWaiter(ctx context.Context) waiter { return waiter{&caller{Context: ctx}} }
 
 // join waits for the run at most a minute.
-func (n *node) join(c waiter) (run *engine.Detail, ended bool, err error) {
+func (n *node) join(c waiter) (run *reads.Detail, ended bool, err error) {
 	return n.Run(c, Query{Ref: one, Limit: time.Minute, Began: time.Now(), Heard: n.bell.Stats()})
 }
 
@@ -225,7 +227,7 @@ func TestLastWaiterDefersTheRun(t *testing.T) {
 			t.Fatalf("%d waiters after all, operations %v; want none, an Attach and a Defer", n.Waiters.Count(one),
 				n.engine.ops)
 		}
-		if op, ok := n.engine.ops[1].(*engine.Defer); !ok || op.Reason != "timeout" {
+		if op, ok := n.engine.ops[1].(*life.Defer); !ok || op.Reason != "timeout" {
 			t.Errorf("the last operation is %+v, want Defer with the reason timeout", n.engine.ops[1])
 		}
 	})
@@ -299,7 +301,7 @@ func TestRefusedCallerIsNoWaiter(t *testing.T) {
 	if n.Waiters.Count(one) != 0 {
 		t.Error("the refused caller is a waiter")
 	}
-	if op, ok := n.engine.ops[len(n.engine.ops)-1].(*engine.Defer); !ok || op.Reason != Disconnect || op.Closed {
+	if op, ok := n.engine.ops[len(n.engine.ops)-1].(*life.Defer); !ok || op.Reason != Disconnect || op.Closed {
 		t.Errorf("the last operation is %+v, want Defer with the reason disconnect", op)
 	}
 }

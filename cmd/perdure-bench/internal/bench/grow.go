@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 )
 
 // How a store grows. Before jobs are measured, the store gets runs that have nothing to do with them:
@@ -37,11 +39,11 @@ func (b *Bench) grow(ctx context.Context, p *place) (err error) {
 	}
 	if err == nil && b.Queues > 0 {
 		b.phase("loading %d queues", b.Queues)
-		err = t.fill(ctx, b, b.Queues, func(i int, op *engine.Submit) { op.Submission.Queue = fmt.Sprint("queue-", i) })
+		err = t.fill(ctx, b, b.Queues, func(i int, op *life.Submit) { op.Submission.Queue = fmt.Sprint("queue-", i) })
 	}
 	if err == nil && b.Tenants > 0 {
 		b.phase("loading %d tenants", b.Tenants)
-		err = t.fill(ctx, b, b.Tenants, func(i int, op *engine.Submit) {
+		err = t.fill(ctx, b, b.Tenants, func(i int, op *life.Submit) {
 			op.Tenant = perdure.TenantID(fmt.Sprint("tenant-", i))
 		})
 	}
@@ -61,17 +63,17 @@ func quiet(b *Bench) *Bench {
 // endAll claims and completes all queued runs.
 func (t *processTarget) endAll(ctx context.Context, b *Bench) error {
 	for ctx.Err() == nil {
-		claim := &engine.Claim{Tenant: tenant, Worker: "grow", Queues: []string{perdure.DefaultQueue}, Slots: growStep,
-			Start: true}
+		claim := &dispatch.Claim{Tenant: tenant, Worker: "grow", Queues: []string{perdure.DefaultQueue},
+			Slots: growStep, Start: true}
 		if err := t.engine.Step(t.store.Now(), claim)[0]; err != nil {
 			return err
 		}
 		if len(claim.Grants) == 0 {
 			return nil
 		}
-		ops := make([]engine.Op, len(claim.Grants))
+		ops := make([]kernel.Op, len(claim.Grants))
 		for i, g := range claim.Grants {
-			ops[i] = &engine.Commit{Tenant: tenant, Worker: "grow", Commit: grant{string(g.Run.ID), g.Run.Epoch}.done()}
+			ops[i] = &life.Commit{Tenant: tenant, Worker: "grow", Commit: grant{string(g.Run.ID), g.Run.Epoch}.done()}
 		}
 		if err := errors.Join(t.engine.Step(t.store.Now(), ops...)...); err != nil {
 			return err
@@ -82,11 +84,11 @@ func (t *processTarget) endAll(ctx context.Context, b *Bench) error {
 }
 
 // fill submits restRuns runs for each of n places, which nobody works on.
-func (t *processTarget) fill(ctx context.Context, b *Bench, n int, at func(i int, op *engine.Submit)) error {
-	var ops []engine.Op
+func (t *processTarget) fill(ctx context.Context, b *Bench, n int, at func(i int, op *life.Submit)) error {
+	var ops []kernel.Op
 	for i := range n {
 		for range restRuns {
-			op := &engine.Submit{Tenant: tenant, Submission: benchRun}
+			op := &life.Submit{Tenant: tenant, Submission: benchRun}
 			at(i, op)
 			ops = append(ops, op)
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
 	"github.com/perdure/perdure/internal/timer"
 )
 
@@ -63,7 +63,7 @@ func (p *place) hold(ctx context.Context, b *Bench, n int) (runs []heldRun, err 
 		return nil, err
 	}
 	for len(runs) < n && ctx.Err() == nil {
-		op := &engine.Claim{Tenant: tenant, Worker: workerName, Kinds: []string{kind}, Slots: min(n-len(runs), 500),
+		op := &dispatch.Claim{Tenant: tenant, Worker: workerName, Kinds: []string{kind}, Slots: min(n-len(runs), 500),
 			Start: true}
 		if err := t.engine.Do(ctx, op); err != nil {
 			return nil, fmt.Errorf("hold: %w", err)

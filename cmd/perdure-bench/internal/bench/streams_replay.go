@@ -11,7 +11,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/timer"
 	"github.com/perdure/perdure/worker"
@@ -47,13 +48,13 @@ func (p *place) write(ctx context.Context, b *Bench, runs []heldRun, lines int, 
 			said = append(said, sampleLine(done+i))
 		}
 		for from := 0; from < len(runs) && ctx.Err() == nil; {
-			var ops []engine.Op
+			var ops []kernel.Op
 			for ; from < len(runs) && len(ops)*len(said) < atOnce; from++ {
 				c := runs[from].says(fmt.Sprint("lines-", done), said...)
 				if end && done+len(said) == lines {
 					c.Outcome = &perdure.Outcome{Type: perdure.OutcomeComplete, Result: benchResult}
 				}
-				ops = append(ops, &engine.Commit{Tenant: tenant, Worker: workerName, Commit: c})
+				ops = append(ops, &life.Commit{Tenant: tenant, Worker: workerName, Commit: c})
 				runs[from].seq += int64(len(said))
 			}
 			for _, err := range t.engine.Step(t.store.Now(), ops...) {

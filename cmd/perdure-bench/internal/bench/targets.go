@@ -23,6 +23,9 @@ import (
 	"github.com/perdure/perdure/internal/child"
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/engine/dispatch"
+	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -123,16 +126,16 @@ func (t *processTarget) load(ctx context.Context, b *Bench, n int,
 	for n > 0 && ctx.Err() == nil {
 		now := t.store.Now()
 		s := sub(now)
-		ops := make([]engine.Op, min(n, batch))
+		ops := make([]kernel.Op, min(n, batch))
 		for i := range ops {
-			ops[i] = &engine.Submit{Tenant: tenant, Submission: s}
+			ops[i] = &life.Submit{Tenant: tenant, Submission: s}
 		}
 		for _, err := range t.engine.Step(now, ops...) {
 			if err != nil {
 				return "", fmt.Errorf("load: %w", err)
 			}
 		}
-		last = ops[len(ops)-1].(*engine.Submit).Run.ID
+		last = ops[len(ops)-1].(*life.Submit).Run.ID
 		n -= len(ops)
 		b.did(len(ops))
 	}
@@ -149,7 +152,7 @@ func ownCPU() time.Duration {
 }
 
 func (t *processTarget) submit(ctx context.Context, sub perdure.Submission) (string, error) {
-	op := &engine.Submit{Tenant: tenant, Submission: sub}
+	op := &life.Submit{Tenant: tenant, Submission: sub}
 	err := t.engine.Do(ctx, op)
 	return string(op.Run.ID), err
 }
@@ -163,7 +166,7 @@ func (t *processTarget) ended(ctx context.Context, id string) (bool, error) {
 }
 
 func (t *processTarget) take(ctx context.Context, worker string, slots int, wait time.Duration) ([]grant, error) {
-	op := &engine.Claim{Tenant: tenant, Worker: worker, Kinds: []string{kind}, Slots: slots, Start: true}
+	op := &dispatch.Claim{Tenant: tenant, Worker: worker, Kinds: []string{kind}, Slots: slots, Start: true}
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
 	for {
@@ -192,7 +195,7 @@ func (t *processTarget) take(ctx context.Context, worker string, slots int, wait
 
 func (t *processTarget) finish(ctx context.Context, worker string, l []grant) error {
 	return parallel(len(l), func(i int) error {
-		op := &engine.Commit{Tenant: tenant, Worker: worker, Commit: l[i].done()}
+		op := &life.Commit{Tenant: tenant, Worker: worker, Commit: l[i].done()}
 		if err := t.engine.Do(ctx, op); err != nil {
 			return err
 		}

@@ -1,8 +1,10 @@
 package sqlite
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,6 +47,64 @@ func Missing(path string, signs ...string) error {
 		}
 	}
 	return nil
+}
+
+// dropOldJournal removes a rollback journal that came back after a power loss. SQLite uses one when a new
+// file is made a database with a write-ahead log, and deletes it. Whether a deletion is on disk is up to
+// the file system. Taken for the journal of an interrupted write, it would cut the database to nothing,
+// and an empty database loses its log.
+//
+// A file that is in the making has one page and no log: its journal stays, and SQLite rolls it back.
+func dropOldJournal(path string, folder *os.File) error {
+	journal := path + "-journal"
+	if _, err := os.Stat(journal); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	logged, pages, err := inUse(path)
+	if err != nil || !logged || pages < 2 {
+		return err
+	}
+	if err := os.Remove(journal); err != nil {
+		return fmt.Errorf("remove a journal from before the write-ahead log: %w", err)
+	}
+	return folder.Sync()
+}
+
+// inUse tells whether a file is a database with a write-ahead log, and how many pages file and log have at
+// least.
+func inUse(path string) (logged bool, pages int64, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, 0, nil
+	}
+	if err != nil {
+		return false, 0, err
+	}
+	defer f.Close()
+	head := make([]byte, 100)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return false, 0, notEnd(err)
+	}
+	size := int64(binary.BigEndian.Uint16(head[16:]))
+	if size == 1 {
+		size = maxPageBytes
+	}
+	info, err := f.Stat()
+	if err != nil || size == 0 || head[18] != 2 {
+		return false, 0, err
+	}
+	pages = info.Size() / size
+	log, err := os.Stat(path + "-wal")
+	switch {
+	case err == nil:
+		pages += max(0, log.Size()-walHeader) / (size + frameHeader)
+	case !errors.Is(err, fs.ErrNotExist):
+		return false, 0, err
+	}
+	return true, pages, nil
 }
 
 // settle copies the log of an earlier process into the database and restarts it. If that process

@@ -77,6 +77,9 @@ func Open(path string, opt Options) (_ *File, err error) {
 	if f.lock, err = lockFile(path + ".lock"); err != nil {
 		return nil, err
 	}
+	if err := dropOldJournal(path, f.folder); err != nil {
+		return nil, err
+	}
 	if err := keepBrokenLog(path, f.log); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"bytes"
+	"encoding/binary"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -177,5 +178,44 @@ func TestReserveIsAllocatedAndSpent(t *testing.T) {
 	var none *File
 	if none.Full() || none.SpendReserve(none.ReserveSpent()) || none.BlockedFor() != 0 {
 		t.Error("a nil File reports a full disk or a lock")
+	}
+}
+
+// The journal with which a file was made a database with a write-ahead log may come back after a power loss.
+// It says that the file was empty.
+func TestJournalOfNewFileThatComesBackCutsNothing(t *testing.T) {
+	journal := make([]byte, 512)
+	copy(journal, "\xd9\xd5\x05\xf9\x20\xa1\x63\xd7") // then: no pages, a nonce, 0 pages before
+	binary.BigEndian.PutUint32(journal[20:], 512)
+	binary.BigEndian.PutUint32(journal[24:], 4096)
+	for name, checkpointed := range map[string]bool{"all in the log": false, "all in the file": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "p.db")
+			f := openTest(t, path, Options{})
+			if err := f.write(10); err != nil {
+				t.Fatal(err)
+			}
+			left := t.TempDir() + "/p.db"
+			for _, end := range []string{"", "-wal"} {
+				if checkpointed && end == "" {
+					if err := settle(f.copier); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b, err := os.ReadFile(path + end)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(left+end, b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.WriteFile(left+"-journal", journal, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if n := openTest(t, left, Options{}).rows(); n != 1 {
+				t.Errorf("%d rows after the journal came back, want 1", n)
+			}
+		})
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/store/pg"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -50,13 +49,7 @@ type spaceless struct {
 }
 
 func (s spaceless) Exec(query string, args []any) (int64, error) {
-	size := 0
-	for _, arg := range args {
-		if column, ok := arg.(*pg.Column); ok {
-			arg = *column.Rows
-		}
-		size += len(fmt.Sprint(arg))
-	}
+	size := len(fmt.Sprint(args...))
 	if s.full.Load() && strings.HasPrefix(query, "INSERT") && size > 8<<10 {
 		return 0, &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "53100",
 			Message: "could not extend file: No space left on device"}

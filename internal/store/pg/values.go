@@ -29,6 +29,15 @@ type Column struct {
 	At   int // index of the column in a row
 }
 
+// String shows the values of the column, for logs and tests.
+func (c *Column) String() string {
+	values := make([]any, len(*c.Rows))
+	for i, row := range *c.Rows {
+		values[i] = row[c.At]
+	}
+	return fmt.Sprint(values)
+}
+
 // Columns gives the columns of rows, as *Column. There must be at least one row.
 func Columns(rows [][]any) []any {
 	list, out := make([]Column, len(rows[0])), make([]any, len(rows[0]))

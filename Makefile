@@ -42,7 +42,7 @@ WAITING := 4
 # the time that this takes and hides nothing of ours. The NATS server is instrumented, although it is a process
 # of its own: the linker could take a generic function of the standard library from it, without the detector's
 # calls, and the detector would then see races that are none.
-RACE := ./internal/store ./internal/store/pg ./internal/store/sqlite ./internal/engine ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./embedded ./client ./worker ./agent ./agenttest
+RACE := ./internal/store ./internal/store/pg ./internal/store/sqlite ./internal/engine/... ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./internal/httpd/waiting ./embedded ./client ./worker ./agent ./agenttest
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # The packages whose files depend on the tag plant. Others see the same declarations, and are vetted without it.
 PLANTED := ./internal/plant ./sim

@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -41,8 +40,6 @@ func keep(ctx *agent.Context, in keeper) (int, error) {
 
 // The signals are all sent to the first run. Those that it does not take go with it.
 func TestAnewMakesOneRunAfterEveryCrash(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(*agenttest.Trial) func(*worker.Worker) {
@@ -69,8 +66,6 @@ func TestAnewMakesOneRunAfterEveryCrash(t *testing.T) {
 }
 
 func TestMisusesOfAnewHoldTheRun(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {

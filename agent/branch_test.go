@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -52,7 +51,6 @@ func inBranch(done *tally, branch string, names ...string) code {
 
 // The run is suspended when all branches wait, on the waits of all. Either may go on first.
 func TestRunIsSuspendedWhenAllBranchesWait(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -86,7 +84,6 @@ func TestRunIsSuspendedWhenAllBranchesWait(t *testing.T) {
 
 // A branch that waits goes on while another one works: for a signal, for a time, for a child.
 func TestBranchGoesOnWhileAnotherWorks(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	for name, wait := range map[string]func(ctx *agent.Context) error{
@@ -143,7 +140,6 @@ func TestBranchGoesOnWhileAnotherWorks(t *testing.T) {
 
 // Branches have what an agent has: branches within, Parallel, Map, versions, ids, and the same names.
 func TestBranchesHaveWhatAnAgentHas(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -203,7 +199,6 @@ func TestBranchesHaveWhatAnAgentHas(t *testing.T) {
 // An agent that returns an error while a branch waits does not wait for it. If the error is permanent,
 // the saga of the branch is undone. If it is not, the next attempt goes on with the branch.
 func TestErrorOfAgentEndsItsBranches(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -247,8 +242,6 @@ func TestErrorOfAgentEndsItsBranches(t *testing.T) {
 
 // A saga undoes the steps of its branches, also of one that it did not come to join, after every crash.
 func TestSagaUndoesBranchesAfterEveryCrash(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
@@ -294,7 +287,6 @@ func TestSagaUndoesBranchesAfterEveryCrash(t *testing.T) {
 
 // Two branches with steps, waits, children and lines end the same after every crash.
 func TestBranchesAfterEveryCrash(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
@@ -339,7 +331,6 @@ func TestBranchesAfterEveryCrash(t *testing.T) {
 
 // A cancel undoes the sagas of all branches.
 func TestCancelUndoesTheSagasOfBranches(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

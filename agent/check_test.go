@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -80,8 +79,6 @@ func (w *scene) noFalseAlarm(id perdure.RunID) {
 
 // A check says what would be held before any worker has the new code, where, and why.
 func TestCheckFindsEditsBeforeTheRelease(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -170,8 +167,6 @@ func TestCheckFindsEditsBeforeTheRelease(t *testing.T) {
 
 // Files that were exported are checked without a server, and many runs with one mistake are one cause.
 func TestCheckOfExportedFiles(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

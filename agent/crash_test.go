@@ -28,7 +28,6 @@ func note(ctx *agent.Context, s *agenttest.Trial, what string) error {
 // An agent takes each message of its user once and in order, also with a future that
 // lost to a timer before.
 func TestMessagesAreTakenOnceAfterEveryCrash(t *testing.T) {
-	stage.NoStore(t)
 	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
@@ -88,7 +87,6 @@ func TestMessagesAreTakenOnceAfterEveryCrash(t *testing.T) {
 // A question is withdrawn and a child is cancelled once and for all, and the next
 // question is decided.
 func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
-	stage.NoStore(t)
 	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{
@@ -146,7 +144,6 @@ func TestWithdrawnQuestionStaysWithdrawnAfterEveryCrash(t *testing.T) {
 // A run that is cancelled while it waits for a person and a message ends as cancelled,
 // and leaves no question open.
 func TestCancelledRunLeavesNoQuestionAfterEveryCrash(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Trial) func(*worker.Worker) {
@@ -192,7 +189,6 @@ func TestCancelledRunLeavesNoQuestionAfterEveryCrash(t *testing.T) {
 // Messages and lines around steps, waits and a failed step are written once, wherever a crash cuts them
 // off. The error of the step becomes a fact after the agent has told of it.
 func TestReportsAreWrittenOnceAfterEveryCrash(t *testing.T) {
-	stage.NoStore(t)
 	stage.NoRace(t)
 	t.Parallel()
 	agenttest.Scenario{

@@ -12,15 +12,12 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // A kind and an input that came from a model are data. A malformed one is an ordinary error of that
 // child, and an agent that handles it completes.
 func TestMalformedSpawnIsOrdinaryError(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	type call struct {
@@ -65,8 +62,6 @@ func TestMalformedSpawnIsOrdinaryError(t *testing.T) {
 
 // A content that came from a model and can't be kept is an ordinary error too.
 func TestMalformedReportIsOrdinaryError(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -91,8 +86,6 @@ func TestMalformedReportIsOrdinaryError(t *testing.T) {
 // The server refuses a child that it alone can judge. That is the error of this child, in every
 // execution, and everything else of the commit is kept.
 func TestRefusedChildIsItsOwnError(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -164,8 +157,6 @@ func TestRefusedChildIsItsOwnError(t *testing.T) {
 
 // A refused child that nobody joins is not forgotten.
 func TestUnjoinedRefusedChildFailsRun(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {

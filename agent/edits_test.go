@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -55,8 +54,6 @@ func (w *scene) children12(done *tally) {
 
 // A step whose name differs in each execution is executed once, and not once in each execution.
 func TestChangingNameIsFound(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -81,8 +78,6 @@ func TestChangingNameIsFound(t *testing.T) {
 // Children that several branches spawn keep their results, although the order of the branches differs in
 // each execution.
 func TestChildrenOfBranchesKeepTheirResults(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	const n = 8
@@ -165,8 +160,6 @@ func measure[T any](v T) code {
 // A recorded value that does not fit the step's type is found, fields that the type does not have
 // included.
 func TestRecordedValueFitsItsType(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	before := measure(priced{7, 1})
 	for name, row := range map[string]struct {
@@ -221,8 +214,6 @@ func TestRecordedValueFitsItsType(t *testing.T) {
 
 // Signals and results of children may have more fields than the agent asks for.
 func TestValuesFromOutsideMayHaveMoreFields(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -243,8 +234,6 @@ func TestValuesFromOutsideMayHaveMoreFields(t *testing.T) {
 
 // An agent that was asked to stop may return early, without asking for all that is recorded.
 func TestEarlyReturnOfCancelledAgentIsNotAccused(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // paragraphs is an agent that writes a paragraph for each heading, with steps of one name. The
@@ -43,8 +42,6 @@ func paragraphs(done *tally, about bool, headings ...string) code {
 // Steps of one name that say what they are about keep their results. A release that inserts, removes
 // or swaps some is held, and the one before goes on.
 func TestStepsAboutSomethingElseAreFound(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	for _, row := range []struct{ name, before, after, says string }{
 		{"errors swap", "bad1 bad2", "bad2 bad1", "paragraph#1: its record is about something else"},
@@ -66,8 +63,6 @@ func TestStepsAboutSomethingElseAreFound(t *testing.T) {
 
 // A value that has no JSON, and a For where items say it, are misuses.
 func TestMisuseOfFor(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	one := func(context.Context) (int, error) { return 1, nil }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -18,7 +17,6 @@ import (
 //
 //perdurevet:ignore agenterror the step panics
 func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	virtual(t, func(w *scene) {
 		stuck := make(chan int)
@@ -47,7 +45,6 @@ func TestPanicInOtherGoroutineFailsAttempt(t *testing.T) {
 //
 //perdurevet:ignore agentassign the second step is executed in the execution that reads its key
 func TestUsesAreCountedPerKindOfThing(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls, mu = map[string]int{}, sync.Mutex{}
@@ -96,7 +93,6 @@ func TestUsesAreCountedPerKindOfThing(t *testing.T) {
 // A line that the agent writes while a step runs in a branch does not belong to the step,
 // so it is written once.
 func TestLinesBesideStepAreWrittenOnce(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {

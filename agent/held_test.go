@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -84,7 +83,6 @@ func TestFixedBuildContinuesAHeldRun(t *testing.T) {
 
 // Without a build of their own, workers of one program have the same build, and it is not empty.
 func TestBuildIsAHashOfTheProgram(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	p := steady()
 	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour

@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -65,8 +64,6 @@ func (w *scene) answer(id perdure.RunID) {
 // The type of an agent's input may change while a run waits. A run whose input the new type can't read, or
 // of which it lacks a field that the old one had, is held.
 func TestInputOfALaterRelease(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	full := `{"City":"Bonn","Street":"Main"}`
 	deep := `{"Orders":[{"City":"Bonn","Street":"Main"}],"By":{"x":{"City":"Ulm","extra":1}}}`
@@ -113,8 +110,6 @@ func TestInputOfALaterRelease(t *testing.T) {
 
 // An input that does not fit at the first execution ends the run.
 func TestInputThatNeverFits(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	reads[retyped](false)(w, "v1")
@@ -147,8 +142,6 @@ func takes[T any](ctx *agent.Context, _ int) (string, error) {
 // gets it, too, whatever its type. One that an earlier release could read, and this one can't, holds the
 // run.
 func TestDataThatDoesNotFit(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	number, text := takes[int], takes[string]
 	for _, c := range []struct {
@@ -190,8 +183,6 @@ func TestDataThatDoesNotFit(t *testing.T) {
 // A run that fails because of a signal that does not fit waits for another one when it is retried from its
 // journal.
 func TestRetryDoesNotTakeASignalThatDoesNotFit(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.release("v1", func(ctx *agent.Context, _ int) (string, error) {

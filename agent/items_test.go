@@ -11,7 +11,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // quotes is an agent that asks for a quote for each item at the same time, waits, and charges each
@@ -47,8 +46,6 @@ func quotes(done *tally, items ...string) code {
 // A result of Parallel belongs to its item, and not to the item's place. A release that changes the
 // items is held before anything is done with the results, and the release before goes on.
 func TestOtherItemsOfParallelAreFound(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	other, fewer := "quote#1/%d: its record is that of another item", "quote#1: Parallel was called with at least"
 	for _, row := range []struct{ name, before, after, says string }{
@@ -83,8 +80,6 @@ func TestOtherItemsOfParallelAreFound(t *testing.T) {
 // Items that come from a map have another order in some execution. That is found before a result is
 // handed to another item.
 func TestItemsFromAMapAreFound(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done, executions tally
@@ -105,8 +100,6 @@ func TestItemsFromAMapAreFound(t *testing.T) {
 
 // Records that were written before items had digests are taken as they are.
 func TestItemsWithoutDigestsAreContinued(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done, digests tally

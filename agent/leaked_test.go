@@ -10,13 +10,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // A call with the Context of an ended execution gets an error, and its goroutine goes on.
 func TestLeakedContextReturnsErrors(t *testing.T) {
-	stage.NoStore(t)
 	for _, how := range []string{"returns", "sleeps"} {
 		t.Run(how, func(t *testing.T) { virtual(t, func(w *scene) { callLeaked(w, how) }) })
 	}

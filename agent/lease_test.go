@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -52,7 +51,6 @@ func trip(done *tally, who string, second func(ctx context.Context) (string, err
 // The server gives the run to another worker in the middle of a step. The first worker's result is
 // then not recorded, and it undoes nothing.
 func TestLostLeaseStopsExecution(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	for _, how := range []string{"succeeds", "fails", "fails for good"} {
 		t.Run(how, func(t *testing.T) {
@@ -100,7 +98,6 @@ func TestLostLeaseStopsExecution(t *testing.T) {
 // A worker that shuts down in the middle of a step releases the run, and another worker continues
 // it.
 func TestWorkerShutdownReleasesAgents(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -126,7 +123,6 @@ func TestWorkerShutdownReleasesAgents(t *testing.T) {
 // The server is unreachable in the middle of a step. The step goes on, and its result is committed
 // when the server is back.
 func TestStepContinuesWhileServerIsAway(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

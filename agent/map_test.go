@@ -77,7 +77,6 @@ func TestMapReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 
 // While the run is suspended, its progress tells how many items are done.
 func TestMapTellsItsProgressWhileSuspended(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -107,7 +106,6 @@ func TestMapTellsItsProgressWhileSuspended(t *testing.T) {
 }
 
 func TestMapSettlesOrFailsFast(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -142,7 +140,6 @@ func TestMapSettlesOrFailsFast(t *testing.T) {
 }
 
 func TestMapWithOtherItemsIsNondeterminism(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	p := steady()
 	w := openUnder(t, p, 1)
@@ -167,7 +164,6 @@ func TestMapWithOtherItemsIsNondeterminism(t *testing.T) {
 }
 
 func TestMapRefusesALimitOutOfBounds(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -181,7 +177,6 @@ func TestMapRefusesALimitOutOfBounds(t *testing.T) {
 }
 
 func TestMapOfThousandsIsQuick(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	const items = 2000
 	w := open(t)
@@ -231,7 +226,6 @@ func TestMapSurvivesCrashes(t *testing.T) {
 }
 
 func TestParallelReturnsResultsInOrderWithinTheLimit(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	const items, limit = 40, 4
 	w := open(t)
@@ -262,7 +256,6 @@ func TestParallelReturnsResultsInOrderWithinTheLimit(t *testing.T) {
 
 // A failed attempt repeats only the calls that were not recorded.
 func TestParallelRepeatsOnlyWhatFailed(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally
@@ -294,7 +287,6 @@ func TestParallelRepeatsOnlyWhatFailed(t *testing.T) {
 }
 
 func TestPanicInParallelFailsTheAttempt(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally
@@ -314,7 +306,6 @@ func TestPanicInParallelFailsTheAttempt(t *testing.T) {
 
 // A permanent error is the same in every execution, and no more items are begun after it.
 func TestParallelReplaysItsError(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally
@@ -381,7 +372,6 @@ func TestMapLeavesNothingToReplay(t *testing.T) {
 
 // A child that nobody takes is reported as slow after five minutes. The map cancels it and goes on.
 func TestMapCancelsStalledChildren(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Handle(wk, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })

@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -18,8 +17,6 @@ import (
 //
 //perdurevet:ignore agenterror the ignored error is what is tested
 func TestIgnoredMisuseIsNotForgotten(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

@@ -30,8 +30,6 @@ type misuseTrial struct {
 // the error and goes on with a step. None is silent: the run is right, or held before the step with a text, or
 // the error has a code.
 func TestMisusesOfTheTable(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w, world := openHeld(t), agentcases.NewWorld()
 	var trials []*misuseTrial
@@ -124,7 +122,6 @@ func (m *misuseTrial) check(t *testing.T, w *scene, world *agentcases.World) {
 
 // The misuses that no execution can find by itself are found by a test with package agenttest.
 func TestKitFindsMisusesOfTheTable(t *testing.T) {
-	stage.NoRace(t)
 	stage.NoStore(t)
 	const inner = "PERDURE_TEST_MISUSES"
 	if os.Getenv(inner) == "" {

@@ -11,13 +11,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // An agent reads the end of a thread without the rest, and each execution reads the same.
 func TestNewestMessagesReadsTheEnd(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	thread := w.thread()

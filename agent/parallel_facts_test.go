@@ -8,13 +8,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // Errors that the agent goes past after a Parallel are facts: a replay gets them again.
 func TestErrorsOfParallelAreFacts(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var calls tally

@@ -12,7 +12,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -40,7 +39,6 @@ func (s slowInbox) RoundTrip(r *http.Request) (*http.Response, error) {
 // A branch reads its signal from the inbox while the other one ends. The run is not suspended on a wait whose
 // signal it has taken: nothing would wake it.
 func TestSignalReadWhileTheOtherBranchEndsIsNotLost(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	working, found := make(chan int, 10), make(chan struct{})

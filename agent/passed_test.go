@@ -9,14 +9,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // A timeout that an agent computes may be negative. The wait then times out at once, in every
 // execution, even if a later one computes another timeout.
 func TestNegativeTimeoutExpiresAtOnce(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	waits := map[string]func(ctx *agent.Context, d time.Duration) error{
@@ -88,7 +86,6 @@ func TestNegativeTimeoutExpiresAtOnce(t *testing.T) {
 
 // A negative timeout still takes a signal or a result that is there already.
 func TestNegativeTimeoutTakesWhatIsThere(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	id := w.start(perdure.Submission{Kind: "late"})

@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -30,7 +29,6 @@ func (m *moments) seconds() (out []int) {
 
 // A step is tried as often and as fast as its Retry says, and each try has its own time.
 func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		opts := func(o ...agent.StepOption) []agent.StepOption { return o }
 		rows := map[string]struct {
@@ -84,7 +82,6 @@ func TestStepHasItsOwnTimeAndPatience(t *testing.T) {
 // A function that returns a result after its time has succeeded, and a try that has time left after
 // one that had not succeeds.
 func TestTimeOfATry(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		var calls tally
 		stop := w.work(func(wk *worker.Worker) {

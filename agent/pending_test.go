@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -28,8 +27,6 @@ func (y *tally) failsOnce(ctx *agent.Context, name string) (string, error) {
 // An error that the agent goes past is a fact: every later execution gets it, although the step would
 // succeed by now.
 func TestErrorThatAgentGoesPastIsRecorded(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	for name, next := range map[string]func(ctx *agent.Context, done *tally) error{
@@ -86,8 +83,6 @@ func TestErrorThatAgentGoesPastIsRecorded(t *testing.T) {
 // An error that the agent returns is no fact, also if it has reported it before: the next attempt
 // executes the step again.
 func TestErrorThatAgentReturnsIsNotRecorded(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	for name, report := range map[string]func(ctx *agent.Context, done *tally) error{
@@ -130,8 +125,6 @@ func TestErrorThatAgentReturnsIsNotRecorded(t *testing.T) {
 
 // An agent that returns an error that is recorded fails at once: the next attempt would get the same.
 func TestReturnOfRecordedErrorEndsRun(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -178,8 +171,6 @@ func TestReturnOfRecordedErrorEndsRun(t *testing.T) {
 // The step that fails in a saga belongs to the saga's failure, which every execution gets in the same
 // words.
 func TestErrorOfStepInSagaIsTheSagas(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

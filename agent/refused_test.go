@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -16,7 +15,6 @@ import (
 //
 //perdurevet:ignore agenterror the execution is over before the step returns
 func TestNoStepRunsAfterRefusedCommit(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

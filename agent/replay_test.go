@@ -10,7 +10,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -18,8 +17,6 @@ var errStock = errors.New("out of stock")
 
 // An agent may decide by the error of a saga, so every execution has to get the same error.
 func TestSagaErrorIsTheSameInEveryExecution(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -78,8 +75,6 @@ func TestSagaErrorIsTheSameInEveryExecution(t *testing.T) {
 // The shutdown of a worker is not a failure of its runs, whatever error the agent's functions
 // return.
 func TestWorkerShutdownIsNotRecorded(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

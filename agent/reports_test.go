@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -92,8 +91,6 @@ func talk(done *tally, words ...string) code {
 // An attempt that fails has said something. The next one succeeds and says something else: both are
 // said, the answer too.
 func TestAnswerAfterFailedAttemptIsSaid(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	for _, row := range []struct{ name, first, again, want string }{
 		{"another text", "busy", "answer", "hello busy answer end"},
@@ -137,8 +134,6 @@ func TestAnswerAfterFailedAttemptIsSaid(t *testing.T) {
 // An error that the agent goes past is a fact. A message about it, from before the error was recorded, is
 // said once.
 func TestReportAboutRecordedErrorIsSaidOnce(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -170,8 +165,6 @@ func TestReportAboutRecordedErrorIsSaidOnce(t *testing.T) {
 
 // The items of a Parallel are steps: after its error comes another report than after its results.
 func TestAnswerAfterFailedParallelIsSaid(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -200,8 +193,6 @@ func TestAnswerAfterFailedParallelIsSaid(t *testing.T) {
 
 // An agent that fails and says something new each time makes no progress: its attempts end.
 func TestNewReportsGiveNoAttemptsBack(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -218,8 +209,6 @@ func TestNewReportsGiveNoAttemptsBack(t *testing.T) {
 
 // Texts of any length and many of them are said once, and the journal has some bytes for each.
 func TestManyAndLongTextsAreSaidOnce(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	const many = 1500 // more than a commit takes
 	w := open(t)
@@ -272,8 +261,6 @@ func TestManyAndLongTextsAreSaidOnce(t *testing.T) {
 
 // Other goroutines have no order. Their lines are written once all the same.
 func TestLinesOfGoroutinesAreWrittenOnce(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -315,8 +302,6 @@ func TestLinesOfGoroutinesAreWrittenOnce(t *testing.T) {
 // A saga whose undo fails at first executes its body again. Nothing is said twice, although the calls
 // of the body return other errors than the first time.
 func TestUndoneSagaSaysEverythingOnce(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -365,8 +350,6 @@ func TestUndoneSagaSaysEverythingOnce(t *testing.T) {
 
 // A run that is asked to stop says what it has said before once, and says that it stops.
 func TestCancelledAgentSaysItsLastWordOnce(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -394,8 +377,6 @@ func TestCancelledAgentSaysItsLastWordOnce(t *testing.T) {
 // A retry begins with the journal of its original. It does not repeat what the original said on the
 // thread, and says what comes after.
 func TestRetryFromJournalRepeatsNoMessage(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -428,8 +409,6 @@ func TestRetryFromJournalRepeatsNoMessage(t *testing.T) {
 
 // Sleeps and timers had Go's text of a duration in their ids. A run that waits for such a one goes on.
 func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	at := time.Now().Add(-time.Minute)
@@ -483,8 +462,6 @@ func TestSleepersOfTheOldFormAreContinued(t *testing.T) {
 // Frames of the release before count messages and lines, and have times and ids without names. Runs
 // with such a journal go on as that release would have.
 func TestJournalOfTheOldFormIsContinued(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	thread := w.thread()

@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -41,7 +40,6 @@ func (w *scene) journalOf(id perdure.RunID) []api.JournalEntry {
 // the steps that it has no record of, and no others. A step that can be undone keeps its mark: the mark by
 // itself is nowhere to begin.
 func TestRetryFromEveryEntryOfARunWithBranches(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -139,7 +137,6 @@ func TestRetryFromEveryEntryOfARunWithBranches(t *testing.T) {
 // A branch fails for good while another one has recorded more. A retry begins before the failure. What the
 // other branch has recorded later is executed again, under the same idempotency key.
 func TestRetryAfterAFailureInABranch(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	w := open(t)
 	var done tally

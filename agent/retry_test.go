@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -33,7 +32,6 @@ func (w *scene) retry(id perdure.RunID, from string) *api.Run {
 // A charge that was recorded is not made again by a redrive. What was not recorded is called again
 // under the same key.
 func TestRedriveFromJournalChargesOnce(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t)
 	var fixed atomic.Bool
 	var mu sync.Mutex
@@ -83,7 +81,6 @@ func TestRedriveFromJournalChargesOnce(t *testing.T) {
 
 // An error that the journal records names its entry, so that a retry begins before it.
 func TestFailureFromJournalNamesItsEntry(t *testing.T) {
-	stage.NoRace(t)
 	var fixed atomic.Bool
 	broken := func(ctx *agent.Context, name string) error {
 		_, err := agent.Step(ctx, name, func(context.Context) (int, error) {
@@ -181,7 +178,6 @@ func TestFailureFromJournalNamesItsEntry(t *testing.T) {
 
 // A failure that the journal does not record has no cause there.
 func TestFailureOutsideOfJournalNamesNoEntry(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
 		worker.Agent(wk, "chore", func(ctx *agent.Context, _ any) (string, error) {
@@ -196,7 +192,6 @@ func TestFailureOutsideOfJournalNamesNoEntry(t *testing.T) {
 
 // Children that ended are known to a retry by the journal. Others are spawned anew under their key.
 func TestRetryKnowsEndedChildrenAndSpawnsOthersAnew(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t)
 	var fixed atomic.Bool
 	var g gates
@@ -257,7 +252,6 @@ func TestRetryKnowsEndedChildrenAndSpawnsOthersAnew(t *testing.T) {
 // A child that is spawned anew by a retry is no news: steps that the original recorded after it are
 // still to be replayed.
 func TestRetryReplaysStepsAfterAChildThatHadNotEnded(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t)
 	var fixed atomic.Bool
 	var g gates
@@ -298,7 +292,6 @@ func TestRetryReplaysStepsAfterAChildThatHadNotEnded(t *testing.T) {
 
 // The token of a callback that nobody answered is the original's. A retry has its own.
 func TestRetryHasCallbackTokensOfItsOwn(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t)
 	var fixed atomic.Bool
 	tokens := make(chan string, 10)
@@ -366,7 +359,6 @@ func TestRetryHasCallbackTokensOfItsOwn(t *testing.T) {
 
 // A message that the original wrote is not written again by its retry.
 func TestRetryRepeatsNoMessage(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t)
 	var fixed atomic.Bool
 	w.work(func(wk *worker.Worker) {

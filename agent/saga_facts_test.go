@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -56,8 +55,6 @@ func script(done *tally, words string) code {
 // A run whose saga succeeded before sagas recorded that goes on. The steps that it keeps tell that a
 // saga which fails now had succeeded.
 func TestSagaWithoutARecordIsContinued(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	older := func(key string, value json.RawMessage) json.RawMessage {
 		if strings.HasPrefix(key, "_saga:") && string(value) == `{"ok":true}` {
@@ -88,8 +85,6 @@ func TestSagaWithoutARecordIsContinued(t *testing.T) {
 // A run that is cancelled after its saga has succeeded keeps the steps, also if the body looks at the
 // context and returns early. A saga around it undoes them.
 func TestCancelKeepsASagaThatSucceeded(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	for _, outer := range []bool{false, true} {
@@ -172,8 +167,6 @@ func seats(done *tally, broken int) code {
 // The items of a Parallel in a saga are undone, the last first: all of them, or those that completed
 // before one failed.
 func TestParallelInASagaIsUndone(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	undone := func(n int) string { return fmt.Sprintf("unseat %d /_undone:seat#1/%d", n, n) }
@@ -197,8 +190,6 @@ func TestParallelInASagaIsUndone(t *testing.T) {
 
 // The deliverable lists the items that were not undone.
 func TestItemsOfParallelAreListedAsNotUndone(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		stop := w.release("", func(ctx *agent.Context, _ int) (string, error) {
 			return "", agent.Saga(ctx, "trip", func() error {
@@ -221,8 +212,6 @@ func TestItemsOfParallelAreListedAsNotUndone(t *testing.T) {
 
 // Wherever the worker dies, each item that was recorded is undone.
 func TestParallelInASagaSurvivesCrashes(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	agenttest.Scenario{
 		Setup: func(s *agenttest.Trial) func(*worker.Worker) {

@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -35,7 +34,6 @@ func (y *tally) expect(t *testing.T, want ...string) {
 }
 
 func TestSagaIsUndoneInReverse(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -74,7 +72,6 @@ func TestSagaIsUndoneInReverse(t *testing.T) {
 }
 
 func TestSucceededSagaIsNotUndone(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -98,7 +95,6 @@ func TestSucceededSagaIsNotUndone(t *testing.T) {
 
 // An inner saga that fails undoes its own steps. If it has succeeded, the outer saga undoes them.
 func TestNestedSagas(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	rows := []struct {
 		fails string
@@ -164,7 +160,6 @@ func TestNestedSagas(t *testing.T) {
 // The cancel request comes before the run has begun, while a step is executed, and while the run
 // waits.
 func TestCancelledSagaIsUndone(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	w := open(t)
 	begun := make(chan struct{}, 1)
@@ -220,7 +215,6 @@ func TestCancelledSagaIsUndone(t *testing.T) {
 // After a cancel request the agent is replayed, to find the steps to undo. Everything that it reads
 // on the way has to be available.
 func TestCancelledSagaIsReplayedAndUndone(t *testing.T) {
-	stage.NoRace(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -272,7 +266,6 @@ func TestCancelledSagaIsReplayedAndUndone(t *testing.T) {
 // An undo that fails is retried at once. If it keeps failing, the other steps are undone
 // nevertheless, and the error names the step.
 func TestFailedUndoIsRetriedAndReported(t *testing.T) {
-	stage.NoRace(t)
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {
@@ -314,7 +307,6 @@ func TestFailedUndoIsRetriedAndReported(t *testing.T) {
 
 // After the deadline nothing is undone, and the deliverable lists the steps.
 func TestNothingIsUndoneAfterDeadline(t *testing.T) {
-	stage.NoRace(t)
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {

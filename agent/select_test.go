@@ -92,7 +92,6 @@ func TestTimerThatLostEndsWhenItWouldHave(t *testing.T) {
 
 // A signal that came for a wait that lost is there for the next one, be it Select or Signal.
 func TestSignalOfAWaitThatLostIsKept(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -182,7 +181,6 @@ func TestCancelWithdrawsAnApproval(t *testing.T) {
 
 // A future without a child, such as one of a kind that a model made up, ends at once.
 func TestSelectReturnsAFutureThatCouldNotBegin(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -200,7 +198,6 @@ func TestSelectReturnsAFutureThatCouldNotBegin(t *testing.T) {
 }
 
 func TestResultOfAFutureThatHasNotEndedIsMisuse(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -214,7 +211,6 @@ func TestResultOfAFutureThatHasNotEndedIsMisuse(t *testing.T) {
 // A run that is asked to stop while it waits in a Select learns that from Select, and not from the
 // result of a future that could not begin any more.
 func TestCancelledSelectReturnsTheCancel(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	type answer struct {
@@ -258,7 +254,6 @@ func TestCancelledSelectReturnsTheCancel(t *testing.T) {
 }
 
 func TestFirstOKReturnsTheFirstThatComplete(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var g gates
@@ -286,7 +281,6 @@ func TestFirstOKReturnsTheFirstThatComplete(t *testing.T) {
 }
 
 func TestFirstOKFailsWhenTooFewCanComplete(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {
@@ -317,7 +311,6 @@ func TestFirstOKFailsWhenTooFewCanComplete(t *testing.T) {
 
 // A child that nobody takes is reported as slow after five minutes.
 func TestStalledChildEndsTheWait(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		stop := w.work(func(wk *worker.Worker) {
 			worker.Agent(wk, "boss", func(ctx *agent.Context, _ struct{}) (string, error) {

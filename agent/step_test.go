@@ -11,13 +11,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // The end of a step decides whether its function is called again.
 func TestStepResultsAndErrors(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -103,7 +101,6 @@ func TestStepResultsAndErrors(t *testing.T) {
 }
 
 func TestStepRetriesWithinOneAttempt(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		var done tally
 		stop := w.work(func(wk *worker.Worker) {
@@ -139,7 +136,6 @@ func TestStepRetriesWithinOneAttempt(t *testing.T) {
 }
 
 func TestPanicDoesNotAffectOtherRuns(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	working, goOn := make(chan struct{}), make(chan struct{})
@@ -164,7 +160,6 @@ func TestPanicDoesNotAffectOtherRuns(t *testing.T) {
 }
 
 func TestStepsRunConcurrently(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var done tally
@@ -205,7 +200,6 @@ func TestStepsRunConcurrently(t *testing.T) {
 
 // An agent may decide by times and ids, so a replay has to get the same.
 func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var seen tally
@@ -230,7 +224,6 @@ func TestNowAndUUIDAreTheSameInEveryExecution(t *testing.T) {
 //
 //perdurevet:ignore agenterror the test counts how often the step fails
 func TestLaterOptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *scene) {
 		var calls tally
 		stop := w.work(func(wk *worker.Worker) {

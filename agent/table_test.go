@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/agentcases"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -156,8 +155,6 @@ var advice = []string{"announce", "Version", "Removed", "Ignores", "agent.Go", "
 // says what to do, and the build before continues it as if nothing had been. "perdure builds check" holds
 // none for held that goes on.
 func TestEditsOfTheTable(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w, world := openHeld(t), agentcases.NewWorld()
 	var trials []*editTrial

@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -17,8 +16,6 @@ import (
 //
 //perdurevet:ignore agenterror the test reads the text of the steps
 func TestTextBearsItsStepAndTry(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	var tries tally

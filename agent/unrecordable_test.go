@@ -10,15 +10,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // A result that can't be recorded is a permanent error of its step, and recorded as one. An agent that
 // handles it goes on, and a replay gets the same error.
 func TestUnrecordableResultIsAFact(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	results := map[string]any{

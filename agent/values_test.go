@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -22,8 +21,6 @@ func nested(depth int) json.RawMessage {
 
 // An agent can take every value that the server accepts from outside, however deep or large.
 func TestDeepAndLargeValuesFromOutside(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	tokens := make(chan string, 1)
@@ -84,8 +81,6 @@ func TestDeepAndLargeValuesFromOutside(t *testing.T) {
 
 // Every execution sees the same bytes of a value.
 func TestValuesAreTheSameInEveryExecution(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	const message = `{ "role": "assistant", "content": "a < b" }`

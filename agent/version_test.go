@@ -10,7 +10,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -82,8 +81,6 @@ func (w *scene) waits(id perdure.RunID, wait string) {
 // A run that has begun under old code keeps version 0, and a new run gets the new version. Both get
 // the same answer in every execution.
 func TestVersionIsKeptPerRun(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	rows := []struct {
 		name string
@@ -145,8 +142,6 @@ func TestVersionIsKeptPerRun(t *testing.T) {
 //
 //perdurevet:ignore agenterror the wait times out
 func TestNewRunGetsNewVersionAfterAnyWait(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t)
 	w.work(func(wk *worker.Worker) {

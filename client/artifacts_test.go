@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestArtifactIsReturnedUnchanged(t *testing.T) {
@@ -63,7 +62,6 @@ func TestArtifactIsReturnedUnchanged(t *testing.T) {
 }
 
 func TestDamagedOrTruncatedArtifactIsAnError(t *testing.T) {
-	stage.NoStore(t)
 	answer := func(body, etag string) http.RoundTripper {
 		return tripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: http.Header{"Etag": {`"` + etag + `"`}}, Request: r,
@@ -84,7 +82,6 @@ func TestDamagedOrTruncatedArtifactIsAnError(t *testing.T) {
 }
 
 func TestArtifactWithoutBodyIsError(t *testing.T) {
-	stage.NoStore(t)
 	c := client.New("http://perdure", "k",
 		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
 			t.Error("the request was sent, want it refused before")

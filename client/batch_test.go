@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // batchOf returns so many runs of a batch.
@@ -39,7 +38,6 @@ func sentBatch(t *testing.T, r *http.Request) (in api.StartMany) {
 }
 
 func TestStartManySendsSeveralCalls(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	ctx := within(t)
 	var sizes []int
@@ -94,8 +92,6 @@ func TestStartManySendsSeveralCalls(t *testing.T) {
 }
 
 func TestStartManyCutsCallsBySize(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	var sizes []int
 	c := w.client(func(next http.RoundTripper) http.RoundTripper {
@@ -127,7 +123,6 @@ func TestStartManyCutsCallsBySize(t *testing.T) {
 // Runs that were refused because the server was busy are sent again, under the same keys, and the
 // others are not.
 func TestStartManySendsBusyRunsAgain(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	var calls []api.StartMany
 	c := w.client(func(next http.RoundTripper) http.RoundTripper {
@@ -172,7 +167,6 @@ func TestStartManySendsBusyRunsAgain(t *testing.T) {
 
 // The results of the calls before a failed one are returned.
 func TestStartManyReturnsResultsBeforeAFailure(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	sent := 0
 	c := w.client(func(next http.RoundTripper) http.RoundTripper {

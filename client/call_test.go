@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // serveOnce executes the next run of a kind with an outcome.
@@ -30,7 +29,6 @@ func serveOnce(t *testing.T, c *client.Client, kind string, out perdure.Outcome)
 }
 
 func TestCallReturnsTypedResult(t *testing.T) {
-	stage.NoStore(t)
 	c := open(t, false, nil).client()
 	serveOnce(t, c, "add", perdure.Outcome{Type: perdure.OutcomeComplete,
 		Result: client.JSON(map[string]int{"sum": 3})})
@@ -42,7 +40,6 @@ func TestCallReturnsTypedResult(t *testing.T) {
 }
 
 func TestCallReturnsRunErrorOfFailedRun(t *testing.T) {
-	stage.NoStore(t)
 	c := open(t, false, nil).client()
 	no := false
 	serveOnce(t, c, "add", perdure.Outcome{Type: perdure.OutcomeFail, Retryable: &no,
@@ -55,7 +52,6 @@ func TestCallReturnsRunErrorOfFailedRun(t *testing.T) {
 }
 
 func TestCallReturnsDeferredErrorWhenItsTimeIsOver(t *testing.T) {
-	stage.NoStore(t)
 	c := open(t, false, nil).client()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
@@ -75,7 +71,6 @@ func TestCallReturnsDeferredErrorWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestCallRefusesInputThatIsNoJSON(t *testing.T) {
-	stage.NoStore(t)
 	c := open(t, false, nil).client()
 	if _, err := client.Call[int](t.Context(), c, "add", make(chan int)); client.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("Call with a channel: %v, want %s", err, perdure.CodeInvalid)

@@ -104,7 +104,6 @@ func TestRunIsDeferredAndJoinedLater(t *testing.T) {
 }
 
 func TestErrorsHaveCodes(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		reader := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, api.CreateKey{Name: "reader",
@@ -265,7 +264,6 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 }
 
 func TestCallsEndWithTheirContext(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	c := w.client()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -293,7 +291,6 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 }
 
 func TestAnswerSizeIsLimited(t *testing.T) {
-	stage.NoStore(t)
 	endless := tripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(zeros{}), Request: r}, nil
 	})
@@ -308,7 +305,6 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestEventsContinueAfterFailures(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		x := &wire{onlyPaths: "/events"}
 		ctx := within(t)
@@ -335,7 +331,6 @@ func TestEventsContinueAfterFailures(t *testing.T) {
 }
 
 func TestJoinContinuesAfterServerShutdown(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
@@ -486,7 +481,6 @@ func TestOtherCalls(t *testing.T) {
 }
 
 func TestValueThatJSONCannotHoldIsErrorOfCall(t *testing.T) {
-	stage.NoStore(t)
 	c := client.New("http://perdure", "k",
 		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
 			t.Error("the request was sent, want it refused before")

@@ -18,12 +18,10 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A caller whose context ends before the wait gets a deferral in time, with the run's id.
 func TestContextDeadlineShortensTheWait(t *testing.T) {
-	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		srv, err := embedded.Open(embedded.Options{Clock: time.Now})
 		if err != nil {
@@ -68,7 +66,6 @@ func TestContextDeadlineShortensTheWait(t *testing.T) {
 
 // A server that dies, or no longer answers, does not lengthen a wait.
 func TestWaitEndsWithoutAServer(t *testing.T) {
-	stage.NoStore(t)
 	for name, fault := range map[string]func(*http.Request) error{
 		"refused": func(*http.Request) error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} },
 		"frozen": func(r *http.Request) error {
@@ -137,7 +134,6 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A call that could not be sent has the code unavailable, not unknown_outcome.
 func TestUnsentCallIsUnavailable(t *testing.T) {
-	stage.NoStore(t)
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()
 	secure := httptest.NewTLSServer(http.NotFoundHandler())

@@ -21,7 +21,6 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -774,7 +773,6 @@ func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
 
 // Calls of the worker protocol are idempotent by their epoch, commit_id or build.
 func TestEveryCallThatChangesSomethingTakesCallOptions(t *testing.T) {
-	stage.NoStore(t)
 	for _, of := range clients {
 		for m := range of.Methods() {
 			_, changes := mutations[m.Name]
@@ -808,7 +806,6 @@ func TestCallersIdempotencyKey(t *testing.T) {
 }
 
 func TestCancelContinuesAfterServerShutdown(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	ctx, c := within(t), w.client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))

@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A fleet has servers of which some don't work. It counts the calls of each host.
@@ -84,7 +83,6 @@ func (f *fleet) got(host string) int {
 
 // Every kind of call gets its answer from the server that works, and later calls go there at once.
 func TestNextServerAnswers(t *testing.T) {
-	stage.NoStore(t)
 	calls := map[string]func(ctx context.Context, c *client.Client, run perdure.RunID) error{
 		"start": func(ctx context.Context, c *client.Client, _ perdure.RunID) error {
 			_, err := c.Start(ctx, perdure.Submission{Kind: "other", Queue: "elsewhere"})
@@ -166,7 +164,6 @@ func TestNextServerAnswers(t *testing.T) {
 
 // A poll is not sent twice, unless it did not arrive. The next one goes to the next server.
 func TestPollGoesOnToTheNextServer(t *testing.T) {
-	stage.NoStore(t)
 	for bad, polls := range map[string]int{"refused": 1, "busy": 2, "reset": 2, "hung": 2} {
 		synctest.Test(t, func(t *testing.T) {
 			f := openFleet(t)
@@ -194,7 +191,6 @@ func TestPollGoesOnToTheNextServer(t *testing.T) {
 
 // An upload whose body can't be read again is sent again only if nothing of it was sent.
 func TestUploadGoesOnToTheNextServer(t *testing.T) {
-	stage.NoStore(t)
 	for bad, want := range map[string]bool{"refused": true, "busy": false, "reset": false} {
 		synctest.Test(t, func(t *testing.T) {
 			f := openFleet(t)
@@ -218,7 +214,6 @@ func TestUploadGoesOnToTheNextServer(t *testing.T) {
 // With no server that works the call ends as it does with one address, and each is tried before a
 // pause.
 func TestNoServerAnswers(t *testing.T) {
-	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		f := openFleet(t)
 		c := f.client("http://refused,http://busy", client.Options{Retries: 2})
@@ -246,7 +241,6 @@ func TestNoServerAnswers(t *testing.T) {
 }
 
 func TestEveryAddressIsChecked(t *testing.T) {
-	stage.NoStore(t)
 	for _, addresses := range []string{"", ",", "http://a,b:7373", "ftp://a"} {
 		c := client.New(addresses, "k", client.Options{Transport: &fleet{}})
 		if _, err := c.Get(t.Context(), "r"); client.CodeOf(err) != perdure.CodeInvalid {
@@ -257,7 +251,6 @@ func TestEveryAddressIsChecked(t *testing.T) {
 
 // A server that dies in the middle of a stream costs no event, and none comes twice.
 func TestStreamGoesOnAtAnotherServer(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, true, nil)
 	second := httptest.NewServer(w.srv.Handler())
 	t.Cleanup(second.Close)

@@ -8,13 +8,10 @@ import (
 
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // The server reads a limited number of rows for a page, so a page with a cursor can be empty.
 func TestClientSkipsEmptyPages(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	answers := map[string]string{
 		"/api/v1/runs":           `{"runs":[],"next_cursor":"b"}`,
 		"/api/v1/runs?cursor=b":  `{"runs":[],"next_cursor":"c"}`,

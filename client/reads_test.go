@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // recorded makes a run with 150 steps, of which the second has a large value, and two inbox items.
@@ -45,7 +44,6 @@ func recorded(t *testing.T, c *client.Client) perdure.RunID {
 }
 
 func TestStepsAreReadPageByPage(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t, false, nil)
 	c, ctx := w.client(), within(t)
 	run := recorded(t, c)
@@ -90,7 +88,6 @@ func TestStepsAreReadPageByPage(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 func TestInboxItemsAreReadAndStay(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t, false, nil)
 	c, ctx := w.client(), within(t)
 	run := recorded(t, c)
@@ -110,7 +107,6 @@ func TestInboxItemsAreReadAndStay(t *testing.T) {
 }
 
 func TestPausesAreShown(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t, false, nil)
 	c, ctx := w.client(), within(t)
 	if list := ok[[]api.Queue](t)(c.Queues(ctx)); list == nil || len(list) != 0 {
@@ -141,7 +137,6 @@ func TestPausesAreShown(t *testing.T) {
 }
 
 func TestCountsOfAFilter(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t, false, nil)
 	c, ctx := w.client(), within(t)
 	for _, sub := range []perdure.Submission{{Kind: "a"}, {Kind: "a", Queue: "slow"}, {Kind: "b", Queue: "slow"}} {
@@ -163,7 +158,6 @@ func TestCountsOfAFilter(t *testing.T) {
 }
 
 func TestHistoryCountsRuns(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t, false, nil)
 	c, ctx := w.client(), within(t)
 	ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "a"}))
@@ -190,7 +184,6 @@ func TestHistoryCountsRuns(t *testing.T) {
 // A server of before there was the parameter refuses it. The client then reads forwards, and the answer
 // says so by having no NextBefore.
 func TestOlderServerIsReadForwards(t *testing.T) {
-	stage.NoRace(t)
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Has("before") {
 			rw.Header().Set("Content-Type", "application/problem+json")

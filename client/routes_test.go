@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // unmet lists the routes that no method calls, with the reason.
@@ -33,7 +32,6 @@ var unmet = map[string]string{
 
 // The test calls every method for programs, operators and workers, and compares the requests with the server's routes.
 func TestEveryRouteHasAMethod(t *testing.T) {
-	stage.NoRace(t)
 	w := open(t, false, nil)
 	asked := make(map[string]string) // request → the method that made it
 	var name string

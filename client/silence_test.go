@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A swallower is a proxy that accepts streams and sends nothing of them, and passes on other requests.
@@ -68,7 +67,6 @@ const briefly = 40 * time.Millisecond
 // Nothing of a stream arrives. The events are polled, the caller is told that the run is working, and the
 // stream stays attached, so that the server sees somebody who waits.
 func TestSilentStreamIsPolled(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		x := new(swallower)
@@ -102,7 +100,6 @@ func TestSilentStreamIsPolled(t *testing.T) {
 
 // When streams work again, polling ends. Every event comes once.
 func TestStreamReplacesPollingAgain(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, true, nil)
 	ctx, c := within(t), w.client()
 	x := new(swallower)
@@ -132,7 +129,6 @@ func TestStreamReplacesPollingAgain(t *testing.T) {
 
 // A caller who stops, or whose context ends, ends the polling.
 func TestPollingEndsWithItsCaller(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	x := new(swallower)
 	run := ok[*api.Run](t)(w.client().Start(t.Context(), perdure.Submission{Kind: "job"}))

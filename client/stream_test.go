@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // emit leases the next run, writes events to its log, each in its own commit, and completes it.
@@ -120,7 +119,6 @@ func (c *cut) Read(b []byte) (int, error) {
 }
 
 func TestBrokenStreamYieldsEveryEventOnce(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -208,7 +206,6 @@ const end = "id: 9\nevent: stream:end\ndata: {}\n\n"
 // Each row is a series of answers of a server or network, and the values that Stream yields. Time
 // is virtual.
 func TestStreamWithScriptedAnswers(t *testing.T) {
-	stage.NoStore(t)
 	type answers = []func(context.Context) *http.Response
 	for _, x := range []struct {
 		name    string
@@ -286,7 +283,6 @@ func TestStreamWithScriptedAnswers(t *testing.T) {
 }
 
 func TestStreamEndsWithItsContext(t *testing.T) {
-	stage.NoStore(t)
 	for name, answers := range map[string][]func(context.Context) *http.Response{
 		"attached":                 {drips(line(1))},
 		"while the server is away": {streams(line(1))},
@@ -315,7 +311,6 @@ func TestStreamEndsWithItsContext(t *testing.T) {
 
 // The time that a caller takes for an event does not count as silence of the server.
 func TestSlowCallerKeepsItsConnection(t *testing.T) {
-	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{answers: []func(context.Context) *http.Response{drips(line(1), line(2), end)}}
 		c := client.New("http://perdure", "key", client.Options{Transport: s})
@@ -336,7 +331,6 @@ func TestSlowCallerKeepsItsConnection(t *testing.T) {
 }
 
 func TestStreamBacksOffWhileServerIsAway(t *testing.T) {
-	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{}
 		c := client.New("http://perdure", "key", client.Options{Transport: s})
@@ -354,7 +348,6 @@ func TestStreamBacksOffWhileServerIsAway(t *testing.T) {
 }
 
 func TestStoppedIterationClosesItsConnection(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		ctx, c := within(t), w.client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))

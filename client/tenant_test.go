@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // acme makes the tenant acme, and returns a client with a key of it and one of the platform for it.
@@ -29,8 +28,6 @@ func acme(t *testing.T, w *world) (theirs, ours *client.Client) {
 }
 
 func TestPlatformKeyActsForATenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	both(t, func(t *testing.T, w *world) {
 		ctx := within(t)
 		theirs, ours := acme(t, w)
@@ -83,8 +80,6 @@ func TestPlatformKeyActsForATenant(t *testing.T) {
 }
 
 func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	ctx := within(t)
 	theirs, ours := acme(t, w)
@@ -140,8 +135,6 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 
 // Every method for a tenant, also those of operators and workers, names the tenant, or sends nothing that is about one.
 func TestEveryCallNamesTheTenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	var name string
 	calls := 0
 	refusing := tripper(func(r *http.Request) (*http.Response, error) {

@@ -8,11 +8,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestTextToldAgainReplacesTheFirst(t *testing.T) {
-	stage.NoStore(t)
 	var text client.Text
 	for i, c := range []struct {
 		typ   perdure.LineType

@@ -11,14 +11,12 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // A server of the release before refuses continue_with, which it does not know. The run is held, and goes on
 // anew when the server is upgraded, or when the call comes to another node.
 func TestOlderServerWithoutContinueWith(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var older atomic.Bool
 		var refused atomic.Int64

@@ -22,7 +22,6 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/worker"
 )
@@ -96,7 +95,6 @@ func stepper(ctx *agent.Context, _ int) (int, error) {
 
 // A commit that an agent leaves when its function returns can still be refused. The run then fails.
 func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
-	stage.NoStore(t)
 	for _, behind := range []int{0, 600 << 10} { // with the outcome, and in a commit before it
 		t.Run(fmt.Sprint(behind), func(t *testing.T) {
 			t.Parallel()
@@ -135,7 +133,6 @@ func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 
 // The refusal of a child is the child's failure, not a lost lease.
 func TestSpawnOnUnknownThreadFailsTheChild(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
@@ -185,7 +182,6 @@ func TestRunOverQuotaDelaysNoOther(t *testing.T) {
 }
 
 func TestCancelEndsTheWaitForQuota(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		w.quota(1)
 		wk := worker.New(w.c, worker.Options{})
@@ -286,7 +282,6 @@ func reply(r *http.Request, status int, body any) *http.Response {
 // A commit with an internal error is retried for a while. If the error stays, its run fails. Other
 // runs are not delayed.
 func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
-	stage.NoStore(t)
 	for _, beside := range []bool{false, true} {
 		t.Run(fmt.Sprintf("beside others %v", beside), func(t *testing.T) {
 			virtual(t, func(w *world) {
@@ -340,7 +335,6 @@ func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
 }
 
 func TestWorkerHonoursRetryAfter(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var calls atomic.Int64
 		busy := tripper(func(r *http.Request) (*http.Response, error) {
@@ -364,7 +358,6 @@ func TestWorkerHonoursRetryAfter(t *testing.T) {
 
 // Together, the lines of an agent and of its steps can exceed the limit of one commit.
 func TestLinesOverTheCommitLimitAreSplit(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})

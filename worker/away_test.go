@@ -65,7 +65,6 @@ func (s *stuck) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		wk := worker.New(w.client(&stuck{next: w.wire, name: "heartbeat"}), worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
@@ -82,7 +81,6 @@ func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
 }
 
 func TestHangingCommitsCostNoLease(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		x := &stuck{next: w.wire, name: "commit"}
 		wk := worker.New(w.client(x), worker.Options{})
@@ -159,7 +157,6 @@ func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 }
 
 func TestSelfFenceOfUnknownKindIsAnError(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{SelfFence: []string{"jobb"}})
@@ -202,7 +199,6 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 
 // A cancel request that arrives while no news call waits is found by the next one.
 func TestCancelBetweenTwoNewsCallsIsFoundAtOnce(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		between := make(chan func(), 1)
 		x := tripper(func(r *http.Request) (*http.Response, error) {

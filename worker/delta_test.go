@@ -13,7 +13,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -63,7 +62,6 @@ func textOf(t *testing.T, e api.Event) string {
 }
 
 func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		const many = 100_000
 		token := func(i int) string { return fmt.Sprintf(" tök%d", i%1000) }
@@ -107,7 +105,6 @@ func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {
 
 // Outcomes of other runs are sent at once, but do not flush the deltas of a streaming run.
 func TestOutcomesDoNotFlushDeltas(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	x := &wire{next: w.wire}
@@ -144,7 +141,6 @@ func TestOutcomesDoNotFlushDeltas(t *testing.T) {
 }
 
 func TestTextIsKeptHoweverItIsCut(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})

@@ -104,7 +104,6 @@ func (s *syncBuffer) String() string {
 }
 
 func TestWorkerWorksWithServerWithoutRegistry(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	var log syncBuffer
 	old := tripper(func(r *http.Request) (*http.Response, error) {
@@ -159,7 +158,6 @@ func TestAnnouncementWaitsForServer(t *testing.T) {
 }
 
 func TestLaterDescriptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	worker.Handle(wk, "ask", ask, worker.Kind{Description: "first", MaxAttempts: 7}, worker.Kind{Description: "second"})
@@ -172,7 +170,6 @@ func TestLaterDescriptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
 
 // The worker's announcement takes a second, so a poll beside it would lease the run before.
 func TestFirstRunOfANewKindHasTheClassOfItsWorker(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		agents, tasks := perdure.Submission{Kind: "research"}, perdure.Submission{Kind: "ask"}
 		agents.Input, tasks.Input = json.RawMessage(`{"topic":"x"}`), json.RawMessage(`{"topic":"x"}`)
@@ -207,7 +204,6 @@ func TestFirstRunOfANewKindHasTheClassOfItsWorker(t *testing.T) {
 }
 
 func TestKindAnnouncesItsSignals(t *testing.T) {
-	stage.NoStore(t)
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})
 	worker.Agent(wk, "research", func(ctx *agent.Context, _ question) (question, error) {

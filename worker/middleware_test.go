@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -44,7 +43,6 @@ type whoKey struct{}
 // The first middleware is the outermost. Each gets the run and the error, and can add to the
 // context.
 func TestMiddlewareWrapsEveryExecution(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		var book notebook
 		wk := worker.New(w.c, worker.Options{})
@@ -91,7 +89,6 @@ func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 // The error that a middleware returns decides the outcome, but there is no success without a
 // result.
 func TestMiddlewareDecidesTheOutcome(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
@@ -165,7 +162,6 @@ func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 
 // When an agent begins to wait, the middleware's deferred calls run, and next does not return.
 func TestSuspendingAgentRunsDeferredCallsOfMiddleware(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		var book notebook
 		wk := worker.New(w.c, worker.Options{})
@@ -199,7 +195,6 @@ func TestSuspendingAgentRunsDeferredCallsOfMiddleware(t *testing.T) {
 
 // A run is executed before the mistake, so that Run has certainly started.
 func TestMisuseOfRunningWorkerEndsIt(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	noop := func(context.Context, int) (int, error) { return 0, nil }
 	for name, misuse := range map[string]func(wk *worker.Worker){
@@ -226,7 +221,6 @@ func TestMisuseOfRunningWorkerEndsIt(t *testing.T) {
 
 // Every log line about a run has its id, its kind and its attempt.
 func TestLogLinesNameTheirRun(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	var text locked
@@ -278,7 +272,6 @@ func echo[T any](wk *worker.Worker, kind string) {
 }
 
 func TestInputsAndResultsOfAnyType(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	wk := worker.New(w.c, worker.Options{})

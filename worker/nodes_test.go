@@ -7,13 +7,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // A worker with several addresses finishes its run, and takes the next one, after a server has died.
 func TestWorkerGoesOnAtAnotherServer(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, true, nil)
 	first := httptest.NewServer(w.srv.Handler())

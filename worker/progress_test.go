@@ -5,13 +5,11 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // The last progress is committed with the outcome if no heartbeat has reported it.
 func TestLastProgressIsReported(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ struct{}) (int, error) {

@@ -19,7 +19,6 @@ import (
 )
 
 func TestFullPoolDoesNotBlockTheOther(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		let := make(chan struct{})
 		running := make(chan string, 2)
@@ -88,7 +87,6 @@ func TestTreeOfAgentsCompletesWithOneSlot(t *testing.T) {
 
 // A new run wakes the poll of its pool, whichever of the two polls came first.
 func TestNewRunWakesThePollOfItsPool(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		wk := worker.New(w.c, worker.Options{})
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
@@ -139,7 +137,6 @@ func TestIdleWorkerOnlyPolls(t *testing.T) {
 
 // Slow handlers, silent or streaming, do not delay runs that have a slot.
 func TestFiftySlowRunsDelayNoOther(t *testing.T) {
-	stage.NoStore(t)
 	const slow, others = 50, 10
 	pace := func(t *testing.T, busy func(context.Context) error) (longest time.Duration) {
 		virtual(t, func(w *world) {
@@ -200,7 +197,6 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 // A cancelled agent that is suspended is called once more, with an ended context, because it may
 // have something to undo.
 func TestSuspendedAgentIsCalledForItsCancel(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		calls := make(chan error, 2)
 		wk := worker.New(w.c, worker.Options{})

@@ -19,7 +19,6 @@ import (
 
 // Run returns an error if the worker can never get a run.
 func TestRunRefusesBadOptionsAndAddress(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		elsewhere := client.New(w.url+"/perdure", w.srv.Key(), client.Options{Transport: w.wire})
 		for want, wk := range map[string]*worker.Worker{
@@ -73,7 +72,6 @@ func TestAbsentServerIsLoggedEachMinute(t *testing.T) {
 }
 
 func TestDeadlineOfARunIsNotAWarning(t *testing.T) {
-	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var log diary
 		wk := worker.New(w.c, worker.Options{Logger: log.logger()})

@@ -10,14 +10,12 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/worker"
 )
 
 // One tenant submits more runs than the worker has slots, and none of them ends. A run of another tenant
 // is executed all the same. When a run of the first one ends, its next one is executed.
 func TestTenantLeavesSlotsToOthers(t *testing.T) {
-	stage.NoStore(t)
 	t.Parallel()
 	w := open(t, false, nil)
 	as := func(tenant perdure.TenantID) *client.Client {

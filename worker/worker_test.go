@@ -135,7 +135,6 @@ func TestDeferredRunIsJoinedLater(t *testing.T) {
 }
 
 func TestCancelEndsTheHandlersContext(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		running := make(chan struct{}, 3)
 		causes := make(chan error, 3)
@@ -356,7 +355,6 @@ func TestTwoWorkersShareAQueue(t *testing.T) {
 }
 
 func TestDrainFinishesOrReleasesRuns(t *testing.T) {
-	stage.NoStore(t)
 	both(t, func(w *world) {
 		running := make(chan string, 4)
 		let := make(chan struct{})

@@ -6,12 +6,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestPlatformKeyNamesATenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	admin := w.as(w.admin)
@@ -52,8 +49,6 @@ func TestPlatformKeyNamesATenant(t *testing.T) {
 // Every call that takes the parameter refuses it from a tenant's key, whatever the key's scopes, and
 // changes nothing.
 func TestOnlyPlatformKeysNameATenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.start(`{"kind":"job"}`)
 	theirs := w.newKey("b", nil)
@@ -75,8 +70,6 @@ func TestOnlyPlatformKeysNameATenant(t *testing.T) {
 // No call of a worker, a login, or of the platform itself takes the parameter, and every call of people
 // does.
 func TestWhichCallsTakeATenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for _, r := range w.s.routes {
 		people := strings.HasPrefix(r.pattern, "/api/v1/") && !r.guard.open && !r.guard.platform &&
@@ -90,8 +83,6 @@ func TestWhichCallsTakeATenant(t *testing.T) {
 
 // A call that takes no tenant is refused with one, instead of being about the tenant of its key.
 func TestOtherCallsRefuseATenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.start(`{"kind":"job"}`)
 	before := w.fingerprint("a") + w.fingerprint("default")

@@ -7,11 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestActivity(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if a := w.get(runs + "/" + id + "/activity").is(200); a["state"] != "queued" || a["tier"] != nil ||
@@ -75,7 +73,6 @@ func TestActivity(t *testing.T) {
 
 // The answer is bounded, whatever a run has said and however large its findings are.
 func TestActivityIsBounded(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	long := strings.Repeat("x", 60_000)

@@ -4,13 +4,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // Calls for a run that went on anew name the run that goes on for it.
 func TestRunThatWentOnAnewIsNamed(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	w.do("POST", "/api/v1/threads/"+thread+"/runs", `{"kind":"keeper","input":{"n":1}}`).is(201)

@@ -5,14 +5,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/pairs"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // Pairs of features that a call can't ask for at once, because it has no such field. Other refusals
 // of docs/pairs.md are provoked by package conformance.
 func TestFieldsThatKeepPairsApart(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	ended := func() string {
 		t.Helper()

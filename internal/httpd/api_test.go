@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 const runs = "/api/v1/runs"
@@ -149,7 +148,6 @@ func TestDroppedConnectionFollowsOnDisconnect(t *testing.T) {
 }
 
 func TestIdempotencyKeyOfSubmission(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	post := func(path, key, body string) *answer {
 		return w.send(ask{method: "POST", path: path, key: w.key, body: body,
@@ -200,7 +198,6 @@ func TestIdempotencyKeyOfSubmission(t *testing.T) {
 // ---- reading
 
 func TestLists(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	var all []string
@@ -276,7 +273,6 @@ func TestLists(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	path := runs + "/" + id + "/events"
@@ -324,7 +320,6 @@ func TestEvents(t *testing.T) {
 // ---- controlling
 
 func TestCancel(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	queued := w.start(`{"kind":"job"}`)
 	if run := w.do("POST", runs+"/"+queued+"/cancel?wait=60s",
@@ -376,7 +371,6 @@ func TestCancel(t *testing.T) {
 }
 
 func TestSignals(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -423,7 +417,6 @@ func TestSignals(t *testing.T) {
 }
 
 func TestCallbacks(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g, done := w.sleeping(`{"kind":"job"}`, `{"id":"pay","type":"callback"},{"id":"ship","type":"callback"}`)
 	token := func(i int) string { return done["callbacks"].([]any)[i].(obj)["token"].(string) }
@@ -456,7 +449,6 @@ func TestCallbacks(t *testing.T) {
 }
 
 func TestLateResults(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	old, held := w.fenced(`{"kind":"job"}`)
 	path := fmt.Sprintf("%s/%v", runs, old["run_id"])
@@ -489,7 +481,6 @@ func TestLateResults(t *testing.T) {
 // ---- threads, groups, continuations
 
 func TestThreads(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	big := strings.Repeat("x", 20_000) // stored by content, shown in full
 	th := w.do("POST", "/api/v1/threads", `{"metadata":{"title":"%s"}}`, big).is(201)
@@ -532,7 +523,6 @@ func TestThreads(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	a, b := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`)
 	group := w.do("POST", "/api/v1/groups", `{"run_ids":["%v","%v","%v"],"mode":"all"}`, a["run_id"], b["run_id"],
@@ -554,7 +544,6 @@ func TestGroups(t *testing.T) {
 }
 
 func TestContinue(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
 	g := w.running(`{"kind":"chat","thread_id":"` + thread + `"}`)
@@ -578,7 +567,6 @@ func TestContinue(t *testing.T) {
 // ---- keys
 
 func TestKeys(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	made := w.do("POST", "/api/v1/keys", `{"name":"reader","scopes":["runs:read","worker:poll"],"ttl":"1h"}`).is(201)
 	secret := made["secret"].(string)
@@ -617,7 +605,6 @@ func TestKeys(t *testing.T) {
 }
 
 func TestAdmin(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	made := w.as(w.admin).do("POST", "/api/admin/tenants/new/keys",
 		`{"name":"first","scopes":["runs:create","runs:read"]}`).is(201)
@@ -784,7 +771,6 @@ func TestLostRingCostsLatencyOnly(t *testing.T) {
 }
 
 func TestPollWithoutWait(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	if got := w.do("POST", "/api/v1/workers/w/poll", `{"slots":1,"wait":"0s"}`).is(200); len(got["runs"].([]any)) != 0 {
 		t.Errorf("poll = %v, want no runs", got)
@@ -830,7 +816,6 @@ func TestPollWithoutWait(t *testing.T) {
 }
 
 func TestCommits(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	old, held := w.fenced(`{"kind":"job"}`)
 	w.commit(old, complete).refuses(409, "stale_epoch")

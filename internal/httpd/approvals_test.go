@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 const askPush = `{"id":"ok","type":"approval","name":"approve_push","approval":{"title":"Push?",
@@ -17,7 +16,6 @@ const askPush = `{"id":"ok","type":"approval","name":"approve_push","approval":{
 	"form":[{"name":"where","type":"choice","options":["eu","us"],"required":true}],"default":"reject"}}`
 
 func TestApprovalsOverHTTP(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	ada := w.as(w.approver())
 	if list := w.get("/api/v1/approvals").is(200)["approvals"].([]any); len(list) != 0 {
@@ -101,7 +99,6 @@ func TestApprovalsOverHTTP(t *testing.T) {
 
 // A key can't hand on what it could not do itself: it would approve by a key of its own making.
 func TestWorkerKeyCantMakeKeyThatApproves(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	w.do("POST", "/api/v1/keys", `{"name":"x","scopes":["runs:approve"]}`).refuses(403, "forbidden")
 	// decides no more than who made it
@@ -115,7 +112,6 @@ func TestWorkerKeyCantMakeKeyThatApproves(t *testing.T) {
 
 // A cursor of another tenant's is none.
 func TestApprovalOfOtherTenantIsNoCursor(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	other := w.as(w.newKey("b", nil))
 	other.sleeping(`{"kind":"deploy"}`, askPush)
@@ -125,7 +121,6 @@ func TestApprovalOfOtherTenantIsNoCursor(t *testing.T) {
 
 // A wait without an answer times out, and an answer after that is refused.
 func TestWaitForApprovalTimesOut(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{watchdog: true})
 	short := strings.Replace(askPush, `"ok"`, `"ok","timeout":"30ms"`, 1)
 	_, done := w.sleeping(`{"kind":"deploy"}`, short+`,{"id":"cb","type":"callback","timeout":"30ms"}`)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/watchdog"
 )
@@ -45,7 +44,6 @@ func (w *world) rows(table string) (n int) {
 }
 
 func TestArtifactIsStoredAndFetched(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	at := fmt.Sprintf("/api/v1/runs/%s/artifacts", g["run_id"])
@@ -108,8 +106,6 @@ func TestArtifactIsStoredAndFetched(t *testing.T) {
 // A worker can name any media type. No browser executes an artifact in the server's origin, whatever it is: it is
 // saved instead of shown, and refused where a page would load it as a script, a style or a frame.
 func TestHostileArtifactIsNotExecuted(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	at := fmt.Sprintf("/api/v1/runs/%s/artifacts/", g["run_id"])
@@ -151,7 +147,6 @@ func TestHostileArtifactIsNotExecuted(t *testing.T) {
 }
 
 func TestInvalidArtifactChangesNothing(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes, w.e.Policy().ArtifactTotalBytes = 1000, 1500
 	old, g := w.fenced(`{"kind":"job"}`)
@@ -202,7 +197,6 @@ func (u *unhurried) Read(p []byte) (int, error) {
 
 // A body that breaks off makes no artifact and leaves no chunks, whether its length was known or not.
 func TestAbortedUploadLeavesNothing(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -241,7 +235,6 @@ func TestAbortedUploadLeavesNothing(t *testing.T) {
 
 // A body that drips in slower than any other may does not hold its place.
 func TestSlowUploadTimesOut(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.BodyTimeout = 50 * time.Millisecond }})
 	srv := httptest.NewServer(w.s.Handler())
 	defer srv.Close()
@@ -261,7 +254,6 @@ func TestSlowUploadTimesOut(t *testing.T) {
 
 // An upload holds a chunk in memory, however large it is, and other calls don't wait for it.
 func TestUploadIsStoredInChunks(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	body := &unhurried{parts: make(chan []byte), end: make(chan error)}
@@ -316,8 +308,6 @@ func TestDownloadWithReadErrorIsAborted(t *testing.T) {
 }
 
 func TestArtifactsAreRedactedAcrossChunks(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	const secret = "s3cret-of-the-house"
 	set, err := redact.New([]string{secret})
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // auditedCalls are the calls that leave an entry and need no Idempotency-Key. key is who calls; empty: tenant a's key.
@@ -104,7 +103,6 @@ func (w *world) audit(query string) (out []obj) {
 }
 
 func TestEachAuditedCallAddsOneEntry(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, toLoopback)
 	keyed, others := keyedCalls(), auditedCalls()
 	for _, r := range w.s.routes {
@@ -166,7 +164,6 @@ func TestEachAuditedCallAddsOneEntry(t *testing.T) {
 
 // Ordinary work leaves nothing in the audit log: it costs no write there.
 func TestOrdinaryWorkIsNotAudited(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	w.do("POST", fmt.Sprintf("/api/v1/runs/%s/signals/go", g["run_id"]), `{"data":1}`).is(200)
@@ -177,7 +174,6 @@ func TestOrdinaryWorkIsNotAudited(t *testing.T) {
 }
 
 func TestTenantSeesItsOwnAuditLog(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	for range 3 {
@@ -228,7 +224,6 @@ func TestTenantSeesItsOwnAuditLog(t *testing.T) {
 }
 
 func TestSecretsAreKeptOutOfTheAuditLog(t *testing.T) {
-	stage.NoRace(t)
 	t.Setenv("AUDIT_TEST_SECRET", "hunter2-hunter2")
 	secrets, err := redact.Load([]string{"env:AUDIT_TEST_SECRET"})
 	if err != nil {
@@ -242,7 +237,6 @@ func TestSecretsAreKeptOutOfTheAuditLog(t *testing.T) {
 }
 
 func TestPlatformKeysHaveScopes(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	admin := w.as(w.admin)
 	made := admin.do("POST", "/api/admin/keys", `{"name":"prometheus","scopes":["platform:read"]}`).is(201)

@@ -5,12 +5,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
 func TestBackupTakesPlatformKey(t *testing.T) {
-	stage.NoRace(t)
 	dir := t.TempDir()
 	w := newWorld(t, setup{options: func(o *Options) { o.Scratch = dir }})
 	w.do("POST", "/api/v1/runs", `{"kind":"k"}`).is(201)

@@ -199,8 +199,6 @@ func spent(t *testing.T) time.Duration {
 
 // Every bad request gets a clear problem at once, and changes nothing.
 func TestBadInput(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	shared := newWorld(t, setup{}) // nothing changes it
 	vars := surroundings(shared)
 	before := shared.fingerprint("")
@@ -273,8 +271,6 @@ func TestBothStoresRefuseTheSame(t *testing.T) {
 
 // The table only counts if it is there.
 func TestBadInputTableIsLarge(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	n := 0
 	for name, rows := range badRows(t) {
 		t.Logf("%s: %d", name, len(rows))
@@ -287,8 +283,6 @@ func TestBadInputTableIsLarge(t *testing.T) {
 
 // Unusual but valid input is accepted, and returned byte by byte.
 func TestUnusualButValidInputIsAccepted(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for _, input := range []string{
 		`-0`, `9007199254740993`, `9223372036854775808`, `1e308`, `0.1e-999`, `""`, `null`, `[]`, `{}`, `false`,
@@ -338,8 +332,6 @@ func sameJSON(a, b string) bool {
 
 // Unusual path values are refused or not found. They never reach a store that can't hold them.
 func TestUnusualPathValuesAreRefused(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	admin := w.as(w.admin)
 	before := w.fingerprint("")
@@ -363,8 +355,6 @@ func TestUnusualPathValuesAreRefused(t *testing.T) {
 
 // A body that says that it is too large is not read, and one that breaks off says nothing of who is connected to whom.
 func TestUnreadableBodiesAreRefused(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	t.Parallel() // it waits for as long as a body that does not come is waited for
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())

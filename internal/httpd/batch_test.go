@@ -11,7 +11,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // batch sends entries of a batch, and returns its results.
@@ -62,7 +61,6 @@ func wantCodes(t *testing.T, results []api.StartResult, want ...string) {
 }
 
 func TestBatchStartsRunsInBackground(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	results := w.batch("", `{"kind":"a","input":{"n":1},"queue":"q","priority":3,"metadata":{"k":"v"}}`,
@@ -88,7 +86,6 @@ func TestBatchStartsRunsInBackground(t *testing.T) {
 }
 
 func TestRefusedEntryOfBatchHurtsNoOther(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
 	rows := []struct{ entry, want string }{
@@ -141,7 +138,6 @@ func TestRefusedEntryOfBatchHurtsNoOther(t *testing.T) {
 }
 
 func TestBatchCountsOncePerKey(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	single := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"a"}`,
 		header: http.Header{"Idempotency-Key": {"single"}}}).is(201)["run_id"]
@@ -176,7 +172,6 @@ func TestBatchCountsOncePerKey(t *testing.T) {
 }
 
 func TestBatchIsWrittenInParts(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	entries := make([]string, perdure.MaxList)
 	for i := range entries {
@@ -208,7 +203,6 @@ func TestBatchIsWrittenInParts(t *testing.T) {
 }
 
 func TestEntriesOverQuotaAreRefusedEach(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	w.as(w.admin).do("PUT", "/api/admin/tenants/a", `{"limits":{"max_live_runs":3}}`).is(200)
 	results := w.batch("k", `{"kind":"a"}`, `{"kind":"a"}`, `{"kind":""}`, `{"kind":"a"}`, `{"kind":"a"}`,
@@ -220,7 +214,6 @@ func TestEntriesOverQuotaAreRefusedEach(t *testing.T) {
 }
 
 func TestWebhooksOfABatch(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, toLoopback)
 	entry := func(n int) string { return fmt.Sprintf(`{"kind":"a","webhook":"http://127.0.0.1:%d/"}`, n+1) }
 	results := w.batch("k", entry(0), entry(0), entry(1))
@@ -248,7 +241,6 @@ func TestWebhooksOfABatch(t *testing.T) {
 }
 
 func TestBatchOfOtherTenantIsNotSeen(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	mine := w.batch("k", `{"kind":"a"}`)
 	theirs := w.as(w.newKey("b", nil)).batch("k", `{"kind":"a"}`)

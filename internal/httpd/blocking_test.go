@@ -5,11 +5,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestTenantLeavesStreamsForOthers(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 4 }})
 	id := w.start(`{"kind":"job"}`)
 	other := w.as(w.newKey("b", nil))
@@ -38,7 +36,6 @@ func TestTenantLeavesStreamsForOthers(t *testing.T) {
 
 // A node that is called by one tenant alone has all its streams for that one, unless it is said otherwise.
 func TestOnlyTenantHasAllStreams(t *testing.T) {
-	stage.NoStore(t)
 	for _, c := range []struct{ configured, fit int }{{0, 4}, {2, 2}} {
 		w := newWorld(t, setup{options: func(o *Options) { o.Streams, o.StreamsPerTenant = 4, c.configured }})
 		id := w.start(`{"kind":"job"}`)

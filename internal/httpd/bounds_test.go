@@ -17,12 +17,10 @@ import (
 	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/fair"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A connection that pipelines requests and reads no answer is closed when the deadline of an answer passes.
 func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.AnswerTime, o.AnswerRate = 50*time.Millisecond, 64<<20 }})
 	var mu sync.Mutex
 	open := make(map[net.Conn]bool)
@@ -54,7 +52,6 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 
 // The deadline of an answer is over with it: a call that blocks for longer, on the same connection, is answered.
 func TestWriteDeadlineEndsWithAnswer(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.AnswerTime = 100 * time.Millisecond }})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -74,7 +71,6 @@ func TestWriteDeadlineEndsWithAnswer(t *testing.T) {
 }
 
 func TestDownloadHasAMinimumRate(t *testing.T) {
-	stage.NoStore(t)
 	p := pace{}
 	if got := p.left(30*time.Second, 32<<10); got != 30*time.Second {
 		t.Errorf("time for the first write = %s, want 30s", got)
@@ -86,7 +82,6 @@ func TestDownloadHasAMinimumRate(t *testing.T) {
 }
 
 func TestTwoOriginsAreRefused(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://good.example"} }})
 	for _, path := range []string{"/healthz", "/api/v1/runs", "/api/v1/ws"} {
 		a := w.send(ask{method: "GET", path: path, key: w.key,
@@ -97,7 +92,6 @@ func TestTwoOriginsAreRefused(t *testing.T) {
 
 // A token that the store has not signed is refused without a byte of the body being read.
 func TestForgedCallbackIsRefusedUnread(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	body := &counting{}
 	req := httptest.NewRequest("POST", "/api/v1/callbacks/cb_"+strings.Repeat("A", 80), body)
@@ -123,7 +117,6 @@ func (b *counting) Read(p []byte) (int, error) {
 
 // A poll that would wait takes a seat. Without one it looks once: it leases what is there, or is told to come back.
 func TestPollsAreLimited(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Descriptors, o.Tenant.MaxPolls = 64, 2 }})
 	const poll = `{"slots":1,"wait":"30s"}`
 	first := w.later("POST", "/api/v1/workers/w1/poll", poll)
@@ -148,7 +141,6 @@ func TestPollsAreLimited(t *testing.T) {
 }
 
 func TestCancelThatWaitsIsLimited(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	id := w.running(`{"kind":"job"}`)["run_id"].(string)
 	w.later("POST", runs+"/"+id+"/cancel?wait=30s", "")
@@ -157,7 +149,6 @@ func TestCancelThatWaitsIsLimited(t *testing.T) {
 
 // A tenant that holds its whole share of a gate is refused, and others are not.
 func TestBytesInMemoryAreShared(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) {
 		o.ShareWait, o.AnswerTime = 10*time.Millisecond, 10*time.Millisecond
 	}})
@@ -282,7 +273,6 @@ func TestLimitsAreFoundInTheStore(t *testing.T) {
 
 // The default of bytes an hour binds only while another tenant calls.
 func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
-	stage.NoStore(t)
 	opt := &Options{Tenant: perdure.TenantLimits{MaxBytesPerHour: 3600}}
 	s, now := newShares(opt), time.Now()
 	s.called("a", now)
@@ -305,7 +295,6 @@ func TestDefaultBytesBindWhileOthersAsk(t *testing.T) {
 // A tenant that does not read its answers, or sends its bodies slowly, holds its share for long. The tenant gets no
 // more than its share even while no other asks, so that one that comes later finds its own share free.
 func TestTenantAtItsShareLeavesRestToOthers(t *testing.T) {
-	stage.NoStore(t)
 	s := newShares(&Options{})
 	processors := max(2, int64(runtime.GOMAXPROCS(0)))
 	for _, x := range []struct {
@@ -336,7 +325,6 @@ func TestTenantAtItsShareLeavesRestToOthers(t *testing.T) {
 
 // Beside others a tenant rests after it has worked on a large body. Alone it does not, and has no turns either.
 func TestTenantRestsAfterLargeBody(t *testing.T) {
-	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(&Options{AnswerTime: time.Second})
 		// work has the turns of so many calls at once, works for 50 ms, and says how long it waited for them.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // ---- on a thread
@@ -71,7 +70,6 @@ func (w *world) boss(thread string, n int) (g obj, kids []string) {
 const broken = `"outcome":{"type":"fail","error":{"code":"broke","message":"it broke"},"retryable":false}`
 
 func TestTurnIsContinuedWhenChildrenHaveEnded(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, kids := w.boss(thread, 4)
@@ -167,7 +165,6 @@ func countOf(list []string, s string) (n int) {
 }
 
 func TestTurnWithEndedChildrenIsContinuedAtOnce(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	boss, kids := w.boss(w.thread(), 2)
 	for range kids {
@@ -184,7 +181,6 @@ func TestTurnWithEndedChildrenIsContinuedAtOnce(t *testing.T) {
 }
 
 func TestInvalidContinuationsOfTurnAreRefused(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 1)
 	_, other := w.boss(w.thread(), 1)
@@ -205,7 +201,6 @@ func TestInvalidContinuationsOfTurnAreRefused(t *testing.T) {
 }
 
 func TestCancelOfEndedTurnDropsContinuation(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	boss, kids := w.boss(w.thread(), 2)
 	held := w.take("kid")
@@ -230,7 +225,6 @@ func (w *world) outside(id any, body string) *answer {
 }
 
 func TestExternalWorkContinuesEndedRunOncePerJob(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, _ := w.boss(thread, 0)
@@ -304,7 +298,6 @@ func TestExternalWorkThatEndsDuringRun(t *testing.T) {
 }
 
 func TestExternalWorkContinuesFailedRun(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	boss, _ := w.boss(thread, 0)
@@ -327,7 +320,6 @@ func TestExternalWorkContinuesFailedRun(t *testing.T) {
 }
 
 func TestInvalidContinuationsAreRefused(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	boss, _ := w.boss(w.thread(), 0)
 	for body, field := range map[string]string{
@@ -354,7 +346,6 @@ func TestInvalidContinuationsAreRefused(t *testing.T) {
 // ---- who goes first on a thread
 
 func TestMultitaskStrategiesWithContinuation(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.thread()
 	path := "/api/v1/threads/" + thread + "/runs"
@@ -386,7 +377,6 @@ func TestMultitaskStrategiesWithContinuation(t *testing.T) {
 // ---- ends that people can read
 
 func TestEveryEndIsWrittenToThread(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{watchdog: true})
 	for _, c := range []struct {
 		name, body string

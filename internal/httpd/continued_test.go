@@ -7,12 +7,10 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // After a stream has ended, a webhook and a WebSocket tell of the continuation and its run.
 func TestContinuationIsSentByWebhookAndWebSocket(t *testing.T) {
-	stage.NoRace(t)
 	w := delivering(t, setup{})
 	byDefault, byName, ofRun := newSink(t, nil), newSink(t, nil), newSink(t, nil)
 	w.hook(fmt.Sprintf(`"url":%q`, byDefault.at))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/waiting"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // crowdSize is the number of calls from which on a run is followed.
@@ -24,7 +23,6 @@ func (w *world) members() int {
 // Of many calls that wait for a run, each is answered once it has ended. Those that go before, and those whose time
 // passes, don't keep the others waiting.
 func TestEachOfACrowdIsAnswered(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for name, id := range map[string]string{
 		"foreground": w.do("POST", runs, `{"kind":"foreground","wait":"1ms"}`).is(202)["run_id"].(string),

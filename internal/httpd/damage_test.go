@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -18,7 +17,6 @@ func (b breaks) Do(tx *kernel.Tx) error { tx.DB.Stage(b.text); return nil }
 // A run that something has happened to in the database is shown with what can be read of it, and the one behind it is
 // granted.
 func TestDamagedRunIsShownAndNotGranted(t *testing.T) {
-	stage.NoRace(t)
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := newWorld(t, setup{store: &at})
 		var bad []string

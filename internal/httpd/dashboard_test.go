@@ -4,12 +4,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestDashboardIsServedToAllowedHostsOnly(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for _, c := range []struct {
 		method, path, host string

@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure/internal/engine"
 	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -189,7 +188,6 @@ func TestRunIsDeferredWhenLastWaiterLeaves(t *testing.T) {
 }
 
 func TestDroppedConnectionHasGracePeriod(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{watchdog: true})
 	id := w.foreground(w.thread(), "")
 	for range 3 {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -106,7 +105,6 @@ func TestLastWaiterThatDisconnectsCancelsRun(t *testing.T) {
 }
 
 func TestUnnoticedDisconnectCancelsNothing(t *testing.T) {
-	stage.NoStore(t)
 	t.Run("nobody came", func(t *testing.T) {
 		w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) { p.DetachGrace = time.Millisecond }})
 		id := w.leased(followed)

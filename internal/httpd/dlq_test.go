@@ -14,11 +14,9 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestDeadLetters(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 3 {
@@ -49,7 +47,6 @@ func TestDeadLetters(t *testing.T) {
 }
 
 func TestDeadLetterHasItsHistory(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	thread := w.makeThread()
 	w.start(`{"kind":"parent"}`)
@@ -85,7 +82,6 @@ func TestDeadLetterHasItsHistory(t *testing.T) {
 }
 
 func TestBulkRedriveAndDiscard(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 3 {
@@ -148,7 +144,6 @@ func testSigner(t testing.TB) *perdure.Signer {
 
 // A grant has all that it takes to verify it, in the very bytes that were signed, whatever was written at the door.
 func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{signer: testSigner(t)})
 	keys := w.get("/api/v1/signing-keys").is(200)["keys"].([]any)
 	block, _ := pem.Decode([]byte(keys[0].(obj)["public_key"].(string)))
@@ -195,7 +190,6 @@ func TestGrantSignatureCanBeVerifiedByWorker(t *testing.T) {
 }
 
 func TestTenantThatRequiresSignatures(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{signer: testSigner(t)})
 	admin := w.as(w.admin)
 	if x := admin.do("PUT", "/api/admin/tenants/a",

@@ -9,7 +9,6 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/prose"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // errorsPage prints the registry of codes, a part of the page about the API.
@@ -53,8 +52,6 @@ every run.
 }
 
 func TestErrorDocsAreComplete(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	const path = "../../docs/api.md"
 	const begin = "<!-- begin of errors: printed from api.Codes by go test ./internal/httpd -run Docs -update -->\n\n"
 	const end = "\n<!-- end of errors -->\n"
@@ -88,8 +85,6 @@ func TestErrorDocsAreComplete(t *testing.T) {
 
 // The page of the API ends with the table of routes.
 func TestAPIDocsAreComplete(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	const path = "../../docs/api.md"
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -7,11 +7,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestJournalAndInboxAreReadWithoutALease(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"agent","class":"agent"}`)
 	id := g["run_id"].(string)

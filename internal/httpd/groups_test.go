@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // gather makes a group of runs.
@@ -38,7 +36,6 @@ func ends(g obj) (out []string) {
 // In every mode, runs that ended before the group was made count like those that end later. A join is
 // answered when the deciding run ends.
 func TestGroupsInFourModes(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for _, c := range []struct {
 		mode string
@@ -116,7 +113,6 @@ func TestGroupsInFourModes(t *testing.T) {
 }
 
 func TestGroupListsEndedRunsInOrder(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	a, b, c := w.running(`{"kind":"a"}`), w.running(`{"kind":"b"}`), w.running(`{"kind":"c"}`)
 	g := w.gather(`,"mode":"any_ok","on_losers":"cancel"`, a, b, c)
@@ -171,7 +167,6 @@ func TestGroupTimesOut(t *testing.T) {
 }
 
 func TestGroupOfThousandRuns(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{watchdog: true})
 	const many = 1000
 	var ids []string
@@ -205,7 +200,6 @@ func TestGroupOfThousandRuns(t *testing.T) {
 }
 
 func TestInvalidGroupsAreRefused(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"a"}`)
 	for body, field := range map[string]string{

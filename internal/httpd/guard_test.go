@@ -14,7 +14,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -35,8 +34,6 @@ func concrete(pattern string) string {
 }
 
 func TestListOfOpenRoutes(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	var open []string
 	for _, r := range w.s.routes {
@@ -64,8 +61,6 @@ func summed(body string) string {
 }
 
 func TestEveryRouteRequiresKey(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	expiring := w.newKey("a", func(op *access.CreateKey) { op.TTL = perdure.Duration(time.Millisecond) })
 	eventually.True(t, "the key expires", func() bool {
@@ -133,8 +128,6 @@ func TestEveryRouteRequiresKey(t *testing.T) {
 }
 
 func TestEveryRouteRequiresItsScope(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	before := ""
 	for _, r := range w.s.routes {
@@ -162,8 +155,6 @@ func TestEveryRouteRequiresItsScope(t *testing.T) {
 
 // A platform key is refused without the route's scope, whatever else it may do.
 func TestEveryPlatformRouteRequiresItsScope(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	without := make(map[perdure.Scope]string)
 	for _, r := range w.s.routes {
@@ -193,8 +184,6 @@ func TestEveryPlatformRouteRequiresItsScope(t *testing.T) {
 }
 
 func TestWrongMethodIs405(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	byPattern := map[string][]string{}
 	for _, r := range w.s.routes {
@@ -219,8 +208,6 @@ func TestWrongMethodIs405(t *testing.T) {
 }
 
 func TestUncleanPathsAreNotFound(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	for _, path := range []string{
@@ -266,8 +253,6 @@ func TestUncleanPathsAreNotFound(t *testing.T) {
 
 // The tenant comes from the key alone: no request type may have a field for it.
 func TestNoBodyNamesATenant(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for _, r := range w.s.routes {
 		if r.in == nil {
@@ -289,8 +274,6 @@ func TestNoBodyNamesATenant(t *testing.T) {
 }
 
 func TestHosts(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.s.opt.Hosts = []string{"Perdure.Example"}
 	for host, want := range map[string]int{
@@ -311,8 +294,6 @@ func TestHosts(t *testing.T) {
 
 // A key of the platform shares the tenant "default" with others: they neither see nor revoke it.
 func TestTenantKeyCantReachPlatformKeys(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	peer := w.as(w.newKey("default", nil))
 	id := strings.Split(w.admin, "_")[1]

@@ -13,7 +13,6 @@ import (
 // A worker reads the thread of a run that it has leased, page by page, with a key that may do nothing
 // else, and only while the lease lasts.
 func TestThreadIsReadUnderLease(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	bot := w.as(w.newKey("a", func(op *access.CreateKey) {
 		op.Scopes = []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}
@@ -65,7 +64,6 @@ func TestThreadIsReadUnderLease(t *testing.T) {
 }
 
 func TestPlatformWorkerReadsThread(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b, p := w.as(w.newKey("b", nil)), w.as(w.admin)
 	thread := b.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -82,7 +80,6 @@ func TestPlatformWorkerReadsThread(t *testing.T) {
 
 // Values are not escaped in answers: escaping could make them six times as long.
 func TestValuesAreNotEscapedInAnswers(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	value := `"` + strings.Repeat("<&>", 200<<10/3) + `"`
 	id := w.start(`{"kind":"job","input":` + value + `}`)

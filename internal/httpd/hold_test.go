@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // defect is the outcome of an execution that fails by a fault of the code.
@@ -32,7 +30,6 @@ func (w *world) pollHeld(build string) int {
 }
 
 func TestHeldRunIsShownAndGoesToAnotherBuild(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.held()
 	run := w.get(runs + "/" + id).is(200)
@@ -67,7 +64,6 @@ func TestHeldRunIsShownAndGoesToAnotherBuild(t *testing.T) {
 }
 
 func TestHoldIsReleasedOrGivenUp(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.held()
 	if run := w.do("POST", runs+"/"+id+"/release-hold", "").is(200); run["hold"] != nil || run["state"] != "queued" {
@@ -88,7 +84,6 @@ func TestHoldIsReleasedOrGivenUp(t *testing.T) {
 }
 
 func TestDefectAndBuildAreChecked(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	w.commit(g, `"outcome":{"type":"fail","error":{"code":"x"},"defect":true,"retryable":false}`).refuses(400,

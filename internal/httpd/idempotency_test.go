@@ -11,7 +11,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -178,7 +177,6 @@ func keyedCalls() map[string]keyedCall {
 }
 
 func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
-	stage.NoRace(t)
 	rows := keyedCalls()
 	for _, r := range (&Server{}).table() {
 		name := r.method + " " + r.pattern
@@ -224,7 +222,6 @@ func TestCallWithIdempotencyKeyCountsOnce(t *testing.T) {
 }
 
 func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, toLoopback)
 	under := func(key, method, path, body string) *answer {
 		return w.send(ask{method: method, path: path, key: w.key, body: body,
@@ -264,7 +261,6 @@ func TestSecretIsShownInFirstAnswerOnly(t *testing.T) {
 }
 
 func TestRepeatedTestMessageHasSameID(t *testing.T) {
-	stage.NoRace(t)
 	w := delivering(t, setup{})
 	s := newSink(t, nil)
 	path := "/api/v1/webhooks/" + w.hook(`"url":"` + s.at + `"`)["webhook_id"].(string) + "/test"
@@ -283,7 +279,6 @@ func TestRepeatedTestMessageHasSameID(t *testing.T) {
 // A key's body is compared by its values: the order of keys, spaces and escapes don't matter. Numbers count as they are
 // written.
 func TestBodiesWithSameKeyAreComparedByValue(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g, res := w.sleeping(`{"kind":"waits"}`, `{"id":"c","type":"callback"}`)
 	thread := w.makeThread()
@@ -325,7 +320,6 @@ func (op *forgedKey) Do(tx *kernel.Tx) error {
 }
 
 func TestOldIdempotencyKeysStillCount(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	sub := perdure.Submission{Kind: "job", Input: json.RawMessage(`{"b":1,"a":2}`)}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // canary is in everything that tenant b has.
@@ -132,7 +131,6 @@ func same(t *testing.T, foreign, none *answer) {
 }
 
 func TestIDOfOtherTenantIsNotFound(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	furnish(w.as(w.newKey("c", nil))) // so that b's rows are not the first of anything
@@ -176,7 +174,6 @@ func TestIDOfOtherTenantIsNotFound(t *testing.T) {
 }
 
 func TestIDOfOtherTenantInBodyIsNotFound(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	thread := w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string)
@@ -254,7 +251,6 @@ func TestIDOfOtherTenantInBodyIsNotFound(t *testing.T) {
 }
 
 func TestListsShowOwnTenantOnly(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b := furnish(w.as(w.newKey("b", nil)))
 	w.start(`{"kind":"own"}`)
@@ -306,7 +302,6 @@ func TestListsShowOwnTenantOnly(t *testing.T) {
 
 // Idempotency keys of one tenant are nothing to another.
 func TestIdempotencyKeysArePerTenant(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	header := http.Header{"Idempotency-Key": {"k"}}
 	first := w.send(ask{method: "POST", path: "/api/v1/runs", key: w.key, body: `{"kind":"one"}`,

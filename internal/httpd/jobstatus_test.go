@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
 // Every change of a run moves updated_at of its job status. Reading the run does not.
 func TestJobStatusHasTimeOfLastChange(t *testing.T) {
-	stage.NoRace(t)
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.Options(t)

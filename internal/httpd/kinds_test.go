@@ -7,13 +7,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 const kindsPath = "/api/v1/kinds"
 
 func TestKinds(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	if got := w.get(kindsPath).is(200); len(got["kinds"].([]any)) != 0 {
 		t.Errorf("kinds of an empty registry = %v, want none", got)
@@ -67,8 +65,6 @@ func TestKinds(t *testing.T) {
 }
 
 func TestKindRefusesBadInput(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.do("PUT", kindsPath+"/job", `{}`).is(200)
 	for body, field := range map[string]string{
@@ -103,7 +99,6 @@ func TestKindRefusesBadInput(t *testing.T) {
 }
 
 func TestKindsOfTenantsAreApart(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	b.do("PUT", kindsPath+"/secret", `{"description":"%s"}`, canary).is(200)
@@ -141,8 +136,6 @@ func TestKindsOfTenantsAreApart(t *testing.T) {
 }
 
 func TestKindScopes(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	with := func(scopes ...perdure.Scope) *world {
 		return w.as(w.newKey("a", func(op *access.CreateKey) { op.Scopes = scopes }))
@@ -162,7 +155,6 @@ func TestKindScopes(t *testing.T) {
 }
 
 func TestKindsArePaged(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		w.do("PUT", fmt.Sprintf("%s/k%d", kindsPath, i), `{}`).is(200)
@@ -185,7 +177,6 @@ func TestKindsArePaged(t *testing.T) {
 
 // A queued run says why it waits: itself, in a list, and in its activity.
 func TestQueuedRunSaysWhyItWaits(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job","queue":"slow"}`)
 	is := func(want string) {
@@ -213,7 +204,6 @@ func TestQueuedRunSaysWhyItWaits(t *testing.T) {
 }
 
 func TestUnservedRunIsSaid(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job","queue":"slow"}`)
 	a := w.get(runs + "/" + id + "/activity").is(200)

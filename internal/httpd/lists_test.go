@@ -13,7 +13,6 @@ import (
 )
 
 func TestTooMuchMetadataIsRefused(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	entries := make([]string, 64)
 	for i := range entries {
@@ -84,7 +83,6 @@ func TestPagesOfLargeRunsAreBounded(t *testing.T) {
 }
 
 func TestListsTakeLimitAndCursor(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		w.start(fmt.Sprintf(`{"kind":"job","queue":"q%d"}`, i))
@@ -104,7 +102,6 @@ func TestListsTakeLimitAndCursor(t *testing.T) {
 }
 
 func TestWebhooksArePaged(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for i := range 5 {
 		if err := w.e.Do(t.Context(), &outbox.CreateWebhook{Tenant: "a",
@@ -126,7 +123,6 @@ func TestWebhooksArePaged(t *testing.T) {
 }
 
 func TestLateResultsOfRunWithoutAny(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	if got := w.get("/api/v1/runs/" + id + "/late-results?limit=1").is(200); len(got["late_results"].([]any)) != 0 {

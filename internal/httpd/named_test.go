@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // pollFor polls for runs by their ids.
@@ -16,7 +14,6 @@ func (w *world) pollFor(ids ...string) []any {
 }
 
 func TestPollByIDLeasesOnlyTheRunsItNames(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	other := w.start(`{"kind":"exec","queue":"exec","class":"process"}`)
 	id := w.start(`{"kind":"exec","queue":"exec","class":"process"}`)
@@ -43,7 +40,6 @@ func TestPollByIDLeasesOnlyTheRunsItNames(t *testing.T) {
 }
 
 func TestResultTokenDiffersByRunAndEpoch(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	seen := map[any]string{}
 	for range 2 {
@@ -64,7 +60,6 @@ func TestResultTokenDiffersByRunAndEpoch(t *testing.T) {
 }
 
 func TestPollByIDRefusesWhatItCannotMean(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"exec","class":"process"}`)
 	many := `"` + strings.Repeat(id+`","`, 100) + id + `"`

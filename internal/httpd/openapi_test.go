@@ -14,7 +14,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A document is the served OpenAPI document, as far as the tests use it.
@@ -231,8 +230,6 @@ func (d *document) validateObject(s *schema, o obj, at string) error {
 }
 
 func TestOpenAPIHasEveryRoute(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	a := w.send(ask{method: "GET", path: "/openapi.json"})
 	a.is(200)
@@ -278,8 +275,6 @@ func TestOpenAPIHasEveryRoute(t *testing.T) {
 }
 
 func TestOpenAPIReferencesResolve(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	var all any
 	if err := json.Unmarshal(w.s.openapi, &all); err != nil {
@@ -315,8 +310,6 @@ func TestOpenAPIReferencesResolve(t *testing.T) {
 
 // Two types of one name would be described as one of them.
 func TestSchemaNamesAreUnique(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	types := map[string]reflect.Type{}
 	seen := map[reflect.Type]bool{}
@@ -359,8 +352,6 @@ func TestSchemaNamesAreUnique(t *testing.T) {
 }
 
 func TestSchemaValidatorRefuses(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for _, body := range []string{`{}`, `{"status":1}`, `{"status":"ok","more":1}`, `[]`, `null`, `{"status":null}`} {
 		if err := w.doc.check("GET", "/healthz", 200, []byte(body)); err == nil {
@@ -374,8 +365,6 @@ func TestSchemaValidatorRefuses(t *testing.T) {
 
 // The document says what values there are and how large they may be, as the code checks them.
 func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	field := func(name, property string) *schema {
 		s := w.doc.Components.Schemas[name]
@@ -428,8 +417,6 @@ func TestOpenAPIHasEnumsAndBounds(t *testing.T) {
 
 // A whole number of a query is refused below and above what the document says, and the refusal names it.
 func TestParametersHaveDocumentedBounds(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	id := fmt.Sprint(g["run_id"])

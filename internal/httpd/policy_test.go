@@ -6,12 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestPolicyShowsSettingsInForce(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{policy: func(p *perdure.Policy) {
 		p.Lease, p.MaxGrants = 45*time.Second, 4
 		p.Liveness = perdure.Liveness{
@@ -54,8 +51,6 @@ func TestPolicyShowsSettingsInForce(t *testing.T) {
 
 // The settings are for keys that may read the watchdog's log. A key of a tenant is told nothing.
 func TestPolicyNeedsPlatformRead(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.get("/api/admin/policy").refuses(403, "forbidden")
 	secret := w.as(w.admin).do("POST", "/api/admin/keys", `{"name":"auditor","scopes":["audit:read"]}`).

@@ -8,7 +8,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // queue gives a queue as the list of queues has it.
@@ -24,7 +23,6 @@ func (w *world) queue(name string) obj {
 }
 
 func TestPausedQueueGrantsNothingUntilItIsResumed(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	p := w.do("POST", "/api/v1/queues/default/pause", `{"reason":"a bad deploy"}`).is(200)["paused"].(obj)
 	if p["reason"] != "a bad deploy" || p["paused_by"] != "test" || p["paused_at"] == nil || p["until"] != nil {
@@ -55,7 +53,6 @@ func TestPausedQueueGrantsNothingUntilItIsResumed(t *testing.T) {
 }
 
 func TestPauseOfPlatformKeyHidesItsName(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	w.start(`{"kind":"job"}`)
 	w.as(w.admin).do("POST", "/api/v1/queues/default/pause?tenant=a", `{"for":"1h"}`).is(200)
@@ -66,7 +63,6 @@ func TestPauseOfPlatformKeyHidesItsName(t *testing.T) {
 }
 
 func TestPauseIsRefusedWithAReason(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	soon := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 	for body, field := range map[string]string{

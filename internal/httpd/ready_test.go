@@ -16,7 +16,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/store/sqlite"
 	"github.com/perdure/perdure/internal/storetest"
@@ -56,7 +55,6 @@ func behind(t *testing.T, at *store.Options) func(query string) {
 }
 
 func TestMissingTablesAreNotReady(t *testing.T) {
-	stage.NoStore(t)
 	at := storetest.OnDisk(t)
 	w := newWorld(t, setup{store: &at, broken: true})
 	ready := func() string { return w.send(ask{method: "GET", path: "/readyz"}).json()["status"].(string) }
@@ -72,7 +70,6 @@ func TestMissingTablesAreNotReady(t *testing.T) {
 }
 
 func TestLockedFileIsNotReady(t *testing.T) {
-	stage.NoStore(t)
 	// whatever the others run on: only a file can be locked
 	at := store.Options{Path: filepath.Join(t.TempDir(), "perdure.db")}
 	at.Hooks.LockPatience = 100 * time.Millisecond
@@ -97,7 +94,6 @@ func TestLockedFileIsNotReady(t *testing.T) {
 }
 
 func TestConcurrentReadyChecksShareOneProbe(t *testing.T) {
-	stage.NoStore(t)
 	synctest.Test(t, func(t *testing.T) {
 		var tries int
 		var takes time.Duration
@@ -142,7 +138,6 @@ func TestConcurrentReadyChecksShareOneProbe(t *testing.T) {
 }
 
 func TestMetricsAreServedWhileStoreIsUnavailable(t *testing.T) {
-	stage.NoStore(t)
 	var now atomic.Int64
 	now.Store(1e15)
 	at := storetest.OnDisk(t)

@@ -12,7 +12,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/jobdir"
 	"github.com/perdure/perdure/internal/sentinel"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // process starts a process of tenant a and plays its runner: with a lock, and a sentinel.
@@ -63,7 +62,6 @@ func hasJSON(t *testing.T, got any, want string) {
 }
 
 func TestRecoveryAPIShowsProcesses(t *testing.T) {
-	stage.NoRace(t)
 	workspace := t.TempDir()
 	w := newWorld(t, setup{policy: func(p *perdure.Policy) { p.StaleAfter, p.DeadAfter = time.Hour, 2*time.Hour }})
 	admin := w.as(w.admin)

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 const hidden = "hunter2/7c1f-secret"
@@ -24,7 +23,6 @@ func hiding(t *testing.T, secrets ...string) *redact.Set {
 
 // A repeated call gets the first answer: bodies are compared as they are stored, without secrets.
 func TestRepeatedCallWithSecretGetsSameAnswer(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{secrets: hiding(t)})
 	body := fmt.Sprintf(`{"kind":"k","input":{"key":%q,"again":"\u0068unter2\/7c1f-secret"},"metadata":{"m":%q}}`,
 		hidden, "x"+hidden)
@@ -58,8 +56,6 @@ func TestRepeatedCallWithSecretGetsSameAnswer(t *testing.T) {
 }
 
 func TestSecretInPathQueryOrNumberIsRedacted(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{secrets: hiding(t, "4111222233334444")})
 	r := w.do("POST", "/api/v1/runs", `{"kind":"k","input":{"card":4111222233334444}}`).is(201)
 	id := r["run_id"].(string)
@@ -92,8 +88,6 @@ func TestSecretInPathQueryOrNumberIsRedacted(t *testing.T) {
 }
 
 func TestVocabularyHasWordsOfTheAPI(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	words, err := Vocabulary()
 	if err != nil {
 		t.Fatal(err)

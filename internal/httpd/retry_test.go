@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // failedAgent makes an agent's run that has failed after the steps a and b, with b as the cause.
@@ -18,7 +16,6 @@ func (w *world) failedAgent() string {
 }
 
 func TestRetryBeginsWhereItIsToldTo(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	id := w.failedAgent()
 	path := "/api/v1/runs/" + id
@@ -56,7 +53,6 @@ func TestRetryBeginsWhereItIsToldTo(t *testing.T) {
 }
 
 func TestManyRunsAreRetriedEachByItself(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	good, live := w.failedAgent(), w.start(`{"kind":"other"}`)
 	const path = "/api/v1/runs/retry"

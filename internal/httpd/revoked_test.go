@@ -15,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
 )
 
@@ -112,7 +111,6 @@ func (w *world) revoke(ids ...string) {
 }
 
 func TestBlockedCallEndsWhenKeyIsRevoked(t *testing.T) {
-	stage.NoStore(t)
 	t.Run("when that is revoked", func(t *testing.T) {
 		whileTheyBlock(t, setup{}, nil, func(w *world, ids []string, _ []blocking) { w.revoke(ids...) })
 	})
@@ -152,7 +150,6 @@ func TestRevokedKeyGetsNoGrant(t *testing.T) {
 }
 
 func TestBodyAfterRevocationIsRefused(t *testing.T) {
-	stage.NoStore(t)
 	for name, r := range map[string]struct{ method, path, half, rest string }{
 		"a run": {"POST", "/api/v1/runs", `{"kind":`, `"late"}`},
 		"an artifact": {"PUT", "/api/v1/runs/$RUN/artifacts/late?epoch=1", strings.Repeat("a", 2<<20),
@@ -209,7 +206,6 @@ func (s *slowly) Write(b []byte) (int, error) {
 }
 
 func TestDownloadEndsWhenKeyIsRevoked(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	artifact := fmt.Sprintf("/api/v1/runs/%v/artifacts/a", g["run_id"])

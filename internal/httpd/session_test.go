@@ -12,7 +12,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 const session = "/api/v1/session"
@@ -47,8 +46,6 @@ func (w *world) page(cookie, method, path, body string, header ...string) *answe
 }
 
 func TestSession(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	cookie := w.login(`{}`)
 	who := w.page(cookie, "GET", session, "").is(200)
@@ -82,8 +79,6 @@ func TestSession(t *testing.T) {
 }
 
 func TestReadOnlySession(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	cookie := w.login(`{"read_only":true}`)
 	if who := w.page(cookie, "GET", session, "").is(200); who["read_only"] != true {
@@ -99,8 +94,6 @@ func TestReadOnlySession(t *testing.T) {
 }
 
 func TestSessionEndsWithItsKey(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	secret := w.newKey("a", func(op *access.CreateKey) {})
 	holder := w.as(secret)
@@ -119,8 +112,6 @@ func TestSessionEndsWithItsKey(t *testing.T) {
 
 // A link works once, whoever uses it first.
 func TestLoginLink(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	link := w.do("POST", session+"/links", `{}`).is(201)["path"].(string)
 	path, secret, _ := strings.Cut(link, "#login=")
@@ -147,8 +138,6 @@ func TestLoginLink(t *testing.T) {
 
 // Whoever uses a link first has it: of many at once, one logs in.
 func TestLoginLinkOpensOneSession(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	link := w.do("POST", session+"/links", `{}`).is(201)["path"].(string)
 	_, secret, _ := strings.Cut(link, "#login=")
@@ -167,8 +156,6 @@ func TestLoginLinkOpensOneSession(t *testing.T) {
 // Over TLS a browser takes the cookie for this very host alone. Without it the servers on other ports of the machine
 // have cookies with other names.
 func TestNameOfTheCookie(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	port := func(n int) context.Context {
 		return context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(&net.TCPAddr{Port: n}))
@@ -207,8 +194,6 @@ func TestNameOfTheCookie(t *testing.T) {
 
 // A page of another site can make a browser send the cookie, and gets nothing for it.
 func TestCookieOfAnotherSite(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"} }})
 	cookie := w.login(`{}`)
 	for name, header := range map[string][]string{
@@ -238,8 +223,6 @@ func TestCookieOfAnotherSite(t *testing.T) {
 }
 
 func TestSessionsOfAKeyAreBounded(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	first := w.login(`{}`)
 	for range 100 {

@@ -6,12 +6,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // An inbox item that an ended run has not read is skipped later. The run's activity shows it.
 func TestSkippedItemIsShown(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{watchdog: true, policy: func(p *perdure.Policy) {
 		p.PendingWakeup, p.PendingWakeupSkip = time.Millisecond, time.Millisecond
 	}})

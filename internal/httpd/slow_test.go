@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A body that never comes costs its connection, and a call that blocks for longer than a body may take does not.
 func TestSlowBodies(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.s.opt.BodyTimeout = 200 * time.Millisecond
 	hs := httptest.NewServer(w.s.Handler())
@@ -46,8 +44,6 @@ func TestSlowBodies(t *testing.T) {
 // A client that writes all of its body before it reads still gets the answer to one that is too large, and not a broken
 // pipe.
 func TestClientThatWritesFirstSeesTooLarge(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	w.e.Policy().ArtifactMaxBytes = 1 << 20
 	hs := httptest.NewServer(w.s.Handler())

@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -230,7 +229,6 @@ func TestStreamCursor(t *testing.T) {
 }
 
 func TestStreamTakesKeyInQuery(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	w.commits(g, complete)
@@ -250,7 +248,6 @@ func TestStreamTakesKeyInQuery(t *testing.T) {
 
 // A stream that is cut off can be told from one that has ended.
 func TestStreamIsAborted(t *testing.T) {
-	stage.NoStore(t)
 	cut := func(t *testing.T, s *sseReader) {
 		t.Helper()
 		if frames, err := s.rest(); !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -355,7 +352,6 @@ func TestStreamIsAborted(t *testing.T) {
 }
 
 func TestStreamSendsHeartbeats(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Heartbeat = 20 * time.Millisecond }})
 	s := w.attach(w.start(`{"kind":"job"}`), "")
 	s.next("stream:attached")
@@ -379,7 +375,6 @@ func TestStreamWithoutRingsPolls(t *testing.T) {
 }
 
 func TestStreamsAreLimited(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 2 }})
 	g := w.running(`{"kind":"job"}`)
 	id := g["run_id"].(string)
@@ -523,7 +518,6 @@ func TestStreamCountsAsWaiter(t *testing.T) {
 
 // Many streams of many runs, some of which come while it happens: each has its whole log, once and in order.
 func TestManyStreams(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	t.Cleanup(hs.Close)
@@ -572,7 +566,6 @@ func TestManyStreams(t *testing.T) {
 }
 
 func TestCORS(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Origins = []string{"https://app.example.com"} }})
 	for _, c := range []struct {
 		origin string
@@ -610,7 +603,6 @@ func TestCORS(t *testing.T) {
 
 // A join that may not block is no waiter, and its end removes no other waiter.
 func TestRefusedJoinIsNoWaiter(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.Streams = 1 }})
 	id := w.start(`{"kind":"job","foreground":true}`)
 	s := w.attach(id, "")

@@ -107,8 +107,6 @@ var ordinary = []struct {
 }
 
 func TestStrictAcceptsOrdinaryBodies(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	for _, o := range ordinary {
 		if !agree(t, []byte(o.body), o.of) {
 			t.Errorf("%s is refused: %v", o.name, checkStrict([]byte(o.body), o.of))
@@ -364,8 +362,6 @@ func BenchmarkStrict(b *testing.B) {
 
 // Answers speak of runs and of what was asked, and not of the server's own types and layouts.
 func TestRefusalsDoNotLeakInternals(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	queued := w.start(`{"kind":"job"}`)
 	g := w.running(`{"kind":"other"}`)
@@ -395,7 +391,6 @@ func TestRefusalsDoNotLeakInternals(t *testing.T) {
 
 // A wait's timeout is exact: one of 0s passes at once. Without one the wait has suspend_timeout.
 func TestWaitTimeoutOfZeroPassesAtOnce(t *testing.T) {
-	stage.NoRace(t)
 	for _, c := range []struct {
 		name, wait string
 		passed     bool

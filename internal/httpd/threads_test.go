@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // listed gives the threads of a page.
@@ -21,7 +19,6 @@ func (w *world) listed(query string) (list []obj, next any) {
 
 // A thread that was created for a child names its parent, and can be left out of the list.
 func TestThreadsOfChildrenAreTold(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	chat := w.makeThread()
 	g := w.running(`{"kind":"boss"}`)
@@ -41,7 +38,6 @@ func TestThreadsOfChildrenAreTold(t *testing.T) {
 }
 
 func TestThreadsAreListedByLastActivity(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	if list, next := w.listed(""); len(list) != 0 || next != nil {
 		t.Errorf("threads of a tenant without any: %v, %v", list, next)
@@ -83,7 +79,6 @@ func TestThreadsAreListedByLastActivity(t *testing.T) {
 }
 
 func TestListedThreadShowsTitleAndLastMessage(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	path := "/api/v1/threads/" + w.do("POST", "/api/v1/threads", `{}`).is(201)["thread_id"].(string) + "/messages"
 	if list, _ := w.listed(""); list[0]["title"] != "" || list[0]["last_message"] != nil || list[0]["last_seq"] != 0.0 {

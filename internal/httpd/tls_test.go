@@ -18,7 +18,6 @@ import (
 
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/tlscert"
 	"github.com/perdure/perdure/internal/tlstest"
 )
@@ -70,7 +69,6 @@ func (w *world) stuck() {
 }
 
 func TestStreamsOverTLS(t *testing.T) {
-	stage.NoStore(t)
 	big := `"events":[` + strings.TrimSuffix(strings.Repeat(`{"type":"x:big","data":"`+strings.Repeat("b", 60<<10)+
 		`"},`, 20), ",") + `]`
 	begin := func(t *testing.T, patience time.Duration) (w *world, g obj, s *sseReader, key string) {

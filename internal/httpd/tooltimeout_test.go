@@ -3,14 +3,10 @@ package httpd
 import (
 	"testing"
 	"time"
-
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A wait for a tool lasts as long as its definition says, and at least as long as any wait does by default.
 func TestWaitForToolHasLargerTimeout(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	for _, x := range []struct {
 		name, wait string

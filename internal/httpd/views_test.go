@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 func TestViewIsReadByAnybody(t *testing.T) {
@@ -36,7 +35,6 @@ func TestViewIsReadByAnybody(t *testing.T) {
 }
 
 func TestInvalidViewChangesNothing(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"plans"}`)
 	for _, c := range []struct {
@@ -61,7 +59,6 @@ func TestInvalidViewChangesNothing(t *testing.T) {
 }
 
 func TestSecretInViewIsRedacted(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{secrets: hiding(t)})
 	g := w.running(`{"kind":"plans"}`)
 	w.commits(g, `"views":[{"name":"plan","value":{"key":"`+hidden+`"}}]`)

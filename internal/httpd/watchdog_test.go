@@ -4,12 +4,10 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/watchdog"
 )
 
 func TestWatchdogLogTakesFullRuleNames(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{watchdog: true})
 	admin := w.as(w.admin)
 	id := w.start(`{"kind":"job","delay":"20ms"}`)

@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A viewer is a socket with watches, as a page has it. It keeps what it was told.
@@ -313,7 +312,6 @@ func TestEqualQuestionsAreLookedAtOnce(t *testing.T) {
 }
 
 func TestBadMessagesChangeNothing(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	id := w.start(`{"kind":"job"}`)
 	v := w.view(false)
@@ -375,7 +373,6 @@ func TestBadMessagesChangeNothing(t *testing.T) {
 
 // A reader that falls behind gets the newest state in a snapshot, and nothing stale.
 func TestSlowReaderSkipsToNewestState(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	var grants []obj
 	for range 15 {

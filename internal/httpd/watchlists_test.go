@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // Every list can be watched, is sent whole, and sent again when it has changed.
@@ -124,7 +123,6 @@ func TestPlatformKeyWatchesAllTenants(t *testing.T) {
 
 // Pages over all tenants follow one another without a gap, whichever tenants their runs are of.
 func TestPagesOverAllTenants(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	tenants := []*world{w, w.as(w.newKey("b", nil)), w.as(w.newKey("c", nil))}
 	var ids []string
@@ -149,7 +147,6 @@ func TestPagesOverAllTenants(t *testing.T) {
 }
 
 func TestCountsOfRuns(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	for range 3 {
 		w.start(`{"kind":"job","metadata":{"team":"red"}}`)
@@ -189,7 +186,6 @@ func TestCountsOfRuns(t *testing.T) {
 }
 
 func TestRunsAreListedBySeveralStatusesAndTimes(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"b"}`)
 	running := g["run_id"].(string)
@@ -222,7 +218,6 @@ func TestRunsAreListedBySeveralStatusesAndTimes(t *testing.T) {
 }
 
 func TestHistoryCountsMinutes(t *testing.T) {
-	stage.NoRace(t)
 	w := newWorld(t, setup{})
 	v := w.view(false)
 	v.say(`{"type":"watch","id":"h","of":"history","filter":{"since":"1h"}}`)

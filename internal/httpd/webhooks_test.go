@@ -21,7 +21,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/storetest"
 	"github.com/perdure/perdure/internal/webhook"
 )
@@ -278,7 +277,6 @@ func TestWebhooksOfRunThreadAndTenantAreSigned(t *testing.T) {
 }
 
 func TestMisbehavingReceiversDoNotDelayOthers(t *testing.T) {
-	stage.NoStore(t)
 	at := storetest.Options(t)
 	at.Hooks.Clock = func() perdure.Instant { return 1_800_000_000_000_000 } // time stands still: nobody is tried again
 	w := delivering(t, setup{store: &at})
@@ -528,7 +526,6 @@ func TestWebhooksAreLimited(t *testing.T) {
 
 // A platform key has only the scopes that it was made with.
 func TestPlatformKeyIsLimitedToItsScopes(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	limited := w.as(w.newKey("default", func(op *access.CreateKey) {
 		op.Platform, op.Scopes = true, []perdure.Scope{perdure.ScopePoll, perdure.ScopeReport}

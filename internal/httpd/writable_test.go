@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 	"github.com/perdure/perdure/internal/store"
 	"github.com/perdure/perdure/internal/storetest"
 )
@@ -106,7 +105,6 @@ func unwritables(t *testing.T) map[string]map[string]func(*testing.T) unwritable
 
 // A store that takes no writes is reported in the same words everywhere. It recovers by itself.
 func TestStoreThatTakesNoWritesIsNotReady(t *testing.T) {
-	stage.NoStore(t)
 	for words, stores := range unwritables(t) {
 		for name, make := range stores {
 			t.Run(name+": "+words, func(t *testing.T) {
@@ -171,7 +169,6 @@ func TestStoreThatTakesNoWritesIsNotReady(t *testing.T) {
 
 // A ready check of an idle store tests it by a write.
 func TestIdleStoreIsTestedByAWrite(t *testing.T) {
-	stage.NoStore(t)
 	const words = "the store takes no writes: it is read-only"
 	for name, make := range unwritables(t)[words] {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // of tells changes of a run in a state.
@@ -29,7 +28,6 @@ func anyChange(api.Change) bool { return true }
 
 // Runs that are made one right after the other are all listened for, not only found.
 func TestSocketListensForNewRunsAtOnce(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	x, _ := w.watch("?kind=job")
 	began := time.Now()
@@ -71,7 +69,6 @@ func TestBacklogDoesNotDisplaceMatchingRuns(t *testing.T) {
 
 // Lines beyond the bound are left out, and the sequence numbers show it.
 func TestChangeHasBoundedLines(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)
 	x, first := w.watch("")
@@ -95,7 +92,6 @@ func TestChangeHasBoundedLines(t *testing.T) {
 }
 
 func TestInvalidHandshakeIsRefused(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	hs := httptest.NewServer(w.s.Handler())
 	defer hs.Close()
@@ -132,7 +128,6 @@ func TestSocketFindsRunsOfOtherNode(t *testing.T) {
 
 // Runs of another tenant are in neither the snapshot nor the changes.
 func TestSocketShowsOwnTenantOnly(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	b := w.as(w.newKey("b", nil))
 	has := furnish(b)

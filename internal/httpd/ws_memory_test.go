@@ -13,7 +13,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/eventually"
 	"github.com/perdure/perdure/internal/httpd/feed"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // heap is what is in use after everything that can be freed was.
@@ -27,8 +26,6 @@ func heap() int64 {
 
 // A socket remembers little of each run that it watches, and nothing of the rows that it has read.
 func TestSocketHoldsLittleMemory(t *testing.T) {
-	stage.NoRace(t)
-	stage.NoStore(t)
 	const sockets, live, most = 12, feed.MaxPlain, 100 << 10
 	w := newWorld(t, setup{})
 	big := `"` + string(slices.Repeat([]byte("m"), 1000)) + `"`

@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
 )
 
 // A watcher is a socket that a test reads.
@@ -188,7 +187,6 @@ func TestSocketWithoutRingsPolls(t *testing.T) {
 }
 
 func TestSocketWatchesNewestRuns(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	var ids []string
 	for range 5 {
@@ -205,7 +203,6 @@ func TestSocketWatchesNewestRuns(t *testing.T) {
 
 // A client that does not read is sent fewer changes, and is disconnected in the end.
 func TestUnreadSocketIsClosed(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) { o.StreamWriteTimeout = 200 * time.Millisecond }})
 	g := w.running(`{"kind":"job"}`)
 	hs, client := w.narrow()
@@ -239,7 +236,6 @@ func (w *world) narrow() (*httptest.Server, *http.Client) {
 }
 
 func TestSocketChecksKeyAndOrigin(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{options: func(o *Options) {
 		o.Origins = []string{"https://app.example.com"}
 		o.Streams = 2
@@ -314,7 +310,6 @@ func TestSocketChecksKeyAndOrigin(t *testing.T) {
 }
 
 func TestSocketIsClosed(t *testing.T) {
-	stage.NoStore(t)
 	closed := func(t *testing.T, x *watcher, code websocket.StatusCode) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), eventually.Left(x.t))
@@ -357,7 +352,6 @@ func TestSocketIsClosed(t *testing.T) {
 
 // A run that is accepted rings for those who watch a tenant.
 func TestNewRunRings(t *testing.T) {
-	stage.NoStore(t)
 	w := newWorld(t, setup{})
 	rung, stop := w.s.bell.Listen(doorbell.Run("a", kernel.AnyRun))
 	defer stop()

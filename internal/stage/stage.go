@@ -5,12 +5,11 @@ package stage
 
 import "testing"
 
-// NoStore marks a test that is left out where tests run once more on PostgreSQL: it has no store, names its
-// store itself, or has both already. Or it is about something above the store, such as the wire, a limit in
-// memory or what a library does with an answer; the conformance suite compares what both stores do.
+// NoStore marks a test that is left out where tests run once more on PostgreSQL: it has no store, or
+// names its store itself, or has both already. It is for tests that take long.
 func NoStore(testing.TB) {}
 
-// NoRace marks a test that is left out under the race detector: it makes one call after the other, so that
-// its goroutines are those of others in the same package, or it takes long because of what it reads, compares
-// or waits for in one goroutine.
+// NoRace marks a test that is left out under the race detector. It is for tests that take long because of
+// what they read, compare or wait for in one goroutine, or whose goroutines are those of others in the
+// same package.
 func NoRace(testing.TB) {}

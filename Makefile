@@ -28,9 +28,9 @@ WITH := $(GO) run ./internal/pgtest/with --
 # The same with its data in memory, where a sync costs nothing: for tests. Those of a crash or of a power loss start servers and
 # file systems of their own. Measurements and campaigns have theirs on disk.
 WITH_MEMORY := $(GO) run ./internal/pgtest/with -memory --
-# Packages that are tested at once: two more than there are processors. Their tests wait for processes, leases and other nodes about
-# half of their time, and a processor would be idle meanwhile. "make test P=1" is for a machine with little memory.
-P ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Packages that are tested at once: one more than there are processors. Their tests wait for processes, leases and other nodes, and a
+# processor would be idle meanwhile. "make test P=1" is for a machine with little memory.
+P ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # What runs once more with PostgreSQL as its store. Package agenttest is not among them: its tests name their store themselves.
 STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent
 # These wait more than they compute: a change of a webhook takes over a second where nodes share a store. So more of them run at once.

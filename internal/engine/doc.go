@@ -18,7 +18,7 @@
 //
 // # An operation and its life
 //
-// A use case that changes something is an kernel.Op: a struct with the request's fields and, afterwards,
+// A use case that changes something is a kernel.Op: a struct with the request's fields and, afterwards,
 // the answer's. Engine.Do runs one through the store's group commit:
 //
 //  1. bind: The Op is wrapped for the store. If it has a Prepare method, this validates and hashes

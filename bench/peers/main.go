@@ -38,7 +38,7 @@ type bench struct {
 	rounds   int
 	duration time.Duration
 	progress io.Writer
-	// machine is what perdure-bench said of it, with the commit.
+	// machine is perdure-bench's description of the machine, with the commit.
 	machine json.RawMessage
 }
 

@@ -1,4 +1,4 @@
-// Package archtest keeps the shape of the program true: what imports what, and what may stand where. It
+// Package archtest tests the shape of the program: which package imports which, and where things stand. It
 // has no code of its own, only tests that read the sources and the output of go list.
 package archtest
 

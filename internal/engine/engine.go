@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/engine/dispatch"
 	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
 	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/engine/reads"
 	"github.com/perdure/perdure/internal/engine/rules"
@@ -90,7 +89,6 @@ func assemble(s *store.Store, opt Options) (*Engine, error) {
 	access.Add(e, opt.SealKeys)
 	outbox.Add(e)
 	rules.Add(e, rules.Options{Signer: opt.Signer, SigningRequired: opt.SigningRequired, MaxLiveRuns: opt.MaxLiveRuns})
-	life.Add(e)
 	dispatch.Add(e)
 	reads.Add(e)
 	return &Engine{e, reads.New(e), access.KeysOf(e), outbox.WebhooksOf(e)}, nil

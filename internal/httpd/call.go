@@ -31,7 +31,7 @@ type call struct {
 	share share
 	// found is the number of bytes that were read for the answer, where the handler sets it.
 	found int64
-	// heard has the counters of the bell from when the call began: what it knows is not older.
+	// heard has the counters of the bell from the beginning of the call. Its reads are not older.
 	heard doorbell.Stats
 }
 

@@ -161,7 +161,7 @@ func (h *share) woken(leave func()) {
 	h.held[wokenPart] = leave
 }
 
-// encoded ends the turns of a call whose answer is encoded: what is left is to write it.
+// encoded ends the turns of a call whose answer is encoded and only has to be written.
 func (h *share) encoded() {
 	h.drop(turnPart)
 	h.drop(wokenPart)

@@ -2,7 +2,7 @@ package store
 
 import "github.com/perdure/perdure"
 
-// A base is what the repositories of one Tx or View share.
+// A base holds the fields that the repositories of one Tx or View share.
 type base struct {
 	// Now is the instant of all that is read and written.
 	Now perdure.Instant

@@ -36,7 +36,7 @@ func names(of func(*columns)) []string {
 	return out
 }
 
-// A direction is what columns collects.
+// A direction says whether columns collects names, values or places to read into.
 type direction int8
 
 const (

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -284,6 +285,32 @@ func told(tx *kernel.Tx, k perdure.Key) {
 // effect after this.
 const keyTTL = time.Second
 
+// keyCache holds the keys that were looked up.
+type keyCache struct {
+	// keys has API keys by id. A key that another node revokes is valid here for keyTTL, which
+	// docs/security.md promises.
+	keys kernel.Cache[string, cachedKey]
+
+	mu sync.Mutex
+	// own are the keys of callers inside this process, by id; see Keys.MakeOwn.
+	own map[string]cachedKey
+
+	// gone are called with the id of a key that is no longer valid.
+	gone []func(id string)
+}
+
+var cachedKeys = kernel.NewPart(func(*kernel.Engine) *keyCache {
+	c := &keyCache{own: make(map[string]cachedKey)}
+	c.keys.TTL = keyTTL
+	return c
+})
+
+// OnKeyGone has f called with the id of each key that is no longer valid, once this node knows.
+func OnKeyGone(e *kernel.Engine, f func(id string)) {
+	c := cachedKeys.Of(e)
+	c.gone = append(c.gone, f)
+}
+
 // A cachedKey is the result of a look-up. ok is false if there is no such key.
 type cachedKey struct {
 	key perdure.Key
@@ -297,17 +324,17 @@ func (q Keys) MakeOwn(t perdure.TenantID, name string, scopes []perdure.Scope) (
 	if err := op.Generate(q.e.Random, q.e.Store().Now()); err != nil {
 		return "", err
 	}
-	of(q.e).mu.Lock()
-	defer of(q.e).mu.Unlock()
-	of(q.e).ownKeys[op.Key.ID] = cachedKey{key: op.Key, ok: true}
+	cachedKeys.Of(q.e).mu.Lock()
+	defer cachedKeys.Of(q.e).mu.Unlock()
+	cachedKeys.Of(q.e).own[op.Key.ID] = cachedKey{key: op.Key, ok: true}
 	return op.Secret, nil
 }
 
 // own gives a key that MakeOwn has made.
 func (q Keys) own(id string) (cachedKey, bool) {
-	of(q.e).mu.Lock()
-	defer of(q.e).mu.Unlock()
-	c, ok := of(q.e).ownKeys[id]
+	cachedKeys.Of(q.e).mu.Lock()
+	defer cachedKeys.Of(q.e).mu.Unlock()
+	c, ok := cachedKeys.Of(q.e).own[id]
 	return c, ok
 }
 
@@ -376,7 +403,7 @@ const rememberFor = 24 * time.Hour
 func (q Keys) Remembered(secret string) (perdure.Key, error) {
 	id, link, ok := keyID(secret)
 	now := q.e.Store().Now()
-	c, since, _ := of(q.e).keys.Last(id)
+	c, since, _ := cachedKeys.Of(q.e).keys.Last(id)
 	if !ok || link || now.Sub(since) > rememberFor {
 		return perdure.Key{}, kernel.NotFound("key")
 	}
@@ -418,7 +445,7 @@ func (q Keys) lookUp(ctx context.Context, id string, now perdure.Instant) (cache
 	if c, ok := q.own(id); ok {
 		return c, nil
 	}
-	return of(q.e).keys.Get(kernel.Look{Now: now}, id, func() (c cachedKey, err error) {
+	return cachedKeys.Of(q.e).keys.Get(kernel.Look{Now: now}, id, func() (c cachedKey, err error) {
 		err = q.e.Store().Keys(ctx, func(v *store.View) (err error) {
 			c.key, c.ok, err = v.Keys.Get(id)
 			if err == nil && c.ok && c.key.Parent != "" {
@@ -470,8 +497,8 @@ func (q Keys) Invalid(ctx context.Context, ids []string) (gone []string, err err
 
 // forget removes a key from the cache, and ends the polls that stand by with it.
 func (q Keys) forget(id string) {
-	of(q.e).keys.Forget(id)
-	for _, f := range of(q.e).gone {
+	cachedKeys.Of(q.e).keys.Forget(id)
+	for _, f := range cachedKeys.Of(q.e).gone {
 		f(id)
 	}
 }
@@ -495,3 +522,20 @@ func (op *CreateKey) Weight() (rows, bytes int) { return 4 + perdure.MaxKeys/16,
 
 // KeysOf gives the keys of an engine.
 func KeysOf(e *kernel.Engine) Keys { return Keys{e} }
+
+// makerOf returns the key whose rights limit a new key. A session may make what its parent may, as far
+// as it has the scopes: its own end is no limit for keys that it makes.
+func makerOf(tx *kernel.Tx, k *perdure.Key) (*perdure.Key, error) {
+	if k == nil || k.Parent == "" {
+		return k, nil
+	}
+	parent, ok, err := tx.DB.Keys.Get(k.Parent)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || !parent.Valid(tx.Now) {
+		return nil, kernel.NotFound("key")
+	}
+	parent.Scopes = k.Scopes
+	return &parent, nil
+}

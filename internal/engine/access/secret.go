@@ -41,6 +41,14 @@ type Generation struct {
 // A keyring holds the generations, oldest first. There is at least one.
 type keyring []Generation
 
+// secretState has the generations that an engine has read, and the keys that seal them.
+type secretState struct {
+	ring     keyring
+	sealKeys [][]byte
+}
+
+var rootSecret = kernel.NewPart(func(*kernel.Engine) *secretState { return &secretState{} })
+
 const (
 	// maxGenerations bounds the generations that are kept for webhooks.
 	maxGenerations = 8
@@ -210,16 +218,16 @@ func (op *bootOp) Do(tx *kernel.Tx) error {
 		op.ring = keyring{{Secret: b}}
 		text, err := op.ring.encode()
 		if err == nil {
-			text, err = seal(text, of(tx.Engine).sealKeys, tx.Engine.Random)
+			text, err = seal(text, rootSecret.Of(tx.Engine).sealKeys, tx.Engine.Random)
 		}
 		tx.DB.Stage("INSERT INTO meta (name,value) VALUES ('secret',?) ON CONFLICT (name) DO NOTHING", text)
 		return err
 	}
-	text, by, err := unseal(stored, of(tx.Engine).sealKeys)
+	text, by, err := unseal(stored, rootSecret.Of(tx.Engine).sealKeys)
 	if err != nil {
 		return err
 	}
-	keys := of(tx.Engine).sealKeys
+	keys := rootSecret.Of(tx.Engine).sealKeys
 	if op.ring, err = decodeKeyring(text); err != nil || len(keys) == 0 || by == sealKeyID(keys[0]) {
 		return err
 	}
@@ -234,7 +242,7 @@ func (op *bootOp) Do(tx *kernel.Tx) error {
 func putKeyring(tx *kernel.Tx, stored string, ring keyring) error {
 	text, err := ring.encode()
 	if err == nil {
-		text, err = seal(text, of(tx.Engine).sealKeys, tx.Engine.Random)
+		text, err = seal(text, rootSecret.Of(tx.Engine).sealKeys, tx.Engine.Random)
 	}
 	if err == nil {
 		tx.DB.Stage("UPDATE meta SET value=? WHERE name='secret' AND value=?", text, stored)
@@ -265,7 +273,7 @@ func (op *RotateSecret) Do(tx *kernel.Tx) error {
 	if err != nil {
 		return err
 	}
-	text, _, err := unseal(stored, of(tx.Engine).sealKeys)
+	text, _, err := unseal(stored, rootSecret.Of(tx.Engine).sealKeys)
 	if err != nil {
 		return err
 	}
@@ -303,12 +311,12 @@ func (op *RotateSecret) Do(tx *kernel.Tx) error {
 		return err
 	}
 	// No other goroutine uses this engine.
-	tx.DB.After(func() { of(tx.Engine).ring = ring })
+	tx.DB.After(func() { rootSecret.Of(tx.Engine).ring = ring })
 	return putKeyring(tx, stored, ring)
 }
 
 // RootSecret gives the generations of the root secret. It is empty in an engine that has not read it.
-func RootSecret(e *kernel.Engine) keyring { return of(e).ring }
+func RootSecret(e *kernel.Engine) keyring { return rootSecret.Of(e).ring }
 
 // OpenRootSecret reads the store's root secret, and creates it if there is none.
 func OpenRootSecret(e *kernel.Engine) error {
@@ -327,7 +335,7 @@ func OpenRootSecret(e *kernel.Engine) error {
 		}
 		sealed, boot.sealed = cmp.Or(sealed, boot.sealed), ""
 	}
-	of(e).ring = boot.ring
+	rootSecret.Of(e).ring = boot.ring
 	if sealed != "" {
 		e.Log.Info("root secret " + sealed)
 	}

@@ -114,22 +114,5 @@ func (op *CloseSession) Do(tx *kernel.Tx) error {
 	return nil
 }
 
-// makerOf returns the key whose rights limit a new key. A session may make what its parent may, as far
-// as it has the scopes: its own end is no limit for keys that it makes.
-func makerOf(tx *kernel.Tx, k *perdure.Key) (*perdure.Key, error) {
-	if k == nil || k.Parent == "" {
-		return k, nil
-	}
-	parent, ok, err := tx.DB.Keys.Get(k.Parent)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || !parent.Valid(tx.Now) {
-		return nil, kernel.NotFound("key")
-	}
-	parent.Scopes = k.Scopes
-	return &parent, nil
-}
-
 // Weight counts a part of the sessions that are counted.
 func (op *OpenSession) Weight() (rows, bytes int) { return 4 + perdure.MaxKeys/16, 1 << 10 }

@@ -5,6 +5,13 @@
 //
 // # Where to start reading
 //
-// gate.go, then claim.go, which is one poll; search.go finds its runs, held.go those that are held
-// back, standby.go has polls that wait. serving.go and queue.go tell who polls for what.
+// gate.go, then claim.go, which is one poll. The files build on one another: one uses names of those
+// before it, and hardly of those after it.
+//
+//   - serving.go, poll.go: the polls that workers send; one poll and its budget.
+//   - gate.go, grant.go: whether a run may be granted, and granting it.
+//   - queue.go, held_places.go: places with runs that can be granted, places with held runs.
+//   - search.go, held.go, claim.go: the search for runs, also for held ones; the operation of a poll.
+//   - standby.go: polls that wait.
+//   - dispatch.go: adds the wing to an engine.
 package dispatch

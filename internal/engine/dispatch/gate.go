@@ -236,7 +236,7 @@ type WaitReader struct {
 	tenants map[perdure.TenantID]*tenantWaits
 }
 
-// tenantWaits is what a WaitReader has read of a tenant. serving is nil until it is needed.
+// tenantWaits holds the rows of one tenant that a WaitReader has read. serving is nil until it is needed.
 type tenantWaits struct {
 	*conditions
 	serving *Serving

@@ -27,11 +27,11 @@ const (
 // takeHeld claims runs that are held back and that the poll's build has not held, and runs that wait for
 // their clean-up.
 func (op *Claim) takeHeld(tx *kernel.Tx, s *search, budget *pollBudget) (full bool, err error) {
-	if err := of(tx.Engine).held.refresh(tx); err != nil {
+	if err := knownHeld.Of(tx.Engine).refresh(tx); err != nil {
 		return false, err
 	}
 	rows, slots := maxHeldRows, min(op.Slots, maxHeldGrants)
-	for _, at := range of(tx.Engine).held.matching(op, tx.Now) {
+	for _, at := range knownHeld.Of(tx.Engine).matching(op, tx.Now) {
 		if rows <= 0 || len(op.Grants) >= slots {
 			break
 		}
@@ -58,7 +58,7 @@ func (op *Claim) takeHeld(tx *kernel.Tx, s *search, budget *pollBudget) (full bo
 			next = ids[left-1]
 		}
 		if len(ids) == 0 {
-			of(tx.Engine).held.passed(at.Ready, op.Build, next, tx.Now)
+			knownHeld.Of(tx.Engine).passed(at.Ready, op.Build, next, tx.Now)
 			continue
 		}
 		found := make([]perdure.Run, len(ids))
@@ -68,7 +68,7 @@ func (op *Claim) takeHeld(tx *kernel.Tx, s *search, budget *pollBudget) (full bo
 		if full, err := s.grant(found, budget); err != nil || full {
 			return full, err
 		}
-		of(tx.Engine).held.passed(at.Ready, op.Build, next, tx.Now)
+		knownHeld.Of(tx.Engine).passed(at.Ready, op.Build, next, tx.Now)
 	}
 	return false, nil
 }

@@ -45,6 +45,8 @@ type heldPlaces struct {
 	tenants []*heldTenant // by name
 }
 
+var knownHeld = kernel.NewPart(func(*kernel.Engine) *heldPlaces { return &heldPlaces{} })
+
 // A heldTenant is a tenant with held runs.
 type heldTenant struct {
 	id     perdure.TenantID
@@ -216,12 +218,6 @@ func (h *heldPlaces) matching(op *Claim, now perdure.Instant) (out []heldSearch)
 	return out
 }
 
-// covers tells whether a poll asks for the runs of a place.
-func (op *Claim) covers(at Ready) bool {
-	return op.takes(at.Tenant) && slices.Contains(op.Queues, at.Queue) &&
-		(len(op.Kinds) == 0 || slices.Contains(op.Kinds, at.Kind))
-}
-
 // passed remembers how far a build has searched a place. After the last run the build rests.
 func (h *heldPlaces) passed(at Ready, build string, next perdure.RunID, now perdure.Instant) {
 	h.mu.Lock()
@@ -250,12 +246,12 @@ func (h *heldPlaces) passed(at Ready, build string, next perdure.RunID, now perd
 // to be woken. It does not wait for reads of callers.
 func NewHeldPlaces(ctx context.Context, e *kernel.Engine) (fresh []Ready, err error) {
 	err = e.Store().Keep(ctx, func(v *store.View) error {
-		of(e).held.mu.Lock()
-		after := of(e).held.after
-		of(e).held.mu.Unlock()
+		knownHeld.Of(e).mu.Lock()
+		after := knownHeld.Of(e).after
+		knownHeld.Of(e).mu.Unlock()
 		read, err := v.Claims.HeldPlaces(after, maxHeldPlaces, maxHeldRead)
 		if err == nil {
-			fresh = of(e).held.set(read, v.Now)
+			fresh = knownHeld.Of(e).set(read, v.Now)
 		}
 		return err
 	})

@@ -86,13 +86,6 @@ type place struct {
 	over  bool
 }
 
-// A pollRest is where a poll continues that has found nothing yet.
-type pollRest struct {
-	tenants roundRobin[perdure.TenantID]
-	paths   map[perdure.TenantID]path
-	order   []perdure.TenantID
-}
-
 // begin prepares the first round.
 func (op *Claim) begin(tx *kernel.Tx) *search {
 	s := &search{op: op, tx: tx, before: tx.DB.Cost().Read, chunk: 32}
@@ -100,7 +93,7 @@ func (op *Claim) begin(tx *kernel.Tx) *search {
 	case op.rest != nil:
 		s.tenants = op.rest.tenants
 	case op.AnyTenant:
-		s.tenants.from(perdure.TenantID(of(tx.Engine).cursors.get("", s.places()).Queue))
+		s.tenants.from(perdure.TenantID(keptCursors.Of(tx.Engine).get("", s.places()).Queue))
 	}
 	return s
 }
@@ -306,7 +299,7 @@ func (s *search) walkIn(t perdure.TenantID) (*walk, error) {
 		if w.set.Key = s.places(); some {
 			w.set.Key = rules.PlacesKey(w.set.Queues, w.set.Kinds)
 		}
-		w.start = of(s.tx.Engine).cursors.get(t, s.places()) // it survives a pause
+		w.start = keptCursors.Of(s.tx.Engine).get(t, s.places()) // it survives a pause
 		w.at = w.start
 	}
 	return w, nil
@@ -434,7 +427,7 @@ func (s *search) finish() error {
 	s.tx.DB.After(func() {
 		s.op.rest = rest
 		if len(cursors) > 0 {
-			of(s.tx.Engine).cursors.set(s.places(), cursors)
+			keptCursors.Of(s.tx.Engine).set(s.places(), cursors)
 		}
 	})
 	return nil
@@ -500,6 +493,8 @@ type pollCursors struct {
 	tenants map[perdure.TenantID]map[string]store.Position
 }
 
+var keptCursors = kernel.NewPart(func(*kernel.Engine) *pollCursors { return &pollCursors{} })
+
 // maxPollCursors bounds the cursors of a tenant.
 const maxPollCursors = 64
 
@@ -529,4 +524,13 @@ func (c *pollCursors) set(key string, at map[perdure.TenantID]store.Position) {
 		}
 		c.tenants[t][key] = p
 	}
+}
+
+// grant grants runs that were found. What is read for the runs that are granted does not count.
+func (s *search) grant(found []perdure.Run, budget *pollBudget) (full bool, err error) {
+	reads, grants := s.tx.DB.Cost().Read, len(s.op.Grants)
+	full, err = s.op.grantFound(s.tx, found, budget)
+	grants = len(s.op.Grants) - grants
+	s.granted += grants + max(0, s.tx.DB.Cost().Read-reads-(len(found)-grants))
+	return full, err
 }

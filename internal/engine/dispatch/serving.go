@@ -31,6 +31,17 @@ const (
 	servingTTL = time.Second
 )
 
+// recentPolls has the polls that were recorded a short time ago. A row that another node removes is
+// written again a little later.
+var recentPolls = kernel.NewPart(func(e *kernel.Engine) *kernel.Cache[[sha256.Size]byte, struct{}] {
+	return &kernel.Cache[[sha256.Size]byte, struct{}]{TTL: e.Policy().WorkerOffline / 2}
+})
+
+// cachedServing has the polls of a tenant's workers, for people: no grant depends on it.
+var cachedServing = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[perdure.TenantID, *Serving] {
+	return &kernel.Cache[perdure.TenantID, *Serving]{TTL: servingTTL, Most: maxServing}
+})
+
 // recordPoll writes what a worker polls for, and that it was seen. An unchanged poll is written at
 // most every half of WorkerOffline, unless the worker's row is due anyway.
 func recordPoll(tx *kernel.Tx, t perdure.TenantID, worker string, slots int, poll perdure.WorkerPoll) error {
@@ -43,7 +54,7 @@ func recordPoll(tx *kernel.Tx, t perdure.TenantID, worker string, slots int, pol
 	}
 	poll.At = tx.Now
 	key := pollKey(t, worker, &poll)
-	_, recent := of(tx.Engine).polls.Peek(kernel.Look{Now: tx.Now}, key)
+	_, recent := recentPolls.Of(tx.Engine).Peek(kernel.Look{Now: tx.Now}, key)
 	if recent && life.SeenRecently(tx, t, worker) {
 		return nil
 	}
@@ -57,8 +68,8 @@ func recordPoll(tx *kernel.Tx, t perdure.TenantID, worker string, slots int, pol
 	tx.DB.Workers.Put(w)
 	tx.DB.After(func() {
 		life.RememberSeen(tx, t, worker)
-		of(tx.Engine).polls.Put(tx.Now, key, struct{}{})
-		of(tx.Engine).served.Forget()
+		recentPolls.Of(tx.Engine).Put(tx.Now, key, struct{}{})
+		cachedServing.Of(tx.Engine).Forget()
 	})
 	return nil
 }
@@ -151,5 +162,5 @@ func (s *Serving) Unserved(r *perdure.Run) *perdure.Unserved {
 
 // servingOf gives the queues and kinds that are served in a tenant.
 func servingOf(e *kernel.Engine, db *store.Records, at kernel.Look, t perdure.TenantID) (*Serving, error) {
-	return of(e).served.Get(at, t, func() (*Serving, error) { return ServingNow(db, e.Policy(), t, db.Now) })
+	return cachedServing.Of(e).Get(at, t, func() (*Serving, error) { return ServingNow(db, e.Policy(), t, db.Now) })
 }

@@ -53,6 +53,8 @@ type standbys struct {
 	byTopic map[doorbell.Topic][]*Standby
 }
 
+var standing = kernel.NewPart(func(*kernel.Engine) *standbys { return &standbys{} })
+
 // StandBy has a poll that found nothing wait for runs. A poll with very many topics gets none: it
 // waits for the doorbell.
 func StandBy(e *kernel.Engine, op *Claim) *Standby {
@@ -61,7 +63,7 @@ func StandBy(e *kernel.Engine, op *Claim) *Standby {
 	if len(s.topics) > maxStandbyTopics {
 		s.topics = nil
 	}
-	r := &of(e).standing
+	r := standing.Of(e)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byTopic == nil {
@@ -74,23 +76,6 @@ func StandBy(e *kernel.Engine, op *Claim) *Standby {
 	return s
 }
 
-// Topics gives the doorbell topics of the poll: one for each kind in each queue.
-func (op *Claim) Topics() (out []doorbell.Topic) {
-	for _, q := range op.Queues {
-		t := doorbell.Queue(op.Tenant, q)
-		if op.AnyTenant {
-			t.Tenant = ""
-		}
-		if len(op.Kinds) == 0 {
-			out = append(out, t)
-		}
-		for _, k := range op.Kinds {
-			out = append(out, t.Of(k))
-		}
-	}
-	return out
-}
-
 // Settled is closed when a batch has granted runs to the poll and is durable, or when its key was
 // revoked.
 func (s *Standby) Settled() <-chan struct{} { return s.settled }
@@ -98,7 +83,7 @@ func (s *Standby) Settled() <-chan struct{} { return s.settled }
 // End ends the wait and gives the runs that were granted during it. If a batch is just granting some,
 // End waits for it.
 func (s *Standby) End() []Grant {
-	r := &of(s.e).standing
+	r := standing.Of(s.e)
 	r.mu.Lock()
 	s.withdrawn = true
 	if !s.taken && !s.done {
@@ -186,6 +171,9 @@ type handOver struct {
 	room map[*Standby]int
 }
 
+// handOvers has the operation that grants the runs which an operation has made claimable.
+var handOvers = kernel.NewScratch[struct{ op *handOver }]()
+
 func (*handOver) Needs() []store.Ref { return nil }
 
 // rings tells whether the doorbell of a run that became claimable has to ring.
@@ -196,9 +184,9 @@ func (h *handOver) Do(tx *kernel.Tx) error {
 	h.taken, h.room = nil, make(map[*Standby]int)
 	tx.DB.Dropped(func() {
 		h.done = false
-		of(h.e).standing.giveBack(h.taken, true)
+		standing.Of(h.e).giveBack(h.taken, true)
 	})
-	tx.DB.After(func() { of(h.e).standing.giveBack(h.taken, false) })
+	tx.DB.After(func() { standing.Of(h.e).giveBack(h.taken, false) })
 	ready := tx.DB.Claims.Changed()
 	slices.SortStableFunc(ready, store.ClaimOrder)
 	h.left = make(map[doorbell.Topic]bool)
@@ -228,7 +216,7 @@ func (h *handOver) grant(tx *kernel.Tx, r perdure.Run) (bool, error) {
 		// Nobody is woken for a run that may not be granted. But polls are told of a missing signing key.
 		return why.Reason != perdure.WaitingNoSigner, nil
 	}
-	if s := of(h.e).standing.take(&r, tx.Now); s != nil {
+	if s := standing.Of(h.e).take(&r, tx.Now); s != nil {
 		h.taken, h.room[s] = slices.Insert(h.taken, 0, s), handOverBytes
 	}
 	need := grantOverhead + len(r.Input)
@@ -246,10 +234,4 @@ func (h *handOver) grant(tx *kernel.Tx, r perdure.Run) (bool, error) {
 	s.op.Grants, h.room[s] = append(s.op.Grants, g), h.room[s]-need
 	h.taken = append(slices.Delete(h.taken, i, i+1), s)
 	return true, nil
-}
-
-// wants tells whether a poll is for runs of this queue and kind.
-func (op *Claim) wants(r *perdure.Run) bool {
-	return op.takes(r.Tenant) && slices.Contains(op.Queues, r.Queue) &&
-		(len(op.Kinds) == 0 || slices.Contains(op.Kinds, r.Kind))
 }

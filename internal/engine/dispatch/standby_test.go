@@ -50,7 +50,6 @@ func engineOver(t *testing.T, s *store.Store, bell doorbell.Ringer) *kernel.Engi
 	access.Add(e, nil)
 	outbox.Add(e)
 	rules.Add(e, rules.Options{})
-	life.Add(e)
 	Add(e)
 	return e
 }
@@ -212,8 +211,8 @@ func TestDroppedBatchGivesStandingPollBack(t *testing.T) {
 	if len(got) != 1 || got[0].Run.ID != op.Run.ID || len(bell.queues) > 0 {
 		t.Errorf("%d grants, rung %v, want the run once", len(got), bell.queues)
 	}
-	if n := of(e).standing.n.Load(); n != 0 || len(of(e).standing.byTopic) != 0 {
-		t.Errorf("%d polls are left in the registry, in %d topics, want none", n, len(of(e).standing.byTopic))
+	if n := standing.Of(e).n.Load(); n != 0 || len(standing.Of(e).byTopic) != 0 {
+		t.Errorf("%d polls are left in the registry, in %d topics, want none", n, len(standing.Of(e).byTopic))
 	}
 }
 

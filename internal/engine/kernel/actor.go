@@ -6,15 +6,6 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// An Actor is the API key of a call and the address that the call came from. The audit log names
-// it. An operation without an actor, such as the watchdog's, leaves no entry.
-type Actor struct {
-	KeyID    string
-	Name     string
-	Platform bool
-	Remote   string
-}
-
 // actorKey is the context key of an Actor.
 type actorKey struct{}
 

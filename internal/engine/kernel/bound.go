@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -82,4 +83,39 @@ func (b boundOp) IdempotencyKey() (perdure.TenantID, string) {
 		return k.IdempotencyKey()
 	}
 	return "", ""
+}
+
+// Do runs an Op in a batch with other waiting operations, and returns once it is durable.
+func (e *Engine) Do(ctx context.Context, op Op) error {
+	return e.store.DoAll(ctx, e.bind(actorOf(ctx), []Op{op})...)[0]
+}
+
+// DoAll is Do for several Ops. They are decided in order, in one batch as far as they fit, and each
+// has an error of its own.
+func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
+	return e.store.DoAll(ctx, e.bind(actorOf(ctx), ops)...)
+}
+
+// Step decides and commits a batch at an instant, synchronously, as the group commit does. It gives
+// one error per Op, in order.
+func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
+	return e.store.Batch(now, e.bind(nil, ops)...)
+}
+
+// StepBy is Step on behalf of an actor, whom the audit log names.
+func (e *Engine) StepBy(by Actor, now perdure.Instant, ops ...Op) []error {
+	return e.store.Batch(now, e.bind(&by, ops)...)
+}
+
+// bind wraps Ops for the store. It runs an Op's prepare method outside of the lane, so that
+// validating and hashing do not hold up the batch.
+func (e *Engine) bind(by *Actor, ops []Op) []store.Op {
+	list := make([]store.Op, len(ops))
+	for i, op := range ops {
+		if p, ok := op.(interface{ Prepare() }); ok {
+			p.Prepare()
+		}
+		list[i] = boundOp{e, op, by}
+	}
+	return list
 }

@@ -56,8 +56,6 @@ type Look struct {
 	Reader bool
 }
 
-func LookOf(tx *Tx) Look { return Look{Now: tx.Now, number: tx.DB.Number, again: tx.DB.Again} }
-
 // Peek gives a value without reading it.
 func (c *Cache[K, V]) Peek(at Look, key K) (v V, ok bool) {
 	c.mu.Lock()

@@ -1,4 +1,4 @@
-// Package kernel holds what the use cases of the server share.
+// Package kernel is shared by all use cases of the server: operations, transitions, caches.
 //
 // An operation is an Op; Engine.Do runs it through the store's group commit, and Tx is its view of
 // the store. A run's state changes in Tx.Apply alone, by an event of the transition table. The
@@ -6,6 +6,12 @@
 //
 // # Where to start reading
 //
-// kernel.go has the engine and its operations, tx.go what an operation can do. Then: actor.go,
-// cache.go, canonical.go, idempotency.go, parts.go, observe.go, redact.go, budget.go, bound.go.
+// kernel.go and tx.go. The files build on one another: one uses names of those before it, and hardly
+// of those after it.
+//
+//   - cache.go, canonical.go: the one cache type, with its rule of staleness; the canonical form of JSON.
+//   - kernel.go, actor.go: the engine, an operation and its Tx; who acts, for the audit log.
+//   - idempotency.go, budget.go: keys of callers, and the cost that an operation may have.
+//   - parts.go, observe.go, redact.go: state and hooks of wings, metrics, secrets.
+//   - tx.go, bound.go: transitions, and how an operation runs in a batch.
 package kernel

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"context"
 	"crypto/rand"
 	"io"
 	"log/slog"
@@ -41,11 +40,11 @@ type Engine struct {
 	storedKeys Cache[string, struct{}]
 
 	// parts has the state of the wings; see Part.
-	parts [maxParts]any
+	parts []any
 	hooks hooks
 }
 
-// KernelOptions configure an engine. The zero value is usable.
+// Options configure an engine. The zero value is usable.
 type Options struct {
 	// Policy holds the timeouts and limits to decide by. Default: perdure.DefaultPolicy.
 	Policy *perdure.Policy
@@ -68,7 +67,7 @@ type Options struct {
 	Alone bool
 }
 
-// NewKernel makes an engine over a store, without any wing.
+// New makes an engine over a store, without any wing.
 func New(s *store.Store, opt Options) (*Engine, error) {
 	e := &Engine{store: s, bell: opt.Bell, observer: opt.Counter, Log: opt.Logger, Random: opt.Entropy,
 		roll: opt.Roll, Secrets: opt.Secrets, Alone: opt.Alone, Instance: opt.Instance, Node: opt.Node,
@@ -91,6 +90,9 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 	}
 	if e.roll == nil {
 		e.roll = mrand.Float64
+	}
+	for _, state := range newParts {
+		e.parts = append(e.parts, state(e))
 	}
 	return e, nil
 }
@@ -117,41 +119,6 @@ type Op interface {
 	Do(*Tx) error
 }
 
-// Do runs an Op in a batch with other waiting operations, and returns once it is durable.
-func (e *Engine) Do(ctx context.Context, op Op) error {
-	return e.store.DoAll(ctx, e.bind(actorOf(ctx), []Op{op})...)[0]
-}
-
-// DoAll is Do for several Ops. They are decided in order, in one batch as far as they fit, and each
-// has an error of its own.
-func (e *Engine) DoAll(ctx context.Context, ops ...Op) []error {
-	return e.store.DoAll(ctx, e.bind(actorOf(ctx), ops)...)
-}
-
-// Step decides and commits a batch at an instant, synchronously, as the group commit does. It gives
-// one error per Op, in order.
-func (e *Engine) Step(now perdure.Instant, ops ...Op) []error {
-	return e.store.Batch(now, e.bind(nil, ops)...)
-}
-
-// StepBy is Step on behalf of an actor, whom the audit log names.
-func (e *Engine) StepBy(by Actor, now perdure.Instant, ops ...Op) []error {
-	return e.store.Batch(now, e.bind(&by, ops)...)
-}
-
-// bind wraps Ops for the store. It runs an Op's prepare method outside of the lane, so that
-// validating and hashing do not hold up the batch.
-func (e *Engine) bind(by *Actor, ops []Op) []store.Op {
-	list := make([]store.Op, len(ops))
-	for i, op := range ops {
-		if p, ok := op.(interface{ Prepare() }); ok {
-			p.Prepare()
-		}
-		list[i] = boundOp{e, op, by}
-	}
-	return list
-}
-
 // Sleep records until when the watchdog sleeps. An operation that sets an earlier alarm wakes it.
 func (e *Engine) Sleep(until perdure.Instant) { e.sleepUntil.Store(int64(until)) }
 
@@ -172,3 +139,44 @@ const (
 	AnyRun     = "*"
 	AllTenants = perdure.TenantID("")
 )
+
+// Tx is an Op's view of the store: the stored rows, overlaid with the rows that the batch has
+// staged so far.
+type Tx struct {
+	// DB reads stored rows and stages changes.
+	DB *store.Tx
+	// Now is the batch's instant.
+	Now perdure.Instant
+
+	Engine *Engine
+	// actor is named by the audit log. Without one, the operation leaves no entry.
+	Actor *Actor
+	// began is the cost of the batch at the beginning of the operation.
+	began store.Cost
+	// StopsLeft is how many more runs this operation asks to stop. The watchdog asks the rest.
+	StopsLeft int
+	// spendable is how much of its budget the operation may use: one is all of it.
+	spendable float64
+
+	// rings are the topics that ring once the batch is durable.
+	rings []doorbell.Topic
+	// touched are the tenants whose watchers ring once the batch is durable.
+	touched []perdure.TenantID
+	// ready are the topics of runs that became claimable. They ring too, unless these runs were granted.
+	ready []doorbell.Topic
+	// alarm is the earliest alarm that was set.
+	alarm perdure.Instant
+	// observed are the changes that the observer is told of once the batch is durable.
+	observed []Change
+	// scratch has the state of the wings in this operation; see Scratch.
+	scratch [maxScratches]any
+}
+
+// An Actor is the API key of a call and the address that the call came from. The audit log names
+// it. An operation without an actor, such as the watchdog's, leaves no entry.
+type Actor struct {
+	KeyID    string
+	Name     string
+	Platform bool
+	Remote   string
+}

@@ -4,7 +4,7 @@ import "github.com/perdure/perdure"
 
 // A Change is something that happened to a run, for metrics. It holds no payload.
 type Change struct {
-	// What is the type of the log line, or WebhookAttempt.
+	// The type of the log line, or WebhookAttempt.
 	What perdure.LineType
 	// Reason is that of an alert or a deferral, or the outcome of a webhook attempt.
 	Reason string

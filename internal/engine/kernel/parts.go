@@ -7,46 +7,44 @@ import (
 	"github.com/perdure/perdure/internal/doorbell"
 )
 
-// Parts: what the wings keep in an engine and in an operation, and what they are called for.
+// A wing adds state to an engine (Part) and to an operation (Scratch), and registers hooks.
 //
-// The kernel knows no wing. A wing asks once for a place in every engine ([NewPart]) and, if its
-// operations have something to remember until they are durable, for one in every operation
-// ([NewScratch]). It registers its hooks when the engine is made. A wing reads its own place alone:
-// other wings call its functions.
+// The kernel knows no wing. A file of a wing that has state asks once for a place in every engine
+// ([NewPart]) and, if its operations have something to remember until they are durable, for one in
+// every operation ([NewScratch]). The place is a variable of the file that uses it; other files and
+// other wings call its functions. A wing registers its hooks when the engine is made.
 
-// maxParts bounds the wings that have a place. A place costs two words in every operation.
-const maxParts = 8
+// maxScratches bounds the places in an operation. A place costs two words in each.
+const maxScratches = 8
 
-// parts and scratches count the places that were given. Packages ask for them while they are
-// initialized, one after the other.
-var parts, scratches int
+// newParts make the state of the places in an engine. scratches counts those in an operation.
+// Packages ask for places while they are initialized, one after the other.
+var (
+	newParts  []func(e *Engine) any
+	scratches int
+)
 
-// A Part is a wing's place in every engine, for a *T.
+// A Part is a place in every engine, for a *T.
 type Part[T any] struct{ n int }
 
-// NewPart gives a place. It is called for a package's variable.
-func NewPart[T any]() Part[T] {
-	parts++
-	if parts > maxParts {
-		panic(fmt.Sprintf("more than %d parts", maxParts))
-	}
-	return Part[T]{parts - 1}
+// NewPart gives a place. It is called for a package's variable. Every engine calls the function once,
+// when the engine is made.
+func NewPart[T any](state func(e *Engine) *T) Part[T] {
+	newParts = append(newParts, func(e *Engine) any { return state(e) })
+	return Part[T]{len(newParts) - 1}
 }
 
-// Set puts a wing's state into an engine, before its first operation.
-func (p Part[T]) Set(e *Engine, state *T) { e.parts[p.n] = state }
-
-// Of gives a wing's state.
+// Of gives the state in an engine.
 func (p Part[T]) Of(e *Engine) *T { return e.parts[p.n].(*T) }
 
-// A Scratch is a wing's place in every operation, for a *T.
+// A Scratch is a place in every operation, for a *T.
 type Scratch[T any] struct{ n int }
 
 // NewScratch gives a place. It is called for a package's variable.
 func NewScratch[T any]() Scratch[T] {
 	scratches++
-	if scratches > maxParts {
-		panic(fmt.Sprintf("more than %d places of operations", maxParts))
+	if scratches > maxScratches {
+		panic(fmt.Sprintf("more than %d places in an operation", maxScratches))
 	}
 	places[scratches-1] = scratchPlace{
 		save: func(p any) any {
@@ -65,7 +63,7 @@ type scratchPlace struct {
 	restore func(p, saved any)
 }
 
-var places [maxParts]scratchPlace
+var places [maxScratches]scratchPlace
 
 // Of gives what the wing remembers in an operation. It is empty at first.
 func (s Scratch[T]) Of(tx *Tx) *T {
@@ -84,7 +82,7 @@ func (s Scratch[T]) Has(tx *Tx) *T {
 }
 
 // saveScratch copies what the wings remember in an operation.
-func (tx *Tx) saveScratch() (saved [maxParts]any) {
+func (tx *Tx) saveScratch() (saved [maxScratches]any) {
 	for i, p := range tx.scratch {
 		if p != nil {
 			saved[i] = places[i].save(p)
@@ -94,7 +92,7 @@ func (tx *Tx) saveScratch() (saved [maxParts]any) {
 }
 
 // restoreScratch forgets what the wings have remembered since saveScratch.
-func (tx *Tx) restoreScratch(saved *[maxParts]any) {
+func (tx *Tx) restoreScratch(saved *[maxScratches]any) {
 	for i, p := range tx.scratch {
 		if p != nil && saved[i] != nil {
 			places[i].restore(p, saved[i])

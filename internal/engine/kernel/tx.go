@@ -11,38 +11,6 @@ import (
 	"github.com/perdure/perdure/internal/store"
 )
 
-// Tx is an Op's view of the store: the stored rows, overlaid with the rows that the batch has
-// staged so far.
-type Tx struct {
-	// DB reads stored rows and stages changes.
-	DB *store.Tx
-	// Now is the batch's instant.
-	Now perdure.Instant
-
-	Engine *Engine
-	// actor is named by the audit log. Without one, the operation leaves no entry.
-	Actor *Actor
-	// began is what the batch had cost when the operation began.
-	began store.Cost
-	// StopsLeft is how many more runs this operation asks to stop. The watchdog asks the rest.
-	StopsLeft int
-	// spendable is how much of its budget the operation may use: one is all of it.
-	spendable float64
-
-	// rings are the topics that ring once the batch is durable.
-	rings []doorbell.Topic
-	// touched are the tenants whose watchers ring once the batch is durable.
-	touched []perdure.TenantID
-	// ready are the topics of runs that became claimable. They ring too, unless these runs were granted.
-	ready []doorbell.Topic
-	// alarm is the earliest alarm that was set.
-	alarm perdure.Instant
-	// observed are the changes that the observer is told of once the batch is durable.
-	observed []Change
-	// scratch has what the wings remember; see Scratch.
-	scratch [maxParts]any
-}
-
 // afterCommit runs once the batch is durable. It rings the doorbells, wakes the watchdog for an
 // alarm that it would sleep through, calls the wings, and counts changes.
 func (tx *Tx) afterCommit() {
@@ -188,3 +156,5 @@ func Touch(tx *Tx, t perdure.TenantID) {
 		tx.touched = append(tx.touched, t)
 	}
 }
+
+func LookOf(tx *Tx) Look { return Look{Now: tx.Now, number: tx.DB.Number, again: tx.DB.Again} }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -66,30 +65,6 @@ func (op *Commit) hashActions() {
 			w.Approval, op.invalid = w.Approval.Hashed()
 		}
 	}
-}
-
-// A CommitAnswer is the answer to a commit.
-type CommitAnswer struct {
-	RunID perdure.RunID `json:"run_id"`
-	OK    bool          `json:"ok"`
-	State perdure.State `json:"state"`
-	// Cancel is set if the run is asked to stop.
-	Cancel    bool           `json:"cancel,omitempty"`
-	Children  []ChildOf      `json:"children,omitempty"`
-	Callbacks []CallbackOf   `json:"callbacks,omitempty"`
-	Error     *perdure.Error `json:"error,omitempty"`
-}
-
-// A ChildOf names the run that a spawn created.
-type ChildOf struct {
-	Key   string        `json:"key"`
-	RunID perdure.RunID `json:"run_id"`
-}
-
-// A CallbackOf holds the token of a callback wait.
-type CallbackOf struct {
-	WaitID string `json:"wait_id"`
-	Token  string `json:"token"`
 }
 
 func (op *Commit) Needs() []store.Ref { return kernel.Refs(op.Tenant, op.Commit.RunID) }
@@ -405,30 +380,4 @@ func concludeCommit(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit) error {
 		return Finish(tx, r, perdure.Rejected{Epoch: c.Epoch, Failure: why})
 	}
 	return perdure.Invalid("outcome.type", "%q is unknown", o.Type)
-}
-
-// RetryOrFail handles an execution that failed with a retryable error, or whose lease was lost
-// (epoch 0). It queues another attempt if some remain and the run's kind retries the error, and ends
-// the run otherwise.
-func RetryOrFail(tx *kernel.Tx, r *perdure.Run, epoch int64, why perdure.Failure) error {
-	kind, err := rules.KindOf(tx, r.Tenant, r.Kind)
-	if err != nil {
-		return err
-	}
-	ev := tx.Engine.Policy().AfterLoss(r, epoch, why, kind, tx.Roll())
-	if end, ok := ev.(perdure.CancelEnforced); ok {
-		return LoseCancelled(tx, r, 0, string(why.Code), end.Why)
-	}
-	if _, again := ev.(perdure.Retried); !again {
-		return Finish(tx, r, ev)
-	}
-	return Requeue(tx, r, ev)
-}
-
-// fieldOf names the field of the request that a domain error is about, unless the error names one.
-func fieldOf(err error, field string) error {
-	if e, ok := err.(*perdure.Error); ok && e.Field == "" {
-		return &perdure.Error{Code: e.Code, Message: e.Message, Field: field}
-	}
-	return err
 }

@@ -9,4 +9,20 @@
 // submit.go accepts a run. start.go begins it, heartbeat.go keeps it, commit.go takes the worker's
 // progress and outcome. wait.go suspends it and wakes it again. end.go ends it, and follow.go stops
 // its children. Keep the transition table of the root package open (docs/lifecycle.md shows it).
+//
+// The files build on one another: one uses names of those before it, and hardly of those after it.
+//
+//   - held_back.go, answer.go, epoch.go, token.go, view.go, text_tail.go: small things that many use.
+//   - lease.go, journal.go, ask.go: leases, the journal, questions to people.
+//   - thread.go, notice.go, inbox.go, message.go: a thread, notices in it, a run's inbox, and the
+//     messages that waits take from the thread.
+//   - cancel.go, turn.go, follow.go: requests to stop, the turns of a thread's runs, the
+//     consequences of an end.
+//   - defer.go, start.go, process.go, heartbeat.go, artifact.go: while a run executes.
+//   - submit.go, child.go, continuation.go, anew.go: new runs, from callers and from runs.
+//   - gathering.go, group.go, chat.go: chords and groups, conversations.
+//   - late.go, wait.go, end.go, damage.go: late results, waits, ends.
+//   - release.go, retry.go, hold.go: a run that is queued again.
+//   - approval.go, signal.go, commit.go, weight.go, renew.go: the operations of people and workers, and their
+//     costs.
 package life

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/doorbell"
 	"github.com/perdure/perdure/internal/engine/kernel"
 )
 
@@ -23,7 +22,7 @@ import (
 // An end can cause other ends: of children, and of the losers of a group. These are follow-ups, see
 // follow.go. They run one after the other once this end is staged, within the operation's budget.
 func Finish(tx *kernel.Tx, r *perdure.Run, ev perdure.Event) error {
-	s := inTx.Of(tx)
+	s := ends.Of(tx)
 	s.ending++
 	err := endRun(tx, r, ev)
 	s.ending--
@@ -206,9 +205,6 @@ func notifyParentEnded(tx *kernel.Tx, r *perdure.Run) error {
 	}
 	return endChildWaits(tx, &parent, r)
 }
-
-// ringGroup rings the topic of a group, for callers that wait for it.
-func ringGroup(tx *kernel.Tx, g *perdure.Gathering) { tx.Ring(doorbell.Run(g.Tenant, string(g.ID))) }
 
 // ExpandFallback resolves the partial findings in a fallback, which are a reference if they are
 // large. The parent may record a fallback as a value, so it must not exceed a value's limits.

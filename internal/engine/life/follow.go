@@ -29,6 +29,16 @@ type followUp struct {
 	group perdure.GroupID
 }
 
+// ends has the follow-ups of an operation.
+var ends = kernel.NewScratch[struct {
+	// followUps are the consequences of ends that are left to do.
+	followUps []followUp
+	// ending counts nested calls of Finish.
+	ending int
+	// inFollowUps is true while runFollowUps is running.
+	inFollowUps bool
+}]()
+
 // These bound the follow-ups of one operation.
 const (
 	// maxGroupChunk bounds the members that are processed between two checks of the budget.
@@ -43,14 +53,14 @@ func chunk(tx *kernel.Tx) int { return max(1, min(maxGroupChunk, tx.DB.OpRows()/
 
 // addFollowUp adds a consequence to the list.
 func addFollowUp(tx *kernel.Tx, f followUp) {
-	s := inTx.Of(tx)
+	s := ends.Of(tx)
 	s.followUps = append(s.followUps, f)
 }
 
 // runFollowUps does the follow-ups one after the other, including those that they add. Inside of an
 // end or of a follow-up it does nothing: the outermost call does. It tells whether there were any.
 func runFollowUps(tx *kernel.Tx) (did bool, err error) {
-	s := inTx.Of(tx)
+	s := ends.Of(tx)
 	if s.ending > 0 || s.inFollowUps || len(s.followUps) == 0 {
 		return false, nil
 	}

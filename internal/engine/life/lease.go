@@ -101,15 +101,21 @@ func RecordWorkerSeen(tx *kernel.Tx, t perdure.TenantID, worker string) error {
 	return nil
 }
 
+// recentWorkers has the workers whose row is recent enough. A row that another node removes is written
+// again a little later.
+var recentWorkers = kernel.NewPart(func(e *kernel.Engine) *kernel.Cache[workerRow, struct{}] {
+	return &kernel.Cache[workerRow, struct{}]{TTL: e.Policy().WorkerOffline / 8}
+})
+
 // SeenRecently tells whether the row of a worker is recent enough.
 func SeenRecently(tx *kernel.Tx, t perdure.TenantID, worker string) bool {
-	_, recent := of(tx.Engine).workers.Peek(kernel.Look{Now: tx.Now}, workerRow{t, worker})
+	_, recent := recentWorkers.Of(tx.Engine).Peek(kernel.Look{Now: tx.Now}, workerRow{t, worker})
 	return recent
 }
 
 // RememberSeen remembers that the row of a worker was written in this operation.
 func RememberSeen(tx *kernel.Tx, t perdure.TenantID, worker string) {
-	of(tx.Engine).workers.Put(tx.Now, workerRow{t, worker}, struct{}{})
+	recentWorkers.Of(tx.Engine).Put(tx.Now, workerRow{t, worker}, struct{}{})
 }
 
 // A workerRow names the row of a worker.

@@ -1,11 +1,11 @@
 package life
 
 import (
-	"cmp"
-	"slices"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/store"
 )
 
 // Waits for messages.
@@ -84,13 +84,57 @@ func takeMessage(tx *kernel.Tx, r *perdure.Run, w perdure.Wait, m perdure.Thread
 	return EndWait(tx, r, w, perdure.WaitSatisfied, &item)
 }
 
-// oldestWait finds the wait of a type and name that was opened first.
-func oldestWait(open []perdure.Wait, typ perdure.WaitType, name string) (w perdure.Wait, ok bool) {
-	fits := slices.DeleteFunc(slices.Clone(open), func(w perdure.Wait) bool { return w.Type != typ || w.Name != name })
-	if len(fits) == 0 {
-		return w, false
+// AppendMessage adds a message to a thread from outside of any run. With a Key it is idempotent.
+type AppendMessage struct {
+	Tenant   perdure.TenantID
+	ThreadID perdure.ThreadID
+	Message  perdure.Message
+	Key      string
+
+	Seq int64
+	// Created is false if the key was known.
+	Created bool
+
+	// invalid is the result of prepare.
+	invalid error
+}
+
+// prepare validates the message.
+func (op *AppendMessage) Prepare() { op.invalid = op.Message.Validate("message") }
+
+func (*AppendMessage) Needs() []store.Ref { return nil }
+
+// Do appends the message.
+func (op *AppendMessage) Do(tx *kernel.Tx) error {
+	if op.invalid != nil {
+		return op.invalid
 	}
-	return slices.MinFunc(fits, func(a, b perdure.Wait) int {
-		return cmp.Or(cmp.Compare(a.OpenedAt, b.OpenedAt), cmp.Compare(a.ID, b.ID))
-	}), true
+	th, err := ReadThread(tx, op.Tenant, op.ThreadID)
+	if err != nil {
+		return err
+	}
+	action := "message:" + string(th.ID)
+	op.Created, err = kernel.UnderKey(tx, op.Tenant, action, op.Key, op.Message, func() (string, error) {
+		if err := tx.DB.RefuseIfFull(); err != nil {
+			return "", err
+		}
+		m, err := addMessage(tx, &th, "", op.Message)
+		if err != nil {
+			return "", err
+		}
+		if err := offerMessage(tx, &th, m); err != nil {
+			return "", err
+		}
+		op.Seq = m.Seq
+		return strconv.FormatInt(op.Seq, 10), nil
+	}, func(seq string) (err error) {
+		op.Seq, err = strconv.ParseInt(seq, 10, 64)
+		return err
+	})
+	return err
+}
+
+// Weight counts the message.
+func (op *AppendMessage) Weight() (rows, bytes int) {
+	return 4, 1<<10 + len(op.Message.Content) + len(op.Message.Metadata)
 }

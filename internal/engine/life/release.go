@@ -3,6 +3,7 @@ package life
 import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -44,4 +45,22 @@ func Requeue(tx *kernel.Tx, r *perdure.Run, ev perdure.Event) error {
 // Weight counts leases.
 func (op *Release) Weight() (rows, bytes int) {
 	return 2 + 3*len(op.Leases), 1<<10 + 512*len(op.Leases)
+}
+
+// RetryOrFail handles an execution that failed with a retryable error, or whose lease was lost
+// (epoch 0). It queues another attempt if some remain and the run's kind retries the error, and ends
+// the run otherwise.
+func RetryOrFail(tx *kernel.Tx, r *perdure.Run, epoch int64, why perdure.Failure) error {
+	kind, err := rules.KindOf(tx, r.Tenant, r.Kind)
+	if err != nil {
+		return err
+	}
+	ev := tx.Engine.Policy().AfterLoss(r, epoch, why, kind, tx.Roll())
+	if end, ok := ev.(perdure.CancelEnforced); ok {
+		return LoseCancelled(tx, r, 0, string(why.Code), end.Why)
+	}
+	if _, again := ev.(perdure.Retried); !again {
+		return Finish(tx, r, ev)
+	}
+	return Requeue(tx, r, ev)
 }

@@ -1,17 +1,13 @@
 package life
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/engine/rules"
 	"github.com/perdure/perdure/internal/jsonschema"
@@ -200,15 +196,6 @@ func (op *Signal) digest() (d kernel.BodyDigest, err error) {
 	return kernel.DigestOf(of(kernel.Canonical(op.Data), kernel.Canonical(decision)), of(op.Data, decision)), nil
 }
 
-// matchSignal satisfies a new wait by the oldest signal of its name that has satisfied none.
-func matchSignal(tx *kernel.Tx, r *perdure.Run, w perdure.Wait) error {
-	i, ok, err := tx.DB.Inbox.NextSignal(r, w.Name)
-	if err != nil || !ok {
-		return err
-	}
-	return EndWait(tx, r, w, perdure.WaitSatisfied, &i)
-}
-
 // Callback uses a callback token: an external system answers one wait, once.
 type Callback struct {
 	Token  string
@@ -316,42 +303,87 @@ func (op *Callback) Do(tx *kernel.Tx) error {
 	return EndWait(tx, &r, w, perdure.WaitSatisfied, &item)
 }
 
-// makeToken makes a callback's token. It can't be guessed without the root secret. It is the same each
-// time, so that a repeated commit gets the same answer.
-func makeToken(e *kernel.Engine, t perdure.TenantID, run perdure.RunID, wait string) string {
-	body := string(t) + "\x00" + string(run) + "\x00" + wait
-	return "cb_" + base64.RawURLEncoding.EncodeToString(append([]byte(body),
-		access.RootSecret(e).Newest().Derive("callback\x00"+body)...))
+// decideIfApproval handles a signal that is a decision. It decides an open approval of that name,
+// or refuses the signal if there is none. For any other signal it does nothing.
+func (op *Signal) decideIfApproval(tx *kernel.Tx, r *perdure.Run, open []perdure.Wait) (decided bool, err error) {
+	plain := false
+	var asks []string
+	for i := range open {
+		switch w := &open[i]; {
+		case w.Name != op.Name:
+		case w.Type == perdure.WaitSignal:
+			plain = true
+		case w.Type == perdure.WaitApproval:
+			asks = append(asks, w.ID)
+		}
+	}
+	if len(asks) > 0 {
+		return true, op.decide(tx, r, asks)
+	}
+	isOne := op.Decision != nil || strings.HasPrefix(op.Name, approvalPrefix) && !plain
+	if !isOne && !plain && hasDecision(op.Data) {
+		// The approval of that name may have been decided before, or have ended.
+		if isOne, err = tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, ""); err != nil {
+			return false, err
+		}
+	}
+	if isOne {
+		return false, perdure.Errorf(perdure.CodeNoOpenApproval,
+			"the run asks for no approval %q now; a decision is not kept for later", op.Name)
+	}
+	return false, nil
 }
 
-// ProcessTokens gives the tokens that sign the files of a process, the current one first. A token is
-// derived from the root secret, so that any node verifies the files without having stored it. Those
-// before it are of earlier root secrets.
-func ProcessTokens(e *kernel.Engine, t perdure.TenantID, run perdure.RunID, epoch int64) (out []string) {
-	text := "process\x00" + string(t) + "\x00" + string(run) + "\x00" + strconv.FormatInt(epoch, 10)
-	root := access.RootSecret(e)
-	for _, g := range slices.Backward(root[max(0, len(root)-access.TokenGenerations):]) {
-		out = append(out, base64.RawURLEncoding.EncodeToString(g.Derive(text)))
+// decide applies the decision to one of the waits that ask under the signal's name: the one with
+// the decision's action hash, or the first.
+func (op *Signal) decide(tx *kernel.Tx, r *perdure.Run, asks []string) error {
+	if err := op.By.MayDecide(); err != nil {
+		return err
 	}
-	return out
+	d := op.Decision
+	if d == nil {
+		d = new(perdure.Decision)
+		if !hasDecision(op.Data) || json.Unmarshal(op.Data, d) != nil {
+			return perdure.Invalid("data",
+				`the run waits for an approval of this name: send {"decision": "approve"} or "reject"`)
+		}
+	}
+	if err := d.Validate(); err != nil {
+		return err
+	}
+	wait, err := op.findWait(tx, r, asks, d)
+	if err != nil {
+		return err
+	}
+	op.Approval = perdure.IDOfApproval(r.Tenant, r.ID, wait)
+	op.Refused, err = decideApproval(tx, r, wait, d, &op.By)
+	return err
 }
 
-// ValidToken verifies the MAC of a callback token. It reads nothing from the store.
-func ValidToken(e *kernel.Engine, token string) bool {
-	_, _, _, ok := readToken(e, token)
-	return ok
+// findWait finds the wait that a decision is about. A name alone suffices only if the run asked
+// once under it. Otherwise a late approval of one action would approve the next.
+func (op *Signal) findWait(tx *kernel.Tx, r *perdure.Run, asks []string, d *perdure.Decision) (wait string, err error) {
+	if d.ActionHash == "" {
+		others, err := tx.DB.Approvals.Had(r.Tenant, r.ID, op.Name, asks[0])
+		if err == nil && others {
+			err = &perdure.Error{Code: perdure.CodeActionChanged, Field: "action_hash",
+				Message: "the run has asked for more than one approval of this name: " +
+					"give the action_hash of the action that you mean, or decide by the approval's id"}
+		}
+		return asks[0], err
+	}
+	for _, id := range asks {
+		if a, _, err := tx.DB.Approvals.Get(r.Tenant, r.ID, id); err != nil || a.ActionHash == d.ActionHash {
+			return id, err
+		}
+	}
+	return asks[0], nil
 }
 
-// readToken decodes a token and verifies its MAC.
-func readToken(e *kernel.Engine, token string) (t perdure.TenantID, run perdure.RunID, wait string, ok bool) {
-	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(token, "cb_"))
-	if err != nil || len(raw) <= sha256.Size || !strings.HasPrefix(token, "cb_") {
-		return "", "", "", false
+// hasDecision tells whether a signal's data is an object with a decision.
+func hasDecision(data json.RawMessage) bool {
+	var in struct {
+		Decision *json.RawMessage `json:"decision"`
 	}
-	body := string(raw[:len(raw)-sha256.Size])
-	parts := strings.Split(body, "\x00")
-	if len(parts) != 3 || !access.RootSecret(e).Signed(body, raw[len(raw)-sha256.Size:]) {
-		return "", "", "", false
-	}
-	return perdure.TenantID(parts[0]), perdure.RunID(parts[1]), parts[2], true
+	return len(data) > 0 && json.Unmarshal(data, &in) == nil && in.Decision != nil
 }

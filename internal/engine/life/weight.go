@@ -56,10 +56,5 @@ func (op *Callback) Weight() (rows, bytes int) { return 4, 1<<10 + len(op.Result
 // Weight counts the chunk's bytes.
 func (op *AddChunk) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Data) }
 
-// Weight counts the message.
-func (op *AppendMessage) Weight() (rows, bytes int) {
-	return 4, 1<<10 + len(op.Message.Content) + len(op.Message.Metadata)
-}
-
 // Weight counts the metadata.
 func (op *CreateThread) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Metadata) }

@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"math"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -88,8 +87,7 @@ const (
 	SendLease = time.Minute
 	// maxSettled bounds the notifications that a delivery gives up. settledAtOnce bounds those that
 	// the deletion or disabling of an endpoint gives up; the deliverer continues with the rest.
-	maxSettled    = 500
-	settledAtOnce = 64
+	maxSettled = 500
 	// MaxRetryAfter bounds the delay that a receiver can ask for.
 	MaxRetryAfter = 24 * time.Hour
 	// giveUpAfter is how long after the start of its schedule a notification is given up. It is the
@@ -298,31 +296,6 @@ func endpointAnswered(tx *kernel.Tx, w *perdure.Webhook, s *Sent) error {
 		tx.DB.Webhooks.Put(*w)
 	}
 	return nil
-}
-
-// settlePending gives up at most so many pending notifications of a deleted or disabled endpoint,
-// and tells whether there may be more.
-func settlePending(tx *kernel.Tx, w *perdure.Webhook, limit int) (n int, more bool, err error) {
-	if w.DeletedAt != 0 {
-		return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDropped, "the webhook was deleted")
-	}
-	return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDead, "the webhook was disabled")
-}
-
-// settleNotifications gives up at most so many pending notifications of an endpoint that are due
-// until an instant.
-func settleNotifications(
-	tx *kernel.Tx, w *perdure.Webhook, until perdure.Instant, limit int, state, why string,
-) (n int, more bool, err error) {
-	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, limit)
-	if err != nil {
-		return 0, false, err
-	}
-	for _, n := range list {
-		n.State, n.AlarmAt, n.Error = state, 0, why
-		tx.DB.Outbox.Put(n)
-	}
-	return len(list), more, nil
 }
 
 // countAttempt collects the result of sending a notification.

@@ -6,6 +6,12 @@
 //
 // # Where to start reading
 //
-// webhook.go has the endpoints, notify.go what a transition stages, deliver.go the deliveries; then
-// webhook_cache.go, webhook_list.go, webhook_secret.go, posting.go, fanout.go, outbox.go.
+// webhook.go has the endpoints, notify.go the notifications of a transition. The files build on one
+// another: one uses names of those before it.
+//
+//   - webhook_list.go, webhook_cache.go, posting.go: lists, the cache, the endpoints that have
+//     something to send.
+//   - webhook.go, webhook_secret.go: endpoints and their secrets.
+//   - deliver.go, notify.go, fanout.go: deliveries and their outcome; new notifications, one by one or many.
+//   - outbox.go: adds the wing to an engine.
 package outbox

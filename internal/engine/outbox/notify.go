@@ -24,7 +24,7 @@ func notify(tx *kernel.Tx, r *perdure.Run, lines []perdure.Line) error {
 	if !worth {
 		return nil
 	}
-	hooks, err := of(tx.Engine).hooks.routesOf(tx, r.Tenant)
+	hooks, err := cachedHooks.Of(tx.Engine).routesOf(tx, r.Tenant)
 	if err != nil || (len(hooks.list) == 0 && r.Options.Webhook == "") {
 		return err
 	}
@@ -32,7 +32,7 @@ func notify(tx *kernel.Tx, r *perdure.Run, lines []perdure.Line) error {
 	if err != nil {
 		return err
 	}
-	events, staged := strings.Fields(r.Options.WebhookLines), &inTx.Of(tx).notified
+	events, staged := strings.Fields(r.Options.WebhookLines), &stagedIn.Of(tx).notified
 	for i := range lines {
 		l := &lines[i]
 		to, mine := hooks.match(r.ThreadID, l.Type), own

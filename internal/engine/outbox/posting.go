@@ -27,6 +27,18 @@ type postings struct {
 	bell chan struct{}
 }
 
+var posted = kernel.NewPart(func(*kernel.Engine) *postings {
+	return &postings{list: make(map[Posting]bool), bell: make(chan struct{}, 1)}
+})
+
+// stagedIn has the notifications of an operation.
+var stagedIn = kernel.NewScratch[struct {
+	// notified counts the notifications that the operation has staged; see maxNotified.
+	notified int
+	// postings name the endpoints that have something to send once the batch is durable.
+	postings []Posting
+}]()
+
 // add collects postings and signals the deliverer.
 func (p *postings) add(list []Posting) {
 	p.mu.Lock()
@@ -43,22 +55,23 @@ func (p *postings) add(list []Posting) {
 }
 
 // Posted is signalled when there are new postings.
-func Posted(e *kernel.Engine) <-chan struct{} { return of(e).posted.bell }
+func Posted(e *kernel.Engine) <-chan struct{} { return posted.Of(e).bell }
 
 // TakePosted gives the postings since its last call. It may miss some; see maxPosted.
 func TakePosted(e *kernel.Engine) []Posting {
-	of(e).posted.mu.Lock()
-	defer of(e).posted.mu.Unlock()
-	out := make([]Posting, 0, len(of(e).posted.list))
-	for x := range of(e).posted.list {
+	p := posted.Of(e)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Posting, 0, len(p.list))
+	for x := range p.list {
 		out = append(out, x)
 	}
-	clear(of(e).posted.list)
+	clear(p.list)
 	return out
 }
 
 // postTo adds a posting once the batch is durable.
 func postTo(tx *kernel.Tx, t perdure.TenantID, w perdure.WebhookID, anew bool) {
-	s := inTx.Of(tx)
+	s := stagedIn.Of(tx)
 	s.postings = append(s.postings, Posting{t, w, anew})
 }

@@ -1,9 +1,14 @@
 package outbox
 
 import (
+	"cmp"
+	"encoding/base64"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/engine/access"
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 )
@@ -243,7 +248,7 @@ func PutWebhook(tx *kernel.Tx, w perdure.Webhook) {
 	tx.DB.Webhooks.Put(w)
 	postTo(tx, w.Tenant, w.ID, true)
 	tx.DB.After(func() {
-		of(tx.Engine).hooks.forget(w.Tenant)
+		cachedHooks.Of(tx.Engine).forget(w.Tenant)
 		// Other lanes may have decided without the change.
 		tx.Engine.Store().Outdate(w.Tenant)
 	})
@@ -267,8 +272,8 @@ func CreateRunWebhook(
 ) (id perdure.WebhookID, secret string, err error) {
 	id = perdure.RunWebhookID(t, url)
 	tx.DB.DependsOn(t)
-	begun := of(tx.Engine).hooks.runHooks.Begin()
-	if _, there := of(tx.Engine).hooks.runHooks.Peek(kernel.LookOf(tx), id); there {
+	begun := cachedHooks.Of(tx.Engine).runHooks.Begin()
+	if _, there := cachedHooks.Of(tx.Engine).runHooks.Peek(kernel.LookOf(tx), id); there {
 		return id, "", nil
 	}
 	w, ok, err := tx.DB.Webhooks.Get(t, id)
@@ -291,14 +296,14 @@ func CreateRunWebhook(
 		tx.DB.Webhooks.Put(w)
 		return id, Webhooks{tx.Engine}.secret(&w, w.SecretVersion), nil
 	}
-	tx.DB.After(func() { of(tx.Engine).hooks.runHooks.Fill(kernel.LookOf(tx), id, w.UnusedAt, begun) })
+	tx.DB.After(func() { cachedHooks.Of(tx.Engine).runHooks.Fill(kernel.LookOf(tx), id, w.UnusedAt, begun) })
 	return id, "", nil
 }
 
 // NeedWebhook keeps the webhook that came with a run until the run's deadline.
 func NeedWebhook(tx *kernel.Tx, t perdure.TenantID, id perdure.WebhookID, until perdure.Instant) error {
 	tx.DB.DependsOn(t)
-	if needed, ok := of(tx.Engine).hooks.runHooks.Peek(kernel.LookOf(tx), id); ok && needed >= until {
+	if needed, ok := cachedHooks.Of(tx.Engine).runHooks.Peek(kernel.LookOf(tx), id); ok && needed >= until {
 		return nil
 	}
 	w, ok, err := tx.DB.Webhooks.Get(t, id)
@@ -313,3 +318,53 @@ func NeedWebhook(tx *kernel.Tx, t perdure.TenantID, id perdure.WebhookID, until 
 // neededAhead is added to the instant until which a run's webhook is kept, so that not every run
 // writes it.
 const neededAhead = time.Hour
+
+// settlePending gives up at most so many pending notifications of a deleted or disabled endpoint,
+// and tells whether there may be more.
+func settlePending(tx *kernel.Tx, w *perdure.Webhook, limit int) (n int, more bool, err error) {
+	if w.DeletedAt != 0 {
+		return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDropped, "the webhook was deleted")
+	}
+	return settleNotifications(tx, w, math.MaxInt64, limit, perdure.NoteDead, "the webhook was disabled")
+}
+
+const settledAtOnce = 64
+
+// showWebhookAgain gives an endpoint and its secret of a version to a caller that repeats its call.
+// After a rotation, the secret of an older version is not given any more.
+func showWebhookAgain(
+	tx *kernel.Tx, t perdure.TenantID, id perdure.WebhookID, version int,
+) (w perdure.Webhook, secret string, err error) {
+	if w, err = readWebhook(tx, t, id); err == nil && w.SecretVersion == version {
+		secret = Webhooks{tx.Engine}.secret(&w, version)
+	}
+	return w, secret, err
+}
+
+// secret derives an endpoint's secret of a version from the root secret that was the newest when
+// the version was made. It is not stored.
+func (q Webhooks) secret(w *perdure.Webhook, version int) string {
+	return webhookSecretOf(access.RootSecret(q.e).Of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
+}
+
+// webhookSecretOf derives a secret from one generation of the root secret.
+func webhookSecretOf(g access.Generation, w *perdure.Webhook, version int) string {
+	text := "webhook\x00" + string(w.Tenant) + "\x00" + string(w.ID) + "\x00" + strconv.Itoa(version)
+	return "whsec_" + base64.StdEncoding.EncodeToString(g.Derive(text))
+}
+
+// settleNotifications gives up at most so many pending notifications of an endpoint that are due
+// until an instant.
+func settleNotifications(
+	tx *kernel.Tx, w *perdure.Webhook, until perdure.Instant, limit int, state, why string,
+) (n int, more bool, err error) {
+	list, more, err := tx.DB.Outbox.Pending(w.Tenant, w.ID, until, limit)
+	if err != nil {
+		return 0, false, err
+	}
+	for _, n := range list {
+		n.State, n.AlarmAt, n.Error = state, 0, why
+		tx.DB.Outbox.Put(n)
+	}
+	return len(list), more, nil
+}

@@ -27,6 +27,12 @@ type webhookCache struct {
 	runHooks kernel.Cache[perdure.WebhookID, perdure.Instant]
 }
 
+var cachedHooks = kernel.NewPart(func(*kernel.Engine) *webhookCache {
+	c := &webhookCache{}
+	c.withHooks.TTL, c.tenants.TTL, c.runHooks.TTL = HookTTL, HookTTL, HookTTL
+	return c
+})
+
 // A TenantSet is a set of tenants.
 type TenantSet struct {
 	Has map[perdure.TenantID]bool

@@ -1,8 +1,6 @@
 package outbox
 
 import (
-	"cmp"
-	"encoding/base64"
 	"strconv"
 	"strings"
 
@@ -11,17 +9,6 @@ import (
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/store"
 )
-
-// showWebhookAgain gives an endpoint and its secret of a version to a caller that repeats its call.
-// After a rotation, the secret of an older version is not given any more.
-func showWebhookAgain(
-	tx *kernel.Tx, t perdure.TenantID, id perdure.WebhookID, version int,
-) (w perdure.Webhook, secret string, err error) {
-	if w, err = readWebhook(tx, t, id); err == nil && w.SecretVersion == version {
-		secret = Webhooks{tx.Engine}.secret(&w, version)
-	}
-	return w, secret, err
-}
 
 // RotateWebhook gives an endpoint a new secret. The previous one signs as well for RotationGrace.
 // With a Key it counts once.
@@ -57,18 +44,6 @@ func (op *RotateWebhook) Do(tx *kernel.Tx) error {
 		return err
 	})
 	return err
-}
-
-// secret derives an endpoint's secret of a version from the root secret that was the newest when
-// the version was made. It is not stored.
-func (q Webhooks) secret(w *perdure.Webhook, version int) string {
-	return webhookSecretOf(access.RootSecret(q.e).Of(cmp.Or(w.RotatedAt, w.CreatedAt)), w, version)
-}
-
-// webhookSecretOf derives a secret from one generation of the root secret.
-func webhookSecretOf(g access.Generation, w *perdure.Webhook, version int) string {
-	text := "webhook\x00" + string(w.Tenant) + "\x00" + string(w.ID) + "\x00" + strconv.Itoa(version)
-	return "whsec_" + base64.StdEncoding.EncodeToString(g.Derive(text))
 }
 
 // Secrets gives the secrets that sign what is sent to an endpoint: the current one and, for

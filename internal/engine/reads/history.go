@@ -97,6 +97,11 @@ func (h *historyCounts) of(t perdure.TenantID, from perdure.Instant) (out []Minu
 	return out
 }
 
+var history = kernel.NewPart(func(*kernel.Engine) *historyCounts { return &historyCounts{} })
+
+// countedIn has the numbers of an operation, which are added once the batch is durable.
+var countedIn = kernel.NewScratch[[]Minute]()
+
 // countHistory counts what an event has done to a run. It is added when the batch is durable.
 func countHistory(tx *kernel.Tx, before, r *perdure.Run, lines []perdure.Line) {
 	m := Minute{Tenant: r.Tenant, At: minuteOf(tx.Now)}
@@ -126,8 +131,8 @@ func countHistory(tx *kernel.Tx, before, r *perdure.Run, lines []perdure.Line) {
 		m.Late, m.Lateness = 1, int64(r.FinishedAt-r.DeadlineAt)
 	}
 	if m != (Minute{Tenant: m.Tenant, At: m.At}) {
-		s := inTx.Of(tx)
-		s.counted = append(s.counted, m)
+		s := countedIn.Of(tx)
+		*s = append(*s, m)
 	}
 }
 
@@ -163,7 +168,7 @@ func FlushHistory(ctx context.Context, e *kernel.Engine, all bool) error {
 	if all {
 		before = perdure.Instant(1<<63 - 1)
 	}
-	minutes := of(e).history.take(before)
+	minutes := history.Of(e).take(before)
 	for part := range slices.Chunk(minutes, flushRows) {
 		if err := e.Do(ctx, &addHistory{part}); err != nil {
 			return err // the numbers may have been stored: adding them again would be worse
@@ -182,7 +187,7 @@ func (q Tenants) History(ctx context.Context, t perdure.TenantID, from perdure.I
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range of(q.e).history.of(t, from) {
+	for _, m := range history.Of(q.e).of(t, from) {
 		i, found := slices.BinarySearchFunc(out, m.At, func(x Minute, at perdure.Instant) int { return int(x.At - at) })
 		if !found {
 			out = slices.Insert(out, i, Minute{Tenant: t, At: m.At})

@@ -31,35 +31,16 @@ func New(e *kernel.Engine) Reads {
 		Health{e}}
 }
 
-// state is what reads keeps in an engine.
-type state struct {
-	history historyCounts
-}
-
-var part = kernel.NewPart[state]()
-
-func of(e *kernel.Engine) *state { return part.Of(e) }
-
-// scratch is what reads remembers in an operation.
-type scratch struct {
-	// counted are numbers for the history, which are added once the batch is durable.
-	counted []Minute
-}
-
-var inTx = kernel.NewScratch[scratch]()
-
 // Add adds this wing to an engine: every transition is counted in its minute.
 func Add(e *kernel.Engine) {
-	r := &state{}
-	part.Set(e, r)
 	e.OnApplied(func(tx *kernel.Tx, before, after *perdure.Run, lines []perdure.Line) error {
 		countHistory(tx, before, after, lines)
 		return nil
 	})
 	e.OnDurable(func(tx *kernel.Tx) {
-		if s := inTx.Has(tx); s != nil {
-			for i := range s.counted {
-				r.history.add(&s.counted[i])
+		if s := countedIn.Has(tx); s != nil {
+			for i := range *s {
+				history.Of(e).add(&(*s)[i])
 			}
 		}
 	})

@@ -1,10 +1,15 @@
-// Package rules has what a tenant says about its runs: kinds, paused queues, limits and signatures.
+// Package rules holds a tenant's settings for its runs: kinds, paused queues, limits, signatures.
 //
-// It says what holds. Whether a run is accepted is decided in life, and whether it is granted in
-// dispatch.
+// It answers questions about the settings. Package life decides whether a run is accepted, and
+// package dispatch whether it is granted.
 //
 // # Where to start reading
 //
-// kind.go, pause.go, sign.go, live.go and tenant.go, one for each; then kind_cache.go, place.go,
-// rules.go.
+// kind.go, pause.go, sign.go, live.go and tenant.go, one for each setting. The files build on one
+// another: one uses names of those before it.
+//
+//   - rules.go: the settings of the server.
+//   - kind_cache.go, kind.go: kinds.
+//   - place.go, pause.go: queues and their pauses.
+//   - live.go, sign.go, tenant.go: the limit of live runs, signatures, a tenant's own settings.
 package rules

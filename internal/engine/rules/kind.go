@@ -219,21 +219,3 @@ func DropKind(tx *kernel.Tx, row *store.KindRow) (bool, error) {
 	tx.DB.After(func() { forgetKind(tx.Engine, t, kind) })
 	return true, nil
 }
-
-// MergeLayers gives the effective definition of a kind and the build that counts. The layers are
-// that of the platform and that of the tenant. sources may be nil.
-func MergeLayers(layers []store.KindLayer, sources map[string]string) (def perdure.KindDef, build string) {
-	for i := range layers {
-		l := &layers[i]
-		from := perdure.KindFromWorker
-		if l.Tenant == store.PlatformKinds {
-			from = perdure.KindFromPlatform
-		}
-		if l.NewestAt != 0 {
-			def.Overlay(&l.Announced, from, sources)
-			build = l.Newest
-		}
-		def.Overlay(&l.Overrides, perdure.KindFromOperator, sources)
-	}
-	return def, build
-}

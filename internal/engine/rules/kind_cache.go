@@ -30,6 +30,12 @@ type kindFacts struct {
 	known bool
 }
 
+// cachedKinds has definitions for decisions, without the fields that only readers need. A worker announces
+// its kinds before it polls, and a definition counts for the runs that are accepted after it.
+var cachedKinds = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[kindRef, kindFacts] {
+	return &kernel.Cache[kindRef, kindFacts]{TTL: KindTTL, Most: maxCachedKinds}
+})
+
 // noKind is the definition of a kind that is not registered.
 var noKind = &perdure.KindDef{}
 
@@ -44,10 +50,10 @@ func KindOf(tx *kernel.Tx, t perdure.TenantID, kind string) (*perdure.KindDef, e
 // only if the kind is: another node may just have registered it.
 func LookUpKind(tx *kernel.Tx, t perdure.TenantID, kind string, fresh bool) (*perdure.KindDef, bool, error) {
 	at, ref := kernel.LookOf(tx), kindRef{t, kind}
-	if k, ok := of(tx.Engine).kinds.Peek(at, ref); ok && (k.known || !fresh) {
+	if k, ok := cachedKinds.Of(tx.Engine).Peek(at, ref); ok && (k.known || !fresh) {
 		return k.def, k.known, nil
 	}
-	k, err := of(tx.Engine).kinds.Load(at, ref, func() (kindFacts, error) { return readKindFacts(tx, t, kind) })
+	k, err := cachedKinds.Of(tx.Engine).Load(at, ref, func() (kindFacts, error) { return readKindFacts(tx, t, kind) })
 	return k.def, k.known, err
 }
 
@@ -73,8 +79,26 @@ func readKindFacts(tx *kernel.Tx, t perdure.TenantID, kind string) (kindFacts, e
 // forgetKind drops a cached kind. A change of the platform's layer concerns every tenant.
 func forgetKind(e *kernel.Engine, t perdure.TenantID, kind string) {
 	if t == store.PlatformKinds {
-		of(e).kinds.Forget()
+		cachedKinds.Of(e).Forget()
 		return
 	}
-	of(e).kinds.Forget(kindRef{t, kind})
+	cachedKinds.Of(e).Forget(kindRef{t, kind})
+}
+
+// MergeLayers gives the effective definition of a kind and the build that counts. The layers are
+// that of the platform and that of the tenant. sources may be nil.
+func MergeLayers(layers []store.KindLayer, sources map[string]string) (def perdure.KindDef, build string) {
+	for i := range layers {
+		l := &layers[i]
+		from := perdure.KindFromWorker
+		if l.Tenant == store.PlatformKinds {
+			from = perdure.KindFromPlatform
+		}
+		if l.NewestAt != 0 {
+			def.Overlay(&l.Announced, from, sources)
+			build = l.Newest
+		}
+		def.Overlay(&l.Overrides, perdure.KindFromOperator, sources)
+	}
+	return def, build
 }

@@ -24,6 +24,8 @@ type liveRuns struct {
 	known map[perdure.TenantID]*counted
 }
 
+var liveCounts = kernel.NewPart(func(*kernel.Engine) *liveRuns { return &liveRuns{} })
+
 // counted is the last count of a tenant's live runs.
 type counted struct {
 	// n is the number of live runs at the count.
@@ -43,8 +45,8 @@ const (
 
 // Admit admits one more live run of a tenant, or refuses it. Its row is empty if it is new.
 func Admit(tx *kernel.Tx, row *store.TenantRow, t perdure.TenantID) error {
-	r := of(tx.Engine)
-	return r.live.admit(tx, t, cmp.Or(row.Limits.MaxLiveRuns, r.MaxLiveRuns))
+	limit := cmp.Or(row.Limits.MaxLiveRuns, options.Of(tx.Engine).MaxLiveRuns)
+	return liveCounts.Of(tx.Engine).admit(tx, t, limit)
 }
 
 // admit admits one more live run of a tenant, or refuses it. A limit of zero is none.

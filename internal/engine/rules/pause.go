@@ -152,7 +152,7 @@ func putPause(tx *kernel.Tx, row store.PauseRow) error {
 // decideByPauses has this node decide by the stored pauses, once the batch is durable.
 func decideByPauses(tx *kernel.Tx, t perdure.TenantID) {
 	tx.DB.After(func() {
-		of(tx.Engine).pauses.forget()
+		cachedPauses.Of(tx.Engine).forget()
 		// Other lanes may have decided without the change.
 		tx.Engine.Store().Outdate(t)
 	})
@@ -221,6 +221,12 @@ type pauseCache struct {
 	tenants kernel.Cache[perdure.TenantID, pausesAt]
 }
 
+var cachedPauses = kernel.NewPart(func(*kernel.Engine) *pauseCache {
+	c := &pauseCache{}
+	c.generation.TTL = pauseTTL
+	return c
+})
+
 // pausesAt are the pauses of a tenant as of a generation.
 type pausesAt struct {
 	generation string
@@ -274,7 +280,7 @@ func PausedIn(tx *kernel.Tx, t perdure.TenantID) (PausedQueues, error) {
 	if tx.DB.Pauses.Staged() { // an earlier operation of the batch has changed some
 		return PausedNow(&tx.DB.Records, t)
 	}
-	return of(tx.Engine).pauses.of(&tx.DB.Records, kernel.LookOf(tx), t)
+	return cachedPauses.Of(tx.Engine).of(&tx.DB.Records, kernel.LookOf(tx), t)
 }
 
 // PausedNow reads the pauses of a tenant that hold now.
@@ -292,5 +298,5 @@ func PausedNow(db *store.Records, t perdure.TenantID) (PausedQueues, error) {
 
 // PausesOf gives the paused queues of a tenant to a reader.
 func PausesOf(e *kernel.Engine, db *store.Records, at kernel.Look, t perdure.TenantID) (PausedQueues, error) {
-	return of(e).pauses.of(db, at, t)
+	return cachedPauses.Of(e).of(db, at, t)
 }

@@ -56,7 +56,7 @@ func requiresSignature(tx *kernel.Tx, t perdure.TenantID) (bool, error) {
 
 // SigningConfigured tells whether the configuration requires signatures for a tenant.
 func SigningConfigured(e *kernel.Engine, t perdure.TenantID) bool {
-	return slices.Contains(of(e).SigningRequired, t) || slices.Contains(of(e).SigningRequired, AnyTenant)
+	return slices.Contains(options.Of(e).SigningRequired, t) || slices.Contains(options.Of(e).SigningRequired, AnyTenant)
 }
 
 // AnyTenant stands for every tenant in a list of tenants.
@@ -144,12 +144,18 @@ func RequiresSigned(tx *kernel.Tx, t perdure.TenantID) (bool, error) {
 	return SignedBy(tx.Engine, &tx.DB.Records, kernel.LookOf(tx), t)
 }
 
+// cachedSigning has the tenants that require signatures. A tenant that requires them anew has runs of the
+// time before without one, so half a second more of these changes nothing.
+var cachedSigning = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[struct{}, outbox.TenantSet] {
+	return &kernel.Cache[struct{}, outbox.TenantSet]{TTL: outbox.HookTTL}
+})
+
 // SignedBy is RequiresSigned for readers as well.
 func SignedBy(e *kernel.Engine, db *store.Records, at kernel.Look, t perdure.TenantID) (bool, error) {
 	if SigningConfigured(e, t) {
 		return true, nil
 	}
-	all, err := of(e).signing.Get(at, struct{}{}, func() (outbox.TenantSet, error) {
+	all, err := cachedSigning.Of(e).Get(at, struct{}{}, func() (outbox.TenantSet, error) {
 		return outbox.ReadTenants(db.Tenants.Signed)
 	})
 	if err != nil || !all.Many || all.Has[t] {

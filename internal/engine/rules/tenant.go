@@ -60,8 +60,8 @@ func (op *ChangeTenant) Do(tx *kernel.Tx) error {
 			return err
 		}
 	}
-	tx.DB.After(func() { of(tx.Engine).signing.Forget() })
-	tx.DB.After(func() { of(tx.Engine).live.forget(op.Tenant) })
+	tx.DB.After(func() { cachedSigning.Of(tx.Engine).Forget() })
+	tx.DB.After(func() { liveCounts.Of(tx.Engine).forget(op.Tenant) })
 	op.Row = row
 	op.Row.Signed = row.Signed || SigningConfigured(tx.Engine, op.Tenant)
 	return nil

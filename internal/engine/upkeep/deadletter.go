@@ -136,7 +136,7 @@ func (op *DropDeadLetter) Do(tx *kernel.Tx) error {
 // does not make it continue with the next ones.
 type PickLetters struct {
 	Tenant perdure.TenantID
-	// What is the action on the letters. A key counts for this action alone.
+	// The action on the letters. An idempotency key counts for this action alone.
 	What string
 	// IDs are the letters that the caller named.
 	IDs []perdure.RunID

@@ -6,7 +6,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/kernel"
 	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -89,21 +88,6 @@ func (op *DeleteThread) Do(tx *kernel.Tx) error {
 		return "", removeThread(tx, op.Tenant, op.ThreadID)
 	}, func(string) error { return nil })
 	return err
-}
-
-// removeThread deletes the webhooks of a thread that was deleted.
-func removeThread(tx *kernel.Tx, t perdure.TenantID, id perdure.ThreadID) error {
-	have, err := tx.DB.Webhooks.List(t)
-	if err != nil {
-		return err
-	}
-	for _, w := range have {
-		if w.Scope == perdure.OfThread && w.ThreadID == id && w.DeletedAt == 0 {
-			w.DeletedAt = tx.Now
-			outbox.PutWebhook(tx, w)
-		}
-	}
-	return nil
 }
 
 // removeTree is the kind of a Clear of the threads that were made for children of a deleted root.

@@ -16,17 +16,6 @@ const (
 	retainTenants = 16
 )
 
-// A Retention is the cursor of retention. It goes through the tenants one after the other, and
-// through each tenant's runs from the oldest.
-type Retention struct {
-	Tenant perdure.TenantID
-	After  perdure.RunID
-	// Hook is the cursor among the unused webhooks.
-	Hook store.HookCursor
-	// Kinds is the cursor among the kinds.
-	Kinds KindPass
-}
-
 // Retained is the result of one step.
 type Retained struct {
 	Tenant perdure.TenantID

@@ -5,6 +5,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/engine/outbox"
 	"github.com/perdure/perdure/internal/store"
 )
 
@@ -64,4 +65,19 @@ func removeTreeThread(tx *kernel.Tx, x *store.Tree, id perdure.ThreadID) (keep b
 	}
 	tx.DB.Threads.Drop(&th)
 	return false, removeThread(tx, x.Tenant, id)
+}
+
+// removeThread deletes the webhooks of a thread that was deleted.
+func removeThread(tx *kernel.Tx, t perdure.TenantID, id perdure.ThreadID) error {
+	have, err := tx.DB.Webhooks.List(t)
+	if err != nil {
+		return err
+	}
+	for _, w := range have {
+		if w.Scope == perdure.OfThread && w.ThreadID == id && w.DeletedAt == 0 {
+			w.DeletedAt = tx.Now
+			outbox.PutWebhook(tx, w)
+		}
+	}
+	return nil
 }

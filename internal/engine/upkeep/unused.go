@@ -70,3 +70,14 @@ func dropWebhooks(tx *kernel.Tx, at store.HookCursor) (n int, next store.HookCur
 	}
 	return n, next, nil
 }
+
+// A Retention is the cursor of retention. It goes through the tenants one after the other, and
+// through each tenant's runs from the oldest.
+type Retention struct {
+	Tenant perdure.TenantID
+	After  perdure.RunID
+	// Hook is the cursor among the unused webhooks.
+	Hook store.HookCursor
+	// Kinds is the cursor among the kinds.
+	Kinds KindPass
+}

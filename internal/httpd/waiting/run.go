@@ -25,7 +25,7 @@ type Caller interface {
 	Woken(leave func())
 }
 
-// A Query is what a call wants to know of a run.
+// A Query is a call's question about a run.
 type Query struct {
 	Ref kernel.Ref
 	// Limit is how long the call waits at most. Began is when it began to.

@@ -37,7 +37,7 @@ type Waiters struct {
 	of map[kernel.Ref]int
 }
 
-// Engine is what waiting asks of the engine, beside its [Runs].
+// Engine lists the calls of the engine that waiting uses, beside its [Runs].
 type Engine interface {
 	Do(context.Context, kernel.Op) error
 	// Shared tells whether other nodes may use the store.

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/engine/reads"
 )
 
-// Runs is what waiting asks about runs.
+// Runs lists the reads of runs that waiting uses.
 type Runs interface {
 	Get(context.Context, perdure.TenantID, perdure.RunID) (reads.Detail, error)
 	Status(context.Context, perdure.TenantID, perdure.RunID) (perdure.Run, perdure.Instant, error)

@@ -24,15 +24,15 @@ ONCE := -vet=off -timeout 40m -count=1 -exec 'env GOGC=400'
 
 # Tests run beside a private PostgreSQL that this starts and stops; it is installed where it is missing and
 # we may. A server that PERDURE_TEST_POSTGRES names is used instead.
-WITH := $(GO) run ./internal/pgtest/with --
+WITH := $(GO) run ./internal/testkit/pgtest/with --
 # The same with its data in memory, where a sync costs nothing: for tests. Those of a crash or of a power loss start servers and
 # file systems of their own. Measurements and campaigns have theirs on disk.
-WITH_MEMORY := $(GO) run ./internal/pgtest/with -memory --
+WITH_MEMORY := $(GO) run ./internal/testkit/pgtest/with -memory --
 # Packages that are tested at once: one more than there are processors. Their tests wait for processes, leases and other nodes, and a
 # processor would be idle meanwhile. "make test P=1" is for a machine with little memory.
 P ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # What runs once more with PostgreSQL as its store. Package agenttest is not among them: its tests name their store themselves.
-STORED := ./internal/httpd ./internal/watchdog ./embedded ./client ./worker ./agent
+STORED := ./internal/server/httpd ./internal/server/watchdog ./embedded ./client ./worker ./agent
 # These wait more than they compute: a change of a webhook takes over a second where nodes share a store. So more of them run at once.
 WAITING := 4
 
@@ -42,10 +42,10 @@ WAITING := 4
 # the time that this takes and hides nothing of ours. The NATS server is instrumented, although it is a process
 # of its own: the linker could take a generic function of the standard library from it, without the detector's
 # calls, and the detector would then see races that are none.
-RACE := ./internal/store ./internal/store/pg ./internal/store/sqlite ./internal/engine/... ./internal/watchdog ./internal/doorbell ./internal/webhook ./internal/httpd ./internal/httpd/waiting ./embedded ./client ./worker ./agent ./agenttest
+RACE := ./internal/server/store ./internal/server/store/pg ./internal/server/store/sqlite ./internal/server/engine/... ./internal/server/watchdog ./internal/server/doorbell ./internal/server/webhook ./internal/server/httpd ./internal/server/httpd/waiting ./embedded ./client ./worker ./agent ./agenttest
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # The packages whose files depend on the tag plant. Others see the same declarations, and are vetted without it.
-PLANTED := ./internal/plant ./sim
+PLANTED := ./internal/server/plant ./sim
 # Packages with agents, whose code has to follow the rules of docs/vet.md. Tests that break one on purpose say so in a comment.
 AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 # The detector needs a C compiler. A machine without one says so instead of looking green.
@@ -149,7 +149,7 @@ chromium:
 		{ echo "Chromium is missing, and the streams can't be tried in a browser: apt-get install chromium"; exit 1; }
 
 generated: ## generate a Go client from the OpenAPI document, compile it and call a server with it
-	cd internal/generated && $(GO) mod download && $(GO) test $(verbose) -count=1 ./...
+	cd internal/tools/generated && $(GO) mod download && $(GO) test $(verbose) -count=1 ./...
 
 planted: ## plant faults, and see the simulator find each
 	$(GO) test -tags plant -vet=off ./sim -run Planted $(verbose) -count=1
@@ -163,7 +163,7 @@ check: ui ## formatting, vet, staticcheck, rules of agents, types of the dashboa
 	$(GO) vet -tags plant $(PLANTED)
 	$(GO) tool staticcheck ./...
 	$(GO) run ./cmd/perdurevet $(AGENTS)
-	$(GO) run ./internal/docgen -check
+	$(GO) run ./internal/tools/docgen -check
 	$(GO) mod tidy -diff
 
 sim: ## run the simulator: SEEDS=500 for more, SEED=123 to replay one
@@ -174,11 +174,11 @@ else
 endif
 
 docs: ## print the pages of docs/ that come from the code, and the results that were measured
-	$(GO) run ./internal/docgen
+	$(GO) run ./internal/tools/docgen
 	$(GO) run ./cmd/perdure-bench --results docs
 
 vectors: ## write testdata/journal, the format of docs/journal.md in use, for libraries in other languages
-	$(GO) test ./internal/vectors -count=1 -update
+	$(GO) test ./internal/testkit/vectors -count=1 -update
 
 bench: build ## measure this machine with bin/perdure-bench; ARGS="--scenario jobs", or ARGS=-h for all flags
 	bin/perdure-bench $(ARGS)
@@ -197,10 +197,10 @@ peers: build ## measure Perdure beside River and Restate, in turns; ARGS="-round
 campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS=500 kills of a real process, POWER=5000 power losses, RESTARTS=40 restarts of PostgreSQL in each way, a process that prints 5 GB, wake-ups for SOAK=1h
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
-	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/conformance -run Poison -v -count=1 -timeout 24h
+	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/testkit/conformance -run Poison -v -count=1 -timeout 24h
 	PERDURE_TEST_FULL=1 PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(WITH) $(GO) test ./e2e -run HostileTenants -v -count=1 -timeout 24h
 	PERDURE_TEST_FULL=1 $(GO) test ./e2e -run TooMuchOutput -v -count=1 -timeout 24h
-	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/httpd -run NoWakeUp -v -count=1 -timeout 24h
+	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/server/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 
 # Compiles what the other targets need and runs nothing: make -j2 compile.
@@ -213,7 +213,7 @@ compile-plain:
 # client, and tools.
 compile-rest:
 	$(GO) list -tags plant -export -test -deps $(PLANTED) >/dev/null
-	cd internal/generated && $(GO) list -export -test -deps ./... >/dev/null && $(GO) tool oapi-codegen -version
+	cd internal/tools/generated && $(GO) list -export -test -deps ./... >/dev/null && $(GO) tool oapi-codegen -version
 	$(GO) tool staticcheck -version
 
 compile-race:

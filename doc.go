@@ -51,10 +51,10 @@
 //
 // # What it is not
 //
-// It does not store, lock, send or wait. internal/store writes rows, internal/engine combines a
-// decision with its write, internal/watchdog runs the clocks, and api describes the JSON of the
+// It does not store, lock, send or wait. internal/server/store writes rows, internal/server/engine combines a
+// decision with its write, internal/server/watchdog runs the clocks, and api describes the JSON of the
 // HTTP interface. Checks of input here cover shape and size (Validate, [CheckName], [CheckValue]);
-// checks that need stored data, such as quotas, are in internal/engine.
+// checks that need stored data, such as quotas, are in internal/server/engine.
 //
 // # Where to start reading
 //

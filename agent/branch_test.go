@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/worker"
 )
 

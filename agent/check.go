@@ -3,7 +3,7 @@ package agent
 import (
 	"time"
 
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A check replays a run with another build, without a lease; see session.Check. It is an ordinary

@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // This file commits the batches that the writer of the journal collects.

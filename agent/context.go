@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A Context is an agent's run, for the functions of this package. It is also a [context.Context] of

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/session"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // An execution is one execution of an agent's function: the record that it replays, where it has come

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/agent/internal/journal"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // The input of a run is there before its journal, and never changes. The type that reads it may change with

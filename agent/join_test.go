@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/worker"
 )
 

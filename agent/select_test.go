@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/stage"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/stage"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/stage"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 	"github.com/perdure/perdure/worker"
 )
 

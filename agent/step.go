@@ -11,8 +11,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/session"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // Step calls a function and records its result. A later execution, after a wait or a crash, gets

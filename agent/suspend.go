@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/session"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // This file suspends a run, and reads what has come for it meanwhile.

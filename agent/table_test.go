@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/agentcases"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/agentcases"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/worker"
 )
 

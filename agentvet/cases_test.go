@@ -11,12 +11,12 @@ import (
 	"golang.org/x/tools/go/analysis/checker"
 
 	"github.com/perdure/perdure/agentvet"
-	"github.com/perdure/perdure/internal/agentcases"
+	"github.com/perdure/perdure/internal/testkit/agentcases"
 )
 
 // The misuses of package agentcases that a rule is to find are found, in the code that is executed elsewhere.
 func TestMisusesOfTheTableAreReported(t *testing.T) {
-	graph, err := checker.Analyze(agentvet.Analyzers(), load(t, "../internal/agentcases"), nil)
+	graph, err := checker.Analyze(agentvet.Analyzers(), load(t, "../internal/testkit/agentcases"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/life"
 )
 
 // BenchmarkLargeCommit measures the largest commits: a thousand entries of 7 KB each. What a commit

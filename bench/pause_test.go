@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/engine/rules"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/rules"
 )
 
 // BenchmarkPollBesidePauses measures a poll that finds nothing, with and without paused queues. Such

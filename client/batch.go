@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // Limits of one call of StartMany. The server's limit of bytes is 16 MiB.

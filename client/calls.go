@@ -5,7 +5,7 @@ import (
 	"io"
 	"net/http"
 
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // Packages client/admin and worker make their calls with a client of a program, by its transport. That

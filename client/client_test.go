@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/stage"
+	"github.com/perdure/perdure/internal/testkit/stage"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A run is started, executed, joined, listed and retried, and its late result is adopted.

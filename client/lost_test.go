@@ -19,9 +19,9 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/storetest"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // This file has a row for every method that changes something, of Client, of the client for operators

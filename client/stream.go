@@ -16,7 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/sse"
+	"github.com/perdure/perdure/internal/wire/sse"
 )
 
 // A StreamGapError says that events of a run's log are no longer stored, because they are older than the

@@ -17,9 +17,9 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/storetest"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A world is a server and a transport to it.

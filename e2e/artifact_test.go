@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // After a kill in the middle of an upload the artifact does not exist, and the same upload

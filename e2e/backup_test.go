@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // cli runs a command of the program, which has to succeed.

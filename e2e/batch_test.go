@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 type batchView struct {

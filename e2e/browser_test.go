@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/browser"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/browser"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // page follows a run in a browser in both ways that the documentation shows.

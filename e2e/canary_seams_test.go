@@ -15,8 +15,8 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 )
 
 // chatty writes the configuration of a supervisor whose model says the secret.

@@ -23,10 +23,10 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // canary is a secret that must not appear anywhere. It has characters that JSON and URLs escape.

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A user asks for the disk space, stops waiting, and the server is killed while a worker has run df and

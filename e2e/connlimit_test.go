@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/tlstest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/tlstest"
 )
 
 // A server with the maximum of streams still answers other callers, each on a new connection.

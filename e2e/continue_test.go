@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A turn is an ended run on a thread. It is continued when its children have ended. The children

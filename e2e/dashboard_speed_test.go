@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/browser"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/browser"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // observe writes down each task of the page that takes longer than 50 ms, and how many rows of a table are put

@@ -19,8 +19,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/browser"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/browser"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // A dashboard is the dashboard of a node, in a browser.

@@ -13,7 +13,7 @@
 // address (server_test.go). A fleet is several nodes on one PostgreSQL (load_test.go). Most tests
 // follow one pattern. Clients write down what was acknowledged to them, and something is killed or
 // cut at random points. At the end the store has to contain exactly what was acknowledged. Files on
-// a file system that forgets unsynced data (internal/lossfs) test power losses.
+// a file system that forgets unsynced data (internal/testkit/lossfs) test power losses.
 //
 // The test binary is also the program of workers and attackers: TestMain looks at the environment.
 //

@@ -10,9 +10,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/mockmodel"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A model has a command executed by a pool: a real "perdure runner". The server is killed during the

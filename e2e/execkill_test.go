@@ -18,8 +18,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // This file kills perdure exec and its runner with SIGKILL at every boundary of a command's life. Whatever

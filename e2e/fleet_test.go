@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/natstest"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/natstest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 func TestKillsOfServersOfAFleet(t *testing.T) {

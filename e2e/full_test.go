@@ -13,11 +13,11 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // ask makes one request and returns the code of the error, or the status of a health check.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // A run has very many pending signals that are due for the watchdog. It suspends and completes

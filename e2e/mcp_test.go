@@ -15,9 +15,9 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/mockmodel"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // mcpVar makes this test program an MCP server. Its value is a file in which it notes calls.

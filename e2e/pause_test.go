@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/engine/rules"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/server/engine/rules"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A queue is paused at one server process, and another one grants nothing from it after the stated delay.

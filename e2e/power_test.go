@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/lossfs"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/watchdog"
+	"github.com/perdure/perdure/internal/testkit/lossfs"
 )
 
 // number returns a count from the environment. A campaign sets more.

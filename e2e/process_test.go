@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/jobdir"
-	"github.com/perdure/perdure/internal/pagetest"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/process/jobdir"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pagetest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A workshop is a folder of processes, and the server that looks after it.

@@ -21,8 +21,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // built is the folder of the built program. It is removed after all tests.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/mockmodel"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A model does whatever the user says. Users of a tenant, with a second key that may approve, try to have

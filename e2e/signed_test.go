@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // meddling is a statement that changes a database without the server.

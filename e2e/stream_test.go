@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // A follower reads a run's stream and keeps the bytes of every frame. An empty line ends a frame.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // The situations that the watchdog's rules are for, in real time: a real server with short

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/natstest"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/natstest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // The same work on two nodes ends the same way whatever the doorbell does: there, killed again and again, or

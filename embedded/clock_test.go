@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/stage"
+	"github.com/perdure/perdure/internal/testkit/stage"
 )
 
 // A server in a bubble lives by the bubble's clock: what takes a day there takes no time here.

@@ -18,16 +18,16 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/connlimit"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/httpd"
-	"github.com/perdure/perdure/internal/metrics"
-	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/sentinel"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/tlscert"
-	"github.com/perdure/perdure/internal/watchdog"
-	"github.com/perdure/perdure/internal/webhook"
+	"github.com/perdure/perdure/internal/server/connlimit"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/httpd"
+	"github.com/perdure/perdure/internal/server/metrics"
+	"github.com/perdure/perdure/internal/server/sentinel"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/tlscert"
+	"github.com/perdure/perdure/internal/server/watchdog"
+	"github.com/perdure/perdure/internal/server/webhook"
+	"github.com/perdure/perdure/internal/wire/redact"
 )
 
 // DefaultTenant is the tenant of the first key.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // keys are the platform keys of shared stores, by their addresses: the first start of a store makes its one.

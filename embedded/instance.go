@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // instanceFile is the file of a node's instance, in its data folder. A server on SQLite has its

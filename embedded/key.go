@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/keyfile"
+	"github.com/perdure/perdure/internal/server/engine/access"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/keyfile"
 )
 
 // checkKeyFile refuses a key file that others can read, before anything is opened.

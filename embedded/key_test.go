@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/pgtest"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // platformKeys counts the platform keys of a server's store.

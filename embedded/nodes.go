@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"os"
 
-	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/doorbell"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // nodeName returns a name that no other node has, because the store records waiters by node. On a

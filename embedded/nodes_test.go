@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/natstest"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/natstest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 func TestTwoNodesOnOnePostgres(t *testing.T) {

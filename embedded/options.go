@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine/rules"
-	"github.com/perdure/perdure/internal/httpd"
-	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/tlscert"
-	"github.com/perdure/perdure/internal/webhook"
+	"github.com/perdure/perdure/internal/server/doorbell"
+	"github.com/perdure/perdure/internal/server/engine/rules"
+	"github.com/perdure/perdure/internal/server/httpd"
+	"github.com/perdure/perdure/internal/server/tlscert"
+	"github.com/perdure/perdure/internal/server/webhook"
+	"github.com/perdure/perdure/internal/wire/redact"
 )
 
 // Options configures a server. The zero value keeps everything in memory.

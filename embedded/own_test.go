@@ -15,10 +15,10 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/pgtest"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // ownScopes are those of a worker inside a server.

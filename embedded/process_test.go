@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/jobdir"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/process/jobdir"
+	"github.com/perdure/perdure/internal/testkit/storetest"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // TestStartAdoptsResults has a process end while no server is there. Its result is taken by the time

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/access"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // sealKeys reads the keys that seal the store's root secret. Its errors have no key.

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine"
+	"github.com/perdure/perdure/internal/server/engine"
 )
 
 // signer reads the keys that sign runs. It refuses a file that others can read.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // keyFile writes a signing key, with that mode.

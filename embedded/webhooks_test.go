@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 func TestWebhookLinksBeginWithPublicURL(t *testing.T) {

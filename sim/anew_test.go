@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/pairs"
+	"github.com/perdure/perdure/internal/testkit/pairs"
 )
 
 // anewSituations are those that a campaign of runs that go on anew has to reach.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // checkEnd checks at the end that everything acknowledged is stored, that nothing is stored that

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // digestOf hashes the whole history of a seed: its trace, with every answer, and in the end every

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/internal/server/watchdog"
 )
 
 // afterSweep checks a sweep. Rules that repair a transaction never have to act, and no run outlives

@@ -2,8 +2,8 @@ package sim
 
 import (
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/pairs"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/pairs"
 )
 
 // Pairs of features.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/pairs"
+	"github.com/perdure/perdure/internal/testkit/pairs"
 )
 
 // meetingPoints counts the seeds in which a pair of features was in force on one run, by the order in

@@ -5,13 +5,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/engine/rules"
-	"github.com/perdure/perdure/internal/engine/upkeep"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/rules"
+	"github.com/perdure/perdure/internal/server/engine/upkeep"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/watchdog"
 )
 
 // A model is the simulator's own knowledge: what was requested, what was promised, and each run as

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
 )
 
 // A reply is what a caller gets: an answer, an error, or nothing.

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/internal/server/doorbell"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/watchdog"
 )
 
 // A node is a server: a store, an engine and a watchdog on the shared database.

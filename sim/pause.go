@@ -5,10 +5,10 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/rules"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/rules"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // Paused queues.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/plant"
+	"github.com/perdure/perdure/internal/server/plant"
 )
 
 // planted lists the deliberate faults of the product, and how many seeds the simulator may need for

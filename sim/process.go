@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/jobdir"
-	"github.com/perdure/perdure/internal/sentinel"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/process/jobdir"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/sentinel"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // Processes: runners that outlive the servers, the folders that they leave, and the monitor of node A.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 var (

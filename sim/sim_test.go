@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/pairs"
+	"github.com/perdure/perdure/internal/testkit/pairs"
 )
 
 // base is the first seed of a campaign, unless PERDURE_SIM_BASE says otherwise.

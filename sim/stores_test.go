@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
 // An account is the result of a seed on one store.

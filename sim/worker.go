@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
 )
 
 // A worker leases runs and executes their plans. It may crash for ever, stall and answer late, send

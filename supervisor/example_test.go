@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agenttest"
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/worker"
 )

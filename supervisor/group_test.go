@@ -9,7 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 // A program that is stopped takes its children with it. The test is in real time, as a process has no

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agenttest"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/supervisor/model"

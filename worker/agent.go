@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // Agent registers the function that executes the agents of a kind. Package agent describes such

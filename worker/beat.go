@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // beatLoop renews the leases, all of them in one call. It has its own goroutine, so that neither a

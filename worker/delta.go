@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // Delta streams text, such as the tokens of a model. Text of about fifty milliseconds becomes one

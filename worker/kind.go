@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/jsonschema"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/jsonschema"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // A Kind describes a kind to the server's registry of kinds. Submissions and spawns of the kind take

@@ -6,8 +6,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/session"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // newsLoop lets the worker learn of cancel requests at once. While the worker has runs, one call

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/session"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // fullWait is how long a poll waits that leaves out tenants, and how long a worker without room waits

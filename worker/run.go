@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/session"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // A run is a leased run, from its grant until its outcome is delivered or the lease is lost.

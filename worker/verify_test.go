@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/storetest"
+	"github.com/perdure/perdure/internal/testkit/storetest"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/stage"
+	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // Backup writes a consistent backup of the whole store and returns its size in bytes. It needs a

@@ -17,8 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/perdure/perdure/cmd/internal/paint"
 	"github.com/perdure/perdure/cmd/perdure-bench/internal/bench"
-	"github.com/perdure/perdure/internal/paint"
 )
 
 // Exit codes, as those of perdure.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/cmd/perdure-bench/internal/bench"
-	"github.com/perdure/perdure/internal/natstest"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/natstest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 // TestMain lets the bench start the test binary as its clients, and as the servers that it measures.

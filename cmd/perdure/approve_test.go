@@ -19,9 +19,9 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/cmd/internal/golden"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/golden"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // asks starts a run that waits for an approval, and returns the approval's id.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/settings"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 func TestBackupAndRestoreOnTheCommandLine(t *testing.T) {

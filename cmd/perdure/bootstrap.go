@@ -10,12 +10,12 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/engine/access"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/keyfile"
-	"github.com/perdure/perdure/internal/settings"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/engine/access"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/keyfile"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 const bootstrapAbout = `Creates another platform key, directly in the store, if the first one is lost. It needs no

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 	"github.com/perdure/perdure/worker"
 )
 

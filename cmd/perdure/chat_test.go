@@ -22,9 +22,9 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/wire/session"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/worker"
 )

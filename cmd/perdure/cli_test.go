@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/session"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // live starts a server with a socket, and sets the environment of the commands.

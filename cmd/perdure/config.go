@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
 	"github.com/perdure/perdure/supervisor"
 )
 

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
 )
 
 // connFlags are the flags that select the server of a command.

@@ -20,7 +20,7 @@
 //
 // # What it is not
 //
-// It contains no logic of the server. Package embedded puts the server together, internal/settings
+// It contains no logic of the server. Package embedded puts the server together, internal/server/settings
 // has the configuration. Packages demo and confine, in the folder internal here, have what "perdure
 // demo" runs and how commands of the supervisor's shell are confined. The benchmark is a program of its
 // own, cmd/perdure-bench.

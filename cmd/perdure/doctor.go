@@ -20,8 +20,8 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/doorbell"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/doorbell"
+	"github.com/perdure/perdure/internal/server/settings"
 )
 
 // A finding is the result of one check.

@@ -18,9 +18,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/adaptor"
-	"github.com/perdure/perdure/internal/jobdir"
-	"github.com/perdure/perdure/internal/runner"
+	"github.com/perdure/perdure/internal/process/adaptor"
+	"github.com/perdure/perdure/internal/process/jobdir"
+	"github.com/perdure/perdure/internal/process/runner"
 )
 
 // execFlags are the flags of perdure exec.

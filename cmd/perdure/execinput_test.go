@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/process/jobdir"
 )
 
 // pipeIn makes a pipe the standard input of this program.

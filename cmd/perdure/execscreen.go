@@ -10,7 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/process/jobdir"
 )
 
 // An execScreen is where perdure exec shows the output of a command, and what there is to say about it.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/jobdir"
-	"github.com/perdure/perdure/internal/runner"
+	"github.com/perdure/perdure/internal/process/jobdir"
+	"github.com/perdure/perdure/internal/process/runner"
 )
 
 // Times of exec.

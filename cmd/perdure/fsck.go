@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/engine"
-	"github.com/perdure/perdure/internal/httpd"
-	"github.com/perdure/perdure/internal/settings"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine"
+	"github.com/perdure/perdure/internal/server/httpd"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // errFound means that a check found violations, which have been printed.

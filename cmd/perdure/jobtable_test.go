@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/process/jobdir"
 )
 
 // ownState gives a test a job table of its own.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/perdure/perdure/cmd/perdure/internal/confine"
 	"github.com/perdure/perdure/cmd/perdure/internal/demo"
-	"github.com/perdure/perdure/internal/runner"
+	"github.com/perdure/perdure/internal/process/runner"
 )
 
 // Exit codes. They are part of the interface: scripts use them.

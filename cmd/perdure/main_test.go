@@ -10,8 +10,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/golden"
-	"github.com/perdure/perdure/internal/runner"
+	"github.com/perdure/perdure/cmd/internal/golden"
+	"github.com/perdure/perdure/internal/process/runner"
 )
 
 // TestMain lets the demo start the test binary as their servers, workers and clients.

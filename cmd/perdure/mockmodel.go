@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/perdure/perdure/internal/mockmodel"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 )
 
 const mockModelAbout = `Serves a model that answers by a script, for tests and for trying things out without a key.

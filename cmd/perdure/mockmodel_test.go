@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/supervisor/model"
 )
 

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/natstest"
-	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/testkit/natstest"
+	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
 func TestConfigCheckOfStoreAndDoorbell(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/cmd/internal/paint"
 )
 
 func peek(ctx context.Context, args []string, stdout, stderr io.Writer) error {

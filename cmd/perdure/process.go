@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/process/jobdir"
 )
 
 // execKind is the kind of runs that are commands.

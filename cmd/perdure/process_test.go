@@ -14,9 +14,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/jobdir"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/process/jobdir"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A testProcess is a run of class process whose runner is the test.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/engine/upkeep"
-	"github.com/perdure/perdure/internal/keyfile"
-	"github.com/perdure/perdure/internal/settings"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/engine/upkeep"
+	"github.com/perdure/perdure/internal/server/keyfile"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 const restoreAbout = `Fills an empty store from a backup: a data folder, or with --store a PostgreSQL database.

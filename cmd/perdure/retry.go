@@ -7,7 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/cmd/internal/paint"
 )
 
 // fromUsage is the help of the flag --from, which retry and dlq redrive have.

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/runner"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/process/runner"
+	"github.com/perdure/perdure/internal/server/settings"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
 )
 
 const secretUsage = `Usage:

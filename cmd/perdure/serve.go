@@ -16,8 +16,8 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/redact"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/wire/redact"
 )
 
 // drainTime bounds how long a server that shuts down waits for its requests.

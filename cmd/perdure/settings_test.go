@@ -12,7 +12,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
-	"github.com/perdure/perdure/internal/tlstest"
+	"github.com/perdure/perdure/internal/testkit/tlstest"
 )
 
 // A sample is a setting with a valid value that is not its default, and one that is refused.

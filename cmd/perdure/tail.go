@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/process/jobdir"
 )
 
 // Times between two looks at the files of a job.

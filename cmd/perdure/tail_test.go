@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perdure/perdure/internal/jobdir"
+	"github.com/perdure/perdure/internal/process/jobdir"
 )
 
 // newTail makes a tail of the files of a job. It returns the one of stdout, and what is shown of it.

@@ -14,11 +14,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/cmd/internal/child"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/child"
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/tlscert"
-	"github.com/perdure/perdure/internal/tlstest"
+	"github.com/perdure/perdure/internal/server/tlscert"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/tlstest"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
-	"github.com/perdure/perdure/internal/paint"
-	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/cmd/internal/paint"
+	"github.com/perdure/perdure/internal/server/watchdog"
 )
 
 func watchdogCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {

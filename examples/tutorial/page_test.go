@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/pagetest"
+	"github.com/perdure/perdure/internal/testkit/pagetest"
 )
 
 const page = "../../docs/tutorial.md"

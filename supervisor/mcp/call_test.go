@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/eventually"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/worker"
 )

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 )
 
 const weather, forecast = `{"city":"Delft"}`, `{"days":3,"where":{"x":"}{"}}`

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/perdure/perdure/internal/sse"
+	"github.com/perdure/perdure/internal/wire/sse"
 )
 
 // errTooLarge is returned for a line, a frame, a body or an answer over its limit.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 )
 
 func TestUsageIsCounted(t *testing.T) {

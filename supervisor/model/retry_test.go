@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 )
 
 // times is a rule that is used a number of times.

@@ -7,7 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/perdure/perdure/internal/sse"
+	"github.com/perdure/perdure/internal/wire/sse"
 )
 
 // A chunk is one frame of a stream, or a whole answer that was not streamed. An endpoint that fails

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/mockmodel"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
 )
 
 // patience is a timeout that no test reaches.

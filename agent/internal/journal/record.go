@@ -13,7 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/session"
+	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A Record is everything that the journal says: the facts on which an agent can decide. Load reads it.

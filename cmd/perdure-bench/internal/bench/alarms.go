@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/timer"
-	"github.com/perdure/perdure/internal/watchdog"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/watchdog"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 const (

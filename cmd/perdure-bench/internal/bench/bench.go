@@ -47,8 +47,8 @@ import (
 
 	"github.com/perdure/perdure"
 
-	"github.com/perdure/perdure/internal/paint"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/cmd/internal/paint"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // A Bench has the sizes of the scenarios.

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure/internal/eventually"
-	"github.com/perdure/perdure/internal/golden"
-	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/cmd/internal/golden"
+	"github.com/perdure/perdure/cmd/internal/paint"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 )
 
 func TestOpenLoopDoesNotWaitForCalls(t *testing.T) {

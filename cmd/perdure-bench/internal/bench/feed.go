@@ -18,7 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // The scenario feed measures the WebSocket of a dashboard: many sockets that show the same page of

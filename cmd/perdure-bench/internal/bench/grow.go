@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/engine/dispatch"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/dispatch"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
 )
 
 // How a store grows. Before jobs are measured, the store gets runs that have nothing to do with them:

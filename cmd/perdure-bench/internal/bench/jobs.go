@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/timer"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/perdure/perdure/internal/prose"
+	"github.com/perdure/perdure/internal/tools/prose"
 )
 
 // This file prints the tables of docs/results.md from recorded measurements, so that what the page says

@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/store"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 const (

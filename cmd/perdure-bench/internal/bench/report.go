@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/cmd/internal/paint"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // samples collects latencies from many goroutines.

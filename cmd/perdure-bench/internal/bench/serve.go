@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/settings"
+	"github.com/perdure/perdure/internal/server/settings"
 )
 
 // ServeCommand is the first argument with which the bench starts this program as a server with

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 const (

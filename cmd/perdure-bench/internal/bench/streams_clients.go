@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/child"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/cmd/internal/child"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 // MostStreams returns how many streams a process may have. A server allows itself as many: three

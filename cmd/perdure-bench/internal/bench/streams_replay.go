@@ -11,10 +11,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/engine/kernel"
-	"github.com/perdure/perdure/internal/engine/life"
-	"github.com/perdure/perdure/internal/store"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/wire/timer"
 	"github.com/perdure/perdure/worker"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/mockmodel"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/testkit/mockmodel"
+	"github.com/perdure/perdure/internal/wire/timer"
 	"github.com/perdure/perdure/supervisor"
 	"github.com/perdure/perdure/supervisor/model"
 	"github.com/perdure/perdure/worker"

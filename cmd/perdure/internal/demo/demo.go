@@ -38,10 +38,10 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/cmd/internal/child"
+	"github.com/perdure/perdure/cmd/internal/paint"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/child"
-	"github.com/perdure/perdure/internal/paint"
-	"github.com/perdure/perdure/internal/timer"
+	"github.com/perdure/perdure/internal/wire/timer"
 )
 
 const (

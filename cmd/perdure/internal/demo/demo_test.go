@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/internal/golden"
-	"github.com/perdure/perdure/internal/paint"
+	"github.com/perdure/perdure/cmd/internal/golden"
+	"github.com/perdure/perdure/cmd/internal/paint"
 )
 
 // The picture is drawn from instants alone, so it can be compared with a file.

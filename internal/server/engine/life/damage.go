@@ -1,0 +1,29 @@
+package life
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/rules"
+)
+
+// EndDamaged ends a run whose stored row is damaged. The dead letter holds what can be read of it.
+func EndDamaged(tx *kernel.Tx, r *perdure.Run) (Repair, error) {
+	why := perdure.Failure{Code: perdure.CodeDamaged, Message: "the run is damaged: " + r.Damage.What}
+	signed, err := rules.RequiresSigned(tx, r.Tenant)
+	if err != nil {
+		return Repair{}, err
+	}
+	if signed {
+		why = perdure.Failure{Code: perdure.CodeSignatureInvalid,
+			Message: "the run is not what was accepted: " + r.Damage.What}
+	}
+	tx.DB.After(func() {
+		tx.Engine.Log.Warn("a run is damaged and ends", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
+	})
+	did := Repair{Rule: "damaged", What: "failed/" + string(why.Code), Why: why.Message}
+	return did, Finish(tx, r, perdure.Corrupted{Failure: why})
+}
+
+// A Repair describes what was repaired: the watchdog's rule, the action and the reason. An empty
+// Rule means that nothing was repaired.
+type Repair struct{ Rule, What, Why string }

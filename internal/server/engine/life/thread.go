@@ -1,0 +1,124 @@
+package life
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/store"
+)
+
+// CreateThread creates a thread. With a Key it is idempotent.
+type CreateThread struct {
+	Tenant   perdure.TenantID
+	Metadata json.RawMessage
+	Key      string
+
+	Thread perdure.Thread
+	// Created is false if the key was known.
+	Created bool
+
+	// invalid is the result of prepare.
+	invalid error
+}
+
+// prepare validates the metadata.
+func (op *CreateThread) Prepare() {
+	if op.invalid = nil; len(op.Metadata) > 0 {
+		op.invalid = perdure.CheckValue("metadata", op.Metadata)
+	}
+}
+
+func (*CreateThread) Needs() []store.Ref { return nil }
+
+// Do creates the thread.
+func (op *CreateThread) Do(tx *kernel.Tx) error {
+	if op.invalid != nil {
+		return op.invalid
+	}
+	var err error
+	op.Created, err = kernel.UnderKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
+		if err := tx.DB.RefuseIfFull(); err != nil {
+			return "", err
+		}
+		id, err := tx.NewID()
+		if err != nil {
+			return "", err
+		}
+		op.Thread = perdure.Thread{Tenant: op.Tenant, ID: perdure.ThreadID(id),
+			Metadata: tx.DB.Values.Intern(op.Tenant, id, op.Metadata), CreatedAt: tx.Now}
+		if op.Thread.Title, err = tx.DB.Threads.MetadataTitle(op.Tenant, op.Thread.Metadata); err != nil {
+			return "", err
+		}
+		tx.DB.Threads.Put(op.Thread)
+		return id, nil
+	}, func(id string) (err error) {
+		op.Thread, err = ReadThread(tx, op.Tenant, perdure.ThreadID(id))
+		return err
+	})
+	return err
+}
+
+// ReadThread reads a thread. If there is none, the error is CodeNotFound.
+func ReadThread(tx *kernel.Tx, t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, error) {
+	th, ok, err := tx.DB.Threads.Get(t, id)
+	if err == nil && !ok {
+		err = kernel.NotFound("thread")
+	}
+	return th, err
+}
+
+// addMessage appends a message to a thread, with secrets redacted. The first message of a user
+// gives the thread its title, unless its metadata has one.
+func addMessage(
+	tx *kernel.Tx, th *perdure.Thread, run perdure.RunID, m perdure.Message,
+) (added perdure.ThreadMessage, err error) {
+	content := tx.DB.Values.Intern(th.Tenant, string(th.ID), tx.Engine.Secrets.Values(m.Content))
+	if th.Title == "" && m.Role == perdure.RoleUser {
+		if err := setTitle(tx, th, content); err != nil {
+			return added, err
+		}
+	}
+	th.Seq++
+	tx.DB.Threads.Put(*th)
+	added = perdure.ThreadMessage{Tenant: th.Tenant, ThreadID: th.ID, Seq: th.Seq,
+		Role: m.Role, RunID: run, At: tx.Now,
+		Content: content, Metadata: tx.DB.Values.Intern(th.Tenant, string(th.ID), m.Metadata)}
+	tx.DB.Threads.AddMessage(added)
+	return added, nil
+}
+
+// setTitle sets a thread's title from a new message, as it is stored, without secrets. A thread
+// from before titles takes the title from its first messages.
+func setTitle(tx *kernel.Tx, th *perdure.Thread, content perdure.Value) error {
+	if th.Seq > 0 {
+		if err := tx.DB.Threads.FindTitle(th); err != nil || th.Title != "" {
+			return err
+		}
+	}
+	text, err := tx.DB.Values.Resolve(th.Tenant, content)
+	th.Title = perdure.Excerpt(string(text), perdure.MaxThreadTitle)
+	return err
+}
+
+// addMessagesOf appends messages of a run to its thread, and gives the log lines about them. If the
+// thread was deleted, it does nothing.
+func addMessagesOf(tx *kernel.Tx, r *perdure.Run, ms []perdure.Message) ([]perdure.Line, error) {
+	if r.ThreadID == "" || len(ms) == 0 {
+		return nil, nil
+	}
+	th, ok, err := tx.DB.Threads.Get(r.Tenant, r.ThreadID)
+	if err != nil || !ok {
+		return nil, err
+	}
+	var lines []perdure.Line
+	for _, m := range ms {
+		added, err := addMessage(tx, &th, r.ID, m)
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, perdure.Line{Type: perdure.LineMessage,
+			Data: perdure.Object("thread_id", string(r.ThreadID), "message_seq", added.Seq, "role", m.Role)})
+	}
+	return lines, nil
+}

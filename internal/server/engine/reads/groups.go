@@ -1,0 +1,33 @@
+package reads
+
+import (
+	"context"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/store"
+)
+
+// Group reads a group that a caller created, and the ends of its runs in their order.
+func (q Runs) Group(
+	ctx context.Context, t perdure.TenantID, id perdure.GroupID,
+) (g perdure.Gathering, ends []life.End, err error) {
+	err = q.e.Store().View(ctx, func(v *store.View) error {
+		if g, err = life.GroupOfCaller(v, t, id); err == nil {
+			ends, err = v.Runs.Ends(t, g.Members)
+		}
+		return err
+	})
+	return g, ends, err
+}
+
+// GroupEnded tells whether a group that a caller created has ended. It does not read the group's
+// runs.
+func (q Runs) GroupEnded(ctx context.Context, t perdure.TenantID, id perdure.GroupID) (ended bool, err error) {
+	err = q.e.Store().View(ctx, func(v *store.View) error {
+		g, err := life.GroupOfCaller(v, t, id)
+		ended = g.State != perdure.GatheringOpen
+		return err
+	})
+	return ended, err
+}

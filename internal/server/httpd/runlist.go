@@ -1,0 +1,173 @@
+package httpd
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/server/engine/reads"
+)
+
+func listRuns(c *call, _ *none) (int, *api.Runs, error) {
+	f, err := runFilter(c, 50)
+	if err != nil {
+		return 0, nil, err
+	}
+	cursor, err := c.cursorParam()
+	if err != nil {
+		return 0, nil, err
+	}
+	if cursor != "" && (f.Before == "" || cursor < f.Before) {
+		f.Before = cursor
+	}
+	return runsPage(c, f)
+}
+
+// runFilters are the parameters that select runs.
+var runFilters = []string{"status", "state", "kind", "queue", "thread_id", "parent_run_id", "root_run_id",
+	"created_after", "created_before", "metadata.*"}
+
+// severalOf are the parameters that may be given more than once.
+var severalOf = []string{"status", "state"}
+
+// runFilter reads the limit and the parameters that select runs.
+func runFilter(c *call, def int64) (f reads.RunFilter, err error) {
+	limit, err := c.intParam("limit", def, 1, maxPage)
+	if err != nil {
+		return f, err
+	}
+	f, err = runFilterParams(c)
+	f.Limit = int(limit)
+	return f, err
+}
+
+// runFilterParams reads the parameters that select runs.
+func runFilterParams(c *call) (f reads.RunFilter, err error) {
+	q := c.URL.Query()
+	w := api.WatchFilter{Status: listParam(q["status"]), State: listParam(q["state"]), Kind: q.Get("kind"),
+		Queue: q.Get("queue"), ThreadID: perdure.ThreadID(q.Get("thread_id")),
+		ParentRunID: perdure.RunID(q.Get("parent_run_id")), RootRunID: perdure.RunID(q.Get("root_run_id")),
+		CreatedAfter: q.Get("created_after"), CreatedBefore: q.Get("created_before")}
+	for name := range q {
+		if key, ok := strings.CutPrefix(name, "metadata."); ok {
+			if w.Metadata == nil {
+				w.Metadata = make(map[string]string)
+			}
+			w.Metadata[key] = q.Get(name)
+		}
+	}
+	return runFilterOf(&w)
+}
+
+// listParam returns the values of a parameter that may be repeated, and may have several values
+// separated by commas.
+func listParam(values []string) (out []string) {
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			if part != "" {
+				out = append(out, part)
+			}
+		}
+	}
+	return out
+}
+
+// runFilterOf checks what selects runs.
+func runFilterOf(w *api.WatchFilter) (f reads.RunFilter, err error) {
+	f = reads.RunFilter{Status: w.Status, Kind: w.Kind, Queue: w.Queue, ThreadID: w.ThreadID, ParentID: w.ParentRunID,
+		RootID: w.RootRunID, Metadata: w.Metadata}
+	for name := range w.Metadata {
+		if err := perdure.CheckName("metadata."+name, name); err != nil {
+			return f, err
+		}
+	}
+	if len(f.Metadata) > perdure.MaxMetadata {
+		return f, perdure.Errorf(perdure.CodeTooLarge,
+			"a list is filtered by at most %d entries of metadata", perdure.MaxMetadata)
+	}
+	if len(w.Status) > len(perdure.States)+1 || len(w.State) > len(perdure.States) {
+		return f, perdure.Invalid("status", "names each status once")
+	}
+	for _, s := range w.State {
+		if f.State = append(f.State, perdure.State(s)); !slices.Contains(perdure.States, perdure.State(s)) {
+			return f, perdure.Invalid("state", "%q is none of %v", s, perdure.States)
+		}
+	}
+	for _, s := range w.Status {
+		if s != perdure.StatusDeferred && !slices.Contains(perdure.States, perdure.State(s)) {
+			return f, perdure.Invalid("status", "%q is neither deferred nor one of %v", s, perdure.States)
+		}
+	}
+	// Ids begin with the time at which they were made, and runs are read in the order of their ids.
+	if f.After, err = firstRunAt("created_after", w.CreatedAfter); err != nil {
+		return f, err
+	}
+	f.Before, err = firstRunAt("created_before", w.CreatedBefore)
+	return f, err
+}
+
+// firstRunAt returns the lower bound of the ids of runs that were created at a time or later.
+func firstRunAt(name, text string) (perdure.RunID, error) {
+	if text == "" {
+		return "", nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.Year() < 1970 || at.Year() > 9999 {
+		return "", perdure.Invalid(name, "takes a time such as 2026-01-31T12:00:00Z")
+	}
+	return perdure.RunID(perdure.FirstID(perdure.At(at))), nil
+}
+
+// pageTime bounds the search for the rows of a page. The caller continues with the cursor.
+const pageTime = 75 * time.Millisecond
+
+// runsPage reads a page of runs. It may be short, or empty, and still have a cursor.
+func runsPage(c *call, f reads.RunFilter) (int, *api.Runs, error) {
+	began := time.Now()
+	f.Over = func() bool { return c.Context().Err() != nil || time.Since(began) > pageTime }
+	p, err := c.s.engine.Runs.Page(c.Context(), c.tenant(), f)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.Runs{Runs: []api.Run{}, NextCursor: string(p.Next)}
+	now := c.s.engine.Now()
+	for i := range p.Runs {
+		out.Runs = append(out.Runs, *c.s.show(&reads.Detail{Run: p.Runs[i], WaitingFor: p.WaitingFor[i]}, now))
+	}
+	return 0, out, nil
+}
+
+func runTree(c *call, _ *none) (int, *api.Runs, error) {
+	limit, err := c.intParam("limit", 200, 1, maxPage)
+	if err != nil {
+		return 0, nil, err
+	}
+	before, err := c.cursorParam()
+	if err != nil {
+		return 0, nil, err
+	}
+	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), c.run())
+	if err != nil {
+		return 0, nil, err
+	}
+	return runsPage(c, reads.RunFilter{RootID: d.RootID, Before: before, Limit: int(limit)})
+}
+
+// filterKey returns a text that is equal for filters that select the same.
+func filterKey(f *reads.RunFilter) string {
+	return keyOf(slices.Sorted(slices.Values(f.Status)), slices.Sorted(slices.Values(f.State)), f.Kind, f.Queue,
+		f.ThreadID, f.ParentID, f.RootID, f.Metadata, f.Before, f.After, f.Limit)
+}
+
+// keyOf returns the key of a question: the same text for equal questions.
+func keyOf(parts ...any) string {
+	b, err := json.Marshal(parts) // maps are sorted
+	if err != nil {
+		return fmt.Sprintf("%#v", parts)
+	}
+	return string(b)
+}

@@ -1,0 +1,120 @@
+package httpd
+
+import (
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/reads"
+)
+
+func showThread(th *perdure.Thread) *api.Thread {
+	out := &api.Thread{ThreadID: th.ID, CreatedAt: th.CreatedAt, ActiveRun: th.Active, LastSeq: th.Seq}
+	if th.Metadata != "" {
+		out.Metadata, _ = th.Metadata.MarshalJSON()
+	}
+	return out
+}
+
+func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &life.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	out := showThread(&op.Thread)
+	out.Metadata = in.Metadata // the row may have a reference to large content
+	return createdStatus(op.Created), out, nil
+}
+
+func getThread(c *call, _ *none) (int, *api.Thread, error) {
+	th, _, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), 0, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showThread(&th), nil
+}
+
+func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
+	after, err := c.intParam("after", 0, 0, maxSeq)
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, err := c.intParam("limit", 100, 1, maxPage)
+	if err != nil {
+		return 0, nil, err
+	}
+	_, ms, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), after,
+		int(limit))
+	if err != nil {
+		return 0, nil, err
+	}
+	return 0, showMessages(ms, after), nil
+}
+
+func showMessages(ms []perdure.ThreadMessage, after int64) *api.Messages {
+	out := &api.Messages{Messages: []api.Message{}, NextAfter: after}
+	for _, m := range ms {
+		x := api.Message{Seq: m.Seq, Role: m.Role, RunID: m.RunID, At: m.At}
+		x.Content, _ = m.Content.MarshalJSON()
+		if m.Metadata != "" {
+			x.Metadata, _ = m.Metadata.MarshalJSON()
+		}
+		out.Messages = append(out.Messages, x)
+		out.NextAfter = m.Seq
+	}
+	return out
+}
+
+func appendMessage(c *call, in *perdure.Message) (int, *api.MessageAppended, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &life.AppendMessage{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")), Message: *in,
+		Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return createdStatus(op.Created), &api.MessageAppended{ThreadID: op.ThreadID, Seq: op.Seq}, nil
+}
+
+// maxThreads bounds the threads of a page.
+const maxThreads = 200
+
+func listThreads(c *call, _ *none) (int, *api.Threads, error) {
+	page, err := c.listPage()
+	if err != nil {
+		return 0, nil, err
+	}
+	limit, err := c.intParam("limit", 50, 1, maxThreads)
+	if err != nil {
+		return 0, nil, err
+	}
+	page.Limit = int(limit)
+	children := c.URL.Query().Get("children")
+	if children != "" && children != "true" && children != "false" {
+		return 0, nil, perdure.Invalid("children", "takes true or false")
+	}
+	list, next, err := c.s.engine.Threads.Page(c.Context(), c.tenant(), page, children != "false")
+	out := &api.Threads{Threads: []api.ListedThread{}, NextCursor: next}
+	for i := range list {
+		out.Threads = append(out.Threads, listedThread(&list[i]))
+	}
+	return 0, out, err
+}
+
+func listedThread(th *reads.ListedThread) api.ListedThread {
+	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
+		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq,
+		ParentRunID: th.Parent}
+	if m := th.Last; m != nil {
+		out.LastMessage = &api.LastMessage{Role: m.Role, Text: m.Text, At: m.At}
+	}
+	if r := th.Live; r != nil {
+		out.LiveRun = &api.LiveRun{RunID: r.ID, Kind: r.Kind, State: r.State}
+	}
+	return out
+}

@@ -1,0 +1,192 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/server/store/pg"
+)
+
+var postgresDialect = &dialect{
+	name: "postgres",
+	// Texts compare byte by byte, as in Go and SQLite, whatever the locale of the database is.
+	schema: strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
+	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() " +
+		"AND table_name=?::text",
+	contains:   "position(?::text IN metadata)>0",
+	indexed:    func(string) string { return "" },
+	skipLocked: " FOR UPDATE SKIP LOCKED",
+	recursive:  true,
+	anyOf: func(column string, values []string) (string, []any) {
+		return column + " = ANY(?::text[])", []any{values}
+	},
+	// All columns come from the arguments. The planner may have statistics of an empty table, and
+	// this leaves it no plan that reads more than these rows.
+	keyed: func(table string, columns, fixed, values []string) (string, []any) {
+		kinds, args := slices.Repeat([]string{"?::text[]"}, len(columns)), make([]any, len(columns))
+		for i := range columns {
+			if args[i] = values; i < len(fixed) {
+				args[i] = slices.Repeat(fixed[i:i+1], len(values))
+			}
+		}
+		return joinGiven(table, columns, "unnest("+strings.Join(kinds, ",")+")"), args
+	},
+	among: func(table string, columns []string, rows string) string {
+		return joinGiven(table, columns, "("+rows+")")
+	},
+	rows: func(part [][]any) string {
+		kinds := make([]string, len(part[0]))
+		for i, v := range part[0] {
+			if kinds[i] = "?::bigint[]"; isText(v) {
+				kinds[i] = "?::text[]"
+			}
+		}
+		return "SELECT * FROM unnest(" + strings.Join(kinds, ",") + ")"
+	},
+	lockTables: "LOCK TABLE runs, events, journal, inbox, waits, gatherings, members, waiters, workers, threads, " +
+		"messages, fanouts, outbox, dead_letters, idempotency, watchdog_log, meta IN ROW EXCLUSIVE MODE",
+	args:     pg.Columns,
+	conflict: pg.IsConflict,
+	lost:     func(err error) bool { return errors.Is(err, pg.ErrLost) },
+	blocked:  func(error) bool { return false },
+	readOnly: func(err error) bool { return errors.Is(err, pg.ErrStandby) },
+	locked:   pg.IsLocked,
+	late:     pg.IsLate,
+	busy:     pg.IsBusy,
+}
+
+// joinGiven joins a table with given values of its columns.
+func joinGiven(table string, columns []string, given string) string {
+	names, on := make([]string, len(columns)), make([]string, len(columns))
+	for i, c := range columns {
+		names[i] = "k" + strconv.Itoa(i)
+		on[i] = table + "." + c + "=" + names[i]
+	}
+	return "JOIN " + given + " AS given(" + strings.Join(names, ",") + ") ON " + strings.Join(on, " AND ")
+}
+
+func isText(v any) bool {
+	_, ok := v.(string)
+	return ok
+}
+
+// Time limits of one statement at the server. The watchdog's statements are small, and the rest of
+// its work waits for a slow one. Readers have Options.QueryDeadline.
+const (
+	writeTimeout = 15 * time.Second
+	watchTimeout = 5 * time.Second
+	clockTimeout = 30 * time.Second
+)
+
+// migratePostgres migrates the schema. Nodes that start at the same time do it one after the other.
+func migratePostgres(p *pg.Server, asIs bool) error {
+	s, err := p.Migrator()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return migrate(s, postgresDialect, asIs)
+}
+
+// A serverClock follows the clock of the database. It asks once a second and counts on its own in
+// between. It is ahead of the server's clock at most by the drift in that time, and behind by the
+// time that an answer takes.
+type serverClock struct {
+	sess *pg.Conn
+	log  *slog.Logger
+
+	mu   sync.Mutex
+	at   perdure.Instant // the server's clock …
+	zero time.Duration   // … when the local counter showed this
+	last perdure.Instant // the latest instant that now has returned
+
+	heard time.Time // when the server last answered
+	err   error     // of the last query
+	back  func()    // called when the server's clock was set back
+}
+
+const clockEvery = time.Second
+
+// awayAfter is how long a database may be silent before it counts as away. A restart usually takes
+// less.
+const awayAfter = 3 * time.Second
+
+// jump is by how much the server's clock may be set back without a warning. The store's clock
+// stands still for that long.
+const jump = time.Second
+
+// startServerClock reads the server's clock for the first time.
+func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
+	c := &serverClock{sess: p.Reader(clockTimeout), log: log}
+	if err := c.ask(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ask reads the server's clock.
+func (c *serverClock) ask() error {
+	var at int64
+	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil,
+		func(scan func(...any) error) error { return scan(&at) })
+	now := counting()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err = err; err != nil {
+		return err
+	}
+	c.at, c.zero, c.heard = perdure.Instant(at), now, time.Now()
+	if back := c.last.Sub(c.at); back > jump {
+		c.log.Warn("the clock of the database was set back", "by", back)
+		c.last = 0
+		if c.back != nil {
+			c.back()
+		}
+	}
+	return nil
+}
+
+// now gives the server's time. It does not go back, unless the server's clock was set back by more
+// than jump.
+func (c *serverClock) now() perdure.Instant {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = max(c.last, c.at.Add(counting()-c.zero))
+	return c.last
+}
+
+// away tells whether the server has been silent for longer than awayAfter.
+func (c *serverClock) away() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d := time.Since(c.heard); d > awayAfter && errors.Is(c.err, pg.ErrStandby) {
+		return errReadOnly
+	} else if d > awayAfter {
+		return fmt.Errorf("the database has not answered for %s", d.Round(time.Second))
+	}
+	return nil
+}
+
+// follow asks every second until done is closed.
+func (c *serverClock) follow(done <-chan struct{}) {
+	tick := time.NewTicker(clockEvery)
+	defer tick.Stop()
+	defer c.sess.Close()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+		if err := c.ask(); err != nil {
+			c.log.Warn("the clock of the database can't be read; counting on", "error", err)
+		}
+	}
+}

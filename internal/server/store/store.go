@@ -1,0 +1,585 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/server/fair"
+	"github.com/perdure/perdure/internal/server/store/pg"
+	"github.com/perdure/perdure/internal/server/store/sqlite"
+)
+
+// An Op is one operation of a batch.
+type Op interface {
+	// Needs names the runs that Do is going to read, so that a batch reads them together.
+	Needs() []Ref
+	// Do decides: it reads and stages through tx. The changes of a refused operation are undone. Do
+	// is called again after a conflict.
+	Do(tx *Tx) error
+}
+
+// A Ref names a run.
+type Ref struct {
+	Tenant perdure.TenantID
+	Run    perdure.RunID
+}
+
+// Store is the durable state. It is safe for concurrent use.
+type Store struct {
+	dialect *dialect
+	opt     Options
+	log     *slog.Logger
+	file    *sqlite.File // nil unless the database is a SQLite file
+
+	// obstacle is why the database takes no writes; see writable.go.
+	obstacle atomic.Pointer[obstacle]
+	// wroteAt is when this process last committed.
+	wroteAt atomic.Int64
+	// stuck starts the test writes that go on until the store takes writes again.
+	stuck chan struct{}
+
+	clock  func() perdure.Instant
+	stored perdure.Instant // the latest instant in the file when it was opened
+	away   func() error    // tells why the database does not answer; nil: it is local
+
+	lanes  [lanes]*lane
+	tester *lane // of test writes; see writable.go
+	cache  cache
+	// last is the instant of the latest batch. No batch of this process is decided earlier.
+	last    atomic.Int64
+	commits atomic.Int64         // number of commits
+	begun   atomic.Int64         // number of batches begun
+	changes [inputs]atomic.Int64 // number of calls of Outdate
+	// age gives the age of a decision. It is nil if decisions do not age, since no other process
+	// writes.
+	age     func(time.Time) time.Duration
+	readers *idle      // nil: reads use the only session
+	gate    *fair.Gate // shares the readers between tenants
+	keeper  *idle      // for Keep
+	keys    *idle      // for Keys
+	counter *idle      // for Count
+	auditor func() (Conn, error)
+	// audit is held during a read by Audit. It is taken before the lock of the session.
+	audit sync.Mutex
+
+	mu sync.Mutex
+	// fail is why nothing more is written: a commit left the file in doubt, or the store is closed.
+	fail error
+
+	done    chan struct{}
+	running sync.WaitGroup
+	closing sync.Once
+}
+
+// Options say where a store is and how careful it is. The zero value is a database in memory, for
+// tests and the simulator.
+type Options struct {
+	Path        string // the SQLite file; its folder is created if it is missing
+	Synchronous string // of SQLite: FULL (default) or EXTRA; lower levels are refused
+	Reserve     int64  // bytes of disk space kept for when the disk is full; default 32 MiB
+	URL         string // of a PostgreSQL database: postgres://…
+	AsIs        bool   // a schema of another version is refused instead of migrated
+	// AnyClock uses the machine's clock even if the store's is ahead. It is for reading, and for
+	// setting the store's clock back.
+	AnyClock bool
+	// QueryDeadline is the time limit of a query in View, Keep and Keys; default 5 s. A database in
+	// memory has none.
+	QueryDeadline time.Duration
+	Memory        *Memory
+	// Redact replaces secrets in every text before it is written.
+	Redact func(string) string
+	Logger *slog.Logger
+	// Observe is called for every batch that was written. It must not block.
+	Observe func(Written)
+	Hooks   Hooks
+}
+
+// Hooks are for tests: they observe and disturb a store.
+type Hooks struct {
+	Clock func() perdure.Instant // replaces the machine's clock
+	Wrap  func(Conn) Conn        // wraps the sessions that write
+	// Age is the age of a decision. If it is nil, the machine's clock counts, and with Clock
+	// decisions do not age.
+	Age         func() time.Duration
+	BeforeWrite func()                // called between decision and write
+	Written     func([]perdure.RunID) // called after a commit
+	Spent       func(Op, Cost)        // called after an operation was decided
+	OpRows      int                   // replaces the constant OpRows
+	WALPages    int                   // length of the write-ahead log, instead of 4000 pages
+
+	// LockPatience replaces the 5 s that a write waits for another program's lock on the file.
+	LockPatience time.Duration
+}
+
+// A Memory is a database in memory that several stores can open, as nodes share a database.
+type Memory struct{ sess *sqlite.Conn }
+
+// NewMemory creates an empty database in memory.
+func NewMemory() (*Memory, error) {
+	sess, err := sqlite.OpenMemory()
+	if err != nil {
+		return nil, err
+	}
+	return &Memory{sess}, nil
+}
+
+// Close discards the database.
+func (m *Memory) Close() error { return m.sess.Close() }
+
+// The numbers of sessions that read at once. One tenant holds at most readerShare readers, even
+// while no other asks: a query that has begun can't be interrupted to make room. API keys have
+// sessions of their own, since every call looks one up.
+const (
+	readers     = 5
+	readerShare = readers - 1
+	keyReaders  = 2
+)
+
+// Time limits of queries: of a reader, and of Count.
+const (
+	queryDeadline = 5 * time.Second
+	countDeadline = time.Minute
+)
+
+// Missing refuses to create a database where one was before; see sqlite.Missing.
+func Missing(path string, signs ...string) error { return sqlite.Missing(path, signs...) }
+
+// Open opens a store and migrates its schema. It refuses settings under which an acknowledged write
+// could be lost. It also refuses a file that another server has open, and a clock that is far
+// behind the store's.
+func Open(opt Options) (*Store, error) {
+	if opt.QueryDeadline <= 0 {
+		opt.QueryDeadline = queryDeadline
+	}
+	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}),
+		stuck: make(chan struct{}, 1)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	var err error
+	switch {
+	case opt.URL != "":
+		s.dialect = postgresDialect
+		err = openPostgres(s)
+	case opt.Path != "":
+		err = openFile(s)
+	default:
+		err = openMemory(s)
+	}
+	if err != nil {
+		s.release()
+		return nil, err
+	}
+	switch {
+	case opt.Hooks.Age != nil:
+		s.age = func(time.Time) time.Duration { return opt.Hooks.Age() }
+	case s.Shared() && opt.Hooks.Clock == nil: // a test's clock says nothing about real time
+		s.age = time.Since
+	}
+	if s.readers != nil { // a store in memory is driven step by step and needs no tests
+		s.running.Go(s.testStuck)
+	}
+	started := make(map[*lane]bool)
+	for i, l := range s.lanes {
+		if !started[l] {
+			started[l], l.id = true, Lane(i)
+			s.running.Go(func() { l.commitLoop() })
+		}
+	}
+	return s, nil
+}
+
+// openFile opens a SQLite file. The lanes read on connections of their own and share the one that
+// writes.
+func openFile(s *Store) (err error) {
+	s.file, err = sqlite.Open(s.opt.Path,
+		sqlite.Options{Synchronous: s.opt.Synchronous, Reserve: s.opt.Reserve, WALPages: s.opt.Hooks.WALPages,
+			Every: lookEvery(s), LockWait: s.opt.Hooks.LockPatience, Logger: s.log})
+	if err != nil {
+		return err
+	}
+	write, err := s.file.Writer()
+	if err != nil {
+		return err
+	}
+	writing := new(sync.Mutex)
+	w := wrap(s, write)
+	for i := range s.lanes {
+		switch Lane(i) {
+		case LaneSubmit, LaneClaim:
+			// SQLite has a single writer anyway. A poll and a child's end both change the parent,
+			// so that two lanes would conflict and each retry.
+			s.lanes[i] = s.lanes[LaneWork]
+			continue
+		}
+		r, err := s.file.Reader(0)
+		if err != nil {
+			return err
+		}
+		s.lanes[i] = newLane(s, r, w, writing)
+	}
+	s.tester = newLane(s, w, w, writing) // a test write reads nothing
+	if err := prepare(s, write); err != nil {
+		return err
+	}
+	if err := s.file.Settle(); err != nil {
+		return err
+	}
+	s.auditor = func() (Conn, error) { return s.file.Reader(0) }
+	if err := addReaders(s, func(deadline time.Duration) (Conn,
+		error) {
+		return s.file.Reader(deadline)
+	}); err != nil {
+		return err
+	}
+	s.running.Go(func() {
+		if err := s.file.Checkpoints(s.done, writing, s.commits.Load); err != nil {
+			s.stopWrites(err)
+		}
+	})
+	return nil
+}
+
+// lookEvery is the interval of checkpoints and disk checks. Zero means the default.
+func lookEvery(s *Store) time.Duration {
+	switch {
+	case s.opt.Hooks.Clock != nil:
+		return time.Minute // a test's clock may advance by days
+	case s.opt.Hooks.WALPages > 0:
+		return 5 * time.Millisecond
+	}
+	return 0
+}
+
+// openMemory opens a database in memory, with one session for everything.
+func openMemory(s *Store) error {
+	m, sess := s.opt.Memory, Conn(nil)
+	if m != nil {
+		sess = borrowed{m.sess}
+	} else {
+		var err error
+		if m, err = NewMemory(); err != nil {
+			return err
+		}
+		sess = m.sess
+	}
+	if err := prepare(s, m.sess); err != nil {
+		return errors.Join(err, sess.Close())
+	}
+	sess = wrap(s, sess)
+	one := newLane(s, sess, sess, new(sync.Mutex))
+	for i := range s.lanes {
+		s.lanes[i] = one
+	}
+	s.tester = one
+	return nil
+}
+
+// openPostgres opens a PostgreSQL database. Each lane has a connection of its own, so that the
+// watchdog can act whatever the other lanes do.
+func openPostgres(s *Store) error {
+	p, err := pg.Open(s.opt.URL)
+	if err != nil {
+		return err
+	}
+	if err := migratePostgres(p, s.opt.AsIs); err != nil {
+		return fmt.Errorf("bring the schema up to date: %w", err)
+	}
+	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
+		c, err := startServerClock(p, s.log)
+		if err != nil {
+			return fmt.Errorf("read the clock of the database: %w", err)
+		}
+		s.clock, s.away = c.now, c.away
+		c.back = func() { s.last.Store(0) }
+		s.running.Go(func() { c.follow(s.done) })
+	}
+	for i := range s.lanes {
+		// After a lost connection the server may be another one with another history.
+		opt := pg.WriterOptions{Timeout: writeTimeout, Reconnected: s.cache.clear}
+		if Lane(i) == LaneSweep {
+			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
+		}
+		w := wrap(s, p.Writer(opt))
+		s.lanes[i] = newLane(s, w, w, new(sync.Mutex))
+	}
+	t := wrap(s, p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
+	s.tester = newLane(s, t, t, new(sync.Mutex))
+	s.auditor = func() (Conn, error) { return p.Auditor(), nil }
+	return addReaders(s, func(deadline time.Duration) (Conn, error) { return p.Reader(deadline), nil })
+}
+
+// prepare migrates the schema, and starts the clock of a store whose database has none. An empty
+// database becomes a copy of the template.
+func prepare(s *Store, sess *sqlite.Conn) (err error) {
+	if err := refuseBackup(sess); err != nil {
+		return err
+	}
+	if !s.opt.AsIs {
+		if err := begin(sess); err != nil {
+			return fmt.Errorf("bring the schema up to date: %w", err)
+		}
+	}
+	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
+		return fmt.Errorf("bring the schema up to date: %w", err)
+	}
+	if s.stored, err = storedClock(sess); err != nil {
+		return err
+	}
+	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
+		s.clock, err = startClock(s)
+	}
+	return err
+}
+
+// wrap applies the test hook for sessions that write.
+func wrap(s *Store, sess Conn) Conn {
+	if s.opt.Hooks.Wrap != nil {
+		return s.opt.Hooks.Wrap(sess)
+	}
+	return sess
+}
+
+// addReaders opens the sessions that read.
+func addReaders(s *Store, open func(deadline time.Duration) (Conn, error)) error {
+	s.gate = fair.NewGate(fair.Limits{Size: readers, Share: readerShare, Strict: true})
+	for _, x := range []struct {
+		idle     **idle
+		n        int
+		deadline time.Duration
+	}{
+		{&s.readers, readers, s.opt.QueryDeadline}, {&s.keeper, 1, s.opt.QueryDeadline},
+		{&s.keys, keyReaders, s.opt.QueryDeadline}, {&s.counter, 1, countDeadline},
+	} {
+		*x.idle = newIdle(x.n)
+		for range x.n {
+			r, err := open(x.deadline)
+			if err != nil {
+				return err
+			}
+			(*x.idle).put(r)
+		}
+	}
+	return nil
+}
+
+// borrowed is a session that is not closed with the store.
+type borrowed struct{ Conn }
+
+func (borrowed) Close() error { return nil }
+
+// Close waits for the batches under way and closes the database. Later operations are refused.
+func (s *Store) Close() error {
+	var err error
+	s.closing.Do(func() {
+		s.stopWrites(errClosed)
+		close(s.done)
+		s.running.Wait()
+		err = s.release()
+	})
+	return err
+}
+
+// errClosed refuses operations after Close.
+var errClosed = errors.New("the store is closed")
+
+// release closes all sessions and the file.
+func (s *Store) release() error {
+	var errs []error
+	for _, x := range []*idle{s.readers, s.keeper, s.keys, s.counter} {
+		errs = append(errs, x.close())
+	}
+	closed := make(map[Conn]bool)
+	for _, l := range append(s.lanes[:], s.tester) {
+		if l == nil {
+			continue
+		}
+		l.mu.Lock() // Batch may be running in the caller's goroutine
+		for _, sess := range []Conn{l.read, l.write} {
+			if !closed[sess] {
+				closed[sess] = true
+				errs = append(errs, sess.Close())
+			}
+		}
+		l.mu.Unlock()
+	}
+	if s.file != nil {
+		errs = append(errs, s.file.Close(s.Err() == errClosed))
+	}
+	return errors.Join(errs...)
+}
+
+// Now is the store's clock.
+func (s *Store) Now() perdure.Instant { return s.clock() }
+
+// Shared tells whether other processes may write to the database.
+func (s *Store) Shared() bool { return !s.dialect.ownClock }
+
+// Err tells why the store takes no more writes, or nil. A server that sees an error exits: only a
+// restart shows what is in the file.
+func (s *Store) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fail
+}
+
+// Away tells why the database does not answer right now, or nil. The condition may pass without a
+// restart.
+func (s *Store) Away() error {
+	if d := s.file.BlockedFor(); d != 0 {
+		return fmt.Errorf("another program has held the database locked for %s", d.Round(time.Second))
+	}
+	if s.away == nil {
+		return nil
+	}
+	return s.away()
+}
+
+// stopWrites stops all writes of the store, for a reason. The first reason counts.
+func (s *Store) stopWrites(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail == nil {
+		s.fail = err
+	}
+}
+
+// A View reads committed rows, all of it as of one moment.
+type View struct{ Records }
+
+// newView creates a view over a session.
+func newView(now perdure.Instant, d *dialect, sess Conn) *View {
+	v := &View{Records{base: base{Now: now, dialect: d, sess: sess}}}
+	v.open()
+	return v
+}
+
+// View calls f with a consistent view. The readers are shared fairly between tenants; see
+// fair.With.
+func (s *Store) View(ctx context.Context, f func(*View) error) error {
+	if s.gate == nil {
+		return s.view(ctx, nil, f)
+	}
+	leave, err := s.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.view(ctx, s.readers, f)
+}
+
+// readPatience is how long a read waits for a session: twice the limit of a query, so that those
+// under way have ended by then.
+func (s *Store) readPatience() time.Duration { return 2 * s.opt.QueryDeadline }
+
+// enter waits until the caller's tenant may use one of the readers.
+func (s *Store) enter(ctx context.Context) (leave func(), err error) {
+	t := fair.Tenant(ctx)
+	if leave, ok := s.gate.TryEnter(t, 1); ok {
+		return leave, nil
+	}
+	patient, cancel := context.WithTimeout(ctx, s.readPatience())
+	defer cancel()
+	leave, err = s.gate.Enter(patient, t, 1)
+	switch {
+	case err == nil:
+		return leave, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case s.gate.Used() < readers: // the free one is for other tenants
+		return nil, perdure.Errorf(perdure.CodeTooMany, "%d reads of this tenant are under way, and they take long",
+			readerShare)
+	}
+	return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again", s.readPatience())
+}
+
+// Keep is View for background work of the server, such as the watchdog. It has a session of its own
+// and does not wait for other reads.
+func (s *Store) Keep(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keeper, f) }
+
+// Keys is View for looking up API keys. Every call begins with such a lookup, which does not wait
+// for the reads of other calls.
+func (s *Store) Keys(ctx context.Context, f func(*View) error) error { return s.view(ctx, s.keys, f) }
+
+// Count is View for counting everything, as the metrics do. Its queries have a longer time limit.
+func (s *Store) Count(ctx context.Context, f func(*View) error) error {
+	return s.view(ctx, s.counter, f)
+}
+
+// Audit is View for reading everything: on a connection of its own, one at a time, without a time
+// limit.
+func (s *Store) Audit(ctx context.Context, f func(*View) error) error {
+	if s.auditor == nil {
+		return s.View(ctx, f)
+	}
+	s.audit.Lock()
+	defer s.audit.Unlock()
+	sess, err := s.auditor()
+	if err != nil {
+		return err
+	}
+	defer sess.Close()
+	one := newIdle(1)
+	one.put(sess)
+	return s.view(ctx, one, f)
+}
+
+// view calls f with a view over an idle session, and translates database errors for callers.
+func (s *Store) view(ctx context.Context, from *idle, f func(*View) error) error {
+	if from == nil {
+		l := s.lanes[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return f(newView(s.clock(), s.dialect, l.read))
+	}
+	r, err := s.take(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer from.put(r)
+	err = r.Begin()
+	if err == nil {
+		defer r.Rollback()
+		err = f(newView(s.clock(), s.dialect, r))
+	}
+	switch {
+	case err != nil && s.dialect.late(err):
+		s.log.Warn("a query took too long and was ended", "tenant", fair.Tenant(ctx), "error", err)
+		return perdure.Errorf(perdure.CodeQueryTimeout, "a query took longer than it may: ask for less")
+	case err != nil && s.dialect.lost(err):
+		s.log.Warn("a read failed", "error", err)
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", pg.ErrLost)
+	}
+	if err != nil && s.dialect.readOnly(err) { // a standby may show old rows
+		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrStandby)
+	}
+	return err
+}
+
+// take waits for an idle session.
+func (s *Store) take(ctx context.Context, from *idle) (Conn, error) {
+	select {
+	case <-from.count:
+		return from.pop(), nil
+	default:
+	}
+	t := time.NewTimer(s.readPatience())
+	defer t.Stop()
+	select {
+	case <-from.count:
+		return from.pop(), nil
+	case <-t.C:
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "no reader came free within %s: try again",
+			s.readPatience())
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.done:
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "%v", errClosed)
+	}
+}

@@ -292,7 +292,7 @@ func (b *beside) replace() error {
 	if err != nil {
 		return err
 	}
-	if err := (&upkeep.Restoring{Store: fresh, Policy: &s.cfg.policy}).Do(ctx, path); err != nil {
+	if err := (&upkeep.Restoring{Store: fresh, Policy: &s.cfg.policy, Entropy: s.ids}).Do(ctx, path); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
 	s.reader.Close()

@@ -35,6 +35,9 @@ func digestOf(seed uint64) (string, error) {
 		h.Sum(nil)), nil
 }
 
+// withRestore is a seed whose store is restored from a backup.
+const withRestore = 12
+
 // TestDigests compares two runs of each seed. With PERDURE_SIM_DIGESTS it runs PERDURE_SIM_SEEDS
 // seeds once instead, and writes their digests into that file. Two versions of the program whose
 // files are equal have the same histories.
@@ -45,6 +48,9 @@ func TestDigests(t *testing.T) {
 		n = int(number(t, "PERDURE_SIM_SEEDS", 100))
 	}
 	seeds := seedsFrom(number(t, "PERDURE_SIM_BASE", base), n)
+	if path == "" {
+		seeds = append(seeds, withRestore)
+	}
 	digests := make([]string, len(seeds))
 	next := make(chan int)
 	var group sync.WaitGroup

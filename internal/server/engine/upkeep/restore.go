@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"io"
 	"strconv"
 	"time"
 
@@ -24,6 +25,8 @@ type Restoring struct {
 	Store  *store.Store
 	Policy *perdure.Policy
 	Told   func(store.Copied)
+	// Entropy is the source of ids and secrets. Default: the system's.
+	Entropy io.Reader
 	// RevokeKeys revokes every key of the backup, and creates one platform key.
 	RevokeKeys bool
 	// Tenant is the tenant that the new key belongs to.
@@ -40,7 +43,7 @@ type Restoring struct {
 
 // Do restores everything in one transaction, or nothing.
 func (op *Restoring) Do(ctx context.Context, path string) (err error) {
-	e, err := kernel.New(op.Store, kernel.Options{})
+	e, err := kernel.New(op.Store, kernel.Options{Entropy: op.Entropy})
 	if err != nil {
 		return err
 	}

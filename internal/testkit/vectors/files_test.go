@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write testdata/journal")
 
 // root is the folder of the files.
-const root = "../../testdata/journal"
+const root = "../../../testdata/journal"
 
 // check compares a file with what it should contain, or writes it.
 func check(t *testing.T, name string, want []byte) {

@@ -98,6 +98,8 @@ func Go(ctx *Context, name string, f func(ctx *Context) error) *Branch {
 	b.ctx, b.stop = context.WithCancelCause(ctx.Context)
 	c.mu.Lock()
 	b.outer = parent.saga()
+	parent.begun++
+	b.place = append(slices.Clone(parent.place), parent.begun)
 	parent.within = append(parent.within, b)
 	c.parking.live++
 	c.mu.Unlock()

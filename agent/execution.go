@@ -76,8 +76,11 @@ type branch struct {
 	outer *saga
 	undo  []compensation
 
-	// within are the branches that it has begun and not joined, in their order.
+	// within are the branches that it has begun and not joined, in their order. begun counts all of them,
+	// and place is the branch's own number, after those of the branches that it is in.
 	within []*branch
+	begun  int
+	place  []int
 	// parked has the things that it waits for, if it waits.
 	parked *parked
 	// seen is the number of the last inbox item that was read when it last looked.

@@ -160,11 +160,15 @@ func (c *execution) park(b *branch, p *parked) error {
 }
 
 // allParked returns the waits of all branches, and whether all are parked. The caller holds c.mu.
+//
+// The waits have the order in which the branches were begun, because the server gives a signal to the
+// wait that was opened first. The numbers of goroutines differ from one execution to the next.
 func (c *execution) allParked() (open []perdure.WaitSpec, on []string, all bool) {
 	n := 0
-	for _, by := range slices.Sorted(maps.Keys(c.branches)) {
-		p := c.branches[by].parked
-		if p == nil || p.news || p.joins != nil && p.joins.ended || c.branches[by].isStopped() {
+	inOrder := func(a, b *branch) int { return slices.Compare(a.place, b.place) }
+	for _, b := range slices.SortedFunc(maps.Values(c.branches), inOrder) {
+		p := b.parked
+		if p == nil || p.news || p.joins != nil && p.joins.ended || b.isStopped() {
 			continue // it goes on, or is about to
 		}
 		n++

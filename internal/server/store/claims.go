@@ -97,8 +97,8 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 	}
 	for len(out) < readyAtOnce {
 		t := perdure.TenantID("")
-		err := repo.in.sess.Query("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1",
-			[]any{string(round.after)}, func(scan func(...any) error) error { return scan(&t) })
+		err := repo.in.sess.Query(nextTenant, []any{string(round.after)},
+			func(scan func(...any) error) error { return scan(&t) })
 		if round.after = t; err != nil || t == "" {
 			return out, err
 		}
@@ -129,8 +129,7 @@ func (repo *Claims) Ready(round *ReadyRound) (out []Ready, err error) {
 // Tenants gives tenants after one that have something to claim, in order, and whether there are
 // more.
 func (repo *Claims) Tenants(after perdure.TenantID, limit int) (tenants []perdure.TenantID, more bool, err error) {
-	found, more, err := repo.skipScan("SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant LIMIT 1",
-		nil, string(after), limit,
+	found, more, err := repo.skipScan(nextTenant, nil, string(after), limit,
 		func(r *perdure.Run) (string, bool) { return string(r.Tenant), r.Ready })
 	for _, f := range found {
 		tenants = append(tenants, perdure.TenantID(f))

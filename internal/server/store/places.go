@@ -143,8 +143,14 @@ func (repo *Claims) Walk(t perdure.TenantID, set *PlaceSet, from Position, each,
 	return *w, nil
 }
 
-// placeOrder is the order of the index runs_ready.
-const placeOrder = "ORDER BY queue, kind, priority DESC, resumed DESC, created_at, id"
+const (
+	// placeOrder is the order of the index runs_ready within a tenant.
+	placeOrder = "ORDER BY " + placeCols
+	placeCols  = "queue, kind, priority DESC, resumed DESC, created_at, id"
+	// nextTenant finds the next tenant with something to claim. Its order names all columns of runs_ready,
+	// because by tenant alone PostgreSQL may take another index and read runs that are not ready.
+	nextTenant = "SELECT tenant FROM runs WHERE ready=1 AND tenant>? ORDER BY tenant, " + placeCols + " LIMIT 1"
+)
 
 // searchEach walks with one query for each search.
 func (repo *Claims) searchEach(

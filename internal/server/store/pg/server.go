@@ -126,8 +126,8 @@ func (p *Server) Writer(opt WriterOptions) *Conn {
 	if opt.LockTimeout > 0 {
 		s.cfg.RuntimeParams["lock_timeout"] = milliseconds(opt.LockTimeout)
 	}
-	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_hashjoin",
-		"enable_mergejoin"} {
+	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_sort", "enable_incremental_sort",
+		"enable_hashjoin", "enable_mergejoin"} {
 		s.cfg.RuntimeParams[name] = "off"
 	}
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_generic_plan"

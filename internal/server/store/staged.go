@@ -25,10 +25,22 @@ type writer interface {
 	statements(d *dialect) []statement
 }
 
+// A rowTable is a table as staged rows use it. It is an interface for the sake of compile times: the
+// methods of a generic type are compiled anew in every package that knows the type, and every package
+// that knows a Tx knows its staged rows. Through a *table[T] instead, each package that imports the
+// store would compile all methods of 40 tables, which took longer than the package itself.
+type rowTable[T any] interface {
+	query(s Conn, rest string, args []any, row func(*T) error) error
+	insert(d *dialect, rows []T) []statement
+	isVersioned() bool
+	raise(*T)
+	change(d *dialect, rows []T) []statement
+}
+
 // staged holds the records of one table that a batch has read or is going to write, by their keys.
 type staged[K comparable, T any] struct {
 	in    *base
-	table *table[T]
+	table rowTable[T]
 	byKey map[K]*row[T]
 	// dirty are the keys of changed records, in the order of their first change.
 	dirty []K
@@ -44,7 +56,7 @@ type row[T any] struct {
 }
 
 // over sets the table of the rows and registers them to be written with the batch.
-func (s *staged[K, T]) over(in *base, t *table[T]) {
+func (s *staged[K, T]) over(in *base, t rowTable[T]) {
 	s.in, s.table = in, t
 	in.write(s)
 }
@@ -158,7 +170,7 @@ func (s *staged[K, T]) pending() int { return len(s.dirty) }
 // statements gives the statements that write the rows. In a versioned table a row that was read is
 // updated, never inserted: if another writer has deleted it, it must not come back.
 func (s *staged[K, T]) statements(d *dialect) []statement {
-	if !s.table.versioned {
+	if !s.table.isVersioned() {
 		return s.table.insert(d, s.changed())
 	}
 	var fresh, known []T
@@ -168,18 +180,14 @@ func (s *staged[K, T]) statements(d *dialect) []statement {
 			continue
 		}
 		v := r.val
-		*s.table.version(&v)++
+		s.table.raise(&v)
 		if r.stored {
 			known = append(known, v)
 		} else {
 			fresh = append(fresh, v)
 		}
 	}
-	changing := s.table
-	if s.table.heads != nil {
-		changing = s.table.heads
-	}
-	return append(changing.update(d, known), s.table.insert(d, fresh)...)
+	return append(s.table.change(d, known), s.table.insert(d, fresh)...)
 }
 
 // stagedOfRuns is a staged of records that belong to runs, with an index by run.
@@ -242,12 +250,12 @@ func (s *stagedOfRuns[K, T]) of(r runKey) iter.Seq[*T] {
 // added holds rows that a batch inserts and never changes.
 type added[T any] struct {
 	in    *base
-	table *table[T]
+	table rowTable[T]
 	list  []T
 }
 
 // over sets the table of the rows and registers them to be written with the batch.
-func (a *added[T]) over(in *base, t *table[T]) {
+func (a *added[T]) over(in *base, t rowTable[T]) {
 	a.in, a.table = in, t
 	in.write(a)
 }

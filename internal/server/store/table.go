@@ -117,6 +117,19 @@ func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
 	return out
 }
 
+// change is update with the columns that an update writes, where these are not all.
+func (t *table[T]) change(d *dialect, rows []T) []statement {
+	if t.heads != nil {
+		return t.heads.update(d, rows)
+	}
+	return t.update(d, rows)
+}
+
+func (t *table[T]) isVersioned() bool { return t.versioned }
+
+// raise gives a record of a versioned table its next version.
+func (t *table[T]) raise(v *T) { *t.version(v)++ }
+
 // bound gives the columns of rows. They are sorted by key, unless rows are written only once. All of
 // them are parts of one list, see flat.
 func (t *table[T]) bound(rows []T) [][]any {

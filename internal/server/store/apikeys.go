@@ -53,12 +53,12 @@ type Keys struct {
 
 func (repo *Keys) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, apiKeyTable)
+	openRows(&repo.rows, in, apiKeyTable)
 }
 
 // Get gives a key by its id.
 func (repo *Keys) Get(id string) (perdure.Key, bool, error) {
-	return repo.rows.load(id, "WHERE id=?", id)
+	return loadRow(&repo.rows, id, "WHERE id=?", id)
 }
 
 // ByID gives keys by their ids. Keys that don't exist are left out.
@@ -112,8 +112,8 @@ func (repo *Keys) CountPlatform() (n int, err error) {
 // UseUp stages the end of a session or login link that may be used once. If another node has used
 // it meanwhile, the batch is decided again.
 func (repo *Keys) UseUp(k perdure.Key) {
-	repo.rows.alter(k.ID, func(r *row[perdure.Key]) { r.val.RevokedAt = repo.in.Now })
-	repo.in.tx.later.add(statement{"UPDATE keys SET revoked_at=? WHERE id=? AND revoked_at=0",
+	alterRow(&repo.rows, k.ID, func(r *row[perdure.Key]) { r.val.RevokedAt = repo.in.Now })
+	addRows(&repo.in.tx.later, statement{"UPDATE keys SET revoked_at=? WHERE id=? AND revoked_at=0",
 		[]any{int64(repo.in.Now), k.ID}, 1})
 }
 
@@ -144,7 +144,7 @@ func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int,
 			return err
 		}
 		seen[k.ID] = true
-		if cur, exists, known := repo.rows.get(k.ID); !known {
+		if cur, exists, known := getRow(&repo.rows, k.ID); !known {
 			note(&k)
 		} else if exists {
 			note(&cur)
@@ -155,7 +155,7 @@ func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int,
 		return 0, err
 	}
 	for _, id := range repo.rows.dirty {
-		k, exists, _ := repo.rows.get(id)
+		k, exists, _ := getRow(&repo.rows, id)
 		if exists && !seen[id] && k.Tenant == t && (k.Parent != "") == sessions {
 			note(&k)
 		}
@@ -171,7 +171,7 @@ func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int,
 				return 0, err
 			}
 			if !repo.rows.byKey[k.ID].dirty {
-				repo.rows.drop(k.ID)
+				dropRow(&repo.rows, k.ID)
 				repo.in.tx.Stage("DELETE FROM keys WHERE id=?", k.ID)
 			}
 		}
@@ -183,7 +183,7 @@ func (repo *Keys) Count(t perdure.TenantID, sessions bool, most int) (valid int,
 const maxKeysDropped = 16
 
 // Put stages a key.
-func (repo *Keys) Put(k perdure.Key) { repo.rows.put(k.ID, k) }
+func (repo *Keys) Put(k perdure.Key) { putRow(&repo.rows, k.ID, k) }
 
 // DropUnused stages the removal of keys that were revoked or expired at an instant or before, at
 // most limit of either. It gives how many.
@@ -198,6 +198,6 @@ func (repo *Keys) DropUnused(before perdure.Instant, limit int) (n int, err erro
 	if err := repo.in.tx.count(&n, list+"SELECT count(DISTINCT id) FROM due", args...); err != nil || n == 0 {
 		return 0, err
 	}
-	repo.in.tx.later.add(statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", args, anyNumber})
+	addRows(&repo.in.tx.later, statement{list + "DELETE FROM keys WHERE id IN (SELECT id FROM due)", args, anyNumber})
 	return n, repo.in.tx.exclusive("keys removed")
 }

@@ -108,12 +108,12 @@ type Approvals struct {
 func (repo *Approvals) open(in *base, values *Values) {
 	repo.values = values
 	repo.in = in
-	repo.rows.over(in, approvalTable)
+	openRows(&repo.rows, in, approvalTable)
 }
 
 // Get gives the approval that belongs to a wait of a run. The run has to be read before.
 func (repo *Approvals) Get(t perdure.TenantID, run perdure.RunID, wait string) (perdure.Approval, bool, error) {
-	return repo.rows.load(waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t),
+	return loadRow(&repo.rows, waitKey{runKey{t, run}, wait}, "WHERE tenant=? AND run_id=? AND wait_id=?", string(t),
 		string(run), wait)
 }
 
@@ -315,7 +315,7 @@ func (repo *Approvals) inFull(a *perdure.Approval) (err error) {
 
 // Put stages an approval.
 func (repo *Approvals) Put(a perdure.Approval) {
-	repo.rows.put(waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
+	putRow(&repo.rows, waitKey{runKey{a.Tenant, a.RunID}, a.WaitID}, a)
 }
 
 // joined lists words in an error.

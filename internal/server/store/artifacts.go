@@ -60,7 +60,7 @@ type Artifacts struct {
 func (repo *Artifacts) open(in *base, removals *Removals) {
 	repo.removals = removals
 	repo.in, repo.contents.in = in, in
-	repo.rows.over(in, artifactTable)
+	openRows(&repo.rows.staged, in, artifactTable)
 }
 
 // List gives a run's artifacts, by name.
@@ -68,11 +68,11 @@ func (repo *Artifacts) List(t perdure.TenantID, run perdure.RunID) ([]perdure.Ar
 	k := runKey{t, run}
 	err := artifactTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
 		func(a *perdure.Artifact) error {
-			repo.rows.absorb(artifactKey{k, a.Name}, *a, true)
+			absorbOfRun(&repo.rows, artifactKey{k, a.Name}, *a, true)
 			return nil
 		})
 	var out []perdure.Artifact
-	for a := range repo.rows.of(k) {
+	for a := range rowsOf(&repo.rows, k) {
 		out = append(out, *a)
 	}
 	slices.SortFunc(out, func(a, b perdure.Artifact) int { return strings.Compare(a.Name, b.Name) })
@@ -118,7 +118,7 @@ func (repo *Artifacts) UploadsOf(t perdure.TenantID, run perdure.RunID) (out []s
 // artifacts that have the bytes. If another node adds an artifact later, uses changes, and the
 // removal is decided again.
 func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
-	if c, ok, known := repo.contents.get(k); known {
+	if c, ok, known := getRow(&repo.contents, k); known {
 		return c, ok, nil
 	}
 	err = repo.in.sess.Query("SELECT upload, uses FROM contents WHERE tenant=? AND hash=?", []any{string(k.t), k.hash},
@@ -127,7 +127,7 @@ func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
 			return scan(&c.upload, &c.uses)
 		})
 	if err == nil {
-		repo.contents.absorb(k, c, ok)
+		absorbRow(&repo.contents, k, c, ok)
 	}
 	return c, ok, err
 }
@@ -135,7 +135,7 @@ func (repo *Artifacts) content(k contentKey) (c content, ok bool, err error) {
 // BeginUpload stages an upload, as something to be removed at an instant unless it becomes an
 // artifact.
 func (repo *Artifacts) BeginUpload(t perdure.TenantID, id string, until perdure.Instant) {
-	repo.removals.rows.add(removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
+	addRows(&repo.removals.rows, removal{Tenant: t, Kind: RemoveUpload, ID: id, Due: until})
 }
 
 // AddChunk stages a chunk of an upload, provided that the upload still exists. Otherwise nothing
@@ -145,7 +145,7 @@ func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []b
 	if !repo.in.dialect.ownClock {
 		lock = " FOR KEY SHARE" // a removal waits for this transaction, and then sees the chunk
 	}
-	repo.in.tx.later.add(statement{"INSERT INTO chunks (tenant,upload,n,data) " +
+	addRows(&repo.in.tx.later, statement{"INSERT INTO chunks (tenant,upload,n,data) " +
 		"SELECT tenant, id, CAST(? AS BIGINT), CAST(? AS " + repo.in.dialect.schema.Replace("{bytes}") +
 		") FROM removals WHERE tenant=? AND kind='upload' AND id=? AND due_at>?" + lock +
 		" ON CONFLICT (tenant,upload,n) DO UPDATE SET data=excluded.data",
@@ -154,7 +154,7 @@ func (repo *Artifacts) AddChunk(t perdure.TenantID, id string, n int64, data []b
 
 // EndUpload stages the removal of an upload by the next sweep.
 func (repo *Artifacts) EndUpload(t perdure.TenantID, id string) {
-	repo.in.tx.later.add(statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?",
+	addRows(&repo.in.tx.later, statement{"UPDATE removals SET due_at=? WHERE tenant=? AND kind='upload' AND id=?",
 		[]any{int64(repo.in.Now), string(t), id}, anyNumber})
 }
 
@@ -170,10 +170,10 @@ func (repo *Artifacts) Put(a perdure.Artifact, upload string) error {
 		c = content{upload: upload}
 	}
 	c.uses++
-	repo.contents.put(k, c)
-	repo.rows.put(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
+	putRow(&repo.contents, k, c)
+	putOfRun(&repo.rows, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}, a)
 	const ours = "EXISTS (SELECT 1 FROM contents WHERE tenant=? AND hash=? AND upload=?)"
-	repo.in.tx.later.add(statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) " +
+	addRows(&repo.in.tx.later, statement{"INSERT INTO contents (tenant,hash,size,upload,uses) VALUES (?,?,?,?,1) " +
 		"ON CONFLICT (tenant,hash) DO UPDATE SET uses=contents.uses+1",
 		[]any{string(a.Tenant), a.SHA256, a.Size, upload}, 1},
 		statement{"DELETE FROM removals WHERE tenant=? AND kind='upload' AND id=? AND " + ours,
@@ -200,9 +200,9 @@ func (repo *Artifacts) DropContents(t perdure.TenantID, hashes []string, but fun
 		if wanted || !ok {
 			continue
 		}
-		repo.contents.drop(k)
+		dropRow(&repo.contents, k)
 		// After what the batch has staged for the same bytes, which may have come with it.
-		repo.in.tx.later.add(statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?",
+		addRows(&repo.in.tx.later, statement{"DELETE FROM contents WHERE tenant=? AND hash=? AND uses=?",
 			[]any{string(t), hash, c.uses}, 1},
 			statement{"INSERT INTO removals (tenant,kind,id,due_at,lines) VALUES (?,?,?,?,0) " +
 				"ON CONFLICT (tenant,kind,id) DO UPDATE SET due_at=excluded.due_at",
@@ -220,7 +220,7 @@ func (repo *Artifacts) has(bytes contentKey, but func(perdure.Artifact) bool) (h
 	}
 	err = artifactTable.query(repo.in.sess, "WHERE tenant=? AND hash=?", []any{string(bytes.t), bytes.hash},
 		func(a *perdure.Artifact) error {
-			if cur, ok, known := repo.rows.get(artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known &&
+			if cur, ok, known := getRow(&repo.rows.staged, artifactKey{runKey{a.Tenant, a.RunID}, a.Name}); known &&
 				(!ok || cur.SHA256 != bytes.hash) {
 				return nil
 			}

@@ -31,7 +31,7 @@ type AuditLog struct {
 
 func (repo *AuditLog) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, auditTable)
+	openAdded(&repo.rows, in, auditTable)
 }
 
 // An AuditFilter selects entries of the audit log. Empty fields select all.
@@ -101,7 +101,7 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 
 // Add stages an entry of the audit log. It is written in the same transaction as the change that it
 // describes.
-func (repo *AuditLog) Add(a perdure.AuditEntry) { repo.rows.add(a) }
+func (repo *AuditLog) Add(a perdure.AuditEntry) { addRows(&repo.rows, a) }
 
 // Trim stages the removal of the oldest entries before an instant, at most limit, and gives how
 // many. If another node removes the same ones now, this batch is decided again.
@@ -113,6 +113,6 @@ func (repo *AuditLog) Trim(before perdure.Instant, limit int) (n int, err error)
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	repo.in.tx.later.add(statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
+	addRows(&repo.in.tx.later, statement{"DELETE FROM audit WHERE id<=?", []any{last}, anyNumber})
 	return n, repo.in.tx.exclusive("audited")
 }

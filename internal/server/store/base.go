@@ -25,5 +25,5 @@ func (b *base) write(w writer) {
 
 // stage adds a statement that is executed after the rows of the batch are written.
 func (b *base) stage(text string, args []any, want int64) {
-	b.tx.later.add(statement{text, args, want})
+	addRows(&b.tx.later, statement{text, args, want})
 }

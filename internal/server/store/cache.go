@@ -135,7 +135,7 @@ func (repo *Runs) recall(k runKey) bool {
 	if !ok {
 		return false
 	}
-	repo.rows.absorb(k, r, true)
+	absorbRow(&repo.rows, k, r, true)
 	repo.noteRead(k, &r)
 	tx.cached = append(tx.cached, k)
 	return true

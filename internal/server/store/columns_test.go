@@ -238,7 +238,7 @@ func (t *table[T]) write(tt *testing.T, s *Store) []string {
 func (t *table[T]) written(tt *testing.T, s *Store, list []statement, row []any) (out []string) {
 	tt.Helper()
 	must(tt, s, opFunc(func(tx *Tx) error {
-		tx.later.add(list...)
+		addRows(&tx.later, list...)
 		return nil
 	}))
 	if err := s.View(tt.Context(), func(v *View) error {
@@ -273,7 +273,7 @@ func TestUpdateOfRunsWritesTheirColumns(t *testing.T) {
 		}
 		read := r.Version
 		must(t, s, opFunc(func(tx *Tx) error {
-			tx.later.add(runTable.insert(s.dialect, []perdure.Run{r})...)
+			addRows(&tx.later, runTable.insert(s.dialect, []perdure.Run{r})...)
 			return nil
 		}))
 		writes := make(map[string]bool)

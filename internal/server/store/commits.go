@@ -38,7 +38,7 @@ type Commits struct {
 func (repo *Commits) open(in *base, runs *Runs) {
 	repo.runs = runs
 	repo.in = in
-	repo.rows.over(in, commitTable)
+	openRows(&repo.rows, in, commitTable)
 }
 
 // Answer gives the answer of an earlier commit of a run, if it has that commit.
@@ -49,7 +49,7 @@ func (repo *Commits) Answer(r *perdure.Run, id string) (c perdure.Taken, ok bool
 	if err := repo.in.tx.lookUp([]Lookup{{Ref: Ref{r.Tenant, r.ID}, Commit: id}}); err != nil {
 		return c, false, err
 	}
-	row, ok, _ := repo.rows.get(commitKey{runKey{r.Tenant, r.ID}, id})
+	row, ok, _ := getRow(&repo.rows, commitKey{runKey{r.Tenant, r.ID}, id})
 	return row.Taken, ok, nil
 }
 
@@ -62,13 +62,13 @@ func (repo *Commits) load(keys []commitKey) error {
 	err := repo.in.tx.among("commits", []string{"tenant", "run_id", "commit_id"}, rows,
 		func(given string, args []any) error {
 			return commitTable.query(repo.in.sess, given, args, func(c *commitRow) error {
-				repo.rows.absorb(commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
+				absorbRow(&repo.rows, commitKey{runKey{c.Tenant, c.RunID}, c.ID}, *c, true)
 				return nil
 			})
 		})
 	if err == nil {
 		for _, k := range keys {
-			repo.rows.absorb(k, commitRow{}, false)
+			absorbRow(&repo.rows, k, commitRow{}, false)
 		}
 	}
 	return err
@@ -86,7 +86,7 @@ func (repo *Commits) Put(t perdure.TenantID, id perdure.RunID, c perdure.Taken) 
 		return err
 	}
 	apart := func(c perdure.Taken) {
-		repo.rows.put(commitKey{runKey{t, id}, c.ID}, commitRow{Tenant: t, RunID: id, Taken: c, At: repo.in.Now})
+		putRow(&repo.rows, commitKey{runKey{t, id}, c.ID}, commitRow{Tenant: t, RunID: id, Taken: c, At: repo.in.Now})
 		r.Commits++
 	}
 	if r.LastCommit.ID != "" {

@@ -31,12 +31,12 @@ type DeadLetters struct {
 
 func (repo *DeadLetters) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, deadTable)
+	openRows(&repo.rows, in, deadTable)
 }
 
 // Get gives a run's dead letter.
 func (repo *DeadLetters) Get(t perdure.TenantID, run perdure.RunID) (perdure.DeadLetter, bool, error) {
-	return repo.rows.load(runKey{t, run}, "WHERE tenant=? AND run_id=?", string(t), string(run))
+	return loadRow(&repo.rows, runKey{t, run}, "WHERE tenant=? AND run_id=?", string(t), string(run))
 }
 
 // A LetterFilter selects dead letters. Empty fields select all.
@@ -163,12 +163,12 @@ func (repo *DeadLetters) Groups(t perdure.TenantID, f LetterFilter) (out []Lette
 
 // Put stages a dead letter.
 func (repo *DeadLetters) Put(d perdure.DeadLetter) {
-	repo.rows.put(runKey{d.Tenant, d.RunID}, d)
+	putRow(&repo.rows, runKey{d.Tenant, d.RunID}, d)
 }
 
 // Drop stages the removal of a dead letter. Its run stays.
 func (repo *DeadLetters) Drop(t perdure.TenantID, run perdure.RunID) {
-	repo.rows.drop(runKey{t, run})
-	repo.in.tx.later.add(statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?",
+	dropRow(&repo.rows, runKey{t, run})
+	addRows(&repo.in.tx.later, statement{"DELETE FROM dead_letters WHERE tenant=? AND run_id=?",
 		[]any{string(t), string(run)}, anyNumber})
 }

@@ -40,7 +40,7 @@ type Events struct {
 func (repo *Events) open(in *base, values *Values) {
 	repo.values = values
 	repo.in = in
-	repo.rows.over(in, eventTable)
+	openAdded(&repo.rows, in, eventTable)
 }
 
 const eventsAfter = "WHERE tenant=? AND run_id=? AND seq>? ORDER BY seq" + atMost

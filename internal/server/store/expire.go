@@ -88,7 +88,7 @@ func (repo *Removals) Expire(rows []Expired) (letters, keys int, err error) {
 			continue
 		}
 		for part := range repo.in.dialect.parts(x.rows) {
-			repo.in.tx.later.add(statement{x.begin + " IN (" + repo.in.dialect.rows(part) + ")",
+			addRows(&repo.in.tx.later, statement{x.begin + " IN (" + repo.in.dialect.rows(part) + ")",
 				append(slices.Clone(x.args), repo.in.dialect.args(part)...), anyNumber})
 		}
 	}

@@ -54,7 +54,7 @@ type FanOuts struct {
 
 func (repo *FanOuts) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, fanOutTable)
+	openRows(&repo.rows, in, fanOutTable)
 }
 
 // Tenants gives tenants after one that have waiting events, in order. It takes one step per tenant,
@@ -80,8 +80,8 @@ func (repo *FanOuts) List(t perdure.TenantID, limit int) (out []FanOut, full boo
 		[]any{string(t), int64(limit)}, func(f *FanOut) error {
 			rows++
 			k := keyOfFanOut(f)
-			repo.rows.absorb(k, *f, true)
-			if cur, ok, _ := repo.rows.get(k); ok { // the batch may have dropped it
+			absorbRow(&repo.rows, k, *f, true)
+			if cur, ok, _ := getRow(&repo.rows, k); ok { // the batch may have dropped it
 				out = append(out, cur)
 			}
 			return nil
@@ -113,12 +113,12 @@ func (repo *FanOuts) Count(limit int) (n int, err error) {
 }
 
 // Put stages a waiting event. Its version is incremented when the batch is written.
-func (repo *FanOuts) Put(f FanOut) { repo.rows.put(keyOfFanOut(&f), f) }
+func (repo *FanOuts) Put(f FanOut) { putRow(&repo.rows, keyOfFanOut(&f), f) }
 
 // Drop stages the removal of an event that has all its notifications. If another node was faster,
 // the batch is decided again.
 func (repo *FanOuts) Drop(f *FanOut) {
-	repo.rows.drop(keyOfFanOut(f))
-	repo.in.tx.later.add(statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
+	dropRow(&repo.rows, keyOfFanOut(f))
+	addRows(&repo.in.tx.later, statement{"DELETE FROM fanouts WHERE tenant=? AND run_id=? AND seq=? AND version=?",
 		[]any{string(f.Tenant), string(f.RunID), f.Seq, f.Version}, 1})
 }

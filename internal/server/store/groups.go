@@ -78,18 +78,18 @@ type Groups struct {
 
 func (repo *Groups) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, groupTable)
-	repo.members.over(in, memberTable)
+	openRows(&repo.rows, in, groupTable)
+	openRows(&repo.members.staged, in, memberTable)
 }
 
 // Get gives a chord or group, without its members.
 func (repo *Groups) Get(t perdure.TenantID, id perdure.GroupID) (perdure.Gathering, bool, error) {
 	k := groupKey{t, id}
-	if g, ok, known := repo.rows.get(k); known {
+	if g, ok, known := getRow(&repo.rows, k); known {
 		return g, ok, nil
 	}
 	err := repo.Load(t, []perdure.GroupID{id})
-	g, ok, _ := repo.rows.get(k)
+	g, ok, _ := getRow(&repo.rows, k)
 	return g, ok, err
 }
 
@@ -102,21 +102,21 @@ func (repo *Groups) GetFull(t perdure.TenantID, id perdure.GroupID) (perdure.Gat
 func (repo *Groups) Load(t perdure.TenantID, ids []perdure.GroupID) error {
 	var want []string
 	for _, id := range ids {
-		if _, _, known := repo.rows.get(groupKey{t, id}); !known {
+		if _, _, known := getRow(&repo.rows, groupKey{t, id}); !known {
 			want = append(want, string(id))
 		}
 	}
 	return eachPart(repo.in.dialect, want, func(part []string) error {
 		given, args := repo.in.dialect.keyed("gatherings", []string{"tenant", "id"}, []string{string(t)}, part)
 		err := groupHeads.query(repo.in.sess, given, args, func(g *perdure.Gathering) error {
-			repo.rows.absorb(groupKey{t, g.ID}, *g, true)
+			absorbRow(&repo.rows, groupKey{t, g.ID}, *g, true)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 		for _, id := range part {
-			repo.rows.absorb(groupKey{t, perdure.GroupID(id)}, perdure.Gathering{}, false)
+			absorbRow(&repo.rows, groupKey{t, perdure.GroupID(id)}, perdure.Gathering{}, false)
 		}
 		return nil
 	})
@@ -138,12 +138,12 @@ func (repo *Groups) Of(t perdure.TenantID, run perdure.RunID) ([]perdure.GroupID
 	var out []perdure.GroupID
 	err := memberTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
 		func(m *MemberRow) error {
-			if _, _, known := repo.members.get(*m); !known { // the batch may have dropped it
+			if _, _, known := getRow(&repo.members.staged, *m); !known { // the batch may have dropped it
 				out = append(out, m.ID)
 			}
 			return nil
 		})
-	for m := range repo.members.of(runKey{t, run}) {
+	for m := range rowsOf(&repo.members, runKey{t, run}) {
 		out = append(out, m.ID)
 	}
 	slices.Sort(out)
@@ -198,8 +198,8 @@ func (repo *Groups) ringing(where string, args []any, limit int) (out []perdure.
 			limit),
 		append(args, int64(repo.in.Now)), func(g *perdure.Gathering) error {
 			k := groupKey{g.Tenant, g.ID}
-			repo.rows.absorb(k, *g, true)
-			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
+			absorbRow(&repo.rows, k, *g, true)
+			if cur, ok, _ := getRow(&repo.rows, k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
 				out = append(out, cur)
 			}
 			return nil
@@ -214,8 +214,9 @@ func (repo *Groups) Open(t perdure.TenantID, id perdure.GroupID, limit int) ([]p
 		fmt.Sprintf("WHERE state='open' AND (tenant,id)>(?,?) ORDER BY tenant, id LIMIT %d", limit),
 		[]any{string(t), string(id)}, func(g *perdure.Gathering) error {
 			k := groupKey{g.Tenant, g.ID}
-			repo.rows.absorb(k, *g, true)
-			if cur, ok, _ := repo.rows.get(k); ok && cur.State == perdure.GatheringOpen { // a batch may have closed it
+			absorbRow(&repo.rows, k, *g, true)
+			// A batch may have closed it.
+			if cur, ok, _ := getRow(&repo.rows, k); ok && cur.State == perdure.GatheringOpen {
 				out = append(out, cur)
 			}
 			return nil
@@ -235,21 +236,21 @@ func (repo *Groups) HasEnded(t perdure.TenantID, before perdure.Instant) (some b
 }
 
 // Put stages a chord or group. Its version is incremented when the batch is written.
-func (repo *Groups) Put(g perdure.Gathering) { repo.rows.put(groupKey{g.Tenant, g.ID}, g) }
+func (repo *Groups) Put(g perdure.Gathering) { putRow(&repo.rows, groupKey{g.Tenant, g.ID}, g) }
 
 // AddMember stages that a chord or group waits for a run.
-func (repo *Groups) AddMember(m MemberRow) { repo.members.put(m, m) }
+func (repo *Groups) AddMember(m MemberRow) { putOfRun(&repo.members, m, m) }
 
 // DropMembers stages that a chord or group no longer waits for some runs.
 func (repo *Groups) DropMembers(g *perdure.Gathering, runs []perdure.RunID) error {
 	for _, run := range runs {
 		m := MemberRow{Tenant: g.Tenant, RunID: run, ID: g.ID}
-		repo.members.put(m, m)
+		putOfRun(&repo.members, m, m)
 		repo.members.byKey[m].exists = false
 	}
 	return eachPart(repo.in.dialect, texts(runs), func(part []string) error {
 		some, args := repo.in.dialect.anyOf("run_id", part)
-		repo.in.tx.later.add(statement{"DELETE FROM members WHERE tenant=? AND gathering_id=? AND " + some,
+		addRows(&repo.in.tx.later, statement{"DELETE FROM members WHERE tenant=? AND gathering_id=? AND " + some,
 			append([]any{string(g.Tenant), string(g.ID)}, args...), anyNumber})
 		return nil
 	})
@@ -257,7 +258,7 @@ func (repo *Groups) DropMembers(g *perdure.Gathering, runs []perdure.RunID) erro
 
 // DropEnded stages the removal of groups that ended before an instant, at most limit.
 func (repo *Groups) DropEnded(t perdure.TenantID, before perdure.Instant, limit int) {
-	repo.in.tx.later.add(statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings " +
+	addRows(&repo.in.tx.later, statement{"DELETE FROM gatherings WHERE tenant=? AND id IN (SELECT id FROM gatherings " +
 		"WHERE tenant=? AND id<? AND kind='group' AND state<>'open' AND ended_at<=? " +
 		fmt.Sprintf("ORDER BY id LIMIT %d)", limit),
 		[]any{string(t), string(t), perdure.FirstID(before), int64(before)}, anyNumber})

@@ -92,20 +92,20 @@ type History struct {
 
 func (repo *History) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, historyTable)
+	openRows(&repo.rows, in, historyTable)
 }
 
 // Add stages the addition of numbers to those of a minute. If another node adds to the same minute
 // now, the batch is decided again.
 func (repo *History) Add(m Minute) error {
 	k := minuteKey{m.Tenant, m.At}
-	row, _, err := repo.rows.load(k, "WHERE tenant=? AND at=?", string(m.Tenant), int64(m.At))
+	row, _, err := loadRow(&repo.rows, k, "WHERE tenant=? AND at=?", string(m.Tenant), int64(m.At))
 	if err != nil {
 		return err
 	}
 	row.Tenant, row.At = m.Tenant, m.At
 	row.Add(&m)
-	repo.rows.put(k, row)
+	putRow(&repo.rows, k, row)
 	return nil
 }
 
@@ -144,6 +144,6 @@ func (repo *History) Trim(before perdure.Instant, limit int) error {
 		return err
 	}
 	last := slices.MaxFunc(old, func(a, b minuteKey) int { return int(a.at - b.at) })
-	repo.in.tx.later.add(statement{"DELETE FROM history WHERE at<=?", []any{int64(last.at)}, anyNumber})
+	addRows(&repo.in.tx.later, statement{"DELETE FROM history WHERE at<=?", []any{int64(last.at)}, anyNumber})
 	return repo.in.tx.exclusive("history")
 }

@@ -41,12 +41,12 @@ type Idempotency struct {
 func (repo *Idempotency) open(in *base, runs *Runs) {
 	repo.runs = runs
 	repo.in = in
-	repo.rows.over(in, idempotencyTable)
+	openRows(&repo.rows, in, idempotencyTable)
 }
 
 // Get gives an idempotency key. The engine treats an expired key as absent once its run has ended.
 func (repo *Idempotency) Get(t perdure.TenantID, key string) (IdempotencyRow, bool, error) {
-	return repo.rows.load(idempotencyKey{t, key}, "WHERE tenant=? AND key=?", string(t), key)
+	return loadRow(&repo.rows, idempotencyKey{t, key}, "WHERE tenant=? AND key=?", string(t), key)
 }
 
 // RunKeys begins the keys whose record is a run.
@@ -58,7 +58,7 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 	var rows [][]any
 	asked := make(map[idempotencyKey]bool, len(keys))
 	for _, k := range keys {
-		if _, _, known := repo.rows.get(k); !known && !asked[k] {
+		if _, _, known := getRow(&repo.rows, k); !known && !asked[k] {
 			rows, asked[k] = append(rows, []any{string(k.t), k.key}), true
 		}
 	}
@@ -66,7 +66,7 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 	runs := make(map[perdure.TenantID][]perdure.RunID)
 	err := repo.in.tx.among("idempotency", []string{"tenant", "key"}, rows, func(given string, args []any) error {
 		return idempotencyTable.query(repo.in.sess, given, args, func(v *IdempotencyRow) error {
-			repo.rows.absorb(idempotencyKey{v.Tenant, v.Key}, *v, true)
+			absorbRow(&repo.rows, idempotencyKey{v.Tenant, v.Key}, *v, true)
 			if strings.HasPrefix(v.Key, RunKeys) {
 				if runs[v.Tenant] == nil {
 					order = append(order, v.Tenant)
@@ -80,7 +80,7 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 		return err // the keys may exist: nothing is remembered
 	}
 	for k := range asked {
-		repo.rows.absorb(k, IdempotencyRow{}, false)
+		absorbRow(&repo.rows, k, IdempotencyRow{}, false)
 	}
 	for _, t := range order {
 		if err := repo.runs.Load(t, runs[t]); err != nil {
@@ -91,4 +91,6 @@ func (repo *Idempotency) load(keys []idempotencyKey) error {
 }
 
 // Put stages a new idempotency key.
-func (repo *Idempotency) Put(v IdempotencyRow) { repo.rows.put(idempotencyKey{v.Tenant, v.Key}, v) }
+func (repo *Idempotency) Put(v IdempotencyRow) {
+	putRow(&repo.rows, idempotencyKey{v.Tenant, v.Key}, v)
+}

@@ -63,7 +63,7 @@ func (repo *Inbox) open(in *base, runs *Runs) {
 	in.write(repo)
 }
 
-func (repo *Inbox) pending() int { return repo.rows.pending() + repo.moves.pending() }
+func (repo *Inbox) pending() int { return len(repo.rows.dirty) + len(repo.moves.list) }
 
 // statements gives the statements that write the items. Moves come last and apply only to unchanged
 // items, so that a decision of an operation in the batch takes precedence.
@@ -85,7 +85,7 @@ func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, er
 	out := make(map[int64]perdure.Item, len(seqs))
 	var want [][]any
 	for _, seq := range slices.Compact(slices.Sorted(slices.Values(seqs))) {
-		if i, ok, known := repo.rows.get(itemKey{k, seq}); ok {
+		if i, ok, known := getRow(&repo.rows.staged, itemKey{k, seq}); ok {
 			out[seq] = i
 		} else if !known {
 			want = append(want, []any{string(r.Tenant), string(r.ID), seq})
@@ -97,7 +97,7 @@ func (repo *Inbox) Get(r *perdure.Run, seqs []int64) (map[int64]perdure.Item, er
 		}
 		given := repo.in.dialect.among("inbox", []string{"tenant", "run_id", "seq"}, repo.in.dialect.rows(part))
 		err := itemTable.query(repo.in.sess, given, repo.in.dialect.args(part), func(i *perdure.Item) error {
-			repo.rows.absorb(itemKey{k, i.Seq}, *i, true)
+			absorbOfRun(&repo.rows, itemKey{k, i.Seq}, *i, true)
 			out[i.Seq] = *i
 			return nil
 		})
@@ -231,9 +231,9 @@ func (repo *Inbox) where(
 	err := itemTable.query(repo.in.sess, rest, append([]any{string(r.Tenant), string(r.ID)}, args...),
 		func(i *perdure.Item) error {
 			ik := itemKey{k, i.Seq}
-			repo.rows.absorb(ik, *i, true)
+			absorbOfRun(&repo.rows, ik, *i, true)
 			seen[i.Seq] = true
-			if cur, ok, _ := repo.rows.get(ik); ok && isOpen(&cur) && match(&cur) {
+			if cur, ok, _ := getRow(&repo.rows.staged, ik); ok && isOpen(&cur) && match(&cur) {
 				out = append(out, cur)
 			}
 			return nil
@@ -272,11 +272,11 @@ func (repo *Inbox) Ringing(limit int) ([]perdure.Item, error) {
 	var out []perdure.Item
 	err := itemTable.query(repo.in.sess, where, args, func(i *perdure.Item) error {
 		k := itemKey{runKey{i.Tenant, i.RunID}, i.Seq}
-		if _, _, known := repo.runs.rows.get(k.runKey); !known {
+		if _, _, known := getRow(&repo.runs.rows, k.runKey); !known {
 			return nil // added since; the next sweep handles it
 		}
-		repo.rows.absorb(k, *i, true)
-		if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
+		absorbOfRun(&repo.rows, k, *i, true)
+		if cur, ok, _ := getRow(&repo.rows.staged, k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
 			out = append(out, cur)
 		}
 		return nil
@@ -293,13 +293,13 @@ func (repo *Inbox) Put(i perdure.Item) {
 		}
 		repo.was[k] = known.val
 	}
-	repo.rows.put(k, i)
+	putOfRun(&repo.rows, k, i)
 }
 
 // saveItems gives the statements that write items. Consecutive items of a run that only change
 // status, epoch and alarm, all to the same values, share one UPDATE.
 func (repo *Inbox) saveItems() (out []statement) {
-	rows := repo.rows.changed()
+	rows := changedRows(&repo.rows.staged)
 	slices.SortStableFunc(rows, func(a, b perdure.Item) int {
 		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.RunID, b.RunID), cmp.Compare(a.Seq, b.Seq))
 	})
@@ -340,7 +340,7 @@ type itemMove struct{ was, is perdure.Item }
 // applies only if the item is unchanged and its alarm has passed. An item that was acknowledged or
 // handed over meanwhile stays as it is. A row that another session has locked is skipped, and the
 // next sweep finds its alarm again.
-func (repo *Inbox) Move(was, is perdure.Item) { repo.moves.add(itemMove{was, is}) }
+func (repo *Inbox) Move(was, is perdure.Item) { addRows(&repo.moves, itemMove{was, is}) }
 
 // saveMoves gives the statements of moved items. Consecutive items that change in the same way
 // share one.

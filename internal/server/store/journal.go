@@ -48,7 +48,7 @@ type Journal struct {
 func (repo *Journal) open(in *base, values *Values) {
 	repo.values = values
 	repo.in = in
-	repo.rows.over(in, journalTable)
+	openRows(&repo.rows, in, journalTable)
 }
 
 // Recorded gives the digests of those keys that a run's journal already has.
@@ -58,7 +58,7 @@ func (repo *Journal) Recorded(t perdure.TenantID, run perdure.RunID, keys []stri
 	}
 	out := make(map[string]string)
 	for _, key := range keys {
-		if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok {
+		if j, ok, _ := getRow(&repo.rows, journalKey{runKey{t, run}, key}); ok {
 			out[key] = j.Digest
 		}
 	}
@@ -78,13 +78,13 @@ func (repo *Journal) load(keys []journalKey) error {
 				if err := scan(&j.Tenant, &j.RunID, &j.Key, &j.Digest); err != nil {
 					return err
 				}
-				repo.rows.absorb(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
+				absorbRow(&repo.rows, journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j, true)
 				return nil
 			})
 	})
 	if err == nil {
 		for _, k := range keys {
-			repo.rows.absorb(k, JournalRow{}, false)
+			absorbRow(&repo.rows, k, JournalRow{}, false)
 		}
 	}
 	return err
@@ -135,7 +135,7 @@ func (repo *Journal) Keys(t perdure.TenantID, run perdure.RunID, prefix string) 
 
 // SeqOf gives the number of a run's entry with a key. It is zero if there is none.
 func (repo *Journal) SeqOf(t perdure.TenantID, run perdure.RunID, key string) (seq int64, err error) {
-	if j, ok, _ := repo.rows.get(journalKey{runKey{t, run}, key}); ok && j.Seq > 0 {
+	if j, ok, _ := getRow(&repo.rows, journalKey{runKey{t, run}, key}); ok && j.Seq > 0 {
 		return j.Seq, nil
 	}
 	err = repo.in.sess.Query("SELECT seq FROM journal WHERE tenant=? AND run_id=? AND key=?",
@@ -152,5 +152,5 @@ func (repo *Journal) Copy(j JournalRow, to perdure.RunID) {
 
 // Put stages a new step.
 func (repo *Journal) Put(j JournalRow) {
-	repo.rows.put(journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
+	putRow(&repo.rows, journalKey{runKey{j.Tenant, j.RunID}, j.Key}, j)
 }

@@ -118,25 +118,25 @@ type Kinds struct {
 
 func (repo *Kinds) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, kindTable)
-	repo.quotas.over(in, kindQuotaTable)
-	repo.builds.over(in, kindBuildTable)
+	openRows(&repo.rows, in, kindTable)
+	openRows(&repo.quotas, in, kindQuotaTable)
+	openRows(&repo.builds, in, kindBuildTable)
 }
 
 // Get gives an entry.
 func (repo *Kinds) Get(t perdure.TenantID, kind string) (KindRow, bool, error) {
-	return repo.rows.load(kindKey{t, kind}, "WHERE tenant=? AND kind=?", string(t), kind)
+	return loadRow(&repo.rows, kindKey{t, kind}, "WHERE tenant=? AND kind=?", string(t), kind)
 }
 
 // Build gives a build of an entry.
 func (repo *Kinds) Build(t perdure.TenantID, kind, build string) (KindBuild, bool, error) {
-	return repo.builds.load(kindBuildKey{kindKey{t, kind}, build}, "WHERE tenant=? AND kind=? AND build=?",
+	return loadRow(&repo.builds, kindBuildKey{kindKey{t, kind}, build}, "WHERE tenant=? AND kind=? AND build=?",
 		string(t), kind, build)
 }
 
 // Quota gives the number of a tenant's kinds.
 func (repo *Kinds) Quota(t perdure.TenantID) (KindQuota, error) {
-	q, ok, err := repo.quotas.load(t, "WHERE tenant=?", string(t))
+	q, ok, err := loadRow(&repo.quotas, t, "WHERE tenant=?", string(t))
 	if !ok {
 		q.Tenant = t
 	}
@@ -144,14 +144,14 @@ func (repo *Kinds) Quota(t perdure.TenantID) (KindQuota, error) {
 }
 
 // Put stages an entry. Its version is incremented when the batch is written.
-func (repo *Kinds) Put(k KindRow) { repo.rows.put(kindKey{k.Tenant, k.Kind}, k) }
+func (repo *Kinds) Put(k KindRow) { putRow(&repo.rows, kindKey{k.Tenant, k.Kind}, k) }
 
 // PutQuota stages the number of a tenant's kinds.
-func (repo *Kinds) PutQuota(q KindQuota) { repo.quotas.put(q.Tenant, q) }
+func (repo *Kinds) PutQuota(q KindQuota) { putRow(&repo.quotas, q.Tenant, q) }
 
 // PutBuild stages a build. The caller also stages the entry, whose version guards both.
 func (repo *Kinds) PutBuild(b KindBuild) {
-	repo.builds.put(kindBuildKey{kindKey{b.Tenant, b.Kind}, b.Build}, b)
+	putRow(&repo.builds, kindBuildKey{kindKey{b.Tenant, b.Kind}, b.Build}, b)
 }
 
 // PruneBuilds stages the removal of all builds of an entry but the ones that were first seen last.
@@ -166,11 +166,11 @@ func (repo *Kinds) PruneBuilds(t perdure.TenantID, kind string, keep int) {
 // tells whether that is possible in this batch: not if the batch has changed the entry.
 func (repo *Kinds) Drop(k *KindRow) bool {
 	at := kindKey{k.Tenant, k.Kind}
-	repo.rows.absorb(at, *k, true)
+	absorbRow(&repo.rows, at, *k, true)
 	if repo.rows.byKey[at].dirty {
 		return false
 	}
-	repo.rows.drop(at)
+	dropRow(&repo.rows, at)
 	repo.in.stage("DELETE FROM kinds WHERE tenant=? AND kind=? AND version=?", []any{string(k.Tenant), k.Kind,
 		k.Version}, 1)
 	repo.in.stage("DELETE FROM kind_builds WHERE tenant=? AND kind=?", []any{string(k.Tenant), k.Kind}, anyNumber)

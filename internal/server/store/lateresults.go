@@ -37,7 +37,7 @@ type LateResults struct {
 
 func (repo *LateResults) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, lateTable)
+	openRows(&repo.rows.staged, in, lateTable)
 }
 
 // List gives the late results of a run, in order.
@@ -45,11 +45,11 @@ func (repo *LateResults) List(t perdure.TenantID, run perdure.RunID) ([]perdure.
 	k := runKey{t, run}
 	err := lateTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
 		func(l *perdure.LateResult) error {
-			repo.rows.absorb(lateKey{k, l.N}, *l, true)
+			absorbOfRun(&repo.rows, lateKey{k, l.N}, *l, true)
 			return nil
 		})
 	var out []perdure.LateResult
-	for l := range repo.rows.of(k) {
+	for l := range rowsOf(&repo.rows, k) {
 		out = append(out, *l)
 	}
 	slices.SortFunc(out, func(a, b perdure.LateResult) int { return a.N - b.N })
@@ -58,5 +58,5 @@ func (repo *LateResults) List(t perdure.TenantID, run perdure.RunID) ([]perdure.
 
 // Put stages a late result.
 func (repo *LateResults) Put(l perdure.LateResult) {
-	repo.rows.put(lateKey{runKey{l.Tenant, l.RunID}, l.N}, l)
+	putOfRun(&repo.rows, lateKey{runKey{l.Tenant, l.RunID}, l.N}, l)
 }

@@ -44,20 +44,20 @@ func (tx *Tx) lookUp(list []Lookup) error {
 			had = tx.cache.recorded(k, version)
 		}
 		if c := (commitKey{k, l.Commit}); l.Commit != "" && l.Commit != r.LastCommit.ID {
-			if _, _, known := tx.Commits.rows.get(c); !known && r.Commits > 0 &&
+			if _, _, known := getRow(&tx.Commits.rows, c); !known && r.Commits > 0 &&
 				(had == nil || slices.Contains(had.commits, l.Commit)) {
 				commits = append(commits, c)
 			} else {
-				tx.Commits.rows.absorb(c, commitRow{}, false)
+				absorbRow(&tx.Commits.rows, c, commitRow{}, false)
 			}
 		}
 		for _, key := range l.Steps {
 			s := journalKey{k, key}
-			if _, _, known := tx.Journal.rows.get(s); !known && r.JournalSeq > 0 &&
+			if _, _, known := getRow(&tx.Journal.rows, s); !known && r.JournalSeq > 0 &&
 				(had == nil || slices.Contains(had.steps, key)) {
 				steps = append(steps, s)
 			} else {
-				tx.Journal.rows.absorb(s, JournalRow{}, false)
+				absorbRow(&tx.Journal.rows, s, JournalRow{}, false)
 			}
 		}
 	}

@@ -28,13 +28,13 @@ func (repo *Meta) Set(name, value string) {
 		repo.set = make(map[metaKey]bool)
 	}
 	repo.set[metaKey(name)] = true
-	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+	addRows(&repo.in.tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
 		"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
 }
 
 // Claim stages a named value that must not exist yet. If two nodes claim it at once, one of them
 // decides its batch again.
 func (repo *Meta) Claim(name, value string) {
-	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO NOTHING",
+	addRows(&repo.in.tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) ON CONFLICT (name) DO NOTHING",
 		[]any{name, value}, 1})
 }

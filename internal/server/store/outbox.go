@@ -78,15 +78,15 @@ type Outbox struct {
 
 func (repo *Outbox) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, noteTable)
-	repo.attempts.over(in, attemptTable)
+	openRows(&repo.rows, in, noteTable)
+	openAdded(&repo.attempts, in, attemptTable)
 }
 
 // Get gives a notification.
 func (repo *Outbox) Get(
 	t perdure.TenantID, run perdure.RunID, seq int64, w perdure.WebhookID,
 ) (perdure.Notification, bool, error) {
-	return repo.rows.load(noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?",
+	return loadRow(&repo.rows, noteKey{runKey{t, run}, seq, w}, "WHERE tenant=? AND run_id=? AND seq=? AND target=?",
 		string(t), string(run), seq, string(w))
 }
 
@@ -102,9 +102,9 @@ func (repo *Outbox) Pending(
 		[]any{string(t), string(w), int64(until), int64(limit)}, func(n *perdure.Notification) error {
 			rows++
 			k := keyOfNotification(n)
-			repo.rows.absorb(k, *n, true)
+			absorbRow(&repo.rows, k, *n, true)
 			// The batch may have changed it.
-			if cur, ok, _ := repo.rows.get(k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until {
+			if cur, ok, _ := getRow(&repo.rows, k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= until {
 				out = append(out, cur)
 			}
 			return nil
@@ -284,7 +284,7 @@ func mailboxes(perTenant int) string {
 }
 
 // Put stages a notification. Its version is incremented when the batch is written.
-func (repo *Outbox) Put(n perdure.Notification) { repo.rows.put(keyOfNotification(&n), n) }
+func (repo *Outbox) Put(n perdure.Notification) { putRow(&repo.rows, keyOfNotification(&n), n) }
 
 // AddAttempt stages an attempt to deliver a notification.
-func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { repo.attempts.add(a) }
+func (repo *Outbox) AddAttempt(a perdure.WebhookAttempt) { addRows(&repo.attempts, a) }

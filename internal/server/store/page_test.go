@@ -34,12 +34,12 @@ func TestListsByNameArePaged(t *testing.T) {
 		must(t, s, opFunc(func(tx *Tx) error {
 			for i := range 7 {
 				id := fmt.Sprintf("n%d", i)
-				tx.Workers.rows.put(workerKey{tenant, id},
+				putRow(&tx.Workers.rows, workerKey{tenant, id},
 					perdure.Worker{Tenant: tenant, ID: id,
 						Queues: perdure.Value(`["` + strings.Repeat("q", 3000) + `"]`)})
-				tx.Workers.rows.put(workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
-				tx.Keys.rows.put("k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
-				tx.Queues.rows.put(queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
+				putRow(&tx.Workers.rows, workerKey{"other", id}, perdure.Worker{Tenant: "other", ID: id, Queues: "[]"})
+				putRow(&tx.Keys.rows, "k"+id, perdure.Key{ID: "k" + id, Tenant: tenant, Platform: i%2 == 1})
+				putRow(&tx.Queues.rows, queueKey{tenant, id}, QueueRow{Tenant: tenant, Name: id})
 			}
 			return nil
 		}))
@@ -77,7 +77,7 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 				}
 				r.ReadyAt = perdure.Instant(1000 + i)
 				tx.Runs.Put(r, nil)
-				tx.Queues.rows.put(queueKey{tenant, r.Queue}, QueueRow{Tenant: tenant, Name: r.Queue})
+				putRow(&tx.Queues.rows, queueKey{tenant, r.Queue}, QueueRow{Tenant: tenant, Name: r.Queue})
 				return nil
 			}))
 		}
@@ -117,7 +117,7 @@ func TestRareDeadLettersAreFoundInBoundedSteps(t *testing.T) {
 				if i == 1 || i == 14 {
 					d.Cause = "rare"
 				}
-				tx.DeadLetters.rows.put(runKey{tenant, d.RunID}, d)
+				putRow(&tx.DeadLetters.rows, runKey{tenant, d.RunID}, d)
 			}
 			return nil
 		}))

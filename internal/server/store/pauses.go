@@ -50,7 +50,7 @@ type Pauses struct {
 func (repo *Pauses) open(in *base, meta *Meta) {
 	repo.meta = meta
 	repo.in = in
-	repo.rows.over(in, pauseTable)
+	openRows(&repo.rows, in, pauseTable)
 }
 
 // Generation gives a text that is another one after each change of any pause.
@@ -61,7 +61,7 @@ func (repo *Pauses) Staged() bool { return len(repo.rows.dirty) > 0 }
 
 // Get gives the pause of a queue, which may be over.
 func (repo *Pauses) Get(t perdure.TenantID, queue string) (PauseRow, bool, error) {
-	return repo.rows.load(queueKey{t, queue}, "WHERE tenant=? AND name=?", string(t), queue)
+	return loadRow(&repo.rows, queueKey{t, queue}, "WHERE tenant=? AND name=?", string(t), queue)
 }
 
 // Of gives the pauses of a tenant that hold now, by queue, including those of the batch.
@@ -85,8 +85,8 @@ func (repo *Pauses) Of(t perdure.TenantID) ([]PauseRow, error) {
 
 // Put stages a pause, and another generation.
 func (repo *Pauses) Put(p PauseRow, generation string) {
-	repo.rows.put(queueKey{p.Tenant, p.Queue}, p)
-	repo.in.tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+	putRow(&repo.rows, queueKey{p.Tenant, p.Queue}, p)
+	addRows(&repo.in.tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
 		"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{pauseGeneration, generation}, anyNumber})
 }
 

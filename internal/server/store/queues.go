@@ -36,12 +36,12 @@ type Queues struct {
 
 func (repo *Queues) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, queueTable)
+	openRows(&repo.rows, in, queueTable)
 }
 
 // Has tells whether a tenant has a queue.
 func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
-	_, ok, err := repo.rows.load(queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
+	_, ok, err := loadRow(&repo.rows, queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
 	return ok, err
 }
 
@@ -126,4 +126,4 @@ func (q *QueueDepth) count(state perdure.State, ready bool, n int, oldest perdur
 }
 
 // Put stages a new queue.
-func (repo *Queues) Put(v QueueRow) { repo.rows.put(queueKey{v.Tenant, v.Name}, v) }
+func (repo *Queues) Put(v QueueRow) { putRow(&repo.rows, queueKey{v.Tenant, v.Name}, v) }

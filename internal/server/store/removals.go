@@ -57,7 +57,7 @@ type Removals struct {
 func (repo *Removals) open(in *base, values *Values, artifacts *Artifacts, runs *Runs) {
 	repo.values, repo.artifacts, repo.runs = values, artifacts, runs
 	repo.in = in
-	repo.rows.over(in, removalTable)
+	openAdded(&repo.rows, in, removalTable)
 }
 
 // A belonging is a table with rows of a run, thread or upload: the column with the owner, and the

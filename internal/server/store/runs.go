@@ -274,11 +274,11 @@ func (repo *Runs) open(in *base, events *Events, removals *Removals) {
 // Get gives a run of a tenant. ok is false if there is none.
 func (repo *Runs) Get(t perdure.TenantID, id perdure.RunID) (r perdure.Run, ok bool, err error) {
 	k := runKey{t, id}
-	if _, _, known := repo.rows.get(k); known || repo.recall(k) {
-		r, ok, _ = repo.rows.get(k)
+	if _, _, known := getRow(&repo.rows, k); known || repo.recall(k) {
+		r, ok, _ = getRow(&repo.rows, k)
 		return r, ok, nil
 	}
-	r, ok, err = repo.rows.load(k, "WHERE tenant=? AND id=?", string(t), string(id))
+	r, ok, err = loadRow(&repo.rows, k, "WHERE tenant=? AND id=?", string(t), string(id))
 	if ok {
 		repo.noteRead(k, &r)
 	}
@@ -290,7 +290,7 @@ func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 	var want []perdure.RunID
 	asked := make(map[perdure.RunID]bool, len(ids))
 	for _, id := range ids {
-		if _, _, known := repo.rows.get(runKey{t, id}); !known && !asked[id] && !repo.recall(runKey{t, id}) {
+		if _, _, known := getRow(&repo.rows, runKey{t, id}); !known && !asked[id] && !repo.recall(runKey{t, id}) {
 			want, asked[id] = append(want, id), true
 		}
 	}
@@ -304,7 +304,7 @@ func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 			return err // the runs may exist: nothing is remembered
 		}
 		for _, id := range part {
-			repo.rows.absorb(runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
+			absorbRow(&repo.rows, runKey{t, perdure.RunID(id)}, perdure.Run{}, false)
 		}
 		return nil
 	})
@@ -313,8 +313,8 @@ func (repo *Runs) Load(t perdure.TenantID, ids []perdure.RunID) error {
 // absorb keeps a run as the database has it, unless the batch knows it already.
 func (repo *Runs) absorb(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
-	if _, _, known := repo.rows.get(k); !known {
-		repo.rows.absorb(k, *r, true)
+	if _, _, known := getRow(&repo.rows, k); !known {
+		absorbRow(&repo.rows, k, *r, true)
 		repo.noteRead(k, r)
 	}
 }
@@ -335,7 +335,7 @@ func (repo *Runs) noteRead(k runKey, r *perdure.Run) {
 
 // Staged gives the version of a run that the batch already knows.
 func (repo *Runs) Staged(t perdure.TenantID, id perdure.RunID) (version int64, ok bool) {
-	r, ok, _ := repo.rows.get(runKey{t, id})
+	r, ok, _ := getRow(&repo.rows, runKey{t, id})
 	return r.Version, ok
 }
 
@@ -377,13 +377,13 @@ func (repo *Runs) Put(r perdure.Run, lines []perdure.Line) {
 	if repo.in.tx.recount {
 		lines = repo.renumber(&r, lines)
 	}
-	repo.rows.put(runKey{r.Tenant, r.ID}, r)
+	putRow(&repo.rows, runKey{r.Tenant, r.ID}, r)
 	rows := make([]eventRow, len(lines))
 	for i, l := range lines {
 		rows[i] = eventRow{r.Tenant, r.ID, l}
 		repo.in.tx.bytes += len(l.Data) // restored by the undo of the rows
 	}
-	repo.events.rows.add(rows...)
+	addRows(&repo.events.rows, rows...)
 }
 
 // renumber moves lines behind the last line in a run's log, if the counter in a damaged row is too
@@ -414,7 +414,7 @@ func (repo *Runs) renumber(r *perdure.Run, lines []perdure.Line) []perdure.Line 
 // are removed later; see removals.go.
 func (repo *Runs) Drop(r *perdure.Run) {
 	k := runKey{r.Tenant, r.ID}
-	repo.rows.drop(k)
+	dropRow(&repo.rows, k)
 	repo.drop(r.Tenant, []Spent{{ID: r.ID, Version: r.Version, Metadata: r.Metadata,
 		Lines: r.Seq + r.JournalSeq + r.InboxSeq + int64(r.Commits)}})
 }
@@ -422,15 +422,15 @@ func (repo *Runs) Drop(r *perdure.Run) {
 // drop stages the removal of runs, each provided that its version has not changed.
 func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 	for _, r := range runs {
-		repo.in.tx.later.add(statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?",
+		addRows(&repo.in.tx.later, statement{"DELETE FROM runs WHERE tenant=? AND id=? AND version=?",
 			[]any{string(t), string(r.ID), r.Version}, 1})
 		dropMetadata(repo.in.tx, t, r.ID, r.Metadata)
-		repo.removals.rows.add(removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now,
+		addRows(&repo.removals.rows, removal{Tenant: t, Kind: RemoveRun, ID: string(r.ID), Due: repo.in.Now,
 			Lines: r.Lines})
 	}
 }
 
-func (repo *Runs) pending() int { return repo.rows.pending() }
+func (repo *Runs) pending() int { return len(repo.rows.dirty) }
 
 // statements gives the statements that write the runs: the update of those that were read, the
 // inserts of new ones, and their metadata index.

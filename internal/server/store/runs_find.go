@@ -25,7 +25,7 @@ func (repo *Runs) where(
 		repo.absorb(r)
 		k := runKey{r.Tenant, r.ID}
 		seen[k] = true
-		if cur, ok, _ := repo.rows.get(k); ok && match(&cur) {
+		if cur, ok, _ := getRow(&repo.rows, k); ok && match(&cur) {
 			out = append(out, cur)
 		}
 		return nil
@@ -161,7 +161,7 @@ func (repo *Runs) LiveChildren(
 				next = r.JournalKey
 				k := runKey{r.Tenant, r.ID}
 				seen[k] = true
-				if cur, ok, _ := repo.rows.get(k); ok && match(&cur) {
+				if cur, ok, _ := getRow(&repo.rows, k); ok && match(&cur) {
 					out = append(out, cur)
 				}
 				return nil
@@ -207,7 +207,7 @@ func (repo *Runs) Children(t perdure.TenantID, parent perdure.RunID, keys []stri
 		return runTable.query(repo.in.sess, given+" AND parent_id<>''", args,
 			func(r *perdure.Run) error {
 				repo.absorb(r)
-				out[r.JournalKey], _, _ = repo.rows.get(runKey{r.Tenant, r.ID})
+				out[r.JournalKey], _, _ = getRow(&repo.rows, runKey{r.Tenant, r.ID})
 				return nil
 			})
 	})
@@ -287,7 +287,7 @@ func (repo *Runs) CountEnds(t perdure.TenantID, ids []perdure.RunID) (ended, ok 
 		}
 	}
 	for _, id := range ids {
-		switch r, exists, known := repo.rows.get(runKey{t, id}); {
+		switch r, exists, known := getRow(&repo.rows, runKey{t, id}); {
 		case !known:
 			unknown = append(unknown, string(id))
 		case !exists:

@@ -66,12 +66,12 @@ type Tenants struct {
 
 func (repo *Tenants) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, tenantTable)
+	openRows(&repo.rows, in, tenantTable)
 }
 
 // Get gives a tenant.
 func (repo *Tenants) Get(t perdure.TenantID) (TenantRow, bool, error) {
-	return repo.rows.load(t, "WHERE id=?", string(t))
+	return loadRow(&repo.rows, t, "WHERE id=?", string(t))
 }
 
 // Next gives the tenant after one, or an empty id.
@@ -130,22 +130,21 @@ func (repo *Tenants) Signed(limit int) (out []perdure.TenantID, err error) {
 }
 
 // Put stages a new tenant.
-func (repo *Tenants) Put(v TenantRow) { repo.rows.put(v.ID, v) }
+func (repo *Tenants) Put(v TenantRow) { putRow(&repo.rows, v.ID, v) }
 
 // SetLimits stages the limits of a tenant. Zero removes a limit.
 func (repo *Tenants) SetLimits(t perdure.TenantID, l perdure.TenantLimits) {
-	repo.in.tx.later.add(statement{"UPDATE tenants SET max_live_runs=?, limits=? WHERE id=?",
+	addRows(&repo.in.tx.later, statement{"UPDATE tenants SET max_live_runs=?, limits=? WHERE id=?",
 		[]any{l.MaxLiveRuns, limitsText(l), string(t)}, anyNumber})
 }
 
 // SetQuota stages the limit of live runs of a tenant. Zero removes it.
 func (repo *Tenants) SetQuota(t perdure.TenantID, liveRuns int64) {
-	repo.in.tx.later.add(statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)},
+	addRows(&repo.in.tx.later, statement{"UPDATE tenants SET max_live_runs=? WHERE id=?", []any{liveRuns, string(t)},
 		anyNumber})
 }
 
 // RequireSignatures stages whether a tenant's runs are granted only with a valid signature.
 func (repo *Tenants) RequireSignatures(t perdure.TenantID, yes bool) {
-	repo.in.tx.later.add(statement{"UPDATE tenants SET require_signatures=? WHERE id=?", []any{toBit(yes), string(t)},
-		anyNumber})
+	repo.in.stage("UPDATE tenants SET require_signatures=? WHERE id=?", []any{toBit(yes), string(t)}, anyNumber)
 }

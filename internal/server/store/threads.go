@@ -92,13 +92,13 @@ type Threads struct {
 func (repo *Threads) open(in *base, values *Values, runs *Runs, removals *Removals) {
 	repo.values, repo.runs, repo.removals = values, runs, removals
 	repo.in = in
-	repo.rows.over(in, threadTable)
-	repo.messages.over(in, messageTable)
+	openRows(&repo.rows, in, threadTable)
+	openAdded(&repo.messages, in, messageTable)
 }
 
 // Get gives a thread.
 func (repo *Threads) Get(t perdure.TenantID, id perdure.ThreadID) (perdure.Thread, bool, error) {
-	return repo.rows.load(threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+	return loadRow(&repo.rows, threadKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // threadRows bounds the threads that are read for a page.
@@ -318,7 +318,7 @@ func (repo *Threads) InUse(t perdure.TenantID, id perdure.ThreadID) (why string,
 // Put stages a thread with activity now. Its version is incremented when the batch is written.
 func (repo *Threads) Put(th perdure.Thread) {
 	th.UpdatedAt = repo.in.Now
-	repo.rows.put(threadKey{th.Tenant, th.ID}, th)
+	putRow(&repo.rows, threadKey{th.Tenant, th.ID}, th)
 }
 
 // AddMessage stages a message. The caller stages the thread with the new Seq.
@@ -335,21 +335,21 @@ func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
 			}
 		}
 		m.Seq = max(m.Seq, last+1)
-		if th, ok, _ := repo.rows.get(threadKey{m.Tenant, m.ThreadID}); ok {
+		if th, ok, _ := getRow(&repo.rows, threadKey{m.Tenant, m.ThreadID}); ok {
 			th.Seq = m.Seq
 			repo.Put(th)
 		}
 	}
-	repo.messages.add(m)
+	addRows(&repo.messages, m)
 }
 
 // Drop stages the removal of a thread, provided that its row has not changed. Its messages are
 // removed later; see removals.go.
 func (repo *Threads) Drop(th *perdure.Thread) {
 	k := threadKey{th.Tenant, th.ID}
-	repo.rows.drop(k)
-	repo.in.tx.later.add(statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?",
+	dropRow(&repo.rows, k)
+	addRows(&repo.in.tx.later, statement{"DELETE FROM threads WHERE tenant=? AND id=? AND version=?",
 		[]any{string(th.Tenant), string(th.ID), th.Version}, 1})
-	repo.removals.rows.add(removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now,
+	addRows(&repo.removals.rows, removal{Tenant: th.Tenant, Kind: RemoveThread, ID: string(th.ID), Due: repo.in.Now,
 		Lines: th.Seq})
 }

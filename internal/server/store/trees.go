@@ -44,12 +44,12 @@ type Trees struct {
 
 func (repo *Trees) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, treeTable)
+	openAdded(&repo.rows, in, treeTable)
 }
 
 // Add stages that a thread was made for a child of a tree.
 func (repo *Trees) Add(t perdure.TenantID, root perdure.RunID, id perdure.ThreadID) {
-	repo.rows.add(Tree{Tenant: t, Root: root, thread: id})
+	addRows(&repo.rows, Tree{Tenant: t, Root: root, thread: id})
 }
 
 // Drop stages the removal of the threads that were made for children of some roots, which are being
@@ -61,7 +61,7 @@ func (repo *Trees) Drop(t perdure.TenantID, roots []perdure.RunID, aged bool) er
 			append([]any{string(t)}, args...), func(scan func(...any) error) error {
 				x := Tree{Tenant: t, Aged: aged, due: max(1, repo.in.Now)}
 				err := scan(&x.Root)
-				repo.rows.add(x)
+				addRows(&repo.rows, x)
 				return err
 			})
 	})

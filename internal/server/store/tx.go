@@ -138,7 +138,7 @@ func (tx *Tx) Stage(text string, args ...any) { tx.stage(text, args, anyNumber) 
 
 // empty tells whether the batch has nothing to write.
 func (tx *Tx) empty() bool {
-	return tx.later.pending() == 0 && !slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
+	return len(tx.later.list) == 0 && !slices.ContainsFunc(tx.writers, func(w writer) bool { return w.pending() > 0 })
 }
 
 // statements gives the statements of the batch in write order: rows, staged statements, and on
@@ -181,7 +181,7 @@ func (tx *Tx) exclusive(name string) error {
 		return err
 	}
 	n, _ := strconv.ParseInt(last, 10, 64)
-	tx.later.add(statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
+	addRows(&tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
 		"ON CONFLICT (name) DO UPDATE SET value=excluded.value WHERE meta.value=?",
 		[]any{name, strconv.FormatInt(n+1, 10), last}, 1})
 	return nil

@@ -63,7 +63,7 @@ func (repo *Values) open(in *base) {
 	in.write(repo)
 }
 
-func (repo *Values) pending() int { return repo.blobs.pending() + repo.refs.pending() }
+func (repo *Values) pending() int { return len(repo.blobs.list) + len(repo.refs.list) }
 
 func (repo *Values) statements(d *dialect) []statement {
 	return append(blobTable.insert(d, distinct(repo.blobs.list)), blobRefTable.insert(d, repo.refs.list)...)
@@ -157,15 +157,15 @@ func (repo *Values) intern(t perdure.TenantID, owner string, raw []byte, inline 
 		return perdure.Value(text)
 	}
 	hash := Digest(text)
-	repo.blobs.add(blobRow{t, hash, int64(len(text)), text})
-	repo.refs.add(blobRefRow{t, owner, hash})
+	addRows(&repo.blobs, blobRow{t, hash, int64(len(text)), text})
+	addRows(&repo.refs, blobRefRow{t, owner, hash})
 	return perdure.RefValue(hash, len(text))
 }
 
 // Share adds an owner to a value that is already stored.
 func (repo *Values) Share(t perdure.TenantID, owner string, v perdure.Value) perdure.Value {
 	if hash, _, ref := v.Ref(); ref {
-		repo.refs.add(blobRefRow{t, owner, hash})
+		addRows(&repo.refs, blobRefRow{t, owner, hash})
 	}
 	return v
 }

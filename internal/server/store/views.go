@@ -59,7 +59,7 @@ type Views struct {
 
 func (repo *Views) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, publishedTable)
+	openRows(&repo.rows.staged, in, publishedTable)
 }
 
 // List gives the views of a run in the order of their names, without the values.
@@ -67,11 +67,11 @@ func (repo *Views) List(t perdure.TenantID, run perdure.RunID) ([]Published, err
 	k := runKey{t, run}
 	err := publishedHeads.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
 		func(p *Published) error {
-			repo.rows.absorb(publishedKey{k, p.Name}, *p, true)
+			absorbOfRun(&repo.rows, publishedKey{k, p.Name}, *p, true)
 			return nil
 		})
 	var out []Published
-	for p := range repo.rows.of(k) {
+	for p := range rowsOf(&repo.rows, k) {
 		out = append(out, *p)
 	}
 	slices.SortFunc(out, func(a, b Published) int { return strings.Compare(a.Name, b.Name) })
@@ -86,5 +86,5 @@ func (repo *Views) Get(t perdure.TenantID, run perdure.RunID, name string) (Publ
 // Put stages a view.
 func (repo *Views) Put(p Published) {
 	repo.in.tx.bytes += len(p.Value)
-	repo.rows.put(publishedKey{runKey{p.Tenant, p.RunID}, p.Name}, p)
+	putOfRun(&repo.rows, publishedKey{runKey{p.Tenant, p.RunID}, p.Name}, p)
 }

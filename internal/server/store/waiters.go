@@ -44,7 +44,7 @@ type Waiters struct {
 func (repo *Waiters) open(in *base, runs *Runs) {
 	repo.runs = runs
 	repo.in = in
-	repo.rows.over(in, waiterTable)
+	openRows(&repo.rows.staged, in, waiterTable)
 	repo.ended.in = in
 	in.write(&repo.ended)
 }
@@ -54,11 +54,11 @@ func (repo *Waiters) Of(t perdure.TenantID, run perdure.RunID) ([]WaiterRow, err
 	k := runKey{t, run}
 	err := waiterTable.query(repo.in.sess, "WHERE tenant=? AND run_id=?", []any{string(t), string(run)},
 		func(w *WaiterRow) error {
-			repo.rows.absorb(waiterKey{k, w.Node}, *w, true)
+			absorbOfRun(&repo.rows, waiterKey{k, w.Node}, *w, true)
 			return nil
 		})
 	var out []WaiterRow
-	for w := range repo.rows.of(k) {
+	for w := range rowsOf(&repo.rows, k) {
 		out = append(out, *w)
 	}
 	slices.SortFunc(out, func(a, b WaiterRow) int { return strings.Compare(a.Node, b.Node) })
@@ -75,11 +75,11 @@ func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
 	var out []WaiterRow
 	err := waiterTable.query(repo.in.sess, where, args, func(w *WaiterRow) error {
 		k := waiterKey{runKey{w.Tenant, w.RunID}, w.Node}
-		if _, _, known := repo.runs.rows.get(k.runKey); !known {
+		if _, _, known := getRow(&repo.runs.rows, k.runKey); !known {
 			return nil
 		}
-		repo.rows.absorb(k, *w, true)
-		if cur, ok, _ := repo.rows.get(k); ok && cur.ExpiresAt <= repo.in.Now {
+		absorbOfRun(&repo.rows, k, *w, true)
+		if cur, ok, _ := getRow(&repo.rows.staged, k); ok && cur.ExpiresAt <= repo.in.Now {
 			out = append(out, cur)
 		}
 		return nil
@@ -89,7 +89,7 @@ func (repo *Waiters) Expired(limit int) ([]WaiterRow, error) {
 
 // Put stages a waiter.
 func (repo *Waiters) Put(w WaiterRow) {
-	repo.rows.put(waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
+	putOfRun(&repo.rows, waiterKey{runKey{w.Tenant, w.RunID}, w.Node}, w)
 }
 
 // Renew extends the expiry of a node's waiters that have not expired, and gives their runs. A
@@ -123,16 +123,20 @@ func (repo *Waiters) Drop(w WaiterRow) {
 		known.exists = false
 		repo.in.tx.undo = append(repo.in.tx.undo, func() { *known = before })
 	}
-	repo.in.tx.later.add(statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?",
+	addRows(&repo.in.tx.later, statement{"DELETE FROM waiters WHERE tenant=? AND run_id=? AND node=? AND expires_at<=?",
 		[]any{string(w.Tenant), string(w.RunID), w.Node, int64(w.ExpiresAt)}, anyNumber})
 }
 
 // DropAll stages the removal of all waiters of a run, which has ended. It reads nothing. Waiters that
 // the batch has added are removed too.
-func (repo *Waiters) DropAll(t perdure.TenantID, run perdure.RunID) { repo.ended.add(runKey{t, run}) }
+func (repo *Waiters) DropAll(t perdure.TenantID, run perdure.RunID) {
+	addRows(&repo.ended.added, runKey{t, run})
+}
 
 // runsWithoutWaiters are runs whose waiters are removed with one statement for each tenant.
 type runsWithoutWaiters struct{ added[runKey] }
+
+func (e *runsWithoutWaiters) pending() int { return len(e.list) }
 
 func (e *runsWithoutWaiters) statements(d *dialect) (out []statement) {
 	byTenant := make(map[perdure.TenantID][]string)

@@ -47,12 +47,12 @@ type Waits struct {
 
 func (repo *Waits) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, waitTable)
+	openRows(&repo.rows.staged, in, waitTable)
 }
 
 // Get gives one wait of a run, open or not.
 func (repo *Waits) Get(t perdure.TenantID, run perdure.RunID, id string) (perdure.Wait, bool, error) {
-	return repo.rows.load(waitKey{runKey{t, run}, id}, "WHERE tenant=? AND run_id=? AND id=?", string(t),
+	return loadOfRun(&repo.rows, waitKey{runKey{t, run}, id}, "WHERE tenant=? AND run_id=? AND id=?", string(t),
 		string(run), id)
 }
 
@@ -68,7 +68,7 @@ func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 	if !repo.complete[k] {
 		err := waitTable.query(repo.in.sess, "WHERE tenant=? AND run_id=? AND state='open'",
 			[]any{string(t), string(id)}, func(w *perdure.Wait) error {
-				repo.rows.absorb(waitKey{k, w.ID}, *w, true)
+				absorbOfRun(&repo.rows, waitKey{k, w.ID}, *w, true)
 				return nil
 			})
 		if err != nil {
@@ -80,7 +80,7 @@ func (repo *Waits) Open(t perdure.TenantID, id perdure.RunID) ([]perdure.Wait, e
 		repo.complete[k] = true
 	}
 	var out []perdure.Wait
-	for w := range repo.rows.of(k) {
+	for w := range rowsOf(&repo.rows, k) {
 		if w.State == perdure.WaitOpen {
 			out = append(out, *w)
 		}
@@ -113,5 +113,5 @@ func (repo *Waits) Missed(t perdure.TenantID, run perdure.RunID) (id string, err
 
 // Put stages a wait.
 func (repo *Waits) Put(w perdure.Wait) {
-	repo.rows.put(waitKey{runKey{w.Tenant, w.RunID}, w.ID}, w)
+	putOfRun(&repo.rows, waitKey{runKey{w.Tenant, w.RunID}, w.ID}, w)
 }

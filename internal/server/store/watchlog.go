@@ -31,7 +31,7 @@ type WatchLog struct {
 
 func (repo *WatchLog) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, watchTable)
+	openAdded(&repo.rows, in, watchTable)
 }
 
 // A WatchFilter selects entries of the watchdog's log. Empty fields select all.
@@ -65,7 +65,7 @@ func (repo *WatchLog) Page(f WatchFilter) (out []perdure.WatchdogAction, err err
 
 // Add stages entries of the watchdog's log. They are written in the same transaction as the
 // actions.
-func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { repo.rows.add(list...) }
+func (repo *WatchLog) Add(list ...perdure.WatchdogAction) { addRows(&repo.rows, list...) }
 
 // Trim stages the removal of the oldest entries: those before an id, and those beyond keep, at most
 // limit. It gives how many. If another node removes the same ones now, this batch is decided again.
@@ -90,6 +90,6 @@ func (repo *WatchLog) Trim(before string, keep, limit int) (n int, err error) {
 	if err != nil || n == 0 {
 		return 0, err
 	}
-	repo.in.tx.later.add(statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
+	addRows(&repo.in.tx.later, statement{"DELETE FROM watchdog_log WHERE id<=?", []any{last}, anyNumber})
 	return n, repo.in.tx.exclusive("trimmed")
 }

@@ -94,13 +94,13 @@ type Webhooks struct {
 
 func (repo *Webhooks) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, webhookTable)
-	repo.quotas.over(in, quotaTable)
+	openRows(&repo.rows, in, webhookTable)
+	openRows(&repo.quotas, in, quotaTable)
 }
 
 // Get gives an endpoint, also one that was deleted.
 func (repo *Webhooks) Get(t perdure.TenantID, id perdure.WebhookID) (perdure.Webhook, bool, error) {
-	return repo.rows.load(webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
+	return loadRow(&repo.rows, webhookKey{t, id}, "WHERE tenant=? AND id=?", string(t), string(id))
 }
 
 // List gives the registered endpoints of a tenant, as the database has them.
@@ -231,7 +231,7 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 				next = HookCursor{w.UnusedAt, w.Tenant, w.ID}
 			}
 			// The batch may have changed it.
-			if _, _, known := repo.rows.get(webhookKey{w.Tenant, w.ID}); used == 0 && !known {
+			if _, _, known := getRow(&repo.rows, webhookKey{w.Tenant, w.ID}); used == 0 && !known {
 				out = append(out, w)
 			}
 			return nil
@@ -240,34 +240,34 @@ func (repo *Webhooks) Unused(after HookCursor, before perdure.Instant, limit int
 }
 
 // Put stages an endpoint. Its version is incremented when the batch is written.
-func (repo *Webhooks) Put(w perdure.Webhook) { repo.rows.put(webhookKey{w.Tenant, w.ID}, w) }
+func (repo *Webhooks) Put(w perdure.Webhook) { putRow(&repo.rows, webhookKey{w.Tenant, w.ID}, w) }
 
 // Drop stages the removal of a webhook, provided that its row has not changed.
 func (repo *Webhooks) Drop(w *perdure.Webhook) {
 	k := webhookKey{w.Tenant, w.ID}
-	repo.rows.absorb(k, *w, true)
-	repo.rows.drop(k)
-	repo.in.tx.later.add(statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?",
+	absorbRow(&repo.rows, k, *w, true)
+	dropRow(&repo.rows, k)
+	addRows(&repo.in.tx.later, statement{"DELETE FROM webhooks WHERE tenant=? AND id=? AND version=?",
 		[]any{string(w.Tenant), string(w.ID), w.Version}, 1})
 }
 
 // Quota gives a tenant's quota row. It has to be read before the webhooks are counted.
 func (repo *Webhooks) Quota(t perdure.TenantID, scope string) (WebhookQuota, error) {
 	k := quotaKey{t, scope}
-	if q, _, known := repo.quotas.get(k); known {
+	if q, _, known := getRow(&repo.quotas, k); known {
 		return q, nil
 	}
 	err := quotaTable.query(repo.in.sess, "WHERE tenant=? AND scope=?", []any{string(t), scope},
 		func(q *WebhookQuota) error {
-			repo.quotas.absorb(k, *q, true)
+			absorbRow(&repo.quotas, k, *q, true)
 			return nil
 		})
 	if err == nil {
-		repo.quotas.absorb(k, WebhookQuota{Tenant: t, Scope: scope}, false)
+		absorbRow(&repo.quotas, k, WebhookQuota{Tenant: t, Scope: scope}, false)
 	}
-	q, _, _ := repo.quotas.get(k)
+	q, _, _ := getRow(&repo.quotas, k)
 	return q, err
 }
 
 // PutQuota stages a tenant's quota row. Its version is incremented when the batch is written.
-func (repo *Webhooks) PutQuota(q WebhookQuota) { repo.quotas.put(quotaKey{q.Tenant, q.Scope}, q) }
+func (repo *Webhooks) PutQuota(q WebhookQuota) { putRow(&repo.quotas, quotaKey{q.Tenant, q.Scope}, q) }

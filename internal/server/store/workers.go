@@ -59,12 +59,12 @@ type Workers struct {
 
 func (repo *Workers) open(in *base) {
 	repo.in = in
-	repo.rows.over(in, workerTable)
+	openRows(&repo.rows, in, workerTable)
 }
 
 // Get gives a worker.
 func (repo *Workers) Get(t perdure.TenantID, id string) (perdure.Worker, bool, error) {
-	return repo.rows.load(workerKey{t, id}, "WHERE tenant=? AND id=?", string(t), id)
+	return loadRow(&repo.rows, workerKey{t, id}, "WHERE tenant=? AND id=?", string(t), id)
 }
 
 // List lists a tenant's workers.
@@ -109,8 +109,8 @@ func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker,
 		fmt.Sprintf("WHERE offline=0 AND seen_at<=? ORDER BY seen_at, tenant, id LIMIT %d", limit), []any{int64(since)},
 		func(w *perdure.Worker) error {
 			k := workerKey{w.Tenant, w.ID}
-			repo.rows.absorb(k, *w, true)
-			if cur, _, _ := repo.rows.get(k); !cur.Offline && cur.SeenAt <= since {
+			absorbRow(&repo.rows, k, *w, true)
+			if cur, _, _ := getRow(&repo.rows, k); !cur.Offline && cur.SeenAt <= since {
 				out = append(out, cur)
 			}
 			return nil
@@ -119,7 +119,7 @@ func (repo *Workers) Silent(since perdure.Instant, limit int) ([]perdure.Worker,
 }
 
 // Put stages a worker.
-func (repo *Workers) Put(w perdure.Worker) { repo.rows.put(workerKey{w.Tenant, w.ID}, w) }
+func (repo *Workers) Put(w perdure.Worker) { putRow(&repo.rows, workerKey{w.Tenant, w.ID}, w) }
 
 // SetOffline stages that a worker is offline, unless it was seen since it was read.
 func (repo *Workers) SetOffline(w perdure.Worker) {
@@ -128,8 +128,8 @@ func (repo *Workers) SetOffline(w perdure.Worker) {
 		known.val.Offline = true
 		repo.in.tx.undo = append(repo.in.tx.undo, func() { *known = before })
 	}
-	repo.in.tx.later.add(statement{"UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?",
-		[]any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1})
+	repo.in.stage("UPDATE workers SET offline=1 WHERE tenant=? AND id=? AND offline=0 AND seen_at=?",
+		[]any{string(w.Tenant), w.ID, int64(w.SeenAt)}, 1)
 }
 
 // DropUnused stages the removal of workers that are offline and were last seen at an instant or
@@ -141,8 +141,7 @@ func (repo *Workers) DropUnused(before perdure.Instant, limit int) (n int, err e
 	if err := repo.in.tx.count(&n, due+"SELECT count(*) FROM due", int64(before)); err != nil || n == 0 {
 		return 0, err
 	}
-	repo.in.tx.later.add(statement{due + "DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND " +
-		gone,
-		[]any{int64(before), int64(before)}, anyNumber})
+	repo.in.stage(due+"DELETE FROM workers WHERE (tenant,id) IN (SELECT tenant,id FROM due) AND "+gone,
+		[]any{int64(before), int64(before)}, anyNumber)
 	return n, repo.in.tx.exclusive("workers removed")
 }

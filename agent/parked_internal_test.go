@@ -9,7 +9,9 @@ import (
 // their goroutines are, because the server gives a signal to the wait that was opened first.
 func TestWaitsOfBranchesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
-	parkedOn := func(id string, place ...int) *branch { return &branch{place: place, parked: &parked{on: []string{id}}} }
+	parkedOn := func(id string, place ...int) *branch {
+		return &branch{place: place, parked: &parked{on: []string{id}}}
+	}
 	c := &execution{parking: parking{live: 5}, branches: map[string]*branch{
 		"9": parkedOn("left", 1), "99": parkedOn("deep", 1, 1), "100": parkedOn("right", 2), "10": parkedOn("last", 10),
 		"1000": parkedOn("agent")}}

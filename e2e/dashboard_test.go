@@ -152,8 +152,9 @@ func fullRun(n *node) runView {
 func gatedModel(t *testing.T) (config string, open func()) {
 	t.Helper()
 	h, err := mockmodel.New(mockmodel.Script{Rules: []mockmodel.Rule{
-		{Match: mockmodel.Match{Offers: "spawn_worker", Role: "user"}, Answer: mockmodel.Answer{ToolCalls: []mockmodel.Call{
-			{Name: "spawn_worker", Arguments: obj{"task": "Check the disk space.", "wait": 60}}}}},
+		{Match: mockmodel.Match{Offers: "spawn_worker", Role: "user"}, Answer: mockmodel.Answer{
+			ToolCalls: []mockmodel.Call{{Name: "spawn_worker",
+				Arguments: obj{"task": "Check the disk space.", "wait": 60}}}}},
 		{Match: mockmodel.Match{Tool: "spawn_worker"}, Answer: mockmodel.Answer{Text: "I had a worker look. {{last}}"}},
 		{Answer: mockmodel.Answer{Text: "df says: 42%"}},
 	}})

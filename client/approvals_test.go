@@ -8,14 +8,15 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
 func TestDecisionWithLostAnswersCountsOnce(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
+	both(t, func(t *testing.T, w *servertest.Server) {
 		ctx := context.Background()
-		lossy := &wire{}
-		c := w.client(lossy.wrap)
+		lossy := &servertest.Wire{}
+		c := w.Client(lossy.Wrap)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "deploy"}))
 		g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 		wait := func(id, action string) perdure.WaitSpec {
@@ -36,10 +37,10 @@ func TestDecisionWithLostAnswersCountsOnce(t *testing.T) {
 		if string(a.Action) != `{"push":"main"}` || a.Kind != "deploy" || a.State != perdure.ApprovalOpen {
 			t.Errorf("approval: %+v, want it open, with the action and the kind deploy", a)
 		}
-		lossy.loseNext.Store(2)
+		lossy.Lose.Store(2)
 		decision := api.Decide{Decision: perdure.Approve, Comment: "go", ActionHash: a.ActionHash}
 		a = ok[*perdure.Approval](t)(c.Decide(ctx, a.ID, decision))
-		if a.State != perdure.ApprovalApproved || a.Comment != "go" || a.DecidedBy == nil || lossy.loseNext.Load() > 0 {
+		if a.State != perdure.ApprovalApproved || a.Comment != "go" || a.DecidedBy == nil || lossy.Lose.Load() > 0 {
 			t.Errorf("approval after two lost answers: %+v, want it approved", a)
 		}
 		if _, err := c.Decide(ctx, a.ID,

@@ -11,12 +11,13 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
 func TestArtifactIsReturnedUnchanged(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		c := w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		c := w.Client()
 		ctx := within(t)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
@@ -63,7 +64,7 @@ func TestArtifactIsReturnedUnchanged(t *testing.T) {
 
 func TestDamagedOrTruncatedArtifactIsAnError(t *testing.T) {
 	answer := func(body, etag string) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
+		return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: 200, Header: http.Header{"Etag": {`"` + etag + `"`}}, Request: r,
 				Body: io.NopCloser(strings.NewReader(body))}, nil
 		})
@@ -83,7 +84,7 @@ func TestDamagedOrTruncatedArtifactIsAnError(t *testing.T) {
 
 func TestArtifactWithoutBodyIsError(t *testing.T) {
 	c := client.New("http://perdure", "k",
-		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
+		client.Options{Transport: servertest.Tripper(func(*http.Request) (*http.Response, error) {
 			t.Error("the request was sent, want it refused before")
 			return nil, errors.New("unplugged")
 		})})

@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
 // batchOf returns so many runs of a batch.
@@ -42,8 +43,8 @@ func TestStartManySendsSeveralCalls(t *testing.T) {
 	ctx := within(t)
 	var sizes []int
 	keys := make(map[string]bool)
-	c := w.client(func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
+	c := w.Client(func(next http.RoundTripper) http.RoundTripper {
+		return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			in := sentBatch(t, r)
 			sizes = append(sizes, len(in.Runs))
 			for _, x := range in.Runs {
@@ -78,7 +79,7 @@ func TestStartManySendsSeveralCalls(t *testing.T) {
 			t.Fatalf("results %d = %+v, then %+v, want one run", i, a, b)
 		}
 	}
-	run := ok[*api.Run](t)(w.client().Get(ctx, first[1234].Run.RunID))
+	run := ok[*api.Run](t)(w.Client().Get(ctx, first[1234].Run.RunID))
 	if string(run.Input) != "1234" || run.Status != "queued" {
 		t.Errorf("run 1234 = %+v, want its own input, and queued", run)
 	}
@@ -94,8 +95,8 @@ func TestStartManySendsSeveralCalls(t *testing.T) {
 func TestStartManyCutsCallsBySize(t *testing.T) {
 	w := open(t, false, nil)
 	var sizes []int
-	c := w.client(func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
+	c := w.Client(func(next http.RoundTripper) http.RoundTripper {
+		return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			sizes = append(sizes, len(sentBatch(t, r).Runs))
 			return next.RoundTrip(r)
 		})
@@ -125,8 +126,8 @@ func TestStartManyCutsCallsBySize(t *testing.T) {
 func TestStartManySendsBusyRunsAgain(t *testing.T) {
 	w := open(t, false, nil)
 	var calls []api.StartMany
-	c := w.client(func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
+	c := w.Client(func(next http.RoundTripper) http.RoundTripper {
+		return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			calls = append(calls, sentBatch(t, r))
 			res, err := next.RoundTrip(r)
 			if err != nil || len(calls) > 1 {
@@ -160,7 +161,7 @@ func TestStartManySendsBusyRunsAgain(t *testing.T) {
 			t.Errorf("result %d = %+v, want a run", i, r)
 		}
 	}
-	if page := ok[*api.Runs](t)(w.client().List(within(t), client.Filter{})); len(page.Runs) != 4 {
+	if page := ok[*api.Runs](t)(w.Client().List(within(t), client.Filter{})); len(page.Runs) != 4 {
 		t.Errorf("%d runs, want 4", len(page.Runs))
 	}
 }
@@ -169,8 +170,8 @@ func TestStartManySendsBusyRunsAgain(t *testing.T) {
 func TestStartManyReturnsResultsBeforeAFailure(t *testing.T) {
 	w := open(t, false, nil)
 	sent := 0
-	c := w.client(func(next http.RoundTripper) http.RoundTripper {
-		return tripper(func(r *http.Request) (*http.Response, error) {
+	c := w.Client(func(next http.RoundTripper) http.RoundTripper {
+		return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			if sent++; sent > 1 {
 				r.Header.Del("Authorization")
 			}

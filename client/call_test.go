@@ -29,7 +29,7 @@ func serveOnce(t *testing.T, c *client.Client, kind string, out perdure.Outcome)
 }
 
 func TestCallReturnsTypedResult(t *testing.T) {
-	c := open(t, false, nil).client()
+	c := open(t, false, nil).Client()
 	serveOnce(t, c, "add", perdure.Outcome{Type: perdure.OutcomeComplete,
 		Result: client.JSON(map[string]int{"sum": 3})})
 	type sum struct{ Sum int }
@@ -40,7 +40,7 @@ func TestCallReturnsTypedResult(t *testing.T) {
 }
 
 func TestCallReturnsRunErrorOfFailedRun(t *testing.T) {
-	c := open(t, false, nil).client()
+	c := open(t, false, nil).Client()
 	no := false
 	serveOnce(t, c, "add", perdure.Outcome{Type: perdure.OutcomeFail, Retryable: &no,
 		Error: &perdure.Failure{Code: "overflow", Message: "too much"}})
@@ -52,7 +52,7 @@ func TestCallReturnsRunErrorOfFailedRun(t *testing.T) {
 }
 
 func TestCallReturnsDeferredErrorWhenItsTimeIsOver(t *testing.T) {
-	c := open(t, false, nil).client()
+	c := open(t, false, nil).Client()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := client.Call[int](ctx, c, "nobody", 1)
@@ -71,7 +71,7 @@ func TestCallReturnsDeferredErrorWhenItsTimeIsOver(t *testing.T) {
 }
 
 func TestCallRefusesInputThatIsNoJSON(t *testing.T) {
-	c := open(t, false, nil).client()
+	c := open(t, false, nil).Client()
 	if _, err := client.Call[int](t.Context(), c, "add", make(chan int)); client.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("Call with a channel: %v, want %s", err, perdure.CodeInvalid)
 	}

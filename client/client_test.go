@@ -16,14 +16,15 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A run is started, executed, joined, listed and retried, and its late result is adopted.
 func TestRunFromStartToLateResult(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job", Input: client.JSON(map[string]int{"n": 1}),
 			Metadata: map[string]string{"for": "test"}}))
 		if run.State != perdure.Queued {
@@ -76,8 +77,8 @@ func TestRunFromStartToLateResult(t *testing.T) {
 }
 
 func TestRunIsDeferredAndJoinedLater(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job"}, 50*time.Millisecond)
 		if err != nil || !deferred || run.Status != perdure.StatusDeferred || run.State != perdure.Queued {
 			t.Fatalf("Run = %+v, deferred %v, %v, want a queued, deferred run", run, deferred, err)
@@ -104,12 +105,12 @@ func TestRunIsDeferredAndJoinedLater(t *testing.T) {
 }
 
 func TestErrorsHaveCodes(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		reader := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, api.CreateKey{Name: "reader",
 			Scopes: []string{"runs:read"}}))
-		only := client.New(w.url, reader.Secret, client.Options{Transport: w.wire})
-		nobody := client.New(w.url, "prd_nonsense", client.Options{Transport: w.wire})
+		only := client.New(w.URL, reader.Secret, client.Options{Transport: w.Wire})
+		nobody := client.New(w.URL, "prd_nonsense", client.Options{Transport: w.Wire})
 		for _, row := range []struct {
 			name  string
 			call  func() error
@@ -159,13 +160,13 @@ func TestErrorsHaveCodes(t *testing.T) {
 }
 
 func TestStartWithLostAnswersMakesOneRun(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		x := &wire{}
-		ctx, c := within(t), w.client(x.wrap)
-		x.loseNext.Store(2)
+	both(t, func(t *testing.T, w *servertest.Server) {
+		x := &servertest.Wire{}
+		ctx, c := within(t), w.Client(x.Wrap)
+		x.Lose.Store(2)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
-		if n := x.sent.Load(); n != 3 || x.keys[0] == "" || x.keys[0] != x.keys[2] {
-			t.Errorf("sent %d times with the keys %v, want 3 times with one key", n, x.keys)
+		if n := x.Sent.Load(); n != 3 || x.Keys()[0] == "" || x.Keys()[0] != x.Keys()[2] {
+			t.Errorf("sent %d times with the keys %v, want 3 times with one key", n, x.Keys())
 		}
 		page := ok[*api.Runs](t)(c.List(ctx, client.Filter{}))
 		if len(page.Runs) != 1 || page.Runs[0].RunID != run.RunID {
@@ -176,7 +177,7 @@ func TestStartWithLostAnswersMakesOneRun(t *testing.T) {
 			t.Error("two calls returned the same run, want two runs")
 		}
 		// The same holds in the foreground: the second attempt finds the run of the first.
-		x.loseNext.Store(1)
+		x.Lose.Store(1)
 		_, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job"}, 20*time.Millisecond)
 		if err != nil || !deferred {
 			t.Errorf("Run: deferred %v, %v, want a deferred run", deferred, err)
@@ -265,7 +266,7 @@ func TestWhichFailuresAreRetried(t *testing.T) {
 
 func TestCallsEndWithTheirContext(t *testing.T) {
 	w := open(t, false, nil)
-	c := w.client()
+	c := w.Client()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := c.Get(ctx, "r"); !errors.Is(err, context.Canceled) || client.CodeOf(err) != "" {
@@ -291,7 +292,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 }
 
 func TestAnswerSizeIsLimited(t *testing.T) {
-	endless := tripper(func(r *http.Request) (*http.Response, error) {
+	endless := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(zeros{}), Request: r}, nil
 	})
 	c := client.New("http://perdure", "k", client.Options{Transport: endless})
@@ -305,10 +306,10 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 func TestEventsContinueAfterFailures(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		x := &wire{onlyPaths: "/events"}
+	both(t, func(t *testing.T, w *servertest.Server) {
+		x := &servertest.Wire{Only: "/events"}
 		ctx := within(t)
-		c, other := client.New(w.url, w.srv.Key(), client.Options{Transport: x.wrap(w.wire), Retries: -1}), w.client()
+		c, other := client.New(w.URL, w.Key(), client.Options{Transport: x.Wrap(w.Wire), Retries: -1}), w.Client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		last := int64(0)
 		for e, err := range c.Events(ctx, run.RunID, 0) {
@@ -319,8 +320,8 @@ func TestEventsContinueAfterFailures(t *testing.T) {
 				t.Errorf("event %d after %d, want %d", e.Seq, last, last+1)
 			}
 			if last = e.Seq; last == 1 {
-				x.dropNext.Store(2)
-				x.loseNext.Store(1)
+				x.Drop.Store(2)
+				x.Lose.Store(1)
 				finish(t, other, `1`)
 			}
 		}
@@ -332,12 +333,12 @@ func TestEventsContinueAfterFailures(t *testing.T) {
 
 func TestJoinContinuesAfterServerShutdown(t *testing.T) {
 	w := open(t, false, nil)
-	ctx, c := within(t), w.client()
+	ctx, c := within(t), w.Client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 	// The first join is answered at once, as by a server that shuts down. The second reaches the
 	// next node.
 	joins := 0
-	x := tripper(func(r *http.Request) (*http.Response, error) {
+	x := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/join") {
 			if joins++; joins == 1 {
 				body := `{"run_id":"` + string(run.RunID) + `","state":"queued","status":"deferred"}`
@@ -346,9 +347,9 @@ func TestJoinContinuesAfterServerShutdown(t *testing.T) {
 			}
 			finish(t, c, `1`)
 		}
-		return w.wire.RoundTrip(r)
+		return w.Wire.RoundTrip(r)
 	})
-	done, deferred, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Join(ctx, run.RunID,
+	done, deferred, err := client.New(w.URL, w.Key(), client.Options{Transport: x}).Join(ctx, run.RunID,
 		time.Minute)
 	if err != nil || deferred || done.State != perdure.Completed {
 		t.Errorf("Join = %+v, deferred %v, %v, want a completed run", done, deferred, err)
@@ -357,8 +358,8 @@ func TestJoinContinuesAfterServerShutdown(t *testing.T) {
 
 // Calls that no other test makes.
 func TestOtherCalls(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		if h := ok[*api.Health](t)(c.Health(ctx)); h.Status != "ok" {
 			t.Errorf("Health = %+v, want ok", h)
 		}
@@ -444,7 +445,7 @@ func TestOtherCalls(t *testing.T) {
 
 		k := ok[*api.NewKey](t)(admin.New(c).CreateTenantKey(ctx, "acme",
 			api.CreateKey{Name: "k", Scopes: []string{"runs:read", "keys:admin"}}))
-		acme := client.New(w.url, k.Secret, client.Options{Transport: w.wire})
+		acme := client.New(w.URL, k.Secret, client.Options{Transport: w.Wire})
 		if list := ok[[]perdure.Key](t)(admin.New(acme).Keys(ctx)); len(list) != 1 || list[0].Tenant != "acme" {
 			t.Errorf("keys: %+v, want one of acme", list)
 		}
@@ -482,7 +483,7 @@ func TestOtherCalls(t *testing.T) {
 
 func TestValueThatJSONCannotHoldIsErrorOfCall(t *testing.T) {
 	c := client.New("http://perdure", "k",
-		client.Options{Transport: tripper(func(*http.Request) (*http.Response, error) {
+		client.Options{Transport: servertest.Tripper(func(*http.Request) (*http.Response, error) {
 			t.Error("the request was sent, want it refused before")
 			return nil, errors.New("unplugged")
 		})})

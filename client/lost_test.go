@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/storetest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
@@ -747,7 +748,7 @@ func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
 			l := &loss{t: t, ctx: within(t), c: as(srv.Key()), as: as, sink: sink.URL, letters: letters}
 			call := prepare(l)
 			sent := 0
-			wire := tripper(func(r *http.Request) (*http.Response, error) {
+			wire := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 				res, err := srv.Transport().RoundTrip(r)
 				if sent++; sent > 1 || err != nil {
 					return res, err
@@ -788,7 +789,7 @@ func TestEveryCallThatChangesSomethingTakesCallOptions(t *testing.T) {
 
 func TestCallersIdempotencyKey(t *testing.T) {
 	w := open(t, false, nil)
-	ctx, c := within(t), w.client()
+	ctx, c := within(t), w.Client()
 	in := api.CreateKey{Name: "k", Scopes: []string{"runs:read"}}
 	first := ok[*api.NewKey](t)(admin.New(c).CreateKey(ctx, in, client.IdempotencyKey("mine")))
 	// A second call must not revoke the key, whose secret the first caller has.
@@ -807,12 +808,12 @@ func TestCallersIdempotencyKey(t *testing.T) {
 
 func TestCancelContinuesAfterServerShutdown(t *testing.T) {
 	w := open(t, false, nil)
-	ctx, c := within(t), w.client()
+	ctx, c := within(t), w.Client()
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 	g := ok[*api.Polled](t)(session.Of(c).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
 	// The first answer comes before the run has ended, as from a server that shuts down.
 	var keys []string
-	x := tripper(func(r *http.Request) (*http.Response, error) {
+	x := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		if keys = append(keys, r.Header.Get("Idempotency-Key")); len(keys) == 1 {
 			r.URL.RawQuery = "wait=0s"
 		} else {
@@ -820,9 +821,9 @@ func TestCancelContinuesAfterServerShutdown(t *testing.T) {
 				perdure.Commit{ID: "c", RunID: g.RunID, Epoch: g.Epoch, CancelAck: true,
 					Outcome: &perdure.Outcome{Type: perdure.OutcomeCancelled}}))
 		}
-		return w.wire.RoundTrip(r)
+		return w.Wire.RoundTrip(r)
 	})
-	run, err := client.New(w.url, w.srv.Key(), client.Options{Transport: x}).Cancel(ctx, run.RunID, "enough",
+	run, err := client.New(w.URL, w.Key(), client.Options{Transport: x}).Cancel(ctx, run.RunID, "enough",
 		time.Minute)
 	if err != nil || run.State != perdure.Cancelled || len(keys) != 2 || keys[0] != keys[1] {
 		t.Errorf("Cancel = %+v, %v, with the keys %v, want a cancelled run and one key used twice", run, err, keys)

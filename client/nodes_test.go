@@ -252,13 +252,13 @@ func TestEveryAddressIsChecked(t *testing.T) {
 // A server that dies in the middle of a stream costs no event, and none comes twice.
 func TestStreamGoesOnAtAnotherServer(t *testing.T) {
 	w := open(t, true, nil)
-	second := httptest.NewServer(w.srv.Handler())
+	second := httptest.NewServer(w.Server.Handler())
 	t.Cleanup(second.Close)
 	ctx := within(t)
-	direct := w.client()
+	direct := w.Client()
 	run := ok[*api.Run](t)(direct.Start(ctx, perdure.Submission{Kind: "job"}))
-	first := httptest.NewServer(w.srv.Handler())
-	c := client.New(first.URL+","+second.URL, w.srv.Key(), client.Options{})
+	first := httptest.NewServer(w.Server.Handler())
+	c := client.New(first.URL+","+second.URL, w.Key(), client.Options{})
 	worked := make(chan struct{})
 	var seqs []int64
 	for e, err := range c.Stream(ctx, run.RunID, 0) {

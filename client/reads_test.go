@@ -45,7 +45,7 @@ func recorded(t *testing.T, c *client.Client) perdure.RunID {
 
 func TestStepsAreReadPageByPage(t *testing.T) {
 	w := open(t, false, nil)
-	c, ctx := w.client(), within(t)
+	c, ctx := w.Client(), within(t)
 	run := recorded(t, c)
 	var all []api.Step
 	pages := 0
@@ -89,7 +89,7 @@ func second[T any](_ T, err error) error { return err }
 
 func TestInboxItemsAreReadAndStay(t *testing.T) {
 	w := open(t, false, nil)
-	c, ctx := w.client(), within(t)
+	c, ctx := w.Client(), within(t)
 	run := recorded(t, c)
 	for range 2 { // reading takes nothing out
 		p := ok[*api.InboxItems](t)(c.InboxItems(ctx, run, 0, 1))
@@ -108,7 +108,7 @@ func TestInboxItemsAreReadAndStay(t *testing.T) {
 
 func TestPausesAreShown(t *testing.T) {
 	w := open(t, false, nil)
-	c, ctx := w.client(), within(t)
+	c, ctx := w.Client(), within(t)
 	if list := ok[[]api.Queue](t)(c.Queues(ctx)); list == nil || len(list) != 0 {
 		t.Errorf("queues of a new tenant = %#v, want an empty list", list)
 	}
@@ -138,7 +138,7 @@ func TestPausesAreShown(t *testing.T) {
 
 func TestCountsOfAFilter(t *testing.T) {
 	w := open(t, false, nil)
-	c, ctx := w.client(), within(t)
+	c, ctx := w.Client(), within(t)
 	for _, sub := range []perdure.Submission{{Kind: "a"}, {Kind: "a", Queue: "slow"}, {Kind: "b", Queue: "slow"}} {
 		ok[*api.Run](t)(c.Start(ctx, sub))
 	}
@@ -159,7 +159,7 @@ func TestCountsOfAFilter(t *testing.T) {
 
 func TestHistoryCountsRuns(t *testing.T) {
 	w := open(t, false, nil)
-	c, ctx := w.client(), within(t)
+	c, ctx := w.Client(), within(t)
 	ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "a"}))
 	ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "a"}))
 	finish(t, c, `1`)

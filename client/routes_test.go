@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
@@ -35,16 +36,16 @@ func TestEveryRouteHasAMethod(t *testing.T) {
 	w := open(t, false, nil)
 	asked := make(map[string]string) // request → the method that made it
 	var name string
-	refusing := tripper(func(r *http.Request) (*http.Response, error) {
+	refusing := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		asked[r.Method+" "+r.URL.EscapedPath()] = name
 		return &http.Response{StatusCode: 404, Header: http.Header{"Content-Type": {"application/problem+json"}},
 			Request: r,
 			Body:    io.NopCloser(strings.NewReader(`{"code":"not_found"}`))}, nil
 	})
-	c := client.New(w.url, "k", client.Options{Transport: refusing})
+	c := client.New(w.URL, "k", client.Options{Transport: refusing})
 	callAll(t, c, func(method string) { name = method })
 
-	res, err := w.wire.RoundTrip(must(t, w.url+"/openapi.json"))
+	res, err := w.Wire.RoundTrip(must(t, w.URL+"/openapi.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

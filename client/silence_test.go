@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
 // A swallower is a proxy that accepts streams and sends nothing of them, and passes on other requests.
@@ -26,7 +27,7 @@ type swallower struct {
 }
 
 func (x *swallower) wrap(next http.RoundTripper) http.RoundTripper {
-	return tripper(func(r *http.Request) (*http.Response, error) {
+	return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(r.URL.Path, "/events") {
 			x.polls.Add(1)
 		}
@@ -67,8 +68,8 @@ const briefly = 40 * time.Millisecond
 // Nothing of a stream arrives. The events are polled, the caller is told that the run is working, and the
 // stream stays attached, so that the server sees somebody who waits.
 func TestSilentStreamIsPolled(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		x := new(swallower)
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		worked := make(chan struct{})
@@ -82,7 +83,7 @@ func TestSilentStreamIsPolled(t *testing.T) {
 				go func() { defer close(worked); emit(t, c, 30) }()
 			}
 		}
-		got := gather(t, w.client(x.wrap).Stream(ctx, run.RunID, 0,
+		got := gather(t, w.Client(x.wrap).Stream(ctx, run.RunID, 0,
 			client.StreamOptions{Silence: briefly, StillWorking: still}))
 		<-worked
 		if want := gather(t, c.Events(ctx, run.RunID, 0)); len(want) != 34 || !reflect.DeepEqual(got, want) {
@@ -101,7 +102,7 @@ func TestSilentStreamIsPolled(t *testing.T) {
 // When streams work again, polling ends. Every event comes once.
 func TestStreamReplacesPollingAgain(t *testing.T) {
 	w := open(t, true, nil)
-	ctx, c := within(t), w.client()
+	ctx, c := within(t), w.Client()
 	x := new(swallower)
 	run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 	worked := make(chan struct{})
@@ -112,7 +113,7 @@ func TestStreamReplacesPollingAgain(t *testing.T) {
 		polls = x.polls.Load()
 		emit(t, c, 100)
 	}
-	got := gather(t, w.client(x.wrap).Stream(ctx, run.RunID, 0, client.StreamOptions{Silence: briefly,
+	got := gather(t, w.Client(x.wrap).Stream(ctx, run.RunID, 0, client.StreamOptions{Silence: briefly,
 		StillWorking: func(*api.Run) {
 			if !x.off.Swap(true) {
 				go work()
@@ -131,8 +132,8 @@ func TestStreamReplacesPollingAgain(t *testing.T) {
 func TestPollingEndsWithItsCaller(t *testing.T) {
 	w := open(t, false, nil)
 	x := new(swallower)
-	run := ok[*api.Run](t)(w.client().Start(t.Context(), perdure.Submission{Kind: "job"}))
-	for e, err := range w.client(x.wrap).Stream(within(t), run.RunID, 0, client.StreamOptions{Silence: briefly}) {
+	run := ok[*api.Run](t)(w.Client().Start(t.Context(), perdure.Submission{Kind: "job"}))
+	for e, err := range w.Client(x.wrap).Stream(within(t), run.RunID, 0, client.StreamOptions{Silence: briefly}) {
 		if err != nil || e.Type != perdure.LineCreated {
 			t.Fatalf("the first event = %+v, %v; want that of the creation", e, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
@@ -56,8 +57,8 @@ func gather(t *testing.T, events func(func(api.Event, error) bool)) (out []api.E
 }
 
 func TestStreamYieldsTheWholeLog(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		worked := make(chan struct{})
 		var live []api.Event
@@ -93,7 +94,7 @@ type cutter struct {
 }
 
 func (x *cutter) wrap(next http.RoundTripper) http.RoundTripper {
-	return tripper(func(r *http.Request) (*http.Response, error) {
+	return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		res, err := next.RoundTrip(r)
 		if err == nil && strings.HasSuffix(r.URL.Path, "/stream") && x.cuts < 10 {
 			x.cuts++
@@ -119,15 +120,15 @@ func (c *cut) Read(b []byte) (int, error) {
 }
 
 func TestBrokenStreamYieldsEveryEventOnce(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
+	both(t, func(t *testing.T, w *servertest.Server) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		x := &cutter{rng: rand.New(rand.NewPCG(seed, 1))}
-		ctx, c := within(t), w.client()
+		ctx, c := within(t), w.Client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		worked := make(chan struct{})
 		go func() { defer close(worked); emit(t, c, 300) }()
-		got := gather(t, w.client(x.wrap).Stream(ctx, run.RunID, 0))
+		got := gather(t, w.Client(x.wrap).Stream(ctx, run.RunID, 0))
 		<-worked
 		if want := gather(t, c.Events(ctx, run.RunID, 0)); len(want) != 304 || !reflect.DeepEqual(got, want) {
 			t.Errorf("the stream yielded %d events, the log has %d, want the same 304", len(got), len(want))
@@ -348,12 +349,12 @@ func TestStreamBacksOffWhileServerIsAway(t *testing.T) {
 }
 
 func TestStoppedIterationClosesItsConnection(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
-		ctx, c := within(t), w.client()
+	both(t, func(t *testing.T, w *servertest.Server) {
+		ctx, c := within(t), w.Client()
 		run := ok[*api.Run](t)(c.Start(ctx, perdure.Submission{Kind: "job"}))
 		closed := make(chan struct{})
-		x := w.client(func(next http.RoundTripper) http.RoundTripper {
-			return tripper(func(r *http.Request) (*http.Response, error) {
+		x := w.Client(func(next http.RoundTripper) http.RoundTripper {
+			return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 				context.AfterFunc(r.Context(), func() { close(closed) })
 				return next.RoundTrip(r)
 			})

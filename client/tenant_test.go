@@ -12,35 +12,36 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // acme makes the tenant acme, and returns a client with a key of it and one of the platform for it.
-func acme(t *testing.T, w *world) (theirs, ours *client.Client) {
+func acme(t *testing.T, w *servertest.Server) (theirs, ours *client.Client) {
 	t.Helper()
 	in := api.CreateKey{Name: "own"}
 	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k := ok[*api.NewKey](t)(admin.New(w.client()).CreateTenantKey(within(t), "acme", in))
-	return client.New(w.url, k.Secret, client.Options{Transport: w.wire}),
-		client.New(w.url, w.srv.Key(), client.Options{Transport: w.wire, Tenant: "acme"})
+	k := ok[*api.NewKey](t)(admin.New(w.Client()).CreateTenantKey(within(t), "acme", in))
+	return client.New(w.URL, k.Secret, client.Options{Transport: w.Wire}),
+		client.New(w.URL, w.Key(), client.Options{Transport: w.Wire, Tenant: "acme"})
 }
 
 func TestPlatformKeyActsForATenant(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
+	both(t, func(t *testing.T, w *servertest.Server) {
 		ctx := within(t)
 		theirs, ours := acme(t, w)
 		run := ok[*api.Run](t)(ours.Start(ctx, perdure.Submission{Kind: "job"})).RunID
 		ok[*api.Run](t)(theirs.Get(ctx, run))
-		if _, err := w.client().Get(ctx, run); client.CodeOf(err) != perdure.CodeNotFound {
+		if _, err := w.Client().Get(ctx, run); client.CodeOf(err) != perdure.CodeNotFound {
 			t.Errorf("the run in the tenant of the platform key: error %v, want not_found", err)
 		}
 		ok[*api.QueuePaused](t)(admin.New(ours).PauseQueue(ctx, "default", api.PauseQueue{}))
 		if q := ok[[]api.Queue](t)(theirs.Queues(ctx)); len(q) != 1 || q[0].Paused == nil {
 			t.Errorf("the tenant's queues = %+v, want a pause", q)
 		}
-		if q := ok[[]api.Queue](t)(w.client().Queues(ctx)); len(q) != 0 {
+		if q := ok[[]api.Queue](t)(w.Client().Queues(ctx)); len(q) != 0 {
 			t.Errorf("the platform's queues = %+v, want none", q)
 		}
 		ok[*api.QueuePaused](t)(admin.New(ours).ResumeQueue(ctx, "default"))
@@ -85,7 +86,7 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 	theirs, ours := acme(t, w)
 	run := ok[*api.Run](t)(theirs.Start(ctx, perdure.Submission{Kind: "job"})).RunID
 	with := func(key string, tenant perdure.TenantID) *client.Client {
-		return client.New(w.url, key, client.Options{Transport: w.wire, Tenant: tenant})
+		return client.New(w.URL, key, client.Options{Transport: w.Wire, Tenant: tenant})
 	}
 	k := ok[*api.NewKey](t)(admin.New(theirs).CreateKey(ctx, api.CreateKey{Name: "x", Scopes: []string{"runs:read"}}))
 	g := ok[*api.Polled](t)(session.Of(theirs).Poll(ctx, "w", api.Poll{Slots: 1, Start: true})).Runs[0]
@@ -110,9 +111,9 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 	}{
 		{"a tenant's key", second(with(k.Secret, "acme").List(ctx, client.Filter{})), "invalid", "no platform key"},
 		{"a tenant's key, a stream", streamError(with(k.Secret, "acme")), "invalid", "no platform key"},
-		{"an unknown tenant", second(with(w.srv.Key(), "amce").List(ctx, client.Filter{})), "not_found", "tenant"},
-		{"an unknown tenant, a start", second(with(w.srv.Key(), "amce").Start(ctx, start)), "not_found", "tenant"},
-		{"no name", second(with(w.srv.Key(), "a&b").List(ctx, client.Filter{})), "invalid", `"a&b" is no name`},
+		{"an unknown tenant", second(with(w.Key(), "amce").List(ctx, client.Filter{})), "not_found", "tenant"},
+		{"an unknown tenant, a start", second(with(w.Key(), "amce").Start(ctx, start)), "not_found", "tenant"},
+		{"no name", second(with(w.Key(), "a&b").List(ctx, client.Filter{})), "invalid", `"a&b" is no name`},
 		{"a worker's poll", second(session.Of(ours).Poll(ctx, "w", api.Poll{Slots: 1})), "invalid", "without a tenant"},
 		{"a login", second(admin.New(ours).LoginLink(ctx, api.OpenSession{})), "invalid", "without a tenant"},
 		{"a callback", second(ours.Callback(ctx, opened[0].Callbacks[0].Token, api.UseCallback{})), "invalid",
@@ -128,7 +129,7 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 		}
 	}
 	ok[*api.Health](t)(ours.Health(ctx)) // is about no tenant
-	if list := ok[*api.Runs](t)(w.client().List(ctx, client.Filter{})); len(list.Runs) != 0 {
+	if list := ok[*api.Runs](t)(w.Client().List(ctx, client.Filter{})); len(list.Runs) != 0 {
 		t.Errorf("runs in the tenant of the platform key = %+v, want none", list.Runs)
 	}
 }
@@ -137,7 +138,7 @@ func TestTenantOfAClientIsRefusedWithAReason(t *testing.T) {
 func TestEveryCallNamesTheTenant(t *testing.T) {
 	var name string
 	calls := 0
-	refusing := tripper(func(r *http.Request) (*http.Response, error) {
+	refusing := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		switch q := r.URL.Query()["tenant"]; {
 		case strings.HasPrefix(r.URL.Path, "/api/v1/"):
 			if calls++; len(q) != 1 || q[0] != "acme" {

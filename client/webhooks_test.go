@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
@@ -25,8 +26,8 @@ func TestWebhookFromCreationToDeletion(t *testing.T) {
 	}
 	t.Cleanup(func() { srv.Close() })
 	ctx := context.Background()
-	lossy := &wire{onlyPaths: "/webhooks/"}
-	c := client.New("http://perdure", srv.Key(), client.Options{Transport: lossy.wrap(srv.Transport())})
+	lossy := &servertest.Wire{Only: "/webhooks/"}
+	c := client.New("http://perdure", srv.Key(), client.Options{Transport: lossy.Wrap(srv.Transport())})
 
 	var status atomic.Int64
 	status.Store(410)
@@ -81,7 +82,7 @@ func TestWebhookFromCreationToDeletion(t *testing.T) {
 	if r := ok[*api.NewWebhook](t)(c.RotateWebhook(ctx, id)); r.Secret == made.Secret || r.WebhookID != id {
 		t.Errorf("rotated webhook: %+v, want a new secret of %s", r, id)
 	}
-	lossy.loseNext.Store(1) // the webhook is deleted, and the answer is lost
+	lossy.Lose.Store(1) // the webhook is deleted, and the answer is lost
 	if err := c.DeleteWebhook(ctx, id); err != nil {
 		t.Errorf("DeleteWebhook with a lost answer: %v", err)
 	}

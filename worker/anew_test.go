@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -21,7 +22,7 @@ func TestOlderServerWithoutContinueWith(t *testing.T) {
 		var older atomic.Bool
 		var refused atomic.Int64
 		older.Store(true)
-		x := tripper(func(r *http.Request) (*http.Response, error) {
+		x := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			b, err := io.ReadAll(r.Body)
 			if err != nil {
 				return nil, err
@@ -34,7 +35,7 @@ func TestOlderServerWithoutContinueWith(t *testing.T) {
 			}
 			r = r.Clone(r.Context())
 			r.Body = io.NopCloser(bytes.NewReader(b))
-			resp, err := w.wire.RoundTrip(r)
+			resp, err := w.Wire.RoundTrip(r)
 			if err == nil && asOlder {
 				var answer []byte
 				if answer, err = io.ReadAll(resp.Body); err == nil {
@@ -43,31 +44,31 @@ func TestOlderServerWithoutContinueWith(t *testing.T) {
 			}
 			return resp, err
 		})
-		wk := worker.New(w.client(x), worker.Options{})
+		wk := worker.New(w.Via(x), worker.Options{})
 		worker.Agent(wk, "keeper", func(ctx *agent.Context, n int) (int, error) {
 			if n == 2 {
 				return n, nil
 			}
 			return agent.Anew(ctx, n, n+1)
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "keeper", Input: []byte(`1`)})
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "keeper", Input: []byte(`1`)})
 		time.Sleep(10 * time.Minute)
-		run, err := w.c.Get(w.ctx, id)
+		run, err := w.C.Get(w.Ctx, id)
 		if err != nil || run.Hold == nil || run.Attempt != 1 || refused.Load() == 0 ||
 			!strings.Contains(run.Hold.Message, "upgrade the server") {
 			t.Errorf("run = %+v, %v, hold %+v, refused %d times; want it held in its first attempt", run, err, run.Hold,
 				refused.Load())
 		}
 		older.Store(false)
-		run = w.end(id)
+		run = w.End(id)
 		if run.State != perdure.Completed || run.ContinuedByRunID == "" {
 			t.Errorf("run %s: %s, continued by %q, want completed and continued", id, run.State, run.ContinuedByRunID)
 		}
 		if run.ContinuedByRunID == "" {
 			return
 		}
-		if next := w.end(run.ContinuedByRunID); next.State != perdure.Completed || string(next.Result) != "2" {
+		if next := w.End(run.ContinuedByRunID); next.State != perdure.Completed || string(next.Result) != "2" {
 			t.Errorf("run %s: %s with %s, want completed with 2", next.RunID, next.State, next.Result)
 		}
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -59,25 +60,25 @@ func (q setQuota) Do(tx *store.Tx) error {
 
 // quota limits the live runs of a virtual world, while its server is down.
 func (w *world) quota(n int64) {
-	w.t.Helper()
-	w.srv.Close()
+	w.T.Helper()
+	w.Close()
 	st, err := store.Open(store.Options{Path: filepath.Join(w.dir, "perdure.db")})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	if err := errors.Join(st.Do(w.ctx, setQuota(n)), st.Close()); err != nil {
-		w.t.Fatal(err)
+	if err := errors.Join(st.Do(w.Ctx, setQuota(n)), st.Close()); err != nil {
+		w.T.Fatal(err)
 	}
-	w.srv = w.serve()
+	w.Reopen()
 }
 
 // within waits for a run's end and checks its state, its attempt and the time that it took.
 func (w *world) within(limit time.Duration, id perdure.RunID, want perdure.State) *api.Run {
-	w.t.Helper()
+	w.T.Helper()
 	began := time.Now()
-	run := w.end(id)
+	run := w.End(id)
 	if took := time.Since(began); took > limit || run.State != want || run.Attempt != 1 {
-		w.t.Errorf("run of %s: %s, %+v, attempt %d, after %s, want %s in attempt 1 within %s",
+		w.T.Errorf("run of %s: %s, %+v, attempt %d, after %s, want %s in attempt 1 within %s",
 			run.Kind, run.State, run.Error, run.Attempt, took, want, limit)
 	}
 	return run
@@ -99,11 +100,11 @@ func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 		t.Run(fmt.Sprint(behind), func(t *testing.T) {
 			t.Parallel()
 			w := open(t, false, nil)
-			thread, err := w.c.CreateThread(w.ctx, nil)
+			thread, err := w.C.CreateThread(w.Ctx, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			wk := worker.New(w.c, worker.Options{})
+			wk := worker.New(w.C, worker.Options{})
 			worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
 				for range perdure.MaxOpenWaits + 1 { // more than the server keeps
 					agent.Callback[int](ctx, "door", time.Hour)
@@ -112,13 +113,13 @@ func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 				agent.Message(ctx, "assistant", strings.Repeat("x", behind))
 				return "all is well", nil
 			})
-			w.work(wk)
-			run := w.end(w.start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID}))
+			w.Work(wk)
+			run := w.End(w.Start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID}))
 			if run.State != perdure.Failed || run.Error.Code != perdure.CodeOverBound || run.Attempt != 1 {
 				t.Errorf("%s, attempt %d: %+v, result %s, want failed with %s in attempt 1",
 					run.State, run.Attempt, run.Error, run.Result, perdure.CodeOverBound)
 			}
-			said, err := w.c.Messages(w.ctx, thread.ThreadID, 0)
+			said, err := w.C.Messages(w.Ctx, thread.ThreadID, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -135,13 +136,13 @@ func TestRunFailsWhenItsLastCommitIsRefused(t *testing.T) {
 func TestSpawnOnUnknownThreadFailsTheChild(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (int, error) {
 		return agent.Spawn[int](ctx, "kid", nil,
 			agent.Options{ThreadID: "01990000-0000-7000-8000-000000000000"}).Join(ctx)
 	})
-	w.work(wk)
-	run := w.end(w.start(perdure.Submission{Kind: "agent"}))
+	w.Work(wk)
+	run := w.End(w.Start(perdure.Submission{Kind: "agent"}))
 	if run.State != perdure.Failed || run.Error.Code != agent.CodeTaskFailed || run.Attempt != 1 ||
 		!strings.Contains(run.Error.Message, string(perdure.CodeNotFound)) {
 		t.Errorf("%s, attempt %d: %+v, want failed with %s because of %s in attempt 1",
@@ -154,7 +155,7 @@ func TestRunOverQuotaDelaysNoOther(t *testing.T) {
 	virtual(t, func(w *world) {
 		w.quota(3)
 		var log diary
-		wk := worker.New(w.c, worker.Options{Logger: log.logger()})
+		wk := worker.New(w.C, worker.Options{Logger: log.logger()})
 		leave := make(chan struct{})
 		worker.Handle(wk, "sitter", func(context.Context, int) (int, error) { <-leave; return 1, nil })
 		worker.Handle(wk, "kid", func(context.Context, int) (int, error) { return 1, nil })
@@ -163,12 +164,12 @@ func TestRunOverQuotaDelaysNoOther(t *testing.T) {
 			got, err := agent.JoinAll(ctx, agent.Spawn[int](ctx, "kid", 0), agent.Spawn[int](ctx, "kid", 0))
 			return len(got), err
 		})
-		w.work(wk)
-		sitter := w.start(perdure.Submission{Kind: "sitter"})
-		greedy := w.start(perdure.Submission{Kind: "greedy"})
+		w.Work(wk)
+		sitter := w.Start(perdure.Submission{Kind: "sitter"})
+		greedy := w.Start(perdure.Submission{Kind: "greedy"})
 		time.Sleep(20 * time.Second)
 		for range 5 {
-			w.within(time.Second, w.start(perdure.Submission{Kind: "stepper"}), perdure.Completed)
+			w.within(time.Second, w.Start(perdure.Submission{Kind: "stepper"}), perdure.Completed)
 			time.Sleep(3 * time.Second)
 		}
 		waits, away := log.says("waits for its tenant's quota"), log.says("does not answer")
@@ -184,7 +185,7 @@ func TestRunOverQuotaDelaysNoOther(t *testing.T) {
 func TestCancelEndsTheWaitForQuota(t *testing.T) {
 	virtual(t, func(w *world) {
 		w.quota(1)
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		for kind, joins := range map[string]bool{"joins": true, "returns": false} {
 			worker.Agent(wk, kind, func(ctx *agent.Context, _ int) (string, error) {
 				kid := agent.Spawn[int](ctx, "kid", 0)
@@ -195,11 +196,11 @@ func TestCancelEndsTheWaitForQuota(t *testing.T) {
 				return "fine", nil
 			})
 		}
-		w.work(wk)
+		w.Work(wk)
 		for _, kind := range []string{"joins", "returns"} {
-			id := w.start(perdure.Submission{Kind: kind})
+			id := w.Start(perdure.Submission{Kind: kind})
 			time.Sleep(time.Minute)
-			if _, err := w.c.Cancel(w.ctx, id, "enough", 0); err != nil {
+			if _, err := w.C.Cancel(w.Ctx, id, "enough", 0); err != nil {
 				t.Fatal(err)
 			}
 			w.within(2*time.Second, id, perdure.Cancelled)
@@ -286,7 +287,7 @@ func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
 		t.Run(fmt.Sprintf("beside others %v", beside), func(t *testing.T) {
 			virtual(t, func(w *world) {
 				var passes atomic.Int64
-				x := &defect{next: w.wire, hits: func(c *perdure.Commit) bool {
+				x := &defect{next: w.Wire, hits: func(c *perdure.Commit) bool {
 					if c.Outcome == nil {
 						return false
 					}
@@ -298,7 +299,7 @@ func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
 					}
 					return false
 				}}
-				wk := worker.New(w.client(x), worker.Options{})
+				wk := worker.New(w.Via(x), worker.Options{})
 				worker.Handle(wk, "job", func(_ context.Context, s string) (string, error) { return s, nil })
 				worker.Handle(wk, "chatter", func(ctx context.Context, _ int) (int, error) {
 					for context.Cause(ctx) == nil {
@@ -308,19 +309,19 @@ func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
 					return 1, nil
 				})
 				worker.Agent(wk, "stepper", stepper)
-				w.work(wk)
+				w.Work(wk)
 				if beside {
 					x.takes = 300 * time.Millisecond
-					id := w.start(perdure.Submission{Kind: "chatter"})
+					id := w.Start(perdure.Submission{Kind: "chatter"})
 					defer func() {
-						w.c.Cancel(w.ctx, id, "enough", time.Minute)
+						w.C.Cancel(w.Ctx, id, "enough", time.Minute)
 					}()
 				}
-				passing := w.start(perdure.Submission{Kind: "job", Input: client.JSON("passes")})
+				passing := w.Start(perdure.Submission{Kind: "job", Input: client.JSON("passes")})
 				w.within(10*time.Second, passing, perdure.Completed)
-				staying := w.start(perdure.Submission{Kind: "job", Input: client.JSON("stays")})
+				staying := w.Start(perdure.Submission{Kind: "job", Input: client.JSON("stays")})
 				time.Sleep(5 * time.Second)
-				w.within(time.Second+12*x.takes, w.start(perdure.Submission{Kind: "stepper"}), perdure.Completed)
+				w.within(time.Second+12*x.takes, w.Start(perdure.Submission{Kind: "stepper"}), perdure.Completed)
 				run := w.within(time.Minute, staying, perdure.Failed)
 				if run.Error == nil || run.Error.Code != worker.CodeRefused {
 					t.Errorf("error of the run with the lasting defect: %+v, want %s", run.Error, worker.CodeRefused)
@@ -337,19 +338,19 @@ func TestInternalErrorAffectsOnlyItsRun(t *testing.T) {
 func TestWorkerHonoursRetryAfter(t *testing.T) {
 	virtual(t, func(w *world) {
 		var calls atomic.Int64
-		busy := tripper(func(r *http.Request) (*http.Response, error) {
+		busy := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			if path.Base(r.URL.Path) != "commit" || calls.Add(1) > 1 {
-				return w.wire.RoundTrip(r)
+				return w.Wire.RoundTrip(r)
 			}
 			res := reply(r, http.StatusServiceUnavailable, api.NewProblem(perdure.CodeUnavailable, "busy", ""))
 			res.Header.Set("Retry-After", "30")
 			return res, nil
 		})
-		wk := worker.New(w.client(busy), worker.Options{})
+		wk := worker.New(w.Via(busy), worker.Options{})
 		worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
-		w.work(wk)
+		w.Work(wk)
 		began := time.Now()
-		w.within(32*time.Second, w.start(perdure.Submission{Kind: "job"}), perdure.Completed)
+		w.within(32*time.Second, w.Start(perdure.Submission{Kind: "job"}), perdure.Completed)
 		if took := time.Since(began); took < 30*time.Second || calls.Load() != 2 {
 			t.Errorf("%d calls in %s, want 2 in at least 30s", calls.Load(), took)
 		}
@@ -360,7 +361,7 @@ func TestWorkerHonoursRetryAfter(t *testing.T) {
 func TestLinesOverTheCommitLimitAreSplit(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
 		_, _ = agent.Step(ctx, "step", func(ctx context.Context) (string, error) {
 			for range 900 {
@@ -377,9 +378,9 @@ func TestLinesOverTheCommitLimitAreSplit(t *testing.T) {
 		}
 		return "fine", nil
 	})
-	w.work(wk)
-	id := w.start(perdure.Submission{Kind: "agent"})
-	run := w.end(id)
+	w.Work(wk)
+	id := w.Start(perdure.Submission{Kind: "agent"})
+	run := w.End(id)
 	if run.State != perdure.Completed || run.Attempt != 1 {
 		t.Errorf("run %s: %s, attempt %d: %+v, want completed in attempt 1", id, run.State, run.Attempt, run.Error)
 	}
@@ -392,8 +393,8 @@ func TestLinesOverTheCommitLimitAreSplit(t *testing.T) {
 // That answer must not affect the new lease.
 func TestResumeBeforeTheAnswerToItsSuspend(t *testing.T) {
 	virtual(t, func(w *world) {
-		slow := tripper(func(r *http.Request) (*http.Response, error) {
-			res, err := w.wire.RoundTrip(r)
+		slow := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
+			res, err := w.Wire.RoundTrip(r)
 			if path.Base(r.URL.Path) == "commit" {
 				time.Sleep(20 * time.Second)
 			}
@@ -401,7 +402,7 @@ func TestResumeBeforeTheAnswerToItsSuspend(t *testing.T) {
 		})
 		var log diary
 		opt := worker.Options{Logger: log.logger(), AgentSlots: 20, HeartbeatEvery: 3 * time.Second}
-		wk := worker.New(w.client(slow), opt)
+		wk := worker.New(w.Via(slow), opt)
 		var lost atomic.Int64
 		worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (string, error) {
 			if err := agent.Sleep(ctx, time.Second); err != nil {
@@ -414,10 +415,10 @@ func TestResumeBeforeTheAnswerToItsSuspend(t *testing.T) {
 			}
 			return "fine", nil
 		})
-		w.work(wk)
+		w.Work(wk)
 		var ids []perdure.RunID
 		for range 5 {
-			ids = append(ids, w.start(perdure.Submission{Kind: "agent"}))
+			ids = append(ids, w.Start(perdure.Submission{Kind: "agent"}))
 		}
 		for _, id := range ids {
 			w.within(3*time.Minute, id, perdure.Completed)

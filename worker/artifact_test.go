@@ -12,7 +12,7 @@ import (
 
 func TestArtifactStaysWhenTheRunFails(t *testing.T) {
 	both(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ struct{}) (int, error) {
 			if _, err := worker.PutArtifact(ctx, "../x", "", strings.NewReader("no")); err == nil {
 				t.Error("PutArtifact accepts a name with a path, want an error")
@@ -22,12 +22,12 @@ func TestArtifactStaysWhenTheRunFails(t *testing.T) {
 			}
 			return 0, perdure.Permanent(io.ErrUnexpectedEOF)
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "job"})
-		if run := w.end(id); run.State != perdure.Failed {
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "job"})
+		if run := w.End(id); run.State != perdure.Failed {
 			t.Fatalf("run: %+v, want it failed", run)
 		}
-		from, a, err := w.c.Artifact(t.Context(), id, "notes.txt")
+		from, a, err := w.C.Artifact(t.Context(), id, "notes.txt")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
@@ -21,7 +22,7 @@ import (
 func TestHourWithoutServerCostsNoAttempt(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		for kind, takes := range map[string]time.Duration{"short": time.Minute, "long": 70 * time.Minute} {
 			worker.Handle(wk, kind, func(ctx context.Context, _ int) (string, error) {
 				select {
@@ -32,17 +33,17 @@ func TestHourWithoutServerCostsNoAttempt(t *testing.T) {
 				}
 			})
 		}
-		w.work(wk)
-		short := w.start(perdure.Submission{Kind: "short", Class: perdure.Agent,
+		w.Work(wk)
+		short := w.Start(perdure.Submission{Kind: "short", Class: perdure.Agent,
 			Timeout: perdure.Duration(3 * time.Hour)})
-		long := w.start(perdure.Submission{Kind: "long", Class: perdure.Agent,
+		long := w.Start(perdure.Submission{Kind: "long", Class: perdure.Agent,
 			Timeout: perdure.Duration(3 * time.Hour)})
 		time.Sleep(5 * time.Second)
-		w.srv.Close()
+		w.Close()
 		time.Sleep(time.Hour)
-		w.srv = w.serve()
+		w.Reopen()
 		for _, id := range []perdure.RunID{short, long} {
-			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+			if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
 				t.Errorf("run of %s: %s, attempt %d, want completed in attempt 1", run.Kind, run.State, run.Attempt)
 			}
 		}
@@ -66,14 +67,14 @@ func (s *stuck) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
 	virtual(t, func(w *world) {
-		wk := worker.New(w.client(&stuck{next: w.wire, name: "heartbeat"}), worker.Options{})
+		wk := worker.New(w.Via(&stuck{next: w.Wire, name: "heartbeat"}), worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
 			time.Sleep(3 * time.Second) // a heartbeat hangs by now
 			return 1, worker.Emit(ctx, "x:note", 1)
 		})
-		w.work(wk)
+		w.Work(wk)
 		began := time.Now()
-		run := w.end(w.start(perdure.Submission{Kind: "job"}))
+		run := w.End(w.Start(perdure.Submission{Kind: "job"}))
 		if took := time.Since(began); run.State != perdure.Completed || run.Attempt != 1 || took > 4*time.Second {
 			t.Errorf("%s, attempt %d, after %s, want completed in attempt 1 within 4s", run.State, run.Attempt, took)
 		}
@@ -82,21 +83,21 @@ func TestHangingHeartbeatsDelayNoResult(t *testing.T) {
 
 func TestHangingCommitsCostNoLease(t *testing.T) {
 	virtual(t, func(w *world) {
-		x := &stuck{next: w.wire, name: "commit"}
-		wk := worker.New(w.client(x), worker.Options{})
+		x := &stuck{next: w.Wire, name: "commit"}
+		wk := worker.New(w.Via(x), worker.Options{})
 		var calls atomic.Int64
 		worker.Handle(wk, "job", func(ctx context.Context, seconds int) (int, error) {
 			calls.Add(1)
 			time.Sleep(time.Duration(seconds) * time.Second)
 			return 1, nil
 		})
-		w.work(wk)
-		done := w.start(perdure.Submission{Kind: "job", Input: []byte("1")})
-		busy := w.start(perdure.Submission{Kind: "job", Input: []byte("300")})
+		w.Work(wk)
+		done := w.Start(perdure.Submission{Kind: "job", Input: []byte("1")})
+		busy := w.Start(perdure.Submission{Kind: "job", Input: []byte("300")})
 		time.Sleep(4 * time.Minute)
 		x.let.Store(true)
 		for _, id := range []perdure.RunID{done, busy} {
-			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+			if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
 				t.Errorf("run %s: %s, attempt %d, want completed in attempt 1", id, run.State, run.Attempt)
 			}
 		}
@@ -110,8 +111,8 @@ func TestHangingCommitsCostNoLease(t *testing.T) {
 func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
-		x := &wire{next: w.wire}
-		wk := worker.New(w.client(x), worker.Options{ID: "cut off", Slots: 2, SelfFence: []string{"careful"}})
+		x := &servertest.Wire{Next: w.Wire}
+		wk := worker.New(w.Via(x), worker.Options{ID: "cut off", Slots: 2, SelfFence: []string{"careful"}})
 		stopped := make(map[string]chan time.Time)
 		for _, kind := range []string{"careful", "plain"} {
 			stop := make(chan time.Time, 1)
@@ -125,20 +126,20 @@ func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 				return 0, ctx.Err()
 			})
 		}
-		w.work(wk)
-		careful := w.start(perdure.Submission{Kind: "careful", Class: perdure.Agent,
+		w.Work(wk)
+		careful := w.Start(perdure.Submission{Kind: "careful", Class: perdure.Agent,
 			Timeout: perdure.Duration(3 * time.Hour)})
-		w.start(perdure.Submission{Kind: "plain", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
+		w.Start(perdure.Submission{Kind: "plain", Class: perdure.Agent, Timeout: perdure.Duration(3 * time.Hour)})
 		time.Sleep(10 * time.Minute) // while the server answers, the handler continues
 		if len(stopped["careful"]) != 0 {
 			t.Fatal("the fenced handler stopped although the server answers")
 		}
-		x.cut.Store(true)
+		x.Cut.Store(true)
 		taken := make(chan time.Time, 1)
-		next := worker.New(w.c, worker.Options{ID: "second"})
+		next := worker.New(w.C, worker.Options{ID: "second"})
 		worker.Handle(next, "careful", func(context.Context, int) (int, error) { taken <- time.Now(); return 2, nil })
-		w.work(next)
-		if run := w.end(careful); run.State != perdure.Completed || run.Attempt != 2 {
+		w.Work(next)
+		if run := w.End(careful); run.State != perdure.Completed || run.Attempt != 2 {
 			t.Errorf("run %s: %s, attempt %d, want completed in attempt 2", careful, run.State, run.Attempt)
 		}
 		synctest.Wait()
@@ -151,7 +152,7 @@ func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 		if len(stopped["plain"]) != 0 {
 			t.Error("a handler without a fence stopped, want it to continue")
 		}
-		x.cut.Store(false)
+		x.Cut.Store(false)
 		<-stopped["plain"] // it learns of the lost lease from the server
 	})
 }
@@ -159,9 +160,9 @@ func TestSelfFenceStopsBeforeTheLeaseExpires(t *testing.T) {
 func TestSelfFenceOfUnknownKindIsAnError(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{SelfFence: []string{"jobb"}})
+	wk := worker.New(w.C, worker.Options{SelfFence: []string{"jobb"}})
 	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 0, nil })
-	if err := wk.Run(w.ctx); err == nil {
+	if err := wk.Run(w.Ctx); err == nil {
 		t.Error("Run with SelfFence of a kind without a handler: no error, want one")
 	}
 }
@@ -172,21 +173,21 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		heard := make(chan time.Time, 1)
-		wk := worker.New(w.c, worker.Options{Slots: 1})
+		wk := worker.New(w.C, worker.Options{Slots: 1})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			heard <- time.Now()
 			return 0, context.Cause(ctx)
 		})
-		w.work(wk)
+		w.Work(wk)
 		for _, after := range []time.Duration{
 			2500 * time.Millisecond, 7 * time.Second, 5 * time.Minute, 31 * time.Second, 32 * time.Second,
 			5*time.Minute + 3*time.Second,
 		} {
-			id := w.start(perdure.Submission{Kind: "job"})
+			id := w.Start(perdure.Submission{Kind: "job"})
 			time.Sleep(after)
 			asked := time.Now()
-			run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
+			run, err := w.C.Cancel(w.Ctx, id, "enough", time.Minute)
 			if err != nil || run.State != perdure.Cancelled {
 				t.Fatalf("Cancel after %s of work = %+v, %v, want a cancelled run", after, run, err)
 			}
@@ -201,7 +202,7 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 func TestCancelBetweenTwoNewsCallsIsFoundAtOnce(t *testing.T) {
 	virtual(t, func(w *world) {
 		between := make(chan func(), 1)
-		x := tripper(func(r *http.Request) (*http.Response, error) {
+		x := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			b, err := io.ReadAll(r.Body)
 			if err != nil {
 				return nil, err
@@ -215,28 +216,28 @@ func TestCancelBetweenTwoNewsCallsIsFoundAtOnce(t *testing.T) {
 			}
 			r = r.Clone(r.Context())
 			r.Body = io.NopCloser(bytes.NewReader(b))
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		})
 		heard := make(chan time.Time, 1)
-		wk := worker.New(w.client(x), worker.Options{Slots: 1})
+		wk := worker.New(w.Via(x), worker.Options{Slots: 1})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			heard <- time.Now()
 			return 0, context.Cause(ctx)
 		})
-		w.work(wk)
+		w.Work(wk)
 		// The cancel comes before the first news call, and before a later one.
 		for _, after := range []time.Duration{time.Millisecond, time.Minute} {
-			id := w.start(perdure.Submission{Kind: "job"})
+			id := w.Start(perdure.Submission{Kind: "job"})
 			time.Sleep(after)
 			asked := make(chan time.Time, 1)
 			between <- func() {
 				asked <- time.Now()
-				if _, err := w.c.Cancel(w.ctx, id, "enough", 0); err != nil {
+				if _, err := w.C.Cancel(w.Ctx, id, "enough", 0); err != nil {
 					t.Errorf("Cancel: %v", err)
 				}
 			}
-			if run := w.end(id); run.State != perdure.Cancelled {
+			if run := w.End(id); run.State != perdure.Cancelled {
 				t.Errorf("run %s: %s, want cancelled", id, run.State)
 			}
 			if took := (<-heard).Sub(<-asked); took > time.Second {
@@ -251,7 +252,7 @@ func TestOlderServerWithoutNewsCall(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var asked atomic.Int64
-		old := tripper(func(r *http.Request) (*http.Response, error) {
+		old := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			b, err := io.ReadAll(r.Body)
 			if err != nil {
 				return nil, err
@@ -262,17 +263,17 @@ func TestOlderServerWithoutNewsCall(t *testing.T) {
 			}
 			r = r.Clone(r.Context())
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		})
-		wk := worker.New(w.client(old), worker.Options{})
+		wk := worker.New(w.Via(old), worker.Options{})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			return 0, context.Cause(ctx)
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "job"})
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "job"})
 		time.Sleep(5 * time.Minute)
-		run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
+		run, err := w.C.Cancel(w.Ctx, id, "enough", time.Minute)
 		if err != nil || run.State != perdure.Cancelled || asked.Load() != 1 {
 			t.Errorf("Cancel = %+v, %v, with %d news calls, want a cancelled run and 1 call", run, err, asked.Load())
 		}

@@ -13,17 +13,18 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/worker"
 )
 
 // texts joins the deltas of a run's log, by attempt. Lines of type x:… appear as "[x:…]".
 func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, size int) {
-	w.t.Helper()
+	w.T.Helper()
 	byAttempt = make(map[int]string)
 	b := make(map[int]*strings.Builder)
-	for e, err := range w.c.Events(w.ctx, id, 0) {
+	for e, err := range w.C.Events(w.Ctx, id, 0) {
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if b[e.Attempt] == nil {
 			b[e.Attempt] = &strings.Builder{}
@@ -32,9 +33,9 @@ func (w *world) texts(id perdure.RunID) (byAttempt map[int]string, lines, size i
 		case e.Type == perdure.LineDelta:
 			lines++
 			size += len(e.Data)
-			text := textOf(w.t, e)
+			text := textOf(w.T, e)
 			if len(text) > perdure.MaxDelta {
-				w.t.Errorf("run %s: a delta of %d bytes, want at most %d", id, len(text), perdure.MaxDelta)
+				w.T.Errorf("run %s: a delta of %d bytes, want at most %d", id, len(text), perdure.MaxDelta)
 			}
 			b[e.Attempt].WriteString(text)
 		case strings.HasPrefix(string(e.Type), "x:"):
@@ -72,7 +73,7 @@ func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {
 				want.WriteString("[x:mark]")
 			}
 		}
-		wk := worker.New(w.client(w.wire), worker.Options{})
+		wk := worker.New(w.Via(w.Wire), worker.Options{})
 		worker.Handle(wk, "talk", func(ctx context.Context, _ int) (int, error) {
 			for i := range many {
 				if err := worker.Delta(ctx, token(i)); err != nil {
@@ -86,20 +87,20 @@ func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {
 			}
 			return many, nil
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "talk"})
-		if run := w.end(id); run.State != perdure.Completed {
-			w.t.Fatalf("run: %+v, want it completed", run)
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "talk"})
+		if run := w.End(id); run.State != perdure.Completed {
+			w.T.Fatalf("run: %+v, want it completed", run)
 		}
 		got, lines, bytes := w.texts(id)
 		if got[1] != want.String() {
-			w.t.Errorf("the log has another text: %d bytes, want %d", len(got[1]), want.Len())
+			w.T.Errorf("the log has another text: %d bytes, want %d", len(got[1]), want.Len())
 		}
 		if lines > 3000 || bytes > 3*want.Len() {
-			w.t.Errorf("%d lines of %d bytes for a text of %d, want at most 3000 lines and thrice the bytes",
+			w.T.Errorf("%d lines of %d bytes for a text of %d, want at most 3000 lines and thrice the bytes",
 				lines, bytes, want.Len())
 		}
-		w.t.Logf("%d lines of %d bytes for a text of %d", lines, bytes, want.Len())
+		w.T.Logf("%d lines of %d bytes for a text of %d", lines, bytes, want.Len())
 	})
 }
 
@@ -107,8 +108,8 @@ func TestManyTokensAreJoinedIntoFewLines(t *testing.T) {
 func TestOutcomesDoNotFlushDeltas(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	x := &wire{next: w.wire}
-	wk := worker.New(w.client(x), worker.Options{})
+	x := &servertest.Wire{Next: w.Wire, Only: "/commit"}
+	wk := worker.New(w.Via(x), worker.Options{})
 	quiet := make(chan struct{})
 	worker.Handle(wk, "talk", func(ctx context.Context, _ int) (int, error) {
 		tick := time.NewTicker(time.Millisecond)
@@ -125,13 +126,13 @@ func TestOutcomesDoNotFlushDeltas(t *testing.T) {
 		}
 	})
 	worker.Handle(wk, "quick", func(context.Context, int) (int, error) { return 1, nil })
-	w.work(wk)
-	id := w.start(perdure.Submission{Kind: "talk"})
+	w.Work(wk)
+	id := w.Start(perdure.Submission{Kind: "talk"})
 	for range 100 {
-		w.end(w.start(perdure.Submission{Kind: "quick"}))
+		w.End(w.Start(perdure.Submission{Kind: "quick"}))
 	}
 	close(quiet)
-	run := w.end(id)
+	run := w.End(id)
 	took := run.FinishedAt.Sub(run.CreatedAt)
 	got, lines, _ := w.texts(id)
 	if most := int(took.Milliseconds())/50 + 3; lines > most || fmt.Sprint(len(got[1])) != string(run.Result) {
@@ -143,7 +144,7 @@ func TestOutcomesDoNotFlushDeltas(t *testing.T) {
 func TestTextIsKeptHoweverItIsCut(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	type cut struct {
 		Seed uint64
 		Text string // the text that the log must have
@@ -179,10 +180,10 @@ func TestTextIsKeptHoweverItIsCut(t *testing.T) {
 		}
 		return 0, nil
 	})
-	w.work(wk)
+	w.Work(wk)
 	for seed := range 25 {
-		id := w.start(perdure.Submission{Kind: "talk", Input: json.RawMessage(fmt.Sprint(seed))})
-		run := w.end(id)
+		id := w.Start(perdure.Submission{Kind: "talk", Input: json.RawMessage(fmt.Sprint(seed))})
+		run := w.End(id)
 		var want cut
 		if err := json.Unmarshal(run.Result, &want); err != nil {
 			t.Fatalf("result of run %+v: %v", run, err)
@@ -191,8 +192,8 @@ func TestTextIsKeptHoweverItIsCut(t *testing.T) {
 			t.Errorf("seed %d: the log has %.200q, want %.200q", seed, got[1], want.Text)
 		}
 	}
-	id := w.start(perdure.Submission{Kind: "broken"})
-	if run := w.end(id); run.State != perdure.Completed {
+	id := w.Start(perdure.Submission{Kind: "broken"})
+	if run := w.End(id); run.State != perdure.Completed {
 		t.Errorf("run with invalid UTF-8: %+v, want it completed", run)
 	}
 	if got, _, _ := w.texts(id); got[1] != "a\ufffdb€c\ufffd" {
@@ -232,15 +233,15 @@ func TestDeltasAreKeptPerAttempt(t *testing.T) {
 		for i := range many {
 			fmt.Fprintf(&whole, "%d ", i)
 		}
-		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
-		x.lose.Store(2) // so that commits are sent again
+		x := &servertest.Wire{Next: w.Wire, Only: "/commit", Failed: make(chan struct{}, 1)}
+		x.Lose.Store(2) // so that commits are sent again
 		// With one slot, the worker leases no other run while its handler hangs.
-		first := worker.New(w.client(x), worker.Options{Slots: 1, DrainTimeout: -1})
+		first := worker.New(w.Via(x), worker.Options{Slots: 1, DrainTimeout: -1})
 		worker.Handle(first, "talk", func(ctx context.Context, _ int) (int, error) {
 			if err := tokens(ctx, many/2); err != nil {
 				return 0, err
 			}
-			for e, err := range w.c.Events(ctx, mustInfo(ctx).RunID, 0) { // until a part of it is in the log
+			for e, err := range w.C.Events(ctx, mustInfo(ctx).RunID, 0) { // until a part of it is in the log
 				if err != nil {
 					return 0, err
 				}
@@ -248,20 +249,20 @@ func TestDeltasAreKeptPerAttempt(t *testing.T) {
 					break
 				}
 			}
-			x.cut.Store(true)
+			x.Cut.Store(true)
 			<-ctx.Done() // the lease is not renewed any more
 			return 0, ctx.Err()
 		})
-		stop := w.work(first)
-		id := w.start(perdure.Submission{Kind: "talk"})
-		<-x.failed
-		second := worker.New(w.c, worker.Options{})
+		stop := w.Work(first)
+		id := w.Start(perdure.Submission{Kind: "talk"})
+		<-x.Failed
+		second := worker.New(w.C, worker.Options{})
 		worker.Handle(second, "talk", func(ctx context.Context, _ int) (int, error) { return many, tokens(ctx, many) })
-		w.work(second)
-		if run := w.end(id); run.State != perdure.Completed || run.Attempt != 2 {
+		w.Work(second)
+		if run := w.End(id); run.State != perdure.Completed || run.Attempt != 2 {
 			t.Errorf("run: %+v, want it completed in attempt 2", run)
 		}
-		x.cut.Store(false)
+		x.Cut.Store(false)
 		stop()
 		got, _, _ := w.texts(id)
 		if got[1] == "" || !strings.HasPrefix(whole.String(), got[1]) || got[2] != whole.String() {

@@ -24,23 +24,23 @@ func TestAgentReadsByItsLease(t *testing.T) {
 			t.Parallel()
 			w := open(t, false, nil)
 			key := func(scopes []string) *client.Client {
-				k, err := admin.New(w.c).CreateTenantKey(w.ctx, "elsewhere", api.CreateKey{Name: "k", Scopes: scopes})
+				k, err := admin.New(w.C).CreateTenantKey(w.Ctx, "elsewhere", api.CreateKey{Name: "k", Scopes: scopes})
 				if err != nil {
 					t.Fatal(err)
 				}
-				return client.New(w.url, k.Secret, client.Options{Transport: w.wire})
+				return client.New(w.URL, k.Secret, client.Options{Transport: w.Wire})
 			}
-			by := w.c
+			by := w.C
 			if scopes != nil {
 				by = key(scopes)
 			}
-			w.c = key([]string{string(perdure.ScopeRead), string(perdure.ScopeCreate)})
-			thread, err := w.c.CreateThread(w.ctx, nil)
+			w.C = key([]string{string(perdure.ScopeRead), string(perdure.ScopeCreate)})
+			thread, err := w.C.CreateThread(w.Ctx, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			hello := perdure.Message{Role: "user", Content: []byte(`"hello"`)}
-			if _, err := w.c.AppendMessage(w.ctx, thread.ThreadID, hello); err != nil {
+			if _, err := w.C.AppendMessage(w.Ctx, thread.ThreadID, hello); err != nil {
 				t.Fatal(err)
 			}
 			wk := worker.New(by, worker.Options{AllTenants: scopes == nil})
@@ -62,8 +62,8 @@ func TestAgentReadsByItsLease(t *testing.T) {
 				}
 				return string(said[0].Content), child.Cancel(ctx)
 			})
-			w.work(wk)
-			run := w.end(w.start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID, MaxAttempts: 1}))
+			w.Work(wk)
+			run := w.End(w.Start(perdure.Submission{Kind: "agent", ThreadID: thread.ThreadID, MaxAttempts: 1}))
 			if string(run.Result) != `"\"hello\""` {
 				t.Errorf("run %s: %s, result %s, %+v, want the message \"hello\"", run.RunID, run.State, run.Result,
 					run.Error)

@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
@@ -31,9 +32,9 @@ func ask(context.Context, question) (string, error) { return "answer", nil }
 
 // announced waits until the registry has a kind.
 func (w *world) announced(kind string) (k *api.Kind) {
-	w.t.Helper()
-	eventually.True(w.t, "the kind "+kind+" is announced", func() (ok bool) {
-		k, _ = w.c.Kind(w.ctx, kind)
+	w.T.Helper()
+	eventually.True(w.T, "the kind "+kind+" is announced", func() (ok bool) {
+		k, _ = w.C.Kind(w.Ctx, kind)
 		return k != nil
 	})
 	return k
@@ -41,12 +42,12 @@ func (w *world) announced(kind string) (k *api.Kind) {
 
 func TestWorkerAnnouncesItsKinds(t *testing.T) {
 	both(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "ask", ask, worker.Kind{Description: "answers questions", Timeout: 7 * time.Minute,
 			MaxAttempts: 9,
 			Backoff:     time.Second, MaxBackoff: time.Minute, NotRetried: []perdure.Code{"nonsense"}})
 		worker.Agent(wk, "research", func(*agent.Context, question) ([]string, error) { return nil, nil })
-		w.work(wk)
+		w.Work(wk)
 
 		k := w.announced("ask")
 		if k.Class != perdure.Task || k.Description != "answers questions" ||
@@ -77,10 +78,10 @@ func TestWorkerAnnouncesItsKinds(t *testing.T) {
 }
 
 func (w *world) startRun(sub perdure.Submission) *api.Run {
-	w.t.Helper()
-	run, err := w.c.Start(w.ctx, sub)
+	w.T.Helper()
+	run, err := w.C.Start(w.Ctx, sub)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return run
 }
@@ -106,18 +107,18 @@ func (s *syncBuffer) String() string {
 func TestWorkerWorksWithServerWithoutRegistry(t *testing.T) {
 	w := open(t, false, nil)
 	var log syncBuffer
-	old := tripper(func(r *http.Request) (*http.Response, error) {
+	old := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		if strings.HasPrefix(r.URL.Path, "/api/v1/kinds/") {
 			r.URL.Path = "/api/v1/unknown"
 		}
-		return w.wire.RoundTrip(r)
+		return w.Wire.RoundTrip(r)
 	})
-	wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: old}),
+	wk := worker.New(client.New(w.URL, w.Key(), client.Options{Transport: old}),
 		worker.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	worker.Handle(wk, "ask", ask)
 	worker.Handle(wk, "ask-again", ask)
-	stop := w.work(wk)
-	got, err := client.Call[string](w.ctx, w.c, "ask", question{})
+	stop := w.Work(wk)
+	got, err := client.Call[string](w.Ctx, w.C, "ask", question{})
 	if err != nil || got != "answer" {
 		t.Errorf("Call = %q, %v, want answer", got, err)
 	}
@@ -132,26 +133,26 @@ func TestAnnouncementWaitsForServer(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var back atomic.Bool
-		flaky := tripper(func(r *http.Request) (*http.Response, error) {
+		flaky := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			if !back.Load() && r.Method == http.MethodPut {
 				return nil, errors.New("unplugged")
 			}
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		})
-		wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: flaky}), worker.Options{})
+		wk := worker.New(client.New(w.URL, w.Key(), client.Options{Transport: flaky}), worker.Options{})
 		worker.Handle(wk, "ask", ask)
-		w.work(wk)
+		w.Work(wk)
 		run := w.startRun(perdure.Submission{Kind: "ask", Input: json.RawMessage(`{"topic":"x"}`)})
 		time.Sleep(time.Hour)
-		if run, err := w.c.Get(w.ctx, run.RunID); err != nil || run.State != perdure.Completed {
+		if run, err := w.C.Get(w.Ctx, run.RunID); err != nil || run.State != perdure.Completed {
 			t.Errorf("run while the kind can't be announced: %v, %v; want completed", run, err)
 		}
-		if k, err := w.c.Kind(w.ctx, "ask"); err == nil {
+		if k, err := w.C.Kind(w.Ctx, "ask"); err == nil {
 			t.Fatalf("the kind is announced: %+v", k)
 		}
 		back.Store(true)
 		time.Sleep(time.Minute)
-		if _, err := w.c.Kind(w.ctx, "ask"); err != nil {
+		if _, err := w.C.Kind(w.Ctx, "ask"); err != nil {
 			t.Errorf("the kind after the server is back: %v", err)
 		}
 	})
@@ -159,11 +160,11 @@ func TestAnnouncementWaitsForServer(t *testing.T) {
 
 func TestLaterDescriptionsReplaceFieldsOfEarlierOnes(t *testing.T) {
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	worker.Handle(wk, "ask", ask, worker.Kind{Description: "first", MaxAttempts: 7}, worker.Kind{Description: "second"})
-	w.work(wk)
+	w.Work(wk)
 	eventually.True(t, "the kind is announced", func() bool {
-		k, err := w.c.Kind(w.ctx, "ask")
+		k, err := w.C.Kind(w.Ctx, "ask")
 		return err == nil && k.Description == "second" && k.Retry != nil && k.Retry.MaxAttempts == 7
 	})
 }
@@ -180,22 +181,22 @@ func TestFirstRunOfANewKindHasTheClassOfItsWorker(t *testing.T) {
 					run.Class, run.DeadlineAt.Sub(run.CreatedAt))
 			}
 		}
-		slow := tripper(func(r *http.Request) (*http.Response, error) {
+		slow := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPut {
 				time.Sleep(time.Second)
 			}
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		})
-		wk := worker.New(client.New(w.url, w.srv.Key(), client.Options{Transport: slow}), worker.Options{})
+		wk := worker.New(client.New(w.URL, w.Key(), client.Options{Transport: slow}), worker.Options{})
 		worker.Agent(wk, "research", func(*agent.Context, question) (string, error) { return "found", nil })
 		worker.Handle(wk, "ask", ask)
-		w.work(wk)
+		w.Work(wk)
 		time.Sleep(time.Minute)
 		for _, x := range []struct {
 			run   *api.Run
 			class perdure.Class
 		}{{long, perdure.Agent}, {short, perdure.Task}} {
-			got, err := w.c.Get(w.ctx, x.run.RunID)
+			got, err := w.C.Get(w.Ctx, x.run.RunID)
 			if err != nil || got.Class != x.class || got.State != perdure.Completed {
 				t.Errorf("run of kind %s: %+v, %v; want class %s, completed", x.run.Kind, got, err, x.class)
 			}
@@ -205,22 +206,22 @@ func TestFirstRunOfANewKindHasTheClassOfItsWorker(t *testing.T) {
 
 func TestKindAnnouncesItsSignals(t *testing.T) {
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	worker.Agent(wk, "research", func(ctx *agent.Context, _ question) (question, error) {
 		return agent.Signal[question](ctx, "more", time.Hour)
 	}, worker.Kind{Signals: map[string]any{"more": question{}, "any": nil,
 		"own": json.RawMessage(`{"type":"integer"}`)}})
-	w.work(wk)
+	w.Work(wk)
 	k := w.announced("research")
 	if len(k.Signals) != 3 || string(k.Signals["any"]) != `{}` || string(k.Signals["own"]) != `{"type":"integer"}` {
 		t.Errorf("signals = %s, want more, any and own", k.Signals)
 	}
 	run := w.startRun(perdure.Submission{Kind: "research", Input: json.RawMessage(`{"topic":"x"}`)})
-	_, err := w.c.Signal(w.ctx, run.RunID, "more", json.RawMessage(`{"topic":7}`))
+	_, err := w.C.Signal(w.Ctx, run.RunID, "more", json.RawMessage(`{"topic":7}`))
 	if client.CodeOf(err) != perdure.CodeSignalInvalid {
 		t.Errorf("signal that does not fit: %v, want %s", err, perdure.CodeSignalInvalid)
 	}
-	if _, err = w.c.Signal(w.ctx, run.RunID, "more", json.RawMessage(`{"topic":"y"}`)); err != nil {
+	if _, err = w.C.Signal(w.Ctx, run.RunID, "more", json.RawMessage(`{"topic":"y"}`)); err != nil {
 		t.Errorf("signal that fits: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ type whoKey struct{}
 func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 	both(t, func(w *world) {
 		var book notebook
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		for _, name := range []string{"outer", "inner"} {
 			wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
 				before, _ := ctx.Value(whoKey{}).(string)
@@ -62,7 +62,7 @@ func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 		worker.Handle(wk, "failing", func(context.Context, int) (int, error) {
 			return 0, perdure.Permanent(errors.New("no"))
 		})
-		w.work(wk)
+		w.Work(wk)
 		for _, row := range []struct {
 			kind, result, err string
 			state             perdure.State
@@ -71,16 +71,16 @@ func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 			{"agent", `"outer inner "`, "<nil>", perdure.Completed},
 			{"failing", "", "no", perdure.Failed},
 		} {
-			run := w.end(w.start(perdure.Submission{Kind: row.kind}))
+			run := w.End(w.Start(perdure.Submission{Kind: row.kind}))
 			if run.State != row.state || string(run.Result) != row.result {
-				w.t.Errorf("%s: %s with result %s, want %s with %s", row.kind, run.State, run.Result, row.state,
+				w.T.Errorf("%s: %s with result %s, want %s with %s", row.kind, run.State, run.Result, row.state,
 					row.result)
 			}
 			got := book.read()
 			want := []string{"outer begins " + row.kind + ", attempt 1", "inner begins " + row.kind + ", attempt 1",
 				"inner ends: " + row.err, "outer ends: " + row.err}
 			if !slices.Equal(got[len(got)-4:], want) {
-				w.t.Errorf("%s: the middleware did %q, want %q at the end", row.kind, got, want)
+				w.T.Errorf("%s: the middleware did %q, want %q at the end", row.kind, got, want)
 			}
 		}
 	})
@@ -90,7 +90,7 @@ func TestMiddlewareWrapsEveryExecution(t *testing.T) {
 // result.
 func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 	both(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
 			switch run.Kind {
 			case "refused":
@@ -131,7 +131,7 @@ func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 			})
 		}
 		worker.Agent(wk, "agent again", func(*agent.Context, int) (int, error) { return 0, errors.New("no") })
-		w.work(wk)
+		w.Work(wk)
 		for _, row := range []struct {
 			kind  string
 			state perdure.State
@@ -147,13 +147,13 @@ func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 			{"in time", perdure.Failed, perdure.CodeFailed, "deadline"},
 			{"panics", perdure.Failed, worker.CodePanic, "middleware_test.go"},
 		} {
-			run := w.end(w.start(perdure.Submission{Kind: row.kind, MaxAttempts: 1}))
+			run := w.End(w.Start(perdure.Submission{Kind: row.kind, MaxAttempts: 1}))
 			said, code := string(run.Result), perdure.Code("")
 			if run.Error != nil {
 				said, code = run.Error.Message, run.Error.Code
 			}
 			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) {
-				w.t.Errorf("%s: %s, code %q, %.200s, want %s, code %q, with %q",
+				w.T.Errorf("%s: %s, code %q, %.200s, want %s, code %q, with %q",
 					row.kind, run.State, code, said, row.state, row.code, row.says)
 			}
 		}
@@ -164,7 +164,7 @@ func TestMiddlewareDecidesTheOutcome(t *testing.T) {
 func TestSuspendingAgentRunsDeferredCallsOfMiddleware(t *testing.T) {
 	both(t, func(w *world) {
 		var book notebook
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		wk.Use(func(ctx context.Context, run worker.RunInfo, next func(context.Context) error) error {
 			if run.Kind == "parent" {
 				defer book.note("%d left", run.Epoch)
@@ -178,17 +178,17 @@ func TestSuspendingAgentRunsDeferredCallsOfMiddleware(t *testing.T) {
 		worker.Agent(wk, "parent", func(ctx *agent.Context, _ int) (int, error) {
 			return agent.Spawn[int](ctx, "child", 1).Join(ctx)
 		})
-		w.work(wk)
-		run := w.end(w.start(perdure.Submission{Kind: "parent"}))
+		w.Work(wk)
+		run := w.End(w.Start(perdure.Submission{Kind: "parent"}))
 		if run.State != perdure.Completed || string(run.Result) != "1" {
-			w.t.Errorf("parent: %s with result %s, want completed with 1", run.State, run.Result)
+			w.T.Errorf("parent: %s with result %s, want completed with 1", run.State, run.Result)
 		}
 		// The second execution can end before the deferred calls of the first have run.
-		eventually.True(w.t, "both executions have left the middleware", func() bool { return len(book.read()) >= 3 })
+		eventually.True(w.T, "both executions have left the middleware", func() bool { return len(book.read()) >= 3 })
 		got := book.read()
 		slices.SortStableFunc(got, func(a, b string) int { return cmp.Compare(a[:1], b[:1]) }) // by epoch
 		if want := []string{"1 left", "2 returned", "2 left"}; !slices.Equal(got, want) {
-			w.t.Errorf("the middleware did %q, want %q", got, want)
+			w.T.Errorf("the middleware did %q, want %q", got, want)
 		}
 	})
 }
@@ -202,18 +202,18 @@ func TestMisuseOfRunningWorkerEndsIt(t *testing.T) {
 		"Handle": func(wk *worker.Worker) { worker.Handle(wk, "late", noop) },
 	} {
 		w := open(t, false, nil)
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "job", noop)
 		ended := make(chan error, 1)
-		go func() { ended <- wk.Run(w.ctx) }()
-		w.end(w.start(perdure.Submission{Kind: "job"}))
+		go func() { ended <- wk.Run(w.Ctx) }()
+		w.End(w.Start(perdure.Submission{Kind: "job"}))
 		misuse(wk)
 		select {
 		case err := <-ended:
 			if err == nil || !strings.Contains(err.Error(), "before Run") {
 				t.Errorf("%s after the start: Run = %v, want an error that says \"before Run\"", name, err)
 			}
-		case <-w.ctx.Done():
+		case <-w.Ctx.Done():
 			t.Fatalf("%s after the start: Run goes on, want an error", name)
 		}
 	}
@@ -224,7 +224,7 @@ func TestLogLinesNameTheirRun(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	var text locked
-	wk := worker.New(w.c, worker.Options{Logger: slog.New(slog.NewJSONHandler(&text, nil))})
+	wk := worker.New(w.C, worker.Options{Logger: slog.New(slog.NewJSONHandler(&text, nil))})
 	worker.Handle(wk, "says", func(ctx context.Context, _ int) (int, error) {
 		worker.Logger(ctx).Info("hello")
 		return 1, nil
@@ -234,17 +234,17 @@ func TestLogLinesNameTheirRun(t *testing.T) {
 	})
 	worker.Handle(wk, "panics", func(context.Context, int) (int, error) { panic("no") })
 	worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 0, perdure.Permanent(errors.New("no")) })
-	stop := w.work(wk)
+	stop := w.Work(wk)
 	kinds := []string{"says", "fails", "panics", "agent"}
 	for _, kind := range kinds {
-		id := w.start(perdure.Submission{Kind: kind})
-		w.end(id)
+		id := w.Start(perdure.Submission{Kind: kind})
+		w.End(id)
 		if want := fmt.Sprintf(`"run":%q,"kind":%q,"attempt":1`, id, kind); strings.Count(text.String(), want) != 1 {
 			t.Errorf("want exactly one log line with %s, got:\n%s", want, text.String())
 		}
 	}
 	stop()
-	if worker.Logger(w.ctx) != slog.Default() {
+	if worker.Logger(w.Ctx) != slog.Default() {
 		t.Error("Logger outside a handler is not slog.Default()")
 	}
 }
@@ -274,7 +274,7 @@ func echo[T any](wk *worker.Worker, kind string) {
 func TestInputsAndResultsOfAnyType(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	echo[struct{}](wk, "nothing")
 	echo[json.RawMessage](wk, "raw")
 	echo[*disk](wk, "pointer")
@@ -291,7 +291,7 @@ func TestInputsAndResultsOfAnyType(t *testing.T) {
 		m["m"] = m
 		return m, nil
 	})
-	w.work(wk)
+	w.Work(wk)
 	for _, row := range []struct{ kind, input, result, code string }{
 		{"nothing", ``, `{}`, ""}, {"nothing", `null`, `{}`, ""}, {"nothing", `{"a":1}`, `{}`, ""},
 		{"nothing", `[1]`, ``, "invalid_input"},
@@ -305,7 +305,7 @@ func TestInputsAndResultsOfAnyType(t *testing.T) {
 		{"string", `"\u0001x"`, `"\u0001x"`, ""},
 		{"bad raw", `1`, ``, "invalid_result"}, {"loop", `1`, ``, "invalid_result"},
 	} {
-		run := w.end(w.start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)}))
+		run := w.End(w.Start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)}))
 		code := ""
 		if run.Error != nil {
 			code = string(run.Error.Code)

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
@@ -22,7 +23,7 @@ func TestFullPoolDoesNotBlockTheOther(t *testing.T) {
 	both(t, func(w *world) {
 		let := make(chan struct{})
 		running := make(chan string, 2)
-		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
+		wk := worker.New(w.C, worker.Options{Slots: 1, AgentSlots: 1})
 		worker.Handle(wk, "slow task", func(context.Context, int) (int, error) {
 			running <- "task"
 			<-let
@@ -35,23 +36,23 @@ func TestFullPoolDoesNotBlockTheOther(t *testing.T) {
 			return 1, nil
 		})
 		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
-		w.work(wk)
+		w.Work(wk)
 		for _, slow := range []string{"slow task", "slow agent"} {
-			id := w.start(perdure.Submission{Kind: slow})
+			id := w.Start(perdure.Submission{Kind: slow})
 			other := map[string]string{"slow task": "agent", "slow agent": "task"}[slow]
 			<-running
-			waits := w.start(perdure.Submission{Kind: slow[len("slow "):]})
+			waits := w.Start(perdure.Submission{Kind: slow[len("slow "):]})
 			for range 3 {
-				if run := w.end(w.start(perdure.Submission{Kind: other})); run.State != perdure.Completed {
-					w.t.Errorf("%s beside a %s: %s, attempt %d, want completed", other, slow, run.State, run.Attempt)
+				if run := w.End(w.Start(perdure.Submission{Kind: other})); run.State != perdure.Completed {
+					w.T.Errorf("%s beside a %s: %s, attempt %d, want completed", other, slow, run.State, run.Attempt)
 				}
 			}
-			if run, err := w.c.Get(w.ctx, waits); err != nil || run.State != perdure.Queued {
-				w.t.Errorf("a run over the slots of its pool: %+v, %v, want it queued", run, err)
+			if run, err := w.C.Get(w.Ctx, waits); err != nil || run.State != perdure.Queued {
+				w.T.Errorf("a run over the slots of its pool: %+v, %v, want it queued", run, err)
 			}
 			let <- struct{}{}
-			w.end(id)
-			w.end(waits)
+			w.End(id)
+			w.End(waits)
 		}
 	})
 }
@@ -59,7 +60,7 @@ func TestFullPoolDoesNotBlockTheOther(t *testing.T) {
 // An agent that waits holds no slot, so a tree of agents completes with one slot.
 func TestTreeOfAgentsCompletesWithOneSlot(t *testing.T) {
 	virtual(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{Slots: 1, AgentSlots: 1})
+		wk := worker.New(w.C, worker.Options{Slots: 1, AgentSlots: 1})
 		worker.Handle(wk, "leaf", func(context.Context, int) (int, error) { return 1, nil })
 		worker.Agent(wk, "tree", func(ctx *agent.Context, depth int) (int, error) {
 			kind := "tree"
@@ -77,8 +78,8 @@ func TestTreeOfAgentsCompletesWithOneSlot(t *testing.T) {
 			}
 			return sum, err
 		})
-		w.work(wk)
-		run := w.end(w.start(perdure.Submission{Kind: "tree", Input: client.JSON(3)}))
+		w.Work(wk)
+		run := w.End(w.Start(perdure.Submission{Kind: "tree", Input: client.JSON(3)}))
 		if got, err := client.Result[int](run); got != 16 || err != nil {
 			t.Errorf("leaves of the tree: %d, %v, want 16", got, err)
 		}
@@ -88,14 +89,14 @@ func TestTreeOfAgentsCompletesWithOneSlot(t *testing.T) {
 // A new run wakes the poll of its pool, whichever of the two polls came first.
 func TestNewRunWakesThePollOfItsPool(t *testing.T) {
 	virtual(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
 		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
-		w.work(wk)
+		w.Work(wk)
 		for _, kind := range []string{"task", "task", "task", "agent", "agent", "agent", "task", "agent"} {
 			synctest.Wait()
 			began := time.Now()
-			w.end(w.start(perdure.Submission{Kind: kind}))
+			w.End(w.Start(perdure.Submission{Kind: kind}))
 			if took := time.Since(began); took > 100*time.Millisecond {
 				t.Errorf("run of %s took %s, want at most 100ms", kind, took)
 			}
@@ -108,18 +109,18 @@ func TestIdleWorkerOnlyPolls(t *testing.T) {
 	virtual(t, func(w *world) {
 		var mu sync.Mutex
 		calls := make(map[string]int)
-		c := w.client(tripper(func(r *http.Request) (*http.Response, error) {
+		c := w.Via(servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			mu.Lock()
 			calls[path.Base(r.URL.Path)]++
 			mu.Unlock()
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		}))
 		wk := worker.New(c, worker.Options{})
 		worker.Handle(wk, "task", func(context.Context, int) (int, error) { return 1, nil })
 		worker.Agent(wk, "agent", func(*agent.Context, int) (int, error) { return 1, nil })
-		w.work(wk)
+		w.Work(wk)
 		for _, kind := range []string{"task", "agent"} { // the worker is idle after some work
-			w.end(w.start(perdure.Submission{Kind: kind}))
+			w.End(w.Start(perdure.Submission{Kind: kind}))
 		}
 		synctest.Wait()
 		mu.Lock()
@@ -141,7 +142,7 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 	pace := func(t *testing.T, busy func(context.Context) error) (longest time.Duration) {
 		virtual(t, func(w *world) {
 			running := make(chan struct{}, slow)
-			wk := worker.New(w.c, worker.Options{Slots: slow + 2})
+			wk := worker.New(w.C, worker.Options{Slots: slow + 2})
 			worker.Handle(wk, "model call", func(ctx context.Context, _ int) (int, error) {
 				running <- struct{}{}
 				return 1, busy(ctx)
@@ -149,17 +150,17 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 			worker.Handle(wk, "other", func(ctx context.Context, _ int) (int, error) {
 				return 1, worker.Emit(ctx, "x:note", 1)
 			})
-			w.work(wk)
+			w.Work(wk)
 			var ids []perdure.RunID
 			for range slow {
-				ids = append(ids, w.start(perdure.Submission{Kind: "model call"}))
+				ids = append(ids, w.Start(perdure.Submission{Kind: "model call"}))
 			}
 			for range slow {
 				<-running
 			}
 			for range others {
 				began := time.Now()
-				run := w.end(w.start(perdure.Submission{Kind: "other"}))
+				run := w.End(w.Start(perdure.Submission{Kind: "other"}))
 				if run.State != perdure.Completed || run.Attempt != 1 {
 					t.Errorf("other run: %s, attempt %d, want completed in attempt 1", run.State, run.Attempt)
 				}
@@ -167,7 +168,7 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 			for _, id := range ids {
-				if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
+				if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
 					t.Errorf("slow run %s: %s, attempt %d, want completed in attempt 1", id, run.State, run.Attempt)
 				}
 			}
@@ -199,30 +200,30 @@ func TestFiftySlowRunsDelayNoOther(t *testing.T) {
 func TestSuspendedAgentIsCalledForItsCancel(t *testing.T) {
 	both(t, func(w *world) {
 		calls := make(chan error, 2)
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Agent(wk, "agent", func(ctx *agent.Context, _ int) (int, error) {
 			calls <- context.Cause(ctx)
 			return 0, agent.Sleep(ctx, time.Hour)
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "agent"})
-		for e, err := range w.c.Events(w.ctx, id, 0) {
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "agent"})
+		for e, err := range w.C.Events(w.Ctx, id, 0) {
 			if err != nil {
-				w.t.Fatal(err)
+				w.T.Fatal(err)
 			}
 			if e.Type == "run:suspended" {
 				break
 			}
 		}
-		run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
+		run, err := w.C.Cancel(w.Ctx, id, "enough", w.Patience)
 		if err != nil || run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 {
-			w.t.Errorf("Cancel = %+v, %v, want a cancelled run with an acknowledgement", run, err)
+			w.T.Errorf("Cancel = %+v, %v, want a cancelled run with an acknowledgement", run, err)
 		}
 		if len(calls) != 2 {
-			w.t.Fatalf("the agent was called %d times, want 2", len(calls))
+			w.T.Fatalf("the agent was called %d times, want 2", len(calls))
 		}
 		if first, second := <-calls, <-calls; first != nil || !errors.Is(second, worker.ErrCancelled) {
-			w.t.Errorf("causes of the contexts: %v, then %v, want nil, then %v", first, second, worker.ErrCancelled)
+			w.T.Errorf("causes of the contexts: %v, then %v, want nil, then %v", first, second, worker.ErrCancelled)
 		}
 	})
 }

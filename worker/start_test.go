@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
@@ -20,14 +21,14 @@ import (
 // Run returns an error if the worker can never get a run.
 func TestRunRefusesBadOptionsAndAddress(t *testing.T) {
 	virtual(t, func(w *world) {
-		elsewhere := client.New(w.url+"/perdure", w.srv.Key(), client.Options{Transport: w.wire})
+		elsewhere := client.New(w.URL+"/perdure", w.Key(), client.Options{Transport: w.Wire})
 		for want, wk := range map[string]*worker.Worker{
 			"address":       worker.New(elsewhere, worker.Options{}),
-			"Slots is -3":   worker.New(w.c, worker.Options{Slots: -3}),
-			"AgentSlots -1": worker.New(w.c, worker.Options{AgentSlots: -1}),
+			"Slots is -3":   worker.New(w.C, worker.Options{Slots: -3}),
+			"AgentSlots -1": worker.New(w.C, worker.Options{AgentSlots: -1}),
 		} {
 			worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
-			ctx, cancel := context.WithTimeout(w.ctx, time.Hour)
+			ctx, cancel := context.WithTimeout(w.Ctx, time.Hour)
 			if err := wk.Run(ctx); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Run = %v, want an error with %q", err, want)
 			}
@@ -42,16 +43,16 @@ func TestAbsentServerIsLoggedEachMinute(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
 		var fail atomic.Int64 // number of polls that fail
-		x := tripper(func(r *http.Request) (*http.Response, error) {
+		x := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			if path.Base(r.URL.Path) == "poll" && fail.Add(-1) >= 0 {
 				return nil, errors.New("the connection was reset")
 			}
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		})
 		var log diary
-		wk := worker.New(w.client(x), worker.Options{Logger: log.logger()})
+		wk := worker.New(w.Via(x), worker.Options{Logger: log.logger()})
 		worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
-		defer w.work(wk)()
+		defer w.Work(wk)()
 		fail.Store(1)
 		time.Sleep(5 * time.Minute)
 		if n := log.says("level="); n != 0 {
@@ -74,15 +75,15 @@ func TestAbsentServerIsLoggedEachMinute(t *testing.T) {
 func TestDeadlineOfARunIsNotAWarning(t *testing.T) {
 	virtual(t, func(w *world) {
 		var log diary
-		wk := worker.New(w.c, worker.Options{Logger: log.logger()})
+		wk := worker.New(w.C, worker.Options{Logger: log.logger()})
 		stopped := make(chan error, 1)
 		worker.Handle(wk, "hangs", func(ctx context.Context, _ int) (int, error) {
 			<-ctx.Done()
 			stopped <- context.Cause(ctx)
 			return 0, ctx.Err()
 		})
-		defer w.work(wk)()
-		w.end(w.start(perdure.Submission{Kind: "hangs", Timeout: perdure.Duration(5 * time.Second)}))
+		defer w.Work(wk)()
+		w.End(w.Start(perdure.Submission{Kind: "hangs", Timeout: perdure.Duration(5 * time.Second)}))
 		if err := <-stopped; !errors.Is(err, worker.ErrLeaseLost) {
 			t.Errorf("the handler's context ended with %v, want %v", err, worker.ErrLeaseLost)
 		}
@@ -96,20 +97,20 @@ func TestDeadlineOfARunIsNotAWarning(t *testing.T) {
 func TestRefusedResultFailsTheRun(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "job", func(_ context.Context, n int) (string, error) {
 			if n == 0 {
 				return "a\x00b", nil
 			}
 			return strings.Repeat("x", n), nil
 		})
-		defer w.work(wk)()
+		defer w.Work(wk)()
 		for input, want := range map[string]string{
 			"0":        "the server refused the outcome: invalid: the result has an escaped NUL",
 			"1048576":  "the server refused the outcome: too_large: the result has 1048578 bytes",
 			"41943040": "the server refused the outcome: too_large: th",
 		} {
-			run := w.end(w.start(perdure.Submission{Kind: "job", Input: []byte(input)}))
+			run := w.End(w.Start(perdure.Submission{Kind: "job", Input: []byte(input)}))
 			if run.Error == nil || run.Error.Code != worker.CodeRefused || !strings.HasPrefix(run.Error.Message, want) {
 				t.Errorf("input %s: %s, %+v, want %s with %q", input, run.State, run.Error, worker.CodeRefused, want)
 			}
@@ -128,11 +129,11 @@ func TestSingleAttemptBeginsWhenTheServerHasHeard(t *testing.T) {
 func testSingleAttempt(t *testing.T, class perdure.Class) {
 	virtual(t, func(w *world) {
 		var called atomic.Int64
-		mute := tripper(func(r *http.Request) (*http.Response, error) {
+		mute := servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 			if path.Base(r.URL.Path) == "heartbeat" || path.Base(r.URL.Path) == "commit" {
 				return nil, errors.New("the connection was reset")
 			}
-			return w.wire.RoundTrip(r)
+			return w.Wire.RoundTrip(r)
 		})
 		job := func(ctx context.Context, _ int) (int, error) {
 			called.Add(1)
@@ -149,16 +150,16 @@ func testSingleAttempt(t *testing.T, class perdure.Class) {
 				worker.Handle(wk, "job", job)
 			}
 		}
-		first := worker.New(w.client(mute), worker.Options{ID: "mute"})
+		first := worker.New(w.Via(mute), worker.Options{ID: "mute"})
 		register(first)
-		defer w.work(first)()
-		id := w.start(perdure.Submission{Kind: "job", Input: client.JSON(1), MaxAttempts: 1,
+		defer w.Work(first)()
+		id := w.Start(perdure.Submission{Kind: "job", Input: client.JSON(1), MaxAttempts: 1,
 			Timeout: perdure.Duration(time.Hour)})
 		time.Sleep(time.Second) // the first worker has it
-		second := worker.New(w.c, worker.Options{ID: "heard"})
+		second := worker.New(w.C, worker.Options{ID: "heard"})
 		register(second)
-		defer w.work(second)()
-		if r := w.end(id); r.State != perdure.Completed || r.WorkerID != "heard" {
+		defer w.Work(second)()
+		if r := w.End(id); r.State != perdure.Completed || r.WorkerID != "heard" {
 			t.Errorf("run %s: %s by worker %s, want completed by the worker that is heard", id, r.State, r.WorkerID)
 		}
 		if n := called.Load(); n != 1 {

@@ -19,9 +19,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/storetest"
 	"github.com/perdure/perdure/worker"
 )
@@ -53,7 +53,7 @@ func newKey(t *testing.T) (private, public string) {
 
 // altered changes the grants that a server sends.
 func altered(wire http.RoundTripper, change func(grant map[string]any)) http.RoundTripper {
-	return tripper(func(r *http.Request) (*http.Response, error) {
+	return servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		res, err := wire.RoundTrip(r)
 		if err != nil || !strings.HasSuffix(r.URL.Path, "/poll") || res.StatusCode != http.StatusOK {
 			return res, err
@@ -111,31 +111,25 @@ func TestWorkerExecutesOnlySignedRuns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(),
+			w := servertest.Open(t, embedded.Options{Store: storetest.Address(t), Policy: steady(),
 				SigningKeys: x.keys})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { srv.Close() })
-			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(),
-				patience: 100 * time.Second}
-			w.c = w.client(w.wire)
-			wire := w.wire
+			wire := w.Wire
 			if x.change != nil {
 				wire = altered(wire, x.change)
 			}
 			var opt worker.Options
 			if x.trust != nil {
+				var err error
 				if opt.Trust, err = worker.LoadTrust(x.trust...); err != nil {
 					t.Fatal(err)
 				}
 			}
 			var executed atomic.Int64
-			wk := worker.New(client.New(w.url, srv.Key(), client.Options{Transport: wire}), opt)
+			wk := worker.New(w.Via(wire), opt)
 			worker.Handle(wk, "job", func(_ context.Context, n int) (int, error) { executed.Add(1); return n, nil })
 			worker.Agent(wk, "agent", func(_ *agent.Context, n int) (int, error) { executed.Add(1); return n, nil })
-			w.work(wk)
-			r := w.end(w.start(perdure.Submission{Kind: "job", Input: json.RawMessage(` 1 `)}))
+			w.Work(wk)
+			r := w.End(w.Start(perdure.Submission{Kind: "job", Input: json.RawMessage(` 1 `)}))
 			if x.good {
 				if r.State != perdure.Completed || executed.Load() != 1 {
 					t.Errorf("run %s: %s, %+v, executed %d times, want completed once",
@@ -147,7 +141,7 @@ func TestWorkerExecutesOnlySignedRuns(t *testing.T) {
 				t.Errorf("run %s: %s, %+v, executed %d times, want failed with %s and not executed",
 					r.RunID, r.State, r.Error, executed.Load(), perdure.CodeSignatureInvalid)
 			}
-			if d, err := admin.New(w.c).DeadLetter(w.ctx,
+			if d, err := admin.New(w.C).DeadLetter(w.Ctx,
 				r.RunID); err != nil || d.Cause != string(perdure.CodeSignatureInvalid) {
 				t.Errorf("dead letter of run %s: %+v, %v, want the cause %s", r.RunID, d, err,
 					perdure.CodeSignatureInvalid)
@@ -173,16 +167,9 @@ func TestWorkerRejectsReplayedGrants(t *testing.T) {
 	}{"within the slack of clocks": {time.Minute, true}, "long past it": {6 * time.Minute, false}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: steady(),
+			w := servertest.Open(t, embedded.Options{Store: storetest.Address(t), Policy: steady(),
 				SigningKeys: []string{key}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { srv.Close() })
-			w := &world{t: t, ctx: t.Context(), srv: srv, url: "http://perdure", wire: srv.Transport(),
-				patience: 100 * time.Second}
-			w.c = w.client(w.wire)
-			wire := altered(w.wire, func(g map[string]any) {
+			wire := altered(w.Wire, func(g map[string]any) {
 				at := perdure.At(time.Now().Add(-x.late))
 				s := signer.Sign(&perdure.SignedRun{
 					Tenant: perdure.TenantID(g["tenant"].(string)), RunID: perdure.RunID(g["run_id"].(string)),
@@ -195,11 +182,11 @@ func TestWorkerRejectsReplayedGrants(t *testing.T) {
 				t.Fatal(err)
 			}
 			var executed atomic.Int64
-			wk := worker.New(client.New(w.url, srv.Key(), client.Options{Transport: wire}),
+			wk := worker.New(w.Via(wire),
 				worker.Options{Trust: trust})
 			worker.Handle(wk, "job", func(_ context.Context, n int) (int, error) { executed.Add(1); return n, nil })
-			w.work(wk)
-			r := w.end(w.start(perdure.Submission{Kind: "job", Input: json.RawMessage("1")}))
+			w.Work(wk)
+			r := w.End(w.Start(perdure.Submission{Kind: "job", Input: json.RawMessage("1")}))
 			switch {
 			case x.good && (r.State != perdure.Completed || executed.Load() != 1):
 				t.Errorf("run %s: %s %+v, executed %d times; want completed", r.RunID, r.State, r.Error,

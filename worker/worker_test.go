@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/testkit/stage"
 	"github.com/perdure/perdure/worker"
 )
@@ -36,7 +37,7 @@ func (broken) FailureCode() perdure.Code { return "paper" }
 // Each row is a handler's behaviour and the outcome of its run.
 func TestHandlerDecidesTheOutcome(t *testing.T) {
 	both(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{ID: "tester"})
+		wk := worker.New(w.C, worker.Options{ID: "tester"})
 		worker.Handle(wk, "ok", func(ctx context.Context, in disk) (report, error) {
 			info, ok := worker.Info(ctx)
 			known := info.Kind == "ok" && info.WorkerID == "tester" && info.RunID != ""
@@ -73,7 +74,7 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 			info, _ := worker.Info(ctx)
 			return info.Attempt, nil
 		})
-		w.work(wk)
+		w.Work(wk)
 
 		rows := []struct {
 			kind, input string
@@ -98,10 +99,10 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 		}
 		ids := make([]perdure.RunID, len(rows))
 		for i, row := range rows {
-			ids[i] = w.start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)})
+			ids[i] = w.Start(perdure.Submission{Kind: row.kind, Input: json.RawMessage(row.input)})
 		}
 		for i, row := range rows {
-			run := w.end(ids[i])
+			run := w.End(ids[i])
 			said := string(run.Result)
 			code := perdure.Code("")
 			if run.Error != nil {
@@ -109,7 +110,7 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 			}
 			if run.State != row.state || code != row.code || !strings.Contains(said, row.says) ||
 				run.Attempt != row.attempt {
-				w.t.Errorf("%s(%s): %s, attempt %d, code %q, %.300s, want %s, attempt %d, code %q, with %q", row.kind,
+				w.T.Errorf("%s(%s): %s, attempt %d, code %q, %.300s, want %s, attempt %d, code %q, with %q", row.kind,
 					row.input,
 					run.State, run.Attempt, code, said, row.state, row.attempt, row.code, row.says)
 			}
@@ -120,16 +121,16 @@ func TestHandlerDecidesTheOutcome(t *testing.T) {
 func TestDeferredRunIsJoinedLater(t *testing.T) {
 	both(t, func(w *world) {
 		let := make(chan struct{})
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "slow", func(context.Context, int) (string, error) { <-let; return "done", nil })
-		w.work(wk)
-		run, deferred, err := w.c.Run(w.ctx, perdure.Submission{Kind: "slow"}, 50*time.Millisecond)
+		w.Work(wk)
+		run, deferred, err := w.C.Run(w.Ctx, perdure.Submission{Kind: "slow"}, 50*time.Millisecond)
 		if err != nil || !deferred || run.Status != perdure.StatusDeferred {
-			w.t.Fatalf("Run = %+v, deferred %v, %v, want a deferred run", run, deferred, err)
+			w.T.Fatalf("Run = %+v, deferred %v, %v, want a deferred run", run, deferred, err)
 		}
 		close(let)
-		if got, err := client.Result[string](w.end(run.RunID)); got != "done" || err != nil {
-			w.t.Errorf("Result = %q, %v, want done", got, err)
+		if got, err := client.Result[string](w.End(run.RunID)); got != "done" || err != nil {
+			w.T.Errorf("Result = %q, %v, want done", got, err)
 		}
 	})
 }
@@ -138,7 +139,7 @@ func TestCancelEndsTheHandlersContext(t *testing.T) {
 	both(t, func(w *world) {
 		running := make(chan struct{}, 3)
 		causes := make(chan error, 3)
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		wait := func(ctx context.Context) {
 			running <- struct{}{}
 			<-ctx.Done()
@@ -147,21 +148,21 @@ func TestCancelEndsTheHandlersContext(t *testing.T) {
 		worker.Handle(wk, "stops", func(ctx context.Context, _ int) (int, error) { wait(ctx); return 0, ctx.Err() })
 		worker.Handle(wk, "finishes", func(ctx context.Context, _ int) (int, error) { wait(ctx); return 7, nil })
 		worker.Handle(wk, "panics", func(ctx context.Context, _ int) (int, error) { wait(ctx); panic("at the end") })
-		w.work(wk)
+		w.Work(wk)
 		for kind, state := range map[string]perdure.State{
 			"stops": perdure.Cancelled, "finishes": perdure.Completed, "panics": perdure.Failed,
 		} {
-			id := w.start(perdure.Submission{Kind: kind})
+			id := w.Start(perdure.Submission{Kind: kind})
 			<-running
-			run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
+			run, err := w.C.Cancel(w.Ctx, id, "enough", w.Patience)
 			if err != nil || run.State != state {
-				w.t.Errorf("%s: Cancel = %+v, %v, want the state %s", kind, run, err, state)
+				w.T.Errorf("%s: Cancel = %+v, %v, want the state %s", kind, run, err, state)
 			}
 			if cause := <-causes; !errors.Is(cause, worker.ErrCancelled) {
-				w.t.Errorf("%s: the context ended with %v, want %v", kind, cause, worker.ErrCancelled)
+				w.T.Errorf("%s: the context ended with %v, want %v", kind, cause, worker.ErrCancelled)
 			}
 			if run.Cancel == nil || run.Cancel.ToldAt == 0 {
-				w.t.Errorf("%s: cancel %+v, want a time of its delivery", kind, run.Cancel)
+				w.T.Errorf("%s: cancel %+v, want a time of its delivery", kind, run.Cancel)
 			}
 		}
 	})
@@ -173,20 +174,20 @@ func TestCancelIsAcknowledged(t *testing.T) {
 	virtual(t, func(w *world) {
 		grace := perdure.DefaultPolicy().CancelGrace
 		running := make(chan struct{})
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "cleans", func(ctx context.Context, _ int) (int, error) {
 			close(running)
 			<-ctx.Done()
 			time.Sleep(2 * grace) // the cleanup takes longer than cancel_grace
 			return 0, ctx.Err()
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "cleans"})
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "cleans"})
 		<-running
-		if _, err := w.c.Cancel(w.ctx, id, "", 0); err != nil {
+		if _, err := w.C.Cancel(w.Ctx, id, "", 0); err != nil {
 			t.Fatal(err)
 		}
-		run := w.end(id)
+		run := w.End(id)
 		if run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 ||
 			run.FinishedAt.Sub(run.Cancel.RequestedAt) < 2*grace {
 			t.Errorf("run: %+v, cancel %+v, want cancelled after at least %s", run, run.Cancel, 2*grace)
@@ -197,7 +198,7 @@ func TestCancelIsAcknowledged(t *testing.T) {
 func TestHeartbeatsRenewTheLease(t *testing.T) {
 	stage.NoStore(t)
 	virtual(t, func(w *world) {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "long", func(ctx context.Context, _ int) (int, error) {
 			worker.Heartbeat(ctx, "thinking")
 			if err := worker.Progress(ctx, map[string]int{"percent": 50}); err != nil {
@@ -210,48 +211,48 @@ func TestHeartbeatsRenewTheLease(t *testing.T) {
 				return 0, context.Cause(ctx)
 			}
 		})
-		w.work(wk)
-		run := w.end(w.start(perdure.Submission{Kind: "long"}))
+		w.Work(wk)
+		run := w.End(w.Start(perdure.Submission{Kind: "long"}))
 		if run.State != perdure.Completed || run.Attempt != 1 || run.Activity != "thinking" ||
 			string(run.Progress) != `{"percent":50}` {
-			w.t.Errorf("run: %+v, want completed in attempt 1, thinking, 50 percent", run)
+			w.T.Errorf("run: %+v, want completed in attempt 1, thinking, 50 percent", run)
 		}
 	})
 }
 
 func TestResultIsDeliveredAfterTheServerWasAway(t *testing.T) {
 	both(t, func(w *world) {
-		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+		x := &servertest.Wire{Next: w.Wire, Only: "/commit", Failed: make(chan struct{}, 1)}
 		running, let := make(chan struct{}), make(chan struct{})
-		wk := worker.New(w.client(x), worker.Options{Slots: 2})
+		wk := worker.New(w.Via(x), worker.Options{Slots: 2})
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
 			close(running)
 			<-let
 			return "late but here", ctx.Err()
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "job"})
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "job"})
 		<-running
-		x.cut.Store(true)
+		x.Cut.Store(true)
 		close(let)
-		<-x.failed // two calls have failed
-		<-x.failed
-		if run, err := w.c.Get(w.ctx, id); err != nil || run.State != perdure.Running {
-			w.t.Fatalf("run while the server is away: %+v, %v, want it running", run, err)
+		<-x.Failed // two calls have failed
+		<-x.Failed
+		if run, err := w.C.Get(w.Ctx, id); err != nil || run.State != perdure.Running {
+			w.T.Fatalf("run while the server is away: %+v, %v, want it running", run, err)
 		}
-		x.cut.Store(false)
-		run := w.end(id)
+		x.Cut.Store(false)
+		run := w.End(id)
 		if run.State != perdure.Completed || run.Attempt != 1 || string(run.Result) != `"late but here"` {
-			w.t.Errorf("run: %+v, want completed in attempt 1 with the kept result", run)
+			w.T.Errorf("run: %+v, want completed in attempt 1 with the kept result", run)
 		}
 	})
 }
 
 func TestCommitWithLostAnswersCountsOnce(t *testing.T) {
 	both(t, func(w *world) {
-		x := &wire{next: w.wire}
-		x.lose.Store(3)
-		wk := worker.New(w.client(x), worker.Options{})
+		x := &servertest.Wire{Next: w.Wire, Only: "/commit"}
+		x.Lose.Store(3)
+		wk := worker.New(w.Via(x), worker.Options{})
 		var calls atomic.Int64
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (int64, error) {
 			for i := range 3 {
@@ -261,15 +262,15 @@ func TestCommitWithLostAnswersCountsOnce(t *testing.T) {
 			}
 			return calls.Add(1), nil
 		})
-		stop := w.work(wk)
-		id := w.start(perdure.Submission{Kind: "job"})
-		w.end(id)
+		stop := w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "job"})
+		w.End(id)
 		stop() // waits until the worker has its answer
 		got := w.lines(id)
 		once := calls.Load() == 1 && got["run:completed"] == 1
-		if !once || got["x:step"] != 3 || got["run:late_result"] != 0 || x.commits.Load() < 4 {
-			w.t.Errorf("%d calls, %d commits, lines %v, want 1 call, at least 4 commits, 1 run:completed, 3 x:step",
-				calls.Load(), x.commits.Load(), got)
+		if !once || got["x:step"] != 3 || got["run:late_result"] != 0 || x.Sent.Load() < 4 {
+			w.T.Errorf("%d calls, %d commits, lines %v, want 1 call, at least 4 commits, 1 run:completed, 3 x:step",
+				calls.Load(), x.Sent.Load(), got)
 		}
 	})
 }
@@ -278,7 +279,7 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	const many = 2500 // more than the limit of a commit
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	worker.Handle(wk, "chatty", func(ctx context.Context, _ int) (int, error) {
 		if err := worker.Emit(ctx, "run:completed", nil); err == nil {
 			return 0, perdure.Permanent(errors.New("a worker wrote the end of a run"))
@@ -293,10 +294,10 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 		}
 		return many, nil
 	})
-	w.work(wk)
-	id := w.start(perdure.Submission{Kind: "chatty"})
+	w.Work(wk)
+	id := w.Start(perdure.Submission{Kind: "chatty"})
 	n := 0
-	for e, err := range w.c.Events(w.ctx, id, 0) {
+	for e, err := range w.C.Events(w.Ctx, id, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -307,10 +308,10 @@ func TestLinesKeepTheirOrder(t *testing.T) {
 			n++
 		}
 	}
-	if run := w.end(id); n != many || run.State != perdure.Completed {
+	if run := w.End(id); n != many || run.State != perdure.Completed {
 		t.Errorf("%d lines of run %+v, want %d and completed", n, run, many)
 	}
-	if err := worker.Emit(w.ctx, "x:n", 1); err == nil {
+	if err := worker.Emit(w.Ctx, "x:n", 1); err == nil {
 		t.Error("Emit outside a handler: no error, want one")
 	}
 }
@@ -333,23 +334,23 @@ func TestTwoWorkersShareAQueue(t *testing.T) {
 			return info.WorkerID, nil
 		}
 		for _, id := range []string{"a", "b"} {
-			wk := worker.New(w.c, worker.Options{ID: id, Slots: each})
+			wk := worker.New(w.C, worker.Options{ID: id, Slots: each})
 			worker.Handle(wk, "job", handler)
-			w.work(wk)
+			w.Work(wk)
 		}
 		var ids []perdure.RunID
 		for range 2 * each {
-			ids = append(ids, w.start(perdure.Submission{Kind: "job"}))
+			ids = append(ids, w.Start(perdure.Submission{Kind: "job"}))
 		}
 		for _, id := range ids {
-			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-				w.t.Errorf("run: %+v, want completed in attempt 1", run)
+			if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
+				w.T.Errorf("run: %+v, want completed in attempt 1", run)
 			}
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		if by["a"] != each || by["b"] != each {
-			w.t.Errorf("runs by worker: %v, want %d each", by, each)
+			w.T.Errorf("runs by worker: %v, want %d each", by, each)
 		}
 	})
 }
@@ -359,7 +360,7 @@ func TestDrainFinishesOrReleasesRuns(t *testing.T) {
 		running := make(chan string, 4)
 		let := make(chan struct{})
 		causes := make(chan error, 1)
-		wk := worker.New(w.c, worker.Options{DrainTimeout: 100 * time.Millisecond})
+		wk := worker.New(w.C, worker.Options{DrainTimeout: 100 * time.Millisecond})
 		worker.Handle(wk, "ends", func(context.Context, int) (int, error) { running <- "ends"; <-let; return 1, nil })
 		worker.Handle(wk, "listens", func(ctx context.Context, _ int) (int, error) {
 			running <- "listens"
@@ -369,37 +370,37 @@ func TestDrainFinishesOrReleasesRuns(t *testing.T) {
 		})
 		deaf := make(chan struct{})
 		worker.Handle(wk, "deaf", func(context.Context, int) (int, error) { running <- "deaf"; <-deaf; return 1, nil })
-		stop := w.work(wk)
-		ends := w.start(perdure.Submission{Kind: "ends"})
-		listens := w.start(perdure.Submission{Kind: "listens"})
-		ignores := w.start(perdure.Submission{Kind: "deaf"})
+		stop := w.Work(wk)
+		ends := w.Start(perdure.Submission{Kind: "ends"})
+		listens := w.Start(perdure.Submission{Kind: "listens"})
+		ignores := w.Start(perdure.Submission{Kind: "deaf"})
 		for range 3 {
 			<-running
 		}
 		close(let)
 		stop()
 		close(deaf)
-		if run := w.end(ends); run.State != perdure.Completed {
-			w.t.Errorf("run that ends in time: %+v, want completed", run)
+		if run := w.End(ends); run.State != perdure.Completed {
+			w.T.Errorf("run that ends in time: %+v, want completed", run)
 		}
 		if cause := <-causes; !errors.Is(cause, worker.ErrShutdown) {
-			w.t.Errorf("the context ended with %v, want %v", cause, worker.ErrShutdown)
+			w.T.Errorf("the context ended with %v, want %v", cause, worker.ErrShutdown)
 		}
 		for _, id := range []perdure.RunID{listens, ignores} {
-			run, err := w.c.Get(w.ctx, id)
+			run, err := w.C.Get(w.Ctx, id)
 			if err != nil || run.State != perdure.Queued || run.Attempt != 1 {
-				w.t.Errorf("released run %s: %+v, %v, want queued in attempt 1", id, run, err)
+				w.T.Errorf("released run %s: %+v, %v, want queued in attempt 1", id, run, err)
 			}
 		}
 		// The next worker gets them at once, with all their attempts.
-		next := worker.New(w.c, worker.Options{})
+		next := worker.New(w.C, worker.Options{})
 		for _, kind := range []string{"listens", "deaf"} {
 			worker.Handle(next, kind, func(context.Context, int) (int, error) { return 2, nil })
 		}
-		w.work(next)
+		w.Work(next)
 		for _, id := range []perdure.RunID{listens, ignores} {
-			if run := w.end(id); run.State != perdure.Completed || run.Attempt != 1 {
-				w.t.Errorf("run %s at the next worker: %+v, want completed in attempt 1", id, run)
+			if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
+				w.T.Errorf("run %s at the next worker: %+v, want completed in attempt 1", id, run)
 			}
 		}
 	})
@@ -409,21 +410,21 @@ func TestDrainFinishesOrReleasesRuns(t *testing.T) {
 // a late one.
 func TestLostLeaseKeepsALateResult(t *testing.T) {
 	virtual(t, func(w *world) {
-		x := &wire{next: w.wire, failed: make(chan struct{}, 1)}
+		x := &servertest.Wire{Next: w.Wire, Only: "/commit", Failed: make(chan struct{}, 1)}
 		running := make(chan struct{}, 1)
 		cause := make(chan error, 1)
-		wk := worker.New(w.client(x), worker.Options{ID: "first", Slots: 1}) // full, so it does not poll
+		wk := worker.New(w.Via(x), worker.Options{ID: "first", Slots: 1}) // full, so it does not poll
 		worker.Handle(wk, "job", func(ctx context.Context, _ int) (string, error) {
 			running <- struct{}{}
 			<-ctx.Done()
 			cause <- context.Cause(ctx)
 			return "finished nevertheless", nil
 		})
-		w.work(wk)
-		id := w.start(perdure.Submission{Kind: "job"})
+		w.Work(wk)
+		id := w.Start(perdure.Submission{Kind: "job"})
 		<-running
 		// Until its first heartbeat the run would be redelivered, not lost.
-		for e, err := range w.c.Events(w.ctx, id, 0) {
+		for e, err := range w.C.Events(w.Ctx, id, 0) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -431,20 +432,20 @@ func TestLostLeaseKeepsALateResult(t *testing.T) {
 				break
 			}
 		}
-		x.cut.Store(true)
-		other := worker.New(w.c, worker.Options{ID: "second"})
+		x.Cut.Store(true)
+		other := worker.New(w.C, worker.Options{ID: "second"})
 		worker.Handle(other, "job", func(context.Context, int) (string, error) { return "done by another", nil })
-		w.work(other)
-		run := w.end(id)
+		w.Work(other)
+		run := w.End(id)
 		if run.State != perdure.Completed || run.Attempt != 2 || string(run.Result) != `"done by another"` {
 			t.Errorf("run: %+v, want completed in attempt 2 by the other worker", run)
 		}
-		x.cut.Store(false)
+		x.Cut.Store(false)
 		if err := <-cause; !errors.Is(err, worker.ErrLeaseLost) {
 			t.Errorf("the context ended with %v, want %v", err, worker.ErrLeaseLost)
 		}
 		for after := run.LastSeq; ; {
-			page, err := w.c.EventPage(w.ctx, id, after, time.Minute)
+			page, err := w.C.EventPage(w.Ctx, id, after, time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -452,7 +453,7 @@ func TestLostLeaseKeepsALateResult(t *testing.T) {
 				break
 			}
 		}
-		late, err := w.c.LateResults(w.ctx, id)
+		late, err := w.C.LateResults(w.Ctx, id)
 		if err != nil || len(late) != 1 || string(late[0].Result) != `"finished nevertheless"` {
 			t.Errorf("late results: %+v, %v, want the one of the first worker", late, err)
 		}
@@ -465,15 +466,15 @@ func TestCancelBetweenTwoAttempts(t *testing.T) {
 	p := steady()
 	p.BackoffBase, p.BackoffMax = time.Hour, time.Hour // there is no second attempt during the test
 	w := open(t, false, p)
-	wk := worker.New(w.c, worker.Options{})
+	wk := worker.New(w.C, worker.Options{})
 	calls := make(chan struct{}, 9)
 	worker.Handle(wk, "job", func(context.Context, int) (int, error) {
 		calls <- struct{}{}
 		return 0, errors.New("again")
 	})
-	w.work(wk)
-	id := w.start(perdure.Submission{Kind: "job"})
-	for e, err := range w.c.Events(w.ctx, id, 0) {
+	w.Work(wk)
+	id := w.Start(perdure.Submission{Kind: "job"})
+	for e, err := range w.C.Events(w.Ctx, id, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -481,7 +482,7 @@ func TestCancelBetweenTwoAttempts(t *testing.T) {
 			break
 		}
 	}
-	run, err := w.c.Cancel(w.ctx, id, "enough", w.patience)
+	run, err := w.C.Cancel(w.Ctx, id, "enough", w.Patience)
 	if err != nil || run.State != perdure.Cancelled || len(calls) != 1 {
 		t.Errorf("Cancel = %+v, %v, %d calls of the handler, want a cancelled run and 1 call", run, err, len(calls))
 	}
@@ -491,23 +492,23 @@ func TestRunReturnsRefusals(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	noop := func(context.Context, int) (int, error) { return 0, nil }
-	wk := worker.New(client.New(w.url, "prd_wrong", client.Options{Transport: w.wire}), worker.Options{})
+	wk := worker.New(client.New(w.URL, "prd_wrong", client.Options{Transport: w.Wire}), worker.Options{})
 	worker.Handle(wk, "job", noop)
-	if err := wk.Run(w.ctx); client.CodeOf(err) != api.CodeUnauthorized {
+	if err := wk.Run(w.Ctx); client.CodeOf(err) != api.CodeUnauthorized {
 		t.Errorf("Run with a wrong key: %v, want %s", err, api.CodeUnauthorized)
 	}
-	if err := wk.Run(w.ctx); err == nil {
+	if err := wk.Run(w.Ctx); err == nil {
 		t.Error("the second Run: no error, want one")
 	}
-	wk = worker.New(w.c, worker.Options{Queues: []string{"\n"}})
+	wk = worker.New(w.C, worker.Options{Queues: []string{"\n"}})
 	worker.Handle(wk, "job", noop)
-	if err := wk.Run(w.ctx); client.CodeOf(err) != perdure.CodeInvalid {
+	if err := wk.Run(w.Ctx); client.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("Run with a bad queue: %v, want %s", err, perdure.CodeInvalid)
 	}
-	if err := worker.New(w.c, worker.Options{}).Run(w.ctx); err == nil {
+	if err := worker.New(w.C, worker.Options{}).Run(w.Ctx); err == nil {
 		t.Error("Run without a handler: no error, want one")
 	}
-	if err := worker.New(nil, worker.Options{}).Run(w.ctx); err == nil {
+	if err := worker.New(nil, worker.Options{}).Run(w.Ctx); err == nil {
 		t.Error("Run without a client: no error, want one")
 	}
 }
@@ -524,10 +525,10 @@ func TestRunReturnsMistakesOfRegistration(t *testing.T) {
 		"a negative timeout":  func(wk *worker.Worker) { worker.Handle(wk, "hasty", noop, worker.Kind{Timeout: -1}) },
 		"a nil in middleware": func(wk *worker.Worker) { wk.Use(nil) },
 	} {
-		wk := worker.New(w.c, worker.Options{})
+		wk := worker.New(w.C, worker.Options{})
 		worker.Handle(wk, "job", noop)
 		register(wk)
-		if err := wk.Run(w.ctx); err == nil || !strings.HasPrefix(err.Error(), "worker: ") {
+		if err := wk.Run(w.Ctx); err == nil || !strings.HasPrefix(err.Error(), "worker: ") {
 			t.Errorf("%s: Run = %v, want an error of the worker", name, err)
 		}
 	}
@@ -538,22 +539,22 @@ func TestStoppedWorkerLeavesNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	func() {
 		w := open(t, false, nil)
-		x := &wire{next: w.wire}
-		wk := worker.New(w.client(x), worker.Options{DrainTimeout: time.Second})
+		x := &servertest.Wire{Next: w.Wire, Only: "/commit"}
+		wk := worker.New(w.Via(x), worker.Options{DrainTimeout: time.Second})
 		worker.Handle(wk, "job", func(ctx context.Context, n int) (int, error) {
 			worker.Heartbeat(ctx, "adding")
 			return n + 1, worker.Emit(ctx, "x:n", n)
 		})
-		stop := w.work(wk)
+		stop := w.Work(wk)
 		var ids []perdure.RunID
 		for n := range 100 {
-			ids = append(ids, w.start(perdure.Submission{Kind: "job", Input: client.JSON(n)}))
+			ids = append(ids, w.Start(perdure.Submission{Kind: "job", Input: client.JSON(n)}))
 		}
 		for _, id := range ids {
-			w.end(id)
+			w.End(id)
 		}
 		stop()
-		w.srv.Close()
+		w.Close()
 	}()
 	settled(t, before)
 }
@@ -563,16 +564,16 @@ func TestWorkerUsesOnlyItsClient(t *testing.T) {
 	t.Parallel()
 	w := open(t, false, nil)
 	paths := make(chan string, 100)
-	wk := worker.New(w.client(tripper(func(r *http.Request) (*http.Response, error) {
+	wk := worker.New(w.Via(servertest.Tripper(func(r *http.Request) (*http.Response, error) {
 		select {
 		case paths <- r.URL.Path:
 		default:
 		}
-		return w.wire.RoundTrip(r)
+		return w.Wire.RoundTrip(r)
 	})), worker.Options{ID: "w"})
 	worker.Handle(wk, "job", func(context.Context, int) (int, error) { return 1, nil })
-	stop := w.work(wk)
-	w.end(w.start(perdure.Submission{Kind: "job"}))
+	stop := w.Work(wk)
+	w.End(w.Start(perdure.Submission{Kind: "job"}))
 	stop()
 	close(paths)
 	for p := range paths {

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -121,10 +122,8 @@ func (m *slowModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // A world is a server on a socket, and a model. Its workers are processes.
 type world struct {
-	*client.Client
-	t          *testing.T
+	*servertest.Server
 	model      *slowModel
-	url, key   string
 	modelURL   string
 	lastWorker *exec.Cmd
 }
@@ -134,35 +133,25 @@ func newWorld(t *testing.T) *world {
 	policy := perdure.DefaultPolicy()
 	// A killed worker is noticed soon.
 	policy.Lease, policy.DispatchedRetry, policy.BackoffBase = 2*time.Second, time.Second, 10*time.Millisecond
-	srv, err := embedded.Open(embedded.Options{Policy: &policy})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { srv.Close() })
-	listener := httptest.NewServer(srv.Handler())
-	t.Cleanup(listener.Close)
-	t.Cleanup(srv.Drain)
 	model := newSlowModel()
 	endpoint := httptest.NewServer(model)
 	t.Cleanup(endpoint.Close)
-	c := client.New(listener.URL, srv.Key(), client.Options{})
-	t.Cleanup(c.Close)
-	w := &world{Client: c, t: t, model: model, url: listener.URL, key: srv.Key(), modelURL: endpoint.URL}
+	w := &world{Server: servertest.Listen(t, embedded.Options{Policy: &policy}), model: model, modelURL: endpoint.URL}
 	t.Cleanup(w.kill)
 	return w
 }
 
 // startWorker starts a worker process.
 func (w *world) startWorker() {
-	w.t.Helper()
+	w.T.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "CHATBOT_URL="+w.url, "CHATBOT_KEY="+w.key, "CHATBOT_MODEL="+w.modelURL)
+	cmd.Env = append(os.Environ(), "CHATBOT_URL="+w.URL, "CHATBOT_KEY="+w.Key(), "CHATBOT_MODEL="+w.modelURL)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	w.lastWorker = cmd
 }
@@ -178,30 +167,26 @@ func (w *world) kill() {
 
 // ask starts a turn on a thread, or on a new one.
 func (w *world) ask(thread perdure.ThreadID, question string) (perdure.RunID, perdure.ThreadID) {
-	w.t.Helper()
+	w.T.Helper()
 	if thread == "" {
-		made, err := w.CreateThread(w.t.Context(), nil)
+		made, err := w.C.CreateThread(w.T.Context(), nil)
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		thread = made.ThreadID
 	}
-	run, err := w.Start(w.t.Context(), perdure.Submission{Kind: "chat", ThreadID: thread,
-		Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return run.RunID, thread
+	return w.Start(perdure.Submission{Kind: "chat", ThreadID: thread,
+		Messages: []perdure.Message{{Role: "user", Content: client.JSON(question)}}}), thread
 }
 
 // watch shows a run's text as a chat window does. It calls do once when the text is shown. It returns the
 // text at the run's end, and how often a text was begun again.
 func (w *world) watch(id perdure.RunID, shown string, do func()) (end string, again int) {
-	w.t.Helper()
+	w.T.Helper()
 	var text client.Text
-	for e, err := range w.Stream(w.t.Context(), id, 0) {
+	for e, err := range w.C.Stream(w.T.Context(), id, 0) {
 		if err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		if text.Add(&e) {
 			again++
@@ -212,28 +197,28 @@ func (w *world) watch(id perdure.RunID, shown string, do func()) (end string, ag
 		}
 	}
 	if do != nil {
-		w.t.Fatalf("run %s: text at the end = %q, which never was %q", id, &text, shown)
+		w.T.Fatalf("run %s: text at the end = %q, which never was %q", id, &text, shown)
 	}
 	return text.String(), again
 }
 
 // checkThread compares the messages of a thread.
 func (w *world) checkThread(id perdure.ThreadID, want ...string) {
-	w.t.Helper()
-	page, err := w.Messages(w.t.Context(), id, 0)
+	w.T.Helper()
+	page, err := w.C.Messages(w.T.Context(), id, 0)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	var got []string
 	for _, m := range page.Messages {
 		var text string
 		if err := json.Unmarshal(m.Content, &text); err != nil {
-			w.t.Fatal(err)
+			w.T.Fatal(err)
 		}
 		got = append(got, string(m.Role)+": "+text)
 	}
 	if fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
-		w.t.Errorf("messages of thread %s = %q, want %q", id, got, want)
+		w.T.Errorf("messages of thread %s = %q, want %q", id, got, want)
 	}
 }
 
@@ -244,7 +229,7 @@ func TestAnswerIsCancelledMidStream(t *testing.T) {
 	w.startWorker()
 	run, thread := w.ask("", counting)
 	text, _ := w.watch(run, "One, ", func() {
-		ended, err := w.Cancel(t.Context(), run, "stopped by the user", time.Minute)
+		ended, err := w.C.Cancel(t.Context(), run, "stopped by the user", time.Minute)
 		if err != nil || ended.State != perdure.Cancelled || ended.Cancel.AckedAt == 0 {
 			t.Errorf("cancelled run = %+v (error %v), want it cancelled by its worker", ended, err)
 		}

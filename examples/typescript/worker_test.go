@@ -3,7 +3,6 @@ package typescript
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -23,22 +22,15 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
-	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
 // A world is a server behind a listener. The listener stays while the server is away.
 type world struct {
-	t    *testing.T
-	ctx  context.Context
-	c    *client.Client
-	opt  embedded.Options
-	key  string
-	url  string
+	*servertest.Server
 	desk *desk
 
 	mu sync.Mutex
-	// srv is nil while the server is away.
-	srv *embedded.Server
 	// sent are the commits that workers have sent, in order.
 	sent []sentCommit
 	// listened has the runs that a worker has named in a poll for news.
@@ -77,49 +69,16 @@ func shortLease() perdure.Policy {
 
 func openWith(t *testing.T, p perdure.Policy) *world {
 	t.Helper()
-	w := &world{t: t, opt: embedded.Options{Policy: &p, Dir: t.TempDir()}, desk: openDesk(t),
+	w := &world{Server: servertest.Open(t, embedded.Options{Policy: &p, Dir: t.TempDir()}), desk: openDesk(t),
 		listened: map[perdure.RunID]bool{}, builds: map[string]bool{}, fetched: map[string]bool{}}
-	w.startServer()
-	w.key = w.srv.Key()
-	l := httptest.NewServer(w)
-	w.url = l.URL
-	ctx, cancel := context.WithTimeout(t.Context(), eventually.Left(t))
-	w.ctx, w.c = ctx, client.New(l.URL, w.key, client.Options{})
-	t.Cleanup(func() {
-		cancel()
-		w.c.Close()
-		w.stopServer()
-		l.CloseClientConnections()
-		l.Close()
-	})
+	w.Serve(w)
 	return w
-}
-
-func (w *world) startServer() {
-	w.t.Helper()
-	srv, err := embedded.Open(w.opt)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.srv = srv
-}
-
-// stopServer ends the server. Until it is started again, connections are cut.
-func (w *world) stopServer() {
-	w.mu.Lock()
-	srv := w.srv
-	w.srv = nil
-	w.mu.Unlock()
-	srv.Drain()
-	srv.Close()
 }
 
 // ServeHTTP passes requests on to the server, and records commits and polls for news.
 func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Lock()
-	srv, cut := w.srv, w.cutHeartbeats && strings.HasSuffix(r.URL.Path, "/heartbeat")
+	srv, cut := w.Live(), w.cutHeartbeats && strings.HasSuffix(r.URL.Path, "/heartbeat")
 	w.mu.Unlock()
 	body, err := io.ReadAll(r.Body)
 	if err != nil || cut {
@@ -144,16 +103,13 @@ func (w *world) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		}
 		w.mu.Unlock()
 	}
-	if srv == nil {
-		panic(http.ErrAbortHandler)
-	}
-	srv.Handler().ServeHTTP(rw, r)
+	w.Server.ServeHTTP(rw, r)
 }
 
 func (w *world) serveCommit(rw http.ResponseWriter, r *http.Request, srv *embedded.Server, body []byte) {
 	var in api.Commits
 	if err := json.Unmarshal(body, &in); err != nil || len(in.Commits) != 1 {
-		w.t.Errorf("a worker sent %q (error %v), want one commit", body, err)
+		w.T.Errorf("a worker sent %q (error %v), want one commit", body, err)
 		panic(http.ErrAbortHandler)
 	}
 	rec := httptest.NewRecorder()
@@ -189,7 +145,7 @@ func (w *world) commits(step string) (out []sentCommit) {
 
 // checkRecordedOnce compares the steps that the server accepted with those of the run, each of them once.
 func (w *world) checkRecordedOnce(id perdure.RunID, want ...string) {
-	w.t.Helper()
+	w.T.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	accepted := map[string]bool{} // by commit_id: a commit that is sent again counts once
@@ -206,7 +162,7 @@ func (w *world) checkRecordedOnce(id perdure.RunID, want ...string) {
 		}
 	}
 	if !slices.Equal(got, want) {
-		w.t.Errorf("run %s: recorded steps = %q, want %q", id, got, want)
+		w.T.Errorf("run %s: recorded steps = %q, want %q", id, got, want)
 	}
 }
 
@@ -330,31 +286,31 @@ type process struct {
 
 // node starts the worker.
 func (w *world) node(key string) *process {
-	w.t.Helper()
+	w.T.Helper()
 	return w.nodeOf("dist", key)
 }
 
 // nodeOf starts the worker in a folder. Without Node.js the test fails, because a skipped test would
 // look green.
 func (w *world) nodeOf(folder, key string) *process {
-	w.t.Helper()
+	w.T.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
-		w.t.Fatal("this test needs Node.js; type: make typescript: ", err)
+		w.T.Fatal("this test needs Node.js; type: make typescript: ", err)
 	}
-	checkCompiled(w.t)
+	checkCompiled(w.T)
 	p := &process{exec.Command(node, filepath.Join(folder, "main.js")), &output{}}
-	p.Env = append(os.Environ(), "PERDURE_URL="+w.url, "PERDURE_KEY="+key)
+	p.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+key)
 	p.Stdout, p.Stderr = p.out, p.out
 	if err := p.Start(); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		if p.ProcessState == nil {
 			p.kill()
 		}
-		if w.t.Failed() {
-			w.t.Logf("the worker said:\n%s", p.out)
+		if w.T.Failed() {
+			w.T.Logf("the worker said:\n%s", p.out)
 		}
 	})
 	return p
@@ -408,93 +364,80 @@ func checkCompiled(t *testing.T) {
 
 // until polls a condition, as long as the test may take.
 func (w *world) until(what string, ok func() bool) {
-	w.t.Helper()
+	w.T.Helper()
 	for !ok() {
 		select {
-		case <-w.ctx.Done():
-			w.t.Fatalf("waited in vain until %s", what)
+		case <-w.Ctx.Done():
+			w.T.Fatalf("waited in vain until %s", what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
 func (w *world) asked(what string, times int) {
-	w.t.Helper()
+	w.T.Helper()
 	w.until("the desk is asked for "+what, func() bool { return len(w.desk.keys(what)) >= times })
 }
 
 func (w *world) trip(patience string) perdure.RunID {
-	w.t.Helper()
-	run, err := w.c.Start(w.ctx, perdure.Submission{Kind: "trip-ts",
+	w.T.Helper()
+	return w.Start(perdure.Submission{Kind: "trip-ts",
 		Input: client.JSON(map[string]string{"city": "Köln", "patience": patience, "desk": w.desk.url})})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return run.RunID
 }
 
 func (w *world) run(id perdure.RunID) *api.Run {
-	w.t.Helper()
-	run, err := w.c.Get(w.ctx, id)
+	w.T.Helper()
+	run, err := w.C.Get(w.Ctx, id)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return run
 }
 
 // suspended waits until the run is suspended after the given step.
 func (w *world) suspended(id perdure.RunID, step string) {
-	w.t.Helper()
+	w.T.Helper()
 	w.until("the run is suspended after "+step, func() bool {
 		return len(w.commits(step)) > 0 && w.run(id).State == perdure.Suspended
 	})
 }
 
 func (w *world) confirm(id perdure.RunID) {
-	w.t.Helper()
-	if _, err := w.c.Signal(w.ctx, id, "confirm", client.JSON("ann")); err != nil {
-		w.t.Fatal(err)
+	w.T.Helper()
+	if _, err := w.C.Signal(w.Ctx, id, "confirm", client.JSON("ann")); err != nil {
+		w.T.Fatal(err)
 	}
-}
-
-func (w *world) end(id perdure.RunID) *api.Run {
-	w.t.Helper()
-	run, deferred, err := w.c.Join(w.ctx, id, time.Minute)
-	if err != nil || deferred {
-		w.t.Fatalf("%s: deferred %v, error %v", id, deferred, err)
-	}
-	return run
 }
 
 // checkBooked waits for the end of a trip that was confirmed.
 func (w *world) checkBooked(id perdure.RunID, attempt int) {
-	w.t.Helper()
-	run := w.end(id)
+	w.T.Helper()
+	run := w.End(id)
 	var got struct {
 		City, Price, By, Ticket, Trip string
 		Bookings                      []struct{ What, Ref string }
 	}
 	if run.State != perdure.Completed || json.Unmarshal(run.Result, &got) != nil || run.Attempt != attempt {
-		w.t.Fatalf("run %s: %s in attempt %d with %s (error %+v), want completed in attempt %d",
+		w.T.Fatalf("run %s: %s in attempt %d with %s (error %+v), want completed in attempt %d",
 			id, run.State, run.Attempt, run.Result, run.Error, attempt)
 	}
 	if got.Trip != "booked" || got.City != "Köln" || got.By != "ann" ||
 		got.Price != "price ok" || got.Ticket != "ticket ok" || len(got.Bookings) != 2 ||
 		got.Bookings[0].Ref != "reserve-flight ok" || got.Bookings[1].Ref != "reserve-room ok" {
-		w.t.Errorf("run %s: result = %s, want the trip with both bookings and the ticket", id, run.Result)
+		w.T.Errorf("run %s: result = %s, want the trip with both bookings and the ticket", id, run.Result)
 	}
 	w.checkRecordedOnce(id, "plan", "wait:bookings", "price", "wait:confirmation", "ticket")
 	for step, want := range map[string]int{"wait:bookings": 3, "wait:confirmation": 1} {
 		if got := w.commits(step)[0].Ack; len(got) != want {
-			w.t.Errorf("run %s: items acknowledged with %s = %v, want %d of them", id, step, got, want)
+			w.T.Errorf("run %s: items acknowledged with %s = %v, want %d of them", id, step, got, want)
 		}
 	}
 }
 
 func (w *world) checkInvariants() {
-	w.t.Helper()
-	if inv, err := admin.New(w.c).Invariants(w.ctx); err != nil || len(inv.Violations) > 0 {
-		w.t.Errorf("invariants = %+v (error %v), want no violations", inv, err)
+	w.T.Helper()
+	if inv, err := admin.New(w.C).Invariants(w.Ctx); err != nil || len(inv.Violations) > 0 {
+		w.T.Errorf("invariants = %+v (error %v), want no violations", inv, err)
 	}
 }
 
@@ -510,13 +453,13 @@ func once(twice ...string) map[string]int {
 
 func TestTripWithChildrenAndSignal(t *testing.T) {
 	w := open(t)
-	w.node(w.key)
+	w.node(w.Key())
 	id := w.trip("10m")
 	w.suspended(id, "price")
 	w.confirm(id)
 	w.checkBooked(id, 1)
 	w.desk.checkCalls(t, once())
-	tree, err := w.c.Tree(w.ctx, id, "")
+	tree, err := w.C.Tree(w.Ctx, id, "")
 	if err != nil || len(tree.Runs) != 3 {
 		t.Fatalf("tree of the trip = %+v (error %v), want the trip and two children", tree, err)
 	}
@@ -534,7 +477,7 @@ func TestTripWithChildrenAndSignal(t *testing.T) {
 func TestLargeInboxAndJournalAreFetched(t *testing.T) {
 	w := open(t)
 	w.desk.large = map[string]bool{"search-flight": true, "search-room": true}
-	w.node(w.key)
+	w.node(w.Key())
 	id := w.trip("10m")
 	w.suspended(id, "price")
 	w.confirm(id)
@@ -553,16 +496,16 @@ func TestSignalBeforeItsWait(t *testing.T) {
 	w := open(t)
 	id := w.trip("10m")
 	w.confirm(id)
-	w.node(w.key)
+	w.node(w.Key())
 	w.checkBooked(id, 1)
 	w.desk.checkCalls(t, once())
 }
 
 func TestTripWithoutConfirmation(t *testing.T) {
 	w := open(t)
-	w.node(w.key)
+	w.node(w.Key())
 	id := w.trip("50ms")
-	if run := w.end(id); run.State != perdure.Completed || !strings.Contains(string(run.Result), "not confirmed") {
+	if run := w.End(id); run.State != perdure.Completed || !strings.Contains(string(run.Result), "not confirmed") {
 		t.Errorf("run %s: %s with %s (error %+v), want a trip that was not confirmed", id, run.State, run.Result,
 			run.Error)
 	}
@@ -576,12 +519,12 @@ func TestTripWithoutConfirmation(t *testing.T) {
 // The steps that were cut off are executed again, and no others.
 func TestRunContinuesAfterWorkerKill(t *testing.T) {
 	w := openWith(t, shortLease())
-	first := w.node(w.key)
+	first := w.node(w.Key())
 	answerRoom := w.desk.hold("reserve-room")
 	id := w.trip("10m")
 	w.asked("reserve-room", 1)
 	w.until("the flight is booked", func() bool {
-		tree, err := w.c.Tree(w.ctx, id, "")
+		tree, err := w.C.Tree(w.Ctx, id, "")
 		return err == nil && slices.ContainsFunc(tree.Runs, func(r api.Run) bool {
 			return r.State == perdure.Completed
 		})
@@ -589,18 +532,18 @@ func TestRunContinuesAfterWorkerKill(t *testing.T) {
 	first.kill()
 	answerRoom()
 
-	second := w.node(w.key)
+	second := w.node(w.Key())
 	w.suspended(id, "price")
 	second.kill()
 	w.confirm(id)
 
 	answerTicket := w.desk.hold("ticket")
-	third := w.node(w.key)
+	third := w.node(w.Key())
 	w.asked("ticket", 1)
 	third.kill()
 	answerTicket()
 
-	w.node(w.key)
+	w.node(w.Key())
 	w.checkBooked(id, 2)
 	w.desk.checkCalls(t, once("reserve-room", "ticket"))
 	w.checkInvariants()
@@ -610,7 +553,7 @@ func TestRunContinuesAfterWorkerKill(t *testing.T) {
 func TestHeartbeatsKeepTheLease(t *testing.T) {
 	p := shortLease()
 	w := openWith(t, p)
-	w.node(w.key)
+	w.node(w.Key())
 	answer := w.desk.hold("price")
 	id := w.trip("10m")
 	w.asked("price", 1)
@@ -653,7 +596,7 @@ func TestCancelledTripGivesBookingsBack(t *testing.T) {
 			id := w.trip("10m")
 			w.asked("reserve-room", 1)
 			w.until("the flight is booked", func() bool {
-				tree, err := w.c.Tree(w.ctx, id, "")
+				tree, err := w.C.Tree(w.Ctx, id, "")
 				return err == nil && slices.ContainsFunc(tree.Runs, func(r api.Run) bool {
 					return r.State == perdure.Completed
 				})
@@ -663,9 +606,9 @@ func TestCancelledTripGivesBookingsBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t)
-			w.node(w.key)
+			w.node(w.Key())
 			id := c.begin(w)
-			run, err := w.c.Cancel(w.ctx, id, "enough", time.Minute)
+			run, err := w.C.Cancel(w.Ctx, id, "enough", time.Minute)
 			if err != nil || run.State != perdure.Cancelled || run.Cancel.AckedAt == 0 || run.Attempt != 1 {
 				t.Fatalf("cancelled run = %+v (error %v), want an acknowledged cancel in attempt 1", run, err)
 			}
@@ -679,7 +622,7 @@ func TestCancelledTripGivesBookingsBack(t *testing.T) {
 				}
 			}
 			w.until("every run of the tree has ended", func() bool {
-				tree, err := w.c.Tree(w.ctx, id, "")
+				tree, err := w.C.Tree(w.Ctx, id, "")
 				return err == nil && !slices.ContainsFunc(tree.Runs, func(r api.Run) bool { return r.State.Live() })
 			})
 			w.checkInvariants()
@@ -690,23 +633,23 @@ func TestCancelledTripGivesBookingsBack(t *testing.T) {
 // The server is away when a step has ended, and the first answer after its return is lost.
 func TestCommitIsRepeatedUntilAnswered(t *testing.T) {
 	w := open(t)
-	w.node(w.key)
+	w.node(w.Key())
 	answer := w.desk.hold("price")
 	id := w.trip("10m")
 	w.asked("price", 1)
-	w.stopServer()
+	w.Down()
 	answer()
 	w.until("the commit was sent twice", func() bool { return len(w.commits("price")) >= 2 })
 	lost := 0
 	w.mu.Lock()
 	w.loseAnswer = func(c perdure.Commit) bool {
-		if len(c.Journal) > 0 && c.Journal[0].Key == "price" && w.srv != nil {
+		if len(c.Journal) > 0 && c.Journal[0].Key == "price" && w.Live() != nil {
 			lost++
 		}
 		return lost == 1
 	}
 	w.mu.Unlock()
-	w.startServer()
+	w.Reopen()
 	w.suspended(id, "price")
 	w.confirm(id)
 	w.checkBooked(id, 1)
@@ -736,7 +679,7 @@ func TestFrozenWorkerStopsAtStaleEpoch(t *testing.T) {
 	for _, by := range []string{"commit", "heartbeat"} {
 		t.Run("by "+by, func(t *testing.T) {
 			w := openWith(t, shortLease())
-			first := w.node(w.key)
+			first := w.node(w.Key())
 			answer := w.desk.hold("price")
 			id := w.trip("10m")
 			w.asked("price", 1)
@@ -744,7 +687,7 @@ func TestFrozenWorkerStopsAtStaleEpoch(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.desk.pass("price")
-			second := w.node(w.key)
+			second := w.node(w.Key())
 			w.suspended(id, "price")
 			w.confirm(id)
 			w.checkBooked(id, 2)
@@ -773,7 +716,7 @@ func TestFrozenWorkerStopsAtStaleEpoch(t *testing.T) {
 			w.cutHeartbeats = false
 			w.mu.Unlock()
 			other := w.trip("0s")
-			if run := w.end(other); run.State != perdure.Completed {
+			if run := w.End(other); run.State != perdure.Completed {
 				t.Errorf("run %s of the worker that was frozen: %s (error %+v), want completed", other, run.State,
 					run.Error)
 			}
@@ -784,7 +727,7 @@ func TestFrozenWorkerStopsAtStaleEpoch(t *testing.T) {
 
 func TestWorkerReleasesItsRunsOnSIGTERM(t *testing.T) {
 	w := open(t)
-	first := w.node(w.key)
+	first := w.node(w.Key())
 	answer := w.desk.hold("price")
 	id := w.trip("10m")
 	w.asked("price", 1)
@@ -800,7 +743,7 @@ func TestWorkerReleasesItsRunsOnSIGTERM(t *testing.T) {
 		t.Errorf("run %s after its release: %s, want queued", id, run.State)
 	}
 	w.confirm(id)
-	w.node(w.key)
+	w.node(w.Key())
 	w.checkBooked(id, 1)
 	w.desk.checkCalls(t, once())
 }
@@ -821,7 +764,7 @@ func TestDefectHoldsRunUntilNextBuild(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := open(t)
 			checkCompiled(t)
-			first := w.nodeOf(edited(t, c.before, c.after), w.key)
+			first := w.nodeOf(edited(t, c.before, c.after), w.Key())
 			id := w.trip("10m")
 			w.suspended(id, "price")
 			w.confirm(id)
@@ -835,7 +778,7 @@ func TestDefectHoldsRunUntilNextBuild(t *testing.T) {
 			if err := first.Wait(); err != nil {
 				t.Errorf("exit of the first release = %v, want success", err)
 			}
-			w.node(w.key)
+			w.node(w.Key())
 			w.checkBooked(id, 1)
 			w.desk.checkCalls(t, once())
 			w.mu.Lock()
@@ -852,7 +795,7 @@ func TestDefectHoldsRunUntilNextBuild(t *testing.T) {
 func TestFailureOfStepIsNoDefect(t *testing.T) {
 	w := openWith(t, shortLease())
 	w.desk.cut["price"] = true
-	w.node(w.key)
+	w.node(w.Key())
 	id := w.trip("10m")
 	w.suspended(id, "price")
 	w.confirm(id)

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/supervisor/mcp"
 	"github.com/perdure/perdure/worker"
 )
@@ -23,7 +24,7 @@ import (
 // A world is a server of Perdure with a worker that executes calls. It is in real time, as processes
 // have no other.
 type world struct {
-	*client.Client
+	*servertest.Server
 	mcp *mcp.Client
 	// file is that of the MCP server.
 	file string
@@ -49,22 +50,11 @@ func start(t *testing.T, change func(s *mcp.Server)) *world {
 		Logger:         slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := embedded.Open(embedded.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Client = client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
-	wk := worker.New(w.Client, worker.Options{DrainTimeout: -1, AgentSlots: 20, Logger: slog.New(slog.DiscardHandler)})
+	w.Server = servertest.Open(t, embedded.Options{Dir: t.TempDir()})
+	t.Cleanup(w.mcp.Close)
+	wk := worker.New(w.C, worker.Options{DrainTimeout: -1, AgentSlots: 20, Logger: slog.New(slog.DiscardHandler)})
 	w.mcp.Register(wk)
-	done := make(chan error, 1)
-	go func() { done <- wk.Run(t.Context()) }()
-	t.Cleanup(func() {
-		if err := <-done; err != nil {
-			t.Errorf("the worker ended with %v", err)
-		}
-		w.mcp.Close()
-		srv.Close()
-	})
+	w.Work(wk)
 	return w
 }
 
@@ -89,22 +79,14 @@ func (b *syncBuffer) String() string {
 // begin starts a call.
 func (w *world) begin(t *testing.T, tool string, args any) perdure.RunID {
 	t.Helper()
-	run, err := w.Start(t.Context(), perdure.Submission{Kind: mcp.Kind, Class: perdure.Agent,
+	return w.Start(perdure.Submission{Kind: mcp.Kind, Class: perdure.Agent,
 		Input: client.JSON(mcp.Call{Server: "test", Tool: tool, Arguments: client.JSON(args)})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return run.RunID
 }
 
 // call makes a call, and returns the run when it has ended.
 func (w *world) call(t *testing.T, tool string, args any) *api.Run {
 	t.Helper()
-	run, deferred, err := w.Join(t.Context(), w.begin(t, tool, args), 50*time.Second)
-	if err != nil || deferred {
-		t.Fatalf("call of %s: deferred = %t, error %v; want its end", tool, deferred, err)
-	}
-	return run
+	return w.End(w.begin(t, tool, args))
 }
 
 // outcome returns the result or the error of a run as one line.
@@ -279,7 +261,7 @@ func TestPolicyIsThatOfTheServer(t *testing.T) {
 			if c.decide != "" {
 				w.decide(t, c.decide)
 			}
-			run, _, err := w.Join(t.Context(), id, 50*time.Second)
+			run, _, err := w.C.Join(t.Context(), id, 50*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -297,13 +279,13 @@ func TestPolicyIsThatOfTheServer(t *testing.T) {
 func (w *world) decide(t *testing.T, kind perdure.DecisionKind) {
 	t.Helper()
 	eventually.True(t, "a person is asked", func() bool {
-		open, err := w.Approvals(t.Context(), client.ApprovalFilter{})
+		open, err := w.C.Approvals(t.Context(), client.ApprovalFilter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range open.Approvals {
 			in := api.Decide{Decision: kind}
-			if _, err := w.Decide(t.Context(), a.ID, in); err != nil {
+			if _, err := w.C.Decide(t.Context(), a.ID, in); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -354,10 +336,10 @@ func TestProgressAndCancel(t *testing.T) {
 	w := start(t, nil)
 	id := w.begin(t, "slow", args{})
 	eventually.True(t, "the run has the server's progress", func() bool {
-		run, err := w.Get(t.Context(), id)
+		run, err := w.C.Get(t.Context(), id)
 		return err == nil && strings.Contains(string(run.Progress), "half way")
 	})
-	if run, err := w.Cancel(t.Context(), id, "enough", 20*time.Second); err != nil || run.State != perdure.Cancelled {
+	if run, err := w.C.Cancel(t.Context(), id, "enough", 20*time.Second); err != nil || run.State != perdure.Cancelled {
 		t.Errorf("run = %+v (error %v), want it cancelled", run, err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/process/jobdir"
 	"github.com/perdure/perdure/internal/testkit/eventually"
 )
@@ -15,18 +14,13 @@ import (
 // A server is gone for good. The runner stays with its command however long that takes, gives up some time
 // after the command's end, and says what it leaves: a server with the workspace takes it over.
 func TestRunnerWithoutAServerGivesUpAfterTheEnd(t *testing.T) {
-	var w *world
-	w = newWorld(t, func(o *embedded.Options) {
-		if w != nil { // the second server has the workspace
-			o.Workspace = w.workspace
-		}
-	})
+	w := newWorld(t)
 	s := w.start(`echo begun; echo x > ready; while [ ! -e gate ]; do sleep 0.01; done; echo ended`,
 		func(j *Job, _ *perdure.Submission) { j.GiveUpAfter = 300 * time.Millisecond })
 	s.until(Started)
 	file(t, s.cwd()+"/ready")
 	eventually.True(t, "the first output is in the log", func() bool { return s.logged(jobdir.Stdout) == "begun\n" })
-	w.down()
+	w.Down()
 	begun := time.Now()
 	eventually.True(t, "the server is away for longer than the runner waits", func() bool {
 		return time.Since(begun) > 600*time.Millisecond
@@ -46,7 +40,8 @@ func TestRunnerWithoutAServerGivesUpAfterTheEnd(t *testing.T) {
 		}
 	}
 	s.p.Wait()
-	w.up()
+	w.Options.Workspace = w.workspace
+	w.Reopen()
 	s.ended(perdure.Completed, "")
 	if got := s.logged(jobdir.Stdout); got != "begun\nended\n" {
 		t.Errorf("output = %q, want all of it once", got)

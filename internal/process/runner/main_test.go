@@ -2,8 +2,6 @@ package runner
 
 import (
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +11,10 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
-	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/process/jobdir"
 	"github.com/perdure/perdure/internal/testkit/eventually"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
 // TestMain lets tests start this program as a process-runner.
@@ -36,16 +34,9 @@ func TestMain(m *testing.M) {
 
 // A world is a server at an address that stays the same, and a workspace.
 type world struct {
-	t         *testing.T
-	dir       string
-	address   string
+	*servertest.Server
 	workspace string
-	key       string
-	c         *client.Client
 	cwd       string // of the last command
-	srv       *embedded.Server
-	http      *http.Server
-	change    []func(*embedded.Options)
 }
 
 // newWorld starts a server. The test runs beside others: it mostly waits.
@@ -53,45 +44,15 @@ func newWorld(t *testing.T, change ...func(*embedded.Options)) *world {
 	t.Helper()
 	t.Parallel()
 	dir := t.TempDir()
-	w := &world{t: t, dir: filepath.Join(dir, "data"), workspace: filepath.Join(dir, "workspace"),
-		address: "127.0.0.1:0", change: change}
-	w.up()
-	t.Cleanup(w.down)
-	w.c = client.New("http://"+w.address, w.key, client.Options{})
-	return w
+	opt := embedded.Options{Dir: filepath.Join(dir, "data")}
+	for _, f := range change {
+		f(&opt)
+	}
+	return &world{Server: servertest.Listen(t, opt), workspace: filepath.Join(dir, "workspace")}
 }
 
-// up starts the server, at the address that it had before.
-func (w *world) up() {
-	w.t.Helper()
-	var err error
-	opt := embedded.Options{Dir: w.dir}
-	for _, change := range w.change {
-		change(&opt)
-	}
-	if w.srv, err = embedded.Open(opt); err != nil {
-		w.t.Fatal(err)
-	}
-	var l net.Listener
-	eventually.True(w.t, "the address is free", func() bool {
-		l, err = net.Listen("tcp", w.address)
-		return err == nil
-	})
-	w.address, w.key = l.Addr().String(), w.srv.Key()
-	w.http = &http.Server{Handler: w.srv.Handler(), ReadHeaderTimeout: time.Minute}
-	go w.http.Serve(l)
-}
-
-// down stops the server.
-func (w *world) down() {
-	if w.srv == nil {
-		return
-	}
-	w.srv.Drain()
-	w.http.Close()
-	w.srv.Close()
-	w.srv = nil
-}
+// access returns the server as a job has it.
+func (w *world) access() Server { return Server{URL: w.URL, Key: w.Key()} }
 
 // A started job is a command that was started as perdure exec does it.
 type started struct {
@@ -102,9 +63,9 @@ type started struct {
 
 // start starts a shell script. change may change the job.
 func (w *world) start(script string, change func(j *Job, s *perdure.Submission)) *started {
-	w.t.Helper()
-	w.cwd = w.t.TempDir()
-	j := &Job{Server: Server{URL: "http://" + w.address, Key: w.key}, Workspace: w.workspace, Dir: w.cwd,
+	w.T.Helper()
+	w.cwd = w.T.TempDir()
+	j := &Job{Server: w.access(), Workspace: w.workspace, Dir: w.cwd,
 		Spec: Spec{Command: []string{"sh", "-c", script}}, Env: os.Environ(), Grace: 300 * time.Millisecond,
 		SentinelEvery: 100 * time.Millisecond}
 	sub := perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: LocalQueue, MaxAttempts: 1}
@@ -113,11 +74,11 @@ func (w *world) start(script string, change func(j *Job, s *perdure.Submission))
 	}
 	var err error
 	if sub.Input, err = perdure.Marshal(j.Spec); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	r, err := w.c.Start(w.t.Context(), sub)
+	r, err := w.C.Start(w.T.Context(), sub)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	j.RunID = r.RunID
 	return w.give(j)
@@ -125,15 +86,15 @@ func (w *world) start(script string, change func(j *Job, s *perdure.Submission))
 
 // give starts a process-runner for a job.
 func (w *world) give(j *Job) *started {
-	w.t.Helper()
+	w.T.Helper()
 	p, err := Start()
 	if err == nil {
 		err = p.Give(j)
 	}
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	w.t.Cleanup(func() {
+	w.T.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it ends the command with all its descendants
 		late := time.AfterFunc(10*time.Second, func() { _ = p.cmd.Process.Kill() })
 		defer late.Stop()
@@ -145,12 +106,12 @@ func (w *world) give(j *Job) *started {
 
 // until waits for a report.
 func (s *started) until(event string) Report {
-	s.w.t.Helper()
+	s.w.T.Helper()
 	var all []string
 	for {
 		r, err := s.p.Next()
 		if err != nil {
-			s.w.t.Fatalf("run %s: the runner ended after the reports %s, want %s\n%s", s.id, all, event, s.runnerLog())
+			s.w.T.Fatalf("run %s: the runner ended after the reports %s, want %s\n%s", s.id, all, event, s.runnerLog())
 		}
 		if all = append(all, fmt.Sprintf("%+v", r)); r.Event == event {
 			return r
@@ -161,7 +122,7 @@ func (s *started) until(event string) Report {
 func (s *started) dir() jobdir.Dir {
 	d, err := jobdir.Of(s.w.workspace, string(s.id))
 	if err != nil {
-		s.w.t.Fatal(err)
+		s.w.T.Fatal(err)
 	}
 	return d
 }
@@ -173,21 +134,21 @@ func (s *started) runnerLog() string {
 
 // run returns the run as the server has it.
 func (s *started) run() *api.Run {
-	s.w.t.Helper()
-	r, err := s.w.c.Get(s.w.t.Context(), s.id)
+	s.w.T.Helper()
+	r, err := s.w.C.Get(s.w.T.Context(), s.id)
 	if err != nil {
-		s.w.t.Fatal(err)
+		s.w.T.Fatal(err)
 	}
 	return r
 }
 
 // ended waits until the run has ended, and checks how.
 func (s *started) ended(state perdure.State, code perdure.Code) *api.Run {
-	s.w.t.Helper()
+	s.w.T.Helper()
 	var r *api.Run
-	eventually.True(s.w.t, "the run has ended", func() bool {
+	eventually.True(s.w.T, "the run has ended", func() bool {
 		var err error
-		r, err = s.w.c.Get(s.w.t.Context(), s.id)
+		r, err = s.w.C.Get(s.w.T.Context(), s.id)
 		return err == nil && r.State.Terminal()
 	})
 	got := perdure.Code("")
@@ -195,7 +156,7 @@ func (s *started) ended(state perdure.State, code perdure.Code) *api.Run {
 		got = r.Error.Code
 	}
 	if r.State != state || got != code {
-		s.w.t.Errorf("run %s is %s with %q (%v), want %s with %q\n%s", s.id, r.State, got, r.Error, state, code,
+		s.w.T.Errorf("run %s is %s with %q (%v), want %s with %q\n%s", s.id, r.State, got, r.Error, state, code,
 			s.runnerLog())
 	}
 	return r
@@ -203,11 +164,11 @@ func (s *started) ended(state perdure.State, code perdure.Code) *api.Run {
 
 // events returns the run's log so far.
 func (s *started) events() (out []api.Event) {
-	s.w.t.Helper()
+	s.w.T.Helper()
 	for after := int64(0); ; {
-		page, err := s.w.c.EventPage(s.w.t.Context(), s.id, after, 0)
+		page, err := s.w.C.EventPage(s.w.T.Context(), s.id, after, 0)
 		if err != nil {
-			s.w.t.Fatal(err)
+			s.w.T.Fatal(err)
 		}
 		if len(page.Events) == 0 {
 			return out
@@ -218,7 +179,7 @@ func (s *started) events() (out []api.Event) {
 
 // logged returns a stream of output as the run's log has it.
 func (s *started) logged(stream string) string {
-	s.w.t.Helper()
+	s.w.T.Helper()
 	var b strings.Builder
 	next := int64(0)
 	for _, ev := range s.events() {
@@ -227,7 +188,7 @@ func (s *started) logged(stream string) string {
 			continue
 		}
 		if o.Offset != next {
-			s.w.t.Errorf("run %s: event %d has %s from %d, want from %d", s.id, ev.Seq, stream, o.Offset, next)
+			s.w.T.Errorf("run %s: event %d has %s from %d, want from %d", s.id, ev.Seq, stream, o.Offset, next)
 		}
 		next = o.Offset + o.Size
 		b.Write(o.Bytes())

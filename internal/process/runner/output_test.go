@@ -354,7 +354,7 @@ func TestFullDiskIsTold(t *testing.T) {
 			told++
 		}
 	}
-	view, err := w.c.View(t.Context(), s.id, jobdir.ProcessView)
+	view, err := w.C.View(t.Context(), s.id, jobdir.ProcessView)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,8 +395,8 @@ func TestKeyOfTheRunnerIsMaskedInOutput(t *testing.T) {
 	}
 	for what, text := range map[string]string{"the log": out + s.logged(jobdir.Stderr) + string(all),
 		"the error": r.Error.Message, "the result file": string(result)} {
-		for _, part := range []string{w.key, w.key[4:40], w.key[len(w.key)-12:],
-			base64.StdEncoding.EncodeToString([]byte(w.key))[4:60]} {
+		for _, part := range []string{w.Key(), w.Key()[4:40], w.Key()[len(w.Key())-12:],
+			base64.StdEncoding.EncodeToString([]byte(w.Key()))[4:60]} {
 			if strings.Contains(text, part) {
 				t.Errorf("%s has %q of the key", what, part)
 			}

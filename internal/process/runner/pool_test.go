@@ -26,16 +26,16 @@ import (
 
 // pool starts a pool, and returns a function that ends it.
 func (w *world) pool(slots int, change func(p *Pool)) (stop func()) {
-	w.t.Helper()
+	w.T.Helper()
 	p := &Pool{Slots: slots, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Job: Job{
-		Server: Server{URL: "http://" + w.address, Key: w.key}, Workspace: w.workspace, Queues: []string{"builds"},
+		Server: w.access(), Workspace: w.workspace, Queues: []string{"builds"},
 		Env: []string{"PATH=" + os.Getenv("PATH")}, Grace: 300 * time.Millisecond,
 		SentinelEvery: 100 * time.Millisecond}}
 	if change != nil {
 		change(p)
 	}
 	if err := p.Validate(); err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -48,25 +48,25 @@ func (w *world) pool(slots int, change func(p *Pool)) (stop func()) {
 		ended = true
 		cancel()
 		if err := <-done; err != nil {
-			w.t.Errorf("pool: %v", err)
+			w.T.Errorf("pool: %v", err)
 		}
 	}
-	w.t.Cleanup(stop)
+	w.T.Cleanup(stop)
 	return stop
 }
 
 // submit submits a run for a pool.
 func (w *world) submit(input any) *started {
-	w.t.Helper()
+	w.T.Helper()
 	b, err := json.Marshal(input)
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
-	r, err := w.c.Start(w.t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: "builds",
+	r, err := w.C.Start(w.T.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: "builds",
 		MaxAttempts: 1,
 		Input:       b})
 	if err != nil {
-		w.t.Fatal(err)
+		w.T.Fatal(err)
 	}
 	return &started{w: w, id: r.RunID}
 }
@@ -161,7 +161,7 @@ func TestPoolThatEndsLeavesNoRunner(t *testing.T) {
 	w := newWorld(t)
 	stop := w.pool(1, nil)
 	eventually.True(t, "the pool polls", func() bool {
-		workers, err := admin.New(w.c).Workers(t.Context())
+		workers, err := admin.New(w.C).Workers(t.Context())
 		return err == nil && len(workers) > 0
 	})
 	stop()
@@ -174,7 +174,7 @@ func TestPoolThatEndsLeavesNoRunner(t *testing.T) {
 		return err == nil && f != nil
 	})
 	s := w.submit(sh("true"))
-	if polled, err := session.Of(w.c).Poll(t.Context(), "other", api.Poll{Queues: []string{"builds"},
+	if polled, err := session.Of(w.C).Poll(t.Context(), "other", api.Poll{Queues: []string{"builds"},
 		Slots: 1}); err != nil ||
 		len(polled.Runs) != 1 || polled.Runs[0].RunID != s.id {
 		t.Errorf("a run after the pool's end is granted to %+v (error %v), want the next worker", polled, err)
@@ -263,10 +263,10 @@ func TestPoolAnnouncesItsKind(t *testing.T) {
 	w := newWorld(t)
 	w.pool(1, nil)
 	eventually.True(t, "the kind is announced", func() bool {
-		k, err := w.c.Kind(t.Context(), Kind)
+		k, err := w.C.Kind(t.Context(), Kind)
 		return err == nil && k.Class == perdure.Process
 	})
-	r, err := w.c.Start(t.Context(), perdure.Submission{Kind: Kind, Queue: "builds",
+	r, err := w.C.Start(t.Context(), perdure.Submission{Kind: Kind, Queue: "builds",
 		Input: json.RawMessage(`{"command":["sh","-c","exit 3"]}`)})
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ func TestCancelKillsACommandThatIgnoresTERM(t *testing.T) {
 	s.until(Started)
 	dir := s.cwd()
 	command, child := file(t, dir+"/id"), file(t, dir+"/child")
-	if _, err := w.c.Cancel(t.Context(), s.id, "enough", 0); err != nil {
+	if _, err := w.C.Cancel(t.Context(), s.id, "enough", 0); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.until(Ended); r.ExitCode != 128+9 {
@@ -68,7 +68,7 @@ func TestCancelKillsDoubleForkedDescendants(t *testing.T) {
 	s.until(Started)
 	grandchild := file(t, s.cwd()+"/grandchild")
 	file(t, s.cwd()+"/ready")
-	if _, err := w.c.Cancel(t.Context(), s.id, "enough", 0); err != nil {
+	if _, err := w.C.Cancel(t.Context(), s.id, "enough", 0); err != nil {
 		t.Fatal(err)
 	}
 	s.until(Sent)
@@ -98,7 +98,7 @@ func TestForkBombEnds(t *testing.T) {
 		echo x > ready; sleep 1000`, nil)
 	s.until(Started)
 	file(t, s.cwd()+"/ready")
-	if _, err := w.c.Cancel(t.Context(), s.id, "enough", 0); err != nil {
+	if _, err := w.C.Cancel(t.Context(), s.id, "enough", 0); err != nil {
 		t.Fatal(err)
 	}
 	s.until(Sent)
@@ -113,7 +113,7 @@ func TestServerAwayIsCaughtUp(t *testing.T) {
 		while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); done; exit 9`, nil)
 	s.until(Started)
 	file(t, s.cwd()+"/before")
-	w.down()
+	w.Down()
 	if err := os.WriteFile(s.cwd()+"/gate", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestServerAwayIsCaughtUp(t *testing.T) {
 	if result.Commit.ID != "end-1" || result.Output.Stdout != s.size(jobdir.Stdout) {
 		t.Errorf("result = %+v, want the commit end-1 and all of the output", result)
 	}
-	w.up()
+	w.Reopen()
 	s.until(Sent)
 	s.ended(perdure.Failed, CodeExit)
 	var want strings.Builder
@@ -143,7 +143,7 @@ func TestServerAwayIsCaughtUp(t *testing.T) {
 func (s *started) size(stream string) int64 {
 	info, err := os.Stat(filepath.Join(s.dir().Path, stream+".log"))
 	if err != nil {
-		s.w.t.Fatal(err)
+		s.w.T.Fatal(err)
 	}
 	return info.Size()
 }
@@ -183,13 +183,13 @@ func TestOlderEpochStopsAndWritesNothing(t *testing.T) {
 func takeOver(t *testing.T, w *world, s *started) {
 	t.Helper()
 	r := s.run()
-	res, err := session.Of(w.c).Release(t.Context(), r.WorkerID, api.Lease{RunID: s.id, Epoch: r.Epoch})
+	res, err := session.Of(w.C).Release(t.Context(), r.WorkerID, api.Lease{RunID: s.id, Epoch: r.Epoch})
 	if err != nil || !res[0].OK {
 		t.Fatalf("release of run %s: %+v (error %v)", s.id, res, err)
 	}
 	var polled *api.Polled
 	eventually.True(t, "the run is granted again", func() bool {
-		polled, err = session.Of(w.c).Poll(t.Context(), "other", api.Poll{RunIDs: []perdure.RunID{s.id}, Slots: 1,
+		polled, err = session.Of(w.C).Poll(t.Context(), "other", api.Poll{RunIDs: []perdure.RunID{s.id}, Slots: 1,
 			Start: true})
 		return err == nil && len(polled.Runs) == 1
 	})
@@ -199,7 +199,7 @@ func TestSecondRunnerCantLockTheFolder(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(`sleep 1000`, nil)
 	s.until(Started)
-	r, err := w.c.Start(t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: LocalQueue,
+	r, err := w.C.Start(t.Context(), perdure.Submission{Kind: Kind, Class: perdure.Process, Queue: LocalQueue,
 		MaxAttempts: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func TestSecondRunnerCantLockTheFolder(t *testing.T) {
 	if err := os.Symlink(s.dir().Path, filepath.Join(w.workspace, "jobs", string(r.RunID))); err != nil {
 		t.Fatal(err)
 	}
-	second := w.give(&Job{Server: Server{URL: "http://" + w.address, Key: w.key}, Workspace: w.workspace, Dir: "/",
+	second := w.give(&Job{Server: w.access(), Workspace: w.workspace, Dir: "/",
 		RunID: r.RunID, Spec: Spec{Command: []string{"true"}}, Env: os.Environ()})
 	if f := second.until(Failed); f.Code != CodeWorkspace {
 		t.Errorf("second runner of the folder reports %+v, want %s", f, CodeWorkspace)
@@ -377,7 +377,7 @@ func TestFrozenServerDelaysNoSentinel(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(`sleep 1000`, nil)
 	s.until(Started)
-	w.down()
+	w.Down()
 	var before jobdir.Sentinel
 	eventually.True(t, "there is a sentinel", func() bool {
 		var err error
@@ -390,7 +390,7 @@ func TestFrozenServerDelaysNoSentinel(t *testing.T) {
 		return err == nil && now.Counter >= before.Counter+5
 	})
 	t.Logf("five sentinels without a server took %s", time.Since(began))
-	w.up()
+	w.Reopen()
 	eventually.True(t, "heartbeats arrive again", func() bool {
 		r := s.run()
 		return r.SeenAt != nil && r.SeenAt.Time().After(began)

@@ -26,7 +26,7 @@ func TestSingleAttemptOfTwoPoolsIsExecutedOnce(t *testing.T) {
 		p.DispatchedRetry, p.WatchdogInterval = 200*time.Millisecond, 20*time.Millisecond
 		o.Policy = &p
 	})
-	target, err := url.Parse("http://" + w.address)
+	target, err := url.Parse(w.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

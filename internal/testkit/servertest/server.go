@@ -33,7 +33,9 @@ type Server struct {
 	// C is the caller's client, which loses nothing.
 	C *client.Client
 
-	opt  embedded.Options
+	// Options are those of the next Reopen.
+	Options embedded.Options
+
 	live atomic.Pointer[embedded.Server]
 }
 
@@ -41,7 +43,7 @@ type Server struct {
 // deadline: they wait in the bubble's time.
 func Open(t *testing.T, opt embedded.Options) *Server {
 	t.Helper()
-	s := &Server{T: t, URL: "http://perdure", opt: opt, Ctx: context.Background(), Patience: 2 * time.Hour}
+	s := &Server{T: t, URL: "http://perdure", Options: opt, Ctx: context.Background(), Patience: 2 * time.Hour}
 	if opt.Clock == nil {
 		s.Patience = eventually.Left(t)
 		ctx, cancel := context.WithTimeout(t.Context(), s.Patience)
@@ -99,7 +101,7 @@ func (s *Server) Down() {
 // Reopen opens the server again on its folder, after it was closed or ended.
 func (s *Server) Reopen() {
 	s.T.Helper()
-	srv, err := embedded.Open(s.opt)
+	srv, err := embedded.Open(s.Options)
 	if err != nil {
 		s.T.Fatal(err)
 	}

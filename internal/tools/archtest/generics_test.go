@@ -44,12 +44,14 @@ func TestFieldsOfTheStoreHaveNoGenericMethods(t *testing.T) {
 		})
 	}
 	if !withMethods["table"] || len(fields["Runs"]) == 0 {
-		t.Errorf("generic types with methods %v, fields of Runs %v: this test looks at nothing", withMethods, fields["Runs"])
+		t.Errorf("generic types with methods %v, fields of Runs %v: this test looks at nothing", withMethods,
+			fields["Runs"])
 	}
 	for name, of := range fields {
 		for _, generic := range of {
 			if withMethods[generic] && !withMethods[name] {
-				t.Errorf("a field of store.%s is a %s, whose methods every importing package would compile", name, generic)
+				t.Errorf("a field of store.%s is a %s, whose methods every importing package would compile",
+					name, generic)
 			}
 		}
 	}

@@ -35,8 +35,6 @@ type table[T any] struct {
 	// rare are columns that are zero or empty in most new rows. An insert of rows in which all of them
 	// are does not send them. That is for PostgreSQL, to which each column is an array.
 	rare []string
-	// isRare tells for each column whether it is rare.
-	isRare []bool
 
 	// unreadable is called for a column whose value can't be read. validate checks a record after
 	// it was read. A row that was damaged from outside is still read: it must not block the rows
@@ -44,6 +42,19 @@ type table[T any] struct {
 	unreadable func(v *T, column string)
 	validate   func(*T)
 
+	// sql writes the table's statements.
+	sql layout
+}
+
+// A layout is what statements depend on, of a table. It has no type parameter, so that their texts are
+// compiled once and not for each table.
+type layout struct {
+	name             string
+	keys, cols, rare []string
+	// isRare tells for each column whether it is rare.
+	isRare                 []bool
+	versioned, once, quiet bool
+	lockColumn             string
 	// texts caches statements by dialect and number of rows. Stores of one process share the table.
 	texts sync.Map
 }
@@ -61,9 +72,11 @@ func register[T any](t *table[T]) *table[T] {
 func (t *table[T]) prepared() *table[T] {
 	t.cols = names(func(c *columns) { t.columns(c, new(T)) })
 	t.selects = "SELECT " + strings.Join(t.cols, ",") + " FROM " + t.name + " "
-	t.isRare = make([]bool, len(t.cols))
+	l := &t.sql
+	l.name, l.keys, l.cols, l.rare, l.isRare = t.name, t.keys, t.cols, t.rare, make([]bool, len(t.cols))
+	l.versioned, l.once, l.quiet, l.lockColumn = t.versioned, t.once, t.quiet, t.lockColumn
 	for i, name := range t.cols {
-		t.isRare[i] = slices.Contains(t.rare, name)
+		l.isRare[i] = slices.Contains(t.rare, name)
 	}
 	return t
 }
@@ -86,11 +99,15 @@ type textKey struct {
 }
 
 // insert gives the statements that insert rows, or update them according to the table's flags.
-func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
+func (t *table[T]) insert(d *dialect, rows []T) []statement {
 	if len(rows) == 0 {
 		return nil
 	}
-	for part := range d.parts(t.bound(rows)) {
+	return t.sql.insert(d, t.bound(rows))
+}
+
+func (t *layout) insert(d *dialect, bound [][]any) (out []statement) {
+	for part := range d.parts(bound) {
 		st := statement{want: anyNumber}
 		if d.sizes == nil && t.withoutRare(part) {
 			st.text, st.args = t.insertShort(d, part)
@@ -107,11 +124,15 @@ func (t *table[T]) insert(d *dialect, rows []T) (out []statement) {
 
 // update gives the statements that update rows of a versioned table. A row is updated only if it
 // exists and has the version before this one.
-func (t *table[T]) update(d *dialect, rows []T) (out []statement) {
+func (t *table[T]) update(d *dialect, rows []T) []statement {
 	if len(rows) == 0 {
 		return nil
 	}
-	for part := range d.parts(t.bound(rows)) {
+	return t.sql.update(d, t.bound(rows))
+}
+
+func (t *layout) update(d *dialect, bound [][]any) (out []statement) {
+	for part := range d.parts(bound) {
 		out = append(out, statement{t.updateText(d, part), d.args(part), int64(len(part))})
 	}
 	return out
@@ -142,13 +163,13 @@ func (t *table[T]) bound(rows []T) [][]any {
 	if !t.once && len(rows) > 1 {
 		// Sorted, so that two nodes that change the same rows lock them in the same order and can't
 		// deadlock.
-		slices.SortStableFunc(bound, t.byKey)
+		slices.SortStableFunc(bound, t.sql.byKey)
 	}
 	return bound
 }
 
 // byKey compares bound rows by their keys, which come first in every table's columns.
-func (t *table[T]) byKey(a, b []any) int {
+func (t *layout) byKey(a, b []any) int {
 	for i := range t.keys {
 		switch x := a[i].(type) {
 		case string:
@@ -165,7 +186,7 @@ func (t *table[T]) byKey(a, b []any) int {
 }
 
 // insertText is the INSERT of so many rows.
-func (t *table[T]) insertText(d *dialect, part [][]any) string {
+func (t *layout) insertText(d *dialect, part [][]any) string {
 	k := textKey{d: d, n: d.textFor(len(part))}
 	if text, ok := t.texts.Load(k); ok {
 		return text.(string)
@@ -196,7 +217,7 @@ func (t *table[T]) insertText(d *dialect, part [][]any) string {
 }
 
 // withoutRare tells whether the rare columns of all rows are zero or empty.
-func (t *table[T]) withoutRare(part [][]any) bool {
+func (t *layout) withoutRare(part [][]any) bool {
 	if len(t.rare) == 0 {
 		return false
 	}
@@ -214,7 +235,7 @@ func (t *table[T]) withoutRare(part [][]any) bool {
 }
 
 // insertShort is the INSERT of rows whose rare columns are zero or empty, and its arguments.
-func (t *table[T]) insertShort(d *dialect, part [][]any) (text string, args []any) {
+func (t *layout) insertShort(d *dialect, part [][]any) (text string, args []any) {
 	var cols, rare, zeros []string
 	var first []any
 	for i, arg := range d.args(part) {
@@ -238,7 +259,7 @@ func (t *table[T]) insertShort(d *dialect, part [][]any) (text string, args []an
 }
 
 // updateText is the UPDATE of so many rows, with the condition on their versions.
-func (t *table[T]) updateText(d *dialect, part [][]any) string {
+func (t *layout) updateText(d *dialect, part [][]any) string {
 	k := textKey{d: d, n: d.textFor(len(part)), update: true}
 	if text, ok := t.texts.Load(k); ok {
 		return text.(string)

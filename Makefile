@@ -1,5 +1,5 @@
-# What one does with this repository. Go, git and make are enough, and PostgreSQL, Python, Node.js and Chromium for the tests;
-# "make" alone prints this list.
+# The tasks of this repository; "make" alone lists them. They need Go, git and make, and the tests also PostgreSQL,
+# Python, Node.js and Chromium.
 
 # The same flags everywhere, so that one cache of compiled packages serves all targets: the pure-Go SQLite
 # takes longer to compile than everything else together.
@@ -18,37 +18,37 @@ RESTARTS ?= 40
 SHORT_SEEDS := 20
 
 verbose := $(if $(V),-v)
-# Tests are not vetted once more: "make check" vets everything, with all analyzers. Their garbage is collected as seldom as that of
-# "perdure serve", which sets the same GOGC for itself; compilers keep their own.
+# "go test" does not vet, because "make check" vets everything with all analyzers. Tests run with the GOGC that
+# "perdure serve" sets for itself; compilers keep their own.
 ONCE := -vet=off -timeout 40m -count=1 -exec 'env GOGC=400'
 
-# Tests run beside a private PostgreSQL that this starts and stops; it is installed where it is missing and
-# we may. A server that PERDURE_TEST_POSTGRES names is used instead.
+# Starts a private PostgreSQL for a command and stops it afterwards. Installs PostgreSQL if it is missing and the user
+# may install packages. A server that PERDURE_TEST_POSTGRES names is used instead.
 WITH := $(GO) run ./internal/testkit/pgtest/with --
-# The same with its data in memory, where a sync costs nothing: for tests. Those of a crash or of a power loss start servers and
-# file systems of their own. Measurements and campaigns have theirs on disk.
+# The same with its data in memory, where a sync costs nothing. It is for tests. Tests of crashes and power losses
+# start servers and file systems of their own, and measurements and campaigns use the disk.
 WITH_MEMORY := $(GO) run ./internal/testkit/pgtest/with -memory --
-# Packages that are tested at once: one more than there are processors. Their tests wait for processes, leases and other nodes, and a
-# processor would be idle meanwhile. "make test P=1" is for a machine with little memory.
+# The number of packages that are tested at once: one more than there are processors, because tests often wait for
+# processes, leases and other nodes. "make test P=1" is for a machine with little memory.
 P ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
-# What runs once more with PostgreSQL as its store. Package agenttest is not among them: its tests name their store themselves.
+# Packages whose tests run a second time with PostgreSQL as the store. Tests of agenttest choose their store themselves.
 STORED := ./internal/server/httpd ./internal/server/watchdog ./embedded ./client ./worker ./agent
-# These wait more than they compute: a change of a webhook takes over a second where nodes share a store. So more of them run at once.
+# Tests of these packages mostly wait: on a shared store a change of a webhook takes over a second. So more of them
+# run at once.
 WAITING := 4
 
-# What runs under the race detector: whatever goroutines share. The conformance suite and the simulator are
-# one goroutine from end to end. The domain and the store's packages scan and backup start none, in their
-# tests either. SQLite itself is translated C with locks of its own; leaving it uninstrumented saves much of
-# the time that this takes and hides nothing of ours. The NATS server is instrumented, although it is a process
-# of its own: the linker could take a generic function of the standard library from it, without the detector's
-# calls, and the detector would then see races that are none.
+# Packages that run under the race detector: those with several goroutines. The conformance suite and the simulator
+# use one goroutine. The domain and the store's packages scan and backup start none, nor do their tests. SQLite is
+# translated C with locks of its own; it is not instrumented, which saves much time and hides no race of this
+# repository. The NATS server is instrumented, although it is a process of its own: the linker could otherwise take a
+# generic function of the standard library from it without the detector's calls, and report false races.
 RACE := ./internal/server/store ./internal/server/store/pg ./internal/server/store/sqlite ./internal/server/engine/... ./internal/server/watchdog ./internal/server/doorbell ./internal/server/webhook ./internal/server/httpd ./internal/server/httpd/waiting ./embedded ./client ./worker ./agent ./agenttest
 RACEFLAGS := -race '-gcflags=modernc.org/...=-race=false'
 # The packages whose files depend on the tag plant. Others see the same declarations, and are vetted without it.
 PLANTED := ./internal/server/plant ./sim
 # Packages with agents, whose code has to follow the rules of docs/vet.md. Tests that break one on purpose say so in a comment.
 AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
-# The detector needs a C compiler. A machine without one says so instead of looking green.
+# The detector needs a C compiler. Without one the target fails, instead of passing without the detector.
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
@@ -95,30 +95,30 @@ else
 	@echo "NOT RUN: the race detector needs a C compiler, and there is none here"
 endif
 
-# The long forms of tests whose short forms are in test-plain: as many seeds as it takes for a campaign to be checked for the
-# situations and pairs that it has to reach, many kills and many power losses.
+# The long forms of tests whose short forms are in test-plain: many kills, many power losses, and so many seeds of the
+# simulator that the campaign can be checked for the situations and pairs that it has to reach.
 LONG := TestPowerLoss|TestKillsUnderLoad|TestKillDuringGroup|TestKillAroundLast
 test-long:
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),250) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./sim -run 'TestSeeds|TestBothStores'
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),60) $(GO) test $(verbose) $(ONCE) ./sim -run TestRunsGoOnAnew
 	PERDURE_KILLS=50 PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run '$(LONG)'
 
-# Installs what the tests run beside, and sees it start.
+# Installs the services that tests need, and checks that they start.
 services: python3 typescript ui-packages chromium
 	$(WITH) true
 
-# Installs a program where it is missing and we may. Whoever else installs something is waited for, another clone of this too, and what
-# the network loses is fetched again.
+# Installs a program if it is missing and the user may install packages. Waits for other installations to finish,
+# also of another clone, and tries a failed download again.
 APT := apt-get -qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300
 install = command -v $(1) >/dev/null || { test "$$(id -u)" = 0 && flock /var/cache/apt/perdure.lock sh -c \
 	'command -v $(1) >/dev/null || { $(APT) update && DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends $(1); }'; }
 
-# The worker in Python is tried with a real interpreter.
+# The worker in Python is tested with a real interpreter.
 python3:
 	@$(call install,python3) || \
 		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
 
-# The worker in TypeScript is compiled, and tried with a real Node.js. Debian's npm brings Node.js with it.
+# The worker in TypeScript is compiled, and tested with a real Node.js. Debian's npm depends on Node.js.
 TS := examples/typescript
 typescript:
 	@$(call install,npm) || \
@@ -131,7 +131,7 @@ $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.jso
 $(TS)/dist/main.js: $(TS)/node_modules/.package-lock.json $(TS)/tsconfig.json $(wildcard $(TS)/*.ts)
 	cd $(TS) && rm -rf dist && npm run --silent build
 
-# The dashboard has no build. Where npm is at hand its types are checked, and axe-core looks at its pages in the tests.
+# The dashboard has no build. If npm is installed, its types are checked, and tests check its pages with axe-core.
 UI := ui
 $(UI)/node_modules/.package-lock.json: $(UI)/package.json $(UI)/package-lock.json
 	cd $(UI) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
@@ -143,7 +143,7 @@ ui: ui-packages ## check the types of the dashboard, where npm is at hand
 	@if command -v npm >/dev/null; then cd $(UI) && npm run --silent check; \
 	else echo "NOT RUN: npm is missing, so the types of the dashboard are not checked"; fi
 
-# What is said of streams is tried in a real browser.
+# Streams and the dashboard are tested in a real browser.
 chromium:
 	@$(call install,chromium) || \
 		{ echo "Chromium is missing, and the streams can't be tried in a browser: apt-get install chromium"; exit 1; }
@@ -186,7 +186,7 @@ bench: build ## measure this machine with bin/perdure-bench; ARGS="--scenario jo
 microbench: ## measure single functions: the benchmarks of Go in bench/
 	$(GO) test -run '^$$' -bench . -benchtime 5s -count=1 ./bench
 
-# Restate is measured where npm can install it. ARGS are flags of bench/peers.
+# Restate is measured if npm can install it. ARGS are flags of bench/peers.
 PEERS = bench/peers/restate
 peers: build ## measure Perdure beside River and Restate, in turns; ARGS="-rounds 5"
 	@if command -v npm >/dev/null; then \
@@ -203,14 +203,14 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/server/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 
-# Compiles what the other targets need and runs nothing: make -j2 compile.
+# Compiles the packages of the other targets without running them: make -j2 compile.
 compile: compile-plain compile-race compile-rest
 
 compile-plain:
 	$(GO) list -export -test -deps ./... >/dev/null
 
-# What neither "make test" nor the race detector needs: the simulator with planted faults, the module of the generated
-# client, and tools.
+# Compiles the packages that neither "make test" nor the race detector needs: the simulator with planted faults, the
+# module of the generated client, and tools.
 compile-rest:
 	$(GO) list -tags plant -export -test -deps $(PLANTED) >/dev/null
 	cd internal/tools/generated && $(GO) list -export -test -deps ./... >/dev/null && $(GO) tool oapi-codegen -version

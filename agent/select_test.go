@@ -346,7 +346,7 @@ func TestStalledChildEndsTheWait(t *testing.T) {
 	})
 }
 
-// Whatever crashes, the same future is the first, and no signal is lost or taken twice.
+// After every crash the same future is the first, and no signal is lost or taken twice.
 func TestMixedSelectSurvivesCrashes(t *testing.T) {
 	stage.NoRace(t)
 	stage.NoStore(t)

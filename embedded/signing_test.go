@@ -66,7 +66,7 @@ func TestInvalidSigningKeysAreRefused(t *testing.T) {
 	}
 }
 
-// What has to be signed is said outside of the store too, where nobody changes it who changes runs.
+// The configuration can require signatures, too: a change of the store does not switch that off.
 func TestSigningRequiredNeedsKeys(t *testing.T) {
 	key := keyFile(t, "a", 0o600)
 	for _, who := range []string{"default", "*"} {

@@ -135,7 +135,7 @@ func TestImportsResolve(t *testing.T) {
 	}
 }
 
-// What comes from an agent is text: no view makes HTML of strings, sets a style attribute or runs text.
+// Data of an agent are shown as text: no view makes HTML of strings, sets a style attribute or runs text.
 func TestNoFileMakesMarkupOfStrings(t *testing.T) {
 	bad := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|` +
 		`\beval\(|new Function|javascript:`)

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 			os.Exit(runWorkerProgram(os.Args[2]))
 		}
 	}
-	// The job table of whoever runs the tests is not changed.
+	// Tests have a job table of their own, so that they don't change the user's.
 	dir, err := os.MkdirTemp("", "perdure-state")
 	if err != nil {
 		panic(err)

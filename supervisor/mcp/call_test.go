@@ -330,7 +330,7 @@ func TestHTTPWithoutKeyIsUnavailable(t *testing.T) {
 	}
 }
 
-// What a server reports is the progress of the run, and a cancelled run ends the call.
+// The progress that a server reports is that of the run, and a cancelled run ends the call.
 func TestProgressAndCancel(t *testing.T) {
 	t.Parallel()
 	w := start(t, nil)

@@ -69,7 +69,7 @@ func TestApprovalsOverHTTP(t *testing.T) {
 
 	// A signal of its name is a decision, too, and says which it was.
 	w.commits(g, `"waits":[`+strings.Replace(askPush, `"ok"`, `"again"`, 1)+`],"outcome":{"type":"suspend"}`)
-	// What was asked before may be what he means: he says which.
+	// After an earlier approval of the same name, a decision has to name its action_hash.
 	for _, blind := range []string{`{"decision":"approve","answer":{"where":"eu"}}`,
 		`{"data":{"decision":"approve","answer":{"where":"eu"}}}`} {
 		if p := ada.do("POST", "/api/v1/runs/"+id+"/signals/approve_push", blind).refuses(409,

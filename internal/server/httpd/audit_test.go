@@ -194,7 +194,7 @@ func TestTenantSeesItsOwnAuditLog(t *testing.T) {
 			t.Errorf("tenant a sees %v", e)
 		}
 	}
-	// What the platform did here is told, and not by which key.
+	// The tenant sees an action of the platform without its key.
 	if e := list[0].(obj); e["action"] != "key.create" || e["platform"] != true || e["key_id"] != nil ||
 		e["key_name"] != nil || e["remote"] != nil {
 		t.Errorf("tenant a sees %v", e)

@@ -58,9 +58,9 @@ func TestMetricsTakePlatformKey(t *testing.T) {
 	none.as(none.admin).get("/metrics").refuses(404, "not_found")
 }
 
-// What a call does to the metrics. Counters of what happened move when it is durable, so that no wait is needed.
+// Each call changes its metrics. Counters change when the event is durable, so that the test need not wait.
 func TestEachMetricCountsItsEvent(t *testing.T) {
-	// time passes when it is told to, so that no lease is lost and nobody silent because a machine is busy
+	// The clock is set by the test, so that a busy machine loses no lease and no worker.
 	var now atomic.Int64
 	now.Store(1e15)
 	pass := func(d time.Duration) { now.Add(d.Microseconds()) }

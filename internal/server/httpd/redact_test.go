@@ -51,7 +51,7 @@ func TestRepeatedCallWithSecretGetsSameAnswer(t *testing.T) {
 	w.do("POST", "/api/v1/workers/w/commit", commit("c2", step)).is(200) // the same step again is no contradiction
 	w.do("POST", "/api/v1/workers/w/commit", commit("c3", `"journal":[{"key":"s","value":"other"}]`)).refuses(409,
 		"nondeterminism")
-	// Who replays what the server has given back says the same.
+	// A replay commits the redacted value that the server has returned, and is accepted.
 	w.do("POST", "/api/v1/workers/w/commit", commit("c4", `"journal":[{"key":"s","value":"with [redacted]"}]`)).is(200)
 }
 

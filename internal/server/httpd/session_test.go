@@ -110,7 +110,7 @@ func TestSessionEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// A link works once, whoever uses it first.
+// A login link works once.
 func TestLoginLink(t *testing.T) {
 	w := newWorld(t, setup{})
 	link := w.do("POST", session+"/links", `{}`).is(201)["path"].(string)
@@ -136,7 +136,7 @@ func TestLoginLink(t *testing.T) {
 	w.page(cookie, "GET", session, "").is(200)
 }
 
-// Whoever uses a link first has it: of many at once, one logs in.
+// Of many requests with one link at once, one logs in.
 func TestLoginLinkOpensOneSession(t *testing.T) {
 	w := newWorld(t, setup{})
 	link := w.do("POST", session+"/links", `{}`).is(201)["path"].(string)

@@ -471,7 +471,7 @@ func TestWebhookSecretIsShownOnce(t *testing.T) {
 		got["webhook_id"] != run["webhook_id"] {
 		t.Errorf("got = %v, want no webhook_secret, webhook_id = %v", got, run["webhook_id"])
 	}
-	// What runs bring with them is not in the list, and can be looked at.
+	// The webhook of a run is not in the list, and can be read by its id.
 	if list := w.get("/api/v1/webhooks").is(200)["webhooks"].([]any); len(list) != 1 {
 		t.Errorf("list = %v, want 1 entry", list)
 	}

@@ -196,7 +196,7 @@ func TestSocketWatchesNewestRuns(t *testing.T) {
 	if got := idsOf(first.Runs); !first.Truncated || len(got) != 2 || got[0] != ids[4] || got[1] != ids[3] {
 		t.Errorf("snapshot = %+v, want the two newest runs, truncated", first)
 	}
-	// What is older than the snapshot is watched nevertheless, while it lives.
+	// A live run that is older than the snapshot is watched too.
 	w.do("POST", runs+"/"+ids[0]+"/cancel", "").is(200)
 	x.until(func(c api.Change) bool { return string(c.RunID) == ids[0] && c.Run.State.Terminal() })
 }

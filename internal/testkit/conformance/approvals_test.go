@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
-// Whoever is quicker has decided; the other one is told so.
+// Of two decisions on two nodes the first counts. A different second one is refused.
 func TestTwoNodesDecideAtOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)

@@ -121,8 +121,8 @@ func (s badRow) Exec(query string, args []any) (int64, error) {
 	return s.Conn.Exec(query, args)
 }
 
-// Whatever part of a sweep a row belongs to: if it can't be written, it is found and set aside, and the others of its
-// part and of all other parts don't wait for it.
+// A row that can't be written is found and set aside, in every part of a sweep. The other rows of its part and of
+// all other parts don't wait for it.
 func TestEveryPartOfASweepSetsItsBadRowAside(t *testing.T) {
 	for _, part := range watchdog.Parts() {
 		t.Run(part, func(t *testing.T) {

@@ -65,8 +65,7 @@ func (w *World) dump(t *testing.T, without ...string) (out []string) {
 	return out
 }
 
-// What is leased when a backup is made is held by nobody after it is restored, nor is what was granted since on the
-// store that is lost. Nobody has lost an attempt.
+// A restore ends the leases of the backup, and those that the lost store has granted since. No run loses an attempt.
 func TestLeasesOfALostStoreAreRefused(t *testing.T) {
 	eachWay(t, func(t *testing.T, from, to store.Options) {
 		w := NewWorld(t, storetest.Open(t, from))
@@ -224,7 +223,7 @@ func TestWorkUnderAnUnknownEpochIsKept(t *testing.T) {
 	}
 }
 
-// Whatever a scenario leaves comes back as it was, on either store: all but what somebody had in his hands.
+// A backup restores the rows of each scenario as they were, on either store, but for leases.
 func TestABackupIsWholeAfterEveryScenario(t *testing.T) {
 	for i, s := range Scenarios() {
 		if i%24 != 0 && !strings.Contains(s.Name, "artifact") { // the restores of all of them take long
@@ -307,7 +306,7 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What SQLite takes for sound.
+	// These changes keep the file readable for SQLite.
 	input, clock := bytes.Replace(text, []byte("precious"), []byte("precioux"), 1),
 		bytes.Replace(text, []byte(`clock1`), []byte(`clock2`), 1)
 	if bytes.Equal(input, text) || bytes.Equal(clock, text) {

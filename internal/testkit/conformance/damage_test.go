@@ -197,7 +197,7 @@ func (w *crowded) hurt(postgres bool) (all []wound) {
 	return all
 }
 
-// Whatever happens to the rows of a run outside of the program, it stands in nobody's way, can be looked at, and ends.
+// A run whose rows were damaged outside of the program blocks no other run, can be read, and ends.
 func TestADamagedRunStopsNobody(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := &crowded{NewWorld(t, storetest.Open(t, at)), nil}
@@ -283,8 +283,8 @@ func (w *World) everythingIsShown(all []wound) {
 	}
 }
 
-// What can't be read is not overwritten as long as the run lives: somebody may still make sense of it. And a tenant
-// that requires signatures hears that the run is not what was accepted.
+// A column that can't be read is not overwritten while the run is live, so that a person may repair it. A tenant
+// that requires signatures is told that the run is not the one that was accepted.
 func TestWhatCantBeReadIsKeptUntilTheEnd(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := NewWorld(t, storetest.Open(t, at))

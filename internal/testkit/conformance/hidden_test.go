@@ -303,7 +303,7 @@ func TestNothingHidesTheDueRowBehindIt(t *testing.T) {
 	}
 }
 
-// Whoever works moves its alarm with every heartbeat: a crowd of them must not keep the patrol from those that sleep.
+// Every heartbeat moves the alarm of its run. Many runs at work must not keep the patrol from runs that sleep.
 func TestACrowdAtWorkDoesntKeepThePatrolFromASleeper(t *testing.T) {
 	inACrowd(t, func(w *crowded) {
 		w.submit(perdure.Submission{Kind: "job", Queue: "doomed", Class: perdure.Agent})

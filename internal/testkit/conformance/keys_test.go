@@ -87,8 +87,8 @@ func (f fill) Do(tx *kernel.Tx) error {
 	return nil
 }
 
-// A tenant has 1000 keys and 1000 sessions at most, whoever makes the last one. Those that have ended don't count, and
-// the table does not grow with them.
+// A tenant has 1000 keys and 1000 sessions at most, also if two nodes make the last one at once. Those that
+// have ended don't count, and the table does not grow with them.
 func TestKeysAndSessionsOfATenantAreBounded(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)

@@ -269,7 +269,7 @@ func (s interrupted) Query(query string, args []any, row func(func(...any) error
 	return err
 }
 
-// Whatever a sweep has read when a run with a ringing item ends on another node, the item is counted once.
+// A run with a due item ends on another node between two reads of a sweep. The item is counted once.
 func TestARunEndsBetweenTwoReadsOfASweep(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		left, hook := 0, &once{}

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
-// poisons is how many runs kill whoever takes them.
+// poisons is how many runs kill the worker that leases them.
 func poisons(few int) int {
 	if os.Getenv("PERDURE_TEST_FULL") != "" {
 		return 25_000
@@ -216,7 +216,7 @@ func size(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// Whoever takes one is never heard from again.
+// A worker that leases such a run sends no heartbeat any more.
 func TestPoisonRunsThatNobodySurvivesBecomeDeadLetters(t *testing.T) {
 	poisoned(t, func(p *plague) {
 		for p.live() > 0 {

@@ -92,7 +92,7 @@ func TestAStreamedSecretIsHeldBackAcrossNodes(t *testing.T) {
 	})
 }
 
-// What a lost holder held back is lost with it; what the next one says is its own, and not the rest of a secret.
+// Text that is held back for a lost worker is dropped. The text of the next worker does not continue it.
 func TestWhatALostHolderHeldBackIsLostWithIt(t *testing.T) {
 	onBothWith(t, func(t *testing.T, w *World) {
 		for said, want := range map[string]string{"other": "text other more", hidden[7:]: "text [redacted] more"} {
@@ -154,7 +154,7 @@ func TestATurnThatEndsInTheMidstOfASecretKeepsIt(t *testing.T) {
 	})
 }
 
-// What was no secret after all is there when the next turn says what follows.
+// Text that was held back and turns out to be no secret is written when the next turn continues it.
 func TestWhatASuspendedTurnHeldBackGoesOn(t *testing.T) {
 	onBothWith(t, func(t *testing.T, w *World) {
 		r := w.task()
@@ -212,7 +212,7 @@ func TestManyChannelsKeepTheirText(t *testing.T) {
 	})
 }
 
-// What is held of a run is little, whatever stands beside its texts: each heartbeat writes it.
+// The held text of a run is small, whatever other fields its deltas have, because each heartbeat writes it.
 func TestWhatIsHeldOfDeltasIsLittle(t *testing.T) {
 	onBothWith(t, func(t *testing.T, w *World) {
 		r := w.task()

@@ -87,7 +87,7 @@ func TestBytesThatComeOnOneNodeAreNotRemovedOnAnother(t *testing.T) {
 	})
 }
 
-// Whatever a node has read of bytes that it is about to remove when another node brings them, they stay.
+// Bytes that one node removes and another one stores again between two reads of the removal are kept.
 func TestBytesThatComeBetweenTwoReadsAreNotRemoved(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		left, hook := 0, &once{}

@@ -21,7 +21,7 @@ import (
 type trap struct {
 	run   perdure.RunID // the rule's action names it; empty: it is not about one run
 	due   perdure.Instant
-	alive func() // called every ten seconds until then: whoever holds the run is there
+	alive func() // called every ten seconds until then, as a heartbeat of the holder
 	then  func()
 	more  func() // what is to see when more time passes
 

@@ -114,8 +114,8 @@ func TestEndedSignedRunIsNotReplayed(t *testing.T) {
 	})
 }
 
-// Whatever bit of a signed run is flipped in the database, the run is not handed to anybody: it ends, with a dead
-// letter, its parent is told, and its thread says why.
+// A signed run of which a bit is flipped in the database is not granted: it ends with a dead letter, its parent is
+// told, and its thread has a notice that says why.
 func TestAFlippedBitIsNotExecuted(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
@@ -162,8 +162,8 @@ func TestAFlippedBitIsNotExecuted(t *testing.T) {
 	})
 }
 
-// Who can change a run can change what its tenant requires. A run that bears a signature is verified all the same; one
-// that is robbed of it as well is turned away where the configuration has runs signed.
+// An attacker who can change a run can change its tenant's requirement too. A run with a signature is verified all
+// the same. A run whose signature was removed is refused where the configuration requires one.
 func TestAChangedRequirementHidesNothing(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
@@ -262,7 +262,7 @@ func TestSignatureFail(t *testing.T) {
 	})
 }
 
-// A large input is kept by its hash. Whoever changes what is kept, or which one it is, changes the input.
+// A large input is kept by its hash. A change of the stored bytes, or of the hash, is a change of the input.
 func TestALargeInputIsCoveredToo(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		w := node(t, at)
@@ -321,7 +321,7 @@ func TestAContinuationOfAChangedRunIsNotExecuted(t *testing.T) {
 	})
 }
 
-// What one node sets counts for the others, soon.
+// A requirement that one node sets counts on the others within a second.
 func TestAnotherNodeLearnsThatATenantRequiresSignatures(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b := node(t, at), node(t, at)

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
-// Whatever a rule acts on, two nodes that sweep at once act on it once: one of them sweeps between the other's deciding
-// and its writing.
+// Two nodes that sweep at once apply each rule once. One of them sweeps between the decision of the other and its
+// write.
 func TestTwoNodesSweepOnce(t *testing.T) {
 	for i := range watchdog.Rules {
 		rule := &watchdog.Rules[i]

@@ -100,7 +100,7 @@ var features = [count]struct{ name, what string }{
 // String gives the name of a feature.
 func (f Feature) String() string { return features[f].name }
 
-// What says when a feature is in force.
+// What returns a sentence that says when a feature is in force.
 func (f Feature) What() string { return features[f].what }
 
 // named gives the feature of a name.

@@ -396,7 +396,7 @@ func TestAPoolSaysWhatItCannotSetBack(t *testing.T) {
 	}
 }
 
-// What a test pays for its database, with about as many tables and indexes as the store has.
+// The time that a test takes for its database, with about as many tables and indexes as the store has.
 func BenchmarkDatabase(b *testing.B) {
 	prepare := func(url string) error {
 		var sql strings.Builder

@@ -1,4 +1,4 @@
-// Package archtest tests the shape of the program: which package imports which, and where things stand. It
+// Package archtest tests the shape of the program: which package imports which, and which package has which code. It
 // has no code of its own, only tests that read the sources and the output of go list.
 package archtest
 
@@ -117,16 +117,16 @@ var layers = []struct{ pkg, uses string }{
 		"wire/timer"},
 }
 
-// sdk are the packages that a program outside imports. They never pull in the server. Those that do not
-// exist yet are checked from the day they do.
+// sdk are the packages that a program outside imports. They never import the server. A package that does
+// not exist yet is checked once it exists.
 var sdk = []string{"", "api", "client", "client/admin", "worker", "agent", "supervisor", "supervisor/model",
 	"supervisor/mcp"}
 
-// outside are the modules of the server that an SDK must not drag into somebody's program.
+// outside are the modules of the server that an SDK must not link into the program of its user.
 var outside = []string{"modernc.org/", "github.com/jackc/", "github.com/nats-io/", "github.com/prometheus/",
 	"database/sql"}
 
-// A pkg is what go list says of a package.
+// A pkg is a package in the output of go list.
 type pkg struct {
 	ImportPath string
 	Dir        string
@@ -180,7 +180,7 @@ func TestArchitecture(t *testing.T) {
 	})
 
 	t.Run("the engine has no clock, no goroutine and no dice of its own", func(t *testing.T) {
-		// What stands in for an option that was not given. Everything else comes through the transaction.
+		// These are the defaults of two options. Other code gets time and randomness from the transaction.
 		allowed := map[string]bool{"kernel.go: rand.Reader": true, "kernel.go: mrand.Float64": true}
 		for _, wing := range append(slices.Clone(wings), "internal/server/engine") {
 			p, ok := ours[wing]
@@ -344,7 +344,7 @@ func TestArchitecture(t *testing.T) {
 	})
 }
 
-// The one write: whoever adds a second statement that changes a run finds this test.
+// One statement of the program changes runs. A second one fails this test.
 func TestOneWrite(t *testing.T) {
 	dir := moduleDir(t)
 	update := regexp.MustCompile(`(?i)update\s+(or\s+\w+\s+|…)?runs\b`)
@@ -425,7 +425,7 @@ func sameCommand(a, b string) bool {
 
 // ---- reading the sources
 
-// list asks go list for every package of the module and all that they depend on.
+// list returns every package of the module and its dependencies, by go list.
 func list(t *testing.T) []pkg {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,GoFiles,Imports,Deps", "./...")
@@ -612,7 +612,7 @@ func statements(t *testing.T, dir string) []statement {
 	return out
 }
 
-// joined gives the text of a string literal or of a sum with one in it; what is not a literal stands as …
+// joined gives the text of a string literal or of a sum with one in it. Other parts of the sum become "…".
 func joined(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:

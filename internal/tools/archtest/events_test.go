@@ -10,7 +10,7 @@ import (
 var appliers = append([]string{"", "internal/server/watchdog"}, wings...)
 
 // Every event of the domain is made somewhere, and so is every one of its fields. A field that no
-// caller sets says that the event has outlived its call sites, or has become a bag for several facts.
+// caller sets shows that its call sites are gone, or that the event mixes several facts.
 func TestEveryFieldOfAnEventIsSet(t *testing.T) {
 	ours := make(map[string]pkg)
 	for _, p := range list(t) {

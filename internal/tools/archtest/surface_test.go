@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// most is how many names go doc may list of a package that programs call: what a person takes in at one look.
+// most is how many names go doc may list of a package that programs call, so that a person can read them all.
 const most = 40
 
 // mostOf has the exceptions. Package agent is the language that agents are written in.
 var mostOf = map[string]int{"agent": 61}
 
-// vocabularies are read word by word, when one is met, and not as a whole: what a run and all around it is made of, and
-// what a call carries. Their size is that of the protocol, and they have nothing to call.
+// vocabularies are packages of types: those of the domain, and the bodies of calls. They are as large as the protocol,
+// and a reader looks up one name at a time.
 var vocabularies = map[string]bool{"": true, "api": true}
 
 // ours are the folders whose packages are not for other programs.

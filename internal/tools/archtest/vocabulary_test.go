@@ -17,7 +17,7 @@ import (
 var viaInterface = append(slices.Clone(called), "Is", "MarshalText", "UnmarshalText")
 
 // Everything that the root package and api export is used by another package of the module. A name
-// that nobody uses is no part of the vocabulary: it is a promise without a reader.
+// without a use is a promise that no code needs.
 //
 // Some names stay without a use: a type in an exported signature, field or variable, and a word of a
 // group of words of which another one is used, such as a state or the type of an event.

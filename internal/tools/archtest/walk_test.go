@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// maxWalk is how many files one reads to follow a submission to its result.
+// maxWalk is how many files a reader opens to follow a submission to its result.
 const maxWalk = 15
 
 // The files in which the architecture page follows a submission are there, and are few. Each but the first has
-// a name that one before it uses: nobody has to guess where to go on.
+// a name that an earlier file uses, so that a reader finds the next one.
 func TestWalkOfASubmissionIsShort(t *testing.T) {
 	root := moduleDir(t)
 	page, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))

@@ -25,7 +25,7 @@ func TestLinesOfCodeAreShort(t *testing.T) {
 	}
 	eachFile(t, ".go", short)
 	eachFile(t, ".js", func(name, text string) {
-		// Libraries of others and the output of a compiler are as they are.
+		// Code of other projects and the output of a compiler are exempt.
 		if strings.HasPrefix(name, "ui/static/") && !strings.Contains(name, "/vendor/") {
 			short(name, text)
 		}

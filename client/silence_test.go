@@ -66,7 +66,7 @@ func (s *swallowed) Close() error {
 const briefly = 40 * time.Millisecond
 
 // Nothing of a stream arrives. The events are polled, the caller is told that the run is working, and the
-// stream stays attached, so that the server sees somebody who waits.
+// stream stays attached, so that the server counts it as a waiter.
 func TestSilentStreamIsPolled(t *testing.T) {
 	both(t, func(t *testing.T, w *servertest.Server) {
 		ctx, c := within(t), w.Client()

@@ -110,8 +110,8 @@ type attacking struct {
 }
 
 // attackBeside starts the process of an attack, and waits until it has loaded what it needs. An attacker
-// has machines of his own: here his process has a lower priority than the server that it shares the
-// processors with.
+// has machines of their own. So the process has a lower priority than the server, with which it shares
+// the processors.
 func attackBeside(spec attackSpec) (*attacking, error) {
 	text, err := json.Marshal(spec)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestUnreadHandlerNoticesThatCallerIsGone(t *testing.T) {
 	}
 }
 
-// However quick the handler is to notice it.
+// A cancelled stream ends with the error of its context, however soon the handler returns.
 func TestCancelledStreamHasNoEOF(t *testing.T) {
 	for range 200 {
 		ctx, cancel := context.WithCancel(t.Context())

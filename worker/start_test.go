@@ -118,8 +118,8 @@ func TestRefusedResultFailsTheRun(t *testing.T) {
 	})
 }
 
-// A run with a single attempt is executed once, even if the server hears nothing of the worker that has
-// got it and grants it to another one. The first worker does not begin before it was heard.
+// A run with a single attempt is executed once, even if the calls of the first worker get lost and the
+// server grants the run to another one. A worker does not begin before the server has answered it.
 func TestSingleAttemptBeginsWhenTheServerHasHeard(t *testing.T) {
 	for _, class := range []perdure.Class{perdure.Task, perdure.Agent} {
 		t.Run(string(class), func(t *testing.T) { testSingleAttempt(t, class) })

@@ -273,7 +273,7 @@ func TestFgGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// Somebody who has seen the output in its files goes on there.
+// "perdure fg" continues after the output that was shown before.
 func TestFgGoesOnAfterFiles(t *testing.T) {
 	c, dir := live(t)
 	p := newProcess(t, c, "", "make")

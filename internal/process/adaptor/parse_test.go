@@ -88,7 +88,7 @@ func TestLinesOfAgents(t *testing.T) {
 	}
 }
 
-// Nothing that a process writes makes facts that no log takes, or takes long.
+// Hostile output of a process makes no fact that the log refuses, and is parsed quickly.
 func TestHostileLines(t *testing.T) {
 	deep := strings.Repeat(`{"message":`, 9000) + "1" + strings.Repeat("}", 9000)
 	deeper := strings.Repeat("[", 200_000)

@@ -67,7 +67,7 @@ func TestEachOfACrowdIsAnswered(t *testing.T) {
 	}
 }
 
-// A crowd hears of an end on another node, and a member whose key is revoked is refused.
+// Many waiters are told of an end on another node, and one whose key is revoked is refused.
 func TestCrowdOnAnotherNode(t *testing.T) {
 	a, b := twoNodes(t)
 	g := a.running(`{"kind":"job"}`)

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
-// twoNodes makes two servers on one PostgreSQL. Neither hears the other's bell: what happens on one of them, the other
-// finds by looking.
+// twoNodes makes two servers on one PostgreSQL. Neither gets the other's rings, so that each finds
+// changes of the other by polling.
 func twoNodes(t *testing.T) (a, b *world) {
 	t.Helper()
 	opt := setup{store: &store.Options{URL: storetest.Postgres(t)}, poll: 5 * time.Millisecond}

@@ -281,7 +281,7 @@ func TestStreamIsAborted(t *testing.T) {
 		w.do("POST", runs+"/"+id+"/cancel", "").is(200)
 		stays.next("run:cancel_requested")
 	})
-	// Also in the middle of a log that is long, and to a reader who takes his time.
+	// The same holds in the middle of a long log, and for a slow reader.
 	for why, end := range map[string]func(w *world, key string){
 		"when its key is revoked while it replays": func(w *world, key string) {
 			if err := w.e.Do(context.Background(), &access.RevokeKey{Tenant: "a", ID: key}); err != nil {

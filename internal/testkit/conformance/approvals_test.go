@@ -37,7 +37,7 @@ func TestTwoNodesDecideAtOnce(t *testing.T) {
 	})
 }
 
-// A wait ends while somebody decides: he is too late, and nothing of it is left.
+// A decision that comes while the wait ends is refused, and nothing of it is stored.
 func TestAnApprovalsWaitEndsWhileSomebodyDecides(t *testing.T) {
 	for name, timeout := range map[perdure.ApprovalState]perdure.Duration{
 		perdure.ApprovalTimedOut: perdure.Duration(time.Second),

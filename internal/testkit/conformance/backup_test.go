@@ -184,8 +184,8 @@ func TestEveryRestoreIsATimeLineOfItsOwn(t *testing.T) {
 	}
 }
 
-// The later of two restores of one backup has the greater epochs, however much later it is: nobody comes to hold again
-// what he held.
+// The later of two restores of one backup has the greater epochs, however much later it is, so that no
+// worker gets an epoch that it had before.
 func TestEpochsRiseWithEveryRestore(t *testing.T) {
 	w := NewWorld(t, storetest.Open(t, store.Options{}))
 	r := w.task()

@@ -238,7 +238,7 @@ func TestSweepGoesRoundTheTenants(t *testing.T) {
 	})
 }
 
-// Somebody changes a run each time before the sweep is written that ends it, and others.
+// A run is changed before each write of the sweep that ends it and others.
 func TestRunThatChangesAllTheTimeCostsOnlyItsOwnTurn(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		t.Parallel()

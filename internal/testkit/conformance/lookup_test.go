@@ -28,8 +28,8 @@ func (a *asking) Query(query string, args []any, row func(scan func(...any) erro
 	return a.Conn.Query(query, args, row)
 }
 
-// However many agents record a step at once, what they recorded before is asked for once at most. One that records what
-// no database can hold is refused, and the others don't notice.
+// A batch of commits of many agents looks up their journals in one query at most. A commit that no database can store
+// is refused, and the others are accepted.
 func TestABatchOfCommitsAsksOnce(t *testing.T) {
 	const agents = 64
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
@@ -92,8 +92,8 @@ func (c *countedQueries) Query(query string, args []any, row func(scan func(...a
 	return c.Conn.Query(query, args, row)
 }
 
-// However many runs are submitted at once, their keys are looked up in one query. A key that no
-// database can hold is refused, and the others don't notice.
+// A batch of submissions looks up all its keys in one query. A key that no database can store is
+// refused, and the others are accepted.
 func TestABatchOfSubmissionsLooksUpItsKeysOnce(t *testing.T) {
 	const runs = 64
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {

@@ -65,8 +65,8 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 				mu.Lock()
 				keys[key] = sub.Run.ID
 				mu.Unlock()
-				// An answer that was lost leaves its run in nobody's hands until it is granted again: another one has
-				// to do.
+				// After a lost answer no worker has the run until it is granted again, so that another run may come
+				// instead.
 				claim := &dispatch.Claim{Tenant: tenant, Worker: fmt.Sprint("w", c),
 					Kinds: []string{fmt.Sprint("job", c)}, Slots: 1, Start: true}
 				if err := insisting(ctx, w.E, claim); err != nil {

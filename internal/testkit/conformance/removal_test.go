@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/testkit/storetest"
 )
 
-// Somebody needs something in the moment in which somebody else removes it.
+// In these tests one node uses a row while another node removes it.
 
 func TestARunThatIsRetriedOnOneNodeIsNotRemovedOnAnother(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {

@@ -110,7 +110,7 @@ var triggers = []Scenario{
 		}
 	}},
 	{"pending wake-up", func(w *World) {
-		// Nobody hears a doorbell here at all: the inbox is the truth, and a poll finds what it says.
+		// No doorbell rings here. A poll reads the inbox.
 		r := w.submit(perdure.Submission{Kind: "job", Class: perdure.Agent})
 		w.commit(w.take("w1"), perdure.Commit{Waits: wait(forGo), Outcome: suspend})
 		w.do(&life.Signal{Tenant: tenant, RunID: r.ID, Name: "start_task"})

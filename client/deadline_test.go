@@ -18,17 +18,13 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
 // A caller whose context ends before the wait gets a deferral in time, with the run's id.
 func TestContextDeadlineShortensTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv, err := embedded.Open(embedded.Options{Clock: time.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer srv.Close()
-		c := client.New("http://perdure", srv.Key(), client.Options{Transport: srv.Transport()})
+		c := servertest.Open(t, embedded.Options{Clock: time.Now}).C
 		run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "nobody", Class: perdure.Agent}))
 		group := ok[*api.Group](t)(c.CreateGroup(t.Context(), api.CreateGroup{RunIDs: []perdure.RunID{run.RunID}}))
 		for name, wait := range map[string]func(ctx context.Context) (found, deferred bool, err error){
@@ -75,13 +71,9 @@ func TestWaitEndsWithoutAServer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv, err := embedded.Open(embedded.Options{Clock: time.Now})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer srv.Close()
+				srv := servertest.Open(t, embedded.Options{Clock: time.Now})
 				wire := &faulty{next: srv.Transport()}
-				c := client.New("http://perdure", srv.Key(), client.Options{Transport: wire})
+				c := srv.Via(wire)
 				run := ok[*api.Run](t)(c.Start(t.Context(), perdure.Submission{Kind: "nobody", Class: perdure.Agent}))
 				group := ok[*api.Group](t)(c.CreateGroup(t.Context(),
 					api.CreateGroup{RunIDs: []perdure.RunID{run.RunID}}))

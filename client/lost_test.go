@@ -731,12 +731,8 @@ func TestEveryCallWithLostAnswerCountsOnce(t *testing.T) {
 			t.Parallel()
 			policy := perdure.DefaultPolicy()
 			policy.DispatchedRetry = 50 * time.Millisecond
-			srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), Policy: &policy,
+			srv := servertest.Open(t, embedded.Options{Store: storetest.Address(t), Policy: &policy,
 				WebhookAllow: []string{"127.0.0.0/8"}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { srv.Close() })
 			letters := make(chan string, 10)
 			sink := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				letters <- r.Header.Get("webhook-id")

@@ -19,12 +19,13 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
 // A fleet has servers of which some don't work. It counts the calls of each host.
 type fleet struct {
-	srv *embedded.Server
+	srv *servertest.Server
 	mu  sync.Mutex
 	// calls is what each host got.
 	calls map[string]int
@@ -32,12 +33,7 @@ type fleet struct {
 
 func openFleet(t *testing.T) *fleet {
 	t.Helper()
-	srv, err := embedded.Open(embedded.Options{Clock: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { srv.Close() })
-	return &fleet{srv: srv, calls: make(map[string]int)}
+	return &fleet{srv: servertest.Open(t, embedded.Options{Clock: time.Now}), calls: make(map[string]int)}
 }
 
 // RoundTrip sends a call to a host: refused, hung, busy, full, gateway, or one that works.

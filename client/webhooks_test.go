@@ -20,14 +20,10 @@ import (
 )
 
 func TestWebhookFromCreationToDeletion(t *testing.T) {
-	srv, err := embedded.Open(embedded.Options{Store: storetest.Address(t), WebhookAllow: []string{"127.0.0.0/8"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { srv.Close() })
+	srv := servertest.Open(t, embedded.Options{Store: storetest.Address(t), WebhookAllow: []string{"127.0.0.0/8"}})
 	ctx := context.Background()
 	lossy := &servertest.Wire{Only: "/webhooks/"}
-	c := client.New("http://perdure", srv.Key(), client.Options{Transport: lossy.Wrap(srv.Transport())})
+	c := srv.Client(lossy.Wrap)
 
 	var status atomic.Int64
 	status.Store(410)

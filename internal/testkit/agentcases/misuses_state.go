@@ -185,6 +185,8 @@ var stateMisuses = []MisuseArea{{
 			}},
 		{Name: "the agent's context in a global variable", Vet: "agentkept",
 			Do: func(ctx *agent.Context, _ *World) (string, error) {
+				keeping.Lock() // two runs at once write it
+				defer keeping.Unlock()
 				kept = ctx
 				return "done", kept.Err()
 			}},
@@ -210,6 +212,9 @@ var stateMisuses = []MisuseArea{{
 }}
 
 var kept *agent.Context
+
+// keeping guards kept.
+var keeping sync.Mutex
 
 var onces sync.Map
 

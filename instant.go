@@ -1,7 +1,6 @@
 package perdure
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -30,15 +29,23 @@ func (i Instant) String() string {
 	if i == 0 {
 		return "-"
 	}
-	return i.Time().Format("2006-01-02T15:04:05.000000Z")
+	return i.Time().Format(instantForm)
+}
+
+// instantForm is the written form of an instant.
+const instantForm = "2006-01-02T15:04:05.000000Z"
+
+// append appends the JSON of an instant.
+func (i Instant) append(b []byte) []byte {
+	if i == 0 {
+		return append(b, "null"...)
+	}
+	return append(i.Time().AppendFormat(append(b, '"'), instantForm), '"')
 }
 
 // MarshalJSON writes RFC 3339 with microseconds, or null for an unset instant.
 func (i Instant) MarshalJSON() ([]byte, error) {
-	if i == 0 {
-		return []byte("null"), nil
-	}
-	return []byte(`"` + i.String() + `"`), nil
+	return i.append(make([]byte, 0, 48)), nil
 }
 
 // UnmarshalJSON reads RFC 3339.
@@ -48,7 +55,7 @@ func (i *Instant) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	var t time.Time
-	if err := json.Unmarshal(b, &t); err != nil {
+	if err := t.UnmarshalJSON(b); err != nil {
 		return fmt.Errorf("%.60s is not an instant such as \"2026-01-02T15:04:05Z\"", b)
 	}
 	*i = At(t)

@@ -55,52 +55,61 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 // object builds a JSON object from names and values in the given order, and omits unset values. The
 // order is fixed because logs are compared byte by byte.
 func object(pairs ...any) Value {
-	b := []byte{'{'}
+	var most [256]byte // an object that fits needs no other buffer
+	b := append(most[:0], '{')
 	for i := 0; i+1 < len(pairs); i += 2 {
-		name, val := pairs[i].(string), pairs[i+1]
-		var text []byte
-		switch x := val.(type) {
-		case nil:
-			continue
-		case string:
-			if x == "" {
-				continue
-			}
-			text, _ = json.Marshal(x)
-		case int:
-			text = strconv.AppendInt(nil, int64(x), 10)
-		case int64:
-			text = strconv.AppendInt(nil, x, 10)
-		case bool:
-			if !x {
-				continue
-			}
-			text = []byte("true")
-		case Instant:
-			if x == 0 {
-				continue
-			}
-			text, _ = x.MarshalJSON()
-		case Value:
-			if x == "" {
-				continue
-			}
-			text, _ = x.MarshalJSON()
-		default:
-			text, _ = json.Marshal(x)
-			if string(text) == "null" || string(text) == `""` {
-				continue
-			}
-		}
-		if len(b) > 1 {
+		before := len(b)
+		if before > 1 {
 			b = append(b, ',')
 		}
 		b = append(b, '"')
-		b = append(b, name...)
+		b = append(b, pairs[i].(string)...)
 		b = append(b, '"', ':')
-		b = append(b, text...)
+		var set bool
+		if b, set = appendSet(b, pairs[i+1]); !set {
+			b = b[:before]
+		}
 	}
 	return Value(append(b, '}'))
+}
+
+// appendSet appends a value as JSON. If the value is unset, the rest of b is to be discarded.
+func appendSet(b []byte, val any) (_ []byte, set bool) {
+	switch x := val.(type) {
+	case nil:
+		return b, false
+	case string:
+		return appendText(b, x), x != ""
+	case int:
+		return strconv.AppendInt(b, int64(x), 10), true
+	case int64:
+		return strconv.AppendInt(b, x, 10), true
+	case bool:
+		return append(b, "true"...), x
+	case Instant:
+		return x.append(b), x != 0
+	case Value:
+		if x == "" {
+			return b, false
+		}
+		text, _ := x.MarshalJSON()
+		return append(b, text...), true
+	}
+	text, _ := json.Marshal(val)
+	return append(b, text...), string(text) != "null" && string(text) != `""`
+}
+
+// appendText appends a text as json.Marshal writes it.
+func appendText(b []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c >= 0x7f || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, _ := json.Marshal(s)
+			return append(b, text...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
 }
 
 // with returns an object with one more member.

@@ -9,6 +9,7 @@ import (
 	"path"
 	"runtime/debug"
 	"sync"
+	"time"
 )
 
 // The transport connects a client to the API within the process. RoundTrip runs the handler in a
@@ -183,6 +184,12 @@ type response struct {
 }
 
 func (w *response) Header() http.Header { return w.header }
+
+// SetWriteDeadline does nothing: there is no connection that could be slow.
+func (w *response) SetWriteDeadline(time.Time) error { return nil }
+
+// SetReadDeadline is not supported: a body comes from a reader of the caller.
+func (w *response) SetReadDeadline(time.Time) error { return http.ErrNotSupported }
 
 func (w *response) WriteHeader(status int) {
 	w.mu.Lock()

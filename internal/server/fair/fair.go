@@ -221,13 +221,14 @@ func (g *Gate) leaveRound(t perdure.TenantID) {
 }
 
 func (g *Gate) leaver(t perdure.TenantID, units int64) func() {
-	var once sync.Once
+	left := false
 	return func() {
-		once.Do(func() {
-			g.mu.Lock()
-			defer g.mu.Unlock()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if !left {
+			left = true
 			g.release(t, units)
-		})
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ func (s *Server) answer(c *call, status int, body any) {
 	w := c.w
 	if doc, ok := body.(*json.RawMessage); ok { // encoded once at start, with its line break
 		s.setWriteDeadline(w, len(*doc))
-		w.Header().Set("Content-Type", "application/json")
+		w.Header()["Content-Type"] = mediaJSON
 		w.WriteHeader(status)
 		w.Write(*doc)
 		return
@@ -41,7 +41,7 @@ func (s *Server) answer(c *call, status int, body any) {
 		return
 	}
 	s.setWriteDeadline(w, len(b))
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = mediaJSON
 	w.WriteHeader(status)
 	w.Write(append(b, '\n'))
 }

@@ -84,6 +84,14 @@ func (s *Server) refuseMethod(w http.ResponseWriter, allowed []string) {
 	s.problem(w, perdure.Errorf(api.CodeMethod, "this path takes %s", list))
 }
 
+// Values of headers that answers share. Nothing changes them: Header.Set replaces a list.
+var (
+	noSniff   = []string{"nosniff"}
+	noStore   = []string{"no-store"}
+	noContent = []string{"default-src 'none'; frame-ancestors 'none'"}
+	mediaJSON = []string{"application/json"}
+)
+
 // Handler returns the API as a handler. It makes the checks that do not depend on the route.
 func (s *Server) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -91,9 +99,7 @@ func (s *Server) Handler() http.Handler {
 		// none.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 		h := w.Header()
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+		h["X-Content-Type-Options"], h["Cache-Control"], h["Content-Security-Policy"] = noSniff, noStore, noContent
 		if !s.allowedHost(r.Host) {
 			s.problem(w, perdure.Errorf(api.CodeHost, "add the host to the server's allowed hosts"))
 			return

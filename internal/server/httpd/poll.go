@@ -162,10 +162,11 @@ func pollLoop(c *call, op *dispatch.Claim, wait time.Duration) (int, *api.Polled
 		}
 		// The server rings for all claimable runs every Poll. This timer is for a ring that gets
 		// lost.
-		fallback := 10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll)
+		fallback := time.NewTimer(10*c.s.opt.Poll + rand.N(10*c.s.opt.Poll))
 		standby := c.s.engine.StandBy(op)
 		why := c.s.waits.Pause(c.Context(),
-			waiting.Pause{Rung: rung, Also: standby.Settled(), Fallback: fallback, Deadline: deadline.C})
+			waiting.Pause{Rung: rung, Also: standby.Settled(), Fallback: fallback.C, Deadline: deadline.C})
+		fallback.Stop()
 		stop()
 		if op.Grants = standby.End(); len(op.Grants) > 0 {
 			addGrants(c, op, out)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"strings"
+	"unsafe"
 
 	"github.com/perdure/perdure"
 )
@@ -23,7 +24,45 @@ type columns struct {
 	of direction
 	// list has the names of the columns, their values, or their destinations.
 	list []any
+	// texts and numbers hold the values in list; see boxText.
+	texts   []string
+	numbers []int64
 }
+
+// boxesAtOnce is how many values get a place with one allocation. A run has about as many texts.
+const boxesAtOnce = 32
+
+// boxText gives a text as an any. An any points to its value, and so each text would be an allocation of
+// its own; here they are elements of a list. No element ever changes.
+func (c *columns) boxText(s string) (v any) {
+	if s == "" {
+		return ""
+	}
+	if len(c.texts) == cap(c.texts) {
+		c.texts = make([]string, 0, boxesAtOnce)
+	}
+	c.texts = append(c.texts, s)
+	v = ""
+	(*anyLayout)(unsafe.Pointer(&v)).value = unsafe.Pointer(&c.texts[len(c.texts)-1])
+	return v
+}
+
+// boxNumber gives a number as an any, as boxText does. Go has places for the numbers of one byte.
+func (c *columns) boxNumber(n int64) (v any) {
+	if n == int64(uint8(n)) {
+		return n
+	}
+	if len(c.numbers) == cap(c.numbers) {
+		c.numbers = make([]int64, 0, boxesAtOnce)
+	}
+	c.numbers = append(c.numbers, n)
+	v = int64(0)
+	(*anyLayout)(unsafe.Pointer(&v)).value = unsafe.Pointer(&c.numbers[len(c.numbers)-1])
+	return v
+}
+
+// anyLayout is the layout of an any that holds no pointer.
+type anyLayout struct{ kind, value unsafe.Pointer }
 
 // names goes over columns and gives their names.
 func names(of func(*columns)) []string {
@@ -49,7 +88,7 @@ const (
 func text[S ~string](c *columns, name string, field *S) {
 	switch c.of {
 	case binding:
-		c.list = append(c.list, string(*field))
+		c.list = append(c.list, c.boxText(string(*field)))
 	case scanning:
 		c.list = append(c.list, field)
 	default:
@@ -61,7 +100,7 @@ func text[S ~string](c *columns, name string, field *S) {
 func number[N ~int | ~int64](c *columns, name string, field *N) {
 	switch c.of {
 	case binding:
-		c.list = append(c.list, int64(*field))
+		c.list = append(c.list, c.boxNumber(int64(*field)))
 	case scanning:
 		c.list = append(c.list, field)
 	default:
@@ -85,7 +124,11 @@ func flag(c *columns, name string, field *bool) {
 func optional[N ~int64](c *columns, name string, field *N) {
 	switch c.of {
 	case binding:
-		c.list = append(c.list, orNull(*field))
+		if *field == 0 {
+			c.list = append(c.list, nil)
+		} else {
+			c.list = append(c.list, c.boxNumber(int64(*field)))
+		}
 	case scanning:
 		c.list = append(c.list, nullable[N]{field})
 	default:

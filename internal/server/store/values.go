@@ -132,7 +132,9 @@ func (repo *Values) Head(t perdure.TenantID, v perdure.Value, most int) (head st
 // Digest gives the hash of a content.
 func Digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
+	var digits [2 * len(sum)]byte
+	hex.Encode(digits[:], sum[:])
+	return string(digits[:])
 }
 
 // Intern gives the value to put into a row. A small value is kept as it is. A large one is stored

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"crypto/subtle"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
@@ -412,14 +413,20 @@ func (q Keys) Remembered(secret string) (perdure.Key, error) {
 
 // keyID reads the id of a key or login link from its secret, and checks the secret's checksum.
 func keyID(secret string) (id string, link, ok bool) {
-	parts := strings.Split(secret, "_")
-	link = parts[0] == linkPrefix
-	if len(secret) > 200 || len(parts) != 4 || parts[0] != keyPrefix && !link || len(parts[1]) != 12 {
+	prefix, rest, _ := strings.Cut(secret, "_")
+	id, rest, _ = strings.Cut(rest, "_")
+	_, sum, four := strings.Cut(rest, "_")
+	link = prefix == linkPrefix
+	if len(secret) > 200 || !four || strings.Contains(sum, "_") || prefix != keyPrefix && !link || len(id) != 12 {
 		return "", false, false
 	}
-	body := secret[:strings.LastIndexByte(secret, '_')]
+	body := secret[:len(secret)-len("_")-len(sum)]
+	var want [4]byte
+	binary.BigEndian.PutUint32(want[:], crc32.ChecksumIEEE([]byte(body)))
+	var digits [8]byte
+	hex.Encode(digits[:], want[:])
 	// A mistyped secret is not worth a look-up.
-	return parts[1], link, fmt.Sprintf("%08x", crc32.ChecksumIEEE([]byte(body))) == parts[3]
+	return id, link, sum == string(digits[:])
 }
 
 // open gives the key if the secret matches it and the key is valid.

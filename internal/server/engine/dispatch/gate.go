@@ -66,7 +66,10 @@ var reasons = []rule{
 		}},
 	{reason: perdure.WaitingNotBefore,
 		run: func(c *conditions, r *perdure.Run, build string) *perdure.WaitingFor {
-			return when(!r.Ready && !r.MayTry(build, c.now), "not before "+rfc3339(r.ReadyAt), 0, r.ReadyAt)
+			if r.Ready || r.MayTry(build, c.now) {
+				return nil
+			}
+			return when(true, "not before "+rfc3339(r.ReadyAt), 0, r.ReadyAt)
 		}},
 }
 

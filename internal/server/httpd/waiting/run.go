@@ -222,6 +222,8 @@ func (r *runWait) inCrowd(m *member) (over bool, err error) {
 func (w *Waits) follow(ref kernel.Ref) {
 	ctx := fair.With(context.Background(), ref.Tenant)
 	var heard doorbell.Stats
+	timer := time.NewTimer(2 * w.Poll)
+	defer timer.Stop()
 	for fresh := true; ; { // it may have ended before it was followed
 		rung, stop := w.Bell.Listen(doorbell.Run(ref.Tenant, string(ref.Run)))
 		over := false
@@ -232,7 +234,8 @@ func (w *Waits) follow(ref kernel.Ref) {
 			over = r.State.Terminal() || perdure.CodeOf(err) == perdure.CodeNotFound
 		}
 		if !over {
-			why := w.Pause(ctx, Pause{Rung: rung, Fallback: 2 * w.Poll})
+			timer.Reset(2 * w.Poll)
+			why := w.Pause(ctx, Pause{Rung: rung, Fallback: timer.C})
 			fresh = why == Fallback
 			over = why == Over // the server shuts down, and the members end by themselves
 		}

@@ -62,8 +62,8 @@ type Blocker interface {
 type Pause struct {
 	// Rung and Also wake the call.
 	Rung, Also <-chan struct{}
-	// Fallback is the time after which the call is woken without a ring. Zero means never.
-	Fallback time.Duration
+	// Fallback fires when the call is to be woken without a ring.
+	Fallback <-chan time.Time
 	// Deadline fires when the time of the call has passed.
 	Deadline <-chan time.Time
 }
@@ -82,18 +82,12 @@ const (
 
 // Pause blocks a call once.
 func (w *Waits) Pause(ctx context.Context, p Pause) Cause {
-	var fallback <-chan time.Time
-	if p.Fallback > 0 {
-		t := time.NewTimer(p.Fallback)
-		defer t.Stop()
-		fallback = t.C
-	}
 	select {
 	case <-p.Rung:
 		return Rung
 	case <-p.Also:
 		return Rung
-	case <-fallback:
+	case <-p.Fallback:
 		return Fallback
 	case <-p.Deadline:
 	case <-ctx.Done():
@@ -106,8 +100,8 @@ func (w *Waits) Pause(ctx context.Context, p Pause) Cause {
 // down. After 2×Poll without a ring it calls look with fresh set: then look has to read the store,
 // whatever memory says.
 func (w *Waits) Until(c Blocker, topic doorbell.Topic, limit time.Duration, look func(fresh bool) (bool, error)) error {
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
+	end := time.Now().Add(limit)
+	var timer *time.Timer // fires at the end of the time, or before that for a fallback
 	for fresh := false; ; {
 		rung, stop := w.Bell.Listen(topic)
 		done, err := look(fresh)
@@ -119,9 +113,19 @@ func (w *Waits) Until(c Blocker, topic doorbell.Topic, limit time.Duration, look
 			stop()
 			return err
 		}
-		why := w.Pause(c.Context(), Pause{Rung: rung, Fallback: 2 * w.Poll, Deadline: deadline.C})
+		next := time.Until(end)
+		if w.Poll > 0 {
+			next = min(next, 2*w.Poll)
+		}
+		if timer == nil {
+			timer = time.NewTimer(next)
+			defer timer.Stop()
+		} else {
+			timer.Reset(next)
+		}
+		why := w.Pause(c.Context(), Pause{Rung: rung, Fallback: timer.C})
 		stop()
-		if why == Over {
+		if why == Over || why == Fallback && !time.Now().Before(end) {
 			return nil
 		}
 		fresh = why == Fallback

@@ -2,6 +2,7 @@ package store
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/perdure/perdure"
 )
@@ -32,14 +33,28 @@ type claimKey Ready
 // A claimPage has the first claimable runs of a queue and kind in the database, read once for all
 // polls of a batch.
 type claimPage struct {
-	heads []perdure.Run // in claim order, with the fields that claimOrder compares
-	all   bool          // there are no others
+	heads []Claimable // in claim order
+	all   bool        // there are no others
+}
+
+// A Claimable is a run that a worker may claim: its id, and the fields that decide the order.
+type Claimable struct {
+	Tenant    perdure.TenantID
+	ID        perdure.RunID
+	Priority  int
+	Resumed   bool
+	CreatedAt perdure.Instant
+}
+
+// ClaimableOf gives the fields of a run.
+func ClaimableOf(r *perdure.Run) Claimable {
+	return Claimable{r.Tenant, r.ID, r.Priority, r.Resumed, r.CreatedAt}
 }
 
 func (repo *Claims) open(in *base, runs *Runs) { repo.in, repo.runs = in, runs }
 
-// claimOrder compares runs by claim order: priority, then resumed ones, then age.
-func claimOrder(a, b *perdure.Run) int {
+// ClaimOrder compares runs by claim order: priority, then resumed ones, then age.
+func ClaimOrder(a, b Claimable) int {
 	switch {
 	case a.Priority != b.Priority:
 		return b.Priority - a.Priority
@@ -51,7 +66,7 @@ func claimOrder(a, b *perdure.Run) int {
 	case a.CreatedAt != b.CreatedAt:
 		return int(max(-1, min(1, a.CreatedAt-b.CreatedAt)))
 	}
-	return byID(a, b)
+	return strings.Compare(string(a.ID), string(b.ID))
 }
 
 // Changed gives the runs that the batch has changed and that workers may claim.
@@ -63,9 +78,6 @@ func (c *Claims) Changed() (out []perdure.Run) {
 	})
 	return out
 }
-
-// ClaimOrder compares runs by claim order.
-func ClaimOrder(a, b perdure.Run) int { return claimOrder(&a, &b) }
 
 // Limits of Ready: kinds of one tenant per call, kinds per call, and tenants whose position is
 // remembered.
@@ -165,12 +177,12 @@ func (repo *Claims) skipScan(
 }
 
 // Fresh gives the runs that became claimable within the batch, by their places.
-func (repo *Claims) Fresh() map[Ready][]perdure.Run {
-	fresh := make(map[Ready][]perdure.Run)
+func (repo *Claims) Fresh() map[Ready][]Claimable {
+	fresh := make(map[Ready][]Claimable)
 	repo.runs.eachChanged(func(_ runKey, r *perdure.Run) {
 		if r.Ready {
 			k := Ready{r.Tenant, r.Queue, r.Kind}
-			fresh[k] = append(fresh[k], *r)
+			fresh[k] = append(fresh[k], ClaimableOf(r))
 		}
 	})
 	return fresh
@@ -182,34 +194,33 @@ func (repo *Claims) Fresh() map[Ready][]perdure.Run {
 type ClaimQueue struct {
 	tx    *Tx
 	key   claimKey
-	fresh []perdure.Run // became claimable within the batch
-	at    int           // the position in the page
+	fresh []Claimable // became claimable within the batch
+	at    int         // the position in the page
 }
 
 // Queue gives the claim queue of a place at this moment. fresh are its runs that became claimable
 // within the batch.
-func (repo *Claims) Queue(at Ready, fresh []perdure.Run) *ClaimQueue {
+func (repo *Claims) Queue(at Ready, fresh []Claimable) *ClaimQueue {
 	slices.SortStableFunc(fresh, ClaimOrder)
 	return &ClaimQueue{tx: repo.in.tx, key: claimKey(at), fresh: fresh}
 }
 
-// Peek gives the next run, with its id and the fields that decide its order. known is not set if
-// rows have to be read first.
-func (q *ClaimQueue) Peek() (r perdure.Run, ok, known bool) {
+// Peek gives the next run. known is not set if rows have to be read first.
+func (q *ClaimQueue) Peek() (r Claimable, ok, known bool) {
 	stored, known := q.stored()
 	switch {
 	case !known:
 		return r, false, false
 	case stored == nil && len(q.fresh) == 0:
 		return r, false, true
-	case stored == nil || len(q.fresh) > 0 && claimOrder(&q.fresh[0], stored) < 0:
+	case stored == nil || len(q.fresh) > 0 && ClaimOrder(q.fresh[0], *stored) < 0:
 		return q.fresh[0], true, true
 	}
 	return *stored, true, true
 }
 
 // Take removes the run that Peek has given.
-func (q *ClaimQueue) Take(r *perdure.Run) {
+func (q *ClaimQueue) Take(r *Claimable) {
 	if len(q.fresh) > 0 && q.fresh[0].ID == r.ID {
 		q.fresh = q.fresh[1:]
 		return
@@ -228,7 +239,7 @@ func (q *ClaimQueue) More() bool {
 
 // stored gives the next run of the page that the batch has not changed. known is not set if the
 // page is used up, and there may be more.
-func (q *ClaimQueue) stored() (r *perdure.Run, known bool) {
+func (q *ClaimQueue) stored() (r *Claimable, known bool) {
 	page := q.tx.Claims.pages[q.key]
 	if page == nil {
 		return nil, false
@@ -265,7 +276,7 @@ func (q *ClaimQueue) Read(limit int) error {
 
 // free tells whether a run of the page is unchanged and not locked. A run that the batch has
 // changed is either in fresh or not claimable.
-func (q *ClaimQueue) free(h *perdure.Run) bool {
+func (q *ClaimQueue) free(h *Claimable) bool {
 	k := runKey{q.key.Tenant, h.ID}
 	if known := q.tx.Runs.rows.byKey[k]; known != nil &&
 		(known.dirty || !known.exists || !known.val.Ready || known.val.Queue != q.key.Queue ||
@@ -284,7 +295,7 @@ type pagePart struct {
 // behind gives the conditions for the rows behind those of a page, in claim order. There are several,
 // because the columns of the order point in different directions, and each has to be a range of the
 // index.
-func behind(heads []perdure.Run) []pagePart {
+func behind(heads []Claimable) []pagePart {
 	if len(heads) == 0 {
 		return []pagePart{{}}
 	}
@@ -308,7 +319,7 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage, part pagePart, limit 
 		"ORDER BY priority DESC, resumed DESC, created_at, id" + atMost
 	args := append(append([]any{string(ck.Tenant), ck.Queue, ck.Kind}, part.args...), int64(limit))
 	known := 0
-	note := func(h perdure.Run) {
+	note := func(h Claimable) {
 		n++
 		page.add(ck, h)
 		if repo.in.s.cache.has(runKey{ck.Tenant, h.ID}) {
@@ -317,7 +328,7 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage, part pagePart, limit 
 	}
 	if limit >= wholePage && repo.in.s.cache.misses.Load() {
 		err = runTable.query(repo.in.sess, rest, args, func(r *perdure.Run) error {
-			note(perdure.Run{ID: r.ID, Priority: r.Priority, Resumed: r.Resumed, CreatedAt: r.CreatedAt})
+			note(ClaimableOf(r))
 			repo.runs.absorb(r)
 			return nil
 		})
@@ -336,15 +347,15 @@ func (repo *Claims) readPage(ck claimKey, page *claimPage, part pagePart, limit 
 }
 
 // add appends a run to a page.
-func (p *claimPage) add(ck claimKey, h perdure.Run) {
-	h.Tenant, h.Queue, h.Kind = ck.Tenant, ck.Queue, ck.Kind
+func (p *claimPage) add(ck claimKey, h Claimable) {
+	h.Tenant = ck.Tenant
 	p.heads = append(p.heads, h)
 }
 
 // orderCols are the columns that scanOrder reads: the id, and the fields that decide the order.
 const orderCols = "id, priority, resumed, created_at"
 
-func scanOrder(scan func(...any) error, before ...any) (h perdure.Run, err error) {
+func scanOrder(scan func(...any) error, before ...any) (h Claimable, err error) {
 	var priority int64 // a damaged row is found too, and set aside when it is granted
 	err = scan(append(before, &h.ID, nullable[int64]{&priority}, bit{&h.Resumed},
 		nullable[perdure.Instant]{&h.CreatedAt})...)

@@ -110,14 +110,13 @@ func (repo *Claims) Walk(t perdure.TenantID, set *PlaceSet, from Position, each,
 	var last *claimPage // of the row before, if this walk reads it
 	var lastPlace Ready
 	lastStep := 0
-	row := func(step int, h perdure.Run) {
-		at := Ready{t, h.Queue, h.Kind}
+	row := func(step int, at Ready, h Claimable) {
 		// The rows of one search follow each other in the index: a place that another one follows is
 		// complete.
 		if last != nil && step == lastStep && at != lastPlace {
 			last.all = true
 		}
-		next, ok := set.next(h.Queue, h.Kind)
+		next, ok := set.next(at.Queue, at.Kind)
 		if at != lastPlace {
 			last, lastPlace = nil, at
 			if ok {
@@ -154,7 +153,7 @@ const (
 
 // searchEach walks with one query for each search.
 func (repo *Claims) searchEach(
-	t perdure.TenantID, set *PlaceSet, w *Walked, each int, row func(step int, h perdure.Run),
+	t perdure.TenantID, set *PlaceSet, w *Walked, each int, row func(step int, at Ready, h Claimable),
 ) error {
 	last := set.Queues[len(set.Queues)-1]
 	for step, left := 0, w.limit; left > 0 && w.Next.Queue != ""; step++ {
@@ -165,9 +164,8 @@ func (repo *Claims) searchEach(
 			[]any{string(t), w.Next.Queue, w.Next.Kind, last, n}, func(scan func(...any) error) error {
 				var queue, kind string
 				h, err := scanOrder(scan, &queue, &kind)
-				h.Queue, h.Kind = queue, kind
 				found++
-				row(step, h)
+				row(step, Ready{t, queue, kind}, h)
 				return err
 			})
 		if err != nil {
@@ -203,7 +201,7 @@ SELECT queue, kind, ` + orderCols + `, step FROM w WHERE step>0`
 
 // searchAtOnce walks with one query.
 func (repo *Claims) searchAtOnce(
-	t perdure.TenantID, set *PlaceSet, w *Walked, each int, row func(step int, h perdure.Run),
+	t perdure.TenantID, set *PlaceSet, w *Walked, each int, row func(step int, at Ready, h Claimable),
 ) error {
 	steps := max(1, w.limit/each)
 	kinds := set.Kinds
@@ -214,12 +212,12 @@ func (repo *Claims) searchAtOnce(
 	err := repo.in.sess.Query(walkQuery, []any{w.Next.Queue, w.Next.Kind, set.Queues, kinds, string(t),
 		set.Queues[len(set.Queues)-1], int64(each), int64(steps)}, func(scan func(...any) error) error {
 		var queue, kind string
-		var h perdure.Run
+		var h Claimable
 		var priority int64
 		err := scan(&queue, &kind, &h.ID, nullable[int64]{&priority}, bit{&h.Resumed},
 			nullable[perdure.Instant]{&h.CreatedAt}, &done)
-		h.Queue, h.Kind, h.Priority = queue, kind, int(priority)
-		row(done, h)
+		h.Priority = int(priority)
+		row(done, Ready{t, queue, kind}, h)
 		return err
 	})
 	if done < steps {

@@ -91,15 +91,15 @@ func (op *Claim) takeNamed(tx *kernel.Tx, budget *pollBudget) error {
 	if c, err := op.enter(tx, op.Tenant); c == nil {
 		return err
 	}
-	var found []perdure.Run
+	var found []store.Claimable
 	for _, id := range op.Runs {
 		r, err := tx.Run(op.Tenant, id)
 		if err != nil {
 			return err
 		}
-		twice := slices.ContainsFunc(found, func(f perdure.Run) bool { return f.ID == id })
+		twice := slices.ContainsFunc(found, func(f store.Claimable) bool { return f.ID == id })
 		if r.Ready && !twice && len(found) < op.Slots {
-			found = append(found, r)
+			found = append(found, store.ClaimableOf(&r))
 		}
 	}
 	_, err := op.grantFound(tx, found, budget)

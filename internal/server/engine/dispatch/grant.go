@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/life"
 	"github.com/perdure/perdure/internal/server/engine/rules"
 	"github.com/perdure/perdure/internal/server/plant"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // grant leases a run, or ends it if it is damaged or its signature is not valid.
@@ -44,7 +45,7 @@ func (op *Claim) grant(tx *kernel.Tx, r perdure.Run) (g Grant, ok bool, err erro
 
 // grantFound grants runs in order until the budget is spent. It rings the queue of the run that did
 // not fit.
-func (op *Claim) grantFound(tx *kernel.Tx, found []perdure.Run, budget *pollBudget) (full bool, err error) {
+func (op *Claim) grantFound(tx *kernel.Tx, found []store.Claimable, budget *pollBudget) (full bool, err error) {
 	if err := prefetch(tx, found); err != nil {
 		return false, err
 	}
@@ -115,7 +116,7 @@ func (op *Claim) grantRun(tx *kernel.Tx, r perdure.Run) (Grant, error) {
 }
 
 // prefetch loads the runs that are about to be granted, with one read for each tenant.
-func prefetch(tx *kernel.Tx, found []perdure.Run) error {
+func prefetch(tx *kernel.Tx, found []store.Claimable) error {
 	var order []perdure.TenantID
 	byTenant := make(map[perdure.TenantID][]perdure.RunID)
 	for i := range found {

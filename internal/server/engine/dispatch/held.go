@@ -1,8 +1,8 @@
 package dispatch
 
 import (
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // Holds: runs whose worker has reported a defect of the code; see perdure.Hold.
@@ -61,9 +61,9 @@ func (op *Claim) takeHeld(tx *kernel.Tx, s *search, budget *pollBudget) (full bo
 			knownHeld.Of(tx.Engine).passed(at.Ready, op.Build, next, tx.Now)
 			continue
 		}
-		found := make([]perdure.Run, len(ids))
+		found := make([]store.Claimable, len(ids))
 		for i, id := range ids {
-			found[i] = perdure.Run{Tenant: at.Tenant, ID: id}
+			found[i] = store.Claimable{Tenant: at.Tenant, ID: id}
 		}
 		if full, err := s.grant(found, budget); err != nil || full {
 			return full, err

@@ -52,7 +52,7 @@ type search struct {
 	// walks are those of all rounds.
 	walks []*walk
 	// fresh are the runs that became claimable within the batch.
-	fresh map[Ready][]perdure.Run
+	fresh map[Ready][]store.Claimable
 	// seen are the places that were visited.
 	seen map[Ready]bool
 	// key identifies the queues and kinds.
@@ -81,7 +81,7 @@ type path struct {
 type place struct {
 	*store.ClaimQueue
 	topic doorbell.Topic
-	head  perdure.Run
+	head  store.Claimable
 	taken int
 	over  bool
 }
@@ -116,7 +116,7 @@ func (s *search) places() string {
 
 // next gives up to limit claimable runs, in the order in which they are to be granted. None: the
 // claim has reached its bounds.
-func (s *search) next(limit int) ([]perdure.Run, error) {
+func (s *search) next(limit int) ([]store.Claimable, error) {
 	// The runs are read too before they are granted, and perhaps not all of them fit.
 	limit = min(limit, s.chunk, max(1, s.left()/2))
 	s.chunk = min(64, 2*s.chunk)
@@ -135,7 +135,7 @@ func (s *search) next(limit int) ([]perdure.Run, error) {
 }
 
 // takeInTurn takes runs from the tenants of the round, one of each in turn.
-func (s *search) takeInTurn(limit int) (found []perdure.Run, err error) {
+func (s *search) takeInTurn(limit int) (found []store.Claimable, err error) {
 	for progress := true; progress; {
 		progress = false
 		for _, w := range s.round {
@@ -155,12 +155,12 @@ func (s *search) takeInTurn(limit int) (found []perdure.Run, err error) {
 }
 
 // take gives the first run of all places of a walk.
-func (s *search) take(w *walk) (perdure.Run, bool, error) {
+func (s *search) take(w *walk) (store.Claimable, bool, error) {
 	var first *place
 	for _, p := range w.places {
 		if p.head.ID == "" && !p.over {
 			if err := s.peek(w, p); err != nil {
-				return perdure.Run{}, false, err
+				return store.Claimable{}, false, err
 			}
 		}
 		if !p.over && (first == nil || store.ClaimOrder(p.head, first.head) < 0) {
@@ -168,12 +168,12 @@ func (s *search) take(w *walk) (perdure.Run, bool, error) {
 		}
 	}
 	if first == nil {
-		return perdure.Run{}, false, nil
+		return store.Claimable{}, false, nil
 	}
 	r := first.head
 	first.Take(&r)
 	first.taken++
-	first.head = perdure.Run{}
+	first.head = store.Claimable{}
 	return r, true, nil
 }
 
@@ -527,7 +527,7 @@ func (c *pollCursors) set(key string, at map[perdure.TenantID]store.Position) {
 }
 
 // grant grants runs that were found. What is read for the runs that are granted does not count.
-func (s *search) grant(found []perdure.Run, budget *pollBudget) (full bool, err error) {
+func (s *search) grant(found []store.Claimable, budget *pollBudget) (full bool, err error) {
 	reads, grants := s.tx.DB.Cost().Read, len(s.op.Grants)
 	full, err = s.op.grantFound(s.tx, found, budget)
 	grants = len(s.op.Grants) - grants

@@ -188,7 +188,9 @@ func (h *handOver) Do(tx *kernel.Tx) error {
 	})
 	tx.DB.After(func() { standing.Of(h.e).giveBack(h.taken, false) })
 	ready := tx.DB.Claims.Changed()
-	slices.SortStableFunc(ready, store.ClaimOrder)
+	slices.SortStableFunc(ready, func(a, b perdure.Run) int {
+		return store.ClaimOrder(store.ClaimableOf(&a), store.ClaimableOf(&b))
+	})
 	h.left = make(map[doorbell.Topic]bool)
 	for _, r := range ready {
 		granted, err := h.grant(tx, r)

@@ -238,23 +238,30 @@ type guarded interface {
 // or an error and the run unchanged. Apply is pure. It is the only function that changes a run, and
 // every write of a run's row goes through it.
 func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
+	lines, err := p.Change(&r, e, now)
+	return r, lines, err
+}
+
+// Change is Apply without a copy: it changes the run that it is given. A run is more than a kilobyte,
+// and a server applies several events in every life. If there is an error, the run is unchanged.
+func (p *Policy) Change(r *Run, e Event, now Instant) ([]Line, error) {
 	name := EventName(e)
 	if f, ok := e.(fenced); ok {
 		if epoch := f.presents(); epoch != 0 && (epoch != r.Epoch || r.State.Terminal() || r.Damage != nil) {
-			return r, nil, Errorf(CodeStaleEpoch,
+			return nil, Errorf(CodeStaleEpoch,
 				"epoch %d does not hold this run (any more): it is %s", epoch, r.State)
 		}
 	}
 	to, ok := table[r.State][name]
 	if !ok {
-		return r, nil, Errorf(CodeWrongState, "a run that is %s can't be %s", r.State, deeds[name])
+		return nil, Errorf(CodeWrongState, "a run that is %s can't be %s", r.State, deeds[name])
 	}
-	if g, ok := e.(guarded); ok && !g.allowed(p, &r, now) {
-		return r, nil, Errorf(CodeWrongState, "this run can't be %s now", deeds[name])
+	if g, ok := e.(guarded); ok && !g.allowed(p, r, now) {
+		return nil, Errorf(CodeWrongState, "this run can't be %s now", deeds[name])
 	}
-	log := history{run: &r, now: now}
+	log := history{run: r, now: now}
 	from := r.State
-	e.apply(p, &r, now, &log)
+	e.apply(p, r, now, &log)
 	r.State = to
 	r.Version++
 	if to.Terminal() && from.Live() {
@@ -272,9 +279,9 @@ func (p *Policy) Apply(r Run, e Event, now Instant) (Run, []Line, error) {
 	if rearmed, ok := e.(Rearmed); ok {
 		r.AlarmAt = rearmed.Until
 	} else {
-		r.AlarmAt = p.Alarm(&r)
+		r.AlarmAt = p.Alarm(r)
 	}
-	return r, log.lines, nil
+	return log.lines, nil
 }
 
 // history collects the lines that an event adds to the log.

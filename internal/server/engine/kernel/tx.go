@@ -67,15 +67,14 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 			perdure.EventName(ev), r.Version, v)
 	}
 	before := *r
-	next, lines, err := tx.Engine.policy.Apply(*r, ev, tx.Now)
+	lines, err := tx.Engine.policy.Change(r, ev, tx.Now)
 	if err != nil {
 		return err
 	}
-	if plant.Is("alarm-left-out") && next.State == perdure.Running {
-		next.AlarmAt = next.DeadlineAt
+	if plant.Is("alarm-left-out") && r.State == perdure.Running {
+		r.AlarmAt = r.DeadlineAt
 	}
-	*r = next
-	tx.DB.Runs.Put(next, lines)
+	tx.DB.Runs.Put(*r, lines)
 	if tx.Engine.observer != nil {
 		tx.observe(r, ev, lines)
 	}

@@ -31,7 +31,9 @@ func BenchmarkLife(b *testing.B) {
 			}
 			c := client.New(url, srv.Key(), opt)
 			w := worker.New(c, worker.Options{Slots: 256})
-			worker.Handle(w, "job", func(_ context.Context, in map[string]string) (string, error) { return in["host"], nil })
+			worker.Handle(w, "job", func(_ context.Context, in map[string]string) (string, error) {
+				return in["host"], nil
+			})
 			ctx, stop := context.WithCancel(context.Background())
 			ended := make(chan error)
 			go func() { ended <- w.Run(ctx) }()
@@ -42,8 +44,8 @@ func BenchmarkLife(b *testing.B) {
 			parallel(b, "lives", func(int) error {
 				run, deferred, err := c.Run(ctx, perdure.Submission{Kind: "job", Input: input}, time.Minute)
 				if err == nil && (deferred || string(run.Result) != `"cube"`) {
-					err = fmt.Errorf("run %s is %s with the result %s, want completed with \"cube\"", run.RunID, run.State,
-						run.Result)
+					err = fmt.Errorf("run %s is %s with the result %s, want completed with \"cube\"", run.RunID,
+						run.State, run.Result)
 				}
 				return err
 			})

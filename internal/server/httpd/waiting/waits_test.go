@@ -136,7 +136,9 @@ func TestPauseSaysWhyItEnded(t *testing.T) {
 	}{
 		"a ring":  {func(_ context.CancelFunc, p *Pause, _ chan struct{}) { p.Rung = closed() }, Rung},
 		"another": {func(_ context.CancelFunc, p *Pause, _ chan struct{}) { p.Also = closed() }, Rung},
-		"nothing": {func(_ context.CancelFunc, p *Pause, _ chan struct{}) { p.Fallback = time.After(time.Second) }, Fallback},
+		"nothing": {func(_ context.CancelFunc, p *Pause, _ chan struct{}) {
+			p.Fallback = time.After(time.Second)
+		}, Fallback},
 		"the time": {func(_ context.CancelFunc, p *Pause, _ chan struct{}) {
 			p.Deadline = time.After(time.Second)
 		}, Over},

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure/cmd/perdure/internal/confine"
 	"github.com/perdure/perdure/cmd/perdure/internal/demo"
 	"github.com/perdure/perdure/internal/process/runner"
+	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // Exit codes. They are part of the interface: scripts use them.
@@ -298,9 +299,6 @@ func parse(f *flagSet, args []string) error {
 	return nil
 }
 
-// number is the version. The build of a release sets it.
-var number = "dev"
-
 type versionOf struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`
@@ -315,17 +313,8 @@ func version(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := parse(f, args); err != nil {
 		return err
 	}
-	v := versionOf{Version: number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				v.Commit = s.Value
-			case "vcs.modified":
-				v.Modified = s.Value == "true"
-			}
-		}
-	}
+	v := versionOf{Version: release.Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v.Commit, v.Modified = release.Commit()
 	if *asJSON {
 		return json.NewEncoder(stdout).Encode(v)
 	}

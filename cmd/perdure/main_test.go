@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/cmd/internal/golden"
 	"github.com/perdure/perdure/internal/process/runner"
+	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // TestMain lets the demo start the test binary as their servers, workers and clients.
@@ -56,8 +57,8 @@ func TestCommandLine(t *testing.T) {
 		{"unknown flag", []string{"version", "--jsno"}, 2, "", "jsno"},
 		{"argument", []string{"version", "now"}, 2, "", "takes no arguments: now"},
 		{"help of a command", []string{"demo", "-h"}, 0, "", "SIGKILL"},
-		{"version", []string{"version"}, 0, "perdure dev", ""},
-		{"--version", []string{"--version"}, 0, "perdure dev", ""},
+		{"version", []string{"version"}, 0, "perdure " + release.Version, ""},
+		{"--version", []string{"--version"}, 0, "perdure " + release.Version, ""},
 		{"bench", []string{"bench", "--scenario", "jobs"}, 2, "", "a program of its own, perdure-bench"},
 		{"inner command", []string{"demo-agent"}, 1, "", "for perdure demo alone"},
 	} {
@@ -84,7 +85,8 @@ func TestUsage(t *testing.T) {
 func TestVersionAsJSON(t *testing.T) {
 	code, stdout, _ := call("version", "--json")
 	var v versionOf
-	if err := json.Unmarshal([]byte(stdout), &v); err != nil || code != 0 || v.Version != "dev" || v.Go == "" {
+	err := json.Unmarshal([]byte(stdout), &v)
+	if err != nil || code != 0 || v.Version != release.Version || v.Go == "" {
 		t.Errorf("exit code %d, %q (%v)", code, stdout, err)
 	}
 }

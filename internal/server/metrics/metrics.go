@@ -3,7 +3,6 @@ package metrics
 import (
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/server/sentinel"
 	"github.com/perdure/perdure/internal/server/store"
 	"github.com/perdure/perdure/internal/server/watchdog"
+	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // Metrics has the metrics of one server. It implements the engine's Observer.
@@ -236,20 +236,13 @@ func (m *Metrics) histogram(name string, buckets []float64) *prometheus.Histogra
 
 // build adds the metric of the version.
 func (m *Metrics) build() {
-	version, commit := "unknown", "unknown"
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if version = info.Main.Version; version == "" {
-			version = "(devel)"
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				commit = s.Value
-			}
-		}
+	commit, _ := release.Commit()
+	if commit == "" {
+		commit = "unknown"
 	}
 	r := row(buildInfo)
 	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: r.Name, Help: r.Help}, r.Labels)
-	v.WithLabelValues(version, commit, runtime.Version()).Set(1)
+	v.WithLabelValues(release.Version, commit, runtime.Version()).Set(1)
 	m.registry.MustRegister(v)
 }
 

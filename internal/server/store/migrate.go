@@ -11,8 +11,9 @@ import (
 var schema embed.FS
 
 // migrate applies the files of schema/ that the store does not have yet, in order, each in a
-// transaction of its own. The files only add, so that a server one version older works on a newer
-// schema.
+// transaction of its own. A store with files that this program does not know is accepted if its row
+// schema_oldest allows it: the next release only adds, so that nodes are replaced one after the
+// other, and back.
 //
 // With asIs nothing is applied, and a store of another version is refused.
 func migrate(s Conn, d *dialect, asIs bool) error {
@@ -32,12 +33,19 @@ func migrate(s Conn, d *dialect, asIs bool) error {
 		return err
 	}
 	if newest := len(files); have > newest {
-		return fmt.Errorf("the store has schema %d, and this program knows %d: use a newer program", have, newest)
+		oldest, err := oldestSchema(s, have)
+		if err != nil {
+			return err
+		}
+		if oldest > newest {
+			return fmt.Errorf("the store has schema %d and needs a program that knows schema %d, and this one "+
+				"knows %d: use a newer program", have, oldest, newest)
+		}
 	}
 	if asIs && have != len(files) {
 		return fmt.Errorf("the store has schema %d, and this program checks schema %d", have, len(files))
 	}
-	for i, f := range files[have:] {
+	for i, f := range files[min(have, len(files)):] {
 		text, err := schema.ReadFile("schema/" + f.Name())
 		if err != nil {
 			return err
@@ -65,6 +73,21 @@ func schemaVersion(s Conn, d *dialect) (n int, err error) {
 	if n, err = strconv.Atoi(text); err != nil || n < 1 {
 		return 0, fmt.Errorf("the store says that its schema is %q, which is none: it is damaged, or not a store "+
 			"of Perdure", text)
+	}
+	return n, nil
+}
+
+// oldestSchema gives the schema that a program has to know at least, for a store whose schema is
+// have. Without a row of its own it is that schema.
+func oldestSchema(s Conn, have int) (n int, err error) {
+	text := strconv.Itoa(have)
+	err = s.Query("SELECT value FROM meta WHERE name='schema_oldest'", nil,
+		func(scan func(...any) error) error { return scan(&text) })
+	if err != nil {
+		return 0, err
+	}
+	if n, err = strconv.Atoi(text); err != nil || n < 1 || n > have {
+		return 0, fmt.Errorf("the store has schema %d and says that programs need %q: it is damaged", have, text)
 	}
 	return n, nil
 }

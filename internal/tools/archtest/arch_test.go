@@ -58,6 +58,7 @@ var layers = []struct{ pkg, uses string }{
 	{"api", "domain"},
 	{"ui", ""},
 	{"wire/timer", ""},
+	{"wire/release", ""},
 	{"wire/sse", ""},
 	{"tools/prose", ""},
 	{"server/largejson", ""},
@@ -70,10 +71,10 @@ var layers = []struct{ pkg, uses string }{
 	{"server/connlimit", "domain server/fair"},
 	{"server/doorbell", "domain wire/timer"},
 	{"server/store/scan", ""},
-	{"server/store/pg", "server/store/scan"},
+	{"server/store/pg", "server/store/scan wire/release"},
 	{"server/store/sqlite", "server/store/scan"},
 	{"server/store/backup", "domain server/store/sqlite"},
-	{"server/store", "domain server/plant server/fair server/store/scan server/store/pg " +
+	{"server/store", "domain wire/release server/plant server/fair server/store/scan server/store/pg " +
 		"server/store/sqlite server/store/backup"},
 	{"server/engine/kernel", "domain server/plant server/doorbell server/store server/largejson " +
 		"wire/redact"},
@@ -97,7 +98,7 @@ var layers = []struct{ pkg, uses string }{
 	{"server/httpd", "domain server/largejson wire/jsonschema wire/redact server/fair " +
 		"server/connlimit api server/plant server/doorbell server/engine server/webhook " +
 		"process/jobdir server/sentinel server/httpd/stream server/httpd/feed server/httpd/waiting ui"},
-	{"server/metrics", "domain server/store server/engine server/sentinel server/watchdog"},
+	{"server/metrics", "domain wire/release server/store server/engine server/sentinel server/watchdog"},
 	{"embedded", "domain wire/redact server/keyfile server/tlscert server/connlimit api " +
 		"server/metrics server/doorbell server/store server/engine server/watchdog server/webhook " +
 		"server/sentinel server/httpd"},

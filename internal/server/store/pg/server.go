@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // Time limits of one statement where the caller gives none. answerWithin is how much longer an
@@ -37,9 +40,9 @@ func Open(url string) (*Server, error) {
 		return nil, errors.New("the address of PostgreSQL can't be read: it looks like " +
 			"postgres://user:password@host:5432/database")
 	}
-	if cfg.RuntimeParams["application_name"] == "" {
-		cfg.RuntimeParams["application_name"] = "perdure"
-	}
+	// The name begins with the release, so that people and later releases see which are connected.
+	theirs := cfg.RuntimeParams["application_name"]
+	cfg.RuntimeParams["application_name"] = strings.TrimSpace("perdure/" + release.Version + " " + theirs)
 	cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	p := &Server{cfg: cfg}
 	s := p.session("BEGIN", checkTimeout)

@@ -52,7 +52,7 @@ AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race compile-rest clean
+.PHONY: sdks commits chaos peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium promtool deployment ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race compile-rest clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -104,7 +104,7 @@ test-long:
 	PERDURE_KILLS=50 PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run '$(LONG)'
 
 # Installs the services that tests need, and checks that they start.
-services: python3 typescript ui-packages chromium
+services: python3 typescript ui-packages chromium promtool
 	$(WITH) true
 
 # Installs a program if it is missing and the user may install packages. Waits for other installations to finish,
@@ -118,18 +118,33 @@ python3:
 	@$(call install,python3) || \
 		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
 
+# The packages of the SDKs, made without network. Nothing is published.
+sdks: python3 ## make the wheel of the SDK for Python
+	python3 sdk/python/build_wheel.py sdk/python/dist
+
 # The worker in TypeScript is compiled, and tested with a real Node.js. Debian's npm depends on Node.js.
 TS := examples/typescript
 typescript:
 	@$(call install,npm) || \
 		{ echo "npm is missing, and the worker in TypeScript can't be compiled: apt-get install npm"; exit 1; }
-	@$(MAKE) --no-print-directory $(TS)/dist/main.js
+	@$(MAKE) --no-print-directory $(TS)/dist/main.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json
 
 $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.json
 	cd $(TS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
 
 $(TS)/dist/main.js: $(TS)/node_modules/.package-lock.json $(TS)/tsconfig.json $(wildcard $(TS)/*.ts)
 	cd $(TS) && rm -rf dist && npm run --silent build
+
+# The SDK for TypeScript is compiled, and tested with each version of Node.js that it supports. These come by npm.
+SDKTS := sdk/typescript
+$(SDKTS)/node_modules/.package-lock.json: $(SDKTS)/package.json $(SDKTS)/package-lock.json
+	cd $(SDKTS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
+
+$(SDKTS)/dist/src/index.js: $(SDKTS)/node_modules/.package-lock.json $(SDKTS)/tsconfig.json $(wildcard $(SDKTS)/src/*.ts $(SDKTS)/test/*.ts)
+	cd $(SDKTS) && rm -rf dist && npm run --silent build
+
+$(SDKTS)/runtime/node_modules/.package-lock.json: $(SDKTS)/runtime/package.json $(SDKTS)/runtime/package-lock.json
+	cd $(SDKTS)/runtime && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
 
 # The dashboard has no build. If npm is installed, its types are checked, and tests check its pages with axe-core.
 UI := ui
@@ -148,6 +163,24 @@ chromium:
 	@$(call install,chromium) || \
 		{ echo "Chromium is missing, and the streams can't be tried in a browser: apt-get install chromium"; exit 1; }
 
+# The alert rules are tested with promtool of Debian's package prometheus. The program alone is taken out of the package,
+# because an installed package starts a service.
+promtool:
+	@command -v promtool >/dev/null || { test "$$(id -u)" = 0 && flock /var/cache/apt/perdure.lock sh -c \
+	'command -v promtool >/dev/null || { cd "$$(mktemp -d)" && $(APT) update && $(APT) download prometheus 2>/dev/null && \
+	dpkg-deb --fsys-tarfile prometheus_*.deb | tar -x -C /usr/local/bin --strip-components=3 ./usr/bin/promtool; \
+	rm -rf "$$PWD"; }'; } || true
+
+# systemd-analyze prints what is wrong and succeeds nevertheless.
+deployment: promtool ## check deploy/: alert rules and the unit of systemd, where promtool and systemd-analyze are at hand
+	@if command -v promtool >/dev/null; then promtool check rules deploy/alerts.yml deploy/recording.yml && \
+	promtool test rules deploy/rules_test.yml; \
+	else echo "NOT RUN: promtool is missing, so the alert rules are not tested"; fi
+	@if command -v systemd-analyze >/dev/null; then d="$$(mktemp -d)" && \
+	sed 's|/usr/local/bin/perdure|/bin/true|' deploy/perdure.service >"$$d/perdure.service" && \
+	out="$$(systemd-analyze verify --man=no "$$d/perdure.service" 2>&1)"; rm -rf "$$d"; echo "deploy/perdure.service: $${out:-SUCCESS}"; test -z "$$out"; \
+	else echo "NOT RUN: systemd-analyze is missing, so the unit is not checked"; fi
+
 generated: ## generate a Go client from the OpenAPI document, compile it and call a server with it
 	cd internal/tools/generated && $(GO) mod download && $(GO) test $(verbose) -count=1 ./...
 
@@ -157,7 +190,7 @@ planted: ## plant faults, and see the simulator find each
 demo: program ## ask an agent, stop waiting, kill the server, and see the answer come
 	@bin/perdure demo
 
-check: ui ## formatting, vet, staticcheck, rules of agents, types of the dashboard, printed docs, go.mod
+check: ui deployment ## formatting, vet, staticcheck, rules of agents, types of the dashboard, deploy/, printed docs, go.mod
 	@out="$$(gofmt -l .)"; test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags plant $(PLANTED)
@@ -194,14 +227,25 @@ peers: build ## measure Perdure beside River and Restate, in turns; ARGS="-round
 	else echo "npm is missing, so Restate is left out"; fi
 	$(WITH) sh -c 'cd bench/peers && $(GO) run . $(ARGS) $(if $(shell command -v npm),-restate restate)'
 
-campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS=500 kills of a real process, POWER=5000 power losses, RESTARTS=40 restarts of PostgreSQL in each way, a process that prints 5 GB, wake-ups for SOAK=1h
+# A fleet of real processes is disturbed for CHAOS=30m with each doorbell, and its history is checked. SEED repeats a plan.
+chaos:
+	PERDURE_CHAOS=$(or $(CHAOS),30m) PERDURE_SEED=$(SEED) PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e/chaos -run TestChaos -v -count=1 -timeout 24h
+
+ifneq ($(CHAOS),)
+campaign: chaos
+else
+campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS=500 kills of a real process, POWER=5000 power losses, RESTARTS=40 restarts of PostgreSQL in each way, a process that prints 5 GB, four tabs of the dashboard for DASHBOARD=1h, wake-ups for SOAK=1h, a fleet disturbed for 30 minutes with each doorbell; CHAOS=30m for the last alone
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/testkit/conformance -run Poison -v -count=1 -timeout 24h
+	PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'TestFailover$$' -v -count=1
 	PERDURE_TEST_FULL=1 PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(WITH) $(GO) test ./e2e -run HostileTenants -v -count=1 -timeout 24h
-	PERDURE_TEST_FULL=1 $(GO) test ./e2e -run TooMuchOutput -v -count=1 -timeout 24h
+	PERDURE_TEST_FULL=1 $(GO) test ./e2e -run 'TooMuchOutput|DashboardIsAccessible' -v -count=1 -timeout 24h
+	PERDURE_DASHBOARD=$(or $(DASHBOARD),1h) PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'DashboardTellsTheTruth' -v -count=1 -timeout 24h
 	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/server/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
+	$(MAKE) chaos
+endif
 
 # Compiles the packages of the other targets without running them: make -j2 compile.
 compile: compile-plain compile-race compile-rest
@@ -220,6 +264,14 @@ compile-race:
 ifeq ($(CC_FOUND),1)
 	CGO_ENABLED=1 $(GO) list $(RACEFLAGS) -export -test -deps $(RACE) >/dev/null
 endif
+
+# Every commit since the last release compiles. Each is checked out into a worktree of its own, which is removed.
+commits: ## build every commit since the last release
+	@from=$$(sed -n 's/^Commit: `\([0-9a-f]*\)`$$/\1/p' CHANGELOG.md | head -1); dir=$$(mktemp -d); \
+	git worktree add -q --detach $$dir $$from && trap 'git worktree remove --force '$$dir EXIT && \
+	for c in $$(git rev-list --reverse $$from..HEAD); do \
+		git -C $$dir checkout -q $$c && (cd $$dir && $(GO) build ./... && $(GO) vet ./...) || { echo "$$c does not build"; exit 1; }; \
+	done
 
 clean: ## remove what was built
 	rm -rf bin $(TS)/dist $(TS)/node_modules $(UI)/node_modules

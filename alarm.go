@@ -77,14 +77,18 @@ var Clocks = []Clock{
 		}},
 	{"due", "W15", "queued: the end of its delay or backoff",
 		func(_ *Policy, r *Run) Instant {
-			return when(r.State == Queued && !r.Ready && r.Turn != TurnWaiting && !r.Copying(), r.ReadyAt, 0)
+			waits := r.Turn == TurnWaiting || r.Copying() || r.AtLimit()
+			return when(r.State == Queued && !r.Ready && !waits, r.ReadyAt, 0)
 		}},
 	{"unclaimed", "W5", "claimable, a run of `perdure exec`: local_claim since then",
 		func(p *Policy, r *Run) Instant {
 			return when(r.State == Queued && r.Ready && r.Local(), r.ReadyAt, p.LocalClaim)
 		}},
-	{"queued-long", "W11", "claimable: queued_alert since then",
+	{"queued-long", "W11", "claimable, or blocked by a limit: queued_alert since then",
 		func(p *Policy, r *Run) Instant {
+			if r.AtLimit() && r.AlertsSent&AlertQueued == 0 {
+				return r.Limited.Since.Add(p.QueuedAlert)
+			}
 			return when(r.State == Queued && r.Ready && r.AlertsSent&AlertQueued == 0, r.ReadyAt, p.QueuedAlert)
 		}},
 	{"silent", "W13", "running: silent after the last sign of life",

@@ -42,9 +42,23 @@ const (
 	AuditKindDelete     = "kind.delete"
 	AuditQueuePause     = "queue.pause"
 	AuditQueueResume    = "queue.resume"
+	AuditKindPause      = "kind.pause"
+	AuditKindResume     = "kind.resume"
+	AuditScheduleSet    = "schedule.set"
+	AuditSchedulePause  = "schedule.pause"
+	AuditScheduleResume = "schedule.resume"
+	AuditScheduleStart  = "schedule.trigger"
+	AuditScheduleDelete = "schedule.delete"
+	AuditLimitSet       = "limit.set"
+	AuditLimitDelete    = "limit.delete"
+	AuditLimitClose     = "limit.close"
+	AuditLimitOpen      = "limit.open"
+	AuditLimitKeySet    = "limit.key_set"
+	AuditLimitKeyDelete = "limit.key_delete"
 	AuditProcessWatch   = "process.watch"
 	AuditBackup         = "backup"
 	AuditRestore        = "restore"
+	AuditFailoverAccept = "failover.accept"
 )
 
 // AuditActions lists all actions.
@@ -53,7 +67,11 @@ var AuditActions = []string{
 	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
-	AuditKindChange, AuditKindDelete, AuditQueuePause, AuditQueueResume, AuditProcessWatch, AuditBackup, AuditRestore,
+	AuditKindChange, AuditKindDelete, AuditQueuePause, AuditQueueResume, AuditKindPause, AuditKindResume,
+	AuditScheduleSet, AuditSchedulePause, AuditScheduleResume, AuditScheduleStart, AuditScheduleDelete,
+	AuditLimitSet, AuditLimitDelete, AuditLimitClose, AuditLimitOpen, AuditLimitKeySet, AuditLimitKeyDelete,
+	AuditProcessWatch, AuditBackup, AuditRestore,
+	AuditFailoverAccept,
 }
 
 // MaxAuditDetail limits the detail of an entry, in bytes.

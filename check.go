@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -24,6 +25,26 @@ func checkName(field, s string) error {
 
 // CheckName checks a name from outside: a kind, queue, key, wait id, role or signal.
 func CheckName(field, s string) error { return checkName(field, s) }
+
+// Bounds of names that callers choose for their threads and runs.
+const (
+	MaxNames      = 8   // names of a thread or run
+	maxChosenName = 255 // bytes of one
+)
+
+// CheckChosenName checks a name that a caller chose for a thread or run. It takes more than CheckName,
+// because ids of other programs are such names.
+func CheckChosenName(field, s string) error {
+	switch {
+	case s == "":
+		return Invalid(field, "is missing")
+	case len(s) > maxChosenName:
+		return Invalid(field, "is longer than %d bytes", maxChosenName)
+	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
+		return Invalid(field, "is not valid UTF-8, or has a control character")
+	}
+	return nil
+}
 
 func checkText(field, s string) error {
 	if len(s) > MaxText {

@@ -70,6 +70,8 @@ type Commit struct {
 	Views []View `json:"views,omitempty"`
 	// Cancel names children that are asked to stop, by run id or journal key.
 	Cancel []string `json:"cancel,omitempty"`
+	// Limits closes limits for everybody, because somebody else has refused work for a while.
+	Limits []LimitClosure `json:"limits,omitempty"`
 }
 
 // A View is a named value that a run publishes. Only the latest value is kept.
@@ -143,6 +145,11 @@ func (c *Commit) Validate() error {
 		}
 		keys[c.Journal[i].Key] = true
 		if err := CheckValue(f+".value", c.Journal[i].Value); err != nil {
+			return err
+		}
+	}
+	for i := range c.Limits {
+		if err := c.Limits[i].validate(fmt.Sprintf("limits[%d]", i)); err != nil {
 			return err
 		}
 	}
@@ -244,7 +251,7 @@ func (c *Commit) lists() []listLen {
 	return []listLen{
 		{"journal", len(c.Journal)}, {"children", len(c.Children)}, {"waits", len(c.Waits)},
 		{"close", len(c.Close)}, {"messages", len(c.Messages)}, {"events", len(c.Events)}, {"ack", len(c.Ack)},
-		{"views", len(c.Views)}, {"cancel", len(c.Cancel)},
+		{"views", len(c.Views)}, {"cancel", len(c.Cancel)}, {"limits", len(c.Limits)},
 	}
 }
 

@@ -127,9 +127,17 @@ func DeltaOf(data Value) (step string, try int64) {
 	return step, try
 }
 
-// DeltaText returns the text of an llm:delta line, or an empty string if it has none.
+// channelReasoning is the channel of deltas that tell what a model thinks. Such a text is not part of its
+// answer.
+const channelReasoning = "reasoning"
+
+// DeltaText returns the text of an llm:delta line, or an empty string if it has none or is told on the
+// channel of reasoning.
 func DeltaText(data Value) string {
 	d, ok := readDelta(&Emitted{Type: LineDelta, Data: json.RawMessage(data)})
+	if string(d.rest["channel"]) == `"`+channelReasoning+`"` {
+		return ""
+	}
 	text := ""
 	if ok && json.Unmarshal(slices.Concat([]byte{'"'}, d.text, []byte{'"'}), &text) != nil {
 		return ""

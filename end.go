@@ -1,6 +1,9 @@
 package perdure
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // This file has the events that end a run, and their effects. event.go has the others.
 
@@ -28,8 +31,8 @@ type Adopted struct {
 	Summary string
 }
 
-func (e Adopted) apply(_ *Policy, r *Run, now Instant, log *history) {
-	r.Epoch++
+func (e Adopted) apply(p *Policy, r *Run, now Instant, log *history) {
+	p.raiseEpoch(r)
 	r.Result, r.Summary = e.Result, e.Summary
 	log.add(LineCompleted, object("result", e.Shown, "result_summary", e.Summary, "adopted", e.N,
 		"duration_ms", now.Sub(r.CreatedAt).Milliseconds(), "deliverable_id", r.DeliverableID()))
@@ -37,9 +40,9 @@ func (e Adopted) apply(_ *Policy, r *Run, now Instant, log *history) {
 
 // endWithout ends a run that has no result, and writes a fallback from its last known progress.
 // revoke raises the epoch, so that a worker that still holds the run is fenced out.
-func endWithout(r *Run, why Failure, revoke bool, line LineType, log *history) {
+func (p *Policy) endWithout(r *Run, why Failure, revoke bool, line LineType, log *history) {
 	if revoke {
-		r.Epoch++
+		p.raiseEpoch(r)
 	}
 	r.Failure = &why
 	r.Fallback = object("reason", string(why.Code), "message", why.Message, "activity", r.Activity,
@@ -60,8 +63,8 @@ type FailedForGood struct {
 
 func (e FailedForGood) presents() int64 { return e.Epoch }
 
-func (e FailedForGood) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, e.Failure, false, LineFailed, log)
+func (e FailedForGood) apply(p *Policy, r *Run, _ Instant, log *history) {
+	p.endWithout(r, e.Failure, false, LineFailed, log)
 }
 
 // WaitFailed ends a run whose agent did not handle the timeout of a wait.
@@ -72,16 +75,16 @@ type WaitFailed struct {
 
 func (e WaitFailed) presents() int64 { return e.Epoch }
 
-func (e WaitFailed) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, e.Failure, false, LineTimedOut, log)
+func (e WaitFailed) apply(p *Policy, r *Run, _ Instant, log *history) {
+	p.endWithout(r, e.Failure, false, LineTimedOut, log)
 }
 
 // Corrupted ends a run whose stored row is corrupted.
 type Corrupted struct{ Failure Failure }
 
-func (e Corrupted) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (e Corrupted) apply(p *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", e.Failure.Code))
-	endWithout(r, e.Failure, true, LineFailed, log)
+	p.endWithout(r, e.Failure, true, LineFailed, log)
 }
 
 // Rejected ends a run that a worker refuses to execute, for example because its signature is
@@ -93,9 +96,9 @@ type Rejected struct {
 
 func (e Rejected) presents() int64 { return e.Epoch }
 
-func (e Rejected) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (e Rejected) apply(p *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", e.Failure.Code))
-	endWithout(r, e.Failure, false, LineFailed, log)
+	p.endWithout(r, e.Failure, false, LineFailed, log)
 }
 
 // CancelConfirmed ends a run whose holder reports that it has stopped.
@@ -107,24 +110,28 @@ func (e CancelConfirmed) allowed(_ *Policy, r *Run, _ Instant) bool {
 	return r.Cancel.RequestedAt != 0
 }
 
-func (e CancelConfirmed) apply(_ *Policy, r *Run, now Instant, log *history) {
+func (e CancelConfirmed) apply(p *Policy, r *Run, now Instant, log *history) {
 	ackCancel(r, true, now)
-	endWithout(r, Failure{Code: CodeCancelled, Message: r.Cancel.Reason}, false, LineCancelled, log)
+	p.endWithout(r, Failure{Code: CodeCancelled, Message: r.Cancel.Reason}, false, LineCancelled, log)
 }
 
 // CancelEnforced ends a run after a cancel request without a confirmation from its holder.
-type CancelEnforced struct{ Why string }
+type CancelEnforced struct {
+	Why string
+	// Code is that of the failure. Default: CodeCancelled.
+	Code Code
+}
 
 func (e CancelEnforced) allowed(_ *Policy, r *Run, _ Instant) bool {
 	return r.Cancel.RequestedAt != 0
 }
 
-func (e CancelEnforced) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (e CancelEnforced) apply(p *Policy, r *Run, _ Instant, log *history) {
 	why := e.Why
 	if why == "" {
 		why = r.Cancel.Reason
 	}
-	endWithout(r, Failure{Code: CodeCancelled, Message: why}, true, LineCancelled, log)
+	p.endWithout(r, Failure{Code: cmp.Or(e.Code, CodeCancelled), Message: why}, true, LineCancelled, log)
 }
 
 // DeadlineMessage begins the message of a run that ended at its deadline. A thread shows it alone.
@@ -139,12 +146,12 @@ type DeadlinePassed struct {
 
 func (DeadlinePassed) allowed(_ *Policy, r *Run, now Instant) bool { return now >= r.DeadlineAt }
 
-func (e DeadlinePassed) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (e DeadlinePassed) apply(p *Policy, r *Run, _ Instant, log *history) {
 	why := Failure{Code: CodeDeadline, Message: DeadlineMessage}
 	if e.Waited != "" {
 		why.Message += ": " + e.Waited
 	}
-	endWithout(r, why, true, LineTimedOut, log)
+	p.endWithout(r, why, true, LineTimedOut, log)
 }
 
 // Reaped ends a running run without a sign of life for active_reap, whatever its lease says.
@@ -155,15 +162,16 @@ func (Reaped) allowed(p *Policy, r *Run, now Instant) bool {
 }
 
 func (Reaped) apply(p *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{Code: CodeReaped, Message: "no sign of life for " + p.reapAfter(r).String()}, true,
+	p.endWithout(r, Failure{Code: CodeReaped, Message: "no sign of life for " + p.reapAfter(r).String()}, true,
 		LineFailed, log)
 }
 
 // Orphaned ends a run whose queue, thread, tenant or parent no longer exists.
 type Orphaned struct{ Missing string }
 
-func (e Orphaned) apply(_ *Policy, r *Run, _ Instant, log *history) {
-	endWithout(r, Failure{Code: CodeOrphaned, Message: "its " + e.Missing + " no longer exists"}, true, LineFailed, log)
+func (e Orphaned) apply(p *Policy, r *Run, _ Instant, log *history) {
+	why := Failure{Code: CodeOrphaned, Message: "its " + e.Missing + " no longer exists"}
+	p.endWithout(r, why, true, LineFailed, log)
 }
 
 // NeverClaimed ends a process that only its own runner may take, and that has none: whoever submitted
@@ -174,9 +182,9 @@ func (NeverClaimed) allowed(p *Policy, r *Run, now Instant) bool {
 	return r.Local() && r.Ready && now >= r.ReadyAt.Add(p.LocalClaim)
 }
 
-func (NeverClaimed) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (NeverClaimed) apply(p *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", CodeDispatchTimeout))
-	endWithout(r, Failure{Code: CodeDispatchTimeout,
+	p.endWithout(r, Failure{Code: CodeDispatchTimeout,
 		Message: "its runner did not take it; start it again with: perdure exec --again " + string(r.ID)},
 		true, LineTimedOut, log)
 }
@@ -189,8 +197,8 @@ func (NeverStarted) allowed(p *Policy, r *Run, _ Instant) bool {
 	return !r.HolderSeen && r.Grants >= p.MaxGrants
 }
 
-func (NeverStarted) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (NeverStarted) apply(p *Policy, r *Run, _ Instant, log *history) {
 	log.add(LineDeadLettered, object("cause", CodeDispatchTimeout))
 	message := fmt.Sprintf("%d workers in a row took it and were not heard from", r.Grants)
-	endWithout(r, Failure{Code: CodeDispatchTimeout, Message: message}, true, LineTimedOut, log)
+	p.endWithout(r, Failure{Code: CodeDispatchTimeout, Message: message}, true, LineTimedOut, log)
 }

@@ -36,6 +36,11 @@ const (
 	CodeNoOpenApproval   Code = "no_open_approval"    // the run has no open approval
 	CodeAnswerInvalid    Code = "answer_invalid"      // the answer does not fit the form
 	CodeSignalInvalid    Code = "signal_invalid"      // the signal does not fit the schema of its kind
+	CodeNeverFires       Code = "never_fires"         // a schedule without any instant
+	CodeUnknownLimit     Code = "unknown_limit"       // a submission names a limit that the tenant does not have
+	CodeNameTaken        Code = "name_taken"          // the tenant has a thing of this name
+	CodeNotUnique        Code = "not_unique"          // another run has the unique key
+	CodeOlderNode        Code = "older_node"          // a node of an older release is connected, and does not know this
 	CodeForbidden        Code = "forbidden"           // the key lacks the permission
 	CodePlatformDecides  Code = "platform_decides"    // only a key of the platform decides about this approval
 	CodeQuota            Code = "quota_exceeded"      // the tenant has as many live runs as it may have
@@ -60,6 +65,7 @@ const (
 	CodeOrphaned          Code = "orphaned"
 	CodeDamaged           Code = "damaged"
 	CodeCancelled         Code = "cancelled"
+	CodeReplaced          Code = "replaced" // another submission under its unique key took its place
 	CodeRejected          Code = "rejected"
 	CodeSignatureInvalid  Code = "signature_invalid"
 	CodeWaitTimeout       Code = "wait_timeout"
@@ -74,6 +80,8 @@ type Error struct {
 	Field   string `json:"field,omitempty"` // the part of the input that is wrong, if it is one
 	// ContinuedBy is set if the run has ended and this one continues it.
 	ContinuedBy RunID `json:"continued_by_run_id,omitempty"`
+	// RunID is the run that is in the way: with CodeNotUnique, the one that has the key.
+	RunID RunID `json:"run_id,omitempty"`
 }
 
 func (e *Error) Error() string {

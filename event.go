@@ -35,6 +35,8 @@ type Granted struct {
 	// Confirms is the worker's promise to begin a run with a single attempt only after an answered start
 	// or heartbeat. Without it the grant itself spends the attempt.
 	Confirms bool
+	// Limits are those that count the run from now on, if it was queued.
+	Limits []LimitRef
 	// Settles is set with the first grant of a run whose class is open.
 	Settles *Settlement
 }
@@ -49,7 +51,7 @@ func (e Granted) allowed(_ *Policy, r *Run, now Instant) bool {
 
 func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	was := r.State
-	r.Epoch++
+	p.raiseEpoch(r)
 	r.Grants++
 	r.GrantedAt = now
 	if r.FirstGrantAt == 0 {
@@ -57,6 +59,9 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	}
 	r.LeaseUntil = now.Add(p.Lease)
 	r.SeenAt, r.MovedAt = now, now
+	if was == Queued {
+		r.Limited = held(e.Limits)
+	}
 	r.Ready = false
 	r.Spent = e.Spends(r)
 	r.HolderSeen = r.Spent
@@ -305,9 +310,9 @@ func (e Retried) allowed(_ *Policy, r *Run, _ Instant) bool {
 	return r.Cancel.RequestedAt == 0 && r.Strikes+1 < r.MaxAttempts
 }
 
-func (e Retried) apply(_ *Policy, r *Run, now Instant, log *history) {
+func (e Retried) apply(p *Policy, r *Run, now Instant, log *history) {
 	if e.Epoch == 0 {
-		r.Epoch++
+		p.raiseEpoch(r)
 		log.add(LineReclaimed, object("reason", string(e.Failure.Code), "worker_id", r.Worker))
 	}
 	r.Attempt++
@@ -324,29 +329,37 @@ type GaveUp struct {
 
 func (e GaveUp) presents() int64 { return e.Epoch }
 
-func (e GaveUp) apply(_ *Policy, r *Run, _ Instant, log *history) {
+func (e GaveUp) apply(p *Policy, r *Run, _ Instant, log *history) {
 	r.Strikes++
 	log.add(LineDeadLettered, object("cause", e.Failure.Code))
-	endWithout(r, e.Failure, e.Epoch == 0, LineFailed, log)
+	p.endWithout(r, e.Failure, e.Epoch == 0, LineFailed, log)
 }
 
+// MaxReleased bounds how far ahead a worker may put off a run that it hands back.
+const MaxReleased = 24 * time.Hour
+
 // Released queues a run that its holder hands back unfinished. Unsent says that the holder never got
-// it.
+// it. With NotBefore the holder could do nothing, and the run is not granted before that.
 type Released struct {
-	Epoch  int64
-	Unsent bool
+	Epoch     int64
+	Unsent    bool
+	NotBefore Instant
 }
 
 func (e Released) presents() int64 { return e.Epoch }
 
 func (e Released) allowed(_ *Policy, r *Run, _ Instant) bool {
-	return r.Cancel.RequestedAt == 0 && (!r.BegunOnce() || e.Unsent && r.Spent)
+	return r.Cancel.RequestedAt == 0 && (!r.BegunOnce() || e.NotBefore != 0 || e.Unsent && r.Spent)
 }
 
-func (e Released) apply(_ *Policy, r *Run, now Instant, log *history) {
-	r.Epoch++
-	log.add(LineReclaimed, object("reason", "released", "worker_id", r.Worker))
-	enqueue(r, now, now)
+func (e Released) apply(p *Policy, r *Run, now Instant, log *history) {
+	p.raiseEpoch(r)
+	told := []any{"reason", "released", "worker_id", r.Worker}
+	if e.NotBefore != 0 {
+		told = append(told, "not_before", e.NotBefore)
+	}
+	log.add(LineReclaimed, object(told...))
+	enqueue(r, now, max(now, e.NotBefore))
 	r.Grants = 0
 }
 
@@ -361,8 +374,8 @@ func (e CleanupAgain) presents() int64 { return e.Epoch }
 
 func (e CleanupAgain) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Cancel.RequestedAt != 0 }
 
-func (e CleanupAgain) apply(_ *Policy, r *Run, now Instant, log *history) {
-	r.Epoch++
+func (e CleanupAgain) apply(p *Policy, r *Run, now Instant, log *history) {
+	p.raiseEpoch(r)
 	log.add(LineReclaimed, object("reason", e.Reason, "worker_id", r.Worker, "cleanup", true))
 	if r.Cancel.CleanupAt == 0 {
 		if r.Cancel.CleanupAt = r.Cancel.AckedAt; r.Cancel.AckedAt == 0 {
@@ -430,7 +443,7 @@ func (GrantLost) allowed(p *Policy, r *Run, now Instant) bool {
 
 func (GrantLost) apply(p *Policy, r *Run, now Instant, log *history) {
 	from := r.GrantedAt.Add(p.RegrantAfter(r.Grants))
-	r.Epoch++
+	p.raiseEpoch(r)
 	log.add(LineReclaimed, object("reason", "not_started", "worker_id", r.Worker, "deliveries", r.Grants))
 	enqueue(r, now, from)
 }
@@ -538,6 +551,11 @@ func (e ClockSetBack) move(r *Run, now Instant) (moved bool) {
 	// better than early.
 	if r.Ready || r.Attempt > 1 || r.HeldBack() {
 		back(&r.ReadyAt)
+	}
+	if l := r.Limited; l != nil && max(l.Since, l.OfferedAt) > now {
+		c := *l
+		back(&c.Since, &c.OfferedAt)
+		r.Limited = &c
 	}
 	if r.Hold != nil && r.Hold.At > now {
 		h := *r.Hold

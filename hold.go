@@ -55,8 +55,8 @@ func (r *Run) OnHold() bool { return r.Hold != nil && r.Hold.Since != 0 && r.Sta
 // HeldBack tells whether the run waits for the end of a hold's backoff. Only a build that has not
 // held it may claim it before.
 func (r *Run) HeldBack() bool {
-	return r.OnHold() && r.State == Queued && !r.Ready && r.ReadyAt == r.Hold.NextAt && r.Turn <= TurnActive &&
-		r.Cancel.RequestedAt == 0
+	return r.OnHold() && r.State == Queued && !r.Ready && !r.AtLimit() && r.ReadyAt == r.Hold.NextAt &&
+		r.Turn <= TurnActive && r.Cancel.RequestedAt == 0
 }
 
 // MayTry tells whether a build may claim a run that is held back. A worker without a build waits
@@ -115,16 +115,20 @@ func (e HoldBegun) apply(_ *Policy, r *Run, now Instant, log *history) {
 }
 
 // HoldReleased ends a hold on a person's request: any build may claim the run now.
-type HoldReleased struct{}
+type HoldReleased struct {
+	// By is the name of the key that asked for it, if there is one.
+	By string
+}
 
 func (HoldReleased) allowed(_ *Policy, r *Run, _ Instant) bool {
 	return r.OnHold() && r.Cancel.RequestedAt == 0
 }
 
-func (HoldReleased) apply(_ *Policy, r *Run, now Instant, _ *history) {
+func (e HoldReleased) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Hold = &Hold{Count: r.Hold.Count}
 	r.ReadyAt = min(r.ReadyAt, now)
 	r.Ready = r.Turn <= TurnActive
+	log.add(LineHoldReleased, object("by", e.By))
 }
 
 // HoldExpired ends a run that is on hold for too long, with the code of its last defect.
@@ -134,18 +138,22 @@ func (HoldExpired) allowed(_ *Policy, r *Run, now Instant) bool {
 	return r.OnHold() && now >= r.Hold.Until
 }
 
-func (HoldExpired) apply(_ *Policy, r *Run, _ Instant, log *history) { endHeld(r, "hold_timeout", log) }
+func (HoldExpired) apply(p *Policy, r *Run, _ Instant, log *history) {
+	p.endHeld(r, "hold_timeout", log)
+}
 
 // HoldAbandoned ends a run that is on hold, on a person's request.
 type HoldAbandoned struct{}
 
 func (HoldAbandoned) allowed(_ *Policy, r *Run, _ Instant) bool { return r.OnHold() }
 
-func (HoldAbandoned) apply(_ *Policy, r *Run, _ Instant, log *history) { endHeld(r, "abandoned", log) }
+func (HoldAbandoned) apply(p *Policy, r *Run, _ Instant, log *history) {
+	p.endHeld(r, "abandoned", log)
+}
 
 // endHeld ends a run with its last defect.
-func endHeld(r *Run, reason string, log *history) {
+func (p *Policy) endHeld(r *Run, reason string, log *history) {
 	why := r.Hold.Failure
 	log.add(LineDeadLettered, object("cause", why.Code, "reason", reason))
-	endWithout(r, why, true, LineFailed, log)
+	p.endWithout(r, why, true, LineFailed, log)
 }

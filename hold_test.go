@@ -220,7 +220,10 @@ func TestReleasedHoldForgetsTheBuilds(t *testing.T) {
 	h.refused(HoldReleased{})
 	h.hold("a")
 	h.now = h.now.Add(time.Second)
-	h.apply(HoldReleased{})
+	h.apply(HoldReleased{By: "ada"})
+	if got := h.types(); got != "run:hold_released" {
+		t.Errorf("a release writes %s, want run:hold_released", got)
+	}
 	if !h.r.Ready || h.r.OnHold() || h.r.ReadyAt > h.now {
 		t.Errorf("ready %v at %s, on hold %v, want claimable now and not on hold", h.r.Ready, h.r.ReadyAt, h.r.OnHold())
 	}

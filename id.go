@@ -3,6 +3,7 @@ package perdure
 import (
 	"encoding/hex"
 	"io"
+	"strconv"
 )
 
 // Ids are typed strings, so that the compiler tells a thread from a run. A TenantID comes only from
@@ -42,6 +43,18 @@ func FirstID(at Instant) string {
 		b[i] = byte(ms >> (40 - 8*i))
 	}
 	return uuid(b)
+}
+
+// IDTime returns when an id was made, to the millisecond, or zero if it is none of NewID.
+func IDTime(id string) Instant {
+	if len(id) < 13 || id[8] != '-' {
+		return 0
+	}
+	ms, err := strconv.ParseInt(id[:8]+id[9:13], 16, 64)
+	if err != nil {
+		return 0
+	}
+	return Instant(ms * 1000)
 }
 
 // uuid formats 16 bytes as a UUID.

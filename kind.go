@@ -31,6 +31,12 @@ type KindDef struct {
 	HoldTimeout Duration `json:"hold_timeout,omitempty"`
 	// HoldDefects is false if a defect costs an attempt instead of holding the run.
 	HoldDefects *bool `json:"hold_defects,omitempty"`
+	// Limits names limits that all runs of the kind are under. LimitKeyFrom says where in the input their
+	// key is, as a JSON Pointer; a submission may give another. Concurrency is how many runs of the kind
+	// may be leased at once.
+	Limits       []string `json:"limits,omitempty"`
+	LimitKeyFrom string   `json:"limit_key_from,omitempty"`
+	Concurrency  int      `json:"concurrency,omitempty"`
 	// InputSchema and OutputSchema are JSON Schemas. They are shown to people and programs; inputs
 	// and results are not checked against them.
 	InputSchema  json.RawMessage `json:"input_schema,omitempty"`
@@ -83,6 +89,12 @@ var kindFields = []kindField{
 		func(d, from *KindDef) { d.HoldTimeout = from.HoldTimeout }},
 	{"hold_defects", func(d *KindDef) bool { return d.HoldDefects != nil },
 		func(d, from *KindDef) { d.HoldDefects = from.HoldDefects }},
+	{"limits", func(d *KindDef) bool { return len(d.Limits) > 0 },
+		func(d, from *KindDef) { d.Limits = from.Limits }},
+	{"limit_key_from", func(d *KindDef) bool { return d.LimitKeyFrom != "" },
+		func(d, from *KindDef) { d.LimitKeyFrom = from.LimitKeyFrom }},
+	{"concurrency", func(d *KindDef) bool { return d.Concurrency != 0 },
+		func(d, from *KindDef) { d.Concurrency = from.Concurrency }},
 	{"input_schema", func(d *KindDef) bool { return len(d.InputSchema) > 0 },
 		func(d, from *KindDef) { d.InputSchema = from.InputSchema }},
 	{"output_schema", func(d *KindDef) bool { return len(d.OutputSchema) > 0 },
@@ -191,6 +203,15 @@ func (d *KindDef) Validate() error {
 		if c == "" {
 			return Invalid("retry.not_retried", "has an empty code")
 		}
+	}
+	if err := checkLimits("", d.Limits, "", 0); err != nil {
+		return err
+	}
+	if err := checkPointer("limit_key_from", d.LimitKeyFrom); err != nil {
+		return err
+	}
+	if d.Concurrency < 0 || d.Concurrency > maxLimitCount {
+		return Invalid("concurrency", "%d does not lie between 1 and %d", d.Concurrency, maxLimitCount)
 	}
 	if err := checkSchema("input_schema", d.InputSchema); err != nil {
 		return err

@@ -54,6 +54,8 @@ type Worker struct {
 	Offline bool     `json:"offline"`
 	// Polls are its polls of the last hour that differ, at most MaxWorkerPolls.
 	Polls []WorkerPoll `json:"polls,omitempty"`
+	// Release is that of its library. Empty: the library does not say it.
+	Release string `json:"release,omitempty"`
 }
 
 // A WorkerPoll has the queues and kinds that a worker polls for. A worker can have several: one for tasks, one for

@@ -26,9 +26,12 @@ const (
 	LineStale           LineType = "run:stale"
 	LineSuspended       LineType = "run:suspended"
 	LineResumed         LineType = "run:resumed"
+	LineDebounced       LineType = "run:debounced"
 	LineDeferred        LineType = "run:deferred"
 	LineReattached      LineType = "run:reattached"
+	LineBlocked         LineType = "run:blocked" // it has to wait at a limit
 	LineHeld            LineType = "run:held"
+	LineHoldReleased    LineType = "run:hold_released"
 	LineRetrying        LineType = "run:retrying"
 	LineReclaimed       LineType = "run:reclaimed"
 	LineCancelRequested LineType = "run:cancel_requested"
@@ -63,7 +66,9 @@ const (
 // LineTypes lists all types except those that users define, "x:…".
 var LineTypes = []LineType{
 	LineCreated, LineDispatched, LineStarted, LineHeartbeat, LineProgress, LineSlow, LineStale,
-	LineSuspended, LineResumed, LineDeferred, LineHeld, LineReattached, LineRetrying, LineReclaimed,
+	LineSuspended, LineResumed, LineDeferred, LineBlocked, LineHeld,
+	LineHoldReleased, LineReattached, LineRetrying, LineReclaimed,
+	LineDebounced,
 	LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered,
 	LineLateResult, LineContinued, LineProcessReattached,
 	LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed,

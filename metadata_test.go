@@ -45,3 +45,40 @@ func TestMetadataIsLimited(t *testing.T) {
 		}
 	}
 }
+
+func TestMergeMetadata(t *testing.T) {
+	for _, c := range []struct{ old, patch, want string }{
+		{``, `{"a":1}`, `{"a":1}`},
+		{`"text"`, `{"a":1}`, `{"a":1}`},
+		{`{"b":1,"a":{"x":2}}`, `{"a":{"y":1},"c":"<ü>"}`, `{"b":1,"a":{"y":1},"c":"<ü>"}`},
+		{`{"a":1,"b":2}`, `{"a":null,"c":null}`, `{"b":2}`},
+		{`{"parent_run_id":"r","key":"k"}`, `{"n":1}`, `{"parent_run_id":"r","key":"k","n":1}`},
+		{`{"parent_run_id":"r"}`, `{"parent_run_id":null}`, ""},
+		{`{}`, `[1]`, ""},
+		{`{}`, `null`, ""},
+	} {
+		got, err := MergeMetadata([]byte(c.old), []byte(c.patch))
+		if c.want == "" && CodeOf(err) != CodeInvalid || c.want != "" && string(got) != c.want {
+			t.Errorf("%s merged into %s = %s (%v), want %q", c.patch, c.old, got, err, c.want)
+		}
+	}
+	full := `{"a":"` + strings.Repeat("x", MaxValue-100) + `"}`
+	if _, err := MergeMetadata([]byte(full), []byte(full[:2]+"b"+full[3:])); CodeOf(err) != CodeTooLarge {
+		t.Errorf("metadata of twice the size: %v, want %s", err, CodeTooLarge)
+	}
+}
+
+func TestReasoningIsNoText(t *testing.T) {
+	for data, want := range map[string]string{`{"text":"a","channel":"reasoning"}`: "",
+		`{"text":"a","channel":"other"}`: "a", `"a"`: "a"} {
+		if got := DeltaText(Value(data)); got != want {
+			t.Errorf("text of %s = %q, want %q", data, got, want)
+		}
+	}
+	joined := JoinDeltas([]Emitted{{Type: LineDelta, Data: []byte(`{"channel":"reasoning","text":"a"}`)},
+		{Type: LineDelta, Data: []byte(`{"channel":"reasoning","text":"b"}`)},
+		{Type: LineDelta, Data: []byte(`{"text":"c"}`)}})
+	if len(joined) != 2 || string(joined[0].Data) != `{"channel":"reasoning","text":"ab"}` {
+		t.Errorf("joined = %s, want the reasoning apart from the answer", joined)
+	}
+}

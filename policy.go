@@ -65,6 +65,10 @@ type Policy struct {
 	GapAfter         time.Duration // a time without a sweep on any node counts as a gap after this
 	GapSpare         time.Duration // after a gap, the deadline of a leased run is enforced this much later
 	PatrolEvery      time.Duration // how often the patrol checks a part of the live runs and repairs them
+
+	// EpochFloor is the lowest value that an epoch has after its next rise. It is no setting: a server
+	// sets it from its store, after a failover that may have lost grants of lower epochs.
+	EpochFloor int64
 }
 
 // WaitTimeouts has the default timeouts of waits for a signal or an approval, by its name.

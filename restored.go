@@ -65,6 +65,8 @@ func (e ProcessRestored) apply(_ *Policy, r *Run, now Instant, log *history) {
 type ProcessFound struct {
 	Epoch  int64 // the run's
 	Former int64 // that of the files
+	// Limits are those that count the run from now on, if it was queued.
+	Limits []LimitRef
 	// Until is when the run may be given up, if its runner is not heard from.
 	Until Instant
 }
@@ -80,6 +82,7 @@ func (e ProcessFound) apply(p *Policy, r *Run, now Instant, log *history) {
 		log.add(LineDispatched, object("worker_id", r.Worker, "epoch", r.Epoch, "delivery", 1))
 		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.LeaseUntil = now, now, now, now.Add(p.Lease)
 		start(r, now, log)
+		r.Limited = held(e.Limits)
 	}
 	r.HolderSeen, r.Ready, r.Grants = true, false, 0
 }

@@ -82,9 +82,10 @@ type Run struct {
 	Withheld   string // the end of its deltas, held back because a secret may begin there
 
 	Cancel     Cancel
-	Hold       *Hold   // the defects of the code that workers have reported; nil: none
-	DeferredAt Instant // set while the run is deferred: no caller waits for it
-	WasDefer   bool    // it was deferred at least once
+	Limited    *Limited // its position at its limits; nil: none
+	Hold       *Hold    // the defects of the code that workers have reported; nil: none
+	DeferredAt Instant  // set while the run is deferred: no caller waits for it
+	WasDefer   bool     // it was deferred at least once
 
 	Result      Value
 	Summary     string
@@ -110,6 +111,15 @@ type Run struct {
 
 	// Damage is set if the stored row is corrupted.
 	Damage *Damage
+}
+
+// A Firing says for which instant of a schedule a run was started.
+type Firing struct {
+	ID   string  `json:"id"`
+	Name string  `json:"name"`
+	For  Instant `json:"for,omitempty"` // zero: a person has triggered it
+	// Missed is how many instants before For were missed, and are made up for by this run.
+	Missed int `json:"missed,omitempty"`
 }
 
 // IsCommand tells whether the run is a command, which a runner executes.
@@ -157,6 +167,14 @@ type Options struct {
 	// settles it, the run is treated as an agent, also by a release that does not know this field.
 	Open  bool `json:"open,omitempty"`
 	Depth int  `json:"depth,omitempty"` // number of ancestors
+	// Firing is set if a schedule has started the run.
+	Firing *Firing `json:"firing,omitempty"`
+	// Limits is set if the run is under limits. It is shared, and never changed.
+	Limits *LimitUse `json:"limits,omitempty"`
+	// Unique is set if the run has, or had, a key of its kind. Debounce is set for a debounced run. Both
+	// are shared, and never changed.
+	Unique   *UniqueUse   `json:"unique,omitempty"`
+	Debounce *DebounceUse `json:"debounce,omitempty"`
 	// Anew says that the run goes on for one that completed with continue_with.
 	Anew bool `json:"anew,omitempty"`
 }

@@ -22,7 +22,10 @@ const ExecKind = "exec"
 
 // A Submission is the body of a request for a new run.
 type Submission struct {
-	Kind        string            `json:"kind"`
+	Kind string `json:"kind"`
+	// Name is a name of the caller's choice, as long as the run is stored: the same submission under it
+	// gives the same run, and another one is refused.
+	Name        string            `json:"name,omitempty"`
 	Input       json.RawMessage   `json:"input,omitempty"`
 	ThreadID    ThreadID          `json:"thread_id,omitempty"`
 	Class       Class             `json:"class,omitempty"`
@@ -33,6 +36,11 @@ type Submission struct {
 	Delay       Duration          `json:"delay,omitempty"`
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	// Limits names limits that the run is under, beside those of its kind. LimitKey is its key under
+	// limits with a count for each key, and Units is what a grant takes of their rates.
+	Limits   []string `json:"limits,omitempty"`
+	LimitKey string   `json:"limit_key,omitempty"`
+	Units    int      `json:"units,omitempty"`
 	// Messages are appended to the thread when the run becomes its active one.
 	Messages          []Message         `json:"messages,omitempty"`
 	MultitaskStrategy MultitaskStrategy `json:"multitask_strategy,omitempty"`
@@ -41,6 +49,9 @@ type Submission struct {
 	// the webhook receives NotifiedLines.
 	Webhook       string   `json:"webhook,omitempty"`
 	WebhookEvents []string `json:"webhook_events,omitempty"`
+	// Unique and Debounce are about other submissions of the kind with the same key.
+	Unique   *Unique   `json:"unique,omitempty"`
+	Debounce *Debounce `json:"debounce,omitempty"`
 	// Foreground says that the caller waits for the run, or is about to.
 	Foreground bool `json:"-"`
 }
@@ -71,6 +82,12 @@ type Spawn struct {
 	MaxAttempts int               `json:"max_attempts,omitempty"`
 	OnParentEnd Disposition       `json:"on_parent_end,omitempty"`
 	Metadata    map[string]string `json:"metadata,omitempty"`
+	// Limits, LimitKey and Units are those of a submission.
+	Limits   []string `json:"limits,omitempty"`
+	LimitKey string   `json:"limit_key,omitempty"`
+	Units    int      `json:"units,omitempty"`
+	// Unique is that of a submission. UniqueReturn is not among what it takes.
+	Unique *Unique `json:"unique,omitempty"`
 	// NewThread creates a thread for the child. Its metadata name the parent and the child's key.
 	NewThread bool `json:"new_thread,omitempty"`
 
@@ -111,6 +128,14 @@ func (s *Submission) Validate() error {
 	if err := checkWork("", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata); err != nil {
 		return err
 	}
+	if s.Name != "" {
+		if err := CheckChosenName("name", s.Name); err != nil {
+			return err
+		}
+	}
+	if err := checkLimits("", s.Limits, s.LimitKey, s.Units); err != nil {
+		return err
+	}
 	if s.RunAt != 0 && s.Delay != 0 {
 		return Invalid("delay", "give run_at or delay, not both")
 	}
@@ -125,6 +150,19 @@ func (s *Submission) Validate() error {
 		if err := oneOf("on_disconnect", s.OnDisconnect, Dispositions); err != nil {
 			return err
 		}
+	}
+	if s.Unique != nil { // the caller's stays as it is
+		u := *s.Unique
+		s.Unique = &u
+	}
+	if err := s.Unique.validate("unique", UniqueReturn); err != nil {
+		return err
+	}
+	if s.Unique != nil && s.Name != "" {
+		return Invalid("unique", "does not go with name, which only one run ever has")
+	}
+	if err := s.checkDebounce(); err != nil {
+		return err
 	}
 	if len(s.Messages) > 0 && s.ThreadID == "" {
 		return Invalid("messages", "a run without a thread writes no messages")
@@ -189,8 +227,22 @@ func (s *Spawn) validate(field string) error {
 	if err := oneOf(field+".on_parent_end", s.OnParentEnd, Dispositions); err != nil {
 		return err
 	}
+	if s.Unique != nil {
+		u := *s.Unique
+		s.Unique = &u
+	}
+	if err := s.Unique.validate(field+".unique", UniqueReject); err != nil {
+		return err
+	}
+	if s.Unique != nil && s.Unique.OnConflict == UniqueReturn {
+		return Invalid(field+".unique.on_conflict",
+			"takes reject or replace: the run that has the key is a child of another")
+	}
 	if s.Delay < 0 || time.Duration(s.Delay) > MaxWait {
 		return Invalid(field+".delay", "must lie between 0 and %s", MaxWait)
+	}
+	if err := checkLimits(field+".", s.Limits, s.LimitKey, s.Units); err != nil {
+		return err
 	}
 	return checkWork(field+".", s.Kind, &s.Queue, s.Class, s.Priority, s.MaxAttempts, s.Input, s.Metadata)
 }

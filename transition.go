@@ -32,11 +32,14 @@ var Transitions = []Transition{
 	{Queued, "Due", Queued, "watchdog", "its delay or backoff is over: claimable"},
 	{Queued, "JournalCopied", Queued, "person, watchdog",
 		"a part of the original's journal is copied to a retry; with the last part it is claimable"},
+	{Queued, "Debounced", Queued, "person", "another submission under its key: a new input, and a later begin"},
 	{Queued, "TurnCame", Queued, "server", "the thread is free: it becomes the active run"},
 	{Queued, "Slow", Queued, "watchdog", "claimable for too long, or on hold: an alert, never a kill"},
 	{Queued, "NeverClaimed", TimedOut, "watchdog", "only its own runner may take it, and does not"},
 	{Queued, "ProcessRestored", Queued, "person", processRestoredNote},
 	{Queued, "ProcessFound", Running, "server", processFoundNote},
+	{Queued, "LimitReached", Queued, "server", "it waits at a limit without room: not claimable"},
+	{Queued, "LimitOffered", Queued, "server, watchdog", "its limits have room: claimable"},
 	{Queued, "HoldReleased", Queued, "person", "its hold is over: any build may claim it now"},
 	{Queued, "HoldExpired", Failed, "watchdog", "on hold for too long: a dead letter with the defect's code"},
 	{Queued, "HoldAbandoned", Failed, "person", abandonedNote},
@@ -210,11 +213,13 @@ var deeds = map[string]string{
 	"Gathered": "counted by a group", "MessagesAppended": "given messages", "Continued": "continued",
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
+	"LimitReached": "blocked by a limit", "LimitOffered": "let through by its limits",
 	"HoldBegun": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
 	"CleanupAgain":  "queued for its clean-up",
 	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
 	"Repeated": "repeated", "OutputKept": "given output",
-	"JournalCopied": "given a journal", "SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
+	"JournalCopied": "given a journal", "Debounced": "given another input",
+	"SentinelMoved": "kept alive by a sentinel", "ProcessWatched": "watched",
 }
 
 // EventName returns the name of an event in the table.
@@ -263,6 +268,7 @@ func (p *Policy) Change(r *Run, e Event, now Instant) ([]Line, error) {
 	from := r.State
 	e.apply(p, r, now, &log)
 	r.State = to
+	r.Limited = r.followLimits(to)
 	r.Version++
 	if to.Terminal() && from.Live() {
 		r.FinishedAt = now
@@ -283,6 +289,10 @@ func (p *Policy) Change(r *Run, e Event, now Instant) ([]Line, error) {
 	}
 	return log.lines, nil
 }
+
+// raiseEpoch fences out the holder of a run. Below the floor, epochs may have been granted by commits
+// that are lost: the next one is above.
+func (p *Policy) raiseEpoch(r *Run) { r.Epoch = max(r.Epoch+1, p.EpochFloor) }
 
 // history collects the lines that an event adds to the log.
 type history struct {

@@ -26,6 +26,7 @@ func events() []Event {
 		Adopted{N: 1, Result: "1"}, FailedForGood{Epoch: 3}, WaitFailed{Epoch: 3}, Rejected{Epoch: 3},
 		CancelConfirmed{Epoch: 3}, CancelEnforced{}, DeadlinePassed{}, Reaped{}, Orphaned{Missing: "queue"},
 		Corrupted{Failure: Failure{Code: CodeDamaged}}, NeverStarted{}, Due{}, JournalCopied{},
+		Debounced{Input: "2", RunAt: start0.Add(time.Minute)},
 		TurnCame{Turn: TurnActive},
 		Regrantable{}, GrantLost{}, Slow{Reason: "silent", Bit: AlertSilent}, WentStale{}, CancelAsked{},
 		WentDeferred{Reason: "timeout"}, Reattached{},
@@ -37,6 +38,7 @@ func events() []Event {
 		OutputKept{Epoch: 3},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
 		HoldBegun{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
+		LimitReached{At: LimitRef{Limit: "l"}}, LimitOffered{Refs: []LimitRef{{Limit: "l"}}},
 		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Epoch: 3, Reason: "lease_lost"},
 	}
 }
@@ -84,6 +86,8 @@ func suited(r Run, e Event) Run {
 		r.Options.Process, r.WatchUntil = true, start0.Add(time.Minute)
 	case SentinelMoved, ProcessWatched:
 		r.Options.Process, r.HolderSeen = true, true
+	case Debounced:
+		r.Options.Debounce = &DebounceUse{Key: "k", Last: start0.Add(time.Hour)}
 	case OutputKept:
 		r.Options.Process = true
 	case Accepted:

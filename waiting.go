@@ -8,6 +8,8 @@ const (
 	WaitingNoSigner WaitReason = "no_signer"
 	// WaitingQueuePaused: somebody has paused its queue.
 	WaitingQueuePaused WaitReason = "queue_paused"
+	// WaitingKindPaused: somebody has paused its kind.
+	WaitingKindPaused WaitReason = "kind_paused"
 	// WaitingThreadBusy: it is behind another run of its thread.
 	WaitingThreadBusy WaitReason = "thread_busy"
 	// WaitingCopying: the journal of the run that it retries is being copied.
@@ -16,6 +18,8 @@ const (
 	WaitingHeld WaitReason = "held"
 	// WaitingNotBefore: its time has not come, because it was started for later or is tried again later.
 	WaitingNotBefore WaitReason = "not_before"
+	// WaitingLimit: a limit that it is under has no room for it.
+	WaitingLimit WaitReason = "limit"
 	// WaitingOwnRunner: it is a process that only its own runner may take.
 	WaitingOwnRunner WaitReason = "own_runner"
 	// WaitingUnserved: no worker polls for its kind on its queue.
@@ -32,4 +36,17 @@ type WaitingFor struct {
 	// Since is when it began, and Until when it ends by itself, as far as that is known.
 	Since Instant `json:"since,omitempty"`
 	Until Instant `json:"until,omitempty"`
+	// Limits has the limit that it waits at, if the reason is WaitingLimit.
+	Limits []WaitingAtLimit `json:"limits,omitempty"`
+}
+
+// A WaitingAtLimit says which limit a run waits at.
+type WaitingAtLimit struct {
+	LimitRef
+	Since Instant `json:"since,omitempty"`
+	// Ahead counts the runs that go before it, at least. Keys take turns, and those of other keys count
+	// only at a limit without a key.
+	Ahead int `json:"ahead"`
+	// ClosedUntil is set while the limit is closed.
+	ClosedUntil Instant `json:"closed_until,omitempty"`
 }

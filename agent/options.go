@@ -152,6 +152,9 @@ type Options struct {
 	Timeout time.Duration
 	// OnStall ends every wait for the child with an [ErrStalled] when the child looks stuck.
 	OnStall bool
+	// Unique refuses the child, or replaces another run, while another run of its kind has the key. The
+	// join of a refused child returns an error with the code not_unique.
+	Unique *perdure.Unique
 }
 
 // applyToChild sets the fields that the options have.
@@ -169,6 +172,7 @@ func (o Options) applyToChild(to *Options) {
 	to.Outlive = to.Outlive || o.Outlive
 	to.OnStall = to.OnStall || o.OnStall
 	to.NewThread = to.NewThread || o.NewThread
+	to.Unique = cmp.Or(o.Unique, to.Unique)
 }
 
 // fill sets the fields of a spawn.
@@ -176,6 +180,7 @@ func (o Options) fill(s *perdure.Spawn) {
 	s.Queue, s.Class, s.ThreadID, s.Metadata = o.Queue, o.Class, o.ThreadID, o.Metadata
 	s.Priority, s.MaxAttempts, s.NewThread = o.Priority, o.MaxAttempts, o.NewThread
 	s.Timeout, s.Delay = timeLeft(o.Timeout), perdure.Duration(o.Delay)
+	s.Unique = o.Unique
 	if o.Outlive {
 		s.OnParentEnd = perdure.DispositionContinue
 	}

@@ -1,6 +1,10 @@
 package api
 
-import "github.com/perdure/perdure"
+import (
+	"time"
+
+	"github.com/perdure/perdure"
+)
 
 // CreateKey is the body of a request for a new key.
 type CreateKey struct {
@@ -92,6 +96,34 @@ type Violation struct {
 type WatchdogLog struct {
 	Actions    []perdure.WatchdogAction `json:"actions"`
 	NextCursor string                   `json:"next_cursor,omitempty"`
+}
+
+// Locks are the locks of other sessions of PostgreSQL that are in the way of the answering node. What
+// needs them is set aside, and the rest goes on. With SQLite there are none.
+type Locks struct {
+	Tables []LockedTable `json:"tables"`
+	Rows   []LockedRow   `json:"rows"` // the oldest first
+	// RowsSetAside counts the rows that were set aside since the start of the node.
+	RowsSetAside int64 `json:"rows_set_aside"`
+}
+
+// A LockedTable is a table that another session holds locked as a whole.
+type LockedTable struct {
+	Table string    `json:"table"`
+	Mode  string    `json:"mode"`  // of PostgreSQL: AccessExclusiveLock, ShareLock, …
+	Waits bool      `json:"waits"` // the session waits for the lock, and everything else behind it
+	Found time.Time `json:"found"` // when this node found it
+	By    string    `json:"by"`    // the session, as far as PostgreSQL tells
+	// For are the sessions that a waiting session waits for.
+	For []string `json:"for,omitempty"`
+}
+
+// A LockedRow is a row that another session holds locked.
+type LockedRow struct {
+	Table string    `json:"table"`
+	Key   []string  `json:"key"`
+	Found time.Time `json:"found"` // when this node found it
+	By    string    `json:"by"`    // the session, as far as PostgreSQL tells
 }
 
 // Policy has the settings of the policy that the answering node goes by. Nodes of one store are

@@ -57,6 +57,21 @@ type Run struct {
 	// OriginRunID is the first run of a chain of retries. It is absent from a run that is no retry.
 	OriginRunID perdure.RunID `json:"origin_run_id,omitempty"`
 
+	// ScheduleID is the schedule that has started the run, ScheduledFor the instant it was started for.
+	// MissedCount is how many instants before that were missed. A triggered run has the first alone.
+	ScheduleID   string           `json:"schedule_id,omitempty"`
+	ScheduleName string           `json:"schedule_name,omitempty"`
+	ScheduledFor *perdure.Instant `json:"scheduled_for,omitempty"`
+	MissedCount  int              `json:"missed_count,omitempty"`
+
+	// Unique is the unique key that the run was accepted with. Existing is set in the answer to a start
+	// that got the run which has the key.
+	Unique   *perdure.UniqueUse `json:"unique,omitempty"`
+	Existing bool               `json:"existing,omitempty"`
+	// DebounceKey is the key of a debounced run, and Debounced how many starts came after the first.
+	DebounceKey string `json:"debounce_key,omitempty"`
+	Debounced   int    `json:"debounced,omitempty"`
+
 	CreatedAt  perdure.Instant  `json:"created_at"`
 	DeadlineAt perdure.Instant  `json:"deadline_at"`
 	StartedAt  *perdure.Instant `json:"started_at,omitempty"`
@@ -66,6 +81,8 @@ type Run struct {
 	ElapsedMS  int64            `json:"elapsed_ms"`
 	DurationMS *int64           `json:"duration_ms,omitempty"`
 
+	// FromSeq is set if the run was found by a name that stands for a part of it: the first line of that.
+	FromSeq       int64  `json:"from_seq,omitempty"`
 	LastSeq       int64  `json:"last_seq"` // number of the last event
 	LateResults   int    `json:"late_results,omitempty"`
 	DeliverableID string `json:"deliverable_id,omitempty"`
@@ -97,6 +114,9 @@ type Hold struct {
 type Runs struct {
 	Runs       []Run  `json:"runs"`
 	NextCursor string `json:"next_cursor,omitempty"`
+	// SearchedTo is set if the search ended before the page was full. Of the runs that were created
+	// later, the page has all that match. NextCursor goes on from there.
+	SearchedTo *perdure.Instant `json:"searched_to,omitempty"`
 }
 
 // An Event is one line of a run's log.
@@ -192,14 +212,38 @@ type LateResult struct {
 // CreateThread is the body of a request for a new thread.
 type CreateThread struct {
 	Metadata json.RawMessage `json:"metadata,omitempty"`
+	// Name is a name of the caller's choice. If there is a thread of this name, the answer is that one.
+	Name string `json:"name,omitempty"`
+}
+
+// ChangeThread is the body of a request to change a thread.
+type ChangeThread struct {
+	// Metadata is an object. Each of its keys replaces the one in the thread's metadata, and null removes it.
+	Metadata json.RawMessage `json:"metadata"`
+}
+
+// NameRun is the body of a request to give a run one more name.
+type NameRun struct {
+	// FromSeq is the first line of the run's log that the name stands for. Zero: all of them.
+	FromSeq int64 `json:"from_seq,omitempty"`
+}
+
+// A Name is a name that a thread or a run has got.
+type Name struct {
+	Name     string           `json:"name"`
+	ThreadID perdure.ThreadID `json:"thread_id,omitempty"`
+	RunID    perdure.RunID    `json:"run_id,omitempty"`
+	FromSeq  int64            `json:"from_seq,omitempty"`
 }
 
 // A Thread is a conversation.
 type Thread struct {
 	ThreadID  perdure.ThreadID `json:"thread_id"`
+	Names     []string         `json:"names,omitempty"` // that callers chose
 	Metadata  json.RawMessage  `json:"metadata,omitempty"`
 	CreatedAt perdure.Instant  `json:"created_at"`
 	ActiveRun perdure.RunID    `json:"active_run_id,omitempty"`
+	Waits     []OpenWait       `json:"waits,omitempty"` // the first 100 open waits of the active run
 	LastSeq   int64            `json:"last_seq"`
 }
 
@@ -212,6 +256,7 @@ type Threads struct {
 // A ListedThread is a thread as a list shows it.
 type ListedThread struct {
 	ThreadID    perdure.ThreadID `json:"thread_id"`
+	Names       []string         `json:"names,omitempty"`
 	Title       string           `json:"title"` // of its metadata, or the beginning of its first message of a user
 	CreatedAt   perdure.Instant  `json:"created_at"`
 	UpdatedAt   perdure.Instant  `json:"updated_at"` // when a message, or a run, last came or ended
@@ -366,14 +411,14 @@ type Queue struct {
 	Paused *perdure.QueuePause `json:"paused,omitempty"`
 }
 
-// PauseQueue pauses a queue. Without Until and For it stays paused until it is resumed.
+// PauseQueue pauses a queue or a kind. Without Until and For it stays paused until it is resumed.
 type PauseQueue struct {
 	Reason string           `json:"reason,omitempty"`
 	Until  *perdure.Instant `json:"until,omitempty"`
 	For    perdure.Duration `json:"for,omitempty"`
 }
 
-// QueuePaused says whether a queue is paused after a call.
+// QueuePaused says whether a queue or a kind is paused after a call.
 type QueuePaused struct {
 	Name   string              `json:"name"`
 	Paused *perdure.QueuePause `json:"paused,omitempty"`

@@ -39,6 +39,9 @@ type StartedRun struct {
 	ThreadID perdure.ThreadID `json:"thread_id,omitempty"`
 	Status   string           `json:"status"`
 	State    perdure.State    `json:"state"`
+	// Existing and Debounced are those of a Run.
+	Existing  bool `json:"existing,omitempty"`
+	Debounced int  `json:"debounced,omitempty"`
 	// WebhookID and WebhookSecret are those of a Run.
 	WebhookID     perdure.WebhookID `json:"webhook_id,omitempty"`
 	WebhookSecret string            `json:"webhook_secret,omitempty"`

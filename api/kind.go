@@ -39,6 +39,8 @@ type Kind struct {
 	// Served tells whether a live worker polls for the kind, on any queue.
 	Served       bool             `json:"served"`
 	LastPolledAt *perdure.Instant `json:"last_polled_at,omitempty"` // when a worker that serves it was last seen
+	// Paused is set while none of its runs is granted.
+	Paused *perdure.QueuePause `json:"paused,omitempty"`
 }
 
 // A KindBuild is a build that has announced a kind.

@@ -17,6 +17,8 @@ type Problem struct {
 	Field  string       `json:"field,omitempty"`
 	// ContinuedByRunID is set if the run has ended and this one continues it.
 	ContinuedByRunID perdure.RunID `json:"continued_by_run_id,omitempty"`
+	// RunID is the run that is in the way: with not_unique, the one that has the key.
+	RunID perdure.RunID `json:"run_id,omitempty"`
 }
 
 func (p *Problem) Error() string {
@@ -89,6 +91,11 @@ var Codes = []CodeDef{
 	{perdure.CodeNoOpenApproval, http.StatusConflict, "There is nothing to decide about"},
 	{perdure.CodeAnswerInvalid, http.StatusUnprocessableEntity, "The answer does not fit the form"},
 	{perdure.CodeSignalInvalid, http.StatusUnprocessableEntity, "The signal does not fit the schema of its kind"},
+	{perdure.CodeNeverFires, http.StatusUnprocessableEntity, "The schedule has no instant"},
+	{perdure.CodeUnknownLimit, http.StatusUnprocessableEntity, "There is no such limit"},
+	{perdure.CodeNameTaken, http.StatusConflict, "The name is taken"},
+	{perdure.CodeNotUnique, http.StatusConflict, "Another run has the unique key"},
+	{perdure.CodeOlderNode, http.StatusConflict, "A node of an older release does not know this; nothing was changed"},
 	{perdure.CodePlatformDecides, http.StatusForbidden, "The platform decides about this"},
 	{perdure.CodeQuota, http.StatusTooManyRequests, "The quota is used up"},
 	{perdure.CodeSignatureInvalid, http.StatusConflict, "The run is not what was accepted"},

@@ -30,6 +30,8 @@ type Poll struct {
 	// Build identifies the worker's program. A run that was held under other builds is granted to a
 	// new one at once.
 	Build string `json:"build,omitempty"`
+	// Release is that of the worker's library, for people who look whom an upgrade has reached.
+	Release string `json:"release,omitempty" older:"omit"`
 	// RunIDs names runs to lease, instead of queues and kinds: those that the caller has submitted for
 	// itself. A run that is not claimable is left out, and the poll does not wait.
 	RunIDs []perdure.RunID `json:"run_ids,omitempty"`
@@ -115,7 +117,15 @@ type StartRuns struct {
 
 // ReleaseRuns hands runs back unfinished.
 type ReleaseRuns struct {
-	Runs []Lease `json:"runs"`
+	Runs []ReleasedLease `json:"runs"`
+}
+
+// A ReleasedLease is a lease that is handed back.
+type ReleasedLease struct {
+	Lease
+	// NotBefore says that the worker could do nothing, and that nobody should try before. It is at most 24
+	// hours ahead.
+	NotBefore perdure.Instant `json:"not_before,omitempty" older:"omit"`
 }
 
 // LeaseResults has one result per lease, in the order of the request.

@@ -35,6 +35,13 @@ const (
 	WatchDeliveries  = "deliveries"
 	WatchWatchdog    = "watchdog"
 	WatchHistory     = "history"
+	WatchWaiting     = "waiting"    // why a run waits; a list with one RunWaiting
+	WatchJournal     = "journal"    // the newest entries of a run's journal, oldest first; each is a Step
+	WatchAttention   = "attention"  // what may need a person; a list with one Attention
+	WatchKindStats   = "kind_stats" // how runs of a kind went; a list with one KindStats
+	WatchSchedules   = "schedules"
+	WatchKinds       = "kinds"
+	WatchThreads     = "threads"
 )
 
 // A Watch is a message from the client: what it wants to be told from now on. A watch with the same
@@ -51,7 +58,8 @@ type Watch struct {
 	Limit  int             `json:"limit,omitempty"`
 	Cursor string          `json:"cursor,omitempty"`
 	// Events asks for the lines of the logs of runs that change. After has the last line of each run
-	// that the client has: later ones are sent after the snapshot.
+	// that the client has: later ones are sent after the snapshot. It goes with IDs, or with the tree
+	// of Filter.RootRunID.
 	Events bool                    `json:"events,omitempty"`
 	After  map[perdure.RunID]int64 `json:"after,omitempty"`
 }
@@ -68,13 +76,26 @@ type WatchFilter struct {
 	Metadata      map[string]string `json:"metadata,omitempty"`
 	CreatedAfter  string            `json:"created_after,omitempty"`
 	CreatedBefore string            `json:"created_before,omitempty"`
-	Cause         string            `json:"cause,omitempty"`
-	RunID         perdure.RunID     `json:"run_id,omitempty"`
-	WebhookID     perdure.WebhookID `json:"webhook_id,omitempty"`
-	Rule          string            `json:"rule,omitempty"`
-	Tenant        string            `json:"tenant,omitempty"`
-	Since         string            `json:"since,omitempty"`
-	Step          string            `json:"step,omitempty"`
+
+	IDPart         string `json:"id_part,omitempty"`
+	KindPrefix     string `json:"kind_prefix,omitempty"`
+	MetadataValue  string `json:"metadata_value,omitempty"`
+	WorkerID       string `json:"worker_id,omitempty"`
+	ErrorCode      string `json:"error_code,omitempty"`
+	Held           string `json:"held,omitempty"` // "true"
+	DeadlineBefore string `json:"deadline_before,omitempty"`
+	FinishedAfter  string `json:"finished_after,omitempty"`
+	Class          string `json:"class,omitempty"`
+	SeenBefore     string `json:"seen_before,omitempty"`
+
+	Cause     string            `json:"cause,omitempty"`
+	RunID     perdure.RunID     `json:"run_id,omitempty"`
+	WebhookID perdure.WebhookID `json:"webhook_id,omitempty"`
+	Rule      string            `json:"rule,omitempty"`
+	Tenant    string            `json:"tenant,omitempty"`
+	Since     string            `json:"since,omitempty"`
+	Step      string            `json:"step,omitempty"`
+	Children  string            `json:"children,omitempty"` // "false" leaves out threads of workers
 }
 
 // A Snapshot has the runs that match the filter, newest first, in the form of a list. It replaces
@@ -87,6 +108,8 @@ type Snapshot struct {
 	Truncated bool `json:"truncated"`
 	// NextCursor is the cursor of the older runs.
 	NextCursor perdure.RunID `json:"next_cursor,omitempty"`
+	// SearchedTo is set if the search for runs ended before the page was full, as in Runs.
+	SearchedTo *perdure.Instant `json:"searched_to,omitempty"`
 }
 
 // A Change reports a changed run: its current form, and the events since the last report. If there
@@ -158,4 +181,13 @@ type RunCounts struct {
 	// EndedSince is when the oldest run was created among which ended runs were counted. It is left
 	// out if all ended runs were counted.
 	EndedSince *perdure.Instant `json:"ended_since,omitempty"`
+}
+
+// A RunWaiting tells what a run waits for, as its Activity does.
+type RunWaiting struct {
+	RunID perdure.RunID `json:"run_id"`
+	// WaitingFor says why a queued run is not executed yet.
+	WaitingFor *perdure.WaitingFor `json:"waiting_for,omitempty"`
+	Waits      []OpenWait          `json:"waits"`
+	Skipped    []SkippedItem       `json:"skipped"`
 }

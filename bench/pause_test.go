@@ -36,7 +36,7 @@ func BenchmarkPollBesidePauses(b *testing.B) {
 			}
 		}},
 		{"100 other queues paused", func(b *testing.B, e *engine.Engine) {
-			for i := range perdure.MaxPausedQueues {
+			for i := range perdure.MaxPauses {
 				pause(b, e, tenant, fmt.Sprint("other", i))
 			}
 		}},

@@ -12,10 +12,14 @@ import (
 // ApprovalFilter selects approvals.
 type ApprovalFilter struct {
 	// State is perdure.ApprovalOpen by default. perdure.ApprovalAll selects all.
-	State  perdure.ApprovalState
-	RunID  perdure.RunID // only of this run
-	Limit  int           // entries of a page; default 50
-	Cursor string        // NextCursor of the page before
+	State perdure.ApprovalState
+	RunID perdure.RunID // only of this run
+	// RootRunID selects those of a tree of runs, and ThreadID those of the runs on a thread and of the
+	// runs below these. A page may then be short and have a NextCursor.
+	RootRunID perdure.RunID
+	ThreadID  perdure.ThreadID
+	Limit     int    // entries of a page; default 50
+	Cursor    string // NextCursor of the page before
 	// Platform selects the open approvals of all tenants that the platform decides about. It takes a
 	// platform key with platform:read, and goes with Limit and Cursor alone.
 	Platform bool
@@ -24,7 +28,8 @@ type ApprovalFilter struct {
 // Approvals returns a page of approvals, oldest first.
 func (c *Client) Approvals(ctx context.Context, f ApprovalFilter) (*api.Approvals, error) {
 	q := url.Values{}
-	for name, v := range map[string]string{"state": string(f.State), "run_id": string(f.RunID), "cursor": f.Cursor} {
+	for name, v := range map[string]string{"state": string(f.State), "run_id": string(f.RunID),
+		"root_run_id": string(f.RootRunID), "thread_id": string(f.ThreadID), "cursor": f.Cursor} {
 		if v != "" {
 			q.Set(name, v)
 		}

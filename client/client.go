@@ -53,6 +53,7 @@ type Client struct {
 	opt   Options
 	http  *http.Client
 	log   *slog.Logger
+	older *omitted
 }
 
 // New makes a client for the server at baseURL, such as "http://127.0.0.1:7373", with a tenant's
@@ -94,7 +95,7 @@ func New(baseURL, key string, opt Options) *Client {
 			ForceAttemptHTTP2:     true,
 		}
 	}
-	return &Client{
+	return &Client{older: new(omitted),
 		nodes: nodes, key: key, opt: opt, log: opt.Logger,
 		http: &http.Client{Transport: opt.Transport, CheckRedirect: noRedirect},
 	}
@@ -200,6 +201,9 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 		}
 		var f *failure
 		status, f = c.send(sending, r, out)
+		for f != nil && c.older.refused(r.body, f.err) {
+			status, f = c.send(sending, r, out)
+		}
 		if f == nil {
 			return status, nil
 		}
@@ -332,7 +336,7 @@ func (c *Client) request(ctx context.Context, r *request) (*http.Request, error)
 			why := cmp.Or(unencoded(reflect.ValueOf(r.body)), "the request can't be written as JSON: "+err.Error())
 			return nil, api.NewProblem(perdure.CodeInvalid, why, "")
 		}
-		body = bytes.NewReader(b)
+		body = bytes.NewReader(c.older.without(r.body, b))
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, target, body)
 	if err != nil {

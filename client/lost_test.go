@@ -31,14 +31,16 @@ import (
 
 // reading lists the methods that change nothing.
 var reading = strings.Fields(`
-	Activity All Approval Approvals Artifact Artifacts Audit Backup ChildActivity Close Counts DeadLetter
+	Activity All Approval Approvals Artifact Artifacts Attention Audit Backup ChildActivity Close Counts
+	DeadLetter
 	DeadLetterCauses DeadLetters Deliverable Deliveries Delivery EventPage Events FailedJobs For Get Group Health
 	History HistoryBackwards Inbox InboxItem InboxItems Invariants JobHealth JobHeartbeats Join JoinGroup
-	Journal Keys Kind Kinds LateResults
-	List Messages PlatformAudit Policy Queues Ready RecoveryMetrics RecoveryStatus Replay
+	Journal Keys Kind KindStats Kinds LateResults Limit LimitKeys Limits
+	List Locks Messages PlatformAudit Policy Queues Ready RunByName ThreadByName RecoveryMetrics RecoveryStatus Replay
 	RunHistory Sentinels
+	Schedule Schedules
 	Session SigningKeys StaleJobs StartupLog Step Steps Stream Tenant Tenants Thread Threads Tree View Views Watchdog
-	Webhook Webhooks Workers`)
+	UpcomingInstants Webhook Webhooks Workers`)
 
 // clients are the types whose methods are tested: for programs, for operators and for workers.
 var clients = []reflect.Type{reflect.TypeFor[*client.Client](), reflect.TypeFor[*admin.Client](),
@@ -98,6 +100,16 @@ func (l *loss) dead() perdure.RunID {
 	return lease.RunID
 }
 
+// kindPausedIs checks whether a kind is paused, by a run of it.
+func (l *loss) kindPausedIs(kind string, want bool) {
+	l.t.Helper()
+	id := ok[*api.Run](l.t)(l.c.Start(l.ctx, perdure.Submission{Kind: kind})).RunID
+	w := ok[*api.Run](l.t)(l.c.Get(l.ctx, id)).WaitingFor
+	if w == nil || (w.Reason == perdure.WaitingKindPaused) != want {
+		l.t.Errorf("a run of kind %s waits for %+v; paused = %t wanted", kind, w, want)
+	}
+}
+
 // pausedIs checks whether a queue is paused.
 func (l *loss) pausedIs(queue string, want bool) {
 	l.t.Helper()
@@ -105,6 +117,49 @@ func (l *loss) pausedIs(queue string, want bool) {
 		if q.Name == queue && (q.Paused != nil) != want {
 			l.t.Errorf("queue %s: paused = %+v, want paused %t", queue, q.Paused, want)
 		}
+	}
+}
+
+const hour = perdure.Duration(time.Hour)
+
+// schedule makes a schedule, or changes it.
+func (l *loss) schedule(name string, every perdure.Duration) {
+	l.t.Helper()
+	in := api.PutSchedule{Every: every, Submission: perdure.Submission{Kind: "job"}}
+	ok[*api.Schedule](l.t)(l.c.PutSchedule(l.ctx, name, in))
+}
+
+func (l *loss) scheduleIs(name, want string) {
+	l.t.Helper()
+	if s := ok[*api.Schedule](l.t)(l.c.Schedule(l.ctx, name)); s.State != want {
+		l.t.Errorf("schedule %s is %s, want %s", name, s.State, want)
+	}
+}
+
+// limit makes a limit, or changes it.
+func (l *loss) limit(name string, concurrency int, perKey bool) {
+	l.t.Helper()
+	ok[*api.Limit](l.t)(l.c.PutLimit(l.ctx, name, api.PutLimit{Concurrency: &concurrency, PerKey: perKey}))
+}
+
+func (l *loss) limitClosed(name string, want bool) {
+	l.t.Helper()
+	if x := ok[*api.Limit](l.t)(l.c.Limit(l.ctx, name)); (x.ClosedUntil != nil) != want {
+		l.t.Errorf("limit %s is closed: %v, want %v", name, x.ClosedUntil != nil, want)
+	}
+}
+
+// limitKey sets the values of key a.
+func (l *loss) limitKey(name string, concurrency int) {
+	l.t.Helper()
+	ok[*api.LimitKey](l.t)(l.c.PutLimitKey(l.ctx, name, "a", api.PutLimitKey{Concurrency: &concurrency}))
+}
+
+func (l *loss) limitKeyIs(name string, want int) {
+	l.t.Helper()
+	keys := ok[[]api.LimitKey](l.t)(l.c.LimitKeys(l.ctx, name))
+	if len(keys) != 1 || keys[0].Concurrency != want {
+		l.t.Errorf("keys of %s = %+v, want one with %d", name, keys, want)
 	}
 }
 
@@ -267,6 +322,116 @@ var mutations = map[string]func(l *loss) call{
 		l.once = func(any) { l.pausedIs("slow", true) }
 		return func(c *client.Client) (any, error) { return admin.New(c).ResumeQueue(l.ctx, "slow") }
 	},
+	"PauseKind": func(l *loss) call {
+		l.between = func() { ok[*api.QueuePaused](l.t)(admin.New(l.c).ResumeKind(l.ctx, "slow")) }
+		l.once = func(any) { l.kindPausedIs("slow", false) }
+		return func(c *client.Client) (any, error) {
+			return admin.New(c).PauseKind(l.ctx, "slow", api.PauseQueue{Reason: "x"})
+		}
+	},
+	"ResumeKind": func(l *loss) call {
+		pause := func() { ok[*api.QueuePaused](l.t)(admin.New(l.c).PauseKind(l.ctx, "slow", api.PauseQueue{})) }
+		pause()
+		l.between = pause
+		l.once = func(any) { l.kindPausedIs("slow", true) }
+		return func(c *client.Client) (any, error) { return admin.New(c).ResumeKind(l.ctx, "slow") }
+	},
+	"CreateSchedule": func(l *loss) call {
+		l.once = func(got any) { l.same(got, "schedule_id") }
+		return func(c *client.Client) (any, error) {
+			return c.CreateSchedule(l.ctx, api.PutSchedule{Name: "new", Every: hour,
+				Submission: perdure.Submission{Kind: "job"}})
+		}
+	},
+	"PutSchedule": func(l *loss) call {
+		// Somebody who has changed the schedule meanwhile is not overruled by the retry.
+		l.between = func() { l.schedule("put", 2*hour) }
+		l.once = func(any) {
+			if s := ok[*api.Schedule](l.t)(l.c.Schedule(l.ctx, "put")); s.Every == nil || *s.Every != 2*hour {
+				l.t.Errorf("every = %v, want what was set last", s.Every)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.PutSchedule(l.ctx, "put",
+				api.PutSchedule{Every: hour, Submission: perdure.Submission{Kind: "job"}})
+		}
+	},
+	"PauseSchedule": func(l *loss) call {
+		l.schedule("s", hour)
+		l.between = func() { ok[*api.Schedule](l.t)(l.c.ResumeSchedule(l.ctx, "s")) }
+		l.once = func(any) { l.scheduleIs("s", "active") }
+		return func(c *client.Client) (any, error) { return c.PauseSchedule(l.ctx, "s") }
+	},
+	"ResumeSchedule": func(l *loss) call {
+		l.schedule("s", hour)
+		pause := func() { ok[*api.Schedule](l.t)(l.c.PauseSchedule(l.ctx, "s")) }
+		pause()
+		l.between = pause
+		l.once = func(any) { l.scheduleIs("s", "paused") }
+		return func(c *client.Client) (any, error) { return c.ResumeSchedule(l.ctx, "s") }
+	},
+	"TriggerSchedule": func(l *loss) call {
+		l.schedule("s", hour)
+		l.once = func(got any) {
+			l.same(got, "run_id")
+			if list := ok[*api.Runs](l.t)(l.c.List(l.ctx, client.Filter{Kind: "job"})); len(list.Runs) != 1 {
+				l.t.Errorf("%d runs, want 1", len(list.Runs))
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.TriggerSchedule(l.ctx, "s") }
+	},
+	"DeleteSchedule": func(l *loss) call {
+		l.schedule("s", hour)
+		l.between = func() { l.schedule("s", 2*hour) }
+		l.once = func(any) { l.scheduleIs("s", "active") }
+		return func(c *client.Client) (any, error) { return nil, c.DeleteSchedule(l.ctx, "s") }
+	},
+	"PutLimit": func(l *loss) call {
+		l.between = func() { l.limit("put", 2, false) }
+		l.once = func(any) {
+			if x := ok[*api.Limit](l.t)(l.c.Limit(l.ctx, "put")); x.Concurrency != 2 {
+				l.t.Errorf("concurrency = %d, want what was set last", x.Concurrency)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.PutLimit(l.ctx, "put", api.PutLimit{Concurrency: new(1)})
+		}
+	},
+	"DeleteLimit": func(l *loss) call {
+		l.limit("l", 1, false)
+		l.between = func() { l.limit("l", 2, false) }
+		l.once = func(any) { ok[*api.Limit](l.t)(l.c.Limit(l.ctx, "l")) }
+		return func(c *client.Client) (any, error) { return nil, c.DeleteLimit(l.ctx, "l") }
+	},
+	"CloseLimit": func(l *loss) call {
+		l.limit("l", 1, false)
+		l.between = func() { ok[*api.Limit](l.t)(l.c.OpenLimit(l.ctx, "l", api.OpenLimit{})) }
+		l.once = func(any) { l.limitClosed("l", false) }
+		return func(c *client.Client) (any, error) { return c.CloseLimit(l.ctx, "l", api.CloseLimit{For: hour}) }
+	},
+	"OpenLimit": func(l *loss) call {
+		l.limit("l", 1, false)
+		shut := func() { ok[*api.Limit](l.t)(l.c.CloseLimit(l.ctx, "l", api.CloseLimit{For: hour})) }
+		shut()
+		l.between = shut
+		l.once = func(any) { l.limitClosed("l", true) }
+		return func(c *client.Client) (any, error) { return c.OpenLimit(l.ctx, "l", api.OpenLimit{}) }
+	},
+	"PutLimitKey": func(l *loss) call {
+		l.limit("l", 1, true)
+		l.between = func() { l.limitKey("l", 3) }
+		l.once = func(any) { l.limitKeyIs("l", 3) }
+		return func(c *client.Client) (any, error) {
+			return c.PutLimitKey(l.ctx, "l", "a", api.PutLimitKey{Concurrency: new(2)})
+		}
+	},
+	"DeleteLimitKey": func(l *loss) call {
+		l.limit("l", 1, true)
+		l.limitKey("l", 2)
+		l.between = func() { l.limitKey("l", 3) }
+		l.once = func(any) { l.limitKeyIs("l", 3) }
+		return func(c *client.Client) (any, error) { return c.DeleteLimitKey(l.ctx, "l", "a") }
+	},
 	"Signal": func(l *loss) call {
 		id := l.run(perdure.Submission{})
 		l.once = func(got any) {
@@ -407,6 +572,44 @@ var mutations = map[string]func(l *loss) call{
 	"CreateThread": func(l *loss) call {
 		l.once = func(got any) { l.same(got, "thread_id") }
 		return func(c *client.Client) (any, error) { return c.CreateThread(l.ctx, client.JSON(map[string]int{"n": 1})) }
+	},
+	"CreateNamedThread": func(l *loss) call {
+		l.once = func(got any) { l.same(got, "thread_id") }
+		return func(c *client.Client) (any, error) { return c.CreateNamedThread(l.ctx, "t", nil) }
+	},
+	"ChangeThread": func(l *loss) call {
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil)).ThreadID
+		// Somebody who has changed the thread meanwhile is not overruled by the retry.
+		l.between = func() {
+			ok[*api.Thread](l.t)(l.c.ChangeThread(l.ctx, th, client.JSON(map[string]int{"n": 2})))
+		}
+		l.once = func(any) {
+			if got := ok[*api.Thread](l.t)(l.c.Thread(l.ctx, th)); string(got.Metadata) != `{"n":2}` {
+				l.t.Errorf("metadata = %s, want what was set last", got.Metadata)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return c.ChangeThread(l.ctx, th, client.JSON(map[string]int{"n": 1}))
+		}
+	},
+	"NameThread": func(l *loss) call {
+		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil)).ThreadID
+		l.once = func(any) {
+			got := ok[*api.Thread](l.t)(l.c.ThreadByName(l.ctx, "a b/ü"))
+			if got.ThreadID != th || len(got.Names) != 1 {
+				l.t.Errorf("thread by name = %+v, want %s", got, th)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.NameThread(l.ctx, th, "a b/ü") }
+	},
+	"NameRun": func(l *loss) call {
+		id := l.run(perdure.Submission{})
+		l.once = func(any) {
+			if got := ok[*api.Run](l.t)(l.c.RunByName(l.ctx, "r:../?")); got.RunID != id || got.FromSeq != 1 {
+				l.t.Errorf("run by name = %s from %d, want %s from 1", got.RunID, got.FromSeq, id)
+			}
+		}
+		return func(c *client.Client) (any, error) { return c.NameRun(l.ctx, id, "r:../?", api.NameRun{FromSeq: 1}) }
 	},
 	"AppendMessage": func(l *loss) call {
 		th := ok[*api.Thread](l.t)(l.c.CreateThread(l.ctx, nil)).ThreadID
@@ -656,7 +859,9 @@ var mutations = map[string]func(l *loss) call{
 					res, r, perdure.CodeStaleEpoch, lease.Epoch+1)
 			}
 		}
-		return func(c *client.Client) (any, error) { return session.Of(c).Release(l.ctx, "w", lease) }
+		return func(c *client.Client) (any, error) {
+			return session.Of(c).Release(l.ctx, "w", api.ReleasedLease{Lease: lease})
+		}
 	},
 	"Poll": func(l *loss) call {
 		id := l.run(perdure.Submission{})

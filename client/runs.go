@@ -247,8 +247,19 @@ type Filter struct {
 	Metadata    map[string]string
 	// CreatedAfter and CreatedBefore bound the creation. Zero is no bound.
 	CreatedAfter, CreatedBefore time.Time
-	Limit                       int    // entries of a page; default 50
-	Cursor                      string // NextCursor of the page before
+	IDPart                      string // a part of the id, such as its last eight letters
+	KindPrefix                  string
+	MetadataValue               string // the value of any entry of metadata
+	WorkerID                    string // the worker that has the run, or had it last
+	// ErrorCode selects runs that ended with this code.
+	ErrorCode perdure.Code
+	Held      bool // on hold
+	Class     perdure.Class
+	// DeadlineBefore selects live runs, FinishedAfter ended ones, and SeenBefore those of workers that gave
+	// no sign of life since. Zero is no bound.
+	DeadlineBefore, FinishedAfter, SeenBefore time.Time
+	Limit                                     int    // entries of a page; default 50
+	Cursor                                    string // NextCursor of the page before
 }
 
 func (f *Filter) query() url.Values {
@@ -256,13 +267,19 @@ func (f *Filter) query() url.Values {
 	for name, v := range map[string]string{
 		"status": f.Status, "state": string(f.State), "kind": f.Kind, "queue": f.Queue,
 		"thread_id": string(f.ThreadID), "parent_run_id": string(f.ParentRunID),
-		"root_run_id": string(f.RootRunID), "cursor": f.Cursor,
+		"root_run_id": string(f.RootRunID), "cursor": f.Cursor, "id_part": f.IDPart, "kind_prefix": f.KindPrefix,
+		"metadata_value": f.MetadataValue, "worker_id": f.WorkerID, "error_code": string(f.ErrorCode),
+		"class": string(f.Class),
 	} {
 		if v != "" {
 			q.Set(name, v)
 		}
 	}
-	for name, at := range map[string]time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore} {
+	if f.Held {
+		q.Set("held", "true")
+	}
+	for name, at := range map[string]time.Time{"created_after": f.CreatedAfter, "created_before": f.CreatedBefore,
+		"deadline_before": f.DeadlineBefore, "finished_after": f.FinishedAfter, "seen_before": f.SeenBefore} {
 		if !at.IsZero() {
 			q.Set(name, at.UTC().Format(time.RFC3339Nano))
 		}
@@ -287,6 +304,17 @@ func (c *Client) List(ctx context.Context, f Filter) (*api.Runs, error) {
 func (c *Client) Counts(ctx context.Context, f Filter) (*api.RunCounts, error) {
 	f.Limit, f.Cursor = 0, ""
 	return answer[api.RunCounts](ctx, c, &request{method: "GET", path: v1 + "/runs/counts", query: f.query()})
+}
+
+// Attention says what may need a person: approvals, failures of the last hour, queues that nobody serves,
+// holds, and runs near their deadline.
+func (c *Client) Attention(ctx context.Context) (*api.Attention, error) {
+	return answer[api.Attention](ctx, c, &request{method: "GET", path: v1 + "/attention"})
+}
+
+// KindStats says how the newest runs of a kind went.
+func (c *Client) KindStats(ctx context.Context, kind string) (*api.KindStats, error) {
+	return answer[api.KindStats](ctx, c, &request{method: "GET", path: path(v1+"/kinds/%s/stats", kind)})
 }
 
 // RunHistory counts what happened to runs since a while ago, at most a week, in steps. With a step of

@@ -49,6 +49,15 @@ func (c *Client) Threads(ctx context.Context, f ThreadFilter) (*api.Threads, err
 	return answer[api.Threads](ctx, c, &request{method: "GET", path: v1 + "/threads", query: q})
 }
 
+// ChangeThread merges an object into the metadata of a thread: each of its keys replaces the one of that
+// name, and null removes it.
+func (c *Client) ChangeThread(
+	ctx context.Context, id perdure.ThreadID, metadata json.RawMessage, opts ...CallOptions,
+) (*api.Thread, error) {
+	r := &request{method: "PATCH", path: path(v1+"/threads/%s", string(id)), body: api.ChangeThread{Metadata: metadata}}
+	return answer[api.Thread](ctx, c, r, opts...)
+}
+
 // DeleteThread removes a thread and its messages. Its runs stay.
 func (c *Client) DeleteThread(ctx context.Context, id perdure.ThreadID, opts ...CallOptions) error {
 	_, err := c.do(ctx, &request{method: "DELETE", path: path(v1+"/threads/%s", string(id))}, nil, opts...)

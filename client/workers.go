@@ -33,22 +33,30 @@ func (c protocol) Poll(ctx context.Context, workerID string, in api.Poll) (*api.
 
 // StartRuns reports that a worker has started runs that it leased without api.Poll.Start.
 func (c protocol) StartRuns(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error) {
-	return c.leases(ctx, "start", workerID, leases)
-}
-
-// Release hands back runs that a worker will not finish. It costs them no attempt.
-func (c protocol) Release(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error) {
-	return c.leases(ctx, "release", workerID, leases)
-}
-
-func (c protocol) leases(ctx context.Context, verb, workerID string, leases []api.Lease) ([]api.LeaseResult, error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
-	r := &request{method: "POST", path: path(v1+"/workers/%s/"+verb, workerID), body: api.StartRuns{Runs: leases}}
+	return c.leases(ctx, "start", workerID, api.StartRuns{Runs: leases}, leases[0].RunID, len(leases))
+}
+
+// Release hands back runs that a worker will not finish. It costs them no attempt.
+func (c protocol) Release(
+	ctx context.Context, workerID string, leases ...api.ReleasedLease,
+) ([]api.LeaseResult, error) {
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	return c.leases(ctx, "release", workerID, api.ReleaseRuns{Runs: leases}, leases[0].RunID, len(leases))
+}
+
+// leases makes a call about n leases.
+func (c protocol) leases(
+	ctx context.Context, verb, workerID string, body any, first perdure.RunID, n int,
+) ([]api.LeaseResult, error) {
+	r := &request{method: "POST", path: path(v1+"/workers/%s/"+verb, workerID), body: body}
 	out, err := answer[api.LeaseResults](ctx, c.Client, r)
-	if p := entryRefused(err, len(leases)); p != nil {
-		return []api.LeaseResult{{RunID: leases[0].RunID, Error: p}}, nil
+	if p := entryRefused(err, n); p != nil {
+		return []api.LeaseResult{{RunID: first, Error: p}}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func TestDashboardKeepsUpWithChanges(t *testing.T) {
 	seconds = max(seconds, 2)
 	n := newNode(t)
 	d := openDashboard(t, n, "", "login="+n.key)
-	d.sees("h1", "Runs")
+	d.sees("h1", "Home")
+	d.goes("#/runs")
 	d.sees(".connection", "Live")
 	// Each tenth of a second 50 changes: runs that are started, taken and ended.
 	began, changes := time.Now(), 0

@@ -64,6 +64,17 @@ func (d *dashboard) clicks(css, text string) {
 	})
 }
 
+// unfolds clicks on a button in a part of the page until a text is there. A page that draws itself anew
+// meanwhile folds it again.
+func (d *dashboard) unfolds(css, button, want string) {
+	d.t.Helper()
+	eventually.True(d.t, fmt.Sprintf("%s shows %q after clicks on %q", css, want, button), func() bool {
+		return browser.Eval[bool](d.Page, `(() => {
+			const e = `+find(css+" button", button)+`.find(e => !e.disabled); if (e) e.click();
+			return [...document.querySelectorAll('`+css+`')].some(e => e.textContent.includes('`+want+`')) })()`)
+	})
+}
+
 // types fills in a field.
 func (d *dashboard) types(css, text string) {
 	d.t.Helper()
@@ -227,7 +238,7 @@ func TestDashboardActs(t *testing.T) {
 	n := newNode(t, short...)
 	asked := asksForApproval(n, "Push to main?")
 	d := openDashboard(t, n, "", "login="+n.key)
-	d.sees("h1", "Runs")
+	d.sees("h1", "Home")
 	if at := browser.Eval[string](d.Page, "location.href"); strings.Contains(at, n.key) {
 		t.Errorf("the address after the one-time link = %s, want it without the key", at)
 	}
@@ -236,6 +247,7 @@ func TestDashboardActs(t *testing.T) {
 	d.sees(".approval", "12345678901234567890") // not rounded
 	d.types(`select[name="f:region"]`, "eu")
 	d.clicks(".approval button", "Approve")
+	d.clicks("dialog button", "Approve")
 	d.sees(".empty", "Nothing waits for you")
 	var decided struct {
 		Approvals []struct {
@@ -331,7 +343,7 @@ func TestDashboardActs(t *testing.T) {
 	d.clicks("[role=tab]", "Inbox")
 	d.sees("[data-row]", "please")
 	d.clicks("[role=tab]", "Log")
-	d.sees(".log-row", "run:completed")
+	d.sees(".step", "Completed")
 
 	// The rules of the watchdog have the settings that this server was started with.
 	d.goes("#/watchdog")
@@ -411,6 +423,8 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 	}
 
 	d := openDashboard(t, n, "", "login="+n.key)
+	d.sees("h1", "Home")
+	d.goes("#/runs")
 	d.sees("tbody", "neighbour")
 	d.sees("tbody", "<script>window.owned")
 	browser.Eval[bool](d.Page, `window.long = []; new PerformanceObserver(list => {
@@ -420,8 +434,8 @@ func TestDashboardShowsHostileTextAsText(t *testing.T) {
 		{"/runs/" + r.RunID + "?tab=data", "button", "show all"},
 		{"/runs/" + r.RunID + "?tab=data", ".json", "1234567890123456789"},
 		{"/runs/" + grant.RunID + "?tab=data", "td a", "large.txt"},
-		{"/runs/" + grant.RunID, ".log-row", "U+202E"},
-		{"/runs/" + grant.RunID + "?tab=output", ".text", "yyyy"},
+		{"/runs/" + grant.RunID + "?form=lines", ".log-row", "U+202E"},
+		{"/runs/" + grant.RunID + "?tab=output", ".term-line", "yyyy"},
 		{"/threads/" + thread.ThreadID, ".message", "<script>window.owned"},
 		{"/threads/" + thread.ThreadID, ".message", "U+202E"},
 		{"/threads/" + thread.ThreadID, ".message button", "show all"},
@@ -493,6 +507,8 @@ func TestDashboardKeepsTenantsApart(t *testing.T) {
 		t.Fatalf("making a key = %d, want 201", status)
 	}
 	d := openDashboard(t, n, "", "login="+key.Secret)
+	d.sees(".all-clear", "All clear")
+	d.goes("#/runs")
 	d.sees(".empty", "No runs yet")
 	if browser.Eval[int](d.Page, find("body", "secret-plan")+".length") > 0 {
 		t.Error("a tenant sees a run of another one")
@@ -505,6 +521,8 @@ func TestDashboardKeepsTenantsApart(t *testing.T) {
 
 	// A key of the platform sees its own tenant, another one, or all.
 	all := openDashboard(t, n, "", "login="+n.key)
+	all.sees("h1", "Home")
+	all.goes("#/runs")
 	all.sees("tbody", "secret-plan")
 	all.types(".pick-tenant select", "acme")
 	all.sees("tbody", "theirs")
@@ -537,16 +555,11 @@ func (d *dashboard) loadsAxe() bool {
 	return browser.Eval[bool](d.Page, string(source)+"; typeof axe === 'object'")
 }
 
-// axeFinds gives the serious and critical findings of axe-core on the page as it is now. With a theme that is not the
-// first one on a page, only the rules about colors are asked again: a theme changes nothing else.
-func (d *dashboard) axeFinds(first bool) []string {
+// axeFinds gives the serious and critical findings of axe-core on the page as it is now.
+func (d *dashboard) axeFinds() []string {
 	d.t.Helper()
-	only := ""
-	if !first {
-		only = ", runOnly: {type: 'rule', values: ['color-contrast', 'link-in-text-block']}"
-	}
 	browser.Eval[bool](d.Page, `window.axeFound = null;
-		axe.run(document, {resultTypes: ['violations']`+only+`}).then(r => {
+		axe.run(document, {resultTypes: ['violations']}).then(r => {
 		window.axeFound = r.violations.filter(v => ['serious', 'critical'].includes(v.impact)).flatMap(v =>
 			v.nodes.slice(0, 5).map(n => v.impact + ' ' + v.id + ': ' + v.help + ': ' + n.html.slice(0, 200))) },
 		e => { window.axeFound = [String(e)] }); true`)
@@ -613,6 +626,24 @@ func (d *dashboard) picture(what, theme string, width int64) {
 	}
 }
 
+// A form is how a page is looked at.
+type form struct {
+	width int64
+	theme string
+}
+
+// forms gives two forms of a page that have both widths and both themes: for the next page the two others. All four
+// are looked at with PERDURE_TEST_FULL=1 ("make campaign") and for pictures.
+func forms(page int) []form {
+	if os.Getenv("PERDURE_TEST_FULL") != "" || os.Getenv("PERDURE_PICTURES") != "" {
+		return []form{{1280, "light"}, {1280, "dark"}, {390, "light"}, {390, "dark"}}
+	}
+	if page%2 == 0 {
+		return []form{{1280, "light"}, {390, "dark"}}
+	}
+	return []form{{1280, "dark"}, {390, "light"}}
+}
+
 // Each view and each dialog, light and dark, at the width of a desktop and of a phone, has names, an order of focus
 // and contrast. With PERDURE_PICTURES=FOLDER it also makes pictures of them.
 func TestDashboardIsAccessible(t *testing.T) {
@@ -625,6 +656,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	asked := asksForApproval(n, "Push to main?")
 	n.submit(obj{"kind": "waits", "metadata": obj{"team": "platform"}})
 	n.insist("POST", "/api/v1/webhooks", "", obj{"url": "https://hooks.example.com/x"}, nil)
+	n.insist("PUT", "/api/v1/schedules/nightly", "", obj{"cron": "30 2 * * *", "kind": "report"}, nil)
 	var thread struct {
 		ThreadID string `json:"thread_id"`
 	}
@@ -633,7 +665,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	n.insist("POST", "/api/admin/tenants/acme/keys", "", obj{"name": "ada", "scopes": []string{"runs:read"}}, nil)
 	full := fullRun(n)
 	d := openDashboard(t, n, "", "login="+n.key)
-	d.sees("h1", "Runs")
+	d.sees("h1", "Home")
 	axe := d.loadsAxe()
 	var found []string
 	defer func() {
@@ -641,26 +673,26 @@ func TestDashboardIsAccessible(t *testing.T) {
 			t.Logf("the check has found %v", found)
 		}
 	}()
+	page := 0
 	look := func(what string) {
 		t.Helper()
-		for _, width := range []int64{1280, 390} {
-			d.Resize(width, 844)
-			for i, theme := range []string{"light", "dark"} {
-				browser.Eval[string](d.Page, fmt.Sprintf("document.documentElement.dataset.theme = %q", theme))
-				// The page takes a moment to draw itself for a new width.
-				eventually.True(t, fmt.Sprintf("%s, %s, %d wide, is accessible", what, theme, width), func() bool {
-					found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
-					return len(found) == 0
-				})
-				d.picture(strings.ReplaceAll(what, asked.RunID, "run"), theme, width)
-				if axe {
-					if found := d.axeFinds(i == 0); len(found) > 0 {
-						t.Errorf("%s, %s, %d wide: axe-core has found\n%s", what, theme, width,
-							strings.Join(found, "\n"))
-					}
+		for _, f := range forms(page) {
+			d.Resize(f.width, 844)
+			browser.Eval[string](d.Page, fmt.Sprintf("document.documentElement.dataset.theme = %q", f.theme))
+			// The page takes a moment to draw itself for a new width.
+			eventually.True(t, fmt.Sprintf("%s, %s, %d wide, is accessible", what, f.theme, f.width), func() bool {
+				found = browser.Eval[[]string](d.Page, "("+string(check)+")()")
+				return len(found) == 0
+			})
+			d.picture(strings.ReplaceAll(what, asked.RunID, "run"), f.theme, f.width)
+			if axe {
+				if found := d.axeFinds(); len(found) > 0 {
+					t.Errorf("%s, %s, %d wide: axe-core has found\n%s", what, f.theme, f.width,
+						strings.Join(found, "\n"))
 				}
 			}
 		}
+		page++
 		d.Resize(1280, 844)
 	}
 	show := func(view string) {
@@ -671,16 +703,20 @@ func TestDashboardIsAccessible(t *testing.T) {
 			return browser.Eval[int](d.Page, "document.querySelectorAll('main .loading').length") == 0
 		})
 	}
-	for _, view := range []string{"/runs", "/runs/" + asked.RunID, "/runs/" + asked.RunID + "?tab=data",
+	for _, view := range []string{"/home", "/kinds", "/kinds/deploy", "/queues/default", "/workers/deployer", "/runs",
+		"/runs/" + asked.RunID, "/runs/" + asked.RunID + "?tab=data",
 		"/runs/" + asked.RunID + "?tab=waits", "/threads", "/threads/" + thread.ThreadID, "/approvals", "/dead-letters",
-		"/start", "/workers", "/webhooks", "/health", "/watchdog", "/recovery", "/keys"} {
+		"/start", "/workers", "/schedules", "/schedules/nightly", "/webhooks", "/health",
+		"/watchdog", "/recovery", "/keys"} {
 		show(view)
 		look(view)
 	}
-	for tab, text := range map[string]string{"journal": "plan", "inbox": "hurry", "children": "kid", "output": "42%"} {
-		show("/runs/" + full.RunID + "?tab=" + tab)
-		d.sees("main .card", text)
-		look("the tab " + tab)
+	for _, x := range []struct{ tab, text string }{
+		{"journal", "plan"}, {"inbox", "hurry"}, {"children", "kid"}, {"output", "42%"},
+	} {
+		show("/runs/" + full.RunID + "?tab=" + x.tab)
+		d.sees("main .card", x.text)
+		look("the tab " + x.tab)
 	}
 	// A run that is at work records one more step: its journal shows that without a reload.
 	show("/runs/" + full.RunID + "?tab=journal")
@@ -713,6 +749,7 @@ func TestDashboardIsAccessible(t *testing.T) {
 	look("the menu of a phone")
 	d.clicks("button", "Log out")
 	d.sees("h1", "Perdure")
+	d.sees(".login", "perdure dashboard")
 	look("the login")
 	d.types("input[name=key]", "prd_wrong")
 	d.clicks("button", "Log in")
@@ -767,6 +804,8 @@ func TestDashboardPollsWhenItsSocketIsSilent(t *testing.T) {
 	n := newNode(t)
 	front := mute(t, n, func([]byte) {})
 	d := &dashboard{browser.Open(t, front+"/ui/?silence=1500#login="+n.key), t, n}
+	d.sees("h1", "Home")
+	d.goes("#/runs")
 	d.sees(".banner", "The live connection was silent")
 	n.submit(obj{"kind": "meanwhile"})
 	d.sees("tbody", "meanwhile")
@@ -801,7 +840,7 @@ func TestDashboardWatchesBeforeTheFirstMessage(t *testing.T) {
 		})
 	}
 	wait("counts")
-	d.sees("h1", "Runs")
+	d.sees("h1", "Home")
 	d.goes("#/workers")
 	wait("workers")
 	n.insist("POST", "/api/v1/webhooks", "", obj{"url": "https://hooks.example.com/x"}, nil)
@@ -831,8 +870,8 @@ func TestDashboardTimelineOfTenThousandLines(t *testing.T) {
 		}
 	}
 	d := openDashboard(t, n, "", "login="+n.key)
-	d.sees("h1", "Runs")
-	d.goes("#/runs/" + r.RunID)
+	d.sees("h1", "Home")
+	d.goes("#/runs/" + r.RunID + "?form=lines")
 	d.sees(".sub", "of 9,9")
 	// Zooms and moves, a step a frame, and measures the frames: again while others take the processors.
 	eventually.True(t, "a frame of a timeline of 10 000 lines takes 100 ms at most", func() bool {

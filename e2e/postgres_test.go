@@ -2,9 +2,7 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/tcpline"
 )
 
 // leases is a policy with leases that are longer than a restart of the database, and short enough
@@ -101,101 +100,29 @@ func (l *load) lives(at int, key string) {
 	})
 }
 
-// A line is a TCP proxy that can be cut.
-type line struct {
-	to string
-	l  net.Listener
-
-	mu    sync.Mutex
-	cut   bool
-	conns map[net.Conn]bool
-}
-
-func newLine(t *testing.T, to string) *line {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &line{to: to, l: l, conns: map[net.Conn]bool{}}
-	go x.accept()
-	t.Cleanup(func() {
-		l.Close()
-		x.set(true)
-	})
-	return x
-}
-
-func (x *line) accept() {
-	for {
-		a, err := x.l.Accept()
-		if err != nil {
-			return
-		}
-		b, err := net.Dial("tcp", x.to)
-		if err != nil || !x.keep(a, b) {
-			a.Close()
-			continue
-		}
-		go x.carry(a, b)
-		go x.carry(b, a)
-	}
-}
-
-func (x *line) keep(a, b net.Conn) bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.cut {
-		b.Close()
-		return false
-	}
-	x.conns[a], x.conns[b] = true, true
-	return true
-}
-
-func (x *line) carry(from, to net.Conn) {
-	io.Copy(to, from)
-	from.Close()
-	to.Close()
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	delete(x.conns, from)
-}
-
-// set cuts the line or restores it.
-func (x *line) set(cut bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.cut = cut; cut {
-		for c := range x.conns {
-			c.Close()
-		}
-	}
-}
-
 func TestServerReportsMissingPostgreSQL(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(pgtest.New(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := newLine(t, u.Host)
+	way := tcpline.New(t, u.Host)
 	direct := u.String()
-	u.Host = way.l.Addr().String()
+	u.Host = way.Addr()
 	f := newFleet(t, 2, u.String(), leases...)
 	f.store = direct
 	l := f.load(4, 3)
 	l.lives(0, "before-0")
 	l.lives(1, "before-1")
 	for round := range number("PERDURE_RESTARTS", 1) {
-		way.set(true)
+		way.Set(tcpline.State{Cut: true})
 		cut := time.Now()
 		for at := range f.nodes {
 			f.ready(at, http.StatusServiceUnavailable)
 		}
 		noticed := time.Since(cut)
 		l.refused(cut.Add(15 * time.Second))
-		way.set(false)
+		way.Set(tcpline.State{})
 		mended := time.Now()
 		for at := range f.nodes {
 			f.ready(at, http.StatusOK)

@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
+	"github.com/perdure/perdure/internal/testkit/tcpline"
 	"github.com/perdure/perdure/internal/wire/session"
 )
 
@@ -130,10 +131,10 @@ func postMortem(t *testing.T, n *node) {
 	id := deferred.RunID
 
 	// The caller attaches, and its connection breaks. Then the server dies.
-	way := newLine(t, n.addr)
+	way := tcpline.New(t, n.addr)
 	events, ended := make(chan api.Event, 1000), make(chan error, 1)
 	go func() {
-		ended <- gather(ctx, client.New("http://"+way.l.Addr().String(), n.key, client.Options{}), id, events)
+		ended <- gather(ctx, client.New("http://"+way.Addr(), n.key, client.Options{}), id, events)
 	}()
 	var got []api.Event
 	until := func(typ perdure.LineType, data string) {
@@ -150,11 +151,11 @@ func postMortem(t *testing.T, n *node) {
 		}
 	}
 	until("x:step", "8")
-	way.set(true)
+	way.Set(tcpline.State{Cut: true})
 	n.kill(syscall.SIGKILL)
 	n.start()
 	says(t, worker, "step 10") // the worker went on
-	way.set(false)
+	way.Set(tcpline.State{})
 	says(t, worker, "answered")
 	if took := time.Since(begin); took < workTakes {
 		t.Errorf("the work took %s, want at least %s", took, workTakes)

@@ -47,17 +47,19 @@ var program = sync.OnceValues(func() (string, error) {
 
 // A node is a server process that can be killed and started again on the same data and address.
 type node struct {
-	t     *testing.T
-	dir   string
-	addr  string
-	args  []string
-	files int // limit of open files; zero means that of the test
-	key   string
-	log   io.Writer // gets its log; nil means stderr of the test
-	mu    sync.Mutex
-	cmd   *exec.Cmd
-	http  *http.Client
-	tls   *x509.CertPool // it serves HTTPS with a certificate of these; nil: HTTP
+	t    *testing.T
+	dir  string
+	addr string
+	args []string
+	// program is the path of the program. Empty: the one of this tree.
+	program string
+	files   int // limit of open files; zero means that of the test
+	key     string
+	log     io.Writer // gets its log; nil means stderr of the test
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	http    *http.Client
+	tls     *x509.CertPool // it serves HTTPS with a certificate of these; nil: HTTP
 }
 
 func newNode(t *testing.T, args ...string) *node {
@@ -87,7 +89,10 @@ func nodeAt(t *testing.T, dir string, args ...string) *node {
 
 func (n *node) start() {
 	n.t.Helper()
-	path, err := program()
+	path, err := n.program, error(nil)
+	if path == "" {
+		path, err = program()
+	}
 	if err != nil {
 		n.t.Fatal(err)
 	}

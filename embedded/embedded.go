@@ -39,6 +39,10 @@ const DefaultLiveRuns = 2_000_000
 // KeyFile is the file of the first key, in the data folder.
 const KeyFile = "admin.key"
 
+// TimelineFile is the file with the newest timeline of PostgreSQL that a node has seen, in its data
+// folder. A node without it can't know an old primary that it reaches alone.
+const TimelineFile = "timeline.json"
+
 // Server is a running server.
 type Server struct {
 	store  *store.Store
@@ -62,6 +66,9 @@ type Server struct {
 // Open opens the data and starts the server. The first start of a store makes a platform key and
 // writes it to the folder, readable by its owner only. Later starts make none, whatever folder they
 // have.
+//
+// Open waits for a PostgreSQL that is away, also if it goes away in the middle of the start: then the
+// start begins again.
 func Open(opt Options) (*Server, error) {
 	if err := opt.Validate(); err != nil {
 		return nil, err
@@ -74,8 +81,14 @@ func Open(opt Options) (*Server, error) {
 		return nil, err
 	}
 	opt.Logger = secrets.Logger(opt.Logger)
+	first := &firstKey{}
+	return opt.await(func() (*Server, error) { return opt.open(secrets, first) })
+}
+
+// open is one try of Open.
+func (opt Options) open(secrets *redact.Set, first *firstKey) (*Server, error) {
 	counts := metrics.New()
-	sopt := store.Options{URL: opt.Store, Logger: opt.Logger, Observe: counts.Written}
+	sopt := store.Options{URL: opt.Store, Logger: opt.Logger, Observe: counts.Written, Migrating: opt.Migrating}
 	if secrets != nil {
 		sopt.Redact = secrets.Text
 	}
@@ -92,10 +105,14 @@ func Open(opt Options) (*Server, error) {
 		if err := os.MkdirAll(opt.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the data folder: %w", err)
 		}
+		sopt.TimelineFile = filepath.Join(opt.Dir, TimelineFile)
 	}
 	st, err := store.Open(sopt)
 	if err != nil {
 		return nil, err
+	}
+	if opt.Logger != nil {
+		opt.Logger = st.Logger() // one line for an outage, and not one for each call
 	}
 	if sopt.Path != "" { // the store has locked the folder
 		removePartialBackups(opt.Dir)
@@ -161,9 +178,10 @@ func Open(opt Options) (*Server, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
-	if s.key, err = s.findKey(opt); err != nil {
+	if s.key, err = s.findKey(opt, first); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	opt.logUses(s, signer, len(sealKeys))
 	counts.Look(s.engine, s.api.Attached)
 	if s.cert != nil {
 		counts.Certificate(s.cert.Expires)
@@ -197,7 +215,7 @@ func Open(opt Options) (*Server, error) {
 			return guardian.Run(ctx)
 		}
 	}
-	for _, f := range []func(context.Context) error{watch, s.api.Run, bell.Run, deliverer.Run} {
+	for _, f := range []func(context.Context) error{watch, s.api.Run, bell.Run, deliverer.Run, s.followPrimary(bell)} {
 		start(f)
 	}
 	opened = true
@@ -267,13 +285,18 @@ func (s *Server) Handler() http.Handler { return s.api.Handler() }
 // and returns the listener to serve. plain is set for HTTP without TLS. Bound returns an error if
 // the process may open too few files.
 func (s *Server) Bound(hs *http.Server, l net.Listener, plain bool) (net.Listener, error) {
+	return Bound(hs, l, plain, s.log)
+}
+
+// Bound is [Server.Bound] for a listener that is served before the server is open.
+func Bound(hs *http.Server, l net.Listener, plain bool, log *slog.Logger) (net.Listener, error) {
 	n := connlimit.Descriptors()
 	if err := connlimit.Check(n); err != nil {
 		return nil, err
 	}
 	plan := connlimit.PlanFor(n)
-	if s.log != nil && n < fewDescriptors {
-		s.log.Warn("few files and sockets may be open: raise the limit (ulimit -n)", "descriptors", n,
+	if log != nil && n < fewDescriptors {
+		log.Warn("few files and sockets may be open: raise the limit (ulimit -n)", "descriptors", n,
 			"connections", plan.Conns, "streams", plan.Streams)
 	}
 	limiter := connlimit.New(plan.Conns, plain)
@@ -283,6 +306,16 @@ func (s *Server) Bound(hs *http.Server, l net.Listener, plain bool) (net.Listene
 
 // fewDescriptors is the number of descriptors below which the server logs a warning.
 const fewDescriptors = 1024
+
+// TLSConfig returns the configuration for a listener that is served before the server is open, or
+// nil if there is no certificate.
+func (opt Options) TLSConfig() (*tls.Config, error) {
+	pair, err := opt.certificate()
+	if pair == nil || err != nil {
+		return nil, err
+	}
+	return pair.Config(), nil
+}
 
 // TLSConfig returns the configuration for the caller's listener, or nil if Options name no
 // certificate. It offers HTTP/1.1 only.

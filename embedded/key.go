@@ -25,9 +25,13 @@ func (opt Options) checkKeyFile() error {
 	return nil
 }
 
+// A firstKey is the key that the first start of a store has made. PostgreSQL may go away while it is
+// stored, so that the outcome is unknown. The next try of the start then asks whether it is there.
+type firstKey struct{ secret string }
+
 // findKey returns the platform key of this node: the one of Options, the one in the folder, or a
 // new one if this is the first start of the store. It is empty if there is none.
-func (s *Server) findKey(opt Options) (string, error) {
+func (s *Server) findKey(opt Options, made *firstKey) (string, error) {
 	if opt.Key != "" {
 		return opt.Key, s.checkKey(opt.Key, "Options.Key")
 	}
@@ -41,12 +45,10 @@ func (s *Server) findKey(opt Options) (string, error) {
 			return "", err
 		}
 	}
-	first := &access.Bootstrap{Tenant: DefaultTenant, Name: "admin"}
-	by := kernel.Actor{Name: "first start", Platform: true}
-	if err := s.engine.Do(kernel.WithActor(context.Background(), by), first); err != nil {
+	if err := s.makeFirstKey(made); err != nil {
 		return "", err
 	}
-	if first.Secret == "" {
+	if made.secret == "" {
 		log := s.log
 		if log == nil {
 			log = slog.New(slog.DiscardHandler)
@@ -57,9 +59,24 @@ func (s *Server) findKey(opt Options) (string, error) {
 		return "", nil
 	}
 	if opt.Dir == "" {
-		return first.Secret, nil
+		return made.secret, nil
 	}
-	return first.Secret, keyfile.Write(path, first.Secret)
+	return made.secret, keyfile.Write(path, made.secret)
+}
+
+// makeFirstKey makes the first key of the store, unless the store has had one.
+func (s *Server) makeFirstKey(made *firstKey) error {
+	if made.secret != "" {
+		_, err := s.engine.Keys.Authenticate(context.Background(), made.secret)
+		if err == nil || perdure.CodeOf(err) != perdure.CodeNotFound {
+			return err
+		}
+	}
+	first := &access.Bootstrap{Tenant: DefaultTenant, Name: "admin"}
+	by := kernel.Actor{Name: "first start", Platform: true}
+	err := s.engine.Do(kernel.WithActor(context.Background(), by), first)
+	made.secret = first.Secret // also after an error: it may be stored
+	return err
 }
 
 // checkKey refuses a key that is not valid in this store.

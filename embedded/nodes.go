@@ -3,8 +3,11 @@ package embedded
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/perdure/perdure/internal/server/doorbell"
 	"github.com/perdure/perdure/internal/server/store"
@@ -22,6 +25,30 @@ func nodeName(shared bool, id string) string {
 		host += "-" + id
 	}
 	return host
+}
+
+// DefaultStartWait is StartWait of perdure serve.
+const DefaultStartWait = time.Minute
+
+// waitPause is the pause between two tries to open a store that can't be reached.
+const waitPause = 500 * time.Millisecond
+
+// ErrAway means that Open has waited for PostgreSQL as long as StartWait allows.
+var ErrAway = errors.New("gave up waiting for the store")
+
+// await tries to start until it succeeds. It waits for a PostgreSQL that can't be used yet.
+func (opt *Options) await(start func() (*Server, error)) (*Server, error) {
+	for began := time.Now(); ; time.Sleep(waitPause) {
+		s, err := start()
+		if err == nil || opt.Store == "" || !store.Unreachable(err) {
+			return s, err
+		}
+		waited := time.Since(began)
+		if opt.StartWait > 0 && opt.Waiting != nil && !opt.Waiting(store.Address(opt.Store), err) ||
+			waited+waitPause > opt.StartWait {
+			return nil, fmt.Errorf("%w (%w after %s)", err, ErrAway, waited.Round(time.Second))
+		}
+	}
 }
 
 // openBell opens the doorbell between this node and the others.
@@ -42,6 +69,9 @@ func (opt Options) openBell(st *store.Store) (doorbell.Bell, error) {
 			}
 		}
 		bell.Space = op.name
+	}
+	if bell.URL == opt.Store && opt.Store != "" {
+		bell.Admit, bell.Current = st.Primaries()
 	}
 	kind := "SQLite in memory"
 	if opt.Store != "" {
@@ -67,4 +97,24 @@ func (op *spaceOp) Do(tx *store.Tx) (err error) {
 		tx.Stage("INSERT INTO meta (name,value) VALUES ('doorbell',?) ON CONFLICT (name) DO NOTHING", rand.Text())
 	}
 	return err
+}
+
+// followPrimary gives a service that tells the nodes of each other's failovers. A node that was sent
+// to another primary rings, and a node that hears a ring has its store look for itself.
+func (s *Server) followPrimary(bell doorbell.Bell) func(context.Context) error {
+	return func(ctx context.Context) error {
+		topic := doorbell.Run("", "primary")
+		for ctx.Err() == nil {
+			rung, stop := bell.Listen(topic)
+			select {
+			case <-rung:
+				s.store.LookAgain()
+			case <-s.store.Replaced():
+				bell.Ring(topic)
+			case <-ctx.Done():
+			}
+			stop()
+		}
+		return nil
+	}
 }

@@ -26,6 +26,16 @@ type Options struct {
 	// Store is the URL of a PostgreSQL database that nodes share, postgres://…. Dir then has the
 	// key and the node's instance only. Empty means SQLite in Dir.
 	Store string
+	// StartWait is how long Open waits for a PostgreSQL that can't be used yet: it is away or
+	// starting, or is a standby. Zero means that Open returns an error at once.
+	StartWait time.Duration
+	// Waiting is called about twice a second while Open waits, with the address of PostgreSQL and
+	// the reason. Open gives up if it returns false. Nil means that it goes on.
+	Waiting func(at string, why error) bool
+	// Migrating is called now and then while Open waits for a lock of another session on a table that a
+	// migration changes, or for another node that migrates. Open gives up if it returns false. Nil means
+	// that it goes on.
+	Migrating func(why string) bool
 	// Doorbell is the URL by which nodes wake each other, nats://…. Empty means PostgreSQL, if that
 	// is the store. "none" means that nodes only poll.
 	Doorbell string
@@ -157,6 +167,9 @@ func (opt Options) Validate() error {
 		if x.d < 0 || x.d > 0 && x.d < time.Millisecond {
 			return fmt.Errorf("%s: %s is shorter than 1ms", x.name, x.d)
 		}
+	}
+	if opt.StartWait < 0 {
+		return fmt.Errorf("start_wait: %s is shorter than nothing", opt.StartWait)
 	}
 	if opt.Workspace != "" {
 		if info, err := os.Stat(opt.Workspace); err == nil && !info.IsDir() {

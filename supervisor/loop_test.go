@@ -2,6 +2,7 @@ package supervisor_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -138,16 +139,27 @@ func TestCancelEndsInAMessage(t *testing.T) {
 }
 
 func TestCallsOfToolsAreInTheLog(t *testing.T) {
-	w := &world{rules: []mockmodel.Rule{calls("go", call("count", args{"to": 1}), call("launch", args{})),
+	long := strings.Repeat("\"x", 5000)
+	w := &world{rules: []mockmodel.Rule{calls("go", call("count", args{"to": 1}),
+		call("count", args{"to": 1, "why": long}), call("launch", args{})),
 		says("tool", "", "done")},
 		tools: func(s *agenttest.Trial) []supervisor.Tool { return []supervisor.Tool{counter(s, true)} }}
 	var got []string
 	for _, e := range w.scenario("go").Run(t).Events {
+		if e.Type == perdure.LineToolStarted {
+			var line struct{ Input string }
+			var sent struct{ Why string }
+			bad := json.Unmarshal(e.Data, &line) != nil || json.Unmarshal([]byte(line.Input), &sent) != nil
+			if bad || len(got) > 0 && sent.Why != long {
+				t.Errorf("the arguments are not whole in the line: %.300s", e.Data)
+			}
+		}
 		if strings.HasPrefix(string(e.Type), "worker:tool_") {
 			got = append(got, string(e.Type))
 		}
 	}
-	if want := "worker:tool_started worker:tool_completed worker:tool_failed"; strings.Join(got, " ") != want {
+	if want := "worker:tool_started worker:tool_started worker:tool_completed worker:tool_failed " +
+		"worker:tool_failed"; strings.Join(got, " ") != want {
 		t.Errorf("lines = %v, want %s", got, want)
 	}
 }

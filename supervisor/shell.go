@@ -164,7 +164,7 @@ func (s *shell) allowed(in command) (bool, error) {
 		for _, entry := range s.opt.Allow {
 			list = append(list, strings.Join(entry, " "))
 		}
-		return false, fmt.Errorf("%s is not on the list of commands: %s", cut(in.String(), maxTold),
+		return false, fmt.Errorf("%s is not on the list of commands: %s", cut(in.String(), maxShown),
 			strings.Join(list, ", "))
 	}
 	return listed, nil

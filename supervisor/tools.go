@@ -258,12 +258,21 @@ func (l *loop) start(c model.ToolCall) (Pending, error) {
 	return Done(fmt.Sprintf("error: there is no tool %q", c.Name)), nil
 }
 
-// maxTold limits the text of a line about a call, in bytes.
-const maxTold = 500
+// maxShown limits a text in an error, in bytes.
+const maxShown = 500
 
-// tell writes a line about a call to the run's log, for people.
+// maxTold limits the arguments and the result in a line about a call, in bytes. A longer one is cut, and
+// the line says how long it is.
+const maxTold = 64 << 10
+
+// tell writes a line about a call to the run's log. Programs that follow the run parse the arguments, so
+// that they stand there whole.
 func (l *loop) tell(line perdure.LineType, c model.ToolCall, field, text string) error {
-	return agent.Emit(l.ctx, line, map[string]string{"id": clean(c.ID), "name": c.Name, field: cut(text, maxTold)})
+	data := map[string]any{"id": clean(c.ID), "name": c.Name, field: text}
+	if len(text) > maxTold {
+		data[field], data[field+"_bytes"] = cut(text, maxTold), len(text)
+	}
+	return agent.Emit(l.ctx, line, data)
 }
 
 // decode reads arguments. The error is for the model.

@@ -14,7 +14,7 @@ import (
 )
 
 // maxBytes is how much a browser loads in all, compressed.
-const maxBytes = 150_000
+const maxBytes = 180_000
 
 func get(t *testing.T, method, path string, header ...string) *http.Response {
 	t.Helper()
@@ -37,6 +37,33 @@ func TestDashboardIsSmall(t *testing.T) {
 		t.Errorf("%d files have %d bytes compressed, want at most %d", len(files), sum, maxBytes)
 	}
 	t.Logf("%d files, %d bytes compressed", len(files), sum)
+}
+
+// Scripts are sent without the comments that have lines of their own. A line keeps its number, and its code.
+func TestScriptsAreSentWithoutComments(t *testing.T) {
+	got := string(uncommented([]byte(
+		"// a\nf(); // b\n  /**\n   * c\n   */\ng('/** d */');\n/** e */ h();\n/** i */\n")))
+	if want := "\nf(); // b\n\n\n\ng('/** d */');\n/** e */ h();\n\n"; got != want {
+		t.Errorf("uncommented = %q, want %q", got, want)
+	}
+	files, _ := load()
+	for name, f := range files {
+		source, err := static.ReadFile("static/" + name)
+		if err != nil || path.Ext(name) != ".js" || strings.HasPrefix(name, "vendor/") {
+			continue
+		}
+		if a, b := strings.Count(string(source), "\n"), strings.Count(string(f.plain), "\n"); a != b {
+			t.Errorf("%s is sent with %d lines, want %d as in the source", name, b, a)
+		}
+		for i, line := range strings.Split(string(source), "\n") {
+			sent := strings.Split(string(f.plain), "\n")[i]
+			text := strings.TrimSpace(line)
+			if sent != line && !strings.HasPrefix(text, "//") && !strings.HasPrefix(text, "/**") &&
+				!strings.HasPrefix(text, "*") {
+				t.Errorf("%s:%d is sent as %q, want %q", name, i+1, sent, line)
+			}
+		}
+	}
 }
 
 func TestPageHasStrictHeaders(t *testing.T) {

@@ -147,7 +147,7 @@ func (r *run) answered(res *api.CommitResult) {
 	case sent.Outcome.ContinueWith != nil && res.Error.Code == perdure.CodeInvalid &&
 		strings.HasSuffix(res.Error.Field, "outcome.continue_with"):
 		// A server of an older release does not know the field. One that does continues the run.
-		w.log.Error("the server can't continue a run as a new one; it is held", "run", r.lease.RunID, "error",
+		w.log.Error("a run can't go on as a new one; it is held", "run", r.lease.RunID, "error",
 			res.Error.Detail)
 		r.mu.Lock()
 		r.outcome = session.Defective(CodeRefused, "the server does not know agent.Anew, which its release is too old "+

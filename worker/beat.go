@@ -87,7 +87,7 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 	answer, err := w.calls.Heartbeat(ctx, w.opt.ID, beats...)
 	if err != nil && !client.Transient(err) && ctx.Err() == nil {
 		// The activity or the progress of a run was refused. The leases must be renewed anyway.
-		w.log.Error("a heartbeat was refused; it is sent without activities and progress", "error", err)
+		w.log.Warn("a heartbeat was refused; it is sent without activities and progress", "error", err)
 		for i := range beats {
 			beats[i].Activity, beats[i].Progress = "", nil
 			runs[i].forget()

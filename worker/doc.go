@@ -96,7 +96,7 @@
 //
 // worker.go has the options, Run and the drain. kind.go announces kinds. poll.go leases runs, run.go executes one.
 // beat.go, news.go and commit.go are the three loops beside the polls: heartbeats, cancel requests and commits.
-// answer.go handles the server's answers to commits.
+// answer.go handles the server's answers to commits. later.go hands a run back that could not be begun.
 //
 // # Invariants
 //

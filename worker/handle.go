@@ -54,6 +54,9 @@ func Handle[In, Out any](w *Worker, kind string, f func(ctx context.Context, in 
 			return err
 		})
 		if err != nil {
+			if r.handBack(ctx, err) {
+				return nil
+			}
 			if context.Cause(ctx) == nil {
 				r.log().Warn("a handler failed", "error", err)
 			}

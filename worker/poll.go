@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/wire/release"
 	"github.com/perdure/perdure/internal/wire/session"
 	"github.com/perdure/perdure/internal/wire/timer"
 )
@@ -46,7 +47,7 @@ func (w *Worker) pollLoop(ctx, life context.Context, p *pool) error {
 		one, once := session.WithoutRetry(ctx)
 		polled, err := w.calls.Poll(one, w.opt.ID, api.Poll{Queues: w.opt.Queues, Kinds: p.kinds,
 			Slots: min(free, perdure.MaxList), Wait: perdure.Duration(wait), Start: true, Confirms: true,
-			AllTenants: w.opt.AllTenants, ExceptTenants: full, Build: w.opt.Build})
+			AllTenants: w.opt.AllTenants, ExceptTenants: full, Build: w.opt.Build, Release: release.Version})
 		if ctx.Err() != nil && err != nil {
 			return nil
 		}
@@ -119,9 +120,9 @@ func (w *Worker) accept(life context.Context, g *api.Grant, sent time.Time) {
 		r.finish(&perdure.Outcome{Type: perdure.OutcomeCancelled})
 		return
 	case !ok: // not expected: the poll names the registered kinds
-		w.log.Error("a run of a kind without a handler is handed back", "run", g.RunID, "kind", g.Kind)
+		w.log.Warn("a run of a kind without a handler is handed back", "run", g.RunID, "kind", g.Kind)
 		r.abandon()
-		go w.release(life, []api.Lease{r.lease})
+		go w.release(life, []api.ReleasedLease{{Lease: r.lease}})
 		return
 	}
 	go r.execute(h)

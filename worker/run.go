@@ -159,7 +159,7 @@ func (r *run) finish(out *perdure.Outcome) {
 		// The shutdown is not a failure of the run: it is handed back, which costs no attempt.
 		r.released = true
 		r.mu.Unlock()
-		r.w.release(context.WithoutCancel(r.ctx), []api.Lease{r.lease})
+		r.w.release(context.WithoutCancel(r.ctx), []api.ReleasedLease{{Lease: r.lease}})
 		return
 	}
 	if r.refused != nil {

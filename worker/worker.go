@@ -327,10 +327,10 @@ func (w *Worker) drain(life context.Context) {
 	if w.quiet(stopTimeout) {
 		return
 	}
-	var leases []api.Lease
+	var leases []api.ReleasedLease
 	for _, r := range w.holding() {
 		if r.abandon() {
-			leases = append(leases, r.lease)
+			leases = append(leases, api.ReleasedLease{Lease: r.lease})
 		}
 	}
 	if len(leases) > 0 {
@@ -346,7 +346,7 @@ func (w *Worker) drain(life context.Context) {
 }
 
 // release hands runs back. If that fails, their leases expire.
-func (w *Worker) release(life context.Context, leases []api.Lease) {
+func (w *Worker) release(life context.Context, leases []api.ReleasedLease) {
 	ctx, cancel := context.WithTimeout(life, finalTimeout)
 	defer cancel()
 	for part := range slices.Chunk(leases, perdure.MaxList) {
@@ -354,7 +354,7 @@ func (w *Worker) release(life context.Context, leases []api.Lease) {
 			w.log.Warn("runs could not be handed back; their leases end by themselves", "runs", len(part), "error", err)
 		}
 		for _, l := range part {
-			w.drop(l)
+			w.drop(l.Lease)
 		}
 	}
 }

@@ -21,6 +21,18 @@ func (c *Client) ResumeQueue(ctx context.Context, name string, opts ...client.Ca
 	return send[api.QueuePaused](ctx, c, "POST", path(v1+"/queues/%s/resume", name), struct{}{}, opts)
 }
 
+// PauseKind stops all grants of a kind, as PauseQueue does for a queue.
+func (c *Client) PauseKind(
+	ctx context.Context, kind string, in api.PauseQueue, opts ...client.CallOptions,
+) (*api.QueuePaused, error) {
+	return send[api.QueuePaused](ctx, c, "POST", path(v1+"/kinds/%s/pause", kind), in, opts)
+}
+
+// ResumeKind ends the pause of a kind. One that is not paused stays as it is.
+func (c *Client) ResumeKind(ctx context.Context, kind string, opts ...client.CallOptions) (*api.QueuePaused, error) {
+	return send[api.QueuePaused](ctx, c, "POST", path(v1+"/kinds/%s/resume", kind), struct{}{}, opts)
+}
+
 // Workers lists the tenant's workers.
 func (c *Client) Workers(ctx context.Context) ([]perdure.Worker, error) {
 	entries := func(p *api.Workers) ([]perdure.Worker, string) { return p.Workers, p.NextCursor }

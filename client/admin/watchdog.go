@@ -39,3 +39,8 @@ func (c *Client) Watchdog(ctx context.Context, f WatchdogFilter) (*api.WatchdogL
 func (c *Client) Policy(ctx context.Context) (*api.Policy, error) {
 	return get[api.Policy](ctx, c, "/api/admin/policy", nil)
 }
+
+// Locks lists the locks of other sessions of the database that are in the way of a node.
+func (c *Client) Locks(ctx context.Context) (*api.Locks, error) {
+	return get[api.Locks](ctx, c, "/api/admin/locks", nil)
+}

@@ -16,13 +16,17 @@ import (
 )
 
 func backup(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "drill" { // a file of that name is ./drill
+		return backupDrill(ctx, args[1:], stdout, stderr)
+	}
 	f := flags("backup FILE",
 		"Writes a backup of everything stored, as of one moment, into a new file that only its owner can read: of a "+
 			"running server through its\n"+
 			"API, or of the data itself: of a stopped server with --stopped, of a PostgreSQL database with --store. "+
 			"Writers are not held up.\n"+
 			"Whoever has the file has the secrets of webhooks and the hashes of keys: keep it as you keep the "+
-			"data.\n\n  perdure backup FILE\n  perdure backup FILE --stopped --data perdure-data", stderr)
+			"data.\n\n  perdure backup FILE\n  perdure backup FILE --stopped --data perdure-data\n"+
+			"  perdure backup drill FILE       restore it on trial, check and compare", stderr)
 	conn := addConnFlags(f)
 	stopped := f.Bool("stopped", false, "the server is stopped: read the files in the data folder")
 	database := f.String("store", "", "read the database at this `address`, postgres://…, without a server")

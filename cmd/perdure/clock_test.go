@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/schedule"
 	"github.com/perdure/perdure/internal/server/store"
 	"github.com/perdure/perdure/internal/server/watchdog"
 )
@@ -172,6 +173,120 @@ func afterReset(t *testing.T, dir string, leased, waits perdure.RunID) {
 	sweep(now.Add(p.Lease + time.Second))
 	if r := get(leased); r.State != perdure.Queued {
 		t.Errorf("leased: %s after a lease of silence, want queued", r.State)
+	}
+}
+
+// A clock that was ahead by a year leaves no schedule silent, no limit closed and no key taken for a year.
+func TestClockResetFreesSchedulesAndLimits(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	right := perdure.At(time.Now()).Add(-time.Minute)
+	at := right
+	s, err := store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"),
+		Hooks: store.Hooks{Clock: func() perdure.Instant { return at }}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := engine.New(s, engine.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(op kernel.Op) {
+		t.Helper()
+		if err := e.Step(at, op)[0]; err != nil {
+			t.Fatalf("%T at %s: %v", op, at, err)
+		}
+	}
+	submit := func(sub perdure.Submission) perdure.Run {
+		t.Helper()
+		op := &life.Submit{Tenant: "default", Submission: sub}
+		do(op)
+		return op.Run
+	}
+	plan := func(name string, paused bool) {
+		t.Helper()
+		do(&life.PutSchedule{Tenant: "default", Name: name, Paused: &paused,
+			Plan:       schedule.Plan{Every: perdure.Duration(15 * time.Minute)},
+			Submission: perdure.Submission{Kind: name}})
+	}
+	pass := func() {
+		t.Helper()
+		for range 3 {
+			do(watchdog.New(e, nil).Pass())
+		}
+	}
+	claim := func(kind string) int {
+		t.Helper()
+		op := &dispatch.Claim{Tenant: "default", Worker: "w", Slots: 10, Start: true, Kinds: []string{kind}}
+		do(op)
+		return len(op.Grants)
+	}
+	limited := perdure.Submission{Kind: "limited", Limits: []string{"hourly"}, Timeout: perdure.Duration(2 * time.Hour)}
+	shut := perdure.Submission{Kind: "shut", Limits: []string{"shut"}, Timeout: perdure.Duration(2 * time.Hour)}
+	plan("before", false)
+	hourly := &perdure.LimitRate{Count: 1, Per: perdure.Duration(time.Hour)}
+	do(&life.PutLimit{Tenant: "default", Name: "hourly", Values: perdure.LimitValues{Rate: hourly}})
+	do(&life.PutLimit{Tenant: "default", Name: "shut", Values: perdure.LimitValues{Concurrency: 1}})
+	at = right.Add(365 * 24 * time.Hour)
+	pass()
+	plan("during", false)
+	plan("asleep", true)
+	submit(limited)
+	if n := claim("limited"); n != 1 {
+		t.Fatalf("%d runs are granted at the rate, want 1", n)
+	}
+	submit(limited)
+	do(&life.CloseLimit{Tenant: "default", Name: "shut", Until: at.Add(time.Hour)})
+	submit(shut)
+	submit(perdure.Submission{Kind: "once", Unique: &perdure.Unique{Key: "k", While: perdure.UniqueFor,
+		For: perdure.Duration(time.Hour)}})
+	fired := func(name string) int64 {
+		t.Helper()
+		var n int64
+		if err := s.View(t.Context(), func(v *store.View) error {
+			row, _, err := v.Schedules.Get("default", name)
+			n = row.Fired
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	wrongly := fired("before")
+	s.Close()
+
+	mustRun(t, 0, "clock", "reset", "--yes", "--data", dir)
+	text, _ := mustRun(t, 0, "fsck", "--stopped", "--data", dir)
+	has(t, text, "0 violations")
+	at = right.Add(2 * time.Minute)
+	if s, err = store.Open(store.Options{Path: filepath.Join(dir, "perdure.db"),
+		Hooks: store.Hooks{Clock: func() perdure.Instant { return at }}}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if e, err = engine.New(s, engine.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	pass()
+	plan("asleep", false)
+	for range 16 {
+		at = at.Add(time.Minute)
+		pass()
+	}
+	if got := [3]int64{fired("before") - wrongly, fired("during"), fired("asleep")}; got != [3]int64{1, 1, 1} {
+		t.Errorf("16 minutes after the reset the schedules have fired %d times, want once each", got)
+	}
+	for range 50 {
+		at = at.Add(time.Minute)
+		pass()
+	}
+	if a, b := claim("limited"), claim("shut"); a != 1 || b != 1 {
+		t.Errorf("an hour after the reset %d runs are granted at the rate and %d at the closed limit, want 1 and 1",
+			a, b)
+	}
+	again := &life.Submit{Tenant: "default", Submission: perdure.Submission{Kind: "once",
+		Unique: &perdure.Unique{Key: "k", While: perdure.UniqueFor, For: perdure.Duration(time.Hour)}}}
+	if do(again); again.Existing {
+		t.Error("an hour after the reset the unique key is still taken")
 	}
 }
 

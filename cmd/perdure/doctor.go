@@ -16,12 +16,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/client"
-	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/server/doorbell"
 	"github.com/perdure/perdure/internal/server/settings"
+	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/store/sqlite"
+	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // A finding is the result of one check.
@@ -48,6 +48,9 @@ func doctor(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	}
 	*conn.data = cfg.Dir
 	found := append(checkDataFolder(cfg.Dir), checkStoreAndDoorbell(ctx, cfg)...)
+	if cfg.Store == "" {
+		found = append(found, checkFile(cfg.Dir)...)
+	}
 	found = append(found, conn.checkTLS(ctx)...)
 	found = append(found, checkServer(ctx, conn)...)
 	bad := 0
@@ -109,13 +112,17 @@ func checkDataFolder(dir string) []finding {
 
 // checkStoreAndDoorbell checks what several nodes share.
 func checkStoreAndDoorbell(ctx context.Context, cfg *settings.Config) []finding {
-	store := finding{"store", true, cfg.Text("store")}
+	at := finding{"store", true, cfg.Text("store")}
 	if cfg.Store != "" {
 		what, err := postgresVersion(ctx, cfg.Store)
-		if store.OK = err == nil; err != nil {
+		if at.OK = err == nil; err != nil {
 			what = err.Error()
 		}
-		store.Note += ": " + what
+		at.Note += ": " + what
+	}
+	found := []finding{at}
+	if cfg.Store != "" && at.OK {
+		found = append(found, checkReleases(cfg.Store))
 	}
 	bell := finding{"doorbell", true, cfg.Text("doorbell")}
 	if address := first(cfg.Doorbell, cfg.Store); address != "" && address != "none" {
@@ -128,7 +135,25 @@ func checkStoreAndDoorbell(ctx context.Context, cfg *settings.Config) []finding 
 			bell.Note += fmt.Sprintf(": there and back in %.1f ms", float64(took)/1e6)
 		}
 	}
-	return []finding{store, bell}
+	return append(found, bell)
+}
+
+// checkReleases says which releases have nodes that are connected to PostgreSQL. An older one is nothing
+// wrong: an upgrade is under way.
+func checkReleases(address string) finding {
+	list, err := store.Connected(address)
+	if err != nil {
+		return finding{"releases", true, "not known: " + err.Error()}
+	}
+	var texts []string
+	for _, r := range list {
+		text := fmt.Sprintf("%s (%d connections)", r.Version, r.Connections)
+		if release.Older(r.Version, release.Version) {
+			text += ", and what it does not know is refused until its last node is upgraded"
+		}
+		texts = append(texts, text)
+	}
+	return finding{"releases", true, first(strings.Join(texts, "; "), "no node is connected")}
 }
 
 func postgresVersion(ctx context.Context, address string) (string, error) {
@@ -148,7 +173,39 @@ func postgresVersion(ctx context.Context, address string) (string, error) {
 	} else if err != nil {
 		return "", err
 	}
+	for _, name := range []string{"fsync", "full_page_writes", "synchronous_commit"} {
+		got, err := conn.Exec(ctx, "SHOW "+name).ReadAll()
+		if err != nil {
+			return "", err
+		}
+		if len(got) == 1 && len(got[0].Rows) == 1 && string(got[0].Rows[0][0]) == "off" {
+			return "", fmt.Errorf("%s: %s is off, and no server starts: an acknowledged write would not survive "+
+				"a crash", version, name)
+		}
+	}
 	return version, nil
+}
+
+// checkFile tells what keeps a server from starting on the data of a folder: a clock that is ahead, or a
+// damaged file. While a server has the file open there is nothing to find.
+func checkFile(dir string) []finding {
+	path := filepath.Join(dir, "perdure.db")
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	s, err := store.Open(store.Options{Path: path, AsIs: true})
+	switch {
+	case err == nil:
+		if err := s.Close(); err != nil {
+			return []finding{{"start", false, err.Error()}}
+		}
+		return []finding{{"start", true, "no server has the data open, and one can start"}}
+	case errors.Is(err, sqlite.ErrInUse):
+		return []finding{{"start", true, "a server has the data open"}}
+	case errors.Is(err, store.ErrOtherSchema):
+		return []finding{{"start", true, "a start changes the data: " + err.Error()}}
+	}
+	return []finding{{"start", false, "no server can start: " + err.Error()}}
 }
 
 // certificateReserve is how long before its expiry a certificate should have been replaced.
@@ -183,71 +240,4 @@ func checkCertificate(ctx context.Context, address string) finding {
 	return finding{"TLS", left > certificateReserve,
 		fmt.Sprintf("on: the certificate expires at %s, in %s", expires.UTC().Format(time.RFC3339),
 			left.Round(time.Minute))}
-}
-
-// checkServer checks the server, the key, the workers and the invariants.
-func checkServer(ctx context.Context, conn *connFlags) []finding {
-	if err := conn.reach(); err != nil {
-		return []finding{{"server", false, err.Error()}}
-	}
-	c, err := conn.connect(ctx)
-	if err != nil {
-		return []finding{{"key", false, err.Error()}}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	health, ready, err := c.Ready(ctx)
-	if err != nil {
-		hint := " (perdure serve starts one)"
-		if errors.As(err, new(*tls.CertificateVerificationError)) {
-			hint = " (say with --ca FILE or PERDURE_CA which authorities to trust)"
-		}
-		return []finding{{"server", false, "no answer: " + err.Error() + hint}}
-	}
-	// A server whose disk is full still serves live runs, but needs an operator.
-	out := []finding{{"server", ready &&
-		health.Status != "full", strings.TrimSpace(health.Status + " " + health.Detail)}}
-	workers, err := admin.New(c).Workers(ctx)
-	if err != nil {
-		return append(out, finding{"key", false, err.Error()})
-	}
-	out = append(out, finding{"key", true, "accepted"})
-	online := 0
-	for _, w := range workers {
-		if !w.Offline {
-			online++
-		}
-	}
-	queues, err := c.Queues(ctx)
-	waiting, about := 0, ""
-	for _, q := range queues {
-		if waiting += q.Claimable; q.AtLeast {
-			about = "at least "
-		}
-	}
-	if err == nil {
-		out = append(out, finding{"workers", online > 0 || waiting == 0,
-			fmt.Sprintf("%d online, %s%d claimable runs wait", online, about, waiting)})
-	}
-	if conn.tenantName() != "" { // they are about the whole store
-		if c, err = conn.withoutTenant().connect(ctx); err != nil {
-			return append(out, finding{"key", false, err.Error()})
-		}
-	}
-	check, err := admin.New(c).Invariants(ctx)
-	switch {
-	case client.CodeOf(err) == perdure.Code("forbidden"):
-	case err != nil:
-		out = append(out, finding{"invariants", false, err.Error()})
-	default:
-		out = append(out, finding{"invariants", len(check.Violations) == 0 && check.PastDeadline == 0,
-			fmt.Sprintf("%d checked, %d violations, %d runs past their deadline", check.Checked, len(check.Violations),
-				check.PastDeadline)})
-		if check.Generation > 0 {
-			out = append(out, finding{"generation", true,
-				fmt.Sprintf("%d: the store was restored from a backup, and leases from before are refused",
-					check.Generation)})
-		}
-	}
-	return out
 }

@@ -58,10 +58,18 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		"only runs of this `status`: queued, running, suspended, deferred, completed, failed, …")
 	f.StringVar(&filter.Kind, "kind", "", "only runs of this `kind`")
 	f.StringVar(&filter.Queue, "queue", "", "only runs of this `queue`")
+	f.StringVar(&filter.WorkerID, "worker", "", "only runs that this `worker` has, or had last")
+	f.Var((*codeFlag)(&filter.ErrorCode), "error", "only runs that ended with this error `code`")
+	f.StringVar(&filter.MetadataValue, "metadata", "", "only runs with this `value` of metadata, under any name")
+	f.BoolVar(&filter.Held, "held", false, "only runs that are on hold")
+	since := f.Duration("since", 0, "only runs that were created in the last `duration`, such as 2h")
 	f.IntVar(&filter.Limit, "limit", 20, "at most so many")
 	asJSON := f.Bool("json", false, "print JSON")
 	if err := parse(f, args); err != nil {
 		return err
+	}
+	if *since > 0 {
+		filter.CreatedAfter = time.Now().Add(-*since)
 	}
 	if filter.Limit < 1 {
 		fmt.Fprintln(stderr, "perdure jobs: --limit has to be positive")
@@ -99,6 +107,12 @@ func jobs(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	return w.Flush()
 }
+
+// A codeFlag is a flag for the code of an error.
+type codeFlag perdure.Code
+
+func (c *codeFlag) String() string         { return string(*c) }
+func (c *codeFlag) Set(value string) error { *c = codeFlag(value); return nil }
 
 // A numberedRun is a run with the number of its job, and the name by which %name means it.
 type numberedRun struct {
@@ -233,6 +247,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	f.TextVar(&sub.Delay, "delay", perdure.Duration(0), "start it after this")
 	f.StringVar(&sub.Webhook, "webhook", "", "a `URL` that is told when it ends or stalls")
 	key := f.String("idempotency-key", "", "start it once per `key`")
+	keys := addKeyFlags(f)
 	wait := f.Duration("wait", time.Hour, "stay with it for so long")
 	detach := f.Bool("detach", false, "don't stay: print its id")
 	f.BoolVar(detach, "d", false, "the same as --detach")
@@ -257,6 +272,7 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if sub.Input, err = readJSON("--input", *input); err != nil {
 		return err
 	}
+	keys.apply(&sub)
 	ctx, stopSignals := detachable(ctx)
 	defer stopSignals()
 	c, err := conn.connect(ctx)
@@ -278,13 +294,21 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	n := conn.attached(r)
 	if *detach {
 		if *asJSON {
-			return printJSONLine(stdout, map[string]any{"run_id": r.RunID})
+			line := map[string]any{"run_id": r.RunID}
+			if r.Existing {
+				line["existing"] = true
+			}
+			return printJSONLine(stdout, line)
 		}
 		_, err := fmt.Fprintln(stdout, r.RunID)
 		return err
 	}
 	if !*asJSON {
-		fmt.Fprintf(stderr, "%s%s started; Ctrl-C detaches and leaves it running\n", bracketed(n), r.RunID)
+		what := "started"
+		if r.Existing {
+			what = "has the unique key"
+		}
+		fmt.Fprintf(stderr, "%s%s %s; Ctrl-C detaches and leaves it running\n", bracketed(n), r.RunID, what)
 	}
 	stderr = &lockedWriter{w: stderr} // both write to it
 	stop := sayWaiting(ctx, c, r.RunID, stderr)

@@ -22,6 +22,9 @@ const kindsUsage = `Usage:
   perdure kinds show KIND
   perdure kinds set KIND [--timeout 1h] [--max-attempts 5] [--unset timeout,retry.backoff]
   perdure kinds set KIND [--input-schema FILE] [--output-schema FILE] [--signal NAME=FILE]…
+  perdure kinds pause KIND [--reason "…"] [--for 30m | --until 2026-01-31T18:00:00Z]
+  perdure kinds resume KIND
+  perdure kinds drain KIND [--wait]            pause it, and say how many of its runs are still leased
   perdure kinds rm KIND
 
 Every one takes --json. Workers announce kinds when they start; see docs/kinds.md.
@@ -36,6 +39,12 @@ func kindsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) 
 			"  perdure kinds show KIND", h.show},
 		{"set KIND", "Overrides defaults of a kind, whatever its workers announce; --unset removes that again.\n\n" +
 			"  perdure kinds set KIND --timeout 1h", h.set},
+		{"pause KIND", "Pauses a kind: none of its runs is granted, until it is resumed or its pause ends.\n\n" +
+			"  perdure kinds pause KIND --reason \"a bad build\" --for 30m", h.pause},
+		{"resume KIND", "Ends the pause of a kind.\n\n  perdure kinds resume KIND", h.resume},
+		{"drain KIND", "Pauses a kind, and says how many of its runs are still leased. " +
+			"With --wait it returns at 0.\n\n" +
+			"  perdure kinds drain KIND --wait", h.drain},
 		{"rm KIND", "Deletes a kind from the registry. It appears again when a worker announces it.\n\n" +
 			"  perdure kinds rm KIND", h.remove},
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure/cmd/perdure/internal/confine"
 	"github.com/perdure/perdure/cmd/perdure/internal/demo"
+	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/process/runner"
 	"github.com/perdure/perdure/internal/wire/release"
 )
@@ -27,12 +28,13 @@ const (
 	exitOK    = 0
 	exitFail  = 1
 	exitUsage = 2
+	exitAway  = 69 // PostgreSQL could not be reached within start_wait
 	exitIO    = 74 // the disk failed; a restart finds out what is stored
 )
 
 // exitCodes is a sentence of docs/server.md, for the help texts.
 const exitCodes = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed " +
-	"out, 5 it was cancelled,\n74 the disk failed, 79 the process goes on without us."
+	"out, 5 it was cancelled,\n69 the database is away, 74 the disk failed, 79 the process goes on without us."
 
 // errUsage is a mistake on the command line. Its explanation has been printed.
 var errUsage = errors.New("usage")
@@ -83,6 +85,8 @@ func commands() []command {
 		{"kinds", "list what runs can be of, and change their defaults", kindsCommand, false},
 		{"builds", "check a worker's build against the runs that live", buildsCommand, false},
 		{"queues", "list queues, pause and resume them", queuesCommand, false},
+		{"schedules", "start runs at instants of a plan", schedulesCommand, false},
+		{"limits", "bound how many runs are leased at once, and how often", limitsCommand, false},
 		{"threads", "list threads and what was last said", threadsCommand, false},
 		{"rm", "delete ended runs, or threads", rmCommand, false},
 		{"kill", "ask runs to stop", kill, false},
@@ -104,6 +108,8 @@ func commands() []command {
 		{"fsck", "check the store against its invariants", fsck, false},
 		{"backup", "write a backup of everything stored", backup, false},
 		{"restore", "fill an empty store from a backup", restore, false},
+		{"upgrade", "see what a start of this program would change in the store", upgradeCommand, false},
+		{"failover", "accept another PostgreSQL as the store's", failoverCommand, false},
 		{"clock", "set the clock of a store back that was ahead", clockCommand, false},
 		{"config", "check the configuration", configCommand, false},
 		{"demo", "ask an agent, stop waiting, kill the server, and see the answer come", demoCommand, false},
@@ -148,8 +154,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 			return int(code)
 		}
 		fmt.Fprintf(stderr, "perdure %s: %s\n", c.name, block(err.Error()))
-		if errors.Is(err, errIO) {
+		switch {
+		case errors.Is(err, errIO):
 			return exitIO
+		case errors.Is(err, embedded.ErrAway):
+			return exitAway
 		}
 		return exitFail
 	}

@@ -42,6 +42,7 @@ func TestDoctorChecksStoreAndDoorbell(t *testing.T) {
 	has(t, out, "ok   store            SQLite in the data folder\n", "ok   doorbell         in the process\n")
 	pg := pgtest.New(t)
 	out, _ = mustRun(t, 0, "doctor", "--store", pg)
+	has(t, out, "ok   releases         no node is connected\n")
 	has(t, out, "ok   store            postgres://", ": PostgreSQL ",
 		"ok   doorbell         LISTEN/NOTIFY on the store: there and back in ")
 	s := natstest.Start(t, natstest.Options{User: "u", Password: "hunter2"})

@@ -16,6 +16,7 @@ const queuesUsage = `Usage:
   perdure queues                                list them, with their runs and whether they are paused
   perdure queues pause QUEUE [--reason "…"] [--for 30m | --until 2026-01-31T18:00:00Z]
   perdure queues resume QUEUE
+  perdure queues drain QUEUE [--wait]           pause it, and say how many of its runs are still leased
 
 Every one takes --json. A paused queue accepts runs and grants none; see docs/api.md#pausing-a-queue.
 `
@@ -27,6 +28,9 @@ func queuesCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		{"list", "Lists queues.", h.list},
 		{"pause QUEUE", "Pauses a queue: it accepts runs and grants none, until it is resumed or its pause ends.\n\n" +
 			"  perdure queues pause QUEUE --reason \"the model is down\" --for 30m", h.pause},
+		{"drain QUEUE", "Pauses a queue, and says how many of its runs are still leased. " +
+			"With --wait it returns at 0.\n\n" +
+			"  perdure queues drain QUEUE --wait", h.drain},
 		{"resume QUEUE", "Ends the pause of a queue.\n\n  perdure queues resume QUEUE", h.resume},
 	})
 }
@@ -84,7 +88,24 @@ func pauseText(p *perdure.QueuePause) string {
 }
 
 func (h *queuesCall) pause() error {
-	reason := h.flags.String("reason", "", "`why`, for those who look at the queue")
+	return pausePlace(&h.subcommandCall,
+		func(c *admin.Client, name string, in api.PauseQueue) (*api.QueuePaused, error) {
+			return c.PauseQueue(h.ctx, name, in)
+		})
+}
+
+func (h *kindsCall) pause() error {
+	return pausePlace(&h.subcommandCall,
+		func(c *admin.Client, name string, in api.PauseQueue) (*api.QueuePaused, error) {
+			return c.PauseKind(h.ctx, name, in)
+		})
+}
+
+// pausePlace pauses a queue or a kind.
+func pausePlace(
+	h *subcommandCall, pause func(*admin.Client, string, api.PauseQueue) (*api.QueuePaused, error),
+) error {
+	reason := h.flags.String("reason", "", "`why`, for those who look at it")
 	length := h.flags.Duration("for", 0, "`how long`, such as 30m (default: until it is resumed)")
 	until := h.flags.String("until", "", "the `instant` at which it ends, such as 2026-01-31T18:00:00Z")
 	args, c, err := h.begin()
@@ -95,33 +116,46 @@ func (h *queuesCall) pause() error {
 	if *until != "" {
 		t, err := time.Parse(time.RFC3339, *until)
 		if err != nil {
-			fmt.Fprintf(h.stderr, "perdure queues pause: --until takes an instant such as 2026-01-31T18:00:00Z\n")
+			fmt.Fprintf(h.stderr, "%s: --until takes an instant such as 2026-01-31T18:00:00Z\n", h.flags.Name())
 			return errUsage
 		}
 		at := perdure.At(t)
 		in.Until = &at
 	}
-	out, err := admin.New(c).PauseQueue(h.ctx, args[0], in)
+	out, err := pause(admin.New(c), args[0], in)
 	if err != nil {
 		return err
 	}
-	return h.changed(out)
+	return pauseChanged(h, out)
 }
 
 func (h *queuesCall) resume() error {
+	return resumePlace(&h.subcommandCall, func(c *admin.Client, name string) (*api.QueuePaused, error) {
+		return c.ResumeQueue(h.ctx, name)
+	})
+}
+
+func (h *kindsCall) resume() error {
+	return resumePlace(&h.subcommandCall, func(c *admin.Client, name string) (*api.QueuePaused, error) {
+		return c.ResumeKind(h.ctx, name)
+	})
+}
+
+// resumePlace resumes a queue or a kind.
+func resumePlace(h *subcommandCall, resume func(*admin.Client, string) (*api.QueuePaused, error)) error {
 	args, c, err := h.begin()
 	if err != nil {
 		return err
 	}
-	out, err := admin.New(c).ResumeQueue(h.ctx, args[0])
+	out, err := resume(admin.New(c), args[0])
 	if err != nil {
 		return err
 	}
-	return h.changed(out)
+	return pauseChanged(h, out)
 }
 
-// changed prints whether a queue is paused now.
-func (h *queuesCall) changed(q *api.QueuePaused) error {
+// pauseChanged prints whether a queue or a kind is paused now.
+func pauseChanged(h *subcommandCall, q *api.QueuePaused) error {
 	return h.print(q, func(w io.Writer) {
 		if q.Paused == nil {
 			fmt.Fprintf(w, "%s is not paused\n", visible(q.Name))

@@ -45,7 +45,19 @@ func TestQueuesOnTheCommandLine(t *testing.T) {
 	submit(t, c, perdure.Submission{Kind: "job", Queue: "slow"})
 	submit(t, c, perdure.Submission{Kind: "job"})
 
-	out, _ := mustRun(t, 0, "queues", "pause", "slow", "--reason", "the model\x1b[2J is down", "--for", "30m")
+	out, _ := mustRun(t, 0, "kinds", "pause", "job", "--reason", "a bad build")
+	has(t, out, "job is paused since ", ": a bad build")
+	out, _ = mustRun(t, 0, "kinds", "drain", "job", "--wait", "--json")
+	has(t, out, `"leased": 0`, `"name": "job"`)
+	has(t, first(mustRun(t, 0, "kinds", "resume", "job")), "job is not paused")
+	held, err := session.Of(c).Poll(t.Context(), "w", api.Poll{Slots: 1, Queues: []string{"default"}, Start: true})
+	if err != nil || len(held.Runs) != 1 {
+		t.Fatalf("poll: %+v, %v; want a run", held, err)
+	}
+	has(t, first(mustRun(t, 0, "queues", "drain", "default")), "default is paused since ", "1 runs are still leased")
+	has(t, first(mustRun(t, 0, "queues", "resume", "default")), "default is not paused")
+
+	out, _ = mustRun(t, 0, "queues", "pause", "slow", "--reason", "the model\x1b[2J is down", "--for", "30m")
 	has(t, out, "slow is paused since ", " by the platform", ", until ", ": the model·[2J is down")
 	var list []api.Queue
 	text, _ := mustRun(t, 0, "queues", "list", "--json")

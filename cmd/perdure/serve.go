@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/server/settings"
 	"github.com/perdure/perdure/internal/wire/redact"
+	"github.com/perdure/perdure/internal/wire/release"
 )
 
 // drainTime bounds how long a server that shuts down waits for its requests.
@@ -117,43 +118,51 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	defer l.Close()
 	opt := cfg.Options
 	opt.Logger = log
+	door, err := newFrontDoor(l, opt)
+	if err != nil {
+		return err
+	}
+	defer door.hs.Close()
+	if door.hs.TLSConfig == nil && !cfg.Loopback() {
+		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear",
+			"listen", cfg.Listen)
+	}
+	opt.Waiting = func(at string, why error) bool { return door.waiting(ctx, at, why) }
+	opt.Migrating = func(why string) bool {
+		door.setReason(why)
+		return ctx.Err() == nil
+	}
+	manager := newServiceManager(log)
+	defer manager.close()
+	opened := manager.opening(ctx, func() string { return *door.reason.Load() })
+	slow := time.AfterFunc(startingAfter, door.serve)
 	srv, err := embedded.Open(opt)
+	slow.Stop()
+	opened()
 	if err != nil {
 		return err
 	}
 	defer srv.Close()
-	hs := server(srv.Handler(), log)
-	url, start := "http://"+l.Addr().String(), hs.Serve
-	if hs.TLSConfig = srv.TLSConfig(); hs.TLSConfig != nil {
-		url, start = "https://"+l.Addr().String(), func(l net.Listener) error { return hs.ServeTLS(l, "", "") }
-	} else if !cfg.Loopback() {
-		log.Warn("listening beyond this machine without TLS: put a proxy in front, or the keys travel in the clear",
-			"listen", cfg.Listen)
-	}
 	go boundGarbage(ctx)
-	bounded, err := srv.Bound(hs, l, hs.TLSConfig == nil)
-	if err != nil {
-		return err
-	}
 	stopSupervisor := func() error { return nil }
 	if cfg.Supervisor != "" {
 		if stopSupervisor, err = startSupervisor(ctx, cfg, srv, log); err != nil {
 			return err
 		}
 	}
-	served := make(chan error, 1)
-	go func() { served <- start(bounded) }()
-	log.Info("serving", "url", url, "data", cfg.Dir)
+	door.open(srv.Handler())
+	manager.watch(ctx, srv)
+	log.Info("serving", "version", release.Version, "url", door.url, "data", cfg.Dir)
 	if greet != nil {
-		greet(url, srv)
+		greet(door.url, srv)
 	} else {
-		fmt.Fprintln(stdout, url)
+		fmt.Fprintln(stdout, door.url)
 	}
 	health := time.NewTicker(500 * time.Millisecond)
 	defer health.Stop()
 	for {
 		select {
-		case err := <-served:
+		case err := <-door.served:
 			return err
 		case <-health.C:
 			if err := srv.Err(); err != nil {
@@ -165,6 +174,7 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 		break
 	}
 	log.Info("stopping")
+	manager.stopping()
 	// The order is that of embedded.Server.Drain: nobody waits, and nothing is lost.
 	srv.Drain()
 	if err := stopSupervisor(); err != nil {
@@ -172,9 +182,9 @@ func serveWith(ctx context.Context, cfg *settings.Config, stdout, stderr io.Writ
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	if err := hs.Shutdown(stop); err != nil {
+	if err := door.hs.Shutdown(stop); err != nil {
 		log.Warn("requests were cut off", "error", err)
-		hs.Close()
+		door.hs.Close()
 	}
 	if err := srv.Close(); err != nil {
 		return err

@@ -61,6 +61,7 @@ func settingSamples(t *testing.T, dir string) []sample {
 		{"reattach_window", "7m0s", "", "soon", "is not a duration"},
 		{"presumed_dead_after", "7m0s", "", "1µs", "must be at least 1ms, not 1µs"},
 		{"workspace_retention", "7h0m0s", "", "1µs", "must be at least 1ms, not 1µs"},
+		{"start_wait", "7s", "", "-1s", "shorter than"},
 		{"log_level", "debug", "", "loud", "debug, info, warn, error"},
 		{"log_format", "json", "", "xml", "neither text nor json"},
 		{"policy.backoff_jitter", "0.5", "", "1.5", "must lie between 0 and 1, not 1.5"},

@@ -153,7 +153,7 @@ func TestExitCodesAreTheSameEverywhere(t *testing.T) {
 		_, texts[command] = mustRun(t, exitOK, command, "-h")
 	}
 	const want = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the run goes on without us, 4 the run timed out, " +
-		"5 it was cancelled, 74 the disk failed, 79 the process goes on without us"
+		"5 it was cancelled, 69 the database is away, 74 the disk failed, 79 the process goes on without us"
 	for name, text := range texts {
 		if !strings.Contains(strings.Join(strings.Fields(text), " "), want) {
 			t.Errorf("%s lacks the sentence %q", name, want)

@@ -22,7 +22,6 @@ func scenario(t *testing.T, p Program, day time.Duration) agenttest.Scenario {
 			return func(w *worker.Worker) { p.Register(w, world) }
 		},
 		Start:    p.submission(),
-		Worker:   worker.Options{PollWait: time.Minute}, // it has little to do
 		Patience: 31 * day,
 	}
 	if p.OnThread {

@@ -32,7 +32,6 @@ func trial(day time.Duration) agenttest.Scenario {
 		},
 		Start: perdure.Submission{Kind: "trial", Class: perdure.Agent, Input: client.JSON("Ada"),
 			Timeout: perdure.Duration(30 * day)},
-		Worker:   worker.Options{PollWait: time.Minute}, // it has little to do
 		Patience: 31 * day,
 	}
 }

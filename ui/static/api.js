@@ -1,5 +1,5 @@
 // Calls of the HTTP API, and the session that they are made with.
-import { signal } from './lib.js';
+import { signal, none } from './lib.js';
 import { choose, callTenant } from './tenants.js';
 
 const V1 = '/api/v1';
@@ -18,6 +18,10 @@ const V1 = '/api/v1';
 /** The session: undefined until it is known, null when somebody has to log in. */
 export const session = signal(/** @type {Session|null|undefined} */ (undefined));
 session.subscribe(s => { if (s && !(s.platform && s.scopes?.includes('platform:read'))) choose(''); });
+/** isStill tells whether this is an exported file. */
+export const isStill = () => Boolean(still);
+/** answering tells whether the server has answered the last call. */
+export const answering = signal(true);
 /** Why the login page is shown. */
 export const loginReason = signal('');
 
@@ -70,25 +74,40 @@ function exact(v) {
   return v;
 }
 
+/** still answers calls in a file that was exported: there is no server behind it. */
+let still = none;
+/** answerFrom has a function answer all calls. */
+export const answerFrom = f => { still = f; };
+
+/** newKey makes an idempotency key. */
+export const newKey = () => (crypto.randomUUID ? crypto.randomUUID() : String(Math.random()));
+
 /**
- * call makes a call and returns its body.
+ * call makes a call and returns its body. With once it counts once: give the same key to repeat it.
  * @param {string} method
  * @param {string} path below /api/v1, or a whole path that begins with /api/
- * @param {{body?: any, query?: Record<string, any>, once?: boolean, signal?: AbortSignal, auth?: string}} [o]
+ * @param {{body?: any, query?: Record<string, any>, once?: boolean|string, signal?: AbortSignal, auth?: string}} [o]
  */
 export async function call(method, path, o = {}) {
+  if (still) {
+    if (method !== 'GET') throw new Problem(403, { code: 'read_only',
+      detail: 'This is a copy: nothing can be changed.' });
+    return still(path, o.query);
+  }
   const headers = { 'X-Perdure': 'ui', 'Accept': 'application/json' };
   if (o.auth) headers.Authorization = 'Bearer ' + o.auth;
   if (o.body !== undefined) headers['Content-Type'] = 'application/json';
-  if (o.once) headers['Idempotency-Key'] = crypto.randomUUID ? crypto.randomUUID() : String(Math.random());
+  if (o.once) headers['Idempotency-Key'] = o.once === true ? newKey() : o.once;
   let res;
   try {
     res = await fetch(url(path, o.query), { method, headers, signal: o.signal, cache: 'no-store',
       body: o.body === undefined ? undefined : JSON.stringify(o.body) });
   } catch (e) {
     if (e.name === 'AbortError') throw e;
+    answering.value = false;
     throw new Problem(0, { code: 'no_answer', detail: 'The server does not answer.' });
   }
+  answering.value = true;
   const text = await res.text();
   let body = {};
   try { body = text ? parse(text) : {}; } catch { /* not JSON: of a proxy */ }
@@ -151,6 +170,7 @@ export async function logOut() {
 
 /** can tells whether the session may do what needs this scope. The server checks it in any case. */
 export function can(scope) {
+  if (still) return false;
   const s = session.value;
   if (!s) return false;
   if (s.read_only && !/:read$/.test(scope)) return false;

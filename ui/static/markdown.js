@@ -4,6 +4,7 @@
 import { html } from './lib.js';
 import { lexer } from 'marked';
 import { Safe, showHidden, visible } from './safe.js';
+import { CopyButton } from './parts.js';
 
 /** maxMarkdown is how long a text may be to be read as Markdown. Longer ones are shown as they are. */
 const maxMarkdown = 40_000, maxDepth = 12;
@@ -45,7 +46,8 @@ function blocks(tokens, depth) {
         : html`<p><strong>${inline(t.tokens, depth)}</strong></p>`;
       case 'paragraph': return html`<p>${inline(t.tokens, depth)}</p>`;
       case 'text': return t.tokens ? html`<p>${inline(t.tokens, depth)}</p>` : html`<p>${plain(t.text)}</p>`;
-      case 'code': return html`<${Safe} text=${t.text} block />`;
+      case 'code': return html`<div class="code"><${CopyButton} text=${t.text} about="Copy the code" />
+        <${Safe} text=${t.text} block /></div>`;
       case 'blockquote': return html`<blockquote>${blocks(t.tokens, depth + 1)}</blockquote>`;
       case 'hr': return html`<hr />`;
       case 'list': {

@@ -147,8 +147,8 @@ export const Loading = () => html`<p class="loading" role="status">
     <span class="spinner" aria-hidden="true"></span> Loading</p>`;
 
 /** Page is the frame of a view: its title, what can be done, and its content. */
-export function Page({ title, sub, actions, children, crumbs = none }) {
-  useEffect(() => { document.title = `${typeof title === 'string' ? title : 'Run'} · Perdure`; }, [title]);
+export function Page({ title, name = title, sub, actions, children, crumbs = none }) {
+  useEffect(() => { document.title = `${name} · Perdure`; }, [name]);
   return html`<div class="page"><header class="page-head">
       <div class="page-title">${crumbs && html`<p class="crumbs">${crumbs}</p>`}<h1>${title}</h1>
         ${sub && html`<p class="sub">${sub}</p>`}</div>
@@ -212,18 +212,25 @@ class Row extends Component {
 /**
  * Table shows rows, with a row that the keys j and k move to, and Enter opens. A steady one has columns
  * that depend on nothing but the row.
- * @param {{columns: {name: string, cell: (row: any) => any, className?: string}[], rows: any[],
+ * With onSort the columns with a value can be sorted by.
+ * @param {{columns: {name: string, cell: (row: any) => any, className?: string, value?: (row: any) => any}[],
+ *   rows: any[],
  *   keyOf: (row: any) => string, open?: (row: any) => void, label: string, chosen?: Set<string>,
- *   choose?: (id: string, on: boolean, shift: boolean) => void, steady?: boolean}} p
+ *   choose?: (id: string, on: boolean, shift: boolean) => void, steady?: boolean, sort?: string,
+ *   onSort?: (name: string) => void}} p
  */
-export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false }) {
+export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false, sort = '', onSort }) {
   const table = useRef(none);
   table.current = { columns, open, choose };
   return html`<div class="table-box"><table class=${cls('table', choose && 'choosable')} aria-label=${label}><thead><tr>
     ${choose && html`<th class="pick" scope="col"><input type="checkbox" aria-label="Select all rows that are shown"
       checked=${rows.length > 0 && rows.every(r => chosen?.has(keyOf(r)))}
       onChange=${e => { for (const r of rows) choose(keyOf(r), e.currentTarget.checked, false); }} /></th>`}
-    ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}>${c.name}</th>`)}</tr></thead>
+    ${columns.map(c => html`<th scope="col" class=${c.className} key=${c.name}
+      aria-sort=${sort === c.name ? 'ascending' : sort === '-' + c.name ? 'descending' : undefined}>${onSort && c.value
+        ? html`<button type="button" class="sort" title="Sort the rows that are shown"
+          onClick=${() => onSort(c.name)}>${c.name}${sort.endsWith(c.name) ? (sort[0] === '-' ? ' ↓' : ' ↑') : ''}
+          </button>` : c.name}</th>`)}</tr></thead>
     <tbody>${rows.map(row => {
       const id = keyOf(row);
       return html`<${Row} key=${id} id=${id} row=${row} on=${chosen?.has(id) ?? false} table=${table}
@@ -263,10 +270,13 @@ export async function act(what, f) {
 const asking = signal(none);
 
 /**
- * ask shows a question and returns what was answered: null if it was dismissed.
- * @param {{title: string, text?: any, yes: string, danger?: boolean,
- *   fields?: {name: string, label: string, value?: string, area?: boolean}[]}} question
- * @returns {Promise<Record<string, string>|null>}
+ * ask shows a question and returns what was answered: null if it was dismissed. With run the answer is what that
+ * returns; while it is refused, the dialog stays as it is and says why. A secret is shown with a button to copy it.
+ * @param {{title: string, text?: any, yes: string, danger?: boolean, secret?: string,
+ *   run?: (answer: Record<string, string>) => any,
+ *   fields?: {name: string, label: string, value?: string, area?: boolean,
+ *     options?: string[][], many?: string[]}[]}} question
+ * @returns {Promise<any>}
  */
 export const ask = question => new Promise(done => {
   asking.value = { ...question, done, from: document.activeElement };
@@ -280,6 +290,8 @@ function giveBack(from) {
 
 export function Dialogs() {
   const q = asking.value, box = useRef(none), id = useId();
+  const [busy, setBusy] = useState(false), [error, setError] = useState(none);
+  useEffect(() => { setBusy(false); setError(null); }, [q]);
   // A dialog that leaves the page while it is open does not give the focus back by itself.
   useEffect(() => {
     if (!q) return undefined;
@@ -288,15 +300,33 @@ export function Dialogs() {
   }, [q]);
   if (!q) return null;
   const end = answer => { asking.value = null; q.done(answer); };
+  // What was typed stays while it is refused.
+  const submit = async e => {
+    e.preventDefault();
+    const data = new FormData(e.currentTarget), answer = /** @type {any} */ (Object.fromEntries(data));
+    for (const f of q.fields ?? []) if (f.many) answer[f.name] = data.getAll(f.name);
+    if (!q.run) { end(answer); return; }
+    setBusy(true);
+    try { end(await q.run(answer) ?? answer); } catch (problem) { setError(problem); setBusy(false); }
+  };
   return html`<dialog ref=${box} class="dialog" aria-labelledby=${id} onClose=${() => asking.value === q && end(null)}>
-    <form method="dialog" onSubmit=${e =>
-      { e.preventDefault(); end(Object.fromEntries(new FormData(e.currentTarget))); }}>
+    <form method="dialog" onSubmit=${submit}>
       <h2 id=${id}>${q.title}</h2>${q.text && html`<div class="dialog-text">${q.text}</div>`}
-      ${(q.fields ?? []).map(f => html`<label class="field" key=${f.name}><span>${f.label}</span>${f.area
-        ? html`<textarea name=${f.name} rows="6">${f.value ?? ''}</textarea>`
-        : html`<input name=${f.name} value=${f.value ?? ''} autocomplete="off" />`}</label>`)}
-      <div class="actions"><button type="button" onClick=${() => end(null)}>Cancel</button>
-        <button type="submit" class=${q.danger ? 'danger' : 'primary'}>${q.yes}</button></div></form></dialog>`;
+      ${(q.fields ?? []).map(f => (f.many ? html`<fieldset class="field" key=${f.name}><legend>${f.label}</legend>
+        ${f.many.map(v => html`<label class="check" key=${v}><input type="checkbox" name=${f.name} value=${v}
+          checked=${v === f.value} /> ${v}</label>`)}</fieldset>`
+        : html`<label class="field" key=${f.name}><span>${f.label}</span>${f.area
+        ? html`<textarea name=${f.name} rows="6" defaultValue=${f.value ?? ''}></textarea>`
+        : f.options ? html`<select name=${f.name}>${f.options.map(([v, name]) =>
+          html`<option key=${v} value=${v} selected=${v === f.value}>${visible(name).slice(0,
+            160)}</option>`)}</select>`
+        : html`<input name=${f.name} defaultValue=${f.value ?? ''} autocomplete="off" />`}</label>`))}
+      ${q.secret && html`<div class="row"><code class="secret">${q.secret}</code>
+        <${CopyButton} text=${q.secret} about="Copy the secret" /></div>`}
+      <${Trouble} error=${error} />
+      <div class="actions">${!q.secret && html`<button type="button" onClick=${() => end(null)}>Cancel</button>`}
+        <button type="submit" disabled=${busy} class=${q.danger ? 'danger' : 'primary'}>${q.yes}</button></div>
+    </form></dialog>`;
 }
 
 /** Menu is a button with a list of things to do. */

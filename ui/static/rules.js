@@ -43,7 +43,7 @@ export const rules = [
   },
   {
     "rule": "W5", "name": "unclaimed",
-    "when": "queued, a run of perdure exec that its runner does not take; not while its queue is paused",
+    "when": "queued, a run of perdure exec that its runner does not take; not while its queue or kind is paused",
     "then": "timeout/dispatch_timeout and a dead letter",
     "bound": "local_claim",
   },
@@ -80,7 +80,7 @@ export const rules = [
   },
   {
     "rule": "W11", "name": "queued-too-long",
-    "when": "claimable, and nobody takes it; not while its queue is paused",
+    "when": "claimable, and nobody takes it; not while its queue or kind is paused",
     "then": "run:slow with reason queued; never a kill",
     "bound": "queued_alert",
   },
@@ -152,6 +152,19 @@ export const rules = [
     "when": "the last waiter of a run has expired",
     "then": "the run is deferred; the work goes on",
     "bound": "detach_grace; waiter_ttl for a dead node",
+  },
+  {
+    "rule": "W15", "name": "schedule",
+    "when": "an instant of a schedule has come",
+    "then": "a run is started, and the schedule moves to its next instant; or what its plan says of overlaps",
+    "bound": "the instant and its jitter",
+  },
+  {
+    "rule": "W15", "name": "limit",
+    "when": "a limit that runs wait at allows the next one, is opened, changed or deleted; " +
+      "or nobody has claimed a run that it has let through for 1 s",
+    "then": "runs that wait there become claimable, one for each free slot; ring",
+    "bound": "the limit's rate, the end of its closure, 1 s; 16 runs in a sweep for each key",
   },
   {
     "rule": "W15", "name": "cascade",

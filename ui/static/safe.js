@@ -16,10 +16,14 @@ const ansi = new RegExp([
   /\x1b[PX^_][^\x1b]{0,4096}\x1b\\/, /\x1b./,
 ].map(r => r.source).join('|'), 'g');
 
-// Characters that can't be seen, or change how others are seen: controls, bidi, zero width, tags.
+// Characters that can't be seen, or change how others are seen: controls, bidi, zero width, tags. The joiner U+200D
+// and the selector U+FE0F are parts of emoji that are made of several characters, and hidden anywhere else.
 const hidden = new RegExp([
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e]/u,
-  /[\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb]/u, /[\u{e0000}-\u{e0fff}]/u,
+  /[\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff9-\ufffb]/u,
+  /[\u{e0000}-\u{e0fff}]/u,
+  /\u200d(?<![\p{Extended_Pictographic}\p{Emoji_Modifier}\ufe0f]\u200d)|\u200d(?!\p{Extended_Pictographic})/u,
+  /\ufe0f(?<![\p{Emoji}\p{Extended_Pictographic}]\ufe0f)/u,
 ].map(r => r.source).join('|'), 'gu');
 
 /** codepoint writes a character as U+202E. */
@@ -36,7 +40,7 @@ export function showHidden(text) {
   let from = 0;
   hidden.lastIndex = 0;
   for (const m of text.matchAll(hidden)) {
-    if (m[0] === '\r' || (m[0] === '\ufe0f' && m.index > 0)) {
+    if (m[0] === '\r') {
       out.push(text.slice(from, m.index));
     } else {
       out.push(text.slice(from, m.index),

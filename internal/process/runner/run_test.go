@@ -183,7 +183,8 @@ func TestOlderEpochStopsAndWritesNothing(t *testing.T) {
 func takeOver(t *testing.T, w *world, s *started) {
 	t.Helper()
 	r := s.run()
-	res, err := session.Of(w.C).Release(t.Context(), r.WorkerID, api.Lease{RunID: s.id, Epoch: r.Epoch})
+	res, err := session.Of(w.C).Release(t.Context(), r.WorkerID,
+		api.ReleasedLease{Lease: api.Lease{RunID: s.id, Epoch: r.Epoch}})
 	if err != nil || !res[0].OK {
 		t.Fatalf("release of run %s: %+v (error %v)", s.id, res, err)
 	}

@@ -104,7 +104,9 @@ func (n *NATS) changed() {
 
 // Run connects and carries rings until the context ends. It retries while NATS is away.
 func (n *NATS) Run(ctx context.Context) error {
-	conn, err := n.connect()
+	o := newOutage(n.opt)
+	defer o.close()
+	conn, err := n.connect(o)
 	if err != nil {
 		return fmt.Errorf("doorbell %s: %w", Mask(n.opt.URL), err)
 	}
@@ -120,13 +122,13 @@ func (n *NATS) Run(ctx context.Context) error {
 	return nil
 }
 
-func (n *NATS) connect() (*nats.Conn, error) {
-	var o outage
+func (n *NATS) connect(o *outage) (*nats.Conn, error) {
 	log, address := n.opt.Logger, n.opt.URL
-	up := func(*nats.Conn) {
+	up := func(c *nats.Conn) {
 		n.connects.Add(1)
+		log.Info("the doorbell is connected", "doorbell", Mask(address), "server", "NATS "+c.ConnectedServerVersion())
 		n.connected.Store(true)
-		o.ends(log, address)
+		o.ends(group)
 		n.changed()
 		n.out.signal()
 	}
@@ -135,7 +137,7 @@ func (n *NATS) connect() (*nats.Conn, error) {
 		if err == nil {
 			err = nats.ErrDisconnected
 		}
-		o.begins(log, address, err)
+		o.begins(group, err)
 	}
 	return nats.Connect(address,
 		nats.Name("perdure"), nats.NoEcho(),
@@ -151,9 +153,9 @@ func (n *NATS) connect() (*nats.Conn, error) {
 			case errors.Is(err, nats.ErrSlowConsumer):
 				n.lost.Add(1)
 			case !n.connected.Load(): // NATS refuses the connection, which is retried
-				o.begins(log, address, err)
+				o.begins(group, err)
 			default:
-				log.Warn("the doorbell complains", "doorbell", Mask(address), "error", err)
+				o.complains(err)
 			}
 		}), nats.NoCallbacksAfterClientClose())
 }

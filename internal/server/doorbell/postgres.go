@@ -68,6 +68,9 @@ func newPostgres(opt Options) (*Postgres, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opt.Admit != nil {
+		c.ValidateConnect = opt.Admit
+	}
 	p := &Postgres{config: c}
 	p.init(opt)
 	p.channel = "perdure_" + p.name
@@ -85,24 +88,26 @@ func (p *Postgres) Ring(t Topic) {
 
 // Run listens and notifies until the context ends.
 func (p *Postgres) Run(ctx context.Context) error {
+	o := newOutage(p.opt)
+	defer o.close()
 	var wg sync.WaitGroup
-	wg.Go(func() { p.keepConnected(ctx, p.listen) })
-	wg.Go(func() { p.keepConnected(ctx, p.notify) })
+	wg.Go(func() { p.keepConnected(ctx, o, "listen", p.listen) })
+	wg.Go(func() { p.keepConnected(ctx, o, "notify", p.notify) })
 	wg.Wait()
 	return nil
 }
 
 // keepConnected calls talk with a connection, and again with a new one whenever it fails. talk
 // calls its last argument when the connection works.
-func (p *Postgres) keepConnected(ctx context.Context, talk func(context.Context, *pgconn.PgConn, func()) error) {
-	var o outage
+func (p *Postgres) keepConnected(ctx context.Context, o *outage, use string,
+	talk func(context.Context, *pgconn.PgConn, func()) error) {
 	for n := 0; ctx.Err() == nil; n++ {
 		conn, err := pgconn.ConnectConfig(ctx, p.config)
 		if err == nil {
 			err = talk(ctx, conn, func() {
 				n = 0
 				p.connects.Add(1)
-				o.ends(p.opt.Logger, p.opt.URL)
+				o.ends(use)
 			})
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			_ = conn.Close(closing)
@@ -111,10 +116,20 @@ func (p *Postgres) keepConnected(ctx context.Context, talk func(context.Context,
 		if ctx.Err() != nil {
 			return
 		}
-		o.begins(p.opt.Logger, p.opt.URL, err)
+		o.begins(use, err)
 		timer.Sleep(ctx, pause(n))
 	}
 }
+
+// current refuses a connection to a server that was replaced.
+func (p *Postgres) current(conn *pgconn.PgConn) error {
+	if p.opt.Current != nil && !p.opt.Current(conn) {
+		return errReplaced
+	}
+	return nil
+}
+
+var errReplaced = errors.New("another server has taken the place of this one")
 
 // listen receives notifications until the connection breaks.
 func (p *Postgres) listen(ctx context.Context, conn *pgconn.PgConn, up func()) error {
@@ -134,6 +149,9 @@ func (p *Postgres) listen(ctx context.Context, conn *pgconn.PgConn, up func()) e
 			asking, cancel := context.WithTimeout(ctx, stepTimeout)
 			err = conn.Ping(asking)
 			cancel()
+		}
+		if err == nil {
+			err = p.current(conn)
 		}
 		if err != nil {
 			return err
@@ -189,6 +207,10 @@ func (p *Postgres) notify(ctx context.Context, conn *pgconn.PgConn, up func()) e
 		}
 		if len(texts) == 0 {
 			continue
+		}
+		if err := p.current(conn); err != nil {
+			p.out.mark(flagAll | flagHello | flagAnswer)
+			return err
 		}
 		sending, cancel := context.WithTimeout(ctx, stepTimeout)
 		_, err := conn.ExecParams(sending, "SELECT pg_notify($1, x) FROM unnest($2::text[]) AS x",

@@ -10,8 +10,9 @@ import (
 	mrand "math/rand/v2"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Options of a bell. The zero value is a bell within the process.
@@ -22,6 +23,10 @@ type Options struct {
 	// Space is a secret that the nodes of an installation share. Rings can be forged with it.
 	Space  string
 	Logger *slog.Logger
+	// Admit refuses a connection to PostgreSQL, and Current tells whether one is still to be used.
+	// They keep the bell at the primary that the store uses. Nil: any primary will do.
+	Admit   pgconn.ValidateConnectFunc
+	Current func(*pgconn.PgConn) bool
 }
 
 // Open makes the bell for an address. It does not connect; Run does.
@@ -189,29 +194,4 @@ const (
 func pause(n int) time.Duration {
 	d := 50 * time.Millisecond << min(n, 6)
 	return d/2 + mrand.N(d/2)
-}
-
-// An outage logs the loss of a connection once, and its end once.
-type outage struct {
-	mu   sync.Mutex
-	down bool
-}
-
-func (o *outage) begins(log *slog.Logger, address string, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.down {
-		log.Warn("the doorbell is away: other nodes are not heard, and what they do is found by looking",
-			"doorbell", Mask(address), "error", err)
-	}
-	o.down = true
-}
-
-func (o *outage) ends(log *slog.Logger, address string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.down {
-		log.Info("the doorbell is there", "doorbell", Mask(address))
-	}
-	o.down = false
 }

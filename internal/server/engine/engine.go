@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/access"
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
 	"github.com/perdure/perdure/internal/server/engine/outbox"
 	"github.com/perdure/perdure/internal/server/engine/reads"
 	"github.com/perdure/perdure/internal/server/engine/rules"
@@ -89,6 +90,8 @@ func assemble(s *store.Store, opt Options) (*Engine, error) {
 	access.Add(e, opt.SealKeys)
 	outbox.Add(e)
 	rules.Add(e, rules.Options{Signer: opt.Signer, SigningRequired: opt.SigningRequired, MaxLiveRuns: opt.MaxLiveRuns})
+	life.Add(e) // its lines follow those of the change: after outbox
+	life.AddKeys(e)
 	dispatch.Add(e)
 	reads.Add(e)
 	return &Engine{e, reads.New(e), access.KeysOf(e), outbox.WebhooksOf(e)}, nil

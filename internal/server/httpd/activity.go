@@ -55,10 +55,8 @@ func (s *Server) showActivity(a *reads.Activity) *api.Activity {
 	for _, h := range a.Recent {
 		out.Recent = append(out.Recent, api.Happening(h))
 	}
-	for _, w := range a.Waits {
-		out.Waits = append(out.Waits, api.OpenWait{WaitID: w.ID, Type: w.Type, Mode: w.Mode, Name: w.Name,
-			OnStall: w.OnStall, Children: len(w.Targets), Ended: w.Ended,
-			OpenedAt: w.OpenedAt, TimeoutAt: optional(w.TimeoutAt)})
+	for i := range a.Waits {
+		out.Waits = append(out.Waits, showOpenWait(&a.Waits[i]))
 	}
 	for i := range a.Family {
 		out.Children = append(out.Children, s.childLine(&a.Family[i], now))
@@ -91,4 +89,9 @@ func (s *Server) childLine(r *perdure.Run, now perdure.Instant) api.ChildActivit
 		out.Error = r.Failure.Code
 	}
 	return out
+}
+
+func showOpenWait(w *perdure.Wait) api.OpenWait {
+	return api.OpenWait{WaitID: w.ID, Type: w.Type, Mode: w.Mode, Name: w.Name, OnStall: w.OnStall,
+		Children: len(w.Targets), Ended: w.Ended, OpenedAt: w.OpenedAt, TimeoutAt: optional(w.TimeoutAt)}
 }

@@ -61,7 +61,7 @@ func (s *Server) encode(c *call, body any) ([]byte, error) {
 func (s *Server) problem(w http.ResponseWriter, err error) {
 	e := s.refused(err)
 	p := api.NewProblem(e.Code, e.Message, e.Field)
-	p.ContinuedByRunID = e.ContinuedBy
+	p.ContinuedByRunID, p.RunID = e.ContinuedBy, e.RunID
 	switch p.Status {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInsufficientStorage:
 		if w.Header().Get("Retry-After") == "" {
@@ -90,7 +90,7 @@ func (s *Server) refused(err error) *perdure.Error {
 		e = perdure.Errorf(perdure.CodeUnavailable, "the store could not be read")
 	}
 	return &perdure.Error{Code: e.Code, Message: shortened(e.Message, 1000), Field: shortened(e.Field, perdure.MaxName),
-		ContinuedBy: e.ContinuedBy}
+		ContinuedBy: e.ContinuedBy, RunID: e.RunID}
 }
 
 // shortened cuts a text to a number of bytes.

@@ -20,6 +20,7 @@ func listApprovals(c *call, _ *none) (int, *api.Approvals, error) {
 		return listPlatformApprovals(c, int(limit))
 	}
 	f := reads.ApprovalFilter{State: perdure.ApprovalState(q.Get("state")), RunID: perdure.RunID(q.Get("run_id")),
+		RootID: perdure.RunID(q.Get("root_run_id")), ThreadID: perdure.ThreadID(q.Get("thread_id")),
 		After: perdure.ApprovalID(q.Get("cursor")), Limit: int(limit), Bytes: approvalPage}
 	switch f.State {
 	case "":
@@ -39,8 +40,10 @@ func listPlatformApprovals(c *call, limit int) (int, *api.Approvals, error) {
 	if state := perdure.ApprovalState(q.Get("state")); state != "" && state != perdure.ApprovalOpen {
 		return 0, nil, perdure.Invalid("state", "over all tenants, only open approvals are listed")
 	}
-	if q.Get("run_id") != "" {
-		return 0, nil, perdure.Invalid("run_id", "name its tenant")
+	for _, name := range []string{"run_id", "root_run_id", "thread_id"} {
+		if q.Get(name) != "" {
+			return 0, nil, perdure.Invalid(name, "name its tenant")
+		}
 	}
 	list, next, err := c.s.engine.Runs.PlatformApprovals(c.Context(), q.Get("cursor"), limit, approvalPage)
 	return 0, &api.Approvals{Approvals: append([]perdure.Approval{}, list...), NextCursor: next}, err

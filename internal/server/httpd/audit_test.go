@@ -88,8 +88,16 @@ var auditActions = map[string]string{
 	"DELETE /api/admin/keys/{id}": "key.revoke",
 	"PATCH /api/v1/kinds/{kind}":  "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
 	"POST /api/v1/queues/{name}/pause": "queue.pause", "POST /api/v1/queues/{name}/resume": "queue.resume",
-	"POST /api/admin/recovery/jobs/resume": "process.watch",
-	"POST /api/v1/session":                 "session.open", "POST /api/v1/session/links": "session.open",
+	"POST /api/v1/kinds/{kind}/pause": "kind.pause", "POST /api/v1/kinds/{kind}/resume": "kind.resume",
+	"POST /api/v1/schedules": "schedule.set", "PUT /api/v1/schedules/{name}": "schedule.set",
+	"POST /api/v1/schedules/{name}/pause": "schedule.pause", "POST /api/v1/schedules/{name}/resume": "schedule.resume",
+	"POST /api/v1/schedules/{name}/trigger": "schedule.trigger", "DELETE /api/v1/schedules/{name}": "schedule.delete",
+	"PUT /api/v1/limits/{name}": "limit.set", "DELETE /api/v1/limits/{name}": "limit.delete",
+	"POST /api/v1/limits/{name}/close": "limit.close", "POST /api/v1/limits/{name}/open": "limit.open",
+	"PUT /api/v1/limits/{name}/keys/{key}":    "limit.key_set",
+	"DELETE /api/v1/limits/{name}/keys/{key}": "limit.key_delete",
+	"POST /api/admin/recovery/jobs/resume":    "process.watch",
+	"POST /api/v1/session":                    "session.open", "POST /api/v1/session/links": "session.open",
 	"PUT /api/admin/tenants/{tenant}": "tenant.change", "GET /api/admin/backup": "backup",
 }
 

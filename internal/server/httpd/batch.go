@@ -60,15 +60,19 @@ func startMany(c *call) (int, *api.StartedMany, error) {
 			continue
 		}
 		runs[i] = startedRun(&ops[i])
-		r.Run, r.Duplicate = &runs[i], !ops[i].Created
+		r.Run, r.Duplicate = &runs[i], !ops[i].Created && !ops[i].Existing && !ops[i].Debounced
 	}
 	return 0, out, nil
 }
 
 func startedRun(op *life.Submit) api.StartedRun {
 	r := &op.Run
-	return api.StartedRun{RunID: r.ID, ThreadID: r.ThreadID, Status: r.Status(), State: r.State,
-		WebhookID: webhookOf(r), WebhookSecret: op.WebhookSecret}
+	out := api.StartedRun{RunID: r.ID, ThreadID: r.ThreadID, Status: r.Status(), State: r.State,
+		WebhookID: webhookOf(r), WebhookSecret: op.WebhookSecret, Existing: op.Existing}
+	if d := r.Options.Debounce; d != nil {
+		out.Debounced = d.Count
+	}
+	return out
 }
 
 // readBatch reads the body of a batch. It returns an operation for each entry, or the error of the

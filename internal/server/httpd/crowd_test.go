@@ -56,9 +56,9 @@ func TestEachOfACrowdIsAnswered(t *testing.T) {
 				t.Fatalf("%s: run = %v, want the result done", name, run)
 			}
 		}
-		if n := w.s.shares.woken.Used(); n != 0 {
-			t.Errorf("%s: %d turns are held after all were answered", name, n)
-		}
+		eventually.True(t, name+": no turn is held after all were answered", func() bool {
+			return w.s.shares.woken.Used() == 0
+		})
 		eventually.True(t, "nothing is remembered of the crowd", func() bool {
 			runs, _, _ := w.s.waits.Crowds()
 			return runs == 0

@@ -41,10 +41,10 @@
 //   - show.go, threads.go, webhooks.go, runs.go, retry.go, late.go, hold.go, batch.go, stream.go,
 //     chat.go, groups.go, events.go, signals.go, approvals.go, activity.go, artifacts.go, views.go,
 //     delete.go, dlq.go, runlist.go, counts.go: runs and what belongs to them, a file for each noun.
-//   - news.go, poll.go, leases.go, commit.go, entries.go, queues.go, kinds.go, lists.go: workers and
-//     their queues.
-//   - socket.go, history.go, watchdog.go, watchlists.go, watches.go, ws.go: sockets and what they
-//     watch.
+//   - news.go, poll.go, leases.go, commit.go, entries.go, queues.go, schedules.go, limits.go,
+//     kinds.go, lists.go: workers, their queues, schedules, limits.
+//   - socket.go, history.go, attention.go, watchdog.go, locks.go, watchlists.go, watches.go, ws.go:
+//     sockets and what they watch.
 //   - session.go, keys.go, audit.go, tenants.go, signing.go, policy.go, invariants.go, backup.go,
 //     recovery.go, metrics.go, ready.go: people and operators.
 //   - routes.go, openapi.go, redact.go, background.go, handler.go: the table, the OpenAPI document

@@ -24,7 +24,7 @@ var placeholder = regexp.MustCompile(`\{\w+\}`)
 // concrete gives a path of a route's pattern.
 func concrete(pattern string) string {
 	values := map[string]string{"{id}": unknown, "{jobId}": unknown, "{n}": "1", "{name}": "go", "{token}": "cb_x",
-		"{child}": unknown, "{tenant}": "t", "{kind}": "job"}
+		"{child}": unknown, "{tenant}": "t", "{kind}": "job", "{key}": "a"}
 	return placeholder.ReplaceAllStringFunc(pattern, func(p string) string {
 		if values[p] == "" {
 			panic("no value for " + p)

@@ -21,8 +21,8 @@ import (
 // New makes a server over an engine. bell is the doorbell that the engine rings.
 func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 	opt.setDefaults()
-	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(),
-		closing: make(chan struct{}), reader: stream.NewReader(e), checkEvery: stream.CheckEvery,
+	s := &Server{engine: e, bell: bell, opt: opt, log: opt.Logger, mux: http.NewServeMux(), names: http.NewServeMux(),
+		closing: make(chan struct{}), reader: stream.NewReader(e), checkEvery: stream.CheckEvery, pageTime: pageTime,
 		shares: newShares(&opt)}
 	s.waiters = waiting.NewWaiters(e, opt.Node, opt.Logger)
 	s.waits = waiting.New(waiting.Options{Engine: e, Runs: e.Runs, Bell: bell, Node: opt.Node, Poll: opt.Poll,
@@ -49,7 +49,7 @@ func New(e *engine.Engine, bell doorbell.Bell, opt Options) (*Server, error) {
 func (s *Server) register() {
 	methods := make(map[string][]string) // by pattern
 	for _, r := range s.routes {
-		s.mux.HandleFunc(r.method+" "+r.pattern, s.serve(r))
+		s.muxOf(r.pattern).HandleFunc(r.method+" "+r.pattern, s.serve(r))
 		methods[r.pattern] = append(methods[r.pattern], r.method)
 	}
 	for pattern, allowed := range methods {
@@ -65,7 +65,7 @@ func (s *Server) register() {
 			}
 			continue
 		}
-		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+		s.muxOf(pattern).HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
 			if named, ok := methods[req.URL.Path]; ok {
 				s.refuseMethod(w, named)
 				return
@@ -73,9 +73,25 @@ func (s *Server) register() {
 			s.refuseMethod(w, allowed)
 		})
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
-	})
+	for _, mux := range []*http.ServeMux{s.mux, s.names} {
+		mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+			s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
+		})
+	}
+}
+
+// byName is the part of a path before a name that a caller chose.
+const byName = "/by-name/"
+
+// muxOf gives the mux of a path or pattern. Those with a name have a mux of their own: the standard one
+// takes no two patterns such as /threads/by-name/{name} and /threads/{id}/messages.
+func (s *Server) muxOf(path string) *http.ServeMux {
+	for _, of := range []string{"/runs", "/threads"} {
+		if strings.HasPrefix(path, api.Prefix+of+byName) {
+			return s.names
+		}
+	}
+	return s.mux
 }
 
 func (s *Server) refuseMethod(w http.ResponseWriter, allowed []string) {
@@ -115,12 +131,13 @@ func (s *Server) Handler() http.Handler {
 			s.dashboard(w, r)
 			return
 		}
-		if r.URL.Path != cleanPath(r.URL.Path) && !namesArtifact(r.URL.EscapedPath()) {
+		if r.URL.Path != cleanPath(r.URL.Path) && !namesArtifact(r.URL.EscapedPath()) &&
+			!hasChosenName(r.URL.EscapedPath()) {
 			// The standard mux would redirect to the clean path.
 			s.problem(w, perdure.Errorf(perdure.CodeNotFound, "there is nothing at this path"))
 			return
 		}
-		s.mux.ServeHTTP(w, redacted(s.opt.Secrets, r))
+		s.muxOf(r.URL.EscapedPath()).ServeHTTP(w, redacted(s.opt.Secrets, r))
 	})
 }
 
@@ -155,6 +172,19 @@ func namesArtifact(escaped string) bool {
 	parts := strings.Split(rest, "/")
 	return ok && len(parts) == 3 && isID.MatchString(parts[0]) && parts[1] == "artifacts" &&
 		cleanPath("/"+parts[2]) != "" && parts[2] != ""
+}
+
+// hasChosenName tells whether an escaped path ends in a name that a caller chose, which may decode to
+// slashes, backslashes or dots.
+func hasChosenName(escaped string) bool {
+	rest, _ := strings.CutPrefix(escaped, api.Prefix)
+	parts := strings.Split(rest, "/")
+	last := parts[len(parts)-1]
+	if last == "" || cleanPath("/"+last) == "" || len(parts) < 4 || parts[1] != "runs" && parts[1] != "threads" {
+		return false
+	}
+	return len(parts) == 4 && parts[2] == "by-name" ||
+		len(parts) == 5 && isID.MatchString(parts[2]) && parts[3] == "names"
 }
 
 // allowedHost tells whether a request is addressed to an IP address, to localhost or to a

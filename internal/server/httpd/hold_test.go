@@ -83,6 +83,22 @@ func TestHoldIsReleasedOrGivenUp(t *testing.T) {
 	w.get("/api/v1/dlq/" + id).is(200)
 }
 
+// Followers of a run that is on hold are told that the hold was released, and by which key.
+func TestFeedTellsOfAReleasedHold(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.held()
+	v := w.view(false)
+	v.say(`{"type":"watch","id":"one","of":"runs","ids":["%s"],"events":true}`, id)
+	v.until(func() bool { return v.rows["one"][id]["hold"] != nil })
+	w.do("POST", runs+"/"+id+"/release-hold", "").is(200)
+	v.until(func() bool { return v.rows["one"][id]["hold"] == nil })
+	events := w.events(id)
+	last := events[len(events)-1]
+	if by := last["data"].(obj)["by"]; last["type"] != "run:hold_released" || by == nil || by == "" {
+		t.Errorf("last line of run %s after its release = %v, want run:hold_released with the key", id, last)
+	}
+}
+
 func TestDefectAndBuildAreChecked(t *testing.T) {
 	w := newWorld(t, setup{})
 	g := w.running(`{"kind":"job"}`)

@@ -99,6 +99,15 @@ func keyedCalls() map[string]keyedCall {
 		}, []string{"run_id"}},
 		"POST /api/v1/threads": {at("/api/v1/threads", `{"metadata":{"for":"me"}}`, `{}`),
 			[]string{"thread_id", "metadata", "created_at"}},
+		"PATCH /api/v1/threads/{id}": {func(w *world) (string, string, string) {
+			return "/api/v1/threads/" + w.makeThread(), `{"metadata":{"n":1}}`, `{"metadata":{"n":2}}`
+		}, []string{"thread_id", "metadata"}},
+		"PUT /api/v1/threads/{id}/names/{name}": {func(w *world) (string, string, string) {
+			return "/api/v1/threads/" + w.makeThread() + "/names/mine", "", ""
+		}, []string{"thread_id", "name"}},
+		"PUT /api/v1/runs/{id}/names/{name}": {func(w *world) (string, string, string) {
+			return "/api/v1/runs/" + w.start(`{"kind":"job"}`) + "/names/mine", `{"from_seq":1}`, `{}`
+		}, []string{"run_id", "name", "from_seq"}},
 		"POST /api/v1/threads/{id}/messages": {func(w *world) (string, string, string) {
 			return "/api/v1/threads/" + w.makeThread() + "/messages", `{"role":"user","content":"hi"}`,
 				`{"role":"user","content":"ho"}`
@@ -141,6 +150,52 @@ func keyedCalls() map[string]keyedCall {
 			w.do("POST", "/api/v1/queues/slow/pause", "").is(200)
 			return "/api/v1/queues/slow/resume", "", ""
 		}, []string{"name"}},
+		"POST /api/v1/kinds/{kind}/pause": {at("/api/v1/kinds/slow/pause", `{"reason":"one"}`, `{"reason":"two"}`),
+			[]string{"name", "paused"}},
+		"POST /api/v1/kinds/{kind}/resume": {func(w *world) (string, string, string) {
+			w.do("POST", "/api/v1/kinds/slow/pause", "").is(200)
+			return "/api/v1/kinds/slow/resume", "", ""
+		}, []string{"name"}},
+		"POST /api/v1/schedules": {func(*world) (string, string, string) {
+			return "/api/v1/schedules", `{"name":"posted","every":"1h","kind":"scheduled"}`,
+				`{"name":"posted","every":"2h","kind":"scheduled"}`
+		}, []string{"schedule_id", "next_at"}},
+		"PUT /api/v1/schedules/{name}": {func(*world) (string, string, string) {
+			return "/api/v1/schedules/set", `{"every":"1h","kind":"scheduled"}`, `{"every":"2h","kind":"scheduled"}`
+		}, []string{"schedule_id", "next_at"}},
+		"DELETE /api/v1/schedules/{name}": {func(w *world) (string, string, string) {
+			return w.makeSchedule("deleted"), "", ""
+		}, nil},
+		"POST /api/v1/schedules/{name}/pause": {func(w *world) (string, string, string) {
+			return w.makeSchedule("paused") + "/pause", "", ""
+		}, []string{"schedule_id", "paused_at"}},
+		"POST /api/v1/schedules/{name}/resume": {func(w *world) (string, string, string) {
+			path := w.makeSchedule("resumed")
+			w.do("POST", path+"/pause", "").is(200)
+			return path + "/resume", "", ""
+		}, []string{"schedule_id", "state"}},
+		"POST /api/v1/schedules/{name}/trigger": {func(w *world) (string, string, string) {
+			return w.makeSchedule("triggered") + "/trigger", "", ""
+		}, []string{"run_id", "schedule_id"}},
+		"PUT /api/v1/limits/{name}": {at("/api/v1/limits/put", `{"concurrency":1}`, `{"concurrency":2}`),
+			[]string{"name", "concurrency"}},
+		"DELETE /api/v1/limits/{name}": {func(w *world) (string, string, string) {
+			return w.makeLimit("deleted"), "", ""
+		}, nil},
+		"POST /api/v1/limits/{name}/close": {func(w *world) (string, string, string) {
+			return w.makeLimit("closed") + "/close", `{"for":"1h","reason":"one"}`, `{"for":"1h","reason":"two"}`
+		}, []string{"name", "closed_until"}},
+		"POST /api/v1/limits/{name}/open": {func(w *world) (string, string, string) {
+			return w.makeLimit("opened") + "/open", `{}`, `{"key":"a"}`
+		}, []string{"name"}},
+		"PUT /api/v1/limits/{name}/keys/{key}": {func(w *world) (string, string, string) {
+			return w.makeLimit("keyed") + "/keys/a", `{"concurrency":1}`, `{"concurrency":2}`
+		}, []string{"key", "concurrency"}},
+		"DELETE /api/v1/limits/{name}/keys/{key}": {func(w *world) (string, string, string) {
+			path := w.makeLimit("unkeyed") + "/keys/a"
+			w.do("PUT", path, `{"concurrency":1}`).is(200)
+			return path, "", ""
+		}, []string{"key"}},
 		"PATCH /api/v1/kinds/{kind}": {func(w *world) (string, string, string) {
 			w.do("PUT", "/api/v1/kinds/patched", `{}`).is(200)
 			return "/api/v1/kinds/patched", `{"description":"mine"}`, `{"description":"yours"}`

@@ -106,6 +106,7 @@ func like(id string) string {
 // bodies make a call to a route with a foreign id otherwise right.
 var bodies = map[string]string{
 	"POST /api/v1/threads/{id}/messages":              `{"role":"user","content":"hello"}`,
+	"PATCH /api/v1/threads/{id}":                      `{"metadata":{"n":1}}`,
 	"POST /api/v1/threads/{id}/runs":                  `{"kind":"job"}`,
 	"POST /api/internal/runs/{id}/continue":           `{"job_id":"j"}`,
 	"POST /api/v1/runs/{id}/signals/{name}":           `{"data":1}`,

@@ -14,7 +14,7 @@ type leaseOp func(t perdure.TenantID, l []life.Lease) ([]life.LeaseResult, error
 
 // eachLease runs an operation on a worker's leases, tenant by tenant. The results have the order of
 // the request. If the request has a single lease, its refusal is the error of the call.
-func eachLease(c *call, in []api.Lease, do leaseOp) (int, *api.LeaseResults, error) {
+func eachLease(c *call, in []api.ReleasedLease, do leaseOp) (int, *api.LeaseResults, error) {
 	if len(in) == 0 || len(in) > perdure.MaxList {
 		return 0, nil, perdure.Invalid("runs", "names 1 to %d runs", perdure.MaxList)
 	}
@@ -30,7 +30,7 @@ func eachLease(c *call, in []api.Lease, do leaseOp) (int, *api.LeaseResults, err
 	for t, at := range parts {
 		list := make([]life.Lease, len(at))
 		for k, i := range at {
-			list[k] = life.Lease{RunID: in[i].RunID, Epoch: in[i].Epoch}
+			list[k] = life.Lease{RunID: in[i].RunID, Epoch: in[i].Epoch, NotBefore: in[i].NotBefore}
 		}
 		results, err := do(t, list)
 		if err != nil {
@@ -52,7 +52,11 @@ func leaseResult(r life.LeaseResult) api.LeaseResult {
 }
 
 func startLeased(c *call, in *api.StartRuns) (int, *api.LeaseResults, error) {
-	return eachLease(c, in.Runs, func(t perdure.TenantID, l []life.Lease) ([]life.LeaseResult, error) {
+	leases := make([]api.ReleasedLease, len(in.Runs))
+	for i, l := range in.Runs {
+		leases[i].Lease = l
+	}
+	return eachLease(c, leases, func(t perdure.TenantID, l []life.Lease) ([]life.LeaseResult, error) {
 		op := &life.Start{Tenant: t, Worker: c.worker(), Leases: l}
 		err := c.s.engine.Do(c.Context(), op)
 		return op.Results, err

@@ -68,7 +68,7 @@ func pollNamed(c *call, in *pollBody) (int, *api.Polled, error) {
 		return 0, nil, perdure.Invalid("run_ids", "stands without queues, kinds and all_tenants")
 	}
 	op := &dispatch.Claim{Tenant: c.tenant(), Worker: c.worker(), Runs: in.RunIDs,
-		Slots: in.Slots, Start: in.Start, Confirms: in.Confirms, Build: in.Build}
+		Slots: in.Slots, Start: in.Start, Confirms: in.Confirms, Build: in.Build, Release: in.Release}
 	out := &api.Polled{Runs: []api.Grant{}}
 	err := leaseOnce(c, op, out)
 	handBack(c, out)
@@ -101,7 +101,7 @@ const maxExcept = 100
 func claimOf(c *call, in *pollBody) (*dispatch.Claim, error) {
 	op := &dispatch.Claim{Tenant: c.tenant(), AnyTenant: in.AllTenants, Except: in.ExceptTenants,
 		Worker: c.worker(), Queues: in.Queues, Kinds: in.Kinds, Slots: in.Slots, Start: in.Start,
-		Confirms: in.Confirms, Build: in.Build, Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
+		Confirms: in.Confirms, Build: in.Build, Release: in.Release, Key: c.key.ID, KeyExpires: c.key.ExpiresAt}
 	if len(op.Queues) == 0 {
 		op.Queues = []string{perdure.DefaultQueue}
 	}

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -13,12 +14,23 @@ import (
 const pausePatience = 100 * time.Millisecond
 
 func pauseQueue(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
+	return pausePlace(c, in, &rules.PausePlace{Queue: c.PathValue("name")})
+}
+
+func pauseKind(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
+	if kindName(c) == "" {
+		return 0, nil, perdure.CheckName("kind", "")
+	}
+	return pausePlace(c, in, &rules.PausePlace{Kind: kindName(c)})
+}
+
+// pausePlace pauses a queue or a kind.
+func pausePlace(c *call, in *api.PauseQueue, op *rules.PausePlace) (int, *api.QueuePaused, error) {
 	key, err := c.idempotencyKey()
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &rules.PauseQueue{Tenant: c.tenant(), Queue: c.PathValue("name"), Reason: in.Reason,
-		For: time.Duration(in.For), Key: key}
+	op.Tenant, op.Reason, op.For, op.Key = c.tenant(), in.Reason, time.Duration(in.For), key
 	if in.Until != nil {
 		if op.Until = *in.Until; op.Until == 0 {
 			return 0, nil, perdure.Invalid("until", "has passed")
@@ -27,7 +39,7 @@ func pauseQueue(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
 	if err := changePause(c, op); err != nil {
 		return 0, nil, err
 	}
-	out := &api.QueuePaused{Name: op.Queue}
+	out := &api.QueuePaused{Name: cmp.Or(op.Kind, op.Queue)}
 	if op.Paused.Holds(c.s.engine.Now()) {
 		out.Paused = &op.Paused
 	}
@@ -39,11 +51,20 @@ func resumeQueue(c *call, _ *none) (int, *api.QueuePaused, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &rules.ResumeQueue{Tenant: c.tenant(), Queue: c.PathValue("name"), Key: key}
+	op := &rules.ResumePlace{Tenant: c.tenant(), Queue: c.PathValue("name"), Key: key}
 	return 0, &api.QueuePaused{Name: op.Queue}, changePause(c, op)
 }
 
-// changePause pauses or resumes a queue, when its tenant's turn has come: polls of the tenant that are
+func resumeKind(c *call, _ *none) (int, *api.QueuePaused, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &rules.ResumePlace{Tenant: c.tenant(), Kind: kindName(c), Key: key}
+	return 0, &api.QueuePaused{Name: op.Kind}, changePause(c, op)
+}
+
+// changePause pauses or resumes a queue or a kind, when its tenant's turn has come: polls of the tenant that are
 // being decided meanwhile, and all that are decided with them, are decided again. It waits for no more
 // than a moment, because the tenant's downloads take turns too.
 func changePause(c *call, op kernel.Op) error {

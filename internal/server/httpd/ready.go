@@ -1,9 +1,12 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,18 +37,34 @@ func readyz(c *call, _ *none) (int, *api.Health, error) {
 	if err := c.s.engine.Health.Writable(); err != nil { // known from earlier writes
 		return no("not ready", err.Error())
 	}
+	tables := c.s.lockedTables()
 	if err := c.s.storeProbe.check(); err != nil {
-		return no("not ready", err.Error())
+		return no("not ready", cmp.Or(tables, err.Error()))
 	}
 	if c.s.engine.Health.Full() { // the node stays ready, so that runs under way can end
 		detail := "the disk is full: runs under way can end, new work is not taken"
 		return 0, &api.Health{Status: "full", Detail: detail}, nil
 	}
-	out := &api.Health{Status: "ready"}
+	out := &api.Health{Status: "ready", Detail: tables}
 	if ahead := c.s.engine.Health.ClockAhead(); ahead > 0 {
 		out.Detail = "the store's clock is ahead of this machine's by " + ahead.Round(time.Second).String()
 	}
 	return 0, out, nil
+}
+
+// lockedTables names the tables that are locked as a whole. It is empty if there are none. Anybody may
+// ask for readiness, so that it does not say by whom.
+func (s *Server) lockedTables() string {
+	var names []string
+	for _, t := range s.engine.Health.LockedTables() {
+		names = append(names, t.Table)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	slices.Sort(names)
+	return "another session holds whole tables of the database locked: " +
+		strings.Join(slices.Compact(names), ", ") + " (perdure doctor says which session)"
 }
 
 const (

@@ -37,6 +37,9 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/runs/counts", read, "Count runs by status, state, kind and queue", countRuns).
 			takes(runFilters...).repeats(severalOf...),
 		on("GET", v1+"/runs/{id}", read, "Look at a run", getRun).upTo(largeRun),
+		on("GET", v1+"/runs/by-name/{name}", read, "Look at the run that has a name", getRunByName).upTo(largeRun),
+		on("PUT", v1+"/runs/{id}/names/{name}", create, "Give a run one more name", nameRun).
+			creates().idempotent(),
 		on("GET", v1+"/runs/{id}/join", read, "Wait for a run", joinRun).takes("timeout").also(http.StatusAccepted),
 		live(v1+"/runs/{id}/stream", read, "Follow a run's log as server-sent events", api.MediaStream, streamRun).
 			takes("after", "last_event_id").also(http.StatusNoContent),
@@ -98,16 +101,22 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/jobs/{id}/status", read, "Look at a run, shortly", jobStatus),
 		on("POST", v1+"/callbacks/{token}", guard{open: true, token: callbackToken}, "Answer a callback", useCallback),
 		on("GET", v1+"/approvals", read, "List what runs want to be approved, oldest first", listApprovals).
-			takes("state", "run_id", "limit", "cursor").upTo(largePage).ofEveryTenant(),
+			takes("state", "run_id", "root_run_id", "thread_id", "limit", "cursor").upTo(largePage).ofEveryTenant(),
 		on("GET", v1+"/approvals/{id}", read, "Look at an approval", getApproval),
 		on("POST", v1+"/approvals/{id}", approve, "Approve or reject", decide).logged(),
 		on("POST", "/api/internal/runs/{id}/continue", control, "Say that work outside has finished", continueRun).
 			creates().also(http.StatusOK),
 
-		on("POST", v1+"/threads", create, "Make a thread", createThread).creates().idempotent(),
+		on("POST", v1+"/threads", create, "Make a thread; with a known name, look at that thread",
+			createThread).creates().idempotent(),
 		on("GET", v1+"/threads", read, "List threads, newest activity first", listThreads).
 			takes("limit", "cursor", "children"),
 		on("GET", v1+"/threads/{id}", read, "Look at a thread", getThread),
+		on("GET", v1+"/threads/by-name/{name}", read, "Look at the thread that has a name", getThreadByName),
+		on("PUT", v1+"/threads/{id}/names/{name}", create, "Give a thread one more name", nameThread).
+			creates().idempotent(),
+		on("PATCH", v1+"/threads/{id}", create, "Merge metadata into those of a thread; null removes a key",
+			changeThread).idempotent(),
 		on("DELETE", v1+"/threads/{id}", control, "Delete a thread and its messages",
 			deleteThread).idempotent().logged(),
 		on("GET", v1+"/threads/{id}/messages", read, "Read a thread's messages", threadMessages).
@@ -137,6 +146,41 @@ func (s *Server) rows() []route {
 			idempotent().logged(),
 		on("POST", v1+"/queues/{name}/resume", control, "Resume a paused queue", resumeQueue).idempotent().logged(),
 
+		on("GET", v1+"/attention", read, "See what may need a person", attention),
+		on("POST", v1+"/schedules", create, "Make a schedule: runs that are started at instants of a plan",
+			createSchedule).creates().also(http.StatusOK).idempotent().logged(),
+		on("GET", v1+"/schedules", read, "List schedules by name", listSchedules).
+			takes("limit", "cursor").upTo(largePage),
+		on("GET", v1+"/schedules/{name}", read, "Look at a schedule", getSchedule),
+		on("PUT", v1+"/schedules/{name}", create, "Make a schedule, or change it", putSchedule).
+			creates().also(http.StatusOK).idempotent().logged(),
+		on("DELETE", v1+"/schedules/{name}", control, "Delete a schedule; its runs go on", deleteSchedule).
+			idempotent().logged(),
+		on("POST", v1+"/schedules/{name}/pause", control, "Pause a schedule", pauseSchedule).idempotent().logged(),
+		on("POST", v1+"/schedules/{name}/resume", control, "Resume a paused schedule", resumeSchedule).
+			idempotent().logged(),
+		on("POST", v1+"/schedules/{name}/trigger", create, "Start a run of a schedule now", triggerSchedule).
+			creates().also(http.StatusOK).idempotent().logged(),
+		on("GET", v1+"/schedules/{name}/next", read, "List the next instants of a schedule", upcomingInstants).
+			takes("n"),
+
+		on("GET", v1+"/limits", read, "List limits by name, with how many runs hold slots and wait", listLimits).
+			takes("limit", "cursor").upTo(largePage),
+		on("PUT", v1+"/limits/{name}", kinds, "Make a limit, or change it", putLimit).
+			creates().also(http.StatusOK).idempotent().logged(),
+		on("GET", v1+"/limits/{name}", read, "Look at a limit, with runs that hold slots and wait", getLimit),
+		on("DELETE", v1+"/limits/{name}", kinds, "Delete a limit; what waits there goes on", deleteLimit).
+			idempotent().logged(),
+		on("POST", v1+"/limits/{name}/close", kinds, "Close a limit or a key of it for a while", closeLimit).
+			idempotent().logged(),
+		on("POST", v1+"/limits/{name}/open", kinds, "Open a limit or a key of it", openLimit).idempotent().logged(),
+		on("GET", v1+"/limits/{name}/keys", read, "List the keys of a limit", listLimitKeys).
+			takes("limit", "cursor").upTo(largePage),
+		on("PUT", v1+"/limits/{name}/keys/{key}", kinds, "Give a key of a limit values of its own", putLimitKey).
+			idempotent().logged(),
+		on("DELETE", v1+"/limits/{name}/keys/{key}", kinds, "Give a key the values of its limit again",
+			deleteLimitKey).idempotent().logged(),
+
 		on("GET", v1+"/history", read, "Count what happened to runs, by the minute", history).takes("since", "step"),
 
 		on("PUT", v1+"/kinds/{kind}", poll, "Announce a kind that a worker executes", announceKind),
@@ -144,8 +188,12 @@ func (s *Server) rows() []route {
 			listKinds).
 			takes("limit", "cursor").upTo(largePage),
 		on("GET", v1+"/kinds/{kind}", read, "Look at a kind", getKind),
+		on("GET", v1+"/kinds/{kind}/stats", read, "See how the newest runs of a kind went", kindStats),
 		on("PATCH", v1+"/kinds/{kind}", kinds, "Override fields of a kind; null removes an override", changeKind).
 			idempotent().logged(),
+		on("POST", v1+"/kinds/{kind}/pause", control, "Pause a kind: none of its runs is granted", pauseKind).
+			idempotent().logged(),
+		on("POST", v1+"/kinds/{kind}/resume", control, "Resume a paused kind", resumeKind).idempotent().logged(),
 		on("DELETE", v1+"/kinds/{kind}", kinds, "Delete a kind from the registry", deleteKind).
 			takes("platform").idempotent().logged(),
 
@@ -213,6 +261,8 @@ func (s *Server) rows() []route {
 		on("GET", "/api/admin/watchdog", platform(perdure.ScopePlatformRead),
 			"List what the watchdog did and why, newest first", watchdogLog).
 			takes("rule", "run_id", "tenant", "limit", "cursor"),
+		on("GET", "/api/admin/locks", platform(perdure.ScopePlatformRead),
+			"List the locks of other sessions of the database that are in this node's way", listLocks),
 		on("GET", "/api/admin/policy", platform(perdure.ScopePlatformRead),
 			"List the settings of the policy that are in force on this node", policySettings),
 		on("GET", "/api/admin/audit", platform(perdure.ScopeAudit),

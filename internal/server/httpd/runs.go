@@ -54,14 +54,14 @@ func startRun(c *call, in *api.StartRun) (int, *api.Run, error) {
 		c.share.changed = true
 		status, out, err := await(c, op.Run.ID, time.Duration(in.Wait), true, made)
 		if out != nil {
-			out.WebhookSecret = op.WebhookSecret
+			out.WebhookSecret, out.Existing = op.WebhookSecret, op.Existing
 		}
 		return status, out, err
 	}
 	if !op.Created {
 		status, out, err := answerRun(c, op.Run.ID, false)
 		if out != nil {
-			out.WebhookSecret = op.WebhookSecret
+			out.WebhookSecret, out.Existing = op.WebhookSecret, op.Existing
 		}
 		return status, out, err
 	}
@@ -77,6 +77,32 @@ func getRun(c *call, _ *none) (int, *api.Run, error) {
 		return 0, nil, err
 	}
 	return 0, showRun(c, &d), nil
+}
+
+func getRunByName(c *call, _ *none) (int, *api.Run, error) {
+	id, from, err := c.s.engine.Runs.ByName(c.Context(), c.tenant(), c.PathValue("name"))
+	if err != nil {
+		return 0, nil, err
+	}
+	d, err := c.s.engine.Runs.Get(c.Context(), c.tenant(), id)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := showRun(c, &d)
+	out.FromSeq = from
+	return 0, out, nil
+}
+
+func nameRun(c *call, in *api.NameRun) (int, *api.Name, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &life.NameRun{Tenant: c.tenant(), RunID: c.run(), Name: c.PathValue("name"), FromSeq: in.FromSeq, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return createdStatus(op.Created), &api.Name{Name: op.Name, RunID: op.RunID, FromSeq: op.FromSeq}, nil
 }
 
 func jobStatus(c *call, _ *none) (int, *api.JobStatus, error) {

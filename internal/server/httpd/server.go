@@ -23,6 +23,7 @@ type Server struct {
 	opt     Options
 	log     *slog.Logger
 	mux     *http.ServeMux
+	names   *http.ServeMux // paths with a name that a caller chose
 	routes  []route
 	openapi []byte
 
@@ -43,6 +44,8 @@ type Server struct {
 	streams sync.WaitGroup
 	// checkEvery is the interval at which a blocked write checks whether its stream has to end.
 	checkEvery time.Duration
+	// pageTime bounds the search for the runs of a page.
+	pageTime   time.Duration
 	shares     *shares
 	keyWatcher keyWatcher
 	// feed looks at the store for the sockets.

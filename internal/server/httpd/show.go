@@ -63,6 +63,13 @@ func (s *Server) show(d *reads.Detail, now perdure.Instant) *api.Run {
 		out.Damaged = r.Damage.What
 	}
 	out.WebhookID = webhookOf(r)
+	if f := r.Options.Firing; f != nil {
+		out.ScheduleID, out.ScheduleName, out.ScheduledFor, out.MissedCount = f.ID, f.Name, optional(f.For), f.Missed
+	}
+	out.Unique = r.Options.Unique
+	if d := r.Options.Debounce; d != nil {
+		out.DebounceKey, out.Debounced = d.Key, d.Count
+	}
 	if r.Progress != "" {
 		out.Progress, _ = r.Progress.MarshalJSON()
 	}

@@ -39,7 +39,9 @@ type socket struct {
 // cursors are the last lines that a client has of some runs.
 type cursors struct {
 	tenant perdure.TenantID
-	runs   map[perdure.RunID]int64
+	// root is the root of the tree that is watched, if a tree is.
+	root perdure.RunID
+	runs map[perdure.RunID]int64
 }
 
 // A wire is the connection of a socket. Each of its writes is one or more whole frames.
@@ -148,7 +150,8 @@ func (w *socket) sendMissed(ctx context.Context, id string, missed cursors) bool
 	if err != nil {
 		return false
 	}
-	m, err := feed.Missed(ctx, w.s.engine, w.s.showRow, missed.tenant, missed.runs)
+	m, err := feed.Missed(ctx, &feed.Runs{Engine: w.s.engine, Show: w.s.showRow, Tenant: missed.tenant,
+		Page: reads.RunFilter{RootID: missed.root}}, missed.runs)
 	leave()
 	if err != nil || m == nil {
 		return ctx.Err() == nil

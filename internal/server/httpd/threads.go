@@ -1,6 +1,8 @@
 package httpd
 
 import (
+	"net/http"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/internal/server/engine/life"
@@ -20,21 +22,73 @@ func createThread(c *call, in *api.CreateThread) (int, *api.Thread, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	op := &life.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Key: key}
+	op := &life.CreateThread{Tenant: c.tenant(), Metadata: in.Metadata, Name: in.Name, Key: key}
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
+	if !op.Created && op.Name != "" { // the thread may have been made with other metadata
+		return readThread(c, op.Thread.ID)
+	}
 	out := showThread(&op.Thread)
 	out.Metadata = in.Metadata // the row may have a reference to large content
+	if op.Name != "" {
+		out.Names = []string{op.Name}
+	}
 	return createdStatus(op.Created), out, nil
 }
 
 func getThread(c *call, _ *none) (int, *api.Thread, error) {
-	th, _, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), perdure.ThreadID(c.PathValue("id")), 0, 1)
+	return readThread(c, perdure.ThreadID(c.PathValue("id")))
+}
+
+func getThreadByName(c *call, _ *none) (int, *api.Thread, error) {
+	id, err := c.s.engine.Threads.ByName(c.Context(), c.tenant(), c.PathValue("name"))
 	if err != nil {
 		return 0, nil, err
 	}
-	return 0, showThread(&th), nil
+	return readThread(c, id)
+}
+
+func readThread(c *call, id perdure.ThreadID) (int, *api.Thread, error) {
+	th, _, err := c.s.engine.Threads.Get(c.Context(), c.tenant(), id, 0, 1)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := showThread(&th)
+	if out.Names, err = c.s.engine.Threads.Names(c.Context(), c.tenant(), id); err != nil || th.Active == "" {
+		return http.StatusOK, out, err
+	}
+	waits, err := c.s.engine.Runs.OpenWaits(c.Context(), c.tenant(), th.Active)
+	for i := range waits {
+		out.Waits = append(out.Waits, showOpenWait(&waits[i]))
+	}
+	return http.StatusOK, out, err
+}
+
+func changeThread(c *call, in *api.ChangeThread) (int, *api.Thread, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &life.ChangeThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")),
+		Metadata: in.Metadata, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return getThread(c, nil)
+}
+
+func nameThread(c *call, _ *none) (int, *api.Name, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &life.NameThread{Tenant: c.tenant(), ThreadID: perdure.ThreadID(c.PathValue("id")),
+		Name: c.PathValue("name"), Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return createdStatus(op.Created), &api.Name{Name: op.Name, ThreadID: op.ThreadID}, nil
 }
 
 func threadMessages(c *call, _ *none) (int, *api.Messages, error) {
@@ -107,7 +161,7 @@ func listThreads(c *call, _ *none) (int, *api.Threads, error) {
 }
 
 func listedThread(th *reads.ListedThread) api.ListedThread {
-	out := api.ListedThread{ThreadID: th.ID, Title: th.Title, CreatedAt: th.CreatedAt,
+	out := api.ListedThread{ThreadID: th.ID, Names: th.Names, Title: th.Title, CreatedAt: th.CreatedAt,
 		UpdatedAt: max(th.UpdatedAt, th.CreatedAt), LastSeq: th.Seq,
 		ParentRunID: th.Parent}
 	if m := th.Last; m != nil {

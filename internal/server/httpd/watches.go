@@ -60,7 +60,7 @@ func (w *socket) watch(m *api.Watch) error {
 		if w.after == nil {
 			w.after = make(map[string]cursors)
 		}
-		w.after[m.ID] = cursors{q.Tenant, m.After}
+		w.after[m.ID] = cursors{q.Tenant, m.Filter.RootRunID, m.After}
 	}
 	w.mu.Unlock()
 	if err = w.client.Watch(m.ID, false, q); err != nil {
@@ -128,14 +128,18 @@ func (s *Server) plainRuns(t perdure.TenantID, f reads.RunFilter, lines bool) fe
 // watchRuns is the question of a page of runs, or of runs by their ids.
 func (s *Server) watchRuns(t perdure.TenantID, m *api.Watch) (q feed.Question, err error) {
 	l := feed.Runs{Engine: s.engine, Show: s.showRow, Tenant: t, Lines: m.Events}
+	if err = checkAfter(m); err != nil {
+		return q, err
+	}
 	if m.IDs == nil {
-		if len(m.After) > 0 {
-			return q, perdure.Invalid("after", "goes with ids")
-		}
 		if l.Page, err = runFilterOf(&m.Filter); err != nil {
 			return q, within("filter", err)
 		}
-		if l.Page.Limit, err = limitOf(m.Limit, feed.MaxShown); err != nil {
+		most := feed.MaxShown
+		if l.Page.RootID != "" {
+			most = feed.MaxTree
+		}
+		if l.Page.Limit, err = limitOf(m.Limit, most); err != nil {
 			return q, err
 		}
 		if m.Cursor != "" {
@@ -151,10 +155,37 @@ func (s *Server) watchRuns(t perdure.TenantID, m *api.Watch) (q feed.Question, e
 	if l.IDs != nil {
 		l.First = len(l.IDs)
 	}
-	return feed.Question{Tenant: t, Key: keyOf(m.Of, filterKey(&l.Page), l.IDs, l.Lines), New: func() feed.Looker {
+	q = feed.Question{Tenant: t, Key: keyOf(m.Of, filterKey(&l.Page), l.IDs, l.Lines), New: func() feed.Looker {
 		fresh := l
 		return &fresh
-	}}, nil
+	}}
+	if l.Page.Searches() {
+		q.Every = listEvery // each look examines many runs
+	}
+	if l.Lines && (l.IDs != nil || l.Page.RootID != "") {
+		q.Every = feed.FollowEvery
+	}
+	return q, nil
+}
+
+// checkAfter checks the last lines that a client says it has.
+func checkAfter(m *api.Watch) error {
+	switch {
+	case len(m.After) == 0:
+		return nil
+	case !m.Events:
+		return perdure.Invalid("after", "goes with events")
+	case m.IDs == nil && m.Filter.RootRunID == "":
+		return perdure.Invalid("after", "goes with ids, or with the filter root_run_id")
+	case len(m.After) > feed.MaxTree:
+		return perdure.Invalid("after", "names at most %d runs", feed.MaxTree)
+	}
+	for id, seq := range m.After {
+		if seq < 0 || !isID.MatchString(string(id)) || m.IDs != nil && !slices.Contains(m.IDs, id) {
+			return perdure.Invalid("after", "names runs of the watch, with the last line that you have")
+		}
+	}
+	return nil
 }
 
 // watchedIDs checks the runs of a watch by ids, and returns them in order.
@@ -164,16 +195,9 @@ func watchedIDs(m *api.Watch) ([]perdure.RunID, error) {
 		return nil, perdure.Invalid("ids", "names from 1 to %d runs", feed.MaxIDs)
 	case keyOf(m.Filter) != keyOf(api.WatchFilter{}) || m.Limit != 0 || m.Cursor != "":
 		return nil, perdure.Invalid("ids", "give either ids, or filter, limit and cursor")
-	case len(m.After) > 0 && !m.Events:
-		return nil, perdure.Invalid("after", "goes with events")
 	}
 	if err := checkIDs("ids", m.IDs); err != nil {
 		return nil, err
-	}
-	for id, seq := range m.After {
-		if seq < 0 || !slices.Contains(m.IDs, id) {
-			return nil, perdure.Invalid("after", "names runs of ids, with the last line that you have")
-		}
 	}
 	return slices.Sorted(slices.Values(m.IDs)), nil
 }
@@ -194,7 +218,8 @@ func (s *Server) watchCounts(t perdure.TenantID, m *api.Watch) (q feed.Question,
 
 // runFields are the fields of a filter of runs.
 var runFields = []string{"status", "state", "kind", "queue", "thread_id", "root_run_id", "parent_run_id", "metadata",
-	"created_after", "created_before"}
+	"created_after", "created_before", "id_part", "kind_prefix", "metadata_value", "worker_id", "error_code", "held",
+	"deadline_before", "finished_after", "class", "seen_before"}
 
 // checkFields refuses fields of a filter that the list does not have.
 func checkFields(m *api.Watch) error {

@@ -260,6 +260,22 @@ func TestWatchTellsWhyRunsAreGone(t *testing.T) {
 	}
 }
 
+// A watch of a tree goes on after the lines that the client has, and tells nothing of other trees.
+func TestWatchOfTreeSendsMissedLines(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"job"}`)
+	id, other := g["run_id"].(string), w.start(`{"kind":"other"}`)
+	v := w.view(false)
+	v.say(`{"type":"watch","id":"tree","of":"runs","filter":{"root_run_id":"%s"},"limit":1000,"events":true,`+
+		`"after":{"%s":1,"%s":0}}`, id, id, other)
+	v.until(func() bool { return len(v.lines[id]) == 2 })
+	w.commits(g, `"events":[{"type":"x:a"}],"children":[{"key":"k","kind":"kid"}]`)
+	v.until(func() bool { return len(v.rows["tree"]) == 2 && len(v.lines[id]) == 4 })
+	if !slices.Equal(v.lines[id], []int64{2, 3, 4, 5}) || v.lines[other] != nil {
+		t.Errorf("lines of the tree = %v, of another run = %v, want 2 to 5 and none", v.lines[id], v.lines[other])
+	}
+}
+
 // Lines that are written while a run does not match come when it matches again.
 func TestLinesMissedWhileNotMatchingAreSent(t *testing.T) {
 	w := newWorld(t, setup{})
@@ -338,7 +354,13 @@ func TestBadMessagesChangeNothing(t *testing.T) {
 		{`{"type":"watch","id":"ok","of":"runs","ids":[` + many + `]}`, "invalid", "ids"},
 		{`{"type":"watch","id":"ok","of":"runs","ids":["` + id + `"],"limit":1}`, "invalid", "ids"},
 		{`{"type":"watch","id":"ok","of":"runs","ids":["` + id + `"],"after":{"` + id + `":1}}`, "invalid", "after"},
-		{`{"type":"watch","id":"ok","of":"runs","after":{"` + id + `":1}}`, "invalid", "after"},
+		{`{"type":"watch","id":"ok","of":"runs","events":true,"after":{"` + id + `":1}}`, "invalid", "after"},
+		{`{"type":"watch","id":"ok","of":"runs","filter":{"root_run_id":"` + id + `"},"after":{"` + id + `":1}}`,
+			"invalid", "after"},
+		{`{"type":"watch","id":"ok","of":"runs","filter":{"root_run_id":"` + id + `"},"events":true,"after":{"x":1}}`,
+			"invalid", "after"},
+		{`{"type":"watch","id":"ok","of":"runs","filter":{"root_run_id":"` + id + `"},"limit":1001}`, "invalid",
+			"limit"},
 		{`{"type":"watch","id":"ok","of":"counts","limit":1}`, "invalid", "limit"},
 		{`{"type":"watch","id":"ok","of":"counts","events":true}`, "invalid", "events"},
 		{`{"type":"watch","id":"ok","of":"runs","tenant":"b"}`, "forbidden", ""},

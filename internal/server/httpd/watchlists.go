@@ -21,8 +21,15 @@ const (
 	// a ring.
 	listEvery    = time.Second
 	listFallback = 5 * time.Second
+	// figuresEvery is that for figures that are made of many runs.
+	figuresEvery = 2 * time.Second
+	// attentionFallback is the interval for what needs a person: a worker that polls no more rings no bell.
+	attentionFallback = time.Second
 	// sendFallback is the interval for webhooks and deliveries: an attempt to send rings no bell.
 	sendFallback = 2 * time.Second
+	// waitingFallback is that for why a run waits: a pause, or a worker that comes, rings no bell of a
+	// run.
+	waitingFallback = 2 * time.Second
 	// maxListed bounds the entries of a list that is watched.
 	maxListed = 200
 )
@@ -36,6 +43,8 @@ type watchedList struct {
 	platform bool
 	// anyTenant is set if the list can be shown over all tenants.
 	anyTenant bool
+	// every is the least time between two looks, if it is not listEvery.
+	every time.Duration
 	// fallback is the interval without a ring, if it is not listFallback.
 	fallback time.Duration
 	// read checks the filter, and returns a function that reads the list.
@@ -57,6 +66,15 @@ var watchedLists = map[string]watchedList{
 		read: readDeliveries},
 	api.WatchWatchdog: {scope: perdure.ScopePlatformRead, platform: true, fields: []string{"rule", "run_id", "tenant"},
 		read: readWatchdog},
+	api.WatchAttention: {scope: perdure.ScopeRead, fallback: attentionFallback, read: readAttention},
+	api.WatchKindStats: {scope: perdure.ScopeRead, every: figuresEvery, fields: []string{"kind"}, read: readStats},
+	api.WatchWaiting: {scope: perdure.ScopeRead, fallback: waitingFallback, fields: []string{"run_id"},
+		read: readWaiting},
+	api.WatchJournal:   {scope: perdure.ScopeRead, fields: []string{"run_id"}, read: readSteps},
+	api.WatchSchedules: {scope: perdure.ScopeRead, fallback: listEvery, read: readSchedules},
+	api.WatchKinds:     {scope: perdure.ScopeRead, read: readKinds},
+	api.WatchThreads: {scope: perdure.ScopeRead, fallback: listEvery, fields: []string{"children"},
+		read: readThreads},
 }
 
 // watchList is the question of a list.
@@ -80,7 +98,7 @@ func (w *socket) watchList(t perdure.TenantID, m *api.Watch) (q feed.Question, e
 	if err != nil {
 		return q, within("filter", err)
 	}
-	return feed.Question{Tenant: t, Key: keyOf(m.Of, m.Filter, limit), Every: listEvery,
+	return feed.Question{Tenant: t, Key: keyOf(m.Of, m.Filter, limit), Every: cmp.Or(l.every, listEvery),
 		Fallback: cmp.Or(l.fallback, listFallback), New: func() feed.Looker {
 			return &feed.List{Kind: api.SocketList, Read: func(ctx context.Context) (any, error) {
 				items, next, err := read(ctx)
@@ -140,6 +158,44 @@ func readWebhooks(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) 
 	}, nil
 }
 
+func readSchedules(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (listReader, error) {
+	return func(ctx context.Context) (any, string, error) {
+		list, next, err := s.engine.Schedules.Page(ctx, t, kernel.Page{Limit: limit})
+		if err != nil {
+			return nil, "", err
+		}
+		out, err := showSchedules(list)
+		return out, next, err
+	}, nil
+}
+
+func readKinds(s *Server, t perdure.TenantID, _ *api.WatchFilter, limit int) (listReader, error) {
+	return func(ctx context.Context) (any, string, error) {
+		list, next, err := s.engine.Kinds.Page(ctx, t, kernel.Page{Limit: limit})
+		out := make([]api.Kind, 0, len(list))
+		for i := range list {
+			k := showKind(&list[i])
+			k.LastPolledAt = nil // a poll is no reason to send the list
+			out = append(out, *k)
+		}
+		return out, next, err
+	}, nil
+}
+
+func readThreads(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
+	if f.Children != "" && f.Children != "true" && f.Children != "false" {
+		return nil, perdure.Invalid("children", "takes true or false")
+	}
+	return func(ctx context.Context) (any, string, error) {
+		list, next, err := s.engine.Threads.Page(ctx, t, kernel.Page{Limit: limit}, f.Children != "false")
+		out := make([]api.ListedThread, 0, len(list))
+		for i := range list {
+			out = append(out, listedThread(&list[i]))
+		}
+		return out, next, err
+	}, nil
+}
+
 func readDeliveries(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
 	if f.WebhookID == "" {
 		return nil, perdure.Invalid("webhook_id", "names the webhook")
@@ -184,6 +240,46 @@ func readWatchdog(s *Server, _ perdure.TenantID, f *api.WatchFilter, limit int) 
 			next = list[n-1].ID
 		}
 		return append([]perdure.WatchdogAction{}, list...), next, err
+	}, nil
+}
+
+func readWaiting(s *Server, t perdure.TenantID, f *api.WatchFilter, _ int) (listReader, error) {
+	if f.RunID == "" {
+		return nil, perdure.Invalid("run_id", "names the run")
+	}
+	return func(ctx context.Context) (any, string, error) {
+		a, err := s.engine.Runs.Activity(ctx, t, f.RunID)
+		if perdure.CodeOf(err) == perdure.CodeNotFound {
+			return []api.RunWaiting{}, "", nil // it may have been deleted meanwhile
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		shown := s.showActivity(&a)
+		return []api.RunWaiting{{RunID: shown.RunID, WaitingFor: shown.WaitingFor, Waits: shown.Waits,
+			Skipped: shown.Skipped}}, "", nil
+	}, nil
+}
+
+// maxWatchedSteps bounds the entries of a journal that is watched. Each is shown with up to 4 KiB.
+const maxWatchedSteps = 50
+
+// readSteps reads the newest entries of a run's journal. Who watches them has the older ones already, or reads
+// their pages.
+func readSteps(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
+	if f.RunID == "" {
+		return nil, perdure.Invalid("run_id", "names the run")
+	}
+	return func(ctx context.Context) (any, string, error) {
+		list, err := s.engine.Runs.NewestSteps(ctx, t, f.RunID, min(limit, maxWatchedSteps))
+		out := make([]api.Step, 0, len(list))
+		for i := range list {
+			out = append(out, showStep(&list[i]))
+		}
+		if perdure.CodeOf(err) == perdure.CodeNotFound {
+			err = nil // it may have been deleted meanwhile
+		}
+		return out, "", err
 	}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/perdure/perdure"
@@ -69,6 +70,104 @@ func TestWatchOfOtherLists(t *testing.T) {
 		if field, _ := e["field"].(string); e["code"] != c.code || field != c.field {
 			t.Errorf("%s: answer = %v, want code %s and field %q", c.message, v.last["bad"], c.code, c.field)
 		}
+	}
+}
+
+// Schedules, kinds and conversations arrive over the socket: a pause, an announcement and a message are seen without a
+// call.
+func TestWatchOfSchedulesKindsAndThreads(t *testing.T) {
+	w := newWorld(t, setup{})
+	v := w.view(true)
+	v.say(`{"type":"watch","id":"schedules","of":"schedules"}`)
+	v.say(`{"type":"watch","id":"kinds","of":"kinds"}`)
+	v.say(`{"type":"watch","id":"threads","of":"threads","filter":{"children":"false"}}`)
+	v.until(func() bool { return len(v.last) == 3 })
+	one := func(of string) obj {
+		items, _ := v.last[of]["items"].([]any)
+		if len(items) != 1 {
+			return obj{}
+		}
+		return items[0].(obj)
+	}
+	w.do("PUT", "/api/v1/schedules/nightly", `{"cron":"0 2 * * *","kind":"report"}`).is(201)
+	w.do("PUT", "/api/v1/kinds/report", `{"description":"Prints","build":"b"}`)
+	id := w.do("POST", "/api/v1/threads", `{"metadata":{"title":"A title"}}`).is(201)["thread_id"].(string)
+	v.until(func() bool {
+		return one("schedules")["name"] == "nightly" && one("kinds")["kind"] == "report" &&
+			one("threads")["thread_id"] == id
+	})
+	w.do("POST", "/api/v1/schedules/nightly/pause", `{}`).is(200)
+	w.do("POST", "/api/v1/threads/"+id+"/messages", `{"role":"user","content":"hello"}`).is(201)
+	v.until(func() bool {
+		said, _ := one("threads")["last_message"].(obj)
+		return one("schedules")["state"] == "paused" && said["text"] == "hello"
+	})
+	list := w.get("/api/v1/schedules").is(200)["schedules"].([]any)
+	if !reflect.DeepEqual(list, v.last["schedules"]["items"]) {
+		t.Errorf("schedules on the socket = %v, want those of the list: %v", v.last["schedules"]["items"], list)
+	}
+	v.say(`{"type":"watch","id":"bad","of":"threads","filter":{"children":"some"}}`)
+	v.until(func() bool { return v.last["bad"] != nil })
+	if e, _ := v.last["bad"]["error"].(obj); e["field"] != "filter.children" {
+		t.Errorf("a watch of threads with children:some = %v, want it refused", v.last["bad"])
+	}
+}
+
+// A socket tells why a run waits, and tells it anew when that changes.
+func TestWatchOfWhyARunWaits(t *testing.T) {
+	w := newWorld(t, setup{})
+	id := w.start(`{"kind":"job","queue":"idle"}`)
+	v := w.view(false)
+	v.say(`{"type":"watch","id":"why","of":"waiting","filter":{"run_id":"%s"}}`, id)
+	reason := func() any {
+		items, _ := v.last["why"]["items"].([]any)
+		if len(items) == 0 {
+			return nil
+		}
+		why, _ := items[0].(obj)["waiting_for"].(obj)
+		return why["reason"]
+	}
+	v.until(func() bool { return reason() == "unserved" })
+	w.do("POST", "/api/v1/queues/idle/pause", `{}`).is(200)
+	v.until(func() bool { return reason() == "queue_paused" })
+	w.do("POST", runs+"/"+id+"/cancel", "").is(200)
+	v.until(func() bool { return reason() == nil })
+	w.do("DELETE", runs+"/"+id, "").is(200)
+	v.until(func() bool { return len(v.last["why"]["items"].([]any)) == 0 })
+	v.say(`{"type":"watch","id":"why","of":"waiting"}`)
+	v.until(func() bool { return v.last["why"]["error"] != nil })
+	if e := v.last["why"]["error"].(obj); e["field"] != "filter.run_id" {
+		t.Errorf("a watch without a run = %v, want the field filter.run_id", e)
+	}
+}
+
+// A socket tells of the newest entries of a journal as they are recorded.
+func TestWatchOfAJournal(t *testing.T) {
+	w := newWorld(t, setup{})
+	g := w.running(`{"kind":"job"}`)
+	id := g["run_id"].(string)
+	v := w.view(false)
+	v.say(`{"type":"watch","id":"steps","of":"journal","limit":2,"filter":{"run_id":"%s"}}`, id)
+	keys := func() string {
+		if v.last["steps"] == nil {
+			return "nothing yet"
+		}
+		var out []string
+		for _, e := range v.last["steps"]["items"].([]any) {
+			out = append(out, e.(obj)["key"].(string))
+		}
+		return strings.Join(out, " ")
+	}
+	v.until(func() bool { return keys() == "" })
+	w.commits(g, `"journal":[{"key":"a#1","value":{"ok":1}},{"key":"b#1","value":{"ok":2}}]`)
+	v.until(func() bool { return keys() == "a#1 b#1" })
+	w.commits(g, `"journal":[{"key":"c#1","value":{"ok":3}}]`)
+	v.until(func() bool { return keys() == "b#1 c#1" })
+	v.say(`{"type":"watch","id":"none","of":"journal","filter":{"run_id":"%s"}}`,
+		"01a1de72-1a8b-7005-ada3-4df62e624af2")
+	v.until(func() bool { return v.last["none"] != nil })
+	if items := v.last["none"]["items"].([]any); len(items) > 0 {
+		t.Errorf("the journal of no run = %v, want none", items)
 	}
 }
 

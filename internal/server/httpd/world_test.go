@@ -291,7 +291,7 @@ func (w *world) conforms(req *http.Request, sent []byte, a *answer) {
 		a.problem()
 		return
 	}
-	_, pattern := w.s.mux.Handler(req)
+	_, pattern := w.s.muxOf(req.URL.EscapedPath()).Handler(req)
 	method, path, _ := strings.Cut(pattern, " ")
 	if a.status/100 == 2 && !bytes.Contains(a.body, []byte(`"error":{"code"`)) { // of an entry of a batch
 		if err := w.doc.checkRequest(method, path, sent); err != nil {

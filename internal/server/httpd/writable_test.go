@@ -83,7 +83,7 @@ func unwritables(t *testing.T) map[string]map[string]func(*testing.T) unwritable
 					return func() {
 						exec("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I " + how + "', current_database()); END $$")
 						exec("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE " +
-							"datname=current_database() AND application_name='perdure'")
+							"datname=current_database() AND application_name LIKE 'perdure/%'")
 					}
 				}
 				end := set("RESET default_transaction_read_only")

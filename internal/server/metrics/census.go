@@ -213,7 +213,7 @@ type node struct {
 }
 
 func newNode(s *store.Store, attached func() (map[string]int64, int64)) *node {
-	return &node{s, attached, describe(streams, streamsLimit, writable)}
+	return &node{s, attached, describe(streams, streamsLimit, writable, rowsAside, rowsLocked)}
 }
 
 func (n *node) Describe(out chan<- *prometheus.Desc) {
@@ -236,4 +236,6 @@ func (n *node) Collect(out chan<- prometheus.Metric) {
 		ok = 0
 	}
 	give(writable, ok)
+	give(rowsLocked, float64(len(n.store.LockedRows())+len(n.store.LockedTables())))
+	out <- prometheus.MustNewConstMetric(n.descs[rowsAside], prometheus.CounterValue, float64(n.store.RowsSetAside()))
 }

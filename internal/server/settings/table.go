@@ -161,6 +161,8 @@ func (c *Config) Table() []Setting {
 			"a process with an older heartbeat is not waited for, if its lock tells nothing").atLeast(time.Millisecond),
 		row("workspace_retention", &c.WorkspaceRetention, sentinel.DefaultRetention,
 			"how long the folder of an ended process is kept").atLeast(time.Millisecond),
+		row("start_wait", &c.StartWait, embedded.DefaultStartWait,
+			"how long a start waits for PostgreSQL; 0: it gives up at once").allows("0 or a duration"),
 		row("log_level", &c.LogLevel, "info", "the least `level` that is logged").
 			allows("debug, info, warn or error"),
 		row("log_format", &c.LogFormat, "text", "`format` of the log").allows("text or json"),

@@ -163,10 +163,14 @@ func (repo *Approvals) byID(t perdure.TenantID, id perdure.ApprovalID) (perdure.
 type ApprovalFilter struct {
 	State perdure.ApprovalState
 	RunID perdure.RunID
-	After perdure.ApprovalID // the cursor: only later ones
-	Limit int
-	Bytes int // the page ends once it has that many bytes
-	Rows  int // how many rows a page examines; zero: PageRows
+	// RootID selects those of a tree of runs, and ThreadID those of a thread: of the runs on it, and of
+	// the runs below these.
+	RootID   perdure.RunID
+	ThreadID perdure.ThreadID
+	After    perdure.ApprovalID // the cursor: only later ones
+	Limit    int
+	Bytes    int // the page ends once it has that many bytes
+	Rows     int // how many rows a page examines; zero: PageRows
 }
 
 // cursorSeparator is in no name of a tenant.
@@ -248,6 +252,15 @@ func (repo *Approvals) Page(
 	if f.RunID != "" {
 		where, args = where+" AND run_id=?", append(args, string(f.RunID))
 	}
+	if f.RootID != "" {
+		where, args = where+" AND EXISTS (SELECT 1 FROM runs r WHERE r.tenant=approvals.tenant "+
+			"AND r.id=approvals.run_id AND r.root_id=?)", append(args, string(f.RootID))
+	}
+	if f.ThreadID != "" {
+		where, args = where+" AND EXISTS (SELECT 1 FROM runs r JOIN runs o ON o.tenant=r.tenant AND o.id=r.root_id "+
+			"WHERE r.tenant=approvals.tenant AND r.id=approvals.run_id AND (r.thread_id=? OR o.thread_id=?))",
+			append(args, string(f.ThreadID), string(f.ThreadID))
+	}
 	after := perdure.Approval{}
 	if f.After != "" {
 		var ok bool
@@ -259,9 +272,10 @@ func (repo *Approvals) Page(
 		}
 		where, args = where+" AND (opened_at,id)>(?,?)", append(args, int64(after.OpenedAt), string(after.ID))
 	}
-	// Approvals of this state may be few among many.
-	if f.State != "" && f.State != perdure.ApprovalOpen && f.RunID == "" {
-		last, err := repo.last(t, &after, f.Rows)
+	// Approvals of this state, tree or thread may be few among many.
+	few := f.State != "" && f.State != perdure.ApprovalOpen || f.RootID != "" || f.ThreadID != ""
+	if few && f.RunID == "" {
+		last, err := repo.last(t, &after, f.State == perdure.ApprovalOpen, f.Rows)
 		if err != nil {
 			return nil, "", err
 		}
@@ -294,11 +308,17 @@ func (repo *Approvals) Page(
 
 // last gives the last approval that a page examines. Its id is empty if the page may examine all
 // that are left.
-func (repo *Approvals) last(t perdure.TenantID, after *perdure.Approval, rows int) (a perdure.Approval, err error) {
+func (repo *Approvals) last(
+	t perdure.TenantID, after *perdure.Approval, open bool, rows int,
+) (a perdure.Approval, err error) {
 	if rows == 0 {
 		rows = PageRows
 	}
-	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) "+
+	state := ""
+	if open { // as in Page
+		state = "AND state='open' "
+	}
+	err = repo.in.sess.Query("SELECT id, opened_at FROM approvals WHERE tenant=? AND (opened_at,id)>(?,?) "+state+
 		"ORDER BY opened_at, id LIMIT 1 OFFSET CAST(? AS BIGINT)",
 		[]any{string(t), int64(after.OpenedAt), string(after.ID), int64(rows - 1)},
 		func(scan func(...any) error) error { return scan(&a.ID, &a.OpenedAt) })

@@ -76,7 +76,8 @@ func (repo *AuditLog) Page(f AuditFilter) (out []perdure.AuditEntry, next string
 	if len(fits) > 0 {
 		rest = "WHERE " + strings.Join(fits, " AND ") + " "
 	}
-	query := "SELECT " + strings.Join(auditTable.cols, ",") + " FROM (SELECT * " + page + ") AS page " + rest +
+	cols := strings.Join(auditTable.cols, ",")
+	query := "SELECT " + cols + " FROM (SELECT " + cols + " " + page + ") AS page " + rest +
 		"ORDER BY id DESC LIMIT " + fmt.Sprint(f.Limit)
 	err = repo.in.sess.Query(query, append(append([]any{}, args...), wanted...), func(scan func(...any) error) error {
 		var a perdure.AuditEntry

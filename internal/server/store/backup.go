@@ -24,11 +24,36 @@ type Copied = backup.Progress
 // ReadBackup describes a backup, if it is one and complete. It does not change the file.
 func ReadBackup(path string) (Backup, error) { return backup.Read(path) }
 
+// CountBackup counts the rows of a backup, by table.
+func CountBackup(path string) (map[string]int64, error) { return backup.Count(path) }
+
+// Count counts the rows of the store, by table.
+func (v *View) Count() (map[string]int64, error) {
+	m, err := NewMemory()
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if err := begin(m.sess); err != nil {
+		return nil, err
+	}
+	tables, err := backup.Tables(m.sess) // those of this program's schema, whatever the dialect
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(tables))
+	for i := range tables {
+		names[i] = tables[i].Name
+	}
+	return backup.Rows(v.sess, names)
+}
+
 // Rows of meta that a backup treats separately.
 const (
 	metaGeneration = "generation"
 	metaClock      = "clock"
 	metaSchema     = "schema"
+	metaOldest     = "schema_oldest"
 	metaSecret     = "secret"
 )
 
@@ -86,7 +111,11 @@ func (v *View) copyTo(ctx context.Context, into Conn, progress func(Copied)) (b 
 	if err != nil {
 		return b, err
 	}
-	delete(meta, metaSchema) // migrate has written it
+	if err := sameSchema(meta, into); err != nil {
+		return b, err
+	}
+	delete(meta, metaSchema) // migrate has written it, and the next row
+	delete(meta, metaOldest)
 	// The rows may be a moment younger than the view's instant.
 	if last, err := strconv.ParseInt(meta[metaClock], 10, 64); err == nil {
 		b.At = max(b.At, perdure.Instant(last))
@@ -97,6 +126,17 @@ func (v *View) copyTo(ctx context.Context, into Conn, progress func(Copied)) (b 
 	}
 	meta[backup.InfoName], meta[metaClock] = string(said), strconv.FormatInt(int64(b.At), 10)
 	return b, writeMeta(into, meta)
+}
+
+// sameSchema refuses a copy of a store that a newer release has brought further: the copy would lack
+// what that release has added.
+func sameSchema(from map[string]string, into Conn) error {
+	own, err := readMeta(into)
+	if err == nil && from[metaSchema] != own[metaSchema] {
+		err = perdure.Errorf(perdure.CodeWrongState, "the store has schema %s, and this program would back up "+
+			"schema %s: use a node or a program of the newer release", from[metaSchema], own[metaSchema])
+	}
+	return err
 }
 
 func readMeta(s Conn) (map[string]string, error) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"maps"
 	"math/rand/v2"
 	"runtime/debug"
 	"slices"
@@ -87,12 +86,15 @@ type lane struct {
 	write   Conn       // writes
 	writing *sync.Mutex
 	queue   *queue
-	// locked are rows that another session was found to hold locked; see locks.go.
-	locked map[any]bool
+	// held are rows that another session was found to hold locked, and heldAt is when they were last
+	// asked for; see locks.go.
+	held   map[lockKey]*heldRow
+	heldAt time.Time
 }
 
 func newLane(s *Store, read, write Conn, writing *sync.Mutex) *lane {
-	return &lane{s: s, read: read, write: write, writing: writing, queue: newQueue()}
+	return &lane{s: s, read: read, write: write, writing: writing, queue: newQueue(),
+		held: make(map[lockKey]*heldRow)}
 }
 
 // maxTries is how often a single operation is decided because of conflicts. A batch of several
@@ -159,8 +161,8 @@ func (s *Store) notBefore(now perdure.Instant) perdure.Instant {
 func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error, []func()) {
 	s := l.s
 	var err error
-	var contended map[any]bool
-	recount := false
+	var contended map[lockKey]bool
+	recount, looks := false, 0
 	begin, remembered := time.Now(), s.trusted()
 	l.stillLocked()
 	for try := 1; ; try++ {
@@ -170,17 +172,18 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		spent := s.file.ReserveSpent()
 		tx := newTx(s, l.read, s.notBefore(now))
 		tx.cache, tx.Again, tx.ignoreAge = remembered, again || try > 1, try > maxOld
-		tx.recount, tx.locked, tx.contended, tx.paced = recount, l.locked, contended, paced
-		if len(contended) > 0 {
-			tx.locked = maps.Clone(contended)
-			maps.Copy(tx.locked, l.locked)
-		}
+		tx.recount, tx.locked, tx.contended, tx.paced = recount, l.lockedKeys(contended), contended, paced
 		var errs []error
 		errs, err = tx.decide(ops)
 		if err == nil {
 			err = tx.verify()
 		}
 		if err == nil && !tx.empty() {
+			if looks < maxLooks && l.lookAhead(tx) {
+				looks++
+				tx.forget()
+				continue
+			}
 			if s.opt.Hooks.BeforeWrite != nil {
 				s.opt.Hooks.BeforeWrite()
 			}
@@ -213,22 +216,25 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 				continue
 			}
 		case s.dialect.locked(err):
-			if try < maxTries && l.findLocked(tx, try) {
+			if try < maxTries && l.findLocked(tx, ops, try) {
 				continue
+			}
+			if len(s.LockedTables()) > 0 {
+				return sameError(len(ops), refusedTable), nil
 			}
 		case diskFull(err):
 			if try < 3 && s.file.SpendReserve(spent) {
 				continue // with the reserve freed
 			}
 			if len(ops) == 1 {
-				return sameError(1, s.refusedWrite(errNoSpace)), nil
+				return sameError(1, s.refusedWrite(1, errNoSpace)), nil
 			}
 			err = refusedFull
 		case s.dialect.readOnly(err):
 			if try == 1 {
 				continue // on a new connection, perhaps to the new primary
 			}
-			return sameError(len(ops), s.refusedWrite(errReadOnly)), nil
+			return sameError(len(ops), s.refusedWrite(len(ops), readOnly(err))), nil
 		case s.dialect.lost(err):
 			if time.Since(begin) < maxWait && s.Away() == nil {
 				s.pause(10*time.Millisecond + rand.N(40*time.Millisecond))
@@ -246,7 +252,11 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		return append(errs, e...), append(after, a...)
 	}
 	if code == perdure.CodeInternal {
-		if !s.dialect.blocked(err) { // File.Blocked has logged it
+		switch {
+		case s.dialect.blocked(err): // File.Blocked has logged it
+		case s.dialect.lost(err):
+			s.outage.refused(0, len(ops), err)
+		default:
 			s.log.Error("a batch was not written", "operations", len(ops), "error", err)
 		}
 		err = s.unavailable(err)
@@ -451,6 +461,10 @@ func (l *lane) commit(tx *Tx) error {
 		}
 		return err
 	}
+	if s.floor.Load() != tx.floor { // it was decided on a server that was replaced
+		_ = l.write.Rollback()
+		return errConflict
+	}
 	begin := time.Now()
 	err = l.write.Commit()
 	if err == nil {
@@ -480,8 +494,30 @@ func (l *lane) commit(tx *Tx) error {
 func (s *Store) Do(ctx context.Context, op Op) error { return s.DoAll(ctx, op)[0] }
 
 // DoAll is Do for several operations. They are written in their order, in one batch as far as they
-// fit, and each has its own error. All of them use the lane of the first.
+// fit, and each has its own error. All of them use the lane of the first. A single operation that
+// needs a locked row is tried again for a while, without holding up others. The watchdog skips such
+// a row by itself.
 func (s *Store) DoAll(ctx context.Context, ops ...Op) []error {
+	errs := s.doAll(ctx, ops)
+	if len(ops) != 1 || !Locked(errs[0]) || isSweep(ops) {
+		return errs
+	}
+	begin := time.Now()
+	for pause := lookAgain; Locked(errs[0]) && time.Since(begin) < askAgain; pause = min(2*pause, askEvery) {
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return errs
+		}
+		errs = s.doAll(ctx, ops)
+	}
+	return errs
+}
+
+// doAll is DoAll with one try.
+func (s *Store) doAll(ctx context.Context, ops []Op) []error {
 	if len(ops) == 0 {
 		return nil
 	}

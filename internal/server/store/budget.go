@@ -69,15 +69,18 @@ func (tx *Tx) refund(before Cost) { tx.writes, tx.bytes = before.Written, before
 // A counted session counts the rows that a batch reads.
 type counted struct {
 	Conn
-	rows *int
+	tx *Tx
 }
 
 func (c counted) Query(query string, args []any, row func(scan func(dest ...any) error) error) error {
+	if c.tx.locked != nil && c.tx.readsLocked(query) {
+		return refusedTable
+	}
 	n := 0
 	err := c.Conn.Query(query, args, func(scan func(...any) error) error {
 		n++
 		return row(scan)
 	})
-	*c.rows += max(1, n)
+	c.tx.reads += max(1, n)
 	return err
 }

@@ -41,6 +41,8 @@ type cache struct {
 	doubted atomic.Int64 // until when the cache is not used
 	misses  atomic.Bool  // the last page of claims had few cached runs
 
+	floor *atomic.Int64 // of the store: it changes when another server takes the place of the database's
+
 	mu         sync.Mutex
 	young, old map[runKey]cachedRun
 }
@@ -71,10 +73,14 @@ func (c *cache) has(k runKey) bool {
 	return ok
 }
 
-// put adds a run, unless the cache has it in this version or a newer one.
-func (c *cache) put(k runKey, m cachedRun) {
+// put adds a run that was written under a floor, unless the cache has it in this version or a newer
+// one. A run that a replaced server has stored may be lost, and its version be used again.
+func (c *cache) put(k runKey, m cachedRun, floor int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.floor != nil && c.floor.Load() != floor {
+		return
+	}
 	if c.known(k).Version >= m.Version { // another lane has put a newer version
 		return
 	}
@@ -201,11 +207,11 @@ func (tx *Tx) remember() {
 			len(r.Fallback) <= maxRemembered
 		switch {
 		case small && r.State.Terminal():
-			c.put(k, cachedRun{Run: *r})
+			c.put(k, cachedRun{Run: *r}, tx.floor)
 		case small:
-			c.put(k, cachedRun{*r, tx.recordedAfter(k, more[k])})
+			c.put(k, cachedRun{*r, tx.recordedAfter(k, more[k])}, tx.floor)
 		case r.State.Terminal():
-			c.put(k, cachedRun{Run: perdure.Run{Version: r.Version, State: r.State}})
+			c.put(k, cachedRun{Run: perdure.Run{Version: r.Version, State: r.State}}, tx.floor)
 		default:
 			c.drop(k)
 		}

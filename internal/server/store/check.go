@@ -175,6 +175,14 @@ var Invariants = []Invariant{
 	{"P18", "an entry in the index of metadata is of a run that is there",
 		"SELECT m.run_id, m.name FROM run_metadata m WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=m.tenant " +
 			"AND r.id=m.run_id)"},
+	{"P19", "the next instant of a schedule is later than the last one that it has fired",
+		"SELECT s.name, s.next_at FROM schedules s WHERE s.next_at>0 AND s.next_at<=s.last_at"},
+	{"P21", "a unique key that is taken has its run",
+		"SELECT u.key, u.run_id FROM unique_runs u WHERE u.run_id<>'' AND (u.until_at=0 OR u.until_at>{now}) " +
+			"AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.tenant=u.tenant AND r.id=u.run_id)"},
+	{"P19", "a schedule with a next instant that is neither paused nor deleted has an alarm",
+		"SELECT s.name, s.next_at FROM schedules s WHERE s.next_at>0 AND s.paused_at=0 AND s.deleted_at=0 " +
+			"AND s.alarm_at IS NULL"},
 }
 
 // A Violation is a row that violates an invariant.
@@ -213,7 +221,8 @@ func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, l
 			quoted[i] = "'" + strings.ReplaceAll(string(id), "'", "''") + "'"
 		}
 		list := "(" + strings.Join(quoted, ",") + ")"
-		runs, events = "(SELECT * FROM runs WHERE id IN "+list+")", "(SELECT * FROM events WHERE run_id IN "+list+")"
+		runs, events = "(SELECT "+strings.Join(runTable.cols, ",")+" FROM runs WHERE id IN "+list+")",
+			"(SELECT "+strings.Join(eventTable.cols, ",")+" FROM events WHERE run_id IN "+list+")"
 	}
 	for _, inv := range Invariants {
 		if over() {
@@ -252,7 +261,14 @@ func (v *View) check(only []perdure.RunID, over func() bool) (out []Violation, l
 	if errors.Is(err, errEnough) {
 		left, err = append(left, p18.ID+": "+p18.Statement), nil
 	}
-	return slices.Concat(out, folded, hidden), left, err
+	if err != nil || only != nil {
+		return slices.Concat(out, folded, hidden), left, err
+	}
+	limits, err := v.checkLimits(over)
+	if errors.Is(err, errEnough) {
+		left, err = append(left, p20.ID+": "+p20.Statement), nil
+	}
+	return slices.Concat(out, folded, hidden, limits), left, err
 }
 
 var s4 = Invariant{ID: "S4", Statement: "a run's state is what its history tells, and its history is legal"}

@@ -27,6 +27,12 @@ func (tx *Tx) SetClockBack(by time.Duration) {
 		"UPDATE inbox SET alarm_at=? WHERE alarm_at>?", // an early alarm does no harm
 		"UPDATE workers SET seen_at=? WHERE seen_at>?",
 		"UPDATE waiters SET expires_at=? WHERE expires_at>?", // the nodes are stopped
+		"UPDATE limits SET alarm_at=? WHERE alarm_at>?",
+		"UPDATE limit_keys SET alarm_at=? WHERE alarm_at>?",
+		"UPDATE limit_keys SET offered_after=? WHERE offered_after>?",
+		"UPDATE limit_keys SET used_at=? WHERE used_at>?",
+		"UPDATE unique_runs SET free_at=? WHERE free_at>? AND run_id=''",
+		"UPDATE schedules SET last_at=? WHERE last_at>?",
 	} {
 		tx.Stage(text, now, now)
 	}
@@ -34,9 +40,19 @@ func (tx *Tx) SetClockBack(by time.Duration) {
 		"UPDATE outbox SET alarm_at=alarm_at-? WHERE alarm_at>?", // an early attempt does no harm
 		"UPDATE gatherings SET alarm_at=alarm_at-? WHERE alarm_at IS NOT NULL AND created_at>?",
 		"UPDATE approvals SET expires_at=expires_at-? WHERE state='open' AND expires_at>0 AND opened_at>?",
+		"UPDATE limits SET closed_until=closed_until-? WHERE closed_until>?",
+		"UPDATE limit_keys SET closed_until=closed_until-? WHERE closed_until>?",
+		"UPDATE limit_keys SET full_at=full_at-? WHERE full_at>?",
+		"UPDATE schedules SET created_at=created_at-? WHERE created_at>?", // intervals count from here
 	} {
 		tx.Stage(text, ahead, now)
 	}
+	tx.Stage("UPDATE unique_runs SET until_at=until_at-?, free_at=free_at-? WHERE until_at>? AND EXISTS "+
+		"(SELECT 1 FROM runs r WHERE r.tenant=unique_runs.tenant AND r.id=unique_runs.run_id AND r.created_at>?)",
+		ahead, ahead, now, now)
+	// Instants up to the wrong clock's were fired by it. A plan goes on with the first one after now.
+	tx.Stage("UPDATE schedules SET next_at=0, alarm_at=CASE WHEN paused_at=0 THEN CAST(? AS BIGINT) END "+
+		"WHERE deleted_at=0 AND (next_at>? OR next_at=0)", now, now)
 	tx.Stage("UPDATE meta SET value=? WHERE name='clock'", strconv.FormatInt(now, 10))
 }
 

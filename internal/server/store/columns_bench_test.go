@@ -58,7 +58,7 @@ func BenchmarkColumns(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/update-runs/%d", d.name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					saveRuns(d, changed, false)
+					saveRuns(d, changed, onlyChanging)
 				}
 			})
 			b.Run(fmt.Sprintf("%s/insert-lines/%d", d.name, n), func(b *testing.B) {

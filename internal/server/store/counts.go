@@ -25,6 +25,9 @@ func (c *RunCount) Status() string {
 // countCols are the columns of a counted run: those that are grouped by, and those of conditions.
 const countCols = "id, state, kind, queue, deferred_at, alarm_at, thread_id, parent_id, root_id, metadata"
 
+// searchedCols are further columns of conditions. They are read if the filter has such a condition.
+const searchedCols = ", worker, class, seen_at, deadline_at, finished_at, rest"
+
 // TallyLive counts a tenant's live runs that match a filter, by kind, queue and status; with an empty tenant those
 // of all. It looks at no more than most live runs, those with the earliest alarms, and tells whether there are more.
 func (v *View) TallyLive(t perdure.TenantID, f RunFilter, most int) (out []RunCount, more bool, err error) {
@@ -68,9 +71,13 @@ func (v *View) countAmong(f RunFilter, from string, among []any) (out []RunCount
 	if err != nil {
 		return nil, err
 	}
+	cols := countCols
+	if f.Searches() {
+		cols += searchedCols
+	}
 	args = slices.Concat(among, []any{orLast(f.Before), string(f.After)}, args)
 	err = v.sess.Query("SELECT kind, queue, state, CASE WHEN deferred_at>0 AND alarm_at IS NOT NULL THEN 1 "+
-		"ELSE 0 END AS deferred, count(*) FROM (SELECT "+countCols+from+") AS part WHERE id<? AND id>?"+cond+
+		"ELSE 0 END AS deferred, count(*) FROM (SELECT "+cols+from+") AS part WHERE id<? AND id>?"+cond+
 		" GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4", args, func(scan func(...any) error) error {
 		var c RunCount
 		var deferred int

@@ -19,7 +19,10 @@ type dialect struct {
 	fatal bool
 
 	tableExists string // a query that counts the tables with a name
-	contains    string // a condition: the metadata contains a text
+	// invalidIndex counts the unfinished indexes with a name. It is empty where an index is built in a
+	// transaction.
+	invalidIndex string
+	contains     func(column string) string // a condition: the column contains a text
 	// anyOf is a condition that a column has one of the values, with its arguments.
 	anyOf func(column string, values []string) (string, []any)
 	// keyed selects the rows of a table by columns that are an index. The first columns have the
@@ -36,6 +39,8 @@ type dialect struct {
 	orFail string
 	// skipLocked ends a subquery that leaves out rows locked by other sessions.
 	skipLocked string
+	// skipRows is the same for the rows of a table in a join. It is nil where no row can be locked.
+	skipRows func(table string) string
 	// lockTables takes the lock that a write takes of each table that sweeps write. It is empty where
 	// a table can't be locked.
 	lockTables string

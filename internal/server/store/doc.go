@@ -52,25 +52,29 @@
 //
 //   - conn.go, idle.go, statement.go, dialect.go, sqlite.go: a connection, what is executed on
 //     it, and the differences between the databases.
-//   - columns.go, table.go, damage.go: how a record becomes a row and back, also a damaged one.
+//   - columns.go, table.go, damage.go, lockkeys.go: how a record becomes a row and back, also a
+//     damaged one, and which rows a statement writes.
 //   - tx.go, base.go, budget.go, staged.go: a batch, what repositories share, and the rows in
 //     memory.
-//   - migrate.go, template.go, store.go, clock.go, postgres.go, full.go, read.go: opening a
-//     store, its views and its clock.
-//   - metadata.go, values.go, events.go, removals.go, runs.go, heads.go, list.go, page.go,
+//   - migrations.go, migrate.go, template.go, spares.go, store.go, clock.go, timeline.go, accept.go,
+//     postgres.go, full.go, read.go: opening a store, its views, its clock, and which PostgreSQL it is.
+//   - metadata.go, values.go, events.go, removals.go, runs.go, heads.go, list_filter.go,
+//     list.go, list_sources.go, page.go,
 //     due.go, runs_find.go, ends.go, counts.go: the runs, and how they are found.
 //   - waits.go, approvals.go, inbox.go, journal.go, idempotency.go, commits.go, waiters.go,
 //     lateresults.go, views.go, artifacts.go, deadletters.go: records of a run.
-//   - threads.go, trees.go, groups.go: records over several runs.
-//   - meta.go, tenants.go, queues.go, pauses.go, apikeys.go, kinds.go, workers.go, processes.go,
-//     webhooks.go, outbox.go, fanout.go, watchlog.go, audit.go, history.go: records of a tenant
-//     or of the platform.
+//   - names.go, threads.go, trees.go, groups.go: records over several runs.
+//   - meta.go, tenants.go, queues.go, pauses.go, schedules.go, limits.go, unique.go, apikeys.go,
+//     kinds.go, workers.go, processes.go, webhooks.go, outbox.go, fanout.go, watchlog.go, audit.go,
+//     history.go: records of a tenant or of the platform.
 //   - expire.go, clear.go: removing what has expired.
-//   - claims.go, places.go, held.go, records.go: which runs a worker may claim; all repositories
-//     together.
-//   - cache.go, lookup.go, queue.go, batch.go, locks.go, writable.go: how a batch is read,
-//     decided and written.
-//   - check.go, census.go, clockback.go, backup.go, restore.go: looking at the whole store.
+//   - claims.go, places.go, held.go, limit_lines.go, records.go: which runs a worker may claim; all
+//     repositories together.
+//   - cache.go, lookup.go, queue.go, batch.go, locks.go, contended.go, blockers.go, outage.go,
+//     writable.go, levels.go, pending.go: how a batch is read, decided and written, which releases write,
+//     and what an upgrade would change.
+//   - limit_check.go, check.go, census.go, clockback.go, backup.go, restore.go: looking at the
+//     whole store.
 //
 // Begin with Open and View in store.go and Batch in batch.go, then waits.go: a small repository
 // that has everything a repository has. runs.go is the most important one. check.go lists the

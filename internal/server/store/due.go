@@ -22,7 +22,7 @@ const maxDueTenants = 512
 const rung = "alarm_at IS NOT NULL AND alarm_at<=CAST(? AS BIGINT)"
 
 // Due says which parts of a sweep have something to do.
-type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys bool }
+type Due struct{ Runs, Cascades, Items, Groups, Waiters, Workers, Letters, Keys, Schedules, Limits bool }
 
 // ownersFirst reads the runs that a query names. Records that are found without their run have to
 // be read after it. Then a change in between also changes the run's version, and the batch
@@ -56,6 +56,9 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 		"UNION ALL "+
 		"SELECT min(alarm_at) FROM inbox WHERE alarm_at IS NOT NULL UNION ALL SELECT min(alarm_at) FROM gatherings "+
 		"WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(alarm_at) FROM schedules WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(alarm_at) FROM limits WHERE alarm_at IS NOT NULL UNION ALL "+
+		"SELECT min(alarm_at) FROM limit_keys WHERE alarm_at IS NOT NULL UNION ALL "+
 		"SELECT min(expires_at)+"+strconv.Itoa(waitersTogether)+" FROM waiters) AS alarms", nil,
 		func(scan func(...any) error) error { return scan(nullable[perdure.Instant]{&first}) })
 	return first, err
@@ -64,7 +67,8 @@ func (v *View) NextAlarm() (perdure.Instant, error) {
 // Due asks in one query which parts of a sweep have something to do. Most have nothing.
 func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 	if !tx.empty() { // staged rows may be due
-		return Due{true, true, true, true, true, true, true, true}, nil
+		// A store that never had a limit is not asked for any.
+		return Due{true, true, true, true, true, true, true, true, true, tx.s.limited.Load()}, nil
 	}
 	parts := []struct {
 		from string
@@ -80,6 +84,9 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		{"workers WHERE offline=0 AND seen_at<=?", workersSince, &due.Workers},
 		{"dead_letters WHERE expires_at<=?", tx.Now, &due.Letters},
 		{"idempotency WHERE expires_at<=?", tx.Now, &due.Keys},
+		{"schedules WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Schedules},
+		{"limit_keys WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Limits},
+		{"limits WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Limits},
 	}
 	questions, args := make([]string, len(parts)), make([]any, len(parts))
 	for i, p := range parts {
@@ -90,6 +97,9 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		i := 0
 		err := scan(&i)
 		*parts[i].flag = true
+		if due.Limits {
+			tx.s.limited.Store(true)
+		}
 		return err
 	})
 	return due, err

@@ -1,13 +1,8 @@
 package store
 
-// metaKey is the name of a row of meta.
-type metaKey string
-
 // Meta holds named values of the store itself.
 type Meta struct {
 	in *base
-	// set are the names that the batch writes.
-	set map[metaKey]bool
 }
 
 func (repo *Meta) open(in *base) { repo.in = in }
@@ -21,13 +16,9 @@ func (repo *Meta) Get(name string) (v string, err error) {
 
 // Set stages a named value, unless another session has its row locked.
 func (repo *Meta) Set(name, value string) {
-	if repo.in.tx.locked[metaKey(name)] {
+	if tx := repo.in.tx; tx.locked[rowLock("meta", name)] || tx.locked[tableLock("meta")] {
 		return
 	}
-	if repo.set == nil {
-		repo.set = make(map[metaKey]bool)
-	}
-	repo.set[metaKey(name)] = true
 	addRows(&repo.in.tx.later, statement{"INSERT INTO meta (name,value) VALUES (?,?) " +
 		"ON CONFLICT (name) DO UPDATE SET value=excluded.value", []any{name, value}, anyNumber})
 }

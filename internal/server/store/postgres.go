@@ -17,12 +17,17 @@ import (
 var postgresDialect = &dialect{
 	name: "postgres",
 	// Texts compare byte by byte, as in Go and SQLite, whatever the locale of the database is.
-	schema: strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA"),
+	schema: strings.NewReplacer("{without rowid}", "", "{text}", `TEXT COLLATE "C"`, "{bytes}", "BYTEA",
+		"{concurrently}", "CONCURRENTLY IF NOT EXISTS"),
+	invalidIndex: "SELECT count(*) FROM pg_index AS i JOIN pg_class AS c ON c.oid=i.indexrelid " +
+		"JOIN pg_namespace AS n ON n.oid=c.relnamespace " +
+		"WHERE n.nspname=current_schema() AND c.relname=?::text AND NOT i.indisvalid",
 	tableExists: "SELECT count(*) FROM information_schema.tables WHERE table_schema=current_schema() " +
 		"AND table_name=?::text",
-	contains:   "position(?::text IN metadata)>0",
+	contains:   func(column string) string { return "position(?::text IN " + column + ")>0" },
 	indexed:    func(string) string { return "" },
 	skipLocked: " FOR UPDATE SKIP LOCKED",
+	skipRows:   func(table string) string { return " FOR NO KEY UPDATE OF " + table + " SKIP LOCKED" },
 	recursive:  true,
 	anyOf: func(column string, values []string) (string, []any) {
 		return column + " = ANY(?::text[])", []any{values}
@@ -86,21 +91,59 @@ const (
 )
 
 // migratePostgres migrates the schema. Nodes that start at the same time do it one after the other.
-func migratePostgres(p *pg.Server, asIs bool) error {
-	s, err := p.Migrator()
+func migratePostgres(p *pg.Server, log *slog.Logger, asIs bool, migrating func(why string) bool) error {
+	if asIs {
+		p.NameTool()
+	}
+	said := time.Now()
+	s, err := p.Migrator(func() error {
+		if time.Since(said) >= slowEvery {
+			said = time.Now()
+			log.Info("another node migrates the schema; waiting for it")
+		}
+		if migrating != nil && !migrating("another node brings the schema up to date") {
+			return errMigrationStopped
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return migrate(s, postgresDialect, asIs)
+	m, err := newMigrator(s, postgresDialect, log)
+	if err != nil {
+		return err
+	}
+	look := p.Reader(watchTimeout)
+	defer look.Close()
+	m.waits = migrating
+	m.progress = func() string { return indexProgress(look) }
+	return m.run(asIs)
+}
+
+// indexProgress says how far the build of an index is.
+func indexProgress(s Conn) (text string) {
+	err := s.Query("SELECT phase, blocks_done, blocks_total FROM pg_stat_progress_create_index "+
+		"WHERE datname=current_database()", nil, func(scan func(...any) error) error {
+		var phase string
+		var done, total int64
+		err := scan(&phase, &done, &total)
+		text = fmt.Sprintf("%s, %d of %d blocks", phase, done, total)
+		return err
+	})
+	if err != nil {
+		return ""
+	}
+	return text
 }
 
 // A serverClock follows the clock of the database. It asks once a second and counts on its own in
-// between. It is ahead of the server's clock at most by the drift in that time, and behind by the
-// time that an answer takes.
+// between. It is ahead of the server's clock at most by the drift in that time and the time that an
+// answer takes, and behind at most by the time that its quickest answer took.
 type serverClock struct {
 	sess *pg.Conn
 	log  *slog.Logger
+	lost func(error) // called when the server does not answer
 
 	mu   sync.Mutex
 	at   perdure.Instant // the server's clock …
@@ -123,8 +166,8 @@ const awayAfter = 3 * time.Second
 const jump = time.Second
 
 // startServerClock reads the server's clock for the first time.
-func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
-	c := &serverClock{sess: p.Reader(clockTimeout), log: log}
+func startServerClock(p *pg.Server, log *slog.Logger, lost func(error)) (*serverClock, error) {
+	c := &serverClock{sess: p.Reader(clockTimeout), log: log, lost: lost}
 	if err := c.ask(); err != nil {
 		return nil, err
 	}
@@ -134,6 +177,7 @@ func startServerClock(p *pg.Server, log *slog.Logger) (*serverClock, error) {
 // ask reads the server's clock.
 func (c *serverClock) ask() error {
 	var at int64
+	sent := counting()
 	err := c.sess.Query("SELECT (extract(epoch FROM clock_timestamp())*1000000)::bigint", nil,
 		func(scan func(...any) error) error { return scan(&at) })
 	now := counting()
@@ -142,7 +186,20 @@ func (c *serverClock) ask() error {
 	if c.err = err; err != nil {
 		return err
 	}
-	c.at, c.zero, c.heard = perdure.Instant(at), now, time.Now()
+	c.heard = time.Now()
+	c.answered(perdure.Instant(at), sent, now)
+	return nil
+}
+
+// answered takes an answer of the server's clock. The server gave it between the local times sent and
+// now, so its clock shows an instant between at and latest by now. If the clock as it was known is
+// between these, it goes on: a slow line would otherwise put it behind.
+func (c *serverClock) answered(at perdure.Instant, sent, now time.Duration) {
+	latest := at.Add(now - sent)
+	if c.at != 0 {
+		at = min(max(at, c.at.Add(now-c.zero)), latest)
+	}
+	c.at, c.zero = at, now
 	if back := c.last.Sub(c.at); back > jump {
 		c.log.Warn("the clock of the database was set back", "by", back)
 		c.last = 0
@@ -150,7 +207,6 @@ func (c *serverClock) ask() error {
 			c.back()
 		}
 	}
-	return nil
 }
 
 // now gives the server's time. It does not go back, unless the server's clock was set back by more
@@ -166,10 +222,13 @@ func (c *serverClock) now() perdure.Instant {
 func (c *serverClock) away() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if pg.Refused(c.err) {
+		return readOnly(c.err)
+	}
 	if d := time.Since(c.heard); d > awayAfter && errors.Is(c.err, pg.ErrStandby) {
 		return errReadOnly
 	} else if d > awayAfter {
-		return fmt.Errorf("the database has not answered for %s", d.Round(time.Second))
+		return fmt.Errorf("%w for %s", errAway, d.Round(time.Second))
 	}
 	return nil
 }
@@ -186,7 +245,7 @@ func (c *serverClock) follow(done <-chan struct{}) {
 		case <-tick.C:
 		}
 		if err := c.ask(); err != nil {
-			c.log.Warn("the clock of the database can't be read; counting on", "error", err)
+			c.lost(err)
 		}
 	}
 }

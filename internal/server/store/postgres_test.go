@@ -215,7 +215,7 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 
 	say("CREATE DATABASE still")
 	say("ALTER DATABASE still SET default_transaction_read_only=on")
-	refused(c.URL("still"), "read only")
+	refused(c.URL("still"), "takes no writes")
 
 	// With the default settings the server is accepted.
 	s := open(t, Options{URL: address})
@@ -225,7 +225,7 @@ func TestUnsafePostgreSQLSettingsAreRefused(t *testing.T) {
 	// A later change of the server's default affects neither an open store nor its next
 	// connections.
 	set("synchronous_commit", "off")
-	say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name='perdure'")
+	say("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'perdure/%'")
 	level := opFunc(func(tx *Tx) error {
 		level := ""
 		err := tx.sess.Query("SELECT current_setting('synchronous_commit')", nil,
@@ -425,6 +425,7 @@ func TestLockedRowRefusesOnlyItsOperation(t *testing.T) {
 	if err := psql.Exec(t.Context(), "ROLLBACK").Close(); err != nil {
 		t.Fatal(err)
 	}
+	eventually.True(t, "run a is not locked any more", func() bool { return len(s.LockedRows()) == 0 })
 	if err := l.batchIn(s.Now(), []Op{bump("a")})[0]; err != nil {
 		t.Errorf("write to run a after the lock is free: %v", err)
 	}

@@ -45,6 +45,18 @@ func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
 	return ok, err
 }
 
+// Names gives some names of a tenant's queues.
+func (repo *Queues) Names(t perdure.TenantID, limit int) (out []string, err error) {
+	err = repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? ORDER BY name"+atMost,
+		[]any{string(t), int64(limit)}, func(scan func(...any) error) error {
+			var name string
+			err := scan(&name)
+			out = append(out, name)
+			return err
+		})
+	return out, err
+}
+
 // A QueueDepth counts the live runs of a queue.
 type QueueDepth struct {
 	Name                                  string

@@ -26,6 +26,7 @@ type Records struct {
 	LateResults LateResults
 	DeadLetters DeadLetters
 	Threads     Threads
+	Names       Names
 	Trees       Trees
 	Groups      Groups
 	Idempotency Idempotency
@@ -34,6 +35,11 @@ type Records struct {
 	Tenants     Tenants
 	Queues      Queues
 	Pauses      Pauses
+	Schedules   Schedules
+	Limits      Limits
+	LimitKeys   LimitKeys
+	LimitLines  LimitLines
+	Unique      Unique
 	Keys        Keys
 	Kinds       Kinds
 	Webhooks    Webhooks
@@ -52,11 +58,16 @@ func (r *Records) open() {
 	in := &r.base
 	r.Runs.open(in, &r.Events, &r.Removals)
 	r.Threads.open(in, &r.Values, &r.Runs, &r.Removals)
+	r.Names.open(in)
 	r.Groups.open(in)
 	r.Webhooks.open(in)
 	r.Outbox.open(in)
 	r.FanOuts.open(in)
 	r.Kinds.open(in)
+	r.Schedules.open(in)
+	r.Limits.open(in)
+	r.LimitKeys.open(in)
+	r.Unique.open(in)
 	r.History.open(in)
 	// Tables from here on have no version.
 	r.Events.open(in, &r.Values)
@@ -83,5 +94,6 @@ func (r *Records) open() {
 	r.Trees.open(in)
 	r.Claims.open(in, &r.Runs)
 	r.Processes.open(in)
+	r.LimitLines.open(in, &r.Runs)
 	r.Meta.open(in)
 }

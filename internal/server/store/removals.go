@@ -1,6 +1,8 @@
 package store
 
 import (
+	"strconv"
+
 	"github.com/perdure/perdure"
 )
 
@@ -77,9 +79,10 @@ var belongings = map[string][]belonging{
 		// attempt locks its row in the outbox.
 		{"fanouts", "run_id", "seq", ""},
 		{"outbox", "run_id", "seq", ""}, {"webhook_attempts", "run_id", "seq", "octet_length(response)"},
-		{"waiters", "run_id", "node", ""}, {"members", "run_id", "gathering_id", ""},
+		{"waiters", "run_id", "node", ""}, {"names", "owner", "name", ""}, {"members", "run_id", "gathering_id", ""},
 		{"gatherings", "id", "id", ""}}, // a run's chord has the run's id
-	RemoveThread: {{"messages", "thread_id", "seq", "octet_length(content)+octet_length(metadata)"}},
+	RemoveThread: {{"messages", "thread_id", "seq", "octet_length(content)+octet_length(metadata)"},
+		{"names", "owner", "name", ""}},
 	RemoveUpload: {{"chunks", "upload", "n", "octet_length(data)"}},
 }
 
@@ -175,6 +178,11 @@ func (repo *Removals) Wanted(t perdure.TenantID, runs []Spent, letters bool) (ma
 	if err == nil && letters {
 		err = find(ids, "SELECT run_id FROM fanouts WHERE tenant=?", "run_id", "",
 			func(id string) { out[perdure.RunID(id)] = "a webhook is still to be told" })
+	}
+	if err == nil && letters { // a person may delete the run, which frees its key
+		err = find(ids, "SELECT run_id FROM unique_runs WHERE tenant=?", "run_id",
+			" AND run_id<>'' AND until_at>"+strconv.FormatInt(int64(repo.in.Now), 10),
+			func(id string) { out[perdure.RunID(id)] = "it has a unique key" })
 	}
 	repo.runs.eachChanged(func(k runKey, r *perdure.Run) {
 		if k.t == t && r.State.Live() {

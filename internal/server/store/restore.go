@@ -20,6 +20,11 @@ type Adoption struct {
 	Item func(perdure.Item) perdure.Item                        // for each inbox item that was handed over
 
 	Key func(perdure.Key) perdure.Key // for each key; nil: keys stay as they are
+	// Schedule is for each schedule; nil: schedules stay as they are.
+	Schedule func(ScheduleRow) ScheduleRow
+
+	// LimitKey is for the counts of each key of a limit; nil: they stay as they are.
+	LimitKey func(LimitKeyRow) LimitKeyRow
 
 	// More gives records to add after everything else is copied; nil: none.
 	More func() ([]perdure.Key, []perdure.AuditEntry, error)
@@ -67,6 +72,17 @@ func (s *Store) Restore(
 
 // upgradeCopy migrates a copy of a backup, and checks the invariants.
 func upgradeCopy(from *backup.Copy, b *Backup) error {
+	have, err := schemaVersion(from, sqliteDialect)
+	if err != nil {
+		return err
+	}
+	list, err := migrations()
+	if err != nil {
+		return err
+	}
+	if have > len(list) { // this program would leave out what was added
+		return fmt.Errorf("the backup has schema %d, and this program knows %d: use a newer program", have, len(list))
+	}
 	before, err := countMetadata(from)
 	if err != nil {
 		return err
@@ -121,6 +137,10 @@ func fill(
 			err = c.adoptItems(from, adopt)
 		case apiKeyTable.name:
 			err = adoptAll(c, apiKeyTable, from, adopt.Key)
+		case limitKeyTable.name:
+			err = adoptAll(c, limitKeyTable, from, adopt.LimitKey)
+		case scheduleTable.name:
+			err = adoptAll(c, scheduleTable, from, adopt.Schedule)
 		default:
 			_, err = c.Table(ctx, t, from)
 		}
@@ -140,8 +160,10 @@ func fill(
 		return err
 	}
 	delete(meta, metaSchema)
+	delete(meta, metaOldest)
 	delete(meta, backup.InfoName)
 	delete(meta, metaClock)
+	delete(meta, metaTimeline)
 	meta[metaGeneration] = strconv.FormatInt(generation, 10)
 	if s.dialect.ownClock {
 		meta[metaClock] = strconv.FormatInt(int64(now), 10)

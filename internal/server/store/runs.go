@@ -18,7 +18,7 @@ var runTable = register(&table[perdure.Run]{
 		"copy_to", "epoch", "strikes", "deliveries", "heard", "resumed", "granted_at", "first_grant_at", "lease_until",
 		"started_at", "seen_at", "moved_at", "wait_at", "finished_at", "beat_at", "deferred_at", "worker", "activity",
 		"said", "result", "inbox_seq", "inbox_open", "journal_seq", "waits_open", "children", "late", "watched",
-		"cascade", "committed", "held_by"},
+		"cascade", "committed", "held_by", "limited_at"},
 	columns: func(c *columns, r *perdure.Run) {
 		acceptedColumns(c, r)
 		changingColumns(c, r)
@@ -93,13 +93,26 @@ func changingColumns(c *columns, r *perdure.Run) {
 	packed(c, "rest", restColumn{r})
 	packed(c, "committed", lastCommitColumn{r})
 	derived(c, "held_by", r, heldBy)
+	derived(c, "limited_at", r, limitedAt)
 }
 
-// settledColumns are written as well if a batch settles the class of a run.
+// settledColumns are written as well if a batch settles the class of a run, or replaces its input.
 func settledColumns(c *columns, r *perdure.Run) {
 	text(c, "class", &r.Class)
 	number(c, "deadline_at", &r.DeadlineAt)
 }
+
+// renewedColumns are written as well if a batch replaces the input of a run.
+func renewedColumns(c *columns, r *perdure.Run) { text(c, "input", &r.Input) }
+
+// An alsoWritten says which columns beside changingColumns a batch writes.
+type alsoWritten int
+
+const (
+	onlyChanging alsoWritten = iota
+	alsoSettled
+	alsoRenewed // with settledColumns
+)
 
 func runPlace(r *perdure.Run) any { return int64(r.Place()) }
 
@@ -128,6 +141,7 @@ type rest struct {
 	Held        string           `json:"held,omitempty"`
 	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
 	Hold        *perdure.Hold    `json:"hold,omitempty"`
+	Limited     *perdure.Limited `json:"limited,omitempty"`
 	WasDefer    bool             `json:"was_deferred,omitempty"`
 	Summary     string           `json:"summary,omitempty"`
 	Failure     *perdure.Failure `json:"failure,omitempty"`
@@ -156,7 +170,7 @@ func packRest(r *perdure.Run) string {
 	}
 	x := rest{Progress: string(r.Progress), ProgressOf: r.ProgressOf, Held: r.Withheld, ActivityAt: r.ActivityAt,
 		WasDefer: r.WasDefer, Summary: r.Summary, Failure: r.Failure, Fallback: string(r.Fallback),
-		ContinuedBy: r.ContinuedBy, Hold: r.Hold,
+		ContinuedBy: r.ContinuedBy, Hold: r.Hold, Limited: r.Limited,
 		Stopped: r.Stopped, Counter: r.Counter, WatchUntil: r.WatchUntil, Spent: r.Spent,
 		Former: r.Former}
 	if r.Options != (perdure.Options{}) {
@@ -198,7 +212,7 @@ func (s restColumn) Scan(v any) error {
 	r.Progress, r.Fallback = perdure.Value(x.Progress), perdure.Value(x.Fallback)
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
 		x.ContinuedBy
-	r.Withheld, r.ProgressOf, r.Stopped, r.Hold = x.Held, x.ProgressOf, x.Stopped, x.Hold
+	r.Withheld, r.ProgressOf, r.Stopped, r.Hold, r.Limited = x.Held, x.ProgressOf, x.Stopped, x.Hold, x.Limited
 	r.Counter, r.WatchUntil, r.Spent, r.Former = x.Counter, x.WatchUntil, x.Spent, x.Former
 	if x.Options != nil {
 		r.Options = x.Options.Options
@@ -263,6 +277,8 @@ type Runs struct {
 	read map[runKey]int64
 	// unsettled has those of them whose class was open.
 	unsettled map[runKey]bool
+	// renewed is set when the batch replaces the input of a run.
+	renewed bool
 }
 
 func (repo *Runs) open(in *base, events *Events, removals *Removals) {
@@ -430,6 +446,9 @@ func (repo *Runs) drop(t perdure.TenantID, runs []Spent) {
 	}
 }
 
+// RenewInput has the batch write the inputs of its runs: one of them is replaced.
+func (repo *Runs) RenewInput() { repo.renewed = true }
+
 func (repo *Runs) pending() int { return len(repo.rows.dirty) }
 
 // statements gives the statements that write the runs: the update of those that were read, the
@@ -437,12 +456,14 @@ func (repo *Runs) pending() int { return len(repo.rows.dirty) }
 func (repo *Runs) statements(d *dialect) []statement {
 	var fresh []perdure.Run
 	var changed []changedRun
-	settles := false
+	also := onlyChanging
 	for i, k := range repo.rows.dirty {
 		r := &repo.rows.byKey[k].val
 		if read, stored := repo.read[k]; stored {
 			changed = append(changed, changedRun{r, read})
-			settles = settles || repo.unsettled[k] && !r.Options.Open
+			if also == onlyChanging && repo.unsettled[k] && !r.Options.Open {
+				also = alsoSettled
+			}
 			continue
 		}
 		if fresh == nil {
@@ -450,7 +471,10 @@ func (repo *Runs) statements(d *dialect) []statement {
 		}
 		fresh = append(fresh, *r)
 	}
-	return slices.Concat(saveRuns(d, changed, settles), runTable.insert(d, fresh),
+	if repo.renewed {
+		also = alsoRenewed
+	}
+	return slices.Concat(saveRuns(d, changed, also), runTable.insert(d, fresh),
 		metadataTable.insert(d, indexMetadata(fresh, repo.in.s.opt.Redact)))
 }
 
@@ -461,44 +485,44 @@ type changedRun struct {
 }
 
 // columns are the key of the run, the version that was read, and the columns to write.
-func (x *changedRun) columns(c *columns, settles bool) {
+func (x *changedRun) columns(c *columns, also alsoWritten) {
 	text(c, "tenant", &x.run.Tenant)
 	text(c, "id", &x.run.ID)
 	number(c, "read", &x.read)
 	changingColumns(c, x.run)
-	if settles {
+	if also >= alsoSettled {
 		settledColumns(c, x.run)
+	}
+	if also == alsoRenewed {
+		renewedColumns(c, x.run)
 	}
 }
 
-// The names of a changedRun's columns, without and with those that settle.
-var changedNames, settledNames = namesOfChange(false), namesOfChange(true)
+// changeNames has the names of a changedRun's columns.
+var changeNames = [...][]string{namesOfChange(onlyChanging), namesOfChange(alsoSettled), namesOfChange(alsoRenewed)}
 
-func namesOfChange(settles bool) []string {
-	return names(func(c *columns) { (&changedRun{run: new(perdure.Run)}).columns(c, settles) })
+func namesOfChange(also alsoWritten) []string {
+	return names(func(c *columns) { (&changedRun{run: new(perdure.Run)}).columns(c, also) })
 }
 
 // saveRuns gives the only statement of the program that updates runs: a compare-and-set on the
 // version, for many runs at once. The rows are sorted by id, so that two nodes can't deadlock. If
-// another writer has changed one of the rows, the whole batch is rolled back. With settles it writes
-// settledColumns too, of all rows: two statements could deadlock with those of another node.
-func saveRuns(d *dialect, rows []changedRun, settles bool) (out []statement) {
+// another writer has changed one of the rows, the whole batch is rolled back. Columns that only some of
+// the rows need are written for all of them: two statements could deadlock with those of another node.
+func saveRuns(d *dialect, rows []changedRun, also alsoWritten) (out []statement) {
 	if len(rows) == 0 {
 		return nil
 	}
 	slices.SortFunc(rows, func(a, b changedRun) int { return strings.Compare(string(a.run.ID), string(b.run.ID)) })
-	names := changedNames
-	if settles {
-		names = settledNames
-	}
+	names := changeNames[also]
 	bound, c := make([][]any, len(rows)), columns{of: binding, list: make([]any, 0, len(rows)*len(names))}
 	for i := range rows {
 		from := len(c.list)
-		rows[i].columns(&c, settles)
+		rows[i].columns(&c, also)
 		bound[i] = c.list[from:]
 	}
 	for part := range d.parts(bound) {
-		k := textKey{d: d, n: d.textFor(len(part)), settles: settles}
+		k := textKey{d: d, n: d.textFor(len(part)), also: also}
 		text, ok := updateTexts.Load(k)
 		if !ok {
 			text = updateText(d, names, part)
@@ -509,7 +533,7 @@ func saveRuns(d *dialect, rows []changedRun, settles bool) (out []statement) {
 	return out
 }
 
-// updateTexts caches the results of updateText by dialect, number of rows and settles.
+// updateTexts caches the results of updateText by dialect, number of rows and columns.
 var updateTexts sync.Map
 
 // updateText is the UPDATE without its condition on the version.

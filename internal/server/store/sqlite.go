@@ -9,12 +9,13 @@ import (
 )
 
 var sqliteDialect = &dialect{
-	name:        "sqlite",
-	schema:      strings.NewReplacer("{without rowid}", "WITHOUT ROWID", "{text}", "TEXT", "{bytes}", "BLOB"),
+	name: "sqlite",
+	schema: strings.NewReplacer("{without rowid}", "WITHOUT ROWID", "{text}", "TEXT", "{bytes}", "BLOB",
+		"{concurrently}", "IF NOT EXISTS"),
 	ownClock:    true,
 	fatal:       true,
 	tableExists: "SELECT count(*) FROM sqlite_master WHERE type='table' AND name=?",
-	contains:    "instr(metadata, ?)>0",
+	contains:    func(column string) string { return "instr(" + column + ", ?)>0" },
 	sizes:       []int{64, 32, 16, 8, 4, 2, 1},
 	orFail:      "OR FAIL ",
 	indexed:     func(index string) string { return "INDEXED BY " + index + " " },

@@ -37,6 +37,8 @@ type rowTable[T any] interface {
 	isVersioned() bool
 	raise(*T)
 	change(d *dialect, rows []T) []statement
+	lockKey(*T) lockKey
+	tableName() string
 }
 
 // staged holds the records of one table that a batch has read or is going to write, by their keys.
@@ -104,7 +106,7 @@ func putRow[K comparable, T any](s *staged[K, T], k K, v T) {
 		s.byKey = make(map[K]*row[T])
 	}
 	r, tx := s.byKey[k], s.in.tx
-	if tx.locked != nil && tx.locked[k] {
+	if tx.locked != nil && s.table != nil && tx.rowLocked(s.table.tableName(), s.table.lockKey(&v)) {
 		tx.stagedLocked = true
 	}
 	if r == nil {
@@ -272,12 +274,27 @@ func openAdded[T any](a *added[T], in *base, t rowTable[T]) {
 // addRows stages rows.
 func addRows[T any](a *added[T], v ...T) {
 	n, tx := len(a.list), a.in.tx
+	if tx.locked != nil {
+		noteLocked(a, v)
+	}
 	spent := tx.spend(len(v), 0)
 	a.list = append(a.list, v...)
 	tx.undo = append(tx.undo, func() {
 		a.list = a.list[:n]
 		tx.refund(spent)
 	})
+}
+
+// noteLocked notes whether new rows, or statements, need rows that are locked.
+func noteLocked[T any](a *added[T], list []T) {
+	tx := a.in.tx
+	for i := range list {
+		if st, ok := any(&list[i]).(*statement); ok {
+			tx.stageStatement(st)
+		} else if a.table != nil && tx.rowLocked(a.table.tableName(), a.table.lockKey(&list[i])) {
+			tx.stagedLocked = true
+		}
+	}
 }
 
 // writtenRows are added rows as a writer.

@@ -41,12 +41,23 @@ type Store struct {
 	obstacle atomic.Pointer[obstacle]
 	// wroteAt is when this process last committed.
 	wroteAt atomic.Int64
+	// outage logs that the database is away; see outage.go.
+	outage outage
+	// level knows which releases are connected; see levels.go.
+	level level
+	// locks knows what other sessions hold locked; see blockers.go.
+	locks lockWatch
 	// stuck starts the test writes that go on until the store takes writes again.
 	stuck chan struct{}
 
 	clock  func() perdure.Instant
 	stored perdure.Instant // the latest instant in the file when it was opened
 	away   func() error    // tells why the database does not answer; nil: it is local
+
+	// timelines tells the primaries of a PostgreSQL apart; nil on SQLite. See timeline.go.
+	timelines *timelines
+	// floor is the lowest value that an epoch has after its next rise.
+	floor atomic.Int64
 
 	lanes  [lanes]*lane
 	tester *lane // of test writes; see writable.go
@@ -75,6 +86,8 @@ type Store struct {
 	done    chan struct{}
 	running sync.WaitGroup
 	closing sync.Once
+	// limited is set once this process has met a row of a limit.
+	limited atomic.Bool
 }
 
 // Options say where a store is and how careful it is. The zero value is a database in memory, for
@@ -84,7 +97,15 @@ type Options struct {
 	Synchronous string // of SQLite: FULL (default) or EXTRA; lower levels are refused
 	Reserve     int64  // bytes of disk space kept for when the disk is full; default 32 MiB
 	URL         string // of a PostgreSQL database: postgres://…
-	AsIs        bool   // a schema of another version is refused instead of migrated
+	// TimelineFile is a file in which the newest timeline of PostgreSQL is kept that was seen. Empty:
+	// it is known while the store is open.
+	TimelineFile string
+	// Migrating is called while Open waits for a lock that a migration needs, or for another node that
+	// migrates. Open gives up if it returns false. Nil: it goes on.
+	Migrating func(why string) bool
+	// Accepting is a server of PostgreSQL that an operator accepts: it is used although nodes refuse it.
+	Accepting *Offer
+	AsIs      bool // a schema of another version is refused instead of migrated
 	// AnyClock uses the machine's clock even if the store's is ahead. It is for reading, and for
 	// setting the store's clock back.
 	AnyClock bool
@@ -115,6 +136,8 @@ type Hooks struct {
 
 	// LockPatience replaces the 5 s that a write waits for another program's lock on the file.
 	LockPatience time.Duration
+	// OlderNode replaces the answer of Store.OlderNode.
+	OlderNode func() string
 }
 
 // A Memory is a database in memory that several stores can open, as nodes share a database.
@@ -159,9 +182,14 @@ func Open(opt Options) (*Store, error) {
 	}
 	s := &Store{dialect: sqliteDialect, opt: opt, log: opt.Logger, done: make(chan struct{}),
 		stuck: make(chan struct{}, 1)}
+	s.cache.floor = &s.floor
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	s.level.hook = opt.Hooks.OlderNode
+	s.outage.out, s.outage.test = s.log, s.startTests
+	s.locks.open()
+	s.log = slog.New(folding{s.log.Handler(), &s.outage})
 	var err error
 	switch {
 	case opt.URL != "":
@@ -191,6 +219,9 @@ func Open(opt Options) (*Store, error) {
 			started[l], l.id = true, Lane(i)
 			s.running.Go(func() { l.commitLoop() })
 		}
+	}
+	if s.locks.observer != nil && !opt.AsIs && opt.Accepting == nil {
+		s.running.Go(s.followReleases)
 	}
 	return s, nil
 }
@@ -264,10 +295,12 @@ func openMemory(s *Store) error {
 		sess = borrowed{m.sess}
 	} else {
 		var err error
-		if m, err = NewMemory(); err != nil {
+		if m, err = ownMemory(); err != nil {
 			return err
 		}
-		sess = m.sess
+		if sess = m.sess; s.opt.Hooks.Wrap == nil { // a hook may change settings of the session
+			sess = reused{m.sess}
+		}
 	}
 	if err := prepare(s, m.sess); err != nil {
 		return errors.Join(err, sess.Close())
@@ -284,15 +317,20 @@ func openMemory(s *Store) error {
 // openPostgres opens a PostgreSQL database. Each lane has a connection of its own, so that the
 // watchdog can act whatever the other lanes do.
 func openPostgres(s *Store) error {
-	p, err := pg.Open(s.opt.URL)
+	var err error
+	if s.timelines, err = newTimelines(s); err != nil {
+		return fmt.Errorf("read the timeline that this node has seen: %w", err)
+	}
+	p, err := pg.Open(s.timelines.options(s.opt.URL))
 	if err != nil {
 		return err
 	}
-	if err := migratePostgres(p, s.opt.AsIs); err != nil {
+	s.timelines.server = p
+	if err := migratePostgres(p, s.log, s.opt.AsIs, s.opt.Migrating); err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
-		c, err := startServerClock(p, s.log)
+		c, err := startServerClock(p, s.log, s.outage.note)
 		if err != nil {
 			return fmt.Errorf("read the clock of the database: %w", err)
 		}
@@ -302,16 +340,22 @@ func openPostgres(s *Store) error {
 	}
 	for i := range s.lanes {
 		// After a lost connection the server may be another one with another history.
-		opt := pg.WriterOptions{Timeout: writeTimeout, Reconnected: s.cache.clear}
+		opt := pg.WriterOptions{Timeout: writeTimeout, LockTimeout: lockPatience, Reconnected: s.cache.clear}
 		if Lane(i) == LaneSweep {
-			opt.Timeout, opt.LockTimeout = watchTimeout, watchPatience
+			opt.Timeout = watchTimeout
 		}
 		w := wrap(s, p.Writer(opt))
 		s.lanes[i] = newLane(s, w, w, new(sync.Mutex))
 	}
-	t := wrap(s, p.Writer(pg.WriterOptions{Timeout: writeTimeout}))
+	t := wrap(s, p.Writer(pg.WriterOptions{Timeout: writeTimeout, LockTimeout: lockPatience}))
 	s.tester = newLane(s, t, t, new(sync.Mutex))
+	s.locks.observer = p.Reader(observeTimeout)
+	s.running.Go(func() { s.locks.follow(s) })
+	if err := s.openLevel(p); err != nil {
+		return fmt.Errorf("read which releases are connected: %w", err)
+	}
 	s.auditor = func() (Conn, error) { return p.Auditor(), nil }
+	s.running.Go(func() { s.timelines.follow(s.done) })
 	return addReaders(s, func(deadline time.Duration) (Conn, error) { return p.Reader(deadline), nil })
 }
 
@@ -326,10 +370,20 @@ func prepare(s *Store, sess *sqlite.Conn) (err error) {
 			return fmt.Errorf("bring the schema up to date: %w", err)
 		}
 	}
-	if err := migrate(sess, s.dialect, s.opt.AsIs); err != nil {
+	m, err := newMigrator(sess, s.dialect, s.log)
+	if err == nil {
+		err = m.run(s.opt.AsIs)
+	}
+	if err == nil {
+		err = s.settleLevel(sess)
+	}
+	if err != nil {
 		return fmt.Errorf("bring the schema up to date: %w", err)
 	}
 	if s.stored, err = storedClock(sess); err != nil {
+		return err
+	}
+	if err := readFloor(s, sess); err != nil {
 		return err
 	}
 	if s.clock = s.opt.Hooks.Clock; s.clock == nil {
@@ -379,6 +433,7 @@ func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {
 		s.stopWrites(errClosed)
+		s.outage.close()
 		close(s.done)
 		s.running.Wait()
 		err = s.release()
@@ -408,6 +463,9 @@ func (s *Store) release() error {
 			}
 		}
 		l.mu.Unlock()
+	}
+	if s.locks.observer != nil {
+		errs = append(errs, s.locks.observer.Close())
 	}
 	if s.file != nil {
 		errs = append(errs, s.file.Close(s.Err() == errClosed))
@@ -553,11 +611,16 @@ func (s *Store) view(ctx context.Context, from *idle, f func(*View) error) error
 		s.log.Warn("a query took too long and was ended", "tenant", fair.Tenant(ctx), "error", err)
 		return perdure.Errorf(perdure.CodeQueryTimeout, "a query took longer than it may: ask for less")
 	case err != nil && s.dialect.lost(err):
-		s.log.Warn("a read failed", "error", err)
-		return perdure.Errorf(perdure.CodeUnavailable, "%v", pg.ErrLost)
+		s.outage.refused(1, 0, err)
+		return refusedRead
 	}
-	if err != nil && s.dialect.readOnly(err) { // a standby may show old rows
-		return perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrStandby)
+	if err != nil && s.dialect.locked(err) { // reads wait for no row: it is a whole table
+		s.locks.lookAtTables(s)
+		return perdure.Errorf(perdure.CodeUnavailable, "%v", errTableLocked)
+	}
+	if err != nil && s.dialect.readOnly(err) { // a standby may show old rows, and so does an old primary
+		s.outage.refused(1, 0, err)
+		return refusedStandby
 	}
 	return err
 }

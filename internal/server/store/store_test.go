@@ -188,9 +188,38 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	both(t, func(t *testing.T, at Options) {
 		s := open(t, at)
 		open(t, at).Close() // a second migration has nothing to do
-		execDirect(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
+		execDirect(t, s, "UPDATE meta SET value='99' WHERE name IN ('schema','schema_oldest')")
 		if _, err := Open(at); err == nil || !strings.Contains(err.Error(), "use a newer program") {
 			t.Fatalf("Open of schema 99 = %v, want refused", err)
+		}
+	})
+}
+
+// A store that a newer release has only added to is accepted, unless it says that this program is too
+// old. Tools that need the exact schema refuse it, and so does a backup, which would leave out what
+// was added.
+func TestNewerSchemaThatOnlyAddsIsAccepted(t *testing.T) {
+	both(t, func(t *testing.T, at Options) {
+		s := open(t, at)
+		execDirect(t, s, "UPDATE meta SET value='99' WHERE name='schema'")
+		newer := open(t, at)
+		if err := newer.Batch(newer.Now(), insert("a"))[0]; err != nil {
+			t.Errorf("a write to schema 99 = %v, want none", err)
+		}
+		if _, err := newer.Backup(t.Context(), filepath.Join(t.TempDir(), "backup"), nil); err == nil ||
+			!strings.Contains(err.Error(), "the store has schema 99") {
+			t.Errorf("Backup of schema 99 = %v, want refused", err)
+		}
+		exact := at
+		exact.AsIs = true
+		if _, err := Open(exact); err == nil || !strings.Contains(err.Error(), "this program checks schema") {
+			t.Errorf("Open of schema 99 as it is = %v, want refused", err)
+		}
+		for oldest, want := range map[string]string{"98": "use a newer program", "none": "damaged", "100": "damaged"} {
+			execDirect(t, s, "UPDATE meta SET value='"+oldest+"' WHERE name='schema_oldest'")
+			if _, err := Open(at); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("Open of schema 99 that needs %s = %v, want %q", oldest, err, want)
+			}
 		}
 	})
 }

@@ -94,8 +94,8 @@ type textKey struct {
 	update bool
 	// short is set for an INSERT without the rare columns.
 	short bool
-	// settles is set for an UPDATE of runs with their settledColumns.
-	settles bool
+	// also is set for an UPDATE of runs with further columns.
+	also alsoWritten
 }
 
 // insert gives the statements that insert rows, or update them according to the table's flags.

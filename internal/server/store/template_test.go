@@ -70,6 +70,65 @@ func TestMemoryStoresShareNoRows(t *testing.T) {
 	}
 }
 
+// The next store in memory has the database of one that was closed, as a new one is.
+func TestMemoryOfAClosedStoreIsLikeNew(t *testing.T) {
+	fresh, err := NewMemory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fresh.Close()
+	if err := begin(fresh.sess); err != nil {
+		t.Fatal(err)
+	}
+	want, err := readReset(fresh.sess)
+	if err != nil || len(want.statements) == 0 {
+		t.Fatalf("the reset of a new database = %v, %v", want, err)
+	}
+	spares.mu.Lock()
+	spares.list = nil
+	spares.mu.Unlock()
+	for name, change := range map[string]func(s *Store) error{
+		"runs": func(s *Store) error { return s.Batch(s.Now(), insert("a"))[0] },
+		"a table": func(s *Store) error {
+			_, err := s.lanes[0].write.Exec("CREATE TABLE more (v TEXT)", nil)
+			return err
+		},
+		"a transaction": func(s *Store) error { return s.lanes[0].write.Begin() },
+		"many pages": func(s *Store) error {
+			_, err := s.lanes[0].write.Exec("INSERT INTO meta VALUES ('many', zeroblob(20000000))", nil)
+			return err
+		},
+	} {
+		s, err := Open(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := s.lanes[0].write
+		if err := change(s); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("%s: close: %v", name, err)
+		}
+		if _, err := old.Exec("DELETE FROM runs", nil); err == nil {
+			t.Errorf("%s: a session of the closed store can write", name)
+		}
+		m, err := ownMemory()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := begin(m.sess); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readReset(m.sess); err != nil || !slices.Equal(got.statements, want.statements) {
+			t.Errorf("%s: the next store has %v (error %v)\nwant %v", name, got, err, want)
+		}
+		if err := (reused{m.sess}).Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A store in a new file has the schema that the migrations make, and keeps a write-ahead log.
 func TestNewFileHasTheMigratedSchema(t *testing.T) {
 	migrated, err := sqlite.OpenMemory()

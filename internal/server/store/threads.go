@@ -321,6 +321,9 @@ func (repo *Threads) Put(th perdure.Thread) {
 	putRow(&repo.rows, threadKey{th.Tenant, th.ID}, th)
 }
 
+// Guard stages a thread without activity, so that the batch conflicts with one that removes it.
+func (repo *Threads) Guard(th perdure.Thread) { putRow(&repo.rows, threadKey{th.Tenant, th.ID}, th) }
+
 // AddMessage stages a message. The caller stages the thread with the new Seq.
 func (repo *Threads) AddMessage(m perdure.ThreadMessage) {
 	if repo.in.tx.recount { // as renumber does for log lines

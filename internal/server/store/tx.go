@@ -21,6 +21,8 @@ type Tx struct {
 	Number int64
 
 	begun time.Time
+	// floor is that of the store when the batch began; see EpochFloor.
+	floor int64
 	// inputs are those that the batch depends on; see DependsOn.
 	inputs []input
 	// ignoreAge is set when the batch is written although it is outdated.
@@ -38,11 +40,11 @@ type Tx struct {
 
 	// locked are the keys of rows that another session holds locked or changes all the time. An
 	// operation that stages one of them is refused.
-	locked map[any]bool
+	locked map[lockKey]bool
 	// contended are those of locked that change all the time.
-	contended map[any]bool
-	// stagedLocked is set when a row of locked was staged.
-	stagedLocked bool
+	contended map[lockKey]bool
+	// stagedLocked is set when a row of locked was staged, stagedTable when its whole table is locked.
+	stagedLocked, stagedTable bool
 
 	// later are statements that are executed after the rows are written.
 	later added[statement]
@@ -59,16 +61,20 @@ type Tx struct {
 
 // newTx begins a batch. It reads through sess.
 func newTx(s *Store, sess Conn, now perdure.Instant) *Tx {
-	tx := &Tx{Number: s.begun.Add(1), begun: time.Now()}
-	tx.base = base{Now: now, s: s, dialect: s.dialect, sess: counted{sess, &tx.reads}, tx: tx,
+	tx := &Tx{Number: s.begun.Add(1), begun: time.Now(), floor: s.floor.Load()}
+	tx.base = base{Now: now, s: s, dialect: s.dialect, sess: counted{sess, tx}, tx: tx,
 		writers: make([]writer, 0, 32)}
 	tx.Records.open()
 	tx.later.in = &tx.base
 	return tx
 }
 
+// EpochFloor is the lowest value that an epoch has after its next rise. It is zero unless PostgreSQL
+// had a failover: epochs below may have been granted by commits that were lost.
+func (tx *Tx) EpochFloor() int64 { return tx.floor }
+
 // mark begins an operation.
-func (tx *Tx) mark() { tx.undo, tx.stagedLocked = tx.undo[:0], false }
+func (tx *Tx) mark() { tx.undo, tx.stagedLocked, tx.stagedTable = tx.undo[:0], false, false }
 
 // rollback undoes what was staged since mark, the last change first.
 func (tx *Tx) rollback() {
@@ -81,8 +87,8 @@ func (tx *Tx) rollback() {
 // Try calls f as an operation inside the operation. If f fails or panics, its changes are undone
 // and the caller goes on.
 func (tx *Tx) Try(f func() error) error {
-	n, before := len(tx.undo), tx.stagedLocked
-	tx.stagedLocked = false
+	n, before, table := len(tx.undo), tx.stagedLocked, tx.stagedTable
+	tx.stagedLocked, tx.stagedTable = false, false
 	err := func() (err error) {
 		defer func() {
 			if p := recover(); p != nil {
@@ -95,7 +101,7 @@ func (tx *Tx) Try(f func() error) error {
 		}
 		return tx.refuseLocked()
 	}()
-	tx.stagedLocked = before
+	tx.stagedLocked, tx.stagedTable = before, table
 	if err != nil {
 		for _, u := range slices.Backward(tx.undo[n:]) {
 			u()

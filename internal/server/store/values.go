@@ -60,6 +60,7 @@ type Values struct {
 
 func (repo *Values) open(in *base) {
 	repo.in, repo.blobs.in, repo.refs.in = in, in, in
+	repo.blobs.table, repo.refs.table = blobTable, blobRefTable
 	in.write(repo)
 }
 

@@ -19,6 +19,7 @@ var workerTable = register(&table[perdure.Worker]{
 		flag(c, "offline", &w.Offline)
 		packed(c, "polls", pollList{&w.Polls})
 		derived(c, "any_tenant", w, pollsAnyTenant)
+		text(c, "library", &w.Release)
 	},
 })
 

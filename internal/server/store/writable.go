@@ -27,6 +27,8 @@ var (
 	refusedReadOnly = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", errReadOnly)
 	refusedFull     = perdure.Errorf(perdure.CodeStorageFull, "nothing was written: %v", errNoSpace)
 	refusedLost     = perdure.Errorf(perdure.CodeUnavailable, "nothing was written: %v", pg.ErrLost)
+	refusedRead     = perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrLost)
+	refusedStandby  = perdure.Errorf(perdure.CodeUnavailable, "nothing was read: %v", pg.ErrStandby)
 	refusedBlocked  = perdure.Errorf(perdure.CodeUnavailable,
 		"nothing was written: another program holds the database locked")
 	refusedLate = perdure.Errorf(perdure.CodeUnavailable,
@@ -36,7 +38,8 @@ var (
 // Outage tells whether a write was refused because the database as a whole took none: no operation
 // and no row is the reason.
 func Outage(err error) bool {
-	return same(err, refusedReadOnly) || same(err, refusedFull) || same(err, refusedLost) || same(err, refusedBlocked)
+	return same(err, refusedReadOnly) || same(err, refusedFull) || same(err, refusedLost) ||
+		same(err, refusedBlocked) || same(err, refusedTable)
 }
 
 // TimedOut tells whether a write was given up because a statement or a lock took too long. Either
@@ -68,6 +71,21 @@ var (
 	errNoSpace  = errors.New("the store takes no writes: its disk is full")
 )
 
+// readOnly gives the reason of a database that takes no writes. A server that is not used at all has
+// a reason of its own.
+func readOnly(err error) error {
+	var refused error
+	for e := err; e != nil && refused == nil; e = errors.Unwrap(e) {
+		if pg.Refused(e) {
+			refused = e
+		}
+	}
+	if refused != nil {
+		return refused
+	}
+	return errReadOnly
+}
+
 // Writable tells why the database takes no writes, as far as known, or nil.
 func (s *Store) Writable() error {
 	if o := s.obstacle.Load(); o != nil {
@@ -76,16 +94,12 @@ func (s *Store) Writable() error {
 	return nil
 }
 
-// refusedWrite records that the database takes no writes, and gives the error for callers.
-func (s *Store) refusedWrite(why error) error {
+// refusedWrite records that operations were refused because the database takes no writes, and gives
+// the error for callers.
+func (s *Store) refusedWrite(ops int, why error) error {
 	o := &obstacle{why, errors.Is(why, errNoSpace)}
-	if before := s.obstacle.Swap(o); before == nil {
-		s.log.Error("the store takes no writes", "error", why)
-		select {
-		case s.stuck <- struct{}{}:
-		default: // the tests are already running
-		}
-	}
+	s.obstacle.Store(o)
+	s.outage.refused(0, ops, why)
 	if o.full {
 		return refusedFull
 	}
@@ -102,12 +116,22 @@ func (s *Store) written() {
 // wrote records a commit with so many bytes of test data.
 func (s *Store) wrote(size int) {
 	s.wroteAt.Store(time.Now().UnixNano())
-	if o := s.obstacle.Load(); o != nil && (!o.full || size >= spaceTest) && s.obstacle.CompareAndSwap(o, nil) {
-		s.log.Info("the store takes writes again", "it was", o.why)
+	o := s.obstacle.Load()
+	if o != nil && (o.full && size < spaceTest || !s.obstacle.CompareAndSwap(o, nil)) {
+		return
+	}
+	s.outage.over()
+}
+
+// startTests starts the test writes.
+func (s *Store) startTests() {
+	select {
+	case s.stuck <- struct{}{}:
+	default: // the tests are already running
 	}
 }
 
-// testStuck makes a test write every second while there is an obstacle.
+// testStuck makes a test write every second while the database takes no writes or is away.
 func (s *Store) testStuck() {
 	for {
 		select {
@@ -115,7 +139,7 @@ func (s *Store) testStuck() {
 			return
 		case <-s.stuck:
 		}
-		for s.obstacle.Load() != nil && s.Err() == nil {
+		for s.outage.active() && s.Err() == nil {
 			s.pause(testEvery)
 			_ = s.testWrite() // the batch records the error as obstacle
 		}

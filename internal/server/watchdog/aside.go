@@ -28,7 +28,7 @@ const (
 
 // sweepInParts repeats a sweep that could not be written, part by part.
 func (w *Watchdog) sweepInParts(ctx context.Context, why error) {
-	if !w.storeWorks(ctx) {
+	if store.TableLocked(why) || !w.storeWorks(ctx) {
 		w.noteOutage(why)
 		return
 	}
@@ -91,7 +91,7 @@ func (w *Watchdog) sweepPart(ctx context.Context, part string) error {
 			}
 			rows, failed, first = min(sweepRows, 4*rows), false, op.acting[0]
 			continue
-		case !w.storeWorks(ctx):
+		case store.TableLocked(err) || !w.storeWorks(ctx):
 			return err
 		case rows > 1:
 			rows = max(1, rows/4)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/store"
 )
 
 // An Action is an entry of the watchdog's log: something that a rule did.
@@ -49,7 +50,12 @@ func logIDPrefix(at perdure.Instant) string { return fmt.Sprintf("%014x", max(0,
 
 // writeLog trims the log if it is time, and writes the sweep's actions to it.
 func (s *Sweep) writeLog(tx *kernel.Tx) error {
-	if err := s.trimLog(tx); err != nil {
+	acted := len(s.Actions)
+	err := tx.Try(func() error { return s.trimLog(tx) })
+	if store.Locked(err) { // an old entry is locked: it is removed later
+		s.Actions, err = s.Actions[:acted], nil
+	}
+	if err != nil {
 		return err
 	}
 	s.w.writeActions(tx, s.Actions)

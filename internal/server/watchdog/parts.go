@@ -161,6 +161,62 @@ func (s *Sweep) workers(tx *kernel.Tx, g *gap) error {
 	})
 }
 
+// schedules starts the runs of schedules whose instant has come.
+func (s *Sweep) schedules(tx *kernel.Tx, _ *gap) error {
+	limit := s.limit(tx)
+	due, err := tx.DB.Schedules.Ringing(s.w.lastTenant["schedules"], limit)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(due) == limit
+	return eachInTurn(s, tx, "schedules", due, func(x *store.ScheduleRow) (perdure.TenantID, string) {
+		return x.Tenant, x.Name
+	}, func(x *store.ScheduleRow) error {
+		return s.tryRow(tx, ruleSchedule, x.Tenant, "", func() error {
+			did, err := life.Fire(tx, x)
+			if err == nil && did.What != "" {
+				s.record(tx, ruleSchedule, x.Tenant, "", "schedule "+x.Name+": "+did.What, did.Why)
+			}
+			s.More = s.More || x.AlarmAt != 0 && x.AlarmAt <= tx.Now
+			return err
+		}, func(until perdure.Instant) error { return life.PutOffSchedule(tx, x, until) })
+	})
+}
+
+// limits offers the room of limits that runs wait at.
+func (s *Sweep) limits(tx *kernel.Tx, _ *gap) error {
+	limit := s.limit(tx)
+	changed, err := tx.DB.Limits.Ringing(limit)
+	if err != nil {
+		return err
+	}
+	for i := range changed {
+		l := &changed[i]
+		err := s.tryRow(tx, ruleLimit, l.Tenant, "", func() error { return life.RingLimit(tx, l) }, nil)
+		if err != nil {
+			return err
+		}
+	}
+	due, err := tx.DB.LimitKeys.Ringing(s.w.lastTenant["limits"], limit)
+	if err != nil {
+		return err
+	}
+	s.More = s.More || len(changed) > 0 || len(due) == limit
+	return eachInTurn(s, tx, "limits", due, func(x *store.LimitKeyRow) (perdure.TenantID, string) {
+		return x.Tenant, x.Name + "\x1f" + x.Key
+	}, func(x *store.LimitKeyRow) error {
+		return s.tryRow(tx, ruleLimit, x.Tenant, "", func() error {
+			passed, err := life.RingLimitKey(tx, x)
+			if err == nil && passed > 0 {
+				s.record(tx, ruleLimit, x.Tenant, "",
+					fmt.Sprintf("limit %s lets others through beside %d runs", x.Name, passed),
+					"nobody has claimed them for 1s")
+			}
+			return err
+		}, func(until perdure.Instant) error { return life.PutOffLimitKey(tx, x, until) })
+	})
+}
+
 // expire removes dead letters and idempotency keys after their time to live.
 func (s *Sweep) expire(tx *kernel.Tx, _ *gap) error {
 	due, err := tx.DB.Removals.Expired(store.MaxExpired + s.w.aside.count(tx.Now))

@@ -36,6 +36,7 @@ func (w *Watchdog) retire(ctx context.Context) {
 		switch err := w.engine.Do(ctx, op); {
 		case ctx.Err() != nil:
 			return
+		case store.Locked(err): // what is locked is removed later
 		case err != nil:
 			w.log.Error("a step of the retention failed", "error", err)
 		case op.More:

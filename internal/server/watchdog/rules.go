@@ -43,6 +43,8 @@ const (
 	ruleWorkerOffline = "workers"
 	ruleGroupDeadline = "group-deadline"
 	ruleWaiterExpiry  = "waiters"
+	ruleSchedule      = "schedule"
+	ruleLimit         = "limit"
 	ruleCascade       = "cascade"
 	ruleLogTrim       = "log"
 	ruleRetention     = "retention"
@@ -104,10 +106,11 @@ var Rules = []Rule{
 			return life.Requeue(tx, r, perdure.GrantLost{})
 		}},
 	{ID: "W5", Name: ruleUnclaimed, FullName: "exec-unclaimed", Clock: "unclaimed", Postponed: true,
-		Condition: "`queued`, a run of `perdure exec` that its runner does not take; not while its queue is paused",
-		Action:    "`timeout`/`dispatch_timeout` and a dead letter",
-		Bound:     "`local_claim`",
-		act:       func(tx *kernel.Tx, r *perdure.Run) error { return life.Finish(tx, r, perdure.NeverClaimed{}) }},
+		Condition: "`queued`, a run of `perdure exec` that its runner does not take; " +
+			"not while its queue or kind is paused",
+		Action: "`timeout`/`dispatch_timeout` and a dead letter",
+		Bound:  "`local_claim`",
+		act:    func(tx *kernel.Tx, r *perdure.Run) error { return life.Finish(tx, r, perdure.NeverClaimed{}) }},
 	{ID: "W4", Name: "dispatch-retry", Clock: "redeliver", Postponed: true,
 		Condition: "granted and not heard from since its n-th delivery",
 		Action:    "may be granted again, to any poller; ring",
@@ -140,7 +143,7 @@ var Rules = []Rule{
 			return tx.Apply(r, perdure.Due{})
 		}},
 	{ID: "W11", Name: ruleQueuedLong, Clock: "queued-long", Postponed: true,
-		Condition: "claimable, and nobody takes it; not while its queue is paused",
+		Condition: "claimable, and nobody takes it; not while its queue or kind is paused",
 		Action:    "`run:slow` with reason `queued`; never a kill",
 		Bound:     "`queued_alert`",
 		act:       alertSlow("queued", perdure.AlertQueued)},
@@ -207,6 +210,15 @@ var Rules = []Rule{
 		Condition: "the last waiter of a run has expired",
 		Action:    "the run is deferred; the work goes on",
 		Bound:     "`detach_grace`; `waiter_ttl` for a dead node"},
+	{ID: "W15", Name: ruleSchedule, FullName: "schedule-due",
+		Condition: "an instant of a schedule has come",
+		Action:    "a run is started, and the schedule moves to its next instant; or what its plan says of overlaps",
+		Bound:     "the instant and its jitter"},
+	{ID: "W15", Name: ruleLimit, FullName: "limit-room",
+		Condition: "a limit that runs wait at allows the next one, is opened, changed or deleted; " +
+			"or nobody has claimed a run that it has let through for 1 s",
+		Action: "runs that wait there become claimable, one for each free slot; ring",
+		Bound:  "the limit's rate, the end of its closure, 1 s; 16 runs in a sweep for each key"},
 	{ID: "W15", Name: ruleCascade, FullName: "cascade-to-children",
 		Condition: "an ended run still has live children that may not outlive it",
 		Action:    "they are asked to stop, a portion at a time",

@@ -139,15 +139,15 @@ func (s *Sweep) act(tx *kernel.Tx, g *gap, r *perdure.Run) error {
 	return tx.Apply(r, perdure.Rearmed{Until: next})
 }
 
-// pausedLook is how long the alert about a run that nobody takes waits while its queue is paused without
-// an end. Then the queue is looked at again.
+// pausedLook is how long the alert about a run that nobody takes waits while its queue or kind is paused
+// without an end. Then the pause is looked at again.
 const pausedLook = time.Hour
 
-// pausedUntil returns until when the rule about a queued run has to wait because its queue is paused, or
-// zero. A paused queue is no defect: somebody wants its runs to wait. The rule's time begins again with
+// pausedUntil returns until when the rule about a queued run has to wait because its queue or kind
+// is paused, or zero. A pause is no defect: somebody wants its runs to wait. The rule's time begins again with
 // the end of the pause.
 func pausedUntil(tx *kernel.Tx, r *perdure.Run, patience time.Duration) (perdure.Instant, error) {
-	p, err := dispatch.PauseOf(tx, r)
+	p, _, err := dispatch.PauseOf(tx, r)
 	switch {
 	case err != nil || p == nil:
 		return 0, err

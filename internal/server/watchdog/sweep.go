@@ -93,6 +93,8 @@ var parts = []sweepPart{
 	{"groups", func(d *store.Due) bool { return d.Groups || d.Runs }, (*Sweep).groups},
 	{"waiters", func(d *store.Due) bool { return d.Waiters }, (*Sweep).waiters},
 	{"workers", func(d *store.Due) bool { return d.Workers }, (*Sweep).workers},
+	{"schedules", func(d *store.Due) bool { return d.Schedules }, (*Sweep).schedules},
+	{"limits", func(d *store.Due) bool { return d.Limits }, (*Sweep).limits},
 	{"expire", func(d *store.Due) bool { return d.Letters || d.Keys }, (*Sweep).expire},
 	{"patrol", func(*store.Due) bool { return true }, (*Sweep).patrol},
 }
@@ -140,7 +142,12 @@ func (s *Sweep) allParts(tx *kernel.Tx, g *gap) error {
 	}
 	for i, p := range todo {
 		tx.BeginPart(i, len(todo))
-		if err := p.do(s, tx, g); err != nil {
+		acted := len(s.Actions)
+		err := tx.Try(func() error { return p.do(s, tx, g) })
+		if store.Locked(err) { // a row that the whole part needs: the others go on
+			s.Actions, s.Locked, err = s.Actions[:acted], s.Locked+1, nil
+		}
+		if err != nil {
 			return err
 		}
 		// A part that has used its share may have left something.

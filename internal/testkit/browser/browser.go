@@ -58,6 +58,8 @@ func Open(t testing.TB, url string) *Page {
 		chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("disable-extensions", true),
+		chromedp.Flag("js-flags", "--expose-gc"), // gc() makes the memory of two moments comparable
+		chromedp.Flag("enable-precise-memory-info", true),
 		chromedp.Env("HOME=" + home),
 	}
 	if os.Geteuid() == 0 {
@@ -79,6 +81,20 @@ func Open(t testing.TB, url string) *Page {
 	}
 	return p
 }
+
+// Tab has the browser of a page load another one beside it.
+func (p *Page) Tab(url string) *Page {
+	p.t.Helper()
+	ctx, stop := chromedp.NewContext(p.ctx)
+	p.t.Cleanup(stop)
+	if _, err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
+		p.t.Fatalf("the browser does not open %s in a tab: %v", url, err)
+	}
+	return &Page{t: p.t, ctx: ctx, home: p.home}
+}
+
+// For is the page for a part of the test: that part fails if the page does not do as it is asked.
+func (p *Page) For(t testing.TB) *Page { return &Page{t: t, ctx: p.ctx, home: p.home} }
 
 // processes are those of browsers whose profile is in a folder.
 func processes(t testing.TB, dir string) (found []string) {

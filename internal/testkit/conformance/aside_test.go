@@ -75,6 +75,22 @@ var partCases = map[string]partCase{
 		}
 		return out
 	}, due: time.Minute, left: "SELECT run_id FROM waiters"},
+	"schedules": {make: func(w *World) (out []string) {
+		for i := range 5 {
+			out = append(out, fmt.Sprintf("plan-%d", i))
+			w.plan(out[i], every(time.Hour))
+		}
+		return out
+	}, due: time.Hour, left: "SELECT name FROM schedules WHERE fired=0"},
+	"limits": {make: func(w *World) (out []string) {
+		for i := range 5 {
+			out = append(out, fmt.Sprintf("limit-%d", i))
+			w.limit(out[i], slots(1), false)
+			w.under("", out[i])
+			w.submit(perdure.Submission{Kind: "other", Limits: out[i:]})
+		}
+		return out
+	}, due: 2 * time.Second, left: "SELECT name FROM limit_keys WHERE waiting>0"},
 	"workers": {make: func(w *World) (out []string) {
 		for i := range 5 {
 			out = append(out, fmt.Sprintf("worker-%d", i))

@@ -168,7 +168,8 @@ var heldScenarios = []Scenario{
 		w.hold("v1")
 		w.refuse(perdure.CodeNotFound, &life.ReleaseHold{Tenant: "other", RunID: r.ID})
 		w.do(&life.ReleaseHold{Tenant: tenant, RunID: r.ID, Key: "k"})
-		w.check(!w.get(r.ID).OnHold(), "%+v", w.get(r.ID).Hold)
+		w.check(!w.get(r.ID).OnHold() && w.count(r.ID, perdure.LineHoldReleased) == 1, "%+v, lines %v",
+			w.get(r.ID).Hold, w.types(r.ID))
 		got := w.hold("v1")
 		w.check(got.Hold.Count == 2 && w.count(r.ID, perdure.LineHeld) == 2, "a new hold is told again: %+v", got.Hold)
 		w.do(&life.ReleaseHold{Tenant: tenant, RunID: r.ID, Key: "k"})

@@ -91,7 +91,7 @@ func TestConnectionsEndAtRandomMoments(t *testing.T) {
 	killed := 0
 	for killed < kills && ctx.Err() == nil {
 		tag, err := killer.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity
-			WHERE datname=current_database() AND application_name='perdure' ORDER BY random() - CASE state WHEN
+			WHERE datname=current_database() AND application_name LIKE 'perdure/%' ORDER BY random() - CASE state WHEN
 'idle' THEN 0 ELSE 0.5 END LIMIT 1) AS x`)
 		if err != nil {
 			t.Fatal(err)

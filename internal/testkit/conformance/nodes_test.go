@@ -74,6 +74,52 @@ func TestTwoNodesThatBootAtOnceShareTheirSecret(t *testing.T) {
 	})
 }
 
+// Two nodes take one unique key at once: one run is made, and the other call gets it, is refused, or
+// becomes a part of it.
+func TestOneUniqueKeyOnTwoNodesIsOneRun(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		unique := func(key string, c perdure.UniqueConflict) *life.Submit {
+			return uniqueOp(perdure.Unique{Key: key, OnConflict: c}, `1`)
+		}
+		here, there := unique("k", ""), unique("k", "")
+		between.f = func() { b.do(there) }
+		a.do(here)
+		if !there.Created || !here.Existing || here.Run.ID != there.Run.ID {
+			t.Errorf("both nodes made a run: %+v and %+v", here, there)
+		}
+		other := unique("r", perdure.UniqueReject)
+		between.f = func() { b.do(unique("r", perdure.UniqueReject)) }
+		if err := a.E.Step(dawn, other)[0]; perdure.CodeOf(err) != perdure.CodeNotUnique {
+			t.Errorf("the second node: %v, want %s", err, perdure.CodeNotUnique)
+		}
+		deb := func(input string) *life.Submit {
+			return &life.Submit{Tenant: tenant, Submission: perdure.Submission{Kind: "d", Input: []byte(input),
+				Debounce: &perdure.Debounce{Key: "k", For: minutes(1), Max: minutes(9)}}}
+		}
+		first, second := deb(`1`), deb(`2`)
+		between.f = func() { b.do(first) }
+		a.do(second)
+		if !second.Debounced || second.Run.ID != first.Run.ID || string(second.Run.Input) != `2` {
+			t.Errorf("both nodes made a debounced run: %+v and %+v", first, second)
+		}
+
+		// The holder ends on one node while the other submits.
+		g := b.poll("w", 9)
+		again := unique("k", "")
+		for _, x := range g {
+			if x.Run.ID == there.Run.ID {
+				between.f = func() { b.beat(x); b.complete(x, `1`) }
+			}
+		}
+		a.do(again)
+		if !again.Created && again.Run.State.Terminal() {
+			t.Errorf("a call got run %s, which had ended: %+v", again.Run.ID, again)
+		}
+		a.fsck()
+	})
+}
+
 func TestOneKeyOnTwoNodesIsOneRun(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
 		a, b, between := pair(t, at)
@@ -83,6 +129,54 @@ func TestOneKeyOnTwoNodesIsOneRun(t *testing.T) {
 		a.do(here)
 		if here.Run.ID != there.Run.ID || here.Created == there.Created {
 			t.Errorf("%s and %s", here.Run.ID, there.Run.ID)
+		}
+		b.fsck()
+	})
+}
+
+// Another node takes a name while this one is about to, for the same submission and for another one.
+func TestOneNameOnTwoNodesIsOneRun(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		here, there := submitNamed("n", "x"), submitNamed("n", "x")
+		between.f = func() { b.do(there) }
+		a.do(here)
+		if here.Run.ID != there.Run.ID || here.Created || !there.Created {
+			t.Errorf("run %s (%t) beside %s (%t), want one", here.Run.ID, here.Created, there.Run.ID, there.Created)
+		}
+		b.do(&life.CreateThread{Tenant: tenant, Name: "n"})
+		thread := &life.CreateThread{Tenant: tenant, Name: "n"}
+		a.do(thread)
+		if thread.Created {
+			t.Error("a second thread of the name was made on the other node")
+		}
+		b.fsck()
+	})
+}
+
+// Another node fires a schedule while this one is about to, and a third time nobody does.
+func TestScheduleFiresOnceOnTwoNodes(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		a, b, between := pair(t, at)
+		a.plan("tick", every(time.Minute))
+		for n := range 3 {
+			a.Now, b.Now = a.Now.Add(time.Minute), b.Now.Add(time.Minute)
+			between.f = b.sweep
+			a.sweep()
+			b.sweep()
+			if between.f != nil {
+				t.Fatal("the sweep of the first node wrote nothing")
+			}
+			if list := a.runsOf("tick"); len(list) != n+1 {
+				t.Fatalf("%d runs after %d instants", len(list), n+1)
+			}
+		}
+		// A deletion wins over a node that fires.
+		a.Now, b.Now = a.Now.Add(time.Minute), b.Now.Add(time.Minute)
+		between.f = func() { b.do(&life.DeleteSchedule{Tenant: tenant, Name: "tick"}) }
+		a.sweep()
+		if list := a.runsOf("tick"); len(list) != 3 {
+			t.Errorf("%d runs of a schedule that was deleted meanwhile, want 3", len(list))
 		}
 		b.fsck()
 	})

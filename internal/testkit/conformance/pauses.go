@@ -272,7 +272,7 @@ var pauseScenarios = []Scenario{
 		}
 		w.refuse(perdure.CodeInvalid, &rules.ResumeQueue{Tenant: tenant, Queue: "\x00"})
 		var ops []kernel.Op
-		for i := range perdure.MaxPausedQueues {
+		for i := range perdure.MaxPauses {
 			ops = append(ops, &rules.PauseQueue{Tenant: tenant,
 				Queue: "q" + string(rune('A'+i/26)) + string(rune('a'+i%26))})
 		}

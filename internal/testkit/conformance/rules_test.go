@@ -66,6 +66,8 @@ var traps = map[string]func(w *World) trap{
 	"workers":            trapWorkers,
 	"group-deadline":     trapGroup,
 	"waiters":            trapWaiters,
+	"schedule":           trapSchedule,
+	"limit":              trapLimit,
 	"cascade":            trapCascade,
 	"log":                trapLog,
 	"retention":          trapRetention,

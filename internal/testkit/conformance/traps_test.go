@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/schedule"
 	"github.com/perdure/perdure/internal/server/store"
 	"github.com/perdure/perdure/internal/server/watchdog"
 )
@@ -370,6 +371,33 @@ func trapGroup(w *World) trap {
 	return trap{run: perdure.RunID(g.ID), due: w.Now.Add(time.Minute), then: func() {
 		w.check(w.gathering(g.ID).State == perdure.GatheringTimedOut, "%s", w.gathering(g.ID).State)
 		w.check(w.state(r.ID, perdure.Queued).Cancel.RequestedAt == 0, "its runs go on")
+	}}
+}
+
+// The second of two instants is left out, because the run of the first is live. If both are missed, one
+// run is started for them.
+func trapSchedule(w *World) trap {
+	p := every(time.Minute)
+	p.Overlap, p.EndAt = schedule.OverlapSkip, w.Now.Add(2*time.Minute)
+	w.plan("tick", p)
+	return trap{due: p.EndAt, then: func() {
+		row := w.schedule("tick")
+		w.check(row.Fired == 1 && row.Skipped+row.Missed == 1 && row.NextAt == 0, "%+v", row)
+		w.check(len(w.runsOf("tick")) == 1, "%d runs, want 1", len(w.runsOf("tick")))
+	}}
+}
+
+// Nobody claims the run that has the only place at a limit. After a second one of another kind may go.
+func trapLimit(w *World) trap {
+	w.limit("l", slots(1), false)
+	first := w.under("", "l")
+	second := w.submit(perdure.Submission{Kind: "other", Limits: []string{"l"}})
+	w.blocked(second.ID, "l", "")
+	return trap{due: w.Now.Add(time.Second), then: func() {
+		w.check(w.get(first.ID).Ready && w.get(second.ID).Ready, "both may be claimed")
+		w.check(w.takeKind("other").Run.ID == second.ID, "the second one is leased")
+		w.check(len(w.poll("w", 1)) == 0, "the first one is leased as well")
+		w.leases("l", "", 1, 1)
 	}}
 }
 

@@ -44,9 +44,11 @@ func Scenarios() []Scenario {
 		fanOutScenarios, approvalScenarios, undoScenarios, onceScenarios, letterScenarios, signedScenarios,
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
-		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios, singleScenarios,
+		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios,
+		kindPauseScenarios, uniqueScenarios, scheduleScenarios, limitScenarios, rateScenarios,
+		singleScenarios,
 		cleanupScenarios, chatScenarios, openClassScenarios,
-		signalSchemaScenarios, anewScenarios} {
+		signalSchemaScenarios, anewScenarios, nameScenarios} {
 		all = append(all, part...)
 	}
 	return all
@@ -153,6 +155,7 @@ func (w *World) fingerprint() string {
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM outbox",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM fanouts",
 			"SELECT count(*), coalesce(sum(until_at),0), 0 FROM queue_pauses",
+			"SELECT count(*), coalesce(sum(version),0), coalesce(sum(next_at),0) FROM schedules",
 			"SELECT count(*), coalesce(sum(version),0), 0 FROM kinds",
 			"SELECT count(*), coalesce(sum(last_seen),0), 0 FROM kind_builds",
 			"SELECT count(*), coalesce(sum(kinds),0), coalesce(sum(version),0) FROM kind_quota",

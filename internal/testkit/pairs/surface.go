@@ -26,7 +26,7 @@ var events = map[string]Feature{
 	"ChildStarted": Parent, "ChildEnded": Parent, "Gathered": Group, "WaiterAttached": Defer, "WaiterLeft": Defer,
 	"CascadeAdvanced": Parent, "ItemExpired": none, "LateResultAdopted": LateResult, "MessagesAppended": Thread,
 	"Continued": Chord, "LateResultKept": LateResult, "LateResultDiscarded": LateResult, "Repeated": Retry,
-	"CallbackRefused": Callback,
+	"CallbackRefused": Callback, "LimitReached": none, "LimitOffered": none, "Debounced": none,
 }
 
 // waits has the types of waits.
@@ -40,7 +40,8 @@ var submission = map[string]Feature{
 	"kind": Kind, "input": none, "thread_id": Thread, "class": Process, "queue": Pause, "priority": none,
 	"timeout": Deadline, "run_at": Delay, "delay": Delay, "max_attempts": OneAttempt, "metadata": none,
 	"messages": Thread, "multitask_strategy": Thread, "on_disconnect": Defer, "webhook": Webhook,
-	"webhook_events": Webhook,
+	"webhook_events": Webhook, "limits": none, "limit_key": none, "units": none, "name": none, "unique": none,
+	"debounce": none,
 }
 
 // rules has the rules of the watchdog.
@@ -49,7 +50,8 @@ var rules = map[string]Feature{
 	"unclaimed":        Process,
 	"dispatch-timeout": none, "dispatch-retry": none, "reap": none, "suspended-too-long": Suspend, "copy": Retry,
 	"stale": Process, "no-progress": none, "silent": none, "due": Delay, "queued-too-long": none, "workers": none,
-	"group-deadline": Group, "waiters": Defer, "cascade": Parent, "log": none, "retention": Retention, "ttl": none,
+	"group-deadline": Group, "waiters": Defer, "schedule": none, "limit": none,
+	"cascade": Parent, "log": none, "retention": Retention, "ttl": none,
 	"inbox-reclaim": none, "pending-wakeup": Signal, "resume-replay": Resume, "orphans": Child, "damaged": none,
 }
 
@@ -64,11 +66,15 @@ var routes = map[string]Feature{
 	"/api/v1/runs/{id}/views": View, "/api/v1/jobs": none,
 	"/api/v1/callbacks": Callback, "/api/v1/approvals": Approval, "/api/internal/runs/{id}/continue": Chord,
 	"/api/v1/threads": Thread, "/api/v1/chat": Chat, "/api/v1/groups": Group,
-	"/api/v1/workers": StandingPoll, "/api/v1/queues": Pause, "/api/v1/history": none, "/api/v1/kinds": Kind,
-	"/api/v1/dlq": Redrive, "/api/v1/webhooks": Webhook, "/api/v1/deliveries": Webhook, "/api/v1/keys": KeyRevoked,
+	"/api/v1/workers": StandingPoll, "/api/v1/queues": Pause, "/api/v1/history": none,
+	"/api/v1/schedules": Delay, "/api/v1/attention": none, "/api/v1/kinds": Kind,
+	"/api/v1/limits": none, "/api/v1/limits/{name}": none, "/api/v1/limits/{name}/close": none,
+	"/api/v1/limits/{name}/open": none, "/api/v1/limits/{name}/keys/{key}": none,
+	"/api/v1/runs/{id}/names/{name}": none, "/api/v1/dlq": Redrive, "/api/v1/webhooks": Webhook,
+	"/api/v1/deliveries": Webhook, "/api/v1/keys": KeyRevoked,
 	"/api/v1/session": KeyRevoked, "/api/v1/audit": none, "/api/v1/signing-keys": Signature, "/api/v1/ws": none,
 	"/api/admin/tenants": Share, "/api/admin/keys": KeyRevoked, "/api/admin/invariants": none,
-	"/api/admin/watchdog": none, "/api/admin/policy": none, "/api/admin/audit": none,
+	"/api/admin/watchdog": none, "/api/admin/policy": none, "/api/admin/locks": none, "/api/admin/audit": none,
 	"/api/admin/recovery/jobs": Process, "/api/admin/recovery/jobs/resume": Redrive, "/api/admin/jobs": Process,
 	"/api/admin/startup-log": Upgrade, "/healthz": none, "/readyz": none, "/openapi.json": none, "/metrics": none,
 }

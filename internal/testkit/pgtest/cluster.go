@@ -51,6 +51,7 @@ type Cluster struct {
 	folder   *folder
 	password string
 	port     int
+	source   *Cluster // of a standby: the server that it was copied from
 
 	mu         sync.Mutex
 	postmaster *process
@@ -60,6 +61,8 @@ type Cluster struct {
 type Mode string
 
 const (
+	// Smart lets no new connection in, and ends when the last one has ended by itself.
+	Smart     Mode = "smart"
 	Fast      Mode = "fast"      // transactions are rolled back, everything is written: the orderly way
 	Immediate Mode = "immediate" // without a checkpoint; the next start recovers from the log
 	Kill      Mode = "kill"      // every process killed with -9
@@ -77,7 +80,12 @@ func Start(o Options) (_ *Cluster, err error) {
 	for _, parent := range []string{memory, os.TempDir()} {
 		sweep(parent)
 	}
-	if c.folder, err = newFolder(place(o)); err != nil {
+	return c.begin(place(o), func() error { return c.create(o) })
+}
+
+// begin fills the data folder of a new cluster and starts its server.
+func (c *Cluster) begin(parent string, fill func() error) (_ *Cluster, err error) {
+	if c.folder, err = newFolder(parent); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -85,7 +93,12 @@ func Start(o Options) (_ *Cluster, err error) {
 			c.Stop()
 		}
 	}()
-	if err := c.create(o); err != nil {
+	if c.owner != nil {
+		if err := os.Chown(c.folder.path, int(c.owner.Uid), int(c.owner.Gid)); err != nil {
+			return nil, err
+		}
+	}
+	if err := fill(); err != nil {
 		return nil, fmt.Errorf("creating a cluster: %w", err)
 	}
 	// Between the choice of a port and its use somebody else may take it.
@@ -129,10 +142,8 @@ func (c *Cluster) create(o Options) error {
 		return err
 	}
 	if c.owner != nil {
-		for _, path := range []string{c.folder.path, secret} {
-			if err := os.Chown(path, int(c.owner.Uid), int(c.owner.Gid)); err != nil {
-				return err
-			}
+		if err := os.Chown(secret, int(c.owner.Uid), int(c.owner.Gid)); err != nil {
+			return err
 		}
 	}
 	// Versions before 15 and builds without ICU are left with an order by bytes.
@@ -162,6 +173,11 @@ func (c *Cluster) initdb(secret string, more ...string) error {
 		"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C",
 		"--no-sync", // a folder that a failing machine leaves behind is of no use to anybody
 	}, more...)...)
+	return finish(cmd)
+}
+
+// finish executes a program to its end.
+func finish(cmd *exec.Cmd) error {
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
 	p, err := start(cmd, syscall.SIGKILL)
@@ -170,7 +186,7 @@ func (c *Cluster) initdb(secret string, more ...string) error {
 	}
 	<-p.done
 	if p.err != nil {
-		return fmt.Errorf("initdb: %w\n%s", p.err, out.String())
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), p.err, out.String())
 	}
 	return nil
 }
@@ -227,18 +243,38 @@ func (c *Cluster) answers() error {
 }
 
 // URL is the address of a database of the cluster, as its superuser.
-func (c *Cluster) URL(database string) string {
-	u := url.URL{Scheme: "postgres", User: url.UserPassword("postgres", c.password),
-		Host: fmt.Sprintf("127.0.0.1:%d", c.port), Path: "/" + database, RawQuery: "sslmode=disable"}
+func (c *Cluster) URL(database string) string { return URL(database, c) }
+
+// Address gives host and port of the cluster.
+func (c *Cluster) Address() string { return fmt.Sprintf("127.0.0.1:%d", c.port) }
+
+// URL is the address of a database of several servers, such as a primary and its standbys.
+func URL(database string, clusters ...*Cluster) string {
+	var hosts []string
+	for _, c := range clusters {
+		hosts = append(hosts, c.Address())
+	}
+	u := url.URL{Scheme: "postgres", User: url.UserPassword("postgres", clusters[0].password),
+		Host: strings.Join(hosts, ","), Path: "/" + database, RawQuery: "sslmode=disable"}
 	return u.String()
 }
 
 // Restart takes the cluster down in the given way and starts it again on the same port.
 func (c *Cluster) Restart(m Mode) error {
+	if err := c.Halt(m); err != nil {
+		return err
+	}
+	return c.Launch()
+}
+
+// Halt takes the cluster down in the given way. Its data stays.
+func (c *Cluster) Halt(m Mode) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var err error
 	switch m {
+	case Smart:
+		err = c.postmaster.stop(syscall.SIGTERM)
 	case Fast:
 		err = c.postmaster.stop(syscall.SIGINT)
 	case Immediate:
@@ -248,11 +284,18 @@ func (c *Cluster) Restart(m Mode) error {
 	default:
 		err = fmt.Errorf("unknown mode %q", m)
 	}
-	if err == nil {
-		err = c.launch()
-	}
 	if err != nil {
-		return fmt.Errorf("restarting PostgreSQL (%s): %w", m, err)
+		return fmt.Errorf("halting PostgreSQL (%s): %w", m, err)
+	}
+	return nil
+}
+
+// Launch starts a cluster again that Halt has taken down, on the same port.
+func (c *Cluster) Launch() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.launch(); err != nil {
+		return fmt.Errorf("starting PostgreSQL again: %w", err)
 	}
 	return nil
 }

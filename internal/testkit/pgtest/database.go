@@ -81,6 +81,25 @@ func execute(address, sql string) error {
 	return err
 }
 
+// query gives the only value of a query's answer.
+func query(address, sql string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, err := pgconn.Connect(ctx, address)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx)
+	got, err := conn.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return "", err
+	}
+	if len(got) != 1 || len(got[0].Rows) != 1 || len(got[0].Rows[0]) != 1 {
+		return "", fmt.Errorf("%s: the answer has more or less than one value", sql)
+	}
+	return string(got[0].Rows[0][0]), nil
+}
+
 // A Pool gives out databases of one shape and takes them back. Creating the tables of a database takes far
 // longer than emptying them, so a database that a test gives back is emptied and serves the next; each test has
 // its own for as long as it runs. A test that changes the tables themselves takes a database from New.
@@ -90,9 +109,19 @@ type Pool struct {
 	// Prepare makes of an empty database what the tests want to find: its tables and first rows, in the
 	// schema public and without sequences.
 	Prepare func(url string) error
+	// Keep, if it is set, is called for each database, and keeps connections that the next test uses.
+	Keep func(url string) Kept
 
 	mu   sync.Mutex
 	free []*shape
+}
+
+// Kept has connections that stay between two tests.
+type Kept interface {
+	// PIDs names the server's processes of those that nobody uses.
+	PIDs() []uint32
+	// Close ends them.
+	Close()
 }
 
 // New gives the URL of a database as Prepare leaves it. When the test ends, nothing may be connected to it
@@ -131,6 +160,9 @@ func (p *Pool) take() (*shape, error) {
 		return nil, err
 	}
 	s := &shape{url: address, drop: drop}
+	if p.Keep != nil {
+		s.kept = p.Keep(address)
+	}
 	if err = p.Prepare(address); err == nil {
 		err = s.remember()
 	}
@@ -153,6 +185,7 @@ type shape struct {
 	conn        *pgx.Conn
 	fingerprint string
 	reset       string // the statements that bring the rows back
+	kept        Kept   // nil: no connections stay
 }
 
 // fingerprint changes with the tables of a database, not with their rows.
@@ -160,12 +193,19 @@ const fingerprint = `SELECT coalesce(md5(string_agg(concat_ws(' ', oid, relname,
 relhastriggers), ',' ORDER BY oid)), '')
 	FROM pg_class WHERE relnamespace = 'public'::regnamespace`
 
-// truncate empties the tables that have pages or statistics. Truncating takes their statistics along, so that the
-// planner knows as little of them as of new ones. Deleting the rows would leave it with what it learnt of another test.
-const truncate = `DO $$ DECLARE tables text; BEGIN
-	SELECT string_agg(format('public.%I', relname), ', ') INTO tables FROM pg_class
-	WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND (reltuples >= 0 OR pg_relation_size(oid) > 0);
+// empty empties the tables. Those that are large or have statistics are truncated, which takes their statistics along,
+// so that the planner knows as little of them as of new ones. Truncating costs more than deleting a few rows, and has
+// all connections plan their statements for the table again. The planner takes a table without statistics for one of
+// ten pages, whether it has none or eight with deleted rows.
+const empty = `DO $$ DECLARE tables text; one regclass; BEGIN
+	SELECT string_agg(oid::regclass::text, ', ') INTO tables FROM pg_class
+	WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
+		AND (reltuples >= 0 OR pg_relation_size(oid) > 8 * 8192);
 	IF tables IS NOT NULL THEN EXECUTE 'TRUNCATE ' || tables; END IF;
+	FOR one IN SELECT oid FROM pg_class
+	WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0 LOOP
+		EXECUTE 'DELETE FROM ' || one;
+	END LOOP;
 END $$`
 
 // remember keeps the rows that are there in tables beside their own.
@@ -199,7 +239,7 @@ func (s *shape) remember() (err error) {
 	if _, err := s.conn.Exec(ctx, "CREATE SCHEMA kept"); err != nil {
 		return err
 	}
-	reset := []string{"BEGIN", truncate}
+	reset := []string{"BEGIN", empty}
 	for _, table := range tables {
 		kept, err := s.conn.Exec(ctx, "CREATE TABLE kept."+table+" AS TABLE public."+table)
 		if err != nil {
@@ -226,9 +266,13 @@ func (s *shape) restore() error {
 	defer cancel()
 	for look := 0; ; look++ {
 		var others int
+		stay := []uint32{}
+		if s.kept != nil {
+			stay = s.kept.PIDs()
+		}
 		err := s.conn.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid()
-				AND backend_type = 'client backend'`).Scan(&others)
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND pid <> ALL($1::bigint[])
+				AND backend_type = 'client backend'`, stay).Scan(&others)
 		if err != nil {
 			return fmt.Errorf("waiting for connections to close: %w", err)
 		}
@@ -253,6 +297,9 @@ func (s *shape) restore() error {
 
 // discard gives up a database that can't be used again.
 func (s *shape) discard() error {
+	if s.kept != nil {
+		s.kept.Close()
+	}
 	if s.conn != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

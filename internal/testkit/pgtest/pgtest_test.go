@@ -347,6 +347,40 @@ func TestPooledDatabaseForgetsItsStatistics(t *testing.T) {
 	}
 }
 
+// kept is a connection that stays.
+type kept struct{ conn *pgx.Conn }
+
+func (k *kept) PIDs() []uint32 { return []uint32{k.conn.PgConn().PID()} }
+
+func (k *kept) Close() { k.conn.Close(context.Background()) }
+
+func TestKeptConnectionSpoilsNoDatabase(t *testing.T) {
+	var k kept
+	made := 0
+	pool := &Pool{Prepare: table, Keep: func(url string) Kept {
+		made++
+		k.conn = connect(t, url)
+		return &k
+	}}
+	for name, change := range map[string]string{
+		"few rows":  "INSERT INTO things VALUES ('a')",
+		"many rows": "INSERT INTO things SELECT i FROM generate_series(1, 10000) i",
+	} {
+		for range 2 {
+			t.Run(name, func(t *testing.T) {
+				pool.New(t)
+				if got := ask(t, k.conn, rows); got != "schema=10" {
+					t.Errorf("there is %s, want schema=10", got)
+				}
+				run(t, k.conn, change)
+			})
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d databases were made, want 1", made)
+	}
+}
+
 func TestTwoTestsNeverShareADatabase(t *testing.T) {
 	pool := &Pool{Prepare: table}
 	for range 2 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/perdure/perdure/internal/server/store"
+	"github.com/perdure/perdure/internal/server/store/pg"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
 )
 
@@ -33,7 +34,7 @@ var pool = pgtest.Pool{Prepare: func(url string) error {
 		return err
 	}
 	return s.Close()
-}}
+}, Keep: func(url string) pgtest.Kept { return pg.KeepSpares(url) }}
 
 // Postgres gives the address of a fresh PostgreSQL database that has its tables already.
 func Postgres(t testing.TB) string {

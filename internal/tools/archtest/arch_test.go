@@ -68,6 +68,7 @@ var layers = []struct{ pkg, uses string }{
 	{"server/keyfile", ""},
 	{"server/tlscert", ""},
 	{"server/fair", "domain"},
+	{"server/schedule", "domain"},
 	{"server/connlimit", "domain server/fair"},
 	{"server/doorbell", "domain wire/timer"},
 	{"server/store/scan", ""},
@@ -82,7 +83,7 @@ var layers = []struct{ pkg, uses string }{
 	{"server/engine/outbox", "domain server/plant server/doorbell server/store"},
 	{"server/engine/rules", "domain server/plant server/doorbell server/store wire/jsonschema"},
 	{"server/engine/life", "domain server/plant server/doorbell server/store wire/jsonschema " +
-		"wire/redact server/largejson"},
+		"wire/redact server/largejson server/schedule"},
 	{"server/engine/dispatch", "domain server/plant server/doorbell server/store"},
 	{"server/engine/upkeep", "domain server/plant server/doorbell server/store"},
 	{"server/engine/reads", "domain server/plant server/doorbell server/store"},
@@ -97,7 +98,8 @@ var layers = []struct{ pkg, uses string }{
 	{"server/httpd/waiting", "domain server/fair server/doorbell server/engine"},
 	{"server/httpd", "domain server/largejson wire/jsonschema wire/redact server/fair " +
 		"server/connlimit api server/plant server/doorbell server/engine server/webhook " +
-		"process/jobdir server/sentinel server/httpd/stream server/httpd/feed server/httpd/waiting ui"},
+		"process/jobdir server/sentinel server/schedule server/httpd/stream server/httpd/feed " +
+		"server/httpd/waiting ui"},
 	{"server/metrics", "domain wire/release server/store server/engine server/sentinel server/watchdog"},
 	{"embedded", "domain wire/redact server/keyfile server/tlscert server/connlimit api " +
 		"server/metrics server/doorbell server/store server/engine server/watchdog server/webhook " +
@@ -110,7 +112,7 @@ var layers = []struct{ pkg, uses string }{
 	{"client/admin", "domain api client wire/session"},
 	{"agent/internal/journal", "domain api wire/session"},
 	{"agent", "domain api wire/timer wire/session agent/internal/journal"},
-	{"worker", "domain api client agent wire/timer wire/session wire/jsonschema"},
+	{"worker", "domain api client agent wire/release wire/timer wire/session wire/jsonschema"},
 	{"supervisor/mcp", "domain agent worker"},
 	{"supervisor", "domain api client agent worker supervisor/model supervisor/mcp"},
 	{"process/adaptor", "domain process/jobdir"},

@@ -33,6 +33,7 @@ var pages = []page{
 	{"configuration.md", configuration, ""},
 	{"invariants.md", invariants, ""},
 	{"metrics.md", metricsPage, ""},
+	{"symptoms.md", symptomsPage, ""},
 	{"pairs.md", pairsPage, ""},
 	{"agents.md", editTables, "edits"},
 	{"misuses.md", misusesPage, ""},

@@ -26,7 +26,8 @@ scrape_configs:
       - targets: [127.0.0.1:7373]
 ` + "```" + `
 
-[alerts.yml](alerts.yml) is a file of rules to begin with. The one that matters most is
+[alerts.yml](../deploy/alerts.yml) is a file of rules to begin with; [symptoms](symptoms.md) says what to do about
+each. The one that matters most is
 ` + "`perdure_runs_past_deadline`" + `: it must be 0. A run
 that was leased when every server was away is spared for a moment when one comes back, and is not counted until
 that is over.

@@ -14,7 +14,7 @@ import (
 )
 
 // Version is the release that this program is.
-const Version = "0.1.0"
+const Version = "0.2.0-dev"
 
 // Commit gives the commit that the program was built from, and whether files were changed after it.
 // It is empty where the build had no history.

@@ -43,7 +43,7 @@ type Protocol interface {
 	// StartRuns reports that a worker has started runs that it leased without api.Poll.Start.
 	StartRuns(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error)
 	// Release hands back runs that a worker will not finish. It costs them no attempt.
-	Release(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error)
+	Release(ctx context.Context, workerID string, leases ...api.ReleasedLease) ([]api.LeaseResult, error)
 	// Heartbeat renews a worker's leases. The answer lists lost leases and runs with a cancel request.
 	Heartbeat(ctx context.Context, workerID string, beats ...api.Beat) (*api.Beaten, error)
 	// Commit reports what happened to leased runs. Each commit has its own result, in order. A refused

@@ -3,8 +3,8 @@ import { html, useState } from '../lib.js';
 import { withQuery } from '../router.js';
 import { call, can, session } from '../api.js';
 import { useList, refresh } from '../live.js';
-import { Page, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, Shape, act, Value } from '../parts.js';
-import { Safe } from '../safe.js';
+import { Page, Tabs, Empty, Trouble, Loading, Ago, Until, Json, RunLink, Shape, act, ask, Value } from '../parts.js';
+import { Safe, visible } from '../safe.js';
 
 const names = { open: 'Open', approved: 'Approved', rejected: 'Rejected', timed_out: 'Timed out', closed: 'Closed' };
 const shapeOf = { open: 'suspended', approved: 'completed', rejected: 'failed', timed_out: 'timeout',
@@ -38,20 +38,30 @@ function Field({ field }) {
   }
 }
 
+// The card of a decision leaves the list. The focus goes to the next one that is open, or to the view.
+function focusNext(card) {
+  const open = [...document.querySelectorAll('.approval')].filter(c => c !== card && c.querySelector('form'));
+  /** @type {HTMLElement|null} */ (open[0] ?? document.getElementById('main'))?.focus();
+}
+
 /** Decision is one approval: the action, and two buttons while it is open. */
 export function Decision({ approval: a, decided }) {
   const [busy, setBusy] = useState(false);
   const decide = async (form, decision) => {
     if (decision === 'approve' && !form.reportValidity()) return;
-    setBusy(true);
     const data = new FormData(form), body = { decision, action_hash: a.action_hash };
     if (data.get('comment')) body.comment = data.get('comment');
     if (decision === 'approve' && a.form?.length) body.answer = answerOf(a.form, data);
+    const verb = decision === 'approve' ? 'Approve' : 'Reject';
+    const sure = await ask({ title: `${verb}: ${visible(a.title || a.name).slice(0, 120)}`, yes: verb,
+      danger: decision !== 'approve', text: 'The run goes on with your decision at once. It can\'t be taken back.' });
+    if (!sure) return;
+    setBusy(true);
     const done = await act(decision === 'approve' ? 'Approved.' : 'Rejected.', () =>
       call('POST', `/approvals/${a.approval_id}`, { body }));
     setBusy(false);
     refresh();
-    if (done) decided?.(done);
+    if (done) { decided?.(done); focusNext(form.closest('.approval')); }
   };
   const open = a.state === 'open';
   const others = a.approvers === 'platform' && !session.value?.platform;

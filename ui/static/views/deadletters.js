@@ -2,7 +2,7 @@
 import { html, useState, none } from '../lib.js';
 import { go, withQuery } from '../router.js';
 import { post, call, can } from '../api.js';
-import { useList, refresh } from '../live.js';
+import { useList, useReread, refresh } from '../live.js';
 import { count } from '../format.js';
 import { Page, Table, Empty, Trouble, Loading, Ago, Until, RunLink, ask, act, toast } from '../parts.js';
 import { Safe } from '../safe.js';
@@ -49,9 +49,11 @@ function Cause({ group }) {
 
 export default function DeadLetters({ query }) {
   const filter = { cause: query.get('cause') ?? '', kind: query.get('kind') ?? '' };
-  const causes = useList('', '/dlq/causes', 'causes', { limit: 50 });
   const { items, next, error } = useList('dead_letters', '/dlq', 'dead_letters',
     { ...filter, limit: 50, cursor: query.get('cursor') ?? '' });
+  // A cause whose letters were all redriven needs nothing any more.
+  const causes = (useReread('/dlq/causes', { limit: 50 }, [items]).value?.causes ?? [])
+    .filter(c => c.count > c.redriven);
   const one = async (d, verb) => {
     if (!await ask(verb === 'redrive' ? { title: 'Redrive it?', yes: 'Redrive',
         text: 'It becomes a new run with the same input.' }
@@ -71,8 +73,8 @@ export default function DeadLetters({ query }) {
         title="No dead letters">A run that has used up its attempts, was refused by its worker, or was lost would
           be here, with its story.<//>`
           : html`
-    ${Boolean(causes.items?.length) && html`<div class="cards">
-        ${causes.items?.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}
+    ${causes.length > 0 && html`<div class="cards">
+        ${causes.map(c => html`<${Cause} key=${c.cause + ' ' + c.kind} group=${c} />`)}</div>`}
     ${(filter.cause || filter.kind) && html`<div class="filters">
         ${Object.entries(filter).filter(([, v]) => v).map(([k, v]) =>
             html`<span class="chip" key=${k}>

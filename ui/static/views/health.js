@@ -1,84 +1,29 @@
 // Health: throughput, latency and errors over time, and whether the store keeps its promises.
-import { html, useState, useEffect, useRef, useMemo, none } from '../lib.js';
+import { html, useMemo } from '../lib.js';
 import { withQuery, href } from '../router.js';
 import { session } from '../api.js';
-import { useList, useCounts, useGet } from '../live.js';
+import { useList, useCounts, useReread, connection } from '../live.js';
 import { count, duration } from '../format.js';
-import { Page, Card, Tabs, Trouble, Loading, RunLink, Shape, Ago } from '../parts.js';
+import { Plot } from '../plot.js';
+import { Page, Card, Tabs, Loading, RunLink, Shape, Ago } from '../parts.js';
 
-const spans = { '1h': ['Hour', 3600e3, '1m'], '6h': ['6 hours', 216e5, '5m'], '24h': ['Day', 864e5, '15m'],
-  '168h': ['Week', 6048e5, '2h'] };
+const spans = { '1h': ['Hour', 3600e3, '1m', 6e4], '6h': ['6 hours', 216e5, '5m', 3e5],
+  '24h': ['Day', 864e5, '15m', 9e5], '168h': ['Week', 6048e5, '2h', 72e5] };
 
 const stepName = { '1m': 'minute', '5m': '5 minutes', '15m': '15 minutes', '2h': '2 hours' };
 
-let plots;
-
-/** added puts an element into the page's head and waits until it is loaded. */
-const added = (tag, fields) => new Promise((done, failed) => {
-  const e = Object.assign(document.createElement(tag), fields, { onload: done, onerror: failed });
-  document.head.append(e);
-});
-
-/** load gets the plotting library when it is first needed. */
-const load = () => plots ??= Promise.all([
-  added('link', { rel: 'stylesheet', href: './vendor/uplot.css' }), added('script', { src: './vendor/uplot.js' }),
-]).then(() => /** @type {any} */ (window).uPlot);
-
-/** incrs are the distances between two lines of an axis: whole numbers, so that labels are exact. */
-const incrs = [1, 2, 5].flatMap(n => Array.from({ length: 12 }, (_, i) => n * 10 ** i)).sort((a, b) => a - b);
-
-/** clockOf writes a time of an axis: the time of day, or the day where the axis has several. */
-const clockOf = (t, times) => new Date(t * 1000).toLocaleString('en-GB', times.at(-1) - times[0] > 172_800
-  ? { day: '2-digit', month: 'short' } : { hour: '2-digit', minute: '2-digit' });
-
-/** Plot draws lines over time. The legend has the newest values, and those below the pointer while there is one. */
-function Plot({ title, times, lines, format = count }) {
-  const box = useRef(none), [at, setAt] = useState(-1);
-  useEffect(() => {
-    let plot, gone = false, watcher;
-    load().then(UPlot => {
-      if (gone || !box.current) return;
-      const style = getComputedStyle(document.documentElement), of = name => style.getPropertyValue('--' + name).trim();
-      const axis = { stroke: of('ink-3'), grid: { stroke: of('line'), width: 1 }, ticks: { show: false },
-        font: `11px ${of('sans')}` };
-      plot = new UPlot({
-        width: box.current.clientWidth, height: 180, padding: [8, 8, 0, 0], legend: { show: false },
-        cursor: { points: { size: 6 }, y: false }, hooks: { setCursor: [u => setAt(u.cursor.idx ?? -1)] },
-        series: [{}, ...lines.map(l => ({ stroke: of(l.color), width: 1.75, dash: l.dash,
-          fill: l.fill ? of(l.color) + '1f' : undefined, points: { show: l.points, size: 4 } }))],
-        axes: [{ ...axis, size: 28, gap: 6, values: (_, list) => list.map(t => clockOf(t, times)) },
-          { ...axis, size: 46, gap: 6, incrs, values: (_, list) => list.map(v => format(v)) }],
-        scales: { y: { range: (_, lo, hi) => [0, Math.max(format === count ? 4 : 10, hi * 1.1)] } },
-      }, [times, ...lines.map(l => l.values)], box.current);
-      watcher = new ResizeObserver(() => {
-        if (box.current) plot.setSize({ width: box.current.clientWidth, height: 180 });
-      });
-      watcher.observe(box.current);
-    });
-    return () => { gone = true; watcher?.disconnect(); plot?.destroy(); };
-  }, [times, document.documentElement.dataset.theme]);
-  const i = at >= 0 && at < times.length ? at : times.length - 1;
-  const value = l => (l.values[i] === null || l.values[i] === undefined ? '–' : format(l.values[i]));
-  return html`<${Card}><div class="plot-head"><div class="row spread"><h2>${title}</h2>
-      <span class="dim sub">${at >= 0 ? clockOf(times[i], times) : 'newest'}</span></div>
-    <div class="lines">${lines.map(l => html`<span key=${l.name}><svg width="18" height="8" aria-hidden="true">
-      <line x1="0" x2="18" y1="4" y2="4" stroke-width="2" class=${'stroke-' + l.color}
-        stroke-dasharray=${l.dash?.join(' ')} /></svg>${l.name} <b>${value(l)}</b></span>`)}</div></div>
-    <div class="plot" ref=${box} role="img" aria-label=${`${title}: ${lines.map(l =>
-      `${l.name}, last ${format(l.values.at(-1) ?? 0)}`).join('; ')}`}></div><//>`;
-}
-
 /**
  * grid fills the steps in which nothing happened, so that lines go down to zero.
- * @param {{since: string, step_seconds: number, points: any[]}} history
+ * @param {string} span
+ * @param {any[]} counted
  */
-function grid(history) {
-  const step = history.step_seconds * 1000;
-  const at = new Map(history.points.map(p => [Math.floor(Date.parse(p.at) / step), p]));
+function grid(span, counted) {
+  const [, long, , step] = spans[span];
+  const at = new Map(counted.map(p => [Math.floor(Date.parse(p.at) / step), p]));
   const times = [], points = [];
   // A minute that is not over would look like a fall.
   const last = Math.floor(Date.now() / step) - (step === 60_000 ? 1 : 0);
-  for (let n = Math.ceil(Date.parse(history.since) / step); n <= last; n++) {
+  for (let n = Math.ceil((Date.now() - long) / step); n <= last; n++) {
     times.push((n * step) / 1000);
     points.push(at.get(n) ?? {});
   }
@@ -86,16 +31,10 @@ function grid(history) {
 }
 
 /** History draws what the server has counted per minute. */
-function History({ span }) {
+function History({ span, points }) {
   const [, , step] = spans[span];
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) setRound(n => n + 1); }, 15_000);
-    return () => clearInterval(timer);
-  }, []);
-  const { value, error, loading } = useGet('/history', { since: span, step }, [round]);
-  const drawn = useMemo(() => value && grid(value), [value]);
-  if (!drawn) return loading ? html`<${Loading} />` : html`<${Trouble} error=${error} />`;
+  const drawn = useMemo(() => points && grid(span, points), [span, points]);
+  if (!drawn) return html`<${Loading} />`;
   const { times, of, known } = drawn;
   return html`<div class="grid-2">
     <${Plot} title=${`Runs, per ${stepName[step]}`} times=${times} lines=${[
@@ -122,22 +61,20 @@ const Number_ = ({ state, value, name, to = '' }) => html`<div class="card numbe
 export default function Health({ query }) {
   const span = spans[query.get('span')] ? query.get('span') : '1h';
   const counts = useCounts();
-  const queues = useList('queues', '/queues', 'queues', { limit: 200 });
-  const ready = useList('', '/readyz', '');
-  const invariants = useList('', session.value?.platform ? '/api/admin/invariants' : '', '', { recent: true });
-  const q = queues.items ?? [], inv = invariants.items;
-  const sum = k => q.reduce((n, one) => n + (one[k] ?? 0), 0);
+  const history = useList('history', '/history', 'points', { since: span, step: spans[span][2] });
+  const told = [history.items, counts, connection.value];
+  const ready = useReread('/readyz', {}, told);
+  const invariants = useReread(session.value?.platform ? '/api/admin/invariants' : '', { recent: true }, told);
+  const inv = invariants.value, n = state => (counts?.state ? count(counts.state[state] ?? 0) + (counts.at_least
+    ? '+' : '') : '…');
   const fine = inv && !inv.violations?.length && !inv.runs_past_deadline;
   return html`<${Page} title="Health">
     <div class="cards numbers">
-      <${Number_} state=${ready.items?.status === 'ready' ? 'completed' : 'failed'} value=${ready.items?.status ?? '…'}
-        name=${`this node${ready.items?.detail ? `: ${ready.items.detail}` : ''}`} />
-      <${Number_} state="running" value=${count(counts?.status?.running ?? sum('running'))} name="running"
-        to=${href('/runs', { status: 'running' })} />
-      <${Number_} state="queued" value=${count(sum('queued'))} name="queued"
-        to=${href('/runs', { status: 'queued' })} />
-      <${Number_} state="suspended" value=${count(sum('suspended'))} name="waiting, no worker held"
-        to=${href('/runs', { status: 'suspended' })} />
+      <${Number_} state=${ready.value?.status === 'ready' ? 'completed' : 'failed'} 
+        value=${ready.value?.status ?? (ready.error ? 'not ready' : '…')}
+        name=${`this node${ready.value?.detail ? `: ${ready.value.detail}` : ''}`} />
+      ${[['running', 'running'], ['queued', 'queued'], ['suspended', 'waiting, no worker held']].map(([s, name]) =>
+        html`<${Number_} key=${s} state=${s} value=${n(s)} name=${name} to=${href('/runs', { state: s })} />`)}
       ${session.value?.platform && html`<${Number_} state=${inv?.violations?.length ? 'failed' : 'completed'}
           value=${inv ? count(inv.violations?.length ?? 0) : '…'}
           name=${html`of ${inv ? count(inv.checked) : 'the'} invariants violated${inv?.checked_at &&
@@ -153,5 +90,5 @@ export default function Health({ query }) {
                     html`<${RunLink} key=${id} id=${id} /> `)}<//>`}
     <${Tabs} label="Time" at=${span} to=${s => { location.hash = withQuery({ span: s }); }}
       tabs=${Object.entries(spans).map(([id, [name]]) => ({ id, name }))} />
-    <${History} key=${span} span=${span} /><//>`;
+    <${History} key=${span} span=${span} points=${history.items} /><//>`;
 }

@@ -1,30 +1,35 @@
 // Keys of this tenant, tenants for the platform, and the audit log.
 import { html } from '../lib.js';
+import { withQuery } from '../router.js';
 import { post, call, can, session } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { count } from '../format.js';
 import { Page, Card, Table, Trouble, Loading, Ago, Until, ask, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
-const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it',
-    text: html`<p>It is shown once: only its hash is stored.</p><pre class="text">${made.secret}</pre>` });
+const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it', secret: made.secret,
+  text: 'It is shown once: only its hash is stored.' });
 
 async function add() {
-  const a = await ask({ title: 'Make a key', yes: 'Make it',
+  await secretOf(await ask({ title: 'Make a key', yes: 'Make it', run: make,
       text: 'Give each person and each program a key of its own, with no more scopes than it needs.', fields: [
-    { name: 'name', label: 'Name' }, { name: 'scopes', label: 'Scopes, with commas', value: 'runs:read' },
-      { name: 'ttl', label: 'Valid for, such as 720h; empty: until revoked' }] });
-  if (!a?.name) return;
-  const body = { name: a.name, scopes: a.scopes.split(/[\s,]+/).filter(Boolean) };
-  if (a.ttl) body.ttl = a.ttl;
-  await secretOf(await act('', () => post('/keys', body)));
+    { name: 'name', label: 'Name' }, { name: 'scopes', label: 'Scopes', value: 'runs:read',
+      many: session.value?.scopes ?? [] },
+      { name: 'ttl', label: 'Valid for, such as 720h; empty: until revoked' }] }));
   refresh();
 }
 
-export default function Keys() {
+function make(a) {
+  const body = { name: a.name, scopes: a.scopes };
+  if (a.ttl) body.ttl = a.ttl;
+  return post('/keys', body);
+}
+
+export default function Keys({ query }) {
+  const cursor = query.get('cursor') ?? '';
   const keys = useList('', '/keys', 'keys', { limit: 200 });
   const tenants = useList('', session.value?.platform ? '/api/admin/tenants' : '', 'tenants', { limit: 200 });
-  const audit = useList('', can('audit:read') ? '/audit' : '', 'entries', { limit: 50 });
+  const audit = useList('', can('audit:read') ? '/audit' : '', 'entries', { limit: 50, cursor });
   const revoke = async k => {
     if (await ask({ title: `Revoke the key ${k.name}?`, yes: 'Revoke', danger: true,
         text: 'Calls with it are refused within a second, on every node. This can\'t be taken back.' })) {
@@ -68,5 +73,7 @@ export default function Keys() {
           html`<b><${Safe} text=${e.key_name || e.key_id || 'the server'} max=${40} /></b>` },
       { name: 'What', className: 'grow', cell: e =>
         html`<code>${e.action}</code> <span class="why"><${Safe} text=${e.target} max=${80} /></span>` },
-          { name: 'From', className: 'fit wide-only', cell: e => e.remote ?? '' }]} />`}<//>`}<//>`;
+          { name: 'From', className: 'fit wide-only', cell: e => e.remote ?? '' }]} />`}
+      ${(audit.next || cursor) && html`<div class="pager">${cursor && html`<a href=${withQuery({ cursor: '' })}>Newest
+        </a>`}${audit.next && html`<a href=${withQuery({ cursor: audit.next })}>Older</a>`}</div>`}<//>`}<//>`;
 }

@@ -32,7 +32,8 @@ export function Login() {
     ${error && html`<p class="trouble" role="alert">${error}</p>`}
     <label class="check"><input type="checkbox" name="read_only" /> <span>Look only, change nothing</span></label>
     <button type="submit" class="primary wide" disabled=${busy}>${busy ? 'Logging in' : 'Log in'}</button>
-    <div class="sub" id="login-help"><p>The first key is in the server's folder:</p>
+    <div class="sub" id="login-help"><p>A link that logs in once:</p><pre class="text">perdure dashboard</pre>
+      <p>The first key is in the server's folder:</p>
       <pre class="text">cat perdure-data/admin.key</pre>
     <p>A key for looking only:</p><pre class="text">perdure keys create me --scopes runs:read</pre></div>
   </form></main>`;

@@ -2,17 +2,17 @@
 import { html } from '../lib.js';
 import { post, can } from '../api.js';
 import { refresh } from '../live.js';
-import { ask, act, Ago, Until } from '../parts.js';
+import { ask, act, toast, Ago, Until } from '../parts.js';
 import { Safe } from '../safe.js';
 
 async function pause(name) {
-  const a = await ask({ title: `Pause ${name}?`, yes: 'Pause the queue', danger: true,
+  const done = await ask({ title: `Pause ${name}?`, yes: 'Pause the queue', danger: true,
     text: 'It accepts runs and grants none. Workers keep those that they hold, and deadlines count.',
     fields: [{ name: 'reason', label: 'Why (others see it)' },
-      { name: 'for', label: 'For how long, such as 30m (empty: until somebody resumes it)' }] });
-  if (!a) return;
-  await act('Paused.', () => post(`/queues/${encodeURIComponent(name)}/pause`,
-    { reason: a.reason || undefined, for: a.for || undefined }));
+      { name: 'for', label: 'For how long, such as 30m (empty: until somebody resumes it)' }],
+    run: a => post(`/queues/${encodeURIComponent(name)}/pause`,
+      { reason: a.reason || undefined, for: a.for || undefined }) });
+  if (done) toast('Paused.');
   refresh();
 }
 
@@ -31,4 +31,4 @@ export const Paused = ({ pause: p }) => p && html`<span class="why"><span class=
 /** PauseButton pauses a queue, or resumes one. */
 export const PauseButton = ({ queue }) => can('runs:control') && (queue.paused
   ? html`<button type="button" onClick=${() => resume(queue.name)}>Resume</button>`
-  : html`<button type="button" class="danger" onClick=${() => pause(queue.name)}>Pause</button>`);
+  : html`<button type="button" onClick=${() => pause(queue.name)}>Pause</button>`);

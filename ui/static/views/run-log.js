@@ -1,9 +1,11 @@
 // The log of a run: filters, a search, and following its end. Rows outside of the window are not in
-// the page, so that a log of 20 000 lines scrolls like a short one.
-import { html, useState, useRef, useEffect, useMemo, cls, none } from '../lib.js';
+// the page, so that a log of 20 000 lines scrolls like a short one. Of a long log the newest lines are shown
+// first, and older ones are read when somebody scrolls to them.
+import { html, useState, useRef, useEffect, useLayoutEffect, useMemo, cls, none } from '../lib.js';
 import { clock, duration, ms, json, count, size } from '../format.js';
-import { url } from '../api.js';
-import { Empty } from '../parts.js';
+import { maxLines, allLines } from '../log.js';
+import { Empty, toast } from '../parts.js';
+import { explain } from '../api.js';
 import { Safe, visible } from '../safe.js';
 
 /** @type {Record<string, [string, (type: string) => boolean]>} */
@@ -49,33 +51,73 @@ function told(e) {
   return parts.join(' · ');
 }
 
-export function Log({ run, events, cut, picked, pick }) {
+/** Download saves all lines of a log, also those that the page does not have. */
+function Download({ run }) {
+  const [upto, tell] = useState(-1), over = useRef(false);
+  useEffect(() => () => { over.current = true; }, []);
+  const save = async () => {
+    const parts = [];
+    tell(0);
+    try {
+      await allLines(run.run_id, (events, last) => {
+        parts.push(events.map(e => JSON.stringify(e) + '\n').join(''));
+        tell(last);
+        return !over.current;
+      });
+    } catch (e) { toast(`The log could not be read: ${explain(e)}`, true); return; } finally { tell(-1); }
+    if (over.current) return;
+    const a = document.createElement('a');
+    a.href = URL.createObjectURL(new Blob(parts, { type: 'application/x-ndjson' }));
+    a.download = `${run.run_id}.jsonl`;
+    a.click();
+    setTimeout(() => URL.revokeObjectURL(a.href), 1000);
+  };
+  return html`<button type="button" disabled=${upto >= 0} onClick=${save}>
+    ${upto < 0 ? 'Download' : `Reading line ${count(upto)}`}</button>`;
+}
+
+/** nearTop is how close to its first row a log is scrolled before older lines are read, in pixels. */
+const nearTop = 600;
+
+/**
+ * Log shows the log of a run.
+ * @param {{run: any, log: import('../log.js').RunLog, version: number, picked: any, pick: (p: any) => void,
+ *   form: any}} p
+ */
+export function Log({ run, log, version, picked, pick, form }) {
+  const { events } = log;
   const [off, setOff] = useState(new Set(['beats']));
   const [only, setOnly] = useState(false), [text, setText] = useState(''), [follow, setFollow] = useState(false),
     [top, setTop] = useState(0);
-  const box = useRef(none);
+  const box = useRef(none), was = useRef({ first: 0, rows: 0 });
   const shown = useMemo(() => events.filter(e => {
     if (only) return bad.test(e.type);
     for (const [k, [, match]] of Object.entries(groups)) if (off.has(k) && match(e.type)) return false;
     return true;
   }).filter(e => !text || (e.type + ' ' + summary(e)).toLowerCase().includes(text.toLowerCase())),
-    [events, events.length, off, only, text]);
+    [events, version, off, only, text]);
   useEffect(() => { if (follow && box.current) box.current.scrollTop = box.current.scrollHeight; },
-    [shown.length, follow]);
+    [version, follow]);
+  // Lines that come or go above leave what is read where it is. A log without its beginning is shown at its end.
+  useLayoutEffect(() => {
+    const e = box.current, before = was.current, first = shown[0]?.seq ?? 0;
+    was.current = { first, rows: shown.length };
+    if (!e || !first || first === before.first) return;
+    if (!before.first) { if (!log.whole) e.scrollTop = e.scrollHeight; return; }
+    const at = shown.findIndex(one => one.seq >= before.first);
+    if (at > 0) e.scrollTop += at * rowHeight;
+    setTop(e.scrollTop);
+  }, [shown]);
+  const scrolled = e => {
+    setTop(e.currentTarget.scrollTop);
+    if (e.currentTarget.scrollTop < nearTop) log.older();
+  };
   const begin = ms(run.created_at);
   // Long logs: only a window of rows is in the page, between two empty blocks.
   const long = shown.length > 400;
   const first = long ? Math.max(0, Math.floor(top / rowHeight) - 20) : 0;
   const rows = long ? shown.slice(first, first + window_) : shown;
-  const save = () => {
-    const blob = new Blob([events.map(e => JSON.stringify(e)).join('\n')], { type: 'application/x-ndjson' });
-    const a = document.createElement('a');
-    a.href = URL.createObjectURL(blob);
-    a.download = `${run.run_id}.jsonl`;
-    a.click();
-    setTimeout(() => URL.revokeObjectURL(a.href), 1000);
-  };
-  return html`<div class="stack"><div class="filters">
+  return html`<div class="stack"><div class="filters">${form}
       <form role="search" onSubmit=${e => e.preventDefault()}>
         <input type="search" aria-label="Search the log" placeholder="Search the log" value=${text} onInput=${e =>
           setText(e.currentTarget.value)} /></form>
@@ -85,21 +127,23 @@ export function Log({ run, events, cut, picked, pick }) {
                 ${name}</button>`)}
       <button type="button" aria-pressed=${only} onClick=${() => setOnly(!only)}>Trouble only</button>
       <button type="button" aria-pressed=${follow} onClick=${() => setFollow(!follow)}>Follow</button>
-      <button type="button" onClick=${save}>Download</button></div>
-    ${cut && html`<p class="sub">Older lines are left out. All are at <a
-        href=${url(`/runs/${run.run_id}/events`)}>the API</a>.</p>`}
+      <${Download} run=${run} /></div>
+    ${events.length > 0 && !log.whole && html`<p class="sub">${log.full
+      ? `The page shows ${count(maxLines)} lines at most. Download has all.`
+      : html`From line ${count(log.first)} on. <button type="button" class="linkish"
+          onClick=${() => log.older()}>Show older lines</button>`}</p>`}
     ${shown.length === 0 ? html`<${Empty} title=${events.length ? 'No line matches' : 'No lines yet'}>
         ${events.length ? 'Turn on more kinds of lines above, or search for something else.'
           : 'Each thing that happens to a run is a line here.'}<//>`
     : html`<div class=${cls('log', long && 'fixed')} ref=${box} role="log" aria-label="Log of the run" tabindex="0"
-        onScroll=${e => { if (long) setTop(e.currentTarget.scrollTop); }}>
+        onScroll=${long ? scrolled : undefined}>
       ${first > 0 && html`<div style=${{ height: first * rowHeight + 'px' }}></div>`}
       ${rows.map(e => html`<div key=${e.seq} data-row tabindex="-1"
           class=${cls('log-row', bad.test(e.type) && 'is-bad', e.type === 'run:completed' && 'is-good',
               /deferred|reattached/.test(e.type) && 'is-own', picked?.run === run.run_id &&
-                picked.event.seq === e.seq && 'chosen')}
-          onClick=${() => pick({ run: run.run_id, event: e })} onKeyDown=${k =>
-            { if (k.key === 'Enter') pick({ run: run.run_id, event: e }); }}>
+                picked.event?.seq === e.seq && 'chosen')}
+          onClick=${() => pick({ run: run.run_id, id: 'line:' + e.seq })} onKeyDown=${k =>
+            { if (k.key === 'Enter') pick({ run: run.run_id, id: 'line:' + e.seq }); }}>
         <span class="seq">${e.seq}</span>
         <time datetime=${e.at} title=${clock(ms(e.at))}>+${duration(ms(e.at) - begin)}</time>
         <span class="type">${visible(e.type)}</span>
@@ -107,5 +151,6 @@ export function Log({ run, events, cut, picked, pick }) {
             max=${400} /></span></div>`)}
       ${long && first + window_ < shown.length &&
         html`<div style=${{ height: (shown.length - first - window_) * rowHeight + 'px' }}></div>`}</div>
-      <p class="sub">${count(shown.length)} of ${count(events.length)} lines</p>`}</div>`;
+      <p class="sub">${count(shown.length)} of ${count(events.length)} lines${log.whole ? ''
+        : html`, of ${count(run.last_seq)} in all`}</p>`}</div>`;
 }

@@ -2,12 +2,14 @@
 import { html } from '../lib.js';
 import { call, can, url } from '../api.js';
 import { useGet, useList, refresh } from '../live.js';
-import { duration, size, now, ms, ended } from '../format.js';
+import { duration, size, now, ms, ended, count } from '../format.js';
+import { href } from '../router.js';
+import { maxRuns } from '../tree.js';
 import { Card, State, Ago, Until, Table, Trouble, Loading, Empty, Value, RunLink, act, ask,
   statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Decision } from './approvals.js';
-import { apart } from './run-log.js';
+import { useWaits } from './waiting.js';
 
 /** Data is what a run was given, and what it has made. */
 export function Data({ run }) {
@@ -65,9 +67,9 @@ function View({ run, view }) {
 
 /** Waits is what a run waits for, and what came to it. */
 export function Waits({ run }) {
-  const a = useGet(`/runs/${run.run_id}/activity`, {}, [run.last_seq]);
-  const approvals = useList('', '/approvals', 'approvals', { run_id: run.run_id, state: 'all' });
-  if (a.loading) return html`<${Loading} />`;
+  const a = useWaits(run, true);
+  const approvals = useList('approvals', '/approvals', 'approvals', { run_id: run.run_id, state: 'all' });
+  if (!a.value && !a.error) return html`<${Loading} />`;
   const waits = a.value?.waits ?? [], skipped = a.value?.skipped ?? [];
   return html`<div class="stack"><${Trouble} error=${a.error} />
     <${Card} title="Open waits">${waits.length
@@ -94,11 +96,11 @@ export function Waits({ run }) {
 }
 
 /** Children is the tree below a run. */
-export function Children({ id, tree }) {
+export function Children({ id, tree, cut }) {
   const below = p => [...tree.values()].filter(e => e.run.parent_run_id === p).map(e => e.run).sort((a, b) =>
     (a.run_id < b.run_id ? -1 : 1));
   const branch = (p, depth) => { const list = below(p); return list.length > 0 && depth < 12 &&
-    html`<ul class="tree">${list.slice(0, 200).map(r => html`<li key=${r.run_id}>
+    html`<ul class="tree">${list.map(r => html`<li key=${r.run_id}>
     <div class="one" data-row tabindex="-1"><${State} state=${statusOf(r)} /><b><${Safe} text=${r.kind} max=${60} /></b>
       <${RunLink} id=${r.run_id} />
       <span class="dim">${ended(r.state) ? duration(r.duration_ms)
@@ -106,34 +108,9 @@ export function Children({ id, tree }) {
       ${r.error ? html`<span class="bad"><code>${r.error.code}</code></span>` : r.activity && !ended(r.state)
         ? html`<span class="dim"><${Safe} text=${r.activity} max=${80} /></span>` : ''}</div>
     ${branch(r.run_id, depth + 1)}</li>`)}</ul>`; };
-  return html`<${Card}>${branch(id, 0) ||
+  return html`<${Card}>${cut && html`<p class="sub">The tree has more runs: the newest ${count(maxRuns)} are here. <a
+      href=${href('/runs', { root_run_id: tree.get(id)?.run.root_run_id ?? id })}>See all</a>.</p>`}${branch(id, 0) ||
       html`<${Empty}
           title="No children">A run can hand work to other runs and wait for them. They would be here, as a
             tree.<//>`}<//>`;
-}
-
-/** Output is what a process has written. */
-export function Output({ events }) {
-  const parts = [];
-  let total = 0;
-  for (const e of events) {
-    const d = e.data ?? {};
-    if (e.type === 'x:output') {
-      const t = apart(d) ? `\n[${size(d.size)} of output, too large for a line of the log]\n`
-        : String(d.text ?? d.data ?? '');
-      parts.push(t);
-      total += t.length;
-    }
-    if (e.type === 'x:output_dropped') parts.push(`\n[${d.size ?? d.bytes ?? 'some'} bytes were not kept]\n`);
-    if (e.type === 'x:disk_full' || e.type === 'x:output_truncated') parts.push(`\n[${d.message ?? e.type}]\n`);
-    if (e.type === 'x:exit') parts.push(`\n[exit ${d.code ?? d.exit_code ?? ''}${d.signal ? ` signal ${d.signal}`
-        : ''}]\n`);
-  }
-  const text = parts.join('');
-  if (!text) return html`<${Card}><${Empty}
-      title="No output yet">What the command writes to its standard output and error is here.<//><//>`;
-  const tail = text.length > 200_000 ? text.slice(-200_000) : text;
-  return html`<${Card} title="Output">${tail !== text &&
-      html`<p class="sub">The last ${size(tail.length)} of ${size(total)}. All of it: <code>perdure logs</code>.</p>`}
-    <${Safe} text=${tail} block max=${60_000} /><//>`;
 }

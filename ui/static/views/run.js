@@ -1,97 +1,40 @@
 // One run: what it is and does, its timeline, its log, and what it was given and has made.
-import { html, useState, useEffect, none } from '../lib.js';
-import { go, href, withQuery } from '../router.js';
-import { post, call, can } from '../api.js';
-import { refresh } from '../live.js';
+import { html, useMemo, cls } from '../lib.js';
+import { href, go, change, withQuery } from '../router.js';
+import { can } from '../api.js';
 import { useTree } from '../tree.js';
-import { ended, short, instant, stateNames } from '../format.js';
-import { Page, Card, Facts, State, Ago, Until, Tabs, Trouble, Loading, Empty, Menu, RunLink, Json, Took, CopyButton,
-  ask, act, copy, statusOf } from '../parts.js';
+import { useJournal } from '../journal.js';
+import { stepRows, totalOf } from '../steps.js';
+import { ended, short, instant, ms, stateNames, count } from '../format.js';
+import { Page, Card, Facts, State, Ago, Until, Tabs, Trouble, Loading, Empty, RunLink, Took, CopyButton,
+  statusOf } from '../parts.js';
 import { Safe, visible } from '../safe.js';
 import { Timeline } from '../timeline/timeline.js';
 import { Log } from './run-log.js';
-import { Data, Waits, Children, Output } from './run-parts.js';
+import { Steps, Forms, usageText } from './run-steps.js';
+import { Pane } from './run-pane.js';
+import { Actions } from './run-actions.js';
+import { Next, again, canRetry } from './run-next.js';
+import { Data, Waits, Children } from './run-parts.js';
+import { Terminal } from './run-terminal.js';
 import { Journal, Inbox } from './run-journal.js';
-import { Waiting, useWaiting } from './waiting.js';
+import { useWaits, whyOf } from './waiting.js';
 
-// copies are ways to say the same elsewhere.
-function copies(run) {
-  const at = location.origin;
-  return [
-    { name: 'Copy as curl', act: () =>
-      copy(`curl -s ${at}/api/v1/runs/${run.run_id} -H "Authorization: Bearer $PERDURE_KEY"`) },
-    { name: 'Copy as CLI', act: () => copy(`PERDURE_URL=${at} perdure fg ${run.run_id}`) },
-    { name: 'Copy as Go', act: () =>
-      copy(`c := client.New(${JSON.stringify(at)}, os.Getenv("PERDURE_KEY"), client.Options{})\n`
-        + `run, err := c.Get(ctx, ${JSON.stringify(run.run_id)})`) },
-    { name: 'Copy the link', act: () => copy(location.href) },
-    { name: 'Copy the id', act: () => copy(run.run_id) },
-  ];
-}
+/** keysOf are the steps that a retry can begin before. */
+const keysOf = rows => rows.filter(r => r.entry && !r.entry.key.startsWith('_')).map(r => r.entry.key);
 
-async function cancel(run) {
-  const a = await ask({ title: 'Cancel this run?', yes: 'Cancel the run', danger: true,
-      fields: [{ name: 'reason', label: 'Why (the agent is told)' }],
-    text: 'It is asked to stop and may clean up first. Its children are asked too.' });
-  if (a) await act('Asked to stop.', () => post(`/runs/${run.run_id}/cancel`, a.reason ? { reason: a.reason } : {}));
-  refresh();
-}
+/** retryFrom is the button that begins a retry before the selected step. */
+const retryFrom = (run, picked, rows) => picked?.run === run.run_id && picked.row?.entry && canRetry(run)
+  && run.class !== 'process' && can('runs:create') && !picked.row.entry.key.startsWith('_')
+  && html`<button type="button" onClick=${() => again(run, { verb: 'Retry', path: `/runs/${run.run_id}/retry`,
+    keys: keysOf(rows), from: picked.row?.entry.key }, made => go('/runs/' + made))}>Retry from here</button>`;
 
-async function again(run, verb, path) {
-  const a = await ask({ title: `${verb} this run?`, yes: verb,
-      text: 'It becomes a new run with the same input. An agent goes on from what its journal has.' });
-  if (!a) return;
-  const made = await act('', () => post(path));
-  if (made) go('/runs/' + (made.run_id ?? made.redriven_by_run_id));
-}
-
-async function signal(run) {
-  const a = await ask({ title: 'Send a signal', yes: 'Send',
-      text: 'A signal that nobody waits for is kept for the next wait of its name.',
-    fields: [{ name: 'name', label: 'Name', value: 'start_task' },
-      { name: 'data', label: 'Data (JSON)', value: '{}', area: true }] });
-  if (a?.name) await act('Sent.', () => post(`/runs/${run.run_id}/signals/${encodeURIComponent(a.name)}`,
-      { data: JSON.parse(a.data || 'null') }));
-  refresh();
-}
-
-function Actions({ run }) {
-  const live = !ended(run.state), dead = run.state === 'failed' || run.state === 'timeout';
-  const control = can('runs:control'), create = can('runs:create');
-  return html`
-    ${live && control && html`<button type="button" class="danger" onClick=${() => cancel(run)}
-        disabled=${Boolean(run.cancel?.requested_at)}>${run.cancel?.requested_at ? 'Stopping' : 'Cancel'}</button>`}
-    ${dead && control && html`<button type="button" class="primary" onClick=${() =>
-        again(run, 'Redrive', `/dlq/${run.run_id}/redrive`)}>Redrive</button>`}
-    ${!live && create && html`<button type="button" onClick=${() =>
-        again(run, 'Retry', `/runs/${run.run_id}/retry`)}>Retry</button>`}
-    <${Menu} label="More" items=${[
-      live && control && { name: 'Send a signal', act: () => signal(run) },
-      live && control && run.status !== 'deferred' &&
-        { name: 'Leave it to itself (defer)', act: () =>
-          act('Nobody waits for it now. It goes on.', () =>
-            call('POST', `/runs/${run.run_id}/defer`, { body: {} })).then(refresh) },
-      run.hold && control && { name: 'End its hold', act: () =>
-        act('Any worker may take it now.', () => post(`/runs/${run.run_id}/release-hold`)).then(refresh) },
-      create && { name: 'Start one like this', act: () => go('/start', { like: run.run_id }) },
-      ...copies(run),
-      !live && control && { name: 'Delete', danger: true, act: async () => {
-        if (await ask({ title: 'Delete this run?', yes: 'Delete', danger: true,
-            text: 'The run, its log, its result and its artifacts are removed. This can\'t be taken back.' })
-          && await act('Deleted.', () => call('DELETE', `/runs/${run.run_id}`))) go('/runs');
-      } },
-    ]} />`;
-}
-
-function Header({ run, why }) {
+function Header({ run, why, waits, below, used }) {
   const live = !ended(run.state);
   return html`<${Card}>
     ${run.error && html`<p class="trouble" role="alert">
         <span><code>${run.error.code}</code> <${Safe} text=${run.error.message ?? ''} max=${1500} /></span></p>`}
-    ${run.hold && html`<p class="trouble">
-        <span>On hold since <${Ago} at=${run.hold.since} />: <code>${run.hold.code}</code> <${Safe}
-            text=${run.hold.message ?? ''} /></span></p>`}
-    ${why?.reason !== 'held' && html`<${Waiting} run=${run} why=${why} />`}
+    <${Next} run=${run} why=${why} waits=${waits} children=${below} />
     <${Facts} of=${[
       ['Work', run.status !== run.state && stateNames[run.state]?.toLowerCase()],
       ['Attempt', `${run.attempt} of ${run.max_attempts}`],
@@ -106,6 +49,7 @@ function Header({ run, why }) {
       ['Who waits', live && (run.deferred_at ? html`nobody, since <${Ago} at=${run.deferred_at} />` : null)],
       ['Deadline', live ? html`<${Until} at=${run.deadline_at} />` : instant(run.deadline_at)],
       [live ? 'Running for' : 'Took', html`<${Took} run=${run} />`],
+      ['Used', usageText(used)],
       ['Created', html`<${Ago} at=${run.created_at} />`],
       ['Queue', run.priority ? `${run.queue}, priority ${run.priority}` : run.queue],
       ['Class', run.class],
@@ -113,6 +57,8 @@ function Header({ run, why }) {
       ['Parent', run.parent_run_id && html`<${RunLink} id=${run.parent_run_id} />`],
       ['Retry of', run.retry_of_run_id && html`<${RunLink} id=${run.retry_of_run_id} />`],
       ['Continues', run.continuation_of_run_id && html`<${RunLink} id=${run.continuation_of_run_id} />`],
+      ['Schedule', run.schedule_name && html`<a href=${href('/schedules/' + encodeURIComponent(run.schedule_name))}>
+        ${run.schedule_name}</a>${run.scheduled_for && html`, for ${instant(run.scheduled_for)}`}`],
       ['Continued by', run.continued_by_run_id && html`<${RunLink} id=${run.continued_by_run_id} />`],
       ['Cancel', run.cancel?.requested_at &&
         html`asked <${Ago} at=${run.cancel.requested_at} />${run.cancel.acknowledged_at ? ', acknowledged' : ''}`],
@@ -124,59 +70,80 @@ function Header({ run, why }) {
           max=${120} /></a>`)}</div>`}<//>`;
 }
 
-/** Picked shows the event that was clicked in the timeline. */
-function Picked({ picked, main, close }) {
-  if (!picked) return null;
-  const e = picked.event;
-  return html`<div class="picked" aria-live="polite">
-      <div class="row"><b class="mono">${visible(e.type)}</b>
-        <span class="dim">line ${e.seq} · ${instant(e.at)} · attempt ${e.attempt}</span>
-    ${picked.run !== main && html`<span class="dim">of <${RunLink} id=${picked.run} /></span>`}
-    <button type="button" class="linkish" onClick=${close}>close</button></div>
-    <${Json} value=${e.data} max=${4000} label="Data of the event" /></div>`;
+/** idOf is how the address names what is selected: a row or a line, of this run or of another one of its tree. */
+const idOf = (picked, main) => (picked.run === main ? '' : picked.run + '~') + picked.id;
+
+/**
+ * selectedIn finds what the address has selected, among rows and lines.
+ * @param {string} sel
+ * @param {any} tree
+ * @param {string} main
+ * @param {(id: string) => any[]} rowsOf
+ */
+function selectedIn(sel, tree, main, rowsOf) {
+  if (!sel) return null;
+  const cut = sel.indexOf('~'), run = cut < 0 ? main : sel.slice(0, cut), id = sel.slice(cut + 1);
+  if (!tree.has(run)) return null;
+  const seq = id.startsWith('line:') ? Number(id.slice(5)) : 0;
+  const row = rowsOf(run).find(r => r.id === id || (seq && (r.event?.seq === seq || r.last?.seq === seq)));
+  const event = seq ? tree.get(run).events.find(e => e.seq === seq) : row?.event;
+  return row || event ? { run, id, row, event, at: seq ? ms(event?.at) : row.to } : null;
 }
 
 export default function Run({ parts: [id], query }) {
-  const { run, root, tree, version, error, loading } = useTree(id);
-  const [picked, pick] = useState(none);
-  const why = useWaiting(run);
-  const tab = query.get('tab') ?? 'log';
-  useEffect(() => pick(null), [id]);
-  if (!run) {
-    return html`<${Page} title="Run">${error
-        ? (error.status === 404 ? html`<${Empty}
-            title="There is no such run">It was deleted, is older than the server keeps runs, or belongs to another
-              tenant. <a
-                href=${href('/runs')}>See all runs</a>.<//>`
-      : html`<${Trouble} error=${error} />`) : loading && html`<${Loading} />`}<//>`;
+  const { run, root, tree, version, error, loading, cut, deleted } = useTree(id);
+  const journal = useJournal(id);
+  const waits = useWaits(run, run?.state === 'queued' || run?.state === 'suspended');
+  const why = whyOf(run, waits.value);
+  const tab = query.get('tab') ?? 'log', sel = query.get('sel') ?? '', lines = query.get('form') === 'lines';
+  const at = useMemo(() => Date.now(), [version, journal.entries]);
+  const runOf = one => tree.get(one)?.run;
+  const rows = useMemo(() => (run ? stepRows(run, tree.get(id)?.events ?? [], journal.entries, at, runOf) : []),
+    [version, journal.entries]);
+  const rowsOf = one => (one === id ? rows : stepRows(runOf(one), tree.get(one)?.events ?? [], [], at, runOf));
+  const picked = useMemo(() => selectedIn(sel, tree, id, rowsOf), [sel, rows]);
+  const pick = p => change({ sel: p ? idOf(p, id) : '' });
+  if (!run || deleted) {
+    return html`<${Page} title="Run">${deleted || error?.status === 404
+      ? html`<${Empty} title="There is no such run">It was deleted, is older than the server keeps runs, or belongs to
+          another tenant. <a href=${href('/runs')}>See all runs</a>.<//>`
+      : error ? html`<${Trouble} error=${error} />` : loading && html`<${Loading} />`}<//>`;
   }
   const entry = tree.get(id), events = entry?.events ?? [];
-  const children = [...tree.values()].filter(e => e.run.parent_run_id === id).length;
+  const below = [...tree.values()].filter(e => e.run.parent_run_id === id).map(e => e.run), children = below.length;
+  const form = html`<${Forms} lines=${lines} to=${f => change({ form: f })} />`;
   const output = run.class === 'process' || events.some(e => e.type === 'x:output');
-  const tabs = [{ id: 'log', name: 'Log', count: run.last_seq }, output && { id: 'output', name: 'Output' },
+  const tabs = [{ id: 'log', name: 'Log', count: lines ? run.last_seq : undefined }, output && { id: 'output',
+    name: 'Output' },
     { id: 'data', name: 'Input and result' },
     { id: 'waits', name: 'Waits' }, { id: 'inbox', name: 'Inbox' },
-    { id: 'children', name: 'Children', count: children || undefined },
+    { id: 'children', name: 'Children', count: children ? count(children) + (cut ? '+' : '') : undefined },
       { id: 'journal', name: 'Journal' }].filter(Boolean);
   return html`<${Page} crumbs=${html`<a href=${href('/runs')}>Runs</a> / <a
         href=${href('/runs', { kind: run.kind })}>${visible(run.kind).slice(0, 60)}</a>`}
+      name=${`${visible(run.kind).slice(0, 60)} ${short(run.run_id)} · ${stateNames[statusOf(run)] ?? run.state}`}
       title=${html`<span class="run-head"><span>${visible(run.kind).slice(0, 120)}</span>
         <${State} state=${statusOf(run)} /></span>`}
       sub=${html`<span class="ids"><span class="id">${run.run_id}</span>
         <${CopyButton} text=${run.run_id} className="linkish" about="Copy the id" /></span>`}
-      actions=${html`<${Actions} run=${run} />`}>
+      actions=${html`<${Actions} run=${run} events=${events} keys=${keysOf(rows)} />`}>
     <${Trouble} error=${error} />
-    <${Header} run=${run} why=${why} />
-    <${Card} title="Timeline"><${Timeline} tree=${tree} version=${version} root=${root || id} main=${id}
-        selected=${picked} select=${pick} waits=${why?.text} />
-      <${Picked} picked=${picked} main=${id} close=${() => pick(null)} /><//>
+    <${Header} run=${run} why=${why} waits=${waits.value?.waits ?? []} below=${below} used=${totalOf(rows)} />
+    <${Card} title="Timeline"><${Timeline} tree=${tree} version=${version} root=${root || id} main=${id} rows=${rows}
+        selected=${picked} select=${pick} waits=${why?.text} query=${query} /><//>
     <${Tabs} label="Parts of the run" at=${tab} to=${t => { location.hash = withQuery({ tab: t }); }} tabs=${tabs} />
-    ${tab === 'log' && html`<${Log} run=${run} events=${events} cut=${entry?.cut} picked=${picked} pick=${pick} />`}
-    ${tab === 'output' && html`<${Output} events=${events} />`}
+    <div class=${cls('split', picked && 'has-pane')}><div class="split-main">
+    ${tab === 'log' && (lines ? html`<${Log} key=${id} run=${run} log=${entry?.log} version=${entry?.log.version}
+        picked=${picked} pick=${pick} form=${form} />`
+      : html`<${Steps} key=${id} run=${run} rows=${rows} log=${entry?.log} form=${form}
+          selected=${picked && picked.run === id ? picked.row?.id : ''} pick=${r => pick({ run: id, id: r.id })} />`)}
+    ${tab === 'output' && html`<${Terminal} key=${id} run=${run} log=${entry?.log} version=${entry?.log.version} />`}
     ${tab === 'data' && html`<${Data} run=${run} />`}
     ${tab === 'waits' && html`<${Waits} run=${run} />`}
     ${tab === 'inbox' && html`<${Inbox} run=${run} />`}
-    ${tab === 'children' && html`<${Children} id=${id} tree=${tree} />`}
-    ${tab === 'journal' && html`<${Journal} run=${run} />`}
+    ${tab === 'children' && html`<${Children} id=${id} tree=${tree} cut=${cut} />`}
+    ${tab === 'journal' && html`<${Journal} run=${run} />`}</div>
+    ${picked && html`<${Pane} at=${picked} main=${id} close=${() => pick(null)}
+        retry=${retryFrom(run, picked, rows)} />`}</div>
   <//>`;
 }

@@ -1,25 +1,11 @@
 // Starting a run: a form, or an earlier run with its input changed.
-import { html, useState, useEffect, useRef, none } from '../lib.js';
-import { go, href } from '../router.js';
-import { post, can, parse } from '../api.js';
+import { html, useState, useEffect } from '../lib.js';
+import { href } from '../router.js';
 import { useList, useGet, useRuns } from '../live.js';
-import { json, stateNames } from '../format.js';
+import { stateNames } from '../format.js';
 import { Page, Card, Tabs, Trouble, CopyButton, RunLink, Shape, Ago, statusOf } from '../parts.js';
 import { Safe } from '../safe.js';
-
-/** bodyOf reads the form. */
-function bodyOf(form) {
-  const data = new FormData(form), f = name => String(data.get(name) ?? '').trim();
-  /** @type {Record<string, any>} */
-  const body = { kind: f('kind') };
-  if (f('input')) body.input = parse(f('input'));
-  for (const k of ['queue', 'timeout', 'delay', 'class']) if (f(k)) body[k] = f(k);
-  for (const k of ['priority', 'max_attempts']) if (f(k)) body[k] = Number(f(k));
-  const meta = f('metadata').split('\n').map(l => l.trim()).filter(Boolean);
-  if (meta.length) body.metadata = Object.fromEntries(meta.map(l =>
-      { const i = l.indexOf('='); return i < 0 ? [l, ''] : [l.slice(0, i), l.slice(i + 1)]; }));
-  return body;
-}
+import { StartForm } from './start-form.js';
 
 const shell = text => (/^[\w./:-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`);
 
@@ -66,63 +52,16 @@ function Recent({ at }) {
 
 export default function Start({ query }) {
   const like = useGet(query.get('like') ? '/runs/' + query.get('like') : '', {});
-  const kinds = useList('', '/kinds', 'kinds', { limit: 200 });
-  const [error, setError] = useState(none), [busy, setBusy] = useState(false),
-    [kind, setKind] = useState(query.get('kind') ?? ''), [body, setBody] = useState(/** @type {any} */ ({ kind }));
-  const form = useRef(none), from = like.value;
-  // The form is shown as a command beside it, as far as it is valid.
-  const written = () => {
-    try { setBody(bodyOf(form.current)); setError(null); } catch { /* until it is JSON again */ }
-  };
+  const kinds = useList('kinds', '/kinds', 'kinds', { limit: 200 });
+  const [kind, setKind] = useState(query.get('kind') ?? ''), [body, setBody] = useState(/** @type {any} */ ({ kind }));
+  const from = like.value;
   useEffect(() => { if (from) setKind(from.kind); }, [from]);
-  useEffect(() => { if (form.current) written(); }, [from, kind]);
-  const known = kinds.items?.find(k => k.kind === kind);
-  const submit = async e => {
-    e.preventDefault();
-    let made;
-    try { made = bodyOf(e.currentTarget); } catch (problem) {
-      setError({ code: '', field: '', message: `The input is no JSON: ${problem.message}` });
-      return;
-    }
-    setBusy(true);
-    setError(null);
-    try { go('/runs/' + (await post('/runs', made)).run_id); } catch (problem) { setError(problem); }
-    setBusy(false);
-  };
   return html`<${Page} title="Start a run" sub=${from
       ? html`Like <${RunLink} id=${from.run_id} />, with what you change.`
       : 'The run is stored before the server answers. It goes on whatever happens to this page.'}>
-    <${Trouble} error=${error ?? like.error} />
-    <div class="beside"><form class="card start" key=${from?.run_id ?? 'new'} ref=${form} onSubmit=${submit}
-        onInput=${written}>
-      <label class="field"><span>Kind</span>
-        <input name="kind" required list="kinds" value=${kind} onInput=${e => setKind(e.currentTarget.value)}
-          autocomplete="off" placeholder="report" />
-        <datalist id="kinds">${(kinds.items ?? []).map(k =>
-            html`<option key=${k.kind} value=${k.kind}></option>`)}</datalist>
-        <small>${known?.description ? html`<${Safe} text=${known.description} max=${200} />`
-            : 'What is to be done. A worker that polls for this kind takes it.'}</small></label>
-      <label class="field"><span>Input</span>
-        <textarea name="input" rows="8" spellcheck="false" placeholder='{"host": "cube"}'>
-          ${from?.input !== undefined ? json(from.input) : ''}</textarea><small>Any JSON, or nothing.</small></label>
-      <div class="grid-3"><label class="field"><span>Queue</span>
-          <input name="queue" value=${from?.queue ?? ''} placeholder="default" /></label>
-        <label class="field"><span>Deadline after</span><input name="timeout" placeholder="1h" /></label>
-        <label class="field"><span>Not before</span><input name="delay" placeholder="0s from now" /></label>
-        <label class="field"><span>Priority</span>
-          <input name="priority" type="number" min="-100" max="100" value=${from?.priority || ''}
-            placeholder="0" /></label>
-        <label class="field"><span>Attempts</span>
-          <input name="max_attempts" type="number" min="1" max="100" placeholder="default" /></label>
-        <label class="field"><span>Class</span>
-          <select name="class" value=${from?.class ?? ''}><option value="">default</option>
-            <option value="task">task</option><option value="agent">agent</option></select></label></div>
-      <label class="field"><span>Metadata</span>
-        <textarea name="metadata" rows="3" spellcheck="false" placeholder="host=cube">
-          ${Object.entries(from?.metadata ?? {}).map(([k, v]) => `${k}=${v}`).join('\n')}</textarea>
-          <small>A line each, name=value. Lists of runs can be filtered by it.</small></label>
-      <div class="actions"><button type="submit" class="primary" disabled=${busy || !can('runs:create')}>Start</button>
-        ${!can('runs:create') && html`<span class="dim">This login may not start runs.</span>`}</div>
-    </form><aside aria-label="Help with the form"><${Same} body=${body} />
+    <${Trouble} error=${like.error} />
+    <div class="beside"><div class="card"><${StartForm} key=${from?.run_id ?? 'new'} kind=${kind} choose=${setKind}
+        kinds=${kinds.items ?? []} known=${kinds.items?.find(k => k.kind === kind)} from=${from} written=${setBody} />
+      </div><aside aria-label="Help with the form"><${Same} body=${body} />
       <${Recent} at=${from?.run_id} /></aside></div><//>`;
 }

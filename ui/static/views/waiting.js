@@ -1,33 +1,50 @@
 // Why a queued run is not executed yet.
-import { html, useState, useEffect } from '../lib.js';
+import { html, useState, useEffect, none } from '../lib.js';
 import { href } from '../router.js';
-import { useGet } from '../live.js';
+import { get } from '../api.js';
+import { watch } from '../live.js';
 import { Ago, Until } from '../parts.js';
 import { now, ms } from '../format.js';
 import { Safe, visible } from '../safe.js';
-
-/** lookEvery is how often a queued run is looked at. A pause, or a worker that comes, changes no run. */
-const lookEvery = 3000;
 
 /** brief is how long a run that workers serve may wait before the page says so. */
 const brief = 2000;
 
 /**
- * useWaiting gives why a run waits, as its activity has it, or null.
+ * useWaits follows what a run waits for: why it is queued, its open waits, and what nobody read.
+ * @param {any} run
+ * @param {boolean} wanted
+ * @returns {{value: {waiting_for?: any, waits: any[], skipped: any[]}|null, error: any}}
+ */
+export function useWaits(run, wanted) {
+  const [state, set] = useState({ value: none, error: none });
+  useEffect(() => {
+    set({ value: null, error: null });
+    if (!wanted) return undefined;
+    return watch({
+      of: 'waiting', filter: { run_id: run.run_id },
+      poll: async () => [{ type: 'list', items: [await get(`/runs/${run.run_id}/activity`)] }],
+      on(messages) {
+        const m = messages.at(-1);
+        if (m.type === 'error') set(s => ({ ...s, error: m.error }));
+        else set({ value: m.items?.[0] ?? { waits: [], skipped: [] }, error: null });
+      },
+    });
+  }, [run?.run_id, wanted]);
+  return state;
+}
+
+/**
+ * whyOf gives why a run waits, of what useWaits has told, or null.
  * @returns {{reason: string, text: string, since?: string, until?: string, last?: string}|null}
  */
-export function useWaiting(run) {
-  const queued = run?.state === 'queued';
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    if (!queued) return undefined;
-    const timer = setInterval(() => { if (!document.hidden) setRound(n => n + 1); }, lookEvery);
-    return () => clearInterval(timer);
-  }, [queued]);
-  const a = useGet(queued ? `/runs/${run.run_id}/activity` : '', {}, [run?.last_seq, round]);
-  const w = queued ? a.value?.waiting_for : null;
-  return w && !(w.reason === 'no_free_slot' && now.value - ms(w.since) < brief) ? w : null;
+export function whyOf(run, told) {
+  const w = run?.state === 'queued' ? told?.waiting_for : null;
+  return w && w.reason !== 'held' && !(w.reason === 'no_free_slot' && now.value - ms(w.since) < brief) ? w : null;
 }
+
+/** useWaiting gives why a run waits, as its activity has it, or null. */
+export const useWaiting = run => whyOf(run, useWaits(run, run?.state === 'queued').value);
 
 /** words say a reason with links and ages. The others are said by the server. */
 const words = {

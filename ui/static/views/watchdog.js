@@ -58,7 +58,8 @@ export default function Watchdog({ query }) {
         html`<b><${Safe} text=${a.what} max=${120} /></b> <span class="why">
             <${Safe} text=${a.why} max=${240} /></span>` },
       { name: 'Tenant', className: 'fit wide-only', cell: a => a.tenant ?? '' },
-      { name: 'Run', className: 'fit', cell: a => (a.run_id ? html`<${RunLink} id=${a.run_id} />` : '') }]} />
+      { name: 'Run', className: 'fit', cell: a => (a.run_id ? html`<${RunLink} id=${a.run_id}
+        query=${a.tenant ? { tenant: a.tenant } : undefined} />` : '') }]} />
     ${next && html`<div class="pager"><a href=${withQuery({ cursor: next })}>Older</a></div>`}`}
     <${Card} title="Rules"><${Table} label="Rules" rows=${rules} keyOf=${r => r.name} columns=${[
       { name: 'Rule', className: 'fit', cell: r =>

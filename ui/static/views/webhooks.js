@@ -1,10 +1,10 @@
 // Webhooks: endpoints, what they were told, and telling them again.
-import { html, useState } from '../lib.js';
+import { html, useState, useEffect } from '../lib.js';
 import { href, go } from '../router.js';
-import { post, call, can } from '../api.js';
+import { get, post, call, can } from '../api.js';
 import { useList, useGet, refresh } from '../live.js';
 import { duration } from '../format.js';
-import { Page, Card, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, Shape, ask, act, toast,
+import { Page, Card, Table, Tabs, Empty, Trouble, Loading, Ago, Until, RunLink, Menu, Shape, ask, act, toast,
   Facts } from '../parts.js';
 import { Safe } from '../safe.js';
 
@@ -25,19 +25,18 @@ async function test(w) {
 }
 
 async function add() {
-  const a = await ask({ title: 'Register a webhook', yes: 'Register',
+  const made = await ask({ title: 'Register a webhook', yes: 'Register', run: register,
       text: 'The server posts signed messages to it. The secret is shown once.', fields: [
     { name: 'url', label: 'URL', value: 'https://' },
       { name: 'events', label: 'Events, with commas; empty: ends and stalls', value: 'run:*' },
         { name: 'description', label: 'Description' }] });
-  if (!a) return;
-  const made = await act('', () => post('/webhooks',
-      { url: a.url, events: a.events.split(',').map(s => s.trim()).filter(Boolean), description: a.description }));
-  if (made?.secret) await ask({ title: 'Its secret', yes: 'I have kept it',
-      text: html`<p>The endpoint checks signatures with it. It is not shown again until it is rotated.</p>
-        <pre class="text">${made.secret}</pre>` });
+  if (made?.secret) await ask({ title: 'Its secret', yes: 'I have kept it', secret: made.secret,
+      text: 'The endpoint checks signatures with it. It is not shown again until it is rotated.' });
   refresh();
 }
+
+const register = a => post('/webhooks',
+  { url: a.url, events: a.events.split(',').map(s => s.trim()).filter(Boolean), description: a.description });
 
 async function remove(w) {
   if (await ask({ title: 'Delete this webhook?', yes: 'Delete', danger: true,
@@ -57,13 +56,45 @@ function Delivery({ of: { delivery_id: id, state, attempts } }) {
         { name: 'Took', className: 'num', cell: h => duration(h.took_ms) },
     { name: 'Answer', className: 'grow', cell: h =>
       html`${h.status ? html`<code>${h.status}</code> ` : ''}
-        <span class=${h.error ? 'bad' : ''}><${Safe} text=${h.error ?? h.response ?? ''} max=${200} /></span>` }]} />`;
+        <span class=${h.error ? 'bad' : ''}><${Safe}
+          text=${[h.error, h.response].filter(Boolean).join(': ')} max=${200} /></span>` }]} />`;
 }
+
+/** triedPages and triedRows bound the search for the last error among deliveries that were not tried yet. */
+const triedPages = 5, triedRows = 200;
+
+/** useLastError gives why deliveries of a failing webhook fail: the newest that was tried says so. */
+function useLastError(w) {
+  const [found, set] = useState('');
+  useEffect(() => {
+    set('');
+    if (!w.failing_at && !w.disabled) return undefined;
+    const abort = new AbortController();
+    (async () => {
+      for (const state of ['pending', 'dead']) {
+        for (let cursor = '', pages = 0; pages < triedPages; pages++) {
+          const page = await get(`/webhooks/${w.webhook_id}/deliveries`, { state, limit: triedRows, cursor },
+            { signal: abort.signal });
+          const tried = page.deliveries.find(d => d.last_error || d.last_status);
+          if (tried) { set([tried.last_status, tried.last_error].filter(Boolean).join(' ')); return; }
+          cursor = page.next_cursor;
+          if (!cursor) break;
+        }
+      }
+    })().catch(() => {}); // the list of deliveries says what is wrong
+    return () => abort.abort();
+  }, [w.webhook_id, w.failing_at, w.disabled]);
+  return found;
+}
+
+const sentStates = { '': 'All', pending: 'Pending', delivered: 'Delivered', dead: 'Dead', dropped: 'Dropped' };
 
 function One({ webhook: w, query }) {
   const [open, setOpen] = useState('');
+  const lastError = useLastError(w);
+  const at = query.get('state') ?? '', cursor = query.get('cursor') ?? '';
   const d = useList('deliveries', `/webhooks/${w.webhook_id}/deliveries`, 'deliveries',
-    { limit: 50, state: query.get('state') ?? '', cursor: query.get('cursor') ?? '' }, { webhook_id: w.webhook_id });
+    { limit: 50, state: at, cursor }, { webhook_id: w.webhook_id });
   const toggle = (body, said) => act(said, () => call('PATCH', `/webhooks/${w.webhook_id}`, { body })).then(refresh);
   return html`<${Card} title=${html`<${Safe} text=${w.url} max=${120} />`}
       actions=${html`<button type="button" onClick=${() => test(w)}>Send a test</button>
@@ -73,16 +104,18 @@ function One({ webhook: w, query }) {
           { if (await ask({ title: 'Rotate the secret?', yes: 'Rotate',
               text: 'Messages are signed with both for a while.' })) { const n = await act('', () =>
                 post(`/webhooks/${w.webhook_id}/rotate`));
-                  if (n?.secret) await ask({ title: 'The new secret', yes: 'I have kept it',
-                      text: html`<pre class="text">${n.secret}</pre>` }); } } },
+                  if (n?.secret) await ask({ title: 'The new secret', yes: 'I have kept it', secret: n.secret }); } } },
         { name: 'Delete', danger: true, act: () => remove(w) }]} />`}>
     <${Facts} of=${[['Told of', (w.events ?? []).join(', ') || 'ends and stalls'], ['Scope', w.scope],
         ['Description', w.description && html`<${Safe} text=${w.description} />`],
           ['Failing since', w.failing_at && html`<${Ago} at=${w.failing_at} />`],
+          ['Last error', lastError && html`<span class="bad"><${Safe} text=${lastError} max=${200} /></span>`],
             ['Disabled', w.disabled && html`<${Safe} text=${w.disabled_reason || 'by hand'} />`]]} />
     <h3 class="gap-top">Deliveries</h3><${Trouble} error=${d.error} />
+    <${Tabs} label="States of deliveries" at=${at} to=${s => { location.hash = href('/webhooks/' + w.webhook_id,
+      { state: s }); }} tabs=${Object.keys(sentStates).map(s => ({ id: s, name: sentStates[s], state: shapeOf[s] }))} />
     ${d.items === null ? !d.error && html`<${Loading} />` : d.items.length === 0
-      ? html`<p class="dim">Nothing was sent yet.</p>`
+      ? html`<p class="dim">${at || cursor ? 'None.' : 'Nothing was sent yet.'}</p>`
       : html`<${Table} label="Deliveries" rows=${d.items} keyOf=${x => x.delivery_id} open=${x =>
           setOpen(open === x.delivery_id ? '' : x.delivery_id)} columns=${[
       { name: 'State', className: 'fit', cell: x => html`<${Sent} state=${x.state} />` },
@@ -100,7 +133,10 @@ function One({ webhook: w, query }) {
       { name: '', className: 'fit', cell: x =>
         x.state !== 'pending' && html`<button type="button" onClick=${() =>
             act('It is sent again.', () =>
-              post(`/deliveries/${x.delivery_id}/redeliver`)).then(refresh)}>Redeliver</button>` }]} />`}<//>`;
+              post(`/deliveries/${x.delivery_id}/redeliver`)).then(refresh)}>Redeliver</button>` }]} />`}
+    ${(d.next || cursor) && html`<div class="pager">${cursor && html`<a href=${href('/webhooks/' + w.webhook_id,
+        { state: at })}>Newest</a>`}${d.next && html`<a href=${href('/webhooks/' + w.webhook_id,
+        { state: at, cursor: d.next })}>Older</a>`}</div>`}<//>`;
 }
 
 export default function Webhooks({ parts: [id], query }) {

@@ -1,10 +1,11 @@
-// Workers and queues: who polls for what, how much waits, and kinds that nobody serves.
+// Workers and queues: who polls for what, and how much waits.
 import { html } from '../lib.js';
 import { href, go } from '../router.js';
 import { useList, useRuns } from '../live.js';
 import { duration, count } from '../format.js';
 import { Page, Card, Table, Empty, Trouble, Loading, Ago, Shape, RunLink } from '../parts.js';
 import { Safe } from '../safe.js';
+import { Polls } from './worker-polls.js';
 import { Paused, PauseButton } from './queue-pause.js';
 
 /** Depth is a bar of a queue's runs: running, waiting in line, suspended. */
@@ -14,21 +15,6 @@ function Depth({ queue, max }) {
       aria-label=${`${queue.running} running, ${queue.queued} queued, ${queue.suspended} waiting`}>
     <i class="is-running" style=${part(queue.running)}></i><i class="is-queued" style=${part(queue.queued)}></i>
     <i class="is-suspended" style=${part(queue.suspended)}></i></span>`;
-}
-
-/** Polls says what a worker polls for: its kinds, by the queues that it takes them from. */
-function Polls({ worker }) {
-  const byQueues = new Map();
-  for (const p of worker.polls ?? []) {
-    const queues = p.queues.join(', ');
-    byQueues.set(queues, [...(byQueues.get(queues) ?? []), ...(p.kinds?.length ? p.kinds : ['every kind'])]);
-  }
-  if (!byQueues.size) return html`<span class="dim">${(worker.queues ?? []).join(', ') ||
-    'nothing: it executes what it has started'}</span>`;
-  return [...byQueues].map(([queues, kinds]) => html`<span class="polls" key=${queues}>
-    ${[...new Set(kinds)].slice(0, 8).map(k => html`<span class="meta" key=${k}>
-      <${Safe} text=${k} max=${40} /></span>`)}
-    <span class="dim">of <${Safe} text=${queues} max=${80} /></span></span>`);
 }
 
 /** nodeOf is the name of the server that a worker is inside of, if it is. */
@@ -42,7 +28,6 @@ const Slots = ({ worker, used }) => (worker.slots
 export default function Workers() {
   const workers = useList('workers', '/workers', 'workers', { limit: 200 });
   const queues = useList('queues', '/queues', 'queues', { limit: 200 });
-  const kinds = useList('', '/kinds', 'kinds', { limit: 200 });
   const running = useRuns({ status: ['running', 'deferred'] }, { limit: 200 });
   const held = new Map();
   for (const r of running.rows ?? []) {
@@ -57,9 +42,10 @@ export default function Workers() {
     <${Card} title="Queues">${queues.items === null ? html`<${Loading} />` : queues.items.length === 0
         ? html`<p class="dim">No live runs, so no queue has anything in it.</p>`
         : html`<${Table} label="Queues" rows=${queues.items} keyOf=${q => q.name} open=${q =>
-            go('/runs', { queue: q.name })} columns=${[
+            go('/queues/' + encodeURIComponent(q.name))} columns=${[
       { name: 'Queue', className: 'fit', cell: q =>
-        html`<a href=${href('/runs', { queue: q.name })}><b><${Safe} text=${q.name} max=${60} /></b></a>` },
+        html`<a href=${href('/queues/' + encodeURIComponent(q.name))}><b><${Safe} text=${q.name}
+          max=${60} /></b></a>` },
       { name: 'Depth', className: 'grow', cell: q =>
         html`<${Depth} queue=${q} max=${max} /><${Paused} pause=${q.paused} />` },
       { name: 'Running', className: 'num', cell: q => count(q.running) },
@@ -73,11 +59,13 @@ export default function Workers() {
     <${Card} title="Workers">${workers.items === null ? !workers.error && html`<${Loading} />` : list.length === 0
         ? html`<${Empty} title="No worker has polled yet"><p>Start one in any language:</p>
             <pre class="text">python3 examples/python/worker.py</pre><//>`
-            : html`<${Table} label="Workers" rows=${list} keyOf=${w => w.worker_id} columns=${[
+            : html`<${Table} label="Workers" rows=${list} keyOf=${w => w.worker_id} open=${w =>
+              go('/workers/' + encodeURIComponent(w.worker_id))} columns=${[
       { name: 'Worker', className: 'fit', cell: w =>
         html`<span class="row nowrap"><span class=${w.offline ? 'text-cancelled' : 'text-completed'}>
             <${Shape} state=${w.offline ? 'cancelled' : 'completed'} /></span>
-            <b><${Safe} text=${w.worker_id} max=${60} /></b>${nodeOf(w) &&
+            <a href=${href('/workers/' + encodeURIComponent(w.worker_id))}><b><${Safe} text=${w.worker_id}
+              max=${60} /></b></a>${nodeOf(w) &&
                 html`<span class="dim">inside <${Safe} text=${nodeOf(w)} max=${60} /></span>`}</span>` },
       { name: 'State', className: 'fit', cell: w => (w.offline ? html`<span class="dim">offline</span>` : 'online') },
       { name: 'Polls for', className: 'grow', cell: w =>
@@ -87,20 +75,5 @@ export default function Workers() {
       { name: 'Holds', className: 'fit', cell: w => (held.get(w.worker_id) ?? []).slice(0, 3).map(r =>
           html`<${RunLink} key=${r.run_id} id=${r.run_id} /> `) },
       { name: 'Heard from', className: 'fit', cell: w => html`<${Ago} at=${w.seen_at} />` }]} />`}<//>
-    <${Card} title="Kinds">${kinds.items === null ? !kinds.error && html`<${Loading} />` : kinds.items.length === 0
-        ? html`<p class="dim">Workers that announce their kinds describe them here.</p>`
-        : html`<${Table} label="Kinds" rows=${kinds.items} keyOf=${k => k.kind} open=${k =>
-            go('/runs', { kind: k.kind })} columns=${[
-      { name: 'Kind', className: 'fit', cell: k =>
-        html`<a href=${href('/runs', { kind: k.kind })}><b><${Safe} text=${k.kind} max=${60} /></b></a>` },
-      { name: 'What it does', className: 'grow', cell: k =>
-        html`<span class="why"><${Safe} text=${k.description ?? ''} max=${160} /></span>` },
-      { name: 'Workers', className: 'fit', cell: k => (k.served ? html`<span class="text-completed">
-            <${Shape} state="completed" /></span> polled for` : html`<span class="text-timeout">
-            <${Shape} state="held" /></span> <b class="text-timeout">nobody polls</b>`) },
-        { name: 'Class', className: 'fit', cell: k => k.class },
-        { name: 'Timeout', className: 'fit wide-only', cell: k => k.timeout ?? html`<span class="dim">default</span>` },
-      { name: '', className: 'fit', cell: k =>
-        html`<a href=${href('/start', { kind: k.kind })}>Start one</a>` }]} />`}<//>
   <//>`;
 }

@@ -175,6 +175,8 @@ var Scenarios = []Scenario{
 		postgres: true, run: measureWake},
 	{Name: "start", About: "cold start to the first accepted run; memory when idle; size of the binary",
 		targets: []string{targetHTTP}, run: measureStart},
+	{Name: "footprint", About: "what an ended run leaves in the store: bytes with indexes, and rows",
+		run: measureFootprint},
 	{Name: "alarms", About: "many live runs: a sweep with nothing due, many deadlines at one instant, lateness",
 		large: true, run: measureAlarms},
 	{Name: "backlog", About: "a claim with many queued runs, against one with none", large: true, run: measureBacklog},

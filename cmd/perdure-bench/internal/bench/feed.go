@@ -59,6 +59,15 @@ var feedLists = []struct{ name, path string }{
 	{"list, metadata", "/runs?limit=50&metadata.team=none"},
 	{"list, a time", "/runs?limit=50&created_before=2999-01-01T00:00:00Z&created_after=" +
 		url.QueryEscape(time.Now().Add(-24*time.Hour).UTC().Format(time.RFC3339))},
+	{"search, an id", "/runs?limit=50&id_part=0000aaaa"},
+	{"search, a prefix", "/runs?limit=50&kind_prefix=" + kind[:2]},
+	{"search, a value", "/runs?limit=50&metadata_value=none"},
+	{"search, a worker", "/runs?limit=50&worker_id=none"},
+	{"search, a code", "/runs?limit=50&error_code=none"},
+	{"search, holds", "/runs?limit=50&held=true"},
+	{"search, deadlines", "/runs?limit=50&deadline_before=2999-01-01T00:00:00Z"},
+	{"attention", "/attention"},
+	{"stats of a kind", "/kinds/" + kind + "/stats"},
 	{"counts", "/runs/counts"},
 	{"history", "/history?since=24h"},
 }

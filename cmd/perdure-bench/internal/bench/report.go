@@ -27,6 +27,7 @@ const (
 	unitPercent   = "%"
 	unitLines     = "lines"
 	unitTimes     = "×"
+	unitRows      = "rows"
 )
 
 // A Figure is one line of the table.

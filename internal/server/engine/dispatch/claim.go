@@ -41,6 +41,11 @@ func (op *Claim) Do(tx *kernel.Tx) error {
 			return err
 		}
 	}
+	if op.Release != "" {
+		if err := perdure.CheckName("release", op.Release); err != nil {
+			return err
+		}
+	}
 	budget := pollBudget{rows: pollRows, bytes: cmp.Or(op.Room, PollMax)}
 	if len(op.Runs) > 0 {
 		return op.takeNamed(tx, &budget)
@@ -50,7 +55,7 @@ func (op *Claim) Do(tx *kernel.Tx) error {
 	}
 	// A queue that is named twice would have its runs granted twice.
 	op.Queues, op.Kinds = distinct(op.Queues), distinct(op.Kinds)
-	err := recordPoll(tx, op.Tenant, op.Worker, op.Slots,
+	err := recordPoll(tx, op.Tenant, op.Worker, op.Release, op.Slots,
 		perdure.WorkerPoll{Queues: op.Queues, Kinds: op.Kinds, AllTenants: op.AnyTenant,
 			Node: access.NodeOf(tx.Engine, op.Worker)})
 	if err != nil {

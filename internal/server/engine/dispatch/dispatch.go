@@ -12,10 +12,14 @@ func Add(e *kernel.Engine) {
 	polls := standing.Of(e)
 	access.OnKeyGone(e, polls.withdraw)
 	life.OnHeldBack(e, knownHeld.Of(e).add)
-	e.OnDecided(func(tx *kernel.Tx) {
+	e.OnDecided(func(tx *kernel.Tx) error {
 		if tx.AnyReady() && polls.n.Load() > 0 {
-			handOvers.Of(tx).op = tx.Last(func() kernel.Op { return &handOver{e: e} }).(*handOver)
+			// Runs that the operation itself makes claimable, when it is decided, ring.
+			if h := tx.Last(func() kernel.Op { return &handOver{e: e} }).(*handOver); !h.done {
+				handOvers.Of(tx).op = h
+			}
 		}
+		return nil
 	})
 	e.OnReady(func(tx *kernel.Tx, t doorbell.Topic) bool {
 		s := handOvers.Has(tx)

@@ -45,6 +45,14 @@ var reasons = []rule{
 			}
 			return when(true, p.Message(queue), p.At, p.Until)
 		}},
+	{reason: perdure.WaitingKindPaused,
+		place: func(c *conditions, _, kind string) *perdure.WaitingFor {
+			p := c.Paused.OfKind(kind, c.now)
+			if p == nil {
+				return nil
+			}
+			return when(true, p.MessageOfKind(kind), p.At, p.Until)
+		}},
 	{reason: perdure.WaitingNoSigner, cleanup: true,
 		place: func(c *conditions, _, _ string) *perdure.WaitingFor {
 			return when(c.unverified, rules.NoSignerText, 0, 0)
@@ -64,6 +72,7 @@ var reasons = []rule{
 			}
 			return when(true, heldText(r.Hold), r.Hold.Since, r.Hold.NextAt)
 		}},
+	{reason: perdure.WaitingLimit, run: atLimit},
 	{reason: perdure.WaitingNotBefore,
 		run: func(c *conditions, r *perdure.Run, build string) *perdure.WaitingFor {
 			if r.Ready || r.MayTry(build, c.now) {
@@ -71,6 +80,41 @@ var reasons = []rule{
 			}
 			return when(true, "not before "+rfc3339(r.ReadyAt), 0, r.ReadyAt)
 		}},
+}
+
+// atLimit is the rule about limits. A run that waits at one keeps waiting until it is let through. A grant
+// asks the limits of a claimable run as well; for a reader such a run waits for a worker.
+func atLimit(c *conditions, r *perdure.Run, _ string) *perdure.WaitingFor {
+	x := &perdure.WaitingAtLimit{}
+	switch {
+	case r.AtLimit():
+		x.LimitRef, x.Since = r.Limited.At, r.Limited.Since
+	case c.tx == nil:
+		return nil
+	default:
+		var err error
+		if x, err = life.FullLimit(c.tx, r); err != nil {
+			c.err = err
+		}
+		if x == nil {
+			return nil
+		}
+	}
+	why := when(true, limitText(x), x.Since, x.ClosedUntil)
+	why.Limits = []perdure.WaitingAtLimit{*x}
+	return why
+}
+
+// limitText says which limit a run waits at.
+func limitText(x *perdure.WaitingAtLimit) string {
+	text := "blocked by limit " + x.Limit
+	if x.Key != "" {
+		text += " (key " + x.Key + ")"
+	}
+	if x.ClosedUntil != 0 {
+		text += ", which is closed until " + rfc3339(x.ClosedUntil)
+	}
+	return text
 }
 
 // when gives a verdict without its reason if a rule applies.
@@ -97,14 +141,17 @@ func heldText(h *perdure.Hold) string {
 // conditions are the facts about a tenant that reasons go by, beside the run itself.
 type conditions struct {
 	now perdure.Instant
+	// tx is nil for a reader. err is an error of a rule that has read something.
+	tx  *kernel.Tx
+	err error
 	// unverified is set if the tenant's runs have to be signed and this server can't verify them.
 	unverified bool
-	Paused     rules.PausedQueues
+	Paused     rules.Pauses
 }
 
 // conditionsOf gives the conditions of a tenant for a decision.
 func conditionsOf(tx *kernel.Tx, t perdure.TenantID) (c *conditions, err error) {
-	c = &conditions{now: tx.Now}
+	c = &conditions{now: tx.Now, tx: tx}
 	if rules.Signer(tx.Engine) == nil {
 		if c.unverified, err = rules.RequiresSigned(tx, t); err != nil {
 			return nil, err
@@ -194,28 +241,33 @@ func (s *Serving) unattended(r *perdure.Run) *perdure.WaitingFor {
 		Text: "no worker has had a free slot for it yet"}
 }
 
-// PauseOf gives the pause of a run's queue, or nil. It is for clocks, which a pause holds up whatever else
-// the run waits for.
-func PauseOf(tx *kernel.Tx, r *perdure.Run) (*perdure.QueuePause, error) {
+// PauseOf gives the pause of a run's queue or kind, and says it in words, or nil. It is for clocks, which
+// a pause holds up whatever else the run waits for. If both are paused it gives the one that ends later.
+func PauseOf(tx *kernel.Tx, r *perdure.Run) (p *perdure.QueuePause, text string, err error) {
 	c, err := conditionsOf(tx, r.Tenant)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return c.Paused.On(r.Queue, c.now), nil
+	if p = c.Paused.On(r.Queue, c.now); p != nil {
+		text = p.Message(r.Queue)
+	}
+	k := c.Paused.OfKind(r.Kind, c.now)
+	if k != nil && (p == nil || p.Until != 0 && (k.Until == 0 || k.Until > p.Until)) {
+		p, text = k, k.MessageOfKind(r.Kind)
+	}
+	return p, text, nil
 }
 
-// EndAtDeadline ends a run whose deadline has passed. If the run waited in a paused queue, or was never
+// EndAtDeadline ends a run whose deadline has passed. If its queue or kind was paused, or it was never
 // granted because nobody polls for its kind, its error says so.
 func EndAtDeadline(tx *kernel.Tx, r *perdure.Run) error {
 	ev := perdure.DeadlinePassed{}
 	if r.State == perdure.Queued {
-		p, err := PauseOf(tx, r)
+		_, text, err := PauseOf(tx, r)
 		if err != nil {
 			return err
 		}
-		if p != nil {
-			ev.Waited = p.Message(r.Queue)
-		}
+		ev.Waited = text
 	}
 	if ev.Waited == "" && r.Ready && r.Epoch == 0 {
 		s, err := servingOf(tx.Engine, &tx.DB.Records, kernel.LookOf(tx), r.Tenant)
@@ -237,6 +289,8 @@ type WaitReader struct {
 	Engine  *kernel.Engine
 	DB      *store.Records
 	tenants map[perdure.TenantID]*tenantWaits
+	// lines counts the runs whose line at a limit was read.
+	lines int
 }
 
 // tenantWaits holds the rows of one tenant that a WaitReader has read. serving is nil until it is needed.
@@ -271,13 +325,39 @@ func (w *WaitReader) WaitingFor(r *perdure.Run) (*perdure.WaitingFor, error) {
 		return nil, err
 	}
 	if why := t.grantable(r, ""); why != nil {
-		return why, nil
+		return why, w.tellLine(r, why)
 	}
 	s, err := w.Serving(r.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	return s.unattended(r), nil
+}
+
+// maxLinesTold bounds the runs of a page that say how many are ahead of them at a limit.
+const maxLinesTold = 50
+
+// tellLine adds to the reason of a run that waits at a limit how many are ahead of it, and until when the
+// limit is closed.
+func (w *WaitReader) tellLine(r *perdure.Run, why *perdure.WaitingFor) error {
+	if why.Reason != perdure.WaitingLimit || !r.AtLimit() || w.lines >= maxLinesTold {
+		return nil
+	}
+	w.lines++
+	x, err := &why.Limits[0], error(nil)
+	if x.Ahead, err = w.DB.LimitLines.Ahead(r); err != nil {
+		return err
+	}
+	key, _, err := w.DB.LimitKeys.Get(r.Tenant, x.LimitRef)
+	if err != nil {
+		return err
+	}
+	limit, _, err := w.DB.Limits.Get(r.Tenant, x.Limit)
+	if until := max(key.ClosedUntil, limit.ClosedUntil); until > w.DB.Now {
+		x.ClosedUntil = until
+		why.Text, why.Until = limitText(x), until
+	}
+	return err
 }
 
 // Serving gives the queues and kinds that are served in a tenant.

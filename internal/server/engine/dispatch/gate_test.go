@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -20,8 +21,9 @@ const gateNow = perdure.Instant(1_700_000_000_000_000)
 
 // Every reason why a run waits, with what people read.
 func TestReasonsToWait(t *testing.T) {
-	paused := rules.PausedQueues{"slow": {At: gateNow.Add(-time.Hour), Until: gateNow.Add(time.Hour)},
+	pauses := map[string]perdure.QueuePause{"slow": {At: gateNow.Add(-time.Hour), Until: gateNow.Add(time.Hour)},
 		"over": {At: gateNow.Add(-time.Hour), Until: gateNow.Add(-time.Minute)}}
+	paused := rules.Pauses{Queues: pauses, Kinds: pauses}
 	polls := &Serving{polls: []servedPoll{{live: true, WorkerPoll: perdure.WorkerPoll{Queues: []string{"slow",
 		"default", "over"}, Kinds: []string{"job"}}}}}
 	hold := &perdure.Hold{Since: gateNow.Add(-time.Minute), NextAt: gateNow.Add(time.Minute), At: gateNow,
@@ -57,6 +59,12 @@ func TestReasonsToWait(t *testing.T) {
 			r.Queue, r.Hold = "slow", hold
 		}), want: perdure.WaitingFor{Reason: perdure.WaitingQueuePaused, Since: gateNow.Add(-time.Hour),
 			Until: gateNow.Add(time.Hour), Text: "queue slow has been paused since 2023-11-14T21:13:20Z"}},
+		"a paused kind": {c: conditions{Paused: paused}, run: with(func(r *perdure.Run) { r.Kind = "slow" }),
+			want: perdure.WaitingFor{Reason: perdure.WaitingKindPaused, Since: gateNow.Add(-time.Hour),
+				Until: gateNow.Add(time.Hour), Text: "kind slow has been paused since 2023-11-14T21:13:20Z"}},
+		"the pause of the kind is over": {c: conditions{Paused: paused}, run: with(func(r *perdure.Run) {
+			r.Kind = "over"
+		}), taken: perdure.WaitingUnserved},
 		"the pause is over": {c: conditions{Paused: paused}, run: with(func(r *perdure.Run) { r.Queue = "over" }),
 			taken: perdure.WaitingNoFreeSlot},
 		"clean-up waits for no pause": {c: conditions{Paused: paused}, run: with(func(r *perdure.Run) {
@@ -83,6 +91,12 @@ func TestReasonsToWait(t *testing.T) {
 		}), taken: perdure.WaitingNoFreeSlot},
 		"later": {run: with(later), want: perdure.WaitingFor{Reason: perdure.WaitingNotBefore,
 			Until: gateNow.Add(time.Minute), Text: "not before 2023-11-14T22:14:20Z"}},
+		"at a limit": {run: with(func(r *perdure.Run) {
+			r.Ready, r.Options.Limits = false, &perdure.LimitUse{Names: []string{"shop"}, Key: "a"}
+			r.Limited = &perdure.Limited{At: perdure.LimitRef{Limit: "shop", Key: "a"}, Since: gateNow}
+		}), want: perdure.WaitingFor{Reason: perdure.WaitingLimit, Since: gateNow,
+			Text: "blocked by limit shop (key a)", Limits: []perdure.WaitingAtLimit{{
+				LimitRef: perdure.LimitRef{Limit: "shop", Key: "a"}, Since: gateNow}}}},
 		"its own runner": {run: with(func(r *perdure.Run) {
 			r.Queue, r.Kind, r.Options.Process = perdure.LocalQueue, perdure.ExecKind, true
 		}), taken: perdure.WaitingOwnRunner},
@@ -93,7 +107,7 @@ func TestReasonsToWait(t *testing.T) {
 			why := x.c.grantable(&x.run, x.build)
 			if x.taken == "" {
 				seen[x.want.Reason] = true
-				if why == nil || *why != x.want {
+				if why == nil || !reflect.DeepEqual(*why, x.want) {
 					t.Errorf("got %+v, want %+v", why, x.want)
 				}
 				return

@@ -62,7 +62,10 @@ func (op *Claim) grantFound(tx *kernel.Tx, found []store.Claimable, budget *poll
 			return false, err
 		}
 		// An earlier run of this poll may have been ended instead of granted, and this one stopped with it.
-		if c.grantable(&r, op.Build) != nil {
+		if why := c.grantable(&r, op.Build); why != nil || c.err != nil {
+			if err := c.holdBack(tx, &r, why); err != nil {
+				return false, err
+			}
 			continue
 		}
 		if len(op.Grants) > 0 && !budget.fits(&r) {
@@ -84,12 +87,26 @@ func (op *Claim) grantFound(tx *kernel.Tx, found []store.Claimable, budget *poll
 	return false, nil
 }
 
+// holdBack has a claimable run wait at its limit that has no room, so that the next polls don't find it.
+func (c *conditions) holdBack(tx *kernel.Tx, r *perdure.Run, why *perdure.WaitingFor) error {
+	if c.err != nil {
+		return c.err
+	}
+	if why.Reason != perdure.WaitingLimit || !r.Ready || r.State != perdure.Queued {
+		return nil
+	}
+	return life.BlockAt(tx, r, why.Limits[0].LimitRef)
+}
+
 // grantRun applies the grant and reads the input, and as much of journal and inbox as fits.
 func (op *Claim) grantRun(tx *kernel.Tx, r perdure.Run) (Grant, error) {
 	ev := perdure.Granted{Worker: op.Worker, Build: op.Build, Start: op.Start, Confirms: op.Confirms ||
 		plant.Is("single-attempt-redelivered")}
 	ev.Start = ev.Start || ev.Spends(&r)
 	var err error
+	if ev.Limits, err = life.SlotsFor(tx, &r); err != nil {
+		return Grant{}, err
+	}
 	if ev.Settles, err = settleClass(tx, &r); err != nil {
 		return Grant{}, err
 	}

@@ -36,6 +36,8 @@ type Claim struct {
 	Confirms bool
 	// Build identifies the worker's program. Empty: it is not known.
 	Build string
+	// Release is that of the worker's library.
+	Release string
 	// Key is the id of the caller's API key, and KeyExpires when it ends, zero for never. A poll that
 	// stands by gets nothing after either end.
 	Key        string

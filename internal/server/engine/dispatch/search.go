@@ -32,7 +32,7 @@ const (
 	fewPlaces  = 8   // places that are read without a walk
 	pageRows   = 128 // rows of a page
 	// pauseRows is what the pauses of a tenant cost at most, if they have to be read.
-	pauseRows = perdure.MaxPausedQueues + 1
+	pauseRows = perdure.MaxPauses + 1
 	// minSearch is what the search for held runs leaves for the others.
 	minSearch = 40
 )

@@ -44,7 +44,9 @@ var cachedServing = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[perdure.Te
 
 // recordPoll writes what a worker polls for, and that it was seen. An unchanged poll is written at
 // most every half of WorkerOffline, unless the worker's row is due anyway.
-func recordPoll(tx *kernel.Tx, t perdure.TenantID, worker string, slots int, poll perdure.WorkerPoll) error {
+func recordPoll(
+	tx *kernel.Tx, t perdure.TenantID, worker, release string, slots int, poll perdure.WorkerPoll,
+) error {
 	size := 0
 	for _, k := range poll.Kinds {
 		size += len(k) + 3
@@ -63,7 +65,7 @@ func recordPoll(tx *kernel.Tx, t perdure.TenantID, worker string, slots int, pol
 		return err
 	}
 	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
-	w.Queues, w.Slots = life.JsonList(poll.Queues), slots
+	w.Queues, w.Slots, w.Release = life.JsonList(poll.Queues), slots, release
 	w.Polls = addPoll(w.Polls, poll)
 	tx.DB.Workers.Put(w)
 	tx.DB.After(func() {

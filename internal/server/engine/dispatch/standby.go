@@ -214,7 +214,11 @@ func (h *handOver) grant(tx *kernel.Tx, r perdure.Run) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if why := c.grantable(&r, ""); why != nil && !plant.Is("handed-over-though-paused") {
+	why := c.grantable(&r, "")
+	if c.err != nil || why != nil && why.Reason == perdure.WaitingLimit {
+		return true, c.holdBack(tx, &r, why)
+	}
+	if why != nil && !plant.Is("handed-over-though-paused") {
 		// Nobody is woken for a run that may not be granted. But polls are told of a missing signing key.
 		return why.Reason != perdure.WaitingNoSigner, nil
 	}

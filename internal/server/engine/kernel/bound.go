@@ -60,7 +60,9 @@ func (b boundOp) Do(tx *store.Tx) error {
 		return err
 	}
 	for _, f := range b.e.hooks.decided {
-		f(x)
+		if err := f(x); err != nil {
+			return err
+		}
 	}
 	if len(x.rings) > 0 || len(x.touched) > 0 || len(x.ready) > 0 || x.alarm != 0 || len(x.observed) > 0 ||
 		x.scratch != ([maxScratches]any{}) {

@@ -13,5 +13,6 @@
 //   - kernel.go, actor.go: the engine, an operation and its Tx; who acts, for the audit log.
 //   - idempotency.go, budget.go: keys of callers, and the cost that an operation may have.
 //   - parts.go, observe.go, redact.go: state and hooks of wings, metrics, secrets.
+//   - features.go: what waits until no node of an older release is connected.
 //   - tx.go, bound.go: transitions, and how an operation runs in a batch.
 package kernel

@@ -16,8 +16,10 @@ import (
 // Engine decides and writes. It holds no state of runs: everything is in the store, and any number
 // of engines may work on one store.
 type Engine struct {
-	store    *store.Store
-	policy   perdure.Policy
+	store  *store.Store
+	policy perdure.Policy
+	// above is the policy with the floor of epochs of the store, after a failover.
+	above    atomic.Pointer[perdure.Policy]
 	bell     doorbell.Ringer
 	observer Observer // may be nil
 	Log      *slog.Logger
@@ -99,6 +101,21 @@ func New(s *store.Store, opt Options) (*Engine, error) {
 
 // Policy gives the timeouts and limits that the engine decides by.
 func (e *Engine) Policy() *perdure.Policy { return &e.policy }
+
+// policyAbove gives the policy with a floor for epochs.
+func (e *Engine) policyAbove(floor int64) *perdure.Policy {
+	if floor == 0 {
+		return &e.policy
+	}
+	p := e.above.Load()
+	if p == nil || p.EpochFloor != floor {
+		next := e.policy
+		next.EpochFloor = floor
+		p = &next
+		e.above.Store(p)
+	}
+	return p
+}
 
 // Store gives the store that the engine writes to.
 func (e *Engine) Store() *store.Store { return e.store }

@@ -105,7 +105,7 @@ func (tx *Tx) restoreScratch(saved *[maxScratches]any) {
 // hooks are functions of wings. They are called in the order in which they were registered.
 type hooks struct {
 	applied []func(tx *Tx, before, after *perdure.Run, lines []perdure.Line) error
-	decided []func(tx *Tx)
+	decided []func(tx *Tx) error
 	durable []func(tx *Tx)
 	rings   []func(tx *Tx, t doorbell.Topic) bool
 }
@@ -115,8 +115,8 @@ func (e *Engine) OnApplied(f func(tx *Tx, before, after *perdure.Run, lines []pe
 	e.hooks.applied = append(e.hooks.applied, f)
 }
 
-// OnDecided has f called at the end of every operation that was not refused.
-func (e *Engine) OnDecided(f func(tx *Tx)) { e.hooks.decided = append(e.hooks.decided, f) }
+// OnDecided has f called at the end of every operation that was not refused. An error refuses it.
+func (e *Engine) OnDecided(f func(tx *Tx) error) { e.hooks.decided = append(e.hooks.decided, f) }
 
 // OnDurable has f called once an operation's batch is durable, before the caller gets its answer.
 func (e *Engine) OnDurable(f func(tx *Tx)) { e.hooks.durable = append(e.hooks.durable, f) }

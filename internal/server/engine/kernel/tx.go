@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/doorbell"
@@ -67,7 +68,7 @@ func (tx *Tx) Apply(r *perdure.Run, ev perdure.Event) error {
 			perdure.EventName(ev), r.Version, v)
 	}
 	before := *r
-	lines, err := tx.Engine.policy.Change(r, ev, tx.Now)
+	lines, err := tx.Engine.policyAbove(tx.DB.EpochFloor()).Change(r, ev, tx.Now)
 	if err != nil {
 		return err
 	}
@@ -139,6 +140,9 @@ func Refs(t perdure.TenantID, ids ...perdure.RunID) []store.Ref {
 // EnsureStored calls stage unless the row with this key is known to be stored. It remembers the key
 // once the batch is durable.
 func (tx *Tx) EnsureStored(key string, stage func() error) error {
+	if floor := tx.DB.EpochFloor(); floor != 0 { // rows that a replaced server has stored may be lost
+		key = strconv.FormatInt(floor, 36) + " " + key
+	}
 	if _, known := tx.Engine.storedKeys.Peek(Look{Now: tx.Now}, key); known {
 		return nil
 	}

@@ -48,6 +48,9 @@ func continueAnew(tx *kernel.Tx, r *perdure.Run, with *perdure.ContinueWith) err
 	next := continuationOf(tx, r)
 	next.Options.Anew, next.RootID = true, ""
 	next.InboxSeq, next.InboxOpen = int64(len(items)), len(items)
+	if err := passKey(tx, &next, r); err != nil {
+		return err
+	}
 	if err := acceptRun(tx, &next, with.Input, nil, nil, perdure.MultitaskEnqueue); err != nil {
 		return err
 	}

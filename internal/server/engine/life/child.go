@@ -133,11 +133,23 @@ func spawnChild(tx *kernel.Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.R
 	if err != nil {
 		return r, err
 	}
+	if err := useLimits(tx, &r, s.Limits, s.LimitKey, s.Units, s.Input); err != nil {
+		return r, err
+	}
 	if r.DeadlineAt, err = tx.Engine.Policy().Deadline(r.Class, r.Options.Timeout, from); err != nil {
 		return r, err
 	}
 	if !r.MayOutlive() {
 		r.DeadlineAt = min(r.DeadlineAt, parent.DeadlineAt)
+	}
+	if s.Unique != nil {
+		if _, r.CreatedAt, err = resolveUnique(tx, r.Tenant, r.Kind, s.Unique); err != nil {
+			return r, err
+		}
+		if err = tx.Requires(kernel.UniqueRuns); err != nil {
+			return r, err
+		}
+		r.Options.Unique = s.Unique.Use(tx.Now)
 	}
 	if s.NewThread {
 		if r.ThreadID, err = threadOfChild(tx, parent, s); err != nil {

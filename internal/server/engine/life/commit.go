@@ -142,7 +142,7 @@ func (op *Commit) Do(tx *kernel.Tx) error {
 func (op *Commit) refuse(tx *kernel.Tx, r *perdure.Run, err error) error {
 	c := &op.checked
 	completes := c.Outcome != nil && c.Outcome.Type == perdure.OutcomeComplete
-	wasGranted := c.Epoch <= r.Epoch || wasRestored(r)
+	wasGranted := c.Epoch <= r.Epoch || wasRestored(r) || c.Epoch < tx.DB.EpochFloor()
 	if perdure.CodeOf(err) != perdure.CodeStaleEpoch || !completes || !wasGranted {
 		return err
 	}
@@ -200,7 +200,7 @@ func recordCommit(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit, ans *CommitA
 	// A rejected run has not started, so its commit can hold nothing else.
 	if r.State == perdure.Dispatched {
 		if len(c.Journal)+len(c.Children)+len(c.Waits)+len(c.Messages)+len(c.Events)+len(c.Ack)+
-			len(c.Views)+len(c.Cancel) > 0 {
+			len(c.Views)+len(c.Cancel)+len(c.Limits) > 0 {
 			return perdure.Invalid("outcome", "a reject before the start stands alone")
 		}
 		return nil
@@ -248,6 +248,9 @@ func recordCommit(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit, ans *CommitA
 		return err
 	}
 	if err := tx.Apply(r, ev); err != nil {
+		return err
+	}
+	if err := closeLimits(tx, r.Tenant, c.Limits); err != nil {
 		return err
 	}
 	if err := withdrawWaits(tx, r, c.Close); err != nil {

@@ -47,7 +47,8 @@ func continuationOf(tx *kernel.Tx, orig *perdure.Run) perdure.Run {
 		RootID:   orig.RootID, ContinuationOf: orig.ID, MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
 		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Chat: orig.Options.Chat,
 			Webhook:      orig.Options.Webhook,
-			WebhookLines: orig.Options.WebhookLines},
+			WebhookLines: orig.Options.WebhookLines,
+			Limits:       orig.Options.Limits},
 	}
 	// The greatest timeout may have been lowered since, and an end must not fail because of it.
 	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.Engine.Policy().Timeouts.Of(r.Class).Max))

@@ -21,6 +21,9 @@ func EndDamaged(tx *kernel.Tx, r *perdure.Run) (Repair, error) {
 		tx.Engine.Log.Warn("a run is damaged and ends", "tenant", r.Tenant, "run", r.ID, "why", why.Message)
 	})
 	did := Repair{Rule: "damaged", What: "failed/" + string(why.Code), Why: why.Message}
+	if err := freeKeysOf(tx, r.Tenant, r.ID); err != nil {
+		return Repair{}, err
+	}
 	return did, Finish(tx, r, perdure.Corrupted{Failure: why})
 }
 

@@ -14,15 +14,19 @@
 //
 //   - held_back.go, answer.go, epoch.go, token.go, view.go, text_tail.go: small things that many use.
 //   - lease.go, journal.go, ask.go: leases, the journal, questions to people.
-//   - thread.go, notice.go, inbox.go, message.go: a thread, notices in it, a run's inbox, and the
+//   - name.go, thread.go, notice.go, inbox.go, message.go: names, a thread, notices in it, a run's inbox, and the
 //     messages that waits take from the thread.
 //   - cancel.go, turn.go, follow.go: requests to stop, the turns of a thread's runs, the
 //     consequences of an end.
+//   - limit_room.go, limit_next.go, limit_use.go: counts of limits, who is next, limits of a new run.
 //   - defer.go, start.go, process.go, heartbeat.go, artifact.go: while a run executes.
+//   - unique.go: keys of unique and debounced runs.
 //   - submit.go, child.go, continuation.go, anew.go: new runs, from callers and from runs.
 //   - gathering.go, group.go, chat.go: chords and groups, conversations.
+//   - firing.go: a schedule starts a run.
 //   - late.go, wait.go, end.go, damage.go: late results, waits, ends.
 //   - release.go, retry.go, hold.go: a run that is queued again.
+//   - schedule.go, limit.go: schedules and limits as tenants set them.
 //   - approval.go, signal.go, commit.go, weight.go, renew.go: the operations of people and workers, and their
 //     costs.
 package life

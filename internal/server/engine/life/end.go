@@ -79,6 +79,11 @@ func endRun(tx *kernel.Tx, r *perdure.Run, ev perdure.Event) error {
 	if err := keepResultForOriginal(tx, r); err != nil {
 		return err
 	}
+	if r.Options.Firing != nil {
+		if err := fireWaiting(tx, r); err != nil {
+			return err
+		}
+	}
 	if r.Options.Foreground { // other runs have no waiters
 		tx.DB.Waiters.DropAll(r.Tenant, r.ID)
 	}

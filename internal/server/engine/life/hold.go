@@ -104,7 +104,11 @@ func (op *ReleaseHold) Needs() []store.Ref { return kernel.Refs(op.Tenant, op.Ru
 // Do releases the run.
 func (op *ReleaseHold) Do(tx *kernel.Tx) error {
 	return onHeldRun(tx, op.Tenant, op.RunID, "release-hold", op.Key, &op.Run, func(r *perdure.Run) error {
-		if err := tx.Apply(r, perdure.HoldReleased{}); err != nil {
+		by := ""
+		if tx.Actor != nil {
+			by = tx.Actor.Name
+		}
+		if err := tx.Apply(r, perdure.HoldReleased{By: by}); err != nil {
 			return err
 		}
 		return tx.Audit(op.Tenant, perdure.AuditRunReleaseHold, string(op.RunID))

@@ -12,6 +12,8 @@ import (
 type Lease struct {
 	RunID perdure.RunID `json:"run_id"`
 	Epoch int64         `json:"epoch"`
+	// NotBefore is when a lease that is handed back may be granted again. Zero: at once.
+	NotBefore perdure.Instant `json:"not_before,omitempty"`
 }
 
 // A LeaseResult is the answer for one lease of a call. A stale lease does not affect the others.

@@ -133,8 +133,12 @@ func (op *ReadoptProcess) Do(tx *kernel.Tx) (err error) {
 	if op.Run.Former == op.Former {
 		return nil
 	}
+	refs, err := SlotsFor(tx, &op.Run)
+	if err != nil {
+		return err
+	}
 	return tx.Apply(&op.Run, perdure.ProcessFound{Epoch: op.Run.Epoch, Former: op.Former,
-		Until: tx.Now.Add(op.For)})
+		Until: tx.Now.Add(op.For), Limits: refs})
 }
 
 // outlivedRefusal is the answer to a heartbeat with an epoch from before a restore. A process that was

@@ -8,7 +8,8 @@ import (
 )
 
 // Release returns runs that a worker has not finished, because it shuts down. It costs no attempt. A
-// run with a single attempt that has begun is not executed a second time, and ends.
+// run with a single attempt that has begun is not executed a second time, and ends, unless its lease says
+// not before when: its worker could do nothing then.
 type Release struct {
 	Tenant perdure.TenantID
 	Worker string
@@ -27,12 +28,15 @@ func (op *Release) Do(tx *kernel.Tx) (err error) {
 		if r.Cancel.RequestedAt != 0 && r.Epoch == l.Epoch && r.State.Leased() {
 			return LoseCancelled(tx, r, l.Epoch, "released", "released while the run was being cancelled")
 		}
-		if r.BegunOnce() && r.Epoch == l.Epoch && !(op.Unsent && r.Spent) {
+		if l.NotBefore > tx.Now.Add(perdure.MaxReleased) {
+			return perdure.Invalid("not_before", "lies more than %s ahead", perdure.MaxReleased)
+		}
+		if r.BegunOnce() && r.Epoch == l.Epoch && !(op.Unsent && r.Spent) && l.NotBefore == 0 {
 			return Finish(tx, r, perdure.GaveUp{Epoch: l.Epoch, Failure: perdure.Failure{
 				Code:    perdure.CodeOutcomeUnknown,
 				Message: "its only attempt had begun when its worker handed it back"}})
 		}
-		return Requeue(tx, r, perdure.Released{Epoch: l.Epoch, Unsent: op.Unsent})
+		return Requeue(tx, r, perdure.Released{Epoch: l.Epoch, Unsent: op.Unsent, NotBefore: l.NotBefore})
 	})
 	return err
 }

@@ -108,7 +108,8 @@ func RepeatRun(tx *kernel.Tx, orig *perdure.Run, from string) (perdure.Run, erro
 		ThreadID: orig.ThreadID, RetryOf: orig.ID, OriginID: orig.Origin(),
 		MaxAttempts: orig.MaxAttempts, Metadata: orig.Metadata,
 		Options: perdure.Options{Timeout: orig.Options.Timeout, Process: orig.Options.Process, Chat: orig.Options.Chat,
-			Webhook: orig.Options.Webhook, WebhookLines: orig.Options.WebhookLines},
+			Webhook: orig.Options.Webhook, WebhookLines: orig.Options.WebhookLines,
+			Limits: orig.Options.Limits},
 	}
 	if orig.Options.Open { // it ended before any worker had leased it
 		r.Class = perdure.Task
@@ -118,6 +119,9 @@ func RepeatRun(tx *kernel.Tx, orig *perdure.Run, from string) (perdure.Run, erro
 	}
 	// A timeout that was accepted while the class was open may be above the greatest of its class.
 	r.Options.Timeout = min(r.Options.Timeout, perdure.Duration(tx.Engine.Policy().Timeouts.Of(r.Class).Max))
+	if err := repeatKey(tx, &r, orig); err != nil {
+		return r, err
+	}
 	if copyTo > 0 {
 		// Epochs and inbox numbers continue those of the original, which its entries refer to.
 		r.CopyTo, r.Epoch, r.FirstEpoch = copyTo, orig.Epoch, orig.Epoch+1

@@ -8,14 +8,16 @@ import (
 	"github.com/perdure/perdure/internal/server/store"
 )
 
-// CreateThread creates a thread. With a Key it is idempotent.
+// CreateThread creates a thread. With a Key it is idempotent. If there is a thread of its Name, it gives
+// that one.
 type CreateThread struct {
 	Tenant   perdure.TenantID
 	Metadata json.RawMessage
+	Name     string
 	Key      string
 
 	Thread perdure.Thread
-	// Created is false if the key was known.
+	// Created is false if the key or the name was known.
 	Created bool
 
 	// invalid is the result of prepare.
@@ -27,6 +29,9 @@ func (op *CreateThread) Prepare() {
 	if op.invalid = nil; len(op.Metadata) > 0 {
 		op.invalid = perdure.CheckValue("metadata", op.Metadata)
 	}
+	if op.invalid == nil && op.Name != "" {
+		op.invalid = perdure.CheckChosenName("name", op.Name)
+	}
 }
 
 func (*CreateThread) Needs() []store.Ref { return nil }
@@ -36,8 +41,20 @@ func (op *CreateThread) Do(tx *kernel.Tx) error {
 	if op.invalid != nil {
 		return op.invalid
 	}
-	var err error
-	op.Created, err = kernel.UnderKey(tx, op.Tenant, "thread", op.Key, op.Metadata, func() (string, error) {
+	var body any = op.Metadata
+	if op.Name != "" {
+		body = []any{op.Metadata, op.Name}
+	}
+	named := false
+	created, err := kernel.UnderKey(tx, op.Tenant, "thread", op.Key, body, func() (string, error) {
+		name, known, err := findName(tx, op.Tenant, store.NamedThread, op.Name)
+		if err != nil {
+			return "", err
+		}
+		if named = known; known {
+			op.Thread, err = ReadThread(tx, op.Tenant, perdure.ThreadID(name.Owner))
+			return name.Owner, err
+		}
 		if err := tx.DB.RefuseIfFull(); err != nil {
 			return "", err
 		}
@@ -51,11 +68,104 @@ func (op *CreateThread) Do(tx *kernel.Tx) error {
 			return "", err
 		}
 		tx.DB.Threads.Put(op.Thread)
-		return id, nil
+		if op.Name == "" {
+			return id, nil
+		}
+		name.Owner = id
+		return id, addName(tx, name)
 	}, func(id string) (err error) {
 		op.Thread, err = ReadThread(tx, op.Tenant, perdure.ThreadID(id))
 		return err
 	})
+	op.Created = created && !named
+	return err
+}
+
+// ChangeThread merges an object into the metadata of a thread: a key replaces the one of its name, and
+// null removes it. With a Key it is idempotent.
+type ChangeThread struct {
+	Tenant   perdure.TenantID
+	ThreadID perdure.ThreadID
+	Metadata json.RawMessage
+	Key      string
+
+	invalid error
+}
+
+// Prepare validates the metadata.
+func (op *ChangeThread) Prepare() { op.invalid = perdure.CheckValue("metadata", op.Metadata) }
+
+// Needs names no run.
+func (*ChangeThread) Needs() []store.Ref { return nil }
+
+// Do changes the thread.
+func (op *ChangeThread) Do(tx *kernel.Tx) error {
+	if op.invalid != nil {
+		return op.invalid
+	}
+	_, err := kernel.UnderKey(tx, op.Tenant, "thread.change:"+string(op.ThreadID), op.Key, op.Metadata,
+		func() (string, error) { return "", op.change(tx) }, func(string) error { return nil })
+	return err
+}
+
+func (op *ChangeThread) change(tx *kernel.Tx) error {
+	if err := tx.DB.RefuseIfFull(); err != nil {
+		return err
+	}
+	th, err := ReadThread(tx, op.Tenant, op.ThreadID)
+	if err != nil {
+		return err
+	}
+	old, err := tx.DB.Values.Resolve(op.Tenant, th.Metadata)
+	if err != nil {
+		return err
+	}
+	merged, err := perdure.MergeMetadata(json.RawMessage(old), op.Metadata)
+	if err != nil {
+		return err
+	}
+	if string(merged) == string(old) {
+		return nil
+	}
+	th.Metadata = tx.DB.Values.Intern(op.Tenant, string(th.ID), merged)
+	title, err := tx.DB.Threads.MetadataTitle(op.Tenant, th.Metadata)
+	if err != nil {
+		return err
+	}
+	if title != "" {
+		th.Title = title
+	}
+	tx.DB.Threads.Guard(th) // it moves no thread up the list
+	return nil
+}
+
+// NameThread gives a thread one more name. Repeating it changes nothing.
+type NameThread struct {
+	Tenant   perdure.TenantID
+	ThreadID perdure.ThreadID
+	Name     string
+	Key      string
+
+	Created bool
+}
+
+// Needs names no run.
+func (*NameThread) Needs() []store.Ref { return nil }
+
+// Do gives the name.
+func (op *NameThread) Do(tx *kernel.Tx) error {
+	if err := perdure.CheckChosenName("name", op.Name); err != nil {
+		return err
+	}
+	th, err := ReadThread(tx, op.Tenant, op.ThreadID)
+	if err != nil {
+		return err
+	}
+	op.Created, err = putName(tx, op.Key, store.NameRow{Tenant: op.Tenant, Of: store.NamedThread, Name: op.Name,
+		Owner: string(op.ThreadID)})
+	if op.Created {
+		tx.DB.Threads.Guard(th)
+	}
 	return err
 }
 

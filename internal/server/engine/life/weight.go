@@ -57,4 +57,7 @@ func (op *Callback) Weight() (rows, bytes int) { return 4, 1<<10 + len(op.Result
 func (op *AddChunk) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Data) }
 
 // Weight counts the metadata.
+func (op *ChangeThread) Weight() (rows, bytes int) { return 2, 1<<10 + 2*len(op.Metadata) }
+
+// Weight counts the metadata.
 func (op *CreateThread) Weight() (rows, bytes int) { return 2, 1<<10 + len(op.Metadata) }

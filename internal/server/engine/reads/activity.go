@@ -27,7 +27,7 @@ const (
 	maxShown = 240
 	// maxSoFar bounds the bytes of progress.
 	maxSoFar     = 4 << 10
-	maxOpenWaits = 100
+	maxOpenWaits = 100 // also of the active run of a thread
 	maxChildren  = 100
 	maxSkipped   = 20
 )
@@ -229,4 +229,13 @@ func Clip(text string, most int) string {
 	for most -= len("…"); most > 0 && !utf8.RuneStart(text[most]); most-- {
 	}
 	return text[:most] + "…"
+}
+
+// OpenWaits reads the first open waits of a run.
+func (q Runs) OpenWaits(ctx context.Context, t perdure.TenantID, id perdure.RunID) (out []perdure.Wait, err error) {
+	err = q.e.Store().View(ctx, func(v *store.View) error {
+		out, err = v.Waits.FirstOpen(t, id, maxOpenWaits)
+		return err
+	})
+	return out, err
 }

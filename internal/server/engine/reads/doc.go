@@ -9,11 +9,13 @@
 // reads.go lists the nouns; query.go has most reads of a run. The files build on one another: one uses
 // names of those before it.
 //
-//   - tenants_list.go, history.go, kinds_list.go, letters.go, processes.go, health.go: tenants and
-//     their counts by the minute, kinds, dead letters, processes, the server.
+//   - tenants_list.go, history.go, kinds_list.go, letters.go, processes.go, health.go, schedules.go,
+//     limits.go: tenants and their counts by the minute, kinds, dead letters, processes, the server,
+//     schedules, limits.
 //   - reads.go: the nouns.
 //   - query.go, survey.go, counts.go, activity.go, stopping.go: runs.
-//   - entries.go, replay.go, artifacts.go, approvals.go, groups.go, late_results.go, views.go: parts
-//     of a run.
+//   - entries.go, replay.go, artifacts.go, approvals.go, groups.go, late_results.go, views.go,
+//     names.go: parts of a run, and names.
+//   - attention.go: what may need a person, and how runs of a kind went.
 //   - threads_list.go, backup.go, watchlog.go: threads, backups, the watchdog's log.
 package reads

@@ -61,18 +61,40 @@ func (q Runs) Steps(
 		if _, err := existing(v, t, id); err != nil {
 			return err
 		}
-		rows, err := v.Journal.After(t, id, after, limit+1)
-		if len(rows) > limit {
-			rows, next = rows[:limit], rows[limit-1].Seq
-		}
-		for i := 0; i < len(rows) && err == nil; i++ {
-			j := &rows[i]
-			var value ShownValue
-			value, err = showValue(v, t, j.Value, maxShownValue)
-			list = append(list, Step{j.Seq, j.Key, j.At, value})
+		list, next, err = stepsAfter(v, t, id, after, limit)
+		return err
+	})
+	return list, next, err
+}
+
+// NewestSteps lists the last entries of a run's journal, the oldest of them first.
+func (q Runs) NewestSteps(
+	ctx context.Context, t perdure.TenantID, id perdure.RunID, limit int,
+) (list []Step, err error) {
+	err = q.e.Store().View(ctx, func(v *store.View) error {
+		r, err := existing(v, t, id)
+		if err == nil {
+			list, _, err = stepsAfter(v, t, id, max(0, r.JournalSeq-int64(limit)), limit)
 		}
 		return err
 	})
+	return list, err
+}
+
+// stepsAfter reads a page of a journal, and where the next one begins.
+func stepsAfter(
+	v *store.View, t perdure.TenantID, id perdure.RunID, after int64, limit int,
+) (list []Step, next int64, err error) {
+	rows, err := v.Journal.After(t, id, after, limit+1)
+	if len(rows) > limit {
+		rows, next = rows[:limit], rows[limit-1].Seq
+	}
+	for i := 0; i < len(rows) && err == nil; i++ {
+		j := &rows[i]
+		var value ShownValue
+		value, err = showValue(v, t, j.Value, maxShownValue)
+		list = append(list, Step{j.Seq, j.Key, j.At, value})
+	}
 	return list, next, err
 }
 

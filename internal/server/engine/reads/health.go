@@ -19,6 +19,15 @@ func (q Health) Away() error { return q.e.Store().Away() }
 // Writable gives the error with which the database refused the last write, or nil.
 func (q Health) Writable() error { return q.e.Store().Writable() }
 
+// LockedTables gives the tables that another session holds locked as a whole.
+func (q Health) LockedTables() []store.TableLock { return q.e.Store().LockedTables() }
+
+// LockedRows gives the rows that this node leaves alone because another session holds them locked.
+func (q Health) LockedRows() []store.LockedRow { return q.e.Store().LockedRows() }
+
+// RowsSetAside counts the rows that were set aside because another session held them locked.
+func (q Health) RowsSetAside() int64 { return q.e.Store().RowsSetAside() }
+
 // Full tells whether new work is refused because the disk is full.
 func (q Health) Full() bool { return q.e.Store().Full() }
 

@@ -26,6 +26,8 @@ type KindInfo struct {
 	// Served is set if a live worker polls for the kind, and LastPolledAt is when the last one was seen.
 	Served       bool
 	LastPolledAt perdure.Instant
+	// Paused is set while none of its runs is granted.
+	Paused *perdure.QueuePause
 }
 
 // Get reads a kind of a tenant.
@@ -69,11 +71,16 @@ func (q Kinds) describe(v *store.View, t perdure.TenantID, entries []store.KindE
 	if err != nil {
 		return nil, err
 	}
+	paused, err := rules.PausedNow(&v.Records, t)
+	if err != nil {
+		return nil, err
+	}
 	out, at := make([]KindInfo, len(entries)), make(map[string]int, len(entries))
 	for i, e := range entries {
 		info := KindInfo{Kind: e.Kind, Sources: make(map[string]string)}
 		info.Def, info.Build = rules.MergeLayers(e.Layers, info.Sources)
 		info.Served, info.LastPolledAt = workers.Look(e.Kind, "")
+		info.Paused = paused.OfKind(e.Kind, v.Now)
 		out[i], at[e.Kind] = info, i
 	}
 	for _, of := range []perdure.TenantID{t, store.PlatformKinds} {

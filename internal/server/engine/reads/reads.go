@@ -23,12 +23,14 @@ type Reads struct {
 	Tenants     Tenants
 	Processes   Processes
 	Health      Health
+	Schedules   Schedules
+	Limits      Limits
 }
 
 // New makes the readers of an engine.
 func New(e *kernel.Engine) Reads {
 	return Reads{Runs{e}, Threads{e}, DeadLetters{e}, Kinds{e}, Tenants{e}, Processes{e},
-		Health{e}}
+		Health{e}, Schedules{e}, Limits{e}}
 }
 
 // Add adds this wing to an engine: every transition is counted in its minute.

@@ -43,6 +43,8 @@ type Survey struct {
 	Selected []perdure.Run
 	// Next is the cursor behind the page, if there may be more runs.
 	Next perdure.RunID
+	// Short says that the search for runs ended before the page was full, at Next.
+	Short bool
 	// Runs are the selected runs that have changed or are among the first Whole, newest first.
 	Runs []perdure.Run
 	// Cut tells that RowBytes was reached: there are more runs to read.
@@ -125,7 +127,7 @@ func (s *Survey) selectRuns(v *store.View) error {
 			return err
 		}
 	}
-	s.Selected, s.Next = nil, ""
+	s.Selected, s.Next, s.Short = nil, "", false
 	if s.IDs != nil {
 		for _, t := range tenants {
 			heads, err := v.Runs.Heads(t, s.IDs)
@@ -161,7 +163,7 @@ func (s *Survey) selectRuns(v *store.View) error {
 		if err != nil {
 			return err
 		}
-		s.Selected, s.Next = append(s.Selected, p.Runs...), max(s.Next, p.Next)
+		s.Selected, s.Next, s.Short = append(s.Selected, p.Runs...), max(s.Next, p.Next), s.Short || p.Cut
 		if len(tenants) == 1 || len(p.Runs) == 0 {
 			continue
 		}

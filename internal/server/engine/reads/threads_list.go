@@ -15,6 +15,8 @@ type ListedThread struct {
 	Last *store.LastMessage
 	// Live is the active run, or nil.
 	Live *store.LiveRun
+	// Names are those that callers chose.
+	Names []string
 }
 
 // Page reads a page of a tenant's threads, with those of children or without. next is the cursor of
@@ -38,9 +40,13 @@ func (q Threads) Page(
 		if err != nil {
 			return err
 		}
+		names, err := v.Names.OfThreads(t, ids)
+		if err != nil {
+			return err
+		}
 		last, err := v.Threads.LastMessages(t, ids)
 		for _, th := range rows {
-			x := ListedThread{Thread: th}
+			x := ListedThread{Thread: th, Names: names[th.ID]}
 			if m, ok := last[th.ID]; ok {
 				x.Last = &m
 			}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,36 +12,37 @@ import (
 	"github.com/perdure/perdure/internal/server/store"
 )
 
-// Paused queues.
+// Paused queues and kinds.
 //
-// A paused queue accepts runs, and workers keep those that they hold. Nothing is granted from it, by
-// any way: polls, polls by run ids, polls for all tenants, and grants to polls that stand by. The
-// clocks of its runs go on; only the alert about a run that nobody takes waits for the end.
+// A paused queue or kind accepts runs, and workers keep those that they hold. Nothing is granted from
+// it, by any way: polls, polls by run ids, polls for all tenants, and grants to polls that stand by.
+// The clocks of its runs go on; only the alert about a run that nobody takes waits for the end.
 //
-// Every claim needs the paused queues of its tenant, and almost never there are any. Each node caches
-// them. It asks the store every pauseTTL whether any pause has changed; that is one row, which is
-// missing until a queue was paused for the first time. If one has, the pauses of a tenant are read
-// again when they are needed.
+// Every claim needs the pauses of its tenant, and almost never there are any. Each node caches them. It
+// asks the store every pauseTTL whether any pause has changed; that is one row, which is missing until
+// something was paused for the first time. If one has, the pauses of a tenant are read again when they
+// are needed.
 //
 // A change on this node counts at once: decisions of other lanes that lack it are made again.
 // Another node stops granting after pauseTTL. Decisions that it has made before are written within
 // store.MaxAge or decided again.
 
-// pauseTTL is how long a node uses the paused queues without asking whether they have changed.
+// pauseTTL is how long a node uses the pauses that it has read without asking whether they have changed.
 const pauseTTL = 100 * time.Millisecond
 
 // PauseKept is how long the row of a pause that is over is kept.
 const PauseKept = time.Hour
 
-// PauseDelay bounds the time after which no node grants from a queue that was paused.
+// PauseDelay bounds the time after which no node grants from a queue, or of a kind, that was paused.
 const PauseDelay = pauseTTL + store.MaxAge
 
-// PauseQueue stops all grants from a queue. A queue that is paused keeps the time of its pause, and
-// gets the new reason and end. With a Key it counts once.
-type PauseQueue struct {
+// A PausePlace stops all grants from a queue, or of a kind. One that is paused keeps the time of its
+// pause, and gets the new reason and end. With a Key it counts once.
+type PausePlace struct {
 	Tenant perdure.TenantID
-	Queue  string
-	Reason string
+	// Queue or Kind is what is paused.
+	Queue, Kind string
+	Reason      string
 	// Until or For is the end, if there is one.
 	Until perdure.Instant
 	For   time.Duration
@@ -49,28 +51,32 @@ type PauseQueue struct {
 	Paused perdure.QueuePause
 }
 
-func (*PauseQueue) Needs() []store.Ref { return nil }
+// PauseQueue is a PausePlace with a queue.
+type PauseQueue = PausePlace
 
-// Do pauses the queue.
-func (op *PauseQueue) Do(tx *kernel.Tx) error {
-	if err := op.check(tx.Now); err != nil {
+func (*PausePlace) Needs() []store.Ref { return nil }
+
+// Do pauses the queue or kind.
+func (op *PausePlace) Do(tx *kernel.Tx) error {
+	at := pausable{op.Tenant, op.Queue, op.Kind}
+	if err := op.check(at, tx.Now); err != nil {
 		return err
 	}
 	// Also when another node has made this pause: its answer says that it counts.
 	decideByPauses(tx, op.Tenant)
 	body := []any{op.Reason, op.Until, op.For}
-	_, err := kernel.UnderKey(tx, op.Tenant, "queue.pause:"+op.Queue, op.Key, body, func() (string, error) {
-		return "", op.pause(tx)
+	_, err := kernel.UnderKey(tx, op.Tenant, at.action("pause"), op.Key, body, func() (string, error) {
+		return "", op.pause(tx, at)
 	}, func(string) error {
-		row, _, err := tx.DB.Pauses.Get(op.Tenant, op.Queue)
+		row, err := at.row(tx)
 		op.Paused = row.QueuePause
 		return err
 	})
 	return err
 }
 
-func (op *PauseQueue) check(now perdure.Instant) error {
-	if err := perdure.CheckName("name", op.Queue); err != nil {
+func (op *PausePlace) check(at pausable, now perdure.Instant) error {
+	if err := at.check(); err != nil {
 		return err
 	}
 	if err := perdure.CheckText("reason", op.Reason); err != nil {
@@ -91,8 +97,8 @@ func (op *PauseQueue) check(now perdure.Instant) error {
 	return nil
 }
 
-func (op *PauseQueue) pause(tx *kernel.Tx) error {
-	row, _, err := tx.DB.Pauses.Get(op.Tenant, op.Queue)
+func (op *PausePlace) pause(tx *kernel.Tx, at pausable) error {
+	row, err := at.row(tx)
 	if err != nil {
 		return err
 	}
@@ -108,7 +114,7 @@ func (op *PauseQueue) pause(tx *kernel.Tx) error {
 		if err := checkPauses(tx, op.Tenant); err != nil {
 			return err
 		}
-		row = store.PauseRow{Tenant: op.Tenant, Queue: op.Queue}
+		row = store.PauseRow{Tenant: op.Tenant, Queue: op.Queue, Kind: op.Kind}
 		row.At = tx.Now
 	}
 	row.Reason, row.Until = op.Reason, until
@@ -118,22 +124,61 @@ func (op *PauseQueue) pause(tx *kernel.Tx) error {
 	} else if a != nil {
 		row.By = a.Name
 	}
-	if err := EnsureQueue(tx, op.Tenant, op.Queue); err != nil {
+	action := perdure.AuditQueuePause
+	if op.Kind == "" {
+		err = EnsureQueue(tx, op.Tenant, op.Queue)
+	} else {
+		action, err = perdure.AuditKindPause, tx.Requires(kernel.PausedKinds)
+	}
+	if err != nil {
 		return err
 	}
 	op.Paused = row.QueuePause
 	if err := putPause(tx, row); err != nil {
 		return err
 	}
-	return tx.Audit(op.Tenant, perdure.AuditQueuePause, op.Queue, "until", row.Until)
+	return tx.Audit(op.Tenant, action, at.name(), "until", row.Until)
 }
 
-// checkPauses refuses one more paused queue of a tenant that has as many as it may.
+// A pausable names a queue or a kind of a tenant.
+type pausable struct {
+	tenant      perdure.TenantID
+	queue, kind string
+}
+
+func (at pausable) name() string { return cmp.Or(at.kind, at.queue) }
+
+func (at pausable) check() error {
+	if at.kind != "" {
+		return perdure.CheckName("kind", at.kind)
+	}
+	return perdure.CheckName("name", at.queue)
+}
+
+// action names a call about it for idempotency keys.
+func (at pausable) action(verb string) string {
+	if at.kind != "" {
+		return "kind." + verb + ":" + at.kind
+	}
+	return "queue." + verb + ":" + at.queue
+}
+
+// row gives its pause, which may be over.
+func (at pausable) row(tx *kernel.Tx) (row store.PauseRow, err error) {
+	if at.kind != "" {
+		row, _, err = tx.DB.Pauses.OfKind(at.tenant, at.kind)
+	} else {
+		row, _, err = tx.DB.Pauses.Get(at.tenant, at.queue)
+	}
+	return row, err
+}
+
+// checkPauses refuses one more pause of a tenant that has as many as it may.
 func checkPauses(tx *kernel.Tx, t perdure.TenantID) error {
 	list, err := tx.DB.Pauses.Of(t)
-	if err == nil && len(list) >= perdure.MaxPausedQueues {
-		err = perdure.Errorf(perdure.CodeQuota, "%d queues of this tenant are paused, as many as may be at once",
-			perdure.MaxPausedQueues)
+	if err == nil && len(list) >= perdure.MaxPauses {
+		err = perdure.Errorf(perdure.CodeQuota,
+			"%d queues and kinds of this tenant are paused, as many as may be at once", perdure.MaxPauses)
 	}
 	return err
 }
@@ -158,33 +203,34 @@ func decideByPauses(tx *kernel.Tx, t perdure.TenantID) {
 	})
 }
 
-// ResumeQueue ends the pause of a queue. One that is not paused stays as it is. With a Key it counts
-// once.
-type ResumeQueue struct {
+// A ResumePlace ends the pause of a queue or a kind. One that is not paused stays as it is. With a Key
+// it counts once.
+type ResumePlace struct {
 	Tenant perdure.TenantID
-	Queue  string
-	Key    string
+	// Queue or Kind is what is resumed.
+	Queue, Kind string
+	Key         string
 }
 
-func (*ResumeQueue) Needs() []store.Ref { return nil }
+// ResumeQueue is a ResumePlace with a queue.
+type ResumeQueue = ResumePlace
 
-// Do resumes the queue.
-func (op *ResumeQueue) Do(tx *kernel.Tx) error {
-	if err := perdure.CheckName("name", op.Queue); err != nil {
+func (*ResumePlace) Needs() []store.Ref { return nil }
+
+// Do resumes the queue or kind.
+func (op *ResumePlace) Do(tx *kernel.Tx) error {
+	at := pausable{op.Tenant, op.Queue, op.Kind}
+	if err := at.check(); err != nil {
 		return err
 	}
-	_, err := kernel.UnderKey(tx, op.Tenant, "queue.resume:"+op.Queue, op.Key, nil, func() (string, error) {
-		return "", op.resume(tx)
+	_, err := kernel.UnderKey(tx, op.Tenant, at.action("resume"), op.Key, nil, func() (string, error) {
+		return "", op.resume(tx, at)
 	}, func(string) error { return nil })
 	return err
 }
 
-// maxResumeRings bounds the kinds whose polls are woken at once. Polls for others are woken by the
-// server's regular look at the queues.
-const maxResumeRings = 64
-
-func (op *ResumeQueue) resume(tx *kernel.Tx) error {
-	row, _, err := tx.DB.Pauses.Get(op.Tenant, op.Queue)
+func (op *ResumePlace) resume(tx *kernel.Tx, at pausable) error {
+	row, err := at.row(tx)
 	if err != nil || !row.Holds(tx.Now) {
 		return err
 	}
@@ -193,8 +239,26 @@ func (op *ResumeQueue) resume(tx *kernel.Tx) error {
 	if err := putPause(tx, row); err != nil {
 		return err
 	}
-	set := store.PlaceSet{Queues: []string{op.Queue}, Key: PlacesKey([]string{op.Queue}, nil)}
-	walked, err := tx.DB.Claims.Walk(op.Tenant, &set, store.Position{}, 1, maxResumeRings)
+	if op.Kind != "" {
+		if err := ringKind(tx, op.Tenant, op.Kind); err != nil {
+			return err
+		}
+		return tx.Audit(op.Tenant, perdure.AuditKindResume, op.Kind)
+	}
+	if err := ringQueue(tx, op.Tenant, op.Queue); err != nil {
+		return err
+	}
+	return tx.Audit(op.Tenant, perdure.AuditQueueResume, op.Queue)
+}
+
+// maxResumeRings bounds the kinds, or the queues, whose polls are woken at once. Polls for others are
+// woken by the server's regular look at the queues.
+const maxResumeRings = 64
+
+// ringQueue wakes the polls for the kinds of a queue that have claimable runs.
+func ringQueue(tx *kernel.Tx, t perdure.TenantID, queue string) error {
+	set := store.PlaceSet{Queues: []string{queue}, Key: PlacesKey([]string{queue}, nil)}
+	walked, err := tx.DB.Claims.Walk(t, &set, store.Position{}, 1, maxResumeRings)
 	if err != nil {
 		return err
 	}
@@ -203,17 +267,26 @@ func (op *ResumeQueue) resume(tx *kernel.Tx) error {
 		kinds = append(kinds, at.Kind)
 	}
 	for at := range tx.DB.Claims.Fresh() {
-		if at.Tenant == op.Tenant && at.Queue == op.Queue {
+		if at.Tenant == t && at.Queue == queue {
 			kinds = append(kinds, at.Kind)
 		}
 	}
 	for _, kind := range slices.Compact(slices.Sorted(slices.Values(kinds))) {
-		tx.Ring(doorbell.Queue(op.Tenant, op.Queue).Of(kind))
+		tx.Ring(doorbell.Queue(t, queue).Of(kind))
 	}
-	return tx.Audit(op.Tenant, perdure.AuditQueueResume, op.Queue)
+	return nil
 }
 
-// pauseCache caches the paused queues of tenants.
+// ringKind wakes the polls for a kind on the tenant's queues.
+func ringKind(tx *kernel.Tx, t perdure.TenantID, kind string) error {
+	queues, err := tx.DB.Queues.Names(t, maxResumeRings)
+	for _, queue := range queues {
+		tx.Ring(doorbell.Queue(t, queue).Of(kind))
+	}
+	return err
+}
+
+// pauseCache caches the pauses of tenants.
 type pauseCache struct {
 	// generation is replaced with every change of any pause. It is read every pauseTTL.
 	generation kernel.Cache[struct{}, string]
@@ -230,15 +303,24 @@ var cachedPauses = kernel.NewPart(func(*kernel.Engine) *pauseCache {
 // pausesAt are the pauses of a tenant as of a generation.
 type pausesAt struct {
 	generation string
-	queues     PausedQueues
+	pauses     Pauses
 }
 
-// PausedQueues are the pauses of a tenant, by queue. Some may be over.
-type PausedQueues map[string]perdure.QueuePause
+// Pauses are the pauses of a tenant, by the names of queues and kinds. Some may be over.
+type Pauses struct{ Queues, Kinds map[string]perdure.QueuePause }
 
 // On gives the pause of a queue, or nil.
-func (p PausedQueues) On(queue string, now perdure.Instant) *perdure.QueuePause {
-	if x, ok := p[queue]; ok && x.Holds(now) {
+func (p *Pauses) On(queue string, now perdure.Instant) *perdure.QueuePause {
+	return holds(p.Queues, queue, now)
+}
+
+// OfKind gives the pause of a kind, or nil.
+func (p *Pauses) OfKind(kind string, now perdure.Instant) *perdure.QueuePause {
+	return holds(p.Kinds, kind, now)
+}
+
+func holds(of map[string]perdure.QueuePause, name string, now perdure.Instant) *perdure.QueuePause {
+	if x, ok := of[name]; ok && x.Holds(now) {
 		return &x
 	}
 	return nil
@@ -250,32 +332,31 @@ func (c *pauseCache) forget() {
 	c.tenants.Forget()
 }
 
-// of gives the paused queues of a tenant, as of the last pauseTTL.
-func (c *pauseCache) of(db *store.Records, at kernel.Look, t perdure.TenantID) (PausedQueues, error) {
+// of gives the pauses of a tenant, as of the last pauseTTL.
+func (c *pauseCache) of(db *store.Records, at kernel.Look, t perdure.TenantID) (p Pauses, err error) {
 	// The generation is read before the rows: rows that are newer are read again later.
 	generation, ok := c.generation.Peek(at, struct{}{})
 	if !ok {
-		var err error
 		if generation, err = c.generation.Load(at, struct{}{}, db.Pauses.Generation); err != nil {
-			return nil, err
+			return p, err
 		}
 	}
 	if generation == "" {
-		return nil, nil
+		return p, nil
 	}
 	known, ok := c.tenants.Peek(at, t)
 	if ok && (known.generation == generation || plant.Is("pause-not-read-again")) {
-		return known.queues, nil
+		return known.pauses, nil
 	}
-	known, err := c.tenants.Load(at, t, func() (pausesAt, error) {
-		queues, err := PausedNow(db, t)
-		return pausesAt{generation, queues}, err
+	known, err = c.tenants.Load(at, t, func() (pausesAt, error) {
+		pauses, err := PausedNow(db, t)
+		return pausesAt{generation, pauses}, err
 	})
-	return known.queues, err
+	return known.pauses, err
 }
 
-// PausedIn gives the paused queues of a tenant.
-func PausedIn(tx *kernel.Tx, t perdure.TenantID) (PausedQueues, error) {
+// PausedIn gives the pauses of a tenant.
+func PausedIn(tx *kernel.Tx, t perdure.TenantID) (Pauses, error) {
 	tx.DB.DependsOn(t)
 	if tx.DB.Pauses.Staged() { // an earlier operation of the batch has changed some
 		return PausedNow(&tx.DB.Records, t)
@@ -284,19 +365,23 @@ func PausedIn(tx *kernel.Tx, t perdure.TenantID) (PausedQueues, error) {
 }
 
 // PausedNow reads the pauses of a tenant that hold now.
-func PausedNow(db *store.Records, t perdure.TenantID) (PausedQueues, error) {
+func PausedNow(db *store.Records, t perdure.TenantID) (p Pauses, err error) {
 	list, err := db.Pauses.Of(t)
-	if len(list) == 0 {
-		return nil, err
-	}
-	out := make(PausedQueues, len(list))
 	for i := range list {
-		out[list[i].Queue] = list[i].QueuePause
+		x := &list[i]
+		of, name := &p.Queues, x.Queue
+		if x.Kind != "" {
+			of, name = &p.Kinds, x.Kind
+		}
+		if *of == nil {
+			*of = make(map[string]perdure.QueuePause)
+		}
+		(*of)[name] = x.QueuePause
 	}
-	return out, err
+	return p, err
 }
 
-// PausesOf gives the paused queues of a tenant to a reader.
-func PausesOf(e *kernel.Engine, db *store.Records, at kernel.Look, t perdure.TenantID) (PausedQueues, error) {
+// PausesOf gives the pauses of a tenant to a reader.
+func PausesOf(e *kernel.Engine, db *store.Records, at kernel.Look, t perdure.TenantID) (Pauses, error) {
 	return cachedPauses.Of(e).of(db, at, t)
 }

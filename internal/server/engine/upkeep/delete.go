@@ -40,6 +40,9 @@ func (op *DeleteRun) Do(tx *kernel.Tx) error {
 		if why := wanted[r.ID]; why != "" {
 			return "", perdure.Errorf(perdure.CodeInUse, "the run is still needed: %s", why)
 		}
+		if err := life.FreeKey(tx, &r); err != nil {
+			return "", err
+		}
 		tx.DB.Runs.Drop(&r)
 		if r.ID == r.RootID {
 			if err := tx.DB.Trees.Drop(op.Tenant, []perdure.RunID{r.ID}, false); err != nil {

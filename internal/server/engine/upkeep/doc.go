@@ -11,5 +11,5 @@
 //   - tree.go, delete.go: removing a run with its tree, and a thread.
 //   - retention.go: removing what has expired.
 //   - invariants.go, repair.go: looking for impossible rows, and mending them.
-//   - restore.go, clockback.go, deadletter.go: for operators.
+//   - restore.go, accept.go, clockback.go, deadletter.go: for operators.
 package upkeep

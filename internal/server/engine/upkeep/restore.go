@@ -9,7 +9,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/access"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
-	"github.com/perdure/perdure/internal/server/engine/life"
 	"github.com/perdure/perdure/internal/server/store"
 )
 
@@ -49,7 +48,7 @@ func (op *Restoring) Do(ctx context.Context, path string) (err error) {
 	}
 	op.Backup, op.Generation, err = op.Store.Restore(ctx, path, func(generation int64,
 		now perdure.Instant) store.Adoption {
-		a := op.adoption(life.FirstEpoch(generation, now), now)
+		a := op.adoption(store.FirstEpoch(generation, now), now)
 		a.More = func() ([]perdure.Key, []perdure.AuditEntry, error) { return op.more(e, generation, now) }
 		return a
 	}, op.Told)
@@ -66,6 +65,19 @@ func (op *Restoring) adoption(epoch int64, now perdure.Instant) store.Adoption {
 		Item: func(i perdure.Item) perdure.Item {
 			i.Status, i.Epoch, i.AlarmAt = perdure.ItemPending, 0, now.Add(p.PendingWakeup)
 			return i
+		},
+		// Instants between the backup and now may have fired in the store that was lost.
+		Schedule: func(s store.ScheduleRow) store.ScheduleRow {
+			s.FloorAt = now
+			return s
+		},
+		// The leases that exist count, and a restore ends most of them.
+		LimitKey: func(k store.LimitKeyRow) store.LimitKeyRow {
+			k.Recount = true
+			if k.Waiting > 0 {
+				k.AlarmAt = now
+			}
+			return k
 		},
 		Key: func(k perdure.Key) perdure.Key {
 			if op.RevokeKeys && k.RevokedAt == 0 {

@@ -4,6 +4,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/access"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/engine/life"
 	"github.com/perdure/perdure/internal/server/engine/rules"
 	"github.com/perdure/perdure/internal/server/store"
 )
@@ -48,7 +49,20 @@ func Retain(tx *kernel.Tx, at Retention) (next Retention, did Retained, err erro
 	if err != nil {
 		return at, did, err
 	}
-	more = more || aged || over == unusedRows
+	deleted, err := tx.DB.Schedules.DropDeleted(tx.Now.Add(-life.ScheduleKept), unusedRows)
+	if err != nil {
+		return at, did, err
+	}
+	keys, err := tx.DB.LimitKeys.DropUnused(tx.Now.Add(-life.LimitKeyKept), unusedRows)
+	if err != nil {
+		return at, did, err
+	}
+	more = more || keys == unusedRows
+	free, err := tx.DB.Unique.DropFree(tx.Now.Add(-life.KeyKept), unusedRows)
+	if err != nil {
+		return at, did, err
+	}
+	more = more || aged || over == unusedRows || deleted == unusedRows || free == unusedRows
 	rows, unused, err := dropUnused(tx, &at)
 	if err != nil {
 		return at, did, err

@@ -45,6 +45,9 @@ type Options struct {
 const (
 	// LookEvery is the usual least time between two looks at a question.
 	LookEvery = 250 * time.Millisecond
+	// FollowEvery is that of a question about the logs of a few runs, or of one tree: people read them
+	// while they are written.
+	FollowEvery = 100 * time.Millisecond
 	// lookRest is how long a question rests after a look, as a multiple of the look's time.
 	lookRest = 5
 	// A question with many clients and large messages is looked at less often: changes are merged.

@@ -24,9 +24,11 @@ import (
 // that it gets meanwhile are sent if it comes back.
 
 const (
-	// MaxShown bounds the runs of a page that a client watches, and MaxIDs those by id.
+	// MaxShown bounds the runs of a page that a client watches, MaxIDs those by id, and MaxTree those
+	// of one tree, which are shown together.
 	MaxShown = 200
 	MaxIDs   = 200
+	MaxTree  = 1000
 	// MaxPlain bounds the runs that a socket with a filter in its address watches.
 	MaxPlain = 1000
 
@@ -300,6 +302,9 @@ func (l *Runs) snapshot(s *reads.Survey, now perdure.Instant) *Message {
 		out.NextCursor = s.Next
 		if n > 0 && n < len(s.Selected) {
 			out.NextCursor = out.Runs[n-1].RunID
+		} else if s.Short {
+			at := perdure.IDTime(string(s.Next))
+			out.SearchedTo = &at
 		}
 	}
 	m := &Message{kind: api.SocketSnapshot}
@@ -319,18 +324,21 @@ func (m *Message) encode(kind string, object any) error {
 	return nil
 }
 
-// Missed makes a message with the lines of runs after a cursor each, or nil if there are none. It is
-// for one client, and bounded as the lines of a look are.
-func Missed(ctx context.Context, e *engine.Engine, show func(*perdure.Run, perdure.Instant) *api.Run,
-	t perdure.TenantID, after map[perdure.RunID]int64) (*Message, error) {
-	l := &Runs{Engine: e, Show: show, Tenant: t, Lines: true}
-	s := &reads.Survey{Tenant: t, RowBytes: rowBytes, Lines: ChangeLines, Bytes: ChangeBytes, AllBytes: LookBytes,
-		IDs:     slices.Collect(maps.Keys(after)),
+// Missed makes a message with the lines after a cursor of each run, or nil if there are none. It is
+// for one client, and bounded as the lines of a look are. If l watches a tree, runs of others are left
+// out.
+func Missed(ctx context.Context, l *Runs, after map[perdure.RunID]int64) (*Message, error) {
+	l.Lines = true
+	s := &reads.Survey{Tenant: l.Tenant, RowBytes: rowBytes, Lines: ChangeLines, Bytes: ChangeBytes,
+		AllBytes: LookBytes, IDs: slices.Collect(maps.Keys(after)),
 		Changed: func(r *perdure.Run) bool { return r.Seq > after[r.ID] },
 		Wants:   func(r *perdure.Run) int64 { return max(after[r.ID], r.Seq-ChangeLines) }}
-	if err := e.Survey(ctx, s); err != nil {
+	if err := l.Engine.Survey(ctx, s); err != nil {
 		return nil, err
 	}
+	s.Runs = slices.DeleteFunc(s.Runs, func(r perdure.Run) bool {
+		return l.Page.RootID != "" && r.RootID != l.Page.RootID
+	})
 	l.known = make(map[perdure.RunID]known)
-	return l.changes(s, e.Now())
+	return l.changes(s, l.Engine.Now())
 }

@@ -169,3 +169,35 @@ func describe(s Session) (b Info, err error) {
 	}
 	return b, nil
 }
+
+// Count counts the rows of a backup, by table. It does not check the seal: Read does.
+func Count(path string) (map[string]int64, error) {
+	sess, err := sqlite.OpenPlain(path, "query_only(1)")
+	if err != nil {
+		return nil, noBackup(err)
+	}
+	defer sess.Close()
+	tables, err := Tables(sess)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(tables))
+	for i := range tables {
+		names[i] = tables[i].Name
+	}
+	return Rows(sess, names)
+}
+
+// Rows counts the rows of tables.
+func Rows(s Session, tables []string) (map[string]int64, error) {
+	out := make(map[string]int64)
+	for _, name := range tables {
+		n := int64(0)
+		err := s.Query("SELECT count(*) FROM "+name, nil, func(scan func(...any) error) error { return scan(&n) })
+		if err != nil {
+			return nil, err
+		}
+		out[name] = n
+	}
+	return out, nil
+}

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -21,15 +20,16 @@ import (
 // texts, whole numbers and bytes, the only kinds of values that the store has. After a lost
 // connection the next call connects again. A transaction that was open is lost.
 type Conn struct {
-	cfg   *pgconn.Config
-	begin string
-	limit time.Duration // how long one call may take before the connection is closed
-	down  *atomic.Int64 // since when no session of the server could connect; zero: one could
+	server *Server
+	cfg    *pgconn.Config
+	begin  string
+	limit  time.Duration // how long one call may take before the connection is closed
 
 	mu              sync.Mutex
 	conn            *pgconn.PgConn
 	stmts           map[string]*statement
 	connectedBefore bool     // a connection was made before
+	locks           bool     // it holds advisory locks
 	onReconnect     func()   // called after a reconnect, perhaps to another server, with mu held
 	beginPending    bool     // Begin was called, and the server does not know yet
 	open            bool     // a transaction is open at the server
@@ -84,28 +84,37 @@ type statement struct {
 // calls do not wait again, since they would wait for one another.
 const patience = 5 * time.Second
 
-func newSession(cfg *pgconn.Config, begin string, limit time.Duration, down *atomic.Int64) *Conn {
-	return &Conn{cfg: cfg, begin: begin, limit: limit, down: down, stmts: make(map[string]*statement)}
+func newSession(p *Server, cfg *pgconn.Config, begin string, limit time.Duration) *Conn {
+	return &Conn{server: p, cfg: cfg, begin: begin, limit: limit, stmts: make(map[string]*statement)}
 }
 
 // connect makes a connection if there is none. It waits for a server that is starting or was away
 // for a moment.
 func (s *Conn) connect() error {
 	if s.conn != nil && !s.conn.IsClosed() {
-		return nil
+		if s.server.Current(s.conn) {
+			return nil
+		}
+		open := s.open // on a server that was replaced: the transaction is lost
+		s.drop()
+		s.open = open
 	}
 	if s.open {
 		s.open = false
 		return ErrLost
 	}
+	if !s.connectedBefore && s.server.spares.take(s) {
+		s.connectedBefore = true
+		return nil
+	}
 	clear(s.stmts)
 	var err error
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		s.conn, err = pgconn.ConnectConfig(ctx, s.cfg)
+		s.conn, err = s.server.dial(ctx, s.cfg)
 		cancel()
 		if err == nil {
-			s.down.Store(0)
+			s.server.down.Store(0)
 			if s.onReconnect != nil && s.connectedBefore {
 				s.onReconnect()
 			}
@@ -113,12 +122,12 @@ func (s *Conn) connect() error {
 			return nil
 		}
 		s.conn = nil
-		if errors.Is(err, pgconn.ErrReadOnlyConnection) { // waiting does not help
-			return fmt.Errorf("%w: %w", ErrStandby, err)
+		if errors.Is(err, pgconn.ErrReadOnlyConnection) || errors.Is(err, ErrStandby) { // waiting does not help
+			return s.server.explain(ErrStandby, err)
 		}
-		s.down.CompareAndSwap(0, time.Now().UnixNano())
-		if !passing(err) || time.Since(time.Unix(0, s.down.Load()))+pause > patience {
-			return fmt.Errorf("%w: %w", ErrLost, err)
+		s.server.down.CompareAndSwap(0, time.Now().UnixNano())
+		if !passing(err) || time.Since(time.Unix(0, s.server.down.Load()))+pause > patience {
+			return s.server.explain(ErrLost, err)
 		}
 		time.Sleep(pause + rand.N(pause))
 	}
@@ -433,6 +442,10 @@ func (s *Conn) Commit() error {
 		s.open = false
 		return ErrLost
 	}
+	if !s.server.Current(s.conn) { // another session has found a newer server
+		s.drop()
+		return ErrLost
+	}
 	s.setDeadline()
 	tag, err := s.conn.ExecParams(context.Background(), "COMMIT", nil, nil, nil, nil).Close()
 	s.open = false
@@ -498,6 +511,9 @@ func (s *Conn) Rollback() error {
 func (s *Conn) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.server.spares.keep(s) {
+		s.conn, s.stmts = nil, make(map[string]*statement)
+	}
 	s.drop()
 	return nil
 }

@@ -19,6 +19,9 @@
 //     session asks the server about that number. ErrLost means that nothing was committed,
 //     ErrInDoubt that the outcome is unknown.
 //
+// A new connection asks the server which one it is (primary.go). The store judges the answer, and an
+// old primary or another database is not used.
+//
 // The package knows no tables and no SQL of the store. The store's part is postgres.go: the
 // dialect, and the clock of the server.
 //

@@ -2,6 +2,7 @@ package pg
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,9 +14,28 @@ var (
 	// ErrStandby means that the server takes no writes and nothing of the transaction was
 	// committed.
 	ErrStandby = errors.New("the server of the database is read-only")
+	// ErrOld means that the server was replaced by another primary, and ErrOther that it is another
+	// database. Neither is written to or read from.
+	ErrOld   = fmt.Errorf("%w: it was replaced by another primary", ErrStandby)
+	ErrOther = fmt.Errorf("%w: it is another database", ErrStandby)
 	// ErrInDoubt means that the outcome of a commit is unknown.
 	ErrInDoubt = errors.New("the connection to the database went away during a commit")
 )
+
+// OldPrimary is the error about a server with an older timeline than another one. known says whose
+// that is.
+func OldPrimary(at string, timeline, newest int64, known string) error {
+	return &connectError{fmt.Sprintf("PostgreSQL at %s is an old primary and is not used: its timeline is %d, and "+
+		"%s is %d (stop it, and make it a standby of the new one)", at, timeline, known, newest), ErrOld, nil}
+}
+
+// Other is the error about a server that is another database than the store's.
+func Other(format string, args ...any) error {
+	return &connectError{fmt.Sprintf(format, args...), ErrOther, nil}
+}
+
+// Refused tells whether a reachable server is not used: it was replaced, or is another database.
+func Refused(err error) bool { return errors.Is(err, ErrOld) || errors.Is(err, ErrOther) }
 
 // Codes of the server's errors: https://www.postgresql.org/docs/current/errcodes-appendix.html
 const (
@@ -70,7 +90,7 @@ func IsFull(err error) bool { return code(err) == diskFull }
 // passing tells whether a refused connection may succeed later.
 func passing(err error) bool {
 	c := code(err)
-	return c == "" || strings.HasPrefix(c, shutdown) || strings.HasPrefix(c, noResources) ||
+	return c == "" && certificate(err) == nil || strings.HasPrefix(c, shutdown) || strings.HasPrefix(c, noResources) ||
 		strings.HasPrefix(c, noConnection)
 }
 

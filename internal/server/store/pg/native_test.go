@@ -231,7 +231,7 @@ func inTurns(b *testing.B, sides ...side) {
 // statements: a transaction that changes rows by arrays of columns, and a query by keys.
 func BenchmarkSession(b *testing.B) {
 	url := pgtest.New(b)
-	p, err := Open(url)
+	p, err := Open(Options{URL: url})
 	if err != nil {
 		b.Fatal(err)
 	}

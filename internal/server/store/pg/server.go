@@ -1,7 +1,6 @@
 package pg
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,7 +17,9 @@ import (
 // answer may take before the connection is closed, so that a server that vanished is noticed.
 const (
 	checkTimeout   = 30 * time.Second
-	migrateTimeout = time.Minute
+	migrateTimeout = 7 * 24 * time.Hour // a migration says how far it is
+	migrateLock    = 2 * time.Second
+	migrateAsk     = 100 * time.Millisecond
 	auditTimeout   = time.Hour
 	answerWithin   = 10 * time.Second
 )
@@ -26,31 +27,63 @@ const (
 // leastIdle is the minimal time that a transaction may be idle before the server ends it.
 const leastIdle = 30 * time.Second
 
+// NodeProgram begins the name of a node's connection.
+const NodeProgram = "perdure"
+
+// The name of a connection in pg_stat_activity begins with one of these, so that people and other
+// nodes see which releases are connected. What the address says as application_name follows.
+const (
+	nodeName = NodeProgram + "/" + release.Version
+	toolName = "perdure-tool/" + release.Version
+)
+
 // A Server gives sessions to one database.
 type Server struct {
 	cfg         *pgconn.Config
+	opt         Options
+	hosts       []host
 	synchronous string
-	down        atomic.Int64 // see Conn.down
+	down        atomic.Int64 // since when no session could connect; zero: one could
+	spares      *Spares      // of tests; nil: sessions close their connections
+
+	choice    choice
+	asking    chan struct{} // held by the one that asks all servers
+	admission atomic.Int64  // the latest number of Options.Admit
 }
 
 // Open parses an address and checks that the server makes acknowledged writes durable.
-func Open(url string) (*Server, error) {
-	cfg, err := pgconn.ParseConfig(url)
+func Open(opt Options) (*Server, error) {
+	cfg, err := pgconn.ParseConfig(opt.URL)
 	if err != nil {
 		return nil, errors.New("the address of PostgreSQL can't be read: it looks like " +
 			"postgres://user:password@host:5432/database")
 	}
-	// The name begins with the release, so that people and later releases see which are connected.
 	theirs := cfg.RuntimeParams["application_name"]
-	cfg.RuntimeParams["application_name"] = strings.TrimSpace("perdure/" + release.Version + " " + theirs)
-	cfg.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
-	p := &Server{cfg: cfg}
+	cfg.RuntimeParams["application_name"] = strings.TrimSpace(nodeName + " " + theirs)
+	opt.defaults()
+	p := &Server{cfg: cfg, opt: opt, hosts: hostsOf(cfg), asking: make(chan struct{}, 1), spares: sparesOf(opt.URL)}
+	cfg.ValidateConnect = p.validate(true)
+	p.down.Store(1) // as if it were away for long: the first failure is returned, and the caller may wait
 	s := p.session("BEGIN", checkTimeout)
 	defer s.Close()
-	if err := p.check(s); err != nil {
+	if err := p.check(s); dropped(err) {
+		return nil, err // it names the server
+	} else if err != nil {
 		return nil, fmt.Errorf("%s: %w", p, err)
 	}
 	return p, nil
+}
+
+// Unreachable tells whether Open has failed for a reason that may pass: the server is away or
+// starting, it has no free connection, or it is a standby that may be promoted.
+func Unreachable(err error) bool {
+	return errors.Is(err, ErrStandby) && !errors.Is(err, ErrOther) || errors.Is(err, ErrLost) && passing(err)
+}
+
+// NameTool names later connections as those of a tool, which is no node.
+func (p *Server) NameTool() {
+	name := p.cfg.RuntimeParams["application_name"]
+	p.cfg.RuntimeParams["application_name"] = toolName + strings.TrimPrefix(name, nodeName)
 }
 
 // String gives the address without the password.
@@ -71,6 +104,9 @@ func (p *Server) check(s *Conn) error {
 			return err
 		})
 		if err != nil {
+			if dropped(err) {
+				return err
+			}
 			return fmt.Errorf("read its settings: %w", err)
 		}
 	}
@@ -108,7 +144,7 @@ func (p *Server) session(begin string, timeout time.Duration) *Conn {
 	for name, v := range params {
 		cfg.RuntimeParams[name] = v
 	}
-	return newSession(cfg, begin, timeout+answerWithin, &p.down)
+	return newSession(p, cfg, begin, timeout+answerWithin)
 }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -141,7 +177,7 @@ func (p *Server) Writer(opt WriterOptions) *Conn {
 func (p *Server) Reader(timeout time.Duration) *Conn {
 	s := p.session(snapshot, timeout)
 	s.cfg.RuntimeParams["plan_cache_mode"] = "force_custom_plan" // arguments and table sizes vary
-	s.cfg.ValidateConnect = validatePrimary
+	s.cfg.ValidateConnect = p.validate(false)
 	return s
 }
 
@@ -150,33 +186,40 @@ func (p *Server) Reader(timeout time.Duration) *Conn {
 func (p *Server) Auditor() *Conn {
 	s := p.session(snapshot, auditTimeout)
 	s.cfg.RuntimeParams["enable_nestloop"] = "off"
-	s.cfg.ValidateConnect = validatePrimary
+	s.cfg.ValidateConnect = p.validate(false)
 	return s
-}
-
-// validatePrimary accepts a primary that takes no writes, and refuses a standby, which may show
-// older data than was acknowledged.
-func validatePrimary(ctx context.Context, conn *pgconn.PgConn) error {
-	got, err := conn.Exec(ctx, "SELECT pg_is_in_recovery()").ReadAll()
-	if err == nil && string(got[0].Rows[0][0]) == "t" {
-		err = pgconn.ErrReadOnlyConnection
-	}
-	return err
 }
 
 // snapshot begins a transaction that reads everything as of one moment.
 const snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-// Migrator gives a session that changes the schema. It holds an advisory lock until it is closed,
-// so that nodes that start at the same time migrate one after the other.
-func (p *Server) Migrator() (*Conn, error) {
+// Migrator gives a session that changes the schema. It holds an advisory lock until it is closed, so
+// that nodes that start at the same time migrate one after the other. waits is called now and then
+// while another one holds it. The lock is asked for again and again: a session that waits for it
+// would have a snapshot, and an index that is built concurrently waits for all snapshots.
+//
+// A statement may take as long as it takes, and waits for a lock for migrateLock only: meanwhile
+// everybody else who wants the table waits behind it. An error of waits ends the wait.
+func (p *Server) Migrator(waits func() error) (*Conn, error) {
 	s := p.session("BEGIN", migrateTimeout)
+	s.locks = true
+	s.cfg.RuntimeParams["lock_timeout"] = milliseconds(migrateLock)
 	const key = "hashtext('perdure ' || current_schema())"
-	err := s.Query("SELECT 1 FROM (SELECT pg_advisory_lock("+key+")) AS locked", nil,
-		func(func(...any) error) error { return nil })
-	if err != nil {
-		s.Close()
-		return nil, err
+	for {
+		got := int64(0)
+		err := s.Query("SELECT pg_try_advisory_lock("+key+")::int", nil,
+			func(scan func(...any) error) error { return scan(&got) })
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		if got == 1 {
+			return s, nil
+		}
+		if err := waits(); err != nil {
+			s.Close()
+			return nil, err
+		}
+		time.Sleep(migrateAsk)
 	}
-	return s, nil
 }

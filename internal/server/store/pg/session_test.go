@@ -15,7 +15,7 @@ import (
 // openSession gives a session of an empty database.
 func openSession(t *testing.T) *Conn {
 	t.Helper()
-	p, err := Open(pgtest.New(t))
+	p, err := Open(Options{URL: pgtest.New(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func (f *File) Checkpoints(done <-chan struct{}, writing sync.Locker, commits fu
 	tick := time.NewTicker(f.opt.Every)
 	defer tick.Stop()
 	if _, err := sess.Exec("PRAGMA busy_timeout=0", nil); err != nil { // don't wait for readers
-		f.log.Error("the time to wait for readers can't be set", "error", err)
+		f.log.Warn("the time to wait for readers can't be set", "error", err)
 	}
 	f.reserve.free = func() (int64, error) { return unused(sess) }
 	seen := int64(0)

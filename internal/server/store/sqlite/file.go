@@ -96,7 +96,7 @@ func Open(path string, opt Options) (_ *File, err error) {
 	} else if err := f.Close(); err != nil {
 		return nil, err
 	}
-	if f.copier, err = f.session("BEGIN"); err != nil {
+	if f.copier, err = f.session("BEGIN", true); err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
 	if err := f.copier.checkDurable(path); err != nil {
@@ -104,6 +104,9 @@ func Open(path string, opt Options) (_ *File, err error) {
 	}
 	return f, nil
 }
+
+// ErrInUse means that another process has the file open as a store.
+var ErrInUse = errors.New("another server has this store open")
 
 // lockFile takes the lock that a server holds on a store. The lock ends with the process, however
 // it ends.
@@ -114,7 +117,7 @@ func lockFile(path string) (*os.File, error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("refusing to start: another server has this store open (%s is locked)", path)
+		return nil, fmt.Errorf("refusing to start: %w (%s is locked)", ErrInUse, path)
 	}
 	return f, nil
 }
@@ -125,7 +128,7 @@ const writerCache = "PRAGMA cache_size=-32768"
 
 // Writer gives the session that writes. There is one.
 func (f *File) Writer() (*Conn, error) {
-	s, err := f.session("BEGIN IMMEDIATE")
+	s, err := f.session("BEGIN IMMEDIATE", true)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +145,7 @@ func (f *File) Writer() (*Conn, error) {
 // Reader gives a session that reads. A query that takes longer than deadline is interrupted; zero
 // means no limit.
 func (f *File) Reader(deadline time.Duration) (*Conn, error) {
-	s, err := f.session("BEGIN")
+	s, err := f.session("BEGIN", false)
 	if err == nil && deadline != 0 {
 		s.limit = &interrupter{conn: s.conn, after: deadline}
 	}

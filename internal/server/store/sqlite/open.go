@@ -26,23 +26,40 @@ func OpenPlain(path string, settings ...string) (*Conn, error) {
 	return newSession(fileAddress(path), "BEGIN IMMEDIATE", settings...)
 }
 
+// OpenLooking opens a file to look at it, also while a server has it open. It changes neither the file
+// nor its write-ahead log: a start has to find the log as it is.
+func OpenLooking(path string) (*Conn, error) {
+	s, err := newSession(fileAddress(path)+"?mode=ro", "BEGIN", waitForLocks, "query_only(1)", "wal_autocheckpoint(0)")
+	if err != nil {
+		return nil, err
+	}
+	return s, s.closeUnless(s.conn.copyLogOnClose(false))
+}
+
 // fileAddress gives the address of a file.
 func fileAddress(path string) string { return "file:" + (&url.URL{Path: path}).EscapedPath() }
 
 var waitForLocks = fmt.Sprintf("busy_timeout(%d)", lockWait.Milliseconds())
 
-// session opens another session of the file, with the settings under which acknowledged writes are
-// durable.
-func (f *File) session(begin string) (*Conn, error) {
-	s, err := newSession(fileAddress(f.path), begin,
+// session opens another session of the file.
+//
+// The settings of a session that writes make acknowledged writes durable. They also have SQLite read the schema, which
+// a session that only reads does with its first query: most readers of a server with little to do have none.
+func (f *File) session(begin string, writes bool) (*Conn, error) {
+	settings := []string{
 		waitForLocks,
 		"foreign_keys(0)",
-		"journal_mode(WAL)",
-		"synchronous("+f.opt.Synchronous+")",
 		"mmap_size(0)",
 		"wal_autocheckpoint(0)", // see checkpoint.go
-		"secure_delete(ON)",     // removed data is overwritten
-	)
+	}
+	if writes {
+		settings = append(settings,
+			"journal_mode(WAL)",
+			"synchronous("+f.opt.Synchronous+")",
+			"secure_delete(ON)", // removed data is overwritten
+		)
+	}
+	s, err := newSession(fileAddress(f.path), begin, settings...)
 	if err != nil {
 		return nil, err
 	}

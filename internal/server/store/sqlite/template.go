@@ -38,3 +38,16 @@ func (t *Template) Fill(s *Conn) error {
 	}
 	return nil
 }
+
+// Renew closes the session, and gives one with its connection and prepared statements. It gives nil if the
+// session is closed.
+func (s *Conn) Renew() *Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		return nil
+	}
+	next := &Conn{conn: s.conn, begin: s.begin, stmts: s.stmts, limit: s.limit}
+	s.conn, s.stmts = nil, nil
+	return next
+}

@@ -1,0 +1,101 @@
+package httpd
+
+import (
+	"fmt"
+	"testing"
+)
+
+// makeLimit makes a limit with keys, and gives its path.
+func (w *world) makeLimit(name string) string {
+	w.t.Helper()
+	path := "/api/v1/limits/" + name
+	w.do("PUT", path, `{"concurrency":3,"per_key":true}`).is(201)
+	return path
+}
+
+func TestLimitsOverHTTP(t *testing.T) {
+	w := newWorld(t, setup{})
+	body := `{"concurrency":1,"rate":{"count":100,"per":"1m"},"description":"the shop"}`
+	made := w.do("PUT", "/api/v1/limits/shop", body).is(201)
+	if again := w.do("PUT", "/api/v1/limits/shop", body).is(200); again["changed_at"] != made["changed_at"] {
+		t.Errorf("a repeated PUT changed the limit: %v", again)
+	}
+	first := w.do("POST", "/api/v1/runs", `{"kind":"k","limits":["shop"]}`).is(201)
+	second := w.do("POST", "/api/v1/runs", `{"kind":"k","limits":["shop"]}`).is(201)
+	why := w.get("/api/v1/runs/" + second["run_id"].(string)).is(200)["waiting_for"].(obj)
+	at := why["limits"].([]any)[0].(obj)
+	if why["reason"] != "limit" || at["limit"] != "shop" || at["ahead"] != 0.0 {
+		t.Errorf("the second run waits for %v, want limit shop", why)
+	}
+	granted := w.do("POST", "/api/v1/workers/w/poll", `{"slots":5}`).is(200)["runs"].([]any)
+	if len(granted) != 1 || granted[0].(obj)["run_id"] != first["run_id"] {
+		t.Errorf("granted %v, want the first run alone", granted)
+	}
+	shown := w.get("/api/v1/limits/shop").is(200)
+	if shown["leased"] != 1.0 || shown["waiting"] != 1.0 || len(shown["holders"].([]any)) != 1 ||
+		len(shown["waiters"].([]any)) != 1 {
+		t.Errorf("the limit shows %v, want a holder and a waiter", shown)
+	}
+	w.do("POST", "/api/v1/limits/shop/close", `{"for":"1h","reason":"429"}`).is(200)
+	list := w.get("/api/v1/limits").is(200)["limits"].([]any)
+	if l := list[0].(obj); len(list) != 1 || l["closed_until"] == nil || l["close_reason"] != "429" {
+		t.Errorf("the list shows %v, want a closed limit", list)
+	}
+	if l := w.do("POST", "/api/v1/limits/shop/open", `{}`).is(200); l["closed_until"] != nil {
+		t.Errorf("the opened limit shows %v", l)
+	}
+	path := w.makeLimit("each")
+	if k := w.do("PUT", path+"/keys/a%2Fb", `{"concurrency":9}`).is(200); k["key"] != "a/b" || k["concurrency"] != 9.0 {
+		t.Errorf("the key shows %v", k)
+	}
+	if keys := w.get(path + "/keys").is(200)["keys"].([]any); len(keys) != 1 {
+		t.Errorf("keys %v, want one", keys)
+	}
+	w.do("DELETE", "/api/v1/limits/shop", "").is(200)
+	w.get("/api/v1/limits/shop").refuses(404, "not_found")
+}
+
+func TestBadLimitsAreRefused(t *testing.T) {
+	w := newWorld(t, setup{})
+	w.makeLimit("keyed")
+	w.do("PUT", "/api/v1/limits/plain", `{"rate":{"count":5,"per":"1s"}}`).is(201)
+	for _, x := range []struct{ method, path, body, code, field string }{
+		{"PUT", "/api/v1/limits/x", `{}`, "invalid", "concurrency"},
+		{"PUT", "/api/v1/limits/x", `{"concurrency":0}`, "invalid", "concurrency"},
+		{"PUT", "/api/v1/limits/x", `{"concurrency":1000001}`, "invalid", "concurrency"},
+		{"PUT", "/api/v1/limits/x", `{"rate":{"count":0,"per":"1s"}}`, "invalid", "rate.count"},
+		{"PUT", "/api/v1/limits/x", `{"rate":{"count":1,"per":"10ms"}}`, "invalid", "rate.per"},
+		{"PUT", "/api/v1/limits/x", `{"rate":{"count":1,"per":"25h"}}`, "invalid", "rate.per"},
+		{"PUT", "/api/v1/limits/kind:x", `{"concurrency":1}`, "invalid", "name"},
+		{"PUT", "/api/v1/limits/keyed", `{"concurrency":1}`, "invalid", "per_key"},
+		{"PUT", "/api/v1/limits/plain/keys/a", `{"concurrency":1}`, "invalid", "key"},
+		{"PUT", "/api/v1/limits/keyed/keys/a", `{}`, "invalid", "concurrency"},
+		{"POST", "/api/v1/limits/plain/close", `{}`, "invalid", "for"},
+		{"POST", "/api/v1/limits/plain/close", `{"for":"1m","until":"2100-01-01T00:00:00Z"}`, "invalid", "for"},
+		{"POST", "/api/v1/limits/plain/close", `{"for":"1m","key":"a"}`, "invalid", "key"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["nowhere"]}`, "unknown_limit", "limits"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["a","b","c","d","e"]}`, "invalid", "limits"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain","plain"]}`, "invalid", "limits"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain"],"units":6}`, "invalid", "units"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["plain"],"units":-1}`, "invalid", "units"},
+		{"POST", "/api/v1/runs", `{"kind":"k","limits":["keyed"],"limit_key":"a\u0001"}`, "invalid", "limit_key"},
+		{"PUT", "/api/v1/kinds/k", `{"limit_key_from":"customer"}`, "invalid", "limit_key_from"},
+		{"PUT", "/api/v1/kinds/k", `{"limit_key_from":"/a~2"}`, "invalid", "limit_key_from"},
+		{"PUT", "/api/v1/kinds/k", `{"limits":["a","b","c","d","e"]}`, "invalid", "limits"},
+		{"PUT", "/api/v1/kinds/k", `{"concurrency":-1}`, "invalid", "concurrency"},
+	} {
+		status := 400
+		if x.code == "unknown_limit" {
+			status = 422
+		}
+		t.Run(fmt.Sprint(x.method, x.path, x.body), func(t *testing.T) {
+			if p := w.do(x.method, x.path, x.body).refuses(status, x.code); p["field"] != x.field {
+				t.Errorf("field = %v, want %s: %v", p["field"], x.field, p["detail"])
+			}
+		})
+	}
+	w.get("/api/v1/limits/x").refuses(404, "not_found")
+	if runs := w.get("/api/v1/runs").is(200)["runs"].([]any); len(runs) != 0 {
+		t.Errorf("%d runs were accepted, want none", len(runs))
+	}
+}

@@ -1,0 +1,346 @@
+package store
+
+import (
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+)
+
+// A LimitRow is a limit as it is stored.
+type LimitRow struct {
+	Tenant      perdure.TenantID
+	Name        string
+	Spec        string // its values; see Values
+	PerKey      bool
+	Description string
+
+	CreatedAt perdure.Instant
+	ChangedAt perdure.Instant
+	DeletedAt perdure.Instant
+
+	// ClosedUntil closes all keys of the limit.
+	ClosedUntil perdure.Instant
+	CloseReason string
+
+	// AlarmAt is set while the keys behind SweptTo are to be looked at again.
+	AlarmAt perdure.Instant
+	SweptTo string
+	Version int64
+}
+
+// A LimitKeyRow has the counts of a limit, or of one of its keys.
+type LimitKeyRow struct {
+	Tenant perdure.TenantID
+	Name   string
+	Key    string
+	// Spec has values that replace those of the limit; see Values.
+	Spec string
+
+	// Leased, Waiting and Offered count runs by their positions. OfferedUnits is what the offered ones
+	// would take of the rate. Those that were offered up to OfferedAfter don't count any more: nobody has
+	// claimed them in time.
+	Leased, Waiting, Offered, OfferedUnits int64
+	OfferedAfter                           perdure.Instant
+	// Passed has the places of runs that nobody has claimed in time, each between line breaks.
+	Passed string
+	// Turn is the key of runs that had its turn last, at a limit without keys of its own.
+	Turn string
+	// FullAt is when the rate has regained all that was taken.
+	FullAt perdure.Instant
+
+	ClosedUntil perdure.Instant
+	CloseReason string
+
+	// Recount is set if Leased has to be counted again before it is used.
+	Recount bool
+	UsedAt  perdure.Instant
+	AlarmAt perdure.Instant
+	Version int64
+}
+
+// Ref names the limit and its key.
+func (k *LimitKeyRow) Ref() perdure.LimitRef { return perdure.LimitRef{Limit: k.Name, Key: k.Key} }
+
+// Values gives what the limit allows. A text that can't be read means no limit.
+func (l *LimitRow) Values() perdure.LimitValues { return readValues(l.Spec) }
+
+// Values gives what the key allows instead of the limit.
+func (k *LimitKeyRow) Values() perdure.LimitValues { return readValues(k.Spec) }
+
+func readValues(spec string) (v perdure.LimitValues) {
+	if spec == "" || json.Unmarshal([]byte(spec), &v) != nil || v.Validate() != nil {
+		return perdure.LimitValues{}
+	}
+	return v
+}
+
+// SpecOf gives the text of values. It is empty for none.
+func SpecOf(v *perdure.LimitValues) (string, error) {
+	if *v == (perdure.LimitValues{}) {
+		return "", nil
+	}
+	b, err := json.Marshal(v)
+	return string(b), err
+}
+
+var limitTable = register(&table[LimitRow]{
+	name: "limits", versioned: true, version: func(l *LimitRow) *int64 { return &l.Version },
+	keys: []string{"tenant", "name"},
+	columns: func(c *columns, l *LimitRow) {
+		text(c, "tenant", &l.Tenant)
+		text(c, "name", &l.Name)
+		text(c, "spec", &l.Spec)
+		flag(c, "per_key", &l.PerKey)
+		text(c, "description", &l.Description)
+		number(c, "created_at", &l.CreatedAt)
+		number(c, "changed_at", &l.ChangedAt)
+		number(c, "deleted_at", &l.DeletedAt)
+		number(c, "closed_until", &l.ClosedUntil)
+		text(c, "close_reason", &l.CloseReason)
+		optional(c, "alarm_at", &l.AlarmAt)
+		text(c, "swept_to", &l.SweptTo)
+		number(c, "version", &l.Version)
+	},
+})
+
+var limitKeyTable = register(&table[LimitKeyRow]{
+	name: "limit_keys", versioned: true, version: func(k *LimitKeyRow) *int64 { return &k.Version },
+	keys: []string{"tenant", "name", "key"},
+	columns: func(c *columns, k *LimitKeyRow) {
+		text(c, "tenant", &k.Tenant)
+		text(c, "name", &k.Name)
+		text(c, "key", &k.Key)
+		text(c, "spec", &k.Spec)
+		number(c, "leased", &k.Leased)
+		number(c, "waiting", &k.Waiting)
+		number(c, "offered", &k.Offered)
+		number(c, "offered_units", &k.OfferedUnits)
+		number(c, "offered_after", &k.OfferedAfter)
+		text(c, "passed", &k.Passed)
+		text(c, "turn", &k.Turn)
+		number(c, "full_at", &k.FullAt)
+		number(c, "closed_until", &k.ClosedUntil)
+		text(c, "close_reason", &k.CloseReason)
+		flag(c, "recount", &k.Recount)
+		number(c, "used_at", &k.UsedAt)
+		optional(c, "alarm_at", &k.AlarmAt)
+		number(c, "version", &k.Version)
+	},
+})
+
+type limitKey struct {
+	t    perdure.TenantID
+	name string
+}
+
+type limitKeyKey struct {
+	t         perdure.TenantID
+	name, key string
+}
+
+// Limits holds the limits of tenants.
+type Limits struct {
+	in   *base
+	rows staged[limitKey, LimitRow]
+}
+
+func (repo *Limits) open(in *base) {
+	repo.in = in
+	openRows(&repo.rows, in, limitTable)
+}
+
+// Get gives a limit, also one that was deleted.
+func (repo *Limits) Get(t perdure.TenantID, name string) (LimitRow, bool, error) {
+	return loadRow(&repo.rows, limitKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
+}
+
+// Put stages a limit. Its version is incremented when the batch is written.
+func (repo *Limits) Put(l LimitRow) {
+	repo.in.s.limited.Store(true)
+	putRow(&repo.rows, limitKey{l.Tenant, l.Name}, l)
+}
+
+// Page lists a tenant's limits by name.
+func (repo *Limits) Page(t perdure.TenantID, p Page) ([]LimitRow, string, error) {
+	return paged(p, func(after string, n int, row func(*LimitRow) error) error {
+		return limitTable.query(repo.in.sess, "WHERE tenant=? AND name>? AND deleted_at=0 ORDER BY name"+atMost,
+			[]any{string(t), after, int64(n)}, row)
+	}, func(l *LimitRow) string { return l.Name }, func(l *LimitRow) int { return 512 + quoted(l.Description) })
+}
+
+// Count counts a tenant's limits up to a number, with those of the batch and those that are deleted.
+func (repo *Limits) Count(t perdure.TenantID, most int) (n int, err error) {
+	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM limits WHERE tenant=?"+atMost+") AS counted",
+		[]any{string(t), int64(most)}, func(scan func(...any) error) error { return scan(&n) })
+	for _, k := range repo.rows.dirty {
+		if r := repo.rows.byKey[k]; k.t == t && !r.stored && r.exists {
+			n++
+		}
+	}
+	return n, err
+}
+
+// Ringing gives limits whose alarm has passed.
+func (repo *Limits) Ringing(limit int) (out []LimitRow, err error) {
+	err = limitTable.query(repo.in.sess, "WHERE alarm_at IS NOT NULL AND alarm_at<=? ORDER BY alarm_at, tenant, name"+
+		atMost, []any{int64(repo.in.Now), int64(limit)}, func(l *LimitRow) error {
+		k := limitKey{l.Tenant, l.Name}
+		absorbRow(&repo.rows, k, *l, true)
+		if cur, ok, _ := getRow(&repo.rows, k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
+			out = append(out, cur)
+		}
+		return nil
+	})
+	return out, err
+}
+
+// Drop stages the removal of a deleted limit, provided that nobody has changed it.
+func (repo *Limits) Drop(l *LimitRow) {
+	dropRow(&repo.rows, limitKey{l.Tenant, l.Name})
+	repo.in.tx.Stage("DELETE FROM limits WHERE tenant=? AND name=? AND version=? AND deleted_at>0",
+		string(l.Tenant), l.Name, l.Version)
+}
+
+// LimitKeys holds the counts of limits.
+type LimitKeys struct {
+	in   *base
+	rows staged[limitKeyKey, LimitKeyRow]
+}
+
+func (repo *LimitKeys) open(in *base) {
+	repo.in = in
+	openRows(&repo.rows, in, limitKeyTable)
+}
+
+// Get gives the counts of a key.
+func (repo *LimitKeys) Get(t perdure.TenantID, ref perdure.LimitRef) (LimitKeyRow, bool, error) {
+	return loadRow(&repo.rows, limitKeyKey{t, ref.Limit, ref.Key}, "WHERE tenant=? AND name=? AND key=?",
+		string(t), ref.Limit, ref.Key)
+}
+
+// Put stages the counts of a key. Their version is incremented when the batch is written.
+func (repo *LimitKeys) Put(k LimitKeyRow) {
+	repo.in.s.limited.Store(true)
+	putRow(&repo.rows, limitKeyKey{k.Tenant, k.Name, k.Key}, k)
+}
+
+// Waiting gives keys of a limit behind one that runs wait at, as they are committed.
+func (repo *LimitKeys) Waiting(t perdure.TenantID, name, after string, limit int) (keys []string, err error) {
+	err = repo.in.sess.Query("SELECT key FROM limit_keys WHERE tenant=? AND name=? AND waiting>0 AND key>? "+
+		"ORDER BY key"+atMost, []any{string(t), name, after, int64(limit)}, func(scan func(...any) error) error {
+		keys = append(keys, "")
+		return scan(&keys[len(keys)-1])
+	})
+	return keys, err
+}
+
+// HasWaiting tells whether runs wait at the empty key of a limit.
+func (repo *LimitKeys) HasWaiting(t perdure.TenantID, name string) (bool, error) {
+	k, ok, err := repo.Get(t, perdure.LimitRef{Limit: name})
+	return ok && k.Waiting > 0, err
+}
+
+// Page lists the keys of a limit that are in use, closed, or have values of their own.
+func (repo *LimitKeys) Page(t perdure.TenantID, name string, p Page) ([]LimitKeyRow, string, error) {
+	return paged(p, func(after string, n int, row func(*LimitKeyRow) error) error {
+		from, args := "", []any{string(t), name}
+		if after != "" {
+			from, args = " AND key>?", append(args, after[1:])
+		}
+		return limitKeyTable.query(repo.in.sess, "WHERE tenant=? AND name=?"+from+" ORDER BY key"+atMost,
+			append(args, int64(n)), row)
+	}, func(k *LimitKeyRow) string { return "k" + k.Key }, func(k *LimitKeyRow) int { return 512 + quoted(k.Key) })
+}
+
+// A LimitTotal sums up the keys of a limit.
+type LimitTotal struct {
+	Keys, Leased, Waiting, Offered int64
+	// AtLeast is set if the limit has more keys than were read.
+	AtLeast bool
+}
+
+// maxTotalKeys bounds the keys of a limit that a total reads.
+const maxTotalKeys = 2000
+
+// Total sums up the keys of a limit.
+func (repo *LimitKeys) Total(t perdure.TenantID, name string) (sum LimitTotal, err error) {
+	// On PostgreSQL a sum of integers of 64 bits is a NUMERIC.
+	err = repo.in.sess.Query("SELECT count(*), CAST(coalesce(sum(leased),0) AS BIGINT), "+
+		"CAST(coalesce(sum(waiting),0) AS BIGINT), CAST(coalesce(sum(offered),0) AS BIGINT) "+
+		"FROM (SELECT leased, waiting, offered FROM limit_keys WHERE tenant=? AND name=?"+
+		atMost+") AS counted", []any{string(t), name, int64(maxTotalKeys)}, func(scan func(...any) error) error {
+		return scan(&sum.Keys, &sum.Leased, &sum.Waiting, &sum.Offered)
+	})
+	sum.AtLeast = sum.Keys >= maxTotalKeys
+	return sum, err
+}
+
+// Count counts a tenant's keys up to a number, and those with values of their own if own is set.
+func (repo *LimitKeys) Count(t perdure.TenantID, own bool, most int) (n int, err error) {
+	where := ""
+	if own {
+		where = " AND spec<>''"
+	}
+	err = repo.in.sess.Query("SELECT count(*) FROM (SELECT 1 FROM limit_keys WHERE tenant=?"+where+atMost+
+		") AS counted",
+		[]any{string(t), int64(most)}, func(scan func(...any) error) error { return scan(&n) })
+	return n, err
+}
+
+// Ringing gives keys whose alarm has passed. If there are more than the limit, it gives some of each
+// tenant.
+func (repo *LimitKeys) Ringing(after perdure.TenantID, limit int) ([]LimitKeyRow, error) {
+	out, err := repo.ringing("", nil, limit)
+	if err != nil || len(out) < limit {
+		return out, err
+	}
+	due, err := repo.in.tx.dueTenants("limit_keys", after)
+	if err != nil || len(due) < 2 {
+		return out, err
+	}
+	out = nil
+	for _, t := range due[:min(len(due), limit)] {
+		part, err := repo.ringing("tenant=? AND ", []any{string(t)}, max(1, limit/len(due)))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, part...)
+	}
+	return out, nil
+}
+
+// ringing reads keys whose alarm has passed, restricted by a condition.
+func (repo *LimitKeys) ringing(where string, args []any, limit int) (out []LimitKeyRow, err error) {
+	err = limitKeyTable.query(repo.in.sess, "WHERE "+where+"alarm_at IS NOT NULL AND alarm_at<=? "+
+		"ORDER BY alarm_at, tenant, name, key"+atMost, append(args, int64(repo.in.Now), int64(limit)),
+		func(v *LimitKeyRow) error {
+			k := limitKeyKey{v.Tenant, v.Name, v.Key}
+			absorbRow(&repo.rows, k, *v, true)
+			if cur, ok, _ := getRow(&repo.rows, k); ok && cur.AlarmAt != 0 && cur.AlarmAt <= repo.in.Now {
+				out = append(out, cur)
+			}
+			return nil
+		})
+	return out, err
+}
+
+// DropUnused stages the removal of at most limit keys that count nothing, have no values of their own,
+// and were not used since an instant. It gives their number.
+func (repo *LimitKeys) DropUnused(before perdure.Instant, limit int) (n int, err error) {
+	const unused = "leased=0 AND waiting=0 AND offered=0 AND spec='' AND used_at<?"
+	err = repo.in.sess.Query("SELECT tenant, name, key, version FROM limit_keys WHERE "+unused+" AND full_at<? "+
+		"AND closed_until<? ORDER BY used_at"+atMost,
+		[]any{int64(before), int64(before), int64(before), int64(limit)}, func(scan func(...any) error) error {
+			var t perdure.TenantID
+			var name, key string
+			var version int64
+			if err := scan(&t, &name, &key, &version); err != nil {
+				return err
+			}
+			n++
+			repo.in.tx.Stage("DELETE FROM limit_keys WHERE tenant=? AND name=? AND key=? AND version=?",
+				string(t), name, key, version)
+			return nil
+		})
+	return n, err
+}

@@ -1,0 +1,133 @@
+"""Commits are kept and sent again byte-equal, against a server that fails in many ways."""
+
+import http.server
+import json
+import socket
+import threading
+import unittest
+
+import perdure
+from perdure import problems
+from perdure.errors import Lost, Refused
+from perdure.lease import Lease
+
+
+class Server:
+    """Answers calls from a list: a status and a body, or None for a connection that is cut."""
+
+    def __init__(self, answers):
+        self.calls, outer, self.answers = [], self, answers
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                outer.calls.append((self.path, body, dict(self.headers)))
+                answer = outer.answers.pop(0) if outer.answers else (200, {"results": [{"ok": True}]})
+                if answer is None:
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                data = json.dumps(answer[1]).encode()
+                self.send_response(answer[0])
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = "http://127.0.0.1:%d" % self.server.server_port
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+GRANT = {"run_id": "r", "epoch": 3, "kind": "k", "lease_ms": 60000, "max_attempts": 3}
+
+
+class CommitsTest(unittest.TestCase):
+    def lease(self, *answers):
+        self.server = Server(list(answers))
+        self.addCleanup(self.server.close)
+        self.worker = perdure.Worker(self.server.url, "key", build="b", id="w")
+        self.addCleanup(self.worker.loop.close)
+        self.addCleanup(self.worker.client.close)
+        return Lease(self.worker, dict(GRANT), 0.0)
+
+    def test_the_same_bytes_until_there_is_an_answer(self):
+        lease = self.lease(None, (503, {"code": "unknown_outcome"}), (500, {"code": "internal"}),
+                           (429, {"code": "too_many_requests"}), (502, {}))
+        lease.commit({"journal": [{"key": "a#1", "value": {"aside": True, "as": ["t:"], "ok": 1e-06}}]})
+        bodies = {body for _, body, _ in self.server.calls}
+        self.assertEqual(len(self.server.calls), 6)
+        self.assertEqual(bodies, {b'{"commits":[{"commit_id":"e3-1","run_id":"r","epoch":3,"journal":[{"key":"a#1",'
+                                  b'"value":{"aside":true,"as":["t:"],"ok":0.000001}}]}]}'})
+        lease.commit({"outcome": {"type": "suspend"}})
+        self.assertIn(b'"commit_id":"e3-2"', self.server.calls[-1][1])
+
+    def test_a_lease_that_is_gone(self):
+        for code in ("stale_epoch", "wrong_state", "run_ended", "not_found"):
+            lease = self.lease((409, {"code": code}))
+            with self.assertRaises(Lost):
+                lease.commit({"ack": [1]})
+            self.assertTrue(lease.lost.is_set())
+            with self.assertRaises(Lost):
+                lease.commit({"ack": [1]})
+            self.assertEqual(len(self.server.calls), 1)
+
+    def test_a_part_is_meant_if_there_is_a_field(self):
+        lease = self.lease((404, {"code": "not_found", "field": "commits[0].cancel[0]"}))
+        with self.assertRaises(Refused) as caught:
+            lease.commit({"cancel": ["x"]})
+        self.assertEqual(caught.exception.field, "commits[0].cancel[0]")
+        self.assertFalse(lease.lost.is_set())
+
+    def test_finished_work_is_sent_when_the_lease_is_lost(self):
+        lease = self.lease((409, {"code": "stale_epoch"}))
+        lease.lose()
+        with self.assertRaises(Lost):
+            lease.commit({"outcome": {"type": "complete", "result": 1}})
+        self.assertEqual(len(self.server.calls), 1)
+
+    def test_a_request_to_stop_comes_with_a_commit(self):
+        lease = self.lease((200, {"results": [{"ok": True, "cancel": True}]}))
+        lease.commit({"ack": [1]})
+        self.assertTrue(lease.cancel and lease.stop.is_set())
+        lease.commit({"ack": [2]})
+        self.assertIn(b'"cancel_ack":true', self.server.calls[-1][1])
+
+
+class ProblemsTest(unittest.TestCase):
+    def test_each_code_has_a_class(self):
+        self.assertGreater(len(problems.CODES), 40)
+        for code in problems.CODES:
+            made = problems.problem(code, "why")
+            self.assertIs(type(made), getattr(problems, problems.class_name(code)))
+            self.assertIsInstance(made, perdure.Problem)
+        self.assertIs(type(problems.problem("of_a_later_release")), perdure.Problem)
+        e = problems.problem_of(503, {"Retry-After": "7"}, b'{"code":"unavailable","detail":"away"}')
+        self.assertEqual((e.code, e.status, e.retry_after), ("unavailable", 503, 7.0))
+        self.assertEqual(problems.problem_of(502, {}, b"<html>").code, "unavailable")
+
+    def test_a_start_is_repeated_under_its_key(self):
+        server = Server([None, (503, {"code": "unknown_outcome"}), (201, {"run_id": "r", "state": "queued"})])
+        self.addCleanup(server.close)
+        client = perdure.Client(server.url, "key")
+        self.addCleanup(client.close)
+        self.assertEqual(client.start("k", {"a": 1.0}).id, "r")
+        keys = {headers["Idempotency-Key"] for _, _, headers in server.calls}
+        self.assertEqual((len(server.calls), len(keys)), (3, 1))
+        self.assertEqual(server.calls[0][1], b'{"kind":"k","input":{"a":1}}')
+
+    def test_another_address_answers(self):
+        dead = Server([])
+        dead.close()
+        server = Server([(201, {"run_id": "r", "state": "queued"})])
+        self.addCleanup(server.close)
+        client = perdure.Client([dead.url, server.url], "key")
+        self.addCleanup(client.close)
+        self.assertEqual(client.start("k").id, "r")

@@ -28,15 +28,20 @@ var kindPauseScenarios = []Scenario{
 		grants := s.End()
 		w.check(len(grants) == 0, "a poll that stands by got a run of a paused kind")
 		for range 2 { // also after a restart
-			for name, op := range map[string]*dispatch.Claim{
-				"a poll for its kind":  {Tenant: tenant, Worker: "w", Slots: 9, Kinds: []string{"job"}},
-				"a poll of all queues": {Tenant: tenant, Worker: "w", Slots: 9, Queues: []string{"other"}},
-				"a poll for this run":  {Tenant: tenant, Worker: "w", Slots: 9, Runs: []perdure.RunID{r.ID}},
-				"a poll of tenants": {Tenant: "ops", AnyTenant: true, Worker: "p", Slots: 9, Kinds: []string{"job"},
-					Queues: []string{perdure.DefaultQueue, "other"}},
+			for _, x := range []struct {
+				name string
+				op   *dispatch.Claim
+			}{
+				{"a poll for its kind", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9, Kinds: []string{"job"}}},
+				{"a poll of all queues", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9,
+					Queues: []string{"other"}}},
+				{"a poll for this run", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9,
+					Runs: []perdure.RunID{r.ID}}},
+				{"a poll of tenants", &dispatch.Claim{Tenant: "ops", AnyTenant: true, Worker: "p", Slots: 9,
+					Kinds: []string{"job"}, Queues: []string{perdure.DefaultQueue, "other"}}},
 			} {
-				w.do(op)
-				w.check(len(op.Grants) == 0, "%s got %d runs of a paused kind", name, len(op.Grants))
+				w.do(x.op)
+				w.check(len(x.op.Grants) == 0, "%s got %d runs of a paused kind", x.name, len(x.op.Grants))
 			}
 			w.restart()
 		}

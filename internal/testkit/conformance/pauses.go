@@ -148,14 +148,18 @@ var pauseScenarios = []Scenario{
 		}
 		both := []string{perdure.DefaultQueue, "other"}
 		for range 2 { // also after a restart
-			for name, op := range map[string]*dispatch.Claim{
-				"a poll":                  {Tenant: tenant, Worker: "w", Slots: 9},
-				"a poll for its kind":     {Tenant: tenant, Worker: "w", Slots: 9, Kinds: []string{"job"}},
-				"a poll of another build": {Tenant: tenant, Worker: "w", Slots: 9, Build: "2"},
-				"a poll for this run":     {Tenant: tenant, Worker: "w", Slots: 9, Runs: []perdure.RunID{waits.ID}},
+			for _, x := range []struct {
+				name string
+				op   *dispatch.Claim
+			}{
+				{"a poll", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9}},
+				{"a poll for its kind", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9, Kinds: []string{"job"}}},
+				{"a poll of another build", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9, Build: "2"}},
+				{"a poll for this run", &dispatch.Claim{Tenant: tenant, Worker: "w", Slots: 9,
+					Runs: []perdure.RunID{waits.ID}}},
 			} {
-				ids := granted(op)
-				w.check(len(ids) == 0, "%s got %v from a paused queue", name, ids)
+				ids := granted(x.op)
+				w.check(len(ids) == 0, "%s got %v from a paused queue", x.name, ids)
 			}
 			w.restart()
 		}

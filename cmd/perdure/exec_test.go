@@ -239,9 +239,13 @@ func TestFastOutputIsComplete(t *testing.T) {
 	out := &hashWriter{sum: hash}
 	var stderr bytes.Buffer
 	script := fmt.Sprintf("yes 0123456789abcdef 2>/dev/null | head -c %d", size)
-	if code := run([]string{"exec", "--", "sh", "-c", script}, out, &stderr); code != 0 || stderr.Len() > 0 {
+	code := run([]string{"exec", "--", "sh", "-c", script}, out, &stderr)
+	// On a busy machine the server may take long to store the output, and exec says so.
+	late := strings.Contains(stderr.String(), "does not know of the end yet")
+	if code != 0 || stderr.Len() > 0 && !late {
 		t.Fatalf("exec: exit code %d: %s", code, stderr.String())
 	}
+	stderr.Reset()
 	want := sha256.New()
 	line := bytes.Repeat([]byte("0123456789abcdef\n"), 1<<16)
 	for left := size; left > 0; left -= len(line) {
@@ -254,6 +258,9 @@ func TestFastOutputIsComplete(t *testing.T) {
 	all := &hashWriter{sum: logged}
 	_, stdout, _ := call("jobs", "--limit", "1")
 	id := strings.Fields(strings.Split(stdout, "\n")[1])[0]
+	if code, _, said := call("wait", id); code != 0 {
+		t.Fatalf("wait: exit code %d: %s", code, said)
+	}
 	if code := run([]string{"logs", id}, all, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Fatalf("logs: exit code %d: %s", code, stderr.String())
 	}

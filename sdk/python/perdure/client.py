@@ -2,78 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import json
 import os
 import time
-import urllib.parse
-import uuid
 from typing import Any, Iterable, Iterator
 
 from . import durations, shapes
+from .calls.caller import fields, segment
+from .calls.entries import Entries
+from .calls.limits import Limits
+from .calls.people import People
+from .calls.run import Run, RunFailed, RunNotEnded, submission
+from .calls.schedules import Schedules
+from .calls.server import Server
+from .calls.threads import Threads
+from .calls.webhooks import Webhooks
 from .durations import Duration
 from .problems import Problem
 from .transport import Transport
 
-_quote = urllib.parse.quote
-_ends = ("completed", "failed", "cancelled", "timeout")
+__all__ = ["Client", "Run", "RunFailed", "RunNotEnded"]
 
 
-class Run(dict[str, Any]):
-    """A run as the server tells it. All its fields are those of the API."""
-
-    @property
-    def id(self) -> str:
-        return str(self["run_id"])
-
-    @property
-    def state(self) -> str:
-        return str(self["state"])
-
-    @property
-    def deferred(self) -> bool:
-        """Whether it goes on, and nobody waits for it any more."""
-        return self.get("status") == "deferred"
-
-    @property
-    def ended(self) -> bool:
-        return self.state in _ends
-
-    @property
-    def result(self) -> Any:
-        """The result of a completed run; the failure of another one is raised."""
-        if self.state == "completed":
-            return self.get("result")
-        if not self.ended:
-            raise RunNotEnded("run %s is %s" % (self.id, self.state))
-        raise RunFailed(self)
-
-
-class RunNotEnded(Exception):
-    """A run has no result yet."""
-
-
-class RunFailed(Exception):
-    """A run has ended without a result."""
-
-    def __init__(self, run: Run):
-        error = run.get("error") or {}
-        self.run, self.code, self.message = run, error.get("code", run.state), error.get("message", "")
-        super().__init__("run %s is %s: %s: %s" % (run.id, run.state, self.code, self.message))
-
-
-def _fields(**fields: Any) -> dict[str, Any]:
-    out = {}
-    for name, value in fields.items():
-        if value is None:
-            continue
-        if name in ("timeout", "delay", "wait", "every", "jitter") and not isinstance(value, str):
-            value = durations.timeout(value)
-        out[name] = value
-    return out
-
-
-class Client:
+class Client(Threads, People, Limits, Schedules, Webhooks, Entries, Server):
     """Calls a server. It may be used by several threads.
 
     Calls that change something have an idempotency key, a new one unless you give one, and are repeated under it.
@@ -90,23 +43,18 @@ class Client:
     def close(self) -> None:
         self.transport.drop()
 
-    def get(self, path: str, **query: Any) -> Any:
-        """Makes a call that reads. path is that of the API."""
-        return self.transport.call("GET", path, query=query).json()
-
-    def send(self, method: str, path: str, body: Any = None, *, idempotency_key: str | None = None, wait: float = 0,
-             **query: Any) -> Any:
-        """Makes a call that changes something, again under its key while nobody answers."""
-        key = idempotency_key or str(uuid.uuid4())
-        answer = self.transport.call(method, path, query=query, body={} if body is None else body, idempotency_key=key,
-                                     timeout=self.transport.timeout + wait)
-        return answer.json()
+    def for_tenant(self, tenant: str) -> "Client":
+        """Returns a client for calls about another tenant."""
+        other = copy.copy(self)
+        other.transport = copy.copy(self.transport)
+        other.transport.tenant = tenant
+        return other
 
     # Runs
 
     def start(self, kind: str, input: Any = None, *, idempotency_key: str | None = None, **options: Any) -> Run:
         """Starts a run, and returns at once. options are the fields of a start: timeout, queue, metadata, thread_id …"""
-        body = self._start(kind, input, options)
+        body = submission(kind, input, options)
         return Run(self.send("POST", "/api/v1/runs", body, idempotency_key=idempotency_key))
 
     def run(self, kind: str, input: Any = None, *, wait: Duration = 600, idempotency_key: str | None = None,
@@ -115,29 +63,31 @@ class Client:
         run = self.start(kind, input, idempotency_key=idempotency_key, **options)
         return self.join(run.id, wait)
 
-    def _start(self, kind: str, input: Any, options: dict[str, Any]) -> dict[str, Any]:
-        run_class = options.pop("run_class", None)
-        body = _fields(kind=kind, **options)
-        if run_class:
-            body["class"] = run_class
-        if input is not None:
-            body["input"] = shapes.encode(input)[0]
-        return body
-
     def start_many(self, runs: Iterable[dict[str, Any]], *, idempotency_key: str | None = None) -> list[dict[str, Any]]:
-        """Starts up to 1000 runs, each accepted or refused by itself."""
-        answer = self.send("POST", "/api/v1/runs/batch", {"runs": list(runs)}, idempotency_key=idempotency_key)
+        """Starts up to 1000 runs, each accepted or refused by itself: {"kind": …, "input": …}, and options of a start."""
+        bodies = [submission(r["kind"], r.get("input"), {n: v for n, v in r.items() if n not in ("kind", "input")})
+                  for r in runs]
+        answer = self.send("POST", "/api/v1/runs/batch", {"runs": bodies}, idempotency_key=idempotency_key)
         return list(answer["results"])
 
     def look(self, run_id: str) -> Run:
-        return Run(self.get("/api/v1/runs/" + _quote(run_id)))
+        return Run(self.get("/api/v1/runs/" + segment(run_id)))
+
+    def by_name(self, name: str) -> Run:
+        """Returns the run that has a name. A run gets its first name with the option name of its start."""
+        return Run(self.get("/api/v1/runs/by-name/" + segment(name)))
+
+    def name_run(self, run_id: str, name: str, *, from_seq: int = 0) -> dict[str, Any]:
+        """Gives a run one more name, which stands for the run from a line of its log on."""
+        path = "/api/v1/runs/%s/names/%s" % (segment(run_id), segment(name))
+        return dict(self.send("PUT", path, fields(from_seq=from_seq or None)))
 
     def join(self, run_id: str, wait: Duration = 600) -> Run:
         """Waits for a run. One that has not ended in time is deferred, and goes on. Restarts of the server don't matter."""
         until = time.monotonic() + durations.microseconds(wait) / 1e6
         while True:
             left = max(0.0, min(until - time.monotonic(), 3000.0))
-            answer = self.transport.call("GET", "/api/v1/runs/%s/join" % _quote(run_id),
+            answer = self.transport.call("GET", "/api/v1/runs/%s/join" % segment(run_id),
                                          query={"timeout": durations.timeout(left)}, timeout=left + self.transport.timeout)
             run = Run(answer.json())
             if run.ended or time.monotonic() >= until:
@@ -146,65 +96,66 @@ class Client:
 
     def list(self, **filter: Any) -> Iterator[Run]:
         """Gives runs, the newest first, page after page. Filters are those of the API; metadata_k becomes metadata.k."""
-        query = {("metadata." + n[9:] if n.startswith("metadata_") and n != "metadata_value" else n): v
-                 for n, v in filter.items()}
-        return (Run(r) for r in self.pages("/api/v1/runs", "runs", **query))
+        return (Run(r) for r in self.pages("/api/v1/runs", "runs", **_filter(filter)))
 
-    def pages(self, path: str, field: str, **query: Any) -> Iterator[dict[str, Any]]:
-        """Gives the entries of a list that has pages."""
-        cursor = ""
-        while True:
-            page = self.get(path, **{**query, "cursor": cursor})
-            yield from page.get(field) or []
-            cursor = page.get("next_cursor", "")
-            if not cursor:
-                return
+    def counts(self, **filter: Any) -> dict[str, Any]:
+        """Counts the runs that match, by status, state, kind and queue."""
+        return dict(self.get("/api/v1/runs/counts", **_filter(filter)))
 
     def cancel(self, run_id: str, reason: str = "", *, wait: Duration | None = None) -> Run:
         """Asks a run to stop; with wait, waits for its end."""
         query = {} if wait is None else {"wait": durations.timeout(wait)}
         seconds = 0.0 if wait is None else durations.microseconds(wait) / 1e6
-        return Run(self.send("POST", "/api/v1/runs/%s/cancel" % _quote(run_id), _fields(reason=reason or None),
-                             wait=seconds, **query))
+        return Run(self.send("POST", "/api/v1/runs/%s/cancel" % segment(run_id), fields(reason=reason or None),
+                             wait=seconds, query=query))
 
     def retry(self, run_id: str, **options: Any) -> Run:
         body = {("from" if n == "from_" else n): v for n, v in options.items()}
-        return Run(self.send("POST", "/api/v1/runs/%s/retry" % _quote(run_id), body))
+        return Run(self.send("POST", "/api/v1/runs/%s/retry" % segment(run_id), body))
+
+    def retry_many(self, run_ids: Iterable[str], **options: Any) -> list[dict[str, Any]]:
+        """Starts new runs from up to 1000 ended ones, with a result for each."""
+        body = {"run_ids": [*run_ids], **{("from" if n == "from_" else n): v for n, v in options.items()}}
+        return list(self.send("POST", "/api/v1/runs/retry", body)["results"])
 
     def defer(self, run_id: str) -> Run:
-        return Run(self.send("POST", "/api/v1/runs/%s/defer" % _quote(run_id)))
+        return Run(self.send("POST", "/api/v1/runs/%s/defer" % segment(run_id)))
 
     def delete(self, run_id: str) -> None:
-        self.send("DELETE", "/api/v1/runs/" + _quote(run_id))
+        self.send("DELETE", "/api/v1/runs/" + segment(run_id))
 
     def signal(self, run_id: str, name: str, data: Any = None, *, idempotency_key: str | None = None) -> dict[str, Any]:
         """Sends a signal. A run takes it when it waits for it, also later."""
-        path = "/api/v1/runs/%s/signals/%s" % (_quote(run_id), _quote(name, safe=""))
+        path = "/api/v1/runs/%s/signals/%s" % (segment(run_id), segment(name))
         return dict(self.send("POST", path, {"data": shapes.encode(data)[0]}, idempotency_key=idempotency_key))
 
     def activity(self, run_id: str) -> dict[str, Any]:
-        return dict(self.get("/api/v1/runs/%s/activity" % _quote(run_id)))
+        return dict(self.get("/api/v1/runs/%s/activity" % segment(run_id)))
 
     def tree(self, run_id: str) -> Iterator[Run]:
-        return (Run(r) for r in self.pages("/api/v1/runs/%s/tree" % _quote(run_id), "runs"))
+        return (Run(r) for r in self.pages("/api/v1/runs/%s/tree" % segment(run_id), "runs"))
 
     def deliverable(self, run_id: str) -> dict[str, Any]:
-        return dict(self.get("/api/v1/runs/%s/deliverable" % _quote(run_id)))
+        return dict(self.get("/api/v1/runs/%s/deliverable" % segment(run_id)))
+
+    def views(self, run_id: str) -> list[dict[str, Any]]:
+        """Returns the named views of a run, without their values."""
+        return list(self.get("/api/v1/runs/%s/views" % segment(run_id))["views"] or [])
 
     def view(self, run_id: str, name: str) -> dict[str, Any]:
-        return dict(self.get("/api/v1/runs/%s/views/%s" % (_quote(run_id), _quote(name, safe=""))))
+        return dict(self.get("/api/v1/runs/%s/views/%s" % (segment(run_id), segment(name))))
 
-    def artifacts(self, run_id: str) -> Any:
-        return self.get("/api/v1/runs/%s/artifacts" % _quote(run_id))
+    def artifacts(self, run_id: str) -> list[dict[str, Any]]:
+        return list(self.get("/api/v1/runs/%s/artifacts" % segment(run_id))["artifacts"] or [])
 
     def artifact(self, run_id: str, name: str) -> bytes:
-        path = "/api/v1/runs/%s/artifacts/%s" % (_quote(run_id), _quote(name, safe=""))
+        path = "/api/v1/runs/%s/artifacts/%s" % (segment(run_id), segment(name))
         return self.transport.call("GET", path).data
 
     def events(self, run_id: str, after: int = 0) -> Iterator[dict[str, Any]]:
         """Gives the log of a run by polling, until it has ended."""
         while True:
-            page = self.get("/api/v1/runs/%s/events" % _quote(run_id), after=after, wait="20s")
+            page = self.get("/api/v1/runs/%s/events" % segment(run_id), after=after, wait="20s")
             yield from page.get("events") or []
             after = page["next_after"]
             if page.get("ended"):
@@ -215,7 +166,7 @@ class Client:
 
         It ends with the run. A line that is no longer kept is told as {"type": "stream:gap"}.
         """
-        failures, path = 0, "/api/v1/runs/%s/stream" % _quote(run_id)
+        failures, path = 0, "/api/v1/runs/%s/stream" % segment(run_id)
         while True:
             try:
                 for event in _events(self.transport.stream(path, {}, {"Accept": "text/event-stream",
@@ -238,80 +189,10 @@ class Client:
             self.transport.next_address()
             time.sleep(max(pause, min(2.0, 0.05 * 2 ** min(failures, 6))))
 
-    # People
 
-    def approvals(self, **filter: Any) -> Iterator[dict[str, Any]]:
-        return self.pages("/api/v1/approvals", "approvals", **filter)
-
-    def decide(self, approval_id: str, decision: str, action_hash: str, *, comment: str = "",
-               answer: Any = None) -> dict[str, Any]:
-        """Decides about an action: "approve" or "reject". action_hash is that of the action that was looked at."""
-        body = _fields(decision=decision, action_hash=action_hash, comment=comment or None, answer=answer)
-        return dict(self.transport.call("POST", "/api/v1/approvals/" + _quote(approval_id), body=body, again=True).json())
-
-    def answer_callback(self, token: str, result: Any = None, *, error: dict[str, str] | None = None) -> dict[str, Any]:
-        """Answers a callback with a result or an error {"code", "message"}. The same answer may be given again."""
-        body = {"error": error} if error else {"result": shapes.encode(result)[0]}
-        return dict(self.transport.call("POST", "/api/v1/callbacks/" + _quote(token), body=body, again=True).json())
-
-    # Threads
-
-    def create_thread(self, metadata: Any = None) -> dict[str, Any]:
-        return dict(self.send("POST", "/api/v1/threads", _fields(metadata=metadata)))
-
-    def threads(self, **filter: Any) -> Iterator[dict[str, Any]]:
-        return self.pages("/api/v1/threads", "threads", **filter)
-
-    def messages(self, thread_id: str, after: int = 0) -> Iterator[dict[str, Any]]:
-        while True:
-            page = self.get("/api/v1/threads/%s/messages" % _quote(thread_id), after=after)
-            found = page.get("messages") or []
-            yield from found
-            if not found or page.get("next_after", after) <= after:
-                return
-            after = page["next_after"]
-
-    def append_message(self, thread_id: str, role: str, content: Any, *, metadata: Any = None,
-                       idempotency_key: str | None = None) -> dict[str, Any]:
-        body = _fields(role=role, content=content, metadata=metadata)
-        return dict(self.send("POST", "/api/v1/threads/%s/messages" % _quote(thread_id), body,
-                              idempotency_key=idempotency_key))
-
-    def chat(self, message: Any, *, wait: Duration | None = None, idempotency_key: str | None = None,
-             **options: Any) -> dict[str, Any]:
-        """Says something to an agent. With wait the answer is there if it came in time."""
-        seconds = 0.0 if wait is None else durations.microseconds(wait) / 1e6
-        return dict(self.send("POST", "/api/v1/chat", _fields(message=message, wait=wait, **options), wait=seconds,
-                              idempotency_key=idempotency_key))
-
-    # Groups, kinds, schedules
-
-    def create_group(self, run_ids: Iterable[str], **options: Any) -> dict[str, Any]:
-        return dict(self.send("POST", "/api/v1/groups", _fields(run_ids=[*run_ids], **options)))
-
-    def join_group(self, group_id: str, wait: Duration = 600) -> dict[str, Any]:
-        seconds = durations.microseconds(wait) / 1e6
-        return dict(self.transport.call("GET", "/api/v1/groups/%s/join" % _quote(group_id),
-                                        query={"timeout": durations.timeout(wait)},
-                                        timeout=seconds + self.transport.timeout).json())
-
-    def kinds(self) -> list[dict[str, Any]]:
-        return [*self.get("/api/v1/kinds")["kinds"]]
-
-    def kind(self, kind: str) -> dict[str, Any]:
-        return dict(self.get("/api/v1/kinds/" + _quote(kind, safe="")))
-
-    def create_schedule(self, kind: str, **options: Any) -> dict[str, Any]:
-        return dict(self.send("POST", "/api/v1/schedules", self._start(kind, options.pop("input", None), options)))
-
-    def schedules(self) -> Iterator[dict[str, Any]]:
-        return self.pages("/api/v1/schedules", "schedules")
-
-    def delete_schedule(self, name: str) -> None:
-        self.send("DELETE", "/api/v1/schedules/" + _quote(name, safe=""))
-
-    def trigger_schedule(self, name: str) -> Run:
-        return Run(self.send("POST", "/api/v1/schedules/%s/trigger" % _quote(name, safe="")))
+def _filter(filter: dict[str, Any]) -> dict[str, Any]:
+    return {("metadata." + n[9:] if n.startswith("metadata_") and n != "metadata_value" else
+             "class" if n == "run_class" else n): v for n, v in filter.items()}
 
 
 def _events(lines: Iterator[bytes]) -> Iterator[dict[str, Any]]:

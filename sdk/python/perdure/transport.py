@@ -156,6 +156,7 @@ class Transport:
     def stream(self, path: str, query: dict[str, Any], headers: dict[str, str], silence: float) -> Iterator[bytes]:
         """Gives the lines of an answer as they come, over a connection of its own."""
         c, before = self.connect(silence, fresh=True)
+        response = None
         try:
             c.request("GET", before + self.path(path, query), None, {**self.headers(None, ""), **headers})
             response = c.getresponse()
@@ -167,4 +168,6 @@ class Transport:
                 yield line.rstrip(b"\r\n")
             raise EOFError("the stream was cut")
         finally:
+            if response:
+                response.close()
             c.close()

@@ -11,7 +11,7 @@ class Run:
 
     def __init__(self, input=None, **grant):
         self.journal, self.inbox, self.epoch, self.at = [], [], 0, 946684800000000
-        self.input, self.more, self.seq, self.children = input, grant, 0, None
+        self.input, self.more, self.seq, self.thread = input, grant, 0, []
 
     def send(self, type, **item):
         self.seq += 1
@@ -22,7 +22,7 @@ class Run:
         self.epoch += 1
         grant = {"run_id": "run", "epoch": self.epoch, "at": self.at, "journal": list(self.journal),
                  "inbox": list(self.inbox), "input": self.input, **self.more}
-        self.session = Session(grant, [], [], [self.epoch * 100], children)
+        self.session = Session(grant, [], self.thread, [self.epoch * 100], children)
         execution = Execution(self.session, agent, Context, **options)
         asyncio.run(execution.run())
         self.journal += self.session.journal

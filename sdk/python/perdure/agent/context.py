@@ -6,6 +6,7 @@ import datetime
 from typing import Any, AsyncIterator, Awaitable, Callable, Iterable, TypeVar
 
 from .. import canonical, durations, names, shapes
+from ..calls.caller import fields
 from ..durations import Duration
 from ..errors import Failure
 from . import branch, joins, many, said, sagas, steps, thread
@@ -102,20 +103,24 @@ class Context:
               delay: Duration | None = None, queue: str | None = None, priority: int | None = None,
               max_attempts: int | None = None, run_class: str | None = None, thread_id: str | None = None,
               new_thread: bool = False, outlive: bool = False, on_stall: bool = False,
-              metadata: dict[str, str] | None = None) -> Future:
-        """Starts a run of another kind with the next commit, and returns its future at once."""
+              unique: dict[str, Any] | None = None, metadata: dict[str, str] | None = None) -> Future:
+        """Starts a run of another kind with the next commit, and returns its future at once.
+
+        unique is {"key": …}, perhaps with while, for and on_conflict: the join of a refused child raises a Failure with not_unique.
+        """
         self._b.guard("spawn " + str(kind))
         options = self._child(kind, timeout, delay, queue, priority, max_attempts, run_class, thread_id, new_thread,
-                              outlive, metadata)
+                              outlive, metadata, unique)
         return spawn(self._b, kind, None if input is _missing else input, input is not _missing, type, options, on_stall)
 
     def _child(self, kind: str, timeout: Any, delay: Any, queue: Any, priority: Any, max_attempts: Any, run_class: Any,
-               thread_id: Any, new_thread: bool, outlive: bool, metadata: Any) -> dict[str, Any]:
+               thread_id: Any, new_thread: bool, outlive: bool, metadata: Any, unique: Any = None) -> dict[str, Any]:
         try:
             out = {"class": run_class, "queue": queue, "thread_id": thread_id, "new_thread": new_thread or None,
                    "priority": priority, "timeout": None if timeout is None else durations.timeout(timeout),
                    "delay": None if delay is None else durations.timeout(delay), "max_attempts": max_attempts,
-                   "on_parent_end": "continue" if outlive else None, "metadata": metadata}
+                   "on_parent_end": "continue" if outlive else None, "metadata": metadata,
+                   "unique": unique and fields(unique=unique)["unique"]}
         except ValueError as e:
             self._b.wrong("spawn %s: %s" % (kind, e))
             raise
@@ -124,12 +129,12 @@ class Context:
     async def map(self, kind: str, items: Iterable[Any], *, limit: int = 20, settle: bool = False, type: Any = Any,
                   timeout: Duration | None = None, queue: str | None = None, priority: int | None = None,
                   max_attempts: int | None = None, on_stall: bool = False,
-                  metadata: dict[str, str] | None = None) -> Settled:
+                  unique: dict[str, Any] | None = None, metadata: dict[str, str] | None = None) -> Settled:
         """Spawns a child for each item, at most limit at the same time, and waits for all of them."""
         self._b.guard("map " + str(kind))
         if not 1 <= limit <= 1000:
             self._b.wrong("map %s: a limit of %r; 1 to 1000 are possible" % (kind, limit))
-        options = self._child(kind, timeout, None, queue, priority, max_attempts, None, None, False, False, metadata)
+        options = self._child(kind, timeout, None, queue, priority, max_attempts, None, None, False, False, metadata, unique)
         return await many.map(self._b, kind, list(items), limit, settle, type, on_stall, options)
 
     # Joins
@@ -404,13 +409,16 @@ class Context:
         """Returns the messages of the thread."""
         return await thread.history(self._b, notices)
 
-    def newest_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Gives the messages of the thread from its end. Use it with contextlib.aclosing if you leave the loop."""
-        return thread.newest(self._b)
+    def newest_messages(self, after: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """Gives the messages of the thread from its end, up to the one after a number.
+
+        Use it with contextlib.aclosing if you leave the loop.
+        """
+        return thread.newest(self._b, after)
 
     async def newest_message(self) -> dict[str, Any] | None:
         """Returns the last message of the thread."""
-        messages = thread.newest(self._b)
+        messages = thread.newest(self._b, 0)
         try:
             async for m in messages:
                 return m

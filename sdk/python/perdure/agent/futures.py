@@ -339,7 +339,8 @@ class Verdict:
         self.granted = self.decision == "approve"
         self.comment: str = data.get("comment", "")
         self.answer: Any = data.get("answer")
-        self.by: str = data.get("by", "")
+        self.by: Any = data.get("by")
+        self.at: str = data.get("at", "")
         self.approval_id: str = data.get("approval_id", "")
 
 

@@ -59,6 +59,16 @@ class StepContext:
         """Tells those who watch what the step is doing. It goes with the next heartbeat."""
         self._b.ex.session.activity(activity)
 
+    async def unread(self, after: int) -> bool:
+        """Tells whether a user has appended messages to the thread after the one with a number. It is not recorded."""
+        session = self._b.ex.session
+        if not session.grant.get("thread_id"):
+            return False
+        async for m in session.messages(after):
+            if m["role"] == "user" and m.get("run_id") != self.run_id:
+                return True
+        return False
+
     def _event(self, type: str, data: Any) -> None:
         tree, _ = shapes.encode(data)
         ex = self._b.ex

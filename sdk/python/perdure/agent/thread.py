@@ -41,8 +41,11 @@ def _is_notice(m: dict[str, Any]) -> bool:
     return m.get("role") == "system" and bool((m.get("metadata") or {}).get("perdure"))
 
 
-async def newest(b: Branch) -> AsyncIterator[dict[str, Any]]:
-    """Gives the messages from the end. The agent may leave the loop; how far it came is recorded then."""
+async def newest(b: Branch, after: int) -> AsyncIterator[dict[str, Any]]:
+    """Gives the messages from the end down to the one after a number.
+
+    The agent may leave the loop; how far it came is recorded then.
+    """
     ex = b.ex
     b.guard("newest_messages")
     key = b.number("newest", "_newest")
@@ -54,12 +57,14 @@ async def newest(b: Branch) -> AsyncIterator[dict[str, Any]]:
     else:
         _check(b, "newest", key)
         ex.read_seq = max(ex.read_seq, known["last"])
-    first = last = 0
+        if not known["first"]:
+            return  # there were none then
+    first, last, until = 0, after, known["first"] - 1 if known else after
     try:
         async for m in ex.session.newest(known["last"] if known else 0):
-            if known and m["seq"] < known["first"]:
+            if m["seq"] <= until:
                 return
-            first, last = m["seq"], last or m["seq"]
+            first, last = m["seq"], max(last, m["seq"])
             if not _is_notice(m):
                 yield m
     finally:

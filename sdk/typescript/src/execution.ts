@@ -23,7 +23,7 @@ export interface Scope {
 export const scopes = new AsyncLocalStorage<Scope>();
 
 /** How an execution has ended. */
-export type End = "suspended" | "ended" | "lost";
+export type End = "suspended" | "ended" | "lost" | "broken";
 
 const causes = new WeakMap<Error, () => string | undefined>();
 
@@ -70,6 +70,8 @@ export class Execution {
   continueWith: { input: Json } | undefined;
   readSeq = 0;
   ended = false;
+  /** Why the end could not be committed, if it is broken. */
+  broken: unknown;
 
   /** The place of the first new item among all facts. */
   readonly base: number;
@@ -117,8 +119,9 @@ export class Execution {
       this.settle("ended");
     };
     whole().catch((err: unknown) => {
-      if (!(err instanceof Lost)) throw err;
-      this.settle("lost");
+      if (err instanceof Lost) return this.settle("lost");
+      this.broken = err;
+      this.settle("broken");
     });
     const end = await this.end;
     this.ended = true;
@@ -168,7 +171,7 @@ export class Execution {
   private async finish(outcome: () => Outcome): Promise<void> {
     await this.chain.catch(() => undefined);
     if (this.defect) this.dropNew();
-    for (;;) {
+    for (let refused = false; ; ) {
       try {
         this.commitDone(await this.session.commit(this.build(outcome, true)));
         return;
@@ -179,6 +182,8 @@ export class Execution {
           if (this.continueOn) this.continueOn = this.continueOn.filter((k) => k !== key);
           continue;
         }
+        if (refused) throw err;
+        refused = true;
         const code = err.code === "cancel_requested" ? "cancelled" : err.code;
         this.batch = new Batch();
         outcome = code === "cancelled" ? () => ({ type: "cancelled" }) : () => ({ type: "fail", error: { code, message: err.detail }, retryable: false });

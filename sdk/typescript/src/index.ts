@@ -13,3 +13,14 @@ export { type JsonSchema, type Schema, type StandardSchema } from "./schema.js";
 export { Lost, Refused, type CommitAnswer, type Grant, type Session, type ThreadMessage } from "./session.js";
 export { StepContext, type Retry, type StepOptions } from "./steps.js";
 export type { Jsonified } from "./value.js";
+
+export { type Executed, type Middleware } from "./handlers.js";
+export { type KindOptions, type TaskFunction } from "./kinds.js";
+export { Problem, isProblem, type ProblemCode } from "./problems.js";
+export { Task, later, type Later } from "./task.js";
+export { Worker, type WorkerOptions } from "./worker.js";
+export { Client, idempotencyKey, type Approval, type Artifact, type ChatAnswer, type Group, type RunFilter, type StartOptions, type StartResult } from "./client.js";
+export { type CallOptions, type ClientOptions, type Rate, type ScheduleOptions, type Thing } from "./lists.js";
+export { Run, RunFailed, RunNotEnded, type RunFields, type State } from "./run.js";
+export { StreamedText, type Event, type StreamOptions } from "./stream.js";
+export { NotSigned, verifyWebhook, type VerifyOptions } from "./webhooks.js";

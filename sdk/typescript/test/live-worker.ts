@@ -1,0 +1,78 @@
+// A worker for live_test.go. Each call of a step's function is a line of the file LOG.
+
+import { appendFileSync, existsSync } from "node:fs";
+import { setTimeout as delay } from "node:timers/promises";
+import { Failure, Worker, later, type Context, type StepContext, type Task } from "../src/index.js";
+
+const { LOG = "", GRACE = "5000" } = process.env;
+const note = (text: string) => appendFileSync(LOG, `${text}\n`);
+const worker = new Worker({ grace: Number(GRACE) });
+
+/** Returns the function of a step, which waits for the file that HOLD_name names. */
+const step = (name: string) => async (s: StepContext) => {
+  note(`${name} ${s.idempotencyKey.slice(s.idempotencyKey.indexOf("/") + 1)}`);
+  const until = process.env[`HOLD_${name}`];
+  while (until && !existsSync(until)) await delay(20);
+  return name;
+};
+
+worker.task("look", (place: string) => `found in ${place}`, { timeout: "1m", input: { type: "string" } });
+
+worker.task("count", async (to: number, task: Task) => {
+  for (let n = 0; n < to; n++) {
+    task.heartbeat(`at ${n}`, n / to);
+    await delay(50, undefined, { signal: task.signal });
+  }
+  return to;
+});
+
+worker.task("once", (name: string, task: Task) => {
+  note(`once ${name} ${task.attempt}`);
+  return name;
+});
+
+/** Computes without a pause, for longer than a lease. */
+worker.task("blocked", (ms: number) => {
+  note("blocked begins");
+  for (const end = performance.now() + ms; performance.now() < end; );
+  return "free";
+});
+
+worker.task("again", (_: null, task: Task) => {
+  note("again");
+  if (!existsSync(process.env.HOLD_again ?? "")) throw later(100);
+  return task.attempt;
+});
+
+worker.task("talk", async (_: null, task: Task) => {
+  for (let n = 0; n < 3; n++) await task.delta(`word ${n} `);
+  await task.emit("x:said", { n: 3 });
+  await task.artifact("report.txt", "all of it", "text/plain");
+  throw new Failure("out_of_stock", "there are none left", { permanent: true });
+});
+
+worker.agent(
+  "order",
+  async (ctx: Context, item: string) => {
+    await ctx.step("price", step("price"));
+    const found = await ctx.spawn<string>("look", item).join();
+    await ctx.step("book", step("book"), { timeout: "10m" });
+    const paid = await ctx.signal<number>("paid", { timeout: "1m" });
+    const both = await ctx.all({ a: (c) => c.step("x", step("left")), b: (c) => c.step("x", step("right")) });
+    const many = await ctx.map<string>("look", ["a", "b"]);
+    return { found, paid, both, many: many.results };
+  },
+  { input: { type: "string" }, signals: { paid: { type: "number" } } },
+);
+
+/** Books a room, and gives it back if the run is asked to stop. */
+worker.agent("trip", async (ctx: Context) => {
+  return await ctx.saga("trip", async () => {
+    await ctx.step("room", step("room"), { undo: () => note("given_back room") });
+    await ctx.signal("confirm", { timeout: "1h" });
+    await ctx.step("ticket", step("ticket"));
+    return "booked";
+  });
+});
+
+await worker.run();

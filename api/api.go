@@ -43,6 +43,7 @@ type Run struct {
 	Tier        string            `json:"tier,omitempty"` // liveness: fresh, stale or dead
 	Progress    json.RawMessage   `json:"progress,omitempty"`
 	WorkerID    string            `json:"worker_id,omitempty"`
+	Command     string            `json:"command,omitempty"` // the beginning of a process's command
 	Cancel      *perdure.Cancel   `json:"cancel,omitempty"`
 	Hold        *Hold             `json:"hold,omitempty"` // set while a defect of the code holds the run
 	Metadata    map[string]string `json:"metadata"`

@@ -20,6 +20,7 @@ type JobHeartbeat struct {
 	AgeSeconds    int64         `json:"ageSeconds"`
 	Status        string        `json:"status"` // fresh, stale or dead
 	AgentEngine   string        `json:"agentEngine"`
+	Command       string        `json:"command,omitempty"` // its beginning
 }
 
 // JobSummary counts all live processes by tier, at most 100 000 of them.
@@ -132,6 +133,7 @@ type FailedJob struct {
 	FailedAt      string        `json:"failedAt"`
 	Reason        string        `json:"reason"`
 	WorkspacePath string        `json:"workspacePath"`
+	Command       string        `json:"command,omitempty"` // its beginning
 }
 
 // ResumeJobs names processes to resume.

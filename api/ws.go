@@ -40,6 +40,8 @@ const (
 	WatchAttention   = "attention"  // what may need a person; a list with one Attention
 	WatchKindStats   = "kind_stats" // how runs of a kind went; a list with one KindStats
 	WatchSchedules   = "schedules"
+	WatchLimits      = "limits" // with a name, that one with its runs
+	WatchLimitKeys   = "limit_keys"
 	WatchKinds       = "kinds"
 	WatchThreads     = "threads"
 )
@@ -92,6 +94,7 @@ type WatchFilter struct {
 	RunID     perdure.RunID     `json:"run_id,omitempty"`
 	WebhookID perdure.WebhookID `json:"webhook_id,omitempty"`
 	Rule      string            `json:"rule,omitempty"`
+	Name      string            `json:"name,omitempty"` // of a limit
 	Tenant    string            `json:"tenant,omitempty"`
 	Since     string            `json:"since,omitempty"`
 	Step      string            `json:"step,omitempty"`

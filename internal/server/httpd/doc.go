@@ -38,9 +38,10 @@
 //     and how it blocks.
 //   - route.go, acting.go, cookie.go, auth.go, serve.go: a row of the table, who may call it, and the
 //     steps of a call.
-//   - show.go, threads.go, webhooks.go, runs.go, retry.go, late.go, hold.go, batch.go, stream.go,
-//     chat.go, groups.go, events.go, signals.go, approvals.go, activity.go, artifacts.go, views.go,
-//     delete.go, dlq.go, runlist.go, counts.go: runs and what belongs to them, a file for each noun.
+//   - command.go, show.go, threads.go, webhooks.go, runs.go, retry.go, late.go, hold.go, batch.go,
+//     stream.go, chat.go, groups.go, events.go, signals.go, approvals.go, activity.go, artifacts.go,
+//     views.go, delete.go, dlq.go, runlist.go, counts.go: runs and what belongs to them, a file for
+//     each noun.
 //   - news.go, poll.go, leases.go, commit.go, entries.go, queues.go, schedules.go, limits.go,
 //     kinds.go, lists.go: workers, their queues, schedules, limits.
 //   - socket.go, history.go, attention.go, watchdog.go, locks.go, watchlists.go, watches.go, ws.go:

@@ -1,11 +1,13 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
 	"github.com/perdure/perdure/internal/server/engine/reads"
 )
@@ -52,18 +54,24 @@ func listLimits(c *call, _ *none) (int, *api.Limits, error) {
 	list, next, err := c.s.engine.Limits.Page(c.Context(), c.tenant(), page)
 	out := &api.Limits{Limits: []api.Limit{}, NextCursor: next}
 	for i := range list {
-		out.Limits = append(out.Limits, *c.showLimit(&list[i]))
+		out.Limits = append(out.Limits, *c.s.showLimit(&list[i]))
 	}
 	return 0, out, err
 }
 
 func getLimit(c *call, _ *none) (int, *api.Limit, error) {
-	l, err := c.s.engine.Limits.Get(c.Context(), c.tenant(), c.PathValue("name"))
+	out, err := c.s.limitWithRuns(c.Context(), c.tenant(), c.PathValue("name"))
+	return 0, out, err
+}
+
+// limitWithRuns reads a limit, with some of the runs that hold slots and of those that wait.
+func (s *Server) limitWithRuns(ctx context.Context, t perdure.TenantID, name string) (*api.Limit, error) {
+	l, err := s.engine.Limits.Get(ctx, t, name)
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	out := c.showLimit(&l)
-	holders, waiters, err := c.s.engine.Limits.Runs(c.Context(), c.tenant(), perdure.LimitRef{Limit: l.Name}, true)
+	out := s.showLimit(&l)
+	holders, waiters, err := s.engine.Limits.Runs(ctx, t, perdure.LimitRef{Limit: l.Name}, true)
 	for i := range holders {
 		r := &holders[i]
 		x := api.LimitedRun{RunID: r.ID, Kind: r.Kind, Key: r.Options.Limits.Key, Worker: r.Worker, Since: r.GrantedAt}
@@ -74,7 +82,7 @@ func getLimit(c *call, _ *none) (int, *api.Limit, error) {
 		out.Waiters = append(out.Waiters, api.LimitedRun{RunID: r.ID, Kind: r.Kind, Key: r.Options.Limits.Key,
 			Since: r.Limited.Since})
 	}
-	return 0, out, err
+	return out, err
 }
 
 func deleteLimit(c *call, _ *none) (int, *none, error) {
@@ -120,7 +128,7 @@ func listLimitKeys(c *call, _ *none) (int, *api.LimitKeys, error) {
 	list, next, err := c.s.engine.Limits.Keys(c.Context(), c.tenant(), c.PathValue("name"), page)
 	out := &api.LimitKeys{Keys: []api.LimitKey{}, NextCursor: next}
 	for i := range list {
-		out.Keys = append(out.Keys, *c.showLimitKey(&list[i]))
+		out.Keys = append(out.Keys, *c.s.showLimitKey(&list[i]))
 	}
 	return 0, out, err
 }
@@ -150,11 +158,11 @@ func setLimitKey(c *call, values perdure.LimitValues) (int, *api.LimitKey, error
 	if err := c.s.engine.Do(c.Context(), op); err != nil {
 		return 0, nil, err
 	}
-	return 0, c.showLimitKey(&op.Row), nil
+	return 0, c.s.showLimitKey(&op.Row), nil
 }
 
 // showLimit shows a limit.
-func (c *call) showLimit(l *reads.Limit) *api.Limit {
+func (s *Server) showLimit(l *reads.Limit) *api.Limit {
 	values := l.Values()
 	out := &api.Limit{Name: l.Name, Description: l.Description, Concurrency: values.Concurrency, Rate: values.Rate,
 		PerKey: l.PerKey, Leased: l.Total.Leased, Offered: l.Total.Offered, Waiting: l.Total.Waiting,
@@ -163,19 +171,59 @@ func (c *call) showLimit(l *reads.Limit) *api.Limit {
 	if l.Key.ClosedUntil > until {
 		until, reason = l.Key.ClosedUntil, l.Key.CloseReason
 	}
-	if until > c.s.engine.Now() {
+	if until > s.engine.Now() {
 		out.ClosedUntil, out.CloseReason = &until, reason
 	}
 	return out
 }
 
 // showLimitKey shows a key of a limit.
-func (c *call) showLimitKey(k *reads.LimitKey) *api.LimitKey {
+func (s *Server) showLimitKey(k *reads.LimitKey) *api.LimitKey {
 	values := k.Values()
 	out := &api.LimitKey{Key: k.Key, Concurrency: values.Concurrency, Rate: values.Rate, Leased: k.Leased,
 		Offered: k.Offered, Waiting: k.Waiting}
-	if k.ClosedUntil > c.s.engine.Now() {
+	if k.ClosedUntil > s.engine.Now() {
 		out.ClosedUntil, out.CloseReason = &k.ClosedUntil, k.CloseReason
 	}
 	return out
+}
+
+// readLimits reads the limits of a tenant, or one of them with its runs.
+func readLimits(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
+	return func(ctx context.Context) (any, string, error) {
+		out := []api.Limit{}
+		if f.Name != "" {
+			one, err := s.limitWithRuns(ctx, t, f.Name)
+			if perdure.CodeOf(err) == perdure.CodeNotFound {
+				return out, "", nil // it may have been deleted meanwhile
+			}
+			if err == nil {
+				out = append(out, *one)
+			}
+			return out, "", err
+		}
+		list, next, err := s.engine.Limits.Page(ctx, t, kernel.Page{Limit: limit})
+		for i := range list {
+			out = append(out, *s.showLimit(&list[i]))
+		}
+		return out, next, err
+	}, nil
+}
+
+// readLimitKeys reads the keys of a limit.
+func readLimitKeys(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
+	if f.Name == "" {
+		return nil, perdure.Invalid("name", "names the limit")
+	}
+	return func(ctx context.Context) (any, string, error) {
+		out := []api.LimitKey{}
+		list, next, err := s.engine.Limits.Keys(ctx, t, f.Name, kernel.Page{Limit: limit})
+		if perdure.CodeOf(err) == perdure.CodeNotFound {
+			return out, "", nil // it may have been deleted meanwhile
+		}
+		for i := range list {
+			out = append(out, *s.showLimitKey(&list[i]))
+		}
+		return out, next, err
+	}, nil
 }

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -82,14 +83,15 @@ func jobHeartbeats(c *call, _ *none) (int, *api.JobHeartbeats, error) {
 	}
 	out := &api.JobHeartbeats{Jobs: []api.JobHeartbeat{}, Summary: sum}
 	list, out.NextCursor = pageOf(list, after, limit)
-	engines, err := enginesOf(c, list)
+	known, err := jobsOf(c, list)
 	if err != nil {
 		return 0, nil, err
 	}
 	for i := range list {
-		r := &list[i]
+		r, job := &list[i], known[list[i].ID]
 		out.Jobs = append(out.Jobs, api.JobHeartbeat{JobID: r.ID, LastHeartbeat: fileTime(r.SeenAt),
-			AgeSeconds: age(r, now), Status: c.s.engine.Policy().Tier(r, now), AgentEngine: engines[r.ID]})
+			AgeSeconds: age(r, now), Status: c.s.engine.Policy().Tier(r, now), AgentEngine: job.engine,
+			Command: job.command})
 	}
 	return 0, out, nil
 }
@@ -99,30 +101,29 @@ func age(r *perdure.Run, now perdure.Instant) int64 {
 	return max(0, int64(now.Sub(r.SeenAt).Seconds()))
 }
 
-// enginesOf returns the engines of processes: as their sentinels say, or else their inputs.
-func enginesOf(c *call, list []perdure.Run) (map[perdure.RunID]string, error) {
-	out := make(map[perdure.RunID]string, len(list))
-	var ask []perdure.RunID
+// A job is what is known of a process beside its age.
+type job struct{ engine, command string }
+
+// jobsOf returns what is known of processes. The engine is that of the sentinel, or else of the input.
+func jobsOf(c *call, list []perdure.Run) (map[perdure.RunID]job, error) {
+	out := make(map[perdure.RunID]job, len(list))
+	ids := make([]perdure.RunID, len(list))
 	for i := range list {
-		if m := c.s.opt.Processes; m != nil {
-			if seen, ok := m.Sentinel(string(list[i].ID)); ok {
-				out[list[i].ID] = seen.File.AgentEngine
-				continue
-			}
-		}
-		ask = append(ask, list[i].ID)
+		ids[i] = list[i].ID
 	}
-	runs, err := c.s.engine.Processes.Of(c.Context(), ask)
+	runs, err := c.s.engine.Processes.Of(c.Context(), ids)
 	for i := range runs {
 		var input struct {
 			Engine string `json:"engine"`
 		}
 		// Any input is allowed. One without an engine has the generic one.
 		_ = json.Unmarshal([]byte(runs[i].Input), &input)
-		if input.Engine == "" {
-			input.Engine = "generic"
+		if m := c.s.opt.Processes; m != nil {
+			if seen, ok := m.Sentinel(string(runs[i].ID)); ok {
+				input.Engine = seen.File.AgentEngine
+			}
 		}
-		out[runs[i].ID] = input.Engine
+		out[runs[i].ID] = job{cmp.Or(input.Engine, "generic"), commandOf(&runs[i])}
 	}
 	return out, err
 }
@@ -284,7 +285,8 @@ func failedJobs(c *call, _ *none) (int, *api.FailedJobs, error) {
 			continue
 		}
 		out.FailedJobs = append(out.FailedJobs, api.FailedJob{JobID: r.ID, FailedAt: fileTime(r.FinishedAt),
-			Reason: string(r.Failure.Code) + ": " + r.Failure.Message, WorkspacePath: c.s.workspacePath(r.ID)})
+			Reason: string(r.Failure.Code) + ": " + r.Failure.Message, WorkspacePath: c.s.workspacePath(r.ID),
+			Command: commandOf(r)})
 	}
 	return 0, out, nil
 }

@@ -23,7 +23,8 @@ func (w *world) process(workspace string) (id string, lock *os.File, sent jobdir
 			w.t.Fatal(err)
 		}
 	}
-	id = w.start(`{"kind":"exec","class":"process","max_attempts":1,"input":{"engine":"codex"}}`)
+	id = w.start(`{"kind":"exec","class":"process","max_attempts":1,
+		"input":{"engine":"codex","command":["make","all now"]}}`)
 	claim := &dispatch.Claim{Tenant: "a", Worker: "runner", Runs: []perdure.RunID{perdure.RunID(id)}, Slots: 1,
 		Start: true}
 	ok(w.e.Do(w.t.Context(), claim))
@@ -90,7 +91,8 @@ func TestRecoveryAPIShowsProcesses(t *testing.T) {
 	beats := admin.get("/api/admin/recovery/jobs/heartbeats").is(200)
 	hasJSON(t, beats["summary"], `{"total":2,"fresh":2,"stale":0,"dead":0}`)
 	jobs := beats["jobs"].([]any)
-	hasJSON(t, jobs[0], `{"jobId":"`+alive+`","status":"fresh","ageSeconds":0,"agentEngine":"claude-code"}`)
+	hasJSON(t, jobs[0], `{"jobId":"`+alive+`","status":"fresh","ageSeconds":0,"agentEngine":"claude-code",
+		"command":"make 'all now'"}`)
 	hasJSON(t, jobs[1], `{"jobId":"`+elsewhere+`","status":"fresh","agentEngine":"codex"}`)
 	page := admin.get("/api/admin/recovery/jobs/heartbeats?limit=1").is(200)
 	if page["next_cursor"] != alive {

@@ -62,7 +62,7 @@ func (s *Server) show(d *reads.Detail, now perdure.Instant) *api.Run {
 	if r.Damage != nil {
 		out.Damaged = r.Damage.What
 	}
-	out.WebhookID = webhookOf(r)
+	out.WebhookID, out.Command = webhookOf(r), commandOf(r)
 	if f := r.Options.Firing; f != nil {
 		out.ScheduleID, out.ScheduleName, out.ScheduledFor, out.MissedCount = f.ID, f.Name, optional(f.For), f.Missed
 	}

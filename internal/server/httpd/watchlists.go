@@ -72,6 +72,8 @@ var watchedLists = map[string]watchedList{
 		read: readWaiting},
 	api.WatchJournal:   {scope: perdure.ScopeRead, fields: []string{"run_id"}, read: readSteps},
 	api.WatchSchedules: {scope: perdure.ScopeRead, fallback: listEvery, read: readSchedules},
+	api.WatchLimits:    {scope: perdure.ScopeRead, fallback: listEvery, fields: []string{"name"}, read: readLimits},
+	api.WatchLimitKeys: {scope: perdure.ScopeRead, fallback: listEvery, fields: []string{"name"}, read: readLimitKeys},
 	api.WatchKinds:     {scope: perdure.ScopeRead, read: readKinds},
 	api.WatchThreads: {scope: perdure.ScopeRead, fallback: listEvery, fields: []string{"children"},
 		read: readThreads},

@@ -113,6 +113,46 @@ func TestWatchOfSchedulesKindsAndThreads(t *testing.T) {
 	}
 }
 
+// Limits arrive over the socket: their counts, the runs that hold slots and wait, and the counts of keys.
+func TestWatchOfLimits(t *testing.T) {
+	w := newWorld(t, setup{})
+	v := w.view(true)
+	v.say(`{"type":"watch","id":"limits","of":"limits"}`)
+	v.say(`{"type":"watch","id":"one","of":"limits","filter":{"name":"openai"}}`)
+	v.say(`{"type":"watch","id":"keys","of":"limit_keys","filter":{"name":"openai"}}`)
+	v.until(func() bool { return len(v.last) == 3 })
+	first := func(of string) obj {
+		items, _ := v.last[of]["items"].([]any)
+		if len(items) == 0 {
+			return obj{}
+		}
+		return items[0].(obj)
+	}
+	w.do("PUT", "/api/v1/limits/openai", `{"concurrency":1,"per_key":true}`).is(201)
+	v.until(func() bool { return first("limits")["name"] == "openai" && first("one")["name"] == "openai" })
+	held := w.start(`{"kind":"job","limits":["openai"],"limit_key":"acme"}`)
+	w.start(`{"kind":"job","limits":["openai"],"limit_key":"acme"}`)
+	w.do("POST", "/api/v1/workers/w/poll", `{"slots":2,"start":true}`).is(200)
+	v.until(func() bool {
+		holders, _ := first("one")["holders"].([]any)
+		waiters, _ := first("one")["waiters"].([]any)
+		return len(holders) == 1 && holders[0].(obj)["run_id"] == held && len(waiters) == 1 &&
+			first("keys")["key"] == "acme" && first("keys")["waiting"] == 1.0 && first("limits")["leased"] == 1.0
+	})
+	if _, ok := first("limits")["holders"]; ok {
+		t.Error("the list of limits has holders, want them with a single limit alone")
+	}
+	w.do("POST", "/api/v1/limits/openai/close", `{"for":"1h","reason":"429"}`).is(200)
+	v.until(func() bool { return first("limits")["close_reason"] == "429" })
+	w.do("DELETE", "/api/v1/limits/openai", "").is(200)
+	v.until(func() bool { return len(first("limits")) == 0 && len(first("one")) == 0 && len(first("keys")) == 0 })
+	v.say(`{"type":"watch","id":"bad","of":"limit_keys"}`)
+	v.until(func() bool { return v.last["bad"] != nil })
+	if e, _ := v.last["bad"]["error"].(obj); e["field"] != "filter.name" {
+		t.Errorf("a watch of limit_keys without a name = %v, want it refused", v.last["bad"])
+	}
+}
+
 // A socket tells why a run waits, and tells it anew when that changes.
 func TestWatchOfWhyARunWaits(t *testing.T) {
 	w := newWorld(t, setup{})

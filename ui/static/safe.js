@@ -26,16 +26,22 @@ const hidden = new RegExp([
   /\ufe0f(?<![\p{Emoji}\p{Extended_Pictographic}]\ufe0f)/u,
 ].map(r => r.source).join('|'), 'gu');
 
+/** usual is a text with nothing to hide, as most are. */
+const usual = /^[\t\n\x20-\x7e]*$/;
+
 /** codepoint writes a character as U+202E. */
 const codepoint = c => 'U+' + c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0');
 
 /** visible is a text in one string, with hidden characters written out and escape sequences left out. */
 export function visible(text) {
-  return String(text).replace(ansi, '').replace(hidden, c => (c === '\r' ? '' : `⟨${codepoint(c)}⟩`));
+  const all = String(text);
+  if (usual.test(all)) return all;
+  return all.replace(ansi, '').replace(hidden, c => (c === '\r' ? '' : `⟨${codepoint(c)}⟩`));
 }
 
 /** showHidden splits a text into plain parts and marks for hidden characters. */
 export function showHidden(text) {
+  if (usual.test(text)) return [text];
   const out = [];
   let from = 0;
   hidden.lastIndex = 0;

@@ -1,14 +1,16 @@
 // Package browser gives tests a real browser: Debian's Chromium without a window, in processes of its own, with an
-// empty profile. It dies with the test. It is for tests alone.
+// empty profile. Tests that run at once share it, and it dies with the last of them. It is for tests alone.
 package browser
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,23 +34,67 @@ func find() (string, error) {
 // patience is how long one thing that a page is asked for may take, on a machine with other things to do.
 const patience = 2 * time.Minute
 
-// A Page is one tab of a browser of its own.
+// A Page is one tab. It shares the browser with other pages, and neither cookies nor storage.
 type Page struct {
 	t   testing.TB
 	ctx context.Context
-	// home is the home folder of the browser, which has its downloads.
-	home string
+	// downloads is the folder of what the page has saved.
+	downloads string
 }
 
-// Open starts a browser and has it load a page. It fails the test where there is no browser.
+// shared is the browser of all pages of this process. To start one costs about as much as a test does with it, so it
+// lives while any test has a page.
+var shared struct {
+	sync.Mutex
+	users   int
+	ctx     context.Context
+	stop    context.CancelFunc
+	profile string
+}
+
+// Open has the browser load a page. It fails the test where there is no browser.
 func Open(t testing.TB, url string) *Page {
 	t.Helper()
-	path, err := find()
+	ctx, err := acquire()
 	if err != nil {
 		t.Fatal(err)
 	}
-	profile := t.TempDir()
-	home := filepath.Join(profile, "home")
+	t.Cleanup(func() { release(t) })
+	ctx, stop := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
+	t.Cleanup(stop)
+	p := &Page{t: t, ctx: ctx, downloads: t.TempDir()}
+	// The first call makes the page, which lives as long as the context of that call: no deadline.
+	_, err = chromedp.Run(ctx, chromedp.Navigate("about:blank"))
+	if err == nil {
+		c := chromedp.FromContext(ctx)
+		err = c.Browser.Call(ctx, "Browser.setDownloadBehavior", map[string]any{"behavior": "allow",
+			"downloadPath": p.downloads, "browserContextId": c.BrowserContextID}, nil)
+	}
+	if err == nil {
+		_, err = chromedp.Run(ctx, chromedp.Navigate(url))
+	}
+	if err != nil {
+		t.Fatalf("the browser does not open %s: %v", url, err)
+	}
+	return p
+}
+
+// acquire gives the context of the browser, and starts it for its first user.
+func acquire() (context.Context, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.users > 0 {
+		shared.users++
+		return shared.ctx, nil
+	}
+	path, err := find()
+	if err != nil {
+		return nil, err
+	}
+	profile, err := os.MkdirTemp("", "perdure-browser-")
+	if err != nil {
+		return nil, err
+	}
 	flags := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.UserDataDir(profile), chromedp.WSURLReadTimeout(patience),
 		chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
@@ -58,28 +104,42 @@ func Open(t testing.TB, url string) *Page {
 		chromedp.Flag("disable-sync", true),
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("disable-extensions", true),
+		// All pages are in front: none is slowed down because of another one.
+		chromedp.Flag("disable-backgrounding-occluded-windows", true),
+		chromedp.Flag("disable-renderer-backgrounding", true),
 		chromedp.Flag("js-flags", "--expose-gc"), // gc() makes the memory of two moments comparable
 		chromedp.Flag("enable-precise-memory-info", true),
-		chromedp.Env("HOME=" + home),
+		chromedp.Env("HOME=" + filepath.Join(profile, "home")),
 	}
 	if os.Geteuid() == 0 {
 		flags = append(flags, chromedp.NoSandbox) // its sandbox does not work for root
 	}
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), flags...)
-	t.Cleanup(func() {
-		stop() // kills it, and waits until it is gone
-		// Those it has started outlive it by a moment, and write into its folder, which is about to be removed.
-		eventually.True(t, "the processes of the browser are gone", func() bool {
-			return len(processes(t, profile)) == 0
-		})
-	})
 	ctx, _ = chromedp.NewContext(ctx)
-	p := &Page{t: t, ctx: ctx, home: home}
 	// The first call starts the browser, which lives as long as the context of that call: no deadline.
-	if _, err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
-		t.Fatalf("the browser does not open %s: %v", url, err)
+	if _, err := chromedp.Run(ctx, chromedp.Navigate("about:blank")); err != nil {
+		stop()
+		return nil, fmt.Errorf("starting the browser: %w", err)
 	}
-	return p
+	shared.users, shared.ctx, shared.stop, shared.profile = 1, ctx, stop, profile
+	return ctx, nil
+}
+
+// release ends the browser after its last user.
+func release(t testing.TB) {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.users--; shared.users > 0 {
+		return
+	}
+	shared.stop() // kills it, and waits until it is gone
+	// Those it has started outlive it by a moment, and write into its folder, which is about to be removed.
+	eventually.True(t, "the processes of the browser are gone", func() bool {
+		return len(processes(t, shared.profile)) == 0
+	})
+	if err := os.RemoveAll(shared.profile); err != nil {
+		t.Errorf("removing the profile of the browser: %v", err)
+	}
 }
 
 // Tab has the browser of a page load another one beside it.
@@ -90,11 +150,11 @@ func (p *Page) Tab(url string) *Page {
 	if _, err := chromedp.Run(ctx, chromedp.Navigate(url)); err != nil {
 		p.t.Fatalf("the browser does not open %s in a tab: %v", url, err)
 	}
-	return &Page{t: p.t, ctx: ctx, home: p.home}
+	return &Page{t: p.t, ctx: ctx, downloads: p.downloads}
 }
 
 // For is the page for a part of the test: that part fails if the page does not do as it is asked.
-func (p *Page) For(t testing.TB) *Page { return &Page{t: t, ctx: p.ctx, home: p.home} }
+func (p *Page) For(t testing.TB) *Page { return &Page{t: t, ctx: p.ctx, downloads: p.downloads} }
 
 // processes are those of browsers whose profile is in a folder.
 func processes(t testing.TB, dir string) (found []string) {
@@ -119,7 +179,7 @@ func Eval[T any](p *Page, expression string) T {
 
 // Downloaded tells whether the browser has saved a file of this name and size.
 func (p *Page) Downloaded(name string, size int64) bool {
-	f, err := os.Stat(filepath.Join(p.home, "Downloads", name))
+	f, err := os.Stat(filepath.Join(p.downloads, name))
 	return err == nil && f.Size() == size
 }
 

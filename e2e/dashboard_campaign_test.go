@@ -78,6 +78,7 @@ func TestDashboardTellsTheTruth(t *testing.T) {
 	n.insist("POST", "/api/v1/threads", "", obj{"metadata": obj{"title": "Campaign"}}, &thread)
 	c.chat = thread.ThreadID
 	n.insist("PUT", "/api/v1/schedules/nightly", "", obj{"cron": "30 2 * * *", "kind": "report"}, nil)
+	n.insist("PUT", "/api/v1/limits/narrow", "", obj{"concurrency": 2, "per_key": true}, nil)
 	c.submit()
 	first := openDashboard(t, n, "", "login="+n.key)
 	first.sees("h1", "Home")
@@ -194,6 +195,9 @@ func (c *campaign) submit() {
 	for i := range runs {
 		queue := []string{"alpha", "beta", "nobody"}[c.rand.IntN(3)]
 		runs[i] = obj{"kind": fmt.Sprint("kind-", c.rand.IntN(6)), "queue": queue, "max_attempts": 1}
+		if c.rand.IntN(4) == 0 {
+			runs[i]["limits"], runs[i]["limit_key"] = []string{"narrow"}, fmt.Sprint("key-", c.rand.IntN(3))
+		}
 	}
 	var made struct {
 		Results []struct {
@@ -245,7 +249,7 @@ func (c *campaign) acts() {
 		return obj{"outcome": obj{"type": "fail", "defect": defect,
 			"error": obj{"code": fmt.Sprint("code_", c.rand.IntN(3)), "message": "why"}}}
 	}
-	switch c.rand.IntN(16) {
+	switch c.rand.IntN(17) {
 	case 0, 1:
 		c.submit()
 	case 2, 3:
@@ -282,5 +286,16 @@ func (c *campaign) acts() {
 			c.changes)})
 	case 15:
 		c.post("POST", "/api/v1/schedules/nightly/"+[]string{"pause", "resume", "trigger"}[c.rand.IntN(3)], obj{})
+	case 16:
+		switch key := fmt.Sprint("key-", c.rand.IntN(3)); c.rand.IntN(4) {
+		case 0:
+			c.post("POST", "/api/v1/limits/narrow/close", obj{"for": "5s"})
+		case 1:
+			c.post("POST", "/api/v1/limits/narrow/close", obj{"for": "1h", "key": key})
+		case 2:
+			c.post("POST", "/api/v1/limits/narrow/open", obj{"key": key})
+		case 3:
+			c.post("PUT", "/api/v1/limits/narrow/keys/"+key, obj{"concurrency": 1 + c.rand.IntN(9)})
+		}
 	}
 }

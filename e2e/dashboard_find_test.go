@@ -28,6 +28,7 @@ func TestDashboardFinds(t *testing.T) {
 		{"a form is made of the schema", formOfTheSchema},
 		{"pages of a queue and a worker", queueAndWorker},
 		{"schedules", schedulesAreShown},
+		{"limits", limitsAreShown},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			n.t = t
@@ -264,7 +265,7 @@ func schedulesAreShown(t *testing.T, d *dashboard) {
 	put("often", obj{"every": "1h", "overlap": "queue"})
 	// They arrive over the socket, as does all that is done to them.
 	d.sees("[aria-label=Schedules] tr", "30 2 * * mon-fri, Europe/Berlin")
-	d.sees("[aria-label=Schedules] tr", "every 1h0m0s")
+	d.sees("[aria-label=Schedules] tr", "every 1h")
 	d.sees("[aria-label=Schedules] tr", "never")
 	d.sees(".connection", "Live")
 	d.clicks("[aria-label=Schedules] a", "nightly")
@@ -291,4 +292,66 @@ func schedulesAreShown(t *testing.T, d *dashboard) {
 	d.clicks("dialog button", "Delete")
 	d.sees("[aria-label=Schedules] tr", "often")
 	d.gone("[aria-label=Schedules] tr", "nightly")
+}
+
+// limitsAreShown makes a limit with keys, closes and opens it, and looks at who holds it and who waits.
+func limitsAreShown(t *testing.T, d *dashboard) {
+	d.goes("#/limits")
+	d.sees(".empty", "perdure limits set")
+	d.clicks("button", "Make a limit")
+	d.types("dialog input[name=name]", "shop")
+	d.clicks("dialog button", "Make it")
+	d.sees("dialog .trouble", "") // neither a number of runs nor a rate
+	d.types("dialog input[name=concurrency]", "1")
+	d.types("dialog input[name=count]", "500")
+	d.types("dialog input[name=per]", "1m")
+	d.types("dialog select[name=each]", "yes")
+	d.types("dialog input[name=description]", "<b>the shop</b>")
+	d.clicks("dialog button", "Make it")
+	d.sees("h1", "shop")
+	d.sees(".page-title .sub", "<b>the shop</b>")
+	d.sees(".facts", "1 at once; 500 each 1m")
+	// What happens arrives over the socket.
+	d.sees(".connection", "Live")
+	first := d.n.submit(obj{"kind": "buys", "queue": "shop", "limits": []string{"shop"}, "limit_key": "acme"})
+	second := d.n.submit(obj{"kind": "buys", "queue": "shop", "limits": []string{"shop"}, "limit_key": "acme"})
+	held := d.n.takes("shop")
+	if held.RunID != first.RunID {
+		t.Fatalf("a poll of queue shop = run %s, want %s", held.RunID, first.RunID)
+	}
+	d.sees("[aria-label=Holders] td", first.RunID[28:])
+	d.sees("[aria-label=Waiters] td", second.RunID[28:])
+	d.sees("[aria-label='Keys of the limit'] tr", "acme")
+	d.pictures("limit")
+	d.goes("#/runs/" + second.RunID)
+	d.sees("[data-waiting=limit]", "It waits at limit shop (key acme)")
+	d.clicks("[data-waiting=limit] a", "shop")
+	// A key has a value of its own, and is closed by itself.
+	d.clicks("[aria-label='Keys of the limit'] button", "Set")
+	d.types("dialog input[name=concurrency]", "none")
+	d.clicks("dialog button", "Set them")
+	d.sees("dialog .trouble", "")
+	d.types("dialog input[name=concurrency]", "2")
+	d.clicks("dialog button", "Set them")
+	d.sees("[aria-label='Keys of the limit'] tr", "2 at once")
+	d.gone("[aria-label=Waiters] td", second.RunID[28:])
+	d.clicks("[aria-label='Keys of the limit'] button", "Close")
+	d.clicks("dialog button", "Close it")
+	d.sees("[aria-label='Keys of the limit'] .state", "Closed")
+	d.goes("#/limits")
+	d.sees("[aria-label=Limits] .state", "Has room")
+	d.clicks("[aria-label=Limits] button", "Close")
+	d.types("dialog input[name=for]", "1h")
+	d.types("dialog input[name=reason]", "429")
+	d.clicks("dialog button", "Close it")
+	d.sees("[aria-label=Limits] tr", "opens in")
+	d.sees("[aria-label=Limits] tr", "429")
+	d.pictures("limits")
+	d.clicks("[aria-label=Limits] button", "Open")
+	d.clicks("dialog button", "Open it")
+	d.gone("[aria-label=Limits] .state", "Closed")
+	d.goes("#/limits/shop")
+	d.clicks(".actions button", "Delete")
+	d.clicks("dialog button", "Delete")
+	d.sees(".empty", "perdure limits set")
 }

@@ -150,6 +150,7 @@ func quietPagesAskForNothing(t *testing.T, d *dashboard) {
 	for _, x := range []struct{ view, css, text string }{
 		{"/health", ".number", "this node"}, {"/kinds", "h1", "Kinds"}, {"/threads", "h1", "Chat"},
 		{"/dead-letters", "h1", "Dead letters"}, {"/schedules", "h1", "Schedules"},
+		{"/limits", "h1", "Limits"}, {"/limits/none", ".empty", "There is no such limit"},
 		{"/queues/idle-live", "[data-reason=queue_paused]", "paused"},
 	} {
 		browser.Eval[bool](d.Page, fastClock)
@@ -187,9 +188,7 @@ func refusedWatchIsPolling(t *testing.T, d *dashboard) {
 // gone waits until no element with a text is shown.
 func (d *dashboard) gone(css, text string) {
 	d.t.Helper()
-	eventually.True(d.t, fmt.Sprintf("the page no longer shows %q in %s", text, css), func() bool {
-		return browser.Eval[int](d.Page, find(css, text)+".length") == 0
-	})
+	d.until(fmt.Sprintf("the page no longer shows %q in %s", text, css), find(css, text)+".length === 0")
 }
 
 func factsThatEndLeave(t *testing.T, d *dashboard) {

@@ -139,7 +139,54 @@ var campaignViews = []campaignView{
 			return map[string]string{"active": "Active", "paused": "Paused"}[fmt.Sprint(s["state"])]
 		})
 	}},
+	{at: "#/schedules/nightly", shown: `() => [document.querySelector('.facts .state')?.textContent.trim(),
+		...[...document.querySelectorAll('.figure .big')].map(e => e.textContent)]`,
+		want: func(c *campaign, _ string) []string {
+			s := c.list("/api/v1/schedules", "schedules")[0]
+			return []string{map[string]string{"active": "Active", "paused": "Paused"}[fmt.Sprint(s["state"])],
+				grouped(s["fired"]), grouped(s["missed_count"]), grouped(s["skipped"]), grouped(s["failed"])}
+		}},
+	{at: "#/limits", shown: cells("Limits", "State", "Leased", "Waiting"),
+		want: func(c *campaign, _ string) []string {
+			return eachAs(c.list("/api/v1/limits", "limits"), func(l obj) string {
+				return fmt.Sprint(limitState(l), " ", grouped(l["leased"]), " ", grouped(l["waiting"]))
+			})
+		}},
+	{at: "#/limits/narrow", shown: `() => [document.querySelector('.facts .state')?.textContent.trim(),
+		...[...document.querySelectorAll('.figure .big')].map(e => e.textContent),
+		...['Holders', 'Waiters'].flatMap(l => [...document.querySelectorAll('[aria-label=' + l + '] .id')]
+			.map(e => e.title)),
+		...[...document.querySelectorAll('[aria-label="Keys of the limit"] tbody tr')].map(r =>
+			['State', 'Key', 'Waiting'].map(n => r.querySelector('td[data-name="' + n + '"]'))
+			.map(e => (e.querySelector('b') ?? e).textContent.trim()).join(' '))]`, want: wantLimit},
 	runsView("held=true"),
+}
+
+// limitState is the label of a limit, or of a key.
+func limitState(l obj) string {
+	switch {
+	case l["closed_until"] != nil:
+		return "Closed"
+	case l["waiting"] != 0.0:
+		return "Runs wait"
+	}
+	return "Has room"
+}
+
+// wantLimit is what the page of a limit shows.
+func wantLimit(c *campaign, _ string) []string {
+	var l map[string]any
+	c.n.insist("GET", "/api/v1/limits/narrow", "", nil, &l)
+	out := []string{limitState(l), grouped(l["leased"]), grouped(l["waiting"]), grouped(l["offered"])}
+	for _, of := range []string{"holders", "waiters"} {
+		runs, _ := l[of].([]any)
+		for _, r := range runs {
+			out = append(out, fmt.Sprint(r.(obj)["run_id"]))
+		}
+	}
+	return append(out, eachAs(c.list("/api/v1/limits/narrow/keys", "keys"), func(k obj) string {
+		return fmt.Sprint(limitState(k), " ", k["key"], " ", grouped(k["waiting"]))
+	})...)
 }
 
 // wantNeeds are the lines of the home.
@@ -239,11 +286,11 @@ Printed by
 with the length below in the place of 1h. ^make campaign^ runs an hour.
 
 Four tabs of one Chromium show views that are chosen at random, while runs are submitted, taken,
-held, cancelled, deleted and redriven, logs grow, queues and schedules are paused, and the server is
-killed. After every few changes each tab is compared with the API. A difference of more than 2 s
-fails, unless the server was just killed, as does an error in a page or a tab whose heap grows. On a
-machine with more work than processors it is longer by as much. A time contains that of showing the
-view, if the tab has just gone there, and of asking the API.
+held, cancelled, deleted and redriven, logs grow, queues and schedules are paused, limits are closed
+and changed, and the server is killed. After every few changes each tab is compared with the API. A
+difference of more than 2 s fails, unless the server was just killed, as does an error in a page or
+a tab whose heap grows. On a machine with more work than processors it is longer by as much. A time
+contains that of showing the view, if the tab has just gone there, and of asking the API.
 
 %s
 

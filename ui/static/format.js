@@ -102,3 +102,6 @@ export function textOf(content) {
   }
   return content === undefined || content === null ? '' : String(content);
 }
+
+/** span is a length of time of the server without the parts that are nothing: 1h and not 1h0m0s. */
+export const span = text => String(text).replace(/(?<=[hm])0s$/, '').replace(/(?<=h)0m$/, '');

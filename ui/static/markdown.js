@@ -104,7 +104,8 @@ function list(lines, at, depth) {
     const inner = blocks(lines, depth + 1), only = inner.length === 1 && inner[0].type === 'p';
     return html`<li>${task && (task[1] === ' ' ? '☐ ' : '☑ ')}${only ? inner[0].props.children : inner}</li>`;
   });
-  return { end, is: kind === '.' || kind === ')' ? html`<ol start=${parseInt(mark, 10)}>${made}</ol>` : html`<ul>${made}</ul>` };
+  return { end, is: kind === '.' || kind === ')' ? html`<ol start=${parseInt(mark, 10)}>${made}</ol>`
+    : html`<ul>${made}</ul>` };
 }
 
 /** paragraph reads lines up to the next block. A line of = or - below them makes them a heading. */

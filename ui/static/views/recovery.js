@@ -8,6 +8,9 @@ import { Safe } from '../safe.js';
 
 const at = '/api/admin/recovery/jobs/';
 
+const Command = ({ of: j }) => html`<span class="command"><${Safe} text=${j.command ?? ''} max=${120}
+  color=${false} /></span>`;
+
 export default function Recovery() {
   const status = useList('', at + 'status', 'recovery');
   const beats = useList('', at + 'heartbeats', 'jobs', { limit: 100 });
@@ -38,7 +41,8 @@ export default function Recovery() {
       ${beats.items?.length ? html`<${Table} label="Live processes" rows=${beats.items} keyOf=${j => j.jobId}
           columns=${[
         { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` },
-          { name: 'Run', className: 'grow', cell: j => html`<${RunLink} id=${j.jobId}>${j.jobId}<//>` },
+          { name: 'Run', className: 'fit', cell: j => html`<${RunLink} id=${j.jobId} />` },
+        { name: 'Command', className: 'grow', cell: j => html`<${Command} of=${j} />` },
         { name: 'Engine', className: 'fit', cell: j => j.agentEngine },
           { name: 'Heartbeat', className: 'num', cell: j =>
             (j.ageSeconds < 1 ? 'now' : `${duration(j.ageSeconds * 1000)} ago`) },
@@ -49,6 +53,7 @@ export default function Recovery() {
     ${failed.items?.length > 0 && html`<${Card} title="Lost processes">
         <${Table} label="Lost processes" rows=${failed.items} keyOf=${j => j.jobId} columns=${[
       { name: 'Run', className: 'fit', cell: j => html`<${RunLink} id=${j.jobId} />` },
+        { name: 'Command', className: 'grow', cell: j => html`<${Command} of=${j} />` },
         { name: 'Why', className: 'grow', cell: j => html`<${Safe} text=${j.reason} />` },
           { name: 'When', className: 'fit', cell: j => instant(j.failedAt) },
       { name: '', className: 'fit', cell: j => may &&

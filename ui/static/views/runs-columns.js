@@ -27,6 +27,8 @@ export const runColumns = [
     ${whose(r) && html`<span class="tag">${r.tenant}</span>`}
     ${r.error ? html`<span class=${cls('why', r.state !== 'cancelled' && 'bad')}>
         <code>${r.error.code}</code> <${Safe} text=${r.error.message ?? ''} max=${110} /></span>`
+    : r.command && !r.result_summary ? html`<span class="why command"><span class="dim">$ </span><${Safe}
+        text=${r.command} max=${110} color=${false} /></span>`
     : r.activity && !ended(r.state) ? html`<span class="why"><${Safe} text=${r.activity} max=${110} /></span>`
     : r.result_summary ? html`<span class="why"><${Safe} text=${r.result_summary} max=${110} /></span>` : ''}
     ${Object.entries(r.metadata ?? {}).slice(0, r.error || r.activity ? 1 : 2).map(([k, v]) =>

@@ -3,7 +3,7 @@ import { html } from '../lib.js';
 import { href, go, withQuery } from '../router.js';
 import { call, can, post } from '../api.js';
 import { useList, refresh } from '../live.js';
-import { count, duration } from '../format.js';
+import { count, duration, span } from '../format.js';
 import { Page, Table, Empty, Trouble, Loading, Ago, Until, RunLink, Shape, ask, act } from '../parts.js';
 import { Safe } from '../safe.js';
 
@@ -17,7 +17,7 @@ export function Condition({ of: s }) {
 }
 
 /** planOf writes a plan: its expression and zone, or its interval. */
-export const planOf = s => (s.cron ? `${s.cron}, ${s.timezone || 'UTC'}` : `every ${s.every}`);
+export const planOf = s => (s.cron ? `${s.cron}, ${s.timezone || 'UTC'}` : `every ${span(s.every)}`);
 
 /** Next is when a schedule fires next. */
 export const Next = ({ of: s }) => (s.queued_at ? 'when the last run has ended' : s.state === 'active' && s.next_at

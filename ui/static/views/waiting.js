@@ -4,7 +4,7 @@ import { href } from '../router.js';
 import { get } from '../api.js';
 import { watch } from '../live.js';
 import { Ago, Until } from '../parts.js';
-import { now, ms } from '../format.js';
+import { now, ms, count } from '../format.js';
 import { Safe, visible } from '../safe.js';
 
 /** brief is how long a run that workers serve may wait before the page says so. */
@@ -55,6 +55,11 @@ const words = {
     <code>${visible(run.queue)}</code>${w.since ? html`. The last one did <${Ago} at=${w.since} />` : ''}:
     the run waits until one does. <a href=${href('/workers')}>See the workers</a>.`,
   not_before: w => html`It is not begun before its time: <${Until} at=${w.until} />.`,
+  limit: w => html`It waits at ${(w.limits ?? []).map((l, i) => html`${i ? ', ' : ''}limit${' '}
+    <a href=${href('/limits/' + encodeURIComponent(l.limit))}><code>${visible(l.limit)}</code></a>${l.key
+      ? html` (key <code>${visible(l.key)}</code>)` : ''} for <${Ago} at=${l.since} suffix="" />${l.ahead
+      ? `, behind ${count(l.ahead)} other${l.ahead === 1 ? '' : 's'}` : ''}${l.closed_until
+      ? html`, closed: it opens <${Until} at=${l.closed_until} />` : ''}`)}.`,
   no_free_slot: w => html`All slots of its workers are taken. It could have begun <${Ago} at=${w.since} />.${' '}
     <a href=${href('/workers')}>See the workers</a>.`,
 };

@@ -31,6 +31,9 @@ type StreamOptions struct {
 	// StillWorking is called after each poll that brought nothing, with the run as it is then. It says
 	// that the run is alive although nothing is heard of it. The iteration waits for it.
 	StillWorking func(run *api.Run)
+	// Once makes Stream attach once. A connection that ends before the log does is then an error, and
+	// the last value.
+	Once bool
 }
 
 // streamOptions merges options, with defaults.
@@ -40,6 +43,7 @@ func streamOptions(opts []StreamOptions) (out StreamOptions) {
 		if o.StillWorking != nil {
 			out.StillWorking = o.StillWorking
 		}
+		out.Once = out.Once || o.Once
 	}
 	out.Silence = cmp.Or(max(out.Silence, 0), streamSilence)
 	return out

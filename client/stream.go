@@ -58,7 +58,7 @@ func (c *Client) Stream(
 			case ctx.Err() != nil:
 				yield(api.Event{}, ctx.Err())
 				return
-			case !f.again:
+			case !f.again || s.opt.Once:
 				yield(api.Event{}, f.err)
 				return
 			}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/doors"
 	"github.com/perdure/perdure/internal/server/connlimit"
 	"github.com/perdure/perdure/internal/server/engine"
 	"github.com/perdure/perdure/internal/server/httpd"
@@ -48,6 +49,7 @@ type Server struct {
 	store  *store.Store
 	engine *engine.Engine
 	api    *httpd.Server
+	doors  *doors.Set // nil if none is on
 	key    string
 	log    *slog.Logger  // may be nil
 	cert   *tlscert.Pair // nil without TLS
@@ -170,12 +172,19 @@ func (opt Options) open(secrets *redact.Set, first *firstKey) (*Server, error) {
 			return nil, errors.Join(err, st.Close())
 		}
 	}
+	door, err := s.openDoors(opt)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
 	s.api, err = httpd.New(s.engine, bell, httpd.Options{Node: opt.Node, Metrics: counts, Rules: watchdog.RuleNames(),
-		StoredRule: watchdog.StoredName, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams,
+		Door: door, StoredRule: watchdog.StoredName, Hosts: opt.Hosts, Origins: opt.Origins, Streams: opt.MaxStreams,
 		StreamsPerTenant: cmp.Or(opt.TenantStreams, int(opt.TenantLimits.MaxStreams)), Tenant: opt.TenantLimits,
 		Webhooks: guard, Sender: sender, Poll: poll, MaxPollWait: maxPoll, Processes: monitor, Secrets: secrets,
 		Scratch: opt.Dir, Logger: opt.Logger})
 	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	if err := s.connectDoors(); err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
 	if s.key, err = s.findKey(opt, first); err != nil {
@@ -352,6 +361,9 @@ func (s *Server) Err() error { return s.store.Err() }
 // delivers its last results; the HTTP server; Close.
 func (s *Server) Drain() {
 	s.draining.Store(true)
+	if s.doors != nil {
+		s.doors.Close()
+	}
 	s.api.Shutdown()
 }
 

@@ -69,6 +69,11 @@ type Options struct {
 	// Origins are origins of pages in browsers that may call the API, such as
 	// https://app.example.com.
 	Origins []string
+	// Doors are protocols of others that the server speaks as well, each under /doors/<name>. See
+	// docs/doors.md for the names.
+	Doors []string
+	// DoorRoot is one of Doors that is served at the root as well.
+	DoorRoot string
 	// MaxStreams is the limit of open streams. The default, and the maximum, is three quarters of
 	// the file descriptors.
 	MaxStreams int
@@ -141,6 +146,9 @@ func (opt Options) Validate() error {
 		if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" || o != u.Scheme+"://"+u.Host {
 			return fmt.Errorf("origins: %q is not an origin such as https://app.example.com", o)
 		}
+	}
+	if err := opt.checkDoors(); err != nil {
+		return err
 	}
 	if opt.PublicURL != "" {
 		u, err := url.Parse(opt.PublicURL)

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log"
@@ -10,6 +11,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/perdure/perdure/internal/doors"
 )
 
 // The transport connects a client to the API within the process. RoundTrip runs the handler in a
@@ -48,7 +51,7 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	in := req.Clone(ctx)
 	in.RequestURI = req.URL.RequestURI()
-	in.RemoteAddr = "in-process"
+	in.RemoteAddr = cmp.Or(doors.RemoteAddr(ctx), "in-process")
 	if in.Host == "" {
 		in.Host = req.URL.Host
 	}

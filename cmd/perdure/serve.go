@@ -50,6 +50,9 @@ func dev(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(cfg.WebhookAllow) == 0 {
 		cfg.WebhookAllow = []string{"127.0.0.0/8", "::1/128"} // receivers for trying out run on this machine
 	}
+	if len(cfg.Doors) == 0 {
+		cfg.Doors = embedded.DoorNames()
+	}
 	if cfg.Supervisor == "" {
 		cfg.Supervisor = scriptedSupervisor
 	}

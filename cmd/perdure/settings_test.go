@@ -42,6 +42,8 @@ func settingSamples(t *testing.T, dir string) []sample {
 		{"doorbell", "nats://bus:4222", "", "amqp://bus", "nats://"},
 		{"hosts", "a.example,b.example", "", "", ""},
 		{"origins", "https://a.example,https://b.example", "", none, "is not an origin"},
+		{"doors", "openai", "", none, "is none of"},
+		{"door_root", "openai", "", none, "none of the doors that are on"},
 		{"max_streams", "17", "", "0", "must be at least 1, not 0"},
 		{"max_streams_per_tenant", "16", "", "-1", "must be at least 1, not -1"},
 		{"tls_cert", cert, "", none, "no such file"},
@@ -106,7 +108,8 @@ func settingSamples(t *testing.T, dir string) []sample {
 
 // besides returns the settings that another one requires.
 func besides(all []sample, name string) []string {
-	pairs := [][2]string{{"tls_cert", "tls_key"}, {"tls_key", "tls_cert"}, {"signing_required", "signing_keys"}}
+	pairs := [][2]string{{"tls_cert", "tls_key"}, {"tls_key", "tls_cert"}, {"signing_required", "signing_keys"},
+		{"door_root", "doors"}}
 	for _, pair := range pairs {
 		for _, s := range all {
 			if name == pair[0] && s.name == pair[1] {
@@ -133,7 +136,7 @@ func variableOf(name, value string) (string, string) {
 }
 
 var bare = regexp.MustCompile(`^(true|false|-?[0-9.]+)$`)
-var lists = regexp.MustCompile(`^(hosts|origins|webhook_allow|secrets|seal_keys|signing_keys|signing_required)$`)
+var lists = regexp.MustCompile(`^(hosts|origins|doors|webhook_allow|secrets|seal_keys|signing_keys|signing_required)$`)
 
 func lineOf(name, value string) string {
 	switch {

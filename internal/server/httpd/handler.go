@@ -3,6 +3,7 @@ package httpd
 import (
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -124,7 +125,15 @@ func (s *Server) Handler() http.Handler {
 			s.problem(w, perdure.Errorf(api.CodeOrigin, "send one Origin header"))
 			return
 		}
-		if s.cors(w, r) {
+		if s.opt.Door != nil {
+			if door, accepts, exposes := s.opt.Door(r.URL.EscapedPath()); door != nil {
+				if !s.cors(w, r, accepts, exposes) {
+					door.ServeHTTP(w, r)
+				}
+				return
+			}
+		}
+		if s.cors(w, r, corsHeaders, corsExposed) {
 			return
 		}
 		if ui.Serves(r.URL.Path) {
@@ -139,6 +148,20 @@ func (s *Server) Handler() http.Handler {
 		}
 		s.muxOf(r.URL.EscapedPath()).ServeHTTP(w, redacted(s.opt.Secrets, r))
 	})
+}
+
+// Serves tells whether the API or the dashboard has something at a path.
+func (s *Server) Serves(path string) bool {
+	if ui.Serves(path) {
+		return true
+	}
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		req := &http.Request{Method: method, URL: &url.URL{Path: path}}
+		if _, pattern := s.muxOf(path).Handler(req); pattern != "/" {
+			return true
+		}
+	}
+	return false
 }
 
 // dashboard serves a file of the dashboard.

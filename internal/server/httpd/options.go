@@ -46,6 +46,11 @@ type Options struct {
 	// itself. Nil means that rules have no full names.
 	StoredRule func(name string) string
 
+	// Door returns what serves an escaped path that is not the API's, and the headers that pages of
+	// other origins may send and read there, or no handler. Nil means that there are no doors. The path
+	// has passed the checks of the API's own that do not depend on a route.
+	Door func(path string) (h http.Handler, accepts, exposes string)
+
 	// Processes watches the workspace of this node. Nil means that it has none.
 	Processes *sentinel.Monitor
 

@@ -28,9 +28,9 @@ func sameOrigin(origin string, r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// cors sets the CORS headers for a page of a configured origin. It answers preflight requests, and
-// then returns true.
-func (s *Server) cors(w http.ResponseWriter, r *http.Request) (done bool) {
+// cors sets the CORS headers for a page of a configured origin, which may send and read some headers. It
+// answers preflight requests, and then returns true.
+func (s *Server) cors(w http.ResponseWriter, r *http.Request, accepts, exposes string) (done bool) {
 	origin := r.Header.Get("Origin")
 	if len(s.opt.Origins) > 0 {
 		w.Header().Add("Vary", "Origin")
@@ -40,12 +40,12 @@ func (s *Server) cors(w http.ResponseWriter, r *http.Request) (done bool) {
 	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", origin)
-	h.Set("Access-Control-Expose-Headers", corsExposed)
+	h.Set("Access-Control-Expose-Headers", exposes)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", corsMethods)
-	h.Set("Access-Control-Allow-Headers", corsHeaders)
+	h.Set("Access-Control-Allow-Headers", accepts)
 	h.Set("Access-Control-Max-Age", "600")
 	if r.Header.Get("Access-Control-Request-Private-Network") == "true" {
 		h.Set("Access-Control-Allow-Private-Network", "true")

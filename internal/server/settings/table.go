@@ -108,6 +108,10 @@ func (c *Config) Table() []Setting {
 			otherwise("none"),
 		row("origins", &c.Origins, nil, "`origins` of pages in browsers that may call the API").
 			otherwise("none").allows("such as https://app.example.com"),
+		row("doors", &c.Doors, nil, "`names` of protocols of others to speak as well, each under /doors/<name>").
+			otherwise("none; perdure dev: all").allows(strings.Join(embedded.DoorNames(), ", ")),
+		row("door_root", &c.DoorRoot, nil, "`name` of the door that is served at the root as well").
+			otherwise("none").allows("one of doors"),
 		row("max_streams", &c.MaxStreams, nil, "`number` of streams that may be open at once").
 			otherwise("three quarters of the file descriptors, and at most that").atLeast(1),
 		row("max_streams_per_tenant", &c.TenantStreams, nil, "`number` of these that one tenant may have").

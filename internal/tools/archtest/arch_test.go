@@ -25,8 +25,8 @@ import (
 const module = "github.com/perdure/perdure"
 
 // doors are the folders of internal: the server's rooms, programs that it runs, packages that both ends of a
-// connection use, kits for tests, and tools of this repository.
-var doors = []string{"server", "process", "wire", "testkit", "tools"}
+// connection use, translations of other protocols, kits for tests, and tools of this repository.
+var doors = []string{"server", "process", "wire", "doors", "testkit", "tools"}
 
 // wings are the parts of the engine, in order. A later one may use an earlier one, never the other way.
 var wings = namesOf("server/engine/kernel server/engine/access server/engine/outbox server/engine/rules " +
@@ -101,7 +101,9 @@ var layers = []struct{ pkg, uses string }{
 		"process/jobdir server/sentinel server/schedule server/httpd/stream server/httpd/feed " +
 		"server/httpd/waiting ui"},
 	{"server/metrics", "domain wire/release server/store server/engine server/sentinel server/watchdog"},
-	{"embedded", "domain wire/redact server/keyfile server/tlscert server/connlimit api " +
+	{"doors", "domain api client"},
+	{"doors/openai", "domain api client doors"},
+	{"embedded", "domain doors doors/openai wire/redact server/keyfile server/tlscert server/connlimit api " +
 		"server/metrics server/doorbell server/store server/engine server/watchdog server/webhook " +
 		"server/sentinel server/httpd"},
 	{"server/settings", "domain server/sentinel server/doorbell embedded"},
@@ -239,8 +241,9 @@ func TestArchitecture(t *testing.T) {
 
 	t.Run("a door leads to one kind of room", func(t *testing.T) {
 		// A package behind a door may use packages behind these doors, and of the rest of the module these.
-		may := map[string]string{"wire": "wire domain api", "process": "process wire domain api client",
-			"server": "server wire process/jobdir domain api ui embedded"}
+		may := map[string]string{"wire": "wire domain api", "doors": "doors domain api client",
+			"process": "process wire domain api client",
+			"server":  "server wire process/jobdir domain api ui embedded"}
 		// Programs that use a kit for tests: they play a model, measure, or test other programs.
 		kits := namesOf("testkit tools sim agenttest e2e cmd/perdure-bench cmd/perdure")
 		for rest, p := range ours {

@@ -1,0 +1,75 @@
+package embedded
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/openai"
+)
+
+// doorList makes the doors, in the order in which help texts name them.
+var doorList = []func() *doors.Door{
+	openai.Door,
+}
+
+// DoorNames are the names that Options.Doors takes.
+func DoorNames() (names []string) {
+	for _, d := range doorList {
+		names = append(names, d().Name)
+	}
+	return names
+}
+
+// checkDoors refuses names of doors that there are not.
+func (opt Options) checkDoors() error {
+	for i, name := range opt.Doors {
+		if !slices.Contains(DoorNames(), name) {
+			return fmt.Errorf("doors: %q is none of %s", name, strings.Join(DoorNames(), ", "))
+		}
+		if slices.Contains(opt.Doors[:i], name) {
+			return fmt.Errorf("doors: %s is given twice", name)
+		}
+	}
+	if opt.DoorRoot != "" && !slices.Contains(opt.Doors, opt.DoorRoot) {
+		return fmt.Errorf("door_root: %q is none of the doors that are on: %s", opt.DoorRoot,
+			strings.Join(opt.Doors, ", "))
+	}
+	return nil
+}
+
+// openDoors makes the doors that are on, and returns what finds them by a path. Without doors it is
+// nil.
+func (s *Server) openDoors(opt Options) (find func(string) (http.Handler, string, string), err error) {
+	if len(opt.Doors) == 0 {
+		return nil, nil
+	}
+	var list []*doors.Door
+	for _, d := range doorList {
+		if d := d(); slices.Contains(opt.Doors, d.Name) {
+			list = append(list, d)
+		}
+	}
+	if s.doors, err = doors.NewSet(list, opt.DoorRoot, opt.Logger); err != nil {
+		return nil, fmt.Errorf("doors: %w", err)
+	}
+	return s.doors.Find, nil
+}
+
+// connectDoors connects the doors to the API, and refuses a door at the root that would serve a path of
+// the API.
+func (s *Server) connectDoors() error {
+	if s.doors == nil {
+		return nil
+	}
+	name, paths := s.doors.Samples()
+	for _, path := range paths {
+		if s.api.Serves(path) {
+			return fmt.Errorf("door_root: %s would be served by the door %s and by Perdure's own API", path, name)
+		}
+	}
+	s.doors.Connect(s.Transport())
+	return nil
+}

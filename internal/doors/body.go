@@ -1,0 +1,155 @@
+package doors
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// Bodies are read kindly, because other servers read them so: unknown fields are ignored, and the
+// Content-Type may be anything. What is bounded in the API is bounded here too.
+
+const (
+	// MaxBody bounds the body of a call.
+	MaxBody = 8 << 20
+	// smallBody is read before the key is checked. A larger body takes a place of the budget.
+	smallBody = 64 << 10
+	// bodyTime bounds the time in which a body has to arrive.
+	bodyTime = 30 * time.Second
+)
+
+// bodyBudget bounds the large bodies that are in memory: in all, and of one key.
+type bodyBudget struct {
+	mu    sync.Mutex
+	total int
+	keys  map[string]int
+}
+
+const (
+	largeBodies       = 32
+	largeBodiesPerKey = 8
+)
+
+// take takes a place, until the returned function is called.
+func (b *bodyBudget) take(key string) (release func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.total >= largeBodies || b.keys[key] >= largeBodiesPerKey {
+		return nil, perdure.Errorf(perdure.CodeUnavailable, "too many large bodies are being read; nothing was changed")
+	}
+	if b.keys == nil {
+		b.keys = make(map[string]int)
+	}
+	b.total++
+	b.keys[key]++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.total--
+		if b.keys[key]--; b.keys[key] == 0 {
+			delete(b.keys, key)
+		}
+	}, nil
+}
+
+// Decode reads the body into a value, and returns its bytes as they came. An empty body is an empty
+// object. Fields that the value does not have are ignored; fields of another type are refused.
+func (c *Call) Decode(into any) (raw []byte, err error) {
+	raw, err = c.readBody()
+	if err != nil {
+		return nil, err
+	}
+	if len(bytes.TrimSpace(raw)) == 0 {
+		raw = []byte("{}")
+	}
+	return raw, DecodeJSON(raw, into)
+}
+
+// DecodeJSON reads a JSON object as Decode does.
+func DecodeJSON(raw []byte, into any) error {
+	err := jsonv2.Unmarshal(raw, into)
+	var syntax *jsontext.SyntacticError
+	var semantic *jsonv2.SemanticError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &syntax):
+		return perdure.Errorf(perdure.CodeInvalid, "the body is no JSON: %s", plain(syntax.Err))
+	case errors.As(err, &semantic):
+		return perdure.Invalid(field(semantic.JSONPointer), "is not of the type that it should be")
+	}
+	return perdure.Errorf(perdure.CodeInvalid, "the body is not what this call takes")
+}
+
+func plain(err error) string {
+	if err == nil {
+		return "it breaks off"
+	}
+	return err.Error()
+}
+
+// field writes a pointer such as /input/0/role as input.0.role.
+func field(p jsontext.Pointer) string {
+	out := ""
+	for part := range p.Tokens() {
+		if out != "" {
+			out += "."
+		}
+		if out += part; len(out) > perdure.MaxName {
+			return "…"
+		}
+	}
+	return out
+}
+
+// readBody reads the body within its bounds of size and time.
+func (c *Call) readBody() ([]byte, error) {
+	rc := http.NewResponseController(c.w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // a call in process has no deadline
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	tooLarge := perdure.Errorf(perdure.CodeTooLarge, "this call takes at most %d bytes", MaxBody)
+	if c.ContentLength > MaxBody {
+		c.w.Header().Set("Connection", "close") // the body is not read
+		return nil, tooLarge
+	}
+	var b bytes.Buffer
+	_, err := b.ReadFrom(io.LimitReader(c.Body, smallBody+1))
+	if err == nil && b.Len() > smallBody {
+		release, refused := c.largeBody()
+		if refused != nil {
+			c.w.Header().Set("Connection", "close")
+			return nil, refused
+		}
+		defer release()
+		_, err = b.ReadFrom(io.LimitReader(c.Body, MaxBody+1-smallBody))
+	}
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, perdure.Errorf(perdure.CodeInvalid, "the body did not arrive within %s", bodyTime)
+	case err != nil:
+		return nil, perdure.Errorf(perdure.CodeInvalid, "the body broke off")
+	case b.Len() > MaxBody:
+		c.w.Header().Set("Connection", "close")
+		return nil, tooLarge
+	}
+	return b.Bytes(), nil
+}
+
+// largeBody takes a place for a large body, after the API has accepted the key.
+func (c *Call) largeBody() (release func(), err error) {
+	if _, err := c.API.Session(c.Context()); err != nil && client.CodeOf(err) != api.CodeForbidden {
+		return nil, err
+	}
+	return c.set.bodies.take(c.Key)
+}

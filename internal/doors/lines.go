@@ -1,0 +1,123 @@
+package doors
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+)
+
+// A Cursor is a place in the frames of a run: a line of its log, and a frame of that line, from 1 on.
+// A line without a frame means all frames of the line. The zero Cursor is the beginning.
+type Cursor struct {
+	Line  int64
+	Frame int
+}
+
+// String writes a cursor as line.frame.
+func (c Cursor) String() string {
+	return strconv.FormatInt(c.Line, 10) + "." + strconv.Itoa(c.Frame)
+}
+
+// ParseCursor reads a cursor as String writes it, or a line alone. An empty text and -1 are the
+// beginning.
+func ParseCursor(text string) (Cursor, error) {
+	if text == "" || text == "-1" {
+		return Cursor{}, nil
+	}
+	line, frame, two := strings.Cut(text, ".")
+	n, err := strconv.ParseInt(line, 10, 64)
+	m := int64(0)
+	if err == nil && two {
+		m, err = strconv.ParseInt(frame, 10, 32)
+	}
+	if err != nil || n < 0 || m < 0 || n > maxCursor {
+		return Cursor{}, perdure.Invalid("Last-Event-ID", "takes the id of the last event that was received")
+	}
+	return Cursor{n, int(m)}, nil
+}
+
+// maxCursor is the largest whole number that JavaScript holds.
+const maxCursor = 1 << 53
+
+// Has tells whether a frame lies at the cursor or before it, so that the reader has it already.
+func (c Cursor) Has(line int64, frame int) bool {
+	return line < c.Line || line == c.Line && (c.Frame == 0 || frame <= c.Frame)
+}
+
+// Lines yields the lines of a run's log after a number, as they are written, until the run has ended.
+// It holds one page of them. A refusal of the API before the first line is yielded as an error, so that
+// it can be answered; later, a connection to the log that breaks is made again. The end of the context
+// is an error. Lines that are no longer stored are left out.
+func (c *Call) Lines(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[*api.Event, error] {
+	return func(yield func(*api.Event, error) bool) {
+		for begun, failed := false, 0; ; failed++ {
+			err := error(nil)
+			for e, why := range c.API.Stream(ctx, id, after, client.StreamOptions{Once: true}) {
+				if errors.As(why, new(*client.StreamGapError)) {
+					continue
+				}
+				if err = why; err != nil {
+					break
+				}
+				after, begun, failed = e.Seq, true, 0
+				if !yield(&e, nil) {
+					return
+				}
+			}
+			if err == nil {
+				return
+			}
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			} else if p := new(api.Problem); begun && (!errors.As(err, &p) || p.Status >= 429) && pause(ctx, failed) {
+				continue
+			}
+			yield(nil, err)
+			return
+		}
+	}
+}
+
+// pause waits before a log is read again. It returns false if the context ends.
+func pause(ctx context.Context, failed int) bool {
+	d := 100 * time.Millisecond << min(failed, 5)
+	t := time.NewTimer(d/2 + rand.N(d/2))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Past yields the lines of a run's log after a number that are there already, page by page. It does not
+// wait for more.
+func (c *Call) Past(ctx context.Context, id perdure.RunID, after int64) iter.Seq2[*api.Event, error] {
+	return func(yield func(*api.Event, error) bool) {
+		for {
+			page, err := c.API.EventPage(ctx, id, after, 0)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range page.Events {
+				if !yield(&page.Events[i], nil) {
+					return
+				}
+			}
+			if len(page.Events) == 0 || page.NextAfter <= after {
+				return
+			}
+			after = page.NextAfter
+		}
+	}
+}

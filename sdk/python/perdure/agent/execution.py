@@ -6,7 +6,7 @@ import asyncio
 import re
 from typing import Any, Callable
 
-from .. import canonical, errors, shapes
+from .. import canonical, errors, names, shapes
 from ..errors import Defect, Failure, Refused, Suspended, misuse
 from .branch import Branch, current
 from .facts import Facts, Item
@@ -44,6 +44,7 @@ class Execution:
         self.cancelled = bool(g.get("cancel"))
         self.frames = self.saids = 0
         self.lock = asyncio.Lock()
+        self.checking = bool(getattr(session, "checking", False))
 
     async def run(self) -> None:
         """Executes the agent until the server has an outcome. Lost passes through."""
@@ -58,6 +59,7 @@ class Execution:
         self.read_seq = 0
         self.running = 1
         self.parked: list[Parked] = []
+        self.standing: dict[Branch, asyncio.Future[None]] = {}
         self.segments = [Segment()]
         self.asked: set[str] = set()  # waits of questions that this pass opens
         self.tokens: dict[str, str] = {}
@@ -74,6 +76,9 @@ class Execution:
         self._reset()
         try:
             self.facts = Facts(self.journal, self.first_epoch)
+            if self.checking:
+                for wait in self.session.asleep:
+                    self.facts.expect("wait " + wait, names.branch_of(wait))
             for raw in self.inbox.values():
                 self.adopt(raw)
             value = self._input()
@@ -248,8 +253,23 @@ class Execution:
         if not task.cancelled() and task.exception():
             self.background = self.background or task.exception()
 
+    async def fresh(self) -> None:
+        """Is called before something that is not recorded. Makes durable all that was added; a check ends here."""
+        if self.checking:
+            await self.stand()
+        await self.flush()
+
+    async def stand(self) -> None:
+        """Ends a check in this branch, because the run has not come further. Other branches replay until they stand."""
+        b = current.get()
+        if b not in self.standing:
+            self.standing[b] = asyncio.ensure_future(self.park(b, list, lambda: False))
+        await asyncio.shield(self.standing[b])
+
     async def flush(self) -> None:
         """Makes durable all that was added."""
+        if self.checking and not self.segments[0].empty():
+            await self.stand()
         async with self.lock:
             if self.background:
                 raise self.background

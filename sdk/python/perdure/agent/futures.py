@@ -252,7 +252,7 @@ class Future:
                 return str(ex.facts.entries[key])
             if not ex.first_epoch:  # a retry has tokens of its own, also for callbacks of its original
                 b.begin("the token of " + self._base)
-            await ex.flush()
+            await ex.fresh()
             token = ex.tokens.get(self._base)
             if token is None:
                 raise Failure("wait_closed", "the callback %s is over, and has no token any more" % self._base)
@@ -290,7 +290,7 @@ class Future:
         b.begin("the withdrawal of " + wait)
         for segment in ex.segments:
             segment.waits.pop(wait, None)
-        await ex.flush()
+        await ex.fresh()
         ex.segment().close.append(wait)
         await ex.flush()
         await ex.look()
@@ -310,6 +310,8 @@ class Future:
             key = "%s#%d" % (key, n)
             if key not in ex.facts.entries:
                 b.begin("the late result of " + self.key)
+                if ex.checking:
+                    await ex.stand()
                 await ex.look()
                 value: dict[str, Any] = {}
                 for raw in ex.inbox.values():
@@ -323,6 +325,9 @@ class Future:
 
     async def peek(self) -> dict[str, Any]:
         """Returns what a child is doing now. Call it in a step if the agent decides by it."""
+        if self._b.ex.checking:
+            self._b.ex.session.looked = True
+            await self._b.ex.stand()
         try:
             return dict(await self._b.ex.session.peek(self.run_id or self.key))
         except Refused as e:

@@ -106,6 +106,9 @@ class Join:
     async def wait(self) -> None:
         """Waits until one more has arrived."""
         self.seen = [f for f in self.fs if f._arrived(self.id) is not None]
+        if self.b.ex.checking:
+            for spec in self.specs():
+                self.b.ask("wait", spec["id"])
         self.b.begin("the wait " + (self.fs[0]._label() if len(self.fs) == 1 and not self.fs[0].key else self.id))
         await self.b.ex.park(self.b, self.specs, self.ready)
 

@@ -242,13 +242,15 @@ async def _suspend(m: _Map) -> None:
     ex = m.b.ex
     live = m.live()
     done = m.spawned - len(live)
-    m.b.begin("the map " + m.key)
     wait = "%smap:%s.%d" % (m.b.prefix, m.key[len(m.b.prefix):], done)
 
     def specs() -> list[dict[str, Any]]:
         spec = {"id": wait, "type": "children", "mode": "any", "keys": [m.child(n) for n in live], "timeout": "never"}
         return [{**spec, "on_stall": True} if m.on_stall else spec]
 
+    if ex.checking:
+        m.b.ask("wait", wait)
+    m.b.begin("the map " + m.key)
     ex.event("run:progress", {"map": m.key, "done": done, "total": len(m.inputs)})
     await ex.park(m.b, specs, lambda: any(m.child(n) in ex.facts.ends for n in live))
 

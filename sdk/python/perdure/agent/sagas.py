@@ -109,6 +109,8 @@ async def _undo(b: Branch, key: str, undo: Any, tp: Any) -> None:
     entry = "_undone:" + key
     value = shapes.decode(b.ex.facts.entries[key]["ok"], tp, strict=False)
     retry = steps.Retry(steps.UNDO_TRIES, 0.1, 2)
+    if b.ex.checking:
+        await b.ex.stand()
 
     async def call(s: steps.StepContext) -> None:
         args = (value, s) if len(_positional(undo)) > 1 else (value,)

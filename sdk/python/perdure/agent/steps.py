@@ -157,7 +157,7 @@ async def step(b: Branch, name: str, f: Callable[..., Any], *, about: Any = None
     if key in ex.facts.entries:
         return recorded(b, key, of, tp, point, saga, undo)
     b.begin("the step " + key)
-    await ex.flush()
+    await ex.fresh()
     if ex.cancelled:
         raise Cancelled()
     return await _execute(b, name, f, key, of, undo, retry, limit, tp, aside, point, saga)

@@ -26,7 +26,7 @@ async def history(b: Branch, notices: bool) -> list[dict[str, Any]]:
         known = ex.facts.entries.get(entry)
         if known is None:
             b.begin("the history " + key)
-            await ex.flush()
+            await ex.fresh()
         else:
             _check(b, "history", key)
         out = [m async for m in ex.session.messages(0) if known is None or m["seq"] <= known]
@@ -53,7 +53,7 @@ async def newest(b: Branch, after: int) -> AsyncIterator[dict[str, Any]]:
     known = ex.facts.entries.get(entry)
     if known is None:
         b.begin("the newest messages " + key)
-        await ex.flush()
+        await ex.fresh()
     else:
         _check(b, "newest", key)
         ex.read_seq = max(ex.read_seq, known["last"])

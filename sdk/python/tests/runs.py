@@ -23,6 +23,7 @@ class Run:
         grant = {"run_id": "run", "epoch": self.epoch, "at": self.at, "journal": list(self.journal),
                  "inbox": list(self.inbox), "input": self.input, **self.more}
         self.session = Session(grant, [], self.thread, [self.epoch * 100], children)
+        self.session.posts = True
         execution = Execution(self.session, agent, Context, **options)
         asyncio.run(execution.run())
         self.journal += self.session.journal

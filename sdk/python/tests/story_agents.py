@@ -33,6 +33,12 @@ def fails(error):
     return f
 
 
+async def turns(n):
+    """Lets others go on n times, each time for so long that they come to rest."""
+    for _ in range(100 * n):
+        await asyncio.sleep(0)
+
+
 def temporary(text):
     return RuntimeError(text)
 
@@ -99,10 +105,9 @@ async def now_and_uuid(ctx, _):
 @story("branches")
 async def branches(ctx, _):
     async def branch(c, text):
-        pause = 0.02 if text == "r" else 0  # "left" comes to each of its calls first
-        await asyncio.sleep(pause)
+        await turns(text == "r")  # "left" comes to each of its calls first
         await c.step("search", gives(text))
-        await asyncio.sleep(pause)
+        await turns(text == "r")
         await c.step("search", gives(await c.signal("go", FOREVER)))
     await ctx.all(left=lambda c: branch(c, "l"), right=lambda c: branch(c, "r"))
     return await ctx.step("search", gives("both"))
@@ -329,7 +334,7 @@ async def map_fails(ctx, _):
 @story("parallel")
 async def parallel(ctx, _):
     async def twice(item):
-        await asyncio.sleep({"a": 0.01, "b": 0.02, "c": 0.03}[item])
+        await turns("abc".index(item))
         return item + item
     await ctx.parallel("fetch", ["c", "a", "b"], twice)
     return await ctx.step("sum", gives(3))

@@ -10,6 +10,7 @@ from perdure.errors import Refused
 class Session:
     """Answers commits as testdata/journal/README.md says, and keeps them."""
 
+    posts = False  # whether the messages of commits are appended to the thread
     prompt = False  # what is added is committed with the next step, and never by the clock
 
     def __init__(self, grant, refusals, thread, uuids, children):
@@ -34,6 +35,8 @@ class Session:
         out["cancel"] = self.cancel
         if self.children:
             self.children.spawned(commit)
+        if self.posts:
+            self.thread += [{**m, "seq": len(self.thread) + n + 1} for n, m in enumerate(commit.get("messages", []))]
         return out
 
     async def more(self):

@@ -364,7 +364,7 @@ class Context:
     def removed(self, name: str) -> None:
         """Declares that what has this name is gone on purpose. Call it first."""
         self._b.guard("removed " + str(name))
-        self._b.ex.facts.remove(name, self._b.prefix)
+        self._b.ex.facts.remove(name)
 
     # Reports
 

@@ -6,13 +6,14 @@ import asyncio
 import re
 from typing import Any, Callable
 
-from .. import canonical, errors, names, shapes
+from .. import canonical, errors, shapes
 from ..errors import Defect, Failure, Refused, Suspended, misuse
 from .branch import Branch, current
 from .facts import Facts, Item
 from .outcome import clean, failed
 from .pending import Segment
 
+CLAIMS = ("signal", "message", "timer")
 ADOPTED = ("child", "wait", "approval", "callback", "timeout")
 _of_child = re.compile(r"children\[(\d+)\]")
 
@@ -78,7 +79,7 @@ class Execution:
             self.facts = Facts(self.journal, self.first_epoch)
             if self.checking:
                 for wait in self.session.asleep:
-                    self.facts.expect("wait " + wait, names.branch_of(wait))
+                    self.facts.expect_wait(wait)
             for raw in self.inbox.values():
                 self.adopt(raw)
             value = self._input()
@@ -189,10 +190,16 @@ class Execution:
 
     def adopt(self, raw: dict[str, Any]) -> None:
         """Makes the end of a child or a wait a fact."""
-        if raw["type"] in ADOPTED and raw["seq"] not in self.facts.taken:
-            self.fact(raw, raw.get("wait_id", ""))
+        wait = raw.get("wait_id", "")
+        if raw["seq"] in self.facts.taken:
+            return
+        if raw["type"] in ADOPTED:
+            self.fact(raw, wait, expected=True)
+        elif wait and wait not in self.facts.closed and raw["type"] in CLAIMS:
+            self.facts.order += 1
+            self.facts.expect_wait(wait)  # it is over, although only the call that takes it makes that a fact
 
-    def fact(self, raw: dict[str, Any], wait: str, unfit: bool = False) -> Item:
+    def fact(self, raw: dict[str, Any], wait: str, unfit: bool = False, expected: bool = False) -> Item:
         """Writes an inbox item into the frame, and acknowledges it."""
         record = _record(raw, wait)
         if unfit:
@@ -203,7 +210,7 @@ class Execution:
         segment.items.append(item)
         if item.seq:
             segment.ack.append(item.seq)
-        self.facts.add(item, expected=False)
+        self.facts.add(item, expected=expected)
         return item
 
     async def look(self) -> bool:

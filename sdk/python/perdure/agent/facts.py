@@ -66,6 +66,7 @@ class Facts:
         self.ignored: list[str] | None = None
         self.said: dict[str, list[str]] = {}
         self.expected: dict[str, dict[str, int]] = {}
+        self.asked: set[str] = set()  # all that this execution has asked for
         self.begun = False
         self.order = 0
         for entry in journal:
@@ -169,11 +170,16 @@ class Facts:
             self.taken.add(item.seq)
         if item.wait:
             self.waits.setdefault(item.wait, item)
-            rest = item.wait[len(names.branch_of(item.wait)):]
-            if expected and not rest.startswith(_passing):
-                self.expect("wait " + item.wait, names.branch_of(item.wait))
+            if expected:
+                self.expect_wait(item.wait)
         if item.type == "child":
             self.ends.setdefault(item.name, item)
+
+    def expect_wait(self, wait: str) -> None:
+        """Expects that the agent asks for a wait that is over, unless it has."""
+        branch = names.branch_of(wait)
+        if not wait[len(branch):].startswith(_passing) and "wait " + wait not in self.asked:
+            self.expect("wait " + wait, branch)
 
     def expect(self, thing: str, branch: str) -> None:
         self.expected.setdefault(branch, {})[thing] = self.order
@@ -184,6 +190,7 @@ class Facts:
 
     def ask(self, thing: str, branch: str) -> int:
         """Takes a thing off the list, and returns its place, or 0 if it is not on it."""
+        self.asked.add(thing)
         return self.expected.get(branch, {}).pop(thing, 0)
 
     def left(self, branch: str, within: bool = False) -> list[str]:
@@ -195,29 +202,28 @@ class Facts:
                     out += [(place, thing) for thing, place in self.expected[other].items()]
         return [thing for _, thing in sorted(out)]
 
-    def remove(self, name: str, branch: str) -> None:
-        """Takes all that has a name off the list of a branch."""
-        things = self.expected.get(branch, {})
-        for thing in list(things):
-            if _name_of(thing, branch) == name:
+    def remove(self, name: str) -> None:
+        """Takes all that has a name off the list, also in branches."""
+        for things in self.expected.values():
+            for thing in [t for t in things if name in _names_of(t)]:
                 del things[thing]
-                if thing.startswith("branch "):
-                    prefix = thing[len("branch "):] + "//"
-                    for other in self.expected:
-                        if other.startswith(prefix):
-                            self.expected[other].clear()
 
     def steps(self) -> Iterator[str]:
         return (k for k in self.entries if not k.startswith("_"))
 
 
-def _name_of(thing: str, branch: str) -> str:
+def _names_of(thing: str) -> list[str]:
+    """Returns the names of a recorded thing: its own, that of a wait also without its type, and those of its branches."""
     sort, key = thing.split(" ", 1)
-    key = key[len(branch):]
-    if sort == "wait":
-        key = key.split(":", 1)[-1]
-    key = key[:key.rfind("#")]
-    return key
+    branch = names.branch_of(key)
+    out = [key[len(branch):].rpartition("#")[0]]
+    if sort == "wait" and ":" in out[0]:
+        out.append(out[0].split(":", 1)[1])
+    while branch:
+        outer = names.branch_of(branch[:-2])
+        out.append(branch[len(outer):-2].rpartition("#")[0])
+        branch = outer
+    return out
 
 
 def version_of(key: str, value: Any) -> None:

@@ -120,7 +120,10 @@ class Future:
             return end
         raw = self._there()
         if raw is not None:
-            self._b.begin("the wait " + self.id)
+            if self.id in ex.facts.opened:
+                self._b.keep_errors()
+            else:
+                self._b.begin("the wait " + self.id)
             return ex.fact(raw, self.id, unfit=not self._fits(raw.get("data")))
         if self._due is None or self._due > ex.session.now():
             return None

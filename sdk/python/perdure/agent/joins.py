@@ -184,6 +184,7 @@ async def choose(b: Branch, what: str, mode: str, fs: Sequence[Future], k: int =
     for f in join.fs:
         f._item = None
     if limit is not None:
+        b.ask("wait", race)
         join.timer = Future(b, "timer", base=race)
         join.timer._due = ex.facts.timers.get(race)
     while True:

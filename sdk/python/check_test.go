@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,12 +20,15 @@ import (
 	"github.com/perdure/perdure/worker"
 )
 
+var compiled atomic.Bool
+
 // program compiles the command perdure, once for all tests.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "perdure-python-")
 	if err != nil {
 		return "", err
 	}
+	compiled.Store(true)
 	path := filepath.Join(dir, "perdure")
 	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "../../cmd/perdure").CombinedOutput()
 	if err != nil {
@@ -34,8 +38,13 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	if os.Getenv("RELAY_WORKER") != "" {
+		relayWorker()
+		return
+	}
 	code := m.Run()
-	if path, err := program(); err == nil {
+	if compiled.Load() {
+		path, _ := program()
 		os.RemoveAll(filepath.Dir(path))
 	}
 	os.Exit(code)

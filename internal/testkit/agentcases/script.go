@@ -52,6 +52,8 @@ type World struct {
 	// names has the times and ids that a run was given, by value, with the name under which it came first.
 	names map[string]string
 	uses  map[string]int
+	// Noted is called with each effect, if it is set: a worker that is a process of its own writes them down.
+	Noted func(run perdure.RunID, what string)
 }
 
 // NewWorld returns a world without effects.
@@ -61,6 +63,9 @@ func NewWorld() *World {
 
 // Did notes an effect of a run.
 func (w *World) Did(run perdure.RunID, what string) {
+	if w.Noted != nil {
+		w.Noted(run, what)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.effects[run] = append(w.effects[run], what)

@@ -86,6 +86,7 @@ class Worker:
         self.calls = Threads(agent_slots * 2 + 4, "perdure-call")
         self.steps = Threads(max(32, agent_slots * 8), "perdure-step")
         self.loop = asyncio.new_event_loop()
+        self.lease_type = Lease
 
     # Kinds
 
@@ -252,7 +253,7 @@ class Worker:
         return min(5.0, pause * 2)
 
     def _lease(self, grant: dict[str, Any], raw: bytes, polled: float) -> None:
-        lease = Lease(self, grant, polled)
+        lease = self.lease_type(self, grant, polled)
         with self.changed:
             self.leases[lease.run_id, lease.epoch] = lease
         kind = self.kinds[lease.kind]

@@ -172,6 +172,9 @@ type Beat struct {
 type Beaten struct {
 	Lost   []LeaseResult `json:"lost"`
 	Cancel []LeaseResult `json:"cancel"`
+	// Later has the runs whose rows another session of the database has locked. Their leases are neither
+	// lost nor extended; the next heartbeat tries again.
+	Later []LeaseResult `json:"later,omitempty"`
 }
 
 // Commits is a batch of commits.

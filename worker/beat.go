@@ -102,10 +102,15 @@ func (w *Worker) beat(life context.Context, runs []*run) {
 		return
 	}
 	kick(w.kickNews)
-	for i, r := range runs {
-		r.told(&beats[i])
+	later := make(map[api.Lease]bool)
+	for _, l := range answer.Later {
+		later[api.Lease{RunID: l.RunID, Epoch: l.Epoch}] = true
 	}
-	for _, r := range runs {
+	for i, r := range runs {
+		if later[r.lease] {
+			continue
+		}
+		r.told(&beats[i])
 		if r.fence != nil {
 			r.fence.Reset(r.leaseLeft(sent))
 		}

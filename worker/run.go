@@ -126,6 +126,13 @@ func (r *run) confirm(agent bool) bool {
 				return false
 			}
 		}
+		if len(answer.Later) > 0 {
+			timer.Sleep(ctx, pause(failed))
+			if ctx.Err() != nil {
+				return false
+			}
+			continue
+		}
 		if len(answer.Cancel) > 0 {
 			r.cancelled()
 		}

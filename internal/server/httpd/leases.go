@@ -106,6 +106,9 @@ func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 			}
 			out.Lost = append(out.Lost, lost)
 		}
+		for _, r := range op.Later {
+			out.Later = append(out.Later, leaseResult(r))
+		}
 		for _, r := range op.Cancel {
 			out.Cancel = append(out.Cancel, leaseResult(r))
 		}

@@ -41,9 +41,9 @@ type dialect struct {
 	skipLocked string
 	// skipRows is the same for the rows of a table in a join. It is nil where no row can be locked.
 	skipRows func(table string) string
-	// lockTables takes the lock that a write takes of each table that sweeps write. It is empty where
-	// a table can't be locked.
-	lockTables string
+	// lockTables is a statement that takes the lock that a write takes of each of some tables. It is nil
+	// where a table can't be locked.
+	lockTables func(tables []string) string
 	// recursive is set if a query may search again for each of its rows.
 	recursive bool
 	// indexed names the index that a query has to use, where the planner would prefer the primary

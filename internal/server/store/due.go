@@ -70,11 +70,12 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		// A store that never had a limit is not asked for any.
 		return Due{true, true, true, true, true, true, true, true, true, tx.s.limited.Load()}, nil
 	}
-	parts := []struct {
-		from string
+	type part struct {
+		from string // begins with the table
 		at   perdure.Instant
 		flag *bool
-	}{
+	}
+	parts := []part{
 		{"runs WHERE " + rung, tx.Now, &due.Runs},
 		// Every question has a parameter. Beside a literal PostgreSQL would take it for a 4-byte integer.
 		{"runs WHERE cascade=1 AND 0<=CAST(? AS BIGINT)", tx.Now, &due.Cascades},
@@ -88,6 +89,10 @@ func (tx *Tx) Due(workersSince perdure.Instant) (due Due, err error) {
 		{"limit_keys WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Limits},
 		{"limits WHERE alarm_at IS NOT NULL AND alarm_at<=?", tx.Now, &due.Limits},
 	}
+	parts = slices.DeleteFunc(parts, func(p part) bool { // one that is locked as a whole can't be asked
+		table, _, _ := strings.Cut(p.from, " ")
+		return tx.TableLocked(table)
+	})
 	questions, args := make([]string, len(parts)), make([]any, len(parts))
 	for i, p := range parts {
 		questions[i] = fmt.Sprintf("SELECT %d FROM (SELECT 1 FROM %s LIMIT 1) AS q%d", i, p.from, i)

@@ -74,6 +74,10 @@ var (
 // Locked tells whether an operation was refused because another session holds a row locked.
 func Locked(err error) bool { return same(err, errLocked) }
 
+// HeldUp tells whether an operation was refused because another session holds a row or a whole table
+// locked: it can be done when the lock is free.
+func HeldUp(err error) bool { return Locked(err) || TableLocked(err) }
+
 // TableLocked tells whether an operation was refused because another session holds a whole table
 // locked.
 func TableLocked(err error) bool { return same(err, refusedTable) }
@@ -124,8 +128,8 @@ func (l *lane) findLocked(tx *Tx, ops []Op, try int) bool {
 	s := l.s
 	s.locks.beWary()
 	if tables := s.locks.lookAtTables(s); len(tables) > 0 {
-		// A sweep fails as a whole, like during any outage: decision 76.
-		return !isSweep(ops) && l.holdTables(tables)
+		// A sweep goes on without the tables, unless it can do nothing: decisions 76 and 101.
+		return !(isSweep(ops) && slices.ContainsFunc(tables, neededBySweep)) && l.holdTables(tables)
 	}
 	list := tx.statements()
 	found, err := l.look(list)
@@ -149,6 +153,12 @@ func (l *lane) findLocked(tx *Tx, ops []Op, try int) bool {
 		return false
 	}
 	return l.hold(found) || try < 3 // nothing was found: the lock may be free by now
+}
+
+// neededBySweep tells whether every sweep needs a table. Without it no rule can act, and no worker can
+// be heard.
+func neededBySweep(t TableLock) bool {
+	return t.Table == "runs" || t.Table == "events" || t.Table == "meta"
 }
 
 // hold remembers rows, and tells whether one of them is new.
@@ -394,6 +404,19 @@ func (tx *Tx) stageStatement(st *statement) {
 	if t := targetOf(st); !t.free && tx.rowLocked(t.table, t.lock) {
 		tx.stagedLocked = true
 	}
+}
+
+// TableLocked tells whether the batch has to leave out a whole table.
+func (tx *Tx) TableLocked(table string) bool { return tx.locked[tableLock(table)] }
+
+// LockedTables is the number of tables that the batch has to leave out.
+func (tx *Tx) LockedTables() (n int) {
+	for k := range tx.locked {
+		if !strings.Contains(string(k), "\x00") {
+			n++
+		}
+	}
+	return n
 }
 
 // LockedRows is the number of rows that the batch has to leave out.

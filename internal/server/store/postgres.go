@@ -55,8 +55,9 @@ var postgresDialect = &dialect{
 		}
 		return "SELECT * FROM unnest(" + strings.Join(kinds, ",") + ")"
 	},
-	lockTables: "LOCK TABLE runs, events, journal, inbox, waits, gatherings, members, waiters, workers, threads, " +
-		"messages, fanouts, outbox, dead_letters, idempotency, watchdog_log, meta IN ROW EXCLUSIVE MODE",
+	lockTables: func(tables []string) string {
+		return "LOCK TABLE " + strings.Join(tables, ", ") + " IN ROW EXCLUSIVE MODE"
+	},
 	args:     pg.Columns,
 	conflict: pg.IsConflict,
 	lost:     func(err error) bool { return errors.Is(err, pg.ErrLost) },

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -167,12 +168,12 @@ func (s *Store) testWrite() error {
 }
 
 // Probe checks for the watchdog, in its lane, that the database takes writes of every kind. On
-// PostgreSQL it therefore also takes the lock that a write takes of every table that sweeps write:
-// somebody may have locked a whole table.
+// PostgreSQL it therefore also takes the lock that a write takes of every table: somebody may have
+// locked a whole one. Tables that a sweep can do without are left out while they are locked.
 func Probe(ctx context.Context, s *Store) error {
 	op, err := newTest(s)
 	if err == nil {
-		op.first = s.dialect.lockTables
+		op.tables = s.dialect.lockTables != nil
 		err = s.Do(ctx, op)
 	}
 	if err == nil {
@@ -198,8 +199,11 @@ func newTest(s *Store) (op testOp, err error) {
 	return op, nil
 }
 
-// testOp inserts a row and deletes it. first is a statement to execute before, if it is not empty.
-type testOp struct{ name, value, first string }
+// testOp inserts a row and deletes it. tables says that it also takes the lock of a write of every table.
+type testOp struct {
+	name, value string
+	tables      bool
+}
 
 func (testOp) Needs() []Ref { return nil }
 
@@ -207,8 +211,8 @@ func (testOp) Needs() []Ref { return nil }
 func (testOp) Lane() Lane { return LaneSweep }
 
 func (op testOp) Do(tx *Tx) error {
-	if op.first != "" {
-		tx.Stage(op.first)
+	if op.tables {
+		tx.Stage(tx.dialect.lockTables(slices.DeleteFunc(tableNames(), tx.TableLocked)))
 	}
 	tx.Stage("INSERT INTO meta (name,value) VALUES (?,?)", op.name, op.value)
 	tx.Stage("DELETE FROM meta WHERE name=?", op.name)

@@ -52,22 +52,28 @@ func logIDPrefix(at perdure.Instant) string { return fmt.Sprintf("%014x", max(0,
 func (s *Sweep) writeLog(tx *kernel.Tx) error {
 	acted := len(s.Actions)
 	err := tx.Try(func() error { return s.trimLog(tx) })
-	if store.Locked(err) { // an old entry is locked: it is removed later
+	if store.HeldUp(err) { // an old entry is locked: it is removed later
 		s.Actions, err = s.Actions[:acted], nil
 	}
 	if err != nil {
 		return err
 	}
-	s.w.writeActions(tx, s.Actions)
-	return nil
+	return s.w.writeActions(tx, s.Actions)
 }
 
-// writeActions writes actions to the log. After they are durable it reports them.
-func (w *Watchdog) writeActions(tx *kernel.Tx, actions []Action) {
+// writeActions writes actions to the log. After they are durable it reports them. While another session
+// has the log's table locked they are in the server's log alone: no deadline waits for a log.
+func (w *Watchdog) writeActions(tx *kernel.Tx, actions []Action) error {
 	if len(actions) == 0 {
-		return
+		return nil
 	}
-	tx.DB.WatchLog.Add(actions...)
+	err := tx.Try(func() error {
+		tx.DB.WatchLog.Add(actions...)
+		return nil
+	})
+	if err != nil && !store.HeldUp(err) {
+		return err
+	}
 	tx.DB.After(func() {
 		w.untrimmed.Add(int64(len(actions)))
 		for i := range actions {
@@ -79,6 +85,7 @@ func (w *Watchdog) writeActions(tx *kernel.Tx, actions []Action) {
 			w.OnActions(actions)
 		}
 	})
+	return nil
 }
 
 // trimLog removes a portion of the entries that are too many or too old, if it is time.

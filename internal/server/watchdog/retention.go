@@ -36,7 +36,7 @@ func (w *Watchdog) retire(ctx context.Context) {
 		switch err := w.engine.Do(ctx, op); {
 		case ctx.Err() != nil:
 			return
-		case store.Locked(err): // what is locked is removed later
+		case store.HeldUp(err): // what is locked is removed later
 		case err != nil:
 			w.log.Error("a step of the retention failed", "error", err)
 		case op.More:
@@ -92,8 +92,7 @@ func (op *Retire) Do(tx *kernel.Tx) error {
 				op.w.newAction(tx.Now, ruleRetention, "", "", fmt.Sprintf("%d %s removed", x.n, x.rows), x.why))
 		}
 	}
-	op.w.writeActions(tx, op.Actions)
 	op.More = did.More
 	tx.DB.After(func() { op.w.retain = next })
-	return nil
+	return op.w.writeActions(tx, op.Actions)
 }

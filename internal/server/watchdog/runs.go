@@ -71,10 +71,10 @@ func (s *Sweep) run(tx *kernel.Tx, g *gap, t perdure.TenantID, id perdure.RunID)
 	s.Actions = s.Actions[:acted]
 	retryAt := tx.Now.Add(setAsideFor)
 	switch {
-	case store.Locked(err) && tx.DB.Contended(): // the contended row is its parent or its thread
+	case store.HeldUp(err) && tx.DB.Contended(): // the contended row is its parent or its thread
 		s.Contended = append(s.Contended, ref)
 		return nil
-	case store.Locked(err):
+	case store.HeldUp(err):
 		s.Locked++
 		retryAt = tx.Now.Add(lockedFor)
 	default:

@@ -38,6 +38,8 @@ type Sweep struct {
 	part string
 	// maxRows limits the rows of a part that are acted on. Zero means the watchdog's maxRows.
 	maxRows int
+	// row is the row that begin was called for last.
+	row asideRow
 	// acting are the rows that the sweep acts on, if maxRows is set.
 	acting []asideRow
 	// decisions counts the calls of Do: it is called again after a conflict.
@@ -134,6 +136,7 @@ func (s *Sweep) allParts(tx *kernel.Tx, g *gap) error {
 	if err != nil {
 		return err
 	}
+	s.Locked += tx.DB.LockedTables()
 	var todo []*sweepPart
 	for i := range parts {
 		if p := &parts[i]; p.due(&due) && (s.part == "" || s.part == p.name) {
@@ -144,7 +147,7 @@ func (s *Sweep) allParts(tx *kernel.Tx, g *gap) error {
 		tx.BeginPart(i, len(todo))
 		acted := len(s.Actions)
 		err := tx.Try(func() error { return p.do(s, tx, g) })
-		if store.Locked(err) { // a row that the whole part needs: the others go on
+		if store.HeldUp(err) { // a row or table that the whole part needs: the others go on
 			s.Actions, s.Locked, err = s.Actions[:acted], s.Locked+1, nil
 		}
 		if err != nil {
@@ -170,6 +173,7 @@ func (s *Sweep) limit(tx *kernel.Tx) int {
 // begin is called before each row of a part. It tells whether the row is to be skipped because it is set aside, and
 // whether the sweep has acted on as many rows as it may.
 func (s *Sweep) begin(tx *kernel.Tx, row asideRow) (skip, full bool) {
+	s.row = row
 	switch {
 	case s.w.aside.has(tx.Now, row):
 		return true, false
@@ -200,7 +204,7 @@ func (s *Sweep) tryRow(
 	}
 	s.Actions = s.Actions[:acted]
 	until := tx.Now.Add(setAsideFor)
-	if store.Locked(err) {
+	if store.HeldUp(err) {
 		s.Locked++
 		until = tx.Now.Add(lockedFor)
 	} else {
@@ -209,5 +213,9 @@ func (s *Sweep) tryRow(
 	if putOff == nil || tx.DB.Contended() { // a contended row is retried by the next sweep
 		return nil
 	}
-	return putOff(until)
+	if err = tx.Try(func() error { return putOff(until) }); store.HeldUp(err) {
+		s.w.aside.add(until, s.row) // the row itself is locked, and can't be put off
+		return nil
+	}
+	return err
 }

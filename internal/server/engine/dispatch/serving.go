@@ -60,20 +60,22 @@ func recordPoll(
 	if recent && life.SeenRecently(tx, t, worker) {
 		return nil
 	}
-	w, _, err := tx.DB.Workers.Get(t, worker)
-	if err != nil {
-		return err
-	}
-	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
-	w.Queues, w.Slots, w.Release = life.JsonList(poll.Queues), slots, release
-	w.Polls = addPoll(w.Polls, poll)
-	tx.DB.Workers.Put(w)
-	tx.DB.After(func() {
-		life.RememberSeen(tx, t, worker)
-		recentPolls.Of(tx.Engine).Put(tx.Now, key, struct{}{})
-		cachedServing.Of(tx.Engine).Forget()
+	return life.TryWorkerRow(tx, func() error {
+		w, _, err := tx.DB.Workers.Get(t, worker)
+		if err != nil {
+			return err
+		}
+		w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
+		w.Queues, w.Slots, w.Release = life.JsonList(poll.Queues), slots, release
+		w.Polls = addPoll(w.Polls, poll)
+		tx.DB.Workers.Put(w)
+		tx.DB.After(func() {
+			life.RememberSeen(tx, t, worker)
+			recentPolls.Of(tx.Engine).Put(tx.Now, key, struct{}{})
+			cachedServing.Of(tx.Engine).Forget()
+		})
+		return nil
 	})
-	return nil
 }
 
 // addPoll adds a poll, in place of an equal one, and drops those that no longer count.

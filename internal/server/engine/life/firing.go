@@ -121,7 +121,7 @@ func startScheduled(tx *kernel.Tx, row *store.ScheduleRow, at perdure.Instant, m
 				"nobody fired them in time"}, nil
 		}
 		return Fired{}, nil
-	case !errors.As(err, &refused) || store.Locked(err):
+	case !errors.As(err, &refused) || store.HeldUp(err):
 		return Fired{}, err
 	}
 	row.Failed, row.Failures = row.Failed+1, row.Failures+1

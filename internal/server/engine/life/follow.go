@@ -135,7 +135,7 @@ func stopRun(tx *kernel.Tx, t perdure.TenantID, id perdure.RunID, reason string)
 	})
 	var refused *perdure.Error
 	// The operation is tried again later.
-	if store.Locked(err) {
+	if store.HeldUp(err) {
 		return false, err
 	}
 	if errors.As(err, &refused) {

@@ -25,6 +25,9 @@ type Heartbeat struct {
 
 	// Lost names the runs that the worker no longer holds. It stops executing them.
 	Lost []LeaseResult
+	// Later names the runs whose rows another session of the database has locked. Their leases are not
+	// extended.
+	Later []LeaseResult
 	// Cancel names the runs that are asked to stop.
 	Cancel []LeaseResult
 }
@@ -39,7 +42,7 @@ func (op *Heartbeat) Needs() []store.Ref {
 
 // Do extends the leases.
 func (op *Heartbeat) Do(tx *kernel.Tx) error {
-	op.Lost, op.Cancel = nil, nil
+	op.Lost, op.Later, op.Cancel = nil, nil, nil
 	if len(op.Beats) > perdure.MaxList {
 		return &perdure.Error{Code: perdure.CodeTooLarge, Field: "runs", Message: "a call takes 1000 runs"}
 	}
@@ -67,6 +70,9 @@ func (op *Heartbeat) Do(tx *kernel.Tx) error {
 		case err == nil && res.Cancel:
 			op.Cancel = append(op.Cancel, res)
 		case err == nil:
+		case store.HeldUp(err):
+			errors.As(err, &res.Error)
+			op.Later = append(op.Later, res)
 		case errors.As(err, &res.Error):
 			if code := res.Error.Code; code == perdure.CodeInvalid || code == perdure.CodeTooLarge {
 				// A malformed beat fails the whole call. As a lost lease it would make the worker

@@ -93,14 +93,26 @@ func RecordWorkerSeen(tx *kernel.Tx, t perdure.TenantID, worker string) error {
 	if worker == "" || SeenRecently(tx, t, worker) {
 		return nil
 	}
-	w, _, err := tx.DB.Workers.Get(t, worker)
-	if err != nil {
-		return err
+	return TryWorkerRow(tx, func() error {
+		w, _, err := tx.DB.Workers.Get(t, worker)
+		if err != nil {
+			return err
+		}
+		w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
+		tx.DB.Workers.Put(w)
+		tx.DB.After(func() { RememberSeen(tx, t, worker) })
+		return nil
+	})
+}
+
+// TryWorkerRow writes the row of a worker. If another session has it locked, the operation goes on
+// without: the row is only shown, and no lease depends on it.
+func TryWorkerRow(tx *kernel.Tx, write func() error) error {
+	err := tx.Try(write)
+	if store.HeldUp(err) {
+		return nil
 	}
-	w.Tenant, w.ID, w.SeenAt, w.Offline = t, worker, tx.Now, false
-	tx.DB.Workers.Put(w)
-	tx.DB.After(func() { RememberSeen(tx, t, worker) })
-	return nil
+	return err
 }
 
 // recentWorkers has the workers whose row is recent enough. A row that another node removes is written

@@ -58,7 +58,7 @@ func advanceLimits(tx *kernel.Tx) error {
 		s.touched = slices.Clone(s.touched[1:])
 		err := tx.Try(func() error { return advance(tx, x, n >= maxAdvances || tx.OverBudget()) })
 		var refused *perdure.Error
-		if errors.As(err, &refused) && !store.Locked(err) {
+		if errors.As(err, &refused) && !store.HeldUp(err) {
 			tx.Engine.Log.Warn("a limit could not be looked at", "tenant", x.tenant, "limit", x.ref.Limit,
 				"error", err)
 			err = nil

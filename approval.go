@@ -225,7 +225,8 @@ type Approval struct {
 	ActionHash string       `json:"action_hash"`
 	Form       []FormField  `json:"form,omitempty"`
 	Default    DecisionKind `json:"default,omitempty"`
-	// Approvers is "platform" if only keys of the platform may decide, and empty otherwise.
+	// Approvers is "platform" if only keys of the platform may decide. Otherwise it is "tenant" in answers of
+	// the API, and empty in the store.
 	Approvers ApprovalApprovers `json:"approvers,omitempty"`
 	State     ApprovalState     `json:"state"`
 	OpenedAt  Instant           `json:"opened_at"`

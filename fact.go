@@ -141,6 +141,50 @@ func (e ChildEnded) apply(_ *Policy, r *Run, _ Instant, log *history) {
 		"result_summary", e.Summary, "error", e.Failure))
 }
 
+// QuestionsBelow records on the root that runs below it ask people, or that such questions are over.
+type QuestionsBelow struct {
+	Asked, Answered []Question
+}
+
+// A Question is an approval of a run below.
+type Question struct {
+	RunID      RunID
+	Kind       string // the run's kind
+	WaitID     string
+	ApprovalID ApprovalID
+	Title      string
+	Approvers  ApprovalApprovers
+	// State is that of an approval that is over.
+	State ApprovalState
+}
+
+// MaxQuestionLines bounds the lines that one event writes for questions. The rest of them stands in one
+// line, as a count.
+const MaxQuestionLines = 100
+
+func (e QuestionsBelow) apply(_ *Policy, _ *Run, _ Instant, log *history) {
+	left := MaxQuestionLines
+	for _, q := range e.Answered[:min(left, len(e.Answered))] {
+		log.add(LineWorkerAnswered, object("run_id", string(q.RunID), "kind", q.Kind, "wait_id", q.WaitID,
+			"approval_id", string(q.ApprovalID), "outcome", string(q.State)))
+	}
+	if n := len(e.Answered) - left; n > 0 {
+		log.add(LineWorkerAnswered, object("count", n))
+	}
+	left -= min(left, len(e.Answered))
+	for _, q := range e.Asked[:min(left, len(e.Asked))] {
+		approvers := q.Approvers
+		if approvers == "" {
+			approvers = ApproversTenant
+		}
+		log.add(LineWorkerAsks, object("run_id", string(q.RunID), "kind", q.Kind, "wait_id", q.WaitID,
+			"approval_id", string(q.ApprovalID), "title", q.Title, "approvers", string(approvers)))
+	}
+	if n := len(e.Asked) - left; n > 0 {
+		log.add(LineWorkerAsks, object("count", n))
+	}
+}
+
 // CascadeAdvanced records how far the live children of an ended run have been asked to stop.
 type CascadeAdvanced struct {
 	More  bool   // some children remain

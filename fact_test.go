@@ -64,6 +64,12 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 			Failure: &Failure{Code: "boom", Message: "it broke"}}, Suspended,
 			func(r *Run) { r.InboxSeq, r.InboxOpen = 8, 6 },
 			[]string{`worker:completed {"job_id":"c","status":"failed","error":{"code":"boom","message":"it broke"}}`}},
+		{"a question below", QuestionsBelow{Asked: []Question{{RunID: "c", Kind: "k", WaitID: "w", ApprovalID: "a",
+			Title: "Go?"}}}, Suspended, same, []string{`worker:asks {"run_id":"c","kind":"k","wait_id":"w",` +
+			`"approval_id":"a","title":"Go?","approvers":"tenant"}`}},
+		{"an answer below", QuestionsBelow{Answered: []Question{{RunID: "c", Kind: "k", WaitID: "w", ApprovalID: "a",
+			State: ApprovalApproved}}}, Running, same, []string{`worker:answered {"run_id":"c","kind":"k",` +
+			`"wait_id":"w","approval_id":"a","outcome":"approved"}`}},
 		{"a part of the children", CascadeAdvanced{More: true, After: "k2"}, Failed,
 			func(r *Run) { r.Cascade, r.Stopped = true, "k2" }, nil},
 		{"the last children", CascadeAdvanced{After: "k2"}, Failed, func(r *Run) {

@@ -50,6 +50,11 @@ const (
 	LineWorkerStarted   LineType = "worker:started"
 	LineWorkerCompleted LineType = "worker:completed"
 
+	// These two tell of a run below that asks a person, and that the question is over. They are on the log
+	// of the root, while the root is live.
+	LineWorkerAsks     LineType = "worker:asks"
+	LineWorkerAnswered LineType = "worker:answered"
+
 	LineToolStarted   LineType = "worker:tool_started"
 	LineToolCompleted LineType = "worker:tool_completed"
 	LineToolFailed    LineType = "worker:tool_failed"
@@ -71,7 +76,8 @@ var LineTypes = []LineType{
 	LineDebounced,
 	LineCancelRequested, LineCompleted, LineFailed, LineTimedOut, LineCancelled, LineDeadLettered,
 	LineLateResult, LineContinued, LineProcessReattached,
-	LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineToolStarted, LineToolCompleted, LineToolFailed,
+	LineWorkerSpawned, LineWorkerStarted, LineWorkerCompleted, LineWorkerAsks, LineWorkerAnswered,
+	LineToolStarted, LineToolCompleted, LineToolFailed,
 	LineWaitOpened, LineWaitSatisfied, LineWaitTimedOut, LineWaitClosed, LineMessage, LineDelta,
 }
 

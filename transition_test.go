@@ -33,7 +33,7 @@ func events() []Event {
 		ClockSetBack{By: time.Hour}, Rearmed{Until: start0.Add(48 * time.Hour)},
 		Accepted{}, WaitOpened{}, WaitEnded{}, WaitWithdrawn{}, WaitsClosed{}, WaitClockReset{}, CallbackRefused{},
 		ItemArrived{}, ItemsHandedOver{}, ItemReclaimed{}, ItemsContinued{}, ItemExpired{},
-		ChildStarted{}, ChildEnded{}, CascadeAdvanced{}, Gathered{}, MessagesAppended{}, Continued{},
+		ChildStarted{}, ChildEnded{}, QuestionsBelow{}, CascadeAdvanced{}, Gathered{}, MessagesAppended{}, Continued{},
 		LateResultKept{}, LateResultDiscarded{}, LateResultAdopted{}, FindingsListed{},
 		OutputKept{Epoch: 3},
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},

@@ -15,17 +15,13 @@ import (
 )
 
 // An asker asks the person in a chat about approvals that the run waits for, or a run below it: a worker
-// that wants to execute a program, or a call of an MCP server. The log of the run does not tell of those
-// below, so the asker looks for them once a second.
+// that wants to execute a program, or a call of an MCP server. The log of the run tells of its own, and that
+// of the root of those below; each line has the asker look at the list of approvals.
 type asker struct {
 	ch   *conversation
 	run  perdure.RunID
 	root perdure.RunID
 	t    *ticker
-	// seen has the number of the last event of each run that was looked at.
-	seen map[perdure.RunID]int64
-	// own tells that the run itself may have opened an approval.
-	own bool
 
 	now   chan struct{} // asks for a look at once
 	end   context.CancelFunc
@@ -34,10 +30,9 @@ type asker struct {
 }
 
 const (
-	// askEvery is the time between two looks.
-	askEvery = time.Second
-	// maxAsking limits the suspended runs that are looked at.
-	maxAsking = 50
+	// askEvery is the time between two looks without a line: a question may have been opened by a node of
+	// the release before, which writes none.
+	askEvery = 30 * time.Second
 	// maxAncestors limits how many runs above the one that asks are named.
 	maxAncestors = 4
 	// maxTaskShown is how many characters of a worker's task are shown.
@@ -47,8 +42,8 @@ const (
 // startAsker starts one for a run.
 func (ch *conversation) startAsker(ctx context.Context, run perdure.RunID, t *ticker) *asker {
 	ctx, end := context.WithCancel(ctx)
-	a := &asker{ch: ch, run: run, t: t, seen: make(map[perdure.RunID]int64), now: make(chan struct{}, 1), end: end,
-		ended: make(chan struct{})}
+	a := &asker{ch: ch, run: run, t: t, now: make(chan struct{}, 1), end: end, ended: make(chan struct{})}
+	a.look() // at what was asked before
 	go a.loop(ctx)
 	return a
 }
@@ -80,7 +75,6 @@ func (a *asker) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.now:
-			a.own = true
 		case <-every.C:
 		}
 		for _, q := range a.open(ctx) {
@@ -105,35 +99,31 @@ func (a *asker) open(ctx context.Context) (out []perdure.Approval) {
 			a.root = r.RunID
 		}
 	}
-	var waiting []perdure.RunID
-	if a.own {
-		waiting = append(waiting, a.run)
-		a.own = false
-	}
-	page, err := a.ch.c.List(ctx, client.Filter{RootRunID: a.root, State: perdure.Suspended, Limit: maxAsking})
-	if err == nil {
-		for i := range page.Runs {
-			r := &page.Runs[i]
-			if last, ok := a.seen[r.RunID]; r.RunID != a.run && (!ok || last != r.LastSeq) {
-				waiting = append(waiting, r.RunID)
-				a.seen[r.RunID] = r.LastSeq
-			}
-		}
-	}
-	for _, id := range waiting {
-		page, err := a.ch.c.Approvals(ctx, client.ApprovalFilter{RunID: id})
+	f := client.ApprovalFilter{RootRunID: a.root}
+	for {
+		page, err := a.ch.c.Approvals(ctx, f)
 		if err != nil {
-			delete(a.seen, id)
-			a.own = a.own || id == a.run
-			continue
+			return out
 		}
 		for _, q := range page.Approvals {
-			if !a.ch.asked[q.ID] {
+			if !a.ch.asked[q.ID] && a.isOfTree(ctx, q.RunID) {
 				out = append(out, q)
 			}
 		}
+		if f.Cursor = page.NextCursor; f.Cursor == "" {
+			return out
+		}
 	}
-	return out
+}
+
+// isOfTree tells whether a run is of the chat's tree. A server of release 0.1.0 lists the approvals of others
+// as well.
+func (a *asker) isOfTree(ctx context.Context, id perdure.RunID) bool {
+	if id == a.run || id == a.root {
+		return true
+	}
+	r, err := a.ch.c.Get(ctx, id)
+	return err == nil && r.RootRunID == a.root
 }
 
 // ask asks the person about an approval. One that the person leaves open stays open for perdure approve.

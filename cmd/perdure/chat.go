@@ -292,7 +292,7 @@ func (ch *conversation) stream(ctx context.Context, id perdure.RunID, after int6
 		if err != nil {
 			return err
 		}
-		if e.Type == perdure.LineWaitOpened {
+		if e.Type == perdure.LineWaitOpened || e.Type == perdure.LineWorkerAsks {
 			asker.look()
 		}
 		ch.screen.Lock()

@@ -401,7 +401,8 @@ func printEvent(w io.Writer, e *api.Event, asJSON bool) error {
 		return printJSONLine(w, e)
 	}
 	data := visible(string(e.Data))
-	if i := strings.Index(data, ","); strings.HasPrefix(data, `{"run_id":`) {
+	below := e.Type == perdure.LineWorkerAsks || e.Type == perdure.LineWorkerAnswered // their run_id is another's
+	if i := strings.Index(data, ","); !below && strings.HasPrefix(data, `{"run_id":`) {
 		if i < 0 {
 			data = ""
 		} else {

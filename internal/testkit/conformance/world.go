@@ -48,7 +48,7 @@ func Scenarios() []Scenario {
 		kindPauseScenarios, uniqueScenarios, scheduleScenarios, limitScenarios, rateScenarios,
 		singleScenarios,
 		cleanupScenarios, chatScenarios, openClassScenarios,
-		signalSchemaScenarios, anewScenarios, nameScenarios} {
+		signalSchemaScenarios, anewScenarios, nameScenarios, questionScenarios} {
 		all = append(all, part...)
 	}
 	return all

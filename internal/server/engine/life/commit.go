@@ -253,6 +253,11 @@ func recordCommit(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit, ans *CommitA
 	if err := closeLimits(tx, r.Tenant, c.Limits); err != nil {
 		return err
 	}
+	return questionsTogether(tx, r, func() error { return changeWaits(tx, r, c, ans) })
+}
+
+// changeWaits closes and opens the waits of a commit, and cancels its children.
+func changeWaits(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit, ans *CommitAnswer) error {
 	if err := withdrawWaits(tx, r, c.Close); err != nil {
 		return err
 	}

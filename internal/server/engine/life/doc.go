@@ -13,7 +13,7 @@
 // The files build on one another: one uses names of those before it, and hardly of those after it.
 //
 //   - held_back.go, answer.go, epoch.go, token.go, view.go, text_tail.go: small things that many use.
-//   - lease.go, journal.go, ask.go: leases, the journal, questions to people.
+//   - lease.go, journal.go, ask.go, questions.go: leases, the journal, questions to people.
 //   - name.go, thread.go, notice.go, inbox.go, message.go: names, a thread, notices in it, a run's inbox, and the
 //     messages that waits take from the thread.
 //   - cancel.go, turn.go, follow.go: requests to stop, the turns of a thread's runs, the

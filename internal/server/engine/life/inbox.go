@@ -43,6 +43,9 @@ func EndWait(tx *kernel.Tx, r *perdure.Run, w perdure.Wait, state string, by *pe
 	if err := tx.Apply(r, perdure.WaitEnded{Wait: w, Approval: a}); err != nil {
 		return err
 	}
+	if err := noteQuestion(tx, r, &a); err != nil {
+		return err
+	}
 	if by != nil {
 		i := *by
 		// The holder may have received this item before it had a wait_id. It is handed over again,
@@ -119,14 +122,20 @@ func closeWaits(tx *kernel.Tx, r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range open {
-		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
-		tx.DB.Waits.Put(w)
-		if _, err := endApproval(tx, &w); err != nil {
-			return err
+	return questionsTogether(tx, r, func() error {
+		for _, w := range open {
+			w.State, w.EndedAt = perdure.WaitClosed, tx.Now
+			tx.DB.Waits.Put(w)
+			a, err := endApproval(tx, &w)
+			if err != nil {
+				return err
+			}
+			if err := noteQuestion(tx, r, &a); err != nil {
+				return err
+			}
 		}
-	}
-	return tx.Apply(r, perdure.WaitsClosed{Count: len(open)})
+		return tx.Apply(r, perdure.WaitsClosed{Count: len(open)})
+	})
 }
 
 // firstTimeout gives the earliest timeout of some waits, or zero.

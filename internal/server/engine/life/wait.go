@@ -67,6 +67,9 @@ func openWait(tx *kernel.Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *Commit
 	if err := tx.Apply(r, perdure.WaitOpened{Wait: w, Approval: asked}); err != nil {
 		return err
 	}
+	if err := noteQuestion(tx, r, &asked); err != nil {
+		return err
+	}
 	switch {
 	case w.Satisfied():
 		return EndWait(tx, r, w, perdure.WaitSatisfied, nil)
@@ -162,10 +165,14 @@ func withdrawWaits(tx *kernel.Tx, r *perdure.Run, ids []string) error {
 		}
 		w.State, w.EndedAt = perdure.WaitClosed, tx.Now
 		tx.DB.Waits.Put(w)
-		if _, err := endApproval(tx, &w); err != nil {
+		a, err := endApproval(tx, &w)
+		if err != nil {
 			return err
 		}
 		if err := tx.Apply(r, perdure.WaitWithdrawn{WaitID: id}); err != nil {
+			return err
+		}
+		if err := noteQuestion(tx, r, &a); err != nil {
 			return err
 		}
 	}
@@ -180,6 +187,10 @@ func withdrawWaits(tx *kernel.Tx, r *perdure.Run, ids []string) error {
 // TimeOutWaits ends the open waits of a run whose timeout has passed. A timer is satisfied by that.
 // Children that a wait names go on, and items that arrive later stay in the inbox.
 func TimeOutWaits(tx *kernel.Tx, r *perdure.Run) error {
+	return questionsTogether(tx, r, func() error { return timeOutWaits(tx, r) })
+}
+
+func timeOutWaits(tx *kernel.Tx, r *perdure.Run) error {
 	open, err := tx.DB.Waits.Open(r.Tenant, r.ID)
 	if err != nil {
 		return err

@@ -20,6 +20,9 @@ func (q Runs) Approvals(
 		list, next, err = v.Approvals.Page(t, f)
 		return err
 	})
+	for i := range list {
+		nameApprovers(&list[i])
+	}
 	return list, next, err
 }
 
@@ -46,5 +49,13 @@ func (q Runs) Approval(
 		}
 		return err
 	})
+	nameApprovers(&a)
 	return a, err
+}
+
+// nameApprovers names who decides, where the store has an empty text for the default.
+func nameApprovers(a *perdure.Approval) {
+	if a.Approvers == "" {
+		a.Approvers = perdure.ApproversTenant
+	}
 }

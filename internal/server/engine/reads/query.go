@@ -235,9 +235,10 @@ func heads(v *store.View, looks []*Look) error {
 }
 
 // withRunID adds the run's id to the data of a line that the server wrote. It is not stored,
-// because every line belongs to one run.
+// because every line belongs to one run. A line about another run names that one.
 func withRunID(typ perdure.LineType, data perdure.Value, id perdure.RunID) perdure.Value {
-	if perdure.WorkerMayWrite(typ) || !strings.HasPrefix(string(data), "{") {
+	if perdure.WorkerMayWrite(typ) || !strings.HasPrefix(string(data), "{") ||
+		strings.HasPrefix(string(data), `{"run_id":`) {
 		return data
 	}
 	rest := string(data[1:])

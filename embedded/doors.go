@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/langgraph"
 	"github.com/perdure/perdure/internal/doors/openai"
 )
 
 // doorList makes the doors, in the order in which help texts name them.
 var doorList = []func() *doors.Door{
-	openai.Door,
+	langgraph.Door, openai.Door,
 }
 
 // DoorNames are the names that Options.Doors takes.

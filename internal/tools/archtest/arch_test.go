@@ -103,9 +103,10 @@ var layers = []struct{ pkg, uses string }{
 	{"server/metrics", "domain wire/release server/store server/engine server/sentinel server/watchdog"},
 	{"doors", "domain api client"},
 	{"doors/openai", "domain api client doors"},
-	{"embedded", "domain doors doors/openai wire/redact server/keyfile server/tlscert server/connlimit api " +
-		"server/metrics server/doorbell server/store server/engine server/watchdog server/webhook " +
-		"server/sentinel server/httpd"},
+	{"doors/langgraph", "domain api client doors"},
+	{"embedded", "domain doors doors/openai doors/langgraph wire/redact server/keyfile server/tlscert " +
+		"server/connlimit api server/metrics server/doorbell server/store server/engine server/watchdog " +
+		"server/webhook server/sentinel server/httpd"},
 	{"server/settings", "domain server/sentinel server/doorbell embedded"},
 	{"testkit/mockmodel", "domain"},
 	{"supervisor/model", "domain wire/sse"},

@@ -1,0 +1,226 @@
+package langgraph
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doors"
+)
+
+// A command of a call that starts a run. Only resume has an equivalent here.
+type command struct {
+	Resume json.RawMessage `json:"resume"`
+}
+
+// CodeUnknownInterrupt refuses an answer to nothing that is open.
+const CodeUnknownInterrupt perdure.Code = "UnknownInterruptError"
+
+// resume decides what the active run of a thread, or a run below it, asks. The answer is a part of that
+// run: it has an id of its own, and begins with the line of the decision.
+func resume(c *doors.Call, in *runCreate, th *api.Thread) (*part, error) {
+	r, err := newest(c, th)
+	if err != nil {
+		return nil, err
+	}
+	open, err := asked(c, r)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := match(in.Command.Resume, open)
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) == 0 && in.StrictResume {
+		return nil, unprocessable(CodeUnknownInterrupt, "command.resume", "answers nothing that is open")
+	}
+	before := r.LastSeq
+	for _, a := range answers {
+		if err := a.give(c, r); err != nil {
+			return nil, err
+		}
+	}
+	from := before + 1
+	if len(answers) > 0 {
+		if from, err = lineOf(c, r.RunID, before, &answers[0].to); err != nil {
+			return nil, err
+		}
+	}
+	if r, err = c.API.Get(c.Context(), r.RunID); err != nil {
+		return nil, err
+	}
+	if from = min(from, r.LastSeq+1); r.State.Terminal() { // its last frames are all that is left to tell
+		from = min(from, r.LastSeq)
+	}
+	p := &part{Run: r, id: partID(r.RunID, from), thread: c.Param("thread"), from: from}
+	_, err = c.API.NameRun(c.Context(), r.RunID, prefix+p.id, api.NameRun{FromSeq: from})
+	if doors.ProblemOf(err).Code == perdure.CodeTooLarge { // it has as many names as it may
+		p.id, p.from, err = string(r.RunID), 0, nil
+	}
+	return p, err
+}
+
+// partID is the id of the part of a run that begins with a line.
+func partID(id perdure.RunID, from int64) string {
+	sum := sha1.Sum([]byte(string(id) + "#" + itoa(from)))
+	sum[6], sum[8] = sum[6]&0x0f|0x50, sum[8]&0x3f|0x80
+	x := hex.EncodeToString(sum[:16])
+	return x[:8] + "-" + x[8:12] + "-" + x[12:16] + "-" + x[16:20] + "-" + x[20:]
+}
+
+// newest is the active run of a thread, or else the last one.
+func newest(c *doors.Call, th *api.Thread) (*api.Run, error) {
+	if th.ActiveRun != "" {
+		return c.API.Get(c.Context(), th.ActiveRun)
+	}
+	runs, err := runsOnThread(c, th.ThreadID, 1)
+	if err == nil && len(runs) == 0 {
+		err = unprocessable(CodeUnknownInterrupt, "command.resume", "answers nothing: the thread has no run")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &runs[0], nil
+}
+
+// An answer is what a caller says to one interrupt.
+type answer struct {
+	to    interrupt
+	value json.RawMessage
+}
+
+// match finds what a value answers: a map by the ids of interrupts, or one value for all that is open.
+// LangChain's decisions go to the interrupts in their order.
+func match(value json.RawMessage, open []interrupt) (out []answer, err error) {
+	var byID map[string]json.RawMessage
+	if json.Unmarshal(value, &byID) == nil {
+		known := 0
+		for _, i := range open {
+			if v, ok := byID[i.id]; ok {
+				known++
+				out = append(out, answer{i, v})
+			}
+		}
+		if known > 0 {
+			return out, nil
+		}
+		var list []json.RawMessage
+		if json.Unmarshal(byID["decisions"], &list) == nil && len(list) == len(open) {
+			for n, i := range open {
+				out = append(out, answer{i, list[n]})
+			}
+			return out, nil
+		}
+		if looksLikeIDs(byID) {
+			return nil, nil
+		}
+	}
+	if len(open) > 1 {
+		return nil, unprocessable(CodeUnknownInterrupt, "command.resume",
+			"does not say which of the open interrupts it answers: send a map by their ids")
+	}
+	for _, i := range open {
+		out = append(out, answer{i, value})
+	}
+	return out, nil
+}
+
+// looksLikeIDs tells whether all keys are ids of approvals. Then none of them is open.
+func looksLikeIDs(m map[string]json.RawMessage) bool {
+	for id := range m {
+		if len(id) < 4 || id[:4] != "apv_" {
+			return false
+		}
+	}
+	return len(m) > 0
+}
+
+// give gives the answer: a decision, a signal or a message.
+func (a *answer) give(c *doors.Call, r *api.Run) error {
+	switch a.to.kind {
+	case perdure.WaitApproval:
+		d, err := decisionOf(a.value)
+		if err != nil {
+			return err
+		}
+		_, err = c.API.Decide(c.Context(), a.to.approval, d)
+		return err
+	case perdure.WaitSignal:
+		_, err := c.API.Signal(c.Context(), r.RunID, a.to.name, a.value, c.Options()...)
+		return err
+	case perdure.WaitMessage:
+		m := perdure.Message{Role: perdure.RoleUser, Content: a.value}
+		_, err := c.API.AppendMessage(c.Context(), r.ThreadID, m, c.Options()...)
+		return err
+	}
+	return unprocessable(perdure.CodeInvalid, "command.resume", "can't answer a callback: it has an address of its own")
+}
+
+// words are texts that decide.
+var words = map[string]perdure.DecisionKind{"approve": perdure.Approve, "approved": perdure.Approve,
+	"accept": perdure.Approve, "yes": perdure.Approve, "true": perdure.Approve, "reject": perdure.Reject,
+	"rejected": perdure.Reject, "ignore": perdure.Reject, "no": perdure.Reject, "false": perdure.Reject}
+
+// decisionOf reads a decision: true or false, a word, {decision, comment, answer}, or LangChain's
+// {decisions: [{type}]}.
+func decisionOf(value json.RawMessage) (d api.Decide, err error) {
+	var yes bool
+	if json.Unmarshal(value, &yes) == nil {
+		d.Decision = perdure.Reject
+		if yes {
+			d.Decision = perdure.Approve
+		}
+		return d, nil
+	}
+	var word string
+	if json.Unmarshal(value, &word) == nil {
+		if d.Decision = words[word]; d.Decision == "" { // a text is an answer to the form's only question
+			return d, unprocessable(perdure.CodeInvalid, "command.resume", "is none of approve, reject")
+		}
+		return d, nil
+	}
+	var in struct {
+		Decision  string            `json:"decision"`
+		Type      string            `json:"type"`
+		Comment   string            `json:"comment"`
+		Message   string            `json:"message"`
+		Answer    json.RawMessage   `json:"answer"`
+		Decisions []json.RawMessage `json:"decisions"`
+	}
+	if json.Unmarshal(value, &in) != nil {
+		return d, unprocessable(perdure.CodeInvalid, "command.resume", "is no decision")
+	}
+	if len(in.Decisions) == 1 {
+		return decisionOf(in.Decisions[0])
+	}
+	if d.Decision = words[orElse(in.Decision, in.Type)]; d.Decision == "" {
+		return d, unprocessable(perdure.CodeInvalid, "command.resume",
+			"is no decision to approve or reject; an edited action is not taken")
+	}
+	d.Comment, d.Answer = orElse(in.Comment, in.Message), in.Answer
+	return d, nil
+}
+
+// lineOf finds the line of a run's log that tells of an answer. If it is not there, the part begins after
+// the last line from before.
+func lineOf(c *doors.Call, id perdure.RunID, after int64, to *interrupt) (int64, error) {
+	for e, err := range c.Past(c.Context(), id, after) {
+		if err != nil {
+			return 0, err
+		}
+		d := dataOf(e)
+		switch e.Type {
+		case perdure.LineWaitSatisfied:
+			if to.run == "" && d.WaitID == to.wait {
+				return e.Seq, nil
+			}
+		case perdure.LineWorkerAnswered:
+			if to.run != "" && d.ApprovalID == to.approval {
+				return e.Seq, nil
+			}
+		}
+	}
+	return after + 1, nil
+}

@@ -1,0 +1,181 @@
+package langgraph
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doors"
+)
+
+// The state of a thread has a checkpoint for each run that has ended. Its id is that of the run.
+
+func checkpoint(thread string, run any) object {
+	return object{"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": run, "checkpoint_map": nil}
+}
+
+// showState is a state in the shape of the protocol.
+func showState(thread string, values object, run *api.Run, before *api.Run, at perdure.Instant) object {
+	out := object{"values": values, "next": []string{}, "tasks": []any{}, "metadata": object{}, "created_at": at,
+		"checkpoint": checkpoint(thread, nil), "parent_checkpoint": nil}
+	if run != nil {
+		out["checkpoint"] = checkpoint(thread, run.RunID)
+		out["metadata"] = object{"run_id": run.RunID, "source": "loop"}
+	}
+	if before != nil {
+		out["parent_checkpoint"] = checkpoint(thread, before.RunID)
+	}
+	return out
+}
+
+func getState(c *doors.Call) error {
+	th, err := findThread(c, c.Param("thread"))
+	if err != nil {
+		return err
+	}
+	s, err := stateOf(c, th)
+	if err != nil {
+		return err
+	}
+	values, err := valuesOf(c, th, s.last)
+	if err != nil {
+		return err
+	}
+	at := th.CreatedAt
+	var last *api.Run
+	if last = s.last; last != nil {
+		if at = last.CreatedAt; last.FinishedAt != nil {
+			at = *last.FinishedAt
+		}
+	}
+	out := showState(c.Param("thread"), values, last, nil, at)
+	if last != nil && !last.State.Terminal() {
+		task := object{"id": last.RunID, "name": last.Kind, "error": nil, "interrupts": shownInterrupts(c, s.asks),
+			"checkpoint": nil, "state": nil, "result": nil}
+		out["next"], out["tasks"] = []string{last.Kind}, []any{task}
+	}
+	return c.JSON(http.StatusOK, out)
+}
+
+func addToState(c *doors.Call) error {
+	var in struct {
+		Values map[string]json.RawMessage `json:"values"`
+	}
+	if _, err := c.Decode(&in); err != nil {
+		return err
+	}
+	var messages []perdure.Message
+	for name, value := range in.Values {
+		if name != "messages" {
+			return unprocessable(perdure.CodeInvalid, "values."+name,
+				"is no state of a thread, which has messages alone")
+		}
+		var err error
+		if messages, err = takeMessages("values.messages", value); err != nil {
+			return err
+		}
+	}
+	if len(messages) > maxBatch {
+		return unprocessable(perdure.CodeTooLarge, "values.messages", "has more than 100 messages")
+	}
+	th, err := findThread(c, c.Param("thread"))
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if _, err := c.API.AppendMessage(c.Context(), th.ThreadID, m); err != nil {
+			return err
+		}
+	}
+	return c.JSON(http.StatusOK, object{"checkpoint": checkpoint(c.Param("thread"), nil)})
+}
+
+func getHistory(c *doors.Call) error {
+	var in struct {
+		Limit  int             `json:"limit"`
+		Before json.RawMessage `json:"before"`
+	}
+	if _, err := c.Decode(&in); err != nil {
+		return err
+	}
+	pg := page{Limit: in.Limit}
+	if err := pg.check(); err != nil {
+		return err
+	}
+	before, err := checkpointID(in.Before)
+	if err != nil {
+		return err
+	}
+	th, err := findThread(c, c.Param("thread"))
+	if err != nil {
+		return err
+	}
+	runs, err := runsOnThread(c, th.ThreadID, maxOffset)
+	if err != nil {
+		return err
+	}
+	var ended []*api.Run
+	for i := range runs {
+		if r := &runs[i]; r.State.Terminal() && (before == "" || string(r.RunID) < before) {
+			ended = append(ended, r)
+		}
+	}
+	messages, err := readMessages(c, th.ThreadID, th.LastSeq)
+	if err != nil {
+		return err
+	}
+	out, size := []object{}, 0
+	for i, r := range ended[:min(len(ended), pg.Limit)] {
+		upTo := messagesOf(r, messages)
+		for n := range upTo {
+			size += len(upTo[n].Content)
+		}
+		if size > doors.MaxAnswer/2 && i > 0 {
+			break
+		}
+		values := object{"messages": showMessages(c.Param("thread"), upTo)}
+		if r.State == perdure.Completed {
+			whole, err := c.API.Get(c.Context(), r.RunID) // a list has no results
+			if err != nil {
+				return err
+			}
+			size += len(whole.Result)
+			addResult(values, whole.Result)
+		}
+		var parent *api.Run
+		if i+1 < len(ended) {
+			parent = ended[i+1]
+		}
+		out = append(out, showState(c.Param("thread"), values, r, parent, *r.FinishedAt))
+	}
+	return c.JSON(http.StatusOK, out)
+}
+
+// checkpointID reads a checkpoint: its id, or an object that has it.
+func checkpointID(raw json.RawMessage) (id string, err error) {
+	if len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, &id) == nil {
+		return id, nil
+	}
+	var in struct {
+		ID           string `json:"checkpoint_id"`
+		Configurable struct {
+			ID string `json:"checkpoint_id"`
+		} `json:"configurable"`
+	}
+	if json.Unmarshal(raw, &in) != nil {
+		return "", perdure.Invalid("before", "is a checkpoint")
+	}
+	return orElse(in.ID, in.Configurable.ID), nil
+}
+
+// messagesOf gives the messages of a thread as they were when a run had ended.
+func messagesOf(r *api.Run, messages []api.Message) []api.Message {
+	n := 0
+	for i := range messages {
+		if messages[i].RunID == r.RunID || messages[i].At <= *r.FinishedAt {
+			n = i + 1
+		}
+	}
+	return messages[:n]
+}

@@ -1,0 +1,284 @@
+package langgraph
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/doors"
+)
+
+// findThread finds a thread by its id, or by the id that the caller chose for it.
+func findThread(c *doors.Call, id string) (*api.Thread, error) {
+	th, err := c.API.Thread(c.Context(), perdure.ThreadID(id))
+	if err == nil || !missing(err) && doors.ProblemOf(err).Code != perdure.CodeInvalid {
+		return th, err
+	}
+	if th, err = c.API.ThreadByName(c.Context(), prefix+id); missing(err) {
+		err = perdure.Errorf(perdure.CodeNotFound, "no such thread")
+	}
+	return th, err
+}
+
+// idOfThread is the id that a caller knows a thread by.
+func idOfThread(id perdure.ThreadID, names []string) string {
+	for _, name := range names {
+		if len(name) > len(prefix) && name[:len(prefix)] == prefix {
+			return name[len(prefix):]
+		}
+	}
+	return string(id)
+}
+
+func createThread(c *doors.Call) error {
+	var in struct {
+		Thread     string          `json:"thread_id"`
+		Metadata   json.RawMessage `json:"metadata"`
+		IfExists   string          `json:"if_exists"`
+		Supersteps json.RawMessage `json:"supersteps"`
+	}
+	if _, err := c.Decode(&in); err != nil {
+		return err
+	}
+	switch {
+	case in.IfExists != "" && in.IfExists != "raise" && in.IfExists != "do_nothing":
+		return perdure.Invalid("if_exists", "is raise or do_nothing")
+	case len(in.Supersteps) > 0 && string(in.Supersteps) != "null" && string(in.Supersteps) != "[]":
+		return unprocessable(perdure.CodeInvalid, "supersteps", "are not taken: append messages to the state instead")
+	}
+	if string(in.Metadata) == "null" {
+		in.Metadata = nil
+	}
+	if in.Thread == "" {
+		th, err := c.API.CreateThread(c.Context(), in.Metadata, c.Options()...)
+		if err != nil {
+			return err
+		}
+		return showThread(c, th)
+	}
+	th, err := findThread(c, in.Thread)
+	switch {
+	case missing(err):
+		th, err = c.API.CreateNamedThread(c.Context(), prefix+in.Thread, in.Metadata, c.Options()...)
+	case err == nil && in.IfExists != "do_nothing":
+		err = perdure.Errorf(perdure.CodeNameTaken, "there is a thread of this id")
+	}
+	if err != nil {
+		return err
+	}
+	return showThread(c, th)
+}
+
+// A threadState is what a thread is at now.
+type threadState struct {
+	status string
+	asks   []interrupt
+	last   *api.Run // the active run, or the last one; nil without any
+}
+
+func stateOf(c *doors.Call, th *api.Thread) (s threadState, err error) {
+	s.status = "idle"
+	if th.ActiveRun != "" {
+		if s.last, err = c.API.Get(c.Context(), th.ActiveRun); err != nil {
+			if missing(err) { // it ended just now, and is gone
+				return s, nil
+			}
+			return s, err
+		}
+		s.status = "busy"
+		if s.asks, err = asked(c, s.last); len(s.asks) > 0 {
+			s.status = interrupted
+		}
+		return s, err
+	}
+	runs, err := runsOnThread(c, th.ThreadID, 1)
+	if err == nil && len(runs) > 0 {
+		if s.last, err = c.API.Get(c.Context(), runs[0].RunID); err != nil { // with its result
+			return s, err
+		}
+		if st := s.last.State; st == perdure.Failed || st == perdure.TimedOut {
+			s.status = "error"
+		}
+	}
+	return s, err
+}
+
+// valuesOf gives the values of a thread: its messages, and the fields of the last result.
+func valuesOf(c *doors.Call, th *api.Thread, last *api.Run) (object, error) {
+	list, err := readMessages(c, th.ThreadID, th.LastSeq)
+	out := object{"messages": showMessages(idOfThread(th.ThreadID, th.Names), list)}
+	if last != nil && last.State == perdure.Completed {
+		addResult(out, last.Result)
+	}
+	return out, err
+}
+
+func threadObject(c *doors.Call, th *api.Thread, withValues bool) (object, error) {
+	s, err := stateOf(c, th)
+	if err != nil {
+		return nil, err
+	}
+	updated := th.CreatedAt
+	if s.last != nil {
+		updated = max(updated, s.last.CreatedAt)
+		if s.last.FinishedAt != nil {
+			updated = max(updated, *s.last.FinishedAt)
+		}
+	}
+	metadata := any(object{})
+	if len(th.Metadata) > 0 && th.Metadata[0] == '{' {
+		metadata = th.Metadata
+	}
+	interrupts := object{}
+	if len(s.asks) > 0 {
+		interrupts[string(s.last.RunID)] = shownInterrupts(c, s.asks)
+	}
+	out := object{"thread_id": idOfThread(th.ThreadID, th.Names), "created_at": th.CreatedAt, "updated_at": updated,
+		"state_updated_at": updated, "metadata": metadata, "status": s.status, "values": object{},
+		"interrupts": interrupts}
+	if withValues {
+		out["values"], err = valuesOf(c, th, s.last)
+	}
+	return out, err
+}
+
+// shownInterrupts gives what people are asked, in the shape of the protocol.
+func shownInterrupts(c *doors.Call, asks []interrupt) []object {
+	t := (&part{Run: &api.Run{}}).translator(c, nil)
+	t.open = asks
+	return t.interrupts()
+}
+
+func showThread(c *doors.Call, th *api.Thread) error {
+	out, err := threadObject(c, th, true)
+	if err != nil {
+		return err
+	}
+	return c.JSON(http.StatusOK, out)
+}
+
+func getThread(c *doors.Call) error {
+	th, err := findThread(c, c.Param("thread"))
+	if err != nil {
+		return err
+	}
+	return showThread(c, th)
+}
+
+func changeThread(c *doors.Call) error {
+	var in struct {
+		Metadata json.RawMessage `json:"metadata"`
+	}
+	if _, err := c.Decode(&in); err != nil {
+		return err
+	}
+	th, err := findThread(c, c.Param("thread"))
+	if err != nil {
+		return err
+	}
+	if len(in.Metadata) > 0 && string(in.Metadata) != "null" {
+		if th, err = c.API.ChangeThread(c.Context(), th.ThreadID, in.Metadata, c.Options()...); err != nil {
+			return err
+		}
+	}
+	return showThread(c, th)
+}
+
+func deleteThread(c *doors.Call) error {
+	th, err := findThread(c, c.Param("thread"))
+	if err == nil {
+		err = c.API.DeleteThread(c.Context(), th.ThreadID)
+	}
+	if err != nil {
+		return err
+	}
+	return c.Status(http.StatusNoContent)
+}
+
+// threadSearch is the body of a search for threads.
+type threadSearch struct {
+	page
+	IDs      []string        `json:"ids"`
+	Status   string          `json:"status"`
+	Metadata map[string]any  `json:"metadata"`
+	Values   json.RawMessage `json:"values"`
+}
+
+// matches tells whether a thread is what is searched for.
+func (s *threadSearch) matches(th object) bool {
+	if s.Status != "" && th["status"] != s.Status {
+		return false
+	}
+	if len(s.Metadata) == 0 {
+		return true
+	}
+	var have map[string]any
+	raw, _ := th["metadata"].(json.RawMessage)
+	if json.Unmarshal(raw, &have) != nil {
+		return false
+	}
+	for name, want := range s.Metadata {
+		a, _ := json.Marshal(want)
+		b, _ := json.Marshal(have[name])
+		if string(a) != string(b) {
+			return false
+		}
+	}
+	return true
+}
+
+// maxSearched bounds the threads that a search looks at.
+const maxSearched = 200
+
+func searchThreads(c *doors.Call) error {
+	var s threadSearch
+	if _, err := c.Decode(&s); err != nil {
+		return err
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	if len(s.Values) > 0 && string(s.Values) != "null" && string(s.Values) != "{}" {
+		return unprocessable(perdure.CodeInvalid, "values", "can't be searched by")
+	}
+	if len(s.IDs) > maxPage {
+		return unprocessable(perdure.CodeTooLarge, "ids", "has more than 100 ids")
+	}
+	ids := s.IDs
+	if len(ids) == 0 {
+		list, err := c.API.Threads(c.Context(), client.ThreadFilter{Limit: maxSearched, WithoutChildren: true})
+		if err != nil {
+			return err
+		}
+		for i := range list.Threads {
+			ids = append(ids, string(list.Threads[i].ThreadID))
+		}
+	}
+	found := []object{}
+	for _, id := range ids {
+		if len(found) > s.Offset+s.Limit {
+			break
+		}
+		th, err := findThread(c, id)
+		if missing(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		out, err := threadObject(c, th, false)
+		if err != nil {
+			return err
+		}
+		if s.matches(out) {
+			found = append(found, out)
+		}
+	}
+	part, more := of(s.page, found)
+	if more {
+		c.AnswerHeader().Set("X-Pagination-Next", itoa(s.Offset+s.Limit))
+	}
+	return c.JSON(http.StatusOK, part)
+}

@@ -86,7 +86,7 @@ var Clocks = []Clock{
 		}},
 	{"queued-long", "W11", "claimable, or blocked by a limit: queued_alert since then",
 		func(p *Policy, r *Run) Instant {
-			if r.AtLimit() && r.AlertsSent&AlertQueued == 0 {
+			if r.State == Queued && r.AtLimit() && r.AlertsSent&AlertQueued == 0 {
 				return r.Limited.Since.Add(p.QueuedAlert)
 			}
 			return when(r.State == Queued && r.Ready && r.AlertsSent&AlertQueued == 0, r.ReadyAt, p.QueuedAlert)

@@ -149,7 +149,7 @@ func (c *Commit) Validate() error {
 		}
 	}
 	for i := range c.Limits {
-		if err := c.Limits[i].validate(fmt.Sprintf("limits[%d]", i)); err != nil {
+		if err := c.Limits[i].Validate(fmt.Sprintf("limits[%d]", i)); err != nil {
 			return err
 		}
 	}

@@ -35,8 +35,10 @@ type Granted struct {
 	// Confirms is the worker's promise to begin a run with a single attempt only after an answered start
 	// or heartbeat. Without it the grant itself spends the attempt.
 	Confirms bool
-	// Limits are those that count the run from now on, if it was queued.
+	// Limits are those that count the run from now on, if it was queued. Steps are the slots of steps that
+	// it was suspended for.
 	Limits []LimitRef
+	Steps  []StepSlot
 	// Settles is set with the first grant of a run whose class is open.
 	Settles *Settlement
 }
@@ -60,7 +62,8 @@ func (e Granted) apply(p *Policy, r *Run, now Instant, log *history) {
 	r.LeaseUntil = now.Add(p.Lease)
 	r.SeenAt, r.MovedAt = now, now
 	if was == Queued {
-		r.Limited = held(e.Limits)
+		r.Limited = held(e.Limits, e.Steps)
+		r.Wants = dueTaken(r.Wants)
 	}
 	r.Ready = false
 	r.Spent = e.Spends(r)
@@ -456,7 +459,12 @@ type Slow struct {
 
 func (e Slow) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	r.AlertsSent |= e.Bit
-	log.add(LineSlow, object("reason", e.Reason, "activity", r.Activity, "seen_at", r.SeenAt))
+	var at LimitRef
+	if r.State == Queued && r.AtLimit() {
+		at = r.Limited.At
+	}
+	log.add(LineSlow, object("reason", e.Reason, "activity", r.Activity, "seen_at", r.SeenAt, "limit", at.Limit,
+		"key", at.Key))
 }
 
 // WentStale alerts about a run whose silence is so long that its worker may be gone. It changes

@@ -1,5 +1,7 @@
 package perdure
 
+import "slices"
+
 // This file has the events that leave the state of a run as it is: facts about its waits, its inbox,
 // its children, its thread, its late results and its waiters.
 //
@@ -14,11 +16,16 @@ type WaitOpened struct {
 	Wait Wait
 	// Approval is the approval that the wait asks for. It is empty for waits of another type.
 	Approval Approval
+	// Limits are what the step of a limit wait takes.
+	Limits []LimitTake
 }
 
 func (e WaitOpened) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	r.WaitsOpen++
 	w, a := &e.Wait, &e.Approval
+	if len(e.Limits) > 0 {
+		r.Wants = append(slices.Clone(r.Wants), StepWant{Wait: w.ID, Step: w.Name, Limits: e.Limits})
+	}
 	log.add(LineWaitOpened, object("wait_id", w.ID, "type", w.Type, "mode", w.Mode, "name", w.Name,
 		"timeout_at", w.TimeoutAt, "approval_id", string(a.ID), "title", a.Title, "action_hash", a.ActionHash,
 		"approvers", a.Approvers))
@@ -34,6 +41,9 @@ type WaitEnded struct {
 func (e WaitEnded) apply(_ *Policy, r *Run, _ Instant, log *history) {
 	r.WaitsOpen--
 	w, a := &e.Wait, &e.Approval
+	if w.Type == WaitLimit {
+		r.Wants = wantEnded(r.Wants, w.ID, w.State == WaitSatisfied)
+	}
 	line := LineWaitSatisfied
 	if w.State == WaitTimedOut {
 		line = LineWaitTimedOut
@@ -56,13 +66,17 @@ func (e WaitWithdrawn) apply(_ *Policy, r *Run, _ Instant, log *history) {
 		return
 	}
 	r.WaitsOpen--
+	r.Wants = wantEnded(r.Wants, e.WaitID, false)
 	log.add(LineWaitClosed, object("wait_id", e.WaitID))
 }
 
 // WaitsClosed records that the open waits of a run are closed because it is about to end.
 type WaitsClosed struct{ Count int }
 
-func (e WaitsClosed) apply(_ *Policy, r *Run, _ Instant, _ *history) { r.WaitsOpen -= e.Count }
+func (e WaitsClosed) apply(_ *Policy, r *Run, _ Instant, _ *history) {
+	r.WaitsOpen -= e.Count
+	r.Wants = nil
+}
 
 // WaitClockReset sets the clock of a suspended run to the first timeout of its open waits.
 type WaitClockReset struct{ At Instant } // zero if none of them has a timeout

@@ -27,7 +27,7 @@ func TestFactsChangeOnlyTheirOwnFields(t *testing.T) {
 				`"timeout_at":"2026-01-02T03:04:05.000000Z"}`}},
 		{"a wait for children", WaitOpened{Wait: Wait{ID: "w", Type: WaitChildren, Mode: ModeAny}}, Running,
 			func(r *Run) { r.WaitsOpen = 4 }, []string{`wait:opened {"wait_id":"w","type":"children","mode":"any"}`}},
-		{"an approval", WaitOpened{Wait{ID: "w", Type: WaitApproval, Name: "pay"}, asked}, Running,
+		{"an approval", WaitOpened{Wait: Wait{ID: "w", Type: WaitApproval, Name: "pay"}, Approval: asked}, Running,
 			func(r *Run) { r.WaitsOpen = 4 },
 			[]string{`wait:opened {"wait_id":"w","type":"approval","name":"pay","approval_id":"apv_1",` +
 				`"title":"Pay","action_hash":"abc"}`}},

@@ -57,17 +57,22 @@ type Limited struct {
 	Refs      []LimitRef `json:"refs,omitempty"`
 	OfferedAt Instant    `json:"offered_at,omitempty"`
 	Held      bool       `json:"held,omitempty"`
+	// Steps are the slots that steps of a leased run hold, beside those of the run. They end with its epoch.
+	Steps []StepSlot `json:"steps,omitempty"`
 }
 
-// AtLimit tells whether the run waits at a limit without room. It is not claimable.
+// AtLimit tells whether the run waits at a limit without room: for a grant, or, suspended, for a step.
 func (r *Run) AtLimit() bool { return r.Limited != nil && r.Limited.At.Limit != "" }
 
 // HoldsSlots tells whether the run counts as leased at its limits.
-func (r *Run) HoldsSlots() bool { return r.Limited != nil && r.Limited.Held }
+func (r *Run) HoldsSlots() bool {
+	return r.Limited != nil && (r.Limited.Held || len(r.Limited.Steps) > 0)
+}
 
 // Unplaced tells whether the run is claimable and under limits that don't count it yet.
 func (r *Run) Unplaced() bool {
-	return r.Options.Limits != nil && r.State == Queued && r.Ready && r.Limited == nil && !r.ForCleanup()
+	return r.State == Queued && r.Ready && r.Limited == nil && (r.Options.Limits != nil || r.DueStep() != nil) &&
+		!r.ForCleanup()
 }
 
 // followLimits gives the position of a run at its limits after an event has led to the state.
@@ -76,9 +81,11 @@ func (r *Run) followLimits(to State) *Limited {
 	switch {
 	case l == nil:
 		return nil
-	case to.Leased() && l.Held:
+	case to.Leased() && r.HoldsSlots():
 		return l
-	case to == Queued && !l.Held && r.Ready == (l.At.Limit == ""):
+	case to == Suspended && l.At.Limit != "" && len(r.Wants) > 0:
+		return l
+	case to == Queued && !r.HoldsSlots() && r.Ready == (l.At.Limit == ""):
 		return l
 	}
 	return nil
@@ -91,7 +98,9 @@ type LimitReached struct {
 	Turn string
 }
 
-func (LimitReached) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Ready || r.AtLimit() }
+func (LimitReached) allowed(_ *Policy, r *Run, _ Instant) bool {
+	return r.Ready || r.AtLimit() || r.State == Suspended && len(r.Wants) > 0
+}
 
 func (e LimitReached) apply(_ *Policy, r *Run, now Instant, log *history) {
 	since := Instant(0)
@@ -125,12 +134,12 @@ func (e LimitOffered) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	}
 }
 
-// held gives the position of a run that was granted under limits.
-func held(refs []LimitRef) *Limited {
-	if len(refs) == 0 {
+// held gives the position of a run that was granted under limits, and with slots of steps.
+func held(refs []LimitRef, steps []StepSlot) *Limited {
+	if len(refs) == 0 && len(steps) == 0 {
 		return nil
 	}
-	return &Limited{Refs: refs, Held: true}
+	return &Limited{Refs: refs, Held: len(refs) > 0, Steps: steps}
 }
 
 // A LimitRate bounds the grants within any window of time: Count, and Burst more.
@@ -268,7 +277,8 @@ type LimitClosure struct {
 	Reason    string   `json:"reason,omitempty"`
 }
 
-func (c *LimitClosure) validate(field string) error {
+// Validate checks a closure.
+func (c *LimitClosure) Validate(field string) error {
 	if err := CheckLimitName(field+".name", c.Name); err != nil {
 		return err
 	}

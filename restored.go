@@ -82,7 +82,7 @@ func (e ProcessFound) apply(p *Policy, r *Run, now Instant, log *history) {
 		log.add(LineDispatched, object("worker_id", r.Worker, "epoch", r.Epoch, "delivery", 1))
 		r.GrantedAt, r.FirstGrantAt, r.SeenAt, r.LeaseUntil = now, now, now, now.Add(p.Lease)
 		start(r, now, log)
-		r.Limited = held(e.Limits)
+		r.Limited = held(e.Limits, nil)
 	}
 	r.HolderSeen, r.Ready, r.Grants = true, false, 0
 }

@@ -82,10 +82,11 @@ type Run struct {
 	Withheld   string // the end of its deltas, held back because a secret may begin there
 
 	Cancel     Cancel
-	Limited    *Limited // its position at its limits; nil: none
-	Hold       *Hold    // the defects of the code that workers have reported; nil: none
-	DeferredAt Instant  // set while the run is deferred: no caller waits for it
-	WasDefer   bool     // it was deferred at least once
+	Limited    *Limited   // its position at its limits; nil: none
+	Wants      []StepWant // steps that wait for their limits; shared, and never changed in place
+	Hold       *Hold      // the defects of the code that workers have reported; nil: none
+	DeferredAt Instant    // set while the run is deferred: no caller waits for it
+	WasDefer   bool       // it was deferred at least once
 
 	Result      Value
 	Summary     string

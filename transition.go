@@ -83,6 +83,8 @@ var Transitions = []Transition{
 	{Running, "Released", Queued, "worker", "handed back; no attempt spent"},
 	{Running, "CleanupAgain", Queued, "worker, watchdog", cleanupNote},
 	{Running, "Restored", Queued, "person", "the store was restored from a backup; no attempt spent"},
+	{Running, "StepAdmitted", Running, "worker", "a step takes slots of its limits"},
+	{Running, "StepsLeft", Running, "worker", "steps give their slots back"},
 	{Running, "Done", Completed, "worker", ""},
 	{Running, "FailedForGood", Failed, "worker", "not retryable, or under a cancel request"},
 	{Running, "WaitFailed", TimedOut, "worker", "a wait timed out and the agent did not handle it"},
@@ -93,6 +95,7 @@ var Transitions = []Transition{
 	{Running, "WentStale", Running, "watchdog", "silent for longer: an alert, never a kill"},
 
 	{Suspended, "Woken", Queued, "server, watchdog", "a wait is over: resuming is queueing"},
+	{Suspended, "LimitReached", Suspended, "worker, server", "a step waits at a limit without room"},
 	{Suspended, "ProcessRestored", Suspended, "person", processRestoredNote},
 	{Suspended, "WaitClockReset", Suspended, "server, watchdog", "the first timeout of its open waits is another one"},
 
@@ -217,6 +220,7 @@ var deeds = map[string]string{
 	"LateResultKept": "given a late result", "LateResultDiscarded": "relieved of a late result",
 	"LateResultAdopted": "given a late result as its deliverable", "FindingsListed": "given a list of its findings",
 	"LimitReached": "blocked by a limit", "LimitOffered": "let through by its limits",
+	"StepAdmitted": "given slots for a step", "StepsLeft": "relieved of the slots of a step",
 	"HoldBegun": "held", "HoldReleased": "released from a hold", "HoldExpired": "ended for its hold",
 	"CleanupAgain":  "queued for its clean-up",
 	"HoldAbandoned": "given up for a hold", "WaiterAttached": "waited for", "WaiterLeft": "left by a waiter",
@@ -278,7 +282,7 @@ func (p *Policy) Change(r *Run, e Event, now Instant) ([]Line, error) {
 		r.LeaseUntil, r.WaitAt, r.ReadyAt, r.FirstGrantAt, r.GrantedAt = 0, 0, 0, 0, 0
 		r.Ready, r.HolderSeen, r.Spent, r.DeferredAt = false, false, false, 0
 		r.Turn = TurnNone
-		r.Hold = nil
+		r.Hold, r.Wants = nil, nil
 		r.WatchUntil, r.Former = 0, 0
 		r.Damage = nil // the row is written anew, and is readable from now on
 		if r.Cancel.RequestedAt != 0 {

@@ -39,6 +39,8 @@ func events() []Event {
 		WaiterAttached{}, WaiterLeft{}, Repeated{}, AlarmRepaired{},
 		HoldBegun{Epoch: 3, Failure: Failure{Code: "panic"}, Delay: time.Second, Timeout: time.Hour},
 		LimitReached{At: LimitRef{Limit: "l"}}, LimitOffered{Refs: []LimitRef{{Limit: "l"}}},
+		StepAdmitted{Epoch: 3, Slot: StepSlot{Step: "s#1", Refs: []LimitRef{{Limit: "l"}}}},
+		StepsLeft{Epoch: 3, Steps: []string{"s#1"}},
 		HoldReleased{}, HoldExpired{}, HoldAbandoned{}, CleanupAgain{Epoch: 3, Reason: "lease_lost"},
 	}
 }
@@ -90,6 +92,10 @@ func suited(r Run, e Event) Run {
 		r.Options.Debounce = &DebounceUse{Key: "k", Last: start0.Add(time.Hour)}
 	case OutputKept:
 		r.Options.Process = true
+	case LimitReached:
+		r.Wants = []StepWant{{Wait: "w", Step: "s#1", Limits: []LimitTake{{Name: "l"}}}}
+	case StepsLeft:
+		r.Limited = &Limited{Steps: []StepSlot{{Step: "s#1", Refs: []LimitRef{{Limit: "l"}}}}}
 	case Accepted:
 		r.Version, r.Seq = 0, 0
 	}

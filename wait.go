@@ -16,10 +16,12 @@ const (
 	WaitCallback WaitType = "callback"
 	WaitApproval WaitType = "approval"
 	WaitMessage  WaitType = "message"
+	// WaitLimit waits until the limits of a step have room. The next grant takes the slots.
+	WaitLimit WaitType = "limit"
 )
 
 // WaitTypes are all of them.
-var WaitTypes = []WaitType{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval, WaitMessage}
+var WaitTypes = []WaitType{WaitChildren, WaitSignal, WaitTimer, WaitCallback, WaitApproval, WaitMessage, WaitLimit}
 
 // A Mode says which ends satisfy a wait for children, or a group.
 type Mode string
@@ -71,9 +73,11 @@ type WaitSpec struct {
 	Mode   Mode     `json:"mode,omitempty"` // children: default all
 	Keys   []string `json:"keys,omitempty"`
 	RunIDs []RunID  `json:"run_ids,omitempty"`
-	Name   string   `json:"name,omitempty"` // signal and approval: its name
+	Name   string   `json:"name,omitempty"` // signal and approval: its name; limit: the key of the step
+	// Limits are what the step of a limit wait takes.
+	Limits []LimitTake `json:"limits,omitempty"`
 	// Timeout is exact. Zero means the default of the wait's name, or else suspend_timeout. "never"
-	// means until the run's deadline.
+	// means until the run's deadline, which is the default of a limit wait.
 	Timeout Duration `json:"timeout,omitempty"`
 	OnStall bool     `json:"on_stall,omitempty"` // children: end the wait when a child looks stuck
 
@@ -126,6 +130,16 @@ func (w *WaitSpec) Validate(field string) error {
 		if w.Timeout <= 0 {
 			return Invalid(field+".timeout", "a timer needs a positive timeout")
 		}
+	case WaitLimit:
+		if err := checkName(field+".name", w.Name); err != nil {
+			return err
+		}
+		if err := CheckTakes(field+".limits", w.Limits); err != nil {
+			return err
+		}
+		if w.Timeout == 0 {
+			w.Timeout = Never
+		}
 	case WaitCallback, WaitMessage:
 	case WaitApproval:
 		if err := checkName(field+".name", w.Name); err != nil {
@@ -143,8 +157,11 @@ func (w *WaitSpec) Validate(field string) error {
 	if w.Type != WaitChildren && (w.Mode != "" || len(w.Keys)+len(w.RunIDs) > 0 || w.OnStall) {
 		return Invalid(field, "mode, keys, run_ids and on_stall belong to children waits")
 	}
-	if w.Type != WaitSignal && w.Type != WaitApproval && w.Name != "" {
-		return Invalid(field+".name", "a name belongs to a signal or an approval wait")
+	if w.Type != WaitSignal && w.Type != WaitApproval && w.Type != WaitLimit && w.Name != "" {
+		return Invalid(field+".name", "a name belongs to a signal, an approval or a limit wait")
+	}
+	if w.Type != WaitLimit && len(w.Limits) > 0 {
+		return Invalid(field+".limits", "belongs to a limit wait")
 	}
 	if w.Type != WaitApproval && w.Approval != nil {
 		return Invalid(field+".approval", "belongs to an approval wait")
@@ -240,6 +257,7 @@ const (
 	ItemMessage  = "message"     // a user appended a message to the thread
 	ItemContinue = "continue"    // external work has finished
 	ItemLate     = "late_result" // a child's late result was adopted
+	ItemLimit    = "limit"       // the limits of a step have room; nothing else depends on it
 )
 
 // The statuses of inbox items.

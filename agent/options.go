@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -60,7 +61,7 @@ func (r Retry) applyToStep(to *StepOptions) {
 	}
 }
 
-// StepOptions are the options of a [Step]. [Undo] and [For] return options with one field set.
+// StepOptions are the options of a [Step]. [Undo], [For] and [Limit] return options with one field set.
 type StepOptions struct {
 	// Retry says how often and how fast a failed step is tried again, before Step returns its error.
 	Retry Retry
@@ -70,8 +71,9 @@ type StepOptions struct {
 	// undo is set by Undo, which knows the type of the step's result: undoType.
 	undo     func(ctx context.Context, result json.RawMessage) error
 	undoType reflect.Type
-	// about is set by For.
-	about about
+	// about is set by For, and limits by Limit.
+	about  about
+	limits []perdure.LimitTake
 }
 
 // applyToStep sets the fields that the options have.
@@ -84,6 +86,7 @@ func (o StepOptions) applyToStep(to *StepOptions) {
 	if o.about.given() {
 		to.about = o.about
 	}
+	to.limits = append(slices.Clip(to.limits), o.limits...)
 }
 
 // merge returns several options as one. apply sets the fields that one of them has: these replace

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agent/internal/journal"
 )
 
@@ -84,8 +85,10 @@ func Parallel[In, Out any](
 	var workers []string
 	var all sync.WaitGroup
 	within := &Context{inner, c}
-	for range min(limit, len(begin)) {
+	team := &crew{members: min(limit, len(begin)), stuck: map[string]perdure.WaitSpec{}}
+	for range team.members {
 		all.Go(func() {
+			defer c.quit(team)
 			next.Lock()
 			workers = append(workers, goroutine())
 			next.Unlock()
@@ -100,7 +103,7 @@ func Parallel[In, Out any](
 				next.Unlock()
 				v, err := step(within, b, journal.ItemKey(key, n), func(ctx context.Context) (Out, error) {
 					return f(ctx, items[n])
-				}, o.stepOf(abouts[n]), true)
+				}, o.stepOf(abouts[n]), team)
 				p.add(n, v, err)
 			}
 		})

@@ -72,7 +72,7 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 	if err := o.checkUndo(c, b, "step "+key, reflect.TypeFor[T]()); err != nil {
 		return *new(T), err
 	}
-	out, err := step(ctx, b, key, f, &o, false)
+	out, err := step(ctx, b, key, f, &o, nil)
 	if err == nil && o.undo != nil {
 		c.register(b, key, o.undo)
 	}
@@ -81,11 +81,11 @@ func Step[T any](ctx *Context, name string, f func(ctx context.Context) (T, erro
 
 // step returns the recorded result of a step, or calls its function and records the result.
 //
-// Aside tells that it is an item of a Parallel, which has no place in the order of the branch.
+// The crew is that of a Parallel if it is an item, which has no place in the order of the branch.
 func step[T any](
-	ctx *Context, b *branch, key string, f func(ctx context.Context) (T, error), o *StepOptions, aside bool,
+	ctx *Context, b *branch, key string, f func(ctx context.Context) (T, error), o *StepOptions, team *crew,
 ) (out T, err error) {
-	c := ctx.execution()
+	c, aside := ctx.execution(), team != nil
 	if entry, ok := c.lookup(key); ok {
 		out, err = replay[T](c, key, entry, &o.about)
 		c.passStep(b, "step "+key, aside || journal.IsAside(entry), err)
@@ -100,7 +100,9 @@ func step[T any](
 	rec := journal.Step{Aside: aside, Of: o.about.digest}
 	defer func() { c.passStep(b, "step "+key, aside, err) }()
 	c.flush() // the step may rely on anything that was done before it
-	out, err = attempt(ctx, b, key, f, o)
+	if err = c.admit(b, key, o, team); err == nil {
+		out, err = attempt(ctx, b, key, f, o)
+	}
 	c.checkExit() // a result that comes after the lease was lost must not be recorded
 	if err != nil {
 		if stopped := c.stopReason(b); stopped != nil {
@@ -209,6 +211,7 @@ func attempt[T any](
 		if !timer.Sleep(inside, pause) {
 			return out, err
 		}
+		ctx.c.admitAgain(inside, key, o.limits, n+1)
 	}
 }
 

@@ -202,6 +202,16 @@ func (c *execution) lookParked(b *branch, p *parked, changed chan struct{}, paus
 	suspending := c.parking.suspending
 	c.mu.Unlock()
 	for _, spec := range p.open {
+		if spec.Type == perdure.WaitLimit && !suspending {
+			left := limitLook - time.Since(p.since)
+			if left <= 0 { // it asks again, because other branches work for long
+				c.mu.Lock()
+				p.news = p.news || !c.parking.suspending
+				c.mu.Unlock()
+				return false, nil
+			}
+			pause = min(pause, left)
+		}
 		if spec.Type != perdure.WaitTimer || suspending {
 			continue
 		}
@@ -265,6 +275,8 @@ func (c *execution) stayAwake(b *branch) (news bool, err error) {
 	for _, spec := range open {
 		timeout := time.Duration(spec.Timeout)
 		switch {
+		case spec.Type == perdure.WaitLimit:
+			all = false // only a suspended run stands in the line of a limit
 		case spec.Type == perdure.WaitTimer && timeout <= first:
 			due, first = spec.ID, timeout
 		case spec.Type == perdure.WaitTimer:

@@ -60,9 +60,11 @@ type Limit struct {
 // A LimitedRun is a run that holds a slot of a limit, or waits there. Since is when it was granted, or
 // when it began to wait.
 type LimitedRun struct {
-	RunID  perdure.RunID   `json:"run_id"`
-	Kind   string          `json:"kind"`
-	Key    string          `json:"key,omitempty"`
+	RunID perdure.RunID `json:"run_id"`
+	Kind  string        `json:"kind"`
+	Key   string        `json:"key,omitempty"`
+	// Step is the step because of which the run is there, if it is not under the limit itself.
+	Step   string          `json:"step,omitempty"`
 	Worker string          `json:"worker_id,omitempty"`
 	Since  perdure.Instant `json:"since"`
 }

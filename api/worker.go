@@ -209,3 +209,36 @@ type Callback struct {
 	WaitID string `json:"wait_id"`
 	Token  string `json:"token"`
 }
+
+// TakeLimits takes slots, or units of rates, for steps of leased runs before their functions are called.
+type TakeLimits struct {
+	Steps []StepLimits `json:"steps"`
+}
+
+// StepLimits are the limits of one step. The commit that has its journal entry gives its slots back.
+type StepLimits struct {
+	Lease
+	// Step is the step's key in the journal. A step that has its slots takes nothing a second time.
+	Step string `json:"step"`
+	// Limits are all taken, or none. There are up to four.
+	Limits []perdure.LimitTake `json:"limits,omitempty"`
+	// Try is the number of the call of the step's function, from 0. A further try takes only of rates.
+	Try int `json:"try,omitempty"`
+	// GiveBack gives the slots of the step back.
+	GiveBack bool `json:"give_back,omitempty"`
+}
+
+// LimitsTaken has one result per step, in the order of the request.
+type LimitsTaken struct {
+	Results []StepTaken `json:"results"`
+}
+
+// A StepTaken tells whether a step may begin.
+type StepTaken struct {
+	LeaseResult
+	// Taken says that the step has what it needs.
+	Taken bool `json:"taken"`
+	// BlockedBy is the limit without room, and RetryMS the time after which it may have some, if it is known.
+	BlockedBy *perdure.WaitingAtLimit `json:"blocked_by,omitempty"`
+	RetryMS   int64                   `json:"retry_ms,omitempty"`
+}

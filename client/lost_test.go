@@ -848,6 +848,20 @@ var mutations = map[string]func(l *loss) call{
 				Outcome: &perdure.Outcome{Type: perdure.OutcomeComplete}})
 		}
 	},
+	"TakeLimits": func(l *loss) call {
+		l.limit("take", 2, false)
+		lease := l.lease(true, perdure.Submission{})
+		l.once = func(got any) { // the retry finds that the step has its slot
+			x := ok[*api.Limit](l.t)(l.c.Limit(l.ctx, "take"))
+			if res := got.([]api.StepTaken); !res[0].Taken || x.Leased != 1 {
+				l.t.Errorf("TakeLimits: %+v, limit %+v, want one slot taken", res, x)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return session.Of(c).TakeLimits(l.ctx, "w", api.StepLimits{Lease: lease, Step: "call#1",
+				Limits: []perdure.LimitTake{{Name: "take"}}})
+		}
+	},
 	"Release": func(l *loss) call {
 		lease := l.lease(true, perdure.Submission{})
 		l.once = func(got any) { // the retry finds the lease gone, and the run was released once

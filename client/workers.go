@@ -49,6 +49,23 @@ func (c protocol) Release(
 	return c.leases(ctx, "release", workerID, api.ReleaseRuns{Runs: leases}, leases[0].RunID, len(leases))
 }
 
+// TakeLimits takes slots of limits for steps of leased runs.
+func (c protocol) TakeLimits(ctx context.Context, workerID string, steps ...api.StepLimits) ([]api.StepTaken, error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	r := &request{method: "POST", path: path(v1+"/workers/%s/limits", workerID), body: api.TakeLimits{Steps: steps}}
+	out, err := answer[api.LimitsTaken](ctx, c.Client, r)
+	if p := entryRefused(err, len(steps)); p != nil {
+		return []api.StepTaken{{LeaseResult: api.LeaseResult{RunID: steps[0].RunID, Epoch: steps[0].Epoch,
+			Error: p}}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out.Results, nil
+}
+
 // leases makes a call about n leases.
 func (c protocol) leases(
 	ctx context.Context, verb, workerID string, body any, first perdure.RunID, n int,

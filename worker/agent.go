@@ -91,6 +91,23 @@ func (s agentRun) Run(ctx context.Context, id perdure.RunID) (*api.Run, error) {
 	return run, nil
 }
 
+// TakeLimits is sent once: the agent asks again by itself.
+func (s agentRun) TakeLimits(
+	ctx context.Context, step string, takes []perdure.LimitTake, try int,
+) (*api.StepTaken, error) {
+	ctx, _ = session.WithoutRetry(ctx)
+	out, err := s.r.w.calls.TakeLimits(ctx, s.r.w.opt.ID, api.StepLimits{Lease: s.r.lease, Step: step, Limits: takes,
+		Try: try})
+	if err != nil {
+		return nil, err
+	}
+	return &out[0], nil
+}
+
+func (s agentRun) CloseLimit(ctx context.Context, c perdure.LimitClosure) error {
+	return s.r.closeLimit(ctx, c)
+}
+
 func (s agentRun) Bind(src session.Source) {
 	s.r.mu.Lock()
 	s.r.source = src

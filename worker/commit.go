@@ -129,11 +129,11 @@ func (r *run) compose(now time.Time) bool {
 		r.events = append(r.events, perdure.Emitted{Type: perdure.LineProgress, Data: r.progress})
 		r.progress = nil
 	}
-	if p.commit != nil && len(r.events) > 0 && len(r.events)+p.commit.Entries() > perdure.MaxCommitEntries {
+	if p.commit != nil && len(r.events)+len(r.closures) > 0 && len(r.events)+len(r.closures)+p.commit.Entries() > perdure.MaxCommitEntries {
 		held := p
 		r.held, p = &held, part{more: true} // together they are too large: the handler's lines go first
 	}
-	if r.outcome == nil && len(r.events) == 0 && p.commit == nil {
+	if r.outcome == nil && len(r.events)+len(r.closures) == 0 && p.commit == nil {
 		return false
 	}
 	r.commits++
@@ -145,6 +145,7 @@ func (r *run) compose(now time.Time) bool {
 	c.RunID, c.Epoch, c.CancelAck = r.lease.RunID, r.lease.Epoch, r.cancel
 	r.own = len(r.events)
 	c.Events = append(r.events, c.Events...)
+	c.Limits, r.closures = r.closures, nil
 	if r.outcome != nil && c.Entries() > 0 && c.Entries()+len(r.outcome.ContinueOn) > perdure.MaxCommitEntries {
 		p.more = true // the outcome goes into the next commit
 	}

@@ -39,10 +39,12 @@ type run struct {
 
 	// Lines that are not in a commit yet.
 	events  []perdure.Emitted
-	streams []*stream     // streamed text after the events
-	size    int           // bytes of them all
-	sendAt  time.Time     // when they are committed; zero if there are none
-	room    chan struct{} // closed when a commit has taken them
+	streams []*stream // streamed text after the events
+	// closures close limits, with the next commit.
+	closures []perdure.LimitClosure
+	size     int           // bytes of them all
+	sendAt   time.Time     // when they are committed; zero if there are none
+	room     chan struct{} // closed when a commit has taken them
 
 	// The commit in flight, and what follows it.
 	commits     int                     // number of commits so far; their ids count them

@@ -130,5 +130,5 @@ func (r *run) add(ctx context.Context, atMost int, put func() int) error {
 // full tells whether a commit has no room for more bytes. A new line can take an entry for itself,
 // one for each stream before it, and one for a delta after it.
 func (r *run) full(bytes int) bool {
-	return len(r.events)+len(r.streams) > perdure.MaxList-3 || r.size > 0 && r.size+bytes >= maxCall/2
+	return len(r.events)+len(r.streams)+len(r.closures) > perdure.MaxList-3 || r.size > 0 && r.size+bytes >= maxCall/2
 }

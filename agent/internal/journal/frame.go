@@ -33,6 +33,8 @@ const (
 	// AgainPrefix begins the ids of waits that end at once. They replace the waits of a commit that was
 	// to suspend the run on a refused child: the next execution sees the refusal.
 	AgainPrefix = "_again:"
+	// LimitPrefix begins the ids of the waits of steps for their limits. The journal has none of them.
+	LimitPrefix = "limit:"
 	// MapPrefix begins the ids of a map's waits.
 	MapPrefix = "map:"
 	// JoinPrefix begins the ids of the waits for children.

@@ -59,6 +59,9 @@ func (b *Inbox) Read(items []perdure.Item) {
 			case in.Type != perdure.ItemTimer:
 				b.unclaimed = append(b.unclaimed, a)
 			}
+		case perdure.ItemLimit: // no fact: the step asks for its slots
+			ack := b.w.Batch(16)
+			ack.Part.Ack = append(ack.Part.Ack, in.Seq)
 		case perdure.ItemLate:
 			b.late = append(b.late, a)
 		default:
@@ -75,6 +78,7 @@ func (b *Inbox) ExpectWaits(ids []string) {
 	for _, id := range ids {
 		_, arrived := b.arrived[id]
 		if !arrived && b.w.rec.waits[id] == nil && !strings.HasPrefix(id, AgainPrefix) &&
+			!strings.HasPrefix(id[len(BranchOf(id)):], LimitPrefix) &&
 			!strings.HasPrefix(id[len(BranchOf(id)):], MapPrefix) {
 			b.w.at.expect("wait "+id, false)
 		}

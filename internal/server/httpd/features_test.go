@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -16,6 +17,9 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 	at := storetest.Options(t)
 	at.Hooks.OlderNode = func() string { return connected }
 	w := newWorld(t, setup{store: &at})
+	w.do("PUT", "/api/v1/limits/steps", `{"concurrency":9}`).is(201)
+	w.start(`{"kind":"steps"}`)
+	g := w.lease("w", `,"start":true`)
 	calls := map[string]func(name string) *answer{
 		kernel.Schedules.Name: func(name string) *answer {
 			return w.do("PUT", "/api/v1/schedules/"+name, `{"every":"1h","kind":"scheduled"}`)
@@ -29,6 +33,10 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 		kernel.Limits.Name: func(name string) *answer {
 			return w.do("PUT", "/api/v1/limits/"+name, `{"concurrency":1}`)
 		},
+		kernel.StepLimits.Name: func(name string) *answer {
+			return w.do("POST", "/api/v1/workers/w/limits", fmt.Sprintf(
+				`{"steps":[{"run_id":"%s","epoch":%v,"step":"%s","limits":[{"name":"steps"}]}]}`, g["run_id"], g["epoch"], name))
+		},
 	}
 	for _, f := range kernel.Features {
 		call := calls[f.Name]
@@ -38,7 +46,7 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 		}
 		connected = ""
 		made := 201
-		if f.Name == kernel.PausedKinds.Name {
+		if f.Name == kernel.PausedKinds.Name || f.Name == kernel.StepLimits.Name {
 			made = 200
 		}
 		call("before").is(made)

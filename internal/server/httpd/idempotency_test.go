@@ -38,6 +38,7 @@ var unkeyed = map[string]string{
 	"POST /api/v1/workers/{id}/commit":                "its commit_id is the key",
 	"PUT /api/v1/runs/{id}/artifacts/{name}":          "the same bytes under the same name are the same artifact",
 	"POST /api/v1/workers/{id}/release":               "a lease that was handed back is stale",
+	"POST /api/v1/workers/{id}/limits":                "a step that has its slots takes nothing",
 }
 
 // deadLetter makes a run that can't go on.

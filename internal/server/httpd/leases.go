@@ -71,6 +71,41 @@ func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
 	})
 }
 
+func takeLimits(c *call, in *api.TakeLimits) (int, *api.LimitsTaken, error) {
+	if len(in.Steps) == 0 || len(in.Steps) > perdure.MaxList {
+		return 0, nil, perdure.Invalid("steps", "names 1 to %d steps", perdure.MaxList)
+	}
+	ids := make([]perdure.RunID, len(in.Steps))
+	for i := range in.Steps {
+		ids[i] = in.Steps[i].RunID
+	}
+	parts, err := byTenant(c, ids)
+	if err != nil {
+		return 0, nil, err
+	}
+	out := &api.LimitsTaken{Results: make([]api.StepTaken, len(in.Steps))}
+	for t, at := range parts {
+		op := &life.TakeLimits{Tenant: t, Worker: c.worker()}
+		for _, i := range at {
+			s := &in.Steps[i]
+			op.Takes = append(op.Takes, life.StepTake{Lease: life.Lease{RunID: s.RunID, Epoch: s.Epoch}, Step: s.Step,
+				Limits: s.Limits, Try: s.Try, GiveBack: s.GiveBack})
+		}
+		if err := c.s.engine.Do(c.Context(), op); err != nil {
+			return 0, nil, err
+		}
+		for k, i := range at {
+			r := &op.Results[k]
+			out.Results[i] = api.StepTaken{LeaseResult: leaseResult(r.LeaseResult), Taken: r.Taken, BlockedBy: r.Blocked,
+				RetryMS: r.Retry.Milliseconds()}
+		}
+	}
+	if e := out.Results[0].Error; len(in.Steps) == 1 && e != nil {
+		return 0, nil, within("steps[0]", &perdure.Error{Code: e.Code, Message: e.Detail, Field: e.Field})
+	}
+	return 0, out, nil
+}
+
 func heartbeat(c *call, in *api.Beats) (int, *api.Beaten, error) {
 	ids := make([]perdure.RunID, len(in.Runs))
 	for i, b := range in.Runs {

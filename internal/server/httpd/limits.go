@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -73,16 +74,40 @@ func (s *Server) limitWithRuns(ctx context.Context, t perdure.TenantID, name str
 	out := s.showLimit(&l)
 	holders, waiters, err := s.engine.Limits.Runs(ctx, t, perdure.LimitRef{Limit: l.Name}, true)
 	for i := range holders {
-		r := &holders[i]
-		x := api.LimitedRun{RunID: r.ID, Kind: r.Kind, Key: r.Options.Limits.Key, Worker: r.Worker, Since: r.GrantedAt}
+		x := limitedRun(&holders[i], l.Name)
+		x.Worker, x.Since = holders[i].Worker, holders[i].GrantedAt
 		out.Holders = append(out.Holders, x)
 	}
 	for i := range waiters {
-		r := &waiters[i]
-		out.Waiters = append(out.Waiters, api.LimitedRun{RunID: r.ID, Kind: r.Kind, Key: r.Options.Limits.Key,
-			Since: r.Limited.Since})
+		x := limitedRun(&waiters[i], l.Name)
+		x.Since = waiters[i].Limited.Since
+		out.Waiters = append(out.Waiters, x)
 	}
 	return out, err
+}
+
+// limitedRun shows a run at a limit, and the step because of which it is there.
+func limitedRun(r *perdure.Run, limit string) api.LimitedRun {
+	x := api.LimitedRun{RunID: r.ID, Kind: r.Kind}
+	if u := r.Options.Limits; u != nil && slices.Contains(u.Names, limit) {
+		x.Key = u.Key
+		return x
+	}
+	for i := range r.Limited.Steps {
+		for _, ref := range r.Limited.Steps[i].Refs {
+			if ref.Limit == limit {
+				x.Step, x.Key = r.Limited.Steps[i].Step, ref.Key
+			}
+		}
+	}
+	for i := range r.Wants {
+		for _, t := range r.Wants[i].Limits {
+			if t.Name == limit && r.AtLimit() {
+				x.Step, x.Key = r.Wants[i].Step, t.Key
+			}
+		}
+	}
+	return x
 }
 
 func deleteLimit(c *call, _ *none) (int, *none, error) {

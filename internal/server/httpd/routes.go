@@ -139,6 +139,7 @@ func (s *Server) rows() []route {
 		on("POST", v1+"/workers/{id}/heartbeat", report, "Keep leases alive", heartbeat),
 		on("POST", v1+"/workers/{id}/commit", report, "Say what happened to leased runs", commit),
 		on("POST", v1+"/workers/{id}/release", report, "Hand leased runs back", releaseRuns),
+		on("POST", v1+"/workers/{id}/limits", report, "Take slots of limits for steps of leased runs", takeLimits),
 		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 

@@ -32,9 +32,16 @@ func (v *View) checkLimits(over func() bool) (out []Violation, err error) {
 		case r.Limited == nil: // damaged
 		case r.AtLimit():
 			at(r.Tenant, r.Limited.At).waiting++
-		case r.Limited.Held:
-			for _, ref := range r.Limited.Refs {
-				at(r.Tenant, ref).leased++
+		default:
+			if r.Limited.Held {
+				for _, ref := range r.Limited.Refs {
+					at(r.Tenant, ref).leased++
+				}
+			}
+			for i := range r.Limited.Steps {
+				for _, ref := range r.Limited.Steps[i].Refs {
+					at(r.Tenant, ref).leased++
+				}
 			}
 		}
 		if n++; n%1024 == 0 && over() {

@@ -42,14 +42,17 @@ func positionOf(r *perdure.Run) string {
 	case l == nil || !r.State.Live():
 		return ""
 	case l.At.Limit != "":
-		return linesOf(l.At, r.Resumed) + l.Turn
-	case l.Held:
+		return linesOf(l.At, goesAhead(r)) + l.Turn
+	case r.HoldsSlots():
 		return limitHeld
 	case len(l.Refs) > 0:
 		return limitOffered
 	}
 	return ""
 }
+
+// goesAhead tells whether a run goes ahead of new ones: it was suspended, or it is, and a step of it waits.
+func goesAhead(r *perdure.Run) bool { return r.Resumed || r.State == perdure.Suspended }
 
 // linesOf begins the lines at a limit, those of runs that were suspended or of the others.
 func linesOf(at perdure.LimitRef, resumed bool) string {
@@ -62,6 +65,25 @@ func linesOf(at perdure.LimitRef, resumed bool) string {
 
 // behindAll is behind every text with a prefix that ends with limitSep.
 func behindAll(prefix string) string { return strings.TrimSuffix(prefix, limitSep) + " " }
+
+// A StoredPosition is the position of a run as its column says, also if the rest of its row can't be read.
+type StoredPosition struct {
+	// Waits is set if the run waits at a limit, and Held if it holds slots, of whatever limits.
+	Waits perdure.LimitRef
+	Held  bool
+}
+
+// Stored reads the position of a run from its column.
+func (repo *LimitLines) Stored(t perdure.TenantID, id perdure.RunID) (p StoredPosition, err error) {
+	text := ""
+	err = repo.in.sess.Query("SELECT limited_at FROM runs WHERE tenant=? AND id=?", []any{string(t), string(id)},
+		func(scan func(...any) error) error { return scan(&text) })
+	if parts := strings.Split(text, limitSep); len(parts) == 5 {
+		p.Waits = perdure.LimitRef{Limit: parts[1], Key: parts[2]}
+	}
+	p.Held = text == limitHeld
+	return p, err
+}
 
 // LimitLines finds runs by their position at limits. It has no rows of its own: the runs are in Runs.
 type LimitLines struct {
@@ -121,7 +143,7 @@ func (repo *LimitLines) nextLine(
 		"? AND limited_at<? ORDER BY limited_at LIMIT 1", []any{string(t), line, behindAll(prefix)},
 		func(scan func(...any) error) error { return scan(&next) })
 	repo.runs.eachChanged(func(k runKey, r *perdure.Run) {
-		if k.t != t || !r.AtLimit() || r.Limited.At != at || r.Resumed != resumed || !r.State.Live() {
+		if k.t != t || !r.AtLimit() || r.Limited.At != at || goesAhead(r) != resumed || !r.State.Live() {
 			return
 		}
 		if p := positionOf(r); (p > line || from && p == line) && (next == "" || p < next) {

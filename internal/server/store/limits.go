@@ -224,6 +224,12 @@ func (repo *LimitKeys) Put(k LimitKeyRow) {
 	putRow(&repo.rows, limitKeyKey{k.Tenant, k.Name, k.Key}, k)
 }
 
+// Recount has the slots of all keys of a tenant counted again, because a run is gone that may have held some.
+func (repo *LimitKeys) Recount(t perdure.TenantID) {
+	repo.in.tx.Stage("UPDATE limit_keys SET recount=1, alarm_at=?, version=version+1 WHERE tenant=? AND leased>0",
+		int64(repo.in.Now), string(t))
+}
+
 // Waiting gives keys of a limit behind one that runs wait at, as they are committed.
 func (repo *LimitKeys) Waiting(t perdure.TenantID, name, after string, limit int) (keys []string, err error) {
 	err = repo.in.sess.Query("SELECT key FROM limit_keys WHERE tenant=? AND name=? AND waiting>0 AND key>? "+

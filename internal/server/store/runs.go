@@ -134,24 +134,25 @@ func heldBy(r *perdure.Run) any {
 // most runs. Values are strings here: perdure.Value would marshal as callers see it, and a
 // reference could not be resolved any more.
 type rest struct {
-	Options     *restOptions     `json:"options,omitempty"`
-	Progress    string           `json:"progress,omitempty"`
-	ProgressOf  int              `json:"progress_of,omitempty"`
-	ActivityAt  perdure.Instant  `json:"activity_at,omitempty"`
-	Held        string           `json:"held,omitempty"`
-	Cancel      *perdure.Cancel  `json:"cancel,omitempty"`
-	Hold        *perdure.Hold    `json:"hold,omitempty"`
-	Limited     *perdure.Limited `json:"limited,omitempty"`
-	WasDefer    bool             `json:"was_deferred,omitempty"`
-	Summary     string           `json:"summary,omitempty"`
-	Failure     *perdure.Failure `json:"failure,omitempty"`
-	Fallback    string           `json:"fallback,omitempty"`
-	ContinuedBy perdure.RunID    `json:"continued_by,omitempty"`
-	Stopped     string           `json:"stopped,omitempty"`
-	Counter     int64            `json:"counter,omitempty"`
-	WatchUntil  perdure.Instant  `json:"watch_until,omitempty"`
-	Spent       bool             `json:"spent,omitempty"`
-	Former      int64            `json:"former,omitempty"`
+	Options     *restOptions        `json:"options,omitempty"`
+	Progress    string              `json:"progress,omitempty"`
+	ProgressOf  int                 `json:"progress_of,omitempty"`
+	ActivityAt  perdure.Instant     `json:"activity_at,omitempty"`
+	Held        string              `json:"held,omitempty"`
+	Cancel      *perdure.Cancel     `json:"cancel,omitempty"`
+	Hold        *perdure.Hold       `json:"hold,omitempty"`
+	Limited     *perdure.Limited    `json:"limited,omitempty"`
+	Wants       *[]perdure.StepWant `json:"wants,omitempty"`
+	WasDefer    bool                `json:"was_deferred,omitempty"`
+	Summary     string              `json:"summary,omitempty"`
+	Failure     *perdure.Failure    `json:"failure,omitempty"`
+	Fallback    string              `json:"fallback,omitempty"`
+	ContinuedBy perdure.RunID       `json:"continued_by,omitempty"`
+	Stopped     string              `json:"stopped,omitempty"`
+	Counter     int64               `json:"counter,omitempty"`
+	WatchUntil  perdure.Instant     `json:"watch_until,omitempty"`
+	Spent       bool                `json:"spent,omitempty"`
+	Former      int64               `json:"former,omitempty"`
 
 	Signature *perdure.Signature `json:"signature,omitempty"`
 }
@@ -183,6 +184,9 @@ func packRest(r *perdure.Run) string {
 	if !r.Signature.IsZero() {
 		x.Signature = &r.Signature
 	}
+	if len(r.Wants) > 0 {
+		x.Wants = &r.Wants
+	}
 	if x == (rest{}) {
 		return ""
 	}
@@ -213,6 +217,9 @@ func (s restColumn) Scan(v any) error {
 	r.ActivityAt, r.WasDefer, r.Summary, r.Failure, r.ContinuedBy = x.ActivityAt, x.WasDefer, x.Summary, x.Failure,
 		x.ContinuedBy
 	r.Withheld, r.ProgressOf, r.Stopped, r.Hold, r.Limited = x.Held, x.ProgressOf, x.Stopped, x.Hold, x.Limited
+	if x.Wants != nil {
+		r.Wants = *x.Wants
+	}
 	r.Counter, r.WatchUntil, r.Spent, r.Former = x.Counter, x.WatchUntil, x.Spent, x.Former
 	if x.Options != nil {
 		r.Options = x.Options.Options

@@ -81,6 +81,9 @@ func because(clock string, r *perdure.Run, due, now perdure.Instant) string {
 	case "unclaimed":
 		return fmt.Sprintf("claimable for %s, and its runner does not take it", ago(r.ReadyAt))
 	case "queued-long":
+		if r.AtLimit() {
+			return "blocked by " + limitName(r.Limited.At) + " for " + ago(r.Limited.Since)
+		}
 		return fmt.Sprintf("claimable for %s, and nobody takes it", ago(r.ReadyAt))
 	case "no-progress":
 		if r.State == perdure.Queued {
@@ -102,4 +105,12 @@ func span(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	}
 	return d.Round(100 * time.Millisecond).String()
+}
+
+// limitName names a limit, and its key.
+func limitName(at perdure.LimitRef) string {
+	if at.Key == "" {
+		return "limit " + at.Limit
+	}
+	return "limit " + at.Limit + " (key " + at.Key + ")"
 }

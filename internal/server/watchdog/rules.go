@@ -143,7 +143,7 @@ var Rules = []Rule{
 			return tx.Apply(r, perdure.Due{})
 		}},
 	{ID: "W11", Name: ruleQueuedLong, Clock: "queued-long", Postponed: true,
-		Condition: "claimable, and nobody takes it; not while its queue or kind is paused",
+		Condition: "claimable, and nobody takes it, or blocked by a limit; not while its queue or kind is paused",
 		Action:    "`run:slow` with reason `queued`; never a kill",
 		Bound:     "`queued_alert`",
 		act:       alertSlow("queued", perdure.AlertQueued)},

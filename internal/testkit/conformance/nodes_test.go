@@ -25,7 +25,7 @@ import (
 const dawn perdure.Instant = 1e15
 
 // node makes an engine and a watchdog on a database.
-func node(t *testing.T, at store.Options) *World {
+func node(t testing.TB, at store.Options) *World {
 	t.Helper()
 	at.Hooks.Clock = func() perdure.Instant { return dawn }
 	s := storetest.Open(t, at)
@@ -50,7 +50,7 @@ func (o *once) call() {
 }
 
 // pair makes two nodes. What between is set to happens before the next write of the first.
-func pair(t *testing.T, at store.Options) (a, b *World, between *once) {
+func pair(t testing.TB, at store.Options) (a, b *World, between *once) {
 	t.Helper()
 	between = &once{}
 	b = node(t, at)
@@ -156,30 +156,71 @@ func TestOneNameOnTwoNodesIsOneRun(t *testing.T) {
 
 // Another node fires a schedule while this one is about to, and a third time nobody does.
 func TestScheduleFiresOnceOnTwoNodes(t *testing.T) {
-	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
-		a, b, between := pair(t, at)
-		a.plan("tick", every(time.Minute))
-		for n := range 3 {
-			a.Now, b.Now = a.Now.Add(time.Minute), b.Now.Add(time.Minute)
-			between.f = b.sweep
-			a.sweep()
-			b.sweep()
-			if between.f != nil {
-				t.Fatal("the sweep of the first node wrote nothing")
-			}
-			if list := a.runsOf("tick"); len(list) != n+1 {
-				t.Fatalf("%d runs after %d instants", len(list), n+1)
-			}
-		}
-		// A deletion wins over a node that fires.
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) { scheduleOnTwoNodes(t, at) })
+}
+
+func scheduleOnTwoNodes(t testing.TB, at store.Options) {
+	a, b, between := pair(t, at)
+	a.plan("tick", every(time.Minute))
+	for n := range 3 {
 		a.Now, b.Now = a.Now.Add(time.Minute), b.Now.Add(time.Minute)
-		between.f = func() { b.do(&life.DeleteSchedule{Tenant: tenant, Name: "tick"}) }
+		between.f = b.sweep
 		a.sweep()
-		if list := a.runsOf("tick"); len(list) != 3 {
-			t.Errorf("%d runs of a schedule that was deleted meanwhile, want 3", len(list))
+		b.sweep()
+		if between.f != nil {
+			t.Fatal("the sweep of the first node wrote nothing")
 		}
-		b.fsck()
-	})
+		if list := a.runsOf("tick"); len(list) != n+1 {
+			t.Fatalf("%d runs after %d instants", len(list), n+1)
+		}
+	}
+	// A deletion wins over a node that fires.
+	a.Now, b.Now = a.Now.Add(time.Minute), b.Now.Add(time.Minute)
+	between.f = func() { b.do(&life.DeleteSchedule{Tenant: tenant, Name: "tick"}) }
+	a.sweep()
+	if list := a.runsOf("tick"); len(list) != 3 {
+		t.Errorf("%d runs of a schedule that was deleted meanwhile, want 3", len(list))
+	}
+	b.fsck()
+}
+
+// Two nodes take the last slot at once, with two grants, with two steps, and with a grant and a limit that is
+// lowered. One of them is decided again and finds none.
+func TestLastSlotOnTwoNodesIsTakenOnce(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) { lastSlotOnTwoNodes(t, at) })
+}
+
+func lastSlotOnTwoNodes(t testing.TB, at store.Options) {
+	a, b, between := pair(t, at)
+	grants := a.agents(2)
+	a.limit("s", slots(1), false)
+	var there life.StepTaken
+	between.f = func() { there = b.askSlots(grants[1], life.StepTake{Step: "x#1", Limits: takes("s")}) }
+	here := a.askSlots(grants[0], life.StepTake{Step: "x#1", Limits: takes("s")})
+	if between.f != nil || here.Taken || !there.Taken {
+		t.Errorf("steps of two nodes: %v and %v, want the slot taken by the second node alone", here.Taken, there.Taken)
+	}
+	a.leases("s", "", 1, 0)
+
+	a.limit("l", slots(1), false)
+	a.submit(perdure.Submission{Kind: "one", Limits: []string{"l"}})
+	a.submit(perdure.Submission{Kind: "two", Limits: []string{"l"}})
+	var other []dispatch.Grant
+	between.f = func() {
+		b.Now = b.Now.Add(2 * time.Second) // nobody has claimed the first, so the other one is let through, too
+		b.sweep()
+		op := &dispatch.Claim{Tenant: tenant, Worker: "w2", Slots: 1, Kinds: []string{"two"}}
+		b.do(op)
+		other = op.Grants
+	}
+	op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: 1, Kinds: []string{"one"}}
+	a.do(op)
+	if between.f != nil || len(op.Grants) != 0 || len(other) != 1 {
+		t.Errorf("two nodes have granted %d and %d runs under a limit of 1, want the second node's alone",
+			len(op.Grants), len(other))
+	}
+	a.leases("l", "", 1, 1)
+	b.fsck()
 }
 
 // The other node submits a part of a batch after the keys were looked up. The batch is decided again.

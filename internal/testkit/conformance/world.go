@@ -45,7 +45,7 @@ func Scenarios() []Scenario {
 		livenessScenarios, cancelTable, artifactScenarios, retentionScenarios, unusedScenarios,
 		deletionScenarios, endScenarios, boundScenarios, secretScenarios, heldScenarios,
 		retryFromScenarios, sdkWaitScenarios, viewScenarios, kindScenarios, pauseScenarios,
-		kindPauseScenarios, uniqueScenarios, scheduleScenarios, limitScenarios, rateScenarios,
+		kindPauseScenarios, uniqueScenarios, scheduleScenarios, limitScenarios, stepLimitScenarios, rateScenarios,
 		singleScenarios,
 		cleanupScenarios, chatScenarios, openClassScenarios,
 		signalSchemaScenarios, anewScenarios, nameScenarios, questionScenarios} {

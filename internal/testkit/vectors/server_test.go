@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -71,6 +72,9 @@ type server struct {
 	busy    bool
 	again   bool
 	commits []commit
+	// asked has what steps have asked for, and full tells that their limits have no room.
+	takes []asked
+	full  bool
 	// after has the state after each commit.
 	after []*state
 	// uuids has random ids, each followed by its placeholder.
@@ -93,6 +97,7 @@ func (s *server) execute(turn int, epoch int64) []commit {
 	leased, lost := context.WithCancel(context.Background())
 	defer lost()
 	s.commits, s.after, s.src, s.stop, s.leased = nil, nil, nil, stop, leased
+	s.takes = nil
 	s.grant = &api.Grant{RunID: runID, Epoch: epoch, FirstEpoch: s.firstEpoch, Kind: "vector", Class: perdure.Agent,
 		Input: s.inputNow(), Journal: slices.Clone(s.journal), Inbox: slices.Clone(s.inbox), Cancel: s.cancel}
 	if s.of.thread {
@@ -416,6 +421,21 @@ func (s *server) MessagesBackwards(_ context.Context, after, before int64) (*api
 func (s *server) Run(context.Context, perdure.RunID) (*api.Run, error) {
 	return nil, fmt.Errorf("no story looks at a run")
 }
+
+// TakeLimits takes slots for a step, unless the limits are full. A second question is a repeated one.
+func (s *server) TakeLimits(
+	_ context.Context, step string, takes []perdure.LimitTake, try int,
+) (*api.StepTaken, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	is := asked{Step: step, Limits: takes, Try: try, Taken: !s.full}
+	if n := len(s.takes); n == 0 || !reflect.DeepEqual(s.takes[n-1], is) {
+		s.takes = append(s.takes, is)
+	}
+	return &api.StepTaken{Taken: is.Taken}, nil
+}
+
+func (s *server) CloseLimit(context.Context, perdure.LimitClosure) error { return nil }
 
 func (s *server) Bind(src session.Source) { s.src = src }
 

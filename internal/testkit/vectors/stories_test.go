@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -61,9 +62,19 @@ type storyFile struct {
 
 // executed is an execution: its grant, and the commits of the agent.
 type executed struct {
-	Before  string   `json:"before,omitempty"`
-	Grant   grant    `json:"grant"`
+	Before string `json:"before,omitempty"`
+	Grant  grant  `json:"grant"`
+	// Takes are the limits that steps have asked for; repeated questions are one.
+	Takes   []asked  `json:"takes,omitempty"`
 	Commits []commit `json:"commits"`
+}
+
+// asked is a question for the limits of a step, and its answer.
+type asked struct {
+	Step   string              `json:"step"`
+	Limits []perdure.LimitTake `json:"limits"`
+	Try    int                 `json:"try,omitempty"`
+	Taken  bool                `json:"taken"`
 }
 
 // A grant is the part of api.Grant that matters here.
@@ -94,6 +105,7 @@ type cut struct {
 	// Like is the number, from 1, of the commit of the story from which on the commits are the same.
 	Like    int      `json:"like,omitempty"`
 	Commits []commit `json:"commits,omitempty"`
+	Takes   []asked  `json:"takes,omitempty"`
 	// Then has the later executions, if they are not those of the story.
 	Then []executed `json:"then,omitempty"`
 }
@@ -131,16 +143,25 @@ func TestStoryVectors(t *testing.T) {
 	if len(all) < 25 {
 		t.Errorf("there are %d stories, want at least 25", len(all))
 	}
+	writeStories(t, "stories", all)
+}
+
+// TestLimitStoryVectors plays those about limits of steps. They have a folder of their own, because not every
+// library knows these yet.
+func TestLimitStoryVectors(t *testing.T) { writeStories(t, "limits", limitStories) }
+
+func writeStories(t *testing.T, folder string, all []story) {
+	t.Helper()
 	var names []string
 	for n := range all {
 		of := &all[n]
 		names = append(names, of.name+".json")
 		t.Run(of.name, func(t *testing.T) {
 			file := of.play(t)
-			check(t, "stories/"+of.name+".json", layout(t, marshal(t, file)))
+			check(t, folder+"/"+of.name+".json", layout(t, marshal(t, file)))
 		})
 	}
-	checkFolder(t, "stories", names)
+	checkFolder(t, folder, names)
 }
 
 // epochOf returns the epoch of an execution. There is room for one after a cut.
@@ -218,6 +239,7 @@ func (of *story) take(s *server, n int, epoch int64, befores *[]*state) executed
 		out.Grant.Thread = append(out.Grant.Thread, message{m.Seq, m.Role, m.Content})
 	}
 	out.Commits = s.execute(n+1, epoch)
+	out.Takes = s.takes
 	return out
 }
 
@@ -261,6 +283,7 @@ func (of *story) cutAt(t *testing.T, file *storyFile, n, c, e int, from *state) 
 		out = cut{After: len(from.journal), Entry: file.Executions[n].Commits[c].Journal[e].Key,
 			Grant: grantOf(s, epoch, known)}
 		commits := s.execute(n+1, epoch)
+		out.Takes = s.takes
 		if like := likeFrom(t, file.Executions[n].Commits, commits, epoch); like > 0 {
 			out.Like = like
 		} else {
@@ -291,6 +314,9 @@ func likeFrom(t *testing.T, story, cut []commit, epoch int64) int {
 	return 0
 }
 
+// limitWait is the id of a wait for limits, which ends with the epoch.
+var limitWait = regexp.MustCompile(`("limit:[^"]*:)\d+"`)
+
 // renumber returns commits with the keys that they have in an execution of another epoch, which begins
 // with them: frames and entries about reports are counted anew.
 func renumber(t *testing.T, commits []commit, epoch int64) (out []commit) {
@@ -309,6 +335,7 @@ func renumber(t *testing.T, commits []commit, epoch int64) (out []commit) {
 	}
 	pairs = append(pairs, fmt.Sprintf(`"_again:%d"`, epoch-1), fmt.Sprintf(`"_again:%d"`, epoch))
 	text = strings.NewReplacer(pairs...).Replace(text)
+	text = limitWait.ReplaceAllString(text, fmt.Sprintf(`${1}%d"`, epoch))
 	if err := json.Unmarshal([]byte(text), &out); err != nil {
 		t.Fatal(err)
 	}

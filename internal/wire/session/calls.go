@@ -44,6 +44,9 @@ type Protocol interface {
 	StartRuns(ctx context.Context, workerID string, leases ...api.Lease) ([]api.LeaseResult, error)
 	// Release hands back runs that a worker will not finish. It costs them no attempt.
 	Release(ctx context.Context, workerID string, leases ...api.ReleasedLease) ([]api.LeaseResult, error)
+	// TakeLimits takes slots of limits for steps of leased runs, or gives them back. A step that has its
+	// slots takes nothing a second time.
+	TakeLimits(ctx context.Context, workerID string, steps ...api.StepLimits) ([]api.StepTaken, error)
 	// Heartbeat renews a worker's leases. The answer lists lost leases and runs with a cancel request.
 	Heartbeat(ctx context.Context, workerID string, beats ...api.Beat) (*api.Beaten, error)
 	// Commit reports what happened to leased runs. Each commit has its own result, in order. A refused

@@ -29,6 +29,10 @@ type Session interface {
 	MessagesBackwards(ctx context.Context, after, before int64) (*api.Messages, error)
 	// Run looks at another run, such as a child.
 	Run(ctx context.Context, id perdure.RunID) (*api.Run, error)
+	// TakeLimits takes slots of limits for a step before its function is called.
+	TakeLimits(ctx context.Context, step string, takes []perdure.LimitTake, try int) (*api.StepTaken, error)
+	// CloseLimit closes a limit with the next commit.
+	CloseLimit(ctx context.Context, c perdure.LimitClosure) error
 	// Bind sets the source that is asked for the content of every commit.
 	Bind(Source)
 	// Commit requests a commit: at once, or with the next flush of log lines.

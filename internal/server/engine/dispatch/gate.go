@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -315,8 +316,13 @@ func (w *WaitReader) Of(t perdure.TenantID) (*tenantWaits, error) {
 	return w.tenants[t], nil
 }
 
-// WaitingFor says why a run waits, or gives nil if it is not queued.
+// WaitingFor says why a run waits, or gives nil if it is neither queued nor suspended because of a limit.
 func (w *WaitReader) WaitingFor(r *perdure.Run) (*perdure.WaitingFor, error) {
+	if r.State == perdure.Suspended && r.AtLimit() {
+		why := atLimit(&conditions{}, r, "")
+		why.Reason = perdure.WaitingLimit
+		return why, w.tellLine(r, why)
+	}
 	if r.State != perdure.Queued || len(w.tenants) >= maxWaitTenants && w.tenants[r.Tenant] == nil {
 		return nil, nil
 	}
@@ -352,12 +358,42 @@ func (w *WaitReader) tellLine(r *perdure.Run, why *perdure.WaitingFor) error {
 	if err != nil {
 		return err
 	}
+	if holder, err := ownHolder(w.DB, r, x.LimitRef, key.Leased); err != nil {
+		return err
+	} else if holder != "" {
+		why.Text += ", whose slots are held by its own parent " + string(holder) + ": only a deadline would end that"
+	}
 	limit, _, err := w.DB.Limits.Get(r.Tenant, x.Limit)
 	if until := max(key.ClosedUntil, limit.ClosedUntil); until > w.DB.Now {
 		x.ClosedUntil = until
 		why.Text, why.Until = limitText(x), until
 	}
 	return err
+}
+
+// maxAncestors bounds the ancestors that are looked at.
+const maxAncestors = 32
+
+// ownHolder gives the nearest leased ancestor of a run that waits at a limit, if ancestors hold all of the slots.
+// They may wait for the run, and then nobody gives one back.
+func ownHolder(
+	db *store.Records, r *perdure.Run, at perdure.LimitRef, leased int64,
+) (nearest perdure.RunID, err error) {
+	for id, n := r.ParentID, 0; id != "" && n < maxAncestors; n++ {
+		p, ok, err := db.Runs.Get(r.Tenant, id)
+		if err != nil || !ok {
+			return "", err
+		}
+		if held := life.SlotsAt(&p, at); held > 0 {
+			leased -= int64(held)
+			nearest = cmp.Or(nearest, p.ID)
+		}
+		id = p.ParentID
+	}
+	if leased > 0 {
+		return "", nil
+	}
+	return nearest, nil
 }
 
 // Serving gives the queues and kinds that are served in a tenant.

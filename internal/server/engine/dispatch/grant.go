@@ -104,7 +104,7 @@ func (op *Claim) grantRun(tx *kernel.Tx, r perdure.Run) (Grant, error) {
 		plant.Is("single-attempt-redelivered")}
 	ev.Start = ev.Start || ev.Spends(&r)
 	var err error
-	if ev.Limits, err = life.SlotsFor(tx, &r); err != nil {
+	if ev.Limits, ev.Steps, err = life.SlotsFor(tx, &r); err != nil {
 		return Grant{}, err
 	}
 	if ev.Settles, err = settleClass(tx, &r); err != nil {

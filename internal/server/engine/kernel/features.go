@@ -23,7 +23,10 @@ var (
 	PausedKinds = Feature{Name: "paused kinds", Schema: []string{"0033_kind_pauses"}}
 	UniqueRuns  = Feature{Name: "unique and debounced runs", Schema: []string{"0036_unique"}}
 
-	Features = []Feature{Schedules, PausedKinds, Limits, UniqueRuns}
+	// StepLimits are in the text of a run, which a node of the release before writes without them.
+	StepLimits = Feature{Name: "limits of steps"}
+
+	Features = []Feature{Schedules, PausedKinds, Limits, UniqueRuns, StepLimits}
 )
 
 // Unfeatured are files of the schema since 0.1.0 whose columns and tables nodes of the release before

@@ -250,6 +250,9 @@ func recordCommit(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit, ans *CommitA
 	if err := tx.Apply(r, ev); err != nil {
 		return err
 	}
+	if err := returnSlots(tx, r, c.Journal); err != nil {
+		return err
+	}
 	if err := closeLimits(tx, r.Tenant, c.Limits); err != nil {
 		return err
 	}

@@ -24,7 +24,35 @@ func EndDamaged(tx *kernel.Tx, r *perdure.Run) (Repair, error) {
 	if err := freeKeysOf(tx, r.Tenant, r.ID); err != nil {
 		return Repair{}, err
 	}
+	if err := leaveLimits(tx, r); err != nil {
+		return Repair{}, err
+	}
 	return did, Finish(tx, r, perdure.Corrupted{Failure: why})
+}
+
+// leaveLimits gives back what a run has at its limits, if its row doesn't say any more what that is. Its column
+// says where it waits. Slots are counted again.
+func leaveLimits(tx *kernel.Tx, r *perdure.Run) error {
+	if r.Limited != nil {
+		return nil
+	}
+	was, err := tx.DB.LimitLines.Stored(r.Tenant, r.ID)
+	switch {
+	case err != nil:
+		return err
+	case was.Held:
+		tx.DB.LimitKeys.Recount(r.Tenant)
+		tx.WakeAt(tx.Now)
+	case was.Waits.Limit != "":
+		row, err := countsOf(tx, r.Tenant, was.Waits)
+		if err != nil {
+			return err
+		}
+		row.Waiting = max(0, row.Waiting-1)
+		tx.DB.LimitKeys.Put(row)
+		touchLimit(tx, r.Tenant, was.Waits)
+	}
+	return nil
 }
 
 // A Repair describes what was repaired: the watchdog's rule, the action and the reason. An empty

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
+	"github.com/perdure/perdure/internal/server/plant"
 	"github.com/perdure/perdure/internal/server/schedule"
 	"github.com/perdure/perdure/internal/server/store"
 )
@@ -65,6 +66,9 @@ func Fire(tx *kernel.Tx, row *store.ScheduleRow) (did Fired, err error) {
 		}
 	default:
 		row.NextAt, row.Missed = due.Next, row.Missed+int64(due.Missed)
+		if due.Missed > 0 && plant.Is("schedule-missed-twice") {
+			row.NextAt = due.Fire
+		}
 		did, err = fireAt(tx, row, &due, last, clock.Overlap())
 	}
 	if err != nil {

@@ -55,6 +55,8 @@ func EndWait(tx *kernel.Tx, r *perdure.Run, w perdure.Wait, state string, by *pe
 	} else {
 		i := perdure.Item{Type: perdure.ItemWait, WaitID: w.ID, Name: w.Name, Outcome: state}
 		switch {
+		case w.Type == perdure.WaitLimit && state == perdure.WaitSatisfied:
+			i.Type = perdure.ItemLimit
 		case w.Type == perdure.WaitTimer && state == perdure.WaitSatisfied:
 			i.Type = perdure.ItemTimer
 		case state == perdure.WaitTimedOut:
@@ -165,7 +167,7 @@ func ResetWaitClock(tx *kernel.Tx, r *perdure.Run) error {
 	if err != nil {
 		return err
 	}
-	at := firstTimeout(open)
+	at := nextLook(tx, open)
 	if at == r.WaitAt {
 		return nil
 	}

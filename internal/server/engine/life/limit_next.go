@@ -102,8 +102,8 @@ func advance(tx *kernel.Tx, x touchedLimit, later bool) error {
 		if !ok {
 			break
 		}
-		if exists && !b.hasRoom(tx.Now, r.Options.Limits.Taken()) {
-			until = b.values.Rate.At(b.fullAt(tx.Now), r.Options.Limits.Taken())
+		if units := unitsWanted(&r, ref); exists && !b.hasRoom(tx.Now, units) {
+			until = b.values.Rate.At(b.fullAt(tx.Now), units)
 			break
 		}
 		offered++
@@ -138,6 +138,9 @@ func nextWaiting(tx *kernel.Tx, t perdure.TenantID, b *boundLimit) (r perdure.Ru
 
 // letThrough offers a run that a limit has room for, unless it has to wait at another one.
 func letThrough(tx *kernel.Tx, r *perdure.Run, ref perdure.LimitRef) error {
+	if r.State == perdure.Suspended {
+		return letStepThrough(tx, r, ref)
+	}
 	list, err := limitsOn(tx, r)
 	if err != nil {
 		return err
@@ -145,8 +148,8 @@ func letThrough(tx *kernel.Tx, r *perdure.Run, ref perdure.LimitRef) error {
 	refs := make([]perdure.LimitRef, len(list))
 	for i := range list {
 		b := &list[i]
-		if refs[i] = b.ref; b.ref != ref && !b.hasRoom(tx.Now, r.Options.Limits.Taken()) {
-			return tx.Apply(r, perdure.LimitReached{At: b.ref, Turn: b.turnOf(r)})
+		if refs[i] = b.ref; b.ref != ref && !b.hasRoom(tx.Now, b.units) {
+			return tx.Apply(r, perdure.LimitReached{At: b.ref, Turn: b.turn})
 		}
 	}
 	return tx.Apply(r, perdure.LimitOffered{Refs: refs})
@@ -223,7 +226,7 @@ func recountOffers(tx *kernel.Tx, row *store.LimitKeyRow) (passed int, err error
 		case !slices.Contains(r.Limited.Refs, row.Ref()):
 		case r.Limited.OfferedAt > row.OfferedAfter:
 			row.Offered++
-			row.OfferedUnits += int64(r.Options.Limits.Taken())
+			row.OfferedUnits += unitsAt(r, row.Ref())
 		default:
 			if r.Limited.OfferedAt > before {
 				passed++

@@ -3,6 +3,7 @@ package life
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -31,13 +32,22 @@ type boundLimit struct {
 	ref    perdure.LimitRef
 	values perdure.LimitValues
 	closed perdure.Instant
-	// keyed is set if the limit has a count for each key.
+	// keyed is set if the limit has a count for each key, and turn is otherwise the key for which its turn is
+	// taken.
 	keyed bool
+	turn  string
+	// units is what the run, or its step, takes of the rate.
+	units int
 	row   store.LimitKeyRow
 }
 
-// limitScratch has the limits whose counts an operation has changed.
-type limitScratch struct{ touched []touchedLimit }
+// limitScratch has the limits whose counts an operation has changed. passing is a run that is let through at
+// a limit, although others wait there.
+type limitScratch struct {
+	touched []touchedLimit
+	passing perdure.RunID
+	at      perdure.LimitRef
+}
 
 type touchedLimit struct {
 	tenant perdure.TenantID
@@ -76,6 +86,9 @@ func countsOf(tx *kernel.Tx, t perdure.TenantID, ref perdure.LimitRef) (store.Li
 		return row, err
 	case !ok:
 		return store.LimitKeyRow{Tenant: t, Name: ref.Limit, Key: ref.Key}, nil
+	case plant.Is("limit-full-after-restart") && row.UsedAt < tx.Now && bucketsOf.Of(tx.Engine).forgets(t, ref):
+		row.FullAt = 0
+		return row, nil
 	case !row.Recount:
 		return row, nil
 	}
@@ -85,28 +98,97 @@ func countsOf(tx *kernel.Tx, t perdure.TenantID, ref perdure.LimitRef) (store.Li
 	}
 	row.Leased, row.Recount = 0, false
 	for i := range held {
-		if slices.Contains(held[i].Limited.Refs, ref) {
-			row.Leased++
-		}
+		row.Leased += int64(SlotsAt(&held[i], ref))
 	}
 	tx.DB.LimitKeys.Put(row)
 	return row, nil
 }
 
+// bucketsOf is for a planted fault: rates that are kept in memory are full again after a restart.
+var bucketsOf = kernel.NewPart(func(*kernel.Engine) *buckets { return &buckets{seen: map[touchedLimit]bool{}} })
+
+type buckets struct {
+	mu   sync.Mutex
+	seen map[touchedLimit]bool
+}
+
+// forgets tells whether nobody has asked for a limit before.
+func (b *buckets) forgets(t perdure.TenantID, ref perdure.LimitRef) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before := b.seen[touchedLimit{t, ref}]
+	b.seen[touchedLimit{t, ref}] = true
+	return !before
+}
+
 // maxRecount bounds the runs that are read to count slots again.
 const maxRecount = 20_000
 
-// bind reads a limit with the counts that concern a run. ok is false if there is no such limit.
-func bind(tx *kernel.Tx, r *perdure.Run, name string) (b boundLimit, ok bool, err error) {
-	l, ok, err := limitOf(tx, r.Tenant, name)
+// SlotsAt counts the slots of a limit that a run holds, with those of its steps.
+func SlotsAt(r *perdure.Run, ref perdure.LimitRef) (n int) {
+	if r.Limited == nil {
+		return 0
+	}
+	if r.Limited.Held && slices.Contains(r.Limited.Refs, ref) {
+		n++
+	}
+	for i := range r.Limited.Steps {
+		if slices.Contains(r.Limited.Steps[i].Refs, ref) {
+			n++
+		}
+	}
+	return n
+}
+
+// needs gives what the next grant of a run takes: of the limits of the run, and of those of a step that it
+// was suspended for. Where both are under one limit, one slot is enough.
+func needs(r *perdure.Run) (out []perdure.LimitTake) {
+	if u := r.Options.Limits; u != nil {
+		for _, name := range u.Names {
+			out = append(out, perdure.LimitTake{Name: name, Key: u.Key, Units: u.Taken()})
+		}
+	}
+	if due := r.DueStep(); due != nil {
+		for _, t := range due.Limits {
+			n := slices.IndexFunc(out, func(x perdure.LimitTake) bool { return x.Name == t.Name && x.Key == t.Key })
+			if n >= 0 {
+				out[n].Units += t.Taken()
+			} else {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// bind reads a limit with the counts that concern a take. ok is false if there is no such limit.
+func bind(tx *kernel.Tx, t perdure.TenantID, take perdure.LimitTake) (b boundLimit, ok bool, err error) {
+	l, ok, err := limitOf(tx, t, take.Name)
 	if err != nil || !ok {
 		return b, false, err
 	}
-	b = boundLimit{ref: perdure.LimitRef{Limit: name}, values: l.Values(), closed: l.ClosedUntil, keyed: l.PerKey}
+	b = boundLimit{ref: perdure.LimitRef{Limit: take.Name}, values: l.Values(), closed: l.ClosedUntil,
+		keyed: l.PerKey, turn: take.Key, units: take.Taken()}
 	if l.PerKey {
-		b.ref.Key = r.Options.Limits.Key
+		b.ref.Key, b.turn = take.Key, ""
 	}
-	return b, true, b.read(tx, r.Tenant)
+	return b, true, b.read(tx, t)
+}
+
+// bindAll reads the limits of some takes that are there.
+func bindAll(tx *kernel.Tx, t perdure.TenantID, takes []perdure.LimitTake) (out []boundLimit, err error) {
+	for _, take := range takes {
+		b, ok, err := bind(tx, t, take)
+		if err != nil {
+			return nil, err
+		}
+		if n := slices.IndexFunc(out, func(x boundLimit) bool { return x.ref == b.ref }); ok && n >= 0 {
+			out[n].units += b.units
+		} else if ok {
+			out = append(out, b)
+		}
+	}
+	return out, nil
 }
 
 // read reads the counts.
@@ -118,26 +200,9 @@ func (b *boundLimit) read(tx *kernel.Tx, t perdure.TenantID) (err error) {
 	return err
 }
 
-// limitsOn gives the limits that a run is under.
-func limitsOn(tx *kernel.Tx, r *perdure.Run) (out []boundLimit, err error) {
-	for _, name := range r.Options.Limits.Names {
-		b, ok, err := bind(tx, r, name)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			out = append(out, b)
-		}
-	}
-	return out, nil
-}
-
-// turnOf gives the key of a run at a limit at which keys take turns.
-func (b *boundLimit) turnOf(r *perdure.Run) string {
-	if b.keyed {
-		return ""
-	}
-	return r.Options.Limits.Key
+// limitsOn gives the limits whose slots the next grant of a run takes.
+func limitsOn(tx *kernel.Tx, r *perdure.Run) ([]boundLimit, error) {
+	return bindAll(tx, r.Tenant, needs(r))
 }
 
 // hasSlot tells whether one more run may be leased now.
@@ -148,7 +213,12 @@ func (b *boundLimit) hasSlot(now perdure.Instant, units int) bool {
 	if n := b.values.Concurrency; n > 0 && b.row.Leased >= int64(n) {
 		return false
 	}
-	return b.values.Rate == nil || now >= b.values.Rate.At(b.row.FullAt, units) || plant.Is("limit-rate-unchecked")
+	return b.values.Rate == nil || b.allows(now, b.row.FullAt, units)
+}
+
+// allows tells whether the rate allows units now, if it has regained all that was taken at full.
+func (b *boundLimit) allows(now, full perdure.Instant, units int) bool {
+	return now >= b.values.Rate.At(full, units) || plant.Is("limit-rate-unchecked")
 }
 
 // hasRoom tells whether one more run may be offered now: runs that are offered count as if they were leased.
@@ -156,7 +226,7 @@ func (b *boundLimit) hasRoom(now perdure.Instant, units int) bool {
 	if n := b.values.Concurrency; n > 0 && b.row.Leased+b.row.Offered >= int64(n) {
 		return false
 	}
-	return b.hasSlot(now, units) && (b.values.Rate == nil || now >= b.values.Rate.At(b.fullAt(now), units))
+	return b.hasSlot(now, units) && (b.values.Rate == nil || b.allows(now, b.fullAt(now), units))
 }
 
 // fullAt is when the rate has regained all that was taken, and what is offered.
@@ -170,7 +240,7 @@ func (b *boundLimit) fullAt(now perdure.Instant) perdure.Instant {
 // FullLimit gives the first limit of a run that has no room to lease it now, or nil. It is the gate's
 // rule.
 func FullLimit(tx *kernel.Tx, r *perdure.Run) (*perdure.WaitingAtLimit, error) {
-	if r.Options.Limits == nil || r.State != perdure.Queued || r.ForCleanup() {
+	if r.State != perdure.Queued || r.ForCleanup() {
 		return nil, nil
 	}
 	list, err := limitsOn(tx, r)
@@ -178,7 +248,7 @@ func FullLimit(tx *kernel.Tx, r *perdure.Run) (*perdure.WaitingAtLimit, error) {
 		return nil, err
 	}
 	for i := range list {
-		if b := &list[i]; !b.hasSlot(tx.Now, r.Options.Limits.Taken()) && !plant.Is("limit-not-checked-at-grant") {
+		if b := &list[i]; !b.hasSlot(tx.Now, b.units) && !plant.Is("limit-not-checked-at-grant") {
 			return &perdure.WaitingAtLimit{LimitRef: b.ref, Since: tx.Now,
 				ClosedUntil: closedNow(b.closed, tx.Now)}, nil
 		}
@@ -194,39 +264,68 @@ func closedNow(until, now perdure.Instant) perdure.Instant {
 	return until
 }
 
-// SlotsFor gives the limits that count a run once it is leased.
-func SlotsFor(tx *kernel.Tx, r *perdure.Run) (refs []perdure.LimitRef, err error) {
-	if r.Options.Limits == nil || r.State != perdure.Queued || r.ForCleanup() ||
-		r.Resumed && plant.Is("limit-resumed-takes-no-slot") {
-		return nil, nil
+// SlotsFor gives the limits that count a run once it is leased, and the slots of the step that it was
+// suspended for.
+func SlotsFor(tx *kernel.Tx, r *perdure.Run) (refs []perdure.LimitRef, steps []perdure.StepSlot, err error) {
+	if r.State != perdure.Queued || r.ForCleanup() || r.Resumed && plant.Is("limit-resumed-takes-no-slot") {
+		return nil, nil, nil
 	}
-	list, err := limitsOn(tx, r)
+	if u := r.Options.Limits; u != nil {
+		list, err := bindAll(tx, r.Tenant, needs(&perdure.Run{Options: r.Options}))
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range list {
+			refs = append(refs, list[i].ref)
+		}
+	}
+	due := r.DueStep()
+	if due == nil {
+		return refs, nil, nil
+	}
+	list, err := bindAll(tx, r.Tenant, due.Limits)
+	if err != nil {
+		return nil, nil, err
+	}
+	slot := perdure.StepSlot{Step: due.Step}
 	for i := range list {
-		refs = append(refs, list[i].ref)
+		if !slices.Contains(refs, list[i].ref) {
+			slot.Refs = append(slot.Refs, list[i].ref)
+		}
 	}
-	return refs, err
+	return refs, []perdure.StepSlot{slot}, nil
 }
 
 // BlockAt has a claimable run wait at a limit without room, so that no poll reads it.
 func BlockAt(tx *kernel.Tx, r *perdure.Run, at perdure.LimitRef) error {
-	b, ok, err := bind(tx, r, at.Limit)
-	if err != nil || !ok {
+	list, err := limitsOn(tx, r)
+	n := slices.IndexFunc(list, func(b boundLimit) bool { return b.ref == at })
+	if err != nil || n < 0 {
 		return err
 	}
-	return tx.Apply(r, perdure.LimitReached{At: b.ref, Turn: b.turnOf(r)})
+	return tx.Apply(r, perdure.LimitReached{At: at, Turn: list[n].turn})
 }
 
 // followLimits keeps the counts of limits as a run changes, and places it if it became claimable.
 func followLimits(tx *kernel.Tx, before, after *perdure.Run, _ []perdure.Line) error {
-	if after.Options.Limits == nil {
-		return nil
-	}
 	if before.Limited != after.Limited {
-		if err := countPosition(tx, before, -1, false); err != nil {
+		was := before
+		if plant.Is("limit-step-outlives-epoch") && before.Limited != nil && !after.State.Leased() {
+			kept := *before
+			kept.Limited = &perdure.Limited{At: before.Limited.At, Refs: before.Limited.Refs,
+				OfferedAt: before.Limited.OfferedAt, Held: before.Limited.Held}
+			was = &kept
+		}
+		if err := countPosition(tx, was, -1); err != nil {
 			return err
 		}
-		if err := countPosition(tx, after, 1, after.HoldsSlots() && !before.HoldsSlots()); err != nil {
+		if err := countPosition(tx, after, 1); err != nil {
 			return err
+		}
+		if after.HoldsSlots() && before.State == perdure.Queued {
+			if err := takeGranted(tx, before, after); err != nil {
+				return err
+			}
 		}
 	}
 	if !after.Unplaced() {
@@ -235,44 +334,81 @@ func followLimits(tx *kernel.Tx, before, after *perdure.Run, _ []perdure.Line) e
 	return place(tx, after)
 }
 
-// countPosition counts a run in its position, or no longer. granted is set if it takes of rates as well.
-func countPosition(tx *kernel.Tx, r *perdure.Run, by int64, granted bool) error {
+// countPosition counts a run in its position, or no longer.
+func countPosition(tx *kernel.Tx, r *perdure.Run, by int64) error {
 	l := r.Limited
 	if l == nil || by < 0 && l.Held && plant.Is("limit-slot-kept") {
 		return nil
 	}
-	refs := l.Refs
-	if r.AtLimit() {
-		refs = []perdure.LimitRef{l.At}
-	}
-	units := int64(r.Options.Limits.Taken())
-	for _, ref := range refs {
+	count := func(ref perdure.LimitRef, change func(row *store.LimitKeyRow)) error {
 		row, err := countsOf(tx, r.Tenant, ref)
 		if err != nil {
 			return err
 		}
-		switch {
-		case r.AtLimit():
-			row.Waiting += by
-		case l.Held:
-			row.Leased += by
-			if by < 0 && plant.Is("limit-slot-back-twice") {
-				row.Leased += by
-			}
-			if granted {
-				row.Passed = without(row.Passed, placeText(r.Queue, r.Kind))
-				if err := takeUnits(tx, r, &row); err != nil {
-					return err
-				}
-			}
-		case l.OfferedAt > row.OfferedAfter:
-			row.Offered, row.OfferedUnits = max(0, row.Offered+by), max(0, row.OfferedUnits+by*units)
-		}
+		change(&row)
 		row.UsedAt = tx.Now
 		tx.DB.LimitKeys.Put(row)
 		touchLimit(tx, r.Tenant, ref)
+		return nil
+	}
+	if r.AtLimit() {
+		return count(l.At, func(row *store.LimitKeyRow) { row.Waiting += by })
+	}
+	for _, ref := range l.Refs {
+		if err := count(ref, func(row *store.LimitKeyRow) {
+			switch {
+			case l.Held && by < 0 && plant.Is("limit-slot-back-twice"):
+				row.Leased += 2 * by
+			case l.Held:
+				row.Leased += by
+			case l.OfferedAt > row.OfferedAfter:
+				row.Offered = max(0, row.Offered+by)
+				row.OfferedUnits = max(0, row.OfferedUnits+by*unitsAt(r, ref))
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	for i := range l.Steps {
+		for _, ref := range l.Steps[i].Refs {
+			if err := count(ref, func(row *store.LimitKeyRow) { row.Leased += by }); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// unitsAt gives what the next grant of a run takes of the rate of a limit.
+func unitsAt(r *perdure.Run, ref perdure.LimitRef) (units int64) {
+	for _, t := range needs(r) {
+		if t.Name == ref.Limit && (ref.Key == "" || ref.Key == t.Key) {
+			units += int64(t.Taken())
+		}
+	}
+	return units
+}
+
+// takeGranted takes what a grant takes of rates. before is the run as it was queued.
+func takeGranted(tx *kernel.Tx, before, after *perdure.Run) error {
+	list, err := limitsOn(tx, before)
+	for i := range list {
+		b := &list[i]
+		if SlotsAt(after, b.ref) == 0 {
+			continue // a grant for clean-up takes nothing
+		}
+		b.row.Passed = without(b.row.Passed, placeText(before.Queue, before.Kind))
+		b.take(tx.Now)
+		tx.DB.LimitKeys.Put(b.row)
+	}
+	return err
+}
+
+// take takes of the rate.
+func (b *boundLimit) take(now perdure.Instant) {
+	if b.values.Rate != nil {
+		b.row.FullAt = b.values.Rate.Take(b.row.FullAt, now, b.units)
+	}
 }
 
 // placeText is how a place that is passed is written.
@@ -284,16 +420,6 @@ func without(passed, place string) string {
 		return ""
 	}
 	return strings.Replace(passed, place, "", 1)
-}
-
-// takeUnits takes what a grant takes of a rate.
-func takeUnits(tx *kernel.Tx, r *perdure.Run, row *store.LimitKeyRow) error {
-	b, ok, err := bind(tx, r, row.Name)
-	if err != nil || !ok || b.values.Rate == nil {
-		return err
-	}
-	row.FullAt = b.values.Rate.Take(row.FullAt, tx.Now, r.Options.Limits.Taken())
-	return nil
 }
 
 // place offers a run that became claimable, or has it wait.
@@ -308,19 +434,26 @@ func place(tx *kernel.Tx, r *perdure.Run) error {
 	for i := range list {
 		b := &list[i]
 		if refs[i] = b.ref; fresh {
-			if err := checkUse(tx, r, b); err != nil {
+			if err := checkUse(tx, r.Tenant, b); err != nil {
 				return err
 			}
 		}
 		// Those who wait go first. If there is room for them, they are offered it when this operation ends.
-		if full == nil && (b.row.Waiting > 0 || !b.hasRoom(tx.Now, r.Options.Limits.Taken())) {
+		behind := b.row.Waiting > 0 && !passes(tx, r, b.ref)
+		if full == nil && (behind || !b.hasRoom(tx.Now, b.units)) {
 			full = b
 		}
 	}
 	if full != nil {
-		return tx.Apply(r, perdure.LimitReached{At: full.ref, Turn: full.turnOf(r)})
+		return tx.Apply(r, perdure.LimitReached{At: full.ref, Turn: full.turn})
 	}
 	return tx.Apply(r, perdure.LimitOffered{Refs: refs})
+}
+
+// passes tells whether a run is just let through at a limit.
+func passes(tx *kernel.Tx, r *perdure.Run, ref perdure.LimitRef) bool {
+	s := limitsTouched.Has(tx)
+	return s != nil && s.passing == r.ID && s.at == ref
 }
 
 // maxLimitKeys is the number of keys of a tenant that are in use.
@@ -333,16 +466,16 @@ var keyCounts = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[perdure.Tenant
 
 // checkUse refuses a new run that takes more of a rate than it can ever have, or whose key would be one too
 // many.
-func checkUse(tx *kernel.Tx, r *perdure.Run, b *boundLimit) error {
-	if x := b.values.Rate; x != nil && r.Options.Limits.Taken() > x.Count {
+func checkUse(tx *kernel.Tx, t perdure.TenantID, b *boundLimit) error {
+	if x := b.values.Rate; x != nil && b.units > x.Count {
 		return perdure.Invalid("units", "%d is more than the %d that limit %s allows in its time",
-			r.Options.Limits.Taken(), x.Count, b.ref.Limit)
+			b.units, x.Count, b.ref.Limit)
 	}
 	if b.row.UsedAt != 0 || b.row.Version != 0 || b.ref.Key == "" {
 		return nil
 	}
-	n, err := keyCounts.Of(tx.Engine).Load(kernel.LookOf(tx), r.Tenant, func() (int, error) {
-		return tx.DB.LimitKeys.Count(r.Tenant, false, maxLimitKeys)
+	n, err := keyCounts.Of(tx.Engine).Load(kernel.LookOf(tx), t, func() (int, error) {
+		return tx.DB.LimitKeys.Count(t, false, maxLimitKeys)
 	})
 	if err == nil && n >= maxLimitKeys {
 		err = perdure.Errorf(perdure.CodeQuota, "the tenant uses %d keys of limits, as many as it may", maxLimitKeys)

@@ -133,7 +133,7 @@ func (op *ReadoptProcess) Do(tx *kernel.Tx) (err error) {
 	if op.Run.Former == op.Former {
 		return nil
 	}
-	refs, err := SlotsFor(tx, &op.Run)
+	refs, _, err := SlotsFor(tx, &op.Run)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/rules"
+	"github.com/perdure/perdure/internal/server/plant"
 	"github.com/perdure/perdure/internal/server/store"
 )
 
@@ -123,7 +124,8 @@ func releaseKey(tx *kernel.Tx, before, r *perdure.Run, _ []perdure.Line) error {
 		return nil
 	}
 	row, ok, err := keyOf(tx, r)
-	if err != nil || !ok || row.While == perdure.UniqueFor || row.While == perdure.UniqueLive && !ended {
+	if err != nil || !ok || row.While == perdure.UniqueFor || row.While == perdure.UniqueLive && !ended &&
+		!plant.Is("unique-dropped-early") {
 		return err
 	}
 	return FreeKey(tx, r)
@@ -201,6 +203,9 @@ func debounceInto(tx *kernel.Tx, t perdure.TenantID, sub *perdure.Submission) (*
 		return nil, err
 	}
 	at := min(tx.Now.Add(time.Duration(sub.Debounce.For)), r.Options.Debounce.Last)
+	if plant.Is("debounce-past-max") {
+		at = tx.Now.Add(time.Duration(sub.Debounce.For))
+	}
 	tx.DB.Runs.RenewInput()
 	// The row of the key is written, so that this conflicts with another submission of another node.
 	tx.DB.Unique.Put(row)

@@ -42,6 +42,11 @@ func openWait(tx *kernel.Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *Commit
 	if err := mayOpenWait(tx, r, &w); err != nil {
 		return err
 	}
+	if w.Type == perdure.WaitLimit {
+		if err := checkStepWait(tx, r, spec); err != nil {
+			return err
+		}
+	}
 	switch {
 	case spec.Timeout == perdure.Never:
 	case spec.Timeout > 0:
@@ -64,7 +69,7 @@ func openWait(tx *kernel.Tx, r *perdure.Run, spec *perdure.WaitSpec, ans *Commit
 			return err
 		}
 	}
-	if err := tx.Apply(r, perdure.WaitOpened{Wait: w, Approval: asked}); err != nil {
+	if err := tx.Apply(r, perdure.WaitOpened{Wait: w, Approval: asked, Limits: spec.Limits}); err != nil {
 		return err
 	}
 	if err := noteQuestion(tx, r, &asked); err != nil {
@@ -207,6 +212,11 @@ func timeOutWaits(tx *kernel.Tx, r *perdure.Run) error {
 			return err
 		}
 	}
+	if r.State == perdure.Suspended && len(r.Wants) > 1 {
+		if err := awaitLimits(tx, r); err != nil {
+			return err
+		}
+	}
 	if r.State == perdure.Suspended {
 		return ResetWaitClock(tx, r)
 	}
@@ -319,13 +329,13 @@ func suspendRun(tx *kernel.Tx, r *perdure.Run, c *perdure.Commit) error {
 		return perdure.Errorf(perdure.CodeNothingToWaitFor,
 			"the run has no open wait: it would sleep until its deadline")
 	}
-	if err := tx.Apply(r, perdure.WentToSleep{Epoch: c.Epoch, Waits: named, WaitAt: firstTimeout(open)}); err != nil {
+	if err := tx.Apply(r, perdure.WentToSleep{Epoch: c.Epoch, Waits: named, WaitAt: nextLook(tx, open)}); err != nil {
 		return err
 	}
 	if over != "" {
 		return tx.Apply(r, perdure.Woken{Reason: perdure.WaitSatisfied, WaitID: over})
 	}
-	return nil
+	return awaitLimits(tx, r)
 }
 
 // matchSignal satisfies a new wait by the oldest signal of its name that has satisfied none.

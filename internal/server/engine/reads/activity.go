@@ -139,10 +139,10 @@ func (q Runs) readActivity(v *store.View, r perdure.Run) (a Activity, err error)
 		}
 	}
 	waits := dispatch.WaitReader{Engine: q.e, DB: &v.Records}
+	if a.WaitingFor, err = waits.WaitingFor(&r); err != nil {
+		return a, err
+	}
 	if r.State == perdure.Queued {
-		if a.WaitingFor, err = waits.WaitingFor(&r); err != nil {
-			return a, err
-		}
 		t, err := waits.Of(r.Tenant)
 		if err != nil {
 			return a, err

@@ -102,10 +102,7 @@ func (q Limits) Runs(
 			return err
 		}
 		for i := range held {
-			under := slices.ContainsFunc(held[i].Limited.Refs, func(ref perdure.LimitRef) bool {
-				return ref.Limit == at.Limit && (anyKey || ref.Key == at.Key)
-			})
-			if under && len(holders) < maxShownRuns {
+			if holds(held[i].Limited, at, anyKey) && len(holders) < maxShownRuns {
 				holders = append(holders, held[i])
 			}
 		}
@@ -113,4 +110,12 @@ func (q Limits) Runs(
 		return err
 	})
 	return holders, waiters, err
+}
+
+// holds tells whether a run, or a step of it, holds a slot of a limit.
+func holds(l *perdure.Limited, at perdure.LimitRef, anyKey bool) bool {
+	here := func(ref perdure.LimitRef) bool { return ref.Limit == at.Limit && (anyKey || ref.Key == at.Key) }
+	return l.Held && slices.ContainsFunc(l.Refs, here) || slices.ContainsFunc(l.Steps, func(s perdure.StepSlot) bool {
+		return slices.ContainsFunc(s.Refs, here)
+	})
 }

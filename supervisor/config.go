@@ -39,6 +39,9 @@ type Config struct {
 	ToolTimeout        perdure.Duration `toml:"tool_timeout,omitempty"`
 	SuspendTimeout     perdure.Duration `toml:"suspend_timeout,omitempty"`
 
+	// ModelLimit is a limit of the tenant that each call of the model takes of.
+	ModelLimit *Limit `toml:"model_limit,omitempty"`
+
 	Budget Budget       `toml:"budget,omitempty"`
 	Worker ConfigWorker `toml:"worker,omitempty"`
 	Shell  *ConfigShell `toml:"shell,omitempty"`
@@ -325,6 +328,9 @@ func (c *Config) options(key keyReader, h *Host) (Options, error) {
 		Budget: c.Budget, WorkerBudget: c.Worker.Budget, WorkerWait: time.Duration(c.WorkerWait),
 		RoundaboutInterval: time.Duration(c.RoundaboutInterval), ToolTimeout: time.Duration(c.ToolTimeout),
 		SuspendTimeout: time.Duration(c.SuspendTimeout)}
+	if c.ModelLimit != nil {
+		opt.ModelLimit = *c.ModelLimit
+	}
 	return opt, opt.Validate()
 }
 

@@ -233,8 +233,10 @@ func (l *loop) ask(name string, req model.Request) (*model.Response, error) {
 			return nil, err
 		}
 		got, err := agent.Step(l.ctx, name, func(ctx context.Context) (reply, error) {
-			return l.s.complete(ctx, req, name == "model")
-		})
+			got, err := l.s.complete(ctx, req, name == "model")
+			l.s.opt.ModelLimit.closeFor(ctx, got.Failure)
+			return got, err
+		}, l.s.opt.ModelLimit.options()...)
 		if err != nil {
 			return nil, err
 		}

@@ -36,6 +36,11 @@ type Options struct {
 	// when it began.
 	MCP *mcp.Client
 
+	// ModelLimit is a limit of the tenant that each call of the model takes of, checks of workers aside. An
+	// endpoint that answers 429 or 503 with Retry-After closes it for that time, so that no other run asks
+	// meanwhile. The limit has to be there: see docs/limits.md.
+	ModelLimit Limit
+
 	// MaxTurns limits the calls of the model in one run, checks of workers aside. The default is 50.
 	MaxTurns int
 	// Window is the size of the model's context, in tokens. A conversation that fills four fifths of
@@ -65,6 +70,32 @@ type Options struct {
 	// Kind and WorkerKind name the kinds of runs. The defaults are "supervisor" and
 	// "supervisor.worker".
 	Kind, WorkerKind string
+}
+
+// A Limit names a limit, the key if it has a count of its own for each, and what a call takes of its rate: one
+// if Units is zero.
+type Limit struct {
+	Name  string `toml:"name"`
+	Key   string `toml:"key,omitempty"`
+	Units int    `toml:"units,omitempty"`
+}
+
+// options are those of a step under the limit.
+func (l *Limit) options() []agent.StepOption {
+	if l.Name == "" {
+		return nil
+	}
+	return []agent.StepOption{agent.Limit(l.Name, l.Key, l.Units)}
+}
+
+// closeFor closes the limit if an endpoint wants nobody to ask before a time.
+func (l *Limit) closeFor(ctx context.Context, f *failure) {
+	refuses := f != nil && (f.Code == model.CodeRateLimited || f.Code == model.CodeUnavailable)
+	if l.Name == "" || !refuses || f.RetryAfter <= 0 {
+		return
+	}
+	// The call has failed anyway, and says so. A closure that can't be made changes nothing about that.
+	_ = agent.CloseLimit(ctx, l.Name, l.Key, max(f.RetryAfter, time.Second), string(f.Code))
 }
 
 // A Supervisor executes runs of two kinds: conversations, and the workers that these spawn.
@@ -128,6 +159,12 @@ func (o *Options) Validate() error {
 	} {
 		if n.of < 0 {
 			return fmt.Errorf("%s: is negative", n.name)
+		}
+	}
+	if m := o.ModelLimit; m != (Limit{}) {
+		takes := []perdure.LimitTake{{Name: m.Name, Key: m.Key, Units: m.Units}}
+		if err := perdure.CheckTakes("model_limit", takes); err != nil {
+			return err
 		}
 	}
 	switch {

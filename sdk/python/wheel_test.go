@@ -52,14 +52,14 @@ func checkWheel(t *testing.T, path string) {
 	defer z.Close()
 	version := strings.Replace(release.Version, "-dev", ".dev0", 1)
 	info := "perdure-" + version + ".dist-info/"
-	want := map[string]bool{"perdure/py.typed": true, "perdure/agent/context.py": true, info + "METADATA": true,
-		info + "RECORD": true, info + "WHEEL": true, info + "licenses/LICENSE": true}
+	want := map[string]bool{"perdure/py.typed": true, "perdure/agent/context.py": true, "perdure/testing.py": true,
+		info + "METADATA": true, info + "RECORD": true, info + "WHEEL": true, info + "licenses/LICENSE": true}
 	for _, f := range z.File {
 		delete(want, f.Name)
 		if f.UncompressedSize64 > 200<<10 {
 			t.Errorf("%s has %d bytes, want at most 200 KB", f.Name, f.UncompressedSize64)
 		}
-		if strings.Contains(f.Name, "test") || strings.HasSuffix(f.Name, ".pyc") || strings.HasSuffix(f.Name, ".go") {
+		if strings.HasPrefix(f.Name, "tests") || strings.HasSuffix(f.Name, ".pyc") || strings.HasSuffix(f.Name, ".go") {
 			t.Errorf("the wheel has %s", f.Name)
 		}
 	}

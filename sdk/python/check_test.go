@@ -110,6 +110,7 @@ func (w world) stored(ids []perdure.RunID) (all string) {
 
 // A release in Python is checked against live runs as one in Go is, with a key that may only read. Nothing is executed.
 func TestBuildsAreChecked(t *testing.T) {
+	t.Parallel()
 	w := open(t)
 	effects := filepath.Join(t.TempDir(), "effects")
 	ids := w.asleep(effects)

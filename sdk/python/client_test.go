@@ -15,6 +15,7 @@ import (
 
 // Every method of the client is called against a server, which refuses fields that it does not know.
 func TestEveryCallOfTheClient(t *testing.T) {
+	t.Parallel()
 	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer hook.Close()
 	p := perdure.DefaultPolicy()

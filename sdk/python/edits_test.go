@@ -27,6 +27,7 @@ var otherwise = map[string]string{}
 
 // Each edit of docs/agents.md under running agents, in Python: right, or held and named before an effect.
 func TestEditsOfTheTable(t *testing.T) {
+	t.Parallel()
 	var cases []agentcases.Case
 	var names []string
 	for _, e := range agentcases.Edits {

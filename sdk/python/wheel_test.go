@@ -17,6 +17,7 @@ import (
 
 // The wheel is made without network, unpacked into an empty virtual environment, and executes the lines of the README.
 func TestWheelAndReadme(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	wheel := filepath.Join(folder, strings.TrimSpace(run(t, "build_wheel.py", folder)))
 	checkWheel(t, wheel)

@@ -52,7 +52,7 @@ AGENTS := ./examples/... ./agent ./agenttest ./supervisor/...
 CC_FOUND := $(shell CGO_ENABLED= $(GO) env CGO_ENABLED)
 
 .DEFAULT_GOAL := help
-.PHONY: sdks commits chaos peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium promtool deployment ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race compile-rest clean
+.PHONY: clients sdks commits chaos peers help build program bench-program test test-all test-plain test-postgres test-race test-long services python3 typescript chromium promtool deployment ui ui-packages generated planted demo check sim docs vectors bench microbench campaign compile compile-plain compile-race compile-rest clean
 
 help: ## print this list
 	@echo "make <target>"
@@ -72,7 +72,7 @@ bench-program:
 # A stage prints its name, and how long it took.
 STAGE := @.ci/stage
 
-test: python3 typescript chromium ## run every test, on SQLite, PostgreSQL and NATS: before every push
+test: python3 typescript clients chromium ## run every test, on SQLite, PostgreSQL and NATS: before every push
 	$(STAGE) compile $(MAKE) --no-print-directory compile-plain
 	$(STAGE) test $(MAKE) --no-print-directory test-plain
 	$(STAGE) postgres $(MAKE) --no-print-directory test-postgres
@@ -82,7 +82,7 @@ test-all: test ## the same, then the race detector, planted faults and the long 
 	$(STAGE) planted $(MAKE) --no-print-directory planted
 	$(STAGE) long $(MAKE) --no-print-directory test-long
 
-test-plain: python3 typescript chromium
+test-plain: python3 typescript clients chromium
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),$(SHORT_SEEDS)) $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) -p $(P) ./...
 
 test-postgres: python3
@@ -104,7 +104,7 @@ test-long:
 	PERDURE_KILLS=50 PERDURE_POWER_LOSSES=200 $(WITH_MEMORY) $(GO) test $(verbose) $(ONCE) ./e2e -run '$(LONG)'
 
 # Installs the services that tests need, and checks that they start.
-services: python3 typescript ui-packages chromium promtool
+services: python3 typescript clients ui-packages chromium promtool
 	$(WITH) true
 
 # Installs a program if it is missing and the user may install packages. Waits for other installations to finish,
@@ -145,6 +145,16 @@ $(SDKTS)/dist/src/index.js: $(SDKTS)/node_modules/.package-lock.json $(SDKTS)/ts
 
 $(SDKTS)/runtime/node_modules/.package-lock.json: $(SDKTS)/runtime/package.json $(SDKTS)/runtime/package-lock.json
 	cd $(SDKTS)/runtime && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
+
+# The clients of others, which the doors are tested with, and the Node.js that they need. The versions are exact.
+CLIENTS := e2e/clients
+clients:
+	@$(call install,npm) || \
+		{ echo "npm is missing, and the doors can't be tested with the clients of others: apt-get install npm"; exit 1; }
+	@$(MAKE) --no-print-directory $(CLIENTS)/node_modules/.package-lock.json
+
+$(CLIENTS)/node_modules/.package-lock.json: $(CLIENTS)/package.json $(CLIENTS)/package-lock.json
+	cd $(CLIENTS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
 
 # The dashboard has no build. If npm is installed, its types are checked, and tests check its pages with axe-core.
 UI := ui

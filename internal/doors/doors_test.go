@@ -247,6 +247,64 @@ func TestStreamResumesAtEveryFrame(t *testing.T) {
 	}
 }
 
+// A recorder is an answer that tells how many bytes were written before its first flush.
+type recorder struct {
+	header http.Header
+	wrote  int
+	first  chan int
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+func (r *recorder) WriteHeader(int)     {}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.wrote += len(b)
+	return len(b), nil
+}
+
+func (r *recorder) Flush() {
+	select {
+	case r.first <- r.wrote:
+	default:
+	}
+}
+
+// An answer that stays open has its headers before anything is written.
+func TestHeadersComeFirst(t *testing.T) {
+	w := newWorld(t, doors.Route{Method: "GET", Pattern: "/wait", Handle: func(c *doors.Call) error {
+		return c.Waiting(func(ctx context.Context, begin func() error) (any, error) {
+			err := begin()
+			<-ctx.Done()
+			return nil, errors.Join(err, ctx.Err())
+		})
+	}}, doors.Route{Method: "GET", Pattern: "/stream", Handle: func(c *doors.Call) error {
+		return c.Streaming(func(ctx context.Context, s *doors.Stream) error {
+			err := s.Begin()
+			<-ctx.Done()
+			return errors.Join(err, ctx.Err())
+		})
+	}})
+	for _, path := range []string{"wait", "stream"} {
+		h, _, _ := w.set.Find("/doors/test/" + path)
+		ctx, cancel := context.WithCancel(w.Ctx)
+		rec := &recorder{header: http.Header{}, first: make(chan int, 1)}
+		done := make(chan any)
+		go func() {
+			defer func() { done <- recover() }()
+			req := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+			req.Header.Set("X-Api-Key", "any")
+			h.ServeHTTP(rec, req)
+		}()
+		if n := <-rec.first; n != 0 {
+			t.Errorf("%s: %d bytes were written before the headers were flushed", path, n)
+		}
+		cancel()
+		if p := <-done; p != http.ErrAbortHandler {
+			t.Errorf("%s: the answer of a caller who hung up ended with %v, want it aborted", path, p)
+		}
+	}
+}
+
 // An answer that waits has its headers at once. The server's end aborts it, and the caller's hanging up
 // ends the call of the API.
 func TestOpenAnswerFlushesAndEnds(t *testing.T) {

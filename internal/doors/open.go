@@ -22,6 +22,8 @@ type open struct {
 	over  bool
 	quit  context.CancelCauseFunc
 	loose func() bool
+	// hold is how long the headers are held back once the answer has begun.
+	hold time.Duration
 }
 
 // beatEvery is the interval between signs of life. Clients take a connection that is silent for three
@@ -40,10 +42,25 @@ func (c *Call) open(media, beat string) (o *open, ctx context.Context) {
 	return o, ctx
 }
 
-// begin flushes the headers and starts the signs of life.
+// begin flushes the headers and starts the signs of life, at once or when they were held back.
 func (o *open) begin() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.hold == 0 {
+		return o.flushHeaders()
+	}
+	o.timer = time.AfterFunc(o.hold, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if !o.over && o.flushHeaders() != nil {
+			o.quit(o.err)
+		}
+	})
+	return nil
+}
+
+// flushHeaders writes the headers. The caller holds o.mu.
+func (o *open) flushHeaders() error {
 	o.call.begun = true
 	o.call.deadline(0)
 	o.call.w.WriteHeader(http.StatusOK)
@@ -97,9 +114,18 @@ func (o *open) close() {
 // returns an error before, it is a refusal, and later the answer is aborted. The context ends when the
 // caller hangs up or the server shuts down.
 func (c *Call) Waiting(make func(ctx context.Context, begin func() error) (body any, err error)) error {
+	return c.WaitingAfter(0, make)
+}
+
+// WaitingAfter is Waiting for clients that repeat a call only as long as they have no headers: these are
+// held back for a while, so that a server which goes away meanwhile costs such a client nothing.
+func (c *Call) WaitingAfter(
+	hold time.Duration, make func(ctx context.Context, begin func() error) (body any, err error),
+) error {
 	o, ctx := c.open("application/json", "\n")
-	defer o.close()
+	o.hold = hold
 	body, err := make(ctx, o.begin)
+	o.close()
 	if err != nil {
 		return err
 	}
@@ -107,10 +133,8 @@ func (c *Call) Waiting(make func(ctx context.Context, begin func() error) (body 
 	if err != nil {
 		return err
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
 	c.begun = true
-	return o.write(append(b, '\n'), false) // net/http flushes it at its end
+	return o.write(append(b, '\n'), false) // nobody else writes any more; net/http flushes it at its end
 }
 
 // A Stream writes server-sent events.

@@ -1,0 +1,447 @@
+package openai
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/internal/doors"
+)
+
+// A translator turns the lines of a run's log into the events of one response. Its fields are what
+// the lines so far have said; nothing else counts. Lines of earlier parts of the run are read, and have
+// no events.
+type translator struct {
+	ref  ref
+	resp *response
+	look lookup
+
+	seq    int64
+	events []event
+	ended  bool
+	begun  bool  // the response has its first event
+	part   int64 // the line after which the current part of the run began
+
+	next      int // output_index of the next item
+	text      *telling
+	told      []*telling // texts that are closed
+	tools     map[string]*call
+	asked     []*question
+	suspended bool
+	size      int // bytes of text in the output
+}
+
+// A lookup finds what a line only names. It never changes once the line is written.
+type lookup interface {
+	approval(id perdure.ApprovalID) (*perdure.Approval, error)
+	result() (json.RawMessage, error)
+}
+
+// A telling is a message that is being told by deltas.
+type telling struct {
+	item    *item
+	index   int
+	text    strings.Builder
+	step    string
+	try     int64
+	attempt int
+}
+
+// A call is a call of a tool.
+type call struct {
+	item  *item
+	index int
+	done  bool
+}
+
+// A question is an approval that the run waits for. It is shown once.
+type question struct {
+	wait     string
+	approval perdure.ApprovalID
+	name     string
+	shown    bool
+}
+
+func newTranslator(run *api.Run, r ref, look lookup) *translator {
+	return &translator{ref: r, resp: responseOf(run, r), look: look, tools: make(map[string]*call)}
+}
+
+// muted tells whether the current line belongs to an earlier part of the run.
+func (t *translator) muted() bool { return t.seq <= t.ref.after }
+
+// maxShown bounds the approvals of a response, so that a line has fewer events than framesPerLine.
+const maxShown = 300
+
+// lineData is what the door reads of a line's data.
+type lineData struct {
+	WaitID   string             `json:"wait_id"`
+	RunID    string             `json:"run_id"`
+	Type     string             `json:"type"`
+	Name     string             `json:"name"`
+	Title    string             `json:"title"`
+	Approval perdure.ApprovalID `json:"approval_id"`
+	Error    json.RawMessage    `json:"error"`
+
+	ID     string          `json:"id"`
+	Input  json.RawMessage `json:"input"`
+	Output json.RawMessage `json:"output"`
+}
+
+// Lines that tell of questions of runs below this one.
+const (
+	lineAsks     perdure.LineType = "worker:asks"
+	lineAnswered perdure.LineType = "worker:answered"
+)
+
+// line returns the events of a line. more is false after the last one.
+func (t *translator) line(e *api.Event) (events []event, more bool, err error) {
+	t.seq, t.events = e.Seq, t.events[:0]
+	if !t.muted() && !t.begun {
+		if t.begun = true; t.part != t.ref.after {
+			return nil, false, perdure.Errorf(perdure.CodeNotFound, "there is no such response")
+		}
+		t.lifecycle("response.created")
+		if t.resp.Status == "queued" {
+			t.lifecycle("response.queued")
+		}
+	}
+	var d lineData
+	if e.Type != perdure.LineDelta {
+		_ = json.Unmarshal(e.Data, &d) // lines of other types may have any data
+	}
+	switch e.Type {
+	case perdure.LineStarted:
+		if t.resp.Status == "queued" {
+			t.resp.Status = "in_progress"
+			t.lifecycle("response.in_progress")
+		}
+	case perdure.LineDelta:
+		t.delta(e)
+	case perdure.LineToolStarted, perdure.LineToolCompleted, perdure.LineToolFailed:
+		t.tool(e.Type, &d)
+	case perdure.LineSuspended:
+		t.suspended = true
+	case perdure.LineResumed:
+		t.suspended = false
+	case perdure.LineWaitOpened:
+		if d.Type == string(perdure.WaitApproval) {
+			t.asked = append(t.asked, &question{wait: d.WaitID, approval: d.Approval, name: d.Name})
+		}
+	case perdure.LineWaitSatisfied, perdure.LineWaitTimedOut, perdure.LineWaitClosed:
+		t.answered(d.WaitID)
+	case lineAsks:
+		if d.Approval != "" {
+			t.asked = append(t.asked, &question{wait: d.RunID + "/" + d.WaitID, approval: d.Approval, name: d.Title})
+		}
+	case lineAnswered:
+		t.answered(d.RunID + "/" + d.WaitID)
+	case perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled:
+		err = t.end(e.Type, &d)
+	}
+	if err == nil && !t.ended && t.suspended {
+		err = t.ask()
+	}
+	return t.events, !t.ended, err
+}
+
+func (t *translator) answered(wait string) {
+	t.asked = slices.DeleteFunc(t.asked, func(q *question) bool { return q.wait == wait })
+}
+
+// emit adds an event of the current line.
+func (t *translator) emit(e event) {
+	if t.muted() {
+		return
+	}
+	e.Sequence = t.seq*framesPerLine + int64(len(t.events)) + 1
+	t.events = append(t.events, e)
+}
+
+// lifecycle adds an event with the whole response as it is now.
+func (t *translator) lifecycle(typ string) {
+	now := *t.resp
+	now.Output = slices.Clone(t.resp.Output)
+	t.emit(event{Type: typ, Response: &now})
+}
+
+// add begins an item of the output.
+func (t *translator) add(x *item) (index int) {
+	index = t.next
+	t.next++
+	t.resp.Output = append(t.resp.Output, x)
+	shown := *x
+	t.emit(event{Type: "response.output_item.added", Index: &index, Item: &shown})
+	return index
+}
+
+// done ends an item of the output.
+func (t *translator) done(x *item, index int) {
+	shown := *x
+	t.emit(event{Type: "response.output_item.done", Index: &index, Item: &shown})
+}
+
+// id makes the id of an item that begins with the current line.
+func (t *translator) id(prefix string) string {
+	return prefix + bare(string(t.ref.run)) + "_" + strconv.FormatInt(t.seq, 10)
+}
+
+// delta adds a piece of text to the message that is being told.
+func (t *translator) delta(e *api.Event) {
+	text := perdure.DeltaText(perdure.Value(e.Data))
+	if text == "" {
+		return
+	}
+	step, try := perdure.DeltaOf(perdure.Value(e.Data))
+	if o := t.text; o != nil {
+		switch again := step == o.step && (try > o.try || step == "" && e.Attempt != o.attempt); {
+		case again:
+			t.closeText("incomplete")
+			t.forget(o)
+		case step != o.step:
+			t.closeText("completed")
+		}
+	}
+	for _, o := range t.told { // a text that was told whole, and is told again because its step was not recorded
+		if step != "" && step == o.step && try > o.try {
+			t.forget(o)
+		}
+	}
+	if t.text == nil {
+		t.open(step, try, e.Attempt)
+	}
+	t.say(text)
+}
+
+// open begins a message.
+func (t *translator) open(step string, try int64, attempt int) {
+	x := &item{Type: "message", ID: t.id("msg_"), Status: "in_progress", Role: "assistant", Content: &[]*part{}}
+	t.text = &telling{item: x, step: step, try: try, attempt: attempt}
+	t.text.index = t.add(x)
+	t.emit(event{Type: "response.content_part.added", ItemID: x.ID, Index: &t.text.index, Content: new(int),
+		Part: &part{Type: "output_text", Annotations: []string{}}})
+}
+
+// say adds a text to the open message.
+func (t *translator) say(text string) {
+	o := t.text
+	if t.size += len(text); t.size <= doors.MaxAnswer/4 { // it stands four times in the events of its end
+		o.text.WriteString(text)
+	} else {
+		t.resp.Incomplete = &incomplete{"max_output_tokens"}
+	}
+	t.emit(event{Type: "response.output_text.delta", ItemID: o.item.ID, Index: &o.index, Content: new(int),
+		Delta:    &text,
+		Logprobs: &[]string{}})
+}
+
+// closeText ends the open message.
+func (t *translator) closeText(status string) {
+	o := t.text
+	if o == nil {
+		return
+	}
+	t.text = nil
+	t.told = append(t.told, o)
+	text := o.text.String()
+	p := &part{Type: "output_text", Text: text, Annotations: []string{}}
+	o.item.Status, o.item.Content = status, &[]*part{p}
+	t.emit(event{Type: "response.output_text.done", ItemID: o.item.ID, Index: &o.index, Content: new(int), Text: &text,
+		Logprobs: &[]string{}})
+	t.emit(event{Type: "response.content_part.done", ItemID: o.item.ID, Index: &o.index, Content: new(int), Part: p})
+	t.done(o.item, o.index)
+}
+
+// forget takes a message that is told again out of the output.
+func (t *translator) forget(o *telling) {
+	t.told = slices.DeleteFunc(t.told, func(x *telling) bool { return x == o })
+	t.resp.Output = slices.DeleteFunc(t.resp.Output, func(x *item) bool { return x == o.item })
+	t.size -= o.text.Len()
+}
+
+// tool begins or ends a call of a tool. A call that is told again after a crash stands in the output once.
+func (t *translator) tool(typ perdure.LineType, d *lineData) {
+	key := d.ID
+	if key == "" {
+		key = d.Name
+	}
+	c := t.tools[key]
+	if c == nil {
+		t.closeText("completed")
+		args := textOf(d.Input)
+		c = &call{item: &item{Type: "mcp_call", ID: t.id("mcp_"), Status: "in_progress", Name: d.Name, Arguments: &args,
+			Server: server}}
+		t.tools[key], c.index = c, t.add(c.item)
+	}
+	if typ == perdure.LineToolStarted || c.done {
+		return
+	}
+	c.item.Status = "completed"
+	if typ == perdure.LineToolFailed {
+		why := textOf(d.Error)
+		c.item.Status, c.item.Error = "failed", &why
+	} else {
+		out := textOf(d.Output)
+		c.item.Output = &out
+	}
+	c.done = true
+	t.done(c.item, c.index)
+}
+
+// server is the label of the server of all tools and approvals.
+const server = "perdure"
+
+// textOf is a string as it is, and any other value as JSON.
+func textOf(v json.RawMessage) string {
+	var text string
+	if len(v) == 0 || json.Unmarshal(v, &text) == nil {
+		return text
+	}
+	return string(v)
+}
+
+// ask ends the response if the run waits for a decision that no part of it has asked for yet. What
+// follows is the next part.
+func (t *translator) ask() error {
+	var fresh []*question
+	for _, q := range t.asked {
+		if !q.shown && len(fresh) < maxShown {
+			q.shown = true
+			fresh = append(fresh, q)
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if t.muted() {
+		t.nextPart()
+		return nil
+	}
+	t.closeAll("completed")
+	for _, q := range fresh {
+		args := "{}"
+		a, err := t.look.approval(q.approval)
+		if err != nil {
+			return err
+		}
+		if a != nil {
+			args = string(a.Action)
+		}
+		x := &item{Type: "mcp_approval_request", ID: requestID(q.approval), Name: q.name, Arguments: &args,
+			Server: server}
+		t.done(x, t.add(x))
+	}
+	t.resp.Status, t.ended = "completed", true
+	t.lifecycle("response.completed")
+	return nil
+}
+
+// nextPart begins the part of the run after the current line.
+func (t *translator) nextPart() {
+	t.part = t.seq
+	t.resp.Status, t.resp.Output = "in_progress", []*item{}
+	t.next, t.size, t.text, t.told = 0, 0, nil, nil
+	clear(t.tools)
+}
+
+// closeAll ends what is open: a message, and calls of tools whose end the log does not have.
+func (t *translator) closeAll(status string) {
+	t.closeText(status)
+	var open []*call
+	for _, c := range t.tools {
+		if !c.done {
+			open = append(open, c)
+		}
+	}
+	slices.SortFunc(open, func(a, b *call) int { return a.index - b.index })
+	for _, c := range open {
+		c.item.Status, c.done = "incomplete", true
+		t.done(c.item, c.index)
+	}
+}
+
+// end ends the response with the run.
+func (t *translator) end(typ perdure.LineType, d *lineData) error {
+	t.ended = true
+	if t.muted() { // the part that was asked for can't follow
+		return perdure.Errorf(perdure.CodeNotFound, "there is no such response")
+	}
+	if typ == perdure.LineCompleted {
+		result, err := t.look.result()
+		if err != nil {
+			return err
+		}
+		t.conclude(resultText(result))
+		t.closeAll("completed")
+		t.resp.Status = "completed"
+		t.lifecycle("response.completed")
+		return nil
+	}
+	t.closeAll("incomplete")
+	if typ == perdure.LineCancelled {
+		t.resp.Status = "cancelled"
+		t.lifecycle("response.incomplete") // clients know no event for a cancelled response
+		return nil
+	}
+	var why perdure.Failure
+	_ = json.Unmarshal(d.Error, &why)
+	t.resp.Status, t.resp.Error = "failed", &failure{Code: string(why.Code), Message: why.Message}
+	t.lifecycle("response.failed")
+	return nil
+}
+
+// conclude tells the result, unless the last message has it already.
+func (t *translator) conclude(text string) {
+	last := t.text
+	if last == nil && len(t.told) > 0 {
+		last = t.told[len(t.told)-1]
+	}
+	if text == "" || last != nil && strings.TrimSpace(last.text.String()) == strings.TrimSpace(text) {
+		return
+	}
+	t.closeText("completed")
+	t.open("", 0, 0)
+	t.say(text)
+}
+
+// resultText is the text of a result: a string, or the member of an object that has the answer. Any
+// other result is told as JSON.
+func resultText(result json.RawMessage) string {
+	var object struct {
+		Answer, Text, Output *string
+	}
+	if len(result) > 0 && result[0] == '{' && json.Unmarshal(result, &object) == nil {
+		for _, text := range []*string{object.Answer, object.Text, object.Output} {
+			if text != nil {
+				return *text
+			}
+		}
+	}
+	if string(result) == "null" {
+		return ""
+	}
+	return textOf(result)
+}
+
+// requestID is the id of the item that asks for an approval, and approvalID the way back.
+func requestID(id perdure.ApprovalID) string {
+	return approvalPrefix + strings.TrimPrefix(string(id), ownApprovalPrefix)
+}
+
+func approvalID(item string) perdure.ApprovalID {
+	return perdure.ApprovalID(ownApprovalPrefix + strings.TrimPrefix(item, approvalPrefix))
+}
+
+// frames encodes events as server-sent events.
+func frames(events []event) (out []doors.Frame, err error) {
+	for i := range events {
+		b, err := perdure.Marshal(&events[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, doors.Frame{Event: events[i].Type, Data: b, Bare: true})
+	}
+	return out, nil
+}

@@ -90,12 +90,6 @@ type lineData struct {
 	Output json.RawMessage `json:"output"`
 }
 
-// Lines that tell of questions of runs below this one.
-const (
-	lineAsks     perdure.LineType = "worker:asks"
-	lineAnswered perdure.LineType = "worker:answered"
-)
-
 // line returns the events of a line. more is false after the last one.
 func (t *translator) line(e *api.Event) (events []event, more bool, err error) {
 	t.seq, t.events = e.Seq, t.events[:0]
@@ -132,11 +126,11 @@ func (t *translator) line(e *api.Event) (events []event, more bool, err error) {
 		}
 	case perdure.LineWaitSatisfied, perdure.LineWaitTimedOut, perdure.LineWaitClosed:
 		t.answered(d.WaitID)
-	case lineAsks:
+	case perdure.LineWorkerAsks:
 		if d.Approval != "" {
 			t.asked = append(t.asked, &question{wait: d.RunID + "/" + d.WaitID, approval: d.Approval, name: d.Title})
 		}
-	case lineAnswered:
+	case perdure.LineWorkerAnswered:
 		t.answered(d.RunID + "/" + d.WaitID)
 	case perdure.LineCompleted, perdure.LineFailed, perdure.LineTimedOut, perdure.LineCancelled:
 		err = t.end(e.Type, &d)

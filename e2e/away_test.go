@@ -107,8 +107,8 @@ func TestNodeWaitsForPostgreSQL(t *testing.T) {
 		status, _ := n.health("/readyz")
 		return status == http.StatusOK
 	})
-	if got := log.lines("level=WARN", "level=ERROR"); len(got) > 5+1 { // and the line of the start
-		t.Errorf("%d lines about one outage with %d refused calls, want at most 5:\n%s", len(got)-1, refused,
+	if got := log.lines("level=WARN", "level=ERROR"); len(got) > 5+2 { // and the lines of the start
+		t.Errorf("%d lines about one outage with %d refused calls, want at most 5:\n%s", len(got)-2, refused,
 			strings.Join(got, ""))
 	}
 	if got := log.lines("the database is away"); len(got) != 1 || !strings.Contains(got[0], "nothing listens at") {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,13 +76,20 @@ func (x *failover) run() {
 	if x.waits {
 		x.must(x.a.WaitsFor(true))
 	}
-	f := newFleet(t, 2, pgtest.URL("postgres", x.a, x.b), leases...)
-	f.store = x.b.URL("postgres")
+	f, log := newFleet(t, 0, x.b.URL("postgres")), &record{}
+	for range 2 {
+		n := prepareNode(t, append([]string{"--store", pgtest.URL("postgres", x.a, x.b)}, append(slices.Clone(leases),
+			"--log-level", "info")...)...)
+		n.log = log
+		n.start()
+		f.nodes, f.key = append(f.nodes, n), n.key
+	}
 	lonely := obj{"kind": "lonely", "queue": "lonely", "input": "x", "max_attempts": 100}
 	var r runView
 	if s, _ := f.insist("POST", "/api/v1/runs", "lonely", lonely, &r); s != 201 {
 		t.Fatalf("submit: %d", s)
 	}
+	x.saysWhatMayBeLost(f, log)
 	x.load = f.load(4, 3)
 	x.more(40)
 	if !x.waits {
@@ -110,6 +118,41 @@ func (x *failover) run() {
 	x.more(40)
 	x.finishLossy()
 	x.oldPrimaryIsUntouched()
+}
+
+// saysWhatMayBeLost checks that the operator is told of the standby, and what a failover loses: by a line of
+// the start, by doctor and by metrics. The standby comes first in the address of doctor.
+func (x *failover) saysWhatMayBeLost(f *fleet, log *record) {
+	x.t.Helper()
+	line, sync, loses, loss := "level=WARN msg=\"a failover of PostgreSQL may lose", "async", 1, "may lose"
+	if x.waits {
+		line, sync, loses, loss = "level=INFO msg=\"a failover of PostgreSQL loses no", "sync", 0, "loses no"
+	}
+	if got := log.lines(line); len(got) != len(f.nodes) {
+		x.t.Errorf("lines of %d starts about standbys = %q, want one each with %q", len(f.nodes), got, line)
+	}
+	res, text, err := exchange(f.http, f.key, "GET", "http://"+f.nodes[0].addr+"/metrics", "", nil)
+	if err != nil || res.StatusCode != 200 {
+		x.t.Fatalf("metrics: %v", err)
+	}
+	for _, want := range []string{fmt.Sprintf("perdure_store_standbys{sync=%q} 1\n", sync),
+		fmt.Sprintf("perdure_store_failover_loses %d\n", loses)} {
+		if !strings.Contains(string(text), want) {
+			x.t.Errorf("the metrics have no line %q", want)
+		}
+	}
+	path, err := program()
+	x.must(err)
+	cmd := exec.Command(path, "doctor", "--store", pgtest.URL("postgres", x.b, x.a), "--url", "http://"+f.nodes[0].addr,
+		"--key", f.key)
+	cmd.Dir = x.t.TempDir()
+	out, _ := cmd.CombinedOutput() // the disk of this machine may be full
+	for _, want := range []string{"ok   store ", x.b.Address() + ": a standby", x.a.Address() + ": the primary, timeline 1",
+		"ok   standbys ", "streaming, " + sync, "a failover " + loss} {
+		if !strings.Contains(string(out), want) {
+			x.t.Errorf("perdure doctor does not say %q:\n%s", want, out)
+		}
+	}
 }
 
 // lease takes a run of the queue lonely.

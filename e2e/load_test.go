@@ -37,7 +37,9 @@ func newFleet(t *testing.T, size int, store string, args ...string) *fleet {
 	for range size {
 		f.nodes = append(f.nodes, newNode(t, append([]string{"--store", store}, args...)...))
 	}
-	f.key = f.nodes[0].key
+	if size > 0 {
+		f.key = f.nodes[0].key
+	}
 	return f
 }
 

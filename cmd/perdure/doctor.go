@@ -122,7 +122,8 @@ func checkStoreAndDoorbell(ctx context.Context, cfg *settings.Config) []finding 
 	}
 	found := []finding{at}
 	if cfg.Store != "" && at.OK {
-		found = append(found, checkReleases(cfg.Store))
+		found = append(found, checkServers(ctx, cfg.Store)...)
+		found = append(found, checkReleases(cfg.Store), checkStandbys(cfg.Store))
 	}
 	bell := finding{"doorbell", true, cfg.Text("doorbell")}
 	if address := first(cfg.Doorbell, cfg.Store); address != "" && address != "none" {
@@ -156,10 +157,59 @@ func checkReleases(address string) finding {
 	return finding{"releases", true, first(strings.Join(texts, "; "), "no node is connected")}
 }
 
+// checkServers says which of several servers of PostgreSQL is the primary. Of a single one there is nothing
+// to say.
+func checkServers(ctx context.Context, address string) []finding {
+	list, err := store.ServersOf(ctx, address)
+	if err != nil {
+		return []finding{{"servers", false, err.Error()}}
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	out := finding{Name: "servers", OK: true}
+	var texts []string
+	for _, s := range list {
+		texts, out.OK = append(texts, s.At+": "+s.Note), out.OK && !s.Old
+	}
+	out.Note = strings.Join(texts, "; ")
+	return []finding{out}
+}
+
+// checkStandbys says which standbys PostgreSQL has, and what a failover may lose. That is nothing wrong: it
+// is for the operator to decide.
+func checkStandbys(address string) finding {
+	r, err := store.StandbysOf(address)
+	if err != nil {
+		return finding{"standbys", true, "not known: " + err.Error()}
+	}
+	loss := "a failover loses no acknowledged work"
+	if why := r.Loss(); why != "" {
+		loss = "a failover may lose acknowledged work: " + why
+	}
+	return finding{"standbys", true, r.String() + " (" + loss + ")"}
+}
+
+// connectPostgres connects to a server, and if the address has several, to one that takes writes.
+func connectPostgres(ctx context.Context, address string) (*pgconn.PgConn, error) {
+	cfg, err := pgconn.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.Fallbacks) > 0 && cfg.ValidateConnect == nil {
+		writing := cfg.Copy()
+		writing.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+		if conn, err := pgconn.ConnectConfig(ctx, writing); err == nil {
+			return conn, nil
+		}
+	}
+	return pgconn.ConnectConfig(ctx, cfg)
+}
+
 func postgresVersion(ctx context.Context, address string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	conn, err := pgconn.Connect(ctx, address)
+	conn, err := connectPostgres(ctx, address)
 	if err != nil {
 		return "", err
 	}

@@ -15,6 +15,9 @@ const startMark = "---- a process of the node starts"
 // away and however much is called.
 const loudest = 5
 
+// startLine is in the line about standbys. Each start has one, whatever is away.
+const startLine = "a failover of PostgreSQL may lose acknowledged work"
+
 // loudLines gives the lines at level warn and above of the minute that has the most, of all processes in
 // a log.
 func loudLines(log string) (most []string) {
@@ -24,7 +27,8 @@ func loudLines(log string) (most []string) {
 		for line := range strings.Lines(life) {
 			rest, ok := strings.CutPrefix(line, "time=")
 			stamp, rest, _ := strings.Cut(rest, " ")
-			if !ok || !strings.HasPrefix(rest, "level=WARN ") && !strings.HasPrefix(rest, "level=ERROR ") {
+			if !ok || !strings.HasPrefix(rest, "level=WARN ") && !strings.HasPrefix(rest, "level=ERROR ") ||
+				strings.Contains(rest, startLine) {
 				continue
 			}
 			when, err := time.Parse(time.RFC3339Nano, stamp)

@@ -213,7 +213,7 @@ type node struct {
 }
 
 func newNode(s *store.Store, attached func() (map[string]int64, int64)) *node {
-	return &node{s, attached, describe(streams, streamsLimit, writable, rowsAside, rowsLocked)}
+	return &node{s, attached, describe(streams, streamsLimit, writable, rowsAside, rowsLocked, standbys, mayLose)}
 }
 
 func (n *node) Describe(out chan<- *prometheus.Desc) {
@@ -238,4 +238,16 @@ func (n *node) Collect(out chan<- prometheus.Metric) {
 	give(writable, ok)
 	give(rowsLocked, float64(len(n.store.LockedRows())+len(n.store.LockedTables())))
 	out <- prometheus.MustNewConstMetric(n.descs[rowsAside], prometheus.CounterValue, float64(n.store.RowsSetAside()))
+	r := n.store.Replication()
+	if r == nil { // SQLite has no standbys, and no failover that could lose anything
+		r = new(store.Replication)
+	}
+	for _, sync := range store.SyncStates {
+		give(standbys, float64(r.Count(sync)), sync)
+	}
+	loses := 0.0
+	if n.store.Replication() != nil && r.Loss() != "" {
+		loses = 1
+	}
+	give(mayLose, loses)
 }

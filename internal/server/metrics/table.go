@@ -59,6 +59,8 @@ const (
 	writable     = "perdure_store_writable"
 	rowsAside    = "perdure_store_rows_set_aside_total"
 	rowsLocked   = "perdure_store_locked_rows"
+	standbys     = "perdure_store_standbys"
+	mayLose      = "perdure_store_failover_loses"
 	processes    = "perdure_processes_recovered_total"
 	filesAside   = "perdure_workspace_files_set_aside_total"
 	beatFailures = "perdure_sentinel_write_failures"
@@ -140,6 +142,12 @@ var Table = []Metric{
 	{Name: rowsLocked, Type: Gauge, Local: true,
 		Help:  "Rows and whole tables that another session of the database holds locked, as far as this node met them.",
 		Watch: "above 0 for long"},
+	{Name: standbys, Type: Gauge, Labels: []string{"sync"}, Local: true,
+		Help:  "Standbys of PostgreSQL by their synchronous state; hidden: the role may not see it.",
+		Watch: "fewer than there should be"},
+	{Name: mayLose, Type: Gauge, Local: true,
+		Help:  "1 if a failover of PostgreSQL may lose acknowledged commits: no standby is synchronous.",
+		Watch: "1, if nothing may be lost"},
 	{Name: scrapeOK, Type: Gauge, Local: true,
 		Help: "1 if the store was counted in time; if not, the metrics of the store are missing.", Watch: "0 for long"},
 	{Name: scrapeTook, Type: Gauge, Local: true, Help: "Duration of the last count of the store."},

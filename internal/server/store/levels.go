@@ -135,9 +135,9 @@ func (s *Store) openLevel(p *pg.Server) error {
 }
 
 // followReleases looks from time to time which releases are connected, and records it when this one is
-// alone for the first time.
+// alone for the first time. It looks at the standbys as well.
 func (s *Store) followReleases() {
-	known := s.level.recorded
+	known, looked := s.level.recorded, time.Now()
 	for {
 		if s.level.older.Load() == nil && release.Older(known, release.Version) &&
 			s.Do(context.Background(), levelOp{}) == nil {
@@ -153,6 +153,10 @@ func (s *Store) followReleases() {
 			return
 		default:
 			_ = s.lookAtReleases() // PostgreSQL is away: the next look will do
+			if time.Since(looked) >= standbysEvery {
+				looked = time.Now()
+				s.lookAtStandbys()
+			}
 		}
 	}
 }

@@ -45,6 +45,8 @@ type Store struct {
 	outage outage
 	// level knows which releases are connected; see levels.go.
 	level level
+	// replication is what was last known of the standbys; nil on SQLite. See standbys.go.
+	replication atomic.Pointer[Replication]
 	// locks knows what other sessions hold locked; see blockers.go.
 	locks lockWatch
 	// stuck starts the test writes that go on until the store takes writes again.
@@ -354,6 +356,7 @@ func openPostgres(s *Store) error {
 	if err := s.openLevel(p); err != nil {
 		return fmt.Errorf("read which releases are connected: %w", err)
 	}
+	s.openStandbys()
 	s.auditor = func() (Conn, error) { return p.Auditor(), nil }
 	s.running.Go(func() { s.timelines.follow(s.done) })
 	return addReaders(s, func(deadline time.Duration) (Conn, error) { return p.Reader(deadline), nil })

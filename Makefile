@@ -248,7 +248,8 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/testkit/conformance -run Poison -v -count=1 -timeout 24h
-	PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'TestFailover$$' -v -count=1
+	PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'TestFailover$$|TestRollingUpgradeAndRollback$$' -v -count=1
+	PERDURE_LOCKED_SECONDS=60 $(WITH) $(GO) test ./e2e -run 'TestLockedRowsHoldUpNobodyElse$$' -v -count=1
 	PERDURE_TEST_FULL=1 PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(WITH) $(GO) test ./e2e -run HostileTenants -v -count=1 -timeout 24h
 	PERDURE_TEST_FULL=1 $(GO) test ./e2e -run 'TooMuchOutput|DashboardIsAccessible' -v -count=1 -timeout 24h
 	PERDURE_DASHBOARD=$(or $(DASHBOARD),1h) PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'DashboardTellsTheTruth' -v -count=1 -timeout 24h

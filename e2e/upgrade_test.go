@@ -125,9 +125,9 @@ func TestRollingUpgradeAndRollback(t *testing.T) {
 	t.Logf("%d times a node was replaced; acknowledged: %d submits, %d results, %d calls that were made before at "+
 		"another node, %d runs with a step, a wait and a signal", u.replaced, len(u.submitted), len(u.completed),
 		u.repeated, len(u.ended))
-	if len(u.ended) == 0 || u.elsewhere == 0 {
-		t.Errorf("%d runs had a signal, and %d calls were repeated at a node of the other release; want some",
-			len(u.ended), u.elsewhere)
+	if len(u.ended) == 0 || len(u.groups) == 0 || u.elsewhere == 0 {
+		t.Errorf("%d runs had a signal, %d were in groups, and %d calls were repeated at a node of the other release; "+
+			"want some", len(u.ended), len(u.groups), u.elsewhere)
 	}
 	u.writeEvidence()
 }
@@ -141,6 +141,8 @@ type upgrade struct {
 
 	repeated, elsewhere int             // calls that were made again, and those of them at the other release
 	ended               map[string]bool // runs that talk has completed
+	groups              []string        // of a run and the one before it
+	before              string          // the run that talk has made last
 	releases            [3]atomic.Bool  // whether a node is of this release
 	signals             sync.Map        // runs that have got their signal
 }
@@ -222,6 +224,7 @@ func (u *upgrade) talk(i int) {
 	u.twice("POST", "/api/v1/runs", key, obj{"kind": "talk", "queue": "talk", "max_attempts": 100,
 		"input": obj{"b": 2, "a": []any{1.5, "x"}}, "metadata": obj{"n": key}}, &r)
 	u.witness.stream(r.RunID)
+	u.gather(key, r.RunID)
 	for waits := true; waits; {
 		g := u.granted(r.RunID)
 		if g.RunID == "" {
@@ -244,6 +247,21 @@ func (u *upgrade) talk(i int) {
 		}
 	}
 	u.ended[r.RunID] = true
+}
+
+// gather makes a group of a run and the one before it, which has ended.
+func (u *upgrade) gather(key, run string) {
+	var g struct {
+		GroupID string `json:"group_id"`
+	}
+	runs := []string{run}
+	if u.before != "" {
+		runs = append(runs, u.before)
+	}
+	if u.twice("POST", "/api/v1/groups", key+"-group", obj{"run_ids": runs, "timeout": "1h"}, &g) {
+		u.groups = append(u.groups, g.GroupID)
+	}
+	u.before = run
 }
 
 // signalled tells whether a run has got its signal.
@@ -283,12 +301,23 @@ func (u *upgrade) twice(method, path, key string, in, out any) bool {
 	return !lost
 }
 
-// checkTalks looks whether every run with a signal has ended as was acknowledged.
+// checkTalks looks whether every run with a signal has ended as was acknowledged, and every group with its
+// runs.
 func (u *upgrade) checkTalks() {
 	for id := range u.ended {
 		var r runView
 		if s, _ := u.insist("GET", "/api/v1/runs/"+id, "", nil, &r); s != 200 || r.State != "completed" {
 			u.t.Errorf("run %s = %d %s, want 200 and completed", id, s, r.State)
+		}
+	}
+	for _, id := range u.groups {
+		var g struct {
+			State                   string
+			Total, Ended, Completed int
+		}
+		if s, _ := u.insist("GET", "/api/v1/groups/"+id+"/join?timeout=10s", "", nil, &g); s != 200 ||
+			g.State != "satisfied" || g.Total == 0 || g.Completed != g.Total {
+			u.t.Errorf("group %s = %d %+v, want 200, satisfied, and all of its runs completed", id, s, g)
 		}
 	}
 }
@@ -309,7 +338,8 @@ func (u *upgrade) writeEvidence() {
 	}
 	page := fmt.Sprintf(upgradePage, wrapped(fmt.Sprintf("The commit is %s, and the release before is %s, built from "+
 		"the commit that the changelog names.", strings.TrimSpace(string(commit)), filepath.Base(u.old)), 100),
-		u.replaced, len(u.submitted), len(u.completed), len(u.ended), u.repeated, u.elsewhere, wrapped(verdict, 100))
+		u.replaced, len(u.submitted), len(u.completed), len(u.ended), len(u.groups), u.repeated, u.elsewhere,
+		wrapped(verdict, 100))
 	if err := os.WriteFile(filepath.Join(at, "upgrade.md"), []byte(page), 0o644); err != nil {
 		u.t.Error(err)
 	}
@@ -332,7 +362,8 @@ and all come forward again. Clients repeat their calls at other nodes under the 
 | nodes replaced | %d |
 | submits acknowledged | %d |
 | results acknowledged | %d |
-| runs with a step, a wait and a signal that ended | %d |
+| runs with a step, a wait and a signal that ended, each with a stream and a webhook | %d |
+| groups of these runs that ended with them | %d |
 | calls made twice under one key | %d |
 | of these, at nodes of both releases | %d |
 

@@ -67,6 +67,9 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 		"idle":          {"process dispatch", "process submit to worker", "http dispatch", "http submit to worker"},
 		"wake": {"http dispatch, LISTEN/NOTIFY", "http submit to worker, LISTEN/NOTIFY",
 			"http dispatch, NATS", "http submit to worker, NATS"},
+		"fleet": {"http one node", "http three nodes", "http " + "three nodes / one", "http " + "a dead node's runs, after the lease",
+			"http submit of others, calm", "http submit of others, one noisy", "http " + "p99 one noisy / calm",
+			"http submit while an index is built"},
 		"start": {"http " + "first start to accepted run", "http " + "start again to accepted run",
 			"http " + "memory, idle", "http " + "binary"},
 		"alarms": {"process " + "sweep, nothing due", "process " + "deadlines at one instant",
@@ -119,6 +122,9 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			store, dir, bell, profiles := benchStore(t), t.TempDir(), "", ""
 			if s.Name == "streams" {
 				profiles = filepath.Join(t.TempDir(), "server")
+			}
+			if s.Name == "fleet" {
+				store = pgtest.New(t)
 			}
 			if s.Name == "wake" { // two servers can't share a file
 				store, bell = pgtest.New(t), natstest.Start(t, natstest.Options{}).URL()

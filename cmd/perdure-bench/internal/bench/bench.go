@@ -173,6 +173,8 @@ var Scenarios = []Scenario{
 		run: measureIdle},
 	{Name: "wake", About: "the same across two servers on one PostgreSQL", targets: []string{targetHTTP},
 		postgres: true, run: measureWake},
+	{Name: "fleet", About: "three servers on one PostgreSQL: against one, a dead one, a noisy tenant, an index under load",
+		targets: []string{targetHTTP}, postgres: true, large: true, run: measureFleet},
 	{Name: "start", About: "cold start to the first accepted run; memory when idle; size of the binary",
 		targets: []string{targetHTTP}, run: measureStart},
 	{Name: "footprint", About: "what an ended run leaves in the store: bytes with indexes, and rows",

@@ -74,10 +74,12 @@ var (
 	allSockets = func(b *Bench) bool {
 		return b.Streams >= feedSockets && b.Live >= feedRuns && b.rateOr(feedRate) >= feedRate
 	}
-	millionEnded = func(b *Bench) bool { return b.Ended >= 1_000_000 }
-	longLog      = func(b *Bench) bool { return b.Lines >= 100_000 }
-	manyCallers  = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
-	longJournal  = func(b *Bench) bool { return b.Steps >= 10_000 }
+	manyTenants    = func(b *Bench) bool { return b.Tenants >= 1000 }
+	millionBacklog = func(b *Bench) bool { return b.Live >= 1_000_000 }
+	millionEnded   = func(b *Bench) bool { return b.Ended >= 1_000_000 }
+	longLog        = func(b *Bench) bool { return b.Lines >= 100_000 }
+	manyCallers    = func(b *Bench) bool { return b.Callers >= agentsAtOnce }
+	longJournal    = func(b *Bench) bool { return b.Steps >= 10_000 }
 )
 
 var projectGoals = []goal{
@@ -87,6 +89,12 @@ var projectGoals = []goal{
 	{scenario: "engine-drain", store: storePostgres, target: targetProcess, least: true, bound: 10000},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p50", bound: 2},
 	{scenario: "idle", what: "dispatch", target: targetHTTP, metric: "p99", bound: 10},
+	{scenario: "wake", what: "dispatch, NATS", metric: "p99", bound: 30},
+	{scenario: "wake", what: "dispatch, LISTEN/NOTIFY", metric: "p99", bound: 60},
+	{scenario: "fleet", what: whatThreeToOne, least: true, bound: 0.8},
+	{scenario: "fleet", what: whatElsewhere, bound: 2},
+	{scenario: "fleet", what: whatNoisyToCalm, bound: 2, at: manyTenants},
+	{scenario: "fleet", what: whatIndexed, metric: "p99", bound: 1000, at: millionBacklog},
 	{scenario: "alarms", what: whatSweep, metric: "p99", bound: 10, at: millionLive},
 	{scenario: "alarms", what: whatAtOnce, bound: 30, at: millionLive},
 	{scenario: "alarms", what: fmt.Sprintf("%s at %d/s", whatLate, lateRate), metric: "p99", bound: 50,

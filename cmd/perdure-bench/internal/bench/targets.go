@@ -232,11 +232,16 @@ func openServer(ctx context.Context, p *place, node string) (*httpTarget, error)
 // each run.
 func tenantKey(ctx context.Context, c *client.Client) (string, error) {
 	defer c.Close()
+	return keyOf(ctx, c, tenant)
+}
+
+// keyOf creates a key of a tenant.
+func keyOf(ctx context.Context, c *client.Client, of perdure.TenantID) (string, error) {
 	in := api.CreateKey{Name: "bench"}
 	for _, s := range perdure.TenantScopes {
 		in.Scopes = append(in.Scopes, string(s))
 	}
-	k, err := admin.New(c).CreateTenantKey(ctx, tenant, in)
+	k, err := admin.New(c).CreateTenantKey(ctx, of, in)
 	if err != nil {
 		return "", err
 	}

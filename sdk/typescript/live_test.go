@@ -2,17 +2,20 @@ package typescript
 
 import (
 	"bytes"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/servertest"
@@ -25,6 +28,8 @@ const shortLease = 2 * time.Second
 type world struct {
 	*servertest.Server
 	log string
+	// gate holds up heartbeats until it is closed.
+	gate *atomic.Pointer[chan struct{}]
 }
 
 // open opens a server. Where no worker is lost, leases are as long as in production: a busy machine ends none.
@@ -34,8 +39,15 @@ func open(t *testing.T, lease time.Duration) world {
 	p.Lease, p.GapAfter = lease, time.Second
 	p.BackoffBase = 10 * time.Millisecond
 	p.DispatchedRetry = time.Second
-	srv := servertest.Listen(t, embedded.Options{Policy: &p, Dir: t.TempDir()})
-	return world{srv, filepath.Join(t.TempDir(), "log")}
+	srv := servertest.Open(t, embedded.Options{Policy: &p, Dir: t.TempDir()})
+	w := world{Server: srv, log: filepath.Join(t.TempDir(), "log"), gate: new(atomic.Pointer[chan struct{}])}
+	srv.Serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if gate := w.gate.Load(); gate != nil && strings.HasSuffix(r.URL.Path, "/heartbeat") {
+			<-*gate
+		}
+		srv.ServeHTTP(rw, r)
+	}))
+	return w
 }
 
 // output collects the output of a process.
@@ -112,6 +124,7 @@ func (w world) paid(id perdure.RunID) {
 
 // A worker that is killed in a step loses nothing but that step, which is executed again under the same key.
 func TestWorkerIsKilled(t *testing.T) {
+	t.Parallel()
 	w := open(t, shortLease)
 	hold := filepath.Join(t.TempDir(), "go")
 	first := w.worker("HOLD_book=" + hold)
@@ -135,6 +148,7 @@ func TestWorkerIsKilled(t *testing.T) {
 
 // A server that goes away while a step is executed gets its result when it is back.
 func TestServerIsAway(t *testing.T) {
+	t.Parallel()
 	w := open(t, time.Minute)
 	hold := filepath.Join(t.TempDir(), "go")
 	w.worker("HOLD_book=" + hold)
@@ -154,6 +168,7 @@ func TestServerIsAway(t *testing.T) {
 
 // SIGTERM lets tasks end within the grace, and hands the others back without an attempt.
 func TestWorkerIsTold(t *testing.T) {
+	t.Parallel()
 	w := open(t, time.Minute)
 	first := w.worker("GRACE=0.1", "HOLD_book="+filepath.Join(t.TempDir(), "never"))
 	id := w.order()
@@ -166,6 +181,7 @@ func TestWorkerIsTold(t *testing.T) {
 }
 
 func TestCancelOfTask(t *testing.T) {
+	t.Parallel()
 	w := open(t, time.Minute)
 	w.worker()
 	id := w.Start(perdure.Submission{Kind: "count", Input: client.JSON(100000)})
@@ -184,5 +200,154 @@ func TestCancelOfTask(t *testing.T) {
 	kind, err := w.C.Kind(w.Ctx, "order")
 	if err != nil || !strings.Contains(string(kind.InputSchema), "string") {
 		t.Errorf("kind order is announced with %s, %v, want the schema of a text", kind.InputSchema, err)
+	}
+}
+
+// until looks at a run until it is as it should be.
+func (w world) until(id perdure.RunID, what string, ok func(*api.Run) bool) *api.Run {
+	w.T.Helper()
+	for {
+		run, err := w.C.Get(w.Ctx, id)
+		if err != nil {
+			w.T.Fatalf("run %s, until %s: %v", id, what, err)
+		}
+		if ok(run) {
+			return run
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func touch(t *testing.T, file string) {
+	t.Helper()
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A handler that blocks its thread keeps its lease: heartbeats come from another one.
+func TestBlockedHandlerKeepsItsLease(t *testing.T) {
+	t.Parallel()
+	w := open(t, 8*time.Second)
+	hold := filepath.Join(t.TempDir(), "go")
+	w.worker("HOLD_blocked=" + hold)
+	id := w.Start(perdure.Submission{Kind: "blocked"})
+	w.noted("blocked")
+	first := w.until(id, "it is heard from", func(r *api.Run) bool { return r.SeenAt != nil && *r.SeenAt != 0 })
+	w.until(id, "it is heard from twice more", func(r *api.Run) bool {
+		return r.SeenAt.Time().Sub(first.SeenAt.Time()) > 3*time.Second
+	})
+	touch(t, hold)
+	if run := w.End(id); run.State != perdure.Completed || run.Epoch != first.Epoch {
+		t.Errorf("run %s is %s in epoch %d, want completed in epoch %d", id, run.State, run.Epoch, first.Epoch)
+	}
+}
+
+// A run with one attempt is executed once, though its heartbeats come after it was granted again.
+func TestRunWithOneAttemptIsExecutedOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	gate := make(chan struct{})
+	w.gate.Store(&gate)
+	w.worker()
+	id := w.Start(perdure.Submission{Kind: "once", Input: client.JSON("a"), MaxAttempts: 1})
+	w.until(id, "it is granted again", func(r *api.Run) bool { return r.Epoch >= 2 })
+	if lines := w.lines(); len(lines) > 0 {
+		t.Errorf("before a heartbeat was answered, executed was %q, want nothing", lines)
+	}
+	w.gate.Store(nil)
+	close(gate)
+	run := w.End(id)
+	if got := w.lines(); run.State != perdure.Completed || !slices.Equal(got, []string{"once=a=1"}) {
+		t.Errorf("run %s is %s, executed was %q, want completed and once", id, run.State, got)
+	}
+}
+
+// A worker that is stopped for longer than its lease loses the run. Its result is kept as a late one.
+func TestLateResultIsKept(t *testing.T) {
+	t.Parallel()
+	w := open(t, shortLease)
+	folder := t.TempDir()
+	first := w.worker("SLOTS=1", "HOLD_slow="+filepath.Join(folder, "a"))
+	id := w.Start(perdure.Submission{Kind: "slow", MaxAttempts: 100})
+	w.noted("slow")
+	w.until(id, "it is heard from", func(r *api.Run) bool { return r.Activity == "slow" })
+	first.Process.Signal(syscall.SIGSTOP)
+	before := w.until(id, "its lease is lost", func(r *api.Run) bool { return r.State == perdure.Queued })
+	w.worker("HOLD_slow=" + filepath.Join(folder, "b"))
+	w.until(id, "another worker has it", func(r *api.Run) bool { return r.Epoch > before.Epoch })
+	first.Process.Signal(syscall.SIGCONT)
+	w.noted("slow_lost")
+	touch(t, filepath.Join(folder, "a"))
+	for {
+		late, err := w.C.LateResults(w.Ctx, id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(late) > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	touch(t, filepath.Join(folder, "b"))
+	if run := w.End(id); run.State != perdure.Completed || !strings.HasSuffix(string(run.Result), `b"`) {
+		t.Errorf("run %s is %s with %s, want the result of the second worker", id, run.State, run.Result)
+	}
+}
+
+func TestCancelledAgentCleansUp(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	hold := filepath.Join(t.TempDir(), "go")
+	w.worker("HOLD_room=" + hold)
+	cancel := func(id perdure.RunID) {
+		t.Helper()
+		if _, err := w.C.Cancel(w.Ctx, id, "enough", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inStep := w.Start(perdure.Submission{Kind: "trip", Class: perdure.Agent})
+	w.noted("room=room#1")
+	cancel(inStep)
+	touch(t, hold)
+	asleep := w.Start(perdure.Submission{Kind: "trip", Class: perdure.Agent})
+	w.until(asleep, "it sleeps", func(r *api.Run) bool { return r.State == perdure.Suspended })
+	cancel(asleep)
+	for _, id := range []perdure.RunID{inStep, asleep} {
+		if run := w.End(id); run.State != perdure.Cancelled || run.Attempt != 1 {
+			t.Errorf("run %s is %s in attempt %d, want cancelled in attempt 1", id, run.State, run.Attempt)
+		}
+	}
+	if got := strings.Count(strings.Join(w.lines(), " "), "given_back"); got != 2 {
+		t.Errorf("rooms were given back %d times, want 2 (%q)", got, w.lines())
+	}
+}
+
+// A task that could do nothing hands its run back without an attempt, and one that fails leaves what it has made.
+func TestLaterAndFailure(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	hold := filepath.Join(t.TempDir(), "go")
+	w.worker("HOLD_again=" + hold)
+	id := w.Start(perdure.Submission{Kind: "again", MaxAttempts: 2})
+	w.until(id, "it was handed back twice", func(r *api.Run) bool { return r.Epoch > 2 })
+	touch(t, hold)
+	if run := w.End(id); run.State != perdure.Completed || string(run.Result) != "1" {
+		t.Errorf("run %s is %s with %s, want completed in attempt 1", id, run.State, run.Result)
+	}
+	id = w.Start(perdure.Submission{Kind: "talk"})
+	if run := w.End(id); run.State != perdure.Failed || run.Error.Code != "out_of_stock" {
+		t.Errorf("run %s is %s with %+v, want failed with out_of_stock", id, run.State, run.Error)
+	}
+	var text client.Text
+	for e, err := range w.C.Events(w.Ctx, id, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Add(&e)
+	}
+	files, err := w.C.Artifacts(w.Ctx, id)
+	if err != nil || text.String() != "word 0 word 1 word 2 " || len(files) != 1 || files[0].Size != 9 {
+		t.Errorf("run %s has told %q and left %+v (%v), want three words and report.txt", id, &text, files, err)
 	}
 }

@@ -494,6 +494,15 @@ export class Execution {
     });
   }
 
+  /** Ends a branch of a check, where it would do something that is not recorded. */
+  async beyond(b: Branch): Promise<void> {
+    if (!this.session.beyond) return;
+    this.session.beyond();
+    b.parked = { look: () => false, fail: () => undefined, open: () => [] };
+    this.pause(b, "parked");
+    await new Promise<never>(() => undefined);
+  }
+
   /** Notes that a branch does not execute code any more, and suspends the run if none does. */
   pause(b: Branch, state: "parked" | "joining" | "done"): void {
     b.state = state;

@@ -35,8 +35,14 @@ export interface Executor {
   handBack(lease: Lease, notBefore: Date): Promise<void>;
 }
 
-function within(w: Executor, kind: Kind, lease: Lease, f: () => Promise<unknown>): Promise<unknown> {
-  const run: Executed = { runId: lease.run, kind: kind.name, class: kind.class, attempt: lease.grant.attempt, tenant: lease.grant.tenant, signal: lease.stop.signal };
+/** Returns the function of an agent within the middleware. */
+export function wrapped(w: Pick<Executor, "middleware">, kind: Kind, grant: Grant, signal: AbortSignal): (ctx: unknown, input: unknown) => Promise<unknown> {
+  const agent = kind.agent as (ctx: unknown, input: unknown) => unknown;
+  return (ctx, input) => within(w, kind, grant, signal, async () => await agent(ctx, input));
+}
+
+function within(w: Pick<Executor, "middleware">, kind: Kind, grant: Grant & { tenant?: string }, signal: AbortSignal, f: () => Promise<unknown>): Promise<unknown> {
+  const run: Executed = { runId: grant.run_id, kind: kind.name, class: kind.class, attempt: grant.attempt, tenant: grant.tenant, signal };
   return w.middleware.reduceRight<() => Promise<unknown>>((next, m) => async () => await m(run, next), f)();
 }
 
@@ -58,7 +64,7 @@ export async function executeTask(w: Executor, kind: Kind, lease: Lease): Promis
   let outcome: Outcome;
   try {
     const f = kind.task as (input: unknown, task: Task) => unknown;
-    const result = await within(w, kind, lease, async () => await f(input, task));
+    const result = await within(w, kind, lease.grant, lease.stop.signal, async () => await f(input, task));
     outcome = { type: "complete", ...(await resultOf(kind, result)) };
   } catch (err) {
     if (err instanceof Later && !lease.cancelled && !lease.lost && !lease.released) {
@@ -117,10 +123,8 @@ export async function executeAgent(w: Executor, kind: Kind, lease: Lease): Promi
   await lease.confirmed();
   lease.begun = true;
   await lease.readOn();
-  const agent = kind.agent as (ctx: unknown, input: unknown) => unknown;
-  const wrapped = (ctx: unknown, input: unknown) => within(w, kind, lease, async () => await agent(ctx, input));
   const grant: Grant = { ...lease.grant, cancel: lease.cancelled };
-  const { execution, end } = begin(wrapped as never, kind.options, grant, new LeaseSession(lease));
+  const { execution, end } = begin(wrapped(w, kind, grant, lease.stop.signal) as never, kind.options, grant, new LeaseSession(lease));
   lease.onCancel = () => execution.requestCancel(false);
   lease.onLost = () => execution.lose();
   if (lease.cancelled) execution.requestCancel(false);

@@ -19,6 +19,7 @@ export { type KindOptions, type TaskFunction } from "./kinds.js";
 export { Problem, isProblem, type ProblemCode } from "./problems.js";
 export { Task, later, type Later } from "./task.js";
 export { Worker, type WorkerOptions } from "./worker.js";
+export { checking } from "./check.js";
 export { Client, idempotencyKey, type Approval, type Artifact, type ChatAnswer, type Group, type RunFilter, type StartOptions, type StartResult } from "./client.js";
 export { type CallOptions, type ClientOptions, type Rate, type ScheduleOptions, type Thing } from "./lists.js";
 export { Run, RunFailed, RunNotEnded, type RunFields, type State } from "./run.js";

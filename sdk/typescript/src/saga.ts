@@ -33,6 +33,7 @@ export async function saga<T>(x: Execution, b: Branch, name: string, body: () =>
   b.busy = what;
   const undone = steps.slice(begun).sort((p, q) => order(x, q.key) - order(x, p.key));
   steps.splice(begun);
+  if (undone.some((s) => !x.facts.entries.has(`_undone:${s.key}`))) await x.beyond(b);
   await undo(x, undone);
   b.busy = undefined;
   throw outcome(x, key, undone.at(-1)?.key);

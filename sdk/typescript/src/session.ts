@@ -53,6 +53,8 @@ export class Lost extends Error {}
 
 /** The host of an execution. */
 export interface Session {
+  /** Of a check: is told that something would begin that is not recorded. The branch ends there. */
+  readonly beyond?: () => void;
   commit(body: CommitBody): Promise<CommitAnswer>;
   /** Items of the inbox beyond a number, as far as they have come. */
   inbox(after: number): Promise<InboxItem[]>;

@@ -140,6 +140,7 @@ export async function stepOf<T>(
   x.begin(b, `${key}: the journal does not have this step`);
   await x.flush();
   if (x.cancelled) throw new Cancelled();
+  await x.beyond(b);
   const entry: StepEntry = { ...(aside ? { aside: true } : {}), ...(of === undefined ? {} : { of }) };
   let got: { json: Json; as: string[] };
   try {

@@ -20,6 +20,7 @@ export async function history(x: Execution, b: Branch, notices: boolean): Promis
   const recorded = x.facts.entries.get(key) as number | undefined;
   if (recorded === undefined) x.begin(b, `${key}: the journal does not have this reading of the thread`);
   await x.flush();
+  if (recorded === undefined) await x.beyond(b);
   const out: ThreadMessage[] = [];
   let last = 0;
   for (let after = 0; ; ) {
@@ -57,6 +58,7 @@ export async function* newestMessages(x: Execution, b: Branch): AsyncGenerator<T
     if (recorded.first === 0) return;
   }
   await x.flush();
+  if (recorded === undefined) await x.beyond(b);
   let first = 0;
   let last = 0;
   try {

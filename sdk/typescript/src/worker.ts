@@ -4,14 +4,16 @@ import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import type { AgentFunction, AgentOptions } from "./agent.js";
 import { defaultBuild } from "./build.js";
+import { checking, runCheck, type Checked } from "./check.js";
 import { around, clock } from "./clock.js";
 import { Trust, grantsOf } from "./grants.js";
-import { executeAgent, executeTask, isLost, reject, type Executor, type Middleware } from "./handlers.js";
+import { executeAgent, executeTask, isLost, reject, wrapped, type Executor, type Middleware } from "./handlers.js";
 import { Heart } from "./heart.js";
 import { isObject, parse, type Json } from "./json.js";
 import { announcement, checkKind, type Kind, type KindOptions, type TaskFunction } from "./kinds.js";
 import { Kept, Lease, type LeasedGrant } from "./lease.js";
 import { Problem, problemOf } from "./problems.js";
+import type { Grant } from "./session.js";
 import { NoAnswer, Transport, reach } from "./transport.js";
 
 /** Options of a worker. */
@@ -53,7 +55,7 @@ const optional = new Set(["confirms", "build", "start", "except_tenants"]);
 const mostKept = 64 << 20;
 
 /** Executes runs of its kinds until it is told to stop. */
-export class Worker implements Executor {
+export class Worker implements Executor, Checked {
   readonly id: string;
   readonly build: string;
   readonly clock = clock;
@@ -106,11 +108,17 @@ export class Worker implements Executor {
     else if (level !== "info") console.error(`perdure ${level}: ${text}`);
   }
 
+  /** Returns the function of an agent within the middleware. */
+  call(kind: Kind, grant: Grant): (ctx: unknown, input: unknown) => Promise<unknown> {
+    return wrapped(this, kind, grant, new AbortController().signal);
+  }
+
   // ---- the life of a worker
 
   /** Works until stop is called, or the process gets SIGTERM or SIGINT. It throws if the server refuses the worker. */
   async run(): Promise<void> {
     if (this.kinds.size === 0) throw new TypeError("the worker has no kind: register one with task or agent");
+    if (checking()) return await runCheck(this);
     let told = false;
     const tell = () => {
       told = true;

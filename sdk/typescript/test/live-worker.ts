@@ -6,7 +6,7 @@ import { Failure, Worker, later, type Context, type StepContext, type Task } fro
 
 const { LOG = "", GRACE = "5000" } = process.env;
 const note = (text: string) => appendFileSync(LOG, `${text}\n`);
-const worker = new Worker({ grace: Number(GRACE) });
+const worker = new Worker({ grace: Number(GRACE), slots: Number(process.env.SLOTS ?? 20) });
 
 /** Returns the function of a step, which waits for the file that HOLD_name names. */
 const step = (name: string) => async (s: StepContext) => {
@@ -31,15 +31,22 @@ worker.task("once", (name: string, task: Task) => {
   return name;
 });
 
-/** Computes without a pause, for longer than a lease. */
-worker.task("blocked", (ms: number) => {
-  note("blocked begins");
-  for (const end = performance.now() + ms; performance.now() < end; );
+/** Blocks the whole thread until a file is there. */
+worker.task("blocked", () => {
+  note("blocked");
+  while (!existsSync(process.env.HOLD_blocked ?? "")) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
   return "free";
 });
 
+worker.task("slow", async (_: null, task: Task) => {
+  note("slow");
+  task.heartbeat("slow");
+  task.signal.addEventListener("abort", () => note("slow_lost"));
+  while (!existsSync(process.env.HOLD_slow ?? "")) await delay(20);
+  return process.env.HOLD_slow ?? null;
+});
+
 worker.task("again", (_: null, task: Task) => {
-  note("again");
   if (!existsSync(process.env.HOLD_again ?? "")) throw later(100);
   return task.attempt;
 });
@@ -56,8 +63,9 @@ worker.agent(
   async (ctx: Context, item: string) => {
     await ctx.step("price", step("price"));
     const found = await ctx.spawn<string>("look", item).join();
-    await ctx.step("book", step("book"), { timeout: "10m" });
-    const paid = await ctx.signal<number>("paid", { timeout: "1m" });
+    await ctx.step(process.env.BOOK ?? "book", step("book"), { timeout: "10m" });
+    if (process.env.EXTRA) await ctx.step("extra", step("extra"));
+    const paid = await ctx.signal<number>(process.env.PAID ?? "paid", { timeout: "1m" });
     const both = await ctx.all({ a: (c) => c.step("x", step("left")), b: (c) => c.step("x", step("right")) });
     const many = await ctx.map<string>("look", ["a", "b"]);
     return { found, paid, both, many: many.results };

@@ -119,8 +119,9 @@ python3:
 		{ echo "python3 is missing, and its example can't be tried: apt-get install python3"; exit 1; }
 
 # The packages of the SDKs, made without network. Nothing is published.
-sdks: python3 ## make the wheel of the SDK for Python
+sdks: python3 typescript ## make the packages of the SDKs: a wheel, and one for npm
 	python3 sdk/python/build_wheel.py sdk/python/dist
+	mkdir -p $(SDKTS)/dist/package && cd $(SDKTS) && npm pack --silent --offline --pack-destination dist/package
 
 # The worker in TypeScript is compiled, and tested with a real Node.js. Debian's npm depends on Node.js.
 TS := examples/typescript

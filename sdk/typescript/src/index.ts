@@ -1,5 +1,6 @@
 // The SDK of Perdure for TypeScript.
 
+export { version } from "./version.js";
 export { begin, type AgentFunction, type AgentOptions } from "./agent.js";
 export type { CommitBody } from "./batch.js";
 export { Context, type Question, type SpawnOptions, type Verdict, type WaitOptions } from "./context.js";

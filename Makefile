@@ -128,12 +128,12 @@ TS := examples/typescript
 typescript:
 	@$(call install,npm) || \
 		{ echo "npm is missing, and the worker in TypeScript can't be compiled: apt-get install npm"; exit 1; }
-	@$(MAKE) --no-print-directory $(TS)/dist/main.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json
+	@$(MAKE) --no-print-directory $(TS)/dist/worker.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json
 
 $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.json
 	cd $(TS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
 
-$(TS)/dist/main.js: $(TS)/node_modules/.package-lock.json $(TS)/tsconfig.json $(wildcard $(TS)/*.ts)
+$(TS)/dist/worker.js: $(TS)/node_modules/.package-lock.json $(TS)/tsconfig.json $(wildcard $(TS)/*.ts)
 	cd $(TS) && rm -rf dist && npm run --silent build
 
 # The SDK for TypeScript is compiled, and tested with each version of Node.js that it supports. These come by npm.

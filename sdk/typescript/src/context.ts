@@ -32,6 +32,12 @@ export interface SpawnOptions {
   newThread?: boolean;
   /** The child goes on when this run ends. */
   outlive?: boolean;
+  /** Limits that the child is under, its key there, and what it takes of their rates. */
+  limits?: string[];
+  limitKey?: string;
+  units?: number;
+  /** Another run of the kind with the same key is in its way: the spawn is refused. */
+  unique?: { key: string; while?: "live" | "waiting" | "for"; for?: Duration };
   /** A wait for the child ends if it looks stuck. */
   onStall?: boolean;
   /** The type of its result. */
@@ -61,6 +67,8 @@ export interface Verdict {
   comment?: string;
   answer?: Json;
   by?: string;
+  approvalId?: string;
+  at?: Date;
 }
 
 /** The context of an agent, or of a branch of it. */
@@ -494,8 +502,17 @@ function childFields(o: SpawnOptions): Record<string, Json | undefined> {
   if (o.metadata !== undefined) out.metadata = o.metadata;
   if (o.threadId !== undefined) out.thread_id = o.threadId;
   if (o.newThread) out.new_thread = true;
+  if (o.limits !== undefined) out.limits = o.limits;
+  if (o.limitKey !== undefined) out.limit_key = o.limitKey;
+  if (o.units !== undefined) out.units = o.units;
+  if (o.unique !== undefined) out.unique = uniqueField(o.unique);
   if (o.outlive) out.on_parent_end = "continue";
   return out;
+}
+
+function uniqueField(u: NonNullable<SpawnOptions["unique"]>): Json {
+  const { key, while: during, for: span } = u;
+  return { key, ...(during === undefined ? {} : { while: during }), ...(span === undefined ? {} : { for: durationText(micros(span)) }) };
 }
 
 function checkAction(x: Execution, id: string, data: Json, action: Json | undefined): void {

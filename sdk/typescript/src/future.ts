@@ -59,12 +59,14 @@ export class Future<T> {
 
   private verdict(v: unknown): T {
     if (!(this.source instanceof QuestionSource) || this.source.sort !== "approval") return v as T;
-    const data = (isObject(v) ? v : {}) as { decision?: string; comment?: string; answer?: Json; by?: string };
+    const data = (isObject(v) ? v : {}) as { decision?: string; comment?: string; answer?: Json; by?: string; at?: string; approval_id?: string };
     const timedOut = this.source.fact()?.type === "timeout";
     const out: Verdict = { approved: data.decision === "approve", timedOut };
     if (data.comment !== undefined) out.comment = data.comment;
     if (data.answer !== undefined) out.answer = data.answer;
     if (data.by !== undefined) out.by = data.by;
+    if (data.at !== undefined) out.at = new Date(data.at);
+    if (data.approval_id !== undefined) out.approvalId = data.approval_id;
     return out as T;
   }
 

@@ -161,6 +161,14 @@ func newKeyIsCopied(t *testing.T, d *dashboard) {
 		t.Errorf("the focus of the dialog with a secret is on %q, want on the button that copies it", at)
 	}
 	d.clicks("dialog button", "I have kept it")
+	// A platform key changes what a tenant may take.
+	d.clicks("[aria-label=Tenants] button", "Change")
+	d.types("dialog input[name=max_live_runs]", "many")
+	d.clicks("dialog button", "Change them")
+	d.sees("dialog .trouble", "")
+	d.types("dialog input[name=max_live_runs]", "5000")
+	d.clicks("dialog button", "Change them")
+	d.sees("[aria-label=Tenants] td", "5,000")
 	d.sees("[aria-label=Keys] tr", "runs:read, runs:approve")
 }
 

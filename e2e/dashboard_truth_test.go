@@ -157,8 +157,8 @@ var campaignViews = []campaignView{
 		...['Holders', 'Waiters'].flatMap(l => [...document.querySelectorAll('[aria-label=' + l + '] .id')]
 			.map(e => e.title)),
 		...[...document.querySelectorAll('[aria-label="Keys of the limit"] tbody tr')].map(r =>
-			['State', 'Key', 'Waiting'].map(n => r.querySelector('td[data-name="' + n + '"]'))
-			.map(e => (e.querySelector('b') ?? e).textContent.trim()).join(' '))]`, want: wantLimit},
+			['.state', 'b', '[data-name=Waiting]'].map(at => r.querySelector(at).textContent.trim())
+				.join(' '))]`, want: wantLimit},
 	runsView("held=true"),
 }
 

@@ -212,17 +212,20 @@ class Row extends Component {
 /**
  * Table shows rows, with a row that the keys j and k move to, and Enter opens. A steady one has columns
  * that depend on nothing but the row.
+ * One that scrolls and has nothing to use in its rows takes the focus itself.
  * With onSort the columns with a value can be sorted by.
  * @param {{columns: {name: string, cell: (row: any) => any, className?: string, value?: (row: any) => any}[],
  *   rows: any[],
  *   keyOf: (row: any) => string, open?: (row: any) => void, label: string, chosen?: Set<string>,
  *   choose?: (id: string, on: boolean, shift: boolean) => void, steady?: boolean, sort?: string,
- *   onSort?: (name: string) => void}} p
+ *   onSort?: (name: string) => void, scrolls?: boolean}} p
  */
-export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false, sort = '', onSort }) {
+export function Table({ columns, rows, keyOf, open, label, chosen, choose, steady = false, sort = '', onSort,
+  scrolls = false }) {
   const table = useRef(none);
   table.current = { columns, open, choose };
-  return html`<div class="table-box"><table class=${cls('table', choose && 'choosable')} aria-label=${label}><thead><tr>
+  return html`<div class="table-box" tabindex=${scrolls ? 0 : undefined}>
+    <table class=${cls('table', choose && 'choosable')} aria-label=${label}><thead><tr>
     ${choose && html`<th class="pick" scope="col"><input type="checkbox" aria-label="Select all rows that are shown"
       checked=${rows.length > 0 && rows.every(r => chosen?.has(keyOf(r)))}
       onChange=${e => { for (const r of rows) choose(keyOf(r), e.currentTarget.checked, false); }} /></th>`}

@@ -4,7 +4,7 @@ import { withQuery } from '../router.js';
 import { post, call, can, session } from '../api.js';
 import { useList, refresh } from '../live.js';
 import { count } from '../format.js';
-import { Page, Card, Table, Trouble, Loading, Ago, Until, ask, act } from '../parts.js';
+import { Page, Card, Table, Trouble, Loading, Ago, Until, ask, act, toast } from '../parts.js';
 import { Safe } from '../safe.js';
 
 const secretOf = made => made?.secret && ask({ title: 'The new key', yes: 'I have kept it', secret: made.secret,
@@ -25,6 +25,20 @@ function make(a) {
   return post('/keys', body);
 }
 
+// What a tenant may take of the server at most.
+const shares = [['max_live_runs', 'Live runs'], ['max_calls', 'Calls'], ['max_streams', 'Streams'],
+  ['max_polls', 'Polls'], ['max_bytes_per_hour', 'Bytes an hour']];
+
+async function share(t) {
+  const a = await ask({ title: `Shares of ${t.tenant}`, yes: 'Change them',
+    text: 'What is taken already stays. Empty or 0 is the default of the server.',
+    fields: shares.map(([name, label]) => ({ name, label, value: String(t.limits?.[name] || '') })),
+    run: f => call('PUT', '/api/admin/tenants/' + encodeURIComponent(t.tenant), { body: { limits: Object.fromEntries(
+      shares.map(([name]) => [name, /^\d*$/.test(f[name]) ? Number(f[name]) : f[name]])) } }) });
+  if (a) toast('Changed.');
+  refresh();
+}
+
 export default function Keys({ query }) {
   const cursor = query.get('cursor') ?? '';
   const keys = useList('', '/keys', 'keys', { limit: 200 });
@@ -37,7 +51,6 @@ export default function Keys({ query }) {
       refresh();
     }
   };
-  const limit = n => (n ? count(n) : html`<span class="dim">default</span>`);
   return html`<${Page} title="Keys and tenants"
       sub="A key belongs to one tenant, and its tenant is all that a call can see." actions=${can('keys:admin') &&
         html`<button type="button" class="primary" onClick=${add}>Make a key</button>`}>
@@ -58,12 +71,12 @@ export default function Keys({ query }) {
         ${tenants.items === null ? !tenants.error && html`<${Loading} />`
           : html`<${Table} label="Tenants" rows=${tenants.items} keyOf=${t => t.tenant} columns=${[
       { name: 'Tenant', className: 'grow lead', cell: t => html`<b><${Safe} text=${t.tenant} max=${60} /></b>` },
-        { name: 'Live runs', className: 'num', cell: t => limit(t.limits?.max_live_runs) },
-          { name: 'Calls', className: 'num wide-only', cell: t => limit(t.limits?.max_calls) },
-      { name: 'Streams', className: 'num wide-only', cell: t => limit(t.limits?.max_streams) },
+        ...shares.map(([field, name], i) => ({ name, className: i ? 'num wide-only' : 'num', cell: t =>
+          (t.limits?.[field] ? count(t.limits[field]) : html`<span class="dim">default</span>`) })),
         { name: 'Signatures', className: 'fit', cell: t => (t.require_signatures ? 'required' : 'optional') },
-          { name: 'Since', className: 'fit', cell: t => html`<${Ago} at=${t.created_at} />` }]} />
-      <p class="sub gap-top">Limits are set with <code>perdure tenants</code>.</p>`}<//>`}
+          { name: 'Since', className: 'fit wide-only', cell: t => html`<${Ago} at=${t.created_at} />` },
+      { name: '', className: 'fit', cell: t => can('platform:admin') && html`<button type="button" onClick=${() =>
+        share(t)}>Change</button>` }]} />`}<//>`}
     ${can('audit:read') && html`<${Card} title="Who did what"><${Trouble} error=${audit.error} />
         ${audit.items === null ? !audit.error && html`<${Loading} />` : audit.items.length === 0
           ? html`<p class="dim">Nothing yet.</p>`

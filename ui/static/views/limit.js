@@ -9,22 +9,23 @@ import { Safe } from '../safe.js';
 import { Closed, Condition, Door, allowed, edit, editKey, pathOf, remove } from './limits.js';
 
 /** Runs are those that hold a slot, or wait for one. */
-const Runs = ({ rows, none, label, keyed }) => (!rows?.length ? html`<p class="dim">${none}</p>`
+const Runs = ({ rows, none, label, keyed, held = false }) => (!rows?.length ? html`<p class="dim">${none}</p>`
   : html`<${Table} label=${label} rows=${rows} keyOf=${r => r.run_id} columns=${[
     { name: 'Run', className: 'fit', cell: r => html`<${RunLink} id=${r.run_id} />` },
     { name: 'Kind', className: 'grow lead', cell: r => html`<b><${Safe} text=${r.kind} max=${60} /></b>` },
-    ...(keyed ? [{ name: 'Key', className: 'named', cell: r => html`<${Safe} text=${r.key ?? ''} max=${60} />` }] : []),
-    { name: 'Worker', className: 'fit wide-only', cell: r => html`<${Safe} text=${r.worker_id ?? ''} max=${40} />` },
+    ...(keyed ? [{ name: 'Key', className: 'fit named', cell: r => html`<${Safe} text=${r.key ?? ''}
+      max=${30} />` }] : []),
+    ...(held ? [{ name: 'Worker', className: 'fit wide-only', cell: r => html`<${Safe} text=${r.worker_id ?? ''}
+      max=${30} />` }] : []),
     { name: 'Since', className: 'num', cell: r => html`<${Ago} at=${r.since} />` }]} />`);
 
 function Keys({ of: l, keys }) {
   if (!keys?.length) return html`<p class="dim">No key is in use, and none has values of its own.</p>`;
   const may = can('kinds:admin');
   return html`<${Table} label="Keys of the limit" rows=${keys} keyOf=${k => k.key} columns=${[
-    { name: 'State', className: 'fit', cell: k => html`<${Condition} of=${k} />` },
-    { name: 'Key', className: 'grow lead', cell: k => html`${k.key ? html`<b><${Safe} text=${k.key} max=${80} /></b>`
-      : html`<span class="dim">runs without a key</span>`} <${Closed} of=${k} />` },
-    { name: 'Allows', className: 'named', cell: k => allowed(k) || html`<span class="dim">as the limit</span>` },
+    { name: 'Key', className: 'grow lead', cell: k => html`<${Condition} of=${k} /> ${k.key ? html`<b><${Safe}
+      text=${k.key} max=${80} /></b>` : html`<span class="dim">runs without a key</span>`} <span
+      class="why">${allowed(k)}</span> <${Closed} of=${k} />` },
     { name: 'Leased', className: 'num', cell: k => count(k.leased) },
     { name: 'Waiting', className: 'num', cell: k => count(k.waiting) },
     { name: '', className: 'fit', cell: k => may && k.key && html`<span class="actions"><button type="button"
@@ -51,7 +52,7 @@ export default function Limit({ parts: [name] }) {
       <${Card} title="What it holds"><div class="figures">${figure(n(l.leased), l.concurrency
         ? `leased, of ${count(l.concurrency)}${l.per_key ? ' for each key' : ''}` : 'leased')}
         ${figure(n(l.waiting), 'wait here')}${figure(n(l.offered), 'let through, not yet taken')}</div><//>
-      <${Card} title="Runs that hold a slot"><${Runs} rows=${l.holders} label="Holders" keyed=${l.per_key}
+      <${Card} title="Runs that hold a slot"><${Runs} rows=${l.holders} label="Holders" held keyed=${l.per_key}
         none="None." /><//>
       <${Card} title="Runs that wait"><${Runs} rows=${l.waiters} label="Waiters" keyed=${l.per_key}
         none="None." /><//>

@@ -114,12 +114,10 @@ export default function Limits({ query }) {
       : html`<${Table} label="Limits" rows=${items} keyOf=${l => l.name} open=${l => go(pathOf(l.name))} columns=${[
         { name: 'State', className: 'fit', cell: l => html`<${Condition} of=${l} />` },
         { name: 'Limit', className: 'grow lead', cell: l => html`<a href=${href(pathOf(l.name))}><b><${Safe}
-          text=${l.name} max=${80} /></b></a> <${Closed} of=${l} />` },
-        { name: 'Allows', className: 'named', cell: l => html`${allowed(l)}${l.per_key && html` <span
-          class="tag">each key</span>`}` },
+          text=${l.name} max=${80} /></b></a> <span class="why">${allowed(l)}${l.per_key && ', each key'}</span>
+          ${' '}<${Closed} of=${l} />` },
         { name: 'Leased', className: 'num', cell: l => count(l.leased) + more(l) },
         { name: 'Waiting', className: 'num', cell: l => count(l.waiting) + more(l) },
-        { name: 'Keys', className: 'num wide-only', cell: l => (l.per_key ? count(l.keys) + more(l) : '–') },
         { name: '', className: 'fit', cell: l => html`<span class="actions"><${Door} of=${l} /></span>` }]} />`}
     ${(next || cursor) && html`<div class="pager">${cursor && html`<a href=${withQuery({ cursor: '' })}>First</a>`}
       ${next && html`<a href=${withQuery({ cursor: next })}>More</a>`}</div>`}<//>`;

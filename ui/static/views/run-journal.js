@@ -82,7 +82,7 @@ export function Inbox({ run }) {
   return html`<${Card} title="Inbox"><${Trouble} error=${list.error} />${list.rows.length === 0
     ? html`<p class="dim">Nothing has come yet. Signals, answers of people, and the results of children arrive
         here.</p>`
-    : html`<${Table} label="Inbox" rows=${list.rows} keyOf=${i => String(i.seq)} columns=${[
+    : html`<${Table} label="Inbox" scrolls rows=${list.rows} keyOf=${i => String(i.seq)} columns=${[
       { name: '#', className: 'num', cell: i => i.seq },
       { name: 'Item', className: 'fit', cell: i => html`<b>${i.type}</b> <${Safe} text=${i.name ?? ''} max=${120} />
           ${i.run_id && html` <${RunLink} id=${i.run_id} />`}` },

@@ -42,8 +42,8 @@ export default function Recovery() {
           columns=${[
         { name: 'Tier', className: 'fit', cell: j => html`<span class=${'state is-' + j.status}>${j.status}</span>` },
           { name: 'Run', className: 'fit', cell: j => html`<${RunLink} id=${j.jobId} />` },
-        { name: 'Command', className: 'grow', cell: j => html`<${Command} of=${j} />` },
-        { name: 'Engine', className: 'fit', cell: j => j.agentEngine },
+        { name: 'Command', className: 'grow', cell: j => html`<${Command} of=${j} /> <span
+          class="dim">${j.agentEngine}</span>` },
           { name: 'Heartbeat', className: 'num', cell: j =>
             (j.ageSeconds < 1 ? 'now' : `${duration(j.ageSeconds * 1000)} ago`) },
         ...(may && beats.items.some(j => j.status !== 'fresh') ? [{ name: '', className: 'fit', cell: j =>

@@ -132,7 +132,8 @@ func readme(t *testing.T, folder string) {
 	}
 	engine := node(t, runtimes[0])
 	execute(t, folder, engine, filepath.Join(modules, "typescript", "bin", "tsc"), "--strict", "--module", "nodenext",
-		"--target", "es2022", "--types", "node", "--typeRoots", filepath.Join(modules, "@types"), "worker.ts", "caller.ts")
+		"--target", "es2022", "--types", "node", "--typeRoots", filepath.Join(modules, "@types"),
+		"worker.ts", "caller.ts")
 	start := func(program string) (*exec.Cmd, *output) {
 		out := &output{}
 		cmd := exec.Command(engine, program)

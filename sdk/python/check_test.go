@@ -122,7 +122,8 @@ func TestBuildsAreChecked(t *testing.T) {
 	before, done := w.stored(ids), size(effects)
 	check := func(want int, release string, flags ...string) string {
 		t.Helper()
-		args := append(append([]string{"builds", "check", "--json"}, flags...), "--", "python3", "-m", "tests.check_worker")
+		args := append(append([]string{"builds", "check", "--json"}, flags...), "--", "python3", "-m",
+			"tests.check_worker")
 		code, out, complaint := w.perdure([]string{"PERDURE_KEY=" + key.Secret, "RELEASE=" + release,
 			"EFFECTS=" + effects}, args...)
 		if code != want {

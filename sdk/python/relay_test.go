@@ -83,7 +83,8 @@ func (r *relay) next(env ...string) (stop func()) {
 		cmd = exec.Command("python3", "-u", "-m", "tests.relay_worker")
 	}
 	cmd.Env = append(append(os.Environ(), "PERDURE_URL="+r.URL, "PERDURE_KEY="+r.Key(), "NO_PROXY=*",
-		"PYTHONDONTWRITEBYTECODE=1", "LOG="+r.log, "RELAY_WORKER="+language, "RELAY="+string(client.JSON(r.kinds))), env...)
+		"PYTHONDONTWRITEBYTECODE=1", "LOG="+r.log, "RELAY_WORKER="+language,
+		"RELAY="+string(client.JSON(r.kinds))), env...)
 	out := &output{}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -196,7 +197,8 @@ func TestRelay(t *testing.T) {
 
 func runRelay(t *testing.T, order []string, store string) {
 	p := perdure.DefaultPolicy()
-	p.Lease, p.GapAfter, p.BackoffBase, p.DispatchedRetry = 3*time.Second, 2*time.Second, 10*time.Millisecond, time.Second
+	p.Lease, p.GapAfter = 3*time.Second, 2*time.Second
+	p.BackoffBase, p.DispatchedRetry = 10*time.Millisecond, time.Second
 	opt := embedded.Options{Policy: &p, Dir: t.TempDir()}
 	if store == "postgres" {
 		opt.Store = pgtest.New(t)

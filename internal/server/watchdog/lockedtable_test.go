@@ -111,7 +111,8 @@ func TestLockedTableStopsOnlyRulesThatNeedIt(t *testing.T) {
 	t.Parallel()
 	x := newLockedStore(t)
 	needed := []string{"runs", "events", "meta"}
-	ends := []string{"dead_letters", "outbox", "tenants", "webhooks", "workers"} // which an end of a run reads or writes
+	// An end of a run reads or writes these.
+	ends := []string{"dead_letters", "outbox", "tenants", "webhooks", "workers"}
 	others := slices.DeleteFunc(x.tables(), func(table string) bool {
 		return slices.Contains(needed, table) || slices.Contains(ends, table)
 	})

@@ -147,7 +147,8 @@
 //     writer, and the rules for all of them.
 //   - edits.go, causes.go, points.go, pending.go: how edits of the code are found, which entry caused a
 //     failure, where reports belong, how errors become facts.
-//   - undo.go, patience.go, step.go, named.go: steps, with their undos, their time and their tries.
+//   - undo.go, patience.go, limit.go, step.go, named.go: steps, with their undos, their time, their
+//     limits and their tries.
 //   - suspend.go, branch.go, future.go, wait.go, join.go, select.go, map.go, parallel.go, child.go,
 //     approve.go, withdraw.go, anew.go: waits, futures and continuations, one idea each.
 //   - saga.go, newest.go, say.go: sagas, the thread, and reports to callers.

@@ -77,7 +77,8 @@ func (c *execution) admit(b *branch, key string, o *StepOptions, team *crew) err
 	}
 	c.stand(b) // a check ends here
 	wait := perdure.WaitSpec{ID: journal.InBranch(journal.LimitPrefix, key) + ":" +
-		strconv.FormatInt(c.grant.Epoch, 10), Type: perdure.WaitLimit, Name: key, Limits: o.limits, Timeout: perdure.Never}
+		strconv.FormatInt(c.grant.Epoch, 10), Type: perdure.WaitLimit, Name: key, Limits: o.limits,
+		Timeout: perdure.Never}
 	if err := check(&wait); err != nil {
 		return err
 	}

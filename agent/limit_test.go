@@ -76,7 +76,8 @@ func TestStepsShareALimit(t *testing.T) {
 				return agent.Step(ctx, "call", call(&calls, 5*time.Second), model)
 			})
 			worker.Agent(wk, "items", func(ctx *agent.Context, _ struct{}) (int, error) {
-				out, err := agent.Parallel(ctx, "fetch", []int{1, 2, 3, 4, 5, 6}, func(ctx context.Context, n int) (int, error) {
+				pages := []int{1, 2, 3, 4, 5, 6}
+				out, err := agent.Parallel(ctx, "fetch", pages, func(ctx context.Context, n int) (int, error) {
 					return call(&items, 5*time.Second)(ctx)
 				}, agent.MapOptions{Step: model})
 				return out.Completed, err

@@ -129,7 +129,8 @@ func (r *run) compose(now time.Time) bool {
 		r.events = append(r.events, perdure.Emitted{Type: perdure.LineProgress, Data: r.progress})
 		r.progress = nil
 	}
-	if p.commit != nil && len(r.events)+len(r.closures) > 0 && len(r.events)+len(r.closures)+p.commit.Entries() > perdure.MaxCommitEntries {
+	more := len(r.events) + len(r.closures)
+	if p.commit != nil && more > 0 && more+p.commit.Entries() > perdure.MaxCommitEntries {
 		held := p
 		r.held, p = &held, part{more: true} // together they are too large: the handler's lines go first
 	}

@@ -41,7 +41,8 @@ func TestHundredAgentsBehindOneKey(t *testing.T) {
 		running.Go(func() { _ = w.Run(ctx) })
 		defer running.Wait()
 		defer stop()
-		answers, err := askAll(ctx, c, 100, perdure.LimitRate{Count: 500, Per: perdure.Duration(time.Minute), Burst: burst})
+		answers, err := askAll(ctx, c, 100,
+			perdure.LimitRate{Count: 500, Per: perdure.Duration(time.Minute), Burst: burst})
 		if err != nil || answers != 100 || len(at) != 101 {
 			t.Fatalf("%d answers in %d calls, error %v; want 100 in 101", answers, len(at), err)
 		}

@@ -80,8 +80,8 @@ func TestAgentIsKilledInTheMiddle(t *testing.T) {
 	again.Process.Kill()
 	again.Wait()
 	if want := `"Both are fine: beta has 7 GB left"`; run.State != perdure.Completed || string(run.Result) != want {
-		t.Errorf("run %s is %s with %s (error %+v), want %s; the worker said:\n%s", id, run.State, run.Result, run.Error,
-			want, &out)
+		t.Errorf("run %s is %s with %s (error %+v), want %s; the worker said:\n%s", id, run.State, run.Result,
+			run.Error, want, &out)
 	}
 	if tools, err := os.ReadFile(log); err != nil || strings.Join(strings.Fields(string(tools)), " ") != "alpha beta" {
 		t.Errorf("the tools were called for %q (%v), want alpha and beta once", tools, err)

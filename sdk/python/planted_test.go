@@ -43,7 +43,8 @@ var faults = []fault{
                 if other != branch:`,
 		[]string{"tests.test_stories", "-k", "test_branches"}},
 	{"a commit sent again with other bytes", "lease.py", "        while True:\n            # A result",
-		"        while True:\n            data = data + b\" \"\n            # A result", []string{"tests.test_commits"}},
+		"        while True:\n            data = data + b\" \"\n            # A result",
+		[]string{"tests.test_commits"}},
 	{"the end of an opened wait that is not expected", "agent/execution.py",
 		"            self.facts.expect_wait(wait)  # it is over", "            pass  # it is over",
 		[]string{"tests.test_waits"}},
@@ -71,7 +72,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			if n := strings.Count(string(text), f.right); n != 1 {
 				t.Fatalf("%s has %q %d times, want once", f.file, f.right, n)
 			}
-			if err := os.WriteFile(file, []byte(strings.Replace(string(text), f.right, f.wrong, 1)), 0o600); err != nil {
+			planted := strings.Replace(string(text), f.right, f.wrong, 1)
+			if err := os.WriteFile(file, []byte(planted), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), "python3", append([]string{"-m", "unittest", "-f"}, f.finds...)...)

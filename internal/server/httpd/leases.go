@@ -96,8 +96,9 @@ func takeLimits(c *call, in *api.TakeLimits) (int, *api.LimitsTaken, error) {
 		}
 		for k, i := range at {
 			r := &op.Results[k]
-			out.Results[i] = api.StepTaken{LeaseResult: leaseResult(r.LeaseResult), Taken: r.Taken, BlockedBy: r.Blocked,
-				RetryMS: r.Retry.Milliseconds()}
+			out.Results[i] = api.StepTaken{LeaseResult: leaseResult(r.LeaseResult), Taken: r.Taken,
+				BlockedBy: r.Blocked,
+				RetryMS:   r.Retry.Milliseconds()}
 		}
 	}
 	if e := out.Results[0].Error; len(in.Steps) == 1 && e != nil {

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,8 @@ func (w *World) askSlots(g dispatch.Grant, t life.StepTake) life.StepTaken {
 func (w *World) takesSlot(g dispatch.Grant, step string, want bool, names ...string) life.StepTaken {
 	w.t.Helper()
 	out := w.askSlots(g, life.StepTake{Step: step, Limits: takes(names...)})
-	w.check(out.Taken == want, "step %s of run %s: taken %v, want %v; %+v", step, g.Run.ID, out.Taken, want, out.Blocked)
+	w.check(out.Taken == want, "step %s of run %s: taken %v, want %v; %+v", step, g.Run.ID, out.Taken, want,
+		out.Blocked)
 	return out
 }
 
@@ -173,12 +175,14 @@ var stepLimitScenarios = []Scenario{
 			Burst: 3}}, false)
 		g := w.agents(1)[0]
 		take := func(step string, units, try int) life.StepTaken {
-			return w.askSlots(g, life.StepTake{Step: step, Limits: []perdure.LimitTake{{Name: "r", Units: units}}, Try: try})
+			return w.askSlots(g, life.StepTake{Step: step, Limits: []perdure.LimitTake{{Name: "r", Units: units}},
+				Try: try})
 		}
 		w.check(take("a#1", 2, 0).Taken && take("a#1", 2, 0).Taken, "the burst is not granted")
 		w.check(!take("b#1", 2, 0).Taken, "more than the burst is granted")
 		out := take("a#1", 2, 1)
-		w.check(!out.Taken && out.Retry > 0 && out.Retry <= time.Second, "a second try: %+v, want it to wait up to 1 s", out)
+		w.check(!out.Taken && out.Retry > 0 && out.Retry <= time.Second,
+			"a second try: %+v, want it to wait up to 1 s", out)
 		w.pass(2 * time.Second)
 		w.check(take("a#1", 2, 1).Taken && !take("b#1", 2, 0).Taken, "a second try takes nothing of the rate")
 	}},
@@ -256,7 +260,7 @@ var stepLimitScenarios = []Scenario{
 		waiter, next := w.under("", "l"), w.under("", "l")
 		w.leases("l", "", 1, 2)
 		for _, id := range []perdure.RunID{holder.ID, g.Run.ID, waiter.ID} {
-			w.do(corrupt{"UPDATE runs SET rest='{', version=version+1 WHERE id=?", []any{string(id)}})
+			w.do(corrupt{fmt.Sprintf("UPDATE %s SET rest='{', version=version+1 WHERE id=?", "runs"), []any{string(id)}})
 		}
 		w.restart()
 		w.pass(2 * time.Minute)

@@ -16,8 +16,8 @@ func callUnderLimits(ctx *agent.Context, _ execution) (any, error) {
 var limitStories = []story{
 	{
 		name: "step-under-limits",
-		words: []string{`The step "plan" gives 1. The step "call" takes 3 units of the limit "openai", and a slot of the`,
-			`limit "customer" with the key "acme". It gives "text", which is the result.`},
+		words: []string{`The step "plan" gives 1. The step "call" takes 3 units of the limit "openai", and a slot of`,
+			`the limit "customer" with the key "acme". It gives "text", which is the result.`},
 		agent: callUnderLimits,
 		turns: []turn{{}},
 	},
@@ -31,7 +31,8 @@ var limitStories = []story{
 				s.full = false
 				for _, id := range s.openWaits() {
 					s.over(id)
-					s.add(perdure.Item{Type: perdure.ItemLimit, WaitID: id, Name: "call#1", Outcome: perdure.WaitSatisfied})
+					s.add(perdure.Item{Type: perdure.ItemLimit, WaitID: id, Name: "call#1",
+						Outcome: perdure.WaitSatisfied})
 				}
 			}},
 		},

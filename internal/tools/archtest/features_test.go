@@ -25,7 +25,8 @@ func TestEveryMigrationBelongsToAFeature(t *testing.T) {
 	}
 	listed := slices.Collect(maps.Keys(kernel.Unfeatured))
 	for _, f := range kernel.Features {
-		if f.Name == "" || len(f.Schema) == 0 {
+		inText := f.Name == kernel.StepLimits.Name // stored in the text of a run
+		if f.Name == "" || len(f.Schema) == 0 && !inText {
 			t.Errorf("the feature %+v lacks a name or the files of the schema that it came with", f)
 		}
 		listed = append(listed, f.Schema...)

@@ -20,6 +20,7 @@
 //     consequences of an end.
 //   - limit_room.go, limit_next.go, limit_use.go: counts of limits, who is next, limits of a new run.
 //   - defer.go, start.go, process.go, heartbeat.go, artifact.go: while a run executes.
+//   - limit_step.go: limits of steps.
 //   - unique.go: keys of unique and debounced runs.
 //   - submit.go, child.go, continuation.go, anew.go: new runs, from callers and from runs.
 //   - gathering.go, group.go, chat.go: chords and groups, conversations.

@@ -147,7 +147,8 @@ func (x *failover) saysWhatMayBeLost(f *fleet, log *record) {
 		"--key", f.key)
 	cmd.Dir = x.t.TempDir()
 	out, _ := cmd.CombinedOutput() // the disk of this machine may be full
-	for _, want := range []string{"ok   store ", x.b.Address() + ": a standby", x.a.Address() + ": the primary, timeline 1",
+	for _, want := range []string{"ok   store ", x.b.Address() + ": a standby",
+		x.a.Address() + ": the primary, timeline 1",
 		"ok   standbys ", "streaming, " + sync, "a failover " + loss} {
 		if !strings.Contains(string(out), want) {
 			x.t.Errorf("perdure doctor does not say %q:\n%s", want, out)

@@ -85,7 +85,8 @@ var (
 	// inTypeScript matches a name of TypeScript in a row: a type, or a member of one.
 	inTypeScript = regexp.MustCompile("`([A-Z][A-Za-z]+)(?:\\.([A-Za-z]+))?`")
 	ofSource     = regexp.MustCompile(`(?ms)^export (?:abstract )?(?:class|interface) (\w+)(.*?)^}`)
-	ofMember     = regexp.MustCompile(`(?m)(?:^  constructor\(readonly |^  |^    readonly )(?:readonly |get |async |\*)*(\w+)\??[:<(]`)
+	ofMember     = regexp.MustCompile(
+		`(?m)(?:^  constructor\(readonly |^  |^    readonly )(?:readonly |get |async |\*)*(\w+)\??[:<(]`)
 )
 
 // members returns the exported classes and interfaces of the library, with their members.

@@ -35,8 +35,8 @@ func TestFeaturesWaitForTheLastOlderNode(t *testing.T) {
 		},
 		kernel.StepLimits.Name: func(name string) *answer {
 			return w.do("POST", "/api/v1/workers/w/limits", fmt.Sprintf(
-				`{"steps":[{"run_id":"%s","epoch":%v,"step":"%s","limits":[{"name":"steps"}]}]}`, g["run_id"], g["epoch"],
-				name))
+				`{"steps":[{"run_id":"%s","epoch":%v,"step":"%s","limits":[{"name":"steps"}]}]}`, g["run_id"],
+				g["epoch"], name))
 		},
 	}
 	for _, f := range kernel.Features {

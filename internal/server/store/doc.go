@@ -71,8 +71,8 @@
 //   - claims.go, places.go, held.go, limit_lines.go, records.go: which runs a worker may claim; all
 //     repositories together.
 //   - cache.go, lookup.go, queue.go, batch.go, locks.go, contended.go, blockers.go, outage.go,
-//     writable.go, levels.go, standbys.go, pending.go: how a batch is read, decided and written, which releases write,
-//     and what an upgrade would change.
+//     writable.go, standbys.go, levels.go, pending.go: how a batch is read, decided and written, what a
+//     failover may lose, which releases write, and what an upgrade would change.
 //   - limit_check.go, check.go, census.go, clockback.go, backup.go, restore.go: looking at the
 //     whole store.
 //

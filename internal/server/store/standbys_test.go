@@ -48,7 +48,8 @@ func TestNodeSaysWhatAFailoverLoses(t *testing.T) {
 		got := strings.Count(log.String(), "level=WARN msg=\"a failover of PostgreSQL may lose acknowledged work\" "+
 			"why=\"there is no standby")
 		if got != want {
-			t.Errorf("lines about what a failover loses = %d (a command: %v), want %d:\n%s", got, tool, want, log.String())
+			t.Errorf("lines about what a failover loses = %d (a command: %v), want %d:\n%s", got, tool, want,
+				log.String())
 		}
 	}
 }

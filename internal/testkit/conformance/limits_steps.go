@@ -259,8 +259,9 @@ var stepLimitScenarios = []Scenario{
 		w.takesSlot(g, "x#1", true, "m")
 		waiter, next := w.under("", "l"), w.under("", "l")
 		w.leases("l", "", 1, 2)
+		damage := fmt.Sprintf("UPDATE %s SET rest='{', version=version+1 WHERE id=?", "runs")
 		for _, id := range []perdure.RunID{holder.ID, g.Run.ID, waiter.ID} {
-			w.do(corrupt{fmt.Sprintf("UPDATE %s SET rest='{', version=version+1 WHERE id=?", "runs"), []any{string(id)}})
+			w.do(corrupt{damage, []any{string(id)}})
 		}
 		w.restart()
 		w.pass(2 * time.Minute)

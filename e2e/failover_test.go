@@ -77,8 +77,10 @@ func (x *failover) run() {
 		x.must(x.a.WaitsFor(true))
 	}
 	f, log := newFleet(t, 0, x.b.URL("postgres")), &record{}
-	for range 2 {
-		n := prepareNode(t, append([]string{"--store", pgtest.URL("postgres", x.a, x.b)}, append(slices.Clone(leases),
+	// A node starts whichever address comes first: the primary's, the standby's, or one where nothing listens.
+	for _, address := range []string{pgtest.URL("postgres", x.b, x.a),
+		strings.Replace(pgtest.URL("postgres", x.a, x.b), "@", "@127.0.0.1:1,", 1)} {
+		n := prepareNode(t, append([]string{"--store", address}, append(slices.Clone(leases),
 			"--log-level", "info")...)...)
 		n.log = log
 		n.start()

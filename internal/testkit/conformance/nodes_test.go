@@ -184,8 +184,8 @@ func scheduleOnTwoNodes(t testing.TB, at store.Options) {
 	b.fsck()
 }
 
-// Two nodes take the last slot at once, with two grants, with two steps, and with a grant and a limit that is
-// lowered. One of them is decided again and finds none.
+// Two nodes take the last slot at once, with two grants, and with two steps. One of them is decided again and
+// finds none.
 func TestLastSlotOnTwoNodesIsTakenOnce(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) { lastSlotOnTwoNodes(t, at) })
 }

@@ -1,84 +1,16 @@
 package typescript
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
+
+	"github.com/perdure/perdure/internal/testkit/gonames"
 )
 
 const page = "../../docs/typescript.md"
-
-// exported returns the exported names of a package: functions, variables, types, their methods and fields.
-func exported(t *testing.T, dir string) (names []string) {
-	t.Helper()
-	source := func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }
-	packages, err := parser.ParseDir(token.NewFileSet(), dir, source, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range packages {
-		for _, f := range p.Files {
-			for _, d := range f.Decls {
-				names = append(names, declared(d)...)
-			}
-		}
-	}
-	return names
-}
-
-func declared(d ast.Decl) (names []string) {
-	add := func(parts ...string) {
-		if !slices.ContainsFunc(parts, func(s string) bool { return !ast.IsExported(s) }) {
-			names = append(names, strings.Join(parts, "."))
-		}
-	}
-	switch d := d.(type) {
-	case *ast.FuncDecl:
-		if d.Recv == nil {
-			add(d.Name.Name)
-		} else {
-			add(receiver(d.Recv.List[0].Type), d.Name.Name)
-		}
-	case *ast.GenDecl:
-		for _, s := range d.Specs {
-			switch s := s.(type) {
-			case *ast.ValueSpec:
-				for _, n := range s.Names {
-					add(n.Name)
-				}
-			case *ast.TypeSpec:
-				add(s.Name.Name)
-				if body, ok := s.Type.(*ast.StructType); ok {
-					for _, f := range body.Fields.List {
-						for _, n := range f.Names {
-							add(s.Name.Name, n.Name)
-						}
-					}
-				}
-			}
-		}
-	}
-	return names
-}
-
-func receiver(e ast.Expr) string {
-	switch e := e.(type) {
-	case *ast.StarExpr:
-		return receiver(e.X)
-	case *ast.IndexExpr:
-		return receiver(e.X)
-	case *ast.Ident:
-		return e.Name
-	}
-	return ""
-}
 
 var (
 	ofTable = regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\| (.*) \\|$")
@@ -127,7 +59,7 @@ func TestNamesAreCompared(t *testing.T) {
 	}
 	// Methods by which Go sees the kind of an error.
 	plain := regexp.MustCompile(`^Err.*\.(Error|FailureCode|Is|Permanent|Unwrap)$`)
-	names := slices.DeleteFunc(exported(t, "../../agent"), plain.MatchString)
+	names := slices.DeleteFunc(gonames.Exported(t, "../../agent"), plain.MatchString)
 	for _, n := range names {
 		if rows[n] == "" {
 			t.Errorf("%s has no row for agent.%s", page, n)

@@ -178,7 +178,9 @@ var stepLimitScenarios = []Scenario{
 			return w.askSlots(g, life.StepTake{Step: step, Limits: []perdure.LimitTake{{Name: "r", Units: units}},
 				Try: try})
 		}
-		w.check(take("a#1", 2, 0).Taken && take("a#1", 2, 0).Taken, "the burst is not granted")
+		for range 2 { // also asked again, as after a lost answer
+			w.check(take("a#1", 2, 0).Taken, "the burst is not granted")
+		}
 		w.check(!take("b#1", 2, 0).Taken, "more than the burst is granted")
 		out := take("a#1", 2, 1)
 		w.check(!out.Taken && out.Retry > 0 && out.Retry <= time.Second,

@@ -28,7 +28,6 @@ var harmless = map[string]string{
 	"GET /api/v1/kinds/{kind}/stats":                  "reads a bounded number of runs, as a list does",
 	"GET /api/v1/schedules":                           "reads a page of at most 8 MiB, as other lists do",
 	"GET /api/v1/limits":                              "reads a page of 100 rows, and sums up to 2000 keys of each",
-	"PUT /api/v1/limits/{name}":                       "writes two rows; its keys are looked at 32 in a sweep",
 	"GET /api/v1/limits/{name}":                       "sums up to 2000 keys, and reads up to 2000 runs",
 	"DELETE /api/v1/limits/{name}":                    "writes two rows; what waits goes on 16 in a sweep",
 	"POST /api/v1/limits/{name}/close":                "writes two rows",
@@ -326,6 +325,29 @@ var attacks = []attack{
 				a.call("GET", fmt.Sprintf("/api/v1/runs/%s/journal?epoch=%d&limit=1000", r.RunID, r.Epoch), nil, nil)
 				a.call("GET", "/api/v1/runs/"+r.RunID+"/journal/entries?limit=1000", nil, nil)
 				a.call("GET", "/api/v1/runs/"+r.RunID+"/replay", nil, nil)
+			})
+		}
+	}},
+	{"steps of many runs under four limits with as many keys", 0.4, func(a *attacker) func() {
+		var limits []obj
+		for i := range 4 {
+			name := fmt.Sprint("steps", i)
+			a.call("PUT", "/api/v1/limits/"+name, obj{"concurrency": 1000, "per_key": true}, nil)
+			limits = append(limits, obj{"name": name})
+		}
+		held := a.holds(a.no.scale(100, 1000), obj{"kind": "diary", "class": "agent"})
+		return func() {
+			a.storm(4, func(i int) {
+				var steps []obj
+				for k, r := range held {
+					var takes []obj
+					for _, l := range limits {
+						takes = append(takes, obj{"name": l["name"], "key": fmt.Sprint("key", k)})
+					}
+					steps = append(steps, obj{"run_id": r.RunID, "epoch": r.Epoch, "step": fmt.Sprintf("step#%d", i%3),
+						"limits": takes, "give_back": i%2 == 1})
+				}
+				a.count(a.call("POST", "/api/v1/workers/w/limits", obj{"steps": steps}, nil))
 			})
 		}
 	}},

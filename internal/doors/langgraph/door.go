@@ -61,6 +61,15 @@ func routes() (list []doors.Route) {
 	on("GET", "/runs/{run}/join", joinRun)
 	on("GET", "/runs/{run}/stream", streamRun)
 	on("POST", "/runs/{run}/cancel", cancelRun)
+	for _, r := range []struct{ method, pattern string }{{"POST", "/runs/crons"}, {"POST", "/runs/crons/search"},
+		{"POST", "/runs/crons/count"}, {"PATCH", "/runs/crons/{cron}"}, {"DELETE", "/runs/crons/{cron}"},
+		{"POST", "/threads/{thread}/runs/crons"}} {
+		on(r.method, r.pattern, notHere("crons are not here: make a schedule of Perdure (docs/schedules.md)"))
+	}
+	for _, r := range []struct{ method, pattern string }{{"PUT", "/store/items"}, {"GET", "/store/items"},
+		{"DELETE", "/store/items"}, {"POST", "/store/items/search"}, {"POST", "/store/namespaces"}} {
+		on(r.method, r.pattern, notHere("the store is not here: keep what agents remember in a database of yours"))
+	}
 	return list
 }
 
@@ -90,6 +99,11 @@ func unprocessable(code perdure.Code, field, detail string) error {
 	p := api.NewProblem(code, detail, field)
 	p.Status = http.StatusUnprocessableEntity
 	return p
+}
+
+// notHere refuses what the platform has and the door has not.
+func notHere(why string) func(*doors.Call) error {
+	return func(*doors.Call) error { return perdure.Errorf(perdure.CodeNotFound, "%s", why) }
 }
 
 func kindsAreFixed(*doors.Call) error {

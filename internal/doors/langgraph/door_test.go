@@ -399,6 +399,11 @@ func TestThreadsAndAssistants(t *testing.T) {
 	if status, _, _ := w.do("GET", "/threads/"+id, nil); status != 404 {
 		t.Errorf("after it: %d, want 404", status)
 	}
+	for path, want := range map[string]string{"/runs/crons": "schedule", "/store/items/search": "database of yours"} {
+		if status, text, _ := w.do("POST", path, "{}"); status != 404 || !strings.Contains(text, want) {
+			t.Errorf("POST %s = %d %s, want 404 and a word about %q", path, status, text, want)
+		}
+	}
 	a := w.get("GET", "/assistants/echo", nil)
 	b := w.get("GET", "/assistants/046b5dc7-2108-582c-9c6c-31d556d138f0", nil)
 	if a["assistant_id"] != b["assistant_id"] || a["graph_id"] != "echo" {

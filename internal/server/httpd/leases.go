@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
@@ -71,6 +72,9 @@ func releaseRuns(c *call, in *api.ReleaseRuns) (int, *api.LeaseResults, error) {
 	})
 }
 
+// stepsAtOnce bounds the steps of one operation, each of which may write its run and four limits.
+const stepsAtOnce = 250
+
 func takeLimits(c *call, in *api.TakeLimits) (int, *api.LimitsTaken, error) {
 	if len(in.Steps) == 0 || len(in.Steps) > perdure.MaxList {
 		return 0, nil, perdure.Invalid("steps", "names 1 to %d steps", perdure.MaxList)
@@ -85,20 +89,21 @@ func takeLimits(c *call, in *api.TakeLimits) (int, *api.LimitsTaken, error) {
 	}
 	out := &api.LimitsTaken{Results: make([]api.StepTaken, len(in.Steps))}
 	for t, at := range parts {
-		op := &life.TakeLimits{Tenant: t, Worker: c.worker()}
-		for _, i := range at {
-			s := &in.Steps[i]
-			op.Takes = append(op.Takes, life.StepTake{Lease: life.Lease{RunID: s.RunID, Epoch: s.Epoch}, Step: s.Step,
-				Limits: s.Limits, Try: s.Try, GiveBack: s.GiveBack})
-		}
-		if err := c.s.engine.Do(c.Context(), op); err != nil {
-			return 0, nil, err
-		}
-		for k, i := range at {
-			r := &op.Results[k]
-			out.Results[i] = api.StepTaken{LeaseResult: leaseResult(r.LeaseResult), Taken: r.Taken,
-				BlockedBy: r.Blocked,
-				RetryMS:   r.Retry.Milliseconds()}
+		for at := range slices.Chunk(at, stepsAtOnce) {
+			op := &life.TakeLimits{Tenant: t, Worker: c.worker()}
+			for _, i := range at {
+				s := &in.Steps[i]
+				op.Takes = append(op.Takes, life.StepTake{Lease: life.Lease{RunID: s.RunID, Epoch: s.Epoch}, Step: s.Step,
+					Limits: s.Limits, Try: s.Try, GiveBack: s.GiveBack})
+			}
+			if err := c.s.engine.Do(c.Context(), op); err != nil {
+				return 0, nil, err
+			}
+			for k, i := range at {
+				r := &op.Results[k]
+				out.Results[i] = api.StepTaken{LeaseResult: leaseResult(r.LeaseResult), Taken: r.Taken,
+					BlockedBy: r.Blocked, RetryMS: r.Retry.Milliseconds()}
+			}
 		}
 	}
 	if e := out.Results[0].Error; len(in.Steps) == 1 && e != nil {

@@ -28,11 +28,12 @@ var events = map[string]Feature{
 	"CascadeAdvanced": Parent, "ItemExpired": none, "LateResultAdopted": LateResult, "MessagesAppended": Thread,
 	"Continued": Chord, "LateResultKept": LateResult, "LateResultDiscarded": LateResult, "Repeated": Retry,
 	"CallbackRefused": Callback, "LimitReached": none, "LimitOffered": none, "Debounced": none,
+	"StepAdmitted": none, "StepsLeft": none,
 }
 
 // waits has the types of waits.
 var waits = map[string]Feature{
-	"children": Parent, "signal": Signal, "timer": Suspend, "callback": Callback, "approval": Approval,
+	"limit": none, "children": Parent, "signal": Signal, "timer": Suspend, "callback": Callback, "approval": Approval,
 	"message": Chat,
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -118,6 +119,12 @@ func TestASignalReachesTheCommandAndTheServerIsStopped(t *testing.T) {
 			if err := cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
+			// A shell that got the signal just before its read would wait for a line for ever.
+			go func() {
+				for err := error(nil); err == nil; {
+					_, err = io.WriteString(in, "\n")
+				}
+			}()
 			lines.Scan()
 			line := lines.Text()
 			err = cmd.Wait()

@@ -83,6 +83,9 @@ func (x *failover) run() {
 		n := prepareNode(t, append([]string{"--store", address}, append(slices.Clone(leases),
 			"--log-level", "info")...)...)
 		n.log = log
+		if f.key != "" {
+			keys.Store(address, f.key) // of the same store
+		}
 		n.start()
 		f.nodes, f.key = append(f.nodes, n), n.key
 	}

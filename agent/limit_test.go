@@ -37,9 +37,18 @@ func (x *crowd) stay(ctx context.Context, d time.Duration) {
 	x.mu.Unlock()
 }
 
+// total counts those who have been there.
+func (x *crowd) total() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.all
+}
+
 // was checks how many were there at once, and in all.
 func (x *crowd) was(t *testing.T, what string, most, all int) {
 	t.Helper()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.most != most || x.all != all {
 		t.Errorf("%s: %d calls, %d at once; want %d, and %d at once", what, x.all, x.most, all, most)
 	}
@@ -156,7 +165,7 @@ func TestStepClosesALimit(t *testing.T) {
 		defer stop()
 		began := time.Now()
 		first := w.start(perdure.Submission{Kind: "told"})
-		for told.all == 0 {
+		for told.total() == 0 {
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(500 * time.Millisecond)

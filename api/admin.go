@@ -98,8 +98,8 @@ type WatchdogLog struct {
 	NextCursor string                   `json:"next_cursor,omitempty"`
 }
 
-// Locks are the locks of other sessions of PostgreSQL that are in the way of the answering node. What
-// needs them is set aside, and the rest goes on. With SQLite there are none.
+// Locks are the locks of other sessions of PostgreSQL that are in the way of the answering node. Calls
+// that need them are set aside, and the rest goes on. With SQLite there are none.
 type Locks struct {
 	Tables []LockedTable `json:"tables"`
 	Rows   []LockedRow   `json:"rows"` // the oldest first

@@ -50,7 +50,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name string, opts ...CallOpt
 	return answer[api.Schedule](ctx, c, &request{method: "POST", path: path(v1+"/schedules/%s/pause", name)}, opts...)
 }
 
-// ResumeSchedule ends the pause of a schedule. What it does about instants that were missed is up to
+// ResumeSchedule ends the pause of a schedule. Its missed instants are made up for according to
 // its plan.
 func (c *Client) ResumeSchedule(ctx context.Context, name string, opts ...CallOptions) (*api.Schedule, error) {
 	return answer[api.Schedule](ctx, c, &request{method: "POST", path: path(v1+"/schedules/%s/resume", name)}, opts...)

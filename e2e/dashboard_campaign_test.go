@@ -64,7 +64,7 @@ const listens = `(() => { if (window.troubles) return true;
 	console.error = (...all) => { troubles.push(all.join(' ')); tell(...all) };
 	return true })()`
 
-// What the tabs show is true, whatever happens. PERDURE_DASHBOARD=1h makes it a campaign of an hour.
+// The tabs show true facts under load, kills and restarts. PERDURE_DASHBOARD=1h makes it a campaign of an hour.
 func TestDashboardTellsTheTruth(t *testing.T) {
 	t.Parallel()
 	length, _ := time.ParseDuration(os.Getenv("PERDURE_DASHBOARD"))

@@ -145,7 +145,7 @@ func workersOfAConversation(t *testing.T, d *dashboard) {
 	if !browser.Eval[bool](d.Page, inSight) {
 		t.Error("the message of a link is shown and not in sight")
 	}
-	// What comes above it and below it leaves it in sight, also in a browser that does not anchor what it scrolls.
+	// Lines above it and below it leave it in sight, also in a browser that does not anchor what it scrolls.
 	browser.Eval[bool](d.Page, `(() => { document.querySelector('.messages').style.overflowAnchor = 'none';
 		const e = document.createElement('p'); e.id = 'late'; e.style.height = '900px';
 		e.style.flex = 'none'; document.querySelector('.messages').prepend(e); return true })()`)

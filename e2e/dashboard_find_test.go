@@ -244,7 +244,7 @@ func queueAndWorker(t *testing.T, d *dashboard) {
 	d.n.insist("POST", "/api/v1/queues/nobody/pause", "", obj{}, nil)
 	d.sees("[data-reason=queue_paused]", "paused")
 	d.n.insist("POST", "/api/v1/queues/nobody/resume", "", obj{}, nil)
-	// The worker has a run now. What it held before may have been lost: a lease is a minute, and this test may be slow.
+	// The worker has a run now. Its earlier lease may have been lost: a lease is a minute, and this test may be slow.
 	d.n.grants(obj{"kind": "print.now"})
 	d.goes("#/workers/w")
 	d.sees(".plain", "print.now")
@@ -311,7 +311,7 @@ func limitsAreShown(t *testing.T, d *dashboard) {
 	d.sees("h1", "shop")
 	d.sees(".page-title .sub", "<b>the shop</b>")
 	d.sees(".facts", "1 at once; 500 each 1m")
-	// What happens arrives over the socket.
+	// Changes arrive over the socket.
 	d.sees(".connection", "Live")
 	first := d.n.submit(obj{"kind": "buys", "queue": "shop", "limits": []string{"shop"}, "limit_key": "acme"})
 	second := d.n.submit(obj{"kind": "buys", "queue": "shop", "limits": []string{"shop"}, "limit_key": "acme"})

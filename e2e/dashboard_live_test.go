@@ -71,7 +71,7 @@ func (n *node) commits(r runView, commit obj) {
 	}
 }
 
-// The pages of runs show what is true now. What happens arrives over the socket, and no page asks for it. The parts
+// The pages of runs show what is true now. Changes arrive over the socket, and no page asks for them. The parts
 // share one server and one browser, one after the other.
 func TestDashboardShowsWhatIsTrueNow(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,7 @@ func quietPagesAskForNothing(t *testing.T, d *dashboard) {
 		d.sees(x.css, x.text)
 		d.sees(".connection", "Live")
 		browser.Eval[bool](d.Page, countCalls)
-		// What is read when the first message comes may be on its way. After that, no call is made in five polls.
+		// A call may be on its way when the first message comes. After that, no call is made in five polls.
 		browser.Eval[bool](d.Page, "window.quietSince = Date.now(), true")
 		eventually.True(t, x.view+" makes no call for ten seconds of the page", func() bool {
 			return browser.Eval[float64](d.Page, `(calls.splice(0).length ? window.quietSince = Date.now() : 0,

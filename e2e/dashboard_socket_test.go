@@ -43,7 +43,7 @@ func mute(t *testing.T, n *node, read func(message []byte)) string {
 	return front.URL
 }
 
-// What the page does while its socket says nothing. The parts share one server.
+// The page polls while its socket says nothing. The parts share one server.
 func TestDashboardWithASilentSocket(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -1,7 +1,7 @@
 // A Perdure worker of nothing but Node's own fetch; PERDURE_URL and PERDURE_KEY say which server. It is the shortest
 // description of the protocol of docs/api.md. Agents with durable steps are written with the SDK (sdk/typescript).
 //
-// A handler takes the run's input and the run. What it returns is the result; when it throws, the attempt failed and
+// A handler takes the run's input and the run. Its return value is the result; when it throws, the attempt failed and
 // is tried again. One that takes long looks at run.stop: the run was asked to stop, or is no longer ours.
 
 import { randomUUID } from "node:crypto";

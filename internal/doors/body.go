@@ -18,7 +18,7 @@ import (
 )
 
 // Bodies are read kindly, because other servers read them so: unknown fields are ignored, and the
-// Content-Type may be anything. What is bounded in the API is bounded here too.
+// Content-Type may be anything. The bounds of the API hold here too.
 
 const (
 	// MaxBody bounds the body of a call.

@@ -83,7 +83,7 @@ function Connection() {
 
 function Nav({ at }) {
   useAttention();
-  // What needs a person is counted beside the view that shows it.
+  // The lines that need a person are counted beside the view that shows it.
   const badge = {};
   for (const l of lines.value ?? []) (badge[l.view] ??= []).push(l);
   const sum = of => of.reduce((n, l) => n + l.n, 0) + (of.some(l => l.count.endsWith('+')) ? '+' : '');

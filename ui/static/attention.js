@@ -1,4 +1,4 @@
-// What may need a person: one watch, and one list of lines that the home shows and the menu counts.
+// Lines that may need a person: one watch, and one list of lines that the home shows and the menu counts.
 import { signal } from './lib.js';
 import { useList } from './live.js';
 import { can } from './api.js';

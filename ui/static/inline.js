@@ -1,6 +1,6 @@
 // The text of a block of Markdown: emphasis, code, links. It is read once, from left to right.
 //
-// What is open is on a stack: marks of emphasis, and brackets of links. A mark that closes takes the nearest open one
+// Open elements are on a stack: marks of emphasis, and brackets of links. A mark that closes takes the nearest open one
 // of its kind, and what is between them becomes an element. A mark that nothing closes is text, as everything else
 // is, and all marks are while maxOpen of them are open: the work is in proportion to the text.
 import { html } from './lib.js';

@@ -1,4 +1,4 @@
-// What views use to show something that changes: lists of runs, counts, and other lists. socket.js has the
+// The data of views that change: lists of runs, counts, and other lists. socket.js has the
 // connection, rows.js the rows of runs.
 import { useEffect, useRef, useState, none } from './lib.js';
 import { get } from './api.js';

@@ -3,7 +3,7 @@
 //
 // A text is read a line at a time into blocks (paragraphs, lists, code, tables), and the text of a block a mark at a
 // time (inline.js). Each takes time in proportion to the text, whatever an agent writes: blocks are nested to a depth.
-// What is read is CommonMark with tables, tasks, and line breaks as they are written. Left out are references of
+// It reads CommonMark with tables, tasks, and line breaks as they are written. Left out are references of
 // links, which are shown as text, and all HTML.
 import { html } from './lib.js';
 import { inline, plain } from './inline.js';

@@ -303,7 +303,7 @@ export function Dialogs() {
   }, [q]);
   if (!q) return null;
   const end = answer => { asking.value = null; q.done(answer); };
-  // What was typed stays while it is refused.
+  // A refused form keeps its text.
   const submit = async e => {
     e.preventDefault();
     const data = new FormData(e.currentTarget), answer = /** @type {any} */ (Object.fromEntries(data));

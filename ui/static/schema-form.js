@@ -1,4 +1,4 @@
-// A form made from the JSON Schema of a kind's input, for the types that a form can show. What it can't show stays
+// A form made from the JSON Schema of a kind's input, for the types that a form can show. A type that it can't show stays
 // a field for JSON. The server does not check inputs against the schema, so the form does. An error stands at its
 // field.
 import { html } from './lib.js';

@@ -1,5 +1,5 @@
 // A terminal that only shows: text with colours, carriage returns, backspaces, tabs, and erasing. It keeps the newest
-// lines. What a sequence asks for beyond that is left out: no title, no link, no clipboard, no answer, no bell. Other
+// lines. Other effects of sequences are left out: no title, no link, no clipboard, no answer, no bell. Other
 // control characters are written out by safe.js when a line is shown.
 //
 // A line is a list of parts, [text, style]. Text at the end of a line is appended to its last part. Only a line that

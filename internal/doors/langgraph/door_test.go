@@ -411,7 +411,7 @@ func TestThreadsAndAssistants(t *testing.T) {
 	}
 }
 
-// What belongs to another tenant is answered as what there is not, byte for byte.
+// The ids of another tenant are answered like unknown ids, byte for byte.
 func TestAnotherTenantSeesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.kinds()

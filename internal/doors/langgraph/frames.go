@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/doors"
 )
 
-// A translator turns the lines of one run's log into frames. What a frame has beside the log never
-// changes: messages of the thread, by their numbers, and the action of an approval.
+// A translator turns the lines of one run's log into frames. A frame also has data that
+// never changes: messages of the thread, by their numbers, and the action of an approval.
 type translator struct {
 	run, thread, kind string // ids as the caller knows them
 	from              int64  // the first line of the part of the run

@@ -4,8 +4,8 @@
 // # How it works
 //
 // A response is a run. Its id is resp_ and the run's id in hexadecimal digits; the model is its kind.
-// Each run has a thread, so that a later response can go on from it. What the request said and the
-// run has no place for stands in the run's metadata (request.go).
+// Each run has a thread, so that a later response can go on from it. Fields of the request for
+// which the run has no place stand in the run's metadata (request.go).
 //
 // A translator (translate.go) turns the lines of the log into events. All answers come from it: a
 // stream writes the events, and an answer that waits has the response of the last one.

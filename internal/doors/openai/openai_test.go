@@ -498,7 +498,7 @@ func TestChatCompletion(t *testing.T) {
 	}
 }
 
-// Whatever a caller sends, the door answers without a status of 500 or more.
+// No body makes the door answer with a status of 500 or more.
 func TestFuzzedBodiesAreRefused(t *testing.T) {
 	w := newWorld(t)
 	dice := rand.New(rand.NewPCG(1, 2))

@@ -296,8 +296,8 @@ func textOf(v json.RawMessage) string {
 	return string(v)
 }
 
-// ask ends the response if the run waits for a decision that no part of it has asked for yet. What
-// follows is the next part.
+// ask ends the response if the run waits for a decision that no part of it has asked for yet. The
+// lines that follow are the next part.
 func (t *translator) ask() error {
 	var fresh []*question
 	for _, q := range t.asked {

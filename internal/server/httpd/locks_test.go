@@ -2,7 +2,7 @@ package httpd
 
 import "testing"
 
-// Without another session nothing is locked. Who holds locks is for the platform.
+// Without another session nothing is locked. The list of locks is for the platform.
 func TestNothingIsLocked(t *testing.T) {
 	w := newWorld(t, setup{})
 	for name, list := range w.as(w.admin).get("/api/admin/locks").is(200) {

@@ -266,7 +266,7 @@ func readWaiting(s *Server, t perdure.TenantID, f *api.WatchFilter, _ int) (list
 // maxWatchedSteps bounds the entries of a journal that is watched. Each is shown with up to 4 KiB.
 const maxWatchedSteps = 50
 
-// readSteps reads the newest entries of a run's journal. Who watches them has the older ones already, or reads
+// readSteps reads the newest entries of a run's journal. A watcher has the older ones already, or reads
 // their pages.
 func readSteps(s *Server, t perdure.TenantID, f *api.WatchFilter, limit int) (listReader, error) {
 	if f.RunID == "" {

@@ -8,7 +8,7 @@ import (
 //
 // A time zone is a sequence of spans in which the distance to UTC is the same. Within a span, civil
 // times and instants are the same up to that distance. So next walks over the spans, and looks for
-// the first civil minute of the expression in each. What is special happens where a span begins:
+// the first civil minute of the expression in each. Special cases are where a span begins:
 //
 //   - Civil times that were left out (clocks go forward) fire once, at the first instant of the span.
 //   - Civil times that exist twice (clocks go back) fire the first time alone.

@@ -16,7 +16,7 @@ import (
 //
 // The release before works on the schema of this one, so that nodes are replaced one after the other.
 // It does not know what this release has added. A node of it would grant a run against a limit that it
-// can't see. What it has to know is refused while such a node is connected: see kernel.Feature.
+// can't see. A call that it would not honour is refused while such a node is connected: see kernel.Feature.
 //
 // On PostgreSQL each connection of a node names its release. A node looks at all of them when it
 // starts, every levelEvery, and more often while one is older. SQLite has a single node.

@@ -35,7 +35,7 @@ func recordedLevel(p *psql) string {
 }
 
 // A node knows when one of an older release is connected, whether that was there before it or comes
-// later. What commands and newer releases do is no reason. The store records when no older one is left.
+// later. Commands and newer releases are no reason. The store records when no older one is left.
 func TestOlderNodeIsKnown(t *testing.T) {
 	t.Parallel()
 	address := pgtest.New(t)

@@ -276,7 +276,7 @@ func TestUncommittedKeyHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-// A table that is locked as a whole is named, with the session that holds it. What needs it is refused,
+// A table that is locked as a whole is named, with the session that holds it. A call that needs it is refused,
 // and the rest goes on.
 func TestLockedTableIsNamed(t *testing.T) {
 	t.Parallel()

@@ -177,7 +177,7 @@ func (m *migrator) try(f *migration) error {
 	return applyFile(m.sess, text, f)
 }
 
-// buildIndex builds an index on PostgreSQL while others write. What a killed build has left is
+// buildIndex builds an index on PostgreSQL while others write. The remains of a killed build are
 // removed first. The waits for older transactions hold up nobody, so they have no limit.
 func (m *migrator) buildIndex(index, text string) error {
 	invalid := 0

@@ -189,7 +189,7 @@ func TestMigrationAsksAgainForALock(t *testing.T) {
 	}
 }
 
-// An index is built while others write. What a killed build has left is built anew.
+// An index is built while others write. An index that a killed build has left is built anew.
 func TestIndexIsBuiltConcurrentlyAndResumed(t *testing.T) {
 	url := pgtest.New(t)
 	s := open(t, Options{URL: url})

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/server/store/pg"
 )
 
-// What a failover of PostgreSQL may lose.
+// Losses of a failover of PostgreSQL.
 //
 // An acknowledged commit survives the loss of the primary if the primary waited for a standby. It does
 // if synchronous_standby_names is not empty and synchronous_commit of the session is on or

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What a failover may lose follows from two settings, whether the role may see the standbys or not.
+// The possible loss of a failover follows from two settings, whether the role may see the standbys or not.
 func TestLossByFailover(t *testing.T) {
 	hidden := []Standby{{Name: "b"}}
 	for _, x := range []struct {

@@ -8,7 +8,7 @@ import "github.com/perdure/perdure"
 // conflict: one of them is decided again and finds the other's run. A key that is given back keeps its
 // row, without a run. Retention removes it later.
 
-// What a key is for. A unique key and a debounce key of the same text are two.
+// Uses of a key. A unique key and a debounce key of the same text are two.
 const (
 	KeyUnique   = "unique"
 	KeyDebounce = "debounce"

@@ -133,7 +133,7 @@ func TestOneWayLineCarriesOneDirection(t *testing.T) {
 	c.hears("re: b")
 }
 
-// Neither side of a half open connection learns of the end of the other. What was sent arrives later.
+// Neither side of a half open connection learns of the end of the other. The bytes sent meanwhile arrive later.
 func TestHalfOpenConnectionHidesTheEnd(t *testing.T) {
 	addr, heard := echo(t)
 	l := New(t, addr)

@@ -34,7 +34,7 @@ func Commit() (commit string, modified bool) {
 	return commit, modified
 }
 
-// Older tells whether a release comes before another one. What is appended to a version with "-" does
+// Older tells whether a release comes before another one. A suffix after "-" does
 // not count: "0.2.0-dev" is 0.2.0. A text that is no version is older than every release.
 func Older(a, b string) bool {
 	x, y := numbers(a), numbers(b)
@@ -46,7 +46,7 @@ func Older(a, b string) bool {
 	return false
 }
 
-// numbers gives the three numbers of a version. What is none is -1.
+// numbers gives the three numbers of a version. A part that is no number is -1.
 func numbers(version string) (out [3]int) {
 	version, _, _ = strings.Cut(version, "-")
 	parts := strings.Split(version, ".")

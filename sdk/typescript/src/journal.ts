@@ -1,4 +1,4 @@
-// What the journal of a run says, read once when an execution begins.
+// The recorded entries of a run, read once when an execution begins.
 
 import { Defect } from "./errors.js";
 import { isObject, parse, print, type Json } from "./json.js";

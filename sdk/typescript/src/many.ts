@@ -222,7 +222,7 @@ export async function parallel<I, T>(
       if (!o.settle) failed = true;
     }
   };
-  // What is recorded comes first, so that something new begins when all of it was asked for.
+  // Recorded entries come first, so that something new begins when all of it was asked for.
   const order = [...keys.keys()].sort((i, j) => Number(isRecorded(keys[j] as string)) - Number(isRecorded(keys[i] as string)) || i - j);
   let next = 0;
   const worker = async () => {

@@ -1,4 +1,4 @@
-// What an execution asks of its host: the worker in production, a story in tests.
+// The host of an execution: the worker in production, a story in tests.
 
 import type { CommitBody } from "./batch.js";
 import type { Entry, InboxItem } from "./journal.js";

@@ -1,4 +1,4 @@
-// The thread of a run: reading it whole, or from its end. What was read is recorded.
+// The thread of a run: reading it whole, or from its end. The messages read are recorded.
 
 import type { Branch } from "./branch.js";
 import type { Execution } from "./execution.js";

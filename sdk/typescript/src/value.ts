@@ -5,7 +5,7 @@ import { Failure } from "./errors.js";
 
 /**
  * The type of a value that went through the journal. A Date comes back as a string, and bytes as a
- * Uint8Array. What JSON can't keep, such as undefined or a function, is never.
+ * Uint8Array. A type that JSON can't keep, such as undefined or a function, becomes never.
  */
 export type Jsonified<T> = [T] extends [never] ? never : [T] extends [bigint] ? never : [T] extends [Json] ? T : JsonifiedOther<T>;
 

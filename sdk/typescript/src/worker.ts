@@ -136,7 +136,7 @@ export class Worker implements Executor, Checked {
       await this.heart.end();
       this.transport.close();
     }
-    // What is left, such as a handler that was handed back, must not keep a process alive that was told to end.
+    // A leftover, such as a handler that was handed back, must not keep a process alive that was told to end.
     if (told) setTimeout(() => process.exit(), 1000).unref();
     if (this.refused) throw this.refused;
   }

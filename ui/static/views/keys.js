@@ -25,7 +25,7 @@ function make(a) {
   return post('/keys', body);
 }
 
-// What a tenant may take of the server at most.
+// The shares of a tenant: its maxima.
 const shares = [['max_live_runs', 'Live runs'], ['max_calls', 'Calls'], ['max_streams', 'Streams'],
   ['max_polls', 'Polls'], ['max_bytes_per_hour', 'Bytes an hour']];
 

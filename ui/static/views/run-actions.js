@@ -1,4 +1,4 @@
-// What can be done with a run, beside its title.
+// The actions on a run, beside its title.
 import { html } from '../lib.js';
 import { go, href } from '../router.js';
 import { post, call, can, explain, isStill } from '../api.js';

@@ -1,4 +1,4 @@
-// What a person may do next about a run, for each state: end a hold or give up, retry, answer what it waits for, see
+// The next action of a person on a run, for each state: end a hold or give up, retry, answer what it waits for, see
 // to what holds it up. Nothing is offered that the server would refuse.
 import { html, useState, useRef, none } from '../lib.js';
 import { href } from '../router.js';

@@ -1,4 +1,4 @@
-// What a process has written, as a terminal shows it, with its command as title.
+// The output of a process, as a terminal shows it, with its command as title.
 import { html, useRef, useState, useMemo, useLayoutEffect, cls, none } from '../lib.js';
 import { useGet } from '../live.js';
 import { url, explain } from '../api.js';
@@ -150,7 +150,7 @@ export function Terminal({ run, log, version }) {
       onScroll=${e => {
         const b = e.currentTarget;
         if (win.long) win.look(b);
-        // Who scrolls up stops following, and who comes to the end follows again.
+        // Scrolling up stops following, and reaching the end starts it again.
         const end = b.scrollHeight - b.scrollTop - b.clientHeight < rowHeight * 2;
         if (end !== follow && !text) setFollow(end);
       }}>${win.before}${lines.slice(win.first, win.last).map((line, i) => html`<${TermLine} key=${win.first + i}

@@ -1,4 +1,4 @@
-// What can be done to many runs at once.
+// The actions on many runs at once.
 import { html, useState, useRef, useEffect, none } from '../lib.js';
 import { get, post, can } from '../api.js';
 import { refresh } from '../live.js';

@@ -11,7 +11,7 @@ export function Search({ counts, search }) {
   const known = useRef({}), kinds = known.current = { ...known.current, ...sum(counts?.kind) };
   const list = open ? suggest(text, { kinds, queues: Object.keys(sum(counts?.queue)) }) : [];
   const take = s => { setText(s.text); setAt(-1); };
-  // What the field has counts: a key may come before the page has drawn the last one.
+  // The text of the field counts: a key may come before the page has drawn the last one.
   const submit = e => {
     const typed = e.currentTarget.elements.q.value;
     if (typed.trim()) { search(typed, Object.keys(kinds)); setText(''); }

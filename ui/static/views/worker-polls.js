@@ -1,4 +1,4 @@
-// What a worker polls for.
+// The polls of a worker.
 import { html } from '../lib.js';
 import { Safe } from '../safe.js';
 

@@ -66,7 +66,7 @@ func advanceLimits(tx *kernel.Tx) error {
 		if err != nil {
 			return err
 		}
-		// What it has changed of itself is done. Runs that it has moved concern other limits.
+		// Its own changes are done. Runs that it has moved concern other limits.
 		s.touched = slices.DeleteFunc(s.touched, func(y touchedLimit) bool { return x == y })
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 // Which server is the primary.
 //
 // A server that was replaced by its standby and started again believes that it is the primary, and
-// takes writes. What tells the two apart is the timeline: a number that every promotion raises. So
+// takes writes. The timeline tells the two apart: a number that every promotion raises. So
 // each connection begins with the question for it, and the store judges the answer (Options.Judge)
 // before anything is read or written.
 //

@@ -31,7 +31,7 @@ const leastIdle = 30 * time.Second
 const NodeProgram = "perdure"
 
 // The name of a connection in pg_stat_activity begins with one of these, so that people and other
-// nodes see which releases are connected. What the address says as application_name follows.
+// nodes see which releases are connected. The application_name of the address follows.
 const (
 	nodeName = NodeProgram + "/" + release.Version
 	toolName = "perdure-tool/" + release.Version

@@ -308,7 +308,7 @@ class Context:
         if withdrawn:
             f._error = Failure("withdrawn", "%s was withdrawn" % wait, permanent=True)
         elif f._end() is None and (not left or ex.first_epoch):
-            # What was recorded after the question says that its wait is open. A retry has waits of its own.
+            # Entries after the question say that its wait is open. A retry has waits of its own.
             if not left:
                 b.begin("the question " + wait)
             segment = ex.segment()

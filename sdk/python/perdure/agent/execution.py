@@ -408,7 +408,7 @@ class Execution:
         except Refused as e:
             if e.code != "cancel_requested":
                 raise
-        # The agent is called again, and its wait raises Cancelled. What was done before it is kept.
+        # The agent is called again, and its wait raises Cancelled. Earlier entries are kept.
         self.cancelled = True
         segment.frame.pop("opened", None)
         for wait in specs:

@@ -6,7 +6,7 @@ from typing import Any, AsyncIterator
 
 from .branch import Branch
 
-# What has a place in the order of calls that ask for messages.
+# Kinds of entries with a place in the order of calls that ask for messages.
 _ordered = ("step", "child", "wait", "now", "uuid", "saga", "branch")
 
 

@@ -3,6 +3,7 @@ package python
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,13 +11,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/client/admin"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/worker"
 )
 
@@ -82,15 +83,10 @@ func (w world) asleep(effects string) (ids []perdure.RunID) {
 		ids = append(ids, w.Start(perdure.Submission{Kind: "approval", Class: perdure.Agent, Input: client.JSON(7)}))
 	}
 	ids = append(ids, w.Start(perdure.Submission{Kind: "paid", Class: perdure.Agent}))
-	for end := time.Now().Add(w.Patience); ; time.Sleep(20 * time.Millisecond) {
+	eventually.True(w.T, fmt.Sprintf("%d runs sleep", len(ids)), func() bool {
 		list, err := w.C.List(w.Ctx, client.Filter{State: perdure.Suspended})
-		if err == nil && len(list.Runs) == len(ids) {
-			break
-		}
-		if time.Now().After(end) {
-			w.T.Fatalf("%d runs sleep (%v), want %d", len(list.Runs), err, len(ids))
-		}
-	}
+		return err == nil && len(list.Runs) == len(ids)
+	})
 	cmd.Process.Kill()
 	cmd.Wait()
 	return ids

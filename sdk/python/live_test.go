@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
@@ -86,12 +87,7 @@ func (w world) lines() []string {
 // noted waits until a worker has begun to execute a step.
 func (w world) noted(step string) {
 	w.T.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if slices.Contains(w.lines(), step) {
-			return
-		}
-	}
-	w.T.Fatalf("no worker has begun %s; begun were %q", step, w.lines())
+	eventually.True(w.T, "a worker begins "+step, func() bool { return slices.Contains(w.lines(), step) })
 }
 
 func (w world) completes(id perdure.RunID) {

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/agentcases"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/pgtest"
 	"github.com/perdure/perdure/internal/testkit/servertest"
 	"github.com/perdure/perdure/worker"
@@ -110,23 +111,19 @@ func (r *relay) next(env ...string) (stop func()) {
 // until waits until something holds for each run.
 func (r *relay) until(ids []perdure.RunID, what string, holds func(*api.Replay) bool) {
 	r.T.Helper()
-	end := time.Now().Add(r.Patience)
 	for _, id := range ids {
-		for {
+		eventually.True(r.T, fmt.Sprintf("run %s: %s", id, what), func() bool {
 			replay, err := r.C.Replay(r.Ctx, id)
 			if err == nil && holds(replay) {
-				break
+				return true
 			}
 			run, err := r.C.Get(r.Ctx, id)
 			if err == nil && (run.State.Terminal() || run.Hold != nil) {
 				r.T.Fatalf("run %s of %q is %s (error %+v, hold %+v), want that %s", id, r.kinds[run.Kind], run.State,
 					run.Error, run.Hold, what)
 			}
-			if time.Now().After(end) {
-				r.T.Fatalf("run %s: %v, want that %s", id, err, what)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return false
+		})
 	}
 }
 

@@ -8,10 +8,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/wire/release"
 )
 
@@ -96,20 +96,21 @@ func readme(t *testing.T, python string) {
 	}
 	worker, said := start(blocks[0][1])
 	caller, got := start(blocks[1][1])
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	eventually.True(t, "an approval comes", func() bool {
 		list, err := w.C.Approvals(w.Ctx, client.ApprovalFilter{})
-		if err != nil || time.Now().After(end) {
-			t.Fatalf("no approval has come (%v); the worker said:\n%s", err, &said.b)
+		if err != nil {
+			t.Fatalf("no approval has come: %v; the worker said:\n%s", err, &said.b)
 		}
-		if len(list.Approvals) == 1 {
-			a := list.Approvals[0]
-			yes := perdure.Decision{Decision: perdure.Approve, ActionHash: a.ActionHash}
-			if _, err := w.C.Decide(w.Ctx, a.ID, yes); err != nil {
-				t.Fatal(err)
-			}
-			break
+		if len(list.Approvals) != 1 {
+			return false
 		}
-	}
+		a := list.Approvals[0]
+		yes := perdure.Decision{Decision: perdure.Approve, ActionHash: a.ActionHash}
+		if _, err := w.C.Decide(w.Ctx, a.ID, yes); err != nil {
+			t.Fatal(err)
+		}
+		return true
+	})
 	if err := caller.Wait(); err != nil || strings.TrimSpace(got.b.String()) != "completed paid" {
 		t.Errorf("the program of the README said %q (%v), want completed paid", &got.b, err)
 	}

@@ -2,6 +2,7 @@ package typescript
 
 import (
 	"bytes"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ import (
 	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/testkit/servertest"
 )
 
@@ -97,12 +99,7 @@ func (w world) lines() []string {
 // noted waits until a worker has begun to execute a step.
 func (w world) noted(step string) {
 	w.T.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if slices.Contains(w.lines(), step) {
-			return
-		}
-	}
-	w.T.Fatalf("no worker has begun %s; begun were %q", step, w.lines())
+	eventually.True(w.T, "a worker begins "+step, func() bool { return slices.Contains(w.lines(), step) })
 }
 
 func (w world) completes(id perdure.RunID) {
@@ -206,16 +203,15 @@ func TestCancelOfTask(t *testing.T) {
 // until looks at a run until it is as it should be.
 func (w world) until(id perdure.RunID, what string, ok func(*api.Run) bool) *api.Run {
 	w.T.Helper()
-	for {
-		run, err := w.C.Get(w.Ctx, id)
-		if err != nil {
+	var run *api.Run
+	eventually.True(w.T, fmt.Sprintf("run %s: %s", id, what), func() bool {
+		var err error
+		if run, err = w.C.Get(w.Ctx, id); err != nil {
 			w.T.Fatalf("run %s, until %s: %v", id, what, err)
 		}
-		if ok(run) {
-			return run
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return ok(run)
+	})
+	return run
 }
 
 func touch(t *testing.T, file string) {
@@ -279,16 +275,13 @@ func TestLateResultIsKept(t *testing.T) {
 	first.Process.Signal(syscall.SIGCONT)
 	w.noted("slow_lost")
 	touch(t, filepath.Join(folder, "a"))
-	for {
+	eventually.True(t, "the first worker's result is kept as a late one", func() bool {
 		late, err := w.C.LateResults(w.Ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(late) > 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return len(late) > 0
+	})
 	touch(t, filepath.Join(folder, "b"))
 	if run := w.End(id); run.State != perdure.Completed || !strings.HasSuffix(string(run.Result), `b"`) {
 		t.Errorf("run %s is %s with %s, want the result of the second worker", id, run.State, run.Result)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/testkit/eventually"
 	"github.com/perdure/perdure/internal/wire/release"
 )
 
@@ -161,18 +162,19 @@ func readme(t *testing.T, folder string) {
 // approveOne waits for an approval and grants it.
 func (w world) approveOne(said *output) {
 	w.T.Helper()
-	for ; ; time.Sleep(20 * time.Millisecond) {
+	eventually.True(w.T, "an approval comes", func() bool {
 		list, err := w.C.Approvals(w.Ctx, client.ApprovalFilter{})
 		if err != nil {
 			w.T.Fatalf("no approval has come (%v); the worker said:\n%s", err, &said.b)
 		}
-		if len(list.Approvals) == 1 {
-			a := list.Approvals[0]
-			yes := perdure.Decision{Decision: perdure.Approve, ActionHash: a.ActionHash}
-			if _, err := w.C.Decide(w.Ctx, a.ID, yes); err != nil {
-				w.T.Fatal(err)
-			}
-			return
+		if len(list.Approvals) != 1 {
+			return false
 		}
-	}
+		a := list.Approvals[0]
+		yes := perdure.Decision{Decision: perdure.Approve, ActionHash: a.ActionHash}
+		if _, err := w.C.Decide(w.Ctx, a.ID, yes); err != nil {
+			w.T.Fatal(err)
+		}
+		return true
+	})
 }

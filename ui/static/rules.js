@@ -80,7 +80,7 @@ export const rules = [
   },
   {
     "rule": "W11", "name": "queued-too-long",
-    "when": "claimable, and nobody takes it; not while its queue or kind is paused",
+    "when": "claimable, and nobody takes it, or blocked by a limit; not while its queue or kind is paused",
     "then": "run:slow with reason queued; never a kill",
     "bound": "queued_alert",
   },

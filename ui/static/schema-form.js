@@ -1,6 +1,6 @@
-// A form made from the JSON Schema of a kind's input, for the types that a form can show. A type that it can't show stays
-// a field for JSON. The server does not check inputs against the schema, so the form does. An error stands at its
-// field.
+// A form made from the JSON Schema of a kind's input, for the types that a form can show. A type
+// that it can't show stays a field for JSON. The server does not check inputs against the schema,
+// so the form does. An error stands at its field.
 import { html } from './lib.js';
 import { json } from './format.js';
 import { parse } from './api.js';

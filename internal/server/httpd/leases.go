@@ -93,8 +93,10 @@ func takeLimits(c *call, in *api.TakeLimits) (int, *api.LimitsTaken, error) {
 			op := &life.TakeLimits{Tenant: t, Worker: c.worker()}
 			for _, i := range at {
 				s := &in.Steps[i]
-				op.Takes = append(op.Takes, life.StepTake{Lease: life.Lease{RunID: s.RunID, Epoch: s.Epoch}, Step: s.Step,
-					Limits: s.Limits, Try: s.Try, GiveBack: s.GiveBack})
+				op.Takes = append(op.Takes, life.StepTake{
+					Lease: life.Lease{RunID: s.RunID, Epoch: s.Epoch},
+					Step:  s.Step, Limits: s.Limits, Try: s.Try, GiveBack: s.GiveBack,
+				})
 			}
 			if err := c.s.engine.Do(c.Context(), op); err != nil {
 				return 0, nil, err

@@ -1,4 +1,5 @@
-// The pane beside the timeline and the log, with what is selected there: a step with its value, or a line with its data.
+// The pane beside the timeline and the log, with what is selected there: a step with its value,
+// or a line with its data.
 import { html, useState, none, useEffect } from '../lib.js';
 import { get } from '../api.js';
 import { duration, instant, size, stateNames } from '../format.js';

@@ -246,7 +246,7 @@ ifneq ($(CHAOS),)
 campaign: chaos
 else
 campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS=500 kills of a real process, POWER=5000 power losses, RESTARTS=40 restarts of PostgreSQL in each way, a process that prints 5 GB, four tabs of the dashboard for DASHBOARD=1h, wake-ups for SOAK=1h, a fleet disturbed for 30 minutes with each doorbell; CHAOS=30m for the last alone
-	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run TestSeeds -v -count=1 -timeout 24h
+	PERDURE_SIM_SEEDS=$(or $(SEEDS),20000) $(GO) test ./sim -run 'TestSeeds|TestFlowControl' -v -count=1 -timeout 24h
 	$(MAKE) planted V=1
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./internal/testkit/conformance -run Poison -v -count=1 -timeout 24h
 	PERDURE_EVIDENCE=$(CURDIR)/docs/evidence $(GO) test ./e2e -run 'TestFailover$$|TestRollingUpgradeAndRollback$$' -v -count=1

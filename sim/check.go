@@ -51,7 +51,8 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 				return nil
 			}
 			prev := s.model.rows[id]
-			if prev == nil {
+			fresh := prev == nil
+			if fresh {
 				prev = &row{nth: len(s.model.order) + 1}
 				s.model.rows[id] = prev
 				s.model.order = append(s.model.order, id)
@@ -76,12 +77,13 @@ func (s *sim) observe(n *node, ids []perdure.RunID) {
 			if err := s.anews.note(v, prev.State, &next); err != nil {
 				return err
 			}
+			s.flow.note(prev, &next, fresh)
 			prev.Run = next
 			if err := s.meet(v, n, prev); err != nil {
 				return err
 			}
 		}
-		return nil
+		return s.flow.check(v)
 	})
 }
 

@@ -244,6 +244,7 @@ func (c *client) submit() {
 	if s.work.chance(0.3) {
 		sub.Foreground = true
 	}
+	s.flow.dress(&sub)
 	if s.work.chance(0.1) { // without a key it is sent once and may be lost
 		s.model.asked(n, "")
 		s.sendOnce(func() kernel.Op { return &life.Submit{Tenant: tenant, Submission: sub} })

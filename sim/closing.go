@@ -34,7 +34,8 @@ func (s *sim) checkEnd() {
 			if !ok || r.Version != m.Version {
 				s.violate("S1", "%s was changed behind everybody's back", s.short(id))
 			}
-			if r.ParentID == "" && r.RetryOf == "" && r.ContinuationOf == "" && !r.Options.Chat {
+			if r.ParentID == "" && r.RetryOf == "" && r.ContinuationOf == "" && !r.Options.Chat &&
+				r.Options.Firing == nil {
 				var in input
 				_ = json.Unmarshal([]byte(r.Input), &in)
 				key, asked := s.model.asks[in.N]
@@ -62,6 +63,9 @@ func (s *sim) checkEnd() {
 			if err := s.checkReported(v, &r); err != nil {
 				return err
 			}
+		}
+		if err := s.flow.checkEnd(v); err != nil {
+			return err
 		}
 		return s.anews.checkEnd(v)
 	})

@@ -35,8 +35,9 @@
 //     fails.
 //   - network.go: messages that get lost. client.go, worker.go: the senders. program.go: what a
 //     worker executes. hostile.go: a tenant that makes expensive requests. pause.go: queues that are
-//     paused and resumed. anew.go: agents that go on as a new run. beside.go: conversations,
-//     approvals, keys, limits, restores. meet.go: which features meet on a run.
+//     paused and resumed. anew.go: agents that go on as a new run. flow.go: limits, unique and
+//     debounced runs, schedules. beside.go: conversations, approvals, keys, limits, restores.
+//     meet.go: which features meet on a run.
 //   - model.go: what was promised. check.go: checks of every committed batch. judge.go: checks of
 //     every answer. live.go: checks of progress after the faults have stopped. closing.go: checks
 //     at the end.

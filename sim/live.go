@@ -83,6 +83,7 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 	healed := max(s.stoppedAt.Add(s.offset), s.model.healedAt)
 	late := func(since perdure.Instant, d time.Duration) bool { return now.Sub(max(since, healed)) > d+e }
 	claimable, open := s.pauses.since(r, now)
+	s.flow.checkBounds(r, late)
 	if r.State.Leased() && now >= r.DeadlineAt {
 		return // after its deadline only its end remains, which L1 checks; a gap may postpone it
 	}
@@ -93,7 +94,7 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 		s.violate("L5", "%s knows since %s that it is to stop and is %s", s.short(r.ID), r.Cancel.AckedAt, r.State)
 	case r.State == perdure.Queued && r.Ready && open && late(claimable, s.cfg.poll):
 		s.violate("L2", "%s is claimable since %s, workers are free, and nobody has it", s.short(r.ID), claimable)
-	case r.State == perdure.Queued && !r.Ready && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
+	case r.State == perdure.Queued && !r.Ready && !r.AtLimit() && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
 		s.violate("L4", "%s is due since %s and not claimable", s.short(r.ID), r.ReadyAt)
 	case r.State.Leased() && !r.HolderSeen && late(r.FirstGrantAt, p.DispatchedTimeout):
 		s.violate("L2", "%s was granted at %s, nobody was heard from, and it is %s", s.short(r.ID), r.GrantedAt,
@@ -143,6 +144,7 @@ func (s *sim) stopFaults() {
 	}
 	s.processes.faultsStop()
 	s.beside.faultsStop()
+	s.flow.faultsStop()
 	s.pauses.resumeAll()
 	if s.cfg.release {
 		for i := range 60 {

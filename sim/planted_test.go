@@ -15,19 +15,35 @@ var planted = []struct {
 	fault string
 	most  int
 	from  uint64
+	opt   Options
 }{
-	{"guard-without-version", 20, base},
-	{"sweep-ignores-epoch", 60, base},
-	{"wait-checked-outside", 20, base},
-	{"alarm-left-out", 5, base},
-	{"lost-grants-handed-over", 60, base},
-	{"older-answers-left-out", 60, base + 90},
-	{"lock-taken-for-free", 20, base},
-	{"result-without-output", 20, base + 18},
-	{"handed-over-though-paused", 20, base + 7},
-	{"pause-not-read-again", 20, base + 8},
-	{"single-attempt-redelivered", 20, base},
+	{"guard-without-version", 20, base, Options{}},
+	{"sweep-ignores-epoch", 60, base, Options{}},
+	{"wait-checked-outside", 20, base, Options{}},
+	{"alarm-left-out", 5, base, Options{}},
+	{"lost-grants-handed-over", 60, base, Options{}},
+	{"older-answers-left-out", 60, base + 90, Options{}},
+	{"lock-taken-for-free", 20, base, Options{}},
+	{"result-without-output", 20, base + 18, Options{}},
+	{"handed-over-though-paused", 20, base + 7, Options{}},
+	{"pause-not-read-again", 20, base + 8, Options{}},
+	{"single-attempt-redelivered", 20, base, Options{}},
+	{"limit-slot-kept", 20, base, flowControl},
+	{"limit-slot-back-twice", 20, base, flowControl},
+	{"limit-full-after-restart", 40, base + 3, flowControl},
+	{"limit-resumed-takes-no-slot", 20, base, flowControl},
+	{"limit-step-outlives-epoch", 20, base, flowControl},
+	{"limit-not-checked-at-grant", 40, base + 5, flowControl},
+	{"limit-rate-unchecked", 40, base + 2, flowControl},
+	{"limit-alarm-ignored", 40, base + 1, flowControl},
+	{"schedule-missed-twice", 40, base + 1, flowControl},
+	{"rows-without-version", 40, base + 3, flowControl},
+	{"unique-dropped-early", 40, base, flowControl},
+	{"debounce-past-max", 20, base, flowControl},
 }
+
+// flowControl has limits, unique and debounced runs, and schedules.
+var flowControl = Options{Flow: true}
 
 // TestPlanted checks that the simulator finds deliberate faults. With a fault a seed fails soon,
 // and without it the same seeds pass.
@@ -39,7 +55,7 @@ func TestPlanted(t *testing.T) {
 			plant.Set(p.fault)
 			begin, found := time.Now(), 0
 			for n := 1; n <= p.most && found == 0; n++ {
-				r, err := Run(p.from+uint64(n)-1, Options{})
+				r, err := Run(p.from+uint64(n)-1, p.opt)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +69,7 @@ func TestPlanted(t *testing.T) {
 			if found == 0 {
 				t.Fatalf("%d seeds passed with the fault %s, want one to fail", p.most, p.fault)
 			}
-			campaign(t, Options{}, seedsFrom(p.from, found), far, func(r *Report) {
+			campaign(t, p.opt, seedsFrom(p.from, found), far, func(r *Report) {
 				if r.Violation != nil {
 					t.Error(explain(r))
 				}

@@ -31,6 +31,9 @@ type Options struct {
 	// Anew has agents go on anew: see anew.go. Without it the history of a seed is as it was before there
 	// were such runs.
 	Anew bool
+	// Flow adds limits, unique and debounced runs, and schedules: see flow.go. Without it the history of a
+	// seed is as it was before there were any.
+	Flow bool
 	// End reads the store at the end.
 	End func(*store.View) error
 }
@@ -76,6 +79,7 @@ func Run(seed uint64, opt Options) (*Report, error) {
 	}
 	s.addBeside(opt.URL, opt.Even)
 	s.addAnew(opt.Anew)
+	s.addFlow(opt.Flow)
 	s.pace = s.cfg.tempo
 	if err := s.cfg.policy.Validate(); err != nil {
 		return nil, fmt.Errorf("seed %d draws an invalid policy: %w", seed, err)
@@ -116,6 +120,7 @@ type sim struct {
 	pauses      *pauses    // nil: the seed has none
 	beside      *beside
 	anews       *anews // nil: no run goes on anew
+	flow        *flow  // nil: no limits and schedules
 	workerCount int
 	pace        time.Duration // how long a step of work takes at present
 	names       int           // counts the names of keys, commits and jobs
@@ -164,6 +169,7 @@ func (s *sim) open(url string) (err error) {
 	s.addPauses()
 	s.beside.begin()
 	s.anews.begin()
+	s.flow.begin()
 	s.startFaults()
 	s.at(s.now.Add(s.cfg.horizon), s.stopFaults)
 	return nil

@@ -288,7 +288,7 @@ func TestSameSeedSameTrace(t *testing.T) {
 }
 
 func TestReplay(t *testing.T) {
-	opt := Options{Trace: os.Stdout, Anew: os.Getenv(anewEnv) != ""}
+	opt := Options{Trace: os.Stdout, Anew: os.Getenv(anewEnv) != "", Flow: os.Getenv(flowEnv) != ""}
 	if os.Getenv("PERDURE_SIM_SEED") == "" {
 		opt.Trace = io.Discard // without a given seed it only checks that a replay works
 	}

@@ -47,17 +47,19 @@ type task struct {
 	journal map[string]bool
 	theirs  map[string]bool // entries of the original, if the run is a retry
 	opened  map[int]bool
-	inbox   []perdure.Item
-	cancel  bool // it was asked to stop
-	acked   bool // it has acknowledged that
-	done    bool
-	hung    bool
-	left    bool            // it has left an artifact
-	pending *perdure.Commit // sent, without a definite answer
-	tries   int
-	beats   int // heartbeats sent
-	granted perdure.Run
-	turns   int // scheduled steps, of which only the last is executed
+	// admitted are the steps that have taken their limits.
+	admitted map[string]bool
+	inbox    []perdure.Item
+	cancel   bool // it was asked to stop
+	acked    bool // it has acknowledged that
+	done     bool
+	hung     bool
+	left     bool            // it has left an artifact
+	pending  *perdure.Commit // sent, without a definite answer
+	tries    int
+	beats    int // heartbeats sent
+	granted  perdure.Run
+	turns    int // scheduled steps, of which only the last is executed
 }
 
 // addWorker adds a worker.
@@ -210,7 +212,8 @@ func (w *worker) begin(g dispatch.Grant, started, sure bool) {
 	t := &task{w: w, run: g.Run.ID, epoch: g.Run.Epoch, attempt: g.Run.Attempt, thread: g.Run.ThreadID != "",
 		cancel: g.Cancel,
 		plan:   planOf(s.inputOf(&g), g.Run.Kind, s.cfg.tempo, s.model.threads), journal: make(map[string]bool),
-		theirs: make(map[string]bool), opened: make(map[int]bool), inbox: g.Inbox, granted: g.Run}
+		theirs: make(map[string]bool), opened: make(map[int]bool), admitted: make(map[string]bool),
+		inbox: g.Inbox, granted: g.Run}
 	if g.Run.MaxAttempts == 1 {
 		started = !sure
 	}
@@ -382,6 +385,9 @@ func (t *task) act() {
 	if !s.faultsStopped && t.injectFault() {
 		return
 	}
+	if t.takesLimits() {
+		return
+	}
 	if t.pending == nil {
 		if st := t.waitsNow(); st != nil && st.peek {
 			st.peek = false
@@ -389,6 +395,7 @@ func (t *task) act() {
 			return
 		}
 		t.pending, t.tries = t.next(), 0
+		s.flow.closeWith(t.pending)
 	}
 	t.commit()
 }

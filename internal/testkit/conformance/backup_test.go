@@ -160,6 +160,31 @@ func TestSingleAttemptsOfALostStoreAreNotRepeated(t *testing.T) {
 	})
 }
 
+// The leases of a backup end with its restore, and their slots with them. Nothing is counted twice.
+func TestRestoredLimitCountsItsLeases(t *testing.T) {
+	eachWay(t, func(t *testing.T, from, to store.Options) {
+		w := NewWorld(t, storetest.Open(t, from))
+		w.limit("l", slots(2), false)
+		for range 5 {
+			w.under("", "l")
+		}
+		w.check(len(w.poll("w1", 5)) == 2, "two runs are leased")
+
+		v := restored(t, backup(t, w.S), to)
+		v.Now = max(v.Now, w.Now)
+		v.sweep()
+		for left := int64(5); left > 0; left -= 2 {
+			grants := v.poll("w2", 5)
+			v.check(int64(len(grants)) == min(2, left), "%d of %d runs are leased", len(grants), left)
+			v.leases("l", "", min(2, left), max(0, left-2))
+			for _, g := range grants {
+				v.complete(g, `1`)
+			}
+		}
+		v.leases("l", "", 0, 0)
+	})
+}
+
 // The same backup, restored twice: what was granted in between is refused too. A backup of what was restored is of the
 // next generation.
 // Instants between the backup and the restore may have fired in the store that was lost.

@@ -197,6 +197,28 @@ func (w *crowded) hurt(postgres bool) (all []wound) {
 	return all
 }
 
+// A damaged run gives its slot back, and another one that ends before the slots are counted again gives back one.
+func TestADamagedRunGivesItsSlotBack(t *testing.T) {
+	storetest.OnBoth(t, func(t *testing.T, at store.Options) {
+		w := NewWorld(t, storetest.Open(t, at))
+		w.limit("l", slots(2), false)
+		for range 5 {
+			w.under("", "l")
+		}
+		hurt := w.poll("w1", 5)
+		w.do(corrupt{"UPDATE runs SET rest='{' WHERE id=?", []any{string(hurt[0].Run.ID)}})
+		now := w.Now
+		other := NewWorld(t, storetest.Open(t, at)) // it remembers nothing
+		other.Now = max(now, other.Now)
+		other.do(&life.Cancel{Tenant: tenant, RunID: hurt[0].Run.ID})
+		other.complete(hurt[1], `1`)
+		other.sweep()
+		other.leases("l", "", 0, 1)
+		other.check(len(other.poll("w2", 5)) == 2, "not as many runs are leased as the limit allows: %+v",
+			other.counts("l", ""))
+	})
+}
+
 // A run whose rows were damaged outside of the program blocks no other run, can be read, and ends.
 func TestADamagedRunStopsNobody(t *testing.T) {
 	storetest.OnBoth(t, func(t *testing.T, at store.Options) {

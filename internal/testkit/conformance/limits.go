@@ -213,6 +213,19 @@ var limitScenarios = []Scenario{
 		w.check(got(w.poll("w2", 5), lone, more) == "0 ", "the run without a worker is not claimable")
 		w.blocked(more.ID, "l", "")
 	}},
+	{"a place that was passed is offered room again when the run that nobody took is gone", func(w *World) {
+		w.limit("l", slots(1), false)
+		lone := w.submit(perdure.Submission{Kind: "unserved", Limits: []string{"l"}})
+		first := w.under("", "l")
+		more := w.submit(perdure.Submission{Kind: "unserved", Limits: []string{"l"}})
+		w.pass(2 * time.Second)
+		g := w.takeKind("task")
+		w.check(g.Run.ID == first.ID, "the run of the served kind is not leased")
+		w.cancel(lone.ID)
+		w.complete(g, `1`)
+		w.check(got(w.poll("w2", 5), more) == "0 ", "the next run of the kind is not let through: %+v",
+			w.counts("l", ""))
+	}},
 	{"a lowered limit takes no lease away, and a raised one lets more through", func(w *World) {
 		w.limit("l", slots(3), false)
 		for range 8 {

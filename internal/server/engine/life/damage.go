@@ -24,18 +24,12 @@ func EndDamaged(tx *kernel.Tx, r *perdure.Run) (Repair, error) {
 	if err := freeKeysOf(tx, r.Tenant, r.ID); err != nil {
 		return Repair{}, err
 	}
-	if err := leaveLimits(tx, r); err != nil {
-		return Repair{}, err
-	}
 	return did, Finish(tx, r, perdure.Corrupted{Failure: why})
 }
 
-// leaveLimits gives back what a run has at its limits, if its row doesn't say any more what that is. Its column
-// says where it waits. Slots are counted again.
+// leaveLimits gives back what a damaged run has at its limits, as its row doesn't say any more what that is. Its
+// column says where it waits. Slots are counted again.
 func leaveLimits(tx *kernel.Tx, r *perdure.Run) error {
-	if r.Limited != nil {
-		return nil
-	}
 	was, err := tx.DB.LimitLines.Stored(r.Tenant, r.ID)
 	switch {
 	case err != nil:

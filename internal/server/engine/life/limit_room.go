@@ -80,6 +80,14 @@ func limitOf(tx *kernel.Tx, t perdure.TenantID, name string) (l store.LimitRow, 
 
 // countsOf gives the counts of a key.
 func countsOf(tx *kernel.Tx, t perdure.TenantID, ref perdure.LimitRef) (store.LimitKeyRow, error) {
+	return countsBefore(tx, t, ref, nil)
+}
+
+// countsBefore gives the counts of a key as they are before a run is counted in its new position: if they
+// have to be counted again, the run counts as before.
+func countsBefore(
+	tx *kernel.Tx, t perdure.TenantID, ref perdure.LimitRef, before *perdure.Run,
+) (store.LimitKeyRow, error) {
 	row, ok, err := tx.DB.LimitKeys.Get(t, ref)
 	switch {
 	case err != nil:
@@ -98,7 +106,12 @@ func countsOf(tx *kernel.Tx, t perdure.TenantID, ref perdure.LimitRef) (store.Li
 	}
 	row.Leased, row.Recount = 0, false
 	for i := range held {
-		row.Leased += int64(SlotsAt(&held[i], ref))
+		if before == nil || held[i].ID != before.ID {
+			row.Leased += int64(SlotsAt(&held[i], ref))
+		}
+	}
+	if before != nil {
+		row.Leased += int64(SlotsAt(before, ref))
 	}
 	tx.DB.LimitKeys.Put(row)
 	return row, nil
@@ -308,6 +321,11 @@ func BlockAt(tx *kernel.Tx, r *perdure.Run, at perdure.LimitRef) error {
 
 // followLimits keeps the counts of limits as a run changes, and places it if it became claimable.
 func followLimits(tx *kernel.Tx, before, after *perdure.Run, _ []perdure.Line) error {
+	if before.Damage != nil && before.Limited == nil { // its row is written anew, without what it had
+		if err := leaveLimits(tx, before); err != nil {
+			return err
+		}
+	}
 	if before.Limited != after.Limited {
 		was := before
 		if plant.Is("limit-step-outlives-epoch") && before.Limited != nil && !after.State.Leased() {
@@ -316,10 +334,10 @@ func followLimits(tx *kernel.Tx, before, after *perdure.Run, _ []perdure.Line) e
 				OfferedAt: before.Limited.OfferedAt, Held: before.Limited.Held}
 			was = &kept
 		}
-		if err := countPosition(tx, was, -1); err != nil {
+		if err := countPosition(tx, before, was, -1); err != nil {
 			return err
 		}
-		if err := countPosition(tx, after, 1); err != nil {
+		if err := countPosition(tx, before, after, 1); err != nil {
 			return err
 		}
 		if after.HoldsSlots() && before.State == perdure.Queued {
@@ -334,14 +352,14 @@ func followLimits(tx *kernel.Tx, before, after *perdure.Run, _ []perdure.Line) e
 	return place(tx, after)
 }
 
-// countPosition counts a run in its position, or no longer.
-func countPosition(tx *kernel.Tx, r *perdure.Run, by int64) error {
+// countPosition counts a run in its position, or no longer. before is the run as it is counted at present.
+func countPosition(tx *kernel.Tx, before, r *perdure.Run, by int64) error {
 	l := r.Limited
 	if l == nil || by < 0 && l.Held && plant.Is("limit-slot-kept") {
 		return nil
 	}
 	count := func(ref perdure.LimitRef, change func(row *store.LimitKeyRow)) error {
-		row, err := countsOf(tx, r.Tenant, ref)
+		row, err := countsBefore(tx, r.Tenant, ref, before)
 		if err != nil {
 			return err
 		}
@@ -361,9 +379,8 @@ func countPosition(tx *kernel.Tx, r *perdure.Run, by int64) error {
 				row.Leased += 2 * by
 			case l.Held:
 				row.Leased += by
-			case l.OfferedAt > row.OfferedAfter:
-				row.Offered = max(0, row.Offered+by)
-				row.OfferedUnits = max(0, row.OfferedUnits+by*unitsAt(r, ref))
+			default:
+				countOffer(row, r, by, unitsAt(r, ref))
 			}
 		}); err != nil {
 			return err
@@ -377,6 +394,18 @@ func countPosition(tx *kernel.Tx, r *perdure.Run, by int64) error {
 		}
 	}
 	return nil
+}
+
+// countOffer counts a run that is offered, or no longer. When it goes, its place is not passed any more: it was
+// claimed, or somebody else of the place is to be offered the room.
+func countOffer(row *store.LimitKeyRow, r *perdure.Run, by, units int64) {
+	if by < 0 {
+		row.Passed = without(row.Passed, placeText(r.Queue, r.Kind))
+	}
+	if r.Limited.OfferedAt > row.OfferedAfter {
+		row.Offered = max(0, row.Offered+by)
+		row.OfferedUnits = max(0, row.OfferedUnits+by*units)
+	}
 }
 
 // unitsAt gives what the next grant of a run takes of the rate of a limit.
@@ -397,7 +426,6 @@ func takeGranted(tx *kernel.Tx, before, after *perdure.Run) error {
 		if SlotsAt(after, b.ref) == 0 {
 			continue // a grant for clean-up takes nothing
 		}
-		b.row.Passed = without(b.row.Passed, placeText(before.Queue, before.Kind))
 		b.take(tx.Now)
 		tx.DB.LimitKeys.Put(b.row)
 	}

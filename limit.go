@@ -56,7 +56,10 @@ type Limited struct {
 	// Refs are the limits that count it: as offered since OfferedAt, or as leased if Held is set.
 	Refs      []LimitRef `json:"refs,omitempty"`
 	OfferedAt Instant    `json:"offered_at,omitempty"`
-	Held      bool       `json:"held,omitempty"`
+	// Units are what an offered run was counted with at the rate of each of Refs. Releases up to 0.1.0 don't
+	// write them.
+	Units []int `json:"units,omitempty"`
+	Held  bool  `json:"held,omitempty"`
 	// Steps are the slots that steps of a leased run hold, beside those of the run. They end with its epoch.
 	Steps []StepSlot `json:"steps,omitempty"`
 }
@@ -115,8 +118,11 @@ func (e LimitReached) apply(_ *Policy, r *Run, now Instant, log *history) {
 	r.Limited = &Limited{At: e.At, Turn: e.Turn, Since: since}
 }
 
-// LimitOffered makes a run claimable that its limits have room for.
-type LimitOffered struct{ Refs []LimitRef }
+// LimitOffered makes a run claimable that its limits have room for. Units are what it takes of the rate of each.
+type LimitOffered struct {
+	Refs  []LimitRef
+	Units []int
+}
 
 func (LimitOffered) allowed(_ *Policy, r *Run, _ Instant) bool { return r.Ready || r.AtLimit() }
 
@@ -130,7 +136,7 @@ func (e LimitOffered) apply(_ *Policy, r *Run, now Instant, _ *history) {
 	}
 	r.Limited = nil
 	if len(e.Refs) > 0 || since != 0 {
-		r.Limited = &Limited{Since: since, Refs: e.Refs, OfferedAt: now}
+		r.Limited = &Limited{Since: since, Refs: e.Refs, OfferedAt: now, Units: e.Units}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/rules"
 	"github.com/perdure/perdure/internal/server/schedule"
 	"github.com/perdure/perdure/internal/server/store"
 )
@@ -36,6 +37,7 @@ type flow struct {
 	fired  map[string]perdure.RunID          // runs of schedules, by schedule and instant
 	owners map[string]perdure.RunID          // the run that has taken a unique key last, by kind and key
 	stood  map[perdure.RunID]perdure.Instant // when a run last began to stand in the line of a limit
+	takes  map[string][]perdure.LimitTake    // what steps take, by run and step
 	fresh  []*row                            // runs that the current batch has made
 }
 
@@ -76,13 +78,14 @@ func (s *sim) addFlow(have bool) {
 	}
 	f := &flow{s: s, dice: newStream(s.seed, "flow"), plans: make(map[string]*schedule.Plan),
 		fired: make(map[string]perdure.RunID), owners: make(map[string]perdure.RunID),
-		stood: make(map[perdure.RunID]perdure.Instant)}
+		stood: make(map[perdure.RunID]perdure.Instant), takes: make(map[string][]perdure.LimitTake)}
 	for _, name := range []string{toolLimit, modelLimit, deskLimit} {
 		f.limits = append(f.limits, &simLimit{ref: perdure.LimitRef{Limit: name}})
 	}
 	for _, key := range append([]string{""}, customers...) {
 		f.limits = append(f.limits, &simLimit{ref: perdure.LimitRef{Limit: customerLimit, Key: key}})
 	}
+	f.limits = append(f.limits, &simLimit{ref: perdure.LimitRef{Limit: perdure.LimitOfKind + "job"}})
 	s.flow = f
 }
 
@@ -96,6 +99,7 @@ func (f *flow) begin() {
 		f.set(name)
 	}
 	f.addSchedule()
+	f.limitKind()
 	s.after(f.dice.between(0, s.cfg.tempo), f.act)
 }
 
@@ -109,6 +113,30 @@ func (f *flow) set(name string) {
 		if r.err == nil && !slices.Contains(f.there, name) {
 			f.there = append(f.there, name)
 		}
+	})
+}
+
+// limitKind bounds how many jobs run at once, and puts agents under limits. Only runs that are accepted later
+// are under them.
+func (f *flow) limitKind() {
+	jobs := perdure.KindDef{Concurrency: f.dice.IntN(4) + 2}
+	agents := perdure.KindDef{Limits: []string{toolLimit}}
+	if f.dice.chance(0.5) {
+		agents = perdure.KindDef{Limits: []string{toolLimit, customerLimit}, LimitKeyFrom: "/n"}
+	}
+	own := f.at(perdure.LimitRef{Limit: perdure.LimitOfKind + "job"})
+	own.values, own.exists = perdure.LimitValues{Concurrency: jobs.Concurrency}, true
+	f.patch("job", jobs)
+	f.patch("agent", agents)
+}
+
+// patch announces a kind, and sets fields of it.
+func (f *flow) patch(kind string, def perdure.KindDef) {
+	s := f.s
+	s.sendUntilAnswered(func() kernel.Op {
+		return &rules.AnnounceKind{Tenant: tenant, Kind: kind, Build: "f1"}
+	}, func(reply) {
+		s.sendUntilAnswered(func() kernel.Op { return &rules.PatchKind{Tenant: tenant, Kind: kind, Def: def} }, nil)
 	})
 }
 
@@ -155,6 +183,8 @@ func (f *flow) change(name string) {
 		customer = pick(f.dice, customers...)
 	}
 	switch x := f.dice.IntN(4); {
+	case x < 2 && name == deskLimit && f.dice.chance(0.4):
+		f.delete(name)
 	case x == 0 && customer != "":
 		values, key := f.draw(name), s.name("l")
 		if f.dice.chance(0.3) {
@@ -175,6 +205,16 @@ func (f *flow) change(name string) {
 			return &life.CloseLimit{Tenant: tenant, Name: name, LimitKey: customer, For: d, Reason: "busy"}
 		})
 	}
+}
+
+// delete deletes a limit, and makes it anew after a while.
+func (f *flow) delete(name string) {
+	s := f.s
+	f.there = slices.DeleteFunc(f.there, func(x string) bool { return x == name })
+	s.sendUntilAnswered(func() kernel.Op { return &life.DeleteLimit{Tenant: tenant, Name: name} }, func(reply) {
+		s.sometimes("a limit was deleted")
+		s.after(f.dice.between(0, 4*s.cfg.tempo), func() { f.set(name) })
+	})
 }
 
 // cancelHolder cancels a run that holds a slot, or waits for one.
@@ -205,6 +245,23 @@ func (f *flow) dress(sub *perdure.Submission) {
 	sub.LimitKey = pick(f.dice, append([]string{""}, customers...)...)
 	if f.dice.chance(0.3) {
 		sub.Units = f.dice.IntN(minUnits) + 1
+	}
+}
+
+// dressSpawn puts a child under limits, and gives it a key. It is drawn from the child's input: a spawn that is
+// sent again has the same.
+func (f *flow) dressSpawn(k *perdure.Spawn) {
+	var in input
+	if f == nil || json.Unmarshal(k.Input, &in) != nil {
+		return
+	}
+	r := stream{rand.New(rand.NewPCG(in.N, 13))}
+	if r.chance(0.5) {
+		k.Limits = []string{pick(r, toolLimit, modelLimit, customerLimit)}
+		k.LimitKey = pick(r, customers...)
+	}
+	if r.chance(0.15) {
+		k.Unique = &perdure.Unique{Key: pick(r, uniqueKeys...), OnConflict: perdure.UniqueReplace}
 	}
 }
 
@@ -380,8 +437,17 @@ func (t *task) takesLimits() bool {
 	if f.dice.chance(0.05) {
 		f.giveBack(t, key, takes)
 	}
-	f.s.send(t.take(key, takes, false), func(r reply) { t.tookLimits(key, takes, r) })
+	f.noteTakes(t)
+	f.s.send(t.take(key, takes, false), func(r reply) { t.tookLimits(key, r) })
 	return true
+}
+
+// noteTakes notes what the steps of a task take, for the checks.
+func (f *flow) noteTakes(t *task) {
+	_, key := t.current()
+	for _, step := range t.stepsAtOnce(key) {
+		f.takes[string(t.run)+"/"+step] = takesOf(t.plan.n, step)
+	}
 }
 
 func (t *task) take(key string, takes []perdure.LimitTake, back bool) func() kernel.Op {
@@ -397,7 +463,7 @@ func (f *flow) giveBack(t *task, key string, takes []perdure.LimitTake) {
 }
 
 // tookLimits handles the answer: the step begins, or the run is suspended until its limits have room.
-func (t *task) tookLimits(key string, takes []perdure.LimitTake, r reply) {
+func (t *task) tookLimits(key string, r reply) {
 	s := t.w.s
 	if !t.w.alive || t.done || t.hung || t.pending != nil {
 		return
@@ -421,13 +487,37 @@ func (t *task) tookLimits(key string, takes []perdure.LimitTake, r reply) {
 	case s.flow.dice.chance(0.3): // it waits in place
 		t.soon()
 	default:
-		wait := fmt.Sprintf("limit:%s:%d", key, t.epoch)
-		t.pending, t.tries = &perdure.Commit{ID: s.name("k"), RunID: t.run, Epoch: t.epoch,
-			Waits: []perdure.WaitSpec{{ID: wait, Type: perdure.WaitLimit, Name: key, Limits: takes,
-				Timeout: perdure.Never}},
-			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{wait}}}, 0
+		c := &perdure.Commit{ID: s.name("k"), RunID: t.run, Epoch: t.epoch,
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}}
+		for _, step := range t.stepsAtOnce(key) {
+			w := perdure.WaitSpec{ID: fmt.Sprintf("limit:%s:%d", step, t.epoch), Type: perdure.WaitLimit, Name: step,
+				Limits: takesOf(t.plan.n, step), Timeout: perdure.Never}
+			c.Waits, c.Outcome.Waits = append(c.Waits, w), append(c.Outcome.Waits, w.ID)
+		}
+		t.pending, t.tries = c, 0
 		s.sometimes("a run was suspended on the limits of a step")
+		if len(c.Waits) > 1 {
+			s.sometimes("a run was suspended on the limits of two steps")
+		}
 		t.commit()
+	}
+}
+
+// stepsAtOnce gives a step, and in some runs another one that is executed beside it: both are recorded together.
+func (t *task) stepsAtOnce(key string) []string {
+	if beside := "beside-" + key; t.plan.n%3 == 0 && len(takesOf(t.plan.n, beside)) > 0 {
+		return []string{key, beside}
+	}
+	return []string{key}
+}
+
+// recordWith records the step that is executed beside the one of a commit.
+func (t *task) recordWith(c *perdure.Commit) {
+	if t.w.s.flow == nil || len(c.Journal) == 0 || !t.admitted[c.Journal[0].Key] {
+		return
+	}
+	for _, step := range t.stepsAtOnce(c.Journal[0].Key)[1:] {
+		c.Journal = append(c.Journal, perdure.JournalEntry{Key: step, Value: json.RawMessage("1")})
 	}
 }
 
@@ -451,8 +541,13 @@ func (l *simLimit) read(v *store.View) error {
 	if err != nil {
 		return err
 	}
-	l.exists = ok && limit.DeletedAt == 0
-	l.values = limit.Values()
+	if _, own := rules.KindOfLimit(l.ref.Limit); own {
+		return nil
+	}
+	l.exists, l.values = ok && limit.DeletedAt == 0, perdure.LimitValues{}
+	if l.exists {
+		l.values = limit.Values()
+	}
 	own := key.Values()
 	l.values.Overlay(&own)
 	l.closed = max(limit.ClosedUntil, key.ClosedUntil)

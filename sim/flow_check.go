@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -82,6 +81,9 @@ func (f *flow) at(ref perdure.LimitRef) *simLimit {
 func (f *flow) checkHeld(r *perdure.Run) {
 	for _, name := range r.Options.Limits.Names {
 		ref := perdure.LimitRef{Limit: name}
+		if name == deskLimit { // it may have been deleted in between
+			continue
+		}
 		if name == customerLimit {
 			ref.Key = r.Options.Limits.Key
 		}
@@ -110,9 +112,7 @@ func (f *flow) granted(r *perdure.Run) {
 
 // took notes what a step takes of rates.
 func (f *flow) took(r *perdure.Run, step string, refs []perdure.LimitRef, at perdure.Instant) {
-	var in input
-	_ = json.Unmarshal([]byte(r.Input), &in)
-	for _, t := range takesOf(in.N, step) {
+	for _, t := range f.takes[string(r.ID)+"/"+step] {
 		for _, l := range f.limits {
 			if l.ref.Limit == t.Name && slices.Contains(refs, l.ref) {
 				l.taken = append(l.taken, take{at, t.Taken(), r.ID})
@@ -132,7 +132,9 @@ func (f *flow) check(v *store.View) error {
 		}
 	}
 	for _, r := range f.fresh {
-		f.checkUnique(r)
+		if r.State.Live() { // it may have been replaced already
+			f.checkUnique(r)
+		}
 		f.checkFiring(r)
 	}
 	f.fresh = f.fresh[:0]
@@ -184,8 +186,12 @@ func (f *flow) checkLimit(v *store.View, l *simLimit) error {
 			}
 		}
 		if sum > most {
-			s.violate("F2", "%d units of limit %s %s were taken within %s, the last by %s, and it allows %d", sum,
-				l.ref.Limit, l.ref.Key, rate.Per, s.short(last.by), most)
+			text := ""
+			for _, t := range l.taken {
+				text += fmt.Sprintf(" %d by %s at %s", t.units, s.short(t.by), t.at)
+			}
+			s.violate("F2", "%d units of limit %s %s were taken within %s, the last by %s, and it allows %d:%s", sum,
+				l.ref.Limit, l.ref.Key, rate.Per, s.short(last.by), most, text)
 		}
 	}
 	return nil
@@ -264,7 +270,7 @@ func (f *flow) checkBounds(r *row, late func(perdure.Instant, time.Duration) boo
 		return
 	}
 	for _, l := range f.limits {
-		if l.ref != r.Limited.At || l.closed > f.s.clock() || !l.exists {
+		if l.ref != r.Limited.At || l.closed > f.s.clock() {
 			continue
 		}
 		if n := l.values.Concurrency; n > 0 && l.slots >= n {

@@ -7,6 +7,7 @@ import (
 
 // flowSituations are those that a campaign of flow control has to reach.
 var flowSituations = []string{
+	"a limit was deleted",
 	"a limit was full",
 	"a rate held a run back",
 	"a resumed run took its slots again",
@@ -14,6 +15,7 @@ var flowSituations = []string{
 	"a run waited at a limit",
 	"a run was replaced",
 	"a run was suspended on the limits of a step",
+	"a run was suspended on the limits of two steps",
 	"a schedule started a run",
 	"a schedule was triggered",
 	"a step took its limits",

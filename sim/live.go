@@ -92,7 +92,7 @@ func (s *sim) checkBounds(r *row, now perdure.Instant) {
 		s.violate("L5", "%s was asked to stop at %s and is %s", s.short(r.ID), r.Cancel.RequestedAt, r.State)
 	case r.Cancel.AckedAt != 0 && late(r.Cancel.AckedAt, p.CleanupGrace):
 		s.violate("L5", "%s knows since %s that it is to stop and is %s", s.short(r.ID), r.Cancel.AckedAt, r.State)
-	case r.State == perdure.Queued && r.Ready && open && late(claimable, s.cfg.poll):
+	case r.State == perdure.Queued && r.Ready && open && late(max(claimable, r.Cancel.RequestedAt), s.cfg.poll):
 		s.violate("L2", "%s is claimable since %s, workers are free, and nobody has it", s.short(r.ID), claimable)
 	case r.State == perdure.Queued && !r.Ready && !r.AtLimit() && r.Turn <= perdure.TurnActive && late(r.ReadyAt, 0):
 		s.violate("L4", "%s is due since %s and not claimable", s.short(r.ID), r.ReadyAt)

@@ -20,6 +20,7 @@ type plan struct {
 	onCancel      int    // its reaction to a cancel request
 	extras        extras
 	withoutThread bool            // the thread for a child was busy, so it is spawned without
+	plain         bool            // the unique key of a child was taken, so it is spawned without
 	anew          json.RawMessage // the input of the run that goes on for it, instead of a plain complete
 }
 
@@ -299,6 +300,9 @@ func (t *task) kids(st *stage) []perdure.Spawn {
 	for i := range out {
 		if t.plan.withoutThread {
 			out[i].ThreadID = ""
+		}
+		if t.w.s.flow.dressSpawn(&out[i]); t.plan.plain {
+			out[i].Unique = nil
 		}
 	}
 	return out

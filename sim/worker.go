@@ -395,6 +395,7 @@ func (t *task) act() {
 			return
 		}
 		t.pending, t.tries = t.next(), 0
+		t.recordWith(t.pending)
 		s.flow.closeWith(t.pending)
 	}
 	t.commit()
@@ -539,6 +540,9 @@ func (t *task) answered(c *perdure.Commit, r reply) {
 		t.soon()
 	case code == perdure.CodeThreadBusy:
 		t.plan.withoutThread = true
+		t.soon()
+	case code == perdure.CodeUnknownLimit || code == perdure.CodeNotUnique:
+		t.plan.plain = t.plan.plain || code == perdure.CodeNotUnique
 		t.soon()
 	case code == perdure.CodeQuota: // it spawns, and the tenant has as many runs as it may have
 		s.sometimes("a tenant at its limit could not spawn")

@@ -110,7 +110,7 @@ func (s *Sweep) act(tx *kernel.Tx, g *gap, r *perdure.Run) error {
 			until := g.postponedUntil(rule, r)
 			inGap = inGap || until > tx.Now
 			if rule.Name == ruleQueuedLong || rule.Name == ruleUnclaimed {
-				paused, err := pausedUntil(tx, r, at.Sub(r.ReadyAt))
+				paused, err := pausedUntil(tx, r, at.Sub(waitsSince(r)))
 				if err != nil {
 					return err
 				}
@@ -137,6 +137,14 @@ func (s *Sweep) act(tx *kernel.Tx, g *gap, r *perdure.Run) error {
 		s.Postponed++
 	}
 	return tx.Apply(r, perdure.Rearmed{Until: next})
+}
+
+// waitsSince gives since when a queued run waits: for a worker, or at a limit.
+func waitsSince(r *perdure.Run) perdure.Instant {
+	if r.AtLimit() {
+		return r.Limited.Since
+	}
+	return r.ReadyAt
 }
 
 // pausedLook is how long the alert about a run that nobody takes waits while its queue or kind is paused

@@ -43,6 +43,14 @@ func (w *World) leases(name, key string, leased, waiting int64) {
 		name, key, row.Leased, row.Waiting, leased, waiting)
 }
 
+// offered checks how many runs a limit has offered its room, and how many units of its rate.
+func (w *World) offered(name string, runs, units int64) {
+	w.t.Helper()
+	row := w.counts(name, "")
+	w.check(row.Offered == runs && row.OfferedUnits == units,
+		"limit %s: %d runs with %d units are offered, want %d with %d", name, row.Offered, row.OfferedUnits, runs, units)
+}
+
 // got names the runs of grants in the order of a list.
 func got(grants []dispatch.Grant, runs ...perdure.Run) (out string) {
 	for _, g := range grants {

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/rules"
 	"github.com/perdure/perdure/internal/server/watchdog"
 )
 
@@ -220,6 +221,20 @@ var stepLimitScenarios = []Scenario{
 		w.leases("m", "", 1, 0)
 		w.leases("l", "", 1, 0)
 	}},
+	{"a run that ends while a step of it is offered a rate gives back what it was offered", func(w *World) {
+		w.limit("r", perMinute(60, 20), false)
+		w.submit(perdure.Submission{Kind: "task", Timeout: minutes(10)})
+		g := w.take("w1")
+		w.commit(g, perdure.Commit{
+			Waits: []perdure.WaitSpec{
+				{ID: "a", Type: perdure.WaitLimit, Name: "a#1", Limits: []perdure.LimitTake{{Name: "r", Units: 3}}},
+				{ID: "s", Type: perdure.WaitSignal, Name: "go"}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend}})
+		w.offered("r", 1, 3)
+		w.pass(11 * time.Minute)
+		w.check(w.get(g.Run.ID).State.Terminal(), "the run is %s, want an end", w.get(g.Run.ID).State)
+		w.offered("r", 0, 0)
+	}},
 	{"a run that waits at a limit for long is told as blocked by it", func(w *World) {
 		w.limit("l", slots(1), true)
 		w.under("a", "l")
@@ -239,6 +254,20 @@ var stepLimitScenarios = []Scenario{
 			return a.Run == r.ID && strings.HasPrefix(a.Why, "blocked by limit l (key a) for ")
 		})
 		w.check(told, "the log of the watchdog has %+v", w.Acted)
+	}},
+	{"the alert about a run at a limit begins again when the pause of its queue ends", func(w *World) {
+		w.limit("l", slots(1), false)
+		w.closeLimit("l", 4*time.Minute)
+		r := w.under("", "l")
+		w.pass(4*time.Minute + time.Second)
+		w.check(w.get(r.ID).Ready, "the run is not offered the slot")
+		w.closeLimit("l", time.Hour)
+		w.check(len(w.poll("w1", 1)) == 0 && w.get(r.ID).AtLimit(), "the run does not wait at the closed limit")
+		w.do(&rules.PauseQueue{Tenant: tenant, Queue: r.Queue, For: 90 * time.Second})
+		w.pass(3 * time.Minute)
+		w.check(w.count(r.ID, perdure.LineSlow) == 0, "alerted 90 s after the pause: %v", w.types(r.ID))
+		w.pass(4 * time.Minute)
+		w.check(w.count(r.ID, perdure.LineSlow) == 1, "not alerted after the pause: %v", w.types(r.ID))
 	}},
 	{"a run that is blocked by its own parent says so", func(w *World) {
 		w.limit("l", slots(1), false)

@@ -63,6 +63,24 @@ var uniqueScenarios = []Scenario{
 		next := w.unique(u, `4`)
 		w.check(next.Created && next.Run.ID != first.Run.ID, "after the end: %+v", next)
 	}},
+	{"a child may take the key of its own parent's other child", func(w *World) {
+		spawn := func(key string) perdure.Spawn {
+			return perdure.Spawn{Key: key, Kind: "u",
+				Unique: &perdure.Unique{Key: "k", OnConflict: perdure.UniqueReplace}}
+		}
+		w.submit(perdure.Submission{Kind: "parent", Class: perdure.Agent})
+		g := w.takeKind("parent")
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{spawn("c#1")}})
+		first := w.childOf(g.Run.ID)
+		w.commit(g, perdure.Commit{Children: []perdure.Spawn{spawn("c#2"), {Key: "c#3", Kind: "task"}},
+			Waits: []perdure.WaitSpec{{ID: "j", Type: perdure.WaitChildren, Mode: perdure.ModeAll,
+				Keys: []string{"c#1"}}},
+			Outcome: &perdure.Outcome{Type: perdure.OutcomeSuspend, Waits: []string{"j"}}})
+		w.check(w.get(first).State == perdure.Cancelled, "the first child is %s, want cancelled", w.get(first).State)
+		r := w.get(g.Run.ID)
+		w.check(r.Children == 3 && r.State == perdure.Queued,
+			"the parent is %s and has spawned %d children, want queued and 3", r.State, r.Children)
+	}},
 	{"a key that is taken until the start lets one run and one wait", func(w *World) {
 		u := perdure.Unique{Key: "k", While: perdure.UniqueWaiting}
 		first := w.unique(u, `1`)

@@ -146,6 +146,11 @@ func spawnChild(tx *kernel.Tx, parent *perdure.Run, s *perdure.Spawn) (perdure.R
 		if _, r.CreatedAt, err = resolveUnique(tx, r.Tenant, r.Kind, s.Unique); err != nil {
 			return r, err
 		}
+		if r.CreatedAt != 0 { // it replaces a run, which may be another child: the parent was told of its end
+			if *parent, err = tx.Run(parent.Tenant, parent.ID); err != nil {
+				return r, err
+			}
+		}
 		if err = tx.Requires(kernel.UniqueRuns); err != nil {
 			return r, err
 		}

@@ -145,14 +145,14 @@ func letThrough(tx *kernel.Tx, r *perdure.Run, ref perdure.LimitRef) error {
 	if err != nil {
 		return err
 	}
-	refs := make([]perdure.LimitRef, len(list))
+	refs, units := make([]perdure.LimitRef, len(list)), make([]int, len(list))
 	for i := range list {
 		b := &list[i]
-		if refs[i] = b.ref; b.ref != ref && !b.hasRoom(tx.Now, b.units) {
+		if refs[i], units[i] = b.ref, b.units; b.ref != ref && !b.hasRoom(tx.Now, b.units) {
 			return tx.Apply(r, perdure.LimitReached{At: b.ref, Turn: b.turn})
 		}
 	}
-	return tx.Apply(r, perdure.LimitOffered{Refs: refs})
+	return tx.Apply(r, perdure.LimitOffered{Refs: refs, Units: units})
 }
 
 // setLimitAlarm sets when the watchdog looks at a limit.
@@ -222,11 +222,12 @@ func recountOffers(tx *kernel.Tx, row *store.LimitKeyRow) (passed int, err error
 	places := 0
 	for i := range list {
 		r := &list[i]
+		n := slices.Index(r.Limited.Refs, row.Ref())
 		switch at := placeText(r.Queue, r.Kind); {
-		case !slices.Contains(r.Limited.Refs, row.Ref()):
+		case n < 0:
 		case r.Limited.OfferedAt > row.OfferedAfter:
 			row.Offered++
-			row.OfferedUnits += unitsAt(r, row.Ref())
+			row.OfferedUnits += offeredUnits(r, n)
 		default:
 			if r.Limited.OfferedAt > before {
 				passed++

@@ -244,7 +244,7 @@ func (b *boundLimit) hasRoom(now perdure.Instant, units int) bool {
 
 // fullAt is when the rate has regained all that was taken, and what is offered.
 func (b *boundLimit) fullAt(now perdure.Instant) perdure.Instant {
-	if b.row.OfferedUnits == 0 {
+	if b.row.OfferedUnits == 0 || b.row.Offered == 0 {
 		return b.row.FullAt
 	}
 	return b.values.Rate.Take(b.row.FullAt, now, int(b.row.OfferedUnits))
@@ -372,7 +372,7 @@ func countPosition(tx *kernel.Tx, before, r *perdure.Run, by int64) error {
 	if r.AtLimit() {
 		return count(l.At, func(row *store.LimitKeyRow) { row.Waiting += by })
 	}
-	for _, ref := range l.Refs {
+	for i, ref := range l.Refs {
 		if err := count(ref, func(row *store.LimitKeyRow) {
 			switch {
 			case l.Held && by < 0 && plant.Is("limit-slot-back-twice"):
@@ -380,7 +380,7 @@ func countPosition(tx *kernel.Tx, before, r *perdure.Run, by int64) error {
 			case l.Held:
 				row.Leased += by
 			default:
-				countOffer(row, r, by, unitsAt(r, ref))
+				countOffer(row, r, i, by)
 			}
 		}); err != nil {
 			return err
@@ -396,16 +396,25 @@ func countPosition(tx *kernel.Tx, before, r *perdure.Run, by int64) error {
 	return nil
 }
 
-// countOffer counts a run that is offered, or no longer. When it goes, its place is not passed any more: it was
-// claimed, or somebody else of the place is to be offered the room.
-func countOffer(row *store.LimitKeyRow, r *perdure.Run, by, units int64) {
+// countOffer counts a run that is offered at its n-th limit, or no longer. When it goes, its place is not passed
+// any more: it was claimed, or somebody else of the place is to be offered the room.
+func countOffer(row *store.LimitKeyRow, r *perdure.Run, n int, by int64) {
 	if by < 0 {
 		row.Passed = without(row.Passed, placeText(r.Queue, r.Kind))
 	}
 	if r.Limited.OfferedAt > row.OfferedAfter {
 		row.Offered = max(0, row.Offered+by)
-		row.OfferedUnits = max(0, row.OfferedUnits+by*units)
+		row.OfferedUnits = max(0, row.OfferedUnits+by*offeredUnits(r, n))
 	}
+}
+
+// offeredUnits gives the units with which an offered run was counted at its n-th limit. What its next grant takes may
+// be less by now: a run that ends has closed the waits of its steps before.
+func offeredUnits(r *perdure.Run, n int) int64 {
+	if len(r.Limited.Units) > n {
+		return int64(r.Limited.Units[n])
+	}
+	return unitsAt(r, r.Limited.Refs[n])
 }
 
 // unitsAt gives what the next grant of a run takes of the rate of a limit.
@@ -457,11 +466,11 @@ func place(tx *kernel.Tx, r *perdure.Run) error {
 		return err
 	}
 	fresh := r.Version <= 1 && r.ContinuationOf == ""
-	refs := make([]perdure.LimitRef, len(list))
+	refs, units := make([]perdure.LimitRef, len(list)), make([]int, len(list))
 	var full *boundLimit
 	for i := range list {
 		b := &list[i]
-		if refs[i] = b.ref; fresh {
+		if refs[i], units[i] = b.ref, b.units; fresh {
 			if err := checkUse(tx, r.Tenant, b); err != nil {
 				return err
 			}
@@ -475,7 +484,7 @@ func place(tx *kernel.Tx, r *perdure.Run) error {
 	if full != nil {
 		return tx.Apply(r, perdure.LimitReached{At: full.ref, Turn: full.turn})
 	}
-	return tx.Apply(r, perdure.LimitOffered{Refs: refs})
+	return tx.Apply(r, perdure.LimitOffered{Refs: refs, Units: units})
 }
 
 // passes tells whether a run is just let through at a limit.

@@ -48,7 +48,8 @@ func (w *World) offered(name string, runs, units int64) {
 	w.t.Helper()
 	row := w.counts(name, "")
 	w.check(row.Offered == runs && row.OfferedUnits == units,
-		"limit %s: %d runs with %d units are offered, want %d with %d", name, row.Offered, row.OfferedUnits, runs, units)
+		"limit %s: %d runs with %d units are offered, want %d with %d", name, row.Offered, row.OfferedUnits, runs,
+		units)
 }
 
 // got names the runs of grants in the order of a list.

@@ -15,6 +15,8 @@ type TenantLimits struct {
 	// MaxBytesPerHour limits the bytes of request bodies that each node accepts from the tenant per
 	// hour.
 	MaxBytesPerHour int64 `json:"max_bytes_per_hour"`
+	// Weight is how many runs a poll for all tenants takes of the tenant when its turn has come. Zero means 1.
+	Weight int64 `json:"weight,omitempty"`
 }
 
 // TenantLimitChanges changes limits of a tenant. Nil keeps a limit, and zero resets it to the
@@ -25,6 +27,7 @@ type TenantLimitChanges struct {
 	MaxStreams      *int64 `json:"max_streams,omitempty"`
 	MaxPolls        *int64 `json:"max_polls,omitempty"`
 	MaxBytesPerHour *int64 `json:"max_bytes_per_hour,omitempty"`
+	Weight          *int64 `json:"weight,omitempty"`
 }
 
 // The greatest values of limits. maxLiveLimit is for MaxLiveRuns, which is checked by counting
@@ -32,6 +35,7 @@ type TenantLimitChanges struct {
 const (
 	maxTenantLimit = 1 << 50
 	maxLiveLimit   = 100_000_000
+	maxWeight      = 100
 )
 
 // Apply changes the limits, or returns an error for a value out of range.
@@ -47,6 +51,7 @@ func (c TenantLimitChanges) Apply(l *TenantLimits) error {
 		{"max_streams", c.MaxStreams, &l.MaxStreams, maxTenantLimit},
 		{"max_polls", c.MaxPolls, &l.MaxPolls, maxTenantLimit},
 		{"max_bytes_per_hour", c.MaxBytesPerHour, &l.MaxBytesPerHour, maxTenantLimit},
+		{"weight", c.Weight, &l.Weight, maxWeight},
 	} {
 		if x.from == nil {
 			continue

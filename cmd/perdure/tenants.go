@@ -16,8 +16,9 @@ const tenantsUsage = `Usage:
   perdure tenants [list]                     tenants and the limits that are set for them
   perdure tenants show TENANT
   perdure tenants set TENANT --max-live-runs 10000 --max-calls 64
+  perdure tenants set TENANT --weight 4      four runs for each one of another tenant
 
-These take a key of the platform. A limit of 0 means the server's default.
+These take a key of the platform. A limit of 0 means the server's default, and a weight of 0 means 1.
 `
 
 func tenantsCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -77,6 +78,7 @@ func (h *tenantsCall) set() error {
 		{"max-streams", "`number` of streams, sockets and waits open at once on each node", &in.MaxStreams},
 		{"max-polls", "`number` of polls that wait at once on each node", &in.MaxPolls},
 		{"max-bytes-per-hour", "`bytes` of request bodies that each node accepts in an hour", &in.MaxBytesPerHour},
+		{"weight", "`number` of runs, up to 100, that a worker of all tenants takes when its turn comes", &in.Weight},
 	} {
 		h.flags.Func(f.name, f.about, func(text string) error {
 			n, err := strconv.ParseInt(text, 10, 64)
@@ -109,14 +111,14 @@ func printTenants(w io.Writer, list ...api.Tenant) {
 		}
 		return strconv.FormatInt(n, 10)
 	}
-	fmt.Fprintln(w, "TENANT\tLIVE RUNS\tMAX LIVE RUNS\tMAX CALLS\tMAX STREAMS\tMAX POLLS\tMAX BYTES PER HOUR")
+	fmt.Fprintln(w, "TENANT\tLIVE RUNS\tWEIGHT\tMAX LIVE RUNS\tMAX CALLS\tMAX STREAMS\tMAX POLLS\tMAX BYTES PER HOUR")
 	for _, t := range list {
 		live := "-"
 		if t.LiveRuns != nil {
 			live = strconv.FormatInt(*t.LiveRuns, 10)
 		}
 		l := t.Limits
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Tenant, live, limit(l.MaxLiveRuns), limit(l.MaxCalls),
-			limit(l.MaxStreams), limit(l.MaxPolls), limit(l.MaxBytesPerHour))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Tenant, live, max(1, l.Weight), limit(l.MaxLiveRuns),
+			limit(l.MaxCalls), limit(l.MaxStreams), limit(l.MaxPolls), limit(l.MaxBytesPerHour))
 	}
 }

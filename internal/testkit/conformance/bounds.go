@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/rules"
 	"github.com/perdure/perdure/internal/server/engine/upkeep"
 	"github.com/perdure/perdure/internal/server/store"
 )
@@ -279,6 +280,43 @@ var boundScenarios = []Scenario{
 			"polls of one slot don't take turns")
 		got = take(1000)
 		w.check(len(got) == 57 && got[1] == "z-quiet", "the rest: %v", got)
+	}},
+	{"a poll for all tenants takes of each as many as its weight says", func(w *World) {
+		weights := map[perdure.TenantID]int64{"four": 4, "one": 0, "ten": 10}
+		for t, weight := range weights {
+			w.do(&rules.ChangeTenant{Tenant: t, Limits: perdure.TenantLimitChanges{Weight: &weight}})
+			for range 180 {
+				w.do(&life.Submit{Tenant: t, Submission: perdure.Submission{Kind: "job"}})
+			}
+		}
+		for _, slots := range []int{1, 3, 7, 32} {
+			for _, kinds := range [][]string{nil, {"job"}} {
+				got := make(map[perdure.TenantID]int)
+				for n := 0; n < 30; {
+					op := &dispatch.Claim{Tenant: tenant, AnyTenant: true, Worker: "w1", Kinds: kinds,
+						Slots: min(slots, 30-n)}
+					w.do(op)
+					for _, g := range op.Grants {
+						got[g.Run.Tenant]++
+						n++
+					}
+				}
+				w.check(got["four"] == 8 && got["one"] == 2 && got["ten"] == 20, "polls of %d slots for kinds %v: %v",
+					slots, kinds, got)
+				w.restart() // the turns begin again
+			}
+		}
+		zero, tooMuch := int64(0), int64(101)
+		w.do(&rules.ChangeTenant{Tenant: "ten", Limits: perdure.TenantLimitChanges{Weight: &zero}})
+		w.refuse(perdure.CodeInvalid,
+			&rules.ChangeTenant{Tenant: "ten", Limits: perdure.TenantLimitChanges{Weight: &tooMuch}})
+		got := make(map[perdure.TenantID]int)
+		for range 12 {
+			op := &dispatch.Claim{Tenant: tenant, AnyTenant: true, Worker: "w1", Slots: 1}
+			w.do(op)
+			got[op.Grants[0].Run.Tenant]++
+		}
+		w.check(got["four"] == 8 && got["one"] == 2 && got["ten"] == 2, "after the change: %v", got)
 	}},
 }
 

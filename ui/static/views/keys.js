@@ -27,7 +27,8 @@ function make(a) {
 
 // The shares of a tenant: its maxima.
 const shares = [['max_live_runs', 'Live runs'], ['max_calls', 'Calls'], ['max_streams', 'Streams'],
-  ['max_polls', 'Polls'], ['max_bytes_per_hour', 'Bytes an hour']];
+  ['max_polls', 'Polls'], ['max_bytes_per_hour', 'Bytes an hour'],
+  ['weight', 'Weight, 1 to 100']];
 
 async function share(t) {
   const a = await ask({ title: `Shares of ${t.tenant}`, yes: 'Change them',

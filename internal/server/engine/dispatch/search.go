@@ -17,8 +17,9 @@ import (
 //
 // A place is a queue and a kind of a tenant. A poll visits its places in rounds. A round takes some
 // tenants and, of each of them, some places. It reads only the claim keys of the next runs of these
-// places. A tenant's runs come in claim order, whichever place they are in. Tenants take turns: one
-// run of each, then the next of each.
+// places. A tenant's runs come in claim order, whichever place they are in. Tenants take turns, in which
+// each gets as many runs as its weight says: one, mostly. The next claim goes on with a turn that
+// this one has no slots for.
 //
 // A claim reads maxReads rows beside those of the runs that it grants, whatever it polls for. A poll
 // for a few places reads them one by one. Any other walks along the index of claimable runs, which
@@ -27,7 +28,7 @@ import (
 // (pollCursors), so that every place has its turn. A claim that has found nothing yet, and has not
 // read all places, is not over: see Claim.More.
 const (
-	maxReads   = 190 // rows that are read to find runs; the rest of 200 is for the worker and others
+	maxReads   = 180 // rows that are read to find runs; the rest of 200 is for the worker, weights and others
 	maxTenants = 16  // tenants of one round
 	fewPlaces  = 8   // places that are read without a walk
 	pageRows   = 128 // rows of a page
@@ -48,7 +49,9 @@ type search struct {
 	chunk int
 
 	tenants roundRobin[perdure.TenantID]
-	round   []*walk
+	// turn is the turn that the last claim has left unfinished. It comes first.
+	turn  pollTurn
+	round []*walk
 	// walks are those of all rounds.
 	walks []*walk
 	// fresh are the runs that became claimable within the batch.
@@ -68,6 +71,8 @@ type walk struct {
 	path
 	places []*place
 	over   bool
+	// weight is how many runs a turn has, and left how many of them are left.
+	weight, left int64
 }
 
 // A path is the way of a walk through its places: from start to the end, and then from the beginning
@@ -93,7 +98,8 @@ func (op *Claim) begin(tx *kernel.Tx) *search {
 	case op.rest != nil:
 		s.tenants = op.rest.tenants
 	case op.AnyTenant:
-		s.tenants.from(perdure.TenantID(keptCursors.Of(tx.Engine).get("", s.places()).Queue))
+		s.turn = keptCursors.Of(tx.Engine).turn(s.places())
+		s.tenants.from(s.turn.tenant)
 	}
 	return s
 }
@@ -134,20 +140,26 @@ func (s *search) next(limit int) ([]store.Claimable, error) {
 	}
 }
 
-// takeInTurn takes runs from the tenants of the round, one of each in turn.
+// takeInTurn takes runs from the tenants of the round, which take turns.
 func (s *search) takeInTurn(limit int) (found []store.Claimable, err error) {
-	for progress := true; progress; {
+	for progress := true; progress && len(found) < limit; {
 		progress = false
 		for _, w := range s.round {
-			if w.over || len(found) == limit {
-				continue
-			}
-			r, ok, err := s.take(w)
-			if err != nil {
-				return nil, err
-			}
-			if w.over = !ok; ok {
+			for ; w.left > 0 && !w.over && len(found) < limit; w.left-- {
+				r, ok, err := s.take(w)
+				if err != nil {
+					return nil, err
+				}
+				if w.over = !ok; w.over {
+					break
+				}
 				found, progress = append(found, r), true
+			}
+		}
+		if len(found) < limit {
+			for _, w := range s.round { // all turns are over
+				progress = progress || !w.over && w.left == 0
+				w.left = w.weight
 			}
 		}
 	}
@@ -213,7 +225,8 @@ func (s *search) nextRound() (bool, error) {
 	var walks []*walk
 	for _, w := range s.round {
 		if !w.done {
-			walks = append(walks, &walk{tenant: w.tenant, gate: w.gate, set: w.set, path: w.path})
+			walks = append(walks, &walk{tenant: w.tenant, gate: w.gate, set: w.set, path: w.path, weight: w.weight,
+				left: w.left})
 			w.done = true // the new walk has the rest
 		}
 	}
@@ -260,6 +273,18 @@ func (s *search) nextTenants() (walks []*walk, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if t := s.turn.tenant; s.turn.left > 0 {
+		w, err := s.walkIn(t)
+		if err != nil {
+			return nil, err
+		}
+		if w != nil {
+			w.left = min(w.left, s.turn.left)
+			walks = append(walks, w)
+		}
+		s.turn.left = 0
+		tenants = slices.DeleteFunc(tenants, func(x perdure.TenantID) bool { return x == t })
+	}
 	for i, t := range tenants {
 		if i > 0 && s.left() < pauseRows+2*maxTenants {
 			// The next claim begins behind the tenant before.
@@ -286,7 +311,13 @@ func (s *search) walkIn(t perdure.TenantID) (*walk, error) {
 	if c == nil {
 		return nil, err
 	}
-	w := &walk{tenant: t, gate: c, set: &store.PlaceSet{Queues: s.op.Queues, Kinds: s.op.Kinds}}
+	w := &walk{tenant: t, gate: c, set: &store.PlaceSet{Queues: s.op.Queues, Kinds: s.op.Kinds}, weight: 1}
+	if s.op.AnyTenant {
+		if w.weight, err = rules.WeightOf(s.tx, t); err != nil {
+			return nil, err
+		}
+	}
+	w.left = w.weight
 	closed := func(queue string) bool { return c.closed(queue, "") != nil }
 	some := slices.ContainsFunc(s.op.Queues, closed)
 	if some {
@@ -407,12 +438,16 @@ func (s *search) finish() error {
 			s.ringAt(w.tenant, w.at)
 		}
 	}
+	turn := pollTurn{tenant: s.tenants.at}
 	if s.op.AnyTenant {
-		at := s.tenants.at
 		if n := len(s.op.Grants); n > 0 {
-			at = s.op.Grants[n-1].Run.Tenant
+			turn.tenant = s.op.Grants[n-1].Run.Tenant
+			for _, w := range s.walks {
+				if w.tenant == turn.tenant && !w.over && w.left < w.weight {
+					turn.left = w.left
+				}
+			}
 		}
-		cursors[""] = store.Position{Queue: string(at)}
 		if granted && !s.tenants.done {
 			s.ringAt(s.tenants.at, store.Position{})
 		}
@@ -421,13 +456,16 @@ func (s *search) finish() error {
 		rest = nil
 	}
 	s.op.More = rest != nil
-	if len(cursors) == 0 && rest == nil && s.op.rest == nil {
+	if len(cursors) == 0 && rest == nil && s.op.rest == nil && !s.op.AnyTenant {
 		return nil
 	}
 	s.tx.DB.After(func() {
 		s.op.rest = rest
 		if len(cursors) > 0 {
 			keptCursors.Of(s.tx.Engine).set(s.places(), cursors)
+		}
+		if s.op.AnyTenant {
+			keptCursors.Of(s.tx.Engine).setTurn(s.places(), turn)
 		}
 	})
 	return nil
@@ -486,11 +524,18 @@ func (c *roundRobin[T]) next(limit int, ready func(after T, limit int) ([]T, boo
 }
 
 // pollCursors holds where the last polls stopped, by tenant and by the queues and kinds of the poll.
-// The empty tenant has the tenant of polls for all. It is bounded. A tenant whose cursors are cleared
-// begins with the first place; that is no concern of other tenants.
+// It is bounded. A tenant whose cursors are cleared begins with the first place; that is no concern of other
+// tenants.
 type pollCursors struct {
 	mu      sync.Mutex
 	tenants map[perdure.TenantID]map[string]store.Position
+	turns   map[string]pollTurn // of polls for all tenants
+}
+
+// A pollTurn is the tenant that had the last turn, and how many runs of it are left.
+type pollTurn struct {
+	tenant perdure.TenantID
+	left   int64
 }
 
 var keptCursors = kernel.NewPart(func(*kernel.Engine) *pollCursors { return &pollCursors{} })
@@ -524,6 +569,23 @@ func (c *pollCursors) set(key string, at map[perdure.TenantID]store.Position) {
 		}
 		c.tenants[t][key] = p
 	}
+}
+
+// turn gives the last turn of polls for all tenants.
+func (c *pollCursors) turn(key string) pollTurn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.turns[key]
+}
+
+// setTurn stores the last turn of a poll for all tenants.
+func (c *pollCursors) setTurn(key string, turn pollTurn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.turns == nil || len(c.turns) >= maxPollCursors {
+		c.turns = make(map[string]pollTurn)
+	}
+	c.turns[key] = turn
 }
 
 // grant grants runs that were found. What is read for the runs that are granted does not count.

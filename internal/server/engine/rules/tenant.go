@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"time"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/store"
@@ -61,8 +63,24 @@ func (op *ChangeTenant) Do(tx *kernel.Tx) error {
 		}
 	}
 	tx.DB.After(func() { cachedSigning.Of(tx.Engine).Forget() })
+	tx.DB.After(func() { cachedWeights.Of(tx.Engine).Forget(op.Tenant) })
 	tx.DB.After(func() { liveCounts.Of(tx.Engine).forget(op.Tenant) })
 	op.Row = row
 	op.Row.Signed = row.Signed || SigningConfigured(tx.Engine, op.Tenant)
 	return nil
+}
+
+// weightTTL is how long a node uses the weight of a tenant that it has read.
+const weightTTL = time.Second
+
+var cachedWeights = kernel.NewPart(func(*kernel.Engine) *kernel.Cache[perdure.TenantID, int64] {
+	return &kernel.Cache[perdure.TenantID, int64]{TTL: weightTTL}
+})
+
+// WeightOf gives how many runs a poll for all tenants takes of a tenant in its turn.
+func WeightOf(tx *kernel.Tx, t perdure.TenantID) (int64, error) {
+	return cachedWeights.Of(tx.Engine).Get(kernel.LookOf(tx), t, func() (int64, error) {
+		row, _, err := tx.DB.Tenants.Get(t)
+		return max(1, row.Limits.Weight), err
+	})
 }

@@ -40,6 +40,7 @@ const (
 	AuditDeliveryRepeat = "delivery.redeliver"
 	AuditKindChange     = "kind.change"
 	AuditKindDelete     = "kind.delete"
+	AuditQueueChange    = "queue.change"
 	AuditQueuePause     = "queue.pause"
 	AuditQueueResume    = "queue.resume"
 	AuditKindPause      = "kind.pause"
@@ -67,7 +68,8 @@ var AuditActions = []string{
 	AuditRunCancel, AuditRunDelete, AuditRunReleaseHold, AuditRunDeadLetter, AuditThreadDelete, AuditApprovalDecide,
 	AuditLateAdopt, AuditLateDiscard, AuditLetterRedrive, AuditLetterDiscard,
 	AuditWebhookCreate, AuditWebhookChange, AuditWebhookRotate, AuditWebhookDelete, AuditDeliveryRepeat,
-	AuditKindChange, AuditKindDelete, AuditQueuePause, AuditQueueResume, AuditKindPause, AuditKindResume,
+	AuditKindChange, AuditKindDelete, AuditQueueChange, AuditQueuePause, AuditQueueResume,
+	AuditKindPause, AuditKindResume,
 	AuditScheduleSet, AuditSchedulePause, AuditScheduleResume, AuditScheduleStart, AuditScheduleDelete,
 	AuditLimitSet, AuditLimitDelete, AuditLimitClose, AuditLimitOpen, AuditLimitKeySet, AuditLimitKeyDelete,
 	AuditProcessWatch, AuditBackup, AuditRestore,

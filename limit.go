@@ -24,6 +24,7 @@ const (
 	maxLimitPer     = 24 * time.Hour
 	MaxLimitClosed  = 366 * 24 * time.Hour // how far ahead a limit may be closed
 	LimitOfKind     = "kind:"              // begins the name of the limit that a kind's concurrency is
+	LimitOfQueue    = "queue:"             // begins the name of the limit that a queue's concurrency is
 	maxLimitPointer = 500
 )
 
@@ -220,8 +221,10 @@ func CheckLimitName(field, name string) error {
 	if err := checkName(field, name); err != nil {
 		return err
 	}
-	if strings.HasPrefix(name, LimitOfKind) {
-		return Invalid(field, "begins with %q, which is for the concurrency of kinds", LimitOfKind)
+	for _, own := range []string{LimitOfKind, LimitOfQueue} {
+		if strings.HasPrefix(name, own) {
+			return Invalid(field, "begins with %q, which is for the concurrency of kinds and queues", own)
+		}
 	}
 	return nil
 }

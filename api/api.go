@@ -410,6 +410,22 @@ type Queue struct {
 	AtLeast bool `json:"at_least,omitempty"`
 	// Paused is set while nothing is granted from the queue.
 	Paused *perdure.QueuePause `json:"paused,omitempty"`
+	QueueLimits
+	// MissingLimits are those of Limits that do not exist, so that they bound nothing.
+	MissingLimits []string `json:"missing_limits,omitempty"`
+}
+
+// QueueLimits are the limits that new runs of a queue are under, beside those of their submissions and kinds.
+// Concurrency is how many of its runs may be leased at once; zero is no limit.
+type QueueLimits struct {
+	Limits      []string `json:"limits,omitempty"`
+	Concurrency int      `json:"concurrency,omitempty"`
+}
+
+// QueueLimitsSet says what limits a queue has after a call.
+type QueueLimitsSet struct {
+	Name string `json:"name"`
+	QueueLimits
 }
 
 // PauseQueue pauses a queue or a kind. Without Until and For it stays paused until it is resumed.

@@ -41,6 +41,8 @@ type Kind struct {
 	LastPolledAt *perdure.Instant `json:"last_polled_at,omitempty"` // when a worker that serves it was last seen
 	// Paused is set while none of its runs is granted.
 	Paused *perdure.QueuePause `json:"paused,omitempty"`
+	// MissingLimits are those of Limits that do not exist, so that they bound nothing.
+	MissingLimits []string `json:"missing_limits,omitempty"`
 }
 
 // A KindBuild is a build that has announced a kind.

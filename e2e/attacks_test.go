@@ -34,6 +34,7 @@ var harmless = map[string]string{
 	"POST /api/v1/limits/{name}/open":                 "writes two rows; its keys are looked at 32 in a sweep",
 	"GET /api/v1/limits/{name}/keys":                  "reads a page of at most 8 MiB, as other lists do",
 	"PUT /api/v1/limits/{name}/keys/{key}":            "writes one row",
+	"PUT /api/v1/queues/{name}":                       "writes two rows",
 	"DELETE /api/v1/limits/{name}/keys/{key}":         "writes one row",
 	"GET /api/v1/runs/by-name/{name}":                 "reads one row and a run",
 	"GET /api/v1/threads/by-name/{name}":              "reads one row and a thread",

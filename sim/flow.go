@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -541,7 +542,7 @@ func (l *simLimit) read(v *store.View) error {
 	if err != nil {
 		return err
 	}
-	if _, own := rules.KindOfLimit(l.ref.Limit); own {
+	if strings.HasPrefix(l.ref.Limit, perdure.LimitOfKind) {
 		return nil
 	}
 	l.exists, l.values = ok && limit.DeletedAt == 0, perdure.LimitValues{}

@@ -8,6 +8,14 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
+// SetQueueLimits puts new runs of a queue under limits, and makes the queue if there is none. Empty limits take
+// them away. Runs that were accepted before keep theirs.
+func (c *Client) SetQueueLimits(
+	ctx context.Context, name string, in api.QueueLimits, opts ...client.CallOptions,
+) (*api.QueueLimitsSet, error) {
+	return send[api.QueueLimitsSet](ctx, c, "PUT", path(v1+"/queues/%s", name), in, opts)
+}
+
 // PauseQueue stops all grants from a queue. It accepts runs meanwhile, and workers keep those that they
 // hold. Pausing a paused queue sets its reason and its end anew.
 func (c *Client) PauseQueue(

@@ -21,6 +21,7 @@ const kindsUsage = `Usage:
   perdure kinds                                list them, and whether somebody serves them
   perdure kinds show KIND
   perdure kinds set KIND [--timeout 1h] [--max-attempts 5] [--unset timeout,retry.backoff]
+  perdure kinds set KIND [--concurrency 5] [--limits openai,customer] [--limit-key-from /customer]
   perdure kinds set KIND [--input-schema FILE] [--output-schema FILE] [--signal NAME=FILE]…
   perdure kinds pause KIND [--reason "…"] [--for 30m | --until 2026-01-31T18:00:00Z]
   perdure kinds resume KIND
@@ -146,6 +147,9 @@ func (h *kindsCall) printKind(k *api.Kind) error {
 		if k.HoldDefects != nil {
 			item("hold defects", fmt.Sprint(*k.HoldDefects), "hold_defects")
 		}
+		item("at once", ofNumber(k.Concurrency), "concurrency")
+		item("limits", limitsText(k.Limits, 0, k.MissingLimits), "limits")
+		item("limit key from", k.LimitKeyFrom, "limit_key_from")
 		item("input", string(k.InputSchema), "input_schema")
 		item("output", string(k.OutputSchema), "output_schema")
 		for _, name := range slices.Sorted(maps.Keys(k.Signals)) {
@@ -173,6 +177,9 @@ func (h *kindsCall) set() error {
 	f.IntVar(&retry.MaxAttempts, "max-attempts", 0, "attempts before it is given up")
 	f.TextVar(&retry.Backoff, "backoff", perdure.Duration(0), "the delay of the first retry")
 	f.TextVar(&retry.MaxBackoff, "max-backoff", perdure.Duration(0), "the longest delay of a retry")
+	f.IntVar(&in.Concurrency, "concurrency", 0, "how `many` of its runs may be leased at once")
+	limits := f.String("limits", "", "`limits` that its runs are under, separated by commas")
+	f.StringVar(&in.LimitKeyFrom, "limit-key-from", "", "JSON `pointer` to the key of its limits in the input")
 	notRetried := f.String("not-retried", "", "`codes` of failures that are not retried, separated by commas")
 	f.TextVar(&in.HoldTimeout, "hold-timeout", perdure.Duration(0), "how long a run is held because of a defect")
 	hold := f.Bool("hold-defects", true, "whether a defect of the code holds a run")
@@ -208,16 +215,14 @@ func (h *kindsCall) set() error {
 	}
 	if f.given("not-retried") {
 		retry.NotRetried = []perdure.Code{}
-		for _, code := range strings.FieldsFunc(*notRetried, func(r rune) bool { return r == ',' }) {
-			retry.NotRetried = append(retry.NotRetried, perdure.Code(strings.TrimSpace(code)))
+		for _, code := range separated(*notRetried) {
+			retry.NotRetried = append(retry.NotRetried, perdure.Code(code))
 		}
 	}
 	if f.given("max-attempts") || f.given("backoff") || f.given("max-backoff") || f.given("not-retried") {
 		in.Retry = &retry
 	}
-	for _, name := range strings.FieldsFunc(*unset, func(r rune) bool { return r == ',' }) {
-		in.Remove = append(in.Remove, strings.TrimSpace(name))
-	}
+	in.Limits, in.Remove = separated(*limits), separated(*unset)
 	if in.Empty() && len(in.Remove) == 0 {
 		fmt.Fprintln(h.stderr, "perdure kinds set: say what to set, such as --timeout 1h, or --unset timeout")
 		return errUsage

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -17,6 +19,7 @@ const queuesUsage = `Usage:
   perdure queues pause QUEUE [--reason "…"] [--for 30m | --until 2026-01-31T18:00:00Z]
   perdure queues resume QUEUE
   perdure queues drain QUEUE [--wait]           pause it, and say how many of its runs are still leased
+  perdure queues set QUEUE [--concurrency 3] [--limits openai,shop]   what its new runs are under; nothing: no limit
 
 Every one takes --json. A paused queue accepts runs and grants none; see docs/api.md#pausing-a-queue.
 `
@@ -31,6 +34,8 @@ func queuesCommand(ctx context.Context, args []string, stdout, stderr io.Writer)
 		{"drain QUEUE", "Pauses a queue, and says how many of its runs are still leased. " +
 			"With --wait it returns at 0.\n\n" +
 			"  perdure queues drain QUEUE --wait", h.drain},
+		{"set QUEUE", "Puts new runs of a queue under limits. What is not given is taken away. Runs that were " +
+			"accepted before keep theirs.\n\n  perdure queues set shop --concurrency 3 --limits openai", h.set},
 		{"resume QUEUE", "Ends the pause of a queue.\n\n  perdure queues resume QUEUE", h.resume},
 	})
 }
@@ -52,17 +57,59 @@ func (h *queuesCall) list() error {
 			fmt.Fprintln(w, "No queues: the first run of a queue makes it.")
 			return
 		}
-		fmt.Fprintln(w, "QUEUE\tQUEUED\tCLAIMABLE\tRUNNING\tWAITING\tOLDEST\tPAUSED")
+		fmt.Fprintln(w, "QUEUE\tQUEUED\tCLAIMABLE\tRUNNING\tWAITING\tOLDEST\tLIMITS\tPAUSED")
 		for i := range list {
 			q := &list[i]
 			oldest := "-"
 			if q.OldestClaimable > 0 {
 				oldest = millis(q.OldestClaimable)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\n", visible(q.Name), q.Queued, q.Claimable, q.Running,
-				q.Suspended, oldest, pauseText(q.Paused))
+			fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", visible(q.Name), q.Queued, q.Claimable, q.Running,
+				q.Suspended, oldest, limitsText(q.Limits, q.Concurrency, q.MissingLimits), pauseText(q.Paused))
 		}
 	})
+}
+
+// limitsText says what runs of a queue or a kind are under.
+func limitsText(names []string, concurrency int, missing []string) string {
+	var parts []string
+	if concurrency > 0 {
+		parts = append(parts, fmt.Sprintf("%d at once", concurrency))
+	}
+	for _, name := range names {
+		text := visible(name)
+		if slices.Contains(missing, name) {
+			text += " (there is no such limit)"
+		}
+		parts = append(parts, text)
+	}
+	return first(strings.Join(parts, ", "), "-")
+}
+
+func (h *queuesCall) set() error {
+	var in api.QueueLimits
+	h.flags.IntVar(&in.Concurrency, "concurrency", 0, "how `many` of its runs may be leased at once")
+	names := h.flags.String("limits", "", "`limits` that its runs are under, separated by commas")
+	args, c, err := h.begin()
+	if err != nil {
+		return err
+	}
+	in.Limits = separated(*names)
+	out, err := admin.New(c).SetQueueLimits(h.ctx, args[0], in)
+	if err != nil {
+		return err
+	}
+	return h.print(out, func(w io.Writer) {
+		fmt.Fprintf(w, "%s\t%s\n", visible(out.Name), limitsText(out.Limits, out.Concurrency, nil))
+	})
+}
+
+// separated gives the names of a list that is separated by commas.
+func separated(text string) (out []string) {
+	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' }) {
+		out = append(out, strings.TrimSpace(name))
+	}
+	return out
 }
 
 // pauseText says since when a queue is paused, by whom, why, and until when.

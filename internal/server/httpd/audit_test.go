@@ -87,6 +87,7 @@ var auditActions = map[string]string{
 	"DELETE /api/admin/tenants/{tenant}/keys/{id}": "key.revoke", "POST /api/admin/keys": "key.create",
 	"DELETE /api/admin/keys/{id}": "key.revoke",
 	"PATCH /api/v1/kinds/{kind}":  "kind.change", "DELETE /api/v1/kinds/{kind}": "kind.delete",
+	"PUT /api/v1/queues/{name}":        "queue.change",
 	"POST /api/v1/queues/{name}/pause": "queue.pause", "POST /api/v1/queues/{name}/resume": "queue.resume",
 	"POST /api/v1/kinds/{kind}/pause": "kind.pause", "POST /api/v1/kinds/{kind}/resume": "kind.resume",
 	"POST /api/v1/schedules": "schedule.set", "PUT /api/v1/schedules/{name}": "schedule.set",

@@ -178,6 +178,8 @@ func keyedCalls() map[string]keyedCall {
 		"POST /api/v1/schedules/{name}/trigger": {func(w *world) (string, string, string) {
 			return w.makeSchedule("triggered") + "/trigger", "", ""
 		}, []string{"run_id", "schedule_id"}},
+		"PUT /api/v1/queues/{name}": {at("/api/v1/queues/put", `{"concurrency":1}`, `{"concurrency":2}`),
+			[]string{"name", "concurrency"}},
 		"PUT /api/v1/limits/{name}": {at("/api/v1/limits/put", `{"concurrency":1}`, `{"concurrency":2}`),
 			[]string{"name", "concurrency"}},
 		"DELETE /api/v1/limits/{name}": {func(w *world) (string, string, string) {

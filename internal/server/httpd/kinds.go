@@ -54,7 +54,8 @@ func getKind(c *call, _ *none) (int, *api.Kind, error) {
 
 func showKind(k *reads.KindInfo) *api.Kind {
 	out := &api.Kind{Kind: k.Kind, KindDef: k.Def, Sources: k.Sources, Build: k.Build, Builds: []api.KindBuild{},
-		Served: k.Served, LastPolledAt: optional(k.LastPolledAt), Paused: k.Paused}
+		Served: k.Served, LastPolledAt: optional(k.LastPolledAt), Paused: k.Paused,
+		MissingLimits: k.MissingLimits}
 	for i := range k.Builds {
 		b := &k.Builds[i]
 		out.Builds = append(out.Builds, api.KindBuild{Build: b.Build, FirstSeenAt: b.FirstSeen, LastSeenAt: b.LastSeen,

@@ -99,3 +99,32 @@ func TestBadLimitsAreRefused(t *testing.T) {
 		t.Errorf("%d runs were accepted, want none", len(runs))
 	}
 }
+
+func TestLimitsOfAQueueOverHTTP(t *testing.T) {
+	w := newWorld(t, setup{})
+	set := w.do("PUT", "/api/v1/queues/shop", `{"limits":["openai"],"concurrency":1}`).is(200)
+	if set["name"] != "shop" || set["concurrency"] != 1.0 {
+		t.Errorf("the queue shows %v, want shop with one run at once", set)
+	}
+	w.do("POST", "/api/v1/runs", `{"kind":"k","queue":"shop"}`).is(201)
+	second := w.do("POST", "/api/v1/runs", `{"kind":"k","queue":"shop"}`).is(201)
+	why := w.get("/api/v1/runs/" + second["run_id"].(string)).is(200)["waiting_for"].(obj)
+	if why["reason"] != "limit" || why["limits"].([]any)[0].(obj)["limit"] != "queue:shop" {
+		t.Errorf("the second run waits for %v, want limit queue:shop", why)
+	}
+	q := w.get("/api/v1/queues").is(200)["queues"].([]any)[0].(obj)
+	if q["concurrency"] != 1.0 || fmt.Sprint(q["limits"], q["missing_limits"]) != "[openai] [openai]" {
+		t.Errorf("the list shows %v, want one at once and a limit that is missing", q)
+	}
+	w.do("PUT", "/api/v1/kinds/asks", `{"limits":["openai"]}`).is(200)
+	if k := w.get("/api/v1/kinds/asks").is(200); fmt.Sprint(k["missing_limits"]) != "[openai]" {
+		t.Errorf("the kind shows %v, want a limit that is missing", k)
+	}
+	w.do("PUT", "/api/v1/limits/openai", `{"concurrency":1}`).is(201)
+	if k := w.get("/api/v1/kinds/asks").is(200); k["missing_limits"] != nil {
+		t.Errorf("the kind shows %v, want no limit that is missing", k)
+	}
+	w.do("PUT", "/api/v1/limits/queue:x", `{"concurrency":1}`).refuses(400, "invalid")
+	w.do("PUT", "/api/v1/queues/shop", `{"concurrency":-1}`).refuses(400, "invalid")
+	w.do("PUT", "/api/v1/queues/shop", `{"concurrent":1}`).refuses(400, "invalid")
+}

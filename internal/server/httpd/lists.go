@@ -30,7 +30,8 @@ func showQueues(list []dispatch.Queue) []api.Queue {
 	for _, q := range list {
 		out = append(out, api.Queue{Name: q.Name, Queued: q.Queued, Claimable: q.Claimable, Running: q.Running,
 			Suspended: q.Suspended, AtLeast: q.AtLeast, OldestClaimable: q.OldestFor.Milliseconds(),
-			Paused: q.Paused})
+			Paused: q.Paused, QueueLimits: api.QueueLimits{Limits: q.LimitNames(), Concurrency: q.Concurrency},
+			MissingLimits: q.MissingLimits})
 	}
 	return out
 }

@@ -13,6 +13,20 @@ import (
 // pausePatience bounds the wait of a pause for its turn.
 const pausePatience = 100 * time.Millisecond
 
+func putQueueLimits(c *call, in *api.QueueLimits) (int, *api.QueueLimitsSet, error) {
+	key, err := c.idempotencyKey()
+	if err != nil {
+		return 0, nil, err
+	}
+	op := &rules.PutQueueLimits{Tenant: c.tenant(), Queue: c.PathValue("name"), Limits: in.Limits,
+		Concurrency: in.Concurrency, Key: key}
+	if err := c.s.engine.Do(c.Context(), op); err != nil {
+		return 0, nil, err
+	}
+	return 0, &api.QueueLimitsSet{Name: op.Queue, QueueLimits: api.QueueLimits{Limits: op.Row.LimitNames(),
+		Concurrency: op.Row.Concurrency}}, nil
+}
+
 func pauseQueue(c *call, in *api.PauseQueue) (int, *api.QueuePaused, error) {
 	return pausePlace(c, in, &rules.PausePlace{Queue: c.PathValue("name")})
 }

@@ -143,6 +143,8 @@ func (s *Server) rows() []route {
 		on("GET", v1+"/workers", read, "List workers", listWorkers).takes("limit", "cursor"),
 		on("GET", v1+"/queues", read, "List queues", listQueues).takes("limit", "cursor"),
 
+		on("PUT", v1+"/queues/{name}", kinds, "Give a queue limits, or take them away", putQueueLimits).
+			idempotent().logged(),
 		on("POST", v1+"/queues/{name}/pause", control, "Pause a queue: nothing is granted from it", pauseQueue).
 			idempotent().logged(),
 		on("POST", v1+"/queues/{name}/resume", control, "Resume a paused queue", resumeQueue).idempotent().logged(),

@@ -154,6 +154,20 @@ func (repo *Limits) Get(t perdure.TenantID, name string) (LimitRow, bool, error)
 	return loadRow(&repo.rows, limitKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
 }
 
+// Missing gives those of some names that no limit of a tenant has.
+func (repo *Limits) Missing(t perdure.TenantID, names []string) (missing []string, err error) {
+	for _, name := range names {
+		l, ok, err := repo.Get(t, name)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || l.DeletedAt != 0 {
+			missing = append(missing, name)
+		}
+	}
+	return missing, nil
+}
+
 // Put stages a limit. Its version is incremented when the batch is written.
 func (repo *Limits) Put(l LimitRow) {
 	repo.in.s.limited.Store(true)

@@ -99,8 +99,8 @@ func TestQueuesAreCountedPageByPage(t *testing.T) {
 			if counted != most {
 				t.Errorf("%d runs were counted, want %d", counted, most)
 			}
-			if q := all[2]; !atLeast && q != (QueueDepth{Name: "q2", Queued: 2, Claimable: 2, Suspended: 1,
-				Oldest: 1002}) {
+			if q := all[2]; !atLeast && q != (QueueDepth{QueueRow: q.QueueRow, Queued: 2, Claimable: 2,
+				Suspended: 1, Oldest: 1002}) || all[2].Name != "q2" {
 				t.Errorf("queue q2: %+v, want 2 queued and claimable since 1002, 1 suspended", q)
 			}
 		}

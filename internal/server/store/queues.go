@@ -1,17 +1,29 @@
 package store
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
 )
 
-// A QueueRow is a queue that runs were submitted to.
+// A QueueRow is a queue that runs were submitted to, or that was given limits.
 type QueueRow struct {
 	Tenant    perdure.TenantID
 	Name      string
 	CreatedAt perdure.Instant
+	// Limits names the limits that its runs are under, as JSON. Concurrency is how many may be leased at once.
+	Limits      string
+	Concurrency int
+}
+
+// LimitNames gives the limits that runs of the queue are under. A text that can't be read means none.
+func (q *QueueRow) LimitNames() (names []string) {
+	if q.Limits == "" || json.Unmarshal([]byte(q.Limits), &names) != nil {
+		return nil
+	}
+	return names
 }
 
 var queueTable = register(&table[QueueRow]{
@@ -20,6 +32,8 @@ var queueTable = register(&table[QueueRow]{
 		text(c, "tenant", &q.Tenant)
 		text(c, "name", &q.Name)
 		number(c, "created_at", &q.CreatedAt)
+		text(c, "limits", &q.Limits)
+		number(c, "concurrency", &q.Concurrency)
 	},
 })
 
@@ -39,10 +53,15 @@ func (repo *Queues) open(in *base) {
 	openRows(&repo.rows, in, queueTable)
 }
 
-// Has tells whether a tenant has a queue.
-func (repo *Queues) Has(t perdure.TenantID, name string) (bool, error) {
-	_, ok, err := loadRow(&repo.rows, queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
-	return ok, err
+// Get gives a queue of a tenant.
+func (repo *Queues) Get(t perdure.TenantID, name string) (QueueRow, bool, error) {
+	return loadRow(&repo.rows, queueKey{t, name}, "WHERE tenant=? AND name=?", string(t), name)
+}
+
+// SetLimits stages the limits of a queue that is there.
+func (repo *Queues) SetLimits(q *QueueRow) {
+	addRows(&repo.in.tx.later, statement{"UPDATE queues SET limits=?, concurrency=? WHERE tenant=? AND name=?",
+		[]any{q.Limits, int64(q.Concurrency), string(q.Tenant), q.Name}, anyNumber})
 }
 
 // Names gives some names of a tenant's queues.
@@ -59,7 +78,7 @@ func (repo *Queues) Names(t perdure.TenantID, limit int) (out []string, err erro
 
 // A QueueDepth counts the live runs of a queue.
 type QueueDepth struct {
-	Name                                  string
+	QueueRow
 	Queued, Claimable, Running, Suspended int
 	Oldest                                perdure.Instant // since when the oldest claimable run has been waiting
 	AtLeast                               bool            // not all runs were counted: there may be more
@@ -75,15 +94,10 @@ func (repo *Queues) List(t perdure.TenantID) ([]QueueDepth, error) {
 // runs of the tenant, those with the earliest alarms.
 func (repo *Queues) Page(t perdure.TenantID, p Page, most int) (out []QueueDepth, next string, err error) {
 	out, next, err = paged(p, func(after string, n int, row func(*QueueDepth) error) error {
-		return repo.in.sess.Query("SELECT name FROM queues WHERE tenant=? AND name>? ORDER BY name"+atMost,
-			[]any{string(t), after, int64(n)}, func(scan func(...any) error) error {
-				var q QueueDepth
-				if err := scan(&q.Name); err != nil {
-					return err
-				}
-				return row(&q)
-			})
-	}, func(q *QueueDepth) string { return q.Name }, func(q *QueueDepth) int { return 200 + quoted(q.Name) })
+		return queueTable.query(repo.in.sess, "WHERE tenant=? AND name>? ORDER BY name"+atMost,
+			[]any{string(t), after, int64(n)}, func(q *QueueRow) error { return row(&QueueDepth{QueueRow: *q}) })
+	}, func(q *QueueDepth) string { return q.Name },
+		func(q *QueueDepth) int { return 200 + quoted(q.Name) + len(q.Limits) })
 	if err != nil || len(out) == 0 {
 		return out, next, err
 	}

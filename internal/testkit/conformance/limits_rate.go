@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/life"
+	"github.com/perdure/perdure/internal/server/engine/rules"
 )
 
 // perMinute is a rate.
@@ -112,5 +114,63 @@ var rateScenarios = []Scenario{
 		w.check(got(op.Grants, runs...) == "0 2 ", "leased: %s, want one of each key and two at once",
 			got(op.Grants, runs...))
 		w.leases("customer", "7", 1, 0)
+	}},
+	{"a queue has limits and a concurrency, which join those of the submission and the kind", func(w *World) {
+		w.limit("shop", slots(3), false)
+		w.limit("own", slots(9), false)
+		w.announce("answer", "1", perdure.KindDef{Limits: []string{"shop"}, Concurrency: 9})
+		before := w.submit(perdure.Submission{Kind: "answer", Queue: "slow"})
+		w.do(&rules.PutQueueLimits{Tenant: tenant, Queue: "slow", Limits: []string{"shop", "later"}, Concurrency: 2})
+		w.do(&rules.PutQueueLimits{Tenant: tenant, Queue: "slow", Limits: []string{"shop", "later"}, Concurrency: 2})
+		var runs []perdure.Run
+		for range 5 {
+			runs = append(runs, w.submit(perdure.Submission{Kind: "answer", Queue: "slow", Limits: []string{"own"}}))
+		}
+		elsewhere := w.submit(perdure.Submission{Kind: "answer"})
+		under := []string{"own", "shop", "later", "kind:answer", "queue:slow"}
+		w.check(slices.Equal(runs[0].Options.Limits.Names, under), "the run is under %v, want %v",
+			runs[0].Options.Limits.Names, under)
+		w.check(slices.Equal(before.Options.Limits.Names, []string{"shop", "kind:answer"}) &&
+			slices.Equal(elsewhere.Options.Limits.Names, []string{"shop", "kind:answer"}),
+			"runs of before and of elsewhere are under %v and %v", before.Options.Limits, elsewhere.Options.Limits)
+		claim := func() (out []dispatch.Grant) {
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: 9, Queues: []string{"default", "slow"}}
+			w.do(op)
+			return op.Grants
+		}
+		w.limit("shop", slots(9), false)
+		w.pass(2 * time.Second)
+		w.check(len(claim()) == 4, "not the two from elsewhere and two of the queue are leased")
+		w.blocked(runs[4].ID, "queue:slow", "")
+		w.leases("queue:slow", "", 2, 3)
+
+		w.do(&rules.PutQueueLimits{Tenant: tenant, Queue: "slow", Concurrency: 4})
+		w.pass(2 * time.Second)
+		w.check(len(claim()) == 2, "a greater concurrency is not noticed within two seconds")
+		w.do(&rules.PutQueueLimits{Tenant: tenant, Queue: "slow"})
+		w.pass(2 * time.Second)
+		w.check(len(claim()) == 1, "a queue without a concurrency keeps a run back")
+		free := w.submit(perdure.Submission{Kind: "job", Queue: "slow"})
+		w.check(free.Options.Limits == nil, "a run of a queue without limits is under %v", free.Options.Limits)
+
+		w.refuse(perdure.CodeInvalid, &rules.PutQueueLimits{Tenant: tenant, Queue: "slow", Concurrency: -1})
+		w.refuse(perdure.CodeInvalid, &rules.PutQueueLimits{Tenant: tenant, Queue: "", Concurrency: 1})
+		w.refuse(perdure.CodeInvalid, &rules.PutQueueLimits{Tenant: tenant, Queue: "slow",
+			Limits: []string{"a", "b", "c", "d", "e"}})
+	}},
+	{"a greater concurrency of a kind is noticed soon", func(w *World) {
+		w.announce("answer", "1", perdure.KindDef{Concurrency: 1})
+		for range 3 {
+			w.submit(perdure.Submission{Kind: "answer"})
+		}
+		claim := func() int {
+			op := &dispatch.Claim{Tenant: tenant, Worker: "w1", Slots: 9}
+			w.do(op)
+			return len(op.Grants)
+		}
+		w.check(claim() == 1, "not one is leased")
+		w.do(&rules.PatchKind{Tenant: tenant, Kind: "answer", Def: perdure.KindDef{Concurrency: 2}})
+		w.pass(2 * time.Second)
+		w.check(claim() == 1, "the second one is not leased after two seconds")
 	}},
 }

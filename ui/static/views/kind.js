@@ -9,6 +9,7 @@ import { Page, Card, Facts, Table, Trouble, Loading, Ago, Json, RunLink, State, 
 import { Safe } from '../safe.js';
 import { Served } from './kinds.js';
 import { StartForm } from './start-form.js';
+import { LimitNames } from './limits.js';
 
 const changeable = [['timeout', 'Deadline after', 'such as 1h'], ['hold_timeout', 'Held for at most', 'such as 24h'],
   ['retry.max_attempts', 'Attempts', '1 to 100'], ['retry.backoff', 'First retry after', 'such as 1s'],
@@ -44,7 +45,8 @@ function Defaults({ kind: k, again }) {
   return html`<${Card} title="Defaults" actions=${can('kinds:admin') &&
       html`<button type="button" onClick=${change}>Override</button>`}>
     <${Facts} of=${[['Class', k.class], ...changeable.map(([name, label]) => [label, shown(name)]),
-      ['Not retried', k.retry?.not_retried?.join(', ')],
+      ['Not retried', k.retry?.not_retried?.join(', ')], ['At once', k.concurrency],
+      ['Limits', k.limits && html`<${LimitNames} of=${k} />`], ['Key of its limits', k.limit_key_from],
       ['Defects hold a run', k.hold_defects === false ? 'no' : 'yes']]} /><//>`;
 }
 

@@ -18,6 +18,11 @@ export const allowed = ({ concurrency: n, rate: r }) => [n && `${count(n)} at on
   r && `${count(r.count)} each ${span(r.per)}${r.burst > 1 ? `, ${count(r.burst)} more in a burst` : ''}`]
   .filter(Boolean).join('; ');
 
+/** LimitNames are the limits that runs of a kind or a queue are under. */
+export const LimitNames = ({ of: { limits, missing_limits: missing = [] } }) => limits.map((name, n) => html`${n > 0
+  && ', '}<a href=${href(pathOf(name))}><${Safe} text=${name} max=${60} /></a>${missing.includes(name)
+  && html` <span class="tag">there is no such limit</span>`}`);
+
 /** Condition is the state of a limit or a key: closed, with runs that wait, or with room. */
 export function Condition({ of: l }) {
   const [shape, name] = isClosed(l) ? ['failed', 'Closed'] : l.waiting ? ['suspended', 'Runs wait']

@@ -1,11 +1,13 @@
 // One queue: what is in it, and why what waits is not taken.
 import { html } from '../lib.js';
 import { href } from '../router.js';
-import { useList, useRuns, useReread } from '../live.js';
+import { useList, useRuns, useReread, refresh } from '../live.js';
 import { count, duration } from '../format.js';
-import { Page, Card, Trouble, Loading, Ago, RunLink, State, statusOf } from '../parts.js';
+import { call, can } from '../api.js';
+import { Page, Card, Facts, Trouble, Loading, Ago, RunLink, State, statusOf, ask, toast } from '../parts.js';
 import { Safe } from '../safe.js';
 import { Paused, PauseButton } from './queue-pause.js';
+import { LimitNames } from './limits.js';
 
 /** Runs are some rows of runs. */
 export const Runs = ({ rows, none = 'None.' }) => (rows.length === 0 ? html`<p class="dim">${none}</p>`
@@ -28,6 +30,19 @@ function Reasons({ rows, next }) {
     <span><${Safe} text=${g.text} max=${240} /></span></li>`)}</ul>`;
 }
 
+/** bound changes the limits of a queue. */
+async function bound(q) {
+  const made = await ask({ title: `Limits of ${q.name}`, yes: 'Save',
+    text: 'They count for runs that are accepted from now on. Empty: no limit.',
+    fields: [{ name: 'concurrency', label: 'Runs with a worker at once', value: String(q.concurrency ?? '') },
+      { name: 'limits', label: 'Limits, separated by commas', value: (q.limits ?? []).join(', ') }],
+    run: a => call('PUT', '/queues/' + encodeURIComponent(q.name), { once: true, body: {
+      concurrency: /^\d*$/.test(a.concurrency.trim()) ? Number(a.concurrency) : a.concurrency,
+      limits: a.limits.split(',').map(x => x.trim()).filter(Boolean) } }) });
+  if (made) toast('Changed.');
+  refresh();
+}
+
 export default function Queue({ parts: [name] }) {
   const queues = useList('queues', '/queues', 'queues', { limit: 200 });
   const workers = useList('workers', '/workers', 'workers', { limit: 200 });
@@ -43,8 +58,8 @@ export default function Queue({ parts: [name] }) {
     { queue: name, state })}>${value}</a></p><p class="sub">${text}</p></div>`;
   const n = x => count(x) + (q?.at_least ? '+' : '');
   return html`<${Page} name=${`Queue ${name}`} title=${html`<${Safe} text=${name} max=${120} />`}
-      crumbs=${html`<a href=${href('/workers')}>Workers and queues</a>`} actions=${q && html`<${PauseButton}
-        queue=${q} />`}>
+      crumbs=${html`<a href=${href('/workers')}>Workers and queues</a>`} actions=${q && html`${can('kinds:admin')
+        && html`<button type="button" onClick=${() => bound(q)}>Limits</button>`}<${PauseButton} queue=${q} />`}>
     <${Trouble} error=${queues.error} />
     ${q?.paused && html`<${Paused} pause=${q.paused} />`}
     <${Card} title="What it holds">${queues.items === null ? html`<${Loading} />` : html`<div class="figures">
@@ -52,7 +67,9 @@ export default function Queue({ parts: [name] }) {
         'dispatched,running')}
       ${figure(n(q?.suspended ?? 0), 'waiting, without a worker', 'suspended')}
       <div class="figure"><p class="big">${q?.oldest_claimable_ms ? duration(q.oldest_claimable_ms) : '–'}</p>
-        <p class="sub">waits the oldest that may be taken</p></div></div>`}<//>
+        <p class="sub">waits the oldest that may be taken</p></div></div>
+      ${q && (q.concurrency || q.limits) && html`<${Facts} of=${[['At once', q.concurrency],
+        ['Limits', q.limits && html`<${LimitNames} of=${q} />`]]} />`}`}<//>
     <div class="home"><section class="home-main"><${Card} title="Why queued runs are not taken">
       ${!queued.rows ? html`<${Loading} />` : queued.rows.length === 0 ? html`<p
         class="dim">Nothing is queued here.</p>`

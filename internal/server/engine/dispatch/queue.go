@@ -17,6 +17,8 @@ type Queue struct {
 	Paused *perdure.QueuePause
 	// OldestFor is how long its oldest claimable run has been claimable.
 	OldestFor time.Duration
+	// MissingLimits are limits of the queue that do not exist.
+	MissingLimits []string
 }
 
 // Queues reads a page of a tenant's queues by name.
@@ -31,6 +33,9 @@ func Queues(
 		paused, err := rules.PausedNow(&v.Records, t)
 		for _, q := range rows {
 			x := Queue{QueueDepth: q, Paused: paused.On(q.Name, v.Now)}
+			if x.MissingLimits, err = v.Limits.Missing(t, q.LimitNames()); err != nil {
+				return err
+			}
 			if q.Oldest != 0 {
 				x.OldestFor = v.Now.Sub(q.Oldest)
 			}

@@ -18,7 +18,7 @@ type Feature struct {
 // archtest compares both with the files.
 var (
 	Schedules = Feature{Name: "schedules", Schema: []string{"0031_schedules"}}
-	Limits    = Feature{Name: "limits", Schema: []string{"0034_limits", "0035_limit_lines"}}
+	Limits    = Feature{Name: "limits", Schema: []string{"0034_limits", "0035_limit_lines", "0037_queue_limits"}}
 
 	PausedKinds = Feature{Name: "paused kinds", Schema: []string{"0033_kind_pauses"}}
 	UniqueRuns  = Feature{Name: "unique and debounced runs", Schema: []string{"0036_unique"}}

@@ -65,13 +65,12 @@ func touchLimit(tx *kernel.Tx, t perdure.TenantID, ref perdure.LimitRef) {
 
 // limitOf gives the values of a limit. ok is false if there is none.
 func limitOf(tx *kernel.Tx, t perdure.TenantID, name string) (l store.LimitRow, ok bool, err error) {
-	if kind, own := rules.KindOfLimit(name); own {
-		def, err := rules.KindOf(tx, t, kind)
-		if err != nil || def.Concurrency == 0 {
+	if n, own, err := rules.OwnConcurrency(tx, t, name); own {
+		if err != nil || n == 0 {
 			return l, false, err
 		}
 		l.Name = name
-		l.Spec, err = store.SpecOf(&perdure.LimitValues{Concurrency: def.Concurrency})
+		l.Spec, err = store.SpecOf(&perdure.LimitValues{Concurrency: n})
 		return l, true, err
 	}
 	l, ok, err = tx.DB.Limits.Get(t, name)

@@ -12,19 +12,23 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/rules"
 )
 
-// useLimits puts a new run under the limits that its request names and those of its kind. A limit that a
-// request names has to be there. One that a kind names may come later.
+// useLimits puts a new run under the limits that its request names and those of its kind and its queue. A limit that a
+// request names has to be there. One that a kind or a queue names may come later.
 func useLimits(
 	tx *kernel.Tx, r *perdure.Run, names []string, key string, units int, input json.RawMessage,
 ) error {
 	kind, err := rules.KindOf(tx, r.Tenant, r.Kind)
-	if err != nil || len(names) == 0 && len(kind.Limits) == 0 && kind.Concurrency == 0 {
+	if err != nil {
+		return err
+	}
+	ofQueue, atOnce, err := rules.LimitsOfQueue(tx, r.Tenant, r.Queue)
+	if err != nil || len(names)+len(kind.Limits)+len(ofQueue)+kind.Concurrency+atOnce == 0 {
 		return err
 	}
 	if err := tx.Requires(kernel.Limits); err != nil && len(names) > 0 {
 		return err
 	} else if err != nil {
-		return nil // the kind's limits count when the last node knows them
+		return nil // the limits of kinds and queues count when the last node knows them
 	}
 	for _, name := range names {
 		if _, ok, err := limitOf(tx, r.Tenant, name); err != nil {
@@ -35,13 +39,16 @@ func useLimits(
 		}
 	}
 	u := &perdure.LimitUse{Names: slices.Clone(names), Key: key, Units: units}
-	for _, name := range kind.Limits {
+	for _, name := range slices.Concat(kind.Limits, ofQueue) {
 		if !slices.Contains(u.Names, name) {
 			u.Names = append(u.Names, name)
 		}
 	}
 	if kind.Concurrency > 0 {
 		u.Names = append(u.Names, perdure.LimitOfKind+r.Kind)
+	}
+	if atOnce > 0 {
+		u.Names = append(u.Names, perdure.LimitOfQueue+r.Queue)
 	}
 	if u.Key == "" && kind.LimitKeyFrom != "" {
 		u.Key = valueAt(input, kind.LimitKeyFrom)

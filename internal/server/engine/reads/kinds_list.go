@@ -28,6 +28,8 @@ type KindInfo struct {
 	LastPolledAt perdure.Instant
 	// Paused is set while none of its runs is granted.
 	Paused *perdure.QueuePause
+	// MissingLimits are limits of the kind that do not exist.
+	MissingLimits []string
 }
 
 // Get reads a kind of a tenant.
@@ -81,6 +83,9 @@ func (q Kinds) describe(v *store.View, t perdure.TenantID, entries []store.KindE
 		info.Def, info.Build = rules.MergeLayers(e.Layers, info.Sources)
 		info.Served, info.LastPolledAt = workers.Look(e.Kind, "")
 		info.Paused = paused.OfKind(e.Kind, v.Now)
+		if info.MissingLimits, err = v.Limits.Missing(t, info.Def.Limits); err != nil {
+			return nil, err
+		}
 		out[i], at[e.Kind] = info, i
 	}
 	for _, of := range []perdure.TenantID{t, store.PlatformKinds} {

@@ -5,11 +5,11 @@
 //
 // # Where to start reading
 //
-// kind.go, pause.go, sign.go, live.go and tenant.go, one for each setting. The files build on one
+// kind.go, pause.go, queue.go, sign.go, live.go and tenant.go, one for each setting. The files build on one
 // another: one uses names of those before it.
 //
 //   - rules.go: the settings of the server.
-//   - kind_cache.go, kind.go: kinds.
-//   - place.go, pause.go: queues and their pauses.
+//   - kind_cache.go, limit.go, kind.go: kinds, and the limits that their concurrency is.
+//   - place.go, pause.go, queue.go: queues, their pauses and their limits.
 //   - live.go, sign.go, tenant.go: the limit of live runs, signatures, a tenant's own settings.
 package rules

@@ -159,6 +159,9 @@ func (op *PatchKind) change(tx *kernel.Tx) error {
 		return err
 	}
 	PutKind(tx, row)
+	if err := lookAtLimit(tx, op.Tenant, perdure.LimitOfKind+op.Kind); err != nil {
+		return err
+	}
 	return tx.Audit(op.Tenant, perdure.AuditKindChange, op.Kind, "removed", op.Remove)
 }
 

@@ -11,7 +11,7 @@ import (
 // EnsureQueue stages the row of a queue if it is missing.
 func EnsureQueue(tx *kernel.Tx, t perdure.TenantID, queue string) error {
 	return tx.EnsureStored("queue\x00"+string(t)+"\x00"+queue, func() error {
-		have, err := tx.DB.Queues.Has(t, queue)
+		_, have, err := tx.DB.Queues.Get(t, queue)
 		if err == nil && !have {
 			tx.DB.Queues.Put(store.QueueRow{Tenant: t, Name: queue, CreatedAt: tx.Now})
 		}

@@ -60,7 +60,7 @@ func missingParts(tx *kernel.Tx, r *perdure.Run) (string, error) {
 	if _, ok, err := tx.DB.Tenants.Get(r.Tenant); err != nil || !ok {
 		return "tenant", err
 	}
-	if ok, err := tx.DB.Queues.Has(r.Tenant, r.Queue); err != nil || !ok {
+	if _, ok, err := tx.DB.Queues.Get(r.Tenant, r.Queue); err != nil || !ok {
 		return "queue", err
 	}
 	if r.ThreadID != "" {

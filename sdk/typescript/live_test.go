@@ -288,6 +288,36 @@ func TestLateResultIsKept(t *testing.T) {
 	}
 }
 
+// A step whose limit has no room for long suspends its run, which frees the worker, and goes on when there is room.
+func TestStepWaitsForItsLimit(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	one := 1
+	if _, err := w.C.PutLimit(w.Ctx, "model", api.PutLimit{Concurrency: &one}); err != nil {
+		t.Fatal(err)
+	}
+	hold := filepath.Join(t.TempDir(), "go")
+	w.worker("HOLD_call=" + hold)
+	limited := perdure.Submission{Kind: "limited", Class: perdure.Agent}
+	first := w.Start(limited)
+	w.noted("call=call#1")
+	second := w.Start(limited)
+	w.until(second, "it is suspended until there is room", func(r *api.Run) bool { return r.State == perdure.Suspended })
+	if got := w.lines(); len(got) != 1 {
+		t.Errorf("while the limit has no room, executed was %q, want one step", got)
+	}
+	touch(t, hold)
+	for _, id := range []perdure.RunID{first, second} {
+		if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
+			t.Errorf("run %s is %s in attempt %d (error %+v), want completed", id, run.State, run.Attempt, run.Error)
+		}
+	}
+	l, err := w.C.Limit(w.Ctx, "model")
+	if err != nil || l.Leased+l.Waiting+l.Offered != 0 || len(w.lines()) != 2 {
+		t.Errorf("in the end the limit is %+v (%v), executed was %q, want it free and two steps", l, err, w.lines())
+	}
+}
+
 func TestCancelledAgentCleansUp(t *testing.T) {
 	t.Parallel()
 	w := open(t, time.Minute)

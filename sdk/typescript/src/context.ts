@@ -8,7 +8,7 @@ import { ChildSource, QuestionSource, SignalSource, TimerSource, dataOf, withdra
 import { Future, type Results } from "./future.js";
 import { choose, joinAll, joinAllSettled, joinOne, timerEnd, type Settled } from "./joins.js";
 import { canonical, sha, type Json } from "./json.js";
-import { mapOver, parallel, type ManyOptions } from "./many.js";
+import { mapOver, parallel, type ItemOptions, type ManyOptions } from "./many.js";
 import { durationText, micros, nameFault, versionFault, type Duration } from "./names.js";
 import { saga } from "./saga.js";
 import { delta, line, message, progress, publish } from "./say.js";
@@ -409,7 +409,12 @@ export class Context {
   }
 
   /** Executes a function for each item, each as a step, and returns the results in the order of the items. */
-  parallel<I, T>(name: string, items: readonly I[], f: (item: I, s: StepContext) => T | Promise<T>, options: ManyOptions & StepOptions<T> = {}): Promise<Settled<Jsonified<T>>> {
+  parallel<I, T>(
+    name: string,
+    items: readonly I[],
+    f: (item: I, s: StepContext) => T | Promise<T>,
+    options: ManyOptions & ItemOptions<T> = {},
+  ): Promise<Settled<Jsonified<T>>> {
     return this.x.call(this.b, `the parallel ${JSON.stringify(name)}`, async () => (await parallel(this.x, this.b, name, items, f, options)) as Settled<Jsonified<T>>);
   }
 

@@ -2,7 +2,7 @@
 // commits one after the other, and suspends the run when all of its branches wait.
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { Batch, type CommitBody, type Outcome } from "./batch.js";
+import { Batch, type CommitBody, type Outcome, type Wait } from "./batch.js";
 import { Branch, type SagaScope } from "./branch.js";
 import { Cancelled, Defect, Failure, WaitTimeout, describe, findCause, isBug, isPermanent } from "./errors.js";
 import { apart, Facts, itemOf, type Expected, type Fact, type InboxItem, type Item } from "./journal.js";
@@ -99,7 +99,7 @@ export class Execution {
     this.cancelled = grant.cancel === true;
     if (this.cancelled) this.abort.abort(new Cancelled());
     this.receive(grant.inbox);
-    for (const i of grant.inbox) if (i.wait_id) this.unasked.add(baseOf(i.wait_id));
+    for (const i of grant.inbox) if (i.wait_id && i.type !== "limit") this.unasked.add(baseOf(i.wait_id));
   }
 
   /** Executes the agent, and commits how it has ended. */
@@ -345,7 +345,8 @@ export class Execution {
       if (item.seq <= this.lastInbox && item.seq > 0) continue;
       this.lastInbox = Math.max(this.lastInbox, item.seq);
       if (this.facts.seqs.has(item.seq)) continue;
-      if (["child", "wait", "approval", "callback", "timeout"].includes(item.type)) this.addFact(itemOf(item));
+      if (item.type === "limit") this.batch.ack.push(item.seq);
+      else if (["child", "wait", "approval", "callback", "timeout"].includes(item.type)) this.addFact(itemOf(item));
       else this.loose.push(item);
     }
   }
@@ -492,6 +493,31 @@ export class Execution {
       };
       this.pause(b, "parked");
     });
+  }
+
+  /** Waits for a time, or until the run is asked to stop. */
+  async rest(ms: number): Promise<void> {
+    const { signal } = this.abort;
+    let stop: () => void = () => undefined;
+    const stopped = new Promise<void>((resolve) => (stop = resolve));
+    signal.addEventListener("abort", stop, { once: true });
+    if (!signal.aborted) await Promise.race([this.session.sleep(ms), stopped]);
+    signal.removeEventListener("abort", stop);
+  }
+
+  /** Suspends the run on waits for limits. If another branch works, it returns after a second. */
+  async waitForRoom(b: Branch, waits: () => Wait[]): Promise<void> {
+    let over = false;
+    const waited = this.wait(b, "a wait for a limit", () => (over ? { value: undefined } : undefined), () => {
+      const list = waits();
+      this.batch.waits.push(...list);
+      return list.map((w) => w.id);
+    });
+    this.session.later(1000, () => {
+      over = true;
+      if (!this.ended && this.running > 0) b.parked?.look();
+    });
+    await waited;
   }
 
   /** Ends a branch of a check, where it would do something that is not recorded. */

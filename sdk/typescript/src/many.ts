@@ -7,6 +7,7 @@ import type { Execution } from "./execution.js";
 import { ChildSource, type Ending } from "./futures.js";
 import { settle, type Settled } from "./joins.js";
 import { canonical, digest, sha, type Json } from "./json.js";
+import { Crew, type StepLimit } from "./limits.js";
 import type { Schema } from "./schema.js";
 import { noteUndo, stepOf, type StepContext, type StepOptions } from "./steps.js";
 import { encode } from "./value.js";
@@ -17,6 +18,12 @@ export interface ManyOptions {
   limit?: number;
   /** Goes on whatever fails. */
   settle?: boolean;
+}
+
+/** Options of the step of each item of a parallel. */
+export interface ItemOptions<T = unknown> extends Omit<StepOptions<T>, "limit" | "for"> {
+  /** What the step of each item takes of limits, as StepOptions.limit says. */
+  limits?: StepLimit | readonly StepLimit[];
 }
 
 const most = 1000;
@@ -195,12 +202,14 @@ export async function parallel<I, T>(
   name: string,
   items: readonly I[],
   f: (item: I, s: StepContext) => T | Promise<T>,
-  o: ManyOptions & StepOptions<T>,
+  o: ManyOptions & ItemOptions<T>,
 ): Promise<Settled<unknown>> {
   x.checkName("the parallel", name, b);
   const limit = limitOf(x, `the parallel ${name}`, o);
   x.goOn(b);
   const key = b.key("parallel", name);
+  const { limit: _, limits, ...rest } = o;
+  const step: StepOptions<T> = { ...rest, ...(limits === undefined ? {} : { limit: limits }) };
   const out: Settled<unknown> = { results: new Array<unknown>(items.length), errors: new Array<Error | undefined>(items.length), completed: 0, failed: 0, timedOut: 0, cancelled: 0 };
   const keys = items.map((_, i) => `${key}/${i}`);
   const isRecorded = (k: string) => x.facts.entries.has(k);
@@ -211,8 +220,8 @@ export async function parallel<I, T>(
     if (failed && !isRecorded(k)) return;
     try {
       const of = digest(encode(`the item ${i} of ${key}`, items[i]).json);
-      const v = await stepOf(x, b, k, of, true, (s) => f(items[i] as I, s), o);
-      noteUndo(x, b, k, v, o);
+      const v = await stepOf(x, b, k, of, true, (s) => f(items[i] as I, s), step, crew);
+      noteUndo(x, b, k, v, step);
       out.results[i] = v;
       out.completed++;
     } catch (err) {
@@ -225,8 +234,10 @@ export async function parallel<I, T>(
   // Recorded entries come first, so that something new begins when all of it was asked for.
   const order = [...keys.keys()].sort((i, j) => Number(isRecorded(keys[j] as string)) - Number(isRecorded(keys[i] as string)) || i - j);
   let next = 0;
+  const crew = new Crew(Math.min(limit, items.length));
   const worker = async () => {
     while (next < order.length && !x.defect) await one(order[next++] as number);
+    crew.members--;
   };
   await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
   const first = out.errors.find((e) => e !== undefined);

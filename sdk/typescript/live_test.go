@@ -302,7 +302,7 @@ func TestStepWaitsForItsLimit(t *testing.T) {
 	first := w.Start(limited)
 	w.noted("call=call#1")
 	second := w.Start(limited)
-	w.until(second, "it is suspended until there is room", func(r *api.Run) bool { return r.State == perdure.Suspended })
+	w.until(second, "it waits for room", func(r *api.Run) bool { return r.State == perdure.Suspended })
 	if got := w.lines(); len(got) != 1 {
 		t.Errorf("while the limit has no room, executed was %q, want one step", got)
 	}

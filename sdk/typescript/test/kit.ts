@@ -62,7 +62,8 @@ try {
   assert.deepEqual(good.end.messages, messages);
   assert.deepEqual(good.end.observed, ["left#1//side#1", "price#1", "right#1//side#1"]);
   // A crash before the commit of a step has it executed again.
-  assert.ok([...effects.values()].some((list) => list.length > new Set(list).size), "no step was executed again");
+  const again = [...effects.values()].some((list) => list.filter((key) => key === "price#1").length > 1);
+  assert.ok(again, "no step was executed again");
 
   const random = await crash(make, "random", null, { server });
   assert.ok(!random.ok && /after commit 1 it ends with/.test(String(random)), String(random));

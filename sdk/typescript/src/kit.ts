@@ -128,7 +128,8 @@ export class Trial {
   ) {}
 
   toString(): string {
-    return this.crash === 0 ? "without a crash" : `with a crash ${this.after ? "after" : "before"} commit ${this.crash}`;
+    if (this.crash === 0) return "without a crash";
+    return `with a crash ${this.after ? "after" : "before"} commit ${this.crash}`;
   }
 
   /** Sends a signal. A run takes it when it waits for it, also later. */

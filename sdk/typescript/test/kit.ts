@@ -77,7 +77,8 @@ try {
   const misuse = await crash(make, "misuse", null, { server });
   assert.match(String(misuse), /the run is held: .*inside of the step a#1/);
 
-  const broken = crash(make, "good", 21, { server, during: () => Promise.reject(new Failure("away", "the bank is away")) });
+  const away = () => Promise.reject(new Failure("away", "the bank is away"));
+  const broken = crash(make, "good", 21, { server, during: away });
   await assert.rejects(broken, /the bank is away/);
   await assert.rejects(Server.start({ program: "no-such-perdure" }), /name the command perdure with the variable/);
   await assert.rejects(Server.start({ flags: ["-no-such-flag"] }), /no-such-flag/);

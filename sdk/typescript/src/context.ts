@@ -109,7 +109,8 @@ export class Context {
     x.goOn(b);
     const begun = names.map((name) => this.begin(name));
     const scope = b.saga();
-    const made = begun.map((key) => new Branch(`${key}//`, b, x.facts.expected.get(`${key}//`) ?? new Map(), scope ? (b.outermost() ?? scope) : undefined));
+    const outer = scope ? (b.outermost() ?? scope) : undefined;
+    const made = begun.map((key) => new Branch(`${key}//`, b, x.facts.of(`${key}//`), outer));
     b.branches.push(...made);
     const results: PromiseSettledResult<unknown>[] = [];
     let left = names.length;

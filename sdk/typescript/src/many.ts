@@ -101,6 +101,7 @@ class MapRun {
     const before = this.n;
     let live = this.live().length;
     while (this.n < this.inputs.length && live < this.limit) {
+      this.x.begin(this.b, `${this.key}/${this.n}: the journal does not have this child`);
       this.push(this.n++);
       live++;
     }

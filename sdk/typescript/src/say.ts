@@ -26,10 +26,15 @@ function isNew(x: Execution, b: Branch, digest: string, sort: "oldMessages" | "o
     x.facts[sort]--;
     return false;
   }
+  const before = x.facts.saidBefore.indexOf(digest);
   const said = x.facts.said.get(b.point);
   const at = said?.indexOf(digest) ?? -1;
   if (said && at >= 0) {
     said.splice(at, 1);
+    return false;
+  }
+  if (before >= 0) {
+    x.facts.saidBefore.splice(before, 1);
     return false;
   }
   const now = x.batch.said.get(b.point) ?? [];

@@ -67,8 +67,14 @@ func (o *output) Write(b []byte) (int, error) {
 // worker starts a worker in TypeScript.
 func (w world) worker(env ...string) *exec.Cmd {
 	w.T.Helper()
+	return w.program("dist/test/live-worker.js", env...)
+}
+
+// program starts a program of the tests.
+func (w world) program(file string, env ...string) *exec.Cmd {
+	w.T.Helper()
 	out := &output{}
-	cmd := exec.Command(node(w.T, runtimes[0]), "dist/test/live-worker.js")
+	cmd := exec.Command(node(w.T, runtimes[0]), file)
 	cmd.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+w.Key(), "LOG="+w.log)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stdout, cmd.Stderr = out, out

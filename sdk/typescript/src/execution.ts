@@ -326,7 +326,7 @@ export class Execution {
   remove(b: Branch, name: string): void {
     const gone = (id: string) => {
       const space = id.indexOf(" ");
-      return hasName(id.slice(0, space), id.slice(space + 1), name);
+      return space >= 0 && hasName(id.slice(0, space), id.slice(space + 1), name);
     };
     for (const list of this.facts.expected.values()) for (const id of list.keys()) if (gone(id)) list.delete(id);
     for (const id of this.unasked) if (gone(`wait ${id}`)) this.unasked.delete(id);

@@ -271,7 +271,12 @@ export function hasName(sort: string, key: string, name: string): boolean {
   const own = nameOf(localOf(key));
   if (own === name || (sort === "wait" && own.replace(/^[a-z]+:/, "") === name)) return true;
   // What is in a branch has the name of the branch, too.
-  return branchOf(key).split("//").some((part) => part !== "" && nameOf(part) === name);
+  for (let branch = branchOf(key); branch !== ""; ) {
+    const outer = branchOf(branch.slice(0, -2));
+    if (nameOf(branch.slice(outer.length, -2)) === name) return true;
+    branch = outer;
+  }
+  return false;
 }
 
 /** Returns the name in a key: the part before its last number. */

@@ -4,7 +4,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { Batch, type CommitBody, type Outcome, type Wait } from "./batch.js";
 import { Branch, type SagaScope } from "./branch.js";
-import { Cancelled, Defect, Failure, WaitTimeout, describe, findCause, isBug, isPermanent } from "./errors.js";
+import { Cancelled, Defect, Failure, WaitTimeout, bugText, describe, findCause, isBug, isPermanent } from "./errors.js";
 import { apart, Facts, hasName, itemOf, type Expected, type Fact, type InboxItem, type Item } from "./journal.js";
 import { print, type Json } from "./json.js";
 import { branchOf, firstWait, nameFault } from "./names.js";
@@ -159,8 +159,7 @@ export class Execution {
     if (defect) return this.defectOutcome(defect);
     if (this.cancelled) return () => ({ type: "cancelled" });
     if (isBug(err)) {
-      const { name, message, stack } = err as Error;
-      return this.defectOutcome(new Defect("panic", `${name}: ${message} ${(stack ?? "").split("\n")[1]?.trim() ?? ""}`.trim()));
+      return this.defectOutcome(new Defect("panic", bugText(err)));
     }
     const { code, message } = describe(err);
     return () => {
@@ -239,6 +238,16 @@ export class Execution {
       if (this.ended) return await new Promise<never>(() => undefined);
       throw err;
     }
+  }
+
+  /** Looks whether a function is one. */
+  checkFunction(what: string, f: unknown): void {
+    if (typeof f !== "function") throw this.misuse(`${what}: its function is ${f === null ? "null" : `a ${typeof f}`}`);
+  }
+
+  /** Looks whether the run is on a thread. */
+  checkThread(what: string): void {
+    if (!this.grant.thread_id) throw this.misuse(`${what}: the run is on no thread; start it with a threadId`);
   }
 
   misuse(text: string): Defect {
@@ -598,6 +607,7 @@ export class Execution {
 
   private async suspend(): Promise<void> {
     if (this.ended || this.running > 0 || this.wake()) return;
+    if (this.defect) throw this.defect; // a call that was not awaited waits, and another one was a misuse
     for (;;) {
       const before = this.batch;
       this.batch = before.copy();

@@ -9,7 +9,7 @@ import { settle, type Settled } from "./joins.js";
 import { canonical, digest, sha, type Json } from "./json.js";
 import { Crew, type StepLimit } from "./limits.js";
 import type { Schema } from "./schema.js";
-import { noteUndo, stepOf, type StepContext, type StepOptions } from "./steps.js";
+import { checkOptions, noteUndo, stepOf, type StepContext, type StepOptions } from "./steps.js";
 import { encode } from "./value.js";
 
 /** Options of map and parallel. */
@@ -34,6 +34,16 @@ function limitOf(x: Execution, what: string, o: ManyOptions): number {
   return n;
 }
 
+/** Returns an item as JSON. One that JSON can't write is a misuse: a replay could not tell it from another. */
+function inputOf(x: Execution, what: string, item: unknown): Json {
+  try {
+    return encode(what, item).json;
+  } catch (err) {
+    if (err instanceof Failure && err.code === "invalid_result") throw x.misuse(err.message);
+    throw err;
+  }
+}
+
 /** One map: what is spawned and what has ended. */
 class MapRun {
   private readonly sources: ChildSource[] = [];
@@ -50,7 +60,7 @@ class MapRun {
     private readonly o: ManyOptions & { child?: Record<string, Json | undefined>; onStall?: boolean; schema?: Schema },
     private readonly limit: number,
   ) {
-    this.inputs = items.map((item, i) => encode(`map ${key}: its item ${i}`, item).json);
+    this.inputs = items.map((item, i) => inputOf(x, `map ${key}: its item ${i}`, item));
     this.texts = this.inputs.map((json) => canonical(json));
     for (let i = 0; i < items.length; i++)
       this.sources.push(new ChildSource(x, b, o.schema, `${key}/${i}`, kind, o.onStall === true, undefined));
@@ -206,6 +216,9 @@ export async function parallel<I, T>(
   o: ManyOptions & ItemOptions<T>,
 ): Promise<Settled<unknown>> {
   x.checkName("the parallel", name, b);
+  x.checkFunction(`the parallel ${name}`, f);
+  checkOptions(x, b, `the parallel ${name}`, o);
+  if ("for" in o) throw x.misuse(`the parallel ${name}: for is for a step by itself; here each is about its item`);
   const limit = limitOf(x, `the parallel ${name}`, o);
   x.goOn(b);
   const key = b.key("parallel", name);
@@ -220,7 +233,7 @@ export async function parallel<I, T>(
     const k = keys[i] as string;
     if (failed && !isRecorded(k)) return;
     try {
-      const of = digest(encode(`the item ${i} of ${key}`, items[i]).json);
+      const of = digest(inputOf(x, `the item ${i} of ${key}`, items[i]));
       const v = await stepOf(x, b, k, of, true, (s) => f(items[i] as I, s), step, crew);
       noteUndo(x, b, k, v, step);
       out.results[i] = v;

@@ -98,6 +98,8 @@ export class StepContext {
 export async function step<T>(x: Execution, b: Branch, name: string, f: (s: StepContext) => T | Promise<T>, o: StepOptions<T> = {}): Promise<Jsonified<T>> {
   return await x.call(b, `the step ${JSON.stringify(name)}`, async () => {
     x.checkName("the step", name, b);
+    x.checkFunction(`the step ${name}`, f);
+    checkOptions(x, b, `the step ${name}`, o);
     x.goOn(b);
     const key = b.key("step", name);
     const of = o.for === undefined ? undefined : digestFor(x, key, o.for);
@@ -105,6 +107,32 @@ export async function step<T>(x: Execution, b: Branch, name: string, f: (s: Step
     noteUndo(x, b, key, out, o);
     return out as Jsonified<T>;
   });
+}
+
+/** Looks whether options can be right, before anything is done. */
+export function checkOptions(
+  x: Execution,
+  b: Branch,
+  what: string,
+  o: Pick<StepOptions<never>, "undo" | "retries" | "timeout">,
+): void {
+  if (o.undo !== undefined) {
+    x.checkFunction(`the undo of ${what}`, o.undo);
+    if (!b.outermost()) throw x.misuse(`${what} has an undo and is in no saga: nothing would call it`);
+  }
+  const attempts = typeof o.retries === "object" ? o.retries.attempts : (o.retries ?? 1);
+  if (!Number.isInteger(attempts) || attempts < 0)
+    throw x.misuse(`${what}: ${String(attempts)} attempts; they are a whole number, not negative`);
+  const spans = [o.timeout, ...(typeof o.retries === "object" ? [o.retries.first, o.retries.max] : [])];
+  for (const span of spans) {
+    let us = 0;
+    try {
+      us = span === undefined ? 0 : micros(span);
+    } catch (err) {
+      throw x.misuse(`${what}: ${(err as Error).message}`);
+    }
+    if (us < 0) throw x.misuse(`${what}: the time ${String(span)} is negative`);
+  }
 }
 
 function digestFor(x: Execution, key: string, about: unknown): string {

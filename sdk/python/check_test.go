@@ -39,10 +39,6 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	if os.Getenv("RELAY_WORKER") != "" {
-		relayWorker()
-		return
-	}
 	code := m.Run()
 	if compiled.Load() {
 		path, _ := program()

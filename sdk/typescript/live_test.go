@@ -67,8 +67,14 @@ func (o *output) Write(b []byte) (int, error) {
 // worker starts a worker in TypeScript.
 func (w world) worker(env ...string) *exec.Cmd {
 	w.T.Helper()
+	return w.program("dist/test/live-worker.js", env...)
+}
+
+// program starts a program of the tests.
+func (w world) program(file string, env ...string) *exec.Cmd {
+	w.T.Helper()
 	out := &output{}
-	cmd := exec.Command(node(w.T, runtimes[0]), "dist/test/live-worker.js")
+	cmd := exec.Command(node(w.T, runtimes[0]), file)
 	cmd.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+w.Key(), "LOG="+w.log)
 	cmd.Env = append(cmd.Env, env...)
 	cmd.Stdout, cmd.Stderr = out, out
@@ -285,6 +291,36 @@ func TestLateResultIsKept(t *testing.T) {
 	touch(t, filepath.Join(folder, "b"))
 	if run := w.End(id); run.State != perdure.Completed || !strings.HasSuffix(string(run.Result), `b"`) {
 		t.Errorf("run %s is %s with %s, want the result of the second worker", id, run.State, run.Result)
+	}
+}
+
+// A step whose limit has no room for long suspends its run, which frees the worker, and goes on when there is room.
+func TestStepWaitsForItsLimit(t *testing.T) {
+	t.Parallel()
+	w := open(t, time.Minute)
+	one := 1
+	if _, err := w.C.PutLimit(w.Ctx, "model", api.PutLimit{Concurrency: &one}); err != nil {
+		t.Fatal(err)
+	}
+	hold := filepath.Join(t.TempDir(), "go")
+	w.worker("HOLD_call=" + hold)
+	limited := perdure.Submission{Kind: "limited", Class: perdure.Agent}
+	first := w.Start(limited)
+	w.noted("call=call#1")
+	second := w.Start(limited)
+	w.until(second, "it waits for room", func(r *api.Run) bool { return r.State == perdure.Suspended })
+	if got := w.lines(); len(got) != 1 {
+		t.Errorf("while the limit has no room, executed was %q, want one step", got)
+	}
+	touch(t, hold)
+	for _, id := range []perdure.RunID{first, second} {
+		if run := w.End(id); run.State != perdure.Completed || run.Attempt != 1 {
+			t.Errorf("run %s is %s in attempt %d (error %+v), want completed", id, run.State, run.Attempt, run.Error)
+		}
+	}
+	l, err := w.C.Limit(w.Ctx, "model")
+	if err != nil || l.Leased+l.Waiting+l.Offered != 0 || len(w.lines()) != 2 {
+		t.Errorf("in the end the limit is %+v (%v), executed was %q, want it free and two steps", l, err, w.lines())
 	}
 }
 

@@ -67,7 +67,8 @@ func checkPackage(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	want := map[string]bool{"package/package.json": true, "package/README.md": true, "package/LICENSE": true,
-		"package/dist/src/index.js": true, "package/dist/src/index.d.ts": true, "package/dist/src/beats.js": true}
+		"package/dist/src/index.js": true, "package/dist/src/index.d.ts": true, "package/dist/src/beats.js": true,
+		"package/dist/src/kit.js": true}
 	for r := tar.NewReader(z); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {

@@ -1,4 +1,4 @@
-"""A worker for relay_test.go: agents in words, of which Go has the same. RELAY has them by kind, as JSON."""
+"""A worker for sdk/relay: agents in words, of which Go has the same. RELAY has them by kind, as JSON."""
 
 import json
 import os

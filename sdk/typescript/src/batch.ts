@@ -2,6 +2,7 @@
 
 import type { Choice, Entry, Item, Mapped } from "./journal.js";
 import type { Json } from "./json.js";
+import type { LimitClosure } from "./limits.js";
 
 /** A child of a commit. */
 export type Child = { key: string; kind: string } & Record<string, Json | undefined>;
@@ -22,6 +23,7 @@ export interface CommitBody {
   views?: { name: string; value: Json }[];
   messages?: { role: string; content: Json; metadata?: Record<string, string> }[];
   events?: { type: string; data?: Json }[];
+  limits?: LimitClosure[];
   ack?: number[];
   cancel_ack?: boolean;
   outcome?: Outcome;
@@ -73,13 +75,14 @@ export class Batch {
   views = new Map<string, Json>();
   messages: NonNullable<CommitBody["messages"]> = [];
   events: NonNullable<CommitBody["events"]> = [];
+  limits: LimitClosure[] = [];
   ack: number[] = [];
 
   /** Tells whether there is nothing to send. */
   empty(): boolean {
     return (
       this.entries.length + this.said.size + this.children.length + this.waits.length + this.close.length + this.cancel.length === 0 &&
-      this.views.size + this.messages.length + this.events.length + this.ack.length === 0 &&
+      this.views.size + this.messages.length + this.events.length + this.limits.length + this.ack.length === 0 &&
       this.frame.build() === undefined
     );
   }
@@ -107,6 +110,7 @@ export class Batch {
     for (const [name, v] of more.views) this.views.set(name, v);
     this.messages.push(...more.messages);
     this.events.push(...more.events);
+    this.limits.push(...more.limits);
     this.ack.push(...more.ack);
     if (more.name !== this.name) {
       const name = this.name;
@@ -136,7 +140,13 @@ export class Batch {
     if (this.views.size > 0) out.views = [...this.views].map(([name, value]) => ({ name, value }));
     if (this.messages.length > 0) out.messages = [...this.messages];
     if (this.events.length > 0) out.events = [...this.events];
+    if (this.limits.length > 0) out.limits = lastOfEach(this.limits);
     if (this.ack.length > 0) out.ack = [...this.ack];
     return out;
   }
+}
+
+/** Of several closures of a limit and key, the last one counts. */
+function lastOfEach(list: LimitClosure[]): LimitClosure[] {
+  return [...new Map(list.map((c) => [`${c.name}\0${c.key ?? ""}`, c])).values()];
 }

@@ -67,33 +67,53 @@ function beatAll(): void {
 async function beat(due: Held[]): Promise<void> {
   const runs = due.map((h) => {
     const { run, epoch, activity, progress } = h;
-    delete h.progress;
     return { run_id: run, epoch, ...(activity ? { activity } : {}), ...(progress === undefined ? {} : { progress }), ...(h.told ? { cancel_ack: true } : {}) };
   });
-  const told = due.filter((h) => h.told);
+  const sent: Sent[] = due.map((h) => ({ h, told: h.told, progress: h.progress }));
   try {
     const answer = await transport.once("POST", path("heartbeat"), { body: { runs }, wait: -20_000 });
     if (answer.status >= 400) throw problemOf(answer.status, answer.headers, answer.text);
-    take(answer.json(), due, told);
+    take(answer.json(), sent);
   } catch (err) {
     const wait = err instanceof Problem ? Math.max(1000, err.retryAfter) : 500;
     if (err instanceof NoAnswer) transport.next();
     else tell({ tell: "warn", text: `heartbeats are refused: ${String(err)}` });
+    if (err instanceof Problem && err.status < 500 && err.status !== 429) for (const s of sent) forget(s);
     for (const h of due) h.at = Math.min(h.at, clock.now() + wait);
     schedule();
   }
 }
 
-function take(answer: Json, due: Held[], told: Held[]): void {
+/** What a heartbeat has said of a lease. */
+interface Sent {
+  h: Held;
+  told: boolean;
+  progress: Json | undefined;
+}
+
+/** Drops what the server may have refused: the leases are renewed anyway. */
+function forget({ h, progress }: Sent): void {
+  delete h.activity;
+  if (h.progress === progress) delete h.progress;
+}
+
+function take(answer: Json, sent: Sent[]): void {
   const listOf = (name: string) => {
     const list = isObject(answer) ? ((answer[name] ?? []) as { run_id: string; epoch: number; error?: { code: string } }[]) : [];
     return new Set(list.map((x) => `${x.run_id} ${x.epoch}`));
   };
   const lost = listOf("lost");
   const cancel = listOf("cancel");
-  for (const h of told) h.acknowledged = true;
-  for (const h of due) {
+  const later = listOf("later");
+  for (const { h, told, progress } of sent) {
     const key = `${h.run} ${h.epoch}`;
+    if (later.has(key)) {
+      // The row is locked: the lease is neither lost nor extended, and nothing of it was heard.
+      h.at = Math.min(h.at, clock.now() + Math.min(h.every, 1000));
+      continue;
+    }
+    if (told) h.acknowledged = true;
+    if (h.progress === progress) delete h.progress;
     if (lost.has(key)) {
       held.delete(key);
       tell({ tell: "lost", run: h.run, epoch: h.epoch });

@@ -9,6 +9,7 @@ import { Client } from "./client.js";
 import type { Entry, InboxItem } from "./journal.js";
 import { isObject, parse, type Json } from "./json.js";
 import type { Kind } from "./kinds.js";
+import type { StepTaken } from "./limits.js";
 import { isProblem } from "./problems.js";
 import type { CommitAnswer, Grant, Session, ThreadMessage } from "./session.js";
 
@@ -256,6 +257,11 @@ class CheckSession implements Session {
   /** It is not recorded, so the agent can't have decided by it. */
   activity(): Promise<Json> {
     return this.commit({}) as Promise<never>;
+  }
+
+  /** A step that is not recorded does not begin in a check. */
+  limits(): Promise<StepTaken> {
+    return Promise.resolve({ taken: false });
   }
 
   now(): number {

@@ -4,11 +4,11 @@ import { Branch } from "./branch.js";
 import type { Child } from "./batch.js";
 import { Cancelled, Failure } from "./errors.js";
 import type { Execution } from "./execution.js";
-import { ChildSource, QuestionSource, SignalSource, TimerSource, dataOf, withdrawal } from "./futures.js";
+import { ChildSource, QuestionSource, SignalSource, TimerSource, dataOf, withdrawal, type Source } from "./futures.js";
 import { Future, type Results } from "./future.js";
 import { choose, joinAll, joinAllSettled, joinOne, timerEnd, type Settled } from "./joins.js";
 import { canonical, sha, type Json } from "./json.js";
-import { mapOver, parallel, type ManyOptions } from "./many.js";
+import { mapOver, parallel, type ItemOptions, type ManyOptions } from "./many.js";
 import { durationText, micros, nameFault, versionFault, type Duration } from "./names.js";
 import { saga } from "./saga.js";
 import { delta, line, message, progress, publish } from "./say.js";
@@ -105,11 +105,15 @@ export class Context {
 
   private async join<B extends Record<string, (c: Context) => unknown>>(branches: B, names: string[]) {
     const { x, b } = this;
-    for (const name of names) x.checkName("the branch", name, b);
+    for (const name of names) {
+      x.checkName("the branch", name, b);
+      x.checkFunction(`the branch ${name}`, branches[name]);
+    }
     x.goOn(b);
     const begun = names.map((name) => this.begin(name));
     const scope = b.saga();
-    const made = begun.map((key) => new Branch(`${key}//`, b, x.facts.expected.get(`${key}//`) ?? new Map(), scope ? (b.outermost() ?? scope) : undefined));
+    const outer = scope ? (b.outermost() ?? scope) : undefined;
+    const made = begun.map((key) => new Branch(`${key}//`, b, x.facts.of(`${key}//`), outer));
     b.branches.push(...made);
     const results: PromiseSettledResult<unknown>[] = [];
     let left = names.length;
@@ -250,6 +254,7 @@ export class Context {
     const { x, b } = this;
     x.guard(b, `the ${sort} ${JSON.stringify(name)}`);
     x.checkName(`the ${sort}`, name, b);
+    if (sort === "message") x.checkThread("a wait for a message");
     const id = b.key(sort, `${sort}:${name}`);
     x.ask(b, "wait", id);
     const us = o.timeout === undefined ? undefined : o.timeout === "never" ? "never" : micros(o.timeout);
@@ -357,19 +362,40 @@ export class Context {
 
   // ---- several futures
 
+  /** The states behind futures that a call is given. */
+  private sources(what: string, futures: readonly Future<unknown>[]): Source[] {
+    return futures.map((f, i) => {
+      if (f instanceof Future) return f.source;
+      throw this.x.misuse(`${what}: future ${i + 1} of ${futures.length} is a ${typeof f}, and no future`);
+    });
+  }
+
+  /** The states behind futures of which the first is waited for. */
+  private choices(what: string, futures: readonly Future<unknown>[]): Source[] {
+    const list = this.sources(what, futures);
+    if (list.length === 0) throw this.x.misuse(`${what} of none: it would wait for ever`);
+    if (new Set(list).size < list.length) throw this.x.misuse(`${what}: a future is given twice`);
+    return list;
+  }
+
   /** Waits for all, or for the first that does not complete: its error is thrown. */
   joinAll<F extends readonly Future<unknown>[]>(futures: readonly [...F]): Promise<Results<F>> {
-    return this.x.call(this.b, "joinAll", async () => (await joinAll(this.x, this.b, sourcesOf(futures))) as Results<F>);
+    const { x, b } = this;
+    return x.call(b, "joinAll", async () => (await joinAll(x, b, this.sources("joinAll", futures))) as Results<F>);
   }
 
   /** Waits for all, whatever becomes of them. */
   joinAllSettled<T>(futures: readonly Future<T>[]): Promise<Settled<T>> {
-    return this.x.call(this.b, "joinAllSettled", async () => (await joinAllSettled(this.x, this.b, sourcesOf(futures))) as Settled<T>);
+    const { x, b } = this;
+    const what = "joinAllSettled";
+    return x.call(b, what, async () => (await joinAllSettled(x, b, this.sources(what, futures))) as Settled<T>);
   }
 
   /** Waits for the first that ends, and returns its index. */
   select(...futures: Future<unknown>[]): Promise<number> {
-    return this.x.call(this.b, "select", async () => (await choose(this.x, this.b, "any", 1, sourcesOf(futures))).first[0] as number);
+    const { x, b } = this;
+    const first = async () => (await choose(x, b, "any", 1, this.choices("select", futures))).first[0] as number;
+    return x.call(b, "select", first);
   }
 
   /** Waits for the first that completes. */
@@ -383,7 +409,7 @@ export class Context {
     const { x, b } = this;
     return x.call(b, what, async () => {
       if (!Number.isInteger(k) || k < 1 || k > futures.length) throw x.misuse(`${what}: ${k} of ${futures.length} futures can't complete`);
-      const { first } = await choose(x, b, "any_ok", k, sourcesOf(futures));
+      const { first } = await choose(x, b, "any_ok", k, this.choices(what, futures));
       const results: T[] = [];
       for (const i of first) results.push(await (futures[i] as Future<T>).value());
       return { indexes: first, results, remaining: futures.filter((f, i) => !first.includes(i) && !f.hasEnded()) };
@@ -394,7 +420,7 @@ export class Context {
   race<T>(limit: Duration, futures: readonly Future<T>[]): Promise<{ index: number; remaining: Future<T>[] }> {
     return this.x.call(this.b, "race", async () => {
       const us = Math.max(0, micros(limit));
-      const { first } = await choose(this.x, this.b, "any", 1, sourcesOf(futures), us);
+      const { first } = await choose(this.x, this.b, "any", 1, this.choices("race", futures), us);
       return { index: first[0] as number, remaining: futures.filter((f, i) => !first.includes(i) && !f.hasEnded()) };
     });
   }
@@ -409,7 +435,12 @@ export class Context {
   }
 
   /** Executes a function for each item, each as a step, and returns the results in the order of the items. */
-  parallel<I, T>(name: string, items: readonly I[], f: (item: I, s: StepContext) => T | Promise<T>, options: ManyOptions & StepOptions<T> = {}): Promise<Settled<Jsonified<T>>> {
+  parallel<I, T>(
+    name: string,
+    items: readonly I[],
+    f: (item: I, s: StepContext) => T | Promise<T>,
+    options: ManyOptions & ItemOptions<T> = {},
+  ): Promise<Settled<Jsonified<T>>> {
     return this.x.call(this.b, `the parallel ${JSON.stringify(name)}`, async () => (await parallel(this.x, this.b, name, items, f, options)) as Settled<Jsonified<T>>);
   }
 
@@ -465,6 +496,9 @@ export class Context {
   continueOn<T>(result: T, futures: readonly Future<unknown>[]): T {
     const { x, b } = this;
     x.guard(b, "continueOn");
+    x.checkThread("continueOn");
+    for (const s of this.sources("continueOn", futures))
+      if (!(s instanceof ChildSource)) throw x.misuse(`continueOn waits for children, and ${s.text()} is none`);
     if (x.continueOn ?? x.continueWith) throw x.misuse("continueOn: the run has said already how it goes on");
     x.continueOn = futures.map((f) => f.key);
     return result;
@@ -479,10 +513,6 @@ export class Context {
     x.continueWith = { input: encode("the input of the new run", input).json };
     return result;
   }
-}
-
-function sourcesOf(futures: readonly Future<unknown>[]) {
-  return futures.map((f) => f.source);
 }
 
 function timeoutOf(t: Duration | "never" | undefined): { timeout?: string } {

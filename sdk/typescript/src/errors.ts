@@ -139,3 +139,9 @@ export function isPermanent(err: unknown): boolean {
 export function isBug(err: unknown): boolean {
   return err instanceof TypeError || err instanceof ReferenceError || err instanceof RangeError || err instanceof SyntaxError;
 }
+
+/** Says which bug it is, and where. */
+export function bugText(err: unknown): string {
+  const { name, message, stack } = err as Error;
+  return `${name}: ${message} ${(stack ?? "").split("\n")[1]?.trim() ?? ""}`.trim();
+}

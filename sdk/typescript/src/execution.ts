@@ -2,12 +2,12 @@
 // commits one after the other, and suspends the run when all of its branches wait.
 
 import { AsyncLocalStorage } from "node:async_hooks";
-import { Batch, type CommitBody, type Outcome } from "./batch.js";
+import { Batch, type CommitBody, type Outcome, type Wait } from "./batch.js";
 import { Branch, type SagaScope } from "./branch.js";
-import { Cancelled, Defect, Failure, WaitTimeout, describe, findCause, isBug, isPermanent } from "./errors.js";
-import { apart, Facts, itemOf, type Expected, type Fact, type InboxItem, type Item } from "./journal.js";
+import { Cancelled, Defect, Failure, WaitTimeout, bugText, describe, findCause, isBug, isPermanent } from "./errors.js";
+import { apart, Facts, hasName, itemOf, type Expected, type Fact, type InboxItem, type Item } from "./journal.js";
 import { print, type Json } from "./json.js";
-import { branchOf, nameFault } from "./names.js";
+import { branchOf, firstWait, nameFault } from "./names.js";
 import { Lost, Refused, type Grant, type Session } from "./session.js";
 import { depthOf } from "./value.js";
 
@@ -24,6 +24,9 @@ export const scopes = new AsyncLocalStorage<Scope>();
 
 /** How an execution has ended. */
 export type End = "suspended" | "ended" | "lost" | "broken";
+
+/** Items that end a wait for which the agent has asked by a call of its own. */
+const ends = new Set(["signal", "message", "timer", "approval", "callback", "timeout"]);
 
 const causes = new WeakMap<Error, () => string | undefined>();
 
@@ -61,6 +64,8 @@ export class Execution {
   readonly tokens = new Map<string, string>();
   /** Waits that have ended since the execution before, and for which no call has asked. */
   readonly unasked = new Set<string>();
+  /** Waits for which this execution has asked. */
+  private readonly asked = new Set<string>();
   /** Children that this execution has spawned. */
   readonly spawnedHere = new Set<string>();
   /** The order in which this execution has made steps that can be undone. */
@@ -95,11 +100,11 @@ export class Execution {
     this.facts = new Facts(grant.journal, grant.first_epoch ?? 0);
     this.base = this.facts.items.length;
     this.firstCommit = grant.journal.length === 0;
-    this.main = new Branch("", undefined, this.facts.expected.get("") ?? new Map<string, Expected>(), undefined);
+    this.main = new Branch("", undefined, this.facts.of(""), undefined);
     this.cancelled = grant.cancel === true;
     if (this.cancelled) this.abort.abort(new Cancelled());
     this.receive(grant.inbox);
-    for (const i of grant.inbox) if (i.wait_id) this.unasked.add(baseOf(i.wait_id));
+    for (const i of grant.inbox) if (i.wait_id && i.type !== "limit") this.unasked.add(baseOf(i.wait_id));
   }
 
   /** Executes the agent, and commits how it has ended. */
@@ -154,8 +159,7 @@ export class Execution {
     if (defect) return this.defectOutcome(defect);
     if (this.cancelled) return () => ({ type: "cancelled" });
     if (isBug(err)) {
-      const { name, message, stack } = err as Error;
-      return this.defectOutcome(new Defect("panic", `${name}: ${message} ${(stack ?? "").split("\n")[1]?.trim() ?? ""}`.trim()));
+      return this.defectOutcome(new Defect("panic", bugText(err)));
     }
     const { code, message } = describe(err);
     return () => {
@@ -236,6 +240,16 @@ export class Execution {
     }
   }
 
+  /** Looks whether a function is one. */
+  checkFunction(what: string, f: unknown): void {
+    if (typeof f !== "function") throw this.misuse(`${what}: its function is ${f === null ? "null" : `a ${typeof f}`}`);
+  }
+
+  /** Looks whether the run is on a thread. */
+  checkThread(what: string): void {
+    if (!this.grant.thread_id) throw this.misuse(`${what}: the run is on no thread; start it with a threadId`);
+  }
+
   misuse(text: string): Defect {
     return this.hold("agent_misuse", text);
   }
@@ -259,6 +273,7 @@ export class Execution {
     const e = b.expected.get(id) ?? this.facts.expected.get(`aside ${b.prefix}`)?.get(id);
     if (e) b.lastAsked = Math.max(b.lastAsked, e.at);
     this.unasked.delete(key);
+    if (sort === "wait") this.asked.add(key);
     b.expected.delete(id);
     this.facts.expected.get(`aside ${b.prefix}`)?.delete(id);
   }
@@ -277,6 +292,7 @@ export class Execution {
     if (b.undoing()) throw new Cancelled("the saga is being undone");
     if (this.cancelled) throw new Cancelled();
     this.checkOrder(b, what);
+    this.facts.saidBefore = [];
   }
 
   checkOrder(b: Branch, what: string): void {
@@ -317,13 +333,17 @@ export class Execution {
 
   /** Takes all that has a name off the list of what has to be asked for. */
   remove(b: Branch, name: string): void {
-    for (const of of [b.prefix, `aside ${b.prefix}`]) {
-      const list = this.facts.expected.get(of);
-      for (const [id, e] of list ?? []) if (e.name === name) list?.delete(id);
-    }
-    for (const [of, list] of this.facts.expected) {
-      const inner = of.startsWith("aside ") ? of.slice(6) : of;
-      if (inner.startsWith(`${b.prefix}${name}#`) && /^#\d+\/\//.test(inner.slice(b.prefix.length + name.length))) list.clear();
+    const gone = (id: string) => {
+      const space = id.indexOf(" ");
+      return space >= 0 && hasName(id.slice(0, space), id.slice(space + 1), name);
+    };
+    for (const list of this.facts.expected.values()) for (const id of list.keys()) if (gone(id)) list.delete(id);
+    for (const id of this.unasked) if (gone(`wait ${id}`)) this.unasked.delete(id);
+    // A report after something that is gone comes after what was before it now.
+    for (const [point, digests] of this.facts.said) {
+      if (point === b.point || !gone(point.replace(/!$/, ""))) continue;
+      this.facts.saidBefore.push(...digests);
+      this.facts.said.delete(point);
     }
   }
 
@@ -345,8 +365,13 @@ export class Execution {
       if (item.seq <= this.lastInbox && item.seq > 0) continue;
       this.lastInbox = Math.max(this.lastInbox, item.seq);
       if (this.facts.seqs.has(item.seq)) continue;
-      if (["child", "wait", "approval", "callback", "timeout"].includes(item.type)) this.addFact(itemOf(item));
+      if (item.type === "limit") this.batch.ack.push(item.seq);
+      else if (["child", "wait", "approval", "callback", "timeout"].includes(item.type)) this.addFact(itemOf(item));
       else this.loose.push(item);
+      const wait = item.wait_id ?? "";
+      // What has ended a wait is expected: the wait was opened, so the agent has asked for it before.
+      const over = wait !== "" && !this.facts.closed.has(wait) && !this.asked.has(firstWait(wait));
+      if (over && ends.has(item.type)) this.facts.expectWait(wait, item.type, Infinity);
     }
   }
 
@@ -494,6 +519,31 @@ export class Execution {
     });
   }
 
+  /** Waits for a time, or until the run is asked to stop. */
+  async rest(ms: number): Promise<void> {
+    const { signal } = this.abort;
+    let stop: () => void = () => undefined;
+    const stopped = new Promise<void>((resolve) => (stop = resolve));
+    signal.addEventListener("abort", stop, { once: true });
+    if (!signal.aborted) await Promise.race([this.session.sleep(ms), stopped]);
+    signal.removeEventListener("abort", stop);
+  }
+
+  /** Suspends the run on waits for limits. If another branch works, it returns after a second. */
+  async waitForRoom(b: Branch, waits: () => Wait[]): Promise<void> {
+    let over = false;
+    const waited = this.wait(b, "a wait for a limit", () => (over ? { value: undefined } : undefined), () => {
+      const list = waits();
+      this.batch.waits.push(...list);
+      return list.map((w) => w.id);
+    });
+    this.session.later(1000, () => {
+      over = true;
+      if (!this.ended && this.running > 0) b.parked?.look();
+    });
+    await waited;
+  }
+
   /** Ends a branch of a check, where it would do something that is not recorded. */
   async beyond(b: Branch): Promise<void> {
     if (!this.session.beyond) return;
@@ -557,6 +607,7 @@ export class Execution {
 
   private async suspend(): Promise<void> {
     if (this.ended || this.running > 0 || this.wake()) return;
+    if (this.defect) throw this.defect; // a call that was not awaited waits, and another one was a misuse
     for (;;) {
       const before = this.batch;
       this.batch = before.copy();

@@ -187,7 +187,9 @@ export class SignalSource extends OwnWait {
   }
   private take(item: InboxItem): Fact {
     const x = this.execution;
-    x.checkOrder(this.branch, `${this.text()} would be taken by a wait that the journal does not have`);
+    // What was given to the wait is taken at once: the wait was opened, so the agent has asked for it before.
+    if (item.wait_id !== this.waitId())
+      x.checkOrder(this.branch, `${this.text()} would be taken by a wait that the journal does not have`);
     x.loose.splice(x.loose.indexOf(item), 1);
     const { seq, type, name, data } = item;
     return x.addFact({ seq, type, wait: this.waitId(), ...(name ? { name } : {}), ...(data !== undefined ? { data } : {}) });
@@ -235,7 +237,8 @@ export class TimerSource extends OwnWait {
     return { order: Number.MAX_SAFE_INTEGER, ok: true, take };
   }
   open(): string {
-    return this.note({ id: this.waitId(), type: "timer", timeout: durationText(this.end - this.execution.session.now()) });
+    const left = Math.max(1, this.end - this.execution.session.now()); // it may have ended just now
+    return this.note({ id: this.waitId(), type: "timer", timeout: durationText(left) });
   }
 }
 

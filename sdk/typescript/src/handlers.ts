@@ -8,6 +8,7 @@ import type { InboxItem } from "./journal.js";
 import type { Json } from "./json.js";
 import type { Kind } from "./kinds.js";
 import type { Lease } from "./lease.js";
+import type { LimitTake, StepTaken } from "./limits.js";
 import { Misfit, read } from "./schema.js";
 import { Lost, Refused, type CommitAnswer, type Grant, type Session, type ThreadMessage } from "./session.js";
 import { Later, Task } from "./task.js";
@@ -163,6 +164,10 @@ class LeaseSession implements Session {
 
   async activity(child: string): Promise<Json> {
     return await this.lease.get(`children/${encodeURIComponent(child)}/activity`);
+  }
+
+  limits(step: string, takes: LimitTake[], again: number): Promise<StepTaken> {
+    return this.lease.limits(step, takes, again);
   }
 
   now(): number {

@@ -8,7 +8,8 @@ export { AllTasksFailed, Cancelled, Defect, Failure, Stalled, StepError, TaskFai
 export { Future } from "./future.js";
 export type { Settled } from "./joins.js";
 export { canonical, canonicalText, digest, type Json, type JsonObject } from "./json.js";
-export type { ManyOptions } from "./many.js";
+export type { ItemOptions, ManyOptions } from "./many.js";
+export type { LimitClosure, LimitTake, StepLimit, StepTaken } from "./limits.js";
 export type { Duration } from "./names.js";
 export { type JsonSchema, type Schema, type StandardSchema } from "./schema.js";
 export { Lost, Refused, type CommitAnswer, type Grant, type Session, type ThreadMessage } from "./session.js";

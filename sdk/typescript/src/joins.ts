@@ -64,8 +64,11 @@ async function readResult(x: Execution, s: Source, fact: Fact | undefined): Prom
   } catch (err) {
     if (!(err instanceof Misfit)) throw err;
     if (fact === undefined) throw misfit(err.message);
-    if (fact.at !== Infinity && fact.at < x.facts.size - 1)
-      throw x.hold("nondeterminism", `${s.text()}: an earlier release could read what came, and this one can't: ${err.message}`);
+    if (fact.at !== Infinity && (own || x.left(s.branch)))
+      throw x.hold(
+        "nondeterminism",
+        `${s.unfitKey()}: an earlier release could read what came, and this one can't: ${err.message}`,
+      );
     if (own) {
       fact.unfit = true;
       const written = x.batch.frame.in.find((i) => i.seq === fact.seq);

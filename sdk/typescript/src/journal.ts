@@ -108,6 +108,8 @@ export class Facts {
   readonly winners = new Map<string, Choice>();
   readonly mapped = new Map<string, Mapped>();
   readonly said = new Map<string, string[]>();
+  /** The reports of points that the code does not have any more. They are found at any point. */
+  saidBefore: string[] = [];
   /** Children that have ended in the original of a retry. */
   readonly endedBefore = new Set<string>();
   /** The fields of the input that the first execution has ignored. */
@@ -225,17 +227,27 @@ export class Facts {
   private addItem(item: Item, frame: string, at: number): void {
     if (item.seq > 0) this.seqs.add(item.seq);
     this.items.push({ ...item, order: this.items.length, frame: { key: frame }, at });
-    const id = item.wait;
-    if (id === undefined || item.type === "wait" || item.type === "child") return;
+    this.expectWait(item.wait, item.type, at);
+  }
+
+  /** Expects that the agent asks for a wait that is over. */
+  expectWait(id: string | undefined, type: string, at: number): void {
+    if (id === undefined || id === "" || type === "wait" || type === "child") return;
     const kind = waitKind(id);
     if (kind === "join" || kind === "map" || id.startsWith("_again:")) return;
     const first = firstWait(id);
-    this.expect("wait", first, nameOf(localOf(first)).replace(/^[a-z]+:/, ""), at, branchOf(first));
+    this.expect("wait", first, nameOf(localOf(first)), at, branchOf(first));
+  }
+
+  /** What calls of a branch have to ask for. */
+  of(branch: string): Map<string, Expected> {
+    let of = this.expected.get(branch);
+    if (!of) this.expected.set(branch, (of = new Map()));
+    return of;
   }
 
   private expect(sort: string, key: string, name: string, at: number, branch: string): void {
-    let of = this.expected.get(branch);
-    if (!of) this.expected.set(branch, (of = new Map()));
+    const of = this.of(branch);
     const id = `${sort} ${key}`;
     if (!of.has(id)) of.set(id, { id, text: `the ${sort === "step" || sort === "child" ? sort : sort === "time" ? "time" : sort} ${key}`, name, branch, at });
   }
@@ -252,6 +264,19 @@ export class Facts {
 /** Returns the sort of a wait by its id, without the branch. */
 export function waitKind(id: string): string {
   return localOf(id).split(":")[0] ?? "";
+}
+
+/** Tells whether a step, child, wait or other thing has a name. A wait has its name with and without its type. */
+export function hasName(sort: string, key: string, name: string): boolean {
+  const own = nameOf(localOf(key));
+  if (own === name || (sort === "wait" && own.replace(/^[a-z]+:/, "") === name)) return true;
+  // What is in a branch has the name of the branch, too.
+  for (let branch = branchOf(key); branch !== ""; ) {
+    const outer = branchOf(branch.slice(0, -2));
+    if (nameOf(branch.slice(outer.length, -2)) === name) return true;
+    branch = outer;
+  }
+  return false;
 }
 
 /** Returns the name in a key: the part before its last number. */

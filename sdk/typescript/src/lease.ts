@@ -5,6 +5,7 @@ import { around, type Clock } from "./clock.js";
 import { Failure } from "./errors.js";
 import { isObject, print, type Json } from "./json.js";
 import { problemOf, Problem } from "./problems.js";
+import type { LimitTake, StepTaken } from "./limits.js";
 import { Lost, Refused, type CommitAnswer, type Grant } from "./session.js";
 import { NoAnswer, type Transport } from "./transport.js";
 
@@ -205,6 +206,29 @@ export class Lease {
         if (!(err instanceof Problem)) throw err;
         if (gone.has(err.code) && err.field === "") this.refused(err);
         if (!later.has(err.code)) throw err;
+      }
+    }
+  }
+
+  /** Asks for the limits of a step, until there is an answer. Asking again takes nothing more. */
+  async limits(step: string, takes: LimitTake[], again: number): Promise<StepTaken> {
+    const asked = { ...this.key, step, limits: takes, ...(again > 0 ? { try: again } : {}) };
+    for (;;) {
+      if (this.lost || this.released) throw new Lost("the run is no longer this worker's");
+      try {
+        const { transport } = this.holder;
+        const body = { steps: [asked] };
+        const answer = (await transport.call("POST", this.holder.path("limits"), { body, again: true })).json();
+        type Result = StepTaken & { error?: { code: string; detail?: string } };
+        const [got] = (isObject(answer) ? (answer.results ?? []) : []) as unknown as Result[];
+        if (!got) throw new Problem("internal", "the server's answer to a step that asks for limits has no result");
+        if (got.error) throw new Problem(got.error.code, got.error.detail ?? "");
+        return got;
+      } catch (err) {
+        if (!(err instanceof Problem)) throw err;
+        if (gone.has(err.code)) this.refused(err);
+        if (!later.has(err.code)) throw new Failure(err.code, `step ${step}: ${err.detail || err.message}`);
+        await this.holder.clock.sleep(around(Math.max(1000, err.retryAfter)), this.over.signal);
       }
     }
   }

@@ -7,8 +7,9 @@ import type { Execution } from "./execution.js";
 import { ChildSource, type Ending } from "./futures.js";
 import { settle, type Settled } from "./joins.js";
 import { canonical, digest, sha, type Json } from "./json.js";
+import { Crew, type StepLimit } from "./limits.js";
 import type { Schema } from "./schema.js";
-import { noteUndo, stepOf, type StepContext, type StepOptions } from "./steps.js";
+import { checkOptions, noteUndo, stepOf, type StepContext, type StepOptions } from "./steps.js";
 import { encode } from "./value.js";
 
 /** Options of map and parallel. */
@@ -19,12 +20,28 @@ export interface ManyOptions {
   settle?: boolean;
 }
 
+/** Options of the step of each item of a parallel. */
+export interface ItemOptions<T = unknown> extends Omit<StepOptions<T>, "limit" | "for"> {
+  /** What the step of each item takes of limits, as StepOptions.limit says. */
+  limits?: StepLimit | readonly StepLimit[];
+}
+
 const most = 1000;
 
 function limitOf(x: Execution, what: string, o: ManyOptions): number {
   const n = o.limit ?? 20;
   if (!Number.isInteger(n) || n < 1 || n > most) throw x.misuse(`${what}: the limit is ${n}; it is a whole number from 1 to ${most}`);
   return n;
+}
+
+/** Returns an item as JSON. One that JSON can't write is a misuse: a replay could not tell it from another. */
+function inputOf(x: Execution, what: string, item: unknown): Json {
+  try {
+    return encode(what, item).json;
+  } catch (err) {
+    if (err instanceof Failure && err.code === "invalid_result") throw x.misuse(err.message);
+    throw err;
+  }
 }
 
 /** One map: what is spawned and what has ended. */
@@ -43,7 +60,7 @@ class MapRun {
     private readonly o: ManyOptions & { child?: Record<string, Json | undefined>; onStall?: boolean; schema?: Schema },
     private readonly limit: number,
   ) {
-    this.inputs = items.map((item, i) => encode(`map ${key}: its item ${i}`, item).json);
+    this.inputs = items.map((item, i) => inputOf(x, `map ${key}: its item ${i}`, item));
     this.texts = this.inputs.map((json) => canonical(json));
     for (let i = 0; i < items.length; i++)
       this.sources.push(new ChildSource(x, b, o.schema, `${key}/${i}`, kind, o.onStall === true, undefined));
@@ -94,6 +111,7 @@ class MapRun {
     const before = this.n;
     let live = this.live().length;
     while (this.n < this.inputs.length && live < this.limit) {
+      this.x.begin(this.b, `${this.key}/${this.n}: the journal does not have this child`);
       this.push(this.n++);
       live++;
     }
@@ -195,12 +213,17 @@ export async function parallel<I, T>(
   name: string,
   items: readonly I[],
   f: (item: I, s: StepContext) => T | Promise<T>,
-  o: ManyOptions & StepOptions<T>,
+  o: ManyOptions & ItemOptions<T>,
 ): Promise<Settled<unknown>> {
   x.checkName("the parallel", name, b);
+  x.checkFunction(`the parallel ${name}`, f);
+  checkOptions(x, b, `the parallel ${name}`, o);
+  if ("for" in o) throw x.misuse(`the parallel ${name}: for is for a step by itself; here each is about its item`);
   const limit = limitOf(x, `the parallel ${name}`, o);
   x.goOn(b);
   const key = b.key("parallel", name);
+  const { limit: _, limits, ...rest } = o;
+  const step: StepOptions<T> = { ...rest, ...(limits === undefined ? {} : { limit: limits }) };
   const out: Settled<unknown> = { results: new Array<unknown>(items.length), errors: new Array<Error | undefined>(items.length), completed: 0, failed: 0, timedOut: 0, cancelled: 0 };
   const keys = items.map((_, i) => `${key}/${i}`);
   const isRecorded = (k: string) => x.facts.entries.has(k);
@@ -210,9 +233,9 @@ export async function parallel<I, T>(
     const k = keys[i] as string;
     if (failed && !isRecorded(k)) return;
     try {
-      const of = digest(encode(`the item ${i} of ${key}`, items[i]).json);
-      const v = await stepOf(x, b, k, of, true, (s) => f(items[i] as I, s), o);
-      noteUndo(x, b, k, v, o);
+      const of = digest(inputOf(x, `the item ${i} of ${key}`, items[i]));
+      const v = await stepOf(x, b, k, of, true, (s) => f(items[i] as I, s), step, crew);
+      noteUndo(x, b, k, v, step);
       out.results[i] = v;
       out.completed++;
     } catch (err) {
@@ -225,8 +248,10 @@ export async function parallel<I, T>(
   // Recorded entries come first, so that something new begins when all of it was asked for.
   const order = [...keys.keys()].sort((i, j) => Number(isRecorded(keys[j] as string)) - Number(isRecorded(keys[i] as string)) || i - j);
   let next = 0;
+  const crew = new Crew(Math.min(limit, items.length));
   const worker = async () => {
     while (next < order.length && !x.defect) await one(order[next++] as number);
+    crew.members--;
   };
   await Promise.all(Array.from({ length: Math.min(limit, items.length) }, worker));
   const first = out.errors.find((e) => e !== undefined);

@@ -11,6 +11,8 @@ export function nameFault(name: unknown, most = 170): string | undefined {
   if (name === "") return "the name is empty";
   const size = Buffer.byteLength(name);
   if (size > most) return `the name has ${size} bytes; at most ${most} are allowed`;
+  if (/#\d+\/\//.test(name))
+    return `the name ${JSON.stringify(name)} has "#", digits and "//" in it, as the key of a branch has`;
   if (!legal.test(name) || name.endsWith(" ") || name.includes(".."))
     return `the name ${JSON.stringify(name)} may have letters, digits, _ . : / # @ + - and inner spaces, begins with a letter or digit, and has no ".."`;
   return undefined;

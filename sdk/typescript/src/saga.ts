@@ -1,7 +1,7 @@
 // Sagas: steps that are undone together if one of them fails.
 
 import type { Branch, SagaScope } from "./branch.js";
-import { Cancelled, Failure, StepError, describe } from "./errors.js";
+import { Cancelled, Failure, StepError, bugText, describe, isBug } from "./errors.js";
 import { follows, scopes, type Execution } from "./execution.js";
 import type { RecordedError } from "./journal.js";
 import type { Json } from "./json.js";
@@ -12,6 +12,7 @@ export async function saga<T>(x: Execution, b: Branch, name: string, body: () =>
   x.guard(b, what);
   x.checkName("the saga", name, b);
   x.goOn(b);
+  x.checkFunction(what, body);
   const key = b.key("saga", name);
   const entry = x.facts.entries.get(`_saga:${key}`) as { ok?: boolean; error?: RecordedError } | undefined;
   const scope: SagaScope = { name, undoing: entry?.error !== undefined, done: [] };
@@ -26,6 +27,7 @@ export async function saga<T>(x: Execution, b: Branch, name: string, body: () =>
     if (!scope.undoing) return await succeed(x, b, key, scope, v, outer !== undefined);
   } catch (err) {
     if (x.defect) throw x.defect;
+    if (isBug(err)) throw x.hold("panic", bugText(err)); // it undoes nothing: a later release goes on
     if (!scope.undoing) await fail(x, b, key, err, entry?.ok === true);
   }
   b.sagas.pop();

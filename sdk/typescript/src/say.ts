@@ -26,10 +26,15 @@ function isNew(x: Execution, b: Branch, digest: string, sort: "oldMessages" | "o
     x.facts[sort]--;
     return false;
   }
+  const before = x.facts.saidBefore.indexOf(digest);
   const said = x.facts.said.get(b.point);
   const at = said?.indexOf(digest) ?? -1;
   if (said && at >= 0) {
     said.splice(at, 1);
+    return false;
+  }
+  if (before >= 0) {
+    x.facts.saidBefore.splice(before, 1);
     return false;
   }
   const now = x.batch.said.get(b.point) ?? [];
@@ -41,6 +46,7 @@ function isNew(x: Execution, b: Branch, digest: string, sort: "oldMessages" | "o
 /** Appends a message to the thread. */
 export function message(x: Execution, b: Branch, role: string, content: unknown, metadata?: Record<string, string>): void {
   x.guard(b, "a message");
+  x.checkThread("a message");
   const json = encode("the message", content).json;
   if (!isNew(x, b, reportDigest("message", role, canonical(json)), "oldMessages")) return;
   x.batch.messages.push({ role, content: json, ...(metadata ? { metadata } : {}) });
@@ -89,6 +95,8 @@ export function progress(x: Execution, b: Branch, v: unknown): void {
 export function publish(x: Execution, b: Branch, name: string, v: unknown): void {
   x.guard(b, `the view ${JSON.stringify(name)}`);
   x.checkName("the view", name, b);
+  if (name.includes("/"))
+    throw x.misuse(`the view ${JSON.stringify(name)} has a slash, which the name of a view can't have`);
   const { json, size } = encode(`the view ${name}`, v);
   if (size > 64 << 10) throw new Failure("too_large", `the view ${name} has ${size} bytes; at most 65536 are kept`, { permanent: true });
   if (b.expected.size > 0 || b.undoing()) return;

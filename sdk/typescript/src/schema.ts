@@ -14,7 +14,10 @@ export interface StandardSchema<T = unknown> {
 
 type StandardResult<T> = { value: T; issues?: undefined } | { issues: ReadonlyArray<{ message: string; path?: unknown }> };
 
-/** A JSON Schema. Known words: type, properties, required, additionalProperties, items, enum, const. */
+/**
+ * A JSON Schema. Known words: type, properties, required, additionalProperties, items, minItems, maxItems, enum and
+ * const.
+ */
 export type JsonSchema = { readonly [word: string]: unknown };
 
 /** A schema of either sort. */
@@ -59,6 +62,11 @@ function readBy(schema: JsonSchema, v: unknown, path: string): unknown {
   const same = (x: unknown) => JSON.stringify(x) === JSON.stringify(v);
   if (Array.isArray(schema.enum) && !schema.enum.some(same)) throw new Misfit(`${at} is none of ${JSON.stringify(schema.enum)}`);
   if ("const" in schema && !same(schema.const)) throw new Misfit(`${at} is not ${JSON.stringify(schema.const)}`);
+  if (Array.isArray(v)) {
+    const { minItems = 0, maxItems = Infinity } = schema as { minItems?: number; maxItems?: number };
+    if (v.length < minItems || v.length > maxItems)
+      throw new Misfit(`${at} has ${v.length} elements, and the schema asks for ${minItems} to ${maxItems}`);
+  }
   if (Array.isArray(v) && isObject(schema.items)) return v.map((x, i) => readBy(schema.items as JsonSchema, x, `${path}/${i}`));
   if (!isObject(v) || v instanceof Uint8Array) return v;
   for (const name of (schema.required ?? []) as string[]) if (!Object.hasOwn(v, name)) throw new Misfit(`${at} lacks the field ${name}`);

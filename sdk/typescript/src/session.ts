@@ -3,6 +3,7 @@
 import type { CommitBody } from "./batch.js";
 import type { Entry, InboxItem } from "./journal.js";
 import type { Json } from "./json.js";
+import type { LimitTake, StepTaken } from "./limits.js";
 
 /** A lease of a run of an agent, with all that an execution needs to begin. */
 export interface Grant {
@@ -59,6 +60,8 @@ export interface Session {
   /** Items of the inbox beyond a number, as far as they have come. */
   inbox(after: number): Promise<InboxItem[]>;
   messages(query: { after?: number; before?: number }): Promise<{ messages: ThreadMessage[]; next_after?: number; next_before?: number }>;
+  /** Takes what a step needs of its limits. A further try of its function has a higher number than 0. */
+  limits(step: string, takes: LimitTake[], again: number): Promise<StepTaken>;
   /** What a child is doing. */
   activity(child: string): Promise<Json>;
   /** The time in microseconds since 1970. */

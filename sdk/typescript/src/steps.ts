@@ -5,8 +5,10 @@ import type { Branch } from "./branch.js";
 import { Cancelled, Failure, StepError, describe, isPermanent } from "./errors.js";
 import { follows, scopes, type Execution } from "./execution.js";
 import type { StepEntry } from "./journal.js";
+import { admit, admitAgain, closureOf, takesOf, type Crew, type LimitTake, type StepLimit } from "./limits.js";
 import { digest, type Json } from "./json.js";
 import { micros, type Duration } from "./names.js";
+import { Lost } from "./session.js";
 import { Misfit, fieldsLost, read, type Schema } from "./schema.js";
 import { decode, encode, findHuge, type Jsonified } from "./value.js";
 import { clean } from "./errors.js";
@@ -33,6 +35,8 @@ export interface StepOptions<T = unknown> {
   retries?: number | Retry;
   /** Undoes the step if its saga fails. */
   undo?: (result: Jsonified<T>, s: StepContext) => unknown;
+  /** What the step takes of limits before its function is called, up to four. Its entry gives the slots back. */
+  limit?: StepLimit | readonly StepLimit[];
   /** The type of the result. A recorded value that it does not read holds the run. */
   schema?: Schema;
 }
@@ -70,6 +74,15 @@ export class StepContext {
     x.flushSoon();
   }
 
+  /**
+   * Closes a limit, or a key of it, for a time: nothing passes it meanwhile, on whatever worker. Call it when another
+   * system refuses calls until then, with a 429 for example. It goes with the next commit. One that holds longer stays.
+   */
+  closeLimit(name: string, span: Duration, options: { key?: string; reason?: string } = {}): void {
+    this.execution.batch.limits.push(closureOf(name, span, options));
+    this.execution.flushSoon();
+  }
+
   /** Tells how far the step is. */
   progress(v: unknown): void {
     this.execution.session.note({ progress: encode("the progress", v).json });
@@ -85,6 +98,8 @@ export class StepContext {
 export async function step<T>(x: Execution, b: Branch, name: string, f: (s: StepContext) => T | Promise<T>, o: StepOptions<T> = {}): Promise<Jsonified<T>> {
   return await x.call(b, `the step ${JSON.stringify(name)}`, async () => {
     x.checkName("the step", name, b);
+    x.checkFunction(`the step ${name}`, f);
+    checkOptions(x, b, `the step ${name}`, o);
     x.goOn(b);
     const key = b.key("step", name);
     const of = o.for === undefined ? undefined : digestFor(x, key, o.for);
@@ -92,6 +107,32 @@ export async function step<T>(x: Execution, b: Branch, name: string, f: (s: Step
     noteUndo(x, b, key, out, o);
     return out as Jsonified<T>;
   });
+}
+
+/** Looks whether options can be right, before anything is done. */
+export function checkOptions(
+  x: Execution,
+  b: Branch,
+  what: string,
+  o: Pick<StepOptions<never>, "undo" | "retries" | "timeout">,
+): void {
+  if (o.undo !== undefined) {
+    x.checkFunction(`the undo of ${what}`, o.undo);
+    if (!b.outermost()) throw x.misuse(`${what} has an undo and is in no saga: nothing would call it`);
+  }
+  const attempts = typeof o.retries === "object" ? o.retries.attempts : (o.retries ?? 1);
+  if (!Number.isInteger(attempts) || attempts < 0)
+    throw x.misuse(`${what}: ${String(attempts)} attempts; they are a whole number, not negative`);
+  const spans = [o.timeout, ...(typeof o.retries === "object" ? [o.retries.first, o.retries.max] : [])];
+  for (const span of spans) {
+    let us = 0;
+    try {
+      us = span === undefined ? 0 : micros(span);
+    } catch (err) {
+      throw x.misuse(`${what}: ${(err as Error).message}`);
+    }
+    if (us < 0) throw x.misuse(`${what}: the time ${String(span)} is negative`);
+  }
 }
 
 function digestFor(x: Execution, key: string, about: unknown): string {
@@ -134,20 +175,26 @@ export async function stepOf<T>(
   aside: boolean,
   f: (s: StepContext) => T | Promise<T>,
   o: StepOptions<T>,
+  crew?: Crew,
 ): Promise<unknown> {
   const recorded = x.facts.entries.get(key) as StepEntry | undefined;
   if (recorded !== undefined) return await replay(x, b, key, of, recorded, o, aside);
+  const takes = takesOf(x, key, o.limit);
   x.begin(b, `${key}: the journal does not have this step`);
   await x.flush();
   if (x.cancelled) throw new Cancelled();
   await x.beyond(b);
   const entry: StepEntry = { ...(aside ? { aside: true } : {}), ...(of === undefined ? {} : { of }) };
   let got: { json: Json; as: string[] };
+  let began = false;
   try {
-    const v = await attempt(x, key, f, o);
+    await admit(x, b, key, takes, crew);
+    began = true;
+    const v = await attempt(x, key, f, o, takes);
     if (x.defect) throw x.defect;
     got = encode(`step ${key}: its result`, v);
   } catch (err) {
+    if (err instanceof Lost || (err instanceof Cancelled && !began)) throw err;
     return await failStep(x, b, key, entry, err, aside);
   }
   const written: StepEntry = { ...entry, ...(got.as.length > 0 ? { as: got.as } : {}), ok: got.json };
@@ -182,7 +229,13 @@ async function failStep(x: Execution, b: Branch, key: string, entry: StepEntry, 
   throw follows(failure, () => (fact ? key : undefined));
 }
 
-async function attempt<T>(x: Execution, key: string, f: (s: StepContext) => T | Promise<T>, o: StepOptions<T>): Promise<T> {
+async function attempt<T>(
+  x: Execution,
+  key: string,
+  f: (s: StepContext) => T | Promise<T>,
+  o: StepOptions<T>,
+  takes: LimitTake[],
+): Promise<T> {
   const retry: Retry = typeof o.retries === "number" ? { attempts: o.retries } : (o.retries ?? { attempts: 1 });
   let pause = micros(retry.first ?? "1s") / 1000;
   for (let n = 1; ; n++) {
@@ -193,7 +246,8 @@ async function attempt<T>(x: Execution, key: string, f: (s: StepContext) => T | 
       if (n >= retry.attempts || isPermanent(err) || x.cancelled || x.defect || retry.except?.includes(code)) throw err;
       x.batch.events.push({ type: "x:step_retried", data: { step: key, try: n, code, message, pause_ms: Math.round(pause) } });
       x.flushSoon();
-      await Promise.race([x.session.sleep(pause), aborted(x.abort.signal)]);
+      await x.rest(pause);
+      await admitAgain(x, key, takes, n);
       pause = Math.min(pause * 2, micros(retry.max ?? "1m") / 1000);
     }
   }
@@ -214,10 +268,6 @@ async function once<T>(x: Execution, key: string, n: number, f: (s: StepContext)
   } finally {
     timer.abort();
   }
-}
-
-function aborted(signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => (signal.aborted ? resolve() : signal.addEventListener("abort", () => resolve(), { once: true })));
 }
 
 async function replay<T>(x: Execution, b: Branch, key: string, of: string | undefined, entry: StepEntry, o: StepOptions<T>, aside: boolean): Promise<unknown> {

@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import { Failure, clean } from "./errors.js";
 import { Lost } from "./session.js";
 import type { Lease } from "./lease.js";
+import { closureOf } from "./limits.js";
 import { micros, type Duration } from "./names.js";
 import { encode } from "./value.js";
 import type { Json } from "./json.js";
@@ -85,6 +86,11 @@ export class Task {
   emit(type: string, data?: unknown): Promise<void> {
     const name = type.startsWith("x:") ? type : `x:${type}`;
     return this.line(name, data === undefined ? undefined : encode(`the line ${name}`, data).json);
+  }
+
+  /** Closes a limit, or a key of it, for a time, as StepContext.closeLimit does. */
+  async closeLimit(name: string, span: Duration, options: { key?: string; reason?: string } = {}): Promise<void> {
+    await this.lease.commit({ limits: [closureOf(name, span, options)] });
   }
 
   private line(type: string, data: Json | undefined): Promise<void> {

@@ -15,6 +15,7 @@ function askInOrder(x: Execution, b: Branch, sort: string, key: string): void {
 
 /** Reads the thread, up to what an earlier execution has read. */
 export async function history(x: Execution, b: Branch, notices: boolean): Promise<ThreadMessage[]> {
+  x.checkThread("history");
   x.goOn(b);
   const key = `_history:${b.prefix}${b.key("history", "_history").slice(b.prefix.length)}`;
   const recorded = x.facts.entries.get(key) as number | undefined;
@@ -48,6 +49,7 @@ function isNotice(m: ThreadMessage): boolean {
 /** Reads the thread from its end, message by message. Leave the loop when enough is read. */
 export async function* newestMessages(x: Execution, b: Branch): AsyncGenerator<ThreadMessage, void, void> {
   x.guard(b, "newestMessages");
+  x.checkThread("newestMessages");
   x.goOn(b);
   const key = `_newest:${b.key("newest", "_newest")}`;
   const recorded = x.facts.entries.get(key) as { first: number; last: number } | undefined;
@@ -57,13 +59,15 @@ export async function* newestMessages(x: Execution, b: Branch): AsyncGenerator<T
     x.readSeq = Math.max(x.readSeq, recorded.last);
     if (recorded.first === 0) return;
   }
-  await x.flush();
-  if (recorded === undefined) await x.beyond(b);
+  await x.call(b, "newestMessages", async () => {
+    await x.flush();
+    if (recorded === undefined) await x.beyond(b);
+  });
   let first = 0;
   let last = 0;
   try {
     for (let before = recorded ? recorded.last + 1 : Number.MAX_SAFE_INTEGER; ; ) {
-      const page = await x.session.messages({ before });
+      const page = await x.call(b, "newestMessages", () => x.session.messages({ before }));
       for (const m of page.messages) {
         if (recorded && m.seq < recorded.first) return;
         first = m.seq;

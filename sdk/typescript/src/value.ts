@@ -1,7 +1,7 @@
 // Values of users: what the journal can keep, and how bytes and texts are marked in it.
 
 import { isObject, print, setMember, type Json } from "./json.js";
-import { Failure } from "./errors.js";
+import { Failure, describe } from "./errors.js";
 
 /**
  * The type of a value that went through the journal. A Date comes back as a string, and bytes as a
@@ -59,7 +59,7 @@ class Encoder {
   }
 
   value(v: unknown, path: string, depth: number, above: object[]): Json {
-    if (depth > deepest) this.fail("", `is nested more than ${deepest} levels deep`, "invalid");
+    if (depth > deepest) this.fail("", `is nested more than ${deepest} levels deep`);
     if (v === null || typeof v === "boolean") return v;
     if (typeof v === "string") return this.text(v, path);
     if (typeof v === "number") return this.number(v, path);
@@ -72,7 +72,7 @@ class Encoder {
       return Buffer.from(v.buffer, v.byteOffset, v.byteLength).toString("base64");
     }
     const toJson = (v as { toJSON?: unknown }).toJSON;
-    if (typeof toJson === "function") return this.value(toJson.call(v, ""), path, depth, above);
+    if (typeof toJson === "function") return this.value(this.written(toJson, v, path), path, depth, above);
     if (above.includes(v)) this.fail(path, "contains itself");
     if (Array.isArray(v)) {
       const items: Json[] = [];
@@ -87,6 +87,14 @@ class Encoder {
       setMember(out, name, this.value((v as Record<string, unknown>)[name], `${path}/${name}`, depth + 1, [...above, v]));
     }
     return out;
+  }
+
+  private written(toJson: Function, v: object, path: string): unknown {
+    try {
+      return toJson.call(v, "") as unknown;
+    } catch (err) {
+      this.fail(path, `can't be written as JSON: ${describe(err).message}`);
+    }
   }
 
   private checkText(s: string, path: string): void {

@@ -28,6 +28,11 @@ const callback = async (ctx: Context) => {
   await ctx.step("order", () => token);
   return await paid.join();
 };
+const limited = async (ctx: Context) => {
+  await ctx.step("plan", () => 1);
+  const limit = [{ name: "openai", units: 3 }, { name: "customer", key: "acme" }];
+  return await ctx.step("call", () => "text", { limit });
+};
 const trip = (ctx: Context, rest: () => Promise<unknown>) =>
   ctx.saga("trip", async () => {
     await ctx.step("flight", () => "LX1", { undo: () => null });
@@ -291,6 +296,8 @@ export const stories: Record<string, Story> = {
     await ctx.step("bytes", () => ({ raw: new Uint8Array([1, 2, 3]), text: "abcd" }));
     return "done";
   },
+  "step-under-limits": () => limited,
+  "step-waits-for-limits": () => limited,
   timers: () => async (ctx) => {
     await ctx.sleep("90s");
     await ctx.sleepUntil(new Date("2000-01-01T01:00:00Z"));

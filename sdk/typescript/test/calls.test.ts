@@ -8,7 +8,8 @@ import type { AddressInfo } from "node:net";
 import { test, type TestContext } from "node:test";
 import type { Clock } from "../src/clock.js";
 import { Trust, grantsOf, signedBytes } from "../src/grants.js";
-import { Client, NotSigned, Problem, RunNotEnded, StreamedText, isProblem, verifyWebhook } from "../src/index.js";
+import { Client, Failure, NotSigned, Problem } from "../src/index.js";
+import { RunNotEnded, StreamedText, isProblem, verifyWebhook } from "../src/index.js";
 import { Kept, Lease, type Holder, type LeasedGrant } from "../src/lease.js";
 import { wire } from "../src/options.js";
 import { codes, problemOf } from "../src/problems.js";
@@ -124,6 +125,22 @@ test("a request to stop comes with a commit, and is acknowledged with the next",
   assert.ok(l.cancelled && l.stop.signal.aborted);
   await l.commit({ ack: [2] });
   assert.match(calls.at(-1)?.body ?? "", /"cancel_ack":true/);
+});
+
+test("a step asks for its limits until there is an answer, and a lease that is gone is lost", async (t) => {
+  const [away, room] = [{ code: "unavailable" }, { results: [{ ok: true, taken: false, retry_ms: 70 }] }];
+  const of = (code: string): Reply => [200, { results: [{ error: { code, detail: "no" } }] }];
+  const { calls, url } = await serve(t, "cut", [503, away], [200, room], of("unknown_limit"), of("stale_epoch"));
+  const { lease: l } = lease(t, url);
+  const ask = () => l.limits("call#1", [{ name: "model", units: 3 }], 2);
+  assert.equal((await ask()).retry_ms, 70);
+  assert.equal(calls.length, 3);
+  const question = '{"run_id":"r","epoch":3,"step":"call#1","limits":[{"name":"model","units":3}],"try":2}';
+  assert.deepEqual([...new Set(calls.map((c) => c.body))], [`{"steps":[${question}]}`]);
+  await assert.rejects(ask(), (err) => err instanceof Failure && err.code === "unknown_limit");
+  assert.equal(l.lost, false);
+  await assert.rejects(ask(), Lost);
+  assert.equal(l.lost, true);
 });
 
 test("commits beyond the bound wait for room", async (t) => {

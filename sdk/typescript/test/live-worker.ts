@@ -73,6 +73,8 @@ worker.agent(
   { input: { type: "string" }, signals: { paid: { type: "number" } } },
 );
 
+worker.agent("limited", (ctx: Context) => ctx.step("call", step("call"), { limit: { name: "model" } }));
+
 /** Books a room, and gives it back if the run is asked to stop. */
 worker.agent("trip", async (ctx: Context) => {
   return await ctx.saga("trip", async () => {

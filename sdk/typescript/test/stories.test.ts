@@ -24,6 +24,16 @@ interface StoryExecution {
   before?: string;
   grant: StoryGrant;
   commits: Commit[];
+  /** Of a story about limits of steps: what steps have asked for. */
+  takes?: StorySession["asked"];
+}
+interface Cut {
+  after: number;
+  grant: StoryGrant;
+  like?: number;
+  commits?: Commit[];
+  takes?: StorySession["asked"];
+  then?: StoryExecution[];
 }
 interface Told {
   story: string;
@@ -31,7 +41,7 @@ interface Told {
   input?: Json;
   thread?: boolean;
   executions: StoryExecution[];
-  cuts: { after: number; grant: StoryGrant; like?: number; commits?: Commit[]; then?: StoryExecution[] }[];
+  cuts: Cut[];
 }
 
 /** One telling of a story: a run from its first execution to its last. */
@@ -66,7 +76,10 @@ class Telling {
     for (const i of inbox) this.items.set(i.seq, i);
     for (const m of grant.thread ?? []) if (!this.session.thread.some((t) => t.seq === m.seq)) this.session.thread.push(m);
     this.session.clock = grant.at;
+    const asked = this.session.asked.length;
+    this.session.room = (step) => ({ taken: x.takes?.find((q) => q.step === step)?.taken ?? true });
     const made = await this.execute(grant, inbox, x.commits, n);
+    assert.deepEqual(this.session.asked.slice(asked), x.takes ?? [], `${where}: what steps have asked for`);
     assert.deepEqual(made.map(comparable(this.told)), x.commits.map(comparable(this.told)), where);
   }
 
@@ -178,7 +191,7 @@ function saidBefore(x: StoryExecution, begun: number, after: number): number {
   return said;
 }
 
-for (const file of list("stories")) {
+for (const file of [...list("stories"), ...list("limits")]) {
   const told = load<Told>(file);
   test(`story ${told.story}`, async () => {
     const t = new Telling(told);
@@ -201,7 +214,7 @@ for (const file of list("stories")) {
       const said = saidBefore(x, state.begun, cut.after);
       const thread = state.thread.slice(0, state.before + (x.grant.thread?.length ?? 0) + said);
       const c = Telling.cut(told, state.journal.slice(0, cut.after), state.items, thread, state.uuids, state.input, state.build);
-      await c.play({ grant: cut.grant, commits }, n, where, true);
+      await c.play({ grant: cut.grant, commits, takes: cut.takes ?? [] }, n, where, true);
       const rest = cut.then ?? told.executions.slice(n + 1);
       for (const [m, y] of rest.entries()) await c.play(y, n + 1 + m, `${where}: then execution ${n + 2 + m}`, y.grant.input !== undefined);
     }
@@ -209,5 +222,6 @@ for (const file of list("stories")) {
 }
 
 test("every story has an agent, and every agent a story", () => {
-  assert.deepEqual(Object.keys(stories).sort(), list("stories").map((f) => load<Told>(f).story).sort());
+  const all = [...list("stories"), ...list("limits")].map((f) => load<Told>(f).story);
+  assert.deepEqual(Object.keys(stories).sort(), all.sort());
 });

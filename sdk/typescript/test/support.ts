@@ -2,10 +2,12 @@
 
 import { readFileSync, readdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { isDeepStrictEqual } from "node:util";
 import { begin, type AgentFunction, type AgentOptions } from "../src/agent.js";
 import type { CommitBody } from "../src/batch.js";
 import type { Execution } from "../src/execution.js";
 import type { Entry, InboxItem } from "../src/journal.js";
+import type { LimitTake, StepTaken } from "../src/limits.js";
 import { parse, print, type Json } from "../src/json.js";
 import { Refused, type CommitAnswer, type Grant, type Session, type ThreadMessage } from "../src/session.js";
 
@@ -87,8 +89,20 @@ export class StorySession implements Session {
     this.clock += ms * 1000;
     await turns(2);
   }
-  later(): void {}
+  later: (ms: number, f: () => void) => void = () => undefined;
   note(): void {}
+  /** Whether limits have room for a step. */
+  room: (step: string) => StepTaken = () => ({ taken: true });
+  /** What steps have asked for. A question that is repeated is there once. */
+  readonly asked: { step: string; limits: LimitTake[]; taken: boolean; try?: number }[] = [];
+  async limits(step: string, limits: LimitTake[], again: number): Promise<StepTaken> {
+    await Promise.resolve();
+    const got = this.room(step);
+    const last = this.asked.at(-1);
+    const one = { step, limits, taken: got.taken, ...(again > 0 ? { try: again } : {}) };
+    if (!isDeepStrictEqual(last, one)) this.asked.push(one);
+    return got;
+  }
 
   grant(g: Granted): Grant {
     return {

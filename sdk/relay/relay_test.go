@@ -1,6 +1,8 @@
-package python
+// Package relay has runs that go on in another language, with one worker after the other.
+package relay
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,8 +40,16 @@ func relayed(n int) string {
 	return fmt.Sprintf("signal:one %s signal:two hold %s signal:three end", relays[n], relays[n])
 }
 
-// relayWorker is the worker in Go, a process of its own.
-func relayWorker() {
+func TestMain(m *testing.M) {
+	if os.Getenv("RELAY_WORKER") != "" {
+		goWorker()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// goWorker is the worker in Go, a process of its own.
+func goWorker() {
 	world := agentcases.NewWorld()
 	world.Noted = func(run perdure.RunID, what string) {
 		f, err := os.OpenFile(os.Getenv("LOG"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -66,9 +77,22 @@ func relayWorker() {
 	}
 }
 
-// A relay is a server whose runs are executed by one worker after the other.
+// output collects the output of a process.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(b)
+}
+
+// A relay is a server whose runs are executed by one worker after the other, which note their effects in a file.
 type relay struct {
-	world
+	*servertest.Server
+	log   string
 	kinds map[string]string
 	order []string
 	stage int
@@ -80,8 +104,13 @@ func (r *relay) next(env ...string) (stop func()) {
 	language := r.order[r.stage%len(r.order)]
 	r.stage++
 	cmd := exec.Command(os.Args[0])
-	if language == "python" {
+	switch language {
+	case "python":
 		cmd = exec.Command("python3", "-u", "-m", "tests.relay_worker")
+		cmd.Dir = "../python"
+	case "typescript":
+		cmd = exec.Command("../typescript/runtime/node_modules/node-22/bin/node",
+			"../typescript/dist/test/relay-worker.js")
 	}
 	cmd.Env = append(append(os.Environ(), "PERDURE_URL="+r.URL, "PERDURE_KEY="+r.Key(), "NO_PROXY=*",
 		"PYTHONDONTWRITEBYTECODE=1", "LOG="+r.log, "RELAY_WORKER="+language,
@@ -178,11 +207,16 @@ func (r *relay) begin() (ids []perdure.RunID) {
 // A run goes on in another language after each wait, and after each kill -9: it has the result of a run that stayed in
 // one language, and every step was executed once, but for the one in which a worker was killed.
 func TestRelay(t *testing.T) {
-	orders := [][]string{{"go", "python"}, {"python", "go"}}
-	for n, order := range orders {
+	orders := [][]string{
+		{"go", "python", "typescript"}, {"typescript", "go", "python"}, {"python", "typescript", "go"},
+		{"go", "typescript", "python"}, {"python", "go", "typescript"}, {"typescript", "python", "go"},
+	}
+	// A journal has the same bytes on both stores, and each language follows each other in two orders.
+	short := map[string]string{"go python typescript": "sqlite", "typescript python go": "postgres"}
+	for _, order := range orders {
 		for _, store := range []string{"sqlite", "postgres"} {
-			if (n == 0) != (store == "sqlite") && os.Getenv("PERDURE_TEST_FULL") == "" {
-				continue // a journal has the same bytes on both stores; make campaign has them all
+			if short[strings.Join(order, " ")] != store && os.Getenv("PERDURE_TEST_FULL") == "" {
+				continue // make campaign has them all
 			}
 			t.Run(strings.Join(order, " ")+" on "+store, func(t *testing.T) {
 				t.Parallel()
@@ -195,12 +229,12 @@ func TestRelay(t *testing.T) {
 func runRelay(t *testing.T, order []string, store string) {
 	p := perdure.DefaultPolicy()
 	p.Lease, p.GapAfter = 3*time.Second, 2*time.Second
-	p.BackoffBase, p.DispatchedRetry = 10*time.Millisecond, time.Second
+	p.BackoffBase = 10 * time.Millisecond // a grant has the usual time to be heard from, or a busy machine repeats it
 	opt := embedded.Options{Policy: &p, Dir: t.TempDir()}
 	if store == "postgres" {
 		opt.Store = pgtest.New(t)
 	}
-	r := &relay{world: world{servertest.Listen(t, opt), filepath.Join(t.TempDir(), "log")}, order: order,
+	r := &relay{Server: servertest.Listen(t, opt), log: filepath.Join(t.TempDir(), "log"), order: order,
 		kinds: map[string]string{}}
 	for n := range relays {
 		r.kinds[fmt.Sprintf("relay-%d", n)] = relayed(n)

@@ -53,10 +53,15 @@ class Lease:
         if self.activity:
             out["activity"] = self.activity
         if self.progress is not None:
-            out["progress"], self.progress = self.progress, None
+            out["progress"] = self.progress
         if self.cancel:
             out["cancel_ack"] = True
         return out
+
+    def reported(self, beat: dict[str, Any]) -> None:
+        """Clears the progress that a heartbeat has reported, unless there is a newer one."""
+        if self.progress is beat.get("progress"):
+            self.progress = None
 
     def ask_to_stop(self) -> None:
         if not self.cancel:

@@ -4,6 +4,7 @@ import http.server
 import json
 import socket
 import threading
+import time
 import unittest
 
 import perdure
@@ -99,6 +100,28 @@ class CommitsTest(unittest.TestCase):
         self.assertTrue(lease.cancel and lease.stop.is_set())
         lease.commit({"ack": [2]})
         self.assertIn(b'"cancel_ack":true', self.server.calls[-1][1])
+
+
+    def beaten(self, lease, answer):
+        self.server.answers.append((200, {"lost": [], "cancel": [], **answer}))
+        self.worker._beat([lease])
+        return json.loads(self.server.calls[-1][1])["runs"][0]
+
+    def test_a_locked_row_is_neither_lost_nor_heard(self):
+        lease = self.lease()
+        lease.progress = {"done": 1}
+        mine = {"run_id": "r", "epoch": 3}
+        self.beaten(lease, {"later": [{**mine, "error": {"code": "unavailable"}}]})
+        self.assertFalse(lease.lost.is_set() or lease.stop.is_set(), "a lease in later is lost")
+        self.assertFalse(lease.heard.is_set(), "a run with one attempt would begin unheard")
+        self.assertLess(lease.beat_at, time.monotonic() + 1, "the next heartbeat tries again soon")
+        lease.heard.set()
+        self.assertEqual(self.beaten(lease, {"later": [mine]}).get("progress"), {"done": 1})
+        self.assertGreater(lease.beat_at, time.monotonic() + 1)
+        self.assertEqual(self.beaten(lease, {}).get("progress"), {"done": 1}, "a progress that was not noted is told again")
+        self.assertNotIn("progress", self.beaten(lease, {}))
+        self.beaten(lease, {"lost": [mine]})
+        self.assertTrue(lease.lost.is_set())
 
 
 class ProblemsTest(unittest.TestCase):

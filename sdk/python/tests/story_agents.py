@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 from typing import Any
 
+import perdure
 from perdure.errors import Failure
 
 FOREVER = float("inf")
@@ -390,6 +391,18 @@ async def saga_undone(ctx, _):
 @story("saga-cancelled")
 async def saga_cancelled(ctx, _):
     await trip(ctx, lambda: ctx.signal("go", HOUR))
+
+
+# Limits of steps
+
+
+async def call_under_limits(ctx, _):
+    await ctx.step("plan", gives(1))
+    return await ctx.step("call", gives("text"), limit=[perdure.Limit("openai", units=3), perdure.Limit("customer", "acme")])
+
+
+story("step-under-limits")(call_under_limits)
+story("step-waits-for-limits")(call_under_limits)
 
 
 # Edits

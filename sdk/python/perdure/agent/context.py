@@ -9,7 +9,7 @@ from .. import canonical, durations, names, shapes
 from ..calls.caller import fields
 from ..durations import Duration
 from ..errors import Failure
-from . import branch, joins, many, said, sagas, steps, thread
+from . import branch, joins, limits, many, said, sagas, steps, thread
 from .branch import Branch
 from .futures import Future, Verdict, spawn
 from .joins import FirstSelected, Selected, Settled
@@ -51,11 +51,12 @@ class Context:
 
     async def step(self, name: str, function: Callable[..., Any], *, about: Any = _missing, type: Any = None,
                    undo: Callable[..., Any] | None = None, retries: "steps.Retry | int | None" = None,
-                   timeout: Duration | None = None) -> Any:
+                   timeout: Duration | None = None, limit: limits.Limits = None) -> Any:
         """Executes a function and records its result. A plain function is called in a thread.
 
         about is the value that the step is about: a replay with another one is held. undo is called in a saga.
-        retries is a Retry, or how often a failing function is called again.
+        retries is a Retry, or how often a failing function is called again. limit is a perdure.Limit, a name of one, or
+        up to four of these: the step takes its slots before the function is called, and a run without room suspends.
         """
         b = self._b
         with b.call("the step " + str(name)):
@@ -65,12 +66,20 @@ class Context:
                 b.wrong("the step %s has an undo and is in no saga; nothing would call it" % name)
             retry = steps.Retry(retries + 1) if isinstance(retries, int) else retries
             return await steps.step(b, name, function, about=about, has_about=about is not _missing, undo=undo, retry=retry,
-                                    limit=timeout, tp=type)
+                                    timeout=timeout, takes=self._takes("the step " + name, limit), tp=type)
+
+    def _takes(self, what: str, limit: limits.Limits) -> list[dict[str, Any]]:
+        try:
+            return limits.takes(limit)
+        except ValueError as e:
+            self._b.wrong("%s: %s" % (what, e))
+            raise
 
     async def parallel(self, name: str, items: Iterable[Any], function: Callable[..., Any], *, limit: int = 20,
                        settle: bool = False, undo: Callable[..., Any] | None = None,
-                       retries: "steps.Retry | int | None" = None, timeout: Duration | None = None) -> Settled:
-        """Calls a function for each item, at most limit at once. Each call is a step of its own."""
+                       retries: "steps.Retry | int | None" = None, timeout: Duration | None = None,
+                       step_limit: limits.Limits = None) -> Settled:
+        """Calls a function for each item, at most limit at once. Each call is a step of its own, under step_limit."""
         self._b.guard("parallel " + str(name))
         if limit < 1:
             self._b.wrong("parallel %s: a limit of %r" % (name, limit))
@@ -78,7 +87,8 @@ class Context:
             self._b.wrong("parallel %s has an undo and is in no saga; nothing would call it" % name)
         retry = steps.Retry(retries + 1) if isinstance(retries, int) else retries
         return await many.parallel(self._b, name, list(items), function, limit, settle,
-                                   {"undo": undo, "retry": retry, "limit": timeout})
+                                   {"undo": undo, "retry": retry, "timeout": timeout,
+                                    "takes": self._takes("parallel " + name, step_limit)})
 
     async def saga(self, name: str, body: Callable[[], Awaitable[T]]) -> T:
         """Executes a body. If it fails, or the run is asked to stop, its steps with an undo are undone."""

@@ -42,6 +42,7 @@ class Execution:
         self.epoch, self.first_epoch = g["epoch"], g.get("first_epoch") or 0
         self.journal = [{"key": e["key"], "value": e["value"]} for e in g.get("journal") or []]
         self.inbox: dict[int, dict[str, Any]] = {}
+        self.acked: set[int] = set()
         self.cancelled = bool(g.get("cancel"))
         self.frames = self.saids = 0
         self.lock = asyncio.Lock()
@@ -141,7 +142,9 @@ class Execution:
 
     def _held(self, e: Defect) -> dict[str, Any]:
         """Drops all that was not recorded, but for the ends of waits, and holds the run."""
+        closed = [x for segment in self.segments for x in segment.limits]  # somebody has refused a call until then
         self.segments = [Segment()]
+        self.segments[0].limits = closed
         for item in self.facts.items:
             if item.at is None and item.type in ADOPTED and item.seq:
                 self.segments[0].item(_record(self.inbox[item.seq]))
@@ -193,7 +196,11 @@ class Execution:
         wait = raw.get("wait_id", "")
         if raw["seq"] in self.facts.taken:
             return
-        if raw["type"] in ADOPTED:
+        if raw["type"] == "limit":  # the step asks again; the end of its wait is in no frame
+            if raw["seq"] not in self.acked:
+                self.acked.add(raw["seq"])
+                self.segment().ack.append(raw["seq"])
+        elif raw["type"] in ADOPTED:
             self.fact(raw, wait, expected=True)
         elif wait and wait not in self.facts.closed and raw["type"] in CLAIMS:
             self.facts.order += 1
@@ -243,6 +250,14 @@ class Execution:
         event = {"type": type} if data is None else {"type": type, "data": data}
         segment.events.append(event)
         segment.add(1, len(canonical.dumps(data)))
+        self.soon()
+
+    def close_limit(self, closure: dict[str, Any]) -> None:
+        """Closes a limit with the next commit. The last closure of a limit and a key counts."""
+        segment = self.segment()
+        of = (closure["name"], closure.get("key"))
+        segment.limits = [x for x in segment.limits if (x["name"], x.get("key")) != of] + [closure]
+        segment.add(1, 100)
         self.soon()
 
     def soon(self) -> None:

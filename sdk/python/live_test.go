@@ -48,15 +48,18 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.b.Write(b)
 }
 
-// worker starts a worker in Python.
-func (w world) worker(env ...string) *exec.Cmd {
+// worker starts the worker of the tests with live runs.
+func (w world) worker(env ...string) *exec.Cmd { return w.start("tests.live_worker", env...) }
+
+// start starts a worker in Python.
+func (w world) start(module string, env ...string) *exec.Cmd {
 	w.T.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		w.T.Fatal("this test needs python3: ", err)
 	}
 	out := &output{}
-	cmd := exec.Command(python, "-u", "-m", "tests.live_worker")
+	cmd := exec.Command(python, "-u", "-m", module)
 	cmd.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+w.Key(), "NO_PROXY=*",
 		"PYTHONDONTWRITEBYTECODE=1", "LOG="+w.log)
 	cmd.Env = append(cmd.Env, env...)

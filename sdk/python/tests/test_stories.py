@@ -78,7 +78,7 @@ class Story:
 
     def run(self, n, grant, journal, want, thread=None, takes=()):
         """Executes the build of an execution, and compares its commits. Returns the journal then."""
-        grant = {**grant, "run_id": "run", "journal": journal}
+        grant = {**grant, "run_id": "run", "journal": journal, "thread_id": "thread" if self.story.get("thread") else ""}
         grant.setdefault("input", self.story.get("input"))
         grant["inbox"] = [self.items[n][i] if isinstance(i, int) else i for i in grant["inbox"]]
         squares = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import Any, Callable
 
 from .. import canonical, errors, shapes
@@ -46,10 +47,12 @@ class Execution:
         self.cancelled = bool(g.get("cancel"))
         self.frames = self.saids = 0
         self.lock = asyncio.Lock()
+        self.thread = threading.get_ident()
         self.checking = bool(getattr(session, "checking", False))
 
     async def run(self) -> None:
         """Executes the agent until the server has an outcome. Lost passes through."""
+        self.thread = threading.get_ident()
         self.take_inbox(self.session.grant.get("inbox") or [])
         while await self._pass():
             pass
@@ -63,6 +66,7 @@ class Execution:
         self.parked: list[Parked] = []
         self.standing: dict[Branch, asyncio.Future[None]] = {}
         self.segments = [Segment()]
+        self.made: list[tuple[str, Any]] = []  # calls that may not be awaited yet
         self.asked: set[str] = set()  # waits of questions that this pass opens
         self.tokens: dict[str, str] = {}
         self.runs: dict[str, str] = {}
@@ -101,6 +105,9 @@ class Execution:
         token = current.set(self.root)
         try:
             result = await self.function(self.make(self.root), value)
+            await asyncio.sleep(0)  # tasks that the agent has begun and not awaited begin, and are found
+            if not self.defect and not self.suspending:
+                self.root.settled()
         except Suspended:
             if self.defect:
                 return self._held(self.defect)
@@ -109,6 +116,10 @@ class Execution:
             return {"type": "suspend"}
         except Defect as e:
             return self._held(self.defect or e)
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as e:
+            if self.defect or self.suspending:
+                return self._held(self.defect or misuse("the agent has caught perdure.Suspended, and raises %r" % (e,)))
+            return failed(Failure("exit", "the agent ends by %r; return a result, or raise an error" % (e,)))
         except Exception as e:
             if self.defect or self.suspending:
                 return self._held(self.defect or misuse(

@@ -25,6 +25,16 @@ class Retry:
     max: durations.Duration = 60.0
     except_codes: tuple[str, ...] = ()
 
+    def fault(self) -> str:
+        """Returns what is wrong with it, or nothing."""
+        if not isinstance(self.attempts, int) or self.attempts < 0:
+            return "a Retry of %r attempts; a negative number of calls can't be made" % (self.attempts,)
+        try:
+            negative = min(durations.microseconds(self.first), durations.microseconds(self.max)) < 0
+        except ValueError as e:
+            return "a Retry: %s" % e
+        return "a Retry with a negative pause" if negative else ""
+
 
 class StepContext:
     """Is given to the function of a step."""
@@ -97,13 +107,19 @@ async def call(b: Branch, what: str, f: Callable[..., Any], *args: Any) -> Any:
     """Calls a function that may be async. A plain one is called in a thread."""
     token, here = inside.set(what), current.set(b)
     try:
-        if inspect.iscoroutinefunction(f):
-            return await f(*args)
-        result = await b.ex.session.in_thread(f, *args)
-        return await result if inspect.isawaitable(result) else result
+        return await _called(b, f, *args)
+    except (SystemExit, KeyboardInterrupt) as e:
+        raise Failure("exit", "%s ends the process: %r" % (what, e)) from e
     finally:
         inside.reset(token)
         current.reset(here)
+
+
+async def _called(b: Branch, f: Callable[..., Any], *args: Any) -> Any:
+    if inspect.iscoroutinefunction(f):
+        return await f(*args)
+    result = await b.ex.session.in_thread(f, *args)
+    return await result if inspect.isawaitable(result) else result
 
 
 async def tried(b: Branch, key: str, name: str, f: Callable[..., Any], retry: Retry | None,
@@ -187,7 +203,7 @@ async def _execute(b: Branch, name: str, f: Callable[..., Any], key: str, of: st
         try:
             tree, marks = shapes.encode(result, tp)
         except shapes.Unrecordable as e:
-            raise Failure("invalid", "step %s: its result, a %s: %s" % (key, shapes.name_of(type(result)), e),
+            raise Failure(e.code, "step %s: its result, a %s: %s" % (key, shapes.name_of(type(result)), e),
                           permanent=True) from None
     except (Defect, Suspended, Lost):
         raise

@@ -130,17 +130,20 @@ class Story:
                                x.get("takes", ()))
 
 
+FOLDERS = ("stories", "limits", "integers")
+
+
 class StoriesTest(unittest.TestCase):
     maxDiff = 4000
 
     def test_there_is_an_agent_for_each(self):
-        self.assertEqual(sorted(agents), sorted(vectors.stories() + vectors.stories("limits")))
+        self.assertEqual(sorted(agents), sorted(name for folder in FOLDERS for name in vectors.stories(folder)))
 
 
 def add(name, folder):
     setattr(StoriesTest, "test_" + name.replace("-", "_"), lambda self: Story(self, name, folder).all())
 
 
-for _folder in ("stories", "limits"):
+for _folder in FOLDERS:
     for _name in vectors.stories(_folder):
         add(_name, _folder)

@@ -223,7 +223,7 @@ class MisuseTest(unittest.TestCase):
         calls = [(lambda c: c.sleep("soon"), "duration"), (lambda c: c.signal("go", 1e10), "366 days"),
                  (lambda c: c.version("v", 0), "1 or more"), (lambda c: c.map("k", [1], limit=0), "limit"),
                  (lambda c: c.first_ok(3, c.spawn("k")), "first_ok"), (lambda c: c.select(), "without a future"),
-                 (lambda c: c.step("a", 5), "no function"), (lambda c: c.step("a", noop, undo=noop), "no saga"),
+                 (lambda c: c.step("a", 5), "no function"), (lambda c: c.step(5, noop), "not a text"), (lambda c: c.step("a", noop, undo=noop), "no saga"),
                  (lambda c: c.step("a", noop, about=object()), "no JSON"), (lambda c: c.join_all(5), "no future")]
         for make, words in calls:
             async def agent(ctx, _):

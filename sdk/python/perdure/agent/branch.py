@@ -27,9 +27,10 @@ def awaited(f: F) -> F:
     """Keeps the calls of a method of a context or a future that nobody has awaited, of which Python says little."""
     @functools.wraps(f)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made, ex = f(self, *args, **kwargs), self._b.ex
-        what = f.__name__ + (" " + args[0] if args and isinstance(args[0], str) else "")
-        ex.made = [*(m for m in ex.made if inspect.getcoroutinestate(m[1]) == inspect.CORO_CREATED), (what, made)]
+        made, kept = f(self, *args, **kwargs), self._b.ex.made
+        if len(kept) > 100:
+            kept[:] = [m for m in kept if inspect.getcoroutinestate(m[2]) == inspect.CORO_CREATED]
+        kept.append((f.__name__, args[:1], made))
         return made
     return call  # type: ignore[return-value]
 
@@ -96,10 +97,12 @@ class Branch:
         for b in self.chain():
             if b.busy:
                 self.wrong("%s is under way in %s when the agent ends: await it" % (b.busy, b.title()))
-        for what, made in self.ex.made:
-            if inspect.getcoroutinestate(made) == inspect.CORO_CREATED:
-                made.close()
-                self.wrong("%s was called and not awaited, so it was never begun: write await before it" % what)
+        left = [m for m in self.ex.made if inspect.getcoroutinestate(m[2]) == inspect.CORO_CREATED]
+        for _, _, made in left:
+            made.close()
+        for call, args, _ in left:
+            what = " ".join([call, *(a for a in args if isinstance(a, str))])
+            self.wrong("%s was called and not awaited, so it was never begun: write await before it" % what)
 
     @contextlib.contextmanager
     def call(self, what: str) -> Iterator[None]:

@@ -68,7 +68,7 @@ class Context:
                 b.wrong("the step %s has an undo and is in no saga; nothing would call it" % name)
             retry = self._retry("the step " + str(name), retries)
             return await steps.step(b, name, function, about=about, has_about=about is not _missing, undo=undo, retry=retry,
-                                    timeout=timeout, takes=self._takes("the step " + name, limit), tp=type)
+                                    timeout=timeout, takes=self._takes("the step %s" % name, limit), tp=type)
 
     def _retry(self, what: str, retries: "steps.Retry | int | None") -> "steps.Retry | None":
         retry = steps.Retry(retries + 1) if isinstance(retries, int) else retries
@@ -102,7 +102,7 @@ class Context:
         retry = self._retry("parallel " + str(name), retries)
         return await many.parallel(self._b, name, list(items), function, limit, settle,
                                    {"undo": undo, "retry": retry, "timeout": timeout,
-                                    "takes": self._takes("parallel " + name, step_limit)})
+                                    "takes": self._takes("parallel %s" % name, step_limit)})
 
     @awaited
     async def saga(self, name: str, body: Callable[[], Awaitable[T]]) -> T:

@@ -66,7 +66,7 @@ class Execution:
         self.parked: list[Parked] = []
         self.standing: dict[Branch, asyncio.Future[None]] = {}
         self.segments = [Segment()]
-        self.made: list[tuple[str, Any]] = []  # calls that may not be awaited yet
+        self.made: list[tuple[str, Any, Any]] = []  # calls that may not be awaited yet
         self.asked: set[str] = set()  # waits of questions that this pass opens
         self.tokens: dict[str, str] = {}
         self.runs: dict[str, str] = {}

@@ -1,8 +1,11 @@
 """Limits of steps: questions before a function is called, waits in place and with a suspend, closures."""
 
+import asyncio
 import unittest
+from unittest import mock
 
 import perdure
+from perdure.agent import execution, limits
 from perdure.errors import Failure, Refused
 from tests.runs import Run
 
@@ -123,6 +126,62 @@ class LimitsTest(unittest.TestCase):
         self.suspended(outcome, "left#1//limit:call#1:2")
         run, outcome = self.run_once(agent, run=run)
         self.assertEqual(outcome.get("result"), {"left": 1, "right": 2})
+
+    def test_a_branch_asks_again_while_another_one_works(self):
+        with mock.patch.object(limits, "LOOK", 0.001), mock.patch.object(execution, "WATCH", 0.001):
+            asks = []
+
+            async def agent(ctx, _):
+                free = asyncio.Event()
+
+                def room(step):
+                    asks.append(step)
+                    if len(asks) == 3:
+                        free.set()
+                    return OPEN if free.is_set() else LATER
+                run.session.room = room
+
+                async def left(c):
+                    return await c.step("call", lambda: 1, limit="openai")
+
+                async def right(c):
+                    return await c.step("work", lambda: asyncio.wait_for(free.wait(), 10))
+                return await ctx.all(left=left, right=right)
+            run = Run()
+            outcome = run.execute(agent)
+        self.assertEqual((outcome.get("result"), asks), ({"left": 1, "right": True}, ["left#1//call#1"] * 3))
+
+    def test_an_item_asks_again_while_another_one_works(self):
+        asks = []
+
+        async def agent(ctx, _):
+            free = asyncio.Event()
+
+            def room(step):
+                asks.append(step)
+                if len(asks) == 4:
+                    free.set()
+                return OPEN if free.is_set() or step == "get#1/0" else LATER
+            run.session.room = room
+
+            async def get(x):
+                await asyncio.wait_for(free.wait(), 10)
+                return x
+            return (await ctx.parallel("get", "ab", get, step_limit="site")).results
+        run = Run()
+        outcome = run.execute(agent)
+        self.assertEqual((outcome.get("result"), asks), (["a", "b"], ["get#1/0"] + ["get#1/1"] * 3))
+
+    def test_a_request_to_stop_ends_a_wait_in_place(self):
+        async def agent(ctx, _):
+            def room(step):
+                ctx._b.ex.cancelled = True
+                return FULL
+            run.session.room = room
+            await ctx.step("call", lambda: self.fail("the function is called"), limit="openai")
+        run = Run()
+        self.assertEqual(run.execute(agent), {"type": "cancelled"})
+        self.assertEqual(len(run.session.takes), 1)
 
     def test_a_step_closes_a_limit(self):
         def call(s):

@@ -16,6 +16,7 @@ from .pending import Segment
 
 CLAIMS = ("signal", "message", "timer")
 ADOPTED = ("child", "wait", "approval", "callback", "timeout")
+WATCH = 1.0  # seconds between two looks into the inbox, for branches that wait while others work
 _of_child = re.compile(r"children\[(\d+)\]")
 
 
@@ -475,7 +476,7 @@ class Execution:
     async def _watch(self) -> None:
         """Looks into the inbox for branches that wait while others work."""
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(WATCH)
             if self.suspending or self.over:
                 return
             if self.parked:

@@ -68,6 +68,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			command, args = bench.Clients, args[1:]
 		case bench.ServeCommand:
 			command, args = bench.Serve, args[1:]
+		case bench.WorkCommand:
+			command, args = bench.Work, args[1:]
 		}
 	}
 	switch err := command(ctx, args, stdout, stderr); {
@@ -185,6 +187,7 @@ func addSizes(f *flag.FlagSet, b *bench.Bench) {
 	f.DurationVar(&b.Sync, "sync", 0, "how much longer every sync of SQLite takes, to see a slower disk: with "+
 		"--target process --store sqlite")
 	f.IntVar(&b.Steps, "steps", 10_000, "steps of the longest journal that an agent replays")
+	f.StringVar(&b.SDKs, "sdks", "sdk", "`folder` of the SDKs in other languages: sdks starts their workers")
 	f.StringVar(&b.Dir, "dir", "", "`folder` for the data (default: a temporary one)")
 }
 

@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
-		case bench.ClientsCommand, bench.ServeCommand:
+		case bench.ClientsCommand, bench.ServeCommand, bench.WorkCommand:
 			os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 		case "serve": // in place of perdure
 			os.Exit(run(append([]string{bench.ServeCommand, ""}, os.Args[2:]...), os.Stdout, os.Stderr))
@@ -113,6 +113,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			"process 100 steps, " + "allocated", "process " + "ten times the steps", "http 10 steps",
 			"http 10 steps, " + "allocated", "http 100 steps", "http 100 steps, " + "allocated",
 			"http " + "ten times the steps"},
+		"sdks": {"http Go", "http Python", "http Python beside Go", "http TypeScript", "http TypeScript beside Go"},
 		"agent-conversation": {"process 25 calls", "process 50 calls", "process 75 calls", "process 100 calls",
 			"process " + "text", "process " + "store against text", "process " + "calls 76 to 100 against 26 to 50",
 			"http 25 calls", "http 50 calls", "http 75 calls", "http 100 calls", "http " + "text",
@@ -135,7 +136,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 				"--dir", dir, "--duration", "200ms", "--settle", "1ms",
 				"--callers", "8", "--backlog", "300", "--live", "600", "--due", "200",
 				"--streams", "40", "--lines", "1500", "--behind", "20", "--tokens", "1000", "--steps", "100",
-				"--ended", "50", "--queues", "3", "--tenants", "2",
+				"--ended", "50", "--queues", "3", "--tenants", "2", "--sdks", "../../sdk",
 				"--server-profile", profiles)
 			var r bench.Report
 			if err := json.Unmarshal([]byte(out), &r); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/api"
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/embedded"
 	"github.com/perdure/perdure/internal/testkit/eventually"
@@ -47,15 +48,18 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.b.Write(b)
 }
 
-// worker starts a worker in Python.
-func (w world) worker(env ...string) *exec.Cmd {
+// worker starts the worker of the tests with live runs.
+func (w world) worker(env ...string) *exec.Cmd { return w.start("tests.live_worker", env...) }
+
+// start starts a worker in Python.
+func (w world) start(module string, env ...string) *exec.Cmd {
 	w.T.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		w.T.Fatal("this test needs python3: ", err)
 	}
 	out := &output{}
-	cmd := exec.Command(python, "-u", "-m", "tests.live_worker")
+	cmd := exec.Command(python, "-u", "-m", module)
 	cmd.Env = append(os.Environ(), "PERDURE_URL="+w.URL, "PERDURE_KEY="+w.Key(), "NO_PROXY=*",
 		"PYTHONDONTWRITEBYTECODE=1", "LOG="+w.log)
 	cmd.Env = append(cmd.Env, env...)
@@ -160,6 +164,38 @@ func TestWorkerIsTold(t *testing.T) {
 	w.worker()
 	w.paid(id)
 	w.completes(id)
+}
+
+// A step closes its limit. The next one suspends the run until the limit is open, and gives its slot back.
+func TestStepsUnderALimit(t *testing.T) {
+	w := open(t)
+	rate := perdure.LimitRate{Count: 100, Per: perdure.Duration(time.Minute)}
+	if _, err := w.C.PutLimit(w.Ctx, "model", api.PutLimit{Concurrency: new(1), Rate: &rate}); err != nil {
+		t.Fatal(err)
+	}
+	w.worker()
+	id := w.Start(perdure.Submission{Kind: "quota", Class: perdure.Agent})
+	eventually.True(t, "the run waits for the limit", func() bool {
+		run, err := w.C.Get(w.Ctx, id)
+		return err == nil && run.State == perdure.Suspended
+	})
+	l, err := w.C.Limit(w.Ctx, "model")
+	if err != nil || l.Leased != 0 || l.Waiting != 1 || l.CloseReason != "429" {
+		t.Errorf("limit while run %s waits: %+v, %v, want it closed for 429, with no holder and one waiter", id, l, err)
+	}
+	if _, err := w.C.OpenLimit(w.Ctx, "model", api.OpenLimit{}); err != nil {
+		t.Fatal(err)
+	}
+	if run := w.End(id); string(run.Result) != `"said"` || run.Attempt != 1 {
+		t.Errorf("run %s is %s in attempt %d with %s (error %+v), want said", id, run.State, run.Attempt, run.Result,
+			run.Error)
+	}
+	if got := strings.Join(w.lines(), " "); got != "first second" {
+		t.Errorf("run %s has executed %q, want each step once", id, got)
+	}
+	if l, err = w.C.Limit(w.Ctx, "model"); err != nil || l.Leased+l.Waiting+l.Offered != 0 {
+		t.Errorf("limit after the end of run %s: %+v, %v, want it free", id, l, err)
+	}
 }
 
 func TestCancelAndOneAttempt(t *testing.T) {

@@ -223,7 +223,7 @@ def check_story(path):
 
 check_canonical()
 check_keys()
-stories = sorted(glob.glob(os.path.join(here, "stories", "*.json")))
+stories = [p for folder in ("stories", "limits", "integers") for p in sorted(glob.glob(os.path.join(here, folder, "*.json")))]
 for path in stories:
     check_story(path)
 print(f"{count} checks, {len(stories)} stories")

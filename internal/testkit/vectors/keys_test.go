@@ -89,7 +89,7 @@ var branchCalls = []struct {
 // refusedCalls returns calls of which the last one has a name that is none.
 func refusedCalls() (all [][][2]string) {
 	for _, name := range []string{"", "_a", strings.Repeat("x", 171), strings.Repeat("é", 85) + "x", "a\nb", "a\x7fb",
-		" a", "a ", "#a", "a..b", "a\"b", "a<b", "a%b", "a\\b", "e\u0301", "😀"} {
+		" a", "a ", "#a", "a..b", "left#1//a", "a#1//", "a b#12//#", "a\"b", "a<b", "a%b", "a\\b", "e\u0301", "😀"} {
 		all = append(all, [][2]string{{"step", "a"}, {"step", name}})
 	}
 	for _, sort := range sorts {

@@ -150,6 +150,9 @@ func TestStoryVectors(t *testing.T) {
 // library knows these yet.
 func TestLimitStoryVectors(t *testing.T) { writeStories(t, "limits", limitStories) }
 
+// TestIntegerStoryVectors plays that about integers beyond 2^53, which not every language can have.
+func TestIntegerStoryVectors(t *testing.T) { writeStories(t, "integers", integerStories) }
+
 func writeStories(t *testing.T, folder string, all []story) {
 	t.Helper()
 	var names []string

@@ -12,8 +12,9 @@ import uuid
 from typing import TYPE_CHECKING, Any, AsyncIterator, Callable
 
 from . import shapes
-from .agent import Context, Execution
+from .agent import Context, Execution, limits
 from .agent import outcome as outcomes
+from .durations import Duration
 from .errors import Lost, Refused
 from .lease import Lease
 from .problems import Problem
@@ -81,6 +82,10 @@ class Task:
         if not type.startswith("x:"):
             raise ValueError("the type of a line begins with x:, and %r does not" % type)
         self._event(type, shapes.encode(data)[0])
+
+    def close_limit(self, name: str, closed_for: Duration, *, key: str = "", reason: str = "") -> None:
+        """Closes a limit, or one of its keys, for a time: nobody passes it meanwhile, on whatever worker."""
+        self._lease.commit({"limits": [limits.closure(name, closed_for, key, reason)]})
 
     def _event(self, type: str, data: Any) -> None:
         self._lease.commit({"events": [{"type": type, "data": data}]})
@@ -161,6 +166,9 @@ class Session:
     async def in_thread(self, f: Callable[..., Any], *args: Any) -> Any:
         context = contextvars.copy_context()
         return await self.loop.run_in_executor(self.worker.steps, lambda: context.run(f, *args))
+
+    async def take_limits(self, step: str, takes: list[dict[str, Any]], number: int) -> dict[str, Any]:
+        return dict(await self.in_pool(self.lease.take_limits, step, takes, number))
 
     async def more(self) -> list[dict[str, Any]]:
         out: list[dict[str, Any]] = []

@@ -53,10 +53,15 @@ class Lease:
         if self.activity:
             out["activity"] = self.activity
         if self.progress is not None:
-            out["progress"], self.progress = self.progress, None
+            out["progress"] = self.progress
         if self.cancel:
             out["cancel_ack"] = True
         return out
+
+    def reported(self, beat: dict[str, Any]) -> None:
+        """Clears the progress that a heartbeat has reported, unless there is a newer one."""
+        if self.progress is beat.get("progress"):
+            self.progress = None
 
     def ask_to_stop(self) -> None:
         if not self.cancel:
@@ -81,10 +86,16 @@ class Lease:
                 body["cancel_ack"] = True
             data = canonical.dumps({"commits": [body]}).encode()
             with self.worker.kept.hold(len(data)):
-                return self._send(data, commit.get("outcome", {}).get("type") == "complete")
+                return self._send("commit", data, commit.get("outcome", {}).get("type") == "complete")
 
-    def _send(self, data: bytes, finished: bool) -> dict[str, Any]:
-        path = "/api/v1/workers/%s/commit" % urllib.parse.quote(self.worker.id)
+    def take_limits(self, step: str, takes: list[dict[str, Any]], number: int) -> dict[str, Any]:
+        """Asks for the limits of a step, before the call of its function with a number, from 0."""
+        ask = {**self.key(), "step": step, "limits": takes, **({"try": number} if number else {})}
+        return self._send("limits", canonical.dumps({"steps": [ask]}).encode(), False)
+
+    def _send(self, verb: str, data: bytes, finished: bool) -> dict[str, Any]:
+        """Sends a call about this lease alone, the same bytes again until the server has answered."""
+        path = "/api/v1/workers/%s/%s" % (urllib.parse.quote(self.worker.id), verb)
         pause, failures = 0.1, 0
         while True:
             # A result that comes too late is kept by the server, so it is sent even when the lease is lost.
@@ -100,6 +111,8 @@ class Lease:
                 problem = problem_of(answer.status, answer.headers, answer.data)
                 failures += problem.code == "internal"
                 if problem.code not in PAUSE and (problem.code != "internal" or failures > 5):
+                    if verb == "limits" and problem.code == "not_found":  # a server of a release before has no limits
+                        raise Refused(problem.code, problem.detail, problem.field)
                     self._refused(problem.code, problem.detail, problem.field)
                 pause = max(pause, problem.retry_after)
             time.sleep(pause * (0.5 + random.random()))

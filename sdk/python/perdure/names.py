@@ -7,6 +7,7 @@ import unicodedata
 
 MAX_NAME = 170
 MAX_VERSION_NAME = 200
+_branch_end = re.compile(r"#\d+//")
 _others = frozenset("_.:/#@+- ")
 _common = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/#@+ -]*\Z")
 
@@ -25,6 +26,8 @@ def fault(name: object, most: int = MAX_NAME, taken: int = 0, underscore: bool =
         return "has %d bytes%s; at most %d are allowed" % (size + taken, " with its branch" if taken else "", most)
     if ".." in name or name.endswith(" "):
         return "has '..', or ends with a space"
+    if "#" in name and _branch_end.search(name):
+        return "has '#', digits and '//' in a row, which is the end of a branch and in no name"
     if underscore and name[0] == "_" or _common.match(name):
         pass
     elif not _is_letter(name[0]):
@@ -42,9 +45,6 @@ def _is_letter(c: str) -> bool:
 def use(prefix: str, name: str, number: int) -> str:
     """Returns the key of a use of a name. A prefix of the library stays in front of the branch."""
     return "%s%s#%d" % (prefix, name, number)
-
-
-_branch_end = re.compile(r"#\d+//")
 
 
 def branch_of(key: str) -> str:

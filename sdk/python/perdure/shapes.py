@@ -30,7 +30,11 @@ class Unfit(ValueError):
 
 
 class Unrecordable(ValueError):
-    """A value can't be written as JSON, or is beyond a bound."""
+    """A value can't be written as JSON, or is beyond a bound. The code is that of a step with such a result."""
+
+    def __init__(self, message: str, code: str = "invalid_result"):
+        super().__init__(message)
+        self.code = code
 
 
 def name_of(tp: Any) -> str:
@@ -116,7 +120,7 @@ class _Writer:
     def text(self, v: str, path: str) -> str:
         v = str(v)
         if _forbidden.search(v):
-            raise Unrecordable("%s has a NUL or half of a surrogate pair" % _at(path))
+            raise Unrecordable("%s has a NUL or half of a surrogate pair" % _at(path), "invalid")
         if v and len(v) % 4 == 0 and _base64.match(v):
             self.marks["t:" + path] = None
         return v
@@ -137,7 +141,7 @@ class _Writer:
                 if not isinstance(name, str):
                     raise Unrecordable("%s has the key %r; keys are texts" % (_at(path), name))
                 if _forbidden.search(name):
-                    raise Unrecordable("%s has a key with a NUL or half of a surrogate pair" % _at(path))
+                    raise Unrecordable("%s has a key with a NUL or half of a surrogate pair" % _at(path), "invalid")
                 inner = _element(tp) if of_map else (fields or {}).get(name, Any)
                 out[str(name)] = self.write(x, inner, path + ("/*" if of_map else "/" + name), depth + 1)
             return out
@@ -168,7 +172,7 @@ def encode(value: Any, tp: Any = Any) -> tuple[Any, list[str]]:
     except RecursionError:
         raise Unrecordable("it is nested more than %d levels deep" % MAX_DEPTH) from None
     if size > MAX_VALUE // 4 and len(canonical.dumps(tree).encode()) > MAX_VALUE:
-        raise Unrecordable("it is larger than 1 MiB")
+        raise Unrecordable("it is larger than 1 MiB", "too_large")
     return tree, list(w.marks)[:MAX_MARKS]
 
 

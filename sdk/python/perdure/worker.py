@@ -302,10 +302,11 @@ class Worker:
 
     def _beat(self, leases: list[Lease]) -> None:
         told = [x for x in leases if x.cancel]
+        beats = [x.beat() for x in leases]
         for x in leases:
             x.beat_at = time.monotonic() + x.every
         try:
-            answer = json.loads(self._call("heartbeat", {"runs": [x.beat() for x in leases]}, 10))
+            answer = json.loads(self._call("heartbeat", {"runs": beats}, 10))
         except (OSError, http.client.HTTPException):
             self.transport.next_address()
             for x in leases:
@@ -316,12 +317,18 @@ class Worker:
             for x in leases:
                 x.beat_at = time.monotonic() + max(1.0, e.retry_after)
             return
-        lost = {(x["run_id"], x["epoch"]) for x in answer.get("lost") or []}
-        cancel = {(x["run_id"], x["epoch"]) for x in answer.get("cancel") or []}
-        for x in leases:
+        lost, cancel, later = ({(x["run_id"], x["epoch"]) for x in answer.get(name) or []}
+                               for name in ("lost", "cancel", "later"))
+        for x, beat in zip(leases, beats):
+            if (x.run_id, x.epoch) in later:
+                # Its row is locked in the database: the server has noted nothing, and the lease goes on.
+                if not x.heard.is_set():
+                    x.beat_at = time.monotonic() + 0.5
+                continue
             if (x.run_id, x.epoch) in lost:
                 x.lose()
                 continue
+            x.reported(beat)
             x.heard.set()
             if (x.run_id, x.epoch) in cancel and x not in told:
                 x.ask_to_stop()

@@ -46,4 +46,15 @@ async def order(ctx: perdure.Context, item: str) -> dict:
     return {"found": found, "paid": paid, "both": both, "many": many.results}
 
 
+@worker.agent("quota")
+async def quota(ctx: perdure.Context) -> str:
+    def first(s):
+        note("first")
+        s.close_limit("model", 3600, reason="429")
+
+    await ctx.step("first", first, limit="model")
+    await ctx.step("second", lambda: note("second"), limit=perdure.Limit("model", units=2))
+    return "said"
+
+
 worker.run()

@@ -12,6 +12,7 @@ class Run:
     def __init__(self, input=None, **grant):
         self.journal, self.inbox, self.epoch, self.at = [], [], 0, 946684800000000
         self.input, self.more, self.seq, self.thread = input, grant, 0, []
+        self.room = []
 
     def send(self, type, **item):
         self.seq += 1
@@ -23,7 +24,7 @@ class Run:
         grant = {"run_id": "run", "epoch": self.epoch, "at": self.at, "journal": list(self.journal),
                  "inbox": list(self.inbox), "input": self.input, **self.more}
         self.session = Session(grant, [], self.thread, [self.epoch * 100], children)
-        self.session.posts = True
+        self.session.posts, self.session.room = True, self.room
         execution = Execution(self.session, agent, Context, **options)
         asyncio.run(execution.run())
         self.journal += self.session.journal

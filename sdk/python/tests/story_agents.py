@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 from typing import Any
 
+import perdure
 from perdure.errors import Failure
 
 FOREVER = float("inf")
@@ -390,6 +391,36 @@ async def saga_undone(ctx, _):
 @story("saga-cancelled")
 async def saga_cancelled(ctx, _):
     await trip(ctx, lambda: ctx.signal("go", HOUR))
+
+
+@story("integers")
+async def integers(ctx, _):
+    count = await ctx.step("count", gives(9007199254740993), type=int)
+    after = await ctx.spawn("next", count, type=int).join()
+    data = await ctx.on_signal("go", type=int).join()
+    return [count, after, data, await ctx.step("low", gives(-9223372036854775808), type=int)]
+
+
+# Limits of steps
+
+
+async def call_under_limits(ctx, _):
+    await ctx.step("plan", gives(1))
+    return await ctx.step("call", gives("text"), limit=[perdure.Limit("openai", units=3), perdure.Limit("customer", "acme")])
+
+
+@story("item-and-branch-wait-for-limits")
+async def item_and_branch(ctx, _):
+    async def left(c):
+        async def same(x):
+            return x
+        await c.parallel("get", "ab", same, limit=1, step_limit="site")
+    await ctx.all(left=left)
+    return await ctx.step("sum", gives(2))
+
+
+story("step-under-limits")(call_under_limits)
+story("step-waits-for-limits")(call_under_limits)
 
 
 # Edits

@@ -16,6 +16,7 @@ class Session:
     def __init__(self, grant, refusals, thread, uuids, children):
         self.grant, self.refusals, self.thread, self.uuids = grant, refusals, thread, uuids
         self.commits, self.journal, self.cancel = [], [], False
+        self.room, self.takes = [], []  # what a question for limits is answered, and what steps have asked
         self.at = grant["at"]
         self.children = children  # gives the items of an inbox that is looked into
 
@@ -38,6 +39,16 @@ class Session:
         if self.posts:
             self.thread += [{**m, "seq": len(self.thread) + n + 1} for n, m in enumerate(commit.get("messages", []))]
         return out
+
+    async def take_limits(self, step, limits, number):
+        await asyncio.sleep(0)
+        answer = self.room(step) if callable(self.room) else self.room.pop(0) if self.room else {"taken": True}
+        if isinstance(answer, Exception):
+            raise answer
+        asked = {"step": step, "limits": limits, **({"try": number} if number else {}), "taken": bool(answer.get("taken"))}
+        if not self.takes or self.takes[-1] != asked:
+            self.takes.append(asked)
+        return answer
 
     async def more(self):
         return self.children.ended() if self.children else []

@@ -4,6 +4,7 @@ import http.server
 import json
 import socket
 import threading
+import time
 import unittest
 
 import perdure
@@ -99,6 +100,52 @@ class CommitsTest(unittest.TestCase):
         self.assertTrue(lease.cancel and lease.stop.is_set())
         lease.commit({"ack": [2]})
         self.assertIn(b'"cancel_ack":true', self.server.calls[-1][1])
+
+
+    def test_limits_are_asked_for_until_there_is_an_answer(self):
+        lease = self.lease(None, (503, {"code": "unavailable"}), (200, {"results": [{"ok": True, "taken": True}]}),
+                           (200, {"results": [{"error": {"code": "unknown_limit", "detail": "no limit x"}}]}),
+                           (404, {"code": "not_found"}), (200, {"results": [{"error": {"code": "stale_epoch"}}]}))
+        self.assertTrue(lease.take_limits("call#1", [{"name": "x", "units": 3}], 0)["taken"])
+        self.assertEqual({(path, body) for path, body, _ in self.server.calls}, {(
+            "/api/v1/workers/w/limits",
+            b'{"steps":[{"run_id":"r","epoch":3,"step":"call#1","limits":[{"name":"x","units":3}]}]}')})
+        for code in ("unknown_limit", "not_found"):
+            with self.assertRaises(Refused) as caught:
+                lease.take_limits("call#1", [{"name": "x"}], 2)
+            self.assertEqual(caught.exception.code, code)
+            self.assertFalse(lease.lost.is_set(), code)
+        self.assertIn(b'"try":2', self.server.calls[-1][1])
+        with self.assertRaises(Lost):
+            lease.take_limits("call#1", [{"name": "x"}], 0)
+        self.assertTrue(lease.lost.is_set())
+
+    def test_a_task_closes_a_limit(self):
+        lease = self.lease()
+        perdure.Task(lease).close_limit("openai", 90, reason="429")
+        self.assertEqual(json.loads(self.server.calls[-1][1])["commits"][0]["limits"],
+                         [{"name": "openai", "closed_for": "1m30s", "reason": "429"}])
+
+    def beaten(self, lease, answer):
+        self.server.answers.append((200, {"lost": [], "cancel": [], **answer}))
+        self.worker._beat([lease])
+        return json.loads(self.server.calls[-1][1])["runs"][0]
+
+    def test_a_locked_row_is_neither_lost_nor_heard(self):
+        lease = self.lease()
+        lease.progress = {"done": 1}
+        mine = {"run_id": "r", "epoch": 3}
+        self.beaten(lease, {"later": [{**mine, "error": {"code": "unavailable"}}]})
+        self.assertFalse(lease.lost.is_set() or lease.stop.is_set(), "a lease in later is lost")
+        self.assertFalse(lease.heard.is_set(), "a run with one attempt would begin unheard")
+        self.assertLess(lease.beat_at, time.monotonic() + 1, "the next heartbeat tries again soon")
+        lease.heard.set()
+        self.assertEqual(self.beaten(lease, {"later": [mine]}).get("progress"), {"done": 1})
+        self.assertGreater(lease.beat_at, time.monotonic() + 1)
+        self.assertEqual(self.beaten(lease, {}).get("progress"), {"done": 1}, "a progress that was not noted is told again")
+        self.assertNotIn("progress", self.beaten(lease, {}))
+        self.beaten(lease, {"lost": [mine]})
+        self.assertTrue(lease.lost.is_set())
 
 
 class ProblemsTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 """Misuses of an agent: each holds the run, with a text that names what met."""
 
 import asyncio
+import sys
 import unittest
 
 from perdure.errors import Cancelled, Failure, Suspended
@@ -59,6 +60,50 @@ class MisuseTest(unittest.TestCase):
                 await asyncio.sleep(0.01)
             await asyncio.gather(ctx.step("left", slow), ctx.step("right", slow))
         self.held(agent, "the step left", "the step right", "ctx.all")
+
+    def test_calls_that_are_not_awaited(self):
+        async def forgotten(ctx, _):
+            ctx.step("pay", noop)
+
+        async def forgotten_join(ctx, _):
+            ctx.spawn("k").join()
+
+        async def not_begun(ctx, _):
+            asyncio.ensure_future(ctx.step("pay", noop))
+
+        async def under_way(ctx, _):
+            async def slow():
+                await asyncio.sleep(0.01)
+            asyncio.ensure_future(ctx.step("pay", slow))
+            await asyncio.sleep(0)
+        for agent, words in ((forgotten, "step pay was called and not awaited"), (forgotten_join, "join"),
+                             (not_begun, "under way"), (under_way, "the step pay is under way")):
+            with self.subTest(agent=agent.__name__):
+                self.held(agent, words)
+
+    def test_a_task_that_is_awaited_at_once(self):
+        async def agent(ctx, _):
+            first = await asyncio.ensure_future(ctx.step("a", noop))
+            return first + await asyncio.wait_for(ctx.step("b", noop), 5)
+        self.assertEqual(Run().execute(agent).get("result"), 2)
+
+    def test_calls_in_a_thread(self):
+        async def agent(ctx, _):
+            await asyncio.to_thread(ctx.uuid, "u")
+        self.held(agent, "uuid u", "in a thread")
+
+    def test_what_ends_the_process_ends_the_attempt(self):
+        async def ends():
+            sys.exit(3)
+
+        async def cancelled():
+            raise asyncio.CancelledError()
+        agents = [lambda c, _: ends(), lambda c, _: c.step("a", ends), lambda c, _: c.step("a", lambda: sys.exit(3)),
+                  lambda c, _: c.step("a", ends, timeout=5), lambda c, _: c.all(b=lambda c: ends()),
+                  lambda c, _: cancelled(), lambda c, _: c.all(b=lambda c: cancelled())]
+        for n, agent in enumerate(agents):
+            outcome = Run().execute(agent)
+            self.assertEqual((outcome["type"], outcome.get("error", {}).get("code")), ("fail", "exit"), (n, outcome))
 
     def test_parents_context_in_a_branch(self):
         async def agent(ctx, _):
@@ -178,7 +223,7 @@ class MisuseTest(unittest.TestCase):
         calls = [(lambda c: c.sleep("soon"), "duration"), (lambda c: c.signal("go", 1e10), "366 days"),
                  (lambda c: c.version("v", 0), "1 or more"), (lambda c: c.map("k", [1], limit=0), "limit"),
                  (lambda c: c.first_ok(3, c.spawn("k")), "first_ok"), (lambda c: c.select(), "without a future"),
-                 (lambda c: c.step("a", 5), "no function"), (lambda c: c.step("a", noop, undo=noop), "no saga"),
+                 (lambda c: c.step("a", 5), "no function"), (lambda c: c.step(5, noop), "not a text"), (lambda c: c.step("a", noop, undo=noop), "no saga"),
                  (lambda c: c.step("a", noop, about=object()), "no JSON"), (lambda c: c.join_all(5), "no future")]
         for make, words in calls:
             async def agent(ctx, _):

@@ -51,9 +51,9 @@ def rekeyed(commits, epoch):
 
 
 class Story:
-    def __init__(self, test, name):
+    def __init__(self, test, name, folder):
         self.test, self.name = test, name
-        self.story = vectors.load("stories/%s.json" % name)
+        self.story = vectors.load("%s/%s.json" % (folder, name))
         self.words = canonical(self.story["agent"]) + canonical([x["grant"] for x in self.story["executions"]])
         self.words += "".join(r.get("detail", "") for x in self.story["executions"] for c in x["commits"]
                               for r in [c.get("refused", {})])
@@ -76,9 +76,9 @@ class Story:
                                  if e["key"].startswith("_frame:"))
             self.ends.append(list(journal))
 
-    def run(self, n, grant, journal, want, thread=None):
+    def run(self, n, grant, journal, want, thread=None, takes=()):
         """Executes the build of an execution, and compares its commits. Returns the journal then."""
-        grant = {**grant, "run_id": "run", "journal": journal}
+        grant = {**grant, "run_id": "run", "journal": journal, "thread_id": "thread" if self.story.get("thread") else ""}
         grant.setdefault("input", self.story.get("input"))
         grant["inbox"] = [self.items[n][i] if isinstance(i, int) else i for i in grant["inbox"]]
         squares = None
@@ -87,9 +87,12 @@ class Story:
         session = Session(grant, [c.get("refused") for c in want], self.threads[n] if thread is None else thread,
                           [sum(len(e["value"].get("uuid", {})) for e in journal if e["key"].startswith("_frame:"))],
                           squares)
+        if takes:
+            session.room = lambda step: {"taken": next(x["taken"] for x in takes if x["step"] == step)}
         f, options = agent_of(self.name, n + 1)
         got = execute(f, options, session)
         self.test.assertEqual(values(got, self.words), values(want, self.words))
+        self.test.assertEqual(session.takes, list(takes))
         for c in got:
             for e in c.get("journal", []):
                 if isinstance(e["value"], dict) and "aside" in e["value"]:
@@ -107,7 +110,7 @@ class Story:
     def all(self):
         for n, x in enumerate(self.story["executions"]):
             with self.test.subTest(story=self.name, execution=n + 1):
-                self.run(n, x["grant"], self.starts[n], x["commits"])
+                self.run(n, x["grant"], self.starts[n], x["commits"], takes=x.get("takes", ()))
         for cut in self.story["cuts"]:
             with self.test.subTest(story=self.name, cut=cut["after"], entry=cut["entry"]):
                 self.cut(cut)
@@ -120,22 +123,27 @@ class Story:
         want = cut.get("commits")
         if want is None:
             want = rekeyed(executions[n]["commits"][cut["like"] - 1:], cut["grant"]["epoch"])
-        journal = self.run(n, cut["grant"], journal, want)
+        journal = self.run(n, cut["grant"], journal, want, takes=cut.get("takes", ()))
         for offset, x in enumerate(cut.get("then", [])):
             self.test.assertEqual(len(journal), x["grant"]["journal"])
-            journal = self.run(n + 1 + offset, x["grant"], journal, x["commits"], x["grant"].get("thread"))
+            journal = self.run(n + 1 + offset, x["grant"], journal, x["commits"], x["grant"].get("thread"),
+                               x.get("takes", ()))
+
+
+FOLDERS = ("stories", "limits", "integers")
 
 
 class StoriesTest(unittest.TestCase):
     maxDiff = 4000
 
     def test_there_is_an_agent_for_each(self):
-        self.assertEqual(sorted(agents), vectors.stories())
+        self.assertEqual(sorted(agents), sorted(name for folder in FOLDERS for name in vectors.stories(folder)))
 
 
-def add(name):
-    setattr(StoriesTest, "test_" + name.replace("-", "_"), lambda self: Story(self, name).all())
+def add(name, folder):
+    setattr(StoriesTest, "test_" + name.replace("-", "_"), lambda self: Story(self, name, folder).all())
 
 
-for _name in vectors.stories():
-    add(_name)
+for _folder in FOLDERS:
+    for _name in vectors.stories(_folder):
+        add(_name, _folder)

@@ -20,7 +20,7 @@ async def newest(ctx, after):
 
 class ThreadTest(unittest.TestCase):
     def replayed(self, before, after, input, want):
-        run = Run(input)
+        run = Run(input, thread_id="thread")
         run.thread = [*before]
         self.assertEqual(run.execute(newest)["type"], "suspend")
         run.thread += after

@@ -11,5 +11,5 @@ def load(name):
         return json.load(f)
 
 
-def stories():
-    return sorted(n[:-5] for n in os.listdir(os.path.join(FOLDER, "stories")) if n.endswith(".json"))
+def stories(folder="stories"):
+    return sorted(n[:-5] for n in os.listdir(os.path.join(FOLDER, folder)) if n.endswith(".json"))

@@ -15,6 +15,7 @@ export function nameFault(name: unknown, most = 170): string | undefined {
     return `the name ${JSON.stringify(name)} has "#", digits and "//" in it, as the key of a branch has`;
   if (!legal.test(name) || name.endsWith(" ") || name.includes(".."))
     return `the name ${JSON.stringify(name)} may have letters, digits, _ . : / # @ + - and inner spaces, begins with a letter or digit, and has no ".."`;
+  if (/#\d+\/\//.test(name)) return `the name ${JSON.stringify(name)} has "#", digits and "//" in a row, which is the end of a branch and in no name`;
   return undefined;
 }
 

@@ -25,7 +25,8 @@
 //
 //   - bench.go: the table of scenarios.
 //   - targets.go: what is measured. place.go: where its data is.
-//   - scenarios.go: the short scenarios; one file for each group of the others.
+//   - scenarios.go: the short scenarios; one file for each group of the others. sdks.go starts the
+//     workers of other languages.
 //   - samples.go: loops, latencies and progress.
 //   - report.go: figures, goals and the machine. page.go: docs/results.md from recorded reports.
 //
@@ -74,6 +75,7 @@ type Bench struct {
 	Input    int           // bytes of a job's input, or 0 for a small one
 	Doorbell string
 	Dir      string
+	SDKs     string // folder of the SDKs in other languages
 	// Program is the file of the program perdure, whose servers are measured. Check sets the default.
 	Program  string
 	Profiles string // prefix of the files for a server's profiles, or empty for none
@@ -208,6 +210,8 @@ var Scenarios = []Scenario{
 		run:   measureAgentParallel},
 	{Name: "agent-replay", About: "a signal wakes an agent with a long journal: until the step behind it begins",
 		large: true, run: measureAgentReplay},
+	{Name: "sdks", About: "callers who wait for runs, with the workers of the SDKs in turns", large: true,
+		targets: []string{targetHTTP}, run: measureSDKs},
 	{Name: "agent-conversation",
 		About: "a model that calls a tool a hundred times: growth of the store with every call",
 		run:   measureAgentConversation},

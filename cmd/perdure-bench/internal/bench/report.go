@@ -130,6 +130,8 @@ var projectGoals = []goal{
 	{scenario: "agent-replay", what: whatSteeper, bound: 15, at: longJournal},
 	{scenario: "agent-conversation", what: whatTimes, bound: 3},
 	{scenario: "agent-conversation", what: whatLater, bound: 1.5},
+	{scenario: "sdks", what: beside("Python"), least: true, bound: 0.25},
+	{scenario: "sdks", what: beside("TypeScript"), least: true, bound: 0.5},
 	{scenario: "start", what: whatFirst, metric: "p99", bound: 300},
 	{scenario: "start", what: whatMemory, bound: 60},
 	{scenario: "start", what: whatBinary, bound: 40},

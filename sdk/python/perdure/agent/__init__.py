@@ -5,7 +5,8 @@ from .context import Context
 from .execution import Execution
 from .futures import Future, Verdict
 from .joins import FirstSelected, Selected, Settled
+from .limits import Limit
 from .steps import Retry, StepContext
 
-__all__ = ["Branch", "Context", "Execution", "FirstSelected", "Future", "Retry", "Selected", "Settled", "StepContext",
+__all__ = ["Branch", "Context", "Execution", "FirstSelected", "Future", "Limit", "Retry", "Selected", "Settled", "StepContext",
            "Verdict"]

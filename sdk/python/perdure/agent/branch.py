@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+import functools
+import inspect
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Iterator, TypeVar
 
 from .. import names
 from ..errors import Cancelled, Defect, Failure, misuse, nondeterminism
@@ -13,9 +16,23 @@ from ..errors import Cancelled, Defect, Failure, misuse, nondeterminism
 if TYPE_CHECKING:
     from .execution import Execution
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 # The branch and the step that the current task or thread executes.
 current: contextvars.ContextVar[Any] = contextvars.ContextVar("perdure_branch", default=None)
 inside: contextvars.ContextVar[str] = contextvars.ContextVar("perdure_inside", default="")
+
+
+def awaited(f: F) -> F:
+    """Keeps the calls of a method of a context or a future that nobody has awaited, of which Python says little."""
+    @functools.wraps(f)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made, kept = f(self, *args, **kwargs), self._b.ex.made
+        if len(kept) > 100:
+            kept[:] = [m for m in kept if inspect.getcoroutinestate(m[2]) == inspect.CORO_CREATED]
+        kept.append((f.__name__, args[:1], made))
+        return made
+    return call  # type: ignore[return-value]
 
 
 class Branch:
@@ -47,6 +64,9 @@ class Branch:
             self.wrong("%s after a wait that has suspended the run: the code has caught perdure.Suspended, or calls "
                        "the agent in a finally; let it pass" % what)
         step = inside.get()
+        if not step and threading.get_ident() != ex.thread:
+            self.wrong("%s with the context of %s in a thread: make the call in the agent's own function, and begin "
+                       "branches with ctx.all to do things at once" % (what, self.title()))
         if step:
             self.wrong("%s inside of %s: a step that is recorded is not executed again, and neither is what is in it; "
                        "make the call between steps" % (what, step))
@@ -66,6 +86,23 @@ class Branch:
     def wrong(self, message: str) -> None:
         self.ex.defect = self.ex.defect or misuse(message)
         raise self.ex.defect
+
+    def on_thread(self, what: str) -> None:
+        """Finds a call that needs a thread in a run without one."""
+        if not self.ex.session.grant.get("thread_id"):
+            self.wrong("%s: the run is on no thread; start it with a thread_id" % what)
+
+    def settled(self) -> None:
+        """Is called at the end of the agent: all that was begun has ended."""
+        for b in self.chain():
+            if b.busy:
+                self.wrong("%s is under way in %s when the agent ends: await it" % (b.busy, b.title()))
+        left = [m for m in self.ex.made if inspect.getcoroutinestate(m[2]) == inspect.CORO_CREATED]
+        for _, _, made in left:
+            made.close()
+        for call, args, _ in left:
+            what = " ".join([call, *(a for a in args if isinstance(a, str))])
+            self.wrong("%s was called and not awaited, so it was never begun: write await before it" % what)
 
     @contextlib.contextmanager
     def call(self, what: str) -> Iterator[None]:
@@ -151,6 +188,9 @@ async def run_all(parent: Branch, functions: dict[str, Callable[..., Any]], make
     """Executes functions as branches. Returns their results when all have ended, or raises the first error."""
     ex = parent.ex
     parent.guard("ctx.all")
+    for name, f in functions.items():
+        if not callable(f):
+            parent.wrong("ctx.all: the branch %s has %r, which is no function" % (name, f))
     if not functions:
         return []
     begun = []
@@ -195,6 +235,8 @@ async def _run(b: Branch, f: Callable[..., Any], make: Callable[[Branch], Any]) 
     current.set(b)
     try:
         return await f(make(b))
+    except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as e:
+        raise Failure("exit", "%s ends by %r" % (b.title(), e)) from e
     except Exception as e:
         if b.ex.suspending:
             b.ex.defect = b.ex.defect or misuse("%s has caught perdure.Suspended; let it pass" % b.title())

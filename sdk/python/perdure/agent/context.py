@@ -9,12 +9,13 @@ from .. import canonical, durations, names, shapes
 from ..calls.caller import fields
 from ..durations import Duration
 from ..errors import Failure
-from . import branch, joins, many, said, sagas, steps, thread
-from .branch import Branch
+from . import branch, joins, limits, many, said, sagas, steps, thread
+from .branch import Branch, awaited
 from .futures import Future, Verdict, spawn
 from .joins import FirstSelected, Selected, Settled
 
 T = TypeVar("T")
+MAX_ACTION = 64 << 10
 _missing: Any = object()
 _epoch = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -49,13 +50,15 @@ class Context:
 
     # Steps
 
+    @awaited
     async def step(self, name: str, function: Callable[..., Any], *, about: Any = _missing, type: Any = None,
                    undo: Callable[..., Any] | None = None, retries: "steps.Retry | int | None" = None,
-                   timeout: Duration | None = None) -> Any:
+                   timeout: Duration | None = None, limit: limits.Limits = None) -> Any:
         """Executes a function and records its result. A plain function is called in a thread.
 
         about is the value that the step is about: a replay with another one is held. undo is called in a saga.
-        retries is a Retry, or how often a failing function is called again.
+        retries is a Retry, or how often a failing function is called again. limit is a perdure.Limit, a name of one, or
+        up to four of these: the step takes its slots before the function is called, and a run without room suspends.
         """
         b = self._b
         with b.call("the step " + str(name)):
@@ -63,27 +66,52 @@ class Context:
                 b.wrong("the step %s: %r is no function" % (name, function))
             if undo is not None and not b.sagas:
                 b.wrong("the step %s has an undo and is in no saga; nothing would call it" % name)
-            retry = steps.Retry(retries + 1) if isinstance(retries, int) else retries
+            retry = self._retry("the step " + str(name), retries)
             return await steps.step(b, name, function, about=about, has_about=about is not _missing, undo=undo, retry=retry,
-                                    limit=timeout, tp=type)
+                                    timeout=timeout, takes=self._takes("the step %s" % name, limit), tp=type)
 
+    def _retry(self, what: str, retries: "steps.Retry | int | None") -> "steps.Retry | None":
+        retry = steps.Retry(retries + 1) if isinstance(retries, int) else retries
+        if retry is not None and not isinstance(retry, steps.Retry):
+            self._b.wrong("%s: %r is no Retry and no number" % (what, retries))
+        fault = retry.fault() if retry else ""
+        if fault or isinstance(retries, int) and retries < 0:
+            self._b.wrong("%s: %s" % (what, fault or "%d retries is a negative number" % retries))
+        return retry
+
+    def _takes(self, what: str, limit: limits.Limits) -> list[dict[str, Any]]:
+        try:
+            return limits.takes(limit)
+        except ValueError as e:
+            self._b.wrong("%s: %s" % (what, e))
+            raise
+
+    @awaited
     async def parallel(self, name: str, items: Iterable[Any], function: Callable[..., Any], *, limit: int = 20,
                        settle: bool = False, undo: Callable[..., Any] | None = None,
-                       retries: "steps.Retry | int | None" = None, timeout: Duration | None = None) -> Settled:
-        """Calls a function for each item, at most limit at once. Each call is a step of its own."""
+                       retries: "steps.Retry | int | None" = None, timeout: Duration | None = None,
+                       step_limit: limits.Limits = None) -> Settled:
+        """Calls a function for each item, at most limit at once. Each call is a step of its own, under step_limit."""
         self._b.guard("parallel " + str(name))
-        if limit < 1:
-            self._b.wrong("parallel %s: a limit of %r" % (name, limit))
+        if not callable(function):
+            self._b.wrong("parallel %s: %r is no function" % (name, function))
+        if not 1 <= limit <= 1000:
+            self._b.wrong("parallel %s: a limit of %r; 1 to 1000 are possible" % (name, limit))
         if undo is not None and not self._b.sagas:
             self._b.wrong("parallel %s has an undo and is in no saga; nothing would call it" % name)
-        retry = steps.Retry(retries + 1) if isinstance(retries, int) else retries
+        retry = self._retry("parallel " + str(name), retries)
         return await many.parallel(self._b, name, list(items), function, limit, settle,
-                                   {"undo": undo, "retry": retry, "limit": timeout})
+                                   {"undo": undo, "retry": retry, "timeout": timeout,
+                                    "takes": self._takes("parallel %s" % name, step_limit)})
 
+    @awaited
     async def saga(self, name: str, body: Callable[[], Awaitable[T]]) -> T:
         """Executes a body. If it fails, or the run is asked to stop, its steps with an undo are undone."""
+        if not callable(body):
+            self._b.wrong("saga %s: %r is no function" % (name, body))
         return await sagas.saga(self._b, name, body)  # type: ignore[no-any-return]
 
+    @awaited
     async def all(self, **functions: Callable[["Context"], Awaitable[Any]]) -> dict[str, Any]:
         """Executes functions at the same time, each as a branch with a context of its own.
 
@@ -92,6 +120,7 @@ class Context:
         results = await branch.run_all(self._b, functions, Context)
         return dict(zip(functions, results))
 
+    @awaited
     async def branches(self, functions: dict[str, Callable[["Context"], Awaitable[Any]]]) -> dict[str, Any]:
         """Is all, for names that are no words of Python."""
         results = await branch.run_all(self._b, functions, Context)
@@ -126,6 +155,7 @@ class Context:
             raise
         return {k: v for k, v in out.items() if v is not None}
 
+    @awaited
     async def map(self, kind: str, items: Iterable[Any], *, limit: int = 20, settle: bool = False, type: Any = Any,
                   timeout: Duration | None = None, queue: str | None = None, priority: int | None = None,
                   max_attempts: int | None = None, on_stall: bool = False,
@@ -139,26 +169,32 @@ class Context:
 
     # Joins
 
+    @awaited
     async def join_all(self, *futures: Future) -> list[Any]:
         """Waits for all, or for the first that does not complete, whose error it raises."""
         return await joins.join_all(self._b, futures)
 
+    @awaited
     async def join_all_settled(self, *futures: Future) -> Settled:
         """Waits until all have ended, however they do."""
         return await joins.join_all_settled(self._b, futures)
 
+    @awaited
     async def select(self, *futures: Future) -> int:
         """Waits for the first that ends, and returns its index."""
         return await joins.select(self._b, futures)
 
+    @awaited
     async def select_ok(self, *futures: Future) -> Selected:
         """Waits for the first that completes."""
         return await joins.select_ok(self._b, futures)
 
+    @awaited
     async def first_ok(self, k: int, *futures: Future) -> FirstSelected:
         """Waits for the first k that complete."""
         return await joins.first_ok(self._b, k, futures)
 
+    @awaited
     async def race(self, limit: Duration, *futures: Future) -> Selected:
         """Waits for the first that ends, for so long. Nothing is stopped."""
         try:
@@ -186,6 +222,7 @@ class Context:
         prefix = self._b.prefix
         return "%s%s:%s" % (prefix, sort, key[len(prefix):])
 
+    @awaited
     async def signal(self, name: str, timeout: Duration | None = None, *, type: Any = Any) -> Any:
         """Waits for a signal, also one that came earlier. Each is taken once. Without a timeout it has the server's."""
         f = self._signal(name, type, None if timeout is None else self._timeout("signal", timeout))
@@ -206,6 +243,7 @@ class Context:
     def on_message(self, *, type: Any = Any) -> Future:
         """Returns a future that takes a message which a user appends to the thread."""
         self._b.guard("on_message")
+        self._b.on_thread("on_message")
         base = self._wait("message", "message")
         return Future(self._b, "message", base=base, name="message", tp=type,
                       spec={"id": base, "type": "message", "timeout": "never"})
@@ -233,12 +271,14 @@ class Context:
             self._b.wrong("%s: %s" % (what, e))
             raise
 
+    @awaited
     async def sleep(self, duration: Duration) -> None:
         """Sleeps. The run holds no worker meanwhile."""
         self._b.guard("sleep")
         us = self._micro("sleep", duration)
         await self._until("sleep", us, self._b.ex.session.now() + us)
 
+    @awaited
     async def sleep_until(self, at: datetime.datetime) -> None:
         """Sleeps until an instant, which has a time zone."""
         self._b.guard("sleep_until")
@@ -259,6 +299,7 @@ class Context:
             return
         await self._join(f)
 
+    @awaited
     async def approve(self, name: str, action: Any, *, title: str = "", timeout: Duration | None = None,
                       **options: Any) -> Verdict:
         """Waits until a person has decided about exactly this action."""
@@ -276,6 +317,12 @@ class Context:
         except shapes.Unrecordable as e:
             b.wrong("the action of %s: %s" % (base, e))
             raise
+        if rest.get("default", "approve") not in ("approve", "reject", ""):
+            raise Failure("invalid", "%s: the default %r is neither approve nor reject" % (base, rest["default"]), permanent=True)
+        size = len(canonical.dumps(tree).encode())
+        if size > MAX_ACTION:
+            raise Failure("too_large", "%s: the action has %d bytes; at most %d are taken: put larger things into an artifact"
+                          % (base, size, MAX_ACTION), permanent=True)
         approval: dict[str, Any] = {"action": tree, **rest}
         if title:
             approval["title"] = title
@@ -386,18 +433,14 @@ class Context:
     def progress(self, data: Any) -> None:
         """Tells how far the run is. A replay does not tell it again."""
         self._b.guard("progress")
-        tree, _ = shapes.encode(data)
+        tree = said.written("progress", data)
         if not self._b.ex.facts.left(self._b.prefix):
             self._b.ex.event("run:progress", tree)
 
     def publish(self, name: str, value: Any) -> None:
         """Sets a named view of the run. Of several values in a row only the last one is sent."""
-        b = self._b
-        b.guard("publish " + str(name))
-        tree, _ = shapes.encode(value)
-        if not b.ex.facts.left(b.prefix):
-            b.ex.segment().views[name] = tree
-            b.ex.soon()
+        self._b.guard("publish " + str(name))
+        said.view(self._b, name, value)
 
     def heartbeat(self, activity: str) -> None:
         """Tells those who watch what the agent is doing."""
@@ -405,6 +448,7 @@ class Context:
 
     # The thread
 
+    @awaited
     async def history(self, *, notices: bool = False) -> list[dict[str, Any]]:
         """Returns the messages of the thread."""
         return await thread.history(self._b, notices)
@@ -416,6 +460,7 @@ class Context:
         """
         return thread.newest(self._b, after)
 
+    @awaited
     async def newest_message(self) -> dict[str, Any] | None:
         """Returns the last message of the thread."""
         messages = thread.newest(self._b, 0)
@@ -431,6 +476,10 @@ class Context:
     def continue_on(self, result: T, *futures: Future) -> T:
         """Ends the run with a result; when the children have ended, one new run continues on the thread. Return it."""
         self._b.guard("continue_on")
+        self._b.on_thread("continue_on")
+        for f in futures:
+            if not isinstance(f, Future) or not f.key and not f._error:
+                self._b.wrong("continue_on waits for children, and %r is none" % (f,))
         if self._b.ex.continuing or self._b.key:
             self._b.wrong("continue_on: a run ends once, in the agent's own function")
         self._b.ex.continuing = {"continue_on": [f.key for f in futures if f.key]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import Any, Callable
 
 from .. import canonical, errors, shapes
@@ -15,6 +16,7 @@ from .pending import Segment
 
 CLAIMS = ("signal", "message", "timer")
 ADOPTED = ("child", "wait", "approval", "callback", "timeout")
+WATCH = 1.0  # seconds between two looks into the inbox, for branches that wait while others work
 _of_child = re.compile(r"children\[(\d+)\]")
 
 
@@ -42,13 +44,16 @@ class Execution:
         self.epoch, self.first_epoch = g["epoch"], g.get("first_epoch") or 0
         self.journal = [{"key": e["key"], "value": e["value"]} for e in g.get("journal") or []]
         self.inbox: dict[int, dict[str, Any]] = {}
+        self.acked: set[int] = set()
         self.cancelled = bool(g.get("cancel"))
         self.frames = self.saids = 0
         self.lock = asyncio.Lock()
+        self.thread = threading.get_ident()
         self.checking = bool(getattr(session, "checking", False))
 
     async def run(self) -> None:
         """Executes the agent until the server has an outcome. Lost passes through."""
+        self.thread = threading.get_ident()
         self.take_inbox(self.session.grant.get("inbox") or [])
         while await self._pass():
             pass
@@ -62,6 +67,7 @@ class Execution:
         self.parked: list[Parked] = []
         self.standing: dict[Branch, asyncio.Future[None]] = {}
         self.segments = [Segment()]
+        self.made: list[tuple[str, Any, Any]] = []  # calls that may not be awaited yet
         self.asked: set[str] = set()  # waits of questions that this pass opens
         self.tokens: dict[str, str] = {}
         self.runs: dict[str, str] = {}
@@ -100,6 +106,9 @@ class Execution:
         token = current.set(self.root)
         try:
             result = await self.function(self.make(self.root), value)
+            await asyncio.sleep(0)  # tasks that the agent has begun and not awaited begin, and are found
+            if not self.defect and not self.suspending:
+                self.root.settled()
         except Suspended:
             if self.defect:
                 return self._held(self.defect)
@@ -108,6 +117,10 @@ class Execution:
             return {"type": "suspend"}
         except Defect as e:
             return self._held(self.defect or e)
+        except (SystemExit, KeyboardInterrupt, asyncio.CancelledError) as e:
+            if self.defect or self.suspending:
+                return self._held(self.defect or misuse("the agent has caught perdure.Suspended, and raises %r" % (e,)))
+            return failed(Failure("exit", "the agent ends by %r; return a result, or raise an error" % (e,)))
         except Exception as e:
             if self.defect or self.suspending:
                 return self._held(self.defect or misuse(
@@ -141,7 +154,9 @@ class Execution:
 
     def _held(self, e: Defect) -> dict[str, Any]:
         """Drops all that was not recorded, but for the ends of waits, and holds the run."""
+        closed = [x for segment in self.segments for x in segment.limits]  # somebody has refused a call until then
         self.segments = [Segment()]
+        self.segments[0].limits = closed
         for item in self.facts.items:
             if item.at is None and item.type in ADOPTED and item.seq:
                 self.segments[0].item(_record(self.inbox[item.seq]))
@@ -193,7 +208,11 @@ class Execution:
         wait = raw.get("wait_id", "")
         if raw["seq"] in self.facts.taken:
             return
-        if raw["type"] in ADOPTED:
+        if raw["type"] == "limit":  # the step asks again; the end of its wait is in no frame
+            if raw["seq"] not in self.acked:
+                self.acked.add(raw["seq"])
+                self.segment().ack.append(raw["seq"])
+        elif raw["type"] in ADOPTED:
             self.fact(raw, wait, expected=True)
         elif wait and wait not in self.facts.closed and raw["type"] in CLAIMS:
             self.facts.order += 1
@@ -243,6 +262,14 @@ class Execution:
         event = {"type": type} if data is None else {"type": type, "data": data}
         segment.events.append(event)
         segment.add(1, len(canonical.dumps(data)))
+        self.soon()
+
+    def close_limit(self, closure: dict[str, Any]) -> None:
+        """Closes a limit with the next commit. The last closure of a limit and a key counts."""
+        segment = self.segment()
+        of = (closure["name"], closure.get("key"))
+        segment.limits = [x for x in segment.limits if (x["name"], x.get("key")) != of] + [closure]
+        segment.add(1, 100)
         self.soon()
 
     def soon(self) -> None:
@@ -449,7 +476,7 @@ class Execution:
     async def _watch(self) -> None:
         """Looks into the inbox for branches that wait while others work."""
         while True:
-            await asyncio.sleep(1)
+            await asyncio.sleep(WATCH)
             if self.suspending or self.over:
                 return
             if self.parked:

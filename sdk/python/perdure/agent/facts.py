@@ -16,7 +16,7 @@ from ..errors import Defect, nondeterminism
 _frame = re.compile(r"_frame:(\d+)\.(\d+)\Z")
 _item = re.compile(r"#\d+/\d+\Z")
 _older = ("messages", "lines", "times", "uuids", "due", "aside")
-_passing = ("join:", "race:", "map:", "_again:")
+_passing = ("join:", "race:", "map:", "limit:", "_again:")
 
 
 class Item:

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import canonical, durations, names, shapes
 from ..errors import Failure, Refused, SignalTimeout, TaskFailed, TaskStalled, TaskTimedOut, WaitTimeout
-from .branch import Branch
+from .branch import Branch, awaited
 from .facts import Item
 
 CLAIMS = ("signal", "message", "timer")
@@ -236,14 +236,16 @@ class Future:
         if failure:
             raise failure
         if self._end() is None:
-            raise Failure("not_ended", "%s has not ended; wait for it with join" % self._label())
+            self._b.wrong("the result of %s, which has not ended: select or join it first" % self._label())
         return self._value()
 
+    @awaited
     async def join(self) -> Any:
         """Waits for it, and returns its result or raises its error."""
         from . import joins  # which needs this module
         return (await joins.join_all(self._b, [self], "join of " + self._label()))[0]
 
+    @awaited
     async def token(self) -> str:
         """Returns the token of a callback: its key for POST /api/v1/callbacks/{token}."""
         b, ex = self._b, self._b.ex
@@ -262,6 +264,7 @@ class Future:
             ex.record(key, token)
             return token
 
+    @awaited
     async def cancel(self) -> bool:
         """Asks a child to stop, or withdraws a question. Returns False if it had ended before."""
         b, ex = self._b, self._b.ex
@@ -303,6 +306,7 @@ class Future:
             self._error = Failure("withdrawn", "%s was withdrawn" % wait, permanent=True)
         return withdrawn
 
+    @awaited
     async def late(self) -> Any:
         """Returns the adopted late result of a child that has timed out, or None. The answer is recorded."""
         b, ex = self._b, self._b.ex
@@ -326,8 +330,11 @@ class Future:
             found = ex.facts.entries[key].get("data")
             return None if found is None else shapes.decode(found, self._type, strict=False)
 
+    @awaited
     async def peek(self) -> dict[str, Any]:
         """Returns what a child is doing now. Call it in a step if the agent decides by it."""
+        if not self.key:
+            self._b.wrong("peek at %s, which is no child" % self._label())
         if self._b.ex.checking:
             self._b.ex.session.looked = True
             await self._b.ex.stand()
@@ -363,7 +370,8 @@ def spawn(b: Branch, kind: str, input: Any, has_input: bool, tp: Any, options: d
         tree = shapes.encode(input)[0] if has_input else None
         text = canonical.canonical(tree) if has_input else ""
     except (shapes.Unrecordable, ValueError) as e:
-        error = Failure("invalid", "the input of a child %s: %s" % (kind, e), permanent=True)
+        code = "too_large" if getattr(e, "code", "") == "too_large" else "invalid"
+        error = Failure(code, "the input of a child %s: %s" % (kind, e), permanent=True)
         return Future(b, "child", name=kind, error=error)
     key = b.number("child", kind)
     digest = canonical.sha(("%s\0%s" % (kind, text)).encode())

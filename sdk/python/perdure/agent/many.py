@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence
 
 from .. import canonical, shapes
 from ..errors import Cancelled, Defect, Failure, TaskStalled
-from . import steps
+from . import limits, steps
 from .branch import Branch
 from .futures import Future
 from .joins import Settled
@@ -28,19 +28,24 @@ async def parallel(b: Branch, name: str, items: Sequence[Any], f: Callable[..., 
         out = Settled([None] * len(items), [None] * len(items))
         for n in range(len(items)):
             b.ask("step", "%s/%d" % (key, n))
-        slots, stop = asyncio.Semaphore(limit), False
+        slots, stop, crew = asyncio.Semaphore(limit), False, limits.Crew(limit, len(items))
 
         async def one(n: int, item: Any) -> None:
+            try:
+                await begun(n, item)
+            finally:
+                crew.left -= 1
+
+        async def begun(n: int, item: Any) -> None:
             nonlocal stop
             async with slots:
                 if stop:
                     out.errors[n] = Cancelled("an item before it has failed")
                     return
-
                 whole = _bound(f, item)
                 try:
                     out.results[n] = await steps.step(b, "%s/%d" % (key, n), whole, about=item, has_about=True, tp=tp,
-                                                      key="%s/%d" % (key, n), aside=True, **options)
+                                                      key="%s/%d" % (key, n), aside=True, crew=crew, **options)
                 except Defect:
                     raise
                 except Failure as e:

@@ -29,6 +29,7 @@ class Segment:
         self.views: dict[str, Any] = {}
         self.messages: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
+        self.limits: list[dict[str, Any]] = []  # that are closed
         self.ack: list[int] = []
         self.items: list[Any] = []
         self.weight = 0
@@ -40,7 +41,7 @@ class Segment:
 
     def empty(self) -> bool:
         return not (self.data or self.entries or self.frame or self.said or self.children or self.waits or self.close
-                    or self.cancel or self.views or self.messages or self.events or self.ack)
+                    or self.cancel or self.views or self.messages or self.events or self.limits or self.ack)
 
     def full(self) -> bool:
         return self.weight >= MAX_ENTRIES or self.bytes >= MAX_BYTES
@@ -78,7 +79,7 @@ class Segment:
         parts = {"journal": journal, "children": list(self.children.values()), "waits": list(self.waits.values()),
                  "close": self.close, "cancel": self.cancel,
                  "views": [{"name": n, "value": v} for n, v in self.views.items()],
-                 "messages": self.messages, "events": self.events, "ack": self.ack}
+                 "messages": self.messages, "events": self.events, "limits": self.limits, "ack": self.ack}
         out: dict[str, Any] = {name: list(part) for name, part in parts.items() if part}
         if outcome:
             out["outcome"] = outcome

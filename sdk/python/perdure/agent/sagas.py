@@ -117,7 +117,7 @@ async def _undo(b: Branch, key: str, undo: Any, tp: Any) -> None:
         await steps.call(b, "the undo of " + key, undo, *args)
 
     try:
-        await steps.tried(b, entry, key, call, retry, None, through=True)
+        await steps.tried(b, entry, key, call, retry, None, [], through=True)
     except Defect:
         raise
     except Exception as e:

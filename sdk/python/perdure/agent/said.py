@@ -6,13 +6,26 @@ import base64
 import hashlib
 from typing import Any
 
-from .. import canonical, shapes
+from .. import canonical, names, shapes
+from ..errors import Failure
 from .branch import Branch
 
 
 def digest(*parts: str) -> str:
     data = b"".join(len(p.encode()).to_bytes(8, "big") + p.encode() for p in parts)
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()[:6]).decode()
+
+
+MAX_VIEW = 64 << 10
+
+
+def written(what: str, data: Any) -> Any:
+    """Returns a report as JSON. One that can't be written is an error that the agent may handle."""
+    try:
+        return shapes.encode(data)[0]
+    except shapes.Unrecordable as e:
+        code = "too_large" if e.code == "too_large" else "invalid"
+        raise Failure(code, "%s: %s" % (what, e), permanent=True) from None
 
 
 def _new(b: Branch, mark: str) -> bool:
@@ -31,7 +44,8 @@ def _new(b: Branch, mark: str) -> bool:
 
 
 def message(b: Branch, role: str, content: Any, metadata: dict[str, str] | None) -> None:
-    tree, _ = shapes.encode(content)
+    b.on_thread("message")
+    tree = written("message", content)
     if _new(b, digest("message", role, canonical.canonical(tree))):
         out: dict[str, Any] = {"role": role, "content": tree}
         if metadata:
@@ -42,14 +56,28 @@ def message(b: Branch, role: str, content: Any, metadata: dict[str, str] | None)
 
 
 def line(b: Branch, type: str, data: Any) -> None:
-    if not type.startswith("x:"):
-        raise ValueError("the type of a line begins with x:, and %r does not" % type)
-    tree, _ = shapes.encode(data)
+    if not isinstance(type, str) or not type.startswith("x:"):
+        b.wrong("emit of %r, which is not for agents: the type of a line begins with x:" % (type,))
+    tree = written("emit", data)
     if _new(b, digest("line", type, canonical.canonical(tree))):
         b.ex.event(type, tree)
 
 
 def text(b: Branch, text: str) -> None:
-    tree, _ = shapes.encode(text)
+    tree = written("delta", text)
     if tree and _new(b, digest("delta", digest(tree), "0")):
         b.ex.event("llm:delta", {"text": tree})
+
+
+def view(b: Branch, name: str, value: Any) -> None:
+    fault = names.fault(name, 200) or ("has a slash" if "/" in name else "")
+    if fault:
+        b.wrong("publish: the name %r of a view %s" % (str(name)[:200], fault))
+    tree = written("publish " + name, value)
+    size = len(canonical.dumps(tree).encode())
+    if size > MAX_VIEW:
+        raise Failure("too_large", "publish %s: the value has %d bytes; a view takes %d: put larger things into an artifact"
+                      % (name, size, MAX_VIEW), permanent=True)
+    if not b.ex.facts.left(b.prefix):
+        b.ex.segment().views[name] = tree
+        b.ex.soon()

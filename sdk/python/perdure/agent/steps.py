@@ -10,7 +10,7 @@ from typing import Any, Callable
 
 from .. import canonical, durations, shapes
 from ..errors import Cancelled, Defect, Failure, Lost, StepFailed, Suspended
-from . import outcome
+from . import limits, outcome
 from .branch import Branch, current, inside
 
 UNDO_TRIES = 5
@@ -24,6 +24,16 @@ class Retry:
     first: durations.Duration = 1.0
     max: durations.Duration = 60.0
     except_codes: tuple[str, ...] = ()
+
+    def fault(self) -> str:
+        """Returns what is wrong with it, or nothing."""
+        if not isinstance(self.attempts, int) or self.attempts < 0:
+            return "a Retry of %r attempts; a negative number of calls can't be made" % (self.attempts,)
+        try:
+            negative = min(durations.microseconds(self.first), durations.microseconds(self.max)) < 0
+        except ValueError as e:
+            return "a Retry: %s" % e
+        return "a Retry with a negative pause" if negative else ""
 
 
 class StepContext:
@@ -59,6 +69,15 @@ class StepContext:
         """Tells those who watch what the step is doing. It goes with the next heartbeat."""
         self._b.ex.session.activity(activity)
 
+    def close_limit(self, name: str, closed_for: durations.Duration, *, key: str = "", reason: str = "") -> None:
+        """Closes a limit, or one of its keys, for a time: no step and no run passes it, on whatever worker.
+
+        It does not wait: the closure goes with the next commit. One that holds for longer stays, and a limit that is
+        not there is left out.
+        """
+        ex = self._b.ex
+        ex.session.call_soon(ex.close_limit, limits.closure(name, closed_for, key, reason))
+
     async def unread(self, after: int) -> bool:
         """Tells whether a user has appended messages to the thread after the one with a number. It is not recorded."""
         session = self._b.ex.session
@@ -88,24 +107,30 @@ async def call(b: Branch, what: str, f: Callable[..., Any], *args: Any) -> Any:
     """Calls a function that may be async. A plain one is called in a thread."""
     token, here = inside.set(what), current.set(b)
     try:
-        if inspect.iscoroutinefunction(f):
-            return await f(*args)
-        result = await b.ex.session.in_thread(f, *args)
-        return await result if inspect.isawaitable(result) else result
+        return await _called(b, f, *args)
+    except (SystemExit, KeyboardInterrupt) as e:
+        raise Failure("exit", "%s ends the process: %r" % (what, e)) from e
     finally:
         inside.reset(token)
         current.reset(here)
 
 
+async def _called(b: Branch, f: Callable[..., Any], *args: Any) -> Any:
+    if inspect.iscoroutinefunction(f):
+        return await f(*args)
+    result = await b.ex.session.in_thread(f, *args)
+    return await result if inspect.isawaitable(result) else result
+
+
 async def tried(b: Branch, key: str, name: str, f: Callable[..., Any], retry: Retry | None,
-                limit: durations.Duration | None, through: bool = False) -> Any:
+                timeout: durations.Duration | None, takes: list[dict[str, Any]], through: bool = False) -> Any:
     """Calls the function of a step until it succeeds or has had its tries."""
     tries = max(1, retry.attempts) if retry else 1
     pause = durations.microseconds(retry.first) / 1e6 if retry else 0.0
     for n in range(1, tries + 1):
         s = StepContext(b, name, key, b.ex.epoch * 1000 + n)
         try:
-            return await _limited(b, key, f, (s,) if takes_context(f) else (), limit)
+            return await _limited(b, key, f, (s,) if takes_context(f) else (), timeout)
         except Defect:
             raise
         except Exception as e:
@@ -117,6 +142,7 @@ async def tried(b: Branch, key: str, name: str, f: Callable[..., Any], retry: Re
             b.ex.event("x:step_retried", {"step": key, "try": n, "code": code, "message": outcome.message_of(e),
                                           "pause_ms": int(pause * 1000)})
             await b.ex.session.sleep(pause)
+            await limits.admit_again(b, key, takes, n)
             pause = min(pause * 2, durations.microseconds(retry.max) / 1e6 if retry else 0)
 
 
@@ -140,8 +166,9 @@ async def _limited(b: Branch, key: str, f: Callable[..., Any], args: tuple[Any, 
 
 
 async def step(b: Branch, name: str, f: Callable[..., Any], *, about: Any = None, has_about: bool = False, undo: Any = None,
-               retry: Retry | None = None, limit: durations.Duration | None = None, tp: Any = None,
-               key: str = "", aside: bool = False) -> Any:
+               retry: Retry | None = None, timeout: durations.Duration | None = None,
+               takes: "list[dict[str, Any]] | None" = None, tp: Any = None, key: str = "", aside: bool = False,
+               crew: "limits.Crew | None" = None) -> Any:
     """Executes a step, or returns what is recorded of it."""
     ex = b.ex
     key = key or b.use("step", name)
@@ -160,21 +187,23 @@ async def step(b: Branch, name: str, f: Callable[..., Any], *, about: Any = None
     await ex.fresh()
     if ex.cancelled:
         raise Cancelled()
-    return await _execute(b, name, f, key, of, undo, retry, limit, tp, aside, point, saga)
+    return await _execute(b, name, f, key, of, undo, retry, timeout, takes or [], tp, aside, point, saga, crew)
 
 
 async def _execute(b: Branch, name: str, f: Callable[..., Any], key: str, of: str, undo: Any, retry: Retry | None,
-                   limit: Any, tp: Any, aside: bool, point: str, saga: Any) -> Any:
+                   timeout: Any, takes: list[dict[str, Any]], tp: Any, aside: bool, point: str, saga: Any,
+                   crew: "limits.Crew | None") -> Any:
     ex = b.ex
     value: dict[str, Any] = {"aside": True} if aside else {}
     try:
-        result = await tried(b, key, name, f, retry, limit)
+        await limits.admit(b, key, takes, crew)
+        result = await tried(b, key, name, f, retry, timeout, takes)
         if ex.defect:
             raise ex.defect
         try:
             tree, marks = shapes.encode(result, tp)
         except shapes.Unrecordable as e:
-            raise Failure("invalid", "step %s: its result, a %s: %s" % (key, shapes.name_of(type(result)), e),
+            raise Failure(e.code, "step %s: its result, a %s: %s" % (key, shapes.name_of(type(result)), e),
                           permanent=True) from None
     except (Defect, Suspended, Lost):
         raise

@@ -20,6 +20,7 @@ def _check(b: Branch, sort: str, key: str) -> None:
 
 async def history(b: Branch, notices: bool) -> list[dict[str, Any]]:
     with b.call("history"):
+        b.on_thread("history")
         ex = b.ex
         key = b.number("history", "_history")
         entry = "_history:" + key
@@ -48,6 +49,7 @@ async def newest(b: Branch, after: int) -> AsyncIterator[dict[str, Any]]:
     """
     ex = b.ex
     b.guard("newest_messages")
+    b.on_thread("newest_messages")
     key = b.number("newest", "_newest")
     entry = "_newest:" + key
     known = ex.facts.entries.get(entry)

@@ -315,6 +315,21 @@ var mutations = map[string]func(l *loss) call{
 			return admin.New(c).PauseQueue(l.ctx, "slow", api.PauseQueue{Reason: "x"})
 		}
 	},
+	"SetQueueLimits": func(l *loss) call {
+		l.between = func() {
+			ok[*api.QueueLimitsSet](l.t)(admin.New(l.c).SetQueueLimits(l.ctx, "bound", api.QueueLimits{Concurrency: 2}))
+		}
+		l.once = func(any) {
+			list := ok[[]api.Queue](l.t)(l.c.Queues(l.ctx))
+			n := slices.IndexFunc(list, func(q api.Queue) bool { return q.Name == "bound" })
+			if n < 0 || list[n].Concurrency != 2 {
+				l.t.Errorf("queues %+v, want bound with what was set last", list)
+			}
+		}
+		return func(c *client.Client) (any, error) {
+			return admin.New(c).SetQueueLimits(l.ctx, "bound", api.QueueLimits{Concurrency: 1})
+		}
+	},
 	"ResumeQueue": func(l *loss) call {
 		pause := func() { ok[*api.QueuePaused](l.t)(admin.New(l.c).PauseQueue(l.ctx, "slow", api.PauseQueue{})) }
 		pause()

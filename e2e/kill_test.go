@@ -89,6 +89,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if urls := os.Getenv(turnsVar); urls != "" {
+		if err := turns(urls, os.Getenv(turnsVar+"_KEY")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if spec := os.Getenv(releaseVar); spec != "" {
 		if err := runRelease(spec); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -128,7 +128,8 @@ TS := examples/typescript
 typescript:
 	@$(call install,npm) || \
 		{ echo "npm is missing, and the worker in TypeScript can't be compiled: apt-get install npm"; exit 1; }
-	@$(MAKE) --no-print-directory $(TS)/dist/worker.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json
+	@$(MAKE) --no-print-directory $(TS)/dist/worker.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json \
+		$(AISDK)/node_modules/.package-lock.json
 
 $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.json
 	cd $(TS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
@@ -146,6 +147,11 @@ $(SDKTS)/dist/src/index.js: $(SDKTS)/node_modules/.package-lock.json $(SDKTS)/ts
 
 $(SDKTS)/runtime/node_modules/.package-lock.json: $(SDKTS)/runtime/package.json $(SDKTS)/runtime/package-lock.json
 	cd $(SDKTS)/runtime && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
+
+# The example with the AI SDK is executed as it is written: Node.js 22 leaves the types out.
+AISDK := examples/ai-sdk
+$(AISDK)/node_modules/.package-lock.json: $(AISDK)/package.json $(AISDK)/package-lock.json
+	cd $(AISDK) && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=5 && touch node_modules/.package-lock.json
 
 # The clients of others, which the doors are tested with, and the Node.js that they need. The versions are exact.
 CLIENTS := e2e/clients

@@ -151,7 +151,7 @@ class Future:
     def _specs(self) -> dict[str, Any]:
         """Returns the wait that it opens now."""
         if self._due is not None:
-            left = max(0, self._due - self._b.ex.session.now())
+            left = max(1, self._due - self._b.ex.session.now())  # it may have ended just now
             return {"id": self.id, "type": "timer", "timeout": durations.text(left)}
         return {**self._spec, "id": self.id}
 

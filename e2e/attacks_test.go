@@ -352,6 +352,59 @@ var attacks = []attack{
 			})
 		}
 	}},
+	{"limits with very many keys and waiting runs, which open, close and change", 4, func(a *attacker) func() {
+		names := make([]string, 4)
+		for i := range names {
+			names[i] = fmt.Sprint("door", i)
+			a.call("PUT", "/api/v1/limits/"+names[i], obj{"concurrency": 1, "per_key": true}, nil)
+			a.call("POST", "/api/v1/limits/"+names[i]+"/close", obj{"for": "1h"}, nil)
+		}
+		a.load(a.no.scale(500, 20_000), func(i int) obj {
+			return obj{"kind": "waits", "limits": names, "limit_key": fmt.Sprint("key", i%10_000)}
+		})
+		return func() {
+			a.storm(4, func(i int) {
+				door := "/api/v1/limits/" + names[i%len(names)]
+				switch a.hit("POST", door+"/open", obj{}, nil); i % 4 {
+				case 0:
+					a.hit("PUT", door, obj{"concurrency": 1 + i%9, "per_key": true}, nil)
+				case 1:
+					a.hit("PUT", fmt.Sprint(door, "/keys/key", i%10_000), obj{"concurrency": 5}, nil)
+				case 2:
+					a.call("GET", door, nil, nil)
+					a.call("GET", door+"/keys?limit=1000", nil, nil)
+					a.call("GET", "/api/v1/limits?limit=1000", nil, nil)
+				}
+				a.hit("POST", "/api/v1/workers/w/poll", obj{"slots": 100, "wait": "0s", "kinds": []string{"waits"}}, nil)
+				a.hit("POST", door+"/close", obj{"for": "1h"}, nil)
+			})
+		}
+	}},
+	{"schedules that are all due at once, and runs of few keys", 10, func(a *attacker) func() {
+		a.each(a.no.scale(100, 5000), 8, func(i int) {
+			a.call("PUT", fmt.Sprint("/api/v1/schedules/s", i), obj{"every": "10s", "kind": "due", "overlap": "cancel_old",
+				"missed": "all", "input": strings.Repeat("x", 1000)}, nil)
+		})
+		large := strings.Repeat("x", a.no.scale(1000, 60_000))
+		return func() {
+			a.storm(8, func(i int) {
+				a.hit("POST", "/api/v1/runs", obj{"kind": "one", "input": large,
+					"unique": obj{"key": fmt.Sprint("key", i%3), "on_conflict": "replace"}}, nil)
+				a.hit("POST", "/api/v1/runs", obj{"kind": "later", "input": large,
+					"debounce": obj{"key": fmt.Sprint("key", i%3), "for": "1s", "max": "1h"}}, nil)
+				schedule := fmt.Sprint("/api/v1/schedules/s", i%100)
+				switch i % 8 {
+				case 0:
+					a.call("GET", "/api/v1/schedules?limit=1000", nil, nil)
+				case 1:
+					a.hit("POST", schedule+"/trigger", obj{}, nil)
+				case 2:
+					a.hit("POST", schedule+"/pause", obj{}, nil)
+					a.hit("POST", schedule+"/resume", obj{}, nil)
+				}
+			})
+		}
+	}},
 	{"retries of runs with long journals", 2, func(a *attacker) func() {
 		held := a.holds(a.no.scale(4, 40), obj{"kind": "diary", "class": "agent"})
 		text := strings.Repeat("x", a.no.scale(100, 1000))

@@ -68,13 +68,22 @@ test("a lease whose row is locked is neither lost nor heard of, and its progress
   let heard = false;
   const confirmed = lease.confirmed().then(() => (heard = true));
   const later = [{ run_id: "r", epoch: 1 }];
-  for (let n = 0; n < 3; n++) (await next()).answer({ lost: [], cancel: [], later });
-  const { runs, answer } = await next();
+  let beat = await next();
+  // The first heartbeats may be sent before the note has come to their thread.
+  for (let n = 0; n < 3 || beat.runs[0]?.progress !== 7; n++) {
+    beat.answer({ lost: [], cancel: [], later });
+    beat = await next();
+  }
   await turns();
-  assert.deepEqual([heard, lease.lost, runs[0]?.progress], [false, false, 7]);
-  answer({ lost: [], cancel: [] });
+  assert.deepEqual([heard, lease.lost, beat.runs[0]?.progress], [false, false, 7]);
+  beat.answer({ lost: [], cancel: [] });
   await confirmed;
-  assert.equal((await next()).runs[0]?.progress, undefined);
+  // On a busy machine some heartbeats are under way already.
+  for (let n = 0; n < 100 && beat.runs[0]?.progress !== undefined; n++) {
+    beat = await next();
+    beat.answer({ lost: [], cancel: [] });
+  }
+  assert.equal(beat.runs[0]?.progress, undefined);
 });
 
 test("what a heartbeat is refused for is left out of the next one", async (t) => {
@@ -82,10 +91,18 @@ test("what a heartbeat is refused for is left out of the next one", async (t) =>
   const warned: string[] = [];
   const lease = holding(t, url, "r", warned);
   lease.note({ activity: "a", progress: 7 });
-  await next().then(({ answer }) => answer({ lost: [], cancel: [], later: [{ run_id: "r", epoch: 1 }] }));
-  await next().then(({ answer }) => answer({ code: "invalid" }, 422));
-  const { runs, answer } = await next();
-  assert.deepEqual([runs[0], warned.length], [{ run_id: "r", epoch: 1 }, 1]);
-  answer({ lost: [{ run_id: "r", epoch: 1 }], cancel: [] });
+  const later = [{ run_id: "r", epoch: 1 }];
+  let beat = await next();
+  while (beat.runs[0]?.progress !== 7) {
+    beat.answer({ lost: [], cancel: [], later });
+    beat = await next();
+  }
+  for (let n = 0; n < 100 && beat.runs[0]?.progress === 7; n++) {
+    beat.answer({ code: "invalid" }, 422);
+    beat = await next();
+  }
+  assert.deepEqual(beat.runs[0], { run_id: "r", epoch: 1 });
+  beat.answer({ lost: [{ run_id: "r", epoch: 1 }], cancel: [] });
   await assert.rejects(lease.confirmed(), Lost);
+  assert.ok(warned.length > 0);
 });

@@ -7,7 +7,8 @@ const open = (path, options = {}) =>
   new Client({ apiKey: process.env.PERDURE_KEY, apiUrl: `${address}/${path}-${version}`, ...options });
 const plain = open("plain");
 
-const streamMode = ["messages-tuple", "custom", "values"];
+// A line of the log has two frames in these modes.
+const streamMode = ["messages-tuple", "messages", "values"];
 const ask = (text, options = {}) => ({ streamMode,
   input: { input: `${text} ${version}`, messages: [{ role: "user", content: text }] }, ...options });
 const newThread = async () => (await plain.threads.create()).thread_id;
@@ -33,6 +34,13 @@ const textOf = (frames) => frames.filter((f) => f.event === "messages").map((f) 
 const status = (call) => call().then(() => "none", (e) => e.status);
 
 const scenarios = {
+  // All that needs no help, at once.
+  async whole() {
+    const cuts = scenarios.cuts();
+    await scenarios.rest();
+    say(await cuts);
+  },
+
   // The connection is cut after each frame in turn, also that of the call that starts the run.
   async cuts() {
     const [whole, posted] = await Promise.all([start("plain", "letters", "cuts"),
@@ -45,8 +53,9 @@ const scenarios = {
     };
     await Promise.all(whole.frames.slice(1).map((_, i) => cut(i + 1)));
     const again = await join(plain, posted);
-    say({ frames: whole.frames.length, differ, text: textOf(whole.frames), answer: whole.frames.at(-1).data.answer,
-      posted: JSON.stringify(posted.frames) === JSON.stringify(again), postedText: textOf(posted.frames) });
+    return { frames: whole.frames.length, differ, text: textOf(whole.frames),
+      answer: whole.frames.at(-1).data.answer,
+      posted: JSON.stringify(posted.frames) === JSON.stringify(again), postedText: textOf(posted.frames) };
   },
 
   // A stream that goes on by itself, and a wait that is given up, when the server goes away.

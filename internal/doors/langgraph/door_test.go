@@ -192,7 +192,8 @@ func TestRunIsStreamedAndResumedAtEveryFrame(t *testing.T) {
 		t.Fatalf("stream = %d %s", status, whole)
 	}
 	run := strings.TrimPrefix(h.Get("Content-Location"), "/threads/"+th+"/runs/")
-	query := "?stream_mode=custom&stream_mode=messages&stream_mode=messages-tuple&stream_mode=updates&stream_mode=values"
+	query := "?stream_mode=custom&stream_mode=messages&stream_mode=messages-tuple&stream_mode=updates" +
+		"&stream_mode=values"
 	if h.Get("Location") != "/threads/"+th+"/runs/"+run+"/stream"+query || len(run) != 36 {
 		t.Errorf("Content-Location = %q, Location = %q", h.Get("Content-Location"), h.Get("Location"))
 	}

@@ -58,7 +58,8 @@ func (w *doorWorld) langgraphCuts(v string, f obj) {
 // langgraphRest checks threads, interrupts, cancels and refusals, which no version posts again.
 func (w *doorWorld) langgraphRest(v string, facts []obj) {
 	want := []string{`{"found":[true],"taken":409,"thread":true}`,
-		`{"action":{"to":"Ada"},"after":"idle","answer":"paid: true","state":true,"thread":"interrupted","title":"Pay?"}`,
+		`{"action":{"to":"Ada"},"after":"idle","answer":"paid: true","state":true,"thread":"interrupted",` +
+			`"title":"Pay?"}`,
 		`{"busy":422,"cancelled":"interrupted"}`,
 		`{"alone":"` + alphabet + `","kinds":["gated","letters","paused","pays","stuck","tools"],` +
 			`"refused":[404,404,401]}`}
@@ -74,7 +75,8 @@ func (w *doorWorld) langgraphRest(v string, facts []obj) {
 	defer w.mu.Unlock()
 	for path, n := range map[string]int{"taken-": 1, "busy-": 1, "refused-": 3} {
 		if w.posts[path+v] != n {
-			w.t.Errorf("langgraph %s posted %s%d times, want %d: no refusal is posted again", v, path, w.posts[path+v], n)
+			w.t.Errorf("langgraph %s posted %s%d times, want %d: no refusal is posted again", v, path, w.posts[path+v],
+				n)
 		}
 	}
 }

@@ -128,6 +128,9 @@ type CallOptions struct {
 	// number is an example. Without it, each call gets a random key, which only protects against lost
 	// answers.
 	IdempotencyKey string
+	// Created, if it is set, is told whether this call has created what it returns. It is false if an earlier
+	// call has, also one whose answer was lost.
+	Created *bool
 
 	// emptyKey tells that the caller gave an empty key, which is refused.
 	emptyKey bool
@@ -143,6 +146,9 @@ func (o CallOptions) applyTo(r *request) {
 	if o.IdempotencyKey != "" || o.emptyKey {
 		r.key, r.callerKey = o.IdempotencyKey, true
 	}
+	if o.Created != nil {
+		r.created = o.Created
+	}
 }
 
 // A request describes one call. Each attempt builds an http.Request from it.
@@ -154,6 +160,7 @@ type request struct {
 	// key is the Idempotency-Key. If it is empty, a call that changes something gets a random one.
 	key       string
 	callerKey bool          // key was set by the caller
+	created   *bool         // gets whether the server has created something
 	noRetry   bool          // the caller has its own loop
 	wait      time.Duration // how long the server may delay the answer
 	limit     int64         // maximum bytes of the answer, at least maxAnswer
@@ -205,6 +212,9 @@ func (c *Client) do(ctx context.Context, r *request, out any, opts ...CallOption
 			status, f = c.send(sending, r, out)
 		}
 		if f == nil {
+			if r.created != nil {
+				*r.created = status == http.StatusCreated
+			}
 			return status, nil
 		}
 		maybe = maybe || f.maybe

@@ -3,6 +3,7 @@ package langgraph
 import (
 	"encoding/json"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -293,4 +294,22 @@ func modesOf(words []string) map[string]bool {
 		out["values"] = true
 	}
 	return maps.Clone(out)
+}
+
+// modeQuery is the query of a stream's Location. A client that starts a run says the modes in the body, and
+// attaches again with nothing but the Location and the id of its last frame, which counts frames of these modes.
+func modeQuery(modes map[string]bool) string {
+	if modes["values"] && len(modes) == 1 {
+		return ""
+	}
+	var list []string
+	for _, word := range []string{"custom", "messages", "messages-tuple", "updates", "values"} {
+		if modes[word] {
+			list = append(list, word)
+		}
+	}
+	if len(list) == 0 { // the others are silent
+		list = []string{"error"}
+	}
+	return "?" + url.Values{"stream_mode": list}.Encode()
 }

@@ -286,7 +286,7 @@ func (p *part) stream(c *doors.Call, modes map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	p.locate(c, "/stream")
+	p.locate(c, "/stream"+modeQuery(modes))
 	t := p.translator(c, modes)
 	return c.Streaming(func(ctx context.Context, s *doors.Stream) error {
 		if err := s.Begin(); err != nil {

@@ -58,11 +58,13 @@ func createThread(c *doors.Call) error {
 		}
 		return showThread(c, th)
 	}
+	created := false
 	th, err := findThread(c, in.Thread)
-	switch {
-	case missing(err):
-		th, err = c.API.CreateNamedThread(c.Context(), prefix+in.Thread, in.Metadata, c.Options()...)
-	case err == nil && in.IfExists != "do_nothing":
+	if missing(err) { // another call may create it in between
+		opts := append(c.Options(), client.CallOptions{Created: &created})
+		th, err = c.API.CreateNamedThread(c.Context(), prefix+in.Thread, in.Metadata, opts...)
+	}
+	if err == nil && !created && in.IfExists != "do_nothing" {
 		err = perdure.Errorf(perdure.CodeNameTaken, "there is a thread of this id")
 	}
 	if err != nil {

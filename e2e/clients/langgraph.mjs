@@ -1,0 +1,116 @@
+// Uses the door for clients of the LangGraph Platform with its SDK, as its own documentation says, and
+// prints one JSON line for each fact: node langgraph.mjs <1.12, 1.15 or 2.0> <address> <scenario> [more].
+const [version, address, scenario, ...more] = process.argv.slice(2);
+const { Client } = await import(`langgraph-${version}`);
+const say = (fact) => console.log(JSON.stringify(fact));
+const open = (path, options = {}) =>
+  new Client({ apiKey: process.env.PERDURE_KEY, apiUrl: `${address}/${path}-${version}`, ...options });
+const plain = open("plain");
+
+// A line of the log has two frames in these modes.
+const streamMode = ["messages-tuple", "messages", "values"];
+const ask = (text, options = {}) => ({ streamMode,
+  input: { input: `${text} ${version}`, messages: [{ role: "user", content: text }] }, ...options });
+const newThread = async () => (await plain.threads.create()).thread_id;
+
+// read reads a stream to its end. The client itself attaches again where a connection breaks.
+async function read(stream) {
+  const frames = [];
+  for await (const frame of stream) frames.push(frame);
+  return frames;
+}
+
+// start starts a run and reads its stream through a path of the relay.
+async function start(path, kind, text) {
+  const thread = await newThread();
+  let run;
+  const frames = await read(open(path).runs.stream(thread, kind,
+    ask(text, { onRunCreated: (created) => (run = created.run_id) })));
+  return { thread, run, frames };
+}
+
+const join = (client, { thread, run }) => read(client.runs.joinStream(thread, run, { streamMode }));
+const textOf = (frames) => frames.filter((f) => f.event === "messages").map((f) => f.data[0].content).join("");
+const status = (call) => call().then(() => "none", (e) => e.status);
+
+const scenarios = {
+  // All that needs no help, at once.
+  async whole() {
+    const cuts = scenarios.cuts();
+    await scenarios.rest();
+    say(await cuts);
+  },
+
+  // The connection is cut after each frame in turn, also that of the call that starts the run.
+  async cuts() {
+    const [whole, posted] = await Promise.all([start("plain", "letters", "cuts"),
+      start("cut20-post", "letters", "posted")]);
+    const want = JSON.stringify(whole.frames);
+    const differ = [];
+    const cut = async (i) => {
+      const got = JSON.stringify(await join(open(`cut${i}`), whole));
+      if (got !== want) differ.push(i);
+    };
+    await Promise.all(whole.frames.slice(1).map((_, i) => cut(i + 1)));
+    const again = await join(plain, posted);
+    return { frames: whole.frames.length, differ, text: textOf(whole.frames),
+      answer: whole.frames.at(-1).data.answer,
+      posted: JSON.stringify(posted.frames) === JSON.stringify(again), postedText: textOf(posted.frames) };
+  },
+
+  // A stream that goes on by itself, and a wait that is given up, when the server goes away.
+  async away() {
+    const [mode] = more;
+    const streams = async () => {
+      const got = await start(`${mode}stream`, "paused", mode);
+      const whole = await join(plain, got);
+      say({ same: JSON.stringify(got.frames) === JSON.stringify(whole), text: textOf(got.frames),
+        answer: got.frames.at(-1).data.answer });
+    };
+    const waits = async () => {
+      const thread = await newThread();
+      const broke = await open(`${mode}wait`).runs.wait(thread, "gated", ask(mode)).then(() => false, () => true);
+      const list = await plain.runs.list(thread);
+      const values = await plain.runs.join(thread, list[0].run_id);
+      say({ broke, runs: list.length, answer: values.answer, messages: values.messages.map((m) => m.content) });
+    };
+    await streams().then(waits);
+  },
+
+  // Threads, interrupts, cancels and refusals.
+  async rest() {
+    const mine = { threadId: `mine ${version}`, metadata: { by: version } };
+    let thread = (await plain.threads.create(mine)).thread_id;
+    const taken = await status(() => open("taken").threads.create(mine));
+    const same = (await plain.threads.create({ ...mine, ifExists: "do_nothing" })).thread_id;
+    const found = await plain.threads.search({ metadata: { by: version } });
+    say({ thread: thread === mine.threadId && same === thread, taken,
+      found: found.map((t) => t.thread_id === thread) });
+
+    thread = await newThread();
+    const asked = await plain.runs.wait(thread, "pays", { input: {} });
+    const before = await plain.threads.get(thread);
+    const { tasks } = await plain.threads.getState(thread);
+    const paid = await read(plain.runs.stream(thread, "pays", { command: { resume: true }, streamMode: "values" }));
+    const { title, action } = asked.__interrupt__[0].value;
+    say({ title, action, thread: before.status, state: tasks[0].interrupts[0].id === asked.__interrupt__[0].id,
+      answer: paid.at(-1).data.answer, after: (await plain.threads.get(thread)).status });
+
+    thread = await newThread();
+    const { run_id } = await plain.runs.create(thread, "stuck", { input: {} });
+    const busy = await status(() => open("busy").runs.create(thread, "stuck", { input: {} }));
+    await plain.runs.cancel(thread, run_id, true);
+    say({ busy, cancelled: (await plain.runs.get(thread, run_id)).status });
+
+    const alone = await plain.runs.wait(null, "letters", ask("alone"));
+    const refused = [];
+    const wrong = open("refused", { apiKey: "wrong" });
+    for (const call of [() => open("refused").runs.wait(thread, "unknown", ask("x")),
+      () => open("refused").runs.wait("nowhere", "letters", ask("x")), () => wrong.threads.create()]) {
+      refused.push(await status(call));
+    }
+    const kinds = (await plain.assistants.search()).map((a) => a.graph_id);
+    say({ alone: alone.answer, refused, kinds });
+  },
+};
+await scenarios[scenario]();

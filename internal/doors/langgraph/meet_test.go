@@ -1,0 +1,85 @@
+package langgraph_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/perdure/perdure/embedded"
+	"github.com/perdure/perdure/internal/doors"
+	"github.com/perdure/perdure/internal/doors/langgraph"
+	"github.com/perdure/perdure/internal/testkit/servertest"
+)
+
+// A meeting carries calls of the API. Answers to some of them wait until two are there.
+type meeting struct {
+	http.RoundTripper
+	at   string // part of the path
+	mu   sync.Mutex
+	seen int
+	two  chan struct{}
+}
+
+func (m *meeting) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := m.RoundTripper.RoundTrip(r)
+	if !strings.Contains(r.URL.Path, m.at) {
+		return res, err
+	}
+	m.mu.Lock()
+	if m.seen++; m.seen == 2 {
+		close(m.two)
+	}
+	m.mu.Unlock()
+	select {
+	case <-m.two:
+	case <-r.Context().Done():
+	}
+	return res, err
+}
+
+// Of two first calls with one thread id, which both find that there is no such thread, one creates it. The other
+// is refused, or gets that thread if it asks for it.
+func TestTwoFirstCallsWithOneThreadID(t *testing.T) {
+	s := servertest.Open(t, embedded.Options{})
+	for ifExists, want := range map[string][]int{"": {200, 409}, "raise": {200, 409}, "do_nothing": {200, 200}} {
+		set, err := doors.NewSet([]*doors.Door{langgraph.Door()}, "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Connect(&meeting{RoundTripper: s.Transport(), at: "/by-name/", two: make(chan struct{})})
+		t.Cleanup(set.Close)
+		var got []int
+		var ids []string
+		var mu sync.Mutex
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				body := fmt.Sprintf(`{"thread_id":"mine%s","if_exists":%q}`, ifExists, ifExists)
+				r := httptest.NewRequestWithContext(s.Ctx, "POST", "/doors/langgraph/threads", strings.NewReader(body))
+				r.Header.Set("X-Api-Key", s.Key())
+				h, _, _ := set.Find("/doors/langgraph/threads")
+				rec := httptest.NewRecorder()
+				h.ServeHTTP(rec, r)
+				text, _ := io.ReadAll(rec.Body) // never fails
+				mu.Lock()
+				defer mu.Unlock()
+				got, ids = append(got, rec.Code), append(ids, string(text))
+			})
+		}
+		both.Wait()
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("two first calls with if_exists %q = %v, want %v: %v", ifExists, got, want, ids)
+		}
+		for _, text := range ids {
+			if !strings.Contains(text, `"thread_id":"mine`+ifExists+`"`) && !strings.Contains(text, `name_taken`) {
+				t.Errorf("if_exists %q = %s, want the thread or name_taken", ifExists, text)
+			}
+		}
+	}
+}

@@ -296,6 +296,12 @@ export const stories: Record<string, Story> = {
     await ctx.step("bytes", () => ({ raw: new Uint8Array([1, 2, 3]), text: "abcd" }));
     return "done";
   },
+  "item-and-branch-wait-for-limits": () => async (ctx) => {
+    await ctx.all({
+      left: (c) => c.parallel("get", ["a", "b"], (item: string) => item, { limit: 1, limits: { name: "site" } }),
+    });
+    return await ctx.step("sum", () => 2);
+  },
   "step-under-limits": () => limited,
   "step-waits-for-limits": () => limited,
   timers: () => async (ctx) => {

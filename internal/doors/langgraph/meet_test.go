@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -79,6 +80,36 @@ func TestTwoFirstCallsWithOneThreadID(t *testing.T) {
 		for _, text := range ids {
 			if !strings.Contains(text, `"thread_id":"mine`+ifExists+`"`) && !strings.Contains(text, `name_taken`) {
 				t.Errorf("if_exists %q = %s, want the thread or name_taken", ifExists, text)
+			}
+		}
+	}
+}
+
+// A call that is posted again with the caller's idempotency key gets the run of the first one, also on a thread
+// that is busy with it. Runs of a batch are runs of their own.
+func TestCallWithKeyIsPostedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.kinds()
+	one := hello("sleeper")
+	for path, body := range map[string]any{"/runs": one, "/threads/" + w.thread() + "/runs": one,
+		"/runs/batch": []object{hello("sleeper"), hello("sleeper")}} {
+		var ids [][]string
+		for _, key := range []string{"k", "k", "l"} {
+			_, text, _ := w.do("POST", path, body, "Idempotency-Key", key+path)
+			ids = append(ids, regexp.MustCompile(`"run_id":"[^"]*"`).FindAllString(text, -1))
+		}
+		first, again, other := ids[0], ids[1], ids[2]
+		slices.Sort(first)
+		slices.Sort(again)
+		if len(first) == 0 || !slices.Equal(first, again) || len(slices.Compact(slices.Clone(first))) != len(again) {
+			t.Errorf("POST %s with one key = %v and %v, want the same runs", path, first, again)
+		}
+		if onThread := strings.HasPrefix(path, "/threads/"); onThread != (len(other) == 0) {
+			t.Errorf("POST %s with another key = %v", path, other)
+		}
+		for _, id := range other {
+			if slices.Contains(first, id) {
+				t.Errorf("POST %s with another key = %v, want runs other than %v", path, other, first)
 			}
 		}
 	}

@@ -114,3 +114,20 @@ func TestCallWithKeyIsPostedAgain(t *testing.T) {
 		}
 	}
 }
+
+// A call with a key answers several interrupts at once.
+func TestCallWithKeyAnswersSeveralInterrupts(t *testing.T) {
+	w := newWorld(t)
+	w.kinds()
+	at := "/threads/" + w.thread() + "/runs/wait"
+	resume := object{}
+	for _, asked := range w.get("POST", at, hello("signals"))["__interrupt__"].([]any) {
+		i := asked.(object)
+		resume[i["id"].(string)] = "to " + i["value"].(object)["name"].(string)
+	}
+	status, text, _ := w.do("POST", at, object{"assistant_id": "signals", "command": object{"resume": resume}},
+		"Idempotency-Key", "k")
+	if status != 200 || !strings.Contains(text, `"a":"to a"`) || !strings.Contains(text, `"b":"to b"`) {
+		t.Errorf("answers to %v with a key = %d %s, want both taken", resume, status, text)
+	}
+}

@@ -24,14 +24,42 @@ func TestLangGraphClients(t *testing.T) {
 				args = append(args, "--store", pgtest.New(t))
 			}
 			w := newDoorWorld(t, newNode(t, args...), "langgraph", langgraphVersions)
-			for v, facts := range w.each("whole") {
+			whole := w.each("whole")
+			w.langgraphReset()
+			for v, facts := range whole {
 				list := facts()
-				w.langgraphRest(v, list[:len(list)-1])
-				w.langgraphCuts(v, list[len(list)-1])
+				n := len(list) - 2
+				w.langgraphRest(v, list[:n])
+				w.langgraphCuts(v, list[n])
+				w.mu.Lock()
+				posts := w.posts["reset-"+v]
+				w.mu.Unlock()
+				if want := lostAnswer[v]; list[n+1]["reset"] != want.text || posts != want.posts {
+					t.Errorf("langgraph %s that has lost an answer = %v after %d posts, want %v", v, list[n+1], posts,
+						want)
+				}
 			}
 			w.langgraphAway(syscall.SIGKILL)
 			w.langgraphExecutions()
 		})
+	}
+}
+
+// lostAnswer is what a version does that has lost the answer to a call which waits: 1.12 posts again.
+var lostAnswer = map[string]struct {
+	text  string
+	posts int
+}{"1.12": {"the answer", 2}, "1.15": {"an error", 1}, "2.0": {"an error", 1}}
+
+// langgraphReset lets the runs go on whose callers have lost the answer, once all have posted as often as they do.
+func (w *doorWorld) langgraphReset() {
+	for _, v := range w.versions {
+		eventually.True(w.t, "langgraph "+v+" has lost its answer", func() bool {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.executed["gated reset "+v] > 0 && w.posts["reset-"+v] >= lostAnswer[v].posts
+		})
+		close(w.gate("gated reset " + v))
 	}
 }
 
@@ -139,7 +167,7 @@ func (w *doorWorld) langgraphExecutions() {
 			w.t.Errorf("%q was executed %d times, want once", name, n)
 		}
 	}
-	if want := 5 * len(w.versions); len(w.executed) != want {
+	if want := 6 * len(w.versions); len(w.executed) != want {
 		w.t.Errorf("%d runs were executed, want %d: %v", len(w.executed), want, w.executed)
 	}
 }

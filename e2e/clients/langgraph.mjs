@@ -36,9 +36,9 @@ const status = (call) => call().then(() => "none", (e) => e.status);
 const scenarios = {
   // All that needs no help, at once.
   async whole() {
-    const cuts = scenarios.cuts();
+    const others = [scenarios.cuts(), scenarios.reset()];
     await scenarios.rest();
-    say(await cuts);
+    for (const fact of await Promise.all(others)) say(fact);
   },
 
   // The connection is cut after each frame in turn, also that of the call that starts the run.
@@ -56,6 +56,14 @@ const scenarios = {
     return { frames: whole.frames.length, differ, text: textOf(whole.frames),
       answer: whole.frames.at(-1).data.answer,
       posted: JSON.stringify(posted.frames) === JSON.stringify(again), postedText: textOf(posted.frames) };
+  },
+
+  // A run without a thread whose first answer is lost. The call has a key, which each of its posts has.
+  async reset() {
+    const onRequest = (_, init) =>
+      ({ ...init, headers: { ...init.headers, "Idempotency-Key": crypto.randomUUID() } });
+    const values = await open("reset", { onRequest }).runs.wait(null, "gated", ask("reset")).catch(() => ({}));
+    return { reset: values.answer ?? "an error" };
   },
 
   // A stream that goes on by itself, and a wait that is given up, when the server goes away.

@@ -2,10 +2,13 @@ package doors
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -119,6 +122,17 @@ func (c *Call) Options() []client.CallOptions {
 		return []client.CallOptions{client.IdempotencyKey(key)}
 	}
 	return nil
+}
+
+// OptionsOf are the options of the n-th of several calls that start something. Each has a key of its own, made of
+// the caller's, because two calls with one key are one.
+func (c *Call) OptionsOf(n int) []client.CallOptions {
+	key := c.Header.Get("Idempotency-Key")
+	if key == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(key + "\x00" + strconv.Itoa(n)))
+	return []client.CallOptions{client.IdempotencyKey(hex.EncodeToString(sum[:16]))}
 }
 
 // Ignored is the key in a run's metadata that names the fields which a door knows and can't honour.

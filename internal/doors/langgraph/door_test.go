@@ -77,6 +77,23 @@ func newWorld(t *testing.T) *world {
 	worker.Agent(wk, "broken", func(*agent.Context, map[string]any) (string, error) {
 		return "", perdure.Permanent(fmt.Errorf("it broke"))
 	})
+	worker.Agent(wk, "signals", func(ctx *agent.Context, _ map[string]any) (map[string]string, error) {
+		a, b := agent.OnSignal[string](ctx, "a"), agent.OnSignal[string](ctx, "b")
+		both := []agent.Awaitable{a, b}
+		first, err := agent.Select(ctx, both...)
+		if err == nil {
+			_, err = agent.Select(ctx, both[1-first])
+		}
+		if err != nil {
+			return nil, err
+		}
+		said, err := a.Result()
+		if err != nil {
+			return nil, err
+		}
+		more, err := b.Result()
+		return map[string]string{"a": said, "b": more}, err
+	})
 	worker.Agent(wk, "sleeper", func(ctx *agent.Context, _ map[string]any) (string, error) {
 		return "woken", agent.Sleep(ctx, 1<<50)
 	})
@@ -137,7 +154,7 @@ func (w *world) thread() string {
 func (w *world) kinds() {
 	w.T.Helper()
 	// The worker announces them as it starts.
-	for _, kind := range []string{"echo", "asker", "boss", "broken", "sleeper", "plain"} {
+	for _, kind := range []string{"echo", "asker", "boss", "broken", "sleeper", "signals", "plain"} {
 		for {
 			if _, err := w.Client().Kind(w.Ctx, kind); err == nil {
 				break

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -81,5 +82,52 @@ func TestTwoFirstCallsWithOneThreadID(t *testing.T) {
 				t.Errorf("if_exists %q = %s, want the thread or name_taken", ifExists, text)
 			}
 		}
+	}
+}
+
+// A call that is posted again with the caller's idempotency key gets the run of the first one, also on a thread
+// that is busy with it. Runs of a batch are runs of their own.
+func TestCallWithKeyIsPostedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.kinds()
+	one := hello("sleeper")
+	for path, body := range map[string]any{"/runs": one, "/threads/" + w.thread() + "/runs": one,
+		"/runs/batch": []object{hello("sleeper"), hello("sleeper")}} {
+		var ids [][]string
+		for _, key := range []string{"k", "k", "l"} {
+			_, text, _ := w.do("POST", path, body, "Idempotency-Key", key+path)
+			ids = append(ids, regexp.MustCompile(`"run_id":"[^"]*"`).FindAllString(text, -1))
+		}
+		first, again, other := ids[0], ids[1], ids[2]
+		slices.Sort(first)
+		slices.Sort(again)
+		if len(first) == 0 || !slices.Equal(first, again) || len(slices.Compact(slices.Clone(first))) != len(again) {
+			t.Errorf("POST %s with one key = %v and %v, want the same runs", path, first, again)
+		}
+		if onThread := strings.HasPrefix(path, "/threads/"); onThread != (len(other) == 0) {
+			t.Errorf("POST %s with another key = %v", path, other)
+		}
+		for _, id := range other {
+			if slices.Contains(first, id) {
+				t.Errorf("POST %s with another key = %v, want runs other than %v", path, other, first)
+			}
+		}
+	}
+}
+
+// A call with a key answers several interrupts at once.
+func TestCallWithKeyAnswersSeveralInterrupts(t *testing.T) {
+	w := newWorld(t)
+	w.kinds()
+	at := "/threads/" + w.thread() + "/runs/wait"
+	resume := object{}
+	for _, asked := range w.get("POST", at, hello("signals"))["__interrupt__"].([]any) {
+		i := asked.(object)
+		resume[i["id"].(string)] = "to " + i["value"].(object)["name"].(string)
+	}
+	status, text, _ := w.do("POST", at, object{"assistant_id": "signals", "command": object{"resume": resume}},
+		"Idempotency-Key", "k")
+	if status != 200 || !strings.Contains(text, `"a":"to a"`) || !strings.Contains(text, `"b":"to b"`) {
+		t.Errorf("answers to %v with a key = %d %s, want both taken", resume, status, text)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/doors"
 )
 
@@ -37,8 +38,8 @@ func resume(c *doors.Call, in *runCreate, th *api.Thread) (*part, error) {
 		return nil, unprocessable(CodeUnknownInterrupt, "command.resume", "answers nothing that is open")
 	}
 	before := r.LastSeq
-	for _, a := range answers {
-		if err := a.give(c, r); err != nil {
+	for i, a := range answers {
+		if err := a.give(c, r, c.OptionsOf(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -138,7 +139,7 @@ func looksLikeIDs(m map[string]json.RawMessage) bool {
 }
 
 // give gives the answer: a decision, a signal or a message.
-func (a *answer) give(c *doors.Call, r *api.Run) error {
+func (a *answer) give(c *doors.Call, r *api.Run, opts []client.CallOptions) error {
 	switch a.to.kind {
 	case perdure.WaitApproval:
 		d, err := decisionOf(a.value)
@@ -148,11 +149,11 @@ func (a *answer) give(c *doors.Call, r *api.Run) error {
 		_, err = c.API.Decide(c.Context(), a.to.approval, d)
 		return err
 	case perdure.WaitSignal:
-		_, err := c.API.Signal(c.Context(), r.RunID, a.to.name, a.value, c.Options()...)
+		_, err := c.API.Signal(c.Context(), r.RunID, a.to.name, a.value, opts...)
 		return err
 	case perdure.WaitMessage:
 		m := perdure.Message{Role: perdure.RoleUser, Content: a.value}
-		_, err := c.API.AppendMessage(c.Context(), r.ThreadID, m, c.Options()...)
+		_, err := c.API.AppendMessage(c.Context(), r.ThreadID, m, opts...)
 		return err
 	}
 	return unprocessable(perdure.CodeInvalid, "command.resume", "can't answer a callback: it has an address of its own")

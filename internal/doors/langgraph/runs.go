@@ -10,6 +10,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/api"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/doors"
 )
 
@@ -164,10 +165,10 @@ func begin(c *doors.Call, in *runCreate) (*part, error) {
 	if err := in.read(raw); err != nil {
 		return nil, err
 	}
-	return in.begin(c)
+	return in.begin(c, c.Options())
 }
 
-func (in *runCreate) begin(c *doors.Call) (*part, error) {
+func (in *runCreate) begin(c *doors.Call, opts []client.CallOptions) (*part, error) {
 	k, err := findKind(c, in.AssistantID)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (in *runCreate) begin(c *doors.Call) (*part, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.API.Start(c.Context(), sub, c.Options()...)
+	r, err := c.API.Start(c.Context(), sub, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -410,7 +411,7 @@ func createBatch(c *doors.Call) error {
 	}
 	out := make([]object, len(ins))
 	for i := range ins {
-		p, err := ins[i].begin(c)
+		p, err := ins[i].begin(c, c.OptionsOf(i))
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func (c *campaign) report() string {
 		(c.took.plan + c.took.provoking).Round(time.Second), c.seed, all, h.Checked.Acknowledged,
 		len(h.Stored.Runs), verdict)
 	fmt.Fprintf(&b, "It took %s to start, %s for the plan, %s to provoke what it did not lead to, "+
-		"%s until all runs had ended, and %s to check. The load of the machine was %s.\n\n",
+		"%s until all runs\nhad ended, and %s to check. The load of the machine was %s.\n\n",
 		c.took.starting.Round(time.Second), c.took.plan.Round(time.Second), c.took.provoking.Round(time.Second),
 		c.took.ending.Round(time.Second), c.took.checking.Round(time.Second), &c.busy)
 	fmt.Fprintf(&b, "| fault | times |\n| --- | --- |\n")

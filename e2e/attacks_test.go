@@ -375,15 +375,16 @@ var attacks = []attack{
 					a.call("GET", door+"/keys?limit=1000", nil, nil)
 					a.call("GET", "/api/v1/limits?limit=1000", nil, nil)
 				}
-				a.hit("POST", "/api/v1/workers/w/poll", obj{"slots": 100, "wait": "0s", "kinds": []string{"waits"}}, nil)
+				a.hit("POST", "/api/v1/workers/w/poll",
+					obj{"slots": 100, "wait": "0s", "kinds": []string{"waits"}}, nil)
 				a.hit("POST", door+"/close", obj{"for": "1h"}, nil)
 			})
 		}
 	}},
 	{"schedules that are all due at once, and runs of few keys", 10, func(a *attacker) func() {
 		a.each(a.no.scale(100, 5000), 8, func(i int) {
-			a.call("PUT", fmt.Sprint("/api/v1/schedules/s", i), obj{"every": "10s", "kind": "due", "overlap": "cancel_old",
-				"missed": "all", "input": strings.Repeat("x", 1000)}, nil)
+			a.call("PUT", fmt.Sprint("/api/v1/schedules/s", i), obj{"every": "10s", "kind": "due",
+				"overlap": "cancel_old", "missed": "all", "input": strings.Repeat("x", 1000)}, nil)
 		})
 		large := strings.Repeat("x", a.no.scale(1000, 60_000))
 		return func() {

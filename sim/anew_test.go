@@ -2,7 +2,6 @@ package sim
 
 import (
 	"testing"
-	"time"
 
 	"github.com/perdure/perdure/internal/testkit/pairs"
 )
@@ -28,21 +27,12 @@ const anewSeeds = 16
 func TestRunsGoOnAnew(t *testing.T) {
 	n := int(number(t, "PERDURE_SIM_SEEDS", anewSeeds))
 	total, met := make(Counts), make(meetingPoints)
-	ran := 0
-	campaign(t, Options{Anew: true}, seedsFrom(number(t, "PERDURE_SIM_BASE", base), n), time.Now().Add(24*time.Hour),
-		func(r *Report) {
-			ran++
-			total.Add(r.Counts)
-			met.add(r.Pairs)
-			if r.Violation != nil {
-				t.Errorf("with %s=1: %s", anewEnv, explain(r))
-			}
-		})
-	t.Logf("%d seeds, %d runs went on anew\n%s", ran, total["a run went on anew"], total)
-	for _, what := range anewSituations {
-		if total[what] == 0 {
-			t.Errorf("situation %q was not reached in %d seeds, want it at least once", what, ran)
+	ran := campaignFor(t, Options{Anew: true}, n, anewSituations, total, func(r *Report) {
+		met.add(r.Pairs)
+		if r.Violation != nil {
+			t.Errorf("with %s=1: %s", anewEnv, explain(r))
 		}
-	}
+	})
+	t.Logf("%d seeds, %d runs went on anew\n%s", ran, total["a run went on anew"], total)
 	met.check(t, ran, func(p pairs.Pair) bool { return p.Then == pairs.Anew })
 }

@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"testing"
-	"time"
-)
+import "testing"
 
 // flowSituations are those that a campaign of flow control has to reach.
 var flowSituations = []string{
@@ -33,19 +30,11 @@ const flowSeeds = 24
 // Limits, unique and debounced runs, and schedules keep their promises under faults.
 func TestFlowControl(t *testing.T) {
 	n := int(number(t, "PERDURE_SIM_SEEDS", flowSeeds))
-	total, ran := make(Counts), 0
-	campaign(t, Options{Flow: true}, seedsFrom(number(t, "PERDURE_SIM_BASE", base), n), time.Now().Add(24*time.Hour),
-		func(r *Report) {
-			ran++
-			total.Add(r.Counts)
-			if r.Violation != nil {
-				t.Errorf("with %s=1: %s", flowEnv, explain(r))
-			}
-		})
-	t.Logf("%d seeds\n%s", ran, total)
-	for _, what := range flowSituations {
-		if total[what] == 0 {
-			t.Errorf("situation %q was not reached in %d seeds, want it at least once", what, ran)
+	total := make(Counts)
+	ran := campaignFor(t, Options{Flow: true}, n, flowSituations, total, func(r *Report) {
+		if r.Violation != nil {
+			t.Errorf("with %s=1: %s", flowEnv, explain(r))
 		}
-	}
+	})
+	t.Logf("%d seeds\n%s", ran, total)
 }

@@ -210,6 +210,31 @@ func seedsFrom(first uint64, n int) []uint64 {
 	return out
 }
 
+// moreSeeds is how often a campaign goes on with as many seeds if they have not led to all that it wants.
+const moreSeeds = 3
+
+// campaignFor runs a campaign of n seeds, and goes on if one of the situations was not reached.
+func campaignFor(t *testing.T, opt Options, n int, situations []string, total Counts, each func(*Report)) (ran int) {
+	t.Helper()
+	missing := func() []string {
+		return slices.DeleteFunc(slices.Clone(situations), func(what string) bool { return total[what] > 0 })
+	}
+	first := number(t, "PERDURE_SIM_BASE", base)
+	for range moreSeeds {
+		campaign(t, opt, seedsFrom(first+uint64(ran), n), time.Now().Add(24*time.Hour), func(r *Report) {
+			total.Add(r.Counts)
+			each(r)
+		})
+		if ran += n; len(missing()) == 0 || t.Failed() {
+			break
+		}
+	}
+	for _, what := range missing() {
+		t.Errorf("situation %q was not reached in %d seeds, want it at least once", what, ran)
+	}
+	return ran
+}
+
 func TestSeeds(t *testing.T) {
 	n := int(number(t, "PERDURE_SIM_SEEDS", 0))
 	until := time.Now().Add(24 * time.Hour)

@@ -167,11 +167,14 @@ func newPlan(seed uint64, length time.Duration, nodes, workers int, nats bool) (
 
 // The faults that lead to a situation, if the plan did not. The rounds have other targets.
 
-// lostAnswers has all calls lose their answers over the lines of an edge.
+// lostAnswers has all calls lose their answers over the lines of an edge, three times: a call has to be under way.
 func lostAnswers(edge string) func(int) []step {
 	return func(int) (out []step) {
-		for i := range nodeCount {
-			out = append(out, step{For: 800 * time.Millisecond, Fault: lineDown, Target: i, Edge: edge, Reset: true})
+		for k := range 3 {
+			for i := range nodeCount {
+				out = append(out, step{At: time.Duration(k) * 1600 * time.Millisecond, For: 800 * time.Millisecond,
+					Fault: lineDown, Target: i, Edge: edge, Reset: true})
+			}
 		}
 		return out
 	}

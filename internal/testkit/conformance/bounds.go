@@ -282,8 +282,8 @@ var boundScenarios = []Scenario{
 		w.check(len(got) == 57 && got[1] == "z-quiet", "the rest: %v", got)
 	}},
 	{"a poll for all tenants takes of each as many as its weight says", func(w *World) {
-		weights := map[perdure.TenantID]int64{"four": 4, "one": 0, "ten": 10}
-		for t, weight := range weights {
+		for i, t := range []perdure.TenantID{"four", "one", "ten"} {
+			weight := []int64{4, 0, 10}[i]
 			w.do(&rules.ChangeTenant{Tenant: t, Limits: perdure.TenantLimitChanges{Weight: &weight}})
 			for range 180 {
 				w.do(&life.Submit{Tenant: t, Submission: perdure.Submission{Kind: "job"}})

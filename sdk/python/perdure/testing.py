@@ -91,7 +91,6 @@ class Trial:
     def __init__(self, client: Client, crash: int = 0, after: bool = False):
         self.client, self.crash, self.after = client, crash, after
         self.run_id, self.commits, self.crashed = "", 0, False
-        self.settled = threading.Event()  # set once its commit number crash has crashed, or was refused
         self.error: BaseException | None = None
 
     def __str__(self) -> str:
@@ -144,21 +143,17 @@ class _CrashLease(Lease):
             return super().commit(commit)
         trial.commits += 1
         hit = trial.crash and trial.commits == trial.crash
+        if hit:
+            trial.crashed = True  # before it is sent: its end may be seen before its answer
         if hit and not trial.after:
-            self._crash(trial)
-        try:
-            out = super().commit(commit)
-            if hit:
-                self._crash(trial)
-            return out
-        finally:
-            if hit:
-                trial.settled.set()
+            self._crash()
+        out = super().commit(commit)
+        if hit:
+            self._crash()
+        return out
 
-    def _crash(self, trial: Trial) -> None:
+    def _crash(self) -> None:
         """Drops the execution. The lease is given back at once, so that nobody waits until it ends."""
-        trial.crashed = True
-        trial.settled.set()
         self.released = True
         self.stop.set()
         try:
@@ -193,8 +188,6 @@ def crash(worker: "Worker", kind: str, input: Any = None, *, server: Server,
             ends = list(pool.map(lambda t: _execute(client, t, kind, input, trials, during, observe, on_thread, wait,
                                                     options), rest))
         for trial, end in ends:
-            if trial.commits >= trial.crash:
-                trial.settled.wait(wait)  # its last commit has ended the run, perhaps just now
             report.crashes += trial.crashed
             if end != report.end:
                 report.differences.append("%s it ends with %r, and without one with %r" % (trial, end, report.end))

@@ -343,10 +343,11 @@ func (c *conn) Close() error {
 	return err
 }
 
-// cut closes the connection, also for a reader that pauses.
+// cut closes the connection, and then wakes a reader that pauses: it has nothing left to read.
 func (c *conn) cut() error {
+	err := c.Conn.Close()
 	c.once.Do(func() { close(c.closed) })
-	return c.Conn.Close()
+	return err
 }
 
 // CloseWrite and SyscallConn call the underlying connection, if it has them.

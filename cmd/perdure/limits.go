@@ -81,7 +81,7 @@ func limitText(concurrency int, rate *perdure.LimitRate) string {
 		parts = append(parts, fmt.Sprintf("%d at once", concurrency))
 	}
 	if rate != nil {
-		parts = append(parts, fmt.Sprintf("%d in %s", rate.Count, rate.Per))
+		parts = append(parts, fmt.Sprintf("%d in %s, burst %d", rate.Count, rate.Per, max(1, rate.Burst)))
 	}
 	if len(parts) == 0 {
 		return "-"

@@ -7,7 +7,7 @@ func TestLimitsOnTheCommandLine(t *testing.T) {
 	has(t, first(mustRun(t, 0, "limits")), "No limits")
 	out, _ := mustRun(t, 0, "limits", "set", "openai", "--rate", "500/1m", "--burst", "20",
 		"--description", "the\x1b[2J key")
-	has(t, out, "openai", "500 in 1m0s", "the·[2J key")
+	has(t, out, "openai", "500 in 1m0s, burst 20", "the·[2J key")
 	mustRun(t, 0, "limits", "set", "customer", "--concurrency", "5", "--per-key")
 	has(t, first(mustRun(t, 0, "limits", "set", "customer", "--limit-key", "acme", "--concurrency", "20")), "acme",
 		"20 at once")

@@ -153,7 +153,7 @@ func TestAClusterFromStartToStop(t *testing.T) {
 	})
 	t.Run("an unknown way to restart changes nothing", func(t *testing.T) {
 		conn := connect(t, c.URL("postgres"))
-		if err := c.Restart("smart"); err == nil {
+		if err := c.Restart("gently"); err == nil {
 			t.Error("no error")
 		}
 		run(t, conn, "SELECT 1")

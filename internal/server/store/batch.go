@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -25,7 +22,7 @@ import (
 // A batch is decided without a transaction: the operations read committed rows and stage their
 // changes in memory. Then one transaction writes all of it, and updates rows only if they still
 // have the version that was read. If one of them has not, the transaction is rolled back and the
-// batch is decided again, without the cache. Inputs that have no version are bounded by MaxAge.
+// batch is decided again, without the cache. Inputs that have no version are in inputs.go.
 // After triesShared conflicts a batch of several operations is cut into halves. A single operation
 // is tried maxTries times.
 //
@@ -33,69 +30,6 @@ import (
 // full disk the reserve is freed and the batch is tried again. After a lost connection the batch is
 // decided again for maxWait. If the outcome of a commit is unknown, callers get CodeUnknown. On
 // SQLite the store also stops writing then, because only a restart shows what is in the file.
-
-// A Lane is an independent path of writes, for operations of one kind. Lanes decide concurrently.
-// On SQLite, which has a single writer, the first three are one lane.
-type Lane int
-
-const (
-	LaneWork   Lane = iota // calls of workers, and everything that has no other lane
-	LaneSubmit             // new runs
-	LaneClaim              // polls: two polls of one queue would conflict
-	LaneSweep              // the watchdog
-	LaneNotify             // webhook deliveries: those of several nodes conflict with each other only
-	LaneBulk               // artifacts, removals and slow calls, which must not delay others
-	lanes
-)
-
-// inLane is an operation that names its lane. The default is LaneWork.
-type inLane interface{ Lane() Lane }
-
-// String is the lane's name in metrics.
-func (l Lane) String() string {
-	return [...]string{"work", "submit", "claim", "watch", "notify", "upload"}[l]
-}
-
-// Lanes gives all lanes.
-func Lanes() (all []Lane) {
-	for l := range lanes {
-		all = append(all, l)
-	}
-	return all
-}
-
-// A Written describes a batch that was written.
-type Written struct {
-	// Lane is LaneWork in a store in memory, which has a single lane.
-	Lane       Lane
-	Operations int
-	// Took is the time from the first decision until the batch was durable.
-	Took time.Duration
-	// Commit is the part of Took for writing and making it durable.
-	Commit time.Duration
-}
-
-// A lane makes the batches of a Lane, one after the other. On SQLite all lanes share writing, the
-// lock of the single writer. mu is taken before writing, and before the locks of the queue, the cache
-// and the engine; see docs/locks.md.
-type lane struct {
-	s       *Store
-	id      Lane
-	mu      sync.Mutex // held during a batch
-	read    Conn       // reads for decisions
-	write   Conn       // writes
-	writing *sync.Mutex
-	queue   *queue
-	// held are rows that another session was found to hold locked, and heldAt is when they were last
-	// asked for; see locks.go.
-	held   map[lockKey]*heldRow
-	heldAt time.Time
-}
-
-func newLane(s *Store, read, write Conn, writing *sync.Mutex) *lane {
-	return &lane{s: s, read: read, write: write, writing: writing, queue: newQueue(),
-		held: make(map[lockKey]*heldRow)}
-}
 
 // maxTries is how often a single operation is decided because of conflicts. A batch of several
 // operations is halved after triesShared tries: one of them may conflict every time and must not
@@ -113,15 +47,6 @@ func tries(ops int) int {
 	}
 	return maxTries
 }
-
-// MaxAge is the maximal age of a decision when its transaction begins, if other nodes write too.
-// Some inputs have no version, such as the set of endpoints, and may have changed since. After
-// maxOld outdated decisions the batch is written anyway, so that a slow database does not stop all
-// work.
-const (
-	MaxAge = 500 * time.Millisecond
-	maxOld = 3
-)
 
 // Batch decides the operations one after the other and writes their changes in one transaction.
 // When it returns, every operation that was not refused is durable. It gives one error per
@@ -262,47 +187,6 @@ func (l *lane) batch(now perdure.Instant, ops []Op, paced, again bool) ([]error,
 		err = s.unavailable(err)
 	}
 	return sameError(len(ops), err), nil
-}
-
-// isSweep tells whether a batch is a single sweep of the watchdog. A sweep touches many unrelated
-// rows.
-func isSweep(ops []Op) bool {
-	x, ok := ops[0].(inLane)
-	return ok && len(ops) == 1 && x.Lane() == LaneSweep
-}
-
-// Outdate has the batches of this process decided again that depend on inputs of a tenant and are not
-// being written yet. Callers use it when an input changes that no version guards.
-func (s *Store) Outdate(t perdure.TenantID) { s.changes[inputsOf(t)].Add(1) }
-
-// DependsOn says that the batch uses inputs of a tenant that no version guards. It has to be called
-// before they are read.
-func (tx *Tx) DependsOn(t perdure.TenantID) {
-	slot := inputsOf(t)
-	if !slices.ContainsFunc(tx.inputs, func(x input) bool { return x.slot == slot }) {
-		tx.inputs = append(tx.inputs, input{slot, tx.s.changes[slot].Load()})
-	}
-}
-
-// inputs is the number of counters of changed inputs. Tenants share them by hash.
-const inputs = 256
-
-// An input is a counter as it was when a batch began to depend on it.
-type input struct {
-	slot int
-	seen int64
-}
-
-func inputsOf(t perdure.TenantID) int {
-	h := fnv.New32a()
-	h.Write([]byte(t))
-	return int(h.Sum32() % inputs)
-}
-
-// outdated tells whether a batch has to be decided again because of Outdate or MaxAge.
-func (s *Store) outdated(tx *Tx) bool {
-	changed := func(x input) bool { return x.seen != s.changes[x.slot].Load() }
-	return !tx.ignoreAge && (slices.ContainsFunc(tx.inputs, changed) || s.age != nil && s.age(tx.begun) > MaxAge)
 }
 
 // pause waits before another try, or until the store is closed.
@@ -543,26 +427,6 @@ func (s *Store) doAll(ctx context.Context, ops []Op) []error {
 	l.queue.withdraw(r, perdure.Errorf(perdure.CodeUnavailable, "%v", gone))
 	<-r.done // if the batch has begun, this is its answer
 	return r.errs
-}
-
-// A slow operation is one that others should not wait for, although it needs no lane of its own.
-type slow interface{ Slow() bool }
-
-// laneOf selects the lane of operations. One that is slow takes that of uploads where lanes write at the
-// same time.
-func laneOf(ops []Op, shared bool) Lane {
-	lane := LaneWork
-	if x, ok := ops[0].(inLane); ok {
-		lane = x.Lane()
-	}
-	isSlow := func(op Op) bool {
-		x, ok := op.(slow)
-		return ok && x.Slow()
-	}
-	if lane == LaneWork && shared && slices.ContainsFunc(ops, isSlow) {
-		return LaneBulk
-	}
-	return lane
 }
 
 // batchDirect makes a batch in the caller's goroutine. The caller holds l.mu.

@@ -13,7 +13,7 @@
 //
 // # How a batch works
 //
-//	Do, DoAll   an operation (Op) is put into the queue of its lane              queue.go
+//	Do, DoAll   an operation (Op) is put into the queue of its lane              batch.go
 //	gather      the lane takes the next operations, in turns between tenants     queue.go
 //	decide      each operation reads from Records and stages its changes         tx.go, staged.go
 //	verify      versions of runs that the batch read but does not write          cache.go
@@ -58,9 +58,9 @@
 //     memory.
 //   - migrations.go, migrate.go, template.go, spares.go, store.go, clock.go, timeline.go, accept.go,
 //     postgres.go, full.go, read.go: opening a store, its views, its clock, and which PostgreSQL it is.
-//   - metadata.go, values.go, events.go, removals.go, runs.go, heads.go, list_filter.go,
-//     list.go, list_sources.go, page.go,
-//     due.go, runs_find.go, ends.go, counts.go: the runs, and how they are found.
+//   - metadata.go, values.go, events.go, removals.go, runs.go, heads.go, list_filter.go, list.go,
+//     list_sources.go, page.go, due.go, runs_find.go, ends.go, counts.go: the runs, and how they are
+//     found.
 //   - waits.go, approvals.go, inbox.go, journal.go, idempotency.go, commits.go, waiters.go,
 //     lateresults.go, views.go, artifacts.go, deadletters.go: records of a run.
 //   - names.go, threads.go, trees.go, groups.go: records over several runs.
@@ -70,15 +70,17 @@
 //   - expire.go, clear.go: removing what has expired.
 //   - claims.go, places.go, held.go, limit_lines.go, records.go: which runs a worker may claim; all
 //     repositories together.
-//   - cache.go, lookup.go, queue.go, batch.go, locks.go, contended.go, blockers.go, outage.go,
-//     writable.go, standbys.go, levels.go, pending.go: how a batch is read, decided and written, what a
-//     failover may lose, which releases write, and what an upgrade would change.
-//   - limit_check.go, check.go, census.go, clockback.go, backup.go, restore.go: looking at the
-//     whole store.
+//   - cache.go, lookup.go, inputs.go, queue.go, lane.go, locks.go, contended.go, blockers.go,
+//     outage.go, writable.go, batch.go: how a batch is read, decided and written, and what may be in
+//     its way.
+//   - standbys.go, levels.go, pending.go: what a failover may lose, which releases write, and what an
+//     upgrade would change.
+//   - readers.go, limit_check.go, check.go, census.go, clockback.go, backup.go, restore.go: reading
+//     committed rows, and looking at the whole store.
 //
-// Begin with Open and View in store.go and Batch in batch.go, then waits.go: a small repository
-// that has everything a repository has. runs.go is the most important one. check.go lists the
-// invariants of the data as queries; the server, the simulator and the restore of a backup run
+// Begin with Open in store.go, View in readers.go and Batch in batch.go, then waits.go: a small
+// repository that has everything a repository has. runs.go is the most important one. check.go lists
+// the invariants of the data as queries; the server, the simulator and the restore of a backup run
 // them.
 //
 // # How to add a table

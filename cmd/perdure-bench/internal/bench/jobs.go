@@ -149,11 +149,17 @@ func measureJobsBatch(ctx context.Context, b *Bench, p *place, target string) (f
 	return []Figure{w.throughput("", closedLoops, batchRuns*s.count(), &s)}, err
 }
 
-// measureJobsDrain starts a worker that finds a backlog, and measures until every run of it has ended.
-func measureJobsDrain(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
+// measureJobsDrain measures a backlog of ordinary runs.
+func measureJobsDrain(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
+	f, err := b.drain(ctx, p, target, benchRun)
+	return []Figure{f}, err
+}
+
+// drain starts a worker that finds a backlog, and measures until every run of it has ended.
+func (b *Bench) drain(ctx context.Context, p *place, target string, sub perdure.Submission) (f Figure, err error) {
 	b.phase("loading %d runs", b.Backlog)
-	if err := p.load(ctx, b, b.Backlog, func(perdure.Instant) perdure.Submission { return benchRun }); err != nil {
-		return nil, err
+	if err := p.load(ctx, b, b.Backlog, func(perdure.Instant) perdure.Submission { return sub }); err != nil {
+		return f, err
 	}
 	b.phase("draining")
 	var executed atomic.Int64
@@ -172,20 +178,20 @@ func measureJobsDrain(ctx context.Context, b *Bench, p *place, target string) (f
 		})
 	})
 	if err != nil {
-		return nil, err
+		return f, err
 	}
 	defer func() { err = errors.Join(err, a.close()) }()
 	w := startWatch(a.server)
 	select {
 	case <-all:
 	case <-a.ctx.Done():
-		return nil, context.Cause(a.ctx)
+		return f, context.Cause(a.ctx)
 	}
 	// All were executed. The measurement ends when that is stored.
 	for {
 		live, err := a.live(ctx)
 		if err != nil {
-			return nil, err
+			return f, err
 		}
 		if live == 0 {
 			break
@@ -193,9 +199,9 @@ func measureJobsDrain(ctx context.Context, b *Bench, p *place, target string) (f
 	}
 	w.begin = time.Unix(0, first.Load())
 	if n := executed.Load(); n != int64(b.Backlog) {
-		return nil, fmt.Errorf("%d executions of %d runs", n, b.Backlog)
+		return f, fmt.Errorf("%d executions of %d runs", n, b.Backlog)
 	}
-	return []Figure{w.throughput("", closedLoops, b.Backlog, &samples{})}, nil
+	return w.throughput("", closedLoops, b.Backlog, &samples{}), nil
 }
 
 // live returns how many runs have not ended, one of each state at most.

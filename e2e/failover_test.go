@@ -77,10 +77,14 @@ func (x *failover) run() {
 		x.must(x.a.WaitsFor(true))
 	}
 	f, log := newFleet(t, 0, x.b.URL("postgres")), &record{}
+	policy := slices.Clone(leases)
+	if x.waits { // a lease has to outlive the failover, also on a machine that stands still meanwhile
+		policy = append(policy, "--policy", "lease=40s")
+	}
 	// A node starts whichever address comes first: the primary's, the standby's, or one where nothing listens.
 	for _, address := range []string{pgtest.URL("postgres", x.b, x.a),
 		strings.Replace(pgtest.URL("postgres", x.a, x.b), "@", "@127.0.0.1:1,", 1)} {
-		n := prepareNode(t, append([]string{"--store", address}, append(slices.Clone(leases),
+		n := prepareNode(t, append([]string{"--store", address}, append(slices.Clone(policy),
 			"--log-level", "info")...)...)
 		n.log = log
 		if f.key != "" {

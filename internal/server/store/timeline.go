@@ -94,6 +94,8 @@ type timelines struct {
 	known timelineRecord // the newest record that was seen; without an ID: none
 	// number is that of the current admission.
 	number int64
+	// blank is the server that was admitted without a record, before the first start has made its tables.
+	blank timelineRecord
 	told   map[string]bool // refusals that were logged
 }
 
@@ -330,6 +332,13 @@ func (t *timelines) seen(pl pg.Place, r timelineRecord) (int64, error) {
 	if err := t.judgeLocked(pl); err != nil { // another connection was faster
 		return 0, err
 	}
+	if r.ID == "" && t.known.ID == "" {
+		r.System, r.Timeline = pl.System, pl.Timeline
+		if t.blank.System != "" && !sameServer(t.blank, r) {
+			t.number++
+		}
+		t.blank = r
+	}
 	if r.ID == "" || r.ID == t.known.ID {
 		return t.number, nil
 	}
@@ -339,13 +348,19 @@ func (t *timelines) seen(pl pg.Place, r timelineRecord) (int64, error) {
 		default: // a signal is pending
 		}
 	}
-	t.known, t.number = r, t.number+1
+	if t.known.ID != "" || !sameServer(t.blank, r) { // else it is the record of the server that is in use
+		t.number++
+	}
+	t.known = r
 	clear(t.told)
 	t.s.floor.Store(r.Floor)
 	t.s.cache.clear() // after the floor: no run of the server before comes back
 	t.keepHint()
 	return t.number, nil
 }
+
+// sameServer tells whether two records are of one server, on one timeline.
+func sameServer(a, b timelineRecord) bool { return a.System == b.System && a.Timeline == b.Timeline }
 
 // keepHint writes the file of the hint. The caller holds mu.
 func (t *timelines) keepHint() {

@@ -31,6 +31,44 @@ func rec(system string, timeline int64, id string, replaces ...string) *timeline
 	return &timelineRecord{System: system, Timeline: timeline, ID: id, Replaces: replaces}
 }
 
+// The first start of a store makes the table of the record. Its session goes on when another one has written
+// the record meanwhile, unless that was at another server.
+func TestFirstRecordEndsNoSessionOfItsServer(t *testing.T) {
+	for _, x := range []struct {
+		name  string
+		after pg.Place
+		ends  bool
+	}{
+		{"the same server", place("a:1", "s", 1, rec("s", 1, "x")), false},
+		{"the same server at another address", place("b:1", "s", 1, rec("s", 1, "x")), false},
+		{"its standby, promoted", place("b:1", "s", 2, rec("s", 2, "x")), true},
+		{"another server", place("b:1", "q", 1, rec("q", 1, "x")), true},
+		{"another server without a table", pg.Place{At: "b:1", System: "q", Timeline: 1}, true},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			tl, err := newTimelines(&Store{log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			admit := func(pl pg.Place) int64 {
+				t.Helper()
+				n, err := tl.admit(pl, nil, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			before := admit(pg.Place{At: "a:1", System: "s", Timeline: 1})
+			if again := admit(pg.Place{At: "a:1", System: "s", Timeline: 1}); again != before {
+				t.Errorf("admission of the same server = %d, want %d", again, before)
+			}
+			if after := admit(x.after); (after != before) != x.ends {
+				t.Errorf("admissions = %d, then %d; the first session ends: want %t", before, after, x.ends)
+			}
+		})
+	}
+}
+
 func TestOldPrimariesAndOtherDatabasesAreRefused(t *testing.T) {
 	for _, x := range []struct {
 		name  string

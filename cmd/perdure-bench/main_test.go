@@ -103,9 +103,23 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 		"jobs-grown": {"process 0 ended runs", "process 0 ended runs, alone", "process 50 ended runs",
 			"process 50 ended runs, alone", "http 0 ended runs", "http 0 ended runs, alone", "http 50 ended runs",
 			"http 50 ended runs, alone"},
-		"jobs-enqueue":   {"process", "http"},
-		"jobs-batch":     {"process", "http"},
-		"jobs-drain":     {"process", "http"},
+		"jobs-enqueue": {"process", "http"},
+		"jobs-batch":   {"process", "http"},
+		"jobs-drain":   {"process", "http"},
+		"limits": {"process drain, no limit", "process drain, a limit that never binds",
+			"process drain, a limit that never binds", "process drain, no limit", "process drain, such a limit / none",
+			"process a freed slot, until the next grant", "http drain, no limit", "http drain, a limit that never binds",
+			"http drain, a limit that never binds", "http drain, no limit", "http drain, such a limit / none",
+			"http a freed slot, until the next grant", "http a freed slot, until the next grant, two nodes"},
+		"limits-backlog": {"process claim, empty", "process claim, 600 blocked, one limit",
+			"process p99 blocked / empty, one limit", "process claim, 600 blocked, many keys",
+			"process p99 blocked / empty, many keys", "process claim, 600 blocked, many tenants",
+			"process p99 blocked / empty, many tenants", "http claim, empty", "http claim, 600 blocked, one limit",
+			"http p99 blocked / empty, one limit", "http claim, 600 blocked, many keys",
+			"http p99 blocked / empty, many keys", "http claim, 600 blocked, many tenants",
+			"http p99 blocked / empty, many tenants"},
+		"schedules": {"process lateness of schedules", "process deadlines of another tenant meanwhile",
+			"http lateness of schedules", "http deadlines of another tenant meanwhile"},
 		"agent-parallel": {"process", "process " + "alone", "http", "http " + "alone"},
 		"agent-steps":    {"process", "process " + "alone", "http", "http " + "alone"},
 		"agent-children": {"process", "process " + "alone", "http", "http " + "alone"},
@@ -125,7 +139,7 @@ func TestEveryScenarioProducesItsFigures(t *testing.T) {
 			if s.Name == "streams" {
 				profiles = filepath.Join(t.TempDir(), "server")
 			}
-			if s.Name == "fleet" {
+			if s.Name == "fleet" || s.Name == "limits" {
 				store = pgtest.New(t)
 			}
 			if s.Name == "wake" { // two servers can't share a file

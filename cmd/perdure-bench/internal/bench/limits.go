@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -14,7 +15,6 @@ import (
 	"github.com/perdure/perdure/internal/server/engine/dispatch"
 	"github.com/perdure/perdure/internal/server/engine/kernel"
 	"github.com/perdure/perdure/internal/server/engine/life"
-	"github.com/perdure/perdure/internal/server/schedule"
 	"github.com/perdure/perdure/internal/server/store"
 	"github.com/perdure/perdure/internal/wire/timer"
 	"github.com/perdure/perdure/worker"
@@ -27,17 +27,15 @@ const (
 	limitName = "bench"
 	roomy     = 1_000_000 // a concurrency that never binds
 
-	slotRuns  = 1000 // runs that follow one another under a limit of one slot
+	slotRuns  = 1000 // runs that follow one another under a limit of one slot, at most
 	slotBurst = 10   // of them are not counted, because caches and plans are cold
 
 	blockedKeys    = 10_000
 	blockedTenants = 1000
+	blockedBatch   = 500 // runs that are submitted together
 
-	planned     = 10_000 // schedules
-	plannedOver = time.Minute
-	// plannedAhead is the time from the first schedule that is made until the first instant: for making
-	// them, and for the start of the server.
-	plannedAhead  = 30 * time.Second
+	planned       = 10_000 // schedules, at most
+	plannedOver   = time.Minute
 	kindPlanned   = "planned"
 	kindBeside    = "beside"
 	besideTenant  = perdure.TenantID("beside")
@@ -50,8 +48,8 @@ const (
 	whatFreed        = "a freed slot, until the next grant"
 	whatFreedTwo     = "a freed slot, until the next grant, two nodes"
 	whatBlockedOne   = "p99 blocked / empty, one limit"
-	whatBlockedKeys  = "p99 blocked / empty, 10000 keys"
-	whatBlockedMany  = "p99 blocked / empty, 1000 tenants"
+	whatBlockedKeys  = "p99 blocked / empty, many keys"
+	whatBlockedMany  = "p99 blocked / empty, many tenants"
 	whatPlannedLate  = "lateness of schedules"
 	whatDeadlineLate = "deadlines of another tenant meanwhile"
 )
@@ -151,7 +149,7 @@ func (b *Bench) freeSlots(ctx context.Context, p *place, target string, nodes in
 	if _, err := a.c.PutLimit(ctx, name, api.PutLimit{Concurrency: &single}); err != nil {
 		return f, err
 	}
-	runs := make([]api.BatchRun, slotRuns)
+	runs := make([]api.BatchRun, min(slotRuns, b.Backlog))
 	for i := range runs {
 		runs[i].Submission = perdure.Submission{Kind: name, Input: benchRun.Input, Limits: []string{name}}
 	}
@@ -174,11 +172,11 @@ func (b *Bench) freeSlots(ctx context.Context, p *place, target string, nodes in
 	if err := a.close(); err != nil {
 		return f, err
 	}
-	return readSlots(ctx, p, name, what)
+	return readSlots(ctx, p, name, what, len(runs))
 }
 
-// readSlots reads when the runs of a kind held the one slot, and checks that none held it beside another.
-func readSlots(ctx context.Context, p *place, kind, what string) (Figure, error) {
+// readSlots reads when the runs of a kind held the one slot, and checks that none held it beside another one.
+func readSlots(ctx context.Context, p *place, kind, what string, n int) (Figure, error) {
 	st, err := p.open()
 	if err != nil {
 		return Figure{}, err
@@ -187,13 +185,14 @@ func readSlots(ctx context.Context, p *place, kind, what string) (Figure, error)
 	count := 0
 	var freed perdure.Instant
 	err = st.Audit(ctx, func(v *store.View) error {
-		return v.Rows("SELECT granted_at, finished_at FROM runs WHERE tenant='bench' AND kind='"+kind+
-			"' ORDER BY granted_at", nil, func(scan func(...any) error) error {
+		return v.Rows("SELECT started_at, finished_at FROM runs WHERE tenant='bench' AND kind='"+kind+
+			"' ORDER BY started_at", nil, func(scan func(...any) error) error {
 			var granted, finished perdure.Instant
 			if err := scan((*int64)(&granted), (*int64)(&finished)); err != nil {
 				return err
 			}
-			if granted < freed {
+			// A batch has the time at which it began, so that it may read a slot that was freed a little later.
+			if freed.Sub(granted) > store.MaxAge {
 				return fmt.Errorf("two runs held the one slot: one until %s, one from %s", freed.Time(), granted.Time())
 			}
 			if count++; count > slotBurst {
@@ -203,8 +202,8 @@ func readSlots(ctx context.Context, p *place, kind, what string) (Figure, error)
 			return nil
 		})
 	})
-	if err == nil && count != slotRuns {
-		err = fmt.Errorf("%d of %d runs were granted", count, slotRuns)
+	if err == nil && count != n {
+		err = fmt.Errorf("%d of %d runs were granted", count, n)
 	}
 	return s.latencies(what, closedLoops), errors.Join(err, st.Close())
 }
@@ -218,19 +217,20 @@ func measureLimitsBacklog(ctx context.Context, b *Bench, p *place, target string
 		return nil, err
 	}
 	f = append(f, empty)
+	keys, tenants := min(blockedKeys, b.Live), max(1, min(blockedTenants, b.Live/blockedBatch))
 	for _, x := range []struct {
 		what, about string
 		tenants     int
-		perKey      bool
+		keys        int
 	}{
-		{whatBlockedOne, "one limit", 1, false},
-		{whatBlockedKeys, fmt.Sprintf("%d keys", blockedKeys), 1, true},
-		{whatBlockedMany, fmt.Sprintf("%d tenants", blockedTenants), blockedTenants, false},
+		{whatBlockedOne, "one limit", 1, 0},
+		{whatBlockedKeys, "many keys", 1, keys},
+		{whatBlockedMany, "many tenants", tenants, 0},
 	} {
 		if err := p.clear(ctx, b); err != nil {
 			return nil, err
 		}
-		if err := b.block(ctx, p, x.tenants, x.perKey); err != nil {
+		if err := b.block(ctx, p, x.tenants, x.keys); err != nil {
 			return nil, err
 		}
 		full, err := b.claims(ctx, p, target, fmt.Sprintf("%d blocked, %s", b.Live, x.about))
@@ -254,31 +254,30 @@ func (p *place) clear(ctx context.Context, b *Bench) error {
 	return err
 }
 
-// block submits b.Live runs of which those with a slot are leased for good.
-func (b *Bench) block(ctx context.Context, p *place, tenants int, perKey bool) (err error) {
+// block submits b.Live runs, of one tenant or many, under one key or many, of which those with a slot are leased for good.
+func (b *Bench) block(ctx context.Context, p *place, tenants, keys int) (err error) {
 	t, err := openProcess(p)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.close()) }()
 	b.phase("loading %d runs that wait at limits", b.Live)
-	const batch = 500
 	n := 0
 	for i := range tenants {
 		of := tenant
 		if tenants > 1 {
 			of = perdure.TenantID(fmt.Sprint("blocked", i))
 		}
-		if err := t.putLimit(of, 1, perKey); err != nil {
+		if err := t.putLimit(of, 1, keys > 0); err != nil {
 			return err
 		}
-		for range (b.Live/tenants + batch - 1) / batch {
-			ops := make([]kernel.Op, batch)
+		for range (b.Live/tenants + blockedBatch - 1) / blockedBatch {
+			ops := make([]kernel.Op, blockedBatch)
 			for j := range ops {
 				sub := perdure.Submission{Kind: kindLive, Class: perdure.Agent, Input: benchRun.Input,
 					Limits: []string{limitName}}
-				if perKey {
-					sub.LimitKey = fmt.Sprint("key", n%blockedKeys)
+				if keys > 0 {
+					sub.LimitKey = fmt.Sprint("key", n%keys)
 				}
 				ops[j] = &life.Submit{Tenant: of, Submission: sub}
 				n++
@@ -307,90 +306,110 @@ func (b *Bench) block(ctx context.Context, p *place, tenants int, perKey bool) (
 }
 
 // measureSchedules measures how late very many schedules fire whose instants are in one minute, and how late
-// deadlines of another tenant are acted on meanwhile.
-func measureSchedules(ctx context.Context, b *Bench, p *place, target string) (f []Figure, err error) {
-	b.phase("making %d schedules", planned)
-	own, err := openProcess(p)
-	if err != nil {
-		return nil, err
-	}
-	first := own.store.Now().Add(plannedAhead)
-	begin := time.Now().Add(plannedAhead)
-	const batch = 100
-	for i := 0; i < planned && ctx.Err() == nil; i += batch {
-		ops := make([]kernel.Op, batch)
-		for j := range ops {
-			at := first.Add(time.Duration(i+j) * plannedOver / planned)
-			op := &life.PutSchedule{Tenant: tenant, Name: fmt.Sprintf("s%05d", i+j),
-				Plan:       schedule.Plan{Every: perdure.Duration(time.Hour), StartAt: at},
-				Submission: perdure.Submission{Kind: kindPlanned, Input: benchRun.Input}}
-			op.Prepare()
-			ops[j] = op
+// deadlines of another tenant are acted on meanwhile. It begins anew if making them took longer than was left
+// until the first instant.
+func measureSchedules(ctx context.Context, b *Bench, p *place, target string) ([]Figure, error) {
+	n, over := min(planned, b.Due), min(plannedOver, 10*b.Duration)
+	for ahead := time.Second + time.Duration(n)*4*time.Millisecond; ; ahead *= 3 {
+		err := b.fireSchedules(ctx, p, target, n, ahead, over)
+		if err == nil {
+			return readSchedules(ctx, p, n)
 		}
-		for _, err := range own.engine.Step(own.store.Now(), ops...) {
-			if err != nil {
-				return nil, errors.Join(fmt.Errorf("a schedule: %w", err), own.close())
-			}
+		if !errors.Is(err, errTooLate) || ahead > 5*time.Minute {
+			return nil, err
 		}
-		b.did(batch)
+		if err := p.clear(ctx, b); err != nil {
+			return nil, err
+		}
 	}
-	if err := own.close(); err != nil {
-		return nil, err
-	}
-	submit, end, err := p.beside(ctx, target)
-	if err != nil {
-		return nil, err
-	}
-	if late := time.Since(begin); late > 0 {
-		return nil, errors.Join(fmt.Errorf("this machine made %d schedules too slowly: %s too late", planned, late), end())
-	}
-	timer.Sleep(ctx, time.Until(begin))
-	b.phase("%d schedules in %s", planned, plannedOver)
-	err = openLoop(ctx, besideRate, plannedOver, func(time.Time) error {
-		b.did(1)
-		return submit(ctx)
-	})
-	timer.Sleep(ctx, 5*time.Second) // the last instants and deadlines
-	if err := errors.Join(err, end()); err != nil {
-		return nil, err
-	}
-	return readSchedules(ctx, p)
 }
 
-// beside opens a target for the schedules, and returns what submits a run with a deadline for another tenant.
-func (p *place) beside(ctx context.Context, target string) (submit func(context.Context) error, end func() error,
-	err error) {
-	sub := perdure.Submission{Kind: kindBeside, Input: benchRun.Input, Timeout: perdure.Duration(besideTimeout)}
-	if target == targetProcess {
-		t, err := openProcess(p)
-		if err != nil {
-			return nil, nil, err
-		}
-		t.startWatchdog()
-		return func(ctx context.Context) error {
-			return t.engine.Do(ctx, &life.Submit{Tenant: besideTenant, Submission: sub})
-		}, t.close, nil
-	}
-	t, err := startBare(ctx, p, "node")
+// errTooLate says that the first instant had passed before all schedules were made.
+var errTooLate = errors.New("the schedules were made too slowly")
+
+// fireSchedules makes n schedules whose first instants are spread over a time that begins ahead from now, and
+// waits until the last one has fired.
+func (b *Bench) fireSchedules(
+	ctx context.Context, p *place, target string, n int, ahead, over time.Duration,
+) (err error) {
+	b.phase("making %d schedules", n)
+	a, err := p.agents(ctx, target, func(w *worker.Worker) {
+		worker.Handle(w, "another kind", func(context.Context, json.RawMessage) (int, error) { return 1, nil })
+	})
 	if err != nil {
-		return nil, nil, err
-	}
-	c := client.New(t.url, t.key, client.Options{})
-	defer c.Close()
-	key, err := keyOf(ctx, c, besideTenant)
-	if err != nil {
-		return nil, nil, errors.Join(err, t.close())
-	}
-	t.key = key
-	return func(ctx context.Context) error {
-		_, err := t.submit(ctx, sub)
 		return err
-	}, t.close, nil
+	}
+	defer func() { err = errors.Join(err, a.close()) }()
+	other, err := p.beside(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	begin := time.Now().Add(ahead)
+	name := func(i int) string { return fmt.Sprintf("s%05d", i) }
+	var next atomic.Int64
+	if err := parallel(8, func(int) error {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			at := perdure.At(begin.Add(time.Duration(i) * over / time.Duration(n)))
+			if _, err := a.c.PutSchedule(ctx, name(i), api.PutSchedule{Every: perdure.Duration(time.Hour), StartAt: at,
+				Submission: perdure.Submission{Kind: kindPlanned, Input: benchRun.Input}}); err != nil {
+				return err
+			}
+			b.did(1)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if time.Now().After(begin) {
+		return errTooLate
+	}
+	timer.Sleep(ctx, time.Until(begin))
+	b.phase("%d schedules in %s", n, over)
+	last := ""
+	if err := openLoop(ctx, besideRate, over, func(time.Time) error {
+		run, err := other.Start(ctx, perdure.Submission{Kind: kindBeside, Input: benchRun.Input,
+			Timeout: perdure.Duration(besideTimeout)})
+		if err == nil {
+			b.mu.Lock()
+			last = max(last, string(run.RunID))
+			b.mu.Unlock()
+			b.did(1)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return await(ctx, "the last instant and the last deadline are acted on", lastRuns, func() (bool, error) {
+		s, err := a.c.Schedule(ctx, name(n-1))
+		if err != nil || s.Fired == 0 {
+			return false, err
+		}
+		run, err := other.Get(ctx, perdure.RunID(last))
+		return err == nil && run.State.Terminal(), err
+	})
+}
+
+// beside gives a client of another tenant at the server of agents.
+func (p *place) beside(ctx context.Context, a *agents) (*client.Client, error) {
+	open := func(key string) *client.Client {
+		if t, ok := a.server.(*httpTarget); ok {
+			return client.New(t.url, key, client.Options{})
+		}
+		return a.server.(*embeddedTarget).client(key)
+	}
+	platform := open(p.key)
+	defer platform.Close()
+	key, err := keyOf(ctx, platform, besideTenant)
+	if err != nil {
+		return nil, err
+	}
+	return open(key), nil
 }
 
 // readSchedules reads from the store how late each schedule fired and each deadline was acted on, and checks that
 // each schedule fired once.
-func readSchedules(ctx context.Context, p *place) ([]Figure, error) {
+func readSchedules(ctx context.Context, p *place, n int) ([]Figure, error) {
 	st, err := p.open()
 	if err != nil {
 		return nil, err
@@ -402,12 +421,12 @@ func readSchedules(ctx context.Context, p *place) ([]Figure, error) {
 			func(scan func(...any) error) error {
 				var name string
 				var at, firedAt perdure.Instant
-				var n, missed int64
-				if err := scan(&name, (*int64)(&at), (*int64)(&firedAt), &n, &missed); err != nil {
+				var times, missed int64
+				if err := scan(&name, (*int64)(&at), (*int64)(&firedAt), &times, &missed); err != nil {
 					return err
 				}
-				if n != 1 || missed != 0 {
-					wrong = append(wrong, fmt.Sprintf("%s fired %d times and missed %d", name, n, missed))
+				if times != 1 || missed != 0 {
+					wrong = append(wrong, fmt.Sprintf("%s fired %d times and missed %d", name, times, missed))
 				}
 				fired.add(firedAt.Sub(at))
 				return nil
@@ -428,8 +447,8 @@ func readSchedules(ctx context.Context, p *place) ([]Figure, error) {
 				return nil
 			})
 	})
-	if err == nil && fired.count() != planned {
-		err = fmt.Errorf("%d of %d schedules are there", fired.count(), planned)
+	if err == nil && fired.count() != n {
+		err = fmt.Errorf("%d of %d schedules are there", fired.count(), n)
 	}
 	if err == nil && len(wrong) > 0 {
 		err = fmt.Errorf("%d are wrong: %s", len(wrong), strings.Join(wrong[:min(3, len(wrong))], "; "))

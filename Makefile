@@ -129,7 +129,7 @@ typescript:
 	@$(call install,npm) || \
 		{ echo "npm is missing, and the worker in TypeScript can't be compiled: apt-get install npm"; exit 1; }
 	@$(MAKE) --no-print-directory $(TS)/dist/worker.js $(SDKTS)/dist/src/index.js $(SDKTS)/runtime/node_modules/.package-lock.json \
-		$(AISDK)/node_modules/.package-lock.json
+		$(AISDK)/node_modules/.package-lock.json $(OPENAIAGENTS)/node_modules/.package-lock.json
 
 $(TS)/node_modules/.package-lock.json: $(TS)/package.json $(TS)/package-lock.json
 	cd $(TS) && npm ci --no-audit --no-fund --fetch-retries=5 && touch node_modules/.package-lock.json
@@ -152,6 +152,11 @@ $(SDKTS)/runtime/node_modules/.package-lock.json: $(SDKTS)/runtime/package.json 
 AISDK := examples/ai-sdk
 $(AISDK)/node_modules/.package-lock.json: $(AISDK)/package.json $(AISDK)/package-lock.json
 	cd $(AISDK) && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=5 && touch node_modules/.package-lock.json
+
+# The example with the OpenAI Agents SDK is executed in the same way.
+OPENAIAGENTS := examples/openai-agents
+$(OPENAIAGENTS)/node_modules/.package-lock.json: $(OPENAIAGENTS)/package.json $(OPENAIAGENTS)/package-lock.json
+	cd $(OPENAIAGENTS) && npm ci --no-audit --no-fund --ignore-scripts --fetch-retries=5 && touch node_modules/.package-lock.json
 
 # The clients of others, which the doors are tested with, and the Node.js that they need. The versions are exact.
 CLIENTS := e2e/clients

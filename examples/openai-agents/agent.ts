@@ -1,5 +1,5 @@
-// An agent of the OpenAI Agents SDK that survives kill -9, and whose session is a thread of the server. An answer of the
-// model that was paid for is never asked for again, and a tool is not called twice for one answer.
+// An agent of the OpenAI Agents SDK that survives kill -9, and whose session is a thread of the server. An answer of
+// the model that was paid for is never asked for again, and a tool is not called twice for one answer.
 //
 //   perdure mock-model &
 //   cd examples/openai-agents && npm ci && PERDURE_URL=… PERDURE_KEY=… node agent.ts

@@ -2,7 +2,6 @@
 package openaiagents
 
 import (
-	"os/exec"
 	"slices"
 	"testing"
 
@@ -15,18 +14,6 @@ import (
 
 // node is the Node.js that "make typescript" installs.
 const node = "../../sdk/typescript/runtime/node_modules/node-22/bin/node"
-
-// The example has the types of the SDKs that it uses.
-func TestTypes(t *testing.T) {
-	t.Parallel()
-	cmd := exec.CommandContext(t.Context(), node, "../../sdk/typescript/node_modules/typescript/bin/tsc", "--noEmit",
-		"--strict", "--skipLibCheck", "--allowImportingTsExtensions", "--module", "nodenext", "--target", "es2023",
-		"--lib", "es2023,dom,dom.asynciterable", "--types", "node", "--typeRoots",
-		"../../sdk/typescript/node_modules/@types", "agent.ts")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
-	}
-}
 
 // A worker that is killed while the model answers goes on there, and the thread of the run has each item of the session
 // once. The next run on the thread knows them.
@@ -53,13 +40,14 @@ func TestAgentIsKilledInTheMiddle(t *testing.T) {
 			for _, m := range page.Messages {
 				roles = append(roles, string(m.Role))
 			}
-			if want := []string{"user", "assistant", "assistant", "tool", "tool", "assistant"}; !slices.Equal(roles, want) {
+			want := []string{"user", "assistant", "assistant", "tool", "tool", "assistant"}
+			if !slices.Equal(roles, want) {
 				t.Errorf("run %s: the thread has messages of %q, want %q", id, roles, want)
 			}
 			next := w.End(say(w, "Thanks"))
 			if want := `"You are welcome."`; string(next.Result) != want {
-				t.Errorf("the next run on the thread is %s with %s (error %+v), want %s", next.State, next.Result, next.Error,
-					want)
+				t.Errorf("the next run on the thread is %s with %s (error %+v), want %s", next.State, next.Result,
+					next.Error, want)
 			}
 		},
 	})

@@ -279,7 +279,7 @@ campaign: ## the long way: many seeds, planted faults, 25 000 poison runs, KILLS
 	PERDURE_SOAK=$(or $(SOAK),1h) PERDURE_TEST_STORE=postgres $(WITH) $(GO) test ./internal/server/httpd -run NoWakeUp -v -count=1 -timeout 24h
 	PERDURE_KILLS=$(KILLS) PERDURE_RESTARTS=$(RESTARTS) PERDURE_POWER_LOSSES=$(POWER) $(WITH) $(GO) test ./e2e -v -count=1 -timeout 24h
 	PERDURE_TEST_FULL=1 $(WITH) $(GO) test ./sdk/relay -run TestRelay -v -count=1
-	PERDURE_TEST_FULL=1 $(GO) test ./sdk/typescript -run TestKillAtEveryCommit -v -count=1
+	PERDURE_TEST_FULL=1 $(GO) test ./sdk/typescript ./sdk/python -run TestKillAtEveryCommit -v -count=1
 	$(MAKE) chaos
 endif
 

@@ -1,5 +1,10 @@
-// Package killtest is for the examples that have an agent with a model and tools. It kills the worker of an example
-// while the model answers, starts it again, and checks that the run goes on from there.
+// Package killtest kills workers with -9, starts others, and checks that the runs go on from there. Its server has a
+// clock that is moved past the leases of the dead workers, so no test waits for their end.
+//
+// AtEveryCommit is for the SDKs: a worker is killed at each commit of an agent.
+//
+// Run is for the examples that have an agent with a model and tools. It kills the worker of an example while the model
+// answers.
 //
 // The model is a scripted one (see mockmodel). It asks for the tool disk_space twice, for alpha and for beta. The
 // worker is killed while it waits for the second answer. The tool writes its calls to the file TOOL_LOG.
@@ -50,6 +55,21 @@ type Example struct {
 	After func(*servertest.Server, perdure.RunID)
 }
 
+// Listen opens a server. The returned function ends the leases of all workers that live at that moment, too.
+func Listen(t *testing.T) (w *servertest.Server, endLeases func()) {
+	t.Helper()
+	p := perdure.DefaultPolicy()
+	p.GapAfter, p.BackoffBase, p.WatchdogInterval = 2*p.Lease, time.Millisecond, 20*time.Millisecond
+	began, ahead := time.Now(), new(atomic.Int64)
+	clock := func() time.Time { return began.Add(time.Since(began) + time.Duration(ahead.Load())) }
+	w = servertest.Listen(t, embedded.Options{Policy: &p, Clock: clock})
+	w.Patience = eventually.Left(t)
+	ctx, cancel := context.WithTimeout(t.Context(), w.Patience)
+	t.Cleanup(cancel)
+	w.Ctx = ctx
+	return w, func() { ahead.Add(int64(p.Lease)) }
+}
+
 // Run kills the worker while the model answers for the second time. The answer and the tools before it are in the
 // journal: the second worker calls the tools no more, and asks the model for its second answer alone.
 func Run(t *testing.T, e Example) {
@@ -74,15 +94,7 @@ func Run(t *testing.T, e Example) {
 	}))
 	defer srv.Close()
 	defer close(goesOn)
-	p := perdure.DefaultPolicy()
-	p.GapAfter, p.BackoffBase, p.WatchdogInterval = 2*p.Lease, time.Millisecond, 20*time.Millisecond
-	began, ahead := time.Now(), new(atomic.Int64)
-	clock := func() time.Time { return began.Add(time.Since(began) + time.Duration(ahead.Load())) }
-	w := servertest.Listen(t, embedded.Options{Policy: &p, Clock: clock})
-	w.Patience = eventually.Left(t)
-	ctx, cancel := context.WithTimeout(t.Context(), w.Patience)
-	defer cancel()
-	w.Ctx = ctx
+	w, endLeases := Listen(t)
 	log := filepath.Join(t.TempDir(), "tools")
 	var out bytes.Buffer // one worker lives at a time
 	start := func() (kill func()) {
@@ -117,7 +129,7 @@ func Run(t *testing.T, e Example) {
 		t.Fatalf("the model was asked %d times, want 2; the worker said:\n%s", asked.Load(), &out)
 	}
 	kill()
-	ahead.Store(int64(p.Lease)) // the lease of the worker has ended
+	endLeases()
 	kill = start()
 	run := w.End(id)
 	calls := asked.Load()
